@@ -120,7 +120,7 @@ pub const ROWS: &[Row] = &[
         "ResetWithoutPush",
         "engine/dispatch.rs",
         "claimed.finish_run(next.map(|next| next.deadline), «thread_cache::push»)",
-        "|message: crate::node::Message<'_, SharedFields>| message.handle().timer().state.snapshot()",
+        "|message: crate::node::Message<'_, InnerFields>| message.handle().timer().state.snapshot()",
     ),
     // The end of the last run on another thread is counted before it.
     mutant(
@@ -138,9 +138,9 @@ pub const ROWS: &[Row] = &[
     // A caller calls the waker even if another caller has cleared ASLEEP.
     mutant("WakeWithoutCheck", "engine/sleep.rs", "if «self.state.wake()» {", "self.state.wake(); true"),
     // The worker does not look at the lanes again after it has set ASLEEP.
-    mutant("SleepWithoutSecondLook", "engine/sleep.rs", "self.next_tick(shared).min(next)", "next"),
+    mutant("SleepWithoutSecondLook", "engine/sleep.rs", "self.next_tick(inner).min(next)", "next"),
     // The second look may answer with a later turn than the announced one.
-    mutant("AnnouncedTurnDropped", "engine/sleep.rs", "self.next_tick(shared).min(«next»)", "u64::MAX"),
+    mutant("AnnouncedTurnDropped", "engine/sleep.rs", "self.next_tick(inner).min(«next»)", "u64::MAX"),
     // --- engine/state.rs -------------------------------------------------------------------------
     // A caller executes no fence between its push and its look.
     mutant("PushWithoutFence", "engine/state.rs", "«fence(Ordering::SeqCst);» StateSnapshot(", ""),
@@ -191,7 +191,7 @@ pub const ROWS: &[Row] = &[
         "CountsStartAtZero",
         "engine/pending.rs",
         "«self.free.pop()».unwrap_or_else(|| {",
-        "self.free.pop().map(|counts| OwnCounts::new(counts.shared))",
+        "self.free.pop().map(|counts| OwnCounts::new(counts.inner))",
     ),
     // --- engine/worker.rs ------------------------------------------------------------------------
     // A message about a node that is in the wheel does not take it out.
@@ -220,7 +220,7 @@ pub const ROWS: &[Row] = &[
     mutant(
         "CancelAllIgnoresLanes",
         "engine/worker.rs",
-        "self.receiver.drain(shared, &mut nodes, «usize::MAX»);",
+        "self.receiver.drain(inner, &mut nodes, «usize::MAX»);",
         "0",
     ),
     // --- ending.rs -------------------------------------------------------------------------------
@@ -289,14 +289,14 @@ pub const ROWS: &[Row] = &[
     mutant(
         "StopIgnoresUnfinishedTurn",
         "engine/end.rs",
-        "shared.pending_counts.at_most(&shared.counters) == 0",
+        "inner.pending_counts.at_most(&inner.counters) == 0",
         "true",
     ),
     // `stop` does not wait for a thread that is replacing a timeout.
     mutant(
         "StopWithoutWaiting",
         "engine/end.rs",
-        "shared.pending_counts.at_most(&shared.counters) == 0",
+        "inner.pending_counts.at_most(&inner.counters) == 0",
         "true",
     ),
     // A `stop` that is not the first one drains the timer too.
@@ -701,7 +701,7 @@ pub const ROWS: &[Row] = &[
         "ResetToPastWithoutWake",
         "future/sleep.rs",
         "if has_passed => «timeout.cancel()»",
-        "{ self.shared.cancel_quietly(timeout); true }",
+        "{ self.inner.cancel_quietly(timeout); true }",
     ),
     // --- periodic/ -------------------------------------------------------------------------------
     // A task that ends itself runs again.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::engine::{Shared, time_until};
+use crate::engine::{Inner, time_until};
 use crate::sync::Arc;
 
 /// The worker of a timer that has no thread:
@@ -43,12 +43,12 @@ use crate::sync::Arc;
 /// waker.
 #[doc(alias("EventLoop"))]
 pub struct Driver {
-    shared: Arc<Shared>,
+    inner: Arc<Inner>,
 }
 
 impl Driver {
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared }
+    pub(crate) fn new(inner: Arc<Inner>) -> Self {
+        Self { inner }
     }
 
     /// Runs every tick that is due, in order. Returns how many timeouts expired.
@@ -86,7 +86,7 @@ impl Driver {
     #[doc(alias("poll", "advance", "tick"))]
     pub fn turn(&mut self) -> usize {
         self.set_awake();
-        self.shared.turn()
+        self.inner.turn()
     }
 
     /// Does what [`turn`](Self::turn) does, but runs at most `n` tasks. Returns how many timeouts
@@ -125,20 +125,20 @@ impl Driver {
     /// ```
     pub fn turn_at_most(&mut self, n: usize) -> usize {
         self.set_awake();
-        self.shared.turn_at_most(n)
+        self.inner.turn_at_most(n)
     }
 
     /// Does a turn that hands over at most as many tasks as the builder permits.
     #[cfg(feature = "tokio")]
     pub(crate) fn turn_within_limit(&mut self) {
         self.set_awake();
-        self.shared.turn_within_limit();
+        self.inner.turn_within_limit();
     }
 
     /// The loop is awake: no thread has to wake it.
     fn set_awake(&self) {
-        if self.shared.waker.is_some() {
-            self.shared.state.wake();
+        if self.inner.waker.is_some() {
+            self.inner.state.wake();
         }
     }
 
@@ -184,17 +184,17 @@ impl Driver {
     /// ```
     #[must_use]
     pub fn next_turn(&self) -> Option<Duration> {
-        if self.shared.cannot_turn() {
+        if self.inner.cannot_turn() {
             return None;
         }
-        let mut worker = self.shared.worker.lock();
-        let next = worker.next_turn(&self.shared);
+        let mut worker = self.inner.worker.lock();
+        let next = worker.next_turn(&self.inner);
         let tick = worker.tick();
         // A turn returns some of the memory that is not needed any more.
-        let surplus = worker.surplus_wait(&self.shared);
+        let surplus = worker.surplus_wait(&self.inner);
         drop(worker);
         // Read the time now, because draining the messages may have taken some.
-        let wait = next.map(|next| time_until(self.shared.ticks, next, tick, self.shared.clock.now()));
+        let wait = next.map(|next| time_until(self.inner.ticks, next, tick, self.inner.clock.now()));
         wait.into_iter().chain(surplus).min()
     }
 
@@ -202,27 +202,27 @@ impl Driver {
     /// [`HashedWheelTimer::is_stopped`](crate::HashedWheelTimer::is_stopped).
     #[must_use]
     pub fn is_stopped(&self) -> bool {
-        self.shared.state.snapshot().is_stopped()
+        self.inner.state.snapshot().is_stopped()
     }
 }
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        if let Some(waker) = &self.shared.waker {
+        if let Some(waker) = &self.inner.waker {
             // The loop has ended: there is nothing to wake.
             waker.set_unused();
         }
-        self.shared.stop_on_any_thread();
+        self.inner.stop_on_any_thread();
         // If a task stopped the timer, no `stop` drops the executor, so this does. If a task drops
         // the driver itself, in a turn of a `shutdown`, that `shutdown` drops the executor.
-        if self.shared.worker.is_stopped_by_worker() && !self.shared.worker.is_held_by_this_thread() {
-            self.shared.drop_executor();
+        if self.inner.worker.is_stopped_by_worker() && !self.inner.worker.is_held_by_this_thread() {
+            self.inner.drop_executor();
         }
     }
 }
 
 impl fmt::Debug for Driver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.shared.debug("Driver", f)
+        self.inner.debug("Driver", f)
     }
 }

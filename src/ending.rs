@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use crate::engine::{Grace, Shared, Timeout};
+use crate::engine::{Grace, Inner, Timeout};
 use crate::report;
 use crate::sync::{Arc, JoinHandle, Mutex, Ordering, Parker, Unpark, is_current, spawn};
 use crate::timer::HashedWheelTimer;
@@ -67,7 +67,7 @@ impl HashedWheelTimer {
     /// ```
     #[doc(alias("close", "shutdownNow"))]
     pub fn stop(&self) -> Vec<Timeout> {
-        if self.would_wait_for_itself("stop") { Vec::new() } else { self.shared.stop() }
+        if self.would_wait_for_itself("stop") { Vec::new() } else { self.inner.stop() }
     }
 
     /// Runs what falls due within `grace` from now, then [stops](Self::stop) the timer. Returns the
@@ -139,7 +139,7 @@ impl HashedWheelTimer {
     /// ```
     #[doc(alias("awaitTermination", "graceful"))]
     pub fn shutdown(&self, grace: Duration) -> Vec<Timeout> {
-        if self.would_wait_for_itself("shutdown") { Vec::new() } else { self.shared.shutdown(grace) }
+        if self.would_wait_for_itself("shutdown") { Vec::new() } else { self.inner.shutdown(grace) }
     }
 
     /// Begins to stop the timer, without blocking the calling thread. Returns what waits for the
@@ -181,8 +181,8 @@ impl HashedWheelTimer {
     /// ```
     #[doc(alias("shutdown_background", "shutdown_timeout"))]
     pub fn begin_stop(&self) -> Ending {
-        self.shared.close();
-        Ending::begin(&self.shared, None)
+        self.inner.close();
+        Ending::begin(&self.inner, None)
     }
 
     /// Begins to [shut down](Self::shutdown) the timer, without blocking the calling thread: what
@@ -204,8 +204,8 @@ impl HashedWheelTimer {
     /// ```
     #[doc(alias("shutdown_timeout", "awaitTermination"))]
     pub fn begin_shutdown(&self, grace: Duration) -> Ending {
-        let grace = self.shared.begin_shutdown(grace);
-        Ending::begin(&self.shared, Some(grace))
+        let grace = self.inner.begin_shutdown(grace);
+        Ending::begin(&self.inner, Some(grace))
     }
 
     /// Cancels all pending timeouts, and returns how many these were. The timer continues.
@@ -258,15 +258,15 @@ impl HashedWheelTimer {
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
     pub fn cancel_all(&self) -> usize {
-        if self.would_wait_for_itself("cancel_all") { 0 } else { self.shared.cancel_all() }
+        if self.would_wait_for_itself("cancel_all") { 0 } else { self.inner.cancel_all() }
     }
 
     /// Returns whether the caller is a `cancelled` hook that the end of the timer runs on this
     /// thread. Panics if the caller is a task on the worker.
     fn would_wait_for_itself(&self, method: &str) -> bool {
-        let is_mine = self.shared.is_worker();
+        let is_mine = self.inner.is_worker();
         assert!(
-            !is_mine || self.shared.worker.is_calling_hooks(),
+            !is_mine || self.inner.worker.is_calling_hooks(),
             "HashedWheelTimer::{method} was called by a task on the timer's own worker, and would wait for that task to \
              end: call it from another thread, or drop the last handle"
         );
@@ -325,7 +325,7 @@ impl HashedWheelTimer {
 /// ```
 #[must_use = "the timeouts that are left come from this value"]
 pub struct Ending {
-    timer: Arc<Shared>,
+    timer: Arc<Inner>,
     outcome: Arc<Mutex<Outcome>>,
     /// `None` if there is none, or once it was joined. (`AssertUnwindSafe`: nothing looks into it.)
     thread: Option<AssertUnwindSafe<JoinHandle<()>>>,
@@ -340,7 +340,7 @@ enum Outcome {
 impl Ending {
     /// Ends the timer on another thread: stops it, or lets it shut down. From now on the drop of
     /// the last handle leaves the end to that thread.
-    pub(crate) fn begin(timer: &Arc<Shared>, grace: Option<Grace>) -> Self {
+    pub(crate) fn begin(timer: &Arc<Inner>, grace: Option<Grace>) -> Self {
         timer.has_ending_thread.store(true, Ordering::Relaxed);
         let timer = Arc::clone(timer);
         let outcome = Arc::new(Mutex::new(Outcome::Awaited(None)));
@@ -504,7 +504,7 @@ impl Ending {
 }
 
 /// Ends the timer on this thread.
-fn end(timer: &Arc<Shared>, grace: Option<Grace>) -> Vec<Timeout> {
+fn end(timer: &Arc<Inner>, grace: Option<Grace>) -> Vec<Timeout> {
     let mut timeouts = None;
     if let Some(grace) = grace {
         // A shutdown reads the user's clock.
@@ -514,7 +514,7 @@ fn end(timer: &Arc<Shared>, grace: Option<Grace>) -> Vec<Timeout> {
 }
 
 /// [`end`] on the thread of the caller, because no other thread could be started.
-fn end_here(timer: &Arc<Shared>, grace: Option<Grace>) -> Vec<Timeout> {
+fn end_here(timer: &Arc<Inner>, grace: Option<Grace>) -> Vec<Timeout> {
     if timer.is_worker() {
         timer.stop_on_any_thread();
         return Vec::new();
@@ -567,7 +567,7 @@ mod tests {
         let (timer, driver) =
             HashedWheelTimer::builder().clock(ManualClock::new()).build_driven().expect("a driven timer");
         let timeout = timer.new_timeout(|_| (), Duration::from_secs(1)).expect("a timeout");
-        assert_eq!(end_here(&timer.shared, None), [timeout]);
+        assert_eq!(end_here(&timer.inner, None), [timeout]);
         assert!(driver.is_stopped());
     }
 }

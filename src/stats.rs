@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use crate::engine::{Balance, LATENESS_BUCKETS, LatenessCounters, Shared, lateness_bound};
+use crate::engine::{Balance, Inner, LATENESS_BUCKETS, LatenessCounters, lateness_bound};
 use crate::error::Unavailable;
 use crate::sync::Arc;
 use crate::timer::HashedWheelTimer;
@@ -311,7 +311,7 @@ impl HashedWheelTimer {
     #[must_use]
     #[doc(alias("pendingTimeouts"))]
     pub fn pending_timeouts(&self) -> usize {
-        self.shared.pending() as usize
+        self.inner.pending() as usize
     }
 
     /// Returns what the timer has done since it was built: counters, the worker's load, lateness.
@@ -329,7 +329,7 @@ impl HashedWheelTimer {
     /// ```
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.shared.stats()
+        self.inner.stats()
     }
 
     /// Returns how full each slot of the wheel is: to draw a live timer, or to find out why it is
@@ -366,7 +366,7 @@ impl HashedWheelTimer {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn occupancy(&self) -> Result<Occupancy, Unavailable> {
-        self.shared.occupancy()
+        self.inner.occupancy()
     }
 
     /// Returns the `limit` pending timeouts that fire first, in that order: the type of the task,
@@ -417,11 +417,11 @@ impl HashedWheelTimer {
     /// ```
     #[doc(alias("pending", "getQueue"))]
     pub fn next_timeouts(&self, limit: usize) -> Result<Vec<PendingTimeout>, Unavailable> {
-        self.shared.next_timeouts(limit)
+        self.inner.next_timeouts(limit)
     }
 }
 
-impl Shared {
+impl Inner {
     pub(crate) fn stats(&self) -> Stats {
         let counters = &self.counters;
         let worker = &counters.worker;

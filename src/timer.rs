@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use crate::clock::Clock;
-use crate::engine::{Shared, Timeout};
+use crate::engine::{Inner, Timeout};
 use crate::error::{NewTimeoutError, TryNewTimeoutError};
 use crate::sync::{Arc, Ordering};
 use crate::task::{TimerTask, schedule_closure, schedule_task, try_schedule_task};
@@ -72,26 +72,26 @@ use crate::ticks;
 /// ```
 #[doc(alias("Timer", "TimerWheel", "TimingWheel"))]
 pub struct HashedWheelTimer {
-    pub(crate) shared: Arc<Shared>,
-    /// Whether `SharedFields::handles` counts this handle. False if [`Timeout::timer`] made it
+    pub(crate) inner: Arc<Inner>,
+    /// Whether `InnerFields::handles` counts this handle. False if [`Timeout::timer`] made it
     /// after the last counted handle was dropped.
     counts: bool,
 }
 
 impl HashedWheelTimer {
     /// Makes a handle and counts it.
-    pub(crate) fn from_shared(shared: Arc<Shared>) -> Self {
-        shared.handles.fetch_add(1, Ordering::Relaxed);
-        Self { shared, counts: true }
+    pub(crate) fn from_shared(inner: Arc<Inner>) -> Self {
+        inner.handles.fetch_add(1, Ordering::Relaxed);
+        Self { inner, counts: true }
     }
 
     /// Makes a handle for [`Timeout::timer`] or a [`WeakTimer`](crate::WeakTimer). It is counted,
     /// unless the count is zero already: then the timer stops or has stopped, which must not happen
     /// twice.
-    pub(crate) fn unless_ended(shared: Arc<Shared>) -> Self {
+    pub(crate) fn unless_ended(inner: Arc<Inner>) -> Self {
         let one_more = |handles| (handles > 0).then_some(handles + 1);
-        let counts = shared.handles.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more).is_ok();
-        Self { shared, counts }
+        let counts = inner.handles.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more).is_ok();
+        Self { inner, counts }
     }
 
     /// Whether this handle keeps the timer from ending.
@@ -122,7 +122,7 @@ impl HashedWheelTimer {
     /// ```
     #[doc(alias("start_thread"))]
     pub fn start(&self) -> Result<(), NewTimeoutError> {
-        self.shared.start()
+        self.inner.start()
     }
 
     /// Schedules `task` to run once, `delay` from now. Netty's `newTimeout`.
@@ -177,7 +177,7 @@ impl HashedWheelTimer {
     where
         F: FnOnce(&Timeout) + Send + 'static,
     {
-        schedule_closure(&self.shared, task, self.shared.deadline_after(delay))
+        schedule_closure(&self.inner, task, self.inner.deadline_after(delay))
     }
 
     /// Schedules a [`TimerTask`] to run once, `delay` from now.
@@ -219,7 +219,7 @@ impl HashedWheelTimer {
         task: T,
         delay: Duration,
     ) -> Result<Timeout, NewTimeoutError> {
-        schedule_task(&self.shared, task, self.shared.deadline_after(delay))
+        schedule_task(&self.inner, task, self.inner.deadline_after(delay))
     }
 
     /// Schedules `task` to run once, at `deadline`.
@@ -260,7 +260,7 @@ impl HashedWheelTimer {
     where
         F: FnOnce(&Timeout) + Send + 'static,
     {
-        schedule_closure(&self.shared, task, self.shared.deadline_at(deadline))
+        schedule_closure(&self.inner, task, self.inner.deadline_at(deadline))
     }
 
     /// Schedules a [`TimerTask`] to run once, at `deadline`.
@@ -298,7 +298,7 @@ impl HashedWheelTimer {
         task: T,
         deadline: Instant,
     ) -> Result<Timeout, NewTimeoutError> {
-        schedule_task(&self.shared, task, self.shared.deadline_at(deadline))
+        schedule_task(&self.inner, task, self.inner.deadline_at(deadline))
     }
 
     /// Schedules a [`TimerTask`] to run once, `delay` from now, or gives it back.
@@ -337,8 +337,8 @@ impl HashedWheelTimer {
         task: T,
         delay: Duration,
     ) -> Result<Timeout, TryNewTimeoutError<T>> {
-        let deadline = ticks::deadline(self.shared.clock.deadline_base(), delay);
-        try_schedule_task(&self.shared, task, deadline)
+        let deadline = ticks::deadline(self.inner.clock.deadline_base(), delay);
+        try_schedule_task(&self.inner, task, deadline)
     }
 
     /// Schedules a [`TimerTask`] to run once, at `deadline`, or gives it back.
@@ -371,7 +371,7 @@ impl HashedWheelTimer {
         task: T,
         deadline: Instant,
     ) -> Result<Timeout, TryNewTimeoutError<T>> {
-        try_schedule_task(&self.shared, task, self.shared.deadline_at(deadline))
+        try_schedule_task(&self.inner, task, self.inner.deadline_at(deadline))
     }
 
     /// Returns the time of the timer's clock as an `Instant`. `tokio::time::Instant::now`.
@@ -400,7 +400,7 @@ impl HashedWheelTimer {
     /// ```
     #[must_use]
     pub fn now(&self) -> Instant {
-        self.shared.clock.instant_now()
+        self.inner.clock.instant_now()
     }
 
     /// Returns the timer's clock. Its time is zero when the timer is built, and stops after 146
@@ -426,7 +426,7 @@ impl HashedWheelTimer {
     /// ```
     #[must_use]
     pub fn clock(&self) -> &dyn Clock {
-        &self.shared.clock
+        &self.inner.clock
     }
 
     /// Whether this thread is the worker at the moment: it runs a turn of this timer, or the hooks
@@ -450,7 +450,7 @@ impl HashedWheelTimer {
     /// ```
     #[must_use]
     pub fn is_worker_thread(&self) -> bool {
-        self.shared.is_worker()
+        self.inner.is_worker()
     }
 
     /// Returns whether the timer is stopped.
@@ -470,7 +470,7 @@ impl HashedWheelTimer {
     /// ```
     #[must_use]
     pub fn is_stopped(&self) -> bool {
-        self.shared.state.snapshot().is_stopped()
+        self.inner.state.snapshot().is_stopped()
     }
 
     /// Returns whether the timer rejects new timeouts: it is [being shut down](Self::shutdown), or
@@ -488,7 +488,7 @@ impl HashedWheelTimer {
     /// ```
     #[must_use]
     pub fn is_shutting_down(&self) -> bool {
-        self.shared.state.snapshot().is_closing()
+        self.inner.state.snapshot().is_closing()
     }
 
     /// Returns the length of a tick.
@@ -503,7 +503,7 @@ impl HashedWheelTimer {
     #[must_use]
     #[doc(alias("tickDuration"))]
     pub fn tick_duration(&self) -> Duration {
-        self.shared.ticks.duration()
+        self.inner.ticks.duration()
     }
 
     /// Returns how many slots the wheel has, or the lowest level of a hierarchical wheel.
@@ -522,15 +522,15 @@ impl HashedWheelTimer {
     #[must_use]
     #[doc(alias("ticksPerWheel", "wheelSize"))]
     pub fn ticks_per_wheel(&self) -> usize {
-        self.shared.ticks_per_wheel
+        self.inner.ticks_per_wheel
     }
 }
 
 /// Makes another handle to the same timer.
 impl Clone for HashedWheelTimer {
     fn clone(&self) -> Self {
-        let shared = Arc::clone(&self.shared);
-        if self.counts { Self::from_shared(shared) } else { Self { shared, counts: false } }
+        let inner = Arc::clone(&self.inner);
+        if self.counts { Self::from_shared(inner) } else { Self { inner, counts: false } }
     }
 }
 
@@ -539,22 +539,22 @@ impl Clone for HashedWheelTimer {
 /// [`Ending`](crate::Ending) has begun.
 impl Drop for HashedWheelTimer {
     fn drop(&mut self) {
-        if !self.counts || !self.shared.drop_handle() {
+        if !self.counts || !self.inner.drop_handle() {
             return;
         }
-        if self.shared.has_ending_thread.load(Ordering::Relaxed) {
+        if self.inner.has_ending_thread.load(Ordering::Relaxed) {
             return;
         }
-        if self.shared.detaches_on_drop && !self.shared.is_worker() {
+        if self.inner.detaches_on_drop && !self.inner.is_worker() {
             drop(self.begin_stop());
         } else {
-            self.shared.stop_on_any_thread();
+            self.inner.stop_on_any_thread();
         }
     }
 }
 
 impl fmt::Debug for HashedWheelTimer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.shared.debug("HashedWheelTimer", f)
+        self.inner.debug("HashedWheelTimer", f)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::engine::Shared;
+use crate::engine::Inner;
 use crate::sync::{Arc, Weak};
 use crate::timer::HashedWheelTimer;
 
@@ -46,7 +46,7 @@ use crate::timer::HashedWheelTimer;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]
-pub struct WeakTimer(Weak<Shared>);
+pub struct WeakTimer(Weak<Inner>);
 
 impl HashedWheelTimer {
     /// Returns a handle that does not keep the timer from ending. `std::sync::Arc::downgrade`.
@@ -56,7 +56,7 @@ impl HashedWheelTimer {
     /// See [`WeakTimer`].
     #[must_use]
     pub fn downgrade(&self) -> WeakTimer {
-        WeakTimer(Arc::downgrade(&self.shared))
+        WeakTimer(Arc::downgrade(&self.inner))
     }
 }
 

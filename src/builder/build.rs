@@ -7,7 +7,7 @@ use super::Builder;
 #[cfg(doc)]
 use crate::clock::Clock;
 use crate::driver::Driver;
-use crate::engine::{Settings, Shared, ThreadSettings};
+use crate::engine::{Inner, Settings, ThreadSettings};
 use crate::error::BuildError;
 use crate::platform::HAS_CLOCK;
 use crate::report;
@@ -100,11 +100,11 @@ impl Builder {
     }
 
     pub(crate) fn build_driven_as(self, kind: Kind) -> Result<(HashedWheelTimer, Driver), BuildError> {
-        let shared = self.build_shared(kind)?;
+        let inner = self.build_shared(kind)?;
         // A driven timer has no thread to start.
-        shared.state.set_started();
-        let driver = Driver::new(Arc::clone(&shared));
-        Ok((HashedWheelTimer::from_shared(shared), driver))
+        inner.state.set_started();
+        let driver = Driver::new(Arc::clone(&inner));
+        Ok((HashedWheelTimer::from_shared(inner), driver))
     }
 
     /// Returns the name of a setting that such a timer cannot use, if there is one.
@@ -120,7 +120,7 @@ impl Builder {
         options.into_iter().find(|(_, is_unused)| *is_unused).map(|(option, _)| option)
     }
 
-    fn build_shared(self, kind: Kind) -> Result<Arc<Shared>, BuildError> {
+    fn build_shared(self, kind: Kind) -> Result<Arc<Inner>, BuildError> {
         static NUMBER: AtomicUsize = AtomicUsize::new(1);
 
         if let Some(option) = self.unused_option(kind) {
@@ -163,7 +163,7 @@ impl Builder {
         }
         let wheel = EitherWheel::try_new(self.hierarchical, ticks_per_wheel)
             .map_err(|bytes| BuildError::NoMemory { bytes })?;
-        Ok(Shared::build(Settings {
+        Ok(Inner::build(Settings {
             tick: self.tick.max(SHORTEST_TICK),
             wheel,
             limit: self.max_pending_timeouts.and_then(NonZeroUsize::new),

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use super::inner::{Handle, Inner, InnerFields, Timeout};
 use super::pending::Balance;
-use super::shared::{Handle, Shared, SharedFields, Timeout};
 use super::state::StateSnapshot;
 use super::thread_cache::{self, CacheGuard};
 use crate::error::NewTimeoutError;
@@ -12,7 +12,7 @@ use crate::report;
 use crate::sync::Arc;
 use crate::ticks::{self, DEADLINE_NEVER};
 
-impl Shared {
+impl Inner {
     /// Returns the deadline after this delay, for [`schedule_by`](Self::schedule_by).
     #[inline]
     pub(crate) fn deadline_after(&self, delay: Duration) -> u64 {
@@ -27,7 +27,7 @@ impl Shared {
     /// `deadline` is in nanoseconds since the timer was built, and at most [`DEADLINE_NEVER`].
     // Inlined into the function for each type of task, so that the timeout stays in registers.
     #[inline(always)]
-    pub(crate) fn schedule_by<T: Task<SharedFields>>(
+    pub(crate) fn schedule_by<T: Task<InnerFields>>(
         self: &Arc<Self>,
         task: T,
         deadline: u64,
@@ -40,7 +40,7 @@ impl Shared {
 
     /// [`schedule_by`](Self::schedule_by) that gives a rejected task back.
     #[inline(always)]
-    pub(crate) fn try_schedule_by<T: Task<SharedFields>>(
+    pub(crate) fn try_schedule_by<T: Task<InnerFields>>(
         self: &Arc<Self>,
         task: T,
         deadline: u64,
@@ -83,7 +83,7 @@ impl Shared {
 
     /// Rejects a timeout that was withdrawn, because the timer closes.
     #[cold]
-    fn reject_withdrawn<T: Task<SharedFields>>(&self, withdrawn: Option<ClaimedTask<SharedFields>>) -> T {
+    fn reject_withdrawn<T: Task<InnerFields>>(&self, withdrawn: Option<ClaimedTask<InnerFields>>) -> T {
         self.release_place();
         let task = withdrawn.expect("a timeout without a handle was withdrawn").into_task();
         self.count_rejection(&NewTimeoutError::Stopped);
@@ -134,7 +134,7 @@ impl Shared {
     /// Cancels a timeout, if it has not ended, and counts that. The caller owns the task, unless it
     /// runs.
     #[inline]
-    fn end_by_cancel<'a>(&self, timeout: &'a Timeout) -> Option<Option<TaskClaim<'a, SharedFields>>> {
+    fn end_by_cancel<'a>(&self, timeout: &'a Timeout) -> Option<Option<TaskClaim<'a, InnerFields>>> {
         let handle = &timeout.handle;
         // If the timeout has ended, there is nothing to send, and on a stopped timer no consumer.
         let seen = handle.not_ended()?;
@@ -158,7 +158,7 @@ impl Shared {
     /// old task. If the timeout has ended, drops the new task and returns `None`. For `stop` and
     /// for the limit there is one of the two at all times.
     #[cfg(feature = "async")]
-    pub(crate) fn replace<T: Task<SharedFields>>(
+    pub(crate) fn replace<T: Task<InnerFields>>(
         self: &Arc<Self>,
         timeout: &Timeout,
         task: T,
@@ -270,11 +270,11 @@ impl Shared {
 /// Registers a timeout that was admitted, and pushes its message. If the timer closes, withdraws it
 /// and returns `None`; if it has ended, or runs, it stays.
 #[inline(always)]
-fn push<T: Task<SharedFields>>(
+fn push<T: Task<InnerFields>>(
     cache: &mut CacheGuard<'_>,
     task: T,
     deadline: u64,
-    withdrawn: &mut Option<ClaimedTask<SharedFields>>,
+    withdrawn: &mut Option<ClaimedTask<InnerFields>>,
 ) -> Option<Handle> {
     cache.counts.register();
     let handle = cache.nodes.schedule(task, deadline);
@@ -295,17 +295,17 @@ mod tests {
         let t = Driven::new();
         let (origin, second) = (t.timer.now(), std::time::Duration::from_secs(1));
         t.clock.advance(second * 3);
-        assert_eq!(t.shared().deadline_at(origin), 3_000_000_000);
-        assert_eq!(t.shared().deadline_at(origin + second * 5), 5_000_000_000);
+        assert_eq!(t.inner().deadline_at(origin), 3_000_000_000);
+        assert_eq!(t.inner().deadline_at(origin + second * 5), 5_000_000_000);
     }
 
     #[test]
     fn messages_of_withdrawn_timeouts_are_unreclaimed() {
         let t = Driven::new();
-        let mut counts = t.shared().pending_counts.take();
+        let mut counts = t.inner().pending_counts.take();
         (0..3).for_each(|_| counts.register());
         (0..2).for_each(|_| counts.withdraw());
-        let (balance, unreclaimed) = t.shared().balance_and_unreclaimed();
+        let (balance, unreclaimed) = t.inner().balance_and_unreclaimed();
         assert_eq!((balance.pending, unreclaimed), (1, 2));
         counts.withdraw();
     }
@@ -315,9 +315,9 @@ mod tests {
     fn nothing_is_pending_on_a_stopped_timer_with_a_limit() {
         let t = Driven::with(|builder| builder.max_pending_timeouts(Some(5)));
         t.schedule(TICK);
-        assert_eq!(t.shared().pending(), 1);
+        assert_eq!(t.inner().pending(), 1);
         assert_eq!(t.timer.stop().len(), 1);
-        assert!(t.shared().limit.as_ref().unwrap().take());
-        assert_eq!(t.shared().pending(), 0);
+        assert!(t.inner().limit.as_ref().unwrap().take());
+        assert_eq!(t.inner().pending(), 0);
     }
 }

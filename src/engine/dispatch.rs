@@ -6,15 +6,15 @@
 
 use std::time::Duration;
 
+use super::inner::{DispatchedTask, Executor, Inner, InnerFields, Running, Timeout};
 use super::run_end::{end_run, while_running};
-use super::shared::{DispatchedTask, Executor, Running, Shared, SharedFields, Timeout};
 use super::thread_cache;
 use crate::node::{ClaimedTask, NextRun, RunOutcome, TaskClaim};
 use crate::report;
 use crate::sync::unmodelled::PoisonError;
 use crate::ticks::DEADLINE_NEVER;
 
-impl Shared {
+impl Inner {
     /// Runs user code for a task. A panic is reported and counted.
     #[inline]
     pub(crate) fn guard<'a>(&self, doing: &str, task: impl FnOnce() -> &'a str, code: impl FnOnce()) {
@@ -26,7 +26,7 @@ impl Shared {
 
     /// Runs the task of an expired timeout on this thread, which is the worker.
     #[inline]
-    pub(super) fn run(&self, claimed: ClaimedTask<SharedFields>) -> Timeout {
+    pub(super) fn run(&self, claimed: ClaimedTask<InnerFields>) -> Timeout {
         // Not through `watch`: to ask for the name is a call, of which most tasks have no need.
         if self.slow_task_threshold == DEADLINE_NEVER {
             return run_claimed(claimed);
@@ -39,11 +39,7 @@ impl Shared {
     /// timeout if the task ran on this thread.
     // Not in the worker's loop, because most timers have no executor.
     #[inline(never)]
-    pub(super) fn dispatch(
-        &self,
-        executor: &Executor,
-        claimed: ClaimedTask<SharedFields>,
-    ) -> Option<Timeout> {
+    pub(super) fn dispatch(&self, executor: &Executor, claimed: ClaimedTask<InnerFields>) -> Option<Timeout> {
         if claimed.runs_on_worker() {
             let node = claimed.timeout().handle.as_ptr().addr();
             let timeout = while_running(node, || self.run(claimed));
@@ -58,7 +54,7 @@ impl Shared {
 
     /// Calls the hook of a cancelled task, which drops it.
     #[inline]
-    pub(super) fn call_cancelled(&self, timeout: &Timeout, claim: TaskClaim<'_, SharedFields>) {
+    pub(super) fn call_cancelled(&self, timeout: &Timeout, claim: TaskClaim<'_, InnerFields>) {
         if !claim.is_plain() {
             let name = || timeout.handle.name();
             self.guard("in cancelled", name, || claim.cancelled(timeout));
@@ -66,7 +62,7 @@ impl Shared {
     }
 
     /// Drops a task that does not run. `name` returns the name of its type.
-    pub(super) fn drop_task<'a>(&self, name: impl FnOnce() -> &'a str, claim: TaskClaim<'_, SharedFields>) {
+    pub(super) fn drop_task<'a>(&self, name: impl FnOnce() -> &'a str, claim: TaskClaim<'_, InnerFields>) {
         self.guard("when it was dropped", name, || claim.drop_task());
     }
 
@@ -152,7 +148,7 @@ impl DispatchedTask {
     }
 
     /// The task, which may wait for its own end when it runs or is dropped, is this thread's.
-    fn with_claimed(self, work: impl FnOnce(ClaimedTask<SharedFields>)) {
+    fn with_claimed(self, work: impl FnOnce(ClaimedTask<InnerFields>)) {
         let Self(claimed) = self;
         while_running(claimed.timeout().handle.as_ptr().addr(), || work(claimed));
     }
@@ -160,7 +156,7 @@ impl DispatchedTask {
 
 /// Runs the task of an expired timeout.
 #[inline]
-fn run_claimed(claimed: ClaimedTask<SharedFields>) -> Timeout {
+fn run_claimed(claimed: ClaimedTask<InnerFields>) -> Timeout {
     claimed.with(|claim, timeout| {
         let handle = &timeout.handle;
         handle.timer().guard("in run", || handle.name(), || claim.run(timeout));
@@ -168,8 +164,8 @@ fn run_claimed(claimed: ClaimedTask<SharedFields>) -> Timeout {
 }
 
 /// Drops the task of a timeout that has ended, which the executor had.
-fn drop_dispatched(claimed: ClaimedTask<SharedFields>) {
-    let drop_task = |claim: TaskClaim<'_, SharedFields>, timeout: &Timeout| {
+fn drop_dispatched(claimed: ClaimedTask<InnerFields>) {
+    let drop_task = |claim: TaskClaim<'_, InnerFields>, timeout: &Timeout| {
         timeout.handle.timer().drop_task(|| timeout.handle.name(), claim);
     };
     end_run(&claimed.with(drop_task));
@@ -182,7 +178,7 @@ fn count_dropped(timeout: &Timeout) {
 
 /// Runs a periodic task on a thread of the executor: once, or as often as it is behind. Runs that
 /// fall due meanwhile do not follow, because other tasks wait for the thread.
-fn run_periodic(mut claimed: ClaimedTask<SharedFields>) {
+fn run_periodic(mut claimed: ClaimedTask<InnerFields>) {
     if claimed.timeout().handle.end().is_some() {
         // It was cancelled while it waited for the executor, so the run does not begin.
         return drop_dispatched(claimed);
@@ -203,7 +199,7 @@ fn run_periodic(mut claimed: ClaimedTask<SharedFields>) {
 }
 
 /// Leaves out a run of a periodic task that the executor has dropped.
-fn skip_run(mut claimed: ClaimedTask<SharedFields>) {
+fn skip_run(mut claimed: ClaimedTask<InnerFields>) {
     if claimed.timeout().handle.end().is_some() {
         // The run was cancelled, so nothing is lost.
         return drop_dispatched(claimed);
@@ -213,7 +209,7 @@ fn skip_run(mut claimed: ClaimedTask<SharedFields>) {
     finish_run(claimed, next);
 }
 
-fn finish_run(claimed: ClaimedTask<SharedFields>, next: Option<NextRun>) {
+fn finish_run(claimed: ClaimedTask<InnerFields>, next: Option<NextRun>) {
     match claimed.finish_run(next.map(|next| next.deadline), thread_cache::push) {
         RunOutcome::Again((timeout, state)) => {
             timeout.handle.timer().wake_for_pushed(state, &timeout.handle);

@@ -56,7 +56,7 @@
 //! | `stop`, `start` | under the lock of the thread's handle: `start` sees `CLOSING` and spawns nothing, or `stop` finds the thread and joins it |
 //! | `stop`, a sleeping worker | it is unparked whatever it does; a token that comes early stays |
 //! | last drop, last drop | `handles` reaches zero once and never leaves it: `Timeout::timer` and `WeakTimer::upgrade` do not raise it from zero |
-//! | last drop or driver's drop, by a task on the worker | sets the bit and waits for nothing ([`stop_on_worker`](Shared::stop_on_worker)). The turn sees it before the next task, and drains before it releases the lock |
+//! | last drop or driver's drop, by a task on the worker | sets the bit and waits for nothing ([`stop_on_worker`](Inner::stop_on_worker)). The turn sees it before the next task, and drains before it releases the lock |
 //! | the driver's drop elsewhere | a `stop`, the first or a later one |
 //! | a panic of the clock on the worker thread | as a last drop there; no call returns the timeouts |
 //! | `stop`, in a child process that was forked from the one with the thread | sets the bit, takes no lock, joins nothing: the thread does not exist there, and may have held the lock |
@@ -76,7 +76,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::shared::{LIVE_TIMERS, Shared, Timeout};
+use super::inner::{Inner, LIVE_TIMERS, Timeout};
 use super::state::{CLOSING, ENDED, STOPPED, StateSnapshot, TimerState, fence_after_change};
 use super::thread_cache;
 use super::worker::Worker;
@@ -123,7 +123,7 @@ impl TimerState {
     }
 }
 
-impl Shared {
+impl Inner {
     /// Ends all timeouts and then the worker; blocks while a task runs there. The first call
     /// returns the timeouts. Others block until it has them: a loop that drops its driver because
     /// the timer is stopped takes nothing from the caller of `stop`.
@@ -309,18 +309,18 @@ impl Shared {
 impl Worker {
     /// Returns the tick at which the first timeout fires that falls due up to the tick `last`, once
     /// no more are accepted. Zero if that is not known yet, because a thread is about to push.
-    fn next_due(&mut self, shared: &Arc<Shared>, last: u64) -> Option<u64> {
-        self.drain_messages_unless_behind(shared);
+    fn next_due(&mut self, inner: &Arc<Inner>, last: u64) -> Option<u64> {
+        self.drain_messages_unless_behind(inner);
         if self.receiver.has_backlog {
             // A turn is due immediately.
             return Some(self.nodes.tick().max(1));
         }
         self.receiver.refuses_new = true;
-        let pending = shared.pending_counts.at_most(&shared.counters);
+        let pending = inner.pending_counts.at_most(&inner.counters);
         if pending == 0 {
             return None;
         }
-        let (first, live) = self.nodes.of(shared).first_due(shared.ticks, last);
+        let (first, live) = self.nodes.of(inner).first_due(inner.ticks, last);
         // Otherwise a thread is about to push a timeout, perhaps in the place of another one, or to
         // withdraw one, or to count an end.
         if live == pending { first } else { Some(0) }
@@ -328,19 +328,19 @@ impl Worker {
 
     /// Cancels every timeout that has not ended, once the timer is stopped; returns them, with
     /// their hooks called. Waits for callers that have registered a timeout, or cancelled one.
-    pub(super) fn end_all(&mut self, shared: &Arc<Shared>) -> Vec<Timeout> {
+    pub(super) fn end_all(&mut self, inner: &Arc<Inner>) -> Vec<Timeout> {
         let mut all = Vec::new();
         let backoff = Backoff::new();
         let Self { nodes, receiver, .. } = self;
-        let mut nodes = nodes.of(shared);
+        let mut nodes = nodes.of(inner);
         let mut end = |stopped| {
-            shared.pending_counts.count_stopped();
-            shared.release_place();
+            inner.pending_counts.count_stopped();
+            inner.release_place();
             all.push(stopped);
         };
         nodes.stop_all(&mut end);
         loop {
-            let mut look = receiver.queue.look(&shared.new_lanes, usize::MAX);
+            let mut look = receiver.queue.look(&inner.new_lanes, usize::MAX);
             while let Some(mut lane) = look.next_lane() {
                 while let Some(arrival) = nodes.next_arrival(&mut lane) {
                     match arrival {
@@ -352,25 +352,23 @@ impl Worker {
                     }
                 }
             }
-            look.end(&shared.new_lanes);
+            look.end(&inner.new_lanes);
             receiver.refuses_new = true;
-            if shared.pending_counts.at_most(&shared.counters) == 0 {
+            if inner.pending_counts.at_most(&inner.counters) == 0 {
                 break;
             }
             backoff.snooze();
         }
         // Every accepted timeout has ended. Messages that are left in lanes were taken back, or are
         // about timeouts that have ended since; their nodes are freed with the timer.
-        shared.state.set_ended();
-        shared.worker.set_calling_hooks();
+        inner.state.set_ended();
+        inner.worker.set_calling_hooks();
         let cancelled = |stopped| match stopped {
-            Stopped::WithTask(claimed) => {
-                claimed.with(|claim, timeout| shared.call_cancelled(timeout, claim))
-            }
+            Stopped::WithTask(claimed) => claimed.with(|claim, timeout| inner.call_cancelled(timeout, claim)),
             Stopped::Running(timeout) => timeout,
         };
         let all = all.into_iter().map(cancelled).collect();
-        self.nodes.of(shared).empty_reserve();
+        self.nodes.of(inner).empty_reserve();
         self.has_ended = true;
         all
     }
@@ -388,7 +386,7 @@ mod tests {
     #[test]
     fn a_grace_ends_with_its_last_tick() {
         let t = Driven::new();
-        let grace = t.shared().begin_shutdown(TICK * 3);
+        let grace = t.inner().begin_shutdown(TICK * 3);
         assert_eq!((grace.last, grace.at_most), (3, TICK * 4));
     }
 
@@ -398,8 +396,8 @@ mod tests {
         // A tick that begins at `DEADLINE_NEVER`, and one that does not.
         for tick in [Duration::from_nanos((1 << 31) - 1), TICK] {
             let t = Driven::with(|builder| builder.tick(tick).ticks_per_wheel(1));
-            let never = t.shared().ticks.of(DEADLINE_NEVER);
-            let grace = t.shared().begin_shutdown(Duration::MAX);
+            let never = t.inner().ticks.of(DEADLINE_NEVER);
+            let grace = t.inner().begin_shutdown(Duration::MAX);
             assert_eq!(grace.last, never - 1, "{tick:?}");
         }
     }
@@ -410,13 +408,13 @@ mod tests {
     fn a_shutdown_lets_no_time_pass_before_a_timeout_that_a_thread_is_about_to_push() {
         let t = Driven::new();
         let mut lane = t.open_lane();
-        t.shared().pending_counts.take().register();
+        t.inner().pending_counts.take().register();
         t.clock.advance(TICK * 5);
         thread::scope(|scope| {
             let timer = &t.timer;
             let shutdown = scope.spawn(move || timer.shutdown(Duration::ZERO));
             thread::sleep(Duration::from_millis(30));
-            lane.borrow(t.shared()).schedule_replacement(Nothing, t.now());
+            lane.borrow(t.inner()).schedule_replacement(Nothing, t.now());
             assert_eq!(shutdown.join().unwrap(), [], "it runs");
         });
     }

@@ -10,7 +10,7 @@
 //!                                       (a lane per thread)               dispatch.rs: task
 //! ```
 //!
-//! The two sides share [`Shared`] (`shared.rs`): the state word (`state.rs`), new lanes, the number
+//! The two sides share [`Inner`] (`inner.rs`): the state word (`state.rs`), new lanes, the number
 //! of pending timeouts (`pending.rs`), the counters (`counters.rs`) and the memory of the nodes
 //! (`node/`). The worker itself is there too, behind its lock (`worker_lock.rs`). A thread becomes
 //! the worker by taking that lock: the worker thread (`thread.rs`), a `Driver` in its loop, a
@@ -50,7 +50,7 @@
 //!
 //! # The import cycle
 //!
-//! `shared.rs`, `thread.rs` and `worker.rs` import each other: the shared state has the worker and
+//! `inner.rs`, `thread.rs` and `worker.rs` import each other: the shared state has the worker and
 //! the thread, and their methods take the shared state. It stays because a task receives
 //! `&Timeout`, by which it can schedule, cancel and stop: the worker calls into the callers' side.
 //! All other imports of the crate lead from the API to the engine, to `node/`, to the wheels and
@@ -68,7 +68,7 @@
 //! | `thread`, `return_timer` | start and loop of the worker thread; when memory is returned |
 //! | `sleep`, `sleep_policy`, `waker` | sleep and wake-up; how long the worker sleeps; what wakes a driver's loop |
 //! | `end` | stop, shutdown, last drop |
-//! | `shared`, `state`, `pending`, `counters` | what both sides share: the fields; the lifecycle; the number of pending timeouts; statistics |
+//! | `inner`, `state`, `pending`, `counters` | what both sides share: the fields; the lifecycle; the number of pending timeouts; statistics |
 //!
 //! The engine has no `unsafe` code.
 
@@ -76,10 +76,10 @@ mod caller;
 mod counters;
 mod dispatch;
 mod end;
+mod inner;
 mod pending;
 mod return_timer;
 mod run_end;
-mod shared;
 mod sleep;
 mod sleep_policy;
 mod state;
@@ -93,9 +93,9 @@ mod worker_lock;
 
 pub(crate) use counters::{LATENESS_BUCKETS, LatenessCounters, lateness_bound};
 pub(crate) use end::Grace;
+pub use inner::Timeout;
+pub(crate) use inner::{DispatchedTask, Executor, Inner, InnerFields, Settings};
 pub(crate) use pending::Balance;
-pub use shared::Timeout;
-pub(crate) use shared::{DispatchedTask, Executor, Settings, Shared, SharedFields};
 pub(crate) use sleep_policy::time_until;
 pub(crate) use thread::{ThreadHook, ThreadSettings};
 pub(crate) use waker::Waker;
@@ -107,7 +107,7 @@ mod tests {
     use std::mem::forget;
     use std::time::Duration;
 
-    use super::shared::{Shared, SharedFields, Timeout};
+    use super::inner::{Inner, InnerFields, Timeout};
     use super::state::ASLEEP;
     use crate::node::{LocalNodes, Task};
     use crate::sync::{Arc, Ordering, thread};
@@ -134,12 +134,12 @@ mod tests {
             Self { timer, driver: Some(driver), clock }
         }
 
-        pub(super) fn shared(&self) -> &Arc<Shared> {
-            &self.timer.shared
+        pub(super) fn inner(&self) -> &Arc<Inner> {
+            &self.timer.inner
         }
 
         pub(super) fn now(&self) -> u64 {
-            self.shared().clock.now()
+            self.inner().clock.now()
         }
 
         pub(super) fn schedule(&self, delay: Duration) -> Timeout {
@@ -157,17 +157,17 @@ mod tests {
         }
 
         /// Opens a lane, as another thread would.
-        pub(super) fn open_lane(&self) -> LocalNodes<SharedFields> {
-            LocalNodes::new(self.shared(), self.shared().new_lanes.open())
+        pub(super) fn open_lane(&self) -> LocalNodes<InnerFields> {
+            LocalNodes::new(self.inner(), self.inner().new_lanes.open())
         }
 
         /// The worker sleeps. `how` is some of the bits that say what wakes it.
         pub(super) fn set_asleep(&self, how: u64) {
-            self.shared().state.word.fetch_or(ASLEEP | how, Ordering::Relaxed);
+            self.inner().state.word.fetch_or(ASLEEP | how, Ordering::Relaxed);
         }
 
         pub(super) fn is_asleep(&self) -> bool {
-            self.shared().state.snapshot().is_asleep()
+            self.inner().state.snapshot().is_asleep()
         }
     }
 
@@ -184,7 +184,7 @@ mod tests {
     /// A task that does nothing.
     pub(super) struct Nothing;
 
-    impl Task<SharedFields> for Nothing {
+    impl Task<InnerFields> for Nothing {
         const IS_PLAIN: bool = true;
 
         fn run(self, _: &Timeout) {}

@@ -76,35 +76,35 @@ impl Drop for ThreadCounts {
 /// The counts of a thread, with that thread.
 #[derive(Clone)]
 pub(super) struct OwnCounts {
-    shared: Arc<ThreadCounts>,
+    inner: Arc<ThreadCounts>,
     registered: u64,
     cancelled: u64,
     withdrawn: u64,
 }
 
 impl OwnCounts {
-    fn new(shared: Arc<ThreadCounts>) -> Self {
-        Self { shared, registered: 0, cancelled: 0, withdrawn: 0 }
+    fn new(inner: Arc<ThreadCounts>) -> Self {
+        Self { inner, registered: 0, cancelled: 0, withdrawn: 0 }
     }
 
     /// Counts a timeout whose message is about to be pushed.
     #[inline]
     pub(super) fn register(&mut self) {
         self.registered += 1;
-        self.shared.counts.registered.store(self.registered, Ordering::Relaxed);
+        self.inner.counts.registered.store(self.registered, Ordering::Relaxed);
     }
 
     /// Counts a timeout that was cancelled.
     #[inline]
     pub(super) fn cancel(&mut self) {
         self.cancelled += 1;
-        self.shared.counts.cancelled.store(self.cancelled, Ordering::Release);
+        self.inner.counts.cancelled.store(self.cancelled, Ordering::Release);
     }
 
     /// Counts a new timeout that was taken back, because the timer closes.
     pub(super) fn withdraw(&mut self) {
         self.withdrawn += 1;
-        self.shared.counts.withdrawn.store(self.withdrawn, Ordering::Release);
+        self.inner.counts.withdrawn.store(self.withdrawn, Ordering::Release);
     }
 }
 
@@ -284,7 +284,7 @@ mod tests {
         for _ in 0..3 {
             thread::scope(|scope| scope.spawn(|| _ = timer.new_timeout(|_| (), TICK)).join().unwrap());
         }
-        assert_eq!(t.shared().pending_counts.all().count(), 1);
+        assert_eq!(t.inner().pending_counts.all().count(), 1);
         assert_eq!(timer.pending_timeouts(), 3);
     }
 

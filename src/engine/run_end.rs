@@ -19,7 +19,7 @@
 
 use std::cell::Cell;
 
-use super::shared::{Shared, Timeout};
+use super::inner::{Inner, Timeout};
 use crate::node::End;
 use crate::sync::{Parker, local};
 use crate::ticks::DEADLINE_RUNNING;
@@ -51,12 +51,12 @@ pub(super) fn end_run(timeout: &Timeout) {
 }
 
 #[cold]
-fn wake_waiters(timer: &Shared) {
+fn wake_waiters(timer: &Inner) {
     let waiters = std::mem::take(&mut *timer.run_waiters.lock());
     waiters.iter().for_each(|(_, waiter)| waiter.unpark());
 }
 
-impl Shared {
+impl Inner {
     /// Waits until the task of a timeout that has ended is over. Waits for nothing if this thread
     /// runs that task; on the worker, only for tasks that were handed to an executor.
     pub(crate) fn wait_for_run(&self, timeout: &Timeout) {
@@ -109,8 +109,8 @@ mod tests {
         let timeout = t.schedule(TICK);
         assert_eq!(t.pass(TICK), 1);
         let another = Parker::default();
-        t.shared().run_waiters.lock().push((1, another.unparker()));
-        t.shared().wait_for_executor(&timeout);
-        assert!(t.shared().run_waiters.lock().iter().map(|(waiter, _)| *waiter).eq([1]));
+        t.inner().run_waiters.lock().push((1, another.unparker()));
+        t.inner().wait_for_executor(&timeout);
+        assert!(t.inner().run_waiters.lock().iter().map(|(waiter, _)| *waiter).eq([1]));
     }
 }

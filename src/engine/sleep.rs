@@ -63,7 +63,7 @@
 
 use std::mem;
 
-use super::shared::{Handle, Shared};
+use super::inner::{Handle, Inner};
 use super::sleep_policy::{AfterTurn, Plan, Sleep, wakes_driver};
 use super::state::{ASLEEP, HOW_ASLEEP, StateSnapshot, TimerState, fence_after_change};
 use super::worker::Worker;
@@ -97,7 +97,7 @@ impl TimerState {
 }
 
 /// The callers' side.
-impl Shared {
+impl Inner {
     /// A new timeout with this deadline was pushed, and the fence after the push was executed.
     #[inline]
     pub(super) fn wake_for_new(&self, deadline: u64) {
@@ -170,7 +170,7 @@ impl Shared {
 }
 
 /// The worker thread's side.
-impl Shared {
+impl Inner {
     /// Decides what the worker thread does after a turn.
     pub(crate) fn after_turn(self: &Arc<Self>) -> Sleep {
         let now = self.clock.now();
@@ -193,64 +193,64 @@ impl Shared {
 impl Worker {
     /// Decides how the worker thread sleeps after a turn, and announces the sleep if it has to.
     /// Returns `None` if the timer is stopped.
-    pub(super) fn plan_sleep(&mut self, shared: &Arc<Shared>, now: u64) -> Option<Plan> {
-        if shared.state.snapshot().is_stopped() {
+    pub(super) fn plan_sleep(&mut self, inner: &Arc<Inner>, now: u64) -> Option<Plan> {
+        if inner.state.snapshot().is_stopped() {
             return None;
         }
         let tick = self.nodes.tick();
         if self.receiver.has_backlog {
             return Some(Plan::until(0, tick));
         }
-        self.return_memory(shared, now, 1);
+        self.return_memory(inner, now, 1);
         let turn = AfterTurn {
             now,
             messages: mem::take(&mut self.receiver.taken_since_plan) as u64,
             has_reclaimed: self.receiver.has_reclaimed,
-            requested: shared.state.requested.swap(DEADLINE_NEVER, Ordering::Relaxed),
+            requested: inner.state.requested.swap(DEADLINE_NEVER, Ordering::Relaxed),
             tick,
             next: self.nodes.next_deadline().unwrap_or(u64::MAX),
         };
-        let plan = self.sleep_policy.plan(shared.ticks, &turn);
+        let plan = self.sleep_policy.plan(inner.ticks, &turn);
         let Some(wakes) = plan.announced else { return Some(plan) };
-        let next = self.announce(shared, plan.next, wakes);
-        let surplus_wait = self.surplus_wait(shared);
+        let next = self.announce(inner, plan.next, wakes);
+        let surplus_wait = self.surplus_wait(inner);
         Some(plan.after_announcement(next, self.receiver.has_reclaimed, surplus_wait))
     }
 
     /// Returns the tick at which the driver's next turn has work, and announces a sleep until then.
-    pub(crate) fn next_turn(&mut self, shared: &Arc<Shared>) -> Option<u64> {
+    pub(crate) fn next_turn(&mut self, inner: &Arc<Inner>) -> Option<u64> {
         // A timeout that is never due needs no turn, and no caller has to wake the loop for it.
-        let never = shared.ticks.of(DEADLINE_NEVER);
-        let mut next = self.next_tick(shared).min(never);
-        if shared.waker.is_some() {
-            next = self.announce(shared, next, wakes_driver(shared.ticks, next, self.nodes.tick()));
+        let never = inner.ticks.of(DEADLINE_NEVER);
+        let mut next = self.next_tick(inner).min(never);
+        if inner.waker.is_some() {
+            next = self.announce(inner, next, wakes_driver(inner.ticks, next, self.nodes.tick()));
         }
         (next < never).then_some(next)
     }
 
     /// Announces a sleep until tick `next`; `how` is some bits of [`HOW_ASLEEP`]. Returns the tick
     /// of the next turn, which is not later.
-    fn announce(&mut self, shared: &Arc<Shared>, next: u64, how: u64) -> u64 {
+    fn announce(&mut self, inner: &Arc<Inner>, next: u64, how: u64) -> u64 {
         // No timeout that comes from now on fires before the wheel's next tick.
         let earliest = self.nodes.tick() + 1;
-        let needed_before = if next <= earliest { 0 } else { shared.ticks.first_deadline_of(next) };
-        shared.state.announced.store(needed_before, Ordering::Relaxed);
+        let needed_before = if next <= earliest { 0 } else { inner.ticks.first_deadline_of(next) };
+        inner.state.announced.store(needed_before, Ordering::Relaxed);
         // One fence for both: each of them is a change before a look at lanes.
         self.receiver.queue.unlist_idle(|| {
-            shared.state.fall_asleep(how);
+            inner.state.fall_asleep(how);
             fence_after_change();
         });
         // Look again: a caller may have looked before `fall_asleep`. The answer is not later than
         // announced, because another caller may have relied on that:
         // - worker: announces tick 5; its timeout for tick 5 is reset to tick 9; looks again.
         // - caller, between the two: pushes a timeout for tick 6, and does not wake the worker.
-        self.next_tick(shared).min(next)
+        self.next_tick(inner).min(next)
     }
 
     /// Returns the tick at which a turn has work; `u64::MAX` is never. Takes in the messages that
     /// have come since the last turn, so that the answer is exact.
-    fn next_tick(&mut self, shared: &Arc<Shared>) -> u64 {
-        self.drain_messages_unless_behind(shared);
+    fn next_tick(&mut self, inner: &Arc<Inner>) -> u64 {
+        self.drain_messages_unless_behind(inner);
         if self.receiver.has_backlog { 0 } else { self.nodes.next_deadline().unwrap_or(u64::MAX) }
     }
 }
@@ -263,7 +263,7 @@ mod tests {
     use std::time::Duration;
 
     fn plan(t: &Driven) -> Plan {
-        t.shared().worker.lock().plan_sleep(t.shared(), t.now()).unwrap()
+        t.inner().worker.lock().plan_sleep(t.inner(), t.now()).unwrap()
     }
 
     /// A timer with a timeout in its wheel.
@@ -288,23 +288,23 @@ mod tests {
     fn the_worker_announces_which_messages_end_its_sleep() {
         for (has_reclaimed, wakes) in [(false, WAKE_FOR_BATCH | WAKE_TO_RECLAIM), (true, WAKE_FOR_BATCH)] {
             let t = Driven::new();
-            t.shared().worker.lock().receiver.has_reclaimed = has_reclaimed;
+            t.inner().worker.lock().receiver.has_reclaimed = has_reclaimed;
             assert_eq!(plan(&t).announced, Some(wakes));
-            assert_eq!(t.shared().state.snapshot().0 & HOW_ASLEEP, ASLEEP | wakes);
+            assert_eq!(t.inner().state.snapshot().0 & HOW_ASLEEP, ASLEEP | wakes);
         }
     }
 
     #[test]
     fn a_plan_takes_what_came_since_the_last_one() {
         let t = Driven::new();
-        let mut worker = t.shared().worker.lock();
+        let mut worker = t.inner().worker.lock();
         worker.receiver.taken_since_plan = 3_000;
-        t.shared().state.requested.store(TICK.as_nanos() as u64 * 3, Ordering::Relaxed);
+        t.inner().state.requested.store(TICK.as_nanos() as u64 * 3, Ordering::Relaxed);
         drop(worker);
         let with_traffic = plan(&t);
         assert_eq!(with_traffic.announced, Some(0));
-        assert_eq!(t.shared().worker.lock().receiver.taken_since_plan, 0);
-        assert_eq!(t.shared().state.requested.load(Ordering::Relaxed), DEADLINE_NEVER);
+        assert_eq!(t.inner().worker.lock().receiver.taken_since_plan, 0);
+        assert_eq!(t.inner().state.requested.load(Ordering::Relaxed), DEADLINE_NEVER);
         assert_ne!(plan(&t), with_traffic);
     }
 
@@ -312,7 +312,7 @@ mod tests {
     fn a_sleep_whose_tick_has_come_is_another_turn() {
         let t = with_timeout(3);
         t.clock.advance(TICK);
-        let resolve = |plan| t.shared().resolve(plan, t.now());
+        let resolve = |plan| t.inner().resolve(plan, t.now());
         assert!(matches!(resolve(plan(&t)), Sleep::Parked(time) if time == TICK * 2));
         assert!(t.is_asleep());
         let plan = plan(&t);
@@ -325,7 +325,7 @@ mod tests {
     fn a_deadline_of_the_announced_tick_needs_no_earlier_turn() {
         let t = with_timeout(3);
         assert_eq!(plan(&t).next, 3);
-        let state = &t.shared().state;
+        let state = &t.inner().state;
         let first = TICK.as_nanos() as u64 * 2 + 1;
         assert!(!state.is_needed_for(first));
         assert!(state.is_needed_for(first - 1));
@@ -335,11 +335,11 @@ mod tests {
     fn a_sleep_says_which_messages_end_it() {
         let t = Driven::new();
         for how in [0, WAKE_FOR_BATCH, WAKE_TO_RECLAIM] {
-            t.shared().state.fall_asleep(how);
-            t.shared().wake_for_batch();
+            t.inner().state.fall_asleep(how);
+            t.inner().wake_for_batch();
             assert_eq!(t.is_asleep(), how != WAKE_FOR_BATCH);
-            t.shared().state.fall_asleep(how);
-            t.shared().wake_to_reclaim();
+            t.inner().state.fall_asleep(how);
+            t.inner().wake_to_reclaim();
             assert_eq!(t.is_asleep(), how != WAKE_TO_RECLAIM);
         }
     }

@@ -1,6 +1,6 @@
 //! The worker thread: lazily started, once; parked until there is work; ended by `stop`.
 
-use super::shared::Shared;
+use super::inner::Inner;
 use super::sleep_policy::Sleep;
 use super::worker::Worker;
 use crate::error::NewTimeoutError;
@@ -94,7 +94,7 @@ impl Thread {
     }
 }
 
-impl Shared {
+impl Inner {
     /// Starts the worker thread, unless it is started. (A driven timer is from the beginning.)
     pub(crate) fn start(self: &Arc<Self>) -> Result<(), NewTimeoutError> {
         if let Some(known) = self.start_result() {
@@ -105,8 +105,8 @@ impl Shared {
         if let Some(known) = self.start_result() {
             return known;
         }
-        let (shared, settings) = (Arc::clone(self), &self.thread.settings);
-        let thread = spawn(settings.name.clone(), settings.stack_size, move || run_worker(&shared));
+        let (inner, settings) = (Arc::clone(self), &self.thread.settings);
+        let thread = spawn(settings.name.clone(), settings.stack_size, move || run_worker(&inner));
         *handle = Some(thread.map_err(|error| NewTimeoutError::Spawn {
             kind: error.kind(),
             os_error: error.raw_os_error(),
@@ -186,41 +186,41 @@ impl Shared {
 }
 
 /// The worker thread.
-fn run_worker(shared: &Arc<Shared>) {
-    report::thread_started(shared.thread.name());
-    limit_timer_slack(shared.ticks.nanos() / SLACKS_PER_TICK);
-    let settings = &shared.thread.settings;
-    shared.call_thread_hook("(on_thread_start)", settings.on_start.as_ref());
+fn run_worker(inner: &Arc<Inner>) {
+    report::thread_started(inner.thread.name());
+    limit_timer_slack(inner.ticks.nanos() / SLACKS_PER_TICK);
+    let settings = &inner.thread.settings;
+    inner.call_thread_hook("(on_thread_start)", settings.on_start.as_ref());
     let turns = || {
-        let parker = shared.thread.parker.take().expect("the thread is started once");
+        let parker = inner.thread.parker.take().expect("the thread is started once");
         loop {
-            shared.turn_within_limit();
-            match shared.after_turn() {
+            inner.turn_within_limit();
+            match inner.after_turn() {
                 Sleep::Ended => return,
                 Sleep::UntilNextTick(time) if time.is_zero() => continue,
                 Sleep::UntilNextTick(time) => parker.nap(time),
                 Sleep::Parked(time) => {
                     parker.park_timeout(time);
-                    shared.state.wake();
+                    inner.state.wake();
                 }
             }
-            shared.counters.worker.wake_ups.increment_single_writer();
+            inner.counters.worker.wake_ups.increment_single_writer();
         }
     };
     report::guard(turns, |panic| {
         // Only the user's clock can panic here. No other thread would turn the timer, so it stops.
-        shared.counters.panics.add_one();
-        shared.stop_on_worker();
-        if shared.worker.is_stopped_by_worker() {
-            shared.worker.lock().end_all(shared);
+        inner.counters.panics.add_one();
+        inner.stop_on_worker();
+        if inner.worker.is_stopped_by_worker() {
+            inner.worker.lock().end_all(inner);
         }
         report::clock_panicked(panic);
     });
-    if shared.worker.is_stopped_by_worker() {
-        shared.drop_executor();
+    if inner.worker.is_stopped_by_worker() {
+        inner.drop_executor();
     }
-    shared.call_thread_hook("(on_thread_stop)", settings.on_stop.as_ref());
-    report::thread_ended(shared.thread.name());
+    inner.call_thread_hook("(on_thread_stop)", settings.on_stop.as_ref());
+    report::thread_ended(inner.thread.name());
 }
 
 #[cfg(test)]

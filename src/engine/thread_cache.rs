@@ -20,8 +20,8 @@
 
 use std::cell::RefCell;
 
+use super::inner::{Handle, Inner, InnerFields, Timeout};
 use super::pending::OwnCounts;
-use super::shared::{Handle, Shared, SharedFields, Timeout};
 use super::state::StateSnapshot;
 use crate::node::{ClaimedTask, LocalNodes, Message, NodesGuard, Owner, Released};
 use crate::sync::unmodelled::{AtomicBool, AtomicUsize};
@@ -45,15 +45,15 @@ struct Caches {
 /// What a thread caches of one timer.
 struct ThreadCache {
     /// `None` before they are first borrowed, and once they were given back.
-    nodes: Option<LocalNodes<SharedFields>>,
+    nodes: Option<LocalNodes<InnerFields>>,
     counts: OwnCounts,
     /// Whether the timer is stopped.
     stopped: Arc<AtomicBool>,
-    timer: Weak<Shared>,
+    timer: Weak<Inner>,
 }
 
 impl ThreadCache {
-    fn open(timer: &Arc<Shared>) -> Self {
+    fn open(timer: &Arc<Inner>) -> Self {
         Self {
             nodes: None,
             counts: timer.pending_counts.take(),
@@ -63,7 +63,7 @@ impl ThreadCache {
     }
 
     /// Borrows the nodes, which are opened if there are none.
-    fn borrow<'a>(&'a mut self, timer: &'a Arc<Shared>) -> CacheGuard<'a> {
+    fn borrow<'a>(&'a mut self, timer: &'a Arc<Inner>) -> CacheGuard<'a> {
         let open = || LocalNodes::new(timer, timer.new_lanes.open());
         let nodes = self.nodes.get_or_insert_with(|| timer.idle_nodes.take().unwrap_or_else(open));
         nodes.make_room();
@@ -72,13 +72,13 @@ impl ThreadCache {
 
     /// Borrows the nodes, if they may be borrowed without opening them.
     #[inline]
-    fn fast_path_for<'a>(&'a mut self, timer: &'a Shared) -> Option<CacheGuard<'a>> {
+    fn fast_path_for<'a>(&'a mut self, timer: &'a Inner) -> Option<CacheGuard<'a>> {
         let nodes = self.nodes.as_mut().filter(|nodes| nodes.has_room_for(timer))?;
         Some(CacheGuard { nodes: nodes.borrow(timer), counts: &mut self.counts })
     }
 
     /// Gives back what the thread has of the timer.
-    fn give_back(&mut self, timer: &Shared) {
+    fn give_back(&mut self, timer: &Inner) {
         if let Some(nodes) = self.nodes.take() {
             timer.idle_nodes.put(nodes);
             // The worker recycles the nodes, unless another thread takes them before.
@@ -98,7 +98,7 @@ impl Drop for ThreadCache {
 impl Caches {
     /// Returns the cache of this timer, which is opened if there is none. To be called after
     /// [`remove_stopped`](Self::remove_stopped), so that no other timer's cache is in its place.
-    fn of_or_open(&mut self, timer: &Arc<Shared>) -> &mut ThreadCache {
+    fn of_or_open(&mut self, timer: &Arc<Inner>) -> &mut ThreadCache {
         let index = timer.index.get();
         if index >= self.by_index.len() {
             self.by_index.resize_with(index + 1, || None);
@@ -123,13 +123,13 @@ impl Caches {
         self.by_index.iter_mut().filter_map(|place| Some(*place.take_if(is_stopped)?)).collect()
     }
 
-    fn remove(&mut self, timer: &Shared) -> Option<ThreadCache> {
+    fn remove(&mut self, timer: &Inner) -> Option<ThreadCache> {
         Some(*self.by_index.get_mut(timer.index.get())?.take()?)
     }
 }
 
 /// Stops the caching of this timer.
-pub(super) fn set_stopped(timer: &Shared) {
+pub(super) fn set_stopped(timer: &Inner) {
     timer.stopped.store(true, Ordering::Relaxed);
     STOPS.fetch_add(1, Ordering::Release);
 }
@@ -137,7 +137,7 @@ pub(super) fn set_stopped(timer: &Shared) {
 /// Calls `work` with the thread's nodes of this timer, which are opened if there are none. `work`
 /// is called once, and does not run user code.
 #[cold]
-fn open_and_borrow(timer: &Arc<Shared>, work: &mut dyn FnMut(&mut CacheGuard<'_>)) {
+fn open_and_borrow(timer: &Arc<Inner>, work: &mut dyn FnMut(&mut CacheGuard<'_>)) {
     // Dropped at the end, when the caches are not borrowed, because user code may go with them. In
     // an outer variable because a `Vec` allocates only when something is put into it.
     let mut removed = Vec::new();
@@ -159,7 +159,7 @@ fn open_and_borrow(timer: &Arc<Shared>, work: &mut dyn FnMut(&mut CacheGuard<'_>
 
 /// What a thread caches of a timer, borrowed by a caller that has the timer.
 pub(super) struct CacheGuard<'a> {
-    pub(super) nodes: NodesGuard<'a, SharedFields>,
+    pub(super) nodes: NodesGuard<'a, InnerFields>,
     pub(super) counts: &'a mut OwnCounts,
 }
 
@@ -167,7 +167,7 @@ impl CacheGuard<'_> {
     /// Ends a timeout that was just scheduled, because the timer closes, and counts that. Returns
     /// its task, or the handle if the timeout has ended, or runs.
     #[cold]
-    pub(super) fn withdraw(&mut self, handle: Handle) -> Result<ClaimedTask<SharedFields>, Handle> {
+    pub(super) fn withdraw(&mut self, handle: Handle) -> Result<ClaimedTask<InnerFields>, Handle> {
         let withdrawn = self.nodes.withdraw(handle).inspect(|_| self.counts.withdraw());
         // A message that was pushed can wait for the next turn.
         self.look_after_push();
@@ -197,8 +197,8 @@ impl CacheGuard<'_> {
 /// user code.
 #[inline]
 fn with_nodes<R>(
-    timer: &Shared,
-    arc: impl FnOnce() -> Arc<Shared>,
+    timer: &Inner,
+    arc: impl FnOnce() -> Arc<Inner>,
     work: impl FnOnce(&mut CacheGuard<'_>) -> R,
 ) -> R {
     let mut work = Some(work);
@@ -219,7 +219,7 @@ fn with_nodes<R>(
 
 /// Calls `work` with the thread's nodes of this timer. It does not run user code.
 #[inline]
-pub(super) fn with<R>(timer: &Arc<Shared>, work: impl FnOnce(&mut CacheGuard<'_>) -> R) -> R {
+pub(super) fn with<R>(timer: &Arc<Inner>, work: impl FnOnce(&mut CacheGuard<'_>) -> R) -> R {
     with_nodes(timer, || Arc::clone(timer), work)
 }
 
@@ -231,7 +231,7 @@ pub(super) fn with_handle<R>(handle: &Handle, work: impl FnOnce(&mut CacheGuard<
 
 /// Pushes a message to the thread's lane. Returns the state after that.
 #[inline]
-pub(super) fn push(message: Message<'_, SharedFields>) -> StateSnapshot {
+pub(super) fn push(message: Message<'_, InnerFields>) -> StateSnapshot {
     with_handle(message.handle(), |cache| {
         cache.nodes.push(message);
         cache.look_after_push()
@@ -240,7 +240,7 @@ pub(super) fn push(message: Message<'_, SharedFields>) -> StateSnapshot {
 
 /// Takes what a dropped handle has released.
 #[inline]
-fn recycle(released: Released<SharedFields>) {
+fn recycle(released: Released<InnerFields>) {
     if released.timer().is_stopped_hint() {
         // Nothing is cached of a stopped timer.
         return drop_cache(released.timer());
@@ -271,7 +271,7 @@ fn wake_for_freed(cache: &ThreadCache) {
 }
 
 #[cold]
-fn free_remotely(released: Released<SharedFields>) {
+fn free_remotely(released: Released<InnerFields>) {
     if let Some(timer) = released.free_remotely() {
         timer.get().wake_to_reclaim();
     }
@@ -279,12 +279,12 @@ fn free_remotely(released: Released<SharedFields>) {
 
 /// Drops what the thread caches of a stopped timer, which the caller keeps.
 #[cold]
-pub(super) fn drop_cache(timer: &Shared) {
+pub(super) fn drop_cache(timer: &Inner) {
     let cache = CACHES.try_with(|caches| caches.try_borrow_mut().ok()?.remove(timer));
     drop(cache);
 }
 
-impl Owner for SharedFields {
+impl Owner for InnerFields {
     #[inline]
     fn timeout(handle: Handle) -> Timeout {
         Timeout { handle }
@@ -314,7 +314,7 @@ mod tests {
     }
 
     /// Calls `work` with what this thread caches of a timer.
-    fn with_cached<R>(timer: &Shared, work: impl FnOnce(Option<&mut ThreadCache>) -> R) -> R {
+    fn with_cached<R>(timer: &Inner, work: impl FnOnce(Option<&mut ThreadCache>) -> R) -> R {
         CACHES.with_borrow_mut(|caches| {
             let cache = caches.by_index.get_mut(timer.index.get()).and_then(Option::as_deref_mut);
             work(cache.filter(|cache| std::ptr::eq(cache.timer.as_ptr(), timer)))
@@ -324,10 +324,10 @@ mod tests {
     #[test]
     fn the_cache_of_a_timer_is_found_and_borrowed() {
         let (t, other) = (Driven::new(), Driven::new());
-        assert!(with_cached(t.shared(), |cache| cache.is_none()));
+        assert!(with_cached(t.inner(), |cache| cache.is_none()));
         t.schedule(TICK);
-        assert!(with_cached(t.shared(), |cache| cache.unwrap().fast_path_for(t.shared()).is_some()));
-        assert!(with_cached(other.shared(), |cache| cache.is_none()));
+        assert!(with_cached(t.inner(), |cache| cache.unwrap().fast_path_for(t.inner()).is_some()));
+        assert!(with_cached(other.inner(), |cache| cache.is_none()));
     }
 
     #[test]
@@ -338,7 +338,7 @@ mod tests {
             on_a_thread(|| t.schedule(TICK));
         });
         t.turn();
-        assert!(t.shared().idle_nodes.take().is_none());
+        assert!(t.inner().idle_nodes.take().is_none());
     }
 
     #[test]
@@ -360,8 +360,8 @@ mod tests {
         t.set_asleep(WAKE_TO_RECLAIM);
         on_a_thread(|| _ = t.schedule(TICK));
         assert!(!t.is_asleep(), "the worker recycles its nodes");
-        assert!(t.shared().idle_nodes.take().is_some());
-        assert!(t.shared().idle_nodes.take().is_none());
+        assert!(t.inner().idle_nodes.take().is_some());
+        assert!(t.inner().idle_nodes.take().is_none());
     }
 
     /// It is in the processor's cache.

@@ -246,8 +246,8 @@ impl Look<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::inner::InnerFields;
     use crate::engine::pending::OwnCounts;
-    use crate::engine::shared::SharedFields;
     use crate::engine::tests::{Driven, Nothing};
     use crate::node::{Arrival, LocalNodes};
 
@@ -256,7 +256,7 @@ mod tests {
     struct Queue {
         queue: TimeoutsQueue,
         new: NewLanes,
-        lanes: Vec<LocalNodes<SharedFields>>,
+        lanes: Vec<LocalNodes<InnerFields>>,
         counts: OwnCounts,
         /// Which of the messages that were taken last were carried over.
         carried_over: Vec<bool>,
@@ -266,7 +266,7 @@ mod tests {
     impl Queue {
         fn with_lanes(count: usize) -> Self {
             let t = Driven::new();
-            let (new, counts) = (NewLanes::new(t.shared().id()), t.shared().pending_counts.take());
+            let (new, counts) = (NewLanes::new(t.inner().id()), t.inner().pending_counts.take());
             let mut queue = Self {
                 queue: TimeoutsQueue::default(),
                 new,
@@ -280,7 +280,7 @@ mod tests {
         }
 
         fn open(&mut self, count: usize) {
-            let open = || LocalNodes::new(self.t.shared(), self.new.open());
+            let open = || LocalNodes::new(self.t.inner(), self.new.open());
             self.lanes.extend((0..count).map(|_| open()));
         }
 
@@ -290,7 +290,7 @@ mod tests {
                 for _ in 0..count {
                     self.counts.register();
                     lane.make_room();
-                    lane.borrow(self.t.shared()).schedule(Nothing, 0);
+                    lane.borrow(self.t.inner()).schedule(Nothing, 0);
                 }
             }
         }
@@ -299,8 +299,8 @@ mod tests {
         /// [`end`](Look::end) returns.
         fn take(&mut self, most: usize) -> (Vec<usize>, (usize, bool)) {
             let mut counts = Vec::new();
-            let mut worker = self.t.shared().worker.lock();
-            let mut nodes = worker.nodes.of(self.t.shared());
+            let mut worker = self.t.inner().worker.lock();
+            let mut nodes = worker.nodes.of(self.t.inner());
             self.carried_over.clear();
             let mut look = self.queue.look(&self.new, most);
             while let Some(mut lane) = look.next_lane() {

@@ -16,11 +16,11 @@
 use std::time::Duration;
 
 use super::counters::LatenessSampler;
+use super::inner::{Executor, Inner, InnerFields, Timeout};
 use super::return_timer::{
     RETURN_INTERVAL, RETURN_TIME, ReturnTimer, SURPLUS_TIME, SURPLUS_TIME_IF_BUSY, SURPLUS_TIME_IF_UNPAID,
     has_passed,
 };
-use super::shared::{Executor, Shared, SharedFields, Timeout};
 use super::sleep_policy::SleepPolicy;
 use super::state::fence_after_change;
 use super::timeouts::TimeoutsQueue;
@@ -35,10 +35,10 @@ const MAX_MESSAGES_PER_TURN: usize = if cfg!(hashed_wheel_loom) { 2 } else { 100
 
 /// The state of the worker, which the [worker lock](super::worker_lock) guards.
 pub(crate) struct Worker {
-    /// `None`: the worker runs the tasks itself. It is here and not in [`SharedFields`], so that it
+    /// `None`: the worker runs the tasks itself. It is here and not in [`InnerFields`], so that it
     /// is dropped when the timer is stopped: it may hold tasks, and these may hold the timer.
     executor: Option<Executor>,
-    pub(super) nodes: NodeWheel<SharedFields>,
+    pub(super) nodes: NodeWheel<InnerFields>,
     pub(super) receiver: Receiver,
     lateness: LatenessSampler,
     pub(super) sleep_policy: SleepPolicy,
@@ -50,7 +50,7 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    pub(super) fn new(nodes: NodeWheel<SharedFields>, executor: Option<Executor>, ticks: Ticks) -> Self {
+    pub(super) fn new(nodes: NodeWheel<InnerFields>, executor: Option<Executor>, ticks: Ticks) -> Self {
         Self {
             executor,
             nodes,
@@ -65,15 +65,15 @@ impl Worker {
 
     /// Does a turn that hands over at most `most` tasks. If more are due they are left in the
     /// wheel, and the next deadline of the wheel has passed.
-    pub(crate) fn turn_at_most(&mut self, shared: &Arc<Shared>, now: u64, most: usize) -> bool {
+    pub(crate) fn turn_at_most(&mut self, inner: &Arc<Inner>, now: u64, most: usize) -> bool {
         if most == 0 {
             if !self.has_ended {
-                self.receiver.drain(shared, &mut self.nodes.of(shared), MAX_MESSAGES_PER_TURN);
+                self.receiver.drain(inner, &mut self.nodes.of(inner), MAX_MESSAGES_PER_TURN);
             }
             return false;
         }
-        self.lateness.end_turn_after(shared.counters.worker.handed_over().saturating_add(most as u64));
-        let had_due = self.turn(shared, now);
+        self.lateness.end_turn_after(inner.counters.worker.handed_over().saturating_add(most as u64));
+        let had_due = self.turn(inner, now);
         self.lateness.end_turn_after(u64::MAX);
         had_due
     }
@@ -81,22 +81,22 @@ impl Worker {
     /// Does a turn at time `now`. Returns whether anything was due in the wheel.
     // Into both kinds of turns: a call costs an empty turn 40 instructions.
     #[inline]
-    pub(crate) fn turn(&mut self, shared: &Arc<Shared>, now: u64) -> bool {
-        shared.counters.worker.turns.increment_single_writer();
+    pub(crate) fn turn(&mut self, inner: &Arc<Inner>, now: u64) -> bool {
+        inner.counters.worker.turns.increment_single_writer();
         let Self { executor, nodes, receiver, lateness, has_ended, .. } = self;
-        let mut nodes = nodes.of(shared);
+        let mut nodes = nodes.of(inner);
         if !*has_ended {
-            receiver.drain(shared, &mut nodes, MAX_MESSAGES_PER_TURN);
+            receiver.drain(inner, &mut nodes, MAX_MESSAGES_PER_TURN);
             if receiver.queue.has_many_idle() {
                 receiver.unlist_idle();
             }
         }
         lateness.set_now(now);
-        let now = shared.ticks.reached(now);
+        let now = inner.ticks.reached(now);
         if now > nodes.tick() {
             // Messages left over from a capped turn must not fire a tick late, so they are carried
             // over.
-            receiver.queue.carry_over(&shared.new_lanes, receiver.has_backlog);
+            receiver.queue.carry_over(&inner.new_lanes, receiver.has_backlog);
         }
         let mut had_due = false;
         while let Some(tick) = nodes.next_deadline().filter(|&tick| tick <= now) {
@@ -104,9 +104,9 @@ impl Worker {
             if tick == nodes.tick() && receiver.queue.may_have_carried_over(receiver.has_backlog) {
                 // In the order in which they would have fired. (An earlier turn that was cut short
                 // may have left others at this tick, which are sorted with them.)
-                nodes.sort_due(shared.ticks);
+                nodes.sort_due(inner.ticks);
             }
-            if !expire_tick(shared, nodes.reborrow(), executor.as_ref(), lateness, tick) {
+            if !expire_tick(inner, nodes.reborrow(), executor.as_ref(), lateness, tick) {
                 return true;
             }
         }
@@ -119,14 +119,14 @@ impl Worker {
     /// Returns memory to the operating system that was not needed for some time, by at most so many
     /// steps. A step takes some ten microseconds, and 100 µs at most. Does nothing if something
     /// falls due soon, which would be late; unless the memory was not needed for long.
-    pub(crate) fn return_memory(&mut self, shared: &Arc<Shared>, now: u64, steps: usize) {
-        let mut nodes = self.nodes.of(shared);
+    pub(crate) fn return_memory(&mut self, inner: &Arc<Inner>, now: u64, steps: usize) {
+        let mut nodes = self.nodes.of(inner);
         // Most turns find no surplus.
         if self.has_ended || self.return_timer == ReturnTimer::Idle && !nodes.has_surplus() {
             return;
         }
         let next = nodes.next_deadline().unwrap_or(u64::MAX);
-        let is_due_soon = shared.ticks.until(next, now) <= RETURN_TIME;
+        let is_due_soon = inner.ticks.until(next, now) <= RETURN_TIME;
         self.return_timer = self.return_timer.after_look(surplus_time(&nodes, is_due_soon), now);
         let mut left = steps;
         if is_due_soon {
@@ -146,12 +146,12 @@ impl Worker {
     }
 
     /// After this time there is memory to return, as far as it is known now.
-    pub(crate) fn surplus_wait(&mut self, shared: &Arc<Shared>) -> Option<Duration> {
+    pub(crate) fn surplus_wait(&mut self, inner: &Arc<Inner>) -> Option<Duration> {
         match self.return_timer {
             _ if self.has_ended => None,
             ReturnTimer::Returning => Some(RETURN_INTERVAL),
             // Messages may have been taken in since the last look.
-            ReturnTimer::Idle | ReturnTimer::Since { .. } => surplus_time(&self.nodes.of(shared), false),
+            ReturnTimer::Idle | ReturnTimer::Since { .. } => surplus_time(&self.nodes.of(inner), false),
         }
     }
 
@@ -162,34 +162,34 @@ impl Worker {
 
     /// Returns the `most` pending timeouts that fire first: the deadline of each, and the name of
     /// its task's type. Takes in messages before, as a turn does.
-    pub(crate) fn earliest(&mut self, shared: &Arc<Shared>, most: usize) -> Vec<(u64, &'static str)> {
-        self.drain_messages_unless_behind(shared);
-        self.nodes.of(shared).earliest(shared.ticks, most)
+    pub(crate) fn earliest(&mut self, inner: &Arc<Inner>, most: usize) -> Vec<(u64, &'static str)> {
+        self.drain_messages_unless_behind(inner);
+        self.nodes.of(inner).earliest(inner.ticks, most)
     }
 
     /// Takes in messages, unless more of them wait than a turn may take: then the next turn is due
     /// immediately, and takes them in.
-    pub(super) fn drain_messages_unless_behind(&mut self, shared: &Arc<Shared>) {
+    pub(super) fn drain_messages_unless_behind(&mut self, inner: &Arc<Inner>) {
         if !self.receiver.has_backlog && !self.has_ended {
-            self.receiver.drain(shared, &mut self.nodes.of(shared), MAX_MESSAGES_PER_TURN);
+            self.receiver.drain(inner, &mut self.nodes.of(inner), MAX_MESSAGES_PER_TURN);
         }
     }
 
     /// Takes in all messages that wait, and returns the timeouts that have not ended, except those
     /// that futures wait for.
-    pub(super) fn pending(&mut self, shared: &Arc<Shared>) -> Vec<Timeout> {
-        let mut nodes = self.nodes.of(shared);
+    pub(super) fn pending(&mut self, inner: &Arc<Inner>) -> Vec<Timeout> {
+        let mut nodes = self.nodes.of(inner);
         if !self.has_ended {
-            self.receiver.drain(shared, &mut nodes, usize::MAX);
+            self.receiver.drain(inner, &mut nodes, usize::MAX);
         }
         nodes.pending()
     }
 
     /// Returns the tick that it is, if it is `now` by the clock; how full the wheel is then; and
     /// how many messages of new timeouts wait.
-    pub(crate) fn occupancy(&self, shared: &Shared, now: u64) -> Option<(u64, Vec<SlotCounts>, usize)> {
+    pub(crate) fn occupancy(&self, inner: &Inner, now: u64) -> Option<(u64, Vec<SlotCounts>, usize)> {
         let tick = now.max(self.nodes.tick());
-        let queued = (shared.pending_counts.ever_registered() - self.receiver.taken) as usize;
+        let queued = (inner.pending_counts.ever_registered() - self.receiver.taken) as usize;
         Some((tick, self.nodes.levels(tick)?, queued))
     }
 
@@ -204,7 +204,7 @@ impl Worker {
 }
 
 /// After this time memory is returned, if there is too much.
-fn surplus_time(nodes: &WheelOf<'_, SharedFields>, is_due_soon: bool) -> Option<Duration> {
+fn surplus_time(nodes: &WheelOf<'_, InnerFields>, is_due_soon: bool) -> Option<Duration> {
     match nodes.has_surplus() {
         false => None,
         true if !nodes.is_search_paid() => Some(SURPLUS_TIME_IF_UNPAID),
@@ -213,7 +213,7 @@ fn surplus_time(nodes: &WheelOf<'_, SharedFields>, is_due_soon: bool) -> Option<
     }
 }
 
-impl Shared {
+impl Inner {
     /// Locks the worker's state for a look at the wheel, which runs no user code. Returns `None` if
     /// another thread has the lock, or the timer is stopped.
     pub(crate) fn look_at_wheel(&self) -> Option<MutexGuard<'_, Worker>> {
@@ -229,8 +229,8 @@ impl Shared {
 // Not inlined: most turns expire nothing, and would have to save registers for it.
 #[inline(never)]
 fn expire_tick(
-    shared: &Arc<Shared>,
-    mut nodes: WheelOf<'_, SharedFields>,
+    inner: &Arc<Inner>,
+    mut nodes: WheelOf<'_, InnerFields>,
     executor: Option<&Executor>,
     lateness: &mut LatenessSampler,
     tick: u64,
@@ -240,46 +240,46 @@ fn expire_tick(
     // until then.
     nodes.advance(tick);
     loop {
-        if shared.state.snapshot().is_stopped() {
+        if inner.state.snapshot().is_stopped() {
             // The rest is for `stop` to return.
-            lateness.count(&shared.counters.worker, tick);
+            lateness.count(&inner.counters.worker, tick);
             return false;
         }
         let Some(node) = nodes.next_due() else { break };
-        match node.expire(|deadline| shared.ticks.of(deadline) <= tick) {
+        match node.expire(|deadline| inner.ticks.of(deadline) <= tick) {
             Expiry::Once(claimed) => {
-                shared.counters.worker.expired.increment_single_writer();
+                inner.counters.worker.expired.increment_single_writer();
                 // Before the task runs: a task that schedules another one finds its place free.
-                shared.release_place();
+                inner.release_place();
                 let timeout = match executor {
-                    None => Some(shared.run(claimed)),
-                    Some(executor) => shared.dispatch(executor, claimed),
+                    None => Some(inner.run(claimed)),
+                    Some(executor) => inner.dispatch(executor, claimed),
                 };
                 if let Some(timeout) = timeout {
                     nodes.recycle(timeout.handle);
                 }
-                if is_turn_over(shared, lateness, tick) {
+                if is_turn_over(inner, lateness, tick) {
                     return false;
                 }
             }
             Expiry::Run(run) => {
-                shared.counters.worker.runs.increment_single_writer();
+                inner.counters.worker.runs.increment_single_writer();
                 match executor {
-                    None => run_once(shared, run),
+                    None => run_once(inner, run),
                     Some(executor) => {
-                        let claimed = run.hand_over(shared.ticks.of(DEADLINE_RUNNING));
-                        shared.dispatch(executor, claimed);
+                        let claimed = run.hand_over(inner.ticks.of(DEADLINE_RUNNING));
+                        inner.dispatch(executor, claimed);
                     }
                 }
-                if is_turn_over(shared, lateness, tick) {
+                if is_turn_over(inner, lateness, tick) {
                     return false;
                 }
             }
-            Expiry::Later(node, deadline) => node.insert(shared.ticks.of(deadline)),
+            Expiry::Later(node, deadline) => node.insert(inner.ticks.of(deadline)),
             Expiry::LeftToMessage => {}
         }
     }
-    lateness.count(&shared.counters.worker, tick);
+    lateness.count(&inner.counters.worker, tick);
     true
 }
 
@@ -306,22 +306,22 @@ pub(super) struct Receiver {
 impl Receiver {
     /// Takes in at most `most` messages.
     #[inline]
-    fn drain(&mut self, shared: &Shared, nodes: &mut WheelOf<'_, SharedFields>, most: usize) {
-        let has_retired = shared.idle_nodes.retire(shared);
+    fn drain(&mut self, inner: &Inner, nodes: &mut WheelOf<'_, InnerFields>, most: usize) {
+        let has_retired = inner.idle_nodes.retire(inner);
         let has_collected = nodes.collect_remote_frees();
         let (before, entries) = (self.taken, nodes.len());
-        let mut look = self.queue.look(&shared.new_lanes, most);
+        let mut look = self.queue.look(&inner.new_lanes, most);
         while let Some(mut lane) = look.next_lane() {
             while let Some(arrival) = nodes.next_arrival(&mut lane) {
-                let is_new = apply(shared, arrival, lane.is_carried_over(), self.refuses_new);
+                let is_new = apply(inner, arrival, lane.is_carried_over(), self.refuses_new);
                 self.taken += u64::from(is_new);
             }
         }
-        (self.taken_last, self.has_backlog) = look.end(&shared.new_lanes);
+        (self.taken_last, self.has_backlog) = look.end(&inner.new_lanes);
         self.taken_since_plan += self.taken_last;
         self.has_reclaimed = has_retired || has_collected || nodes.len() != entries + self.taken_last;
         if self.taken_last > 0 {
-            let counters = &shared.counters.worker;
+            let counters = &inner.counters.worker;
             counters.in_wheel_or_expired.set_single_writer(nodes.len() as u64 + counters.expired.get());
             counters.taken.add_single_writer(self.taken - before);
         }
@@ -336,12 +336,7 @@ impl Receiver {
 
 /// Does what a message says. Returns whether it was about a new timeout.
 #[inline]
-fn apply(
-    shared: &Shared,
-    arrival: Arrival<'_, SharedFields>,
-    is_carried_over: bool,
-    refuses_new: bool,
-) -> bool {
+fn apply(inner: &Inner, arrival: Arrival<'_, InnerFields>, is_carried_over: bool, refuses_new: bool) -> bool {
     let (node, is_new) = match arrival {
         // A new timeout that was cancelled before the worker saw it.
         Arrival::TakenBack => return true,
@@ -356,7 +351,7 @@ fn apply(
         // A timeout that is carried over comes out of the wheel at the very tick that the wheel has
         // reached.
         let earliest = wheel_tick + u64::from(!is_carried_over);
-        shared.ticks.of(deadline).max(earliest)
+        inner.ticks.of(deadline).max(earliest)
     });
     is_new
 }
@@ -364,18 +359,18 @@ fn apply(
 /// A task was handed over at this tick: reads the clock again if it was the last one of a sample.
 /// Returns whether the turn has handed over as many tasks as it may.
 #[inline]
-fn is_turn_over(shared: &Shared, lateness: &mut LatenessSampler, tick: u64) -> bool {
+fn is_turn_over(inner: &Inner, lateness: &mut LatenessSampler, tick: u64) -> bool {
     // One comparison for both, because this is in the worker's loop.
-    lateness.is_sample_over(&shared.counters.worker) && end_sample(shared, lateness, tick)
+    lateness.is_sample_over(&inner.counters.worker) && end_sample(inner, lateness, tick)
 }
 
 #[cold]
-fn end_sample(shared: &Shared, lateness: &mut LatenessSampler, tick: u64) -> bool {
-    lateness.count(&shared.counters.worker, tick);
-    if lateness.begin_sample(&shared.counters.worker) {
+fn end_sample(inner: &Inner, lateness: &mut LatenessSampler, tick: u64) -> bool {
+    lateness.count(&inner.counters.worker, tick);
+    if lateness.begin_sample(&inner.counters.worker) {
         return true;
     }
-    if let Some(now) = shared.try_now() {
+    if let Some(now) = inner.try_now() {
         lateness.set_now(now);
     }
     false
@@ -384,22 +379,22 @@ fn end_sample(shared: &Shared, lateness: &mut LatenessSampler, tick: u64) -> boo
 /// Runs a periodic task once, on the worker.
 // Not in the loop.
 #[inline(never)]
-fn run_once(shared: &Arc<Shared>, mut run: HeldRun<'_, SharedFields>) {
+fn run_once(inner: &Arc<Inner>, mut run: HeldRun<'_, InnerFields>) {
     let name = run.name();
-    let next = shared.watch(name, || run.repeat(shared));
+    let next = inner.watch(name, || run.repeat(inner));
     match run.finish(next.map(|next| next.deadline)) {
         RunOutcome::Again((node, deadline)) => {
             let earliest = node.wheel_tick();
-            node.insert(shared.ticks.of(deadline).max(earliest));
+            node.insert(inner.ticks.of(deadline).max(earliest));
         }
         RunOutcome::LastRun(run) => {
-            let counters = &shared.counters.worker;
+            let counters = &inner.counters.worker;
             counters.runs.set_single_writer(counters.runs.get() - 1);
             counters.expired.increment_single_writer();
-            shared.release_place();
-            run.drop_task(|claim| shared.drop_task(|| name, claim));
+            inner.release_place();
+            run.drop_task(|claim| inner.drop_task(|| name, claim));
         }
-        RunOutcome::Cancelled(run) => run.drop_task(|claim| shared.drop_task(|| name, claim)),
+        RunOutcome::Cancelled(run) => run.drop_task(|claim| inner.drop_task(|| name, claim)),
     }
 }
 
@@ -415,14 +410,14 @@ mod tests {
         for (more, sum) in [(2, 2), (3, 5)] {
             (0..more).for_each(|_| _ = t.schedule(TICK * 5));
             t.turn();
-            let worker = t.shared().worker.lock();
+            let worker = t.inner().worker.lock();
             assert!(worker.has_traffic());
             assert!(!worker.receiver.has_reclaimed, "they have not ended");
             assert_eq!((worker.receiver.taken, worker.receiver.taken_since_plan), (sum, sum as usize));
-            assert_eq!(t.shared().counters.worker.taken.get(), sum);
+            assert_eq!(t.inner().counters.worker.taken.get(), sum);
         }
         t.turn();
-        assert!(!t.shared().worker.lock().has_traffic());
+        assert!(!t.inner().worker.lock().has_traffic());
     }
 
     /// A cancel; a handle that is dropped by a thread that does not use the timer; a thread that
@@ -432,7 +427,7 @@ mod tests {
         let mut t = Driven::new();
         let has_reclaimed = |t: &mut Driven| {
             t.turn();
-            t.shared().worker.lock().receiver.has_reclaimed
+            t.inner().worker.lock().receiver.has_reclaimed
         };
         let cancelled = t.schedule(TICK * 5);
         assert!(!has_reclaimed(&mut t));
@@ -458,9 +453,9 @@ mod tests {
         let mut t = Driven::new();
         t.schedule(TICK);
         for (has_backlog, taken) in [(true, 0), (false, 1)] {
-            let mut worker = t.shared().worker.lock();
+            let mut worker = t.inner().worker.lock();
             worker.receiver.has_backlog = has_backlog;
-            worker.drain_messages_unless_behind(t.shared());
+            worker.drain_messages_unless_behind(t.inner());
             assert_eq!(worker.receiver.taken, taken);
         }
         assert_eq!(t.pass(TICK), 1);
@@ -472,16 +467,16 @@ mod tests {
         let t = Driven::new();
         let mut lane = t.open_lane();
         for ends in [false, true] {
-            let handle = lane.borrow(t.shared()).schedule(Nothing, 0);
-            let mut worker = t.shared().worker.lock();
+            let handle = lane.borrow(t.inner()).schedule(Nothing, 0);
+            let mut worker = t.inner().worker.lock();
             worker.receiver.refuses_new = true;
             if ends {
-                assert_eq!(worker.end_all(t.shared()).len(), 0);
+                assert_eq!(worker.end_all(t.inner()).len(), 0);
             } else {
-                worker.drain_messages_unless_behind(t.shared());
+                worker.drain_messages_unless_behind(t.inner());
             }
             assert_eq!(worker.nodes.len(), 0);
-            assert!(lane.borrow(t.shared()).withdraw(handle).is_ok_and(|task| {
+            assert!(lane.borrow(t.inner()).withdraw(handle).is_ok_and(|task| {
                 task.into_task::<Nothing>();
                 true
             }));
@@ -494,7 +489,7 @@ mod tests {
         let mut t = Driven::new();
         let lanes: Vec<_> = (0..20).map(|_| t.open_lane()).collect();
         (0..70).for_each(|_| _ = t.turn());
-        assert!(!t.shared().worker.lock().receiver.queue.has_many_idle());
+        assert!(!t.inner().worker.lock().receiver.queue.has_many_idle());
         drop(lanes);
     }
 
@@ -517,7 +512,7 @@ mod tests {
     fn with_surplus_but(kept: usize) -> (Driven, Vec<Timeout>) {
         let mut t = Driven::new();
         let mut timeouts: Vec<_> = (0..100_000).map(|_| t.schedule(Duration::from_secs(3_600))).collect();
-        while t.shared().worker.lock().receiver.taken < timeouts.len() as u64 {
+        while t.inner().worker.lock().receiver.taken < timeouts.len() as u64 {
             t.turn();
         }
         let kept = (0..kept).map(|n| timeouts.swap_remove(n * 500)).collect();
@@ -529,7 +524,7 @@ mod tests {
         assert!(timeouts.iter().all(Timeout::cancel));
         drop(timeouts);
         t.turn();
-        while t.shared().worker.lock().has_traffic() {
+        while t.inner().worker.lock().has_traffic() {
             t.turn();
         }
     }
@@ -551,9 +546,9 @@ mod tests {
 
     /// Whether memory is to be returned, as the worker says.
     fn surplus(t: &Driven) -> (Option<Duration>, bool) {
-        let mut worker = t.shared().worker.lock();
-        let wait = worker.surplus_wait(t.shared());
-        let has_surplus = worker.nodes.of(t.shared()).has_surplus();
+        let mut worker = t.inner().worker.lock();
+        let wait = worker.surplus_wait(t.inner());
+        let has_surplus = worker.nodes.of(t.inner()).has_surplus();
         (wait, has_surplus)
     }
 
@@ -600,19 +595,19 @@ mod tests {
         let t = with_surplus();
         // Due immediately.
         t.schedule(Duration::ZERO);
-        let mut worker = t.shared().worker.lock();
-        worker.drain_messages_unless_behind(t.shared());
+        let mut worker = t.inner().worker.lock();
+        worker.drain_messages_unless_behind(t.inner());
         let mut now = t.now() + TICK.as_nanos() as u64;
-        worker.return_memory(t.shared(), now, 16);
+        worker.return_memory(t.inner(), now, 16);
         assert!(matches!(worker.return_timer, ReturnTimer::Since { .. }));
         now += SURPLUS_TIME_IF_BUSY.as_nanos() as u64;
-        worker.return_memory(t.shared(), now, 16);
+        worker.return_memory(t.inner(), now, 16);
         assert!(worker.return_timer == ReturnTimer::Returning, "one step is not enough");
         assert_eq!(worker.last_return, now);
         let interval = RETURN_INTERVAL.as_nanos() as u64;
-        worker.return_memory(t.shared(), now + interval - 1, 16);
+        worker.return_memory(t.inner(), now + interval - 1, 16);
         assert_eq!(worker.last_return, now, "too soon");
-        worker.return_memory(t.shared(), now + interval, 16);
+        worker.return_memory(t.inner(), now + interval, 16);
         assert_eq!(worker.last_return, now + interval);
         drop(worker);
         assert_eq!(surplus(&t).0, Some(RETURN_INTERVAL));

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use super::sleep::{self, Sleep};
-use crate::engine::Shared;
+use crate::engine::Inner;
 use crate::error::NewTimeoutError;
 use crate::periodic::{Recurrence, Schedule};
 use crate::sync::Arc;
@@ -52,11 +52,11 @@ pub struct Interval {
 }
 
 impl Interval {
-    pub(super) fn new(shared: &Arc<Shared>, schedule: Schedule) -> Self {
-        let time = &shared.clock;
+    pub(super) fn new(inner: &Arc<Inner>, schedule: Schedule) -> Self {
+        let time = &inner.clock;
         let recurrence = schedule.begin(time.deadline_base(), |start| time.at(start)).ok();
         let first = recurrence.as_ref().map_or(0, Recurrence::deadline);
-        Self { recurrence, sleep: Sleep::until(shared, first), delivered: None }
+        Self { recurrence, sleep: Sleep::until(inner, first), delivered: None }
     }
 
     /// Waits for the next tick. Returns when it was due, on the timer's

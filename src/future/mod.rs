@@ -64,7 +64,7 @@ impl HashedWheelTimer {
     /// ```
     #[doc(alias("delay", "delay_for"))]
     pub fn sleep(&self, delay: Duration) -> Sleep {
-        Sleep::new(&self.shared, delay)
+        Sleep::new(&self.inner, delay)
     }
 
     /// Returns a future that is ready at `deadline`. `tokio::time::sleep_until`.
@@ -86,7 +86,7 @@ impl HashedWheelTimer {
     /// }
     /// ```
     pub fn sleep_until(&self, deadline: Instant) -> Sleep {
-        Sleep::at(&self.shared, deadline)
+        Sleep::at(&self.inner, deadline)
     }
 
     /// Limits the time of `future` to `delay` from now. `tokio::time::timeout`.
@@ -222,6 +222,6 @@ impl HashedWheelTimer {
     /// }
     /// ```
     pub fn interval_on(&self, schedule: Schedule) -> Interval {
-        Interval::new(&self.shared, schedule)
+        Interval::new(&self.inner, schedule)
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::clock::TimerClock;
 use crate::engine::Timeout;
-use crate::engine::{Shared, SharedFields};
+use crate::engine::{Inner, InnerFields};
 use crate::error::NewTimeoutError;
 use crate::node::End;
 use crate::node::Task;
@@ -103,7 +103,7 @@ use crate::ticks;
 /// ```
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct Sleep {
-    shared: Arc<Shared>,
+    inner: Arc<Inner>,
     /// In nanoseconds since the timer was built.
     deadline: u64,
     state: State,
@@ -118,16 +118,16 @@ enum State {
 }
 
 impl Sleep {
-    pub(super) fn new(shared: &Arc<Shared>, delay: Duration) -> Self {
-        Self::until(shared, deadline(&shared.clock, delay))
+    pub(super) fn new(inner: &Arc<Inner>, delay: Duration) -> Self {
+        Self::until(inner, deadline(&inner.clock, delay))
     }
 
-    pub(super) fn at(shared: &Arc<Shared>, moment: Instant) -> Self {
-        Self::until(shared, shared.clock.at(moment))
+    pub(super) fn at(inner: &Arc<Inner>, moment: Instant) -> Self {
+        Self::until(inner, inner.clock.at(moment))
     }
 
-    pub(super) fn until(shared: &Arc<Shared>, deadline: u64) -> Self {
-        Self { shared: Arc::clone(shared), deadline, state: State::Idle }
+    pub(super) fn until(inner: &Arc<Inner>, deadline: u64) -> Self {
+        Self { inner: Arc::clone(inner), deadline, state: State::Idle }
     }
 
     /// Re-arms the future: it is now due `delay` from now, whether it waits, is ready, or was never
@@ -194,10 +194,10 @@ impl Sleep {
         let was_ended = match &self.state {
             // The task that waits may be another one than the caller, so this calls the waker.
             State::Waiting(timeout, _) if has_passed => timeout.cancel(),
-            State::Waiting(timeout, _) if self.shared.reset_to(timeout, deadline) => return,
+            State::Waiting(timeout, _) if self.inner.reset_to(timeout, deadline) => return,
             State::Waiting(..) | State::Idle | State::Elapsed => false,
         };
-        let is_over = has_passed && (was_ended || !self.shared.state.snapshot().is_closing());
+        let is_over = has_passed && (was_ended || !self.inner.state.snapshot().is_closing());
         self.state = if is_over { State::Elapsed } else { State::Idle };
     }
 
@@ -234,7 +234,7 @@ impl Sleep {
     /// ready up to one tick after the deadline.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        self.shared.remaining(self.deadline)
+        self.inner.remaining(self.deadline)
     }
 
     /// Returns whether the timer has seen the delay end: the next poll is ready, or the last one
@@ -266,14 +266,14 @@ impl Sleep {
     /// Cancels the timeout. The waker is dropped, and not called.
     pub(super) fn disarm(&mut self) {
         if let State::Waiting(timeout, _) = &self.state {
-            self.shared.cancel_quietly(timeout);
+            self.inner.cancel_quietly(timeout);
             self.state = State::Idle;
         }
     }
 
     /// Returns the timer's clock.
     pub(super) fn time(&self) -> &TimerClock {
-        &self.shared.clock
+        &self.inner.clock
     }
 
     /// Schedules the timeout, unless the deadline has been reached.
@@ -281,14 +281,14 @@ impl Sleep {
         if self.time().has_reached(self.deadline) {
             // As `schedule_by` does: a future that is rejected before its deadline is also rejected
             // after it.
-            if self.shared.state.snapshot().is_closing() {
+            if self.inner.state.snapshot().is_closing() {
                 return Poll::Ready(Err(NewTimeoutError::Stopped));
             }
             self.state = State::Elapsed;
             return Poll::Ready(Ok(()));
         }
         let (wake, id) = Wake::with(waker);
-        match self.shared.schedule_by(wake, self.deadline) {
+        match self.inner.schedule_by(wake, self.deadline) {
             Ok(timeout) => {
                 self.state = State::Waiting(timeout, id);
                 Poll::Pending
@@ -324,7 +324,7 @@ impl Future for Sleep {
             }
             None => {
                 let (wake, id) = Wake::with(waker);
-                if let Some(replaced) = this.shared.replace(timeout, wake) {
+                if let Some(replaced) = this.inner.replace(timeout, wake) {
                     this.state = State::Waiting(replaced, id);
                     return Poll::Pending;
                 }
@@ -382,7 +382,7 @@ impl Wake {
     }
 }
 
-impl Task<SharedFields> for Wake {
+impl Task<InnerFields> for Wake {
     const IS_PLAIN: bool = false;
     const RUNS_ON_WORKER: bool = true;
     const IS_AWAITED: bool = true;

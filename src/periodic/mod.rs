@@ -30,7 +30,7 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use crate::cancel::{Cancel, CancelOnDrop};
-use crate::engine::{Shared, SharedFields, Timeout};
+use crate::engine::{Inner, InnerFields, Timeout};
 use crate::error::NewTimeoutError;
 use crate::node::{NextRun, Task};
 use crate::sync::unmodelled::{AtomicBool, AtomicU64};
@@ -451,12 +451,12 @@ impl HashedWheelTimer {
         schedule: Schedule,
         task: impl FnMut(&PeriodicRun<'_>) -> R + Send + 'static,
     ) -> Result<Periodic, NewTimeoutError> {
-        let time = &self.shared.clock;
+        let time = &self.inner.clock;
         let now = time.deadline_base();
         let recurrence = match schedule.begin(now, |start| time.at(start)) {
             Ok(recurrence) => recurrence,
             Err(error) => {
-                self.shared.guard("when it was dropped", type_name::<N>, || drop(task));
+                self.inner.guard("when it was dropped", type_name::<N>, || drop(task));
                 return Err(error);
             }
         };
@@ -471,7 +471,7 @@ impl HashedWheelTimer {
             progress: Arc::clone(&progress),
             types: PhantomData::<fn() -> (N, R)>,
         });
-        let timeout = self.shared.schedule_by(task, deadline)?;
+        let timeout = self.inner.schedule_by(task, deadline)?;
         Ok(Periodic { timeout, progress })
     }
 }
@@ -500,7 +500,7 @@ where
 {
     /// Runs the task once, or leaves out this run. Returns when the next run is due, unless the
     /// task has ended itself.
-    fn step(&mut self, timer: &Shared, runs: bool) -> Option<NextRun> {
+    fn step(&mut self, timer: &Inner, runs: bool) -> Option<NextRun> {
         if runs {
             let number = self.progress.runs.fetch_add(1, Ordering::Relaxed) + 1;
             timer.counters.periodic_runs.add_one();
@@ -517,7 +517,7 @@ where
     }
 }
 
-impl<F, N, R> Task<SharedFields> for Box<PeriodicTask<F, N, R>>
+impl<F, N, R> Task<InnerFields> for Box<PeriodicTask<F, N, R>>
 where
     F: FnMut(&PeriodicRun<'_>) -> R + Send + 'static,
     N: 'static,
@@ -530,7 +530,7 @@ where
 
     fn cancelled(self, _: &Timeout) {}
 
-    fn repeat(&mut self, timer: &Shared, runs: bool) -> Option<NextRun> {
+    fn repeat(&mut self, timer: &Inner, runs: bool) -> Option<NextRun> {
         if !self.continues_after_shutdown && timer.state.snapshot().is_closing() {
             // It runs no more, and is pending until the `stop` at the end of the shutdown.
             return Some(NextRun { deadline: DEADLINE_NEVER, tick_began: 0 });

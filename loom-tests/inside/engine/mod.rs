@@ -1,6 +1,6 @@
 //! What the worker knows and does.
 
-use super::shared::Shared;
+use super::inner::Inner;
 use super::sleep_policy::Sleep;
 use crate::HashedWheelTimer;
 use crate::sync::{Arc, Ordering, Weak};
@@ -10,11 +10,11 @@ pub use super::thread_cache::inside::end_thread;
 pub use super::timeouts::inside::{Lane, Lanes};
 
 /// The memory of a timer.
-pub struct TimerMemory(Weak<Shared>);
+pub struct TimerMemory(Weak<Inner>);
 
 impl TimerMemory {
     pub fn of(timer: &HashedWheelTimer) -> Self {
-        Self(Arc::downgrade(&timer.shared))
+        Self(Arc::downgrade(&timer.inner))
     }
 
     pub fn is_freed(&self) -> bool {
@@ -22,7 +22,7 @@ impl TimerMemory {
     }
 }
 
-impl Shared {
+impl Inner {
     pub(crate) fn could_sleep(&self) -> bool {
         let worker = self.worker.lock();
         self.pending_counts.ever_registered() == worker.receiver.taken

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::lane::{Consumer, Producer, Waiting};
 use super::{PoolId, arena, refs, timer_ref};
-use crate::engine::{Shared, SharedFields};
+use crate::engine::{Inner, InnerFields};
 use crate::sync::{Arc, Ordering};
 use crate::task::TypedTask;
 use crate::{HashedWheelTimer, Timeout, TimerTask};
@@ -14,17 +14,17 @@ pub use super::timer_ref::inside::{LocalCount, SharedValue, TimerRef};
 
 /// The nodes of a timer.
 #[derive(Clone)]
-pub struct Nodes(Arc<Shared>);
+pub struct Nodes(Arc<Inner>);
 
 /// The wheel's reference to a node.
-pub struct WheelRef(refs::WheelRef<SharedFields>);
+pub struct WheelRef(refs::WheelRef<InnerFields>);
 
 /// A node without other references.
-pub struct FreeNode(arena::FreeNode<SharedFields>);
+pub struct FreeNode(arena::FreeNode<InnerFields>);
 
 impl Nodes {
     pub fn of(timer: &HashedWheelTimer) -> Self {
-        Self(Arc::clone(&timer.shared))
+        Self(Arc::clone(&timer.inner))
     }
 
     pub fn free(&self) -> FreeNode {
@@ -93,7 +93,7 @@ impl Timeout {
 }
 
 /// Returns how many nodes of a timer were ever made.
-pub(crate) fn made_nodes(timer: &Shared) -> u64 {
+pub(crate) fn made_nodes(timer: &Inner) -> u64 {
     timer.arena.made()
 }
 

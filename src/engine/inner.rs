@@ -1,7 +1,7 @@
 //! The state that the handles of a timer, its timeouts and its worker share: fields and
 //! construction.
 //!
-//! The operations are in the other files of the engine, as methods of [`Shared`].
+//! The operations are in the other files of the engine, as methods of [`Inner`].
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -24,10 +24,10 @@ use crate::wheel::EitherWheel;
 
 /// What a timer's handles, timeouts and worker share, together with the memory of its nodes. It is
 /// in an `Arc`.
-pub(crate) type Shared = Pool<SharedFields>;
+pub(crate) type Inner = Pool<InnerFields>;
 
 /// A user's reference to a node of a timer.
-pub(crate) type Handle = node::Handle<SharedFields>;
+pub(crate) type Handle = node::Handle<InnerFields>;
 
 /// A handle to one timeout: Netty's `Timeout`.
 ///
@@ -61,18 +61,18 @@ pub struct Timeout {
 /// An expired task that a task executor has.
 // It is defined here because the worker has the executor; its methods are in `dispatch.rs`.
 #[must_use = "it has to be run or rejected"]
-pub(crate) struct DispatchedTask(pub(super) ClaimedTask<SharedFields>);
+pub(crate) struct DispatchedTask(pub(super) ClaimedTask<InnerFields>);
 
 /// Runs expired tasks elsewhere than on the worker.
 pub(crate) type Executor = Box<dyn Fn(DispatchedTask) + Send + Sync>;
 
-impl TaskContext for SharedFields {
+impl TaskContext for InnerFields {
     type Timeout = Timeout;
-    type Timer = Shared;
+    type Timer = Inner;
 }
 
-/// The fields of [`Shared`].
-pub(crate) struct SharedFields {
+/// The fields of [`Inner`].
+pub(crate) struct InnerFields {
     /// The lifecycle, and whether the worker sleeps.
     pub(crate) state: CachePadded<TimerState>,
     pub(crate) pending_counts: PendingCounts,
@@ -81,7 +81,7 @@ pub(crate) struct SharedFields {
     /// The lanes that the worker has not adopted yet.
     pub(crate) new_lanes: NewLanes,
     /// What threads that have ended had of this timer.
-    pub(super) idle_nodes: IdleNodes<SharedFields>,
+    pub(super) idle_nodes: IdleNodes<InnerFields>,
     /// Where each thread has its cache of this timer.
     pub(super) index: TimerIndex,
     /// Whether the timer is stopped: threads cache nothing of it any more. In an `Arc` because
@@ -97,7 +97,7 @@ pub(crate) struct SharedFields {
     /// |---|---|---|---|
     /// | `clone` | + 1 | `Relaxed` | nothing: the caller has a handle, so it is not zero |
     /// | `Timeout::timer`, `WeakTimer::upgrade` | + 1 unless zero | `AcqRel` | nothing (`Relaxed` would do): by compare-exchange, so zero is final |
-    /// | [`drop_handle`](Shared::drop_handle) | − 1 | `AcqRel` | itself: the last one sees what was done before the others |
+    /// | [`drop_handle`](Inner::drop_handle) | − 1 | `AcqRel` | itself: the last one sees what was done before the others |
     pub(crate) handles: AtomicUsize,
     /// The threads that wait for the end of a run on the task executor.
     pub(super) run_waiters: Mutex<Vec<(usize, Unparker)>>,
@@ -158,7 +158,7 @@ pub(super) static LIVE_TIMERS: unmodelled::AtomicUsize = unmodelled::AtomicUsize
 /// More live timers than this are reported once. (Netty logs an error.)
 const MANY_TIMERS: usize = 64;
 
-impl Shared {
+impl Inner {
     pub(crate) fn build(settings: Settings) -> Arc<Self> {
         static WARNED: unmodelled::AtomicBool = unmodelled::AtomicBool::new(false);
 
@@ -170,7 +170,7 @@ impl Shared {
         }
         let ticks = Ticks::new(settings.tick);
         let (ticks_per_wheel, wheel) = (settings.wheel.ticks_per_wheel(), settings.wheel.name());
-        new_pool(settings.wheel, |nodes, pool| SharedFields {
+        new_pool(settings.wheel, |nodes, pool| InnerFields {
             state: CachePadded::new(TimerState::new()),
             pending_counts: PendingCounts::default(),
             limit: settings.limit.map(|limit| Limit::new(limit.get() as u64)),
