@@ -54,7 +54,8 @@ pub(crate) fn kept<C: Competitor>(count: usize) -> Vec<C::Handle> {
     Vec::with_capacity(if C::DROP_CANCELS { count } else { 0 })
 }
 
-/// Schedules a timeout per delay. Drops the handles, or keeps them if that would cancel the timeouts.
+/// Schedules a timeout per delay. Drops the handles, or keeps them if that would cancel the
+/// timeouts.
 pub(crate) fn schedule<C: Competitor>(
     caller: &mut C::Caller<'_>,
     delays: impl IntoIterator<Item = Duration>,

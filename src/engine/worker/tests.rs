@@ -1,0 +1,216 @@
+//! Turns of a driven timer, and the memory that they return.
+
+use super::*;
+use crate::engine::tests::{Driven, Nothing, TICK};
+use crate::sync::thread;
+
+#[test]
+fn what_comes_between_two_sleeps_adds_up() {
+    let mut t = Driven::new();
+    for (more, sum) in [(2, 2), (3, 5)] {
+        (0..more).for_each(|_| _ = t.schedule(TICK * 5));
+        t.turn();
+        let worker = t.inner().worker.lock();
+        assert!(worker.has_traffic());
+        assert!(!worker.receiver.has_reclaimed, "they have not ended");
+        assert_eq!((worker.receiver.taken, worker.receiver.taken_since_plan), (sum, sum as usize));
+        assert_eq!(t.inner().counters.worker.taken.get(), sum);
+    }
+    t.turn();
+    assert!(!t.inner().worker.lock().has_traffic());
+}
+
+/// A cancel; a handle that is dropped by a thread that does not use the timer; a thread that
+/// ends.
+#[test]
+fn whatever_frees_memory_has_reclaimed() {
+    let mut t = Driven::new();
+    let has_reclaimed = |t: &mut Driven| {
+        t.turn();
+        t.inner().worker.lock().receiver.has_reclaimed
+    };
+    let cancelled = t.schedule(TICK * 5);
+    assert!(!has_reclaimed(&mut t));
+    cancelled.cancel();
+    assert!(has_reclaimed(&mut t));
+    assert!(!has_reclaimed(&mut t));
+
+    let expired = t.schedule(TICK);
+    assert_eq!(t.pass(TICK), 1);
+    assert!(!has_reclaimed(&mut t));
+    thread::spawn(|| drop(expired)).join().unwrap();
+    assert!(has_reclaimed(&mut t));
+    assert!(!has_reclaimed(&mut t));
+
+    let timer = t.timer.clone();
+    thread::spawn(move || _ = timer.new_timeout(|_| (), TICK * 5).unwrap()).join().unwrap();
+    assert!(has_reclaimed(&mut t));
+    assert!(!has_reclaimed(&mut t));
+}
+
+#[test]
+fn messages_wait_for_the_turn_of_a_worker_that_is_behind() {
+    let mut t = Driven::new();
+    t.schedule(TICK);
+    for (has_backlog, taken) in [(true, 0), (false, 1)] {
+        let mut worker = t.inner().worker.lock();
+        worker.receiver.has_backlog = has_backlog;
+        worker.drain_messages_unless_behind(t.inner());
+        assert_eq!(worker.receiver.taken, taken);
+    }
+    assert_eq!(t.pass(TICK), 1);
+}
+
+/// Their callers see that the timer closes, and withdraw them.
+#[test]
+fn a_closing_timer_refuses_new_timeouts_that_come_later() {
+    let t = Driven::new();
+    let mut lane = t.open_lane();
+    for ends in [false, true] {
+        let handle = lane.borrow(t.inner()).schedule(Nothing, 0);
+        let mut worker = t.inner().worker.lock();
+        worker.receiver.refuses_new = true;
+        if ends {
+            assert_eq!(worker.end_all(t.inner()).len(), 0);
+        } else {
+            worker.drain_messages_unless_behind(t.inner());
+        }
+        assert_eq!(worker.nodes.len(), 0);
+        assert!(lane.borrow(t.inner()).withdraw(handle).is_ok_and(|task| {
+            task.into_task::<Nothing>();
+            true
+        }));
+    }
+}
+
+/// A turn looks at lanes of threads that do not use the timer only for some time.
+#[test]
+fn turns_unlist_idle_lanes() {
+    let mut t = Driven::new();
+    let lanes: Vec<_> = (0..20).map(|_| t.open_lane()).collect();
+    (0..70).for_each(|_| _ = t.turn());
+    assert!(!t.inner().worker.lock().receiver.queue.has_many_idle());
+    drop(lanes);
+}
+
+/// In each case one message is left over from a turn.
+#[test]
+#[cfg_attr(miri, ignore = "too many timeouts")]
+fn only_what_is_left_over_when_the_wheel_moves_is_carried_over() {
+    const MOST: usize = MAX_MESSAGES_PER_TURN;
+
+    let mut t = Driven::new();
+    (0..=MOST).for_each(|_| _ = t.schedule(Duration::ZERO));
+    assert_eq!([t.turn(), t.turn()], [0, 0], "all of them fire at the next tick");
+    assert_eq!(t.pass(TICK), MOST + 1);
+    (0..=MOST).for_each(|_| _ = t.schedule(TICK));
+    assert_eq!([t.pass(TICK), t.turn()], [MOST, 1], "none of them is a tick late");
+}
+
+/// More timeouts than are kept in reserve end, and the worker takes that in. Each of `kept` is
+/// in a page of its own.
+fn with_surplus_but(kept: usize) -> (Driven, Vec<Timeout>) {
+    let mut t = Driven::new();
+    let mut timeouts: Vec<_> = (0..100_000).map(|_| t.schedule(Duration::from_secs(3_600))).collect();
+    while t.inner().worker.lock().receiver.taken < timeouts.len() as u64 {
+        t.turn();
+    }
+    let kept = (0..kept).map(|n| timeouts.swap_remove(n * 500)).collect();
+    cancel_all(&mut t, timeouts);
+    (t, kept)
+}
+
+fn cancel_all(t: &mut Driven, timeouts: Vec<Timeout>) {
+    assert!(timeouts.iter().all(Timeout::cancel));
+    drop(timeouts);
+    t.turn();
+    while t.inner().worker.lock().has_traffic() {
+        t.turn();
+    }
+}
+
+fn with_surplus() -> Driven {
+    with_surplus_but(0).0
+}
+
+/// Passes time until all memory is returned. (The first turn has made some steps.)
+fn return_all(t: &mut Driven) {
+    for turns in 0.. {
+        assert!(turns < 100, "the memory is returned");
+        if surplus(t) == (None, false) {
+            break;
+        }
+        t.pass(RETURN_INTERVAL);
+    }
+}
+
+/// Whether memory is to be returned, as the worker says.
+fn surplus(t: &Driven) -> (Option<Duration>, bool) {
+    let mut worker = t.inner().worker.lock();
+    let wait = worker.surplus_wait(t.inner());
+    let has_surplus = worker.nodes.of(t.inner()).has_surplus();
+    (wait, has_surplus)
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "too many timeouts")]
+fn a_driver_returns_memory_after_two_seconds() {
+    if !crate::platform::CAN_RETURN_MEMORY {
+        return;
+    }
+    let mut t = with_surplus();
+    t.turn();
+    assert_eq!(surplus(&t), (Some(SURPLUS_TIME), true));
+    t.pass(SURPLUS_TIME - Duration::from_nanos(1));
+    assert_eq!(surplus(&t), (Some(SURPLUS_TIME), true));
+    t.pass(Duration::from_nanos(1));
+    return_all(&mut t);
+}
+
+/// The timeouts that end last are too few to pay for a search, but each frees a page.
+#[test]
+#[cfg_attr(miri, ignore = "too many timeouts")]
+fn a_driver_returns_what_few_timeouts_free_after_a_minute() {
+    if !crate::platform::CAN_RETURN_MEMORY {
+        return;
+    }
+    let (mut t, kept) = with_surplus_but(150);
+    t.pass(SURPLUS_TIME);
+    return_all(&mut t);
+    cancel_all(&mut t, kept);
+    assert_eq!(surplus(&t), (Some(SURPLUS_TIME_IF_UNPAID), true));
+    t.pass(SURPLUS_TIME_IF_UNPAID - Duration::from_nanos(1));
+    assert_eq!(surplus(&t), (Some(SURPLUS_TIME_IF_UNPAID), true));
+    t.pass(Duration::from_nanos(1));
+    return_all(&mut t);
+}
+
+/// Each step is a delay for what falls due meanwhile.
+#[test]
+#[cfg_attr(miri, ignore = "too many timeouts")]
+fn a_busy_worker_returns_memory_in_single_steps() {
+    if !crate::platform::CAN_RETURN_MEMORY {
+        return;
+    }
+    let t = with_surplus();
+    // Due immediately.
+    t.schedule(Duration::ZERO);
+    let mut worker = t.inner().worker.lock();
+    worker.drain_messages_unless_behind(t.inner());
+    let mut now = t.now() + TICK.as_nanos() as u64;
+    worker.return_memory(t.inner(), now, 16);
+    assert!(matches!(worker.return_timer, ReturnTimer::Since { .. }));
+    now += SURPLUS_TIME_IF_BUSY.as_nanos() as u64;
+    worker.return_memory(t.inner(), now, 16);
+    assert!(worker.return_timer == ReturnTimer::Returning, "one step is not enough");
+    assert_eq!(worker.last_return, now);
+    let interval = RETURN_INTERVAL.as_nanos() as u64;
+    worker.return_memory(t.inner(), now + interval - 1, 16);
+    assert_eq!(worker.last_return, now, "too soon");
+    worker.return_memory(t.inner(), now + interval, 16);
+    assert_eq!(worker.last_return, now + interval);
+    drop(worker);
+    assert_eq!(surplus(&t).0, Some(RETURN_INTERVAL));
+    t.timer.stop();
+    assert_eq!(surplus(&t).0, None, "the memory goes with the timer");
+}
