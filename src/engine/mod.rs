@@ -54,7 +54,7 @@
 //! the thread, and their methods take the shared state. It stays because a task receives
 //! `&Timeout`, by which it can schedule, cancel and stop: the worker calls into the callers' side.
 //! All other imports of the crate lead from the API to the engine, to `node/`, to the wheels and
-//! the foundation; `tests/repo/structure.rs` checks that.
+//! the foundation; `tests/repo/imports.rs` checks that.
 //!
 //! # The files
 //!

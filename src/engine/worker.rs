@@ -169,6 +169,10 @@ impl Worker {
 
     /// Takes in messages, unless more of them wait than a turn may take: then the next turn is due
     /// immediately, and takes them in.
+    ///
+    /// For a look at the wheel between two turns. It keeps no wake-up from the worker: a caller
+    /// pushes, and then looks whether it has to wake the worker, whichever thread takes the
+    /// message.
     pub(super) fn drain_messages_unless_behind(&mut self, inner: &Arc<Inner>) {
         if !self.receiver.has_backlog && !self.has_ended {
             self.receiver.drain(inner, &mut self.nodes.of(inner), MAX_MESSAGES_PER_TURN);
