@@ -214,7 +214,11 @@ impl Reclaimer {
             let region = &self.taken[place..end_of_region(place).min(self.taken.len())];
             let count_of = |taken: &[bool], sought| taken.iter().take_while(|&&is| is == sought).count();
             let others = count_of(region, false);
-            let count = count_of(&region[others..], true);
+            let mut count = count_of(&region[others..], true);
+            if arena.pages.is_empty() {
+                // Callers need some, or those in reserve are in use: give out no more than these.
+                count = count.min((self.first - FIRST_PLACE).max(1));
+            }
             place += others;
             if count > 0 {
                 // SAFETY: the worker owns all nodes of these pages.

@@ -436,3 +436,18 @@ fn region_ends_with_its_chunk() {
         }
     }
 }
+
+/// All pages of the reserve are in use, so none is available once others were taken.
+#[test]
+fn reserve_stays_also_if_its_first_pages_are_in_use() {
+    if !is_possible::<NoTasks>() {
+        return;
+    }
+    let mut memory = Memory::new();
+    let mut nodes = memory.take(BURST);
+    let free = nodes.split_off(2 * MIN_RESERVE as usize * PAGE);
+    memory.put(free);
+    memory.return_all();
+    assert_eq!(memory.arena.pages.len(), MIN_RESERVE as usize);
+    assert_eq!(memory.pages() - memory.arena.returned.len(), 3 * MIN_RESERVE as usize);
+}
