@@ -72,8 +72,10 @@ impl Counts {
             return false;
         }
         for (heading, names) in remarks.iter().filter(|(_, names)| !names.is_empty()) {
-            println!("\n{heading}, by more than {TOLERANCE} %: {}", names.join(", "));
-            println!("If the change is intended, write the baseline again: `{WRITE_COMMAND}`");
+            println!("\n{heading}: {}", names.join(", "));
+        }
+        if remarks.iter().any(|(_, names)| !names.is_empty()) {
+            println!("\nThe tolerance is {TOLERANCE} %. Write the baseline again: `{WRITE_COMMAND}`");
         }
         remarks[0].1.is_empty()
     }

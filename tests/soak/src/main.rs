@@ -40,7 +40,7 @@ mod timers;
 
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -167,10 +167,25 @@ fn main() -> ExitCode {
     });
     let Options { duration, producers, bursts, burst_size, .. } = options;
     println!("{duration:?}, {producers} producers, {bursts} bursts of {burst_size} timeouts on two timers.");
-    run(&options).print()
+    let outcome = run(&options);
+    outcome.report();
+    outcome.verdict(&options).print()
 }
 
-fn run(options: &Options) -> Verdict {
+struct Outcome<'a> {
+    /// Of all timers.
+    total: Arc<Tally>,
+    timers: usize,
+    /// The plans of the timers of which a part is left.
+    timers_left: Vec<String>,
+    visitors: u64,
+    observer: Observer<'a>,
+    /// At the start, and at the end.
+    threads: [Option<usize>; 2],
+    time: Duration,
+}
+
+fn run(options: &Options) -> Outcome<'_> {
     let (sabotage, max_late) = (options.sabotage, options.max_late);
     let began = Instant::now();
     let threads = machine::threads();
@@ -239,58 +254,61 @@ fn run(options: &Options) -> Verdict {
     let is_free = || machine::threads() <= threads && live().next().is_none();
     wait_until(Duration::from_secs(5), is_free);
 
-    println!("\n{} timers, {visitors} threads that ended soon", number + 5);
-    Kind::ALL.iter().for_each(|kind| println!("{}", total.line(*kind)));
-    let registered = total.get(Kind::Plain, Count::Registered);
-    let (resets, panics) = (total.resets.load(SeqCst), total.panics.load(SeqCst));
-    println!("{:.0} plain timeouts per second", registered as f64 / began.elapsed().as_secs_f64());
-    println!("{resets} resets; {panics} panics, all caught");
-    println!("plain timeouts at most {:.1?} late", Duration::from_nanos(total.lateness.load(SeqCst)));
-    let Observer { memory, max_threads, wake_ups, .. } = observer;
-    println!("{:.1} wake-ups per second in the last pause", wake_ups.unwrap_or(f64::NAN));
-    println!("memory: {memory}");
-    println!("threads: {threads:?} before, {max_threads:?} at most, {:?} after", machine::threads());
+    let timers_left = live().cloned().collect();
+    let (timers, threads, time) = (number + 5, [threads, machine::threads()], began.elapsed());
+    Outcome { total, timers, timers_left, visitors, observer, threads, time }
+}
 
-    let mut verdict = Verdict::default();
-    let errors = lock(&total.errors);
-    errors.iter().for_each(|error| verdict.expect(false, error));
-    let error_count = total.error_count.load(SeqCst);
-    let accepted = registered - total.get(Kind::Plain, Count::Rejected);
-    let share = total.get(Kind::Plain, Count::Cancelled) as f64 / accepted as f64;
-    let max_threads_allowed = threads.map(|threads| threads + options.producers as usize + MAX_OTHER_THREADS);
-    let is_unused =
-        |kind: &Kind| [Count::Expired, Count::Cancelled].iter().any(|end| total.get(*kind, *end) == 0);
-    let unused: Vec<_> = Kind::ALL.into_iter().filter(is_unused).collect();
-    for (holds, failure) in [
-        (error_count <= errors.len() as u64, format!("{error_count} errors in total")),
-        ((0.3..0.95).contains(&share), format!("a share of {share:.2} of the timeouts was cancelled")),
-        (resets > 0 && panics > 0, format!("{resets} resets, {panics} panics")),
-        (unused.is_empty(), format!("nothing expired or was cancelled of {unused:?}")),
-        (
-            wake_ups.is_none_or(|wake_ups| wake_ups <= MAX_WAKE_UPS),
-            format!("more than {MAX_WAKE_UPS} wake-ups per second in the last pause"),
-        ),
-        (
-            memory.growth() <= options.max_growth << 20,
-            format!("memory grew by more than {} MiB: {memory}", options.max_growth),
-        ),
-        (
-            memory.left() <= options.reserve << 20,
-            format!("more than {} MiB were not returned after the last pause: {memory}", options.reserve),
-        ),
-        (live().next().is_none(), format!("timers have not been dropped: {:?}", live().collect::<Vec<_>>())),
-        (
-            max_threads <= max_threads_allowed,
-            format!("{max_threads:?} threads at once, more than {max_threads_allowed:?}"),
-        ),
-        (
-            machine::threads() <= threads,
-            format!("{:?} threads are left, {threads:?} at the start", machine::threads()),
-        ),
-    ] {
-        verdict.expect(holds, failure);
+impl Outcome<'_> {
+    fn report(&self) {
+        let Self { total, timers, visitors, threads: [before, after], time, .. } = self;
+        let Observer { memory, max_threads, wake_ups, .. } = &self.observer;
+        println!("\n{timers} timers, {visitors} threads that ended soon");
+        Kind::ALL.iter().for_each(|kind| println!("{}", total.line(*kind)));
+        let (resets, panics) = (total.resets.load(SeqCst), total.panics.load(SeqCst));
+        let registered = total.get(Kind::Plain, Count::Registered) as f64;
+        println!("{:.0} plain timeouts per second", registered / time.as_secs_f64());
+        println!("{resets} resets; {panics} panics, all caught");
+        println!("plain timeouts at most {:.1?} late", Duration::from_nanos(total.lateness.load(SeqCst)));
+        println!("{:.1} wake-ups per second in the last pause", wake_ups.unwrap_or(f64::NAN));
+        println!("memory: {memory}");
+        println!("threads: {before:?} before, {max_threads:?} at most, {after:?} after");
     }
-    verdict
+
+    fn verdict(&self, options: &Options) -> Verdict {
+        let Self { total, timers_left, threads: [before, after], .. } = self;
+        let Observer { memory, max_threads, wake_ups, .. } = &self.observer;
+        let mut verdict = Verdict::default();
+        let errors = lock(&total.errors);
+        errors.iter().for_each(|error| verdict.expect(false, error));
+        let count = total.error_count.load(SeqCst);
+        verdict.expect(count <= errors.len() as u64, format!("{count} errors in total"));
+        let plain = |count| total.get(Kind::Plain, count);
+        let accepted = plain(Count::Registered) - plain(Count::Rejected);
+        let share = plain(Count::Cancelled) as f64 / accepted as f64;
+        let is_usual = (0.3..0.95).contains(&share);
+        verdict.expect(is_usual, format!("a share of {share:.2} of the timeouts was cancelled"));
+        let is_used = |count: &AtomicU64| count.load(SeqCst) > 0;
+        verdict.expect(is_used(&total.resets) && is_used(&total.panics), "nothing was reset, or panicked");
+        let ends = [Count::Expired, Count::Cancelled];
+        let is_unused = |kind: &Kind| ends.iter().any(|end| total.get(*kind, *end) == 0);
+        let unused: Vec<_> = Kind::ALL.into_iter().filter(is_unused).collect();
+        verdict.expect(unused.is_empty(), format!("nothing expired or was cancelled of {unused:?}"));
+        let sleeps = wake_ups.is_none_or(|wake_ups| wake_ups <= MAX_WAKE_UPS);
+        verdict.expect(sleeps, format!("more than {MAX_WAKE_UPS} wake-ups per second in the last pause"));
+        let Options { max_growth, reserve, producers, .. } = options;
+        let is_bounded = memory.growth() <= max_growth << 20;
+        verdict.expect(is_bounded, format!("memory grew by more than {max_growth} MiB: {memory}"));
+        let has_returned = memory.left() <= reserve << 20;
+        let returned = "MiB were not returned after the last pause";
+        verdict.expect(has_returned, format!("more than {reserve} {returned}: {memory}"));
+        verdict.expect(timers_left.is_empty(), format!("timers have not been dropped: {timers_left:#?}"));
+        let limit = before.map(|before| before + *producers as usize + MAX_OTHER_THREADS);
+        verdict
+            .expect(*max_threads <= limit, format!("{max_threads:?} threads at once, more than {limit:?}"));
+        verdict.expect(after <= before, format!("{after:?} threads are left, {before:?} at the start"));
+        verdict
+    }
 }
 
 /// Starts a thread that uses all timers for the whole time, and returns its loads.

@@ -13,7 +13,7 @@ use hashed_wheel_util::executor::TaskExecutorExt;
 use crate::Sabotage;
 use crate::kinds::{Action, Entry, Loads, Plains, Shared, cancel_all, is_dropping, schedule};
 use crate::machine::{WORKERS, runtime};
-use crate::tally::{Tally, comes, lock};
+use crate::tally::{Count, Tally, comes, lock};
 
 /// The configuration of a timer.
 #[derive(Debug, Clone, Copy)]
@@ -241,63 +241,69 @@ pub(crate) struct Running {
     pool: Vec<JoinHandle<()>>,
 }
 
+impl Ending {
+    /// Begins the end. Returns the result of `stop`, if it was called.
+    fn begin(self, Shared { timer, tally, plains, .. }: &Shared) -> Option<Vec<Timeout>> {
+        tally.ending.set(Instant::now()).expect("a timer ends once");
+        match self {
+            Self::Stop => Some(timer.stop()),
+            Self::TwoStops => {
+                let other = timer.clone();
+                let stop = thread::spawn(move || other.stop());
+                let mut all = timer.stop();
+                let pending = timer.pending_timeouts();
+                tally.expect(pending == 0, || "timeouts are pending after stop has returned".into());
+                all.extend(stop.join().expect("stop does not panic"));
+                Some(all)
+            }
+            Self::Shutdown => Some(timer.shutdown(GRACE)),
+            Self::Awaited => {
+                let ended = timer.begin_stop().wait_timeout(Duration::ZERO);
+                Some(ended.unwrap_or_else(|ending| ending.wait()))
+            }
+            Self::NotAwaited => {
+                drop(timer.begin_stop().wait_timeout(Duration::ZERO));
+                None
+            }
+            Self::LastHandleInATask => {
+                let holds = Action::DropHandle(timer.clone());
+                plains.share(schedule(timer, plains, Duration::ZERO, holds));
+                None
+            }
+            Self::LastHandle | Self::Driver => None,
+        }
+    }
+}
+
 impl Running {
     /// Ends the timer, possibly while threads still use it. Then `finish` ends those. Returns the
     /// tally, after it was checked.
     #[allow(clippy::mutable_key_type, reason = "a timeout is hashed by identity")]
     pub(crate) fn end(self, may_be_left: bool, finish: impl FnOnce() -> Vec<Loads>) -> Arc<Tally> {
-        let Self { plan, shared, observer, mut driver, pool } = self;
-        let (tally, ending) = (Arc::clone(&shared.tally), plan.ending);
-        tally.ending.set(Instant::now()).expect("a timer ends once");
-        let returned = match ending {
-            Ending::Stop => Some(shared.timer.stop()),
-            Ending::TwoStops => {
-                let other = shared.timer.clone();
-                let stop = thread::spawn(move || other.stop());
-                let mut all = shared.timer.stop();
-                let pending = shared.timer.pending_timeouts();
-                tally.expect(pending == 0, || "timeouts are pending after stop has returned".into());
-                all.extend(stop.join().expect("stop does not panic"));
-                Some(all)
-            }
-            Ending::Shutdown => Some(shared.timer.shutdown(GRACE)),
-            Ending::Awaited => {
-                let ended = shared.timer.begin_stop().wait_timeout(Duration::ZERO);
-                Some(ended.unwrap_or_else(|ending| ending.wait()))
-            }
-            Ending::NotAwaited => {
-                shared.timer.begin_stop().wait_timeout(Duration::ZERO).ok().filter(|_| false)
-            }
-            Ending::LastHandleInATask => {
-                let holds = Action::DropHandle(shared.timer.clone());
-                shared.plains.share(schedule(&shared.timer, &shared.plains, Duration::ZERO, holds));
-                None
-            }
-            Ending::LastHandle | Ending::Driver => None,
-        };
-        if ending == Ending::Driver {
+        let Self { plan, shared, observer: Entry { timeout, ticket }, mut driver, pool } = self;
+        let (tally, plains) = (Arc::clone(&shared.tally), Arc::clone(&shared.plains));
+        let returned = plan.ending.begin(&shared);
+        if plan.ending == Ending::Driver {
             driver.take().into_iter().for_each(DriverThread::end);
         }
         // Other kinds of use have handles, so they go after the end of the timer.
-        let (plains, shared) = (Arc::clone(&shared.plains), Some(shared).filter(|_| plan.is_mixed));
+        let shared = Some(shared).filter(|_| plan.is_mixed);
         let loads = finish();
-        let has_ended = comes(|| observer.timeout.is_cancelled() && observer.is_task_dropped());
+        let has_ended = comes(|| timeout.is_cancelled() && ticket.get(Count::TaskDrop) > 0);
         tally.expect(has_ended, || "the timer has not ended".into());
         driver.into_iter().for_each(DriverThread::end);
-        if let Some(shared) = shared {
-            shared.settle(loads);
+        match shared {
+            Some(shared) => shared.settle(loads),
+            None => drop(loads),
         }
         pool.into_iter().for_each(|thread| thread.join().expect("the timer catches panics of tasks"));
-        plains.take_shared();
-        let unique: Option<HashSet<&Timeout>> = returned.as_ref().map(|returned| returned.iter().collect());
-        let all = returned.iter().flatten();
-        tally.expect(
-            all.clone().all(Timeout::is_cancelled) && all.count() == unique.map_or(0, |unique| unique.len()),
-            || "stop has returned a timeout twice, or one that is not cancelled".into(),
-        );
-        let Entry { timeout, ticket } = observer;
-        drop(ticket);
-        tally.close(&timeout.timer().stats(), may_be_left, returned.map(|all| all.len()), !plan.is_mixed);
+        drop((plains.take_shared(), ticket));
+        let all = || returned.iter().flatten();
+        let unique: HashSet<&Timeout> = all().collect();
+        let is_right = all().all(Timeout::is_cancelled) && all().count() == unique.len();
+        tally.expect(is_right, || "stop has returned a timeout twice, or one that is not cancelled".into());
+        let returned = returned.as_ref().map(Vec::len);
+        tally.close(&timeout.timer().stats(), may_be_left, returned, !plan.is_mixed);
         tally
     }
 }

@@ -209,12 +209,8 @@ pub(crate) fn cancel_all(timer: &HashedWheelTimer, tally: &Tally, is_mixed: bool
 }
 
 impl Entry {
-    pub(crate) fn has_ended(&self) -> bool {
+    fn has_ended(&self) -> bool {
         self.timeout.is_expired() || self.timeout.is_cancelled()
-    }
-
-    pub(crate) fn is_task_dropped(&self) -> bool {
-        self.ticket.get(Count::TaskDrop) > 0
     }
 }
 
