@@ -20,7 +20,7 @@ const LAYERS: [&[&str]; 4] = [
 /// The files that may import each other: see `src/engine/mod.rs`.
 const CYCLE: [&str; 3] = ["engine::inner", "engine::thread", "engine::worker"];
 
-const MAX_UPWARD_IMPORTS: usize = 10;
+const MAX_UPWARD_IMPORTS: usize = 3;
 
 /// The paths that the `use` items and the `crate::` paths of a module name, without `crate`.
 fn imported_paths(source: &Source) -> BTreeSet<String> {
