@@ -24,7 +24,7 @@ use super::return_timer::{
 use super::sleep_policy::SleepPolicy;
 use super::state::fence_after_change;
 use super::timeouts::TimeoutsQueue;
-use crate::node::{Arrival, Expiry, HeldRun, NodeWheel, RunOutcome, WheelOf};
+use crate::node::{Arrival, Expiry, HeldRun, NodeWheel, RunOutcome, Waiting, WheelOf};
 use crate::sync::{Arc, MutexGuard};
 use crate::ticks::{DEADLINE_RUNNING, Ticks};
 use crate::wheel::SlotCounts;
@@ -315,11 +315,8 @@ impl Receiver {
         let has_collected = nodes.collect_remote_frees();
         let (before, entries) = (self.taken, nodes.len());
         let mut look = self.queue.look(&inner.new_lanes, most);
-        while let Some(mut lane) = look.next_lane() {
-            while let Some(arrival) = nodes.next_arrival(&mut lane) {
-                let is_new = apply(inner, arrival, lane.is_carried_over(), self.refuses_new);
-                self.taken += u64::from(is_new);
-            }
+        while let Some(lane) = look.next_lane() {
+            self.taken += take_in(inner, nodes.reborrow(), lane, self.refuses_new);
         }
         (self.taken_last, self.has_backlog) = look.end(&inner.new_lanes);
         self.taken_since_plan += self.taken_last;
@@ -336,6 +333,21 @@ impl Receiver {
     fn unlist_idle(&mut self) {
         self.queue.unlist_idle(fence_after_change);
     }
+}
+
+/// Takes in the messages of a lane. Returns how many were about new timeouts.
+#[inline]
+fn take_in(
+    inner: &Inner,
+    mut nodes: WheelOf<'_, InnerFields>,
+    mut lane: Waiting<'_>,
+    refuses_new: bool,
+) -> u64 {
+    let mut new = 0;
+    while let Some(arrival) = nodes.next_arrival(&mut lane) {
+        new += u64::from(apply(inner, arrival, lane.is_carried_over(), refuses_new));
+    }
+    new
 }
 
 /// Does what a message says. Returns whether it was about a new timeout.
