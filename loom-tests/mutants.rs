@@ -120,7 +120,7 @@ pub const ROWS: &[Row] = &[
         "ResetWithoutPush",
         "engine/dispatch.rs",
         "claimed.finish_run(next.map(|next| next.deadline), «thread_cache::push»)",
-        "|message: crate::node::Message<'_, InnerFields>| message.handle().timer().state.snapshot()",
+        "|message: crate::node::Message<'_, Inner>| message.handle().timer().state.snapshot()",
     ),
     // The end of the last run on another thread is counted before it.
     mutant(
@@ -363,8 +363,8 @@ pub const ROWS: &[Row] = &[
     mutant(
         "UnlistedReadBeforeFence",
         "engine/thread_cache.rs",
-        "«»let state = self.nodes.pool().state.fence_after_push();",
-        "let is_listed = !self.nodes.is_unlisted(); if is_listed { return self.nodes.pool().state.fence_after_push(); }",
+        "«»let state = self.nodes.timer().state.fence_after_push();",
+        "let is_listed = !self.nodes.is_unlisted(); if is_listed { return self.nodes.timer().state.fence_after_push(); }",
     ),
     // A thread that lists its lane reads the state without another fence.
     mutant(
@@ -378,7 +378,7 @@ pub const ROWS: &[Row] = &[
         "MessageWithoutListing",
         "engine/thread_cache.rs",
         "cache.nodes.push(message); «cache.look_after_push()»",
-        "cache.nodes.pool().state.fence_after_push()",
+        "cache.nodes.timer().state.fence_after_push()",
     ),
     // --- node/word.rs ----------------------------------------------------------------------------
     // The end of a run gives a periodic task its next deadline even if the timeout was cancelled.
@@ -447,7 +447,7 @@ pub const ROWS: &[Row] = &[
     // What a thread leaves is dropped.
     mutant("EndForgetsNodes", "node/local.rs", "self.0.push(Box::new(nodes));", "drop(nodes);"),
     // The worker does not recycle the nodes that a thread has left.
-    mutant("IdleNodesNotRecycled", "node/local.rs", "nodes.empty(pool);", "_ = (&mut nodes, pool);"),
+    mutant("IdleNodesNotRecycled", "node/local.rs", "nodes.empty(timer);", "_ = (&mut nodes, timer);"),
     // --- node/refs.rs ----------------------------------------------------------------------------
     // The references of a node are counted down by a load and a store, with a gap in between.
     mutant(

@@ -421,6 +421,7 @@ impl HashedWheelTimer {
     }
 }
 
+/// Statistics: what the timer has counted.
 impl Inner {
     pub(crate) fn stats(&self) -> Stats {
         let counters = &self.counters;

@@ -4,7 +4,7 @@ use std::any::type_name;
 use std::fmt;
 use std::mem::needs_drop;
 
-use crate::engine::{DispatchedTask, Inner, InnerFields, Timeout};
+use crate::engine::{DispatchedTask, Inner, Timeout};
 use crate::error::{NewTimeoutError, TryNewTimeoutError};
 use crate::node::Task;
 use crate::sync::Arc;
@@ -161,7 +161,7 @@ impl TimerTask for Box<dyn DynTimerTask> {
 /// A closure.
 pub(crate) struct Closure<F>(pub(crate) F);
 
-impl<F: FnOnce(&Timeout) + Send + 'static> Task<InnerFields> for Closure<F> {
+impl<F: FnOnce(&Timeout) + Send + 'static> Task<Inner> for Closure<F> {
     const IS_PLAIN: bool = !needs_drop::<F>();
 
     fn run(self, timeout: &Timeout) {
@@ -178,7 +178,7 @@ impl<F: FnOnce(&Timeout) + Send + 'static> Task<InnerFields> for Closure<F> {
 /// A closure that does not fit into a node.
 struct BoxedClosure<F>(Box<F>);
 
-impl<F: FnOnce(&Timeout) + Send + 'static> Task<InnerFields> for BoxedClosure<F> {
+impl<F: FnOnce(&Timeout) + Send + 'static> Task<Inner> for BoxedClosure<F> {
     const IS_PLAIN: bool = false;
 
     fn run(self, timeout: &Timeout) {
@@ -213,7 +213,7 @@ pub(crate) fn schedule_closure<F: FnOnce(&Timeout) + Send + 'static>(
 /// A [`TimerTask`].
 pub(crate) struct TypedTask<T>(pub(crate) T);
 
-impl<T: TimerTask> Task<InnerFields> for TypedTask<T> {
+impl<T: TimerTask> Task<Inner> for TypedTask<T> {
     const IS_PLAIN: bool = false;
     const RUNS_ON_WORKER: bool = T::RUNS_ON_WORKER;
     const IS_AWAITED: bool = T::IS_AWAITED;
@@ -232,7 +232,7 @@ impl<T: TimerTask> Task<InnerFields> for TypedTask<T> {
 }
 
 /// A [`TimerTask`] that does not fit into a node.
-impl<T: TimerTask> Task<InnerFields> for Box<TypedTask<T>> {
+impl<T: TimerTask> Task<Inner> for Box<TypedTask<T>> {
     const IS_PLAIN: bool = false;
     const RUNS_ON_WORKER: bool = T::RUNS_ON_WORKER;
     const IS_AWAITED: bool = T::IS_AWAITED;

@@ -73,7 +73,7 @@ use crate::ticks;
 #[doc(alias("Timer", "TimerWheel", "TimingWheel"))]
 pub struct HashedWheelTimer {
     pub(crate) inner: Arc<Inner>,
-    /// Whether `InnerFields::handles` counts this handle. False if [`Timeout::timer`] made it
+    /// Whether `Inner::handles` counts this handle. False if [`Timeout::timer`] made it
     /// after the last counted handle was dropped.
     counts: bool,
 }

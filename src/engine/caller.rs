@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::inner::{Handle, Inner, InnerFields, Timeout};
+use super::inner::{Handle, Inner, Timeout};
 use super::pending::Balance;
 use super::state::StateSnapshot;
 use super::thread_cache::{self, CacheGuard};
@@ -12,6 +12,7 @@ use crate::report;
 use crate::sync::Arc;
 use crate::ticks::{self, DEADLINE_NEVER};
 
+/// The callers' side: schedule, cancel, reset, replace, and the number of pending timeouts.
 impl Inner {
     /// Returns the deadline after this delay, for [`schedule_by`](Self::schedule_by).
     #[inline]
@@ -27,7 +28,7 @@ impl Inner {
     /// `deadline` is in nanoseconds since the timer was built, and at most [`DEADLINE_NEVER`].
     // Inlined into the function for each type of task, so that the timeout stays in registers.
     #[inline(always)]
-    pub(crate) fn schedule_by<T: Task<InnerFields>>(
+    pub(crate) fn schedule_by<T: Task<Inner>>(
         self: &Arc<Self>,
         task: T,
         deadline: u64,
@@ -40,7 +41,7 @@ impl Inner {
 
     /// [`schedule_by`](Self::schedule_by) that gives a rejected task back.
     #[inline(always)]
-    pub(crate) fn try_schedule_by<T: Task<InnerFields>>(
+    pub(crate) fn try_schedule_by<T: Task<Inner>>(
         self: &Arc<Self>,
         task: T,
         deadline: u64,
@@ -83,7 +84,7 @@ impl Inner {
 
     /// Rejects a timeout that was withdrawn, because the timer closes.
     #[cold]
-    fn reject_withdrawn<T: Task<InnerFields>>(&self, withdrawn: Option<ClaimedTask<InnerFields>>) -> T {
+    fn reject_withdrawn<T: Task<Inner>>(&self, withdrawn: Option<ClaimedTask<Inner>>) -> T {
         self.release_place();
         let task = withdrawn.expect("a timeout without a handle was withdrawn").into_task();
         self.count_rejection(&NewTimeoutError::Stopped);
@@ -134,7 +135,7 @@ impl Inner {
     /// Cancels a timeout, if it has not ended, and counts that. The caller owns the task, unless it
     /// runs.
     #[inline]
-    fn end_by_cancel<'a>(&self, timeout: &'a Timeout) -> Option<Option<TaskClaim<'a, InnerFields>>> {
+    fn end_by_cancel<'a>(&self, timeout: &'a Timeout) -> Option<Option<TaskClaim<'a, Inner>>> {
         let handle = &timeout.handle;
         // If the timeout has ended, there is nothing to send, and on a stopped timer no consumer.
         let seen = handle.not_ended()?;
@@ -158,11 +159,7 @@ impl Inner {
     /// old task. If the timeout has ended, drops the new task and returns `None`. For `stop` and
     /// for the limit there is one of the two at all times.
     #[cfg(feature = "async")]
-    pub(crate) fn replace<T: Task<InnerFields>>(
-        self: &Arc<Self>,
-        timeout: &Timeout,
-        task: T,
-    ) -> Option<Timeout> {
+    pub(crate) fn replace<T: Task<Inner>>(self: &Arc<Self>, timeout: &Timeout, task: T) -> Option<Timeout> {
         let handle = &timeout.handle;
         let replaced = match handle.not_ended() {
             None => Err(task),
@@ -243,7 +240,8 @@ impl Inner {
     }
 
     /// `deadline` is as for [`schedule_by`](Self::schedule_by).
-    #[inline]
+    // As one function with `reset`: a call costs a tenth of it.
+    #[inline(always)]
     pub(crate) fn reset_to(&self, timeout: &Timeout, deadline: u64) -> bool {
         let handle = &timeout.handle;
         match handle.reset(deadline) {
@@ -270,11 +268,11 @@ impl Inner {
 /// Registers a timeout that was admitted, and pushes its message. If the timer closes, withdraws it
 /// and returns `None`; if it has ended, or runs, it stays.
 #[inline(always)]
-fn push<T: Task<InnerFields>>(
+fn push<T: Task<Inner>>(
     cache: &mut CacheGuard<'_>,
     task: T,
     deadline: u64,
-    withdrawn: &mut Option<ClaimedTask<InnerFields>>,
+    withdrawn: &mut Option<ClaimedTask<Inner>>,
 ) -> Option<Handle> {
     cache.counts.register();
     let handle = cache.nodes.schedule(task, deadline);

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use super::inner::{DispatchedTask, Executor, Inner, InnerFields, Running, Timeout};
+use super::inner::{DispatchedTask, Executor, Inner, Running, Timeout};
 use super::run_end::{end_run, while_running};
 use super::thread_cache;
 use crate::node::{ClaimedTask, NextRun, RunOutcome, TaskClaim};
@@ -14,6 +14,7 @@ use crate::report;
 use crate::sync::unmodelled::PoisonError;
 use crate::ticks::DEADLINE_NEVER;
 
+/// User code: tasks, hooks and the clock, whose panics are caught.
 impl Inner {
     /// Runs user code for a task. A panic is reported and counted.
     #[inline]
@@ -26,7 +27,7 @@ impl Inner {
 
     /// Runs the task of an expired timeout on this thread, which is the worker.
     #[inline]
-    pub(super) fn run(&self, claimed: ClaimedTask<InnerFields>) -> Timeout {
+    pub(super) fn run(&self, claimed: ClaimedTask<Inner>) -> Timeout {
         // Not through `watch`: to ask for the name is a call, of which most tasks have no need.
         if self.slow_task_threshold == DEADLINE_NEVER {
             return run_claimed(claimed);
@@ -39,7 +40,7 @@ impl Inner {
     /// timeout if the task ran on this thread.
     // Not in the worker's loop, because most timers have no executor.
     #[inline(never)]
-    pub(super) fn dispatch(&self, executor: &Executor, claimed: ClaimedTask<InnerFields>) -> Option<Timeout> {
+    pub(super) fn dispatch(&self, executor: &Executor, claimed: ClaimedTask<Inner>) -> Option<Timeout> {
         if claimed.runs_on_worker() {
             let node = claimed.timeout().handle.as_ptr().addr();
             let timeout = while_running(node, || self.run(claimed));
@@ -54,7 +55,7 @@ impl Inner {
 
     /// Calls the hook of a cancelled task, which drops it.
     #[inline]
-    pub(super) fn call_cancelled(&self, timeout: &Timeout, claim: TaskClaim<'_, InnerFields>) {
+    pub(super) fn call_cancelled(&self, timeout: &Timeout, claim: TaskClaim<'_, Inner>) {
         if !claim.is_plain() {
             let name = || timeout.handle.name();
             self.guard("in cancelled", name, || claim.cancelled(timeout));
@@ -62,7 +63,7 @@ impl Inner {
     }
 
     /// Drops a task that does not run. `name` returns the name of its type.
-    pub(super) fn drop_task<'a>(&self, name: impl FnOnce() -> &'a str, claim: TaskClaim<'_, InnerFields>) {
+    pub(super) fn drop_task<'a>(&self, name: impl FnOnce() -> &'a str, claim: TaskClaim<'_, Inner>) {
         self.guard("when it was dropped", name, || claim.drop_task());
     }
 
@@ -148,7 +149,7 @@ impl DispatchedTask {
     }
 
     /// The task, which may wait for its own end when it runs or is dropped, is this thread's.
-    fn with_claimed(self, work: impl FnOnce(ClaimedTask<InnerFields>)) {
+    fn with_claimed(self, work: impl FnOnce(ClaimedTask<Inner>)) {
         let Self(claimed) = self;
         while_running(claimed.timeout().handle.as_ptr().addr(), || work(claimed));
     }
@@ -156,7 +157,7 @@ impl DispatchedTask {
 
 /// Runs the task of an expired timeout.
 #[inline]
-fn run_claimed(claimed: ClaimedTask<InnerFields>) -> Timeout {
+fn run_claimed(claimed: ClaimedTask<Inner>) -> Timeout {
     claimed.with(|claim, timeout| {
         let handle = &timeout.handle;
         handle.timer().guard("in run", || handle.name(), || claim.run(timeout));
@@ -164,8 +165,8 @@ fn run_claimed(claimed: ClaimedTask<InnerFields>) -> Timeout {
 }
 
 /// Drops the task of a timeout that has ended, which the executor had.
-fn drop_dispatched(claimed: ClaimedTask<InnerFields>) {
-    let drop_task = |claim: TaskClaim<'_, InnerFields>, timeout: &Timeout| {
+fn drop_dispatched(claimed: ClaimedTask<Inner>) {
+    let drop_task = |claim: TaskClaim<'_, Inner>, timeout: &Timeout| {
         timeout.handle.timer().drop_task(|| timeout.handle.name(), claim);
     };
     end_run(&claimed.with(drop_task));
@@ -178,7 +179,7 @@ fn count_dropped(timeout: &Timeout) {
 
 /// Runs a periodic task on a thread of the executor: once, or as often as it is behind. Runs that
 /// fall due meanwhile do not follow, because other tasks wait for the thread.
-fn run_periodic(mut claimed: ClaimedTask<InnerFields>) {
+fn run_periodic(mut claimed: ClaimedTask<Inner>) {
     if claimed.timeout().handle.end().is_some() {
         // It was cancelled while it waited for the executor, so the run does not begin.
         return drop_dispatched(claimed);
@@ -199,7 +200,7 @@ fn run_periodic(mut claimed: ClaimedTask<InnerFields>) {
 }
 
 /// Leaves out a run of a periodic task that the executor has dropped.
-fn skip_run(mut claimed: ClaimedTask<InnerFields>) {
+fn skip_run(mut claimed: ClaimedTask<Inner>) {
     if claimed.timeout().handle.end().is_some() {
         // The run was cancelled, so nothing is lost.
         return drop_dispatched(claimed);
@@ -209,7 +210,7 @@ fn skip_run(mut claimed: ClaimedTask<InnerFields>) {
     finish_run(claimed, next);
 }
 
-fn finish_run(claimed: ClaimedTask<InnerFields>, next: Option<NextRun>) {
+fn finish_run(claimed: ClaimedTask<Inner>, next: Option<NextRun>) {
     match claimed.finish_run(next.map(|next| next.deadline), thread_cache::push) {
         RunOutcome::Again((timeout, state)) => {
             timeout.handle.timer().wake_for_pushed(state, &timeout.handle);

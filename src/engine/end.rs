@@ -123,6 +123,7 @@ impl TimerState {
     }
 }
 
+/// The end of the timer.
 impl Inner {
     /// Ends all timeouts and then the worker; blocks while a task runs there. The first call
     /// returns the timeouts. Others block until it has them: a loop that drops its driver because

@@ -4,6 +4,7 @@
 //! The operations are in the other files of the engine, as methods of [`Inner`].
 
 use std::num::NonZeroUsize;
+use std::panic::RefUnwindSafe;
 use std::time::Duration;
 
 use super::counters::Counters;
@@ -16,18 +17,14 @@ use super::waker::Waker;
 use super::worker::Worker;
 use super::worker_lock::WorkerLock;
 use crate::clock::{Clock, TimerClock};
-use crate::node::{self, ClaimedTask, IdleNodes, Pool, TaskContext, new_pool};
+use crate::node::{self, ClaimedTask, IdleNodes, Pool, TaskContext, new_timer};
 use crate::report;
 use crate::sync::{Arc, AtomicUsize, CachePadded, Mutex, Ordering, Unparker, unmodelled};
 use crate::ticks::Ticks;
 use crate::wheel::EitherWheel;
 
-/// What a timer's handles, timeouts and worker share, together with the memory of its nodes. It is
-/// in an `Arc`.
-pub(crate) type Inner = Pool<InnerFields>;
-
 /// A user's reference to a node of a timer.
-pub(crate) type Handle = node::Handle<InnerFields>;
+pub(crate) type Handle = node::Handle<Inner>;
 
 /// A handle to one timeout: Netty's `Timeout`.
 ///
@@ -61,18 +58,18 @@ pub struct Timeout {
 /// An expired task that a task executor has.
 // It is defined here because the worker has the executor; its methods are in `dispatch.rs`.
 #[must_use = "it has to be run or rejected"]
-pub(crate) struct DispatchedTask(pub(super) ClaimedTask<InnerFields>);
+pub(crate) struct DispatchedTask(pub(super) ClaimedTask<Inner>);
 
 /// Runs expired tasks elsewhere than on the worker.
 pub(crate) type Executor = Box<dyn Fn(DispatchedTask) + Send + Sync>;
 
-impl TaskContext for InnerFields {
+impl TaskContext for Inner {
     type Timeout = Timeout;
-    type Timer = Inner;
+    type Timer = Self;
 }
 
-/// The fields of [`Inner`].
-pub(crate) struct InnerFields {
+/// What a timer's handles, timeouts and worker share. It is in an `Arc`.
+pub(crate) struct Inner {
     /// The lifecycle, and whether the worker sleeps.
     pub(crate) state: CachePadded<TimerState>,
     pub(crate) pending_counts: PendingCounts,
@@ -81,7 +78,7 @@ pub(crate) struct InnerFields {
     /// The lanes that the worker has not adopted yet.
     pub(crate) new_lanes: NewLanes,
     /// What threads that have ended had of this timer.
-    pub(super) idle_nodes: IdleNodes<InnerFields>,
+    pub(super) idle_nodes: IdleNodes<Inner>,
     /// Where each thread has its cache of this timer.
     pub(super) index: TimerIndex,
     /// Whether the timer is stopped: threads cache nothing of it any more. In an `Arc` because
@@ -123,7 +120,12 @@ pub(crate) struct InnerFields {
     /// A thread was started that ends the timer. So the drop of the last handle has nothing to do.
     /// `Relaxed`: the count of handles orders it.
     pub(crate) has_ending_thread: unmodelled::AtomicBool,
+    /// The nodes. Dropped last, after the wheel.
+    pub(super) pool: Pool<Self>,
 }
+
+// User code runs only where everything is consistent, so its panic leaves nothing half done.
+impl RefUnwindSafe for Inner {}
 
 /// A task that runs on the worker.
 #[derive(Clone, Copy)]
@@ -158,6 +160,7 @@ pub(super) static LIVE_TIMERS: unmodelled::AtomicUsize = unmodelled::AtomicUsize
 /// More live timers than this are reported once. (Netty logs an error.)
 const MANY_TIMERS: usize = 64;
 
+/// Construction.
 impl Inner {
     pub(crate) fn build(settings: Settings) -> Arc<Self> {
         static WARNED: unmodelled::AtomicBool = unmodelled::AtomicBool::new(false);
@@ -170,11 +173,11 @@ impl Inner {
         }
         let ticks = Ticks::new(settings.tick);
         let (ticks_per_wheel, wheel) = (settings.wheel.ticks_per_wheel(), settings.wheel.name());
-        new_pool(settings.wheel, |nodes, pool| InnerFields {
+        new_timer(settings.wheel, |nodes, pool| Self {
             state: CachePadded::new(TimerState::new()),
             pending_counts: PendingCounts::default(),
             limit: settings.limit.map(|limit| Limit::new(limit.get() as u64)),
-            new_lanes: NewLanes::new(pool),
+            new_lanes: NewLanes::new(pool.id()),
             idle_nodes: IdleNodes::new(),
             index: TimerIndex::take(),
             stopped: Arc::default(),
@@ -196,6 +199,7 @@ impl Inner {
             is_driven: settings.is_driven,
             detaches_on_drop: settings.detaches_on_drop,
             has_ending_thread: unmodelled::AtomicBool::new(false),
+            pool,
         })
     }
 }

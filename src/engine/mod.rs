@@ -94,7 +94,7 @@ mod worker_lock;
 pub(crate) use counters::{LATENESS_BUCKETS, LatenessCounters, lateness_bound};
 pub(crate) use end::Grace;
 pub use inner::Timeout;
-pub(crate) use inner::{DispatchedTask, Executor, Inner, InnerFields, Settings};
+pub(crate) use inner::{DispatchedTask, Executor, Inner, Settings};
 pub(crate) use pending::Balance;
 pub(crate) use sleep_policy::time_until;
 pub(crate) use thread::{ThreadHook, ThreadSettings};
@@ -107,7 +107,7 @@ mod tests {
     use std::mem::forget;
     use std::time::Duration;
 
-    use super::inner::{Inner, InnerFields, Timeout};
+    use super::inner::{Inner, Timeout};
     use super::state::ASLEEP;
     use crate::node::{LocalNodes, Task};
     use crate::sync::{Arc, Ordering, thread};
@@ -157,7 +157,7 @@ mod tests {
         }
 
         /// Opens a lane, as another thread would.
-        pub(super) fn open_lane(&self) -> LocalNodes<InnerFields> {
+        pub(super) fn open_lane(&self) -> LocalNodes<Inner> {
             LocalNodes::new(self.inner(), self.inner().new_lanes.open())
         }
 
@@ -184,7 +184,7 @@ mod tests {
     /// A task that does nothing.
     pub(super) struct Nothing;
 
-    impl Task<InnerFields> for Nothing {
+    impl Task<Inner> for Nothing {
         const IS_PLAIN: bool = true;
 
         fn run(self, _: &Timeout) {}

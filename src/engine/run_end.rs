@@ -56,6 +56,7 @@ fn wake_waiters(timer: &Inner) {
     waiters.iter().for_each(|(_, waiter)| waiter.unpark());
 }
 
+/// The wait for the end of a run.
 impl Inner {
     /// Waits until the task of a timeout that has ended is over. Waits for nothing if this thread
     /// runs that task; on the worker, only for tasks that were handed to an executor.

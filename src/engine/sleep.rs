@@ -96,7 +96,7 @@ impl TimerState {
     }
 }
 
-/// The callers' side.
+/// The callers' side of sleep and wake-up.
 impl Inner {
     /// A new timeout with this deadline was pushed, and the fence after the push was executed.
     #[inline]
@@ -169,7 +169,7 @@ impl Inner {
     }
 }
 
-/// The worker thread's side.
+/// The worker thread's side of sleep and wake-up.
 impl Inner {
     /// Decides what the worker thread does after a turn.
     pub(crate) fn after_turn(self: &Arc<Self>) -> Sleep {

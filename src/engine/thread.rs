@@ -94,6 +94,7 @@ impl Thread {
     }
 }
 
+/// The worker thread: its start, and the turns that it and a driver make.
 impl Inner {
     /// Starts the worker thread, unless it is started. (A driven timer is from the beginning.)
     pub(crate) fn start(self: &Arc<Self>) -> Result<(), NewTimeoutError> {

@@ -20,10 +20,10 @@
 
 use std::cell::RefCell;
 
-use super::inner::{Handle, Inner, InnerFields, Timeout};
+use super::inner::{Handle, Inner, Timeout};
 use super::pending::OwnCounts;
 use super::state::StateSnapshot;
-use crate::node::{ClaimedTask, LocalNodes, Message, NodesGuard, Owner, Released};
+use crate::node::{ClaimedTask, LocalNodes, Message, NodesGuard, Owner, Pool, Released};
 use crate::sync::unmodelled::{AtomicBool, AtomicUsize};
 use crate::sync::{Arc, Ordering, Weak, local};
 
@@ -45,7 +45,7 @@ struct Caches {
 /// What a thread caches of one timer.
 struct ThreadCache {
     /// `None` before they are first borrowed, and once they were given back.
-    nodes: Option<LocalNodes<InnerFields>>,
+    nodes: Option<LocalNodes<Inner>>,
     counts: OwnCounts,
     /// Whether the timer is stopped.
     stopped: Arc<AtomicBool>,
@@ -159,7 +159,7 @@ fn open_and_borrow(timer: &Arc<Inner>, work: &mut dyn FnMut(&mut CacheGuard<'_>)
 
 /// What a thread caches of a timer, borrowed by a caller that has the timer.
 pub(super) struct CacheGuard<'a> {
-    pub(super) nodes: NodesGuard<'a, InnerFields>,
+    pub(super) nodes: NodesGuard<'a, Inner>,
     pub(super) counts: &'a mut OwnCounts,
 }
 
@@ -167,7 +167,7 @@ impl CacheGuard<'_> {
     /// Ends a timeout that was just scheduled, because the timer closes, and counts that. Returns
     /// its task, or the handle if the timeout has ended, or runs.
     #[cold]
-    pub(super) fn withdraw(&mut self, handle: Handle) -> Result<ClaimedTask<InnerFields>, Handle> {
+    pub(super) fn withdraw(&mut self, handle: Handle) -> Result<ClaimedTask<Inner>, Handle> {
         let withdrawn = self.nodes.withdraw(handle).inspect(|_| self.counts.withdraw());
         // A message that was pushed can wait for the next turn.
         self.look_after_push();
@@ -178,14 +178,14 @@ impl CacheGuard<'_> {
     /// the state. To be called after at most two pushes.
     #[inline]
     pub(super) fn look_after_push(&self) -> StateSnapshot {
-        let state = self.nodes.pool().state.fence_after_push();
+        let state = self.nodes.timer().state.fence_after_push();
         if self.nodes.is_unlisted() { self.list_lane() } else { state }
     }
 
     /// Lists the lane, and looks at the state again: for the worker this is the push.
     #[cold]
     fn list_lane(&self) -> StateSnapshot {
-        let timer = self.nodes.pool();
+        let timer = self.nodes.timer();
         if let Some(lane) = self.nodes.list() {
             timer.new_lanes.list(lane);
         }
@@ -231,7 +231,7 @@ pub(super) fn with_handle<R>(handle: &Handle, work: impl FnOnce(&mut CacheGuard<
 
 /// Pushes a message to the thread's lane. Returns the state after that.
 #[inline]
-pub(super) fn push(message: Message<'_, InnerFields>) -> StateSnapshot {
+pub(super) fn push(message: Message<'_, Inner>) -> StateSnapshot {
     with_handle(message.handle(), |cache| {
         cache.nodes.push(message);
         cache.look_after_push()
@@ -240,7 +240,7 @@ pub(super) fn push(message: Message<'_, InnerFields>) -> StateSnapshot {
 
 /// Takes what a dropped handle has released.
 #[inline]
-fn recycle(released: Released<InnerFields>) {
+fn recycle(released: Released<Inner>) {
     if released.timer().is_stopped_hint() {
         // Nothing is cached of a stopped timer.
         return drop_cache(released.timer());
@@ -271,7 +271,7 @@ fn wake_for_freed(cache: &ThreadCache) {
 }
 
 #[cold]
-fn free_remotely(released: Released<InnerFields>) {
+fn free_remotely(released: Released<Inner>) {
     if let Some(timer) = released.free_remotely() {
         timer.get().wake_to_reclaim();
     }
@@ -284,7 +284,12 @@ pub(super) fn drop_cache(timer: &Inner) {
     drop(cache);
 }
 
-impl Owner for InnerFields {
+impl Owner for Inner {
+    #[inline]
+    fn pool(&self) -> &Pool<Self> {
+        &self.pool
+    }
+
     #[inline]
     fn timeout(handle: Handle) -> Timeout {
         Timeout { handle }

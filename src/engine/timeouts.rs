@@ -246,7 +246,7 @@ impl Look<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::inner::InnerFields;
+    use crate::engine::inner::Inner;
     use crate::engine::pending::OwnCounts;
     use crate::engine::tests::{Driven, Nothing};
     use crate::node::{Arrival, LocalNodes};
@@ -256,7 +256,7 @@ mod tests {
     struct Queue {
         queue: TimeoutsQueue,
         new: NewLanes,
-        lanes: Vec<LocalNodes<InnerFields>>,
+        lanes: Vec<LocalNodes<Inner>>,
         counts: OwnCounts,
         /// Which of the messages that were taken last were carried over.
         carried_over: Vec<bool>,
@@ -266,7 +266,7 @@ mod tests {
     impl Queue {
         fn with_lanes(count: usize) -> Self {
             let t = Driven::new();
-            let (new, counts) = (NewLanes::new(t.inner().id()), t.inner().pending_counts.take());
+            let (new, counts) = (NewLanes::new(t.inner().pool.id()), t.inner().pending_counts.take());
             let mut queue = Self {
                 queue: TimeoutsQueue::default(),
                 new,

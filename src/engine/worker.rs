@@ -16,7 +16,7 @@
 use std::time::Duration;
 
 use super::counters::LatenessSampler;
-use super::inner::{Executor, Inner, InnerFields, Timeout};
+use super::inner::{Executor, Inner, Timeout};
 use super::return_timer::{
     RETURN_INTERVAL, RETURN_TIME, ReturnTimer, SURPLUS_TIME, SURPLUS_TIME_IF_BUSY, SURPLUS_TIME_IF_UNPAID,
     has_passed,
@@ -35,10 +35,10 @@ const MAX_MESSAGES_PER_TURN: usize = if cfg!(hashed_wheel_loom) { 2 } else { 100
 
 /// The state of the worker, which the [worker lock](super::worker_lock) guards.
 pub(crate) struct Worker {
-    /// `None`: the worker runs the tasks itself. It is here and not in [`InnerFields`], so that it
+    /// `None`: the worker runs the tasks itself. It is here and not in [`Inner`], so that it
     /// is dropped when the timer is stopped: it may hold tasks, and these may hold the timer.
     executor: Option<Executor>,
-    pub(super) nodes: NodeWheel<InnerFields>,
+    pub(super) nodes: NodeWheel<Inner>,
     pub(super) receiver: Receiver,
     lateness: LatenessSampler,
     pub(super) sleep_policy: SleepPolicy,
@@ -50,7 +50,7 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    pub(super) fn new(nodes: NodeWheel<InnerFields>, executor: Option<Executor>, ticks: Ticks) -> Self {
+    pub(super) fn new(nodes: NodeWheel<Inner>, executor: Option<Executor>, ticks: Ticks) -> Self {
         Self {
             executor,
             nodes,
@@ -208,7 +208,7 @@ impl Worker {
 }
 
 /// After this time memory is returned, if there is too much.
-fn surplus_time(nodes: &WheelOf<'_, InnerFields>, is_due_soon: bool) -> Option<Duration> {
+fn surplus_time(nodes: &WheelOf<'_, Inner>, is_due_soon: bool) -> Option<Duration> {
     match nodes.has_surplus() {
         false => None,
         true if !nodes.is_search_paid() => Some(SURPLUS_TIME_IF_UNPAID),
@@ -217,6 +217,7 @@ fn surplus_time(nodes: &WheelOf<'_, InnerFields>, is_due_soon: bool) -> Option<D
     }
 }
 
+/// A look at the wheel from another thread.
 impl Inner {
     /// Locks the worker's state for a look at the wheel, which runs no user code. Returns `None` if
     /// another thread has the lock, or the timer is stopped.
@@ -234,7 +235,7 @@ impl Inner {
 #[inline(never)]
 fn expire_tick(
     inner: &Arc<Inner>,
-    mut nodes: WheelOf<'_, InnerFields>,
+    mut nodes: WheelOf<'_, Inner>,
     executor: Option<&Executor>,
     lateness: &mut LatenessSampler,
     tick: u64,
@@ -310,7 +311,7 @@ pub(super) struct Receiver {
 impl Receiver {
     /// Takes in at most `most` messages.
     #[inline]
-    fn drain(&mut self, inner: &Inner, nodes: &mut WheelOf<'_, InnerFields>, most: usize) {
+    fn drain(&mut self, inner: &Inner, nodes: &mut WheelOf<'_, Inner>, most: usize) {
         let has_retired = inner.idle_nodes.retire(inner);
         let has_collected = nodes.collect_remote_frees();
         let (before, entries) = (self.taken, nodes.len());
@@ -337,12 +338,7 @@ impl Receiver {
 
 /// Takes in the messages of a lane. Returns how many were about new timeouts.
 #[inline]
-fn take_in(
-    inner: &Inner,
-    mut nodes: WheelOf<'_, InnerFields>,
-    mut lane: Waiting<'_>,
-    refuses_new: bool,
-) -> u64 {
+fn take_in(inner: &Inner, mut nodes: WheelOf<'_, Inner>, mut lane: Waiting<'_>, refuses_new: bool) -> u64 {
     let mut new = 0;
     while let Some(arrival) = nodes.next_arrival(&mut lane) {
         new += u64::from(apply(inner, arrival, lane.is_carried_over(), refuses_new));
@@ -352,7 +348,7 @@ fn take_in(
 
 /// Does what a message says. Returns whether it was about a new timeout.
 #[inline]
-fn apply(inner: &Inner, arrival: Arrival<'_, InnerFields>, is_carried_over: bool, refuses_new: bool) -> bool {
+fn apply(inner: &Inner, arrival: Arrival<'_, Inner>, is_carried_over: bool, refuses_new: bool) -> bool {
     let (node, is_new) = match arrival {
         // A new timeout that was cancelled before the worker saw it.
         Arrival::TakenBack => return true,
@@ -395,7 +391,7 @@ fn end_sample(inner: &Inner, lateness: &mut LatenessSampler, tick: u64) -> bool 
 /// Runs a periodic task once, on the worker.
 // Not in the loop.
 #[inline(never)]
-fn run_once(inner: &Arc<Inner>, mut run: HeldRun<'_, InnerFields>) {
+fn run_once(inner: &Arc<Inner>, mut run: HeldRun<'_, Inner>) {
     let name = run.name();
     let next = inner.watch(name, || run.repeat(inner));
     match run.finish(next.map(|next| next.deadline)) {

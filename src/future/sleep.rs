@@ -6,8 +6,8 @@ use std::task::{Context, Poll, RawWakerVTable, Waker};
 use std::time::{Duration, Instant};
 
 use crate::clock::TimerClock;
+use crate::engine::Inner;
 use crate::engine::Timeout;
-use crate::engine::{Inner, InnerFields};
 use crate::error::NewTimeoutError;
 use crate::node::End;
 use crate::node::Task;
@@ -382,7 +382,7 @@ impl Wake {
     }
 }
 
-impl Task<InnerFields> for Wake {
+impl Task<Inner> for Wake {
     const IS_PLAIN: bool = false;
     const RUNS_ON_WORKER: bool = true;
     const IS_AWAITED: bool = true;

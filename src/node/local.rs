@@ -2,8 +2,8 @@
 //! worker.
 //!
 //! This is the callers' side of the unsafe boundary. A [`LocalNodes`] belongs to one pool for good.
-//! It is [borrowed](LocalNodes::borrow) only together with that pool, so the methods of
-//! [`NodesGuard`] cannot mix nodes of different timers. Only they push messages.
+//! It is [borrowed](LocalNodes::borrow) only together with the timer of that pool, so the methods
+//! of [`NodesGuard`] cannot mix nodes of different timers. Only they push messages.
 //!
 //! A cancel owns the task at once. Which thread gives up the wheel's reference depends on the word
 //! before:
@@ -30,7 +30,6 @@ use std::ptr;
 use super::arena::{FreeNode, PAGE, Page};
 use super::lane::{Consumer, Producer};
 use super::message::{Kind, Message};
-use super::pool::Pool;
 use super::refs::{Handle, Owner, Released};
 use super::task::Task;
 use super::timer_ref::LocalCount;
@@ -43,10 +42,10 @@ use crate::sync::{Arc, SegQueue};
 const BLOCKS_PER_BATCH: usize = 8;
 
 pub(crate) struct LocalNodes<S: Owner> {
-    count: LocalCount<Pool<S>>,
-    /// The address of the pool; zero while a block of messages is full: see
+    count: LocalCount<S>,
+    /// The address of the timer; zero while a block of messages is full: see
     /// [`has_room_for`](Self::has_room_for).
-    pool_with_room: usize,
+    timer_with_room: usize,
     producer: Producer,
     /// How many blocks of messages were begun since the last full batch.
     blocks: usize,
@@ -59,11 +58,11 @@ impl<S: Owner> LocalNodes<S> {
     /// # Panics
     ///
     /// If the lane is that of another pool.
-    pub(crate) fn new(pool: &Arc<Pool<S>>, producer: Producer) -> Self {
-        assert_eq!(producer.pool(), pool.id(), "the lane leads to the worker of this timer");
-        let count = LocalCount::new(Arc::downgrade(pool));
+    pub(crate) fn new(timer: &Arc<S>, producer: Producer) -> Self {
+        assert_eq!(producer.pool(), timer.pool().id(), "the lane leads to the worker of this timer");
+        let count = LocalCount::new(Arc::downgrade(timer));
         Self {
-            pool_with_room: count.address(),
+            timer_with_room: count.address(),
             count,
             producer,
             blocks: 0,
@@ -72,22 +71,22 @@ impl<S: Owner> LocalNodes<S> {
         }
     }
 
-    /// Whether these are nodes of this pool.
+    /// Whether these are nodes of this timer.
     #[inline]
-    pub(crate) fn is_of(&self, pool: *const Pool<S>) -> bool {
-        self.count.is_of(pool)
+    pub(crate) fn is_of(&self, timer: *const S) -> bool {
+        self.count.is_of(timer)
     }
 
-    /// Whether these are nodes of this pool, and may be borrowed. They may not after each block of
+    /// Whether these are nodes of this timer, and may be borrowed. They may not after each block of
     /// messages, until [`make_room`](Self::make_room): the thread's next operation does not find
     /// them, and does then what is not worth a check in each operation.
     #[inline]
-    pub(crate) fn has_room_for(&self, pool: *const Pool<S>) -> bool {
-        self.pool_with_room == pool.addr()
+    pub(crate) fn has_room_for(&self, timer: *const S) -> bool {
+        self.timer_with_room == timer.addr()
     }
 
     pub(crate) fn make_room(&mut self) {
-        self.pool_with_room = self.count.address();
+        self.timer_with_room = self.count.address();
     }
 
     /// Whether a batch of messages, [`BLOCKS_PER_BATCH`] blocks, was pushed since this was last
@@ -100,15 +99,15 @@ impl<S: Owner> LocalNodes<S> {
         is_full
     }
 
-    /// Borrows the nodes for a caller that has their pool.
+    /// Borrows the nodes for a caller that has their timer.
     ///
     /// # Panics
     ///
-    /// If it has another pool, or a block of messages is full.
+    /// If it has another timer, or a block of messages is full.
     #[inline]
-    pub(crate) fn borrow<'a>(&'a mut self, pool: &'a Pool<S>) -> NodesGuard<'a, S> {
-        assert!(self.has_room_for(pool), "the nodes are those of this timer");
-        NodesGuard { nodes: self, pool }
+    pub(crate) fn borrow<'a>(&'a mut self, timer: &'a S) -> NodesGuard<'a, S> {
+        assert!(self.has_room_for(timer), "the nodes are those of this timer");
+        NodesGuard { nodes: self, timer }
     }
 
     /// Pushes a message.
@@ -120,7 +119,7 @@ impl<S: Owner> LocalNodes<S> {
     #[inline]
     unsafe fn push(&mut self, message: u64) {
         if self.producer.is_block_full() {
-            self.pool_with_room = 0;
+            self.timer_with_room = 0;
             self.blocks += 1;
         }
         // SAFETY: the lane is that of this pool, and the caller vouches for the message.
@@ -149,19 +148,19 @@ impl<S: Owner> LocalNodes<S> {
 
     /// Gives up the nodes that were freed first, which are no longer in the processor's cache.
     #[cold]
-    fn free_some(&mut self, pool: &Pool<S>) {
-        if self.is_of(pool) {
+    fn free_some(&mut self, timer: &S) {
+        if self.is_of(timer) {
             // SAFETY: the nodes of this `LocalNodes` are of this pool.
-            unsafe { pool.arena.free_remotely(self.free.drain(..PAGE)) };
+            unsafe { timer.pool().arena.free_remotely(self.free.drain(..PAGE)) };
         }
     }
 
     /// Gives all free nodes back.
-    fn empty(&mut self, pool: &Pool<S>) {
-        if self.is_of(pool) {
+    fn empty(&mut self, timer: &S) {
+        if self.is_of(timer) {
             let free = self.free.drain(..).chain(iter::from_fn(|| self.page.next()));
-            // SAFETY: the nodes of this `LocalNodes` are of `pool`.
-            unsafe { pool.arena.free_remotely(free) };
+            // SAFETY: the nodes of this `LocalNodes` are of this timer's pool.
+            unsafe { timer.pool().arena.free_remotely(free) };
         }
     }
 }
@@ -184,30 +183,30 @@ impl<S: Owner> IdleNodes<S> {
         self.0.push(Box::new(nodes));
     }
 
-    /// For the worker of this pool: recycles all nodes and retires all lanes. Returns whether there
-    /// were any.
+    /// For the worker of this timer: recycles all nodes and retires all lanes. Returns whether
+    /// there were any.
     #[inline]
-    pub(crate) fn retire(&self, pool: &Pool<S>) -> bool {
+    pub(crate) fn retire(&self, timer: &S) -> bool {
         // Most turns find none, and a `pop` that finds none takes ten times as long.
         let has_any = !self.0.is_empty();
         if has_any {
-            self.retire_all(pool);
+            self.retire_all(timer);
         }
         has_any
     }
 
     #[cold]
-    fn retire_all(&self, pool: &Pool<S>) {
+    fn retire_all(&self, timer: &S) {
         while let Some(mut nodes) = self.0.pop() {
-            nodes.empty(pool);
+            nodes.empty(timer);
         }
     }
 }
 
-/// The nodes of a thread, borrowed by a caller that has their pool.
+/// The nodes of a thread, borrowed by a caller that has their timer.
 pub(crate) struct NodesGuard<'a, S: Owner> {
     nodes: &'a mut LocalNodes<S>,
-    pool: &'a Pool<S>,
+    timer: &'a S,
 }
 
 impl<S: Owner> NodesGuard<'_, S> {
@@ -245,7 +244,7 @@ impl<S: Owner> NodesGuard<'_, S> {
 
     #[cold]
     fn fetch_page(&mut self) -> FreeNode<S> {
-        self.nodes.page = self.pool.arena.take_page();
+        self.nodes.page = self.timer.pool().arena.take_page();
         self.nodes.page.next().expect("a page is given out when it has free nodes")
     }
 
@@ -330,8 +329,8 @@ impl<S: Owner> NodesGuard<'_, S> {
 
     /// The timer of the nodes.
     #[inline]
-    pub(crate) fn pool(&self) -> &Pool<S> {
-        self.pool
+    pub(crate) fn timer(&self) -> &S {
+        self.timer
     }
 
     /// Whether the worker does not look at this thread's lane. To be asked after the fence that
@@ -348,6 +347,6 @@ impl<S: Owner> NodesGuard<'_, S> {
 
     #[inline]
     fn assert_is_of(&self, handle: &Handle<S>) {
-        assert!(ptr::eq(handle.timer(), self.pool), "the handle is one of this timer");
+        assert!(ptr::eq(handle.timer(), self.timer), "the handle is one of this timer");
     }
 }

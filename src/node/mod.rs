@@ -4,16 +4,16 @@
 //! code of the crate except the platform's hints. Its safe functions are sound whatever the engine
 //! does with them: what belongs to one timer cannot be used with another one; a message is pushed
 //! once; the right to a task is a value that is used once. Two things outside this folder are
-//! trusted: the wheels give out each number that was inserted once, and no other; and
-//! [`Owner::handle`] returns what `Owner::timeout` was given. Inside the folder, the fields of a
-//! node are trusted to be changed as the tables say.
+//! trusted: the wheels give out each number that was inserted once, and no other; and [`Owner`]
+//! returns what it was given: `handle` the handle of `timeout`, `pool` the pool of the timer.
+//! Inside the folder, the fields of a node are trusted to be changed as the tables say.
 //!
 //! | file | content |
 //! |---|---|
 //! | [`word`] | the state word: how a timeout ends, and which deadline it has |
 //! | [`timer_ref`] | batched references to a timer; independent of timers |
 //! | [`task`] | a task of any type inside a node |
-//! | [`layout`], [`arena`], [`pool`] | the fields of a node; the memory of nodes; a timer together with that memory |
+//! | [`layout`], [`arena`], [`pool`] | the fields of a node; the memory of nodes; what a timer has of that memory |
 //! | [`free_list`], [`surplus`] | the worker's side of the arena: which free nodes are given out again, and which memory is returned |
 //! | [`refs`] | reference counts: handles, the wheel's reference, free nodes |
 //! | [`message`], [`lane`](mod@lane) | from a caller's thread to the worker |
@@ -47,5 +47,5 @@ pub(crate) use pool::{Pool, PoolId};
 pub(crate) use refs::{Handle, Owner, Released};
 pub(crate) use task::{NextRun, Task, TaskContext};
 pub(crate) use transitions::{ClaimedTask, Reset, RunOutcome, Stopped, TaskClaim};
-pub(crate) use wheel::{Arrival, Expiry, HeldRun, NodeWheel, WheelOf, new_pool};
+pub(crate) use wheel::{Arrival, Expiry, HeldRun, NodeWheel, WheelOf, new_timer};
 pub(crate) use word::End;

@@ -46,7 +46,7 @@ use super::arena::{Arena, FreeNode};
 use super::layout::Node;
 use super::pool::Pool;
 use super::task::{Task, TaskContext};
-use super::timer_ref::TimerRef;
+use super::timer_ref::{Counted, SharedCount, TimerRef};
 use super::word::{End, SeenWord};
 use crate::platform::prefetch;
 use crate::sync::{Arc, Ordering};
@@ -67,8 +67,11 @@ const RUN_OVER: u32 = 3;
 /// What a timer shares, as far as its nodes have to know it.
 ///
 /// This is the one implementation outside `node/` that the nodes trust: `handle(timeout(h))` is
-/// `h`.
-pub(crate) trait Owner: TaskContext<Timer = Pool<Self>> + Send + Sync + Sized {
+/// `h`, and `pool` is the pool that [`new_timer`](super::new_timer) gave to the timer.
+pub(crate) trait Owner: TaskContext<Timer = Self> + Send + Sync + Sized {
+    /// The memory of the nodes, which is a field.
+    fn pool(&self) -> &Pool<Self>;
+
     /// Makes the handle that users and tasks see.
     fn timeout(handle: Handle<Self>) -> Self::Timeout;
 
@@ -79,26 +82,35 @@ pub(crate) trait Owner: TaskContext<Timer = Pool<Self>> + Send + Sync + Sized {
     fn recycle(released: Released<Self>);
 }
 
+// SAFETY: `references` is a field of a field of the timer, which no other value has:
+// [`Owner::pool`] is trusted.
+unsafe impl<S: Owner> Counted for S {
+    #[inline]
+    fn count(&self) -> &SharedCount {
+        &self.pool().references
+    }
+}
+
 /// What a dropped handle had: its reference to the timer, and the node if this was the last
 /// reference to it.
 pub(crate) struct Released<S: Owner> {
     pub(super) node: Option<FreeNode<S>>,
     // Dropped last: it keeps the memory of the node.
-    pub(super) timer: TimerRef<Pool<S>>,
+    pub(super) timer: TimerRef<S>,
 }
 
 impl<S: Owner> Released<S> {
     #[inline]
-    pub(crate) fn timer(&self) -> &Pool<S> {
+    pub(crate) fn timer(&self) -> &S {
         self.timer.get()
     }
 
     /// Recycles the node for a thread that has no cache of this timer. Returns the timer, which
     /// there is a node to reclaim for, if there was one.
-    pub(crate) fn free_remotely(self) -> Option<TimerRef<Pool<S>>> {
+    pub(crate) fn free_remotely(self) -> Option<TimerRef<S>> {
         let Self { node, timer } = self;
         // SAFETY: the node was released by a handle of this timer.
-        unsafe { timer.get().arena.free_one_remotely(node?) };
+        unsafe { timer.get().pool().arena.free_one_remotely(node?) };
         Some(timer)
     }
 }
@@ -145,7 +157,7 @@ impl<S: Owner> FreeNode<S> {
         task: T,
         deadline: u64,
         ticket: u64,
-        timer: TimerRef<Pool<S>>,
+        timer: TimerRef<S>,
     ) -> (Handle<S>, WheelRef<S>) {
         let pointer = self.into_ptr();
         // SAFETY: `timer` keeps the pool, and with it the memory of the node.
@@ -215,7 +227,7 @@ impl<S: Owner> WheelRef<S> {
     ///
     /// The node belongs to the pool of `timer`.
     #[inline]
-    pub(super) unsafe fn into_handle(self, timer: TimerRef<Pool<S>>) -> Handle<S> {
+    pub(super) unsafe fn into_handle(self, timer: TimerRef<S>) -> Handle<S> {
         Handle { node: self.0, timer: ManuallyDrop::new(timer) }
     }
 
@@ -224,7 +236,7 @@ impl<S: Owner> WheelRef<S> {
     /// # Safety
     ///
     /// The node belongs to the pool of `timer`.
-    pub(super) unsafe fn another_handle(&self, timer: TimerRef<Pool<S>>) -> Handle<S> {
+    pub(super) unsafe fn another_handle(&self, timer: TimerRef<S>) -> Handle<S> {
         self.references.fetch_add(1, Ordering::Relaxed);
         Handle { node: self.0, timer: ManuallyDrop::new(timer) }
     }
@@ -233,7 +245,7 @@ impl<S: Owner> WheelRef<S> {
 /// A user's reference to a node and to the timer.
 pub(crate) struct Handle<S: Owner> {
     node: NonNull<Node<S>>,
-    timer: ManuallyDrop<TimerRef<Pool<S>>>,
+    timer: ManuallyDrop<TimerRef<S>>,
 }
 
 // SAFETY: a node consists of atomics and of a task, which is `Send`; `S` is `Send` and `Sync`.
@@ -244,11 +256,11 @@ unsafe impl<S: Owner> Sync for Handle<S> {}
 
 impl<S: Owner> Handle<S> {
     #[inline]
-    pub(crate) fn timer(&self) -> &Pool<S> {
+    pub(crate) fn timer(&self) -> &S {
         self.timer.get()
     }
 
-    pub(crate) fn to_arc(&self) -> Arc<Pool<S>> {
+    pub(crate) fn to_arc(&self) -> Arc<S> {
         self.timer.to_arc()
     }
 

@@ -24,14 +24,19 @@ impl TaskContext for NoTasks {
 /// A timer without anything but nodes.
 struct Timer {
     nodes: Mutex<NodeWheel<Timer>>,
+    pool: Pool<Self>,
 }
 
 impl TaskContext for Timer {
     type Timeout = Handle<Self>;
-    type Timer = Pool<Self>;
+    type Timer = Self;
 }
 
 impl Owner for Timer {
+    fn pool(&self) -> &Pool<Self> {
+        &self.pool
+    }
+
     fn timeout(handle: Handle<Self>) -> Handle<Self> {
         handle
     }
@@ -77,19 +82,19 @@ impl Task<Timer> for RunsOnce {
     }
 }
 
-/// The worker's reference to the pool.
-struct WorkerPool(Arc<Pool<Timer>>);
+/// The worker's reference to the timer.
+struct WorkerTimer(Arc<Timer>);
 
-impl Deref for WorkerPool {
-    type Target = Arc<Pool<Timer>>;
+impl Deref for WorkerTimer {
+    type Target = Arc<Timer>;
 
     fn deref(&self) -> &Self::Target {
         &self.0
     }
 }
 
-/// The pool is freed only if the worker gives back the references to it that it has in reserve.
-impl Drop for WorkerPool {
+/// The timer is freed only if the worker gives back the references to it that it has in reserve.
+impl Drop for WorkerTimer {
     fn drop(&mut self) {
         if let Ok(mut nodes) = self.nodes.lock() {
             nodes.of(self).empty_reserve();
@@ -99,21 +104,21 @@ impl Drop for WorkerPool {
 
 /// A thread and the worker.
 struct Both {
-    pool: WorkerPool,
+    timer: WorkerTimer,
     local: LocalNodes<Timer>,
     consumer: Consumer,
 }
 
 impl Both {
     fn new(wheel: EitherWheel) -> Self {
-        let pool = new_pool(wheel, |nodes, _| Timer { nodes: Mutex::new(nodes) });
-        let (producer, consumer) = lane(pool.id());
-        Self { local: LocalNodes::new(&pool, producer), pool: WorkerPool(pool), consumer }
+        let timer = new_timer(wheel, |nodes, pool| Timer { nodes: Mutex::new(nodes), pool });
+        let (producer, consumer) = lane(timer.pool.id());
+        Self { local: LocalNodes::new(&timer, producer), timer: WorkerTimer(timer), consumer }
     }
 
     fn borrow(&mut self) -> NodesGuard<'_, Timer> {
         self.local.make_room();
-        self.local.borrow(&self.pool)
+        self.local.borrow(&self.timer)
     }
 
     fn schedule(&mut self, deadline: u64) -> Handle<Timer> {
@@ -135,8 +140,8 @@ impl Both {
     }
 
     fn receive(&mut self) {
-        let mut nodes = self.pool.nodes.lock().unwrap();
-        let mut nodes = nodes.of(&self.pool);
+        let mut nodes = self.timer.nodes.lock().unwrap();
+        let mut nodes = nodes.of(&self.timer);
         nodes.collect_remote_frees();
         self.consumer.look();
         let mut lane = self.consumer.take(u64::MAX);
@@ -151,8 +156,8 @@ impl Both {
     }
 
     fn expire(&mut self, tick: u64) {
-        let mut nodes = self.pool.nodes.lock().unwrap();
-        let mut nodes = nodes.of(&self.pool);
+        let mut nodes = self.timer.nodes.lock().unwrap();
+        let mut nodes = nodes.of(&self.timer);
         nodes.advance(tick);
         while let Some(node) = nodes.next_due() {
             let Expiry::Once(claimed) = node.expire(|_| true) else { panic!("the timeout is due") };
@@ -163,17 +168,17 @@ impl Both {
 
     /// Takes in what the thread has freed. Returns whether there was anything.
     fn collect(&self) -> bool {
-        self.pool.nodes.lock().unwrap().of(&self.pool).collect_remote_frees()
+        self.timer.nodes.lock().unwrap().of(&self.timer).collect_remote_frees()
     }
 
     fn has_surplus(&self) -> bool {
-        self.pool.nodes.lock().unwrap().of(&self.pool).has_surplus()
+        self.timer.nodes.lock().unwrap().of(&self.timer).has_surplus()
     }
 
     /// Returns the number of steps.
     fn return_memory(&mut self) -> usize {
         let mut steps = 1;
-        while self.pool.nodes.lock().unwrap().of(&self.pool).return_memory() {
+        while self.timer.nodes.lock().unwrap().of(&self.timer).return_memory() {
             steps += 1;
         }
         steps
@@ -187,7 +192,7 @@ const SPREAD: u64 = 1_000;
 /// or by cancellation of all but each hundredth.
 fn burst(both: &mut Both, count: usize, kind: &str) -> Vec<Handle<Timer>> {
     let mut random = fastrand::Rng::with_seed(1);
-    let start = both.pool.nodes.lock().unwrap().tick();
+    let start = both.timer.nodes.lock().unwrap().tick();
     let mut handles = Vec::with_capacity(if kind == "expire" { 0 } else { count });
     for each in 1..=count {
         let handle = both.schedule(start + 1 + random.u64(..SPREAD));
@@ -233,7 +238,7 @@ fn memory_is_returned_and_used_again() {
             let kept = burst(&mut both, COUNT, kind);
             // One in eight of the nodes that were made may be held. So a later burst may make a
             // seventh more, if no memory is returned in between. A sixth allows for a few pages.
-            let made = both.pool.arena.made();
+            let made = both.timer.pool.arena.made();
             let most = *most_made.get_or_insert(made + made / 6);
             assert!(made <= most, "{kind}: {made} nodes were made instead of {most}");
             let steps = both.return_memory();
@@ -279,7 +284,7 @@ fn thread_keeps_two_pages_of_free_nodes_and_gives_others_to_the_worker() {
 #[test]
 fn thread_with_a_cache_takes_only_handles_of_its_timer() {
     let (mut own, mut other) = (both(), both());
-    assert!(own.local.is_of(Arc::as_ptr(&own.pool)) && !own.local.is_of(Arc::as_ptr(&other.pool)));
+    assert!(own.local.is_of(Arc::as_ptr(&own.timer)) && !own.local.is_of(Arc::as_ptr(&other.timer)));
     let mut released = Some(other.schedule(1).release());
     assert!(!own.local.recycle(&mut released));
     assert!(released.is_some(), "it is left to the caller");
@@ -316,19 +321,19 @@ fn each_batch_of_messages_is_noticed_once() {
 #[test]
 fn what_a_thread_leaves_is_for_the_next_thread_or_for_the_worker() {
     let mut both = both();
-    let idle = IdleNodes::new();
-    assert!(!idle.retire(&both.pool) && idle.take().is_none());
+    let idle = IdleNodes::<Timer>::new();
+    assert!(!idle.retire(&both.timer) && idle.take().is_none());
     let handle = both.schedule(1);
     both.cancel(handle);
     idle.put(both.local);
     both.local = idle.take().expect("what the thread has left");
-    assert!(!idle.retire(&both.pool), "another thread has taken it");
+    assert!(!idle.retire(&both.timer), "another thread has taken it");
     idle.put(both.local);
-    assert!(idle.retire(&both.pool));
+    assert!(idle.retire(&both.timer));
     assert!(both.consumer.look().1);
-    let mut nodes = both.pool.nodes.lock().unwrap();
-    assert!(nodes.of(&both.pool).collect_remote_frees(), "the free nodes are the worker's");
-    assert!(!idle.retire(&both.pool));
+    let mut nodes = both.timer.nodes.lock().unwrap();
+    assert!(nodes.of(&both.timer).collect_remote_frees(), "the free nodes are the worker's");
+    assert!(!idle.retire(&both.timer));
 }
 
 #[test]
@@ -368,19 +373,19 @@ fn worker_gives_its_reserve_of_references_back() {
     drop(both.schedule(1));
     both.receive();
     both.expire(1);
-    let Both { pool, local, .. } = both;
+    let Both { timer, local, .. } = both;
     drop(local);
-    assert_eq!(Arc::strong_count(&pool), 2);
-    pool.nodes.lock().unwrap().of(&pool).empty_reserve();
-    assert_eq!(Arc::strong_count(&pool), 1);
+    assert_eq!(Arc::strong_count(&timer), 2);
+    timer.nodes.lock().unwrap().of(&timer).empty_reserve();
+    assert_eq!(Arc::strong_count(&timer), 1);
 }
 
 #[test]
 fn last_reference_of_the_wheel_gives_the_node() {
     let both = both();
-    let node = both.pool.arena.take_page().next().unwrap();
+    let node = both.timer.pool.arena.take_page().next().unwrap();
     // SAFETY: the node is one of the pool, which exists until the end of this test.
-    let (handle, wheel_ref) = unsafe { node.fill(Nothing, 1, 0, TimerRef::new(&both.pool)) };
+    let (handle, wheel_ref) = unsafe { node.fill(Nothing, 1, 0, TimerRef::new(&both.timer)) };
     assert!(!wheel_ref.is_last_reference());
     assert!(handle.release().node.is_none());
     assert!(wheel_ref.is_last_reference());
@@ -396,8 +401,8 @@ fn earliest_timeouts_are_those_that_have_not_ended() {
     both.receive();
     let [_first, second, third] = handles;
     both.cancel(second);
-    let mut nodes = both.pool.nodes.lock().unwrap();
-    let mut nodes = nodes.of(&both.pool);
+    let mut nodes = both.timer.nodes.lock().unwrap();
+    let mut nodes = nodes.of(&both.timer);
     nodes.advance(5);
     let Expiry::Run(run) = nodes.next_due().unwrap().expire(|_| true) else { panic!("it is periodic") };
     let _claimed = run.hand_over(1_000);
@@ -411,8 +416,8 @@ fn earliest_timeouts_are_those_that_have_not_ended() {
 fn node_of_a_refused_timeout_is_freed_by_the_thread_that_withdraws_it() {
     let mut both = both();
     let handle = both.schedule(1);
-    let mut nodes = both.pool.nodes.lock().unwrap();
-    let mut wheel = nodes.of(&both.pool);
+    let mut nodes = both.timer.nodes.lock().unwrap();
+    let mut wheel = nodes.of(&both.timer);
     both.consumer.look();
     let mut lane = both.consumer.take(u64::MAX);
     let Some(Arrival::New(node)) = wheel.next_arrival(&mut lane) else { panic!("the timeout is new") };
@@ -429,12 +434,12 @@ fn periodic_task_has_its_name_and_is_dropped_after_its_last_run() {
     let mut both = both();
     drop(both.borrow().schedule(RunsOnce, 1));
     both.receive();
-    let mut nodes = both.pool.nodes.lock().unwrap();
-    let mut nodes = nodes.of(&both.pool);
+    let mut nodes = both.timer.nodes.lock().unwrap();
+    let mut nodes = nodes.of(&both.timer);
     nodes.advance(1);
     let Expiry::Run(mut run) = nodes.next_due().unwrap().expire(|_| true) else { panic!("it is periodic") };
     assert_eq!(run.name(), "runs once");
-    assert!(run.repeat(&both.pool).is_none());
+    assert!(run.repeat(&both.timer).is_none());
     let RunOutcome::LastRun(ended) = run.finish(None) else { panic!("it was not cancelled") };
     let mut was_dropped = false;
     ended.drop_task(|task| {

@@ -9,7 +9,6 @@
 
 use super::layout::Node;
 use super::message::{Kind, Message};
-use super::pool::Pool;
 use super::refs::{Handle, Owner, WheelRef};
 use super::task::{NextRun, Task, TaskContext};
 use super::timer_ref::TimerRef;
@@ -194,7 +193,7 @@ impl<S: Owner> WheelRef<S> {
     /// The node belongs to the pool of `timer`.
     pub(super) unsafe fn stop(
         self,
-        timer: impl FnOnce() -> TimerRef<Pool<S>>,
+        timer: impl FnOnce() -> TimerRef<S>,
         is_told: bool,
     ) -> Option<Stopped<S>> {
         let Some(before) = self.word.cancel() else {

@@ -31,24 +31,27 @@ pub(crate) struct NodeWheel<S: Owner> {
     wheel: EitherWheel,
     free: FreeList,
     reclaimer: Reclaimer,
-    count: LocalCount<Pool<S>>,
+    count: LocalCount<S>,
 }
 
-/// Makes a pool, with what `make` makes of the pool's wheel.
+/// Makes a timer: `make` puts the pool into a field of it, and the wheel of the pool into another.
 ///
 /// # Panics
 ///
-/// If the wheel is not empty: its entries would not be nodes of the pool.
-pub(crate) fn new_pool<S: Owner>(
+/// If the wheel is not empty: its entries would not be nodes of the pool. If the timer has another
+/// pool.
+pub(crate) fn new_timer<S: Owner>(
     wheel: EitherWheel,
-    make: impl FnOnce(NodeWheel<S>, PoolId) -> S,
-) -> Arc<Pool<S>> {
+    make: impl FnOnce(NodeWheel<S>, Pool<S>) -> S,
+) -> Arc<S> {
     assert_eq!(wheel.len(), 0, "the wheel of a new timer is empty");
     let id = PoolId::new();
-    Arc::new_cyclic(|pool| {
-        let count = LocalCount::new(pool.clone());
+    Arc::new_cyclic(|timer| {
+        let count = LocalCount::new(timer.clone());
         let (free, reclaimer) = (FreeList::new(), Reclaimer::new());
-        Pool::new(id, make(NodeWheel { wheel, free, reclaimer, count }, id))
+        let timer = make(NodeWheel { wheel, free, reclaimer, count }, Pool::new(id));
+        assert_eq!(timer.pool().id(), id, "the timer has the pool of its wheel");
+        timer
     })
 }
 
@@ -96,15 +99,15 @@ impl<S: TaskContext> Entries for Nodes<'_, S> {
 }
 
 impl<S: Owner> NodeWheel<S> {
-    /// Brings the wheel together with its pool.
+    /// Brings the wheel together with its timer.
     ///
     /// # Panics
     ///
-    /// If the wheel is that of another pool.
+    /// If the wheel is that of another timer.
     #[inline]
-    pub(crate) fn of<'a>(&'a mut self, pool: &'a Arc<Pool<S>>) -> WheelOf<'a, S> {
-        assert!(self.count.is_of(Arc::as_ptr(pool)), "the wheel is that of this timer");
-        WheelOf { own: self, pool }
+    pub(crate) fn of<'a>(&'a mut self, timer: &'a Arc<S>) -> WheelOf<'a, S> {
+        assert!(self.count.is_of(Arc::as_ptr(timer)), "the wheel is that of this timer");
+        WheelOf { own: self, timer }
     }
 
     pub(crate) fn tick(&self) -> u64 {
@@ -129,7 +132,7 @@ impl<S: Owner> NodeWheel<S> {
 /// The wheel together with its pool.
 pub(crate) struct WheelOf<'a, S: Owner> {
     own: &'a mut NodeWheel<S>,
-    pool: &'a Arc<Pool<S>>,
+    timer: &'a Arc<S>,
 }
 
 impl<S: Owner> Deref for WheelOf<'_, S> {
@@ -158,7 +161,7 @@ impl<S: Owner> WheelOf<'_, S> {
     /// Reborrows.
     #[inline]
     pub(crate) fn reborrow(&mut self) -> WheelOf<'_, S> {
-        WheelOf { own: self.own, pool: self.pool }
+        WheelOf { own: self.own, timer: self.timer }
     }
 
     /// # Safety
@@ -172,14 +175,14 @@ impl<S: Owner> WheelOf<'_, S> {
     /// Moves the time on. [`next_due`](Self::next_due) then gives out the nodes that are due.
     pub(crate) fn advance(&mut self, tick: u64) {
         // SAFETY: only nodes of this pool are put into its wheel.
-        let mut nodes = unsafe { Nodes::new(&self.pool.arena) };
+        let mut nodes = unsafe { Nodes::new(&self.timer.pool().arena) };
         self.own.wheel.advance(&mut nodes, tick);
     }
 
     /// Takes the next node out that is due.
     #[inline]
     pub(crate) fn next_due(&mut self) -> Option<HeldRef<'_, S>> {
-        let arena = &self.pool.arena;
+        let arena = &self.timer.pool().arena;
         // SAFETY: only nodes of this pool are put into its wheel.
         let nodes = unsafe { Nodes::new(arena) };
         let number = self.own.wheel.pop_due(&nodes)?;
@@ -195,7 +198,7 @@ impl<S: Owner> WheelOf<'_, S> {
     /// [`next_due`](Self::next_due) gives them out. Each deadline is read once, because a `reset`
     /// may change it.
     pub(crate) fn sort_due(&mut self, ticks: Ticks) {
-        let arena = &self.pool.arena;
+        let arena = &self.timer.pool().arena;
         // SAFETY: only nodes of this pool are put into its wheel.
         let (nodes, mut entries) = unsafe { (Nodes::new(arena), Nodes::new(arena)) };
         let tick = |number| ticks.of(nodes.node(number).word.relaxed().deadline());
@@ -205,12 +208,12 @@ impl<S: Owner> WheelOf<'_, S> {
     /// Takes in the nodes that threads have freed. Returns whether there were any.
     pub(crate) fn collect_remote_frees(&mut self) -> bool {
         // SAFETY: the free list is used with the arena of its own pool alone.
-        unsafe { self.own.free.collect_remote_frees(&self.pool.arena) }
+        unsafe { self.own.free.collect_remote_frees(&self.timer.pool().arena) }
     }
 
     /// Whether there may be memory that [`return_memory`](Self::return_memory) would return.
     pub(crate) fn has_surplus(&self) -> bool {
-        self.own.reclaimer.has_surplus(&self.own.free, &self.pool.arena)
+        self.own.reclaimer.has_surplus(&self.own.free, &self.timer.pool().arena)
     }
 
     /// Whether enough nodes were recycled to pay for the search for this memory.
@@ -224,7 +227,7 @@ impl<S: Owner> WheelOf<'_, S> {
     /// The rows of the wheel shrink when entries leave them, so they are not looked at here.
     pub(crate) fn return_memory(&mut self) -> bool {
         // SAFETY: the free list and the reclaimer are used with the arena of their own pool alone.
-        unsafe { self.own.reclaimer.return_memory(&mut self.own.free, &self.pool.arena) }
+        unsafe { self.own.reclaimer.return_memory(&mut self.own.free, &self.timer.pool().arena) }
     }
 
     /// Takes the next message that waits in a lane.
@@ -234,8 +237,8 @@ impl<S: Owner> WheelOf<'_, S> {
     /// If the lane is one of another pool.
     #[inline]
     pub(crate) fn next_arrival(&mut self, lane: &mut Waiting<'_>) -> Option<Arrival<'_, S>> {
-        assert_eq!(lane.pool(), self.pool.id(), "the lane is one of this timer");
-        let arena = &self.pool.arena;
+        assert_eq!(lane.pool(), self.timer.pool().id(), "the lane is one of this timer");
+        let arena = &self.timer.pool().arena;
         let message = lane.next(|message| {
             if message != 0 {
                 arena.prefetch(Kind::decode(message).1);
@@ -255,7 +258,7 @@ impl<S: Owner> WheelOf<'_, S> {
             return Arrival::TakenBack;
         }
         let (kind, number) = Kind::decode(message);
-        let arena = &self.pool.arena;
+        let arena = &self.timer.pool().arena;
         // SAFETY: the message of a new timeout owns the wheel's reference. Any other message owns
         // it too, or the number is in the wheel: then it is taken out below.
         let node = unsafe { WheelRef::from_number(arena, number) };
@@ -282,7 +285,7 @@ impl<S: Owner> WheelOf<'_, S> {
         let is_of_this_pool = self.own.count.put(timer);
         if let Some(node) = node.filter(|_| is_of_this_pool) {
             // SAFETY: the handle was one of this pool, whose arena is the only one of this list.
-            unsafe { self.own.free.put(&self.pool.arena, node) };
+            unsafe { self.own.free.put(&self.timer.pool().arena, node) };
         }
     }
 
@@ -291,7 +294,7 @@ impl<S: Owner> WheelOf<'_, S> {
     /// `next_deadline` also counts timeouts that have ended, and deadlines before a `reset`.
     pub(crate) fn first_due(&self, ticks: Ticks, last: u64) -> (Option<u64>, u64) {
         // SAFETY: only nodes of this pool are put into its wheel.
-        let nodes = unsafe { Nodes::new(&self.pool.arena) };
+        let nodes = unsafe { Nodes::new(&self.timer.pool().arena) };
         let (mut first, mut live) = (None, 0);
         self.own.wheel.for_each(|number| {
             let node = nodes.node(number);
@@ -318,7 +321,7 @@ impl<S: Owner> WheelOf<'_, S> {
     /// and the name of its task's type. Leaves out periodic tasks that run at the moment.
     pub(crate) fn earliest(&self, ticks: Ticks, most: usize) -> Vec<(u64, &'static str)> {
         // SAFETY: only nodes of this pool are put into its wheel.
-        let nodes = unsafe { Nodes::new(&self.pool.arena) };
+        let nodes = unsafe { Nodes::new(&self.timer.pool().arena) };
         let earliest = self.own.wheel.earliest(most, |number| {
             let node = nodes.node(number);
             let seen = node.word.relaxed();
@@ -333,7 +336,7 @@ impl<S: Owner> WheelOf<'_, S> {
 
     /// Returns a handle to each timeout that has not ended, except those that futures wait for.
     pub(crate) fn pending(&self) -> Vec<S::Timeout> {
-        let arena = &self.pool.arena;
+        let arena = &self.timer.pool().arena;
         let mut pending = Vec::with_capacity(self.own.wheel.len());
         self.own.wheel.for_each(|number| {
             // SAFETY: the number stands for the wheel's reference, which stays in the wheel: to
@@ -344,14 +347,14 @@ impl<S: Owner> WheelOf<'_, S> {
                 return;
             }
             // SAFETY: the node is one of this pool.
-            pending.push(S::timeout(unsafe { node.another_handle(TimerRef::new(self.pool)) }));
+            pending.push(S::timeout(unsafe { node.another_handle(TimerRef::new(self.timer)) }));
         });
         pending
     }
 
     /// Cancels all timeouts in the wheel that have not ended, on behalf of `stop`.
     pub(crate) fn stop_all(&mut self, mut stopped: impl FnMut(Stopped<S>)) {
-        let arena = &self.pool.arena;
+        let arena = &self.timer.pool().arena;
         // The memory of the wheel is freed at the end of this function.
         let wheel = std::mem::replace(&mut self.own.wheel, EitherWheel::Hashed(Hashed::new(1)));
         let mut all = Vec::with_capacity(wheel.len());
@@ -364,7 +367,7 @@ impl<S: Owner> WheelOf<'_, S> {
         });
         for node in all {
             // SAFETY: the node is one of this pool.
-            unsafe { node.stop(|| TimerRef::new(self.pool), false) }.map(&mut stopped);
+            unsafe { node.stop(|| TimerRef::new(self.timer), false) }.map(&mut stopped);
         }
     }
 
@@ -393,7 +396,7 @@ impl<'w, S: Owner> HeldRef<'w, S> {
     pub(crate) fn insert(self, tick: u64) {
         self.node.tick.store(tick, Ordering::Relaxed);
         // SAFETY: only nodes of this pool are put into its wheel, this one included.
-        let mut nodes = unsafe { Nodes::new(&self.wheel.pool.arena) };
+        let mut nodes = unsafe { Nodes::new(&self.wheel.timer.pool().arena) };
         self.wheel.own.wheel.insert(&mut nodes, self.node.number);
     }
 
@@ -432,7 +435,7 @@ impl<'w, S: Owner> HeldRef<'w, S> {
     fn release(self) {
         if let Some(node) = self.node.release() {
             // SAFETY: the node is one of this pool, whose arena is the only one of this list.
-            unsafe { self.wheel.own.free.put(&self.wheel.pool.arena, node) };
+            unsafe { self.wheel.own.free.put(&self.wheel.timer.pool().arena, node) };
         }
     }
 }
@@ -467,7 +470,7 @@ impl<S: Owner> ArrivedRef<'_, S> {
     pub(crate) fn stop(self) -> Option<Stopped<S>> {
         let HeldRef { wheel, node } = self.0;
         // SAFETY: the node is one of this pool.
-        unsafe { node.stop(|| TimerRef::new(wheel.pool), true) }
+        unsafe { node.stop(|| TimerRef::new(wheel.timer), true) }
     }
 }
 
@@ -494,7 +497,7 @@ impl<'w, S: Owner> HeldRun<'w, S> {
     }
 
     /// Runs the task once. Returns when the next run is due, or `None` after a panic.
-    pub(crate) fn repeat(&mut self, timer: &Pool<S>) -> Option<NextRun> {
+    pub(crate) fn repeat(&mut self, timer: &S) -> Option<NextRun> {
         // SAFETY: this value is the right to the task, which stays in the node.
         unsafe { TaskClaim::new(&self.0.node) }.repeat(timer, true)
     }

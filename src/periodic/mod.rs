@@ -30,7 +30,7 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use crate::cancel::{Cancel, CancelOnDrop};
-use crate::engine::{Inner, InnerFields, Timeout};
+use crate::engine::{Inner, Timeout};
 use crate::error::NewTimeoutError;
 use crate::node::{NextRun, Task};
 use crate::sync::unmodelled::{AtomicBool, AtomicU64};
@@ -517,7 +517,7 @@ where
     }
 }
 
-impl<F, N, R> Task<InnerFields> for Box<PeriodicTask<F, N, R>>
+impl<F, N, R> Task<Inner> for Box<PeriodicTask<F, N, R>>
 where
     F: FnMut(&PeriodicRun<'_>) -> R + Send + 'static,
     N: 'static,

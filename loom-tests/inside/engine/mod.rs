@@ -22,6 +22,7 @@ impl TimerMemory {
     }
 }
 
+/// What the models ask.
 impl Inner {
     pub(crate) fn could_sleep(&self) -> bool {
         let worker = self.worker.lock();

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::lane::{Consumer, Producer, Waiting};
-use super::{PoolId, arena, refs, timer_ref};
-use crate::engine::{Inner, InnerFields};
+use super::{Owner, PoolId, arena, refs, timer_ref};
+use crate::engine::Inner;
 use crate::sync::{Arc, Ordering};
 use crate::task::TypedTask;
 use crate::{HashedWheelTimer, Timeout, TimerTask};
@@ -17,10 +17,10 @@ pub use super::timer_ref::inside::{LocalCount, SharedValue, TimerRef};
 pub struct Nodes(Arc<Inner>);
 
 /// The wheel's reference to a node.
-pub struct WheelRef(refs::WheelRef<InnerFields>);
+pub struct WheelRef(refs::WheelRef<Inner>);
 
 /// A node without other references.
-pub struct FreeNode(arena::FreeNode<InnerFields>);
+pub struct FreeNode(arena::FreeNode<Inner>);
 
 impl Nodes {
     pub fn of(timer: &HashedWheelTimer) -> Self {
@@ -28,7 +28,7 @@ impl Nodes {
     }
 
     pub fn free(&self) -> FreeNode {
-        FreeNode(self.0.arena.take_page().next().expect("a page of one node"))
+        FreeNode(self.0.pool().arena.take_page().next().expect("a page of one node"))
     }
 
     /// Makes a timeout whose message is about to be pushed.
@@ -94,7 +94,7 @@ impl Timeout {
 
 /// Returns how many nodes of a timer were ever made.
 pub(crate) fn made_nodes(timer: &Inner) -> u64 {
-    timer.arena.made()
+    timer.pool().arena.made()
 }
 
 pub(crate) fn new_pool_id() -> PoolId {
