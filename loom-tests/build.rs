@@ -13,6 +13,10 @@ use mutants::ROWS;
 /// The module that hashed-wheel-util becomes.
 const UTIL: &str = "util";
 
+/// The files that are replaced by those of the same name in `inside`: the primitives. To all other
+/// files the one in `inside` is added, as a module of that name.
+const REPLACED: [&str; 2] = ["sync/backend.rs", "util/sync.rs"];
+
 pub fn main() {
     println!("cargo::rustc-cfg=hashed_wheel_loom");
     let package = env::var("CARGO_MANIFEST_DIR").unwrap();
@@ -33,9 +37,9 @@ pub fn main() {
     let missing = named.filter(|&name| !files.iter().any(|file| file == name));
     let mut stale: Vec<_> = missing.map(|name| format!("there is no src/{}", name.display())).collect();
     for file in &files {
+        let is_replaced = REPLACED.iter().any(|replaced| file == Path::new(replaced));
         let text = match file.strip_prefix(UTIL) {
-            // Its primitives are those of the library.
-            Ok(file) if file == Path::new("sync.rs") => fs::read_to_string(inside.join(UTIL).join(file)),
+            _ if is_replaced => fs::read_to_string(inside.join(file)),
             Ok(file) => fs::read_to_string(util.join(file)),
             Err(_) => fs::read_to_string(source.join(file)),
         };
@@ -74,7 +78,7 @@ pub fn main() {
         if file == Path::new("lib.rs") {
             text += &format!("#[path = {:?}]\npub mod util;\n", copy.join(UTIL).join("lib.rs"));
         }
-        if modules.contains(file) && !file.starts_with(UTIL) {
+        if modules.contains(file) && !is_replaced {
             text += &format!("#[path = {:?}]\npub mod inside;\n", inside.join(file));
         }
         let path = copy.join(file);

@@ -772,21 +772,17 @@ pub const ROWS: &[Row] = &[
     // --- no mutants ------------------------------------------------------------------------------
     // Keys of one shard contend, and a model has few.
     always("util/expiring_map/mod.rs", "const SHARDS: usize = «16»;", "1"),
-    // Atomics whose orders the environment can weaken: inside/sync/model.rs.
-    always("sync/model.rs", "struct $name(«loom::sync::atomic::$name», Gate)", "inside::$name"),
-    always("sync/model.rs", "Self(«loom::sync::atomic::$name»::new(value)", "inside::$name"),
-    // Fences whose order loom explores: inside/sync/model.rs.
-    always("sync/model.rs", "pub(crate) use «loom::sync::atomic::fence»;", "inside::fence"),
+    // Fences whose order loom explores: inside/sync/mod.rs.
     always(
         "engine/state.rs",
         "pub(crate) fn new() -> Self { «»Self { word: AtomicU64::new(0),",
         "crate::sync::inside::set_fences();",
     ),
     // The batched reference counts, which loom explores only in their own models:
-    // inside/sync/model.rs.
+    // inside/sync/mod.rs.
     always("node/timer_ref.rs", "Arc, «AtomicUsize», Ordering, Weak", "inside::Count as AtomicUsize"),
     // The pointers to chunks, and the words of pages, which loom explores only in their own models:
-    // inside/sync/model.rs.
+    // inside/sync/mod.rs.
     always(
         "node/arena.rs",
         "use crate::sync::unmodelled::{AtomicPtr, AtomicU64};",
@@ -839,7 +835,7 @@ pub const ROWS: &[Row] = &[
         "inside::used(words);",
     ),
     always("node/arena.rs", "«»for at in 0..PAGE {", "inside::used(first.as_ptr());"),
-    // Threads that begin and end in their models: inside/sync/model.rs. In all other models what a
+    // Threads that begin and end in their models: inside/sync/mod.rs. In all other models what a
     // thread caches is dropped at its end, and what it uses is there from the beginning:
     // inside/engine/pending.rs, inside/engine/timeouts.rs.
     always(
@@ -876,7 +872,7 @@ pub const ROWS: &[Row] = &[
         "use crate::sync::unmodelled::OnceLock;",
         "use crate::sync::inside::OnceLock;",
     ),
-    // Loads of a value that no thread loads before it changes it: inside/sync/model.rs.
+    // Loads of a value that no thread loads before it changes it: inside/sync/mod.rs.
     always("engine/pending.rs", "counts.registered.«load»(Ordering::Relaxed)", "load_of_another"),
     always("engine/pending.rs", "count.«load»(Ordering::Acquire)", "load_of_another"),
     always("engine/pending.rs", "self.stopped.«load»(Ordering::Acquire)", "load_of_another"),
@@ -884,7 +880,7 @@ pub const ROWS: &[Row] = &[
     always("node/lane.rs", "let taken = self.lane.unlisted.«load»(Ordering::Relaxed)", "load_of_another"),
     always("node/lane.rs", "self.lane.pushed.«load»(Ordering::Acquire)", "load_of_another"),
     always("node/refs.rs", "mark.«load»(Ordering::Relaxed) == MERGED", "load_of_another"),
-    // Loads of a count for which an older value is as good as the newest: inside/sync/model.rs.
+    // Loads of a count for which an older value is as good as the newest: inside/sync/mod.rs.
     always("node/refs.rs", "let mut count = references.«load»(Ordering::Acquire)", "load_count"),
     always("node/refs.rs", "self.references.«load»(Ordering::Acquire) == 1", "load_count"),
     // A prefetch reads what is taken later.
@@ -930,6 +926,4 @@ pub const ROWS: &[Row] = &[
         "unsafe { «»return_memory(address(whole.start), whole.len() * PAGE_SIZE) }",
         "inside::return_pages(whole.start - FIRST_PLACE, whole.len()) ||",
     ),
-    // The number of started threads: inside/sync/model.rs.
-    always("sync/model.rs", "«»Ok(loom::thread::spawn(body))", "inside::count_spawn();"),
 ];

@@ -1,31 +1,16 @@
 //! All synchronisation primitives. No other module names `std::sync`, `std::thread`, crossbeam,
 //! loom or shuttle.
 //!
-//! There are two backends with the same interface:
-//!
 //! | file | content |
 //! |---|---|
-//! | `real` | std and crossbeam |
-//! | `model` | loom or shuttle |
-//!
-//! `model` is used if the crate is compiled with the cfg `hashed_wheel_loom`, which only
-//! `loom-tests/` sets. With the cfg `hashed_wheel_shuttle` in addition, shuttle's types of the same
-//! names replace loom's. loom explores all executions of a small model; shuttle runs random
-//! executions of a whole timer.
+//! | `backend` | the primitives of std and crossbeam. The models replace this file by those of loom or shuttle: `loom-tests/README.md` |
 
 use std::task::Wake;
 
-#[cfg(hashed_wheel_loom)]
-mod model;
-#[cfg(hashed_wheel_loom)]
-pub(crate) use model::*;
+mod backend;
+pub(crate) use backend::*;
 
-#[cfg(not(hashed_wheel_loom))]
-mod real;
-#[cfg(not(hashed_wheel_loom))]
-pub(crate) use real::*;
-
-// Both backends use std's `Arc`. loom's does not support unsized types, and it would only check
+// The models use std's `Arc` too. loom's does not support unsized types, and it would only check
 // std's own code: that the last owner drops the value.
 pub(crate) use std::sync::atomic::Ordering;
 pub(crate) use std::sync::{Arc, Weak};

@@ -1,4 +1,5 @@
-//! The primitives of loom or of shuttle, and replacements for those that loom does not have.
+//! Replaces `src/sync/backend.rs`: the primitives of loom or of shuttle, and replacements for those
+//! that loom does not have.
 
 use std::collections::VecDeque;
 use std::sync::PoisonError;
@@ -8,21 +9,21 @@ use std::time::Duration;
 #[cfg(hashed_wheel_shuttle)]
 use shuttle as loom;
 
-use super::{Arc, Ordering};
+pub(crate) use super::inside::fence;
+use super::{Arc, Ordering, inside};
 pub(crate) use crossbeam_utils::CachePadded;
 pub(crate) use loom::sync::MutexGuard;
-pub(crate) use loom::sync::atomic::fence;
 pub(crate) use loom::thread::JoinHandle;
 
-/// Defines a wrapper of one of loom's atomics.
+/// Defines a wrapper of one of loom's atomics, whose orders the environment can weaken.
 macro_rules! atomic {
     ($name:ident, $value:ty) => {
-        pub(crate) struct $name(loom::sync::atomic::$name, Gate);
+        pub(crate) struct $name(pub(super) inside::$name, Gate);
 
         #[allow(dead_code, reason = "each backend has all methods")]
         impl $name {
             pub(crate) fn new(value: $value) -> Self {
-                Self(loom::sync::atomic::$name::new(value), Gate::new())
+                Self(inside::$name::new(value), Gate::new())
             }
 
             #[track_caller]
@@ -259,6 +260,7 @@ pub(crate) fn spawn(
     _: Option<usize>,
     body: impl FnOnce() + Send + 'static,
 ) -> std::io::Result<JoinHandle<()>> {
+    inside::count_spawn();
     Ok(loom::thread::spawn(body))
 }
 
