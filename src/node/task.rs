@@ -31,7 +31,7 @@ pub(crate) trait Task<S: TaskContext>: Send + Sized + 'static {
     /// Whether it runs periodically, by [`repeat`](Self::repeat) instead of [`run`](Self::run).
     const IS_PERIODIC: bool = false;
 
-    /// Whether it is stored in the node itself. Otherwise the cell boxes it.
+    /// Whether it can be stored in a node. Its owner boxes one that cannot.
     const FITS: bool = size_of::<Self>() <= size_of::<Space>() && align_of::<Self>() <= align_of::<Space>();
 
     fn run(self, timeout: &S::Timeout);
@@ -57,7 +57,7 @@ pub(crate) struct NextRun {
     pub(crate) tick_began: u64,
 }
 
-/// The rest of a cache line: a task of up to three words is stored inline, others are boxed.
+/// The rest of a cache line: tasks of up to three words.
 type Space = [usize; 3];
 
 /// The operations on a task of an erased type. Each but `repeat` moves the task out.
@@ -111,7 +111,7 @@ impl<S: TaskContext, T: Task<S>> Typed<S, T> {
         drop_task: |space| drop(unsafe { Self::move_out(space) }),
         name: T::name,
         type_id: TypeId::of::<T>,
-        is_plain: T::IS_PLAIN && T::FITS,
+        is_plain: T::IS_PLAIN,
         runs_on_worker: T::RUNS_ON_WORKER,
         is_awaited: T::IS_AWAITED,
     };
@@ -122,13 +122,8 @@ impl<S: TaskContext, T: Task<S>> Typed<S, T> {
     ///
     /// `put` has written a `T` there, and no other call reads it, now or later.
     unsafe fn move_out(space: *mut Space) -> T {
-        if T::FITS {
-            // SAFETY: a `T` that fits lies in the space itself, and the caller owns it.
-            unsafe { space.cast::<T>().read() }
-        } else {
-            // SAFETY: of a `T` that does not fit, the space has the box, and the caller owns it.
-            *unsafe { space.cast::<Box<T>>().read() }
-        }
+        // SAFETY: a `T` lies in the space, and the caller owns it.
+        unsafe { space.cast::<T>().read() }
     }
 
     /// Leaves the task where it is.
@@ -137,14 +132,8 @@ impl<S: TaskContext, T: Task<S>> Typed<S, T> {
     ///
     /// `put` has written a `T` there, and no other call uses it until the reference is gone.
     unsafe fn borrow<'a>(space: *mut Space) -> &'a mut T {
-        if T::FITS {
-            // SAFETY: a `T` that fits lies in the space itself, and the caller has it alone.
-            unsafe { &mut *space.cast::<T>() }
-        } else {
-            // SAFETY: of a `T` that does not fit, the space has the box, and the caller has it
-            // alone.
-            unsafe { &mut *space.cast::<Box<T>>() }
-        }
+        // SAFETY: a `T` lies in the space, and the caller has it alone.
+        unsafe { &mut *space.cast::<T>() }
     }
 }
 
@@ -170,21 +159,21 @@ impl<S: TaskContext> TaskCell<S> {
 
     /// Puts a task in.
     ///
+    /// # Panics
+    ///
+    /// If the task does not fit.
+    ///
     /// # Safety
     ///
     /// No other thread uses the cell. (A task that is in it is never dropped.)
     #[inline]
     pub(super) unsafe fn put<T: Task<S>>(&self, task: T) {
+        assert!(T::FITS, "the task fits into a node");
         let space = self.space.get().cast::<Space>();
-        // SAFETY: the caller has the cell alone. A `T` that fits has room and alignment there, and
-        // so has a box.
+        // SAFETY: the caller has the cell alone, and a `T` has room and alignment there.
         unsafe {
             *self.operations.get() = Typed::<S, T>::OPERATIONS;
-            if T::FITS {
-                ptr::write(space.cast::<T>(), task);
-            } else {
-                ptr::write(space.cast::<Box<T>>(), Box::new(task));
-            }
+            ptr::write(space.cast::<T>(), task);
         }
     }
 
