@@ -217,7 +217,7 @@ impl Reclaimer {
             let mut count = count_of(&region[others..], true);
             if arena.pages.is_empty() {
                 // Callers need some, or those in reserve are in use: give out no more than these.
-                count = count.min((self.first - FIRST_PLACE).max(1));
+                count = count.min(self.first - FIRST_PLACE);
             }
             place += others;
             if count > 0 {
