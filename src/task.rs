@@ -406,7 +406,7 @@ impl ExpiredTask {
 impl Drop for ExpiredTask {
     fn drop(&mut self) {
         if let Some(task) = self.task.take() {
-            task.reject();
+            task.drop_or_skip();
         }
     }
 }

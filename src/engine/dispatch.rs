@@ -36,8 +36,8 @@ impl Inner {
         self.time_task(name, || run_claimed(claimed))
     }
 
-    /// Hands a task to the executor; or runs it here, if it must not be rejected. Returns the
-    /// timeout if the task ran on this thread.
+    /// Hands a task to the executor; or runs it here, if it must not be refused. Returns the timeout
+    /// if the task ran on this thread.
     // Not in the worker's loop, because most timers have no executor.
     #[inline(never)]
     pub(super) fn dispatch(&self, executor: &Executor, claimed: ClaimedTask<Inner>) -> Option<Timeout> {
@@ -137,7 +137,7 @@ impl DispatchedTask {
     }
 
     /// Drops the task, or leaves out this run of a periodic one: the executor does not run it.
-    pub(crate) fn reject(self) {
+    pub(crate) fn drop_or_skip(self) {
         self.with_claimed(|claimed| {
             if claimed.timeout().handle.is_periodic() {
                 skip_run(claimed);

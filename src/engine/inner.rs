@@ -57,7 +57,7 @@ pub struct Timeout {
 
 /// An expired task that a task executor has.
 // It is defined here because the worker has the executor; its methods are in `dispatch.rs`.
-#[must_use = "it has to be run or rejected"]
+#[must_use = "it has to be run, or dropped by `drop_or_skip`"]
 pub(crate) struct DispatchedTask(pub(super) ClaimedTask<Inner>);
 
 /// Runs expired tasks elsewhere than on the worker.

@@ -32,7 +32,7 @@
 //! | expire | end a timeout that is due; the task is run, or handed to the executor |
 //! | reject | return an error for a new timeout, which is not counted as pending any more |
 //! | withdraw | on the caller's thread, end a new timeout that a closing timer does not accept; it is rejected |
-//! | refuse | on the worker, leave such a timeout to its caller |
+//! | refuse | on the worker, leave such a timeout to its caller. Of a task executor: return a task instead of accepting it |
 //! | drop | of a task: drop the value without a run |
 //! | release | give up a reference to a node, or a place under the limit |
 //! | recycle | reuse a node without references for another timeout |

@@ -22,7 +22,7 @@ pub(crate) trait Task<S: TaskContext>: Send + Sized + 'static {
     /// Whether a cancellation has nothing to do: no hook to call, nothing to drop.
     const IS_PLAIN: bool;
 
-    /// Whether the worker runs it even if there is a task executor, which may reject tasks.
+    /// Whether the worker runs it even if there is a task executor, which may refuse tasks.
     const RUNS_ON_WORKER: bool = false;
 
     /// Whether a future waits for it. `cancel_all` leaves it alone.
