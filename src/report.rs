@@ -68,7 +68,9 @@ mod enabled {
     }
 
     pub(crate) fn task_dropped(task: &str) {
-        guard_quietly(|| tracing::error!(task, "the task executor dropped a task without running it"));
+        guard_quietly(|| {
+            tracing::error!(task, "the task executor refused or dropped a task, which does not run")
+        });
     }
 
     pub(crate) fn clock_panicked(panic: &str) {
