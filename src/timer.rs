@@ -22,7 +22,9 @@ use crate::ticks;
 /// drops the last handle on the worker, the timer stops too, but the drop does not wait. With
 /// [`Builder::detach_on_drop`](crate::Builder::detach_on_drop) it never waits.
 ///
-/// A [`Timeout`] is not a handle to the timer: it does not keep the worker alive.
+/// A [`Timeout`] is not a handle to the timer: it does not keep the worker alive. But
+/// [`Timeout::timer`] returns a handle. While a task has one, yours is not the last, and its drop
+/// does not wait. [`stop`](Self::stop) waits in any case.
 ///
 /// # When a timeout fires
 ///

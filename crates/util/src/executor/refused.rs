@@ -54,6 +54,10 @@ pub trait TaskExecutorExt: TaskExecutor + Sized {
     /// [`cancel_all`](hashed_wheel::HashedWheelTimer::cancel_all) and
     /// [`stop`](hashed_wheel::HashedWheelTimer::stop) cancel it, and it is among the timeouts that
     /// `stop` returns.
+    ///
+    /// The worker has a handle of the timer while it schedules that timeout. If you drop the last
+    /// other handle at this moment, your drop does not wait, and the worker stops the timer. Call
+    /// `stop` if you have to wait.
     fn or_retry(self, delay: Duration) -> OrRetry<Self> {
         OrRetry { retried: Arc::new(Retried { executor: self, delay }) }
     }
