@@ -79,6 +79,20 @@ fn refused_task_is_offered_again_after_the_delay() {
 }
 
 #[test]
+fn task_that_is_refused_again_and_again_is_offered_once_per_tick() {
+    let mut t = with(refuses_all().or_retry(Duration::ZERO));
+    let task_ends = schedule(&t, 1);
+    for _ in 0..3 {
+        assert_eq!(t.pass(TICK), 1);
+        assert_eq!((t.driver.turn(), t.driver.next_turn()), (0, Some(TICK)));
+    }
+    // A timer that is being shut down rejects the next retry, so its last turn ends too.
+    t.clock.advance(TICK);
+    assert_eq!(t.timer.shutdown(Duration::ZERO), []);
+    assert_eq!((task_ends.drops(), t.timer.stats().dropped_tasks), (1, 1));
+}
+
+#[test]
 fn retried_task_is_dropped_and_counted_if_the_timer_ends() {
     let (pool, tasks) = pool();
     let mut t = with(pool.or_retry(TICK));
