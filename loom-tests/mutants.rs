@@ -113,7 +113,8 @@ pub const ROWS: &[Row] = &[
     mutant(
         "ResetWithoutPush",
         "engine/caller.rs",
-        "«let state = thread_cache::push(message); self.wake_for_pushed(state, handle);»",
+        "«let state = thread_cache::with_handle(handle, |cache| cache.push(message));
+        self.wake_for_pushed(state, handle);»",
         "",
     ),
     mutant(

@@ -236,20 +236,25 @@ impl Inner {
     pub(crate) fn reset(&self, timeout: &Timeout, delay: Duration) -> bool {
         // The cache miss on the node overlaps with reading the clock.
         timeout.handle.prefetch();
-        self.reset_to(timeout, self.deadline_after(delay))
+        self.reset_by(timeout, || self.deadline_after(delay))
     }
 
     /// `deadline` is as for [`schedule_by`](Self::schedule_by).
-    // As one function with `reset`: a call costs a tenth of it.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn reset_to(&self, timeout: &Timeout, deadline: u64) -> bool {
+        self.reset_by(timeout, || deadline)
+    }
+
+    // By a closure, so that each caller has an instance of its own, without a call in it.
+    #[inline(always)]
+    fn reset_by<D: FnOnce() -> u64>(&self, timeout: &Timeout, deadline: D) -> bool {
         let handle = &timeout.handle;
-        match handle.reset(deadline) {
+        match handle.reset(deadline()) {
             Reset::HasEnded => return false,
             Reset::Later => {}
             Reset::Earlier => self.wake_for_earlier(handle),
             Reset::EarlierInWheel(message) => {
-                let state = thread_cache::push(message);
+                let state = thread_cache::with_handle(handle, |cache| cache.push(message));
                 self.wake_for_pushed(state, handle);
             }
         }

@@ -174,6 +174,13 @@ impl CacheGuard<'_> {
         withdrawn
     }
 
+    /// Pushes a message. Returns the state after that.
+    #[inline]
+    pub(super) fn push(&mut self, message: Message<'_, Inner>) -> StateSnapshot {
+        self.nodes.push(message);
+        self.look_after_push()
+    }
+
     /// Executes the fence after pushes, lists the lane if the worker does not look at it, and reads
     /// the state. To be called after at most two pushes.
     #[inline]
@@ -232,10 +239,7 @@ pub(super) fn with_handle<R>(handle: &Handle, work: impl FnOnce(&mut CacheGuard<
 /// Pushes a message to the thread's lane. Returns the state after that.
 #[inline]
 pub(super) fn push(message: Message<'_, Inner>) -> StateSnapshot {
-    with_handle(message.handle(), |cache| {
-        cache.nodes.push(message);
-        cache.look_after_push()
-    })
+    with_handle(message.handle(), |cache| cache.push(message))
 }
 
 /// Takes what a dropped handle has released.
