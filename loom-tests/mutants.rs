@@ -378,8 +378,8 @@ pub const ROWS: &[Row] = &[
     mutant(
         "MessageWithoutListing",
         "engine/thread_cache.rs",
-        "cache.nodes.push(message); «cache.look_after_push()»",
-        "cache.nodes.timer().state.fence_after_push()",
+        "self.nodes.push(message); «self.look_after_push()»",
+        "self.nodes.timer().state.fence_after_push()",
     ),
     // --- node/word.rs ----------------------------------------------------------------------------
     // The end of a run gives a periodic task its next deadline even if the timeout was cancelled.
