@@ -393,6 +393,24 @@ impl ExpiredTask {
 
     /// Returns the timeout of the task. It has expired, so it cannot be cancelled. (A [periodic
     /// task](crate::Periodic) can, by its own handle.)
+    ///
+    /// # Examples
+    ///
+    /// An executor that logs what it refuses:
+    ///
+    /// ```
+    /// use hashed_wheel::{ExpiredTask, executor};
+    /// use std::sync::mpsc::SyncSender;
+    ///
+    /// # fn example(queue: SyncSender<ExpiredTask>) -> impl hashed_wheel::TaskExecutor {
+    /// executor::from_fn(move |task| {
+    ///     queue.send(task).map_err(|refused| {
+    ///         eprintln!("the pool has ended: {:?} does not run", refused.0.timeout());
+    ///         refused.0
+    ///     })
+    /// })
+    /// # }
+    /// ```
     #[must_use]
     pub fn timeout(&self) -> &Timeout {
         self.waiting().timeout()

@@ -58,6 +58,30 @@ pub trait TaskExecutorExt: TaskExecutor + Sized {
     /// The worker has a handle of the timer while it schedules that timeout. If you drop the last
     /// other handle at this moment, your drop does not wait, and the worker stops the timer. Call
     /// `stop` if you have to wait.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use hashed_wheel::{ExpiredTask, HashedWheelTimer, executor};
+    /// use hashed_wheel_util::executor::TaskExecutorExt;
+    /// use std::sync::mpsc::{TrySendError, sync_channel};
+    /// use std::time::Duration;
+    ///
+    /// let (queue, tasks) = sync_channel::<ExpiredTask>(1);
+    /// let pool = executor::from_fn(move |task| {
+    ///     queue.try_send(task).map_err(|(TrySendError::Full(task) | TrySendError::Disconnected(task))| task)
+    /// });
+    /// let timer = HashedWheelTimer::builder()
+    ///     .tick(Duration::from_millis(1))
+    ///     .task_executor(pool.or_retry(Duration::from_millis(2)))
+    ///     .build()?;
+    /// for number in [1, 2] {
+    ///     timer.new_timeout(move |_| println!("task {number}"), Duration::from_millis(5))?;
+    /// }
+    /// tasks.recv()?.run();
+    /// tasks.recv()?.run(); // it was refused, until there was room again
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     fn or_retry(self, delay: Duration) -> OrRetry<Self> {
         OrRetry { retried: Arc::new(Retried { executor: self, delay }) }
     }
