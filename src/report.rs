@@ -69,7 +69,7 @@ mod enabled {
 
     pub(crate) fn task_dropped(task: &str) {
         guard_quietly(|| {
-            tracing::error!(task, "the task executor refused or dropped a task, which does not run")
+            tracing::error!(task, "the task executor refused or dropped a task, which does not run");
         });
     }
 

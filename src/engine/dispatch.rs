@@ -36,8 +36,8 @@ impl Inner {
         self.time_task(name, || run_claimed(claimed))
     }
 
-    /// Hands a task to the executor; or runs it here, if it must not be refused. Returns the timeout
-    /// if the task ran on this thread.
+    /// Hands a task to the executor; or runs it here, if it must not be refused. Returns the
+    /// timeout if the task ran on this thread.
     // Not in the worker's loop, because most timers have no executor.
     #[inline(never)]
     pub(super) fn dispatch(&self, executor: &Executor, claimed: ClaimedTask<Inner>) -> Option<Timeout> {
