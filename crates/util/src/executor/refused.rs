@@ -53,7 +53,8 @@ pub trait TaskExecutorExt: TaskExecutor + Sized {
     /// timer that is being shut down rejects it.
     /// [`cancel_all`](hashed_wheel::HashedWheelTimer::cancel_all) and
     /// [`stop`](hashed_wheel::HashedWheelTimer::stop) cancel it, and it is among the timeouts that
-    /// `stop` returns.
+    /// `stop` returns. If a periodic task is cancelled meanwhile, its run is not offered again once
+    /// it is refused.
     ///
     /// The worker has a handle of the timer while it schedules that timeout. If you drop the last
     /// other handle at this moment, your drop does not wait, and the worker stops the timer. Call
@@ -150,6 +151,10 @@ impl<E> Clone for OrRetry<E> {
 impl<E: TaskExecutor> TaskExecutor for OrRetry<E> {
     fn execute(&self, task: ExpiredTask) -> Result<(), ExpiredTask> {
         let Err(task) = self.retried.executor.execute(task) else { return Ok(()) };
+        if task.timeout().is_cancelled() {
+            // A periodic task, cancelled since this run was due: the run would not begin.
+            return Err(task);
+        }
         let timer = task.timeout().timer();
         let retry = Retry { task, retried: Arc::downgrade(&self.retried) };
         match timer.try_new_timeout_task(retry, self.retried.delay) {

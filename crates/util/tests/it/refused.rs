@@ -236,6 +236,23 @@ fn refused_run_of_a_periodic_task_follows_the_policy() {
     }
 }
 
+/// Its run would not begin, so it need not wait until the executor accepts it.
+#[test]
+fn refused_run_of_a_cancelled_task_is_not_offered_again() {
+    let mut t = with(refuses_all().or_retry(TICK));
+    let held = Arc::new(());
+    let its = Arc::clone(&held);
+    let sweep = t.timer.schedule_at_fixed_rate(move || _ = &its, TICK, TICK).unwrap();
+    for _ in 0..3 {
+        assert_eq!(t.pass(TICK), 1);
+    }
+    assert!(sweep.cancel());
+    assert_eq!(Arc::strong_count(&held), 2, "the retry has the task");
+    t.pass(TICK);
+    assert_eq!((Arc::strong_count(&held), t.timer.pending_timeouts()), (1, 0));
+    assert_eq!(t.timer.stats().dropped_tasks, 0, "no run is lost");
+}
+
 /// The timer drops the executor when it stops, also if a retry waits.
 #[test]
 fn executor_is_dropped_with_a_waiting_retry() {
