@@ -93,7 +93,8 @@ fn memory_of_a_burst_is_returned_and_used_again() {
                 fastrand::Rng::with_seed(1).shuffle(&mut nodes);
             }
             memory.put(nodes);
-            assert!(memory.return_all() > 2);
+            // Under Miri, one step of each phase is enough for all pages.
+            assert!(memory.return_all() > if cfg!(miri) { 1 } else { 2 });
             assert_eq!(pages - memory.arena.returned.len(), MIN_RESERVE as usize);
             assert!(!memory.step() && memory.reclaimer.phase == Phase::Idle);
         }
@@ -195,9 +196,10 @@ fn pages_that_callers_need_are_given_out() {
     let taken = || memory.reclaimer.taken.iter().filter(|&&is_taken| is_taken).count();
     assert_eq!(taken() + nodes.len() / PAGE, pages);
     memory.return_all();
-    // The first run of them.
+    // The first run of them, and no more than the reserve.
     let given_out = memory.arena.pages.len();
-    assert_eq!(given_out, end_of_region(memory.reclaimer.first) - memory.reclaimer.first);
+    let first_run = end_of_region(memory.reclaimer.first) - memory.reclaimer.first;
+    assert_eq!(given_out, first_run.min(MIN_RESERVE as usize));
     assert_eq!(memory.arena.returned.len(), pages - nodes.len() / PAGE - given_out);
     nodes.extend(memory.take(BURST - nodes.len()));
     assert_eq!(different(&nodes), BURST);
