@@ -216,8 +216,8 @@ impl Reclaimer {
             let others = count_of(region, false);
             let mut count = count_of(&region[others..], true);
             if arena.pages.is_empty() {
-                // Callers need some, or those in reserve are in use: give out no more than these. At
-                // least one, so that the loop goes on in the models, which have no reserve.
+                // Callers need some, or those in reserve are in use: give out no more than these.
+                // At least one, so that the loop goes on in the models, which have no reserve.
                 count = count.min((self.first - FIRST_PLACE).max(1));
             }
             place += others;
