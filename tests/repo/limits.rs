@@ -10,7 +10,7 @@ use crate::files::{root, sources};
 /// All lines of `src` that are neither blank nor comments nor tests.
 const CODE_LINES: usize = 9_000;
 
-/// Of a file, with its comments and tests.
+/// The lines of a file, with its comments and tests.
 const FILE_LINES: usize = 600;
 
 /// Structs, enums, unions, traits and type aliases. The goal is 30.

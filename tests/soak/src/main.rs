@@ -173,7 +173,7 @@ fn main() -> ExitCode {
 }
 
 struct Outcome<'a> {
-    /// Of all timers.
+    /// The counts of all timers.
     total: Arc<Tally>,
     timers: usize,
     /// The plans of the timers of which a part is left.

@@ -69,7 +69,7 @@ impl Deadline {
         Self { earliest: Some(due), latest: Some(due) }
     }
 
-    /// Of something that is registered now with this delay.
+    /// Returns the deadline of something that is registered now with this delay.
     pub(crate) fn after(delay: Duration) -> Self {
         Instant::now().checked_add(delay).map_or_else(Self::default, Self::at)
     }
@@ -78,7 +78,7 @@ impl Deadline {
         self.latest.map_or(Duration::ZERO, |latest| when.saturating_duration_since(latest))
     }
 
-    /// Of the next run at a fixed rate, if the run with this deadline ends now.
+    /// Returns the deadline of the next run at a fixed rate, if the run with this one ends now.
     pub(crate) fn next(self, period: Duration) -> Self {
         let earliest = self.earliest.map(|due| due + period);
         Self { earliest, latest: Some(Instant::now() + period) }
@@ -104,7 +104,7 @@ pub(crate) struct Ticket {
     counts: [AtomicU8; TaskDrop as usize + 1],
 }
 
-/// Of a deadline.
+/// Whether a deadline is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Known,
