@@ -292,7 +292,7 @@ pub(crate) fn try_schedule_task<T: TimerTask>(
 ///
 /// ```
 /// use hashed_wheel::{ExpiredTask, HashedWheelTimer, TaskExecutor};
-/// use std::sync::mpsc::{SyncSender, sync_channel};
+/// use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 /// use std::thread;
 /// use std::time::Duration;
 ///
@@ -300,10 +300,8 @@ pub(crate) fn try_schedule_task<T: TimerTask>(
 ///
 /// impl TaskExecutor for Pool {
 ///     fn execute(&self, task: ExpiredTask) -> Result<(), ExpiredTask> {
-///         self.0.try_send(task).map_err(|error| match error {
-///             std::sync::mpsc::TrySendError::Full(task) => task,
-///             std::sync::mpsc::TrySendError::Disconnected(task) => task,
-///         })
+///         let refused = |(TrySendError::Full(task) | TrySendError::Disconnected(task))| task;
+///         self.0.try_send(task).map_err(refused)
 ///     }
 /// }
 ///
