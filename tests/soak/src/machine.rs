@@ -11,36 +11,40 @@ use tokio::runtime::{Builder, Handle, Runtime};
 /// The names of the threads that turn timers begin like this.
 pub(crate) const WORKERS: &str = "hashed-wheel";
 
-/// Starts this program again with one heap for all threads, unless it has one.
-///
-/// By default glibc has several heaps, and each one keeps its maximum size. That growth continues
-/// for hours and would hide a leak.
-pub(crate) fn share_one_heap() {
+/// Starts this program again, unless it was started so before, with an allocator whose memory
+/// [`in_use`] can tell from that of the timers: one heap for all threads, and a mapping of its own
+/// for each large block.
+pub(crate) fn start_with_one_heap() {
     #[cfg(target_os = "linux")]
     {
         use std::os::unix::process::CommandExt;
 
         const HEAPS: &str = "MALLOC_ARENA_MAX";
+        const MAPPED_FROM: &str = "MALLOC_MMAP_THRESHOLD_";
         if let (None, Ok(program)) = (std::env::var_os(HEAPS), std::env::current_exe()) {
             let mut again = std::process::Command::new(program);
             // Returns only if it fails. In that case the program continues with several heaps.
-            let _ = again.args(std::env::args_os().skip(1)).env(HEAPS, "1").exec();
+            let _ = again.args(std::env::args_os().skip(1)).env(HEAPS, "1").env(MAPPED_FROM, "131072").exec();
         }
     }
 }
 
-/// Returns to the operating system what the allocator keeps of memory that was freed. The timers
-/// are to be measured, and not the allocator.
+/// Returns how many bytes of the heap are allocated.
 #[allow(unsafe_code, reason = "a call of the C library")]
-pub(crate) fn trim_heap() {
+fn allocated_in_heap() -> Option<u64> {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
-        // SAFETY: the signature is that of <malloc.h>, and every argument is valid.
+        /// `struct mallinfo2`, whose field `uordblks` is the eighth of ten.
+        #[repr(C)]
+        struct MallInfo([usize; 10]);
+        // SAFETY: the signature is that of <malloc.h>.
         unsafe extern "C" {
-            safe fn malloc_trim(pad: usize) -> std::ffi::c_int;
+            safe fn mallinfo2() -> MallInfo;
         }
-        malloc_trim(0);
+        return Some(mallinfo2().0[7] as u64);
     }
+    #[allow(unreachable_code, reason = "another C library does not tell")]
+    None
 }
 
 /// The payload of intentional panics of tasks and executors.
@@ -96,12 +100,25 @@ fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
     status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
 }
 
-fn resident() -> Option<u64> {
-    let status = read_to_string("/proc/self/status").ok()?;
-    Some(field(&status, "VmRSS:")?.split_whitespace().next()?.parse::<u64>().ok()? << 10)
+/// Returns the memory in use: what is allocated in the heap, and what is resident outside of it.
+///
+/// What is free in the heap is not in use, although most of it is resident: after a burst, a few
+/// live blocks keep each of its pages. The timers are to be measured, and not the allocator.
+fn in_use() -> Option<u64> {
+    let [mut heap, mut other] = [0, 0];
+    let mut is_heap = false;
+    for line in read_to_string("/proc/self/smaps").ok()?.lines() {
+        if let Some(resident) = field(line, "Rss:") {
+            let of = if is_heap { &mut heap } else { &mut other };
+            *of += resident.split_whitespace().next()?.parse::<u64>().ok()? << 10;
+        } else if line.split_once(' ').is_some_and(|(range, _)| range.contains('-')) {
+            is_heap = line.ends_with("[heap]");
+        }
+    }
+    Some(other + allocated_in_heap().unwrap_or(heap))
 }
 
-/// Resident memory over time, in bytes. The first fifth of the time is the warm-up.
+/// [Memory in use](in_use) over time, in bytes. The first fifth of the time is the warm-up.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     /// The samples during steady traffic, and the number of these during the warm-up.
@@ -114,7 +131,7 @@ pub(crate) struct Memory {
 
 impl Memory {
     pub(crate) fn sample(&mut self, is_steady: bool, is_warm_up: bool) {
-        let now = resident();
+        let now = in_use();
         self.max = self.max.max(now.unwrap_or(0));
         self.steady.extend(now.filter(|_| is_steady));
         if is_warm_up {
@@ -128,7 +145,7 @@ impl Memory {
     }
 
     pub(crate) fn end(&mut self) {
-        self.after_last_pause = resident();
+        self.after_last_pause = in_use();
     }
 
     /// Returns the growth during steady traffic, from the first to the last quarter after the

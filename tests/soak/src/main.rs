@@ -156,7 +156,7 @@ const WITH_BURSTS: usize = 2;
 
 fn main() -> ExitCode {
     let options = Options::parse();
-    machine::share_one_heap();
+    machine::start_with_one_heap();
     machine::silence_intentional_panics();
     let limit = options.duration + options.quiet + TIME_PER_BURST * options.bursts + END_TIMEOUT;
     // Otherwise a timer that never stops would block the program.

@@ -76,7 +76,6 @@ impl<'a> Observer<'a> {
                 self.watch(begin + cycle.mul_f64(PAUSE_AT), false);
                 phase.0.store(PAUSED, SeqCst);
                 self.watch(begin + cycle, false);
-                machine::trim_heap();
                 phase.0.store(RUNNING, SeqCst);
             }
         }
@@ -87,7 +86,6 @@ impl<'a> Observer<'a> {
         self.watch(self.began.elapsed() + self.options.quiet / 2, false);
         let sleeps = machine::sleeps().zip(before).map(|(after, before)| after.saturating_sub(before));
         self.wake_ups = sleeps.map(|sleeps| sleeps as f64 / began.elapsed().as_secs_f64());
-        machine::trim_heap();
         self.memory.end();
     }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use hashed_wheel::{NewTimeoutError, Stats};
+use hashed_wheel::{HashedWheelTimer, NewTimeoutError};
 
 use crate::Sabotage;
 use crate::kinds::Kind;
@@ -320,10 +320,20 @@ impl Tally {
     /// Checks the tally of a timer that has ended. `may_be_left`: threads used it when it ended.
     /// `returned`: how many timeouts `stop` has returned, if it was called. `is_exact`: the timer
     /// had only plain timeouts, so its own counts must be the same.
-    pub(crate) fn close(&self, stats: &Stats, may_be_left: bool, returned: Option<usize>, is_exact: bool) {
+    pub(crate) fn close(
+        &self,
+        timer: &HashedWheelTimer,
+        may_be_left: bool,
+        returned: Option<usize>,
+        is_exact: bool,
+    ) {
         let ended = |kind| ENDS.iter().chain(&[Wrong]).map(|end| self.get(kind, *end)).sum::<u64>();
         let has_ended = |kind: &Kind| self.get(*kind, Registered) == ended(*kind);
-        wait_until(TIMEOUT / 10, || Kind::ALL.iter().all(has_ended));
+        // If no caller has waited for the end of the timer, its thread may still drop tasks, and count
+        // the panic of one that has been dropped.
+        let is_over = || Kind::ALL.iter().all(has_ended) && timer.stats().panics == self.panics.load(SeqCst);
+        wait_until(TIMEOUT / 10, is_over);
+        let stats = timer.stats();
         for kind in Kind::ALL {
             let is_left = kind != Kind::Plain && !may_be_left && self.get(kind, Left) > 0;
             self.expect(has_ended(&kind) && !is_left, || format!("not accounted for: {}", self.line(kind)));

@@ -303,7 +303,7 @@ impl Running {
         let is_right = all().all(Timeout::is_cancelled) && all().count() == unique.len();
         tally.expect(is_right, || "stop has returned a timeout twice, or one that is not cancelled".into());
         let returned = returned.as_ref().map(Vec::len);
-        tally.close(&timeout.timer().stats(), may_be_left, returned, !plan.is_mixed);
+        tally.close(&timeout.timer(), may_be_left, returned, !plan.is_mixed);
         tally
     }
 }
