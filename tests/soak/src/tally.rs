@@ -329,8 +329,8 @@ impl Tally {
     ) {
         let ended = |kind| ENDS.iter().chain(&[Wrong]).map(|end| self.get(kind, *end)).sum::<u64>();
         let has_ended = |kind: &Kind| self.get(*kind, Registered) == ended(*kind);
-        // If no caller has waited for the end of the timer, its thread may still drop tasks, and count
-        // the panic of one that has been dropped.
+        // If no caller has waited for the end of the timer, its thread may still drop tasks, and
+        // count the panic of one that it has dropped.
         let is_over = || Kind::ALL.iter().all(has_ended) && timer.stats().panics == self.panics.load(SeqCst);
         wait_until(TIMEOUT / 10, is_over);
         let stats = timer.stats();
