@@ -7,6 +7,8 @@
 
 use std::hint::black_box;
 use std::mem;
+use std::pin::pin;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use hashed_wheel::wheel::{HashedWheel, HierarchicalWheel};
@@ -28,13 +30,16 @@ const TICK: Duration = Duration::from_millis(100);
 /// A name, and a function that performs the given number of operations.
 pub type Path = (&'static str, fn(usize));
 
-pub const PATHS: [Path; 15] = [
+pub const PATHS: [Path; 18] = [
     ("new_timeout", new_timeout),
     ("new_timeout_cancel", new_timeout_cancel),
     ("new_timeout_drop", new_timeout_drop),
+    ("new_timeout_warm", new_timeout_warm),
     ("cancel", cancel),
+    ("cancel_by_guard", cancel_by_guard),
     ("reset_later", reset_later),
     ("reset_earlier", reset_earlier),
+    ("sleep_polled_dropped", sleep_polled_dropped),
     ("hashed/expire_short", |n| expire_short(n, hashed())),
     ("hashed/expire_100_rounds", |n| expire_100_rounds(n, hashed())),
     ("hierarchical/expire_short", |n| expire_short(n, hashed().hierarchical(true))),
@@ -81,9 +86,9 @@ impl Driven {
         Self { timer, driver, clock }
     }
 
-    /// Returns a timer that held `MAX_OPERATIONS` timeouts before and holds none now.
-    fn used() -> Self {
-        let (mut driven, timeouts) = Self::with_timeouts(&delays());
+    /// Returns a timer that held a timeout per delay before and holds none now.
+    fn used(builder: Builder, delays: &[Duration]) -> Self {
+        let (mut driven, timeouts) = Self::with_timeouts(builder, delays);
         assert!(timeouts.iter().all(Timeout::cancel));
         drop(timeouts);
         driven.turn();
@@ -91,8 +96,8 @@ impl Driven {
     }
 
     /// Returns a timer whose wheel contains one timeout per delay.
-    fn with_timeouts(delays: &[Duration]) -> (Self, Vec<Timeout>) {
-        let mut driven = Self::new(hashed());
+    fn with_timeouts(builder: Builder, delays: &[Duration]) -> (Self, Vec<Timeout>) {
+        let mut driven = Self::new(builder);
         let timeouts = delays.iter().map(|&delay| driven.schedule(delay)).collect();
         driven.turn();
         (driven, timeouts)
@@ -102,8 +107,10 @@ impl Driven {
         self.timer.new_timeout(|_| (), delay).unwrap()
     }
 
+    /// All of the worker's work. Counted by its name: neither inlined nor left by a jump.
+    #[inline(never)]
     fn turn(&mut self) -> usize {
-        self.driver.turn()
+        black_box(self.driver.turn())
     }
 
     fn tick(&mut self) -> usize {
@@ -112,72 +119,94 @@ impl Driven {
     }
 }
 
-/// Schedules a timeout and keeps the handle. This path and the next ones include the worker's share
-/// of the work: one turn per thousand operations.
-fn new_timeout(n: usize) {
-    let delays = delays();
-    repeat(n, (Driven::used(), Vec::with_capacity(MAX_OPERATIONS)), |(driven, kept), i| {
-        kept.push(driven.schedule(delays[i]));
+/// Calls `operation` `n` times, with a turn after each thousand calls: the worker's share of the
+/// work.
+fn call<S>(n: usize, driven: Driven, state: S, mut operation: impl FnMut(&Driven, &mut S, usize)) {
+    repeat(n, (driven, state), |(driven, state), i| {
+        operation(driven, state, i);
         if is_last_in_group(BATCH, i) {
             driven.turn();
         }
+    });
+}
+
+/// Schedules a timeout and keeps the handle.
+fn new_timeout(n: usize) {
+    let delays = delays();
+    call(n, Driven::used(hashed(), &delays), Vec::with_capacity(MAX_OPERATIONS), |driven, kept, i| {
+        kept.push(driven.schedule(delays[i]));
     });
 }
 
 /// Schedules a timeout and cancels it immediately, as for a request with an immediate answer.
 fn new_timeout_cancel(n: usize) {
     let delays = delays();
-    repeat(n, Driven::used(), |driven, i| {
+    call(n, Driven::used(hashed(), &delays), (), |driven, (), i| {
         driven.schedule(delays[i]).cancel();
-        if is_last_in_group(BATCH, i) {
-            driven.turn();
-        }
     });
 }
 
 /// Schedules a timeout and drops the handle: the timeout will not be cancelled.
 fn new_timeout_drop(n: usize) {
     let delays = delays();
-    repeat(n, Driven::used(), |driven, i| {
+    call(n, Driven::used(hashed(), &delays), (), |driven, (), i| {
         drop(driven.schedule(delays[i]));
-        if is_last_in_group(BATCH, i) {
-            driven.turn();
-        }
+    });
+}
+
+/// The same on a timer that held five times as many timeouts before, with a tick of 10 ms and a
+/// closure that captures a word.
+fn new_timeout_warm(n: usize) {
+    let before: Vec<_> =
+        spread(30_000..=90_000).map(Duration::from_millis).take(5 * MAX_OPERATIONS).collect();
+    let builder = HashedWheelTimer::builder().tick(Duration::from_millis(10)).ticks_per_wheel(512);
+    call(n, Driven::used(builder, &before), (), |driven, (), i| {
+        drop(driven.timer.new_timeout(move |_| _ = black_box(i), before[i]).unwrap());
     });
 }
 
 /// Cancels timeouts that are in the wheel, in random order.
 fn cancel(n: usize) {
-    let (driven, mut timeouts) = Driven::with_timeouts(&delays());
+    let (driven, mut timeouts) = Driven::with_timeouts(hashed(), &delays());
     random().shuffle(&mut timeouts);
-    repeat(n, (driven, timeouts), |(driven, timeouts), i| {
+    call(n, driven, timeouts, |_, timeouts, _| {
         timeouts.pop().unwrap().cancel();
-        if is_last_in_group(BATCH, i) {
-            driven.turn();
-        }
+    });
+}
+
+/// The same, by dropping a guard.
+fn cancel_by_guard(n: usize) {
+    let (driven, mut timeouts) = Driven::with_timeouts(hashed(), &delays());
+    random().shuffle(&mut timeouts);
+    let guards: Vec<_> = timeouts.into_iter().map(Timeout::cancel_on_drop).collect();
+    call(n, driven, guards, |_, guards, _| {
+        drop(guards.pop());
     });
 }
 
 /// Resets an idle timeout to a later deadline.
 fn reset_later(n: usize) {
-    let prepared = Driven::with_timeouts(&delays()[..BATCH]);
-    repeat(n, prepared, |(driven, timeouts), i| {
+    let (driven, timeouts) = Driven::with_timeouts(hashed(), &delays()[..BATCH]);
+    call(n, driven, timeouts, |_, timeouts, i| {
         _ = timeouts[i % BATCH].reset(Duration::new(90, i as u32));
-        if is_last_in_group(BATCH, i) {
-            driven.turn();
-        }
     });
 }
 
 /// Resets a timeout to an earlier deadline in another slot.
 fn reset_earlier(n: usize) {
-    let prepared = Driven::with_timeouts(&[Duration::from_secs(90); BATCH]);
+    let (driven, timeouts) = Driven::with_timeouts(hashed(), &[Duration::from_secs(90); BATCH]);
     let delays: Vec<_> = (0..MAX_OPERATIONS as u64).map(|i| Duration::from_millis(80_000 - i)).collect();
-    repeat(n, prepared, |(driven, timeouts), i| {
+    call(n, driven, timeouts, |_, timeouts, i| {
         _ = timeouts[i % BATCH].reset(delays[i]);
-        if is_last_in_group(BATCH, i) {
-            driven.turn();
-        }
+    });
+}
+
+/// Polls a `Sleep` once and drops it, as for a request with a deadline that is answered later.
+fn sleep_polled_dropped(n: usize) {
+    let delays = delays();
+    call(n, Driven::used(hashed(), &delays), (), |driven, (), i| {
+        let sleep = pin!(driven.timer.sleep(delays[i]));
+        assert!(sleep.poll(&mut Context::from_waker(Waker::noop())).is_pending());
     });
 }
 
@@ -219,7 +248,7 @@ fn expire_100_rounds(n: usize, builder: Builder) {
 
 /// Advances by one tick while nothing is pending.
 fn turn_empty(n: usize) {
-    repeat(n, Driven::used(), |driven, _| {
+    repeat(n, Driven::used(hashed(), &delays()), |driven, _| {
         driven.tick();
     });
 }
