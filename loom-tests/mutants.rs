@@ -199,7 +199,7 @@ pub const ROWS: &[Row] = &[
     mutant(
         "KnownNodeStaysInWheel",
         "node/wheel.rs",
-        "«self.own.wheel.remove(&mut nodes, number);»",
+        "«self.own.wheel.remove(node.tick.load(Ordering::Relaxed), position, &mut nodes);»",
         "_ = &mut nodes;",
     ),
     // The entries that are due are sorted, and their positions are not updated.
@@ -318,7 +318,7 @@ pub const ROWS: &[Row] = &[
     mutant(
         "NewLanesAdoptedLate",
         "engine/timeouts.rs",
-        "«self.adopt_new_lanes(new);» self.idle = 0; let order",
+        "«self.adopt_new_lanes(new);» self.idle = 0; let (next",
         "",
     ),
     mutant(

@@ -88,6 +88,11 @@ impl Ticks {
         (tick - 1).saturating_mul(self.nanos).saturating_add(1)
     }
 
+    /// Returns the last deadline that expires at `tick` or before it.
+    pub(crate) fn last_deadline_of(self, tick: u64) -> u64 {
+        tick.saturating_mul(self.nanos)
+    }
+
     /// Returns the time from `now` to the beginning of `tick`. It is zero if `tick` has begun, and
     /// 146 years if `tick` is never reached.
     pub(crate) fn until(self, tick: u64, now: u64) -> Duration {
@@ -166,6 +171,7 @@ mod tests {
             if tick > 0 {
                 let first = ticks.first_deadline_of(tick);
                 assert_eq!((ticks.of(first - 1), ticks.of(first)), (tick - 1, tick));
+                assert_eq!(ticks.last_deadline_of(tick - 1), first - 1);
             }
         }
     }

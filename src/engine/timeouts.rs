@@ -40,9 +40,6 @@
 //! | before a sleep that it announces ([`unlist_idle`](TimeoutsQueue::unlist_idle)) | that of the announced sleep |
 //! | every [`UNLIST_INTERVAL`] looks: a worker that expires something in each tick announces no sleep, and some drivers never do | one of its own |
 
-use std::iter::Chain;
-use std::ops::Range;
-
 use crate::node::{Consumer, PoolId, Producer, Waiting, lane};
 use crate::sync::SegQueue;
 
@@ -115,20 +112,29 @@ impl ListedLane {
 }
 
 impl TimeoutsQueue {
+    #[inline]
     fn adopt_new_lanes(&mut self, new: &NewLanes) {
+        // Most turns find none, and a `pop` that finds none executes a fence.
+        if !new.lanes.is_empty() {
+            self.adopt_all(new);
+        }
+    }
+
+    #[cold]
+    fn adopt_all(&mut self, new: &NewLanes) {
         while let Some(lane) = new.lanes.pop() {
             self.lanes.push(ListedLane { lane, used_at: self.looks });
         }
     }
 
     /// Looks at each lane once, for a worker that takes what waits now: at most `most` messages.
+    #[inline]
     pub(crate) fn look(&mut self, new: &NewLanes, most: usize) -> Look<'_> {
         self.looks += 1;
         self.adopt_new_lanes(new);
         self.idle = 0;
-        let order = (self.first..self.lanes.len()).chain(0..self.first);
-        let most = most as u64;
-        Look { queue: self, order, most, left: most, first_left: None, any_retired: false }
+        let (next, lanes_left, most) = (self.first, self.lanes.len(), most as u64);
+        Look { queue: self, next, lanes_left, most, left: most, first_left: None, any_retired: false }
     }
 
     fn retain(&mut self, keeps: impl FnMut(&mut ListedLane) -> bool) {
@@ -164,16 +170,15 @@ impl TimeoutsQueue {
         self.idle >= MANY_IDLE && self.looks - self.unlisted_after >= UNLIST_INTERVAL
     }
 
-    /// From now on the messages that wait now are carried over, or none are.
-    pub(crate) fn carry_over(&mut self, new: &NewLanes, all: bool) {
-        if all {
-            self.adopt_new_lanes(new);
-            // A lane that was idle at the last look may have messages, and a lane that is listed
-            // again does not carry them over.
-            self.idle = 0;
-            self.has_carried_over = true;
-        }
-        self.lanes.iter_mut().for_each(|listed| listed.lane.carry_over(all));
+    /// From now on the messages that wait now are carried over, until they are taken.
+    #[cold]
+    pub(crate) fn carry_over(&mut self, new: &NewLanes) {
+        self.adopt_new_lanes(new);
+        // A lane that was idle at the last look may have messages, and a lane that is listed again
+        // does not carry them over.
+        self.idle = 0;
+        self.has_carried_over = true;
+        self.lanes.iter_mut().for_each(|listed| listed.lane.carry_over());
     }
 
     /// Whether messages that are carried over may have been taken since the last call.
@@ -193,8 +198,9 @@ impl TimeoutsQueue {
 /// A look at the lanes that are listed.
 pub(crate) struct Look<'a> {
     queue: &'a mut TimeoutsQueue,
-    /// The lanes that are left to look at.
-    order: Chain<Range<usize>, Range<usize>>,
+    /// The lane that is looked at next, and how many lanes are left to look at.
+    next: usize,
+    lanes_left: usize,
     /// The most messages that are taken.
     most: u64,
     /// How many of them are left.
@@ -208,8 +214,10 @@ impl Look<'_> {
     /// Returns the next lane in which messages wait, for a worker that takes them.
     #[inline]
     pub(crate) fn next_lane(&mut self) -> Option<Waiting<'_>> {
-        loop {
-            let at = self.order.next()?;
+        while self.lanes_left > 0 {
+            self.lanes_left -= 1;
+            let at = self.next;
+            self.next = if at + 1 < self.queue.lanes.len() { at + 1 } else { 0 };
             let listed = &mut self.queue.lanes[at];
             let (count, is_retired) = listed.lane.look();
             self.any_retired |= is_retired;
@@ -221,16 +229,18 @@ impl Look<'_> {
             let most = self.left;
             if count > most && self.first_left.is_none() {
                 // A lane that was left out is the first one next time.
-                self.first_left = Some(if most > 0 { at + 1 } else { at });
+                self.first_left = Some(if most > 0 { self.next } else { at });
             }
             if count > 0 && most > 0 {
                 self.left -= count.min(most);
                 return Some(self.queue.lanes[at].lane.take(most));
             }
         }
+        None
     }
 
     /// Returns how many messages were taken, and whether more wait.
+    #[inline]
     pub(crate) fn end(self, new: &NewLanes) -> (usize, bool) {
         let Self { queue, most, left, first_left, any_retired, .. } = self;
         queue.first = first_left.unwrap_or(0);
@@ -408,7 +418,7 @@ mod tests {
         q.push(&[3, 1]);
         assert_eq!(q.take(1).1, (1, true));
         assert!(!q.queue.may_have_carried_over(true));
-        q.queue.carry_over(&q.new, true);
+        q.queue.carry_over(&q.new);
         q.push(&[1, 0]);
         // (The first lane was cut short, so the second one is first now.)
         assert_eq!(q.take_carried_over(2), [true, true]);
@@ -417,7 +427,6 @@ mod tests {
         assert!(q.queue.may_have_carried_over(false), "in this turn");
         assert!(!q.queue.may_have_carried_over(false));
         q.push(&[2, 0]);
-        q.queue.carry_over(&q.new, false);
         assert_eq!(q.take_carried_over(9), [false, false]);
         assert!(!q.queue.may_have_carried_over(false));
     }

@@ -24,7 +24,7 @@ use super::return_timer::{
 use super::sleep_policy::SleepPolicy;
 use super::state::fence_after_change;
 use super::timeouts::TimeoutsQueue;
-use crate::node::{Arrival, Expiry, HeldRun, NodeWheel, RunOutcome, Waiting, WheelOf};
+use crate::node::{Arrival, Expiry, HeldRef, HeldRun, NodeWheel, RunOutcome, Waiting, WheelOf};
 use crate::sync::{Arc, MutexGuard};
 use crate::ticks::{DEADLINE_RUNNING, Ticks};
 use crate::wheel::SlotCounts;
@@ -93,10 +93,10 @@ impl Worker {
         }
         lateness.set_now(now);
         let now = inner.ticks.reached(now);
-        if now > nodes.tick() {
+        if receiver.has_backlog && now > nodes.tick() {
             // Messages left over from a capped turn must not fire a tick late, so they are carried
-            // over.
-            receiver.queue.carry_over(&inner.new_lanes, receiver.has_backlog);
+            // over. (Without a backlog, all messages that were carried over have been taken.)
+            receiver.queue.carry_over(&inner.new_lanes);
         }
         let mut had_due = false;
         while let Some(tick) = nodes.next_deadline().filter(|&tick| tick <= now) {
@@ -119,12 +119,18 @@ impl Worker {
     /// Returns memory to the operating system that was not needed for some time, by at most so many
     /// steps. A step takes some ten microseconds, and 100 µs at most. Does nothing if something
     /// falls due soon, which would be late; unless the memory was not needed for long.
+    #[inline]
     pub(crate) fn return_memory(&mut self, inner: &Arc<Inner>, now: u64, steps: usize) {
-        let mut nodes = self.nodes.of(inner);
         // Most turns find no surplus.
-        if self.has_ended || self.return_timer == ReturnTimer::Idle && !nodes.has_surplus() {
-            return;
+        let has_work = self.return_timer != ReturnTimer::Idle || self.nodes.of(inner).has_surplus();
+        if has_work && !self.has_ended {
+            self.return_surplus(inner, now, steps);
         }
+    }
+
+    #[cold]
+    fn return_surplus(&mut self, inner: &Arc<Inner>, now: u64, steps: usize) {
+        let mut nodes = self.nodes.of(inner);
         let next = nodes.next_deadline().unwrap_or(u64::MAX);
         let is_due_soon = inner.ticks.until(next, now) <= RETURN_TIME;
         self.return_timer = self.return_timer.after_look(surplus_time(&nodes, is_due_soon), now);
@@ -244,6 +250,7 @@ fn expire_tick(
     // Then the nodes are taken out and decided one by one, so that each timeout can be cancelled
     // until then.
     nodes.advance(tick);
+    let last_deadline = inner.ticks.last_deadline_of(tick);
     loop {
         if inner.state.snapshot().is_stopped() {
             // The rest is for `stop` to return.
@@ -251,7 +258,7 @@ fn expire_tick(
             return false;
         }
         let Some(node) = nodes.next_due() else { break };
-        match node.expire(|deadline| inner.ticks.of(deadline) <= tick) {
+        match node.expire(|deadline| deadline <= last_deadline) {
             Expiry::Once(claimed) => {
                 inner.counters.worker.expired.increment_single_writer();
                 // Before the task runs: a task that schedules another one finds its place free.
@@ -280,7 +287,7 @@ fn expire_tick(
                     return false;
                 }
             }
-            Expiry::Later(node, deadline) => node.insert(inner.ticks.of(deadline)),
+            Expiry::Later(node, deadline) => insert_again(node, inner.ticks.of(deadline)),
             Expiry::LeftToMessage => {}
         }
     }
@@ -313,20 +320,15 @@ impl Receiver {
     #[inline]
     fn drain(&mut self, inner: &Inner, nodes: &mut WheelOf<'_, Inner>, most: usize) {
         let has_retired = inner.idle_nodes.retire(inner);
-        let has_collected = nodes.collect_remote_frees();
-        let (before, entries) = (self.taken, nodes.len());
+        self.has_reclaimed = nodes.collect_remote_frees() || has_retired;
         let mut look = self.queue.look(&inner.new_lanes, most);
         while let Some(lane) = look.next_lane() {
-            self.taken += take_in(inner, nodes.reborrow(), lane, self.refuses_new);
+            let (new, has_reclaimed) = take_in(inner, nodes.reborrow(), lane, self.refuses_new);
+            self.taken += new;
+            self.has_reclaimed |= has_reclaimed;
         }
         (self.taken_last, self.has_backlog) = look.end(&inner.new_lanes);
         self.taken_since_plan += self.taken_last;
-        self.has_reclaimed = has_retired || has_collected || nodes.len() != entries + self.taken_last;
-        if self.taken_last > 0 {
-            let counters = &inner.counters.worker;
-            counters.in_wheel_or_expired.set_single_writer(nodes.len() as u64 + counters.expired.get());
-            counters.taken.add_single_writer(self.taken - before);
-        }
     }
 
     /// Unlists idle lanes of a worker that may not sleep for long.
@@ -336,14 +338,25 @@ impl Receiver {
     }
 }
 
-/// Takes in the messages of a lane. Returns how many were about new timeouts.
-#[inline]
-fn take_in(inner: &Inner, mut nodes: WheelOf<'_, Inner>, mut lane: Waiting<'_>, refuses_new: bool) -> u64 {
-    let mut new = 0;
+/// Takes in the messages of a lane. Returns how many were about new timeouts, and whether there was
+/// anything but new timeouts that have not ended.
+// Not inlined: most turns take in nothing, and would have to save registers for it.
+#[inline(never)]
+fn take_in(
+    inner: &Inner,
+    mut nodes: WheelOf<'_, Inner>,
+    mut lane: Waiting<'_>,
+    refuses_new: bool,
+) -> (u64, bool) {
+    let (mut messages, mut new, entries) = (0, 0, nodes.len());
     while let Some(arrival) = nodes.next_arrival(&mut lane) {
+        messages += 1;
         new += u64::from(apply(inner, arrival, lane.is_carried_over(), refuses_new));
     }
-    new
+    let counters = &inner.counters.worker;
+    counters.in_wheel_or_expired.set_single_writer(nodes.len() as u64 + counters.expired.get());
+    counters.taken.add_single_writer(new);
+    (new, nodes.len() != entries + messages)
 }
 
 /// Does what a message says. Returns whether it was about a new timeout.
@@ -388,6 +401,13 @@ fn end_sample(inner: &Inner, lateness: &mut LatenessSampler, tick: u64) -> bool 
     false
 }
 
+/// Puts a node that was due back into the wheel.
+// Not in the loop.
+#[inline(never)]
+fn insert_again(node: HeldRef<'_, Inner>, tick: u64) {
+    node.insert(tick);
+}
+
 /// Runs a periodic task once, on the worker.
 // Not in the loop.
 #[inline(never)]
@@ -397,7 +417,7 @@ fn run_once(inner: &Arc<Inner>, mut run: HeldRun<'_, Inner>) {
     match run.finish(next.map(|next| next.deadline)) {
         RunOutcome::Again((node, deadline)) => {
             let earliest = node.wheel_tick();
-            node.insert(inner.ticks.of(deadline).max(earliest));
+            insert_again(node, inner.ticks.of(deadline).max(earliest));
         }
         RunOutcome::LastRun(run) => {
             let counters = &inner.counters.worker;

@@ -162,21 +162,32 @@ impl FreeList {
     /// # Safety
     ///
     /// The list is used with no other arena.
+    #[inline]
     pub(super) unsafe fn collect_remote_frees<S: TaskContext>(&mut self, arena: &Arena<S>) -> bool {
-        let mut has_any = false;
+        // Most turns find none, and a `pop` that finds none executes a fence.
+        let has_any = !arena.remote_frees.is_empty() || !arena.single_remote_frees.is_empty();
+        if has_any {
+            // SAFETY: the caller uses the list with no other arena.
+            unsafe { self.collect_all(arena) };
+        }
+        has_any
+    }
+
+    /// # Safety
+    ///
+    /// The list is used with no other arena.
+    #[cold]
+    unsafe fn collect_all<S: TaskContext>(&mut self, arena: &Arena<S>) {
         while let Some(numbers) = arena.remote_frees.pop() {
-            has_any = true;
             for number in numbers {
                 // SAFETY: `free_remotely` has put the number of a free node of this arena there.
                 unsafe { self.put_number(arena, number) };
             }
         }
         while let Some(number) = arena.single_remote_frees.pop() {
-            has_any = true;
             // SAFETY: `free_one_remotely` has put the number of a free node of this arena there.
             unsafe { self.put_number(arena, number) };
         }
-        has_any
     }
 }
 

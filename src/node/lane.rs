@@ -269,11 +269,10 @@ impl Consumer {
         }
     }
 
-    /// From now on the messages that wait now are carried over, or none are. A message that is
-    /// carried over was waiting when the wheel reached its tick, in a turn that could not take all
-    /// messages.
-    pub(crate) fn carry_over(&mut self, all: bool) {
-        self.carried_over = if all { self.taken + self.waiting().0 } else { 0 };
+    /// From now on the messages that wait now are carried over. A message that is carried over was
+    /// waiting when the wheel reached its tick, in a turn that could not take all messages.
+    pub(crate) fn carry_over(&mut self) {
+        self.carried_over = self.taken + self.waiting().0;
     }
 }
 
@@ -281,7 +280,7 @@ impl Consumer {
 pub(crate) struct Waiting<'a> {
     lane: &'a mut Consumer,
     /// The pool of the lane, copied from a cache line that the producer writes.
-    pool: PoolId,
+    pub(super) pool: PoolId,
     /// No message below this count is taken back any more.
     first_takeable: u64,
     /// The count of messages at which the next group begins.
@@ -291,18 +290,18 @@ pub(crate) struct Waiting<'a> {
 }
 
 impl Waiting<'_> {
-    /// The pool whose nodes the messages are about.
-    #[inline]
-    pub(super) fn pool(&self) -> PoolId {
-        self.pool
-    }
-
-    /// Takes the next message; zero if it was taken back. `prefetch` is called with the messages of
-    /// each group before they are taken.
-    #[inline]
-    pub(super) fn next(&mut self, prefetch: impl FnMut(u64)) -> Option<u64> {
+    /// Takes the next message, which is about a node of this pool; zero if it was taken back.
+    /// `prefetch` is called with the messages of each group before they are taken.
+    ///
+    /// # Panics
+    ///
+    /// If the lane is one of another pool.
+    #[inline(always)]
+    pub(super) fn next(&mut self, pool: PoolId, prefetch: impl FnMut(u64)) -> Option<u64> {
         let is_final = self.lane.taken < self.first_takeable;
         if self.lane.taken == self.group_end {
+            // The first message begins a group, so no other one needs the check.
+            assert_eq!(self.pool, pool, "the lane is one of this timer");
             self.begin_group(prefetch)?;
         }
         let place = self.lane.taken % BLOCK;
@@ -368,7 +367,8 @@ mod tests {
     fn take(consumer: &mut Consumer, most: u64) -> Vec<(u64, bool)> {
         let (count, _) = consumer.look();
         let mut waiting = consumer.take(most);
-        let all = std::iter::from_fn(|| Some((waiting.next(|_| ())?, waiting.is_carried_over())));
+        let pool = waiting.pool;
+        let all = std::iter::from_fn(|| Some((waiting.next(pool, |_| ())?, waiting.is_carried_over())));
         let all: Vec<_> = all.collect();
         assert_eq!(all.len() as u64, count.min(most));
         all
@@ -423,13 +423,10 @@ mod tests {
         let (mut producer, mut consumer) = new();
         push(&mut producer, 5);
         assert!(take(&mut consumer, 2).iter().all(|(_, is_carried_over)| !is_carried_over));
-        consumer.carry_over(true);
+        consumer.carry_over();
         push(&mut producer, 7);
         let carried_over = |consumer: &mut Consumer| take(consumer, 1)[0].1;
         assert!((0..3).all(|_| carried_over(&mut consumer)));
-        assert!(!carried_over(&mut consumer));
-        consumer.carry_over(true);
-        consumer.carry_over(false);
         assert!(!carried_over(&mut consumer));
     }
 

@@ -47,5 +47,5 @@ pub(crate) use pool::{Pool, PoolId};
 pub(crate) use refs::{Handle, Owner, Released};
 pub(crate) use task::{NextRun, Task, TaskContext};
 pub(crate) use transitions::{ClaimedTask, Reset, RunOutcome, Stopped, TaskClaim};
-pub(crate) use wheel::{Arrival, Expiry, HeldRun, NodeWheel, WheelOf, new_timer};
+pub(crate) use wheel::{Arrival, Expiry, HeldRef, HeldRun, NodeWheel, WheelOf, new_timer};
 pub(crate) use word::End;

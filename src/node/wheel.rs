@@ -83,11 +83,6 @@ impl<S: TaskContext> Entries for Nodes<'_, S> {
     }
 
     #[inline]
-    fn position(&self, entry: u32) -> u32 {
-        self.node(entry).position.load(Ordering::Relaxed)
-    }
-
-    #[inline]
     fn set_position(&mut self, entry: u32, position: u32) {
         self.node(entry).position.store(position, Ordering::Relaxed);
     }
@@ -173,6 +168,7 @@ impl<S: Owner> WheelOf<'_, S> {
     }
 
     /// Moves the time on. [`next_due`](Self::next_due) then gives out the nodes that are due.
+    #[inline]
     pub(crate) fn advance(&mut self, tick: u64) {
         // SAFETY: only nodes of this pool are put into its wheel.
         let mut nodes = unsafe { Nodes::new(&self.timer.pool().arena) };
@@ -235,11 +231,11 @@ impl<S: Owner> WheelOf<'_, S> {
     /// # Panics
     ///
     /// If the lane is one of another pool.
-    #[inline]
+    // Inlined, as `insert` is: this is the loop in which the worker takes messages in.
+    #[inline(always)]
     pub(crate) fn next_arrival(&mut self, lane: &mut Waiting<'_>) -> Option<Arrival<'_, S>> {
-        assert_eq!(lane.pool(), self.timer.pool().id(), "the lane is one of this timer");
         let arena = &self.timer.pool().arena;
-        let message = lane.next(|message| {
+        let message = lane.next(self.timer.pool().id(), |message| {
             if message != 0 {
                 arena.prefetch(Kind::decode(message).1);
             }
@@ -252,7 +248,7 @@ impl<S: Owner> WheelOf<'_, S> {
     /// # Safety
     ///
     /// `message` comes from a lane of this pool, and is given up here.
-    #[inline]
+    #[inline(always)]
     unsafe fn arrival(&mut self, message: u64) -> Arrival<'_, S> {
         if message == 0 {
             return Arrival::TakenBack;
@@ -267,10 +263,11 @@ impl<S: Owner> WheelOf<'_, S> {
             let node = ArrivedRef(unsafe { self.hold(node) });
             return if kind == Kind::New { Arrival::New(node) } else { Arrival::Replacement(node) };
         }
-        if node.position.load(Ordering::Relaxed) != NOT_IN_WHEEL {
+        let position = node.position.load(Ordering::Relaxed);
+        if position != NOT_IN_WHEEL {
             // SAFETY: only nodes of this pool are put into its wheel.
             let mut nodes = unsafe { Nodes::new(arena) };
-            self.own.wheel.remove(&mut nodes, number);
+            self.own.wheel.remove(node.tick.load(Ordering::Relaxed), position, &mut nodes);
             node.position.store(NOT_IN_WHEEL, Ordering::Relaxed);
         }
         // SAFETY: a message from a lane of this pool is about a node of this pool.
@@ -392,12 +389,11 @@ impl<'w, S: Owner> HeldRef<'w, S> {
     }
 
     /// Puts the node into the wheel.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn insert(self, tick: u64) {
         self.node.tick.store(tick, Ordering::Relaxed);
-        // SAFETY: only nodes of this pool are put into its wheel, this one included.
-        let mut nodes = unsafe { Nodes::new(&self.wheel.timer.pool().arena) };
-        self.wheel.own.wheel.insert(&mut nodes, self.node.number);
+        let position = self.wheel.own.wheel.insert(tick, self.node.number);
+        self.node.position.store(position, Ordering::Relaxed);
     }
 
     /// Expires the timeout if `is_due` says so of its deadline.
@@ -431,7 +427,7 @@ impl<'w, S: Owner> HeldRef<'w, S> {
     }
 
     /// Gives the reference up, and recycles the node if it was the last one.
-    #[inline]
+    #[inline(always)]
     fn release(self) {
         if let Some(node) = self.node.release() {
             // SAFETY: the node is one of this pool, whose arena is the only one of this list.
@@ -448,7 +444,7 @@ impl<S: Owner> ArrivedRef<'_, S> {
     /// Puts the node into the wheel at the tick that `tick` returns for its deadline and for the
     /// tick that the wheel has reached. If the timeout has ended, releases the reference instead,
     /// and recycles the node if it was the last one.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn accept(self, tick: impl FnOnce(u64, u64) -> u64) {
         let Self(held) = self;
         match held.node.word.enter_wheel(held.node.is_last_reference()) {

@@ -53,15 +53,17 @@ impl EitherWheel {
         }
     }
 
-    #[inline]
-    pub(crate) fn insert(&mut self, entries: &mut impl Entries, entry: u32) {
-        either!(self, wheel => wheel.insert(entries, entry));
+    #[inline(always)]
+    pub(crate) fn insert(&mut self, deadline: u64, entry: u32) -> u32 {
+        either!(self, wheel => wheel.insert(deadline, entry))
     }
 
-    pub(crate) fn remove(&mut self, entries: &mut impl Entries, entry: u32) {
-        either!(self, wheel => wheel.remove(entries, entry));
+    #[inline(always)]
+    pub(crate) fn remove(&mut self, deadline: u64, position: u32, entries: &mut impl Entries) {
+        either!(self, wheel => wheel.remove(deadline, position, entries));
     }
 
+    #[inline(always)]
     pub(crate) fn advance(&mut self, entries: &mut impl Entries, now: u64) {
         either!(self, wheel => wheel.advance(entries, now));
     }
@@ -75,6 +77,7 @@ impl EitherWheel {
         either!(self, wheel => wheel.sort_due_by_key(key, entries));
     }
 
+    #[inline]
     pub(crate) fn next_deadline(&self) -> Option<u64> {
         either!(self, wheel => wheel.next_deadline())
     }

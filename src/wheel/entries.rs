@@ -9,10 +9,7 @@ pub(crate) trait Entries {
     /// wheel.
     fn deadline(&self, entry: u32) -> u64;
 
-    /// Returns the value of the last call of [`set_position`](Self::set_position) for this entry.
-    fn position(&self, entry: u32) -> u32;
-
-    /// Stores a value for the wheel: the entry's position in its slot or in the ready list.
+    /// Stores the entry's position in its slot or in the ready list, because the entry has moved.
     fn set_position(&mut self, entry: u32, position: u32);
 
     /// Prefetches the entry, because the wheel reads it soon.
@@ -35,16 +32,16 @@ impl TestEntries {
         let deadlines: Vec<_> = deadlines.into_iter().collect();
         Self { positions: vec![0; deadlines.len()], deadlines, ..Self::default() }
     }
+
+    pub(super) fn position(&self, entry: u32) -> u32 {
+        self.positions[entry as usize]
+    }
 }
 
 #[cfg(test)]
 impl Entries for TestEntries {
     fn deadline(&self, entry: u32) -> u64 {
         self.deadlines[entry as usize]
-    }
-
-    fn position(&self, entry: u32) -> u32 {
-        self.positions[entry as usize]
     }
 
     fn set_position(&mut self, entry: u32, position: u32) {

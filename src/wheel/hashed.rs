@@ -59,35 +59,33 @@ impl Hashed {
         Ring::<RoundsBucket>::bytes(slots) + MinTree::bytes(slots)
     }
 
-    /// Inserts an entry that is not in the wheel.
-    #[inline]
-    pub(crate) fn insert(&mut self, entries: &mut impl Entries, entry: u32) {
-        let deadline = entries.deadline(entry);
-        let position = if deadline <= self.tick {
-            self.ready.push(RoundsItem::due(entry))
-        } else {
-            let (slot, round, current) = (self.slot(deadline), self.round(deadline), self.round(self.tick));
-            let bucket = self.slots.bucket_or_insert(slot, |bucket| bucket.init(current));
-            if deadline < bucket.min_deadline() {
-                self.min_deadlines.decrease(slot, deadline);
-            }
-            bucket.push(round, deadline, entry)
-        };
+    /// Inserts an entry that is not in the wheel. Returns its position, which the caller stores.
+    #[inline(always)]
+    pub(crate) fn insert(&mut self, deadline: u64, entry: u32) -> u32 {
         self.len += 1;
-        entries.set_position(entry, position);
+        if deadline <= self.tick {
+            return self.ready.push(RoundsItem::due(entry));
+        }
+        let (slot, round, tick) = (self.slot(deadline), self.round(deadline), self.tick);
+        let shift = self.slots.slot_count().trailing_zeros();
+        let bucket = self.slots.bucket_or_insert(slot, |bucket| bucket.init(tick >> shift));
+        if bucket.lower_min_deadline(deadline) {
+            self.min_deadlines.decrease(slot, deadline);
+        }
+        bucket.push(round, entry)
     }
 
-    /// Removes an entry that is in the wheel, also if it is due.
-    #[inline]
-    pub(crate) fn remove(&mut self, entries: &mut impl Entries, entry: u32) {
-        let (deadline, position) = (entries.deadline(entry), entries.position(entry) as usize);
+    /// Removes the entry that was inserted at `deadline` and is at `position`, also if it is due.
+    #[inline(always)]
+    pub(crate) fn remove(&mut self, deadline: u64, position: u32, entries: &mut impl Entries) {
+        let position = position as usize;
         self.len -= 1;
         if deadline <= self.tick {
             self.ready.remove_at(position, entries);
         } else {
             let slot = self.slot(deadline);
-            self.slots.bucket_mut(slot).leave_tombstone(position);
-            if self.compact_slot(slot, entries) {
+            if self.slots.bucket_mut(slot).remove_at(position, entries) {
+                self.slots.clear_slot(slot);
                 self.update_min_deadline(slot);
             }
         }
@@ -95,7 +93,7 @@ impl Hashed {
 
     /// Advances the time to `now`, which is not before [`tick`](Self::tick).
     /// [`pop_due`](Self::pop_due) then returns the entries that are due.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn advance(&mut self, entries: &mut impl Entries, now: u64) {
         // There are tombstones if the caller has not popped all entries of an earlier `advance`.
         self.ready.compact(entries);
@@ -175,7 +173,7 @@ impl Hashed {
     /// Returns the `most` entries with the lowest ranks, in that order. `rank` returns the rank of
     /// an entry, which is not before its deadline, or `None` to leave it out.
     pub(crate) fn earliest(&self, most: usize, rank: impl Fn(u32) -> Option<Rank>) -> Vec<(Rank, u32)> {
-        let occupied = self.slots.buckets().filter(|bucket| !bucket.is_empty());
+        let occupied = self.slots.buckets().filter(|bucket| bucket.len() > 0);
         let buckets = occupied.map(|bucket| (bucket.min_deadline(), bucket.iter())).collect();
         earliest::earliest(most, self.ready.iter(), buckets, rank)
     }
@@ -241,7 +239,9 @@ impl Hashed {
                 let exact = || bucket.items().iter().map(|entry| entries.deadline(entry)).min();
                 let next = next_round.map(|round| round << shift | slot as u64).or_else(exact);
                 bucket.set_min_deadline(next.unwrap_or(u64::MAX));
-                self.compact_slot(slot, entries);
+                if bucket.compact(entries) {
+                    self.slots.clear_slot(slot);
+                }
             }
             self.update_min_deadline(slot);
         }
@@ -250,20 +250,6 @@ impl Hashed {
             // the sort is stable.
             self.ready.sort_from(old_end, entries);
         }
-    }
-
-    /// Clears the slot if its bucket has no entry left, and compacts the bucket otherwise. Returns
-    /// whether it was empty.
-    #[inline(always)]
-    fn compact_slot(&mut self, slot: usize, entries: &mut impl Entries) -> bool {
-        let bucket = self.slots.bucket_mut(slot);
-        let is_empty = bucket.is_empty();
-        if is_empty {
-            self.slots.clear_slot(slot);
-        } else {
-            bucket.compact(entries);
-        }
-        is_empty
     }
 
     /// Updates the tree after the earliest deadline of a slot became later.
@@ -285,8 +271,7 @@ mod tests {
         // In one slot, and less than eight times the ticks of the first one late.
         let mut entries = TestEntries::new([100, 92]);
         let mut wheel = Hashed::new(8);
-        wheel.insert(&mut entries, 0);
-        wheel.insert(&mut entries, 1);
+        (0..2).for_each(|entry| entries.set_position(entry, wheel.insert(entries.deadline(entry), entry)));
         wheel.advance(&mut entries, 200);
         assert_eq!([(); 3].map(|()| wheel.pop_due(&entries)), [Some(1), Some(0), None]);
     }

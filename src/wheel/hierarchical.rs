@@ -65,9 +65,14 @@ impl Digits {
 
     /// Returns the number of slots of a level. The digit of the highest level has only those bits
     /// that are left of the 64.
-    #[cold]
     fn slot_count(self, level: usize) -> usize {
         1 << self.bits(level).min(u64::BITS - self.shift(level))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn make_level(self, level: usize) -> Level {
+        Level::new(self.slot_count(level))
     }
 }
 
@@ -144,15 +149,17 @@ impl Hierarchical {
         self.digits.lowest > MAX_UPPER_BITS
     }
 
-    /// Inserts an entry that is not in the wheel.
-    pub(crate) fn insert(&mut self, entries: &mut impl Entries, entry: u32) {
-        self.link(entries.deadline(entry), entry, entries);
+    /// Inserts an entry that is not in the wheel. Returns its position, which the caller stores.
+    #[inline]
+    pub(crate) fn insert(&mut self, deadline: u64, entry: u32) -> u32 {
         self.len += 1;
+        self.link(deadline, entry)
     }
 
-    /// Removes an entry that is in the wheel, also if it is due.
-    pub(crate) fn remove(&mut self, entries: &mut impl Entries, entry: u32) {
-        let (deadline, position) = (entries.deadline(entry), entries.position(entry) as usize);
+    /// Removes the entry that was inserted at `deadline` and is at `position`, also if it is due.
+    #[inline]
+    pub(crate) fn remove(&mut self, deadline: u64, position: u32, entries: &mut impl Entries) {
+        let position = position as usize;
         self.len -= 1;
         if deadline <= self.tick {
             self.ready.remove_at(position, entries);
@@ -160,11 +167,11 @@ impl Hierarchical {
             let (level, slot) = self.slot(deadline);
             let level = existing_level(&mut self.levels, level);
             let items = &mut level.slots.bucket_mut(slot).items;
-            items.leave_tombstone(position);
-            if items.is_empty() {
-                level.clear_slot(slot);
-            } else {
+            if items.remove_at(position) {
                 items.compact(|entry, position| entries.set_position(entry, position));
+                if items.is_empty() {
+                    level.clear_slot(slot);
+                }
             }
         }
     }
@@ -313,20 +320,20 @@ impl Hierarchical {
         Some(self.levels[level].as_ref()?.slots.bucket(slot))
     }
 
-    /// Adds an entry to its slot or to the ready list, depending on the current tick.
-    fn link(&mut self, deadline: u64, entry: u32, entries: &mut impl Entries) {
-        let position = if deadline <= self.tick {
-            self.ready.push(entry)
-        } else {
-            let (level, slot) = self.slot(deadline);
-            let digits = self.digits;
-            let bucket = self.levels[level]
-                .get_or_insert_with(|| Level::new(digits.slot_count(level)))
-                .bucket_or_insert(slot);
-            bucket.min_deadline = bucket.min_deadline.min(deadline);
-            bucket.items.push(entry)
-        };
-        entries.set_position(entry, position);
+    /// Adds an entry to its slot or to the ready list, depending on the current tick. Returns its
+    /// position.
+    // Not inlined: a cascade would have to save registers for each entry.
+    #[inline(never)]
+    fn link(&mut self, deadline: u64, entry: u32) -> u32 {
+        if deadline <= self.tick {
+            return self.ready.push(entry);
+        }
+        let (level, slot) = self.slot(deadline);
+        let digits = self.digits;
+        let bucket =
+            self.levels[level].get_or_insert_with(|| digits.make_level(level)).bucket_or_insert(slot);
+        bucket.min_deadline = bucket.min_deadline.min(deadline);
+        bucket.items.push(entry)
     }
 
     /// Advances the time into the first occupied slot: to its earliest deadline, or to `now` if
@@ -339,13 +346,19 @@ impl Hierarchical {
         // due.
         if level > 0 || !self.ready.swap_if_empty(items, entries) {
             let items = std::mem::take(items);
-            let mut batch = [None; CASCADE_BATCH];
+            let mut batch = [(0, 0); CASCADE_BATCH];
             for start in (0..items.position_count()).step_by(CASCADE_BATCH) {
-                for (position, place) in (start..).zip(&mut batch) {
+                let mut count = 0;
+                for position in start..items.position_count().min(start + CASCADE_BATCH) {
                     items.prefetch(position + CASCADE_BATCH, entries);
-                    *place = items.get(position).map(|entry| (entries.deadline(entry), entry));
+                    if let Some(entry) = items.get(position) {
+                        batch[count] = (entries.deadline(entry), entry);
+                        count += 1;
+                    }
                 }
-                batch.iter().flatten().for_each(|&(deadline, entry)| self.link(deadline, entry, entries));
+                for &(deadline, entry) in &batch[..count] {
+                    entries.set_position(entry, self.link(deadline, entry));
+                }
             }
             // Put the array back, so that the bucket keeps its capacity.
             existing_level(&mut self.levels, level).slots.bucket_mut(slot).items = items;
@@ -365,11 +378,18 @@ mod tests {
     use super::super::entries::TestEntries;
     use super::*;
 
+    /// Inserts entries with these deadlines, numbered from 0.
+    fn insert_all(wheel: &mut Hierarchical, entries: &mut TestEntries, deadlines: &[u64]) {
+        for (entry, &deadline) in (0..).zip(deadlines) {
+            entries.set_position(entry, wheel.insert(deadline, entry));
+        }
+    }
+
     /// Makes a wheel of eight slots per level that contains entries with these deadlines.
     fn wheel(deadlines: impl IntoIterator<Item = u64>) -> (Hierarchical, TestEntries) {
         let deadlines: Vec<_> = deadlines.into_iter().collect();
         let (mut wheel, mut entries) = (Hierarchical::new(8), TestEntries::new(deadlines.iter().copied()));
-        (0..deadlines.len() as u32).for_each(|entry| wheel.insert(&mut entries, entry));
+        insert_all(&mut wheel, &mut entries, &deadlines);
         (wheel, entries)
     }
 
@@ -388,7 +408,7 @@ mod tests {
     fn upper_levels_have_fewer_slots_than_a_large_lowest_one() {
         let deadlines = [1, 1 << 20, (1 << 36) - 1, 1 << 36, 1 << 52, u64::MAX];
         let (mut wheel, mut entries) = (Hierarchical::new(1 << 20), TestEntries::new(deadlines));
-        (0..deadlines.len() as u32).for_each(|entry| wheel.insert(&mut entries, entry));
+        insert_all(&mut wheel, &mut entries, &deadlines);
         let levels = wheel.levels(0).expect("memory");
         let levels: Vec<_> =
             levels.iter().map(|level| (level.ticks_per_slot.ilog2(), level.slots.len().ilog2())).collect();

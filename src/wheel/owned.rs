@@ -51,7 +51,7 @@ macro_rules! wheel {
             /// If the wheel contains 2^32 − 1 entries already.
             pub fn insert(&mut self, deadline: u64, value: T) -> Key {
                 let key = self.entries.insert(deadline, value);
-                self.order.insert(&mut self.entries, key.index());
+                self.link(deadline, key.index());
                 key
             }
 
@@ -59,7 +59,7 @@ macro_rules! wheel {
             /// is stale: the entry has expired, was removed or was drained.
             pub fn remove(&mut self, key: Key) -> Option<T> {
                 self.entries.get(key)?;
-                self.order.remove(&mut self.entries, key.index());
+                self.unlink(key.index());
                 Some(self.entries.remove(key.index()))
             }
 
@@ -132,9 +132,9 @@ macro_rules! wheel {
             pub fn reset(&mut self, key: Key, deadline: u64) -> bool {
                 let is_live = self.entries.get(key).is_some();
                 if is_live {
-                    self.order.remove(&mut self.entries, key.index());
+                    self.unlink(key.index());
                     self.entries.set_deadline(key.index(), deadline);
-                    self.order.insert(&mut self.entries, key.index());
+                    self.link(deadline, key.index());
                 }
                 is_live
             }
@@ -320,6 +320,18 @@ macro_rules! wheel {
             #[must_use]
             pub fn is_empty(&self) -> bool {
                 self.len() == 0
+            }
+
+            #[inline]
+            fn link(&mut self, deadline: u64, entry: u32) {
+                let position = self.order.insert(deadline, entry);
+                self.entries.set_position(entry, position);
+            }
+
+            #[inline]
+            fn unlink(&mut self, entry: u32) {
+                let (deadline, position) = self.entries.place(entry);
+                self.order.remove(deadline, position, &mut self.entries);
             }
 
             /// Removes all entries and returns their values, in no particular order.

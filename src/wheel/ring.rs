@@ -107,19 +107,27 @@ impl<B: Bucket> Ring<B> {
     }
 
     /// Returns the slot's bucket. An empty slot gets a bucket first, which `init` prepares.
-    #[inline]
+    #[inline(always)]
     pub(super) fn bucket_or_insert(&mut self, slot: usize, init: impl FnOnce(&mut B)) -> &mut B {
-        if self.bucket_of_slot[slot] == 0 {
-            let index = self.free.pop().unwrap_or_else(|| {
-                self.buckets.push(BucketOfSlot::default());
-                self.buckets.len() as u32 - 1
-            });
-            self.bucket_of_slot[slot] = index;
-            let bucket = &mut self.buckets[index as usize];
-            bucket.slot = slot as u32;
-            init(&mut bucket.bucket);
-        }
-        self.bucket_mut(slot)
+        let index = match self.bucket_of_slot[slot] {
+            0 => self.occupy(slot, init),
+            index => index,
+        };
+        &mut self.buckets[index as usize].bucket
+    }
+
+    /// Gives an empty slot a bucket. Returns its index.
+    #[inline]
+    fn occupy(&mut self, slot: usize, init: impl FnOnce(&mut B)) -> u32 {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.buckets.push(BucketOfSlot::default());
+            self.buckets.len() as u32 - 1
+        });
+        self.bucket_of_slot[slot] = index;
+        let bucket = &mut self.buckets[index as usize];
+        bucket.slot = slot as u32;
+        init(&mut bucket.bucket);
+        index
     }
 
     /// Clears the bucket of an occupied slot and keeps it for another slot. The slot is empty

@@ -85,10 +85,6 @@ impl RoundsBucket {
         self.max_round = 0;
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.items.is_empty()
-    }
-
     pub(super) fn len(&self) -> usize {
         self.items.len()
     }
@@ -108,6 +104,17 @@ impl RoundsBucket {
         self.min_deadline
     }
 
+    /// Lowers [`min_deadline`](Self::min_deadline) to that of an entry that is about to be pushed.
+    /// Returns whether it was later.
+    #[inline]
+    pub(super) fn lower_min_deadline(&mut self, deadline: u64) -> bool {
+        let is_lower = deadline < self.min_deadline;
+        if is_lower {
+            self.min_deadline = deadline;
+        }
+        is_lower
+    }
+
     /// Sets the value of [`min_deadline`](Self::min_deadline) after a visit.
     pub(super) fn set_min_deadline(&mut self, deadline: u64) {
         self.min_deadline = deadline;
@@ -118,10 +125,9 @@ impl RoundsBucket {
         self.max_round
     }
 
-    /// Appends an entry that is due in `round`, at the tick `deadline`. Returns its position.
+    /// Appends an entry that is due in `round`. Returns its position.
     #[inline]
-    pub(super) fn push(&mut self, round: u64, deadline: u64, entry: u32) -> u32 {
-        self.min_deadline = self.min_deadline.min(deadline);
+    pub(super) fn push(&mut self, round: u64, entry: u32) -> u32 {
         self.max_round = self.max_round.max(round);
         let remaining_rounds = self.rounds_until(round);
         let position = self.items.push(RoundsItem { entry, remaining_rounds });
@@ -226,18 +232,27 @@ impl RoundsBucket {
         self.chunk_minima.extend(self.items.items().chunks(ENTRIES_PER_CHUNK).map(minimum));
     }
 
-    /// Replaces the entry at `position` with a tombstone.
-    pub(super) fn leave_tombstone(&mut self, position: usize) {
-        self.items.leave_tombstone(position);
+    /// Removes the entry at `position`. Returns whether no entry is left: then the caller clears
+    /// the bucket.
+    #[inline]
+    pub(super) fn remove_at(&mut self, position: usize, entries: &mut impl Entries) -> bool {
+        self.items.remove_at(position) && self.compact(entries)
     }
 
-    /// Removes tombstones as [`TombstoneVec::compact`] does.
-    pub(super) fn compact(&mut self, entries: &mut impl Entries) {
+    /// Removes tombstones as [`TombstoneVec::compact`] does. Returns whether no entry is left: then
+    /// the caller clears the bucket.
+    // A call for a few of the removals.
+    #[inline(never)]
+    pub(super) fn compact(&mut self, entries: &mut impl Entries) -> bool {
+        if self.items.is_empty() {
+            return true;
+        }
         if self.items.compact(|entry, position| entries.set_position(entry, position)) {
             self.compute_chunk_minima();
         }
         self.chunk_minima.truncate(self.items.position_count().div_ceil(ENTRIES_PER_CHUNK));
         tombstone_vec::shrink_if_sparse(&mut self.chunk_minima);
+        false
     }
 }
 
@@ -253,7 +268,8 @@ mod tests {
         bucket.init(0);
         let rounds: Vec<_> = rounds.into_iter().collect();
         for (entry, &round) in (0..).zip(&rounds) {
-            bucket.push(round, round, entry);
+            bucket.lower_min_deadline(round);
+            bucket.push(round, entry);
         }
         (bucket, TestEntries::new(rounds))
     }
@@ -305,19 +321,19 @@ mod tests {
         const LEN: usize = 2 * ENTRIES_PER_CHUNK;
 
         let (mut bucket, mut entries) = bucket(100..100 + LEN as u64);
-        (0..=LEN / 2).for_each(|position| bucket.leave_tombstone(position));
-        bucket.compact(&mut entries);
+        (0..=LEN / 2).for_each(|position| assert!(!bucket.remove_at(position, &mut entries)));
         assert_eq!((bucket.items.position_count(), bucket.len()), (LEN / 2 - 1, LEN / 2 - 1));
         assert_eq!((bucket.chunk_minima.as_slice(), entries.position(LEN as u32 - 1)), (&[133][..], 30));
     }
 
     #[test]
     fn cleared_bucket_has_no_entries() {
-        let (mut bucket, _) = bucket([1, 2]);
-        bucket.leave_tombstone(0);
+        let (mut bucket, mut entries) = bucket([1, 2]);
+        assert!(!bucket.remove_at(0, &mut entries));
+        assert!(bucket.remove_at(1, &mut entries));
         bucket.clear();
         assert_eq!((bucket.items.position_count(), bucket.chunk_minima.len()), (0, 0));
         bucket.init(0);
-        assert_eq!(bucket.push(1, 1, 0), 0, "the first position");
+        assert_eq!(bucket.push(1, 0), 0, "the first position");
     }
 }

@@ -145,6 +145,12 @@ impl<T> Slab<T> {
         (0..self.cells.len() as u32).filter_map(|index| self.entry(index))
     }
 
+    /// Returns the deadline of the entry at `index`, and the position that the wheel has stored.
+    pub(crate) fn place(&self, index: u32) -> (u64, u32) {
+        let Cell { deadline, position, .. } = self.cells[index as usize];
+        (deadline, position)
+    }
+
     /// Changes the deadline of the entry at `index`, which is not in the wheel.
     pub(crate) fn set_deadline(&mut self, index: u32, deadline: u64) {
         self.cells[index as usize].deadline = deadline;
@@ -228,10 +234,6 @@ impl<T> Slab<T> {
 impl<T> Entries for Slab<T> {
     fn deadline(&self, entry: u32) -> u64 {
         self.cells[entry as usize].deadline
-    }
-
-    fn position(&self, entry: u32) -> u32 {
-        self.cells[entry as usize].position
     }
 
     fn set_position(&mut self, entry: u32, position: u32) {

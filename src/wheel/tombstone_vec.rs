@@ -95,9 +95,18 @@ impl<T: Item> TombstoneVec<T> {
     }
 
     /// Replaces the entry at `position` with a tombstone.
+    #[inline]
     pub(super) fn leave_tombstone(&mut self, position: usize) {
         self.items[position] = T::TOMBSTONE;
         self.tombstones += 1;
+    }
+
+    /// Removes the entry at `position` from an array that is compact. Returns whether the array is
+    /// not compact any more: then the caller calls [`compact`](Self::compact).
+    #[inline]
+    pub(super) fn remove_at(&mut self, position: usize) -> bool {
+        self.leave_tombstone(position);
+        position + 1 == self.items.len() || self.tombstones > self.items.len() / 2
     }
 
     /// Removes all entries and tombstones.
@@ -124,19 +133,21 @@ impl<T: Item> TombstoneVec<T> {
     }
 
     /// Removes all tombstones. Calls `moved` with each entry that moves and its new position.
-    #[inline]
+    // Not in `compact`, which is called more often.
+    #[inline(never)]
     pub(super) fn remove_tombstones(&mut self, mut moved: impl FnMut(u32, u32)) {
-        let mut to = 0;
-        for from in 0..self.items.len() {
-            let item = self.items[from];
-            let Some(entry) = entry(item) else { continue };
-            if from != to {
-                self.items[to] = item;
-                moved(entry, to as u32);
+        let (mut from, mut to) = (0, 0);
+        self.items.retain(|&item| {
+            let entry = entry(item);
+            if let Some(entry) = entry {
+                if from != to {
+                    moved(entry, to);
+                }
+                to += 1;
             }
-            to += 1;
-        }
-        self.items.truncate(to);
+            from += 1;
+            entry.is_some()
+        });
         self.tombstones = 0;
     }
 }
@@ -184,7 +195,7 @@ mod tests {
             let mut vec = vec_with_tombstones(len, half);
             assert!(!vec.compact(|_, _| panic!("an entry moved")));
             assert_eq!((vec.position_count(), vec.len()), (len, len - half));
-            vec.leave_tombstone(half);
+            assert!(vec.remove_at(half));
             let mut moved = Vec::new();
             assert!(vec.compact(|entry, position| moved.push((entry, position))));
             let left: Vec<_> = (half as u32 + 1..len as u32).collect();
@@ -196,8 +207,8 @@ mod tests {
     #[test]
     fn compact_removes_tombstones_at_the_end() {
         let mut vec = vec_with_tombstones(8, 0);
-        vec.leave_tombstone(7);
-        vec.leave_tombstone(6);
+        assert!(!vec.remove_at(6));
+        assert!(vec.remove_at(7));
         assert!(!vec.compact(|_, _| panic!("an entry moved")));
         assert_eq!((vec.position_count(), vec.len()), (6, 6));
     }

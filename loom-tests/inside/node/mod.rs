@@ -114,5 +114,6 @@ pub(crate) fn list(producer: &Producer) -> Option<Consumer> {
 
 /// Takes the messages that wait in a lane.
 pub(crate) fn messages(mut waiting: Waiting<'_>) -> impl Iterator<Item = u64> {
-    std::iter::from_fn(move || waiting.next(|_| ()))
+    let pool = waiting.pool;
+    std::iter::from_fn(move || waiting.next(pool, |_| ()))
 }
