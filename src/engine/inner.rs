@@ -84,7 +84,8 @@ pub(crate) struct Inner {
     /// Whether the timer is stopped: threads cache nothing of it any more. In an `Arc` because
     /// their caches look at it without keeping the timer.
     pub(super) stopped: Arc<unmodelled::AtomicBool>,
-    pub(crate) worker: WorkerLock<Worker>,
+    /// Padded: the worker writes it in each turn, and callers read its neighbours.
+    pub(crate) worker: CachePadded<WorkerLock<Worker>>,
     pub(crate) thread: Thread,
     /// Ends the sleep of a driver's loop.
     pub(crate) waker: Option<Waker>,
@@ -184,7 +185,7 @@ impl Inner {
             ticks_per_wheel,
             wheel,
             has_executor: settings.executor.is_some(),
-            worker: WorkerLock::new(Worker::new(nodes, settings.executor, ticks)),
+            worker: CachePadded::new(WorkerLock::new(Worker::new(nodes, settings.executor, ticks))),
             thread: Thread::new(settings.thread),
             waker: settings.waker,
             handles: AtomicUsize::new(0),
