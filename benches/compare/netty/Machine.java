@@ -55,22 +55,11 @@ final class Machine {
     /**
      * Runs a copying collection of all live objects. The collector follows references, so the nodes
      * of a wheel's linked lists become adjacent in memory, in list order. ParallelGC starts a full
-     * collection with a copying one. A full collection of G1 only slides objects, so this method
-     * allocates garbage until G1 runs a young collection, which copies.
+     * collection with a copying one.
      */
     static void compact() {
-        if (collector().equals("ParallelGC")) {
-            System.gc();
-            return;
-        }
-        GarbageCollectorMXBean young = COLLECTORS.get(0);
-        long before = young.getCollectionCount();
-        while (young.getCollectionCount() == before) {
-            garbage = new byte[1 << 16];
-        }
+        System.gc();
     }
-
-    private static volatile byte[] garbage;
 
     static long usedHeap() {
         collect();

@@ -46,8 +46,9 @@ final class Tasks {
     /**
      * An idle timeout as in Netty's IdleStateHandler. A read only stores the time. When the timeout
      * fires, it schedules itself again for the remaining time. IdleStateHandler does both in one
-     * thread. Here the timer's worker reads the time that another thread stored. The weakest access
-     * mode suffices, and on x86-64 it costs as much as a plain access.
+     * thread, and its field is plain. Here the timer's worker reads the time that another thread
+     * stored. An opaque store is the same instruction as a plain one, but C2 must not move it out
+     * of the loop that is measured.
      */
     static final class Connection implements TimerTask {
         static final long IDLE = TimeUnit.SECONDS.toNanos(60);

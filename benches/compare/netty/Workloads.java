@@ -64,7 +64,7 @@ final class Workloads {
         }
     }
 
-    static String pairsForSeconds(long tick, int slots, double seconds) {
+    static String pairsForSeconds(long tick, int slots, double seconds) throws InterruptedException {
         try (Wheel wheel = new Wheel(tick, slots)) {
             long pairs = 0;
             long cpu = Machine.processCpu();
@@ -73,8 +73,10 @@ final class Workloads {
                 Loops.pairs(wheel.timer, 1000);
                 pairs += 1000;
             }
+            long elapsed = System.nanoTime() - from;
+            wheel.awaitNoPending();
             cpu = Machine.processCpu() - cpu;
-            return json("ns", (double) cpu / pairs, "pairs", pairs);
+            return json("wall_ns", (double) elapsed / pairs, "ns", (double) cpu / pairs);
         }
     }
 
@@ -86,11 +88,14 @@ final class Workloads {
             random.shuffle(timeouts);
             NANOSECONDS.sleep(wheel.transferTime(count, 30 * tick / 1e9));
             long cpu = wheel.workerCpu();
+            long calls = Machine.cpuOf(Thread.currentThread());
             Machine.Stopwatch stopwatch = new Machine.Stopwatch();
             Loops.cancel(timeouts);
             double ns = (double) stopwatch.stop() / count;
+            calls = Machine.cpuOf(Thread.currentThread()) - calls;
             wheel.awaitNoPending();
-            return json("ns", ns, "worker_ns", (double) (wheel.workerCpu() - cpu) / count);
+            double worker = (double) (wheel.workerCpu() - cpu) / count;
+            return json("ns", ns, "worker_ns", worker, "sum_ns", worker + (double) calls / count);
         }
     }
 
@@ -127,15 +132,11 @@ final class Workloads {
                 wheel.timer.newTimeout(connections[i], Tasks.Connection.IDLE, NANOSECONDS);
             }
             NANOSECONDS.sleep(wheel.transferTime(count, 0.3));
-            // These two threads use all CPU time of the process, because no garbage is collected
-            // meanwhile.
-            long cpu = Machine.cpuOf(Thread.currentThread()) + wheel.workerCpu();
             Machine.Stopwatch stopwatch = new Machine.Stopwatch();
             Loops.read(connections, indexes);
             double ns = (double) stopwatch.stop() / resets;
-            cpu = Machine.cpuOf(Thread.currentThread()) + wheel.workerCpu() - cpu;
             double[] replaced = replaceRandomly(tick, slots, indexes, count);
-            return json("ns", ns, "cpu_ns", (double) cpu / resets, "replace_ns", replaced[0], "replace_cpu_ns", replaced[1]);
+            return json("ns", ns, "replace_ns", replaced[0], "replace_cpu_ns", replaced[1]);
         }
     }
 
@@ -147,6 +148,8 @@ final class Workloads {
         try (Wheel wheel = new Wheel(tick, slots)) {
             Loops.scheduleAndKeep(wheel.timer, delays, timeouts);
             NANOSECONDS.sleep(wheel.transferTime(count, 0.3));
+            // These two threads use all CPU time of the process, because no garbage is collected
+            // meanwhile.
             long cpu = Machine.cpuOf(Thread.currentThread()) + wheel.workerCpu();
             Machine.Stopwatch stopwatch = new Machine.Stopwatch();
             Loops.replace(wheel.timer, timeouts, indexes, Tasks.Connection.IDLE);
@@ -180,7 +183,7 @@ final class Workloads {
     }
 
     private static String json(WorkerCosts scattered, WorkerCosts compacted) {
-        return json("ns", scattered.expiry, "life_ns", scattered.life, "packed_ns", compacted.expiry,
+        return json("ns", scattered.expiry, "life_ns", scattered.life, "sum_ns", scattered.sum, "packed_ns", compacted.expiry,
             "packed_life_ns", compacted.life);
     }
 
@@ -191,9 +194,7 @@ final class Workloads {
         long[] delays = random.delays(count, from, from + 1);
         try (Wheel wheel = new Wheel(tick, slots)) {
             Tasks.Count.RAN.set(0);
-            long first = wheel.workerCpu();
-            Loops.schedule(wheel.timer, delays);
-            return new WorkerCosts(wheel, count, compact, first);
+            return new WorkerCosts(wheel, count, compact, () -> Loops.schedule(wheel.timer, delays));
         }
     }
 
@@ -205,21 +206,24 @@ final class Workloads {
         try (Wheel wheel = new Wheel(tick, slots)) {
             Tasks.Count.RAN.set(0);
             long target = System.nanoTime() + (compact ? 2_500_000_000L : 1_500_000_000L) + count * (compact ? 600L : 100L);
-            long first = wheel.workerCpu();
-            Loops.scheduleFor(wheel.timer, target, count);
-            return new WorkerCosts(wheel, count, compact, first);
+            return new WorkerCosts(wheel, count, compact, () -> Loops.scheduleFor(wheel.timer, target, count));
         }
     }
 
-    /** The worker's CPU time per timeout in nanoseconds, measured until all timeouts have run. */
+    /** CPU time per timeout in nanoseconds, measured until all timeouts have run. */
     private static final class WorkerCosts {
-        /** From when all are in the wheel. */
+        /** The worker's from when all are in the wheel. */
         final double expiry;
-        /** From before the first one was scheduled. */
+        /** The worker's from before the first one was scheduled. */
         final double life;
+        /** The same, with the caller's. */
+        final double sum;
 
-        /** @param first the worker's CPU time before the first timeout was scheduled */
-        WorkerCosts(Wheel wheel, int count, boolean compact, long first) throws InterruptedException {
+        WorkerCosts(Wheel wheel, int count, boolean compact, Runnable schedule) throws InterruptedException {
+            long first = wheel.workerCpu();
+            long calls = Machine.cpuOf(Thread.currentThread());
+            schedule.run();
+            calls = Machine.cpuOf(Thread.currentThread()) - calls;
             NANOSECONDS.sleep(wheel.transferTime(count, 0.3));
             if (compact) {
                 Machine.compact();
@@ -239,6 +243,7 @@ final class Workloads {
             stopwatch.stop();
             expiry = (double) (after - before) / count;
             life = (double) (after - first) / count;
+            sum = life + (double) calls / count;
         }
     }
 
@@ -251,10 +256,7 @@ final class Workloads {
         }
         try (Wheel wheel = new Wheel(tick, slots)) {
             Loops.schedule(wheel.timer, delays);
-            double scattered = cpuPercent(wheel, count, seconds);
-            Machine.compact();
-            double compacted = cpuPercent(wheel, count, seconds);
-            return json("percent", scattered, "packed_percent", compacted);
+            return json("percent", cpuPercent(wheel, count, seconds));
         }
     }
 

@@ -4,6 +4,8 @@ mod delay_queue;
 mod hierarchical_hash_wheel_timer;
 mod ours;
 mod tokio_sleep;
+#[cfg(feature = "util")]
+mod util_delay_queue;
 
 use std::time::Duration;
 
@@ -11,6 +13,8 @@ pub(crate) use delay_queue::Queue as DelayQueue;
 pub(crate) use hierarchical_hash_wheel_timer::QuadWheel;
 pub(crate) use ours::Ours;
 pub(crate) use tokio_sleep::Sleeps;
+#[cfg(feature = "util")]
+pub(crate) use util_delay_queue::UtilQueue;
 
 use crate::task::Task;
 

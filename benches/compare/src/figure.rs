@@ -1,9 +1,7 @@
-//! The figures in docs/: the ratios to Netty, the lateness, and the costs by the number of pending
-//! timeouts and of threads.
+//! The figure in docs/: the lateness.
 
 mod labels;
 mod lines;
-mod ratios;
 
 use std::error::Error;
 
@@ -15,15 +13,10 @@ use crate::summary::Summary;
 
 type Drawn = Result<(), Box<dyn Error>>;
 
-/// Returns each figure with the name of its file.
-pub(crate) fn all(measurements: &Measurements) -> Result<[(&'static str, String); 4], Box<dyn Error>> {
+/// Returns the name of the file, and the figure.
+pub(crate) fn lateness(measurements: &Measurements) -> Result<(&'static str, String), Box<dyn Error>> {
     let summary = &Summary { measurements };
-    Ok([
-        ("benchmarks-ratios.svg", svg((900, 620), |area| ratios::draw(area, summary))?),
-        ("benchmarks-lateness.svg", svg((900, 520), |area| lines::lateness(area, summary))?),
-        ("benchmarks-pending.svg", svg((900, 520), |area| lines::pending(area, summary))?),
-        ("benchmarks-scaling.svg", svg((900, 520), |area| lines::scaling(area, summary))?),
-    ])
+    Ok(("benchmarks-lateness.svg", svg((900, 520), |area| lines::lateness(area, summary))?))
 }
 
 fn svg(size: (u32, u32), draw: impl FnOnce(&Area<'_>) -> Drawn) -> Result<String, Box<dyn Error>> {

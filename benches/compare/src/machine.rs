@@ -20,6 +20,7 @@ impl Environment {
             "cores": thread::available_parallelism().map_or(1, usize::from),
             "cpu": cpu.map_or(std::env::consts::ARCH, |(_, cpu)| cpu),
             "kernel": format!("Linux {}", read("/proc/sys/kernel/osrelease").trim()),
+            "source": first_line(Command::new("git").args(["-C", crate::ROOT, "rev-parse", "HEAD:src"])),
             // Without the commit in parentheses.
             "rustc": rustc.as_deref().and_then(|rustc| rustc.split(" (").next()).unwrap_or("rustc"),
             "java": first_line(Command::new("java").arg("-version")).unwrap_or_else(|| "no Java".into()),

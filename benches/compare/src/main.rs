@@ -1,18 +1,22 @@
 //! Compares this timer with Netty's and with other timers in Rust.
 //!
-//! `cargo run --release --manifest-path benches/compare/Cargo.toml` takes about 35 minutes.
-//! Options:
+//! `cargo run --release --manifest-path benches/compare/Cargo.toml` takes about an hour. Options:
 //!
 //! - `-- --quick`: approximate values in two or three minutes
-//! - `-- --write`: writes the page, the figures and all repetitions to docs/, and the table in
+//! - `-- --write`: writes the page, the figure and all repetitions to docs/, and the table in
 //!   README.md
 //! - `-- --draw`: writes the same from the repetitions in docs/, without a measurement
 //! - `-- --test`: runs each workload once with small parameters and checks the answers
-//! - `-- --only W1,W3`, `-- --peers ours,netty`: selects workloads or competitors
+//! - `-- --only W1,W3`, `-- --peers ours,netty`: selects workloads or competitors. With `--write`
+//!   it is a part of a measurement: the other workloads and competitors in docs/ stay, if this
+//!   source on this machine has measured them. Parts of at most twenty minutes: the first three
+//!   with `--peers ours,netty,netty-jar,hierarchical`: `W1,FIRST,W2,W2s,W2b,W9,W3,MIX,W10`;
+//!   `W4,W4p,W5,W6,BURST`; `W7,W8,WAKES`; and all with
+//!   `--peers tokio-sleep,delay-queue,util-delay-queue,hhwt`
 //! - `-- --repetitions 9`: more or fewer repetitions
 //!
 //! `benches/compare/versions REVISION` compares this tree with another version of the library.
-//! `NETTY_JAR` names the class path of another version of Netty.
+//! `NETTY_JAR` names the class path of another version of Netty, which is measured beside Debian's.
 //!
 //! Each competitor is a separate process. This process starts it (`--serve NAME`) and sends it one
 //! command at a time.
@@ -95,8 +99,12 @@ fn main() -> Result<(), Box<dyn Error>> {
         return test(&plan, &peers);
     }
     let mut environment = Environment::of_this_machine(&[COMMAND, "--", &all.join(" ")].join(" "));
-    let measurements = measure(&plan, &peers, size.warms_up, |name| eprintln!("{name}"));
+    let mut measurements = measure(&plan, &peers, size.warms_up, |name| eprintln!("{name}"));
     environment.end();
+    if writes && (only.is_some() || names.is_some()) {
+        let text = fs::read_to_string(format!("{ROOT}/docs/benchmarks.json"))?;
+        record::add_other_parts(&text, &mut measurements, &mut environment)?;
+    }
     println!("{}", report::full(&measurements, &environment));
     if writes {
         fs::write(format!("{ROOT}/docs/benchmarks.json"), record::json(&measurements, &environment))?;
@@ -115,15 +123,14 @@ fn choose(names: &str) -> Result<Vec<&'static Peer>, String> {
     Ok(PEERS.iter().filter(is_chosen).collect())
 }
 
-/// Writes the page, the figures and the table of the README.
+/// Writes the page, the figure and the table of the README.
 fn write(measurements: &Measurements, environment: &Environment) -> Result<(), Box<dyn Error>> {
     const BEGIN: &str = "<!-- compare: begin -->\n";
     const END: &str = "<!-- compare: end -->\n";
 
     fs::write(format!("{ROOT}/docs/benchmarks.md"), report::full(measurements, environment))?;
-    for (name, svg) in figure::all(measurements)? {
-        fs::write(format!("{ROOT}/docs/{name}"), svg)?;
-    }
+    let (name, svg) = figure::lateness(measurements)?;
+    fs::write(format!("{ROOT}/docs/{name}"), svg)?;
     let path = format!("{ROOT}/README.md");
     let old = fs::read_to_string(&path)?;
     let outside = old.split_once(BEGIN).and_then(|(before, rest)| Some((before, rest.split_once(END)?.1)));
@@ -166,7 +173,7 @@ fn test(plan: &[Workload], peers: &[&'static Peer]) -> Result<(), Box<dyn Error>
     report::full(&measurements, &environment);
     report::compact(&measurements, &environment);
     serde_json::from_str::<Value>(&record::json(&measurements, &environment))?;
-    figure::all(&measurements)?;
+    figure::lateness(&measurements)?;
     println!("{} answers of {} competitors", measurements.repetitions.len(), peers.len());
     if errors.is_empty() { Ok(()) } else { Err(errors.join("\n").into()) }
 }

@@ -16,10 +16,15 @@ pub(crate) fn cpu() -> Duration {
     clock(ClockId::ProcessCPUTime)
 }
 
+/// Returns the CPU time of the calling thread.
+pub(crate) fn this_cpu() -> Duration {
+    clock(ClockId::ThreadCPUTime)
+}
+
 /// Returns the CPU time of all threads except the calling one. While there are no other callers,
 /// that is the CPU time of the timer's threads.
 pub(crate) fn others_cpu() -> Duration {
-    cpu().saturating_sub(clock(ClockId::ThreadCPUTime))
+    cpu().saturating_sub(this_cpu())
 }
 
 /// Waits until the other threads use almost no CPU time, for at most `max_wait`.

@@ -42,6 +42,32 @@ pub(crate) fn read(text: &str) -> Result<(Measurements, Environment), serde_json
     Ok((Measurements { repetitions, missing, versions }, Environment(circumstances)))
 }
 
+/// Adds the workloads and peers that only an earlier part of the measurement contains. The file of
+/// another source or machine is no such part.
+pub(crate) fn add_other_parts(
+    text: &str,
+    measurements: &mut Measurements,
+    environment: &mut Environment,
+) -> Result<(), serde_json::Error> {
+    let (mut earlier, parts) = read(text)?;
+    if ["cores", "cpu", "kernel", "rustc", "java", "source"]
+        .iter()
+        .any(|key| parts.0[key] != environment.0[key])
+    {
+        eprintln!("docs/benchmarks.json is of another source or machine, and is replaced");
+        return Ok(());
+    }
+    let is_again = |old: &Repetition| {
+        measurements.repetitions.iter().any(|new| new.workload == old.workload && new.peer == old.peer)
+    };
+    earlier.repetitions.retain(|old| !is_again(old));
+    measurements.repetitions.splice(0..0, earlier.repetitions);
+    measurements.missing.extend(earlier.missing);
+    measurements.versions.extend(earlier.versions);
+    environment.0["load_before"] = parts.0["load_before"].clone();
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

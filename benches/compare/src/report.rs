@@ -2,7 +2,7 @@
 
 use crate::machine::Environment;
 use crate::measure::Measurements;
-use crate::peers::{NETTY, OURS, PEERS, Peer};
+use crate::peers::{NETTY, NETTY_JAR, OURS, PEERS, Peer};
 use crate::plan::{Row, TOPICS, rows};
 use crate::summary::{Spread, Summary};
 
@@ -36,9 +36,26 @@ fn title(row: &Row) -> String {
     format!("{}, {}", row.title, row.unit)
 }
 
-fn median(summary: &Summary<'_>, row: &Row, peer: &str) -> String {
-    let spread = summary.spread(row.workload, row.key_of(peer), peer);
-    spread.map_or(MISSING.into(), |spread| short(spread.median))
+/// Returns the median, or the best value if the row shows that.
+fn value(summary: &Summary<'_>, row: &Row, peer: &str) -> Option<f64> {
+    let Spread { median, min, .. } = summary.spread(row.workload, row.key_of(peer), peer)?;
+    Some(if row.is_best { min } else { median })
+}
+
+fn cell(summary: &Summary<'_>, row: &Row, peer: &str) -> String {
+    value(summary, row, peer).map_or(MISSING.into(), short)
+}
+
+/// Returns the ratio to a peer, and the range and number of its repetitions.
+fn ratio_cell(summary: &Summary<'_>, row: &Row, peer: &str) -> String {
+    let times = [OURS, peer].map(|peer| summary.repetitions(row.workload, peer).count());
+    let values = value(summary, row, OURS).zip(value(summary, row, peer));
+    let all = ratio(summary, row, peer).zip(values).zip(times.into_iter().min());
+    all.map_or(MISSING.into(), |((Spread { median, min, max }, (ours, theirs)), times)| {
+        let best = || format!("{}, {times}", short(ours / theirs));
+        let range = || format!("{} [{} to {}], {times}", short(median), short(min), short(max));
+        if row.is_best { best() } else { range() }
+    })
 }
 
 /// Returns the ratios of this crate to a peer, computed per repetition.
@@ -64,7 +81,7 @@ pub(crate) fn compact(measurements: &Measurements, environment: &Environment) ->
     text += &head(&["", "hashed-wheel", "Netty", "tokio `Sleep`", "hashed-wheel / Netty"]);
     for row in rows().filter(|row| row.is_in_readme) {
         let ratio = ratio(&summary, row, NETTY).map_or(MISSING.into(), |ratio| short(ratio.median));
-        let cells = COLUMNS.map(|peer| median(&summary, row, peer));
+        let cells = COLUMNS.map(|peer| cell(&summary, row, peer));
         text += &line([title(row)].into_iter().chain(cells).chain([ratio]));
     }
     text
@@ -73,28 +90,30 @@ pub(crate) fn compact(measurements: &Measurements, environment: &Environment) ->
 /// Returns the page, without the single repetitions.
 pub(crate) fn full(measurements: &Measurements, environment: &Environment) -> String {
     let summary = &Summary { measurements };
+    let mut netties = vec![(NETTY, "Netty")];
+    if let Some(version) = measurements.versions.get(NETTY_JAR) {
+        netties.push((NETTY_JAR, version.split(" (").next().unwrap_or(version)));
+    }
     let netty = measurements.versions.get(NETTY).map_or("Netty", |version| version);
     let mut text = format!(
-        "# Benchmarks\n\n{}. {netty}. The command:\n\n    {}\n\n",
+        "# Benchmarks\n\n{}. {netty}. The command (with `NETTY_JAR`, another Netty is measured beside it: benches/compare/netty/run):\n\n    {}\n\n",
         environment.text(),
         environment.get("command")
     );
     text += &absent_netty(measurements);
     text += "Each number is the median of several repetitions. Each repetition measures all timers one after the other, and a ratio \
-             compares the same repetition of both timers; in brackets, the smallest and the largest ratio, and the number of \
+             divides the value of hashed-wheel by that of the other timer in the same repetition; in brackets, the smallest and the largest ratio, and the number of \
              repetitions. Unless stated otherwise: a million timeouts, with delays from 30 to 90 s, on a timer with a tick of 10 ms \
              and 512 slots; wall time; ns per timeout, pair or re-arm.\n\n";
-    text += "[All repetitions](benchmarks.json). Plots: [ratios](benchmarks-ratios.svg), [lateness](benchmarks-lateness.svg), \
-             [cost by number of pending timeouts](benchmarks-pending.svg), [throughput by number of threads](benchmarks-scaling.svg).\n\n";
+    text += "[All repetitions](benchmarks.json). Plot: [lateness](benchmarks-lateness.svg).\n\n";
     text += "## Beside Netty\n\n";
-    text += &head(&["", "hashed-wheel", "Netty", "hashed-wheel / Netty", "name"]);
-    for row in rows().filter(|row| summary.has_answered(row.workload, OURS)) {
-        let times = summary.repetitions(row.workload, OURS).count();
-        let ratio = ratio(summary, row, NETTY).map_or(MISSING.into(), |Spread { median, min, max }| {
-            format!("{} [{} to {}], {times}", short(median), short(min), short(max))
-        });
-        let [ours, netty] = [OURS, NETTY].map(|peer| median(summary, row, peer));
-        text += &line([title(row), ours, netty, ratio, format!("`{}`", row.workload)]);
+    let columns = netties.iter().flat_map(|(_, title)| [*title, "ratio"]);
+    text += &head(&["", "hashed-wheel"].into_iter().chain(columns).chain(["name"]).collect::<Vec<_>>());
+    for row in rows().filter(|row| value(summary, row, OURS).is_some()) {
+        let theirs =
+            netties.iter().flat_map(|(peer, _)| [cell(summary, row, peer), ratio_cell(summary, row, peer)]);
+        let ours = [title(row), cell(summary, row, OURS)].into_iter();
+        text += &line(ours.chain(theirs).chain([format!("`{}`", row.workload)]));
     }
     text += &others(summary);
     text += "\n## What the rows measure\n\n";
@@ -112,7 +131,7 @@ pub(crate) fn full(measurements: &Measurements, environment: &Environment) -> St
 fn others(summary: &Summary<'_>) -> String {
     const ENOUGH: usize = 5;
 
-    let is_other = |peer: &&Peer| ![OURS, NETTY].contains(&peer.name);
+    let is_other = |peer: &&Peer| peer.name != OURS && !peer.is_netty();
     let is_measured = |peer: &&Peer| rows().any(|row| summary.has_answered(row.workload, peer.name));
     let peers: Vec<_> = PEERS.iter().filter(is_other).filter(is_measured).collect();
     if peers.is_empty() {
@@ -127,7 +146,7 @@ fn others(summary: &Summary<'_>) -> String {
         let cells: Vec<_> = peers
             .iter()
             .map(|peer| {
-                let cell = median(summary, row, peer.name);
+                let cell = cell(summary, row, peer.name);
                 let is_enough = summary.repetitions(row.workload, peer.name).count() >= ENOUGH;
                 if is_enough || cell == MISSING { cell } else { format!("({cell})") }
             })

@@ -9,6 +9,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use serde_json::json;
 
 use crate::command::{Answer, Command};
+#[cfg(feature = "util")]
+use crate::competitors::UtilQueue;
 use crate::competitors::{Competitor, DelayQueue, Ours, QuadWheel, Sleeps};
 use crate::workloads;
 
@@ -17,11 +19,13 @@ type Error = Box<dyn std::error::Error>;
 type Server = fn(&str) -> Result<(), Error>;
 
 /// The name of a competitor, the crate that contains it, and the function that serves it.
-const SERVERS: [(&str, &str, Server); 5] = [
+const SERVERS: &[(&str, &str, Server)] = &[
     ("ours", "hashed-wheel", serve::<Ours<false>>),
     ("hierarchical", "hashed-wheel", serve::<Ours<true>>),
     ("tokio-sleep", "tokio", serve::<Sleeps>),
     ("delay-queue", "tokio-util", serve::<DelayQueue>),
+    #[cfg(feature = "util")]
+    ("util-delay-queue", "hashed-wheel-util", serve::<UtilQueue>),
     ("hhwt", "hierarchical_hash_wheel_timer", serve::<QuadWheel>),
 ];
 

@@ -1,5 +1,6 @@
-//! The task of every timeout. It has two words, like a closure that captures two words.
+//! The task of every timeout. It has one word, like a closure that captures one.
 
+use std::num::NonZeroU64;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{LazyLock, Mutex, PoisonError};
@@ -13,36 +14,29 @@ static LATENESS: Mutex<Vec<i64>> = Mutex::new(Vec::new());
 
 static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
 
+/// The deadline in nanoseconds since the origin, if the task records its lateness, or else `None`.
 #[derive(Debug)]
-pub(crate) enum Task {
-    /// Adds this number to the counter.
-    Count(u64),
-    /// Records its lateness. `due` is the deadline in nanoseconds since the origin.
-    Record { due: u64 },
-}
+pub(crate) struct Task(Option<NonZeroU64>);
 
-const _: () = assert!(size_of::<Task>() == 16);
+const _: () = assert!(size_of::<Task>() == 8);
 
 impl Task {
+    /// Returns a task that only counts.
     pub(crate) fn count() -> Self {
-        Self::Count(1)
+        Self(None)
     }
 
     /// Returns a task that records its lateness. The caller must schedule it immediately.
     pub(crate) fn record(delay: Duration) -> Self {
-        Self::Record { due: now() + delay.as_nanos() as u64 }
+        Self(NonZeroU64::new(now() + delay.as_nanos() as u64))
     }
 
     pub(crate) fn run(self) {
-        let by = match self {
-            Self::Count(by) => by,
-            Self::Record { due } => {
-                let late = now().cast_signed() - due.cast_signed();
-                LATENESS.lock().unwrap_or_else(PoisonError::into_inner).push(late);
-                1
-            }
-        };
-        RAN.fetch_add(by, Relaxed);
+        if let Some(due) = self.0 {
+            let late = now().cast_signed() - due.get().cast_signed();
+            LATENESS.lock().unwrap_or_else(PoisonError::into_inner).push(late);
+        }
+        RAN.fetch_add(1, Relaxed);
     }
 }
 

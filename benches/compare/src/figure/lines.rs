@@ -1,9 +1,7 @@
-//! Line charts: a cost by the number of pending timeouts or threads, and the distribution of the
-//! lateness.
+//! Line chart of the distribution of the lateness.
 
 use std::ops::Range;
 
-use plotters::coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter};
 use plotters::prelude::*;
 
 use super::Drawn;
@@ -15,13 +13,15 @@ use crate::summary::Summary;
 
 /// The colours of the palette of Okabe and Ito, which colour-blind readers can distinguish, and one
 /// more. In the order of `PEERS`.
-const COLOURS: [RGBColor; 7] = [
+const COLOURS: [RGBColor; 9] = [
     RGBColor(0, 114, 178),
     RGBColor(0, 0, 120),
     RGBColor(213, 94, 0),
+    RGBColor(230, 159, 0),
     RGBColor(86, 180, 233),
     RGBColor(204, 121, 167),
     RGBColor(0, 158, 115),
+    RGBColor(240, 228, 66),
     RGBColor(0, 0, 0),
 ];
 
@@ -35,46 +35,6 @@ type Line = (&'static Peer, Vec<(f64, f64)>);
 /// Returns the lines of all peers that have points.
 fn lines(points: impl Fn(&Peer) -> Vec<(f64, f64)>) -> Vec<Line> {
     PEERS.iter().map(|peer| (peer, points(peer))).filter(|(_, points)| !points.is_empty()).collect()
-}
-
-pub(super) fn pending(area: &Area<'_>, summary: &Summary<'_>) -> Drawn {
-    by_number(
-        area,
-        summary,
-        "W10 pending=",
-        "ns",
-        ["pending timeouts", "ns to schedule one and cancel another"],
-    )
-}
-
-pub(super) fn scaling(area: &Area<'_>, summary: &Summary<'_>) -> Drawn {
-    let y = "million per second: schedule one and cancel another";
-    by_number(area, summary, "MIX threads=", "mops", ["threads", y])
-}
-
-/// Draws the medians of all workloads whose names are `prefix` and a number, such as `W10
-/// pending=1000`. Each number is the same multiple of the previous one, so equal distances make a
-/// logarithmic axis.
-fn by_number(area: &Area<'_>, summary: &Summary<'_>, prefix: &str, key: &str, names: [&str; 2]) -> Drawn {
-    let repetitions = summary.measurements.repetitions.iter();
-    let number = |repetition: &Repetition| repetition.workload.strip_prefix(prefix)?.parse::<u32>().ok();
-    let mut numbers: Vec<_> = repetitions.filter_map(number).collect();
-    numbers.sort_unstable();
-    numbers.dedup();
-    let lines = lines(|peer| {
-        let median =
-            |number| summary.spread(&format!("{prefix}{number}"), key, peer.name).map(|all| all.median);
-        let points =
-            numbers.iter().enumerate().filter_map(|(index, number)| Some((index as f64, median(number)?)));
-        points.collect()
-    });
-    let x = -0.3..numbers.len().saturating_sub(1) as f64 + 0.3;
-    let y = scale(lines.iter().flat_map(|(_, line)| line).map(|(_, value)| *value)).log_scale();
-    let text = |index: &f64| {
-        let number = (index.fract() == 0.0).then(|| numbers.get(*index as usize)).flatten();
-        number.map_or(String::new(), |number| number_text(*number))
-    };
-    draw(area, &lines, x, y, numbers.len(), &text, names)
 }
 
 /// Draws the cumulative distribution of the lateness: of each peer, the repetition with the median
@@ -98,34 +58,21 @@ pub(super) fn lateness(area: &Area<'_>, summary: &Summary<'_>) -> Drawn {
     });
     let first = lines.iter().flat_map(|(_, line)| line).map(|(ms, _)| *ms).fold(0.0, f64::min);
     let names = ["lateness in ms, with delays of up to 1 s at a tick of 1 ms", "% of the timeouts"];
-    draw(area, &lines, first..LAST, 0.0..100.0, 12, &|ms: &f64| ms.to_string(), names)
+    draw(area, &lines, first..LAST, names)
 }
 
-fn draw<Y>(
-    area: &Area<'_>,
-    lines: &[Line],
-    x: Range<f64>,
-    y: Y,
-    x_labels: usize,
-    x_text: &dyn Fn(&f64) -> String,
-    [x_name, y_name]: [&str; 2],
-) -> Drawn
-where
-    Y: AsRangedCoord<Value = f64>,
-    Y::CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>,
-{
+fn draw(area: &Area<'_>, lines: &[Line], x: Range<f64>, [x_name, y_name]: [&str; 2]) -> Drawn {
     let mut chart = ChartBuilder::on(area)
         .margin(10)
         .margin_right(LABELS as u32)
         .x_label_area_size(42)
         .y_label_area_size(64)
-        .build_cartesian_2d(x, y)?;
+        .build_cartesian_2d(x, 0.0..100.0)?;
     chart
         .configure_mesh()
         .bold_line_style(BLACK.mix(0.15))
         .light_line_style(TRANSPARENT)
-        .x_labels(x_labels.max(1))
-        .x_label_formatter(&x_text)
+        .x_labels(12)
         .y_labels(12)
         .label_style(FONT)
         .axis_desc_style(FONT)
@@ -149,40 +96,4 @@ where
 fn colour(peer: &Peer) -> RGBColor {
     let index = PEERS.iter().position(|other| other.name == peer.name);
     COLOURS[index.unwrap_or(0)]
-}
-
-/// Formats a power of ten from 10³ on with a superscript, and every other number in full.
-fn number_text(number: u32) -> String {
-    let exponent = number.max(1).ilog10();
-    let is_power = number == 10_u32.pow(exponent) && exponent >= 3;
-    let digit = "⁰¹²³⁴⁵⁶⁷⁸⁹".chars().nth(exponent as usize).filter(|_| is_power);
-    digit.map_or_else(|| number.to_string(), |digit| format!("10{digit}"))
-}
-
-/// Returns a range that covers all values, with a margin. It contains at least one power of ten,
-/// because Plotters labels only these. If there is none, Plotters searches for one in an endless
-/// loop.
-fn scale(values: impl Iterator<Item = f64>) -> Range<f64> {
-    let usable = values.filter(|value| *value > 0.0);
-    let (min, max) = usable.fold((f64::MAX, 0.0_f64), |(min, max), value| (min.min(value), max.max(value)));
-    if max == 0.0 {
-        return 1.0..10.0;
-    }
-    let (below, above) = (10_f64.powf(min.log10().floor()), 10_f64.powf(max.log10().ceil()));
-    let is_narrow = above <= below * 10.0;
-    if is_narrow { below..below * 10.0 } else { min / 1.5..max * 1.5 }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn scale_contains_a_power_of_ten() {
-        for values in [vec![], vec![0.0], vec![4.7], vec![1.0], vec![99.0, 101.0], vec![3.0, 4_000.0]] {
-            let Range { start, end } = scale(values.iter().copied());
-            let power = 10_f64.powf(start.log10().ceil());
-            assert!(start > 0.0 && (start..=end).contains(&power), "{values:?}: {start}..{end}");
-        }
-    }
 }

@@ -45,7 +45,7 @@ pub(super) fn schedule_and_cancel<C: Competitor>(command: &Command) -> WorkloadR
     })
 }
 
-/// W2s.
+/// W2s: the time of the caller, and the CPU time of the process until nothing is pending.
 pub(super) fn steady<C: Competitor>(command: &Command) -> WorkloadResult {
     /// The number of pairs per reading of the clock, so that its cost is negligible.
     const BATCH: usize = 1_000;
@@ -58,8 +58,10 @@ pub(super) fn steady<C: Competitor>(command: &Command) -> WorkloadResult {
             pairs(&mut caller, BATCH);
             count += BATCH;
         }
+        let elapsed = start.elapsed();
+        wait_until_freed(command.setup());
         let used = process::cpu() - before;
-        Ok(Answer::new([("ns", nanos_each(used, count)), ("pairs", count as f64)]))
+        Ok(Answer::new([("wall_ns", nanos_each(elapsed, count)), ("ns", nanos_each(used, count))]))
     })
 }
 
@@ -74,12 +76,15 @@ pub(super) fn cancel<C: Competitor>(command: &Command) -> WorkloadResult {
         random.shuffle(&mut handles);
         wait_until_inserted(command.setup());
 
-        let before = process::others_cpu();
+        let (before, calls) = (process::others_cpu(), process::this_cpu());
         // `drain` keeps the array, so that freeing it is outside of the measured time.
         let elapsed = timed(|| handles.drain(..).for_each(|handle| caller.cancel(handle)));
+        let calls = process::this_cpu() - calls;
         wait_until_freed(command.setup());
         let worker = process::others_cpu().saturating_sub(before);
-        Ok(Answer::new([("ns", nanos_each(elapsed, count)), ("worker_ns", nanos_each(worker, count))]))
+        let sum = nanos_each(calls + worker, count);
+        let [ns, worker] = [elapsed, worker].map(|time| nanos_each(time, count));
+        Ok(Answer::new([("ns", ns), ("worker_ns", worker), ("sum_ns", sum)]))
     })
 }
 

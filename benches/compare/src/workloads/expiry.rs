@@ -37,7 +37,8 @@ pub(super) fn wait_for(count: usize, until: Instant) -> Result<(), String> {
 }
 
 /// Measures the CPU time of the worker until all timeouts have fired: from when all are in the
-/// wheel (`ns`), and from before the first one is scheduled (`life_ns`). `schedule` schedules them.
+/// wheel (`ns`), and from before the first one is scheduled (`life_ns`; with the
+/// caller's `sum_ns`). `schedule` schedules them.
 fn expire<C: Competitor>(
     command: &Command,
     schedule: impl Fn(&mut C::Caller<'_>, Duration),
@@ -47,7 +48,9 @@ fn expire<C: Competitor>(
         let mut is_inserted = false;
         let answer = with_timer::<C>(command, |timer| {
             let (start, first) = (Instant::now(), process::others_cpu());
+            let calls = process::this_cpu();
             schedule(&mut timer.caller(), lead * SECOND);
+            let calls = process::this_cpu() - calls;
             sleep(INSERTION_TIME);
             process::wait_until_idle((lead * SECOND).saturating_sub(start.elapsed()));
             let before = process::others_cpu();
@@ -57,7 +60,8 @@ fn expire<C: Competitor>(
             }
             let after = process::others_cpu();
             let [used, life] = [before, first].map(|from| nanos_each(after.saturating_sub(from), count));
-            Ok(Answer::new([("ns", used), ("life_ns", life)]))
+            let sum = life + nanos_each(calls, count);
+            Ok(Answer::new([("ns", used), ("life_ns", life), ("sum_ns", sum)]))
         });
         if is_inserted {
             return answer;
