@@ -322,8 +322,7 @@ impl Hierarchical {
 
     /// Adds an entry to its slot or to the ready list, depending on the current tick. Returns its
     /// position.
-    // Not inlined: a cascade would have to save registers for each entry.
-    #[inline(never)]
+    #[inline(always)]
     fn link(&mut self, deadline: u64, entry: u32) -> u32 {
         if deadline <= self.tick {
             return self.ready.push(entry);
@@ -334,6 +333,13 @@ impl Hierarchical {
             self.levels[level].get_or_insert_with(|| digits.make_level(level)).bucket_or_insert(slot);
         bucket.min_deadline = bucket.min_deadline.min(deadline);
         bucket.items.push(entry)
+    }
+
+    /// [`link`](Self::link) for an entry that a cascade moves.
+    // Not inlined: the cascade would have to save registers for each entry.
+    #[inline(never)]
+    fn link_again(&mut self, deadline: u64, entry: u32) -> u32 {
+        self.link(deadline, entry)
     }
 
     /// Advances the time into the first occupied slot: to its earliest deadline, or to `now` if
@@ -357,7 +363,7 @@ impl Hierarchical {
                     }
                 }
                 for &(deadline, entry) in &batch[..count] {
-                    entries.set_position(entry, self.link(deadline, entry));
+                    entries.set_position(entry, self.link_again(deadline, entry));
                 }
             }
             // Put the array back, so that the bucket keeps its capacity.

@@ -101,23 +101,22 @@ impl<T> Slab<T> {
     /// Adds an entry. Panics if there are 2^32 − 1 cells and none is free.
     #[inline]
     pub(crate) fn insert(&mut self, deadline: u64, value: T) -> Key {
-        let index = if self.free == NO_INDEX {
+        if self.free == NO_INDEX {
             let index = u32::try_from(self.cells.len()).unwrap_or(NO_INDEX);
             assert!(index < NO_INDEX, "a wheel holds at most {NO_INDEX} entries at a time");
             let generation = self.first_generation;
             self.cells.push(Cell { deadline, generation, position: 0, value: Some(value) });
             self.trim_below = trim_below(self.cells.len());
-            index
-        } else {
-            let index = self.free;
-            let cell = &mut self.cells[index as usize];
-            self.free = cell.position;
-            cell.deadline = deadline;
-            cell.value = Some(value);
-            index
-        };
+            self.len += 1;
+            return Key { index, generation };
+        }
+        let index = self.free;
+        let cell = &mut self.cells[index as usize];
+        self.free = cell.position;
+        cell.deadline = deadline;
+        cell.value = Some(value);
         self.len += 1;
-        Key { index, generation: self.cells[index as usize].generation }
+        Key { index, generation: cell.generation }
     }
 
     /// Returns the value of an entry; `None` if the key is stale.
