@@ -64,8 +64,8 @@ pub const ROWS: &[Row] = &[
     mutant(
         "NewTimeoutNotWithdrawn",
         "engine/caller.rs",
-        "!cache.look_after_push().is_closing()",
-        "cache.look_after_push(); true",
+        "match «cache.look_after_push().is_closing()» {",
+        "cache.look_after_push(); false",
     ),
     // `cancel` leaves it to the worker to free the place under the limit, as in Netty.
     mutant("CancelKeepsPlace", "engine/caller.rs", "«self.release_place();» if wakes", ""),
@@ -74,7 +74,7 @@ pub const ROWS: &[Row] = &[
         "CancelWithoutListing",
         "engine/caller.rs",
         "leaves_memory && «cache.look_after_push()».wakes_to_reclaim()",
-        "self.state.fence_after_push()",
+        "self.handle.timer().state.fence_after_push()",
     ),
     // A timeout in the place of another one does not list the lane.
     mutant(
@@ -113,7 +113,7 @@ pub const ROWS: &[Row] = &[
     mutant(
         "ResetWithoutPush",
         "engine/caller.rs",
-        "«let state = thread_cache::with_handle(handle, |cache| cache.push(message));
+        "«let state = thread_cache::with_handle(handle, |cache: &mut CacheGuard<'_>| cache.push(message));
         self.wake_for_pushed(state, handle);»",
         "",
     ),
@@ -352,7 +352,21 @@ pub const ROWS: &[Row] = &[
     mutant("UnlistWithoutSecondLook", "engine/timeouts.rs", "listed.lane.stays_listed()", "false"),
     // --- engine/thread_cache.rs ------------------------------------------------------------------
     // A thread that pushes does not list its lane.
-    mutant("PushWithoutListing", "engine/thread_cache.rs", "if «self.nodes.is_unlisted()» {", "false"),
+    mutant("PushWithoutListing", "engine/thread_cache.rs", "if «nodes.is_unlisted()» {", "false"),
+    // A discard does not list the lane.
+    mutant(
+        "DiscardWithoutListing",
+        "engine/thread_cache.rs",
+        "leaves_memory && «look_after_push(nodes, released.timer())»",
+        "released.timer().state.fence_after_push()",
+    ),
+    // A discard does not wake the worker.
+    mutant(
+        "DiscardWithoutWake",
+        "engine/thread_cache.rs",
+        "wakes.inspect(|timer| «timer.wake()»);",
+        "_ = timer;",
+    ),
     // A thread that ends does not wake a worker that sleeps.
     mutant(
         "ThreadEndWithoutWake",
@@ -364,8 +378,8 @@ pub const ROWS: &[Row] = &[
     mutant(
         "UnlistedReadBeforeFence",
         "engine/thread_cache.rs",
-        "«»let state = self.nodes.timer().state.fence_after_push();",
-        "let is_listed = !self.nodes.is_unlisted(); if is_listed { return self.nodes.timer().state.fence_after_push(); }",
+        "«»let state = timer.state.fence_after_push();",
+        "let is_listed = !nodes.is_unlisted(); if is_listed { return timer.state.fence_after_push(); }",
     ),
     // A thread that lists its lane reads the state without another fence.
     mutant(
@@ -379,7 +393,7 @@ pub const ROWS: &[Row] = &[
         "MessageWithoutListing",
         "engine/thread_cache.rs",
         "self.nodes.push(message); «self.look_after_push()»",
-        "self.nodes.timer().state.fence_after_push()",
+        "self.nodes.parts().1.state.fence_after_push()",
     ),
     // --- node/word.rs ----------------------------------------------------------------------------
     // The end of a run gives a periodic task its next deadline even if the timeout was cancelled.
@@ -390,6 +404,13 @@ pub const ROWS: &[Row] = &[
         "node/word.rs",
         "«»match self.0.compare_exchange_weak(",
         "self.0.store(after, Ordering::SeqCst); return Ok(seen);",
+    ),
+    // A discard ends a timeout by a load and a store, with a gap in between.
+    mutant(
+        "DiscardWithoutCompare",
+        "node/word.rs",
+        "«»self.0.compare_exchange(seen.0, cancelled, Ordering::Release, Ordering::Relaxed).is_ok()",
+        "if self.0.load(Ordering::SeqCst) == seen.0 { self.0.store(cancelled, Ordering::SeqCst); return true; }",
     ),
     // A reset to the same deadline only reads the word.
     mutant(
@@ -425,6 +446,8 @@ pub const ROWS: &[Row] = &[
         "Err(_) => «Expiry::LeftToMessage»",
         "Self { wheel, node }.release(); Expiry::LeftToMessage",
     ),
+    // The worker does not release the reference of a handle that comes with a message.
+    mutant("DiscardKeepsReference", "node/wheel.rs", "if «kind == Kind::Discarded» {", "false"),
     // --- node/local.rs ---------------------------------------------------------------------------
     // `cancel` does not tell the worker about a timeout that is in the wheel.
     mutant(
@@ -442,6 +465,35 @@ pub const ROWS: &[Row] = &[
         "use crate::sync::Ordering::SeqCst;
         let references = handle.references.load(SeqCst);
         handle.references.store(references - 1, SeqCst);",
+    ),
+    // A discard frees a node although there are other handles.
+    mutant(
+        "DiscardIgnoresHandles",
+        "node/local.rs",
+        "true => «is_only_handle» && self.take_back(&handle)",
+        "true",
+    ),
+    // A discard reads the word before the count.
+    mutant(
+        "DiscardReadsWordFirst",
+        "node/local.rs",
+        "let is_only_handle = «handle.is_only_handle()»;",
+        "true",
+    ),
+    mutant(
+        "DiscardReadsWordFirst",
+        "node/local.rs",
+        "true => «is_only_handle» && self.take_back(&handle)",
+        "handle.is_only_handle()",
+    ),
+    // A discard takes the task of a periodic timeout during its run.
+    mutant("DiscardTakesRunningTask", "node/local.rs", "|| «seen.is_running()»", "false"),
+    // A discard does not tell the worker about a timeout that is in the wheel.
+    mutant(
+        "DiscardWithoutPush",
+        "node/local.rs",
+        "«unsafe { self.push(Kind::Discarded.encode(number)) };»",
+        "_ = number;",
     ),
     // What a thread leaves keeps its references to the timer.
     mutant("EndKeepsReferences", "node/local.rs", "«nodes.count.empty();» self.0.push(Box::new(nodes));", ""),
@@ -468,6 +520,13 @@ pub const ROWS: &[Row] = &[
         count == 2 && mark.load_of_another(Ordering::Relaxed) == 1;
         return (is_last(count) || is_last(references.fetch_sub(1, Ordering::AcqRel)))
         .then(|| unsafe { FreeNode::new(node) });",
+    ),
+    // The reference of a handle that comes with a message is released as if there were no other.
+    mutant(
+        "HandleReleasedWithoutCount",
+        "node/refs.rs",
+        "if «self.references.load(Ordering::Acquire) == 2» { self.references.store(1",
+        "true",
     ),
     // --- node/timer_ref.rs -----------------------------------------------------------------------
     // References are added to the shared count by a load and a store, with a gap in between.
@@ -702,7 +761,7 @@ pub const ROWS: &[Row] = &[
         "ResetToPastWithoutWake",
         "future/sleep.rs",
         "if has_passed => «timeout.cancel()»",
-        "{ self.inner.cancel_quietly(timeout); true }",
+        "self.inner.cancel(timeout, true)",
     ),
     // --- periodic/ -------------------------------------------------------------------------------
     // A task that ends itself runs again.
@@ -907,8 +966,9 @@ pub const ROWS: &[Row] = &[
     always("node/task.rs", "«»unsafe { ((*self.operations.get()).repeat?)(", "self.observed.use_task();"),
     always("node/task.rs", "«»unsafe { ((*self.operations.get()).cancelled)(", "self.observed.take();"),
     always("node/task.rs", "«»unsafe { ((*self.operations.get()).drop_task)(", "self.observed.take();"),
+    always("node/task.rs", "«»unsafe { DetachedTask {", "self.observed.take();"),
     always("node/task.rs", "«»unsafe { Typed::<S, T>::move_out(self.space", "self.observed.take();"),
-    always("node/task.rs", "«»unsafe { ((*self.operations.get()).name)() }", "self.observed.look();"),
+    always("node/task.rs", "«»unsafe { *self.operations.get() }", "self.observed.look();"),
     // The return of memory in these models: inside/node/surplus.rs.
     always("node/arena.rs", "match if «»CAN_RETURN_MEMORY {", "super::surplus::inside::returns_memory() ||"),
     always(

@@ -6,7 +6,7 @@ use std::mem::needs_drop;
 
 use crate::engine::{DispatchedTask, Inner, Timeout};
 use crate::error::{NewTimeoutError, TryNewTimeoutError};
-use crate::node::Task;
+use crate::node::{OnCancel, Task};
 use crate::sync::Arc;
 
 /// A task with a type of its own: Netty's `TimerTask`.
@@ -162,7 +162,7 @@ impl TimerTask for Box<dyn DynTimerTask> {
 pub(crate) struct Closure<F>(pub(crate) F);
 
 impl<F: FnOnce(&Timeout) + Send + 'static> Task<Inner> for Closure<F> {
-    const IS_PLAIN: bool = !needs_drop::<F>();
+    const ON_CANCEL: OnCancel = if needs_drop::<F>() { OnCancel::Drop } else { OnCancel::Nothing };
 
     fn run(self, timeout: &Timeout) {
         (self.0)(timeout);
@@ -179,7 +179,7 @@ impl<F: FnOnce(&Timeout) + Send + 'static> Task<Inner> for Closure<F> {
 struct BoxedClosure<F>(Box<F>);
 
 impl<F: FnOnce(&Timeout) + Send + 'static> Task<Inner> for BoxedClosure<F> {
-    const IS_PLAIN: bool = false;
+    const ON_CANCEL: OnCancel = OnCancel::Drop;
 
     fn run(self, timeout: &Timeout) {
         // A call through `dyn` runs the closure in its box. `(*self.0)(timeout)` would move it to
@@ -214,7 +214,7 @@ pub(crate) fn schedule_closure<F: FnOnce(&Timeout) + Send + 'static>(
 pub(crate) struct TypedTask<T>(pub(crate) T);
 
 impl<T: TimerTask> Task<Inner> for TypedTask<T> {
-    const IS_PLAIN: bool = false;
+    const ON_CANCEL: OnCancel = OnCancel::CallHook;
     const RUNS_ON_WORKER: bool = T::RUNS_ON_WORKER;
     const IS_AWAITED: bool = T::IS_AWAITED;
 
@@ -233,7 +233,7 @@ impl<T: TimerTask> Task<Inner> for TypedTask<T> {
 
 /// A [`TimerTask`] that does not fit into a node.
 impl<T: TimerTask> Task<Inner> for Box<TypedTask<T>> {
-    const IS_PLAIN: bool = false;
+    const ON_CANCEL: OnCancel = OnCancel::CallHook;
     const RUNS_ON_WORKER: bool = T::RUNS_ON_WORKER;
     const IS_AWAITED: bool = T::IS_AWAITED;
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use std::{fmt, ptr};
 
 use crate::cancel::{Cancel, CancelOnDrop};
-use crate::engine::Timeout;
+use crate::engine::{Inner, Timeout};
 use crate::node::End;
 use crate::ticks::DEADLINE_RUNNING;
 use crate::timer::HashedWheelTimer;
@@ -86,7 +86,7 @@ impl Timeout {
     /// ```
     #[doc(alias("clearTimeout", "Stop", "abort"))]
     pub fn cancel(&self) -> bool {
-        self.handle.timer().cancel(self)
+        self.handle.timer().cancel(self, false)
     }
 
     /// Cancels the timeout, or waits until its task is over. Linux's `timer_delete_sync`.
@@ -318,6 +318,10 @@ impl Timeout {
 }
 
 impl Cancel for Timeout {
+    fn cancel_and_drop(self) -> bool {
+        Inner::discard(self, false)
+    }
+
     fn cancel(&self) -> bool {
         self.cancel()
     }

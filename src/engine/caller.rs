@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use super::inner::{Handle, Inner, Timeout};
 use super::pending::Balance;
 use super::state::StateSnapshot;
-use super::thread_cache::{self, CacheGuard};
+use super::thread_cache::{self, CacheGuard, Work};
 use crate::error::NewTimeoutError;
-use crate::node::{ClaimedTask, Reset, Task, TaskClaim};
+use crate::node::{ClaimedTask, Reset, SeenWord, Task, TaskClaim};
 use crate::report;
 use crate::sync::Arc;
 use crate::ticks::{self, DEADLINE_NEVER};
@@ -53,14 +53,14 @@ impl Inner {
                 return Err((task, error));
             }
         }
-        let mut withdrawn = None;
         // No user code runs in here, because `stop` may be waiting.
-        let handle = thread_cache::with(self, |cache| push(cache, task, deadline, &mut withdrawn));
-        let Some(handle) = handle else {
-            return Err((self.reject_withdrawn(withdrawn), NewTimeoutError::Stopped));
-        };
-        self.wake_for_new(deadline);
-        Ok(Timeout { handle })
+        match thread_cache::with(self, Schedule { task, deadline }) {
+            Ok(handle) => {
+                self.wake_for_new(deadline);
+                Ok(Timeout { handle })
+            }
+            Err(withdrawn) => Err((self.reject_withdrawn(withdrawn), NewTimeoutError::Stopped)),
+        }
     }
 
     /// Decides whether a timer accepts a new timeout that does not just accept all: one with a
@@ -84,9 +84,9 @@ impl Inner {
 
     /// Rejects a timeout that was withdrawn, because the timer closes.
     #[cold]
-    fn reject_withdrawn<T: Task<Inner>>(&self, withdrawn: Option<ClaimedTask<Inner>>) -> T {
+    fn reject_withdrawn<T: Task<Inner>>(&self, withdrawn: ClaimedTask<Inner>) -> T {
         self.release_place();
-        let task = withdrawn.expect("a timeout without a handle was withdrawn").into_task();
+        let task = withdrawn.into_task();
         self.count_rejection(&NewTimeoutError::Stopped);
         task
     }
@@ -101,12 +101,34 @@ impl Inner {
         }
     }
 
-    pub(crate) fn cancel(&self, timeout: &Timeout) -> bool {
+    /// Cancels a timeout, if it has not ended. `skips_hook`: the task's hook is not called.
+    pub(crate) fn cancel(&self, timeout: &Timeout, skips_hook: bool) -> bool {
         let Some(task) = self.end_by_cancel(timeout) else { return false };
-        if let Some(claim) = task {
-            self.call_cancelled(timeout, claim);
+        match task {
+            Some(claim) if skips_hook => self.drop_task(|| timeout.handle.name(), claim),
+            Some(claim) => self.call_cancelled(timeout, claim),
+            None => {}
         }
         true
+    }
+
+    /// [`cancel`](Self::cancel), and drops the handle. Most often this takes one pass through what
+    /// the thread caches, where a cancel and the drop of the handle take one each.
+    #[inline]
+    pub(crate) fn discard(timeout: Timeout, skips_hook: bool) -> bool {
+        match thread_cache::discard(timeout.handle, skips_hook) {
+            Ok(None) => true,
+            Ok(Some((task, released))) => {
+                let name = task.name();
+                released.timer().guard("when it was dropped", || name, || task.drop_task());
+                thread_cache::recycle(released);
+                true
+            }
+            Err(handle) => {
+                let timeout = Timeout { handle };
+                timeout.handle.timer().cancel(&timeout, skips_hook)
+            }
+        }
     }
 
     /// Cancels all timeouts that were scheduled before this call, except those that futures wait
@@ -121,15 +143,7 @@ impl Inner {
         // Without the lock, because the hooks are user code; one by one, so that each timeout ends
         // as by its own `cancel`.
         let pending = self.worker.lock().pending(self);
-        pending.into_iter().filter(|timeout| self.cancel(timeout)).count()
-    }
-
-    /// [`cancel`](Self::cancel) without calling the task's hook. The task is dropped.
-    #[cfg(feature = "async")]
-    pub(crate) fn cancel_quietly(&self, timeout: &Timeout) {
-        if let Some(Some(claim)) = self.end_by_cancel(timeout) {
-            self.drop_task(|| timeout.handle.name(), claim);
-        }
+        pending.into_iter().filter(|timeout| self.cancel(timeout, false)).count()
     }
 
     /// Cancels a timeout, if it has not ended, and counts that. The caller owns the task, unless it
@@ -139,15 +153,7 @@ impl Inner {
         let handle = &timeout.handle;
         // If the timeout has ended, there is nothing to send, and on a stopped timer no consumer.
         let seen = handle.not_ended()?;
-        let (task, wakes) = thread_cache::with_handle(handle, |cache| {
-            let (task, leaves_memory) = cache.nodes.cancel(handle, seen)?;
-            let wakes = leaves_memory && cache.look_after_push().wakes_to_reclaim();
-            // After the push: `stop` waits for the count, and then finds the message. Before
-            // `with_handle` returns: it may drop what the thread caches of stopped timers, and user
-            // code with it, which may call `stop`.
-            cache.counts.cancel();
-            Some((task, wakes))
-        })?;
+        let (task, wakes) = thread_cache::with_handle(handle, Cancel { handle, seen })?;
         self.release_place();
         if wakes {
             self.wake();
@@ -163,7 +169,7 @@ impl Inner {
         let handle = &timeout.handle;
         let replaced = match handle.not_ended() {
             None => Err(task),
-            Some(seen) => thread_cache::with(self, |cache| {
+            Some(seen) => thread_cache::with(self, |cache: &mut CacheGuard<'_>| {
                 let Some((old, leaves_memory)) = cache.nodes.cancel(handle, seen) else {
                     return Err(task);
                 };
@@ -254,7 +260,8 @@ impl Inner {
             Reset::Later => {}
             Reset::Earlier => self.wake_for_earlier(handle),
             Reset::EarlierInWheel(message) => {
-                let state = thread_cache::with_handle(handle, |cache| cache.push(message));
+                let state =
+                    thread_cache::with_handle(handle, |cache: &mut CacheGuard<'_>| cache.push(message));
                 self.wake_for_pushed(state, handle);
             }
         }
@@ -270,23 +277,49 @@ impl Inner {
     }
 }
 
-/// Registers a timeout that was admitted, and pushes its message. If the timer closes, withdraws it
-/// and returns `None`; if it has ended, or runs, it stays.
-#[inline(always)]
-fn push<T: Task<Inner>>(
-    cache: &mut CacheGuard<'_>,
+/// Registers a timeout that was admitted, and pushes its message. If the timer closes, withdraws
+/// it; if it has ended, or runs, it stays.
+struct Schedule<T> {
     task: T,
     deadline: u64,
-    withdrawn: &mut Option<ClaimedTask<Inner>>,
-) -> Option<Handle> {
-    cache.counts.register();
-    let handle = cache.nodes.schedule(task, deadline);
-    // With the cache, because a thread that is ending retires its lane when the cache is given
-    // back.
-    if !cache.look_after_push().is_closing() {
-        return Some(handle);
+}
+
+impl<T: Task<Inner>> Work for Schedule<T> {
+    type Output = Result<Handle, ClaimedTask<Inner>>;
+
+    #[inline(always)]
+    fn run(self, cache: &mut CacheGuard<'_>) -> Self::Output {
+        cache.counts.register();
+        let handle = cache.nodes.schedule(self.task, self.deadline);
+        // With the cache, because a thread that is ending retires its lane when the cache is given
+        // back.
+        match cache.look_after_push().is_closing() {
+            false => Ok(handle),
+            true => cache.withdraw(handle),
+        }
     }
-    cache.withdraw(handle).map(|claimed| *withdrawn = Some(claimed)).err()
+}
+
+/// Cancels a timeout whose word was `seen`, if it has not ended, and counts that. Returns the task,
+/// unless it runs, and whether the worker has to be woken.
+struct Cancel<'a> {
+    handle: &'a Handle,
+    seen: SeenWord,
+}
+
+impl<'a> Work for Cancel<'a> {
+    type Output = Option<(Option<TaskClaim<'a, Inner>>, bool)>;
+
+    #[inline(always)]
+    fn run(self, cache: &mut CacheGuard<'_>) -> Self::Output {
+        let (task, leaves_memory) = cache.nodes.cancel(self.handle, self.seen)?;
+        let wakes = leaves_memory && cache.look_after_push().wakes_to_reclaim();
+        // After the push: `stop` waits for the count, and then finds the message. Before the cache
+        // is given back: that may drop what the thread caches of stopped timers, and user code with
+        // it, which may call `stop`.
+        cache.counts.cancel();
+        Some((task, wakes))
+    }
 }
 
 #[cfg(test)]

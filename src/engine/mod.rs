@@ -109,7 +109,7 @@ mod tests {
 
     use super::inner::{Inner, Timeout};
     use super::state::ASLEEP;
-    use crate::node::{LocalNodes, Task};
+    use crate::node::{LocalNodes, OnCancel, Task};
     use crate::sync::{Arc, Ordering, thread};
     use crate::{Builder, Driver, HashedWheelTimer, ManualClock};
 
@@ -185,7 +185,7 @@ mod tests {
     pub(super) struct Nothing;
 
     impl Task<Inner> for Nothing {
-        const IS_PLAIN: bool = true;
+        const ON_CANCEL: OnCancel = OnCancel::Nothing;
 
         fn run(self, _: &Timeout) {}
 

@@ -23,7 +23,7 @@ use std::cell::RefCell;
 use super::inner::{Handle, Inner, Timeout};
 use super::pending::OwnCounts;
 use super::state::StateSnapshot;
-use crate::node::{ClaimedTask, LocalNodes, Message, NodesGuard, Owner, Pool, Released};
+use crate::node::{ClaimedTask, DetachedTask, LocalNodes, Message, NodesGuard, Owner, Pool, Released};
 use crate::sync::unmodelled::{AtomicBool, AtomicUsize};
 use crate::sync::{Arc, Ordering, Weak, local};
 
@@ -134,6 +134,25 @@ pub(super) fn set_stopped(timer: &Inner) {
     STOPS.fetch_add(1, Ordering::Release);
 }
 
+/// What an operation does with the thread's nodes of a timer. It does not run user code.
+///
+/// The common operations are types of their own, whose `run` is inlined where the nodes are found
+/// and where they have to be opened. A closure would be a call in both.
+pub(super) trait Work {
+    type Output;
+
+    fn run(self, cache: &mut CacheGuard<'_>) -> Self::Output;
+}
+
+impl<R, F: FnOnce(&mut CacheGuard<'_>) -> R> Work for F {
+    type Output = R;
+
+    #[inline(always)]
+    fn run(self, cache: &mut CacheGuard<'_>) -> R {
+        self(cache)
+    }
+}
+
 /// Calls `work` with the thread's nodes of this timer, which are opened if there are none. `work`
 /// is called once, and does not run user code.
 #[cold]
@@ -164,14 +183,14 @@ pub(super) struct CacheGuard<'a> {
 }
 
 impl CacheGuard<'_> {
-    /// Ends a timeout that was just scheduled, because the timer closes, and counts that. Returns
-    /// its task, or the handle if the timeout has ended, or runs.
+    /// Ends a timeout that was just scheduled, because the timer closes, and counts that. The error
+    /// is its task. Returns the handle if the timeout has ended, or runs.
     #[cold]
-    pub(super) fn withdraw(&mut self, handle: Handle) -> Result<ClaimedTask<Inner>, Handle> {
-        let withdrawn = self.nodes.withdraw(handle).inspect(|_| self.counts.withdraw());
+    pub(super) fn withdraw(&mut self, handle: Handle) -> Result<Handle, ClaimedTask<Inner>> {
+        let kept = self.nodes.withdraw(handle).inspect_err(|_| self.counts.withdraw());
         // A message that was pushed can wait for the next turn.
         self.look_after_push();
-        withdrawn
+        kept
     }
 
     /// Pushes a message. Returns the state after that.
@@ -185,77 +204,116 @@ impl CacheGuard<'_> {
     /// the state. To be called after at most two pushes.
     #[inline]
     pub(super) fn look_after_push(&self) -> StateSnapshot {
-        let state = self.nodes.timer().state.fence_after_push();
-        if self.nodes.is_unlisted() { self.list_lane() } else { state }
-    }
-
-    /// Lists the lane, and looks at the state again: for the worker this is the push.
-    #[cold]
-    fn list_lane(&self) -> StateSnapshot {
-        let timer = self.nodes.timer();
-        if let Some(lane) = self.nodes.list() {
-            timer.new_lanes.list(lane);
-        }
-        timer.state.fence_after_push()
+        let (nodes, timer) = self.nodes.parts();
+        look_after_push(nodes, timer)
     }
 }
 
-/// Calls `work` with the thread's nodes of this timer. `arc` returns the timer. `work` does not run
-/// user code.
+/// [`CacheGuard::look_after_push`] for a caller that has the nodes and their timer.
 #[inline]
-fn with_nodes<R>(
-    timer: &Inner,
-    arc: impl FnOnce() -> Arc<Inner>,
-    work: impl FnOnce(&mut CacheGuard<'_>) -> R,
-) -> R {
-    let mut work = Some(work);
-    let result = CACHES.try_with(|caches| {
-        let mut caches = caches.try_borrow_mut().ok()?;
-        let cache = caches.by_index.get_mut(timer.index.get())?.as_mut()?;
-        let mut guard = cache.fast_path_for(timer)?;
-        work.take().map(|work| work(&mut guard))
-    });
-    if let Ok(Some(result)) = result {
-        return result;
+fn look_after_push(nodes: &LocalNodes<Inner>, timer: &Inner) -> StateSnapshot {
+    let state = timer.state.fence_after_push();
+    if nodes.is_unlisted() { list_lane(nodes, timer) } else { state }
+}
+
+/// Lists the lane, and looks at the state again: for the worker this is the push.
+#[cold]
+fn list_lane(nodes: &LocalNodes<Inner>, timer: &Inner) -> StateSnapshot {
+    if let Some(lane) = nodes.list() {
+        timer.new_lanes.list(lane);
     }
+    timer.state.fence_after_push()
+}
+
+/// Calls `work` with what is in the thread's caches at this index, if there is anything.
+#[inline(always)]
+fn with_cache<R>(index: usize, work: impl FnOnce(&mut ThreadCache) -> Option<R>) -> Option<R> {
+    CACHES.try_with(|caches| work(caches.try_borrow_mut().ok()?.by_index.get_mut(index)?.as_mut()?)).ok()?
+}
+
+/// Does `work` with the thread's nodes of this timer. `arc` returns the timer.
+#[inline]
+fn with_nodes<W: Work>(timer: &Inner, arc: impl FnOnce() -> Arc<Inner>, work: W) -> W::Output {
+    let mut left = Some(work);
+    let result = with_cache(timer.index.get(), |cache| {
+        let mut guard = cache.fast_path_for(timer)?;
+        left.take().map(|work| work.run(&mut guard))
+    });
+    result.unwrap_or_else(|| with_opened(&arc(), left))
+}
+
+#[cold]
+#[inline(never)]
+fn with_opened<W: Work>(timer: &Arc<Inner>, mut work: Option<W>) -> W::Output {
     let mut result = None;
-    let arc = arc();
-    open_and_borrow(&arc, &mut |cache| result = work.take().map(|work| work(cache)));
+    open_and_borrow(timer, &mut |cache| result = work.take().map(|work| work.run(cache)));
     result.expect("the cache was borrowed")
 }
 
-/// Calls `work` with the thread's nodes of this timer. It does not run user code.
+/// Does `work` with the thread's nodes of this timer.
 #[inline]
-pub(super) fn with<R>(timer: &Arc<Inner>, work: impl FnOnce(&mut CacheGuard<'_>) -> R) -> R {
+pub(super) fn with<W: Work>(timer: &Arc<Inner>, work: W) -> W::Output {
     with_nodes(timer, || Arc::clone(timer), work)
 }
 
-/// Calls `work` with the thread's nodes of the timer of this handle. It does not run user code.
+/// Does `work` with the thread's nodes of the timer of this handle.
 #[inline]
-pub(super) fn with_handle<R>(handle: &Handle, work: impl FnOnce(&mut CacheGuard<'_>) -> R) -> R {
+pub(super) fn with_handle<W: Work>(handle: &Handle, work: W) -> W::Output {
     with_nodes(handle.timer(), || handle.to_arc(), work)
 }
 
 /// Pushes a message to the thread's lane. Returns the state after that.
 #[inline]
 pub(super) fn push(message: Message<'_, Inner>) -> StateSnapshot {
-    with_handle(message.handle(), |cache| cache.push(message))
+    with_handle(message.handle(), |cache: &mut CacheGuard<'_>| cache.push(message))
+}
+
+/// Cancels a timeout and gives up its handle, in one pass through the thread's cache, and counts
+/// that. The caller drops the task and recycles what the handle had, unless there is nothing to
+/// drop. The error is the handle: see [`LocalNodes::discard`].
+#[inline]
+pub(super) fn discard(
+    handle: Handle,
+    skips_hook: bool,
+) -> Result<Option<(DetachedTask<Inner>, Released<Inner>)>, Handle> {
+    if handle.timer().is_stopped_hint() {
+        return Err(handle);
+    }
+    let index = handle.timer().index.get();
+    let (mut left, mut task, mut wakes) = (Some(handle), None, None);
+    with_cache(index, |ThreadCache { nodes, counts, timer: weak, .. }| {
+        let nodes = nodes.as_mut()?;
+        let handle = left.take_if(|handle| nodes.has_room_for(handle.timer()))?;
+        let discarded = nodes.discard(handle, skips_hook).map_err(|handle| left = Some(handle));
+        let (detached, released, leaves_memory) = discarded.ok()?;
+        if leaves_memory && look_after_push(nodes, released.timer()).wakes_to_reclaim() {
+            wakes = weak.upgrade();
+        }
+        // After the push, as in `cancel`.
+        counts.cancel();
+        released.timer().release_place();
+        match detached {
+            None => nodes.put(released),
+            // The reference keeps the timer until the task is dropped.
+            Some(detached) => task = Some((detached, released)),
+        }
+        Some(())
+    });
+    wakes.inspect(|timer| timer.wake());
+    left.map_or(Ok(task), Err)
 }
 
 /// Takes what a dropped handle has released.
 #[inline]
-fn recycle(released: Released<Inner>) {
+pub(super) fn recycle(released: Released<Inner>) {
     if released.timer().is_stopped_hint() {
         // Nothing is cached of a stopped timer.
         return drop_cache(released.timer());
     }
     let index = released.timer().index.get();
     let mut left = Some(released);
-    let _ = CACHES.try_with(|caches| {
-        let mut caches = caches.try_borrow_mut().ok()?;
-        let cache = caches.by_index.get_mut(index)?.as_mut()?;
-        let nodes = cache.nodes.as_mut()?;
-        if nodes.recycle(&mut left) {
+    with_cache(index, |cache| {
+        if cache.nodes.as_mut()?.recycle(&mut left) {
             wake_for_freed(cache);
         }
         Some(())

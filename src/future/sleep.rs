@@ -1,6 +1,7 @@
 //! A future that waits for a timeout.
 
 use std::fmt;
+use std::mem;
 use std::pin::Pin;
 use std::task::{Context, Poll, RawWakerVTable, Waker};
 use std::time::{Duration, Instant};
@@ -9,8 +10,7 @@ use crate::clock::TimerClock;
 use crate::engine::Inner;
 use crate::engine::Timeout;
 use crate::error::NewTimeoutError;
-use crate::node::End;
-use crate::node::Task;
+use crate::node::{End, OnCancel, Task};
 use crate::sync::Arc;
 use crate::ticks;
 
@@ -265,9 +265,9 @@ impl Sleep {
 
     /// Cancels the timeout. The waker is dropped, and not called.
     pub(super) fn disarm(&mut self) {
-        if let State::Waiting(timeout, _) = &self.state {
-            self.inner.cancel_quietly(timeout);
-            self.state = State::Idle;
+        match mem::replace(&mut self.state, State::Idle) {
+            State::Waiting(timeout, _) => _ = Inner::discard(timeout, true),
+            other => self.state = other,
         }
     }
 
@@ -383,7 +383,7 @@ impl Wake {
 }
 
 impl Task<Inner> for Wake {
-    const IS_PLAIN: bool = false;
+    const ON_CANCEL: OnCancel = OnCancel::CallHook;
     const RUNS_ON_WORKER: bool = true;
     const IS_AWAITED: bool = true;
 

@@ -73,7 +73,7 @@ impl<S: TaskContext> Node<S> {
     pub(crate) fn name(&self) -> &'static str {
         // SAFETY: a `&Node` outside `fill` comes from a counted reference. A task is put only into
         // a node without one.
-        unsafe { self.task.name() }
+        unsafe { (self.task.operations().name)() }
     }
 
     /// Whether the task is a periodic one.
@@ -81,6 +81,6 @@ impl<S: TaskContext> Node<S> {
     pub(crate) fn is_periodic(&self) -> bool {
         // SAFETY: a `&Node` outside `fill` comes from a counted reference. A task is put only into
         // a node without one.
-        unsafe { self.task.is_periodic() }
+        unsafe { self.task.operations().repeat.is_some() }
     }
 }

@@ -15,6 +15,14 @@
 //! | `IN_WHEEL` | pushes a message | the worker removes the node from its slot, and releases it |
 //! | `IN_WHEEL`, `DEADLINE_RUNNING` | pushes a message, and does not get the task | the same; the thread that runs the task drops it |
 //!
+//! [`discard`](LocalNodes::discard) cancels a timeout and gives up its handle:
+//!
+//! | word before | the canceller | the node |
+//! |---|---|---|
+//! | `IN_FLIGHT`, the only handle, the message still in this thread's lane | takes it back | is free: no other thread can find it |
+//! | `IN_WHEEL` | changes the word, pushes a message | the worker, which gets with the message the reference of the handle, removes it from its slot and releases both references |
+//! | any other | leaves it to a cancel and the drop of the handle | as above |
+//!
 //! The slot decides only about the reference. Several threads may have borrowed the handle, and may
 //! cancel, reset or clone meanwhile: the word decides about the end.
 //!
@@ -31,7 +39,7 @@ use super::arena::{FreeNode, PAGE, Page};
 use super::lane::{Consumer, Producer};
 use super::message::{Kind, Message};
 use super::refs::{Handle, Owner, Released};
-use super::task::Task;
+use super::task::{DetachedTask, OnCancel, Task};
 use super::timer_ref::LocalCount;
 use super::transitions::{ClaimedTask, TaskClaim};
 use super::word::SeenWord;
@@ -126,6 +134,15 @@ impl<S: Owner> LocalNodes<S> {
         unsafe { self.producer.push(message) };
     }
 
+    /// Takes back the message by which the new timeout was sent to the worker, if that was in this
+    /// lane and not long ago. The message names the node, and only one message about a node is
+    /// under way. So another message in this lane is not mistaken for it.
+    #[inline]
+    fn take_back(&self, handle: &Handle<S>) -> bool {
+        let [new, replacement] = [Kind::New, Kind::Replacement].map(|kind| kind.encode(handle.number));
+        self.producer.take_back(handle.ticket(), new, replacement)
+    }
+
     /// Takes what a handle has released, if the handle was one of this timer. Returns whether nodes
     /// were freed for the worker to reclaim.
     #[inline]
@@ -133,17 +150,87 @@ impl<S: Owner> LocalNodes<S> {
         let Some(released) = released.take_if(|released| self.is_of(released.timer())) else {
             return false;
         };
-        let mut has_freed = false;
         let Released { node, timer } = released;
-        if let Some(node) = node {
-            if self.free.len() > 2 * PAGE {
-                self.free_some(timer.get());
-                has_freed = true;
-            }
-            self.free.push(node);
-        }
+        let has_freed = node.is_some_and(|node| self.keep(node, timer.get()));
         self.count.put(timer);
         has_freed
+    }
+
+    /// Keeps a free node of the pool of `timer`. Returns whether others were freed for the worker
+    /// to reclaim.
+    #[inline]
+    fn keep(&mut self, node: FreeNode<S>, timer: &S) -> bool {
+        let is_full = self.free.len() > 2 * PAGE;
+        if is_full {
+            self.free_some(timer);
+        }
+        self.free.push(node);
+        is_full
+    }
+
+    /// Cancels a timeout and gives up its handle. `skips_hook`: also if the task has a hook, which
+    /// is not called. Returns the task, if there is anything to drop; what the handle had; and
+    /// whether the worker has memory to reclaim. The error is the handle: the timeout has ended, or
+    /// the caller has to [cancel](NodesGuard::cancel) it.
+    ///
+    /// # Panics
+    ///
+    /// If the handle is of another timer.
+    #[inline]
+    pub(crate) fn discard(
+        &mut self,
+        mut handle: Handle<S>,
+        skips_hook: bool,
+    ) -> Result<(Option<DetachedTask<S>>, Released<S>, bool), Handle<S>> {
+        assert!(self.is_of(handle.timer()), "the handle is one of this timer");
+        // In this order: if no other handle is left, what was done through others is in the word.
+        let is_only_handle = handle.is_only_handle();
+        let Some(seen) = handle.not_ended() else { return Err(handle) };
+        // SAFETY: the handle keeps the node, so no task is put in.
+        let on_cancel = unsafe { handle.task.operations().on_cancel };
+        if on_cancel == OnCancel::CallHook && !skips_hook || seen.is_running() {
+            return Err(handle);
+        }
+        let is_ended = match seen.is_in_flight() {
+            true => is_only_handle && self.take_back(&handle),
+            false => handle.word.cancel_unchanged(seen),
+        };
+        if !is_ended {
+            return Err(handle);
+        }
+        // SAFETY: this thread owns the task. Its message was taken back, so only this handle is
+        // left; or `cancel_unchanged` has ended the timeout, whose task did not run.
+        let task = (on_cancel != OnCancel::Nothing).then(|| unsafe { handle.task.detach() });
+        let number = handle.number;
+        let (node, timer) = handle.into_parts();
+        let leaves_memory = if seen.is_in_flight() {
+            // SAFETY: the message that was taken back owned the only other reference.
+            self.keep(unsafe { FreeNode::new(node) }, timer.get())
+        } else {
+            // SAFETY: the node is of this pool. `cancel_unchanged` has found it in the wheel and
+            // ended the timeout, which requires this message. It owns the handle's reference.
+            unsafe { self.push(Kind::Discarded.encode(number)) };
+            true
+        };
+        Ok((task, Released { node: None, timer }, leaves_memory))
+    }
+
+    /// Takes in the reference to the timer that a discarded handle had.
+    #[inline]
+    pub(crate) fn put(&mut self, released: Released<S>) {
+        self.count.put(released.timer);
+    }
+
+    /// Whether the worker does not look at this thread's lane. To be asked after the fence that
+    /// follows a push.
+    #[inline]
+    pub(crate) fn is_unlisted(&self) -> bool {
+        self.producer.is_unlisted()
+    }
+
+    /// Returns the consumer's end of the unlisted lane, if it is for this thread to list it.
+    pub(crate) fn list(&self) -> Option<Consumer> {
+        self.producer.list()
     }
 
     /// Gives up the nodes that were freed first, which are no longer in the processor's cache.
@@ -266,7 +353,7 @@ impl<S: Owner> NodesGuard<'_, S> {
         // its owner is this thread.
         let task = |before: SeenWord| (!before.is_running()).then(|| unsafe { TaskClaim::new(handle) });
         // Most often the worker has not seen the message, and never will.
-        if seen.is_in_flight() && self.take_back(handle) {
+        if seen.is_in_flight() && self.nodes.take_back(handle) {
             // Other threads may have borrowed the handle, even if it is the only one: they may end
             // the timeout at the same time, or clone the handle. So the word decides here too.
             let before = handle.word.cancel_seen(seen);
@@ -283,16 +370,16 @@ impl<S: Owner> NodesGuard<'_, S> {
     }
 
     /// Ends a timeout that this thread has just scheduled and not given to any other, and returns
-    /// its task. Returns the handle if the timeout has ended, or runs.
+    /// its task as the error. Returns the handle if the timeout has ended, or runs.
     ///
     /// # Panics
     ///
     /// If the handle is of another timer.
     #[cold]
-    pub(crate) fn withdraw(&mut self, handle: Handle<S>) -> Result<ClaimedTask<S>, Handle<S>> {
+    pub(crate) fn withdraw(&mut self, handle: Handle<S>) -> Result<Handle<S>, ClaimedTask<S>> {
         self.assert_is_of(&handle);
-        let is_taken_back = self.take_back(&handle);
-        let Some(before) = handle.word.withdraw() else { return Err(handle) };
+        let is_taken_back = self.nodes.take_back(&handle);
+        let Some(before) = handle.word.withdraw() else { return Ok(handle) };
         if is_taken_back {
             // SAFETY: the message that was taken back owned the wheel's reference to this node.
             unsafe { handle.merge_wheel_ref() };
@@ -302,16 +389,7 @@ impl<S: Owner> NodesGuard<'_, S> {
         }
         // SAFETY: `withdraw` has changed the word, and the task was not running, so this thread
         // owns it.
-        Ok(unsafe { ClaimedTask::new(handle) })
-    }
-
-    /// Takes back the message by which the new timeout was sent to the worker, if that was in this
-    /// lane and not long ago. The message names the node, and only one message about a node is
-    /// under way. So another message in this lane is not mistaken for it.
-    #[inline]
-    fn take_back(&self, handle: &Handle<S>) -> bool {
-        let [new, replacement] = [Kind::New, Kind::Replacement].map(|kind| kind.encode(handle.number));
-        self.nodes.producer.take_back(handle.ticket(), new, replacement)
+        Err(unsafe { ClaimedTask::new(handle) })
     }
 
     /// Pushes a message.
@@ -327,22 +405,10 @@ impl<S: Owner> NodesGuard<'_, S> {
         unsafe { self.nodes.push(message.encode()) };
     }
 
-    /// The timer of the nodes.
+    /// The nodes, and their timer.
     #[inline]
-    pub(crate) fn timer(&self) -> &S {
-        self.timer
-    }
-
-    /// Whether the worker does not look at this thread's lane. To be asked after the fence that
-    /// follows a push.
-    #[inline]
-    pub(crate) fn is_unlisted(&self) -> bool {
-        self.nodes.producer.is_unlisted()
-    }
-
-    /// Returns the consumer's end of the unlisted lane, if it is for this thread to list it.
-    pub(crate) fn list(&self) -> Option<Consumer> {
-        self.nodes.producer.list()
+    pub(crate) fn parts(&self) -> (&LocalNodes<S>, &S) {
+        (self.nodes, self.timer)
     }
 
     #[inline]

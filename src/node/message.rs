@@ -12,25 +12,22 @@ use super::refs::{Handle, Owner};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// A new timeout. The message owns the wheel's reference.
-    New,
+    New = 1,
     /// The same, for a timeout that takes the place of another one: a timer that closes accepts it.
-    Replacement,
+    Replacement = 4,
     /// The deadline has become earlier, or a periodic task has its next one. The wheel's reference
     /// is in the wheel, or the worker met the node there and left the reference to this message.
-    Moved,
+    Moved = 2,
     /// The timeout has ended. The wheel's reference as for `Moved`.
-    Ended,
+    Ended = 3,
+    /// The timeout was cancelled, and the message owns the reference of the handle too. The wheel's
+    /// reference as for `Moved`.
+    Discarded = 5,
 }
 
 impl Kind {
     pub(super) fn encode(self, number: u32) -> u64 {
-        let kind: u64 = match self {
-            Self::New => 1,
-            Self::Moved => 2,
-            Self::Ended => 3,
-            Self::Replacement => 4,
-        };
-        kind << 32 | u64::from(number)
+        (self as u64) << 32 | u64::from(number)
     }
 
     #[inline]
@@ -39,7 +36,8 @@ impl Kind {
             1 => Self::New,
             2 => Self::Moved,
             3 => Self::Ended,
-            _ => Self::Replacement,
+            4 => Self::Replacement,
+            _ => Self::Discarded,
         };
         (kind, message as u32)
     }
@@ -80,7 +78,7 @@ mod tests {
 
     #[test]
     fn message_is_not_zero_and_names_its_kind_and_its_node() {
-        for kind in [Kind::New, Kind::Replacement, Kind::Moved, Kind::Ended] {
+        for kind in [Kind::New, Kind::Replacement, Kind::Moved, Kind::Ended, Kind::Discarded] {
             for number in [0, 1, 64, u32::MAX] {
                 let message = kind.encode(number);
                 assert_ne!(message, 0);

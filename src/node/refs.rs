@@ -14,6 +14,9 @@
 //! | n > 1 | n − 1 | [`release`], by compare-exchange | `AcqRel`: `Release`, and `Acquire` in a chain of releases |
 //! | 1 | free | [`release`] | `Acquire`: all that other threads did with the node is over |
 //! | 2, `MERGED` | free | [`release`] | the same: the wheel's reference was given up without counting down ([`Handle::merge_wheel_ref`]) |
+//! | 2 | free | [`LocalNodes::discard`](super::LocalNodes::discard): the only handle, whose thread has taken the message back and so has the wheel's reference too | `Acquire`, in [`is_only_handle`](Handle::is_only_handle) |
+//! | 2 | 1 | [`WheelRef::release_handle`]: the worker has the wheel's reference, and in a message that of the handle | plain store: no other thread has a reference |
+//! | n > 2 | n − 1 | the same | `Relaxed`: the release of the wheel's reference follows |
 //!
 //! | `mark` | to | changed by | order |
 //! |---|---|---|---|
@@ -27,6 +30,10 @@
 //! | a handle, the `WheelRef` | not the last reference | the last one: acquires what the other has released, and has the node |
 //! | a handle, and another is cloned | the clone's thread has a handle, so this one is not the last | the same |
 //! | a handle, after a cancel has merged the `WheelRef` | – | the last handle finds 2 and `MERGED`, and reads the mark while its own reference is still counted: later another timeout may be in the node |
+//!
+//! A count of 2 shows the owner of a handle that no other handle is left, if the timeout has not
+//! ended then: the other reference is the `WheelRef`. So the thread reads the word after the count.
+//! From then on only the worker clones a handle, and only of a node whose message it has.
 //!
 //! If a message about the node is under way, the `WheelRef` is left to it. After a cancel the
 //! worker that meets the node in the wheel leaves it alone. After a reset the timeout may expire
@@ -221,6 +228,23 @@ impl<S: TaskContext> WheelRef<S> {
 }
 
 impl<S: Owner> WheelRef<S> {
+    /// Gives up the reference of a handle.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns the reference of a handle, beside this one.
+    #[inline]
+    pub(super) unsafe fn release_handle(&self) {
+        // Acquire: as in `release`.
+        if self.references.load(Ordering::Acquire) == 2 {
+            // The caller has both references, so no other thread uses the count.
+            self.references.store(1, Ordering::Relaxed);
+        } else {
+            // Relaxed: the release of the wheel's reference publishes it.
+            self.references.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
     /// Makes this reference a handle.
     ///
     /// # Safety
@@ -284,6 +308,25 @@ impl<S: Owner> Handle<S> {
     #[inline]
     pub(crate) fn not_ended(&self) -> Option<SeenWord> {
         self.word.not_ended()
+    }
+
+    /// Whether the node has no other reference than this handle and one more. While the timeout has
+    /// not ended, that one is the wheel's, and no other thread can end it or clone a handle but the
+    /// worker.
+    #[inline]
+    pub(super) fn is_only_handle(&mut self) -> bool {
+        // Acquire: pairs with the release of the other handles. What was done through them is over,
+        // and seen.
+        self.references.load(Ordering::Acquire) == 2
+    }
+
+    /// Returns the node, whose reference the caller passes on or gives up, and the reference to the
+    /// timer.
+    #[inline]
+    pub(super) fn into_parts(self) -> (NonNull<Node<S>>, TimerRef<S>) {
+        let mut handle = ManuallyDrop::new(self);
+        // SAFETY: the handle is in a `ManuallyDrop`, so its `timer` is taken once.
+        (handle.node, unsafe { ManuallyDrop::take(&mut handle.timer) })
     }
 
     /// Releases the references of the handle. The caller recycles them.

@@ -19,8 +19,8 @@ pub(crate) trait TaskContext: 'static {
 
 /// What a node can hold: a closure, a `TimerTask`, a waker or a periodic task.
 pub(crate) trait Task<S: TaskContext>: Send + Sized + 'static {
-    /// Whether a cancellation has nothing to do: no hook to call, nothing to drop.
-    const IS_PLAIN: bool;
+    /// What a cancellation has to do.
+    const ON_CANCEL: OnCancel;
 
     /// Whether the worker runs it even if there is a task executor, which may refuse tasks.
     const RUNS_ON_WORKER: bool = false;
@@ -49,6 +49,16 @@ pub(crate) trait Task<S: TaskContext>: Send + Sized + 'static {
     fn name() -> &'static str;
 }
 
+/// What a cancellation has to do with the task.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OnCancel {
+    Nothing,
+    /// [`Task::cancelled`] only drops the task.
+    Drop,
+    /// The hook needs the timeout.
+    CallHook,
+}
+
 /// When a periodic task is due next.
 #[derive(Clone, Copy)]
 pub(crate) struct NextRun {
@@ -66,17 +76,17 @@ type Space = [usize; 3];
 ///
 /// The unsafe functions require a space in which `put` has written a task of their type, and a
 /// caller that owns this task.
-struct Operations<S: TaskContext> {
+pub(super) struct Operations<S: TaskContext> {
     run: unsafe fn(*mut Space, &S::Timeout),
     /// `None` if the task is not periodic.
-    repeat: Option<Repeat<S>>,
+    pub(super) repeat: Option<Repeat<S>>,
     cancelled: unsafe fn(*mut Space, &S::Timeout),
     drop_task: unsafe fn(*mut Space),
-    name: fn() -> &'static str,
+    pub(super) name: fn() -> &'static str,
     type_id: fn() -> TypeId,
-    is_plain: bool,
-    runs_on_worker: bool,
-    is_awaited: bool,
+    pub(super) on_cancel: OnCancel,
+    pub(super) runs_on_worker: bool,
+    pub(super) is_awaited: bool,
 }
 
 type Repeat<S> = unsafe fn(*mut Space, &<S as TaskContext>::Timer, bool) -> Option<NextRun>;
@@ -111,7 +121,7 @@ impl<S: TaskContext, T: Task<S>> Typed<S, T> {
         drop_task: |space| drop(unsafe { Self::move_out(space) }),
         name: T::name,
         type_id: TypeId::of::<T>,
-        is_plain: T::IS_PLAIN,
+        on_cancel: T::ON_CANCEL,
         runs_on_worker: T::RUNS_ON_WORKER,
         is_awaited: T::IS_AWAITED,
     };
@@ -146,7 +156,7 @@ impl<S: TaskContext> Operations<S> {
         drop_task: |_| (),
         name: || "(none)",
         type_id: TypeId::of::<()>,
-        is_plain: true,
+        on_cancel: OnCancel::Nothing,
         runs_on_worker: false,
         is_awaited: false,
     };
@@ -235,55 +245,46 @@ impl<S: TaskContext> TaskCell<S> {
         unsafe { Typed::<S, T>::move_out(self.space.get().cast()) }
     }
 
-    /// Whether the task that is or was in the cell is periodic.
+    /// Takes the task out, to be dropped elsewhere.
     ///
     /// # Safety
     ///
-    /// No thread puts a task in at the same time.
+    /// A task is in the cell, and the caller owns it.
     #[inline]
-    pub(super) unsafe fn is_periodic(&self) -> bool {
-        // SAFETY: only `put` writes the operations, and no thread calls it now.
-        unsafe { (*self.operations.get()).repeat.is_some() }
+    pub(super) unsafe fn detach(&self) -> DetachedTask<S> {
+        // SAFETY: only `put` writes the cell, which the owner of the task excludes. The task is
+        // moved, and not used here any more.
+        unsafe { DetachedTask { operations: *self.operations.get(), space: *self.space.get() } }
     }
 
-    /// Whether a cancellation of the task that is or was in the cell has nothing to do.
+    /// Those of the task that is or was in the cell.
     ///
     /// # Safety
     ///
-    /// No thread puts a task in at the same time.
+    /// No thread puts a task in while the cell is borrowed.
     #[inline]
-    pub(super) unsafe fn is_plain(&self) -> bool {
+    pub(super) unsafe fn operations(&self) -> &'static Operations<S> {
         // SAFETY: only `put` writes the operations, and no thread calls it now.
-        unsafe { (*self.operations.get()).is_plain }
+        unsafe { *self.operations.get() }
+    }
+}
+
+/// A task of a timeout that was cancelled, moved out of its node.
+#[must_use = "a task that is lost is never dropped"]
+pub(crate) struct DetachedTask<S: TaskContext> {
+    operations: &'static Operations<S>,
+    space: MaybeUninit<Space>,
+}
+
+impl<S: TaskContext> DetachedTask<S> {
+    /// Drops the task, which may panic.
+    pub(crate) fn drop_task(mut self) {
+        // SAFETY: `detach` has moved a task of this type into the space, and it is dropped once.
+        unsafe { (self.operations.drop_task)(self.space.as_mut_ptr()) }
     }
 
-    /// Whether the worker itself runs the task that is or was in the cell.
-    ///
-    /// # Safety
-    ///
-    /// No thread puts a task in at the same time.
-    pub(super) unsafe fn runs_on_worker(&self) -> bool {
-        // SAFETY: only `put` writes the operations, and no thread calls it now.
-        unsafe { (*self.operations.get()).runs_on_worker }
-    }
-
-    /// Whether a future waits for the task that is or was in the cell.
-    ///
-    /// # Safety
-    ///
-    /// No thread puts a task in at the same time.
-    pub(super) unsafe fn is_awaited(&self) -> bool {
-        // SAFETY: only `put` writes the operations, and no thread calls it now.
-        unsafe { (*self.operations.get()).is_awaited }
-    }
-
-    /// The type of the task that is or was in the cell.
-    ///
-    /// # Safety
-    ///
-    /// No thread puts a task in at the same time.
-    pub(super) unsafe fn name(&self) -> &'static str {
-        // SAFETY: only `put` writes the operations, and no thread calls it now.
-        unsafe { ((*self.operations.get()).name)() }
+    /// The name of its type.
+    pub(crate) fn name(&self) -> &'static str {
+        (self.operations.name)()
     }
 }

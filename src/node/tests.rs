@@ -53,7 +53,7 @@ impl Owner for Timer {
 struct Nothing;
 
 impl Task<Timer> for Nothing {
-    const IS_PLAIN: bool = true;
+    const ON_CANCEL: OnCancel = OnCancel::Nothing;
 
     fn run(self, _: &Handle<Timer>) {}
 
@@ -68,7 +68,7 @@ impl Task<Timer> for Nothing {
 struct RunsOnce;
 
 impl Task<Timer> for RunsOnce {
-    const IS_PLAIN: bool = false;
+    const ON_CANCEL: OnCancel = OnCancel::Drop;
     const IS_PERIODIC: bool = true;
 
     fn run(self, _: &Handle<Timer>) {
@@ -338,10 +338,10 @@ fn what_a_thread_leaves_is_for_the_next_thread_or_for_the_worker() {
 
 #[test]
 fn thread_sees_whether_the_worker_looks_at_its_lane() {
-    let mut both = both();
-    assert!(!both.borrow().is_unlisted());
+    let both = both();
+    assert!(!both.local.is_unlisted());
     both.consumer.unlist();
-    assert!(both.borrow().is_unlisted());
+    assert!(both.local.is_unlisted());
 }
 
 #[test]
@@ -424,7 +424,7 @@ fn node_of_a_refused_timeout_is_freed_by_the_thread_that_withdraws_it() {
     node.refuse();
     assert!(wheel.next_arrival(&mut lane).is_none());
     drop(nodes);
-    let Ok(claimed) = both.borrow().withdraw(handle) else { panic!("the timeout has not ended") };
+    let Err(claimed) = both.borrow().withdraw(handle) else { panic!("the timeout has not ended") };
     let handle = claimed.with(|task, _| task.drop_task());
     assert!(handle.release().node.is_some());
 }
@@ -447,4 +447,60 @@ fn periodic_task_has_its_name_and_is_dropped_after_its_last_run() {
         was_dropped = true;
     });
     assert!(was_dropped);
+}
+
+impl Both {
+    /// Cancels a timeout and gives up its handle. Returns whether the worker has memory to reclaim.
+    fn discard(&mut self, handle: Handle<Timer>) -> Result<bool, Handle<Timer>> {
+        self.local.make_room();
+        let (task, released, leaves_memory) = self.local.discard(handle, false)?;
+        assert!(task.is_none(), "there is nothing to drop");
+        self.local.put(released);
+        Ok(leaves_memory)
+    }
+}
+
+#[test]
+fn node_of_a_discarded_timeout_is_used_next_if_the_worker_has_not_seen_it() {
+    let mut both = both();
+    let handle = both.schedule(1);
+    let node = handle.as_ptr();
+    assert!(matches!(both.discard(handle), Ok(false)));
+    let next = both.schedule(1);
+    assert_eq!(next.as_ptr(), node);
+    both.receive();
+    assert!(matches!(both.discard(next), Ok(true)), "it is in the wheel");
+    both.receive();
+    both.expire(1);
+}
+
+#[test]
+fn message_of_a_discarded_timeout_leaves_other_handles_alone() {
+    let mut both = both();
+    let handle = both.schedule(1);
+    let clone = handle.clone();
+    both.receive();
+    assert!(both.discard(handle).is_ok());
+    both.receive();
+    assert_eq!(clone.end(), Some(End::Cancelled));
+    assert!(clone.release().node.is_some(), "it is the last one");
+}
+
+#[test]
+fn timeout_that_has_ended_or_has_another_handle_in_flight_is_not_discarded() {
+    let mut both = both();
+    let handle = both.schedule(1);
+    let clone = handle.clone();
+    let Err(handle) = both.discard(handle) else { panic!("there is a clone") };
+    both.cancel(clone);
+    let Err(handle) = both.discard(handle) else { panic!("it has ended") };
+    assert_eq!(handle.end(), Some(End::Cancelled));
+}
+
+#[test]
+#[should_panic(expected = "the handle is one of this timer")]
+fn handle_of_another_timer_is_not_discarded() {
+    let (mut own, mut other) = (both(), both());
+    let handle = other.schedule(1);
+    _ = own.discard(handle);
 }

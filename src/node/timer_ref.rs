@@ -196,15 +196,20 @@ impl<T: Counted> LocalCount<T> {
         if !self.is_of(reference.as_ptr()) {
             return false;
         }
-        let reference = ManuallyDrop::new(reference);
+        let _ = ManuallyDrop::new(reference);
         self.references += 1;
         if self.references > 2 * BATCH {
-            self.references -= BATCH;
-            // SAFETY: the reserve has more than a batch of references to this value, and has just
-            // given up a batch of them.
-            unsafe { SharedCount::release(reference.0, BATCH) };
+            self.release_batch();
         }
         true
+    }
+
+    #[cold]
+    fn release_batch(&mut self) {
+        self.references -= BATCH;
+        // SAFETY: the reserve had more than a batch of references to this value, and has just given
+        // up a batch of them.
+        unsafe { SharedCount::release(self.address, BATCH) };
     }
 
     /// Gives all references back.

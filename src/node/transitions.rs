@@ -10,7 +10,7 @@
 use super::layout::Node;
 use super::message::{Kind, Message};
 use super::refs::{Handle, Owner, WheelRef};
-use super::task::{NextRun, Task, TaskContext};
+use super::task::{NextRun, OnCancel, Task, TaskContext};
 use super::timer_ref::TimerRef;
 
 /// The right to the task of a node that is borrowed for `'a`.
@@ -57,7 +57,7 @@ impl<'a, S: TaskContext> TaskClaim<'a, S> {
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
         // SAFETY: the node is borrowed, so it is not free and no task is put in.
-        unsafe { self.0.task.is_plain() }
+        unsafe { self.0.task.operations().on_cancel == OnCancel::Nothing }
     }
 }
 
@@ -89,7 +89,7 @@ impl<S: Owner> ClaimedTask<S> {
     /// Whether the worker itself runs the task.
     pub(crate) fn runs_on_worker(&self) -> bool {
         // SAFETY: `timeout` keeps the node, so it is not free and no task is put in.
-        unsafe { self.node().task.runs_on_worker() }
+        unsafe { self.node().task.operations().runs_on_worker }
     }
 
     /// Takes the task out.

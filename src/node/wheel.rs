@@ -270,6 +270,10 @@ impl<S: Owner> WheelOf<'_, S> {
             self.own.wheel.remove(node.tick.load(Ordering::Relaxed), position, &mut nodes);
             node.position.store(NOT_IN_WHEEL, Ordering::Relaxed);
         }
+        if kind == Kind::Discarded {
+            // SAFETY: this message owns the reference of a handle, which is given up here.
+            unsafe { node.release_handle() };
+        }
         // SAFETY: a message from a lane of this pool is about a node of this pool.
         Arrival::Update(ArrivedRef(unsafe { self.hold(node) }))
     }
@@ -340,7 +344,7 @@ impl<S: Owner> WheelOf<'_, S> {
             // drop a `WheelRef` does not count it down.
             let node = unsafe { WheelRef::<S>::from_number(arena, number) };
             // SAFETY: the wheel's reference keeps the node, so no task is put in.
-            if node.word.relaxed().has_ended() || unsafe { node.task.is_awaited() } {
+            if node.word.relaxed().has_ended() || unsafe { node.task.operations().is_awaited } {
                 return;
             }
             // SAFETY: the node is one of this pool.

@@ -11,6 +11,8 @@
 //! | `IN_FLIGHT` | `IN_FLIGHT`, earlier deadline | `reset` | `Release` |
 //! | `IN_WHEEL` | `IN_FLIGHT`, earlier deadline | `reset`, which then pushes a message | `Release` |
 //! | `IN_FLIGHT`, `IN_WHEEL` | `CANCELLED` | `cancel`, which pushes a message if the node was `IN_WHEEL` ([`cancel_seen`](StateWord::cancel_seen)); `stop` ([`cancel`](StateWord::cancel)); `new_timeout`, if the timer closes ([`withdraw`](StateWord::withdraw)) | `AcqRel` |
+//! | `IN_WHEEL` | `CANCELLED` | a cancel that gives up its handle, and pushes a message ([`cancel_unchanged`](StateWord::cancel_unchanged)) | `Release`: the fence after the push acquires |
+//! | `IN_FLIGHT` | – | the same, which has taken the message back and has the only handle: the node is free, and no thread reads its word | not changed |
 //! | `IN_FLIGHT`, `IN_WHEEL` | `EXPIRED` | the worker, once the deadline is reached ([`expire`](StateWord::expire)) | `AcqRel`; plain if no handle is left |
 //! | `IN_WHEEL` | `IN_WHEEL`, `DEADLINE_RUNNING` | the worker, for a periodic task ([`begin_run`](StateWord::begin_run)) | `Relaxed`: no thread learns anything from it |
 //! | `IN_WHEEL`, `DEADLINE_RUNNING` | `IN_WHEEL` or `IN_FLIGHT`, next deadline | the thread that ran the task ([`finish_run`](StateWord::finish_run)): `IN_WHEEL` on the worker, which has the wheel's reference; `IN_FLIGHT` on another thread, which then pushes a message | `AcqRel` |
@@ -52,6 +54,7 @@
 //! | reset, cancel or `stop` | the deadline moves, then the timeout ends | A finds `CANCELLED`, returns false: nothing is revived |
 //! | reset, reset | the second change holds; one of them makes `IN_FLIGHT` of `IN_WHEEL`, and that one pushes | the same |
 //! | cancel, the beginning of a run | the run does not begin | the runner owns the task, and A does not get it |
+//! | a cancel that gives up its handle, any of these | as with a cancel. Only the worker, `stop` and `cancel_all` meet a timeout whose only handle is given up, and only in the wheel | its compare-exchange fails, or it has found other handles: A goes on as a cancel |
 //! | any of these, a poll with another waker | A has ended the timeout: the poll finds that. Or A has moved the deadline, and the poll takes it over | the poll has cancelled the timeout, and scheduled another one in its place: A finds `CANCELLED` |
 //!
 //! **What the orders are for.** The word publishes nothing but the deadline. The node itself
@@ -180,6 +183,14 @@ impl StateWord {
     #[inline]
     pub(super) fn cancel_seen(&self, seen: SeenWord) -> Option<SeenWord> {
         self.change_seen(seen, Ordering::AcqRel, to_cancelled).ok()
+    }
+
+    /// Cancels the timeout if the word is still `seen`, which has not ended. Returns whether it
+    /// was.
+    #[inline]
+    pub(super) fn cancel_unchanged(&self, seen: SeenWord) -> bool {
+        let cancelled = pack(seen.deadline(), CANCELLED);
+        self.0.compare_exchange(seen.0, cancelled, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
     /// Moves the deadline, unless the timeout has ended, or its periodic task runs. Returns the

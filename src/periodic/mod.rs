@@ -32,7 +32,7 @@ use std::time::{Duration, Instant};
 use crate::cancel::{Cancel, CancelOnDrop};
 use crate::engine::{Inner, Timeout};
 use crate::error::NewTimeoutError;
-use crate::node::{NextRun, Task};
+use crate::node::{NextRun, OnCancel, Task};
 use crate::sync::unmodelled::{AtomicBool, AtomicU64};
 use crate::sync::{Arc, Ordering};
 use crate::ticks::{DEADLINE_NEVER, DEADLINE_RUNNING};
@@ -276,6 +276,10 @@ impl Periodic {
 }
 
 impl Cancel for Periodic {
+    fn cancel_and_drop(self) -> bool {
+        Inner::discard(self.timeout, false)
+    }
+
     fn cancel(&self) -> bool {
         self.cancel()
     }
@@ -523,7 +527,7 @@ where
     N: 'static,
     R: PeriodicOutput,
 {
-    const IS_PLAIN: bool = false;
+    const ON_CANCEL: OnCancel = OnCancel::Drop;
     const IS_PERIODIC: bool = true;
 
     fn run(self, _: &Timeout) {}

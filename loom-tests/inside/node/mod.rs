@@ -57,6 +57,12 @@ impl WheelRef {
         self.0.name()
     }
 
+    /// Releases the reference of a handle that came with the message.
+    pub fn release_handle(&self) {
+        // SAFETY: the model has left a handle to the message.
+        unsafe { self.0.release_handle() };
+    }
+
     /// Releases the reference. Returns the node if it was the last one.
     pub fn release(self) -> Option<FreeNode> {
         self.0.release().map(FreeNode)
@@ -68,6 +74,11 @@ impl Timeout {
     pub fn merge(&self, _: WheelRef) {
         // SAFETY: no message about the node is under way, so the wheel's reference is the caller's.
         unsafe { self.handle.merge_wheel_ref() };
+    }
+
+    /// Leaves the reference of the handle to a message.
+    pub fn leave_to_message(self) {
+        drop(self.handle.into_parts().1);
     }
 
     /// Drops the handle, and keeps the node from the thread's cache. Returns the node if it was the

@@ -35,6 +35,12 @@
 //! | | expiry, dispatch, rejection by the executor | `ends::cancel_or_expiry_wins`, `dispatch::cancel_or_dispatch_wins`, `dispatch::cancel_or_rejection_by_executor_wins` |
 //! | | falling asleep | `sleep::cancel_wakes_a_sleeping_worker`, `sleep::worker_sees_a_cancel_or_is_woken`; –: a cancel does not wake a driver's loop |
 //! | | stop, last drop, driver's drop | `ends::cancel_or_stop_wins`, `ends::cancel_in_lane_or_stop_wins`, `ends::cancel_or_last_drop_wins`, `stop::cancel_or_driver_drop_wins` |
+//! | cancel that gives up its handle | cancel, clone of the handle | `discard::discard_or_cancel_of_a_clone_wins`, `discard::discard_in_the_wheel_leaves_a_clone_alone`; its reference alone: `discard::handle_that_goes_with_a_message_is_released_once` |
+//! | | drain, expiry | `discard::discard_during_drain_leaves_nothing`, `discard::discard_or_expiry_wins` |
+//! | | run of a periodic task | `discard::discard_of_a_periodic_task_is_final` |
+//! | | stop, cancel_all | `discard::discard_or_stop_wins`, `discard::discard_in_lane_or_stop_wins`, `discard::discard_or_cancel_all_wins` |
+//! | | falling asleep | `discard::worker_sees_a_discard_or_is_woken`; unlisting of its lane: `unlisted::worker_finds_a_discard_in_an_unlisted_lane` |
+//! | | reset | –: one compare-exchange each; otherwise it is a cancel |
 //! | cancel_all | cancel, reset | `endings::cancel_or_cancel_all_wins`, `endings::reset_does_not_revive_what_cancel_all_has_cancelled` |
 //! | | turn | `endings::cancel_all_or_expiry_wins` |
 //! | | new timeout | `endings::new_timeout_beside_cancel_all_ends_once` |
@@ -155,6 +161,7 @@ mod announce;
 mod begin_end;
 mod clocks;
 mod delay_queue;
+mod discard;
 mod dispatch;
 mod endings;
 mod ends;

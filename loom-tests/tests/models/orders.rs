@@ -4,6 +4,8 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use hashed_wheel::Cancel;
+
 use super::explore::sources;
 use super::*;
 
@@ -151,6 +153,25 @@ fn is_cancelled_sees_writes_before_cancel() {
             flag.assert_seen();
         }
         assert!(cancel.join().unwrap());
+    });
+}
+
+#[test]
+fn is_cancelled_sees_writes_before_discard() {
+    let mutants = [no_release("node/word.rs cancel_unchanged"), no_acquire("node/word.rs end")];
+    explore(None, mutants, || {
+        let (flag, mut driven) = (Flag::default(), Driven::new());
+        let timeout = driven.timer.new_timeout(|_| (), TICK).unwrap();
+        driven.driver.turn();
+        let (copy, clone) = (flag.clone(), timeout.clone());
+        let reader = thread::spawn(move || {
+            if clone.is_cancelled() {
+                copy.assert_seen();
+            }
+        });
+        flag.set();
+        assert!(timeout.cancel_and_drop());
+        reader.join().unwrap();
     });
 }
 

@@ -1,5 +1,6 @@
 //! Lanes that the worker does not look at: it learns of each message in them.
 
+use hashed_wheel::Cancel;
 use hashed_wheel::inside::Lanes;
 
 use super::wakers::Poller;
@@ -125,6 +126,22 @@ fn worker_finds_a_cancel_in_an_unlisted_lane() {
         let (_, mut driver) = worker.join().unwrap();
         driver.turn();
         assert!(timeout.is_only_handle(), "the worker has released its reference");
+    });
+}
+
+#[test]
+fn worker_finds_a_discard_in_an_unlisted_lane() {
+    explore(None, [mutant("DiscardWithoutListing"), mutant("UnlistWithoutSecondLook")], || {
+        let driven = Driven::new();
+        let timeout = driven.timer.new_timeout(|_| (), TICK * 20).unwrap();
+        let (driven, _far) = with_idle_lanes_of(driven);
+        let worker = fall_asleep(driven.driver);
+        assert!(timeout.cancel_and_drop());
+        let (_, mut driver) = worker.join().unwrap();
+        driver.turn();
+        let wheel = driven.timer.occupancy().unwrap();
+        let nodes: usize = wheel.levels.iter().flat_map(|level| &level.slots).sum();
+        assert_eq!(nodes, 1, "the worker has removed the entry");
     });
 }
 
