@@ -236,6 +236,9 @@ impl Timeout {
     /// The deadline is converted as by [`new_timeout_at`](crate::HashedWheelTimer::new_timeout_at).
     /// If it has passed, the task runs at the next tick boundary.
     ///
+    /// With the default clock this reads no clock, so it suits a loop that has read the time
+    /// already.
+    ///
     /// # Examples
     ///
     /// ```
@@ -257,6 +260,7 @@ impl Timeout {
     }
 
     /// Returns when the timeout is due. `tokio::time::Sleep::deadline`, and Netty's `deadline`.
+    /// This is not before the timer was built.
     ///
     /// The task runs up to one tick later. A cancelled timeout keeps its deadline. A deadline too
     /// far away to represent never comes. It is returned as 146 years after the timer was built, or
