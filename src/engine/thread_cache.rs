@@ -268,14 +268,14 @@ pub(super) fn push(message: Message<'_, Inner>) -> StateSnapshot {
     with_handle(message.handle(), |cache: &mut CacheGuard<'_>| cache.push(message))
 }
 
+/// A task to drop, and what its handle had.
+type Discarded = (DetachedTask<Inner>, Released<Inner>);
+
 /// Cancels a timeout and gives up its handle, in one pass through the thread's cache, and counts
 /// that. The caller drops the task and recycles what the handle had, unless there is nothing to
 /// drop. The error is the handle: see [`LocalNodes::discard`].
 #[inline]
-pub(super) fn discard(
-    handle: Handle,
-    skips_hook: bool,
-) -> Result<Option<(DetachedTask<Inner>, Released<Inner>)>, Handle> {
+pub(super) fn discard(handle: Handle, skips_hook: bool) -> Result<Option<Discarded>, Handle> {
     if handle.timer().is_stopped_hint() {
         return Err(handle);
     }

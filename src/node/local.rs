@@ -49,6 +49,10 @@ use crate::sync::{Arc, SegQueue};
 /// memory.
 const BLOCKS_PER_BATCH: usize = 8;
 
+/// The task, if there is anything to drop; what the handle had; and whether the worker has memory
+/// to reclaim.
+type Discarded<S> = (Option<DetachedTask<S>>, Released<S>, bool);
+
 pub(crate) struct LocalNodes<S: Owner> {
     count: LocalCount<S>,
     /// The address of the timer; zero while a block of messages is full: see
@@ -169,9 +173,8 @@ impl<S: Owner> LocalNodes<S> {
     }
 
     /// Cancels a timeout and gives up its handle. `skips_hook`: also if the task has a hook, which
-    /// is not called. Returns the task, if there is anything to drop; what the handle had; and
-    /// whether the worker has memory to reclaim. The error is the handle: the timeout has ended, or
-    /// the caller has to [cancel](NodesGuard::cancel) it.
+    /// is not called. The error is the handle: the timeout has ended, or the caller has to
+    /// [cancel](NodesGuard::cancel) it.
     ///
     /// # Panics
     ///
@@ -181,7 +184,7 @@ impl<S: Owner> LocalNodes<S> {
         &mut self,
         mut handle: Handle<S>,
         skips_hook: bool,
-    ) -> Result<(Option<DetachedTask<S>>, Released<S>, bool), Handle<S>> {
+    ) -> Result<Discarded<S>, Handle<S>> {
         assert!(self.is_of(handle.timer()), "the handle is one of this timer");
         // In this order: if no other handle is left, what was done through others is in the word.
         let is_only_handle = handle.is_only_handle();
