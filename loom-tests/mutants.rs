@@ -497,11 +497,25 @@ pub const ROWS: &[Row] = &[
     ),
     // What a thread leaves keeps its references to the timer.
     mutant("EndKeepsReferences", "node/local.rs", "«nodes.count.empty();» self.0.push(Box::new(nodes));", ""),
+    // The reference of a future to the timer is not taken from the thread's reserve.
+    mutant(
+        "FutureDoesNotKeepTimer",
+        "node/local.rs",
+        "TimerHandle::of(«self.nodes.count.take()»)",
+        "{
+        let taken = self.nodes.count.take();
+        let copy = unsafe { std::ptr::read(&taken) };
+        self.nodes.count.put(taken);
+        copy
+        }",
+    ),
     // What a thread leaves is dropped.
     mutant("EndForgetsNodes", "node/local.rs", "self.0.push(Box::new(nodes));", "drop(nodes);"),
     // The worker does not recycle the nodes that a thread has left.
     mutant("IdleNodesNotRecycled", "node/local.rs", "nodes.empty(timer);", "_ = (&mut nodes, timer);"),
     // --- node/refs.rs ----------------------------------------------------------------------------
+    // The drop of a future does not give up its reference to the timer.
+    mutant("FutureKeepsTimerForGood", "node/refs.rs", "«S::recycle»(Released::of(", "std::mem::forget"),
     // The references of a node are counted down by a load and a store, with a gap in between.
     mutant(
         "ReleaseWithoutCompare",
@@ -761,7 +775,7 @@ pub const ROWS: &[Row] = &[
         "ResetToPastWithoutWake",
         "future/sleep.rs",
         "if has_passed => «timeout.cancel()»",
-        "self.inner.cancel(timeout, true)",
+        "self.timer().cancel(timeout, true)",
     ),
     // --- periodic/ -------------------------------------------------------------------------------
     // A task that ends itself runs again.

@@ -23,7 +23,9 @@ use std::cell::RefCell;
 use super::inner::{Handle, Inner, Timeout};
 use super::pending::OwnCounts;
 use super::state::StateSnapshot;
-use crate::node::{ClaimedTask, DetachedTask, LocalNodes, Message, NodesGuard, Owner, Pool, Released};
+use crate::node::{
+    ClaimedTask, DetachedTask, LocalNodes, Message, NodesGuard, Owner, Pool, Released, TimerHandle,
+};
 use crate::sync::unmodelled::{AtomicBool, AtomicUsize};
 use crate::sync::{Arc, Ordering, Weak, local};
 
@@ -262,6 +264,19 @@ pub(super) fn with_handle<W: Work>(handle: &Handle, work: W) -> W::Output {
     with_nodes(handle.timer(), || handle.to_arc(), work)
 }
 
+#[cfg(feature = "async")]
+impl Inner {
+    /// Returns a reference to the timer, from the thread's reserve.
+    #[inline]
+    pub(crate) fn handle(self: &Arc<Self>) -> TimerHandle<Self> {
+        match self.is_stopped_hint() {
+            // Nothing is cached of a stopped timer.
+            true => TimerHandle::new(self),
+            false => with(self, |cache: &mut CacheGuard<'_>| cache.nodes.timer_handle()),
+        }
+    }
+}
+
 /// Pushes a message to the thread's lane. Returns the state after that.
 #[inline]
 pub(super) fn push(message: Message<'_, Inner>) -> StateSnapshot {
@@ -429,6 +444,30 @@ mod tests {
         assert!(!t.is_asleep(), "the worker recycles its nodes");
         assert!(t.inner().idle_nodes.take().is_some());
         assert!(t.inner().idle_nodes.take().is_none());
+    }
+
+    #[cfg(feature = "async")]
+    #[test]
+    fn a_future_changes_no_count_that_threads_share() {
+        let t = Driven::new();
+        let first = t.timer.sleep(TICK);
+        let references = Arc::strong_count(t.inner());
+        let futures: Vec<_> = (0..9).map(|_| t.timer.sleep(TICK)).collect();
+        assert_eq!(Arc::strong_count(t.inner()), references);
+        drop((first, futures));
+        assert_eq!(Arc::strong_count(t.inner()), references, "the thread has them in reserve");
+    }
+
+    #[cfg(feature = "async")]
+    #[test]
+    fn a_future_of_a_stopped_timer_caches_nothing() {
+        let t = Driven::new();
+        let before = t.timer.sleep(TICK);
+        t.timer.stop();
+        let after = t.timer.sleep(TICK);
+        assert!(with_cached(t.inner(), |cache| cache.is_none()));
+        drop((before, after));
+        assert_eq!(Arc::strong_count(t.inner()), 2, "the timer's handle and its driver");
     }
 
     /// It is in the processor's cache.

@@ -6,6 +6,9 @@
 //! need. The thread that ends the timeout owns the waker, and a poll with another waker schedules
 //! another timeout in place of the first.
 //!
+//! A future keeps its timer by a reference from the reserve of the thread that makes it, as handles
+//! do ([`TimerHandle`](crate::node::TimerHandle)): threads share no count that each future changes.
+//!
 //! | file | content |
 //! |---|---|
 //! | `sleep` | a future that waits for a timeout |

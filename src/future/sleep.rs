@@ -7,10 +7,9 @@ use std::task::{Context, Poll, RawWakerVTable, Waker};
 use std::time::{Duration, Instant};
 
 use crate::clock::TimerClock;
-use crate::engine::Inner;
-use crate::engine::Timeout;
+use crate::engine::{Inner, Timeout};
 use crate::error::NewTimeoutError;
-use crate::node::{End, OnCancel, Task};
+use crate::node::{End, OnCancel, Task, TimerHandle};
 use crate::sync::Arc;
 use crate::ticks;
 
@@ -103,7 +102,7 @@ use crate::ticks;
 /// ```
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct Sleep {
-    inner: Arc<Inner>,
+    timer: TimerHandle<Inner>,
     /// In nanoseconds since the timer was built.
     deadline: u64,
     state: State,
@@ -127,7 +126,7 @@ impl Sleep {
     }
 
     pub(super) fn until(inner: &Arc<Inner>, deadline: u64) -> Self {
-        Self { inner: Arc::clone(inner), deadline, state: State::Idle }
+        Self { timer: inner.handle(), deadline, state: State::Idle }
     }
 
     /// Re-arms the future: it is now due `delay` from now, whether it waits, is ready, or was never
@@ -194,10 +193,10 @@ impl Sleep {
         let was_ended = match &self.state {
             // The task that waits may be another one than the caller, so this calls the waker.
             State::Waiting(timeout, _) if has_passed => timeout.cancel(),
-            State::Waiting(timeout, _) if self.inner.reset_to(timeout, deadline) => return,
+            State::Waiting(timeout, _) if self.timer().reset_to(timeout, deadline) => return,
             State::Waiting(..) | State::Idle | State::Elapsed => false,
         };
-        let is_over = has_passed && (was_ended || !self.inner.state.snapshot().is_closing());
+        let is_over = has_passed && (was_ended || !self.timer().state.snapshot().is_closing());
         self.state = if is_over { State::Elapsed } else { State::Idle };
     }
 
@@ -234,7 +233,7 @@ impl Sleep {
     /// ready up to one tick after the deadline.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        self.inner.remaining(self.deadline)
+        self.timer().remaining(self.deadline)
     }
 
     /// Returns whether the timer has seen the delay end: the next poll is ready, or the last one
@@ -273,7 +272,11 @@ impl Sleep {
 
     /// Returns the timer's clock.
     pub(super) fn time(&self) -> &TimerClock {
-        &self.inner.clock
+        &self.timer().clock
+    }
+
+    fn timer(&self) -> &Inner {
+        self.timer.get()
     }
 
     /// Schedules the timeout, unless the deadline has been reached.
@@ -281,14 +284,14 @@ impl Sleep {
         if self.time().has_reached(self.deadline) {
             // As `schedule_by` does: a future that is rejected before its deadline is also rejected
             // after it.
-            if self.inner.state.snapshot().is_closing() {
+            if self.timer().state.snapshot().is_closing() {
                 return Poll::Ready(Err(NewTimeoutError::Stopped));
             }
             self.state = State::Elapsed;
             return Poll::Ready(Ok(()));
         }
         let (wake, id) = Wake::with(waker);
-        match self.inner.schedule_by(wake, self.deadline) {
+        match self.timer.with_arc(|timer| timer.schedule_by(wake, self.deadline)) {
             Ok(timeout) => {
                 self.state = State::Waiting(timeout, id);
                 Poll::Pending
@@ -324,7 +327,7 @@ impl Future for Sleep {
             }
             None => {
                 let (wake, id) = Wake::with(waker);
-                if let Some(replaced) = this.inner.replace(timeout, wake) {
+                if let Some(replaced) = this.timer.with_arc(|timer| timer.replace(timeout, wake)) {
                     this.state = State::Waiting(replaced, id);
                     return Poll::Pending;
                 }

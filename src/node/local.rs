@@ -38,7 +38,7 @@ use std::ptr;
 use super::arena::{FreeNode, PAGE, Page};
 use super::lane::{Consumer, Producer};
 use super::message::{Kind, Message};
-use super::refs::{Handle, Owner, Released};
+use super::refs::{Handle, Owner, Released, TimerHandle};
 use super::task::{DetachedTask, OnCancel, Task};
 use super::timer_ref::LocalCount;
 use super::transitions::{ClaimedTask, TaskClaim};
@@ -300,6 +300,13 @@ pub(crate) struct NodesGuard<'a, S: Owner> {
 }
 
 impl<S: Owner> NodesGuard<'_, S> {
+    /// Returns a reference to the timer, from this thread's reserve.
+    #[cfg(feature = "async")]
+    #[inline]
+    pub(crate) fn timer_handle(&mut self) -> TimerHandle<S> {
+        TimerHandle::of(self.nodes.count.take())
+    }
+
     /// Makes a timeout and pushes its message.
     #[inline(always)]
     pub(crate) fn schedule<T: Task<S>>(&mut self, task: T, deadline: u64) -> Handle<S> {

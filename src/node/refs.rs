@@ -107,6 +107,11 @@ pub(crate) struct Released<S: Owner> {
 }
 
 impl<S: Owner> Released<S> {
+    /// A reference to a timer, without a node.
+    pub(crate) fn of(timer: TimerRef<S>) -> Self {
+        Self { node: None, timer }
+    }
+
     #[inline]
     pub(crate) fn timer(&self) -> &S {
         self.timer.get()
@@ -263,6 +268,39 @@ impl<S: Owner> WheelRef<S> {
     pub(super) unsafe fn another_handle(&self, timer: TimerRef<S>) -> Handle<S> {
         self.references.fetch_add(1, Ordering::Relaxed);
         Handle { node: self.0, timer: ManuallyDrop::new(timer) }
+    }
+}
+
+/// A reference to the timer alone. As that of a [`Handle`], it comes from the reserve of a thread
+/// and goes back to one.
+pub(crate) struct TimerHandle<S: Owner>(ManuallyDrop<TimerRef<S>>);
+
+impl<S: Owner> TimerHandle<S> {
+    /// A reference that comes from no reserve.
+    pub(crate) fn new(timer: &Arc<S>) -> Self {
+        Self::of(TimerRef::new(timer))
+    }
+
+    #[inline]
+    pub(super) fn of(timer: TimerRef<S>) -> Self {
+        Self(ManuallyDrop::new(timer))
+    }
+}
+
+impl<S: Owner> Deref for TimerHandle<S> {
+    type Target = TimerRef<S>;
+
+    #[inline]
+    fn deref(&self) -> &TimerRef<S> {
+        &self.0
+    }
+}
+
+impl<S: Owner> Drop for TimerHandle<S> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: the handle is gone after its drop.
+        S::recycle(Released::of(unsafe { ManuallyDrop::take(&mut self.0) }));
     }
 }
 

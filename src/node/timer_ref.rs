@@ -111,12 +111,15 @@ impl<T: Counted> TimerRef<T> {
     }
 
     pub(crate) fn to_arc(&self) -> Arc<T> {
+        self.with_arc(Arc::clone)
+    }
+
+    /// Calls `work` with the `Arc` of the value.
+    #[inline]
+    pub(crate) fn with_arc<R>(&self, work: impl FnOnce(&Arc<T>) -> R) -> R {
         // SAFETY: the pointer comes from an `Arc`, whose strong count is not zero, because this
-        // reference is counted.
-        unsafe {
-            Arc::increment_strong_count(self.0.as_ptr());
-            Arc::from_raw(self.0.as_ptr())
-        }
+        // reference is counted. The `Arc` that is made of it is not dropped.
+        work(&ManuallyDrop::new(unsafe { Arc::from_raw(self.0.as_ptr()) }))
     }
 }
 

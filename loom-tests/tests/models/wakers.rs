@@ -66,6 +66,29 @@ impl Driven {
     }
 }
 
+// --- before the first poll -----------------------------------------------------------------------
+
+/// It takes its reference to the timer on one thread, and gives it up on another, before or after
+/// the timer ends.
+#[test]
+fn future_keeps_the_timer_that_has_ended() {
+    explore(None, [mutant("FutureDoesNotKeepTimer"), mutant("FutureKeepsTimerForGood")], || {
+        let clock = ModelClock::default();
+        let (clocks, has_ended) = (Arc::downgrade(&clock.0), Arc::new(loom::sync::atomic::AtomicU64::new(0)));
+        let (timer, driver) = small_wheel().clock(clock).build_driven().unwrap();
+        let (sleep, clock, when) = (timer.sleep(TICK), clocks.clone(), Arc::clone(&has_ended));
+        let other = thread::spawn(move || {
+            when.load(Relaxed);
+            assert_eq!(clock.strong_count(), 1, "the timer is there, and has its clock");
+            drop(sleep);
+        });
+        drop((timer, driver));
+        has_ended.store(1, Relaxed);
+        other.join().unwrap();
+        assert_eq!(clocks.strong_count(), 0, "nothing else keeps the timer");
+    });
+}
+
 // --- the first poll ------------------------------------------------------------------------------
 
 #[test]
