@@ -56,13 +56,13 @@ impl Inner {
             }
         }
         // No user code runs in here, because `stop` may be waiting.
-        match thread_cache::with(self, Schedule { task, deadline }) {
-            Ok(handle) => {
-                self.wake_for_new(deadline);
-                Ok(Timeout { handle })
-            }
-            Err(withdrawn) => Err((self.reject_withdrawn(withdrawn), NewTimeoutError::Stopped)),
-        }
+        let mut withdrawn = None;
+        let schedule = Schedule { task, deadline, withdrawn: &mut withdrawn };
+        let Some(handle) = thread_cache::with(self, schedule) else {
+            return Err((self.reject_withdrawn(withdrawn), NewTimeoutError::Stopped));
+        };
+        self.wake_for_new(deadline);
+        Ok(Timeout { handle })
     }
 
     /// Decides whether a timer accepts a new timeout that does not just accept all: one with a
@@ -86,9 +86,9 @@ impl Inner {
 
     /// Rejects a timeout that was withdrawn, because the timer closes.
     #[cold]
-    fn reject_withdrawn<T: Task<Inner>>(&self, withdrawn: ClaimedTask<Inner>) -> T {
+    fn reject_withdrawn<T: Task<Inner>>(&self, withdrawn: Option<ClaimedTask<Inner>>) -> T {
         self.release_place();
-        let task = withdrawn.into_task();
+        let task = withdrawn.expect("a timeout without a handle was withdrawn").into_task();
         self.count_rejection(&NewTimeoutError::Stopped);
         task
     }
@@ -281,13 +281,15 @@ impl Inner {
 
 /// Registers a timeout that was admitted, and pushes its message. If the timer closes, withdraws
 /// it; if it has ended, or runs, it stays.
-struct Schedule<T> {
+struct Schedule<'a, T> {
     task: T,
     deadline: u64,
+    /// Not in the output, which would not fit into registers then.
+    withdrawn: &'a mut Option<ClaimedTask<Inner>>,
 }
 
-impl<T: Task<Inner>> Work for Schedule<T> {
-    type Output = Result<Handle, ClaimedTask<Inner>>;
+impl<T: Task<Inner>> Work for Schedule<'_, T> {
+    type Output = Option<Handle>;
 
     #[inline(always)]
     fn run(self, cache: &mut CacheGuard<'_>) -> Self::Output {
@@ -295,10 +297,10 @@ impl<T: Task<Inner>> Work for Schedule<T> {
         let handle = cache.nodes.schedule(self.task, self.deadline);
         // With the cache, because a thread that is ending retires its lane when the cache is given
         // back.
-        match cache.look_after_push().is_closing() {
-            false => Ok(handle),
-            true => cache.withdraw(handle),
+        if !cache.look_after_push().is_closing() {
+            return Some(handle);
         }
+        cache.withdraw(handle).map_err(|claimed| *self.withdrawn = Some(claimed)).ok()
     }
 }
 

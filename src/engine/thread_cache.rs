@@ -23,9 +23,9 @@ use std::cell::RefCell;
 use super::inner::{Handle, Inner, Timeout};
 use super::pending::OwnCounts;
 use super::state::StateSnapshot;
-use crate::node::{
-    ClaimedTask, DetachedTask, LocalNodes, Message, NodesGuard, Owner, Pool, Released, TimerHandle,
-};
+#[cfg(feature = "async")]
+use crate::node::TimerHandle;
+use crate::node::{ClaimedTask, DetachedTask, LocalNodes, Message, NodesGuard, Owner, Pool, Released};
 use crate::sync::unmodelled::{AtomicBool, AtomicUsize};
 use crate::sync::{Arc, Ordering, Weak, local};
 

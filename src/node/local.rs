@@ -38,7 +38,9 @@ use std::ptr;
 use super::arena::{FreeNode, PAGE, Page};
 use super::lane::{Consumer, Producer};
 use super::message::{Kind, Message};
-use super::refs::{Handle, Owner, Released, TimerHandle};
+#[cfg(feature = "async")]
+use super::refs::TimerHandle;
+use super::refs::{Handle, Owner, Released};
 use super::task::{DetachedTask, OnCancel, Task};
 use super::timer_ref::LocalCount;
 use super::transitions::{ClaimedTask, TaskClaim};

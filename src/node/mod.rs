@@ -44,7 +44,9 @@ pub(crate) use lane::{Consumer, Producer, Waiting, lane};
 pub(crate) use local::{IdleNodes, LocalNodes, NodesGuard};
 pub(crate) use message::Message;
 pub(crate) use pool::{Pool, PoolId};
-pub(crate) use refs::{Handle, Owner, Released, TimerHandle};
+#[cfg(feature = "async")]
+pub(crate) use refs::TimerHandle;
+pub(crate) use refs::{Handle, Owner, Released};
 pub(crate) use task::{DetachedTask, NextRun, OnCancel, Task, TaskContext};
 pub(crate) use transitions::{ClaimedTask, Reset, RunOutcome, Stopped, TaskClaim};
 pub(crate) use wheel::{Arrival, Expiry, HeldRef, HeldRun, NodeWheel, WheelOf, new_timer};

@@ -108,6 +108,7 @@ pub(crate) struct Released<S: Owner> {
 
 impl<S: Owner> Released<S> {
     /// A reference to a timer, without a node.
+    #[cfg(feature = "async")]
     pub(crate) fn of(timer: TimerRef<S>) -> Self {
         Self { node: None, timer }
     }
@@ -273,8 +274,10 @@ impl<S: Owner> WheelRef<S> {
 
 /// A reference to the timer alone. As that of a [`Handle`], it comes from the reserve of a thread
 /// and goes back to one.
+#[cfg(feature = "async")]
 pub(crate) struct TimerHandle<S: Owner>(ManuallyDrop<TimerRef<S>>);
 
+#[cfg(feature = "async")]
 impl<S: Owner> TimerHandle<S> {
     /// A reference that comes from no reserve.
     pub(crate) fn new(timer: &Arc<S>) -> Self {
@@ -287,6 +290,7 @@ impl<S: Owner> TimerHandle<S> {
     }
 }
 
+#[cfg(feature = "async")]
 impl<S: Owner> Deref for TimerHandle<S> {
     type Target = TimerRef<S>;
 
@@ -296,6 +300,7 @@ impl<S: Owner> Deref for TimerHandle<S> {
     }
 }
 
+#[cfg(feature = "async")]
 impl<S: Owner> Drop for TimerHandle<S> {
     #[inline]
     fn drop(&mut self) {
