@@ -64,8 +64,8 @@ pub const ROWS: &[Row] = &[
     mutant(
         "NewTimeoutNotWithdrawn",
         "engine/caller.rs",
-        "match «cache.look_after_push().is_closing()» {",
-        "cache.look_after_push(); false",
+        "!cache.look_after_push().is_closing()",
+        "cache.look_after_push(); true",
     ),
     // `cancel` leaves it to the worker to free the place under the limit, as in Netty.
     mutant("CancelKeepsPlace", "engine/caller.rs", "«self.release_place();» if wakes", ""),

@@ -24,9 +24,9 @@ use crate::sync::Arc;
 /// - once when the timer is built;
 /// - once in [`new_timeout`](crate::HashedWheelTimer::new_timeout),
 ///   [`schedule_periodic`](crate::HashedWheelTimer::schedule_periodic) and their variants, and in
-///   [`reset`](crate::Timeout::reset), on the caller's thread;
-/// - once more in those of them that take an `Instant`, such as
-///   [`new_timeout_at`](crate::HashedWheelTimer::new_timeout_at);
+///   [`reset`](crate::Timeout::reset), on the caller's thread; in those of them that take an
+///   `Instant`, such as [`new_timeout_at`](crate::HashedWheelTimer::new_timeout_at), only to
+///   convert it: see [`time_at`](Self::time_at);
 /// - once in [`now`](crate::HashedWheelTimer::now), [`remaining`](crate::Timeout::remaining),
 ///   [`occupancy`](crate::HashedWheelTimer::occupancy), [`next_turn`](crate::Driver::next_turn),
 ///   and `Debug` of a pending timeout;

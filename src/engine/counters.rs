@@ -145,8 +145,8 @@ impl LatenessSampler {
     }
 }
 
-/// The methods that end in `alone` are for a counter with one writer at a time, and save a locked
-/// instruction.
+/// The methods that end in `_single_writer` are for a counter with one writer at a time, and save
+/// a locked instruction.
 #[derive(Default)]
 pub(crate) struct Counter(AtomicU64);
 

@@ -40,6 +40,7 @@
 //! |---|---|---|
 //! | `new_timeout` | registered | push; or withdraw |
 //! | `cancel` | perhaps taken the message back, perhaps made the timeout `CANCELLED` | make it so, unless another thread ends it; push, if it was in the wheel; count |
+//! | a cancel that gives up its handle | perhaps taken the message back, which leaves nothing of the timeout; or made it `CANCELLED` | push, if it was in the wheel; count |
 //! | the end of the last run on an executor's thread | made it `EXPIRED` | push; count |
 //! | a future that is polled with another waker | made the old timeout `CANCELLED`, and not counted that | register and push the new one; then count the old one: one of them is in the sum at all times. The new one is never withdrawn |
 //!

@@ -9,7 +9,7 @@
 //! |---|---|---|---|---|
 //! | `first`, `next`: the list of all counts | the thread that makes counts | before it uses them | that of [`OnceLock`] | `get` in `all`: a thread that finds counts sees them as they were made |
 //! | `registered` | its thread | before the push of a new timeout | `Relaxed` | the push and the fence after it publish it |
-//! | `cancelled` | its thread | after the compare-exchange that cancels a timeout, and after the push of what the worker has to know | `Release` | the `Acquire` of [`ended_by_threads`](PendingCounts::ended_by_threads): a thread that sees the end sees the registration |
+//! | `cancelled` | its thread | after the compare-exchange that cancels a timeout or takes its message back, and after the push of what the worker has to know | `Release` | the `Acquire` of [`ended_by_threads`](PendingCounts::ended_by_threads): a thread that sees the end sees the registration |
 //! | `withdrawn` | its thread | after it has taken a new timeout back, because the timer closes | `Release` | the same |
 //! | `stopped` | the worker, for `stop` | after the change of the timeout's word | `Release` | the `Acquire` of [`ended`](PendingCounts::ended) |
 //! | `expired` (`counters.rs`) | the worker | after the change of the timeout's word | `Release` | the `Acquire` of `Counter::get`: a thread that sees the end sees the registration |

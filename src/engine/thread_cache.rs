@@ -12,7 +12,7 @@
 //! What a thread caches of a stopped timer keeps the timer's memory, as a handle would. The thread
 //! drops it when one of these comes first:
 //!
-//! - It drops a `Timeout` of that timer, or stops the timer.
+//! - It drops a `Timeout` or a future of that timer, or stops the timer.
 //! - It uses another timer for the first time.
 //! - It begins another block of messages to another timer, and then schedules or cancels.
 //!

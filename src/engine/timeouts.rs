@@ -93,8 +93,8 @@ pub(crate) struct TimeoutsQueue {
     idle: usize,
     /// The look after which lanes were last unlisted.
     unlisted_after: u64,
-    /// Messages were carried over. Some of them may have been taken.
-    has_carried_over: bool,
+    /// Messages were carried over when the wheel left this tick. Some of them may have been taken.
+    carried_over_from: Option<u64>,
 }
 
 struct ListedLane {
@@ -170,23 +170,24 @@ impl TimeoutsQueue {
         self.idle >= MANY_IDLE && self.looks - self.unlisted_after >= UNLIST_INTERVAL
     }
 
-    /// From now on the messages that wait now are carried over, until they are taken.
+    /// From now on the messages that wait now are carried over, until they are taken. The wheel is
+    /// about to leave `tick`.
     #[cold]
-    pub(crate) fn carry_over(&mut self, new: &NewLanes) {
+    pub(crate) fn carry_over(&mut self, new: &NewLanes, tick: u64) {
         self.adopt_new_lanes(new);
         // A lane that was idle at the last look may have messages, and a lane that is listed again
         // does not carry them over.
         self.idle = 0;
-        self.has_carried_over = true;
+        self.carried_over_from.get_or_insert(tick);
         self.lanes.iter_mut().for_each(|listed| listed.lane.carry_over());
     }
 
-    /// Whether messages that are carried over may have been taken since the last call.
-    /// `has_backlog`: more may be taken later.
-    pub(crate) fn may_have_carried_over(&mut self, has_backlog: bool) -> bool {
-        let had_carried_over = self.has_carried_over;
-        self.has_carried_over &= has_backlog;
-        had_carried_over
+    /// If messages that are carried over may have been taken since the last call, returns the tick
+    /// that the wheel had left. `has_backlog`: more may be taken later.
+    pub(crate) fn carried_over_from(&mut self, has_backlog: bool) -> Option<u64> {
+        let from = self.carried_over_from;
+        self.carried_over_from = from.filter(|_| has_backlog);
+        from
     }
 
     /// Whether no message waits. What a thread has pushed and not listed yet does not count.
@@ -417,17 +418,17 @@ mod tests {
         let mut q = Queue::with_lanes(2);
         q.push(&[3, 1]);
         assert_eq!(q.take(1).1, (1, true));
-        assert!(!q.queue.may_have_carried_over(true));
-        q.queue.carry_over(&q.new);
+        assert_eq!(q.queue.carried_over_from(true), None);
+        q.queue.carry_over(&q.new, 7);
         q.push(&[1, 0]);
         // (The first lane was cut short, so the second one is first now.)
         assert_eq!(q.take_carried_over(2), [true, true]);
-        assert!(q.queue.may_have_carried_over(true));
+        assert_eq!(q.queue.carried_over_from(true), Some(7));
         assert_eq!(q.take_carried_over(9), [true, false]);
-        assert!(q.queue.may_have_carried_over(false), "in this turn");
-        assert!(!q.queue.may_have_carried_over(false));
+        assert_eq!(q.queue.carried_over_from(false), Some(7), "in this turn");
+        assert_eq!(q.queue.carried_over_from(false), None);
         q.push(&[2, 0]);
         assert_eq!(q.take_carried_over(9), [false, false]);
-        assert!(!q.queue.may_have_carried_over(false));
+        assert_eq!(q.queue.carried_over_from(false), None);
     }
 }

@@ -96,15 +96,17 @@ impl Worker {
         if receiver.has_backlog && now > nodes.tick() {
             // Messages left over from a capped turn must not fire a tick late, so they are carried
             // over. (Without a backlog, all messages that were carried over have been taken.)
-            receiver.queue.carry_over(&inner.new_lanes);
+            receiver.queue.carry_over(&inner.new_lanes, nodes.tick());
         }
         let mut had_due = false;
         while let Some(tick) = nodes.next_deadline().filter(|&tick| tick <= now) {
             had_due = true;
-            if tick == nodes.tick() && receiver.queue.may_have_carried_over(receiver.has_backlog) {
-                // In the order in which they would have fired. (An earlier turn that was cut short
-                // may have left others at this tick, which are sorted with them.)
-                nodes.sort_due(inner.ticks);
+            if tick == nodes.tick() {
+                if let Some(from) = receiver.queue.carried_over_from(receiver.has_backlog) {
+                    // In the order in which they would have fired. (An earlier turn that was cut
+                    // short may have left others at this tick, which are sorted with them.)
+                    nodes.sort_due(inner.ticks, from + 1);
+                }
             }
             if !expire_tick(inner, nodes.reborrow(), executor.as_ref(), lateness, tick) {
                 return true;

@@ -24,13 +24,6 @@ const MIN_FREE_AT_LIMIT: u32 = (PAGE as u64).div_ceil(MAX_HELD) as u32;
 /// How many pages are looked at for each node that is recycled while too many are held.
 const PAGES_PER_NODE: usize = 8;
 
-/// A list of no more pages takes a kilobyte.
-const FEW_PAGES: usize = 64;
-
-/// The capacity of a list of more pages: 128 KiB, for which glibc asks the operating system. (That
-/// provides memory when it is first used.)
-const MIN_CAPACITY: usize = (128 << 10) / size_of::<Held>();
-
 /// The nodes of a page that are held.
 #[derive(Clone, Copy, Default)]
 struct Held {
@@ -80,7 +73,7 @@ impl FreeList {
     unsafe fn put_number<S: TaskContext>(&mut self, arena: &Arena<S>, number: u32) {
         let page = number as usize / PAGE;
         if page >= self.held.len() {
-            self.grow(page + 1);
+            self.held.resize((page + 1).next_power_of_two(), Held::default());
         }
         let held = &mut self.held[page];
         held.free |= 1 << (number as usize - page * PAGE);
@@ -93,17 +86,6 @@ impl FreeList {
             // SAFETY: the caller uses the list with no other arena.
             unsafe { self.enforce_limit(arena) };
         }
-    }
-
-    /// Makes room for so many pages.
-    #[cold]
-    fn grow(&mut self, pages: usize) {
-        if pages > FEW_PAGES {
-            // A burst makes it grow, after all else that the burst allocates. If the allocator put
-            // it there, it could return nothing of that later.
-            self.held.reserve_exact(MIN_CAPACITY.saturating_sub(self.held.len()));
-        }
-        self.held.resize(pages.next_power_of_two(), Held::default());
     }
 
     /// Gives out the nodes of a page that are held, of which there is at least one.

@@ -298,10 +298,9 @@ impl Waiting<'_> {
     /// If the lane is one of another pool.
     #[inline(always)]
     pub(super) fn next(&mut self, pool: PoolId, prefetch: impl FnMut(u64)) -> Option<u64> {
+        assert_eq!(self.pool, pool, "the lane is one of this timer");
         let is_final = self.lane.taken < self.first_takeable;
         if self.lane.taken == self.group_end {
-            // The first message begins a group, so no other one needs the check.
-            assert_eq!(self.pool, pool, "the lane is one of this timer");
             self.begin_group(prefetch)?;
         }
         let place = self.lane.taken % BLOCK;

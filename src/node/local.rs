@@ -3,7 +3,8 @@
 //!
 //! This is the callers' side of the unsafe boundary. A [`LocalNodes`] belongs to one pool for good.
 //! It is [borrowed](LocalNodes::borrow) only together with the timer of that pool, so the methods
-//! of [`NodesGuard`] cannot mix nodes of different timers. Only they push messages.
+//! of [`NodesGuard`] cannot mix nodes of different timers. Only they push messages, and
+//! [`discard`](LocalNodes::discard), whose handle has the timer.
 //!
 //! A cancel owns the task at once. Which thread gives up the wheel's reference depends on the word
 //! before:
@@ -204,7 +205,7 @@ impl<S: Owner> LocalNodes<S> {
             return Err(handle);
         }
         // SAFETY: this thread owns the task. Its message was taken back, so only this handle is
-        // left; or `cancel_unchanged` has ended the timeout, whose task did not run.
+        // left; or `cancel_unchanged` has ended the timeout, whose task does not run.
         let task = (on_cancel != OnCancel::Nothing).then(|| unsafe { handle.task.detach() });
         let number = handle.number;
         let (node, timer) = handle.into_parts();

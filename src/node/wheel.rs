@@ -190,14 +190,14 @@ impl<S: Owner> WheelOf<'_, S> {
         Some(unsafe { self.hold(node) })
     }
 
-    /// Sorts the nodes that are due by the ticks of their deadlines: the order in which
-    /// [`next_due`](Self::next_due) gives them out. Each deadline is read once, because a `reset`
-    /// may change it.
-    pub(crate) fn sort_due(&mut self, ticks: Ticks) {
+    /// Sorts the nodes that are due by the ticks of their deadlines, and those of earlier ticks as
+    /// of the tick `first`: the order in which [`next_due`](Self::next_due) gives them out. Each
+    /// deadline is read once, because a `reset` may change it.
+    pub(crate) fn sort_due(&mut self, ticks: Ticks, first: u64) {
         let arena = &self.timer.pool().arena;
         // SAFETY: only nodes of this pool are put into its wheel.
         let (nodes, mut entries) = unsafe { (Nodes::new(arena), Nodes::new(arena)) };
-        let tick = |number| ticks.of(nodes.node(number).word.relaxed().deadline());
+        let tick = |number| ticks.of(nodes.node(number).word.relaxed().deadline()).max(first);
         self.own.wheel.sort_due_by_key(tick, &mut entries);
     }
 

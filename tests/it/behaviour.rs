@@ -588,8 +588,7 @@ fn a_guard_cancels_when_it_is_dropped() {
     assert_eq!((ends.hooks(), t.timer.pending_timeouts()), (1, 0));
 }
 
-/// Half as long as the documentation of `CancelOnDrop` allows with this stack: what a link uses of
-/// it depends on the platform.
+/// As long as the documentation of `CancelOnDrop` allows with this stack.
 #[test]
 fn a_chain_of_guards_can_be_dropped() {
     let links = if cfg!(miri) {
@@ -597,7 +596,7 @@ fn a_chain_of_guards_can_be_dropped() {
     } else if cfg!(debug_assertions) {
         1_000
     } else {
-        5_000
+        4_000
     };
     let drop_chain = move || {
         let mut t = Driven::new();

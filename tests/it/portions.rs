@@ -230,6 +230,23 @@ fn portions_run_owed_timeouts_in_the_order_of_ticks() {
     }
 }
 
+/// A deadline that has passed counts as one of the tick in which it is scheduled, also if its
+/// message is carried over.
+#[test]
+#[cfg_attr(miri, ignore = "too many timeouts")]
+fn owed_timeout_of_the_past_does_not_overtake() {
+    for mut recorder in both() {
+        let begin = recorder.t.timer.now();
+        (0..MAX_MESSAGES).for_each(|number| _ = recorder.schedule(number, 100_000));
+        recorder.schedule(MAX_MESSAGES, 1);
+        recorder.t.timer.new_timeout_at(recorder.log.task(MAX_MESSAGES + 1), begin).unwrap();
+        recorder.schedule(MAX_MESSAGES + 2, 2);
+        recorder.advance(10);
+        (0..3).for_each(|_| _ = recorder.t.driver.turn());
+        assert_eq!(recorder.log.take(), [0, 1, 2].map(|number| MAX_MESSAGES + number));
+    }
+}
+
 #[test]
 fn worker_thread_looks_at_its_queue_between_portions() {
     let builder = HashedWheelTimer::builder().tick(ms(1));

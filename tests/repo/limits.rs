@@ -1,6 +1,7 @@
 //! How much there may be: lines of code, public types, outcomes, entries of `tests/`.
 //!
-//! Each bound is about what there was when it was set, so it only falls. A failure prints the
+//! Each bound is about what there was when it was set, so it only falls. (That of the lines of
+//! code rose once, for a cancel that gives up its handle: the goal is 9 000.) A failure prints the
 //! number.
 
 use std::fs;
@@ -8,7 +9,7 @@ use std::fs;
 use crate::files::{root, sources};
 
 /// All lines of `src` that are neither blank nor comments nor tests.
-const CODE_LINES: usize = 9_200;
+const CODE_LINES: usize = 9_191;
 
 /// The lines of a file, with its comments and tests.
 const FILE_LINES: usize = 600;
