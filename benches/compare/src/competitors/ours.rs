@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hashed_wheel::{HashedWheelTimer, Timeout};
+use hashed_wheel::{Cancel, HashedWheelTimer, Timeout};
 
 use super::{Caller, Competitor, Setup};
 use crate::task::Task;
@@ -38,7 +38,7 @@ impl Caller for &HashedWheelTimer {
     }
 
     fn cancel(&mut self, handle: Timeout) {
-        handle.cancel();
+        handle.cancel_and_drop();
     }
 
     fn rearm(&mut self, handle: &mut Timeout, delay: Duration) {
