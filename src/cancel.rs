@@ -40,8 +40,8 @@ pub trait Cancel {
 
     /// Cancels it, and drops the handle. Returns what [`cancel`](Self::cancel) returns.
     ///
-    /// For the last handle of a [`Timeout`] or of a [`Periodic`] this is faster than the two
-    /// one after the other: it takes one pass through what the thread caches, and they take two.
+    /// For the last handle of a [`Timeout`] or of a [`Periodic`] this is faster than the two one
+    /// after the other: it takes one pass through what the thread caches, and they take two.
     /// [`CancelOnDrop`] cancels in this way. By default it is the two.
     ///
     /// # Examples

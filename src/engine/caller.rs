@@ -300,7 +300,7 @@ impl<T: Task<Inner>> Work for Schedule<'_, T> {
         if !cache.look_after_push().is_closing() {
             return Some(handle);
         }
-        cache.withdraw(handle).map_err(|claimed| *self.withdrawn = Some(claimed)).ok()
+        cache.withdraw(handle).map(|claimed| *self.withdrawn = Some(claimed)).err()
     }
 }
 

@@ -185,14 +185,14 @@ pub(super) struct CacheGuard<'a> {
 }
 
 impl CacheGuard<'_> {
-    /// Ends a timeout that was just scheduled, because the timer closes, and counts that. The error
-    /// is its task. Returns the handle if the timeout has ended, or runs.
+    /// Ends a timeout that was just scheduled, because the timer closes, and counts that. Returns
+    /// its task, or the handle if the timeout has ended, or runs.
     #[cold]
-    pub(super) fn withdraw(&mut self, handle: Handle) -> Result<Handle, ClaimedTask<Inner>> {
-        let kept = self.nodes.withdraw(handle).inspect_err(|_| self.counts.withdraw());
+    pub(super) fn withdraw(&mut self, handle: Handle) -> Result<ClaimedTask<Inner>, Handle> {
+        let withdrawn = self.nodes.withdraw(handle).inspect(|_| self.counts.withdraw());
         // A message that was pushed can wait for the next turn.
         self.look_after_push();
-        kept
+        withdrawn
     }
 
     /// Pushes a message. Returns the state after that.

@@ -383,16 +383,16 @@ impl<S: Owner> NodesGuard<'_, S> {
     }
 
     /// Ends a timeout that this thread has just scheduled and not given to any other, and returns
-    /// its task as the error. Returns the handle if the timeout has ended, or runs.
+    /// its task. Returns the handle if the timeout has ended, or runs.
     ///
     /// # Panics
     ///
     /// If the handle is of another timer.
     #[cold]
-    pub(crate) fn withdraw(&mut self, handle: Handle<S>) -> Result<Handle<S>, ClaimedTask<S>> {
+    pub(crate) fn withdraw(&mut self, handle: Handle<S>) -> Result<ClaimedTask<S>, Handle<S>> {
         self.assert_is_of(&handle);
         let is_taken_back = self.nodes.take_back(&handle);
-        let Some(before) = handle.word.withdraw() else { return Ok(handle) };
+        let Some(before) = handle.word.withdraw() else { return Err(handle) };
         if is_taken_back {
             // SAFETY: the message that was taken back owned the wheel's reference to this node.
             unsafe { handle.merge_wheel_ref() };
@@ -402,7 +402,7 @@ impl<S: Owner> NodesGuard<'_, S> {
         }
         // SAFETY: `withdraw` has changed the word, and the task was not running, so this thread
         // owns it.
-        Err(unsafe { ClaimedTask::new(handle) })
+        Ok(unsafe { ClaimedTask::new(handle) })
     }
 
     /// Pushes a message.

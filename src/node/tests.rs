@@ -424,7 +424,7 @@ fn node_of_a_refused_timeout_is_freed_by_the_thread_that_withdraws_it() {
     node.refuse();
     assert!(wheel.next_arrival(&mut lane).is_none());
     drop(nodes);
-    let Err(claimed) = both.borrow().withdraw(handle) else { panic!("the timeout has not ended") };
+    let Ok(claimed) = both.borrow().withdraw(handle) else { panic!("the timeout has not ended") };
     let handle = claimed.with(|task, _| task.drop_task());
     assert!(handle.release().node.is_some());
 }

@@ -199,7 +199,7 @@ impl<T: Counted> LocalCount<T> {
         if !self.is_of(reference.as_ptr()) {
             return false;
         }
-        let _ = ManuallyDrop::new(reference);
+        std::mem::forget(reference);
         self.references += 1;
         if self.references > 2 * BATCH {
             self.release_batch();

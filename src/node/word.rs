@@ -11,7 +11,7 @@
 //! | `IN_FLIGHT` | `IN_FLIGHT`, earlier deadline | `reset` | `Release` |
 //! | `IN_WHEEL` | `IN_FLIGHT`, earlier deadline | `reset`, which then pushes a message | `Release` |
 //! | `IN_FLIGHT`, `IN_WHEEL` | `CANCELLED` | `cancel`, which pushes a message if the node was `IN_WHEEL` ([`cancel_seen`](StateWord::cancel_seen)); `stop` ([`cancel`](StateWord::cancel)); `new_timeout`, if the timer closes ([`withdraw`](StateWord::withdraw)) | `AcqRel` |
-//! | `IN_WHEEL` | `CANCELLED` | a cancel that gives up its handle, and pushes a message ([`cancel_unchanged`](StateWord::cancel_unchanged)) | `Release`: the fence after the push acquires, before the task is dropped. Only its bytes are read earlier, which nobody writes: a periodic task is in a box |
+//! | `IN_WHEEL` | `CANCELLED` | a cancel that gives up its handle, and pushes a message ([`cancel_unchanged`](StateWord::cancel_unchanged)) | `Release`: the fence after the push acquires before the task is dropped. Until then only the bytes of the node are copied, and no thread writes these: a periodic task is in a box |
 //! | `IN_FLIGHT` | – | the same, which has taken the message back and has the only handle: the node is free, and no thread reads its word | not changed |
 //! | `IN_FLIGHT`, `IN_WHEEL` | `EXPIRED` | the worker, once the deadline is reached ([`expire`](StateWord::expire)) | `AcqRel`; plain if no handle is left |
 //! | `IN_WHEEL` | `IN_WHEEL`, `DEADLINE_RUNNING` | the worker, for a periodic task ([`begin_run`](StateWord::begin_run)) | `Relaxed`: no thread learns anything from it |

@@ -118,16 +118,20 @@ fn discard_or_expiry_wins() {
     });
 }
 
+fn discard_and_stop(timer: &HashedWheelTimer, timeout: Timeout, outcome: &Outcome) {
+    let other = timer.clone();
+    let stop = thread::spawn(move || other.stop().len());
+    let discarded = timeout.cancel_and_drop();
+    assert_eq!(stop.join().unwrap() + usize::from(discarded), 1, "exactly one of the two wins");
+    outcome.assert(0, 0);
+}
+
 #[test]
 fn discard_or_stop_wins() {
     explore(None, [mutant("DiscardWithoutCompare")], || {
         let mut driven = Driven::new();
         let (timeout, outcome) = closure_in_wheel(&mut driven, 5);
-        let other = driven.timer.clone();
-        let stop = thread::spawn(move || other.stop().len());
-        let discarded = timeout.cancel_and_drop();
-        assert_eq!(stop.join().unwrap() + usize::from(discarded), 1, "exactly one of the two wins");
-        outcome.assert(0, 0);
+        discard_and_stop(&driven.timer, timeout, &outcome);
     });
 }
 
@@ -137,11 +141,7 @@ fn discard_in_lane_or_stop_wins() {
     explore(None, [mutant("TakeBackWithoutCompare")], || {
         let Driven { timer, driver: _driver, .. } = Driven::new();
         let (timeout, outcome) = schedule_closure(&timer, 5);
-        let other = timer.clone();
-        let stop = thread::spawn(move || other.stop().len());
-        let discarded = timeout.cancel_and_drop();
-        assert_eq!(stop.join().unwrap() + usize::from(discarded), 1, "exactly one of the two wins");
-        outcome.assert(0, 0);
+        discard_and_stop(&timer, timeout, &outcome);
     });
 }
 

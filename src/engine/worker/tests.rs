@@ -76,7 +76,7 @@ fn a_closing_timer_refuses_new_timeouts_that_come_later() {
             worker.drain_messages_unless_behind(t.inner());
         }
         assert_eq!(worker.nodes.len(), 0);
-        assert!(lane.borrow(t.inner()).withdraw(handle).is_err_and(|task| {
+        assert!(lane.borrow(t.inner()).withdraw(handle).is_ok_and(|task| {
             task.into_task::<Nothing>();
             true
         }));
