@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use hashed_wheel::{NewTimeoutError, Timeout, TimerTask};
+use hashed_wheel::{Cancel, NewTimeoutError, Timeout, TimerTask};
 
 use super::{DelayQueue, Expired, Key, State, wake};
 use crate::deadlines::{Deadlines, NEVER};
@@ -48,7 +48,7 @@ impl<T> DelayQueue<T> {
         drop(own);
         if let Some(alarm) = self.alarm.take() {
             // Finds no waiter at this place, so it wakes nothing.
-            alarm.cancel();
+            alarm.cancel_and_drop();
         }
         wake(next);
     }

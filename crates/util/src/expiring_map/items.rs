@@ -30,7 +30,7 @@
 use std::mem;
 
 use equivalent::Equivalent;
-use hashed_wheel::{NewTimeoutError, Timeout, TimerTask};
+use hashed_wheel::{Cancel, NewTimeoutError, Timeout, TimerTask};
 
 use super::cause::Cause;
 use super::entry::Entry;
@@ -122,7 +122,7 @@ impl<K, V> Current<K, V> {
     pub(super) fn end(self, output: &Output<K, V>, cause: Cause) -> V {
         // If the timeout has expired already, its registration finds the item removed and does not
         // run the task.
-        self.timeout.cancel();
+        self.timeout.cancel_and_drop();
         output.value_of(self.entry, cause)
     }
 }
@@ -220,8 +220,8 @@ impl<K, V> Arming<'_, K, V> {
 impl<K, V> Drop for Arming<'_, K, V> {
     fn drop(&mut self) {
         let removed = self.remove();
-        if let Some(timeout) = &self.timeout {
-            timeout.cancel();
+        if let Some(timeout) = self.timeout.take() {
+            timeout.cancel_and_drop();
         }
         drop(removed);
     }
@@ -264,7 +264,7 @@ impl<K: Eq, V> Shard<K, V> {
         let state = mem::replace(state, PendingState::Started(old));
         drop(items);
         if let Some(timeout) = timeout {
-            timeout.cancel();
+            timeout.cancel_and_drop();
         }
         match state {
             PendingState::Armed { entry, .. } => Some(entry),
