@@ -700,11 +700,11 @@ pub const ROWS: &[Row] = &[
     mutant(
         "ReplaceInTwoSteps",
         "util/expiring_map/items.rs",
-        "} else { «current.insert(self.take(pending, hash)?);» None }",
-        "let new = self.take(pending, hash)?;
+        "let evicted = «current.insert(self.take(pending, hash)?)»;",
+        "{ let new = self.take(pending, hash)?;
         drop(items);
         items = self.shard.items.lock();
-        items.current.insert(new);",
+        items.current.insert(new) }",
     ),
     // An item becomes current although its timeout has ended.
     mutant(

@@ -20,6 +20,9 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     /// a [limit](hashed_wheel::Builder::max_pending_timeouts) there must be room for one more.
     /// ([`touch`](Self::touch) needs no room.)
     ///
+    /// If the map has a limit of its own and is full, a new key evicts another entry: see
+    /// [`max_entries`](crate::ExpiringMapBuilder::max_entries).
+    ///
     /// # Errors
     ///
     /// As for [`new_timeout`](hashed_wheel::HashedWheelTimer::new_timeout). The error returns the
@@ -183,7 +186,7 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     {
         let (shard, hash) = self.place(key);
         let mut items = shard.items.lock();
-        let current = items.current.find_mut(hash, |current| current.has_key(key))?;
+        let current = items.current.find_used(hash, |current| current.has_key(key))?;
         Some(access(current.entry.parts().1))
     }
 
@@ -263,7 +266,7 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
         let (shard, hash) = self.place(key);
         let mut tried = None;
         loop {
-            let timeout = match shard.items.lock().current.find(hash, |current| current.has_key(key)) {
+            let timeout = match shard.items.lock().current.find_used(hash, |current| current.has_key(key)) {
                 // Not tried yet: the first item, or one that has replaced the item that was tried.
                 Some(current) if tried != Some(current.item) => {
                     tried = Some(current.item);

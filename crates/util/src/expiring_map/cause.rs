@@ -13,6 +13,7 @@
 ///         Cause::Expired => "timeout",
 ///         Cause::Replaced => "login elsewhere",
 ///         Cause::Removed => "logout",
+///         Cause::Evicted => "too many sessions",
 ///         _ => "other",
 ///     }
 /// }
@@ -27,4 +28,7 @@ pub enum Cause {
     Replaced,
     /// `remove`, `retain`, `clear` or `drain` has removed it.
     Removed,
+    /// The map was full, and a new entry has taken its place: see
+    /// [`max_entries`](crate::ExpiringMapBuilder::max_entries). Caffeine's `SIZE`.
+    Evicted,
 }

@@ -15,6 +15,7 @@
 //! | current | started | the timeout: its task has the value |
 //! | current | dropped | the timeout: cancelled by `stop` or `cancel_all`, or dropped by the executor |
 //! | current | replaced, removed | `arm`, `remove`, `retain`, `clear`, the drop of the map: they have the value |
+//! | current | evicted | `arm` of another key, if the shard is full: it has the value |
 //!
 //! A timeout that expires and finds its item in neither place is too late: it does not run the
 //! task. So each item ends once. It makes no difference whether the timeout can still be cancelled
@@ -75,12 +76,14 @@ pub(super) struct Current<K, V> {
     pub(super) item: u64,
     pub(super) timeout: Timeout,
     pub(super) entry: Entry<K, V>,
+    /// Since it was inserted, or since an eviction has passed it over.
+    pub(super) is_used: bool,
 }
 
 impl<K, V> Shard<K, V> {
-    pub(super) fn new(output: Arc<Output<K, V>>) -> Self {
+    pub(super) fn new(output: Arc<Output<K, V>>, max_entries: Option<usize>) -> Self {
         let pending = PendingItems { next: 0, items: Vec::new() };
-        let items = Items { pending, current: Table::new() };
+        let items = Items { pending, current: Table::new(max_entries) };
         Self { items: Mutex::new(items), output }
     }
 }
@@ -140,7 +143,7 @@ pub(super) fn end_all<K, V>(removed: &[Current<K, V>], output: &Output<K, V>) {
 }
 
 /// Makes an item, and its timeout by `schedule`. Cancels the item that is current, and returns its
-/// value.
+/// value. If none is, and the shard is full, cancels another item.
 ///
 /// If the clock or a key's `Eq` panics, the new item is removed, and the current one stays.
 pub(super) fn arm<K: Eq, V>(
@@ -179,7 +182,7 @@ impl<K: Eq, V> Arming<'_, K, V> {
     fn finish(mut self, item: u64, hash: u64) -> Option<V> {
         let mut items = self.shard.items.lock();
         let Items { pending, current } = &mut *items;
-        let replaced = match pending.find(item)? {
+        let removed = match pending.find(item)? {
             PendingState::Started(replaced) => {
                 let replaced = replaced.take();
                 drop(items);
@@ -187,17 +190,23 @@ impl<K: Eq, V> Arming<'_, K, V> {
             }
             PendingState::Armed { entry, has_ended } if !*has_ended => {
                 let key = entry.key();
-                if let Some(current) = current.find_mut(hash, |current| current.has_key(key)) {
-                    Some(mem::replace(current, self.take(pending, hash)?))
+                if let Some(old) = current.find_mut(hash, |current| current.has_key(key)) {
+                    let replaced = mem::replace(old, self.take(pending, hash)?);
+                    current.enqueue(hash, item);
+                    Some((replaced, Cause::Replaced))
                 } else {
-                    current.insert(self.take(pending, hash)?);
-                    None
+                    let evicted = current.insert(self.take(pending, hash)?);
+                    evicted.map(|evicted| (evicted, Cause::Evicted))
                 }
             }
-            PendingState::Armed { entry, .. } => current.remove(hash, |current| current.has_key(entry.key())),
+            PendingState::Armed { entry, .. } => current
+                .remove(hash, |current| current.has_key(entry.key()))
+                .map(|replaced| (replaced, Cause::Replaced)),
         };
         drop(items);
-        replaced.map(|old| old.end(&self.shard.output, Cause::Replaced))
+        let (removed, cause) = removed?;
+        let value = removed.end(&self.shard.output, cause);
+        (cause == Cause::Replaced).then_some(value)
     }
 }
 
@@ -206,7 +215,7 @@ impl<K, V> Arming<'_, K, V> {
     fn take(&mut self, pending: &mut PendingItems<K, V>, hash: u64) -> Option<Current<K, V>> {
         let (item, timeout) = (self.item.take()?, self.timeout.take()?);
         match pending.remove(item)? {
-            PendingState::Armed { entry, .. } => Some(Current { hash, item, timeout, entry }),
+            PendingState::Armed { entry, .. } => Some(Current { hash, item, timeout, entry, is_used: false }),
             PendingState::Started(_) => None,
         }
     }

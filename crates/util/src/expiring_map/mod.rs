@@ -12,15 +12,14 @@ mod room;
 mod table;
 mod whole;
 
+use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::time::Duration;
-use std::{fmt, mem};
 
 use hashed_wheel::HashedWheelTimer;
 
 use self::items::{Current, Shard, cancel_all};
 use self::output::Output;
-use self::table::Table;
 use crate::sync::Arc;
 
 pub use self::builder::ExpiringMapBuilder;
@@ -43,15 +42,15 @@ const SHARDS: usize = 16;
 /// | [`with_receiver`](Self::with_receiver) | async code receives it, one by one or many at a time |
 /// | [`new`](Self::new) | is dropped |
 ///
-/// [`builder`](Self::builder) makes the same maps with a default time to live, or with a listener,
-/// which is told of each entry that leaves the map and why.
+/// [`builder`](Self::builder) makes the same maps with a default time to live, with a limit of the
+/// entries, or with a listener, which is told of each entry that leaves the map and why.
 ///
 /// # Guarantees
 ///
 /// Each value comes out once: `remove` returns it, `insert` returns it because it was replaced,
 /// `drain` returns it, the handler or the receiver gets it, or it is dropped. It is dropped by
-/// `retain`, by `clear`, by the drop of the map, by `stop`, `shutdown` and `cancel_all` of the
-/// timer, and if a task executor drops the task of an expired entry.
+/// `retain`, by `clear`, by the drop of the map, if a full map evicts it, by `stop`, `shutdown` and
+/// `cancel_all` of the timer, and if a task executor drops the task of an expired entry.
 ///
 /// When `insert` or `remove` has returned, the handler does not begin any more for the entry that
 /// was under the key before. (If it had begun, the key was free already, and the return value says
@@ -188,6 +187,8 @@ struct Owner<K, V> {
     time_to_live: Duration,
     hasher: RandomState,
     shards: [Arc<Shard<K, V>>; SHARDS],
+    /// Selects the shard of a key. A map for few entries uses only the first shards.
+    shard_mask: usize,
     output: Arc<Output<K, V>>,
 }
 
@@ -277,7 +278,7 @@ impl<K, V> ExpiringMap<K, V> {
         Self::builder(timer).build_with_receiver()
     }
 
-    /// Begins to make a map with a default time to live or a listener.
+    /// Begins to make a map with a default time to live, a limit of its entries, or a listener.
     ///
     /// # Examples
     ///
@@ -290,18 +291,17 @@ impl<K, V> ExpiringMap<K, V> {
 impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     /// Returns the shard of a key, and its hash.
     fn place<Q: Hash + ?Sized>(&self, key: &Q) -> (&Arc<Shard<K, V>>, u64) {
-        let Owner { hasher, shards, .. } = &*self.owner;
+        let Owner { hasher, shards, shard_mask, .. } = &*self.owner;
         let hash = hasher.hash_one(key);
         // A `HashMap` uses the lowest and the highest bits for its own places.
-        (&shards[(hash >> 32) as usize % shards.len()], hash)
+        (&shards[(hash >> 32) as usize & shard_mask], hash)
     }
 }
 
 impl<K, V> Owner<K, V> {
     fn take_all(&self) -> Vec<Current<K, V>> {
-        let all =
-            self.shards.each_ref().map(|shard| mem::replace(&mut shard.items.lock().current, Table::new()));
-        all.into_iter().flat_map(Table::into_items).collect()
+        let all = self.shards.each_ref().map(|shard| shard.items.lock().current.take_all());
+        all.into_iter().flatten().collect()
     }
 }
 
@@ -357,5 +357,26 @@ mod tests {
             let most = SHARDS * 2 * MAX_IDLE;
             assert!(room() <= most, "room for {}", room());
         }
+    }
+
+    /// Entries leave places behind in the order of eviction, also if the map is never full.
+    #[test]
+    #[cfg_attr(miri, ignore = "takes minutes")]
+    fn order_of_eviction_shrinks_with_the_map() {
+        const KEYS: usize = 20_000;
+
+        let timer = HashedWheelTimer::default();
+        let map = ExpiringMap::builder(&timer).max_entries(2 * KEYS).build();
+        let places =
+            || map.owner.shards.iter().map(|shard| shard.items.lock().current.places()).sum::<usize>();
+        for key in (0..KEYS).chain(0..KEYS).chain(0..KEYS) {
+            map.put(key, ()).expect("the timer is not stopped");
+        }
+        assert!((KEYS..=2 * KEYS + SHARDS * MAX_IDLE).contains(&places()), "{} places", places());
+        assert!((0..KEYS).all(|key| map.remove(&key).is_some()));
+        assert!(places() <= SHARDS * MAX_IDLE, "{} places", places());
+        map.put(0, ()).expect("the timer is not stopped");
+        map.clear();
+        assert_eq!(places(), 0);
     }
 }

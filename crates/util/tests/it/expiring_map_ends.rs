@@ -171,7 +171,7 @@ fn without_a_time_to_live_an_entry_of_put_never_expires() {
     assert_eq!((t.pass(Duration::from_secs(1_000_000_000)), map.len()), (0, 2));
     assert_eq!(
         format!("{:?}", ExpiringMap::<u8, u8>::builder(&t.timer).time_to_live(TICK)),
-        format!("ExpiringMapBuilder {{ time_to_live: {TICK:?}, .. }}")
+        format!("ExpiringMapBuilder {{ time_to_live: {TICK:?}, max_entries: None, .. }}")
     );
 }
 

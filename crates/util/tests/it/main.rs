@@ -9,6 +9,7 @@ mod delay_queue;
 mod delay_queue_runtimes;
 mod expiring_map;
 mod expiring_map_ends;
+mod expiring_map_limit;
 mod expiring_map_tasks;
 mod hyper;
 mod idle_io;
