@@ -4,7 +4,7 @@ use std::io::{self, IoSlice};
 use std::mem;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pin_project_lite::pin_project;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -17,30 +17,38 @@ pin_project! {
     /// traffic: Netty's `IdleStateHandler` for tokio's `AsyncRead` and `AsyncWrite`. With the
     /// feature `tokio`.
     ///
-    /// Each byte that is read or written, in either direction, starts the time anew. An operation
-    /// that has to wait fails once the time is over: a read, a write, a flush or a shutdown. One
-    /// that need not wait succeeds, whatever the time. After the failure an operation that has to
-    /// wait fails again, until there is traffic or [`set_timeout`](Self::set_timeout) is called.
+    /// It has up to three [times](IdleTimes). An operation that has to wait fails once one of its
+    /// times is over:
     ///
-    /// The time begins when this is made. The timeout fires up to one tick of the timer later, and
-    /// never early. With a timeout too large to represent no operation fails.
+    /// | time | limits | each byte that is … starts it anew |
+    /// |---|---|---|
+    /// | [`all`](IdleTimes::all) | reads, writes, flushes, shutdowns | read or written |
+    /// | [`reader`](IdleTimes::reader) | reads | read |
+    /// | [`writer`](IdleTimes::writer) | writes, flushes, shutdowns | written |
     ///
-    /// The time is that of bytes through this value. If the inner connection has a buffer or
-    /// encrypts, what it moves in a flush or a shutdown is not seen: wrap the socket itself.
+    /// An operation that need not wait succeeds, whatever the time. After the failure an operation
+    /// that has to wait fails again, until there is traffic or [`set_times`](Self::set_times) is
+    /// called.
     ///
-    /// The two directions may be in different tasks, as after `tokio::io::split`. Each of them
-    /// fails.
+    /// The times begin when this is made. A timeout fires up to one tick of the timer later, and
+    /// never early. A time too large to represent is no limit.
+    ///
+    /// Traffic is bytes through this value. If the inner connection has a buffer or encrypts, what
+    /// it moves in a flush or a shutdown is not seen: wrap the socket itself.
+    ///
+    /// The two directions may be in different tasks, as after `tokio::io::split`. When the time for
+    /// all is over, each of them fails.
     ///
     /// # Cost
     ///
-    /// Traffic moves the deadline of at most two timeouts, by [`Sleep::reset`]. An operation that
-    /// waits schedules a timeout if its direction has none. The timeouts are cancelled when this is
-    /// dropped.
+    /// Traffic reads the clock, and moves the deadline of at most two timeouts, by
+    /// [`Sleep::reset_at`]. An operation that waits schedules a timeout if its direction has none,
+    /// whatever the number of times. The timeouts are cancelled when this is dropped.
     ///
     /// # Errors
     ///
-    /// - [`TimedOut`](io::ErrorKind::TimedOut): nothing was read or written for the time. The inner
-    ///   error is [`TimeoutError::Elapsed`].
+    /// - [`TimedOut`](io::ErrorKind::TimedOut): a time of the operation is over. The inner error is
+    ///   [`TimeoutError::Elapsed`].
     /// - What a [`NewTimeoutError`](hashed_wheel::NewTimeoutError) converts into: an operation has
     ///   to wait, and the timer is stopped or rejects the timeout.
     /// - Errors of the inner connection are returned as they are.
@@ -77,18 +85,43 @@ pin_project! {
 }
 
 impl<T> IdleIo<T> {
-    /// Wraps `io`. The time begins now.
-    pub fn new(io: T, timer: &HashedWheelTimer, timeout: Duration) -> Self {
-        let sleeps = [timer.sleep(timeout), timer.sleep(timeout)];
-        Self { io, idle: Idle { timeout, sleeps, is_last_poll: [false; 2] } }
+    /// Wraps `io`. The times begin now. A `Duration` is the time for all operations.
+    ///
+    /// # Examples
+    ///
+    /// A peer may be silent for a minute, and must accept what it is sent within 10 seconds:
+    ///
+    /// ```
+    /// # use hashed_wheel::HashedWheelTimer;
+    /// # use std::time::Duration;
+    /// use hashed_wheel_util::{IdleIo, IdleTimes};
+    ///
+    /// let timer = HashedWheelTimer::default();
+    /// let times = IdleTimes::new().all(Duration::from_secs(60)).writer(Duration::from_secs(10));
+    /// let socket = IdleIo::new(tokio::io::empty(), &timer, times);
+    /// assert_eq!(socket.times(), times);
+    /// ```
+    pub fn new(io: T, timer: &HashedWheelTimer, times: impl Into<IdleTimes>) -> Self {
+        let sleeps = [timer.sleep(Duration::MAX), timer.sleep(Duration::MAX)];
+        let now = timer.now();
+        let mut idle = Idle {
+            timer: timer.clone(),
+            times: times.into(),
+            last: [now; 2],
+            deadlines: [None; 2],
+            sleeps,
+            is_last_poll: [false; 2],
+        };
+        idle.rearm();
+        Self { io, idle }
     }
 
-    /// Returns the time without traffic after which an operation fails.
-    pub fn timeout(&self) -> Duration {
-        self.idle.timeout
+    /// Returns the times without traffic after which an operation fails.
+    pub fn times(&self) -> IdleTimes {
+        self.idle.times
     }
 
-    /// Sets the time without traffic after which an operation fails. It begins now, also for an
+    /// Sets the times without traffic after which an operation fails. They begin now, also for an
     /// operation that waits.
     ///
     /// # Examples
@@ -105,7 +138,7 @@ impl<T> IdleIo<T> {
     ///     let mut socket = BufReader::new(IdleIo::new(socket, timer, Duration::from_secs(10)));
     ///     let mut name = String::new();
     ///     socket.read_line(&mut name).await?;
-    ///     socket.get_mut().set_timeout(Duration::from_secs(600));
+    ///     socket.get_mut().set_times(Duration::from_secs(600));
     ///     // … the session …
     ///     Ok(name)
     /// }
@@ -114,8 +147,9 @@ impl<T> IdleIo<T> {
     /// # assert_eq!(name, "ada\n");
     /// # Ok::<(), std::io::Error>(())
     /// ```
-    pub fn set_timeout(&mut self, timeout: Duration) {
-        self.idle.timeout = timeout;
+    pub fn set_times(&mut self, times: impl Into<IdleTimes>) {
+        self.idle.times = times.into();
+        self.idle.last = [self.idle.timer.now(); 2];
         self.idle.rearm();
     }
 
@@ -134,34 +168,113 @@ impl<T> IdleIo<T> {
         self.project().io
     }
 
-    /// Returns the inner connection, without the timeout.
+    /// Returns the inner connection, without the times.
     pub fn into_inner(self) -> T {
         self.io
     }
 }
 
-/// The timeout of a connection.
+/// After which times without traffic the operations of an [`IdleIo`] fail: its type has a table of
+/// them. The times of Netty's `IdleStateHandler`.
+///
+/// A `Duration` converts into the time for all operations.
+///
+/// # Examples
+///
+/// ```
+/// use hashed_wheel_util::IdleTimes;
+/// use std::time::Duration;
+///
+/// const MINUTE: Duration = Duration::from_secs(60);
+///
+/// assert_eq!(IdleTimes::from(MINUTE), IdleTimes::new().all(MINUTE));
+/// assert_eq!(IdleTimes::new().reader(MINUTE).reader(None), IdleTimes::default());
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[must_use = "times do nothing until a connection has them"]
+pub struct IdleTimes {
+    reader: Option<Duration>,
+    writer: Option<Duration>,
+    all: Option<Duration>,
+}
+
+impl IdleTimes {
+    /// No times: no operation fails.
+    pub const fn new() -> Self {
+        Self { reader: None, writer: None, all: None }
+    }
+
+    /// Sets the time without a byte that was read, after which a read fails. `None` is no limit.
+    pub fn reader(mut self, time: impl Into<Option<Duration>>) -> Self {
+        self.reader = time.into();
+        self
+    }
+
+    /// Sets the time without a byte that was written, after which a write, a flush or a shutdown
+    /// fails. `None` is no limit.
+    pub fn writer(mut self, time: impl Into<Option<Duration>>) -> Self {
+        self.writer = time.into();
+        self
+    }
+
+    /// Sets the time without a byte in either direction, after which each operation fails. `None`
+    /// is no limit.
+    pub fn all(mut self, time: impl Into<Option<Duration>>) -> Self {
+        self.all = time.into();
+        self
+    }
+}
+
+/// The time for all operations.
+impl From<Duration> for IdleTimes {
+    fn from(all: Duration) -> Self {
+        Self::new().all(all)
+    }
+}
+
+/// The timeouts of a connection.
 #[derive(Debug)]
 struct Idle {
-    timeout: Duration,
-    /// One per direction, because two tasks may wait, each with its own waker. Both have the same
-    /// deadline. One that was never polled is in no wheel.
+    timer: HashedWheelTimer,
+    times: IdleTimes,
+    /// When the last bytes were read and written.
+    last: [Instant; 2],
+    /// Those of `sleeps`; `None` if the direction has no limit.
+    deadlines: [Option<Instant>; 2],
+    /// One per direction, because two tasks may wait, each with its own waker. One that was never
+    /// polled is in no wheel.
     sleeps: [Sleep; 2],
     /// The time is over, and the operation gets one more poll.
     is_last_poll: [bool; 2],
 }
 
-/// Indices of [`Idle::sleeps`].
+/// Indices of the arrays of [`Idle`].
 const READ: usize = 0;
 const WRITE: usize = 1;
 
 impl Idle {
+    /// Moves the deadlines that have changed. (One that has passed may stay although the other
+    /// direction moves bytes. Then its operation must not get one more poll each time.)
     fn rearm(&mut self) {
-        self.sleeps.iter_mut().for_each(|sleep| sleep.reset(self.timeout));
-        self.is_last_poll = [false; 2];
+        let Self { times, last, .. } = *self;
+        for direction in [READ, WRITE] {
+            let own = [times.reader, times.writer][direction];
+            let ends = [
+                own.and_then(|time| last[direction].checked_add(time)),
+                times.all.and_then(|time| last[READ].max(last[WRITE]).checked_add(time)),
+            ];
+            let deadline = ends.into_iter().flatten().min();
+            if self.deadlines[direction] != deadline {
+                self.deadlines[direction] = deadline;
+                self.is_last_poll[direction] = false;
+                if let Some(deadline) = deadline {
+                    self.sleeps[direction].reset_at(deadline);
+                }
+            }
+        }
     }
 
-    /// Re-arms the timeout if the operation has moved bytes, and limits its time if it waits.
+    /// Re-arms the timeouts if the operation has moved bytes, and limits its time if it waits.
     fn transfer<R>(
         &mut self,
         direction: usize,
@@ -170,6 +283,7 @@ impl Idle {
         moved: impl FnOnce(&R) -> bool,
     ) -> Poll<io::Result<R>> {
         if matches!(&result, Poll::Ready(Ok(output)) if moved(output)) {
+            self.last[direction] = self.timer.now();
             self.rearm();
         }
         self.limit(direction, context, result)
@@ -183,7 +297,7 @@ impl Idle {
         result: Poll<io::Result<R>>,
     ) -> Poll<io::Result<R>> {
         let is_last_poll = mem::take(&mut self.is_last_poll[direction]);
-        if result.is_ready() {
+        if result.is_ready() || self.deadlines[direction].is_none() {
             return result;
         }
         let end = ready!(Pin::new(&mut self.sleeps[direction]).poll(context));

@@ -57,7 +57,7 @@ pub use self::expiring_map::{Cause, ExpiredEntries, ExpiringMap, ExpiringMapBuil
 #[cfg(feature = "hyper")]
 pub use self::hyper::HyperTimer;
 #[cfg(feature = "tokio")]
-pub use self::idle_io::IdleIo;
+pub use self::idle_io::{IdleIo, IdleTimes};
 #[cfg(feature = "tracing")]
 pub use self::in_span::InSpan;
 #[cfg(feature = "stream")]

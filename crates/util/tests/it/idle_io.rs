@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use common::{Driven, TICK, ms};
 use hashed_wheel::{HashedWheelTimer, TimeoutError};
-use hashed_wheel_util::IdleIo;
+use hashed_wheel_util::{IdleIo, IdleTimes};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, DuplexStream, ReadBuf, duplex, split};
 use tokio::net::TcpListener;
 use tokio::runtime;
@@ -257,22 +257,126 @@ fn data_that_came_in_time_is_read_although_the_runtime_was_busy() {
 }
 
 #[test]
-fn set_timeout_takes_effect_immediately() {
+fn set_times_takes_effect_immediately() {
     let (mut t, mut io, _far, task) = connection();
     assert!(task.read(&mut io).is_pending());
-    io.set_timeout(IDLE * 2);
-    assert_eq!(io.timeout(), IDLE * 2);
+    io.set_times(IDLE * 2);
+    assert_eq!(io.times(), IdleTimes::new().all(IDLE * 2));
     t.pass(IDLE);
     assert!(task.read(&mut io).is_pending());
-    io.set_timeout(IDLE / 2);
+    io.set_times(IDLE / 2);
     t.pass(IDLE / 2);
     assert_timed_out(task.read(&mut io));
-    io.set_timeout(Duration::MAX);
+    io.set_times(Duration::MAX);
     assert!(task.read(&mut io).is_pending());
     t.pass(IDLE * 1_000);
     assert!(task.read(&mut io).is_pending());
-    io.set_timeout(Duration::ZERO);
+    io.set_times(Duration::ZERO);
     assert_timed_out(task.read(&mut io));
+}
+
+/// Reads 1 s apart, writes 3 s apart.
+const OF_READER: Duration = Duration::from_secs(1);
+const OF_WRITER: Duration = Duration::from_secs(3);
+
+#[test]
+fn reader_and_writer_have_times_of_their_own() {
+    let (mut t, mut io, mut far, reader) = connection();
+    let (writer, peer) = (Arc::<Task>::default(), Arc::<Task>::default());
+    io.set_times(IdleTimes::new().reader(OF_READER).writer(OF_WRITER));
+    assert_ready(writer.write(&mut io, b"1234"), 4);
+    for _ in 0..2 {
+        assert!(reader.read(&mut io).is_pending() && writer.write(&mut io, b"5").is_pending());
+        t.pass(OF_READER - TICK);
+        // What is read is no traffic of the writer.
+        assert_ready(peer.write(&mut far, b"a"), 1);
+        assert_ready(reader.read(&mut io), b"a".to_vec());
+    }
+    assert!(reader.read(&mut io).is_pending() && writer.write(&mut io, b"5").is_pending());
+    t.pass(OF_READER);
+    assert_timed_out(reader.read(&mut io));
+    assert!(writer.write(&mut io, b"5").is_pending());
+    t.pass(TICK);
+    assert!(writer.write(&mut io, b"5").is_pending(), "3 s after the write, but for one tick");
+    t.pass(TICK);
+    assert_timed_out(writer.write(&mut io, b"5"));
+    // Traffic of the writer, and none of the reader.
+    assert_ready(peer.read(&mut far), b"1234".to_vec());
+    assert_ready(writer.write(&mut io, b"5678"), 4);
+    assert!(writer.write(&mut io, b"9").is_pending());
+    assert_timed_out(reader.read(&mut io));
+    assert_eq!(t.timer.stats().scheduled, 3, "re-armed in place, but for one that had fired");
+}
+
+/// The earlier of the two ends an operation.
+#[test]
+fn time_for_all_and_time_of_a_direction_together() {
+    let (mut t, mut io, mut far, task) = connection();
+    let peer = Arc::<Task>::default();
+    io.set_times(IdleTimes::new().reader(IDLE * 3).all(IDLE));
+    assert!(task.read(&mut io).is_pending());
+    for _ in 0..2 {
+        t.pass(IDLE - TICK);
+        assert_ready(task.write(&mut io, b"b"), 1);
+        assert_ready(peer.read(&mut far), b"b".to_vec());
+        assert!(task.read(&mut io).is_pending(), "the write was traffic");
+    }
+    t.pass(IDLE);
+    assert_timed_out(task.read(&mut io));
+    assert_timed_out(task.read(&mut io));
+    // The reader's own time is over after 3 * IDLE, although there are writes.
+    io.set_times(IdleTimes::new().reader(IDLE * 3).all(IDLE));
+    for _ in 0..5 {
+        assert!(task.read(&mut io).is_pending());
+        t.pass(IDLE / 2);
+        assert_ready(task.write(&mut io, b"b"), 1);
+        assert_ready(peer.read(&mut far), b"b".to_vec());
+    }
+    assert!(task.read(&mut io).is_pending());
+    t.pass(IDLE / 2);
+    assert_timed_out(task.read(&mut io));
+}
+
+/// Each write is traffic, and the reader has no more time because of it.
+#[test]
+fn busy_writer_does_not_keep_an_idle_reader_alive() {
+    let (mut t, mut io, mut far, reader) = connection();
+    let (writer, peer) = (Arc::<Task>::default(), Arc::<Task>::default());
+    io.set_times(IdleTimes::new().reader(IDLE).all(IDLE * 100));
+    let read = |io: &mut IdleIo<DuplexStream>| {
+        let waker = Waker::from(Arc::clone(&reader));
+        let mut bytes = [0; 8];
+        Pin::new(io).poll_read(&mut Context::from_waker(&waker), &mut ReadBuf::new(&mut bytes))
+    };
+    assert!(read(&mut io).is_pending());
+    t.pass(IDLE);
+    let mut polls = 0;
+    let end = loop {
+        polls += 1;
+        if let Poll::Ready(end) = read(&mut io) {
+            break end;
+        }
+        assert!(polls < 3, "it gets one more poll, and not one after each write");
+        t.pass(TICK);
+        assert_ready(writer.write(&mut io, b"b"), 1);
+        assert_ready(peer.read(&mut far), b"b".to_vec());
+    };
+    assert_timed_out(Poll::Ready(end));
+}
+
+#[test]
+fn without_a_time_no_operation_is_limited() {
+    let (mut t, mut io, _far, task) = connection();
+    io.set_times(IdleTimes::new());
+    assert!(task.read(&mut io).is_pending());
+    assert_eq!((t.pass(IDLE * 1_000), t.timer.stats().scheduled), (0, 0));
+    assert!(task.read(&mut io).is_pending());
+    io.set_times(IdleTimes::new().writer(IDLE));
+    assert_ready(task.write(&mut io, b"1234"), 4);
+    assert!(task.read(&mut io).is_pending() && task.write(&mut io, b"5").is_pending());
+    t.pass(IDLE);
+    assert!(task.read(&mut io).is_pending());
+    assert_timed_out(task.write(&mut io, b"5"));
 }
 
 #[test]
