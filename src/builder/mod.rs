@@ -13,7 +13,7 @@ use std::time::Duration;
 use crate::clock::{Clock, MonotonicClock};
 #[cfg(doc)]
 use crate::driver::Driver;
-use crate::engine::{Executor, ThreadHook, Waker};
+use crate::engine::{Execute, ThreadHook, Waker};
 use crate::task::{ExpiredTask, TaskExecutor};
 #[cfg(doc)]
 use crate::timer::HashedWheelTimer;
@@ -54,7 +54,7 @@ pub struct Builder {
     thread_stack_size: Option<usize>,
     on_thread_start: Option<ThreadHook>,
     on_thread_stop: Option<ThreadHook>,
-    executor: Option<Executor>,
+    executor: Option<Execute>,
     detach_on_drop: bool,
     pub(crate) waker: Option<Waker>,
     /// `None` is the machine's.

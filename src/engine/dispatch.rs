@@ -41,6 +41,16 @@ impl Inner {
     // Not in the worker's loop, because most timers have no executor.
     #[inline(never)]
     pub(super) fn dispatch(&self, executor: &Executor, claimed: ClaimedTask<Inner>) -> Option<Timeout> {
+        let executor = match executor {
+            Executor::Tasks(executor) => executor,
+            Executor::HandOut(tasks) => {
+                if !self.has_executor {
+                    claimed.timeout().handle.set_handed_out();
+                }
+                tasks.borrow_mut().push(DispatchedTask(claimed));
+                return None;
+            }
+        };
         if claimed.runs_on_worker() {
             let node = claimed.timeout().handle.as_ptr().addr();
             let timeout = while_running(node, || self.run(claimed));

@@ -3,6 +3,7 @@
 //!
 //! The operations are in the other files of the engine, as methods of [`Inner`].
 
+use std::cell::RefCell;
 use std::num::NonZeroUsize;
 use std::panic::RefUnwindSafe;
 use std::time::Duration;
@@ -60,8 +61,16 @@ pub struct Timeout {
 #[must_use = "it has to be run, or dropped by `drop_or_skip`"]
 pub(crate) struct DispatchedTask(pub(super) ClaimedTask<Inner>);
 
-/// Runs expired tasks elsewhere than on the worker.
-pub(crate) type Executor = Box<dyn Fn(DispatchedTask) + Send + Sync>;
+/// Runs expired tasks elsewhere than on the worker: the user's task executor.
+pub(crate) type Execute = Box<dyn Fn(DispatchedTask) + Send + Sync>;
+
+/// Takes expired tasks, which then do not run on the worker.
+pub(crate) enum Executor {
+    /// The user's task executor.
+    Tasks(Execute),
+    /// The caller of this turn, who gets the list when the turn is over.
+    HandOut(RefCell<Vec<DispatchedTask>>),
+}
 
 impl TaskContext for Inner {
     type Timeout = Timeout;
@@ -145,7 +154,7 @@ pub(crate) struct Settings {
     pub(crate) thread: ThreadSettings,
     pub(crate) is_driven: bool,
     pub(crate) detaches_on_drop: bool,
-    pub(crate) executor: Option<Executor>,
+    pub(crate) executor: Option<Execute>,
     /// In nanoseconds; `DEADLINE_NEVER` is none.
     pub(crate) slow_task_threshold: u64,
     pub(crate) max_tasks_per_turn: Option<NonZeroUsize>,

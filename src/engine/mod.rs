@@ -94,7 +94,7 @@ mod worker_lock;
 pub(crate) use counters::{LATENESS_BUCKETS, LatenessCounters, lateness_bound};
 pub(crate) use end::Grace;
 pub use inner::Timeout;
-pub(crate) use inner::{DispatchedTask, Executor, Inner, Settings};
+pub(crate) use inner::{DispatchedTask, Execute, Inner, Settings};
 pub(crate) use pending::Balance;
 pub(crate) use sleep_policy::time_until;
 pub(crate) use thread::{ThreadHook, ThreadSettings};

@@ -5,7 +5,11 @@
 //! | the task | is over when |
 //! |---|---|
 //! | runs on the worker | the worker lock is free: the worker has held it since before the timeout expired. Nothing is recorded, so the runs on the worker cost no more for it |
-//! | was handed to the task executor | its node has the mark `RUN_OVER` (`node/refs.rs`) |
+//! | was handed to the task executor, or to the caller of a turn | its node has the mark `RUN_OVER` (`node/refs.rs`) |
+//!
+//! On a timer without an executor, the mark `HANDED_OUT` tells the second row from the first. The
+//! worker sets it in the turn in which the timeout expires, so a waiter reads it after it has had
+//! the worker lock. Then the node has this mark or one of those that follow it.
 //!
 //! A waiter lists itself in `run_waiters` and then changes the mark. The thread that ends the run
 //! changes the mark and then, if it was awaited, wakes all that are listed:
@@ -70,13 +74,19 @@ impl Inner {
             // No task runs here, and the worker's lock may never be released.
             return;
         }
+        if is_current(handle.as_ptr().addr()) {
+            return;
+        }
         if !self.has_executor {
             if !self.worker.is_held_by_this_thread() {
                 drop(self.worker.lock());
             }
-        } else if !is_current(handle.as_ptr().addr()) {
-            self.wait_for_executor(timeout);
+            // After the turn in which the timeout expired, which sets the mark.
+            if !handle.is_handed_out() {
+                return;
+            }
         }
+        self.wait_for_executor(timeout);
     }
 
     fn wait_for_executor(&self, timeout: &Timeout) {

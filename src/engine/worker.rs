@@ -13,10 +13,11 @@
 //! A turn that ends early, for `stop` or because it has run as many tasks as it may, leaves the
 //! other nodes of the tick in the wheel's ready list, where their messages find them.
 
+use std::mem;
 use std::time::Duration;
 
 use super::counters::LatenessSampler;
-use super::inner::{Executor, Inner, Timeout};
+use super::inner::{Execute, Executor, Inner, Timeout};
 use super::return_timer::{
     RETURN_INTERVAL, RETURN_TIME, ReturnTimer, SURPLUS_TIME, SURPLUS_TIME_IF_BUSY, SURPLUS_TIME_IF_UNPAID,
     has_passed,
@@ -37,7 +38,7 @@ const MAX_MESSAGES_PER_TURN: usize = if cfg!(hashed_wheel_loom) { 2 } else { 100
 pub(crate) struct Worker {
     /// `None`: the worker runs the tasks itself. It is here and not in [`Inner`], so that it
     /// is dropped when the timer is stopped: it may hold tasks, and these may hold the timer.
-    executor: Option<Executor>,
+    executor: Option<Box<Executor>>,
     pub(super) nodes: NodeWheel<Inner>,
     pub(super) receiver: Receiver,
     lateness: LatenessSampler,
@@ -50,9 +51,9 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    pub(super) fn new(nodes: NodeWheel<Inner>, executor: Option<Executor>, ticks: Ticks) -> Self {
+    pub(super) fn new(nodes: NodeWheel<Inner>, execute: Option<Execute>, ticks: Ticks) -> Self {
         Self {
-            executor,
+            executor: execute.map(|execute| Box::new(Executor::Tasks(execute))),
             nodes,
             receiver: Receiver::default(),
             lateness: LatenessSampler::new(ticks),
@@ -108,7 +109,7 @@ impl Worker {
                     nodes.sort_due(inner.ticks, from + 1);
                 }
             }
-            if !expire_tick(inner, nodes.reborrow(), executor.as_ref(), lateness, tick) {
+            if !expire_tick(inner, nodes.reborrow(), executor.as_deref(), lateness, tick) {
                 return true;
             }
         }
@@ -210,8 +211,9 @@ impl Worker {
         self.receiver.taken_last > 0
     }
 
-    pub(super) fn take_executor(&mut self) -> Option<Executor> {
-        self.executor.take()
+    /// Replaces the executor, and returns the one before.
+    pub(super) fn swap_executor(&mut self, executor: Option<Box<Executor>>) -> Option<Box<Executor>> {
+        mem::replace(&mut self.executor, executor)
     }
 }
 

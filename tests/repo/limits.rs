@@ -1,15 +1,15 @@
 //! How much there may be: lines of code, public types, outcomes, entries of `tests/`.
 //!
 //! Each bound is about what there was when it was set, so it only falls. (That of the lines of
-//! code rose once, for a cancel that gives up its handle: the goal is 9 000.) A failure prints the
-//! number.
+//! code rose for a cancel that gives up its handle, and for turns that hand tasks out: the goal is
+//! 9 000.) A failure prints the number.
 
 use std::fs;
 
 use crate::files::{root, sources};
 
 /// All lines of `src` that are neither blank nor comments nor tests.
-const CODE_LINES: usize = 9_191;
+const CODE_LINES: usize = 9_243;
 
 /// The lines of a file, with its comments and tests.
 const FILE_LINES: usize = 600;
