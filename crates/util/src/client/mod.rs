@@ -10,6 +10,7 @@
 
 mod budget;
 mod error;
+mod latencies;
 mod policy;
 
 use std::fmt;
@@ -19,6 +20,9 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use hashed_wheel::{HashedWheelTimer, TimeoutError};
+
+use self::latencies::Latencies;
+use crate::sync::Arc;
 
 pub use self::budget::Budget;
 pub use self::error::CallError;
@@ -36,12 +40,12 @@ pub enum Reason {
     First,
     /// The attempt before it has failed or timed out.
     Retry,
-    /// The request before it has not been answered for [`Policy::hedge_after`]. It is not
-    /// withdrawn.
+    /// The request before it has not been answered for the time of [`Policy::hedge_after`] or
+    /// [`Policy::hedge_at_percentile`]. It is not withdrawn.
     Hedge,
 }
 
-/// Makes calls with a [`Policy`]. Clones share the [`Budget`].
+/// Makes calls with a [`Policy`]. Clones share the [`Budget`] and the observed answer times.
 ///
 /// # Examples
 ///
@@ -67,6 +71,8 @@ pub struct Client<R = AllErrors> {
     policy: Policy<R>,
     /// `None` is no limit.
     budget: Option<Budget>,
+    /// For a policy that hedges at a percentile.
+    latencies: Option<Arc<Latencies>>,
 }
 
 impl<R> Client<R> {
@@ -84,7 +90,8 @@ impl<R> Client<R> {
         policy: Policy<R>,
         budget: impl Into<Option<Budget>>,
     ) -> Self {
-        Self { timer: timer.clone(), policy, budget: budget.into() }
+        let latencies = policy.hedge_percent.map(|percent| Arc::new(Latencies::new(percent)));
+        Self { timer: timer.clone(), policy, budget: budget.into(), latencies }
     }
 
     fn earn(&self) {
@@ -282,8 +289,29 @@ impl<R> Client<R> {
     where
         F: Future<Output = Result<T, E>>,
     {
+        let Some(latencies) = &self.latencies else {
+            return self.hedged_after(self.policy.hedge_after, reason, send).await;
+        };
+        let began = self.timer.now();
+        let after = latencies.percentile().or(self.policy.hedge_after);
+        let end = self.hedged_after(after, reason, send).await;
+        if end.is_ok() {
+            latencies.record(self.timer.now().saturating_duration_since(began));
+        }
+        end
+    }
+
+    async fn hedged_after<T, E, F>(
+        &self,
+        after: Option<Duration>,
+        reason: Reason,
+        send: &mut impl FnMut(Reason) -> F,
+    ) -> Result<T, E>
+    where
+        F: Future<Output = Result<T, E>>,
+    {
         let mut first = pin!(send(reason));
-        let Some(after) = self.policy.hedge_after else { return first.await };
+        let Some(after) = after else { return first.await };
         // By reference, so that the first request continues after the time has passed.
         match self.timer.timeout(after, first.as_mut()).await {
             Ok(end) => return end,
@@ -301,6 +329,7 @@ impl<R> fmt::Debug for Client<R> {
             .field("timer", &self.timer)
             .field("policy", &self.policy)
             .field("budget", &self.budget)
+            .field("latencies", &self.latencies)
             .finish()
     }
 }

@@ -32,6 +32,7 @@ pub struct Policy<R = AllErrors> {
     pub(super) attempt_timeout: Option<Duration>,
     pub(super) retries: u32,
     pub(super) hedge_after: Option<Duration>,
+    pub(super) hedge_percent: Option<u8>,
     pub(super) retry: R,
     backoff: Duration,
     max_backoff: Duration,
@@ -121,6 +122,7 @@ impl Policy {
             attempt_timeout: None,
             retries: 0,
             hedge_after: None,
+            hedge_percent: None,
             retry: AllErrors,
             backoff: Duration::from_millis(100),
             max_backoff: Duration::from_secs(10),
@@ -168,10 +170,19 @@ impl<R> Policy<R> {
     /// let service = Service { client: Client::new(&HashedWheelTimer::default(), policy) };
     /// ```
     pub fn retry_if<E, F: Fn(&E) -> bool>(self, predicate: F) -> Policy<F> {
-        let Self { deadline, attempt_timeout, retries, hedge_after, retry: _, backoff, max_backoff, jitter } =
-            self;
-        let retry = predicate;
-        Policy { deadline, attempt_timeout, retries, hedge_after, retry, backoff, max_backoff, jitter }
+        let Self { deadline, attempt_timeout, retries, hedge_after, hedge_percent, .. } = self;
+        let Self { retry: _, backoff, max_backoff, jitter, .. } = self;
+        Policy {
+            deadline,
+            attempt_timeout,
+            retries,
+            hedge_after,
+            hedge_percent,
+            retry: predicate,
+            backoff,
+            max_backoff,
+            jitter,
+        }
     }
 
     /// Sets the maximum pause before the first retry. It doubles for each further retry. Initially
@@ -197,9 +208,45 @@ impl<R> Policy<R> {
     /// arrive is used. `None`, the initial value, sends no hedges.
     ///
     /// A good value is the 95th percentile of the answer times: then 5 of 100 requests are sent
-    /// twice.
+    /// twice. [`hedge_at_percentile`](Self::hedge_at_percentile) observes it.
     pub fn hedge_after(mut self, after: impl Into<Option<Duration>>) -> Self {
         self.hedge_after = after.into();
+        self
+    }
+
+    /// Sets the time after which an attempt sends a hedge to a percentile of the answer times that
+    /// the client has observed, such as 95. `None` is the initial value. Finagle's
+    /// `BackupRequestFilter`.
+    ///
+    /// The answer time of an attempt is the time from its first request to the first answer. The
+    /// last 512 count, and the percentile follows them every 16 answers. Failures and attempts that
+    /// have timed out do not count. Until there are 128 answers,
+    /// [`hedge_after`](Self::hedge_after) applies, if it is set. After that it does not.
+    ///
+    /// It costs each attempt two readings of the clock and a lock, and the client 4 KiB.
+    ///
+    /// # Panics
+    ///
+    /// If the percentile is not from 1 to 99.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use hashed_wheel_util::client::Policy;
+    /// use std::time::Duration;
+    ///
+    /// let policy = Policy::new(Duration::from_secs(1))
+    ///     .hedge_after(Duration::from_millis(200)) // at first
+    ///     .hedge_at_percentile(95);
+    /// ```
+    #[track_caller]
+    pub fn hedge_at_percentile(mut self, percent: impl Into<Option<u8>>) -> Self {
+        self.hedge_percent = percent.into();
+        assert!(
+            self.hedge_percent.is_none_or(|percent| (1..=99).contains(&percent)),
+            "the percentile is {:?}, but must be from 1 to 99",
+            self.hedge_percent
+        );
         self
     }
 
@@ -227,6 +274,7 @@ impl<R> fmt::Debug for Policy<R> {
             .field("max_backoff", &self.max_backoff)
             .field("jitter", &self.jitter)
             .field("hedge_after", &self.hedge_after)
+            .field("hedge_percent", &self.hedge_percent)
             .finish_non_exhaustive()
     }
 }

@@ -391,6 +391,77 @@ fn call_until_ends_at_the_earlier_deadline() {
     assert!(until(ms(51)).is_pending());
 }
 
+/// Makes calls whose answers take so many milliseconds. Hedges are not answered.
+fn observe(test: &mut Test, times: impl IntoIterator<Item = u64>) {
+    for time in times {
+        let (end, took) = test.call(|number, timer| {
+            let answer = after(timer, time, Ok("yes"));
+            async move { if number == 1 { answer.await } else { pending().await } }
+        });
+        assert!(matches!(end, Ok("yes")));
+        assert_eq!(took, ms(time));
+        test.sent.take();
+    }
+}
+
+/// When a silent server gets the hedge.
+fn hedge_time(test: &mut Test) -> Option<Duration> {
+    test.call(|_, _| pending()).0.unwrap_err();
+    let sent = test.sent.take();
+    sent.into_iter().find(|(reason, _)| *reason == Reason::Hedge).map(|(_, at)| at)
+}
+
+#[test]
+fn hedge_is_sent_at_the_observed_percentile() {
+    let policy = Policy::new(ms(1_000)).hedge_at_percentile(95);
+    let mut test = Test::new(policy);
+    observe(&mut test, 1..=127);
+    assert_eq!(hedge_time(&mut test), None, "too few answers");
+    observe(&mut test, [1]);
+    // The failures before and after it do not count.
+    assert_eq!(hedge_time(&mut test), Some(ms(121)));
+    assert_eq!(hedge_time(&mut test), Some(ms(121)));
+    observe(&mut test, [10; 512]);
+    assert_eq!(hedge_time(&mut test), Some(ms(10)), "the last answers count");
+    let clone = test.client.clone();
+    test.client = Client::new(&test.timer, policy);
+    assert_eq!(hedge_time(&mut test), None, "another client has observed nothing");
+    test.client = clone;
+    assert_eq!(hedge_time(&mut test), Some(ms(10)));
+}
+
+#[test]
+fn hedge_after_applies_until_the_percentile_is_known() {
+    let mut test = Test::new(Policy::new(ms(1_000)).hedge_after(ms(50)).hedge_at_percentile(99));
+    assert_eq!(hedge_time(&mut test), Some(ms(50)));
+    observe(&mut test, [200; 128]);
+    assert_eq!(hedge_time(&mut test), Some(ms(200)));
+}
+
+/// The time counts from the first request, so that a slow server is not taken for a quick one.
+#[test]
+fn answer_to_a_hedge_counts_from_the_first_request() {
+    let policy = Policy::new(ms(1_000)).hedge_after(ms(50)).hedge_at_percentile(50);
+    let mut test = Test::with_budget(policy, Budget::new(1_000, 1));
+    for _ in 0..128 {
+        let (end, took) = test.call(|number, timer| async move {
+            if number == 1 { pending().await } else { after(timer, 10, Ok("yes")).await }
+        });
+        assert_eq!((end.unwrap(), took), ("yes", ms(60)));
+        test.sent.take();
+    }
+    assert_eq!(hedge_time(&mut test), Some(ms(60)));
+}
+
+#[test]
+fn percentile_that_is_none_is_refused() {
+    for percent in [0, 100] {
+        let end = std::panic::catch_unwind(|| Policy::new(ms(1)).hedge_at_percentile(percent));
+        assert!(end.is_err(), "{percent}");
+    }
+    assert_eq!(Policy::new(ms(1)).hedge_at_percentile(None), Policy::new(ms(1)));
+}
+
 #[test]
 fn error_says_why_and_has_its_source() {
     let errors = [
