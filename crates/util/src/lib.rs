@@ -10,6 +10,7 @@
 //! | run a task in its `tracing` span | [`InSpan`] | `tracing` |
 //! | close connections that are idle | [`IdleIo`] | `tokio` |
 //! | limit the requests of a tower service | [`tower::TimeoutLayer`] | `tower` |
+//! | limit HTTP requests by `grpc-timeout` | [`tower::DeadlineLayer`] | `http` |
 //! | give hyper its timeouts | [`HyperTimer`] | `hyper` |
 //! | use intervals, queues and maps as streams | [`IntervalStream`] | `stream` |
 //! | publish a timer's counters | [`metrics::publish`] | `metrics` |
@@ -20,6 +21,7 @@
 #![cfg_attr(
     not(all(
         feature = "client",
+        feature = "http",
         feature = "hyper",
         feature = "metrics",
         feature = "rayon",

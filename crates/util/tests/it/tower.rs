@@ -153,3 +153,112 @@ fn layer_works_inside_and_outside_of_a_retry_of_tower() {
     assert_eq!((attempts.load(SeqCst), t.timer.now() - begin), (6, TICK * 40));
     assert_eq!(t.timer.pending_timeouts(), 0);
 }
+
+#[cfg(feature = "http")]
+mod deadlines {
+    use std::time::{Duration, Instant};
+
+    use hashed_wheel_util::tower::{Deadline, DeadlineLayer};
+    use http::Request;
+
+    use super::*;
+
+    /// What a service has seen of a request: its deadline, from now, and its header.
+    type Seen = (Option<Duration>, Option<String>);
+
+    /// Calls a service behind the layer, which answers at once with what it has seen.
+    fn seen(t: &Driven, layer: &DeadlineLayer, request: Request<()>) -> Result<Seen, BoxError> {
+        let now = t.timer.now();
+        let mut service = layer.layer(service_fn(move |request: Request<()>| {
+            let deadline = request.extensions().get::<Deadline>().map(|deadline| deadline.0 - now);
+            let header = request.headers().get("grpc-timeout");
+            ready(Ok::<_, BoxError>((deadline, header.map(|value| value.to_str().unwrap().to_owned()))))
+        }));
+        let Poll::Ready(end) = poll(pin!(service.call(request))) else { panic!("it need not wait") };
+        end
+    }
+
+    fn request(header: Option<&str>, extension: Option<Instant>) -> Request<()> {
+        let mut request = Request::new(());
+        if let Some(value) = header {
+            request.headers_mut().insert("grpc-timeout", value.parse().unwrap());
+        }
+        if let Some(at) = extension {
+            request.extensions_mut().insert(Deadline(at));
+        }
+        request
+    }
+
+    #[test]
+    fn earliest_of_layer_header_and_extension_is_the_deadline() {
+        let t = Driven::new();
+        let at = |tick| Some(t.timer.now() + TICK * tick);
+        let layer = DeadlineLayer::new(&t.timer, TICK * 5);
+        let cases = [
+            (None, None, 5),
+            (Some("40m"), None, 4),
+            (Some("60m"), None, 5),
+            (None, at(3), 3),
+            (None, at(6), 5),
+            (Some("40m"), at(3), 3),
+            (Some("20m"), at(3), 2),
+            (Some("20s"), None, 5),
+            (Some("123456789n"), at(6), 5),
+        ];
+        for (header, extension, ticks) in cases {
+            let (deadline, seen) = seen(&t, &layer, request(header, extension)).unwrap();
+            assert_eq!(deadline, Some(TICK * ticks), "{header:?} {extension:?}");
+            assert_eq!(seen.as_deref(), header, "the header stays");
+        }
+        assert_eq!(t.timer.stats().scheduled, 0, "nothing had to wait");
+    }
+
+    #[test]
+    fn time_that_is_left_is_written_into_the_header() {
+        let t = Driven::new();
+        let layer = DeadlineLayer::new(&t.timer, TICK * 5).write_header(true);
+        let written = |header| seen(&t, &layer, request(header, None)).unwrap().1;
+        assert_eq!(written(None).as_deref(), Some("50000000n"));
+        assert_eq!(written(Some("1H")).as_deref(), Some("50000000n"));
+        assert_eq!(written(Some("7u")).as_deref(), Some("7000n"));
+        let layer = DeadlineLayer::new(&t.timer, Duration::MAX).write_header(true);
+        assert_eq!(seen(&t, &layer, request(None, None)).unwrap(), (None, None), "there is no deadline");
+        let of_header = seen(&t, &layer, request(Some("2M"), None)).unwrap();
+        assert_eq!(of_header, (Some(Duration::from_secs(120)), Some("120000m".to_owned())));
+    }
+
+    #[test]
+    fn request_without_an_answer_fails_at_its_deadline() {
+        let mut t = Driven::new();
+        let silent = service_fn(|_: Request<()>| pending::<Result<(), BoxError>>());
+        let mut service = DeadlineLayer::new(&t.timer, TICK * 5).layer(silent);
+        let mut response = pin!(service.call(request(Some("20m"), None)));
+        t.pass(TICK);
+        assert!(poll(response.as_mut()).is_pending());
+        t.pass(TICK);
+        let Poll::Ready(Err(error)) = poll(response) else { panic!("no error") };
+        assert!(matches!(error.downcast_ref(), Some(TimeoutError::Elapsed)));
+        // Without any deadline it waits.
+        let mut service = DeadlineLayer::new(&t.timer, Duration::MAX).layer(silent);
+        let mut response = pin!(service.call(request(None, None)));
+        assert!(poll(response.as_mut()).is_pending());
+        t.pass(Duration::from_secs(1_000_000));
+        assert!(poll(response).is_pending());
+    }
+
+    #[test]
+    fn request_whose_deadline_has_passed_is_not_sent() {
+        let mut t = Driven::new();
+        let begin = t.timer.now();
+        t.pass(TICK);
+        let service = service_fn(|_: Request<()>| -> Ready<Result<(), BoxError>> { panic!("it was sent") });
+        let mut service = DeadlineLayer::new(&t.timer, TICK).layer(service);
+        assert!(service.poll_ready(&mut Context::from_waker(Waker::noop())).is_ready());
+        for late in
+            [request(Some("0n"), None), request(None, Some(begin)), request(None, Some(t.timer.now()))]
+        {
+            let Poll::Ready(Err(error)) = poll(pin!(service.call(late))) else { panic!("no error") };
+            assert!(matches!(error.downcast_ref(), Some(TimeoutError::Elapsed)));
+        }
+    }
+}

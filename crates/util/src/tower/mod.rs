@@ -1,12 +1,20 @@
-//! A timeout for the services of tower: feature `tower`.
+//! Timeouts for the services of tower: feature `tower`.
 //!
 //! [`Timeout`] and [`TimeoutLayer`] are those of `tower::timeout`, on a timer of this library. A
 //! layer outside of a retry limits the whole call; one inside of it limits each attempt.
+//!
+//! With feature `http`, the limit of [`DeadlineLayer`] depends on the HTTP request: on its header
+//! `grpc-timeout`, and on its extension [`Deadline`].
 //!
 //! There are no layers for retries and hedged requests. `tower::retry` works with this timer: the
 //! future of its `Policy` may be a [`Sleep`](hashed_wheel::Sleep). The module `client`, with the
 //! feature of that name, has both, with one deadline and one budget, for any operation that is a
 //! future, such as `service.clone().oneshot(request.clone())`.
+
+#[cfg(feature = "http")]
+mod deadline;
+#[cfg(feature = "http")]
+mod grpc_timeout;
 
 use std::error;
 use std::pin::Pin;
@@ -17,7 +25,10 @@ use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use hashed_wheel::{HashedWheelTimer, WithTimeout};
+use hashed_wheel::{HashedWheelTimer, TimeoutError, WithTimeout};
+
+#[cfg(feature = "http")]
+pub use self::deadline::{Deadline, DeadlineLayer, DeadlineService};
 
 /// The error of a [`Timeout`]: `tower::BoxError`.
 pub type BoxError = Box<dyn error::Error + Send + Sync>;
@@ -72,7 +83,7 @@ impl<S> Layer<S> for TimeoutLayer {
 ///
 /// # Errors
 ///
-/// The response future resolves with a boxed [`TimeoutError`](hashed_wheel::TimeoutError):
+/// The response future resolves with a boxed [`TimeoutError`]:
 /// [`Elapsed`](hashed_wheel::TimeoutError::Elapsed) when the time is over,
 /// [`Timer`](hashed_wheel::TimeoutError::Timer) if the timer is stopped or rejects the timeout.
 /// Errors of the inner service are boxed.
@@ -137,17 +148,18 @@ where
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        ResponseFuture { response: self.timer.timeout(self.timeout, self.inner.call(request)) }
+        ResponseFuture { response: Some(self.timer.timeout(self.timeout, self.inner.call(request))) }
     }
 }
 
 pin_project! {
-    /// The response of a [`Timeout`]: `tower::timeout::future::ResponseFuture`.
+    /// The response of a service with a limit: `tower::timeout::future::ResponseFuture`.
     #[derive(Debug)]
     #[must_use = "a future does nothing unless it is awaited"]
     pub struct ResponseFuture<F> {
+        // `None` if the time was over before the request was sent.
         #[pin]
-        response: WithTimeout<F>,
+        response: Option<WithTimeout<F>>,
     }
 }
 
@@ -159,7 +171,11 @@ where
     type Output = Result<T, BoxError>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        match ready!(self.project().response.poll(context)) {
+        let end = match self.project().response.as_pin_mut() {
+            Some(response) => ready!(response.poll(context)),
+            None => Err(TimeoutError::Elapsed),
+        };
+        match end {
             Ok(response) => Poll::Ready(response.map_err(Into::into)),
             Err(error) => Poll::Ready(Err(error.into())),
         }
