@@ -7,6 +7,51 @@
 use super::mutate::{Row, always, mutant};
 
 pub const ROWS: &[Row] = &[
+    // --- alarm.rs --------------------------------------------------------------------------------
+    // An alarm whose last timeout has expired counts as armed.
+    mutant("AlarmTrustsLastTimeout", "alarm.rs", "return Ok(()); } «drop(last);» }", "return Ok(());"),
+    // The worker does not learn that an alarm is due earlier.
+    mutant(
+        "AlarmMovesSilently",
+        "alarm.rs",
+        "if «shared.timer.reset_and(&timeout, deadline, || drop(last))» {",
+        "!matches!(timeout.handle.reset(deadline), Reset::HasEnded)",
+    ),
+    // Of two threads that arm an alarm at the same time, both leave their timeouts.
+    mutant("AlarmKeepsBoth", "alarm.rs", "«timeout.cancel_and_drop();» } Ok(())", "drop(timeout);"),
+    mutant("AlarmInstallsOverAnother", "alarm.rs", "let unneeded = match «is_live(&last)»", "false"),
+    // A disarm returns true although the task runs.
+    mutant(
+        "DisarmIgnoresExpiry",
+        "alarm.rs",
+        "last.is_some_and(«Timeout::cancel_and_drop»)",
+        "|timeout: Timeout| timeout.cancel_and_drop() | true",
+    ),
+    // An arming that is rejected looks like one that is accepted.
+    mutant(
+        "AlarmHidesRejection",
+        "alarm.rs",
+        "let timeout = «(shared.schedule)(self, deadline)?»;",
+        "match (shared.schedule)(self, deadline) { Ok(timeout) => timeout, Err(_) => return Ok(()) }",
+    ),
+    // Two threads run the task of an alarm at the same time.
+    mutant(
+        "AlarmRunsOverlap",
+        "alarm.rs",
+        "if «due.fetch_add(1, Ordering::AcqRel) > 0» {",
+        "due.fetch_add(1, Ordering::AcqRel) > 0 && {
+            task.try_lock().unwrap()(self);
+            due.fetch_sub(1, Ordering::AcqRel);
+            true
+        }",
+    ),
+    // The thread that runs the task does not run it for another arming.
+    mutant(
+        "AlarmForgetsRun",
+        "alarm.rs",
+        "if «due.fetch_sub(1, Ordering::AcqRel) == 1» {",
+        "{ due.store(0, Ordering::Release); true }",
+    ),
     // --- clock/counter.rs ------------------------------------------------------------------------
     // A thread that finds the new offset does not see the floor that belongs to it.
     mutant(

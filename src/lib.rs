@@ -38,6 +38,7 @@
 //! | refer to a timer without keeping it | [`HashedWheelTimer::downgrade`], [`WeakTimer`] |
 //! | schedule a task once | [`HashedWheelTimer::new_timeout`], [`new_timeout_task`](HashedWheelTimer::new_timeout_task) with a [`TimerTask`] |
 //! | cancel, re-arm, ask | [`Timeout`], [`CancelOnDrop`], [`Cancel`] |
+//! | arm a timeout again after it has fired | [`HashedWheelTimer::new_alarm`], [`Alarm`] |
 //! | repeat a task | [`HashedWheelTimer::schedule_at_fixed_rate`], [`Schedule`], [`Periodic`] |
 //! | wait in async code | [`HashedWheelTimer::sleep`], [`timeout`](HashedWheelTimer::timeout), [`interval`](HashedWheelTimer::interval) |
 //! | run tasks elsewhere | [`Builder::task_executor`], [`TaskExecutor`], [`ExpiredTask`] |
@@ -70,7 +71,7 @@
 // |---|---|
 // | `timer`, `weak`, `timeout`, `builder/`, `driver`, `ending` | API: the handles of a timer, its construction, a timer without a thread, its end |
 // | `cancel`, `task`, `executor`, `clock/`, `error`, `stats` | API: what users implement or receive |
-// | `periodic/`, `future/` | API, built on the above: periodic tasks, async code |
+// | `alarm`, `periodic/`, `future/` | API, built on the above: timeouts that are armed again, periodic tasks, async code |
 // | `tokio` | a timer that a task of a tokio runtime turns, and the clock of a runtime |
 // | `engine/` | one timer: callers, queue, worker, sleep, end, thread |
 // | `node/` | one timeout: state word, memory, references, messages; all `unsafe`, except for the platform's |
@@ -78,6 +79,7 @@
 // | `sync/`, `ticks`, `report`, `platform/` | foundation: primitives, arithmetic of time, logging, platform |
 // | `must_not_compile` | code that must not compile, as doc tests |
 
+mod alarm;
 mod builder;
 mod cancel;
 mod clock;
@@ -109,6 +111,7 @@ pub mod wheel;
 
 #[cfg(feature = "tokio")]
 pub use self::tokio::TokioClock;
+pub use alarm::Alarm;
 pub use builder::Builder;
 pub use cancel::{Cancel, CancelOnDrop};
 pub use clock::{Clock, ManualClock, MonotonicClock};

@@ -244,20 +244,27 @@ impl Inner {
     pub(crate) fn reset(&self, timeout: &Timeout, delay: Duration) -> bool {
         // The cache miss on the node overlaps with reading the clock.
         timeout.handle.prefetch();
-        self.reset_by(timeout, || self.deadline_after(delay))
+        self.reset_by(timeout, || self.deadline_after(delay), || ())
     }
 
     /// `deadline` is as for [`schedule_by`](Self::schedule_by).
     #[inline]
     pub(crate) fn reset_to(&self, timeout: &Timeout, deadline: u64) -> bool {
-        self.reset_by(timeout, || deadline)
+        self.reset_by(timeout, || deadline, || ())
     }
 
-    // By a closure, so that each caller has an instance of its own, without a call in it.
+    /// [`reset_to`](Self::reset_to) that calls `changed` before the worker is told.
+    pub(crate) fn reset_and(&self, timeout: &Timeout, deadline: u64, changed: impl FnOnce()) -> bool {
+        self.reset_by(timeout, || deadline, changed)
+    }
+
+    // By closures, so that each caller has an instance of its own, without a call in it.
     #[inline(always)]
-    fn reset_by<D: FnOnce() -> u64>(&self, timeout: &Timeout, deadline: D) -> bool {
+    fn reset_by(&self, timeout: &Timeout, deadline: impl FnOnce() -> u64, changed: impl FnOnce()) -> bool {
         let handle = &timeout.handle;
-        match handle.reset(deadline()) {
+        let reset = handle.reset(deadline());
+        changed();
+        match reset {
             Reset::HasEnded => return false,
             Reset::Later => {}
             Reset::Earlier => self.wake_for_earlier(handle),

@@ -3,6 +3,7 @@
 
 mod common;
 
+mod alarm;
 mod async_code;
 mod async_runtimes;
 mod behaviour;

@@ -9,8 +9,8 @@ use crate::files::{Source, root, rust_files, sources};
 /// The folders and files of `src`, from the top layer to the bottom one. Imports lead downwards.
 const LAYERS: [&[&str]; 4] = [
     &[
-        "builder", "cancel", "clock", "driver", "ending", "error", "executor", "future", "lib", "periodic",
-        "stats", "task", "timeout", "timer", "tokio", "weak",
+        "alarm", "builder", "cancel", "clock", "driver", "ending", "error", "executor", "future", "lib",
+        "periodic", "stats", "task", "timeout", "timer", "tokio", "weak",
     ],
     &["engine"],
     &["node"],

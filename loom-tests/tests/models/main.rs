@@ -123,6 +123,13 @@
 //! | | remove | `delay_queue::value_is_received_or_removed`, with a turn `delay_queue::value_behind_a_removed_one_is_awaited` |
 //! | | stop | `delay_queue::stop_ends_the_wait_of_two_threads` |
 //! | queue of values: all others | the same | –: each is one critical section of the same lock |
+//! | arm of an alarm | expiry | `alarm::arm_or_expiry_is_first_and_no_arming_is_lost`, `alarm::alarm_that_moves_to_earlier_during_a_turn_is_not_late`, `alarm::arming_by_the_task_is_later_than_the_one_that_runs_it` |
+//! | | arm | `alarm::two_armings_at_a_time_are_one` |
+//! | | disarm | `alarm::disarm_finds_an_arming_or_leaves_it`; armed: –: under the lock, and then as a reset and a cancel |
+//! | | stop | `alarm::arming_is_ended_by_stop_or_rejected` |
+//! | disarm of an alarm | expiry | `alarm::disarm_or_expiry_ends_the_arming` |
+//! | | disarm | –: one of them takes the timeout, under the lock |
+//! | run of an alarm | run | `alarm::runs_on_executor_follow_each_other` |
 //! | occupancy | turn | –: it takes the worker's lock, or returns `None` |
 //! | | stop | `stop::occupancy_sees_the_whole_wheel_or_nothing` |
 //! | last drop | last drop, drop of a timeout's handle | `stop::one_of_two_last_handles_stops_the_timer`, `stop::handle_from_a_timeout_does_not_undo_the_last_drop`; upgrade of a weak handle: `stop::upgraded_handle_keeps_the_timer_or_there_is_none` |
@@ -158,6 +165,7 @@ use loom::thread;
 
 use explore::{bound, explore, explore_in_deep, mutant, no_acquire, no_release};
 
+mod alarm;
 mod announce;
 mod begin_end;
 mod clocks;

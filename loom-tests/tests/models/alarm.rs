@@ -1,0 +1,171 @@
+//! Alarms: each arming ends once, whatever operations race.
+
+use super::dispatch::ThreadPerTask;
+use super::*;
+use hashed_wheel::Alarm;
+
+/// Makes an alarm, and the number of its runs. Loom sees that number, whose change is no atomic
+/// one: if two runs overlap, or the second one does not see the first, a run is lost.
+fn alarm_of(timer: &HashedWheelTimer) -> (Alarm, Arc<loom::sync::atomic::AtomicUsize>) {
+    let runs = Arc::new(loom::sync::atomic::AtomicUsize::new(0));
+    let counted = Arc::clone(&runs);
+    let alarm = timer.new_alarm(move |_| counted.store(counted.load(Relaxed) + 1, Relaxed));
+    (alarm, runs)
+}
+
+/// Lets everything fire that is armed. Returns how many tasks ran.
+fn pass_all(mut driver: Driver, clock: &ManualClock, timer: &HashedWheelTimer) -> usize {
+    let pending = timer.pending_timeouts();
+    clock.advance(TICK * 9);
+    let runs = driver.turn();
+    assert_eq!((runs, timer.pending_timeouts()), (pending, 0));
+    runs
+}
+
+#[test]
+fn arm_or_expiry_is_first_and_no_arming_is_lost() {
+    explore(None, [mutant("AlarmTrustsLastTimeout")], || {
+        let mut driven = Driven::new();
+        let (alarm, runs) = alarm_of(&driven.timer);
+        alarm.arm(TICK).unwrap();
+        assert_eq!(driven.driver.turn(), 0);
+        driven.clock.advance(TICK);
+        let turn = Driven::turn(driven.driver);
+        alarm.arm(TICK).unwrap();
+        assert!(alarm.is_armed());
+        let (ran, driver) = turn.join().unwrap();
+        assert!(alarm.is_armed(), "it is moved, or armed again");
+        assert_eq!(pass_all(driver, &driven.clock, &driven.timer), 1);
+        assert_eq!(runs.load(Relaxed), ran + 1);
+    });
+}
+
+#[test]
+fn alarm_that_moves_to_earlier_during_a_turn_is_not_late() {
+    explore(None, [mutant("AlarmMovesSilently")], || {
+        let mut driven = Driven::new();
+        let (alarm, runs) = alarm_of(&driven.timer);
+        alarm.arm(TICK * 5).unwrap();
+        assert_eq!(driven.driver.turn(), 0);
+        let turn = Driven::turn(driven.driver);
+        alarm.arm(TICK).unwrap();
+        let (ran, mut driver) = turn.join().unwrap();
+        driven.clock.advance(TICK);
+        assert_eq!((ran, driver.turn()), (0, 1));
+        assert_eq!(runs.load(Relaxed), 1);
+        assert!(!alarm.is_armed());
+    });
+}
+
+#[test]
+fn two_armings_at_a_time_are_one() {
+    explore(bound(2, Some(3)), [mutant("AlarmKeepsBoth")], || {
+        let driven = Driven::new();
+        let (alarm, runs) = alarm_of(&driven.timer);
+        let other = alarm.clone();
+        let arm = thread::spawn(move || other.arm(TICK).unwrap());
+        alarm.arm(TICK).unwrap();
+        arm.join().unwrap();
+        assert!(alarm.is_armed());
+        assert_eq!(pass_all(driven.driver, &driven.clock, &driven.timer), 1);
+        assert_eq!(runs.load(Relaxed), 1);
+        assert!(!alarm.is_armed());
+    });
+}
+
+/// The timeout may fire before the call that has scheduled it returns.
+#[test]
+fn arming_by_the_task_is_later_than_the_one_that_runs_it() {
+    explore(bound(2, Some(3)), [mutant("AlarmInstallsOverAnother")], || {
+        let Driven { timer, mut driver, clock } = Driven::new();
+        let alarm = timer.new_alarm(|alarm| alarm.arm(TICK).unwrap());
+        let time = clock.clone();
+        let turn = thread::spawn(move || {
+            time.advance(TICK);
+            (driver.turn(), driver)
+        });
+        alarm.arm(TICK).unwrap();
+        let (_, mut driver) = turn.join().unwrap();
+        for _ in 0..2 {
+            assert_eq!((alarm.is_armed(), timer.pending_timeouts()), (true, 1));
+            clock.advance(TICK * 2);
+            assert_eq!(driver.turn(), 1);
+        }
+        assert!(alarm.disarm());
+    });
+}
+
+/// It has expired before.
+#[test]
+fn disarm_finds_an_arming_or_leaves_it() {
+    explore(bound(2, Some(3)), [mutant("DisarmIgnoresExpiry")], || {
+        let mut driven = Driven::new();
+        let (alarm, runs) = alarm_of(&driven.timer);
+        alarm.arm(TICK).unwrap();
+        driven.clock.advance(TICK);
+        assert_eq!(driven.driver.turn(), 1);
+        let other = alarm.clone();
+        let disarm = thread::spawn(move || other.disarm());
+        alarm.arm(TICK).unwrap();
+        let disarmed = disarm.join().unwrap();
+        assert_eq!(alarm.is_armed(), !disarmed);
+        let ran = pass_all(driven.driver, &driven.clock, &driven.timer);
+        assert_eq!((ran, runs.load(Relaxed)), (usize::from(!disarmed), ran + 1));
+    });
+}
+
+#[test]
+fn disarm_or_expiry_ends_the_arming() {
+    explore(None, [mutant("DisarmIgnoresExpiry")], || {
+        let mut driven = Driven::new();
+        let (alarm, runs) = alarm_of(&driven.timer);
+        alarm.arm(TICK).unwrap();
+        assert_eq!(driven.driver.turn(), 0);
+        driven.clock.advance(TICK);
+        let turn = Driven::turn(driven.driver);
+        let disarmed = alarm.disarm();
+        let (ran, driver) = turn.join().unwrap();
+        assert_eq!(usize::from(disarmed) + ran, 1, "exactly one of the two wins");
+        assert!(!alarm.is_armed());
+        assert_eq!(pass_all(driver, &driven.clock, &driven.timer), 0);
+        assert_eq!(runs.load(Relaxed), ran);
+    });
+}
+
+#[test]
+fn arming_is_ended_by_stop_or_rejected() {
+    explore(bound(2, Some(3)), [mutant("AlarmHidesRejection"), mutant("NewTimeoutNotWithdrawn")], || {
+        let driven = Driven::new();
+        let (alarm, runs) = alarm_of(&driven.timer);
+        let other = alarm.clone();
+        let arm = thread::spawn(move || other.arm(TICK));
+        let stopped = driven.timer.stop().len();
+        let armed = arm.join().unwrap();
+        assert_eq!(armed.is_ok(), stopped == 1);
+        assert_eq!((alarm.is_armed(), driven.timer.pending_timeouts()), (false, 0));
+        assert_eq!(runs.load(Relaxed), 0);
+    });
+}
+
+#[test]
+fn runs_on_executor_follow_each_other() {
+    let mutants = [
+        mutant("AlarmRunsOverlap"),
+        mutant("AlarmForgetsRun"),
+        no_acquire("alarm.rs run"),
+        no_release("alarm.rs run"),
+    ];
+    explore(bound(2, Some(3)), mutants, || {
+        let executor = ThreadPerTask::default();
+        let mut driven = executor.driven();
+        let (alarm, runs) = alarm_of(&driven.timer);
+        for _ in 0..2 {
+            alarm.arm(TICK).unwrap();
+            driven.clock.advance(TICK);
+            assert_eq!(driven.driver.turn(), 1);
+        }
+        executor.join();
+        assert_eq!(runs.load(Relaxed), 2, "one run per arming");
+        assert!(!alarm.is_armed());
+    });
+}

@@ -1,0 +1,365 @@
+//! A timeout that lives on: it is armed again after it has fired.
+//!
+//! Each arming is a timeout of its own, in a node, whose task is a handle to the alarm. So an
+//! arming ends as any timeout does, exactly once, and only those that are armed are pending. An
+//! alarm that is armed is moved by a `reset` of its timeout.
+//!
+//! The alarm has the handle of its last timeout, behind a lock under which no user code runs: the
+//! worker never takes it. A new timeout is scheduled without the lock, and then put in the place of
+//! the old one. If the old one has not ended, another thread has armed the alarm meanwhile. Then
+//! the new one is cancelled: the other thread's call is the later one.
+//!
+//! | | before the other | after the other |
+//! |---|---|---|
+//! | arm, the expiry | the timeout is moved | the expired timeout runs, and a new one is scheduled |
+//! | arm, arm; nothing is armed | each schedules a timeout; the one that comes second to the lock cancels its own | the same |
+//! | arm, an arm by the task that the first one has let run | the ended timeout is replaced | the timeout has ended, and does not replace the other one |
+//! | arm, disarm; armed | the timeout is moved, and then cancelled | a new timeout is scheduled |
+//! | arm, disarm; nothing is armed | the disarm finds the new timeout, or is first | the disarm finds nothing, and the new timeout stays |
+//! | arm, `stop` | as `new_timeout`, or as `reset` | the same |
+//! | the run, another run | counted in `due`, and run by the thread that is first, after its own | – |
+
+use std::any::type_name;
+use std::fmt;
+use std::marker::PhantomData;
+use std::time::{Duration, Instant};
+
+use crate::cancel::Cancel;
+use crate::engine::{Inner, Timeout};
+use crate::error::NewTimeoutError;
+use crate::node::{OnCancel, Reset, Task};
+use crate::sync::unmodelled::Mutex as TaskLock;
+use crate::sync::{Arc, AtomicUsize, Mutex, Ordering};
+use crate::timer::HashedWheelTimer;
+
+/// A timeout that is made unarmed, and armed again and again: folly's `HHWheelTimer::Callback`,
+/// seastar's `timer<>`, and Linux's `timer_setup` with `mod_timer`.
+///
+/// [`HashedWheelTimer::new_alarm`] makes one. Its task is a closure that is called once per arming,
+/// and gets the alarm, so it can arm it again. The alarm exists before its task can run. So it can
+/// be stored next to what the task needs, and armed afterwards.
+///
+/// A handle is cheap to clone. Clones refer to the same alarm.
+///
+/// # Armings
+///
+/// An alarm is armed or not. While it is armed it counts as one of
+/// [`pending_timeouts`](HashedWheelTimer::pending_timeouts), and takes one place under the limit.
+/// [`arm`](Self::arm) moves the deadline of an armed alarm, to a later or an earlier time. It arms
+/// any other one.
+///
+/// Each arming ends exactly once: the task runs, or one [`disarm`](Self::disarm) returns true, or
+/// the timer [stops](HashedWheelTimer::stop) or [cancels all](HashedWheelTimer::cancel_all). Then
+/// the alarm is not armed, and stays usable.
+///
+/// # Runs
+///
+/// The task runs where the timer runs tasks: on the worker, or in the [task
+/// executor](crate::TaskExecutor). Runs do not overlap. The alarm is not armed during a run, unless
+/// it is armed meanwhile, by the task or by another thread. If that arming expires before the run
+/// is over, the task runs again after it, on the same thread. A disarm during a run does not end
+/// the run.
+///
+/// A panic of the task is reported and counted, and the alarm stays usable. If the executor drops a
+/// run, that is reported and counted too, and the alarm is not armed.
+///
+/// # Drop
+///
+/// Dropping a handle does not disarm the alarm. An armed alarm without a handle runs once, and the
+/// task is dropped then. A handle keeps the task, and does not keep the timer from ending. If the
+/// task has a handle of its own alarm, it is never dropped; it needs none, because it gets one.
+///
+/// # Examples
+///
+/// A connection is closed after a minute without a packet, and the alarm lives as long as the
+/// connection:
+///
+/// ```
+/// use hashed_wheel::{HashedWheelTimer, ManualClock};
+/// use std::sync::mpsc;
+/// use std::time::Duration;
+///
+/// let clock = ManualClock::new();
+/// let (timer, mut driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven()?;
+/// let minute = Duration::from_secs(60);
+///
+/// let (close, closed) = mpsc::channel();
+/// let idle = timer.new_alarm(move |_| close.send("idle").unwrap());
+/// idle.arm(minute)?;
+/// clock.advance(minute / 2);
+/// idle.arm(minute)?; // a packet
+/// clock.advance(minute / 2);
+/// assert_eq!(driver.turn(), 0);
+/// clock.advance(minute / 2);
+/// assert_eq!((driver.turn(), closed.recv()?), (1, "idle"));
+/// idle.arm(minute)?; // the next connection
+/// assert!(idle.disarm());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+#[doc(alias("Callback", "timer_setup", "timer_list", "ReusableTimeout"))]
+pub struct Alarm(Arc<Shared<AlarmTask>>);
+
+type AlarmTask = dyn FnMut(&Alarm) + Send;
+
+/// What the handles of an alarm, and its timeout, share.
+struct Shared<F: ?Sized> {
+    timer: Arc<Inner>,
+    /// The last timeout, which may have ended.
+    last: Mutex<Option<Timeout>>,
+    /// Schedules a timeout whose task has the type of this alarm's.
+    schedule: fn(&Alarm, u64) -> Result<Timeout, NewTimeoutError>,
+    /// How many runs have begun or wait for another one.
+    ///
+    /// | operation | on the number | order |
+    /// |---|---|---|
+    /// | a timeout has expired | + 1; from zero, this thread runs the task | `AcqRel`: sees the runs before; the thread that runs for this one sees what this one has seen |
+    /// | a run is over | − 1; to zero, no run waits | `AcqRel`: the same |
+    due: AtomicUsize,
+    /// Only the thread that has raised `due` from zero locks it, so it is never contended.
+    task: TaskLock<F>,
+}
+
+impl HashedWheelTimer {
+    /// Makes a timeout that is not armed: seastar's `timer<>`, and Linux's `timer_setup`.
+    ///
+    /// This call schedules nothing, so it cannot fail. [`Alarm::arm`] schedules a call of `task`,
+    /// any number of times.
+    ///
+    /// # Examples
+    ///
+    /// Retries with a growing delay:
+    ///
+    /// ```
+    /// use hashed_wheel::{HashedWheelTimer, ManualClock};
+    /// use std::time::Duration;
+    ///
+    /// # fn send() -> bool { false }
+    /// let clock = ManualClock::new();
+    /// let (timer, mut driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven()?;
+    /// let mut delay = Duration::from_secs(1);
+    /// let retry = timer.new_alarm(move |alarm| {
+    ///     if !send() {
+    ///         delay *= 2;
+    ///         // An error here means that the timer was stopped: there is nothing left to do.
+    ///         let _ = alarm.arm(delay);
+    ///     }
+    /// });
+    /// retry.arm(delay)?;
+    /// for seconds in [1, 2, 4] {
+    ///     clock.advance(Duration::from_secs(seconds));
+    ///     assert_eq!(driver.turn(), 1);
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use = "an alarm that is not armed does nothing"]
+    #[doc(alias("new_timeout_cyclic", "timer_setup", "init_timer"))]
+    pub fn new_alarm<F>(&self, task: F) -> Alarm
+    where
+        F: FnMut(&Alarm) + Send + 'static,
+    {
+        Alarm(Arc::new(Shared {
+            timer: Arc::clone(&self.inner),
+            last: Mutex::new(None),
+            schedule: |alarm, deadline| {
+                alarm.0.timer.schedule_by(Arming(alarm.clone(), PhantomData::<fn() -> F>), deadline)
+            },
+            due: AtomicUsize::new(0),
+            task: TaskLock::new(task),
+        }))
+    }
+}
+
+// All of it is compiled in the crates that use it. Here it would change what the compiler inlines
+// in the paths that have no alarm.
+impl Alarm {
+    /// Arms the alarm: the task runs once, `delay` from now. Linux's `mod_timer`, and seastar's
+    /// `rearm`.
+    ///
+    /// If the alarm is armed, its deadline moves. This is a [`Timeout::reset`]: it allocates
+    /// nothing, and to a later deadline it sends the worker no message. Otherwise it costs what
+    /// [`new_timeout`](HashedWheelTimer::new_timeout) does, which documents the deadline.
+    ///
+    /// Of two concurrent calls, one counts as the later one, and its deadline holds.
+    ///
+    /// # Blocking
+    ///
+    /// As for [`new_timeout`](HashedWheelTimer::new_timeout), except for a lock of this alarm that
+    /// only other calls on this alarm take, for some instructions. No user code runs under it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`new_timeout`](HashedWheelTimer::new_timeout), and only if the alarm is not armed.
+    /// It is not armed then. With a limit, concurrent calls on an alarm that is not armed need a
+    /// place each until they return.
+    ///
+    /// # Examples
+    ///
+    /// See [`Alarm`].
+    #[doc(alias("mod_timer", "rearm", "scheduleTimeout", "reset"))]
+    #[inline]
+    pub fn arm(&self, delay: Duration) -> Result<(), NewTimeoutError> {
+        self.arm_to(self.0.timer.deadline_after(delay))
+    }
+
+    /// Arms the alarm: the task runs once, at `deadline`. seastar's `arm(time_point)`.
+    ///
+    /// This is [`arm`](Self::arm) with a deadline instead of a delay. The deadline is converted as
+    /// by [`new_timeout_at`](HashedWheelTimer::new_timeout_at): one in the past means a delay of
+    /// zero.
+    ///
+    /// # Errors
+    ///
+    /// As for [`arm`](Self::arm).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::HashedWheelTimer;
+    /// # use std::time::Duration;
+    /// let timer = HashedWheelTimer::default();
+    /// let alarm = timer.new_alarm(|_| println!("the lease has run out"));
+    /// alarm.arm_at(timer.now() + Duration::from_secs(30))?;
+    /// assert!(alarm.is_armed());
+    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+    /// ```
+    #[inline]
+    pub fn arm_at(&self, deadline: Instant) -> Result<(), NewTimeoutError> {
+        self.arm_to(self.0.timer.deadline_at(deadline))
+    }
+
+    #[inline]
+    fn arm_to(&self, deadline: u64) -> Result<(), NewTimeoutError> {
+        let shared = &*self.0;
+        let last = shared.last.lock();
+        match &*last {
+            None => drop(last),
+            // Only the calls that have the lock move the deadline.
+            Some(timeout) if deadline >= timeout.handle.deadline() => {
+                if let Reset::Later = timeout.handle.reset(deadline) {
+                    return Ok(());
+                }
+                drop(last);
+            }
+            Some(timeout) => {
+                let timeout = timeout.clone();
+                // To wake the worker may call a driver's waker, so not under the lock.
+                if shared.timer.reset_and(&timeout, deadline, || drop(last)) {
+                    return Ok(());
+                }
+            }
+        }
+        let timeout = (shared.schedule)(self, deadline)?;
+        let mut last = shared.last.lock();
+        let unneeded = match is_live(&last) {
+            true => Some(timeout),
+            false => last.replace(timeout),
+        };
+        drop(last);
+        if let Some(timeout) = unneeded {
+            // It has ended; or it is the new one, and has to end.
+            timeout.cancel_and_drop();
+        }
+        Ok(())
+    }
+
+    /// Disarms the alarm. Returns whether the task would have run. Linux's `timer_delete`, and
+    /// seastar's and folly's `cancel`.
+    ///
+    /// Returns false if the alarm is not armed, and also if it has expired: then the run is about
+    /// to begin, has begun, or is over. Of several concurrent calls, one returns true.
+    ///
+    /// Takes effect before it returns, and does not wait for a run, as [`Timeout::cancel`]. The
+    /// task itself may call it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::HashedWheelTimer;
+    /// # use std::time::Duration;
+    /// let timer = HashedWheelTimer::default();
+    /// let alarm = timer.new_alarm(|_| unreachable!());
+    /// assert!(!alarm.disarm());
+    /// alarm.arm(Duration::from_secs(60))?;
+    /// assert!(alarm.disarm());
+    /// assert!(!alarm.is_armed());
+    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+    /// ```
+    #[doc(alias("cancel", "timer_delete", "del_timer", "cancelTimeout"))]
+    #[inline]
+    pub fn disarm(&self) -> bool {
+        let last = self.0.last.lock().take();
+        last.is_some_and(Timeout::cancel_and_drop)
+    }
+
+    /// Returns whether the alarm is armed: its task is going to run. seastar's `armed`, Linux's
+    /// `timer_pending`, folly's `isScheduled`.
+    ///
+    /// Returns false during a run, unless the alarm was armed again.
+    ///
+    /// # Examples
+    ///
+    /// See [`disarm`](Self::disarm).
+    #[must_use]
+    #[doc(alias("armed", "timer_pending", "isScheduled"))]
+    #[inline]
+    pub fn is_armed(&self) -> bool {
+        is_live(&self.0.last.lock())
+    }
+
+    /// Returns a handle to the timer, as [`Timeout::timer`].
+    #[must_use]
+    #[inline]
+    pub fn timer(&self) -> HashedWheelTimer {
+        HashedWheelTimer::unless_ended(Arc::clone(&self.0.timer))
+    }
+
+    /// An arming has expired: runs the task, or leaves that to the thread that runs it at present.
+    #[inline]
+    fn run(&self, name: &'static str) {
+        let Shared { timer, due, task, .. } = &*self.0;
+        if due.fetch_add(1, Ordering::AcqRel) > 0 {
+            return;
+        }
+        loop {
+            let mut task = task.try_lock().expect("runs do not overlap");
+            timer.guard("in run", || name, || task(self));
+            // Before the next run may begin.
+            drop(task);
+            if due.fetch_sub(1, Ordering::AcqRel) == 1 {
+                return;
+            }
+        }
+    }
+}
+
+/// Whether there is a timeout that has not ended.
+#[inline]
+fn is_live(last: &Option<Timeout>) -> bool {
+    last.as_ref().is_some_and(|timeout| timeout.handle.end().is_none())
+}
+
+/// The task of a timeout: an arming of an alarm whose closure is of type `F`.
+struct Arming<F>(Alarm, PhantomData<fn() -> F>);
+
+impl<F: 'static> Task<Inner> for Arming<F> {
+    const ON_CANCEL: OnCancel = OnCancel::Drop;
+
+    fn run(self, _: &Timeout) {
+        self.0.run(Self::name());
+    }
+
+    fn cancelled(self, _: &Timeout) {}
+
+    fn name() -> &'static str {
+        type_name::<F>()
+    }
+}
+
+impl fmt::Debug for Alarm {
+    #[inline]
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let last = self.0.last.lock().clone();
+        f.debug_struct("Alarm").field("last", &last).finish_non_exhaustive()
+    }
+}

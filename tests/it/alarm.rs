@@ -1,0 +1,312 @@
+//! Timeouts that are armed again after they have fired. The clock moves only when the test moves
+//! it, except in the last test.
+
+use crate::common;
+
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread;
+use std::time::Duration;
+
+use common::{Driven, TEST_TIMEOUT, TICK, accepts_all, ms, quietly};
+use hashed_wheel::{Alarm, ExpiredTask, HashedWheelTimer, NewTimeoutError, executor};
+
+/// Counts the runs of an alarm.
+#[derive(Clone, Default)]
+struct Runs(Arc<AtomicUsize>);
+
+impl Runs {
+    fn alarm(&self, timer: &HashedWheelTimer) -> Alarm {
+        let runs = self.clone();
+        timer.new_alarm(move |_| _ = runs.0.fetch_add(1, SeqCst))
+    }
+
+    fn get(&self) -> usize {
+        self.0.load(SeqCst)
+    }
+}
+
+fn counted() -> (Driven, Alarm, Runs) {
+    let (t, runs) = (Driven::new(), Runs::default());
+    let alarm = runs.alarm(&t.timer);
+    (t, alarm, runs)
+}
+
+#[test]
+fn it_runs_once_per_arming() {
+    let (mut t, alarm, runs) = counted();
+    for arming in 1..=5 {
+        assert!(!alarm.is_armed());
+        assert_eq!(t.timer.pending_timeouts(), 0);
+        alarm.arm(TICK * 2).unwrap();
+        assert!(alarm.is_armed());
+        assert_eq!(t.timer.pending_timeouts(), 1);
+        assert_eq!((t.pass(TICK), t.pass(TICK), t.pass(TICK * 20)), (0, 1, 0));
+        assert_eq!(runs.get(), arming);
+    }
+}
+
+#[test]
+fn an_armed_alarm_moves_to_later_and_to_earlier() {
+    let (mut t, alarm, runs) = counted();
+    alarm.arm(TICK * 2).unwrap();
+    t.turn_until_quiet();
+    t.clock.advance(TICK);
+    alarm.arm(TICK * 5).unwrap();
+    assert_eq!(t.pass(TICK * 4), 0);
+    alarm.arm(TICK * 90).unwrap();
+    t.turn_until_quiet();
+    alarm.arm(TICK * 2).unwrap();
+    assert_eq!(t.timer.pending_timeouts(), 1);
+    assert_eq!((t.pass(TICK), t.pass(TICK), t.pass(TICK * 100)), (0, 1, 0));
+    assert_eq!(runs.get(), 1);
+}
+
+/// In the lane the worker has not seen the timeout.
+#[test]
+fn an_alarm_that_the_worker_has_not_seen_moves_too() {
+    let (mut t, alarm, runs) = counted();
+    alarm.arm(TICK * 9).unwrap();
+    alarm.arm(TICK).unwrap();
+    assert_eq!((t.pass(TICK), t.pass(TICK * 9), runs.get()), (1, 0, 1));
+}
+
+#[test]
+fn arm_at_takes_a_deadline() {
+    let (mut t, alarm, runs) = counted();
+    let begin = t.timer.now();
+    alarm.arm_at(begin + TICK * 3).unwrap();
+    assert_eq!((t.pass(TICK * 2), t.pass(TICK)), (0, 1));
+    alarm.arm_at(begin).unwrap();
+    assert_eq!((t.pass(ms(0)), t.pass(TICK)), (0, 1), "at the next tick");
+    assert_eq!(runs.get(), 2);
+}
+
+#[test]
+fn a_disarmed_alarm_does_not_run_and_can_be_armed() {
+    let (mut t, alarm, runs) = counted();
+    assert!(!alarm.disarm(), "it was never armed");
+    for _ in 0..3 {
+        alarm.arm(TICK).unwrap();
+        let other = alarm.clone();
+        assert!(other.disarm());
+        assert!(!alarm.disarm() && !alarm.is_armed());
+        assert_eq!(t.timer.pending_timeouts(), 0);
+        assert_eq!(t.pass(TICK * 2), 0);
+    }
+    alarm.arm(TICK).unwrap();
+    assert_eq!((t.pass(TICK), runs.get()), (1, 1));
+    assert!(!alarm.disarm(), "it has run");
+}
+
+#[test]
+fn the_task_arms_its_alarm() {
+    let mut t = Driven::new();
+    let (log, seen) = channel();
+    let alarm = t.timer.new_alarm(move |alarm| {
+        log.send((alarm.is_armed(), alarm.disarm())).unwrap();
+        alarm.arm(TICK * 3).unwrap();
+        alarm.arm(TICK * 2).unwrap();
+    });
+    alarm.arm(TICK).unwrap();
+    assert_eq!([1, 1, 1, 2].map(|ticks| t.pass(TICK * ticks)), [1, 0, 1, 1]);
+    assert!(seen.try_iter().eq([(false, false); 3]));
+    assert!(alarm.disarm());
+    assert_eq!(t.pass(TICK * 9), 0);
+}
+
+#[test]
+fn a_panic_leaves_the_alarm_usable() {
+    let mut t = Driven::new();
+    let mut runs = 0;
+    let alarm = t.timer.new_alarm(move |_| {
+        runs += 1;
+        assert_ne!(runs % 2, 1, "an odd run");
+    });
+    for _ in 0..4 {
+        alarm.arm(TICK).unwrap();
+        assert_eq!(quietly(|| t.pass(TICK)), 1);
+        assert!(!alarm.is_armed());
+    }
+    assert_eq!(t.timer.stats().panics, 2);
+}
+
+#[test]
+fn stop_disarms_it_once_and_for_all() {
+    let (t, alarm, runs) = counted();
+    alarm.arm(TICK).unwrap();
+    let stopped = t.timer.stop();
+    assert_eq!(stopped.len(), 1);
+    assert!(stopped[0].is_cancelled());
+    assert!(!alarm.is_armed() && !alarm.disarm());
+    assert_eq!(alarm.arm(TICK), Err(NewTimeoutError::Stopped));
+    assert!(!alarm.is_armed());
+    assert_eq!((runs.get(), t.timer.pending_timeouts()), (0, 0));
+}
+
+#[test]
+fn cancel_all_disarms_it() {
+    let (mut t, alarm, runs) = counted();
+    alarm.arm(TICK).unwrap();
+    assert_eq!(t.timer.cancel_all(), 1);
+    assert!(!alarm.is_armed());
+    alarm.arm(TICK).unwrap();
+    assert_eq!((t.pass(TICK), runs.get()), (1, 1));
+}
+
+#[test]
+fn a_shutdown_lets_it_run_and_move() {
+    let (mut t, alarm, runs) = counted();
+    alarm.arm(TICK * 5).unwrap();
+    let other = t.timer.new_alarm(|_| ());
+    t.turn_until_quiet();
+    assert_eq!(t.timer.shutdown(ms(0)).len(), 1);
+    assert_eq!(other.arm(TICK), Err(NewTimeoutError::Stopped));
+    assert_eq!(runs.get(), 0);
+}
+
+#[test]
+fn an_armed_alarm_takes_one_place_under_the_limit() {
+    let mut t = Driven::with(|builder| builder.max_pending_timeouts(Some(1)));
+    let runs = Runs::default();
+    let [one, other] = [(); 2].map(|()| runs.alarm(&t.timer));
+    one.arm(TICK).unwrap();
+    one.arm(TICK * 2).unwrap();
+    one.arm(TICK).unwrap();
+    assert_eq!(other.arm(TICK), Err(NewTimeoutError::TooManyPending { limit: 1 }));
+    assert!(!other.is_armed());
+    assert_eq!(t.pass(TICK), 1);
+    other.arm(TICK).unwrap();
+    assert_eq!((t.pass(TICK), runs.get()), (1, 2));
+}
+
+/// The task is dropped with its last use.
+#[test]
+fn an_alarm_without_a_handle_runs_once_more() {
+    let mut t = Driven::new();
+    let used = Arc::new(());
+    let uses = || Arc::strong_count(&used) - 1;
+    let make = || {
+        let captured = Arc::clone(&used);
+        t.timer.new_alarm(move |_| _ = &captured)
+    };
+    drop(make());
+    assert_eq!(uses(), 0);
+    make().arm(TICK).unwrap();
+    let disarmed = make();
+    disarmed.arm(TICK).unwrap();
+    disarmed.disarm();
+    drop(disarmed);
+    assert_eq!(uses(), 1);
+    assert_eq!(t.pass(TICK), 1);
+    assert_eq!(uses(), 0);
+}
+
+#[test]
+fn a_handle_does_not_keep_the_timer_from_ending() {
+    let (t, alarm, _) = counted();
+    assert!(!alarm.timer().is_stopped());
+    alarm.arm(TICK).unwrap();
+    drop(t);
+    assert!(alarm.timer().is_stopped() && !alarm.is_armed());
+}
+
+#[test]
+fn reports_name_the_closure() {
+    let (t, alarm, _) = counted();
+    assert_eq!(format!("{alarm:?}"), "Alarm { last: None, .. }");
+    alarm.arm(TICK).unwrap();
+    let text = format!("{alarm:?}");
+    assert!(text.contains("pending") && text.contains("Runs::alarm"), "{text}");
+    assert!(t.timer.next_timeouts(1).unwrap()[0].task_type.contains("Runs::alarm"));
+}
+
+// --- executors -----------------------------------------------------------------------------------
+
+/// A driven timer whose executor keeps the tasks until the test runs them.
+fn with_queue() -> (Driven, impl Fn() -> Option<ExpiredTask>) {
+    let (sender, tasks) = channel();
+    let t = Driven::with(|builder| builder.task_executor(accepts_all(move |task| drop(sender.send(task)))));
+    (t, move || tasks.try_recv().ok())
+}
+
+/// The pool helps with other tasks while it runs one.
+#[test]
+fn runs_do_not_overlap_on_one_thread() {
+    let (mut t, next) = with_queue();
+    let (helped, log) = (Arc::new(OnceLock::<ExpiredTask>::new()), Arc::new(Mutex::new(Vec::new())));
+    let help = {
+        let (mut helped, log) = (Some(Arc::clone(&helped)), Arc::clone(&log));
+        move |_: &Alarm| {
+            log.lock().unwrap().push("begin");
+            if let Some(helped) = helped.take() {
+                Arc::into_inner(helped).unwrap().into_inner().unwrap().run();
+            }
+            log.lock().unwrap().push("end");
+        }
+    };
+    let alarm = t.timer.new_alarm(help);
+    alarm.arm(TICK).unwrap();
+    assert_eq!(t.pass(TICK), 1);
+    assert!(!alarm.is_armed(), "it waits for the executor");
+    alarm.arm(TICK).unwrap();
+    assert_eq!(t.pass(TICK), 1);
+    let (first, second) = (next().unwrap(), next().unwrap());
+    helped.set(second).unwrap();
+    drop(helped);
+    first.run();
+    assert_eq!(*log.lock().unwrap(), ["begin", "end", "begin", "end"]);
+}
+
+#[test]
+fn a_run_that_the_executor_drops_is_lost_and_the_alarm_usable() {
+    let refuse = executor::from_fn(Err);
+    let mut t = Driven::with(|builder| builder.task_executor(refuse));
+    let runs = Runs::default();
+    let alarm = runs.alarm(&t.timer);
+    for _ in 0..2 {
+        alarm.arm(TICK).unwrap();
+        assert_eq!(t.pass(TICK), 1);
+        assert!(!alarm.is_armed());
+    }
+    assert_eq!((runs.get(), t.timer.stats().dropped_tasks), (0, 2));
+}
+
+// --- threads -------------------------------------------------------------------------------------
+
+/// Each thread arms and disarms. An arming that is neither replaced nor disarmed runs.
+#[test]
+fn threads_that_arm_one_alarm_leave_it_armed_once() {
+    let timer = HashedWheelTimer::new(ms(1), 64);
+    let runs = Runs::default();
+    let alarm = runs.alarm(&timer);
+    let rounds = if cfg!(miri) { 20 } else { 2_000 };
+    thread::scope(|scope| {
+        for thread in 0..3 {
+            let alarm = &alarm;
+            scope.spawn(move || {
+                for round in 0..rounds {
+                    alarm.arm(Duration::from_micros((round * 7 + thread * 300) % 3_000)).unwrap();
+                    if round % 5 == thread {
+                        alarm.disarm();
+                    }
+                }
+            });
+        }
+    });
+    alarm.disarm();
+    assert_eq!(timer.pending_timeouts(), 0);
+    common::eventually("no run is in progress", || {
+        let before = runs.get();
+        thread::sleep(ms(5));
+        runs.get() == before
+    });
+    let before = runs.get();
+    let (rang, rings) = channel();
+    let last = timer.new_timeout(move |_| rang.send(()).unwrap(), ms(20)).unwrap();
+    alarm.arm(ms(1)).unwrap();
+    rings.recv_timeout(TEST_TIMEOUT).unwrap();
+    assert!(last.is_expired() && !alarm.is_armed());
+    assert_eq!(runs.get(), before + 1);
+}
