@@ -105,6 +105,7 @@ impl Level {
     #[inline]
     fn bucket_or_insert(&mut self, slot: usize) -> &mut LevelBucket {
         self.slots.bucket_or_insert(slot, |bucket| {
+            bucket.items.prepare();
             bucket.min_deadline = u64::MAX;
             self.occupied.set(slot);
         })

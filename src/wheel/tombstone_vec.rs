@@ -7,6 +7,11 @@ use super::entries::Entries;
 /// The bound is small because each occupied slot has an array of its own.
 const MAX_IDLE_CAPACITY: usize = 64;
 
+/// The first capacity of an array that its owner [prepares](TombstoneVec::prepare). With that of a
+/// `Vec`, which is four, the growth of the arrays is a fifth of the time in which a new wheel is
+/// filled.
+const FIRST_CAPACITY: usize = 16;
+
 /// An element of a [`TombstoneVec`]: an entry, possibly with data that is stored next to it, or a
 /// tombstone.
 pub(super) trait Item: Copy {
@@ -55,6 +60,12 @@ impl<T: Item> TombstoneVec<T> {
     /// Returns the number of positions: entries and tombstones.
     pub(super) fn position_count(&self) -> usize {
         self.items.len()
+    }
+
+    /// Allocates memory for the first items of an empty array.
+    #[inline]
+    pub(super) fn prepare(&mut self) {
+        self.items.reserve(FIRST_CAPACITY);
     }
 
     /// Appends an entry and returns its position.
