@@ -7,6 +7,9 @@ mod tokio_sleep;
 #[cfg(feature = "util")]
 mod util_delay_queue;
 
+use std::future::pending;
+use std::pin::Pin;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 pub(crate) use delay_queue::Queue as DelayQueue;
@@ -38,6 +41,9 @@ pub(crate) trait Competitor: Sized + Sync {
     /// pending timeouts.
     const DROP_CANCELS: bool = false;
 
+    /// Whether [`Caller::sleep`] and [`Caller::timeout`] are of this competitor.
+    const HAS_FUTURES: bool = false;
+
     /// Returns the reason if the competitor does not support the workload.
     fn unsupported_reason(_workload: &str) -> Option<&'static str> {
         None
@@ -65,4 +71,18 @@ pub(crate) trait Caller {
 
     /// Moves the deadline to `delay` from now.
     fn rearm(&mut self, handle: &mut Self::Handle, delay: Duration);
+
+    fn sleep(&self, _delay: Duration) -> impl Future {
+        pending::<()>()
+    }
+
+    /// Limits the time of `future`.
+    fn timeout<F: Future>(&self, _delay: Duration, future: F) -> impl Future {
+        future
+    }
+}
+
+/// Polls a future, with a waker that does nothing.
+pub(crate) fn poll_once(future: Pin<&mut impl Future>) {
+    _ = future.poll(&mut Context::from_waker(Waker::noop()));
 }

@@ -90,6 +90,12 @@ impl Size {
         for name in ["W3 threads=2", "MIX threads=1", "MIX threads=2"] {
             plan.push(workload(name, format!("{name} count={count} {coarse} warm=1")));
         }
+        for name in ["SLEEP", "READY", "PENDING"] {
+            for threads in [1, 2] {
+                let name = format!("{name} threads={threads}");
+                plan.push(workload(&name, format!("{name} count={count} {coarse} warm=1")));
+            }
+        }
         for &pending in self.pending {
             let command = format!("W10 count={count} threads=1 pending={pending} {coarse}");
             let workload = workload(&format!("W10 pending={pending}"), command);
@@ -159,7 +165,7 @@ impl Row {
     }
 }
 
-pub(crate) const TOPICS: [Topic; 14] = [
+pub(crate) const TOPICS: [Topic; 15] = [
     Topic {
         meaning: "one thread calls `new_timeout` for each timeout. First: a new timer in a new process, whose memory was not used before (Netty: a new timer in a warm JVM). In the other rows the timer held and cancelled as many timeouts before",
         rows: &[
@@ -209,6 +215,17 @@ pub(crate) const TOPICS: [Topic; 14] = [
         rows: &[
             row("MIX threads=1", "mops", "schedule one and cancel another, 1 thread", "M/s"),
             row("MIX threads=2", "mops", "schedule one and cancel another, 2 threads", "M/s").in_readme(),
+        ],
+    },
+    Topic {
+        meaning: "each thread makes futures, polls each one once, and drops it, as for a request with an immediate or an early answer; the throughput of all threads",
+        rows: &[
+            row("SLEEP threads=1", "mops", "`sleep` polled once and dropped, 1 thread", "M/s"),
+            row("SLEEP threads=2", "mops", "`sleep` polled once and dropped, 2 threads", "M/s"),
+            row("READY threads=1", "mops", "`timeout` of a ready future, 1 thread", "M/s"),
+            row("READY threads=2", "mops", "`timeout` of a ready future, 2 threads", "M/s"),
+            row("PENDING threads=1", "mops", "`timeout` of a pending future, dropped, 1 thread", "M/s"),
+            row("PENDING threads=2", "mops", "`timeout` of a pending future, dropped, 2 threads", "M/s"),
         ],
     },
     Topic {

@@ -4,10 +4,12 @@ mod calls;
 mod expiry;
 mod idle;
 
+use std::future::{pending, ready};
+use std::pin::pin;
 use std::time::Duration;
 
 use crate::command::{Answer, Command};
-use crate::competitors::Competitor;
+use crate::competitors::{Caller, Competitor, poll_once};
 
 pub(crate) type WorkloadResult = Result<Answer, String>;
 
@@ -33,6 +35,16 @@ pub(crate) fn answer<C: Competitor>(command: &Command) -> Answer {
         "W9" => calls::rearm::<C>(command),
         "W10" => calls::replace_among_pending::<C>(command),
         "MIX" => calls::mixed::<C>(command),
+        "SLEEP" | "READY" | "PENDING" if !C::HAS_FUTURES => {
+            return Answer::Unsupported { unsupported: "it has no futures".into() };
+        }
+        "SLEEP" => calls::futures::<C>(command, |caller, delay| poll_once(pin!(caller.sleep(delay)))),
+        "READY" => {
+            calls::futures::<C>(command, |caller, delay| poll_once(pin!(caller.timeout(delay, ready(())))))
+        }
+        "PENDING" => calls::futures::<C>(command, |caller, delay| {
+            poll_once(pin!(caller.timeout(delay, pending::<()>())))
+        }),
         other => return Answer::Unsupported { unsupported: format!("unknown workload {other}") },
     };
     answer.unwrap_or_else(Answer::failed)

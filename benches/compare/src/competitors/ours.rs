@@ -14,6 +14,8 @@ impl<const HIERARCHICAL: bool> Competitor for Ours<HIERARCHICAL> {
 
     type Caller<'a> = &'a HashedWheelTimer;
 
+    const HAS_FUTURES: bool = true;
+
     fn start(setup: Setup) -> Self {
         let builder = HashedWheelTimer::builder().tick(setup.tick).ticks_per_wheel(setup.slots);
         let timer = builder.hierarchical(HIERARCHICAL).build().expect("the parameters are valid");
@@ -43,5 +45,13 @@ impl Caller for &HashedWheelTimer {
 
     fn rearm(&mut self, handle: &mut Timeout, delay: Duration) {
         _ = handle.reset(delay);
+    }
+
+    fn sleep(&self, delay: Duration) -> impl Future {
+        HashedWheelTimer::sleep(self, delay)
+    }
+
+    fn timeout<F: Future>(&self, delay: Duration, future: F) -> impl Future {
+        HashedWheelTimer::timeout(self, delay, future)
     }
 }

@@ -6,13 +6,12 @@
 //! tokio.
 
 use std::pin::Pin;
-use std::task::{Context, Waker};
 use std::time::Duration;
 
 use tokio::runtime::{Builder, EnterGuard, Runtime};
-use tokio::time::{Instant, Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep, timeout};
 
-use super::{Caller, Competitor, Setup};
+use super::{Caller, Competitor, Setup, poll_once};
 use crate::task::Task;
 
 pub(crate) struct Sleeps(Runtime);
@@ -29,6 +28,8 @@ impl Competitor for Sleeps {
     type Caller<'a> = EnterGuard<'a>;
 
     const DROP_CANCELS: bool = true;
+
+    const HAS_FUTURES: bool = true;
 
     fn unsupported_reason(workload: &str) -> Option<&'static str> {
         ["W4", "W4p", "W7"].contains(&workload).then_some("a `Sleep` wakes a task and runs no code")
@@ -47,11 +48,6 @@ impl Competitor for Sleeps {
     }
 }
 
-/// Polls the future once, which registers it with the timer.
-fn poll_once(sleep: Pin<&mut Sleep>) {
-    _ = sleep.poll(&mut Context::from_waker(Waker::noop()));
-}
-
 impl Caller for EnterGuard<'_> {
     type Handle = (Pin<Box<Sleep>>, Task);
 
@@ -68,5 +64,13 @@ impl Caller for EnterGuard<'_> {
     fn rearm(&mut self, (sleep, _): &mut Self::Handle, delay: Duration) {
         sleep.as_mut().reset(Instant::now() + delay);
         poll_once(sleep.as_mut());
+    }
+
+    fn sleep(&self, delay: Duration) -> impl Future {
+        sleep(delay)
+    }
+
+    fn timeout<F: Future>(&self, delay: Duration, future: F) -> impl Future {
+        timeout(delay, future)
     }
 }

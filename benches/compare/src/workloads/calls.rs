@@ -176,6 +176,21 @@ pub(super) fn mixed<C: Competitor>(command: &Command) -> WorkloadResult {
     })
 }
 
+/// SLEEP, READY and PENDING: the drop of a future that was polled once ends its timeout.
+pub(super) fn futures<C: Competitor>(
+    command: &Command,
+    poll_and_drop: impl Fn(&C::Caller<'_>, Duration) + Sync,
+) -> WorkloadResult {
+    let (count, threads) = (command.get("count")?, command.get("threads")?);
+    let each = count.div_ceil(threads);
+    with_timer::<C>(command, |timer| {
+        let time = run_concurrently(timer, vec![(); threads], |caller, ()| {
+            (0..each).for_each(|_| poll_and_drop(caller, HALF_A_MINUTE));
+        });
+        Ok(Answer::new([("mops", millions_per_second(each * threads, time))]))
+    })
+}
+
 /// W9.
 pub(super) fn rearm<C: Competitor>(command: &Command) -> WorkloadResult {
     const IDLE: Duration = Duration::from_secs(60);
