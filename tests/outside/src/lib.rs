@@ -1,5 +1,6 @@
 //! A queue from which each value comes out when its delay is over, built on the public API of
-//! `hashed-wheel` alone.
+//! `hashed-wheel` alone. The tests have small ports of other things: an actor's timers, a reactor,
+//! a cache, an HTTP client.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -151,5 +152,7 @@ impl<T: Send + 'static> Clone for Queue<T> {
     }
 }
 
+#[cfg(test)]
+mod ports;
 #[cfg(test)]
 mod tests;
