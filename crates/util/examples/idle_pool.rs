@@ -1,0 +1,60 @@
+//! A pool of idle connections. The last one that was given back is taken first, so those that are
+//! not needed stay idle. Each is closed after an idle time, or at the end of its life.
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use hashed_wheel::{CancelOnDrop, HashedWheelTimer, ManualClock};
+
+struct Pool<T> {
+    timer: HashedWheelTimer,
+    idle_time: Duration,
+    time_to_live: Duration,
+    idle: Arc<Mutex<Vec<Idle<T>>>>,
+}
+
+/// A connection, and when it was opened.
+type Opened<T> = (T, Instant);
+type Idle<T> = (Opened<T>, CancelOnDrop);
+
+impl<T: Send + 'static> Pool<T> {
+    fn take(&self) -> Option<Opened<T>> {
+        let last = self.idle.lock().unwrap().pop();
+        last.map(|(connection, _timeout)| connection)
+    }
+
+    fn give_back(&self, connection: Opened<T>) -> Result<(), hashed_wheel::NewTimeoutError> {
+        let end = (self.timer.now() + self.idle_time).min(connection.1 + self.time_to_live);
+        // A pool that is dropped closes its connections, so they must not keep it.
+        let weak = Arc::downgrade(&self.idle);
+        // The task cannot look for the connection before it is there.
+        let mut idle = self.idle.lock().unwrap();
+        let close = self.timer.new_timeout_at(
+            move |own| {
+                let Some(idle) = weak.upgrade() else { return };
+                let mut idle = idle.lock().unwrap();
+                let closed = idle.iter().position(|(_, timeout)| **timeout == *own).map(|at| idle.remove(at));
+                drop(idle);
+                drop(closed); // without the lock
+            },
+            end,
+        )?;
+        idle.push((connection, close.cancel_on_drop()));
+        Ok(())
+    }
+}
+
+pub(crate) fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let (clock, second) = (ManualClock::new(), Duration::from_secs(1));
+    let (timer, mut driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven()?;
+    let (idle_time, time_to_live) = (second * 10, second * 60);
+    let pool = Pool { timer: timer.clone(), idle_time, time_to_live, idle: Arc::default() };
+    ["a", "b", "c"].into_iter().try_for_each(|name| pool.give_back((name, timer.now())))?;
+    let last = pool.take().unwrap();
+    clock.advance(second * 10);
+    assert_eq!((last.0, driver.turn(), pool.take()), ("c", 2, None), "a and b were idle");
+    clock.advance(second * 45);
+    pool.give_back(last)?;
+    clock.advance(second * 5);
+    assert_eq!((driver.turn(), pool.take()), (1, None), "c has lived for a minute");
+    Ok(())
+}
