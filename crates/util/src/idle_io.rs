@@ -102,14 +102,13 @@ impl<T> IdleIo<T> {
     /// assert_eq!(socket.times(), times);
     /// ```
     pub fn new(io: T, timer: &HashedWheelTimer, times: impl Into<IdleTimes>) -> Self {
-        let sleeps = [timer.sleep(Duration::MAX), timer.sleep(Duration::MAX)];
-        let now = timer.now();
+        let [clock, of_reader, of_writer] = [(); 3].map(|()| timer.sleep(Duration::MAX));
         let mut idle = Idle {
-            timer: timer.clone(),
+            clock,
             times: times.into(),
-            last: [now; 2],
+            last: [timer.now(); 2],
             deadlines: [None; 2],
-            sleeps,
+            sleeps: [of_reader, of_writer],
             is_last_poll: [false; 2],
         };
         idle.rearm();
@@ -149,7 +148,7 @@ impl<T> IdleIo<T> {
     /// ```
     pub fn set_times(&mut self, times: impl Into<IdleTimes>) {
         self.idle.times = times.into();
-        self.idle.last = [self.idle.timer.now(); 2];
+        self.idle.last = [self.idle.now(); 2];
         self.idle.rearm();
     }
 
@@ -235,7 +234,9 @@ impl From<Duration> for IdleTimes {
 /// The timeouts of a connection.
 #[derive(Debug)]
 struct Idle {
-    timer: HashedWheelTimer,
+    /// Tells the time, and is never polled. A handle would keep the timer running, and stop it if
+    /// it were the last one, perhaps in a task that must not wait.
+    clock: Sleep,
     times: IdleTimes,
     /// When the last bytes were read and written.
     last: [Instant; 2],
@@ -253,6 +254,11 @@ const READ: usize = 0;
 const WRITE: usize = 1;
 
 impl Idle {
+    fn now(&mut self) -> Instant {
+        self.clock.reset(Duration::ZERO);
+        self.clock.deadline()
+    }
+
     /// Moves the deadlines that have changed. (One that has passed may stay although the other
     /// direction moves bytes. Then its operation must not get one more poll each time.)
     fn rearm(&mut self) {
@@ -283,7 +289,7 @@ impl Idle {
         moved: impl FnOnce(&R) -> bool,
     ) -> Poll<io::Result<R>> {
         if matches!(&result, Poll::Ready(Ok(output)) if moved(output)) {
-            self.last[direction] = self.timer.now();
+            self.last[direction] = self.now();
             self.rearm();
         }
         self.limit(direction, context, result)

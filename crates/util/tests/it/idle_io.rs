@@ -392,6 +392,20 @@ fn stopped_timer_is_an_error_of_what_has_to_wait() {
     assert_eq!(io.get_ref().is_write_vectored(), io.into_inner().is_write_vectored());
 }
 
+/// As a future does not.
+#[test]
+fn connection_does_not_keep_the_timer_running() {
+    let (t, mut io, _far, task) = connection();
+    let Driven { timer, driver, .. } = t;
+    assert!(task.read(&mut io).is_pending());
+    assert_ready(task.write(&mut io, b"a"), 1);
+    drop(timer);
+    assert!(driver.is_stopped());
+    let Poll::Ready(Err(error)) = task.read(&mut io) else { panic!("no error") };
+    assert_eq!(error.kind(), ErrorKind::NotConnected);
+    io.set_times(IDLE * 2);
+}
+
 #[test]
 fn write_of_no_bytes_is_not_traffic() {
     let (mut t, mut io, _far, task) = connection();
