@@ -116,7 +116,7 @@
 //! | map: touch | insert | `expiring_map::touch_moves_the_deadline_of_an_entry_or_of_its_replacement` |
 //! | map: insert | stop | `expiring_map::rejected_value_comes_back_and_an_accepted_one_is_dropped_by_stop` |
 //! | poll of the receiver of expired entries | expiry, last drop of the map | `expiring_map::receiver_has_the_entry_or_is_woken`, `expiring_map::receiver_sees_the_end_of_the_map_or_is_woken` |
-//! | map: clear, retain, last drop | expiry | –: the same as a remove, under the same lock |
+//! | map: clear, retain, eviction, last drop | expiry | –: the same as a remove, under the same lock |
 //! | queue of values: poll, receive | insert, reset | `delay_queue::insert_wakes_a_consumer_that_waits`, `delay_queue::insert_wakes_a_thread_that_waits`, `delay_queue::earlier_value_is_awaited`, `delay_queue::earlier_reset_is_awaited` |
 //! | | poll, drop of a consumer | `delay_queue::two_values_wake_two_consumers`, `delay_queue::dropped_consumer_passes_its_wake_up_on` |
 //! | | turn, with another waker | `delay_queue::last_waker_is_woken_or_its_poll_is_ready` |

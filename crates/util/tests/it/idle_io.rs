@@ -60,6 +60,13 @@ impl Task {
         poll(Pin::new(io), &mut context)
     }
 
+    /// Polls only once.
+    fn read_once(self: &Arc<Self>, io: &mut (impl AsyncRead + Unpin)) -> Poll<io::Result<()>> {
+        let waker = Waker::from(Arc::clone(self));
+        let mut bytes = [0; 8];
+        Pin::new(io).poll_read(&mut Context::from_waker(&waker), &mut ReadBuf::new(&mut bytes))
+    }
+
     fn write(self: &Arc<Self>, io: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.poll(io, |io, context| io.poll_write(context, bytes))
     }
@@ -343,11 +350,7 @@ fn busy_writer_does_not_keep_an_idle_reader_alive() {
     let (mut t, mut io, mut far, reader) = connection();
     let (writer, peer) = (Arc::<Task>::default(), Arc::<Task>::default());
     io.set_times(IdleTimes::new().reader(IDLE).all(IDLE * 100));
-    let read = |io: &mut IdleIo<DuplexStream>| {
-        let waker = Waker::from(Arc::clone(&reader));
-        let mut bytes = [0; 8];
-        Pin::new(io).poll_read(&mut Context::from_waker(&waker), &mut ReadBuf::new(&mut bytes))
-    };
+    let read = |io: &mut _| reader.read_once(io);
     assert!(read(&mut io).is_pending());
     t.pass(IDLE);
     let mut polls = 0;
@@ -362,6 +365,23 @@ fn busy_writer_does_not_keep_an_idle_reader_alive() {
         assert_ready(peer.read(&mut far), b"b".to_vec());
     };
     assert_timed_out(Poll::Ready(end));
+}
+
+/// The runtime gets the time to look at its connections at the end of each wait, also of one that
+/// traffic in the other direction has made longer at the last moment.
+#[test]
+fn operation_gets_one_more_poll_at_the_end_of_each_wait() {
+    let (mut t, mut io, _far, task) = connection();
+    for bytes in [b"a", b"b"] {
+        assert!(task.read_once(&mut io).is_pending());
+        t.pass(IDLE);
+        assert!(task.read_once(&mut io).is_pending(), "it has woken the task");
+        assert_ready(task.write(&mut io, bytes), 1);
+        t.pass(IDLE);
+        assert!(task.read_once(&mut io).is_pending(), "it has woken the task again");
+        assert_timed_out(task.read_once(&mut io));
+        io.set_times(IDLE);
+    }
 }
 
 #[test]
