@@ -112,6 +112,12 @@ impl Hashed {
         Some(entry)
     }
 
+    /// Returns the first entry that is due.
+    #[inline]
+    pub(super) fn first_due(&mut self) -> Option<u32> {
+        self.ready.skip_to_first()
+    }
+
     /// Returns what [`HashedWheel::next_deadline`](super::HashedWheel::next_deadline) documents.
     #[inline]
     pub(crate) fn next_deadline(&self) -> Option<u64> {

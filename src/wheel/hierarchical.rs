@@ -199,6 +199,12 @@ impl Hierarchical {
         Some(entry)
     }
 
+    /// Returns the first entry that is due.
+    #[inline]
+    pub(super) fn first_due(&mut self) -> Option<u32> {
+        self.ready.skip_to_first()
+    }
+
     /// Returns what [`HierarchicalWheel::next_deadline`](super::HierarchicalWheel::next_deadline)
     /// documents.
     #[inline]

@@ -24,12 +24,13 @@
 //! assert_eq!(fired, ["close the connection"]);
 //! ```
 //!
-//! To convert instants to ticks, round deadlines up and the current time down. Then no entry
+//! [`Ticks`] converts times to ticks: it rounds deadlines up and the current time down, so no entry
 //! expires early.
 //!
 //! The callback of `advance` cannot access the wheel. To insert or remove entries meanwhile, or to
 //! do a bounded amount of work at a time, take the entries one by one with
-//! [`pop_expired`](HashedWheel::pop_expired).
+//! [`pop_expired`](HashedWheel::pop_expired). To keep entries under their keys beyond their
+//! deadlines, use [`peek_expired`](HashedWheel::peek_expired).
 //!
 //! # Which wheel to use
 //!
@@ -61,7 +62,7 @@
 // | `either` | one type for both, for the timer |
 // | `ring`, `tombstone_vec`, `ready_list`, `earliest` | parts of both: an array of slots; the entries of a slot; the entries that are due; a search for the first ones |
 // | `entries` | where a wheel's entries are stored: the interface |
-// | `owned`, `slab` | the public wheels, which own values; their entries |
+// | `owned`, `whole`, `slab` | the public wheels, which own values; their methods for all entries together; their entries |
 
 mod bitmap;
 mod earliest;
@@ -76,6 +77,7 @@ mod ring;
 mod rounds;
 mod slab;
 mod tombstone_vec;
+mod whole;
 
 pub(crate) use earliest::Rank;
 pub(crate) use either::EitherWheel;
@@ -83,6 +85,8 @@ pub(crate) use hashed::Hashed;
 #[cfg(test)]
 pub(crate) use hierarchical::Hierarchical;
 pub use owned::{HashedWheel, HierarchicalWheel};
-pub use ring::MAX_TICKS_PER_WHEEL;
 pub(crate) use ring::SlotCounts;
-pub use slab::Key;
+pub use ring::{MAX_TICKS_PER_WHEEL, SizeError};
+pub use slab::{Iter, Key};
+
+pub use crate::ticks::Ticks;

@@ -5,7 +5,9 @@ use std::fmt;
 use super::entries::Entries;
 use super::hashed::Hashed;
 use super::hierarchical::Hierarchical;
-use super::slab::{Key, Slab};
+use super::ring::{SizeError, check_size};
+use super::slab::{Iter, Key, Slab};
+use super::whole::{new_wheel, whole};
 
 /// Defines a wheel. The arguments are the documentation of the type, of `new`, of the cost of
 /// `advance`, of the accuracy of `next_deadline`, and of the cost of `peek`.
@@ -37,7 +39,55 @@ macro_rules! wheel {
             /// [`MAX_TICKS_PER_WHEEL`](super::MAX_TICKS_PER_WHEEL).
             #[must_use]
             pub fn new(ticks_per_wheel: usize) -> Self {
-                Self { entries: Slab::new(), order: $Order::new(ticks_per_wheel) }
+                Self::with_capacity(ticks_per_wheel, 0)
+            }
+
+            /// Does the same as [`new`](Self::new), but returns an error instead of a panic, for a
+            /// number of slots that comes from a configuration.
+            ///
+            /// # Errors
+            ///
+            /// If `ticks_per_wheel` is 0 or more than
+            /// [`MAX_TICKS_PER_WHEEL`](super::MAX_TICKS_PER_WHEEL).
+            ///
+            /// # Examples
+            ///
+            /// ```
+            #[doc = concat!("use hashed_wheel::wheel::", stringify!($Wheel), " as Wheel;")]
+            ///
+            /// assert!(Wheel::<&str>::try_new(512).is_ok());
+            /// let error = Wheel::<&str>::try_new(0).unwrap_err();
+            /// assert!(error.to_string().starts_with("ticks_per_wheel is 0"));
+            /// ```
+            pub fn try_new(ticks_per_wheel: usize) -> Result<Self, SizeError> {
+                check_size(ticks_per_wheel).map(|()| Self::new(ticks_per_wheel))
+            }
+
+            /// Makes the same wheel as [`new`](Self::new), with memory for `capacity` entries. It
+            /// keeps this memory until [`shrink_to_fit`](Self::shrink_to_fit). (The slots allocate
+            /// theirs when entries come, about four bytes per entry in the hierarchical wheel and
+            /// eight in the hashed one.) `Vec::with_capacity`.
+            ///
+            /// # Panics
+            ///
+            /// If `ticks_per_wheel` is 0 or more than
+            /// [`MAX_TICKS_PER_WHEEL`](super::MAX_TICKS_PER_WHEEL), or if `capacity` entries are
+            /// more than `isize::MAX` bytes.
+            ///
+            /// # Examples
+            ///
+            /// ```
+            #[doc = concat!("use hashed_wheel::wheel::", stringify!($Wheel), " as Wheel;")]
+            ///
+            /// let mut wheel = Wheel::with_capacity(64, 1_000);
+            /// let capacity = wheel.capacity();
+            /// assert!(capacity >= 1_000);
+            /// (0..1_000).for_each(|number| drop(wheel.insert(number, number)));
+            /// assert_eq!(wheel.capacity(), capacity);
+            /// ```
+            #[must_use]
+            pub fn with_capacity(ticks_per_wheel: usize, capacity: usize) -> Self {
+                Self { entries: Slab::with_capacity(capacity), order: $Order::new(ticks_per_wheel) }
             }
 
             /// Inserts an entry that is due at the absolute tick `deadline`, and returns its key.
@@ -76,17 +126,15 @@ macro_rules! wheel {
             /// # Examples
             ///
             /// ```
-            #[doc = concat!("use hashed_wheel::wheel::", stringify!($Wheel), ";")]
-            ///
-            #[doc = concat!("let mut requests = ", stringify!($Wheel), "::new(64);")]
-            /// let key = requests.insert(10, ("GET /", 0));
+            #[doc = new_wheel!($Wheel)]
+            /// let key = wheel.insert(10, ("GET /", 0));
             /// // Sent again, with the same deadline:
-            /// if let Some((_, retries)) = requests.get_mut(key) {
+            /// if let Some((_, retries)) = wheel.get_mut(key) {
             ///     *retries += 1;
             /// }
-            /// assert_eq!(requests.get(key), Some(&("GET /", 1)));
-            /// requests.advance(10, |_| ());
-            /// assert_eq!(requests.get_mut(key), None);
+            /// assert_eq!(wheel.get(key), Some(&("GET /", 1)));
+            /// wheel.advance(10, |_| ());
+            /// assert_eq!(wheel.get_mut(key), None);
             /// ```
             #[must_use]
             pub fn get_mut(&mut self, key: Key) -> Option<&mut T> {
@@ -118,15 +166,13 @@ macro_rules! wheel {
             /// # Examples
             ///
             /// ```
-            #[doc = concat!("use hashed_wheel::wheel::", stringify!($Wheel), ";")]
-            ///
-            #[doc = concat!("let mut wheel = ", stringify!($Wheel), "::new(64);")]
+            #[doc = new_wheel!($Wheel)]
             /// let idle = wheel.insert(60, "connection 1");
             /// // The connection has sent something at tick 50:
             /// assert!(wheel.reset(idle, 110));
             /// assert_eq!(wheel.deadline(idle), Some(110));
             /// assert_eq!(wheel.pop_expired(109), None);
-            /// assert_eq!(wheel.pop_expired(110), Some("connection 1"));
+            /// assert_eq!(wheel.pop_expired(110), Some((idle, 110, "connection 1")));
             /// assert!(!wheel.reset(idle, 170));
             /// ```
             pub fn reset(&mut self, key: Key, deadline: u64) -> bool {
@@ -152,9 +198,7 @@ macro_rules! wheel {
             /// # Examples
             ///
             /// ```
-            #[doc = concat!("use hashed_wheel::wheel::", stringify!($Wheel), ";")]
-            ///
-            #[doc = concat!("let mut wheel = ", stringify!($Wheel), "::new(64);")]
+            #[doc = new_wheel!($Wheel)]
             /// wheel.insert(7, "second");
             /// let first = wheel.insert(3, "first");
             /// assert_eq!(wheel.peek(), Some((first, 3, &"first")));
@@ -164,27 +208,6 @@ macro_rules! wheel {
             #[must_use]
             pub fn peek(&self) -> Option<(Key, u64, &T)> {
                 self.entries.entry(self.order.first(&self.entries)?)
-            }
-
-            /// Returns the key, the deadline and the value of each entry, in no particular order.
-            ///
-            /// The cost is proportional to the memory use of the wheel, and so to the number of
-            /// entries unless many of them have expired or were removed.
-            ///
-            /// # Examples
-            ///
-            /// ```
-            #[doc = concat!("use hashed_wheel::wheel::", stringify!($Wheel), ";")]
-            ///
-            #[doc = concat!("let mut wheel = ", stringify!($Wheel), "::new(64);")]
-            /// let first = wheel.insert(3, "first");
-            /// let second = wheel.insert(7, "second");
-            /// let mut all: Vec<_> = wheel.iter().collect();
-            /// all.sort_by_key(|&(_, deadline, _)| deadline);
-            /// assert_eq!(all, [(first, 3, &"first"), (second, 7, &"second")]);
-            /// ```
-            pub fn iter(&self) -> impl Iterator<Item = (Key, u64, &T)> {
-                self.entries.iter()
             }
 
             /// Advances the time to the absolute tick `now`, and calls `expired` with the value of
@@ -198,9 +221,7 @@ macro_rules! wheel {
             /// # Examples
             ///
             /// ```
-            #[doc = concat!("use hashed_wheel::wheel::", stringify!($Wheel), ";")]
-            ///
-            #[doc = concat!("let mut wheel = ", stringify!($Wheel), "::new(64);")]
+            #[doc = new_wheel!($Wheel)]
             /// wheel.advance(100, |_| ());
             /// wheel.insert(300, "c");
             /// wheel.insert(7, "a"); // overdue: as if its deadline was 100
@@ -217,25 +238,28 @@ macro_rules! wheel {
             /// and all others are still in the wheel. The next `advance` continues with the entry
             /// that follows.
             pub fn advance(&mut self, now: u64, mut expired: impl FnMut(T)) {
-                if now < self.tick() {
+                if self.reach(now).is_none() {
                     return;
                 }
-                self.order.advance(&mut self.entries, now);
                 while let Some(entry) = self.order.pop_due(&self.entries) {
                     expired(self.entries.remove(entry));
                 }
             }
 
             /// Advances the time to the absolute tick `now`, and removes one entry whose deadline
-            /// is at or before `now`. Returns `None` if there is none, or if `now` is before
-            /// [`tick`](Self::tick).
+            /// is at or before `now`. Returns its key, which is stale now, its deadline and its
+            /// value. Returns `None` if there is none, or if `now` is before [`tick`](Self::tick).
+            /// `tokio_util::time::DelayQueue::poll_expired`.
             ///
             /// This is [`advance`](Self::advance) one entry at a time, in the same order. Use it to
             /// do a bounded amount of work at a time (Agrona: `poll` with an `expiryLimit`), or to
-            /// insert, reset and remove entries in between. The time is `now` after the first call,
-            /// and the entries that are due stay in the wheel: they can be looked up, reset and
-            /// removed. While there are any, [`next_deadline`](Self::next_deadline) returns `now`.
-            /// A later `pop_expired` or `advance` continues with them.
+            /// insert, reset and remove entries in between. To keep an entry and its key beyond its
+            /// deadline, use [`peek_expired`](Self::peek_expired).
+            ///
+            /// The time is `now` after the first call, and the entries that are due stay in the
+            /// wheel: they can be looked up, reset and removed. While there are any,
+            /// [`next_deadline`](Self::next_deadline) returns `now`. A later `pop_expired` or
+            /// `advance` continues with them.
             ///
             /// An entry that is inserted in between, and whose deadline has passed, expires after
             /// those that are due already.
@@ -249,16 +273,14 @@ macro_rules! wheel {
             /// # Examples
             ///
             /// ```
-            #[doc = concat!("use hashed_wheel::wheel::", stringify!($Wheel), ";")]
-            ///
-            #[doc = concat!("let mut wheel = ", stringify!($Wheel), "::new(64);")]
+            #[doc = new_wheel!($Wheel)]
             /// for number in 0..5 {
             ///     wheel.insert(10, number);
             /// }
             /// // At most three at a time:
             /// let mut portion = Vec::new();
             /// while portion.len() < 3 {
-            ///     let Some(number) = wheel.pop_expired(12) else { break };
+            ///     let Some((_, _, number)) = wheel.pop_expired(12) else { break };
             ///     portion.push(number);
             /// }
             /// assert_eq!(portion, [0, 1, 2]);
@@ -266,13 +288,41 @@ macro_rules! wheel {
             /// wheel.advance(12, |number| portion.push(number));
             /// assert_eq!(portion, [0, 1, 2, 3, 4]);
             /// ```
-            pub fn pop_expired(&mut self, now: u64) -> Option<T> {
-                if now < self.tick() {
-                    return None;
-                }
-                self.order.advance(&mut self.entries, now);
+            pub fn pop_expired(&mut self, now: u64) -> Option<(Key, u64, T)> {
+                self.reach(now)?;
                 let entry = self.order.pop_due(&self.entries)?;
-                Some(self.entries.remove(entry))
+                Some(self.entries.remove_entry(entry))
+            }
+
+            /// Advances the time to the absolute tick `now`, and returns the key, the deadline and
+            /// the value of the entry that [`pop_expired`](Self::pop_expired) would remove. Returns
+            /// `None` if there is none, or if `now` is before [`tick`](Self::tick).
+            ///
+            /// The entry stays in the wheel, so an entry can live on under its key: decide here
+            /// whether to [`reset`](Self::reset) it to a deadline after `now`, or to
+            /// [`remove`](Self::remove) it. (An entry that is reset to `now` or earlier is due
+            /// again, after those that are due already.) An entry that waits for no deadline, and
+            /// is to be armed again later, can be reset to `u64::MAX`.
+            ///
+            /// The cost is that of [`pop_expired`](Self::pop_expired).
+            ///
+            /// # Examples
+            ///
+            /// ```
+            #[doc = new_wheel!($Wheel)]
+            /// let periodic = wheel.insert(10, 0);
+            /// for now in 0..35 {
+            ///     while let Some((key, deadline, runs)) = wheel.peek_expired(now) {
+            ///         *runs += 1;
+            ///         wheel.reset(key, deadline + 10);
+            ///     }
+            /// }
+            /// assert_eq!(wheel.get(periodic), Some(&3));
+            /// assert_eq!(wheel.remove(periodic), Some(3)); // still the same key
+            /// ```
+            pub fn peek_expired(&mut self, now: u64) -> Option<(Key, u64, &mut T)> {
+                self.reach(now)?;
+                self.entries.entry_mut(self.order.first_due()?)
             }
 
             /// Returns the tick to which to [`advance`](Self::advance) next: no entry expires
@@ -285,9 +335,7 @@ macro_rules! wheel {
             /// So this loop empties the wheel:
             ///
             /// ```
-            #[doc = concat!("use hashed_wheel::wheel::", stringify!($Wheel), ";")]
-            ///
-            #[doc = concat!("let mut wheel = ", stringify!($Wheel), "::new(64);")]
+            #[doc = new_wheel!($Wheel)]
             /// wheel.advance(100, |_| ());
             /// wheel.insert(5, "overdue");
             /// wheel.insert(1_000, "far");
@@ -310,16 +358,10 @@ macro_rules! wheel {
                 self.order.tick()
             }
 
-            /// Returns the number of entries.
-            #[must_use]
-            pub fn len(&self) -> usize {
-                self.order.len()
-            }
-
-            /// Returns whether the wheel has no entries.
-            #[must_use]
-            pub fn is_empty(&self) -> bool {
-                self.len() == 0
+            /// Advances the time to `now`; `None` if `now` is before it.
+            #[inline]
+            fn reach(&mut self, now: u64) -> Option<()> {
+                (now >= self.tick()).then(|| self.order.advance(&mut self.entries, now))
             }
 
             #[inline]
@@ -333,42 +375,9 @@ macro_rules! wheel {
                 let (deadline, position) = self.entries.place(entry);
                 self.order.remove(deadline, position, &mut self.entries);
             }
-
-            /// Removes all entries and returns their values, in no particular order.
-            ///
-            /// All entries are removed immediately, even if the iterator is not consumed. The time
-            /// does not change.
-            ///
-            /// # Examples
-            ///
-            /// ```
-            #[doc = concat!("use hashed_wheel::wheel::", stringify!($Wheel), ";")]
-            ///
-            #[doc = concat!("let mut wheel = ", stringify!($Wheel), "::new(64);")]
-            /// let key = wheel.insert(10, "request 1");
-            /// wheel.insert(20, "request 2");
-            /// // The server stops at tick 5:
-            /// wheel.advance(5, |_| ());
-            /// let unanswered = wheel.drain().count();
-            /// assert_eq!((unanswered, wheel.len(), wheel.tick()), (2, 0, 5));
-            /// assert_eq!(wheel.remove(key), None);
-            /// ```
-            pub fn drain(&mut self) -> impl Iterator<Item = T> {
-                self.order.clear();
-                self.entries.take().into_iter()
-            }
         }
 
-        impl<T> fmt::Debug for $Wheel<T> {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.debug_struct(stringify!($Wheel))
-                    .field("tick", &self.tick())
-                    .field("ticks_per_wheel", &self.order.ticks_per_wheel())
-                    .field("len", &self.len())
-                    .field("next_deadline", &self.next_deadline())
-                    .finish_non_exhaustive()
-            }
-        }
+        whole! { $Wheel }
     };
 }
 

@@ -40,6 +40,15 @@ impl<T: Item> ReadyList<T> {
         (self.front..self.items.position_count()).find_map(|position| self.items.get(position))
     }
 
+    /// Returns the same as [`first`](Self::first), in amortised constant time: no later call looks
+    /// at the tombstones before that entry.
+    #[inline]
+    pub(super) fn skip_to_first(&mut self) -> Option<u32> {
+        let mut positions = self.front..self.items.position_count();
+        self.front = positions.find(|&position| self.items.get(position).is_some())?;
+        self.items.get(self.front)
+    }
+
     /// Appends an entry and returns its position.
     pub(super) fn push(&mut self, item: T) -> u32 {
         self.items.push(item)
@@ -184,5 +193,18 @@ mod tests {
         list.pop(&entries);
         list.pop(&entries);
         assert_eq!(*entries.prefetched.borrow(), [16, 17]);
+    }
+
+    #[test]
+    fn tombstones_before_the_first_entry_are_skipped_once() {
+        let (mut list, mut entries) = list(8);
+        for entry in 0..3 {
+            assert_eq!((list.skip_to_first(), list.front), (Some(entry), entry as usize));
+            list.remove_at(entry as usize, &mut entries);
+        }
+        assert_eq!((list.skip_to_first(), list.front), (Some(3), 3));
+        assert_eq!((list.pop(&entries), list.skip_to_first()), (Some(3), Some(4)));
+        list.clear();
+        assert_eq!((list.skip_to_first(), list.front), (None, 0));
     }
 }

@@ -1,5 +1,7 @@
 //! The array of slots: a whole hashed wheel, or one level of a hierarchical wheel.
 
+use std::error::Error;
+use std::fmt;
 use std::ops::Range;
 
 /// The largest number of slots that a wheel, or the lowest level of a hierarchical wheel, can have.
@@ -12,16 +14,39 @@ pub const MAX_TICKS_PER_WHEEL: usize = if usize::BITS < 64 { 1 << 28 } else { 1 
 /// used ones.
 const MAX_FREE_BUCKETS: usize = 1_024;
 
+/// The reason why `try_new` of a wheel failed: the number of slots was 0 or more than
+/// [`MAX_TICKS_PER_WHEEL`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SizeError {
+    ticks_per_wheel: usize,
+}
+
+impl fmt::Display for SizeError {
+    #[inline]
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { ticks_per_wheel } = self;
+        write!(f, "ticks_per_wheel is {ticks_per_wheel}, but must be from 1 to {MAX_TICKS_PER_WHEEL}")
+    }
+}
+
+impl Error for SizeError {}
+
+/// Returns an error if no wheel can have this many slots.
+// Inlined, as the message is: code that is compiled with the ring moves that of the timer.
+#[inline]
+pub(super) fn check_size(ticks_per_wheel: usize) -> Result<(), SizeError> {
+    let is_possible = (1..=MAX_TICKS_PER_WHEEL).contains(&ticks_per_wheel);
+    if is_possible { Ok(()) } else { Err(SizeError { ticks_per_wheel }) }
+}
+
 /// Returns the number of slots of a wheel: `ticks_per_wheel`, rounded up to a power of two.
 ///
 /// # Panics
 ///
 /// If `ticks_per_wheel` is 0 or more than [`MAX_TICKS_PER_WHEEL`].
 pub(super) fn slot_count(ticks_per_wheel: usize) -> usize {
-    assert!(
-        (1..=MAX_TICKS_PER_WHEEL).contains(&ticks_per_wheel),
-        "ticks_per_wheel is {ticks_per_wheel}, but must be from 1 to {MAX_TICKS_PER_WHEEL}"
-    );
+    let is_possible = check_size(ticks_per_wheel).is_ok();
+    assert!(is_possible, "ticks_per_wheel is {ticks_per_wheel}, but must be from 1 to {MAX_TICKS_PER_WHEEL}");
     ticks_per_wheel.next_power_of_two()
 }
 

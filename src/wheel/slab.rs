@@ -1,5 +1,9 @@
 //! The entries of a wheel that owns its values, and their keys.
 
+use std::iter::Enumerate;
+use std::num::NonZeroU32;
+use std::slice;
+
 use super::entries::Entries;
 
 /// Identifies an entry of the wheel whose [`insert`](super::HashedWheel::insert) returned the key.
@@ -7,6 +11,8 @@ use super::entries::Entries;
 /// Once the entry has expired or was removed, the key is stale and never identifies an entry of
 /// this wheel again. The index in the key may be reused, but together with its generation it is
 /// unique. A key is meaningless to another wheel.
+///
+/// An `Option<Key>` is as large as a `Key`, eight bytes. `slotmap::DefaultKey`.
 ///
 /// # Examples
 ///
@@ -21,9 +27,10 @@ use super::entries::Entries;
 /// assert_eq!(wheel.remove(key), None);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(C)] // With the generation first, `remove` would need one more register.
 pub struct Key {
     index: u32,
-    generation: u32,
+    generation: NonZeroU32,
 }
 
 impl Key {
@@ -44,9 +51,11 @@ const MIN_USED: usize = 4;
 /// For so many cells each removal pays then: see [`Slab::trim`].
 const CELLS_PER_REMOVAL: usize = 16;
 
-/// Returns the number of entries below which a slab with so many cells tries to free memory.
-fn trim_below(cells: usize) -> usize {
-    (cells + MIN_USED - 1).saturating_sub(MAX_IDLE_CELLS) / MIN_USED
+/// Returns the number of entries below which a slab with this many cells tries to free memory. It
+/// keeps the cells that the user has `reserved`.
+#[inline]
+fn trim_below(cells: usize, reserved: usize) -> usize {
+    (cells + MIN_USED - 1).saturating_sub(reserved.max(MAX_IDLE_CELLS)) / MIN_USED
 }
 
 /// The highest generation with which new cells may start. It leaves them many generations, because
@@ -56,11 +65,31 @@ const MAX_FIRST_GENERATION: u32 = u32::MAX / 2;
 #[derive(Debug)]
 struct Cell<T> {
     deadline: u64,
-    generation: u32,
+    generation: NonZeroU32,
     /// The position that the wheel stores; in a free cell, the index of the next free cell.
     position: u32,
     /// `None` in a free cell.
     value: Option<T>,
+}
+
+impl<T> Cell<T> {
+    fn entry(&self, index: u32) -> Option<(Key, u64, &T)> {
+        Some((Key { index, generation: self.generation }, self.deadline, self.value.as_ref()?))
+    }
+}
+
+/// The entries of a wheel: the key, the deadline and the value of each, in no particular order.
+/// Made by [`HashedWheel::iter`](super::HashedWheel::iter) and
+/// [`HierarchicalWheel::iter`](super::HierarchicalWheel::iter). `slab::Iter`.
+#[derive(Debug)]
+pub struct Iter<'a, T>(Enumerate<slice::Iter<'a, Cell<T>>>);
+
+impl<'a, T> Iterator for Iter<'a, T> {
+    type Item = (Key, u64, &'a T);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.0.find_map(|(index, cell)| cell.entry(index as u32))
+    }
 }
 
 /// An array of cells for entries, with generation-checked keys. A cell whose generations are used
@@ -71,6 +100,8 @@ pub(crate) struct Slab<T> {
     /// The first free cell.
     free: u32,
     len: usize,
+    /// The number of cells whose memory is not freed, because the user has asked for it.
+    reserved: usize,
     /// While fewer entries than this are left, memory may be freed.
     trim_below: usize,
     /// How many cells may be looked at in the search for the last one that is used.
@@ -79,22 +110,24 @@ pub(crate) struct Slab<T> {
     last_used: usize,
     /// The generation with which new cells start. It is higher than all generations of cells that
     /// were freed.
-    first_generation: u32,
+    first_generation: NonZeroU32,
     /// Higher than all generations of keys that have become stale.
-    next_generation: u32,
+    next_generation: NonZeroU32,
 }
 
 impl<T> Slab<T> {
-    pub(crate) fn new() -> Self {
+    /// Makes a slab with memory for at least this many entries, which it keeps.
+    pub(crate) fn with_capacity(reserved: usize) -> Self {
         Self {
-            cells: Vec::new(),
+            cells: Vec::with_capacity(reserved),
             free: NO_INDEX,
             len: 0,
+            reserved,
             trim_below: 0,
             paid: 0,
             last_used: usize::MAX,
-            first_generation: 0,
-            next_generation: 0,
+            first_generation: NonZeroU32::MIN,
+            next_generation: NonZeroU32::MIN,
         }
     }
 
@@ -106,7 +139,7 @@ impl<T> Slab<T> {
             assert!(index < NO_INDEX, "a wheel holds at most {NO_INDEX} entries at a time");
             let generation = self.first_generation;
             self.cells.push(Cell { deadline, generation, position: 0, value: Some(value) });
-            self.trim_below = trim_below(self.cells.len());
+            self.trim_below = trim_below(self.cells.len(), self.reserved);
             self.len += 1;
             return Key { index, generation };
         }
@@ -134,14 +167,23 @@ impl<T> Slab<T> {
     /// Returns the key, the deadline and the value of the entry at `index`; `None` if there is
     /// none.
     pub(crate) fn entry(&self, index: u32) -> Option<(Key, u64, &T)> {
-        let cell = self.cells.get(index as usize)?;
-        let value = cell.value.as_ref()?;
-        Some((Key { index, generation: cell.generation }, cell.deadline, value))
+        self.cells.get(index as usize)?.entry(index)
+    }
+
+    /// Returns the same as [`entry`](Self::entry), to modify the value.
+    pub(crate) fn entry_mut(&mut self, index: u32) -> Option<(Key, u64, &mut T)> {
+        let Cell { deadline, generation, value, .. } = self.cells.get_mut(index as usize)?;
+        Some((Key { index, generation: *generation }, *deadline, value.as_mut()?))
     }
 
     /// Returns all entries in no particular order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, u64, &T)> {
-        (0..self.cells.len() as u32).filter_map(|index| self.entry(index))
+    pub(crate) fn iter(&self) -> Iter<'_, T> {
+        Iter(self.cells.iter().enumerate())
+    }
+
+    /// Returns the number of entries for which there is memory.
+    pub(crate) fn capacity(&self) -> usize {
+        self.cells.capacity()
     }
 
     /// Returns the deadline of the entry at `index`, and the position that the wheel has stored.
@@ -161,9 +203,9 @@ impl<T> Slab<T> {
         let value = cell.value.take().expect("a wheel removes only entries that it contains");
         self.len -= 1;
         // A cell with the last generation is not reused: a later key would equal an earlier one.
-        if cell.generation < u32::MAX {
-            cell.generation += 1;
-            self.next_generation = self.next_generation.max(cell.generation);
+        if let Some(next) = cell.generation.checked_add(1) {
+            cell.generation = next;
+            self.next_generation = self.next_generation.max(next);
             cell.position = self.free;
             self.free = index;
         }
@@ -173,6 +215,25 @@ impl<T> Slab<T> {
         value
     }
 
+    /// Removes the entry at `index`, and returns its key and deadline too. Panics if there is none.
+    pub(crate) fn remove_entry(&mut self, index: u32) -> (Key, u64, T) {
+        let Cell { deadline, generation, .. } = self.cells[index as usize];
+        (Key { index, generation }, deadline, self.remove(index))
+    }
+
+    /// Returns the number of cells up to the last one that is used.
+    fn used(&self) -> usize {
+        self.cells.iter().rposition(|cell| cell.value.is_some()).map_or(0, |last| last + 1)
+    }
+
+    /// Frees the cells after the last one that is used, and gives up what was reserved.
+    pub(crate) fn shrink_to_fit(&mut self) {
+        self.reserved = 0;
+        if self.next_generation.get() <= MAX_FIRST_GENERATION {
+            self.truncate(self.used());
+        }
+    }
+
     /// Frees the cells after the last one that is used, if they are at least half of all.
     ///
     /// Keys name cells, so a cell cannot move. Each call pays for a few cells, and a search for the
@@ -180,7 +241,7 @@ impl<T> Slab<T> {
     /// constant.
     #[cold]
     fn trim(&mut self) {
-        if self.next_generation > MAX_FIRST_GENERATION {
+        if self.next_generation.get() > MAX_FIRST_GENERATION {
             return;
         }
         let half = self.cells.len() / 2;
@@ -194,23 +255,29 @@ impl<T> Slab<T> {
         } else if self.paid < half || is_in_vain() {
             return;
         } else {
-            self.cells.iter().rposition(is_used).map_or(0, |last| last + 1)
+            self.used()
         };
         if used > half {
             self.paid = self.paid.saturating_sub(self.cells.len() - used);
             self.last_used = used.saturating_sub(1);
             return;
         }
+        self.truncate(used);
+    }
+
+    /// Frees all cells but the first `used` ones. No later one is used, and
+    /// [`MAX_FIRST_GENERATION`] allows it.
+    fn truncate(&mut self, used: usize) {
         self.cells.truncate(used);
-        self.cells.shrink_to_fit();
-        self.trim_below = trim_below(used);
+        self.cells.shrink_to(self.reserved);
+        self.trim_below = trim_below(used, self.reserved);
         self.paid = 0;
         // New cells have the same indices, so they start after all generations that the old cells
         // had.
         self.first_generation = self.next_generation;
         self.free = NO_INDEX;
         for (index, cell) in (0..used as u32).zip(&mut self.cells).rev() {
-            if !is_used(cell) {
+            if cell.value.is_none() {
                 cell.position = self.free;
                 self.free = index;
             }
@@ -246,10 +313,10 @@ mod tests {
 
     #[test]
     fn cell_without_generations_is_not_reused() {
-        let mut slab = Slab::new();
+        let mut slab = Slab::with_capacity(0);
         let first = slab.insert(0, 'a');
-        slab.cells[0].generation = u32::MAX;
-        let last = Key { generation: u32::MAX, ..first };
+        slab.cells[0].generation = NonZeroU32::MAX;
+        let last = Key { generation: NonZeroU32::MAX, ..first };
         assert_eq!(slab.remove(0), 'a');
         assert!(slab.get(last).is_none());
         let next = slab.insert(0, 'b');
@@ -259,7 +326,7 @@ mod tests {
 
     #[test]
     fn old_keys_are_stale_after_the_memory_is_freed() {
-        let mut slab = Slab::new();
+        let mut slab = Slab::with_capacity(0);
         let keys: Vec<_> = (0..=MAX_IDLE_CELLS).map(|value| slab.insert(0, value)).collect();
         for key in &keys {
             slab.remove(key.index);
@@ -280,7 +347,7 @@ mod tests {
     fn check_cells_are_freed(order_of: &str) {
         const CELLS: usize = 4 * MAX_IDLE_CELLS;
 
-        let mut slab = Slab::new();
+        let mut slab = Slab::with_capacity(0);
         let keys: Vec<_> = (0..CELLS).map(|value| slab.insert(0, value)).collect();
         // Three entries stay. One of them has a free cell before it.
         let stay = [0, 1, 3];
@@ -309,7 +376,7 @@ mod tests {
     fn slab_that_grew_after_a_search_is_trimmed() {
         const CELLS: usize = 4 * MAX_IDLE_CELLS;
 
-        let mut slab = Slab::new();
+        let mut slab = Slab::with_capacity(0);
         let stays = CELLS * 3 / 4;
         for _ in 0..CELLS {
             slab.insert(0, ());
@@ -331,10 +398,10 @@ mod tests {
         // So few that memory is freed only once all entries are removed.
         const CELLS: usize = MAX_IDLE_CELLS + MIN_USED;
 
-        let mut slab = Slab::new();
+        let mut slab = Slab::with_capacity(0);
         let keys: Vec<_> = (0..CELLS).map(|_| slab.insert(0, ())).collect();
         // As if this cell had been used so many times.
-        slab.cells[0].generation = MAX_FIRST_GENERATION;
+        slab.cells[0].generation = NonZeroU32::new(MAX_FIRST_GENERATION).unwrap();
         for key in &keys {
             slab.remove(key.index);
         }
@@ -347,7 +414,7 @@ mod tests {
 
     #[test]
     fn old_keys_are_stale_after_take() {
-        let mut slab = Slab::new();
+        let mut slab = Slab::with_capacity(0);
         let key = slab.insert(0, 'a');
         assert_eq!(slab.take(), ['a']);
         slab.insert(0, 'b');
@@ -356,10 +423,10 @@ mod tests {
 
     #[test]
     fn only_a_slab_with_many_cells_frees_memory() {
-        let below = [0, 1, MAX_IDLE_CELLS].map(trim_below);
+        let below = [0, 1, MAX_IDLE_CELLS].map(|cells| trim_below(cells, 0));
         assert_eq!(below, [0; 3]);
         let below =
-            [1, MIN_USED, MIN_USED + 1, 3 * MAX_IDLE_CELLS].map(|more| trim_below(MAX_IDLE_CELLS + more));
+            [1, MIN_USED, MIN_USED + 1, 3 * MAX_IDLE_CELLS].map(|more| trim_below(MAX_IDLE_CELLS + more, 0));
         assert_eq!(below, [1, 1, 2, 3 * MAX_IDLE_CELLS / MIN_USED], "a quarter of the cells above the bound");
     }
 
@@ -369,13 +436,13 @@ mod tests {
         const LAST: usize = CELLS - 100;
         const REMOVALS_PER_SEARCH: usize = CELLS / 2 / CELLS_PER_REMOVAL;
 
-        let mut slab = Slab::new();
+        let mut slab = Slab::with_capacity(0);
         for _ in 0..CELLS {
             slab.insert(0, ());
         }
         let mut order = (0..CELLS as u32).rev().filter(|&index| index as usize != LAST);
         let mut remove = |count| order.by_ref().take(count).for_each(|index| slab.remove(index));
-        remove(CELLS - trim_below(CELLS) + REMOVALS_PER_SEARCH - 1);
+        remove(CELLS - trim_below(CELLS, 0) + REMOVALS_PER_SEARCH - 1);
         let (paid, last_used) = (CELLS / 2 - CELLS_PER_REMOVAL, usize::MAX);
         assert_eq!((slab.paid, slab.last_used), (paid, last_used), "no search so far");
         slab.remove(0);
@@ -388,7 +455,7 @@ mod tests {
     fn half_of_the_cells_are_freed() {
         const CELLS: usize = 4 * MAX_IDLE_CELLS;
 
-        let mut slab = Slab::new();
+        let mut slab = Slab::with_capacity(0);
         for _ in 0..CELLS {
             slab.insert(0, ());
         }
@@ -402,21 +469,52 @@ mod tests {
     fn slab_with_the_highest_first_generation_frees_memory() {
         const CELLS: usize = MAX_IDLE_CELLS + MIN_USED;
 
-        let mut slab = Slab::new();
+        let mut slab = Slab::with_capacity(0);
         let keys: Vec<_> = (0..CELLS).map(|_| slab.insert(0, ())).collect();
-        slab.cells[0].generation = MAX_FIRST_GENERATION - 1;
+        slab.cells[0].generation = NonZeroU32::new(MAX_FIRST_GENERATION - 1).unwrap();
         for key in &keys {
             slab.remove(key.index);
         }
-        assert_eq!((slab.cells.len(), slab.first_generation), (0, MAX_FIRST_GENERATION));
+        assert_eq!((slab.cells.len(), slab.first_generation.get()), (0, MAX_FIRST_GENERATION));
     }
 
     #[test]
     fn take_stops_when_the_cells_are_freed() {
-        let mut slab = Slab::new();
+        let mut slab = Slab::with_capacity(0);
         let keys: Vec<_> = (0..=MAX_IDLE_CELLS).map(|value| slab.insert(0, value)).collect();
         slab.remove(keys[MAX_IDLE_CELLS].index);
         assert!(slab.take().into_iter().eq(0..MAX_IDLE_CELLS));
         assert_eq!(slab.cells.len(), 0);
+    }
+
+    #[test]
+    fn reserved_cells_are_kept_until_the_slab_is_shrunk() {
+        const CELLS: usize = 4 * MAX_IDLE_CELLS;
+
+        let mut slab = Slab::with_capacity(CELLS);
+        let keys: Vec<_> = (0..CELLS).map(|value| slab.insert(0, value)).collect();
+        for key in &keys[1..] {
+            slab.remove(key.index);
+        }
+        assert_eq!((slab.cells.len(), slab.capacity()), (CELLS, CELLS));
+        slab.shrink_to_fit();
+        assert_eq!((slab.cells.len(), slab.capacity()), (1, 1));
+        let more: Vec<_> = (0..CELLS).map(|value| slab.insert(0, value)).collect();
+        assert!(more.iter().all(|key| !keys.contains(key)), "no key is used again");
+        for key in more {
+            slab.remove(key.index);
+        }
+        assert!(slab.capacity() <= MAX_IDLE_CELLS, "nothing is reserved any more");
+        assert_eq!(slab.get(keys[0]), Some(&0));
+    }
+
+    #[test]
+    fn slab_without_generations_for_new_cells_is_not_shrunk() {
+        let mut slab = Slab::with_capacity(8);
+        let key = slab.insert(0, 'a');
+        slab.cells[0].generation = NonZeroU32::new(MAX_FIRST_GENERATION).unwrap();
+        slab.remove(key.index);
+        slab.shrink_to_fit();
+        assert_eq!((slab.cells.len(), slab.insert(0, 'b').generation.get()), (1, MAX_FIRST_GENERATION + 1));
     }
 }

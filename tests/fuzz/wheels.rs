@@ -7,7 +7,7 @@ mod steps;
 
 use std::fmt;
 
-use hashed_wheel::wheel::{HashedWheel, HierarchicalWheel, Key};
+use hashed_wheel::wheel::{HashedWheel, HierarchicalWheel, Iter, Key};
 
 use super::bytes::{self, Bytes};
 use model::Script;
@@ -71,12 +71,24 @@ impl<T> Wheel<T> {
         either!(self, wheel => wheel.peek())
     }
 
-    fn iter(&self) -> Box<dyn Iterator<Item = (Key, u64, &T)> + '_> {
-        either!(self, wheel => Box::new(wheel.iter()))
+    fn iter(&self) -> Iter<'_, T> {
+        either!(self, wheel => wheel.iter())
     }
 
-    fn pop_expired(&mut self, now: u64) -> Option<T> {
+    fn pop_expired(&mut self, now: u64) -> Option<(Key, u64, T)> {
         either!(self, wheel => wheel.pop_expired(now))
+    }
+
+    fn peek_expired(&mut self, now: u64) -> Option<(Key, u64, &mut T)> {
+        either!(self, wheel => wheel.peek_expired(now))
+    }
+
+    fn shrink_to_fit(&mut self) {
+        either!(self, wheel => wheel.shrink_to_fit());
+    }
+
+    fn clear(&mut self) {
+        either!(self, wheel => wheel.clear());
     }
 
     fn advance(&mut self, now: u64, expired: impl FnMut(T)) {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use hashed_wheel::wheel::{HashedWheel, HierarchicalWheel, Key, MAX_TICKS_PER_WHEEL};
+use hashed_wheel::wheel::{HashedWheel, HierarchicalWheel, Iter, Key, MAX_TICKS_PER_WHEEL, SizeError, Ticks};
 use hashed_wheel::{
     BuildError, Builder, CancelOnDrop, Clock, Driver, ExpiredTask, HashedWheelTimer, ManualClock,
     MonotonicClock, NewTimeoutError, Stats, TaskExecutor, Timeout, TimerTask, Unavailable,
@@ -112,6 +112,11 @@ macro_rules! wheel_has_these_methods {
         fn $name() {
             type Wheel = $wheel<Rc<str>>;
             let _: fn(usize) -> Wheel = Wheel::new;
+            let _: fn(usize) -> Result<Wheel, SizeError> = Wheel::try_new;
+            let _: fn(usize, usize) -> Wheel = Wheel::with_capacity;
+            let _: fn(&Wheel) -> usize = Wheel::capacity;
+            let _: fn(&mut Wheel) = Wheel::shrink_to_fit;
+            let _: fn(&mut Wheel) = Wheel::clear;
             let _: fn(&mut Wheel, u64, Rc<str>) -> Key = Wheel::insert;
             let _: fn(&mut Wheel, Key) -> Option<Rc<str>> = Wheel::remove;
             let _: fn(&Wheel, Key) -> Option<&Rc<str>> = Wheel::get;
@@ -120,7 +125,8 @@ macro_rules! wheel_has_these_methods {
             let _: fn(&mut Wheel, Key, u64) -> bool = Wheel::reset;
             let _: fn(&Wheel) -> Option<(Key, u64, &Rc<str>)> = Wheel::peek;
             let _: fn(&mut Wheel, u64, fn(Rc<str>)) = Wheel::advance;
-            let _: fn(&mut Wheel, u64) -> Option<Rc<str>> = Wheel::pop_expired;
+            let _: fn(&mut Wheel, u64) -> Option<(Key, u64, Rc<str>)> = Wheel::pop_expired;
+            let _: fn(&mut Wheel, u64) -> Option<(Key, u64, &mut Rc<str>)> = Wheel::peek_expired;
             let _: fn(&Wheel) -> Option<u64> = Wheel::next_deadline;
             let _: fn(&Wheel) -> u64 = Wheel::tick;
             let _: fn(&Wheel) -> usize = Wheel::len;
@@ -129,8 +135,9 @@ macro_rules! wheel_has_these_methods {
                 wheel.drain()
             }
             assert_eq!(drain(&mut Wheel::new(8)).count(), 0);
+            let _: fn(&Wheel) -> Iter<'_, Rc<str>> = Wheel::iter;
             fn iter(wheel: &Wheel) -> impl Iterator<Item = (Key, u64, &Rc<str>)> {
-                wheel.iter()
+                wheel.into_iter()
             }
             assert_eq!(iter(&Wheel::new(8)).count(), 0);
         }
@@ -139,6 +146,15 @@ macro_rules! wheel_has_these_methods {
 
 wheel_has_these_methods!(the_hashed_wheel_has_these_methods, HashedWheel);
 wheel_has_these_methods!(the_hierarchical_wheel_has_these_methods, HierarchicalWheel);
+
+#[test]
+fn ticks_have_these_methods() {
+    let _: fn(Duration) -> Ticks = Ticks::new;
+    let _: fn(Ticks, Duration) -> u64 = Ticks::at_or_after;
+    let _: fn(Ticks, Duration) -> u64 = Ticks::at;
+    let _: fn(Ticks, u64) -> Duration = Ticks::start;
+    let _: fn(Ticks) -> Duration = Ticks::duration;
+}
 
 #[test]
 fn errors_and_stats_have_these_parts() {

@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use super::*;
 
@@ -130,7 +131,7 @@ fn entries_expire_one_at_a_time() {
         let mut wheel = wheel_at(slots, 5);
         let keys = insert_all(&mut wheel, &[20, 10, 10, 30, 10, 11]);
         assert_eq!(wheel.pop_expired(9), None);
-        assert_eq!(wheel.pop_expired(20), Some(1));
+        assert_eq!(wheel.pop_expired(20), Some((keys[1], 10, 1)));
         assert_eq!((wheel.tick(), wheel.next_deadline(), wheel.len()), (20, Some(20), 5));
         // What is due can be looked up, removed and reset.
         assert_eq!(wheel.peek(), Some((keys[2], 10, &2)));
@@ -139,7 +140,7 @@ fn entries_expire_one_at_a_time() {
         assert!(wheel.reset(keys[4], 25));
         wheel.insert(12, 6);
         assert_eq!(wheel.pop_expired(19), None, "the time does not step back");
-        assert_eq!(wheel.pop_expired(20), Some(5));
+        assert_eq!(wheel.pop_expired(20), Some((keys[5], 11, 5)));
         assert_eq!(fired(&mut wheel, 30), [0, 6, 4, 3]);
         assert_eq!(wheel.pop_expired(100), None);
         assert_eq!(wheel.tick(), 100);
@@ -153,9 +154,139 @@ fn overdue_entries_inserted_and_popped_in_turn_use_bounded_memory() {
     wheel.insert(0, 0);
     for number in 1..100_000 {
         wheel.insert(0, number);
-        assert_eq!(wheel.pop_expired(10), Some(number - 1));
+        assert_eq!(wheel.pop_expired(10).map(|(_, _, number)| number), Some(number - 1));
         assert_eq!(wheel.peek().map(|(_, _, value)| *value), Some(number));
     }
+}
+
+/// The loop takes amortised constant time per entry, so it ends soon.
+#[test]
+fn entries_that_are_due_are_reset_one_by_one_under_their_keys() {
+    const COUNT: usize = 100_000;
+
+    let mut wheel = Wheel::new(8);
+    let keys = insert_all(&mut wheel, &vec![5; COUNT]);
+    assert_eq!(wheel.peek_expired(4), None);
+    let mut seen = Vec::new();
+    while let Some((key, deadline, value)) = wheel.peek_expired(7) {
+        assert_eq!((key, deadline), (keys[*value], 5));
+        seen.push(*value);
+        *value += COUNT;
+        assert!(wheel.reset(key, 9));
+    }
+    assert!(seen.into_iter().eq(0..COUNT));
+    assert_eq!((wheel.len(), wheel.tick(), wheel.next_deadline()), (COUNT, 7, Some(9)));
+    assert_eq!(wheel.peek_expired(6), None, "the time does not step back");
+    assert!(fired(&mut wheel, 9).into_iter().eq(COUNT..2 * COUNT));
+}
+
+#[test]
+fn entry_that_is_reset_to_now_is_due_again_after_the_others() {
+    let mut wheel = wheel_at(8, 10);
+    let keys = insert_all(&mut wheel, &[10, 3, 10]);
+    for index in [0, 1, 2, 0] {
+        assert_eq!(wheel.peek_expired(10).map(|(key, _, _)| key), Some(keys[index]));
+        assert!(wheel.reset(keys[index], 10));
+    }
+    assert_eq!(fired(&mut wheel, 10), [1, 2, 0]);
+}
+
+#[test]
+fn shrunk_wheel_keeps_keys_deadlines_and_order() {
+    for slots in SIZES {
+        let mut wheel = Wheel::with_capacity(slots, 10_000);
+        wheel.advance(1_000, |_| unreachable!());
+        let deadlines: Vec<u64> = (0..5_000).map(|index| 900 + index * 7 % 1_200).collect();
+        let keys = insert_all(&mut wheel, &deadlines);
+        // Some of the overdue entries leave, and some of the others.
+        let mut left = in_order(1_000, &deadlines);
+        for index in left.drain(..20) {
+            assert_eq!(wheel.pop_expired(1_000), Some((keys[index], deadlines[index], index)));
+        }
+        left.retain(|&index| {
+            let is_removed = index % 3 == 0 || index > 3_000;
+            assert!(!is_removed || wheel.remove(keys[index]) == Some(index));
+            !is_removed
+        });
+        wheel.shrink_to_fit();
+        assert!(wheel.capacity() <= 3_001 && wheel.len() == left.len(), "{wheel:?}");
+        for &index in &left {
+            assert_eq!(
+                (wheel.get(keys[index]), wheel.deadline(keys[index])),
+                (Some(&index), Some(deadlines[index]))
+            );
+        }
+        assert_eq!(fired(&mut wheel, u64::MAX), left);
+        wheel.shrink_to_fit();
+        assert_eq!(wheel.capacity(), 0);
+    }
+}
+
+#[test]
+fn reserved_memory_is_kept_by_clear() {
+    let mut wheel = Wheel::with_capacity(64, 5_000);
+    let capacity = wheel.capacity();
+    let keys = insert_all(&mut wheel, &(0..5_000).collect::<Vec<_>>());
+    wheel.advance(100, |_| ());
+    wheel.clear();
+    assert_eq!(
+        (wheel.len(), wheel.tick(), wheel.next_deadline(), wheel.capacity()),
+        (0, 100, None, capacity)
+    );
+    assert!(keys.iter().all(|&key| wheel.get(key).is_none()));
+    insert_all(&mut wheel, &[105, 103]);
+    assert_eq!(fired(&mut wheel, 200), [1, 0]);
+}
+
+/// The wheel has no entries any more when `clear` drops the values.
+#[test]
+fn value_that_panics_when_it_is_dropped_by_clear_leaves_an_empty_wheel() {
+    struct Value(bool);
+
+    impl Drop for Value {
+        fn drop(&mut self) {
+            if self.0 {
+                // Unwinds without the panic hook, which would print.
+                resume_unwind(Box::new("dropped"));
+            }
+        }
+    }
+
+    let mut wheel = Wheel::new(8);
+    let keys: Vec<_> = (0..5).map(|index| wheel.insert(index, Value(index == 2))).collect();
+    assert!(catch_unwind(AssertUnwindSafe(|| wheel.clear())).is_err());
+    assert!(wheel.is_empty() && wheel.next_deadline().is_none() && wheel.iter().next().is_none());
+    assert!(keys.iter().all(|&key| wheel.remove(key).is_none()));
+}
+
+#[test]
+fn iterator_returns_each_entry_once() {
+    let mut wheel = wheel_at(8, 10);
+    let keys = insert_all(&mut wheel, &[10, 20, 3, 400]);
+    wheel.remove(keys[1]);
+    let mut entries = (&wheel).into_iter();
+    for _ in 0..3 {
+        let (key, deadline, value) = entries.next().unwrap();
+        assert_eq!((wheel.deadline(key), wheel.get(key)), (Some(deadline), Some(value)));
+    }
+    assert!(entries.next().is_none() && entries.next().is_none());
+}
+
+#[test]
+fn option_of_a_key_is_as_large_as_a_key() {
+    assert_eq!((size_of::<Key>(), size_of::<Option<Key>>()), (8, 8));
+}
+
+#[test]
+fn size_that_is_not_possible_is_an_error() {
+    for size in [0, MAX_TICKS_PER_WHEEL + 1, usize::MAX] {
+        let message = Wheel::<()>::try_new(size).unwrap_err().to_string();
+        assert_eq!(
+            message,
+            format!("ticks_per_wheel is {size}, but must be from 1 to {MAX_TICKS_PER_WHEEL}")
+        );
+    }
+    assert!(Wheel::<()>::try_new(1).is_ok() && Wheel::<()>::try_new(1 << 20).is_ok());
 }
 
 #[test]

@@ -22,8 +22,8 @@ pub(crate) struct Script {
     wheel: Wheel<u64>,
     tick: u64,
     inserted: u64,
-    /// The deadline of each entry that the wheel should hold.
-    entries: BTreeMap<Rank, u64>,
+    /// The deadline and the key of each entry that the wheel should hold.
+    entries: BTreeMap<Rank, (u64, Key)>,
     /// All live keys and some stale keys.
     keys: Vec<(Key, Rank)>,
     last_deadline: u64,
@@ -66,8 +66,11 @@ impl Script {
             160..180 => self.reset(),
             180..190 => self.remove_many(),
             190..225 => self.advance(),
-            225..240 => self.pop_some(),
-            240..254 => self.advance_and_panic(),
+            225..234 => self.pop_some(),
+            234..240 => self.peek_some(),
+            240..252 => self.advance_and_panic(),
+            252..254 => self.wheel.shrink_to_fit(),
+            254 => self.clear(),
             _ => self.drain(),
         }
     }
@@ -104,18 +107,19 @@ impl Script {
         }
     }
 
-    /// Returns the rank of an entry that is inserted or reset now.
-    fn rank_of_next(&mut self, deadline: u64) -> Rank {
+    /// Records an entry that was inserted or reset now. Returns its rank.
+    fn record(&mut self, deadline: u64, key: Key) -> Rank {
         self.last_deadline = deadline;
         let rank = (deadline.max(self.tick), self.inserted);
         self.inserted += 1;
-        self.entries.insert(rank, deadline);
+        self.entries.insert(rank, (deadline, key));
         rank
     }
 
     fn insert_at(&mut self, deadline: u64) {
-        let rank = self.rank_of_next(deadline);
-        self.keys.push((self.wheel.insert(deadline, rank.1), rank));
+        let key = self.wheel.insert(deadline, self.inserted);
+        let rank = self.record(deadline, key);
+        self.keys.push((key, rank));
     }
 
     /// Resets a random entry, live or stale. The entry gets a new number.
@@ -129,7 +133,7 @@ impl Script {
         assert_eq!(self.wheel.reset(key, deadline), was_live);
         assert_eq!(self.wheel.deadline(key), was_live.then_some(deadline));
         if was_live {
-            self.keys[at].1 = self.rank_of_next(deadline);
+            self.keys[at].1 = self.record(deadline, key);
             *self.wheel.get_mut(key).expect("the key is still valid") = self.keys[at].1.1;
         }
     }
@@ -242,10 +246,46 @@ impl Script {
     fn pop_some(&mut self) {
         let (now, limit) = (self.target(), self.bytes.up_to(MAX_BATCH) as usize);
         let mut due = if now >= self.tick { self.due(now) } else { Vec::new() };
+        let has_room = due.len() < limit;
         due.truncate(limit);
         self.tick = if limit > 0 { self.tick.max(now) } else { self.tick };
-        let popped: Vec<_> = (0..limit).map_while(|_| self.wheel.pop_expired(now)).collect();
-        self.take(&due, &popped);
+        for rank in due {
+            let (deadline, key) = self.entries.remove(&rank).unwrap();
+            assert_eq!(self.wheel.pop_expired(now), Some((key, deadline, rank.1)));
+            assert_eq!(self.wheel.get(key), None);
+        }
+        if has_room {
+            assert_eq!(self.wheel.pop_expired(now), None);
+        }
+    }
+
+    /// Advances and looks at some of the entries that are due, one by one. Resets most of them
+    /// under their keys, and removes the others.
+    fn peek_some(&mut self) {
+        let now = self.target();
+        for _ in 0..=self.bytes.up_to(MAX_BATCH) {
+            let first = self.due(now).first().copied().filter(|_| now >= self.tick);
+            let first = first.map(|rank| (rank, self.entries[&rank]));
+            self.tick = self.tick.max(now);
+            let found = self.wheel.peek_expired(now).map(|(key, deadline, value)| (key, deadline, *value));
+            assert_eq!(found, first.map(|(rank, (deadline, key))| (key, deadline, rank.1)));
+            let Some((rank, (_, key))) = first else { break };
+            self.entries.remove(&rank);
+            if self.bytes.one_of(&[true, true, true, false]) {
+                let deadline = self.deadline();
+                assert!(self.wheel.reset(key, deadline));
+                let renewed = self.record(deadline, key);
+                *self.wheel.get_mut(key).expect("the key is still valid") = renewed.1;
+                self.keys.iter_mut().find(|(other, _)| *other == key).unwrap().1 = renewed;
+            } else {
+                assert_eq!(self.wheel.remove(key), Some(rank.1));
+            }
+        }
+    }
+
+    fn clear(&mut self) {
+        self.wheel.clear();
+        self.entries.clear();
     }
 
     fn advance_and_panic(&mut self) {
@@ -282,16 +322,17 @@ impl Script {
         assert_eq!(self.wheel.len(), self.entries.len());
         assert_eq!(self.wheel.is_empty(), self.entries.is_empty());
         check_next(&self.wheel, self.first_deadline());
-        let first = self.entries.first_key_value().map(|(rank, deadline)| (*deadline, &rank.1));
-        assert_eq!(self.wheel.peek().map(|(_, deadline, value)| (deadline, value)), first);
+        let first = self.entries.first_key_value().map(|(rank, &(deadline, key))| (key, deadline, &rank.1));
+        assert_eq!(self.wheel.peek(), first);
     }
 
     /// Checks the whole contents.
     fn check_all(&self) {
-        let mut all: Vec<_> = self.wheel.iter().map(|(_, deadline, value)| (*value, deadline)).collect();
-        all.sort_unstable();
-        let mut expected: Vec<_> = self.entries.iter().map(|(rank, deadline)| (rank.1, *deadline)).collect();
-        expected.sort_unstable();
+        let mut all: Vec<_> =
+            self.wheel.iter().map(|(key, deadline, value)| (*value, (deadline, key))).collect();
+        all.sort_unstable_by_key(|entry| entry.0);
+        let mut expected: Vec<_> = self.entries.iter().map(|(rank, entry)| (rank.1, *entry)).collect();
+        expected.sort_unstable_by_key(|entry| entry.0);
         assert_eq!(all, expected);
         for (key, deadline, value) in self.wheel.iter() {
             assert_eq!((self.wheel.get(key), self.wheel.deadline(key)), (Some(value), Some(deadline)));
