@@ -37,6 +37,7 @@
 //! | construct a timer | [`HashedWheelTimer::new`], [`HashedWheelTimer::builder`] with [`Builder`], [`HashedWheelTimer::global`] |
 //! | refer to a timer without keeping it | [`HashedWheelTimer::downgrade`], [`WeakTimer`] |
 //! | schedule a task once | [`HashedWheelTimer::new_timeout`], [`new_timeout_task`](HashedWheelTimer::new_timeout_task) with a [`TimerTask`] |
+//! | let timeouts share wake-ups | [`HashedWheelTimer::deadline_within`] |
 //! | cancel, re-arm, ask | [`Timeout`], [`CancelOnDrop`], [`Cancel`] |
 //! | arm a timeout again after it has fired | [`HashedWheelTimer::new_alarm`], [`Alarm`] |
 //! | repeat a task | [`HashedWheelTimer::schedule_at_fixed_rate`], [`Schedule`], [`Periodic`] |

@@ -405,6 +405,36 @@ impl HashedWheelTimer {
         self.inner.clock.instant_now()
     }
 
+    /// Returns a deadline that is at least `delay` from now, and later by at most `slack`. Pass it
+    /// to a method that takes an `Instant`. Timeouts with the same slack share wake-ups: there is
+    /// at most one per `slack`. Linux's timer slack, Apple's leeway.
+    ///
+    /// The deadline is the next multiple of `slack` since the timer was built, so choose slacks
+    /// that are multiples of each other. `slack` counts in whole ticks; one of less than a tick
+    /// changes nothing. With a [`Clock`](crate::Clock) that does not override
+    /// [`time_at`](crate::Clock::time_at), timeouts may miss the shared wake-up by a tick.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use hashed_wheel::{HashedWheelTimer, ManualClock};
+    /// use std::time::Duration;
+    ///
+    /// let ms = Duration::from_millis;
+    /// let builder = HashedWheelTimer::builder().tick(ms(1)).clock(ManualClock::new());
+    /// let (timer, driver) = builder.build_driven()?;
+    /// for delay in [1_001, 1_020, 1_049] {
+    ///     timer.new_timeout_at(|_| println!("idle"), timer.deadline_within(ms(delay), ms(50)))?;
+    /// }
+    /// assert_eq!(driver.next_turn(), Some(ms(1_050))); // all three
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    #[doc(alias("slack", "leeway", "tolerance", "coalesce"))]
+    pub fn deadline_within(&self, delay: Duration, slack: Duration) -> Instant {
+        self.inner.clock.instant_of(self.inner.deadline_within(delay, slack))
+    }
+
     /// Returns the timer's clock. Its time is zero when the timer is built, and stops after 146
     /// years.
     ///

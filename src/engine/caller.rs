@@ -20,6 +20,16 @@ impl Inner {
         ticks::deadline(self.clock.deadline_base(), delay)
     }
 
+    /// Returns the first multiple of `slack`, in whole ticks, at or after the deadline after this
+    /// delay.
+    pub(crate) fn deadline_within(&self, delay: Duration, slack: Duration) -> u64 {
+        let deadline = self.deadline_after(delay);
+        match self.ticks.begun(ticks::nanos(slack)) {
+            0 => deadline,
+            slack => ticks::or_never(deadline.div_ceil(slack) * slack),
+        }
+    }
+
     /// Returns the deadline at this time. If that has passed, the timeout is due at the next tick.
     /// With the machine's clock this reads no clock.
     #[inline]

@@ -26,6 +26,7 @@ mod races;
 mod reentry;
 mod reports;
 mod shutdown;
+mod slack;
 mod stats;
 mod thread_cache;
 mod threads;
