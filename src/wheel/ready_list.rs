@@ -5,7 +5,7 @@ use super::tombstone_vec::{Item, TombstoneVec};
 
 /// The number of positions that [`ReadyList::pop`] prefetches ahead, so that the cache misses of
 /// the entries overlap.
-const POP_PREFETCH_DISTANCE: usize = 16;
+const POP_PREFETCH_DISTANCE: usize = 32;
 
 /// The entries whose deadline has been reached, in the order in which they leave the wheel.
 ///
@@ -189,10 +189,11 @@ mod tests {
 
     #[test]
     fn pop_prefetches_a_later_entry() {
-        let (mut list, entries) = list(20);
+        const FIRST: u32 = POP_PREFETCH_DISTANCE as u32;
+        let (mut list, entries) = list(FIRST + 4);
         list.pop(&entries);
         list.pop(&entries);
-        assert_eq!(*entries.prefetched.borrow(), [16, 17]);
+        assert_eq!(*entries.prefetched.borrow(), [FIRST, FIRST + 1]);
     }
 
     #[test]
