@@ -47,6 +47,7 @@
 //! | turn time in tests | [`ManualClock`]; on tokio [`TokioClock`] |
 //! | end a timer | [`HashedWheelTimer::stop`], [`shutdown`](HashedWheelTimer::shutdown), [`begin_stop`](HashedWheelTimer::begin_stop) with [`Ending`] |
 //! | observe a timer | [`HashedWheelTimer::stats`], [`next_timeouts`](HashedWheelTimer::next_timeouts), [`occupancy`](HashedWheelTimer::occupancy) |
+//! | let one thread own its timer | [`LocalTimer`] |
 //! | use a wheel without a timer | [`wheel::HashedWheel`], [`wheel::HierarchicalWheel`] |
 //!
 //! # Features
@@ -73,6 +74,7 @@
 // | `timer`, `weak`, `timeout`, `builder/`, `driver`, `ending` | API: the handles of a timer, its construction, a timer without a thread, its end |
 // | `cancel`, `task`, `executor`, `clock/`, `error`, `stats` | API: what users implement or receive |
 // | `alarm`, `periodic/`, `future/` | API, built on the above: timeouts that are armed again, periodic tasks, async code |
+// | `local` | API: a timer for one thread, on a wheel alone |
 // | `tokio` | a timer that a task of a tokio runtime turns, and the clock of a runtime |
 // | `engine/` | one timer: callers, queue, worker, sleep, end, thread |
 // | `node/` | one timeout: state word, memory, references, messages; all `unsafe`, except for the platform's |
@@ -90,6 +92,7 @@ mod engine;
 mod error;
 #[cfg(feature = "async")]
 mod future;
+mod local;
 mod node;
 mod periodic;
 mod platform;
@@ -122,6 +125,7 @@ pub use engine::Timeout;
 pub use error::{BuildError, NewTimeoutError, TryNewTimeoutError, Unavailable};
 #[cfg(feature = "async")]
 pub use future::{Interval, Sleep, TimeoutError, WithTimeout};
+pub use local::{LocalTimer, TimePoint};
 pub use periodic::{MissedTick, Periodic, PeriodicOutput, PeriodicRun, Schedule};
 pub use stats::{Lateness, LevelOccupancy, Occupancy, PendingTimeout, Stats};
 pub use task::{DynTimerTask, ExpiredTask, TaskExecutor, TimerTask};

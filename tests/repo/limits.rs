@@ -9,13 +9,13 @@ use std::fs;
 use crate::files::{root, sources};
 
 /// All lines of `src` that are neither blank nor comments nor tests.
-const CODE_LINES: usize = 9_546;
+const CODE_LINES: usize = 9_632;
 
 /// The lines of a file, with its comments and tests.
 const FILE_LINES: usize = 600;
 
 /// Structs, enums, unions, traits and type aliases. The goal is 30.
-const PUBLIC_TYPES: usize = 42;
+const PUBLIC_TYPES: usize = 44;
 
 /// How a transition of a node may end, as the engine sees it.
 const NODE_OUTCOMES: usize = 8;

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use hashed_wheel::wheel::{HashedWheel, HierarchicalWheel, Iter, Key, MAX_TICKS_PER_WHEEL, SizeError, Ticks};
 use hashed_wheel::{
-    BuildError, Builder, CancelOnDrop, Clock, Driver, ExpiredTask, HashedWheelTimer, ManualClock,
+    BuildError, Builder, CancelOnDrop, Clock, Driver, ExpiredTask, HashedWheelTimer, LocalTimer, ManualClock,
     MonotonicClock, NewTimeoutError, Stats, TaskExecutor, Timeout, TimerTask, Unavailable,
 };
 
@@ -154,6 +154,26 @@ fn ticks_have_these_methods() {
     let _: fn(Ticks, Duration) -> u64 = Ticks::at;
     let _: fn(Ticks, u64) -> Duration = Ticks::start;
     let _: fn(Ticks) -> Duration = Ticks::duration;
+}
+
+/// The values are not even `Send`.
+#[test]
+fn the_local_timer_has_these_methods() {
+    type Timer = LocalTimer<Rc<str>, Instant>;
+
+    let _: fn(Instant, Duration) -> Timer = Timer::new;
+    let _: fn(&mut Timer, Instant, Rc<str>) -> Key = Timer::insert;
+    let _: fn(&mut Timer, Key, Instant) -> bool = Timer::reset;
+    let _: fn(&mut Timer, Key) -> Option<Rc<str>> = Timer::remove;
+    let _: fn(&Timer, Key) -> Option<&Rc<str>> = Timer::get;
+    let _: fn(&mut Timer, Key) -> Option<&mut Rc<str>> = Timer::get_mut;
+    let _ = |timer: &mut Timer, now: Instant| -> Option<(Key, Rc<str>)> { timer.poll(now) };
+    let _: fn(&Timer) -> Option<Instant> = Timer::next;
+    let _: fn(&Timer) -> usize = Timer::len;
+    let _: fn(&Timer) -> bool = Timer::is_empty;
+    let _: fn(Duration, Duration) -> LocalTimer<(), Duration> = LocalTimer::new;
+    is_send_sync::<LocalTimer<String, Instant>>();
+    is_debug::<LocalTimer<Box<dyn Send>, Instant>>();
 }
 
 #[test]
