@@ -139,6 +139,9 @@ pub enum NewTimeoutError {
         /// The operating system's code, if it is one.
         os_error: Option<i32>,
     },
+    /// This process was forked from the one that has the timer's worker thread: [After
+    /// `fork`](crate::HashedWheelTimer#after-fork). Make a new timer here.
+    Forked,
     /// The period of a periodic task, or the delay between its runs, was zero. Java's
     /// `ScheduledExecutorService` throws an `IllegalArgumentException`.
     ZeroPeriod,
@@ -154,6 +157,9 @@ impl fmt::Display for NewTimeoutError {
             Self::Spawn { .. } => {
                 write!(f, "the worker thread could not be started: {}", io::Error::from(self.clone()))
             }
+            Self::Forked => {
+                f.write_str("the timer's thread is in the parent process, from which this one was forked")
+            }
             Self::ZeroPeriod => {
                 f.write_str("period is zero, but must be positive; a task runs at most once per tick")
             }
@@ -165,15 +171,17 @@ impl error::Error for NewTimeoutError {}
 
 /// The error that `spawn` returned, or one of the kind
 /// [`QuotaExceeded`](io::ErrorKind::QuotaExceeded) at the limit,
-/// [`NotConnected`](io::ErrorKind::NotConnected) for a stopped timer, or
-/// [`InvalidInput`](io::ErrorKind::InvalidInput) for a period of zero.
+/// [`NotConnected`](io::ErrorKind::NotConnected) for a timer that is stopped or in the parent
+/// process, or [`InvalidInput`](io::ErrorKind::InvalidInput) for a period of zero.
 impl From<NewTimeoutError> for io::Error {
     fn from(error: NewTimeoutError) -> Self {
         match error {
             NewTimeoutError::Spawn { os_error: Some(code), .. } => Self::from_raw_os_error(code),
             NewTimeoutError::Spawn { kind, os_error: None } => kind.into(),
             NewTimeoutError::TooManyPending { .. } => Self::new(io::ErrorKind::QuotaExceeded, error),
-            NewTimeoutError::Stopped => Self::new(io::ErrorKind::NotConnected, error),
+            NewTimeoutError::Stopped | NewTimeoutError::Forked => {
+                Self::new(io::ErrorKind::NotConnected, error)
+            }
             NewTimeoutError::ZeroPeriod => Self::new(io::ErrorKind::InvalidInput, error),
         }
     }

@@ -46,7 +46,9 @@ use crate::ticks;
 ///
 /// A child process that `fork` makes has a copy of the timer and not its thread. So if the thread
 /// was started before, the copy does nothing: what is pending there neither runs nor is returned.
-/// Make a new timer in the child; [`global`](Self::global) is a copy too. In the child
+/// It accepts no timeout, and the error says why: [`Forked`](NewTimeoutError::Forked). (Except on
+/// Linux, the thread that has forked gets no error if it has used the timer before.) Make a new
+/// timer in the child. [`global`](Self::global) does that itself, on Linux. In the child
 /// [`stop`](Self::stop) and [`shutdown`](Self::shutdown) return an empty `Vec` at once and call no
 /// hook, so that nothing ends both there and in the parent. Dropping the last handle does the same.
 /// Memory of the timer is not freed in the child.
@@ -113,6 +115,7 @@ impl HashedWheelTimer {
     ///   down](Self::shutdown).
     /// - [`Spawn`](NewTimeoutError::Spawn): the operating system refused a thread. The next call
     ///   tries again.
+    /// - [`Forked`](NewTimeoutError::Forked): the thread is in the parent process.
     ///
     /// # Examples
     ///
@@ -155,6 +158,7 @@ impl HashedWheelTimer {
     ///   [`max_pending_timeouts`](crate::Builder::max_pending_timeouts) allows.
     /// - [`Spawn`](NewTimeoutError::Spawn): the worker thread could not be started. The next call
     ///   tries again.
+    /// - [`Forked`](NewTimeoutError::Forked): the worker thread is in the parent process.
     ///
     /// # Out of memory
     ///

@@ -7,7 +7,7 @@ use super::Builder;
 #[cfg(doc)]
 use crate::clock::Clock;
 use crate::driver::Driver;
-use crate::engine::{Inner, Settings, ThreadSettings};
+use crate::engine::{Inner, Settings, ThreadSettings, forks, watch_forks};
 use crate::error::BuildError;
 use crate::platform::HAS_CLOCK;
 use crate::report;
@@ -249,7 +249,8 @@ impl HashedWheelTimer {
     ///
     /// [`stop`](Self::stop) stops it permanently and for every user in the process: each later
     /// `new_timeout`, in any part of the program, is an error. If no caller stops it, its thread
-    /// ends with the process. What is pending then neither runs nor is dropped.
+    /// ends with the process. What is pending then neither runs nor is dropped. A child process
+    /// that is [forked](Self#after-fork) gets a timer of its own, also if this one is stopped.
     ///
     /// A library that has to end what it began should not use it. Neither should code that needs
     /// another tick, a limit, an executor, or a clock for tests. Such code should accept a
@@ -272,12 +273,31 @@ impl HashedWheelTimer {
     /// ```
     #[must_use]
     pub fn global() -> &'static Self {
-        static GLOBAL: OnceLock<HashedWheelTimer> = OnceLock::new();
+        static GLOBAL: OnceLock<Global> = OnceLock::new();
 
-        GLOBAL.get_or_init(|| {
-            let named = Self::builder().thread_name("hashed-wheel");
-            named.build().expect("the defaults can be built")
-        })
+        let mut global = GLOBAL.get_or_init(Global::new);
+        while global.forks != forks() {
+            // It was made before this process was forked.
+            global = global.next.get_or_init(|| Box::new(Global::new()));
+        }
+        &global.timer
+    }
+}
+
+/// The global timer of this process, or of one that it was forked from.
+struct Global {
+    timer: HashedWheelTimer,
+    /// The value of [`forks`] when it was made.
+    forks: usize,
+    next: OnceLock<Box<Global>>,
+}
+
+impl Global {
+    fn new() -> Self {
+        watch_forks();
+        let named = HashedWheelTimer::builder().thread_name("hashed-wheel");
+        let timer = named.build().expect("the defaults can be built");
+        Self { timer, forks: forks(), next: OnceLock::new() }
     }
 }
 

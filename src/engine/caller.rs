@@ -69,7 +69,7 @@ impl Inner {
         let mut withdrawn = None;
         let schedule = Schedule { task, deadline, withdrawn: &mut withdrawn };
         let Some(handle) = thread_cache::with(self, schedule) else {
-            return Err((self.reject_withdrawn(withdrawn), NewTimeoutError::Stopped));
+            return Err(self.reject_withdrawn(withdrawn));
         };
         self.wake_for_new(deadline);
         Ok(Timeout { handle })
@@ -84,7 +84,7 @@ impl Inner {
             state = self.state.snapshot();
         }
         if state.is_closing() {
-            return Err(NewTimeoutError::Stopped);
+            return Err(self.closed_error());
         }
         match &self.limit {
             Some(limit) if !limit.take() => {
@@ -96,11 +96,15 @@ impl Inner {
 
     /// Rejects a timeout that was withdrawn, because the timer closes.
     #[cold]
-    fn reject_withdrawn<T: Task<Inner>>(&self, withdrawn: Option<ClaimedTask<Inner>>) -> T {
+    fn reject_withdrawn<T: Task<Inner>>(
+        &self,
+        withdrawn: Option<ClaimedTask<Inner>>,
+    ) -> (T, NewTimeoutError) {
         self.release_place();
         let task = withdrawn.expect("a timeout without a handle was withdrawn").into_task();
-        self.count_rejection(&NewTimeoutError::Stopped);
-        task
+        let error = self.closed_error();
+        self.count_rejection(&error);
+        (task, error)
     }
 
     /// Counts a rejected timeout. Rejections of a stopped timer are not reported, because the

@@ -61,6 +61,7 @@
 //! | the driver's drop elsewhere | a `stop`, the first or a later one |
 //! | a panic of the clock on the worker thread | as a last drop there; no call returns the timeouts |
 //! | `stop`, in a child process that was forked from the one with the thread | sets the bit, takes no lock, joins nothing: the thread does not exist there, and may have held the lock |
+//! | the first use of the timer by a thread of such a process ([`stop_copy`](Inner::stop_copy)) | the same |
 //! | an end on a thread of its own (`ending.rs`), last drop | the drop finds `has_ending_thread` and does nothing: that thread stops the timer |
 //!
 //! # `shutdown`
@@ -194,6 +195,14 @@ impl Inner {
             thread_cache::set_stopped(self);
         }
         is_first
+    }
+
+    /// Stops a copy of the timer in a child process, whose thread is in the parent. Takes no lock.
+    #[cold]
+    pub(super) fn stop_copy(&self) {
+        if self.thread.is_in_parent_process() {
+            self.set_stopped();
+        }
     }
 
     /// Whether the timer is stopped, as far as this thread knows. Reads no word that many threads

@@ -98,6 +98,7 @@ pub(crate) use inner::{DispatchedTask, Execute, Inner, Settings};
 pub(crate) use pending::Balance;
 pub(crate) use sleep_policy::time_until;
 pub(crate) use thread::{ThreadHook, ThreadSettings};
+pub(crate) use thread_cache::{forks, watch_forks};
 pub(crate) use waker::Waker;
 
 #[cfg(test)]

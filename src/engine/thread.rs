@@ -123,9 +123,24 @@ impl Inner {
     fn start_result(&self) -> Option<Result<(), NewTimeoutError>> {
         let state = self.state.snapshot();
         match state.is_closing() {
-            true => Some(Err(NewTimeoutError::Stopped)),
-            false => state.is_started().then_some(Ok(())),
+            true => Some(Err(self.closed_error())),
+            false => state.is_started().then(|| self.check_process()),
         }
+    }
+
+    /// Whether the thread that was started is in this process.
+    #[cold]
+    fn check_process(&self) -> Result<(), NewTimeoutError> {
+        match self.thread.is_in_parent_process() {
+            true => Err(NewTimeoutError::Forked),
+            false => Ok(()),
+        }
+    }
+
+    /// Why a timer that closes rejects a timeout.
+    #[cold]
+    pub(crate) fn closed_error(&self) -> NewTimeoutError {
+        self.check_process().err().unwrap_or(NewTimeoutError::Stopped)
     }
 
     /// Whether a turn has nothing to do, or this thread is in a turn already and would wait for

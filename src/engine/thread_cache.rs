@@ -17,8 +17,16 @@
 //! - It begins another block of messages to another timer, and then schedules or cancels.
 //!
 //! So it stays while the thread only resets timeouts to later deadlines, or uses no timer.
+//!
+//! # After a fork
+//!
+//! The child process has one thread, with the caches of the thread that has forked. They are
+//! forgotten ([`after_fork`]), so each operation finds none at first. To open one for a timer whose
+//! thread is in the parent process stops the copy of the timer, before the operation is done. So
+//! nothing is scheduled there, and the paths above ask for no process.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::mem;
 
 use super::inner::{Handle, Inner, Timeout};
 use super::pending::OwnCounts;
@@ -26,13 +34,48 @@ use super::state::StateSnapshot;
 #[cfg(feature = "async")]
 use crate::node::TimerHandle;
 use crate::node::{ClaimedTask, DetachedTask, LocalNodes, Message, NodesGuard, Owner, Pool, Released};
+use crate::platform::call_after_fork;
 use crate::sync::unmodelled::{AtomicBool, AtomicUsize};
 use crate::sync::{Arc, Ordering, Weak, local};
 
 local!(static CACHES: RefCell<Caches> = RefCell::new(Caches { by_index: Vec::new(), stops: 0 }));
 
+local!(static HAS_CACHES: Cell<bool> = Cell::new(false));
+
 /// How many timers were ever stopped.
 static STOPS: AtomicUsize = AtomicUsize::new(0);
+
+/// How many forks lie between this process and the one that has first watched them.
+static FORKS: AtomicUsize = AtomicUsize::new(0);
+
+/// A number that is another one in each process, of those that were forked from each other.
+pub(crate) fn forks() -> usize {
+    FORKS.load(Ordering::Relaxed)
+}
+
+/// From now on, a child process that is forked from this one forgets the caches.
+pub(crate) fn watch_forks() {
+    static WATCHED: AtomicBool = AtomicBool::new(false);
+    if !WATCHED.swap(true, Ordering::Relaxed) {
+        call_after_fork(after_fork);
+    }
+}
+
+/// In a child process: forgets what its thread has cached. What belongs to a timer that is used
+/// here, a driven one, is not given back then.
+///
+/// Other threads of the parent may have held any lock, and the allocator's too. So this stores a
+/// number and an empty vector, and nothing else.
+extern "C" fn after_fork() {
+    FORKS.fetch_add(1, Ordering::Relaxed);
+    // The first use of `CACHES` by a thread would register its destructor.
+    if HAS_CACHES.try_with(Cell::get).unwrap_or(false) {
+        let forget = |caches: &RefCell<Caches>| {
+            caches.try_borrow_mut().map(|mut caches| mem::forget(mem::take(&mut caches.by_index)))
+        };
+        let _ = CACHES.try_with(forget);
+    }
+}
 
 /// The caches of one thread.
 struct Caches {
@@ -56,6 +99,9 @@ struct ThreadCache {
 
 impl ThreadCache {
     fn open(timer: &Arc<Inner>) -> Self {
+        watch_forks();
+        timer.stop_copy();
+        let _ = HAS_CACHES.try_with(|has_caches| has_caches.set(true));
         Self {
             nodes: None,
             counts: timer.pending_counts.take(),

@@ -285,7 +285,7 @@ impl Sleep {
             // As `schedule_by` does: a future that is rejected before its deadline is also rejected
             // after it.
             if self.timer().state.snapshot().is_closing() {
-                return Poll::Ready(Err(NewTimeoutError::Stopped));
+                return Poll::Ready(Err(self.timer().closed_error()));
             }
             self.state = State::Elapsed;
             return Poll::Ready(Ok(()));
@@ -342,7 +342,7 @@ impl Future for Sleep {
             // By `stop`, because no other handle to this timeout exists.
             End::Cancelled => {
                 this.state = State::Idle;
-                Poll::Ready(Err(NewTimeoutError::Stopped))
+                Poll::Ready(Err(this.timer().closed_error()))
             }
         }
     }

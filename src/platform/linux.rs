@@ -19,6 +19,14 @@ pub(crate) fn prefer_large_pages(allocated: NonNull<u8>, layout: Layout) {
     }
 }
 
+/// Calls `child` after each `fork`, in the child process, on its only thread. (A library that is
+/// unloaded takes its handlers with it: both C libraries see to that.) If there is no memory for
+/// that, nothing is called.
+pub(crate) fn call_after_fork(child: extern "C" fn()) {
+    // SAFETY: the function is safe and lives as long as this library.
+    unsafe { libc::pthread_atfork(None, None, Some(child)) };
+}
+
 /// Lets the calling thread wake from a sleep at most `nanos` later than it asked for, as far as the
 /// kernel decides that. By default the kernel may take 50 µs more, to wake the processor once for
 /// several threads. Never makes it less exact. Threads that it starts later inherit this. It is a

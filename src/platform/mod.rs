@@ -5,6 +5,7 @@
 //! |---|---|---|
 //! | large pages | Linux | the operating system's default |
 //! | timer slack | Linux | the operating system's default |
+//! | notice of a fork | Linux | none: the child learns of it from the number of its process |
 //! | return of memory | Linux; simulated under Miri | memory stays allocated until it is freed |
 //! | prefetch | x86-64 | no effect |
 //! | processor counter | platforms where `quanta` finds a reliable one; on x86 Linux, if the kernel uses it too | the operating system's clock only |
@@ -32,8 +33,8 @@ use other as os;
 #[cfg(test)]
 pub(crate) use os::lock_memory;
 pub(crate) use os::{
-    CAN_RETURN_MEMORY, allow_large_pages, counters_agree, limit_timer_slack, memory_page_size,
-    prefer_large_pages, return_memory,
+    CAN_RETURN_MEMORY, allow_large_pages, call_after_fork, counters_agree, limit_timer_slack,
+    memory_page_size, prefer_large_pages, return_memory,
 };
 
 /// The size of a large page in bytes, on platforms that have them. (Under Miri it is smaller, so

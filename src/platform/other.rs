@@ -10,6 +10,8 @@ pub(crate) fn prefer_large_pages(_allocated: NonNull<u8>, _layout: Layout) {}
 
 pub(crate) fn limit_timer_slack(_nanos: u64) {}
 
+pub(crate) fn call_after_fork(_child: extern "C" fn()) {}
+
 /// # Safety
 ///
 /// The `size` bytes at `start` are part of one allocation.

@@ -7,6 +7,8 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
+#[cfg(all(target_os = "linux", not(miri)))]
+use crate::worker_thread::fork::in_child;
 use common::{TEST_TIMEOUT, ms};
 use hashed_wheel::{HashedWheelTimer, NewTimeoutError};
 
@@ -35,4 +37,20 @@ fn the_global_timer_has_the_defaults_and_stops_for_every_user() {
     assert_eq!(stopped, [left]);
     let rejected = HashedWheelTimer::global().new_timeout(|_| (), ms(1)).unwrap_err();
     assert!(matches!(rejected, NewTimeoutError::Stopped), "{rejected}");
+
+    #[cfg(all(target_os = "linux", not(miri)))]
+    in_child(|| {
+        let (fired, wait) = channel();
+        let anew = HashedWheelTimer::global();
+        assert!(!std::ptr::eq(anew, global) && std::ptr::eq(anew, HashedWheelTimer::global()));
+        anew.new_timeout(move |_| fired.send(()).unwrap(), ms(1)).unwrap();
+        wait.recv_timeout(TEST_TIMEOUT).unwrap();
+        in_child(|| {
+            let (fired, wait) = channel();
+            HashedWheelTimer::global().new_timeout(move |_| fired.send(()).unwrap(), ms(1)).unwrap();
+            wait.recv_timeout(TEST_TIMEOUT).unwrap();
+        });
+        assert!(!anew.is_stopped());
+    });
+    assert!(std::ptr::eq(HashedWheelTimer::global(), global));
 }

@@ -377,15 +377,13 @@ fn the_loop_of_a_driver_does_not_sleep_for_that_time_either() {
 
 #[cfg(all(target_os = "linux", not(miri)))]
 #[allow(unsafe_code, reason = "fork is unsafe")]
-mod fork {
-    use std::panic::{AssertUnwindSafe, catch_unwind};
-
+pub(crate) mod fork {
     use super::common::Gate;
     use super::*;
 
     /// Runs `child` in a child process, which must end without a panic. Kills it if it hangs.
     #[track_caller]
-    fn in_child(child: impl FnOnce()) {
+    pub(crate) fn in_child(child: impl FnOnce()) {
         // SAFETY: the child has one thread. It uses the timer and the allocator, which works after
         // a fork on Linux, and ends without destructors and handlers.
         let process = unsafe { libc::fork() };
@@ -393,7 +391,7 @@ mod fork {
         if process == 0 {
             // SAFETY: `alarm` takes a number. The signal ends the process.
             unsafe { libc::alarm(20) };
-            let result = catch_unwind(AssertUnwindSafe(child));
+            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child));
             // SAFETY: `_exit` takes a number.
             unsafe { libc::_exit(if result.is_ok() { 0 } else { 101 }) };
         }
@@ -411,12 +409,9 @@ mod fork {
         let task_ends = Ends::new();
         let pending = timer.new_timeout_task(task_ends.task(), HOUR).unwrap();
         in_child(|| {
-            let cancelled = timer.new_timeout(|_| (), HOUR).unwrap();
-            assert!(cancelled.cancel());
-            timer.new_timeout(|_| (), ms(1)).unwrap();
             assert!(timer.stop().is_empty());
             assert!(timer.is_stopped());
-            assert!(matches!(timer.new_timeout(|_| (), ms(1)), Err(NewTimeoutError::Stopped)));
+            assert!(matches!(timer.new_timeout(|_| (), ms(1)), Err(NewTimeoutError::Forked)));
             assert!(timer.stop().is_empty() && timer.shutdown(HOUR).is_empty());
             // SAFETY: the child never uses this copy again.
             drop(unsafe { std::ptr::read(&timer) });
@@ -427,6 +422,50 @@ mod fork {
         in_child(|| drop(unsafe { std::ptr::read(&timer) }));
         assert_eq!(timer.stop(), [pending]);
         in_child(|| assert!(timer.stop().is_empty()));
+    }
+
+    /// The thread that forks has used the timer. Later timeouts than its first one wake no worker.
+    #[test]
+    fn a_copy_of_a_timer_rejects_what_it_cannot_run() {
+        let timer = builder().build().unwrap();
+        let task_ends = Ends::new();
+        let (near, far) = (ms(50), timer.new_timeout_task(task_ends.task(), HOUR).unwrap());
+        timer.new_timeout(|_| (), near).unwrap();
+        in_child(|| {
+            for delay in [ms(0), near, HOUR, HOUR * 9] {
+                assert_eq!(timer.new_timeout(|_| (), delay).unwrap_err(), NewTimeoutError::Forked);
+            }
+            assert!(timer.is_stopped());
+            assert_eq!(timer.start(), Err(NewTimeoutError::Forked));
+            assert!(far.cancel());
+            assert_eq!((task_ends.runs(), task_ends.hooks()), (0, 1));
+        });
+        in_child(|| assert_eq!(timer.start(), Err(NewTimeoutError::Forked)));
+        in_child(|| {
+            let refused = || timer.new_timeout(|_| (), HOUR).unwrap_err();
+            let on_a_thread = thread::scope(|scope| scope.spawn(refused).join().unwrap());
+            assert_eq!([on_a_thread, refused()], [NewTimeoutError::Forked, NewTimeoutError::Forked]);
+            // One that is made here works.
+            let timer = builder().build().unwrap();
+            let (fired, wait) = channel();
+            timer.new_timeout(move |_| fired.send(()).unwrap(), ms(1)).unwrap();
+            wait.recv_timeout(TEST_TIMEOUT).unwrap();
+        });
+        assert!(!timer.is_stopped() && far.cancel(), "the parent's timer goes on");
+    }
+
+    #[cfg(feature = "async")]
+    #[test]
+    fn a_future_of_a_copy_of_a_timer_is_an_error() {
+        use std::pin::pin;
+        use std::task::{Context, Poll, Waker};
+
+        let timer = builder().build().unwrap();
+        timer.new_timeout(|_| (), HOUR).unwrap();
+        in_child(|| {
+            let polled = pin!(timer.sleep(HOUR)).poll(&mut Context::from_waker(Waker::noop()));
+            assert_eq!(polled, Poll::Ready(Err(NewTimeoutError::Forked)));
+        });
     }
 
     /// The worker holds its lock at the moment of the fork.
