@@ -38,6 +38,7 @@
 //! | refer to a timer without keeping it | [`HashedWheelTimer::downgrade`], [`WeakTimer`] |
 //! | schedule a task once | [`HashedWheelTimer::new_timeout`], [`new_timeout_task`](HashedWheelTimer::new_timeout_task) with a [`TimerTask`] |
 //! | let timeouts share wake-ups | [`HashedWheelTimer::deadline_within`] |
+//! | schedule without a `Result` | [`HashedWheelTimer::infallible`], [`InfallibleTimer`] |
 //! | cancel, re-arm, ask | [`Timeout`], [`CancelOnDrop`], [`Cancel`] |
 //! | arm a timeout again after it has fired | [`HashedWheelTimer::new_alarm`], [`Alarm`] |
 //! | repeat a task | [`HashedWheelTimer::schedule_at_fixed_rate`], [`Schedule`], [`Periodic`] |
@@ -73,7 +74,7 @@
 // |---|---|
 // | `timer`, `weak`, `timeout`, `builder/`, `driver`, `ending` | API: the handles of a timer, its construction, a timer without a thread, its end |
 // | `cancel`, `task`, `executor`, `clock/`, `error`, `stats` | API: what users implement or receive |
-// | `alarm`, `periodic/`, `future/` | API, built on the above: timeouts that are armed again, periodic tasks, async code |
+// | `alarm`, `periodic/`, `future/`, `infallible` | API, built on the above: timeouts that are armed again, periodic tasks, async code, calls without a `Result` |
 // | `local` | API: a timer for one thread, on a wheel alone |
 // | `tokio` | a timer that a task of a tokio runtime turns, and the clock of a runtime |
 // | `engine/` | one timer: callers, queue, worker, sleep, end, thread |
@@ -92,6 +93,7 @@ mod engine;
 mod error;
 #[cfg(feature = "async")]
 mod future;
+mod infallible;
 mod local;
 mod node;
 mod periodic;
@@ -125,6 +127,9 @@ pub use engine::Timeout;
 pub use error::{BuildError, NewTimeoutError, TryNewTimeoutError, Unavailable};
 #[cfg(feature = "async")]
 pub use future::{Interval, Sleep, TimeoutError, WithTimeout};
+#[cfg(feature = "async")]
+pub use infallible::InfallibleSleep;
+pub use infallible::InfallibleTimer;
 pub use local::{LocalTimer, TimePoint};
 pub use periodic::{MissedTick, Periodic, PeriodicOutput, PeriodicRun, Schedule};
 pub use stats::{Lateness, LevelOccupancy, Occupancy, PendingTimeout, Stats};

@@ -15,6 +15,7 @@ mod hand_out;
 mod hashed_wheel;
 mod hierarchical_wheel;
 mod idle_threads;
+mod infallible;
 mod local_timer;
 mod netty;
 mod netty_oracle;

@@ -9,13 +9,13 @@ use std::fs;
 use crate::files::{root, sources};
 
 /// All lines of `src` that are neither blank nor comments nor tests.
-const CODE_LINES: usize = 9_632;
+const CODE_LINES: usize = 9_817;
 
 /// The lines of a file, with its comments and tests.
 const FILE_LINES: usize = 600;
 
 /// Structs, enums, unions, traits and type aliases. The goal is 30.
-const PUBLIC_TYPES: usize = 44;
+const PUBLIC_TYPES: usize = 46;
 
 /// How a transition of a node may end, as the engine sees it.
 const NODE_OUTCOMES: usize = 8;
