@@ -30,6 +30,7 @@ mod reports;
 mod shutdown;
 mod slack;
 mod stats;
+mod suspend;
 mod thread_cache;
 mod threads;
 mod tokio;
