@@ -1,7 +1,8 @@
 //! Netty's `HashedWheelTimer` for Rust: a timer for very many coarse timeouts (idle connections,
 //! request deadlines, lock leases, retries), nearly all of which are cancelled before they fire.
 //!
-//! ```
+#![cfg_attr(feature = "timer", doc = "```")]
+#![cfg_attr(not(feature = "timer"), doc = "```text")]
 //! use hashed_wheel::HashedWheelTimer;
 //! use std::time::Duration;
 //!
@@ -53,18 +54,24 @@
 //!
 //! # Features
 //!
-//! Features are additive. Only `tracing` is enabled by default.
+//! Features are additive. `timer` and `tracing` are enabled by default. Each of the others enables
+//! `timer`.
 //!
 //! | feature | adds |
 //! |---|---|
+//! | none (`default-features = false`) | [`wheel`] and [`LocalTimer`] alone, for `no_std` with `alloc`; no dependencies, no `unsafe` code |
+//! | `timer` | the timer, and all that needs no other feature |
 //! | `tracing` | reports of panics, slow tasks and rejected timeouts |
 //! | `async` | futures that need no runtime: [`Sleep`], [`WithTimeout`], [`Interval`] |
 //! | `tokio` | [`Builder::build_on_tokio`], [`TokioClock`] |
 //!
 //! # Platforms
 //!
-//! The crate needs `std` and 64-bit atomics. On `wasm32-unknown-unknown` there are neither threads
-//! nor a clock: a timer is driven there and needs a [`Clock`] of yours.
+//! The timer needs `std` and 64-bit atomics; the wheels and [`LocalTimer`] need neither. On
+//! `wasm32-unknown-unknown` there are neither threads nor a clock: a timer is driven there and needs
+//! a [`Clock`] of yours. All need Rust 1.85, because the crate is of edition 2024.
+#![cfg_attr(not(any(feature = "timer", test)), no_std)]
+#![cfg_attr(not(feature = "timer"), forbid(unsafe_code))]
 #![deny(unsafe_code, unsafe_op_in_unsafe_fn)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // The documentation above links to items of all features.
@@ -83,56 +90,86 @@
 // | `sync/`, `ticks`, `report`, `platform/` | foundation: primitives, arithmetic of time, logging, platform |
 // | `must_not_compile` | code that must not compile, as doc tests |
 
+extern crate alloc;
+
+// These need no std and no dependency. All other modules have the feature `timer`, or one that
+// enables it.
+mod local;
+// The timer uses more of it than the wheels.
+#[cfg_attr(not(feature = "timer"), allow(dead_code))]
+mod ticks;
+pub mod wheel;
+
+#[cfg(feature = "timer")]
 mod alarm;
+#[cfg(feature = "timer")]
 mod builder;
+#[cfg(feature = "timer")]
 mod cancel;
+#[cfg(feature = "timer")]
 mod clock;
+#[cfg(feature = "timer")]
 mod driver;
+#[cfg(feature = "timer")]
 mod ending;
+#[cfg(feature = "timer")]
 mod engine;
+#[cfg(feature = "timer")]
 mod error;
 #[cfg(feature = "async")]
 mod future;
+#[cfg(feature = "timer")]
 mod infallible;
-mod local;
+#[cfg(feature = "timer")]
 mod node;
+#[cfg(feature = "timer")]
 mod periodic;
+#[cfg(feature = "timer")]
 mod platform;
+#[cfg(feature = "timer")]
 mod report;
+#[cfg(feature = "timer")]
 mod stats;
+#[cfg(feature = "timer")]
 mod sync;
+#[cfg(feature = "timer")]
 mod task;
-mod ticks;
+#[cfg(feature = "timer")]
 mod timeout;
+#[cfg(feature = "timer")]
 mod timer;
 #[cfg(feature = "tokio")]
 mod tokio;
+#[cfg(feature = "timer")]
 mod weak;
 
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "timer"))]
 mod must_not_compile;
 
+#[cfg(feature = "timer")]
 pub mod executor;
-pub mod wheel;
 
 #[cfg(feature = "tokio")]
 pub use self::tokio::TokioClock;
-pub use alarm::Alarm;
-pub use builder::Builder;
-pub use cancel::{Cancel, CancelOnDrop};
-pub use clock::{Clock, ManualClock, MonotonicClock};
-pub use driver::Driver;
-pub use ending::{Ending, RunningTask};
-pub use engine::Timeout;
-pub use error::{BuildError, NewTimeoutError, TryNewTimeoutError, Unavailable};
 #[cfg(feature = "async")]
 pub use future::{Interval, Sleep, TimeoutError, WithTimeout};
 #[cfg(feature = "async")]
 pub use infallible::InfallibleSleep;
-pub use infallible::InfallibleTimer;
 pub use local::{LocalTimer, TimePoint};
-pub use periodic::{MissedTick, Periodic, PeriodicOutput, PeriodicRun, Schedule};
-pub use stats::{Lateness, LevelOccupancy, Occupancy, PendingTimeout, Stats};
-pub use task::{DynTimerTask, ExpiredTask, TaskExecutor, TimerTask};
-pub use timer::HashedWheelTimer;
-pub use weak::WeakTimer;
+#[cfg(feature = "timer")]
+pub use {
+    alarm::Alarm,
+    builder::Builder,
+    cancel::{Cancel, CancelOnDrop},
+    clock::{Clock, ManualClock, MonotonicClock},
+    driver::Driver,
+    ending::{Ending, RunningTask},
+    engine::Timeout,
+    error::{BuildError, NewTimeoutError, TryNewTimeoutError, Unavailable},
+    infallible::InfallibleTimer,
+    periodic::{MissedTick, Periodic, PeriodicOutput, PeriodicRun, Schedule},
+    stats::{Lateness, LevelOccupancy, Occupancy, PendingTimeout, Stats},
+    task::{DynTimerTask, ExpiredTask, TaskExecutor, TimerTask},
+    timer::HashedWheelTimer,
+    weak::WeakTimer,
+};

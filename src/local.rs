@@ -2,6 +2,7 @@
 
 use core::fmt;
 use core::time::Duration;
+#[cfg(feature = "timer")]
 use std::time::Instant;
 
 use crate::ticks::DEADLINE_NEVER;
@@ -46,7 +47,8 @@ const NEVER: Duration = Duration::from_nanos(DEADLINE_NEVER);
 ///
 /// # Examples
 ///
-/// ```
+#[cfg_attr(feature = "timer", doc = "```")]
+#[cfg_attr(not(feature = "timer"), doc = "```text")]
 /// use hashed_wheel::LocalTimer;
 /// use std::rc::Rc;
 /// use std::time::{Duration, Instant};
@@ -188,8 +190,8 @@ impl<T, I: fmt::Debug> fmt::Debug for LocalTimer<T, I> {
     }
 }
 
-/// The times that a [`LocalTimer`] takes: `Instant`, or `Duration` since a zero of yours, such as
-/// the start of a device. Implement it for the times of another clock.
+/// The times that a [`LocalTimer`] takes: `Instant` (feature `timer`), or `Duration` since a zero
+/// of yours, such as the start of a device. Implement it for the times of another clock.
 ///
 /// # Examples
 ///
@@ -237,6 +239,7 @@ impl TimePoint for Duration {
     }
 }
 
+#[cfg(feature = "timer")]
 impl TimePoint for Instant {
     fn since(self, origin: Self) -> Duration {
         self.saturating_duration_since(origin)

@@ -25,7 +25,7 @@
 //! the ready list each keep it. It holds within the messages of one turn. A cancelled timeout
 //! leaves a gap, and a timeout that was reset has no promised place.
 
-use std::time::Duration;
+use core::time::Duration;
 
 /// The deadline that is never reached: the greatest number of 62 bits, which is 146 years in
 /// nanoseconds.

@@ -1,6 +1,6 @@
 //! What a timer takes of its process, and what is left of it after `stop`: threads, descriptors,
 //! mappings. Each test runs in a process of its own that did nothing else.
-#![cfg(all(target_os = "linux", not(miri)))]
+#![cfg(all(feature = "timer", target_os = "linux", not(miri)))]
 
 #[path = "it/common/mod.rs"]
 mod common;

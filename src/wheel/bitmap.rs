@@ -1,5 +1,8 @@
 //! The set of occupied slots of a wheel's level.
 
+use alloc::vec;
+use alloc::vec::Vec;
+
 /// A set of numbers below a fixed size: a bitmap of several levels.
 ///
 /// Each bit of a level above the first says whether the corresponding word of the level below has a

@@ -1,6 +1,7 @@
 //! Finds the entries of a wheel that are due first.
 
-use std::collections::BinaryHeap;
+use alloc::collections::BinaryHeap;
+use alloc::vec::Vec;
 
 /// The rank of an entry: the tick at which it is due, and its place among those of that tick.
 pub(crate) type Rank = (u64, u64);

@@ -22,7 +22,7 @@ pub(crate) trait Entries {
 pub(super) struct TestEntries {
     deadlines: Vec<u64>,
     positions: Vec<u32>,
-    pub(super) prefetched: std::cell::RefCell<Vec<u32>>,
+    pub(super) prefetched: core::cell::RefCell<Vec<u32>>,
 }
 
 #[cfg(test)]

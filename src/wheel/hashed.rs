@@ -16,7 +16,9 @@
 //! An entry costs a 32nd of a comparison for each visit of its slot for other entries
 //! (`rounds.rs`), and a whole one for each visit of its chunk.
 
-use std::iter;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::iter;
 
 use super::earliest::{self, Rank};
 use super::entries::Entries;

@@ -12,6 +12,8 @@
 //! - The time moves from one such slot to the next. The entries of that slot then differ from the
 //!   time in a lower digit, and move down: at most once per level.
 
+use alloc::vec::Vec;
+
 use super::bitmap::Bitmap;
 use super::earliest::{self, Rank};
 use super::entries::Entries;
@@ -358,7 +360,7 @@ impl Hierarchical {
         // In the lowest level all entries of a slot have the same deadline, so the whole bucket is
         // due.
         if level > 0 || !self.ready.swap_if_empty(items, entries) {
-            let items = std::mem::take(items);
+            let items = core::mem::take(items);
             let mut batch = [(0, 0); CASCADE_BATCH];
             for start in (0..items.position_count()).step_by(CASCADE_BATCH) {
                 let mut count = 0;

@@ -1,6 +1,8 @@
 //! Finds the earliest deadline of all slots of a wheel.
 
-use std::ops::Range;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::ops::Range;
 
 /// The number of slots, or of groups of the level below, in a group. Their eight 64-bit values fill
 /// a cache line.

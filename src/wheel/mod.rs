@@ -54,6 +54,8 @@
 //! of the best.
 //!
 #![doc = include_str!("../../docs/which-wheel.md")]
+// The timer uses more of the orders than the public wheels.
+#![cfg_attr(not(feature = "timer"), allow(dead_code))]
 
 // | file | content |
 // |---|---|
@@ -66,6 +68,7 @@
 
 mod bitmap;
 mod earliest;
+#[cfg(feature = "timer")]
 mod either;
 pub(crate) mod entries;
 mod hashed;
@@ -79,14 +82,12 @@ mod slab;
 mod tombstone_vec;
 mod whole;
 
-pub(crate) use earliest::Rank;
-pub(crate) use either::EitherWheel;
-pub(crate) use hashed::Hashed;
-#[cfg(test)]
+#[cfg(all(test, feature = "timer"))]
 pub(crate) use hierarchical::Hierarchical;
 pub use owned::{HashedWheel, HierarchicalWheel};
-pub(crate) use ring::SlotCounts;
 pub use ring::{MAX_TICKS_PER_WHEEL, SizeError};
 pub use slab::{Iter, Key};
 
 pub use crate::ticks::Ticks;
+#[cfg(feature = "timer")]
+pub(crate) use {earliest::Rank, either::EitherWheel, hashed::Hashed, ring::SlotCounts};

@@ -1,6 +1,7 @@
 //! The public wheels, which own values of any type: an order and a slab that stores its entries.
 
-use std::fmt;
+use alloc::vec::Vec;
+use core::fmt;
 
 use super::entries::Entries;
 use super::hashed::Hashed;

@@ -61,7 +61,7 @@ impl<T: Item> ReadyList<T> {
     pub(super) fn swap_if_empty(&mut self, items: &mut TombstoneVec<T>, entries: &impl Entries) -> bool {
         let is_empty = self.items.is_empty();
         if is_empty {
-            std::mem::swap(&mut self.items, items);
+            core::mem::swap(&mut self.items, items);
             (0..POP_PREFETCH_DISTANCE).for_each(|position| self.items.prefetch(position, entries));
         }
         is_empty

@@ -1,8 +1,10 @@
 //! The array of slots: a whole hashed wheel, or one level of a hierarchical wheel.
 
-use std::error::Error;
-use std::fmt;
-use std::ops::Range;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::error::Error;
+use core::fmt;
+use core::ops::Range;
 
 /// The largest number of slots that a wheel, or the lowest level of a hierarchical wheel, can have.
 ///
@@ -174,7 +176,7 @@ impl<B: Bucket> Ring<B> {
     fn free_unused_buckets(&mut self) {
         let used = self.buckets.len() - self.free.len();
         self.free = Vec::new();
-        let buckets = std::mem::replace(&mut self.buckets, Vec::with_capacity(used));
+        let buckets = core::mem::replace(&mut self.buckets, Vec::with_capacity(used));
         for (old, bucket) in (0..).zip(buckets) {
             let index = &mut self.bucket_of_slot[bucket.slot as usize];
             if old == 0 {

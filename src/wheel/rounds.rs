@@ -1,5 +1,7 @@
 //! The entries of one slot of the hashed wheel, with the number of rounds that remain for each.
 
+use alloc::vec::Vec;
+
 use super::entries::Entries;
 use super::ring::Bucket;
 use super::tombstone_vec::{self, Item, TombstoneVec};

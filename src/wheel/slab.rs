@@ -1,8 +1,9 @@
 //! The entries of a wheel that owns its values, and their keys.
 
-use std::iter::Enumerate;
-use std::num::NonZeroU32;
-use std::slice;
+use alloc::vec::Vec;
+use core::iter::Enumerate;
+use core::num::NonZeroU32;
+use core::slice;
 
 use super::entries::Entries;
 

@@ -1,5 +1,7 @@
 //! An array of entries in insertion order, in which a removal leaves a tombstone.
 
+use alloc::vec::Vec;
+
 use super::entries::Entries;
 
 /// An array with more capacity than this frees memory when it becomes empty or nearly empty.

@@ -1,5 +1,6 @@
 //! What allocates, and what is freed. A process of its own, because it counts allocations.
 
+#![cfg(feature = "timer")]
 #![allow(unsafe_code, reason = "a global allocator is unsafe code")]
 
 mod timer;

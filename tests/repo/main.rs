@@ -1,6 +1,6 @@
 //! Checks of the repository itself: of its documents, its structure and its public API. No code of
 //! the library runs.
-#![cfg(not(miri))]
+#![cfg(all(feature = "timer", not(miri)))]
 
 mod design_doc;
 mod files;
