@@ -3,7 +3,7 @@
 use std::io::{self, IoSlice};
 use std::mem;
 use std::pin::{Pin, pin};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
 
 use pin_project_lite::pin_project;
@@ -109,6 +109,7 @@ impl<T> IdleIo<T> {
             last: [timer.now(); 2],
             deadlines: [None; 2],
             sleeps: [of_reader, of_writer],
+            unlimited: [None, None],
             is_last_poll: [false; 2],
         };
         idle.rearm();
@@ -150,6 +151,7 @@ impl<T> IdleIo<T> {
         self.idle.times = times.into();
         self.idle.last = [self.idle.now(); 2];
         self.idle.rearm();
+        self.idle.unlimited.iter_mut().filter_map(Option::take).for_each(Waker::wake);
     }
 
     /// Returns a reference to the inner connection.
@@ -245,6 +247,8 @@ struct Idle {
     /// One per direction, because two tasks may wait, each with its own waker. One that was never
     /// polled is in no wheel.
     sleeps: [Sleep; 2],
+    /// Wakes an operation that waits without a limit, so that it gets the limit that is set.
+    unlimited: [Option<Waker>; 2],
     /// The time is over, and the operation gets one more poll.
     is_last_poll: [bool; 2],
 }
@@ -303,7 +307,11 @@ impl Idle {
         result: Poll<io::Result<R>>,
     ) -> Poll<io::Result<R>> {
         let is_last_poll = mem::take(&mut self.is_last_poll[direction]);
-        if result.is_ready() || self.deadlines[direction].is_none() {
+        if result.is_ready() {
+            return result;
+        }
+        if self.deadlines[direction].is_none() {
+            self.unlimited[direction] = Some(context.waker().clone());
             return result;
         }
         let end = ready!(Pin::new(&mut self.sleeps[direction]).poll(context));

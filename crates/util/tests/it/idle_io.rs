@@ -400,6 +400,19 @@ fn without_a_time_no_operation_is_limited() {
 }
 
 #[test]
+fn operation_that_waits_without_a_limit_gets_the_one_that_is_set() {
+    let (mut t, mut io, _far, task) = connection();
+    io.set_times(IdleTimes::new());
+    assert!(task.read(&mut io).is_pending());
+    io.set_times(IDLE);
+    assert_eq!(task.wakes(), 1, "to wait with the limit");
+    assert!(task.read(&mut io).is_pending());
+    t.pass(IDLE);
+    assert_eq!(task.wakes(), 2);
+    assert_timed_out(task.read(&mut io));
+}
+
+#[test]
 fn stopped_timer_is_an_error_of_what_has_to_wait() {
     let (t, mut io, mut far, task) = connection();
     assert!(task.read(&mut io).is_pending());
