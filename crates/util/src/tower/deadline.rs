@@ -33,8 +33,10 @@ pub struct Deadline(pub Instant);
 ///
 /// - after the time of the layer;
 /// - after the time in the header `grpc-timeout`, as [gRPC] defines it. An invalid value counts as
-///   none;
+///   none, and of several values the least counts;
 /// - at the [`Deadline`] in the extensions of the request.
+///
+/// The time ends when the service responds: a body that is sent after that has no limit.
 ///
 /// The service gets the request with this deadline as its [`Deadline`]. With
 /// [`write_header`](Self::write_header) it also gets the time that is left as its `grpc-timeout`.
@@ -135,9 +137,9 @@ where
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
         let DeadlineLayer { timer, timeout, writes_header } = &self.layer;
         let now = timer.now();
-        let header = request.headers().get(HEADER);
-        let in_header = header.and_then(|value| grpc_timeout::parse(value.as_bytes()));
-        let after = in_header.map_or(*timeout, |time| time.min(*timeout));
+        let header = request.headers().get_all(HEADER).iter();
+        let in_header = header.filter_map(|value| grpc_timeout::parse(value.as_bytes()));
+        let after = in_header.fold(*timeout, Duration::min);
         let extension = request.extensions().get::<Deadline>().map(|deadline| deadline.0);
         let Some(deadline) = now.checked_add(after).into_iter().chain(extension).min() else {
             return ResponseFuture { response: Some(timer.timeout(Duration::MAX, self.inner.call(request))) };

@@ -214,6 +214,20 @@ mod deadlines {
     }
 
     #[test]
+    fn least_of_several_headers_counts() {
+        let t = Driven::new();
+        let layer = DeadlineLayer::new(&t.timer, TICK * 5).write_header(true);
+        for values in [["40m", "20m"], ["20m", "40m"], ["none", "20m"], ["20m", "none"]] {
+            let mut request = Request::new(());
+            for value in values {
+                request.headers_mut().append("grpc-timeout", value.parse().unwrap());
+            }
+            let (deadline, header) = seen(&t, &layer, request).unwrap();
+            assert_eq!((deadline, header.as_deref()), (Some(TICK * 2), Some("20000000n")), "{values:?}");
+        }
+    }
+
+    #[test]
     fn time_that_is_left_is_written_into_the_header() {
         let t = Driven::new();
         let layer = DeadlineLayer::new(&t.timer, TICK * 5).write_header(true);
