@@ -74,9 +74,9 @@ impl<K, V> ExpiringMapBuilder<K, V> {
     /// [`get`](ExpiringMap::get), [`with`](ExpiringMap::with), [`touch`](ExpiringMap::touch) and
     /// [`renew`](ExpiringMap::renew). The policy is *second chance*, also called CLOCK. Entries
     /// come up for eviction in the order in which they were inserted. One that was used since goes
-    /// to the end of the order instead, as if it had just been inserted. At most 64 in a row do, so
-    /// an eviction never holds the lock for long. The listener is told of [`Cause::Evicted`]; the
-    /// value does not go to the handler or the receiver, and is dropped.
+    /// to the end of the order instead, as if it had just been inserted. At most 64 in a row do.
+    /// The listener is told of [`Cause::Evicted`]; the value does not go to the handler or the
+    /// receiver, and is dropped.
     ///
     /// There are never more entries than this. Below 2 048 an entry is evicted only if the map is
     /// full. From there on the limit is divided among up to 16 locks. Because random keys do not
@@ -85,8 +85,9 @@ impl<K, V> ExpiringMapBuilder<K, V> {
     ///
     /// # Cost
     ///
-    /// The order takes 16 bytes per entry, and up to 32 after entries have left. A call takes
-    /// constant time on average. A map for fewer than 2 048 entries has one lock.
+    /// The order takes 16 to 32 bytes per entry, and up to 64 after entries have left. A call takes
+    /// constant time on average: now and then one goes through the whole order of its lock. A map
+    /// for fewer than 2 048 entries has one lock.
     ///
     /// # Panics
     ///

@@ -372,9 +372,10 @@ mod tests {
         for key in (0..KEYS).chain(0..KEYS).chain(0..KEYS) {
             map.put(key, ()).expect("the timer is not stopped");
         }
-        assert!((KEYS..=2 * KEYS + SHARDS * MAX_IDLE).contains(&places()), "{} places", places());
+        // A place has 16 bytes.
+        assert!((KEYS..=4 * KEYS + SHARDS * 2 * MAX_IDLE).contains(&places()), "{} places", places());
         assert!((0..KEYS).all(|key| map.remove(&key).is_some()));
-        assert!(places() <= SHARDS * MAX_IDLE, "{} places", places());
+        assert!(places() <= SHARDS * 2 * MAX_IDLE, "{} places", places());
         map.put(0, ()).expect("the timer is not stopped");
         map.clear();
         assert_eq!(places(), 0);

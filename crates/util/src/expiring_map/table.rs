@@ -143,9 +143,9 @@ impl<K, V> Table<K, V> {
         self.items.capacity()
     }
 
-    /// Returns how many places the order of eviction has.
+    /// Returns for how many places the order of eviction has room.
     #[cfg(test)]
     pub(super) fn places(&self) -> usize {
-        self.order.len()
+        self.order.capacity()
     }
 }
