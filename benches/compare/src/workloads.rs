@@ -43,7 +43,7 @@ pub(crate) fn answer<C: Competitor>(command: &Command) -> Answer {
             calls::futures::<C>(command, |caller, delay| poll_once(pin!(caller.timeout(delay, ready(())))))
         }
         "PENDING" => calls::futures::<C>(command, |caller, delay| {
-            poll_once(pin!(caller.timeout(delay, pending::<()>())))
+            poll_once(pin!(caller.timeout(delay, pending::<()>())));
         }),
         other => return Answer::Unsupported { unsupported: format!("unknown workload {other}") },
     };
