@@ -129,7 +129,9 @@ impl<T, I: TimePoint> LocalTimer<T, I> {
     /// before the `now` of an earlier call.
     ///
     /// Call it in a loop. A loop that runs code for each value should take `now` once: then a value
-    /// that this code inserts is due in the same loop only if its time had passed by a whole tick.
+    /// that this code inserts is due in the same loop only if its time is not after the beginning
+    /// of the present tick. So code that always inserts a value at `now` could keep the loop from
+    /// ending, if a tick begins `now`.
     ///
     /// # Examples
     ///
@@ -195,7 +197,7 @@ impl<T, I: fmt::Debug> fmt::Debug for LocalTimer<T, I> {
 ///
 /// # Examples
 ///
-/// The milliseconds of a microcontroller:
+/// The milliseconds of a microcontroller, with ticks that are not whole ones:
 ///
 /// ```
 /// use hashed_wheel::{LocalTimer, TimePoint};
@@ -210,14 +212,16 @@ impl<T, I: fmt::Debug> fmt::Debug for LocalTimer<T, I> {
 ///     }
 ///
 ///     fn after(self, duration: Duration) -> Option<Self> {
-///         self.0.checked_add(u64::try_from(duration.as_millis()).ok()?).map(Self)
+///         // Rounded up: `poll` would find nothing at an earlier time, again and again.
+///         let millis = duration.as_nanos().div_ceil(1_000_000);
+///         self.0.checked_add(u64::try_from(millis).ok()?).map(Self)
 ///     }
 /// }
 ///
-/// let mut timer = LocalTimer::new(Millis(7), Duration::from_millis(1));
+/// let mut timer = LocalTimer::new(Millis(7), Duration::from_micros(1_500));
 /// let blink = timer.insert(Millis(500), "blink");
-/// assert_eq!(timer.next(), Some(Millis(500)));
-/// assert_eq!(timer.poll(Millis(500)), Some((blink, "blink")));
+/// assert_eq!(timer.next(), Some(Millis(501))); // its tick begins at 500.5
+/// assert_eq!(timer.poll(Millis(501)), Some((blink, "blink")));
 /// ```
 pub trait TimePoint: Copy {
     /// Returns the time from `origin` to `self`; zero if `self` is earlier.

@@ -176,6 +176,21 @@ fn value_at_exactly_now_is_due_at_next() {
     }
 }
 
+/// What the loop inserts is due in the same loop if a tick begins now, and not otherwise.
+#[test]
+fn value_that_is_inserted_at_now_is_due_in_the_same_loop_only_if_a_tick_begins_now() {
+    for tick in TICKS {
+        for offset in [0, 1, nanos(tick) - 1].map(Duration::from_nanos) {
+            let (mut timer, now) = (LocalTimer::new(Duration::ZERO, tick), tick * 9 + offset);
+            timer.insert(tick, ());
+            assert!(timer.poll(now).is_some());
+            timer.insert(now, ());
+            let begins_now = nanos(now) % nanos(tick) == 0;
+            assert_eq!(timer.poll(now).is_some(), begins_now, "{offset:?} after a tick of {tick:?}");
+        }
+    }
+}
+
 #[test]
 fn value_whose_time_has_passed_by_a_tick_is_due_at_once() {
     for tick in TICKS {
