@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
-use std::{cell::RefCell, io};
+use std::{cell::RefCell, io, mem};
 
 use hashed_wheel::{LocalTimer, wheel::Key};
 use polling::{Events, Poller};
@@ -23,11 +23,10 @@ impl Future for Sleep {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        TIMER.with_borrow_mut(|timer| {
-            let Some(waker) = timer.get_mut(self.0) else { return Poll::Ready(()) };
-            waker.clone_from(context.waker());
-            Poll::Pending
-        })
+        let waker = context.waker().clone();
+        let swap = |timer: &mut LocalTimer<_, _>| Some(mem::replace(timer.get_mut(self.0)?, waker));
+        // The old waker is dropped outside, as in `drop`: that may drop another `Sleep`.
+        TIMER.with_borrow_mut(swap).map_or(Poll::Ready(()), |_| Poll::Pending)
     }
 }
 
