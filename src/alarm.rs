@@ -65,9 +65,10 @@ use crate::timer::HashedWheelTimer;
 ///
 /// # Drop
 ///
-/// Dropping a handle does not disarm the alarm. An armed alarm without a handle runs once, and the
-/// task is dropped then. A handle keeps the task, and does not keep the timer from ending. If the
-/// task has a handle of its own alarm, it is never dropped; it needs none, because it gets one.
+/// Dropping a handle does not disarm the alarm. An armed alarm without a handle runs, and the task
+/// is dropped then, unless it has armed the alarm again. A handle keeps the task, and the memory of
+/// the last timeout, and does not keep the timer from ending. If the task has a handle of its own
+/// alarm, it is never dropped; it needs none, because it gets one.
 ///
 /// # Examples
 ///
@@ -180,7 +181,9 @@ impl Alarm {
     /// nothing, and to a later deadline it sends the worker no message. Otherwise it costs what
     /// [`new_timeout`](HashedWheelTimer::new_timeout) does, which documents the deadline.
     ///
-    /// Of two concurrent calls, one counts as the later one, and its deadline holds.
+    /// Of two concurrent calls, one counts as the later one, and its deadline holds. If nothing was
+    /// armed, and the delay of the other one is over before that call returns, the task runs for
+    /// both.
     ///
     /// # Blocking
     ///
@@ -271,6 +274,11 @@ impl Alarm {
     ///
     /// Takes effect before it returns, and does not wait for a run, as [`Timeout::cancel`]. The
     /// task itself may call it.
+    ///
+    /// This alone does not end a task that arms its alarm again: if it runs at the moment, it does
+    /// so after this call. To end such a task, set a flag, and then call this. The task reads the
+    /// flag after it has armed the alarm, and disarms it if the flag is set. (If it reads the flag
+    /// before, it may run once more.)
     ///
     /// # Examples
     ///

@@ -3,7 +3,7 @@
 
 use crate::common;
 
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
@@ -157,13 +157,47 @@ fn cancel_all_disarms_it() {
 
 #[test]
 fn a_shutdown_lets_it_run_and_move() {
-    let (mut t, alarm, runs) = counted();
-    alarm.arm(TICK * 5).unwrap();
+    let (t, alarm, runs) = counted();
+    let (moved, clock) = (alarm.clone(), t.clock.clone());
     let other = t.timer.new_alarm(|_| ());
-    t.turn_until_quiet();
-    assert_eq!(t.timer.shutdown(ms(0)).len(), 1);
-    assert_eq!(other.arm(TICK), Err(NewTimeoutError::Stopped));
-    assert_eq!(runs.get(), 0);
+    let task = move |timeout: &_| {
+        assert!(hashed_wheel::Timeout::timer(timeout).is_shutting_down());
+        moved.arm(TICK).unwrap();
+        assert_eq!(other.arm(TICK), Err(NewTimeoutError::Stopped));
+        clock.advance(TICK);
+    };
+    t.timer.new_timeout(task, TICK).unwrap();
+    alarm.arm(TICK * 90).unwrap();
+    t.clock.advance(TICK);
+    assert_eq!(t.timer.shutdown(TEST_TIMEOUT), []);
+    assert_eq!((runs.get(), t.timer.stats().panics), (1, 0));
+}
+
+#[test]
+fn a_flag_and_a_disarm_end_a_task_that_arms_its_alarm() {
+    let mut t = Driven::new();
+    let (ends, runs) = (Arc::new(AtomicBool::new(false)), Runs::default());
+    let (in_run, seen) = channel::<Box<dyn FnOnce(&Alarm) + Send>>();
+    let (task_ends, task_runs) = (Arc::clone(&ends), runs.clone());
+    let alarm = t.timer.new_alarm(move |alarm| {
+        task_runs.0.fetch_add(1, SeqCst);
+        seen.try_iter().for_each(|code| code(alarm));
+        alarm.arm(TICK).unwrap();
+        if task_ends.load(SeqCst) {
+            alarm.disarm();
+        }
+    });
+    alarm.arm(TICK).unwrap();
+    in_run.send(Box::new(|alarm| assert!(!alarm.disarm(), "it runs"))).unwrap();
+    assert_eq!(t.pass(TICK), 1);
+    assert!(alarm.is_armed(), "a disarm during the run does not end the task");
+    let end = move |alarm: &Alarm| {
+        ends.store(true, SeqCst);
+        assert!(!alarm.disarm());
+    };
+    in_run.send(Box::new(end)).unwrap();
+    assert_eq!((t.pass(TICK), t.pass(TICK * 9)), (1, 0));
+    assert_eq!((runs.get(), alarm.is_armed(), t.timer.stats().panics), (2, false, 0));
 }
 
 #[test]
