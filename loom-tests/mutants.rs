@@ -404,8 +404,8 @@ pub const ROWS: &[Row] = &[
     mutant(
         "DiscardWithoutListing",
         "engine/thread_cache.rs",
-        "leaves_memory && «look_after_push(nodes, released.timer())»",
-        "released.timer().state.fence_after_push()",
+        "leaves_memory && «look_after_push(nodes, timer.get())»",
+        "timer.get().state.fence_after_push()",
     ),
     // A discard does not wake the worker.
     mutant(

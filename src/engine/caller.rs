@@ -7,7 +7,7 @@ use super::pending::Balance;
 use super::state::StateSnapshot;
 use super::thread_cache::{self, CacheGuard, Work};
 use crate::error::NewTimeoutError;
-use crate::node::{ClaimedTask, Reset, SeenWord, Task, TaskClaim};
+use crate::node::{ClaimedTask, Released, Reset, SeenWord, Task, TaskClaim};
 use crate::report;
 use crate::sync::Arc;
 use crate::ticks::{self, DEADLINE_NEVER};
@@ -149,10 +149,10 @@ impl Inner {
     pub(crate) fn discard(timeout: Timeout, skips_hook: bool) -> bool {
         match thread_cache::discard(timeout.handle, skips_hook) {
             Ok(None) => true,
-            Ok(Some((task, released))) => {
+            Ok(Some((task, timer))) => {
                 let name = task.name();
-                released.timer().guard("when it was dropped", || name, || task.drop_task());
-                thread_cache::recycle(released);
+                timer.get().guard("when it was dropped", || name, || task.drop_task());
+                thread_cache::recycle(Released::of(timer));
                 true
             }
             Err(handle) => {

@@ -33,7 +33,9 @@ use super::pending::OwnCounts;
 use super::state::StateSnapshot;
 #[cfg(feature = "async")]
 use crate::node::TimerHandle;
-use crate::node::{ClaimedTask, DetachedTask, LocalNodes, Message, NodesGuard, Owner, Pool, Released};
+use crate::node::{
+    ClaimedTask, DetachedTask, LocalNodes, Message, NodesGuard, Owner, Pool, Released, TimerRef,
+};
 use crate::platform::call_after_fork;
 use crate::sync::unmodelled::{AtomicBool, AtomicUsize};
 use crate::sync::{Arc, Ordering, Weak, local};
@@ -329,12 +331,12 @@ pub(super) fn push(message: Message<'_, Inner>) -> StateSnapshot {
     with_handle(message.handle(), |cache: &mut CacheGuard<'_>| cache.push(message))
 }
 
-/// A task to drop, and what its handle had.
-type Discarded = (DetachedTask<Inner>, Released<Inner>);
+/// A task to drop, and its handle's reference to the timer.
+type Discarded = (DetachedTask<Inner>, TimerRef<Inner>);
 
 /// Cancels a timeout and gives up its handle, in one pass through the thread's cache, and counts
-/// that. The caller drops the task and recycles what the handle had, unless there is nothing to
-/// drop. The error is the handle: see [`LocalNodes::discard`].
+/// that. The caller drops the task and recycles the reference, unless there is nothing to drop. The
+/// error is the handle: see [`LocalNodes::discard`].
 #[inline]
 pub(super) fn discard(handle: Handle, skips_hook: bool) -> Result<Option<Discarded>, Handle> {
     if handle.timer().is_stopped_hint() {
@@ -346,17 +348,17 @@ pub(super) fn discard(handle: Handle, skips_hook: bool) -> Result<Option<Discard
         let nodes = nodes.as_mut()?;
         let handle = left.take_if(|handle| nodes.has_room_for(handle.timer()))?;
         let discarded = nodes.discard(handle, skips_hook).map_err(|handle| left = Some(handle));
-        let (detached, released, leaves_memory) = discarded.ok()?;
-        if leaves_memory && look_after_push(nodes, released.timer()).wakes_to_reclaim() {
+        let (detached, timer, leaves_memory) = discarded.ok()?;
+        if leaves_memory && look_after_push(nodes, timer.get()).wakes_to_reclaim() {
             wakes = weak.upgrade();
         }
         // After the push, as in `cancel`.
         counts.cancel();
-        released.timer().release_place();
+        timer.get().release_place();
         match detached {
-            None => nodes.put(released),
+            None => nodes.put(timer),
             // The reference keeps the timer until the task is dropped.
-            Some(detached) => task = Some((detached, released)),
+            Some(detached) => task = Some((detached, timer)),
         }
         Some(())
     });

@@ -43,7 +43,7 @@ use super::message::{Kind, Message};
 use super::refs::TimerHandle;
 use super::refs::{Handle, Owner, Released};
 use super::task::{DetachedTask, OnCancel, Task};
-use super::timer_ref::LocalCount;
+use super::timer_ref::{LocalCount, TimerRef};
 use super::transitions::{ClaimedTask, TaskClaim};
 use super::word::SeenWord;
 use crate::sync::{Arc, SegQueue};
@@ -52,9 +52,9 @@ use crate::sync::{Arc, SegQueue};
 /// memory.
 const BLOCKS_PER_BATCH: usize = 8;
 
-/// The task, if there is anything to drop; what the handle had; and whether the worker has memory
-/// to reclaim.
-type Discarded<S> = (Option<DetachedTask<S>>, Released<S>, bool);
+/// The task, if there is anything to drop; the handle's reference to the timer; and whether the
+/// worker has memory to reclaim.
+type Discarded<S> = (Option<DetachedTask<S>>, TimerRef<S>, bool);
 
 pub(crate) struct LocalNodes<S: Owner> {
     count: LocalCount<S>,
@@ -218,13 +218,13 @@ impl<S: Owner> LocalNodes<S> {
             unsafe { self.push(Kind::Discarded.encode(number)) };
             true
         };
-        Ok((task, Released { node: None, timer }, leaves_memory))
+        Ok((task, timer, leaves_memory))
     }
 
     /// Takes in the reference to the timer that a discarded handle had.
     #[inline]
-    pub(crate) fn put(&mut self, released: Released<S>) {
-        self.count.put(released.timer);
+    pub(crate) fn put(&mut self, timer: TimerRef<S>) {
+        self.count.put(timer);
     }
 
     /// Whether the worker does not look at this thread's lane. To be asked after the fence that

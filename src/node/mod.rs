@@ -48,6 +48,7 @@ pub(crate) use pool::{Pool, PoolId};
 pub(crate) use refs::TimerHandle;
 pub(crate) use refs::{Handle, Owner, Released};
 pub(crate) use task::{DetachedTask, NextRun, OnCancel, Task, TaskContext};
+pub(crate) use timer_ref::TimerRef;
 pub(crate) use transitions::{ClaimedTask, Reset, RunOutcome, Stopped, TaskClaim};
 pub(crate) use wheel::{Arrival, Expiry, HeldRef, HeldRun, NodeWheel, WheelOf, new_timer};
 pub(crate) use word::{End, SeenWord};

@@ -113,7 +113,6 @@ pub(crate) struct Released<S: Owner> {
 
 impl<S: Owner> Released<S> {
     /// A reference to a timer, without a node.
-    #[cfg(feature = "async")]
     pub(crate) fn of(timer: TimerRef<S>) -> Self {
         Self { node: None, timer }
     }

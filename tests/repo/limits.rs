@@ -9,7 +9,7 @@ use std::fs;
 use crate::files::{root, sources};
 
 /// All lines of `src` that are neither blank nor comments nor tests.
-const CODE_LINES: usize = 9_864;
+const CODE_LINES: usize = 9_865;
 
 /// The lines of a file, with its comments and tests.
 const FILE_LINES: usize = 600;
