@@ -1,8 +1,9 @@
 //! How much there may be: lines of code, public types, outcomes, entries of `tests/`.
 //!
-//! Each bound is about what there was when it was set, so it only falls. (That of the lines of code
-//! rose for a cancel that gives up its handle, and for turns that hand tasks out, and for wheels
-//! whose entries live on under their keys: the goal is 9 000.) A failure prints the number.
+//! Each bound is about what there was when it was set, so it only falls. A failure prints the
+//! number. The bound of the lines of code has risen twice: for a cancel that gives up its handle,
+//! and by 667 for wheels without dependencies whose entries live on, a local timer, alarms, calls
+//! without a `Result`, forks, and turns that hand tasks out. The goal without those is 9 000.
 
 use std::fs;
 
