@@ -415,7 +415,7 @@ impl HashedWheelTimer {
     ///
     /// The deadline is the next multiple of `slack` since the timer was built, so choose slacks
     /// that are multiples of each other. `slack` counts in whole ticks; one of less than a tick
-    /// changes nothing. With a [`Clock`](crate::Clock) that does not override
+    /// changes nothing. With a [`Clock`] that does not override
     /// [`time_at`](crate::Clock::time_at), timeouts may miss the shared wake-up by a tick.
     ///
     /// # Examples
