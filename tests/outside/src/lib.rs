@@ -153,6 +153,8 @@ impl<T: Send + 'static> Clone for Queue<T> {
 }
 
 #[cfg(test)]
+mod driven;
+#[cfg(test)]
 mod ports;
 #[cfg(test)]
 mod tests;

@@ -1,30 +1,8 @@
 use std::sync::mpsc;
 use std::thread;
 
-use hashed_wheel::{Driver, ManualClock};
-
 use super::*;
-
-const SECOND: Duration = Duration::from_secs(1);
-
-struct Driven {
-    timer: HashedWheelTimer,
-    driver: Driver,
-    clock: ManualClock,
-}
-
-impl Driven {
-    fn new() -> Self {
-        let clock = ManualClock::new();
-        let (timer, driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven().unwrap();
-        Self { timer, driver, clock }
-    }
-
-    fn pass(&mut self, time: Duration) {
-        self.clock.advance(time);
-        self.driver.turn();
-    }
-}
+use crate::driven::{Driven, SECOND};
 
 #[test]
 fn values_come_out_in_the_order_of_their_deadlines() {
