@@ -103,7 +103,7 @@ pub struct Alarm(Arc<Shared<AlarmTask>>);
 
 type AlarmTask = dyn FnMut(&Alarm) + Send;
 
-/// What the handles of an alarm, and its timeout, share.
+/// The state that the handles of an alarm, and its timeout, share.
 struct Shared<F: ?Sized> {
     timer: Arc<Inner>,
     /// The last timeout, which may have ended.
@@ -269,8 +269,8 @@ impl Alarm {
     /// Disarms the alarm. Returns whether the task would have run. Linux's `timer_delete`, and
     /// seastar's and folly's `cancel`.
     ///
-    /// Returns false if the alarm is not armed, and also if it has expired: then the run is about
-    /// to begin, has begun, or is over. Of several concurrent calls, one returns true.
+    /// Returns false if the alarm is not armed, or if it has expired: then the run is about to
+    /// begin, has begun, or is over. Of several concurrent calls, one returns true.
     ///
     /// Takes effect before it returns, and does not wait for a run, as [`Timeout::cancel`]. The
     /// task itself may call it.

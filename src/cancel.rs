@@ -1,4 +1,4 @@
-//! What timeouts and periodic tasks have in common: they can be cancelled, also by a guard.
+//! Cancellation, by a call or a guard, for timeouts and periodic tasks alike.
 
 use std::fmt;
 use std::ops::Deref;

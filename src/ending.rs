@@ -97,7 +97,7 @@ impl HashedWheelTimer {
     /// # Blocking
     ///
     /// The call waits no longer than it has to. It stops the timer once nothing that is pending
-    /// falls due in time, also if that is because timeouts were cancelled or re-armed. It notices
+    /// falls due in time, even if only because timeouts were cancelled or re-armed. It notices
     /// within about 10 ms, or 0.1 µs per pending timeout if there are millions.
     ///
     /// Like `stop` it waits for a task that runs on the worker, and not for tasks that a [task

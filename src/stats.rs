@@ -1,4 +1,4 @@
-//! What a timer tells about itself: its statistics, how full its wheel is, and what is pending.
+//! The figures of a timer: its statistics, how full its wheel is, and its pending timeouts.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -388,7 +388,7 @@ impl HashedWheelTimer {
     /// takes in what is in the queue, which the next turn need not do then. After that it looks at
     /// each occupied slot, and then at the timeouts slot by slot, until no further slot can contain
     /// an earlier one. So it looks at little more than `limit` timeouts if most delays are shorter
-    /// than a round, and on a [hierarchical](crate::Builder::hierarchical) wheel also if they are
+    /// than a round, and on a [hierarchical](crate::Builder::hierarchical) wheel even if they are
     /// longer. In the worst case it looks at all that are pending.
     ///
     /// # Examples

@@ -250,7 +250,7 @@ mod tests {
             (ticks.start(2), ticks.duration()),
             (Duration::from_micros(20), Duration::from_micros(10))
         );
-        // What is due exactly now stays until a tick begins.
+        // An entry that is due exactly now stays until a tick begins.
         assert!(ticks.at_or_after(micros[1]) > ticks.at(micros[1]));
         assert_eq!(ticks.at_or_after(micros[3]), ticks.at(micros[3]));
     }

@@ -44,9 +44,9 @@ use crate::ticks;
 ///
 /// # After `fork`
 ///
-/// A child process that `fork` makes has a copy of the timer and not its thread. So if the thread
-/// was started before, the copy does nothing: what is pending there neither runs nor is returned.
-/// It accepts no timeout, and the error says why: [`Forked`](NewTimeoutError::Forked). (Except on
+/// After `fork`, the child has the timer's memory but not its thread. If the thread was started
+/// before, nothing fires in the child: pending timeouts neither run nor are returned there. The
+/// copy accepts no timeout, and the error says why: [`Forked`](NewTimeoutError::Forked). (Except on
 /// Linux, the thread that has forked gets no error if it has used the timer before.) Make a new
 /// timer in the child. [`global`](Self::global) does that itself, on Linux. In the child
 /// [`stop`](Self::stop) and [`shutdown`](Self::shutdown) return an empty `Vec` at once and call no
@@ -310,7 +310,7 @@ impl HashedWheelTimer {
     /// Schedules a [`TimerTask`] to run once, `delay` from now, or gives it back.
     ///
     /// This is [`new_timeout_task`](Self::new_timeout_task), except that the error contains the
-    /// task, also if another thread closes the timer during the call.
+    /// task, even if another thread closes the timer during the call.
     ///
     /// # Errors
     ///

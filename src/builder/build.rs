@@ -250,7 +250,7 @@ impl HashedWheelTimer {
     /// [`stop`](Self::stop) stops it permanently and for every user in the process: each later
     /// `new_timeout`, in any part of the program, is an error. If no caller stops it, its thread
     /// ends with the process. What is pending then neither runs nor is dropped. A child process
-    /// that is [forked](Self#after-fork) gets a timer of its own, also if this one is stopped (on
+    /// that is [forked](Self#after-fork) gets a timer of its own, even if this one is stopped (on
     /// Linux; elsewhere it gets the copy of this one).
     ///
     /// A library that has to end what it began should not use it. Neither should code that needs

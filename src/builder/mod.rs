@@ -235,9 +235,9 @@ impl Builder {
     /// [`Stats::slow_tasks`](crate::Stats::slow_tasks). While such a task runs, no other timeout
     /// can.
     ///
-    /// Zero is a threshold too: every task exceeds it that takes any time by the clock. No task
-    /// exceeds `Duration::MAX`. With a threshold the worker reads the clock before and after each
-    /// task; without one it does not.
+    /// With zero, every task is reported that takes any time by the clock. With `Duration::MAX`,
+    /// none is. With a threshold the worker reads the clock before and after each task; without one
+    /// it does not.
     ///
     /// With a [task executor](Self::task_executor) it is the executor's
     /// [`execute`](TaskExecutor::execute) that is measured, and not what the task does elsewhere.

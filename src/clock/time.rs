@@ -89,7 +89,7 @@ impl TimerClock {
     }
 }
 
-/// What [`HashedWheelTimer::clock`](crate::HashedWheelTimer::clock) returns.
+/// The type behind [`HashedWheelTimer::clock`](crate::HashedWheelTimer::clock).
 impl Clock for TimerClock {
     fn now(&self) -> Duration {
         Duration::from_nanos(self.now())
@@ -106,7 +106,7 @@ impl Clock for TimerClock {
 
 impl Drop for TimerClock {
     fn drop(&mut self) {
-        /// What is left in the place of a clock.
+        /// A placeholder for a clock that was taken out.
         struct NoClock;
 
         impl Clock for NoClock {

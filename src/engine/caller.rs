@@ -248,8 +248,8 @@ impl Inner {
         self.pending_counts.balance(&self.counters, self.state.snapshot().is_ended())
     }
 
-    /// [`balance`](Self::balance), and how many timeouts have ended without that the worker has
-    /// removed their entries.
+    /// [`balance`](Self::balance), and the number of ended timeouts whose entries the worker has
+    /// not removed yet.
     pub(crate) fn balance_and_unreclaimed(&self) -> (Balance, u64) {
         let worker = &self.counters.worker;
         // Read before the balance: what is taken in meanwhile counts as queued, and as pending.

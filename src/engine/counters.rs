@@ -1,4 +1,4 @@
-//! What a timer counts, per timer and per worker. (What each thread counts is in
+//! The counters of a timer, per timer and per worker. (The counters of each thread are in
 //! [`pending`](super::pending).) `stats.rs` makes [`Stats`](crate::Stats) of it.
 //!
 //! Two of these counters are part of a protocol: `expired` and `ended_on_executor` are ends of

@@ -34,7 +34,7 @@
 //!
 //! `end_all` ends when a sum of counts is zero. Then no timeout was pending at some moment after
 //! the fence (`pending.rs`). A timeout that is registered later is withdrawn. While the sum is not
-//! zero, a timeout that is found nowhere is in the hands of a thread in library code. It arrives:
+//! zero, a thread in library code is processing each timeout that is found nowhere. It arrives:
 //!
 //! | thread | has done | will do |
 //! |---|---|---|
@@ -351,8 +351,8 @@ impl Worker {
         };
         nodes.stop_all(&mut end);
         loop {
-            let mut look = receiver.queue.look(&inner.new_lanes, usize::MAX);
-            while let Some(mut lane) = look.next_lane() {
+            let mut scan = receiver.queue.scan(&inner.new_lanes, usize::MAX);
+            while let Some(mut lane) = scan.next_lane() {
                 while let Some(arrival) = nodes.next_arrival(&mut lane) {
                     match arrival {
                         Arrival::TakenBack => {}
@@ -363,7 +363,7 @@ impl Worker {
                     }
                 }
             }
-            look.end(&inner.new_lanes);
+            scan.end(&inner.new_lanes);
             receiver.refuses_new = true;
             if inner.pending_counts.at_most(&inner.counters) == 0 {
                 break;

@@ -77,7 +77,7 @@ impl TaskContext for Inner {
     type Timer = Self;
 }
 
-/// What a timer's handles, timeouts and worker share. It is in an `Arc`.
+/// The state that a timer's handles, timeouts and worker share, in an `Arc`.
 pub(crate) struct Inner {
     /// The lifecycle, and whether the worker sleeps.
     pub(crate) state: CachePadded<TimerState>,
@@ -86,7 +86,7 @@ pub(crate) struct Inner {
     pub(crate) limit: Option<Limit>,
     /// The lanes that the worker has not adopted yet.
     pub(crate) new_lanes: NewLanes,
-    /// What threads that have ended had of this timer.
+    /// Thread caches left behind by ended threads.
     pub(super) idle_nodes: IdleNodes<Inner>,
     /// Where each thread has its cache of this timer.
     pub(super) index: TimerIndex,
@@ -146,7 +146,7 @@ pub(crate) struct Running {
     pub(crate) began: u64,
 }
 
-/// What a timer is built from, all of it checked.
+/// Validated settings of a timer.
 pub(crate) struct Settings {
     pub(crate) tick: Duration,
     pub(crate) wheel: EitherWheel,

@@ -103,7 +103,7 @@ pub(crate) use waker::Waker;
 
 #[cfg(test)]
 mod tests {
-    //! What the unit tests of the engine share: a timer whose worker the test is.
+    //! The fixture of the engine's unit tests: a timer whose worker the test is.
 
     use std::mem::forget;
     use std::time::Duration;

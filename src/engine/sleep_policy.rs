@@ -60,7 +60,7 @@ const RECLAIM_INTERVAL: Duration = Duration::from_secs(1);
 /// for their messages.
 const HEAVY_TRAFFIC_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The same for so many messages that their memory would not stay in the processor's cache.
+/// The same for this many messages: their memory would not stay in the processor's cache.
 /// Wake-ups do not matter then, because the worker is busy anyway.
 const EXTREME_TRAFFIC_INTERVAL: Duration = Duration::from_millis(5);
 
@@ -68,7 +68,7 @@ const EXTREME_TRAFFIC_INTERVAL: Duration = Duration::from_millis(5);
 const HEAVY_TRAFFIC: u64 = 1_024;
 const EXTREME_TRAFFIC: u64 = 16_384;
 
-/// What the worker knows after a turn.
+/// The worker's knowledge after a turn.
 pub(super) struct AfterTurn {
     pub(super) now: u64,
     /// How many messages were taken since the last plan.
@@ -83,7 +83,7 @@ pub(super) struct AfterTurn {
     pub(super) next: u64,
 }
 
-/// What the worker thread does after a turn.
+/// The action of the worker thread after a turn.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Sleep {
     /// Sleep for this time, until the next tick; zero is another turn at once. Callers rely on it
@@ -129,7 +129,7 @@ impl Plan {
         Self { next, at_most, ..self }
     }
 
-    /// What the thread does if it is `now`.
+    /// The action of the thread if it is `now`.
     pub(super) fn resolve(self, ticks: Ticks, now: u64) -> Sleep {
         let time = time_until(ticks, self.next, self.tick, now);
         let time = self.at_most.map_or(time, |at_most| at_most.min(time));
@@ -140,7 +140,7 @@ impl Plan {
     }
 }
 
-/// What the policy remembers between two sleeps of the worker thread.
+/// The policy's memory between two sleeps of the worker thread.
 pub(super) struct SleepPolicy {
     /// When the last plan was made.
     last_plan: u64,

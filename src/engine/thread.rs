@@ -18,7 +18,7 @@ const RETURN_STEPS: usize = 16;
 /// late, which matters for a tick of 1 ms, and not for a long one.
 const SLACKS_PER_TICK: u64 = 1_000;
 
-/// What the user has set for the worker thread.
+/// The user's settings of the worker thread.
 pub(crate) struct ThreadSettings {
     pub(crate) name: String,
     /// In bytes; `None` is the default of std.
@@ -119,7 +119,7 @@ impl Inner {
         Ok(())
     }
 
-    /// What `start` returns, if it has nothing to do.
+    /// The result of `start` if it has nothing to do.
     fn start_result(&self) -> Option<Result<(), NewTimeoutError>> {
         let state = self.state.snapshot();
         match state.is_closing() {

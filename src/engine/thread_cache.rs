@@ -1,4 +1,4 @@
-//! What each thread caches of the timers that it uses: a lane to the worker, free nodes and
+//! The cache of each thread for the timers that it uses: a lane to the worker, free nodes and
 //! references of each, so that the common operations write nothing that threads share.
 //!
 //! The cache of a timer is at the timer's index in a thread-local vector. So an operation finds it
@@ -9,7 +9,7 @@
 //! thread-local has been destroyed, an operation takes a cache in the same way and gives it back
 //! immediately.
 //!
-//! What a thread caches of a stopped timer keeps the timer's memory, as a handle would. The thread
+//! A thread's cache of a stopped timer keeps the timer's memory, as a handle would. The thread
 //! drops it when one of these comes first:
 //!
 //! - It drops a `Timeout` or a future of that timer, or stops the timer.
@@ -89,7 +89,7 @@ struct Caches {
     stops: usize,
 }
 
-/// What a thread caches of one timer.
+/// A thread's cache of one timer.
 struct ThreadCache {
     /// `None` before they are first borrowed, and once they were given back.
     nodes: Option<LocalNodes<Inner>>,
@@ -184,7 +184,7 @@ pub(super) fn set_stopped(timer: &Inner) {
     STOPS.fetch_add(1, Ordering::Release);
 }
 
-/// What an operation does with the thread's nodes of a timer. It does not run user code.
+/// An operation on the thread's nodes of a timer. It does not run user code.
 ///
 /// The common operations are types of their own, whose `run` is inlined where the nodes are found
 /// and where they have to be opened. A closure would be a call in both.
@@ -226,7 +226,7 @@ fn open_and_borrow(timer: &Arc<Inner>, work: &mut dyn FnMut(&mut CacheGuard<'_>)
     }
 }
 
-/// What a thread caches of a timer, borrowed by a caller that has the timer.
+/// A thread's cache of a timer, borrowed by a caller that has the timer.
 pub(super) struct CacheGuard<'a> {
     pub(super) nodes: NodesGuard<'a, Inner>,
     pub(super) counts: &'a mut OwnCounts,

@@ -2,13 +2,13 @@
 //!
 //! The queue has many producers and one consumer. It is built from one lane (`node/lane.rs`) per
 //! thread, so a push contends with no other thread. Each thread opens its lane in [`NewLanes`]; the
-//! worker adopts it and takes messages from all lanes, at most so many at a time. There is no
+//! worker adopts it and takes messages from all lanes, up to a limit at a time. There is no
 //! cancellation queue (Netty's `cancelledTimeouts`): a cancellation is a message in this queue.
 //!
 //! # Unlisted lanes
 //!
 //! The worker looks only at lanes that it has *listed*. It unlists lanes that were empty for
-//! [`IDLE_LOOKS`] looks, if there are at least [`MANY_IDLE`]. So it never looks at more than a few
+//! [`IDLE_SCANS`] scans, if there are at least [`MANY_IDLE`]. So it never looks at more than a few
 //! lanes of threads that do not use the timer. A thread that pushes to an unlisted lane lists it
 //! again: it puts the consumer's end into [`NewLanes`], as for a new lane. The word `unlisted` of
 //! the lane says whether it has to.
@@ -21,7 +21,7 @@
 //! | if it is set: clears it, and lists the lane | if a message waits: clears `unlisted`, and the lane stays listed |
 //! | fence, if it was set; reads the state word | if none waits: drops the consumer's end |
 //!
-//! The fences have an order. If the thread's fence is first, the worker's second look sees the
+//! The fences have an order. If the thread's fence is first, the worker's second scan sees the
 //! message. Otherwise the thread sees `unlisted`. If both see it, one of them clears it, by
 //! compare-exchange, and keeps the lane listed or lists it. So when a push is over, its lane is
 //! listed or in `NewLanes` until the message is taken. (A thread that has not executed its fence
@@ -38,20 +38,20 @@
 //! | the worker unlists | fence |
 //! |---|---|
 //! | before a sleep that it announces ([`unlist_idle`](TimeoutsQueue::unlist_idle)) | that of the announced sleep |
-//! | every [`UNLIST_INTERVAL`] looks: a worker that expires something in each tick announces no sleep, and some drivers never do | one of its own |
+//! | every [`UNLIST_INTERVAL`] scans: a worker that expires something in each tick announces no sleep, and some drivers never do | one of its own |
 
 use crate::node::{Consumer, PoolId, Producer, Waiting, lane};
 use crate::sync::SegQueue;
 
-/// A lane that was empty for so many looks is unlisted. Not after the first one, because to unlist
-/// it and to list it again takes longer than a look.
-const IDLE_LOOKS: u64 = 4;
+/// A lane that was empty for this many scans is unlisted. Not after the first one, because to
+/// unlist it and to list it again takes longer than a scan.
+const IDLE_SCANS: u64 = 4;
 
-/// At least so many looks are between two fences that only unlist lanes: their cost does not matter
-/// then.
+/// The minimum number of scans between two fences that only unlist lanes: their cost does not
+/// matter then.
 const UNLIST_INTERVAL: u64 = if cfg!(hashed_wheel_loom) { 6 } else { 64 };
 
-/// Fewer idle lanes stay listed. To look at them costs the worker less than their threads would pay
+/// Fewer idle lanes stay listed. To scan them costs the worker less than their threads would pay
 /// to list them again.
 const MANY_IDLE: usize = if cfg!(hashed_wheel_loom) { 1 } else { 16 };
 
@@ -87,11 +87,11 @@ pub(crate) struct TimeoutsQueue {
     /// The lane that is looked at first. If more messages wait than may be taken at a time, each
     /// lane gets its turn.
     first: usize,
-    /// How often the worker has looked at the lanes.
-    looks: u64,
-    /// How many lanes were idle at the last look.
+    /// The number of scans so far.
+    scans: u64,
+    /// How many lanes were idle at the last scan.
     idle: usize,
-    /// The look after which lanes were last unlisted.
+    /// The scan after which lanes were last unlisted.
     unlisted_after: u64,
     /// Messages were carried over when the wheel left this tick. Some of them may have been taken.
     carried_over_from: Option<u64>,
@@ -99,15 +99,15 @@ pub(crate) struct TimeoutsQueue {
 
 struct ListedLane {
     lane: Consumer,
-    /// The look that last found a message, or was the first one.
+    /// The scan that last found a message, or was the first one.
     used_at: u64,
 }
 
 impl ListedLane {
-    /// Whether the lane was empty for some looks, of which this was the last one.
+    /// Whether the lane was empty for some scans, of which this was the last one.
     #[inline]
-    fn is_idle(&self, looks: u64) -> bool {
-        looks - self.used_at >= IDLE_LOOKS
+    fn is_idle(&self, scans: u64) -> bool {
+        scans - self.used_at >= IDLE_SCANS
     }
 }
 
@@ -123,18 +123,18 @@ impl TimeoutsQueue {
     #[cold]
     fn adopt_all(&mut self, new: &NewLanes) {
         while let Some(lane) = new.lanes.pop() {
-            self.lanes.push(ListedLane { lane, used_at: self.looks });
+            self.lanes.push(ListedLane { lane, used_at: self.scans });
         }
     }
 
     /// Looks at each lane once, for a worker that takes what waits now: at most `most` messages.
     #[inline]
-    pub(crate) fn look(&mut self, new: &NewLanes, most: usize) -> Look<'_> {
-        self.looks += 1;
+    pub(crate) fn scan(&mut self, new: &NewLanes, most: usize) -> Scan<'_> {
+        self.scans += 1;
         self.adopt_new_lanes(new);
         self.idle = 0;
         let (next, lanes_left, most) = (self.first, self.lanes.len(), most as u64);
-        Look { queue: self, next, lanes_left, most, left: most, first_left: None, any_retired: false }
+        Scan { queue: self, next, lanes_left, most, left: most, first_left: None, any_retired: false }
     }
 
     fn retain(&mut self, keeps: impl FnMut(&mut ListedLane) -> bool) {
@@ -150,24 +150,24 @@ impl TimeoutsQueue {
         if self.idle < MANY_IDLE {
             return fence();
         }
-        let looks = self.looks;
-        let idle = self.lanes.iter().filter(|listed| listed.is_idle(looks));
+        let scans = self.scans;
+        let idle = self.lanes.iter().filter(|listed| listed.is_idle(scans));
         idle.for_each(|listed| listed.lane.unlist());
         fence();
         self.retain(|listed| {
-            let is_in_use = !listed.is_idle(looks);
+            let is_in_use = !listed.is_idle(scans);
             is_in_use || {
-                listed.used_at = looks;
+                listed.used_at = scans;
                 listed.lane.stays_listed()
             }
         });
-        (self.idle, self.unlisted_after) = (0, looks);
+        (self.idle, self.unlisted_after) = (0, scans);
     }
 
     /// Whether lanes should be unlisted although the worker does not sleep.
     #[inline]
     pub(crate) fn has_many_idle(&self) -> bool {
-        self.idle >= MANY_IDLE && self.looks - self.unlisted_after >= UNLIST_INTERVAL
+        self.idle >= MANY_IDLE && self.scans - self.unlisted_after >= UNLIST_INTERVAL
     }
 
     /// From now on the messages that wait now are carried over, until they are taken. The wheel is
@@ -175,7 +175,7 @@ impl TimeoutsQueue {
     #[cold]
     pub(crate) fn carry_over(&mut self, new: &NewLanes, tick: u64) {
         self.adopt_new_lanes(new);
-        // A lane that was idle at the last look may have messages, and a lane that is listed again
+        // A lane that was idle at the last scan may have messages, and a lane that is listed again
         // does not carry them over.
         self.idle = 0;
         self.carried_over_from.get_or_insert(tick);
@@ -196,8 +196,8 @@ impl TimeoutsQueue {
     }
 }
 
-/// A look at the lanes that are listed.
-pub(crate) struct Look<'a> {
+/// A scan of the listed lanes.
+pub(crate) struct Scan<'a> {
     queue: &'a mut TimeoutsQueue,
     /// The lane that is looked at next, and how many lanes are left to look at.
     next: usize,
@@ -211,7 +211,7 @@ pub(crate) struct Look<'a> {
     any_retired: bool,
 }
 
-impl Look<'_> {
+impl Scan<'_> {
     /// Returns the next lane in which messages wait, for a worker that takes them.
     #[inline]
     pub(crate) fn next_lane(&mut self) -> Option<Waiting<'_>> {
@@ -223,8 +223,8 @@ impl Look<'_> {
             let (count, is_retired) = listed.lane.look();
             self.any_retired |= is_retired;
             if count > 0 {
-                listed.used_at = self.queue.looks;
-            } else if listed.is_idle(self.queue.looks) {
+                listed.used_at = self.queue.scans;
+            } else if listed.is_idle(self.queue.scans) {
                 self.queue.idle += 1;
             }
             let most = self.left;
@@ -295,7 +295,7 @@ mod tests {
             self.lanes.extend((0..count).map(|_| open()));
         }
 
-        /// Pushes so many messages to each lane.
+        /// Pushes this many messages to each lane.
         fn push(&mut self, counts: &[usize]) {
             for (lane, &count) in self.lanes.iter_mut().zip(counts) {
                 for _ in 0..count {
@@ -307,14 +307,14 @@ mod tests {
         }
 
         /// Takes messages. Returns how many were taken from each lane that had any; then what
-        /// [`end`](Look::end) returns.
+        /// [`end`](Scan::end) returns.
         fn take(&mut self, most: usize) -> (Vec<usize>, (usize, bool)) {
             let mut counts = Vec::new();
             let mut worker = self.t.inner().worker.lock();
             let mut nodes = worker.nodes.of(self.t.inner());
             self.carried_over.clear();
-            let mut look = self.queue.look(&self.new, most);
-            while let Some(mut lane) = look.next_lane() {
+            let mut scan = self.queue.scan(&self.new, most);
+            while let Some(mut lane) = scan.next_lane() {
                 let before = self.carried_over.len();
                 while let Some(arrival) = nodes.next_arrival(&mut lane) {
                     let Arrival::New(node) = arrival else { panic!("each message is a new timeout") };
@@ -323,7 +323,7 @@ mod tests {
                 }
                 counts.push(self.carried_over.len() - before);
             }
-            (counts, look.end(&self.new))
+            (counts, scan.end(&self.new))
         }
 
         /// Takes messages. Returns which of them were carried over.
@@ -333,7 +333,7 @@ mod tests {
         }
 
         /// Looks so often at lanes in which nothing waits.
-        fn look(&mut self, times: u64) {
+        fn scan(&mut self, times: u64) {
             (0..times).for_each(|_| assert_eq!(self.take(1), (vec![], (0, false))));
         }
     }
@@ -380,10 +380,10 @@ mod tests {
     }
 
     #[test]
-    fn lanes_are_unlisted_after_some_idle_looks_if_there_are_many() {
+    fn lanes_are_unlisted_after_some_idle_scans_if_there_are_many() {
         for (idle, left) in [(MANY_IDLE - 1, MANY_IDLE), (MANY_IDLE, 1)] {
             let mut q = Queue::with_lanes(idle + 1);
-            q.look(IDLE_LOOKS);
+            q.scan(IDLE_SCANS);
             assert_eq!(q.queue.idle, 0);
             q.push(&[1]);
             assert_eq!(q.take(1), (vec![1], (1, false)));
@@ -395,21 +395,21 @@ mod tests {
     }
 
     #[test]
-    fn some_looks_are_between_two_fences_that_only_unlist_lanes() {
+    fn some_scans_are_between_two_fences_that_only_unlist_lanes() {
         let mut q = Queue::with_lanes(MANY_IDLE);
-        q.look(UNLIST_INTERVAL - 1);
+        q.scan(UNLIST_INTERVAL - 1);
         assert!(!q.queue.has_many_idle());
-        q.look(1);
+        q.scan(1);
         assert!(q.queue.has_many_idle());
         q.queue.unlist_idle(|| ());
         assert!(!q.queue.has_many_idle());
         q.open(MANY_IDLE);
-        q.look(UNLIST_INTERVAL - 1);
+        q.scan(UNLIST_INTERVAL - 1);
         assert!(!q.queue.has_many_idle(), "too soon");
-        q.look(1);
+        q.scan(1);
         assert!(q.queue.has_many_idle());
         let mut q = Queue::with_lanes(MANY_IDLE - 1);
-        q.look(UNLIST_INTERVAL);
+        q.scan(UNLIST_INTERVAL);
         assert!(!q.queue.has_many_idle(), "not many");
     }
 

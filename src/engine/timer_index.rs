@@ -44,7 +44,7 @@ impl Drop for TimerIndex {
 mod tests {
     use super::*;
 
-    /// Other tests take indices at the same time, but not so many.
+    /// Other tests take indices at the same time, but not this many.
     #[test]
     fn indices_stay_small() {
         let count = || INDICES.lock().unwrap().count;

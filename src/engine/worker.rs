@@ -119,9 +119,9 @@ impl Worker {
         had_due
     }
 
-    /// Returns memory to the operating system that was not needed for some time, by at most so many
-    /// steps. A step takes some ten microseconds, and 100 µs at most. Does nothing if something
-    /// falls due soon, which would be late; unless the memory was not needed for long.
+    /// Returns memory to the operating system that was not needed for some time, by at most this
+    /// many steps. A step takes some ten microseconds, and 100 µs at most. Does nothing if
+    /// something falls due soon, which would be late; unless the memory was not needed for long.
     #[inline]
     pub(crate) fn return_memory(&mut self, inner: &Arc<Inner>, now: u64, steps: usize) {
         // Most turns find no surplus.
@@ -136,7 +136,7 @@ impl Worker {
         let mut nodes = self.nodes.of(inner);
         let next = nodes.next_deadline().unwrap_or(u64::MAX);
         let is_due_soon = inner.ticks.until(next, now) <= RETURN_TIME;
-        self.return_timer = self.return_timer.after_look(surplus_time(&nodes, is_due_soon), now);
+        self.return_timer = self.return_timer.after_turn(surplus_time(&nodes, is_due_soon), now);
         let mut left = steps;
         if is_due_soon {
             if !has_passed(RETURN_INTERVAL, self.last_return, now) {
@@ -149,7 +149,7 @@ impl Worker {
             left -= 1;
             if !nodes.return_memory() {
                 // More may have been freed since the search began.
-                self.return_timer = ReturnTimer::Idle.after_look(surplus_time(&nodes, is_due_soon), now);
+                self.return_timer = ReturnTimer::Idle.after_turn(surplus_time(&nodes, is_due_soon), now);
             }
         }
     }
@@ -241,7 +241,7 @@ impl Inner {
 
 /// Expires what is due at `tick`. Returns false if the turn is over: the timer was stopped
 /// meanwhile, or the turn has handed over as many tasks as it may.
-// Not inlined: most turns expire nothing, and would have to save registers for it.
+// Not inlined: keeps register spills out of turns that expire nothing.
 #[inline(never)]
 fn expire_tick(
     inner: &Arc<Inner>,
@@ -299,7 +299,7 @@ fn expire_tick(
     true
 }
 
-/// What the worker has of the callers' messages.
+/// The worker's end of the callers' messages.
 #[derive(Default)]
 pub(super) struct Receiver {
     pub(super) queue: TimeoutsQueue,
@@ -325,13 +325,13 @@ impl Receiver {
     fn drain(&mut self, inner: &Inner, nodes: &mut WheelOf<'_, Inner>, most: usize) {
         let has_retired = inner.idle_nodes.retire(inner);
         self.has_reclaimed = nodes.collect_remote_frees() || has_retired;
-        let mut look = self.queue.look(&inner.new_lanes, most);
-        while let Some(lane) = look.next_lane() {
+        let mut scan = self.queue.scan(&inner.new_lanes, most);
+        while let Some(lane) = scan.next_lane() {
             let (new, has_reclaimed) = take_in(inner, nodes.reborrow(), lane, self.refuses_new);
             self.taken += new;
             self.has_reclaimed |= has_reclaimed;
         }
-        (self.taken_last, self.has_backlog) = look.end(&inner.new_lanes);
+        (self.taken_last, self.has_backlog) = scan.end(&inner.new_lanes);
         self.taken_since_plan += self.taken_last;
     }
 
@@ -344,7 +344,7 @@ impl Receiver {
 
 /// Takes in the messages of a lane. Returns how many were about new timeouts, and whether there was
 /// anything but new timeouts that have not ended.
-// Not inlined: most turns take in nothing, and would have to save registers for it.
+// Not inlined: keeps register spills out of turns that take in nothing.
 #[inline(never)]
 fn take_in(
     inner: &Inner,

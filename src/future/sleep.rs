@@ -137,7 +137,7 @@ impl Sleep {
     ///
     /// # A time that has passed
     ///
-    /// With a delay of zero, the future is ready at once, also if it waits: this call cancels its
+    /// With a delay of zero, the future is ready at once, even if it waits: this call cancels its
     /// timeout and calls its waker, on this thread. Do not hold a lock that the waker takes. In
     /// [`Stats`](crate::Stats) the timeout counts as cancelled. The same holds for a deadline that
     /// has passed, in [`reset_at`](Self::reset_at).

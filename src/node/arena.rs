@@ -173,8 +173,8 @@ fn chunk_layout<S: TaskContext>(chunk: usize) -> (Layout, Layout) {
     (all.unwrap_or_else(|_| out_of_nodes()).0, nodes)
 }
 
-/// Returns the number of the first node of the next page after so many nodes, if there is room: all
-/// nodes of the page have a location.
+/// Returns the number of the first node of the next page after this many nodes, if there is room:
+/// all nodes of the page have a location.
 fn next_number(made: u64) -> Option<u32> {
     let limit = u32::MAX - (FIRST_CHUNK + PAGE) as u32;
     u32::try_from(made).ok().filter(|&number| number < limit)

@@ -12,13 +12,13 @@
 use super::arena::{Arena, FreeNode, PAGE};
 use super::task::TaskContext;
 
-/// A page with so many free nodes is given out again.
+/// A page with this many free nodes is given out again.
 const MIN_FREE_PER_PAGE: u32 = PAGE.div_ceil(2) as u32;
 
-/// One in so many of the nodes that were made are held at most.
+/// One in this many of the nodes that were made are held at most.
 const MAX_HELD: u64 = 8;
 
-/// While more nodes are held, a page with so many free nodes is given out.
+/// While more nodes are held, a page with this many free nodes is given out.
 const MIN_FREE_AT_LIMIT: u32 = (PAGE as u64).div_ceil(MAX_HELD) as u32;
 
 /// How many pages are looked at for each node that is recycled while too many are held.

@@ -50,14 +50,14 @@ const LISTED: u64 = u64::MAX;
 /// overlap.
 const GROUP: u64 = 16;
 
-/// Returns the ticket of the first message of the block before the last one, if so many messages
+/// Returns the ticket of the first message of the block before the last one, if this many messages
 /// were pushed. The thread takes no earlier message back: see [`Producer::take_back`].
 #[inline]
 fn first_takeable(pushed: u64) -> u64 {
     (pushed.saturating_sub(1) / BLOCK).saturating_sub(1) * BLOCK
 }
 
-/// What both ends of a lane share.
+/// The state that both ends of a lane share.
 struct Lane {
     pushed: AtomicU64,
     /// How many messages the worker had taken when it gave its end up, or [`LISTED`].
@@ -67,7 +67,7 @@ struct Lane {
 }
 
 impl Lane {
-    /// Returns whether the caller has the consumer's end now, of which so many messages were taken.
+    /// Returns whether the caller has the consumer's end now, of which `taken` messages were taken.
     fn set_listed(&self, taken: u64) -> bool {
         self.unlisted.compare_exchange(taken, LISTED, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
@@ -353,7 +353,7 @@ mod tests {
         lane(PoolId::new())
     }
 
-    /// Pushes so many messages. Each is its ticket and one.
+    /// Pushes this many messages. Each is its ticket and one.
     fn push(producer: &mut Producer, count: u64) {
         for _ in 0..count {
             let message = producer.ticket() + 1;
@@ -362,7 +362,7 @@ mod tests {
         }
     }
 
-    /// Takes at most so many messages. Returns each of them, and whether it is carried over.
+    /// Takes at most this many messages. Returns each of them, and whether it is carried over.
     fn take(consumer: &mut Consumer, most: u64) -> Vec<(u64, bool)> {
         let (count, _) = consumer.look();
         let mut waiting = consumer.take(most);

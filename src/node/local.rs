@@ -1,7 +1,7 @@
-//! What a thread has of a timer's nodes: free ones, references to the timer, and the lane to the
+//! A thread's share of a timer's nodes: free ones, references to the timer, and the lane to the
 //! worker.
 //!
-//! This is the callers' side of the unsafe boundary. A [`LocalNodes`] belongs to one pool for good.
+//! This is the callers' side of the unsafe boundary. A [`LocalNodes`] always belongs to one pool.
 //! It is [borrowed](LocalNodes::borrow) only together with the timer of that pool, so the methods
 //! of [`NodesGuard`] cannot mix nodes of different timers. Only they push messages, and
 //! [`discard`](LocalNodes::discard), whose handle has the timer.
@@ -27,7 +27,7 @@
 //! The slot decides only about the reference. Several threads may have borrowed the handle, and may
 //! cancel, reset or clone meanwhile: the word decides about the end.
 //!
-//! What a thread leaves when it ends is for the next thread ([`IdleNodes`]). So threads that come
+//! The next thread takes over what an ended thread leaves ([`IdleNodes`]). So threads that come
 //! and go use no more memory than those that live at the same time. The worker retires what no
 //! thread has taken until its next turn.
 
@@ -175,7 +175,7 @@ impl<S: Owner> LocalNodes<S> {
         is_full
     }
 
-    /// Cancels a timeout and gives up its handle. `skips_hook`: also if the task has a hook, which
+    /// Cancels a timeout and gives up its handle. `skips_hook`: even if the task has a hook, which
     /// is not called. The error is the handle: the timeout has ended, or the caller has to
     /// [cancel](NodesGuard::cancel) it.
     ///

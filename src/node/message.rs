@@ -1,4 +1,4 @@
-//! What a caller tells the worker about a node.
+//! The messages about a node from a caller to the worker.
 //!
 //! At most one message about a node is under way at a time, and the node is not recycled until the
 //! worker has it; the [state word](super::word) says why. A message travels through a

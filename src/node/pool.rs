@@ -19,8 +19,8 @@ impl PoolId {
     }
 }
 
-/// What a timer `S` has in a field for its nodes: their memory, and the count of their references
-/// to the timer.
+/// The field of a timer `S` for its nodes: their memory, and the count of their references to the
+/// timer.
 ///
 /// A timer is in an `Arc`. Each [`Handle`](super::Handle) has a reference to it, so the memory of
 /// the nodes lives as long as any of them.

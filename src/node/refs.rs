@@ -76,7 +76,7 @@ const RUN_OVER: u32 = 3;
 /// A `mark`: the worker has handed the task to the caller of a turn, and does not run it.
 const HANDED_OUT: u32 = 4;
 
-/// What a timer shares, as far as its nodes have to know it.
+/// The parts of a timer that its nodes have to know.
 ///
 /// This is the one implementation outside `node/` that the nodes trust: `handle(timeout(h))` is
 /// `h`, and `pool` is the pool that [`new_timer`](super::new_timer) gave to the timer.
@@ -103,8 +103,8 @@ unsafe impl<S: Owner> Counted for S {
     }
 }
 
-/// What a dropped handle had: its reference to the timer, and the node if this was the last
-/// reference to it.
+/// The possessions of a dropped handle: its reference to the timer, and the node if this was the
+/// last reference to it.
 pub(crate) struct Released<S: Owner> {
     pub(super) node: Option<FreeNode<S>>,
     // Dropped last: it keeps the memory of the node.
@@ -429,7 +429,8 @@ impl<S: Owner> Handle<S> {
     /// Says that this thread, which is listed as a waiter, waits for [`end_run`](Self::end_run).
     /// Returns false if there is nothing to wait for any more.
     pub(crate) fn await_run(&self) -> bool {
-        // By a change also if another thread waits, so that the end of the run finds this one too.
+        // A change even if another thread waits already, so that the end of the run finds this
+        // one too.
         let wait = |mark| (mark != RUN_OVER).then_some(RUN_AWAITED);
         self.mark.fetch_update(Ordering::AcqRel, Ordering::Acquire, wait).is_ok()
     }

@@ -20,7 +20,7 @@
 //! A page in `pages` has some free nodes, not necessarily all, so a search may find nothing. Its
 //! cost is paid for by the nodes that were recycled since the last search: one for
 //! [`PAGES_PER_RECYCLED`] pages. If there are fewer, the worker waits longer, and searches then.
-//! Otherwise the pages of which few nodes were in use at the last search would stay for good.
+//! Otherwise the pages of which few nodes were in use at the last search would stay permanently.
 //!
 //! **Large pages.** Pages of nodes are returned one by one, because a few timeouts that live long
 //! are enough to keep each large page in use. If all of a large page was taken, it is returned
@@ -48,10 +48,10 @@ const FIRST_PLACE: usize = FIRST_CHUNK / PAGE;
 /// The fewest pages in reserve: 256 kB.
 const MIN_RESERVE: u64 = if cfg!(miri) { 4 } else { 64 };
 
-/// The reserve is one in so many of the pages that are in use, if these are many.
+/// The reserve is one in this many of the pages that are in use, if these are many.
 const RESERVE: u64 = 8;
 
-/// A search that looks at so many pages costs one recycled node.
+/// A search of this many pages costs one recycled node.
 const PAGES_PER_RECYCLED: u64 = 8;
 
 /// How many pages a step of `Take` looks at.
@@ -93,7 +93,7 @@ fn is_possible<S: TaskContext>() -> bool {
     CAN_RETURN_MEMORY && !needs_drop::<Node<S>>() && PAGE * size_of::<Node<S>>() == PAGE_SIZE
 }
 
-/// How many pages stay, if so many are in use.
+/// The number of pages that stay while this many are in use.
 fn reserve(in_use: u64) -> u64 {
     MIN_RESERVE.max(in_use / RESERVE)
 }

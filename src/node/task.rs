@@ -17,9 +17,9 @@ pub(crate) trait TaskContext: 'static {
     type Timer;
 }
 
-/// What a node can hold: a closure, a `TimerTask`, a waker or a periodic task.
+/// The contents of a node: a closure, a `TimerTask`, a waker or a periodic task.
 pub(crate) trait Task<S: TaskContext>: Send + Sized + 'static {
-    /// What a cancellation has to do.
+    /// The duty of a cancellation.
     const ON_CANCEL: OnCancel;
 
     /// Whether the worker runs it even if there is a task executor, which may refuse tasks.
@@ -49,7 +49,7 @@ pub(crate) trait Task<S: TaskContext>: Send + Sized + 'static {
     fn name() -> &'static str;
 }
 
-/// What a cancellation has to do with the task.
+/// The duty of a cancellation towards the task.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OnCancel {
     Nothing,

@@ -185,11 +185,11 @@ impl Both {
     }
 }
 
-/// Deadlines over so many ticks.
+/// Deadlines over this many ticks.
 const SPREAD: u64 = 1_000;
 
-/// Schedules so many timeouts, and ends all of them: by expiry, by cancellation in a random order,
-/// or by cancellation of all but each hundredth.
+/// Schedules this many timeouts, and ends all of them: by expiry, by cancellation in a random
+/// order, or by cancellation of all but each hundredth.
 fn burst(both: &mut Both, count: usize, kind: &str) -> Vec<Handle<Timer>> {
     let mut random = fastrand::Rng::with_seed(1);
     let start = both.timer.nodes.lock().unwrap().tick();

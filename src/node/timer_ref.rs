@@ -66,7 +66,7 @@ impl SharedCount {
     ///
     /// # Safety
     ///
-    /// `value` comes from `Arc::as_ptr` or `Weak::as_ptr`. The caller owns so many counted
+    /// `value` comes from `Arc::as_ptr` or `Weak::as_ptr`. The caller owns this many counted
     /// references to it, which it does not use afterwards.
     unsafe fn release<T: Counted>(value: NonNull<T>, references: usize) {
         if references == 0 {

@@ -1,5 +1,5 @@
-//! What a transition of the state word moves: the task, the wheel's reference, and the message that
-//! has to be pushed.
+//! The parts that a transition of the state word moves: the task, the wheel's reference, and the
+//! message that has to be pushed.
 //!
 //! A thread that ends a timeout owns its task. Here this right is a value: a [`TaskClaim`], which
 //! borrows the node, or a [`ClaimedTask`], which keeps it. Each can be used once. If one is lost,
@@ -155,7 +155,7 @@ pub(crate) enum RunOutcome<N, T> {
     Cancelled(T),
 }
 
-/// What a `reset` found.
+/// The outcome of a `reset`.
 pub(crate) enum Reset<'a, S: Owner> {
     /// The deadline is later now. The worker finds out by itself.
     Later,

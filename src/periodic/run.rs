@@ -11,7 +11,7 @@ use crate::clock::TimerClock;
 #[cfg(doc)]
 use crate::timer::HashedWheelTimer;
 
-/// What a periodic task sees of its current run:
+/// The current run, as its periodic task sees it:
 /// [`schedule_periodic`](HashedWheelTimer::schedule_periodic).
 ///
 /// # Examples
@@ -97,9 +97,9 @@ impl PeriodicRun<'_> {
     }
 }
 
-/// What a [periodic task](HashedWheelTimer::schedule_periodic) returns: nothing, and it goes on; or
-/// [`ControlFlow<()>`](ControlFlow), which says whether it does. As `std::process::Termination` is
-/// for `main`, except that no other type can implement it.
+/// The result of a [periodic task](HashedWheelTimer::schedule_periodic): nothing, and it goes on;
+/// or [`ControlFlow<()>`](ControlFlow), which says whether it does. As `std::process::Termination`
+/// is for `main`, except that no other type can implement it.
 pub trait PeriodicOutput: Output + 'static {}
 
 impl PeriodicOutput for () {}

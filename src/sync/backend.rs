@@ -25,7 +25,7 @@ impl<T> Mutex<T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Locks the mutex if it is free. Returns `None` if a thread holds it, also if this is the
+    /// Locks the mutex if it is free. Returns `None` if a thread holds it, even if this is the
     /// calling thread.
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         match self.0.try_lock() {

@@ -77,7 +77,7 @@ impl Hashed {
         bucket.push(round, entry)
     }
 
-    /// Removes the entry that was inserted at `deadline` and is at `position`, also if it is due.
+    /// Removes the entry that was inserted at `deadline` and is at `position`, even if it is due.
     #[inline(always)]
     pub(crate) fn remove(&mut self, deadline: u64, position: u32, entries: &mut impl Entries) {
         let position = position as usize;

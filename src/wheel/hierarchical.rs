@@ -159,7 +159,7 @@ impl Hierarchical {
         self.link(deadline, entry)
     }
 
-    /// Removes the entry that was inserted at `deadline` and is at `position`, also if it is due.
+    /// Removes the entry that was inserted at `deadline` and is at `position`, even if it is due.
     #[inline]
     pub(crate) fn remove(&mut self, deadline: u64, position: u32, entries: &mut impl Entries) {
         let position = position as usize;
@@ -345,7 +345,7 @@ impl Hierarchical {
     }
 
     /// [`link`](Self::link) for an entry that a cascade moves.
-    // Not inlined: the cascade would have to save registers for each entry.
+    // Not inlined: keeps register spills out of the cascade's loop.
     #[inline(never)]
     fn link_again(&mut self, deadline: u64, entry: u32) -> u32 {
         self.link(deadline, entry)

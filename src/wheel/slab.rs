@@ -46,10 +46,10 @@ const NO_INDEX: u32 = u32::MAX;
 /// A slab frees no memory unless it has more cells than this.
 const MAX_IDLE_CELLS: usize = 1_024;
 
-/// A slab tries to free memory while fewer than one in so many of its cells are used.
+/// A slab tries to free memory while fewer than one in this many of its cells are used.
 const MIN_USED: usize = 4;
 
-/// For so many cells each removal pays then: see [`Slab::trim`].
+/// Each removal pays for this many cells then: see [`Slab::trim`].
 const CELLS_PER_REMOVAL: usize = 16;
 
 /// Returns the number of entries below which a slab with this many cells tries to free memory. It
@@ -401,7 +401,7 @@ mod tests {
 
         let mut slab = Slab::with_capacity(0);
         let keys: Vec<_> = (0..CELLS).map(|_| slab.insert(0, ())).collect();
-        // As if this cell had been used so many times.
+        // As if this cell had been used this many times.
         slab.cells[0].generation = NonZeroU32::new(MAX_FIRST_GENERATION).unwrap();
         for key in &keys {
             slab.remove(key.index);

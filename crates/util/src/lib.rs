@@ -1,4 +1,4 @@
-//! What is built on the timer of [`hashed_wheel`], and uses nothing but its public API.
+//! Tools on top of the timer of [`hashed_wheel`], which use nothing but its public API.
 //!
 //! | to | use | feature |
 //! |---|---|---|

@@ -57,11 +57,11 @@ impl Lanes {
     pub fn take(&self, most: usize) -> (Vec<u64>, bool) {
         let mut taken = Vec::new();
         let mut queue = self.queue.lock();
-        let mut look = queue.look(&self.new, most);
-        while let Some(lane) = look.next_lane() {
+        let mut scan = queue.scan(&self.new, most);
+        while let Some(lane) = scan.next_lane() {
             taken.extend(messages(lane));
         }
-        let (count, more) = look.end(&self.new);
+        let (count, more) = scan.end(&self.new);
         assert_eq!(count, taken.len());
         (taken, more)
     }

@@ -148,7 +148,7 @@ fn check_page_with_a_node_in_use_is_not_returned(unit: usize) {
         // SAFETY: this is the only reference to the node, which has no task.
         memory.put([unsafe { FreeNode::new(pointer) }]);
     }
-    // What is left of the regions is returned too, although few nodes were recycled.
+    // The rest of the regions is returned too, although few nodes were recycled.
     assert!(!memory.reclaimer.is_search_paid(&memory.list));
     memory.return_all();
     let left = memory.pages() - memory.arena.returned.len();
@@ -335,7 +335,7 @@ fn threads_never_get_the_same_node() {
     assert_eq!(memory.pages(), pages, "no node is lost");
 }
 
-/// Takes so many pages from a new arena, and frees the nodes of the first of them.
+/// Takes this many pages from a new arena, and frees the nodes of the first of them.
 fn memory_with(pages: usize, free: usize) -> (Memory, Vec<FreeNode<NoTasks>>) {
     let mut memory = Memory::new();
     let mut nodes = memory.take(pages * PAGE);

@@ -8,7 +8,7 @@ use hashed_wheel::{NewTimeoutError, TimeoutError};
 ///
 /// # Examples
 ///
-/// What a proxy answers:
+/// The answer of a proxy:
 ///
 /// ```
 /// use hashed_wheel_util::client::CallError;

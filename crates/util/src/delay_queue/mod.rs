@@ -44,7 +44,7 @@ pub use self::expired::{Expired, Key};
 /// `DelayQueue` of `java.util.concurrent`.
 ///
 /// Any thread can insert values, and any thread or async task can receive them. Until a value is
-/// received, its [`Key`] removes it or changes its deadline, also if it is due already.
+/// received, its [`Key`] removes it or changes its deadline, even if it is due already.
 ///
 /// # Handles
 ///
@@ -69,8 +69,9 @@ pub use self::expired::{Expired, Key};
 /// [`expired`](Self::expired), or the handle on which [`poll_expired`](Self::poll_expired) was
 /// called. Otherwise the other waiting consumers may miss values that are due.
 ///
-/// A waiting consumer counts as one of the timer's
-/// [`pending_timeouts`](HashedWheelTimer::pending_timeouts), whether the queue is empty or not.
+/// While a consumer waits, the timer's
+/// [`pending_timeouts`](HashedWheelTimer::pending_timeouts) is one higher, whether the queue is
+/// empty or not.
 /// Values do not count.
 ///
 /// # When the timer stops
@@ -317,7 +318,7 @@ impl<T> DelayQueue<T> {
     ///
     /// # Examples
     ///
-    /// What is left at the end of a program:
+    /// The values that are left at the end of a program:
     ///
     /// ```
     /// # use hashed_wheel::HashedWheelTimer;
@@ -344,7 +345,7 @@ fn wake(waker: Option<Waker>) {
     }
 }
 
-/// What the handles share, under one lock.
+/// The state that the handles share, under one lock.
 ///
 /// No user code runs with the lock held. Wakers, clocks, values and the timer are called, cloned
 /// and dropped without it.

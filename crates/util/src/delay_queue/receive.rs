@@ -65,7 +65,7 @@ impl<T: Send + 'static> DelayQueue<T> {
     /// If no value is due and the timer rejects the timeout that would end the wait:
     ///
     /// - [`Stopped`](NewTimeoutError::Stopped): the timer is stopped, or is being [shut
-    ///   down](hashed_wheel::HashedWheelTimer::shutdown), also if it is stopped while this call
+    ///   down](hashed_wheel::HashedWheelTimer::shutdown), even if it is stopped while this call
     ///   waits.
     /// - [`TooManyPending`](NewTimeoutError::TooManyPending) or [`Spawn`](NewTimeoutError::Spawn):
     ///   as for [`new_timeout`](hashed_wheel::HashedWheelTimer::new_timeout).
@@ -248,7 +248,7 @@ impl<T: Send + 'static> DelayQueue<T> {
     }
 }
 
-/// What a call with no limit has received.
+/// Unwraps the result of a call without a limit.
 fn without_limit<T>(received: Option<Expired<T>>) -> Expired<T> {
     received.expect("NEVER is never reached")
 }

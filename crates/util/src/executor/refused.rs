@@ -1,4 +1,4 @@
-//! What happens to a task that an executor refuses.
+//! The answers to a task that an executor refuses.
 
 use std::time::Duration;
 

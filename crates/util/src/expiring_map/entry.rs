@@ -1,4 +1,4 @@
-//! What a map keeps under a key.
+//! The value that a map keeps under a key.
 
 /// The key and the value of an item, in memory of their own, which the caller fills. They may be
 /// too large for the worker's stack, so the worker moves only the pointer.

@@ -180,7 +180,8 @@ pub struct ExpiringMap<K, V> {
     owner: Arc<Owner<K, V>>,
 }
 
-/// What the handles share. Items hold their shard and not this, so the last handle drops it.
+/// The state that the handles share. Items hold their shard and not this, so the last handle drops
+/// it.
 struct Owner<K, V> {
     timer: HashedWheelTimer,
     /// Of the entries of `put` and `renew`.
@@ -248,7 +249,7 @@ impl<K, V> ExpiringMap<K, V> {
 
     /// Makes an empty map, and the receiver of its expired entries, for async code.
     ///
-    /// The worker moves the entries into the receiver, also if the timer has a [task
+    /// The worker moves the entries into the receiver, even if the timer has a [task
     /// executor](hashed_wheel::Builder::task_executor). Once there, an entry is not in the map any
     /// more: [`remove`](Self::remove) returns `None`.
     ///
@@ -359,7 +360,7 @@ mod tests {
         }
     }
 
-    /// Entries leave places behind in the order of eviction, also if the map is never full.
+    /// Entries leave places behind in the order of eviction, even if the map is never full.
     #[test]
     #[cfg_attr(miri, ignore = "takes minutes")]
     fn order_of_eviction_shrinks_with_the_map() {

@@ -6,7 +6,7 @@ use super::cause::Cause;
 use super::entry::Entry;
 use super::receiver::Sender;
 
-/// What happens to the entries that leave a map: its constructor decides it. Each method must be
+/// The destination of entries that leave a map, chosen by its constructor. Each method must be
 /// called without a lock held, because it runs user code.
 // `AssertUnwindSafe`: the engine catches the panics of a task, and a call on the map passes its
 // panic on when it has done its work.

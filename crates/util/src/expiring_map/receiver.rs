@@ -120,7 +120,7 @@ impl<K, V> ExpiredEntries<K, V> {
     /// Returns how many these are. `tokio::sync::mpsc::UnboundedReceiver::recv_many`.
     ///
     /// For work that is cheaper for many entries than for each: one transaction, one message.
-    /// Returns zero once the map is gone and all entries were received; also if `limit` is zero.
+    /// Returns zero once the map is gone and all entries were received, and if `limit` is zero.
     ///
     /// # Cancel safety
     ///
