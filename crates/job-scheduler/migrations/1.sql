@@ -106,6 +106,8 @@ CREATE INDEX run_owned ON @run (owner) WHERE state IN ('claimed', 'running');
 CREATE INDEX run_waiting ON @run (start_at) WHERE state = 'waiting';
 CREATE INDEX run_blocked ON @run (job, due) WHERE state = 'blocked';
 CREATE INDEX run_finished ON @run (finished) WHERE finished IS NOT NULL;
+-- For the page of failures. Only a failure writes it.
+CREATE INDEX run_failed ON @run (finished, id) WHERE state IN ('failed', 'abandoned');
 
 -- The right to be the only running run of a job whose runs must not overlap. Held by an unfinished
 -- run. No foreign key: a check of it would fail a whole batch if a job is deleted meanwhile.

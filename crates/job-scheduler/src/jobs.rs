@@ -550,7 +550,7 @@ pub(crate) fn run_state(text: &str) -> RunState {
     }
 }
 
-fn run_info(row: &Row) -> Result<RunInfo, tokio_postgres::Error> {
+pub(crate) fn run_info(row: &Row) -> Result<RunInfo, tokio_postgres::Error> {
     let output: Option<Json<&RawValue>> = row.try_get("output")?;
     Ok(RunInfo {
         id: row.try_get("id")?,

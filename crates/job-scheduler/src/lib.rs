@@ -123,6 +123,7 @@ mod looks;
 mod migrate;
 mod observe;
 mod overview;
+mod pages;
 mod schedule;
 mod scheduler;
 mod session;
@@ -138,6 +139,7 @@ pub use crate::handler::{Context, RunError};
 pub use crate::job::{NewJob, Overlap, Payload};
 pub use crate::jobs::{Enqueued, Job, Jobs, NodeInfo, Outcome, RunInfo, RunState};
 pub use crate::overview::{ActiveRun, NodeLoad, Overview};
+pub use crate::pages::{JobFilter, JobPage, JobState, JobSummary, RunSummary};
 pub use crate::schedule::Misfire;
 pub use crate::scheduler::{Scheduler, SchedulerBuilder};
 

@@ -13,6 +13,7 @@ mod network;
 mod nodes;
 mod notified;
 mod observed;
+mod pages;
 mod plans;
 mod pooler;
 mod races;

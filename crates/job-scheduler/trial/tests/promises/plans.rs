@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use hashed_wheel_job_scheduler::{NewJob, RunState};
+use hashed_wheel_job_scheduler::jiff::Timestamp;
+use hashed_wheel_job_scheduler::{JobFilter, JobState, NewJob, RunState};
 
 use crate::fixture::{Fixture, MS, Task, eventually, shut_down};
 
@@ -18,7 +19,7 @@ const FILL: &str = "
     INSERT INTO @run (job, due, start_at, handler, state, started, finished)
     SELECT id, now, now, 'task', 'done', now, now FROM @job, clock_timestamp() AS now WHERE next_run IS NULL;
     INSERT INTO @run (job, due, start_at, handler, state, started, finished)
-    SELECT 1, due, due, 'task', 'done', due, due
+    SELECT 1, due, due, 'task', CASE WHEN n % 10 = 0 THEN 'failed' ELSE 'done' END, due, due
     FROM generate_series(1, 50000) AS n, LATERAL (SELECT clock_timestamp() - n * interval '1 second' AS due) AS x;";
 
 /// Returns the number of sequential scans and of scans of an index.
@@ -116,6 +117,8 @@ async fn nodes_and_applications_read_only_indexes() {
     assert_nodes_read_only_indexes(&fixture).await;
     // The calls of an application, on its own connection with the default settings.
     let before = scans(&fixture).await;
+    let middle = Timestamp::now() - Duration::from_secs(100);
+    let paused = JobFilter::new().state(JobState::Paused);
     let begin = Instant::now();
     for number in 0..20 {
         let jobs = fixture.jobs.clone();
@@ -128,10 +131,16 @@ async fn nodes_and_applications_read_only_indexes() {
         assert_eq!(jobs.history(&fixture.client, 1, 10).await.unwrap().len(), 10);
         assert_eq!(jobs.list(&fixture.client, 1_000, 10).await.unwrap().len(), 10);
         assert!(jobs.get(&fixture.client, id).await.unwrap().is_some());
+        let run = jobs.run_now(&fixture.client, id).await.unwrap().unwrap();
+        assert!(jobs.get_run(&fixture.client, run).await.unwrap().is_some());
+        assert_eq!(jobs.runs(&fixture.client, 1, Some(middle), 10).await.unwrap().len(), 10);
+        assert_eq!(jobs.failures(&fixture.client, Some((middle, 0)), 10).await.unwrap().len(), 10);
+        let page = jobs.search(&fixture.client, &paused, 1_000, 10).await.unwrap();
+        assert!(page.jobs.is_empty() && page.next == Some(11_000), "{page:?}");
         assert!(jobs.delete(&fixture.client, id).await.unwrap());
         jobs.overview(&fixture.client, 10).await.unwrap();
     }
-    println!("200 calls of an application: {:?}", begin.elapsed());
+    println!("300 calls of an application: {:?}", begin.elapsed());
     let after = scans(&fixture).await;
     // The number of jobs, up to 10 000, is counted by each overview.
     assert!(after["job"].0 <= before["job"].0 + 20, "{before:?} {after:?}");

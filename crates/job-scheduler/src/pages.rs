@@ -1,0 +1,375 @@
+//! Pages of jobs and runs, for views of tables of any size.
+
+use jiff::Timestamp;
+use tokio_postgres::types::Type;
+use tokio_postgres::{GenericClient, Row};
+
+use crate::error::Error;
+use crate::jobs::{Jobs, RunInfo, RunState, run_info, run_state};
+
+/// The number of jobs that a search with a filter reads at most. There is no index for the filters,
+/// because each index makes each new job slower.
+const EXAMINED: u32 = 10_000;
+
+/// `$1`: after this job. `$2`: how many to read. `$3`, `$4`: the filter. `$5`: how many to return.
+/// One row if there is none, so that the end of what was read is known.
+const SEARCH: &str = "
+    WITH examined AS MATERIALIZED (
+        SELECT id, key, handler, schedule, time_zone, next_run, disabled_reason,
+            CASE WHEN NOT enabled AND disabled_reason IS NULL THEN 'paused'
+                WHEN NOT enabled THEN 'disabled'
+                WHEN next_run IS NULL THEN 'ended' ELSE 'scheduled' END AS state
+        FROM @job WHERE id > $1 ORDER BY id LIMIT $2
+    ), found AS (
+        SELECT * FROM examined
+        WHERE ($3 IS NULL OR handler = $3) AND ($4 IS NULL OR state = $4) ORDER BY id LIMIT $5
+    )
+    SELECT found.id, found.key, found.handler, found.schedule, found.time_zone, found.next_run,
+        found.disabled_reason, found.state, examined.count, examined.last
+    FROM (SELECT count(*), max(id) AS last FROM examined) AS examined LEFT JOIN found ON true
+    ORDER BY found.id";
+
+/// `$1`, `$2`: before the run with this end and this number.
+const FAILURES: &str = "
+    SELECT id, job, handler, due, start_at, state, attempt, interrupted, owner, started, finished, left(error, 300)
+    FROM @run
+    WHERE state IN ('failed', 'abandoned')
+        AND (finished, id) < (COALESCE($1, 'infinity'), COALESCE($2, 9223372036854775807))
+    ORDER BY finished DESC, id DESC LIMIT $3";
+
+const RUNS: &str = "
+    SELECT id, job, handler, due, start_at, state, attempt, interrupted, owner, started, finished, left(error, 300)
+    FROM @run WHERE job = $1 AND due < COALESCE($2, 'infinity') ORDER BY due DESC LIMIT $3";
+
+const RUN: &str = "
+    SELECT id, job, due, state, attempt, interrupted, taken_over, misses_until, owner, start_at,
+        started, finished, output, error
+    FROM @run WHERE id = $1";
+
+/// Whether a job has further runs, and if not, why.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum JobState {
+    /// It has a due time that no node has read yet.
+    Scheduled,
+    /// It is enabled and has no further due time. Its last run may not have ended.
+    Ended,
+    /// It was paused.
+    Paused,
+    /// A node has disabled it, because its schedule is invalid.
+    Disabled,
+}
+
+/// Which jobs [`Jobs::search`] returns. The default: all.
+///
+/// # Examples
+///
+/// ```
+/// use hashed_wheel_job_scheduler::{JobFilter, JobState};
+///
+/// let filter = JobFilter::new().handler("report").state(JobState::Paused);
+/// assert_ne!(filter, JobFilter::new());
+/// ```
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct JobFilter {
+    handler: Option<String>,
+    state: Option<JobState>,
+}
+
+/// A part of the jobs. See [`Jobs::search`].
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct JobPage {
+    /// The jobs, in the order of their numbers.
+    pub jobs: Vec<JobSummary>,
+    /// The `after` of the next page. `None`: this is the last one.
+    pub next: Option<i64>,
+}
+
+/// A stored job without its payload, which may be large.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct JobSummary {
+    /// Its number.
+    pub id: i64,
+    /// Its unique key.
+    pub key: Option<String>,
+    /// The name of its handler.
+    pub handler: String,
+    /// Its schedule, for example `once`, `every 500ms` or `cron 0 30 3 * * *`.
+    pub schedule: String,
+    /// The time zone of a cron pattern.
+    pub time_zone: String,
+    /// The first due time that no node has read yet. `None`: there is none.
+    pub next_run: Option<Timestamp>,
+    /// Whether it has further runs.
+    pub state: JobState,
+    /// Why a node has disabled it.
+    pub disabled_reason: Option<String>,
+}
+
+/// A run without its output, which may be large.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct RunSummary {
+    /// Its number.
+    pub id: i64,
+    /// The number of its job.
+    pub job: i64,
+    /// The name of its handler.
+    pub handler: String,
+    /// Its due time by the schedule.
+    pub due: Timestamp,
+    /// It starts not earlier than this: the due time and the jitter, or the time of a retry.
+    pub start_at: Timestamp,
+    /// What has become of it.
+    pub state: RunState,
+    /// The number of its last execution: 1, plus the failures and the interruptions before it.
+    pub attempt: i32,
+    /// How many executions were interrupted because their node was lost.
+    pub interrupted: i32,
+    /// The number of its last node.
+    pub node: Option<i64>,
+    /// When its last execution has started.
+    pub started: Option<Timestamp>,
+    /// When it has ended.
+    pub finished: Option<Timestamp>,
+    /// The first 300 characters of the reason why the last execution failed, or why the run was
+    /// skipped.
+    pub error: Option<String>,
+}
+
+impl JobState {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Scheduled => "scheduled",
+            Self::Ended => "ended",
+            Self::Paused => "paused",
+            Self::Disabled => "disabled",
+        }
+    }
+}
+
+impl JobFilter {
+    /// Returns a filter for all jobs.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Only jobs with this handler.
+    #[must_use]
+    pub fn handler(mut self, name: impl Into<String>) -> Self {
+        self.handler = Some(name.into());
+        self
+    }
+
+    /// Only jobs in this state.
+    #[must_use]
+    pub fn state(mut self, state: JobState) -> Self {
+        self.state = Some(state);
+        self
+    }
+}
+
+impl Jobs {
+    /// Returns at most `limit` jobs that match the filter, and whose number is greater than
+    /// `after`, in the order of numbers. They have no payloads, unlike those of
+    /// [`list`](Self::list).
+    ///
+    /// A call reads at most 10 000 jobs. With a filter, a page may therefore have fewer jobs than
+    /// `limit`, even none, and not be the last one: [`JobPage::next`] says where the next call
+    /// continues.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Database`].
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use hashed_wheel_job_scheduler::{JobFilter, JobState, Jobs};
+    ///
+    /// # async fn example(client: tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// let (jobs, paused) = (Jobs::new("jobs")?, JobFilter::new().state(JobState::Paused));
+    /// let mut after = Some(0);
+    /// while let Some(start) = after {
+    ///     let page = jobs.search(&client, &paused, start, 100).await?;
+    ///     page.jobs.iter().for_each(|job| println!("{} {}", job.id, job.handler));
+    ///     after = page.next;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn search(
+        &self,
+        client: &impl GenericClient,
+        filter: &JobFilter,
+        after: i64,
+        limit: u32,
+    ) -> Result<JobPage, Error> {
+        let limit = limit.min(EXAMINED);
+        let has_filter = *filter != JobFilter::default();
+        let examined = i64::from(if has_filter { EXAMINED } else { limit });
+        let rows = client
+            .query_typed(
+                &self.names.complete(SEARCH),
+                &[
+                    (&after, Type::INT8),
+                    (&examined, Type::INT8),
+                    (&filter.handler, Type::TEXT),
+                    (&filter.state.map(JobState::name), Type::TEXT),
+                    (&i64::from(limit), Type::INT8),
+                ],
+            )
+            .await?;
+        let mut page = JobPage { jobs: Vec::new(), next: None };
+        for row in &rows {
+            if row.try_get::<_, Option<i64>>(0)?.is_some() {
+                page.jobs.push(job_summary(row)?);
+            }
+            // There may be more than it has read.
+            if row.try_get::<_, i64>(8)? == examined {
+                page.next = row.try_get(9)?;
+            }
+        }
+        // What it has read after the last job is read again.
+        if page.jobs.len() == limit as usize {
+            page.next = page.jobs.last().map(|job| job.id);
+        }
+        Ok(page)
+    }
+
+    /// Returns at most `limit` runs that have failed or were abandoned, the latest end first.
+    /// `before`: only those that come after this one in this order. Results are removed after the
+    /// [`retention`](crate::SchedulerBuilder::retention).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Database`].
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use hashed_wheel_job_scheduler::Jobs;
+    ///
+    /// # async fn example(client: tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// let jobs = Jobs::new("jobs")?;
+    /// let mut page = jobs.failures(&client, None, 100).await?;
+    /// while let Some(last) = page.last().and_then(|run| Some((run.finished?, run.id))) {
+    ///     page.iter().for_each(|run| println!("{} {} {:?}", run.id, run.handler, run.error));
+    ///     page = jobs.failures(&client, Some(last), 100).await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn failures(
+        &self,
+        client: &impl GenericClient,
+        before: Option<(Timestamp, i64)>,
+        limit: u32,
+    ) -> Result<Vec<RunSummary>, Error> {
+        let (finished, run) = before.unzip();
+        let rows = client
+            .query_typed(
+                &self.names.complete(FAILURES),
+                &[(&finished, Type::TIMESTAMPTZ), (&run, Type::INT8), (&i64::from(limit), Type::INT8)],
+            )
+            .await?;
+        Ok(rows.iter().map(run_summary).collect::<Result<_, _>>()?)
+    }
+
+    /// Returns at most `limit` runs of a job, the latest due time first. `before`: only those with
+    /// an earlier due time. They have no outputs, unlike those of [`history`](Self::history).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Database`].
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use hashed_wheel_job_scheduler::Jobs;
+    ///
+    /// # async fn example(client: tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// let jobs = Jobs::new("jobs")?;
+    /// let first = jobs.runs(&client, 7, None, 20).await?;
+    /// let second = jobs.runs(&client, 7, first.last().map(|run| run.due), 20).await?;
+    /// # let _ = second;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn runs(
+        &self,
+        client: &impl GenericClient,
+        job: i64,
+        before: Option<Timestamp>,
+        limit: u32,
+    ) -> Result<Vec<RunSummary>, Error> {
+        let rows = client
+            .query_typed(
+                &self.names.complete(RUNS),
+                &[(&job, Type::INT8), (&before, Type::TIMESTAMPTZ), (&i64::from(limit), Type::INT8)],
+            )
+            .await?;
+        Ok(rows.iter().map(run_summary).collect::<Result<_, _>>()?)
+    }
+
+    /// Returns a run.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Database`].
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use hashed_wheel_job_scheduler::Jobs;
+    ///
+    /// # async fn example(client: tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// if let Some(run) = Jobs::new("jobs")?.get_run(&client, 70).await? {
+    ///     println!("{:?} {:?}", run.state, run.output);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn get_run(&self, client: &impl GenericClient, run: i64) -> Result<Option<RunInfo>, Error> {
+        let row = client.query_typed_opt(&self.names.complete(RUN), &[(&run, Type::INT8)]).await?;
+        Ok(row.as_ref().map(run_info).transpose()?)
+    }
+}
+
+fn job_summary(row: &Row) -> Result<JobSummary, tokio_postgres::Error> {
+    Ok(JobSummary {
+        id: row.try_get(0)?,
+        key: row.try_get(1)?,
+        handler: row.try_get(2)?,
+        schedule: row.try_get(3)?,
+        time_zone: row.try_get(4)?,
+        next_run: row.try_get(5)?,
+        disabled_reason: row.try_get(6)?,
+        state: match row.try_get(7)? {
+            "scheduled" => JobState::Scheduled,
+            "paused" => JobState::Paused,
+            "disabled" => JobState::Disabled,
+            _ => JobState::Ended,
+        },
+    })
+}
+
+fn run_summary(row: &Row) -> Result<RunSummary, tokio_postgres::Error> {
+    Ok(RunSummary {
+        id: row.try_get(0)?,
+        job: row.try_get(1)?,
+        handler: row.try_get(2)?,
+        due: row.try_get(3)?,
+        start_at: row.try_get(4)?,
+        state: run_state(row.try_get(5)?),
+        attempt: row.try_get(6)?,
+        interrupted: row.try_get(7)?,
+        node: row.try_get(8)?,
+        started: row.try_get(9)?,
+        finished: row.try_get(10)?,
+        error: row.try_get(11)?,
+    })
+}
