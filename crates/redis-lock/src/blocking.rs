@@ -6,12 +6,10 @@
 //! # Examples
 //!
 //! ```no_run
-//! use hashed_wheel::HashedWheelTimer;
 //! use redis_lock::blocking::LockClient;
-//! use std::time::Duration;
+//! use redis_lock::redis;
 //!
-//! let timer = HashedWheelTimer::new(Duration::from_millis(10), 512);
-//! let locks = LockClient::new(redis::Client::open("redis://127.0.0.1/")?, &timer)?;
+//! let locks = LockClient::new(redis::Client::open("redis://127.0.0.1/")?)?;
 //! let guard = locks.lock("invoices").lock()?;
 //! println!("the token of this hold is {}", guard.token());
 //! guard.unlock()?;
@@ -21,11 +19,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hashed_wheel::HashedWheelTimer;
 use redis::{Client, RedisError};
 use tokio::runtime::{self, Handle, Runtime};
 
-use crate::{LockError, LockOptions, Loss};
+use crate::{LockClientBuilder, LockError, LockOptions, Loss};
 
 /// [`LockClient`](crate::LockClient) with a runtime of its own.
 ///
@@ -54,7 +51,9 @@ pub struct LockClient {
 }
 
 impl LockClient {
-    /// Makes a client of a single server.
+    /// Makes a client of a single server, with the default settings.
+    /// [`build_blocking`](crate::LockClientBuilder::build_blocking) makes one with others, also of a
+    /// cluster or with sentinels.
     ///
     /// # Errors
     ///
@@ -63,44 +62,27 @@ impl LockClient {
     /// # Examples
     ///
     /// ```no_run
-    /// # fn example(timer: hashed_wheel::HashedWheelTimer) -> Result<(), redis_lock::LockError> {
-    /// use redis_lock::blocking::LockClient;
+    /// # fn example() -> Result<(), redis_lock::LockError> {
+    /// use redis_lock::{blocking::LockClient, redis};
     ///
-    /// let locks = LockClient::new(redis::Client::open("redis://127.0.0.1/")?, &timer)?;
+    /// let locks = LockClient::new(redis::Client::open("redis://127.0.0.1/")?)?;
     /// # let _ = locks;
     /// # Ok(())
     /// # }
     /// ```
-    pub fn new(client: Client, timer: &HashedWheelTimer) -> Result<Self, LockError> {
-        Self::with(|| crate::LockClient::new(client, timer))
+    pub fn new(client: Client) -> Result<Self, LockError> {
+        crate::LockClient::builder(client).build_blocking()
     }
 
-    /// Makes a client that `make` returns, for servers that [`new`](Self::new) does not cover.
-    /// `make` is called on the runtime of this client.
-    ///
-    /// # Errors
-    ///
-    /// As for [`new`](Self::new), and those of `make`.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # fn example(timer: hashed_wheel::HashedWheelTimer) -> Result<(), redis_lock::LockError> {
-    /// # #[cfg(feature = "cluster")]
-    /// let locks = redis_lock::blocking::LockClient::with(|| {
-    ///     redis_lock::LockClient::cluster(["redis://10.0.0.1/", "redis://10.0.0.2/"], &timer)
-    /// })?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn with(make: impl FnOnce() -> Result<crate::LockClient, LockError>) -> Result<Self, LockError> {
+    /// Makes the client on a runtime of its own.
+    pub(crate) fn start(client: LockClientBuilder) -> Result<Self, LockError> {
         let mut builder = runtime::Builder::new_multi_thread();
         let runtime = builder.worker_threads(1).thread_name("redis-lock").enable_all().build();
         // From here on, it may be dropped on the thread of another runtime.
         let runtime = OwnRuntime(Some(runtime.map_err(RedisError::from)?));
         let locks = {
             let _entered = runtime.0.as_ref().map(Runtime::enter);
-            make()?
+            client.build()?
         };
         let runtime = Arc::new(runtime);
         locks.keep(&runtime);

@@ -12,18 +12,16 @@ use tokio::runtime::Handle;
 
 use crate::calls::Calls;
 use crate::connection::Server;
+use crate::scripts;
 use crate::wakeup::Wakeups;
 use crate::watchdog::Watchdog;
-use crate::{Lock, LockError, LockOptions};
+use crate::{Lock, LockClientBuilder, LockError, LockOptions};
 
 /// A client of the locks on one Redis server, or on several.
 ///
 /// It is cheap to clone. All its locks share one connection for calls, another one for messages to
 /// waiting callers, and the timer. It connects when a lock is first requested, and again after a
 /// connection has failed.
-///
-/// The timer's tick should be at most a thirtieth of the shortest lease. Keep the timer until all
-/// guards are gone: if it is stopped, the locks that are held are lost.
 ///
 /// The connections, renewals and releases in the background are on the runtime on which the client
 /// was made. It has to be multi-threaded, or its thread must not block, and it has to enable I/O.
@@ -32,13 +30,10 @@ use crate::{Lock, LockError, LockOptions};
 /// # Examples
 ///
 /// ```no_run
-/// use hashed_wheel::HashedWheelTimer;
-/// use redis_lock::LockClient;
-/// use std::time::Duration;
+/// use redis_lock::{LockClient, redis};
 ///
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-/// let timer = HashedWheelTimer::new(Duration::from_millis(10), 512);
-/// let locks = LockClient::new(redis::Client::open("redis://127.0.0.1/")?, &timer)?;
+/// let locks = LockClient::new(redis::Client::open("redis://127.0.0.1/")?)?;
 ///
 /// let mut invoices = locks.lock("invoices");
 /// let guard = invoices.lock().await?;
@@ -56,6 +51,8 @@ pub struct LockClient {
 pub(crate) struct Shared {
     /// Unique to this client.
     name: Arc<str>,
+    /// The beginning of all keys and channels in Redis.
+    pub(crate) prefix: Box<str>,
     owners: AtomicU64,
     pub(crate) calls: Arc<Calls>,
     pub(crate) timer: HashedWheelTimer,
@@ -65,8 +62,10 @@ pub(crate) struct Shared {
 }
 
 impl LockClient {
-    /// Makes a client of a single server, on the current runtime. TLS is used if the URL of
-    /// `client` says so and a feature for it is enabled.
+    /// Makes a client of a single server, on the current runtime, with the default settings: the
+    /// [timer of the process](HashedWheelTimer::global), whose ticks are 100 ms, and no prefix.
+    /// [`builder`](Self::builder) sets others. TLS is used if the URL of `client` says so and a
+    /// feature for it is enabled.
     ///
     /// # Errors
     ///
@@ -75,49 +74,59 @@ impl LockClient {
     /// # Examples
     ///
     /// ```no_run
-    /// # use redis_lock::{LockClient, LockError};
-    /// # async fn example(timer: hashed_wheel::HashedWheelTimer) -> Result<(), LockError> {
-    /// let locks = LockClient::new(redis::Client::open("redis://127.0.0.1/")?, &timer)?;
+    /// # use redis_lock::{LockClient, LockError, redis};
+    /// # async fn example() -> Result<(), LockError> {
+    /// let locks = LockClient::new(redis::Client::open("redis://127.0.0.1/")?)?;
     /// # let _ = locks;
     /// # Ok(())
     /// # }
     /// ```
-    pub fn new(client: Client, timer: &HashedWheelTimer) -> Result<Self, LockError> {
-        Ok(Self::on(Server::Single(Box::new(client)), timer, current_runtime()?))
+    pub fn new(client: Client) -> Result<Self, LockError> {
+        Self::builder(client).build()
     }
 
-    /// Makes a client of the master that sentinels know. After a failover, the next call that fails
-    /// makes the client ask the sentinels again. Needs feature `sentinel`.
-    ///
-    /// # Errors
-    ///
-    /// [`NoRuntime`](LockError::NoRuntime), if it is called outside of a tokio runtime.
+    /// Returns a builder of a client of a single server.
     ///
     /// # Examples
     ///
     /// ```no_run
-    /// use redis::sentinel::{SentinelClient, SentinelServerType};
+    /// # use redis_lock::{LockClient, LockError, redis};
+    /// # async fn example() -> Result<(), LockError> {
+    /// let client = redis::Client::open("redis://127.0.0.1/")?;
+    /// let locks = LockClient::builder(client).prefix("shop:").build()?;
+    /// # let _ = locks;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn builder(client: Client) -> LockClientBuilder {
+        LockClientBuilder::new(Ok(Server::Single(Box::new(client))))
+    }
+
+    /// Returns a builder of a client of the master that sentinels know. After a failover, the next
+    /// call that fails makes the client ask the sentinels again. Needs feature `sentinel`.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use redis_lock::redis::sentinel::{SentinelClient, SentinelServerType};
     /// # use redis_lock::{LockClient, LockError};
     ///
-    /// # async fn example(timer: hashed_wheel::HashedWheelTimer) -> Result<(), LockError> {
+    /// # async fn example() -> Result<(), LockError> {
     /// let nodes = vec!["redis://10.0.0.1:26379/", "redis://10.0.0.2:26379/"];
     /// let master = SentinelServerType::Master;
     /// let sentinel = SentinelClient::build(nodes, "mymaster", None, master)?;
-    /// let locks = LockClient::sentinel(sentinel, &timer)?;
+    /// let locks = LockClient::sentinel(sentinel).build()?;
     /// # let _ = locks;
     /// # Ok(())
     /// # }
     /// ```
     #[cfg(feature = "sentinel")]
-    pub fn sentinel(
-        sentinel: redis::sentinel::SentinelClient,
-        timer: &HashedWheelTimer,
-    ) -> Result<Self, LockError> {
-        let server = Server::Sentinel(Box::new(tokio::sync::Mutex::new(sentinel)));
-        Ok(Self::on(server, timer, current_runtime()?))
+    pub fn sentinel(sentinel: redis::sentinel::SentinelClient) -> LockClientBuilder {
+        LockClientBuilder::new(Ok(Server::Sentinel(Box::new(tokio::sync::Mutex::new(sentinel)))))
     }
 
-    /// Makes a client of a cluster with these nodes. It finds the others. Needs feature `cluster`.
+    /// Returns a builder of a client of a cluster with these nodes. The client finds the others.
+    /// Needs feature `cluster`.
     ///
     /// Messages to waiting callers are received from the first of these nodes that can be reached.
     /// So pass several nodes: if none of them can be reached, waiting callers poll.
@@ -131,49 +140,35 @@ impl LockClient {
     /// locks of the slot are renewed, but can neither be taken nor released. The calls fail with
     /// `TRYAGAIN` if that takes longer than a sixth of the lease.
     ///
-    /// # Errors
-    ///
-    /// [`Redis`](LockError::Redis), if a URL is not valid. [`NoRuntime`](LockError::NoRuntime), if
-    /// it is called outside of a tokio runtime.
+    /// A URL that is not valid is an error of [`build`](LockClientBuilder::build).
     ///
     /// # Examples
     ///
     /// ```no_run
     /// # use redis_lock::{LockClient, LockError};
-    /// # async fn example(timer: hashed_wheel::HashedWheelTimer) -> Result<(), LockError> {
-    /// let locks = LockClient::cluster(["redis://10.0.0.1/", "redis://10.0.0.2/"], &timer)?;
+    /// # async fn example() -> Result<(), LockError> {
+    /// let locks = LockClient::cluster(["redis://10.0.0.1/", "redis://10.0.0.2/"]).build()?;
     /// # let _ = locks;
     /// # Ok(())
     /// # }
     /// ```
     #[cfg(feature = "cluster")]
-    pub fn cluster<T: redis::IntoConnectionInfo>(
-        nodes: impl IntoIterator<Item = T>,
-        timer: &HashedWheelTimer,
-    ) -> Result<Self, LockError> {
-        let nodes: Result<Vec<_>, _> = nodes.into_iter().map(Client::open).collect();
-        let nodes = nodes?;
-        let infos = nodes.iter().map(|node| node.get_connection_info().clone());
-        // The cluster's client follows redirections. `Connection` repeats all other calls that fail,
-        // and keeps the reason, which the cluster's client would not report before its last retry.
-        let cluster = redis::cluster::ClusterClient::builder(infos)
-            .retries(3)
-            .min_retry_wait(1)
-            .max_retry_wait(20)
-            .build()?;
-        Ok(Self::on(Server::Cluster { cluster: Box::new(cluster), nodes }, timer, current_runtime()?))
+    pub fn cluster<T: redis::IntoConnectionInfo>(nodes: impl IntoIterator<Item = T>) -> LockClientBuilder {
+        LockClientBuilder::new(Server::cluster(nodes))
     }
 
-    /// Makes a client that uses `runtime`.
-    pub(crate) fn on(server: Server, timer: &HashedWheelTimer, runtime: Handle) -> Self {
+    /// Makes a client that uses `runtime`. `prefix` is valid.
+    pub(crate) fn start(server: Server, timer: &HashedWheelTimer, prefix: &str, runtime: Handle) -> Self {
         let random = RandomState::new().build_hasher().finish();
         let name: Arc<str> = format!("{}:{random:016x}", process::id()).into();
         let calls = Arc::new(Calls::new(server, timer, &runtime));
+        let channel = scripts::channel(prefix, &name);
         Self {
             shared: Arc::new(Shared {
                 watchdog: Watchdog::start(&calls, timer, &runtime),
-                wakeups: Wakeups::new(&name, &calls, timer, &runtime),
+                wakeups: Wakeups::new(channel, &calls, timer, &runtime),
                 name,
+                prefix: prefix.into(),
                 owners: AtomicU64::new(0),
                 calls,
                 timer: timer.clone(),
@@ -239,10 +234,6 @@ impl LockClient {
     pub(crate) fn keep(&self, runtime: &Arc<crate::blocking::OwnRuntime>) {
         self.shared.calls.keep(runtime);
     }
-}
-
-fn current_runtime() -> Result<Handle, LockError> {
-    Handle::try_current().map_err(|_| LockError::NoRuntime)
 }
 
 impl fmt::Debug for LockClient {

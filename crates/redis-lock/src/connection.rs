@@ -64,6 +64,22 @@ impl Link {
 }
 
 impl Server {
+    #[cfg(feature = "cluster")]
+    pub(crate) fn cluster<T: redis::IntoConnectionInfo>(
+        nodes: impl IntoIterator<Item = T>,
+    ) -> RedisResult<Self> {
+        let nodes = nodes.into_iter().map(Client::open).collect::<RedisResult<Vec<_>>>()?;
+        let infos = nodes.iter().map(|node| node.get_connection_info().clone());
+        // The cluster's client follows redirections. `Connection` repeats all other calls that fail,
+        // and keeps the reason, which the cluster's client would not report before its last retry.
+        let cluster = redis::cluster::ClusterClient::builder(infos)
+            .retries(3)
+            .min_retry_wait(1)
+            .max_retry_wait(20)
+            .build()?;
+        Ok(Self::Cluster { cluster: Box::new(cluster), nodes })
+    }
+
     async fn connect(&self) -> RedisResult<Link> {
         match self {
             Self::Single(client) => open(client).await,
@@ -319,5 +335,6 @@ mod tests {
         assert_eq!(slot("123456789"), 0x31c3);
         assert_eq!(slot("{foo}:token"), 12_182);
         assert_eq!(slot("{foo}"), 12_182);
+        assert_eq!(slot("shop:{foo}:token"), 12_182);
     }
 }

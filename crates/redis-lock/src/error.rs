@@ -42,7 +42,8 @@ pub enum LockError {
     Timer(NewTimeoutError),
     /// There is no tokio runtime: the client was not created on one.
     NoRuntime,
-    /// A time of the [options](crate::LockOptions) is not in its range. Contains the reason.
+    /// A time of the [options](crate::LockOptions) is not in its range, or a setting of the
+    /// [client](crate::LockClientBuilder) is not valid. Contains the reason.
     Options(String),
 }
 
@@ -101,7 +102,7 @@ impl fmt::Display for LockError {
             Self::Lost(loss) => write!(f, "the lock is lost: {loss}"),
             Self::Timer(error) => write!(f, "the lock cannot be kept: {error}"),
             Self::NoRuntime => f.write_str("a lock client needs a tokio runtime, and there is none"),
-            Self::Options(why) => write!(f, "the options of the lock are not valid: {why}"),
+            Self::Options(why) => write!(f, "the options are not valid: {why}"),
         }
     }
 }

@@ -53,15 +53,13 @@
 //! # Use
 //!
 //! ```no_run
-//! use hashed_wheel::HashedWheelTimer;
-//! use redis_lock::{LockClient, LockOptions};
+//! use redis_lock::{LockClient, LockOptions, redis};
 //! use std::time::Duration;
 //!
 //! # async fn pay(invoice: u64, token: u64) {}
 //! #[tokio::main]
 //! async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//!     let timer = HashedWheelTimer::new(Duration::from_millis(10), 512);
-//!     let locks = LockClient::new(redis::Client::open("redis://127.0.0.1/")?, &timer)?;
+//!     let locks = LockClient::new(redis::Client::open("redis://127.0.0.1/")?)?;
 //!
 //!     let mut lock = locks.lock_with("invoices", LockOptions::new().lease(Duration::from_secs(10)));
 //!     let Some(guard) = lock.lock_timeout(Duration::from_secs(3)).await? else {
@@ -76,6 +74,8 @@
 //! ```
 //!
 //! - A [`LockClient`] has the connections. A [`Lock`] is a name and an owner. A [`Guard`] holds it.
+//! - A [`LockClientBuilder`] makes a client with another timer than that of the process, or a prefix
+//!   of the keys.
 //! - [`LockOptions`] are the lease, the watchdog, the maximum holding time, the queue and the poll.
 //! - `blocking` has the same types for code that is not async.
 //!
@@ -134,7 +134,8 @@
 //!
 //! A lock with the name NAME has the keys `{lock:NAME}`, `{lock:NAME}:token`, `{lock:NAME}:queue`
 //! and `{lock:NAME}:seen`. All of them expire. Messages are published on channels that begin with
-//! `lock-wake:`. A name that is not used any more leaves its token for a day.
+//! `lock-wake:`. A name that is not used any more leaves its token for a day. The keys and channels
+//! of a client with a [prefix](LockClientBuilder::prefix) begin with it: `shop:{lock:NAME}`.
 //!
 //! A user of Redis with restricted rights needs `EVALSHA` and `EVAL`, the commands of the scripts on
 //! these keys, and these channels. Without the channels, waiting callers poll. (Redis 6.0 has no
@@ -146,12 +147,14 @@
 //!     +zadd +zrange +zrem +zrank +hget +hset +hdel +publish +subscribe +ping
 //! ```
 //!
+//! With the prefix `shop:`, the patterns are `~shop:{lock:*` and `&shop:lock-wake:*`.
 //! In addition, it needs `+select` for a database other than 0, `+cluster|slots +asking` on a
 //! cluster, and `+role` with sentinels.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[cfg(feature = "blocking")]
 pub mod blocking;
+mod builder;
 mod calls;
 mod client;
 mod connection;
@@ -165,11 +168,13 @@ mod scripts;
 mod wakeup;
 mod watchdog;
 
+pub use builder::LockClientBuilder;
 pub use client::LockClient;
 pub use error::{LockError, Loss};
 pub use guard::Guard;
 pub use lock::Lock;
 pub use options::LockOptions;
+pub use {hashed_wheel, redis};
 
 /// The Rust code of the README is compiled as a doc test.
 #[cfg(doctest)]

@@ -81,7 +81,7 @@ impl Patience {
 
 impl Lock {
     pub(crate) fn new(shared: Arc<Shared>, name: &str, options: LockOptions) -> Self {
-        let (keys, options) = (Arc::new(Keys::new(name)), Arc::new(options));
+        let (keys, options) = (Arc::new(Keys::new(&shared.prefix, name)), Arc::new(options));
         Self { shared, name: name.into(), keys, options, hold: None }
     }
 

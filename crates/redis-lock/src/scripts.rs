@@ -9,6 +9,8 @@
 //! | `{lock:NAME}:queue` | the waiting owners, a sorted set: the score is the time of arrival |
 //! | `{lock:NAME}:seen` | per waiting owner, until when the queue keeps it without another attempt |
 //!
+//! The prefix of the client is before the brace, in all keys and channels. It contains no braces.
+//!
 //! The name of an owner is `CLIENT:NUMBER`. Messages for it are published on the channel
 //! `lock-wake:CLIENT`. A message is `OWNER MILLISECONDS`, and is only sent to the first waiting
 //! owner: 0 means that the lock is free, more that the lease of another owner ends after this time.
@@ -39,7 +41,8 @@ const QUEUE: &str = r"
     end
     -- A client without permission to publish has to poll.
     local function tell(owner, milliseconds)
-        redis.pcall('publish', 'lock-wake:' .. string.match(owner, '^(.*):'), owner .. ' ' .. milliseconds)
+        local channel = string.match(lock, '^[^{]*') .. 'lock-wake:' .. string.match(owner, '^(.*):')
+        redis.pcall('publish', channel, owner .. ' ' .. milliseconds)
     end
     -- Tells the first waiting owner that the lock is free, and limits its time to take it.
     local function offer(head, expires, claim)
@@ -159,8 +162,8 @@ pub(crate) struct Keys {
 
 impl Keys {
     /// The part in braces decides the slot on a cluster. It is never empty, whatever the name is.
-    pub(crate) fn new(name: &str) -> Self {
-        let lock = format!("{{lock:{name}}}");
+    pub(crate) fn new(prefix: &str, name: &str) -> Self {
+        let lock = format!("{prefix}{{lock:{name}}}");
         let [token, queue, seen] = ["token", "queue", "seen"].map(|part| format!("{lock}:{part}"));
         Self { lock, token, queue, seen }
     }
@@ -171,8 +174,8 @@ impl Keys {
 }
 
 /// Returns the channel of the messages for a client's waiting owners.
-pub(crate) fn channel(client: &str) -> String {
-    format!("lock-wake:{client}")
+pub(crate) fn channel(prefix: &str, client: &str) -> String {
+    format!("{prefix}lock-wake:{client}")
 }
 
 /// What a request for the lock asks for. Times are in milliseconds.

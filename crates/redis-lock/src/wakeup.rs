@@ -20,7 +20,6 @@ use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
 use crate::calls::Calls;
-use crate::scripts;
 
 /// The pause before another attempt to connect.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -81,7 +80,8 @@ impl Mailbox {
 
 /// The waiting callers of a client.
 pub(crate) struct Wakeups {
-    client: Arc<str>,
+    /// On which Redis sends the messages.
+    channel: Arc<str>,
     calls: Arc<Calls>,
     timer: HashedWheelTimer,
     runtime: Handle,
@@ -128,13 +128,13 @@ impl Drop for Waiting {
 
 impl Wakeups {
     pub(crate) fn new(
-        client: &Arc<str>,
+        channel: String,
         calls: &Arc<Calls>,
         timer: &HashedWheelTimer,
         runtime: &Handle,
     ) -> Arc<Self> {
         Arc::new(Self {
-            client: Arc::clone(client),
+            channel: channel.into(),
             calls: Arc::clone(calls),
             timer: timer.clone(),
             runtime: runtime.clone(),
@@ -193,7 +193,7 @@ async fn receive(wakeups: Weak<Wakeups>) {
     let mut attempts = 0..;
     while let Some(alive) = wakeups.upgrade() {
         let (calls, timer, channel) =
-            (Arc::clone(&alive.calls), alive.timer.clone(), scripts::channel(&alive.client));
+            (Arc::clone(&alive.calls), alive.timer.clone(), Arc::clone(&alive.channel));
         drop(alive);
         let connection = &calls.connection;
         let subscribed = connection.server.subscribe(&channel, attempts.next().unwrap_or_default());

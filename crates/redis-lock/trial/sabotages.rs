@@ -465,7 +465,7 @@ pub const ROWS: &[Row] = &[
     ),
     row(
         "ClusterHidesTheReason",
-        "client.rs",
+        "connection.rs",
         "redis::cluster::ClusterClient::builder(infos)\n            .retries(3)\n            .min_retry_wait(1)\n            .max_retry_wait(20)\n            .build()?",
         "redis::cluster::ClusterClient::new(infos)?",
         "cluster::locks_of_a_slot_that_moves_are_renewed_and_errors_have_the_reason",
@@ -476,6 +476,28 @@ pub const ROWS: &[Row] = &[
         "batch.len() > 1",
         "false",
         "cluster::locks_of_a_slot_that_moves_are_renewed_and_errors_have_the_reason",
+    ),
+    // The settings of a client.
+    row(
+        "NoPrefix",
+        "scripts.rs",
+        "format!(\"{prefix}{{lock:{name}}}\")",
+        "format!(\"{{lock:{name}}}\")",
+        "builder::clients_with_different_prefixes_have_different_locks",
+    ),
+    row(
+        "MessagesHaveNoPrefix",
+        LUA,
+        "string.match(lock, '^[^{]*') ..",
+        "",
+        "builder::a_user_with_rights_for_a_prefix_waits_and_is_woken",
+    ),
+    row(
+        "PrefixDecidesTheSlot",
+        "builder.rs",
+        "matches!(c, '{' | '}')",
+        "false",
+        "builder::a_prefix_that_is_not_valid_is_rejected",
     ),
     // Blocking.
     row(

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use redis::Client;
 use redis_lock::blocking::{Guard, Lock, LockClient};
-use redis_lock::{LockError, LockOptions, Loss};
+use redis_lock::{LockClientBuilder, LockError, LockOptions, Loss};
 use tokio::runtime::{Builder, Runtime};
 
 use super::common::{PATIENCE, Setup, options, patience};
@@ -28,6 +28,14 @@ fn take(lock: &mut Lock) -> Guard {
     }
 }
 
+fn client(setup: &Setup) -> LockClient {
+    builder(setup).build_blocking().unwrap()
+}
+
+fn builder(setup: &Setup) -> LockClientBuilder {
+    redis_lock::LockClient::builder(Client::open(setup.server.url()).unwrap()).timer(&setup.timer)
+}
+
 /// A server, and a runtime whose only use is to make the setup.
 struct Blocking {
     setup: Setup,
@@ -39,7 +47,7 @@ impl Blocking {
     fn new(test: &str) -> Option<Self> {
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let setup = runtime.block_on(async { Setup::new(test) })?;
-        let locks = LockClient::new(Client::open(setup.server.url()).unwrap(), &setup.timer).unwrap();
+        let locks = client(&setup);
         Some(Self { setup, locks, _runtime: runtime })
     }
 
@@ -179,8 +187,7 @@ fn a_guard_that_is_dropped_on_the_thread_of_a_runtime_is_released() {
     let Some(mut test) = Blocking::new("blocking-drop-async") else { return };
     let caller = Builder::new_current_thread().enable_all().build().unwrap();
     for _ in 0..20 {
-        let locks =
-            LockClient::new(Client::open(test.setup.server.url()).unwrap(), &test.setup.timer).unwrap();
+        let locks = client(&test.setup);
         let guard = locks.lock_with("a", long()).lock().unwrap();
         drop(locks);
         caller.block_on(async { drop(guard) });
@@ -191,7 +198,7 @@ fn a_guard_that_is_dropped_on_the_thread_of_a_runtime_is_released() {
 #[test]
 fn a_release_is_repeated_after_the_client_was_dropped() {
     let Some(mut test) = Blocking::new("blocking-outage") else { return };
-    let locks = LockClient::new(Client::open(test.setup.server.url()).unwrap(), &test.setup.timer).unwrap();
+    let locks = client(&test.setup);
     // The release is repeated after 4 s. The lease ends after the patience.
     let mut lock = locks.lock_with("a", options().lease(Duration::from_secs(24)));
     let guard = lock.lock().unwrap();
@@ -207,7 +214,7 @@ fn a_release_is_repeated_after_the_client_was_dropped() {
 #[test]
 fn a_client_that_is_dropped_leaves_nothing() {
     let Some(mut test) = Blocking::new("blocking-end") else { return };
-    let locks = LockClient::new(Client::open(test.setup.server.url()).unwrap(), &test.setup.timer).unwrap();
+    let locks = client(&test.setup);
     let guard = locks.lock_with("a", long()).lock().unwrap();
     let waited = locks.lock_with("a", long()).lock_timeout(Duration::from_millis(1));
     assert!(waited.unwrap().is_none());
@@ -223,17 +230,15 @@ fn a_client_that_is_dropped_leaves_nothing() {
 #[test]
 fn a_client_is_made_on_its_runtime() {
     let Some(test) = Blocking::new("blocking-with") else { return };
-    let failed = LockClient::with(|| Err(LockError::NoRuntime));
-    assert!(matches!(failed, Err(LockError::NoRuntime)), "{failed:?}");
-    let (client, timer) = (Client::open(test.setup.server.url()).unwrap(), test.setup.timer.clone());
-    let locks = LockClient::with(|| redis_lock::LockClient::new(client, &timer)).unwrap();
+    // With the timer of the process.
+    let locks = LockClient::new(Client::open(test.setup.server.url()).unwrap()).unwrap();
     assert_ne!(locks.name(), test.locks.name());
     locks.lock("a").lock().unwrap().unlock().unwrap();
     // Also on the thread of a runtime, which must not wait for the end of another one.
     let caller = Builder::new_current_thread().build().unwrap();
     caller.block_on(async {
-        let failed = LockClient::with(|| Err(LockError::NoRuntime));
-        assert!(matches!(failed, Err(LockError::NoRuntime)), "{failed:?}");
+        let failed = builder(&test.setup).prefix("{").build_blocking();
+        assert!(matches!(failed, Err(LockError::Options(_))), "{failed:?}");
         drop(locks);
     });
 }

@@ -39,7 +39,7 @@ impl Setup {
         }
         let cluster = testing::server_or_skip(RedisCluster::start(test, NODE_TIMEOUT))?;
         let timer = HashedWheelTimer::new(Duration::from_millis(5), 512);
-        let locks = LockClient::cluster(cluster.urls(), &timer).unwrap();
+        let locks = LockClient::cluster(cluster.urls()).timer(&timer).build().unwrap();
         Some(Self { cluster, timer, locks })
     }
 
@@ -143,7 +143,8 @@ async fn a_failover_keeps_replicated_locks_and_disturbs_no_other() {
     setup.cluster.node(FIRST).freeze().unwrap();
     // A client connects although the first of its nodes does not answer. That takes longer than a
     // call with this lease may take.
-    let new_client = LockClient::cluster(setup.cluster.urls(), &setup.timer).unwrap();
+    let new_client =
+        LockClient::cluster(setup.cluster.urls()).timer(&setup.timer).prefix("shop:").build().unwrap();
     drop(take(&new_client, &name(false), options().lease(Duration::from_secs(3))).await);
     // A waiting caller receives messages, although it tries that node first.
     let of_another_node = take(&new_client, &name(false), options()).await;
@@ -151,7 +152,7 @@ async fn a_failover_keeps_replicated_locks_and_disturbs_no_other() {
     let waiting = tokio::spawn(async move { waiting.lock().await });
     until("the caller is subscribed", || {
         live.iter()
-            .map(|&node| setup.cluster.node(node).subscribed_channels("lock-wake:*"))
+            .map(|&node| setup.cluster.node(node).subscribed_channels("shop:lock-wake:*"))
             .sum::<RedisResult<usize>>()
             .map(|channels| channels == 1)
     })
@@ -225,7 +226,7 @@ async fn locks_of_a_slot_that_moves_are_renewed_and_errors_have_the_reason() {
     let Some(mut setup) = Setup::new("lock-slot") else { return };
     let rights = "+cluster|slots +asking";
     let urls = setup.cluster.urls().into_iter().map(|url| restricted_user(&url, "locks", rights));
-    let locks = LockClient::cluster(urls.collect::<Vec<_>>(), &setup.timer).unwrap();
+    let locks = LockClient::cluster(urls.collect::<Vec<_>>()).timer(&setup.timer).build().unwrap();
     let names = || (0..).map(|number| format!("same-{number}"));
     let slot_of_all = slot(&names().find(|name| is_of_first(name)).unwrap());
     let mut names = names().filter(|name| slot(name) == slot_of_all);

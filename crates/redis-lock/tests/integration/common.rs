@@ -80,7 +80,7 @@ impl Setup {
 }
 
 pub(crate) fn client(server: &RedisServer, timer: &HashedWheelTimer) -> LockClient {
-    LockClient::new(Client::open(server.url()).unwrap(), timer).unwrap()
+    LockClient::builder(Client::open(server.url()).unwrap()).timer(timer).build().unwrap()
 }
 
 pub(crate) fn options() -> LockOptions {

@@ -52,7 +52,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 async fn a_lock_that_was_granted_is_not_lost_with_the_connection() {
     let Some(mut setup) = Setup::new("lock-cut") else { return };
     let proxy = Proxy::new(&setup.server);
-    let locks = LockClient::new(Client::open(&*proxy.url).unwrap(), &setup.timer).unwrap();
+    let locks = LockClient::builder(Client::open(&*proxy.url).unwrap()).timer(&setup.timer).build().unwrap();
     locks.lock("warm up").lock().await.unwrap().unlock().await.unwrap();
     proxy.set(Answers::Cut);
     let guard = within(locks.lock_with("a", long()).lock()).await.unwrap();
@@ -69,7 +69,7 @@ async fn a_lock_that_was_granted_is_not_lost_with_the_connection() {
 async fn a_lock_whose_answer_never_comes_is_released() {
     let Some(mut setup) = Setup::new("lock-swallow") else { return };
     let proxy = Proxy::new(&setup.server);
-    let locks = LockClient::new(Client::open(&*proxy.url).unwrap(), &setup.timer).unwrap();
+    let locks = LockClient::builder(Client::open(&*proxy.url).unwrap()).timer(&setup.timer).build().unwrap();
     locks.lock("warm up").lock().await.unwrap().unlock().await.unwrap();
     proxy.set(Answers::Swallow);
     // A call may take 5 s.
@@ -120,7 +120,7 @@ async fn a_release_is_repeated_after_an_outage() {
 async fn a_failed_renewal_is_repeated_after_a_sixth_of_the_lease() {
     let Some(mut setup) = Setup::new("lock-sixth") else { return };
     let proxy = Proxy::new(&setup.server);
-    let locks = LockClient::new(Client::open(&*proxy.url).unwrap(), &setup.timer).unwrap();
+    let locks = LockClient::builder(Client::open(&*proxy.url).unwrap()).timer(&setup.timer).build().unwrap();
     let guard = locks.lock_with("a", options().lease(Duration::from_secs(12))).lock().await.unwrap();
     assert_eq!(proxy.connections(), 1);
     setup.server.kill().unwrap();
@@ -164,7 +164,7 @@ async fn a_call_ends_however_long_the_lease_is() {
 async fn without_a_subscription_callers_poll() {
     let Some(mut setup) = Setup::new("lock-no-subscription") else { return };
     let proxy = Proxy::new(&setup.server);
-    let locks = LockClient::new(Client::open(&*proxy.url).unwrap(), &setup.timer).unwrap();
+    let locks = LockClient::builder(Client::open(&*proxy.url).unwrap()).timer(&setup.timer).build().unwrap();
     // A call may take 10 s.
     let options = long().poll(Duration::from_millis(100));
     let guard = locks.lock_with("a", options.clone()).lock().await.unwrap();
@@ -383,7 +383,8 @@ async fn a_timer_at_its_limit_is_an_error_and_leaves_no_lock() {
 async fn leases_below_three_ticks_are_rejected() {
     let tick = Duration::from_millis(100);
     let timer = HashedWheelTimer::new(tick, 64);
-    let locks = LockClient::new(Client::open("redis://127.0.0.1:1/").unwrap(), &timer).unwrap();
+    let locks =
+        LockClient::builder(Client::open("redis://127.0.0.1:1/").unwrap()).timer(&timer).build().unwrap();
     for (lease, is_valid) in [(0, false), (299, false), (300, true), (86_400_000, true)] {
         let options = LockOptions::new().lease(Duration::from_millis(lease)).max_hold(Duration::MAX);
         let failed = locks.lock_with("a", options).lock_timeout(Duration::MAX).await;

@@ -437,7 +437,8 @@ async fn renewals_of_many_locks_share_calls() {
 #[tokio::test]
 async fn times_that_are_not_valid_are_rejected() {
     let timer = HashedWheelTimer::default();
-    let locks = LockClient::new(Client::open("redis://127.0.0.1:1/").unwrap(), &timer).unwrap();
+    let locks =
+        LockClient::builder(Client::open("redis://127.0.0.1:1/").unwrap()).timer(&timer).build().unwrap();
     for (options, reason) in [
         (LockOptions::new().lease(Duration::from_millis(99)), "a lease of 99ms"),
         (LockOptions::new().lease(Duration::from_secs(86_401)), "a lease of"),
@@ -455,6 +456,6 @@ async fn times_that_are_not_valid_are_rejected() {
 #[test]
 fn a_client_needs_a_runtime() {
     let client = Client::open("redis://127.0.0.1:1/").unwrap();
-    let made = LockClient::new(client, &HashedWheelTimer::default());
+    let made = LockClient::new(client);
     assert!(matches!(made, Err(LockError::NoRuntime)), "{made:?}");
 }

@@ -3,6 +3,7 @@
 
 #[cfg(feature = "blocking")]
 mod blocking;
+mod builder;
 #[cfg(feature = "cluster")]
 mod cluster;
 mod common;
@@ -10,6 +11,7 @@ mod faults;
 mod lock;
 #[cfg(all(feature = "metrics", feature = "tracing"))]
 mod observe;
+mod readme;
 mod refusals;
 #[cfg(feature = "sentinel")]
 mod sentinel;

@@ -102,7 +102,7 @@ async fn a_call_follows_the_address_of_the_master() {
     let Some(mut old) = Setup::new("lock-old-master") else { return };
     let Some(mut new) = Setup::new("lock-new-master") else { return };
     let proxy = Proxy::new(&old.server);
-    let locks = LockClient::new(Client::open(&*proxy.url).unwrap(), &old.timer).unwrap();
+    let locks = LockClient::builder(Client::open(&*proxy.url).unwrap()).timer(&old.timer).build().unwrap();
     let mut lock = locks.lock_with("a", options().lease(LONG));
     lock.lock().await.unwrap().unlock().await.unwrap();
     execute(&mut old.redis, "REPLICAOF 127.0.0.1 1").unwrap();
@@ -141,7 +141,7 @@ async fn a_redis_without_memory_is_not_asked_again() {
 async fn a_refused_renewal_is_no_loss() {
     let Some(mut setup) = Setup::new("lock-revoked") else { return };
     let url = restricted_user(&setup.server.url(), "locks", "");
-    let locks = LockClient::new(Client::open(url).unwrap(), &setup.timer).unwrap();
+    let locks = LockClient::builder(Client::open(url).unwrap()).timer(&setup.timer).build().unwrap();
     let mut lock = locks.lock_with("a", options().lease(LONG));
     let guard = lock.lock().await.unwrap();
     for (command, refusal) in [("get", "ERR"), ("evalsha", "NOPERM")] {
@@ -179,7 +179,7 @@ async fn a_user_with_few_rights_can_lock() {
         [("poll", "resetchannels -publish -subscribe", ""), ("wake", "", ""), ("select", "+select", "1")]
     {
         let url = restricted_user(&setup.server.url(), user, rules) + database;
-        let locks = LockClient::new(Client::open(url).unwrap(), &setup.timer).unwrap();
+        let locks = LockClient::builder(Client::open(url).unwrap()).timer(&setup.timer).build().unwrap();
         let poll = if user == "poll" { Duration::from_millis(100) } else { PATIENCE * 3 };
         let mut lock = locks.lock_with("a", options().lease(LONG).poll(poll));
         let guard = lock.lock().await.unwrap();
@@ -196,7 +196,7 @@ async fn a_user_with_few_rights_can_lock() {
         within(waiting).await.unwrap().unwrap().unlock().await.unwrap();
     }
     let url = restricted_user(&setup.server.url(), "no-select", "") + "1";
-    let locks = LockClient::new(Client::open(url).unwrap(), &setup.timer).unwrap();
+    let locks = LockClient::builder(Client::open(url).unwrap()).timer(&setup.timer).build().unwrap();
     let failed = locks.lock("a").lock().await.unwrap_err().to_string();
     assert!(failed.contains("no permissions to run the 'select' command"), "{failed}");
 }

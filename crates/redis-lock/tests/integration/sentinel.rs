@@ -47,7 +47,7 @@ async fn the_client_follows_a_failover() {
     // With the feature tls, a reference would be sufficient.
     let service = String::from(SERVICE);
     let client = SentinelClient::build(sentinels, service, Some(user), SentinelServerType::Master).unwrap();
-    let locks = LockClient::sentinel(client, &timer).unwrap();
+    let locks = LockClient::sentinel(client).timer(&timer).build().unwrap();
 
     let held = locks.lock_with("held", LockOptions::new().lease(LEASE)).lock().await.unwrap();
     let short = LockOptions::new().lease(Duration::from_secs(3)).poll(PATIENCE * 3);

@@ -48,7 +48,7 @@ fn start(name: &str, authority: &Authority) -> Option<(RedisServer, u16)> {
 
 fn client(url: &str, trusted: &Authority, timer: &HashedWheelTimer) -> LockClient {
     let trusted = TlsCertificates { client_tls: None, root_cert: Some(trusted.pem().into_bytes()) };
-    LockClient::new(Client::build_with_tls(url, trusted).unwrap(), timer).unwrap()
+    LockClient::builder(Client::build_with_tls(url, trusted).unwrap()).timer(timer).build().unwrap()
 }
 
 fn options() -> LockOptions {

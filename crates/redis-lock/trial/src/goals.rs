@@ -35,7 +35,7 @@ pub(crate) fn run(url: Option<&str>) -> Result<Verdict, Box<dyn Error>> {
     let mut goals =
         Goals { redis: connect(&url)?, timer: HashedWheelTimer::new(TICK, 512), verdict: Verdict::default() };
     Runtime::new()?.block_on(async {
-        let locks = LockClient::new(Client::open(&*url)?, &goals.timer)?;
+        let locks = LockClient::builder(Client::open(&*url)?).timer(&goals.timer).build()?;
         goals.waiters(&locks).await?;
         goals.turns(&locks).await?;
         goals.losses(&locks).await?;
@@ -220,7 +220,7 @@ impl Goals {
     /// Many locks are held on a cluster, where one call can renew only the locks of one slot.
     async fn renewals_on_a_cluster(&mut self) -> Result<(), Box<dyn Error>> {
         let mut cluster = RedisCluster::start("redis-lock-goals-cluster", Duration::from_secs(5))?;
-        let locks = LockClient::cluster(cluster.urls(), &self.timer)?;
+        let locks = LockClient::cluster(cluster.urls()).timer(&self.timer).build()?;
         let mut redis = connect(&cluster.node(0).url())?;
         let mut slots = redis::pipe();
         for number in 0..LOCKS {

@@ -42,10 +42,12 @@ pub(crate) struct Servers {
 
 impl Servers {
     pub(crate) fn locks(&self, timer: &HashedWheelTimer) -> Result<LockClient, LockError> {
-        if self.nodes.is_empty() {
-            return LockClient::new(Client::open(&*self.url)?, timer);
-        }
-        LockClient::with(|| redis_lock::LockClient::cluster(self.nodes.iter().map(|node| &**node), timer))
+        let client = if self.nodes.is_empty() {
+            redis_lock::LockClient::builder(Client::open(&*self.url)?)
+        } else {
+            redis_lock::LockClient::cluster(self.nodes.iter().map(|node| &**node))
+        };
+        client.timer(timer).build_blocking()
     }
 
     /// Returns the options of a process that uses these servers.

@@ -14,6 +14,8 @@ use redis_lock::sabotages::{ROWS, Row, VARIABLE};
 
 #[path = "../../tests/integration/blocking.rs"]
 mod blocking;
+#[path = "../../tests/integration/builder.rs"]
+mod builder;
 #[path = "../../tests/integration/cluster.rs"]
 mod cluster;
 #[path = "../../tests/integration/common.rs"]
