@@ -22,7 +22,7 @@ use std::time::Duration;
 use redis::{Client, RedisError};
 use tokio::runtime::{self, Handle, Runtime};
 
-use crate::{LockClientBuilder, LockError, LockOptions, Loss};
+use crate::{LockClientBuilder, LockError, LockOptions, LockState, Loss};
 
 /// [`LockClient`](crate::LockClient) with a runtime of its own.
 ///
@@ -119,6 +119,52 @@ impl LockClient {
     /// ```
     pub fn lock_with(&self, name: &str, options: LockOptions) -> Lock {
         Lock { lock: self.locks.lock_with(name, options), runtime: Arc::clone(&self.runtime) }
+    }
+
+    /// Asks which owner has a lock. See [`LockClient::state`](crate::LockClient::state).
+    ///
+    /// # Errors
+    ///
+    /// As for [`LockClient::state`](crate::LockClient::state).
+    ///
+    /// # Panics
+    ///
+    /// If it is called on a thread of an async runtime.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(locks: redis_lock::blocking::LockClient) -> Result<(), redis_lock::LockError> {
+    /// println!("{:?}", locks.state("invoices")?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn state(&self, name: &str) -> Result<Option<LockState>, LockError> {
+        self.runtime.block_on(self.locks.state(name))
+    }
+
+    /// Ends the hold of any owner. See [`LockClient::force_unlock`](crate::LockClient::force_unlock)
+    /// for when that is safe.
+    ///
+    /// # Errors
+    ///
+    /// As for [`LockClient::force_unlock`](crate::LockClient::force_unlock).
+    ///
+    /// # Panics
+    ///
+    /// If it is called on a thread of an async runtime.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(locks: redis_lock::blocking::LockClient) -> Result<(), redis_lock::LockError> {
+    /// let ended = locks.force_unlock("report")?;
+    /// println!("{ended:?}");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn force_unlock(&self, name: &str) -> Result<Option<LockState>, LockError> {
+        self.runtime.block_on(self.locks.force_unlock(name))
     }
 
     /// Returns the name of this client. See [`LockClient::name`](crate::LockClient::name).

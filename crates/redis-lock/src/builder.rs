@@ -1,6 +1,6 @@
 //! The settings of a client, and their checks.
 
-use std::fmt;
+use std::{env, fmt, fs, process};
 
 use hashed_wheel::HashedWheelTimer;
 use redis::RedisResult;
@@ -9,8 +9,12 @@ use tokio::runtime::Handle;
 use crate::connection::Server;
 use crate::{LockClient, LockError};
 
-/// The maximum length of a prefix in bytes. Each call of a script has it in each of its keys.
-const MAX_PREFIX: usize = 128;
+/// The maximum length of a prefix or a holder's name in bytes. Each call of a script has them.
+const MAX_TEXT: usize = 128;
+
+/// The maximum number of characters of the host's name that are used: it is valid with up to 4 bytes
+/// per character, and the id of the process.
+const MAX_HOST: usize = 29;
 
 /// Makes a [`LockClient`] with settings. [`LockClient::builder`], `LockClient::cluster` and
 /// `LockClient::sentinel` return it.
@@ -33,11 +37,12 @@ pub struct LockClientBuilder {
     server: RedisResult<Server>,
     timer: Option<HashedWheelTimer>,
     prefix: String,
+    holder: Option<String>,
 }
 
 impl LockClientBuilder {
     pub(crate) fn new(server: RedisResult<Server>) -> Self {
-        Self { server, timer: None, prefix: String::new() }
+        Self { server, timer: None, prefix: String::new(), holder: None }
     }
 
     /// Sets the timer that times leases, renewals, waiting and calls. By default, that is
@@ -91,12 +96,35 @@ impl LockClientBuilder {
         self
     }
 
+    /// Sets the name that [`LockState::holder`](crate::LockState::holder) shows for the locks that
+    /// the client holds. By default it is `HOST/PID`, with the name of the host where the platform
+    /// tells it (else `unknown`), and the id of the process.
+    ///
+    /// It has 1 to 128 bytes, and no white space or control characters. It is for people: holders
+    /// with equal names exclude each other too.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use redis_lock::{LockClient, redis};
+    /// # async fn example(client: redis::Client) -> Result<(), redis_lock::LockError> {
+    /// let locks = LockClient::builder(client).holder("billing-7").build()?;
+    /// let _guard = locks.lock("invoices").lock().await?;
+    /// assert_eq!(locks.state("invoices").await?.unwrap().holder, "billing-7");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn holder(mut self, holder: &str) -> Self {
+        self.holder = Some(holder.to_owned());
+        self
+    }
+
     /// Makes the client, on the current runtime. It does not call Redis.
     ///
     /// # Errors
     ///
     /// - [`NoRuntime`](LockError::NoRuntime): it is called outside of a tokio runtime.
-    /// - [`Options`](LockError::Options): the prefix is not valid.
+    /// - [`Options`](LockError::Options): the prefix or the name of the holder is not valid.
     /// - [`Redis`](LockError::Redis): the URL of a node of a cluster is not valid.
     ///
     /// # Examples
@@ -111,17 +139,22 @@ impl LockClientBuilder {
     /// ```
     pub fn build(self) -> Result<LockClient, LockError> {
         let runtime = Handle::try_current().map_err(|_| LockError::NoRuntime)?;
-        let Self { server, timer, prefix } = self;
-        check_prefix(&prefix)?;
+        let Self { server, timer, prefix, holder } = self;
+        let holder = holder.unwrap_or_else(default_holder);
+        check("prefix", &prefix, &['{', '}'])?;
+        check("name of the holder", &holder, &[])?;
+        if holder.is_empty() {
+            return Err(LockError::Options("the name of the holder is empty".to_owned()));
+        }
         let timer = timer.unwrap_or_else(|| HashedWheelTimer::global().clone());
-        Ok(LockClient::start(server?, &timer, &prefix, runtime))
+        Ok(LockClient::start(server?, &timer, [&prefix, &holder], runtime))
     }
 
     /// Makes the client for code that is not async. Needs feature `blocking`.
     ///
     /// # Errors
     ///
-    /// - [`Options`](LockError::Options): the prefix is not valid.
+    /// - [`Options`](LockError::Options): the prefix or the name of the holder is not valid.
     /// - [`Redis`](LockError::Redis): the thread of the runtime cannot be started, or the URL of a
     ///   node of a cluster is not valid.
     ///
@@ -144,22 +177,38 @@ impl LockClientBuilder {
 
 impl fmt::Debug for LockClientBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LockClientBuilder").field("prefix", &self.prefix).finish_non_exhaustive()
+        let Self { prefix, holder, .. } = self;
+        f.debug_struct("LockClientBuilder")
+            .field("prefix", prefix)
+            .field("holder", holder)
+            .finish_non_exhaustive()
     }
 }
 
-/// A brace would decide the slot on a cluster, for all locks alike or for each key differently. A
-/// message is split at its white space.
-fn check_prefix(prefix: &str) -> Result<(), LockError> {
-    let wrong = |c: char| matches!(c, '{' | '}') || c.is_whitespace() || c.is_control();
-    let why = if prefix.len() > MAX_PREFIX {
-        format!("a prefix of {} bytes is longer than {MAX_PREFIX}", prefix.len())
-    } else if let Some(found) = prefix.chars().find(|&c| wrong(c)) {
+/// Checks a text that is in keys, channels or messages. A brace in a key would decide the slot on a
+/// cluster. A message is split at its white space.
+fn check(what: &str, text: &str, excluded: &[char]) -> Result<(), LockError> {
+    let is_wrong = |c: char| excluded.contains(&c) || c.is_whitespace() || c.is_control();
+    let why = if text.len() > MAX_TEXT {
+        format!("a {what} of {} bytes is longer than {MAX_TEXT}", text.len())
+    } else if let Some(found) = text.chars().find(|&c| is_wrong(c)) {
+        let also = if excluded.is_empty() { "" } else { "braces, " };
         format!(
-            "the prefix {prefix:?} contains {found:?}: braces, white space and control characters are not allowed"
+            "the {what} {text:?} contains {found:?}: {also}white space and control characters are not allowed"
         )
     } else {
         return Ok(());
     };
     Err(LockError::Options(why))
+}
+
+/// Returns `HOST/PID`. The standard library does not know the name of the host.
+fn default_holder() -> String {
+    let files = ["/proc/sys/kernel/hostname", "/etc/hostname"];
+    let host = files.iter().find_map(|file| fs::read_to_string(file).ok());
+    let host = host.or_else(|| ["HOSTNAME", "COMPUTERNAME"].iter().find_map(|name| env::var(name).ok()));
+    let host = host.unwrap_or_default();
+    let host = host.split(|c: char| c.is_whitespace() || c.is_control()).find(|word| !word.is_empty());
+    let host: String = host.unwrap_or("unknown").chars().take(MAX_HOST).collect();
+    format!("{host}/{}", process::id())
 }

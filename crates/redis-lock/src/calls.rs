@@ -111,6 +111,24 @@ impl Calls {
         self.call(&self.scripts.renew(locks), timeout).await
     }
 
+    pub(crate) async fn state<T: FromRedisValue>(
+        &self,
+        keys: &Keys,
+        timeout: Duration,
+    ) -> Result<T, LockError> {
+        self.call(&self.scripts.state(keys, None), timeout).await
+    }
+
+    /// Ends the hold of any owner. Executed twice, it would also end the hold of the next one.
+    pub(crate) async fn force_unlock<T: FromRedisValue>(
+        &self,
+        keys: &Keys,
+        claim: Duration,
+        timeout: Duration,
+    ) -> Result<T, LockError> {
+        self.connection.call(&self.scripts.state(keys, Some(claim)), timeout).await
+    }
+
     /// Calls a script that may be executed twice. If the connection has failed, calls it again on a
     /// new one: it may have failed while there was no call.
     async fn call<T: FromRedisValue>(&self, script: &Call<'_>, timeout: Duration) -> Result<T, LockError> {

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -157,10 +156,15 @@ impl LockClient {
         LockClientBuilder::new(Server::cluster(nodes))
     }
 
-    /// Makes a client that uses `runtime`. `prefix` is valid.
-    pub(crate) fn start(server: Server, timer: &HashedWheelTimer, prefix: &str, runtime: Handle) -> Self {
+    /// Makes a client that uses `runtime`. `prefix` and `holder` are valid.
+    pub(crate) fn start(
+        server: Server,
+        timer: &HashedWheelTimer,
+        [prefix, holder]: [&str; 2],
+        runtime: Handle,
+    ) -> Self {
         let random = RandomState::new().build_hasher().finish();
-        let name: Arc<str> = format!("{}:{random:016x}", process::id()).into();
+        let name: Arc<str> = format!("{holder}:{random:016x}").into();
         let calls = Arc::new(Calls::new(server, timer, &runtime));
         let channel = scripts::channel(prefix, &name);
         Self {
@@ -214,7 +218,8 @@ impl LockClient {
     }
 
     /// Returns the name of this client: the first part of the names of its owners in Redis. The
-    /// value of a held lock's key `{lock:NAME}` begins with it. It contains the id of the process.
+    /// value of a held lock's key `{lock:NAME}` begins with it. It is the
+    /// [name of the holder](LockClientBuilder::holder), a colon, and a random number.
     ///
     /// # Examples
     ///
@@ -225,6 +230,14 @@ impl LockClient {
     /// ```
     pub fn name(&self) -> &str {
         &self.shared.name
+    }
+
+    pub(crate) fn calls(&self) -> &Calls {
+        &self.shared.calls
+    }
+
+    pub(crate) fn prefix(&self) -> &str {
+        &self.shared.prefix
     }
 }
 

@@ -70,7 +70,7 @@ pub enum Loss {
     /// The [maximum holding time](crate::LockOptions::max_hold) is over.
     HeldTooLong,
     /// Redis has no owner for the lock, although the lease has not ended: it has lost its data, or
-    /// another client has deleted the lock.
+    /// another client has deleted the lock or [ended the hold](crate::LockClient::force_unlock).
     NoOwner,
     /// Redis has another owner for the lock, although the lease has not ended.
     OtherOwner,

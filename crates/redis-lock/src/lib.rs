@@ -77,6 +77,8 @@
 //! - A [`LockClientBuilder`] makes a client with another timer than that of the process, or a prefix
 //!   of the keys.
 //! - [`LockOptions`] are the lease, the watchdog, the maximum holding time, the queue and the poll.
+//! - [`LockClient::state`] tells which holder has a lock, and [`LockClient::force_unlock`] ends its
+//!   hold.
 //! - `blocking` has the same types for code that is not async.
 //!
 //! # Features
@@ -125,6 +127,8 @@
 //! | `lockWatchdogTimeout` | [`LockOptions::lease`] |
 //! | `unlock()` | [`Guard::unlock`], or dropping the guard |
 //! | `isHeldByCurrentThread()` | [`Guard::check`] |
+//! | `isLocked()`, `remainTimeToLive()` | [`LockClient::state`] |
+//! | `forceUnlock()` | [`LockClient::force_unlock`] |
 //! | `LockRenewalFailureListener` | [`Guard::on_lost`], [`Guard::lost`] |
 //! | the id of the thread, for re-entry | the [`Lock`]: share it between functions, not between tasks |
 //!
@@ -144,7 +148,7 @@
 //! ```text
 //! ACL SETUSER locks on >PASSWORD -@all ~{lock:* &lock-wake:*
 //!     +evalsha +eval +get +set +del +pexpire +pttl +time
-//!     +zadd +zrange +zrem +zrank +hget +hset +hdel +publish +subscribe +ping
+//!     +zadd +zrange +zrem +zrank +zcard +hget +hset +hdel +publish +subscribe +ping
 //! ```
 //!
 //! With the prefix `shop:`, the patterns are `~shop:{lock:*` and `&shop:lock-wake:*`.
@@ -165,6 +169,7 @@ mod lock;
 mod observe;
 mod options;
 mod scripts;
+mod state;
 mod wakeup;
 mod watchdog;
 
@@ -174,6 +179,7 @@ pub use error::{LockError, Loss};
 pub use guard::Guard;
 pub use lock::Lock;
 pub use options::LockOptions;
+pub use state::LockState;
 pub use {hashed_wheel, redis};
 
 /// The Rust code of the README is compiled as a doc test.

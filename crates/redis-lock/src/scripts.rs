@@ -11,7 +11,7 @@
 //!
 //! The prefix of the client is before the brace, in all keys and channels. It contains no braces.
 //!
-//! The name of an owner is `CLIENT:NUMBER`. Messages for it are published on the channel
+//! The name of an owner is `CLIENT:NUMBER`, and that of a client `HOLDER:RANDOM`. Messages for it are published on the channel
 //! `lock-wake:CLIENT`. A message is `OWNER MILLISECONDS`, and is only sent to the first waiting
 //! owner: 0 means that the lock is free, more that the lease of another owner ends after this time.
 
@@ -134,6 +134,25 @@ const RELEASE: &str = r"
         offer(head, expires, claim)
     end
     return holder == owner and 1 or holder and -1 or 0
+";
+
+/// Returns the state of a lock, and can end the hold.
+///
+/// KEYS: the four. ARGV: an empty text, because the caller is no owner; the time in milliseconds in
+/// which the first waiting owner has to take the lock that this makes free, or -1 to leave the lock
+/// as it is. Returns nothing if the lock has no owner. Otherwise it returns the owner, the rest of
+/// its lease in milliseconds, its token (nothing if it has expired), and the length of the queue.
+const STATE: &str = r"
+    local holder, claim = redis.call('get', lock), tonumber(ARGV[2])
+    if not holder then return nil end
+    local token = redis.call('get', token_key)
+    local state = {holder, redis.call('pttl', lock), token, redis.call('zcard', queue)}
+    if claim >= 0 then
+        redis.call('del', lock)
+        local head, expires = first()
+        if head then offer(head, expires, claim) end
+    end
+    return state
 ";
 
 /// Renews several leases. It uses `pcall`: a key whose type another client has changed counts as
@@ -275,6 +294,7 @@ pub(crate) struct Scripts {
     lock: Code,
     release: Code,
     renew: Code,
+    state: Code,
 }
 
 impl Scripts {
@@ -283,6 +303,7 @@ impl Scripts {
             lock: Code::new(format!("{QUEUE}{LOCK}")),
             release: Code::new(format!("{QUEUE}{RELEASE}")),
             renew: Code::new(RENEW.to_owned()),
+            state: Code::new(format!("{QUEUE}{STATE}")),
         }
     }
 
@@ -297,6 +318,12 @@ impl Scripts {
     pub(crate) fn release<'a>(&'a self, keys: &'a Keys, owner: &str, claim: Duration) -> Call<'a> {
         let arguments = vec![owner.to_owned(), claim.as_millis().to_string()];
         Call { code: &self.release, keys: keys.all().into(), arguments }
+    }
+
+    /// If there is a time to claim the lock, the script ends the hold.
+    pub(crate) fn state<'a>(&'a self, keys: &'a Keys, claim: Option<Duration>) -> Call<'a> {
+        let claim = claim.map_or_else(|| "-1".to_owned(), |claim| claim.as_millis().to_string());
+        Call { code: &self.state, keys: keys.all().into(), arguments: vec![String::new(), claim] }
     }
 
     /// Takes the key, the owner and the lease in milliseconds of each lock.

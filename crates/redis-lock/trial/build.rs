@@ -12,9 +12,10 @@ use std::{env, fs};
 use sabotages::{LUA, ROWS, Row};
 
 /// The places where the scripts can be changed, and what they become.
-const SCRIPTS: [(&str, &str); 3] = [
+const SCRIPTS: [(&str, &str); 4] = [
     (r#"format!("{QUEUE}{LOCK}")"#, r#"crate::sabotaged_script(format!("{QUEUE}{LOCK}"))"#),
     (r#"format!("{QUEUE}{RELEASE}")"#, r#"crate::sabotaged_script(format!("{QUEUE}{RELEASE}"))"#),
+    (r#"format!("{QUEUE}{STATE}")"#, r#"crate::sabotaged_script(format!("{QUEUE}{STATE}"))"#),
     ("RENEW.to_owned()", "crate::sabotaged_script(RENEW.to_owned())"),
 ];
 

@@ -495,9 +495,31 @@ pub const ROWS: &[Row] = &[
     row(
         "PrefixDecidesTheSlot",
         "builder.rs",
-        "matches!(c, '{' | '}')",
-        "false",
+        "&['{', '}']",
+        "&[]",
         "builder::a_prefix_that_is_not_valid_is_rejected",
+    ),
+    // Asking, and ending a hold.
+    row(
+        "EndedHoldWakesNobody",
+        LUA,
+        "if head then offer(head, expires, claim) end",
+        "",
+        "state::a_hold_that_was_ended_is_lost_and_the_first_waiting_caller_gets_the_lock",
+    ),
+    row(
+        "QuestionEndsTheHold",
+        LUA,
+        "if claim >= 0 then",
+        "if true then",
+        "state::a_lock_says_who_holds_it_for_how_long_and_how_many_wait",
+    ),
+    row(
+        "EndOfAHoldIsRepeated",
+        "calls.rs",
+        "self.connection.call(&self.scripts.state(keys, Some(claim)), timeout).await",
+        "self.call(&self.scripts.state(keys, Some(claim)), timeout).await",
+        "state::a_call_that_ends_a_hold_is_not_repeated",
     ),
     // Blocking.
     row(

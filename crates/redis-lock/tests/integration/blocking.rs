@@ -76,6 +76,7 @@ fn locks_exclude_each_other_until_they_are_released() {
     assert!(begin.elapsed() >= Duration::from_millis(50));
     first.unlock().unwrap();
     assert!(other.try_lock().unwrap().is_none());
+    assert_eq!(test.locks.state("a").unwrap().unwrap().token, Some(again.token()));
     again.unlock().unwrap();
     assert_eq!(test.setup.holder("a"), None);
     let next = other.lock_timeout(patience()).unwrap().expect("it is free");
@@ -93,6 +94,15 @@ fn a_dropped_guard_has_released_the_lock() {
         drop(guard);
         assert_eq!(test.setup.holder("a"), None);
     }
+}
+
+#[test]
+fn a_hold_can_be_ended() {
+    let Some(test) = Blocking::new("blocking-force") else { return };
+    let guard = test.locks.lock_with("a", long()).lock().unwrap();
+    assert_eq!(test.locks.force_unlock("a").unwrap().unwrap().token, Some(guard.token()));
+    assert_eq!(test.locks.force_unlock("a").unwrap(), None);
+    assert!(matches!(guard.unlock(), Err(LockError::Lost(Loss::NoOwner))));
 }
 
 #[test]

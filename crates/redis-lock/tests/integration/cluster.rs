@@ -119,8 +119,10 @@ async fn locks_of_many_slots_are_renewed_and_released() {
     // Each slot has one lock, so there is one call per lock and third of the lease.
     assert!(calls as f64 <= (thirds + 2.0) * LOCKS as f64, "{calls} calls in {thirds} thirds of a lease");
 
-    for (_, guard) in of_first.into_iter().chain(others) {
+    for (name, guard) in of_first.into_iter().chain(others) {
         guard.check().unwrap();
+        let state = setup.locks.state(&name).await.unwrap().expect("it is held");
+        assert_eq!(state.token, Some(guard.token()));
         guard.unlock().await.unwrap();
     }
     within(waiting).await.unwrap().unwrap().unlock().await.unwrap();

@@ -15,5 +15,6 @@ mod readme;
 mod refusals;
 #[cfg(feature = "sentinel")]
 mod sentinel;
+mod state;
 #[cfg(feature = "tls")]
 mod tls;

@@ -192,6 +192,7 @@ async fn a_user_with_few_rights_can_lock() {
         execute(&mut setup.redis, "SCRIPT FLUSH").unwrap();
         lock.lock().await.unwrap().unlock().await.unwrap();
         execute(&mut setup.redis, "SCRIPT FLUSH").unwrap();
+        assert_eq!(locks.state("a").await.unwrap().expect("it is held").waiting, 1);
         guard.unlock().await.unwrap();
         within(waiting).await.unwrap().unwrap().unlock().await.unwrap();
     }

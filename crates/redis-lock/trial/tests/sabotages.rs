@@ -26,6 +26,8 @@ mod faults;
 mod lock;
 #[path = "../../tests/integration/refusals.rs"]
 mod refusals;
+#[path = "../../tests/integration/state.rs"]
+mod state;
 
 /// How many sabotages run at the same time per core. Most of them wait for what never happens.
 const PER_CORE: usize = 8;

@@ -1,0 +1,123 @@
+//! Which owner holds a lock, and an administrator's way to end its hold.
+
+use std::time::Duration;
+
+use redis::{FromRedisValue, ParsingError, Value};
+
+use crate::options::LockOptions;
+use crate::scripts::Keys;
+use crate::{LockClient, LockError};
+
+/// A held lock, as Redis had it when it was asked.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example(locks: redis_lock::LockClient) -> Result<(), redis_lock::LockError> {
+/// match locks.state("invoices").await? {
+///     Some(state) => println!("{} holds it, for {:?} at least", state.holder, state.expires_in),
+///     None => println!("it is free"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LockState {
+    /// The [name of the holder](crate::LockClientBuilder::holder): by default `HOST/PID`.
+    pub holder: String,
+    /// The [token](crate::Guard::token) of this hold. `None` if it has lasted for more than a day.
+    pub token: Option<u64>,
+    /// After which time the lease ends if it is not renewed, in whole milliseconds. A watchdog
+    /// renews it before. [`Duration::MAX`] if another program has set the key without an end.
+    pub expires_in: Duration,
+    /// How many callers wait for the lock. Callers that have died count until they lose their
+    /// places: two [polls](LockOptions::poll) and a lease after their last attempt.
+    pub waiting: usize,
+}
+
+/// The answer of the script: the state, if the lock is held.
+struct Answer(Option<LockState>);
+
+impl FromRedisValue for Answer {
+    fn from_redis_value(value: Value) -> Result<Self, ParsingError> {
+        let (owner, expires_in, token, waiting): (String, i64, Option<u64>, usize) =
+            match redis::from_redis_value(value)? {
+                Some(state) => state,
+                None => return Ok(Self(None)),
+            };
+        // `HOLDER:CLIENT:NUMBER`. A name that another program has written may have other parts.
+        let holder = owner.rsplitn(3, ':').nth(2).unwrap_or(&owner).to_owned();
+        let expires_in = expires_in.try_into().map_or(Duration::MAX, Duration::from_millis);
+        Ok(Self(Some(LockState { holder, token, expires_in, waiting })))
+    }
+}
+
+impl LockClient {
+    /// Asks Redis which owner has the lock with this name. Returns `None` if it is free.
+    ///
+    /// The answer may be outdated when it arrives: use it to show it, and not to decide whether to
+    /// enter. [`Lock::try_lock`](crate::Lock::try_lock) decides that.
+    ///
+    /// # Errors
+    ///
+    /// - [`Redis`](LockError::Redis): the call failed, or was not answered within 5 s.
+    /// - [`Timer`](LockError::Timer): the timer is stopped, or its limit is reached.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(locks: redis_lock::LockClient) -> Result<(), redis_lock::LockError> {
+    /// if let Some(state) = locks.state("invoices").await? {
+    ///     println!("{} holds it, and {} callers wait", state.holder, state.waiting);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn state(&self, name: &str) -> Result<Option<LockState>, LockError> {
+        let (keys, timeout) = (self.keys(name), LockOptions::new().call_timeout());
+        self.calls().state::<Answer>(&keys, timeout).await.map(|answer| answer.0)
+    }
+
+    /// Ends the hold of the lock with this name, whatever owner has it. The first waiting caller is
+    /// woken, and gets a greater token. Returns the state before, or `None` if the lock was free.
+    ///
+    /// The holder learns it when its watchdog renews the lease next, after a third of a lease at the
+    /// latest: it has lost the lock, with the reason [`NoOwner`](crate::Loss::NoOwner) or
+    /// [`OtherOwner`](crate::Loss::OtherOwner). Without a watchdog, it learns it at the end of its
+    /// lease. Until then it works on, at the same time as the next holder.
+    ///
+    /// So this is safe only if the holder does no more harm: its process has ended, or hangs and is
+    /// ended first, or the resource rejects its [token](crate::Guard::token). A resource rejects it
+    /// only after it has seen the token of a later holder. If the process has ended, you can also
+    /// wait for [`expires_in`](LockState::expires_in): then the lock becomes free by itself.
+    ///
+    /// (`redis-cli del '{lock:NAME}'` does the same, but wakes no waiting caller. They try at their
+    /// next [poll](LockOptions::poll).)
+    ///
+    /// # Errors
+    ///
+    /// As for [`state`](Self::state). After an error of [`Redis`](LockError::Redis) it is unknown
+    /// whether the hold was ended. The call is not repeated, because that could end the next hold.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(locks: redis_lock::LockClient) -> Result<(), redis_lock::LockError> {
+    /// // Its process hangs, and has been killed. Its lease would last for an hour.
+    /// if let Some(ended) = locks.force_unlock("report").await? {
+    ///     println!("ended the hold of {}, with token {:?}", ended.holder, ended.token);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn force_unlock(&self, name: &str) -> Result<Option<LockState>, LockError> {
+        let (keys, options) = (self.keys(name), LockOptions::new());
+        let ended = self.calls().force_unlock::<Answer>(&keys, options.claim(), options.call_timeout());
+        ended.await.map(|answer| answer.0)
+    }
+
+    fn keys(&self, name: &str) -> Keys {
+        Keys::new(self.prefix(), name)
+    }
+}

@@ -1,0 +1,126 @@
+//! Asking which holder has a lock, and ending its hold.
+
+use std::process;
+use std::time::{Duration, Instant};
+
+use redis::{Client, Commands};
+use redis_lock::{LockClient, LockError, LockOptions, Loss};
+
+use super::common::{Answers, LEASE, PATIENCE, Proxy, Setup, client, options, within};
+
+/// So long that no renewal is due during a test.
+fn long() -> LockOptions {
+    options().lease(PATIENCE * 3)
+}
+
+/// A client whose locks have a holder of this name.
+fn named(setup: &Setup, holder: &str) -> LockClient {
+    let client = LockClient::builder(Client::open(setup.server.url()).unwrap());
+    client.timer(&setup.timer).holder(holder).build().unwrap()
+}
+
+#[tokio::test]
+async fn a_lock_says_who_holds_it_for_how_long_and_how_many_wait() {
+    let Some(mut setup) = Setup::new("lock-state") else { return };
+    assert_eq!(setup.locks.state("a").await.unwrap(), None);
+    // Only the last two colons separate.
+    let holder = "billing:7/ä:";
+    let begin = Instant::now();
+    let guard = named(&setup, holder).lock_with("a", long()).lock().await.unwrap();
+    let state = setup.locks.state("a").await.unwrap().expect("it is held");
+    assert_eq!((&*state.holder, state.token, state.waiting), (holder, Some(guard.token()), 0));
+    assert!(state.expires_in <= PATIENCE * 3, "{state:?}");
+    // Redis rounds to milliseconds.
+    let rest = (PATIENCE * 3).saturating_sub(begin.elapsed() + Duration::from_millis(1));
+    assert!(state.expires_in >= rest, "{state:?} {rest:?}");
+
+    let mut waiting = setup.locks.lock_with("a", long());
+    let waiting = tokio::spawn(async move { waiting.lock().await });
+    setup.until("it waits", |setup| setup.queue_len("a") == 1).await;
+    let state = setup.locks.state("a").await.unwrap().expect("it is held");
+    assert_eq!((&*state.holder, state.waiting), (holder, 1));
+    guard.unlock().await.unwrap();
+    let guard = within(waiting).await.unwrap().unwrap();
+    let state = setup.locks.state("a").await.unwrap().expect("it is held");
+    assert_eq!((state.token, state.waiting), (Some(guard.token()), 0));
+    // The default.
+    let (host, id) = state.holder.split_once('/').unwrap();
+    assert_eq!(id, process::id().to_string());
+    assert!(!host.is_empty());
+    guard.unlock().await.unwrap();
+    assert_eq!(setup.locks.state("a").await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_lock_of_another_program_has_no_end_and_no_token() {
+    let Some(mut setup) = Setup::new("lock-state-other") else { return };
+    let () = setup.redis.set("{lock:a}", "another owner").unwrap();
+    let state = setup.locks.state("a").await.unwrap().expect("it is held");
+    assert_eq!((&*state.holder, state.token), ("another owner", None));
+    assert_eq!(state.expires_in, Duration::MAX);
+}
+
+/// The poll is longer than the patience.
+#[tokio::test]
+async fn a_hold_that_was_ended_is_lost_and_the_first_waiting_caller_gets_the_lock() {
+    let Some(mut setup) = Setup::new("lock-force") else { return };
+    assert_eq!(setup.locks.force_unlock("a").await.unwrap(), None);
+    for is_fair in [false, true] {
+        let guard = named(&setup, "stuck").lock_with("a", options().lease(LEASE).fair(is_fair));
+        let guard = { guard }.lock().await.unwrap();
+        let mut waiting = client(&setup.server, &setup.timer).lock_with("a", long().fair(is_fair));
+        let waiting = tokio::spawn(async move { waiting.lock().await });
+        setup.until("it waits", |setup| setup.queue_len("a") == 1).await;
+        let ended = setup.locks.force_unlock("a").await.unwrap().expect("it was held");
+        assert_eq!((&*ended.holder, ended.token), ("stuck", Some(guard.token())));
+        let next = within(waiting).await.unwrap().unwrap();
+        assert!(next.token() > guard.token());
+        let loss = within(guard.lost()).await;
+        // On a machine that stalls for two thirds of the lease, the lease ends first.
+        assert!(matches!(loss, Loss::OtherOwner | Loss::LeaseEnded(_)), "{loss:?}");
+        assert!(matches!(guard.unlock().await, Err(LockError::Lost(_))));
+        next.check().unwrap();
+        next.unlock().await.unwrap();
+    }
+    let guard = setup.locks.lock_with("a", options().lease(LEASE)).lock().await.unwrap();
+    setup.locks.force_unlock("a").await.unwrap().expect("it was held");
+    let loss = within(guard.lost()).await;
+    assert!(matches!(loss, Loss::NoOwner | Loss::LeaseEnded(_)), "{loss:?}");
+}
+
+/// A repeated call could end the next hold.
+#[tokio::test]
+async fn a_call_that_ends_a_hold_is_not_repeated() {
+    let Some(mut setup) = Setup::new("lock-force-cut") else { return };
+    let proxy = Proxy::new(&setup.server);
+    let builder = LockClient::builder(Client::open(&*proxy.url).unwrap()).timer(&setup.timer);
+    let locks = builder.build().unwrap();
+    let guard = setup.locks.lock_with("a", long()).lock().await.unwrap();
+    locks.state("a").await.unwrap().expect("it is held");
+    proxy.set(Answers::Cut);
+    let ended = within(locks.force_unlock("a")).await;
+    assert!(matches!(ended, Err(LockError::Redis(_))), "{ended:?}");
+    assert_eq!(setup.holder("a"), None);
+    // A question is repeated.
+    proxy.set(Answers::Cut);
+    assert_eq!(within(locks.state("a")).await.unwrap(), None);
+    assert!(proxy.has_cut());
+    assert!(guard.unlock().await.is_err());
+}
+
+#[tokio::test]
+async fn a_name_of_a_holder_that_is_not_valid_is_rejected() {
+    let client = Client::open("redis://127.0.0.1:1/").unwrap();
+    let build = |holder: &str| LockClient::builder(client.clone()).holder(holder).build();
+    for (holder, reason) in [
+        ("", "the name of the holder is empty"),
+        ("a b", "the name of the holder \"a b\" contains ' ': white space"),
+        ("a\n", "the name of the holder \"a\\n\" contains '\\n'"),
+        (&"ä".repeat(65), "a name of the holder of 130 bytes is longer than 128"),
+    ] {
+        let failed = build(holder);
+        let Err(LockError::Options(why)) = failed else { panic!("{failed:?}") };
+        assert!(why.starts_with(reason), "{why}");
+    }
+    build("{a:b/c}").unwrap();
+}
