@@ -1,7 +1,8 @@
 //! The same locks for code that is not async. Needs feature `blocking`.
 //!
 //! A [`LockClient`] has a runtime on one thread of its own. Its calls block the calling thread, so
-//! they panic if they are made on a thread of an async runtime.
+//! they panic if they are made on a thread of an async runtime. There is no closure form: a thread
+//! cannot be cancelled. Call [`Guard::check`] before each step that could do harm.
 //!
 //! # Examples
 //!

@@ -14,7 +14,7 @@ use crate::connection::Server;
 use crate::scripts;
 use crate::wakeup::Wakeups;
 use crate::watchdog::Watchdog;
-use crate::{Lock, LockClientBuilder, LockError, LockOptions};
+use crate::{Guard, Lock, LockClientBuilder, LockError, LockOptions};
 
 /// A client of the locks on one Redis server, or on several.
 ///
@@ -215,6 +215,31 @@ impl LockClient {
     /// ```
     pub fn lock_with(&self, name: &str, options: LockOptions) -> Lock {
         Lock::new(Arc::clone(&self.shared), name, options)
+    }
+
+    /// Takes the lock with this name, with the default options, runs `work`, and releases the lock.
+    /// When the lock is lost, the future of `work` is cancelled. See [`Lock::with_lock`], which does
+    /// the same with other options.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Lock::with_lock`].
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn pay(token: u64) {}
+    /// # async fn example(locks: redis_lock::LockClient) -> Result<(), redis_lock::LockError> {
+    /// locks.with_lock("invoices", async |guard| pay(guard.token()).await).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn with_lock<R>(
+        &self,
+        name: &str,
+        work: impl AsyncFnOnce(&Guard) -> R,
+    ) -> Result<R, LockError> {
+        self.lock(name).with_lock(work).await
     }
 
     /// Returns the name of this client: the first part of the names of its owners in Redis. The

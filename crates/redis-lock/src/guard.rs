@@ -1,6 +1,8 @@
 //! The guard of a held lock, and its release.
 
 use std::fmt;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
 
 use redis::RedisError;
@@ -154,6 +156,62 @@ impl Guard {
     /// ```
     pub fn on_lost(&self, f: impl FnOnce(Loss) + Send + 'static) {
         self.hold.on_lost(Box::new(f));
+    }
+
+    /// Runs `work` while the lock is held, and then releases the guard like
+    /// [`unlock`](Self::unlock). When the lock is lost, the future of `work` is dropped: it is
+    /// cancelled at the `.await` at which it waits. After a loss it is not polled again.
+    ///
+    /// It makes a closure form of [`Lock::try_lock`](crate::Lock::try_lock) and
+    /// [`Lock::lock_timeout`](crate::Lock::lock_timeout). For [`Lock::lock`](crate::Lock::lock) there
+    /// is [`Lock::with_lock`](crate::Lock::with_lock).
+    ///
+    /// Code between two `.await`s is not interrupted, and what was started elsewhere is not
+    /// cancelled: a task, or a request that is sent already. So send the [token](Self::token) with
+    /// each access.
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`](LockError::Lost): the lock was lost before `work` was ready, or before the release.
+    /// In the second case, the output of `work` is dropped. A release that fails otherwise is
+    /// repeated in the background, and is no error.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, or `work` panics, `work` is dropped first. Then the release goes on
+    /// in the background.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn pay(token: u64) -> Result<(), std::io::Error> { Ok(()) }
+    /// # async fn example(mut lock: redis_lock::Lock) -> Result<(), Box<dyn std::error::Error>> {
+    /// let Some(guard) = lock.try_lock().await? else {
+    ///     return Ok(()); // Another process does this work.
+    /// };
+    /// // The first `?` is for the lock, the second one for the work.
+    /// guard.run(async |guard| pay(guard.token()).await).await??;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn run<R>(self, work: impl AsyncFnOnce(&Self) -> R) -> Result<R, LockError> {
+        let output = self.until_done_or_lost(work).await?;
+        if let Err(error @ LockError::Lost(_)) = self.unlock().await {
+            return Err(error);
+        }
+        Ok(output)
+    }
+
+    async fn until_done_or_lost<R>(&self, work: impl AsyncFnOnce(&Self) -> R) -> Result<R, LockError> {
+        let mut lost = pin!(self.lost());
+        let mut work = pin!(work(self));
+        poll_fn(|context| {
+            // It wakes this task. The check comes first: the timer may be late.
+            _ = lost.as_mut().poll(context);
+            self.check()?;
+            work.as_mut().poll(context).map(Ok)
+        })
+        .await
     }
 
     /// Releases the lock, if this is the last guard of its hold. After that there is no renewal,

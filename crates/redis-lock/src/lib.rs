@@ -65,10 +65,8 @@
 //!     let Some(guard) = lock.lock_timeout(Duration::from_secs(3)).await? else {
 //!         return Err("another process pays the invoices".into());
 //!     };
-//!     tokio::select! {
-//!         () = pay(7, guard.token()) => guard.unlock().await?,
-//!         loss = guard.lost() => return Err(format!("the lock is lost: {loss}").into()),
-//!     }
+//!     // If the lock is lost, the work is cancelled, and this returns an error.
+//!     guard.run(async |guard| pay(7, guard.token()).await).await?;
 //!     Ok(())
 //! }
 //! ```
@@ -77,6 +75,8 @@
 //! - A [`LockClientBuilder`] makes a client with another timer than that of the process, or a prefix
 //!   of the keys.
 //! - [`LockOptions`] are the lease, the watchdog, the maximum holding time, the queue and the poll.
+//! - [`LockClient::with_lock`], [`Lock::with_lock`] and [`Guard::run`] cancel the work when the lock
+//!   is lost. [`Guard::lost`], [`Guard::on_lost`] and [`Guard::check`] are for other code.
 //! - [`LockClient::state`] tells which holder has a lock, and [`LockClient::force_unlock`] ends its
 //!   hold.
 //! - `blocking` has the same types for code that is not async.

@@ -180,6 +180,35 @@ impl Lock {
         self.take(patience).await
     }
 
+    /// Takes the lock like [`lock`](Self::lock), runs `work`, and releases the lock. When the lock is
+    /// lost, the future of `work` is dropped, and cancelled by that.
+    /// [`Guard::run`] says what that does and does not stop.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`lock`](Self::lock), before `work` is called; and [`Lost`](LockError::Lost) if the
+    /// lock is lost before `work` is ready, or before the release.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, `work` is dropped first. Then the lock is released in the
+    /// background.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn pay(token: u64) -> Result<u32, std::io::Error> { Ok(1) }
+    /// # async fn example(mut lock: redis_lock::Lock) -> Result<(), Box<dyn std::error::Error>> {
+    /// // The first `?` is for the lock, the second one for the work.
+    /// let paid = lock.with_lock(async |guard| pay(guard.token()).await).await??;
+    /// println!("paid {paid} invoices");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn with_lock<R>(&mut self, work: impl AsyncFnOnce(&Guard) -> R) -> Result<R, LockError> {
+        self.lock().await?.run(work).await
+    }
+
     async fn take(&mut self, patience: Patience) -> Result<Option<Guard>, LockError> {
         if let Some(guard) = self.enter_again() {
             let hold = guard.hold();

@@ -521,6 +521,28 @@ pub const ROWS: &[Row] = &[
         "self.call(&self.scripts.state(keys, Some(claim)), timeout).await",
         "state::a_call_that_ends_a_hold_is_not_repeated",
     ),
+    // The closure form.
+    row(
+        "LossIsNoticedLate",
+        "guard.rs",
+        "_ = lost.as_mut().poll(context);",
+        "_ = lost.as_mut();",
+        "closure::work_is_cancelled_when_the_lock_is_lost",
+    ),
+    row(
+        "WorkGoesOnAfterTheLease",
+        "guard.rs",
+        "self.check()?;",
+        "",
+        "closure::work_is_not_polled_after_the_end_of_the_lease",
+    ),
+    row(
+        "LossAtTheReleaseIsForgotten",
+        "guard.rs",
+        "return Err(error);",
+        "drop(error);",
+        "closure::a_loss_that_the_release_finds_is_an_error",
+    ),
     // Blocking.
     row(
         "BlockingDropDoesNotWait",

@@ -4,6 +4,7 @@
 #[cfg(feature = "blocking")]
 mod blocking;
 mod builder;
+mod closure;
 #[cfg(feature = "cluster")]
 mod cluster;
 mod common;

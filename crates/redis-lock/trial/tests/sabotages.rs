@@ -16,6 +16,8 @@ use redis_lock::sabotages::{ROWS, Row, VARIABLE};
 mod blocking;
 #[path = "../../tests/integration/builder.rs"]
 mod builder;
+#[path = "../../tests/integration/closure.rs"]
+mod closure;
 #[path = "../../tests/integration/cluster.rs"]
 mod cluster;
 #[path = "../../tests/integration/common.rs"]
