@@ -85,8 +85,10 @@ CREATE TABLE @run (
     taken_over   integer NOT NULL DEFAULT 0,
     -- For a misfire: it stands for all due times before this one.
     misses_until timestamptz,
-    -- Requested by `run_now`, not by the schedule.
+    -- Requested by `run_now` or `retry`, not by the schedule.
     is_manual    boolean NOT NULL DEFAULT false,
+    -- Cancelled while it was running. It is not repeated, and ends as cancelled.
+    is_cancelled boolean NOT NULL DEFAULT false,
     -- That of the job when the run started, if the job was replaced since then.
     payload      jsonb,
     payload_bytes integer GENERATED ALWAYS AS (octet_length(payload::text)) STORED,
@@ -103,6 +105,7 @@ CREATE TABLE @run (
     CHECK (owner IS NOT NULL OR state NOT IN ('claimed', 'running'))
 );
 CREATE INDEX run_owned ON @run (owner) WHERE state IN ('claimed', 'running');
+CREATE INDEX run_cancelled ON @run (owner) WHERE state = 'running' AND is_cancelled;
 CREATE INDEX run_waiting ON @run (start_at) WHERE state = 'waiting';
 CREATE INDEX run_blocked ON @run (job, due) WHERE state = 'blocked';
 CREATE INDEX run_finished ON @run (finished) WHERE finished IS NOT NULL;
@@ -195,8 +198,9 @@ BEGIN
                 ELSE 'blocked' END AS state,
             CASE job.overlap WHEN 'skip' THEN 'another run of the job was running'
                 ELSE '1000 runs of the job were waiting' END AS why,
-            -- A repetition, because `cancel_runs` has cancelled the others.
-            CASE WHEN NOT job.enabled AND job.disabled_reason IS NULL AND NOT mine.is_manual THEN 'cancelled'
+            CASE WHEN mine.is_cancelled THEN 'cancelled'
+                -- A repetition, because `cancel_runs` has cancelled the others.
+                WHEN NOT job.enabled AND job.disabled_reason IS NULL AND NOT mine.is_manual THEN 'paused'
                 WHEN mine.interrupted - mine.excused > job.max_interruptions THEN 'abandoned' END AS verdict
         FROM @run mine JOIN @job job ON job.id = mine.job LEFT JOIN @slot slot ON slot.job = mine.job
         WHERE mine.id = ANY (free_runs)
@@ -221,10 +225,12 @@ END $$;
 -- Writes the results of runs that the node has started. A run with a `retry` is repeated after this
 -- duration: by this node, if that is at most `the_prefetch`, and otherwise by any.
 --
+-- A run that was cancelled is not repeated, whatever the result is.
+--
 -- Passes the slot to the blocked run of the job that was due first. If the job was replaced, this
 -- node may have no handler for that run: then any node claims it. Returns the runs whose results
--- were written (state 'written'), those that are locked ('locked'), and those that the node has
--- claimed.
+-- were written (state 'written', or 'cancelled'), those that are locked ('locked'), and those that
+-- the node has claimed.
 CREATE FUNCTION @finish_runs(the_node bigint, the_prefetch bigint, the_runs bigint[], states text[],
     outputs jsonb[], errors text[], retries bigint[])
 RETURNS TABLE (id bigint, state text, job bigint, handler text, due timestamptz, start_at timestamptz,
@@ -235,6 +241,7 @@ DECLARE
     locked_runs bigint[];
     free_runs bigint[];
     written bigint[];
+    cancelled bigint[];
     claimed bigint[];
     has_waiting boolean;
 BEGIN
@@ -254,13 +261,13 @@ BEGIN
 
     WITH result AS (
         UPDATE @run run
-        SET state = CASE WHEN result.retry IS NULL THEN result.state
+        SET state = CASE WHEN run.is_cancelled THEN 'cancelled' WHEN result.retry IS NULL THEN result.state
                 WHEN result.retry <= the_prefetch THEN 'claimed' ELSE 'waiting' END,
-            owner = CASE WHEN result.retry > the_prefetch THEN NULL ELSE run.owner END,
-            start_at = CASE WHEN result.retry IS NULL THEN run.start_at
+            owner = CASE WHEN result.retry > the_prefetch AND NOT run.is_cancelled THEN NULL ELSE run.owner END,
+            start_at = CASE WHEN result.retry IS NULL OR run.is_cancelled THEN run.start_at
                 ELSE clock_timestamp() + result.retry * interval '1 microsecond' END,
-            attempt = run.attempt + CASE WHEN result.retry IS NULL THEN 0 ELSE 1 END,
-            finished = CASE WHEN result.retry IS NULL THEN clock_timestamp() END,
+            attempt = run.attempt + CASE WHEN result.retry IS NULL OR run.is_cancelled THEN 0 ELSE 1 END,
+            finished = CASE WHEN result.retry IS NULL OR run.is_cancelled THEN clock_timestamp() END,
             output = result.output,
             error = result.error
         FROM unnest(the_runs, states, outputs, errors, retries) AS result (id, state, output, error, retry)
@@ -268,8 +275,9 @@ BEGIN
             AND run.id = ANY (free_runs)
         RETURNING run.id, run.state
     )
-    SELECT array_agg(result.id), array_agg(result.id) FILTER (WHERE result.state = 'claimed')
-    INTO written, claimed FROM result;
+    SELECT array_agg(result.id), array_agg(result.id) FILTER (WHERE result.state = 'claimed'),
+        COALESCE(array_agg(result.id) FILTER (WHERE result.state = 'cancelled'), '{}')
+    INTO written, claimed, cancelled FROM result;
 
     WITH heir AS (
         SELECT DISTINCT ON (blocked.job) blocked.job, blocked.id, blocked.handler = ended.handler AS is_known
@@ -296,7 +304,7 @@ BEGIN
     DELETE FROM @slot slot WHERE slot.run = ANY (the_runs)
         AND (slot.run = ANY (written) OR NOT EXISTS (SELECT FROM @run run WHERE run.id = slot.run));
 
-    RETURN QUERY SELECT done, 'written', NULL::bigint, NULL, NULL::timestamptz, NULL::timestamptz,
+    RETURN QUERY SELECT done, CASE WHEN done = ANY (cancelled) THEN 'cancelled' ELSE 'written' END, NULL::bigint, NULL, NULL::timestamptz, NULL::timestamptz,
         NULL::integer, NULL::integer, NULL::timestamptz FROM unnest(written) AS done;
     RETURN QUERY SELECT run.id, 'locked', NULL::bigint, NULL, NULL::timestamptz, NULL::timestamptz,
         NULL::integer, NULL::integer, NULL::timestamptz FROM @run run
@@ -317,7 +325,7 @@ BEGIN
     WITH unread AS (
         DELETE FROM @run run
         WHERE run.job = the_job AND run.state IN ('claimed', 'waiting') AND run.attempt = 1
-            AND NOT run.is_manual
+            AND run.started IS NULL AND NOT run.is_manual
         RETURNING run.due
     )
     UPDATE @job job SET next_run = LEAST(job.next_run, (SELECT min(unread.due) FROM unread))

@@ -45,14 +45,15 @@ impl Connector {
         Self { config, connect: Arc::new(connect) }
     }
 
-    /// Opens a connection. Each notification on it calls `heard`, and its end notifies `lost`. It
+    /// Opens a connection. Each notification on it calls `heard`, with its channel and its
+    /// text, and its end notifies `lost`. It
     /// is closed when the client is dropped.
     ///
     /// The server waits for at most a lease for a node that has locked rows and sends nothing.
     pub(crate) async fn connect(
         &self,
         lease: Duration,
-        heard: impl Fn(&str) + Send + 'static,
+        heard: impl Fn(&str, &str) + Send + 'static,
         lost: Arc<Notify>,
     ) -> Result<Client, Error> {
         let mut config = self.config.clone();
@@ -68,7 +69,7 @@ impl Connector {
             // An error or a panic closes the connection. The next call of the client reports that.
             while let Ok(Some(Ok(message))) = caught(poll_fn(&mut messages)).await {
                 if let AsyncMessage::Notification(notification) = message {
-                    heard(notification.payload());
+                    heard(notification.channel(), notification.payload());
                 }
             }
             lost.notify_one();

@@ -7,21 +7,18 @@
 
 use std::collections::HashMap;
 use std::mem;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use hashed_wheel::TimeoutError;
-use serde_json::value::RawValue;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::{AbortHandle, JoinSet};
 
-use crate::caught::caught;
-use crate::handler::{RunError, error_text};
+use crate::cancel::{self, Canceller};
 use crate::json::{LARGE, MAX_BYTES};
 use crate::observe::{self, End};
+use crate::perform::{Executing, Execution, Failure, bytes};
 use crate::settings::Shared;
-use crate::store::{Finished, Run, Started, Verdict};
+use crate::store::{Finished, Finishes, Run, Started, Verdict};
 
 /// The maximum number of runs in one statement that starts or finishes runs.
 const MAX_BATCH: usize = 256;
@@ -29,9 +26,6 @@ const MAX_BATCH: usize = 256;
 /// The maximum size of the results that are not written, in bytes. Many of them wait while a
 /// transaction of an application has locked their runs. Further handlers keep their runners.
 const MAX_UNWRITTEN: usize = 64 << 20;
-
-/// What a result has in addition to its text, in bytes, rounded up.
-const OVERHEAD: usize = 1 << 10;
 
 /// How often a large output is written alone. Then it is a failure: it does not get through within
 /// a lease.
@@ -51,8 +45,9 @@ pub(crate) struct Executions {
 #[derive(Default)]
 struct State {
     handlers: JoinSet<()>,
-    /// The attempts of the runs.
-    runs: HashMap<i64, (i32, AbortHandle)>,
+    runs: HashMap<i64, Active>,
+    /// The number of the last execution.
+    last: u64,
     /// The runs that have ended because the lease could not be renewed.
     excused: Vec<i64>,
     /// The runs that a statement is starting, and when it was sent.
@@ -63,6 +58,13 @@ struct State {
     /// The number of runs that are started one by one, because a statement has failed that should
     /// have started as many.
     suspects: usize,
+}
+
+/// The last execution of a run.
+struct Active {
+    number: u64,
+    handler: AbortHandle,
+    canceller: Canceller,
 }
 
 /// The results that are not written.
@@ -79,42 +81,6 @@ pub(crate) struct Results {
     /// The number of those in `ready` that are written one by one, because a statement has failed
     /// that should have written all of them.
     suspects: usize,
-}
-
-/// The end of an execution.
-struct Execution {
-    run: Run,
-    result: Result<Box<RawValue>, Failure>,
-    /// It was not executed.
-    verdict: Option<Verdict>,
-    retries: u32,
-    backoff: (Duration, Duration),
-    took: Duration,
-    /// How often it was written alone.
-    writes: u32,
-    _place: OwnedSemaphorePermit,
-}
-
-/// A [`RunError`] as text, because the code that makes the text is the user's.
-struct Failure {
-    text: String,
-    is_permanent: bool,
-}
-
-impl Failure {
-    fn permanent(text: String) -> Self {
-        Self { text, is_permanent: true }
-    }
-
-    fn panicked(message: &str) -> Self {
-        Self { text: error_text(&format!("the handler {message}")), is_permanent: false }
-    }
-}
-
-impl From<RunError> for Failure {
-    fn from(RunError { error, is_permanent }: RunError) -> Self {
-        Self { text: error_text(&error.to_string()), is_permanent }
-    }
 }
 
 impl Executions {
@@ -141,14 +107,25 @@ impl Executions {
     /// Executes a run that has started. Returns false if it replaces an earlier execution of the
     /// run, which the node had lost.
     pub(crate) fn spawn(&self, run: Run, started: Started, runner: OwnedSemaphorePermit) -> bool {
-        let (id, attempt) = (run.id, run.attempt);
-        let (shared, places, results) = (self.shared.clone(), self.places.clone(), self.results.clone());
+        let id = run.id;
+        let (canceller, cancelled) = cancel::pair();
         let mut state = self.lock();
         while state.handlers.try_join_next().is_some() {}
-        let handler = state.handlers.spawn(execute(shared, run, started, runner, places, results));
-        match state.runs.insert(id, (attempt, handler)) {
-            Some((_, earlier)) => {
-                earlier.abort();
+        state.last += 1;
+        let number = state.last;
+        let execution = Executing {
+            shared: self.shared.clone(),
+            run,
+            number,
+            cancelled,
+            runner,
+            places: self.places.clone(),
+            results: self.results.clone(),
+        };
+        let handler = state.handlers.spawn(execution.execute(started));
+        match state.runs.insert(id, Active { number, handler, canceller }) {
+            Some(earlier) => {
+                earlier.handler.abort();
                 false
             }
             None => true,
@@ -221,18 +198,24 @@ impl Executions {
         let mut state = self.lock();
         state.culprit = None;
         state.excused.clear();
-        state.runs.retain(|id, (_, handler)| {
+        state.runs.retain(|id, active| {
             let is_kept = kept.contains(id);
             if !is_kept {
-                handler.abort();
+                active.handler.abort();
             }
             is_kept
         });
     }
 
     /// Whether this is the last execution of the run on this node, and is not given up.
-    fn is_current(&self, run: &Run) -> bool {
-        self.lock().runs.get(&run.id).is_some_and(|(attempt, _)| *attempt == run.attempt)
+    fn is_current(&self, execution: &Execution) -> bool {
+        self.lock().runs.get(&execution.run.id).is_some_and(|active| active.number == execution.number)
+    }
+
+    /// These runs were cancelled. Those that are not executing yet are in the next call again.
+    pub(crate) fn cancel(&self, runs: &[i64]) {
+        let state = self.lock();
+        runs.iter().filter_map(|run| state.runs.get(run)).for_each(|active| active.canceller.cancel());
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -260,7 +243,7 @@ impl Results {
     pub(crate) fn resume(&mut self, executions: &Executions) -> usize {
         // Those that are written one by one remain the first ones.
         self.ready.append(&mut self.locked);
-        self.ready.retain(|execution| executions.is_current(&execution.run));
+        self.ready.retain(|execution| executions.is_current(execution));
         self.ready.len()
     }
 
@@ -269,7 +252,7 @@ impl Results {
         // The other end is in `executions`.
         self.receiver.recv_many(&mut self.ready, MAX_BATCH).await;
         // The others belong to runs that this node has lost.
-        self.ready.retain(|execution| executions.is_current(&execution.run));
+        self.ready.retain(|execution| executions.is_current(execution));
         self.ready.len()
     }
 
@@ -300,18 +283,23 @@ impl Results {
 
     /// The results of a batch were written, but for those that are locked. Returns the number of
     /// those that were written.
-    pub(crate) fn written(&mut self, executions: &Executions, results: &[Finished], locked: &[i64]) -> usize {
+    pub(crate) fn written(
+        &mut self,
+        executions: &Executions,
+        results: &[Finished],
+        finishes: &Finishes,
+    ) -> usize {
         self.suspects = self.suspects.saturating_sub(self.writing);
         let all = self.ready.drain(..mem::take(&mut self.writing));
         let (waiting, written): (Vec<_>, Vec<_>) =
-            all.zip(results).partition(|(execution, _)| locked.contains(&execution.run.id));
+            all.zip(results).partition(|(execution, _)| finishes.locked.contains(&execution.run.id));
         self.locked.extend(waiting.into_iter().map(|(execution, _)| execution));
         for (execution, _) in &written {
             executions.lock().runs.remove(&execution.run.id);
         }
         // Last, because a recorder of metrics may panic.
         for (execution, result) in &written {
-            execution.report(result);
+            execution.report(result, finishes.cancelled.contains(&execution.run.id));
         }
         written.len()
     }
@@ -344,10 +332,11 @@ impl Execution {
         }
     }
 
-    fn report(&self, finished: &Finished) {
+    fn report(&self, finished: &Finished, is_cancelled: bool) {
         let end = match (&finished.result, finished.retry, self.verdict) {
+            _ if is_cancelled => End::Cancelled,
             (Ok(_), ..) => End::Done,
-            (.., Some(Verdict::Cancelled)) => End::Cancelled,
+            (.., Some(Verdict::Cancelled | Verdict::Paused)) => End::Cancelled,
             (.., Some(Verdict::Abandoned)) => End::Abandoned,
             (_, Some(_), None) => End::Retried,
             (_, None, None) => End::Failed,
@@ -362,69 +351,6 @@ impl Execution {
 /// it.) A statement that fails earlier fails for another reason, such as a closed connection.
 fn is_long(since: Instant, shared: &Shared) -> bool {
     since.elapsed() >= shared.settings.lease / 4
-}
-
-fn bytes(result: &Result<Box<RawValue>, Failure>) -> usize {
-    result.as_ref().map_or_else(|failure| failure.text.len(), |output| output.get().len())
-}
-
-/// Executes a run that has started.
-async fn execute(
-    shared: Arc<Shared>,
-    run: Run,
-    started: Started,
-    runner: OwnedSemaphorePermit,
-    places: Arc<Semaphore>,
-    results: mpsc::UnboundedSender<Execution>,
-) {
-    let began = Instant::now();
-    let Started { payload, timeout, retries, backoff, at, verdict, .. } = started;
-    let late = at.duration_since(run.start_at).try_into().unwrap_or_default();
-    let result = match verdict {
-        None => perform(&shared, &run, payload, timeout, late).await,
-        Some(Verdict::Cancelled) => Err(Failure::permanent("the job is paused".into())),
-        Some(Verdict::Abandoned) => Err(Failure::permanent(format!("interrupted {} times", run.interrupted))),
-    };
-    let took = began.elapsed();
-    // Less than all places: outputs and texts of errors are limited.
-    let size = (bytes(&result) + OVERHEAD) as u32;
-    let place = places.acquire_many_owned(size).await.expect("it is never closed");
-    // Another run may start, although this result is not written.
-    drop(runner);
-    // If it fails, the node has ended.
-    let _ =
-        results.send(Execution { run, result, verdict, retries, backoff, took, writes: 0, _place: place });
-}
-
-/// Calls the handler. Every panic of the user's code is caught, also that of a recorder of metrics:
-/// otherwise the run would have no result while its node is alive, and no node would repeat it.
-async fn perform(
-    shared: &Shared,
-    run: &Run,
-    payload: Box<RawValue>,
-    timeout: Option<Duration>,
-    late: Duration,
-) -> Result<Box<RawValue>, Failure> {
-    let mut handler = shared.handlers.execute(run, payload);
-    let execution = caught(async {
-        observe::started(run, late);
-        // The text of an error is made here, because that may panic too.
-        handler.as_mut().await.map_err(Failure::from)
-    });
-    let result = match timeout {
-        None => Ok(execution.await),
-        Some(limit) => shared.timer.timeout(limit, execution).await,
-    };
-    let result = match result {
-        Ok(result) => result.unwrap_or_else(|message| Err(Failure::panicked(&message))),
-        Err(TimeoutError::Timer(error)) => Err(RunError::from(error).into()),
-        Err(_) => Err(RunError::from(format!("timed out after {:?}", timeout.unwrap_or_default())).into()),
-    };
-    // Before the result is written: then another run of this job may start.
-    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(handler))) {
-        mem::forget(panic);
-    }
-    result
 }
 
 /// Returns the pause after a number of failures, from 1 on.

@@ -13,6 +13,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use crate::cancel::Cancelled;
 use crate::json;
 use crate::store::Run;
 
@@ -56,6 +57,57 @@ pub struct Context {
     pub interrupted: u32,
     /// For a misfire: the run stands for all due times before this one.
     pub misses_until: Option<Timestamp>,
+    pub(crate) cancelled: Cancelled,
+}
+
+impl Context {
+    /// Waits until this run is [cancelled](crate::Jobs::cancel). Otherwise it waits for ever.
+    ///
+    /// The handler has the time [`cancel_grace`](crate::SchedulerBuilder::cancel_grace) to end
+    /// then, before its future is dropped. The run ends as cancelled, whatever the handler returns:
+    /// an output or an error is stored with it. A handler that does not use this is dropped at an
+    /// `.await` after this time.
+    ///
+    /// It does not block, and may be called by several tasks. It does not tell of a shutdown of the
+    /// node, a timeout, or the loss of a lease: the future of the handler is dropped then.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use hashed_wheel_job_scheduler::{Context, RunError};
+    /// use serde_json::Value;
+    ///
+    /// # async fn next_part(_: u32) -> bool { false }
+    /// # async fn clean_up() {}
+    /// async fn convert(context: Context, _: Value) -> Result<u32, RunError> {
+    ///     let mut parts = 0;
+    ///     loop {
+    ///         tokio::select! {
+    ///             has_more = next_part(parts) => {
+    ///                 parts += 1;
+    ///                 if !has_more {
+    ///                     return Ok(parts);
+    ///                 }
+    ///             }
+    ///             () = context.cancelled() => {
+    ///                 clean_up().await;
+    ///                 return Ok(parts);
+    ///             }
+    ///         }
+    ///     }
+    /// }
+    /// # let _ = convert;
+    /// ```
+    pub async fn cancelled(&self) {
+        self.cancelled.cancelled().await;
+    }
+
+    /// Returns whether this run is cancelled, without waiting. For code without an `.await`, such as
+    /// that of [`spawn_blocking`](tokio::task::spawn_blocking).
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.cancelled.is_cancelled()
+    }
 }
 
 /// Why a handler failed.
@@ -142,7 +194,7 @@ impl Handlers {
     }
 
     /// Executes a run. Its job has a handler here, because a node reads no other jobs.
-    pub(crate) fn execute(&self, run: &Run, payload: Box<RawValue>) -> Execution {
+    pub(crate) fn execute(&self, run: &Run, payload: Box<RawValue>, cancelled: Cancelled) -> Execution {
         let context = Context {
             job: run.job,
             run: run.id,
@@ -150,6 +202,7 @@ impl Handlers {
             attempt: run.attempt.try_into().unwrap_or(0),
             interrupted: run.interrupted.try_into().unwrap_or(0),
             misses_until: run.misses_until,
+            cancelled,
         };
         match self.0.get(&run.handler) {
             Some(handler) => handler(context, payload),

@@ -53,7 +53,7 @@ const FIND: &str = "SELECT id FROM @job WHERE key = $1";
 
 const HISTORY: &str = "
     SELECT id, job, due, state, attempt, interrupted, taken_over, misses_until, owner, start_at,
-        started, finished, output, error
+        started, finished, output, error, is_cancelled
     FROM @run WHERE job = $1 ORDER BY due DESC LIMIT $2";
 
 const NODES: &str = "SELECT id, name, alive_until, alive_until > clock_timestamp() FROM @node ORDER BY id";
@@ -184,7 +184,7 @@ pub enum RunState {
     Failed,
     /// It was a misfire, or another run of the job was running.
     Skipped,
-    /// The job was paused or replaced.
+    /// It was [cancelled](Jobs::cancel), or its job was paused or replaced.
     Cancelled,
     /// It was interrupted more often than [`max_interruptions`](crate::NewJob::max_interruptions).
     Abandoned,
@@ -223,6 +223,8 @@ pub struct RunInfo {
     pub output: Option<Value>,
     /// Why the last execution failed, or why it was skipped.
     pub error: Option<String>,
+    /// It was [cancelled](Jobs::cancel) while it was running.
+    pub is_cancelled: bool,
 }
 
 /// A node.
@@ -567,5 +569,6 @@ pub(crate) fn run_info(row: &Row) -> Result<RunInfo, tokio_postgres::Error> {
         finished: row.try_get("finished")?,
         output: output.map(|Json(text)| decode_or_text(text)),
         error: row.try_get("error")?,
+        is_cancelled: row.try_get("is_cancelled")?,
     })
 }

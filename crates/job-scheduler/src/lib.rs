@@ -58,6 +58,11 @@
 //!   runs are the exception, see below.
 //! - **Changes are immediate.** A run that was read ahead does not start after its job is paused,
 //!   replaced or deleted, because each start checks that in the database.
+//! - **A cancelled run ends as cancelled**, also if it is executing, on any node, and even if this
+//!   node is lost: see [`Jobs::cancel`]. Its handler learns it within milliseconds by a
+//!   notification, and at most a [heartbeat](SchedulerBuilder::heartbeat) later. It has the time
+//!   [`cancel_grace`](SchedulerBuilder::cancel_grace) to end. With the defaults, this is half a
+//!   second.
 //!
 //! # What cannot be promised
 //!
@@ -70,8 +75,8 @@
 //!   of its lease; one that is back before keeps them.
 //! - **A handler that ends its process** ends one node after the other, until the run is
 //!   [`Abandoned`](RunState::Abandoned) after [`max_interruptions`](NewJob::max_interruptions).
-//! - **The end of a handler that blocks its thread.** A [`timeout`](NewJob::timeout) and the loss
-//!   of a lease take effect at its next `.await`. If all threads of the runtime are blocked for
+//! - **The end of a handler that blocks its thread.** A [`timeout`](NewJob::timeout), a
+//!   [cancellation](Jobs::cancel) and the loss of a lease take effect at its next `.await`. If all threads of the runtime are blocked for
 //!   longer than a lease, the node loses it.
 //!
 //! # Clocks
@@ -109,9 +114,11 @@
 //! | `job_scheduler_taken_over_total` | | counter of runs that the node has taken over |
 //! | `job_scheduler_restarts_total` | | counter: the node has lost its lease or its connections, or has panicked, and starts again |
 
+mod cancel;
 mod caught;
 mod clock;
 mod connect;
+mod control;
 mod cron;
 mod error;
 mod execution;
@@ -124,6 +131,7 @@ mod migrate;
 mod observe;
 mod overview;
 mod pages;
+mod perform;
 mod schedule;
 mod scheduler;
 mod session;
@@ -134,6 +142,7 @@ mod store;
 // Crates whose types the API uses.
 pub use {jiff, serde_json, tokio_postgres};
 
+pub use crate::control::Cancellation;
 pub use crate::error::Error;
 pub use crate::handler::{Context, RunError};
 pub use crate::job::{NewJob, Overlap, Payload};

@@ -6,7 +6,8 @@ use crate::error::Error;
 use crate::sql::Names;
 
 /// Each file changes the tables of the version before it. A file never changes after a release.
-const MIGRATIONS: [&str; 1] = [include_str!("../migrations/1.sql")];
+const MIGRATIONS: [&str; 1] =
+    [concat!(include_str!("../migrations/1.sql"), include_str!("../migrations/1_control.sql"))];
 
 /// Waits until no other client migrates this schema. Ends with the transaction.
 const LOCK: &str = "SELECT pg_advisory_xact_lock(hashtextextended('hashed-wheel-job-scheduler ' || $1, 0))";

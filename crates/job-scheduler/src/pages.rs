@@ -43,7 +43,7 @@ const RUNS: &str = "
 
 const RUN: &str = "
     SELECT id, job, due, state, attempt, interrupted, taken_over, misses_until, owner, start_at,
-        started, finished, output, error
+        started, finished, output, error, is_cancelled
     FROM @run WHERE id = $1";
 
 /// Whether a job has further runs, and if not, why.

@@ -96,8 +96,8 @@ impl SchedulerBuilder {
     /// [`spawn_blocking`](tokio::task::spawn_blocking). The output is stored as JSON. It is a
     /// failure without a retry if it has more than 4 MiB or more than 127 levels. An `Err` or a
     /// panic is a failure, and the first 64 KiB of its text are stored. The future is dropped at an
-    /// `.await` if it exceeds its [`timeout`](crate::NewJob::timeout), or if the node loses its
-    /// lease.
+    /// `.await` if it exceeds its [`timeout`](crate::NewJob::timeout), if the run is
+    /// [cancelled](Context::cancelled), or if the node loses its lease.
     ///
     /// A job runs at least once for each due time. It runs more than once if a node is lost, if
     /// that is after the effect and before the result is written. See [`Context::interrupted`].
@@ -197,6 +197,15 @@ impl SchedulerBuilder {
         self
     }
 
+    /// How long a handler may continue after its run is [cancelled](Jobs::cancel). Then its future is
+    /// dropped, at its next `.await`. At most one hour. The default is 500 ms.
+    ///
+    /// A handler that has to clean up uses [`Context::cancelled`], and ends before.
+    pub fn cancel_grace(mut self, grace: Duration) -> Self {
+        self.settings.cancel_grace = grace;
+        self
+    }
+
     /// The timer for the runs of the next seconds. The scheduler does not stop it. The default is a
     /// timer of its own, with a tick of one millisecond.
     pub fn timer(mut self, timer: HashedWheelTimer) -> Self {
@@ -262,7 +271,7 @@ impl SchedulerBuilder {
         let timer = self.timer.unwrap_or_else(|| HashedWheelTimer::new(Duration::from_millis(1), 8_192));
         let connector = Connector::new(config, tls);
         let migration = async {
-            let mut client = connector.connect(MIGRATION_TIMEOUT, |_| {}, Arc::default()).await?;
+            let mut client = connector.connect(MIGRATION_TIMEOUT, |_, _| {}, Arc::default()).await?;
             migrate(&mut client, &names).await
         };
         // A stopped server may still have a working kernel, which accepts the connection.

@@ -21,7 +21,7 @@
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -122,11 +122,19 @@ impl Session {
     ) -> Result<(Self, Stores), Error> {
         let [wake, heard, lost] = [(); 3].map(|()| Arc::new(Notify::new()));
         let lease = shared.settings.lease;
+        // Zero until it has one.
+        let number = Arc::new(AtomicI64::new(0));
         let connect = async || -> Result<Store, Error> {
             let (names, heard) = (shared.handlers.names(), heard.clone());
-            // Without the name of a handler, a notification is for all nodes.
-            let hear = move |handler: &str| {
-                if handler.is_empty() || names.iter().any(|name| name == handler) {
+            let (cancels, number, wake) = (shared.names.cancel_channel(), number.clone(), wake.clone());
+            let hear = move |channel: &str, text: &str| {
+                if channel == cancels {
+                    // The number of a node. Its next beat finds the runs.
+                    if text.parse() == Ok(number.load(Relaxed)) {
+                        wake.notify_one();
+                    }
+                // Without the name of a handler, a notification is for all nodes.
+                } else if text.is_empty() || names.iter().any(|name| name == text) {
                     heard.notify_one();
                 }
             };
@@ -150,6 +158,7 @@ impl Session {
         };
         // Several connections are opened.
         let (stores, Registered { id, reading, kept }) = within(&shared, lease * 4, open).await?;
+        number.store(id, Relaxed);
         executions.resume(&kept);
         let session = Self {
             id,
@@ -183,7 +192,7 @@ impl Session {
     ) -> (Result<(), Error>, Option<Previous>) {
         let session = async {
             tokio::select! {
-                result = self.lead(&mut stores.lead, stop) => result,
+                result = self.lead(&mut stores.lead, executions, stop) => result,
                 Err(error) = self.start(&stores.start, executions) => Err(error),
                 Err(error) = self.finish(&stores.finish, executions, results) => Err(error),
                 Err(error) = self.watch([&stores.start, &stores.finish]) => Err(error),
@@ -228,7 +237,12 @@ impl Session {
         }
     }
 
-    async fn lead(&self, store: &mut Store, stop: &mut watch::Receiver<Stop>) -> Result<(), Error> {
+    async fn lead(
+        &self,
+        store: &mut Store,
+        executions: &Executions,
+        stop: &mut watch::Receiver<Stop>,
+    ) -> Result<(), Error> {
         let lease = self.shared.settings.lease;
         let mut cleaned = Instant::now();
         let mut stalled = None;
@@ -242,7 +256,8 @@ impl Session {
                 within(&self.shared, lease, self.share(store)).await?;
             }
             let limit = self.limit(stopping, stalled);
-            let (count, has_more) = within(&self.shared, lease, self.beat(store, limit)).await?;
+            let beat = self.beat(store, executions, limit);
+            let (count, has_more) = within(&self.shared, lease, beat).await?;
             if has_looked {
                 looks.learn(count > 0);
             }
@@ -265,11 +280,17 @@ impl Session {
     }
 
     /// Renews the lease and claims runs. Returns their number, and whether there may be more.
-    async fn beat(&self, store: &mut Store, limit: usize) -> Result<(usize, bool), Error> {
+    async fn beat(
+        &self,
+        store: &mut Store,
+        executions: &Executions,
+        limit: usize,
+    ) -> Result<(usize, bool), Error> {
         let settings = &self.shared.settings;
         *lock(&self.beat) = Instant::now();
         let beat = store.beat(self.id).await?.ok_or(Error::LeaseLost)?;
         let reading = beat.reading;
+        executions.cancel(&beat.cancelled);
         let mut runs = Vec::new();
         // Also those that are skipped, or start so late that no node has claimed them.
         let mut taken = 0;
@@ -540,7 +561,7 @@ impl Session {
                 let finish = async { Ok(store.finish(self.id, prefetch, &batch).await?) };
                 let finishes = within(&self.shared, self.shared.settings.lease, finish).await?;
                 let finishes = finishes.ok_or(Error::LeaseLost)?;
-                let written = results.written(executions, &batch, &finishes.locked);
+                let written = results.written(executions, &batch, &finishes);
                 self.parked.fetch_sub(written, Relaxed);
                 self.enqueue(finishes.claimed)?;
                 self.forget(written);

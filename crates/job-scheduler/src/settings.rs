@@ -21,6 +21,7 @@ pub(crate) struct Settings {
     pub(crate) capacity: usize,
     pub(crate) runners: usize,
     pub(crate) retention: Duration,
+    pub(crate) cancel_grace: Duration,
 }
 
 /// What the sessions of a node share.
@@ -32,6 +33,9 @@ pub(crate) struct Shared {
     pub(crate) connector: Connector,
     pub(crate) timer: HashedWheelTimer,
 }
+
+/// The longest time that a handler has to end after its run is cancelled.
+const AN_HOUR: Duration = Duration::from_secs(3_600);
 
 /// The longest lease, prefetch and heartbeat.
 const A_MINUTE: Duration = Duration::from_secs(60);
@@ -48,6 +52,7 @@ impl Default for Settings {
             capacity: 1_024,
             runners: 64,
             retention: Duration::from_secs(7 * 86_400),
+            cancel_grace: Duration::from_millis(500),
         }
     }
 }
@@ -95,6 +100,9 @@ impl Settings {
         if retention < Duration::from_secs(1) {
             return wrong(format!("retention of {retention:?}: must be at least 1s"));
         }
+        if self.cancel_grace > AN_HOUR {
+            return wrong(format!("cancel_grace of {:?}: must be at most one hour", self.cancel_grace));
+        }
         crate::job::micros("misfire_after", misfire_after)?;
         crate::job::micros("retention", retention).map(drop)
     }
@@ -120,6 +128,7 @@ mod tests {
             (Settings { batch: 0, ..defaults.clone() }, "batch, capacity and runners"),
             (Settings { runners: 1 << 21, ..defaults.clone() }, "batch, capacity and runners"),
             (Settings { retention: ms(1), ..defaults.clone() }, "retention of 1ms"),
+            (Settings { cancel_grace: ms(3_600_001), ..defaults.clone() }, "cancel_grace of 3600.001s"),
         ] {
             let error = settings.check().unwrap_err().to_string();
             assert!(error.contains(reason), "{error}");

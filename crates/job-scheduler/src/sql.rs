@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 
-/// The longest name of a schema in bytes. PostgreSQL cuts names after 63 bytes, and the name of the
+/// The longest name of a schema in bytes. PostgreSQL cuts names after 63 bytes, and the name of a
 /// channel is longer than that of the schema.
 const MAX_NAME: usize = 50;
 
@@ -45,7 +45,13 @@ impl Names {
         format!("{}_jobs", self.schema)
     }
 
-    /// Completes a text in which `@` stands for the schema, and `@channel` for the channel.
+    /// The channel that tells a node, by its number, that runs which it executes were cancelled.
+    pub(crate) fn cancel_channel(&self) -> String {
+        format!("{}_cancel", self.channel())
+    }
+
+    /// Completes a text in which `@` stands for the schema, and `@channel` for the channel. (So
+    /// `@channel_cancel` stands for the [`cancel_channel`](Self::cancel_channel).)
     pub(crate) fn complete(&self, text: &str) -> String {
         #[cfg(feature = "sabotage")]
         let text = &self.sabotages.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to));

@@ -111,6 +111,8 @@ pub(crate) struct Beat<'a> {
     statements: &'a Statements,
     node: i64,
     pub(crate) reading: Reading,
+    /// The runs of this node that were cancelled while they are running.
+    pub(crate) cancelled: Vec<i64>,
 }
 
 /// What a node may claim.
@@ -136,8 +138,9 @@ impl<'a> Beat<'a> {
         statements: &'a Statements,
         node: i64,
         reading: Reading,
+        cancelled: Vec<i64>,
     ) -> Self {
-        Self { transaction, statements, node, reading }
+        Self { transaction, statements, node, reading, cancelled }
     }
 
     /// Takes over runs of lost nodes.

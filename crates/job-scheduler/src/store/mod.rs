@@ -35,16 +35,20 @@ use crate::sql::Names;
 
 pub(crate) use beat::{Beat, Limits};
 
+const LISTEN: &str = "LISTEN \"@channel\"; LISTEN \"@channel_cancel\"";
+
 const REGISTER: &str = "
     INSERT INTO @node (name, alive_until, heartbeat_us)
     VALUES ($1, clock_timestamp() + make_interval(secs => $2), $3)
     RETURNING id, clock_timestamp()";
 
-/// Fails after the lease has ended, because another node may be about to take over.
+/// Fails after the lease has ended, because another node may be about to take over. Also returns the
+/// runs of the node that were cancelled while it executes them.
 const RENEW: &str = "
     UPDATE @node SET alive_until = clock_timestamp() + make_interval(secs => $2)
     WHERE id = $1 AND alive_until > clock_timestamp()
-    RETURNING clock_timestamp()";
+    RETURNING clock_timestamp(), ARRAY(SELECT run.id FROM @run run
+        WHERE run.owner = $1 AND run.state = 'running' AND run.is_cancelled)";
 
 /// The node does nothing any more. Its runs can be taken over immediately.
 const LEAVE: &str = "
@@ -155,22 +159,28 @@ pub(crate) struct Started {
 /// Why a run is not repeated.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Verdict {
-    /// Its job was paused after it had started.
+    /// It was cancelled after it had started.
     Cancelled,
+    /// Its job was paused after it had started.
+    Paused,
     /// It was interrupted more often than its job allows.
     Abandoned,
 }
 
 impl Verdict {
     fn parse(text: &str) -> Self {
-        // There are only these two.
-        if text == "cancelled" { Self::Cancelled } else { Self::Abandoned }
+        match text {
+            "cancelled" => Self::Cancelled,
+            "paused" => Self::Paused,
+            // There is no other.
+            _ => Self::Abandoned,
+        }
     }
 
     /// The state of the run in the table.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
-            Self::Cancelled => "cancelled",
+            Self::Cancelled | Self::Paused => "cancelled",
             Self::Abandoned => "abandoned",
         }
     }
@@ -208,6 +218,8 @@ pub(crate) struct Finishes {
     /// The runs that this node has got by that: its own retries that are due within the prefetch,
     /// and runs that waited for the end of these.
     pub(crate) claimed: Vec<Run>,
+    /// Of those that were written: the runs that were cancelled.
+    pub(crate) cancelled: Vec<i64>,
     /// A transaction of an application has locked them, or their jobs.
     pub(crate) locked: Vec<i64>,
 }
@@ -272,7 +284,7 @@ impl Store {
 
     /// Makes notifications arrive on this connection.
     pub(crate) async fn listen(&self) -> Result<(), Error> {
-        self.client.batch_execute(&self.names.complete("LISTEN \"@channel\"")).await
+        self.client.batch_execute(&self.names.complete(LISTEN)).await
     }
 
     /// Fails if the connection is closed.
@@ -331,8 +343,9 @@ impl Store {
         let transaction = self.client.build_transaction().isolation_level(read_committed).start().await?;
         let sent = Instant::now();
         let renewed = transaction.query_opt(&self.renew, &[&node, &self.lease.as_secs_f64()]).await?;
-        let reading = renewed.map(|row| reading(&row, 0, sent)).transpose()?;
-        Ok(reading.map(|reading| Beat::new(transaction, &self.beat, node, reading)))
+        let Some(row) = renewed else { return Ok(None) };
+        let (reading, cancelled) = (reading(&row, 0, sent)?, row.try_get(1)?);
+        Ok(Some(Beat::new(transaction, &self.beat, node, reading, cancelled)))
     }
 
     /// Looks for something to take, after a notification. It writes nothing.
@@ -396,6 +409,7 @@ impl Store {
             };
             let Some(finishes) = finishes else { return Ok(None) };
             all.claimed.extend(finishes.claimed);
+            all.cancelled.extend(finishes.cancelled);
             all.locked.extend(finishes.locked);
         }
         Ok(Some(all))
@@ -431,6 +445,10 @@ impl Store {
             let id: i64 = row.try_get(0)?;
             match row.try_get(1)? {
                 "written" => missing.retain(|&run| run != id),
+                "cancelled" => {
+                    missing.retain(|&run| run != id);
+                    finishes.cancelled.push(id);
+                }
                 "locked" => {
                     missing.retain(|&run| run != id);
                     finishes.locked.push(id);

@@ -6,14 +6,14 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
-use hashed_wheel_job_scheduler::{Error, Job, Jobs, RunInfo};
+use hashed_wheel_job_scheduler::{Cancellation, Error, Job, Jobs, RunInfo};
 use tokio_postgres::{Client, Config, NoTls};
 
 /// Shows and changes the jobs of hashed-wheel-job-scheduler in a PostgreSQL database
 #[derive(Debug, Parser)]
 #[command(
     name = "job-scheduler",
-    after_help = "Exit status: 0 is success, 1 an error, 2 bad options, 3 that there is no such job."
+    after_help = "Exit status: 0 is success, 1 an error, 2 bad options, 3 that there is no such job or run."
 )]
 struct Options {
     /// The URL of the server, without TLS: `postgresql://user:password@host/database`
@@ -56,6 +56,10 @@ enum Command {
         #[arg(long, value_name = "N", default_value_t = 20)]
         limit: u32,
     },
+    /// Cancel a run: it does not start, or its handler learns that it should end
+    Cancel { run: i64 },
+    /// Repeat a run that has failed, or was cancelled or abandoned
+    Retry { run: i64 },
     /// Show the nodes
     Nodes,
     /// Show what all nodes are doing: live in a terminal, otherwise once
@@ -76,9 +80,9 @@ type Failure = Box<dyn std::error::Error>;
 async fn main() -> ExitCode {
     let options = Options::parse();
     match run(options).await {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => {
-            eprintln!("there is no such job");
+        Ok(Found::Yes) => ExitCode::SUCCESS,
+        Ok(Found::No(what)) => {
+            eprintln!("{what}");
             ExitCode::from(3)
         }
         Err(error) => {
@@ -88,8 +92,20 @@ async fn main() -> ExitCode {
     }
 }
 
-/// Returns whether the job exists.
-async fn run(options: Options) -> Result<bool, Failure> {
+/// Whether there is what the command is for.
+enum Found {
+    Yes,
+    /// What there is not.
+    No(&'static str),
+}
+
+impl Found {
+    fn job(is_found: bool) -> Self {
+        if is_found { Self::Yes } else { Self::No("there is no such job") }
+    }
+}
+
+async fn run(options: Options) -> Result<Found, Failure> {
     let jobs = Jobs::new(&options.schema)?;
     let (mut client, connection) = options.url.connect(NoTls).await?;
     tokio::spawn(connection);
@@ -97,31 +113,44 @@ async fn run(options: Options) -> Result<bool, Failure> {
         Command::List { after, limit } => {
             println!("{:>8}  {:8}  {:30}  {:24}  NEXT RUN", "JOB", "STATE", "SCHEDULE", "HANDLER");
             jobs.list(&client, after, limit).await?.iter().for_each(line);
-            Ok(true)
+            Ok(Found::Yes)
         }
-        Command::Show { job } => Ok(show(&jobs, &client, job).await?),
+        Command::Show { job } => Ok(Found::job(show(&jobs, &client, job).await?)),
         Command::Run { job } => {
             let run = jobs.run_now(&client, job).await?;
             run.iter().for_each(|run| println!("run {run}"));
-            Ok(run.is_some())
+            Ok(Found::job(run.is_some()))
         }
-        Command::Disable { job } => Ok(jobs.pause(&mut client, job).await?),
-        Command::Enable { job } => Ok(jobs.resume(&mut client, job).await?),
-        Command::Delete { job } => Ok(jobs.delete(&client, job).await?),
+        Command::Disable { job } => Ok(Found::job(jobs.pause(&mut client, job).await?)),
+        Command::Enable { job } => Ok(Found::job(jobs.resume(&mut client, job).await?)),
+        Command::Delete { job } => Ok(Found::job(jobs.delete(&client, job).await?)),
         Command::History { job, limit } => {
             jobs.history(&client, job, limit).await?.iter().for_each(run_line);
-            Ok(jobs.get(&client, job).await?.is_some())
+            Ok(Found::job(jobs.get(&client, job).await?.is_some()))
         }
+        Command::Cancel { run } => Ok(match jobs.cancel(&client, run).await? {
+            None => Found::No("there is no such run"),
+            Some(Cancellation::Ended) => Found::No("the run has ended"),
+            Some(Cancellation::Requested) => {
+                println!("it is running, and ends");
+                Found::Yes
+            }
+            Some(_) => Found::Yes,
+        }),
+        Command::Retry { run } => Ok(match jobs.retry(&client, run).await? {
+            true => Found::Yes,
+            false => Found::No("there is no such run that has failed, or was cancelled or abandoned"),
+        }),
         Command::Nodes => {
             for node in jobs.nodes(&client).await? {
                 let state = if node.is_alive { "alive until" } else { "lost since" };
                 println!("{:>8}  {} {}  {}", node.id, state, node.alive_until, node.name);
             }
-            Ok(true)
+            Ok(Found::Yes)
         }
         Command::Top { once, interval } => {
             top::show(&jobs, &client, once, interval).await?;
-            Ok(true)
+            Ok(Found::Yes)
         }
     }
 }
@@ -165,5 +194,6 @@ fn run_line(run: &RunInfo) {
         (None, None) => String::new(),
     };
     let state = format!("{:?}", run.state).to_lowercase();
-    println!("{}  {state:9}  attempt {}, interrupted {}  {result}", run.due, run.attempt, run.interrupted);
+    let RunInfo { id, due, attempt, interrupted, .. } = run;
+    println!("{id:>8}  {due}  {state:9}  attempt {attempt}, interrupted {interrupted}  {result}");
 }

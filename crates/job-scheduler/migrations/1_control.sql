@@ -1,0 +1,94 @@
+-- What users do with single runs: cancel and retry. A part of `1.sql`.
+
+-- Passes the slot of a run that has ended to the blocked run of the job that was due first, for any
+-- node, or deletes it. The caller has locked the slot.
+CREATE FUNCTION @pass_slot(the_run bigint) RETURNS void
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+BEGIN
+    WITH heir AS (
+        SELECT blocked.job, blocked.id FROM @slot slot
+            JOIN @run blocked ON blocked.job = slot.job AND blocked.state = 'blocked'
+        WHERE slot.run = the_run
+        ORDER BY blocked.due LIMIT 1
+    ), passed AS (
+        UPDATE @slot slot SET run = heir.id FROM heir WHERE slot.job = heir.job
+    )
+    UPDATE @run run SET state = 'waiting' FROM heir WHERE run.id = heir.id;
+    IF FOUND THEN
+        PERFORM pg_notify('@channel', '');
+    ELSE
+        DELETE FROM @slot slot WHERE slot.run = the_run;
+    END IF;
+END $$;
+
+-- Cancels a run. Returns what that means: 'cancelled' if it had not started, and has ended now;
+-- 'requested' if it is running; 'ended' if it had ended before; NULL if there is no such run.
+--
+-- A run that is running is marked, and remains running. Its node finds the mark at its next beat,
+-- and is notified so that it beats at once. `finish_runs` writes that the run was cancelled, and if
+-- the node is lost, `start_runs` has the verdict of the next one. So the mark takes effect whatever
+-- the node does, and however the two race:
+--
+--     the node              this function           the run
+--     starts it             then marks it           running, marked
+--     does not start it     after it has ended it   cancelled
+--     writes the result     then finds that         as the node has written
+--     writes the result     after the mark          cancelled
+--     is lost               before or after         cancelled by the next node
+--
+-- The slot is inserted or locked first, as by `start_runs`: otherwise `finish_runs` could pass it to
+-- a blocked run while this function ends that run, and no other run of the job would ever start.
+CREATE FUNCTION @cancel_run(the_run bigint) RETURNS text
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    found_run @run%ROWTYPE;
+BEGIN
+    INSERT INTO @slot AS slot (job, run)
+    SELECT run.job, run.id FROM @run run JOIN @job job ON job.id = run.job
+    WHERE run.id = the_run
+        AND (job.overlap <> 'allow' OR EXISTS (SELECT FROM @slot slot WHERE slot.job = run.job))
+    ON CONFLICT (job) DO UPDATE SET run = slot.run;
+
+    SELECT run.* INTO found_run FROM @run run WHERE run.id = the_run FOR UPDATE;
+    IF found_run.state = 'running' THEN
+        UPDATE @run run SET is_cancelled = true WHERE run.id = the_run;
+        PERFORM pg_notify('@channel_cancel', found_run.owner::text);
+        RETURN 'requested';
+    END IF;
+    IF found_run.state IN ('waiting', 'claimed', 'blocked') THEN
+        UPDATE @run run SET state = 'cancelled', finished = clock_timestamp() WHERE run.id = the_run;
+    END IF;
+    PERFORM @pass_slot(the_run);
+    RETURN CASE WHEN found_run.finished IS NULL AND found_run.id IS NOT NULL THEN 'cancelled'
+        WHEN found_run.id IS NOT NULL THEN 'ended' END;
+END $$;
+
+-- Repeats a run that has failed, or was cancelled or abandoned. Returns false if there is no such
+-- run. The job is locked first, because a replacement may be about to change the handler, and a new
+-- job with the same key may be about to take the key of a finished one.
+CREATE FUNCTION @retry_run(the_run bigint) RETURNS boolean
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    the_job bigint;
+    the_handler text;
+BEGIN
+    SELECT run.job INTO the_job FROM @run run WHERE run.id = the_run;
+    SELECT job.handler INTO the_handler FROM @job job WHERE job.id = the_job FOR KEY SHARE;
+    UPDATE @run run
+    SET state = 'waiting', owner = NULL, start_at = clock_timestamp(), finished = NULL, output = NULL,
+        handler = CASE WHEN run.payload IS NULL THEN the_handler ELSE run.handler END,
+        -- Not if this attempt has not started, or was not executed.
+        attempt = run.attempt + CASE WHEN run.state = 'abandoned' OR run.started IS NULL
+            OR run.started < run.start_at THEN 0 ELSE 1 END,
+        excused = run.interrupted, is_cancelled = false, is_manual = true
+    WHERE run.id = the_run AND run.state IN ('failed', 'cancelled', 'abandoned') AND the_handler IS NOT NULL
+    RETURNING run.handler INTO the_handler;
+    IF FOUND THEN
+        PERFORM pg_notify('@channel', the_handler);
+        RETURN true;
+    END IF;
+    RETURN false;
+END $$;

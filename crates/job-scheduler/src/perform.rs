@@ -1,0 +1,144 @@
+//! The task of an execution: it calls the handler, and sends the result.
+
+use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hashed_wheel::TimeoutError;
+use serde_json::value::RawValue;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+
+use crate::cancel::Cancelled;
+use crate::caught::caught;
+use crate::handler::{RunError, error_text};
+use crate::observe;
+use crate::settings::Shared;
+use crate::store::{Run, Started, Verdict};
+
+/// What a result has in addition to its text, in bytes, rounded up.
+const OVERHEAD: usize = 1 << 10;
+
+/// The end of an execution.
+pub(crate) struct Execution {
+    pub(crate) run: Run,
+    /// Not that of the run or of its attempt: the same attempt may be executed again.
+    pub(crate) number: u64,
+    pub(crate) result: Result<Box<RawValue>, Failure>,
+    /// It was not executed.
+    pub(crate) verdict: Option<Verdict>,
+    pub(crate) retries: u32,
+    pub(crate) backoff: (Duration, Duration),
+    pub(crate) took: Duration,
+    /// How often it was written alone.
+    pub(crate) writes: u32,
+    pub(crate) _place: OwnedSemaphorePermit,
+}
+
+/// A [`RunError`] as text, because the code that makes the text is the user's.
+pub(crate) struct Failure {
+    pub(crate) text: String,
+    pub(crate) is_permanent: bool,
+}
+
+impl Failure {
+    pub(crate) fn permanent(text: String) -> Self {
+        Self { text, is_permanent: true }
+    }
+
+    fn panicked(message: &str) -> Self {
+        Self { text: error_text(&format!("the handler {message}")), is_permanent: false }
+    }
+}
+
+impl From<RunError> for Failure {
+    fn from(RunError { error, is_permanent }: RunError) -> Self {
+        Self { text: error_text(&error.to_string()), is_permanent }
+    }
+}
+
+/// What the task of an execution has.
+pub(crate) struct Executing {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) run: Run,
+    pub(crate) number: u64,
+    pub(crate) cancelled: Cancelled,
+    pub(crate) runner: OwnedSemaphorePermit,
+    pub(crate) places: Arc<Semaphore>,
+    pub(crate) results: mpsc::UnboundedSender<Execution>,
+}
+
+impl Executing {
+    /// Executes a run that has started.
+    pub(crate) async fn execute(self, started: Started) {
+        let began = Instant::now();
+        let Started { payload, timeout, retries, backoff, at, verdict, .. } = started;
+        let late = at.duration_since(self.run.start_at).try_into().unwrap_or_default();
+        let result = match verdict {
+            None => self.perform(payload, timeout, late).await,
+            Some(Verdict::Cancelled) => Err(Failure::permanent("cancelled".into())),
+            Some(Verdict::Paused) => Err(Failure::permanent("the job is paused".into())),
+            Some(Verdict::Abandoned) => {
+                Err(Failure::permanent(format!("interrupted {} times", self.run.interrupted)))
+            }
+        };
+        let took = began.elapsed();
+        let Self { run, number, runner, places, results, .. } = self;
+        // Less than all places: outputs and texts of errors are limited.
+        let size = (bytes(&result) + OVERHEAD) as u32;
+        let place = places.acquire_many_owned(size).await.expect("it is never closed");
+        // Another run may start, although this result is not written.
+        drop(runner);
+        let (writes, _place) = (0, place);
+        // If it fails, the node has ended.
+        let _ =
+            results.send(Execution { run, number, result, verdict, retries, backoff, took, writes, _place });
+    }
+
+    /// Calls the handler. Every panic of the user's code is caught, also that of a recorder of
+    /// metrics: otherwise the run would have no result while its node is alive, and no node would
+    /// repeat it.
+    async fn perform(
+        &self,
+        payload: Box<RawValue>,
+        timeout: Option<Duration>,
+        late: Duration,
+    ) -> Result<Box<RawValue>, Failure> {
+        let Shared { handlers, timer, settings, .. } = &*self.shared;
+        let mut handler = handlers.execute(&self.run, payload, self.cancelled.clone());
+        let execution = caught(async {
+            observe::started(&self.run, late);
+            // The text of an error is made here, because that may panic too.
+            handler.as_mut().await.map_err(Failure::from)
+        });
+        let execution = async {
+            match timeout {
+                None => Ok(execution.await),
+                Some(limit) => timer.timeout(limit, execution).await,
+            }
+        };
+        let grace = settings.cancel_grace;
+        let result = tokio::select! {
+            biased;
+            result = execution => match result {
+                Ok(result) => result.unwrap_or_else(|message| Err(Failure::panicked(&message))),
+                Err(TimeoutError::Timer(error)) => Err(RunError::from(error).into()),
+                Err(_) => {
+                    Err(RunError::from(format!("timed out after {:?}", timeout.unwrap_or_default())).into())
+                }
+            },
+            () = self.cancelled.grace_ended(timer, grace) => {
+                Err(Failure::permanent(format!("cancelled, and did not end within {grace:?}")))
+            }
+        };
+        // Before the result is written: then another run of this job may start.
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(handler))) {
+            mem::forget(panic);
+        }
+        result
+    }
+}
+
+pub(crate) fn bytes(result: &Result<Box<RawValue>, Failure>) -> usize {
+    result.as_ref().map_or_else(|failure| failure.text.len(), |output| output.get().len())
+}
