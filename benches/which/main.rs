@@ -2,8 +2,8 @@
 //!
 //! `cargo bench -p hashed-wheel-benches --bench which` prints a table. Append `-- --quick` for
 //! approximate values in about half a minute. Append `-- --write` to write the table, a figure and
-//! all values to docs/. Append `-- --draw` to draw the figure from these values again, without a
-//! measurement.
+//! all values to docs/. Append `-- --render` to write the table and the figure from these values
+//! again, without a measurement.
 
 mod figure;
 mod measure;
@@ -98,16 +98,32 @@ fn environment(command: &str) -> String {
     format!("{cores} cores of an {model}, {rustc}; `{command}`")
 }
 
-/// Replaces the text between the markers in the file with `text`.
-fn replace(path: &str, text: &str) -> Result<(), Box<dyn Error>> {
+/// Returns the path and the text of each file that shows these values.
+fn files(environment: &str, csv: &str) -> Result<[(String, String); 3], Box<dyn Error>> {
+    let results = table::read(csv)?;
+    let text = format!("{environment}\n\n{}", table::markdown(&results));
+    let guide = format!("{WORKSPACE}/docs/guide/wheel.md");
+    let old = fs::read_to_string(&guide)?;
+    let new = splice(&old, &text).ok_or_else(|| format!("{guide}: no markers for the table"))?;
+    let svg = (format!("{WORKSPACE}/docs/which-wheel.svg"), figure::svg(&results));
+    Ok([(format!("{WORKSPACE}/docs/which-wheel.md"), text), svg, (guide, new)])
+}
+
+/// Returns what [`files`] returns for the values in docs/, on the machine that has measured them.
+fn committed_files() -> Result<[(String, String); 3], Box<dyn Error>> {
+    let read = |name| fs::read_to_string(format!("{WORKSPACE}/docs/{name}"));
+    let environment = read("which-wheel.md")?;
+    files(environment.lines().next().unwrap_or_default(), &read("which-wheel.csv")?)
+}
+
+/// Replaces the text between the markers.
+fn splice(old: &str, text: &str) -> Option<String> {
     const BEGIN: &str = "<!-- which-wheel: begin -->\n";
     const END: &str = "<!-- which-wheel: end -->\n";
 
-    let old = fs::read_to_string(path)?;
-    let outside = old.split_once(BEGIN).and_then(|(before, rest)| Some((before, rest.split_once(END)?.1)));
-    let (before, after) = outside.ok_or_else(|| format!("{path}: no markers for the table"))?;
-    fs::write(path, format!("{before}{BEGIN}{text}{END}{after}"))?;
-    Ok(())
+    let (before, rest) = old.split_once(BEGIN)?;
+    let (_, after) = rest.split_once(END)?;
+    Some(format!("{before}{BEGIN}{text}{END}{after}"))
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -117,36 +133,36 @@ fn main() -> Result<(), Box<dyn Error>> {
     if arguments.iter().any(|argument| !argument.starts_with('-') && !"which".contains(&**argument)) {
         return Ok(());
     }
+    if has_option("--render") {
+        return write(committed_files()?);
+    }
 
     measure::assert_same_behaviour();
     if has_option("--test") {
-        let results = TEST.execute();
-        table::markdown(&results);
-        let csv = table::csv(&results);
-        let read = table::read(&csv)?;
-        assert_eq!(table::csv(&read), csv, "what was read differs from what was written");
-        figure::svg(&read)?;
+        let csv = table::csv(&TEST.execute());
+        assert_eq!(table::csv(&table::read(&csv)?), csv, "what was read differs from what was written");
+        files("", &csv)?;
+        for (path, text) in committed_files()? {
+            assert!(fs::read_to_string(&path)? == text, "{path} is not up to date: {COMMAND} --render");
+        }
         println!("Testing which\nSuccess\n");
-        return Ok(());
-    }
-
-    if has_option("--draw") {
-        let results = table::read(&fs::read_to_string(format!("{WORKSPACE}/docs/which-wheel.csv"))?)?;
-        fs::write(format!("{WORKSPACE}/docs/which-wheel.svg"), figure::svg(&results)?)?;
         return Ok(());
     }
 
     let (plan, option) = if has_option("--quick") { (QUICK, " --quick") } else { (FULL, "") };
     let results = plan.execute();
-    let command = format!("{COMMAND}{option} --write");
-    let text = format!("{}\n\n{}", environment(&command), table::markdown(&results));
-    println!("{text}");
+    println!("{}", table::markdown(&results));
     if has_option("--write") {
-        fs::create_dir_all(format!("{WORKSPACE}/docs"))?;
-        fs::write(format!("{WORKSPACE}/docs/which-wheel.md"), &text)?;
-        fs::write(format!("{WORKSPACE}/docs/which-wheel.csv"), table::csv(&results))?;
-        fs::write(format!("{WORKSPACE}/docs/which-wheel.svg"), figure::svg(&results)?)?;
-        replace(&format!("{WORKSPACE}/docs/guide/wheel.md"), &text)?;
+        let csv = table::csv(&results);
+        fs::write(format!("{WORKSPACE}/docs/which-wheel.csv"), &csv)?;
+        write(files(&environment(&format!("{COMMAND}{option} --write")), &csv)?)?;
+    }
+    Ok(())
+}
+
+fn write(files: [(String, String); 3]) -> Result<(), Box<dyn Error>> {
+    for (path, text) in files {
+        fs::write(path, text)?;
     }
     Ok(())
 }

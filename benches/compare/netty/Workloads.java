@@ -17,26 +17,24 @@ final class Workloads {
     private Workloads() {}
 
     static String run(String name, Main.Keys keys) throws Exception {
-        long tick = keys.count("tick_us", name.equals("W7") || name.equals("W8") ? 1000 : 10_000) * 1000L;
+        long tick = keys.count("tick_us", name.equals("lateness") || name.equals("idle") ? 1000 : 10_000) * 1000L;
         int slots = keys.count("slots", 512);
         SplitMix random = new SplitMix(keys.seed());
         switch (name) {
-            case "BURST": return unsupported("the JVM keeps its heap, which it touches when it starts");
-            case "WAKES": return wakeUps(tick, slots, keys.number("seconds"));
-            case "W1": return schedule(tick, slots, random, keys.count("count"));
-            case "W2": return pairs(tick, slots, keys.count("count"));
-            case "W2s": return pairsForSeconds(tick, slots, keys.number("seconds"));
-            case "W2b": return cancel(tick, slots, random, keys.count("count"));
-            case "W3": return scheduleConcurrently(tick, slots, random, keys.count("count"), keys.count("threads"));
-            case "W4": return expire(tick, slots, random, keys.count("count"));
-            case "W4p": return expireAtOnce(tick, slots, keys.count("count"));
-            case "W5": return idleWithPending(tick, slots, random, keys.count("count"), keys.number("seconds"));
-            case "W6": return memory(tick, slots, random, keys.count("count"));
-            case "W7": return lateness(tick, slots, random, keys.count("rate"), keys.number("seconds"));
-            case "W8": return idle(tick, slots, keys.number("seconds"));
-            case "W9": return rearm(tick, slots, random, keys.count("count"), keys.count("resets"));
-            case "W10": return replaceAmongPending(tick, slots, random, keys.count("count"), keys.count("pending"));
-            case "MIX": return mix(tick, slots, random, keys.count("count"), keys.count("threads"));
+            case "burst": return unsupported("the JVM keeps its heap, which it touches when it starts");
+            case "traffic": return wakeUps(tick, slots, keys.number("seconds"));
+            case "schedule": return schedule(tick, slots, random, keys.count("count"));
+            case "schedule-cancel": return pairs(tick, slots, keys.count("count"));
+            case "sustained": return pairsForSeconds(tick, slots, keys.number("seconds"));
+            case "random-cancel": return cancel(tick, slots, random, keys.count("count"));
+            case "concurrent-schedule": return scheduleConcurrently(tick, slots, random, keys.count("count"), keys.count("threads"));
+            case "expire": return expire(tick, slots, random, keys.count("count"));
+            case "memory": return memory(tick, slots, random, keys.count("count"));
+            case "lateness": return lateness(tick, slots, random, keys.count("rate"), keys.number("seconds"));
+            case "idle": return idle(tick, slots, keys.number("seconds"));
+            case "rearm": return rearm(tick, slots, random, keys.count("count"), keys.count("resets"));
+            case "among-pending": return replaceAmongPending(tick, slots, random, keys.count("count"), keys.count("pending"));
+            case "mixed": return mix(tick, slots, random, keys.count("count"), keys.count("threads"));
             default: return unsupported("unknown workload");
         }
     }
@@ -198,18 +196,6 @@ final class Workloads {
         }
     }
 
-    static String expireAtOnce(long tick, int slots, int count) throws InterruptedException {
-        return json(expireAtOnce(tick, slots, count, false), expireAtOnce(tick, slots, count, true));
-    }
-
-    private static WorkerCosts expireAtOnce(long tick, int slots, int count, boolean compact) throws InterruptedException {
-        try (Wheel wheel = new Wheel(tick, slots)) {
-            Tasks.Count.RAN.set(0);
-            long target = System.nanoTime() + (compact ? 2_500_000_000L : 1_500_000_000L) + count * (compact ? 600L : 100L);
-            return new WorkerCosts(wheel, count, compact, () -> Loops.scheduleFor(wheel.timer, target, count));
-        }
-    }
-
     /** CPU time per timeout in nanoseconds, measured until all timeouts have run. */
     private static final class WorkerCosts {
         /** The worker's from when all are in the wheel. */
@@ -247,30 +233,6 @@ final class Workloads {
         }
     }
 
-    static String idleWithPending(long tick, int slots, SplitMix random, int count, double seconds) throws InterruptedException {
-        // `below` returns numbers of 31 bits, which suffice for half an hour in microseconds. The
-        // range of an hour is therefore composed of two numbers.
-        long[] delays = random.delays(count, 3600, 5400);
-        for (int i = 0; i < count; i++) {
-            delays[i] += random.below(2) * 1_800_000_000_000L;
-        }
-        try (Wheel wheel = new Wheel(tick, slots)) {
-            Loops.schedule(wheel.timer, delays);
-            return json("percent", cpuPercent(wheel, count, seconds));
-        }
-    }
-
-    private static double cpuPercent(Wheel wheel, int count, double seconds) throws InterruptedException {
-        NANOSECONDS.sleep(wheel.transferTime(count, 2));
-        long cpu = Machine.processCpu();
-        long worker = wheel.workerCpu();
-        long from = System.nanoTime();
-        NANOSECONDS.sleep(Math.round(seconds * 1e9));
-        double onePercent = (System.nanoTime() - from) / 100.0;
-        System.err.printf(Locale.ROOT, "netty: W5: the worker used %.2f %% of a core%n", (wheel.workerCpu() - worker) / onePercent);
-        return (Machine.processCpu() - cpu) / onePercent;
-    }
-
     static String memory(long tick, int slots, SplitMix random, int count) throws InterruptedException {
         long[] delays = random.delays(count, 300, 360);
         try (Wheel wheel = new Wheel(tick, slots)) {
@@ -288,7 +250,7 @@ final class Workloads {
         try (Wheel wheel = new Wheel(tick, slots)) {
             Thread.sleep(1000);
             double[] with = activity(wheel, seconds);
-            System.err.printf(Locale.ROOT, "netty: W8: all threads: %.1f wake-ups and %.2f ms of CPU time per second;"
+            System.err.printf(Locale.ROOT, "netty: idle: all threads: %.1f wake-ups and %.2f ms of CPU time per second;"
                 + " without a timer %.1f and %.2f%n", with[1], with[2], without[1], without[2]);
             return json("wakeups", with[0], "cpu_ms", with[3]);
         }

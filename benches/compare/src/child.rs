@@ -118,7 +118,7 @@ mod tests {
         let script = format!(r#"{READY} while read -r name rest; do echo "{{\"ns\":${{#name}}}}"; done"#);
         let mut child = start(&script).unwrap();
         assert_eq!(child.version, "fake 1");
-        for (command, value) in [("W1 count=7", 2), ("W10", 3)] {
+        for (command, value) in [("memory count=7", 6), ("idle", 4)] {
             let Answer::Figures(figures) = child.ask(command, START_TIMEOUT) else { panic!("no figures") };
             assert_eq!(figures["ns"], value);
         }
@@ -127,11 +127,11 @@ mod tests {
     #[test]
     fn child_that_is_silent_or_dies_has_failed() {
         let mut child = start(&format!("{READY} exec sleep 1000")).unwrap();
-        let answer = child.ask("W1", Duration::from_millis(300));
+        let answer = child.ask("schedule", Duration::from_millis(300));
         assert!(matches!(answer, Answer::Failed { error } if error.starts_with("killed")));
         assert!(!child.is_alive());
         let mut child = start(&format!("{READY} read -r; exit 4")).unwrap();
-        let answer = child.ask("W1", START_TIMEOUT);
+        let answer = child.ask("schedule", START_TIMEOUT);
         assert!(matches!(answer, Answer::Failed { error } if error.contains('4')));
         assert!(start("exit 3").err().unwrap().contains('3'));
         assert!(start("echo what").err().unwrap().starts_with("not ready"));

@@ -1,5 +1,5 @@
-//! The protocol: a command of the parent, such as `W1 count=1000000 seed=7`, and the answer of a
-//! child.
+//! The protocol: a command of the parent, such as `schedule count=1000000 seed=7`, and the answer
+//! of a child.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -87,11 +87,11 @@ mod tests {
 
     #[test]
     fn command_has_a_name_and_numbers() {
-        let command: Command = "W1 count=1000 tick_us=1000".parse().unwrap();
-        assert_eq!((&*command.workload, command.get("count")), ("W1", Ok(1_000)));
+        let command: Command = "schedule count=1000 tick_us=1000".parse().unwrap();
+        assert_eq!((&*command.workload, command.get("count")), ("schedule", Ok(1_000)));
         assert_eq!(command.setup().tick, Duration::from_millis(1));
         assert!(command.get("threads").is_err());
-        for invalid in ["", "W1 count", "W1 count=many"] {
+        for invalid in ["", "schedule count", "schedule count=many"] {
             assert!(invalid.parse::<Command>().is_err(), "{invalid}");
         }
     }

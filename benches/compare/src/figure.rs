@@ -1,32 +1,37 @@
-//! The figure in docs/: the lateness.
+//! The figures in docs/.
 
-mod labels;
-mod lines;
+mod bars;
+mod lateness;
+mod ratios;
+mod svg;
 
-use std::error::Error;
-
-use labels::Area;
-use plotters::prelude::*;
-
+use crate::machine::Environment;
 use crate::measure::Measurements;
+use crate::peers::{PEERS, Peer};
 use crate::summary::Summary;
 
-type Drawn = Result<(), Box<dyn Error>>;
-
-/// Returns the name of the file, and the figure.
-pub(crate) fn lateness(measurements: &Measurements) -> Result<(&'static str, String), Box<dyn Error>> {
+/// Returns the name and the text of each file.
+pub(crate) fn all(measurements: &Measurements, environment: &Environment) -> [(&'static str, String); 4] {
     let summary = &Summary { measurements };
-    Ok(("benchmarks-lateness.svg", svg((900, 520), |area| lines::lateness(area, summary))?))
+    [
+        ("benchmarks-netty.svg", ratios::draw(summary)),
+        ("benchmarks-threads.svg", bars::threads(summary, &environment.cores())),
+        ("benchmarks-memory.svg", bars::memory(summary)),
+        ("benchmarks-lateness.svg", lateness::draw(summary)),
+    ]
 }
 
-fn svg(size: (u32, u32), draw: impl FnOnce(&Area<'_>) -> Drawn) -> Result<String, Box<dyn Error>> {
-    let mut svg = String::new();
-    {
-        let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
-        root.fill(&WHITE)?;
-        draw(&root)?;
-        root.present()?;
-    }
-    // Removes the blank lines that Plotters writes: a Markdown renderer would end the figure there.
-    Ok(svg.lines().filter(|line| !line.trim().is_empty()).flat_map(|line| [line, "\n"]).collect())
+/// The name of a timer, without Markdown.
+fn name(peer: &Peer) -> String {
+    peer.title.replace('`', "")
+}
+
+/// The number of a timer's colour.
+fn index(peer: &Peer) -> usize {
+    PEERS.iter().position(|other| other.name == peer.name).unwrap_or(0)
+}
+
+/// The class of a timer's colour.
+fn series(peer: &Peer) -> String {
+    format!("s{}", index(peer))
 }

@@ -38,16 +38,20 @@ impl Environment {
         self.0[key].as_str().unwrap_or_default()
     }
 
+    pub(crate) fn cores(&self) -> String {
+        self.0["cores"].to_string()
+    }
+
     /// Returns the processor and the compiler.
     pub(crate) fn text(&self) -> String {
-        format!("{} cores of an {}, {}", self.0["cores"], self.get("cpu"), self.get("rustc"))
+        format!("{} cores of an {}, {}", self.cores(), self.get("cpu"), self.get("rustc"))
     }
 
     /// Returns the rest.
     pub(crate) fn details(&self) -> String {
         let [kernel, java, before, after] =
             ["kernel", "java", "load_before", "load_after"].map(|key| self.get(key));
-        format!("{kernel}, {java}. Load average {before} at the beginning and {after} at the end.")
+        format!("{kernel}, {java}. Load average {before} at the beginning and {after} at the end")
     }
 }
 

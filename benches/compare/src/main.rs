@@ -3,15 +3,17 @@
 //! `cargo run --release --manifest-path benches/compare/Cargo.toml` takes about an hour. Options:
 //!
 //! - `-- --quick`: approximate values in two or three minutes
-//! - `-- --write`: writes the page, the figure and all repetitions to docs/, and the table in
-//!   README.md
-//! - `-- --draw`: writes the same from the repetitions in docs/, without a measurement
+//! - `-- --write`: writes all repetitions to docs/benchmarks.json, and from them the page, the
+//!   figures and the table in README.md
+//! - `-- --render`: writes the same from docs/benchmarks.json, without a measurement
 //! - `-- --test`: runs each workload once with small parameters and checks the answers
-//! - `-- --only W1,W3`, `-- --peers ours,netty`: selects workloads or competitors. With `--write`
-//!   it is a part of a measurement: the other workloads and competitors in docs/ stay, if this
-//!   source on this machine has measured them. Parts of at most twenty minutes: the first three
-//!   with `--peers ours,netty,netty-jar,hierarchical`: `W1,FIRST,W2,W2s,W2b,W9,W3,MIX,W10`;
-//!   `W4,W4p,W5,W6,BURST`; `W7,W8,WAKES`; and all with
+//! - `-- --only random-cancel,rearm`, `-- --peers ours,netty`: selects workloads or competitors.
+//!   With `--write` it is a part of a measurement: the other workloads and competitors in docs/
+//!   stay, if this source on this machine has measured them. Parts of at most twenty minutes: the
+//!   first four with `--peers ours,netty,netty-jar,hierarchical`:
+//!   `schedule,first-million,schedule-cancel,sustained,random-cancel,rearm`;
+//!   `concurrent-schedule,mixed,among-pending,sleep,timeout-ready,timeout-pending`;
+//!   `expire,memory,burst`; `lateness,idle,traffic`; and all with
 //!   `--peers tokio-sleep,delay-queue,util-delay-queue,hhwt`
 //! - `-- --repetitions 9`: more or fewer repetitions
 //!
@@ -27,6 +29,7 @@ mod competitors;
 mod figure;
 mod machine;
 mod measure;
+mod pages;
 mod peers;
 mod plan;
 mod process;
@@ -42,10 +45,11 @@ mod workloads;
 use std::error::Error;
 use std::{env, fs, thread};
 
+use command::Answer;
 use machine::Environment;
 use measure::{Measurements, measure};
 use peers::{PEERS, Peer};
-use plan::{FULL, QUICK, TEST, Workload};
+use plan::{FULL, QUICK, ROWS, TEST, Workload};
 use serde_json::Value;
 use summary::Summary;
 
@@ -53,7 +57,7 @@ const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
 const COMMAND: &str = "cargo run --release --manifest-path benches/compare/Cargo.toml";
 
-const USAGE: &str = "usage: compare [--quick] [--write] [--draw] [--test] [--repetitions 5] [--only W1,W2] [--peers ours,netty] | --serve NAME";
+const USAGE: &str = "usage: compare [--quick] [--write] [--render] [--test] [--repetitions 5] [--only schedule,rearm] [--peers ours,netty] | --serve NAME";
 
 fn main() -> Result<(), Box<dyn Error>> {
     let all: Vec<_> = env::args().skip(1).collect();
@@ -65,10 +69,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         let mut next = || words.next().cloned().ok_or_else(|| format!("{word} needs a value; {USAGE}"));
         match &**word {
             "--serve" => return serve::run(&next()?),
-            "--draw" => {
+            "--render" => {
                 let text = fs::read_to_string(format!("{ROOT}/docs/benchmarks.json"))?;
                 let (measurements, environment) = record::read(&text)?;
-                return write(&measurements, &environment);
+                return pages::write(&measurements, &environment);
             }
             "--quick" => size = QUICK,
             "--test" => (is_test, size) = (true, TEST),
@@ -105,10 +109,13 @@ fn main() -> Result<(), Box<dyn Error>> {
         let text = fs::read_to_string(format!("{ROOT}/docs/benchmarks.json"))?;
         record::add_other_parts(&text, &mut measurements, &mut environment)?;
     }
-    println!("{}", report::full(&measurements, &environment));
+    println!("{}", report::terminal(&measurements));
     if writes {
-        fs::write(format!("{ROOT}/docs/benchmarks.json"), record::json(&measurements, &environment))?;
-        write(&measurements, &environment)?;
+        let json = record::json(&measurements, &environment);
+        fs::write(format!("{ROOT}/docs/benchmarks.json"), &json)?;
+        // Of what was written, as `--render` does: reading may change the last digit of a number.
+        let (measurements, environment) = record::read(&json)?;
+        pages::write(&measurements, &environment)?;
     }
     Ok(())
 }
@@ -121,22 +128,6 @@ fn choose(names: &str) -> Result<Vec<&'static Peer>, String> {
         return Err(format!("unknown peer {name}; known peers: {known}"));
     }
     Ok(PEERS.iter().filter(is_chosen).collect())
-}
-
-/// Writes the page, the figure and the table of the README.
-fn write(measurements: &Measurements, environment: &Environment) -> Result<(), Box<dyn Error>> {
-    const BEGIN: &str = "<!-- compare: begin -->\n";
-    const END: &str = "<!-- compare: end -->\n";
-
-    fs::write(format!("{ROOT}/docs/benchmarks.md"), report::full(measurements, environment))?;
-    let (name, svg) = figure::lateness(measurements)?;
-    fs::write(format!("{ROOT}/docs/{name}"), svg)?;
-    let path = format!("{ROOT}/README.md");
-    let old = fs::read_to_string(&path)?;
-    let outside = old.split_once(BEGIN).and_then(|(before, rest)| Some((before, rest.split_once(END)?.1)));
-    let (before, after) = outside.ok_or_else(|| format!("{path}: no markers for the table"))?;
-    let table = report::compact(measurements, environment);
-    Ok(fs::write(path, format!("{before}{BEGIN}{table}{END}{after}"))?)
 }
 
 /// `--test`: checks that all children answer all commands, and that each row has a plausible value.
@@ -155,25 +146,30 @@ fn test(plan: &[Workload], peers: &[&'static Peer]) -> Result<(), Box<dyn Error>
     });
     let summary = Summary { measurements: &measurements };
     let mut errors: Vec<_> = summary.failures().collect();
-    for row in plan::rows().filter(|row| plan.iter().any(|workload| workload.name == row.workload)) {
+    for repetition in &measurements.repetitions {
+        let Answer::Figures(figures) = &repetition.answer else { continue };
+        // The lateness may be negative: some timers fire slightly early.
+        let is_plausible = |value: &Value| value.as_f64().is_none_or(|value| (-20.0..1e8).contains(&value));
+        for (key, value) in figures.iter().filter(|(_, value)| !is_plausible(value)) {
+            errors.push(format!("{}, {}: {key} is {value}", repetition.peer, repetition.command));
+        }
+    }
+    for row in ROWS.iter().filter(|row| plan.iter().any(|workload| workload.name == row.workload)) {
         for peer in peers.iter().filter(|peer| summary.has_answered(row.workload, peer.name)) {
-            let value = summary.spread(row.workload, row.key_of(peer.name), peer.name);
-            // The lateness may be negative: some timers fire slightly early.
-            if !value.is_some_and(|value| (-20.0..1e8).contains(&value.median)) {
-                errors.push(format!("{}: {}: {value:?}", peer.name, row.title));
+            if summary.spread(row.workload, row.key_of(peer.name), peer.name).is_none() {
+                errors.push(format!("{}: no value for {}", peer.name, row.title));
             }
         }
     }
     for peer in ["ours", "hierarchical"] {
-        if summary.spread("W8", "wakeups", peer).is_some_and(|wake_ups| wake_ups.max > 0.0) {
+        if summary.spread("idle", "wakeups", peer).is_some_and(|wake_ups| wake_ups.max > 0.0) {
             errors.push(format!("{peer} wakes up with nothing pending"));
         }
     }
     let environment = Environment::of_this_machine("test");
-    report::full(&measurements, &environment);
-    report::compact(&measurements, &environment);
-    serde_json::from_str::<Value>(&record::json(&measurements, &environment))?;
-    figure::lateness(&measurements)?;
+    report::terminal(&measurements);
+    let (read, environment) = record::read(&record::json(&measurements, &environment))?;
+    pages::render(&read, &environment)?;
     println!("{} answers of {} competitors", measurements.repetitions.len(), peers.len());
     if errors.is_empty() { Ok(()) } else { Err(errors.join("\n").into()) }
 }

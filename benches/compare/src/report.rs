@@ -1,16 +1,31 @@
-//! Formats the measurements as Markdown: the page in docs/, and the table of the README.
+//! Formats the measurements as text: the tables of the page in docs/ and of the README, and all
+//! values for a terminal.
 
+use crate::command::Answer;
 use crate::machine::Environment;
 use crate::measure::Measurements;
-use crate::peers::{NETTY, NETTY_JAR, OURS, PEERS, Peer};
-use crate::plan::{Row, TOPICS, rows};
+use crate::peers::{NETTY, OURS};
+use crate::plan::{ROWS, Row};
 use crate::summary::{Spread, Summary};
 
 /// The cell of a missing value.
 const MISSING: &str = "–";
 
+/// The timers in the table of the page, with the names of the columns.
+const COLUMNS: [(&str, &str); 5] = [
+    (OURS, "hashed-wheel"),
+    (NETTY, "Netty"),
+    ("tokio-sleep", "tokio `Sleep`"),
+    ("delay-queue", "`DelayQueue`"),
+    ("hhwt", "hhwt"),
+];
+
+/// In the table of the README: the timer that this one replaces, and the timer of a program that
+/// needs no other.
+const README_COLUMNS: usize = 3;
+
 /// Formats a value with about three significant digits.
-fn short(value: f64) -> String {
+pub(crate) fn short(value: f64) -> String {
     let digits = match value.abs() {
         size if size >= 100.0 || size == 0.0 => 0,
         size if size >= 10.0 => 1,
@@ -25,162 +40,138 @@ fn line(cells: impl IntoIterator<Item = String>) -> String {
 }
 
 fn head(columns: &[&str]) -> String {
-    format!(
-        "{}|---|{}\n",
-        line(columns.iter().map(|&column| column.into())),
-        "--:|".repeat(columns.len() - 1)
-    )
+    let names = line([""].iter().chain(columns).map(|&column| column.into()));
+    format!("{names}|---|{}\n", "--:|".repeat(columns.len()))
 }
 
 fn title(row: &Row) -> String {
     format!("{}, {}", row.title, row.unit)
 }
 
-/// Returns the median, or the best value if the row shows that.
-fn value(summary: &Summary<'_>, row: &Row, peer: &str) -> Option<f64> {
-    let Spread { median, min, .. } = summary.spread(row.workload, row.key_of(peer), peer)?;
-    Some(if row.is_best { min } else { median })
+fn value(summary: &Summary<'_>, row: &Row, peer: &str) -> Option<Spread> {
+    summary.spread(row.workload, row.key_of(peer), peer)
 }
 
-fn cell(summary: &Summary<'_>, row: &Row, peer: &str) -> String {
-    value(summary, row, peer).map_or(MISSING.into(), short)
+/// Returns the ratios of this crate to Netty, computed per repetition.
+pub(crate) fn ratio(summary: &Summary<'_>, row: &Row) -> Option<Spread> {
+    summary.ratio(row.workload, (OURS, row.key), (NETTY, row.key_of(NETTY)))
 }
 
-/// Returns the ratio to a peer, and the range and number of its repetitions.
-fn ratio_cell(summary: &Summary<'_>, row: &Row, peer: &str) -> String {
-    let times = [OURS, peer].map(|peer| summary.repetitions(row.workload, peer).count());
-    let values = value(summary, row, OURS).zip(value(summary, row, peer));
-    let all = ratio(summary, row, peer).zip(values).zip(times.into_iter().min());
-    all.map_or(MISSING.into(), |((Spread { median, min, max }, (ours, theirs)), times)| {
-        let best = || format!("{}, {times}", short(ours / theirs));
-        let range = || format!("{} [{} to {}], {times}", short(median), short(min), short(max));
-        if row.is_best { best() } else { range() }
-    })
-}
-
-/// Returns the ratios of this crate to a peer, computed per repetition.
-pub(crate) fn ratio(summary: &Summary<'_>, row: &Row, peer: &str) -> Option<Spread> {
-    summary.ratio(row.workload, (OURS, row.key), (peer, row.key_of(peer)))
-}
-
-fn absent_netty(measurements: &Measurements) -> String {
-    let why = measurements.missing.get(NETTY);
-    why.map_or_else(String::new, |why| format!("**Netty was not measured**: {why}.\n\n"))
-}
-
-/// Returns the table for the README: medians, and the ratios to Netty.
-pub(crate) fn compact(measurements: &Measurements, environment: &Environment) -> String {
-    /// The timer that this one replaces, and the timer of a program that needs no other.
-    const COLUMNS: [&str; 3] = [OURS, NETTY, "tokio-sleep"];
-
-    let summary = Summary { measurements };
-    let versions = COLUMNS.iter().filter_map(|peer| measurements.versions.get(*peer)).cloned();
-    let versions = versions.collect::<Vec<_>>().join("; ");
-    let mut text = format!("{}; `{}`. {versions}.\n\n", environment.text(), environment.get("command"));
-    text += &absent_netty(measurements);
-    text += &head(&["", "hashed-wheel", "Netty", "tokio `Sleep`", "hashed-wheel / Netty"]);
-    for row in rows().filter(|row| row.is_in_readme) {
-        let ratio = ratio(&summary, row, NETTY).map_or(MISSING.into(), |ratio| short(ratio.median));
-        let cells = COLUMNS.map(|peer| cell(&summary, row, peer));
-        text += &line([title(row)].into_iter().chain(cells).chain([ratio]));
+/// Returns a table, and the sentence that says what its numbers are.
+fn table(summary: &Summary<'_>, columns: &[(&str, &str)], rows: &[&Row], has_ratio: bool) -> String {
+    let numbers =
+        || rows.iter().flat_map(|row| columns.iter().filter_map(|(peer, _)| value(summary, row, peer)));
+    let usual = numbers().map(|value| value.count).max().unwrap_or(0);
+    let is_usual = numbers().all(|value| value.count == usual);
+    let names = columns.iter().map(|(_, name)| *name).chain(has_ratio.then_some("hashed-wheel / Netty"));
+    let mut table = head(&names.collect::<Vec<_>>());
+    for row in rows {
+        let cells = columns.iter().map(|(peer, _)| match value(summary, row, peer) {
+            None => MISSING.into(),
+            Some(Spread { median, count, .. }) if count == usual => short(median),
+            Some(Spread { median, count, .. }) => format!("{} ({count})", short(median)),
+        });
+        let cells: Vec<_> = [title(row)].into_iter().chain(cells).collect();
+        let ratio =
+            has_ratio.then(|| ratio(summary, row).map_or(MISSING.into(), |ratio| short(ratio.median)));
+        table += &line(cells.into_iter().chain(ratio));
     }
-    text
+    let others = if is_usual { "" } else { ", or of as many as the number in parentheses says" };
+    format!(
+        "Each number is the median of {usual} repetitions{others}. M/s are millions per second: more is better. Otherwise less is.\n\n{table}"
+    )
 }
 
-/// Returns the page, without the single repetitions.
-pub(crate) fn full(measurements: &Measurements, environment: &Environment) -> String {
+/// Returns the versions of the timers in these columns.
+fn versions(measurements: &Measurements, columns: &[(&str, &str)]) -> String {
+    let version = |(peer, _): &(&str, &str)| measurements.versions.get(*peer).cloned();
+    columns.iter().filter_map(version).collect::<Vec<_>>().join("; ")
+}
+
+/// Says which timers did not answer. A page without them would look as if all had.
+fn failures(summary: &Summary<'_>) -> String {
+    let failures: Vec<_> = summary.failures().collect();
+    if failures.is_empty() { String::new() } else { format!("\nNot measured: {}.\n", failures.join("; ")) }
+}
+
+/// Returns the generated part of the README.
+pub(crate) fn readme(measurements: &Measurements, environment: &Environment) -> String {
+    let (summary, columns) = (&Summary { measurements }, &COLUMNS[..README_COLUMNS]);
+    let rows: Vec<_> = ROWS.iter().filter(|row| row.is_in_readme).collect();
+    let versions = versions(measurements, columns);
+    let environment = format!("{}; `{}`.", environment.text(), environment.get("command"));
+    format!("{environment} {versions}.\n{}{}", table(summary, columns, &rows, true), failures(summary))
+}
+
+/// Returns the generated part of the page.
+pub(crate) fn page(measurements: &Measurements, environment: &Environment) -> String {
     let summary = &Summary { measurements };
-    let mut netties = vec![(NETTY, "Netty")];
-    if let Some(version) = measurements.versions.get(NETTY_JAR) {
-        netties.push((NETTY_JAR, version.split(" (").next().unwrap_or(version)));
-    }
-    let netty = measurements.versions.get(NETTY).map_or("Netty", |version| version);
-    let mut text = format!(
-        "# Benchmarks\n\n{}. {netty}. The command (with `NETTY_JAR`, another Netty is measured beside it: benches/compare/netty/run):\n\n    {}\n\n",
+    let rows: Vec<_> = ROWS.iter().collect();
+    format!(
+        "    {}\n\n{}{}\n{}. {}.\n{}.\n",
+        environment.get("command"),
+        table(summary, &COLUMNS, &rows, false),
+        failures(summary),
         environment.text(),
-        environment.get("command")
-    );
-    text += &absent_netty(measurements);
-    text += "Each number is the median of several repetitions. Each repetition measures all timers one after the other, and a ratio \
-             divides the value of hashed-wheel by that of the other timer in the same repetition; in brackets, the smallest and the largest ratio, and the number of \
-             repetitions. Unless stated otherwise: a million timeouts, with delays from 30 to 90 s, on a timer with a tick of 10 ms \
-             and 512 slots; wall time; ns per timeout, pair or re-arm.\n\n";
-    text += "[All repetitions](benchmarks.json). Plot: [lateness](benchmarks-lateness.svg).\n\n";
-    text += "## Beside Netty\n\n";
-    let columns = netties.iter().flat_map(|(_, title)| [*title, "ratio"]);
-    text += &head(&["", "hashed-wheel"].into_iter().chain(columns).chain(["name"]).collect::<Vec<_>>());
-    for row in rows().filter(|row| value(summary, row, OURS).is_some()) {
-        let theirs =
-            netties.iter().flat_map(|(peer, _)| [cell(summary, row, peer), ratio_cell(summary, row, peer)]);
-        let ours = [title(row), cell(summary, row, OURS)].into_iter();
-        text += &line(ours.chain(theirs).chain([format!("`{}`", row.workload)]));
-    }
-    text += &others(summary);
-    text += "\n## What the rows measure\n\n";
-    for topic in &TOPICS {
-        let names: Vec<_> =
-            topic.rows.iter().map(|row| row.workload.split(' ').next().unwrap_or_default()).collect();
-        let mut distinct = names.clone();
-        distinct.dedup();
-        text += &format!("- `{}`: {}.\n", distinct.join("`, `"), topic.meaning);
-    }
-    text + &details(summary, environment)
+        environment.details(),
+        versions(measurements, &COLUMNS),
+    )
 }
 
-/// Returns the section of the other timers: medians. Nothing if none was measured.
-fn others(summary: &Summary<'_>) -> String {
-    const ENOUGH: usize = 5;
-
-    let is_other = |peer: &&Peer| peer.name != OURS && !peer.is_netty();
-    let is_measured = |peer: &&Peer| rows().any(|row| summary.has_answered(row.workload, peer.name));
-    let peers: Vec<_> = PEERS.iter().filter(is_other).filter(is_measured).collect();
-    if peers.is_empty() {
-        return String::new();
-    }
-    let columns: Vec<_> = [""].into_iter().chain(peers.iter().map(|peer| peer.title)).collect();
-    let mut text =
-        String::from("\n## Other timers\n\nA number in parentheses was measured fewer than five times.\n\n");
-    text += &head(&columns);
-    // (A row with another way of Netty repeats the values of the row before it.)
-    for row in rows().filter(|row| row.key == row.netty_key) {
-        let cells: Vec<_> = peers
-            .iter()
-            .map(|peer| {
-                let cell = cell(summary, row, peer.name);
-                let is_enough = summary.repetitions(row.workload, peer.name).count() >= ENOUGH;
-                if is_enough || cell == MISSING { cell } else { format!("({cell})") }
-            })
-            .collect();
-        if cells.iter().any(|cell| cell != MISSING) {
-            text += &line([title(row)].into_iter().chain(cells));
+/// Returns all values: for each workload the median of each timer, its range and the number of
+/// repetitions.
+pub(crate) fn terminal(measurements: &Measurements) -> String {
+    let summary = &Summary { measurements };
+    let mut keys = Vec::new();
+    for repetition in &measurements.repetitions {
+        let Answer::Figures(figures) = &repetition.answer else { continue };
+        for (key, _) in figures.iter().filter(|(_, value)| value.is_number()) {
+            let key = (&*repetition.workload, &**key, &*repetition.peer);
+            if !keys.contains(&key) {
+                keys.push(key);
+            }
         }
     }
-    text
-}
-
-/// Says what was measured where, and what was not.
-fn details(summary: &Summary<'_>, environment: &Environment) -> String {
-    let mut text = format!("\n## Environment\n\n{}", environment.details());
-    text += "\n\n";
-    for (peer, version) in &summary.measurements.versions {
-        text += &format!("- {peer}: {version}\n");
-    }
-    for failure in summary.failures() {
-        text += &format!("- failed: {failure}\n");
-    }
-    for ((peer, why), workloads) in summary.unsupported() {
-        text += &format!("- {peer} does not support {}: {why}\n", workloads.join(", "));
-    }
-    text
+    let line = |(workload, key, peer): &(&str, &str, &str)| {
+        let Spread { median, min, max, count } = summary.spread(workload, key, peer)?;
+        let range = format!("{} to {}, {count}", short(min), short(max));
+        Some(format!("{workload:<30} {key:<15} {peer:<17} {:>8} [{range}]\n", short(median)))
+    };
+    keys.sort_by_key(|(workload, key, _)| {
+        measurements.repetitions.iter().position(|other| other.workload == *workload).zip(Some(*key))
+    });
+    keys.iter().filter_map(line).collect::<String>() + &failures(summary)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::short;
+    use super::*;
+    use crate::measure::Repetition;
 
     #[test]
     fn values_have_about_three_digits() {
         let texts = [0.0, 0.004, 0.25, 3.456, 31.24, 640.7, 1_234.5].map(short);
         assert_eq!(texts, ["0", "0.004", "0.250", "3.46", "31.2", "641", "1234"]);
+    }
+
+    /// Two repetitions of one timer, and one of the other.
+    #[test]
+    fn cells_say_how_often_they_were_measured() {
+        let repetition = |peer: &str, number| Repetition {
+            workload: "schedule".into(),
+            command: String::new(),
+            peer: peer.into(),
+            number: Some(number),
+            answer: Answer::new([("ns", 7.0)]),
+        };
+        let repetitions = [(OURS, 0), (OURS, 1), (NETTY, 0)].map(|(peer, number)| repetition(peer, number));
+        let measurements = Measurements { repetitions: repetitions.into(), ..Measurements::default() };
+        let text = |columns| table(&Summary { measurements: &measurements }, columns, &[&ROWS[0]], false);
+        let equal = text(&COLUMNS[..1]);
+        assert!(equal.starts_with("Each number is the median of 2 repetitions. "), "{equal}");
+        assert!(equal.ends_with("| schedule, ns | 7.00 |\n"), "{equal}");
+        let unequal = text(&COLUMNS[..3]);
+        assert!(unequal.contains("of 2 repetitions, or of as many as"), "{unequal}");
+        assert!(unequal.ends_with("| schedule, ns | 7.00 | 7.00 (1) | – |\n"), "{unequal}");
     }
 }

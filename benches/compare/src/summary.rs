@@ -1,7 +1,5 @@
 //! Medians, minima and maxima over all repetitions.
 
-use std::collections::BTreeMap;
-
 use crate::command::Answer;
 use crate::measure::{Measurements, Repetition};
 
@@ -14,6 +12,8 @@ pub(crate) struct Spread {
     pub(crate) median: f64,
     pub(crate) min: f64,
     pub(crate) max: f64,
+    /// The number of values.
+    pub(crate) count: usize,
 }
 
 impl Spread {
@@ -24,7 +24,8 @@ impl Spread {
         let (&min, &max) = (values.first()?, values.last()?);
         let middle = values.len() / 2;
         let lower = values[(values.len() - 1) / 2];
-        Some(Self { median: f64::midpoint(lower, values[middle]), min, max })
+        let median = f64::midpoint(lower, values[middle]);
+        Some(Self { median, min, max, count: values.len() })
     }
 }
 
@@ -79,20 +80,6 @@ impl<'a> Summary<'a> {
             Some(format!("{}, {}: {why}", repetition.peer, repetition.command))
         }))
     }
-
-    /// Says which peers do not support which workloads, and why.
-    pub(crate) fn unsupported(&self) -> BTreeMap<(&str, &str), Vec<&str>> {
-        let mut all = BTreeMap::<_, Vec<_>>::new();
-        for repetition in &self.measurements.repetitions {
-            if let Answer::Unsupported { unsupported } = &repetition.answer {
-                let workloads = all.entry((&*repetition.peer, &**unsupported)).or_default();
-                if !workloads.contains(&&*repetition.workload) {
-                    workloads.push(&repetition.workload);
-                }
-            }
-        }
-        all
-    }
 }
 
 #[cfg(test)]
@@ -101,7 +88,7 @@ mod tests {
 
     fn measurements(repetitions: &[(&'static str, usize, f64)]) -> Measurements {
         let repetition = |&(peer, number, ns): &_| Repetition {
-            workload: "W1".into(),
+            workload: "schedule".into(),
             command: String::new(),
             peer: String::from(peer),
             number: Some(number),
@@ -113,8 +100,11 @@ mod tests {
     #[test]
     fn spread_has_median_minimum_and_maximum() {
         assert_eq!(Spread::of(vec![]), None);
-        assert_eq!(Spread::of(vec![3.0, 1.0, 2.0]), Some(Spread { median: 2.0, min: 1.0, max: 3.0 }));
-        assert_eq!(Spread::of(vec![4.0, 1.0]), Some(Spread { median: 2.5, min: 1.0, max: 4.0 }));
+        assert_eq!(
+            Spread::of(vec![3.0, 1.0, 2.0]),
+            Some(Spread { median: 2.0, min: 1.0, max: 3.0, count: 3 })
+        );
+        assert_eq!(Spread::of(vec![4.0, 1.0]), Some(Spread { median: 2.5, min: 1.0, max: 4.0, count: 2 }));
     }
 
     /// A disturbance affects both timers in the second repetition. The ratio of the medians would
@@ -131,8 +121,8 @@ mod tests {
             ("ours", 3, 99.0),
         ]);
         let summary = Summary { measurements: &measurements };
-        let ratio = summary.ratio("W1", ("ours", "ns"), ("netty", "ns")).unwrap();
+        let ratio = summary.ratio("schedule", ("ours", "ns"), ("netty", "ns")).unwrap();
         assert_eq!((ratio.median, ratio.min, ratio.max), (0.5, 1.0 / 3.0, 0.5));
-        assert_eq!(summary.ratio("W1", ("ours", "ns"), ("tokio", "ns")), None);
+        assert_eq!(summary.ratio("schedule", ("ours", "ns"), ("tokio", "ns")), None);
     }
 }

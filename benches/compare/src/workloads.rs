@@ -19,30 +19,28 @@ pub(crate) fn answer<C: Competitor>(command: &Command) -> Answer {
         return Answer::Unsupported { unsupported: why.into() };
     }
     let answer = match &*command.workload {
-        "BURST" => idle::memory_after_burst::<C>(command),
-        "WAKES" => idle::wake_ups::<C>(command),
-        "W1" => calls::schedule::<C>(command),
-        "W2" => calls::schedule_and_cancel::<C>(command),
-        "W2s" => calls::steady::<C>(command),
-        "W2b" => calls::cancel::<C>(command),
-        "W3" => calls::schedule_concurrently::<C>(command),
-        "W4" => expiry::spread::<C>(command),
-        "W4p" => expiry::at_once::<C>(command),
-        "W5" => idle::pending::<C>(command),
-        "W6" => idle::memory::<C>(command),
-        "W7" => expiry::lateness::<C>(command),
-        "W8" => idle::empty::<C>(command),
-        "W9" => calls::rearm::<C>(command),
-        "W10" => calls::replace_among_pending::<C>(command),
-        "MIX" => calls::mixed::<C>(command),
-        "SLEEP" | "READY" | "PENDING" if !C::HAS_FUTURES => {
+        "burst" => idle::memory_after_burst::<C>(command),
+        "traffic" => idle::wake_ups::<C>(command),
+        "schedule" => calls::schedule::<C>(command),
+        "schedule-cancel" => calls::schedule_and_cancel::<C>(command),
+        "sustained" => calls::steady::<C>(command),
+        "random-cancel" => calls::cancel::<C>(command),
+        "concurrent-schedule" => calls::schedule_concurrently::<C>(command),
+        "expire" => expiry::spread::<C>(command),
+        "memory" => idle::memory::<C>(command),
+        "lateness" => expiry::lateness::<C>(command),
+        "idle" => idle::empty::<C>(command),
+        "rearm" => calls::rearm::<C>(command),
+        "among-pending" => calls::replace_among_pending::<C>(command),
+        "mixed" => calls::mixed::<C>(command),
+        "sleep" | "timeout-ready" | "timeout-pending" if !C::HAS_FUTURES => {
             return Answer::Unsupported { unsupported: "it has no futures".into() };
         }
-        "SLEEP" => calls::futures::<C>(command, |caller, delay| poll_once(pin!(caller.sleep(delay)))),
-        "READY" => {
+        "sleep" => calls::futures::<C>(command, |caller, delay| poll_once(pin!(caller.sleep(delay)))),
+        "timeout-ready" => {
             calls::futures::<C>(command, |caller, delay| poll_once(pin!(caller.timeout(delay, ready(())))))
         }
-        "PENDING" => calls::futures::<C>(command, |caller, delay| {
+        "timeout-pending" => calls::futures::<C>(command, |caller, delay| {
             poll_once(pin!(caller.timeout(delay, pending::<()>())));
         }),
         other => return Answer::Unsupported { unsupported: format!("unknown workload {other}") },

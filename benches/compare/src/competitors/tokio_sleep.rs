@@ -32,7 +32,7 @@ impl Competitor for Sleeps {
     const HAS_FUTURES: bool = true;
 
     fn unsupported_reason(workload: &str) -> Option<&'static str> {
-        ["W4", "W4p", "W7"].contains(&workload).then_some("a `Sleep` wakes a task and runs no code")
+        ["expire", "lateness"].contains(&workload).then_some("a `Sleep` wakes a task and runs no code")
     }
 
     fn start(_: Setup) -> Self {

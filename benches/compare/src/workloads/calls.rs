@@ -17,7 +17,8 @@ use crate::task::Task;
 
 const HALF_A_MINUTE: Duration = Duration::from_secs(30);
 
-/// W1.
+/// `schedule`: with `warm=1` on a timer that held and cancelled as many timeouts before.
+/// `first-million` is the same without: a new timer in a new process (Netty: in a warm JVM).
 pub(super) fn schedule<C: Competitor>(command: &Command) -> WorkloadResult {
     let count = command.get("count")?;
     let delays = command.random().delays(count, LONG);
@@ -35,7 +36,7 @@ fn pairs(caller: &mut impl Caller, count: usize) {
     }
 }
 
-/// W2.
+/// `schedule-cancel`: each timeout is cancelled before the next one is scheduled.
 pub(super) fn schedule_and_cancel<C: Competitor>(command: &Command) -> WorkloadResult {
     let count = command.get("count")?;
     with_timer::<C>(command, |timer| {
@@ -45,7 +46,8 @@ pub(super) fn schedule_and_cancel<C: Competitor>(command: &Command) -> WorkloadR
     })
 }
 
-/// W2s: the time of the caller, and the CPU time of the process until nothing is pending.
+/// `sustained`: the same for some seconds, so that the JVM collects garbage. `wall_ns` is the time
+/// of the caller, `ns` the CPU time of the process until nothing is pending.
 pub(super) fn steady<C: Competitor>(command: &Command) -> WorkloadResult {
     /// The number of pairs per reading of the clock, so that its cost is negligible.
     const BATCH: usize = 1_000;
@@ -65,7 +67,8 @@ pub(super) fn steady<C: Competitor>(command: &Command) -> WorkloadResult {
     })
 }
 
-/// W2b.
+/// `random-cancel`: cancels all timeouts after the worker has taken them in. `worker_ns` is the CPU
+/// time of the worker for removing them, `sum_ns` that of caller and worker.
 pub(super) fn cancel<C: Competitor>(command: &Command) -> WorkloadResult {
     let count = command.get("count")?;
     let mut random = command.random();
@@ -136,7 +139,7 @@ fn millions_per_second(count: usize, time: Duration) -> f64 {
     count as f64 / time.as_secs_f64() / 1e6
 }
 
-/// W3.
+/// `concurrent-schedule`: as `schedule`, on one timer from threads that start at the same time.
 pub(super) fn schedule_concurrently<C: Competitor>(command: &Command) -> WorkloadResult {
     let (count, threads) = (command.get("count")?, command.get("threads")?);
     let each = count.div_ceil(threads);
@@ -151,7 +154,7 @@ pub(super) fn schedule_concurrently<C: Competitor>(command: &Command) -> Workloa
     })
 }
 
-/// MIX. Each thread schedules a timeout per delay, and cancels the timeout that it scheduled 64
+/// `mixed`: each thread schedules a timeout per delay, and cancels the timeout that it scheduled 64
 /// timeouts earlier.
 pub(super) fn mixed<C: Competitor>(command: &Command) -> WorkloadResult {
     const WINDOW: usize = 64;
@@ -176,7 +179,8 @@ pub(super) fn mixed<C: Competitor>(command: &Command) -> WorkloadResult {
     })
 }
 
-/// SLEEP, READY and PENDING: the drop of a future that was polled once ends its timeout.
+/// `sleep`, `timeout-ready`, `timeout-pending`: the drop of a future that was polled once ends its
+/// timeout.
 pub(super) fn futures<C: Competitor>(
     command: &Command,
     poll_and_drop: impl Fn(&C::Caller<'_>, Duration) + Sync,
@@ -191,7 +195,9 @@ pub(super) fn futures<C: Competitor>(
     })
 }
 
-/// W9.
+/// `rearm`: moves the deadline of random pending timeouts to a minute from now, or of a single one.
+/// Netty stores the time in a plain field, as its `IdleStateHandler` does; `replace_ns` is its
+/// cancel and newTimeout instead.
 pub(super) fn rearm<C: Competitor>(command: &Command) -> WorkloadResult {
     const IDLE: Duration = Duration::from_secs(60);
 
@@ -211,7 +217,8 @@ pub(super) fn rearm<C: Competitor>(command: &Command) -> WorkloadResult {
     })
 }
 
-/// W10.
+/// `among-pending`: schedules a timeout and cancels a random one of the 1 000 newest, while
+/// `pending` others wait for minutes.
 pub(super) fn replace_among_pending<C: Competitor>(command: &Command) -> WorkloadResult {
     const WINDOW: usize = 1_000;
     /// Delays in milliseconds of the other pending timeouts. They are so long that none expires

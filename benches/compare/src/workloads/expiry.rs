@@ -70,23 +70,14 @@ fn expire<C: Competitor>(
     Err(format!("it has not inserted {count} timeouts within {} s", LEAD_SECONDS[LEAD_SECONDS.len() - 1]))
 }
 
-/// W4.
+/// `expire`: deadlines spread over one second. `ns` is the CPU time of the worker per timeout from
+/// when all are in the wheel, `life_ns` from before the first one is scheduled, `sum_ns` with that
+/// of the caller. Netty's `packed_` values: after the JVM has compacted its heap.
 pub(super) fn spread<C: Competitor>(command: &Command) -> WorkloadResult {
     let spread = command.random().delays(command.get("count")?, 0..1_000);
     expire::<C>(command, |caller, lead| {
         for &delay in &spread {
             caller.schedule(lead + delay, Task::count());
-        }
-    })
-}
-
-/// W4p.
-pub(super) fn at_once<C: Competitor>(command: &Command) -> WorkloadResult {
-    let count = command.get("count")?;
-    expire::<C>(command, |caller, lead| {
-        let target = Instant::now() + lead + SECOND / 2;
-        for _ in 0..count {
-            caller.schedule(target.saturating_duration_since(Instant::now()), Task::count());
         }
     })
 }
@@ -98,7 +89,8 @@ fn percentile(sorted: &[i64], fraction: f64) -> f64 {
     sorted[index] as f64 / 1e6
 }
 
-/// W7.
+/// `lateness`: the time from a deadline to its task, in milliseconds. Some timeouts are scheduled
+/// in each millisecond.
 pub(super) fn lateness<C: Competitor>(command: &Command) -> WorkloadResult {
     const BURST: Duration = Duration::from_millis(1);
     /// The curve has this number of equal steps, and additional points at the upper end.

@@ -14,23 +14,7 @@ use crate::task::{self, Task};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// W5.
-pub(super) fn pending<C: Competitor>(command: &Command) -> WorkloadResult {
-    let (count, seconds) = (command.get("count")?, command.seconds()?);
-    let delays = command.random().delays(count, 3_600_000..7_200_000);
-    with_timer::<C>(command, |timer| {
-        let mut kept = session::kept::<C>(count);
-        session::schedule::<C>(&mut timer.caller(), delays, &mut kept);
-        sleep(2 * SECOND);
-
-        let (start, before) = (Instant::now(), process::cpu());
-        sleep(seconds);
-        let share = (process::cpu() - before).as_secs_f64() / start.elapsed().as_secs_f64();
-        Ok(Answer::new([("percent", 100.0 * share)]))
-    })
-}
-
-/// W6.
+/// `memory`: how much the resident memory grows by scheduling (Netty: the used heap).
 pub(super) fn memory<C: Competitor>(command: &Command) -> WorkloadResult {
     let count = command.get("count")?;
     let delays = command.random().delays(count, LONG);
@@ -53,7 +37,7 @@ fn per_second(cpu: fn() -> Duration, work: impl FnOnce()) -> WorkloadResult {
     Ok(Answer::new([("wakeups", sleeps as f64 / elapsed), ("cpu_ms", cpu_ms / elapsed)]))
 }
 
-/// W8.
+/// `idle`: a timer without timeouts.
 pub(super) fn empty<C: Competitor>(command: &Command) -> WorkloadResult {
     let seconds = command.seconds()?;
     with_timer::<C>(command, |_| {
@@ -63,8 +47,8 @@ pub(super) fn empty<C: Competitor>(command: &Command) -> WorkloadResult {
     })
 }
 
-/// BURST. Returns the resident memory some seconds after many timeouts were pending, as a share of
-/// its peak. The timeouts end by firing, or with `cancel=1` by being cancelled in random order.
+/// `burst`: the resident memory some seconds after many timeouts were pending, as a share of its
+/// peak. The timeouts end by firing, or with `cancel=1` by being cancelled in random order.
 ///
 /// Both values exclude what was resident before and the array of the handles.
 pub(super) fn memory_after_burst<C: Competitor>(command: &Command) -> WorkloadResult {
@@ -127,7 +111,7 @@ fn answer_requests<C: Competitor>(timer: &C, per_ms: usize, seconds: Duration) {
     open.drain(..).for_each(|handle| caller.cancel(handle));
 }
 
-/// WAKES. Three timeouts per millisecond, all of which are cancelled.
+/// `traffic`: three timeouts per millisecond, all of which are cancelled.
 pub(super) fn wake_ups<C: Competitor>(command: &Command) -> WorkloadResult {
     let seconds = command.seconds()?;
     with_timer::<C>(command, |timer| {
