@@ -27,7 +27,5 @@ impl fmt::Display for On {
     }
 }
 
-/// The Rust code in this page is compiled and run as doc tests.
 #[cfg(doctest)]
-#[doc = include_str!("../../docs/from-netty.md")]
-struct FromNetty;
+mod porting;
