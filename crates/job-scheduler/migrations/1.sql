@@ -223,7 +223,8 @@ BEGIN
 END $$;
 
 -- Writes the results of runs that the node has started. A run with a `retry` is repeated after this
--- duration: by this node, if that is at most `the_prefetch`, and otherwise by any.
+-- duration: by this node, if that is at most `the_prefetch`, and otherwise by any. With the state
+-- 'snoozed', that is the same attempt.
 --
 -- A run that was cancelled is not repeated, whatever the result is.
 --
@@ -266,7 +267,8 @@ BEGIN
             owner = CASE WHEN result.retry > the_prefetch AND NOT run.is_cancelled THEN NULL ELSE run.owner END,
             start_at = CASE WHEN result.retry IS NULL OR run.is_cancelled THEN run.start_at
                 ELSE clock_timestamp() + result.retry * interval '1 microsecond' END,
-            attempt = run.attempt + CASE WHEN result.retry IS NULL OR run.is_cancelled THEN 0 ELSE 1 END,
+            attempt = run.attempt
+                + CASE WHEN result.retry IS NULL OR run.is_cancelled OR result.state = 'snoozed' THEN 0 ELSE 1 END,
             finished = CASE WHEN result.retry IS NULL OR run.is_cancelled THEN clock_timestamp() END,
             output = result.output,
             error = result.error

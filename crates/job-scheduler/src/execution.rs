@@ -14,11 +14,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::{AbortHandle, JoinSet};
 
 use crate::cancel::{self, Canceller};
+use crate::handler::Kind;
 use crate::json::{LARGE, MAX_BYTES};
 use crate::observe::{self, End};
 use crate::perform::{Executing, Execution, Failure, bytes};
 use crate::settings::Shared;
-use crate::store::{Finished, Finishes, Run, Started, Verdict};
+use crate::store::{Finished, Finishes, Run, SNOOZED, Started, Verdict};
 
 /// The maximum number of runs in one statement that starts or finishes runs.
 const MAX_BATCH: usize = 256;
@@ -324,9 +325,13 @@ impl Execution {
             Ok(output) => Finished { run, state: "done", result: Ok(output.clone()), retry: None },
             Err(error) => {
                 let failures = (self.run.attempt - self.run.interrupted).unsigned_abs();
-                let may_retry = !error.is_permanent && failures <= self.retries;
-                let retry = may_retry.then(|| backoff(self.backoff, failures));
-                let state = self.verdict.map_or("failed", Verdict::as_str);
+                let (state, retry) = match error.kind {
+                    Kind::Snooze(pause) => (SNOOZED, Some(pause)),
+                    Kind::Failure if failures <= self.retries => {
+                        ("failed", Some(backoff(self.backoff, failures)))
+                    }
+                    _ => (self.verdict.map_or("failed", Verdict::as_str), None),
+                };
                 Finished { run, state, result: Err(error.text.clone()), retry }
             }
         }
@@ -338,6 +343,7 @@ impl Execution {
             (Ok(_), ..) => End::Done,
             (.., Some(Verdict::Cancelled | Verdict::Paused)) => End::Cancelled,
             (.., Some(Verdict::Abandoned)) => End::Abandoned,
+            _ if finished.state == SNOOZED => End::Snoozed,
             (_, Some(_), None) => End::Retried,
             (_, None, None) => End::Failed,
         };

@@ -6,6 +6,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -14,6 +15,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::cancel::Cancelled;
+use crate::job::A_CENTURY;
 use crate::json;
 use crate::store::Run;
 
@@ -131,13 +133,55 @@ impl Context {
 #[derive(Debug)]
 pub struct RunError {
     pub(crate) error: Box<dyn StdError + Send + Sync>,
-    pub(crate) is_permanent: bool,
+    pub(crate) kind: Kind,
+}
+
+/// What happens after an error.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Kind {
+    /// The run is repeated if its job has retries left.
+    Failure,
+    /// The run is not repeated.
+    Permanent,
+    /// No error. The run is repeated after this pause.
+    Snooze(Duration),
 }
 
 impl RunError {
     /// An error that another execution would not change. The run is not repeated.
     pub fn permanent(error: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
-        Self { error: error.into(), is_permanent: true }
+        Self { error: error.into(), kind: Kind::Permanent }
+    }
+
+    /// No error: the handler cannot do its work yet, and the same run should be executed again after
+    /// this pause, on any node. A pause of more than a century is one of a century.
+    ///
+    /// This counts neither as a failure nor as one of the [`retries`](crate::NewJob::retries), and
+    /// [`Context::attempt`] remains the same. So it may be repeated without a limit: to give up, look
+    /// at [`Context::due`]. Meanwhile the run is
+    /// [`Waiting`](crate::RunState::Waiting): it can be [cancelled](crate::Jobs::cancel), and is
+    /// cancelled when its job is paused. Other runs of the job may start, as if it had ended.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use hashed_wheel_job_scheduler::{Context, RunError};
+    /// use serde_json::Value;
+    /// use std::time::Duration;
+    ///
+    /// # async fn is_ready() -> bool { true }
+    /// async fn export(_: Context, _: Value) -> Result<(), RunError> {
+    ///     if !is_ready().await {
+    ///         return Err(RunError::snooze(Duration::from_secs(60)));
+    ///     }
+    ///     Ok(())
+    /// }
+    /// # let _ = export;
+    /// ```
+    #[must_use]
+    pub fn snooze(pause: Duration) -> Self {
+        let pause = pause.min(A_CENTURY);
+        Self { error: format!("again in {pause:?}").into(), kind: Kind::Snooze(pause) }
     }
 }
 
@@ -150,7 +194,7 @@ impl fmt::Display for RunError {
 // Like `anyhow::Error`, it does not implement `Error`, so that this conversion is possible.
 impl<E: Into<Box<dyn StdError + Send + Sync>>> From<E> for RunError {
     fn from(error: E) -> Self {
-        Self { error: error.into(), is_permanent: false }
+        Self { error: error.into(), kind: Kind::Failure }
     }
 }
 

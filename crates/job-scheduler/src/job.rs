@@ -403,7 +403,7 @@ impl NewJob {
 }
 
 /// The longest duration in the database, so that its sums with times stay in range.
-const A_CENTURY: Duration = Duration::from_secs(100 * 366 * 86_400);
+pub(crate) const A_CENTURY: Duration = Duration::from_secs(100 * 366 * 86_400);
 
 pub(crate) fn micros(what: &str, time: Duration) -> Result<i64, Error> {
     if time > A_CENTURY {

@@ -107,7 +107,7 @@
 //! | name | labels | |
 //! |---|---|---|
 //! | `job_scheduler_runs_started_total` | `handler` | counter of executions |
-//! | `job_scheduler_runs_ended_total` | `handler`, `end` | counter: `done`, `failed`, `retried`, `cancelled` or `abandoned` |
+//! | `job_scheduler_runs_ended_total` | `handler`, `end` | counter: `done`, `failed`, `retried`, `snoozed`, `cancelled` or `abandoned` |
 //! | `job_scheduler_lateness_seconds` | `handler` | histogram: how much later than it should an execution has started |
 //! | `job_scheduler_duration_seconds` | `handler` | histogram of the times of executions |
 //! | `job_scheduler_runs_held` | | gauge: runs that the node has read ahead or is executing |

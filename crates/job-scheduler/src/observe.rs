@@ -11,6 +11,8 @@ pub(crate) enum End {
     Done,
     Failed,
     Retried,
+    /// Executed again later, and no failure.
+    Snoozed,
     /// Not executed again: its job was paused.
     Cancelled,
     /// Not executed again: it was interrupted too often.
@@ -38,6 +40,7 @@ pub(crate) fn ended(run: &Run, end: End, took: Duration, error: Option<&str>) {
             End::Done => "done",
             End::Failed => "failed",
             End::Retried => "retried",
+            End::Snoozed => "snoozed",
             End::Cancelled => "cancelled",
             End::Abandoned => "abandoned",
         };
@@ -48,7 +51,7 @@ pub(crate) fn ended(run: &Run, end: End, took: Duration, error: Option<&str>) {
             .record(took.as_secs_f64());
     }
     #[cfg(feature = "tracing")]
-    if let (Some(error), false) = (error, matches!(end, End::Cancelled)) {
+    if let (Some(error), false) = (error, matches!(end, End::Cancelled | End::Snoozed)) {
         let will_retry = matches!(end, End::Retried);
         tracing::warn!(
             job = run.job,

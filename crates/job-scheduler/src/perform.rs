@@ -11,7 +11,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use crate::cancel::Cancelled;
 use crate::caught::caught;
-use crate::handler::{RunError, error_text};
+use crate::handler::{Kind, RunError, error_text};
 use crate::observe;
 use crate::settings::Shared;
 use crate::store::{Run, Started, Verdict};
@@ -38,22 +38,22 @@ pub(crate) struct Execution {
 /// A [`RunError`] as text, because the code that makes the text is the user's.
 pub(crate) struct Failure {
     pub(crate) text: String,
-    pub(crate) is_permanent: bool,
+    pub(crate) kind: Kind,
 }
 
 impl Failure {
     pub(crate) fn permanent(text: String) -> Self {
-        Self { text, is_permanent: true }
+        Self { text, kind: Kind::Permanent }
     }
 
     fn panicked(message: &str) -> Self {
-        Self { text: error_text(&format!("the handler {message}")), is_permanent: false }
+        Self { text: error_text(&format!("the handler {message}")), kind: Kind::Failure }
     }
 }
 
 impl From<RunError> for Failure {
-    fn from(RunError { error, is_permanent }: RunError) -> Self {
-        Self { text: error_text(&error.to_string()), is_permanent }
+    fn from(RunError { error, kind }: RunError) -> Self {
+        Self { text: error_text(&error.to_string()), kind }
     }
 }
 

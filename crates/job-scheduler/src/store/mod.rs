@@ -201,6 +201,9 @@ pub(crate) struct Starts {
     pub(crate) is_lease_lost: bool,
 }
 
+/// The state of a run that is repeated without a failure, in [`Finished`].
+pub(crate) const SNOOZED: &str = "snoozed";
+
 /// The result of an execution.
 #[derive(Debug)]
 pub(crate) struct Finished {
@@ -425,7 +428,10 @@ impl Store {
         let states: Vec<_> = results.iter().map(|finished| finished.state).collect();
         let outputs: Vec<_> =
             results.iter().map(|finished| finished.result.as_ref().ok().map(Json)).collect();
-        let errors: Vec<_> = results.iter().map(|finished| finished.result.as_ref().err()).collect();
+        let error = |finished: &'_ Finished| {
+            finished.result.as_ref().err().filter(|_| finished.state != SNOOZED).cloned()
+        };
+        let errors: Vec<_> = results.iter().map(error).collect();
         let retries = results.iter().map(|finished| finished.retry.map(|pause| pause.as_micros() as i64));
         let retries: Vec<_> = retries.collect();
         let prefetch = prefetch.as_micros() as i64;

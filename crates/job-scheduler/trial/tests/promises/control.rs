@@ -436,3 +436,48 @@ async fn run_of_a_replaced_job_is_repeated_as_the_job_is_now() {
     }
     shut_down(node).await;
 }
+
+/// Asks twice to be called again, and then fails once.
+#[tokio::test]
+async fn snooze_is_neither_a_failure_nor_a_retry() {
+    let Some(fixture) = Fixture::new().await else { return };
+    let calls = Arc::new(AtomicUsize::new(0));
+    let count = calls.clone();
+    let handler = move |context: Context, _: Value| {
+        let call = count.fetch_add(1, Relaxed);
+        async move {
+            match call {
+                // By this node, and by any node, because it is later than the prefetch.
+                0 => Err(RunError::snooze(MS * 100)),
+                1 => Err(RunError::snooze(MS * 6_000)),
+                2 => Err("failed".into()),
+                _ => Ok(context.attempt),
+            }
+        }
+    };
+    let node = fixture.start(fixture.builder().handler_named("snooze", handler)).await;
+    let id = fixture.enqueue(job("snooze").retries(1, MS, MS)).await;
+    let is_waiting = |runs: &[RunInfo]| matches!(runs, [run] if run.state == RunState::Waiting);
+    let run = fixture.until(id, is_waiting).await.remove(0);
+    assert_eq!((run.attempt, run.error, run.finished), (1, None, None));
+    assert!(run.start_at.duration_since(run.started.unwrap()) >= (MS * 5_900).try_into().unwrap());
+    let run = fixture.until_done(id, 1).await.remove(0);
+    assert_eq!((run.attempt, run.output, calls.load(Relaxed)), (2, Some(json!(2)), 4));
+    assert!(run.started.unwrap().duration_since(run.due) >= (MS * 6_000).try_into().unwrap());
+    shut_down(node).await;
+}
+
+/// It was executed, so it is not as if it had not been read.
+#[tokio::test]
+async fn pause_cancels_a_run_that_snoozes() {
+    let Some(mut fixture) = Fixture::new().await else { return };
+    let handler = |_, _: Value| async { Err::<(), _>(RunError::snooze(Duration::MAX)) };
+    let node = fixture.start(fixture.builder().handler_named("snooze", handler)).await;
+    let id = fixture.enqueue(job("snooze").overlap(Overlap::Wait)).await;
+    let run = fixture.until_state(id, RunState::Waiting).await;
+    assert!(run.start_at.duration_since(run.due).as_hours() > 99 * 365 * 24);
+    fixture.until_no_slots().await;
+    assert!(fixture.jobs.clone().pause(&mut fixture.client, id).await.unwrap());
+    fixture.until_state(id, RunState::Cancelled).await;
+    shut_down(node).await;
+}
