@@ -230,8 +230,8 @@ END $$;
 --
 -- Passes the slot to the blocked run of the job that was due first. If the job was replaced, this
 -- node may have no handler for that run: then any node claims it. Returns the runs whose results
--- were written (state 'written', or 'cancelled'), those that are locked ('locked'), and those that
--- the node has claimed.
+-- were written (state 'written', or 'cancelled'), those that are locked ('locked'), those that the
+-- handler itself has ended as done ('completed'), and those that the node has claimed.
 CREATE FUNCTION @finish_runs(the_node bigint, the_prefetch bigint, the_runs bigint[], states text[],
     outputs jsonb[], errors text[], retries bigint[])
 RETURNS TABLE (id bigint, state text, job bigint, handler text, due timestamptz, start_at timestamptz,
@@ -277,7 +277,7 @@ BEGIN
             AND run.id = ANY (free_runs)
         RETURNING run.id, run.state
     )
-    SELECT array_agg(result.id), array_agg(result.id) FILTER (WHERE result.state = 'claimed'),
+    SELECT COALESCE(array_agg(result.id), '{}'), array_agg(result.id) FILTER (WHERE result.state = 'claimed'),
         COALESCE(array_agg(result.id) FILTER (WHERE result.state = 'cancelled'), '{}')
     INTO written, claimed, cancelled FROM result;
 
@@ -308,10 +308,11 @@ BEGIN
 
     RETURN QUERY SELECT done, CASE WHEN done = ANY (cancelled) THEN 'cancelled' ELSE 'written' END, NULL::bigint, NULL, NULL::timestamptz, NULL::timestamptz,
         NULL::integer, NULL::integer, NULL::timestamptz FROM unnest(written) AS done;
-    RETURN QUERY SELECT run.id, 'locked', NULL::bigint, NULL, NULL::timestamptz, NULL::timestamptz,
-        NULL::integer, NULL::integer, NULL::timestamptz FROM @run run
-        WHERE run.id = ANY (the_runs) AND run.id <> ALL (free_runs) AND run.owner = the_node
-            AND run.state = 'running';
+    RETURN QUERY SELECT run.id, CASE run.state WHEN 'running' THEN 'locked' ELSE 'completed' END,
+        NULL::bigint, NULL, NULL::timestamptz, NULL::timestamptz, NULL::integer, NULL::integer,
+        NULL::timestamptz FROM @run run
+        WHERE run.id = ANY (the_runs) AND run.id <> ALL (written) AND run.owner = the_node
+            AND (run.state = 'done' OR run.state = 'running' AND run.id <> ALL (free_runs));
     RETURN QUERY SELECT run.id, run.state, run.job, run.handler, run.due, run.start_at, run.attempt,
         run.interrupted, run.misses_until FROM @run run WHERE run.id = ANY (claimed);
 END $$;

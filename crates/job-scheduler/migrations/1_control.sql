@@ -1,4 +1,4 @@
--- What users do with single runs: cancel and retry. A part of `1.sql`.
+-- What users and handlers do with single runs: cancel, retry, and complete. A part of `1.sql`.
 
 -- Passes the slot of a run that has ended to the blocked run of the job that was due first, for any
 -- node, or deletes it. The caller has locked the slot.
@@ -91,4 +91,36 @@ BEGIN
         RETURN true;
     END IF;
     RETURN false;
+END $$;
+
+-- Ends an execution as done, in the transaction of its work. Returns false if it is not the last
+-- execution of the run, or the run was cancelled or has ended: then the transaction must not commit.
+--
+-- `started` is different for each execution of a run. (An attempt may be executed again.) The node
+-- of the execution needs no lease: the row of the run decides. All others that could end the run or
+-- repeat it update this row with a condition on its state, as this function does. So one of them is
+-- first, and the others find that:
+--
+--     this transaction      another one             the work and the result
+--     commits               takes the run over      are stored; it is not taken over, as it is done
+--     commits               writes a result         are stored; the other result is not written
+--     calls this            has taken it over       are not stored: false
+--     calls this            has cancelled it        are not stored: false
+--     rolls back            any                     are not stored; the run remains as it was
+--
+-- The slot is passed on by the same transaction, because the node may be lost after its commit.
+CREATE FUNCTION @complete_run(the_run bigint, the_attempt integer, the_start timestamptz, the_output jsonb)
+RETURNS boolean
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+BEGIN
+    PERFORM FROM @slot slot WHERE slot.run = the_run FOR UPDATE;
+    UPDATE @run run SET state = 'done', finished = clock_timestamp(), output = the_output, error = NULL
+    WHERE run.id = the_run AND run.state = 'running' AND run.attempt = the_attempt
+        AND run.started = the_start AND NOT run.is_cancelled;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    PERFORM @pass_slot(the_run);
+    RETURN true;
 END $$;

@@ -46,6 +46,9 @@ pub enum Error {
     },
     /// The node has not renewed its lease in time, and other nodes take over its runs.
     LeaseLost,
+    /// An execution no longer has its run, in [`Context::complete`](crate::Context::complete): the
+    /// run was cancelled, another node repeats it, or its job was deleted.
+    RunLost,
     /// The code of a node has panicked, with this message. The node starts again, as after an error
     /// of the database.
     Panic(String),
@@ -71,6 +74,9 @@ impl fmt::Display for Error {
                 write!(f, "the tables have version {found}, and this program knows versions up to {known}")
             }
             Self::LeaseLost => f.write_str("the lease of this node has ended"),
+            Self::RunLost => {
+                f.write_str("this execution no longer has its run, which was cancelled or is repeated")
+            }
             Self::Panic(message) => write!(f, "the scheduler {message}"),
             Self::Timer(error) => write!(f, "timer error: {error}"),
         }

@@ -300,7 +300,7 @@ impl Results {
         }
         // Last, because a recorder of metrics may panic.
         for (execution, result) in &written {
-            execution.report(result, finishes.cancelled.contains(&execution.run.id));
+            execution.report(result, finishes);
         }
         written.len()
     }
@@ -337,9 +337,11 @@ impl Execution {
         }
     }
 
-    fn report(&self, finished: &Finished, is_cancelled: bool) {
+    fn report(&self, finished: &Finished, finishes: &Finishes) {
+        let is_completed = finishes.completed.contains(&self.run.id);
         let end = match (&finished.result, finished.retry, self.verdict) {
-            _ if is_cancelled => End::Cancelled,
+            _ if finishes.cancelled.contains(&self.run.id) => End::Cancelled,
+            _ if is_completed => End::Done,
             (Ok(_), ..) => End::Done,
             (.., Some(Verdict::Cancelled | Verdict::Paused)) => End::Cancelled,
             (.., Some(Verdict::Abandoned)) => End::Abandoned,
@@ -347,7 +349,7 @@ impl Execution {
             (_, Some(_), None) => End::Retried,
             (_, None, None) => End::Failed,
         };
-        let error = finished.result.as_ref().err().map(String::as_str);
+        let error = finished.result.as_ref().err().map(String::as_str).filter(|_| !is_completed);
         observe::ended(&self.run, end, self.took, error);
     }
 }

@@ -13,10 +13,14 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
+use tokio_postgres::GenericClient;
+use tokio_postgres::types::{Json, ToSql, Type};
 
 use crate::cancel::Cancelled;
+use crate::error::Error;
 use crate::job::A_CENTURY;
 use crate::json;
+use crate::sql::Names;
 use crate::store::Run;
 
 /// What a handler learns about the run that it executes.
@@ -59,8 +63,21 @@ pub struct Context {
     pub interrupted: u32,
     /// For a misfire: the run stands for all due times before this one.
     pub misses_until: Option<Timestamp>,
-    pub(crate) cancelled: Cancelled,
+    pub(crate) link: Arc<Link>,
 }
+
+/// What an execution is for the node and for the database.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) cancelled: Cancelled,
+    pub(crate) names: Names,
+    pub(crate) run: i64,
+    pub(crate) attempt: i32,
+    /// It differs for each execution of the run.
+    pub(crate) started: Timestamp,
+}
+
+const COMPLETE: &str = "SELECT @complete_run($1, $2, $3, $4)";
 
 impl Context {
     /// Waits until this run is [cancelled](crate::Jobs::cancel). Otherwise it waits for ever.
@@ -101,14 +118,70 @@ impl Context {
     /// # let _ = convert;
     /// ```
     pub async fn cancelled(&self) {
-        self.cancelled.cancelled().await;
+        self.link.cancelled.cancelled().await;
     }
 
     /// Returns whether this run is cancelled, without waiting. For code without an `.await`, such as
     /// that of [`spawn_blocking`](tokio::task::spawn_blocking).
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
-        self.cancelled.is_cancelled()
+        self.link.cancelled.is_cancelled()
+    }
+
+    /// Ends this run as done, in the transaction of its work: **exactly once**, if the effect of the
+    /// handler is only in this transaction. Either it commits, and then the effect and the result
+    /// are stored, and the run is not repeated, even if the node is lost before the handler returns.
+    /// Or it does not commit, and the run ends or is repeated as if this had not been called.
+    ///
+    /// `transaction` must be a transaction in the database of the scheduler, on a connection of the
+    /// application, through a pooler or not. (A client without a transaction writes the result
+    /// alone.) With the isolation levels `REPEATABLE READ` and `SERIALIZABLE`, it may fail and has to
+    /// be repeated. It waits for nodes for some milliseconds only.
+    ///
+    /// When the transaction has committed, what the handler returns is ignored, also an error. The
+    /// run has ended then: another run of a job with [`Overlap::Wait`](crate::Overlap) may start, and
+    /// a [cancellation](crate::Jobs::cancel) is too late. So the handler should return soon.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::RunLost`] if this execution no longer has the run, because it was cancelled, or
+    /// another node repeats it, or its job was deleted. [`Error::Invalid`] if the output has more
+    /// than 4 MiB of JSON or more than 127 levels. [`Error::Database`]. After an error, the
+    /// transaction must not commit. (If the error is returned by `?`, it is rolled back.)
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use hashed_wheel_job_scheduler::tokio_postgres::{Config, NoTls};
+    /// use hashed_wheel_job_scheduler::{Context, RunError};
+    /// use serde_json::Value;
+    ///
+    /// async fn pay(context: Context, config: Config) -> Result<(), RunError> {
+    ///     let (mut client, connection) = config.connect(NoTls).await?;
+    ///     tokio::spawn(connection);
+    ///     let transaction = client.transaction().await?;
+    ///     transaction.execute("UPDATE account SET balance = balance - 1", &[]).await?;
+    ///     context.complete(&transaction, &"paid").await?;
+    ///     transaction.commit().await?;
+    ///     Ok(())
+    /// }
+    /// # let _ = pay;
+    /// ```
+    pub async fn complete<R: Serialize>(
+        &self,
+        transaction: &impl GenericClient,
+        output: &R,
+    ) -> Result<(), Error> {
+        let output = encode(output).map_err(|why| Error::Invalid(format!("the output {why}")))?;
+        let Link { names, run, attempt, started, .. } = &*self.link;
+        let parameters: [(&(dyn ToSql + Sync), Type); 4] = [
+            (run, Type::INT8),
+            (attempt, Type::INT4),
+            (started, Type::TIMESTAMPTZ),
+            (&Json(&output), Type::JSONB),
+        ];
+        let row = transaction.query_typed_one(&names.complete(COMPLETE), &parameters).await?;
+        if row.try_get(0)? { Ok(()) } else { Err(Error::RunLost) }
     }
 }
 
@@ -223,11 +296,7 @@ impl Handlers {
                     RunError::permanent(format!("the handler cannot read the payload: {error}"))
                 })?;
                 let output = function(context, payload).await?;
-                let output = serde_json::to_value(output).map_err(|error| {
-                    RunError::permanent(format!("the output cannot be converted to JSON: {error}"))
-                })?;
-                json::encode(&without_nul(output))
-                    .map_err(|why| RunError::permanent(format!("the output {why}")))
+                encode(&output).map_err(|why| RunError::permanent(format!("the output {why}")))
             }) as Execution
         };
         self.0.insert(name, Arc::new(handler)).is_none()
@@ -238,7 +307,7 @@ impl Handlers {
     }
 
     /// Executes a run. Its job has a handler here, because a node reads no other jobs.
-    pub(crate) fn execute(&self, run: &Run, payload: Box<RawValue>, cancelled: Cancelled) -> Execution {
+    pub(crate) fn execute(&self, run: &Run, payload: Box<RawValue>, link: Link) -> Execution {
         let context = Context {
             job: run.job,
             run: run.id,
@@ -246,7 +315,7 @@ impl Handlers {
             attempt: run.attempt.try_into().unwrap_or(0),
             interrupted: run.interrupted.try_into().unwrap_or(0),
             misses_until: run.misses_until,
-            cancelled,
+            link: Arc::new(link),
         };
         match self.0.get(&run.handler) {
             Some(handler) => handler(context, payload),
@@ -262,6 +331,13 @@ impl fmt::Debug for Handlers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.0.keys()).finish()
     }
+}
+
+/// Converts an output to text. The error says why it must not be stored.
+fn encode(output: &impl Serialize) -> Result<Box<RawValue>, String> {
+    let output =
+        serde_json::to_value(output).map_err(|error| format!("cannot be converted to JSON: {error}"))?;
+    json::encode(&without_nul(output))
 }
 
 /// The maximum length of the text of an error in the database, in bytes.

@@ -68,7 +68,8 @@
 //!
 //! - **Exactly one execution.** If a node is lost after the effect of a run and before its result
 //!   is written, the run is repeated. A handler whose effect must not be repeated uses
-//!   [`Context::run`] as a key where it takes effect, for example in the same database.
+//!   [`Context::run`] as a key where it takes effect. If that is the same database,
+//!   [`Context::complete`] writes the result in the transaction of the effect: exactly once.
 //! - **No execution after a loss.** A node that was stopped for longer than its lease (a suspended
 //!   machine) may finish runs that it had started, while another node repeats them. It notices that
 //!   when it continues, and drops their futures. A node without a connection drops them at the end

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hashed_wheel::TimeoutError;
+use jiff::Timestamp;
 use serde_json::value::RawValue;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use crate::cancel::Cancelled;
 use crate::caught::caught;
-use crate::handler::{Kind, RunError, error_text};
+use crate::handler::{Kind, Link, RunError, error_text};
 use crate::observe;
 use crate::settings::Shared;
 use crate::store::{Run, Started, Verdict};
@@ -75,7 +76,7 @@ impl Executing {
         let Started { payload, timeout, retries, backoff, at, verdict, .. } = started;
         let late = at.duration_since(self.run.start_at).try_into().unwrap_or_default();
         let result = match verdict {
-            None => self.perform(payload, timeout, late).await,
+            None => self.perform(payload, timeout, at, late).await,
             Some(Verdict::Cancelled) => Err(Failure::permanent("cancelled".into())),
             Some(Verdict::Paused) => Err(Failure::permanent("the job is paused".into())),
             Some(Verdict::Abandoned) => {
@@ -102,10 +103,18 @@ impl Executing {
         &self,
         payload: Box<RawValue>,
         timeout: Option<Duration>,
+        started: Timestamp,
         late: Duration,
     ) -> Result<Box<RawValue>, Failure> {
-        let Shared { handlers, timer, settings, .. } = &*self.shared;
-        let mut handler = handlers.execute(&self.run, payload, self.cancelled.clone());
+        let Shared { handlers, timer, settings, names, .. } = &*self.shared;
+        let link = Link {
+            cancelled: self.cancelled.clone(),
+            names: names.clone(),
+            run: self.run.id,
+            attempt: self.run.attempt,
+            started,
+        };
+        let mut handler = handlers.execute(&self.run, payload, link);
         let execution = caught(async {
             observe::started(&self.run, late);
             // The text of an error is made here, because that may panic too.

@@ -223,6 +223,8 @@ pub(crate) struct Finishes {
     pub(crate) claimed: Vec<Run>,
     /// Of those that were written: the runs that were cancelled.
     pub(crate) cancelled: Vec<i64>,
+    /// Those that the handler has ended as done in a transaction of its own.
+    pub(crate) completed: Vec<i64>,
     /// A transaction of an application has locked them, or their jobs.
     pub(crate) locked: Vec<i64>,
 }
@@ -413,6 +415,7 @@ impl Store {
             let Some(finishes) = finishes else { return Ok(None) };
             all.claimed.extend(finishes.claimed);
             all.cancelled.extend(finishes.cancelled);
+            all.completed.extend(finishes.completed);
             all.locked.extend(finishes.locked);
         }
         Ok(Some(all))
@@ -454,6 +457,10 @@ impl Store {
                 "cancelled" => {
                     missing.retain(|&run| run != id);
                     finishes.cancelled.push(id);
+                }
+                "completed" => {
+                    missing.retain(|&run| run != id);
+                    finishes.completed.push(id);
                 }
                 "locked" => {
                     missing.retain(|&run| run != id);

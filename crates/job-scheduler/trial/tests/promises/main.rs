@@ -4,6 +4,7 @@
 //! Bounds on time are generous, because the machine may be busy.
 
 mod changes;
+mod completed;
 mod control;
 mod documents;
 mod fixture;
