@@ -92,6 +92,19 @@
 //! theirs: they start again immediately, and what was running is repeated and marked. If it is set
 //! back, nodes that are lost before their next heartbeat are taken over that much later.
 //!
+//! # Who is alive
+//!
+//! A node whose database cannot be reached tries again until it is back. So it is alive, and not
+//! ready. It is dead when its task has ended, which [`Scheduler::ended`] awaits, or when it is stuck.
+//! Both are in [`Scheduler::health`]:
+//!
+//! | | `is_alive` | `is_ready` | what to do |
+//! |---|---|---|---|
+//! | it works | true | true | |
+//! | no connection, or the lease has ended | true | false | alert; a restart does not help |
+//! | stuck: handlers block all threads of its runtime | false | false | restart the process |
+//! | ended: shut down, dropped, or its timer is stopped | false | false | restart, if the process should go on |
+//!
 //! # Cargo features
 //!
 //! | feature | |
@@ -103,7 +116,7 @@
 //! # Metrics
 //!
 //! They are those of one process. Nodes in the same process add to the same counters and
-//! histograms, and the gauge shows one of these nodes.
+//! histograms, and the gauges show one of these nodes.
 //!
 //! | name | labels | |
 //! |---|---|---|
@@ -113,6 +126,8 @@
 //! | `job_scheduler_duration_seconds` | `handler` | histogram of the times of executions |
 //! | `job_scheduler_runs_held` | | gauge: runs that the node has read ahead or is executing |
 //! | `job_scheduler_taken_over_total` | | counter of runs that the node has taken over |
+//! | `job_scheduler_session_up` | | gauge: 1 if the node has connections and a lease, 0 while it has none |
+//! | `job_scheduler_last_beat_timestamp_seconds` | | gauge: when the node has renewed its lease, in seconds since 1970 by its clock |
 //! | `job_scheduler_restarts_total` | | counter: the node has lost its lease or its connections, or has panicked, and starts again |
 
 mod cancel;
@@ -124,6 +139,7 @@ mod cron;
 mod error;
 mod execution;
 mod handler;
+mod health;
 mod job;
 mod jobs;
 mod json;
@@ -146,6 +162,7 @@ pub use {jiff, serde_json, tokio_postgres};
 pub use crate::control::Cancellation;
 pub use crate::error::Error;
 pub use crate::handler::{Context, RunError};
+pub use crate::health::{Ended, Health, Monitor};
 pub use crate::job::{NewJob, Overlap, Payload};
 pub use crate::jobs::{Enqueued, Job, Jobs, NodeInfo, Outcome, RunInfo, RunState};
 pub use crate::overview::{ActiveRun, NodeLoad, Overview};

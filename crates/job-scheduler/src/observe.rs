@@ -83,6 +83,23 @@ pub(crate) fn held(count: usize) {
     metrics::gauge!("job_scheduler_runs_held").set(count as f64);
 }
 
+/// The node has renewed its lease.
+pub(crate) fn beat() {
+    #[cfg(feature = "metrics")]
+    {
+        metrics::gauge!("job_scheduler_session_up").set(1.0);
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        metrics::gauge!("job_scheduler_last_beat_timestamp_seconds")
+            .set(now.unwrap_or_default().as_secs_f64());
+    }
+}
+
+/// The node has no connections now.
+pub(crate) fn disconnected() {
+    #[cfg(feature = "metrics")]
+    metrics::gauge!("job_scheduler_session_up").set(0.0);
+}
+
 /// The node starts again under another number.
 pub(crate) fn restarted(error: &Error) {
     let _ = error;

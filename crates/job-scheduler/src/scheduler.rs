@@ -16,6 +16,7 @@ use crate::connect::Connector;
 use crate::error::Error;
 use crate::execution::{Executions, Results};
 use crate::handler::{Context, Handlers, RunError};
+use crate::health::{self, Ended, Health, Monitor, Vitals};
 use crate::job::Payload;
 use crate::jobs::Jobs;
 use crate::migrate::migrate;
@@ -280,13 +281,20 @@ impl SchedulerBuilder {
             Err(TimeoutError::Timer(error)) => return Err(error.into()),
             Err(_) => return Err(Error::NoAnswer),
         }
-        let shared = Shared { settings: self.settings, names, handlers: self.handlers, connector, timer };
-        let shared = Arc::new(shared);
+        let vitals = Arc::new(Vitals::new(self.settings.lease));
+        let (announcer, monitor) = health::announcer(vitals.clone());
+        let (settings, handlers) = (self.settings, self.handlers);
+        let shared = Arc::new(Shared { settings, names, handlers, connector, timer, vitals });
         let (executions, results) = Executions::new(shared.clone());
         let first = Session::open(shared.clone(), &executions, None).await?;
         let (stop, stopped) = watch::channel(Stop::No);
-        let task = tokio::spawn(run(shared, first, executions, results, stopped, own_timer));
-        Ok(Scheduler { jobs, stop, task: Some(task) })
+        let task = tokio::spawn(async move {
+            let node = caught(run(shared, first, executions, results, stopped, own_timer));
+            let result = node.await.unwrap_or_else(|message| Err(Error::Panic(message)));
+            announcer.announce(&result);
+            result
+        });
+        Ok(Scheduler { jobs, stop, monitor, task: Some(task) })
     }
 }
 
@@ -323,6 +331,7 @@ impl SchedulerBuilder {
 pub struct Scheduler {
     jobs: Jobs,
     stop: watch::Sender<Stop>,
+    monitor: Monitor,
     task: Option<JoinHandle<Result<(), Error>>>,
 }
 
@@ -344,6 +353,60 @@ impl Scheduler {
     #[must_use]
     pub fn jobs(&self) -> &Jobs {
         &self.jobs
+    }
+
+    /// Returns the state of this node, without blocking and without a call of the database: for
+    /// probes and alerts.
+    ///
+    /// A node whose database cannot be reached tries again until it is back: it is alive and not
+    /// ready. One that has [`ended`](Self::ended) is neither.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use hashed_wheel_job_scheduler::Scheduler;
+    ///
+    /// fn status(node: &Scheduler) -> String {
+    ///     let health = node.health();
+    ///     match (health.is_alive, health.is_ready) {
+    ///         (true, true) => "ok".into(),
+    ///         (true, false) => format!("no connection: {}", health.last_error.unwrap_or_default()),
+    ///         _ => format!("dead: the last sign is {:?} old", health.last_beat),
+    ///     }
+    /// }
+    /// # let _ = status;
+    /// ```
+    #[must_use]
+    pub fn health(&self) -> Health {
+        self.monitor.health()
+    }
+
+    /// Waits until this node has ended, and returns why. It never starts again then.
+    ///
+    /// Errors of the database and panics of handlers do not end a node. It ends by
+    /// [`shutdown`](Self::shutdown), when this value or the runtime is dropped, or when its
+    /// [`timer`](SchedulerBuilder::timer) is stopped. The future does not borrow this value, and may
+    /// be awaited by any number of tasks. After that, `shutdown` returns the error.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(node: hashed_wheel_job_scheduler::Scheduler) {
+    /// let ended = node.ended();
+    /// tokio::spawn(async move {
+    ///     eprintln!("the node has ended: {:?}", ended.await);
+    ///     std::process::exit(1);
+    /// });
+    /// # }
+    /// ```
+    pub fn ended(&self) -> impl Future<Output = Ended> + Send + 'static + use<> {
+        self.monitor.ended()
+    }
+
+    /// Returns a handle with [`health`](Self::health) and [`ended`](Self::ended) for other tasks.
+    #[must_use]
+    pub fn monitor(&self) -> Monitor {
+        self.monitor.clone()
     }
 
     /// Ends the node. Runs that have not started are given back at once, and other nodes start
@@ -409,8 +472,10 @@ async fn run(
             executions.end().await;
             return Err(error);
         }
+        shared.vitals.failed(&error);
         // A recorder of metrics may panic, and did so perhaps.
         let _ = caught(async { observe::restarted(&error) }).await;
+        let _ = caught(async { observe::disconnected() }).await;
         let until = previous.and_then(|previous| previous.until);
         let open = async {
             if !matches!(error, Error::LeaseLost) {

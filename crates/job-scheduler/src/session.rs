@@ -311,7 +311,10 @@ impl Session {
             runs.extend(read);
         }
         beat.commit().await?;
-        *lock(&self.until) = reading.sent() + settings.lease;
+        let until = reading.sent() + settings.lease;
+        *lock(&self.until) = until;
+        self.shared.vitals.beat(until);
+        observe::beat();
         lock(&self.clock).learn(reading);
         self.is_starved.store(taken == free, Relaxed);
         let has_more = taken == room && runs.len() < free && limit == settings.batch;

@@ -1,5 +1,6 @@
 //! The settings of a node.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use hashed_wheel::HashedWheelTimer;
@@ -7,6 +8,7 @@ use hashed_wheel::HashedWheelTimer;
 use crate::connect::Connector;
 use crate::error::Error;
 use crate::handler::Handlers;
+use crate::health::Vitals;
 use crate::sql::Names;
 
 /// The durations and limits that a user can set.
@@ -32,6 +34,7 @@ pub(crate) struct Shared {
     pub(crate) handlers: Handlers,
     pub(crate) connector: Connector,
     pub(crate) timer: HashedWheelTimer,
+    pub(crate) vitals: Arc<Vitals>,
 }
 
 /// The longest time that a handler has to end after its run is cancelled.

@@ -8,6 +8,7 @@ mod completed;
 mod control;
 mod documents;
 mod fixture;
+mod health;
 mod keys;
 mod limits;
 mod locks;
