@@ -56,6 +56,8 @@ CREATE TABLE @node (
     name        text NOT NULL,
     -- The longest time between two regular reads.
     heartbeat_us bigint NOT NULL DEFAULT 0,
+    -- Whether it receives notifications.
+    listens     boolean NOT NULL DEFAULT true,
     alive_until timestamptz NOT NULL CHECK (isfinite(alive_until) AND alive_until < '9999-12-30 00:00:00+00')
 );
 
@@ -129,6 +131,15 @@ CREATE INDEX slot_run ON @slot (run);
 -- Therefore the functions of a node skip what is locked, and the node tries again later. A lock
 -- that is taken between two of their statements is waited for, but not for long.
 
+-- Notifies the nodes with a handler, or all nodes, if any of them listens.
+CREATE FUNCTION @notify(the_handler text) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF EXISTS (SELECT FROM @node node WHERE node.listens) THEN
+        PERFORM pg_notify('@channel', the_handler);
+    END IF;
+END $$;
+
 -- Starts runs that the node owns, as many as have payloads of `the_bytes` together, and at least
 -- one. Returns those whose state has changed, those that are locked (state 'locked'), and those
 -- whose payloads do not fit ('postponed').
@@ -142,7 +153,7 @@ CREATE INDEX slot_run ON @slot (run);
 CREATE FUNCTION @start_runs(the_node bigint, the_runs bigint[], the_bytes bigint)
 RETURNS TABLE (id bigint, state text, payload jsonb, timeout_us bigint, retries integer,
     retry_first_us bigint, retry_max_us bigint, started timestamptz, verdict text)
-LANGUAGE plpgsql SET lock_timeout = '100ms' AS $$
+LANGUAGE plpgsql SET lock_timeout = '100ms' SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     locked_jobs bigint[];
@@ -236,7 +247,7 @@ CREATE FUNCTION @finish_runs(the_node bigint, the_prefetch bigint, the_runs bigi
     outputs jsonb[], errors text[], retries bigint[])
 RETURNS TABLE (id bigint, state text, job bigint, handler text, due timestamptz, start_at timestamptz,
     attempt integer, interrupted integer, misses_until timestamptz)
-LANGUAGE plpgsql SET lock_timeout = '100ms' AS $$
+LANGUAGE plpgsql SET lock_timeout = '100ms' SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     locked_runs bigint[];
@@ -300,7 +311,7 @@ BEGIN
         bool_or(unblocked.state = 'waiting')
     INTO claimed, has_waiting FROM unblocked;
     IF has_waiting THEN
-        PERFORM pg_notify('@channel', '');
+        PERFORM @notify('');
     END IF;
     -- Also those of runs that were deleted with their jobs.
     DELETE FROM @slot slot WHERE slot.run = ANY (the_runs)
@@ -423,7 +434,7 @@ BEGIN
             WHERE run.job = found_id AND run.state IN ('waiting', 'claimed', 'blocked')
                 AND run.payload IS NULL AND run.handler <> the_handler;
             IF FOUND THEN
-                PERFORM pg_notify('@channel', '');
+                PERFORM @notify('');
             END IF;
         ELSE
             PERFORM @cancel_runs(found_id);
@@ -473,7 +484,7 @@ $$;
 -- Removes at most `the_limit` results that are older than `age`, and jobs that are finished and have
 -- lost their last one. Returns the number of these results.
 CREATE FUNCTION @clean(age interval, the_limit bigint) RETURNS bigint
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
     removed bigint;
     jobs bigint[];
@@ -519,10 +530,11 @@ BEGIN
     ELSE
         due := NEW.start_at;
     END IF;
-    -- Otherwise all nodes read before that. The second heartbeat is for a database that is slow.
-    SELECT clock_timestamp() + 2 * COALESCE(max(node.heartbeat_us), 0) * interval '1 microsecond'
-    INTO needed_after FROM @node node;
-    IF due > needed_after THEN
+    -- Otherwise all nodes read before that. The second heartbeat is for a database that is slow. If
+    -- no node listens, there is nobody to notify. (A node that is starting reads after it is here.)
+    SELECT clock_timestamp() + 2 * max(node.heartbeat_us) * interval '1 microsecond'
+    INTO needed_after FROM @node node WHERE node.listens;
+    IF needed_after IS NULL OR due > needed_after THEN
         RETURN NULL;
     END IF;
     PERFORM pg_advisory_xact_lock_shared(hashtextextended('hashed-wheel-job-scheduler commit @channel', 0));

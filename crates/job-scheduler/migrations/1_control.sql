@@ -16,7 +16,7 @@ BEGIN
     )
     UPDATE @run run SET state = 'waiting' FROM heir WHERE run.id = heir.id;
     IF FOUND THEN
-        PERFORM pg_notify('@channel', '');
+        PERFORM @notify('');
     ELSE
         DELETE FROM @slot slot WHERE slot.run = the_run;
     END IF;
@@ -54,7 +54,9 @@ BEGIN
     SELECT run.* INTO found_run FROM @run run WHERE run.id = the_run FOR UPDATE;
     IF found_run.state = 'running' THEN
         UPDATE @run run SET is_cancelled = true WHERE run.id = the_run;
-        PERFORM pg_notify('@channel_cancel', found_run.owner::text);
+        IF EXISTS (SELECT FROM @node node WHERE node.id = found_run.owner AND node.listens) THEN
+            PERFORM pg_notify('@channel_cancel', found_run.owner::text);
+        END IF;
         RETURN 'requested';
     END IF;
     IF found_run.state IN ('waiting', 'claimed', 'blocked') THEN
@@ -87,7 +89,7 @@ BEGIN
     WHERE run.id = the_run AND run.state IN ('failed', 'cancelled', 'abandoned') AND the_handler IS NOT NULL
     RETURNING run.handler INTO the_handler;
     IF FOUND THEN
-        PERFORM pg_notify('@channel', the_handler);
+        PERFORM @notify(the_handler);
         RETURN true;
     END IF;
     RETURN false;

@@ -24,11 +24,13 @@ type Connecting = Pin<Box<dyn Future<Output = Result<(Client, Messages), tokio_p
 #[derive(Clone)]
 pub(crate) struct Connector {
     config: Config,
+    /// Whether connections have settings. Otherwise they may be those of a pooler.
+    has_session: bool,
     connect: Arc<dyn Fn(Config) -> Connecting + Send + Sync>,
 }
 
 impl Connector {
-    pub(crate) fn new<T>(config: Config, tls: T) -> Self
+    pub(crate) fn new<T>(config: Config, tls: T, has_session: bool) -> Self
     where
         T: MakeTlsConnect<Socket> + Clone + Send + Sync + 'static,
         T::Stream: Send + 'static,
@@ -42,7 +44,7 @@ impl Connector {
                 Ok((client, messages(connection)))
             }) as Connecting
         };
-        Self { config, connect: Arc::new(connect) }
+        Self { config, has_session, connect: Arc::new(connect) }
     }
 
     /// Opens a connection. Each notification on it calls `heard`, with its channel and its
@@ -63,7 +65,9 @@ impl Connector {
         config.connect_timeout(connect_timeout).tcp_user_timeout(lease);
         config.keepalives_idle(idle).keepalives_interval(interval).keepalives_retries(2);
         let settings = settings(lease);
-        config.options(options(config.get_options().unwrap_or_default(), &settings));
+        if self.has_session {
+            config.options(options(config.get_options().unwrap_or_default(), &settings));
+        }
         let (client, mut messages) = (self.connect)(config).await.map_err(rejection)?;
         tokio::spawn(async move {
             // An error or a panic closes the connection. The next call of the client reports that.
@@ -74,8 +78,9 @@ impl Connector {
             }
             lost.notify_one();
         });
-        check(&client, &settings).await?;
-        Ok(client)
+        let check =
+            if self.has_session { check(&client, &settings).await } else { check_isolation(&client).await };
+        check.map(|()| client)
     }
 }
 
@@ -118,6 +123,25 @@ async fn check(client: &Client, settings: &[(&str, String)]) -> Result<(), Error
     match client.query_typed_opt(text, &types).await? {
         Some(row) => Err(Error::Pooler(format!("the setting {} has no effect", row.try_get::<_, &str>(0)?))),
         None => Ok(()),
+    }
+}
+
+/// Returns the same settings for one transaction.
+pub(crate) fn local_settings(lease: Duration) -> String {
+    let settings = settings(lease);
+    let local = settings.iter().filter(|(name, _)| !name.starts_with("default_"));
+    local.fold(String::new(), |text, (name, value)| format!("{text}SET LOCAL {name} = '{value}';"))
+}
+
+/// The functions of a node need that each of their statements sees what was committed before it.
+async fn check_isolation(client: &Client) -> Result<(), Error> {
+    let text = "SELECT current_setting('default_transaction_isolation')";
+    let row = client.query_typed_one(text, &[]).await?;
+    match row.try_get(0)? {
+        "read committed" => Ok(()),
+        other => Err(Error::Invalid(format!(
+            "default_transaction_isolation of '{other}': must be 'read committed' for a node without notifications"
+        ))),
     }
 }
 

@@ -35,7 +35,8 @@ pub enum Error {
     /// within a minute.
     NoAnswer,
     /// A node is not connected to PostgreSQL itself, but to a pooler that does not keep the
-    /// settings of a session. The text says how that was noticed.
+    /// settings of a session. The text says how that was noticed. See
+    /// [`without_notifications`](crate::SchedulerBuilder::without_notifications).
     Pooler(String),
     /// The tables belong to a newer version of this crate.
     SchemaTooNew {
@@ -68,7 +69,10 @@ impl fmt::Display for Error {
             }
             Self::NoAnswer => f.write_str("the database did not answer within the lease"),
             Self::Pooler(why) => {
-                write!(f, "a node must connect to PostgreSQL directly, not through a pooler: {why}")
+                write!(
+                    f,
+                    "a node with notifications must connect to PostgreSQL directly, not through a pooler: {why}"
+                )
             }
             Self::SchemaTooNew { found, known } => {
                 write!(f, "the tables have version {found}, and this program knows versions up to {known}")

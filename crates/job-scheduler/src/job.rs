@@ -355,7 +355,9 @@ impl NewJob {
     /// PostgreSQL lets transactions that notify commit only one after the other, in all databases
     /// of a server. This crate limits that: a job is not notified if it is due after the next read
     /// of all nodes, or while another transaction notifies the same handler. Without notifications,
-    /// transactions that enqueue never wait for each other.
+    /// transactions that enqueue never wait for each other. If no node of the schema uses
+    /// notifications, none are sent: see
+    /// [`without_notifications`](crate::SchedulerBuilder::without_notifications).
     pub fn without_notification(mut self) -> Self {
         self.notifies = false;
         self

@@ -1,6 +1,7 @@
 //! Creates and updates the tables.
 
 use tokio_postgres::Client;
+use tokio_postgres::types::Type;
 
 use crate::error::Error;
 use crate::sql::Names;
@@ -16,7 +17,7 @@ const LOCK: &str = "SELECT pg_advisory_xact_lock(hashtextextended('hashed-wheel-
 /// changed.
 pub(crate) async fn migrate(client: &mut Client, names: &Names) -> Result<(), Error> {
     let transaction = client.transaction().await?;
-    transaction.query(LOCK, &[&names.schema()]).await?;
+    transaction.query_typed(LOCK, &[(&names.schema(), Type::TEXT)]).await?;
     let version = version(&transaction, names).await?;
     let known = MIGRATIONS.len() as i32;
     if version > known {
@@ -24,7 +25,8 @@ pub(crate) async fn migrate(client: &mut Client, names: &Names) -> Result<(), Er
     }
     for (migration, number) in MIGRATIONS.iter().zip(1_i32..).skip(version as usize) {
         transaction.batch_execute(&names.complete(migration)).await?;
-        transaction.execute(&names.complete("INSERT INTO @migration VALUES ($1)"), &[&number]).await?;
+        let insert = names.complete("INSERT INTO @migration VALUES ($1)");
+        transaction.query_typed(&insert, &[(&number, Type::INT4)]).await?;
     }
     Ok(transaction.commit().await?)
 }
@@ -33,11 +35,13 @@ pub(crate) async fn migrate(client: &mut Client, names: &Names) -> Result<(), Er
 async fn version(transaction: &tokio_postgres::Transaction<'_>, names: &Names) -> Result<i32, Error> {
     // A separate question, because CREATE TABLE IF NOT EXISTS needs a right that a node may lack.
     let table = names.complete("@migration");
-    let exists = transaction.query_one("SELECT to_regclass($1) IS NOT NULL", &[&table]).await?;
+    let exists =
+        transaction.query_typed_one("SELECT to_regclass($1) IS NOT NULL", &[(&table, Type::TEXT)]).await?;
     if !exists.try_get::<_, bool>(0)? {
         // CREATE SCHEMA IF NOT EXISTS needs a right on the database, even if the schema exists.
-        let exists =
-            transaction.query_one("SELECT to_regnamespace($1) IS NOT NULL", &[&names.schema()]).await?;
+        let exists = transaction
+            .query_typed_one("SELECT to_regnamespace($1) IS NOT NULL", &[(&names.schema(), Type::TEXT)])
+            .await?;
         if !exists.try_get::<_, bool>(0)? {
             transaction.batch_execute(&format!("CREATE SCHEMA IF NOT EXISTS \"{}\"", names.schema())).await?;
         }
@@ -46,5 +50,5 @@ async fn version(transaction: &tokio_postgres::Transaction<'_>, names: &Names) -
         transaction.batch_execute(&names.complete(create)).await?;
     }
     let newest = names.complete("SELECT COALESCE(max(version), 0) FROM @migration");
-    transaction.query_one(&newest, &[]).await?.try_get(0).map_err(Error::from)
+    transaction.query_typed_one(&newest, &[]).await?.try_get(0).map_err(Error::from)
 }

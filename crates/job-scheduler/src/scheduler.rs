@@ -207,6 +207,25 @@ impl SchedulerBuilder {
         self
     }
 
+    /// Neither notifications nor anything else that belongs to a session of PostgreSQL: so this node
+    /// may connect through a pooler in transaction mode, such as `PgBouncer`.
+    ///
+    /// The node learns of jobs and of [cancellations](Jobs::cancel) when it reads the next time, after
+    /// at most a [`heartbeat`](Self::heartbeat), instead of some milliseconds. Runs that are due after
+    /// that are on time, because they are read in advance.
+    ///
+    /// **If all nodes of a schema are built so, nothing in this schema sends a notification**: neither
+    /// enqueuing nor another call. Transactions that notify commit only one after the other, in all
+    /// databases of a server. See [`NewJob::without_notification`](crate::NewJob::without_notification)
+    /// for single jobs.
+    ///
+    /// The `default_transaction_isolation` of the role must be `read committed`. The time limits of a
+    /// node for its statements apply to its transactions only.
+    pub fn without_notifications(mut self) -> Self {
+        self.settings.listens = false;
+        self
+    }
+
     /// The timer for the runs of the next seconds. The scheduler does not stop it. The default is a
     /// timer of its own, with a tick of one millisecond.
     pub fn timer(mut self, timer: HashedWheelTimer) -> Self {
@@ -240,8 +259,9 @@ impl SchedulerBuilder {
     ///
     /// `tls` is [`NoTls`](tokio_postgres::NoTls), or the connector of a TLS library for
     /// tokio-postgres. A node has three connections, directly to PostgreSQL: they have settings, as
-    /// `options` of the start-up message, and one of them listens. Several nodes can start at the
-    /// same time.
+    /// `options` of the start-up message, and one of them listens. (Except
+    /// [`without_notifications`](Self::without_notifications).) Several nodes can start at the same
+    /// time.
     ///
     /// # Errors
     ///
@@ -270,7 +290,7 @@ impl SchedulerBuilder {
         let own_timer = self.timer.is_none();
         // All of its timeouts are due within a minute.
         let timer = self.timer.unwrap_or_else(|| HashedWheelTimer::new(Duration::from_millis(1), 8_192));
-        let connector = Connector::new(config, tls);
+        let connector = Connector::new(config, tls, self.settings.listens);
         let migration = async {
             let mut client = connector.connect(MIGRATION_TIMEOUT, |_, _| {}, Arc::default()).await?;
             migrate(&mut client, &names).await

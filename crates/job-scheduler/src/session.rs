@@ -139,12 +139,14 @@ impl Session {
                 }
             };
             let client = shared.connector.connect(lease, hear, lost.clone()).await?;
-            Ok(Store::new(client, &shared.names, lease).await?)
+            Ok(Store::new(client, &shared.names, lease, shared.settings.listens).await?)
         };
         let open = async {
             let mut stores =
                 Stores { lead: connect().await?, start: connect().await?, finish: connect().await? };
-            stores.lead.listen().await?;
+            if shared.settings.listens {
+                stores.lead.listen(&shared.names).await?;
+            }
             let executing = previous.and_then(|previous| previous.until).map(|_| executions.runs());
             let previous = store::Previous {
                 number: previous.map(|previous| previous.number),

@@ -24,6 +24,8 @@ pub(crate) struct Settings {
     pub(crate) runners: usize,
     pub(crate) retention: Duration,
     pub(crate) cancel_grace: Duration,
+    /// Whether it uses notifications, and settings of its sessions.
+    pub(crate) listens: bool,
 }
 
 /// What the sessions of a node share.
@@ -56,6 +58,7 @@ impl Default for Settings {
             runners: 64,
             retention: Duration::from_secs(7 * 86_400),
             cancel_grace: Duration::from_millis(500),
+            listens: true,
         }
     }
 }

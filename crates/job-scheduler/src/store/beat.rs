@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, Error, Row, Statement, Transaction};
+use tokio_postgres::types::Type;
+use tokio_postgres::{Error, Row, Transaction};
 
+use super::statements::{Parameter, Statements};
 use super::{Run, run};
 use crate::clock::Reading;
 use crate::schedule::{Misfire, Schedule, Window};
-use crate::sql::Names;
 
 /// A node that is renewing its lease, claiming runs or taking over has locked its own row, and is
 /// skipped.
@@ -90,19 +90,9 @@ const MOVE_ON: &str = "
 
 const DISABLE: &str = "UPDATE @job SET enabled = false, disabled_reason = $2 WHERE id = $1";
 
-/// The prepared statements of this file, by their texts.
-#[derive(Debug)]
-pub(super) struct Statements(BTreeMap<&'static str, Statement>);
-
-impl Statements {
-    pub(super) async fn prepare(client: &Client, names: &Names) -> Result<Self, Error> {
-        let mut statements = BTreeMap::new();
-        for text in [LOCK_DEAD, TAKE_OVER, BURY, CLAIM_WAITING, LOCK_DUE, CLAIM, MOVE_ON, DISABLE] {
-            statements.insert(text, client.prepare(&names.complete(text)).await?);
-        }
-        Ok(Self(statements))
-    }
-}
+/// The statements of this file.
+pub(super) const STATEMENTS: [&str; 8] =
+    [LOCK_DEAD, TAKE_OVER, BURY, CLAIM_WAITING, LOCK_DUE, CLAIM, MOVE_ON, DISABLE];
 
 /// The transaction in which a node renews its lease and may claim more runs. Dropping it is a
 /// rollback.
@@ -151,16 +141,27 @@ impl<'a> Beat<'a> {
         }
         let dead = dead.iter().map(|row| row.try_get(0)).collect::<Result<Vec<i64>, _>>()?;
         let room = limits.room as i64;
-        let runs = self.query(TAKE_OVER, &[&self.node, &dead, &room, &limits.handlers]).await?;
-        self.query(BURY, &[&dead]).await?;
+        let take_over: [Parameter<'_>; 4] = [
+            (&self.node, Type::INT8),
+            (&dead, Type::INT8_ARRAY),
+            (&room, Type::INT8),
+            (&limits.handlers, Type::TEXT_ARRAY),
+        ];
+        let runs = self.query(TAKE_OVER, &take_over).await?;
+        self.query(BURY, &[(&dead, Type::INT8_ARRAY)]).await?;
         runs.iter().map(run).collect()
     }
 
     /// Claims runs without an owner.
     pub(crate) async fn claim_waiting(&self, limits: Limits<'_>) -> Result<Vec<Run>, Error> {
         let Limits { window, room, handlers } = limits;
-        let runs =
-            self.query(CLAIM_WAITING, &[&self.node, &window.horizon, &(room as i64), &handlers]).await?;
+        let claim: [Parameter<'_>; 4] = [
+            (&self.node, Type::INT8),
+            (&window.horizon, Type::TIMESTAMPTZ),
+            (&(room as i64), Type::INT8),
+            (&handlers, Type::TEXT_ARRAY),
+        ];
+        let runs = self.query(CLAIM_WAITING, &claim).await?;
         runs.iter().map(run).collect()
     }
 
@@ -171,14 +172,20 @@ impl<'a> Beat<'a> {
         let mut jobs = Vec::new();
         // The next due time of each job, the earliest one first.
         let mut next = BinaryHeap::new();
-        for row in self.query(LOCK_DUE, &[&window.horizon, &(room as i64), &handlers]).await? {
+        let lock: [Parameter<'_>; 3] = [
+            (&window.horizon, Type::TIMESTAMPTZ),
+            (&(room as i64), Type::INT8),
+            (&handlers, Type::TEXT_ARRAY),
+        ];
+        for row in self.query(LOCK_DUE, &lock).await? {
             match read(&row) {
                 Ok((schedule, misfire)) => {
                     next.push(Reverse((row.try_get::<_, Timestamp>(6)?, jobs.len())));
                     jobs.push((row, schedule, misfire));
                 }
                 Err(reason) => {
-                    self.query(DISABLE, &[&row.try_get::<_, i64>(0)?, &reason]).await?;
+                    let job: i64 = row.try_get(0)?;
+                    self.query(DISABLE, &[(&job, Type::INT8), (&reason, Type::TEXT)]).await?;
                 }
             }
         }
@@ -202,7 +209,8 @@ impl<'a> Beat<'a> {
             return Ok((Vec::new(), 0));
         }
         let (jobs, next_runs): (Vec<_>, Vec<_>) = next_runs.into_iter().unzip();
-        self.query(MOVE_ON, &[&jobs, &next_runs]).await?;
+        let moved: [Parameter<'_>; 2] = [(&jobs, Type::INT8_ARRAY), (&next_runs, Type::TIMESTAMPTZ_ARRAY)];
+        self.query(MOVE_ON, &moved).await?;
         Ok((self.claim(&plans, window.horizon).await?, plans.len()))
     }
 
@@ -213,8 +221,16 @@ impl<'a> Beat<'a> {
         let start_at: Vec<_> = plans.iter().map(|plan| plan.start_at).collect();
         let is_skipped: Vec<_> = plans.iter().map(|plan| plan.planned.is_skipped).collect();
         let misses_until: Vec<_> = plans.iter().map(|plan| plan.planned.misses_until).collect();
-        let columns: [&(dyn ToSql + Sync); 8] =
-            [&self.node, &jobs, &handlers, &due, &start_at, &is_skipped, &misses_until, &horizon];
+        let columns: [Parameter<'_>; 8] = [
+            (&self.node, Type::INT8),
+            (&jobs, Type::INT8_ARRAY),
+            (&handlers, Type::TEXT_ARRAY),
+            (&due, Type::TIMESTAMPTZ_ARRAY),
+            (&start_at, Type::TIMESTAMPTZ_ARRAY),
+            (&is_skipped, Type::BOOL_ARRAY),
+            (&misses_until, Type::TIMESTAMPTZ_ARRAY),
+            (&horizon, Type::TIMESTAMPTZ),
+        ];
         self.query(CLAIM, &columns).await?.iter().map(run).collect()
     }
 
@@ -222,8 +238,8 @@ impl<'a> Beat<'a> {
         self.transaction.commit().await
     }
 
-    async fn query(&self, text: &'static str, parameters: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Error> {
-        self.transaction.query(&self.statements.0[text], parameters).await
+    async fn query(&self, text: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, Error> {
+        self.statements.query(&self.transaction, text, parameters).await
     }
 }
 

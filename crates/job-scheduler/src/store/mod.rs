@@ -19,6 +19,7 @@
 //! with it. The other runs of the old number are given back.
 
 mod beat;
+mod statements;
 
 use std::slice;
 use std::time::{Duration, Instant};
@@ -26,20 +27,23 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use serde_json::value::RawValue;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::types::Json;
-use tokio_postgres::{Client, Error, IsolationLevel, Row, Statement};
+use tokio_postgres::types::{Json, ToSql, Type};
+use tokio_postgres::{Client, Error, IsolationLevel, Row, Transaction};
 
 use crate::clock::Reading;
+use crate::connect::local_settings;
 use crate::json::{LARGE, MAX_BYTES};
 use crate::sql::Names;
+
+use statements::Statements;
 
 pub(crate) use beat::{Beat, Limits};
 
 const LISTEN: &str = "LISTEN \"@channel\"; LISTEN \"@channel_cancel\"";
 
 const REGISTER: &str = "
-    INSERT INTO @node (name, alive_until, heartbeat_us)
-    VALUES ($1, clock_timestamp() + make_interval(secs => $2), $3)
+    INSERT INTO @node (name, alive_until, heartbeat_us, listens)
+    VALUES ($1, clock_timestamp() + make_interval(secs => $2), $3, $4)
     RETURNING id, clock_timestamp()";
 
 /// Fails after the lease has ended, because another node may be about to take over. Also returns the
@@ -53,7 +57,7 @@ const RENEW: &str = "
 /// The node does nothing any more. Its runs can be taken over immediately.
 const LEAVE: &str = "
     WITH left_over AS (UPDATE @node SET alive_until = LEAST(alive_until, clock_timestamp()) WHERE id = $1)
-    SELECT pg_notify('@channel', '')";
+    SELECT @notify('')";
 
 /// Gives a new number of a node the executions that continue. (A statement that an old connection
 /// has sent may still arrive. It changes nothing, because the runs have another owner.)
@@ -108,7 +112,7 @@ const RELEASE: &str = "
         UPDATE @run run SET state = 'waiting', owner = NULL FROM unlocked WHERE run.id = unlocked.id
         RETURNING run.id
     )
-    SELECT pg_notify('@channel', '') FROM (SELECT count(*) AS n FROM released) AS counted WHERE n > 0";
+    SELECT @notify('') FROM (SELECT count(*) AS n FROM released) AS counted WHERE n > 0";
 
 const LOOK: &str = "SELECT has_work, is_settled FROM @look($1, $2)";
 
@@ -263,38 +267,50 @@ pub(crate) struct Registered {
 #[derive(Debug)]
 pub(crate) struct Store {
     client: Client,
-    names: Names,
+    statements: Statements,
     lease: Duration,
-    beat: beat::Statements,
-    renew: Statement,
-    look: Statement,
-    start: Statement,
-    finish: Statement,
+    /// The settings of each transaction, if the connection has no session of its own.
+    local_settings: Option<String>,
 }
 
 impl Store {
-    pub(crate) async fn new(client: Client, names: &Names, lease: Duration) -> Result<Self, Error> {
-        let [renew, look, start, finish] = [RENEW, LOOK, START, FINISH].map(|text| names.complete(text));
-        Ok(Self {
-            beat: beat::Statements::prepare(&client, names).await?,
-            renew: client.prepare(&renew).await?,
-            look: client.prepare(&look).await?,
-            start: client.prepare(&start).await?,
-            finish: client.prepare(&finish).await?,
-            client,
-            names: names.clone(),
-            lease,
-        })
+    /// `has_session`: the connection is one to PostgreSQL itself, which has settings.
+    pub(crate) async fn new(
+        client: Client,
+        names: &Names,
+        lease: Duration,
+        has_session: bool,
+    ) -> Result<Self, Error> {
+        let mut statements = Statements::new(names);
+        if has_session {
+            statements.prepare(&client, &[RENEW, LOOK, START, FINISH]).await?;
+            statements.prepare(&client, &beat::STATEMENTS).await?;
+        }
+        let local_settings = (!has_session).then(|| local_settings(lease));
+        Ok(Self { client, statements, lease, local_settings })
     }
 
     /// Makes notifications arrive on this connection.
-    pub(crate) async fn listen(&self) -> Result<(), Error> {
-        self.client.batch_execute(&self.names.complete(LISTEN)).await
+    pub(crate) async fn listen(&self, names: &Names) -> Result<(), Error> {
+        self.client.batch_execute(&names.complete(LISTEN)).await
     }
 
     /// Fails if the connection is closed.
     pub(crate) async fn check(&self) -> Result<(), Error> {
         self.client.batch_execute("").await
+    }
+
+    async fn begin<'a>(client: &'a mut Client, settings: Option<&str>) -> Result<Transaction<'a>, Error> {
+        let read_committed = IsolationLevel::ReadCommitted;
+        let transaction = client.build_transaction().isolation_level(read_committed).start().await?;
+        if let Some(settings) = settings {
+            transaction.batch_execute(settings).await?;
+        }
+        Ok(transaction)
+    }
+
+    async fn query(&self, text: &str, parameters: &[statements::Parameter<'_>]) -> Result<Vec<Row>, Error> {
+        self.statements.query(&self.client, text, parameters).await
     }
 
     /// Registers a new node. Ends its previous number: executions that continue get the new number,
@@ -306,37 +322,44 @@ impl Store {
         previous: Previous,
     ) -> Result<Registered, Error> {
         let Previous { number: previous, executing, excused, culprit } = previous;
-        let read_committed = IsolationLevel::ReadCommitted;
-        let transaction = self.client.build_transaction().isolation_level(read_committed).start().await?;
+        let (statements, listens) = (&self.statements, self.local_settings.is_none());
+        let transaction = Self::begin(&mut self.client, self.local_settings.as_deref()).await?;
         if let Some(previous) = previous {
             // First: it waits for a beat that an old connection has sent.
-            transaction.query(&self.names.complete(LEAVE), &[&previous]).await?;
+            statements.query(&transaction, LEAVE, &[(&previous, Type::INT8)]).await?;
         }
         let sent = Instant::now();
-        let register = self.names.complete(REGISTER);
-        let heartbeat = heartbeat.as_micros() as i64;
-        let row = transaction.query_one(&register, &[&name, &self.lease.as_secs_f64(), &heartbeat]).await?;
+        let (lease, heartbeat) = (self.lease.as_secs_f64(), heartbeat.as_micros() as i64);
+        let node = [
+            (&name as &(dyn ToSql + Sync), Type::TEXT),
+            (&lease, Type::FLOAT8),
+            (&heartbeat, Type::INT8),
+            (&listens, Type::BOOL),
+        ];
+        let row = statements.query_one(&transaction, REGISTER, &node).await?;
         let (id, reading): (i64, _) = (row.try_get(0)?, reading(&row, 1, sent)?);
         let mut kept = Vec::new();
         if let Some(previous) = previous {
-            let [adopt, wait] = [ADOPT, WAIT_FOR_LOCKED].map(|text| self.names.complete(text));
             let pause = (self.lease / (4 * WAITS)).as_secs_f64();
+            let old = || (&previous as &(dyn ToSql + Sync), Type::INT8);
             for executing in std::iter::repeat_n(executing.as_ref(), WAITS as usize).flatten() {
-                for row in transaction.query(&adopt, &[&id, &previous, executing]).await? {
+                let list = || (executing as &(dyn ToSql + Sync), Type::INT8_ARRAY);
+                for row in statements.query(&transaction, ADOPT, &[(&id, Type::INT8), old(), list()]).await? {
                     kept.push(row.try_get(0)?);
                 }
-                if transaction.query(&wait, &[&previous, executing, &pause]).await?.is_empty() {
+                let wait = [old(), list(), (&pause, Type::FLOAT8)];
+                if statements.query(&transaction, WAIT_FOR_LOCKED, &wait).await?.is_empty() {
                     break;
                 }
             }
             if let Some(culprit) = culprit {
-                let blame = self.names.complete(BLAME);
-                transaction.execute(&blame, &[&previous, &culprit, &(LARGE as i32)]).await?;
+                let blame = [old(), (&culprit, Type::INT8), (&(LARGE as i32), Type::INT4)];
+                statements.query(&transaction, BLAME, &blame).await?;
             }
-            transaction.query(&self.names.complete(RELEASE), &[&previous, &executing]).await?;
+            statements.query(&transaction, RELEASE, &[old(), (&executing, Type::INT8_ARRAY)]).await?;
         }
         if !excused.is_empty() {
-            transaction.execute(&self.names.complete(EXCUSE), &[&excused]).await?;
+            statements.query(&transaction, EXCUSE, &[(&excused, Type::INT8_ARRAY)]).await?;
         }
         transaction.commit().await?;
         Ok(Registered { id, reading, kept })
@@ -344,25 +367,34 @@ impl Store {
 
     /// Starts a transaction in which this node is alive. Returns `None` if its lease has ended.
     pub(crate) async fn beat(&mut self, node: i64) -> Result<Option<Beat<'_>>, Error> {
-        let read_committed = IsolationLevel::ReadCommitted;
-        let transaction = self.client.build_transaction().isolation_level(read_committed).start().await?;
+        let transaction = Self::begin(&mut self.client, self.local_settings.as_deref()).await?;
         let sent = Instant::now();
-        let renewed = transaction.query_opt(&self.renew, &[&node, &self.lease.as_secs_f64()]).await?;
-        let Some(row) = renewed else { return Ok(None) };
-        let (reading, cancelled) = (reading(&row, 0, sent)?, row.try_get(1)?);
-        Ok(Some(Beat::new(transaction, &self.beat, node, reading, cancelled)))
+        let renew = [(&node as &(dyn ToSql + Sync), Type::INT8), (&self.lease.as_secs_f64(), Type::FLOAT8)];
+        let renewed = self.statements.query(&transaction, RENEW, &renew).await?;
+        let Some(row) = renewed.first() else { return Ok(None) };
+        let (reading, cancelled) = (reading(row, 0, sent)?, row.try_get(1)?);
+        Ok(Some(Beat::new(transaction, &self.statements, node, reading, cancelled)))
     }
 
     /// Looks for something to take, after a notification. It writes nothing.
     pub(crate) async fn look(&self, handlers: &[String], prefetch: Duration) -> Result<Look, Error> {
-        let row = self.client.query_one(&self.look, &[&handlers, &(prefetch.as_micros() as i64)]).await?;
+        let look = [
+            (&handlers as &(dyn ToSql + Sync), Type::TEXT_ARRAY),
+            (&(prefetch.as_micros() as i64), Type::INT8),
+        ];
+        let row = self.statements.query_one(&self.client, LOOK, &look).await?;
         Ok(Look { has_work: row.try_get(0)?, is_settled: row.try_get(1)? })
     }
 
     /// Starts runs that are due, as many as have payloads of [`MAX_BYTES`] together, and at least
     /// one.
     pub(crate) async fn start(&self, node: i64, runs: &[i64]) -> Result<Starts, Error> {
-        let rows = match self.client.query(&self.start, &[&node, &runs, &(MAX_BYTES as i64)]).await {
+        let start = [
+            (&node as &(dyn ToSql + Sync), Type::INT8),
+            (&runs, Type::INT8_ARRAY),
+            (&(MAX_BYTES as i64), Type::INT8),
+        ];
+        let rows = match self.query(START, &start).await {
             Err(error) if is_locked(&error) => {
                 return Ok(Starts { locked: runs.to_vec(), ..Starts::default() });
             }
@@ -381,8 +413,7 @@ impl Store {
             }
         }
         if !missing.is_empty() {
-            let text = self.names.complete(IS_ALIVE);
-            starts.is_lease_lost = self.client.query(&text, &[&node]).await?.is_empty();
+            starts.is_lease_lost = self.query(IS_ALIVE, &[(&node, Type::INT8)]).await?.is_empty();
         }
         Ok(starts)
     }
@@ -438,10 +469,16 @@ impl Store {
         let retries = results.iter().map(|finished| finished.retry.map(|pause| pause.as_micros() as i64));
         let retries: Vec<_> = retries.collect();
         let prefetch = prefetch.as_micros() as i64;
-        let rows = self
-            .client
-            .query(&self.finish, &[&node, &prefetch, &runs, &states, &outputs, &errors, &retries])
-            .await;
+        let finish = [
+            (&node as &(dyn ToSql + Sync), Type::INT8),
+            (&prefetch, Type::INT8),
+            (&runs, Type::INT8_ARRAY),
+            (&states, Type::TEXT_ARRAY),
+            (&outputs, Type::JSONB_ARRAY),
+            (&errors, Type::TEXT_ARRAY),
+            (&retries, Type::INT8_ARRAY),
+        ];
+        let rows = self.query(FINISH, &finish).await;
         let rows = match rows {
             Err(error) if is_locked(&error) => {
                 return Ok(Some(Finishes { locked: runs, ..Finishes::default() }));
@@ -469,32 +506,33 @@ impl Store {
                 _ => finishes.claimed.push(run(&row)?),
             }
         }
-        let text = self.names.complete(TAKEN_OVER);
-        let is_lost = !missing.is_empty() && !self.client.query(&text, &[&missing, &node]).await?.is_empty();
+        let taken_over = [(&missing as &(dyn ToSql + Sync), Type::INT8_ARRAY), (&node, Type::INT8)];
+        let is_lost = !missing.is_empty() && !self.query(TAKEN_OVER, &taken_over).await?.is_empty();
         Ok((!is_lost).then_some(finishes))
     }
 
     /// Gives back the runs that have not started.
     pub(crate) async fn release(&self, node: i64) -> Result<(), Error> {
         let none: Option<Vec<i64>> = None;
-        self.client.execute(&self.names.complete(RELEASE), &[&node, &none]).await.map(drop)
+        self.query(RELEASE, &[(&node, Type::INT8), (&none, Type::INT8_ARRAY)]).await.map(drop)
     }
 
     /// Returns whether there are other nodes that are alive.
     pub(crate) async fn has_others(&self, node: i64) -> Result<bool, Error> {
-        self.client.query_one(&self.names.complete(HAS_OTHERS), &[&node]).await?.try_get(0)
+        self.statements.query_one(&self.client, HAS_OTHERS, &[(&node, Type::INT8)]).await?.try_get(0)
     }
 
     /// Ends a node that executes nothing any more.
     pub(crate) async fn leave(&self, node: i64) -> Result<(), Error> {
-        self.client.execute(&self.names.complete(LEAVE), &[&node]).await.map(drop)
+        self.query(LEAVE, &[(&node, Type::INT8)]).await.map(drop)
     }
 
     /// Removes at most `limit` old results, and the finished jobs that have lost their last one.
     /// Returns whether there may be more.
     pub(crate) async fn clean(&self, retention: Duration, limit: usize) -> Result<bool, Error> {
         let (age, limit) = (retention.as_secs_f64(), limit as i64);
-        let row = self.client.query_one(&self.names.complete(CLEAN), &[&age, &limit]).await?;
+        let clean = [(&age as &(dyn ToSql + Sync), Type::FLOAT8), (&limit, Type::INT8)];
+        let row = self.statements.query_one(&self.client, CLEAN, &clean).await?;
         let removed: i64 = row.try_get(0)?;
         Ok(removed >= limit)
     }

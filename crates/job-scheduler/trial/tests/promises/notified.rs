@@ -19,14 +19,14 @@ fn rarely(builder: SchedulerBuilder) -> SchedulerBuilder {
 }
 
 /// Receives the notifications of a schema.
-struct Listener {
+pub(crate) struct Listener {
     client: Client,
     channel: String,
     payloads: UnboundedReceiver<String>,
 }
 
 impl Listener {
-    async fn new(fixture: &Fixture) -> Self {
+    pub(crate) async fn new(fixture: &Fixture) -> Self {
         let (client, mut connection) = fixture.config.connect(NoTls).await.unwrap();
         let (sender, payloads) = unbounded_channel();
         tokio::spawn(async move {
@@ -42,7 +42,7 @@ impl Listener {
     }
 
     /// Returns the payloads since the last call.
-    async fn take(&mut self) -> Vec<String> {
+    pub(crate) async fn take(&mut self) -> Vec<String> {
         let mark = format!("SELECT pg_notify('{}', 'mark')", self.channel);
         self.client.batch_execute(&mark).await.unwrap();
         let mut payloads = Vec::new();
@@ -61,6 +61,10 @@ async fn nodes_are_notified_only_of_what_they_would_read_too_late() {
     let Some(mut fixture) = Fixture::new().await else { return };
     let node = fixture.node().await;
     let mut listener = Listener::new(&fixture).await;
+    // One that does not listen has no influence on that.
+    let silent =
+        fixture.start(fixture.builder().without_notifications().heartbeat(MS * 20_000).prefetch(MS * 20_000));
+    let silent = silent.await;
     let due = || NewJob::named("unknown", Value::Null);
     let first = fixture.enqueue(due()).await;
     assert_eq!(listener.take().await, ["unknown"]);
@@ -82,6 +86,7 @@ async fn nodes_are_notified_only_of_what_they_would_read_too_late() {
     assert_eq!(listener.take().await, [""; 0]);
     fixture.jobs.clone().resume(&mut fixture.client, first).await.unwrap();
     assert_eq!(listener.take().await, ["unknown"]);
+    shut_down(silent).await;
     shut_down(node).await;
 }
 
@@ -181,4 +186,37 @@ async fn jobs_of_many_clients_start_soon_on_many_nodes() {
     for node in nodes {
         shut_down(node).await;
     }
+}
+
+/// Returns what is notified by the calls of an application, if no node listens.
+async fn notifications_without_listeners(sabotage: Option<(&str, &str)>) -> Option<Vec<String>> {
+    let mut fixture = Fixture::new().await?;
+    let builder = sabotaged(fixture.builder().without_notifications(), &sabotage);
+    let node = fixture.start(builder).await;
+    let mut listener = Listener::new(&fixture).await;
+    let fails = fixture.enqueue(NewJob::new(&Task::Fail)).await;
+    let failed = fixture.until_state(fails, RunState::Failed).await.id;
+    let hangs = fixture.enqueue(NewJob::new(&Task::HangOnce).key("k")).await;
+    let running = fixture.until_state(hangs, RunState::Running).await.id;
+    assert!(fixture.jobs.retry(&fixture.client, failed).await.unwrap());
+    fixture.jobs.cancel(&fixture.client, running).await.unwrap();
+    // Found by the next beat.
+    fixture.until_state(hangs, RunState::Cancelled).await;
+    fixture.jobs.run_now(&fixture.client, hangs).await.unwrap();
+    fixture.jobs.clone().pause(&mut fixture.client, hangs).await.unwrap();
+    fixture.jobs.clone().resume(&mut fixture.client, hangs).await.unwrap();
+    fixture.jobs.cancel_all(&fixture.client, hangs).await.unwrap();
+    fixture.until(hangs, |runs| runs.iter().all(|run| run.finished.is_some())).await;
+    shut_down(node).await;
+    Some(listener.take().await)
+}
+
+#[tokio::test]
+async fn nothing_is_notified_if_no_node_listens() {
+    let Some(payloads) = notifications_without_listeners(None).await else { return };
+    assert_eq!(payloads, [""; 0]);
+    let always =
+        ("INTO needed_after FROM @node node WHERE node.listens;", "INTO needed_after FROM @node node;");
+    let payloads = notifications_without_listeners(Some(always)).await.unwrap();
+    assert!(payloads.contains(&"task".into()), "{payloads:?}");
 }

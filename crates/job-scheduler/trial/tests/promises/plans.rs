@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use hashed_wheel_job_scheduler::jiff::Timestamp;
-use hashed_wheel_job_scheduler::{JobFilter, JobState, NewJob, RunState};
+use hashed_wheel_job_scheduler::{JobFilter, JobState, NewJob, RunState, SchedulerBuilder};
 
 use crate::fixture::{Fixture, MS, Task, eventually, shut_down};
 
@@ -75,12 +75,15 @@ async fn execute(fixture: &Fixture, statements: &str) {
 }
 
 /// Runs nodes, of which one is lost.
-async fn assert_nodes_read_only_indexes(fixture: &Fixture) {
+async fn assert_nodes_read_only_indexes(
+    fixture: &Fixture,
+    adapt: impl Fn(SchedulerBuilder) -> SchedulerBuilder,
+) {
     let before = scans(fixture).await;
     let read = index_reads(fixture).await;
     // Removes half of the results while it runs.
     let builder = fixture.mortal().retention(Duration::from_secs(25_000)).prefetch(MS * 500);
-    let node = fixture.start(builder).await;
+    let node = fixture.start(adapt(builder)).await;
     let job = fixture.enqueue(NewJob::new(&Task::FailUntil(2)).every(MS * 50).retries(1, MS, MS)).await;
     fixture.until(job, |runs| runs.iter().filter(|run| run.state == RunState::Done).count() > 50).await;
     assert_only_indexes(fixture, &before).await;
@@ -93,7 +96,7 @@ async fn assert_nodes_read_only_indexes(fixture: &Fixture) {
     let slow = fixture.enqueue(NewJob::new(&Task::Sleep(2_000))).await;
     fixture.until_state(slow, RunState::Running).await;
     drop(node);
-    let node = fixture.node().await;
+    let node = fixture.start(adapt(fixture.builder())).await;
     fixture.until_done(slow, 1).await;
     assert!(fixture.jobs.delete(&fixture.client, job).await.unwrap());
     assert_only_indexes(fixture, &before).await;
@@ -107,14 +110,21 @@ async fn assert_nodes_read_only_indexes(fixture: &Fixture) {
 #[tokio::test]
 async fn nodes_read_only_indexes_of_tables_that_were_not_analysed() {
     let Some(fixture) = filled().await else { return };
-    assert_nodes_read_only_indexes(&fixture).await;
+    assert_nodes_read_only_indexes(&fixture, |builder| builder).await;
+}
+
+/// Their settings are those of single transactions and functions.
+#[tokio::test]
+async fn nodes_without_notifications_read_only_indexes() {
+    let Some(fixture) = filled().await else { return };
+    assert_nodes_read_only_indexes(&fixture, SchedulerBuilder::without_notifications).await;
 }
 
 #[tokio::test]
 async fn nodes_and_applications_read_only_indexes() {
     let Some(mut fixture) = filled().await else { return };
     execute(&fixture, "ANALYZE @job; ANALYZE @run").await;
-    assert_nodes_read_only_indexes(&fixture).await;
+    assert_nodes_read_only_indexes(&fixture, |builder| builder).await;
     // The calls of an application, on its own connection with the default settings.
     let before = scans(&fixture).await;
     let middle = Timestamp::now() - Duration::from_secs(100);
