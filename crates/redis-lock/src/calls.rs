@@ -19,7 +19,7 @@ use crate::scripts::{Answer, Call, Found, Keys, Request, Scripts};
 /// What calls Redis for a client.
 pub(crate) struct Calls {
     pub(crate) connection: Connection,
-    scripts: Scripts,
+    pub(crate) scripts: Scripts,
     timer: HashedWheelTimer,
     runtime: Handle,
     /// The runtime of a blocking client, so that it does not end before a call in the background.

@@ -2,15 +2,15 @@
 //! after it has failed.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use hashed_wheel::{HashedWheelTimer, TimeoutError};
 use redis::aio::{MultiplexedConnection, PubSub};
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, RedisError, RedisResult, RetryMethod,
-    ServerErrorKind,
+    AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, Pipeline, RedisError, RedisResult,
+    RetryMethod, ServerErrorKind,
 };
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, OwnedMutexGuard};
@@ -21,6 +21,9 @@ use crate::scripts::Call;
 /// The maximum time to open a connection. It does not depend on leases: a server that is slow to
 /// connect to must not be unusable for locks with short leases.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The maximum number of connections that are kept for calls that block them.
+const SPARE: usize = 4;
 
 /// The pause before a call is repeated because of its answer. Each pause of a call is twice as long
 /// as the one before, up to the maximum.
@@ -54,6 +57,15 @@ enum Link {
 }
 
 impl Link {
+    async fn query_all<T: FromRedisValue>(&mut self, commands: &Pipeline) -> RedisResult<T> {
+        match self {
+            Self::One(link) => commands.query_async(link).await,
+            // The keys of the commands decide the node, for all of them.
+            #[cfg(feature = "cluster")]
+            Self::Cluster(link) => commands.query_async(link).await,
+        }
+    }
+
     async fn query<T: FromRedisValue>(&mut self, command: &Cmd) -> RedisResult<T> {
         match self {
             Self::One(link) => command.query_async(link).await,
@@ -155,7 +167,7 @@ fn slot(key: &str) -> u16 {
     crc % 16_384
 }
 
-/// The connection to the server, if there is one.
+/// The connection to the server, if there is one; and spare ones, for calls that block them.
 pub(crate) struct Connection {
     pub(crate) server: Arc<Server>,
     timer: HashedWheelTimer,
@@ -164,6 +176,7 @@ pub(crate) struct Connection {
     /// The number of the last connection that has failed. Not in the mutex: while a connection is
     /// opened that is locked, for longer than the call that has noticed the failure may take.
     failed: AtomicU64,
+    spare: std::sync::Mutex<Vec<Link>>,
 }
 
 #[derive(Default)]
@@ -181,6 +194,7 @@ impl Connection {
             runtime: runtime.clone(),
             link: Arc::default(),
             failed: AtomicU64::new(0),
+            spare: std::sync::Mutex::default(),
         }
     }
 
@@ -296,6 +310,56 @@ impl Connection {
         });
         // The runtime has ended, or TLS is not configured: rustls panics then.
         connecting.await.unwrap_or_else(|error| Err(io::Error::other(error).into()))
+    }
+
+    /// Sends commands together, on a connection that no other call uses meanwhile. They may be
+    /// executed twice: a spare connection may have failed, or lead to a former master.
+    pub(crate) async fn call_alone<T: FromRedisValue>(
+        &self,
+        commands: &Pipeline,
+        timeout: Duration,
+    ) -> Result<T, LockError> {
+        let call = async {
+            loop {
+                let spare = self.spare().pop();
+                let is_new = spare.is_none();
+                let mut link = match spare {
+                    Some(link) => link,
+                    None => self.connect_alone().await?,
+                };
+                match link.query_all(commands).await {
+                    Ok(answers) => {
+                        let mut spare = self.spare();
+                        if spare.len() < SPARE {
+                            spare.push(link);
+                        }
+                        return Ok(answers);
+                    }
+                    Err(error) if is_new => return Err(error),
+                    Err(_) => {}
+                }
+            }
+        };
+        match self.timer.timeout(timeout, call).await {
+            Ok(answers) => Ok(answers?),
+            Err(TimeoutError::Timer(error)) => Err(error.into()),
+            Err(_) => Err(RedisError::from(io::Error::from(io::ErrorKind::TimedOut)).into()),
+        }
+    }
+
+    /// Opens a connection on the runtime of the client, because a caller may have another one.
+    async fn connect_alone(&self) -> RedisResult<Link> {
+        let (server, timer) = (Arc::clone(&self.server), self.timer.clone());
+        let connecting = self.runtime.spawn(async move {
+            let link = timer.timeout(CONNECT_TIMEOUT, server.connect()).await;
+            link.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+        });
+        connecting.await.unwrap_or_else(|error| Err(io::Error::other(error).into()))
+    }
+
+    fn spare(&self) -> std::sync::MutexGuard<'_, Vec<Link>> {
+        // Nothing panics while it is locked.
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// After an error of the connection, makes the next call open a new one, unless another call

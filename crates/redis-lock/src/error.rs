@@ -37,6 +37,14 @@ pub enum LockError {
     Redis(RedisError),
     /// The lock was lost. The resource that it protects may be in use by another owner.
     Lost(Loss),
+    /// Too few [replicas](crate::LockOptions::replicas) have acknowledged the lock in time. It is
+    /// released in the background.
+    Replicas {
+        /// The number that the options demand.
+        wanted: usize,
+        /// The number that have acknowledged it.
+        acknowledged: usize,
+    },
     /// The timer accepts no timeout: it is stopped, or its limit is reached. If the lock had been
     /// granted, it is released.
     Timer(NewTimeoutError),
@@ -100,6 +108,9 @@ impl fmt::Display for LockError {
                 None => write!(f, "the call to Redis failed: {error}"),
             },
             Self::Lost(loss) => write!(f, "the lock is lost: {loss}"),
+            Self::Replicas { wanted, acknowledged } => {
+                write!(f, "{acknowledged} replicas have acknowledged the lock instead of {wanted}")
+            }
             Self::Timer(error) => write!(f, "the lock cannot be kept: {error}"),
             Self::NoRuntime => f.write_str("a lock client needs a tokio runtime, and there is none"),
             Self::Options(why) => write!(f, "the options are not valid: {why}"),
@@ -112,7 +123,7 @@ impl Error for LockError {
         match self {
             Self::Redis(error) => Some(error),
             Self::Timer(error) => Some(error),
-            Self::Lost(_) | Self::NoRuntime | Self::Options(_) => None,
+            Self::Lost(_) | Self::Replicas { .. } | Self::NoRuntime | Self::Options(_) => None,
         }
     }
 }

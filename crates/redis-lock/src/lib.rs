@@ -40,9 +40,10 @@
 //!   detect it during a step, or after a suspend of the whole machine: on Linux the clock of a
 //!   process does not count that time.
 //! - **Redis can forget.** If a replica takes over, everything that was not replicated is lost,
-//!   including locks. The same holds after a restart without `appendonly`, and for a server that
-//!   evicts keys. Then another process may get the lock before its holder is told. The Redlock
-//!   algorithm, which uses several servers, solves this problem but not the one above.
+//!   including locks. [`LockOptions::replicas`] makes that less likely. The same holds after a
+//!   restart without `appendonly`, and for a server that evicts keys. Then another process may get
+//!   the lock before its holder is told. The Redlock algorithm, which uses several servers, solves
+//!   this problem but not the one above.
 //!
 //! So a protected resource has to check for itself. Send the [token](Guard::token) with each
 //! access. The resource rejects a token that is less than the greatest one it has seen. If it
@@ -125,6 +126,7 @@
 //! | `tryLock()`, `tryLock(wait, unit)` | [`Lock::try_lock`], [`Lock::lock_timeout`] |
 //! | `lock(lease, unit)` | [`LockOptions::lease`] with [`LockOptions::watchdog`]`(false)` |
 //! | `lockWatchdogTimeout` | [`LockOptions::lease`] |
+//! | `checkLockSyncedSlaves`, which is on by default | [`LockOptions::replicas`], which is off |
 //! | `unlock()` | [`Guard::unlock`], or dropping the guard |
 //! | `isHeldByCurrentThread()` | [`Guard::check`] |
 //! | `isLocked()`, `remainTimeToLive()` | [`LockClient::state`] |
@@ -152,8 +154,8 @@
 //! ```
 //!
 //! With the prefix `shop:`, the patterns are `~shop:{lock:*` and `&shop:lock-wake:*`.
-//! In addition, it needs `+select` for a database other than 0, `+cluster|slots +asking` on a
-//! cluster, and `+role` with sentinels.
+//! In addition, it needs `+wait` for [`LockOptions::replicas`], `+select` for a database other than
+//! 0, `+cluster|slots +asking` on a cluster, and `+role` with sentinels.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[cfg(feature = "blocking")]
@@ -168,6 +170,7 @@ mod hold;
 mod lock;
 mod observe;
 mod options;
+mod replicas;
 mod scripts;
 mod state;
 mod wakeup;

@@ -109,6 +109,7 @@ impl Lock {
     /// - [`Lost`](LockError::Lost): this owner has lost the lock that it wanted to take again. This
     ///   is returned until all guards of that hold are gone. Or the lock was granted to a task that
     ///   was stalled until the lease had ended.
+    /// - [`Replicas`](LockError::Replicas): fewer replicas have the lock than the options demand.
     /// - [`Timer`](LockError::Timer): the timer is stopped, or its limit is reached.
     /// - [`Options`](LockError::Options): the options are not valid.
     ///
@@ -304,6 +305,9 @@ impl<'a> Attempt<'a> {
         self.may_be_known = true;
         match shared.calls.lock(keys, &request, options.call_timeout()).await? {
             Answer::Granted { token } => {
+                // An error drops this attempt, which releases the lock.
+                let until = start + Duration::from_millis(lease);
+                shared.calls.replicate(keys, owner, until, options).await?;
                 let hold = self.begin(token, start)?;
                 self.may_be_known = false;
                 Ok(Outcome::Granted(hold))

@@ -42,11 +42,12 @@ pub struct LockOptions {
     max_hold: Option<Duration>,
     fair: bool,
     poll: Duration,
+    replicas: u8,
 }
 
 impl LockOptions {
     /// Makes the default options: a lease of 30 s with a watchdog, no maximum holding time, not
-    /// fair, a poll each 10 s.
+    /// fair, a poll each 10 s, no waiting for replicas.
     ///
     /// # Examples
     ///
@@ -61,6 +62,7 @@ impl LockOptions {
             max_hold: None,
             fair: false,
             poll: Duration::from_secs(10),
+            replicas: 0,
         }
     }
 
@@ -161,6 +163,43 @@ impl LockOptions {
         self
     }
 
+    /// Sets how many replicas must have the lock before it counts as taken, with the command `WAIT`
+    /// of Redis. The default is 0: it counts as taken when the master has it. On a cluster, these are
+    /// replicas of the node that has the lock.
+    ///
+    /// If fewer replicas acknowledge it within 1 s, or a twelfth of the lease if that is less, the
+    /// lock is released, and the call fails with [`LockError::Replicas`]. Until it is released,
+    /// other callers find it held. Entering again does not wait for replicas.
+    ///
+    /// The option makes a lost lock less likely if the master fails. If one of the replicas that
+    /// have it takes over, the lock is still held, and tokens still increase. It does not promise
+    /// more than that:
+    ///
+    /// - Another replica may take over, which does not have the lock. Demand all replicas to exclude
+    ///   that; then no lock can be taken while one of them is down.
+    /// - The master may be cut off from the others, and not know yet that a replica has taken over.
+    ///   For that time, both grant the lock. `min-replicas-to-write` of Redis limits it.
+    /// - Renewals and releases are not waited for. A replica without the last renewal ends the lease
+    ///   earlier, by a third of it per renewal. The holder is told at its next renewal.
+    /// - Replicas have it in memory: if all servers restart, it may be lost.
+    ///
+    /// So the resource still has to check [tokens](crate::Guard::token). The price is one more round
+    /// trip per acquisition, and the replication. `WAIT` has connections of its own, so other calls
+    /// do not wait for it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use redis_lock::LockOptions;
+    /// let options = LockOptions::new().replicas(1);
+    /// # let _ = options;
+    /// ```
+    #[must_use]
+    pub fn replicas(mut self, replicas: u8) -> Self {
+        self.replicas = replicas;
+        self
+    }
+
     /// Checks that all times are in their ranges. `tick` is the duration of the timer's ticks.
     pub(crate) fn check(&self, tick: Duration) -> Result<(), LockError> {
         let Self { lease, max_hold, poll, .. } = self;
@@ -198,6 +237,10 @@ impl LockOptions {
 
     pub(crate) fn poll_time(&self) -> Duration {
         self.poll
+    }
+
+    pub(crate) fn replica_count(&self) -> u8 {
+        self.replicas
     }
 
     /// Returns how long a call to Redis may take.

@@ -521,6 +521,35 @@ pub const ROWS: &[Row] = &[
         "self.call(&self.scripts.state(keys, Some(claim)), timeout).await",
         "state::a_call_that_ends_a_hold_is_not_repeated",
     ),
+    // Replicas.
+    row(
+        "ReplicasAreNotCounted",
+        "replicas.rs",
+        "acknowledged < wanted.into()",
+        "false",
+        "replicas::a_lock_that_too_few_replicas_have_is_released",
+    ),
+    row(
+        "AnyReplicasCount",
+        "replicas.rs",
+        "Err(LockError::Lost(Loss::NoOwner))",
+        "Ok(())",
+        "replicas::replicas_of_a_server_without_the_lock_do_not_count",
+    ),
+    row(
+        "WaitBlocksOtherCalls",
+        "connection.rs",
+        "self.spare().pop()",
+        "self.link.lock().await.link.clone()",
+        "replicas::other_calls_do_not_wait_for_replicas",
+    ),
+    row(
+        "FormerMasterIsAsked",
+        "connection.rs",
+        "spare.is_none()",
+        "true",
+        "replicas::a_spare_connection_that_was_closed_is_replaced",
+    ),
     // The closure form.
     row(
         "LossIsNoticedLate",

@@ -119,6 +119,15 @@ async fn locks_of_many_slots_are_renewed_and_released() {
     // Each slot has one lock, so there is one call per lock and third of the lease.
     assert!(calls as f64 <= (thirds + 2.0) * LOCKS as f64, "{calls} calls in {thirds} thirds of a lease");
 
+    // The first master has a replica, and the others have none.
+    for (of_first, replicas) in [(true, 1), (false, 0)] {
+        let taken = setup.locks.lock_with(&name(of_first), short.clone().replicas(1)).lock().await;
+        match taken {
+            Ok(guard) if replicas == 1 => guard.unlock().await.unwrap(),
+            Err(LockError::Replicas { wanted: 1, acknowledged: 0 }) if replicas == 0 => {}
+            taken => panic!("{replicas} replicas: {taken:?}"),
+        }
+    }
     for (name, guard) in of_first.into_iter().chain(others) {
         guard.check().unwrap();
         let state = setup.locks.state(&name).await.unwrap().expect("it is held");

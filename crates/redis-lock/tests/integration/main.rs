@@ -15,6 +15,7 @@ mod observe;
 mod readme;
 mod refusals;
 #[cfg(feature = "sentinel")]
+mod replicas;
 mod sentinel;
 mod state;
 #[cfg(feature = "tls")]

@@ -28,6 +28,8 @@ mod faults;
 mod lock;
 #[path = "../../tests/integration/refusals.rs"]
 mod refusals;
+#[path = "../../tests/integration/replicas.rs"]
+mod replicas;
 #[path = "../../tests/integration/state.rs"]
 mod state;
 
