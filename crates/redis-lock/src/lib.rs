@@ -29,8 +29,11 @@
 //! - **A free lock is taken.** A release wakes the first waiting caller. If that message is lost,
 //!   or there is no release because the holder has died or Redis has deleted the lock, a waiting
 //!   caller tries at the end of the lease that it knows of, or at its next
-//!   [poll](LockOptions::poll) if that is earlier. Each caller before it in the queue that has died
-//!   delays it by up to a second.
+//!   [poll](LockOptions::poll) if that is earlier.
+//! - **A crash costs a lease.** If the holder dies, the next caller gets the lock when the rest of
+//!   the lease is over. Waiting callers that die with it add little: each one before the next caller
+//!   delays it by 50 ms, and by 500 ms more if the lock is [fair](LockOptions::fair), plus a tick of
+//!   the timer and the time of a call.
 //!
 //! # What no lock on Redis can promise
 //!

@@ -49,6 +49,10 @@ pub struct Lock {
 /// queue. Without that connection it polls. When it is there, all callers try again.
 const READY: Duration = Duration::from_secs(1);
 
+/// How much later than the caller before it in the queue a caller tries at the end of a lease. So
+/// they do not call all at once, and a caller that has died delays the others by little.
+const STAGGER: Duration = Duration::from_millis(50);
+
 /// How long a caller waits.
 #[derive(Clone, Copy)]
 enum Patience {
@@ -314,10 +318,10 @@ impl<'a> Attempt<'a> {
             }
             Answer::Busy { wait, place } => {
                 self.may_be_known = keep > 0;
-                // Those behind the first one try later, in case those before them have died. The
-                // resolution of Redis is a millisecond.
+                // Those behind the first one try soon after it, in case those before them have died.
+                // The resolution of Redis is a millisecond.
                 let wait = wait.map_or(Duration::MAX, Duration::from_millis);
-                let behind = options.claim().saturating_mul(place.try_into().unwrap_or(u32::MAX));
+                let behind = STAGGER.saturating_mul(place.try_into().unwrap_or(u32::MAX));
                 let wait = wait.saturating_add(behind).saturating_add(Duration::from_millis(1));
                 Ok(Outcome::Busy { next: Instant::now() + wait.min(options.poll_time()) })
             }

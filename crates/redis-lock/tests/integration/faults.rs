@@ -273,6 +273,30 @@ async fn a_free_fair_lock_passes_callers_that_died_with_its_holder() {
     within(next).await.unwrap().unlock().await.unwrap();
 }
 
+/// Neither a release nor the first waiting caller wakes the next one, and places are kept for longer
+/// than the patience. So it tries at the end of the lease.
+#[tokio::test]
+async fn a_crash_of_the_holder_and_the_first_waiting_caller_costs_the_rest_of_the_lease() {
+    let Some(mut setup) = Setup::new("lock-crash") else { return };
+    for is_fair in [false, true] {
+        let options = options().lease(LEASE / 2).fair(is_fair);
+        let (doomed, locks) = doomed_client(&setup);
+        std::mem::forget(take(&mut locks.lock_with("a", options.clone())).await);
+        wait_on(&doomed, locks.lock_with("a", options.clone()), 0, &mut setup).await;
+        let mut next = setup.locks.lock_with("a", options);
+        let next = tokio::spawn(async move { take(&mut next).await });
+        setup.until("both wait", |setup| setup.queue_len("a") == 2).await;
+        doomed.shutdown_background();
+        let left: i64 = setup.redis.pttl("{lock:a}").unwrap();
+        let crash = Instant::now();
+        let guard = within(next).await.unwrap();
+        // 50 ms, and 500 ms if it is fair. The rest is for a busy machine.
+        let most = Duration::from_millis(left.max(0) as u64) + LEASE / 2;
+        assert!(crash.elapsed() < most, "{:?}, not within {most:?}", crash.elapsed());
+        guard.unlock().await.unwrap();
+    }
+}
+
 /// The lock is not released: Redis evicts or deletes it, alone or with its queue.
 #[tokio::test]
 async fn a_deleted_lock_passes_a_caller_that_died() {

@@ -26,9 +26,13 @@ const WORKERS: usize = 3;
 /// Events and calls that a process sent before have been received after this time.
 const IN_FLIGHT: Duration = Duration::from_millis(20);
 
+/// How much later than the end of the lease the next process may have the lock, on a busy machine.
+const SLACK: Duration = Duration::from_secs(5);
+
 pub(crate) fn run(trial: &mut Trial<'_>, server: Option<&mut RedisServer>) -> Outcome {
     let mut contest = Contest::start(trial)?;
     contest.holders()?;
+    contest.holder_and_first_in_line()?;
     if let Some(server) = server {
         contest.freeze_redis(server)?;
         contest.kill_redis(server)?;
@@ -126,11 +130,20 @@ impl<'a, 'b> Contest<'a, 'b> {
 
     fn holder(&mut self) -> RedisResult<Option<Holder>> {
         let owner: Option<String> = self.trial.redis.get(key(&self.trial.name))?;
-        Ok(owner.and_then(|owner| {
-            let process: u32 = owner.split(':').next()?.parse().ok()?;
-            let worker = self.workers.iter().position(|worker| worker.id() == process)?;
-            Some(Holder { worker, owner })
-        }))
+        Ok(owner.and_then(|owner| Some(Holder { worker: self.worker_of(&owner)?, owner })))
+    }
+
+    /// Returns the process that waits first in the queue.
+    fn first_in_line(&mut self) -> RedisResult<Option<usize>> {
+        let queue = format!("{}:queue", key(&self.trial.name));
+        let first: Vec<String> = self.trial.redis.zrange(queue, 0, 0)?;
+        Ok(first.first().and_then(|owner| self.worker_of(owner)))
+    }
+
+    /// The name of an owner begins with `HOST/PID:`.
+    fn worker_of(&self, owner: &str) -> Option<usize> {
+        let process: u32 = owner.split(':').next()?.rsplit('/').next()?.parse().ok()?;
+        self.workers.iter().position(|worker| worker.id() == process)
     }
 
     /// Returns the remaining lease and the token, if the process, which no longer runs, is still
@@ -220,6 +233,50 @@ impl<'a, 'b> Contest<'a, 'b> {
         }
         self.workers[holder.worker] = Worker::start(self.trial, &self.sender)?;
         Ok(took)
+    }
+
+    /// Kills the holder and the first waiting process together. The third one gets the lock after the
+    /// rest of the lease.
+    fn holder_and_first_in_line(&mut self) -> Outcome {
+        let begin = Instant::now();
+        let (took, left) = loop {
+            if begin.elapsed() > PATIENCE * 2 {
+                return Err("the holder and the first waiting process could not be killed together".into());
+            }
+            self.until("a process has the lock", |contest| Ok(contest.holder()?.is_some()))?;
+            let (Some(holder), Some(first)) = (self.holder()?, self.first_in_line()?) else { continue };
+            if first == holder.worker {
+                continue;
+            }
+            let both = [holder.worker, first];
+            for worker in both {
+                self.workers[worker].0.kill()?;
+            }
+            let (crash, mut took) = (Instant::now(), None);
+            // Otherwise the holder had just released the lock, and the other one had left the queue.
+            if let Some((left, token)) = self.is_still(&holder)? {
+                if self.first_in_line()? == Some(first) {
+                    self.until_taken_over(token)?;
+                    took = Some((crash.elapsed(), left));
+                }
+            }
+            for worker in both {
+                self.workers[worker] = Worker::start(self.trial, &self.sender)?;
+            }
+            self.all_enter()?;
+            if let Some(took) = took {
+                break took;
+            }
+        };
+        println!(
+            "killed both  the holder and the first waiting process, together; the third one had the lock \
+             {took:.2?} later, when {left:.2?} of the lease were left"
+        );
+        self.trial.verdict.expect(
+            took <= left + SLACK,
+            format!("a crash of the holder and the first waiting process cost {took:.2?}, with {left:.2?} of the lease left"),
+        );
+        Ok(())
     }
 
     /// Stops the holder until another process has the lock. Returns false if the holder had just

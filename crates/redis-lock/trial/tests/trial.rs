@@ -27,6 +27,7 @@ fn only_one_process_has_the_lock() {
         "batches",
         "taken away",
         "kill -9",
+        "killed both  the holder and the first waiting process, together; the third one had the lock ",
         "stopped",
         "Redis does not answer",
         "the call to Redis failed: ",
