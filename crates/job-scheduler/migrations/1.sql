@@ -1,6 +1,16 @@
 -- The state that the nodes share. All times are those of this database's clock, all durations are
 -- microseconds. `@` stands for the schema.
 
+-- Whether this is an object with whole numbers from 1 to 1000.
+CREATE FUNCTION @are_limits(limits jsonb) RETURNS boolean
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN jsonb_typeof(limits) = 'object' THEN NOT EXISTS (
+            SELECT FROM jsonb_each(limits) AS entry
+            WHERE CASE WHEN jsonb_typeof(entry.value) = 'number' THEN entry.value::numeric NOT BETWEEN 1 AND 1000
+                OR entry.value::numeric % 1 <> 0 ELSE true END)
+        ELSE limits IS NULL END
+$$;
+
 -- The jobs and their next due times.
 CREATE TABLE @job (
     id             bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -23,6 +33,8 @@ CREATE TABLE @job (
     misfire        text NOT NULL CHECK (misfire IN ('skip', 'run once', 'run all')),
     -- What happens to a run that is due while another run of the job is running.
     overlap        text NOT NULL CHECK (overlap IN ('allow', 'skip', 'wait')),
+    -- The names that it shares with other jobs, and how many of their runs may be running: {"tenant-7": 1}.
+    limits         jsonb CONSTRAINT invalid_limits CHECK (@are_limits(limits)),
     -- How often a failed run is repeated, and after which pause: it doubles up to the maximum.
     retries        integer NOT NULL CHECK (retries >= 0),
     retry_first_us bigint NOT NULL CHECK (retry_first_us >= 0),
@@ -49,6 +61,13 @@ CREATE TABLE @job (
 -- for a node with their handler.
 CREATE INDEX job_due ON @job (handler, next_run) WHERE enabled AND next_run IS NOT NULL;
 
+-- The limits of handlers.
+CREATE TABLE @kind (
+    handler text PRIMARY KEY,
+    -- How many runs may be running. NULL: no limit.
+    running integer CHECK (running BETWEEN 1 AND 1000)
+);
+
 -- The nodes. A row is deleted after other nodes have taken over all runs of a lost one. Ids are not
 -- reused.
 CREATE TABLE @node (
@@ -69,11 +88,12 @@ CREATE TABLE @run (
     -- Not earlier: `due` and the jitter, or the time of a retry.
     start_at     timestamptz NOT NULL,
     handler      text NOT NULL,
-    -- waiting: for any node. claimed: by the owner, until `start_at`. blocked: until the run in
-    -- `slot` ends.
+    -- waiting: for any node. claimed: by the owner, until `start_at`. blocked: until it gets a place
+    -- in `slot`, of the name `blocked_on`.
     state        text NOT NULL CHECK (state IN
         ('waiting', 'claimed', 'running', 'blocked', 'done', 'failed', 'skipped', 'cancelled',
         'abandoned')),
+    blocked_on   text,
     owner        bigint,
     -- The number of this execution: 1, plus the failures and the interruptions before it.
     attempt      integer NOT NULL DEFAULT 1,
@@ -104,21 +124,30 @@ CREATE TABLE @run (
     -- The nodes cannot read others.
     CHECK (LEAST(due, start_at, misses_until, started, finished) > '-infinity'
         AND GREATEST(due, start_at, misses_until, started, finished) < '9999-12-30 00:00:00+00'),
-    CHECK (owner IS NOT NULL OR state NOT IN ('claimed', 'running'))
+    CHECK (owner IS NOT NULL OR state NOT IN ('claimed', 'running')),
+    CHECK ((blocked_on IS NOT NULL) = (state = 'blocked'))
 );
 CREATE INDEX run_owned ON @run (owner) WHERE state IN ('claimed', 'running');
 CREATE INDEX run_cancelled ON @run (owner) WHERE state = 'running' AND is_cancelled;
 CREATE INDEX run_waiting ON @run (start_at) WHERE state = 'waiting';
-CREATE INDEX run_blocked ON @run (job, due) WHERE state = 'blocked';
+CREATE INDEX run_blocked ON @run (blocked_on, due, id) WHERE state = 'blocked';
+CREATE INDEX run_blocked_of_job ON @run (job) WHERE state = 'blocked';
 CREATE INDEX run_finished ON @run (finished) WHERE finished IS NOT NULL;
 -- For the page of failures. Only a failure writes it.
 CREATE INDEX run_failed ON @run (finished, id) WHERE state IN ('failed', 'abandoned');
 
--- The right to be the only running run of a job whose runs must not overlap. Held by an unfinished
--- run. No foreign key: a check of it would fail a whole batch if a job is deleted meanwhile.
+-- The places of runs whose number is limited. Only nodes write this table. Place 1 is also the lock of its
+-- name: see `limits_of`. No foreign keys: a check of one would fail a whole batch if a job is deleted
+-- meanwhile, and a place is not free before the execution of its run has ended.
 CREATE TABLE @slot (
-    job bigint PRIMARY KEY,
-    run bigint NOT NULL
+    name  text NOT NULL,
+    place integer NOT NULL,
+    -- An unfinished run. NULL: the place is free.
+    run   bigint,
+    -- The node that has started the run.
+    node  bigint,
+    PRIMARY KEY (name, place),
+    CHECK (run IS NOT NULL OR place = 1)
 );
 CREATE INDEX slot_run ON @slot (run);
 
@@ -145,65 +174,59 @@ END $$;
 -- whose payloads do not fit ('postponed').
 --
 -- A run with a `verdict` must not be executed. The node writes this verdict as its result, so that
--- its slot is passed on.
---
--- The slot of a job is inserted or locked first. A run that gets no slot becomes blocked while this
--- lock is held, and `finish_runs` needs the lock before it looks for blocked runs. Therefore no run
--- stays blocked after the slot is free.
+-- its places are handed on.
 CREATE FUNCTION @start_runs(the_node bigint, the_runs bigint[], the_bytes bigint)
 RETURNS TABLE (id bigint, state text, payload jsonb, timeout_us bigint, retries integer,
     retry_first_us bigint, retry_max_us bigint, started timestamptz, verdict text)
 LANGUAGE plpgsql SET lock_timeout = '100ms' SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
-    locked_jobs bigint[];
     free_runs bigint[];
     postponed bigint[];
+    limited bigint[];
+    -- Runs that do not get all of their places, and the names on which they wait.
+    held_back bigint[] := '{}';
+    full_names text[] := '{}';
+    without_use bigint[];
 BEGIN
-    WITH present AS (
-        SELECT slot.job FROM @slot slot
-        WHERE slot.job IN (SELECT run.job FROM @run run WHERE run.id = ANY (the_runs))
-    ), free AS (
-        SELECT slot.job FROM @slot slot WHERE slot.job IN (SELECT present.job FROM present)
-        ORDER BY slot.job FOR UPDATE SKIP LOCKED
-    )
-    SELECT COALESCE(array_agg(present.job), '{}') INTO locked_jobs
-    FROM present WHERE present.job NOT IN (SELECT free.job FROM free);
-
     SELECT COALESCE(array_agg(free.id) FILTER (WHERE free.fits), '{}'),
-        COALESCE(array_agg(free.id) FILTER (WHERE NOT free.fits), '{}')
-    INTO free_runs, postponed FROM (
-        SELECT run.id, row_number() OVER first = 1 OR sum(run.bytes) OVER first <= the_bytes AS fits FROM (
-            SELECT run.id, run.start_at, COALESCE(run.payload_bytes, job.payload_bytes) AS bytes
+        COALESCE(array_agg(free.id) FILTER (WHERE NOT free.fits), '{}'),
+        array_agg(free.id) FILTER (WHERE free.fits AND free.is_limited)
+    INTO free_runs, postponed, limited FROM (
+        SELECT run.id, run.is_limited,
+            row_number() OVER first = 1 OR sum(run.bytes) OVER first <= the_bytes AS fits
+        FROM (
+            SELECT run.id, run.start_at, COALESCE(run.payload_bytes, job.payload_bytes) AS bytes,
+                run.owner = the_node AND run.state = 'claimed'
+                    AND (job.overlap <> 'allow' OR job.limits IS NOT NULL OR kind.running IS NOT NULL)
+                    AS is_limited
             FROM @run run JOIN @job job ON job.id = run.job
-            WHERE run.id = ANY (the_runs) AND run.job <> ALL (locked_jobs)
+                LEFT JOIN @kind kind ON kind.handler = run.handler
+            WHERE run.id = ANY (the_runs)
             ORDER BY run.id FOR UPDATE OF run SKIP LOCKED
         ) AS run
         WINDOW first AS (ORDER BY run.start_at, run.id)
     ) AS free;
 
-    INSERT INTO @slot AS slot (job, run)
-    SELECT first.job, first.id FROM (
-        SELECT DISTINCT ON (run.job) run.job, run.id FROM @run run JOIN @job job ON job.id = run.job
-        WHERE run.id = ANY (free_runs) AND run.owner = the_node AND run.state = 'claimed'
-            AND job.overlap <> 'allow'
-        ORDER BY run.job, run.due
-    ) AS first
-    ORDER BY first.job
-    ON CONFLICT (job) DO UPDATE SET run = slot.run;
+    IF limited IS NOT NULL THEN
+        SELECT COALESCE(array_agg(waiting.run), '{}'), COALESCE(array_agg(waiting.name), '{}')
+        INTO held_back, full_names FROM @take_places(the_node, limited) AS waiting;
+    END IF;
 
     RETURN QUERY
     UPDATE @run run
     SET state = plan.state,
         owner = CASE plan.state WHEN 'blocked' THEN NULL ELSE run.owner END,
+        blocked_on = CASE plan.state WHEN 'blocked' THEN plan.full_name END,
         started = CASE plan.state WHEN 'running' THEN clock_timestamp() ELSE run.started END,
         finished = CASE plan.state WHEN 'skipped' THEN clock_timestamp() END,
         error = CASE plan.state WHEN 'skipped' THEN plan.why ELSE run.error END
     FROM (
         SELECT mine.id, COALESCE(mine.payload, job.payload) AS payload, job.timeout_us, job.retries,
             job.retry_first_us, job.retry_max_us,
-            CASE WHEN job.overlap = 'allow' OR slot.run = mine.id THEN 'running'
-                WHEN job.overlap = 'skip' THEN 'skipped'
+            waiting.name AS full_name,
+            CASE WHEN waiting.name IS NULL THEN 'running'
+                WHEN job.overlap = 'skip' AND waiting.name = 'job ' || job.id THEN 'skipped'
                 WHEN EXISTS (SELECT FROM @run other WHERE other.job = mine.job AND other.state = 'blocked'
                     OFFSET 999) THEN 'skipped'
                 ELSE 'blocked' END AS state,
@@ -213,7 +236,8 @@ BEGIN
                 -- A repetition, because `cancel_runs` has cancelled the others.
                 WHEN NOT job.enabled AND job.disabled_reason IS NULL AND NOT mine.is_manual THEN 'paused'
                 WHEN mine.interrupted - mine.excused > job.max_interruptions THEN 'abandoned' END AS verdict
-        FROM @run mine JOIN @job job ON job.id = mine.job LEFT JOIN @slot slot ON slot.job = mine.job
+        FROM @run mine JOIN @job job ON job.id = mine.job
+            LEFT JOIN unnest(held_back, full_names) AS waiting (run, name) ON waiting.run = mine.id
         WHERE mine.id = ANY (free_runs)
     ) AS plan
     WHERE run.id = plan.id AND run.owner = the_node AND run.state = 'claimed'
@@ -228,9 +252,13 @@ BEGIN
     WHERE run.id = ANY (the_runs) AND run.id <> ALL (free_runs) AND run.owner = the_node
         AND run.state = 'claimed';
 
-    -- Slots of runs that were cancelled or deleted meanwhile.
-    DELETE FROM @slot slot WHERE slot.run = ANY (the_runs) AND NOT EXISTS (
-        SELECT FROM @run run WHERE run.id = slot.run AND run.state IN ('claimed', 'running'));
+    -- Places that were handed to runs that do not start: blocked again, cancelled or deleted.
+    SELECT array_agg(slot.run) INTO without_use FROM @slot slot
+    WHERE slot.run = ANY (the_runs) AND NOT EXISTS (
+        SELECT FROM @run run WHERE run.id = slot.run AND run.state IN ('waiting', 'claimed', 'running'));
+    IF without_use IS NOT NULL THEN
+        PERFORM @free_places(without_use, NULL, '{}');
+    END IF;
 END $$;
 
 -- Writes the results of runs that the node has started. A run with a `retry` is repeated after this
@@ -239,10 +267,10 @@ END $$;
 --
 -- A run that was cancelled is not repeated, whatever the result is.
 --
--- Passes the slot to the blocked run of the job that was due first. If the job was replaced, this
--- node may have no handler for that run: then any node claims it. Returns the runs whose results
--- were written (state 'written', or 'cancelled'), those that are locked ('locked'), those that the
--- handler itself has ended as done ('completed'), and those that the node has claimed.
+-- Hands the places on, for a handler that this node has: otherwise any node claims the run that gets
+-- the place. Returns the runs whose results were written (state 'written', or 'cancelled'), those
+-- that are locked ('locked'), those that the handler itself has ended as done ('completed'), and
+-- those that the node has claimed.
 CREATE FUNCTION @finish_runs(the_node bigint, the_prefetch bigint, the_runs bigint[], states text[],
     outputs jsonb[], errors text[], retries bigint[])
 RETURNS TABLE (id bigint, state text, job bigint, handler text, due timestamptz, start_at timestamptz,
@@ -250,25 +278,21 @@ RETURNS TABLE (id bigint, state text, job bigint, handler text, due timestamptz,
 LANGUAGE plpgsql SET lock_timeout = '100ms' SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
-    locked_runs bigint[];
     free_runs bigint[];
     written bigint[];
     cancelled bigint[];
     claimed bigint[];
-    has_waiting boolean;
+    holders bigint[];
 BEGIN
-    WITH present AS (
-        SELECT slot.job, slot.run FROM @slot slot WHERE slot.run = ANY (the_runs)
-    ), free AS (
-        SELECT slot.job FROM @slot slot WHERE slot.run = ANY (the_runs)
-        ORDER BY slot.job FOR UPDATE SKIP LOCKED
-    )
-    SELECT COALESCE(array_agg(present.run), '{}') INTO locked_runs
-    FROM present WHERE present.job NOT IN (SELECT free.job FROM free);
+    SELECT array_agg(slot.run) INTO holders FROM @slot slot WHERE slot.run = ANY (the_runs);
+    IF holders IS NOT NULL THEN
+        PERFORM FROM @slot slot WHERE slot.place = 1
+            AND slot.name IN (SELECT held.name FROM @slot held WHERE held.run = ANY (the_runs))
+        ORDER BY slot.name FOR UPDATE;
+    END IF;
 
     SELECT COALESCE(array_agg(free.id), '{}') INTO free_runs FROM (
-        SELECT run.id FROM @run run WHERE run.id = ANY (the_runs) AND run.id <> ALL (locked_runs)
-        ORDER BY run.id FOR UPDATE SKIP LOCKED
+        SELECT run.id FROM @run run WHERE run.id = ANY (the_runs) ORDER BY run.id FOR UPDATE SKIP LOCKED
     ) AS free;
 
     WITH result AS (
@@ -288,34 +312,19 @@ BEGIN
             AND run.id = ANY (free_runs)
         RETURNING run.id, run.state
     )
-    SELECT COALESCE(array_agg(result.id), '{}'), array_agg(result.id) FILTER (WHERE result.state = 'claimed'),
+    SELECT COALESCE(array_agg(result.id), '{}'),
+        COALESCE(array_agg(result.id) FILTER (WHERE result.state = 'claimed'), '{}'),
         COALESCE(array_agg(result.id) FILTER (WHERE result.state = 'cancelled'), '{}')
     INTO written, claimed, cancelled FROM result;
 
-    WITH heir AS (
-        SELECT DISTINCT ON (blocked.job) blocked.job, blocked.id, blocked.handler = ended.handler AS is_known
-        FROM @slot slot JOIN @run ended ON ended.id = slot.run
-            JOIN @run blocked ON blocked.job = slot.job AND blocked.state = 'blocked'
-        WHERE slot.run = ANY (written)
-        ORDER BY blocked.job, blocked.due
-    ), passed AS (
-        UPDATE @slot slot SET run = heir.id FROM heir WHERE slot.job = heir.job
-    ), unblocked AS (
-        UPDATE @run run
-        SET state = CASE WHEN heir.is_known THEN 'claimed' ELSE 'waiting' END,
-            owner = CASE WHEN heir.is_known THEN the_node END
-        FROM heir WHERE run.id = heir.id
-        RETURNING run.id, run.state
-    )
-    SELECT claimed || array_agg(unblocked.id) FILTER (WHERE unblocked.state = 'claimed'),
-        bool_or(unblocked.state = 'waiting')
-    INTO claimed, has_waiting FROM unblocked;
-    IF has_waiting THEN
-        PERFORM @notify('');
+    IF holders IS NOT NULL THEN
+        -- Also those of runs that were deleted with their jobs, or were completed by their handlers.
+        SELECT array_agg(holder) INTO holders FROM unnest(holders) AS holder
+        WHERE holder = ANY (written) OR NOT EXISTS (SELECT FROM @run run
+            WHERE run.id = holder AND run.state IN ('waiting', 'claimed', 'running'));
+        claimed := claimed || @free_places(holders, the_node,
+            (SELECT array_agg(DISTINCT run.handler) FROM @run run WHERE run.id = ANY (the_runs)));
     END IF;
-    -- Also those of runs that were deleted with their jobs.
-    DELETE FROM @slot slot WHERE slot.run = ANY (the_runs)
-        AND (slot.run = ANY (written) OR NOT EXISTS (SELECT FROM @run run WHERE run.id = slot.run));
 
     RETURN QUERY SELECT done, CASE WHEN done = ANY (cancelled) THEN 'cancelled' ELSE 'written' END, NULL::bigint, NULL, NULL::timestamptz, NULL::timestamptz,
         NULL::integer, NULL::integer, NULL::timestamptz FROM unnest(written) AS done;
@@ -334,8 +343,6 @@ CREATE FUNCTION @cancel_runs(the_job bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 BEGIN
-    PERFORM FROM @slot slot WHERE slot.job = the_job FOR UPDATE;
-
     WITH unread AS (
         DELETE FROM @run run
         WHERE run.job = the_job AND run.state IN ('claimed', 'waiting') AND run.attempt = 1
@@ -345,11 +352,8 @@ BEGIN
     UPDATE @job job SET next_run = LEAST(job.next_run, (SELECT min(unread.due) FROM unread))
     WHERE job.id = the_job;
 
-    UPDATE @run run SET state = 'cancelled', finished = clock_timestamp()
+    UPDATE @run run SET state = 'cancelled', blocked_on = NULL, finished = clock_timestamp()
     WHERE run.job = the_job AND run.state IN ('claimed', 'waiting', 'blocked');
-
-    DELETE FROM @slot slot WHERE slot.job = the_job AND NOT EXISTS (
-        SELECT FROM @run run WHERE run.id = slot.run AND run.state = 'running');
 END $$;
 
 -- Adds a job, or finds the unfinished job with the same key. `replaces`: changes that one, if its
@@ -360,7 +364,7 @@ END $$;
 CREATE FUNCTION @put_job(the_key text, the_handler text, the_payload jsonb, the_schedule text,
     the_time_zone text, the_jitter bigint, the_misfire text, the_overlap text, the_retries integer,
     the_retry_first bigint, the_retry_max bigint, the_timeout bigint, the_max_interruptions integer,
-    the_first_run timestamptz, the_delay bigint, replaces boolean, the_notifies boolean)
+    the_first_run timestamptz, the_delay bigint, replaces boolean, the_notifies boolean, the_limits jsonb)
 RETURNS TABLE (id bigint, outcome text)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -377,10 +381,10 @@ BEGIN
     LOOP
         INSERT INTO @job AS job (key, handler, payload, schedule, time_zone, jitter_us, misfire, overlap,
             retries, retry_first_us, retry_max_us, timeout_us, max_interruptions, delay_us, first_run,
-            next_run, notifies)
+            next_run, notifies, limits)
         VALUES (the_key, the_handler, the_payload, the_schedule, the_time_zone, the_jitter, the_misfire,
             the_overlap, the_retries, the_retry_first, the_retry_max, the_timeout, the_max_interruptions,
-            the_delay, first, next_due, the_notifies)
+            the_delay, first, next_due, the_notifies, the_limits)
         ON CONFLICT (key) DO NOTHING
         RETURNING job.id INTO found_id;
         EXIT WHEN FOUND;
@@ -390,10 +394,11 @@ BEGIN
             OR job.disabled_reason IS NULL
             AND @has_schedule(job, the_schedule, the_time_zone, first, the_delay)
             AND (job.handler, job.payload, job.jitter_us, job.misfire, job.overlap, job.retries,
-                job.retry_first_us, job.retry_max_us, job.timeout_us, job.max_interruptions, job.notifies)
+                job.retry_first_us, job.retry_max_us, job.timeout_us, job.max_interruptions, job.notifies,
+                job.limits)
             IS NOT DISTINCT FROM (the_handler, the_payload, the_jitter, the_misfire, the_overlap,
                 the_retries, the_retry_first, the_retry_max, the_timeout, the_max_interruptions,
-                the_notifies));
+                the_notifies, the_limits));
         IF FOUND THEN
             RETURN QUERY SELECT found_id, 'found';
             RETURN;
@@ -413,7 +418,6 @@ BEGIN
 
         result := 'replaced';
         -- No node starts or ends one of its runs until the end of this transaction.
-        PERFORM FROM @slot slot WHERE slot.job = found_id FOR UPDATE;
         PERFORM FROM @run run
         WHERE run.job = found_id AND run.state IN ('waiting', 'claimed', 'running', 'blocked')
         ORDER BY run.id FOR UPDATE;
@@ -456,8 +460,8 @@ BEGIN
             time_zone = the_time_zone, jitter_us = the_jitter, misfire = the_misfire,
             overlap = the_overlap, retries = the_retries, retry_first_us = the_retry_first,
             retry_max_us = the_retry_max, timeout_us = the_timeout,
-            max_interruptions = the_max_interruptions, notifies = the_notifies, delay_us = the_delay,
-            first_run = first, next_run = next_due, enabled = job.enabled OR job.disabled_reason IS NOT NULL,
+            max_interruptions = the_max_interruptions, notifies = the_notifies, limits = the_limits,
+            delay_us = the_delay, first_run = first, next_run = next_due, enabled = job.enabled OR job.disabled_reason IS NOT NULL,
             disabled_reason = NULL
         WHERE job.id = found_id;
         EXIT;

@@ -1,27 +1,5 @@
 -- What users and handlers do with single runs: cancel, retry, and complete. A part of `1.sql`.
 
--- Passes the slot of a run that has ended to the blocked run of the job that was due first, for any
--- node, or deletes it. The caller has locked the slot.
-CREATE FUNCTION @pass_slot(the_run bigint) RETURNS void
-LANGUAGE plpgsql AS $$
-#variable_conflict use_column
-BEGIN
-    WITH heir AS (
-        SELECT blocked.job, blocked.id FROM @slot slot
-            JOIN @run blocked ON blocked.job = slot.job AND blocked.state = 'blocked'
-        WHERE slot.run = the_run
-        ORDER BY blocked.due LIMIT 1
-    ), passed AS (
-        UPDATE @slot slot SET run = heir.id FROM heir WHERE slot.job = heir.job
-    )
-    UPDATE @run run SET state = 'waiting' FROM heir WHERE run.id = heir.id;
-    IF FOUND THEN
-        PERFORM @notify('');
-    ELSE
-        DELETE FROM @slot slot WHERE slot.run = the_run;
-    END IF;
-END $$;
-
 -- Cancels a run. Returns what that means: 'cancelled' if it had not started, and has ended now;
 -- 'requested' if it is running; 'ended' if it had ended before; NULL if there is no such run.
 --
@@ -37,20 +15,14 @@ END $$;
 --     writes the result     after the mark          cancelled
 --     is lost               before or after         cancelled by the next node
 --
--- The slot is inserted or locked first, as by `start_runs`: otherwise `finish_runs` could pass it to
--- a blocked run while this function ends that run, and no other run of the job would ever start.
+-- The places of the run are not touched, because this may be a long transaction. Its node hands them
+-- on when it does not start the run, or `settle` does.
 CREATE FUNCTION @cancel_run(the_run bigint) RETURNS text
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
     found_run @run%ROWTYPE;
 BEGIN
-    INSERT INTO @slot AS slot (job, run)
-    SELECT run.job, run.id FROM @run run JOIN @job job ON job.id = run.job
-    WHERE run.id = the_run
-        AND (job.overlap <> 'allow' OR EXISTS (SELECT FROM @slot slot WHERE slot.job = run.job))
-    ON CONFLICT (job) DO UPDATE SET run = slot.run;
-
     SELECT run.* INTO found_run FROM @run run WHERE run.id = the_run FOR UPDATE;
     IF found_run.state = 'running' THEN
         UPDATE @run run SET is_cancelled = true WHERE run.id = the_run;
@@ -60,9 +32,9 @@ BEGIN
         RETURN 'requested';
     END IF;
     IF found_run.state IN ('waiting', 'claimed', 'blocked') THEN
-        UPDATE @run run SET state = 'cancelled', finished = clock_timestamp() WHERE run.id = the_run;
+        UPDATE @run run SET state = 'cancelled', blocked_on = NULL, finished = clock_timestamp()
+        WHERE run.id = the_run;
     END IF;
-    PERFORM @pass_slot(the_run);
     RETURN CASE WHEN found_run.finished IS NULL AND found_run.id IS NOT NULL THEN 'cancelled'
         WHEN found_run.id IS NOT NULL THEN 'ended' END;
 END $$;
@@ -110,19 +82,17 @@ END $$;
 --     calls this            has cancelled it        are not stored: false
 --     rolls back            any                     are not stored; the run remains as it was
 --
--- The slot is passed on by the same transaction, because the node may be lost after its commit.
+-- The node hands the places on when the handler has ended. If the node is lost before, `settle` does.
 CREATE FUNCTION @complete_run(the_run bigint, the_attempt integer, the_start timestamptz, the_output jsonb)
 RETURNS boolean
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 BEGIN
-    PERFORM FROM @slot slot WHERE slot.run = the_run FOR UPDATE;
     UPDATE @run run SET state = 'done', finished = clock_timestamp(), output = the_output, error = NULL
     WHERE run.id = the_run AND run.state = 'running' AND run.attempt = the_attempt
         AND run.started = the_start AND NOT run.is_cancelled;
     IF NOT FOUND THEN
         RETURN false;
     END IF;
-    PERFORM @pass_slot(the_run);
     RETURN true;
 END $$;

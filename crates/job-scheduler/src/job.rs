@@ -1,5 +1,6 @@
 //! What a user enqueues.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp, TimestampRound, Unit};
@@ -138,6 +139,7 @@ pub struct NewJob {
     timeout: Option<Duration>,
     max_interruptions: u32,
     notifies: bool,
+    limits: BTreeMap<String, u32>,
 }
 
 /// The default of [`NewJob::max_interruptions`].
@@ -146,6 +148,15 @@ const MAX_INTERRUPTIONS: u32 = 10;
 /// The longest name of a handler in bytes. It is part of an index and of notifications, which have
 /// limits.
 const MAX_HANDLER: usize = 1_000;
+
+/// The largest number of runs of a limit. A node reads all of its places.
+const MAX_RUNNING: u32 = 1_000;
+
+/// The longest name of a limit in bytes. It is part of an index, which has limits.
+const MAX_LIMIT_NAME: usize = 255;
+
+/// The largest number of limits of a job.
+const MAX_LIMITS: usize = 8;
 
 #[derive(Debug)]
 enum Kind {
@@ -180,6 +191,8 @@ pub(crate) struct Checked {
     pub(crate) timeout: Option<i64>,
     pub(crate) max_interruptions: i32,
     pub(crate) notifies: bool,
+    /// An object with the numbers by name. `None`: there are none.
+    pub(crate) limits: Option<Value>,
 }
 
 impl NewJob {
@@ -210,6 +223,7 @@ impl NewJob {
             timeout: None,
             max_interruptions: MAX_INTERRUPTIONS,
             notifies: true,
+            limits: BTreeMap::new(),
         }
     }
 
@@ -314,6 +328,40 @@ impl NewJob {
         self
     }
 
+    /// At most `count` runs with this name are running at a time, of all jobs and on all nodes. The
+    /// others wait, and start in the order in which they are due. It may be called with several
+    /// names, at most 8: then a run starts when there is room under each of them. The default is no
+    /// limit.
+    ///
+    /// The name has from 1 to 255 bytes, and is created by its first use. `count` is from 1 to 1 000.
+    /// Calling this again with the same name replaces the number. If jobs with a name have different
+    /// numbers, each run starts while fewer runs with the name are running than its own number.
+    ///
+    /// The limit holds as strictly as [`Overlap::Wait`], with the same exceptions: see [what cannot be
+    /// promised](crate#what-cannot-be-promised). A run that waits is [`Blocked`](crate::RunState::Blocked). It
+    /// does not delay runs with other names. A run with several names may be overtaken by runs with only
+    /// one of them. About 1 000 runs of a recurring job wait at most, as with [`Overlap::Wait`].
+    ///
+    /// For a limit of all jobs of a handler, see [`Jobs::set_kind`](crate::Jobs::set_kind).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use hashed_wheel_job_scheduler::NewJob;
+    /// use serde_json::json;
+    ///
+    /// // One at a time per tenant, and at most five calls of the bank.
+    /// let tenant = 7;
+    /// let job = NewJob::named("invoice", json!({ "tenant": tenant }))
+    ///     .limit(format!("tenant-{tenant}"), 1)
+    ///     .limit("bank", 5);
+    /// # let _ = job;
+    /// ```
+    pub fn limit(mut self, name: impl Into<String>, count: u32) -> Self {
+        self.limits.insert(name.into(), count);
+        self
+    }
+
     /// Repeats a failed run at most `limit` times. The first pause is `first`, each further one is
     /// twice as long, and none is longer than `max`. The default is no retry.
     ///
@@ -364,11 +412,8 @@ impl NewJob {
     }
 
     pub(crate) fn check(self) -> Result<Checked, Error> {
-        if self.handler.is_empty() || self.handler.len() > MAX_HANDLER || self.handler.contains('\0') {
-            return Err(Error::Invalid(format!(
-                "the name of a handler must have from 1 to {MAX_HANDLER} bytes, and no NUL"
-            )));
-        }
+        check_handler(&self.handler)?;
+        check_limits(&self.limits)?;
         let schedule = match &self.kind {
             Kind::Once => Ok(Schedule::Once),
             Kind::Every(period) => Schedule::every(*period),
@@ -400,8 +445,41 @@ impl NewJob {
             timeout: self.timeout.map(|timeout| micros("a timeout", timeout)).transpose()?,
             max_interruptions: count("interruptions", self.max_interruptions)?,
             notifies: self.notifies,
+            limits: (!self.limits.is_empty()).then(|| serde_json::json!(self.limits)),
         })
     }
+}
+
+pub(crate) fn check_handler(name: &str) -> Result<(), Error> {
+    if name.is_empty() || name.len() > MAX_HANDLER || name.contains('\0') {
+        return Err(Error::Invalid(format!(
+            "the name of a handler must have from 1 to {MAX_HANDLER} bytes, and no NUL"
+        )));
+    }
+    Ok(())
+}
+
+/// Returns which of the limits of a job is invalid.
+fn check_limits(limits: &BTreeMap<String, u32>) -> Result<(), Error> {
+    if limits.len() > MAX_LIMITS {
+        return Err(Error::Invalid(format!("{} limits: a job has at most {MAX_LIMITS}", limits.len())));
+    }
+    for (name, &count) in limits {
+        if name.is_empty() || name.len() > MAX_LIMIT_NAME || name.contains('\0') {
+            return Err(Error::Invalid(format!(
+                "the name of a limit must have from 1 to {MAX_LIMIT_NAME} bytes, and no NUL"
+            )));
+        }
+        check_count(&format!("limit '{name}'"), count)?;
+    }
+    Ok(())
+}
+
+pub(crate) fn check_count(what: &str, count: u32) -> Result<(), Error> {
+    if count == 0 || count > MAX_RUNNING {
+        return Err(Error::Invalid(format!("{what} of {count}: must be from 1 to {MAX_RUNNING}")));
+    }
+    Ok(())
 }
 
 /// The longest duration in the database, so that its sums with times stay in range.
@@ -457,6 +535,12 @@ mod tests {
             (job().retries(u32::MAX, ms(1), ms(1)), "the number of retries"),
             (job().max_interruptions(u32::MAX), "the number of interruptions"),
             (job().timeout(Duration::ZERO), "a timeout must be at least 1ms"),
+            (job().limit("", 1), "the name of a limit"),
+            (job().limit("a".repeat(256), 1), "the name of a limit"),
+            (job().limit("a\0", 1), "the name of a limit"),
+            (job().limit("a", 0), "limit 'a' of 0: must be from 1 to 1000"),
+            (job().limit("a", 1_001), "limit 'a' of 1001: must be from 1 to 1000"),
+            ((0..9).fold(job(), |job, n| job.limit(n.to_string(), 1)), "9 limits: a job has at most 8"),
         ] {
             let error = job.check().map(drop).unwrap_err().to_string();
             assert!(error.contains(reason), "{error}");

@@ -14,7 +14,7 @@ use crate::sql::Names;
 
 const PUT: &str =
     "SELECT id, outcome FROM @put_job($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15,
-     $16, $17)";
+     $16, $17, $18)";
 
 const PAUSE: &str = "
     WITH paused AS (UPDATE @job SET enabled = false, disabled_reason = NULL WHERE id = $1 RETURNING id)
@@ -29,9 +29,8 @@ const LOCK: &str = "
 const RESUME: &str = "
     UPDATE @job SET enabled = true, disabled_reason = NULL, next_run = $2 WHERE id = $1";
 
-/// Also the slot: it has no foreign key.
 const DELETE: &str = "
-    WITH slot AS (DELETE FROM @slot WHERE job = $1), job AS (DELETE FROM @job WHERE id = $1 RETURNING id)
+    WITH job AS (DELETE FROM @job WHERE id = $1 RETURNING id)
     SELECT id FROM job";
 
 /// Locked first, because a replacement may be about to change the handler.
@@ -177,7 +176,7 @@ pub enum RunState {
     Claimed,
     /// It is executing, or its node was lost and it is not taken over yet.
     Running,
-    /// It waits until another run of the job has ended.
+    /// It waits until other runs have ended: of the job, of its handler, or with one of its limits.
     Blocked,
     /// It has succeeded.
     Done,
@@ -290,6 +289,7 @@ impl Jobs {
                     (&job.delay, Type::INT8),
                     (&job.replaces, Type::BOOL),
                     (&job.notifies, Type::BOOL),
+                    (&job.limits, Type::JSONB),
                 ],
             )
             .await?;

@@ -54,8 +54,9 @@
 //! - **A run that was interrupted is repeated and marked**: by [`Context::interrupted`], the
 //!   handler detects that it may have been done before. It is not repeated if its job is paused
 //!   meanwhile, or after more than [`max_interruptions`](NewJob::max_interruptions).
-//! - **At most one run of a job is running**, if its [`Overlap`] is `Skip` or `Wait`. Interrupted
-//!   runs are the exception, see below.
+//! - **At most one run of a job is running**, if its [`Overlap`] is `Skip` or `Wait`, and at most as
+//!   many runs of a handler or with a name as their [limits](NewJob::limit) allow. Interrupted runs
+//!   are the exception, see below.
 //! - **Changes are immediate.** A run that was read ahead does not start after its job is paused,
 //!   replaced or deleted, because each start checks that in the database.
 //! - **A cancelled run ends as cancelled**, also if it is executing, on any node, and even if this
@@ -143,6 +144,7 @@ mod health;
 mod job;
 mod jobs;
 mod json;
+mod limits;
 mod looks;
 mod migrate;
 mod observe;
@@ -165,6 +167,7 @@ pub use crate::handler::{Context, RunError};
 pub use crate::health::{Ended, Health, Monitor};
 pub use crate::job::{NewJob, Overlap, Payload};
 pub use crate::jobs::{Enqueued, Job, Jobs, NodeInfo, Outcome, RunInfo, RunState};
+pub use crate::limits::{KindInfo, KindLimits};
 pub use crate::overview::{ActiveRun, NodeLoad, Overview};
 pub use crate::pages::{JobFilter, JobPage, JobState, JobSummary, RunSummary};
 pub use crate::schedule::Misfire;

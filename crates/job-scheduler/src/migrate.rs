@@ -6,9 +6,12 @@ use tokio_postgres::types::Type;
 use crate::error::Error;
 use crate::sql::Names;
 
-/// Each file changes the tables of the version before it. A file never changes after a release.
-const MIGRATIONS: [&str; 1] =
-    [concat!(include_str!("../migrations/1.sql"), include_str!("../migrations/1_control.sql"))];
+/// Each version changes the tables of the version before it. Its files never change after a release.
+const MIGRATIONS: [&str; 1] = [concat!(
+    include_str!("../migrations/1.sql"),
+    include_str!("../migrations/1_limits.sql"),
+    include_str!("../migrations/1_control.sql")
+)];
 
 /// Waits until no other client migrates this schema. Ends with the transaction.
 const LOCK: &str = "SELECT pg_advisory_xact_lock(hashtextextended('hashed-wheel-job-scheduler ' || $1, 0))";

@@ -291,7 +291,7 @@ impl Session {
         let settings = &self.shared.settings;
         *lock(&self.beat) = Instant::now();
         let beat = store.beat(self.id).await?.ok_or(Error::LeaseLost)?;
-        let reading = beat.reading;
+        let (reading, must_settle) = (beat.reading, beat.must_settle);
         executions.cancel(&beat.cancelled);
         let mut runs = Vec::new();
         // Also those that are skipped, or start so late that no node has claimed them.
@@ -322,6 +322,9 @@ impl Session {
         let has_more = taken == room && runs.len() < free && limit == settings.batch;
         let count = runs.len();
         self.enqueue(runs)?;
+        if must_settle {
+            store.settle().await?;
+        }
         Ok((count, has_more))
     }
 

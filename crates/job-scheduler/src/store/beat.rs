@@ -103,6 +103,8 @@ pub(crate) struct Beat<'a> {
     pub(crate) reading: Reading,
     /// The runs of this node that were cancelled while they are running.
     pub(crate) cancelled: Vec<i64>,
+    /// Whether this node settles the places of limited runs after the beat.
+    pub(crate) must_settle: bool,
 }
 
 /// What a node may claim.
@@ -129,8 +131,9 @@ impl<'a> Beat<'a> {
         node: i64,
         reading: Reading,
         cancelled: Vec<i64>,
+        must_settle: bool,
     ) -> Self {
-        Self { transaction, statements, node, reading, cancelled }
+        Self { transaction, statements, node, reading, cancelled, must_settle }
     }
 
     /// Takes over runs of lost nodes.

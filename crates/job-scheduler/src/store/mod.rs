@@ -47,12 +47,15 @@ const REGISTER: &str = "
     RETURNING id, clock_timestamp()";
 
 /// Fails after the lease has ended, because another node may be about to take over. Also returns the
-/// runs of the node that were cancelled while it executes them.
+/// runs of the node that were cancelled while it executes them, and whether this node settles the places
+/// of limited runs: the first node that is alive.
 const RENEW: &str = "
     UPDATE @node SET alive_until = clock_timestamp() + make_interval(secs => $2)
     WHERE id = $1 AND alive_until > clock_timestamp()
     RETURNING clock_timestamp(), ARRAY(SELECT run.id FROM @run run
-        WHERE run.owner = $1 AND run.state = 'running' AND run.is_cancelled)";
+            WHERE run.owner = $1 AND run.state = 'running' AND run.is_cancelled),
+        EXISTS (SELECT FROM @slot)
+        AND NOT EXISTS (SELECT FROM @node other WHERE other.id < $1 AND other.alive_until > clock_timestamp())";
 
 /// The node does nothing any more. Its runs can be taken over immediately.
 const LEAVE: &str = "
@@ -65,6 +68,8 @@ const ADOPT: &str = "
     WITH unlocked AS (
         SELECT id FROM @run WHERE owner = $2 AND state = 'running' AND id = ANY ($3)
         FOR UPDATE SKIP LOCKED
+    ), kept AS (
+        UPDATE @slot slot SET node = $1 FROM unlocked WHERE slot.run = unlocked.id
     )
     UPDATE @run run SET owner = $1 FROM unlocked WHERE run.id = unlocked.id
     RETURNING run.id";
@@ -108,6 +113,8 @@ const RELEASE: &str = "
         SELECT id FROM @run
         WHERE owner = $1 AND state IN ('claimed', 'running') AND (state = 'claimed' OR id <> ALL ($2))
         FOR UPDATE SKIP LOCKED
+    ), unused AS (
+        UPDATE @slot slot SET node = NULL FROM unlocked WHERE slot.run = unlocked.id
     ), released AS (
         UPDATE @run run SET state = 'waiting', owner = NULL FROM unlocked WHERE run.id = unlocked.id
         RETURNING run.id
@@ -130,6 +137,10 @@ const FINISH: &str = "SELECT * FROM @finish_runs($1, $2, $3, $4, $5, $6, $7)";
 /// were deleted with their job.
 const TAKEN_OVER: &str = "
     SELECT id FROM @run WHERE id = ANY ($1) AND owner IS DISTINCT FROM $2 LIMIT 1";
+
+/// A statement of its own: a node that is stopped between two statements of a transaction would keep
+/// the locks.
+const SETTLE: &str = "SELECT @settle()";
 
 const CLEAN: &str = "SELECT @clean(make_interval(secs => $1), $2)";
 
@@ -194,7 +205,7 @@ impl Verdict {
 #[derive(Debug, Default)]
 pub(crate) struct Starts {
     pub(crate) running: Vec<Started>,
-    /// Skipped, or blocked until another run of the job has ended.
+    /// Skipped, or blocked until another run has ended.
     pub(crate) held_back: usize,
     /// A transaction of an application has locked them, or their jobs.
     pub(crate) locked: Vec<i64>,
@@ -372,8 +383,13 @@ impl Store {
         let renew = [(&node as &(dyn ToSql + Sync), Type::INT8), (&self.lease.as_secs_f64(), Type::FLOAT8)];
         let renewed = self.statements.query(&transaction, RENEW, &renew).await?;
         let Some(row) = renewed.first() else { return Ok(None) };
-        let (reading, cancelled) = (reading(row, 0, sent)?, row.try_get(1)?);
-        Ok(Some(Beat::new(transaction, &self.statements, node, reading, cancelled)))
+        let (reading, cancelled, must_settle) = (reading(row, 0, sent)?, row.try_get(1)?, row.try_get(2)?);
+        Ok(Some(Beat::new(transaction, &self.statements, node, reading, cancelled, must_settle)))
+    }
+
+    /// Hands on the places of limited runs that no node hands on.
+    pub(crate) async fn settle(&self) -> Result<(), Error> {
+        self.query(SETTLE, &[]).await.map(drop)
     }
 
     /// Looks for something to take, after a notification. It writes nothing.

@@ -13,7 +13,7 @@ pub(crate) enum Sabotage {
     NoMark,
     /// A node waits for a job that another client has locked.
     NoSkip,
-    /// Runs of a job that must not overlap do.
+    /// A run starts although no place is free.
     NoSlot,
     /// The end of a run does not start the run that waits for it.
     NoHeir,
@@ -37,8 +37,11 @@ impl Sabotage {
             Self::NoTakeover => &[("WHERE owner = ANY ($2) AND", "WHERE owner = ANY ($2) AND false AND")],
             Self::NoMark => &[("WHEN 'running' THEN 1 ELSE 0", "WHEN 'running' THEN 0 ELSE 0")],
             Self::NoSkip => &[("FOR NO KEY UPDATE SKIP LOCKED", "FOR NO KEY UPDATE")],
-            Self::NoSlot => &[("job.overlap = 'allow' OR slot.run = mine.id", "true")],
-            Self::NoHeir => &[("AND blocked.state = 'blocked'", "AND false")],
+            Self::NoSlot => &[
+                ("candidate.free[n] <= COALESCE((used ->> candidate.names[n])::integer, 0)", "false"),
+                ("AND slot.place BETWEEN 1 AND needed.places", ""),
+            ],
+            Self::NoHeir => &[("run.state = 'blocked' AND run.blocked_on = the_name", "false")],
             Self::NoRetry => &[("WHEN result.retry <= the_prefetch THEN 'claimed' ELSE 'waiting'", "ELSE result.state")],
             Self::Early => &[("due, start_at, CASE WHEN is_skipped", "due, start_at - interval '50 ms', CASE WHEN is_skipped")],
             Self::NoReturn => &[("WHERE run.state = 'waiting' AND", "WHERE false AND run.state = 'waiting' AND")],

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
-use hashed_wheel_job_scheduler::{Cancellation, Error, Job, Jobs, RunInfo};
+use hashed_wheel_job_scheduler::{Cancellation, Error, Job, Jobs, KindLimits, RunInfo};
 use tokio_postgres::{Client, Config, NoTls};
 
 /// Shows and changes the jobs of hashed-wheel-job-scheduler in a PostgreSQL database
@@ -60,6 +60,15 @@ enum Command {
     Cancel { run: i64 },
     /// Repeat a run that has failed, or was cancelled or abandoned
     Retry { run: i64 },
+    /// Show the limits of handlers
+    Limits,
+    /// Set the limits of all jobs of a handler, and remove those that are not given
+    Limit {
+        handler: String,
+        /// At most this many runs at a time, on all nodes together
+        #[arg(long, value_name = "N")]
+        running: Option<u32>,
+    },
     /// Show the nodes
     Nodes,
     /// Show what all nodes are doing: live in a terminal, otherwise once
@@ -141,6 +150,20 @@ async fn run(options: Options) -> Result<Found, Failure> {
             true => Found::Yes,
             false => Found::No("there is no such run that has failed, or was cancelled or abandoned"),
         }),
+        Command::Limits => {
+            println!("{:>8}  HANDLER", "RUNNING");
+            for kind in jobs.kinds(&client).await? {
+                let running = kind.limits.running.map_or_else(|| "any".into(), |count| count.to_string());
+                println!("{running:>8}  {}", kind.handler);
+            }
+            Ok(Found::Yes)
+        }
+        Command::Limit { handler, running } => {
+            let mut limits = KindLimits::new();
+            limits.running = running;
+            jobs.set_kind(&client, &handler, limits).await?;
+            Ok(Found::Yes)
+        }
         Command::Nodes => {
             for node in jobs.nodes(&client).await? {
                 let state = if node.is_alive { "alive until" } else { "lost since" };

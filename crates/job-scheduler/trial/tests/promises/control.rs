@@ -269,7 +269,8 @@ async fn cancelled_run_of_a_lost_node_is_not_repeated() {
 
 /// A blocked run is cancelled while the run ends for which it waits. Returns its state at the end.
 ///
-/// The transaction that cancels it commits when a node waits for its locks, or after some time.
+/// The transaction that cancels it commits when a node waits for its locks, which it must not, or after
+/// some time.
 async fn cancel_the_heir(sabotage: Option<(&str, &str)>) -> Option<RunState> {
     let mut fixture = Fixture::new().await?;
     let gate = Arc::new(Semaphore::new(0));
@@ -300,14 +301,11 @@ async fn cancel_the_heir(sabotage: Option<(&str, &str)>) -> Option<RunState> {
 }
 
 #[tokio::test]
-async fn cancelled_run_does_not_get_the_slot_of_a_run_that_ends() {
+async fn cancelled_run_does_not_get_the_place_of_a_run_that_ends() {
     let Some(state) = cancel_the_heir(None).await else { return };
     assert_eq!(state, RunState::Cancelled);
-    let no_slot = (
-        "AND (job.overlap <> 'allow' OR EXISTS (SELECT FROM @slot slot",
-        "AND (false AND EXISTS (SELECT FROM @slot slot",
-    );
-    assert_eq!(cancel_the_heir(Some(no_slot)).await, Some(RunState::Done));
+    let no_lock = ("run.id LIMIT 1 FOR UPDATE SKIP LOCKED", "run.id LIMIT 1");
+    assert_eq!(cancel_the_heir(Some(no_lock)).await, Some(RunState::Done));
 }
 
 /// Runs of milliseconds, that are cancelled at any time. Each ends as the answer says.

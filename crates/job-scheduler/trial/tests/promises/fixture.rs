@@ -198,7 +198,7 @@ pub(crate) fn with_gate(builder: SchedulerBuilder, gate: &Arc<Semaphore>) -> Sch
     builder.handler_named("gate", move |_, _| {
         let gate = gate.clone();
         async move {
-            let _ = gate.acquire().await;
+            let _ = gate.acquire().await.map(|permit| permit.forget());
             Ok::<_, RunError>(())
         }
     })

@@ -151,14 +151,14 @@ async fn runs_that_are_locked_keep_no_runner_and_no_capacity() {
 }
 
 #[tokio::test]
-async fn job_with_a_slot_that_is_locked_does_not_stop_the_others() {
+async fn job_with_a_place_that_is_locked_does_not_stop_the_others() {
     let Some(mut fixture) = Fixture::new().await else { return };
     let node = fixture.start(fixture.builder().lease(LEASE)).await;
     let waiting = NewJob::new(&Task::Sleep(1_500)).after(AN_HOUR).overlap(Overlap::Wait);
     let waiting = fixture.enqueue(waiting).await;
     let requested = fixture.jobs.run_now(&fixture.client, waiting).await.unwrap().unwrap();
     fixture.until_state(waiting, RunState::Running).await;
-    // Only the slot is locked, and the job.
+    // Only the job is locked, and not its place: the next run waits for it, or gets it.
     let jobs = fixture.jobs.clone();
     let mut transaction = fixture.client.transaction().await.unwrap();
     assert!(jobs.pause(&mut transaction, waiting).await.unwrap());

@@ -17,6 +17,7 @@ mod nodes;
 mod notified;
 mod observed;
 mod pages;
+mod places;
 mod plans;
 mod pooler;
 mod races;

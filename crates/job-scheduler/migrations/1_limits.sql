@@ -1,0 +1,266 @@
+-- Limits: at most a number of runs with the same name are running, on all nodes together.
+--
+-- The name is that of a job whose runs must not overlap ('job 17', with one place), that of a handler
+-- ('kind send-mail'), or one that jobs share ('key tenant-7'). A run needs a place of each of its
+-- names. It takes all of them when it starts, or none. The primary key of `slot` makes a place
+-- unique, and a run that has not got its rows does not start.
+--
+-- | event                          | places                                                           |
+-- |--------------------------------|------------------------------------------------------------------|
+-- | start, all places are free     | taken                                                            |
+-- | start, a name has none         | blocked on this name; what it had been handed is handed on       |
+-- | end, retry                     | handed to the first blocked run of each name, or free            |
+-- | takeover, adoption             | kept: the run is running, or starts again                        |
+-- | given back before its start    | kept by the run, which waits for another node                    |
+-- | cancelled or deleted before it | handed on by the node that had claimed the run, or by `settle`   |
+-- | deleted while it is running,   | kept until the end of the execution, or of its node              |
+-- | or completed by the handler    |                                                                  |
+-- | a limit grows or ends          | `settle` hands the new places to blocked runs                    |
+--
+-- The row of place 1 is also the lock of its name. It exists while a place is taken or a run is blocked on
+-- the name. A node locks the names of a statement in their order, and waits only for other nodes
+-- there: applications never lock these rows. A run becomes blocked while its node holds this lock, and the
+-- node that frees a place needs the lock before it looks for blocked runs. Therefore no run stays
+-- blocked while a place of its name is free, with three exceptions: a transaction of an application
+-- has locked the run, or has cancelled the run that held the place, or a limit has grown. `settle`
+-- finds these within a heartbeat.
+
+-- The limits of these runs.
+CREATE FUNCTION @limits_of(the_runs bigint[]) RETURNS TABLE (run bigint, name text, places integer)
+LANGUAGE sql STABLE AS $$
+    SELECT run.id, limited.name, limited.places
+    FROM @run run JOIN @job job ON job.id = run.job LEFT JOIN @kind kind ON kind.handler = run.handler,
+        LATERAL (
+            SELECT 'job ' || job.id, 1 WHERE job.overlap <> 'allow'
+            UNION ALL
+            SELECT 'kind ' || kind.handler, kind.running WHERE kind.running IS NOT NULL
+            UNION ALL
+            SELECT 'key ' || entry.key, entry.value::integer FROM jsonb_each_text(job.limits) AS entry
+        ) AS limited (name, places)
+    WHERE run.id = ANY (the_runs)
+$$;
+
+-- Takes places for runs that the node starts, in the order of their due times. Locks their names.
+-- Returns the runs that have to wait, each with the name on which it waits: of those without a free
+-- place, the one with the fewest places.
+CREATE FUNCTION @take_places(the_node bigint, the_runs bigint[]) RETURNS TABLE (run bigint, name text)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    candidate record;
+    full_name text;
+    used jsonb := '{}';
+    takers bigint[] := '{}';
+    taken text[] := '{}';
+BEGIN
+    INSERT INTO @slot AS slot (name, place)
+    SELECT DISTINCT needed.name, 1 FROM @limits_of(the_runs) AS needed ORDER BY needed.name
+    ON CONFLICT (name, place) DO UPDATE SET run = slot.run;
+
+    FOR candidate IN
+        WITH needed AS MATERIALIZED (
+            SELECT needed.* FROM @limits_of(the_runs) AS needed
+        ), free AS (
+            SELECT wanted.name, wanted.places, wanted.places - count(slot.run) AS count
+            FROM (SELECT DISTINCT needed.name, needed.places FROM needed) AS wanted
+                LEFT JOIN @slot slot ON slot.name = wanted.name
+            GROUP BY wanted.name, wanted.places
+        )
+        SELECT run.id, array_agg(needed.name ORDER BY needed.places, needed.name) AS names,
+            array_agg(free.count ORDER BY needed.places, needed.name) AS free
+        FROM @run run JOIN needed ON needed.run = run.id
+            JOIN free ON free.name = needed.name AND free.places = needed.places
+        -- Not those that it was handed.
+        WHERE NOT EXISTS (SELECT FROM @slot slot WHERE slot.run = run.id AND slot.name = needed.name
+            AND slot.place <= needed.places)
+        GROUP BY run.id ORDER BY run.due, run.id
+    LOOP
+        full_name := NULL;
+        FOR n IN 1 .. cardinality(candidate.names) LOOP
+            IF candidate.free[n] <= COALESCE((used ->> candidate.names[n])::integer, 0) THEN
+                full_name := candidate.names[n];
+                EXIT;
+            END IF;
+        END LOOP;
+        IF full_name IS NULL THEN
+            FOR n IN 1 .. cardinality(candidate.names) LOOP
+                takers := takers || candidate.id;
+                taken := taken || candidate.names[n];
+                used := used || jsonb_build_object(candidate.names[n],
+                    1 + COALESCE((used ->> candidate.names[n])::integer, 0));
+            END LOOP;
+        ELSE
+            RETURN QUERY SELECT candidate.id, full_name;
+        END IF;
+    END LOOP;
+
+    -- The first ones get the first places.
+    WITH taker AS (
+        SELECT pair.run, pair.name, row_number() OVER (PARTITION BY pair.name ORDER BY pair.number) AS number
+        FROM unnest(takers, taken) WITH ORDINALITY AS pair (run, name, number)
+    ), free AS (
+        SELECT named.name, each.place, row_number() OVER (PARTITION BY named.name ORDER BY each.place) AS number
+        FROM (
+            SELECT taker.name, count(*) + (SELECT count(slot.run) FROM @slot slot WHERE slot.name = taker.name)
+                AS last
+            FROM taker GROUP BY taker.name
+        ) AS named, generate_series(1, named.last) AS each (place)
+        WHERE NOT EXISTS (SELECT FROM @slot slot
+            WHERE slot.name = named.name AND slot.place = each.place AND slot.run IS NOT NULL)
+    )
+    INSERT INTO @slot AS slot (name, place, run)
+    SELECT taker.name, free.place, taker.run FROM taker JOIN free USING (name, number)
+    ORDER BY taker.name, free.place
+    ON CONFLICT (name, place) DO UPDATE SET run = excluded.run WHERE slot.run IS NULL;
+
+    UPDATE @slot slot SET node = the_node
+    WHERE slot.run = ANY (the_runs) AND slot.node IS DISTINCT FROM the_node;
+
+    -- The proof does not depend on the numbers above: without its rows, a run does not start.
+    RETURN QUERY
+    SELECT DISTINCT ON (needed.run) needed.run, needed.name FROM @limits_of(takers) AS needed
+    WHERE NOT EXISTS (SELECT FROM @slot slot WHERE slot.run = needed.run AND slot.name = needed.name
+        AND slot.place BETWEEN 1 AND needed.places);
+END $$;
+
+-- Frees the places of these runs, and hands them to runs that are blocked. Those with one of these
+-- handlers are claimed for the node, and returned. The others wait for any node.
+CREATE FUNCTION @free_places(the_runs bigint[], the_node bigint, the_handlers text[]) RETURNS bigint[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    names text[];
+BEGIN
+    SELECT array_agg(named.name) INTO names FROM (
+        SELECT slot.name FROM @slot slot WHERE slot.place = 1
+            AND slot.name IN (SELECT held.name FROM @slot held WHERE held.run = ANY (the_runs))
+        ORDER BY slot.name FOR UPDATE SKIP LOCKED
+    ) AS named;
+    IF names IS NULL THEN
+        RETURN '{}';
+    END IF;
+    DELETE FROM @slot slot WHERE slot.run = ANY (the_runs) AND slot.place > 1 AND slot.name = ANY (names);
+    UPDATE @slot slot SET run = NULL, node = NULL
+    WHERE slot.run = ANY (the_runs) AND slot.place = 1 AND slot.name = ANY (names);
+    RETURN @pass_on(names, the_node, the_handlers);
+END $$;
+
+-- Hands the free places of these names to the runs that are blocked on them, in the order of their
+-- due times. The caller has locked the names.
+--
+-- A run that also needs a place of another name, which has none, is moved to that name: otherwise it
+-- would take the place, find that, and hand it on. These are limited, because there may be many.
+CREATE FUNCTION @pass_on(the_names text[], the_node bigint, the_handlers text[]) RETURNS bigint[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    the_name text;
+    heir record;
+    free_place integer;
+    other text;
+    moves integer;
+    handed integer;
+    claimed bigint[] := '{}';
+    has_waiting boolean := false;
+BEGIN
+    FOREACH the_name IN ARRAY the_names LOOP
+        moves := 0;
+        handed := 0;
+        -- The rest is for the next call.
+        WHILE handed < 500 LOOP
+            SELECT run.id, run.handler INTO heir FROM @run run
+            WHERE run.state = 'blocked' AND run.blocked_on = the_name
+            ORDER BY run.due, run.id LIMIT 1 FOR UPDATE SKIP LOCKED;
+            EXIT WHEN NOT FOUND;
+            free_place := NULL;
+            -- It may not need it any more.
+            IF EXISTS (SELECT FROM @limits_of(ARRAY[heir.id]) AS needed WHERE needed.name = the_name) THEN
+                SELECT each.place INTO free_place
+                FROM @limits_of(ARRAY[heir.id]) AS needed, generate_series(1, needed.places) AS each (place)
+                WHERE needed.name = the_name AND NOT EXISTS (SELECT FROM @slot slot
+                        WHERE slot.name = the_name AND slot.place = each.place AND slot.run IS NOT NULL)
+                    -- A limit that has become lower has more of them.
+                    AND needed.places > (SELECT count(slot.run) FROM @slot slot WHERE slot.name = the_name)
+                ORDER BY each.place LIMIT 1;
+                EXIT WHEN NOT FOUND;
+            END IF;
+
+            IF moves < 16 THEN
+                other := @full_name(heir.id, the_name);
+                PERFORM FROM @slot slot WHERE slot.name = other AND slot.place = 1 FOR UPDATE SKIP LOCKED;
+                -- Again, because now no node frees one of its places.
+                IF FOUND AND @full_name(heir.id, the_name) = other THEN
+                    UPDATE @run run SET blocked_on = other WHERE run.id = heir.id;
+                    moves := moves + 1;
+                    CONTINUE;
+                END IF;
+            END IF;
+
+            IF free_place IS NOT NULL THEN
+                INSERT INTO @slot AS slot (name, place, run) VALUES (the_name, free_place, heir.id)
+                ON CONFLICT (name, place) DO UPDATE SET run = excluded.run WHERE slot.run IS NULL;
+            END IF;
+            handed := handed + 1;
+            IF heir.handler = ANY (the_handlers) THEN
+                UPDATE @run run SET state = 'claimed', owner = the_node, blocked_on = NULL WHERE run.id = heir.id;
+                claimed := claimed || heir.id;
+            ELSE
+                UPDATE @run run SET state = 'waiting', blocked_on = NULL WHERE run.id = heir.id;
+                has_waiting := true;
+            END IF;
+        END LOOP;
+        DELETE FROM @slot slot WHERE slot.name = the_name AND slot.place = 1 AND slot.run IS NULL
+            AND NOT EXISTS (SELECT FROM @slot other WHERE other.name = the_name AND other.place > 1)
+            AND NOT EXISTS (SELECT FROM @run run WHERE run.state = 'blocked' AND run.blocked_on = the_name);
+    END LOOP;
+    IF has_waiting THEN
+        PERFORM @notify('');
+    END IF;
+    RETURN claimed;
+END $$;
+
+-- Returns a name of a blocked run, other than `the_name`, that has no free place. A run of a job that
+-- must not overlap and does not wait is not moved to it: it is skipped when it starts.
+CREATE FUNCTION @full_name(the_run bigint, the_name text) RETURNS text
+LANGUAGE sql VOLATILE AS $$
+    SELECT needed.name
+    FROM @run run JOIN @job job ON job.id = run.job, @limits_of(ARRAY[the_run]) AS needed
+    WHERE run.id = the_run AND needed.name <> the_name
+        AND (job.overlap <> 'skip' OR needed.name <> 'job ' || job.id)
+        AND needed.places <= (SELECT count(slot.run) FROM @slot slot WHERE slot.name = needed.name)
+    ORDER BY needed.places, needed.name LIMIT 1
+$$;
+
+-- Hands on the places that no node hands on. One node calls it at each heartbeat, if there are places.
+CREATE FUNCTION @settle() RETURNS void
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
+DECLARE
+    ended bigint[];
+    names text[];
+BEGIN
+    -- A run that was deleted, or completed by its handler, may still be executing on its node.
+    SELECT array_agg(slot.run) INTO ended FROM @slot slot LEFT JOIN @run run ON run.id = slot.run
+    WHERE slot.run IS NOT NULL AND CASE WHEN run.id IS NULL OR run.state = 'done'
+        THEN NOT EXISTS (SELECT FROM @node node
+            WHERE node.id = slot.node AND node.alive_until > clock_timestamp())
+        ELSE run.state NOT IN ('waiting', 'claimed', 'running') END;
+    IF ended IS NOT NULL THEN
+        PERFORM @free_places(ended, NULL, '{}');
+    END IF;
+
+    SELECT array_agg(named.name) INTO names FROM (
+        SELECT slot.name FROM @slot slot
+        WHERE slot.place = 1 AND slot.name IN (
+            SELECT lock.name FROM @slot lock LEFT JOIN LATERAL (
+                SELECT run.id FROM @run run WHERE run.state = 'blocked' AND run.blocked_on = lock.name
+                ORDER BY run.due, run.id LIMIT 1
+            ) AS first ON true
+            WHERE lock.place = 1 AND CASE WHEN first.id IS NULL THEN lock.run IS NULL
+                ELSE NOT EXISTS (SELECT FROM @limits_of(ARRAY[first.id]) AS needed
+                    WHERE needed.name = lock.name AND needed.places <= (SELECT count(slot.run)
+                        FROM @slot slot WHERE slot.name = lock.name)) END
+        )
+        ORDER BY slot.name FOR UPDATE SKIP LOCKED
+    ) AS named;
+    IF names IS NOT NULL THEN
+        PERFORM @pass_on(names, NULL, '{}');
+    END IF;
+END $$;

@@ -1,0 +1,288 @@
+//! Limits on runs that are running at a time, counted by their handlers.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use hashed_wheel_job_scheduler::{
+    KindLimits, NewJob, Overlap, RunError, RunState, Scheduler, SchedulerBuilder,
+};
+use serde_json::Value;
+use tokio::sync::Semaphore;
+
+use crate::fixture::{Fixture, MS, Task, eventually, gate_job, sabotaged, shut_down, with_gate};
+
+/// Long enough to show that something does not happen.
+const UNEXPECTED: Duration = Duration::from_millis(1_500);
+
+/// Counts what is executing, independently of the scheduler.
+#[derive(Clone, Default)]
+struct Counter(Arc<Counts>);
+
+#[derive(Default)]
+struct Counts {
+    running: AtomicUsize,
+    max: AtomicUsize,
+    ended: AtomicUsize,
+}
+
+impl Counter {
+    /// Adds the handler `count`, whose runs take 20 ms.
+    fn add_to(&self, builder: SchedulerBuilder) -> SchedulerBuilder {
+        let counter = self.clone();
+        builder.handler_named("count", move |_, _| {
+            let counter = counter.clone();
+            async move {
+                let begun = counter.begin();
+                tokio::time::sleep(MS * 20).await;
+                drop(begun);
+                counter.0.ended.fetch_add(1, SeqCst);
+                Ok::<_, RunError>(())
+            }
+        })
+    }
+
+    fn begin(&self) -> Running {
+        let count = self.0.running.fetch_add(1, SeqCst) + 1;
+        self.0.max.fetch_max(count, SeqCst);
+        Running(self.0.clone())
+    }
+
+    fn max(&self) -> usize {
+        self.0.max.load(SeqCst)
+    }
+}
+
+/// An execution. It may end because its node is lost.
+struct Running(Arc<Counts>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.running.fetch_sub(1, SeqCst);
+    }
+}
+
+fn count_job() -> NewJob {
+    NewJob::named("count", Value::Null)
+}
+
+async fn state(fixture: &Fixture, job: i64) -> Option<RunState> {
+    fixture.history(job).await.first().map(|run| run.state)
+}
+
+/// Ends a node as if its process were killed, and only the lease of this node.
+async fn lose(fixture: &Fixture, node: Scheduler, name: &str) {
+    drop(node);
+    // The executions end when the runtime drops them.
+    tokio::time::sleep(MS * 50).await;
+    let update =
+        format!("UPDATE {}.node SET alive_until = clock_timestamp() WHERE name = $1", fixture.schema);
+    fixture.client.execute(&update, &[&name]).await.unwrap();
+}
+
+async fn count(fixture: &Fixture, condition: &str) -> i64 {
+    let text = format!("SELECT count(*) FROM {}.run WHERE {condition}", fixture.schema);
+    fixture.client.query_one(&text, &[]).await.unwrap().get(0)
+}
+
+async fn until_no_place_is_taken(fixture: &Fixture) {
+    let slots = format!("SELECT FROM {}.slot", fixture.schema);
+    eventually(async || fixture.client.query(&slots, &[]).await.unwrap().is_empty()).await;
+}
+
+/// Jobs with a limit of 3 on three nodes, of which some are killed. Returns the largest number of
+/// runs that were running at a time.
+async fn count_under_kills(sabotage: &[(&str, &str)]) -> Option<usize> {
+    let fixture = Fixture::new().await?;
+    let counter = Counter::default();
+    let builder = |name: &str| counter.add_to(sabotaged(fixture.builder(), sabotage)).name(name);
+    let mut nodes = Vec::new();
+    for number in 0..3 {
+        nodes.push(fixture.start(builder(&number.to_string())).await);
+    }
+    const JOBS: usize = 150;
+    for _ in 0..JOBS {
+        fixture.enqueue(count_job().limit("api", 3)).await;
+    }
+    for number in 3..6 {
+        let before = counter.0.ended.load(SeqCst);
+        eventually(async || counter.0.ended.load(SeqCst) >= (before + 10).min(JOBS)).await;
+        lose(&fixture, nodes.remove(0), &(number - 3).to_string()).await;
+        nodes.push(fixture.start(builder(&number.to_string())).await);
+    }
+    eventually(async || count(&fixture, "state = 'done'").await == JOBS as i64).await;
+    until_no_place_is_taken(&fixture).await;
+    for node in nodes {
+        shut_down(node).await;
+    }
+    Some(counter.max())
+}
+
+#[tokio::test]
+async fn limit_of_a_name_holds_on_all_nodes_while_some_are_killed() {
+    let Some(max) = count_under_kills(&[]).await else { return };
+    assert_eq!(max, 3);
+    let no_place = [
+        ("candidate.free[n] <= COALESCE((used ->> candidate.names[n])::integer, 0)", "false"),
+        ("AND slot.place BETWEEN 1 AND needed.places", ""),
+    ];
+    assert!(count_under_kills(&no_place).await > Some(3));
+    // Without the numbers, the rows of the places are enough.
+    assert_eq!(count_under_kills(&no_place[..1]).await, Some(3));
+}
+
+#[tokio::test]
+async fn limit_of_a_kind_can_be_changed_while_runs_wait() {
+    let Some(fixture) = Fixture::new().await else { return };
+    let gate = Arc::new(Semaphore::new(0));
+    let node = fixture.start(with_gate(fixture.builder(), &gate)).await;
+    let other = fixture.start(with_gate(fixture.builder(), &gate)).await;
+    let set = async |limits| fixture.jobs.set_kind(&fixture.client, "gate", limits).await.unwrap();
+    set(KindLimits::new().running(2)).await;
+    let kinds = fixture.jobs.kinds(&fixture.client).await.unwrap();
+    assert_eq!((kinds[0].handler.as_str(), kinds[0].limits.running), ("gate", Some(2)));
+    for _ in 0..8 {
+        fixture.enqueue(gate_job()).await;
+    }
+    let are_running = async |running: i64, blocked: i64| {
+        count(&fixture, "state = 'running'").await == running
+            && count(&fixture, "state = 'blocked'").await == blocked
+    };
+    eventually(async || are_running(2, 6).await).await;
+    set(KindLimits::new().running(5)).await;
+    eventually(async || are_running(5, 3).await).await;
+    // Those that are running continue.
+    set(KindLimits::new().running(1)).await;
+    tokio::time::sleep(UNEXPECTED).await;
+    assert!(are_running(5, 3).await);
+    gate.add_permits(4);
+    eventually(async || are_running(1, 3).await).await;
+    tokio::time::sleep(UNEXPECTED).await;
+    assert!(are_running(1, 3).await);
+    set(KindLimits::new()).await;
+    assert!(fixture.jobs.kinds(&fixture.client).await.unwrap().is_empty());
+    eventually(async || are_running(4, 0).await).await;
+    gate.close();
+    eventually(async || count(&fixture, "state = 'done'").await == 8).await;
+    until_no_place_is_taken(&fixture).await;
+    shut_down(node).await;
+    shut_down(other).await;
+}
+
+#[tokio::test]
+async fn backlog_of_a_name_delays_no_other_job() {
+    let Some(fixture) = Fixture::new().await else { return };
+    let gate = Arc::new(Semaphore::new(0));
+    let node = fixture.start(with_gate(fixture.builder().capacity(8).runners(4), &gate)).await;
+    for _ in 0..100 {
+        fixture.enqueue(gate_job().limit("tenant-1", 1).limit("bank", 2)).await;
+    }
+    // They hold neither runners nor capacity, nor a place of the other name.
+    for name in ["tenant-2", "tenant-3"] {
+        let job = NewJob::new(&Task::Succeed).limit(name, 1).limit("bank", 2);
+        let job = fixture.enqueue(job).await;
+        fixture.until_done(job, 1).await;
+    }
+    eventually(async || count(&fixture, "state = 'blocked'").await == 99).await;
+    assert_eq!(count(&fixture, "state = 'running'").await, 1);
+    gate.close();
+    eventually(async || count(&fixture, "state = 'done'").await == 102).await;
+    until_no_place_is_taken(&fixture).await;
+    shut_down(node).await;
+}
+
+/// Two names that are needed together and alone, on two nodes.
+#[tokio::test]
+async fn runs_with_several_names_end_although_each_name_is_full() {
+    let Some(fixture) = Fixture::new().await else { return };
+    let counter = Counter::default();
+    let builder = || counter.add_to(fixture.builder());
+    let nodes = [fixture.start(builder()).await, fixture.start(builder()).await];
+    fixture.jobs.set_kind(&fixture.client, "count", KindLimits::new().running(3)).await.unwrap();
+    for number in 0..30 {
+        let mut job = count_job().overlap(Overlap::Wait);
+        for (bit, name) in [(1, "a"), (2, "b"), (4, "c")] {
+            if number & bit != 0 {
+                job = job.limit(name, 1);
+            }
+        }
+        fixture.enqueue(job).await;
+    }
+    eventually(async || count(&fixture, "state = 'done'").await == 30).await;
+    assert!(counter.max() <= 3);
+    until_no_place_is_taken(&fixture).await;
+    for node in nodes {
+        shut_down(node).await;
+    }
+}
+
+/// A run that is deleted while it is executing, and whose node is lost after that. Returns whether
+/// the next run with its name has started, before and after the loss.
+async fn delete_and_lose(sabotage: Option<(&str, &str)>) -> Option<[bool; 2]> {
+    let fixture = Fixture::new().await?;
+    let gate = Arc::new(Semaphore::new(0));
+    let lost = fixture.start(with_gate(fixture.builder().name("lost"), &gate)).await;
+    let deleted = fixture.enqueue(gate_job().limit("x", 1)).await;
+    fixture.until_state(deleted, RunState::Running).await;
+    let builder = sabotaged(fixture.builder(), &sabotage);
+    let other = fixture.start(builder).await;
+    assert!(fixture.jobs.delete(&fixture.client, deleted).await.unwrap());
+    let next = fixture.enqueue(NewJob::new(&Task::Succeed).limit("x", 1)).await;
+    fixture.until_state(next, RunState::Blocked).await;
+    tokio::time::sleep(UNEXPECTED).await;
+    let before = state(&fixture, next).await != Some(RunState::Blocked);
+    lose(&fixture, lost, "lost").await;
+    if sabotage.is_none() {
+        fixture.until_done(next, 1).await;
+    } else {
+        tokio::time::sleep(UNEXPECTED).await;
+    }
+    let after = state(&fixture, next).await != Some(RunState::Blocked);
+    drop(other);
+    Some([before, after])
+}
+
+#[tokio::test]
+async fn place_of_a_deleted_run_is_free_after_the_end_of_its_node() {
+    let Some(started) = delete_and_lose(None).await else { return };
+    assert_eq!(started, [false, true]);
+    assert_eq!(delete_and_lose(Some(("SELECT @settle()", "SELECT 1"))).await, Some([false, false]));
+}
+
+/// A transaction that pauses the job of a blocked run while its place becomes free.
+#[tokio::test]
+async fn place_is_not_lost_if_the_run_that_waits_is_locked() {
+    let Some(mut fixture) = Fixture::new().await else { return };
+    let gate = Arc::new(Semaphore::new(0));
+    let node = fixture.start(with_gate(fixture.builder(), &gate)).await;
+    let jobs = fixture.jobs.clone();
+    for is_paused in [false, true] {
+        let first = fixture.enqueue(gate_job().limit("x", 1)).await;
+        fixture.until_state(first, RunState::Running).await;
+        let second = fixture.enqueue(gate_job().limit("x", 1)).await;
+        fixture.until_state(second, RunState::Blocked).await;
+        let client = crate::fixture::connect(&fixture.config).await;
+        let mut transaction = fixture.client.transaction().await.unwrap();
+        assert!(jobs.pause(&mut transaction, second).await.unwrap());
+        gate.add_permits(1);
+        let is_done = async || jobs.history(&client, first, 1).await.unwrap()[0].state == RunState::Done;
+        eventually(is_done).await;
+        // Others with this name are not delayed.
+        let other = jobs.enqueue(&client, NewJob::new(&Task::Succeed).limit("x", 1)).await.unwrap().job;
+        let is_done = async || {
+            jobs.history(&client, other, 1).await.unwrap().iter().any(|run| run.state == RunState::Done)
+        };
+        eventually(is_done).await;
+        if is_paused {
+            transaction.commit().await.unwrap();
+            assert_eq!(state(&fixture, second).await, Some(RunState::Cancelled));
+        } else {
+            transaction.rollback().await.unwrap();
+            fixture.until_state(second, RunState::Running).await;
+            gate.add_permits(1);
+            fixture.until_done(second, 1).await;
+        }
+    }
+    until_no_place_is_taken(&fixture).await;
+    shut_down(node).await;
+}
