@@ -147,6 +147,7 @@ mod json;
 mod limits;
 mod looks;
 mod migrate;
+mod node;
 mod observe;
 mod overview;
 mod pages;

@@ -14,22 +14,19 @@ use tokio_postgres::{Config, Socket};
 use crate::caught::caught;
 use crate::connect::Connector;
 use crate::error::Error;
-use crate::execution::{Executions, Results};
+use crate::execution::Executions;
 use crate::handler::{Context, Handlers, RunError};
 use crate::health::{self, Ended, Health, Monitor, Vitals};
 use crate::job::Payload;
 use crate::jobs::Jobs;
 use crate::migrate::migrate;
-use crate::observe;
-use crate::session::{Previous, Session, Stop, Stores};
+use crate::node;
+use crate::session::{Session, Stop};
 use crate::settings::{Settings, Shared};
 use crate::sql::Names;
 
 /// The time limit of migrations, among them those of other nodes that start at the same time.
 const MIGRATION_TIMEOUT: Duration = Duration::from_secs(60);
-
-/// The pause after an error, before the next session.
-const PAUSE: Duration = Duration::from_millis(500);
 
 /// The settings of a [`Scheduler`].
 ///
@@ -309,7 +306,7 @@ impl SchedulerBuilder {
         let first = Session::open(shared.clone(), &executions, None).await?;
         let (stop, stopped) = watch::channel(Stop::No);
         let task = tokio::spawn(async move {
-            let node = caught(run(shared, first, executions, results, stopped, own_timer));
+            let node = caught(node::run(shared, first, executions, results, stopped, own_timer));
             let result = node.await.unwrap_or_else(|message| Err(Error::Panic(message)));
             announcer.announce(&result);
             result
@@ -463,72 +460,5 @@ impl Drop for Scheduler {
         if let Some(task) = &self.task {
             task.abort();
         }
-    }
-}
-
-/// One session after the other.
-async fn run(
-    shared: Arc<Shared>,
-    first: (Session, Stores),
-    executions: Executions,
-    mut results: Results,
-    mut stop: watch::Receiver<Stop>,
-    own_timer: bool,
-) -> Result<(), Error> {
-    let _stop_timer = own_timer.then(|| StopTimer(shared.timer.clone()));
-    let mut opened = Ok(first);
-    let mut previous: Option<Previous> = None;
-    loop {
-        let result = match opened {
-            Ok((session, stores)) => {
-                let result;
-                (result, previous) = session.run(stores, &executions, &mut results, &mut stop).await;
-                result
-            }
-            Err(error) => Err(error),
-        };
-        let Err(error) = result else { return Ok(()) };
-        if *stop.borrow() != Stop::No && executions.is_empty() || matches!(error, Error::Timer(_)) {
-            executions.end().await;
-            return Err(error);
-        }
-        shared.vitals.failed(&error);
-        // A recorder of metrics may panic, and did so perhaps.
-        let _ = caught(async { observe::restarted(&error) }).await;
-        let _ = caught(async { observe::disconnected() }).await;
-        let until = previous.and_then(|previous| previous.until);
-        let open = async {
-            if !matches!(error, Error::LeaseLost) {
-                // The time of several nodes differs, so that they do not all connect at once. It is
-                // short compared with the lease, because the executions end with it.
-                let pause = PAUSE.min(shared.settings.lease / 6);
-                shared.timer.sleep(pause.mul_f64(fastrand::f64().mul_add(0.5, 0.5))).await?;
-            }
-            let open = caught(Session::open(shared.clone(), &executions, previous)).await;
-            open.unwrap_or_else(|message| Err(Error::Panic(message)))
-        };
-        opened = tokio::select! {
-            opened = open => opened,
-            elapsed = shared.timer.sleep_until(until.unwrap_or_else(Instant::now)),
-                if until.is_some() && !executions.is_empty() =>
-            {
-                elapsed?;
-                let have_ended = executions.end_excused().await;
-                previous = previous.filter(|_| have_ended).map(Previous::without_executions);
-                Err(Error::LeaseLost)
-            }
-            // It has no runs now. Those of the previous session are taken over after its lease.
-            _ = stop.changed(), if executions.is_empty() => return Ok(()),
-        };
-    }
-}
-
-/// Also if the task is aborted.
-struct StopTimer(HashedWheelTimer);
-
-impl Drop for StopTimer {
-    fn drop(&mut self) {
-        // Waits for the worker, whose tasks only wake others.
-        self.0.stop();
     }
 }

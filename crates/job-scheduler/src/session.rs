@@ -18,7 +18,8 @@
 //! the executions continue, while the lease of the first session lasts, and the second one gets
 //! them.
 
-use std::collections::HashMap;
+mod work;
+
 use std::convert::Infallible;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering::Relaxed};
@@ -41,10 +42,6 @@ use crate::store::{self, Limits, Look, Registered, Run, Store};
 
 /// The maximum number of results that are removed at a time.
 const CLEANING_BATCH: usize = 2_000;
-
-/// The shortest and the longest pause before another attempt to start or finish a run that a
-/// transaction of an application has locked.
-const LOCKED_PAUSE: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(250));
 
 /// Whether a node should end.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -474,119 +471,6 @@ impl Session {
                 }
             }
             return Ok(false);
-        }
-    }
-
-    /// Starts runs that are due, as many as there are runners.
-    async fn start(&self, store: &Store, executions: &Executions) -> Result<Infallible, Error> {
-        let runners = &executions.runners;
-        loop {
-            let mut due = HashMap::new();
-            let permit = self.runner(runners).await;
-            let queued = self.queue.expired().await?.into_inner();
-            if self.is_stopping.load(Relaxed) {
-                self.insert(queued, Instant::now())?;
-                self.wake.notify_one();
-                return std::future::pending().await;
-            }
-            self.unless_early(self.taken(queued), permit, &mut due)?;
-            while due.len() < executions.start_limit() {
-                let Ok(permit) = runners.clone().try_acquire_owned() else { break };
-                let Some(queued) = self.queue.try_recv() else { break };
-                self.unless_early(self.taken(queued.into_inner()), permit, &mut due)?;
-            }
-            let ids: Vec<_> = due.keys().copied().collect();
-            executions.starting(&ids);
-            let start = async { Ok(store.start(self.id, &ids).await?) };
-            let starts = within(&self.shared, self.shared.settings.lease, start).await?;
-            executions.started();
-            if starts.is_lease_lost {
-                return Err(Error::LeaseLost);
-            }
-            let kept = starts.running.len() + starts.locked.len() + starts.postponed.len();
-            for started in starts.running {
-                let (run, permit) = due.remove(&started.id).expect("only these are started");
-                if !executions.spawn(run, started, permit) {
-                    self.forget(1);
-                }
-            }
-            for id in starts.locked {
-                let (run, _) = due.remove(&id).expect("only these are locked");
-                self.start_later(run)?;
-            }
-            for id in starts.postponed {
-                let (run, _) = due.remove(&id).expect("only these are postponed");
-                self.insert(Queued { run, is_locked: false }, Instant::now())?;
-            }
-            self.forget(ids.len() - kept);
-        }
-    }
-
-    /// The clock of the database may have been set back while the run was on the wheel.
-    fn unless_early(
-        &self,
-        run: Run,
-        permit: OwnedSemaphorePermit,
-        due: &mut HashMap<i64, (Run, OwnedSemaphorePermit)>,
-    ) -> Result<(), Error> {
-        let start = lock(&self.clock).instant(run.start_at);
-        if start > Instant::now() {
-            self.insert(Queued { run, is_locked: false }, start)?;
-        } else {
-            // A run that the node has lost and claimed again is there twice.
-            if due.insert(run.id, (run, permit)).is_some() {
-                self.forget(1);
-            }
-        }
-        Ok(())
-    }
-
-    /// Tries again after a pause, which grows with the time that the run is late.
-    fn start_later(&self, run: Run) -> Result<(), Error> {
-        let now = Instant::now();
-        let late = now.saturating_duration_since(lock(&self.clock).instant(run.start_at));
-        let next = now + (late / 4).clamp(LOCKED_PAUSE.0, LOCKED_PAUSE.1);
-        self.insert(Queued { run, is_locked: true }, next)?;
-        self.park(1);
-        Ok(())
-    }
-
-    /// Writes results.
-    async fn finish(
-        &self,
-        store: &Store,
-        executions: &Executions,
-        results: &mut Results,
-    ) -> Result<Infallible, Error> {
-        let prefetch = self.shared.settings.prefetch;
-        self.park(results.resume(executions));
-        // Before another attempt to write those that are locked.
-        let mut pause = LOCKED_PAUSE.0;
-        let mut retry = Instant::now();
-        loop {
-            while results.has_ready() {
-                let batch = results.next_batch();
-                let finish = async { Ok(store.finish(self.id, prefetch, &batch).await?) };
-                let finishes = within(&self.shared, self.shared.settings.lease, finish).await?;
-                let finishes = finishes.ok_or(Error::LeaseLost)?;
-                let written = results.written(executions, &batch, &finishes);
-                self.parked.fetch_sub(written, Relaxed);
-                self.enqueue(finishes.claimed)?;
-                self.forget(written);
-            }
-            if !results.has_locked() {
-                pause = LOCKED_PAUSE.0;
-                retry = Instant::now() + pause;
-            }
-            tokio::select! {
-                count = results.receive(executions) => self.park(count),
-                elapsed = self.shared.timer.sleep_until(retry), if results.has_locked() => {
-                    elapsed?;
-                    results.retry_locked();
-                    pause = LOCKED_PAUSE.1.min(pause * 2);
-                    retry = Instant::now() + pause;
-                }
-            }
         }
     }
 }
