@@ -12,6 +12,9 @@ use serde_json::json;
 /// The name of the handler of all jobs.
 pub(crate) const HANDLER: &str = "effect";
 
+/// The task whose effect and result are written in one transaction.
+pub(crate) const EXACT: &str = "exact";
+
 /// A time of the database's clock in microseconds, in PostgreSQL's own unit.
 pub(crate) type Time = i64;
 
@@ -53,9 +56,13 @@ impl Job {
         job.misfire(self.misfire).overlap(self.overlap).retries(self.retries(), pause, pause)
     }
 
-    /// A flaky task fails once.
+    /// A flaky task fails once. The transaction of an exact one fails whenever the server does.
     pub(crate) fn retries(self) -> u32 {
-        if self.task == "flaky" { 2 } else { 0 }
+        match self.task {
+            "flaky" => 2,
+            EXACT => 1_000,
+            _ => 0,
+        }
     }
 
     /// The number of executions of a run that is not interrupted.
@@ -114,7 +121,7 @@ pub(crate) fn seeded(random: &mut Rng, count: u32, start: Time, end: Time) -> Ve
             }
             _ => Due::Once(random.i64(start..end)),
         };
-        let tasks = ["slow", "slow", "fail", "panic", "flaky", "", "", ""];
+        let tasks = ["slow", "slow", "fail", "panic", "flaky", EXACT, "", "", ""];
         let task = *random.choice(tasks.iter()).expect("some");
         let misfire = [Misfire::Skip, Misfire::RunOnce][random.usize(..2)];
         // Runs of a job that wait for each other must not take longer than its period.

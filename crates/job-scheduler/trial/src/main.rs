@@ -21,7 +21,8 @@
 //! Then all nodes are killed, and new ones start after a while. A separate table records the effect
 //! of each execution. At the end the effects are compared with the due times. Each due time must
 //! have exactly one effect. If a node was lost during a run, it must have at least one, and the run
-//! must be marked. Due times without any node must follow the misfire policy of their job. Runs of
+//! must be marked. The effect of some runs is in the transaction of their result: they must have
+//! exactly one, whatever happens to their node. Due times without any node must follow the misfire policy of their job. Runs of
 //! a job that must not overlap must not.
 //!
 //! The program needs PostgreSQL (tested with 15). If it is installed, the program starts it in a

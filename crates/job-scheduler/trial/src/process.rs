@@ -19,7 +19,7 @@ use tokio::sync::{Mutex, oneshot};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Config, NoTls, Row};
 
-use crate::jobs::HANDLER;
+use crate::jobs::{EXACT, HANDLER};
 
 /// The maximum duration of a slow task in milliseconds.
 const SLOW: u64 = 300;
@@ -91,7 +91,12 @@ impl Effects {
         }
         let [attempt, interrupted] = [context.attempt, context.interrupted].map(|number| number as i32);
         let Context { job, due, .. } = context;
-        self.query(INSERT, &[&job, &due, &attempt, &interrupted, &execution, &began, &wall]).await;
+        let effect: [&(dyn ToSql + Sync); 7] =
+            [&job, &due, &attempt, &interrupted, &execution, &began, &wall];
+        if task == EXACT {
+            return self.execute_exactly(&context, &effect).await;
+        }
+        self.query(INSERT, &effect).await;
         match task.as_str() {
             // Contains a character that PostgreSQL's text type does not support.
             Some("fail") => Err("intentional\0".into()),
@@ -100,6 +105,26 @@ impl Effects {
             Some("flaky") if attempt - interrupted == 1 => Err("once".into()),
             _ => Ok("did it\0"),
         }
+    }
+
+    /// The effect and the result of the run in one transaction. The node may be killed or stopped
+    /// before it, in it, and after it.
+    async fn execute_exactly(
+        &self,
+        context: &Context,
+        effect: &[&(dyn ToSql + Sync)],
+    ) -> Result<&'static str, RunError> {
+        let pause = || tokio::time::sleep(Duration::from_millis(fastrand::u64(..SLOW / 3)));
+        pause().await;
+        let (mut client, connection) = self.config.connect(NoTls).await?;
+        tokio::spawn(connection);
+        let transaction = client.transaction().await?;
+        transaction.execute(INSERT, effect).await?;
+        context.complete(&transaction, &"did it").await?;
+        pause().await;
+        transaction.commit().await?;
+        pause().await;
+        Ok("ignored")
     }
 
     /// Repeats a query until the database answers.

@@ -12,7 +12,7 @@ use postgres::{Client, Error};
 use hashed_wheel_job_scheduler::{Misfire, Overlap};
 
 use crate::accident::{Accident, STEP};
-use crate::jobs::{Due, Job, Time};
+use crate::jobs::{Due, EXACT, Job, Time};
 use crate::trial::{Outcome, downtime, micros};
 use crate::{Options, RUNNERS};
 
@@ -51,6 +51,11 @@ pub(crate) struct Tally {
     taken_over: u64,
     missing: u64,
     doubled: u64,
+    /// Runs whose effect is part of the transaction of their result, those of them whose node was
+    /// lost during the run, and those that did not have exactly one effect.
+    exact: u64,
+    exact_lost: u64,
+    inexact: u64,
     early: u64,
     /// After the server's clock was set back.
     early_by_clock: u64,
@@ -231,6 +236,15 @@ impl Tally {
             );
             return;
         }
+        if job.task == EXACT {
+            self.exact += 1;
+            self.exact_lost += u64::from(run.interrupted > 0);
+            if effects.len() != 1 || effects[0].attempt != run.attempt {
+                self.inexact += 1;
+                self.errors.push(format!("{} had {} effects", name(job, due), effects.len()));
+            }
+            return;
+        }
         // An attempt has at most one effect, and only a lost attempt has none.
         let attempts: Vec<_> = effects.iter().map(|effect| effect.attempt).collect();
         let distinct: BTreeSet<_> = attempts.iter().collect();
@@ -307,6 +321,7 @@ impl Tally {
             count(self.marked),
             count(self.repeated)
         );
+        println!("exact        {}, of which {} lost their node", count(self.exact), count(self.exact_lost));
         println!("missing      {}", count(self.missing));
         println!("repeated     {} without a mark", count(self.doubled));
         println!(
@@ -335,6 +350,11 @@ impl Tally {
         verdict.expect(n <= 5, format!("… and {n} errors in total"));
         verdict.expect(self.missing == 0, format!("{} due times were not done", self.missing));
         verdict.expect(self.doubled == 0, format!("{} runs were done twice without a mark", self.doubled));
+        verdict.expect(
+            self.inexact == 0,
+            format!("{} runs did not do the work of their transaction exactly once", self.inexact),
+        );
+        verdict.expect(self.exact > 0, "no run did its work in a transaction: use more --jobs");
         verdict.expect(self.early == 0, format!("{} runs started early", self.early));
         verdict.expect(
             !accidents.include(Accident::Disk) || accidents.disk_errors > 0,
