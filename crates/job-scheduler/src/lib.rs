@@ -113,6 +113,7 @@
 //! | `tracing` (default) | reports failed runs, takeovers and restarts, as warnings |
 //! | `metrics` | the metrics below |
 //! | `cli` | the program `job-scheduler` |
+//! | `serve` | `cli`, with the command `serve`: a page in a browser |
 //!
 //! # Metrics
 //!

@@ -18,7 +18,7 @@ const SEARCH: &str = "
         SELECT id, key, handler, schedule, time_zone, next_run, disabled_reason,
             CASE WHEN NOT enabled AND disabled_reason IS NULL THEN 'paused'
                 WHEN NOT enabled THEN 'disabled'
-                WHEN next_run IS NULL THEN 'ended' ELSE 'scheduled' END AS state
+                WHEN next_run IS NULL THEN 'no next run' ELSE 'scheduled' END AS state
         FROM @job WHERE id > $1 ORDER BY id LIMIT $2
     ), found AS (
         SELECT * FROM examined
@@ -46,14 +46,14 @@ const RUN: &str = "
         started, finished, output, error, is_cancelled
     FROM @run WHERE id = $1";
 
-/// Whether a job has further runs, and if not, why.
+/// Whether a job has further due times, and if not, why.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum JobState {
     /// It has a due time that no node has read yet.
     Scheduled,
-    /// It is enabled and has no further due time. Its last run may not have ended.
-    Ended,
+    /// It is enabled, and nodes have read its last due time. Its last run may not have ended.
+    NoNextRun,
     /// It was paused.
     Paused,
     /// A node has disabled it, because its schedule is invalid.
@@ -102,7 +102,7 @@ pub struct JobSummary {
     pub time_zone: String,
     /// The first due time that no node has read yet. `None`: there is none.
     pub next_run: Option<Timestamp>,
-    /// Whether it has further runs.
+    /// Whether it has further due times.
     pub state: JobState,
     /// Why a node has disabled it.
     pub disabled_reason: Option<String>,
@@ -143,7 +143,7 @@ impl JobState {
     fn name(self) -> &'static str {
         match self {
             Self::Scheduled => "scheduled",
-            Self::Ended => "ended",
+            Self::NoNextRun => "no next run",
             Self::Paused => "paused",
             Self::Disabled => "disabled",
         }
@@ -352,7 +352,7 @@ fn job_summary(row: &Row) -> Result<JobSummary, tokio_postgres::Error> {
             "scheduled" => JobState::Scheduled,
             "paused" => JobState::Paused,
             "disabled" => JobState::Disabled,
-            _ => JobState::Ended,
+            _ => JobState::NoNextRun,
         },
     })
 }

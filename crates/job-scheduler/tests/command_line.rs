@@ -134,7 +134,7 @@ fn top_shows_nodes_runs_and_what_is_next() {
             // The executing run, the one that is read ahead, and those that are not.
             && has_row(&[" 1 ", "s ", "work"])
             && has_row(&[" 4 ", "claimed", "work"])
-            && has_row(&[" 3 ", "not read", "7", "work"])
+            && has_row(&[" 3 ", "not read", "min", "work"])
             && has_row(&[" 5 ", "not read", "-", "unknown"]);
         if is_complete {
             break;

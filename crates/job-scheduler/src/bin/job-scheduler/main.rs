@@ -1,5 +1,8 @@
 //! Shows and changes the jobs of a schema.
 
+#[cfg(feature = "serve")]
+mod serve;
+mod time;
 mod top;
 
 use std::process::ExitCode;
@@ -80,6 +83,12 @@ enum Command {
         #[arg(long, value_name = "TIME", default_value = "1s", value_parser = humantime::parse_duration)]
         interval: Duration,
     },
+    /// Serve a page that shows nodes, jobs, runs, lateness and failures
+    ///
+    /// It is read-only unless changes are allowed. It has no TLS: put it behind a proxy that has, if
+    /// it is not used on this machine only. Programs send the token as `Authorization: Bearer TOKEN`.
+    #[cfg(feature = "serve")]
+    Serve(serve::Options),
 }
 
 /// Why a command failed.
@@ -116,6 +125,11 @@ impl Found {
 
 async fn run(options: Options) -> Result<Found, Failure> {
     let jobs = Jobs::new(&options.schema)?;
+    #[cfg(feature = "serve")]
+    if let Command::Serve(page) = options.command {
+        serve::run(jobs, &options.schema, options.url, page).await?;
+        return Ok(Found::Yes);
+    }
     let (mut client, connection) = options.url.connect(NoTls).await?;
     tokio::spawn(connection);
     match options.command {
@@ -175,6 +189,9 @@ async fn run(options: Options) -> Result<Found, Failure> {
             top::show(&jobs, &client, once, interval).await?;
             Ok(Found::Yes)
         }
+        // It has its own connections.
+        #[cfg(feature = "serve")]
+        Command::Serve(_) => Ok(Found::Yes),
     }
 }
 

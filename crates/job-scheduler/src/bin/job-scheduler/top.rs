@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use hashed_wheel_job_scheduler::{ActiveRun, Jobs, NodeLoad, Overview, RunState};
-use jiff::Timestamp;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::style::{Color, Stylize};
@@ -14,6 +13,7 @@ use ratatui::text::{Line, Text};
 use tokio_postgres::Client;
 
 use crate::Failure;
+use crate::time::{Rounded, time_between};
 
 /// The maximum time without a look at the keys.
 const KEY_INTERVAL: Duration = Duration::from_millis(100);
@@ -117,7 +117,7 @@ fn summary(overview: &Overview) -> Vec<Line<'static>> {
     let Overview { waiting, blocked, done, failed, omitted, .. } = overview;
     let running: u64 = overview.nodes.iter().map(|load| load.running).sum();
     let claimed: u64 = overview.nodes.iter().map(|load| load.claimed).sum();
-    let [p50, p99, max] = overview.lateness.map(rounded);
+    let [p50, p99, max] = overview.lateness.map(Rounded);
     let jobs = overview.jobs;
     let or_more = if jobs >= 10_000 { " or more" } else { "" };
     let mut lines = vec![
@@ -136,16 +136,16 @@ fn summary(overview: &Overview) -> Vec<Line<'static>> {
 
 fn node(overview: &Overview, NodeLoad { node, claimed, running, .. }: &NodeLoad) -> Line<'static> {
     let lease = if node.is_alive {
-        format!("{} left", rounded(time_between(overview.now, node.alive_until)))
+        format!("{} left", Rounded(time_between(overview.now, node.alive_until)))
     } else {
-        format!("lost {} ago", rounded(time_between(node.alive_until, overview.now)))
+        format!("lost {} ago", Rounded(time_between(node.alive_until, overview.now)))
     };
     let line = format!("{:<6} {lease:18} {running:7}  {claimed:7}  {}", node.id, node.name);
     if node.is_alive { line.into() } else { line.fg(Color::LightRed).into() }
 }
 
 fn running(overview: &Overview, run: &ActiveRun) -> Line<'static> {
-    let took = rounded(run.started.map_or(Duration::ZERO, |started| time_between(started, overview.now)));
+    let took = Rounded(run.started.map_or(Duration::ZERO, |started| time_between(started, overview.now)));
     let mark =
         if run.interrupted > 0 { format!(" (interrupted {})", run.interrupted) } else { String::new() };
     let number = run.run.unwrap_or(0);
@@ -156,7 +156,7 @@ fn running(overview: &Overview, run: &ActiveRun) -> Line<'static> {
 fn next(overview: &Overview, run: &ActiveRun) -> Line<'static> {
     let ahead = run.start_at.duration_since(overview.now);
     let sign = if ahead.is_negative() { "-" } else { "" };
-    let time = format!("{sign}{}", rounded(ahead.unsigned_abs()));
+    let time = format!("{sign}{}", Rounded(ahead.unsigned_abs()));
     let state = run.state.map_or("not read", |state| match state {
         RunState::Claimed => "claimed",
         _ => "waiting",
@@ -165,27 +165,4 @@ fn next(overview: &Overview, run: &ActiveRun) -> Line<'static> {
     let line = format!("{:>13}   {state:9} {node:<6} {time:<12} {}", run.job, run.handler);
     // Later than the prefetch would explain.
     if ahead.as_secs_f64() < -1.0 { line.fg(Color::Yellow).into() } else { line.into() }
-}
-
-/// Returns zero if `end` is before `begin`, because clocks differ.
-fn time_between(begin: Timestamp, end: Timestamp) -> Duration {
-    Duration::try_from(end.duration_since(begin)).unwrap_or(Duration::ZERO)
-}
-
-/// Formats a duration with one decimal. `Debug` alone would format zero as `0.0ns`.
-fn rounded(time: Duration) -> String {
-    if time.is_zero() { "0s".into() } else { format!("{time:.1?}") }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn zero_and_negative_times_are_0s() {
-        let [begin, end] = [1_500, 3_000].map(|millis| Timestamp::from_millisecond(millis).unwrap());
-        for (begin, end, text) in [(begin, end, "1.5s"), (begin, begin, "0s"), (end, begin, "0s")] {
-            assert_eq!(rounded(time_between(begin, end)), text);
-        }
-    }
 }

@@ -45,7 +45,7 @@ async fn search_finds_all_jobs_that_match() {
     assert_eq!(fixture.search(all().handler("a").state(JobState::Scheduled)).await, [ids[2], ids[4]]);
     assert_eq!(fixture.search(all().state(JobState::Paused)).await, [ids[0]]);
     assert_eq!(fixture.search(all().state(JobState::Disabled)).await, [ids[1]]);
-    assert_eq!(fixture.search(all().state(JobState::Ended)).await, [ended]);
+    assert_eq!(fixture.search(all().state(JobState::NoNextRun)).await, [ended]);
     assert_eq!(fixture.search(all().handler("none")).await, Vec::<i64>::new());
     let page = jobs.search(&fixture.client, &all().state(JobState::Disabled), 0, 10).await.unwrap();
     assert_eq!((page.jobs[0].disabled_reason.as_deref(), page.next), (Some("why"), None));

@@ -1,0 +1,49 @@
+//! What all requests share.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::Query;
+use hashed_wheel_job_scheduler::Jobs;
+
+use super::database::Database;
+use super::guard::Guard;
+use super::problem::Problem;
+
+/// How long a request may take.
+const TIME_LIMIT: Duration = Duration::from_secs(10);
+
+/// The parts of the program that requests use.
+pub(crate) struct App {
+    pub(crate) jobs: Jobs,
+    pub(crate) database: Database,
+    pub(crate) guard: Guard,
+    /// The name of what is shown.
+    pub(crate) place: String,
+}
+
+pub(crate) type Shared = Arc<App>;
+/// The values in the query of an address.
+pub(crate) type Fields = Query<HashMap<String, String>>;
+
+impl App {
+    /// Limits the time of a request. Its connection is closed then.
+    pub(crate) async fn limited<T>(
+        &self,
+        work: impl Future<Output = Result<T, Problem>>,
+    ) -> Result<T, Problem> {
+        tokio::time::timeout(TIME_LIMIT, work).await.unwrap_or_else(|_| {
+            let seconds = TIME_LIMIT.as_secs();
+            Err(Problem::unavailable(
+                format!("The database did not answer within {seconds} seconds."),
+                "A change that was requested may still take effect.",
+            ))
+        })
+    }
+}
+
+/// Parses the number of a job or a run in an address.
+pub(crate) fn number(text: &str) -> Result<i64, Problem> {
+    text.parse().map_err(|_| Problem::not_found(format!("'{text}' is not the number of a job or a run.")))
+}

@@ -1,0 +1,255 @@
+//! The page of all jobs, and the page of one.
+
+use std::collections::HashMap;
+
+use hashed_wheel_job_scheduler::jiff::Timestamp;
+use hashed_wheel_job_scheduler::{Error, Job, JobFilter, JobPage, JobState};
+
+use super::actions::put_notice;
+use super::app::App;
+use super::database::now;
+use super::html::{Cut, Html, InQuery, put, put_exact_time, put_time_or_none};
+use super::layout::{Page, Tab};
+use super::problem::Problem;
+use super::runs::{MAX_TEXT, end_of_page, put_runs};
+
+/// The jobs, or the runs of a job, of a page.
+const ROWS: u32 = 50;
+
+const STATES: [(&str, JobState); 4] = [
+    ("scheduled", JobState::Scheduled),
+    ("no next run", JobState::NoNextRun),
+    ("paused", JobState::Paused),
+    ("disabled", JobState::Disabled),
+];
+
+/// What the page of all jobs shows.
+#[derive(Debug, Default)]
+struct View<'a> {
+    kind: Option<&'a str>,
+    state: Option<(&'static str, JobState)>,
+    after: i64,
+}
+
+impl<'a> View<'a> {
+    fn parse(query: &'a HashMap<String, String>) -> Result<Self, Problem> {
+        let get = |name| query.get(name).map(String::as_str).filter(|value| !value.is_empty());
+        let state = |text: &str| {
+            let known = STATES.into_iter().find(|(name, _)| *name == text);
+            known.ok_or_else(|| {
+                Problem::bad("'state' must be 'scheduled', 'no next run', 'paused' or 'disabled'.")
+            })
+        };
+        let after =
+            |text: &str| text.parse().map_err(|_| Problem::bad("'after' must be the number of a job."));
+        Ok(Self {
+            kind: get("kind"),
+            state: get("state").map(state).transpose()?,
+            after: get("after").map(after).transpose()?.unwrap_or(0),
+        })
+    }
+
+    fn filter(&self) -> JobFilter {
+        let filter = self.kind.into_iter().fold(JobFilter::new(), JobFilter::handler);
+        self.state.into_iter().fold(filter, |filter, (_, state)| filter.state(state))
+    }
+
+    /// Appends the address of another page of this view.
+    fn put_address(&self, html: &mut Html, after: i64) {
+        put!(html, "/jobs?kind=" {InQuery(self.kind.unwrap_or_default())}
+            "&amp;state=" {InQuery(self.state.map_or("", |(name, _)| name))});
+        if after > 0 {
+            put!(html, "&amp;after=" {after});
+        }
+    }
+}
+
+/// The page of all jobs. The query may have `kind`, `state` and `after`.
+pub(crate) async fn all(app: &App, query: &HashMap<String, String>) -> Result<Page, Problem> {
+    let view = View::parse(query)?;
+    let mut lease = app.database.lease().await?;
+    let reader = lease.read().await?;
+    let now = now(&reader).await?;
+    let page = app.jobs.search(&reader, &view.filter(), view.after, ROWS).await?;
+    reader.rollback().await.map_err(Error::from)?;
+    lease.keep();
+
+    let mut body = Html::default();
+    put_notice(&mut body, query);
+    put!(body, "<section><h1>Jobs</h1>");
+    put_forms(&mut body, &view);
+    if page.jobs.is_empty() {
+        put!(body, "<p class=\"none\">No job matches.</p>");
+    } else {
+        put_table(&mut body, &page, now);
+    }
+    put!(body, "</section>");
+    put_pages(&mut body, &view, &page);
+    // A search reads up to 10 000 jobs, so it is not repeated again and again.
+    let refresh = view.filter() == JobFilter::new();
+    Ok(Page { title: "Jobs".into(), tab: Tab::Jobs, refresh, body })
+}
+
+fn put_forms(html: &mut Html, view: &View<'_>) {
+    put!(html, "<div class=\"forms\"><form action=\"/jobs\"><label>Kind <input name=\"kind\" value=\""
+        {view.kind.unwrap_or_default()} "\"></label>"
+        "<label>State <select name=\"state\"><option value=\"\">any</option>");
+    for (name, state) in STATES {
+        let is_chosen = view.state.is_some_and(|(_, chosen)| chosen == state);
+        put!(html, "<option");
+        if is_chosen {
+            put!(html, " selected");
+        }
+        put!(html, ">" {name} "</option>");
+    }
+    put!(html, "</select></label><button>Filter</button></form>"
+        "<form action=\"/find\"><label>Number or key <input name=\"job\" required></label>"
+        "<button>Go</button></form></div>");
+}
+
+fn put_table(html: &mut Html, page: &JobPage, now: Timestamp) {
+    put!(html, "<table><thead><tr><th class=\"number\">Job<th>State<th>Kind<th>Key<th>Schedule<th>Next run"
+        "</tr></thead><tbody>");
+    for job in &page.jobs {
+        put!(html, "<tr><td class=\"number\"><a href=\"/jobs/" {job.id} "\">" {job.id} "</a><td>");
+        put_state(html, job.state, job.disabled_reason.as_deref());
+        put!(html, "<td><a href=\"/jobs?kind=" {InQuery(&job.handler)} "\">" {&job.handler} "</a><td class=\"long\">"
+            {Cut(job.key.as_deref().unwrap_or_default(), 60)} "<td>");
+        put_schedule(html, &job.schedule, &job.time_zone);
+        put!(html, "<td>");
+        put_time_or_none(html, job.next_run, now);
+        put!(html, "</tr>");
+    }
+    put!(html, "</tbody></table>");
+}
+
+fn put_pages(html: &mut Html, view: &View<'_>, page: &JobPage) {
+    put!(html, "<nav class=\"pages\">");
+    if view.after > 0 {
+        put!(html, "<a href=\"");
+        view.put_address(html, 0);
+        put!(html, "\">First</a>");
+    }
+    if let Some(next) = page.next {
+        if page.jobs.len() < ROWS as usize {
+            put!(html, "<span>Searched to job " {next} ".</span>");
+        }
+        put!(html, "<a href=\"");
+        view.put_address(html, next);
+        put!(html, "\">Next</a>");
+    }
+    put!(html, "</nav>");
+}
+
+/// Returns the number of the job with this number or this key.
+pub(crate) async fn find(app: &App, query: &HashMap<String, String>) -> Result<i64, Problem> {
+    let text = query.get("job").map(|text| text.trim()).unwrap_or_default();
+    let mut lease = app.database.lease().await?;
+    let reader = lease.read().await?;
+    let mut found = app.jobs.find(&reader, text).await?;
+    if let (None, Ok(number)) = (found, text.parse()) {
+        found = app.jobs.get(&reader, number).await?.map(|job| job.id);
+    }
+    reader.rollback().await.map_err(Error::from)?;
+    lease.keep();
+    found.ok_or_else(|| Problem::not_found(format!("No job has the key or the number '{text}'.")))
+}
+
+/// The page of a job. The query may have `before`: the due time of a run.
+pub(crate) async fn one(app: &App, id: i64, query: &HashMap<String, String>) -> Result<Page, Problem> {
+    let time = |text: &String| {
+        text.parse().map_err(|_| Problem::bad("'before' must be a time: 2026-01-31T12:00:00Z"))
+    };
+    let before = query.get("before").map(time).transpose()?;
+    let mut lease = app.database.lease().await?;
+    let reader = lease.read().await?;
+    let now = now(&reader).await?;
+    let found = app.jobs.get(&reader, id).await?;
+    let runs = app.jobs.runs(&reader, id, before, ROWS).await?;
+    reader.rollback().await.map_err(Error::from)?;
+    lease.keep();
+
+    let job = found.ok_or_else(|| Problem::not_found(format!("There is no job {id}.")))?;
+    let mut body = Html::default();
+    put_notice(&mut body, query);
+    put!(body, "<section><h1>Job " {job.id} " ");
+    put_state(&mut body, state(&job), None);
+    put!(body, "</h1>");
+    put_actions(app, &mut body, &job);
+    put_properties(&mut body, &job, now);
+    put!(body, "<h2>Payload</h2><pre>" {Cut(&format!("{:#}", job.payload), MAX_TEXT)} "</pre></section>"
+        "<section><h2>Runs</h2>");
+    put_runs(&mut body, &runs, now);
+    put!(body, "</section><nav class=\"pages\">");
+    if before.is_some() {
+        put!(body, "<a href=\"/jobs/" {job.id} "\">Latest</a>");
+    }
+    if let Some(run) = end_of_page(&runs, ROWS) {
+        put!(body, "<a href=\"/jobs/" {job.id} "?before=" {InQuery(&run.due.to_string())} "\">Older</a>");
+    }
+    put!(body, "</nav>");
+    Ok(Page { title: format!("Job {}", job.id), tab: Tab::Jobs, refresh: before.is_none(), body })
+}
+
+fn put_actions(app: &App, html: &mut Html, job: &Job) {
+    let action = |name: &str| format!("/jobs/{}/{name}", job.id);
+    put!(html, "<div class=\"actions\">");
+    app.put_button(html, &action("run"), "Run now");
+    if job.enabled {
+        app.put_button(html, &action("pause"), "Pause");
+    } else {
+        app.put_button(html, &action("resume"), "Resume");
+    }
+    app.put_button_that_asks(
+        html,
+        &action("delete"),
+        "Delete",
+        "Delete this job with its runs and their results?",
+    );
+    put!(html, "</div>");
+}
+
+fn put_properties(html: &mut Html, job: &Job, now: Timestamp) {
+    put!(html, "<dl><dt>Kind<dd><a href=\"/jobs?kind=" {InQuery(&job.handler)} "\">" {&job.handler} "</a>");
+    if let Some(key) = &job.key {
+        put!(html, "<dt>Key<dd>" {key});
+    }
+    put!(html, "<dt>Schedule<dd>");
+    put_schedule(html, &job.schedule, &job.time_zone);
+    put!(html, "<dt>Next run<dd>");
+    match job.next_run {
+        Some(time) => put_exact_time(html, time, now),
+        None => put!(html, "<span class=\"faint\">none</span>"),
+    }
+    if let Some(reason) = &job.disabled_reason {
+        put!(html, "<dt>Disabled<dd class=\"error\">" {reason});
+    }
+    put!(html, "</dl>");
+}
+
+fn put_schedule(html: &mut Html, schedule: &str, time_zone: &str) {
+    put!(html, "<code>" {schedule} "</code>");
+    if schedule.starts_with("cron ") {
+        put!(html, " <span class=\"faint\">" {time_zone} "</span>");
+    }
+}
+
+fn put_state(html: &mut Html, state: JobState, reason: Option<&str>) {
+    match state {
+        JobState::Scheduled => put!(html, "<b class=\"badge good\">scheduled</b>"),
+        JobState::Paused => put!(html, "<b class=\"badge warn\">paused</b>"),
+        JobState::Disabled => {
+            put!(html, "<b class=\"badge bad\" title=\"" {reason.unwrap_or_default()} "\">disabled</b>");
+        }
+        _ => put!(html, "<b class=\"badge\">no next run</b>"),
+    }
+}
+
+fn state(job: &Job) -> JobState {
+    match job {
+        Job { enabled: false, disabled_reason: None, .. } => JobState::Paused,
+        Job { enabled: false, .. } => JobState::Disabled,
+        Job { next_run: None, .. } => JobState::NoNextRun,
+        _ => JobState::Scheduled,
+    }
+}

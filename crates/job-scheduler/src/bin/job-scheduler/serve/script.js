@@ -1,0 +1,44 @@
+// Shows the page again every few seconds, without what a reload would disturb: scrolling, a selected
+// text, a form that the user fills in, a button that is pressed. Without scripts, the page reloads
+// itself.
+"use strict";
+
+const isInUse = (main) =>
+  document.hidden ||
+  main.querySelector("details[open], :active") ||
+  main.contains(document.activeElement) ||
+  !document.getSelection().isCollapsed;
+
+// Says that what is shown may be old.
+const showStale = (main, why) => {
+  if (!main.querySelector(".stale")) {
+    const note = document.createElement("p");
+    note.className = "stale";
+    note.setAttribute("role", "status");
+    note.textContent = `Not up to date since ${new Date().toLocaleTimeString()}: ${why}.`;
+    main.prepend(note);
+  }
+};
+
+const refresh = async () => {
+  const main = document.querySelector("main");
+  if (isInUse(main)) return;
+  try {
+    const response = await fetch(location.href, { signal: AbortSignal.timeout(15000) });
+    if (response.status === 401) return location.reload();
+    const page = new DOMParser().parseFromString(await response.text(), "text/html");
+    // The notice of the last action has been read by then.
+    page.querySelector(".notice")?.remove();
+    if (!isInUse(main)) main.replaceWith(page.querySelector("main"));
+  } catch (error) {
+    showStale(main, error.name === "TimeoutError" ? "no answer" : "job-scheduler serve cannot be reached");
+  }
+};
+
+// A page of something that has ended has no interval.
+const schedule = () => {
+  const seconds = document.querySelector("main").dataset.refresh;
+  if (seconds) setTimeout(() => refresh().finally(schedule), seconds * 1000);
+};
+
+schedule();

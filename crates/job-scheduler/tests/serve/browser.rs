@@ -1,0 +1,146 @@
+//! The page in a headless browser: refreshes, buttons, the login, light and dark.
+
+use std::time::Duration;
+
+use hashed_wheel_job_scheduler::NewJob;
+use serde_json::{Value, json};
+
+use crate::fixture::{Fixture, TOKEN, eventually, job};
+use crate::web_driver::Browser;
+
+const LATER: Duration = Duration::from_secs(7_200);
+
+/// Returns the texts whose colour has a contrast of less than 4.5 to their background, as WCAG 2
+/// defines it for level AA.
+const UNREADABLE: &str = "
+    const rgb = (color) => color.match(/[\\d.]+/g).map(Number);
+    const channel = (value) => value <= 10.31475 ? value / 3294.6 : ((value / 255 + 0.055) / 1.055) ** 2.4;
+    const luminance = ([red, green, blue]) =>
+        0.2126 * channel(red) + 0.7152 * channel(green) + 0.0722 * channel(blue);
+    const background = (element) => {
+        const color = rgb(getComputedStyle(element).backgroundColor);
+        return color[3] === 0 && element.parentElement ? background(element.parentElement) : color;
+    };
+    const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    const found = [];
+    let count = 0;
+    while (texts.nextNode()) {
+        const element = texts.currentNode.parentElement;
+        if (!texts.currentNode.data.trim() || !element.checkVisibility()) continue;
+        const [low, high] = [rgb(getComputedStyle(element).color), background(element)]
+            .map(luminance).sort((left, right) => left - right);
+        const contrast = (high + 0.05) / (low + 0.05);
+        count += 1;
+        if (contrast < 4.5) found.push(`${texts.currentNode.data.trim()}: ${contrast.toFixed(2)}`);
+    }
+    return [count, found];";
+
+/// Adds jobs in all states. Returns one that is running, and one that is scheduled.
+fn fill(fixture: &Fixture) -> [i64; 2] {
+    let running = fixture.enqueue(job(json!({ "sleep": 600 })));
+    fixture.enqueue(job(json!({ "error": "</td><script>window.hacked = 1</script>" })));
+    fixture.enqueue(job(Value::Null).every(Duration::from_millis(500)));
+    let paused = fixture.enqueue(NewJob::named("<b>report", Value::Null).after(LATER));
+    let disabled = fixture.enqueue(NewJob::named("<b>report", Value::Null).after(LATER));
+    fixture.execute(&format!(
+        "UPDATE @job SET enabled = false WHERE id IN ({paused}, {disabled});
+        UPDATE @job SET disabled_reason = 'why' WHERE id = {disabled}"
+    ));
+    [running, fixture.enqueue(job(json!({ "number": 7 })).cron("0 30 3 * * *").key("nightly"))]
+}
+
+#[test]
+fn page_works_in_a_browser() {
+    let Some(browser) = Browser::start() else { return };
+    let Some(fixture) = Fixture::new() else { return };
+    let page = fixture.serve(&["--allow-changes"]);
+    let [_, id] = fill(&fixture);
+    page.until("/", &["window.hacked"]);
+    let url = |path: &str| format!("http://{}{path}", page.address);
+    browser.open(&url("/"));
+    assert_eq!(browser.script("return document.title"), "Overview · job-scheduler");
+    assert!(browser.text().contains("<script>window.hacked = 1</script>"), "{}", browser.text());
+
+    // It shows what is new, in the same document.
+    browser.script("window.marker = 1; return 0");
+    fixture.enqueue(NewJob::named("new-job", Value::Null).after(LATER));
+    eventually(|| browser.text().contains("new-job"), "the page is refreshed");
+    assert_eq!(browser.script("return window.marker"), 1);
+
+    // Users go to the job by its key, pause it, and delete it.
+    browser.click("//nav/a[.='Jobs']");
+    browser.type_into("//input[@name='job']", "nightly");
+    browser.click("//button[.='Go']");
+    assert_eq!(browser.script("return location.pathname"), format!("/jobs/{id}"));
+    browser.click("//button[.='Pause']");
+    assert!(browser.text().contains("The job is paused."), "{}", browser.text());
+    let found = || fixture.wait(fixture.jobs.get(&fixture.client, id)).unwrap();
+    assert!(!found().unwrap().enabled);
+    browser.click("//button[.='Resume']");
+    browser.click("//button[.='Run now']");
+    eventually(|| browser.text().contains("done"), "the run is shown");
+    browser.click("//summary");
+    browser.click("//details//button[.='Delete']");
+    assert!(browser.text().contains("The job is deleted.") && found().is_none(), "{}", browser.text());
+
+    // No script of a payload ran, and nothing of the page was blocked.
+    assert_eq!(browser.script("return window.hacked === undefined"), true);
+    assert_eq!(browser.messages(), Vec::<Value>::new());
+    // Without the program, the page says so.
+    browser.open(&url("/"));
+    drop(page);
+    eventually(|| browser.text().contains("Not up to date since"), "the page says that it is old");
+}
+
+#[test]
+fn page_is_readable_in_light_and_dark_and_on_a_telephone() {
+    let Some(browser) = Browser::start() else { return };
+    let Some(fixture) = Fixture::new() else { return };
+    let page = fixture.serve(&["--allow-changes"]);
+    let [running, id] = fill(&fixture);
+    page.until("/", &["window.hacked"]);
+    page.until(&format!("/jobs/{running}"), &["<b class=\"badge active\">running</b>"]);
+    let mut backgrounds = Vec::new();
+    for scheme in ["light", "dark"] {
+        browser.prefer(scheme);
+        let [running, id] = [format!("/jobs/{running}"), format!("/jobs/{id}?done=pause")];
+        for path in ["/", "/jobs", &running, &id, "/failures", "/runs/1", "/nothing"] {
+            browser.open(&format!("http://{}{path}", page.address));
+            browser
+                .script("document.querySelectorAll('details').forEach((part) => part.open = true); return 0");
+            let result = browser.script(UNREADABLE);
+            assert!(result[0].as_u64() > Some(5), "{path}: {result}");
+            assert_eq!(result[1], json!([]), "{scheme} {path}");
+            let color = browser.script("return getComputedStyle(document.body).backgroundColor");
+            backgrounds.push(color.as_str().unwrap().to_owned());
+        }
+    }
+    backgrounds.dedup();
+    assert_eq!(backgrounds.len(), 2, "light and dark are the same: {backgrounds:?}");
+    browser.resize(500, 900);
+    for path in ["/", "/jobs", "/failures"] {
+        browser.open(&format!("http://{}{path}", page.address));
+        let overflow = browser.script("return document.documentElement.scrollWidth - window.innerWidth");
+        assert!(overflow.as_i64() <= Some(0), "{path}: {overflow} pixels are outside");
+    }
+}
+
+#[test]
+fn users_log_in_with_the_token() {
+    let Some(browser) = Browser::start() else { return };
+    let Some(fixture) = Fixture::new() else { return };
+    let page = fixture.serve(&["--token", TOKEN, "--allow-changes"]);
+    let id = fixture.enqueue(job(Value::Null).after(LATER));
+    browser.open(&format!("http://{}/jobs/{id}", page.address));
+    browser.type_into("//input[@type='password']", "wrong");
+    browser.click("//button");
+    assert!(browser.text().contains("This is not the token."), "{}", browser.text());
+    browser.type_into("//input[@type='password']", TOKEN);
+    browser.click("//button");
+    assert_eq!(browser.script("return location.pathname"), format!("/jobs/{id}"));
+    assert_eq!(browser.script("return document.cookie"), "");
+    browser.click("//button[.='Pause']");
+    assert!(browser.text().contains("The job is paused."), "{}", browser.text());
+    browser.click("//button[.='Log out']");
+    assert!(browser.text().contains("Token of this page"), "{}", browser.text());
+}

@@ -1,0 +1,8 @@
+//! `job-scheduler serve`, as browsers and programs use it.
+
+mod browser;
+mod fixture;
+mod pages;
+mod problems;
+mod refusals;
+mod web_driver;
