@@ -350,6 +350,13 @@ pub const ROWS: &[Row] = &[
         "a_poll_wakes_without_messages",
     ),
     row(
+        "EndOfLeaseIsNotAwaited",
+        "lock.rs",
+        "wait.map_or(Duration::MAX, Duration::from_millis)",
+        "Duration::MAX",
+        "faults::a_crash_of_the_holder_and_the_first_waiting_caller_costs_the_rest_of_the_lease",
+    ),
+    row(
         "DroppedCallIsForgotten",
         "lock.rs",
         "releaser.release_later(keys, owner, options);",
