@@ -14,8 +14,8 @@ mod lock;
 mod observe;
 mod readme;
 mod refusals;
-#[cfg(feature = "sentinel")]
 mod replicas;
+#[cfg(feature = "sentinel")]
 mod sentinel;
 mod state;
 #[cfg(feature = "tls")]
