@@ -82,7 +82,8 @@ END $$;
 --     calls this            has cancelled it        are not stored: false
 --     rolls back            any                     are not stored; the run remains as it was
 --
--- The node hands the places on when the handler has ended. If the node is lost before, `settle` does.
+-- The node hands the places on when the handler has ended, and `settle` if that takes longer than a
+-- heartbeat, or if the node is lost before.
 CREATE FUNCTION @complete_run(the_run bigint, the_attempt integer, the_start timestamptz, the_output jsonb)
 RETURNS boolean
 LANGUAGE plpgsql AS $$

@@ -13,8 +13,8 @@
 -- | takeover, adoption             | kept: the run is running, or starts again                        |
 -- | given back before its start    | kept by the run, which waits for another node                    |
 -- | cancelled or deleted before it | handed on by the node that had claimed the run, or by `settle`   |
--- | deleted while it is running,   | kept until the end of the execution, or of its node              |
--- | or completed by the handler    |                                                                  |
+-- | deleted while it is running    | kept until the end of the execution, or of its node              |
+-- | completed by its handler       | handed on when the handler ends, or by `settle`                  |
 -- | a limit grows or ends          | `settle` hands the new places to blocked runs                    |
 --
 -- The row of place 1 is also the lock of its name. It exists while a place is taken or a run is blocked on
@@ -236,9 +236,9 @@ DECLARE
     ended bigint[];
     names text[];
 BEGIN
-    -- A run that was deleted, or completed by its handler, may still be executing on its node.
+    -- A run that was deleted may still be executing on its node.
     SELECT array_agg(slot.run) INTO ended FROM @slot slot LEFT JOIN @run run ON run.id = slot.run
-    WHERE slot.run IS NOT NULL AND CASE WHEN run.id IS NULL OR run.state = 'done'
+    WHERE slot.run IS NOT NULL AND CASE WHEN run.id IS NULL
         THEN NOT EXISTS (SELECT FROM @node node
             WHERE node.id = slot.node AND node.alive_until > clock_timestamp())
         ELSE run.state NOT IN ('waiting', 'claimed', 'running') END;
