@@ -35,6 +35,8 @@ CREATE TABLE @job (
     overlap        text NOT NULL CHECK (overlap IN ('allow', 'skip', 'wait')),
     -- The names that it shares with other jobs, and how many of their runs may be running: {"tenant-7": 1}.
     limits         jsonb CONSTRAINT invalid_limits CHECK (@are_limits(limits)),
+    -- Of runs that are due, those with a higher one start first.
+    priority       smallint NOT NULL DEFAULT 0 CHECK (priority BETWEEN -5 AND 5),
     -- How often a failed run is repeated, and after which pause: it doubles up to the maximum.
     retries        integer NOT NULL CHECK (retries >= 0),
     retry_first_us bigint NOT NULL CHECK (retry_first_us >= 0),
@@ -58,8 +60,9 @@ CREATE TABLE @job (
     disabled_reason        text
 );
 -- By handler, because a node has handlers for some jobs only. There may be many that are due and wait
--- for a node with their handler.
-CREATE INDEX job_due ON @job (handler, next_run) WHERE enabled AND next_run IS NOT NULL;
+-- for a node with their handler. By priority, because there may be many that are due: a node reads one
+-- priority after the other.
+CREATE INDEX job_due ON @job (handler, priority, next_run) WHERE enabled AND next_run IS NOT NULL;
 
 -- The limits of handlers.
 CREATE TABLE @kind (
@@ -94,6 +97,7 @@ CREATE TABLE @run (
         ('waiting', 'claimed', 'running', 'blocked', 'done', 'failed', 'skipped', 'cancelled',
         'abandoned')),
     blocked_on   text,
+    priority     smallint NOT NULL DEFAULT 0,
     owner        bigint,
     -- The number of this execution: 1, plus the failures and the interruptions before it.
     attempt      integer NOT NULL DEFAULT 1,
@@ -129,8 +133,8 @@ CREATE TABLE @run (
 );
 CREATE INDEX run_owned ON @run (owner) WHERE state IN ('claimed', 'running');
 CREATE INDEX run_cancelled ON @run (owner) WHERE state = 'running' AND is_cancelled;
-CREATE INDEX run_waiting ON @run (start_at) WHERE state = 'waiting';
-CREATE INDEX run_blocked ON @run (blocked_on, due, id) WHERE state = 'blocked';
+CREATE INDEX run_waiting ON @run (priority, start_at) WHERE state = 'waiting';
+CREATE INDEX run_blocked ON @run (blocked_on, priority DESC, due, id) WHERE state = 'blocked';
 CREATE INDEX run_blocked_of_job ON @run (job) WHERE state = 'blocked';
 CREATE INDEX run_finished ON @run (finished) WHERE finished IS NOT NULL;
 -- For the page of failures. Only a failure writes it.
@@ -274,7 +278,7 @@ END $$;
 CREATE FUNCTION @finish_runs(the_node bigint, the_prefetch bigint, the_runs bigint[], states text[],
     outputs jsonb[], errors text[], retries bigint[])
 RETURNS TABLE (id bigint, state text, job bigint, handler text, due timestamptz, start_at timestamptz,
-    attempt integer, interrupted integer, misses_until timestamptz)
+    attempt integer, interrupted integer, misses_until timestamptz, priority smallint)
 LANGUAGE plpgsql SET lock_timeout = '100ms' SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
@@ -326,15 +330,16 @@ BEGIN
             (SELECT array_agg(DISTINCT run.handler) FROM @run run WHERE run.id = ANY (the_runs)));
     END IF;
 
-    RETURN QUERY SELECT done, CASE WHEN done = ANY (cancelled) THEN 'cancelled' ELSE 'written' END, NULL::bigint, NULL, NULL::timestamptz, NULL::timestamptz,
-        NULL::integer, NULL::integer, NULL::timestamptz FROM unnest(written) AS done;
+    RETURN QUERY SELECT done, CASE WHEN done = ANY (cancelled) THEN 'cancelled' ELSE 'written' END,
+        NULL::bigint, NULL, NULL::timestamptz, NULL::timestamptz, NULL::integer, NULL::integer,
+        NULL::timestamptz, NULL::smallint FROM unnest(written) AS done;
     RETURN QUERY SELECT run.id, CASE run.state WHEN 'running' THEN 'locked' ELSE 'completed' END,
         NULL::bigint, NULL, NULL::timestamptz, NULL::timestamptz, NULL::integer, NULL::integer,
-        NULL::timestamptz FROM @run run
+        NULL::timestamptz, NULL::smallint FROM @run run
         WHERE run.id = ANY (the_runs) AND run.id <> ALL (written) AND run.owner = the_node
             AND (run.state = 'done' OR run.state = 'running' AND run.id <> ALL (free_runs));
     RETURN QUERY SELECT run.id, run.state, run.job, run.handler, run.due, run.start_at, run.attempt,
-        run.interrupted, run.misses_until FROM @run run WHERE run.id = ANY (claimed);
+        run.interrupted, run.misses_until, run.priority FROM @run run WHERE run.id = ANY (claimed);
 END $$;
 
 -- Cancels the runs of a job that have not started. Due times that were only read ahead are planned
@@ -364,7 +369,8 @@ END $$;
 CREATE FUNCTION @put_job(the_key text, the_handler text, the_payload jsonb, the_schedule text,
     the_time_zone text, the_jitter bigint, the_misfire text, the_overlap text, the_retries integer,
     the_retry_first bigint, the_retry_max bigint, the_timeout bigint, the_max_interruptions integer,
-    the_first_run timestamptz, the_delay bigint, replaces boolean, the_notifies boolean, the_limits jsonb)
+    the_first_run timestamptz, the_delay bigint, replaces boolean, the_notifies boolean, the_limits jsonb,
+    the_priority smallint)
 RETURNS TABLE (id bigint, outcome text)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -381,10 +387,11 @@ BEGIN
     LOOP
         INSERT INTO @job AS job (key, handler, payload, schedule, time_zone, jitter_us, misfire, overlap,
             retries, retry_first_us, retry_max_us, timeout_us, max_interruptions, delay_us, first_run,
-            next_run, notifies, limits)
+            next_run, notifies, limits, priority)
         VALUES (the_key, the_handler, the_payload, the_schedule, the_time_zone, the_jitter, the_misfire,
             the_overlap, the_retries, the_retry_first, the_retry_max, the_timeout, the_max_interruptions,
-            the_delay, first, next_due, the_notifies, the_limits)
+            the_delay, first, next_due, the_notifies, the_limits,
+            the_priority)
         ON CONFLICT (key) DO NOTHING
         RETURNING job.id INTO found_id;
         EXIT WHEN FOUND;
@@ -395,10 +402,10 @@ BEGIN
             AND @has_schedule(job, the_schedule, the_time_zone, first, the_delay)
             AND (job.handler, job.payload, job.jitter_us, job.misfire, job.overlap, job.retries,
                 job.retry_first_us, job.retry_max_us, job.timeout_us, job.max_interruptions, job.notifies,
-                job.limits)
+                job.limits, job.priority)
             IS NOT DISTINCT FROM (the_handler, the_payload, the_jitter, the_misfire, the_overlap,
                 the_retries, the_retry_first, the_retry_max, the_timeout, the_max_interruptions,
-                the_notifies, the_limits));
+                the_notifies, the_limits, the_priority));
         IF FOUND THEN
             RETURN QUERY SELECT found_id, 'found';
             RETURN;
@@ -440,6 +447,9 @@ BEGIN
             IF FOUND THEN
                 PERFORM @notify('');
             END IF;
+            UPDATE @run run SET priority = the_priority
+            WHERE run.job = found_id AND run.state IN ('waiting', 'claimed', 'blocked')
+                AND run.priority <> the_priority;
         ELSE
             PERFORM @cancel_runs(found_id);
             IF the_schedule = 'once' THEN
@@ -461,6 +471,7 @@ BEGIN
             overlap = the_overlap, retries = the_retries, retry_first_us = the_retry_first,
             retry_max_us = the_retry_max, timeout_us = the_timeout,
             max_interruptions = the_max_interruptions, notifies = the_notifies, limits = the_limits,
+            priority = the_priority,
             delay_us = the_delay, first_run = first, next_run = next_due, enabled = job.enabled OR job.disabled_reason IS NOT NULL,
             disabled_reason = NULL
         WHERE job.id = found_id;
@@ -571,13 +582,19 @@ BEGIN
     is_settled := CASE WHEN pg_try_advisory_lock(commits) THEN pg_advisory_unlock(commits) ELSE false END;
     -- A new statement: it sees what was committed before the lock was free.
     horizon := clock_timestamp() + the_prefetch * interval '1 microsecond';
-    has_work := EXISTS (SELECT FROM unnest(the_handlers) AS known (handler), LATERAL (
-            SELECT FROM @job job
-            WHERE job.enabled AND job.next_run <= horizon AND job.handler = known.handler
-            ORDER BY job.next_run LIMIT 1
-        ) AS due)
-        OR EXISTS (SELECT FROM @run run
-            WHERE run.state = 'waiting' AND run.start_at <= horizon AND run.handler = ANY (the_handlers))
+    has_work := EXISTS (SELECT FROM unnest(the_handlers) AS known (handler),
+            generate_series(-5, 5) AS level (priority), LATERAL (
+                SELECT FROM @job job
+                WHERE job.enabled AND job.next_run <= horizon AND job.handler = known.handler
+                    AND job.priority = level.priority
+                ORDER BY job.next_run LIMIT 1
+            ) AS due)
+        OR EXISTS (SELECT FROM generate_series(-5, 5) AS level (priority), LATERAL (
+            SELECT FROM @run run
+            WHERE run.state = 'waiting' AND run.priority = level.priority AND run.start_at <= horizon
+                AND run.handler = ANY (the_handlers)
+            ORDER BY run.start_at LIMIT 1
+        ) AS waiting)
         OR EXISTS (SELECT FROM @run run
             WHERE run.state IN ('claimed', 'running') AND run.handler = ANY (the_handlers)
             AND run.owner IN (SELECT node.id FROM @node node WHERE node.alive_until <= clock_timestamp()));

@@ -40,7 +40,8 @@ LANGUAGE sql STABLE AS $$
     WHERE run.id = ANY (the_runs)
 $$;
 
--- Takes places for runs that the node starts, in the order of their due times. Locks their names.
+-- Takes places for runs that the node starts, in the order of priorities and due times. Locks
+-- their names.
 -- Returns the runs that have to wait, each with the name on which it waits: of those without a free
 -- place, the one with the fewest places.
 CREATE FUNCTION @take_places(the_node bigint, the_runs bigint[]) RETURNS TABLE (run bigint, name text)
@@ -73,7 +74,7 @@ BEGIN
         -- Not those that it was handed.
         WHERE NOT EXISTS (SELECT FROM @slot slot WHERE slot.run = run.id AND slot.name = needed.name
             AND slot.place <= needed.places)
-        GROUP BY run.id ORDER BY run.due, run.id
+        GROUP BY run.id ORDER BY run.priority DESC, run.due, run.id
     LOOP
         full_name := NULL;
         FOR n IN 1 .. cardinality(candidate.names) LOOP
@@ -144,8 +145,8 @@ BEGIN
     RETURN @pass_on(names, the_node, the_handlers);
 END $$;
 
--- Hands the free places of these names to the runs that are blocked on them, in the order of their
--- due times. The caller has locked the names.
+-- Hands the free places of these names to the runs that are blocked on them, in the order of
+-- priorities and due times. The caller has locked the names.
 --
 -- A run that also needs a place of another name, which has none, is moved to that name: otherwise it
 -- would take the place, find that, and hand it on. These are limited, because there may be many.
@@ -168,7 +169,7 @@ BEGIN
         WHILE handed < 500 LOOP
             SELECT run.id, run.handler INTO heir FROM @run run
             WHERE run.state = 'blocked' AND run.blocked_on = the_name
-            ORDER BY run.due, run.id LIMIT 1 FOR UPDATE SKIP LOCKED;
+            ORDER BY run.priority DESC, run.due, run.id LIMIT 1 FOR UPDATE SKIP LOCKED;
             EXIT WHEN NOT FOUND;
             free_place := NULL;
             -- It may not need it any more.
@@ -251,7 +252,7 @@ BEGIN
         WHERE slot.place = 1 AND slot.name IN (
             SELECT lock.name FROM @slot lock LEFT JOIN LATERAL (
                 SELECT run.id FROM @run run WHERE run.state = 'blocked' AND run.blocked_on = lock.name
-                ORDER BY run.due, run.id LIMIT 1
+                ORDER BY run.priority DESC, run.due, run.id LIMIT 1
             ) AS first ON true
             WHERE lock.place = 1 AND CASE WHEN first.id IS NULL THEN lock.run IS NULL
                 ELSE NOT EXISTS (SELECT FROM @limits_of(ARRAY[first.id]) AS needed

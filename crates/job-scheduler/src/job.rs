@@ -1,6 +1,7 @@
 //! What a user enqueues.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp, TimestampRound, Unit};
@@ -140,7 +141,11 @@ pub struct NewJob {
     max_interruptions: u32,
     notifies: bool,
     limits: BTreeMap<String, u32>,
+    priority: i16,
 }
+
+/// The priorities that a job may have. There are few, because a node reads each of them on its own.
+pub(crate) const PRIORITIES: RangeInclusive<i16> = -5..=5;
 
 /// The default of [`NewJob::max_interruptions`].
 const MAX_INTERRUPTIONS: u32 = 10;
@@ -193,6 +198,7 @@ pub(crate) struct Checked {
     pub(crate) notifies: bool,
     /// An object with the numbers by name. `None`: there are none.
     pub(crate) limits: Option<Value>,
+    pub(crate) priority: i16,
 }
 
 impl NewJob {
@@ -224,6 +230,7 @@ impl NewJob {
             max_interruptions: MAX_INTERRUPTIONS,
             notifies: true,
             limits: BTreeMap::new(),
+            priority: 0,
         }
     }
 
@@ -328,8 +335,33 @@ impl NewJob {
         self
     }
 
+    /// Of the runs that are due, those with a higher priority start first, on all nodes, whatever
+    /// their due times: from -5 to 5. The default is 0. With the same priority, the run that is due
+    /// first starts first. A backlog with a higher priority delays lower ones as long as it lasts.
+    ///
+    /// It decides which due jobs a node reads first, which of its runs get a runner, and which of the runs
+    /// that wait for a [`limit`](Self::limit) or because of [`Overlap::Wait`] are next. A node that has read
+    /// as many runs as its [`capacity`](crate::SchedulerBuilder::capacity) still reads more urgent ones.
+    /// Runs that are executing are not interrupted. Between nodes the order is not exact: each takes
+    /// the first runs for itself.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use hashed_wheel_job_scheduler::NewJob;
+    /// use serde_json::Value;
+    ///
+    /// let urgent = NewJob::named("reset-password", Value::Null).priority(5);
+    /// let whenever = NewJob::named("rebuild-index", Value::Null).priority(-5);
+    /// # let _ = (urgent, whenever);
+    /// ```
+    pub fn priority(mut self, priority: i16) -> Self {
+        self.priority = priority;
+        self
+    }
+
     /// At most `count` runs with this name are running at a time, of all jobs and on all nodes. The
-    /// others wait, and start in the order in which they are due. It may be called with several
+    /// others wait, and start in the order of their priorities and due times. It may be called with several
     /// names, at most 8: then a run starts when there is room under each of them. The default is no
     /// limit.
     ///
@@ -414,6 +446,9 @@ impl NewJob {
     pub(crate) fn check(self) -> Result<Checked, Error> {
         check_handler(&self.handler)?;
         check_limits(&self.limits)?;
+        if !PRIORITIES.contains(&self.priority) {
+            return Err(Error::Invalid(format!("priority {}: must be from -5 to 5", self.priority)));
+        }
         let schedule = match &self.kind {
             Kind::Once => Ok(Schedule::Once),
             Kind::Every(period) => Schedule::every(*period),
@@ -445,6 +480,7 @@ impl NewJob {
             timeout: self.timeout.map(|timeout| micros("a timeout", timeout)).transpose()?,
             max_interruptions: count("interruptions", self.max_interruptions)?,
             notifies: self.notifies,
+            priority: self.priority,
             limits: (!self.limits.is_empty()).then(|| serde_json::json!(self.limits)),
         })
     }
@@ -535,6 +571,7 @@ mod tests {
             (job().retries(u32::MAX, ms(1), ms(1)), "the number of retries"),
             (job().max_interruptions(u32::MAX), "the number of interruptions"),
             (job().timeout(Duration::ZERO), "a timeout must be at least 1ms"),
+            (job().priority(6), "priority 6: must be from -5 to 5"),
             (job().limit("", 1), "the name of a limit"),
             (job().limit("a".repeat(256), 1), "the name of a limit"),
             (job().limit("a\0", 1), "the name of a limit"),

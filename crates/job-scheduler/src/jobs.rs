@@ -14,7 +14,7 @@ use crate::sql::Names;
 
 const PUT: &str =
     "SELECT id, outcome FROM @put_job($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15,
-     $16, $17, $18)";
+     $16, $17, $18, $19)";
 
 const PAUSE: &str = "
     WITH paused AS (UPDATE @job SET enabled = false, disabled_reason = NULL WHERE id = $1 RETURNING id)
@@ -35,9 +35,9 @@ const DELETE: &str = "
 
 /// Locked first, because a replacement may be about to change the handler.
 const RUN_NOW: &str = "
-    WITH named AS (SELECT id, handler FROM @job WHERE id = $1 FOR KEY SHARE)
-    INSERT INTO @run (job, handler, due, start_at, state, is_manual)
-    SELECT id, handler, now, now, 'waiting', true FROM named, clock_timestamp() AS now
+    WITH named AS (SELECT id, handler, priority FROM @job WHERE id = $1 FOR KEY SHARE)
+    INSERT INTO @run (job, handler, due, start_at, state, is_manual, priority)
+    SELECT id, handler, now, now, 'waiting', true, priority FROM named, clock_timestamp() AS now
     RETURNING id";
 
 const LIST: &str = "
@@ -290,6 +290,7 @@ impl Jobs {
                     (&job.replaces, Type::BOOL),
                     (&job.notifies, Type::BOOL),
                     (&job.limits, Type::JSONB),
+                    (&job.priority, Type::INT2),
                 ],
             )
             .await?;

@@ -153,6 +153,7 @@ mod observe;
 mod overview;
 mod pages;
 mod perform;
+mod ready;
 mod schedule;
 mod scheduler;
 mod session;

@@ -43,7 +43,7 @@ const RUNNING: &str = "
     ORDER BY started LIMIT $1";
 
 /// Those that nodes have read ahead, those that any node may read, and those that are not read yet.
-/// The last ones are read for each handler on its own, because there is only an index for that.
+/// They are read for each priority and handler on its own, because the indexes are for that.
 const NEXT: &str = "
     WITH RECURSIVE known (handler) AS (
         SELECT min(handler) FROM @job WHERE enabled AND next_run IS NOT NULL
@@ -57,12 +57,15 @@ const NEXT: &str = "
         WHERE state IN ('claimed', 'running') AND owner IN (SELECT id FROM @node) AND state = 'claimed'
         ORDER BY start_at LIMIT $1)
         UNION ALL
-        (SELECT id, job, handler, state, start_at, started, attempt, interrupted, owner FROM @run
-        WHERE state = 'waiting' ORDER BY start_at LIMIT $1)
+        (SELECT waiting.* FROM generate_series(-5, 5) AS level (priority), LATERAL (
+            SELECT id, job, handler, state, start_at, started, attempt, interrupted, owner FROM @run run
+            WHERE state = 'waiting' AND run.priority = level.priority ORDER BY start_at LIMIT $1
+        ) AS waiting)
         UNION ALL
-        (SELECT NULL, due.id, due.handler, NULL, due.next_run, NULL, 1, 0, NULL FROM known, LATERAL (
+        (SELECT NULL, due.id, due.handler, NULL, due.next_run, NULL, 1, 0, NULL
+        FROM known, generate_series(-5, 5) AS level (priority), LATERAL (
             SELECT job.id, job.handler, job.next_run FROM @job job
-            WHERE job.handler = known.handler AND job.enabled AND job.next_run IS NOT NULL
+            WHERE job.handler = known.handler AND job.priority = level.priority AND job.enabled AND job.next_run IS NOT NULL
             ORDER BY job.next_run LIMIT $1
         ) AS due)
     ) AS next ORDER BY start_at LIMIT $1";

@@ -34,8 +34,10 @@ use crate::caught::caught;
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::execution::{Executions, Results};
+use crate::job::PRIORITIES;
 use crate::looks::{Looks, MIN_PAUSE};
 use crate::observe;
+use crate::ready::{Queued, Ready};
 use crate::schedule::Window;
 use crate::settings::Shared;
 use crate::store::{self, Limits, Look, Registered, Run, Store};
@@ -49,13 +51,6 @@ pub(crate) enum Stop {
     No,
     /// It should finish what is running until this time.
     At(Instant),
-}
-
-/// A run on the wheel.
-struct Queued {
-    run: Run,
-    /// A transaction of an application had locked it, or its job, when it was due.
-    is_locked: bool,
 }
 
 /// The last session of this process, which has ended by an error.
@@ -81,6 +76,8 @@ pub(crate) struct Session {
     /// The beginning of the last beat.
     beat: Mutex<Instant>,
     queue: DelayQueue<Queued>,
+    /// Those from the queue that are due and have no runner.
+    ready: Mutex<Ready>,
     /// The number of runs that it has: in the queue, executing, or not yet written.
     held: AtomicUsize,
     /// Of these, the ones that do not count for the capacity: they wait until a result is written,
@@ -165,6 +162,7 @@ impl Session {
             until: Mutex::new(reading.sent() + lease),
             beat: Mutex::new(reading.sent()),
             queue: DelayQueue::new(&shared.timer),
+            ready: Mutex::default(),
             held: AtomicUsize::new(kept.len()),
             parked: AtomicUsize::new(0),
             is_starved: AtomicBool::new(false),
@@ -295,15 +293,21 @@ impl Session {
         let mut taken = 0;
         let free = settings.capacity.saturating_sub(self.load());
         let room = free.min(limit);
-        if room > 0 {
-            let window = Window {
-                oldest: reading.clock - settings.misfire_after,
-                horizon: reading.clock + settings.prefetch,
-            };
+        let urgent = if room == 0 { self.urgent_room(limit) } else { (0, *PRIORITIES.start()) };
+        if room + urgent.0 > 0 {
+            let (room, min_priority) = (room + urgent.0, urgent.1);
+            // Only what is due now is urgent.
+            let ahead = if urgent.0 == 0 { settings.prefetch } else { Duration::ZERO };
+            let window =
+                Window { oldest: reading.clock - settings.misfire_after, horizon: reading.clock + ahead };
             let handlers = self.shared.handlers.names();
-            let limits = |taken| Limits { window, room: room - taken, handlers: &handlers };
-            runs = beat.take_over(limits(0)).await?;
-            observe::taken_over(&runs);
+            let now = reading.clock;
+            let limits =
+                |taken| Limits { window, room: room - taken, handlers: &handlers, now, min_priority };
+            if urgent.0 == 0 {
+                runs = beat.take_over(limits(0)).await?;
+                observe::taken_over(&runs);
+            }
             runs.extend(beat.claim_waiting(limits(runs.len())).await?);
             let (read, count) = beat.read_ahead(limits(runs.len())).await?;
             taken = runs.len() + count;
@@ -315,7 +319,7 @@ impl Session {
         self.shared.vitals.beat(until);
         observe::beat();
         lock(&self.clock).learn(reading);
-        self.is_starved.store(taken == free, Relaxed);
+        self.is_starved.store(urgent.0 > 0 || taken == free, Relaxed);
         let has_more = taken == room && runs.len() < free && limit == settings.batch;
         let count = runs.len();
         self.enqueue(runs)?;
@@ -323,6 +327,26 @@ impl Session {
             store.settle().await?;
         }
         Ok((count, has_more))
+    }
+
+    /// Returns how many more runs a node may claim that has as many as it may, and from which priority
+    /// on: one for each runner, if they start before others that it has.
+    fn urgent_room(&self, limit: usize) -> (usize, i16) {
+        let Shared { settings, .. } = &*self.shared;
+        let room = (settings.capacity + settings.runners).saturating_sub(self.load()).min(limit);
+        match self.ready().min_priority() {
+            Some(priority) if priority < *PRIORITIES.end() => (room, priority + 1),
+            _ => (0, *PRIORITIES.start()),
+        }
+    }
+
+    /// Returns the runs that are due and have no runner.
+    fn ready(&self) -> MutexGuard<'_, Ready> {
+        let mut ready = lock(&self.ready);
+        while let Some(queued) = self.queue.try_recv() {
+            ready.push(queued.into_inner());
+        }
+        ready
     }
 
     /// Puts runs on the wheel. Fails if the timer is stopped, which ends the session.
@@ -366,7 +390,7 @@ impl Session {
 
     /// Gives what has not started to other nodes, if there are any.
     async fn share(&self, store: &Store) -> Result<(), Error> {
-        if !self.queue.is_empty() && store.has_others(self.id).await? {
+        if !(self.queue.is_empty() && self.ready().is_empty()) && store.has_others(self.id).await? {
             self.give_back(store).await?;
         }
         Ok(())
@@ -392,7 +416,8 @@ impl Session {
 
     /// Gives back what has not started, so that other nodes start it.
     async fn give_back(&self, store: &Store) -> Result<(), Error> {
-        let runs: Vec<_> = self.queue.drain().into_iter().map(|entry| self.taken(entry)).collect();
+        let entries: Vec<_> = self.ready().drain().chain(self.queue.drain()).collect();
+        let runs: Vec<_> = entries.into_iter().map(|entry| self.taken(entry)).collect();
         self.forget(runs.len());
         Ok(store.release(self.id).await?)
     }

@@ -23,7 +23,7 @@ impl Session {
         loop {
             let mut due = HashMap::new();
             let permit = self.runner(runners).await;
-            let queued = self.queue.expired().await?.into_inner();
+            let queued = self.next_ready().await?;
             if self.is_stopping.load(Relaxed) {
                 self.insert(queued, Instant::now())?;
                 self.wake.notify_one();
@@ -32,8 +32,8 @@ impl Session {
             self.unless_early(self.taken(queued), permit, &mut due)?;
             while due.len() < executions.start_limit() {
                 let Ok(permit) = runners.clone().try_acquire_owned() else { break };
-                let Some(queued) = self.queue.try_recv() else { break };
-                self.unless_early(self.taken(queued.into_inner()), permit, &mut due)?;
+                let Some(queued) = self.ready().pop() else { break };
+                self.unless_early(self.taken(queued), permit, &mut due)?;
             }
             let ids: Vec<_> = due.keys().copied().collect();
             executions.starting(&ids);
@@ -59,6 +59,17 @@ impl Session {
                 self.insert(Queued { run, is_locked: false }, Instant::now())?;
             }
             self.forget(ids.len() - kept);
+        }
+    }
+
+    /// Waits for a run that is due, and takes the first one.
+    async fn next_ready(&self) -> Result<Queued, Error> {
+        loop {
+            if let Some(queued) = self.ready().pop() {
+                return Ok(queued);
+            }
+            let queued = self.queue.expired().await?.into_inner();
+            lock(&self.ready).push(queued);
         }
     }
 

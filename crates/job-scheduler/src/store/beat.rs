@@ -29,55 +29,84 @@ const TAKE_OVER: &str = "
     FROM (
         SELECT id FROM @run
         WHERE owner = ANY ($2) AND state IN ('claimed', 'running') AND handler = ANY ($4)
-        ORDER BY start_at LIMIT $3
+        ORDER BY priority DESC, start_at LIMIT $3
         FOR UPDATE SKIP LOCKED
     ) AS left_over
     WHERE run.id = left_over.id
     RETURNING run.id, run.job, run.handler, run.due, run.start_at, run.attempt, run.interrupted,
-        run.misses_until";
+        run.misses_until, run.priority";
 
 /// Deletes lost nodes without runs. The runs of the others are for nodes with free capacity.
 const BURY: &str = "
     DELETE FROM @node node WHERE id = ANY ($1)
     AND NOT EXISTS (SELECT FROM @run WHERE owner = node.id AND state IN ('claimed', 'running'))";
 
-/// Runs that were given back, or that are repeated, or that were requested.
+/// Runs that were given back, or that are repeated, or that were requested. One priority after the
+/// other, each in the order of an index.
 const CLAIM_WAITING: &str = "
     UPDATE @run run SET owner = $1, state = 'claimed'
     FROM (
-        SELECT run.id FROM @run run JOIN @job job ON job.id = run.job
-        WHERE run.state = 'waiting' AND run.start_at <= $2 AND run.handler = ANY ($4)
-        ORDER BY run.start_at LIMIT $3
-        FOR UPDATE OF run SKIP LOCKED
+        SELECT found.id FROM generate_series(5, $5::integer, -1) AS level (priority), LATERAL (
+            SELECT run.id FROM @run run JOIN @job job ON job.id = run.job
+            WHERE run.state = 'waiting' AND run.priority = level.priority AND run.start_at <= $2
+                AND run.handler = ANY ($4)
+            ORDER BY run.start_at LIMIT $3
+            FOR UPDATE OF run SKIP LOCKED
+        ) AS found
+        LIMIT $3
     ) AS waiting
     WHERE run.id = waiting.id
     RETURNING run.id, run.job, run.handler, run.due, run.start_at, run.attempt, run.interrupted,
-        run.misses_until";
+        run.misses_until, run.priority";
 
 /// For each handler on its own, in the order of an index, so that neither jobs without a handler on
 /// this node nor a large number of jobs that are due are read each time. Jobs beyond the limit that
 /// are locked by this are unlocked some milliseconds later.
+///
+/// First those that are due now, in the order of their priorities: a lower one is only read if there
+/// are not enough with a higher one. If there is room, then those that are due soon, in the order of
+/// their due times, because a run that is due in some seconds must not take the place of others.
 const LOCK_DUE: &str = "
-    SELECT due.* FROM unnest($3::text[]) AS known (handler), LATERAL (
-        SELECT id, handler, schedule, time_zone, misfire, jitter_us, next_run, first_run FROM @job job
-        WHERE job.enabled AND job.next_run <= $1 AND job.handler = known.handler
-        ORDER BY job.next_run LIMIT $2
-        FOR NO KEY UPDATE SKIP LOCKED
-    ) AS due
-    ORDER BY next_run LIMIT $2";
+    WITH due AS MATERIALIZED (
+        SELECT first.* FROM unnest($3::text[]) AS known (handler), LATERAL (
+            SELECT found.* FROM generate_series(5, $5::integer, -1) AS level (priority), LATERAL (
+                SELECT id, handler, schedule, time_zone, misfire, jitter_us, next_run, first_run, priority
+                FROM @job job
+                WHERE job.enabled AND job.handler = known.handler AND job.priority = level.priority
+                    AND job.next_run <= $4
+                ORDER BY job.next_run LIMIT $2
+                FOR NO KEY UPDATE SKIP LOCKED
+            ) AS found
+            LIMIT $2
+        ) AS first
+        ORDER BY priority DESC, next_run LIMIT $2
+    ), soon AS MATERIALIZED (
+        SELECT found.* FROM unnest($3::text[]) AS known (handler),
+            generate_series(5, $5::integer, -1) AS level (priority), LATERAL (
+                SELECT id, handler, schedule, time_zone, misfire, jitter_us, next_run, first_run, priority
+                FROM @job job
+                WHERE job.enabled AND job.handler = known.handler AND job.priority = level.priority
+                    AND job.next_run > $4 AND job.next_run <= $1
+                ORDER BY job.next_run LIMIT $2 - (SELECT count(*) FROM due)
+                FOR NO KEY UPDATE SKIP LOCKED
+            ) AS found
+        ORDER BY next_run LIMIT $2 - (SELECT count(*) FROM due)
+    )
+    SELECT * FROM due UNION ALL SELECT * FROM soon";
 
 /// A due time has one row, even if `next_run` was set back. A run that starts after the horizon,
 /// because of its jitter, waits without an owner: otherwise it would take the place of runs that
 /// start earlier.
 const CLAIM: &str = "
     WITH claimed AS (
-        INSERT INTO @run (job, handler, due, start_at, state, owner, misses_until, finished)
+        INSERT INTO @run (job, handler, due, start_at, state, owner, misses_until, finished, priority)
         SELECT job, handler, due, start_at, CASE WHEN is_skipped THEN 'skipped'
                 WHEN start_at > $8 THEN 'waiting' ELSE 'claimed' END,
-            CASE WHEN is_skipped OR start_at <= $8 THEN $1::bigint END, misses_until, CASE WHEN is_skipped THEN clock_timestamp() END
+            CASE WHEN is_skipped OR start_at <= $8 THEN $1::bigint END, misses_until, CASE WHEN is_skipped THEN clock_timestamp() END,
+            priority
         FROM unnest($2::bigint[], $3::text[], $4::timestamptz[], $5::timestamptz[], $6::boolean[],
-            $7::timestamptz[])
-            AS planned (job, handler, due, start_at, is_skipped, misses_until)
+            $7::timestamptz[], $9::smallint[])
+            AS planned (job, handler, due, start_at, is_skipped, misses_until, priority)
         ON CONFLICT DO NOTHING
         RETURNING *
     )
@@ -114,6 +143,10 @@ pub(crate) struct Limits<'a> {
     /// The maximum number of runs.
     pub(crate) room: usize,
     pub(crate) handlers: &'a [String],
+    /// By the clock of the database.
+    pub(crate) now: Timestamp,
+    /// Only runs and jobs with this priority or a higher one.
+    pub(crate) min_priority: i16,
 }
 
 /// A planned run of a job.
@@ -121,6 +154,7 @@ struct Plan {
     job: i64,
     handler: String,
     start_at: Timestamp,
+    priority: i16,
     planned: crate::schedule::Planned,
 }
 
@@ -157,12 +191,13 @@ impl<'a> Beat<'a> {
 
     /// Claims runs without an owner.
     pub(crate) async fn claim_waiting(&self, limits: Limits<'_>) -> Result<Vec<Run>, Error> {
-        let Limits { window, room, handlers } = limits;
-        let claim: [Parameter<'_>; 4] = [
+        let Limits { window, room, handlers, min_priority, .. } = limits;
+        let claim: [Parameter<'_>; 5] = [
             (&self.node, Type::INT8),
             (&window.horizon, Type::TIMESTAMPTZ),
             (&(room as i64), Type::INT8),
             (&handlers, Type::TEXT_ARRAY),
+            (&i32::from(min_priority), Type::INT4),
         ];
         let runs = self.query(CLAIM_WAITING, &claim).await?;
         runs.iter().map(run).collect()
@@ -171,19 +206,24 @@ impl<'a> Beat<'a> {
     /// Claims the first due times within the window that are not claimed. Also returns the number
     /// of due times that it has read, among them those that are skipped or start later.
     pub(crate) async fn read_ahead(&self, limits: Limits<'_>) -> Result<(Vec<Run>, usize), Error> {
-        let Limits { window, room, handlers } = limits;
+        let Limits { window, room, handlers, now, min_priority } = limits;
         let mut jobs = Vec::new();
-        // The next due time of each job, the earliest one first.
+        // The next due time of each job: first the highest priority of those that are due now, then the
+        // earliest one.
         let mut next = BinaryHeap::new();
-        let lock: [Parameter<'_>; 3] = [
+        let rank = |due: Timestamp, priority: i16| if due <= now { -priority } else { i16::MAX };
+        let lock: [Parameter<'_>; 5] = [
             (&window.horizon, Type::TIMESTAMPTZ),
             (&(room as i64), Type::INT8),
             (&handlers, Type::TEXT_ARRAY),
+            (&now, Type::TIMESTAMPTZ),
+            (&i32::from(min_priority), Type::INT4),
         ];
         for row in self.query(LOCK_DUE, &lock).await? {
             match read(&row) {
                 Ok((schedule, misfire)) => {
-                    next.push(Reverse((row.try_get::<_, Timestamp>(6)?, jobs.len())));
+                    let (due, priority) = (row.try_get(6)?, row.try_get(8)?);
+                    next.push(Reverse((rank(due, priority), due, jobs.len())));
                     jobs.push((row, schedule, misfire));
                 }
                 Err(reason) => {
@@ -195,18 +235,20 @@ impl<'a> Beat<'a> {
         let mut plans = Vec::new();
         let mut next_runs = BTreeMap::new();
         while plans.len() < room {
-            let Some(Reverse((due, index))) = next.pop() else { break };
+            let Some(Reverse((_, due, index))) = next.pop() else { break };
             let (row, schedule, misfire) = &jobs[index];
             let (planned, next_run) = schedule.plan(*misfire, due, row.try_get(7)?, window);
-            let job = row.try_get(0)?;
+            let (job, priority) = (row.try_get(0)?, row.try_get(8)?);
             plans.push(Plan {
                 job,
                 handler: row.try_get(1)?,
                 start_at: due.saturating_add(jitter(row.try_get(5)?)).unwrap_or(due),
+                priority,
                 planned,
             });
             next_runs.insert(job, next_run);
-            next.extend(next_run.filter(|&due| due <= window.horizon).map(|due| Reverse((due, index))));
+            let more = next_run.filter(|&due| due <= window.horizon);
+            next.extend(more.map(|due| Reverse((rank(due, priority), due, index))));
         }
         if plans.is_empty() {
             return Ok((Vec::new(), 0));
@@ -224,7 +266,8 @@ impl<'a> Beat<'a> {
         let start_at: Vec<_> = plans.iter().map(|plan| plan.start_at).collect();
         let is_skipped: Vec<_> = plans.iter().map(|plan| plan.planned.is_skipped).collect();
         let misses_until: Vec<_> = plans.iter().map(|plan| plan.planned.misses_until).collect();
-        let columns: [Parameter<'_>; 8] = [
+        let priorities: Vec<_> = plans.iter().map(|plan| plan.priority).collect();
+        let columns: [Parameter<'_>; 9] = [
             (&self.node, Type::INT8),
             (&jobs, Type::INT8_ARRAY),
             (&handlers, Type::TEXT_ARRAY),
@@ -233,6 +276,7 @@ impl<'a> Beat<'a> {
             (&is_skipped, Type::BOOL_ARRAY),
             (&misses_until, Type::TIMESTAMPTZ_ARRAY),
             (&horizon, Type::TIMESTAMPTZ),
+            (&priorities, Type::INT2_ARRAY),
         ];
         self.query(CLAIM, &columns).await?.iter().map(run).collect()
     }

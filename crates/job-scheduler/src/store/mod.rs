@@ -155,6 +155,7 @@ pub(crate) struct Run {
     pub(crate) attempt: i32,
     pub(crate) interrupted: i32,
     pub(crate) misses_until: Option<Timestamp>,
+    pub(crate) priority: i16,
 }
 
 /// What a run needs for its execution.
@@ -589,6 +590,7 @@ fn run(row: &Row) -> Result<Run, Error> {
         attempt: row.try_get("attempt")?,
         interrupted: row.try_get("interrupted")?,
         misses_until: row.try_get("misses_until")?,
+        priority: row.try_get("priority")?,
     })
 }
 

@@ -20,6 +20,7 @@ mod pages;
 mod places;
 mod plans;
 mod pooler;
+mod priorities;
 mod races;
 mod registered;
 mod restarts;

@@ -107,6 +107,38 @@ async fn assert_nodes_read_only_indexes(
     assert!(read < 10_000, "{read}");
 }
 
+/// 10^5 jobs that are due, with all priorities.
+const BACKLOG: &str = "
+    INSERT INTO @job (handler, payload, schedule, time_zone, jitter_us, misfire, overlap, retries,
+        retry_first_us, retry_max_us, max_interruptions, first_run, next_run, priority)
+    SELECT 'task', '\"Succeed\"', 'once', 'UTC', 0, 'run once', 'allow', 0, 0, 0, 10, now, now, n % 11 - 5
+    FROM generate_series(1, 100000) AS n, clock_timestamp() AS now";
+
+#[tokio::test]
+async fn backlog_with_priorities_is_not_sorted_by_each_read() {
+    let Some(fixture) = Fixture::new().await else { return };
+    fixture.migrate().await;
+    execute(&fixture, "ALTER TABLE @job SET (autovacuum_enabled = off)").await;
+    execute(&fixture, BACKLOG).await;
+    let read = index_reads(&fixture).await;
+    let node = fixture.start(fixture.builder().batch(32).capacity(64)).await;
+    let done = format!("SELECT count(*), min(priority) FROM {}.run WHERE state = 'done'", fixture.schema);
+    let mut priority = 0;
+    eventually(async || {
+        let row = fixture.client.query_one(&done, &[]).await.unwrap();
+        priority = row.get::<_, Option<i16>>(1).unwrap_or_default();
+        row.get::<_, i64>(0) > 1_000
+    })
+    .await;
+    assert_eq!(priority, 5);
+    let ran: i64 = fixture.client.query_one(&done, &[]).await.unwrap().get(0);
+    drop(node);
+    tokio::time::sleep(MS * 1_500).await;
+    // A read that sorted them would read all of them, at least 30 times.
+    let read = index_reads(&fixture).await - read;
+    assert!(read < 100_000 + ran * 20, "{read} for {ran} runs");
+}
+
 #[tokio::test]
 async fn nodes_read_only_indexes_of_tables_that_were_not_analysed() {
     let Some(fixture) = filled().await else { return };
