@@ -68,7 +68,16 @@ CREATE INDEX job_due ON @job (handler, priority, next_run) WHERE enabled AND nex
 CREATE TABLE @kind (
     handler text PRIMARY KEY,
     -- How many runs may be running. NULL: no limit.
-    running integer CHECK (running BETWEEN 1 AND 1000)
+    running integer CHECK (running BETWEEN 1 AND 1000),
+    -- A run starts in each of these intervals, and this many at once. NULL: no limit.
+    interval_us bigint CHECK (interval_us > 0),
+    burst   integer NOT NULL DEFAULT 1 CHECK (burst BETWEEN 1 AND 100000)
+);
+-- The clocks of the rates of handlers: see `take_turns`. Only nodes write this table.
+CREATE TABLE @pace (
+    handler text PRIMARY KEY,
+    planned timestamptz NOT NULL DEFAULT 'epoch',
+    started timestamptz NOT NULL DEFAULT 'epoch'
 );
 
 -- The nodes. A row is deleted after other nodes have taken over all runs of a lost one. Ids are not
@@ -92,11 +101,13 @@ CREATE TABLE @run (
     start_at     timestamptz NOT NULL,
     handler      text NOT NULL,
     -- waiting: for any node. claimed: by the owner, until `start_at`. blocked: until it gets a place
-    -- in `slot`, of the name `blocked_on`.
+    -- in `slot`, of the name `blocked_on`, or a turn.
     state        text NOT NULL CHECK (state IN
         ('waiting', 'claimed', 'running', 'blocked', 'done', 'failed', 'skipped', 'cancelled',
         'abandoned')),
     blocked_on   text,
+    -- Whether it may start at `start_at` by the rate of its handler.
+    has_turn     boolean NOT NULL DEFAULT false,
     priority     smallint NOT NULL DEFAULT 0,
     owner        bigint,
     -- The number of this execution: 1, plus the failures and the interruptions before it.
@@ -174,8 +185,9 @@ BEGIN
 END $$;
 
 -- Starts runs that the node owns, as many as have payloads of `the_bytes` together, and at least
--- one. Returns those whose state has changed, those that are locked (state 'locked'), and those
--- whose payloads do not fit ('postponed').
+-- one. Returns those whose state has changed, those that are locked (state 'locked'), those whose
+-- payloads do not fit ('postponed'), and those that may start a little later ('later', with the time as
+-- `started`).
 --
 -- A run with a `verdict` must not be executed. The node writes this verdict as its result, so that
 -- its places are handed on.
@@ -192,18 +204,26 @@ DECLARE
     held_back bigint[] := '{}';
     full_names text[] := '{}';
     without_use bigint[];
+    rated bigint[];
+    -- Runs that their node tries to start again, because of their rate, and when.
+    later bigint[] := '{}';
+    later_times timestamptz[] := '{}';
+    turnless bigint[];
+    the_time timestamptz;
 BEGIN
     SELECT COALESCE(array_agg(free.id) FILTER (WHERE free.fits), '{}'),
         COALESCE(array_agg(free.id) FILTER (WHERE NOT free.fits), '{}'),
-        array_agg(free.id) FILTER (WHERE free.fits AND free.is_limited)
-    INTO free_runs, postponed, limited FROM (
-        SELECT run.id, run.is_limited,
+        array_agg(free.id) FILTER (WHERE free.fits AND free.is_limited),
+        array_agg(free.id) FILTER (WHERE free.fits AND free.is_rated)
+    INTO free_runs, postponed, limited, rated FROM (
+        SELECT run.id, run.is_limited, run.is_rated,
             row_number() OVER first = 1 OR sum(run.bytes) OVER first <= the_bytes AS fits
         FROM (
             SELECT run.id, run.start_at, COALESCE(run.payload_bytes, job.payload_bytes) AS bytes,
                 run.owner = the_node AND run.state = 'claimed'
                     AND (job.overlap <> 'allow' OR job.limits IS NOT NULL OR kind.running IS NOT NULL)
-                    AS is_limited
+                    AS is_limited,
+                run.owner = the_node AND run.state = 'claimed' AND kind.interval_us IS NOT NULL AS is_rated
             FROM @run run JOIN @job job ON job.id = run.job
                 LEFT JOIN @kind kind ON kind.handler = run.handler
             WHERE run.id = ANY (the_runs)
@@ -216,13 +236,32 @@ BEGIN
         SELECT COALESCE(array_agg(waiting.run), '{}'), COALESCE(array_agg(waiting.name), '{}')
         INTO held_back, full_names FROM @take_places(the_node, limited) AS waiting;
     END IF;
+    IF rated IS NOT NULL THEN
+        INSERT INTO @pace AS pace (handler)
+        SELECT DISTINCT run.handler FROM @run run WHERE run.id = ANY (rated) ORDER BY run.handler
+        ON CONFLICT (handler) DO UPDATE SET started = pace.started;
+        -- All of them start at the time that has been checked.
+        the_time := clock_timestamp();
+        SELECT array_agg(turn.run) FILTER (WHERE turn.again IS NULL),
+            COALESCE(array_agg(turn.run) FILTER (WHERE turn.again IS NOT NULL), '{}'),
+            COALESCE(array_agg(turn.again) FILTER (WHERE turn.again IS NOT NULL), '{}')
+        INTO turnless, later, later_times
+        FROM @take_turns(ARRAY(SELECT unnest(rated) EXCEPT SELECT unnest(held_back)), the_time) AS turn;
+        held_back := held_back || COALESCE(turnless, '{}');
+        full_names := full_names || ARRAY(SELECT 'rate ' || run.handler
+            FROM unnest(turnless) WITH ORDINALITY AS turn (id, number) JOIN @run run ON run.id = turn.id
+            ORDER BY turn.number);
+    ELSE
+        the_time := clock_timestamp();
+    END IF;
 
     RETURN QUERY
     UPDATE @run run
     SET state = plan.state,
         owner = CASE plan.state WHEN 'blocked' THEN NULL ELSE run.owner END,
         blocked_on = CASE plan.state WHEN 'blocked' THEN plan.full_name END,
-        started = CASE plan.state WHEN 'running' THEN clock_timestamp() ELSE run.started END,
+        has_turn = run.has_turn AND (plan.state <> 'blocked' OR plan.full_name NOT LIKE 'rate %'),
+        started = CASE plan.state WHEN 'running' THEN the_time ELSE run.started END,
         finished = CASE plan.state WHEN 'skipped' THEN clock_timestamp() END,
         error = CASE plan.state WHEN 'skipped' THEN plan.why ELSE run.error END
     FROM (
@@ -242,7 +281,7 @@ BEGIN
                 WHEN mine.interrupted - mine.excused > job.max_interruptions THEN 'abandoned' END AS verdict
         FROM @run mine JOIN @job job ON job.id = mine.job
             LEFT JOIN unnest(held_back, full_names) AS waiting (run, name) ON waiting.run = mine.id
-        WHERE mine.id = ANY (free_runs)
+        WHERE mine.id = ANY (free_runs) AND mine.id <> ALL (later)
     ) AS plan
     WHERE run.id = plan.id AND run.owner = the_node AND run.state = 'claimed'
         AND EXISTS (SELECT FROM @node node WHERE node.id = the_node AND node.alive_until > clock_timestamp())
@@ -255,6 +294,11 @@ BEGIN
     FROM @run run
     WHERE run.id = ANY (the_runs) AND run.id <> ALL (free_runs) AND run.owner = the_node
         AND run.state = 'claimed';
+
+    RETURN QUERY
+    SELECT turn.id, 'later', NULL::jsonb, NULL::bigint, NULL::integer, NULL::bigint, NULL::bigint, turn.again, NULL
+    FROM unnest(later, later_times) AS turn (id, again) JOIN @run run ON run.id = turn.id
+    WHERE run.owner = the_node AND run.state = 'claimed';
 
     -- Places that were handed to runs that do not start: blocked again, cancelled or deleted.
     SELECT array_agg(slot.run) INTO without_use FROM @slot slot
@@ -306,6 +350,7 @@ BEGIN
             owner = CASE WHEN result.retry > the_prefetch AND NOT run.is_cancelled THEN NULL ELSE run.owner END,
             start_at = CASE WHEN result.retry IS NULL OR run.is_cancelled THEN run.start_at
                 ELSE clock_timestamp() + result.retry * interval '1 microsecond' END,
+            has_turn = false,
             attempt = run.attempt
                 + CASE WHEN result.retry IS NULL OR run.is_cancelled OR result.state = 'snoozed' THEN 0 ELSE 1 END,
             finished = CASE WHEN result.retry IS NULL OR run.is_cancelled THEN clock_timestamp() END,

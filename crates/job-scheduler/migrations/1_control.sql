@@ -57,7 +57,7 @@ BEGIN
         -- Not if this attempt has not started, or was not executed.
         attempt = run.attempt + CASE WHEN run.state = 'abandoned' OR run.started IS NULL
             OR run.started < run.start_at THEN 0 ELSE 1 END,
-        excused = run.interrupted, is_cancelled = false, is_manual = true
+        excused = run.interrupted, is_cancelled = false, has_turn = false, is_manual = true
     WHERE run.id = the_run AND run.state IN ('failed', 'cancelled', 'abandoned') AND the_handler IS NOT NULL
     RETURNING run.handler INTO the_handler;
     IF FOUND THEN

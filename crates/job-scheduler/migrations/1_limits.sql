@@ -230,8 +230,9 @@ LANGUAGE sql VOLATILE AS $$
     ORDER BY needed.places, needed.name LIMIT 1
 $$;
 
--- Hands on the places that no node hands on. One node calls it at each heartbeat, if there are places.
-CREATE FUNCTION @settle() RETURNS void
+-- Hands on the places that no node hands on, and gives turns to runs that wait for them, until `ahead`. One
+-- node calls it at each heartbeat, if there are places or rates.
+CREATE FUNCTION @settle(ahead interval) RETURNS void
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
     ended bigint[];
@@ -264,4 +265,5 @@ BEGIN
     IF names IS NOT NULL THEN
         PERFORM @pass_on(names, NULL, '{}');
     END IF;
+    PERFORM @give_turns(ahead);
 END $$;

@@ -57,6 +57,8 @@
 //! - **At most one run of a job is running**, if its [`Overlap`] is `Skip` or `Wait`, and at most as
 //!   many runs of a handler or with a name as their [limits](NewJob::limit) allow. Interrupted runs
 //!   are the exception, see below.
+//! - **Runs of a handler start no faster than its [rate](KindLimits::rate)**, on all nodes together,
+//!   by the clock of the database.
 //! - **Changes are immediate.** A run that was read ahead does not start after its job is paused,
 //!   replaced or deleted, because each start checks that in the database.
 //! - **A cancelled run ends as cancelled**, also if it is executing, on any node, and even if this

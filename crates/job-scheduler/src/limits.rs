@@ -1,19 +1,26 @@
 //! Limits on how many runs are running: of jobs that share a name, and of a handler.
 
+use std::time::Duration;
+
 use tokio_postgres::types::Type;
 use tokio_postgres::{GenericClient, Row};
 
 use crate::error::Error;
-use crate::job::{check_count, check_handler};
+use crate::job::{check_count, check_handler, micros};
 use crate::jobs::Jobs;
 
 /// Without limits, the row is removed.
 const SET_KIND: &str = "
-    WITH removed AS (DELETE FROM @kind WHERE handler = $1 AND $2::integer IS NULL)
-    INSERT INTO @kind (handler, running) SELECT $1, $2 WHERE $2 IS NOT NULL
-    ON CONFLICT (handler) DO UPDATE SET running = excluded.running";
+    WITH removed AS (DELETE FROM @kind WHERE handler = $1 AND $2::integer IS NULL AND $3::bigint IS NULL)
+    INSERT INTO @kind (handler, running, interval_us, burst)
+    SELECT $1, $2, $3, $4 WHERE $2 IS NOT NULL OR $3 IS NOT NULL
+    ON CONFLICT (handler) DO UPDATE SET running = excluded.running, interval_us = excluded.interval_us,
+        burst = excluded.burst";
 
-const KINDS: &str = "SELECT handler, running FROM @kind ORDER BY handler";
+const KINDS: &str = "SELECT handler, running, interval_us, burst FROM @kind ORDER BY handler";
+
+/// The largest burst of a rate.
+const MAX_BURST: u32 = 100_000;
 
 /// The limits of all jobs of a handler. See [`Jobs::set_kind`].
 ///
@@ -22,15 +29,29 @@ const KINDS: &str = "SELECT handler, running FROM @kind ORDER BY handler";
 /// ```
 /// use hashed_wheel_job_scheduler::KindLimits;
 ///
+/// use std::time::Duration;
+///
 /// let five_at_a_time = KindLimits::new().running(5);
-/// # let _ = five_at_a_time;
+/// // After a pause ten at once, and 100 per second in the long run.
+/// let hundred_per_second = KindLimits::new().rate(100, Duration::from_secs(1)).burst(10);
+/// # let _ = (five_at_a_time, hundred_per_second);
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "limits are stored by `Jobs::set_kind`"]
 #[non_exhaustive]
 pub struct KindLimits {
     /// How many runs are running at a time, on all nodes together. `None`: no limit.
     pub running: Option<u32>,
+    /// In each of these intervals a run starts, on all nodes together. `None`: no limit.
+    pub interval: Option<Duration>,
+    /// How many runs start at once, if fewer than the interval allows have started before.
+    pub burst: u32,
+}
+
+impl Default for KindLimits {
+    fn default() -> Self {
+        Self { running: None, interval: None, burst: 1 }
+    }
 }
 
 /// A handler that has limits.
@@ -56,9 +77,45 @@ impl KindLimits {
         self
     }
 
+    /// At most `count` runs start per `period`, on all nodes together, evenly spaced: one in each
+    /// `interval` of `period / count`, rounded up to whole microseconds. The interval is from 1 µs to
+    /// a century. With a [`burst`](Self::burst) of `b`, any `b + k` runs that start one after the other
+    /// take at least `k` intervals.
+    ///
+    /// Each execution counts, also retries and repetitions after an interruption. A run that waits is
+    /// [`Blocked`](crate::RunState::Blocked), or waits for its turn within the next
+    /// [`prefetch`](crate::SchedulerBuilder::prefetch). Turns are given in the order of priorities and due
+    /// times. Times are those at which the starts are written, by the clock of the database: the
+    /// handlers begin some milliseconds later, and these milliseconds vary.
+    ///
+    /// A turn that is late is not made up for, because the spacing is strict. A backlog therefore
+    /// reaches less than the rate, if the burst is 1 and the interval is not much longer than these
+    /// milliseconds. For more than about 50 runs per second, give a burst.
+    pub fn rate(mut self, count: u32, period: Duration) -> Self {
+        let nanos = period.as_nanos().div_ceil(u128::from(count.max(1)));
+        let micros = u64::try_from(nanos.div_ceil(1_000)).unwrap_or(u64::MAX);
+        self.interval = Some(if count == 0 { Duration::MAX } else { Duration::from_micros(micros) });
+        self
+    }
+
+    /// How many runs may start at once, after a time without starts: from 1 to 100 000. The default
+    /// is 1.
+    pub fn burst(mut self, count: u32) -> Self {
+        self.burst = count;
+        self
+    }
+
     fn check(self) -> Result<Self, Error> {
         if let Some(count) = self.running {
             check_count("running runs", count)?;
+        }
+        if let Some(interval) = self.interval {
+            if micros("an interval", interval)? == 0 {
+                return Err(Error::Invalid("an interval of a rate must be at least 1us".into()));
+            }
+        }
+        if self.burst == 0 || self.burst > MAX_BURST {
+            return Err(Error::Invalid(format!("a burst of {}: must be from 1 to {MAX_BURST}", self.burst)));
         }
         Ok(self)
     }
@@ -96,8 +153,16 @@ impl Jobs {
         limits: KindLimits,
     ) -> Result<(), Error> {
         check_handler(handler)?;
-        let running = limits.check()?.running.map(|count| count as i32);
-        let parameters = [(&handler as _, Type::TEXT), (&running as _, Type::INT4)];
+        let limits = limits.check()?;
+        let running = limits.running.map(|count| count as i32);
+        let interval = limits.interval.map(|interval| interval.as_micros() as i64);
+        let burst = limits.burst as i32;
+        let parameters = [
+            (&handler as _, Type::TEXT),
+            (&running as _, Type::INT4),
+            (&interval as _, Type::INT8),
+            (&burst as _, Type::INT4),
+        ];
         client.query_typed(&self.names.complete(SET_KIND), &parameters).await?;
         Ok(())
     }
@@ -127,9 +192,13 @@ impl Jobs {
 }
 
 fn kind_info(row: &Row) -> Result<KindInfo, tokio_postgres::Error> {
-    let running: Option<i32> = row.try_get(1)?;
-    let running = running.map(i32::unsigned_abs);
-    Ok(KindInfo { handler: row.try_get(0)?, limits: KindLimits { running } })
+    let (running, interval): (Option<i32>, Option<i64>) = (row.try_get(1)?, row.try_get(2)?);
+    let limits = KindLimits {
+        running: running.map(i32::unsigned_abs),
+        interval: interval.map(|micros| Duration::from_micros(micros.unsigned_abs())),
+        burst: row.try_get::<_, i32>(3)?.unsigned_abs(),
+    };
+    Ok(KindInfo { handler: row.try_get(0)?, limits })
 }
 
 #[cfg(test)]
@@ -137,10 +206,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn intervals_are_rounded_up() {
+        let interval = |count, period| KindLimits::new().rate(count, period).interval.unwrap();
+        assert_eq!(interval(3, Duration::from_secs(1)), Duration::from_micros(333_334));
+        assert_eq!(interval(1_000_000, Duration::from_millis(1)), Duration::from_micros(1));
+    }
+
+    #[test]
     fn invalid_limits_of_a_kind_say_what_is_wrong() {
         assert_eq!(KindLimits::new().running(1_000).check().unwrap().running, Some(1_000));
         for (limits, reason) in [
             (KindLimits::new().running(0), "running runs of 0: must be from 1 to 1000"),
+            (KindLimits::new().rate(0, Duration::from_secs(1)), "an interval of"),
+            (KindLimits::new().rate(1, Duration::MAX), "an interval of"),
+            (KindLimits::new().rate(1, Duration::ZERO), "must be at least 1us"),
+            (KindLimits::new().burst(0), "a burst of 0: must be from 1 to 100000"),
             (KindLimits::new().running(1_001), "running runs of 1001: must be from 1 to 1000"),
         ] {
             let error = limits.check().unwrap_err().to_string();

@@ -10,6 +10,7 @@ use crate::sql::Names;
 const MIGRATIONS: [&str; 1] = [concat!(
     include_str!("../migrations/1.sql"),
     include_str!("../migrations/1_limits.sql"),
+    include_str!("../migrations/1_rates.sql"),
     include_str!("../migrations/1_control.sql")
 )];
 

@@ -324,7 +324,7 @@ impl Session {
         let count = runs.len();
         self.enqueue(runs)?;
         if must_settle {
-            store.settle().await?;
+            store.settle(settings.prefetch).await?;
         }
         Ok((count, has_more))
     }

@@ -43,7 +43,8 @@ impl Session {
             if starts.is_lease_lost {
                 return Err(Error::LeaseLost);
             }
-            let kept = starts.running.len() + starts.locked.len() + starts.postponed.len();
+            let kept =
+                starts.running.len() + starts.locked.len() + starts.postponed.len() + starts.later.len();
             for started in starts.running {
                 let (run, permit) = due.remove(&started.id).expect("only these are started");
                 if !executions.spawn(run, started, permit) {
@@ -57,6 +58,12 @@ impl Session {
             for id in starts.postponed {
                 let (run, _) = due.remove(&id).expect("only these are postponed");
                 self.insert(Queued { run, is_locked: false }, Instant::now())?;
+            }
+            for (id, time) in starts.later {
+                let (mut run, _) = due.remove(&id).expect("only these are later");
+                run.start_at = time;
+                let start = lock(&self.clock).instant(time);
+                self.insert(Queued { run, is_locked: false }, start)?;
             }
             self.forget(ids.len() - kept);
         }

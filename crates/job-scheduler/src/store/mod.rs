@@ -54,7 +54,7 @@ const RENEW: &str = "
     WHERE id = $1 AND alive_until > clock_timestamp()
     RETURNING clock_timestamp(), ARRAY(SELECT run.id FROM @run run
             WHERE run.owner = $1 AND run.state = 'running' AND run.is_cancelled),
-        EXISTS (SELECT FROM @slot)
+        (EXISTS (SELECT FROM @slot) OR EXISTS (SELECT FROM @pace))
         AND NOT EXISTS (SELECT FROM @node other WHERE other.id < $1 AND other.alive_until > clock_timestamp())";
 
 /// The node does nothing any more. Its runs can be taken over immediately.
@@ -140,7 +140,7 @@ const TAKEN_OVER: &str = "
 
 /// A statement of its own: a node that is stopped between two statements of a transaction would keep
 /// the locks.
-const SETTLE: &str = "SELECT @settle()";
+const SETTLE: &str = "SELECT @settle(make_interval(secs => $1))";
 
 const CLEAN: &str = "SELECT @clean(make_interval(secs => $1), $2)";
 
@@ -212,6 +212,8 @@ pub(crate) struct Starts {
     pub(crate) locked: Vec<i64>,
     /// They have to be started by another statement, because their payloads are large.
     pub(crate) postponed: Vec<i64>,
+    /// The rate of their handlers lets them start at this time.
+    pub(crate) later: Vec<(i64, Timestamp)>,
     /// The lease of this node has ended. If this is false, the other runs were cancelled, released
     /// or deleted.
     pub(crate) is_lease_lost: bool,
@@ -388,9 +390,10 @@ impl Store {
         Ok(Some(Beat::new(transaction, &self.statements, node, reading, cancelled, must_settle)))
     }
 
-    /// Hands on the places of limited runs that no node hands on.
-    pub(crate) async fn settle(&self) -> Result<(), Error> {
-        self.query(SETTLE, &[]).await.map(drop)
+    /// Hands on the places of limited runs that no node hands on, and gives turns to runs that wait for a
+    /// rate, until a time that is so far ahead.
+    pub(crate) async fn settle(&self, ahead: Duration) -> Result<(), Error> {
+        self.query(SETTLE, &[(&ahead.as_secs_f64(), Type::FLOAT8)]).await.map(drop)
     }
 
     /// Looks for something to take, after a notification. It writes nothing.
@@ -426,6 +429,7 @@ impl Store {
                 "running" => starts.running.push(started(&row)?),
                 "locked" => starts.locked.push(id),
                 "postponed" => starts.postponed.push(id),
+                "later" => starts.later.push((id, row.try_get(7)?)),
                 _ => starts.held_back += 1,
             }
         }

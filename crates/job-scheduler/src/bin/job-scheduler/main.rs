@@ -71,6 +71,12 @@ enum Command {
         /// At most this many runs at a time, on all nodes together
         #[arg(long, value_name = "N")]
         running: Option<u32>,
+        /// At most this many runs start per period: `100/1s`
+        #[arg(long, value_name = "N/PERIOD", value_parser = rate)]
+        rate: Option<(u32, Duration)>,
+        /// How many of them may start at once
+        #[arg(long, value_name = "N", default_value_t = 1)]
+        burst: u32,
     },
     /// Show the nodes
     Nodes,
@@ -165,16 +171,20 @@ async fn run(options: Options) -> Result<Found, Failure> {
             false => Found::No("there is no such run that has failed, or was cancelled or abandoned"),
         }),
         Command::Limits => {
-            println!("{:>8}  HANDLER", "RUNNING");
+            println!("{:>8}  {:>12}  {:>6}  HANDLER", "RUNNING", "INTERVAL", "BURST");
             for kind in jobs.kinds(&client).await? {
                 let running = kind.limits.running.map_or_else(|| "any".into(), |count| count.to_string());
-                println!("{running:>8}  {}", kind.handler);
+                let interval = kind.limits.interval.map_or_else(|| "any".into(), |time| format!("{time:?}"));
+                println!("{running:>8}  {interval:>12}  {:>6}  {}", kind.limits.burst, kind.handler);
             }
             Ok(Found::Yes)
         }
-        Command::Limit { handler, running } => {
-            let mut limits = KindLimits::new();
+        Command::Limit { handler, running, rate, burst } => {
+            let mut limits = KindLimits::new().burst(burst);
             limits.running = running;
+            if let Some((count, period)) = rate {
+                limits = limits.rate(count, period);
+            }
             jobs.set_kind(&client, &handler, limits).await?;
             Ok(Found::Yes)
         }
@@ -193,6 +203,14 @@ async fn run(options: Options) -> Result<Found, Failure> {
         #[cfg(feature = "serve")]
         Command::Serve(_) => Ok(Found::Yes),
     }
+}
+
+/// Reads a number of runs and a duration.
+fn rate(text: &str) -> Result<(u32, Duration), String> {
+    let (count, period) = text.split_once('/').ok_or("must be like '100/1s'")?;
+    let count = count.parse().map_err(|error| format!("'{count}': {error}"))?;
+    let period = humantime::parse_duration(period).map_err(|error| format!("'{period}': {error}"))?;
+    Ok((count, period))
 }
 
 fn state(job: &Job) -> &'static str {

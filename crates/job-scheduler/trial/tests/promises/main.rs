@@ -22,6 +22,7 @@ mod plans;
 mod pooler;
 mod priorities;
 mod races;
+mod rates;
 mod registered;
 mod restarts;
 mod runs;

@@ -246,7 +246,14 @@ async fn delete_and_lose(sabotage: Option<(&str, &str)>) -> Option<[bool; 2]> {
 async fn place_of_a_deleted_run_is_free_after_the_end_of_its_node() {
     let Some(started) = delete_and_lose(None).await else { return };
     assert_eq!(started, [false, true]);
-    assert_eq!(delete_and_lose(Some(("SELECT @settle()", "SELECT 1"))).await, Some([false, false]));
+    assert_eq!(
+        delete_and_lose(Some((
+            "SELECT @settle(make_interval(secs => $1))",
+            "SELECT make_interval(secs => $1)"
+        )))
+        .await,
+        Some([false, false])
+    );
 }
 
 /// A transaction that pauses the job of a blocked run while its place becomes free.
