@@ -31,6 +31,9 @@ pub enum Error {
     Payload(serde_json::Error),
     /// The database or the connection reported an error.
     Database(tokio_postgres::Error),
+    /// sqlx reported an error of the database or of the connection.
+    #[cfg(feature = "sqlx")]
+    Sqlx(sqlx::Error),
     /// The database did not answer within the lease. When the tables are created or updated:
     /// within a minute.
     NoAnswer,
@@ -67,6 +70,8 @@ impl fmt::Display for Error {
                 // The error contains only its kind.
                 std::error::Error::source(error).map_or(Ok(()), |why| write!(f, ": {why}"))
             }
+            #[cfg(feature = "sqlx")]
+            Self::Sqlx(error) => write!(f, "database error: {error}"),
             Self::NoAnswer => f.write_str("the database did not answer within the lease"),
             Self::Pooler(why) => {
                 write!(
@@ -92,6 +97,8 @@ impl std::error::Error for Error {
         match self {
             Self::Payload(error) => Some(error),
             Self::Database(error) => Some(error),
+            #[cfg(feature = "sqlx")]
+            Self::Sqlx(error) => Some(error),
             Self::Timer(error) => Some(error),
             _ => None,
         }

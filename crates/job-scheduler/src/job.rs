@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp, TimestampRound, Unit};
+use jiff::{Timestamp, TimestampRound, Unit};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use crate::cron::quartz;
 use crate::error::Error;
 use crate::json;
 use crate::schedule::{Misfire, Schedule};
@@ -168,6 +169,7 @@ enum Kind {
     Once,
     Every(Duration),
     Cron(String),
+    Quartz(String),
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -257,13 +259,14 @@ impl NewJob {
 
     /// Runs when the pattern matches. It has six fields: second, minute, hour, day of the month,
     /// month, day of the week, and optionally the year. The syntax is that of the crate
-    /// [croner](https://docs.rs/croner), with lists, ranges, steps, names, `L`, `W` and `#`. There
-    /// are no due times after the year 5000.
+    /// [croner](https://docs.rs/croner), with lists, ranges, steps, names, `L`, `W` and `#`, and with
+    /// `L-3` (the third day before the last one) and `L-3W` as the day of the month. There are no due
+    /// times after the year 5000.
     ///
     /// Weekdays are `SUN` to `SAT`, or 0 to 6; 7 is `SUN` too. **Quartz, and therefore xxl-job,
-    /// numbers them from 1 for `SUN` to 7 for `SAT`.** A pattern with a `?`, which only Quartz
-    /// needs, and with a number of a weekday is rejected, and so is Quartz's `0/5` (here `*/5`).
-    /// The error says which pattern means the same here.
+    /// numbers them from 1 for `SUN` to 7 for `SAT`:** see [`quartz_cron`](Self::quartz_cron). A
+    /// pattern with a `?`, which only Quartz needs, and with a number of a weekday is rejected, and so
+    /// is Quartz's `0/5` (here `*/5`). The error says which pattern means the same here.
     ///
     /// A fixed time of day (one second, one minute and one hour) that a change to daylight saving
     /// time omits runs immediately after the gap, and one that is repeated runs once, as in Vixie
@@ -271,6 +274,30 @@ impl NewJob {
     /// that it matches: not in a gap, and in both hours that have the same name.
     pub fn cron(mut self, pattern: impl Into<String>) -> Self {
         self.kind = Kind::Cron(pattern.into());
+        self
+    }
+
+    /// Runs when a pattern of Quartz or xxl-job matches. Like [`cron`](Self::cron), but in the syntax
+    /// of Quartz: weekdays are numbered from 1 for `SUN` to 7 for `SAT`, one of the two fields for days
+    /// is `?`, `0/5` is "from 0 in steps of 5", and ranges such as `FRI-MON` and `22-2` go beyond the
+    /// last value.
+    ///
+    /// The job stores the pattern of `cron` that means the same. A pattern that has none is an error
+    /// that says what to write. That also holds for patterns that Quartz accepts and reads in an
+    /// unexpected way, such as `MON/2`. Due times in a change of the clock are those of `cron`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use hashed_wheel_job_scheduler::NewJob;
+    /// use serde_json::Value;
+    ///
+    /// // Stored as `0 */5 8-18 * * MON-FRI`.
+    /// let job = NewJob::named("poll", Value::Null).quartz_cron("0 0/5 8-18 ? * 2-6");
+    /// # let _ = job;
+    /// ```
+    pub fn quartz_cron(mut self, pattern: impl Into<String>) -> Self {
+        self.kind = Kind::Quartz(pattern.into());
         self
     }
 
@@ -453,6 +480,9 @@ impl NewJob {
             Kind::Once => Ok(Schedule::Once),
             Kind::Every(period) => Schedule::every(*period),
             Kind::Cron(pattern) => Schedule::cron(pattern, &self.time_zone),
+            Kind::Quartz(pattern) => {
+                quartz::translate(pattern).and_then(|pattern| Schedule::cron(&pattern, &self.time_zone))
+            }
         };
         let (start, delay) = match self.start {
             Start::At(time) => (Some(whole_micros(time)?), None),
@@ -533,12 +563,16 @@ fn count(what: &str, number: u32) -> Result<i32, Error> {
         .map_err(|_| Error::Invalid(format!("the number of {what} must be at most {}", i32::MAX)))
 }
 
+/// The first second of the year 1, and of the year 6000. PostgreSQL writes earlier years in another
+/// form, and sums of later ones with durations might not be in range.
+const MIN_SECOND: i64 = -62_135_596_800;
+const MAX_SECOND: i64 = 127_174_492_800;
+
 /// Rounds down, because the database would round to the nearest microsecond, and the run would have
 /// two due times.
 fn whole_micros(time: Timestamp) -> Result<Timestamp, Error> {
-    let limit = SignedDuration::try_from(A_CENTURY * 50).expect("fits");
-    if time.duration_since(Timestamp::UNIX_EPOCH).abs() > limit {
-        return Err(Error::Invalid(format!("{time} is too far away")));
+    if !(MIN_SECOND..MAX_SECOND).contains(&time.as_second()) {
+        return Err(Error::Invalid(format!("{time}: must be from the year 1 to the year 5999")));
     }
     let round = TimestampRound::new().smallest(Unit::Microsecond).mode(jiff::RoundMode::Floor);
     time.round(round).map_err(|error| Error::Invalid(error.to_string()))
@@ -563,9 +597,10 @@ mod tests {
             (job().every(Duration::from_secs(u64::MAX)), "is too long"),
             (job().cron("61 * * * * *"), "cron pattern '61 * * * * *'"),
             (job().cron("* * * * *"), "cron pattern '* * * * *'"),
+            (job().quartz_cron("0 0 12 * * *"), "Quartz pattern '0 0 12 * * *': Quartz requires '?'"),
             (job().cron("* * * * * *").time_zone("Nowhere"), "Nowhere"),
             (job().after(Duration::MAX), "a delay of"),
-            (job().at(Timestamp::MAX), "too far away"),
+            (job().at(Timestamp::MAX), "9999-12-30T22:00:00.999999999Z: must be from the year 1"),
             (job().jitter(Duration::MAX), "a jitter of"),
             (job().retries(1, ms(1), Duration::MAX), "a pause of"),
             (job().retries(u32::MAX, ms(1), ms(1)), "the number of retries"),
@@ -589,6 +624,19 @@ mod tests {
         for (nanos, micros) in [(1_999, 1), (2_000, 2), (-1, -1)] {
             let time = Timestamp::from_nanosecond(nanos).unwrap();
             assert_eq!(job().at(time).check().unwrap().start.unwrap().as_microsecond(), micros);
+        }
+    }
+
+    #[test]
+    fn times_are_in_the_range_of_the_database() {
+        for (second, text) in [(MIN_SECOND, "0001-01-01T00:00:00Z"), (MAX_SECOND - 1, "5999-12-31T23:59:59Z")]
+        {
+            let time: Timestamp = text.parse().unwrap();
+            assert_eq!(time.as_second(), second);
+            assert!(job().at(time).check().is_ok());
+        }
+        for second in [MIN_SECOND - 1, MAX_SECOND] {
+            assert!(job().at(Timestamp::from_second(second).unwrap()).check().is_err());
         }
     }
 }

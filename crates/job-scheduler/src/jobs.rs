@@ -7,14 +7,9 @@ use tokio_postgres::types::{Json, Type};
 use tokio_postgres::{GenericClient, Row};
 
 use crate::error::Error;
-use crate::job::{Checked, NewJob};
 use crate::json::decode_or_text;
 use crate::schedule::Schedule;
 use crate::sql::Names;
-
-const PUT: &str =
-    "SELECT id, outcome FROM @put_job($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15,
-     $16, $17, $18, $19)";
 
 const PAUSE: &str = "
     WITH paused AS (UPDATE @job SET enabled = false, disabled_reason = NULL WHERE id = $1 RETURNING id)
@@ -23,11 +18,13 @@ const PAUSE: &str = "
 const CANCEL: &str = "SELECT @cancel_runs($1)";
 
 const LOCK: &str = "
-    SELECT schedule, time_zone, next_run, clock_timestamp(), enabled, first_run FROM @job WHERE id = $1
+    SELECT schedule, time_zone, next_run, clock_timestamp(), enabled, first_run, is_planned FROM @job
+    WHERE id = $1
     FOR NO KEY UPDATE";
 
 const RESUME: &str = "
-    UPDATE @job SET enabled = true, disabled_reason = NULL, next_run = $2 WHERE id = $1";
+    UPDATE @job SET enabled = true, disabled_reason = NULL, next_run = $2, first_run = $3, is_planned = true
+    WHERE id = $1";
 
 const DELETE: &str = "
     WITH job AS (DELETE FROM @job WHERE id = $1 RETURNING id)
@@ -253,69 +250,6 @@ impl Jobs {
         Ok(Self { names: Names::new(schema)? })
     }
 
-    /// Stores a job. A job that is due within milliseconds after the commit starts then.
-    ///
-    /// With a [`key`](NewJob::key), an unfinished job with this key is found, and not locked. With
-    /// [`replace_existing`](NewJob::replace_existing), it is changed, unless it is already like the
-    /// new one. If the job with this key is finished, it loses the key to the new job, which has
-    /// another number.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Invalid`] if a setting is invalid, if the pattern has no due time, or if the
-    /// payload has more than 4 MiB of JSON or more than 127 levels. [`Error::Payload`] and
-    /// [`Error::Database`].
-    pub async fn enqueue(&self, client: &impl GenericClient, job: NewJob) -> Result<Enqueued, Error> {
-        let job = job.check()?;
-        let first = self.first(client, &job).await?;
-        let row = client
-            .query_typed_one(
-                &self.names.complete(PUT),
-                &[
-                    (&job.key, Type::TEXT),
-                    (&job.handler, Type::TEXT),
-                    (&Json(&job.payload), Type::JSONB),
-                    (&job.schedule.to_string(), Type::TEXT),
-                    (&job.time_zone, Type::TEXT),
-                    (&job.jitter, Type::INT8),
-                    (&job.misfire, Type::TEXT),
-                    (&job.overlap, Type::TEXT),
-                    (&job.retries, Type::INT4),
-                    (&job.retry_first, Type::INT8),
-                    (&job.retry_max, Type::INT8),
-                    (&job.timeout, Type::INT8),
-                    (&job.max_interruptions, Type::INT4),
-                    (&first, Type::TIMESTAMPTZ),
-                    (&job.delay, Type::INT8),
-                    (&job.replaces, Type::BOOL),
-                    (&job.notifies, Type::BOOL),
-                    (&job.limits, Type::JSONB),
-                    (&job.priority, Type::INT2),
-                ],
-            )
-            .await?;
-        let outcome = match row.try_get(1)? {
-            "found" => Outcome::Found,
-            "replaced" => Outcome::Replaced,
-            _ => Outcome::Added,
-        };
-        Ok(Enqueued { job: row.try_get(0)?, outcome })
-    }
-
-    /// Returns the first due time. `None`: the database computes it.
-    async fn first(&self, client: &impl GenericClient, job: &Checked) -> Result<Option<Timestamp>, Error> {
-        let Schedule::Cron(..) = job.schedule else { return Ok(job.start) };
-        let start = match job.start {
-            Some(start) => start,
-            None => {
-                let text = "SELECT clock_timestamp() + $1 * interval '1 microsecond'";
-                client.query_typed_one(text, &[(&job.delay, Type::INT8)]).await?.try_get(0)?
-            }
-        };
-        let none = || Error::Invalid(format!("'{}' has no due time after {start}", job.schedule));
-        job.schedule.first(start).map(Some).ok_or_else(none)
-    }
-
     /// Pauses a job: its runs that have not started do not start, although a node may have read
     /// them. Those that are running continue, but are not repeated if they fail or are interrupted.
     /// Returns false if there is no such job.
@@ -371,14 +305,20 @@ impl Jobs {
         }
         let schedule = Schedule::parse(row.try_get(0)?, row.try_get(1)?).map_err(Error::Invalid)?;
         let (next_run, now): (Option<Timestamp>, Timestamp) = (row.try_get(2)?, row.try_get(3)?);
-        let first_run = row.try_get(5)?;
+        let (mut first_run, mut next_run): (Timestamp, _) = (row.try_get(5)?, next_run);
+        if !row.try_get::<_, bool>(6)? {
+            (first_run, next_run) = schedule.plan_first(first_run, next_run).map_err(Error::Invalid)?;
+        }
         let next_run = next_run.and_then(|next_run| match schedule {
             _ if next_run >= now => Some(next_run),
             Schedule::Once => Some(now),
             _ => schedule.next(next_run, first_run, now),
         });
         transaction
-            .query_typed(&self.names.complete(RESUME), &[(&job, Type::INT8), (&next_run, Type::TIMESTAMPTZ)])
+            .query_typed(
+                &self.names.complete(RESUME),
+                &[(&job, Type::INT8), (&next_run, Type::TIMESTAMPTZ), (&first_run, Type::TIMESTAMPTZ)],
+            )
             .await?;
         transaction.commit().await?;
         Ok(true)

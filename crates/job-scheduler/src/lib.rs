@@ -114,6 +114,7 @@
 //! |---|---|
 //! | `tracing` (default) | reports failed runs, takeovers and restarts, as warnings |
 //! | `metrics` | the metrics below |
+//! | `sqlx` | jobs are enqueued on connections and in transactions of sqlx 0.8 too |
 //! | `cli` | the program `job-scheduler` |
 //! | `serve` | `cli`, with the command `serve`: a page in a browser |
 //!
@@ -136,10 +137,12 @@
 
 mod cancel;
 mod caught;
+mod client;
 mod clock;
 mod connect;
 mod control;
 mod cron;
+mod enqueue;
 mod error;
 mod execution;
 mod handler;
@@ -166,6 +169,7 @@ mod store;
 // Crates whose types the API uses.
 pub use {jiff, serde_json, tokio_postgres};
 
+pub use crate::client::JobClient;
 pub use crate::control::Cancellation;
 pub use crate::error::Error;
 pub use crate::handler::{Context, RunError};

@@ -4,6 +4,7 @@ use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
 use crate::error::Error;
+use crate::jobs::Jobs;
 use crate::sql::Names;
 
 /// Each version changes the tables of the version before it. Its files never change after a release.
@@ -55,4 +56,32 @@ async fn version(transaction: &tokio_postgres::Transaction<'_>, names: &Names) -
     }
     let newest = names.complete("SELECT COALESCE(max(version), 0) FROM @migration");
     transaction.query_typed_one(&newest, &[]).await?.try_get(0).map_err(Error::from)
+}
+
+impl Jobs {
+    /// Creates the tables, or updates them to the version of this crate, as
+    /// [`SchedulerBuilder::start`](crate::SchedulerBuilder::start) does. For a program that has no
+    /// node, and for roles of nodes that may not create tables. Does nothing if they are up to date.
+    ///
+    /// It is one transaction. Several programs can call it at the same time: the others wait.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::SchemaTooNew`], and [`Error::Database`], for example if the role may not create
+    /// tables.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use hashed_wheel_job_scheduler::Jobs;
+    ///
+    /// # async fn example(mut client: tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// Jobs::new("jobs")?.migrate(&mut client).await?;
+    /// client.batch_execute("GRANT USAGE ON SCHEMA jobs TO application").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn migrate(&self, client: &mut Client) -> Result<(), Error> {
+        migrate(client, &self.names).await
+    }
 }

@@ -4,11 +4,10 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use croner::Cron;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 
-use crate::cron;
+use crate::cron::{self, Pattern};
 
 /// The tables store only earlier times: the beginning of 30 December 9999 in UTC, in seconds.
 const END: i64 = 253_402_128_000;
@@ -20,7 +19,7 @@ pub(crate) enum Schedule {
     /// At a fixed rate without drift: relative to the due time, not to the time of the run.
     Every(SignedDuration),
     /// In a time zone.
-    Cron(Box<Cron>, TimeZone),
+    Cron(Box<Pattern>, TimeZone),
 }
 
 /// What happens to due times that no node could read for longer than
@@ -101,9 +100,9 @@ impl Schedule {
     }
 
     pub(crate) fn cron(pattern: &str, time_zone: &str) -> Result<Self, String> {
-        let cron = cron::parse(pattern)?;
+        let pattern = Pattern::parse(pattern)?;
         let zone = TimeZone::get(time_zone).map_err(|error| error.to_string())?;
-        Ok(Self::Cron(Box::new(cron), zone))
+        Ok(Self::Cron(Box::new(pattern), zone))
     }
 
     /// Reads the text that [`Display`](fmt::Display) writes.
@@ -123,8 +122,20 @@ impl Schedule {
     pub(crate) fn first(&self, time: Timestamp) -> Option<Timestamp> {
         match self {
             Self::Once | Self::Every(_) => Some(time),
-            Self::Cron(cron, zone) => cron::occurrence(cron, zone, time),
+            Self::Cron(pattern, zone) => cron::occurrence(pattern, zone, time),
         }
+    }
+
+    /// Returns the first due time of a job whose `first_run` is only the start of its pattern, and
+    /// its next due time: that one, or an earlier one that an earlier schedule has missed.
+    pub(crate) fn plan_first(
+        &self,
+        first_run: Timestamp,
+        next_run: Option<Timestamp>,
+    ) -> Result<(Timestamp, Option<Timestamp>), String> {
+        let none = || format!("'{self}' has no due time after {first_run}");
+        let first = self.first(first_run).ok_or_else(none)?;
+        Ok((first, next_run.map(|next_run| if next_run < first_run { next_run } else { first })))
     }
 
     /// Returns the first due time that is after `due` and not before `earliest`. `due` is a due
@@ -142,9 +153,9 @@ impl Schedule {
                 // The tables store no times after that.
                 due.checked_add(ahead).ok().filter(|due| due.as_second() < END)
             }
-            Self::Cron(cron, zone) => {
+            Self::Cron(pattern, zone) => {
                 let after = due.max(first).checked_add(SignedDuration::from_nanos(1)).ok()?;
-                cron::occurrence(cron, zone, after.max(earliest))
+                cron::occurrence(pattern, zone, after.max(earliest))
             }
         }
     }
@@ -188,7 +199,7 @@ impl fmt::Display for Schedule {
                 micros if micros % 1_000 == 0 => write!(f, "every {}ms", micros / 1_000),
                 micros => write!(f, "every {micros}us"),
             },
-            Self::Cron(cron, _) => write!(f, "cron {}", cron.as_str()),
+            Self::Cron(pattern, _) => write!(f, "cron {}", pattern.as_str()),
         }
     }
 }

@@ -70,7 +70,8 @@ const LOCK_DUE: &str = "
     WITH due AS MATERIALIZED (
         SELECT first.* FROM unnest($3::text[]) AS known (handler), LATERAL (
             SELECT found.* FROM generate_series(5, $5::integer, -1) AS level (priority), LATERAL (
-                SELECT id, handler, schedule, time_zone, misfire, jitter_us, next_run, first_run, priority
+                SELECT id, handler, schedule, time_zone, misfire, jitter_us, next_run, first_run, priority,
+                    is_planned
                 FROM @job job
                 WHERE job.enabled AND job.handler = known.handler AND job.priority = level.priority
                     AND job.next_run <= $4
@@ -83,7 +84,8 @@ const LOCK_DUE: &str = "
     ), soon AS MATERIALIZED (
         SELECT found.* FROM unnest($3::text[]) AS known (handler),
             generate_series(5, $5::integer, -1) AS level (priority), LATERAL (
-                SELECT id, handler, schedule, time_zone, misfire, jitter_us, next_run, first_run, priority
+                SELECT id, handler, schedule, time_zone, misfire, jitter_us, next_run, first_run, priority,
+                    is_planned
                 FROM @job job
                 WHERE job.enabled AND job.handler = known.handler AND job.priority = level.priority
                     AND job.next_run > $4 AND job.next_run <= $1
@@ -117,11 +119,15 @@ const MOVE_ON: &str = "
     FROM unnest($1::bigint[], $2::timestamptz[]) AS moved (id, next_run)
     WHERE job.id = moved.id";
 
+/// A job that SQL has added, with a cron pattern.
+const PLAN_FIRST: &str = "
+    UPDATE @job SET first_run = $2, next_run = $3, is_planned = true WHERE id = $1";
+
 const DISABLE: &str = "UPDATE @job SET enabled = false, disabled_reason = $2 WHERE id = $1";
 
 /// The statements of this file.
-pub(super) const STATEMENTS: [&str; 8] =
-    [LOCK_DEAD, TAKE_OVER, BURY, CLAIM_WAITING, LOCK_DUE, CLAIM, MOVE_ON, DISABLE];
+pub(super) const STATEMENTS: [&str; 9] =
+    [LOCK_DEAD, TAKE_OVER, BURY, CLAIM_WAITING, LOCK_DUE, CLAIM, MOVE_ON, PLAN_FIRST, DISABLE];
 
 /// The transaction in which a node renews its lease and may claim more runs. Dropping it is a
 /// rollback.
@@ -220,15 +226,24 @@ impl<'a> Beat<'a> {
             (&i32::from(min_priority), Type::INT4),
         ];
         for row in self.query(LOCK_DUE, &lock).await? {
+            let id: i64 = row.try_get(0)?;
             match read(&row) {
-                Ok((schedule, misfire)) => {
-                    let (due, priority) = (row.try_get(6)?, row.try_get(8)?);
-                    next.push(Reverse((rank(due, priority), due, jobs.len())));
-                    jobs.push((row, schedule, misfire));
+                Ok(Due { first_run, next_run, is_planned, schedule, misfire }) => {
+                    if !is_planned {
+                        let plan: [Parameter<'_>; 3] = [
+                            (&id, Type::INT8),
+                            (&first_run, Type::TIMESTAMPTZ),
+                            (&next_run, Type::TIMESTAMPTZ),
+                        ];
+                        self.query(PLAN_FIRST, &plan).await?;
+                    }
+                    if next_run <= window.horizon {
+                        next.push(Reverse((rank(next_run, row.try_get(8)?), next_run, jobs.len())));
+                        jobs.push((row, first_run, schedule, misfire));
+                    }
                 }
                 Err(reason) => {
-                    let job: i64 = row.try_get(0)?;
-                    self.query(DISABLE, &[(&job, Type::INT8), (&reason, Type::TEXT)]).await?;
+                    self.query(DISABLE, &[(&id, Type::INT8), (&reason, Type::TEXT)]).await?;
                 }
             }
         }
@@ -236,8 +251,8 @@ impl<'a> Beat<'a> {
         let mut next_runs = BTreeMap::new();
         while plans.len() < room {
             let Some(Reverse((_, due, index))) = next.pop() else { break };
-            let (row, schedule, misfire) = &jobs[index];
-            let (planned, next_run) = schedule.plan(*misfire, due, row.try_get(7)?, window);
+            let (row, first_run, schedule, misfire) = &jobs[index];
+            let (planned, next_run) = schedule.plan(*misfire, due, *first_run, window);
             let (job, priority) = (row.try_get(0)?, row.try_get(8)?);
             plans.push(Plan {
                 job,
@@ -290,9 +305,26 @@ impl<'a> Beat<'a> {
     }
 }
 
-fn read(row: &Row) -> Result<(Schedule, Misfire), String> {
+/// A job with its next due time.
+struct Due {
+    first_run: Timestamp,
+    next_run: Timestamp,
+    is_planned: bool,
+    schedule: Schedule,
+    misfire: Misfire,
+}
+
+fn read(row: &Row) -> Result<Due, String> {
     let text = |column| row.try_get::<_, &str>(column).map_err(|error| error.to_string());
-    Ok((Schedule::parse(text(2)?, text(3)?)?, text(4)?.parse()?))
+    let time = |column| row.try_get::<_, Timestamp>(column).map_err(|error| error.to_string());
+    let (schedule, misfire) = (Schedule::parse(text(2)?, text(3)?)?, text(4)?.parse()?);
+    let (mut first_run, mut next_run) = (time(7)?, time(6)?);
+    let is_planned: bool = row.try_get(9).map_err(|error| error.to_string())?;
+    if !is_planned {
+        let (first, next) = schedule.plan_first(first_run, Some(next_run))?;
+        (first_run, next_run) = (first, next.unwrap_or(first));
+    }
+    Ok(Due { first_run, next_run, is_planned, schedule, misfire })
 }
 
 /// Returns a random duration below the limit.

@@ -3,6 +3,7 @@
 //!
 //! Bounds on time are generous, because the machine may be busy.
 
+mod batches;
 mod changes;
 mod completed;
 mod control;
@@ -27,4 +28,5 @@ mod registered;
 mod restarts;
 mod runs;
 mod sabotages;
+mod sql;
 mod tls;
