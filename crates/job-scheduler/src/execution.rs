@@ -362,7 +362,7 @@ fn is_long(since: Instant, shared: &Shared) -> bool {
 }
 
 /// Returns the pause after a number of failures, from 1 on.
-fn backoff((first, max): (Duration, Duration), failures: u32) -> Duration {
+pub(crate) fn backoff((first, max): (Duration, Duration), failures: u32) -> Duration {
     let factor = 1_u32.checked_shl(failures - 1).unwrap_or(u32::MAX);
     first.saturating_mul(factor).min(max)
 }

@@ -59,7 +59,7 @@ const NODES: &str = "SELECT id, name, alive_until, alive_until > clock_timestamp
 /// This handle has no connection. Each call takes a client or a transaction, so that jobs can be
 /// enqueued and changed in a transaction of the application: they exist if and only if it commits.
 /// If a due time is before the next regular read of a node, the nodes are notified at that time.
-/// See [`NewJob::without_notification`].
+/// See [`NewJob::without_notification`](crate::NewJob::without_notification).
 ///
 /// Until a transaction that has replaced, paused, resumed or deleted a job commits, the runs of
 /// this job do not start, and results of those that are executing may not be written. Other jobs

@@ -165,6 +165,7 @@ mod session;
 mod settings;
 mod sql;
 mod store;
+pub mod testing;
 
 // Crates whose types the API uses.
 pub use {jiff, serde_json, tokio_postgres};
@@ -186,3 +187,7 @@ pub use crate::scheduler::{Scheduler, SchedulerBuilder};
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+#[cfg(doctest)]
+#[doc = include_str!("../docs/from-quartz.md")]
+struct FromQuartz;

@@ -47,7 +47,7 @@ impl Failure {
         Self { text, kind: Kind::Permanent }
     }
 
-    fn panicked(message: &str) -> Self {
+    pub(crate) fn panicked(message: &str) -> Self {
         Self { text: error_text(&format!("the handler {message}")), kind: Kind::Failure }
     }
 }

@@ -24,6 +24,7 @@ use crate::node;
 use crate::session::{Session, Stop};
 use crate::settings::{Settings, Shared};
 use crate::sql::Names;
+use crate::testing::Inline;
 
 /// The time limit of migrations, among them those of other nodes that start at the same time.
 const MIGRATION_TIMEOUT: Duration = Duration::from_secs(60);
@@ -236,6 +237,12 @@ impl SchedulerBuilder {
     pub fn sabotage(mut self, original: impl Into<String>, replacement: impl Into<String>) -> Self {
         self.sabotages.push((original.into(), replacement.into()));
         self
+    }
+
+    /// Executes a job with the handlers of this builder, without a database and nodes, in a test.
+    /// See [`testing`](crate::testing).
+    pub fn inline(&self) -> Inline<'_> {
+        Inline::new(&self.handlers)
     }
 
     /// Checks the settings, as [`start`](Self::start) does first.

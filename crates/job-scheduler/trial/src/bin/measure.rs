@@ -55,6 +55,7 @@ async fn measure(url: &str) -> Measured {
     due_now(&config, &client).await?;
     lateness(&config, &client).await?;
     throughput(&config, &client).await?;
+    batch(&config, &client).await?;
     clients(&config).await?;
     nodes(&config, &client).await?;
     takeover(&config, &client).await
@@ -122,6 +123,24 @@ async fn due_now(config: &Config, client: &Client) -> Measured {
     }
     println!("due when enqueued   {}", read_lateness(client, "due_now").await?);
     Ok(node.shutdown(SECOND * 10).await?)
+}
+
+/// Many jobs in one call, with and without keys, and found again.
+async fn batch(config: &Config, client: &Client) -> Measured {
+    let jobs = Jobs::new("batch")?;
+    node(config, "batch").await?.shutdown(SECOND).await?;
+    let keyed = || (0..MANY).map(|number| job().after(SECOND * 3_600).key(number.to_string()));
+    for (name, batch) in [
+        ("in one call", (0..MANY).map(|_| job().after(SECOND * 3_600)).collect::<Vec<_>>()),
+        ("in one call, due at once", (0..MANY).map(|_| job()).collect()),
+        ("in one call, with keys", keyed().collect()),
+        ("in one call, with the same keys", keyed().map(NewJob::replace_existing).collect()),
+    ] {
+        let begin = Instant::now();
+        let count = jobs.enqueue_all(client, batch).await?.len();
+        println!("batch               {count} jobs {name} in {:.2?}", begin.elapsed());
+    }
+    Ok(())
 }
 
 /// Clients that each enqueue one job after the other, each in a transaction of its own.

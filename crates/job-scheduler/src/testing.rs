@@ -1,0 +1,403 @@
+//! For the tests of applications: runs a job inline, and looks for jobs that were enqueued.
+//!
+//! [`SchedulerBuilder::inline`](crate::SchedulerBuilder::inline) calls a handler without a database
+//! and without nodes, as a node would: with the payload as JSON, and with the timeout and the
+//! retries of the job. With tokio's paused clock, waiting takes no time.
+//!
+//! ```
+//! use hashed_wheel_job_scheduler::jiff::Timestamp;
+//! use hashed_wheel_job_scheduler::testing::Ended;
+//! use hashed_wheel_job_scheduler::{Context, NewJob, RunError, Scheduler};
+//! use serde_json::json;
+//! use std::time::Duration;
+//!
+//! async fn poll(context: Context, _: serde_json::Value) -> Result<String, RunError> {
+//!     if context.attempt == 1 {
+//!         return Err("not ready".into());
+//!     }
+//!     tokio::time::sleep(Duration::from_secs(3_600)).await;
+//!     Ok(context.due.to_string())
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), hashed_wheel_job_scheduler::Error> {
+//! // In a test: #[tokio::test(start_paused = true)]
+//! tokio::time::pause();
+//! let builder = Scheduler::builder().handler_named("poll", poll);
+//! let job = || NewJob::named("poll", json!(7)).retries(3, Duration::from_secs(10), Duration::from_secs(60));
+//!
+//! let ended = builder.inline().run(job()).await?;
+//! assert_eq!(ended, Ended::Retried { error: "not ready".into(), pause: Duration::from_secs(10) });
+//!
+//! let due: Timestamp = "2027-01-01T00:00:00Z".parse().unwrap();
+//! let ended = builder.inline().due(due).attempt(2).run(job()).await?;
+//! assert_eq!(ended, Ended::Done(json!("2027-01-01T00:00:00Z")));
+//!
+//! let ended = builder.inline().attempt(2).run(job().timeout(Duration::from_secs(60))).await?;
+//! assert!(matches!(ended, Ended::Retried { error, .. } if error == "timed out after 60s"));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`Wanted`] finds a job in the transaction of a test that has enqueued it. The transaction need
+//! not commit.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::cancel;
+use crate::caught::caught;
+use crate::client::JobClient;
+use crate::error::Error;
+use crate::execution::backoff;
+use crate::handler::{Handlers, Kind, Link, RunError};
+use crate::job::{NewJob, Payload};
+use crate::jobs::Jobs;
+use crate::json::decode_or_text;
+use crate::perform::Failure;
+use crate::sql::Names;
+use crate::store::Run;
+
+/// The due time without [`Inline::due`] and [`NewJob::at`]: the beginning of 2000.
+const DUE: i64 = 946_684_800;
+
+/// The number of jobs in the message of a failed assertion.
+const SHOWN: i64 = 20;
+
+const FIND: &str = "
+    SELECT job.id, '' FROM @job job, (SELECT $1::jsonb AS wanted) AS x
+    WHERE job.handler = wanted ->> 'handler' AND job.key IS NOT DISTINCT FROM COALESCE(wanted ->> 'key', job.key)
+        AND (NOT wanted ? 'payload' OR jsonb_contains(job.payload, wanted -> 'payload'))
+    ORDER BY job.id";
+
+const SHOW: &str = "
+    SELECT job.id, format('job %s: %s, key %s, %s, due %s, payload %s', job.id, job.handler,
+        COALESCE(job.key, 'none'), job.schedule, COALESCE(job.next_run::text, 'never'), left(job.payload::text, 200))
+    FROM @job job ORDER BY job.handler <> ($1::jsonb ->> 'handler'), job.id DESC LIMIT ($1::jsonb ->> 'shown')::bigint";
+
+/// How an execution has ended: what a node would store.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum Ended {
+    /// The run is done, with this output.
+    Done(Value),
+    /// The handler has failed, and the run is repeated after this pause.
+    Retried {
+        /// The text of the error.
+        error: String,
+        /// The time until the next execution.
+        pause: Duration,
+    },
+    /// The handler has postponed the run: see [`RunError::snooze`].
+    Snoozed {
+        /// The time until the next execution.
+        pause: Duration,
+    },
+    /// The run has failed.
+    Failed {
+        /// The text of the error.
+        error: String,
+    },
+}
+
+/// An execution without a database and without a node. See the [module](self).
+#[derive(Debug, Clone)]
+#[must_use = "`run` executes a job"]
+pub struct Inline<'a> {
+    handlers: &'a Handlers,
+    due: Option<Timestamp>,
+    attempt: u32,
+    interrupted: u32,
+}
+
+impl<'a> Inline<'a> {
+    pub(crate) fn new(handlers: &'a Handlers) -> Self {
+        Self { handlers, due: None, attempt: 1, interrupted: 0 }
+    }
+
+    /// The due time in the [`Context`](crate::Context). The default is the time of
+    /// [`NewJob::at`], or 2000-01-01T00:00:00Z.
+    pub fn due(mut self, time: Timestamp) -> Self {
+        self.due = Some(time);
+        self
+    }
+
+    /// The number of the execution in the [`Context`](crate::Context): from 1, the default.
+    pub fn attempt(mut self, number: u32) -> Self {
+        self.attempt = number;
+        self
+    }
+
+    /// How many executions were interrupted before. The default is 0. At most the executions before
+    /// this one.
+    pub fn interrupted(mut self, count: u32) -> Self {
+        self.interrupted = count;
+        self
+    }
+
+    /// Checks a job as [`Jobs::enqueue`] does, and executes it once, in this task. The numbers of the
+    /// job and the run are 1. A panic of the handler is a failure, as on a node.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] if a setting of the job or of this execution is invalid, or if there is no
+    /// handler of this name. [`Error::Payload`].
+    ///
+    /// # Panics
+    ///
+    /// If the job has a [`timeout`](NewJob::timeout), and the runtime has no time enabled.
+    pub async fn run(self, job: NewJob) -> Result<Ended, Error> {
+        let job = job.check()?;
+        let names = self.handlers.names();
+        if !names.contains(&job.handler) {
+            return Err(Error::Invalid(format!("there is no handler '{}', only {names:?}", job.handler)));
+        }
+        let [attempt, interrupted] = [self.attempt, self.interrupted].map(i32::try_from);
+        let (Ok(attempt @ 1..), Ok(interrupted)) = (attempt, interrupted) else {
+            return Err(Error::Invalid("attempt: must be from 1 to 2^31 - 1".into()));
+        };
+        if interrupted >= attempt {
+            return Err(Error::Invalid(format!(
+                "interrupted: must be less than the attempt {attempt}, because each interruption is one"
+            )));
+        }
+        let due = self.due.or(job.start).unwrap_or(Timestamp::constant(DUE, 0));
+        let run = Run {
+            id: 1,
+            job: 1,
+            handler: job.handler,
+            due,
+            start_at: due,
+            attempt,
+            interrupted,
+            misses_until: None,
+            priority: job.priority,
+        };
+        let (_canceller, cancelled) = cancel::pair();
+        // A result in the transaction of the work needs the tables: it is an error of the database.
+        let link =
+            Link { cancelled, names: Names::new("job_scheduler")?, run: run.id, attempt, started: due };
+        let execution = caught(self.handlers.execute(&run, job.payload, link));
+        let result = match job.timeout.map(|micros| Duration::from_micros(micros.unsigned_abs())) {
+            None => Ok(execution.await),
+            Some(limit) => tokio::time::timeout(limit, execution).await.map_err(|_| limit),
+        };
+        let failure = match result {
+            Ok(Ok(Ok(output))) => return Ok(Ended::Done(decode_or_text(&output))),
+            Ok(Ok(Err(error))) => Failure::from(error),
+            Ok(Err(message)) => Failure::panicked(&message),
+            Err(limit) => Failure::from(RunError::from(format!("timed out after {limit:?}"))),
+        };
+        let [first, max] =
+            [job.retry_first, job.retry_max].map(|micros| Duration::from_micros(micros.unsigned_abs()));
+        let failures = (attempt - interrupted).unsigned_abs();
+        let error = failure.text;
+        Ok(match failure.kind {
+            Kind::Snooze(pause) => Ended::Snoozed { pause },
+            Kind::Failure if failures <= job.retries.unsigned_abs() => {
+                Ended::Retried { error, pause: backoff((first, max), failures) }
+            }
+            _ => Ended::Failed { error },
+        })
+    }
+}
+
+/// A description of a job that a test expects.
+///
+/// # Examples
+///
+/// ```no_run
+/// use hashed_wheel_job_scheduler::Jobs;
+/// use hashed_wheel_job_scheduler::testing::Wanted;
+/// use serde_json::json;
+///
+/// # async fn sign_up(_: &tokio_postgres::Transaction<'_>) -> Result<(), tokio_postgres::Error> { Ok(()) }
+/// # async fn test(mut client: tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// let jobs = Jobs::new("jobs")?;
+/// let transaction = client.transaction().await?;
+/// sign_up(&transaction).await?;
+/// Wanted::named("send-mail").payload(json!({ "to": "you" })).assert_enqueued(&jobs, &transaction).await;
+/// Wanted::named("send-invoice").assert_not_enqueued(&jobs, &transaction).await;
+/// transaction.rollback().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+#[must_use = "`assert_enqueued` looks for the job"]
+pub struct Wanted {
+    handler: String,
+    key: Option<String>,
+    payload: Option<Value>,
+}
+
+impl Wanted {
+    /// A job with a payload of this type.
+    pub fn of<P: Payload>() -> Self {
+        Self::named(P::HANDLER)
+    }
+
+    /// A job for this handler.
+    pub fn named(handler: impl Into<String>) -> Self {
+        Self { handler: handler.into(), key: None, payload: None }
+    }
+
+    /// With this key.
+    pub fn key(mut self, key: impl Into<String>) -> Self {
+        self.key = Some(key.into());
+        self
+    }
+
+    /// With a payload that contains this one, as PostgreSQL's `@>` does: an object contains its
+    /// fields, an array its elements in any order.
+    pub fn payload(mut self, part: Value) -> Self {
+        self.payload = Some(part);
+        self
+    }
+
+    /// Returns the numbers of the jobs that match, finished ones too, in their order.
+    ///
+    /// # Errors
+    ///
+    /// The errors of the database. The role must be allowed to read the tables.
+    pub async fn find(&self, jobs: &Jobs, mut client: impl JobClient) -> Result<Vec<i64>, Error> {
+        let rows = client.rows(&jobs.names.complete(FIND), &self.to_json().to_string()).await?;
+        Ok(rows.into_iter().map(|(id, _)| id).collect())
+    }
+
+    /// Asserts that a job matches. Returns the number of the first one.
+    ///
+    /// # Panics
+    ///
+    /// If there is none. The message has the last 20 jobs, those of the same handler first. Also
+    /// after an error of the database.
+    pub async fn assert_enqueued(&self, jobs: &Jobs, mut client: impl JobClient) -> i64 {
+        let found = match client.rows(&jobs.names.complete(FIND), &self.to_json().to_string()).await {
+            Ok(rows) => rows.first().map(|&(id, _)| id),
+            Err(error) => panic!("cannot look for {self}: {error}"),
+        };
+        match found {
+            Some(id) => id,
+            None => panic!("{self} was not enqueued.\n{}", self.others(jobs, client).await),
+        }
+    }
+
+    /// Asserts that no job matches.
+    ///
+    /// # Panics
+    ///
+    /// If there is one. The message has the last 20 jobs. Also after an error of the database.
+    pub async fn assert_not_enqueued(&self, jobs: &Jobs, mut client: impl JobClient) {
+        match client.rows(&jobs.names.complete(FIND), &self.to_json().to_string()).await {
+            Ok(rows) if rows.is_empty() => {}
+            Ok(rows) => {
+                let ids: Vec<_> = rows.iter().map(|(id, _)| id).collect();
+                panic!("{self} was enqueued: {ids:?}.\n{}", self.others(jobs, client).await)
+            }
+            Err(error) => panic!("cannot look for {self}: {error}"),
+        }
+    }
+
+    fn to_json(&self) -> Value {
+        let mut wanted = json!({ "handler": self.handler, "key": self.key, "shown": SHOWN });
+        if let Some(payload) = &self.payload {
+            wanted["payload"] = payload.clone();
+        }
+        wanted
+    }
+
+    /// Returns the jobs that there are, as text.
+    async fn others(&self, jobs: &Jobs, mut client: impl JobClient) -> String {
+        match client.rows(&jobs.names.complete(SHOW), &self.to_json().to_string()).await {
+            Ok(rows) if rows.is_empty() => "There are no jobs.".into(),
+            Ok(rows) => {
+                let lines = rows.into_iter().map(|(_, line)| line);
+                ["There are:".to_owned()].into_iter().chain(lines).collect::<Vec<_>>().join("\n")
+            }
+            Err(error) => format!("The jobs cannot be listed: {error}"),
+        }
+    }
+}
+
+impl std::fmt::Display for Wanted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "a job for '{}'", self.handler)?;
+        if let Some(key) = &self.key {
+            write!(f, " with the key '{key}'")?;
+        }
+        self.payload.as_ref().map_or(Ok(()), |payload| write!(f, " whose payload contains {payload}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Context, Scheduler};
+
+    fn builder() -> crate::SchedulerBuilder {
+        Scheduler::builder().handler_named("echo", |context: Context, payload: Value| async move {
+            match payload.as_str() {
+                Some("fail") => Err("failed".into()),
+                Some("later") => Err(RunError::snooze(Duration::from_secs(5))),
+                Some("never") => Err(RunError::permanent("failed for ever")),
+                Some("panic") => panic!("at the disco"),
+                _ => Ok(json!([context.attempt, context.interrupted, context.due.to_string(), payload])),
+            }
+        })
+    }
+
+    fn job(payload: &str) -> NewJob {
+        NewJob::named("echo", payload.into()).retries(2, Duration::from_secs(1), Duration::from_secs(60))
+    }
+
+    #[tokio::test]
+    async fn context_is_the_chosen_one() {
+        let builder = builder();
+        let ended = builder.inline().run(job("a")).await.unwrap();
+        assert_eq!(ended, Ended::Done(json!([1, 0, "2000-01-01T00:00:00Z", "a"])));
+        let time: Timestamp = "2027-02-03T04:05:06Z".parse().unwrap();
+        let ended = builder.inline().attempt(3).interrupted(2).run(job("a").at(time)).await.unwrap();
+        assert_eq!(ended, Ended::Done(json!([3, 2, "2027-02-03T04:05:06Z", "a"])));
+    }
+
+    #[tokio::test]
+    async fn failures_are_repeated_as_by_a_node() {
+        let builder = builder();
+        let secs = Duration::from_secs;
+        let retried = |pause| Ended::Retried { error: "failed".into(), pause };
+        for (attempt, interrupted, ended) in [
+            (1, 0, retried(secs(1))),
+            (2, 0, retried(secs(2))),
+            // An interruption is no failure.
+            (3, 1, retried(secs(2))),
+            (3, 0, Ended::Failed { error: "failed".into() }),
+        ] {
+            let inline = builder.inline().attempt(attempt).interrupted(interrupted);
+            assert_eq!(inline.run(job("fail")).await.unwrap(), ended);
+        }
+        let ended = builder.inline().run(job("never")).await.unwrap();
+        assert_eq!(ended, Ended::Failed { error: "failed for ever".into() });
+        let ended = builder.inline().run(job("later")).await.unwrap();
+        assert_eq!(ended, Ended::Snoozed { pause: secs(5) });
+        let ended = builder.inline().run(job("panic").retries(0, secs(0), secs(0))).await.unwrap();
+        assert!(matches!(&ended, Ended::Failed { error } if error.contains("at the disco")), "{ended:?}");
+    }
+
+    #[tokio::test]
+    async fn invalid_executions_say_what_is_wrong() {
+        let builder = builder();
+        for (result, reason) in [
+            (
+                builder.inline().run(NewJob::named("ecko", Value::Null)).await,
+                "there is no handler 'ecko', only [\"echo\"]",
+            ),
+            (builder.inline().run(job("a").timeout(Duration::ZERO)).await, "a timeout must be"),
+            (builder.inline().attempt(0).run(job("a")).await, "attempt: must be from 1"),
+            (builder.inline().interrupted(1).run(job("a")).await, "less than the attempt 1"),
+        ] {
+            let error = result.unwrap_err().to_string();
+            assert!(error.contains(reason), "{error}");
+        }
+    }
+}
