@@ -3,6 +3,7 @@
 #![cfg(all(feature = "timer", not(miri)))]
 
 mod design_doc;
+mod examples;
 mod files;
 mod imports;
 mod limits;

@@ -1,5 +1,9 @@
 //! A pool of idle connections. The last one that was given back is taken first, so those that are
 //! not needed stay idle. Each is closed after an idle time, or at the end of its life.
+//!
+//! ```text
+//! a and b are closed after 10 s, c after a minute
+//! ```
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -12,7 +16,6 @@ struct Pool<T> {
     idle: Arc<Mutex<Vec<Idle<T>>>>,
 }
 
-/// A connection, and when it was opened.
 type Opened<T> = (T, Instant);
 type Idle<T> = (Opened<T>, CancelOnDrop);
 
@@ -32,9 +35,9 @@ impl<T: Send + 'static> Pool<T> {
             move |own| {
                 let Some(idle) = weak.upgrade() else { return };
                 let mut idle = idle.lock().unwrap();
-                let closed = idle.iter().position(|(_, timeout)| **timeout == *own).map(|at| idle.remove(at));
-                drop(idle);
-                drop(closed); // without the lock
+                let _closed =
+                    idle.iter().position(|(_, timeout)| **timeout == *own).map(|at| idle.remove(at));
+                drop(idle); // the connection is closed without the lock
             },
             end,
         )?;
@@ -43,18 +46,18 @@ impl<T: Send + 'static> Pool<T> {
     }
 }
 
-pub(crate) fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (clock, second) = (ManualClock::new(), Duration::from_secs(1));
     let (timer, mut driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven()?;
-    let (idle_time, time_to_live) = (second * 10, second * 60);
-    let pool = Pool { timer: timer.clone(), idle_time, time_to_live, idle: Arc::default() };
-    ["a", "b", "c"].into_iter().try_for_each(|name| pool.give_back((name, timer.now())))?;
+    let pool = Pool { timer, idle_time: second * 10, time_to_live: second * 60, idle: Arc::default() };
+    ["a", "b", "c"].into_iter().try_for_each(|name| pool.give_back((name, pool.timer.now())))?;
     let last = pool.take().unwrap();
     clock.advance(second * 10);
-    assert_eq!((last.0, driver.turn(), pool.take()), ("c", 2, None), "a and b were idle");
+    assert_eq!((last.0, driver.turn(), pool.take()), ("c", 2, None));
     clock.advance(second * 45);
     pool.give_back(last)?;
     clock.advance(second * 5);
-    assert_eq!((driver.turn(), pool.take()), (1, None), "c has lived for a minute");
+    assert_eq!((driver.turn(), pool.take()), (1, None));
+    println!("a and b are closed after 10 s, c after a minute");
     Ok(())
 }

@@ -1,5 +1,9 @@
 //! Retry crates sleep through a trait or a function of the user: `Sleeper` of backon, `MakeDelay`
 //! and the like of others. Here it is this timer.
+//!
+//! ```text
+//! the answer, after 4 attempts
+//! ```
 use std::cell::Cell;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
@@ -29,17 +33,15 @@ impl Future for Pause {
     }
 }
 
-pub(crate) fn main() -> Result<(), Box<dyn std::error::Error>> {
-    const PAUSE: Duration = Duration::from_millis(50);
-
-    let clock = ManualClock::new();
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let (clock, pause) = (ManualClock::new(), Duration::from_millis(50));
     let (timer, mut driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven()?;
     let attempts = Cell::new(0);
     let fetch = || async {
         attempts.set(attempts.get() + 1);
         if attempts.get() < 4 { Err("connection reset") } else { Ok("the answer") }
     };
-    let policy = ConstantBuilder::default().with_delay(PAUSE).with_max_times(5);
+    let policy = ConstantBuilder::default().with_delay(pause).with_max_times(5);
     let mut answer = pin!(fetch.retry(policy).sleep(Wheel(timer.clone())).into_future());
 
     let begin = timer.now();
@@ -51,6 +53,7 @@ pub(crate) fn main() -> Result<(), Box<dyn std::error::Error>> {
         driver.turn();
     };
     assert_eq!((answer, attempts.get()), (Ok("the answer"), 4));
-    assert!(timer.now() - begin >= PAUSE * 3);
+    assert!(timer.now() - begin >= pause * 3);
+    println!("the answer, after {} attempts", attempts.get());
     Ok(())
 }

@@ -7,7 +7,6 @@ mod support;
 mod client;
 mod delay_queue;
 mod delay_queue_runtimes;
-mod examples;
 mod expiring_map;
 mod expiring_map_ends;
 mod expiring_map_limit;
