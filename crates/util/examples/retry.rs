@@ -5,7 +5,7 @@
 //! Retry: refused
 //! Retry: answered
 //! the call: Ok("answer")
-//! a server that never answers: Err("the deadline has passed")
+//! a server that never answers: Err("the deadline of the call has passed")
 //! ```
 
 use std::cell::Cell;
