@@ -23,6 +23,7 @@ use std::time::Duration;
 use redis::{Client, RedisError};
 use tokio::runtime::{self, Handle, Runtime};
 
+pub use crate::blocking_shared::{MultiGuard, MultiLock, RwLock, Semaphore};
 use crate::{LockClientBuilder, LockError, LockOptions, LockState, Loss};
 
 /// [`LockClient`](crate::LockClient) with a runtime of its own.
@@ -47,8 +48,8 @@ use crate::{LockClientBuilder, LockError, LockOptions, LockState, Loss};
 /// ```
 #[derive(Debug, Clone)]
 pub struct LockClient {
-    locks: crate::LockClient,
-    runtime: Arc<OwnRuntime>,
+    pub(crate) locks: crate::LockClient,
+    pub(crate) runtime: Arc<OwnRuntime>,
 }
 
 impl LockClient {
@@ -202,6 +203,10 @@ pub struct Lock {
 }
 
 impl Lock {
+    pub(crate) fn new(lock: crate::Lock, runtime: &Arc<OwnRuntime>) -> Self {
+        Self { lock, runtime: Arc::clone(runtime) }
+    }
+
     /// Returns the name of the lock.
     ///
     /// # Examples
@@ -294,7 +299,7 @@ impl Lock {
     }
 
     fn guard(&self, guard: crate::Guard) -> Guard {
-        Guard { guard: Some(guard), runtime: Arc::clone(&self.runtime) }
+        Guard::new(guard, &self.runtime)
     }
 }
 
@@ -327,6 +332,10 @@ pub struct Guard {
 }
 
 impl Guard {
+    pub(crate) fn new(guard: crate::Guard, runtime: &Arc<OwnRuntime>) -> Self {
+        Self { guard: Some(guard), runtime: Arc::clone(runtime) }
+    }
+
     /// Returns the fencing token. See [`Guard::token`](crate::Guard::token).
     ///
     /// # Examples
@@ -424,10 +433,9 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         let Some(guard) = self.guard.take() else { return };
-        let may_block = Handle::try_current().is_err_and(|error| error.is_missing_context());
         // To wait for the release of a lost lock has no use. A callback of the loss may drop the
         // guard on the thread of the timer, which ends the calls that Redis does not answer.
-        if may_block && guard.check().is_ok() {
+        if guard.check().is_ok() && may_block() {
             _ = self.runtime.block_on(guard.unlock());
         } else {
             drop(guard);
@@ -435,12 +443,17 @@ impl Drop for Guard {
     }
 }
 
+/// Returns whether this thread is outside of async runtimes.
+pub(crate) fn may_block() -> bool {
+    Handle::try_current().is_err_and(|error| error.is_missing_context())
+}
+
 /// `None` while it is dropped.
 #[derive(Debug)]
 pub(crate) struct OwnRuntime(Option<Runtime>);
 
 impl OwnRuntime {
-    fn block_on<F: Future>(&self, future: F) -> F::Output {
+    pub(crate) fn block_on<F: Future>(&self, future: F) -> F::Output {
         self.0.as_ref().expect("it is not dropped").block_on(future)
     }
 }

@@ -105,7 +105,7 @@ impl Calls {
 
     pub(crate) async fn renew(
         &self,
-        locks: &[(&str, &str, u64)],
+        locks: &[(&Keys, &str, u64)],
         timeout: Duration,
     ) -> Result<Vec<Found>, LockError> {
         self.call(&self.scripts.renew(locks), timeout).await

@@ -11,7 +11,7 @@ use tokio::runtime::Handle;
 
 use crate::calls::Calls;
 use crate::connection::Server;
-use crate::scripts;
+use crate::scripts::{self, Keys, Kind};
 use crate::wakeup::Wakeups;
 use crate::watchdog::Watchdog;
 use crate::{Guard, Lock, LockClientBuilder, LockError, LockOptions};
@@ -43,7 +43,7 @@ use crate::{Guard, Lock, LockClientBuilder, LockError, LockOptions};
 /// ```
 #[derive(Clone)]
 pub struct LockClient {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 /// What a client and its locks share.
@@ -214,7 +214,7 @@ impl LockClient {
     /// # }
     /// ```
     pub fn lock_with(&self, name: &str, options: LockOptions) -> Lock {
-        Lock::new(Arc::clone(&self.shared), name, options)
+        Lock::new(Arc::clone(&self.shared), Kind::Lock, name, options)
     }
 
     /// Takes the lock with this name, with the default options, runs `work`, and releases the lock.
@@ -282,8 +282,8 @@ impl fmt::Debug for LockClient {
 
 impl Shared {
     /// Returns an owner that was never used before, and its number.
-    pub(crate) fn new_owner(&self) -> (Arc<str>, u64) {
+    pub(crate) fn new_owner(&self, keys: &Keys) -> (Arc<str>, u64) {
         let number = self.owners.fetch_add(1, Relaxed);
-        (format!("{}:{number}", self.name).into(), number)
+        (keys.owner(&self.name, number), number)
     }
 }

@@ -78,9 +78,11 @@ pub enum Loss {
     /// The [maximum holding time](crate::LockOptions::max_hold) is over.
     HeldTooLong,
     /// Redis has no owner for the lock, although the lease has not ended: it has lost its data, or
-    /// another client has deleted the lock or [ended the hold](crate::LockClient::force_unlock).
+    /// another client has deleted the lock or [ended the hold](crate::LockClient::force_unlock). Of a
+    /// read-write lock or a semaphore: this hold is gone, and another owner could take its place.
     NoOwner,
-    /// Redis has another owner for the lock, although the lease has not ended.
+    /// Redis has another owner for the lock, although the lease has not ended. Of a read-write lock
+    /// or a semaphore: this hold is gone, and others have taken its place.
     OtherOwner,
     /// The timer rejects timeouts, so the lease cannot be renewed or watched.
     Timer,

@@ -333,13 +333,15 @@ mod tests {
 
     use super::*;
     use crate::LockOptions;
+    use crate::scripts::Kind;
 
     /// Starts a hold without a client, with a timer that expires nothing during the test.
     fn hold(lease: Duration) -> (Arc<Hold>, HashedWheelTimer) {
         let timer = HashedWheelTimer::new(Duration::from_secs(3_600), 16);
         let options = Arc::new(LockOptions::new().lease(lease));
-        let (keys, owner, start) = (Arc::new(Keys::new("", "a")), "a client:0".into(), Instant::now());
-        let new = NewHold { keys, owner, id: 0, group: (0, lease), token: 1, options, start };
+        let (keys, owner, start) =
+            (Arc::new(Keys::new("", Kind::Lock, "a")), "a client:0".into(), Instant::now());
+        let new = NewHold { keys, owner, id: 0, group: (0, false, lease), token: 1, options, start };
         (Hold::start(new, &timer).unwrap(), timer)
     }
 

@@ -1,5 +1,5 @@
-//! A lock on Redis: with a watchdog that renews its lease, fencing tokens, re-entry, an optional
-//! fair queue, and a holder that is told when it has lost the lock.
+//! Locks, read-write locks and semaphores on Redis: with a watchdog that renews leases, fencing
+//! tokens, re-entry, an optional fair queue, and a holder that is told when it has lost the lock.
 //!
 //! Redis keeps a lock for the duration of a *lease*. While its holder lives, a watchdog renews the
 //! lease after each third of it. If the holder dies, the lease ends and the lock becomes free.
@@ -34,6 +34,24 @@
 //!   the lease is over. Waiting callers that die with it add little: each one before the next caller
 //!   delays it by 50 ms, and by 500 ms more if the lock is [fair](LockOptions::fair), plus a tick of
 //!   the timer and the time of a call.
+//!
+//! # Read-write locks, semaphores and several locks
+//!
+//! The promises are the same, with these differences:
+//!
+//! - **A [`RwLock`]** has either several readers or one writer at a time. Readers do not overtake a
+//!   waiting writer that is the first of the queue. Tokens increase over readers and writers. A
+//!   resource may reject writes by all earlier tokens, but reads only by those of writes:
+//!   [details](RwLock#tokens).
+//! - **A [`Semaphore`]** has at most as many holders as permits. A permit of a dead holder is free
+//!   when its lease ends, by the clock of Redis. Its token identifies the permit, and a resource
+//!   must not reject it because of a greater one. If callers give different numbers of permits, each
+//!   counts by its own one, so there are never more holders than the greatest number.
+//! - **A [`MultiLock`]** takes all of its locks or none, in the order of their names. So callers
+//!   that use it never wait for each other in a circle. Its guard is lost when one of the locks is
+//!   lost, and each lock has its own token.
+//! - **A release wakes all** waiting callers at the front of the queue that can enter together, such
+//!   as several readers. If one of them has died, the others are not delayed.
 //!
 //! # What no lock on Redis can promise
 //!
@@ -78,6 +96,10 @@
 //! - A [`LockClient`] has the connections. A [`Lock`] is a name and an owner. A [`Guard`] holds it.
 //! - A [`LockClientBuilder`] makes a client with another timer than that of the process, or a prefix
 //!   of the keys.
+//! - A [`RwLock`] is a name with owners that read or write. A [`Semaphore`] is a name and a number of
+//!   permits. Both give the same guards.
+//! - A [`MultiLock`] takes several locks as one, and its [`MultiGuard`] holds them. The example
+//!   `leader_election` shows how processes choose a leader.
 //! - [`LockOptions`] are the lease, the watchdog, the maximum holding time, the queue and the poll.
 //! - [`LockClient::with_lock`], [`Lock::with_lock`] and [`Guard::run`] cancel the work when the lock
 //!   is lost. [`Guard::lost`], [`Guard::on_lost`] and [`Guard::check`] are for other code.
@@ -127,6 +149,11 @@
 //! | `getFencedLock(name)`, `lockAndGetToken()` | each lock; [`Guard::token`] |
 //! | `lock()` | [`Lock::lock`] |
 //! | `tryLock()`, `tryLock(wait, unit)` | [`Lock::try_lock`], [`Lock::lock_timeout`] |
+//! | `getMultiLock(locks)` | [`LockClient::multi_lock`] |
+//! | `getReadWriteLock(name)`, `readLock()`, `writeLock()` | [`LockClient::rw_lock`], [`RwLock::read`], [`RwLock::write`] |
+//! | `getPermitExpirableSemaphore(name)`, `trySetPermits(n)` | [`LockClient::semaphore`]: callers give the number |
+//! | `acquire()`, `tryAcquire()`, `tryAcquire(wait, lease, unit)` | [`Semaphore::acquire`], [`try_acquire`](Semaphore::try_acquire), [`acquire_timeout`](Semaphore::acquire_timeout) |
+//! | the id of a permit, `release(id)` | [`Guard::token`], [`Guard::unlock`] |
 //! | `lock(lease, unit)` | [`LockOptions::lease`] with [`LockOptions::watchdog`]`(false)` |
 //! | `lockWatchdogTimeout` | [`LockOptions::lease`] |
 //! | `checkLockSyncedSlaves`, which is on by default | [`LockOptions::replicas`], which is off |
@@ -142,27 +169,30 @@
 //! # In Redis
 //!
 //! A lock with the name NAME has the keys `{lock:NAME}`, `{lock:NAME}:token`, `{lock:NAME}:queue`
-//! and `{lock:NAME}:seen`. All of them expire. Messages are published on channels that begin with
-//! `lock-wake:`. A name that is not used any more leaves its token for a day. The keys and channels
-//! of a client with a [prefix](LockClientBuilder::prefix) begin with it: `shop:{lock:NAME}`.
+//! and `{lock:NAME}:seen`. Those of a read-write lock begin with `{rwlock:NAME}`, and those of a
+//! semaphore with `{semaphore:NAME}`. All of them expire. Messages are published on channels that
+//! begin with `lock-wake:`. A name that is not used any more leaves its token for a day. The keys and
+//! channels of a client with a [prefix](LockClientBuilder::prefix) begin with it: `shop:{lock:NAME}`.
 //!
 //! A user of Redis with restricted rights needs `EVALSHA` and `EVAL`, the commands of the scripts on
 //! these keys, and these channels. Without the channels, waiting callers poll. (Redis 6.0 has no
 //! rights for channels: leave `&lock-wake:*` out.)
 //!
 //! ```text
-//! ACL SETUSER locks on >PASSWORD -@all ~{lock:* &lock-wake:*
-//!     +evalsha +eval +get +set +del +pexpire +pttl +time
-//!     +zadd +zrange +zrem +zrank +zcard +hget +hset +hdel +publish +subscribe +ping
+//! ACL SETUSER locks on >PASSWORD -@all ~{lock:* ~{rwlock:* ~{semaphore:* &lock-wake:*
+//!     +evalsha +eval +get +set +del +pexpire +pttl +time +zadd +zrange +zrem +zrank +zcard
+//!     +zscore +zremrangebyscore +hget +hmget +hset +hdel +publish +subscribe +ping
 //! ```
 //!
-//! With the prefix `shop:`, the patterns are `~shop:{lock:*` and `&shop:lock-wake:*`.
+//! With the prefix `shop:`, the patterns begin with it: `~shop:{lock:*` and `&shop:lock-wake:*`.
 //! In addition, it needs `+wait` for [`LockOptions::replicas`], `+select` for a database other than
 //! 0, `+cluster|slots +asking` on a cluster, and `+role` with sentinels.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[cfg(feature = "blocking")]
 pub mod blocking;
+#[cfg(feature = "blocking")]
+mod blocking_shared;
 mod builder;
 mod calls;
 mod client;
@@ -171,10 +201,14 @@ mod error;
 mod guard;
 mod hold;
 mod lock;
+mod multi;
 mod observe;
 mod options;
 mod replicas;
+mod rw_lock;
 mod scripts;
+mod semaphore;
+mod shared;
 mod state;
 mod wakeup;
 mod watchdog;
@@ -184,7 +218,10 @@ pub use client::LockClient;
 pub use error::{LockError, Loss};
 pub use guard::Guard;
 pub use lock::Lock;
+pub use multi::{MultiGuard, MultiLock};
 pub use options::LockOptions;
+pub use rw_lock::RwLock;
+pub use semaphore::Semaphore;
 pub use state::LockState;
 pub use {hashed_wheel, redis};
 

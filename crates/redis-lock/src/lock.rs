@@ -8,7 +8,7 @@ use crate::client::Shared;
 use crate::guard::{Guard, Releaser};
 use crate::hold::{Hold, NewHold};
 use crate::observe;
-use crate::scripts::{Answer, Keys, Request};
+use crate::scripts::{Answer, Keys, Kind, Request};
 use crate::watchdog;
 use crate::{LockError, LockOptions};
 
@@ -55,13 +55,18 @@ const STAGGER: Duration = Duration::from_millis(50);
 
 /// How long a caller waits.
 #[derive(Clone, Copy)]
-enum Patience {
+pub(crate) enum Patience {
     None,
     Until(Instant),
     Forever,
 }
 
 impl Patience {
+    /// Returns the patience that ends after this time.
+    pub(crate) fn of(timeout: Duration) -> Self {
+        Instant::now().checked_add(timeout).map_or(Self::Forever, Self::Until)
+    }
+
     fn limit(self) -> Option<Instant> {
         match self {
             Self::Until(limit) => Some(limit),
@@ -84,9 +89,16 @@ impl Patience {
 }
 
 impl Lock {
-    pub(crate) fn new(shared: Arc<Shared>, name: &str, options: LockOptions) -> Self {
-        let (keys, options) = (Arc::new(Keys::new(&shared.prefix, name)), Arc::new(options));
+    pub(crate) fn new(shared: Arc<Shared>, kind: Kind, name: &str, options: LockOptions) -> Self {
+        let (keys, options) = (Arc::new(Keys::new(&shared.prefix, kind, name)), Arc::new(options));
         Self { shared, name: name.into(), keys, options, hold: None }
+    }
+
+    /// Returns another owner of the same lock.
+    pub(crate) fn another(&self) -> Self {
+        let Self { shared, name, keys, options, .. } = self;
+        let (shared, name) = (Arc::clone(shared), Arc::clone(name));
+        Self { shared, name, keys: Arc::clone(keys), options: Arc::clone(options), hold: None }
     }
 
     /// Returns the name of the lock.
@@ -99,6 +111,10 @@ impl Lock {
     /// # }
     /// ```
     pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn shared_name(&self) -> &Arc<str> {
         &self.name
     }
 
@@ -181,8 +197,7 @@ impl Lock {
     /// # }
     /// ```
     pub async fn lock_timeout(&mut self, timeout: Duration) -> Result<Option<Guard>, LockError> {
-        let patience = Instant::now().checked_add(timeout).map_or(Patience::Forever, Patience::Until);
-        self.take(patience).await
+        self.take(Patience::of(timeout)).await
     }
 
     /// Takes the lock like [`lock`](Self::lock), runs `work`, and releases the lock. When the lock is
@@ -214,7 +229,7 @@ impl Lock {
         self.lock().await?.run(work).await
     }
 
-    async fn take(&mut self, patience: Patience) -> Result<Option<Guard>, LockError> {
+    pub(crate) async fn take(&mut self, patience: Patience) -> Result<Option<Guard>, LockError> {
         if let Some(guard) = self.enter_again() {
             let hold = guard.hold();
             hold.check()?;
@@ -270,7 +285,7 @@ enum Outcome {
 
 impl<'a> Attempt<'a> {
     fn new(lock: &'a Lock) -> Self {
-        let (owner, id) = lock.shared.new_owner();
+        let (owner, id) = lock.shared.new_owner(&lock.keys);
         Self { lock, owner, id, may_be_known: false }
     }
 
@@ -332,7 +347,7 @@ impl<'a> Attempt<'a> {
     fn begin(&self, token: u64, start: Instant) -> Result<Arc<Hold>, LockError> {
         let Lock { shared, keys, options, .. } = self.lock;
         let new = NewHold {
-            group: (shared.calls.connection.server.group(&keys.lock), options.lease_time()),
+            group: (shared.calls.connection.server.group(&keys.lock), keys.is_shared(), options.lease_time()),
             keys: Arc::clone(keys),
             owner: Arc::clone(&self.owner),
             id: self.id,

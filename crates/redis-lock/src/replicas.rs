@@ -40,7 +40,7 @@ impl Calls {
         // The answer comes before the call ends.
         let wait = WAIT.min(options.call_timeout() / 2);
         let lease = until.saturating_duration_since(Instant::now());
-        let lock = [(&*keys.lock, owner, lease.as_millis() as u64)];
+        let lock = [(keys, owner, lease.as_millis() as u64)];
         let mut commands = redis::pipe();
         commands.add_command(self.scripts.renew(&lock).by_text());
         commands.cmd("WAIT").arg(wanted).arg(wait.as_millis() as u64);

@@ -11,23 +11,38 @@
 //!
 //! The prefix of the client is before the brace, in all keys and channels. It contains no braces.
 //!
-//! The name of an owner is `CLIENT:NUMBER`, and that of a client `HOLDER:RANDOM`. Messages for it are published on the channel
-//! `lock-wake:CLIENT`. A message is `OWNER MILLISECONDS`, and is only sent to the first waiting
-//! owner: 0 means that the lock is free, more that the lease of another owner ends after this time.
+//! Read-write locks and semaphores have the same keys, with `rwlock` and `semaphore` instead of
+//! `lock`, but the first one is a set of holders: see `shared.rs`.
+//!
+//! The name of an owner is `CLIENT:NUMBER`, and that of a client `HOLDER:RANDOM`. Messages for an
+//! owner are published on the channel `lock-wake:CLIENT`. A message is `OWNER MILLISECONDS`, and is
+//! only sent to the first waiting owner: 0 means that the lock is free, more that the lease of
+//! another owner ends after this time.
 
 use std::iter;
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Cmd, FromRedisValue, ParsingError, Script, Value};
 
-/// What several scripts do with the queue. `clock` returns milliseconds since 1970.
-const QUEUE: &str = r"
-    local lock, token_key, queue, seen = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+use crate::shared::{ENTER, LEAVE, RENEW_SHARED, SHARED};
+
+/// What all scripts need. `clock` returns milliseconds since 1970, and `limit` the number after the
+/// slash in the name of an owner: see `shared.rs`.
+const COMMON: &str = r"
     local time
     local function clock()
         time = time or redis.call('time')
         return time[1] * 1000 + math.floor(time[2] / 1000)
     end
+    local function limit(owner)
+        return tonumber(string.match(owner, '/(%d+)$') or 0)
+    end
+";
+
+/// What several scripts do with the queue.
+const QUEUE: &str = r"
+    local lock, token_key, queue, seen = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
     -- The first waiting owner. Removes those that the queue no longer keeps, but not the caller.
     local function first()
         while true do
@@ -53,6 +68,38 @@ const QUEUE: &str = r"
     end
 ";
 
+/// What the scripts do that take something.
+///
+/// A token is the server's clock in microseconds, or the last token plus one if the clock is
+/// behind. Therefore tokens increase even if Redis has lost its data. (Numbers in Lua have 53 bits:
+/// 285 years of microseconds since 1970. A greater token has no successor, so there is an error.)
+const TAKE: &str = r"
+    -- Returns a token that is greater than all before it, or nothing and an error.
+    local function next_token()
+        clock()
+        local now = time[1] * 1000000 + time[2]
+        local token = math.max(now, (redis.call('get', token_key) or 0) + 1)
+        if token >= 9007199254740992 then
+            return nil, redis.error_reply('ERR the last token of the lock has no successor')
+        end
+        -- While the clock is behind, only this key makes tokens increase.
+        local behind = math.floor((token - now) / 1000000)
+        redis.call('set', token_key, string.format('%.0f', token), 'ex', 86400 + behind)
+        return token
+    end
+    -- Adds the caller to the queue, or keeps it there for longer. Returns how many are before it.
+    local function join(owner, keep)
+        clock()
+        redis.call('zadd', queue, 'nx', string.format('%.0f', time[1] * 1000000 + time[2]), owner)
+        redis.call('hset', seen, owner, string.format('%.0f', clock() + keep))
+        if redis.call('pttl', queue) < keep then
+            redis.call('pexpire', queue, keep * 2)
+            redis.call('pexpire', seen, keep * 2)
+        end
+        return redis.call('zrank', queue, owner)
+    end
+";
+
 /// Takes a free lock, or joins the queue.
 ///
 /// KEYS: the four. ARGV: the owner, the lease in milliseconds, 1 if callers may not overtake the
@@ -61,10 +108,6 @@ const QUEUE: &str = r"
 /// Returns the token. Or it returns 0, the number of milliseconds after which the first waiting
 /// owner may succeed (negative: unknown), and how many owners should try before this one.
 ///
-/// A token is the server's clock in microseconds, or the last token plus one if the clock is
-/// behind. Therefore tokens increase even if Redis has lost its data. (Numbers in Lua have 53 bits:
-/// 285 years of microseconds since 1970. A greater token has no successor, so there is an error.)
-///
 /// A call that is repeated after a lost answer finds its own owner.
 const LOCK: &str = r"
     local owner, lease, fair, keep, claim = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -72,15 +115,8 @@ const LOCK: &str = r"
     local head, reserved
     if not holder then head, reserved = first() end
     if not holder and (fair == '0' or not head or head == owner) then
-        clock()
-        local now = time[1] * 1000000 + time[2]
-        local token = math.max(now, (redis.call('get', token_key) or 0) + 1)
-        if token >= 9007199254740992 then
-            return redis.error_reply('ERR the last token of the lock has no successor')
-        end
-        -- While the clock is behind, only this key makes tokens increase.
-        local behind = math.floor((token - now) / 1000000)
-        redis.call('set', token_key, string.format('%.0f', token), 'ex', 86400 + behind)
+        local token, no_token = next_token()
+        if no_token then return no_token end
         redis.call('set', lock, owner, 'px', lease)
         if head then
             redis.call('zrem', queue, owner)
@@ -95,17 +131,7 @@ const LOCK: &str = r"
         return {tonumber(redis.call('get', token_key)), 0, 0}
     end
     local place = 0
-    if keep > 0 then
-        local arrived = time or redis.call('time')
-        time = arrived
-        redis.call('zadd', queue, 'nx', string.format('%.0f', time[1] * 1000000 + time[2]), owner)
-        redis.call('hset', seen, owner, string.format('%.0f', clock() + keep))
-        place = redis.call('zrank', queue, owner)
-        if redis.call('pttl', queue) < keep then
-            redis.call('pexpire', queue, keep * 2)
-            redis.call('pexpire', seen, keep * 2)
-        end
-    end
+    if keep > 0 then place = join(owner, keep) end
     if holder then return {0, redis.call('pttl', lock), place} end
     -- The first waiting owner may not know that the lock is free: its lease ended, Redis deleted
     -- it, or a release told an owner that has lost its place since.
@@ -170,21 +196,67 @@ const RENEW: &str = r"
     return renewed
 ";
 
-/// The keys of a lock.
+/// What a name stands for, and how an owner holds it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Lock,
+    /// A read-write lock, for reading.
+    Read,
+    /// A read-write lock, for writing.
+    Write,
+    /// A permit of a semaphore that has this many.
+    Permit(u32),
+}
+
+impl Kind {
+    /// Returns the first part of the keys. Names of different families do not affect each other.
+    fn family(self) -> &'static str {
+        match self {
+            Self::Lock => "lock",
+            Self::Read | Self::Write => "rwlock",
+            Self::Permit(_) => "semaphore",
+        }
+    }
+
+    /// Returns how many others may hold it when an owner enters, if several may hold it.
+    fn limit(self) -> Option<u32> {
+        match self {
+            Self::Lock => None,
+            Self::Read => Some(u32::MAX),
+            Self::Write => Some(0),
+            Self::Permit(permits) => Some(permits.saturating_sub(1)),
+        }
+    }
+}
+
+/// The keys of a lock, a read-write lock or a semaphore.
 #[derive(Debug)]
 pub(crate) struct Keys {
     pub(crate) lock: String,
     token: String,
     queue: String,
     seen: String,
+    kind: Kind,
 }
 
 impl Keys {
     /// The part in braces decides the slot on a cluster. It is never empty, whatever the name is.
-    pub(crate) fn new(prefix: &str, name: &str) -> Self {
-        let lock = format!("{prefix}{{lock:{name}}}");
+    pub(crate) fn new(prefix: &str, kind: Kind, name: &str) -> Self {
+        let lock = format!("{prefix}{{{}:{name}}}", kind.family());
         let [token, queue, seen] = ["token", "queue", "seen"].map(|part| format!("{lock}:{part}"));
-        Self { lock, token, queue, seen }
+        Self { lock, token, queue, seen, kind }
+    }
+
+    /// Returns the name of the owner with this number.
+    pub(crate) fn owner(&self, client: &str, number: u64) -> Arc<str> {
+        match self.kind.limit() {
+            None => format!("{client}:{number}").into(),
+            Some(limit) => format!("{client}:{number}/{limit}").into(),
+        }
+    }
+
+    pub(crate) fn is_shared(&self) -> bool {
+        self.kind != Kind::Lock
     }
 
     fn all(&self) -> [&str; 4] {
@@ -293,17 +365,23 @@ impl Call<'_> {
 pub(crate) struct Scripts {
     lock: Code,
     release: Code,
+    enter: Code,
+    leave: Code,
     renew: Code,
+    renew_shared: Code,
     state: Code,
 }
 
 impl Scripts {
     pub(crate) fn new() -> Self {
         Self {
-            lock: Code::new(format!("{QUEUE}{LOCK}")),
-            release: Code::new(format!("{QUEUE}{RELEASE}")),
+            lock: Code::new(format!("{COMMON}{QUEUE}{TAKE}{LOCK}")),
+            release: Code::new(format!("{COMMON}{QUEUE}{RELEASE}")),
+            enter: Code::new(format!("{COMMON}{QUEUE}{TAKE}{SHARED}{ENTER}")),
+            leave: Code::new(format!("{COMMON}{QUEUE}{SHARED}{LEAVE}")),
             renew: Code::new(RENEW.to_owned()),
-            state: Code::new(format!("{QUEUE}{STATE}")),
+            renew_shared: Code::new(format!("{COMMON}{RENEW_SHARED}")),
+            state: Code::new(format!("{COMMON}{QUEUE}{STATE}")),
         }
     }
 
@@ -312,12 +390,14 @@ impl Scripts {
         let numbers = [lease, u64::from(fair), keep, claim.as_millis() as u64];
         let arguments =
             iter::once(owner.to_owned()).chain(numbers.map(|number| number.to_string())).collect();
-        Call { code: &self.lock, keys: keys.all().into(), arguments }
+        let code = if keys.is_shared() { &self.enter } else { &self.lock };
+        Call { code, keys: keys.all().into(), arguments }
     }
 
     pub(crate) fn release<'a>(&'a self, keys: &'a Keys, owner: &str, claim: Duration) -> Call<'a> {
         let arguments = vec![owner.to_owned(), claim.as_millis().to_string()];
-        Call { code: &self.release, keys: keys.all().into(), arguments }
+        let code = if keys.is_shared() { &self.leave } else { &self.release };
+        Call { code, keys: keys.all().into(), arguments }
     }
 
     /// If there is a time to claim the lock, the script ends the hold.
@@ -326,12 +406,14 @@ impl Scripts {
         Call { code: &self.state, keys: keys.all().into(), arguments: vec![String::new(), claim] }
     }
 
-    /// Takes the key, the owner and the lease in milliseconds of each lock.
-    pub(crate) fn renew<'a>(&'a self, locks: &[(&'a str, &str, u64)]) -> Call<'a> {
-        let keys = locks.iter().map(|&(key, ..)| key).collect();
+    /// Takes the key, the owner and the lease in milliseconds of each lock. They are of one kind.
+    pub(crate) fn renew<'a>(&'a self, locks: &[(&'a Keys, &str, u64)]) -> Call<'a> {
+        let code =
+            if locks.iter().any(|(keys, ..)| keys.is_shared()) { &self.renew_shared } else { &self.renew };
+        let keys = locks.iter().map(|&(keys, ..)| &*keys.lock).collect();
         // A lease of 0 would delete the lock.
         let arguments =
             locks.iter().flat_map(|&(_, owner, lease)| [owner.to_owned(), lease.max(1).to_string()]);
-        Call { code: &self.renew, keys, arguments: arguments.collect() }
+        Call { code, keys, arguments: arguments.collect() }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis::{FromRedisValue, ParsingError, Value};
 
 use crate::options::LockOptions;
-use crate::scripts::Keys;
+use crate::scripts::{Keys, Kind};
 use crate::{LockClient, LockError};
 
 /// A held lock, as Redis had it when it was asked.
@@ -118,6 +118,6 @@ impl LockClient {
     }
 
     fn keys(&self, name: &str) -> Keys {
-        Keys::new(self.prefix(), name)
+        Keys::new(self.prefix(), Kind::Lock, name)
     }
 }

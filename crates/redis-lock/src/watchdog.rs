@@ -1,7 +1,7 @@
 //! Renews leases in batches.
 //!
 //! Locks that one call can renew form a group: those with the same lease, on a cluster those of one
-//! slot. (A lock with a shorter lease would have the others renewed with it, more often than
+//! slot; those that several may hold separately, because another script renews them. (A lock with a shorter lease would have the others renewed with it, more often than
 //! necessary, in calls that fail earlier than theirs.) Each group has one timeout on the wheel, at
 //! the time when the first of its locks is due. Then one call renews up to 256 locks: those that
 //! are due, and those that are due next, even if that is later. So the locks of a batch are due
@@ -36,8 +36,9 @@ pub(crate) struct Watchdog {
     runtime: Handle,
 }
 
-/// The slot on a cluster, otherwise 0; and the lease.
-pub(crate) type GroupKey = (u16, Duration);
+/// The slot on a cluster, otherwise 0; whether several may hold it, because that is another script;
+/// and the lease.
+pub(crate) type GroupKey = (u16, bool, Duration);
 
 /// The locks that one call can renew.
 #[derive(Default)]
@@ -217,7 +218,7 @@ pub(crate) async fn renew(calls: &Calls, holds: &[Arc<Hold>]) -> Result<(), Lock
     let start = Instant::now();
     let leases: Vec<_> = holds.iter().map(|hold| hold.lease_at(start)).collect();
     let locks = holds.iter().zip(&leases);
-    let locks = locks.map(|(hold, lease)| (&*hold.keys.lock, &*hold.owner, lease.as_millis() as u64));
+    let locks = locks.map(|(hold, lease)| (&*hold.keys, &*hold.owner, lease.as_millis() as u64));
     let locks: Vec<_> = locks.collect();
     match calls.renew(&locks, timeout).await {
         Ok(answers) => {

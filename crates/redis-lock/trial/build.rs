@@ -11,14 +11,14 @@ use std::{env, fs};
 
 use sabotages::{LUA, ROWS, Row};
 
-/// The places where the scripts can be changed, and what they become.
-const SCRIPTS: [(&str, &str); 4] = [
-    (r#"format!("{QUEUE}{LOCK}")"#, r#"crate::sabotaged_script(format!("{QUEUE}{LOCK}"))"#),
-    (r#"format!("{QUEUE}{RELEASE}")"#, r#"crate::sabotaged_script(format!("{QUEUE}{RELEASE}"))"#),
-    (r#"format!("{QUEUE}{STATE}")"#, r#"crate::sabotaged_script(format!("{QUEUE}{STATE}"))"#),
-    ("RENEW.to_owned()", "crate::sabotaged_script(RENEW.to_owned())"),
-];
+/// The files with scripts.
+const LUA_FILES: [&str; 2] = ["scripts.rs", "shared.rs"];
 
+/// Where all scripts pass, and what that becomes.
+const SCRIPT: (&str, &str) = (
+    "fn new(text: String) -> Self {",
+    "fn new(text: String) -> Self { let text = crate::sabotaged_script(text);",
+);
 fn main() {
     let source = Path::new(&env::var("CARGO_MANIFEST_DIR").unwrap()).join("../src");
     let copy = Path::new(&env::var("OUT_DIR").unwrap()).join("src");
@@ -27,19 +27,19 @@ fn main() {
     println!("cargo::rerun-if-changed=sabotages.rs");
     let _ = fs::remove_dir_all(&copy);
     fs::create_dir_all(&copy).unwrap();
+    let scripts = LUA_FILES.map(|file| fs::read_to_string(source.join(file)).unwrap()).concat();
+    for row in ROWS.iter().filter(|row| row.file == LUA) {
+        row.check(&scripts);
+    }
     for entry in fs::read_dir(&source).unwrap().map(Result::unwrap) {
         let (name, mut text) = (entry.file_name(), fs::read_to_string(entry.path()).unwrap());
         for row in ROWS.iter().filter(|row| name == row.file) {
             text = row.apply(&text);
         }
         if name == "scripts.rs" {
-            for row in ROWS.iter().filter(|row| row.file == LUA) {
-                row.check(&text);
-            }
-            for (script, changeable) in SCRIPTS {
-                assert_eq!(text.matches(script).count(), 1, "{script}");
-                text = text.replace(script, changeable);
-            }
+            let (original, changed) = SCRIPT;
+            assert_eq!(text.matches(original).count(), 1, "{original}");
+            text = text.replace(original, changed);
         }
         if name == "lib.rs" {
             // An included file cannot have inner attributes.

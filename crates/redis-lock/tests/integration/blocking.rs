@@ -263,3 +263,43 @@ fn without_redis_calls_fail() {
     assert!(matches!(other.lock_timeout(PATIENCE), Err(LockError::Redis(_))));
     assert!(matches!(guard.unlock(), Err(LockError::Redis(_))));
 }
+
+#[test]
+fn read_write_locks_and_semaphores() {
+    let Some(Blocking { setup, locks, _runtime }) = Blocking::new("lock-blocking-shared") else { return };
+    let lock = locks.rw_lock_with("a", long());
+    assert_eq!(lock.name(), "a");
+    let readers = [lock.read().lock().unwrap(), lock.read().lock().unwrap()];
+    assert!(lock.write().try_lock().unwrap().is_none());
+    drop(readers);
+    lock.write().try_lock().unwrap().expect("the readers are gone").unlock().unwrap();
+    locks.rw_lock("b").read().lock().unwrap().unlock().unwrap();
+
+    let semaphore = locks.semaphore_with("a", 2, long());
+    assert_eq!(semaphore.name(), "a");
+    let permits = [semaphore.acquire().unwrap(), semaphore.try_acquire().unwrap().unwrap()];
+    assert!(semaphore.try_acquire().unwrap().is_none());
+    assert!(semaphore.acquire_timeout(Duration::from_millis(10)).unwrap().is_none());
+    drop(permits);
+    semaphore.acquire_timeout(PATIENCE).unwrap().expect("the permits are free").unlock().unwrap();
+    locks.semaphore("b", 1).acquire().unwrap().unlock().unwrap();
+    drop(setup);
+}
+
+#[test]
+fn several_locks_as_one() {
+    let Some(Blocking { mut setup, locks, _runtime }) = Blocking::new("lock-blocking-multi") else { return };
+    let mut both = locks.multi_lock_with(["b", "a"], long());
+    assert!(both.names().eq(["a", "b"]));
+    let guard = both.lock().unwrap();
+    assert_eq!(guard.tokens().count(), 2);
+    guard.check().unwrap();
+    guard.on_lost(|loss| panic!("it was not lost: {loss}"));
+    let mut other = locks.multi_lock(["b", "c"]);
+    assert!(other.try_lock().unwrap().is_none());
+    assert!(other.lock_timeout(Duration::from_millis(10)).unwrap().is_none());
+    guard.unlock().unwrap();
+    let guard = other.lock_timeout(PATIENCE).unwrap().expect("they are free");
+    drop(guard);
+    assert_eq!((setup.holder("b"), setup.holder("c")), (None, None), "dropping it has released them");
+}

@@ -137,6 +137,35 @@ async fn locks_of_many_slots_are_renewed_and_released() {
     within(waiting).await.unwrap().unwrap().unlock().await.unwrap();
 }
 
+/// Several locks as one, in slots of several nodes, and what several owners hold.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn several_locks_and_several_owners() {
+    let Some(setup) = Setup::new("lock-cluster-several") else { return };
+    let names = [name(true), name(false), format!("{}-too", name(false))];
+    let mut all = setup.locks.multi_lock_with(&names, options());
+    let guard = within(all.lock()).await.unwrap();
+    assert!(guard.tokens().map(|(name, _)| name).eq(all.names()));
+    let mut waiting = setup.locks.multi_lock_with(&names[..2], options());
+    let waiting = tokio::spawn(async move { waiting.lock().await });
+    guard.unlock().await.unwrap();
+    within(waiting).await.unwrap().unwrap().unlock().await.unwrap();
+
+    for name in &names {
+        let lock = setup.locks.rw_lock_with(name, options());
+        let readers = [lock.read().lock().await.unwrap(), lock.read().lock().await.unwrap()];
+        let mut writer = lock.write();
+        let writer = tokio::spawn(async move { writer.lock().await });
+        for reader in readers {
+            reader.unlock().await.unwrap();
+        }
+        within(writer).await.unwrap().unwrap().unlock().await.unwrap();
+        let semaphore = setup.locks.semaphore_with(name, 1, options());
+        let permit = semaphore.acquire().await.unwrap();
+        assert!(semaphore.try_acquire().await.unwrap().is_none());
+        permit.unlock().await.unwrap();
+    }
+}
+
 /// Returns a name that no other lock has, with a slot of the first master or of another one.
 fn name(of_first: bool) -> String {
     (0..).map(|number| format!("other-{number}")).find(|name| is_of_first(name) == of_first).unwrap()

@@ -9,7 +9,9 @@ mod closure;
 mod cluster;
 mod common;
 mod faults;
+mod leader;
 mod lock;
+mod multi;
 #[cfg(all(feature = "metrics", feature = "tracing"))]
 mod observe;
 mod readme;
@@ -17,6 +19,7 @@ mod refusals;
 mod replicas;
 #[cfg(feature = "sentinel")]
 mod sentinel;
+mod shared;
 mod state;
 #[cfg(feature = "tls")]
 mod tls;

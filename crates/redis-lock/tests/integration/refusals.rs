@@ -121,6 +121,8 @@ async fn a_redis_without_memory_is_not_asked_again() {
     let [mut held, mut other] =
         ["held", "other"].map(|name| setup.locks.lock_with(name, options().lease(LONG)));
     let guard = held.lock().await.unwrap();
+    let mut reader = setup.locks.rw_lock_with("held", options().lease(LONG)).read();
+    let reading = reader.lock().await.unwrap();
     let connections = |setup: &Setup| setup.server.info("total_connections_received").unwrap();
     execute(&mut setup.redis, "CONFIG SET maxmemory 1").unwrap();
     let before: u64 = connections(&setup).parse().unwrap();
@@ -132,6 +134,8 @@ async fn a_redis_without_memory_is_not_asked_again() {
     assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
     held.lock().await.unwrap().unlock().await.unwrap();
     guard.unlock().await.unwrap();
+    reader.lock().await.unwrap().unlock().await.unwrap();
+    reading.unlock().await.unwrap();
     // The query of their number opens one.
     assert_eq!(connections(&setup), (before + 1).to_string());
 }
@@ -195,6 +199,16 @@ async fn a_user_with_few_rights_can_lock() {
         assert_eq!(locks.state("a").await.unwrap().expect("it is held").waiting, 1);
         guard.unlock().await.unwrap();
         within(waiting).await.unwrap().unwrap().unlock().await.unwrap();
+
+        let prices = locks.rw_lock_with("a", options().lease(LONG).poll(poll));
+        let reading = prices.read().lock().await.unwrap();
+        let mut writer = prices.write();
+        let writing = tokio::spawn(async move { writer.lock().await });
+        setup.until("it waits", |setup| setup.redis.exists("{rwlock:a}:queue").unwrap()).await;
+        execute(&mut setup.redis, "SCRIPT FLUSH").unwrap();
+        reading.unlock().await.unwrap();
+        within(writing).await.unwrap().unwrap().unlock().await.unwrap();
+        locks.semaphore("a", 1).acquire().await.unwrap().unlock().await.unwrap();
     }
     let url = restricted_user(&setup.server.url(), "no-select", "") + "1";
     let locks = LockClient::builder(Client::open(url).unwrap()).timer(&setup.timer).build().unwrap();

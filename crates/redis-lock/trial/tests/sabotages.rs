@@ -26,10 +26,14 @@ mod common;
 mod faults;
 #[path = "../../tests/integration/lock.rs"]
 mod lock;
+#[path = "../../tests/integration/multi.rs"]
+mod multi;
 #[path = "../../tests/integration/refusals.rs"]
 mod refusals;
 #[path = "../../tests/integration/replicas.rs"]
 mod replicas;
+#[path = "../../tests/integration/shared.rs"]
+mod shared;
 #[path = "../../tests/integration/state.rs"]
 mod state;
 

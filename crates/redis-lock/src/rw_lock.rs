@@ -1,0 +1,140 @@
+//! Read-write locks.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::scripts::Kind;
+use crate::{Lock, LockClient, LockOptions};
+
+/// A read-write lock in Redis: either several owners hold it for reading, or one for writing.
+///
+/// [`read`](Self::read) and [`write`](Self::write) return owners. They are [`Lock`]s, so leases, the
+/// watchdog, re-entry, timeouts and cancel safety are those of a lock.
+///
+/// A waiting writer that is the first of the queue is not overtaken by readers. If the lock is not
+/// [fair](LockOptions::fair), it may be overtaken by other writers. With the fair option, all get
+/// the lock in the order in which they began to wait, and readers that wait one after the other get
+/// it together.
+///
+/// An owner that holds the lock for reading cannot change it to writing, nor back: an owner that
+/// asks for writing waits for all readers, also for one of the same task.
+///
+/// # Tokens
+///
+/// The [token](crate::Guard::token) of each hold is greater than those of all earlier holds, for
+/// reading and for writing. A resource needs the greatest token of a read and that of a write:
+///
+/// - It rejects a read with a token that is less than the greatest token of a write.
+/// - It rejects a write with a token that is less than the greatest token of a read or a write.
+///
+/// Then no reader sees a half of a write, and no former writer changes what a reader has seen, even
+/// if their leases have ended. It must not reject a read because of a later read.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example(locks: redis_lock::LockClient) -> Result<(), redis_lock::LockError> {
+/// let prices = locks.rw_lock("prices");
+/// let (mut first, mut second) = (prices.read(), prices.read());
+/// let readers = [first.lock().await?, second.lock().await?];
+/// assert!(prices.write().try_lock().await?.is_none());
+/// for reader in readers {
+///     reader.unlock().await?;
+/// }
+/// let writer = prices.write().lock().await?;
+/// writer.unlock().await
+/// # }
+/// ```
+pub struct RwLock {
+    read: Lock,
+    write: Lock,
+}
+
+impl LockClient {
+    /// Returns the read-write lock with this name, with the default options. It does not call
+    /// Redis. A [lock](Self::lock) with the same name is independent of it.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(locks: redis_lock::LockClient) -> Result<(), redis_lock::LockError> {
+    /// let reader = locks.rw_lock("prices").read().lock().await?;
+    /// println!("the token of this hold is {}", reader.token());
+    /// reader.unlock().await
+    /// # }
+    /// ```
+    pub fn rw_lock(&self, name: &str) -> RwLock {
+        self.rw_lock_with(name, LockOptions::new())
+    }
+
+    /// Returns the read-write lock with this name and these options.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use redis_lock::{LockClient, LockOptions};
+    /// # fn example(locks: &LockClient) {
+    /// let prices = locks.rw_lock_with("prices", LockOptions::new().fair(true));
+    /// # let _ = prices;
+    /// # }
+    /// ```
+    pub fn rw_lock_with(&self, name: &str, options: LockOptions) -> RwLock {
+        let [read, write] = [Kind::Read, Kind::Write]
+            .map(|kind| Lock::new(Arc::clone(&self.shared), kind, name, options.clone()));
+        RwLock { read, write }
+    }
+}
+
+impl RwLock {
+    /// Returns the name of the lock.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(locks: redis_lock::LockClient) {
+    /// assert_eq!(locks.rw_lock("prices").name(), "prices");
+    /// # }
+    /// ```
+    pub fn name(&self) -> &str {
+        self.read.name()
+    }
+
+    /// Returns a new owner, which takes the lock for reading.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # async fn example(prices: redis_lock::RwLock) -> Result<(), redis_lock::LockError> {
+    /// match prices.read().lock_timeout(Duration::from_secs(3)).await? {
+    ///     Some(guard) => guard.unlock().await?,
+    ///     None => println!("a writer held the lock for 3 s"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn read(&self) -> Lock {
+        self.read.another()
+    }
+
+    /// Returns a new owner, which takes the lock for writing.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(prices: redis_lock::RwLock) -> Result<(), redis_lock::LockError> {
+    /// let guard = prices.write().lock().await?;
+    /// // … write, and send guard.token() with each access …
+    /// guard.unlock().await
+    /// # }
+    /// ```
+    pub fn write(&self) -> Lock {
+        self.write.another()
+    }
+}
+
+impl fmt::Debug for RwLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RwLock").field("name", &self.name()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,126 @@
+//! Several locks as one, on a real Redis.
+
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use redis::Commands;
+use redis_lock::{LockError, LockOptions, Loss};
+
+use super::common::{LEASE, PATIENCE, Setup, options, within};
+
+/// So long that no test sees its end, and that no renewal is due.
+fn long() -> LockOptions {
+    options().lease(PATIENCE * 3)
+}
+
+#[tokio::test]
+async fn all_locks_are_taken_or_none() {
+    let Some(mut setup) = Setup::new("lock-multi") else { return };
+    let mut locks = setup.locks.multi_lock_with(["c", "a", "b", "a"], long());
+    assert!(locks.names().eq(["a", "b", "c"]));
+    let guard = locks.try_lock().await.unwrap().expect("all are free");
+    let tokens: Vec<_> = guard.tokens().map(|(name, token)| (name.to_owned(), token)).collect();
+    for (name, token) in &tokens {
+        assert_eq!(setup.redis.get::<_, u64>(format!("{{lock:{name}}}:token")).unwrap(), *token);
+        assert!(setup.locks.lock(name).try_lock().await.unwrap().is_none());
+    }
+    assert_eq!(tokens.len(), 3);
+    guard.check().unwrap();
+    // The owner may take them again.
+    locks.lock().await.unwrap().unlock().await.unwrap();
+    assert!(setup.holder("a").is_some());
+    guard.unlock().await.unwrap();
+
+    let held = setup.locks.lock_with("b", long()).lock().await.unwrap();
+    assert!(locks.try_lock().await.unwrap().is_none());
+    assert!(locks.lock_timeout(Duration::from_millis(50)).await.unwrap().is_none());
+    setup.until("none is held", |setup| setup.holder("a").is_none() && setup.holder("c").is_none()).await;
+    setup.until("it has left the queue", |setup| setup.queue_len("b") == 0).await;
+    let waiting = tokio::spawn(async move { locks.lock().await });
+    setup.until("it waits", |setup| setup.queue_len("b") == 1).await;
+    held.unlock().await.unwrap();
+    drop(within(waiting).await.unwrap().unwrap());
+    for name in ["a", "b", "c"] {
+        setup.until("the dropped guard has released it", |setup| setup.holder(name).is_none()).await;
+    }
+    setup.until("there is no timeout", |setup| setup.timer.pending_timeouts() <= 1).await;
+    let failed = setup.locks.multi_lock(<[&str; 0]>::default()).lock().await;
+    let Err(LockError::Options(why)) = failed else { panic!("{failed:?}") };
+    assert_eq!(why, "a lock of several has no names; it needs at least one");
+}
+
+#[tokio::test]
+async fn locks_are_taken_in_the_order_of_their_names() {
+    let Some(mut setup) = Setup::new("lock-multi-order") else { return };
+    let held = setup.locks.lock_with("b", long()).lock().await.unwrap();
+    let mut locks = setup.locks.multi_lock_with(["c", "b", "a"], long());
+    let waiting = tokio::spawn(async move { locks.lock().await });
+    setup.until("it waits", |setup| setup.queue_len("b") == 1).await;
+    assert!(setup.holder("a").is_some() && setup.holder("c").is_none());
+    waiting.abort();
+    setup.until("none is held", |setup| setup.holder("a").is_none()).await;
+    setup.until("it has left the queue", |setup| setup.queue_len("b") == 0).await;
+    held.unlock().await.unwrap();
+}
+
+/// Each takes two of three locks, and names them in another order.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn callers_never_wait_in_a_circle() {
+    const ROUNDS: u32 = 50;
+    let Some(setup) = Setup::new("lock-multi-circle") else { return };
+    let inside = Arc::new([(); 3].map(|()| AtomicU32::new(0)));
+    let tasks: Vec<_> = [[0, 1], [1, 2], [2, 0], [1, 0]]
+        .into_iter()
+        .map(|pair| {
+            let names = pair.map(|number| format!("circle-{number}"));
+            let (mut locks, inside) = (setup.locks.multi_lock_with(names, long()), Arc::clone(&inside));
+            tokio::spawn(async move {
+                for _ in 0..ROUNDS {
+                    let guard = locks.lock().await.unwrap();
+                    assert!(pair.iter().all(|&number| inside[number].fetch_add(1, SeqCst) == 0));
+                    tokio::task::yield_now().await;
+                    pair.iter().for_each(|&number| _ = inside[number].fetch_sub(1, SeqCst));
+                    guard.unlock().await.unwrap();
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        within(task).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn one_lost_lock_is_a_loss() {
+    let Some(mut setup) = Setup::new("lock-multi-lost") else { return };
+    let guard = setup.locks.multi_lock_with(["a", "b"], options().lease(LEASE)).lock().await.unwrap();
+    let losses = Arc::new(Mutex::new(Vec::new()));
+    let record = Arc::clone(&losses);
+    guard.on_lost(move |loss| record.lock().unwrap().push(loss));
+    let () = setup.redis.del("{lock:b}").unwrap();
+    let loss = within(guard.lost()).await;
+    // On a machine that stalls for two thirds of the lease, the lease ends first.
+    assert!(matches!(loss, Loss::NoOwner | Loss::LeaseEnded(_)), "{loss:?}");
+    assert!(matches!(guard.check(), Err(LockError::Lost(_))));
+    setup.until("it was called", |_| !losses.lock().unwrap().is_empty()).await;
+    assert!(setup.holder("a").is_some(), "the other one is held");
+    assert!(matches!(guard.unlock().await, Err(LockError::Lost(_))));
+    assert_eq!(setup.holder("a"), None);
+    assert_eq!(*losses.lock().unwrap(), [loss]);
+}
+
+#[tokio::test]
+async fn a_lock_that_is_lost_while_others_are_awaited_ends_the_waiting() {
+    let Some(mut setup) = Setup::new("lock-multi-early") else { return };
+    let held = setup.locks.lock_with("b", long()).lock().await.unwrap();
+    let mut locks = setup.locks.multi_lock_with(["a", "b"], options().lease(LEASE));
+    let waiting = tokio::spawn(async move { locks.lock().await });
+    setup.until("it waits", |setup| setup.queue_len("b") == 1).await;
+    let () = setup.redis.set("{lock:a}", "another owner").unwrap();
+    let failed = within(waiting).await.unwrap();
+    assert!(matches!(failed, Err(LockError::Lost(_))), "{failed:?}");
+    setup.until("it has left the queue", |setup| setup.queue_len("b") == 0).await;
+    assert_eq!(setup.holder("a").as_deref(), Some("another owner"));
+    held.unlock().await.unwrap();
+}
