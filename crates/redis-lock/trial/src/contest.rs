@@ -54,14 +54,14 @@ pub(crate) struct Contest<'a, 'b> {
 }
 
 /// An event of one of the processes, which may have been killed since.
-struct Report {
-    process: u32,
-    event: Event,
-    why: String,
+pub(crate) struct Report {
+    pub(crate) process: u32,
+    pub(crate) event: Event,
+    pub(crate) why: String,
 }
 
 /// A process. It is killed when this value is dropped.
-struct Worker(Process);
+pub(crate) struct Worker(pub(crate) Process);
 
 /// The holder of the lock.
 #[derive(PartialEq, Eq)]
@@ -73,7 +73,8 @@ struct Holder {
 impl<'a, 'b> Contest<'a, 'b> {
     pub(crate) fn start(trial: &'a mut Trial<'b>) -> Result<Self, Box<dyn Error>> {
         let (sender, reports) = mpsc::channel();
-        let workers = (0..WORKERS).map(|_| Worker::start(trial, &sender)).collect::<io::Result<_>>()?;
+        let workers =
+            (0..WORKERS).map(|_| Worker::start(trial, "--worker", &sender)).collect::<io::Result<_>>()?;
         Ok(Self { trial, workers, reports, sender, log: Vec::new(), data_losses: Vec::new() })
     }
 
@@ -231,7 +232,7 @@ impl<'a, 'b> Contest<'a, 'b> {
             );
             took = Some(time);
         }
-        self.workers[holder.worker] = Worker::start(self.trial, &self.sender)?;
+        self.workers[holder.worker] = Worker::start(self.trial, "--worker", &self.sender)?;
         Ok(took)
     }
 
@@ -261,7 +262,7 @@ impl<'a, 'b> Contest<'a, 'b> {
                 }
             }
             for worker in both {
-                self.workers[worker] = Worker::start(self.trial, &self.sender)?;
+                self.workers[worker] = Worker::start(self.trial, "--worker", &self.sender)?;
             }
             self.all_enter()?;
             if let Some(took) = took {
@@ -430,17 +431,18 @@ fn repeated_tokens(log: &[Report]) -> Vec<u64> {
 }
 
 /// Returns the distinct reasons.
-fn reasons(log: &[Report], event: Event) -> String {
+pub(crate) fn reasons(log: &[Report], event: Event) -> String {
     let reasons: BTreeSet<_> =
         log.iter().filter(|report| report.event == event).map(|report| &*report.why).collect();
     reasons.into_iter().collect::<Vec<_>>().join("; ")
 }
 
 impl Worker {
-    fn start(trial: &Trial<'_>, sender: &Sender<Report>) -> io::Result<Self> {
+    /// Starts this program with an option that takes the name of the lock.
+    pub(crate) fn start(trial: &Trial<'_>, option: &str, sender: &Sender<Report>) -> io::Result<Self> {
         let lease = format!("{}ns", trial.options.lease.as_nanos());
         let mut command = Command::new(env::current_exe()?);
-        command.args(["--worker", &trial.name, "--lease", &lease]).args(trial.servers.options());
+        command.args([option, &trial.name, "--lease", &lease]).args(trial.servers.options());
         if let Some(sabotage) = trial.options.sabotage.and_then(|sabotage| sabotage.to_possible_value()) {
             command.args(["--sabotage", sabotage.get_name()]);
         }
@@ -457,12 +459,12 @@ impl Worker {
         Ok(Self(worker))
     }
 
-    fn id(&self) -> u32 {
+    pub(crate) fn id(&self) -> u32 {
         self.0.id()
     }
 
     /// Lets the process end. Returns whether it ended without being killed.
-    fn end(mut self) -> io::Result<bool> {
+    pub(crate) fn end(mut self) -> io::Result<bool> {
         drop(self.0.stdin.take());
         let begin = Instant::now();
         while begin.elapsed() < PATIENCE {

@@ -22,6 +22,9 @@
 //!   In its issue 7272 a renewal outlives the lock in another way: the unlock overtakes the start
 //!   of the renewal.)
 //! - The renewals of many locks are sent to Redis in batches.
+//! - Four processes contend for a read-write lock and for two permits of a semaphore, while they are
+//!   killed or stopped. No reader has the lock together with a writer, no more than two permits are
+//!   held at the same time, and tokens increase. A register on the Redis of the counter shows it.
 //! - Without Redis no process hangs, and all report the problem. When Redis is back, they continue.
 //!   If Redis has lost its data, the holder detects that the lock is lost.
 //! - The same holds on a cluster of which nodes are killed or stopped, so that a replica takes
@@ -34,9 +37,11 @@
 
 mod contest;
 mod counter;
+mod crowd;
 mod failover;
 mod goals;
 mod parts;
+mod register;
 mod single_process;
 mod trial;
 mod worker;
@@ -75,6 +80,10 @@ struct Options {
     #[arg(long)]
     no_cluster: bool,
 
+    /// Only the part with a read-write lock and a semaphore
+    #[arg(long)]
+    only_crowd: bool,
+
     /// Measure the costs and times of the lock instead, on a machine that does nothing else
     #[arg(long)]
     goals: bool,
@@ -94,6 +103,10 @@ struct Options {
     /// Run as one of the three processes that use the lock with this name
     #[arg(long, hide = true, requires = "url")]
     worker: Option<String>,
+
+    /// Run as one of the four processes that use the read-write lock and the semaphore of this name
+    #[arg(long, hide = true, requires = "url")]
+    crowd: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -114,13 +127,14 @@ fn lease(text: &str) -> Result<Duration, String> {
 
 fn main() -> ExitCode {
     let options = Options::parse();
-    if let (Some(name), Some(url)) = (&options.worker, &options.url) {
+    if let (Some(name), Some(url)) = (options.worker.as_ref().or(options.crowd.as_ref()), &options.url) {
         let servers = Servers {
             url: url.clone(),
             nodes: options.node.clone(),
             resource: options.resource.as_ref().unwrap_or(url).clone(),
         };
-        return worker::run(&servers, name, &options);
+        let run = if options.crowd.is_some() { crowd::work } else { worker::run };
+        return run(&servers, name, &options);
     }
     let ran = if options.goals { goals::run(options.url.as_deref()) } else { parts::run(&options) };
     exit_code(ran.map(Verdict::print))

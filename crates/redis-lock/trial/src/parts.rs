@@ -7,7 +7,7 @@ use hashed_wheel_trial::Verdict;
 use hashed_wheel_trial::redis_server::{RedisServer, connect};
 
 use crate::trial::{Servers, Trial};
-use crate::{Options, contest, failover, single_process};
+use crate::{Options, contest, crowd, failover, single_process};
 
 pub(crate) fn run(options: &Options) -> Result<Verdict, Box<dyn Error>> {
     // One for the locks, and one for the counter, which must not lose data.
@@ -32,7 +32,13 @@ pub(crate) fn run(options: &Options) -> Result<Verdict, Box<dyn Error>> {
         options.lease,
         trial.third()
     );
+    if options.only_crowd {
+        crowd::run(&mut trial)?;
+        trial.clean_up()?;
+        return Ok(trial.verdict);
+    }
     single_process::run(&mut trial)?;
+    crowd::run(&mut trial)?;
     contest::run(&mut trial, server.as_mut())?;
     match &mut server {
         Some(server) => {

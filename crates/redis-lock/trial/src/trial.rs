@@ -91,9 +91,15 @@ impl Trial<'_> {
 
     /// Deletes the tokens, which would otherwise expire after a day.
     pub(crate) fn clean_up(&mut self) -> RedisResult<()> {
-        let keys: RedisResult<Vec<String>> =
-            self.redis.scan_match(format!("{{lock:{}*", self.name))?.collect();
-        self.redis.del(keys?)
+        for family in ["lock", "rwlock", "semaphore"] {
+            let pattern = format!("{{{family}:{}*", self.name);
+            let keys: RedisResult<Vec<String>> = self.redis.scan_match(pattern)?.collect();
+            let keys = keys?;
+            if !keys.is_empty() {
+                let () = self.redis.del(keys)?;
+            }
+        }
+        Ok(())
     }
 
     /// Returns the calls of all clients during the given time.

@@ -17,7 +17,7 @@ use crate::trial::{self, Servers, key};
 use crate::{Options, Sabotage};
 
 /// How long it waits for the lock before it reports trouble.
-const WAIT: Duration = Duration::from_secs(10);
+pub(crate) const WAIT: Duration = Duration::from_secs(10);
 
 /// The events that it reports: one line each, with a reason if there is one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +40,7 @@ impl Event {
     const ALL: [Self; 6] =
         [Self::Entered, Self::Released, Self::ReleasedLate, Self::Lost, Self::LostEarly, Self::Trouble];
 
-    fn print(self, why: &str) {
+    pub(crate) fn print(self, why: &str) {
         let line = format!("{self:?} {}\n", why.replace('\n', " "));
         // Writes the line in one piece. If no process reads it, there is nothing left to do.
         if io::stdout().write_all(line.as_bytes()).and_then(|()| io::stdout().flush()).is_err() {

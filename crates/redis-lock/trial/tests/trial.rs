@@ -26,6 +26,7 @@ fn only_one_process_has_the_lock() {
         "0 timeouts pending, 0 calls",
         "batches",
         "taken away",
+        "crowd        4 processes read ",
         "kill -9",
         "killed both  the holder and the first waiting process, together; the third one had the lock ",
         "stopped",
@@ -59,6 +60,25 @@ fn unlock_by_a_former_owner_is_detected() {
     let RunResult { status, text } = ran;
     assert_eq!(status, Some(1), "{text}");
     assert!(text.contains("\nFAIL\n") && text.contains("lost the lock during their lease: "), "{text}");
+}
+
+/// The program uses the copy of the lock in which each safeguard can be omitted.
+#[test]
+fn readers_with_a_writer_and_too_many_permits_are_detected() {
+    for (sabotage, failure) in [
+        ("WriterIsNotAlone", " holds overlapped a write"),
+        ("PermitsAreNotCounted", " permits of 2 were held"),
+    ] {
+        let mut command = Command::new(PROGRAM);
+        command.args(["--only-crowd", "--duration", "500ms"]).env("REDIS_LOCK_SABOTAGE", sabotage);
+        let ran = testing::run_command(&mut command);
+        if ran.was_skipped() {
+            return;
+        }
+        let RunResult { status, text } = ran;
+        assert_eq!(status, Some(1), "{text}");
+        assert!(text.contains("\nFAIL\n") && text.contains(failure), "{text}");
+    }
 }
 
 #[test]

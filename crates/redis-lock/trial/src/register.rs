@@ -1,0 +1,146 @@
+//! The resource that read-write locks and semaphores protect: a register of their holds.
+//!
+//! The accesses of all processes have increasing numbers. A hold is confirmed from its first access
+//! to its last one after which its holder found that it still held. So it is known when it was held,
+//! even if its process was killed or stopped then.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use redis::{Client, Commands, Connection, RedisResult, Script};
+
+/// KEYS: the register. ARGV: the hold, and its confirmed accesses, or nothing. Returns the number of
+/// this access.
+const ACCESS: &str = r"
+    if ARGV[2] ~= '' then redis.call('hset', KEYS[1], ARGV[1], ARGV[2]) end
+    return redis.call('hincrby', KEYS[1], 'accesses', 1)
+";
+
+/// What a hold is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Read,
+    Write,
+    Permit,
+}
+
+impl Kind {
+    const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Permit];
+}
+
+/// The register, as a process uses it.
+pub(crate) struct Register {
+    connection: Connection,
+    key: String,
+    access: Script,
+}
+
+impl Register {
+    pub(crate) fn new(url: &str, name: &str, timeout: Duration) -> RedisResult<Self> {
+        let connection = Client::open(url)?.get_connection_with_timeout(timeout)?;
+        Ok(Self { connection, key: key(name), access: Script::new(ACCESS) })
+    }
+
+    /// Starts the accesses of a hold.
+    pub(crate) fn hold(&mut self, kind: Kind, token: u64) -> Accesses<'_> {
+        Accesses { register: self, hold: format!("{kind:?} {token}"), first: None, confirmed: String::new() }
+    }
+}
+
+/// The accesses of a hold.
+pub(crate) struct Accesses<'a> {
+    register: &'a mut Register,
+    hold: String,
+    first: Option<u64>,
+    confirmed: String,
+}
+
+impl Accesses<'_> {
+    /// Makes an access, and confirms it if `is_held` returns `Ok` afterwards.
+    pub(crate) fn access<E: From<redis::RedisError>>(
+        &mut self,
+        is_held: impl FnOnce() -> Result<(), E>,
+    ) -> Result<(), E> {
+        let Register { connection, key, access } = &mut *self.register;
+        let number: u64 = access.key(&*key).arg(&self.hold).arg(&self.confirmed).invoke(connection)?;
+        is_held()?;
+        let first = *self.first.get_or_insert(number);
+        self.confirmed = format!("{first} {number}");
+        Ok(())
+    }
+}
+
+/// A hold, from its first to its last confirmed access.
+struct Hold {
+    kind: Kind,
+    token: u64,
+    first: u64,
+    last: u64,
+}
+
+/// What the register shows.
+#[derive(Debug, Default)]
+pub(crate) struct Findings {
+    pub(crate) reads: usize,
+    pub(crate) writes: usize,
+    pub(crate) permits: usize,
+    /// How many held at the same time, at most.
+    pub(crate) most_readers: usize,
+    pub(crate) most_permits: usize,
+    /// How many holds overlapped a write.
+    pub(crate) with_a_writer: usize,
+    /// Tokens that are less than those of holds that had ended before, one of them a write.
+    pub(crate) old_tokens: Vec<u64>,
+}
+
+impl Findings {
+    /// Reads the register and deletes it.
+    pub(crate) fn take(name: &str, redis: &mut Connection) -> RedisResult<Self> {
+        let fields: HashMap<String, String> = redis.hgetall(key(name))?;
+        let () = redis.del(key(name))?;
+        let mut holds: Vec<_> = fields.iter().filter_map(|(hold, accesses)| parse(hold, accesses)).collect();
+        holds.sort_by_key(|hold| hold.first);
+        let mut findings = Self::default();
+        let (mut active, mut greatest, mut greatest_write) = (Vec::<&Hold>::new(), 0, 0);
+        for hold in &holds {
+            active.retain(|other| other.last >= hold.first);
+            let count = |kind| 1 + active.iter().filter(|other| other.kind == kind).count();
+            let is_write = |other: &&&Hold| other.kind == Kind::Write;
+            match hold.kind {
+                Kind::Permit => {
+                    findings.permits += 1;
+                    findings.most_permits = findings.most_permits.max(count(Kind::Permit));
+                }
+                Kind::Read => {
+                    findings.reads += 1;
+                    findings.most_readers = findings.most_readers.max(count(Kind::Read));
+                    findings.with_a_writer += active.iter().filter(is_write).count();
+                    findings.old_tokens.extend((hold.token < greatest_write).then_some(hold.token));
+                }
+                Kind::Write => {
+                    findings.writes += 1;
+                    findings.with_a_writer +=
+                        active.iter().filter(|other| other.kind != Kind::Permit).count();
+                    findings.old_tokens.extend((hold.token < greatest).then_some(hold.token));
+                    greatest_write = greatest_write.max(hold.token);
+                }
+            }
+            if hold.kind != Kind::Permit {
+                greatest = greatest.max(hold.token);
+            }
+            active.push(hold);
+        }
+        Ok(findings)
+    }
+}
+
+fn parse(hold: &str, accesses: &str) -> Option<Hold> {
+    let (kind, token) = hold.split_once(' ')?;
+    let kind = Kind::ALL.into_iter().find(|known| format!("{known:?}") == kind)?;
+    let (first, last) = accesses.split_once(' ')?;
+    Some(Hold { kind, token: token.parse().ok()?, first: first.parse().ok()?, last: last.parse().ok()? })
+}
+
+fn key(name: &str) -> String {
+    format!("register:{name}")
+}
