@@ -482,7 +482,7 @@ pub const ROWS: &[Row] = &[
         "DeadCallersDelayMoreAndMore",
         LUA,
         "return {0, reserved - clock(), 0}",
-        "return {0, reserved - clock(), place - 1}",
+        "return {0, reserved - clock(), place * 20}",
         "faults::a_free_fair_lock_passes_callers_that_died_with_its_holder",
     ),
     row(
