@@ -43,14 +43,25 @@ pub(crate) fn sources(folder: &str) -> Vec<Source> {
     sources.collect()
 }
 
+/// All Markdown files of the repository.
+pub(crate) fn pages() -> Vec<PathBuf> {
+    files(root(), "md")
+}
+
 /// All Rust files in a folder of the project and in the folders below it.
 pub(crate) fn rust_files(folder: &Path) -> Vec<PathBuf> {
+    files(folder, "rs")
+}
+
+fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
     let (mut files, mut folders) = (Vec::new(), vec![folder.to_owned()]);
     while let Some(folder) = folders.pop() {
         for path in fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()) {
-            if path.is_dir() && !path.ends_with("target") {
-                folders.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
+            if path.is_dir() {
+                if !path.ends_with("target") && !path.ends_with(".git") {
+                    folders.push(path);
+                }
+            } else if path.extension().is_some_and(|found| found == extension) {
                 files.push(path);
             }
         }

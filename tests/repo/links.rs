@@ -3,24 +3,8 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::path::{Path, PathBuf};
 
-/// Folders without documents of this repository.
-const OMITTED: [&str; 2] = ["target", ".git"];
-
-fn pages(folder: &Path, pages: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).expect("the folder can be read") {
-        let path = entry.expect("the folder can be read").path();
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        if path.is_dir() {
-            if !OMITTED.contains(&name) {
-                self::pages(&path, pages);
-            }
-        } else if name.ends_with(".md") {
-            pages.push(path);
-        }
-    }
-}
+use crate::files::{pages, root};
 
 /// Returns the text without code blocks.
 fn prose(text: &str) -> String {
@@ -52,9 +36,7 @@ fn anchors(text: &str) -> Vec<String> {
 
 #[test]
 fn every_link_leads_somewhere() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut all = Vec::new();
-    pages(root, &mut all);
+    let (root, all) = (root(), pages());
     assert!(all.len() > 10, "{all:?}");
     let (mut checked, mut broken) = (0, Vec::new());
     for page in &all {
