@@ -1,19 +1,18 @@
 //! What a user enqueues.
 
+mod check;
+
 use std::collections::BTreeMap;
-use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use jiff::{Timestamp, TimestampRound, Unit};
+use jiff::Timestamp;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use serde_json::value::RawValue;
 
-use crate::cron::quartz;
-use crate::error::Error;
-use crate::json;
-use crate::schedule::{Misfire, Schedule};
+use crate::misfire::Misfire;
+
+pub(crate) use check::{A_CENTURY, Checked, PRIORITIES, check_count, check_handler, micros};
 
 /// A payload: the data of a job, and thereby what it does.
 ///
@@ -145,24 +144,8 @@ pub struct NewJob {
     priority: i16,
 }
 
-/// The priorities that a job may have. There are few, because a node reads each of them on its own.
-pub(crate) const PRIORITIES: RangeInclusive<i16> = -5..=5;
-
 /// The default of [`NewJob::max_interruptions`].
 const MAX_INTERRUPTIONS: u32 = 10;
-
-/// The longest name of a handler in bytes. It is part of an index and of notifications, which have
-/// limits.
-const MAX_HANDLER: usize = 1_000;
-
-/// The largest number of runs of a limit. A node reads all of its places.
-const MAX_RUNNING: u32 = 1_000;
-
-/// The longest name of a limit in bytes. It is part of an index, which has limits.
-const MAX_LIMIT_NAME: usize = 255;
-
-/// The largest number of limits of a job.
-const MAX_LIMITS: usize = 8;
 
 #[derive(Debug)]
 enum Kind {
@@ -176,31 +159,6 @@ enum Kind {
 enum Start {
     After(Duration),
     At(Timestamp),
-}
-
-/// The parts of a valid job, in the units of the database.
-pub(crate) struct Checked {
-    pub(crate) handler: String,
-    pub(crate) payload: Box<RawValue>,
-    pub(crate) schedule: Schedule,
-    pub(crate) time_zone: String,
-    /// Not earlier than this. `None`: the database's present, and the delay.
-    pub(crate) start: Option<Timestamp>,
-    pub(crate) delay: Option<i64>,
-    pub(crate) key: Option<String>,
-    pub(crate) replaces: bool,
-    pub(crate) jitter: i64,
-    pub(crate) misfire: &'static str,
-    pub(crate) overlap: &'static str,
-    pub(crate) retries: i32,
-    pub(crate) retry_first: i64,
-    pub(crate) retry_max: i64,
-    pub(crate) timeout: Option<i64>,
-    pub(crate) max_interruptions: i32,
-    pub(crate) notifies: bool,
-    /// An object with the numbers by name. `None`: there are none.
-    pub(crate) limits: Option<Value>,
-    pub(crate) priority: i16,
 }
 
 impl NewJob {
@@ -468,175 +426,5 @@ impl NewJob {
     pub fn without_notification(mut self) -> Self {
         self.notifies = false;
         self
-    }
-
-    pub(crate) fn check(self) -> Result<Checked, Error> {
-        check_handler(&self.handler)?;
-        check_limits(&self.limits)?;
-        if !PRIORITIES.contains(&self.priority) {
-            return Err(Error::Invalid(format!("priority {}: must be from -5 to 5", self.priority)));
-        }
-        let schedule = match &self.kind {
-            Kind::Once => Ok(Schedule::Once),
-            Kind::Every(period) => Schedule::every(*period),
-            Kind::Cron(pattern) => Schedule::cron(pattern, &self.time_zone),
-            Kind::Quartz(pattern) => {
-                quartz::translate(pattern).and_then(|pattern| Schedule::cron(&pattern, &self.time_zone))
-            }
-        };
-        let (start, delay) = match self.start {
-            Start::At(time) => (Some(whole_micros(time)?), None),
-            Start::After(delay) => (None, Some(micros("a delay", delay)?)),
-        };
-        if self.timeout.is_some_and(|timeout| timeout < Duration::from_millis(1)) {
-            return Err(Error::Invalid("a timeout must be at least 1ms".into()));
-        }
-        let payload = self.payload.map_err(Error::Payload)?;
-        Ok(Checked {
-            handler: self.handler,
-            payload: json::encode(&payload).map_err(|why| Error::Invalid(format!("the payload {why}")))?,
-            schedule: schedule.map_err(Error::Invalid)?,
-            time_zone: self.time_zone,
-            start,
-            delay,
-            key: self.key,
-            replaces: self.replaces,
-            jitter: micros("a jitter", self.jitter)?,
-            misfire: self.misfire.as_str(),
-            overlap: self.overlap.as_str(),
-            retries: count("retries", self.retries)?,
-            retry_first: micros("a pause", self.backoff.0)?,
-            retry_max: micros("a pause", self.backoff.1)?,
-            timeout: self.timeout.map(|timeout| micros("a timeout", timeout)).transpose()?,
-            max_interruptions: count("interruptions", self.max_interruptions)?,
-            notifies: self.notifies,
-            priority: self.priority,
-            limits: (!self.limits.is_empty()).then(|| serde_json::json!(self.limits)),
-        })
-    }
-}
-
-pub(crate) fn check_handler(name: &str) -> Result<(), Error> {
-    if name.is_empty() || name.len() > MAX_HANDLER || name.contains('\0') {
-        return Err(Error::Invalid(format!(
-            "the name of a handler must have from 1 to {MAX_HANDLER} bytes, and no NUL"
-        )));
-    }
-    Ok(())
-}
-
-/// Returns which of the limits of a job is invalid.
-fn check_limits(limits: &BTreeMap<String, u32>) -> Result<(), Error> {
-    if limits.len() > MAX_LIMITS {
-        return Err(Error::Invalid(format!("{} limits: a job has at most {MAX_LIMITS}", limits.len())));
-    }
-    for (name, &count) in limits {
-        if name.is_empty() || name.len() > MAX_LIMIT_NAME || name.contains('\0') {
-            return Err(Error::Invalid(format!(
-                "the name of a limit must have from 1 to {MAX_LIMIT_NAME} bytes, and no NUL"
-            )));
-        }
-        check_count(&format!("limit '{name}'"), count)?;
-    }
-    Ok(())
-}
-
-pub(crate) fn check_count(what: &str, count: u32) -> Result<(), Error> {
-    if count == 0 || count > MAX_RUNNING {
-        return Err(Error::Invalid(format!("{what} of {count}: must be from 1 to {MAX_RUNNING}")));
-    }
-    Ok(())
-}
-
-/// The longest duration in the database, so that its sums with times stay in range.
-pub(crate) const A_CENTURY: Duration = Duration::from_secs(100 * 366 * 86_400);
-
-pub(crate) fn micros(what: &str, time: Duration) -> Result<i64, Error> {
-    if time > A_CENTURY {
-        return Err(Error::Invalid(format!("{what} of {time:?}: must be at most a century")));
-    }
-    Ok(time.as_micros() as i64)
-}
-
-fn count(what: &str, number: u32) -> Result<i32, Error> {
-    i32::try_from(number)
-        .map_err(|_| Error::Invalid(format!("the number of {what} must be at most {}", i32::MAX)))
-}
-
-/// The first second of the year 1, and of the year 6000. PostgreSQL writes earlier years in another
-/// form, and sums of later ones with durations might not be in range.
-const MIN_SECOND: i64 = -62_135_596_800;
-const MAX_SECOND: i64 = 127_174_492_800;
-
-/// Rounds down, because the database would round to the nearest microsecond, and the run would have
-/// two due times.
-fn whole_micros(time: Timestamp) -> Result<Timestamp, Error> {
-    if !(MIN_SECOND..MAX_SECOND).contains(&time.as_second()) {
-        return Err(Error::Invalid(format!("{time}: must be from the year 1 to the year 5999")));
-    }
-    let round = TimestampRound::new().smallest(Unit::Microsecond).mode(jiff::RoundMode::Floor);
-    time.round(round).map_err(|error| Error::Invalid(error.to_string()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn job() -> NewJob {
-        NewJob::named("test", Value::Null)
-    }
-
-    #[test]
-    fn invalid_jobs_say_what_is_wrong() {
-        let ms = Duration::from_millis;
-        for (job, reason) in [
-            (NewJob::named("", Value::Null), "the name of a handler"),
-            (NewJob::named("a".repeat(1_001), Value::Null), "the name of a handler"),
-            (job().every(Duration::ZERO), "a period of 0ns: must be at least 1ms"),
-            (job().every(Duration::from_nanos(1_000_001)), "multiple of 1us"),
-            (job().every(Duration::from_secs(u64::MAX)), "is too long"),
-            (job().cron("61 * * * * *"), "cron pattern '61 * * * * *'"),
-            (job().cron("* * * * *"), "cron pattern '* * * * *'"),
-            (job().quartz_cron("0 0 12 * * *"), "Quartz pattern '0 0 12 * * *': Quartz requires '?'"),
-            (job().cron("* * * * * *").time_zone("Nowhere"), "Nowhere"),
-            (job().after(Duration::MAX), "a delay of"),
-            (job().at(Timestamp::MAX), "9999-12-30T22:00:00.999999999Z: must be from the year 1"),
-            (job().jitter(Duration::MAX), "a jitter of"),
-            (job().retries(1, ms(1), Duration::MAX), "a pause of"),
-            (job().retries(u32::MAX, ms(1), ms(1)), "the number of retries"),
-            (job().max_interruptions(u32::MAX), "the number of interruptions"),
-            (job().timeout(Duration::ZERO), "a timeout must be at least 1ms"),
-            (job().priority(6), "priority 6: must be from -5 to 5"),
-            (job().limit("", 1), "the name of a limit"),
-            (job().limit("a".repeat(256), 1), "the name of a limit"),
-            (job().limit("a\0", 1), "the name of a limit"),
-            (job().limit("a", 0), "limit 'a' of 0: must be from 1 to 1000"),
-            (job().limit("a", 1_001), "limit 'a' of 1001: must be from 1 to 1000"),
-            ((0..9).fold(job(), |job, n| job.limit(n.to_string(), 1)), "9 limits: a job has at most 8"),
-        ] {
-            let error = job.check().map(drop).unwrap_err().to_string();
-            assert!(error.contains(reason), "{error}");
-        }
-    }
-
-    #[test]
-    fn times_are_rounded_down_to_microseconds() {
-        for (nanos, micros) in [(1_999, 1), (2_000, 2), (-1, -1)] {
-            let time = Timestamp::from_nanosecond(nanos).unwrap();
-            assert_eq!(job().at(time).check().unwrap().start.unwrap().as_microsecond(), micros);
-        }
-    }
-
-    #[test]
-    fn times_are_in_the_range_of_the_database() {
-        for (second, text) in [(MIN_SECOND, "0001-01-01T00:00:00Z"), (MAX_SECOND - 1, "5999-12-31T23:59:59Z")]
-        {
-            let time: Timestamp = text.parse().unwrap();
-            assert_eq!(time.as_second(), second);
-            assert!(job().at(time).check().is_ok());
-        }
-        for second in [MIN_SECOND - 1, MAX_SECOND] {
-            assert!(job().at(Timestamp::from_second(second).unwrap()).check().is_err());
-        }
     }
 }

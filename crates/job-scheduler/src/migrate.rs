@@ -10,6 +10,8 @@ use crate::sql::Names;
 /// Each version changes the tables of the version before it. Its files never change after a release.
 const MIGRATIONS: [&str; 1] = [concat!(
     include_str!("../migrations/1.sql"),
+    include_str!("../migrations/1_jobs.sql"),
+    include_str!("../migrations/1_notifications.sql"),
     include_str!("../migrations/1_limits.sql"),
     include_str!("../migrations/1_rates.sql"),
     include_str!("../migrations/1_control.sql")

@@ -7,7 +7,8 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{GenericClient, Row};
 
 use crate::error::Error;
-use crate::jobs::{Jobs, NodeInfo, RunState, node_info, run_state};
+use crate::jobs::Jobs;
+use crate::records::{NodeInfo, RunState, node_info, run_state};
 
 /// Each part reads by an index, and no more rows than its limit. `$1`: the length of the lists.
 const COUNTS: &str = "

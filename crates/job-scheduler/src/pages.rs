@@ -5,7 +5,8 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{GenericClient, Row};
 
 use crate::error::Error;
-use crate::jobs::{Jobs, RunInfo, RunState, run_info, run_state};
+use crate::jobs::Jobs;
+use crate::records::{RunInfo, RunState, run_info, run_state};
 
 /// The number of jobs that a search with a filter reads at most. There is no index for the filters,
 /// because each index makes each new job slower.

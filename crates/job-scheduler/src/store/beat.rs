@@ -8,10 +8,11 @@ use jiff::{SignedDuration, Timestamp};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Error, Row, Transaction};
 
+use super::rows::{Run, run};
 use super::statements::{Parameter, Statements};
-use super::{Run, run};
 use crate::clock::Reading;
-use crate::schedule::{Misfire, Schedule, Window};
+use crate::misfire::{Misfire, Planned, Window};
+use crate::schedule::Schedule;
 
 /// A node that is renewing its lease, claiming runs or taking over has locked its own row, and is
 /// skipped.
@@ -161,7 +162,7 @@ struct Plan {
     handler: String,
     start_at: Timestamp,
     priority: i16,
-    planned: crate::schedule::Planned,
+    planned: Planned,
 }
 
 impl<'a> Beat<'a> {

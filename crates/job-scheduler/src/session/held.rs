@@ -1,0 +1,141 @@
+//! The runs that a session has read and that have not started, and how many more it may read.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, MutexGuard};
+use std::time::Instant;
+
+use hashed_wheel::NewTimeoutError;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::{Session, Stop, lock};
+use crate::error::Error;
+use crate::job::PRIORITIES;
+use crate::observe;
+use crate::ready::{Queued, Ready};
+use crate::settings::Shared;
+use crate::store::{Run, Store};
+
+impl Session {
+    /// Returns how many more runs a node may claim that has as many as it may, and from which priority
+    /// on: one for each runner, if they start before others that it has.
+    pub(super) fn urgent_room(&self, limit: usize) -> (usize, i16) {
+        let Shared { settings, .. } = &*self.shared;
+        let room = (settings.capacity + settings.runners).saturating_sub(self.load()).min(limit);
+        match self.ready().min_priority() {
+            Some(priority) if priority < *PRIORITIES.end() => (room, priority + 1),
+            _ => (0, *PRIORITIES.start()),
+        }
+    }
+
+    /// Returns the runs that are due and have no runner.
+    pub(super) fn ready(&self) -> MutexGuard<'_, Ready> {
+        let mut ready = lock(&self.ready);
+        while let Some(queued) = self.queue.try_recv() {
+            ready.push(queued.into_inner());
+        }
+        ready
+    }
+
+    /// Puts runs on the wheel. Fails if the timer is stopped, which ends the session.
+    pub(super) fn enqueue(&self, runs: Vec<Run>) -> Result<(), Error> {
+        observe::held(self.held.fetch_add(runs.len(), Relaxed) + runs.len());
+        for run in runs {
+            let start = lock(&self.clock).instant(run.start_at);
+            self.insert(Queued { run, is_locked: false }, start)?;
+        }
+        if self.is_stopping.load(Relaxed) {
+            // Retries, and runs that were blocked. They are given back.
+            self.wake.notify_one();
+        }
+        Ok(())
+    }
+
+    pub(super) fn insert(&self, queued: Queued, start: Instant) -> Result<(), Error> {
+        self.queue.insert_at(queued, start).map_err(NewTimeoutError::from)?;
+        Ok(())
+    }
+
+    /// Returns the maximum number of runs that the next beat claims. After a stall it is small for
+    /// some time, because the next one may be near.
+    pub(super) fn limit(&self, stopping: Stop, stalled: Option<Instant>) -> usize {
+        let settings = &self.shared.settings;
+        let was_stalled = stalled.is_some_and(|stalled| stalled.elapsed() < settings.heartbeat() * 10);
+        match stopping {
+            Stop::At(_) => 0,
+            Stop::No if self.is_stalled() => 0,
+            Stop::No if was_stalled => settings.runners.min(settings.batch),
+            Stop::No => settings.batch,
+        }
+    }
+
+    /// Whether all runners have been busy for a lease, so that runs that are due do not start. (Not
+    /// less: a database that is slow for a moment must not get more to do by that.)
+    pub(super) fn is_stalled(&self) -> bool {
+        let since = *lock(&self.out_of_runners);
+        since.is_some_and(|since| since.elapsed() >= self.shared.settings.lease)
+    }
+
+    /// Gives what has not started to other nodes, if there are any.
+    pub(super) async fn share(&self, store: &Store) -> Result<(), Error> {
+        if !(self.queue.is_empty() && self.ready().is_empty()) && store.has_others(self.id).await? {
+            self.give_back(store).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits for a runner.
+    pub(super) async fn runner(&self, runners: &Arc<Semaphore>) -> OwnedSemaphorePermit {
+        if let Ok(permit) = runners.clone().try_acquire_owned() {
+            return permit;
+        }
+        *lock(&self.out_of_runners) = Some(Instant::now());
+        let permit = runners.clone().acquire_owned().await.expect("it is never closed");
+        let was_stalled = self.is_stalled();
+        *lock(&self.out_of_runners) = None;
+        if was_stalled {
+            self.wake.notify_one();
+        }
+        if self.is_postponed.swap(false, Relaxed) {
+            self.heard.notify_one();
+        }
+        permit
+    }
+
+    /// Gives back what has not started, so that other nodes start it.
+    pub(super) async fn give_back(&self, store: &Store) -> Result<(), Error> {
+        let entries: Vec<_> = self.ready().drain().chain(self.queue.drain()).collect();
+        let runs: Vec<_> = entries.into_iter().map(|entry| self.taken(entry)).collect();
+        self.forget(runs.len());
+        Ok(store.release(self.id).await?)
+    }
+
+    /// Reduces the number of runs that this node has.
+    pub(super) fn forget(&self, count: usize) {
+        observe::held(self.held.fetch_sub(count, Relaxed) - count);
+        self.read_if_starved();
+    }
+
+    /// These runs do not count for the capacity any more.
+    pub(super) fn park(&self, count: usize) {
+        self.parked.fetch_add(count, Relaxed);
+        self.read_if_starved();
+    }
+
+    fn read_if_starved(&self) {
+        let is_half_empty = self.load() <= self.shared.settings.capacity / 2;
+        if self.held.load(Relaxed) == 0 || is_half_empty && self.is_starved.swap(false, Relaxed) {
+            self.wake.notify_one();
+        }
+    }
+
+    /// Returns the number of runs that count for the capacity.
+    pub(super) fn load(&self) -> usize {
+        self.held.load(Relaxed).saturating_sub(self.parked.load(Relaxed))
+    }
+
+    /// A run is taken from the queue.
+    pub(super) fn taken(&self, Queued { run, is_locked }: Queued) -> Run {
+        self.parked.fetch_sub(usize::from(is_locked), Relaxed);
+        run
+    }
+}

@@ -1,0 +1,177 @@
+//! What the statements of a node take and return.
+
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use serde_json::value::RawValue;
+use tokio_postgres::types::Json;
+use tokio_postgres::{Error, Row};
+
+use crate::clock::Reading;
+
+/// A run that this node owns.
+#[derive(Debug, Clone)]
+pub(crate) struct Run {
+    pub(crate) id: i64,
+    pub(crate) job: i64,
+    pub(crate) handler: String,
+    pub(crate) due: Timestamp,
+    pub(crate) start_at: Timestamp,
+    pub(crate) attempt: i32,
+    pub(crate) interrupted: i32,
+    pub(crate) misses_until: Option<Timestamp>,
+    pub(crate) priority: i16,
+}
+
+/// What a run needs for its execution.
+#[derive(Debug)]
+pub(crate) struct Started {
+    pub(crate) id: i64,
+    pub(crate) payload: Box<RawValue>,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) retries: u32,
+    pub(crate) backoff: (Duration, Duration),
+    /// By the clock of the database.
+    pub(crate) at: Timestamp,
+    /// If the run must not be executed: the state in which it ends.
+    pub(crate) verdict: Option<Verdict>,
+}
+
+/// Why a run is not repeated.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Verdict {
+    /// It was cancelled after it had started.
+    Cancelled,
+    /// Its job was paused after it had started.
+    Paused,
+    /// It was interrupted more often than its job allows.
+    Abandoned,
+}
+
+impl Verdict {
+    fn parse(text: &str) -> Self {
+        match text {
+            "cancelled" => Self::Cancelled,
+            "paused" => Self::Paused,
+            // There is no other.
+            _ => Self::Abandoned,
+        }
+    }
+
+    /// The state of the run in the table.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Cancelled | Self::Paused => "cancelled",
+            Self::Abandoned => "abandoned",
+        }
+    }
+}
+
+/// What came of the runs that should start.
+#[derive(Debug, Default)]
+pub(crate) struct Starts {
+    pub(crate) running: Vec<Started>,
+    /// Skipped, or blocked until another run has ended.
+    pub(crate) held_back: usize,
+    /// A transaction of an application has locked them, or their jobs.
+    pub(crate) locked: Vec<i64>,
+    /// They have to be started by another statement, because their payloads are large.
+    pub(crate) postponed: Vec<i64>,
+    /// The rate of their handlers lets them start at this time.
+    pub(crate) later: Vec<(i64, Timestamp)>,
+    /// The lease of this node has ended. If this is false, the other runs were cancelled, released
+    /// or deleted.
+    pub(crate) is_lease_lost: bool,
+}
+
+/// The state of a run that is repeated without a failure, in [`Finished`].
+pub(crate) const SNOOZED: &str = "snoozed";
+
+/// The result of an execution.
+#[derive(Debug)]
+pub(crate) struct Finished {
+    pub(crate) run: i64,
+    /// The state of the run, if it is not repeated.
+    pub(crate) state: &'static str,
+    pub(crate) result: Result<Box<RawValue>, String>,
+    /// The pause until the run is repeated.
+    pub(crate) retry: Option<Duration>,
+}
+
+/// What came of the results that should be written. The others were written.
+#[derive(Debug, Default)]
+pub(crate) struct Finishes {
+    /// The runs that this node has got by that: its own retries that are due within the prefetch,
+    /// and runs that waited for the end of these.
+    pub(crate) claimed: Vec<Run>,
+    /// Of those that were written: the runs that were cancelled.
+    pub(crate) cancelled: Vec<i64>,
+    /// Those that the handler has ended as done in a transaction of its own.
+    pub(crate) completed: Vec<i64>,
+    /// A transaction of an application has locked them, or their jobs.
+    pub(crate) locked: Vec<i64>,
+}
+
+/// An answer to a notification.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Look {
+    /// There is something that this node may take, if no other node does.
+    pub(crate) has_work: bool,
+    /// No transaction was committing jobs without a notification.
+    pub(crate) is_settled: bool,
+}
+
+/// The session of a node before this one.
+#[derive(Debug)]
+pub(crate) struct Previous {
+    pub(crate) number: Option<i64>,
+    /// The runs whose executions continue. `None`: those of this number have ended.
+    pub(crate) executing: Option<Vec<i64>>,
+    /// The runs that have ended because the lease could not be renewed.
+    pub(crate) excused: Vec<i64>,
+    /// The only run that it was starting when it failed.
+    pub(crate) culprit: Option<i64>,
+}
+
+/// A node that has registered.
+#[derive(Debug)]
+pub(crate) struct Registered {
+    pub(crate) id: i64,
+    pub(crate) reading: Reading,
+    /// The executions that it has got from the previous number of this node.
+    pub(crate) kept: Vec<i64>,
+}
+
+pub(super) fn started(row: &Row) -> Result<Started, Error> {
+    let duration = |column| Ok(Duration::from_micros(row.try_get::<_, i64>(column)? as u64));
+    let timeout: Option<i64> = row.try_get(3)?;
+    let verdict: Option<&str> = row.try_get(8)?;
+    Ok(Started {
+        id: row.try_get(0)?,
+        payload: row.try_get::<_, Json<_>>(2)?.0,
+        timeout: timeout.map(|micros| Duration::from_micros(micros as u64)),
+        retries: row.try_get::<_, i32>(4)? as u32,
+        backoff: (duration(5)?, duration(6)?),
+        at: row.try_get(7)?,
+        verdict: verdict.map(Verdict::parse),
+    })
+}
+
+pub(super) fn run(row: &Row) -> Result<Run, Error> {
+    Ok(Run {
+        id: row.try_get("id")?,
+        job: row.try_get("job")?,
+        handler: row.try_get("handler")?,
+        due: row.try_get("due")?,
+        start_at: row.try_get("start_at")?,
+        attempt: row.try_get("attempt")?,
+        interrupted: row.try_get("interrupted")?,
+        misses_until: row.try_get("misses_until")?,
+        priority: row.try_get("priority")?,
+    })
+}
+
+pub(super) fn reading(row: &Row, column: usize, sent: Instant) -> Result<Reading, Error> {
+    let at = Instant::now();
+    Ok(Reading { clock: row.try_get(column)?, at, trip: at - sent })
+}
