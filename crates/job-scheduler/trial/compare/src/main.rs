@@ -3,6 +3,8 @@
 //!
 //! ```sh
 //! cargo run --release --manifest-path crates/job-scheduler/trial/compare/Cargo.toml
+//! # Only some of them.
+//! cargo run --release --manifest-path crates/job-scheduler/trial/compare/Cargo.toml -- own graphile-tuned
 //! ```
 //!
 //! Each scheduler has a database of its own. Nodes, server and this program share the machine. What
@@ -46,6 +48,9 @@ use crate::work::{Work, count, now, take_lateness};
 /// Measures schedulers that store their jobs in PostgreSQL
 #[derive(Debug, Clone, Parser)]
 struct Options {
+    /// What is measured: by default, all schedulers
+    peers: Vec<Peer>,
+
     /// Only check that everything works
     #[arg(long)]
     test: bool,
@@ -84,6 +89,10 @@ const CLIENTS: usize = 32;
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Options {
+    fn peers(&self) -> Vec<Peer> {
+        if self.peers.is_empty() { Peer::value_variants().to_vec() } else { self.peers.clone() }
+    }
+
     fn scale(&self) -> Scale {
         if self.test {
             let idle = [Duration::ZERO, SECOND];
@@ -117,7 +126,7 @@ fn main() -> ExitCode {
             (Some(peer), Some(url)) => runtime.block_on(peer.run(url)),
             _ => {
                 let database = Database::start_durable()?;
-                runtime.block_on(compare(&database.url, options.scale()))
+                runtime.block_on(compare(&database.url, &options.peers(), options.scale()))
             }
         };
         done.map(|()| ExitCode::SUCCESS).map_err(|error| -> Box<dyn Error> { error })
@@ -125,18 +134,18 @@ fn main() -> ExitCode {
     exit_code(run())
 }
 
-async fn compare(url: &str, scale: Scale) -> Fallible<()> {
+async fn compare(url: &str, peers: &[Peer], scale: Scale) -> Fallible<()> {
     let (server, connection) = tokio_postgres::connect(url, NoTls).await?;
     tokio::spawn(connection);
     let version: String = server.query_one("SHOW server_version", &[]).await?.get(0);
     println!("PostgreSQL {version}, with fsync; {} one-off jobs for the runs per second\n", scale.runs);
     let databases = Databases { server, url: url.to_owned() };
-    let mut rows: Vec<Row> = Peer::ALL.iter().map(|_| Row::default()).collect();
+    let mut rows: Vec<Row> = peers.iter().map(|_| Row::default()).collect();
     // First, because autovacuum commits too after the others.
-    for (row, commits) in rows.iter_mut().zip(idle(&databases, scale).await?) {
+    for (row, commits) in rows.iter_mut().zip(idle(peers, &databases, scale).await?) {
         row.commits = commits;
     }
-    for (row, peer) in rows.iter_mut().zip(Peer::ALL) {
+    for (row, &peer) in rows.iter_mut().zip(peers) {
         row.enqueued = due_when_enqueued(peer, &databases, scale).await?;
         (row.lateness, row.missing) = lateness(peer, &databases, scale).await?;
         row.runs_per_second = throughput(peer, &databases, scale).await?;
@@ -153,17 +162,17 @@ async fn compare(url: &str, scale: Scale) -> Fallible<()> {
         }
         row.takeovers.sort();
     }
-    print(&rows);
+    print(&rows, peers);
     Ok(())
 }
 
-fn print(rows: &[Row]) {
+fn print(rows: &[Row], peers: &[Peer]) {
     println!(
         "| | settings | runs per second | lateness p50 / p99, ms | due when enqueued p50 / p99, ms | enqueued per second \
          by {CLIENTS} clients | idle commits per second | takeover, median / max |"
     );
     println!("|---|---|--:|--:|--:|--:|--:|--:|");
-    for (row, peer) in rows.iter().zip(Peer::ALL) {
+    for (row, peer) in rows.iter().zip(peers) {
         let [late, enqueued] = [&row.lateness, &row.enqueued].map(|late| {
             let [p50, p99] = [late.p50(), late.p99()].map(|late| late.as_secs_f64() * 1e3);
             format!("{p50:.1} / {p99:.1}")
@@ -199,7 +208,10 @@ graphile_worker, defaults: notifications, and a poll every second. Each of them 
 execute one job. Jobs of a lost worker stay locked; recovery must be enabled, and is after 300 to 360 s then, plus a delay of
 30 s. Tuned: a poll every 10 ms, 16 workers, a local queue of 100 jobs, completions in batches of 5 ms; recovery after 3 s
 without a heartbeat, which is sent each second, without a delay. Its documentation says that recovered jobs may still be
-running. Due times are found by polls.";
+running. Due times are found by polls.
+
+fang 0.11 is not measured: two statements of its asynchronous queue, without a transaction, select a job and mark it, so that
+two workers may execute the same job. It does not repeat the jobs of a lost worker.";
 
 /// Creates databases on the server.
 struct Databases {
@@ -224,10 +236,10 @@ impl Databases {
 }
 
 /// Returns the commits per second of one idle node of each scheduler.
-async fn idle(databases: &Databases, scale: Scale) -> Fallible<Vec<f64>> {
+async fn idle(peers: &[Peer], databases: &Databases, scale: Scale) -> Fallible<Vec<f64>> {
     let mut nodes = Vec::new();
     let mut queues = Vec::new();
-    for peer in Peer::ALL {
+    for &peer in peers {
         let url = databases.create(peer, "idle").await?;
         queues.push(Queue::open(peer, &url).await?);
         nodes.push(Running::start(peer, url));
@@ -235,12 +247,12 @@ async fn idle(databases: &Databases, scale: Scale) -> Fallible<Vec<f64>> {
     // Connections that do nothing publish their statistics within ten seconds.
     tokio::time::sleep(scale.idle[0]).await;
     let mut before = Vec::new();
-    for peer in Peer::ALL {
+    for &peer in peers {
         before.push(databases.commits(peer).await?);
     }
     tokio::time::sleep(scale.idle[1]).await;
     let mut rates = Vec::new();
-    for (peer, before) in Peer::ALL.into_iter().zip(before) {
+    for (&peer, before) in peers.iter().zip(before) {
         let commits = databases.commits(peer).await? - before;
         rates.push(commits as f64 / scale.idle[1].as_secs_f64());
     }

@@ -45,9 +45,6 @@ pub(crate) enum Peer {
 }
 
 impl Peer {
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Own, Self::Apalis, Self::ApalisTuned, Self::Graphile, Self::GraphileTuned];
-
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Own => "hashed-wheel-job-scheduler",

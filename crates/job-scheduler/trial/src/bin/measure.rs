@@ -2,6 +2,8 @@
 //!
 //! ```sh
 //! cargo run --release -p hashed-wheel-job-scheduler-trial --bin measure
+//! # Only some of it.
+//! cargo run --release -p hashed-wheel-job-scheduler-trial --bin measure -- throughput clients
 //! ```
 //!
 //! Nodes, server and this program share the machine. Lateness is that of the start in the database
@@ -12,7 +14,8 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use hashed_wheel_job_scheduler::{Context, Jobs, NewJob, RunError, Scheduler};
+use clap::{Parser, ValueEnum};
+use hashed_wheel_job_scheduler::{Context, Jobs, KindLimits, NewJob, RunError, Scheduler};
 use hashed_wheel_trial::{Lateness, exit_code};
 use jiff::Timestamp;
 use job_scheduler_trial::Database;
@@ -35,30 +38,65 @@ static RUNS: AtomicU64 = AtomicU64::new(0);
 
 type Measured = Result<(), Box<dyn Error>>;
 
+/// Measures the job scheduler on a PostgreSQL server that it starts
+#[derive(Debug, Parser)]
+struct Options {
+    /// What is measured: by default, everything
+    parts: Vec<Part>,
+}
+
+/// In the order in which they are measured: idle first, because autovacuum commits too after the others.
+#[derive(Debug, Clone, Copy, PartialEq, ValueEnum)]
+enum Part {
+    Idle,
+    DueNow,
+    Lateness,
+    Throughput,
+    Limited,
+    Rates,
+    Batch,
+    Clients,
+    Nodes,
+    Takeover,
+}
+
 fn main() -> ExitCode {
+    let Options { parts } = Options::parse();
     let measured = || {
         let database = Database::start_durable()?;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-        runtime.block_on(measure(&database.url))
+        runtime.block_on(measure(&database.url, &parts))
     };
     exit_code(measured().map(|()| ExitCode::SUCCESS))
 }
 
-async fn measure(url: &str) -> Measured {
+async fn measure(url: &str, parts: &[Part]) -> Measured {
     let config: Config = url.parse()?;
     let (client, connection) = config.connect(NoTls).await?;
     tokio::spawn(connection);
     let version: String = client.query_one("SHOW server_version", &[]).await?.get(0);
     println!("PostgreSQL {version}, with fsync; one node with default settings\n");
-    // First, because autovacuum commits too after the others.
-    idle(&config, &client).await?;
-    due_now(&config, &client).await?;
-    lateness(&config, &client).await?;
-    throughput(&config, &client).await?;
-    batch(&config, &client).await?;
-    clients(&config).await?;
-    nodes(&config, &client).await?;
-    takeover(&config, &client).await
+    for part in Part::value_variants() {
+        if !parts.is_empty() && !parts.contains(part) {
+            continue;
+        }
+        match part {
+            Part::Idle => idle(&config, &client).await?,
+            Part::DueNow => due_now(&config, &client).await?,
+            Part::Lateness => lateness(&config, &client).await?,
+            Part::Throughput => throughput(&config, &client, "throughput", job, "one-off jobs").await?,
+            Part::Limited => {
+                let limited = || job().limit("five", 5);
+                throughput(&config, &client, "limited", limited, "with a limit of 5").await?;
+            }
+            Part::Rates => rates(&config, &client).await?,
+            Part::Batch => batch(&config, &client).await?,
+            Part::Clients => clients(&config).await?,
+            Part::Nodes => nodes(&config, &client).await?,
+            Part::Takeover => takeover(&config, &client).await?,
+        }
+    }
+    Ok(())
 }
 
 async fn node(config: &Config, schema: &str) -> Result<Scheduler, hashed_wheel_job_scheduler::Error> {
@@ -81,23 +119,44 @@ fn job() -> NewJob {
 }
 
 /// One-off jobs that are all due at once.
-async fn throughput(config: &Config, client: &Client) -> Measured {
-    let jobs = Jobs::new("throughput")?;
-    node(config, "throughput").await?.shutdown(SECOND).await?;
-    client.batch_execute("BEGIN").await?;
-    for _ in 0..MANY {
-        jobs.enqueue(client, job()).await?;
-    }
-    client.batch_execute("COMMIT").await?;
+async fn throughput(
+    config: &Config,
+    client: &Client,
+    schema: &str,
+    job: impl Fn() -> NewJob,
+    what: &str,
+) -> Measured {
+    let jobs = Jobs::new(schema)?;
+    node(config, schema).await?.shutdown(SECOND).await?;
+    jobs.enqueue_all(client, (0..MANY).map(|_| job())).await?;
     let begin = Instant::now();
     let before = RUNS.load(Relaxed);
-    let node = node(config, "throughput").await?;
+    let node = node(config, schema).await?;
     while RUNS.load(Relaxed) - before < MANY {
         tokio::time::sleep(MS).await;
     }
     let rate = MANY as f64 / begin.elapsed().as_secs_f64();
-    println!("throughput          {rate:.0} runs per second ({MANY} one-off jobs)");
+    println!("throughput          {rate:.0} runs per second ({MANY} jobs, {what})");
     Ok(node.shutdown(SECOND * 10).await?)
+}
+
+/// How many runs of a backlog start, of those that the rate of their handler allows.
+async fn rates(config: &Config, client: &Client) -> Measured {
+    for (allowed, burst) in [(20, 1), (50, 1), (100, 1), (200, 1), (200, 10), (1_000, 50)] {
+        let schema = format!("rate_{allowed}_{burst}");
+        let jobs = Jobs::new(&schema)?;
+        let node = node(config, &schema).await?;
+        jobs.set_kind(client, "count", KindLimits::new().rate(allowed, SECOND).burst(burst)).await?;
+        jobs.enqueue_all(client, (0..allowed * 8).map(|_| job())).await?;
+        // The beginning, with the burst, does not count.
+        tokio::time::sleep(SECOND).await;
+        let (before, begin) = (RUNS.load(Relaxed), Instant::now());
+        tokio::time::sleep(SECOND * 4).await;
+        let rate = (RUNS.load(Relaxed) - before) as f64 / begin.elapsed().as_secs_f64();
+        println!("rate                {rate:.1} of {allowed} per second, with a burst of {burst}");
+        node.shutdown(SECOND * 10).await?;
+    }
+    Ok(())
 }
 
 /// 100 jobs, each once per second.
