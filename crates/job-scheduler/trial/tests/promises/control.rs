@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use hashed_wheel_job_scheduler::{
-    Cancellation, Context, NewJob, Outcome, Overlap, RunError, RunInfo, RunState, SchedulerBuilder,
+    Cancellation, Context, NewJob, Overlap, RunError, RunInfo, RunState, SchedulerBuilder,
 };
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
@@ -38,25 +38,25 @@ impl Drop for Dropped {
     }
 }
 
-fn job(handler: &str) -> NewJob {
+pub(crate) fn job(handler: &str) -> NewJob {
     NewJob::named(handler, Value::Null)
 }
 
 impl Fixture {
-    async fn cancel(&self, run: i64) -> Option<Cancellation> {
+    pub(crate) async fn cancel(&self, run: i64) -> Option<Cancellation> {
         self.jobs.cancel(&self.client, run).await.unwrap()
     }
 
-    async fn retry(&self, run: i64) -> bool {
+    pub(crate) async fn retry(&self, run: i64) -> bool {
         self.jobs.retry(&self.client, run).await.unwrap()
     }
 
-    async fn running(&self, job: i64) -> i64 {
+    pub(crate) async fn running(&self, job: i64) -> i64 {
         self.until_state(job, RunState::Running).await.id
     }
 
     /// Waits until no run has a slot.
-    async fn until_no_slots(&self) {
+    pub(crate) async fn until_no_slots(&self) {
         let slots = format!("SELECT FROM {}.slot", self.schema);
         eventually(async || self.client.query(&slots, &[]).await.unwrap().is_empty()).await;
     }
@@ -358,124 +358,4 @@ async fn cancellations_race_with_starts_and_ends() {
     for node in nodes {
         shut_down(node).await;
     }
-}
-
-#[tokio::test]
-async fn failed_run_is_repeated_by_hand() {
-    let Some(mut fixture) = Fixture::new().await else { return };
-    let node = fixture.node().await;
-    let id = fixture.enqueue(NewJob::new(&Task::FailUntil(2))).await;
-    let failed = fixture.until_state(id, RunState::Failed).await;
-    // Although the job is paused.
-    assert!(fixture.jobs.clone().pause(&mut fixture.client, id).await.unwrap());
-    assert!(fixture.retry(failed.id).await);
-    let run = fixture.until_done(id, 1).await.remove(0);
-    assert_eq!((run.id, run.due, run.attempt, run.error), (failed.id, failed.due, 2, None));
-    assert!(!fixture.retry(failed.id).await);
-    assert!(!fixture.retry(failed.id + 1).await);
-    shut_down(node).await;
-}
-
-/// A run that fails without a retry has the retries that were left.
-#[tokio::test]
-async fn run_that_is_repeated_by_hand_has_the_retries_that_were_left() {
-    let Some(fixture) = Fixture::new().await else { return };
-    let node = fixture.node().await;
-    let permanent = fixture.enqueue(NewJob::new(&Task::FailPermanently).retries(5, MS, MS)).await;
-    let exhausted = fixture.enqueue(NewJob::new(&Task::Fail).retries(2, MS, MS)).await;
-    for (id, before, after) in [(permanent, 1, 2), (exhausted, 3, 4)] {
-        let run = fixture.until_state(id, RunState::Failed).await;
-        assert_eq!(run.attempt, before);
-        assert!(fixture.retry(run.id).await);
-        fixture.until(id, |runs| runs[0].state == RunState::Failed && runs[0].attempt == after).await;
-    }
-    shut_down(node).await;
-}
-
-#[tokio::test]
-async fn cancelled_and_abandoned_runs_are_repeated_by_hand() {
-    let Some(fixture) = Fixture::new().await else { return };
-    let lost = fixture.node().await;
-    let abandoned = fixture.enqueue(NewJob::new(&Task::HangOnce).max_interruptions(0)).await;
-    fixture.running(abandoned).await;
-    let cancelled = fixture.enqueue(NewJob::new(&Task::HangOnce)).await;
-    let run = fixture.running(cancelled).await;
-    fixture.cancel(run).await;
-    let cancelled = fixture.until_state(cancelled, RunState::Cancelled).await;
-    fixture.lose(lost).await;
-    let node = fixture.node().await;
-    let abandoned = fixture.until_state(abandoned, RunState::Abandoned).await;
-    for (run, interrupted) in [(cancelled, 0), (abandoned, 1)] {
-        assert!(fixture.retry(run.id).await);
-        let run = fixture.until_done(run.job, 1).await.remove(0);
-        assert_eq!((run.attempt, run.interrupted, run.is_cancelled), (2, interrupted, false));
-    }
-    shut_down(node).await;
-}
-
-#[tokio::test]
-async fn run_of_a_replaced_job_is_repeated_as_the_job_is_now() {
-    let Some(fixture) = Fixture::new().await else { return };
-    let new = |_, _: Value| async { Ok::<_, RunError>("new") };
-    let node = fixture.start(fixture.builder().handler_named("new", new)).await;
-    let id = fixture.enqueue(NewJob::new(&Task::Fail).key("k")).await;
-    let failed = fixture.until_state(id, RunState::Failed).await;
-    assert!(fixture.retry(failed.id).await);
-    // It is unfinished again, or failed again.
-    let later = job("new").key("k").after(LATER * 10).replace_existing();
-    let enqueued = fixture.jobs.enqueue(&fixture.client, later).await.unwrap();
-    let failed = fixture.until(id, |runs| runs[0].finished.is_some()).await.remove(0);
-    assert!(fixture.retry(failed.id).await);
-    let run = fixture.until(id, |runs| runs[0].finished.is_some()).await.remove(0);
-    match enqueued.outcome {
-        Outcome::Replaced => assert_eq!(run.output, Some(json!("new"))),
-        // The new job has the key, and the old one remains as it was.
-        outcome => assert_eq!((outcome, run.error.as_deref()), (Outcome::Added, Some("failed"))),
-    }
-    shut_down(node).await;
-}
-
-/// Asks twice to be called again, and then fails once.
-#[tokio::test]
-async fn snooze_is_neither_a_failure_nor_a_retry() {
-    let Some(fixture) = Fixture::new().await else { return };
-    let calls = Arc::new(AtomicUsize::new(0));
-    let count = calls.clone();
-    let handler = move |context: Context, _: Value| {
-        let call = count.fetch_add(1, Relaxed);
-        async move {
-            match call {
-                // By this node, and by any node, because it is later than the prefetch.
-                0 => Err(RunError::snooze(MS * 100)),
-                1 => Err(RunError::snooze(MS * 6_000)),
-                2 => Err("failed".into()),
-                _ => Ok(context.attempt),
-            }
-        }
-    };
-    let node = fixture.start(fixture.builder().handler_named("snooze", handler)).await;
-    let id = fixture.enqueue(job("snooze").retries(1, MS, MS)).await;
-    let is_waiting = |runs: &[RunInfo]| matches!(runs, [run] if run.state == RunState::Waiting);
-    let run = fixture.until(id, is_waiting).await.remove(0);
-    assert_eq!((run.attempt, run.error, run.finished), (1, None, None));
-    assert!(run.start_at.duration_since(run.started.unwrap()) >= (MS * 5_900).try_into().unwrap());
-    let run = fixture.until_done(id, 1).await.remove(0);
-    assert_eq!((run.attempt, run.output, calls.load(Relaxed)), (2, Some(json!(2)), 4));
-    assert!(run.started.unwrap().duration_since(run.due) >= (MS * 6_000).try_into().unwrap());
-    shut_down(node).await;
-}
-
-/// It was executed, so it is not as if it had not been read.
-#[tokio::test]
-async fn pause_cancels_a_run_that_snoozes() {
-    let Some(mut fixture) = Fixture::new().await else { return };
-    let handler = |_, _: Value| async { Err::<(), _>(RunError::snooze(Duration::MAX)) };
-    let node = fixture.start(fixture.builder().handler_named("snooze", handler)).await;
-    let id = fixture.enqueue(job("snooze").overlap(Overlap::Wait)).await;
-    let run = fixture.until_state(id, RunState::Waiting).await;
-    assert!(run.start_at.duration_since(run.due).as_hours() > 99 * 365 * 24);
-    fixture.until_no_slots().await;
-    assert!(fixture.jobs.clone().pause(&mut fixture.client, id).await.unwrap());
-    fixture.until_state(id, RunState::Cancelled).await;
-    shut_down(node).await;
 }

@@ -26,6 +26,7 @@ mod priorities;
 mod races;
 mod rates;
 mod registered;
+mod repeated;
 mod restarts;
 mod runs;
 mod sabotages;
