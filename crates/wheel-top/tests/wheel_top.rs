@@ -1,18 +1,18 @@
-//! Tests of the view that a program provides, and of `wheel-top`, run as a user would.
+//! `wheel-top` and a service that shows its timers, run as a user would.
+#![cfg(feature = "cli")]
 
+use std::env;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::process::{Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::process::{ChildStdout, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use hashed_wheel::{Clock, HashedWheelTimer, Timeout};
+use hashed_wheel::{HashedWheelTimer, Timeout};
 use hashed_wheel_trial::process::{self, Process};
 use hashed_wheel_trial::testing::{self, RunResult};
-use wheel_top::{Frame, Show, merge};
+use wheel_top::Show;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_wheel-top");
 
@@ -25,155 +25,126 @@ fn run(options: &str) -> RunResult {
     testing::run(PROGRAM, options)
 }
 
-fn wait_until(mut holds: impl FnMut() -> bool, what: &str) {
-    let began = Instant::now();
-    while !holds() {
-        assert!(began.elapsed() < TIMEOUT, "{what}");
-        thread::sleep(Duration::from_millis(10));
+/// The command that starts the example `service` on an address.
+fn service_on(address: &str) -> Command {
+    // `target/debug/deps/wheel_top-…` beside `target/debug/examples/…`.
+    let test = env::current_exe().unwrap();
+    let built = test.parent().unwrap().with_file_name("examples");
+    let program = built.join("service").with_extension(env::consts::EXE_EXTENSION);
+    assert!(program.exists(), "run `cargo build -p wheel-top --examples` first");
+    let mut command = Command::new(program);
+    command.env("WHEEL_TOP", address).stdin(Stdio::null());
+    command
+}
+
+/// The example `service`, which runs until its input ends.
+struct Service {
+    process: Process,
+    output: BufReader<ChildStdout>,
+    /// As the service prints it.
+    address: String,
+}
+
+impl Service {
+    fn start(address: &str) -> Self {
+        let mut command = service_on(address);
+        let mut process = Process::start(command.stdin(Stdio::piped()).stdout(Stdio::piped())).unwrap();
+        let mut output = BufReader::new(process.stdout.take().unwrap());
+        let mut first = String::new();
+        output.read_line(&mut first).unwrap();
+        let address = first.trim().strip_prefix("To watch the timers: wheel-top ").expect(&first);
+        Self { process, output, address: address.to_owned() }
+    }
+
+    /// Ends the service and returns the rest of its output.
+    fn end(mut self) -> String {
+        drop(self.process.stdin.take());
+        let mut rest = String::new();
+        self.output.read_to_string(&mut rest).unwrap();
+        assert!(self.process.wait().unwrap().success(), "{rest}");
+        rest
     }
 }
 
-// --- the view ------------------------------------------------------------------------------------
+// --- a service -----------------------------------------------------------------------------------
 
-fn next_frame(lines: &mut BufReader<TcpStream>) -> Frame {
-    let mut line = String::new();
-    lines.read_line(&mut line).unwrap();
-    serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))
-}
-
-fn look(show: &Show) -> BufReader<TcpStream> {
-    let stream = TcpStream::connect(show.address()).unwrap();
-    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
-    BufReader::new(stream)
+#[test]
+fn example_can_be_watched() {
+    let service = Service::start("127.0.0.1:0");
+    for (name, parts) in [
+        ("connections", ["service: connections (1 of 2", "512 slots of 100ms"]),
+        ("requests", ["service: requests (2 of 2", "levels of 64 slots"]),
+    ] {
+        let options = format!("{} --once --size 80x24 --timer {name}", service.address);
+        let RunResult { status, text: picture } = run(&options);
+        assert_eq!(status, Some(0), "{picture}");
+        for part in parts.into_iter().chain(["● live", "▲", "pending", "scheduled"]) {
+            assert!(picture.contains(part), "no {part:?} in\n{picture}");
+        }
+        assert_eq!(picture.lines().count(), 24);
+    }
+    // The service continues as without a viewer.
+    let rest = service.end();
+    assert!(rest.contains("connections were open"), "{rest}");
 }
 
 #[test]
-fn every_viewer_sees_all_timers() {
-    let show = Show::at(ANY).unwrap();
-    let timer = HashedWheelTimer::new(Duration::from_millis(1), 512);
-    (0..5).for_each(|_| drop(timer.new_timeout(|_| (), Duration::from_secs(3_600)).unwrap()));
-    timer.new_timeout(|_| (), Duration::from_secs(3_600)).unwrap().cancel();
-    // The worker inserts the timeouts at the turn that runs this one.
-    timer.new_timeout(|_| (), Duration::ZERO).unwrap();
-    wait_until(|| timer.stats().expired == 1, "the timeout has not expired");
-    show.watch("one", &timer);
-    let hierarchical = HashedWheelTimer::builder().hierarchical(true).build().unwrap();
-    show.watch("other", &hierarchical);
-
-    for mut viewer in [look(&show), look(&show)] {
-        let frame = next_frame(&mut viewer);
-        assert!(frame.program.starts_with("wheel_top"), "{}", frame.program);
-        let [one, other] = &frame.timers[..] else { panic!("{frame:?}") };
-        assert_eq!((&*one.name, &*other.name), ("one", "other"));
-        assert_eq!((one.pending, one.scheduled, one.cancelled, one.ticks_per_wheel), (5, 7, 1, 512));
-        let slots = &one.wheel.as_ref().unwrap().levels[0].slots;
-        assert_eq!(slots.iter().sum::<usize>(), 5);
-        assert_eq!(other.wheel.as_ref().map(|wheel| wheel.levels.len()), Some(0));
-        assert!(next_frame(&mut viewer).age > frame.age);
+fn service_with_a_bad_address_says_what_is_allowed() {
+    let taken = TcpListener::bind(ANY).unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    let cannot = format!("cannot listen on {taken}: ");
+    for (address, parts) in [
+        (&*taken, [&*cannot, "set WHEEL_TOP to another address, such as 127.0.0.1:0"]),
+        ("here", ["WHEEL_TOP is \\\"here\\\"", "such as 127.0.0.1:7070"]),
+        ("0.0.0.0:7070", ["0.0.0.0:7070", "of this machine only"]),
+    ] {
+        let RunResult { status, text } = testing::run_command(&mut service_on(address));
+        assert_eq!(status, Some(1), "{text}");
+        assert!(parts.iter().all(|part| text.contains(part)), "{address}: {text}");
     }
-    timer.stop();
 }
 
-/// The clock lives as long as any part of its timer.
-#[test]
-fn stopped_timer_is_released() {
-    struct Now {
-        origin: Instant,
-        _life: Arc<()>,
-    }
+/// The number of times that the thread of the view has slept so far.
+#[cfg(target_os = "linux")]
+fn sleeps(process: u32) -> u64 {
+    let tasks = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    let of_view = tasks
+        .map(|task| task.unwrap().path())
+        .find(|task| std::fs::read_to_string(task.join("comm")).is_ok_and(|name| name.trim() == "wheel-top"));
+    let status = std::fs::read_to_string(of_view.expect("the thread exists").join("status")).unwrap();
+    let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    count.unwrap().trim().parse().unwrap()
+}
 
-    impl Clock for Now {
-        fn now(&self) -> Duration {
-            self.origin.elapsed()
+/// The thread sleeps without an end before the first viewer, and again after the last one.
+#[cfg(target_os = "linux")]
+#[test]
+fn view_does_not_wake_up_while_nobody_watches() {
+    /// With a viewer, the thread sleeps ten times as often.
+    const QUIET: Duration = Duration::from_secs(1);
+
+    #[track_caller]
+    fn wait_for_quiet(process: u32) {
+        let began = Instant::now();
+        loop {
+            let before = sleeps(process);
+            thread::sleep(QUIET);
+            if sleeps(process) == before {
+                break;
+            }
+            assert!(began.elapsed() < TIMEOUT, "the thread still wakes up");
         }
     }
 
-    let (show, life) = (Show::at(ANY).unwrap(), Arc::new(()));
-    let clock = Now { origin: Instant::now(), _life: Arc::clone(&life) };
-    let timer = HashedWheelTimer::builder().clock(clock).build().unwrap();
-    drop(timer.new_timeout(|_| (), Duration::from_secs(3_600)).unwrap());
-    show.watch("it", &timer);
-    assert_eq!(timer.stop().len(), 1);
-    drop(timer);
-    // Even without a viewer.
-    wait_until(|| Arc::strong_count(&life) == 1, "the timer still exists");
-
-    let timer = next_frame(&mut look(&show)).timers.remove(0);
-    assert!(timer.is_stopped && timer.wheel.is_none(), "{timer:?}");
-    assert_eq!((timer.pending, timer.cancelled), (0, 1));
-    // The next timer takes its place.
-    let next = HashedWheelTimer::default();
-    show.watch("next", &next);
-    let names: Vec<_> = next_frame(&mut look(&show)).timers.into_iter().map(|timer| timer.name).collect();
-    assert_eq!(names, ["next"]);
-}
-
-#[test]
-fn panicking_clock_ends_only_the_view_of_its_timer() {
-    struct Bad(Arc<AtomicBool>);
-
-    impl Clock for Bad {
-        fn now(&self) -> Duration {
-            assert!(!self.0.load(Ordering::Relaxed), "a bad clock");
-            Duration::ZERO
-        }
-    }
-
-    let show = Show::at(ANY).unwrap();
-    let timer = HashedWheelTimer::default();
-    show.watch("good", &timer);
-    // A driven timer has no thread that the clock could end.
-    let is_bad = Arc::<AtomicBool>::default();
-    let clock = Bad(Arc::clone(&is_bad));
-    let (bad, _driver) = HashedWheelTimer::builder().clock(clock).build_driven().unwrap();
-    show.watch("bad", &bad);
-    let names = || {
-        let frame = next_frame(&mut look(&show));
-        frame.timers.into_iter().map(|timer| timer.name).collect::<Vec<_>>()
-    };
-    assert_eq!(names(), ["good", "bad"]);
-    is_bad.store(true, Ordering::Relaxed);
-    assert_eq!(names(), ["good"]);
-    show.watch("next", &timer);
-    assert_eq!(names(), ["good", "next"]);
-}
-
-#[test]
-fn large_wheel_is_not_read() {
-    let show = Show::at(ANY).unwrap();
-    for (bits, is_looked_at) in [(16, true), (17, false)] {
-        let timer = HashedWheelTimer::builder().ticks_per_wheel(1 << bits).build().unwrap();
-        show.watch("it", &timer);
-        let seen = next_frame(&mut look(&show)).timers.pop().unwrap();
-        assert_eq!((seen.wheel.is_some(), seen.has_too_many_slots()), (is_looked_at, !is_looked_at));
-        timer.stop();
-    }
-}
-
-#[test]
-fn stalled_or_closed_viewer_does_not_affect_others() {
-    let show = Show::at(ANY).unwrap();
-    let timer = HashedWheelTimer::default();
-    // A long name, so that the buffers of the stalled viewer are full soon.
-    show.watch(&"long".repeat(1 << 18), &timer);
-    let mut stalled = look(&show);
-    drop(look(&show));
-    let mut viewer = look(&show);
-    let ages: Vec<_> = (0..40).map(|_| next_frame(&mut viewer).age).collect();
-    assert!(ages.is_sorted());
-    // The viewer has missed some frames but received no partial line, and continues to receive.
-    let last = *ages.last().unwrap();
-    let ages: Vec<_> = (0..40).map(|_| next_frame(&mut stalled).age).collect();
-    assert!(ages.is_sorted() && *ages.last().unwrap() > last, "{ages:?}, {last:?}");
-}
-
-#[test]
-fn adjacent_slots_are_added() {
-    assert_eq!(merge(&[1, 2, 3, 4], 10), [1, 2, 3, 4]);
-    assert_eq!(merge(&[1, 2, 3, 4], 2), [3, 7]);
-    assert_eq!(merge(&[1, 2, 3, 4, 5], 3), [1, 5, 9]);
-    assert_eq!(merge(&[1, 2, 3], 1), [6]);
-    assert!(merge(&[1, 2, 3], 0).is_empty() && merge(&[], 3).is_empty());
+    let service = Service::start("127.0.0.1:0");
+    let process = service.process.id();
+    wait_for_quiet(process);
+    let before = sleeps(process);
+    let RunResult { status, text } = run(&format!("{} --once", service.address));
+    assert_eq!(status, Some(0), "{text}");
+    assert!(sleeps(process) > before, "no sleep was counted with a viewer, so this test would see none");
+    wait_for_quiet(process);
+    service.end();
 }
 
 // --- wheel-top -----------------------------------------------------------------------------------
@@ -204,7 +175,7 @@ fn missing_program_is_reported() {
 }
 
 #[test]
-fn other_program_is_reported() {
+fn program_without_timers_or_of_another_kind_is_reported() {
     // It cannot be distinguished from a very long frame.
     let endless = b"{\"program\":\"".iter().chain(&[b'a'; 2 << 20]).copied().collect();
     let answers = |words: Vec<u8>, answer| {
@@ -223,6 +194,12 @@ fn other_program_is_reported() {
     };
     // Concurrently, because each of these takes as long as the time limit for a picture.
     thread::scope(|scope| {
+        scope.spawn(|| {
+            let show = Show::at(ANY).unwrap();
+            let RunResult { status, text } = run(&format!("{} --once", show.address()));
+            assert_eq!(status, Some(1), "{text}");
+            assert!(text.contains("has no timer to show"), "{text}");
+        });
         scope.spawn(|| answers(b"220 mail.example.org\r\n".to_vec(), "does not send timer states"));
         scope.spawn(|| answers(b"\xff\xfe\n".to_vec(), "does not send timer states"));
         scope.spawn(|| answers(endless, "does not send timer states"));
@@ -392,4 +369,22 @@ fn wheel_top_ends_with_its_terminal() {
     drop(terminal);
     stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     assert_eq!(stream.read(&mut [0]).unwrap(), 0);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn start_and_end_of_a_service_are_shown() {
+    // On this address, no other test takes the port before the program does.
+    let address = TcpListener::bind("127.0.0.2:0").unwrap().local_addr().unwrap().to_string();
+    let Some(mut terminal) = Terminal::with(&address) else { return };
+    terminal.wait_for("\x1b[?1049h");
+    terminal.wait_for("listens");
+    let service = Service::start(&address);
+    // (Text that is already on the screen is not written again, so the test waits for single
+    // words.)
+    terminal.wait_for("live");
+    terminal.wait_for("connections");
+    service.end();
+    terminal.wait_for("ended");
+    assert_eq!(terminal.quit(b"q"), Some(0));
 }

@@ -1,5 +1,5 @@
-//! Shows a live timer in a terminal, as `top` shows processes: the content of the wheel, the number
-//! of pending timeouts, the rates, the lateness and the load of the worker.
+//! The program `wheel-top`: a live timer in a terminal, with the content of the wheel, the number of
+//! pending timeouts, the rates, the lateness and the load of the worker.
 //!
 //! ```sh
 //! wheel-top 127.0.0.1:7070
@@ -9,9 +9,8 @@
 //! that has not started yet, reports when a program has ended, and then shows the next one. `?`
 //! shows a legend. `q`, Esc and Ctrl-C quit, and so do the signals that ask a program to terminate.
 //!
-//! Exit status: 0 after quitting, 1 if there is no terminal (or, with `--once`, no program at that
-//! address or no such timer), 2 is bad options. The library `wheel_top` makes a program
-//! watchable.
+//! Exit status: 0 after quitting, 1 if there is no terminal (or, with `--once`, nothing to show), 2
+//! if the options are invalid.
 
 mod attach;
 mod demo;
@@ -38,19 +37,23 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
-use crate::attach::Message;
-use crate::state::State;
+use crate::frame::INTERVAL;
+
+use self::attach::Message;
+use self::state::State;
 
 /// Shows a live timer
 #[derive(Debug, Parser)]
 #[command(
     name = "wheel-top",
+    version,
     after_help = "Keys: q, Esc or Ctrl-C quit; Tab shows the next timer; ? shows a legend.\n\
-    Exit status: 0 after quitting, 1 if there is no terminal, or with --once nothing to show, 2 is bad options."
+    Exit status: 0 after quitting, 1 if there is no terminal, or with --once nothing to show, 2 if the\n\
+    options are invalid."
 )]
 struct Options {
-    /// The address of a program that was started with `--top ADDRESS`; default: two timers of this
-    /// program
+    /// The address on which the program shows its timers, such as 127.0.0.1:7070: the result of
+    /// `wheel_top::watch` (default: two timers of `wheel-top` itself)
     address: Option<SocketAddr>,
 
     /// Print one picture as plain text and quit
@@ -78,7 +81,21 @@ fn size(text: &str) -> Result<(u16, u16), String> {
 /// The time limit for one picture.
 const PICTURE_TIMEOUT: Duration = Duration::from_secs(5);
 
-fn main() -> ExitCode {
+/// Runs the program with the command line of this process, and returns its exit status.
+///
+/// Blocks until the user quits. Ends the process itself for `--help`, `--version` and invalid options.
+///
+/// # Examples
+///
+/// A copy of the program in another package:
+///
+/// ```no_run
+/// fn main() -> std::process::ExitCode {
+///     wheel_top::cli::main()
+/// }
+/// ```
+#[must_use]
+pub fn main() -> ExitCode {
     let options = Options::parse();
     let address = match options.address {
         Some(address) => address,
@@ -136,7 +153,7 @@ enum Key {
 
 /// Returns the key that was pressed, if one was pressed within a short time.
 fn key() -> io::Result<Option<Key>> {
-    if !event::poll(wheel_top::INTERVAL)? {
+    if !event::poll(INTERVAL)? {
         return Ok(None);
     }
     let Event::Key(KeyEvent { code, modifiers, kind: KeyEventKind::Press, .. }) = event::read()? else {

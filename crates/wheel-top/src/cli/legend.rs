@@ -6,8 +6,8 @@ use ratatui::style::{Color, Stylize};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Clear, Paragraph, Widget};
 
-use crate::style::{BAD, DIM, FAIR, GOOD, panel};
-use crate::wheel::{FAR, HAND, NEAR, SOON};
+use super::style::{BAD, DIM, FAIR, GOOD, panel};
+use super::wheel::{FAR, HAND, NEAR, SOON};
 
 /// The number of columns of the first column.
 const NAMES: usize = 10;

@@ -6,7 +6,7 @@ use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread;
 use std::time::Duration;
 
-use wheel_top::{Frame, Level, MAX_SENT_SLOTS, Snapshot};
+use crate::frame::{Frame, Level, MAX_SENT_SLOTS, Snapshot};
 
 /// A frame, or the end of a connection.
 pub(crate) enum Message {

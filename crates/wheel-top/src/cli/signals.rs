@@ -8,7 +8,7 @@ use signal_hook::consts::{SIGHUP, TERM_SIGNALS};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level;
 
-use crate::PICTURE_TIMEOUT;
+use super::PICTURE_TIMEOUT;
 
 /// Sets `is_terminated` at the first signal. If the program is still running a little later, the
 /// signal has its default effect: the terminal may be gone or blocked.

@@ -7,9 +7,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::show::Show;
 use fastrand::Rng;
 use hashed_wheel::{HashedWheelTimer, NewTimeoutError, Timeout};
-use wheel_top::Show;
 
 const TICK: Duration = Duration::from_millis(10);
 

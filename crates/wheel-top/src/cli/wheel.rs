@@ -3,6 +3,7 @@
 use std::f64::consts::TAU;
 use std::time::Duration;
 
+use crate::frame::{Level, Wheel, merge};
 use indicatif::HumanCount;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -11,10 +12,9 @@ use ratatui::symbols::Marker;
 use ratatui::text::Line;
 use ratatui::widgets::Widget;
 use ratatui::widgets::canvas::{self, Canvas, Context};
-use wheel_top::{Level, Wheel, merge};
 
-use crate::state::Timer;
-use crate::style::{BAD, DIM, bars, panel, span};
+use super::state::Timer;
+use super::style::{BAD, DIM, bars, panel, span};
 
 /// The colour of the hand and of the current slot.
 pub(crate) const HAND: Color = BAD;

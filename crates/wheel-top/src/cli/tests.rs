@@ -1,14 +1,14 @@
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
+use crate::frame::{Frame, Level, MAX_SENT_SLOTS, Snapshot, Wheel};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Color;
-use wheel_top::{Frame, Level, MAX_SENT_SLOTS, Snapshot, Wheel};
 
-use crate::attach::{Message, Why, is_valid};
-use crate::state::{MAX_FRAMES, State};
-use crate::{draw, style};
+use super::attach::{Message, Why, is_valid};
+use super::state::{MAX_FRAMES, State};
+use super::{draw, style};
 
 const TICK: Duration = Duration::from_millis(10);
 

@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-use wheel_top::{Frame, INTERVAL, Snapshot, Wheel};
+use crate::frame::{Frame, INTERVAL, Snapshot, Wheel};
 
-use crate::attach::{CAPACITY, Message, Why};
+use super::attach::{CAPACITY, Message, Why};
 
 /// The period that is kept.
 pub(crate) const PAST: Duration = Duration::from_secs(60);
@@ -167,6 +167,9 @@ impl State {
     pub(crate) fn status(&self) -> String {
         let address = self.address;
         match (self.gone, self.silence()) {
+            (None, None) if self.timers.is_empty() => {
+                format!("the program at {address} has no timer to show")
+            }
             (None, None) => "live".into(),
             (None, Some(silence)) => format!("silent for {}s", silence.as_secs()),
             (Some(Why::Ended), _) => "the program has ended".into(),

@@ -9,9 +9,9 @@ use ratatui::style::{Color, Style, Stylize};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Gauge, Paragraph, Sparkline, Widget, Wrap};
 
-use crate::state::{LATENESS, PAST, State, Timer};
-use crate::style::{BAD, DIM, FAIR, GOOD, bars, panel, span};
-use crate::{legend, wheel};
+use super::state::{LATENESS, PAST, State, Timer};
+use super::style::{BAD, DIM, FAIR, GOOD, bars, panel, span};
+use super::{legend, wheel};
 
 /// The minimum number of columns for two panels side by side.
 const MIN_TWO_COLUMNS: u16 = 64;
