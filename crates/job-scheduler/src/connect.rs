@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use hashed_wheel::{HashedWheelTimer, TimeoutError};
 use tokio::sync::Notify;
+use tokio_postgres::config::{Host, LoadBalanceHosts};
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{AsyncMessage, Client, Config, Connection, Socket};
@@ -23,14 +25,16 @@ type Connecting = Pin<Box<dyn Future<Output = Result<(Client, Messages), tokio_p
 /// parameter.
 #[derive(Clone)]
 pub(crate) struct Connector {
-    config: Config,
+    /// One for each host.
+    hosts: Vec<Config>,
+    timer: HashedWheelTimer,
     /// Whether connections have settings. Otherwise they may be those of a pooler.
     has_session: bool,
     connect: Arc<dyn Fn(Config) -> Connecting + Send + Sync>,
 }
 
 impl Connector {
-    pub(crate) fn new<T>(config: Config, tls: T, has_session: bool) -> Self
+    pub(crate) fn new<T>(config: &Config, tls: T, has_session: bool, timer: HashedWheelTimer) -> Self
     where
         T: MakeTlsConnect<Socket> + Clone + Send + Sync + 'static,
         T::Stream: Send + 'static,
@@ -44,7 +48,7 @@ impl Connector {
                 Ok((client, messages(connection)))
             }) as Connecting
         };
-        Self { config, has_session, connect: Arc::new(connect) }
+        Self { hosts: hosts(config), timer, has_session, connect: Arc::new(connect) }
     }
 
     /// Opens a connection. Each notification on it calls `heard`, with its channel and its
@@ -58,17 +62,8 @@ impl Connector {
         heard: impl Fn(&str, &str) + Send + 'static,
         lost: Arc<Notify>,
     ) -> Result<Client, Error> {
-        let mut config = self.config.clone();
-        // TCP options are in whole seconds. Zero would be rejected.
-        let [idle, interval] = [lease, lease / 3].map(|time| time.max(Duration::from_secs(1)));
-        let connect_timeout = config.get_connect_timeout().map_or(lease, |limit| lease.min(*limit));
-        config.connect_timeout(connect_timeout).tcp_user_timeout(lease);
-        config.keepalives_idle(idle).keepalives_interval(interval).keepalives_retries(2);
         let settings = settings(lease);
-        if self.has_session {
-            config.options(options(config.get_options().unwrap_or_default(), &settings));
-        }
-        let (client, mut messages) = (self.connect)(config).await.map_err(rejection)?;
+        let (client, mut messages) = self.connect_to_any(lease, &settings).await?;
         tokio::spawn(async move {
             // An error or a panic closes the connection. The next call of the client reports that.
             while let Ok(Some(Ok(message))) = caught(poll_fn(&mut messages)).await {
@@ -82,6 +77,91 @@ impl Connector {
             if self.has_session { check(&client, &settings).await } else { check_isolation(&client).await };
         check.map(|()| client)
     }
+
+    /// Tries one host after the other. A host that accepts a connection and does not answer, such as
+    /// a machine whose disk hangs, takes only its part of the lease: tokio-postgres would wait for it
+    /// without an end, and never try the next one.
+    async fn connect_to_any(
+        &self,
+        lease: Duration,
+        settings: &[(&str, String)],
+    ) -> Result<(Client, Messages), Error> {
+        let mut hosts = self.hosts.clone();
+        if hosts.iter().any(|config| config.get_load_balance_hosts() == LoadBalanceHosts::Random) {
+            fastrand::shuffle(&mut hosts);
+        }
+        let share = lease / hosts.len() as u32;
+        let mut result = Err(Error::NoAnswer);
+        for mut config in hosts {
+            // TCP options are in whole seconds. Zero would be rejected.
+            let [idle, interval] = [lease, lease / 3].map(|time| time.max(Duration::from_secs(1)));
+            let limit = config.get_connect_timeout().map_or(share, |limit| share.min(*limit));
+            config.connect_timeout(limit).tcp_user_timeout(lease);
+            config.keepalives_idle(idle).keepalives_interval(interval).keepalives_retries(2);
+            if self.has_session {
+                config.options(options(config.get_options().unwrap_or_default(), settings));
+            }
+            let connecting = async { (self.connect)(config).await.map_err(rejection) };
+            result = within(&self.timer, limit, connecting).await;
+            if matches!(result, Ok(_) | Err(Error::Timer(_))) {
+                break;
+            }
+        }
+        result
+    }
+}
+
+/// Ends a call of the database that takes too long: a stopped server may still have a working
+/// kernel, which keeps the connection alive.
+pub(crate) async fn within<T>(
+    timer: &HashedWheelTimer,
+    limit: Duration,
+    call: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    match timer.timeout(limit, call).await {
+        Ok(result) => result,
+        Err(TimeoutError::Timer(error)) => Err(error.into()),
+        Err(_) => Err(Error::NoAnswer),
+    }
+}
+
+/// Returns a configuration for each host. If their numbers are invalid, the error is that of
+/// tokio-postgres.
+fn hosts(config: &Config) -> Vec<Config> {
+    let (names, addresses) = (config.get_hosts().len(), config.get_hostaddrs().len());
+    let count = names.max(addresses);
+    let is_valid = (names == addresses || names == 0 || addresses == 0)
+        && [0, 1, count].contains(&config.get_ports().len());
+    if count > 1 && is_valid {
+        (0..count).map(|index| with_host(config, index)).collect()
+    } else {
+        vec![config.clone()]
+    }
+}
+
+/// Returns a configuration with one of the hosts, without the options of TCP, which are set later.
+fn with_host(config: &Config, index: usize) -> Config {
+    let mut one = Config::new();
+    match config.get_hosts().get(index) {
+        Some(Host::Tcp(name)) => drop(one.host(name)),
+        #[cfg(unix)]
+        Some(Host::Unix(path)) => drop(one.host_path(path)),
+        None => {}
+    }
+    config.get_hostaddrs().get(index).map(|&address| one.hostaddr(address));
+    let ports = config.get_ports();
+    ports.get(index).or(ports.first()).map(|&port| one.port(port));
+    config.get_user().map(|user| one.user(user));
+    config.get_password().map(|password| one.password(password));
+    config.get_dbname().map(|name| one.dbname(name));
+    config.get_options().map(|options| one.options(options));
+    config.get_application_name().map(|name| one.application_name(name));
+    config.get_connect_timeout().map(|&limit| one.connect_timeout(limit));
+    one.ssl_mode(config.get_ssl_mode()).ssl_negotiation(config.get_ssl_negotiation());
+    one.channel_binding(config.get_channel_binding()).keepalives(config.get_keepalives());
+    one.target_session_attrs(config.get_target_session_attrs());
+    one.load_balance_hosts(config.get_load_balance_hosts());
+    one
 }
 
 /// Returns the settings of a connection that are not the defaults.
@@ -155,7 +235,7 @@ fn rejection(error: tokio_postgres::Error) -> Error {
 
 impl fmt::Debug for Connector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connector").field("config", &self.config).finish_non_exhaustive()
+        f.debug_struct("Connector").field("hosts", &self.hosts).finish_non_exhaustive()
     }
 }
 
@@ -164,4 +244,25 @@ where
     S: tokio_postgres::tls::TlsStream + Unpin + Send + 'static,
 {
     Box::new(move |context| connection.poll_message(context))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_host_has_all_settings() {
+        let settings = "user=u password=p dbname=d options='-c jit=off' application_name=a sslmode=require \
+            sslnegotiation=direct connect_timeout=7 keepalives=0 target_session_attrs=read-write \
+            channel_binding=require load_balance_hosts=random";
+        let with = |hosts: &str| format!("{hosts} {settings}").parse::<Config>().unwrap();
+        let split = hosts(&with("host=one,/two hostaddr=10.0.0.1,10.0.0.2 port=5433,5434"));
+        let first = with("host=one hostaddr=10.0.0.1 port=5433");
+        assert_eq!(split, [first, with("host=/two hostaddr=10.0.0.2 port=5434")]);
+        let split = hosts(&with("host=one,two port=5433"));
+        assert_eq!(split, [with("host=one port=5433"), with("host=two port=5433")]);
+        for unchanged in ["host=one", "host=one,two,three port=1,2", "host=one,two hostaddr=10.0.0.1"] {
+            assert_eq!(hosts(&with(unchanged)), [with(unchanged)]);
+        }
+    }
 }

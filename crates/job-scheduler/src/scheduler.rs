@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hashed_wheel::{HashedWheelTimer, TimeoutError};
+use hashed_wheel::HashedWheelTimer;
 use serde::Serialize;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -12,7 +12,7 @@ use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
 use tokio_postgres::{Config, Socket};
 
 use crate::caught::caught;
-use crate::connect::Connector;
+use crate::connect::{Connector, within};
 use crate::error::Error;
 use crate::execution::Executions;
 use crate::handler::{Context, Handlers, RunError};
@@ -267,6 +267,11 @@ impl SchedulerBuilder {
     /// [`without_notifications`](Self::without_notifications).) Several nodes can start at the same
     /// time.
     ///
+    /// `config` may have several hosts, of which one is the primary: with
+    /// `target_session_attrs=read-write`, the node uses the one that accepts writes, and finds the
+    /// other one after a failover. It tries them in their order. Each of them gets an equal part of
+    /// the lease to answer (of a minute for the first connection), or less by `connect_timeout`.
+    ///
     /// # Errors
     ///
     /// If a setting is invalid, if the database cannot be reached or is behind a pooler
@@ -294,17 +299,12 @@ impl SchedulerBuilder {
         let own_timer = self.timer.is_none();
         // All of its timeouts are due within a minute.
         let timer = self.timer.unwrap_or_else(|| HashedWheelTimer::new(Duration::from_millis(1), 8_192));
-        let connector = Connector::new(config, tls, self.settings.listens);
+        let connector = Connector::new(&config, tls, self.settings.listens, timer.clone());
         let migration = async {
             let mut client = connector.connect(MIGRATION_TIMEOUT, |_, _| {}, Arc::default()).await?;
             migrate(&mut client, &names).await
         };
-        // A stopped server may still have a working kernel, which accepts the connection.
-        match timer.timeout(MIGRATION_TIMEOUT, migration).await {
-            Ok(result) => result?,
-            Err(TimeoutError::Timer(error)) => return Err(error.into()),
-            Err(_) => return Err(Error::NoAnswer),
-        }
+        within(&timer, MIGRATION_TIMEOUT, migration).await?;
         let vitals = Arc::new(Vitals::new(self.settings.lease));
         let (announcer, monitor) = health::announcer(vitals.clone());
         let (settings, handlers) = (self.settings, self.handlers);

@@ -22,17 +22,16 @@ mod held;
 mod work;
 
 use std::convert::Infallible;
-use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use hashed_wheel::TimeoutError;
 use hashed_wheel_util::delay_queue::DelayQueue;
 use tokio::sync::{Notify, watch};
 
 use crate::caught::caught;
 use crate::clock::Clock;
+use crate::connect::within;
 use crate::error::Error;
 use crate::execution::{Executions, Results};
 use crate::job::PRIORITIES;
@@ -154,7 +153,7 @@ impl Session {
             Ok((stores, registered))
         };
         // Several connections are opened.
-        let (stores, Registered { id, reading, kept }) = within(&shared, lease * 4, open).await?;
+        let (stores, Registered { id, reading, kept }) = within(&shared.timer, lease * 4, open).await?;
         number.store(id, Relaxed);
         executions.resume(&kept);
         let session = Self {
@@ -206,7 +205,7 @@ impl Session {
             // If the handlers have not ended, the runs are taken over after the lease.
             Ok(()) if executions.end().await => {
                 let leave = async { Ok(stores.lead.leave(number).await?) };
-                (within(&self.shared, lease, leave).await, None)
+                (within(&self.shared.timer, lease, leave).await, None)
             }
             Err(Error::LeaseLost) => {
                 // The node has asked in time, and the database was slow.
@@ -230,7 +229,8 @@ impl Session {
             // The connection that listens is checked by a beat.
             self.wake.notify_one();
             for store in stores {
-                within(&self.shared, self.shared.settings.lease, async { Ok(store.check().await?) }).await?;
+                within(&self.shared.timer, self.shared.settings.lease, async { Ok(store.check().await?) })
+                    .await?;
             }
         }
     }
@@ -251,17 +251,17 @@ impl Session {
             let stopping = *stop.borrow_and_update();
             if self.is_stalled() {
                 stalled = Some(began);
-                within(&self.shared, lease, self.share(store)).await?;
+                within(&self.shared.timer, lease, self.share(store)).await?;
             }
             let limit = self.limit(stopping, stalled);
             let beat = self.beat(store, executions, limit);
-            let (count, has_more) = within(&self.shared, lease, beat).await?;
+            let (count, has_more) = within(&self.shared.timer, lease, beat).await?;
             if has_looked {
                 looks.learn(count > 0);
             }
             if let Stop::At(end) = stopping {
                 self.is_stopping.store(true, Relaxed);
-                within(&self.shared, lease, self.give_back(store)).await?;
+                within(&self.shared.timer, lease, self.give_back(store)).await?;
                 if self.held.load(Relaxed) == 0 || Instant::now() >= end {
                     return Ok(());
                 }
@@ -269,7 +269,7 @@ impl Session {
             if cleaned.elapsed() >= self.shared.settings.cleaning_interval() {
                 let retention = self.shared.settings.retention;
                 let clean = async { Ok(store.clean(retention, CLEANING_BATCH).await?) };
-                if !within(&self.shared, lease, clean).await? {
+                if !within(&self.shared.timer, lease, clean).await? {
                     cleaned = Instant::now();
                 }
             }
@@ -364,7 +364,7 @@ impl Session {
                     elapsed?;
                     looks.begin();
                     let look = async { Ok(store.look(&handlers.names(), settings.prefetch).await?) };
-                    let Look { has_work, is_settled } = within(&self.shared, settings.lease, look).await?;
+                    let Look { has_work, is_settled } = within(&self.shared.timer, settings.lease, look).await?;
                     looks.is_needed = !is_settled;
                     if has_work {
                         return Ok(true);
@@ -381,18 +381,4 @@ impl Session {
 /// No code panics while it holds one of the locks of a session.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Ends a call of the database that takes too long: a stopped server may still have a working
-/// kernel, which keeps the connection alive.
-async fn within<T>(
-    shared: &Shared,
-    limit: Duration,
-    call: impl Future<Output = Result<T, Error>>,
-) -> Result<T, Error> {
-    match shared.timer.timeout(limit, call).await {
-        Ok(result) => result,
-        Err(TimeoutError::Timer(error)) => Err(error.into()),
-        Err(_) => Err(Error::NoAnswer),
-    }
 }

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::{Queued, Session, lock, within};
+use super::{Queued, Session, lock};
+use crate::connect::within;
 use crate::error::Error;
 use crate::execution::{Executions, Results};
 use crate::store::{Run, Store};
@@ -38,7 +39,7 @@ impl Session {
             let ids: Vec<_> = due.keys().copied().collect();
             executions.starting(&ids);
             let start = async { Ok(store.start(self.id, &ids).await?) };
-            let starts = within(&self.shared, self.shared.settings.lease, start).await?;
+            let starts = within(&self.shared.timer, self.shared.settings.lease, start).await?;
             executions.started();
             if starts.is_lease_lost {
                 return Err(Error::LeaseLost);
@@ -125,7 +126,7 @@ impl Session {
             while results.has_ready() {
                 let batch = results.next_batch();
                 let finish = async { Ok(store.finish(self.id, prefetch, &batch).await?) };
-                let finishes = within(&self.shared, self.shared.settings.lease, finish).await?;
+                let finishes = within(&self.shared.timer, self.shared.settings.lease, finish).await?;
                 let finishes = finishes.ok_or(Error::LeaseLost)?;
                 let written = results.written(executions, &batch, &finishes);
                 self.parked.fetch_sub(written, Relaxed);

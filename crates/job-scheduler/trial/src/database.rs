@@ -99,11 +99,45 @@ impl Database {
         Self::start_server(false, faults)
     }
 
-    fn start_server(is_durable: bool, faults: Faults) -> Result<Self, Box<dyn Error>> {
-        let bin = server::find("postgres", folders()).ok_or(MISSING)?.with_file_name("");
+    /// Starts a standby, which has the data of this server and receives its changes. It is read-only
+    /// until it is promoted by `SELECT pg_promote()`.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be started.
+    pub fn start_standby(&self) -> Result<Self, Box<dyn Error>> {
+        let standby = Self::new(self.is_durable)?;
+        let mut backup = standby.command("pg_basebackup");
+        backup.args(["--write-recovery-conf", "--checkpoint=fast", "--no-sync", "--dbname", &self.url]);
+        let Output { status, stderr, .. } = backup.output()?;
+        let why = || format!("pg_basebackup {}:\n{}", standby.place(), String::from_utf8_lossy(&stderr));
+        if status.success() { standby.listen_somewhere() } else { Err(why().into()) }
+    }
+
+    /// Returns the statements that restore a schema, by `pg_dump`.
+    ///
+    /// # Errors
+    ///
+    /// If `pg_dump` fails.
+    pub fn dump(&self, schema: &str) -> Result<String, Box<dyn Error>> {
+        let mut dump = self.scratch.command(self.bin.join("pg_dump"));
+        // With INSERT instead of COPY, so that any client can execute it.
+        dump.args(["--inserts", "--schema", schema, "--dbname", &self.url]);
+        let Output { status, stdout, stderr } = dump.output()?;
+        if !status.success() {
+            return Err(format!("pg_dump:\n{}", String::from_utf8_lossy(&stderr)).into());
+        }
+        // The others are commands of psql.
+        let text = String::from_utf8(stdout)?;
+        Ok(text.lines().filter(|line| !line.starts_with('\\')).map(|line| format!("{line}\n")).collect())
+    }
+
+    fn new(is_durable: bool) -> Result<Self, Box<dyn Error>> {
+        // It may be a link to a folder with more programs.
+        let bin = server::find("postgres", folders()).ok_or(MISSING)?.canonicalize()?.with_file_name("");
         // SIGQUIT is an immediate shutdown. PostgreSQL refuses to run as root.
         let scratch = Scratch::new(&name(), "QUIT", &["postgres", "nobody"])?;
-        let mut database = Self {
+        Ok(Self {
             url: String::new(),
             port: 0,
             is_durable,
@@ -112,7 +146,11 @@ impl Database {
             clocks: None,
             scratch,
             bin,
-        };
+        })
+    }
+
+    fn start_server(is_durable: bool, faults: Faults) -> Result<Self, Box<dyn Error>> {
+        let mut database = Self::new(is_durable)?;
         if faults.disk {
             database.disk = Some(Disk::mount(&database.data())?);
         }
@@ -121,12 +159,16 @@ impl Database {
             let clock = |name| WallClock::new(database.scratch.path(), name);
             database.clocks = Some(Clocks { server: clock("server")?, nodes: clock("nodes")? });
         }
-        // If another process takes the port, the next attempt uses another port.
+        database.listen_somewhere()
+    }
+
+    /// If another process takes the port, the next attempt uses another port.
+    fn listen_somewhere(mut self) -> Result<Self, Box<dyn Error>> {
         let is_ready = (0..3).any(|_| {
-            database.port = server::free_port().unwrap_or(0);
-            database.listen().is_ok()
+            self.port = server::free_port().unwrap_or(0);
+            self.listen().is_ok()
         });
-        if is_ready { Ok(database) } else { Err(database.log().into()) }
+        if is_ready { Ok(self) } else { Err(self.log().into()) }
     }
 
     /// Ends the server and starts it again on the same port.

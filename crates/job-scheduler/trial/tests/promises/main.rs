@@ -9,6 +9,7 @@ mod changes;
 mod completed;
 mod control;
 mod documents;
+mod failover;
 mod fixture;
 mod health;
 mod keys;
