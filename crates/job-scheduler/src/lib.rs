@@ -37,6 +37,7 @@
 //!     node.jobs().enqueue(&client, NewJob::new(&mail)).await?;
 //!     node.jobs().enqueue(&client, NewJob::new(&mail).cron("0 0 8 * * MON").key("monday")).await?;
 //!
+//!     tokio::signal::ctrl_c().await?;
 //!     node.shutdown(Duration::from_secs(10)).await?;
 //!     Ok(())
 //! }

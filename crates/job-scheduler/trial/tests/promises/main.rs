@@ -3,6 +3,7 @@
 //!
 //! Bounds on time are generous, because the machine may be busy.
 
+mod administration;
 mod assertions;
 mod batches;
 mod changes;

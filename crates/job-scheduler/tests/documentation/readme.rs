@@ -1,0 +1,71 @@
+//! A new package with the dependency lines and the program of the README compiles and runs.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use hashed_wheel_trial::process::{Process, signal};
+use hashed_wheel_trial::testing::server_or_skip;
+use job_scheduler_trial::Database;
+
+use crate::pages::{blocks, page, replace_once};
+
+/// The handler may be called before the program waits for Ctrl-C. Only Linux tells that.
+fn wait_until_it_catches_sigint(process: u32) {
+    let begin = Instant::now();
+    while let Ok(status) = fs::read_to_string(format!("/proc/{process}/status")) {
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:\t")).unwrap();
+        // The first bit is signal 1.
+        if u64::from_str_radix(caught, 16).unwrap() & 0b10 != 0 {
+            return;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(60), "it does not wait for Ctrl-C");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn the_quick_start_runs_as_printed() {
+    let Some(database) = server_or_skip(Database::start()) else { return };
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let readme = page("README.md");
+    let package = Path::new(env!("CARGO_TARGET_TMPDIR")).join("scheduler-quick-start");
+    fs::create_dir_all(package.join("src")).unwrap();
+
+    // The repository is not next to this package.
+    let here = root.to_str().unwrap().replace('\\', "/");
+    let lines = blocks(&readme, "toml")[0];
+    let dependencies = replace_once(lines, "../hashed-wheel/crates/job-scheduler", &here);
+    let manifest = format!(
+        "[package]\nname = \"scheduler-quick-start\"\nedition = \"2024\"\n\n{dependencies}\n[workspace]\n"
+    );
+    fs::write(package.join("Cargo.toml"), manifest).unwrap();
+    let program = blocks(&readme, "rust,no_run")[0];
+    let program = replace_once(program, "postgresql://user@localhost/shop", &database.url);
+    fs::write(package.join("src/main.rs"), program).unwrap();
+    // The same versions, which are there already.
+    fs::copy(root.join("../../Cargo.lock"), package.join("Cargo.lock")).unwrap();
+
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["build", "--quiet", "--offline"]).current_dir(&package);
+    cargo.env("CARGO_PROFILE_DEV_DEBUG", "false").env("CARGO_TARGET_DIR", package.join("target"));
+    let output = cargo.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+
+    let mut program = Command::new(package.join("target/debug/scheduler-quick-start"));
+    let mut process = Process::start(program.stdout(Stdio::piped())).unwrap();
+    let mut output = BufReader::new(process.stdout.take().unwrap());
+    let mut line = String::new();
+    // The handler prints this. Without it, the program would not end.
+    while line != "to you\n" {
+        line.clear();
+        assert!(output.read_line(&mut line).unwrap() > 0, "the program ends before it calls the handler");
+    }
+    wait_until_it_catches_sigint(process.id());
+    signal(process.id(), "INT").unwrap();
+    output.read_to_string(&mut line).unwrap();
+    assert!(process.wait().unwrap().success());
+}
