@@ -90,7 +90,7 @@ impl KindLimits {
     ///
     /// A turn that is late is not made up for, because the spacing is strict. A backlog therefore
     /// reaches less than the rate, if the burst is 1 and the interval is not much longer than these
-    /// milliseconds. For more than about 50 runs per second, give a burst.
+    /// milliseconds. A burst makes up for late turns.
     pub fn rate(mut self, count: u32, period: Duration) -> Self {
         let nanos = period.as_nanos().div_ceil(u128::from(count.max(1)));
         let micros = u64::try_from(nanos.div_ceil(1_000)).unwrap_or(u64::MAX);
