@@ -1,7 +1,8 @@
 //! A client of the locks on one server or cluster.
 
 use std::fmt;
-use std::hash::{BuildHasher, Hasher, RandomState};
+use std::hash::{BuildHasher, RandomState};
+use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -163,7 +164,8 @@ impl LockClient {
         [prefix, holder]: [&str; 2],
         runtime: Handle,
     ) -> Self {
-        let random = RandomState::new().build_hasher().finish();
+        // The process, because a fork copies the state of the random numbers.
+        let random = RandomState::new().hash_one(process::id());
         let name: Arc<str> = format!("{holder}:{random:016x}").into();
         let calls = Arc::new(Calls::new(server, timer, &runtime));
         let channel = scripts::channel(prefix, &name);
