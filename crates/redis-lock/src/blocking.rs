@@ -18,13 +18,15 @@
 //! ```
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use redis::{Client, RedisError};
-use tokio::runtime::{self, Handle, Runtime};
+use tokio::runtime;
 
-pub use crate::blocking_shared::{MultiGuard, MultiLock, RwLock, Semaphore};
-use crate::{LockClientBuilder, LockError, LockOptions, LockState, Loss};
+use crate::blocking_lock::OwnRuntime;
+pub use crate::blocking_lock::{Guard, Lock};
+pub use crate::blocking_multi::{MultiGuard, MultiLock};
+pub use crate::blocking_shared::{RwLock, Semaphore};
+use crate::{LockClientBuilder, LockError, LockOptions, LockState};
 
 /// [`LockClient`](crate::LockClient) with a runtime of its own.
 ///
@@ -48,8 +50,8 @@ use crate::{LockClientBuilder, LockError, LockOptions, LockState, Loss};
 /// ```
 #[derive(Debug, Clone)]
 pub struct LockClient {
-    pub(crate) locks: crate::LockClient,
-    pub(crate) runtime: Arc<OwnRuntime>,
+    locks: crate::LockClient,
+    runtime: Arc<OwnRuntime>,
 }
 
 impl LockClient {
@@ -81,9 +83,9 @@ impl LockClient {
         let mut builder = runtime::Builder::new_multi_thread();
         let runtime = builder.worker_threads(1).thread_name("redis-lock").enable_all().build();
         // From here on, it may be dropped on the thread of another runtime.
-        let runtime = OwnRuntime(Some(runtime.map_err(RedisError::from)?));
+        let runtime = OwnRuntime::new(runtime.map_err(RedisError::from)?);
         let locks = {
-            let _entered = runtime.0.as_ref().map(Runtime::enter);
+            let _entered = runtime.enter();
             client.build()?
         };
         let runtime = Arc::new(runtime);
@@ -120,7 +122,7 @@ impl LockClient {
     /// # }
     /// ```
     pub fn lock_with(&self, name: &str, options: LockOptions) -> Lock {
-        Lock { lock: self.locks.lock_with(name, options), runtime: Arc::clone(&self.runtime) }
+        Lock::new(self.locks.lock_with(name, options), &self.runtime)
     }
 
     /// Asks which owner has a lock. See [`LockClient::state`](crate::LockClient::state).
@@ -181,288 +183,105 @@ impl LockClient {
     pub fn name(&self) -> &str {
         self.locks.name()
     }
-}
 
-/// A lock in Redis, and an owner of it. See [`Lock`](crate::Lock).
-///
-/// # Examples
-///
-/// ```no_run
-/// # fn example(mut lock: redis_lock::blocking::Lock) -> Result<(), redis_lock::LockError> {
-/// if let Some(guard) = lock.try_lock()? {
-///     // … work, and send guard.token() with each access …
-///     guard.unlock()?;
-/// }
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Debug)]
-pub struct Lock {
-    lock: crate::Lock,
-    runtime: Arc<OwnRuntime>,
-}
-
-impl Lock {
-    pub(crate) fn new(lock: crate::Lock, runtime: &Arc<OwnRuntime>) -> Self {
-        Self { lock, runtime: Arc::clone(runtime) }
+    /// Returns the read-write lock with this name, with the default options. See
+    /// [`LockClient::rw_lock`](crate::LockClient::rw_lock).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(locks: redis_lock::blocking::LockClient) -> Result<(), redis_lock::LockError> {
+    /// let reader = locks.rw_lock("prices").read().lock()?;
+    /// reader.unlock()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn rw_lock(&self, name: &str) -> RwLock {
+        self.rw_lock_with(name, LockOptions::new())
     }
 
-    /// Returns the name of the lock.
+    /// Returns the read-write lock with this name and these options.
     ///
     /// # Examples
     ///
     /// ```no_run
     /// # fn example(locks: redis_lock::blocking::LockClient) {
-    /// assert_eq!(locks.lock("invoices").name(), "invoices");
+    /// use redis_lock::LockOptions;
+    ///
+    /// let prices = locks.rw_lock_with("prices", LockOptions::new().fair(true));
+    /// # let _ = prices;
     /// # }
     /// ```
-    pub fn name(&self) -> &str {
-        self.lock.name()
+    pub fn rw_lock_with(&self, name: &str, options: LockOptions) -> RwLock {
+        RwLock::new(self.locks.rw_lock_with(name, options), &self.runtime)
     }
 
-    /// Takes the lock. Waits while another owner holds it.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Lock::lock`](crate::Lock::lock).
-    ///
-    /// # Panics
-    ///
-    /// If it is called on a thread of an async runtime.
+    /// Returns the semaphore with this name and number of permits, with the default options. See
+    /// [`LockClient::semaphore`](crate::LockClient::semaphore).
     ///
     /// # Examples
     ///
     /// ```no_run
-    /// # fn example(mut lock: redis_lock::blocking::Lock) -> Result<(), redis_lock::LockError> {
-    /// let guard = lock.lock()?;
+    /// # fn example(locks: redis_lock::blocking::LockClient) -> Result<(), redis_lock::LockError> {
+    /// let permit = locks.semaphore("downloads", 4).acquire()?;
+    /// permit.unlock()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn semaphore(&self, name: &str, permits: u32) -> Semaphore {
+        self.semaphore_with(name, permits, LockOptions::new())
+    }
+
+    /// Returns the semaphore with this name, number of permits and options.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(locks: redis_lock::blocking::LockClient) {
+    /// use redis_lock::LockOptions;
+    ///
+    /// let downloads = locks.semaphore_with("downloads", 4, LockOptions::new().fair(true));
+    /// # let _ = downloads;
+    /// # }
+    /// ```
+    pub fn semaphore_with(&self, name: &str, permits: u32, options: LockOptions) -> Semaphore {
+        Semaphore::new(self.locks.semaphore_with(name, permits, options), &self.runtime)
+    }
+
+    /// Returns the locks with these names as one, with the default options. See
+    /// [`LockClient::multi_lock`](crate::LockClient::multi_lock).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(locks: redis_lock::blocking::LockClient) -> Result<(), redis_lock::LockError> {
+    /// let guard = locks.multi_lock(["account 7", "account 3"]).lock()?;
     /// guard.unlock()?;
     /// # Ok(())
     /// # }
     /// ```
-    pub fn lock(&mut self) -> Result<Guard, LockError> {
-        let guard = self.runtime.block_on(self.lock.lock())?;
-        Ok(self.guard(guard))
+    pub fn multi_lock<T: AsRef<str>>(&self, names: impl IntoIterator<Item = T>) -> MultiLock {
+        self.multi_lock_with(names, LockOptions::new())
     }
 
-    /// Takes the lock if it is free. See [`Lock::try_lock`](crate::Lock::try_lock).
-    ///
-    /// # Errors
-    ///
-    /// As for [`Lock::lock`](crate::Lock::lock).
-    ///
-    /// # Panics
-    ///
-    /// If it is called on a thread of an async runtime.
+    /// Returns the locks with these names as one, with these options for each of them.
     ///
     /// # Examples
     ///
     /// ```no_run
-    /// # fn example(mut lock: redis_lock::blocking::Lock) -> Result<(), redis_lock::LockError> {
-    /// match lock.try_lock()? {
-    ///     Some(guard) => guard.unlock()?,
-    ///     None => println!("another owner holds the lock"),
-    /// }
-    /// # Ok(())
+    /// # fn example(locks: redis_lock::blocking::LockClient) {
+    /// use redis_lock::LockOptions;
+    ///
+    /// let options = LockOptions::new().fair(true);
+    /// let accounts = locks.multi_lock_with(["account 7", "account 3"], options);
+    /// # let _ = accounts;
     /// # }
     /// ```
-    pub fn try_lock(&mut self) -> Result<Option<Guard>, LockError> {
-        let guard = self.runtime.block_on(self.lock.try_lock())?;
-        Ok(guard.map(|guard| self.guard(guard)))
-    }
-
-    /// Takes the lock. Waits for at most `timeout`. See
-    /// [`Lock::lock_timeout`](crate::Lock::lock_timeout).
-    ///
-    /// # Errors
-    ///
-    /// As for [`Lock::lock`](crate::Lock::lock).
-    ///
-    /// # Panics
-    ///
-    /// If it is called on a thread of an async runtime.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # fn example(mut lock: redis_lock::blocking::Lock) -> Result<(), redis_lock::LockError> {
-    /// # use std::time::Duration;
-    /// match lock.lock_timeout(Duration::from_secs(3))? {
-    ///     Some(guard) => guard.unlock()?,
-    ///     None => println!("another owner held the lock for 3 s"),
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn lock_timeout(&mut self, timeout: Duration) -> Result<Option<Guard>, LockError> {
-        let guard = self.runtime.block_on(self.lock.lock_timeout(timeout))?;
-        Ok(guard.map(|guard| self.guard(guard)))
-    }
-
-    fn guard(&self, guard: crate::Guard) -> Guard {
-        Guard::new(guard, &self.runtime)
-    }
-}
-
-/// Holds a lock until it is dropped or lost. See [`Guard`](crate::Guard).
-///
-/// Dropping it is like [`unlock`](Self::unlock) without the result. It waits for Redis. If the lock
-/// is lost, or on a thread of an async runtime, the release goes on in the background instead.
-///
-/// While it holds the lock, do not unlock or drop it in a task of the timer: without an answer from
-/// Redis that would wait forever, because the timer ends the call.
-///
-/// # Examples
-///
-/// ```no_run
-/// # fn work(token: u64) {}
-/// # fn example(mut lock: redis_lock::blocking::Lock) -> Result<(), redis_lock::LockError> {
-/// let guard = lock.lock()?;
-/// guard.on_lost(|loss| eprintln!("the lock is lost: {loss}"));
-/// work(guard.token());
-/// guard.unlock()?;
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Debug)]
-#[must_use = "dropping the guard releases the lock"]
-pub struct Guard {
-    /// `None` after the release.
-    guard: Option<crate::Guard>,
-    runtime: Arc<OwnRuntime>,
-}
-
-impl Guard {
-    pub(crate) fn new(guard: crate::Guard, runtime: &Arc<OwnRuntime>) -> Self {
-        Self { guard: Some(guard), runtime: Arc::clone(runtime) }
-    }
-
-    /// Returns the fencing token. See [`Guard::token`](crate::Guard::token).
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # fn example(guard: redis_lock::blocking::Guard) -> Result<(), redis_lock::LockError> {
-    /// println!("this is hold {}", guard.token());
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn token(&self) -> u64 {
-        self.guard().token()
-    }
-
-    /// Checks whether the lock was held until now. See [`Guard::check`](crate::Guard::check).
-    ///
-    /// # Errors
-    ///
-    /// [`Lost`](LockError::Lost).
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # fn example(guard: redis_lock::blocking::Guard) -> Result<(), redis_lock::LockError> {
-    /// guard.check()?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn check(&self) -> Result<(), LockError> {
-        self.guard().check()
-    }
-
-    /// Waits until the lock is lost. See [`Guard::lost`](crate::Guard::lost).
-    ///
-    /// # Panics
-    ///
-    /// If it is called on a thread of an async runtime.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # fn example(guard: redis_lock::blocking::Guard) -> Result<(), redis_lock::LockError> {
-    /// std::thread::scope(|scope| {
-    ///     scope.spawn(|| println!("the lock is lost: {}", guard.lost()));
-    /// });
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn lost(&self) -> Loss {
-        self.runtime.block_on(self.guard().lost())
-    }
-
-    /// Calls `f` when the lock is lost. See [`Guard::on_lost`](crate::Guard::on_lost).
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # fn example(guard: redis_lock::blocking::Guard) -> Result<(), redis_lock::LockError> {
-    /// guard.on_lost(|loss| eprintln!("the lock is lost: {loss}"));
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn on_lost(&self, f: impl FnOnce(Loss) + Send + 'static) {
-        self.guard().on_lost(f);
-    }
-
-    /// Releases the lock, if this is the last guard of its hold. See
-    /// [`Guard::unlock`](crate::Guard::unlock).
-    ///
-    /// # Errors
-    ///
-    /// As for [`Guard::unlock`](crate::Guard::unlock).
-    ///
-    /// # Panics
-    ///
-    /// If it is called on a thread of an async runtime.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # fn example(guard: redis_lock::blocking::Guard) -> Result<(), redis_lock::LockError> {
-    /// guard.unlock()?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn unlock(mut self) -> Result<(), LockError> {
-        self.guard.take().map_or(Ok(()), |guard| self.runtime.block_on(guard.unlock()))
-    }
-
-    fn guard(&self) -> &crate::Guard {
-        self.guard.as_ref().expect("it was not released")
-    }
-}
-
-impl Drop for Guard {
-    fn drop(&mut self) {
-        let Some(guard) = self.guard.take() else { return };
-        // To wait for the release of a lost lock has no use. A callback of the loss may drop the
-        // guard on the thread of the timer, which ends the calls that Redis does not answer.
-        if guard.check().is_ok() && may_block() {
-            _ = self.runtime.block_on(guard.unlock());
-        } else {
-            drop(guard);
-        }
-    }
-}
-
-/// Returns whether this thread is outside of async runtimes.
-pub(crate) fn may_block() -> bool {
-    Handle::try_current().is_err_and(|error| error.is_missing_context())
-}
-
-/// `None` while it is dropped.
-#[derive(Debug)]
-pub(crate) struct OwnRuntime(Option<Runtime>);
-
-impl OwnRuntime {
-    pub(crate) fn block_on<F: Future>(&self, future: F) -> F::Output {
-        self.0.as_ref().expect("it is not dropped").block_on(future)
-    }
-}
-
-impl Drop for OwnRuntime {
-    fn drop(&mut self) {
-        // Dropping a runtime would wait for its thread, and panic on a thread of another runtime.
-        if let Some(runtime) = self.0.take() {
-            runtime.shutdown_background();
-        }
+    pub fn multi_lock_with<T: AsRef<str>>(
+        &self,
+        names: impl IntoIterator<Item = T>,
+        options: LockOptions,
+    ) -> MultiLock {
+        MultiLock::new(self.locks.multi_lock_with(names, options), &self.runtime)
     }
 }

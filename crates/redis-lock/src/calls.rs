@@ -11,7 +11,7 @@ use tokio::runtime::Handle;
 
 use crate::LockError;
 #[cfg(feature = "blocking")]
-use crate::blocking::OwnRuntime;
+use crate::blocking_lock::OwnRuntime;
 use crate::connection::{Connection, Server};
 use crate::options::LockOptions;
 use crate::scripts::{Answer, Call, Found, Keys, Request, Scripts};

@@ -271,7 +271,7 @@ impl LockClient {
 #[cfg(feature = "blocking")]
 impl LockClient {
     /// Keeps the runtime of a blocking client until the calls in the background have ended.
-    pub(crate) fn keep(&self, runtime: &Arc<crate::blocking::OwnRuntime>) {
+    pub(crate) fn keep(&self, runtime: &Arc<crate::blocking_lock::OwnRuntime>) {
         self.shared.calls.keep(runtime);
     }
 }

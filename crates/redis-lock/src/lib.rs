@@ -150,7 +150,7 @@
 //! | `lock()` | [`Lock::lock`] |
 //! | `tryLock()`, `tryLock(wait, unit)` | [`Lock::try_lock`], [`Lock::lock_timeout`] |
 //! | `getMultiLock(locks)` | [`LockClient::multi_lock`] |
-//! | `getReadWriteLock(name)`, `readLock()`, `writeLock()` | [`LockClient::rw_lock`], [`RwLock::read`], [`RwLock::write`] |
+//! | `getReadWriteLock(name)`, `readLock()`, `writeLock()` | [`LockClient::rw_lock`], [`RwLock::read`], [`RwLock::write`]. The owner of the write lock must [not ask](RwLock#one-task-with-several-owners) for reading |
 //! | `getPermitExpirableSemaphore(name)`, `trySetPermits(n)` | [`LockClient::semaphore`]: callers give the number |
 //! | `acquire()`, `tryAcquire()`, `tryAcquire(wait, lease, unit)` | [`Semaphore::acquire`], [`try_acquire`](Semaphore::try_acquire), [`acquire_timeout`](Semaphore::acquire_timeout) |
 //! | the id of a permit, `release(id)` | [`Guard::token`], [`Guard::unlock`] |
@@ -161,7 +161,7 @@
 //! | `isHeldByCurrentThread()` | [`Guard::check`] |
 //! | `isLocked()`, `remainTimeToLive()` | [`LockClient::state`] |
 //! | `forceUnlock()` | [`LockClient::force_unlock`] |
-//! | `LockRenewalFailureListener` | [`Guard::on_lost`], [`Guard::lost`] |
+//! | `LockRenewalFailureListener`, which tells of failed renewals | [`Guard::on_lost`], [`Guard::lost`], which tell of losses |
 //! | the id of the thread, for re-entry | the [`Lock`]: share it between functions, not between tasks |
 //!
 //! The locks of both libraries do not exclude each other: their keys differ.
@@ -191,6 +191,10 @@
 
 #[cfg(feature = "blocking")]
 pub mod blocking;
+#[cfg(feature = "blocking")]
+mod blocking_lock;
+#[cfg(feature = "blocking")]
+mod blocking_multi;
 #[cfg(feature = "blocking")]
 mod blocking_shared;
 mod builder;

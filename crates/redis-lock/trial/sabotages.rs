@@ -746,7 +746,7 @@ pub const ROWS: &[Row] = &[
     // Blocking.
     row(
         "BlockingDropDoesNotWait",
-        "blocking.rs",
+        "blocking_lock.rs",
         "_ = self.runtime.block_on(guard.unlock());",
         "drop(guard);",
         "blocking::a_dropped_guard_has_released_the_lock",
@@ -767,7 +767,7 @@ pub const ROWS: &[Row] = &[
     ),
     row(
         "BlockingDropBlocksTheTimer",
-        "blocking.rs",
+        "blocking_lock.rs",
         "guard.check().is_ok()",
         "true",
         "blocking::a_callback_may_drop_its_guard_without_an_answer",
