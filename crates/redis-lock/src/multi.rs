@@ -106,8 +106,8 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// As for [`Lock::lock`], and then none is held. [`Options`](LockError::Options) also if there
-    /// are no names.
+    /// As for [`Lock::lock`]. Then the locks that it has are released in the background.
+    /// [`Options`](LockError::Options) also if there are no names.
     ///
     /// # Examples
     ///
@@ -125,7 +125,8 @@ impl MultiLock {
         }
     }
 
-    /// Takes all locks if all are free. Otherwise returns `None`, and holds none.
+    /// Takes all locks if all are free. Otherwise releases those that it has taken, and returns
+    /// `None`.
     ///
     /// # Errors
     ///
@@ -146,8 +147,9 @@ impl MultiLock {
         self.take(Patience::None).await
     }
 
-    /// Takes all locks. Waits for at most `timeout` in all, and returns `None` after that. Then it
-    /// holds none. It may take longer by the time of one call to Redis per lock.
+    /// Takes all locks. Waits for at most `timeout` in all. After that, it releases those that it
+    /// has taken, and returns `None`. It may take longer by the time of one call to Redis per lock,
+    /// and of the release.
     ///
     /// # Errors
     ///
@@ -169,7 +171,7 @@ impl MultiLock {
         self.take(Patience::of(timeout)).await
     }
 
-    /// If it returns early, it drops the guards that it has, which releases them.
+    /// If it returns an error, it drops the guards that it has, which releases them.
     async fn take(&mut self, patience: Patience) -> Result<Option<MultiGuard>, LockError> {
         if self.locks.is_empty() {
             return Err(LockError::Options(
@@ -179,7 +181,9 @@ impl MultiLock {
         let mut guards = MultiGuard { guards: Vec::with_capacity(self.locks.len()) };
         for lock in &mut self.locks {
             let name = Arc::clone(lock.shared_name());
-            let Some(guard) = guards.unless_lost(lock.take(patience)).await? else { return Ok(None) };
+            let Some(guard) = guards.unless_lost(lock.take(patience)).await? else {
+                return Ok(guards.give_up().await);
+            };
             guards.guards.push((name, guard));
         }
         // An answer of Redis about the last lock may be older than the loss of another one.
@@ -330,6 +334,13 @@ impl MultiGuard {
             Release::Done(released) => released,
             Release::Pending(_) => unreachable!("all have ended"),
         })
+    }
+
+    /// Releases the locks, so that other callers find them free after that. In the case of an error,
+    /// they are lost, or are released in the background.
+    async fn give_up(self) -> Option<Self> {
+        _ = self.unlock().await;
+        None
     }
 
     /// Waits for a future, unless a lock is lost before.

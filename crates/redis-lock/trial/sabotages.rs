@@ -229,8 +229,15 @@ pub const ROWS: &[Row] = &[
     row(
         "OneBusyLockIsEnough",
         "multi.rs",
-        "return Ok(None)",
+        "return Ok(guards.give_up().await)",
         "continue",
+        "multi::all_locks_are_taken_or_none",
+    ),
+    row(
+        "LocksAreReleasedAfterTheAnswer",
+        "multi.rs",
+        "_ = self.unlock().await;",
+        "drop(self);",
         "multi::all_locks_are_taken_or_none",
     ),
     row(

@@ -34,8 +34,9 @@ async fn all_locks_are_taken_or_none() {
 
     let held = setup.locks.lock_with("b", long()).lock().await.unwrap();
     assert!(locks.try_lock().await.unwrap().is_none());
+    assert_eq!([setup.holder("a"), setup.holder("c")], [None, None]);
     assert!(locks.lock_timeout(Duration::from_millis(50)).await.unwrap().is_none());
-    setup.until("none is held", |setup| setup.holder("a").is_none() && setup.holder("c").is_none()).await;
+    assert_eq!([setup.holder("a"), setup.holder("c")], [None, None]);
     setup.until("it has left the queue", |setup| setup.queue_len("b") == 0).await;
     let waiting = tokio::spawn(async move { locks.lock().await });
     setup.until("it waits", |setup| setup.queue_len("b") == 1).await;
