@@ -11,6 +11,7 @@ mod common;
 mod faults;
 mod leader;
 mod lock;
+mod mixed;
 mod multi;
 #[cfg(all(feature = "metrics", feature = "tracing"))]
 mod observe;
