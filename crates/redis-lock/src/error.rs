@@ -50,8 +50,9 @@ pub enum LockError {
     Timer(NewTimeoutError),
     /// There is no tokio runtime: the client was not created on one.
     NoRuntime,
-    /// A time of the [options](crate::LockOptions) is not in its range, or a setting of the
-    /// [client](crate::LockClientBuilder) is not valid. Contains the reason.
+    /// A time of the [options](crate::LockOptions) is not in its range, a setting of the
+    /// [client](crate::LockClientBuilder) is not valid, a [semaphore](crate::Semaphore) has no permits,
+    /// or a [`MultiLock`](crate::MultiLock) has no names. Contains the reason.
     Options(String),
 }
 

@@ -16,8 +16,23 @@ use crate::{Lock, LockClient, LockOptions};
 /// the lock in the order in which they began to wait, and readers that wait one after the other get
 /// it together.
 ///
-/// An owner that holds the lock for reading cannot change it to writing, nor back: an owner that
-/// asks for writing waits for all readers, also for one of the same task.
+/// A waiting writer whose process has died keeps new readers out until the other readers are gone, or
+/// its place in the queue ends: two [polls](LockOptions::poll) and a lease after its last attempt.
+///
+/// # One task with several owners
+///
+/// A reading and a writing owner are different, and exclude each other also within one task. So a
+/// task that holds one and waits for another one of the same lock can wait for itself, and no error
+/// tells:
+///
+/// | it holds | it waits for | |
+/// |---|---|---|
+/// | reading | writing | waits for itself: release the reading guard first |
+/// | writing | reading | waits for itself: a writer may read under its writing guard |
+/// | reading | reading, with the same owner | never waits: that is re-entry |
+/// | reading | reading, with another owner | waits for itself if a writer waits in between |
+///
+/// Use [`lock_timeout`](Lock::lock_timeout) where that cannot be excluded.
 ///
 /// # Tokens
 ///

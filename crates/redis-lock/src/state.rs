@@ -54,7 +54,8 @@ impl FromRedisValue for Answer {
 }
 
 impl LockClient {
-    /// Asks Redis which owner has the lock with this name. Returns `None` if it is free.
+    /// Asks Redis which owner has the lock with this name. Returns `None` if it is free. (It is for
+    /// locks: read-write locks and semaphores with this name are not asked.)
     ///
     /// The answer may be outdated when it arrives: use it to show it, and not to decide whether to
     /// enter. [`Lock::try_lock`](crate::Lock::try_lock) decides that.
