@@ -10,7 +10,7 @@ use hashed_wheel_trial::Verdict;
 use hashed_wheel_trial::redis_server::{RedisCluster, RedisServer, connect};
 use indicatif::HumanCount;
 use redis::{Client, Commands, Connection, InfoDict};
-use redis_lock::{Guard, LockClient, LockError, LockOptions};
+use redis_lock::{Guard, Lock, LockClient, LockError, LockOptions};
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -19,6 +19,7 @@ use crate::trial::{PATIENCE, key};
 
 const WAITERS: usize = 400;
 const LOOPS: usize = 8;
+const PERMITS: u32 = 4;
 const LOCKS: usize = 10_000;
 const TICK: Duration = Duration::from_millis(10);
 
@@ -38,6 +39,7 @@ pub(crate) fn run(url: Option<&str>) -> Result<Verdict, Box<dyn Error>> {
         let locks = LockClient::builder(Client::open(&*url)?).timer(&goals.timer).build()?;
         goals.waiters(&locks).await?;
         goals.turns(&locks).await?;
+        goals.shared_turns(&locks).await?;
         goals.losses(&locks).await?;
         goals.renewals(&locks).await?;
         // Not with a server that other programs may use.
@@ -128,21 +130,10 @@ impl Goals {
             let end = Instant::now() + Duration::from_secs(3);
             let mut tasks = JoinSet::new();
             for _ in 0..LOOPS {
-                let mut lock = locks.lock_with(&format!("turns-{fair}"), LockOptions::new().fair(fair));
-                tasks.spawn(async move {
-                    let mut turns = 0_u64;
-                    while Instant::now() < end {
-                        lock.lock().await?.unlock().await?;
-                        turns += 1;
-                    }
-                    Ok::<_, LockError>(turns)
-                });
+                let lock = locks.lock_with(&format!("turns-{fair}"), LockOptions::new().fair(fair));
+                tasks.spawn(turns_until(end, lock));
             }
-            let mut turns = Vec::new();
-            while let Some(done) = tasks.join_next().await {
-                turns.push(done??);
-            }
-            turns.sort_unstable();
+            let turns = sorted(tasks).await?;
             println!(
                 "turns        {LOOPS} loops, {}: {} to {}",
                 if fair { "fair" } else { "not fair" },
@@ -154,6 +145,49 @@ impl Goals {
                 "a loop had more than twice the turns of another one on a fair lock",
             );
         }
+        Ok(())
+    }
+
+    /// A few callers take a read-write lock in a loop, and then a permit of a semaphore.
+    async fn shared_turns(&mut self, locks: &LockClient) -> Result<(), Box<dyn Error>> {
+        let end = Instant::now() + Duration::from_secs(3);
+        let (lock, mut readers, mut writers) = (locks.rw_lock("turns"), JoinSet::new(), JoinSet::new());
+        for number in 0..LOOPS {
+            match number {
+                0 | 1 => writers.spawn(turns_until(end, lock.write())),
+                _ => readers.spawn(turns_until(end, lock.read())),
+            };
+        }
+        let [reads, writes] = [sorted(readers).await?, sorted(writers).await?];
+        println!(
+            "read-write   {} loops read: {} to {}; 2 write: {} and {}",
+            reads.len(),
+            HumanCount(reads[0]),
+            HumanCount(reads[reads.len() - 1]),
+            HumanCount(writes[0]),
+            HumanCount(writes[1])
+        );
+        self.verdict.expect(reads[0] > 0 && writes[0] > 0, "a loop of a read-write lock had no turn");
+
+        let (end, mut tasks) = (Instant::now() + Duration::from_secs(3), JoinSet::new());
+        for _ in 0..LOOPS {
+            let semaphore = locks.semaphore("turns", PERMITS);
+            tasks.spawn(async move {
+                let mut turns = 0_u64;
+                while Instant::now() < end {
+                    semaphore.acquire().await?.unlock().await?;
+                    turns += 1;
+                }
+                Ok(turns)
+            });
+        }
+        let turns = sorted(tasks).await?;
+        println!(
+            "semaphore    {LOOPS} loops, {PERMITS} permits: {} to {}",
+            HumanCount(turns[0]),
+            HumanCount(turns[LOOPS - 1])
+        );
+        self.verdict.expect(turns[0] > 0, "a loop of a semaphore had no turn");
         Ok(())
     }
 
@@ -217,6 +251,7 @@ impl Goals {
         );
         Ok(())
     }
+
     /// Many locks are held on a cluster, where one call can renew only the locks of one slot.
     async fn renewals_on_a_cluster(&mut self) -> Result<(), Box<dyn Error>> {
         let mut cluster = RedisCluster::start("redis-lock-goals-cluster", Duration::from_secs(5))?;
@@ -249,6 +284,26 @@ impl Goals {
         self.verdict.expect(held == LOCKS, format!("{held} of {LOCKS} locks of the cluster were held"));
         Ok(())
     }
+}
+
+/// Takes a lock in a loop. Returns how often.
+async fn turns_until(end: Instant, mut lock: Lock) -> Result<u64, LockError> {
+    let mut turns = 0;
+    while Instant::now() < end {
+        lock.lock().await?.unlock().await?;
+        turns += 1;
+    }
+    Ok(turns)
+}
+
+/// Returns the turns of all loops, the least one first.
+async fn sorted(mut tasks: JoinSet<Result<u64, LockError>>) -> Result<Vec<u64>, Box<dyn Error>> {
+    let mut turns = Vec::new();
+    while let Some(done) = tasks.join_next().await {
+        turns.push(done??);
+    }
+    turns.sort_unstable();
+    Ok(turns)
 }
 
 /// Takes many locks one after the other.
