@@ -1,22 +1,25 @@
 -- The state that the nodes share. All times are those of this database's clock, all durations are
 -- microseconds. `@` stands for the schema.
 
--- Whether this is an object with whole numbers from 1 to 1000.
+-- Whether this is an object with whole numbers from 1 to 1000: without a fraction, which `limits_of` cannot
+-- convert. The names are parts of an index, which has limits.
 CREATE FUNCTION @are_limits(limits jsonb) RETURNS boolean
 LANGUAGE sql IMMUTABLE AS $$
-    SELECT CASE WHEN jsonb_typeof(limits) = 'object' THEN NOT EXISTS (
-            SELECT FROM jsonb_each(limits) AS entry
-            WHERE CASE WHEN jsonb_typeof(entry.value) = 'number' THEN entry.value::numeric NOT BETWEEN 1 AND 1000
-                OR entry.value::numeric % 1 <> 0 ELSE true END)
+    SELECT CASE WHEN jsonb_typeof(limits) = 'object' THEN (
+            SELECT count(*) <= 8 AND COALESCE(bool_and(octet_length(entry.key) BETWEEN 1 AND 255
+                AND entry.value::text ~ '^([1-9][0-9]{0,2}|1000)$'), true)
+            FROM jsonb_each(limits) AS entry)
         ELSE limits IS NULL END
 $$;
 
--- The jobs and their next due times.
+-- The jobs and their next due times. The limits here hold for all callers of `put_jobs`: a job that
+-- exceeds them would end one node after the other. No duration exceeds a century, so that its sums with
+-- times stay in range.
 CREATE TABLE @job (
     id             bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     -- At most one unfinished job has this key. NULL: none.
     key            text UNIQUE,
-    handler        text NOT NULL,
+    handler        text NOT NULL CHECK (octet_length(handler) BETWEEN 1 AND 1000),
     payload        jsonb NOT NULL,
     -- As the nodes read it. (The stored size is no bound, because it may be compressed.) More than
     -- 16 MiB might not get through within a lease, on any node. The library has a lower limit;
@@ -28,7 +31,7 @@ CREATE TABLE @job (
     -- The time zone of a cron pattern, in the names of the IANA database.
     time_zone      text NOT NULL,
     -- Each run starts at a random time within this duration after it is due.
-    jitter_us      bigint NOT NULL CHECK (jitter_us >= 0),
+    jitter_us      bigint NOT NULL CHECK (jitter_us BETWEEN 0 AND 3162240000000000),
     -- What happens to due times that had no node for too long.
     misfire        text NOT NULL CHECK (misfire IN ('skip', 'run once', 'run all')),
     -- What happens to a run that is due while another run of the job is running.
@@ -39,14 +42,14 @@ CREATE TABLE @job (
     priority       smallint NOT NULL DEFAULT 0 CHECK (priority BETWEEN -5 AND 5),
     -- How often a failed run is repeated, and after which pause: it doubles up to the maximum.
     retries        integer NOT NULL CHECK (retries >= 0),
-    retry_first_us bigint NOT NULL CHECK (retry_first_us >= 0),
-    retry_max_us   bigint NOT NULL CHECK (retry_max_us >= 0),
+    retry_first_us bigint NOT NULL CHECK (retry_first_us BETWEEN 0 AND 3162240000000000),
+    retry_max_us   bigint NOT NULL CHECK (retry_max_us BETWEEN 0 AND 3162240000000000),
     -- NULL: no limit.
-    timeout_us     bigint CHECK (timeout_us > 0),
+    timeout_us     bigint CHECK (timeout_us BETWEEN 1 AND 3162240000000000),
     -- A run that was interrupted more often is not repeated.
     max_interruptions integer NOT NULL DEFAULT 10 CHECK (max_interruptions >= 0),
     -- The start as it was given: after a delay, or at a time.
-    delay_us       bigint CHECK (delay_us >= 0),
+    delay_us       bigint CHECK (delay_us BETWEEN 0 AND 3162240000000000),
     given_start    timestamptz,
     -- The first due time of the schedule. A `next_run` before it is one that the schedule had
     -- before it was changed, and that no node has read.
@@ -75,7 +78,9 @@ CREATE TABLE @kind (
     running integer CHECK (running BETWEEN 1 AND 1000),
     -- A run starts in each of these intervals, and this many at once. NULL: no limit.
     interval_us bigint CHECK (interval_us > 0),
-    burst   integer NOT NULL DEFAULT 1 CHECK (burst BETWEEN 1 AND 100000)
+    burst   integer NOT NULL DEFAULT 1 CHECK (burst BETWEEN 1 AND 100000),
+    -- At most a century, so that its sums with times stay in range.
+    CHECK (interval_us * burst::numeric <= 3162240000000000)
 );
 -- The clocks of the rates of handlers: see `take_turns`. Only nodes write this table.
 CREATE TABLE @pace (

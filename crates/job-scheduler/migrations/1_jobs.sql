@@ -258,7 +258,8 @@ BEGIN
             THEN 'only payload, due, delay, key, every, cron, timeout and limits may be NULL'
         WHEN priority NOT BETWEEN -5 AND 5 THEN format('priority: %s must be from -5 to 5', priority)
         WHEN NOT @are_limits(limits)
-            THEN format('limits: %s must be an object of names with whole numbers from 1 to 1000', limits)
+            THEN format('limits: %s must be an object of names with whole numbers from 1 to 1000: at most 8 names, '
+                'with 1 to 255 bytes', limits)
     END;
     IF wrong IS NOT NULL THEN
         RAISE EXCEPTION '%', wrong USING ERRCODE = '22023';

@@ -64,7 +64,7 @@ impl Jobs {
     ///
     /// The other runs of the job are not affected: see [`cancel_all`](Self::cancel_all) and
     /// [`pause`](Self::pause). `client` may be a transaction with other changes. Until it commits,
-    /// no run of a job with an [`Overlap`](crate::Overlap) other than `Allow` starts or ends.
+    /// this run does not start or end, and others do.
     ///
     /// # Errors
     ///

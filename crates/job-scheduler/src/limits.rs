@@ -6,7 +6,7 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{GenericClient, Row};
 
 use crate::error::Error;
-use crate::job::{check_count, check_handler, micros};
+use crate::job::{A_CENTURY, check_count, check_handler, micros};
 use crate::jobs::Jobs;
 
 /// Without limits, the row is removed.
@@ -99,7 +99,7 @@ impl KindLimits {
     }
 
     /// How many runs may start at once, after a time without starts: from 1 to 100 000. The default
-    /// is 1.
+    /// is 1. This many intervals of the rate must be at most a century.
     pub fn burst(mut self, count: u32) -> Self {
         self.burst = count;
         self
@@ -116,6 +116,13 @@ impl KindLimits {
         }
         if self.burst == 0 || self.burst > MAX_BURST {
             return Err(Error::Invalid(format!("a burst of {}: must be from 1 to {MAX_BURST}", self.burst)));
+        }
+        let intervals = self.interval.map(|interval| interval.checked_mul(self.burst));
+        if intervals.is_some_and(|time| time.is_none_or(|time| time > A_CENTURY)) {
+            let burst = self.burst;
+            return Err(Error::Invalid(format!(
+                "a burst of {burst}: its intervals must be at most a century"
+            )));
         }
         Ok(self)
     }
@@ -220,6 +227,7 @@ mod tests {
             (KindLimits::new().rate(0, Duration::from_secs(1)), "an interval of"),
             (KindLimits::new().rate(1, Duration::MAX), "an interval of"),
             (KindLimits::new().rate(1, Duration::ZERO), "must be at least 1us"),
+            (KindLimits::new().rate(1, A_CENTURY / 9).burst(10), "its intervals must be at most a century"),
             (KindLimits::new().burst(0), "a burst of 0: must be from 1 to 100000"),
             (KindLimits::new().running(1_001), "running runs of 1001: must be from 1 to 1000"),
         ] {

@@ -164,6 +164,14 @@ async fn invalid_arguments_say_what_is_allowed() {
         ("'a', max_interruptions => -1", "max_interruptions: must be at least 0"),
         ("'a', overlap => NULL", "may be NULL"),
         ("'a', limits => '{\"a\": 0}'", "must be an object of names with whole numbers from 1 to 1000"),
+        // A node could not read this number, or store this name.
+        ("'a', limits => '{\"a\": 1.0}'", "must be an object of names with whole numbers"),
+        ("'a', limits => jsonb_build_object(repeat('a', 256), 1)", "with 1 to 255 bytes"),
+        ("'a', limits => '{\"\": 1}'", "with 1 to 255 bytes"),
+        (
+            "'a', limits => (SELECT jsonb_object_agg(n::text, 1) FROM generate_series(1, 9) AS n)",
+            "at most 8 names",
+        ),
         ("'a', priority => 6", "priority: 6 must be from -5 to 5"),
         ("'a', limits => '[1]'", "must be an object of names"),
     ] {
@@ -175,6 +183,28 @@ async fn invalid_arguments_say_what_is_allowed() {
     fixture.add(&fixture.client, &levels(127)).await.unwrap();
     fixture.add(&fixture.client, "'a', to_jsonb(repeat('a', 4194302))").await.unwrap();
     assert_eq!(fixture.jobs.list(&fixture.client, 0, 9).await.unwrap().len(), 2);
+}
+
+/// Applications may call the function of the library too. Their jobs must not end the nodes, one after the
+/// other.
+#[tokio::test]
+async fn durations_beyond_a_century_are_rejected_for_all_callers() {
+    let Some(fixture) = new().await else { return };
+    let put = format!("SELECT outcome FROM {}.put_jobs(jsonb_build_array($1::jsonb))", fixture.schema);
+    let century = 100 * 366 * 86_400 * 1_000_000_i64;
+    for column in ["jitter_us", "retry_first_us", "retry_max_us", "timeout_us", "delay_us"] {
+        let mut job = json!({
+            "number": 1, "handler": "task", "schedule": "once", "time_zone": "UTC", "jitter_us": 0,
+            "misfire": "run once", "overlap": "allow", "retries": 1, "retry_first_us": 0, "retry_max_us": 0,
+            "max_interruptions": 1, "delay_us": 0, "is_planned": true, "notifies": true, "priority": 0,
+            "replaces": false,
+        });
+        job[column] = json!(century);
+        fixture.client.query_one(&put, &[&job]).await.unwrap();
+        job[column] = json!(century + 1);
+        let error = fixture.client.query_one(&put, &[&job]).await.unwrap_err();
+        assert_eq!(error.code().map(|code| code.code()), Some("23514"), "{column}: {error:?}");
+    }
 }
 
 /// Returns whether a time is a whole second.
