@@ -331,6 +331,7 @@ DECLARE
     cancelled bigint[];
     claimed bigint[];
     holders bigint[];
+    handlers text[];
 BEGIN
     SELECT array_agg(slot.run) INTO holders FROM @slot slot WHERE slot.run = ANY (the_runs);
     IF holders IS NOT NULL THEN
@@ -371,8 +372,16 @@ BEGIN
         SELECT array_agg(holder) INTO holders FROM unnest(holders) AS holder
         WHERE holder = ANY (written) OR NOT EXISTS (SELECT FROM @run run
             WHERE run.id = holder AND run.state IN ('waiting', 'claimed', 'running'));
-        claimed := claimed || @free_places(holders, the_node,
-            (SELECT array_agg(DISTINCT run.handler) FROM @run run WHERE run.id = ANY (the_runs)));
+        SELECT array_agg(DISTINCT run.handler) INTO handlers FROM @run run WHERE run.id = ANY (the_runs);
+        -- If it had none of these runs, other nodes may have found that it is lost and has no runs. A run
+        -- that is claimed by a node without a row would never start.
+        IF written = '{}' THEN
+            PERFORM FROM @node node WHERE node.id = the_node FOR KEY SHARE SKIP LOCKED;
+            IF NOT FOUND THEN
+                handlers := '{}';
+            END IF;
+        END IF;
+        claimed := claimed || @free_places(holders, the_node, handlers);
     END IF;
 
     RETURN QUERY SELECT done, CASE WHEN done = ANY (cancelled) THEN 'cancelled' ELSE 'written' END,

@@ -1,15 +1,17 @@
 -- Jobs: what applications add and change. A part of `1.sql`.
 
 -- Cancels the runs of a job that have not started. Due times that were only read ahead are planned
--- again later: it is as if they had not been read. The caller has locked the row of the job.
+-- again later: it is as if they had not been read. So is the run of a one-off job that is blocked, because
+-- it would have no other one. The caller has locked the row of the job.
 CREATE FUNCTION @cancel_runs(the_job bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 BEGIN
     WITH unread AS (
-        DELETE FROM @run run
-        WHERE run.job = the_job AND run.state IN ('claimed', 'waiting') AND run.attempt = 1
-            AND run.started IS NULL AND NOT run.is_manual
+        DELETE FROM @run run USING @job job
+        WHERE job.id = the_job AND run.job = the_job
+            AND (run.state IN ('claimed', 'waiting') OR run.state = 'blocked' AND job.schedule = 'once')
+            AND run.attempt = 1 AND run.started IS NULL AND NOT run.is_manual
         RETURNING run.due
     )
     UPDATE @job job SET next_run = LEAST(job.next_run, (SELECT min(unread.due) FROM unread))

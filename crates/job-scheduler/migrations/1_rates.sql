@@ -124,7 +124,9 @@ BEGIN
             UPDATE @pace pace SET planned = base + given * step
             WHERE pace.handler = paced.handler AND paced.interval_us IS NOT NULL;
         ELSIF paced.interval_us IS NULL THEN
-            DELETE FROM @pace pace WHERE pace.handler = paced.handler;
+            -- Not while an application has locked the blocked ones: nothing else would start them.
+            DELETE FROM @pace pace WHERE pace.handler = paced.handler AND NOT EXISTS (SELECT FROM @run run
+                WHERE run.state = 'blocked' AND run.blocked_on = 'rate ' || paced.handler);
         END IF;
     END LOOP;
     IF has_given THEN

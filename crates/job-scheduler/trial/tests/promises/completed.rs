@@ -231,3 +231,29 @@ async fn work_of_a_cancelled_run_is_not_stored() {
     let no_check = ("AND run.started = the_start AND NOT run.is_cancelled", "AND run.started = the_start");
     assert_eq!(cancel_before_the_work(Some(no_check)).await, Some(1));
 }
+
+/// The node was lost after its handler had completed the run. Others have deleted its row, and it ends
+/// after it has sent the result.
+#[tokio::test]
+async fn place_of_a_completed_run_is_not_handed_to_a_node_that_is_lost() {
+    let Some(fixture) = Fixture::new().await else { return };
+    fixture.migrate().await;
+    let job = || NewJob::named("task", json!("Succeed")).limit("name", 1);
+    let (holder, heir) = (fixture.enqueue(job()).await, fixture.enqueue(job()).await);
+    let prepare = "
+        UPDATE @job SET next_run = NULL;
+        INSERT INTO @run (job, handler, due, start_at, state, owner, finished)
+        VALUES (HOLDER, 'task', now(), now(), 'done', 999, now());
+        INSERT INTO @run (job, handler, due, start_at, state, blocked_on)
+        VALUES (HEIR, 'task', now(), now(), 'blocked', 'key name');
+        INSERT INTO @slot SELECT 'key name', 1, id, 999 FROM @run WHERE job = HOLDER;
+        SELECT @finish_runs(999, 0, array_agg(id), '{done}', '{null}', '{null}', '{null}') FROM @run
+        WHERE job = HOLDER;";
+    let prepare = prepare.replace('@', &format!("{}.", fixture.schema));
+    let prepare = prepare.replace("HOLDER", &holder.to_string()).replace("HEIR", &heir.to_string());
+    fixture.client.batch_execute(&prepare).await.unwrap();
+    assert_eq!(fixture.history(heir).await[0].state, RunState::Waiting);
+    let node = fixture.start(fixture.builder()).await;
+    fixture.until_done(heir, 1).await;
+    shut_down(node).await;
+}

@@ -5,7 +5,7 @@ use std::time::Duration;
 use hashed_wheel_job_scheduler::{Context, KindLimits, NewJob, RunError, RunState, Scheduler};
 use serde_json::Value;
 
-use crate::fixture::{Fixture, MS, eventually, sabotaged, shut_down};
+use crate::fixture::{Fixture, MS, connect, eventually, sabotaged, shut_down};
 
 const INTERVAL: Duration = Duration::from_millis(40);
 
@@ -142,5 +142,48 @@ async fn retries_count_for_the_rate() {
     let run = fixture.until_done(id, 1).await.remove(0);
     let took: Duration = run.started.unwrap().duration_since(run.due).try_into().unwrap();
     assert!(took >= MS * 900, "{took:?}");
+    shut_down(node).await;
+}
+
+/// Blocks a run of a new job on the rate.
+async fn block(fixture: &Fixture) -> i64 {
+    let hourly = KindLimits::new().rate(1, Duration::from_secs(3_600));
+    fixture.jobs.set_kind(&fixture.client, "rated", hourly).await.unwrap();
+    let first = fixture.enqueue(job()).await;
+    fixture.until_done(first, 1).await;
+    let id = fixture.enqueue(job()).await;
+    fixture.until_state(id, RunState::Blocked).await;
+    id
+}
+
+#[tokio::test]
+async fn run_that_was_locked_when_its_rate_was_removed_starts() {
+    let Some(fixture) = Fixture::new().await else { return };
+    let node = node(&fixture, None).await;
+    let id = block(&fixture).await;
+    let mut locker = connect(&fixture.config).await;
+    let transaction = locker.transaction().await.unwrap();
+    let lock = format!("SELECT FROM {}.run WHERE job = $1 FOR UPDATE", fixture.schema);
+    transaction.query_one(&lock, &[&id]).await.unwrap();
+    fixture.jobs.set_kind(&fixture.client, "rated", KindLimits::new()).await.unwrap();
+    // Longer than several heartbeats.
+    tokio::time::sleep(MS * 1_200).await;
+    transaction.rollback().await.unwrap();
+    fixture.until_done(id, 1).await;
+    shut_down(node).await;
+}
+
+/// It has no other run.
+#[tokio::test]
+async fn one_off_job_that_is_paused_while_its_run_is_blocked_runs_after_the_pause() {
+    let Some(mut fixture) = Fixture::new().await else { return };
+    let node = node(&fixture, None).await;
+    let id = block(&fixture).await;
+    let jobs = fixture.jobs.clone();
+    assert!(jobs.pause(&mut fixture.client, id).await.unwrap());
+    assert!(fixture.history(id).await.is_empty());
+    jobs.set_kind(&fixture.client, "rated", KindLimits::new()).await.unwrap();
+    assert!(jobs.resume(&mut fixture.client, id).await.unwrap());
+    fixture.until_done(id, 1).await;
     shut_down(node).await;
 }
