@@ -302,8 +302,9 @@ BEGIN
 
     -- Places that were handed to runs that do not start: blocked again, cancelled or deleted.
     SELECT array_agg(slot.run) INTO without_use FROM @slot slot
-    WHERE slot.run = ANY (the_runs) AND NOT EXISTS (
-        SELECT FROM @run run WHERE run.id = slot.run AND run.state IN ('waiting', 'claimed', 'running'));
+    -- No NOT EXISTS: the planner may make a join of it, which reads all runs.
+    WHERE slot.run = ANY (the_runs) AND COALESCE((
+        SELECT run.state NOT IN ('waiting', 'claimed', 'running') FROM @run run WHERE run.id = slot.run), true);
     IF without_use IS NOT NULL THEN
         PERFORM @free_places(without_use, NULL, '{}');
     END IF;
