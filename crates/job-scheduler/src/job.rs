@@ -352,7 +352,12 @@ impl NewJob {
     ///
     /// The name has from 1 to 255 bytes, and is created by its first use. `count` is from 1 to 1 000.
     /// Calling this again with the same name replaces the number. If jobs with a name have different
-    /// numbers, each run starts while fewer runs with the name are running than its own number.
+    /// numbers, each run starts while fewer runs with the name are running than its own number. Then a
+    /// run with a small number can wait without an end, so use one number per name.
+    ///
+    /// A place that becomes free goes to the first waiting run of the name. If no node has a handler
+    /// for that run, it keeps the place, and the other runs of the name wait until such a node is
+    /// back. So let all nodes that execute jobs with a name have handlers for all of these jobs.
     ///
     /// The limit holds as strictly as [`Overlap::Wait`], with the same exceptions: see [what cannot be
     /// promised](crate#what-cannot-be-promised). A run that waits is [`Blocked`](crate::RunState::Blocked). It

@@ -90,7 +90,8 @@ impl KindLimits {
     ///
     /// A turn that is late is not made up for, because the spacing is strict. A backlog therefore
     /// reaches less than the rate, if the burst is 1 and the interval is not much longer than these
-    /// milliseconds. A burst makes up for late turns.
+    /// milliseconds. A burst makes up for late turns. Of a backlog, at most 2 000 runs get their turn
+    /// per [`heartbeat`](crate::SchedulerBuilder::heartbeat).
     pub fn rate(mut self, count: u32, period: Duration) -> Self {
         let nanos = period.as_nanos().div_ceil(u128::from(count.max(1)));
         let micros = u64::try_from(nanos.div_ceil(1_000)).unwrap_or(u64::MAX);
