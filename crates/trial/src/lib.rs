@@ -1,6 +1,7 @@
 //! The harness of the trials, the tests and the examples: servers and processes that they start, run
 //! as a user would, kill and stop; what was late; and the verdict.
 
+pub mod new_project;
 pub mod options;
 pub mod process;
 pub mod redis_server;

@@ -7,11 +7,10 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use hashed_wheel_trial::new_project::{NewProject, block, replace_once};
 use hashed_wheel_trial::process::{Process, signal};
 use hashed_wheel_trial::testing::server_or_skip;
 use job_scheduler_trial::Database;
-
-use crate::pages::{blocks, page, replace_once};
 
 /// The handler may be called before the program waits for Ctrl-C. Only Linux tells that.
 fn wait_until_it_catches_sigint(process: u32) {
@@ -31,33 +30,18 @@ fn wait_until_it_catches_sigint(process: u32) {
 fn the_quick_start_runs_as_printed() {
     let Some(database) = server_or_skip(Database::start()) else { return };
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let readme = page("README.md");
-    let package = Path::new(env!("CARGO_TARGET_TMPDIR")).join("scheduler-quick-start");
-    fs::create_dir_all(package.join("src")).unwrap();
+    let readme = fs::read_to_string(root.join("README.md")).unwrap();
 
     // The repository is not next to this package.
     let here = root.to_str().unwrap().replace('\\', "/");
-    let lines = blocks(&readme, "toml")[0];
-    let dependencies = replace_once(lines, "../hashed-wheel/crates/job-scheduler", &here);
-    let manifest = format!(
-        "[package]\nname = \"scheduler-quick-start\"\nedition = \"2024\"\n\n{dependencies}\n[workspace]\n"
-    );
-    fs::write(package.join("Cargo.toml"), manifest).unwrap();
-    let program = blocks(&readme, "rust,no_run")[0];
+    let dependencies = replace_once(block(&readme, "toml"), "../hashed-wheel/crates/job-scheduler", &here);
+    let program = block(&readme, "rust,no_run");
     let program = replace_once(program, "postgresql://user@localhost/shop", &database.url);
-    fs::write(package.join("src/main.rs"), program).unwrap();
-    // The same versions, which are there already.
-    fs::copy(root.join("../../Cargo.lock"), package.join("Cargo.lock")).unwrap();
+    let temporary = env!("CARGO_TARGET_TMPDIR");
+    let project = NewProject::new("scheduler-quick-start", temporary, &dependencies, &program);
+    project.cargo("build --quiet");
 
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--quiet", "--offline"]).current_dir(&package);
-    // In the folder of this build, where the dependencies are already.
-    let built = Path::new(env!("CARGO_TARGET_TMPDIR")).join("..");
-    cargo.env("CARGO_TARGET_DIR", &built);
-    let output = cargo.output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-
-    let mut program = Command::new(built.join("debug/scheduler-quick-start"));
+    let mut program = Command::new(project.program());
     let mut process = Process::start(program.stdout(Stdio::piped())).unwrap();
     let mut output = BufReader::new(process.stdout.take().unwrap());
     let mut line = String::new();

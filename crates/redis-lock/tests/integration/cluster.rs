@@ -1,6 +1,5 @@
 //! The lock on a cluster of three masters, of which one has a replica.
 
-use std::env;
 use std::time::{Duration, Instant};
 
 use hashed_wheel::HashedWheelTimer;
@@ -9,7 +8,7 @@ use hashed_wheel_trial::testing;
 use redis::{FromRedisValue, RedisResult};
 use redis_lock::{Guard, LockClient, LockError, LockOptions, Loss};
 
-use super::common::{PATIENCE, restricted_user, within};
+use super::common::{PATIENCE, is_run_elsewhere, restricted_user, within};
 
 /// After which time without an answer the cluster considers a node to be down.
 const NODE_TIMEOUT: Duration = Duration::from_secs(3);
@@ -34,7 +33,7 @@ impl Setup {
     /// Returns `None` if Redis is not installed, and in the tests of the trial unless they are run
     /// for a sabotage: each test of the crate is run once.
     fn new(test: &str) -> Option<Self> {
-        if module_path!().starts_with("sabotages::") && env::var_os("REDIS_LOCK_SABOTAGE").is_none() {
+        if is_run_elsewhere() {
             return None;
         }
         let cluster = testing::server_or_skip(RedisCluster::start(test, NODE_TIMEOUT))?;

@@ -29,6 +29,12 @@ pub(crate) fn patience() -> Duration {
     env::var(SHORTER).map_or(PATIENCE, |millis| Duration::from_millis(millis.parse().unwrap()))
 }
 
+/// Whether this is a copy of the test in the trial, without a sabotage: each test of the crate is run
+/// once.
+pub(crate) fn is_run_elsewhere() -> bool {
+    module_path!().starts_with("sabotages::") && env::var_os("REDIS_LOCK_SABOTAGE").is_none()
+}
+
 /// The lease of tests that wait for renewals or for its end. A sixth of it is the time of a call,
 /// which is long enough for a busy machine.
 pub(crate) const LEASE: Duration = Duration::from_secs(6);
@@ -50,7 +56,7 @@ impl Setup {
 
     /// The same with additional arguments for the server.
     pub(crate) fn with(test: &str, arguments: &[&str]) -> Option<Self> {
-        if module_path!().starts_with("sabotages::") && env::var_os("REDIS_LOCK_SABOTAGE").is_none() {
+        if is_run_elsewhere() {
             return None;
         }
         let server = testing::server_or_skip(RedisServer::start_with(

@@ -1,6 +1,5 @@
 //! Waiting until replicas have a lock.
 
-use std::env;
 use std::time::{Duration, Instant};
 
 use hashed_wheel::HashedWheelTimer;
@@ -9,7 +8,7 @@ use hashed_wheel_trial::testing;
 use redis::{Client, Commands};
 use redis_lock::{LockClient, LockError, LockOptions, Loss};
 
-use super::common::{PATIENCE, Proxy, patience, restricted_user, within};
+use super::common::{PATIENCE, Proxy, is_run_elsewhere, patience, restricted_user, within};
 
 /// So long that no test sees its end, and that replicas have a second.
 const LEASE: Duration = Duration::from_secs(60);
@@ -26,7 +25,7 @@ impl Setup {
     /// Returns `None` if Redis is not installed, and in the tests of the trial unless they are run
     /// for a sabotage: each test of the crate is run once.
     fn new(test: &str) -> Option<Self> {
-        if module_path!().starts_with("sabotages::") && env::var_os("REDIS_LOCK_SABOTAGE").is_none() {
+        if is_run_elsewhere() {
             return None;
         }
         let at_once = ["--repl-diskless-sync-delay", "0"];
