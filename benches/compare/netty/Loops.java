@@ -43,19 +43,6 @@ final class Loops {
         }
     }
 
-    /**
-     * Schedules a timeout per delay. It replaces the timeout at the next of `indexes` in the
-     * window, which is cancelled.
-     */
-    static void window(HashedWheelTimer timer, long[] delays, int[] indexes, Timeout[] window) {
-        for (int i = 0; i < delays.length; i++) {
-            Timeout timeout = timer.newTimeout(new Tasks.Count(1), delays[i], NANOSECONDS);
-            int index = indexes[i];
-            window[index].cancel();
-            window[index] = timeout;
-        }
-    }
-
     /** Schedules a timeout per delay, and cancels the one that was scheduled 64 timeouts earlier. */
     static void mix(HashedWheelTimer timer, long[] delays) {
         Timeout[] last = new Timeout[64];

@@ -27,7 +27,6 @@ final class WarmUp {
                 Workloads.scheduleConcurrently(10 * MS, 512, random, 300_000, 2);
                 Workloads.mix(10 * MS, 512, random, 300_000, 2);
                 Workloads.rearm(10 * MS, 512, random, 10_000, 300_000);
-                Workloads.replaceAmongPending(10 * MS, 512, random, 300_000, 10_000);
             }
         } catch (InterruptedException e) {
             throw new IllegalStateException(e);
@@ -43,7 +42,6 @@ final class WarmUp {
                 Loops.schedule(wheel.timer, delays);
                 Loops.pairs(wheel.timer, SMALL);
                 Loops.scheduleAndKeep(wheel.timer, delays, kept);
-                Loops.window(wheel.timer, delays, indexes, kept);
                 Loops.replace(wheel.timer, kept, indexes, Tasks.Connection.IDLE);
                 Loops.cancel(kept);
                 Loops.mix(wheel.timer, delays);

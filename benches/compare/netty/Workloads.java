@@ -2,7 +2,6 @@ import static java.util.concurrent.TimeUnit.NANOSECONDS;
 
 import io.netty.util.HashedWheelTimer;
 import io.netty.util.Timeout;
-import java.util.ArrayDeque;
 import java.util.Arrays;
 import java.util.Locale;
 import java.util.concurrent.TimeUnit;
@@ -22,10 +21,8 @@ final class Workloads {
         SplitMix random = new SplitMix(keys.seed());
         switch (name) {
             case "burst": return unsupported("the JVM keeps its heap, which it touches when it starts");
-            case "traffic": return wakeUps(tick, slots, keys.number("seconds"));
             case "schedule": return schedule(tick, slots, random, keys.count("count"));
             case "schedule-cancel": return pairs(tick, slots, keys.count("count"));
-            case "sustained": return pairsForSeconds(tick, slots, keys.number("seconds"));
             case "random-cancel": return cancel(tick, slots, random, keys.count("count"));
             case "concurrent-schedule": return scheduleConcurrently(tick, slots, random, keys.count("count"), keys.count("threads"));
             case "expire": return expire(tick, slots, random, keys.count("count"));
@@ -33,7 +30,6 @@ final class Workloads {
             case "lateness": return lateness(tick, slots, random, keys.count("rate"), keys.number("seconds"));
             case "idle": return idle(tick, slots, keys.number("seconds"));
             case "rearm": return rearm(tick, slots, random, keys.count("count"), keys.count("resets"));
-            case "among-pending": return replaceAmongPending(tick, slots, random, keys.count("count"), keys.count("pending"));
             case "mixed": return mix(tick, slots, random, keys.count("count"), keys.count("threads"));
             default: return unsupported("unknown workload");
         }
@@ -59,22 +55,6 @@ final class Workloads {
             Machine.Stopwatch stopwatch = new Machine.Stopwatch();
             Loops.pairs(wheel.timer, count);
             return json("ns", (double) stopwatch.stop() / count);
-        }
-    }
-
-    static String pairsForSeconds(long tick, int slots, double seconds) throws InterruptedException {
-        try (Wheel wheel = new Wheel(tick, slots)) {
-            long pairs = 0;
-            long cpu = Machine.processCpu();
-            long from = System.nanoTime();
-            while (System.nanoTime() - from < seconds * 1e9) {
-                Loops.pairs(wheel.timer, 1000);
-                pairs += 1000;
-            }
-            long elapsed = System.nanoTime() - from;
-            wheel.awaitNoPending();
-            cpu = Machine.processCpu() - cpu;
-            return json("wall_ns", (double) elapsed / pairs, "ns", (double) cpu / pairs);
         }
     }
 
@@ -155,22 +135,6 @@ final class Workloads {
             NANOSECONDS.sleep(wheel.transferTime(indexes.length, 0.3));
             cpu = Machine.cpuOf(Thread.currentThread()) + wheel.workerCpu() - cpu;
             return new double[] {ns, (double) cpu / indexes.length};
-        }
-    }
-
-    static String replaceAmongPending(long tick, int slots, SplitMix random, int count, int pending) throws InterruptedException {
-        long[] waiting = random.delays(pending, 300, 360);
-        long[] first = random.delays(1000, 30, 90);
-        long[] delays = random.delays(count, 30, 90);
-        int[] indexes = random.indexes(count, first.length);
-        Timeout[] window = new Timeout[first.length];
-        try (Wheel wheel = new Wheel(tick, slots)) {
-            Loops.schedule(wheel.timer, waiting);
-            Loops.scheduleAndKeep(wheel.timer, first, window);
-            NANOSECONDS.sleep(wheel.transferTime(pending, 0.3));
-            Machine.Stopwatch stopwatch = new Machine.Stopwatch();
-            Loops.window(wheel.timer, delays, indexes, window);
-            return json("ns", (double) stopwatch.stop() / count);
         }
     }
 
@@ -275,41 +239,6 @@ final class Workloads {
     private static double[] counters(Wheel wheel) throws Exception {
         return new double[] {Machine.contextSwitches(Wheel.NAME), Machine.contextSwitches(null), Machine.processCpu() / 1e6,
             wheel == null ? 0 : wheel.workerCpu() / 1e6};
-    }
-
-    /**
-     * Each millisecond schedules some timeouts and cancels those of 20 ms before, as for requests
-     * that are answered after that time.
-     */
-    private static void answerRequests(HashedWheelTimer timer, int perMs, double seconds) {
-        ArrayDeque<Timeout> open = new ArrayDeque<>();
-        long from = System.nanoTime();
-        for (long ms = 0; ms < seconds * 1000; ms++) {
-            long next = from + TimeUnit.MILLISECONDS.toNanos(ms);
-            for (long left = next - System.nanoTime(); left > 0; left = next - System.nanoTime()) {
-                LockSupport.parkNanos(left);
-            }
-            for (int i = 0; i < perMs; i++) {
-                open.add(timer.newTimeout(new Tasks.Count(1), 5, TimeUnit.SECONDS));
-            }
-            while (open.size() > 20 * perMs) {
-                open.remove().cancel();
-            }
-        }
-        open.forEach(Timeout::cancel);
-    }
-
-    static String wakeUps(long tick, int slots, double seconds) throws Exception {
-        try (Wheel wheel = new Wheel(tick, slots)) {
-            Thread.sleep(1000);
-            long switches = Machine.contextSwitches(Wheel.NAME);
-            long cpu = wheel.workerCpu();
-            long from = System.nanoTime();
-            answerRequests(wheel.timer, 3, seconds);
-            double elapsed = (System.nanoTime() - from) / 1e9;
-            return json("wakeups", (Machine.contextSwitches(Wheel.NAME) - switches) / elapsed,
-                "cpu_ms", (wheel.workerCpu() - cpu) / 1e6 / elapsed);
-        }
     }
 
     static String lateness(long tick, int slots, SplitMix random, int rate, double seconds) throws InterruptedException {

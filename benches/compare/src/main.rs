@@ -11,9 +11,9 @@
 //!   With `--write` it is a part of a measurement: the other workloads and competitors in docs/
 //!   stay, if this source on this machine has measured them. Parts of at most twenty minutes: the
 //!   first four with `--peers ours,netty,netty-jar,hierarchical`:
-//!   `schedule,first-million,schedule-cancel,sustained,random-cancel,rearm`;
-//!   `concurrent-schedule,mixed,among-pending,sleep,timeout-ready,timeout-pending`;
-//!   `expire,memory,burst`; `lateness,idle,traffic`; and all with
+//!   `schedule,first-million,schedule-cancel,random-cancel,rearm`;
+//!   `concurrent-schedule,mixed,sleep,timeout-ready,timeout-pending`;
+//!   `expire,memory,burst`; `lateness,idle`; and all with
 //!   `--peers tokio-sleep,delay-queue,util-delay-queue,hhwt`
 //! - `-- --repetitions 9`: more or fewer repetitions
 //!

@@ -27,7 +27,8 @@ pub(crate) struct Size {
     seconds: usize,
     /// Timeouts per second in the lateness workload.
     rate: usize,
-    pending: &'static [usize],
+    /// The number of timeouts in the workload `burst`.
+    most: usize,
     /// How long after a burst the memory is read.
     seconds_after: usize,
     tick_us: usize,
@@ -40,7 +41,7 @@ pub(crate) const FULL: Size = Size {
     repetitions: 5,
     seconds: 2,
     rate: 100_000,
-    pending: &[1_000, 1_000_000, 10_000_000],
+    most: 10_000_000,
     seconds_after: 10,
     tick_us: 10_000,
     warms_up: true,
@@ -48,7 +49,7 @@ pub(crate) const FULL: Size = Size {
 
 /// Approximate values in two or three minutes.
 pub(crate) const QUICK: Size =
-    Size { count: 300_000, repetitions: 2, seconds: 1, rate: 20_000, pending: &[1_000, 1_000_000], ..FULL };
+    Size { count: 300_000, repetitions: 2, seconds: 1, rate: 20_000, most: 1_000_000, ..FULL };
 
 /// Runs each workload once, without meaningful values.
 pub(crate) const TEST: Size = Size {
@@ -56,19 +57,15 @@ pub(crate) const TEST: Size = Size {
     repetitions: 1,
     seconds: 1,
     rate: 2_000,
-    pending: &[1_000, 2_000],
+    most: 2_000,
     seconds_after: 1,
     tick_us: 1_000,
     warms_up: false,
 };
 
-/// With this number of pending timeouts or more, only this crate and Netty are measured: the others
-/// would take gigabytes.
-const MANY: usize = 10_000_000;
-
 impl Size {
     pub(crate) fn plan(&self) -> Vec<Workload> {
-        let Self { count, seconds, rate, tick_us, seconds_after, .. } = *self;
+        let Self { count, seconds, rate, most, tick_us, seconds_after, .. } = *self;
         let coarse = format!("tick_us={tick_us} slots=512");
         let fine = "tick_us=1000 slots=512";
         let workload = |name: &str, command: String| Workload {
@@ -80,7 +77,6 @@ impl Size {
         let mut plan = vec![
             workload("schedule", format!("schedule count={count} {coarse} warm=1")),
             workload("schedule-cancel", format!("schedule-cancel count={count} {coarse}")),
-            workload("sustained", format!("sustained seconds={} {coarse}", 4 * seconds)),
             workload("random-cancel", format!("random-cancel count={count} {coarse}")),
             workload("rearm count=1", format!("rearm count=1 resets={count} {coarse}")),
             workload("rearm", format!("rearm count={count} resets={count} {coarse}")),
@@ -95,21 +91,14 @@ impl Size {
                 plan.push(workload(&name, format!("{name} count={count} {coarse} warm=1")));
             }
         }
-        for &pending in self.pending {
-            let command = format!("among-pending count={count} threads=1 pending={pending} {coarse}");
-            let workload = workload(&format!("among-pending pending={pending}"), command);
-            plan.push(Workload { is_primary_only: pending >= MANY, ..workload });
-        }
         plan.push(workload("memory", format!("memory count={count} {coarse}")));
         plan.push(workload("idle", format!("idle seconds={seconds} {fine}")));
         plan.push(workload("lateness", format!("lateness rate={rate} seconds={} {fine}", 5 * seconds)));
-        plan.push(workload("traffic", format!("traffic seconds={} {fine}", 2 * seconds)));
         // Netty's JVM cannot be new: it touches its heap when it starts. Only its timer is new.
         let primary_only =
             |name: &str, command| Workload { is_primary_only: true, ..workload(name, command) };
         plan.push(workload("first-million", format!("schedule count={count} {coarse}")));
         for cancel in [0, 1] {
-            let most = self.pending.last().unwrap_or(&count);
             let command = format!("burst count={most} seconds={seconds_after} cancel={cancel} {coarse}");
             plan.push(primary_only(&format!("burst cancel={cancel}"), command));
         }

@@ -20,10 +20,8 @@ pub(crate) fn answer<C: Competitor>(command: &Command) -> Answer {
     }
     let answer = match &*command.workload {
         "burst" => idle::memory_after_burst::<C>(command),
-        "traffic" => idle::wake_ups::<C>(command),
         "schedule" => calls::schedule::<C>(command),
         "schedule-cancel" => calls::schedule_and_cancel::<C>(command),
-        "sustained" => calls::steady::<C>(command),
         "random-cancel" => calls::cancel::<C>(command),
         "concurrent-schedule" => calls::schedule_concurrently::<C>(command),
         "expire" => expiry::spread::<C>(command),
@@ -31,7 +29,6 @@ pub(crate) fn answer<C: Competitor>(command: &Command) -> Answer {
         "lateness" => expiry::lateness::<C>(command),
         "idle" => idle::empty::<C>(command),
         "rearm" => calls::rearm::<C>(command),
-        "among-pending" => calls::replace_among_pending::<C>(command),
         "mixed" => calls::mixed::<C>(command),
         "sleep" | "timeout-ready" | "timeout-pending" if !C::HAS_FUTURES => {
             return Answer::Unsupported { unsupported: "it has no futures".into() };

@@ -1,8 +1,6 @@
 //! Costs of the callers.
 
 use std::hint::{black_box, spin_loop};
-use std::mem;
-use std::ops::Range;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread;
@@ -43,27 +41,6 @@ pub(super) fn schedule_and_cancel<C: Competitor>(command: &Command) -> WorkloadR
         let mut caller = timer.caller();
         let elapsed = timed(|| pairs(&mut caller, count));
         Ok(Answer::new([("ns", nanos_each(elapsed, count))]))
-    })
-}
-
-/// `sustained`: the same for some seconds, so that the JVM collects garbage. `wall_ns` is the time
-/// of the caller, `ns` the CPU time of the process until nothing is pending.
-pub(super) fn steady<C: Competitor>(command: &Command) -> WorkloadResult {
-    /// The number of pairs per reading of the clock, so that its cost is negligible.
-    const BATCH: usize = 1_000;
-
-    let seconds = command.seconds()?;
-    with_timer::<C>(command, |timer| {
-        let mut caller = timer.caller();
-        let (start, before, mut count) = (Instant::now(), process::cpu(), 0);
-        while start.elapsed() < seconds {
-            pairs(&mut caller, BATCH);
-            count += BATCH;
-        }
-        let elapsed = start.elapsed();
-        wait_until_freed(command.setup());
-        let used = process::cpu() - before;
-        Ok(Answer::new([("wall_ns", nanos_each(elapsed, count)), ("ns", nanos_each(used, count))]))
     })
 }
 
@@ -214,34 +191,5 @@ pub(super) fn rearm<C: Competitor>(command: &Command) -> WorkloadResult {
         let used = process::cpu() - before;
         handles.into_iter().for_each(|handle| caller.cancel(handle));
         Ok(Answer::new([("ns", nanos_each(elapsed, resets)), ("cpu_ns", nanos_each(used, resets))]))
-    })
-}
-
-/// `among-pending`: schedules a timeout and cancels a random one of the 1 000 newest, while
-/// `pending` others wait for minutes.
-pub(super) fn replace_among_pending<C: Competitor>(command: &Command) -> WorkloadResult {
-    const WINDOW: usize = 1_000;
-    /// Delays in milliseconds of the other pending timeouts. They are so long that none expires
-    /// before the measurement ends.
-    const LATER: Range<u64> = 300_000..360_000;
-
-    let count = command.get("count")?;
-    let mut random = command.random();
-    let pending = random.delays(command.get("pending")?.saturating_sub(WINDOW), LATER);
-    let (first, delays) = (random.delays(WINDOW, LONG), random.delays(count, LONG));
-    let indices = random.indices(count, WINDOW);
-    with_timer::<C>(command, |timer| {
-        let mut caller = timer.caller();
-        let _others = fill(&mut caller, &pending);
-        let mut window = fill(&mut caller, &first);
-        wait_until_inserted(command.setup());
-
-        let elapsed = timed(|| {
-            for (index, delay) in indices.into_iter().zip(delays) {
-                let handle = caller.schedule(delay, Task::count());
-                caller.cancel(mem::replace(&mut window[index], handle));
-            }
-        });
-        Ok(Answer::new([("ns", nanos_each(elapsed, count))]))
     })
 }

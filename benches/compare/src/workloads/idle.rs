@@ -1,6 +1,5 @@
 //! Costs of a timer while nothing or little happens: memory, CPU time and wake-ups.
 
-use std::collections::VecDeque;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -28,22 +27,18 @@ pub(super) fn memory<C: Competitor>(command: &Command) -> WorkloadResult {
     })
 }
 
-/// Returns the wake-ups and the CPU time per second while `work` runs.
-fn per_second(cpu: fn() -> Duration, work: impl FnOnce()) -> WorkloadResult {
-    let (sleeps, before) = (process::sleeps()?, cpu());
-    let elapsed = timed(work).as_secs_f64();
-    let (cpu, sleeps) = (cpu().saturating_sub(before), process::sleeps()?.saturating_sub(sleeps));
-    let cpu_ms = 1e3 * cpu.as_secs_f64();
-    Ok(Answer::new([("wakeups", sleeps as f64 / elapsed), ("cpu_ms", cpu_ms / elapsed)]))
-}
-
 /// `idle`: a timer without timeouts.
 pub(super) fn empty<C: Competitor>(command: &Command) -> WorkloadResult {
     let seconds = command.seconds()?;
     with_timer::<C>(command, |_| {
         // This library's worker wakes once more a second after it has reclaimed something.
         sleep(2 * SECOND);
-        per_second(process::cpu, || sleep(seconds))
+        let (sleeps, cpu) = (process::sleeps()?, process::cpu());
+        let elapsed = timed(|| sleep(seconds)).as_secs_f64();
+        let cpu = process::cpu().saturating_sub(cpu);
+        let sleeps = process::sleeps()?.saturating_sub(sleeps);
+        let cpu_ms = 1e3 * cpu.as_secs_f64();
+        Ok(Answer::new([("wakeups", sleeps as f64 / elapsed), ("cpu_ms", cpu_ms / elapsed)]))
     })
 }
 
@@ -89,33 +84,5 @@ pub(super) fn memory_after_burst<C: Competitor>(command: &Command) -> WorkloadRe
         let (peak, after) = (grown(process::peak_resident()?), grown(process::resident()?));
         let share = if peak > 0.0 { after / peak } else { 0.0 };
         Ok(Answer::new([("percent", 100.0 * share), ("peak_bytes", peak / count as f64)]))
-    })
-}
-
-/// Each millisecond schedules some timeouts and cancels those of 20 ms before, as for requests that
-/// are answered after that time.
-fn answer_requests<C: Competitor>(timer: &C, per_ms: usize, seconds: Duration) {
-    const MS: Duration = Duration::from_millis(1);
-    const DEADLINE: Duration = Duration::from_secs(5);
-    const ANSWERED_AFTER: usize = 20;
-
-    let mut caller = timer.caller();
-    let mut open = VecDeque::with_capacity(per_ms * (ANSWERED_AFTER + 1));
-    let start = Instant::now();
-    for ms in 0..seconds.as_millis() as u32 {
-        sleep((ms * MS).saturating_sub(start.elapsed()));
-        open.extend((0..per_ms).map(|_| caller.schedule(DEADLINE, Task::count())));
-        let answered = open.len().saturating_sub(per_ms * ANSWERED_AFTER);
-        open.drain(..answered).for_each(|handle| caller.cancel(handle));
-    }
-    open.drain(..).for_each(|handle| caller.cancel(handle));
-}
-
-/// `traffic`: three timeouts per millisecond, all of which are cancelled.
-pub(super) fn wake_ups<C: Competitor>(command: &Command) -> WorkloadResult {
-    let seconds = command.seconds()?;
-    with_timer::<C>(command, |timer| {
-        sleep(SECOND);
-        per_second(process::others_cpu, || answer_requests(timer, 3, seconds))
     })
 }
