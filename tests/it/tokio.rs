@@ -1,7 +1,16 @@
 //! tokio's own tests of `sleep`, `timeout` and `interval` (1.54.1: `tests/time_sleep.rs`,
 //! `time_timeout.rs`, `time_interval.rs`), under their names and with their numbers, on a timer
-//! with tokio's tick. `docs/guide/async.md` lists those that are written differently,
-//! `docs/ported-tests.md` those that were left out.
+//! with tokio's tick. `docs/ported-tests.md` lists those that were left out. These are written
+//! differently:
+//!
+//! | test | difference | reason |
+//! |---|---|---|
+//! | `burst`, `delay`, `skip`, `reset*` | the ticks are counted | `async_code::an_interval_ticks_at_once_and_says_when_a_tick_was_due` compares their `Instant`s |
+//! | `stream_with_interval_poll_tick_self_waking`, `…_no_waking` | one test without a stream: a poll that is ready leaves no waker | the two differ in the stream of the test alone |
+//! | `reset_sleep_to_past` | also expects that the task is woken | tokio's test leaves it open |
+//! | `deadline_now_elapses` | no millisecond passes before the poll | a deadline that is now has been reached, without rounding |
+//! | `future_and_deadline_in_future`, `future_and_timeout_in_future`, `very_large_timeout` | a flag in place of a channel | the channel is not what they test |
+//! | `timeout_is_not_exhausted_by_future` | a channel in place of `tokio::io::empty` | the tests do without tokio's `io`. Both consume tokio's budget |
 #![cfg(feature = "async")]
 
 use crate::common;
