@@ -21,9 +21,11 @@ pub(crate) fn all(measurements: &Measurements, environment: &Environment) -> [(&
     ]
 }
 
-/// The name of a timer, without Markdown.
-fn name(peer: &Peer) -> String {
-    peer.title.replace('`', "")
+/// The name of a timer, without Markdown. Versions of Netty differ by their numbers.
+fn name(summary: &Summary<'_>, peer: &Peer) -> String {
+    let version = summary.measurements.versions.get(peer.name).filter(|_| peer.is_netty());
+    let number = version.and_then(|version| version.split(" (").next());
+    number.unwrap_or(peer.title).replace('`', "")
 }
 
 /// The number of a timer's colour.

@@ -15,6 +15,7 @@ pub(super) fn memory(summary: &Summary<'_>) -> String {
         value.map(|value| (value.median, " bytes".into())).into_iter().collect()
     });
     draw(
+        summary,
         "Memory per pending timeout",
         "A million timeouts, each with a task of one word. Netty: the used heap. Shorter is better.",
         &groups,
@@ -38,7 +39,7 @@ pub(super) fn threads(summary: &Summary<'_>, cores: &str) -> String {
     let note = format!(
         "Million pairs per second of all threads, on one timer. On {cores} cores the measurement ends at {last} threads. Longer is better."
     );
-    draw("Schedule one timeout and cancel another, by threads", &note, &groups)
+    draw(summary, "Schedule one timeout and cancel another, by threads", &note, &groups)
 }
 
 /// Returns the bars of all timers that have some.
@@ -46,7 +47,7 @@ fn groups(bars: impl Fn(&Peer) -> Vec<(f64, String)>) -> Vec<Group> {
     PEERS.iter().map(|peer| (peer, bars(peer))).filter(|(_, bars)| !bars.is_empty()).collect()
 }
 
-fn draw(title: &str, note: &str, groups: &[Group]) -> String {
+fn draw(summary: &Summary<'_>, title: &str, note: &str, groups: &[Group]) -> String {
     const TOP: f64 = 64.0;
     const NAMES: f64 = 250.0;
     /// The room right of a bar for its value.
@@ -65,7 +66,7 @@ fn draw(title: &str, note: &str, groups: &[Group]) -> String {
     let mut y = TOP + GAP / 2.0;
     for (peer, bars) in groups {
         let middle = y + bars.len() as f64 * LINE / 2.0;
-        svg.text((NAMES - 10.0, middle + 3.0), Anchor::End, "", &name(peer));
+        svg.text((NAMES - 10.0, middle + 3.0), Anchor::End, "", &name(summary, peer));
         for (value, unit) in bars {
             let width = value / max * chart.width;
             svg.rect((chart.left, y), (width, BAR), &series(peer));

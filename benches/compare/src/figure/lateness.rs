@@ -52,7 +52,7 @@ pub(super) fn draw(summary: &Summary<'_>) -> String {
     chart.grid(&mut svg, &percentiles, &milliseconds);
     let series = all.iter().filter(|(_, points)| !points.is_empty()).map(|(peer, points)| {
         let points = points.iter().map(|&(fraction, ms)| (position(fraction), y(ms))).collect();
-        (name(peer), index(peer), points)
+        (name(summary, peer), index(peer), points)
     });
     chart.lines(&mut svg, &series.collect::<Vec<_>>());
     svg.end()
