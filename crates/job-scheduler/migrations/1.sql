@@ -17,8 +17,8 @@ $$;
 -- times stay in range.
 CREATE TABLE @job (
     id             bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    -- At most one unfinished job has this key. NULL: none.
-    key            text UNIQUE,
+    -- At most one unfinished job has this key. NULL: none. The index has limits.
+    key            text UNIQUE CHECK (octet_length(key) <= 1000),
     handler        text NOT NULL CHECK (octet_length(handler) BETWEEN 1 AND 1000),
     payload        jsonb NOT NULL,
     -- As the nodes read it. (The stored size is no bound, because it may be compressed.) More than
@@ -32,9 +32,9 @@ CREATE TABLE @job (
     time_zone      text NOT NULL,
     -- Each run starts at a random time within this duration after it is due.
     jitter_us      bigint NOT NULL CHECK (jitter_us BETWEEN 0 AND 3162240000000000),
-    -- What happens to due times that had no node for too long.
+    -- The treatment of due times that had no node for too long.
     misfire        text NOT NULL CHECK (misfire IN ('skip', 'run once', 'run all')),
-    -- What happens to a run that is due while another run of the job is running.
+    -- The treatment of a run that is due while another run of the job is running.
     overlap        text NOT NULL CHECK (overlap IN ('allow', 'skip', 'wait')),
     -- The names that it shares with other jobs, and how many of their runs may be running: {"tenant-7": 1}.
     limits         jsonb CONSTRAINT invalid_limits CHECK (@are_limits(limits)),
@@ -98,6 +98,8 @@ CREATE TABLE @node (
     heartbeat_us bigint NOT NULL DEFAULT 0,
     -- Whether it receives notifications.
     listens     boolean NOT NULL DEFAULT true,
+    -- Those of the runs that it claims.
+    handlers    text[] NOT NULL DEFAULT '{}',
     alive_until timestamptz NOT NULL CHECK (isfinite(alive_until) AND alive_until < '9999-12-30 00:00:00+00')
 );
 

@@ -1,4 +1,4 @@
--- What users and handlers do with single runs: cancel, retry, and complete. A part of `1.sql`.
+-- Single runs: users cancel and retry them, handlers complete them. A part of `1.sql`.
 
 -- Cancels a run. Returns what that means: 'cancelled' if it had not started, and has ended now;
 -- 'requested' if it is running; 'ended' if it had ended before; NULL if there is no such run.

@@ -238,6 +238,7 @@ BEGIN
                 SELECT FROM jsonb_path_query(payload, '$.**{127}.type()') AS inner_type
                 WHERE inner_type IN ('"array"', '"object"'))
             THEN 'payload: must have at most 127 levels'
+        WHEN octet_length(key) > 1000 THEN 'key: must have at most 1000 bytes'
         WHEN due IS NOT NULL AND delay IS NOT NULL THEN 'due and delay: give only one of them'
         WHEN due < '0001-01-01 00:00:00+00' OR due >= '6000-01-01 00:00:00+00'
             THEN format('due: %s must be from the year 1 to the year 5999', due)

@@ -12,18 +12,22 @@
 -- | end, retry                     | handed to the first blocked run of each name, or free            |
 -- | takeover, adoption             | kept: the run is running, or starts again                        |
 -- | given back before its start    | kept by the run, which waits for another node                    |
+-- | no node has its handler now    | handed on by `settle`; the run takes places when it starts       |
 -- | cancelled or deleted before it | handed on by the node that had claimed the run, or by `settle`   |
 -- | deleted while it is running    | kept until the end of the execution, or of its node              |
 -- | completed by its handler       | handed on when the handler ends, or by `settle`                  |
 -- | a limit grows or ends          | `settle` hands the new places to blocked runs                    |
 --
--- The row of place 1 is also the lock of its name. It exists while a place is taken or a run is blocked on
--- the name. A node locks the names of a statement in their order, and waits only for other nodes
+-- The row of place 1 is also the lock of its name. It exists while a place is taken or a run is blocked
+-- on the name. A node locks the names of a statement in their order, and waits only for other nodes
 -- there: applications never lock these rows. A run becomes blocked while its node holds this lock, and the
 -- node that frees a place needs the lock before it looks for blocked runs. Therefore no run stays
 -- blocked while a place of its name is free, with three exceptions: a transaction of an application
 -- has locked the run, or has cancelled the run that held the place, or a limit has grown. `settle`
 -- finds these within a heartbeat.
+--
+-- A run whose handler no node has would keep its places for ever. So it gets none, and takes them when
+-- it starts, like a new one.
 
 -- The limits of these runs.
 CREATE FUNCTION @limits_of(the_runs bigint[]) RETURNS TABLE (run bigint, name text, places integer)
@@ -146,7 +150,8 @@ BEGIN
 END $$;
 
 -- Hands the free places of these names to the runs that are blocked on them, in the order of
--- priorities and due times. The caller has locked the names.
+-- priorities and due times. The caller has locked the names. Runs whose handlers no node has are not
+-- blocked any more, and get no place.
 --
 -- A run that also needs a place of another name, which has none, is moved to that name: otherwise it
 -- would take the place, find that, and hand it on. These are limited, because there may be many.
@@ -159,14 +164,15 @@ DECLARE
     other text;
     moves integer;
     handed integer;
+    is_served boolean;
     claimed bigint[] := '{}';
     has_waiting boolean := false;
 BEGIN
     FOREACH the_name IN ARRAY the_names LOOP
         moves := 0;
         handed := 0;
-        -- The rest is for the next call.
-        WHILE handed < 500 LOOP
+        -- The rest is for the next call. A limit is at most 1000.
+        WHILE handed < 1000 LOOP
             SELECT run.id, run.handler INTO heir FROM @run run
             WHERE run.state = 'blocked' AND run.blocked_on = the_name
             ORDER BY run.priority DESC, run.due, run.id LIMIT 1 FOR UPDATE SKIP LOCKED;
@@ -184,7 +190,10 @@ BEGIN
                 EXIT WHEN NOT FOUND;
             END IF;
 
-            IF moves < 16 THEN
+            is_served := heir.handler = ANY (the_handlers) OR @is_served(heir.handler);
+            IF NOT is_served THEN
+                free_place := NULL;
+            ELSIF moves < 16 THEN
                 other := @full_name(heir.id, the_name);
                 PERFORM FROM @slot slot WHERE slot.name = other AND slot.place = 1 FOR UPDATE SKIP LOCKED;
                 -- Again, because now no node frees one of its places.
@@ -205,7 +214,7 @@ BEGIN
                 claimed := claimed || heir.id;
             ELSE
                 UPDATE @run run SET state = 'waiting', blocked_on = NULL WHERE run.id = heir.id;
-                has_waiting := true;
+                has_waiting := has_waiting OR is_served;
             END IF;
         END LOOP;
         DELETE FROM @slot slot WHERE slot.name = the_name AND slot.place = 1 AND slot.run IS NULL
@@ -230,12 +239,20 @@ LANGUAGE sql VOLATILE AS $$
     ORDER BY needed.places, needed.name LIMIT 1
 $$;
 
--- Hands on the places that no node hands on, and gives turns to runs that wait for them, until `ahead`. One
--- node calls it at each heartbeat, if there are places or rates.
+-- Whether a node that is alive has this handler.
+CREATE FUNCTION @is_served(the_handler text) RETURNS boolean
+LANGUAGE sql VOLATILE AS $$
+    SELECT EXISTS (SELECT FROM @node node
+        WHERE the_handler = ANY (node.handlers) AND node.alive_until > clock_timestamp())
+$$;
+
+-- Hands on the places that no node hands on, and gives turns to runs that wait for them, until `ahead`.
+-- One node calls it at each heartbeat, if there are places or rates.
 CREATE FUNCTION @settle(ahead interval) RETURNS void
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
     ended bigint[];
+    unserved bigint[];
     names text[];
 BEGIN
     -- A run that was deleted may still be executing on its node.
@@ -246,6 +263,19 @@ BEGIN
         ELSE run.state NOT IN ('waiting', 'claimed', 'running') END;
     IF ended IS NOT NULL THEN
         PERFORM @free_places(ended, NULL, '{}');
+    END IF;
+
+    -- A run that waits for any node, or was lost with its node, and no node has the handler. While the run
+    -- is locked, no node claims or starts it.
+    SELECT array_agg(locked.id) INTO unserved FROM (
+        SELECT run.id FROM @slot slot JOIN @run run ON run.id = slot.run
+        WHERE (run.state = 'waiting' OR run.state IN ('claimed', 'running') AND NOT EXISTS (SELECT FROM @node node
+                WHERE node.id = run.owner AND node.alive_until > clock_timestamp()))
+            AND NOT @is_served(run.handler)
+        FOR UPDATE OF run SKIP LOCKED
+    ) AS locked;
+    IF unserved IS NOT NULL THEN
+        PERFORM @free_places(unserved, NULL, '{}');
     END IF;
 
     SELECT array_agg(named.name) INTO names FROM (

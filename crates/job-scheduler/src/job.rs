@@ -1,4 +1,4 @@
-//! What a user enqueues.
+//! The jobs that users enqueue.
 
 mod check;
 
@@ -43,7 +43,7 @@ pub trait Payload: Serialize + DeserializeOwned + Send + 'static {
     const HANDLER: &'static str;
 }
 
-/// What happens to a run that is due while another run of the same job is running, on any node.
+/// The treatment of a run that is due while another run of the same job is running, on any node.
 ///
 /// A job that is due every second, and whose runs take 1.5 s:
 ///
@@ -273,7 +273,7 @@ impl NewJob {
     }
 
     /// At most one unfinished job has this key. A job is finished when it has no more due time, and
-    /// its runs have ended.
+    /// its runs have ended. The key has at most 1 000 bytes.
     pub fn key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());
         self
@@ -306,14 +306,14 @@ impl NewJob {
         self
     }
 
-    /// What happens to due times that had no node for too long. The default is
+    /// Sets the treatment of due times that had no node for too long. The default is
     /// [`Misfire::RunOnce`].
     pub fn misfire(mut self, misfire: Misfire) -> Self {
         self.misfire = misfire;
         self
     }
 
-    /// What happens to a run that is due while another one is running. The default is
+    /// Sets the treatment of a run that is due while another one is running. The default is
     /// [`Overlap::Allow`].
     pub fn overlap(mut self, overlap: Overlap) -> Self {
         self.overlap = overlap;
@@ -355,9 +355,9 @@ impl NewJob {
     /// numbers, each run starts while fewer runs with the name are running than its own number. Then a
     /// run with a small number can wait without an end, so use one number per name.
     ///
-    /// A place that becomes free goes to the first waiting run of the name. If no node has a handler
-    /// for that run, it keeps the place, and the other runs of the name wait until such a node is
-    /// back. So let all nodes that execute jobs with a name have handlers for all of these jobs.
+    /// A place that becomes free goes to the first waiting run of the name whose handler a node has. If
+    /// the last node with that handler leaves before it starts the run, the place goes to another run
+    /// within a [`heartbeat`](crate::SchedulerBuilder::heartbeat) of the other nodes.
     ///
     /// The limit holds as strictly as [`Overlap::Wait`], with the same exceptions: see [what cannot be
     /// promised](crate#what-cannot-be-promised). A run that waits is [`Blocked`](crate::RunState::Blocked). It

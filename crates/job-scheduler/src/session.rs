@@ -148,8 +148,9 @@ impl Session {
                 excused: executions.excused(),
                 culprit: executions.culprit(),
             };
+            let (settings, handlers) = (&shared.settings, shared.handlers.names());
             let registered =
-                stores.lead.register(&shared.settings.name, shared.settings.heartbeat(), previous).await?;
+                stores.lead.register(&settings.name, &handlers, settings.heartbeat(), previous).await?;
             Ok((stores, registered))
         };
         // Several connections are opened.

@@ -21,6 +21,9 @@ pub(crate) const PRIORITIES: RangeInclusive<i16> = -5..=5;
 /// limits.
 const MAX_HANDLER: usize = 1_000;
 
+/// The longest key in bytes. It is part of an index, which has limits.
+const MAX_KEY: usize = 1_000;
+
 /// The largest number of runs of a limit. A node reads all of its places.
 const MAX_RUNNING: u32 = 1_000;
 
@@ -58,6 +61,7 @@ pub(crate) struct Checked {
 impl NewJob {
     pub(crate) fn check(self) -> Result<Checked, Error> {
         check_handler(&self.handler)?;
+        check_key(self.key.as_deref())?;
         check_limits(&self.limits)?;
         if !PRIORITIES.contains(&self.priority) {
             return Err(Error::Invalid(format!("priority {}: must be from -5 to 5", self.priority)));
@@ -107,6 +111,13 @@ pub(crate) fn check_handler(name: &str) -> Result<(), Error> {
         return Err(Error::Invalid(format!(
             "the name of a handler must have from 1 to {MAX_HANDLER} bytes, and no NUL"
         )));
+    }
+    Ok(())
+}
+
+fn check_key(key: Option<&str>) -> Result<(), Error> {
+    if key.is_some_and(|key| key.len() > MAX_KEY || key.contains('\0')) {
+        return Err(Error::Invalid(format!("a key must have at most {MAX_KEY} bytes, and no NUL")));
     }
     Ok(())
 }
@@ -193,6 +204,8 @@ mod tests {
             (job().max_interruptions(u32::MAX), "the number of interruptions"),
             (job().timeout(Duration::ZERO), "a timeout must be at least 1ms"),
             (job().priority(6), "priority 6: must be from -5 to 5"),
+            (job().key("a".repeat(1_001)), "a key must have at most 1000 bytes"),
+            (job().key("a\0"), "a key must have at most 1000 bytes, and no NUL"),
             (job().limit("", 1), "the name of a limit"),
             (job().limit("a".repeat(256), 1), "the name of a limit"),
             (job().limit("a\0", 1), "the name of a limit"),

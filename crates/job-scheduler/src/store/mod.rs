@@ -44,8 +44,8 @@ pub(crate) use rows::{
 const LISTEN: &str = "LISTEN \"@channel\"; LISTEN \"@channel_cancel\"";
 
 const REGISTER: &str = "
-    INSERT INTO @node (name, alive_until, heartbeat_us, listens)
-    VALUES ($1, clock_timestamp() + make_interval(secs => $2), $3, $4)
+    INSERT INTO @node (name, alive_until, heartbeat_us, listens, handlers)
+    VALUES ($1, clock_timestamp() + make_interval(secs => $2), $3, $4, $5)
     RETURNING id, clock_timestamp()";
 
 /// Fails after the lease has ended, because another node may be about to take over. Also returns the
@@ -201,6 +201,7 @@ impl Store {
     pub(crate) async fn register(
         &mut self,
         name: &str,
+        handlers: &[String],
         heartbeat: Duration,
         previous: Previous,
     ) -> Result<Registered, Error> {
@@ -218,6 +219,7 @@ impl Store {
             (&lease, Type::FLOAT8),
             (&heartbeat, Type::INT8),
             (&listens, Type::BOOL),
+            (&handlers, Type::TEXT_ARRAY),
         ];
         let row = statements.query_one(&transaction, REGISTER, &node).await?;
         let (id, reading): (i64, _) = (row.try_get(0)?, reading(&row, 1, sent)?);

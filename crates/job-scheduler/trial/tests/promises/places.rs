@@ -256,6 +256,91 @@ async fn place_of_a_deleted_run_is_free_after_the_end_of_its_node() {
     );
 }
 
+/// The node of a blocked run is lost, and no other node has its handler. Returns whether the next run
+/// with its name gets the place that becomes free.
+async fn pass_over_a_lost_handler(sabotage: &[(&str, &str)]) -> Option<bool> {
+    let fixture = Fixture::new().await?;
+    let gate = Arc::new(Semaphore::new(0));
+    let node = fixture.start(with_gate(sabotaged(fixture.builder(), sabotage), &gate)).await;
+    let first = fixture.enqueue(gate_job().limit("x", 1)).await;
+    fixture.until_state(first, RunState::Running).await;
+    let counter = Counter::default();
+    let lost = fixture.start(counter.add_to(fixture.builder()).name("lost")).await;
+    let second = fixture.enqueue(count_job().limit("x", 1)).await;
+    fixture.until_state(second, RunState::Blocked).await;
+    let third = fixture.enqueue(NewJob::new(&Task::Succeed).limit("x", 1)).await;
+    fixture.until_state(third, RunState::Blocked).await;
+    lose(&fixture, lost, "lost").await;
+    gate.add_permits(1);
+    fixture.until_done(first, 1).await;
+    if !sabotage.is_empty() {
+        tokio::time::sleep(UNEXPECTED).await;
+        drop(node);
+        return Some(state(&fixture, third).await == Some(RunState::Done));
+    }
+    fixture.until_done(third, 1).await;
+    assert_eq!(state(&fixture, second).await, Some(RunState::Waiting));
+    let back = fixture.start(counter.add_to(fixture.builder())).await;
+    fixture.until_done(second, 1).await;
+    until_no_place_is_taken(&fixture).await;
+    shut_down(node).await;
+    shut_down(back).await;
+    Some(true)
+}
+
+#[tokio::test]
+async fn place_goes_to_a_run_whose_handler_a_node_has() {
+    let Some(has_run) = pass_over_a_lost_handler(&[]).await else { return };
+    assert!(has_run);
+    let no_check = [
+        ("heir.handler = ANY (the_handlers) OR @is_served(heir.handler)", "true"),
+        ("AND NOT @is_served(run.handler)", "AND false"),
+    ];
+    assert_eq!(pass_over_a_lost_handler(&no_check).await, Some(false));
+}
+
+/// A node is lost with a run that no other node executes. Returns whether the next run with its name
+/// gets the place.
+async fn lose_the_only_handler(sabotage: Option<(&str, &str)>) -> Option<bool> {
+    let fixture = Fixture::new().await?;
+    let gate = Arc::new(Semaphore::new(0));
+    // The first node creates the functions.
+    let builder = || sabotaged(fixture.builder(), &sabotage);
+    let lost = fixture.start(with_gate(builder().name("lost"), &gate)).await;
+    let first = fixture.enqueue(gate_job().limit("x", 1)).await;
+    fixture.until_state(first, RunState::Running).await;
+    let node = fixture.start(builder()).await;
+    let next = fixture.enqueue(NewJob::new(&Task::Succeed).limit("x", 1)).await;
+    fixture.until_state(next, RunState::Blocked).await;
+    lose(&fixture, lost, "lost").await;
+    if sabotage.is_some() {
+        tokio::time::sleep(UNEXPECTED).await;
+        drop(node);
+        return Some(state(&fixture, next).await != Some(RunState::Blocked));
+    }
+    fixture.until_done(next, 1).await;
+    // It takes a place again when it is executed again.
+    let back = fixture.start(with_gate(fixture.builder(), &gate)).await;
+    fixture.until(first, |runs| runs[0].interrupted == 1 && runs[0].state == RunState::Running).await;
+    let other = fixture.enqueue(NewJob::new(&Task::Succeed).limit("x", 1)).await;
+    fixture.until_state(other, RunState::Blocked).await;
+    gate.close();
+    fixture.until_done(first, 1).await;
+    fixture.until_done(other, 1).await;
+    until_no_place_is_taken(&fixture).await;
+    shut_down(node).await;
+    shut_down(back).await;
+    Some(true)
+}
+
+#[tokio::test]
+async fn place_of_a_lost_run_is_free_if_no_node_has_its_handler() {
+    let Some(has_run) = lose_the_only_handler(None).await else { return };
+    assert!(has_run);
+    let no_check = ("AND NOT @is_served(run.handler)", "AND false");
+    assert_eq!(lose_the_only_handler(Some(no_check)).await, Some(false));
+}
+
 /// A transaction that pauses the job of a blocked run while its place becomes free.
 #[tokio::test]
 async fn place_is_not_lost_if_the_run_that_waits_is_locked() {

@@ -138,6 +138,7 @@ async fn invalid_arguments_say_what_is_allowed() {
     let levels = |count: usize| format!("'task', '{}{}'", "[".repeat(count), "]".repeat(count));
     for (arguments, error) in [
         ("''", "kind: the name of a handler must have from 1 to 1000 bytes"),
+        ("'a', key => repeat('a', 1001)", "key: must have at most 1000 bytes"),
         ("NULL", "kind: the name"),
         ("repeat('a', 1001)", "kind: the name"),
         ("'a', to_jsonb(repeat('a', 4194303))", "payload: has 4194305 bytes, must be at most 4194304"),
@@ -221,7 +222,7 @@ async fn first_due_time_of_a_pattern_is_computed_by_a_node() {
     let wrong = add("'task', '\"Succeed\"', cron => '61 * * * * *'").await;
     let never = add("'task', '\"Succeed\"', cron => '0 0 0 30 2 *'").await;
     let quartz = add("'task', '\"Succeed\"', cron => '0 0/5 * * * *'").await;
-    // Nobody has looked at it: it is the start, by the clock of the database.
+    // No node has read it: it is the start, by the clock of the database.
     assert!(!is_whole(fixture.job(late).await.next_run.unwrap()));
     let node = fixture.node().await;
     let runs = fixture.until(soon, |runs| runs.iter().any(|run| run.state == RunState::Done)).await;
