@@ -81,7 +81,7 @@ pub const ROWS: &[Row] = &[
     ),
     // The latest time of the old offset is not in the floor.
     mutant("OffsetWithoutFloor", "clock/counter.rs", "latest = latest.max(of_offset);", ""),
-    // What a thread returns that does not update the offset is not in the floor.
+    // A time that a thread returns without an update of the offset is not in the floor.
     mutant(
         "TimeWithoutFloor",
         "clock/counter.rs",
@@ -542,7 +542,7 @@ pub const ROWS: &[Row] = &[
         "«unsafe { self.push(Kind::Discarded.encode(number)) };»",
         "_ = number;",
     ),
-    // What a thread leaves keeps its references to the timer.
+    // The nodes that a thread leaves keep their references to the timer.
     mutant("EndKeepsReferences", "node/local.rs", "«nodes.count.empty();» self.0.push(Box::new(nodes));", ""),
     // The reference of a future to the timer is not taken from the thread's reserve.
     mutant(
@@ -556,7 +556,7 @@ pub const ROWS: &[Row] = &[
         copy
         }",
     ),
-    // What a thread leaves is dropped.
+    // The nodes that a thread leaves are dropped.
     mutant("EndForgetsNodes", "node/local.rs", "self.0.push(Box::new(nodes));", "drop(nodes);"),
     // The worker does not recycle the nodes that a thread has left.
     mutant("IdleNodesNotRecycled", "node/local.rs", "nodes.empty(timer);", "_ = (&mut nodes, timer);"),

@@ -1,4 +1,4 @@
-//! What a timer takes of its process, and what is left of it after `stop`: threads, descriptors,
+//! The resources that a timer takes, and those that are left after `stop`: threads, descriptors,
 //! mappings. Each test runs in a process of its own that did nothing else.
 #![cfg(all(feature = "timer", target_os = "linux", not(miri)))]
 

@@ -1,5 +1,5 @@
-//! What the models see of the library's internals. `inside/FILE` becomes a module of the copy of
-//! `src/FILE`, so it can use the private items of that file.
+//! The library's internals, as far as the models see them. `inside/FILE` becomes a module of the
+//! copy of `src/FILE`, so it can use the private items of that file.
 
 use std::sync::LazyLock;
 

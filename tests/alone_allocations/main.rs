@@ -1,4 +1,4 @@
-//! What allocates, and what is freed. A process of its own, because it counts allocations.
+//! Allocations and their release. A process of its own, because it counts allocations.
 
 #![cfg(feature = "timer")]
 #![allow(unsafe_code, reason = "a global allocator is unsafe code")]

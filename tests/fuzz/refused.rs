@@ -1,4 +1,4 @@
-//! What happens to tasks that the executor refuses.
+//! Tasks that the executor refuses.
 
 use std::time::Duration;
 

@@ -192,7 +192,7 @@ enum State {
     Rejected,
 }
 
-/// What created a timeout.
+/// The call that created a timeout.
 enum Kind {
     /// A task, and its handle unless that was dropped.
     Task(Option<Timeout>),

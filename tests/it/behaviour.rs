@@ -355,7 +355,7 @@ fn timeouts_behind_the_message_limit_are_not_a_tick_late() {
     assert_eq!(log.take(), (0..350_000).collect::<Vec<_>>(), "the order is that of scheduling");
 }
 
-/// What `Timeout::reset` documents about the order within a tick.
+/// The order within a tick that `Timeout::reset` documents.
 #[test]
 fn order_of_timeouts_that_were_reset_to_the_tick_of_others() {
     let (mut t, log) = (Driven::new(), Log::default());

@@ -713,7 +713,7 @@ fn errors_name_their_reason_and_convert_into_io_errors() {
         (NewTimeoutError::Spawn { kind, os_error: None }, kind, "the worker thread could not be started: "),
     ] {
         assert!(error.to_string().starts_with(text), "{error}");
-        // What is printed is not the source too.
+        // The text that is printed is not the source too.
         assert!(std::error::Error::source(&error).is_none());
         assert_eq!(Error::from(error.clone()).kind(), kind);
         #[cfg(feature = "async")]

@@ -176,7 +176,7 @@ fn value_at_exactly_now_is_due_at_next() {
     }
 }
 
-/// What the loop inserts is due in the same loop if a tick begins now, and not otherwise.
+/// An entry that the loop inserts is due in the same loop if a tick begins now, and not otherwise.
 #[test]
 fn value_that_is_inserted_at_now_is_due_in_the_same_loop_only_if_a_tick_begins_now() {
     for tick in TICKS {

@@ -1,4 +1,4 @@
-//! What a thread's cache keeps of the timers that the thread uses, and until when.
+//! How long a thread's cache keeps parts of the timers that the thread uses.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicUsize, Ordering};

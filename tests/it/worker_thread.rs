@@ -1,4 +1,4 @@
-//! What a user can set for the worker thread, large tasks, clocks that step back, and `fork`.
+//! Settings of the worker thread, large tasks, clocks that step back, and `fork`.
 
 use crate::common;
 

@@ -94,7 +94,7 @@ fn names_in_the_design_document_exist() {
     let words: HashSet<_> = sources.iter().flat_map(|(_, text)| text.split(|c| !is_word(c))).collect();
     // The first cell of a row of Netty's tables has names of Netty's.
     let of_netty: HashSet<_> = rows(section(&page, NETTY)).flat_map(|row| names(row[0])).collect();
-    // What contains a space is no name.
+    // A text with a space is no name.
     let names: Vec<_> = names(&page).filter(|name| !name.contains(' ') && !of_netty.contains(name)).collect();
     assert!(names.len() > 300, "too few names were found: {names:?}");
     let gone: Vec<_> = names.into_iter().filter(|name| !exists(name, &sources, &words)).collect();

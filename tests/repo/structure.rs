@@ -126,7 +126,7 @@ fn only_one_file_names_types_of_tokio() {
     }
 }
 
-/// What is built on the timer uses its public API. So there is no other door.
+/// The packages that are built on the timer use its public API. So there is no other door.
 #[test]
 fn nothing_is_public_and_hidden() {
     for source in sources("src") {

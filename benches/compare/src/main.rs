@@ -113,7 +113,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     if writes {
         let json = record::json(&measurements, &environment);
         fs::write(format!("{ROOT}/docs/benchmarks.json"), &json)?;
-        // Of what was written, as `--render` does: reading may change the last digit of a number.
+        // From the text, as `--render` does: reading may change the last digit of a number.
         let (measurements, environment) = record::read(&json)?;
         pages::write(&measurements, &environment)?;
     }

@@ -1,4 +1,4 @@
-//! What users do with single runs: cancel and retry.
+//! Users cancel and retry single runs.
 
 use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
@@ -20,7 +20,7 @@ const CANCEL_ALL: &str = "
 
 const RETRY: &str = "SELECT @retry_run($1)";
 
-/// What [`Jobs::cancel`] has done.
+/// The effect of [`Jobs::cancel`].
 ///
 /// # Examples
 ///

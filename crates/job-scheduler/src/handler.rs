@@ -23,7 +23,7 @@ use crate::json;
 use crate::sql::Names;
 use crate::store::Run;
 
-/// What a handler learns about the run that it executes.
+/// The run that a handler executes.
 ///
 /// # Examples
 ///
@@ -66,7 +66,7 @@ pub struct Context {
     pub(crate) link: Arc<Link>,
 }
 
-/// What an execution is for the node and for the database.
+/// The connection of an execution with its node and with the database.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) cancelled: Cancelled,
@@ -209,7 +209,7 @@ pub struct RunError {
     pub(crate) kind: Kind,
 }
 
-/// What happens after an error.
+/// The consequence of an error.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Kind {
     /// The run is repeated if its job has retries left.

@@ -1,4 +1,4 @@
-//! What a probe and a supervisor learn about a node.
+//! The health of a node, for a probe and a supervisor.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,4 @@
-//! What users do with jobs: enqueue, change, inspect.
+//! Users enqueue, change and inspect jobs.
 
 use jiff::Timestamp;
 use tokio_postgres::GenericClient;
@@ -98,7 +98,7 @@ pub struct Jobs {
     pub(crate) names: Names,
 }
 
-/// What [`Jobs::enqueue`] has done.
+/// The effect of [`Jobs::enqueue`].
 ///
 /// # Examples
 ///

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use crate::schedule::Schedule;
 
-/// What happens to due times that no node could read for longer than
+/// The treatment of due times that no node could read for longer than
 /// [`misfire_after`](crate::SchedulerBuilder::misfire_after).
 ///
 /// Due times that are late by less than that run as usual, whatever the policy. The names in Quartz

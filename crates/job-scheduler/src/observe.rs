@@ -1,4 +1,4 @@
-//! What a node reports, to `tracing` and `metrics`. Each is an optional feature.
+//! The reports of a node to `tracing` and `metrics`. Each is an optional feature.
 
 use std::time::Duration;
 

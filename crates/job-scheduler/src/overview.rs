@@ -1,4 +1,4 @@
-//! What all nodes are doing now, for a live view.
+//! The present work of all nodes, for a live view.
 
 use std::time::Duration;
 
@@ -71,7 +71,7 @@ const NEXT: &str = "
         ) AS due)
     ) AS next ORDER BY start_at LIMIT $1";
 
-/// What all nodes are doing now. See [`Jobs::overview`].
+/// The present work of all nodes. See [`Jobs::overview`].
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Overview {
@@ -97,7 +97,7 @@ pub struct Overview {
     pub lateness: [Duration; 3],
     /// The runs that are executing, the longest first.
     pub running: Vec<ActiveRun>,
-    /// What starts next.
+    /// The runs that start next.
     pub next: Vec<ActiveRun>,
 }
 

@@ -123,7 +123,7 @@ pub struct RunSummary {
     pub due: Timestamp,
     /// It starts not earlier than this: the due time and the jitter, or the time of a retry.
     pub start_at: Timestamp,
-    /// What has become of it.
+    /// Its state.
     pub state: RunState,
     /// The number of its last execution: 1, plus the failures and the interruptions before it.
     pub attempt: i32,
@@ -234,7 +234,7 @@ impl Jobs {
                 page.next = row.try_get(9)?;
             }
         }
-        // What it has read after the last job is read again.
+        // Runs that it has read after the last job are read again.
         if page.jobs.len() == limit as usize {
             page.next = page.jobs.last().map(|job| job.id);
         }

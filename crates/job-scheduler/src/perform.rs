@@ -17,7 +17,7 @@ use crate::observe;
 use crate::settings::Shared;
 use crate::store::{Run, Started, Verdict};
 
-/// What a result has in addition to its text, in bytes, rounded up.
+/// The size of a result without its text, in bytes, rounded up.
 const OVERHEAD: usize = 1 << 10;
 
 /// The end of an execution.
@@ -58,7 +58,7 @@ impl From<RunError> for Failure {
     }
 }
 
-/// What the task of an execution has.
+/// The state of the task of an execution.
 pub(crate) struct Executing {
     pub(crate) shared: Arc<Shared>,
     pub(crate) run: Run,

@@ -68,7 +68,7 @@ pub struct RunInfo {
     pub job: i64,
     /// Its due time by the schedule.
     pub due: Timestamp,
-    /// What has become of it.
+    /// Its state.
     pub state: RunState,
     /// The number of its last execution: 1, plus the failures and the interruptions before it.
     pub attempt: i32,
@@ -86,7 +86,7 @@ pub struct RunInfo {
     pub started: Option<Timestamp>,
     /// When it has ended.
     pub finished: Option<Timestamp>,
-    /// What the handler has returned. (A document that `serde_json` does not read, as in
+    /// The value that the handler has returned. (A document that `serde_json` does not read, as in
     /// [`Job::payload`], is a string with its text.)
     pub output: Option<Value>,
     /// Why the last execution failed, or why it was skipped.

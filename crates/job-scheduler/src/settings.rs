@@ -28,7 +28,7 @@ pub(crate) struct Settings {
     pub(crate) listens: bool,
 }
 
-/// What the sessions of a node share.
+/// The state that the sessions of a node share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) settings: Settings,

@@ -16,7 +16,7 @@ use crate::connection::{Connection, Server};
 use crate::options::LockOptions;
 use crate::scripts::{Answer, Call, Found, Keys, Request, Scripts};
 
-/// What calls Redis for a client.
+/// The calls of a client to Redis.
 pub(crate) struct Calls {
     pub(crate) connection: Connection,
     pub(crate) scripts: Scripts,

@@ -47,7 +47,7 @@ pub struct LockClient {
     pub(crate) shared: Arc<Shared>,
 }
 
-/// What a client and its locks share.
+/// The state that a client and its locks share.
 pub(crate) struct Shared {
     /// Unique to this client.
     name: Arc<str>,

@@ -286,7 +286,7 @@ impl fmt::Debug for Guard {
     }
 }
 
-/// What is needed to release a lock in the background.
+/// Releases a lock in the background.
 pub(crate) struct Releaser {
     pub(crate) calls: Arc<Calls>,
     pub(crate) runtime: Handle,

@@ -63,7 +63,7 @@ enum Phase {
     Lost(Loss),
 }
 
-/// What a new hold consists of.
+/// The parts of a new hold.
 pub(crate) struct NewHold {
     pub(crate) keys: Arc<Keys>,
     pub(crate) owner: Arc<str>,

@@ -1,4 +1,4 @@
-//! What is reported to `metrics` and `tracing`, if these features are enabled. The crate's
+//! Reports to `metrics` and `tracing`, if these features are enabled. The crate's
 //! documentation lists the metrics and the events.
 
 #![cfg_attr(not(feature = "tracing"), allow(unused_variables))]

@@ -1,4 +1,4 @@
-//! What a lock does while it is held and while callers wait for it.
+//! Options of a lock: while it is held, and while callers wait for it.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;

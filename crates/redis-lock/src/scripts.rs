@@ -27,8 +27,8 @@ use redis::{Cmd, FromRedisValue, ParsingError, Script, Value};
 
 use crate::shared::{ENTER, LEAVE, RENEW_SHARED, SHARED};
 
-/// What all scripts need. `clock` returns milliseconds since 1970, and `limit` the number after the
-/// slash in the name of an owner: see `shared.rs`.
+/// The common part of all scripts. `clock` returns milliseconds since 1970, and `limit` the number
+/// after the slash in the name of an owner: see `shared.rs`.
 const COMMON: &str = r"
     local time
     local function clock()
@@ -40,7 +40,7 @@ const COMMON: &str = r"
     end
 ";
 
-/// What several scripts do with the queue.
+/// The queue, for several scripts.
 const QUEUE: &str = r"
     local lock, token_key, queue, seen = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
     -- The first waiting owner. Removes those that the queue no longer keeps, but not the caller.
@@ -68,7 +68,7 @@ const QUEUE: &str = r"
     end
 ";
 
-/// What the scripts do that take something.
+/// The common part of the scripts that acquire.
 ///
 /// A token is the server's clock in microseconds, or the last token plus one if the clock is
 /// behind. Therefore tokens increase even if Redis has lost its data. (Numbers in Lua have 53 bits:
@@ -196,7 +196,7 @@ const RENEW: &str = r"
     return renewed
 ";
 
-/// What a name stands for, and how an owner holds it.
+/// The kind of a name, and how an owner holds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Lock,
@@ -269,7 +269,7 @@ pub(crate) fn channel(prefix: &str, client: &str) -> String {
     format!("{prefix}lock-wake:{client}")
 }
 
-/// What a request for the lock asks for. Times are in milliseconds.
+/// A request for the lock. Times are in milliseconds.
 pub(crate) struct Request<'a> {
     pub(crate) owner: &'a str,
     pub(crate) lease: u64,

@@ -26,7 +26,7 @@
 //! Why all are woken: after each change, a script tells the first waiting owners that fit together,
 //! or if there are none, it tells the first one when enough leases end.
 
-/// What both scripts do.
+/// The common part of both scripts.
 pub(crate) const SHARED: &str = r"
     local holders = lock
     -- The number of waiting owners that are examined. Those behind them are told by these.

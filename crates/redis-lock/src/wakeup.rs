@@ -30,7 +30,7 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 /// After which time without a message the connection is checked.
 const CHECK: Duration = Duration::from_secs(10);
 
-/// What a message says.
+/// The content of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wake {
     /// The lock is free.

@@ -15,7 +15,7 @@ pub struct Row {
     /// A text that occurs exactly once in the file: an expression, or statements that end with a
     /// semicolon.
     pub original: &'static str,
-    /// What replaces it.
+    /// Its replacement.
     pub wrong: &'static str,
     /// The test that must fail: of `lock.rs`, or `FILE::TEST`.
     pub test: &'static str,

@@ -23,7 +23,7 @@ pub struct Missing {
     pub program: &'static str,
     /// The package that contains it.
     pub package: &'static str,
-    /// What the user can do instead of installing it.
+    /// The alternative to installing it.
     pub instead: &'static str,
 }
 

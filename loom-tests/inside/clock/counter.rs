@@ -22,23 +22,23 @@ pub enum Drift {
 }
 
 std::thread_local! {
-    /// What the counter of the current execution shows: loom runs all its threads on one.
+    /// The counter of the current execution: loom runs all its threads on one.
     static COUNTED: RefCell<Option<(Arc<AtomicU64>, Drift)>> = const { RefCell::new(None) };
 }
 
-/// What the counter shows, and how the clock differs, if the model has them. No order follows from
+/// Reads the counter, and how the clock differs, if the model has them. No order follows from
 /// reading it.
 fn read() -> Option<(u64, Drift)> {
     let (counted, drift) = COUNTED.with_borrow(Option::clone)?;
     Some((counted.fetch_add(0, Ordering::Relaxed), drift))
 }
 
-/// What the counter shows, if the model has one.
+/// The value of the counter, if the model has one.
 pub(crate) fn counted() -> Option<u64> {
     read().map(|(counted, _)| counted)
 }
 
-/// What the operating system's clock shows, if the model has one.
+/// The value of the operating system's clock, if the model has one.
 pub(crate) fn now() -> Option<u64> {
     read().map(|(counted, drift)| match drift {
         Drift::Slower => counted - counted / 1_001,

@@ -1,4 +1,4 @@
-//! What the worker knows and does.
+//! The state and the steps of the worker.
 
 use super::inner::Inner;
 use super::sleep_policy::Sleep;
@@ -22,7 +22,7 @@ impl TimerMemory {
     }
 }
 
-/// What the models ask.
+/// Queries of the models.
 impl Inner {
     pub(crate) fn could_sleep(&self) -> bool {
         let worker = self.worker.lock();

@@ -1,4 +1,4 @@
-//! What threads have left.
+//! The nodes that threads have left.
 
 use super::{IdleNodes, Owner};
 

@@ -2,7 +2,7 @@
 
 use crate::sync::inside::Access;
 
-/// What loom sees of a `TaskCell`.
+/// The accesses to a `TaskCell` that loom checks.
 pub(super) struct Observed {
     operations: Access,
     space: Access,

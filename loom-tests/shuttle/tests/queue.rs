@@ -37,7 +37,7 @@ fn no_value_is_forgotten() {
     });
 }
 
-/// What happened to the values of a queue.
+/// Counts of the values of a queue.
 #[derive(Default)]
 struct Values {
     inserted: AtomicUsize,

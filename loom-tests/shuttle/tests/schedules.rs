@@ -215,7 +215,7 @@ impl Scheduled {
 
 // --- a timer and its threads ---------------------------------------------------------------------
 
-/// What the threads of a schedule share.
+/// The state that the threads of a schedule share.
 #[derive(Clone)]
 struct World {
     clock: ManualClock,

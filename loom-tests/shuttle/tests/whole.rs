@@ -130,7 +130,7 @@ impl Scheduled {
     }
 }
 
-/// What happens to the task that the executor refuses.
+/// The end of a task that the executor refuses.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Policy {
     Drop,

@@ -195,7 +195,7 @@ fn worker_sees_what_a_thread_leaves_or_is_woken() {
     });
 }
 
-/// What the thread has left does not keep the timer.
+/// The nodes that the thread has left do not keep the timer.
 #[test]
 fn end_of_a_thread_during_stop_leaves_nothing() {
     explore(bound(3, Some(4)), [mutant("EndKeepsReferences"), mutant("NewTimeoutNotWithdrawn")], || {

@@ -222,10 +222,10 @@ fn value(name: u8, drops: &Arc<AtomicUsize>) -> Value {
     Value { name, drops: Arc::clone(drops) }
 }
 
-/// What the handler of a map got.
+/// The values that the handler of a map got.
 type Handled = Arc<Mutex<Vec<u8>>>;
 
-/// What the listener of a map was told.
+/// The calls of the listener of a map.
 type Told = Arc<Mutex<Vec<(u8, Cause)>>>;
 
 /// Returns a map with values, what its handler got, what its listener was told, and how many values

@@ -344,7 +344,7 @@ fn orders() -> BTreeSet<(String, &'static str)> {
             if let Some((_, rest)) = line.split_once("fn ").filter(|_| !line.contains("//")) {
                 function = rest.split(['(', '<']).next().unwrap_or_default();
             }
-            // What these two acquire and release, they do for their callers.
+            // These two acquire and release for their callers.
             let is_for_callers = ["change", "change_seen"].contains(&function);
             let acquires = ["Ordering::Acquire", "Ordering::AcqRel", "self.change("];
             let releases = ["Ordering::Release", "Ordering::AcqRel"];

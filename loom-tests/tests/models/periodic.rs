@@ -21,7 +21,7 @@ impl Drop for DropCounter {
     }
 }
 
-/// What the first run of a task does.
+/// The action of the first run of a task.
 #[derive(Clone, Copy)]
 enum Run {
     Continues,

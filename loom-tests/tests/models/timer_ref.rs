@@ -7,7 +7,7 @@ use hashed_wheel::inside::{LocalCount, SharedValue, TimerRef};
 
 use super::*;
 
-/// What a model knows about its value.
+/// The history of a model's value.
 #[derive(Default)]
 struct Log {
     /// The number of references outside a reserve.

@@ -133,7 +133,7 @@ fn entries_expire_one_at_a_time() {
         assert_eq!(wheel.pop_expired(9), None);
         assert_eq!(wheel.pop_expired(20), Some((keys[1], 10, 1)));
         assert_eq!((wheel.tick(), wheel.next_deadline(), wheel.len()), (20, Some(20), 5));
-        // What is due can be looked up, removed and reset.
+        // Entries that are due can be looked up, removed and reset.
         assert_eq!(wheel.peek(), Some((keys[2], 10, &2)));
         assert_eq!(wheel.deadline(keys[4]), Some(10));
         assert_eq!(wheel.remove(keys[2]), Some(2));

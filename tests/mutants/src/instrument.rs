@@ -157,7 +157,7 @@ impl Places<'_> {
     fn body(&mut self, block: &syn::Block) {
         let Some(first) = block.stmts.first() else { return };
         let start = self.range(first).0;
-        // What `impl Trait` stands for is the type of the original body.
+        // `impl Trait` stands for the type of the original body.
         let is_replaceable = |mutant: &&Mutant| !mutant.return_type.contains("impl ");
         let mutants = self.at("FnValue", start).into_iter().filter(is_replaceable);
         let replacements: Vec<_> = mutants.map(|mutant| (mutant.id, mutant.replacement.clone())).collect();

@@ -40,7 +40,7 @@ use known::Known;
 use list::Mutant;
 use std::{collections::BTreeMap, env, path::Path, process::ExitCode};
 
-/// What became of a mutant.
+/// The outcome of a mutant.
 #[derive(Debug, PartialEq)]
 enum Outcome {
     /// This test fails.

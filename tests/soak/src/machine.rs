@@ -102,7 +102,7 @@ fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
 
 /// Returns the memory in use: what is allocated in the heap, and what is resident outside of it.
 ///
-/// What is free in the heap is not in use, although most of it is resident: after a burst, a few
+/// Free memory in the heap is not in use, although most of it is resident: after a burst, a few
 /// live blocks keep each of its pages. The timers are to be measured, and not the allocator.
 fn in_use() -> Option<u64> {
     let [mut heap, mut other] = [0, 0];

@@ -17,7 +17,7 @@
 //! At the same time other timers are created and dropped, with every kind of executor, and end in
 //! every possible way.
 //!
-//! What is checked:
+//! Checks:
 //!
 //! - Everything that is registered ends once: it expires, is cancelled or rejected, is dropped by
 //!   an executor, or was left when the timer ended. The timers' own counts agree.

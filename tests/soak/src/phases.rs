@@ -23,7 +23,7 @@ const RUNNING: u8 = 0;
 const PAUSED: u8 = 1;
 const OVER: u8 = 2;
 
-/// What the threads that use timers do at present.
+/// The present phase of the threads that use timers.
 #[derive(Debug, Default)]
 pub(crate) struct Phase(AtomicU8);
 

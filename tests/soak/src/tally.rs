@@ -22,7 +22,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// The maximum number of error descriptions that a tally keeps.
 const MAX_ERRORS: usize = 20;
 
-/// What is counted of each kind of use.
+/// The counts of each kind of use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Count {
     // The ends. Everything that is registered has exactly one.

@@ -31,7 +31,7 @@ pub(crate) struct Plan {
     pub(crate) ending: Ending,
 }
 
-/// What turns a timer.
+/// The thread or loop that turns a timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TurnedBy {
     Thread,
@@ -66,7 +66,7 @@ pub(crate) enum Ending {
 const GRACE: Duration = Duration::from_millis(20);
 
 impl Plan {
-    /// What the permanent timers have in common.
+    /// The settings that the permanent timers have in common.
     pub(crate) const PERMANENT: Self = Self {
         tick: Duration::from_millis(1),
         ticks_per_wheel: 512,

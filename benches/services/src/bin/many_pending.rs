@@ -22,7 +22,7 @@ use hashed_wheel_trial::Verdict;
 use hashed_wheel_trial::options::duration;
 use indicatif::HumanCount;
 
-/// What many pending timeouts on one timer cost
+/// The cost of many pending timeouts on one timer
 #[derive(Debug, Parser)]
 #[command(name = "many_pending", after_help = "Exit status: 0 is PASS, 1 is FAIL, 2 is bad options.")]
 struct Options {

@@ -143,7 +143,7 @@ pub(crate) struct Beat<'a> {
     pub(crate) must_settle: bool,
 }
 
-/// What a node may claim.
+/// The runs that a node may claim.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits<'a> {
     pub(crate) window: Window,

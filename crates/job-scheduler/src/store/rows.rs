@@ -1,4 +1,4 @@
-//! What the statements of a node take and return.
+//! The arguments and rows of the statements of a node.
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ pub(crate) struct Run {
     pub(crate) priority: i16,
 }
 
-/// What a run needs for its execution.
+/// A run with the data for its execution.
 #[derive(Debug)]
 pub(crate) struct Started {
     pub(crate) id: i64,
@@ -67,7 +67,7 @@ impl Verdict {
     }
 }
 
-/// What came of the runs that should start.
+/// The outcomes of a request to start runs.
 #[derive(Debug, Default)]
 pub(crate) struct Starts {
     pub(crate) running: Vec<Started>,
@@ -98,7 +98,7 @@ pub(crate) struct Finished {
     pub(crate) retry: Option<Duration>,
 }
 
-/// What came of the results that should be written. The others were written.
+/// The outcomes of a request to write results. The others were written.
 #[derive(Debug, Default)]
 pub(crate) struct Finishes {
     /// The runs that this node has got by that: its own retries that are due within the prefetch,

@@ -1,4 +1,4 @@
-//! What the pages of this crate print works as printed.
+//! The examples in the pages of this crate work as printed.
 
 mod pool;
 mod readme;

@@ -1,4 +1,4 @@
-//! What the pages show, and what their buttons do.
+//! The contents of the pages, and the effects of their buttons.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Who may see and change what.
+//! Requests that are refused.
 
 use std::process::Command;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What happens to the server and to the clocks during the trial.
+//! Accidents of the server and of the clocks during the trial.
 
 use std::error::Error;
 use std::thread;

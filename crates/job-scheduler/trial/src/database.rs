@@ -29,7 +29,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// The time limit for the first error by a full disk.
 const FULL_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What a server has in addition, so that it can be disturbed.
+/// Additions to a server, so that it can be disturbed.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Faults {
     /// A small disk for its data. The process must be in a mount namespace of its own.

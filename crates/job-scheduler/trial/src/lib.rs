@@ -1,4 +1,4 @@
-//! What the trial, its tests and the comparison share: a PostgreSQL server of their own.
+//! A PostgreSQL server of their own for the trial, its tests and the comparison.
 
 mod database;
 pub mod disk;

@@ -99,7 +99,7 @@ struct Options {
     #[arg(long, value_name = "URL")]
     url: Option<Config>,
 
-    /// What happens to the server and to the clocks, in this order, without --url
+    /// The accidents of the server and of the clocks, in this order, without --url
     #[arg(
         long,
         value_enum,

@@ -23,7 +23,7 @@ const EFFECT: &str = "
     CREATE TABLE effect (
         job bigint NOT NULL, due timestamptz NOT NULL, attempt integer NOT NULL, interrupted integer NOT NULL,
         execution bigint PRIMARY KEY, began timestamptz NOT NULL,
-        -- What the wall clock of the node showed.
+        -- The wall clock of the node.
         wall timestamptz NOT NULL,
         ended timestamptz NOT NULL DEFAULT clock_timestamp()
     )";

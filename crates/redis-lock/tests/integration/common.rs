@@ -1,4 +1,4 @@
-//! What the tests share: a server of their own, and a proxy before it.
+//! Common to the tests: a server of their own, and a proxy before it.
 
 // Each test file uses a part of it.
 #![allow(dead_code)]
@@ -109,7 +109,7 @@ pub(crate) async fn take(lock: &mut Lock) -> Guard {
     }
 }
 
-/// What a proxy does with the answers of the server.
+/// How a proxy treats the answers of the server.
 #[derive(Clone, Copy)]
 #[repr(u8)]
 pub(crate) enum Answers {

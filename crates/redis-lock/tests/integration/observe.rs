@@ -1,4 +1,4 @@
-//! What is reported to `metrics` and `tracing`, under the documented names.
+//! Reports to `metrics` and `tracing`, under the documented names.
 
 use std::collections::BTreeMap;
 use std::env;

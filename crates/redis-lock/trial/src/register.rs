@@ -16,7 +16,7 @@ const ACCESS: &str = r"
     return redis.call('hincrby', KEYS[1], 'accesses', 1)
 ";
 
-/// What a hold is.
+/// The kind of a hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Read,
@@ -78,7 +78,7 @@ struct Hold {
     last: u64,
 }
 
-/// What the register shows.
+/// The findings of a check of the register.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     pub(crate) reads: usize,

@@ -1,4 +1,4 @@
-//! What all parts of the trial use: the servers, the locks, and queries to Redis.
+//! Common to all parts of the trial: the servers, the locks, and queries to Redis.
 
 use std::error::Error;
 use std::thread;

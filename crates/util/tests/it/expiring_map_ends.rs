@@ -29,7 +29,7 @@ fn all<T: Ord>(receiver: &Receiver<T>) -> Vec<T> {
     receiver.try_iter().collect()
 }
 
-/// What was told, in an order of its own for entries that left in no particular order.
+/// The calls of the listener, in an order of its own for entries that left in no particular order.
 fn told(receiver: &Told) -> Vec<(u8, u32, Cause)> {
     let mut told: Vec<_> = receiver.try_iter().collect();
     told.sort_by_key(|(key, ..)| *key);

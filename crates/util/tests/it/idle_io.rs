@@ -104,7 +104,7 @@ fn read_without_traffic_times_out_and_stays_timed_out() {
     assert_eq!(task.wakes(), 1);
     assert_timed_out(task.read(&mut io));
     assert_timed_out(task.read(&mut io));
-    // What need not wait succeeds, and is traffic.
+    // A write that need not wait succeeds, and is traffic.
     assert_ready(task.write(&mut far, b"late"), 4);
     assert_ready(task.read(&mut io), b"late".to_vec());
     assert!(task.read(&mut io).is_pending());
@@ -295,7 +295,7 @@ fn reader_and_writer_have_times_of_their_own() {
     for _ in 0..2 {
         assert!(reader.read(&mut io).is_pending() && writer.write(&mut io, b"5").is_pending());
         t.pass(OF_READER - TICK);
-        // What is read is no traffic of the writer.
+        // A read is no traffic of the writer.
         assert_ready(peer.write(&mut far, b"a"), 1);
         assert_ready(reader.read(&mut io), b"a".to_vec());
     }

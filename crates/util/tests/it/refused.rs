@@ -1,4 +1,4 @@
-//! What happens to tasks that the executor refuses, on the manual clock.
+//! Tasks that the executor refuses, on the manual clock.
 
 use crate::common;
 

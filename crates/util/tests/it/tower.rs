@@ -163,7 +163,7 @@ mod deadlines {
 
     use super::*;
 
-    /// What a service has seen of a request: its deadline, from now, and its header.
+    /// A request as a service sees it: its deadline, from now, and its header.
     type Seen = (Option<Duration>, Option<String>);
 
     /// Calls a service behind the layer, which answers at once with what it has seen.

@@ -1,4 +1,4 @@
-//! What all parts of the picture have in common: colours, frames, bars, spans of time.
+//! Common to all parts of the picture: colours, frames, bars, spans of time.
 
 use std::time::Duration;
 

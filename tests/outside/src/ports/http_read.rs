@@ -31,7 +31,7 @@ impl Read for Response {
     }
 }
 
-/// What a client has read in one call.
+/// The bytes that a client has read in one call.
 type Part = io::Result<Vec<u8>>;
 
 /// Makes a server that writes what it is told, and a client that reads for at most 2 s at a time,

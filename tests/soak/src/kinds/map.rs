@@ -29,7 +29,7 @@ const MAX_ONCE: usize = 100;
 /// How many entries a receiver takes at a time.
 const MANY: usize = 100;
 
-/// What all threads know of one map.
+/// The state of one map, for all threads.
 struct Shared {
     kind: Kind,
     tally: Arc<Tally>,

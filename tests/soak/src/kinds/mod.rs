@@ -155,7 +155,7 @@ fn take<T>(list: &mut Vec<T>, random: &mut Rng) -> Option<T> {
     (!list.is_empty()).then(|| list.swap_remove(random.usize(0..list.len())))
 }
 
-/// What must hold for the runs of a periodic task and the ticks of an interval, whatever the timer
+/// Invariants of the runs of a periodic task and the ticks of an interval, whatever the timer
 /// says about their deadlines.
 #[derive(Debug, Clone, Copy)]
 struct Recurring {

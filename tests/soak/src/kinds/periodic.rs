@@ -17,7 +17,7 @@ use crate::tally::{Count, Deadline, Tally, Ticket, comes};
 /// How many a thread has at a time.
 const MAX_TASKS: usize = 20;
 
-/// What a task and its owner know of its runs.
+/// The runs of a task, as the task and its owner know them.
 struct Runs {
     /// Its deadline is that of the run in progress; if there is none, of the next one.
     ticket: Ticket,

@@ -29,7 +29,7 @@ const MAX_STALLS: u64 = 10;
 /// How often a thread calls `cancel_and_wait`: once in this many cancels.
 const WAITING_CANCELS: u64 = 16;
 
-/// What the plain timeouts of one timer share.
+/// The state that the plain timeouts of one timer share.
 pub(crate) struct Plains {
     pub(crate) tally: Arc<Tally>,
     /// The limit of pending timeouts, if there is one.

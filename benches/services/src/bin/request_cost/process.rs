@@ -22,7 +22,7 @@ use crate::timers::{Timers, Tokio};
 /// The load connects faster than the service accepts.
 const BACKLOG: u32 = 4096;
 
-/// What a service has used.
+/// The CPU time and memory of a service.
 #[derive(Default)]
 pub(crate) struct Used {
     /// The CPU time of all its threads. Zero if the system does not provide it.

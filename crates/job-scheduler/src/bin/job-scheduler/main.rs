@@ -119,7 +119,7 @@ async fn main() -> ExitCode {
 /// Whether there is what the command is for.
 enum Found {
     Yes,
-    /// What there is not.
+    /// The thing that was not found.
     No(&'static str),
 }
 

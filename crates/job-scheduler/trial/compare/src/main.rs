@@ -48,7 +48,7 @@ use crate::work::{Work, count, now, take_lateness};
 /// Measures schedulers that store their jobs in PostgreSQL
 #[derive(Debug, Clone, Parser)]
 struct Options {
-    /// What is measured: by default, all schedulers
+    /// The schedulers to measure: by default, all of them
     peers: Vec<Peer>,
 
     /// Only check that everything works

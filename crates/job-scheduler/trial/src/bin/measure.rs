@@ -41,7 +41,7 @@ type Measured = Result<(), Box<dyn Error>>;
 /// Measures the job scheduler on a PostgreSQL server that it starts
 #[derive(Debug, Parser)]
 struct Options {
-    /// What is measured: by default, everything
+    /// The parts to measure: by default, all of them
     parts: Vec<Part>,
 }
 

@@ -1,4 +1,4 @@
-//! What the tests of applications use.
+//! Helpers for the tests of applications.
 
 use hashed_wheel_job_scheduler::NewJob;
 use hashed_wheel_job_scheduler::testing::Wanted;

@@ -112,7 +112,7 @@ async fn result_is_that_of_the_transaction() {
     fixture.until_done(id, 2).await;
     work.gate.close();
     shut_down(node).await;
-    // What the handlers have returned was not written.
+    // The values that the handlers have returned were not written.
     assert!(fixture.history(id).await.iter().all(|run| run.output == Some(json!(1))));
     assert_eq!(work.effects(&fixture).await, 2);
 }

@@ -202,7 +202,7 @@ async fn payloads_that_a_statement_reads_are_limited() {
     assert_eq!(third, [c]);
 }
 
-/// Whoever stores it: it might not get through within a lease, on any node.
+/// With any writer: it might not get through within a lease, on any node.
 #[tokio::test]
 async fn payload_that_no_node_could_read_in_time_is_not_stored() {
     let Some(fixture) = Fixture::new().await else { return };

@@ -1,4 +1,4 @@
-//! What a node says about itself.
+//! The reports of a node about itself.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

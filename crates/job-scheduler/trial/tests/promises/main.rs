@@ -1,4 +1,4 @@
-//! What the documentation of the crate promises, each with nodes in this process, on a PostgreSQL
+//! The promises of the crate's documentation, each with nodes in this process, on a PostgreSQL
 //! server that this test starts. (`trial.rs` kills processes.)
 //!
 //! Bounds on time are generous, because the machine may be busy.

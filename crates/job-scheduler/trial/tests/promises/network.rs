@@ -90,7 +90,7 @@ async fn run_of_a_node_without_a_network_is_repeated_once_and_its_late_result_is
     assert!(run.interrupted >= 1 && run.taken_over >= 1, "{run:?}");
     let nodes = fixture.jobs.nodes(&fixture.client).await.unwrap();
     assert!(nodes.iter().any(|node| Some(node.id) == run.node && node.name == "other"), "{nodes:?}");
-    // What the isolated node has sent arrives now.
+    // The statements that the isolated node has sent arrive now.
     relay.set(Link::Passes);
     eventually(async || {
         let nodes = fixture.jobs.nodes(&fixture.client).await.unwrap();

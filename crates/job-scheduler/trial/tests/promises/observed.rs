@@ -1,4 +1,4 @@
-//! What a node reports to `metrics` and `tracing`, under the documented names.
+//! The reports of a node to `metrics` and `tracing`, under the documented names.
 //!
 //! The nodes of a test run on its thread, because its runtime has only one.
 

@@ -25,7 +25,7 @@ use tokio_rustls::{TlsConnector, client};
 
 use crate::fixture::{Task, connect, eventually, perform, shut_down};
 
-/// What an application takes from a crate such as `tokio-postgres-rustls`.
+/// The part that an application takes from a crate such as `tokio-postgres-rustls`.
 #[derive(Clone)]
 struct Rustls(Arc<ClientConfig>);
 

@@ -58,7 +58,7 @@ impl<K> Clone for Tasks<K> {
     }
 }
 
-/// What is in a map: a deadline and a value under each key. It is scanned for due entries.
+/// The entries of a map: a deadline and a value under each key. It is scanned for due entries.
 pub type Model = BTreeMap<u8, (Duration, u64)>;
 
 /// Lets `by` pass on the model of a map whose timer has ticks of `tick`, and was turned once after

@@ -1,4 +1,4 @@
-//! What users change here.
+//! The requests that change something.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! Who may see and change what. Each request is admitted here first.
+//! Access control. Each request is admitted here first.
 //!
 //! | danger | safeguard |
 //! |---|---|
@@ -20,7 +20,7 @@ use super::problem::Problem;
 /// The least number of characters of a token.
 pub(crate) const MIN_TOKEN: usize = 16;
 
-/// What a browser needs to show the login form.
+/// The paths that a browser needs to show the login form.
 const PUBLIC: [&str; 4] = ["/login", "/style.css", "/script.js", "/icon.svg"];
 
 /// The secrets of this process.

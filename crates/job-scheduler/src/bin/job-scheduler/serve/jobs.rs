@@ -23,7 +23,7 @@ const STATES: [(&str, JobState); 4] = [
     ("disabled", JobState::Disabled),
 ];
 
-/// What the page of all jobs shows.
+/// The choice of the page of all jobs.
 #[derive(Debug, Default)]
 struct View<'a> {
     kind: Option<&'a str>,

@@ -1,4 +1,4 @@
-//! What all pages have in common.
+//! The frame of all pages.
 
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
