@@ -225,7 +225,9 @@ BEGIN
                 run.owner = the_node AND run.state = 'claimed'
                     AND (job.overlap <> 'allow' OR job.limits IS NOT NULL OR kind.running IS NOT NULL)
                     AS is_limited,
-                run.owner = the_node AND run.state = 'claimed' AND kind.interval_us IS NOT NULL AS is_rated
+                -- A run that was cancelled is not executed.
+                run.owner = the_node AND run.state = 'claimed' AND kind.interval_us IS NOT NULL
+                    AND NOT run.is_cancelled AS is_rated
             FROM @run run JOIN @job job ON job.id = run.job
                 LEFT JOIN @kind kind ON kind.handler = run.handler
             WHERE run.id = ANY (the_runs)
@@ -275,8 +277,8 @@ BEGIN
                 WHEN EXISTS (SELECT FROM @run other WHERE other.job = mine.job AND other.state = 'blocked'
                     OFFSET 999) THEN 'skipped'
                 ELSE 'blocked' END AS state,
-            CASE job.overlap WHEN 'skip' THEN 'another run of the job was running'
-                ELSE '1000 runs of the job were waiting' END AS why,
+            CASE WHEN job.overlap = 'skip' AND waiting.name = 'job ' || job.id
+                THEN 'another run of the job was running' ELSE '1000 runs of the job were waiting' END AS why,
             CASE WHEN mine.is_cancelled THEN 'cancelled'
                 -- A repetition, because `cancel_runs` has cancelled the others.
                 WHEN NOT job.enabled AND job.disabled_reason IS NULL AND NOT mine.is_manual THEN 'paused'

@@ -5,12 +5,21 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use fastrand::Rng;
-use hashed_wheel_job_scheduler::{Misfire, NewJob, Overlap};
+use hashed_wheel_job_scheduler::{KindLimits, Misfire, NewJob, Overlap};
 use jiff::Timestamp;
 use serde_json::json;
 
-/// The name of the handler of all jobs.
+/// The name of the handler of most jobs.
 pub(crate) const HANDLER: &str = "effect";
+
+/// The name of the handler whose executions have a rate.
+pub(crate) const RATED: &str = "rated effect";
+
+/// How many executions of jobs with a limit may be running at a time.
+pub(crate) const LIMIT: u32 = 2;
+
+/// How many runs of the rated handler may start at once.
+pub(crate) const BURST: u32 = 3;
 
 /// The task whose effect and result are written in one transaction.
 pub(crate) const EXACT: &str = "exact";
@@ -35,18 +44,31 @@ pub(crate) enum Due {
     },
 }
 
+/// How the executions of a job are limited, together with those of others.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Limited {
+    No,
+    /// At most [`LIMIT`] at a time.
+    Number,
+    /// By the rate of [`RATED`].
+    Rate,
+}
+
 #[derive(Clone, Copy)]
 pub(crate) struct Job {
     pub(crate) due: Due,
     pub(crate) task: &'static str,
     pub(crate) misfire: Misfire,
     pub(crate) overlap: Overlap,
+    pub(crate) limited: Limited,
 }
 
 impl Job {
     pub(crate) fn to_new_job(self) -> NewJob {
         let first = Timestamp::from_microsecond(self.due.first()).expect("a time of this century");
-        let job = NewJob::named(HANDLER, json!(self.task)).at(first);
+        let handler = if self.limited == Limited::Rate { RATED } else { HANDLER };
+        let job = NewJob::named(handler, json!(self.task)).at(first);
+        let job = if self.limited == Limited::Number { job.limit("limited", LIMIT) } else { job };
         let job = match self.due {
             Due::Once(_) => job,
             Due::Every { period, .. } => job.every(Duration::from_micros(period as u64)),
@@ -109,6 +131,16 @@ impl Due {
     }
 }
 
+/// The interval of the rate of [`RATED`]: about three times as many executions as there are due times.
+pub(crate) fn interval(jobs: u32) -> Duration {
+    Duration::from_millis((7_500 / u64::from(jobs)).max(1))
+}
+
+/// The limits of [`RATED`].
+pub(crate) fn rate(jobs: u32) -> KindLimits {
+    KindLimits::new().rate(1, interval(jobs)).burst(BURST)
+}
+
 /// Returns jobs of all kinds that are due from `start` on. Jobs that are due once are due before
 /// `end`.
 pub(crate) fn seeded(random: &mut Rng, count: u32, start: Time, end: Time) -> Vec<Job> {
@@ -131,7 +163,15 @@ pub(crate) fn seeded(random: &mut Rng, count: u32, start: Time, end: Time) -> Ve
             1 if is_seldom => Overlap::Wait,
             _ => Overlap::Allow,
         };
-        Job { due, task, misfire, overlap }
+        // Jobs that are due at the same second, and jobs that are due once: after the downtime, many of
+        // them start at the same time.
+        let limited = match number % 10 {
+            0 => Limited::Rate,
+            4 | 9 => Limited::Number,
+            _ => Limited::No,
+        };
+        let overlap = if limited == Limited::No { overlap } else { Overlap::Allow };
+        Job { due, task, misfire, overlap, limited }
     };
     (0..count).map(&mut job).collect()
 }

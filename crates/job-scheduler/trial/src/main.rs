@@ -22,8 +22,9 @@
 //! of each execution. At the end the effects are compared with the due times. Each due time must
 //! have exactly one effect. If a node was lost during a run, it must have at least one, and the run
 //! must be marked. The effect of some runs is in the transaction of their result: they must have
-//! exactly one, whatever happens to their node. Due times without any node must follow the misfire policy of their job. Runs of
-//! a job that must not overlap must not.
+//! exactly one, whatever happens to their node. Due times without any node must follow the misfire
+//! policy of their job. Runs of a job that must not overlap must not. Some jobs have a common limit of
+//! executions at a time, and others a rate: neither may be exceeded.
 //!
 //! The program needs PostgreSQL (tested with 15). If it is installed, the program starts it in a
 //! temporary folder on a free port. With `--url` it uses another server, where it creates and drops

@@ -19,7 +19,7 @@ use tokio::sync::{Mutex, oneshot};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Config, NoTls, Row};
 
-use crate::jobs::{EXACT, HANDLER};
+use crate::jobs::{EXACT, HANDLER, RATED};
 
 /// The maximum duration of a slow task in milliseconds.
 const SLOW: u64 = 300;
@@ -46,9 +46,12 @@ pub(crate) fn main(
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let result = runtime.block_on(async {
         let effects = Arc::new(Effects { config: config.clone(), client: Mutex::default() });
-        let builder = builder.timer(timer.clone()).handler_named(HANDLER, move |context, task| {
+        let builder = [HANDLER, RATED].into_iter().fold(builder.timer(timer.clone()), |builder, name| {
             let effects = effects.clone();
-            async move { effects.execute(context, task).await }
+            builder.handler_named(name, move |context, task| {
+                let effects = effects.clone();
+                async move { effects.execute(context, task).await }
+            })
         });
         let scheduler = loop {
             match builder.clone().start(config.clone(), NoTls).await {
@@ -73,7 +76,7 @@ pub(crate) fn main(
     Ok(ExitCode::SUCCESS)
 }
 
-/// The handler of all jobs. Each execution inserts a row into a table that the scheduler does not
+/// Both handlers. Each execution inserts a row into a table that the scheduler does not
 /// use, on its own connection.
 struct Effects {
     config: Config,

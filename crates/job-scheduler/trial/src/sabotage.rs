@@ -17,6 +17,8 @@ pub(crate) enum Sabotage {
     NoSlot,
     /// The end of a run does not start the run that waits for it.
     NoHeir,
+    /// Runs start although their handler has a rate.
+    NoRate,
     /// A failed run is not repeated.
     NoRetry,
     /// Runs start 50 ms before they are due.
@@ -42,6 +44,10 @@ impl Sabotage {
                 ("AND slot.place BETWEEN 1 AND needed.places", ""),
             ],
             Self::NoHeir => &[("run.state = 'blocked' AND run.blocked_on = the_name", "false")],
+            Self::NoRate => &[
+                ("IF has_blocked OR GREATEST(may_start, next_planned - slack) > the_time THEN", "IF false THEN"),
+                ("IF may_start > the_time THEN", "IF false THEN"),
+            ],
             Self::NoRetry => &[("WHEN result.retry <= the_prefetch THEN 'claimed' ELSE 'waiting'", "ELSE result.state")],
             Self::Early => &[("due, start_at, CASE WHEN is_skipped", "due, start_at - interval '50 ms', CASE WHEN is_skipped")],
             Self::NoReturn => &[("WHERE run.state = 'waiting' AND", "WHERE false AND run.state = 'waiting' AND")],

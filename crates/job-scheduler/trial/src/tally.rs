@@ -12,7 +12,7 @@ use postgres::{Client, Error};
 use hashed_wheel_job_scheduler::{Misfire, Overlap};
 
 use crate::accident::{Accident, STEP};
-use crate::jobs::{Due, EXACT, Job, Time};
+use crate::jobs::{BURST, Due, EXACT, Job, LIMIT, Limited, Time, interval};
 use crate::trial::{Outcome, downtime, micros};
 use crate::{Options, RUNNERS};
 
@@ -68,6 +68,12 @@ pub(crate) struct Tally {
     held_back: u64,
     exclusive: u64,
     overlaps: u64,
+    /// The beginnings and ends of executions whose number is limited, and the largest number at a time.
+    limited: Vec<(Time, Time)>,
+    most_limited: usize,
+    /// The starts of runs that have a rate, and how many of them are too early.
+    rated: Vec<Time>,
+    too_fast: usize,
     retried: u64,
     /// The number of runs in `lateness`, and of other runs that started before the downtime.
     normal_runs: u64,
@@ -130,6 +136,13 @@ impl Tally {
                 outcome,
             );
         }
+        tally.most_limited = most_at_a_time(&tally.limited);
+        // Not if the clock was set.
+        if !outcome.accidents.include(Accident::Clock) {
+            tally.rated.sort_unstable();
+            let interval = micros(interval(outcome.jobs.len() as u32));
+            tally.too_fast = exceed(&tally.rated, interval);
+        }
         let unknown = runs.len() + effects.len();
         tally.check(unknown == 0, || format!("{unknown} unknown jobs have runs"));
         Ok(tally)
@@ -144,6 +157,12 @@ impl Tally {
     ) {
         if job.overlap != Overlap::Allow {
             self.overlaps(job, runs, effects);
+        }
+        if job.limited == Limited::Number {
+            self.limited.extend(regular(runs, effects));
+        }
+        if job.limited == Limited::Rate {
+            self.rated.extend(runs.values().filter_map(|run| run.started));
         }
         let mut times: BTreeSet<Time> = job.due.times(outcome.end);
         times.extend(runs.keys().chain(effects.keys()));
@@ -171,21 +190,9 @@ impl Tally {
         }
     }
 
-    /// Counts the executions of a job that overlap. Executions that were interrupted, by a loss of
-    /// the node that may only have been stopped, are the documented exception.
+    /// Counts the executions of a job that overlap.
     fn overlaps(&mut self, job: &Job, runs: &BTreeMap<Time, Run>, effects: &BTreeMap<Time, Vec<Effect>>) {
-        let is_last = |due: &Time, effect: &&Effect| {
-            runs.get(due).is_some_and(|run| run.interrupted == effect.interrupted)
-        };
-        // The clock was set during the others.
-        let is_short = |effect: &&Effect| (0..=STEP / 2 * 1_000_000).contains(&(effect.ended - effect.began));
-        let regular = effects.iter().flat_map(|(due, effects)| {
-            effects
-                .iter()
-                .filter(move |effect| is_last(due, effect) && is_short(effect))
-                .map(|effect| (effect.began, effect.ended))
-        });
-        let mut regular: Vec<_> = regular.collect();
+        let mut regular = regular(runs, effects);
         regular.sort_unstable();
         self.exclusive += regular.len() as u64;
         let overlaps = regular.windows(2).filter(|pair| pair[1].0 < pair[0].1).count();
@@ -276,7 +283,8 @@ impl Tally {
         }
         // After that there was no node, and then many runs started at the same time. Runs that wait
         // for others, and repeated ones, are late on purpose.
-        let is_regular = job.overlap == Overlap::Allow && job.executions() == 1;
+        let is_regular =
+            job.overlap == Overlap::Allow && job.limited == Limited::No && job.executions() == 1;
         if started < outcome.down && is_regular {
             let late = Duration::from_micros(started.saturating_sub(due).max(0) as u64);
             let accidents = &outcome.accidents;
@@ -330,6 +338,13 @@ impl Tally {
             count(self.exclusive),
             count(self.held_back)
         );
+        println!(
+            "limited      {} executions, at most {} at a time; {} starts with a rate, of which {} are too early",
+            count(self.limited.len() as u64),
+            self.most_limited,
+            count(self.rated.len() as u64),
+            self.too_fast
+        );
         println!("retried      {}", count(self.retried));
         println!("lateness     {}", self.lateness);
         println!("taken over   {}: {}", count(self.taken_over), self.lateness_of_taken_over);
@@ -371,6 +386,15 @@ impl Tally {
             format!("{} marks although {lost_nodes} nodes with {RUNNERS} runners were lost", self.lost),
         );
         verdict.expect(self.overlaps == 0, format!("{} executions overlapped", self.overlaps));
+        verdict.expect(
+            self.most_limited <= LIMIT as usize,
+            format!("{} executions at a time exceed their limit of {LIMIT}", self.most_limited),
+        );
+        verdict.expect(self.too_fast == 0, format!("{} starts exceed their rate", self.too_fast));
+        verdict.expect(
+            !self.limited.is_empty() && !self.rated.is_empty(),
+            "no run was limited: use more --jobs",
+        );
         verdict.expect(
             self.held_back > 0 && self.exclusive > 0,
             "no run was held back by another run of its job: use more --jobs",
@@ -439,6 +463,37 @@ impl Tally {
         let all: Vec<_> = accidents.happened.iter().map(describe).collect();
         if all.is_empty() { "none".into() } else { all.join("; ") }
     }
+}
+
+/// Returns the beginnings and ends of the executions of a job. Executions that were interrupted, by a
+/// loss of the node that may only have been stopped, are the documented exception.
+fn regular(runs: &BTreeMap<Time, Run>, effects: &BTreeMap<Time, Vec<Effect>>) -> Vec<(Time, Time)> {
+    let is_last =
+        |due: &Time, effect: &&Effect| runs.get(due).is_some_and(|run| run.interrupted == effect.interrupted);
+    // The clock was set during the others.
+    let is_short = |effect: &&Effect| (0..=STEP / 2 * 1_000_000).contains(&(effect.ended - effect.began));
+    let regular = effects.iter().flat_map(|(due, effects)| {
+        let regular = effects.iter().filter(move |effect| is_last(due, effect) && is_short(effect));
+        regular.map(|effect| (effect.began, effect.ended))
+    });
+    regular.collect()
+}
+
+/// Returns the largest number of executions at a time.
+fn most_at_a_time(executions: &[(Time, Time)]) -> usize {
+    let is_running = |time: Time| executions.iter().filter(|(began, ended)| (*began..*ended).contains(&time)).count();
+    executions.iter().map(|(began, _)| is_running(*began)).max().unwrap_or(0)
+}
+
+/// Returns how many of these starts are too early: `BURST + k` starts take at least `k` intervals.
+fn exceed(starts: &[Time], interval: Time) -> usize {
+    let burst = BURST as usize;
+    let is_early = |&last: &usize| {
+        (0..=last - burst).any(|first| {
+            starts[last] - starts[first] < interval * (last - first + 1 - burst) as Time
+        })
+    };
+    (burst..starts.len()).filter(is_early).count()
 }
 
 fn name(job: &Job, due: Time) -> String {

@@ -52,7 +52,7 @@ fn is_wrong(text: &str) -> bool {
     !has_ended
         || value(text, "missing") != "0"
         || value(text, "repeated") != "0 without a mark"
-        || ["started early", "exactly once", "executions overlapped", "no other job was claimed"]
+        || ["started early", "exactly once", "executions overlapped", "exceed their", "no other job was claimed"]
             .iter()
             .any(|failure| text.contains(failure))
 }
@@ -103,7 +103,7 @@ fn minimum_lease_passes() {
 
 /// The sabotages, and what the trial says about each. Only the first one is always tried, because it
 /// makes a difference whenever a node is killed. `.ci/deep` tries all.
-const SABOTAGES: [(&str, &str); 9] = [
+const SABOTAGES: [(&str, &str); 10] = [
     ("no-takeover", "due times were not done"),
     // Starts of runs of another owner.
     ("no-check", "without a mark"),
@@ -112,6 +112,7 @@ const SABOTAGES: [(&str, &str); 9] = [
     ("no-slot", "executions overlapped"),
     // Runs that wait for ever.
     ("no-heir", "due times were not done"),
+    ("no-rate", "exceed their rate"),
     ("no-retry", "due times were not done"),
     ("early", "runs started early"),
     // Runs that were given back and not claimed.

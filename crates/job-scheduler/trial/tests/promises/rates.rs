@@ -145,6 +145,34 @@ async fn retries_count_for_the_rate() {
     shut_down(node).await;
 }
 
+/// A run that was cancelled after the loss of its node. Returns its state at the next node.
+async fn cancel_a_lost_run(sabotage: Option<(&str, &str)>) -> Option<RunState> {
+    let fixture = Fixture::new().await?;
+    let hang = |_: Context, _: Value| async { std::future::pending::<Result<(), RunError>>().await };
+    let builder = sabotaged(fixture.builder(), &sabotage);
+    let lost = fixture.start(builder.handler_named("rated", hang)).await;
+    let hourly = KindLimits::new().rate(1, Duration::from_secs(3_600));
+    fixture.jobs.set_kind(&fixture.client, "rated", hourly).await.unwrap();
+    let id = fixture.enqueue(job()).await;
+    let run = fixture.until_state(id, RunState::Running).await;
+    fixture.lose(lost).await;
+    fixture.jobs.cancel(&fixture.client, run.id).await.unwrap();
+    let node = node(&fixture, sabotage).await;
+    let is_over = |state| [RunState::Cancelled, RunState::Blocked].contains(&state);
+    let state = fixture.until(id, |runs| is_over(runs[0].state)).await[0].state;
+    drop(node);
+    Some(state)
+}
+
+/// It is not executed, so it needs no turn.
+#[tokio::test]
+async fn cancelled_run_of_a_lost_node_does_not_wait_for_the_rate() {
+    let Some(state) = cancel_a_lost_run(None).await else { return };
+    assert_eq!(state, RunState::Cancelled);
+    let needs_a_turn = ("AND NOT run.is_cancelled AS is_rated", "AS is_rated");
+    assert_eq!(cancel_a_lost_run(Some(needs_a_turn)).await, Some(RunState::Blocked));
+}
+
 /// Blocks a run of a new job on the rate.
 async fn block(fixture: &Fixture) -> i64 {
     let hourly = KindLimits::new().rate(1, Duration::from_secs(3_600));
