@@ -15,7 +15,7 @@ use hashed_wheel::{Alarm, HashedWheelTimer, ManualClock, NewTimeoutError};
 
 const QUIET: Duration = Duration::from_millis(100);
 
-/// A document that is saved when nobody has changed it for a while.
+/// A document that is saved when it has not changed for a while.
 struct Document {
     save: Alarm,
 }

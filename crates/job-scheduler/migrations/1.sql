@@ -1,8 +1,8 @@
 -- The state that the nodes share. All times are those of this database's clock, all durations are
 -- microseconds. `@` stands for the schema.
 
--- Whether this is an object with whole numbers from 1 to 1000: without a fraction, which `limits_of` cannot
--- convert. The names are parts of an index, which has limits.
+-- Whether this is an object with whole numbers from 1 to 1000: without a fraction, which
+-- `limits_of` cannot convert. The names are parts of an index, which has limits.
 CREATE FUNCTION @are_limits(limits jsonb) RETURNS boolean
 LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN jsonb_typeof(limits) = 'object' THEN (
@@ -13,8 +13,8 @@ LANGUAGE sql IMMUTABLE AS $$
 $$;
 
 -- The jobs and their next due times. The limits here hold for all callers of `put_jobs`: a job that
--- exceeds them would end one node after the other. No duration exceeds a century, so that its sums with
--- times stay in range.
+-- exceeds them would end one node after the other. No duration exceeds a century, so that its sums
+-- with times stay in range.
 CREATE TABLE @job (
     id             bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     -- At most one unfinished job has this key. NULL: none. The index has limits.
@@ -36,7 +36,8 @@ CREATE TABLE @job (
     misfire        text NOT NULL CHECK (misfire IN ('skip', 'run once', 'run all')),
     -- The treatment of a run that is due while another run of the job is running.
     overlap        text NOT NULL CHECK (overlap IN ('allow', 'skip', 'wait')),
-    -- The names that it shares with other jobs, and how many of their runs may be running: {"tenant-7": 1}.
+    -- The names that it shares with other jobs, and how many of their runs may be running:
+    -- {"tenant-7": 1}.
     limits         jsonb CONSTRAINT invalid_limits CHECK (@are_limits(limits)),
     -- Of runs that are due, those with a higher one start first.
     priority       smallint NOT NULL DEFAULT 0 CHECK (priority BETWEEN -5 AND 5),
@@ -58,17 +59,17 @@ CREATE TABLE @job (
     -- times after 9999-12-30 22:00.
     next_run       timestamptz CHECK (isfinite(next_run) AND next_run < '9999-12-30 00:00:00+00'),
     enabled        boolean NOT NULL DEFAULT true,
-    -- False: `first_run` is not a due time. The pattern has its first due time there or later, and a
-    -- node computes it. (SQL cannot.)
+    -- False: `first_run` is not a due time. The pattern has its first due time there or later, and
+    -- a node computes it. (SQL cannot.)
     is_planned     boolean NOT NULL DEFAULT true,
     -- Whether the nodes are notified when it is due soon.
     notifies       boolean NOT NULL DEFAULT true,
     -- Why a node has disabled the job.
     disabled_reason        text
 );
--- By handler, because a node has handlers for some jobs only. There may be many that are due and wait
--- for a node with their handler. By priority, because there may be many that are due: a node reads one
--- priority after the other.
+-- By handler, because a node has handlers for some jobs only. There may be many that are due and
+-- wait for a node with their handler. By priority, because there may be many that are due: a node
+-- reads one priority after the other.
 CREATE INDEX job_due ON @job (handler, priority, next_run) WHERE enabled AND next_run IS NOT NULL;
 
 -- The limits of handlers.
@@ -111,8 +112,8 @@ CREATE TABLE @run (
     -- Not earlier: `due` and the jitter, or the time of a retry.
     start_at     timestamptz NOT NULL,
     handler      text NOT NULL,
-    -- waiting: for any node. claimed: by the owner, until `start_at`. blocked: until it gets a place
-    -- in `slot`, of the name `blocked_on`, or a turn.
+    -- waiting: for any node. claimed: by the owner, until `start_at`. blocked: until it gets a
+    -- place in `slot`, of the name `blocked_on`, or a turn.
     state        text NOT NULL CHECK (state IN
         ('waiting', 'claimed', 'running', 'blocked', 'done', 'failed', 'skipped', 'cancelled',
         'abandoned')),
@@ -162,9 +163,9 @@ CREATE INDEX run_finished ON @run (finished) WHERE finished IS NOT NULL;
 -- For the page of failures. Only a failure writes it.
 CREATE INDEX run_failed ON @run (finished, id) WHERE state IN ('failed', 'abandoned');
 
--- The places of runs whose number is limited. Only nodes write this table. Place 1 is also the lock of its
--- name: see `limits_of`. No foreign keys: a check of one would fail a whole batch if a job is deleted
--- meanwhile, and a place is not free before the execution of its run has ended.
+-- The places of runs whose number is limited. Only nodes write this table. Place 1 is also the lock
+-- of its name: see `limits_of`. No foreign keys: a check of one would fail a whole batch if a job
+-- is deleted meanwhile, and a place is not free before the execution of its run has ended.
 CREATE TABLE @slot (
     name  text NOT NULL,
     place integer NOT NULL,
@@ -188,8 +189,8 @@ CREATE INDEX slot_run ON @slot (run);
 
 -- Starts runs that the node owns, as many as have payloads of `the_bytes` together, and at least
 -- one. Returns those whose state has changed, those that are locked (state 'locked'), those whose
--- payloads do not fit ('postponed'), and those that may start a little later ('later', with the time as
--- `started`).
+-- payloads do not fit ('postponed'), and those that may start a little later ('later', with the
+-- time as `started`).
 --
 -- A run with a `verdict` must not be executed. The node writes this verdict as its result, so that
 -- its places are handed on.
@@ -320,10 +321,10 @@ END $$;
 --
 -- A run that was cancelled is not repeated, whatever the result is.
 --
--- Hands the places on, for a handler that this node has: otherwise any node claims the run that gets
--- the place. Returns the runs whose results were written (state 'written', or 'cancelled'), those
--- that are locked ('locked'), those that the handler itself has ended as done ('completed'), and
--- those that the node has claimed.
+-- Hands the places on, for a handler that this node has: otherwise any node claims the run that
+-- gets the place. Returns the runs whose results were written (state 'written', or 'cancelled'),
+-- those that are locked ('locked'), those that the handler itself has ended as done ('completed'),
+-- and those that the node has claimed.
 CREATE FUNCTION @finish_runs(the_node bigint, the_prefetch bigint, the_runs bigint[], states text[],
     outputs jsonb[], errors text[], retries bigint[])
 RETURNS TABLE (id bigint, state text, job bigint, handler text, due timestamptz, start_at timestamptz,
@@ -373,13 +374,14 @@ BEGIN
     INTO written, claimed, cancelled FROM result;
 
     IF holders IS NOT NULL THEN
-        -- Also those of runs that were deleted with their jobs, or were completed by their handlers.
+        -- Also those of runs that were deleted with their jobs, or were completed by their
+        -- handlers.
         SELECT array_agg(holder) INTO holders FROM unnest(holders) AS holder
         WHERE holder = ANY (written) OR NOT EXISTS (SELECT FROM @run run
             WHERE run.id = holder AND run.state IN ('waiting', 'claimed', 'running'));
         SELECT array_agg(DISTINCT run.handler) INTO handlers FROM @run run WHERE run.id = ANY (the_runs);
-        -- If it had none of these runs, other nodes may have found that it is lost and has no runs. A run
-        -- that is claimed by a node without a row would never start.
+        -- If it had none of these runs, other nodes may have found that it is lost and has no runs.
+        -- A run that is claimed by a node without a row would never start.
         IF written = '{}' THEN
             PERFORM FROM @node node WHERE node.id = the_node FOR KEY SHARE SKIP LOCKED;
             IF NOT FOUND THEN
@@ -401,16 +403,16 @@ BEGIN
         run.interrupted, run.misses_until, run.priority FROM @run run WHERE run.id = ANY (claimed);
 END $$;
 
--- Removes at most `the_limit` results that are older than `age`, and jobs that are finished and have
--- lost their last one. Returns the number of these results.
+-- Removes at most `the_limit` results that are older than `age`, and jobs that are finished and
+-- have lost their last one. Returns the number of these results.
 CREATE FUNCTION @clean(age interval, the_limit bigint) RETURNS bigint
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
     removed bigint;
     jobs bigint[];
 BEGIN
-    -- One node at a time. If two nodes removed the last two results of a job, neither would know that
-    -- there are no more. A search for such jobs would read all jobs whose results are kept.
+    -- One node at a time. If two nodes removed the last two results of a job, neither would know
+    -- that there are no more. A search for such jobs would read all jobs whose results are kept.
     IF NOT pg_try_advisory_xact_lock(hashtextextended('hashed-wheel-job-scheduler clean @channel', 0)) THEN
         RETURN 0;
     END IF;

@@ -15,8 +15,8 @@
 --     writes the result     after the mark          cancelled
 --     is lost               before or after         cancelled by the next node
 --
--- The places of the run are not touched, because this may be a long transaction. Its node hands them
--- on when it does not start the run, or `settle` does.
+-- The places of the run are not touched, because this may be a long transaction. Its node hands
+-- them on when it does not start the run, or `settle` does.
 CREATE FUNCTION @cancel_run(the_run bigint) RETURNS text
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -68,7 +68,8 @@ BEGIN
 END $$;
 
 -- Ends an execution as done, in the transaction of its work. Returns false if it is not the last
--- execution of the run, or the run was cancelled or has ended: then the transaction must not commit.
+-- execution of the run, or the run was cancelled or has ended: then the transaction must not
+-- commit.
 --
 -- `started` is different for each execution of a run. (An attempt may be executed again.) The node
 -- of the execution needs no lease: the row of the run decides. All others that could end the run or

@@ -1,8 +1,8 @@
 -- Jobs: what applications add and change. A part of `1.sql`.
 
 -- Cancels the runs of a job that have not started. Due times that were only read ahead are planned
--- again later: it is as if they had not been read. So is the run of a one-off job that is blocked, because
--- it would have no other one. The caller has locked the row of the job.
+-- again later: it is as if they had not been read. So is the run of a one-off job that is blocked,
+-- because it would have no other one. The caller has locked the row of the job.
 CREATE FUNCTION @cancel_runs(the_job bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -210,8 +210,8 @@ BEGIN
     RETURN extract(epoch FROM duration) * 1000000;
 END $$;
 
--- Adds a job, as `NewJob` and `Jobs::enqueue` of the library do: with the same options, defaults and
--- limits. Documented in docs/sql.md. New arguments get a default and are added at the end.
+-- Adds a job, as `NewJob` and `Jobs::enqueue` of the library do: with the same options, defaults
+-- and limits. Documented in docs/sql.md. New arguments get a default and are added at the end.
 --
 -- An application needs no right on the tables: this runs with the rights of their owner.
 CREATE FUNCTION @add_job(kind text, payload jsonb DEFAULT 'null', due timestamptz DEFAULT NULL,

@@ -1,9 +1,9 @@
 -- Limits: at most a number of runs with the same name are running, on all nodes together.
 --
--- The name is that of a job whose runs must not overlap ('job 17', with one place), that of a handler
--- ('kind send-mail'), or one that jobs share ('key tenant-7'). A run needs a place of each of its
--- names. It takes all of them when it starts, or none. The primary key of `slot` makes a place
--- unique, and a run that has not got its rows does not start.
+-- The name is that of a job whose runs must not overlap ('job 17', with one place), that of a
+-- handler ('kind send-mail'), or one that jobs share ('key tenant-7'). A run needs a place of each
+-- of its names. It takes all of them when it starts, or none. The primary key of `slot` makes a
+-- place unique, and a run that has not got its rows does not start.
 --
 -- | event                          | places                                                           |
 -- |--------------------------------|------------------------------------------------------------------|
@@ -18,16 +18,16 @@
 -- | completed by its handler       | handed on when the handler ends, or by `settle`                  |
 -- | a limit grows or ends          | `settle` hands the new places to blocked runs                    |
 --
--- The row of place 1 is also the lock of its name. It exists while a place is taken or a run is blocked
--- on the name. A node locks the names of a statement in their order, and waits only for other nodes
--- there: applications never lock these rows. A run becomes blocked while its node holds this lock, and the
--- node that frees a place needs the lock before it looks for blocked runs. Therefore no run stays
--- blocked while a place of its name is free, with three exceptions: a transaction of an application
--- has locked the run, or has cancelled the run that held the place, or a limit has grown. `settle`
--- finds these within a heartbeat.
+-- The row of place 1 is also the lock of its name. It exists while a place is taken or a run is
+-- blocked on the name. A node locks the names of a statement in their order, and waits only for
+-- other nodes there: applications never lock these rows. A run becomes blocked while its node holds
+-- this lock, and the node that frees a place needs the lock before it looks for blocked runs.
+-- Therefore no run stays blocked while a place of its name is free, with three exceptions: a
+-- transaction of an application has locked the run, or has cancelled the run that held the place,
+-- or a limit has grown. `settle` finds these within a heartbeat.
 --
--- A run whose handler no node has would keep its places for ever. So it gets none, and takes them when
--- it starts, like a new one.
+-- A run whose handler no node has would keep its places forever. So it gets none, and takes them
+-- when it starts, like a new one.
 
 -- The limits of these runs.
 CREATE FUNCTION @limits_of(the_runs bigint[]) RETURNS TABLE (run bigint, name text, places integer)
@@ -150,11 +150,11 @@ BEGIN
 END $$;
 
 -- Hands the free places of these names to the runs that are blocked on them, in the order of
--- priorities and due times. The caller has locked the names. Runs whose handlers no node has are not
--- blocked any more, and get no place.
+-- priorities and due times. The caller has locked the names. Runs whose handlers no node has are
+-- not blocked any more, and get no place.
 --
--- A run that also needs a place of another name, which has none, is moved to that name: otherwise it
--- would take the place, find that, and hand it on. These are limited, because there may be many.
+-- A run that also needs a place of another name, which has none, is moved to that name: otherwise
+-- it would take the place, find that, and hand it on. These are limited, because there may be many.
 CREATE FUNCTION @pass_on(the_names text[], the_node bigint, the_handlers text[]) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -227,8 +227,8 @@ BEGIN
     RETURN claimed;
 END $$;
 
--- Returns a name of a blocked run, other than `the_name`, that has no free place. A run of a job that
--- must not overlap and does not wait is not moved to it: it is skipped when it starts.
+-- Returns a name of a blocked run, other than `the_name`, that has no free place. A run of a job
+-- that must not overlap and does not wait is not moved to it: it is skipped when it starts.
 CREATE FUNCTION @full_name(the_run bigint, the_name text) RETURNS text
 LANGUAGE sql VOLATILE AS $$
     SELECT needed.name
@@ -246,8 +246,8 @@ LANGUAGE sql VOLATILE AS $$
         WHERE the_handler = ANY (node.handlers) AND node.alive_until > clock_timestamp())
 $$;
 
--- Hands on the places that no node hands on, and gives turns to runs that wait for them, until `ahead`.
--- One node calls it at each heartbeat, if there are places or rates.
+-- Hands on the places that no node hands on, and gives turns to runs that wait for them, until
+-- `ahead`. One node calls it at each heartbeat, if there are places or rates.
 CREATE FUNCTION @settle(ahead interval) RETURNS void
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
@@ -265,8 +265,8 @@ BEGIN
         PERFORM @free_places(ended, NULL, '{}');
     END IF;
 
-    -- A run that waits for any node, or was lost with its node, and no node has the handler. While the run
-    -- is locked, no node claims or starts it.
+    -- A run that waits for any node, or was lost with its node, and no node has the handler. While
+    -- the run is locked, no node claims or starts it.
     SELECT array_agg(locked.id) INTO unserved FROM (
         SELECT run.id FROM @slot slot JOIN @run run ON run.id = slot.run
         WHERE (run.state = 'waiting' OR run.state IN ('claimed', 'running') AND NOT EXISTS (SELECT FROM @node node

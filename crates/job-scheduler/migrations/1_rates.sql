@@ -1,14 +1,14 @@
 -- Rates: how many runs of a handler start in a time, on all nodes together. A part of `1.sql`.
 --
--- This is the generic cell rate algorithm. With the interval T (a period divided by the number of its
--- runs) and the burst B, a clock of the handler says when the next run would start if all runs were
--- evenly spaced. A run conforms from B - 1 intervals before that time on, and moves the clock by T, at
--- least to T after its own time. So B + k further starts take at least (k + 1) * T.
+-- This is the generic cell rate algorithm. With the interval T (a period divided by the number of
+-- its runs) and the burst B, a clock of the handler says when the next run would start if all runs
+-- were evenly spaced. A run conforms from B - 1 intervals before that time on, and moves the clock
+-- by T, at least to T after its own time. So B + k further starts take at least (k + 1) * T.
 --
--- There are two such clocks. `started` is that of the starts, and each start checks it, while its node
--- holds the lock of the row: it is the proof. `planned` is that of the turns: of runs that do not
--- conform, one after the other gets a turn, as long as it is near. The others are blocked on the name
--- 'rate send-mail', in the order of priorities and due times, and no node reads them.
+-- There are two such clocks. `started` is that of the starts, and each start checks it, while its
+-- node holds the lock of the row: it is the proof. `planned` is that of the turns: of runs that do
+-- not conform, one after the other gets a turn, as long as it is near. The others are blocked on
+-- the name 'rate send-mail', in the order of priorities and due times, and no node reads them.
 --
 -- | event                          | a run without a turn              | a run with a turn            |
 -- |--------------------------------|-----------------------------------|------------------------------|
@@ -19,8 +19,8 @@
 -- | end, retry, repeated by hand   |                                   | loses its turn               |
 -- | its node is lost               |                                   | keeps it                     |
 
--- Returns those of these runs that may not start now, and when their node tries again. NULL: they are
--- blocked. The caller has locked the rows of their handlers.
+-- Returns those of these runs that may not start now, and when their node tries again. NULL: they
+-- are blocked. The caller has locked the rows of their handlers.
 CREATE FUNCTION @take_turns(the_runs bigint[], the_time timestamptz) RETURNS TABLE (run bigint, again timestamptz)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column

@@ -32,8 +32,8 @@ pub(crate) mod private {
     use super::*;
 
     pub trait Client: Send {
-        /// Executes a statement with one parameter of the type `text`, whose rows are a number and a
-        /// text.
+        /// Executes a statement with one parameter of the type `text`, whose rows are a number and
+        /// a text.
         fn rows(
             &mut self,
             statement: &str,

@@ -78,9 +78,9 @@ impl Connector {
         check.map(|()| client)
     }
 
-    /// Tries one host after the other. A host that accepts a connection and does not answer, such as
-    /// a machine whose disk hangs, takes only its part of the lease: tokio-postgres would wait for it
-    /// without an end, and never try the next one.
+    /// Tries one host after the other. A host that accepts a connection and does not answer, such
+    /// as a machine whose disk hangs, takes only its part of the lease: tokio-postgres would wait
+    /// for it without an end, and never try the next one.
     async fn connect_to_any(
         &self,
         lease: Duration,

@@ -58,9 +58,9 @@ impl Jobs {
     /// [`heartbeat`](crate::SchedulerBuilder::heartbeat).
     ///
     /// After [`Requested`](Cancellation::Requested), the run ends as
-    /// [`Cancelled`](crate::RunState::Cancelled): whatever its handler returns, and even if the node
-    /// is lost meanwhile. An output or an error of the handler is stored with it. The run is not
-    /// repeated, except by [`retry`](Self::retry).
+    /// [`Cancelled`](crate::RunState::Cancelled): whatever its handler returns, and even if the
+    /// node is lost meanwhile. An output or an error of the handler is stored with it. The run is
+    /// not repeated, except by [`retry`](Self::retry).
     ///
     /// The other runs of the job are not affected: see [`cancel_all`](Self::cancel_all) and
     /// [`pause`](Self::pause). `client` may be a transaction with other changes. Until it commits,
@@ -137,9 +137,9 @@ impl Jobs {
     /// It runs as its job is now, unless the job was replaced while the run was executing. A
     /// finished job is unfinished again, with its [`key`](crate::NewJob::key); but if a new job has
     /// got this key meanwhile, both exist, and the old one has none. The
-    /// [`retention`](crate::SchedulerBuilder::retention) of the run begins again when it ends; a run
-    /// that was removed cannot be repeated. The [`Overlap`](crate::Overlap) of the job applies: with
-    /// `Skip`, the run is skipped if another one is running.
+    /// [`retention`](crate::SchedulerBuilder::retention) of the run begins again when it ends; a
+    /// run that was removed cannot be repeated. The [`Overlap`](crate::Overlap) of the job applies:
+    /// with `Skip`, the run is skipped if another one is running.
     ///
     /// # Errors
     ///

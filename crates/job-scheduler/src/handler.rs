@@ -80,7 +80,7 @@ pub(crate) struct Link {
 const COMPLETE: &str = "SELECT @complete_run($1, $2, $3, $4)";
 
 impl Context {
-    /// Waits until this run is [cancelled](crate::Jobs::cancel). Otherwise it waits for ever.
+    /// Waits until this run is [cancelled](crate::Jobs::cancel). Otherwise it waits forever.
     ///
     /// The handler has the time [`cancel_grace`](crate::SchedulerBuilder::cancel_grace) to end
     /// then, before its future is dropped. The run ends as cancelled, whatever the handler returns:
@@ -121,26 +121,27 @@ impl Context {
         self.link.cancelled.cancelled().await;
     }
 
-    /// Returns whether this run is cancelled, without waiting. For code without an `.await`, such as
-    /// that of [`spawn_blocking`](tokio::task::spawn_blocking).
+    /// Returns whether this run is cancelled, without waiting. For code without an `.await`, such
+    /// as that of [`spawn_blocking`](tokio::task::spawn_blocking).
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.link.cancelled.is_cancelled()
     }
 
-    /// Ends this run as done, in the transaction of its work: **exactly once**, if the effect of the
-    /// handler is only in this transaction. Either it commits, and then the effect and the result
-    /// are stored, and the run is not repeated, even if the node is lost before the handler returns.
-    /// Or it does not commit, and the run ends or is repeated as if this had not been called.
+    /// Ends this run as done, in the transaction of its work: **exactly once**, if the effect of
+    /// the handler is only in this transaction. Either it commits, and then the effect and the
+    /// result are stored, and the run is not repeated, even if the node is lost before the handler
+    /// returns. Or it does not commit, and the run ends or is repeated as if this had not been
+    /// called.
     ///
     /// `transaction` must be a transaction in the database of the scheduler, on a connection of the
     /// application, through a pooler or not. (A client without a transaction writes the result
-    /// alone.) With the isolation levels `REPEATABLE READ` and `SERIALIZABLE`, it may fail and has to
-    /// be repeated. It waits for nodes for some milliseconds only.
+    /// alone.) With the isolation levels `REPEATABLE READ` and `SERIALIZABLE`, it may fail and has
+    /// to be repeated. It waits for nodes for some milliseconds only.
     ///
     /// When the transaction has committed, what the handler returns is ignored, also an error. The
-    /// run has ended then: another run of a job with [`Overlap::Wait`](crate::Overlap) may start, and
-    /// a [cancellation](crate::Jobs::cancel) is too late. So the handler should return soon.
+    /// run has ended then: another run of a job with [`Overlap::Wait`](crate::Overlap) may start,
+    /// and a [cancellation](crate::Jobs::cancel) is too late. So the handler should return soon.
     ///
     /// # Errors
     ///
@@ -226,14 +227,14 @@ impl RunError {
         Self { error: error.into(), kind: Kind::Permanent }
     }
 
-    /// No error: the handler cannot do its work yet, and the same run should be executed again after
-    /// this pause, on any node. A pause of more than a century is one of a century.
+    /// No error: the handler cannot do its work yet, and the same run should be executed again
+    /// after this pause, on any node. A pause of more than a century is one of a century.
     ///
     /// This counts neither as a failure nor as one of the [`retries`](crate::NewJob::retries), and
-    /// [`Context::attempt`] remains the same. So it may be repeated without a limit: to give up, look
-    /// at [`Context::due`]. Meanwhile the run is
-    /// [`Waiting`](crate::RunState::Waiting): it can be [cancelled](crate::Jobs::cancel), and is
-    /// cancelled when its job is paused. Other runs of the job may start, as if it had ended.
+    /// [`Context::attempt`] remains the same. So it may be repeated without a limit: to give up,
+    /// look at [`Context::due`]. Meanwhile the run is [`Waiting`](crate::RunState::Waiting): it can
+    /// be [cancelled](crate::Jobs::cancel), and is cancelled when its job is paused. Other runs of
+    /// the job may start, as if it had ended.
     ///
     /// # Examples
     ///

@@ -19,9 +19,9 @@ const SILENCE: u32 = 8;
 pub struct Health {
     /// For a liveness probe: a process of which this is false should be restarted.
     ///
-    /// It is false if the node has [`ended`](crate::Scheduler::ended), and then it remains false. It
-    /// is also false while the node has neither succeeded nor failed in anything for eight leases,
-    /// because handlers block all threads of its runtime. (Its runs were taken over then.)
+    /// It is false if the node has [`ended`](crate::Scheduler::ended), and then it remains false.
+    /// It is also false while the node has neither succeeded nor failed in anything for eight
+    /// leases, because handlers block all threads of its runtime. (Its runs were taken over then.)
     ///
     /// It remains true while the database cannot be reached: the node tries again, and a restart
     /// would not help.
@@ -29,8 +29,8 @@ pub struct Health {
     /// For a readiness probe or an alert: the node has connections, and its lease has not ended. So
     /// it reads, starts and finishes runs.
     pub is_ready: bool,
-    /// The time since the last renewal of the lease, which is also the last read. It is at most about
-    /// a [`heartbeat`](crate::SchedulerBuilder::heartbeat) if all is well.
+    /// The time since the last renewal of the lease, which is also the last read. It is at most
+    /// about a [`heartbeat`](crate::SchedulerBuilder::heartbeat) if all is well.
     pub last_beat: Duration,
     /// Why the node had to open connections again the last time. It remains when the node is ready
     /// again.

@@ -217,14 +217,14 @@ impl NewJob {
 
     /// Runs when the pattern matches. It has six fields: second, minute, hour, day of the month,
     /// month, day of the week, and optionally the year. The syntax is that of the crate
-    /// [croner](https://docs.rs/croner), with lists, ranges, steps, names, `L`, `W` and `#`, and with
-    /// `L-3` (the third day before the last one) and `L-3W` as the day of the month. There are no due
-    /// times after the year 5000.
+    /// [croner](https://docs.rs/croner), with lists, ranges, steps, names, `L`, `W` and `#`, and
+    /// with `L-3` (the third day before the last one) and `L-3W` as the day of the month. There are
+    /// no due times after the year 5000.
     ///
     /// Weekdays are `SUN` to `SAT`, or 0 to 6; 7 is `SUN` too. **Quartz, and therefore xxl-job,
     /// numbers them from 1 for `SUN` to 7 for `SAT`:** see [`quartz_cron`](Self::quartz_cron). A
-    /// pattern with a `?`, which only Quartz needs, and with a number of a weekday is rejected, and so
-    /// is Quartz's `0/5` (here `*/5`). The error says which pattern means the same here.
+    /// pattern with a `?`, which only Quartz needs, and with a number of a weekday is rejected, and
+    /// so is Quartz's `0/5` (here `*/5`). The error says which pattern means the same here.
     ///
     /// A fixed time of day (one second, one minute and one hour) that a change to daylight saving
     /// time omits runs immediately after the gap, and one that is repeated runs once, as in Vixie
@@ -235,14 +235,14 @@ impl NewJob {
         self
     }
 
-    /// Runs when a pattern of Quartz or xxl-job matches. Like [`cron`](Self::cron), but in the syntax
-    /// of Quartz: weekdays are numbered from 1 for `SUN` to 7 for `SAT`, one of the two fields for days
-    /// is `?`, `0/5` is "from 0 in steps of 5", and ranges such as `FRI-MON` and `22-2` go beyond the
-    /// last value.
+    /// Runs when a pattern of Quartz or xxl-job matches. Like [`cron`](Self::cron), but in the
+    /// syntax of Quartz: weekdays are numbered from 1 for `SUN` to 7 for `SAT`, one of the two
+    /// fields for days is `?`, `0/5` is "from 0 in steps of 5", and ranges such as `FRI-MON` and
+    /// `22-2` go beyond the last value.
     ///
-    /// The job stores the pattern of `cron` that means the same. A pattern that has none is an error
-    /// that says what to write. That also holds for patterns that Quartz accepts and reads in an
-    /// unexpected way, such as `MON/2`. Due times in a change of the clock are those of `cron`.
+    /// The job stores the pattern of `cron` that means the same. A pattern that has none is an
+    /// error that says what to write. That also holds for patterns that Quartz accepts and reads in
+    /// an unexpected way, such as `MON/2`. Due times in a change of the clock are those of `cron`.
     ///
     /// # Examples
     ///
@@ -320,15 +320,16 @@ impl NewJob {
         self
     }
 
-    /// Of the runs that are due, those with a higher priority start first, on all nodes, whatever
-    /// their due times: from -5 to 5. The default is 0. With the same priority, the run that is due
-    /// first starts first. A backlog with a higher priority delays lower ones as long as it lasts.
+    /// Among the runs that are due, those with a higher priority start first, on all nodes,
+    /// whatever their due times: from -5 to 5. The default is 0. With the same priority, the run
+    /// that is due first starts first. A backlog with a higher priority delays lower ones as long
+    /// as it lasts.
     ///
-    /// It decides which due jobs a node reads first, which of its runs get a runner, and which of the runs
-    /// that wait for a [`limit`](Self::limit) or because of [`Overlap::Wait`] are next. A node that has read
-    /// as many runs as its [`capacity`](crate::SchedulerBuilder::capacity) still reads more urgent ones.
-    /// Runs that are executing are not interrupted. Between nodes the order is not exact: each takes
-    /// the first runs for itself.
+    /// It decides which due jobs a node reads first, which of its runs get a runner, and which of
+    /// the runs that wait for a [`limit`](Self::limit) or because of [`Overlap::Wait`] are next. A
+    /// node that has read as many runs as its [`capacity`](crate::SchedulerBuilder::capacity) still
+    /// reads more urgent ones. Runs that are executing are not interrupted. Between nodes the order
+    /// is not exact: each takes the first runs for itself.
     ///
     /// # Examples
     ///
@@ -346,23 +347,24 @@ impl NewJob {
     }
 
     /// At most `count` runs with this name are running at a time, of all jobs and on all nodes. The
-    /// others wait, and start in the order of their priorities and due times. It may be called with several
-    /// names, at most 8: then a run starts when there is room under each of them. The default is no
-    /// limit.
+    /// others wait, and start in the order of their priorities and due times. It may be called with
+    /// several names, at most 8: then a run starts when there is room under each of them. The
+    /// default is no limit.
     ///
-    /// The name has from 1 to 255 bytes, and is created by its first use. `count` is from 1 to 1 000.
-    /// Calling this again with the same name replaces the number. If jobs with a name have different
-    /// numbers, each run starts while fewer runs with the name are running than its own number. Then a
-    /// run with a small number can wait without an end, so use one number per name.
+    /// The name has from 1 to 255 bytes, and is created by its first use. `count` is from 1 to 1
+    /// 000. Calling this again with the same name replaces the number. If jobs with a name have
+    /// different numbers, each run starts while fewer runs with the name are running than its own
+    /// number. Then a run with a small number can wait without an end, so use one number per name.
     ///
-    /// A place that becomes free goes to the first waiting run of the name whose handler a node has. If
-    /// the last node with that handler leaves before it starts the run, the place goes to another run
-    /// within a [`heartbeat`](crate::SchedulerBuilder::heartbeat) of the other nodes.
+    /// A place that becomes free goes to the first waiting run of the name whose handler a node
+    /// has. If the last node with that handler leaves before it starts the run, the place goes to
+    /// another run within a [`heartbeat`](crate::SchedulerBuilder::heartbeat) of the other nodes.
     ///
-    /// The limit holds as strictly as [`Overlap::Wait`], with the same exceptions: see [what cannot be
-    /// promised](crate#what-cannot-be-promised). A run that waits is [`Blocked`](crate::RunState::Blocked). It
-    /// does not delay runs with other names. A run with several names may be overtaken by runs with only
-    /// one of them. About 1 000 runs of a recurring job wait at most, as with [`Overlap::Wait`].
+    /// The limit holds as strictly as [`Overlap::Wait`], with the same exceptions: see [what cannot
+    /// be promised](crate#what-cannot-be-promised). A run that waits is
+    /// [`Blocked`](crate::RunState::Blocked). It does not delay runs with other names. A run with
+    /// several names may be overtaken by runs with only one of them. About 1 000 runs of a
+    /// recurring job wait at most, as with [`Overlap::Wait`].
     ///
     /// For a limit of all jobs of a handler, see [`Jobs::set_kind`](crate::Jobs::set_kind).
     ///
@@ -412,7 +414,7 @@ impl NewJob {
     /// limit.
     ///
     /// Without a limit, a run that ends its process (by a stack overflow, or by lack of memory)
-    /// would end one node after the other for ever.
+    /// would end one node after the other forever.
     pub fn max_interruptions(mut self, limit: u32) -> Self {
         self.max_interruptions = limit;
         self

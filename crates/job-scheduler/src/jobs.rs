@@ -66,8 +66,8 @@ const NODES: &str = "SELECT id, name, alive_until, alive_until > clock_timestamp
 /// delays nothing, except another call with the same new key.
 ///
 /// The client may be connected through a pooler in transaction mode, such as `PgBouncer`: no method
-/// prepares statements or changes a setting of the session. (A node must be connected directly, unless it is one
-/// [`without_notifications`](crate::SchedulerBuilder::without_notifications).)
+/// prepares statements or changes a setting of the session. (A node must be connected directly,
+/// unless it is one [`without_notifications`](crate::SchedulerBuilder::without_notifications).)
 ///
 /// # Examples
 ///

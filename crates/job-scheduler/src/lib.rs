@@ -55,11 +55,11 @@
 //! - **A run that was interrupted is repeated and marked**: by [`Context::interrupted`], the
 //!   handler detects that it may have been done before. It is not repeated if its job is paused
 //!   meanwhile, or after more than [`max_interruptions`](NewJob::max_interruptions).
-//! - **At most one run of a job is running**, if its [`Overlap`] is `Skip` or `Wait`, and at most as
-//!   many runs of a handler or with a name as their [limits](NewJob::limit) allow. Interrupted runs
-//!   are the exception, see below.
-//! - **Runs of a handler start no faster than its [rate](KindLimits::rate)**, on all nodes together,
-//!   by the clock of the database.
+//! - **At most one run of a job is running**, if its [`Overlap`] is `Skip` or `Wait`, and at most
+//!   as many runs of a handler or with a name as their [limits](NewJob::limit) allow. Interrupted
+//!   runs are the exception, see below.
+//! - **Runs of a handler start no faster than its [rate](KindLimits::rate)**, on all nodes
+//!   together, by the clock of the database.
 //! - **Changes are immediate.** A run that was read ahead does not start after its job is paused,
 //!   replaced or deleted, because each start checks that in the database.
 //! - **A cancelled run ends as cancelled**, also if it is executing, on any node, and even if this
@@ -81,8 +81,8 @@
 //! - **A handler that ends its process** ends one node after the other, until the run is
 //!   [`Abandoned`](RunState::Abandoned) after [`max_interruptions`](NewJob::max_interruptions).
 //! - **The end of a handler that blocks its thread.** A [`timeout`](NewJob::timeout), a
-//!   [cancellation](Jobs::cancel) and the loss of a lease take effect at its next `.await`. If all threads of the runtime are blocked for
-//!   longer than a lease, the node loses it.
+//!   [cancellation](Jobs::cancel) and the loss of a lease take effect at its next `.await`. If all
+//!   threads of the runtime are blocked for longer than a lease, the node loses it.
 //!
 //! # Clocks
 //!
@@ -99,8 +99,8 @@
 //! # Who is alive
 //!
 //! A node whose database cannot be reached tries again until it is back. So it is alive, and not
-//! ready. It is dead when its task has ended, which [`Scheduler::ended`] awaits, or when it is stuck.
-//! Both are in [`Scheduler::health`]:
+//! ready. It is dead when its task has ended, which [`Scheduler::ended`] awaits, or when it is
+//! stuck. Both are in [`Scheduler::health`]:
 //!
 //! | | `is_alive` | `is_ready` | what to do |
 //! |---|---|---|---|

@@ -78,20 +78,20 @@ impl KindLimits {
     }
 
     /// At most `count` runs start per `period`, on all nodes together, evenly spaced: one in each
-    /// `interval` of `period / count`, rounded up to whole microseconds. The interval is from 1 µs to
-    /// a century. With a [`burst`](Self::burst) of `b`, any `b + k` runs that start one after the other
-    /// take at least `k` intervals.
+    /// `interval` of `period / count`, rounded up to whole microseconds. The interval is from 1 µs
+    /// to a century. With a [`burst`](Self::burst) of `b`, any `b + k` runs that start one after
+    /// the other take at least `k` intervals.
     ///
-    /// Each execution counts, also retries and repetitions after an interruption. A run that waits is
-    /// [`Blocked`](crate::RunState::Blocked), or waits for its turn within the next
-    /// [`prefetch`](crate::SchedulerBuilder::prefetch). Turns are given in the order of priorities and due
-    /// times. Times are those at which the starts are written, by the clock of the database: the
-    /// handlers begin some milliseconds later, and these milliseconds vary.
+    /// Each execution counts, also retries and repetitions after an interruption. A run that waits
+    /// is [`Blocked`](crate::RunState::Blocked), or waits for its turn within the next
+    /// [`prefetch`](crate::SchedulerBuilder::prefetch). Turns are given in the order of priorities
+    /// and due times. Times are those at which the starts are written, by the clock of the
+    /// database: the handlers begin some milliseconds later, and these milliseconds vary.
     ///
     /// A turn that is late is not made up for, because the spacing is strict. A backlog therefore
     /// reaches less than the rate, if the burst is 1 and the interval is not much longer than these
-    /// milliseconds. A burst makes up for late turns. Of a backlog, at most 2 000 runs get their turn
-    /// per [`heartbeat`](crate::SchedulerBuilder::heartbeat).
+    /// milliseconds. A burst makes up for late turns. At most 2 000 runs of a backlog get their
+    /// turn per [`heartbeat`](crate::SchedulerBuilder::heartbeat).
     pub fn rate(mut self, count: u32, period: Duration) -> Self {
         let nanos = period.as_nanos().div_ceil(u128::from(count.max(1)));
         let micros = u64::try_from(nanos.div_ceil(1_000)).unwrap_or(u64::MAX);
@@ -130,8 +130,8 @@ impl KindLimits {
 }
 
 impl Jobs {
-    /// Sets the limits of all jobs of a handler, and replaces those that it had. The handler need not
-    /// exist yet.
+    /// Sets the limits of all jobs of a handler, and replaces those that it had. The handler need
+    /// not exist yet.
     ///
     /// They hold for runs that start after the commit. Runs that are executing continue, and count.
     /// Runs that wait for a limit that has grown or was removed start within a
@@ -140,7 +140,8 @@ impl Jobs {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] says which name or number is invalid, and what is valid. [`Error::Database`].
+    /// [`Error::Invalid`] says which name or number is invalid, and what is valid.
+    /// [`Error::Database`].
     ///
     /// # Examples
     ///

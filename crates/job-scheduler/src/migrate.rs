@@ -7,7 +7,8 @@ use crate::error::Error;
 use crate::jobs::Jobs;
 use crate::sql::Names;
 
-/// Each version changes the tables of the version before it. Its files never change after a release.
+/// Each version changes the tables of the version before it. Its files never change after a
+/// release.
 const MIGRATIONS: [&str; 1] = [concat!(
     include_str!("../migrations/1.sql"),
     include_str!("../migrations/1_jobs.sql"),
@@ -63,7 +64,8 @@ async fn version(transaction: &tokio_postgres::Transaction<'_>, names: &Names) -
 impl Jobs {
     /// Creates the tables, or updates them to the version of this crate, as
     /// [`SchedulerBuilder::start`](crate::SchedulerBuilder::start) does. For a program that has no
-    /// node, and for roles of nodes that may not create tables. Does nothing if they are up to date.
+    /// node, and for roles of nodes that may not create tables. Does nothing if they are up to
+    /// date.
     ///
     /// It is one transaction. Several programs can call it at the same time: the others wait.
     ///

@@ -182,8 +182,8 @@ impl SchedulerBuilder {
 
     /// The maximum number of runs that execute at a time. The default is 64.
     ///
-    /// If all of them are busy for longer than a lease, the node gives the runs that have not started
-    /// to other nodes, and reads no more until a run has ended.
+    /// If all of them are busy for longer than a lease, the node gives the runs that have not
+    /// started to other nodes, and reads no more until a run has ended.
     pub fn runners(mut self, count: usize) -> Self {
         self.settings.runners = count;
         self
@@ -196,8 +196,8 @@ impl SchedulerBuilder {
         self
     }
 
-    /// How long a handler may continue after its run is [cancelled](Jobs::cancel). Then its future is
-    /// dropped, at its next `.await`. At most one hour. The default is 500 ms.
+    /// How long a handler may continue after its run is [cancelled](Jobs::cancel). Then its future
+    /// is dropped, at its next `.await`. At most one hour. The default is 500 ms.
     ///
     /// A handler that has to clean up uses [`Context::cancelled`], and ends before.
     pub fn cancel_grace(mut self, grace: Duration) -> Self {
@@ -205,20 +205,20 @@ impl SchedulerBuilder {
         self
     }
 
-    /// Neither notifications nor anything else that belongs to a session of PostgreSQL: so this node
-    /// may connect through a pooler in transaction mode, such as `PgBouncer`.
+    /// Neither notifications nor anything else that belongs to a session of PostgreSQL: so this
+    /// node may connect through a pooler in transaction mode, such as `PgBouncer`.
     ///
-    /// The node learns of jobs and of [cancellations](Jobs::cancel) when it reads the next time, after
-    /// at most a [`heartbeat`](Self::heartbeat), instead of some milliseconds. Runs that are due after
-    /// that are on time, because they are read in advance.
+    /// The node learns of jobs and of [cancellations](Jobs::cancel) when it reads the next time,
+    /// after at most a [`heartbeat`](Self::heartbeat), instead of some milliseconds. Runs that are
+    /// due after that are on time, because they are read in advance.
     ///
-    /// **If all nodes of a schema are built so, nothing in this schema sends a notification**: neither
-    /// enqueuing nor another call. Transactions that notify commit only one after the other, in all
-    /// databases of a server. See [`NewJob::without_notification`](crate::NewJob::without_notification)
-    /// for single jobs.
+    /// **If all nodes of a schema are built so, nothing in this schema sends a notification**:
+    /// neither enqueuing nor another call. Transactions that notify commit only one after the
+    /// other, in all databases of a server. See
+    /// [`NewJob::without_notification`](crate::NewJob::without_notification) for single jobs.
     ///
-    /// The `default_transaction_isolation` of the role must be `read committed`. The time limits of a
-    /// node for its statements apply to its transactions only.
+    /// The `default_transaction_isolation` of the role must be `read committed`. The time limits of
+    /// a node for its statements apply to its transactions only.
     pub fn without_notifications(mut self) -> Self {
         self.settings.listens = false;
         self
@@ -409,8 +409,8 @@ impl Scheduler {
     ///
     /// Errors of the database and panics of handlers do not end a node. It ends by
     /// [`shutdown`](Self::shutdown), when this value or the runtime is dropped, or when its
-    /// [`timer`](SchedulerBuilder::timer) is stopped. The future does not borrow this value, and may
-    /// be awaited by any number of tasks. After that, `shutdown` returns the error.
+    /// [`timer`](SchedulerBuilder::timer) is stopped. The future does not borrow this value, and
+    /// may be awaited by any number of tasks. After that, `shutdown` returns the error.
     ///
     /// # Examples
     ///

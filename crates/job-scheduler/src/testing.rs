@@ -137,13 +137,13 @@ impl<'a> Inline<'a> {
         self
     }
 
-    /// Checks a job as [`Jobs::enqueue`] does, and executes it once, in this task. The numbers of the
-    /// job and the run are 1. A panic of the handler is a failure, as on a node.
+    /// Checks a job as [`Jobs::enqueue`] does, and executes it once, in this task. The numbers of
+    /// the job and the run are 1. A panic of the handler is a failure, as on a node.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] if a setting of the job or of this execution is invalid, or if there is no
-    /// handler of this name. [`Error::Payload`].
+    /// [`Error::Invalid`] if a setting of the job or of this execution is invalid, or if there is
+    /// no handler of this name. [`Error::Payload`].
     ///
     /// # Panics
     ///

@@ -37,8 +37,8 @@ pub async fn run(url: &str, name: &str, lease: Duration) -> Result<(), LockError
     }
 }
 
-/// The work of the leader. It ends at any `.await` when the leadership is lost, so it sends the term
-/// to everything that it changes, which rejects earlier terms.
+/// The work of the leader. It ends at any `.await` when the leadership is lost, so it sends the
+/// term to everything that it changes, which rejects earlier terms.
 async fn lead(_term: u64) {
     loop {
         tokio::time::sleep(Duration::from_millis(100)).await;

@@ -56,8 +56,8 @@ pub struct LockClient {
 
 impl LockClient {
     /// Makes a client of a single server, with the default settings.
-    /// [`build_blocking`](crate::LockClientBuilder::build_blocking) makes one with others, also of a
-    /// cluster or with sentinels.
+    /// [`build_blocking`](crate::LockClientBuilder::build_blocking) makes one with others, also of
+    /// a cluster or with sentinels.
     ///
     /// # Errors
     ///
@@ -147,8 +147,8 @@ impl LockClient {
         self.runtime.block_on(self.locks.state(name))
     }
 
-    /// Ends the hold of any owner. See [`LockClient::force_unlock`](crate::LockClient::force_unlock)
-    /// for when that is safe.
+    /// Ends the hold of any owner. See
+    /// [`LockClient::force_unlock`](crate::LockClient::force_unlock) for when that is safe.
     ///
     /// # Errors
     ///

@@ -12,8 +12,8 @@ use crate::{LockClient, LockError};
 /// The maximum length of a prefix or a holder's name in bytes. Each call of a script has them.
 const MAX_TEXT: usize = 128;
 
-/// The maximum number of characters of the host's name that are used: it is valid with up to 4 bytes
-/// per character, and the id of the process.
+/// The maximum number of characters of the host's name that are used: it is valid with up to 4
+/// bytes per character, and the id of the process.
 const MAX_HOST: usize = 29;
 
 /// Makes a [`LockClient`] with settings. [`LockClient::builder`], `LockClient::cluster` and

@@ -220,8 +220,8 @@ impl LockClient {
     }
 
     /// Takes the lock with this name, with the default options, runs `work`, and releases the lock.
-    /// When the lock is lost, the future of `work` is cancelled. See [`Lock::with_lock`], which does
-    /// the same with other options.
+    /// When the lock is lost, the future of `work` is cancelled. See [`Lock::with_lock`], which
+    /// does the same with other options.
     ///
     /// # Errors
     ///

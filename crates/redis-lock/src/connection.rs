@@ -30,8 +30,8 @@ const SPARE: usize = 4;
 const PAUSE: Duration = Duration::from_millis(20);
 const MAX_PAUSE: Duration = Duration::from_millis(250);
 
-/// The errors of a server that does not execute calls now, but may do so soon. Other errors, such as
-/// OOM, MISCONF and NOPERM, last until an administrator changes the server.
+/// The errors of a server that does not execute calls now, but may do so soon. Other errors, such
+/// as OOM, MISCONF and NOPERM, last until an administrator changes the server.
 const TRANSIENT: [&str; 7] =
     ["BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "NOREPLICAS", "READONLY", "TRYAGAIN"];
 
@@ -82,8 +82,9 @@ impl Server {
     ) -> RedisResult<Self> {
         let nodes = nodes.into_iter().map(Client::open).collect::<RedisResult<Vec<_>>>()?;
         let infos = nodes.iter().map(|node| node.get_connection_info().clone());
-        // The cluster's client follows redirections. `Connection` repeats all other calls that fail,
-        // and keeps the reason, which the cluster's client would not report before its last retry.
+        // The cluster's client follows redirections. `Connection` repeats all other calls that
+        // fail, and keeps the reason, which the cluster's client would not report before its last
+        // retry.
         let cluster = redis::cluster::ClusterClient::builder(infos)
             .retries(3)
             .min_retry_wait(1)
@@ -198,8 +199,8 @@ impl Connection {
         }
     }
 
-    /// Calls a script. Opens a connection first, if there is none. Repeats the call while the answer
-    /// is an error that may pass. When the time is over, returns the last of these errors.
+    /// Calls a script. Opens a connection first, if there is none. Repeats the call while the
+    /// answer is an error that may pass. When the time is over, returns the last of these errors.
     ///
     /// Calls that are made one after the other on one connection are executed in that order, also
     /// if the future of an earlier one was dropped.

@@ -30,10 +30,10 @@ pub enum LockError {
     /// soon as Redis answers, and becomes free after a lease at the latest. The next call opens a
     /// new connection if necessary.
     ///
-    /// A call is repeated until its time is over if Redis answers that it cannot execute it now: with
-    /// `BUSY`, `CLUSTERDOWN`, `LOADING`, `MASTERDOWN`, `NOREPLICAS`, `READONLY` or `TRYAGAIN`. Then
-    /// this is the last answer, not a timeout. [`RedisError::code`] returns its first word. All
-    /// other errors that Redis answers, such as `OOM` and `NOPERM`, are returned at once.
+    /// A call is repeated until its time is over if Redis answers that it cannot execute it now:
+    /// with `BUSY`, `CLUSTERDOWN`, `LOADING`, `MASTERDOWN`, `NOREPLICAS`, `READONLY` or `TRYAGAIN`.
+    /// Then this is the last answer, not a timeout. [`RedisError::code`] returns its first word.
+    /// All other errors that Redis answers, such as `OOM` and `NOPERM`, are returned at once.
     Redis(RedisError),
     /// The lock was lost. The resource that it protects may be in use by another owner.
     Lost(Loss),
@@ -51,8 +51,8 @@ pub enum LockError {
     /// There is no tokio runtime: the client was not created on one.
     NoRuntime,
     /// A time of the [options](crate::LockOptions) is not in its range, a setting of the
-    /// [client](crate::LockClientBuilder) is not valid, a [semaphore](crate::Semaphore) has no permits,
-    /// or a [`MultiLock`](crate::MultiLock) has no names. Contains the reason.
+    /// [client](crate::LockClientBuilder) is not valid, a [semaphore](crate::Semaphore) has no
+    /// permits, or a [`MultiLock`](crate::MultiLock) has no names. Contains the reason.
     Options(String),
 }
 
@@ -79,11 +79,12 @@ pub enum Loss {
     /// The [maximum holding time](crate::LockOptions::max_hold) is over.
     HeldTooLong,
     /// Redis has no owner for the lock, although the lease has not ended: it has lost its data, or
-    /// another client has deleted the lock or [ended the hold](crate::LockClient::force_unlock). Of a
-    /// read-write lock or a semaphore: this hold is gone, and another owner could take its place.
+    /// another client has deleted the lock or [ended the hold](crate::LockClient::force_unlock).
+    /// For a read-write lock or a semaphore: this hold is gone, and another owner could take its
+    /// place.
     NoOwner,
-    /// Redis has another owner for the lock, although the lease has not ended. Of a read-write lock
-    /// or a semaphore: this hold is gone, and others have taken its place.
+    /// Redis has another owner for the lock, although the lease has not ended. For a read-write
+    /// lock or a semaphore: this hold is gone, and others have taken its place.
     OtherOwner,
     /// The timer rejects timeouts, so the lease cannot be renewed or watched.
     Timer,

@@ -163,8 +163,8 @@ impl Guard {
     /// cancelled at the `.await` at which it waits. After a loss it is not polled again.
     ///
     /// It makes a closure form of [`Lock::try_lock`](crate::Lock::try_lock) and
-    /// [`Lock::lock_timeout`](crate::Lock::lock_timeout). For [`Lock::lock`](crate::Lock::lock) there
-    /// is [`Lock::with_lock`](crate::Lock::with_lock).
+    /// [`Lock::lock_timeout`](crate::Lock::lock_timeout). For [`Lock::lock`](crate::Lock::lock)
+    /// there is [`Lock::with_lock`](crate::Lock::with_lock).
     ///
     /// Code between two `.await`s is not interrupted, and what was started elsewhere is not
     /// cancelled: a task, or a request that is sent already. So send the [token](Self::token) with
@@ -178,8 +178,8 @@ impl Guard {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, or `work` panics, `work` is dropped first. Then the release goes on
-    /// in the background.
+    /// If the future is dropped, or `work` panics, `work` is dropped first. Then the release goes
+    /// on in the background.
     ///
     /// # Examples
     ///

@@ -31,9 +31,9 @@
 //!   caller tries at the end of the lease that it knows of, or at its next
 //!   [poll](LockOptions::poll) if that is earlier.
 //! - **A crash costs a lease.** If the holder dies, the next caller gets the lock when the rest of
-//!   the lease is over. Waiting callers that die with it add little: each one before the next caller
-//!   delays it by 50 ms, and by 500 ms more if the lock is [fair](LockOptions::fair), plus a tick of
-//!   the timer and the time of a call.
+//!   the lease is over. Waiting callers that die with it add little: each one before the next
+//!   caller delays it by 50 ms, and by 500 ms more if the lock is [fair](LockOptions::fair), plus a
+//!   tick of the timer and the time of a call.
 //!
 //! # Read-write locks, semaphores and several locks
 //!
@@ -45,13 +45,13 @@
 //!   [details](RwLock#tokens).
 //! - **A [`Semaphore`]** has at most as many holders as permits. A permit of a dead holder is free
 //!   when its lease ends, by the clock of Redis. Its token identifies the permit, and a resource
-//!   must not reject it because of a greater one. If callers give different numbers of permits, each
-//!   counts by its own one, so there are never more holders than the greatest number.
+//!   must not reject it because of a greater one. If callers give different numbers of permits,
+//!   each counts by its own one, so there are never more holders than the greatest number.
 //! - **A [`MultiLock`]** takes all of its locks or none, in the order of their names. So callers
 //!   that use it never wait for each other in a circle. Its guard is lost when one of the locks is
 //!   lost, and each lock has its own token.
-//! - **A release wakes all** waiting callers at the front of the queue that can enter together, such
-//!   as several readers. If one of them has died, the others are not delayed.
+//! - **A release wakes all** waiting callers at the front of the queue that can enter together,
+//!   such as several readers. If one of them has died, the others are not delayed.
 //!
 //! # What no lock on Redis can promise
 //!
@@ -94,15 +94,15 @@
 //! ```
 //!
 //! - A [`LockClient`] has the connections. A [`Lock`] is a name and an owner. A [`Guard`] holds it.
-//! - A [`LockClientBuilder`] makes a client with another timer than that of the process, or a prefix
-//!   of the keys.
-//! - A [`RwLock`] is a name with owners that read or write. A [`Semaphore`] is a name and a number of
-//!   permits. Both give the same guards.
+//! - A [`LockClientBuilder`] makes a client with another timer than that of the process, or a
+//!   prefix of the keys.
+//! - A [`RwLock`] is a name with owners that read or write. A [`Semaphore`] is a name and a number
+//!   of permits. Both give the same guards.
 //! - A [`MultiLock`] takes several locks as one, and its [`MultiGuard`] holds them. The example
 //!   `leader_election` shows how processes choose a leader.
 //! - [`LockOptions`] are the lease, the watchdog, the maximum holding time, the queue and the poll.
-//! - [`LockClient::with_lock`], [`Lock::with_lock`] and [`Guard::run`] cancel the work when the lock
-//!   is lost. [`Guard::lost`], [`Guard::on_lost`] and [`Guard::check`] are for other code.
+//! - [`LockClient::with_lock`], [`Lock::with_lock`] and [`Guard::run`] cancel the work when the
+//!   lock is lost. [`Guard::lost`], [`Guard::on_lost`] and [`Guard::check`] are for other code.
 //! - [`LockClient::state`] tells which holder has a lock, and [`LockClient::force_unlock`] ends its
 //!   hold.
 //! - `blocking` has the same types for code that is not async.
@@ -171,11 +171,12 @@
 //! A lock with the name NAME has the keys `{lock:NAME}`, `{lock:NAME}:token`, `{lock:NAME}:queue`
 //! and `{lock:NAME}:seen`. Those of a read-write lock begin with `{rwlock:NAME}`, and those of a
 //! semaphore with `{semaphore:NAME}`. All of them expire. Messages are published on channels that
-//! begin with `lock-wake:`. A name that is not used any more leaves its token for a day. The keys and
-//! channels of a client with a [prefix](LockClientBuilder::prefix) begin with it: `shop:{lock:NAME}`.
+//! begin with `lock-wake:`. A name that is not used any more leaves its token for a day. The keys
+//! and channels of a client with a [prefix](LockClientBuilder::prefix) begin with it:
+//! `shop:{lock:NAME}`.
 //!
-//! A user of Redis with restricted rights needs `EVALSHA` and `EVAL`, the commands of the scripts on
-//! these keys, and these channels. Without the channels, waiting callers poll. (Redis 6.0 has no
+//! A user of Redis with restricted rights needs `EVALSHA` and `EVAL`, the commands of the scripts
+//! on these keys, and these channels. Without the channels, waiting callers poll. (Redis 6.0 has no
 //! rights for channels: leave `&lock-wake:*` out.)
 //!
 //! ```text

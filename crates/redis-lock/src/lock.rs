@@ -200,9 +200,9 @@ impl Lock {
         self.take(Patience::of(timeout)).await
     }
 
-    /// Takes the lock like [`lock`](Self::lock), runs `work`, and releases the lock. When the lock is
-    /// lost, the future of `work` is dropped, and cancelled by that.
-    /// [`Guard::run`] says what that does and does not stop.
+    /// Takes the lock like [`lock`](Self::lock), runs `work`, and releases the lock. When the lock
+    /// is lost, the future of `work` is dropped, and cancelled by that. [`Guard::run`] says what
+    /// that does and does not stop.
     ///
     /// # Errors
     ///
@@ -333,8 +333,8 @@ impl<'a> Attempt<'a> {
             }
             Answer::Busy { wait, place } => {
                 self.may_be_known = keep > 0;
-                // Those behind the first one try soon after it, in case those before them have died.
-                // The resolution of Redis is a millisecond.
+                // Those behind the first one try soon after it, in case those before them have
+                // died. The resolution of Redis is a millisecond.
                 let wait = wait.map_or(Duration::MAX, Duration::from_millis);
                 let behind = STAGGER.saturating_mul(place.try_into().unwrap_or(u32::MAX));
                 let wait = wait.saturating_add(behind).saturating_add(Duration::from_millis(1));

@@ -13,8 +13,8 @@ use crate::{Guard, Lock, LockClient, LockError, LockOptions, Loss};
 /// Several locks that are taken as one: all of them, or none.
 ///
 /// They are taken one after the other, in the order of their names. So callers that take several
-/// locks by a `MultiLock` never wait for each other in a circle, in whatever order they name them. A
-/// caller that holds one of the locks otherwise, and waits for another one, can still close a
+/// locks by a `MultiLock` never wait for each other in a circle, in whatever order they name them.
+/// A caller that holds one of the locks otherwise, and waits for another one, can still close a
 /// circle: use [`lock_timeout`](Self::lock_timeout) there.
 ///
 /// On a cluster, the names may have different slots.
@@ -24,8 +24,8 @@ use crate::{Guard, Lock, LockClient, LockError, LockOptions, Loss};
 ///
 /// # Cancel safety
 ///
-/// If the future of a method is dropped before it is ready, the owner holds none of the locks, or as
-/// often as before. What Redis has granted in the meantime is released in the background.
+/// If the future of a method is dropped before it is ready, the owner holds none of the locks, or
+/// as often as before. What Redis has granted in the meantime is released in the background.
 ///
 /// # Examples
 ///
@@ -336,8 +336,8 @@ impl MultiGuard {
         })
     }
 
-    /// Releases the locks, so that other callers find them free after that. In the case of an error,
-    /// they are lost, or are released in the background.
+    /// Releases the locks, so that other callers find them free after that. In the case of an
+    /// error, they are lost, or are released in the background.
     async fn give_up(self) -> Option<Self> {
         _ = self.unlock().await;
         None

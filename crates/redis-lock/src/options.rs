@@ -164,8 +164,8 @@ impl LockOptions {
     }
 
     /// Sets how many replicas must have the lock before it counts as taken, with the command `WAIT`
-    /// of Redis. The default is 0: it counts as taken when the master has it. On a cluster, these are
-    /// replicas of the node that has the lock.
+    /// of Redis. The default is 0: it counts as taken when the master has it. On a cluster, these
+    /// are replicas of the node that has the lock.
     ///
     /// If fewer replicas acknowledge it within 1 s, or a twelfth of the lease if that is less, the
     /// lock is released, and the call fails with [`LockError::Replicas`]. Until it is released,
@@ -175,17 +175,17 @@ impl LockOptions {
     /// have it takes over, the lock is still held, and tokens still increase. It does not promise
     /// more than that:
     ///
-    /// - Another replica may take over, which does not have the lock. Demand all replicas to exclude
-    ///   that; then no lock can be taken while one of them is down.
+    /// - Another replica may take over, which does not have the lock. Demand all replicas to
+    ///   exclude that; then no lock can be taken while one of them is down.
     /// - The master may be cut off from the others, and not know yet that a replica has taken over.
     ///   For that time, both grant the lock. `min-replicas-to-write` of Redis limits it.
-    /// - Renewals and releases are not waited for. A replica without the last renewal ends the lease
-    ///   earlier, by a third of it per renewal. The holder is told at its next renewal.
+    /// - Renewals and releases are not waited for. A replica without the last renewal ends the
+    ///   lease earlier, by a third of it per renewal. The holder is told at its next renewal.
     /// - Replicas have it in memory: if all servers restart, it may be lost.
     ///
-    /// So the resource still has to check [tokens](crate::Guard::token). The price is one more round
-    /// trip per acquisition, and the replication. `WAIT` has connections of its own, so other calls
-    /// do not wait for it.
+    /// So the resource still has to check [tokens](crate::Guard::token). The price is one more
+    /// round trip per acquisition, and the replication. `WAIT` has connections of its own, so other
+    /// calls do not wait for it.
     ///
     /// # Examples
     ///

@@ -10,8 +10,8 @@
 //! | 3 | the same, in the same pipeline | `WAIT` |
 //!
 //! Replicas execute writes in the order of the master. So those that have the write of step 2 also
-//! have those of step 1. If the spare connection leads to another server than the first one, such as
-//! a former master, step 2 does not find the owner, and the call fails, whatever that server's
+//! have those of step 1. If the spare connection leads to another server than the first one, such
+//! as a former master, step 2 does not find the owner, and the call fails, whatever that server's
 //! replicas are. Because 2 and 3 are one pipeline, no new connection can come between them.
 
 use std::time::{Duration, Instant};

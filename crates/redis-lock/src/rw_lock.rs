@@ -8,16 +8,17 @@ use crate::{Lock, LockClient, LockOptions};
 
 /// A read-write lock in Redis: either several owners hold it for reading, or one for writing.
 ///
-/// [`read`](Self::read) and [`write`](Self::write) return owners. They are [`Lock`]s, so leases, the
-/// watchdog, re-entry, timeouts and cancel safety are those of a lock.
+/// [`read`](Self::read) and [`write`](Self::write) return owners. They are [`Lock`]s, so leases,
+/// the watchdog, re-entry, timeouts and cancel safety are those of a lock.
 ///
 /// A waiting writer that is the first of the queue is not overtaken by readers. If the lock is not
 /// [fair](LockOptions::fair), a writer may overtake all that wait, so readers can starve while
 /// writers come without a pause. With the fair option, all get the lock in the order in which they
 /// began to wait, and readers that wait one after the other get it together.
 ///
-/// A waiting writer whose process has died keeps new readers out until the other readers are gone, or
-/// its place in the queue ends: two [polls](LockOptions::poll) and a lease after its last attempt.
+/// A waiting writer whose process has died keeps new readers out until the other readers are gone,
+/// or its place in the queue ends: two [polls](LockOptions::poll) and a lease after its last
+/// attempt.
 ///
 /// # One task with several owners
 ///

@@ -11,8 +11,8 @@ use crate::{Guard, Lock, LockClient, LockError, LockOptions};
 /// A semaphore in Redis: a number of permits, each of which one owner may hold.
 ///
 /// A permit expires like a lock: its lease is renewed while its holder lives, and ends after that.
-/// With [`watchdog`](LockOptions::watchdog)`(false)`, it expires with its first lease. The [`Guard`]
-/// of a permit is that of a lock.
+/// With [`watchdog`](LockOptions::watchdog)`(false)`, it expires with its first lease. The
+/// [`Guard`] of a permit is that of a lock.
 ///
 /// All callers should give the same number of permits. Redis does not keep it: each caller takes a
 /// permit only if fewer than its own number are held. So there are never more holders than the
@@ -21,8 +21,8 @@ use crate::{Guard, Lock, LockClient, LockError, LockOptions};
 /// semaphore is in use, one process after the other.
 ///
 /// The [token](Guard::token) of a permit is greater than those of all permits that were taken
-/// before. It identifies the permit. As holders of other permits may have greater tokens, a resource
-/// must not reject the smaller ones.
+/// before. It identifies the permit. As holders of other permits may have greater tokens, a
+/// resource must not reject the smaller ones.
 ///
 /// # Examples
 ///
@@ -45,8 +45,8 @@ pub struct Semaphore {
 }
 
 impl LockClient {
-    /// Returns the semaphore with this name and number of permits, with the default options. It does
-    /// not call Redis. With no permits, each call that acquires one fails.
+    /// Returns the semaphore with this name and number of permits, with the default options. It
+    /// does not call Redis. With no permits, each call that acquires one fails.
     ///
     /// # Examples
     ///

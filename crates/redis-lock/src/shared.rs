@@ -1,11 +1,12 @@
 //! The Lua scripts of what several owners may hold at the same time: read-write locks and
 //! semaphores.
 //!
-//! The first key of `scripts.rs` is a sorted set here: the *holders*, each with the end of its lease
-//! by the clock of Redis. The token, the queue and its messages are those of a lock.
+//! The first key of `scripts.rs` is a sorted set here: the *holders*, each with the end of its
+//! lease by the clock of Redis. The token, the queue and its messages are those of a lock.
 //!
 //! The name of an owner is `CLIENT:NUMBER/LIMIT`. The *limit* is how many others may hold it when
-//! this owner enters. An owner with the limit 0 is alone: nobody enters as long as it holds.
+//! this owner enters. An owner with the limit 0 is alone: no other owner enters as long as it
+//! holds.
 //!
 //! | owner | limit |
 //! |---|---|
@@ -17,9 +18,9 @@
 //! holders whose leases have ended. It adds an owner only if it *fits*: there are at most as many
 //! holders as its limit, and none of them is alone. So a writer enters only without holders, and
 //! afterwards no owner fits. An owner with n permits enters only as the n-th holder at most. A
-//! renewal changes the end of a lease that has not ended, and adds nobody.
+//! renewal changes the end of a lease that has not ended, and adds no owner.
 //!
-//! Why writers do not starve: nobody overtakes a waiting owner with a smaller limit. So no reader
+//! Why writers do not starve: no owner overtakes a waiting one with a smaller limit. So no reader
 //! enters while a writer is the first of the queue. With the fair option, an owner overtakes only
 //! those that fit together with it.
 //!
@@ -71,8 +72,8 @@ pub(crate) const SHARED: &str = r"
 
 /// Enters, or joins the queue.
 ///
-/// KEYS and ARGV as for a lock, and the same answer. `is_in` is a call that is repeated after a lost
-/// answer. It gets another token, because nobody has seen the first one.
+/// KEYS and ARGV as for a lock, and the same answer. `is_in` is a call that is repeated after a
+/// lost answer. It gets another token, because no caller has seen the first one.
 pub(crate) const ENTER: &str = r"
     local owner, lease, fair, keep, claim = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
     -- Whether the owner fits, and takes nothing from those that wait.
@@ -126,11 +127,12 @@ pub(crate) const LEAVE: &str = r"
     return was_in and 1 or fits(owner) and 0 or -1
 ";
 
-/// Renews several leases, like the script for locks. It extends each key first: Redis without memory
-/// executes that, and everything after it.
+/// Renews several leases, like the script for locks. It extends each key first: Redis without
+/// memory executes that, and everything after it.
 ///
 /// KEYS: the sets of holders. ARGV: for each its owner and its lease in milliseconds. Returns for
-/// each 1: renewed, 0: it is no holder, -1: it is none, and others hold so much that it does not fit.
+/// each 1: renewed, 0: it is no holder, -1: it is none, and others hold so much that it does not
+/// fit.
 pub(crate) const RENEW_SHARED: &str = r"
     local renewed = {}
     for i, holders in ipairs(KEYS) do

@@ -83,8 +83,8 @@ impl LockClient {
     /// Ends the hold of the lock with this name, whatever owner has it. The first waiting caller is
     /// woken, and gets a greater token. Returns the state before, or `None` if the lock was free.
     ///
-    /// The holder learns it when its watchdog renews the lease next, after a third of a lease at the
-    /// latest: it has lost the lock, with the reason [`NoOwner`](crate::Loss::NoOwner) or
+    /// The holder learns it when its watchdog renews the lease next, after a third of a lease at
+    /// the latest: it has lost the lock, with the reason [`NoOwner`](crate::Loss::NoOwner) or
     /// [`OtherOwner`](crate::Loss::OtherOwner). Without a watchdog, it learns it at the end of its
     /// lease. Until then it works on, at the same time as the next holder.
     ///

@@ -1,12 +1,12 @@
 //! Renews leases in batches.
 //!
 //! Locks that one call can renew form a group: those with the same lease and script, on a cluster
-//! those of one slot. (A lock with a shorter lease would have the others renewed with it, more often
-//! than necessary, in calls that fail earlier than theirs.) Each group has one timeout on the wheel,
-//! at the time when the first of its locks is due. Then one call renews up to 256 locks: those that
-//! are due, and those that are due next, even if that is later. So the locks of a batch are due
-//! together from then on, and a group of n locks needs n/256 calls per third of the lease, however
-//! the locks were taken.
+//! those of one slot. (A lock with a shorter lease would have the others renewed with it, more
+//! often than necessary, in calls that fail earlier than theirs.) Each group has one timeout on the
+//! wheel, at the time when the first of its locks is due. Then one call renews up to 256 locks:
+//! those that are due, and those that are due next, even if that is later. So the locks of a batch
+//! are due together from then on, and a group of n locks needs n/256 calls per third of the lease,
+//! however the locks were taken.
 //!
 //! A lock is due a third of its lease after the start of its last renewal, or a sixth after the
 //! start of one that failed. While a call renews it, it is in no group, so the watchdog never

@@ -1,5 +1,5 @@
-//! The harness of the trials, the tests and the examples: servers and processes that they start, run
-//! as a user would, kill and stop; what was late; and the verdict.
+//! The harness of the trials, the tests and the examples: servers and processes that they start,
+//! run as a user would, kill and stop; what was late; and the verdict.
 
 pub mod new_project;
 pub mod options;
@@ -110,7 +110,8 @@ pub fn chain(error: &dyn Error) -> String {
     error.source().map_or_else(|| error.to_string(), |source| format!("{error}: {}", chain(source)))
 }
 
-/// Calls `then` when the standard input ends, because the parent process has closed it or has ended.
+/// Calls `then` when the standard input ends, because the parent process has closed it or has
+/// ended.
 pub fn when_parent_ends(then: impl FnOnce() + Send + 'static) {
     thread::spawn(|| {
         let _ = io::stdin().read_to_end(&mut Vec::new());

@@ -1,4 +1,5 @@
-//! The protocol between a service and `wheel-top`: one JSON [`Frame`] per line, from the service only.
+//! The protocol between a service and `wheel-top`: one JSON [`Frame`] per line, from the service
+//! only.
 
 use std::thread;
 use std::time::Duration;
@@ -82,7 +83,8 @@ const MAX_READ_SLOTS: usize = 1 << 16;
 const TRIES: usize = 5;
 
 impl Snapshot {
-    /// Returns the state of the timer, or `None` if it has ended. Holds a handle only while it reads.
+    /// Returns the state of the timer, or `None` if it has ended. Holds a handle only while it
+    /// reads.
     pub(crate) fn of(name: &str, weak: &WeakTimer) -> Option<Self> {
         let timer = weak.upgrade()?;
         let is_closed = timer.is_stopped();

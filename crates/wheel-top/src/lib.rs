@@ -17,20 +17,21 @@
 //!
 //! # Cost
 //!
-//! [`watch()`] starts one thread, which sleeps until `wheel-top` connects. While it is connected, the
-//! thread reads all watched timers ten times per second. The worker of a timer waits while
-//! [its slots](hashed_wheel::HashedWheelTimer::occupancy) are read. The slots of a wheel with more than
+//! [`watch()`] starts one thread, which sleeps until `wheel-top` connects. While it is connected,
+//! the thread reads all watched timers ten times per second. The worker of a timer waits while [its
+//! slots](hashed_wheel::HashedWheelTimer::occupancy) are read. The slots of a wheel with more than
 //! 65 536 are not read. Calls of `new_timeout`, `cancel` and `reset` do not wait.
 //!
 //! A watched timer ends as it would without the view, which holds a
-//! [`WeakTimer`](hashed_wheel::WeakTimer). One thing can differ: if the last handle is dropped in the
-//! moment of a look, the timer ends on the thread that looks, and the drop returns at once. If your
-//! service must wait for the end, [stop](hashed_wheel::HashedWheelTimer::stop) the timer instead.
+//! [`WeakTimer`](hashed_wheel::WeakTimer). One thing can differ: if the last handle is dropped in
+//! the moment of a look, the timer ends on the thread that looks, and the drop returns at once. If
+//! your service must wait for the end, [stop](hashed_wheel::HashedWheelTimer::stop) the timer
+//! instead.
 //!
 //! # Features
 //!
-//! `cli`, enabled by default: the program `wheel-top`. Services do without:
-//! `default-features = false` leaves serde and `serde_json` as the only dependencies beside the timer.
+//! `cli`, enabled by default: the program `wheel-top`. Services do without: `default-features =
+//! false` leaves serde and `serde_json` as the only dependencies beside the timer.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[cfg(feature = "cli")]

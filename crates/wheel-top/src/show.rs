@@ -28,21 +28,22 @@ static SHOW: Mutex<Option<Show>> = Mutex::new(None);
 
 /// Shows this timer to `wheel-top`, under this name. Returns the address to call `wheel-top` with.
 ///
-/// The address is that of the environment variable `WHEEL_TOP`, by default `127.0.0.1:7070`. It must
-/// be an address of this machine only ([`Ipv4Addr::is_loopback`]). With port 0 the system chooses a
-/// free port. The first call listens on the address and starts a thread, named `wheel-top`. Further
-/// calls add timers to the view, in this order. The names need not differ. [`Show`] explains when a
-/// timer leaves the view.
+/// The address is that of the environment variable `WHEEL_TOP`, by default `127.0.0.1:7070`. It
+/// must be an address of this machine only ([`Ipv4Addr::is_loopback`]). With port 0 the system
+/// chooses a free port. The first call listens on the address and starts a thread, named
+/// `wheel-top`. Further calls add timers to the view, in this order. The names need not differ.
+/// [`Show`] explains when a timer leaves the view.
 ///
 /// # Errors
 ///
 /// - [`InvalidInput`](io::ErrorKind::InvalidInput): `WHEEL_TOP` is not such an address.
-/// - Any other error: the process cannot listen on the address, or cannot start the thread. The kind
-///   is [`AddrInUse`](io::ErrorKind::AddrInUse) if another process has the port, such as another
-///   instance of the service.
+/// - Any other error: the process cannot listen on the address, or cannot start the thread. The
+///   kind is [`AddrInUse`](io::ErrorKind::AddrInUse) if another process has the port, such as
+///   another instance of the service.
 ///
 /// The text of the error names the address and the variable. The timer is then not in the view, and
-/// the next call tries again. A service that should run without a view logs the error and continues.
+/// the next call tries again. A service that should run without a view logs the error and
+/// continues.
 ///
 /// # Examples
 ///
@@ -98,8 +99,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// refer to the same view.
 ///
 /// A timer leaves the view when its last handle was dropped. A stopped timer stays as long as the
-/// service has a handle. A timer whose [`Clock`](hashed_wheel::Clock) panics while it is read leaves
-/// the view too.
+/// service has a handle. A timer whose [`Clock`](hashed_wheel::Clock) panics while it is read
+/// leaves the view too.
 ///
 /// # Examples
 ///
@@ -128,10 +129,10 @@ struct Watched {
 impl Show {
     /// Listens on the address and starts the thread. With port 0 the system chooses a free port.
     ///
-    /// The view has no password and no encryption. Everybody who can reach the address sees the names
-    /// and counters of the timers, and can change nothing. So the address should be of this machine
-    /// only, which [`watch()`] requires. This function does not: in a container, it may have to be
-    /// another one.
+    /// The view has no password and no encryption. Everybody who can reach the address sees the
+    /// names and counters of the timers, and can change nothing. So the address should be of this
+    /// machine only, which [`watch()`] requires. This function does not: in a container, it may
+    /// have to be another one.
     ///
     /// # Errors
     ///
@@ -165,15 +166,15 @@ impl Show {
     ///
     /// See [`Show`].
     pub fn watch(&self, name: &str, timer: &HashedWheelTimer) {
-        // While nobody watches, only this call can remove timers that have ended.
+        // While no program watches, only this call can remove timers that have ended.
         let ended: Vec<_> =
             self.timers().into_iter().filter(|watched| watched.timer.upgrade().is_none()).collect();
         self.remove(&ended);
         lock(&self.timers).push(Arc::new(Watched { name: name.to_owned(), timer: timer.downgrade() }));
     }
 
-    /// Returns the timers. They are used without the lock: the drop of a last handle ends the timer,
-    /// and so may run code of the service, which may call `watch`.
+    /// Returns the timers. They are used without the lock: the drop of a last handle ends the
+    /// timer, and so may run code of the service, which may call `watch`.
     fn timers(&self) -> Vec<Arc<Watched>> {
         lock(&self.timers).clone()
     }

@@ -16,8 +16,8 @@ use crate::settings::Shared;
 use crate::store::{Run, Store};
 
 impl Session {
-    /// Returns how many more runs a node may claim that has as many as it may, and from which priority
-    /// on: one for each runner, if they start before others that it has.
+    /// Returns how many more runs a node may claim that has as many as it may, and from which
+    /// priority on: one for each runner, if they start before others that it has.
     pub(super) fn urgent_room(&self, limit: usize) -> (usize, i16) {
         let Shared { settings, .. } = &*self.shared;
         let room = (settings.capacity + settings.runners).saturating_sub(self.load()).min(limit);

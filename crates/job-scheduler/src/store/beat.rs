@@ -64,9 +64,10 @@ const CLAIM_WAITING: &str = "
 /// this node nor a large number of jobs that are due are read each time. Jobs beyond the limit that
 /// are locked by this are unlocked some milliseconds later.
 ///
-/// First those that are due now, in the order of their priorities: a lower one is only read if there
-/// are not enough with a higher one. If there is room, then those that are due soon, in the order of
-/// their due times, because a run that is due in some seconds must not take the place of others.
+/// First those that are due now, in the order of their priorities: a lower one is only read if
+/// there are not enough with a higher one. If there is room, then those that are due soon, in the
+/// order of their due times, because a run that is due in some seconds must not take the place of
+/// others.
 const LOCK_DUE: &str = "
     WITH due AS MATERIALIZED (
         SELECT first.* FROM unnest($3::text[]) AS known (handler), LATERAL (
@@ -215,8 +216,8 @@ impl<'a> Beat<'a> {
     pub(crate) async fn read_ahead(&self, limits: Limits<'_>) -> Result<(Vec<Run>, usize), Error> {
         let Limits { window, room, handlers, now, min_priority } = limits;
         let mut jobs = Vec::new();
-        // The next due time of each job: first the highest priority of those that are due now, then the
-        // earliest one.
+        // The next due time of each job: first the highest priority of those that are due now, then
+        // the earliest one.
         let mut next = BinaryHeap::new();
         let rank = |due: Timestamp, priority: i16| if due <= now { -priority } else { i16::MAX };
         let lock: [Parameter<'_>; 5] = [

@@ -48,9 +48,9 @@ const REGISTER: &str = "
     VALUES ($1, clock_timestamp() + make_interval(secs => $2), $3, $4, $5)
     RETURNING id, clock_timestamp()";
 
-/// Fails after the lease has ended, because another node may be about to take over. Also returns the
-/// runs of the node that were cancelled while it executes them, and whether this node settles the places
-/// of limited runs: the first node that is alive.
+/// Fails after the lease has ended, because another node may be about to take over. Also returns
+/// the runs of the node that were cancelled while it executes them, and whether this node settles
+/// the places of limited runs: the first node that is alive.
 const RENEW: &str = "
     UPDATE @node SET alive_until = clock_timestamp() + make_interval(secs => $2)
     WHERE id = $1 AND alive_until > clock_timestamp()
@@ -88,7 +88,7 @@ const WAIT_FOR_LOCKED: &str = "
 const WAITS: u32 = 10;
 
 /// A statement that should have started only this run has failed, and its payload is large. No node
-/// reads it for ever: it is abandoned as if it had ended the node.
+/// reads it forever: it is abandoned as if it had ended the node.
 const BLAME: &str = "
     UPDATE @run run SET interrupted = run.interrupted + 1, attempt = run.attempt + 1
     FROM (
@@ -140,8 +140,8 @@ const FINISH: &str = "SELECT * FROM @finish_runs($1, $2, $3, $4, $5, $6, $7)";
 const TAKEN_OVER: &str = "
     SELECT id FROM @run WHERE id = ANY ($1) AND owner IS DISTINCT FROM $2 LIMIT 1";
 
-/// A statement of its own: a node that is stopped between two statements of a transaction would keep
-/// the locks.
+/// A statement of its own: a node that is stopped between two statements of a transaction would
+/// keep the locks.
 const SETTLE: &str = "SELECT @settle(make_interval(secs => $1))";
 
 const CLEAN: &str = "SELECT @clean(make_interval(secs => $1), $2)";
@@ -261,8 +261,8 @@ impl Store {
         Ok(Some(Beat::new(transaction, &self.statements, node, reading, cancelled, must_settle)))
     }
 
-    /// Hands on the places of limited runs that no node hands on, and gives turns to runs that wait for a
-    /// rate, until a time that is so far ahead.
+    /// Hands on the places of limited runs that no node hands on, and gives turns to runs that wait
+    /// for a rate, until a time that is so far ahead.
     pub(crate) async fn settle(&self, ahead: Duration) -> Result<(), Error> {
         self.query(SETTLE, &[(&ahead.as_secs_f64(), Type::FLOAT8)]).await.map(drop)
     }

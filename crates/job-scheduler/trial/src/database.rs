@@ -99,8 +99,8 @@ impl Database {
         Self::start_server(false, faults)
     }
 
-    /// Starts a standby, which has the data of this server and receives its changes. It is read-only
-    /// until it is promoted by `SELECT pg_promote()`.
+    /// Starts a standby, which has the data of this server and receives its changes. It is
+    /// read-only until it is promoted by `SELECT pg_promote()`.
     ///
     /// # Errors
     ///

@@ -12,8 +12,8 @@ const SIZE: &str = "160m";
 /// A file system in memory, mounted on a folder. It is unmounted when this value is dropped.
 ///
 /// Only this process and its children see it, because they have a mount namespace of their own, see
-/// [`in_own_namespace`]. It ends with the last one of them. If this process is killed, an empty folder
-/// remains.
+/// [`in_own_namespace`]. It ends with the last one of them. If this process is killed, an empty
+/// folder remains.
 #[derive(Debug)]
 pub struct Disk {
     folder: PathBuf,

@@ -131,7 +131,8 @@ impl Due {
     }
 }
 
-/// The interval of the rate of [`RATED`]: about three times as many executions as there are due times.
+/// The interval of the rate of [`RATED`]: about three times as many executions as there are due
+/// times.
 pub(crate) fn interval(jobs: u32) -> Duration {
     Duration::from_millis((7_500 / u64::from(jobs)).max(1))
 }
@@ -163,8 +164,8 @@ pub(crate) fn seeded(random: &mut Rng, count: u32, start: Time, end: Time) -> Ve
             1 if is_seldom => Overlap::Wait,
             _ => Overlap::Allow,
         };
-        // Jobs that are due at the same second, and jobs that are due once: after the downtime, many of
-        // them start at the same time.
+        // Jobs that are due at the same second, and jobs that are due once: after the downtime,
+        // many of them start at the same time.
         let limited = match number % 10 {
             0 => Limited::Rate,
             4 | 9 => Limited::Number,

@@ -15,16 +15,16 @@
 //! The full disk is a real one: the server's data are on a small file system (tmpfs) in a mount
 //! namespace of its own, which is filled up. That needs root. The clocks are those of the server
 //! and of the nodes only: a preloaded library (`clock.c`) adds an offset to the time that the
-//! system returns. That needs Linux and a C compiler. What is not possible is skipped, with a
-//! message.
+//! system returns. That needs Linux and a C compiler. Accidents that are not possible are
+//! skipped, with a message.
 //!
 //! Then all nodes are killed, and new ones start after a while. A separate table records the effect
 //! of each execution. At the end the effects are compared with the due times. Each due time must
 //! have exactly one effect. If a node was lost during a run, it must have at least one, and the run
 //! must be marked. The effect of some runs is in the transaction of their result: they must have
 //! exactly one, whatever happens to their node. Due times without any node must follow the misfire
-//! policy of their job. Runs of a job that must not overlap must not. Some jobs have a common limit of
-//! executions at a time, and others a rate: neither may be exceeded.
+//! policy of their job. Runs of a job that must not overlap must not. Some jobs have a common limit
+//! of executions at a time, and others a rate: neither may be exceeded.
 //!
 //! The program needs PostgreSQL (tested with 15). If it is installed, the program starts it in a
 //! temporary folder on a free port. With `--url` it uses another server, where it creates and drops

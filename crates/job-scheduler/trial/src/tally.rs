@@ -68,7 +68,8 @@ pub(crate) struct Tally {
     held_back: u64,
     exclusive: u64,
     overlaps: u64,
-    /// The beginnings and ends of executions whose number is limited, and the largest number at a time.
+    /// The beginnings and ends of executions whose number is limited, and the largest number at a
+    /// time.
     limited: Vec<(Time, Time)>,
     most_limited: usize,
     /// The starts of runs that have a rate, and how many of them are too early.
@@ -465,8 +466,8 @@ impl Tally {
     }
 }
 
-/// Returns the beginnings and ends of the executions of a job. Executions that were interrupted, by a
-/// loss of the node that may only have been stopped, are the documented exception.
+/// Returns the beginnings and ends of the executions of a job. Executions that were interrupted, by
+/// a loss of the node that may only have been stopped, are the documented exception.
 fn regular(runs: &BTreeMap<Time, Run>, effects: &BTreeMap<Time, Vec<Effect>>) -> Vec<(Time, Time)> {
     let is_last =
         |due: &Time, effect: &&Effect| runs.get(due).is_some_and(|run| run.interrupted == effect.interrupted);

@@ -101,8 +101,8 @@ fn minimum_lease_passes() {
     assert!(value(&text, "accidents").contains("an immediate shutdown"), "{text}");
 }
 
-/// The sabotages, and what the trial says about each. Only the first one is always tried, because it
-/// makes a difference whenever a node is killed. `.ci/deep` tries all.
+/// The sabotages, and what the trial says about each. Only the first one is always tried, because
+/// it makes a difference whenever a node is killed. `.ci/deep` tries all.
 const SABOTAGES: [(&str, &str); 10] = [
     ("no-takeover", "due times were not done"),
     // Starts of runs of another owner.
@@ -110,7 +110,7 @@ const SABOTAGES: [(&str, &str); 10] = [
     ("no-mark", "without a mark"),
     ("no-skip", "no other job was claimed while one job was locked"),
     ("no-slot", "executions overlapped"),
-    // Runs that wait for ever.
+    // Runs that wait forever.
     ("no-heir", "due times were not done"),
     ("no-rate", "exceed their rate"),
     ("no-retry", "due times were not done"),

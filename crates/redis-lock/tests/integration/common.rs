@@ -29,8 +29,8 @@ pub(crate) fn patience() -> Duration {
     env::var(SHORTER).map_or(PATIENCE, |millis| Duration::from_millis(millis.parse().unwrap()))
 }
 
-/// Whether this is a copy of the test in the trial, without a sabotage: each test of the crate is run
-/// once.
+/// Whether this is a copy of the test in the trial, without a sabotage: each test of the crate is
+/// run once.
 pub(crate) fn is_run_elsewhere() -> bool {
     module_path!().starts_with("sabotages::") && env::var_os("REDIS_LOCK_SABOTAGE").is_none()
 }

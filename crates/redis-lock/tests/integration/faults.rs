@@ -273,8 +273,8 @@ async fn a_free_fair_lock_passes_callers_that_died_with_its_holder() {
     within(next).await.unwrap().unlock().await.unwrap();
 }
 
-/// Neither a release nor the first waiting caller wakes the next one, and places are kept for longer
-/// than the patience. So it tries at the end of the lease.
+/// Neither a release nor the first waiting caller wakes the next one, and places are kept for
+/// longer than the patience. So it tries at the end of the lease.
 #[tokio::test]
 async fn a_crash_of_the_holder_and_the_first_waiting_caller_costs_the_rest_of_the_lease() {
     let Some(mut setup) = Setup::new("lock-crash") else { return };

@@ -113,8 +113,8 @@ async fn a_call_follows_the_address_of_the_master() {
     assert!(new.holder("a").is_some());
 }
 
-/// An error that does not pass ends the call at once, and leaves the connection as it is. Locks that
-/// are held are renewed and released.
+/// An error that does not pass ends the call at once, and leaves the connection as it is. Locks
+/// that are held are renewed and released.
 #[tokio::test]
 async fn a_redis_without_memory_is_not_asked_again() {
     let Some(mut setup) = Setup::new("lock-oom") else { return };

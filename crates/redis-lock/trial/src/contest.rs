@@ -236,8 +236,8 @@ impl<'a, 'b> Contest<'a, 'b> {
         Ok(took)
     }
 
-    /// Kills the holder and the first waiting process together. The third one gets the lock after the
-    /// rest of the lease.
+    /// Kills the holder and the first waiting process together. The third one gets the lock after
+    /// the rest of the lease.
     fn holder_and_first_in_line(&mut self) -> Outcome {
         let begin = Instant::now();
         let (took, left) = loop {
@@ -254,7 +254,8 @@ impl<'a, 'b> Contest<'a, 'b> {
                 self.workers[worker].0.kill()?;
             }
             let (crash, mut took) = (Instant::now(), None);
-            // Otherwise the holder had just released the lock, and the other one had left the queue.
+            // Otherwise the holder had just released the lock, and the other one had left the
+            // queue.
             if let Some((left, token)) = self.is_still(&holder)? {
                 if self.first_in_line()? == Some(first) {
                     self.until_taken_over(token)?;

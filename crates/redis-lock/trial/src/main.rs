@@ -22,9 +22,10 @@
 //!   In its issue 7272 a renewal outlives the lock in another way: the unlock overtakes the start
 //!   of the renewal.)
 //! - The renewals of many locks are sent to Redis in batches.
-//! - Four processes contend for a read-write lock and for two permits of a semaphore, while they are
-//!   killed or stopped. No reader has the lock together with a writer, no more than two permits are
-//!   held at the same time, and tokens increase. A register on the Redis of the counter shows it.
+//! - Four processes contend for a read-write lock and for two permits of a semaphore, while they
+//!   are killed or stopped. No reader has the lock together with a writer, no more than two permits
+//!   are held at the same time, and tokens increase. A register on the Redis of the counter shows
+//!   it.
 //! - Without Redis no process hangs, and all report the problem. When Redis is back, they continue.
 //!   If Redis has lost its data, the holder detects that the lock is lost.
 //! - The same holds on a cluster of which nodes are killed or stopped, so that a replica takes

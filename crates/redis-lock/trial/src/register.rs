@@ -1,16 +1,16 @@
 //! The resource that read-write locks and semaphores protect: a register of their holds.
 //!
 //! The accesses of all processes have increasing numbers. A hold is confirmed from its first access
-//! to its last one after which its holder found that it still held. So it is known when it was held,
-//! even if its process was killed or stopped then.
+//! to its last one after which its holder found that it still held. So it is known when it was
+//! held, even if its process was killed or stopped then.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use redis::{Client, Commands, Connection, RedisResult, Script};
 
-/// KEYS: the register. ARGV: the hold, and its confirmed accesses, or nothing. Returns the number of
-/// this access.
+/// KEYS: the register. ARGV: the hold, and its confirmed accesses, or nothing. Returns the number
+/// of this access.
 const ACCESS: &str = r"
     if ARGV[2] ~= '' then redis.call('hset', KEYS[1], ARGV[1], ARGV[2]) end
     return redis.call('hincrby', KEYS[1], 'accesses', 1)

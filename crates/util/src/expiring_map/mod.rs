@@ -184,7 +184,7 @@ pub struct ExpiringMap<K, V> {
 /// it.
 struct Owner<K, V> {
     timer: HashedWheelTimer,
-    /// Of the entries of `put` and `renew`.
+    /// The time to live of entries of `put` and `renew`.
     time_to_live: Duration,
     hasher: RandomState,
     shards: [Arc<Shard<K, V>>; SHARDS],

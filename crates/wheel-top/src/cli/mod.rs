@@ -1,5 +1,5 @@
-//! The program `wheel-top`: a live timer in a terminal, with the content of the wheel, the number of
-//! pending timeouts, the rates, the lateness and the load of the worker.
+//! The program `wheel-top`: a live timer in a terminal, with the content of the wheel, the number
+//! of pending timeouts, the rates, the lateness and the load of the worker.
 //!
 //! ```sh
 //! wheel-top 127.0.0.1:7070
@@ -83,7 +83,8 @@ const PICTURE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Runs the program with the command line of this process, and returns its exit status.
 ///
-/// Blocks until the user quits. Ends the process itself for `--help`, `--version` and invalid options.
+/// Blocks until the user quits. Ends the process itself for `--help`, `--version` and invalid
+/// options.
 ///
 /// # Examples
 ///

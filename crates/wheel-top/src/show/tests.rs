@@ -91,7 +91,7 @@ fn watching_keeps_no_timer() {
     let show = Show::at(ANY).unwrap();
     let (timer, life) = timer_with_life();
     show.watch("unseen", &timer);
-    // While nobody watches, nothing refers to the timer, so this drop ends it.
+    // While no program watches, nothing refers to the timer, so this drop ends it.
     drop(timer);
     assert_eq!(Arc::strong_count(&life), 1, "the timer still exists");
 

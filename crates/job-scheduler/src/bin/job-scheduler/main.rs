@@ -91,8 +91,9 @@ enum Command {
     },
     /// Serve a page that shows nodes, jobs, runs, lateness and failures
     ///
-    /// It is read-only unless changes are allowed. It has no TLS: put it behind a proxy that has, if
-    /// it is not used on this machine only. Programs send the token as `Authorization: Bearer TOKEN`.
+    /// It is read-only unless changes are allowed. It has no TLS: put it behind a proxy that has,
+    /// if it is not used on this machine only. Programs send the token as `Authorization: Bearer
+    /// TOKEN`.
     #[cfg(feature = "serve")]
     Serve(serve::Options),
 }

@@ -45,7 +45,8 @@ struct Options {
     parts: Vec<Part>,
 }
 
-/// In the order in which they are measured: idle first, because autovacuum commits too after the others.
+/// In the order in which they are measured: idle first, because autovacuum commits too after the
+/// others.
 #[derive(Debug, Clone, Copy, PartialEq, ValueEnum)]
 enum Part {
     Idle,

@@ -1,12 +1,13 @@
-//! Measures what jobs, runs and an idle node cost the database, on a PostgreSQL server that it starts.
+//! Measures what jobs, runs and an idle node cost the database, on a PostgreSQL server that it
+//! starts.
 //!
 //! ```sh
 //! cargo run --release -p hashed-wheel-job-scheduler-trial --bin sizes
 //! ```
 //!
 //! Sizes are those of `pg_total_relation_size`, per job: right after the runs, as the default
-//! autovacuum has left them, and after `VACUUM FULL`, which is the size of the rows alone. The journal is
-//! the write-ahead log: `pg_current_wal_lsn`.
+//! autovacuum has left them, and after `VACUUM FULL`, which is the size of the rows alone. The
+//! journal is the write-ahead log: `pg_current_wal_lsn`.
 
 use std::error::Error;
 use std::process::ExitCode;

@@ -1,4 +1,5 @@
-//! Results that are written in the transaction of the work: exactly once, wherever the node is lost.
+//! Results that are written in the transaction of the work: exactly once, wherever the node is
+//! lost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -232,8 +233,8 @@ async fn work_of_a_cancelled_run_is_not_stored() {
     assert_eq!(cancel_before_the_work(Some(no_check)).await, Some(1));
 }
 
-/// The node was lost after its handler had completed the run. Others have deleted its row, and it ends
-/// after it has sent the result.
+/// The node was lost after its handler had completed the run. Others have deleted its row, and it
+/// ends after it has sent the result.
 #[tokio::test]
 async fn place_of_a_completed_run_is_not_handed_to_a_node_that_is_lost() {
     let Some(fixture) = Fixture::new().await else { return };

@@ -227,8 +227,8 @@ async fn cancelled_run_is_not_repeated_if_it_fails() {
     assert_ne!(run.state, RunState::Cancelled);
 }
 
-/// A node that is lost after one of its runs is cancelled. Returns the run at its end, and how often
-/// its handler was called.
+/// A node that is lost after one of its runs is cancelled. Returns the run at its end, and how
+/// often its handler was called.
 async fn lose_the_node_after_the_cancellation(sabotage: Option<(&str, &str)>) -> Option<(RunInfo, usize)> {
     let fixture = Fixture::new().await?;
     let calls = Arc::new(AtomicUsize::new(0));
@@ -269,8 +269,8 @@ async fn cancelled_run_of_a_lost_node_is_not_repeated() {
 
 /// A blocked run is cancelled while the run ends for which it waits. Returns its state at the end.
 ///
-/// The transaction that cancels it commits when a node waits for its locks, which it must not, or after
-/// some time.
+/// The transaction that cancels it commits when a node waits for its locks, which it must not, or
+/// after some time.
 async fn cancel_the_heir(sabotage: Option<(&str, &str)>) -> Option<RunState> {
     let mut fixture = Fixture::new().await?;
     let gate = Arc::new(Semaphore::new(0));

@@ -43,7 +43,8 @@ async fn fixture(url: &str) -> Fixture {
     Fixture { jobs: Jobs::new(&schema).unwrap(), client, config, schema }
 }
 
-/// As an application writes it: `postgresql://user@one,two/database?target_session_attrs=read-write`.
+/// As an application writes it:
+/// `postgresql://user@one,two/database?target_session_attrs=read-write`.
 fn hosts(first: &Config, second: &Config) -> Config {
     let ports = [first, second].map(|config| config.get_ports()[0]);
     let [one, two] = ports.map(|port| format!("127.0.0.1:{port}"));

@@ -256,8 +256,8 @@ async fn place_of_a_deleted_run_is_free_after_the_end_of_its_node() {
     );
 }
 
-/// The node of a blocked run is lost, and no other node has its handler. Returns whether the next run
-/// with its name gets the place that becomes free.
+/// The node of a blocked run is lost, and no other node has its handler. Returns whether the next
+/// run with its name gets the place that becomes free.
 async fn pass_over_a_lost_handler(sabotage: &[(&str, &str)]) -> Option<bool> {
     let fixture = Fixture::new().await?;
     let gate = Arc::new(Semaphore::new(0));
@@ -299,8 +299,8 @@ async fn place_goes_to_a_run_whose_handler_a_node_has() {
     assert_eq!(pass_over_a_lost_handler(&no_check).await, Some(false));
 }
 
-/// A node is lost with a run that no other node executes. Returns whether the next run with its name
-/// gets the place.
+/// A node is lost with a run that no other node executes. Returns whether the next run with its
+/// name gets the place.
 async fn lose_the_only_handler(sabotage: Option<(&str, &str)>) -> Option<bool> {
     let fixture = Fixture::new().await?;
     let gate = Arc::new(Semaphore::new(0));

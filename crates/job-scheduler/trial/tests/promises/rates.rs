@@ -73,8 +73,8 @@ async fn backlog_starts_no_faster_than_its_rate_although_a_node_is_lost() {
     assert_eq!(start_a_backlog(1, Some(no_turns)).await, Some(false));
 }
 
-/// Runs that have got turns, and are late, so that all of them could start at once. Returns whether their
-/// starts conform.
+/// Runs that have got turns, and are late, so that all of them could start at once. Returns whether
+/// their starts conform.
 async fn start_late_turns(sabotage: Option<(&str, &str)>) -> Option<bool> {
     let fixture = Fixture::new().await?;
     let node = node(&fixture, sabotage).await;

@@ -186,8 +186,8 @@ async fn invalid_arguments_say_what_is_allowed() {
     assert_eq!(fixture.jobs.list(&fixture.client, 0, 9).await.unwrap().len(), 2);
 }
 
-/// Applications may call the function of the library too. Their jobs must not end the nodes, one after the
-/// other.
+/// Applications may call the function of the library too. Their jobs must not end the nodes, one
+/// after the other.
 #[tokio::test]
 async fn durations_beyond_a_century_are_rejected_for_all_callers() {
     let Some(fixture) = new().await else { return };
@@ -309,7 +309,8 @@ async fn application_only_adds_jobs_and_a_node_runs_them() {
     assert!(fixture.jobs.delete(&client, job).await.is_err());
 }
 
-/// A function of the caller with the name of one of PostgreSQL must not run with the owner's rights.
+/// A function of the caller with the name of one of PostgreSQL must not run with the owner's
+/// rights.
 #[tokio::test]
 async fn functions_with_the_rights_of_the_owner_have_a_fixed_search_path() {
     let Some(fixture) = new().await else { return };

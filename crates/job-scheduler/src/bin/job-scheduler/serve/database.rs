@@ -101,7 +101,7 @@ pub(crate) async fn now(reader: &Transaction<'_>) -> Result<Timestamp, Error> {
 }
 
 impl Drop for Connection {
-    /// A server that is stopped would keep the task for ever.
+    /// A server that is stopped would keep the task forever.
     fn drop(&mut self) {
         self.task.abort();
     }

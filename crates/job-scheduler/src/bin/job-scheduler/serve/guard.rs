@@ -81,8 +81,8 @@ impl Guard {
         self.token.as_deref().is_some_and(|token| is_same(token, text))
     }
 
-    /// Returns the `Set-Cookie` of a login, or of its end. `Secure` if a proxy says that the browser
-    /// uses TLS.
+    /// Returns the `Set-Cookie` of a login, or of its end. `Secure` if a proxy says that the
+    /// browser uses TLS.
     pub(crate) fn set_cookie(&self, is_login: bool, headers: &HeaderMap) -> String {
         let (value, age) = if is_login { (self.session.as_str(), "") } else { ("", "; Max-Age=0") };
         let is_tls = headers.get("x-forwarded-proto").is_some_and(|scheme| scheme == "https");
@@ -176,8 +176,8 @@ fn has_loopback_host(headers: &HeaderMap) -> bool {
     })
 }
 
-/// Whether a page of this program has sent the form, as far as the browser tells. Browsers that send
-/// neither header are so old that only the other safeguards protect their users.
+/// Whether a page of this program has sent the form, as far as the browser tells. Browsers that
+/// send neither header are so old that only the other safeguards protect their users.
 fn is_same_origin(headers: &HeaderMap) -> bool {
     // Not sent to a server without TLS, unless it is on the same machine.
     if let Some(site) = headers.get("sec-fetch-site") {

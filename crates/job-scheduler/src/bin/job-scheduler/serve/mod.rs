@@ -47,13 +47,13 @@ pub(crate) struct Options {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
 
-    /// Allow to pause, resume, run and delete jobs, and to cancel and retry runs. Without this option the
-    /// page is read-only
+    /// Allow to pause, resume, run and delete jobs, and to cancel and retry runs. Without this
+    /// option the page is read-only
     #[arg(long)]
     allow_changes: bool,
 
-    /// A token of at least 16 characters that users must enter. Better set by the environment, because
-    /// other users of the machine see the options of programs
+    /// A token of at least 16 characters that users must enter. Better set by the environment,
+    /// because other users of the machine see the options of programs
     #[arg(long, value_name = "TOKEN", env = "JOB_SCHEDULER_TOKEN", hide_env_values = true)]
     token: Option<String>,
 }
