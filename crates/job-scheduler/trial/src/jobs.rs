@@ -133,7 +133,7 @@ impl Due {
 
 /// The interval of the rate of [`RATED`]: about three times as many executions as there are due
 /// times.
-pub(crate) fn interval(jobs: u32) -> Duration {
+fn interval(jobs: u32) -> Duration {
     Duration::from_millis((7_500 / u64::from(jobs)).max(1))
 }
 
@@ -175,4 +175,21 @@ pub(crate) fn seeded(random: &mut Rng, count: u32, start: Time, end: Time) -> Ve
         Job { due, task, misfire, overlap, limited }
     };
     (0..count).map(&mut job).collect()
+}
+
+/// Returns the largest number of executions at a time.
+pub(crate) fn most_at_a_time(executions: &[(Time, Time)]) -> usize {
+    let is_running =
+        |time: Time| executions.iter().filter(|(began, ended)| (*began..*ended).contains(&time)).count();
+    executions.iter().map(|(began, _)| is_running(*began)).max().unwrap_or(0)
+}
+
+/// Returns how many of these starts are too early: any `BURST + k` starts take at least `k` intervals.
+pub(crate) fn too_fast(starts: &[Time], jobs: usize) -> usize {
+    let (interval, burst) = (interval(jobs as u32).as_micros() as Time, BURST as usize);
+    let is_early = |&last: &usize| {
+        (0..=last - burst)
+            .any(|first| starts[last] - starts[first] < interval * (last - first + 1 - burst) as Time)
+    };
+    (burst..starts.len()).filter(is_early).count()
 }

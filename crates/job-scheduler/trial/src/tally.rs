@@ -12,7 +12,7 @@ use postgres::{Client, Error};
 use hashed_wheel_job_scheduler::{Misfire, Overlap};
 
 use crate::accident::{Accident, STEP};
-use crate::jobs::{BURST, Due, EXACT, Job, LIMIT, Limited, Time, interval};
+use crate::jobs::{Due, EXACT, Job, LIMIT, Limited, Time, most_at_a_time, too_fast};
 use crate::trial::{Outcome, downtime, micros};
 use crate::{Options, RUNNERS};
 
@@ -141,8 +141,7 @@ impl Tally {
         // Not if the clock was set.
         if !outcome.accidents.include(Accident::Clock) {
             tally.rated.sort_unstable();
-            let interval = micros(interval(outcome.jobs.len() as u32));
-            tally.too_fast = exceed(&tally.rated, interval);
+            tally.too_fast = too_fast(&tally.rated, outcome.jobs.len());
         }
         let unknown = runs.len() + effects.len();
         tally.check(unknown == 0, || format!("{unknown} unknown jobs have runs"));
@@ -284,8 +283,7 @@ impl Tally {
         }
         // After that there was no node, and then many runs started at the same time. Runs that wait
         // for others, and repeated ones, are late on purpose.
-        let is_regular =
-            job.overlap == Overlap::Allow && job.limited == Limited::No && job.executions() == 1;
+        let is_regular = job.overlap == Overlap::Allow && job.limited == Limited::No && job.executions() == 1;
         if started < outcome.down && is_regular {
             let late = Duration::from_micros(started.saturating_sub(due).max(0) as u64);
             let accidents = &outcome.accidents;
@@ -478,23 +476,6 @@ fn regular(runs: &BTreeMap<Time, Run>, effects: &BTreeMap<Time, Vec<Effect>>) ->
         regular.map(|effect| (effect.began, effect.ended))
     });
     regular.collect()
-}
-
-/// Returns the largest number of executions at a time.
-fn most_at_a_time(executions: &[(Time, Time)]) -> usize {
-    let is_running = |time: Time| executions.iter().filter(|(began, ended)| (*began..*ended).contains(&time)).count();
-    executions.iter().map(|(began, _)| is_running(*began)).max().unwrap_or(0)
-}
-
-/// Returns how many of these starts are too early: `BURST + k` starts take at least `k` intervals.
-fn exceed(starts: &[Time], interval: Time) -> usize {
-    let burst = BURST as usize;
-    let is_early = |&last: &usize| {
-        (0..=last - burst).any(|first| {
-            starts[last] - starts[first] < interval * (last - first + 1 - burst) as Time
-        })
-    };
-    (burst..starts.len()).filter(is_early).count()
 }
 
 fn name(job: &Job, due: Time) -> String {

@@ -52,9 +52,15 @@ fn is_wrong(text: &str) -> bool {
     !has_ended
         || value(text, "missing") != "0"
         || value(text, "repeated") != "0 without a mark"
-        || ["started early", "exactly once", "executions overlapped", "exceed their", "no other job was claimed"]
-            .iter()
-            .any(|failure| text.contains(failure))
+        || [
+            "started early",
+            "exactly once",
+            "executions overlapped",
+            "exceed their",
+            "no other job was claimed",
+        ]
+        .iter()
+        .any(|failure| text.contains(failure))
 }
 
 /// Runs a trial with these accidents, and checks that they happened, and that nodes were killed
