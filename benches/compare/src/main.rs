@@ -102,7 +102,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     if is_test {
         return test(&plan, &peers);
     }
-    let mut environment = Environment::of_this_machine(&[COMMAND, "--", &all.join(" ")].join(" "));
+    // The parts of a measurement are, together, the whole.
+    let options = if writes { "--write".into() } else { all.join(" ") };
+    let mut environment = Environment::of_this_machine(&[COMMAND, "--", &options].join(" "));
     let mut measurements = measure(&plan, &peers, size.warms_up, |name| eprintln!("{name}"));
     environment.end();
     if writes && (only.is_some() || names.is_some()) {
