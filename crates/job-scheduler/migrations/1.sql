@@ -99,7 +99,7 @@ CREATE TABLE @node (
     heartbeat_us bigint NOT NULL DEFAULT 0,
     -- Whether it receives notifications.
     listens     boolean NOT NULL DEFAULT true,
-    -- Those of the runs that it claims.
+    -- The handlers that it has. It claims only their runs. None: it is ending.
     handlers    text[] NOT NULL DEFAULT '{}',
     alive_until timestamptz NOT NULL CHECK (isfinite(alive_until) AND alive_until < '9999-12-30 00:00:00+00')
 );
@@ -157,7 +157,7 @@ CREATE TABLE @run (
 CREATE INDEX run_owned ON @run (owner) WHERE state IN ('claimed', 'running');
 CREATE INDEX run_cancelled ON @run (owner) WHERE state = 'running' AND is_cancelled;
 CREATE INDEX run_waiting ON @run (priority, start_at) WHERE state = 'waiting';
-CREATE INDEX run_blocked ON @run (blocked_on, priority DESC, due, id) WHERE state = 'blocked';
+CREATE INDEX run_blocked ON @run (blocked_on, handler, priority DESC, due, id) WHERE state = 'blocked';
 CREATE INDEX run_blocked_of_job ON @run (job) WHERE state = 'blocked';
 CREATE INDEX run_finished ON @run (finished) WHERE finished IS NOT NULL;
 -- For the page of failures. Only a failure writes it.
@@ -192,8 +192,8 @@ CREATE INDEX slot_run ON @slot (run);
 -- payloads do not fit ('postponed'), and those that may start a little later ('later', with the
 -- time as `started`).
 --
--- A run with a `verdict` must not be executed. The node writes this verdict as its result, so that
--- its places are handed on.
+-- A run with a `verdict` must not be executed, and needs neither places nor a turn. The node writes
+-- this verdict as its result, so that places that the run has are handed on.
 CREATE FUNCTION @start_runs(the_node bigint, the_runs bigint[], the_bytes bigint)
 RETURNS TABLE (id bigint, state text, payload jsonb, timeout_us bigint, retries integer,
     retry_first_us bigint, retry_max_us bigint, started timestamptz, verdict text)
@@ -203,6 +203,9 @@ DECLARE
     free_runs bigint[];
     postponed bigint[];
     limited bigint[];
+    -- Runs that must not be executed, and why.
+    judged bigint[];
+    verdicts text[];
     -- Runs that do not get all of their places, and the names on which they wait.
     held_back bigint[] := '{}';
     full_names text[] := '{}';
@@ -217,18 +220,23 @@ BEGIN
     SELECT COALESCE(array_agg(free.id) FILTER (WHERE free.fits), '{}'),
         COALESCE(array_agg(free.id) FILTER (WHERE NOT free.fits), '{}'),
         array_agg(free.id) FILTER (WHERE free.fits AND free.is_limited),
-        array_agg(free.id) FILTER (WHERE free.fits AND free.is_rated)
-    INTO free_runs, postponed, limited, rated FROM (
-        SELECT run.id, run.is_limited, run.is_rated,
+        array_agg(free.id) FILTER (WHERE free.fits AND free.is_rated),
+        array_agg(free.id) FILTER (WHERE free.fits AND free.verdict IS NOT NULL),
+        array_agg(free.verdict) FILTER (WHERE free.fits AND free.verdict IS NOT NULL)
+    INTO free_runs, postponed, limited, rated, judged, verdicts FROM (
+        SELECT run.id, run.verdict, run.verdict IS NULL AND run.is_limited AS is_limited,
+            run.verdict IS NULL AND run.is_rated AS is_rated,
             row_number() OVER first = 1 OR sum(run.bytes) OVER first <= the_bytes AS fits
         FROM (
             SELECT run.id, run.start_at, COALESCE(run.payload_bytes, job.payload_bytes) AS bytes,
                 run.owner = the_node AND run.state = 'claimed'
                     AND (job.overlap <> 'allow' OR job.limits IS NOT NULL OR kind.running IS NOT NULL)
                     AS is_limited,
-                -- A run that was cancelled is not executed.
-                run.owner = the_node AND run.state = 'claimed' AND kind.interval_us IS NOT NULL
-                    AND NOT run.is_cancelled AS is_rated
+                run.owner = the_node AND run.state = 'claimed' AND kind.interval_us IS NOT NULL AS is_rated,
+                CASE WHEN run.is_cancelled THEN 'cancelled'
+                    -- A repetition, because `cancel_runs` has cancelled the others.
+                    WHEN NOT job.enabled AND job.disabled_reason IS NULL AND NOT run.is_manual THEN 'paused'
+                    WHEN run.interrupted - run.excused > job.max_interruptions THEN 'abandoned' END AS verdict
             FROM @run run JOIN @job job ON job.id = run.job
                 LEFT JOIN @kind kind ON kind.handler = run.handler
             WHERE run.id = ANY (the_runs)
@@ -274,17 +282,17 @@ BEGIN
             job.retry_first_us, job.retry_max_us,
             waiting.name AS full_name,
             CASE WHEN waiting.name IS NULL THEN 'running'
+                -- It was not executed completely, so it waits.
+                WHEN mine.interrupted > 0 THEN 'blocked'
                 WHEN job.overlap = 'skip' AND waiting.name = 'job ' || job.id THEN 'skipped'
                 WHEN EXISTS (SELECT FROM @run other WHERE other.job = mine.job AND other.state = 'blocked'
                     OFFSET 999) THEN 'skipped'
                 ELSE 'blocked' END AS state,
             CASE WHEN job.overlap = 'skip' AND waiting.name = 'job ' || job.id
                 THEN 'another run of the job was running' ELSE '1000 runs of the job were waiting' END AS why,
-            CASE WHEN mine.is_cancelled THEN 'cancelled'
-                -- A repetition, because `cancel_runs` has cancelled the others.
-                WHEN NOT job.enabled AND job.disabled_reason IS NULL AND NOT mine.is_manual THEN 'paused'
-                WHEN mine.interrupted - mine.excused > job.max_interruptions THEN 'abandoned' END AS verdict
+            judgement.verdict
         FROM @run mine JOIN @job job ON job.id = mine.job
+            LEFT JOIN unnest(judged, verdicts) AS judgement (run, verdict) ON judgement.run = mine.id
             LEFT JOIN unnest(held_back, full_names) AS waiting (run, name) ON waiting.run = mine.id
         WHERE mine.id = ANY (free_runs) AND mine.id <> ALL (later)
     ) AS plan
@@ -333,6 +341,7 @@ LANGUAGE plpgsql SET lock_timeout = '100ms' SET enable_seqscan = off SET enable_
 #variable_conflict use_column
 DECLARE
     free_runs bigint[];
+    locked bigint[];
     written bigint[];
     cancelled bigint[];
     claimed bigint[];
@@ -349,6 +358,11 @@ BEGIN
     SELECT COALESCE(array_agg(free.id), '{}') INTO free_runs FROM (
         SELECT run.id FROM @run run WHERE run.id = ANY (the_runs) ORDER BY run.id FOR UPDATE SKIP LOCKED
     ) AS free;
+    -- Before the places are handed on. A run that is deleted after this statement is returned as locked,
+    -- and the next call hands on its places.
+    locked := ARRAY(SELECT run.id FROM @run run
+        WHERE run.id = ANY (the_runs) AND run.id <> ALL (free_runs) AND run.owner = the_node
+            AND run.state = 'running');
 
     WITH result AS (
         UPDATE @run run
@@ -394,11 +408,12 @@ BEGIN
     RETURN QUERY SELECT done, CASE WHEN done = ANY (cancelled) THEN 'cancelled' ELSE 'written' END,
         NULL::bigint, NULL, NULL::timestamptz, NULL::timestamptz, NULL::integer, NULL::integer,
         NULL::timestamptz, NULL::smallint FROM unnest(written) AS done;
-    RETURN QUERY SELECT run.id, CASE run.state WHEN 'running' THEN 'locked' ELSE 'completed' END,
-        NULL::bigint, NULL, NULL::timestamptz, NULL::timestamptz, NULL::integer, NULL::integer,
-        NULL::timestamptz, NULL::smallint FROM @run run
-        WHERE run.id = ANY (the_runs) AND run.id <> ALL (written) AND run.owner = the_node
-            AND (run.state = 'done' OR run.state = 'running' AND run.id <> ALL (free_runs));
+    RETURN QUERY SELECT unwritten, 'locked', NULL::bigint, NULL, NULL::timestamptz, NULL::timestamptz,
+        NULL::integer, NULL::integer, NULL::timestamptz, NULL::smallint FROM unnest(locked) AS unwritten;
+    RETURN QUERY SELECT run.id, 'completed', NULL::bigint, NULL, NULL::timestamptz, NULL::timestamptz,
+        NULL::integer, NULL::integer, NULL::timestamptz, NULL::smallint FROM @run run
+        WHERE run.id = ANY (the_runs) AND run.id <> ALL (written) AND run.id <> ALL (locked)
+            AND run.owner = the_node AND run.state = 'done';
     RETURN QUERY SELECT run.id, run.state, run.job, run.handler, run.due, run.start_at, run.attempt,
         run.interrupted, run.misses_until, run.priority FROM @run run WHERE run.id = ANY (claimed);
 END $$;

@@ -149,13 +149,13 @@ BEGIN
         AND (old.next_run IS NOT NULL OR EXISTS (SELECT FROM @run run
             WHERE run.job = found_id AND run.state IN ('waiting', 'claimed', 'blocked')));
     IF keeps_due_times THEN
-        -- The others start as the job is now. Their node may have no handler for that.
+        -- The others start as the job is now. Their node may have no handler for that, and the
+        -- other handler may have other limits.
         first := old.first_run;
         next_due := old.next_run;
         wanted.is_planned := old.is_planned;
         UPDATE @run run
-        SET handler = wanted.handler, owner = NULL,
-            state = CASE run.state WHEN 'claimed' THEN 'waiting' ELSE run.state END
+        SET handler = wanted.handler, owner = NULL, state = 'waiting', blocked_on = NULL
         WHERE run.job = found_id AND run.state IN ('waiting', 'claimed', 'blocked')
             AND run.payload IS NULL AND run.handler <> wanted.handler;
         IF FOUND THEN

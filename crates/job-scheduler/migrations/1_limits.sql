@@ -10,9 +10,9 @@
 -- | start, all places are free     | taken                                                            |
 -- | start, a name has none         | blocked on this name; what it had been handed is handed on       |
 -- | end, retry                     | handed to the first blocked run of each name, or free            |
--- | takeover, adoption             | kept: the run is running, or starts again                        |
+-- | takeover, adoption             | kept: the run is running, or starts again, unless they are given |
 -- | given back before its start    | kept by the run, which waits for another node                    |
--- | no node has its handler now    | handed on by `settle`; the run takes places when it starts       |
+-- | no node has its handler now    | handed on by `settle`: the run takes places when it starts       |
 -- | cancelled or deleted before it | handed on by the node that had claimed the run, or by `settle`   |
 -- | deleted while it is running    | kept until the end of the execution, or of its node              |
 -- | completed by its handler       | handed on when the handler ends, or by `settle`                  |
@@ -26,8 +26,10 @@
 -- transaction of an application has locked the run, or has cancelled the run that held the place,
 -- or a limit has grown. `settle` finds these within a heartbeat.
 --
--- A run whose handler no node has would keep its places forever. So it gets none, and takes them
--- when it starts, like a new one.
+-- A run whose handler no node has would keep the others of its names waiting until such a node is back.
+-- So `pass_on` hands it no place, and `settle` takes its places: if it waits for any node, or if its
+-- node is lost. That is decided while the row of the node is locked, as for a takeover, and the run
+-- is marked as interrupted. It takes places again when it starts, like a new one.
 
 -- The limits of these runs.
 CREATE FUNCTION @limits_of(the_runs bigint[]) RETURNS TABLE (run bigint, name text, places integer)
@@ -151,7 +153,7 @@ END $$;
 
 -- Hands the free places of these names to the runs that are blocked on them, in the order of
 -- priorities and due times. The caller has locked the names. Runs whose handlers no node has are
--- not blocked any more, and get no place.
+-- passed over.
 --
 -- A run that also needs a place of another name, which has none, is moved to that name: otherwise
 -- it would take the place, find that, and hand it on. These are limited, because there may be many.
@@ -163,19 +165,25 @@ DECLARE
     free_place integer;
     other text;
     moves integer;
-    handed integer;
-    is_served boolean;
+    -- The rest is for the next call. A limit is at most 1000.
+    handed integer := 0;
+    served text[] := ARRAY(
+        SELECT unnest(node.handlers) FROM @node node WHERE node.alive_until > clock_timestamp()
+        UNION SELECT unnest(the_handlers));
     claimed bigint[] := '{}';
     has_waiting boolean := false;
 BEGIN
     FOREACH the_name IN ARRAY the_names LOOP
         moves := 0;
-        handed := 0;
-        -- The rest is for the next call. A limit is at most 1000.
         WHILE handed < 1000 LOOP
-            SELECT run.id, run.handler INTO heir FROM @run run
-            WHERE run.state = 'blocked' AND run.blocked_on = the_name
-            ORDER BY run.priority DESC, run.due, run.id LIMIT 1 FOR UPDATE SKIP LOCKED;
+            -- For each handler on its own, in the order of an index, so that those without a node are
+            -- not read.
+            SELECT first.id, first.handler INTO heir FROM unnest(served) AS known (handler), LATERAL (
+                SELECT run.id, run.handler, run.priority, run.due FROM @run run
+                WHERE run.state = 'blocked' AND run.blocked_on = the_name AND run.handler = known.handler
+                ORDER BY run.priority DESC, run.due, run.id LIMIT 1 FOR UPDATE SKIP LOCKED
+            ) AS first
+            ORDER BY first.priority DESC, first.due, first.id LIMIT 1;
             EXIT WHEN NOT FOUND;
             free_place := NULL;
             -- It may not need it any more.
@@ -190,10 +198,7 @@ BEGIN
                 EXIT WHEN NOT FOUND;
             END IF;
 
-            is_served := heir.handler = ANY (the_handlers) OR @is_served(heir.handler);
-            IF NOT is_served THEN
-                free_place := NULL;
-            ELSIF moves < 16 THEN
+            IF moves < 16 THEN
                 other := @full_name(heir.id, the_name);
                 PERFORM FROM @slot slot WHERE slot.name = other AND slot.place = 1 FOR UPDATE SKIP LOCKED;
                 -- Again, because now no node frees one of its places.
@@ -214,7 +219,7 @@ BEGIN
                 claimed := claimed || heir.id;
             ELSE
                 UPDATE @run run SET state = 'waiting', blocked_on = NULL WHERE run.id = heir.id;
-                has_waiting := has_waiting OR is_served;
+                has_waiting := true;
             END IF;
         END LOOP;
         DELETE FROM @slot slot WHERE slot.name = the_name AND slot.place = 1 AND slot.run IS NULL
@@ -228,13 +233,14 @@ BEGIN
 END $$;
 
 -- Returns a name of a blocked run, other than `the_name`, that has no free place. A run of a job
--- that must not overlap and does not wait is not moved to it: it is skipped when it starts.
+-- that must not overlap and does not wait is not moved to it: it is skipped when it starts, unless it
+-- was interrupted.
 CREATE FUNCTION @full_name(the_run bigint, the_name text) RETURNS text
 LANGUAGE sql VOLATILE AS $$
     SELECT needed.name
     FROM @run run JOIN @job job ON job.id = run.job, @limits_of(ARRAY[the_run]) AS needed
     WHERE run.id = the_run AND needed.name <> the_name
-        AND (job.overlap <> 'skip' OR needed.name <> 'job ' || job.id)
+        AND (job.overlap <> 'skip' OR run.interrupted > 0 OR needed.name <> 'job ' || job.id)
         AND needed.places <= (SELECT count(slot.run) FROM @slot slot WHERE slot.name = needed.name)
     ORDER BY needed.places, needed.name LIMIT 1
 $$;
@@ -251,42 +257,53 @@ $$;
 CREATE FUNCTION @settle(ahead interval) RETURNS void
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
-    ended bigint[];
-    unserved bigint[];
+    lost bigint[];
+    unused bigint[];
     names text[];
 BEGIN
-    -- A run that was deleted may still be executing on its node.
-    SELECT array_agg(slot.run) INTO ended FROM @slot slot LEFT JOIN @run run ON run.id = slot.run
-    WHERE slot.run IS NOT NULL AND CASE WHEN run.id IS NULL
-        THEN NOT EXISTS (SELECT FROM @node node
-            WHERE node.id = slot.node AND node.alive_until > clock_timestamp())
-        ELSE run.state NOT IN ('waiting', 'claimed', 'running') END;
-    IF ended IS NOT NULL THEN
-        PERFORM @free_places(ended, NULL, '{}');
-    END IF;
+    -- A node that is renewing its lease, or taking over, has locked its row.
+    SELECT COALESCE(array_agg(dead.id), '{}') INTO lost FROM (
+        SELECT node.id FROM @node node WHERE node.alive_until <= clock_timestamp() FOR UPDATE SKIP LOCKED
+    ) AS dead;
+    -- A new statement: it sees everything that they wrote before they were locked.
+    UPDATE @run run
+    SET state = 'waiting', owner = NULL, taken_over = run.taken_over + 1,
+        attempt = run.attempt + CASE run.state WHEN 'running' THEN 1 ELSE 0 END,
+        interrupted = run.interrupted + CASE run.state WHEN 'running' THEN 1 ELSE 0 END
+    FROM (
+        SELECT run.id FROM @run run
+        WHERE run.owner = ANY (lost) AND run.state IN ('claimed', 'running')
+            AND EXISTS (SELECT FROM @slot slot WHERE slot.run = run.id) AND NOT @is_served(run.handler)
+        FOR UPDATE SKIP LOCKED
+    ) AS left_over
+    WHERE run.id = left_over.id;
 
-    -- A run that waits for any node, or was lost with its node, and no node has the handler. While
-    -- the run is locked, no node claims or starts it.
-    SELECT array_agg(locked.id) INTO unserved FROM (
+    -- While these runs are locked, no node claims or starts them, and they are not repeated by hand.
+    SELECT COALESCE(array_agg(locked.id), '{}') INTO unused FROM (
         SELECT run.id FROM @slot slot JOIN @run run ON run.id = slot.run
-        WHERE (run.state = 'waiting' OR run.state IN ('claimed', 'running') AND NOT EXISTS (SELECT FROM @node node
-                WHERE node.id = run.owner AND node.alive_until > clock_timestamp()))
-            AND NOT @is_served(run.handler)
+        WHERE CASE run.state WHEN 'waiting' THEN NOT @is_served(run.handler)
+            ELSE run.state NOT IN ('claimed', 'running') END
         FOR UPDATE OF run SKIP LOCKED
     ) AS locked;
-    IF unserved IS NOT NULL THEN
-        PERFORM @free_places(unserved, NULL, '{}');
+    -- A run that was deleted may still be executing on its node. (No NOT EXISTS: the planner may make a
+    -- join of it, which reads all runs.)
+    unused := unused || ARRAY(
+        SELECT slot.run FROM @slot slot
+        WHERE slot.run IS NOT NULL AND COALESCE((SELECT false FROM @run run WHERE run.id = slot.run), true)
+            AND COALESCE((SELECT node.id = ANY (lost) FROM @node node WHERE node.id = slot.node), true));
+    IF unused <> '{}' THEN
+        PERFORM @free_places(unused, NULL, '{}');
     END IF;
 
     SELECT array_agg(named.name) INTO names FROM (
         SELECT slot.name FROM @slot slot
         WHERE slot.place = 1 AND slot.name IN (
             SELECT lock.name FROM @slot lock LEFT JOIN LATERAL (
-                SELECT run.id FROM @run run WHERE run.state = 'blocked' AND run.blocked_on = lock.name
-                ORDER BY run.priority DESC, run.due, run.id LIMIT 1
-            ) AS first ON true
-            WHERE lock.place = 1 AND CASE WHEN first.id IS NULL THEN lock.run IS NULL
-                ELSE NOT EXISTS (SELECT FROM @limits_of(ARRAY[first.id]) AS needed
+                -- Any of them: `pass_on` chooses.
+                SELECT run.id FROM @run run WHERE run.state = 'blocked' AND run.blocked_on = lock.name LIMIT 1
+            ) AS one ON true
+            WHERE lock.place = 1 AND CASE WHEN one.id IS NULL THEN lock.run IS NULL
+                ELSE NOT EXISTS (SELECT FROM @limits_of(ARRAY[one.id]) AS needed
                     WHERE needed.name = lock.name AND needed.places <= (SELECT count(slot.run)
                         FROM @slot slot WHERE slot.name = lock.name)) END
         )

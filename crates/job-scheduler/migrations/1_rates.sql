@@ -96,7 +96,7 @@ BEGIN
         ORDER BY pace.handler FOR UPDATE OF pace SKIP LOCKED
     LOOP
         IF paced.interval_us IS NULL THEN
-            count := 500;
+            count := 1000;
             step := interval '0';
             first := paced.now;
         ELSE
@@ -112,6 +112,7 @@ BEGIN
             FROM (
                 SELECT run.id, run.priority, run.due FROM @run run
                 WHERE run.state = 'blocked' AND run.blocked_on = 'rate ' || paced.handler
+                    AND run.handler = paced.handler
                 ORDER BY run.priority DESC, run.due, run.id LIMIT count FOR UPDATE SKIP LOCKED
             ) AS blocked
         )

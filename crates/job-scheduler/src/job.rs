@@ -351,14 +351,15 @@ impl NewJob {
     /// several names, at most 8: then a run starts when there is room under each of them. The
     /// default is no limit.
     ///
-    /// The name has from 1 to 255 bytes, and is created by its first use. `count` is from 1 to 1
-    /// 000. Calling this again with the same name replaces the number. If jobs with a name have
+    /// The name has from 1 to 255 bytes, and is created by its first use. `count` is from 1 to
+    /// 1 000. Calling this again with the same name replaces the number. If jobs with a name have
     /// different numbers, each run starts while fewer runs with the name are running than its own
     /// number. Then a run with a small number can wait without an end, so use one number per name.
     ///
-    /// A place that becomes free goes to the first waiting run of the name whose handler a node
-    /// has. If the last node with that handler leaves before it starts the run, the place goes to
-    /// another run within a [`heartbeat`](crate::SchedulerBuilder::heartbeat) of the other nodes.
+    /// A place that becomes free goes to the first waiting run of the name whose handler a live
+    /// node has. If the last node with a handler shuts down or is lost, its runs lose their places
+    /// at the next [`heartbeat`](crate::SchedulerBuilder::heartbeat) of another node, and take new
+    /// ones when they are started again.
     ///
     /// The limit holds as strictly as [`Overlap::Wait`], with the same exceptions: see [what cannot
     /// be promised](crate#what-cannot-be-promised). A run that waits is

@@ -135,7 +135,7 @@ impl Jobs {
     ///
     /// They hold for runs that start after the commit. Runs that are executing continue, and count.
     /// Runs that wait for a limit that has grown or was removed start within a
-    /// [`heartbeat`](crate::SchedulerBuilder::heartbeat) and some milliseconds: at most 1 000 per
+    /// [`heartbeat`](crate::SchedulerBuilder::heartbeat) and some milliseconds: about 1 000 per
     /// heartbeat.
     ///
     /// # Errors

@@ -261,7 +261,10 @@ impl Session {
                 looks.learn(count > 0);
             }
             if let Stop::At(end) = stopping {
-                self.is_stopping.store(true, Relaxed);
+                if !self.is_stopping.swap(true, Relaxed) {
+                    let stop_serving = async { Ok(store.stop_serving(self.id).await?) };
+                    within(&self.shared.timer, lease, stop_serving).await?;
+                }
                 within(&self.shared.timer, lease, self.give_back(store)).await?;
                 if self.held.load(Relaxed) == 0 || Instant::now() >= end {
                     return Ok(());

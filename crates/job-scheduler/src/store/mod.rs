@@ -12,7 +12,8 @@
 //!   `UPDATE` and the one that takes over the run conflict on the row of the run: the later one
 //!   sees the changes of the earlier one. Therefore a run that was claimed and never started is
 //!   started once. A run that was started by a lost node is started again and marked: its
-//!   `interrupted` is incremented.
+//!   `interrupted` is incremented. So is a run that loses its places because no node can start it
+//!   again, under the same lock of the row of its node.
 //!
 //! If the answer to a statement is lost, it is unknown whether it was executed. There is no need to
 //! find out. The node registers again under another number, and takes the executions that continue
@@ -122,6 +123,9 @@ const RELEASE: &str = "
         RETURNING run.id
     )
     SELECT @notify('') FROM (SELECT count(*) AS n FROM released) AS counted WHERE n > 0";
+
+/// The node is ending: no run keeps a place for it.
+const STOP_SERVING: &str = "UPDATE @node SET handlers = '{}' WHERE id = $1";
 
 const LOOK: &str = "SELECT has_work, is_settled FROM @look($1, $2)";
 
@@ -401,6 +405,11 @@ impl Store {
         let taken_over = [(&missing as &(dyn ToSql + Sync), Type::INT8_ARRAY), (&node, Type::INT8)];
         let is_lost = !missing.is_empty() && !self.query(TAKEN_OVER, &taken_over).await?.is_empty();
         Ok((!is_lost).then_some(finishes))
+    }
+
+    /// From now on no run keeps a place because this node has its handler.
+    pub(crate) async fn stop_serving(&self, node: i64) -> Result<(), Error> {
+        self.query(STOP_SERVING, &[(&node, Type::INT8)]).await.map(drop)
     }
 
     /// Gives back the runs that have not started.

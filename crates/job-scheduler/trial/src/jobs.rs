@@ -15,9 +15,6 @@ pub(crate) const HANDLER: &str = "effect";
 /// The name of the handler whose executions have a rate.
 pub(crate) const RATED: &str = "rated effect";
 
-/// How many executions of jobs with a limit may be running at a time.
-pub(crate) const LIMIT: u32 = 2;
-
 /// How many runs of the rated handler may start at once.
 pub(crate) const BURST: u32 = 3;
 
@@ -48,7 +45,7 @@ pub(crate) enum Due {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Limited {
     No,
-    /// At most [`LIMIT`] at a time.
+    /// At most [`limit`] at a time.
     Number,
     /// By the rate of [`RATED`].
     Rate,
@@ -64,11 +61,12 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    pub(crate) fn to_new_job(self) -> NewJob {
+    /// `jobs`: how many jobs there are.
+    pub(crate) fn to_new_job(self, jobs: usize) -> NewJob {
         let first = Timestamp::from_microsecond(self.due.first()).expect("a time of this century");
         let handler = if self.limited == Limited::Rate { RATED } else { HANDLER };
         let job = NewJob::named(handler, json!(self.task)).at(first);
-        let job = if self.limited == Limited::Number { job.limit("limited", LIMIT) } else { job };
+        let job = if self.limited == Limited::Number { job.limit("limited", limit(jobs)) } else { job };
         let job = match self.due {
             Due::Once(_) => job,
             Due::Every { period, .. } => job.every(Duration::from_micros(period as u64)),
@@ -131,14 +129,19 @@ impl Due {
     }
 }
 
-/// The interval of the rate of [`RATED`]: about three times as many executions as there are due
+/// How many executions of jobs with a limit may be running at a time.
+pub(crate) fn limit(jobs: usize) -> u32 {
+    (jobs as u32 / 75).max(2)
+}
+
+/// The interval of the rate of [`RATED`]: about eight times as many executions as there are due
 /// times.
-fn interval(jobs: u32) -> Duration {
-    Duration::from_millis((7_500 / u64::from(jobs)).max(1))
+fn interval(jobs: usize) -> Duration {
+    Duration::from_millis((3_000 / jobs as u64).max(1))
 }
 
 /// The limits of [`RATED`].
-pub(crate) fn rate(jobs: u32) -> KindLimits {
+pub(crate) fn rate(jobs: usize) -> KindLimits {
     KindLimits::new().rate(1, interval(jobs)).burst(BURST)
 }
 
@@ -186,7 +189,7 @@ pub(crate) fn most_at_a_time(executions: &[(Time, Time)]) -> usize {
 
 /// Returns how many of these starts are too early: any `BURST + k` starts take at least `k` intervals.
 pub(crate) fn too_fast(starts: &[Time], jobs: usize) -> usize {
-    let (interval, burst) = (interval(jobs as u32).as_micros() as Time, BURST as usize);
+    let (interval, burst) = (interval(jobs).as_micros() as Time, BURST as usize);
     let is_early = |&last: &usize| {
         (0..=last - burst)
             .any(|first| starts[last] - starts[first] < interval * (last - first + 1 - burst) as Time)

@@ -12,7 +12,7 @@ use postgres::{Client, Error};
 use hashed_wheel_job_scheduler::{Misfire, Overlap};
 
 use crate::accident::{Accident, STEP};
-use crate::jobs::{Due, EXACT, Job, LIMIT, Limited, Time, most_at_a_time, too_fast};
+use crate::jobs::{Due, EXACT, Job, Limited, Time, limit, most_at_a_time, too_fast};
 use crate::trial::{Outcome, downtime, micros};
 use crate::{Options, RUNNERS};
 
@@ -72,7 +72,7 @@ pub(crate) struct Tally {
     /// time.
     limited: Vec<(Time, Time)>,
     most_limited: usize,
-    /// The starts of runs that have a rate, and how many of them are too early.
+    /// The last starts of runs that have a rate, and how many of them are too early.
     rated: Vec<Time>,
     too_fast: usize,
     retried: u64,
@@ -386,8 +386,8 @@ impl Tally {
         );
         verdict.expect(self.overlaps == 0, format!("{} executions overlapped", self.overlaps));
         verdict.expect(
-            self.most_limited <= LIMIT as usize,
-            format!("{} executions at a time exceed their limit of {LIMIT}", self.most_limited),
+            self.most_limited <= limit(outcome.jobs.len()) as usize,
+            format!("{} executions at a time exceed their limit", self.most_limited),
         );
         verdict.expect(self.too_fast == 0, format!("{} starts exceed their rate", self.too_fast));
         verdict.expect(

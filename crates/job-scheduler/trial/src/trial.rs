@@ -150,10 +150,10 @@ fn add(config: &Config, schema: &str, jobs: Vec<Job>) -> Result<Vec<(i64, Job)>,
         let (client, connection) = config.connect(tokio_postgres::NoTls).await?;
         tokio::spawn(connection);
         let handle = Jobs::new(schema)?;
-        handle.set_kind(&client, jobs::RATED, jobs::rate(jobs.len() as u32)).await?;
-        let mut added = Vec::new();
+        handle.set_kind(&client, jobs::RATED, jobs::rate(jobs.len())).await?;
+        let (count, mut added) = (jobs.len(), Vec::new());
         for job in jobs {
-            added.push((handle.enqueue(&client, job.to_new_job()).await?.job, job));
+            added.push((handle.enqueue(&client, job.to_new_job(count)).await?.job, job));
         }
         Ok(added)
     })

@@ -109,13 +109,14 @@ fn minimum_lease_passes() {
 
 /// The sabotages, and what the trial says about each. Only the first one is always tried, because
 /// it makes a difference whenever a node is killed. `.ci/deep` tries all.
-const SABOTAGES: [(&str, &str); 10] = [
+const SABOTAGES: [(&str, &str); 11] = [
     ("no-takeover", "due times were not done"),
     // Starts of runs of another owner.
     ("no-check", "without a mark"),
     ("no-mark", "without a mark"),
     ("no-skip", "no other job was claimed while one job was locked"),
     ("no-slot", "executions overlapped"),
+    ("no-slot", "exceed their limit"),
     // Runs that wait forever.
     ("no-heir", "due times were not done"),
     ("no-rate", "exceed their rate"),

@@ -1,6 +1,6 @@
 //! Many jobs in one call, and jobs in transactions of sqlx.
 
-use hashed_wheel_job_scheduler::{Error, NewJob, Outcome};
+use hashed_wheel_job_scheduler::{Error, Jobs, NewJob, Outcome};
 use sqlx::Connection;
 use tokio_postgres::error::SqlState;
 
@@ -122,6 +122,7 @@ async fn job_exists_if_the_transaction_of_sqlx_commits() {
     assert!(next.to_string().ends_with("-01-01T03:00:00Z"), "{next}");
     shut_down(node).await;
 
-    let error = fixture.jobs.enqueue(&mut connection, job().key("a\0")).await.unwrap_err();
+    let no_schema = Jobs::new("no_such_schema").unwrap();
+    let error = no_schema.enqueue(&mut connection, job()).await.unwrap_err();
     assert!(matches!(error, Error::Sqlx(_)), "{error}");
 }

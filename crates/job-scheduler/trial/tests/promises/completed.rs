@@ -243,6 +243,7 @@ async fn place_of_a_completed_run_is_not_handed_to_a_node_that_is_lost() {
     let (holder, heir) = (fixture.enqueue(job()).await, fixture.enqueue(job()).await);
     let prepare = "
         UPDATE @job SET next_run = NULL;
+        INSERT INTO @node (name, alive_until, handlers) VALUES ('other', now() + interval '1 hour', '{task}');
         INSERT INTO @run (job, handler, due, start_at, state, owner, finished)
         VALUES (HOLDER, 'task', now(), now(), 'done', 999, now());
         INSERT INTO @run (job, handler, due, start_at, state, blocked_on)

@@ -262,7 +262,7 @@ async fn cancelled_run_of_a_lost_node_is_not_repeated() {
     let Some((run, calls)) = lose_the_node_after_the_cancellation(None).await else { return };
     assert_eq!((run.state, run.error.as_deref(), calls), (RunState::Cancelled, Some("cancelled"), 1));
     assert_eq!(run.interrupted, 1);
-    let no_verdict = ("CASE WHEN mine.is_cancelled THEN", "CASE WHEN false THEN");
+    let no_verdict = ("CASE WHEN run.is_cancelled THEN 'cancelled'\n", "CASE WHEN false THEN 'cancelled'\n");
     let (_, calls) = lose_the_node_after_the_cancellation(Some(no_verdict)).await.unwrap();
     assert_eq!(calls, 2);
 }

@@ -139,6 +139,47 @@ async fn backlog_with_priorities_is_not_sorted_by_each_read() {
     assert!(read < 100_000 + ran * 20, "{read} for {ran} runs");
 }
 
+/// 1 000 places that are taken, and 10^5 runs that wait for a free one. No node has their handler.
+const LIMITED: &str = "
+    ALTER TABLE @run SET (autovacuum_enabled = off);
+    INSERT INTO @node (name, alive_until, handlers) VALUES ('a', clock_timestamp() + interval '1 hour', '{task}');
+    INSERT INTO @job (handler, payload, schedule, time_zone, jitter_us, misfire, overlap, retries,
+        retry_first_us, retry_max_us, first_run, limits)
+    SELECT 'task', 'null', 'once', 'UTC', 0, 'skip', 'allow', 0, 0, 0, clock_timestamp(), '{\"x\": 5}';
+    INSERT INTO @run (job, due, start_at, handler, state, owner)
+    SELECT job.id, due, due, 'task', 'running', node.id FROM @job job, @node node, generate_series(1, 1000) AS n,
+        LATERAL (SELECT clock_timestamp() - n * interval '1 second' AS due) AS x WHERE node.name = 'a';
+    INSERT INTO @slot (name, place, run, node)
+    SELECT 'key ' || id % 100, row_number() OVER (PARTITION BY id % 100), id, owner FROM @run;
+    INSERT INTO @run (job, due, start_at, handler, state, blocked_on)
+    SELECT job.id, due, due, 'unknown', 'blocked', 'key x' FROM @job job, generate_series(1, 100000) AS n,
+        LATERAL (SELECT clock_timestamp() + n * interval '1 second' AS due) AS x;
+    INSERT INTO @slot (name, place) VALUES ('key x', 1);";
+
+#[tokio::test]
+async fn runs_that_wait_for_a_handler_are_not_read_by_each_heartbeat() {
+    let Some(fixture) = Fixture::new().await else { return };
+    fixture.migrate().await;
+    execute(&fixture, LIMITED).await;
+    let reads = async || -> (i64, i64) {
+        fixture.client.batch_execute("SELECT pg_stat_force_next_flush()").await.unwrap();
+        let text = "SELECT seq_scan, (SELECT sum(idx_tup_read)::bigint FROM pg_stat_user_indexes AS index
+                WHERE index.relid = tables.relid)
+            FROM pg_stat_user_tables AS tables WHERE schemaname = $1 AND relname = 'run'";
+        let row = fixture.client.query_one(text, &[&fixture.schema]).await.unwrap();
+        (row.get(0), row.get(1))
+    };
+    // Once as it is planned for each call, and then with the plans that a connection keeps.
+    for _ in 0..10 {
+        let before = reads().await;
+        execute(&fixture, "SELECT @settle('1 s')").await;
+        let after = reads().await;
+        assert_eq!(after.0, before.0, "sequential scans");
+        let read = after.1 - before.1;
+        assert!(read < 20_000, "{read}");
+    }
+}
+
 #[tokio::test]
 async fn nodes_read_only_indexes_of_tables_that_were_not_analysed() {
     let Some(fixture) = filled().await else { return };

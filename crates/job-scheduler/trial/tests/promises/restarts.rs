@@ -125,7 +125,7 @@ async fn lose_the_network_for_longer_than_a_lease(sabotage: Option<(&str, &str)>
 
 #[tokio::test]
 async fn network_that_fails_for_longer_than_a_lease_abandons_no_run() {
-    let counts = ("mine.interrupted - mine.excused", "mine.interrupted");
+    let counts = ("run.interrupted - run.excused", "run.interrupted");
     let (run, sabotaged) = tokio::join!(
         lose_the_network_for_longer_than_a_lease(None),
         lose_the_network_for_longer_than_a_lease(Some(counts)),
