@@ -99,7 +99,7 @@ CREATE TABLE @node (
     heartbeat_us bigint NOT NULL DEFAULT 0,
     -- Whether it receives notifications.
     listens     boolean NOT NULL DEFAULT true,
-    -- The handlers that it has. It claims only their runs. None: it is ending.
+    -- The handlers whose runs it executes. None: it is ending, or lost.
     handlers    text[] NOT NULL DEFAULT '{}',
     alive_until timestamptz NOT NULL CHECK (isfinite(alive_until) AND alive_until < '9999-12-30 00:00:00+00')
 );
@@ -200,6 +200,7 @@ RETURNS TABLE (id bigint, state text, payload jsonb, timeout_us bigint, retries 
 LANGUAGE plpgsql SET lock_timeout = '100ms' SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
+    own bigint[];
     free_runs bigint[];
     postponed bigint[];
     limited bigint[];
@@ -217,6 +218,10 @@ DECLARE
     turnless bigint[];
     the_time timestamptz;
 BEGIN
+    SELECT COALESCE(array_agg(locked.id), '{}') INTO own FROM (
+        SELECT run.id FROM @run run WHERE run.id = ANY (the_runs) ORDER BY run.id FOR UPDATE SKIP LOCKED
+    ) AS locked;
+    -- A new statement: it sees the jobs as they are now. A change of a job locks its runs first.
     SELECT COALESCE(array_agg(free.id) FILTER (WHERE free.fits), '{}'),
         COALESCE(array_agg(free.id) FILTER (WHERE NOT free.fits), '{}'),
         array_agg(free.id) FILTER (WHERE free.fits AND free.is_limited),
@@ -239,8 +244,7 @@ BEGIN
                     WHEN run.interrupted - run.excused > job.max_interruptions THEN 'abandoned' END AS verdict
             FROM @run run JOIN @job job ON job.id = run.job
                 LEFT JOIN @kind kind ON kind.handler = run.handler
-            WHERE run.id = ANY (the_runs)
-            ORDER BY run.id FOR UPDATE OF run SKIP LOCKED
+            WHERE run.id = ANY (own)
         ) AS run
         WINDOW first AS (ORDER BY run.start_at, run.id)
     ) AS free;
@@ -264,6 +268,8 @@ BEGIN
         full_names := full_names || ARRAY(SELECT 'rate ' || run.handler
             FROM unnest(turnless) WITH ORDINALITY AS turn (id, number) JOIN @run run ON run.id = turn.id
             ORDER BY turn.number);
+        -- It is not executing. If it is deleted meanwhile, `settle` finds that.
+        UPDATE @slot slot SET node = NULL WHERE slot.run = ANY (later);
     ELSE
         the_time := clock_timestamp();
     END IF;
@@ -358,8 +364,8 @@ BEGIN
     SELECT COALESCE(array_agg(free.id), '{}') INTO free_runs FROM (
         SELECT run.id FROM @run run WHERE run.id = ANY (the_runs) ORDER BY run.id FOR UPDATE SKIP LOCKED
     ) AS free;
-    -- Before the places are handed on. A run that is deleted after this statement is returned as locked,
-    -- and the next call hands on its places.
+    -- Before the places are handed on. A run that is deleted after this statement is returned as
+    -- locked, and the next call hands on its places.
     locked := ARRAY(SELECT run.id FROM @run run
         WHERE run.id = ANY (the_runs) AND run.id <> ALL (free_runs) AND run.owner = the_node
             AND run.state = 'running');
@@ -393,7 +399,10 @@ BEGIN
         SELECT array_agg(holder) INTO holders FROM unnest(holders) AS holder
         WHERE holder = ANY (written) OR NOT EXISTS (SELECT FROM @run run
             WHERE run.id = holder AND run.state IN ('waiting', 'claimed', 'running'));
-        SELECT array_agg(DISTINCT run.handler) INTO handlers FROM @run run WHERE run.id = ANY (the_runs);
+        -- None if the node is ending.
+        SELECT array_agg(DISTINCT run.handler) INTO handlers FROM @run run
+        WHERE run.id = ANY (the_runs) AND run.handler = ANY ((SELECT node.handlers FROM @node node
+            WHERE node.id = the_node)::text[]);
         -- If it had none of these runs, other nodes may have found that it is lost and has no runs.
         -- A run that is claimed by a node without a row would never start.
         IF written = '{}' THEN

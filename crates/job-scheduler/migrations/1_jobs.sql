@@ -104,6 +104,7 @@ DECLARE
     first timestamptz := @first_run(wanted.first_run, wanted.delay_us, present);
     next_due timestamptz := first;
     keeps_due_times boolean;
+    has_waiting boolean;
 BEGIN
     wanted.payload := COALESCE(wanted.payload, 'null');
     SELECT job.id INTO found_id FROM @job job
@@ -155,10 +156,15 @@ BEGIN
         next_due := old.next_run;
         wanted.is_planned := old.is_planned;
         UPDATE @run run
-        SET handler = wanted.handler, owner = NULL, state = 'waiting', blocked_on = NULL
+        SET handler = wanted.handler, owner = NULL, state = 'waiting', blocked_on = NULL, has_turn = false
         WHERE run.job = found_id AND run.state IN ('waiting', 'claimed', 'blocked')
             AND run.payload IS NULL AND run.handler <> wanted.handler;
-        IF FOUND THEN
+        has_waiting := FOUND;
+        -- They may need other places.
+        UPDATE @run run SET state = 'waiting', blocked_on = NULL
+        WHERE run.job = found_id AND run.state = 'blocked'
+            AND (old.limits, old.overlap) IS DISTINCT FROM (wanted.limits, wanted.overlap);
+        IF has_waiting OR FOUND THEN
             PERFORM @notify('');
         END IF;
         UPDATE @run run SET priority = wanted.priority

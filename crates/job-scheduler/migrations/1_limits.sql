@@ -10,9 +10,9 @@
 -- | start, all places are free     | taken                                                            |
 -- | start, a name has none         | blocked on this name; what it had been handed is handed on       |
 -- | end, retry                     | handed to the first blocked run of each name, or free            |
--- | takeover, adoption             | kept: the run is running, or starts again, unless they are given |
+-- | takeover, adoption             | kept: the run is running, or starts again                        |
 -- | given back before its start    | kept by the run, which waits for another node                    |
--- | no node has its handler now    | handed on by `settle`: the run takes places when it starts       |
+-- | no node can start it again     | handed on by `settle`: the run takes places when it starts       |
 -- | cancelled or deleted before it | handed on by the node that had claimed the run, or by `settle`   |
 -- | deleted while it is running    | kept until the end of the execution, or of its node              |
 -- | completed by its handler       | handed on when the handler ends, or by `settle`                  |
@@ -22,14 +22,15 @@
 -- blocked on the name. A node locks the names of a statement in their order, and waits only for
 -- other nodes there: applications never lock these rows. A run becomes blocked while its node holds
 -- this lock, and the node that frees a place needs the lock before it looks for blocked runs.
--- Therefore no run stays blocked while a place of its name is free, with three exceptions: a
--- transaction of an application has locked the run, or has cancelled the run that held the place,
--- or a limit has grown. `settle` finds these within a heartbeat.
+-- Therefore no run whose handler a node has stays blocked while a place of its name is free, with
+-- these exceptions: a transaction of an application has locked the run, or has cancelled the run
+-- that held the place; a limit has grown; or a node with the handler has started. `settle` finds
+-- them within a heartbeat.
 --
--- A run whose handler no node has would keep the others of its names waiting until such a node is back.
--- So `pass_on` hands it no place, and `settle` takes its places: if it waits for any node, or if its
--- node is lost. That is decided while the row of the node is locked, as for a takeover, and the run
--- is marked as interrupted. It takes places again when it starts, like a new one.
+-- A run whose handler no node has would keep the others of its names waiting until such a node is
+-- back. So `pass_on` hands it no place, and `settle` takes its places: if it waits for any node, or
+-- if its node is lost. That is decided while the row of the node is locked, as for a takeover, and
+-- the run is marked as interrupted. It takes places again when it starts, like a new one.
 
 -- The limits of these runs.
 CREATE FUNCTION @limits_of(the_runs bigint[]) RETURNS TABLE (run bigint, name text, places integer)
@@ -165,8 +166,10 @@ DECLARE
     free_place integer;
     other text;
     moves integer;
-    -- The rest is for the next call. A limit is at most 1000.
+    -- Of all names, and of one: a backlog of one name must not delay the others. The rest is for
+    -- the next call.
     handed integer := 0;
+    of_this_name integer;
     served text[] := ARRAY(
         SELECT unnest(node.handlers) FROM @node node WHERE node.alive_until > clock_timestamp()
         UNION SELECT unnest(the_handlers));
@@ -175,9 +178,10 @@ DECLARE
 BEGIN
     FOREACH the_name IN ARRAY the_names LOOP
         moves := 0;
-        WHILE handed < 1000 LOOP
-            -- For each handler on its own, in the order of an index, so that those without a node are
-            -- not read.
+        of_this_name := 0;
+        WHILE handed < 1000 OR of_this_name < 10 LOOP
+            -- For each handler on its own, in the order of an index, so that those without a node
+            -- are not read.
             SELECT first.id, first.handler INTO heir FROM unnest(served) AS known (handler), LATERAL (
                 SELECT run.id, run.handler, run.priority, run.due FROM @run run
                 WHERE run.state = 'blocked' AND run.blocked_on = the_name AND run.handler = known.handler
@@ -214,6 +218,7 @@ BEGIN
                 ON CONFLICT (name, place) DO UPDATE SET run = excluded.run WHERE slot.run IS NULL;
             END IF;
             handed := handed + 1;
+            of_this_name := of_this_name + 1;
             IF heir.handler = ANY (the_handlers) THEN
                 UPDATE @run run SET state = 'claimed', owner = the_node, blocked_on = NULL WHERE run.id = heir.id;
                 claimed := claimed || heir.id;
@@ -233,8 +238,8 @@ BEGIN
 END $$;
 
 -- Returns a name of a blocked run, other than `the_name`, that has no free place. A run of a job
--- that must not overlap and does not wait is not moved to it: it is skipped when it starts, unless it
--- was interrupted.
+-- that must not overlap and does not wait is not moved to it: it is skipped when it starts, unless
+-- it was interrupted.
 CREATE FUNCTION @full_name(the_run bigint, the_name text) RETURNS text
 LANGUAGE sql VOLATILE AS $$
     SELECT needed.name
@@ -265,6 +270,8 @@ BEGIN
     SELECT COALESCE(array_agg(dead.id), '{}') INTO lost FROM (
         SELECT node.id FROM @node node WHERE node.alive_until <= clock_timestamp() FOR UPDATE SKIP LOCKED
     ) AS dead;
+    -- A renewal that waits for the lock checks the lease again, because the row has changed.
+    UPDATE @node node SET handlers = '{}' WHERE node.id = ANY (lost);
     -- A new statement: it sees everything that they wrote before they were locked.
     UPDATE @run run
     SET state = 'waiting', owner = NULL, taken_over = run.taken_over + 1,
@@ -278,15 +285,16 @@ BEGIN
     ) AS left_over
     WHERE run.id = left_over.id;
 
-    -- While these runs are locked, no node claims or starts them, and they are not repeated by hand.
+    -- While these runs are locked, no node claims or starts them, and they are not repeated by
+    -- hand.
     SELECT COALESCE(array_agg(locked.id), '{}') INTO unused FROM (
         SELECT run.id FROM @slot slot JOIN @run run ON run.id = slot.run
         WHERE CASE run.state WHEN 'waiting' THEN NOT @is_served(run.handler)
             ELSE run.state NOT IN ('claimed', 'running') END
         FOR UPDATE OF run SKIP LOCKED
     ) AS locked;
-    -- A run that was deleted may still be executing on its node. (No NOT EXISTS: the planner may make a
-    -- join of it, which reads all runs.)
+    -- A run that was deleted may still be executing on its node. (No NOT EXISTS: the planner may
+    -- make a join of it, which reads all runs.)
     unused := unused || ARRAY(
         SELECT slot.run FROM @slot slot
         WHERE slot.run IS NOT NULL AND COALESCE((SELECT false FROM @run run WHERE run.id = slot.run), true)

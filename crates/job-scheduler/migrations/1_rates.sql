@@ -107,6 +107,10 @@ BEGIN
             count := LEAST(2000, GREATEST(0, 1 + floor(extract(epoch FROM paced.now + ahead - first)
                 / extract(epoch FROM step))));
         END IF;
+        IF NOT @is_served(paced.handler) THEN
+            -- They would only be read by each node.
+            count := 0;
+        END IF;
         WITH next AS (
             SELECT blocked.id, row_number() OVER (ORDER BY blocked.priority DESC, blocked.due, blocked.id) AS number
             FROM (

@@ -71,6 +71,7 @@ pub enum Overlap {
     #[default]
     Allow,
     /// The later one is recorded as [`Skipped`](crate::RunState::Skipped). It may be a retry.
+    /// A run that was interrupted waits instead.
     Skip,
     /// The later one starts when the earlier one has ended. Several of them start in the order in
     /// which they are due.
@@ -357,9 +358,10 @@ impl NewJob {
     /// number. Then a run with a small number can wait without an end, so use one number per name.
     ///
     /// A place that becomes free goes to the first waiting run of the name whose handler a live
-    /// node has. If the last node with a handler shuts down or is lost, its runs lose their places
-    /// at the next [`heartbeat`](crate::SchedulerBuilder::heartbeat) of another node, and take new
-    /// ones when they are started again.
+    /// node has. If the last node with a handler shuts down or is lost, runs that wait for it, and
+    /// those that were lost with it, lose their places at the next
+    /// [`heartbeat`](crate::SchedulerBuilder::heartbeat) of another node, and take new ones when
+    /// they are started again.
     ///
     /// The limit holds as strictly as [`Overlap::Wait`], with the same exceptions: see [what cannot
     /// be promised](crate#what-cannot-be-promised). A run that waits is

@@ -45,6 +45,7 @@ pub enum RunState {
     /// It is executing, or its node was lost and it is not taken over yet.
     Running,
     /// It waits until other runs have ended: of the job, of its handler, or with one of its limits.
+    /// Or it waits for the rate of its handler.
     Blocked,
     /// It has succeeded.
     Done,
