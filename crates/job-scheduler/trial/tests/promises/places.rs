@@ -386,10 +386,10 @@ async fn place_of_a_lost_run_is_free_if_no_node_has_its_handler() {
 
 /// The end of a node's lease passes while a transaction renews it. Returns whether the place of its run
 /// is handed on.
-async fn renew_slowly(sabotage: Option<(&str, &str)>) -> Option<bool> {
+async fn renew_slowly(sabotage: &[(&str, &str)]) -> Option<bool> {
     let mut fixture = Fixture::new().await?;
     let gate = Arc::new(Semaphore::new(0));
-    let builder = || sabotaged(fixture.builder(), &sabotage);
+    let builder = || sabotaged(fixture.builder(), sabotage);
     let slow = fixture.start(with_gate(builder().name("slow"), &gate)).await;
     let first = fixture.enqueue(gate_job().limit("x", 1)).await;
     fixture.until_state(first, RunState::Running).await;
@@ -418,13 +418,16 @@ async fn renew_slowly(sabotage: Option<(&str, &str)>) -> Option<bool> {
 
 #[tokio::test]
 async fn node_that_is_renewing_its_lease_keeps_its_places() {
-    let Some(is_handed_on) = renew_slowly(None).await else { return };
+    let Some(is_handed_on) = renew_slowly(&[]).await else { return };
     assert!(!is_handed_on);
-    let no_lock = (
-        "WHERE node.alive_until <= clock_timestamp() FOR UPDATE SKIP LOCKED",
-        "WHERE node.alive_until <= clock_timestamp()",
-    );
-    assert_eq!(renew_slowly(Some(no_lock)).await, Some(true));
+    let no_lock = [
+        (
+            "WHERE node.alive_until <= clock_timestamp() FOR UPDATE SKIP LOCKED",
+            "WHERE node.alive_until <= clock_timestamp()",
+        ),
+        ("UPDATE @node node SET handlers = '{}' WHERE node.id = ANY (lost);", ""),
+    ];
+    assert_eq!(renew_slowly(&no_lock).await, Some(true));
 }
 
 /// A transaction that pauses the job of a blocked run while its place becomes free.
