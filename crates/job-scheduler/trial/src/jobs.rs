@@ -167,11 +167,11 @@ pub(crate) fn seeded(random: &mut Rng, count: u32, start: Time, end: Time) -> Ve
             1 if is_seldom => Overlap::Wait,
             _ => Overlap::Allow,
         };
-        // Jobs that are due at the same second, and jobs that are due once: after the downtime,
-        // many of them start at the same time.
+        // Jobs that are due at the same second; and others, also some that are due once: after the
+        // downtime, many of them start at the same time.
         let limited = match number % 10 {
             0 => Limited::Rate,
-            4 | 9 => Limited::Number,
+            2 | 4 | 9 => Limited::Number,
             _ => Limited::No,
         };
         let overlap = if limited == Limited::No { overlap } else { Overlap::Allow };
@@ -187,7 +187,8 @@ pub(crate) fn most_at_a_time(executions: &[(Time, Time)]) -> usize {
     executions.iter().map(|(began, _)| is_running(*began)).max().unwrap_or(0)
 }
 
-/// Returns how many of these starts are too early: any `BURST + k` starts take at least `k` intervals.
+/// Returns how many of these starts are too early: any `BURST + k` starts take at least `k`
+/// intervals.
 pub(crate) fn too_fast(starts: &[Time], jobs: usize) -> usize {
     let (interval, burst) = (interval(jobs).as_micros() as Time, BURST as usize);
     let is_early = |&last: &usize| {
