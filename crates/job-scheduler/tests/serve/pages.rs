@@ -192,7 +192,7 @@ fn buttons_cancel_and_repeat_runs() {
     let form = page.form(&format!("/jobs/{failed}"));
     let last =
         |job| -> RunInfo { fixture.wait(fixture.jobs.history(&fixture.client, job, 1)).unwrap().remove(0) };
-    page.until(&format!("/jobs/{failed}"), &["no paper"]);
+    page.until("/failures", &["no paper", "/retry\""]);
     let run = format!("/runs/{}", last(failed).id);
     assert!(page.get("/failures").body.contains(&format!("action=\"{run}/retry\"")));
     let reply = page.post(&format!("{run}/retry"), &form);
