@@ -271,7 +271,7 @@ BEGIN
         SELECT node.id FROM @node node WHERE node.alive_until <= clock_timestamp() FOR UPDATE SKIP LOCKED
     ) AS dead;
     -- A renewal that waits for the lock checks the lease again, because the row has changed.
-    UPDATE @node node SET handlers = '{}' WHERE node.id = ANY (lost);
+    UPDATE @node node SET handlers = '{}' WHERE node.id = ANY (lost) AND node.handlers <> '{}';
     -- A new statement: it sees everything that they wrote before they were locked.
     UPDATE @run run
     SET state = 'waiting', owner = NULL, taken_over = run.taken_over + 1,
