@@ -1,6 +1,5 @@
 import static java.util.concurrent.TimeUnit.NANOSECONDS;
 
-import io.netty.util.HashedWheelTimer;
 import io.netty.util.Timeout;
 import java.util.Arrays;
 import java.util.Locale;

@@ -102,9 +102,16 @@ fn main() -> Result<(), Box<dyn Error>> {
     if is_test {
         return test(&plan, &peers);
     }
-    // The parts of a measurement are, together, the whole.
-    let options = if writes { "--write".into() } else { all.join(" ") };
-    let mut environment = Environment::of_this_machine(&[COMMAND, "--", &options].join(" "));
+    let mut options = all.clone();
+    if writes {
+        // The parts of a measurement are, together, the whole.
+        for part in ["--only", "--peers"] {
+            while let Some(index) = options.iter().position(|option| option == part) {
+                options.drain(index..index + 2);
+            }
+        }
+    }
+    let mut environment = Environment::of_this_machine(&[COMMAND, "--", &options.join(" ")].join(" "));
     let mut measurements = measure(&plan, &peers, size.warms_up, |name| eprintln!("{name}"));
     environment.end();
     if writes && (only.is_some() || names.is_some()) {
