@@ -414,15 +414,18 @@ BEGIN
         claimed := claimed || @free_places(holders, the_node, handlers);
     END IF;
 
-    RETURN QUERY SELECT done, CASE WHEN done = ANY (cancelled) THEN 'cancelled' ELSE 'written' END,
-        NULL::bigint, NULL, NULL::timestamptz, NULL::timestamptz, NULL::integer, NULL::integer,
-        NULL::timestamptz, NULL::smallint FROM unnest(written) AS done;
-    RETURN QUERY SELECT unwritten, 'locked', NULL::bigint, NULL, NULL::timestamptz, NULL::timestamptz,
-        NULL::integer, NULL::integer, NULL::timestamptz, NULL::smallint FROM unnest(locked) AS unwritten;
-    RETURN QUERY SELECT run.id, 'completed', NULL::bigint, NULL, NULL::timestamptz, NULL::timestamptz,
-        NULL::integer, NULL::integer, NULL::timestamptz, NULL::smallint FROM @run run
+    RETURN QUERY SELECT outcome.id, outcome.state, NULL::bigint, NULL, NULL::timestamptz, NULL::timestamptz,
+        NULL::integer, NULL::integer, NULL::timestamptz, NULL::smallint
+    FROM (
+        SELECT done, CASE WHEN done = ANY (cancelled) THEN 'cancelled' ELSE 'written' END
+        FROM unnest(written) AS done
+        UNION ALL
+        SELECT unwritten, 'locked' FROM unnest(locked) AS unwritten
+        UNION ALL
+        SELECT run.id, 'completed' FROM @run run
         WHERE run.id = ANY (the_runs) AND run.id <> ALL (written) AND run.id <> ALL (locked)
-            AND run.owner = the_node AND run.state = 'done';
+            AND run.owner = the_node AND run.state = 'done'
+    ) AS outcome (id, state);
     RETURN QUERY SELECT run.id, run.state, run.job, run.handler, run.due, run.start_at, run.attempt,
         run.interrupted, run.misses_until, run.priority FROM @run run WHERE run.id = ANY (claimed);
 END $$;

@@ -106,8 +106,13 @@ impl NewJob {
     }
 }
 
+/// Whether a text has one of these lengths in bytes, and no NUL, which PostgreSQL does not store.
+fn is_storable(text: &str, lengths: RangeInclusive<usize>) -> bool {
+    lengths.contains(&text.len()) && !text.contains('\0')
+}
+
 pub(crate) fn check_handler(name: &str) -> Result<(), Error> {
-    if name.is_empty() || name.len() > MAX_HANDLER || name.contains('\0') {
+    if !is_storable(name, 1..=MAX_HANDLER) {
         return Err(Error::Invalid(format!(
             "the name of a handler must have from 1 to {MAX_HANDLER} bytes, and no NUL"
         )));
@@ -116,7 +121,7 @@ pub(crate) fn check_handler(name: &str) -> Result<(), Error> {
 }
 
 fn check_key(key: Option<&str>) -> Result<(), Error> {
-    if key.is_some_and(|key| key.len() > MAX_KEY || key.contains('\0')) {
+    if key.is_some_and(|key| !is_storable(key, 0..=MAX_KEY)) {
         return Err(Error::Invalid(format!("a key must have at most {MAX_KEY} bytes, and no NUL")));
     }
     Ok(())
@@ -128,7 +133,7 @@ fn check_limits(limits: &BTreeMap<String, u32>) -> Result<(), Error> {
         return Err(Error::Invalid(format!("{} limits: a job has at most {MAX_LIMITS}", limits.len())));
     }
     for (name, &count) in limits {
-        if name.is_empty() || name.len() > MAX_LIMIT_NAME || name.contains('\0') {
+        if !is_storable(name, 1..=MAX_LIMIT_NAME) {
             return Err(Error::Invalid(format!(
                 "the name of a limit must have from 1 to {MAX_LIMIT_NAME} bytes, and no NUL"
             )));
