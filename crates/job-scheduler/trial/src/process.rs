@@ -46,13 +46,12 @@ pub(crate) fn main(
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let result = runtime.block_on(async {
         let effects = Arc::new(Effects { config: config.clone(), client: Mutex::default() });
-        let builder = [HANDLER, RATED].into_iter().fold(builder.timer(timer.clone()), |builder, name| {
+        let handler = move |context, task| {
             let effects = effects.clone();
-            builder.handler_named(name, move |context, task| {
-                let effects = effects.clone();
-                async move { effects.execute(context, task).await }
-            })
-        });
+            async move { effects.execute(context, task).await }
+        };
+        let builder = builder.timer(timer.clone());
+        let builder = builder.handler_named(HANDLER, handler.clone()).handler_named(RATED, handler);
         let scheduler = loop {
             match builder.clone().start(config.clone(), NoTls).await {
                 // The trial restarts the database, or the machine is busy.
@@ -76,8 +75,8 @@ pub(crate) fn main(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Both handlers. Each execution inserts a row into a table that the scheduler does not
-/// use, on its own connection.
+/// Both handlers. Each execution inserts a row into a table that the scheduler does not use, on its
+/// own connection.
 struct Effects {
     config: Config,
     client: Mutex<Option<Arc<Client>>>,

@@ -144,6 +144,31 @@ impl Fixture {
         self.client.execute(&update, &[]).await.expect("an update");
     }
 
+    /// Adds a job, and waits until its only run has this state.
+    pub(crate) async fn enqueue_until(&self, job: NewJob, state: RunState) -> i64 {
+        let job = self.enqueue(job).await;
+        self.until_state(job, state).await;
+        job
+    }
+
+    /// Waits until no run has a place, and none waits for one.
+    pub(crate) async fn until_no_place_is_taken(&self) {
+        let slots = format!(
+            "SELECT format('%s: %s', slot.*, run.*) FROM {0}.slot LEFT JOIN {0}.run ON run.id = slot.run",
+            self.schema
+        );
+        let begin = Instant::now();
+        loop {
+            let rows = self.client.query(&slots, &[]).await.expect("an answer");
+            if rows.is_empty() {
+                return;
+            }
+            let left: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+            assert!(begin.elapsed() < TIMEOUT, "places are left: {left:#?}");
+            tokio::time::sleep(MS * 10).await;
+        }
+    }
+
     /// Closes the connections of the nodes of this schema.
     pub(crate) async fn close_connections(&self) {
         let close = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity

@@ -9,6 +9,7 @@ use hashed_wheel_job_scheduler::{
 };
 use serde_json::Value;
 use tokio::sync::Semaphore;
+use tokio_postgres::GenericClient;
 
 use crate::fixture::{Fixture, MS, Task, eventually, gate_job, sabotaged, shut_down, with_gate};
 
@@ -70,24 +71,31 @@ async fn state(fixture: &Fixture, job: i64) -> Option<RunState> {
     fixture.history(job).await.first().map(|run| run.state)
 }
 
-/// Ends a node as if its process were killed, and only the lease of this node.
-async fn lose(fixture: &Fixture, node: Scheduler, name: &str) {
+/// Ends a node as if its process were killed.
+async fn kill(node: Scheduler) {
     drop(node);
     // The executions end when the runtime drops them.
     tokio::time::sleep(MS * 50).await;
-    let update =
-        format!("UPDATE {}.node SET alive_until = clock_timestamp() WHERE name = $1", fixture.schema);
-    fixture.client.execute(&update, &[&name]).await.unwrap();
+}
+
+/// Sets the end of the lease of a node, from now.
+async fn set_lease(fixture: &Fixture, client: &impl GenericClient, name: &str, rest: &str) {
+    let schema = &fixture.schema;
+    let update = format!(
+        "UPDATE {schema}.node SET alive_until = clock_timestamp() + $2::text::interval WHERE name = $1"
+    );
+    client.execute(&update, &[&name, &rest]).await.unwrap();
+}
+
+/// Ends a node as if its process were killed, and only the lease of this node.
+async fn lose(fixture: &Fixture, node: Scheduler, name: &str) {
+    kill(node).await;
+    set_lease(fixture, &fixture.client, name, "0").await;
 }
 
 async fn count(fixture: &Fixture, condition: &str) -> i64 {
     let text = format!("SELECT count(*) FROM {}.run WHERE {condition}", fixture.schema);
     fixture.client.query_one(&text, &[]).await.unwrap().get(0)
-}
-
-async fn until_no_place_is_taken(fixture: &Fixture) {
-    let slots = format!("SELECT FROM {}.slot", fixture.schema);
-    eventually(async || fixture.client.query(&slots, &[]).await.unwrap().is_empty()).await;
 }
 
 /// Jobs with a limit of 3 on three nodes, of which some are killed. Returns the largest number of
@@ -111,7 +119,7 @@ async fn count_under_kills(sabotage: &[(&str, &str)]) -> Option<usize> {
         nodes.push(fixture.start(builder(&number.to_string())).await);
     }
     eventually(async || count(&fixture, "state = 'done'").await == JOBS as i64).await;
-    until_no_place_is_taken(&fixture).await;
+    fixture.until_no_place_is_taken().await;
     for node in nodes {
         shut_down(node).await;
     }
@@ -164,7 +172,7 @@ async fn limit_of_a_kind_can_be_changed_while_runs_wait() {
     eventually(async || are_running(4, 0).await).await;
     gate.close();
     eventually(async || count(&fixture, "state = 'done'").await == 8).await;
-    until_no_place_is_taken(&fixture).await;
+    fixture.until_no_place_is_taken().await;
     shut_down(node).await;
     shut_down(other).await;
 }
@@ -187,7 +195,7 @@ async fn backlog_of_a_name_delays_no_other_job() {
     assert_eq!(count(&fixture, "state = 'running'").await, 1);
     gate.close();
     eventually(async || count(&fixture, "state = 'done'").await == 102).await;
-    until_no_place_is_taken(&fixture).await;
+    fixture.until_no_place_is_taken().await;
     shut_down(node).await;
 }
 
@@ -210,7 +218,7 @@ async fn runs_with_several_names_end_although_each_name_is_full() {
     }
     eventually(async || count(&fixture, "state = 'done'").await == 30).await;
     assert!(counter.max() <= 3);
-    until_no_place_is_taken(&fixture).await;
+    fixture.until_no_place_is_taken().await;
     for node in nodes {
         shut_down(node).await;
     }
@@ -222,13 +230,11 @@ async fn delete_and_lose(sabotage: Option<(&str, &str)>) -> Option<[bool; 2]> {
     let fixture = Fixture::new().await?;
     let gate = Arc::new(Semaphore::new(0));
     let lost = fixture.start(with_gate(fixture.builder().name("lost"), &gate)).await;
-    let deleted = fixture.enqueue(gate_job().limit("x", 1)).await;
-    fixture.until_state(deleted, RunState::Running).await;
+    let deleted = fixture.enqueue_until(gate_job().limit("x", 1), RunState::Running).await;
     let builder = sabotaged(fixture.builder(), &sabotage);
     let other = fixture.start(builder).await;
     assert!(fixture.jobs.delete(&fixture.client, deleted).await.unwrap());
-    let next = fixture.enqueue(NewJob::new(&Task::Succeed).limit("x", 1)).await;
-    fixture.until_state(next, RunState::Blocked).await;
+    let next = fixture.enqueue_until(NewJob::new(&Task::Succeed).limit("x", 1), RunState::Blocked).await;
     tokio::time::sleep(UNEXPECTED).await;
     let before = state(&fixture, next).await != Some(RunState::Blocked);
     lose(&fixture, lost, "lost").await;
@@ -256,14 +262,13 @@ async fn place_of_a_deleted_run_is_free_after_the_end_of_its_node() {
     );
 }
 
-/// The node of the first blocked runs is lost, and no other node has their handler. Returns whether a
-/// later run with their name gets the place that becomes free.
+/// The node of the first blocked runs is lost, and no other node has their handler. Returns whether
+/// a later run with their name gets the place that becomes free.
 async fn pass_over_a_lost_handler(sabotage: Option<(&str, &str)>) -> Option<bool> {
     let fixture = Fixture::new().await?;
     let gate = Arc::new(Semaphore::new(0));
     let node = fixture.start(with_gate(sabotaged(fixture.builder(), &sabotage), &gate)).await;
-    let first = fixture.enqueue(gate_job().limit("x", 1)).await;
-    fixture.until_state(first, RunState::Running).await;
+    let first = fixture.enqueue_until(gate_job().limit("x", 1), RunState::Running).await;
     let counter = Counter::default();
     let lost = fixture.start(counter.add_to(fixture.builder()).name("lost")).await;
     let mut lost_runs = Vec::new();
@@ -272,8 +277,7 @@ async fn pass_over_a_lost_handler(sabotage: Option<(&str, &str)>) -> Option<bool
         lost_runs.push(fixture.enqueue(count_job().limit("x", 1)).await);
     }
     eventually(async || count(&fixture, "state = 'blocked'").await == 20).await;
-    let last = fixture.enqueue(NewJob::new(&Task::Succeed).limit("x", 1)).await;
-    fixture.until_state(last, RunState::Blocked).await;
+    let last = fixture.enqueue_until(NewJob::new(&Task::Succeed).limit("x", 1), RunState::Blocked).await;
     lose(&fixture, lost, "lost").await;
     gate.add_permits(1);
     fixture.until_done(first, 1).await;
@@ -288,7 +292,7 @@ async fn pass_over_a_lost_handler(sabotage: Option<(&str, &str)>) -> Option<bool
     for run in lost_runs {
         fixture.until_done(run, 1).await;
     }
-    until_no_place_is_taken(&fixture).await;
+    fixture.until_no_place_is_taken().await;
     shut_down(node).await;
     shut_down(back).await;
     Some(true)
@@ -309,24 +313,17 @@ async fn lose_the_heir(sabotage: Option<(&str, &str)>) -> Option<bool> {
     let fixture = Fixture::new().await?;
     let gate = Arc::new(Semaphore::new(0));
     let node = fixture.start(with_gate(sabotaged(fixture.builder(), &sabotage), &gate)).await;
-    let first = fixture.enqueue(gate_job().limit("x", 1)).await;
-    fixture.until_state(first, RunState::Running).await;
+    fixture.enqueue_until(gate_job().limit("x", 1), RunState::Running).await;
     let lost = fixture.start(Counter::default().add_to(fixture.builder()).name("lost")).await;
-    let heir = fixture.enqueue(count_job().limit("x", 1)).await;
-    fixture.until_state(heir, RunState::Blocked).await;
-    let next = fixture.enqueue(NewJob::new(&Task::Succeed).limit("x", 1)).await;
-    fixture.until_state(next, RunState::Blocked).await;
+    let heir = fixture.enqueue_until(count_job().limit("x", 1), RunState::Blocked).await;
+    let next = fixture.enqueue_until(NewJob::new(&Task::Succeed).limit("x", 1), RunState::Blocked).await;
     // Its lease has not ended.
-    drop(lost);
-    tokio::time::sleep(MS * 50).await;
+    kill(lost).await;
     gate.add_permits(1);
     fixture.until_state(heir, RunState::Waiting).await;
-    let end =
-        format!("UPDATE {}.node SET alive_until = clock_timestamp() WHERE name = 'lost'", fixture.schema);
-    fixture.client.execute(&end, &[]).await.unwrap();
-    let has_run = async || state(&fixture, next).await == Some(RunState::Done);
+    set_lease(&fixture, &fixture.client, "lost", "0").await;
     if sabotage.is_none() {
-        eventually(has_run).await;
+        fixture.until_done(next, 1).await;
     } else {
         tokio::time::sleep(UNEXPECTED).await;
     }
@@ -350,11 +347,9 @@ async fn lose_the_only_handler(sabotage: Option<(&str, &str)>) -> Option<bool> {
     // The first node creates the functions.
     let builder = || sabotaged(fixture.builder(), &sabotage);
     let lost = fixture.start(with_gate(builder().name("lost"), &gate)).await;
-    let first = fixture.enqueue(gate_job().limit("x", 1)).await;
-    fixture.until_state(first, RunState::Running).await;
+    let first = fixture.enqueue_until(gate_job().limit("x", 1), RunState::Running).await;
     let node = fixture.start(builder()).await;
-    let next = fixture.enqueue(NewJob::new(&Task::Succeed).limit("x", 1)).await;
-    fixture.until_state(next, RunState::Blocked).await;
+    let next = fixture.enqueue_until(NewJob::new(&Task::Succeed).limit("x", 1), RunState::Blocked).await;
     lose(&fixture, lost, "lost").await;
     if sabotage.is_some() {
         tokio::time::sleep(UNEXPECTED).await;
@@ -365,12 +360,11 @@ async fn lose_the_only_handler(sabotage: Option<(&str, &str)>) -> Option<bool> {
     // It takes a place again when it is executed again.
     let back = fixture.start(with_gate(fixture.builder(), &gate)).await;
     fixture.until(first, |runs| runs[0].interrupted == 1 && runs[0].state == RunState::Running).await;
-    let other = fixture.enqueue(NewJob::new(&Task::Succeed).limit("x", 1)).await;
-    fixture.until_state(other, RunState::Blocked).await;
+    let other = fixture.enqueue_until(NewJob::new(&Task::Succeed).limit("x", 1), RunState::Blocked).await;
     gate.close();
     fixture.until_done(first, 1).await;
     fixture.until_done(other, 1).await;
-    until_no_place_is_taken(&fixture).await;
+    fixture.until_no_place_is_taken().await;
     shut_down(node).await;
     shut_down(back).await;
     Some(true)
@@ -384,36 +378,26 @@ async fn place_of_a_lost_run_is_free_if_no_node_has_its_handler() {
     assert_eq!(lose_the_only_handler(Some(no_check)).await, Some(false));
 }
 
-/// The end of a node's lease passes while a transaction renews it. Returns whether the place of its run
-/// is handed on.
+/// The end of a node's lease passes while a transaction renews it. Returns whether the place of its
+/// run is handed on.
 async fn renew_slowly(sabotage: &[(&str, &str)]) -> Option<bool> {
-    let mut fixture = Fixture::new().await?;
+    let fixture = Fixture::new().await?;
     let gate = Arc::new(Semaphore::new(0));
     let builder = || sabotaged(fixture.builder(), sabotage);
     let slow = fixture.start(with_gate(builder().name("slow"), &gate)).await;
-    let first = fixture.enqueue(gate_job().limit("x", 1)).await;
-    fixture.until_state(first, RunState::Running).await;
+    fixture.enqueue_until(gate_job().limit("x", 1), RunState::Running).await;
     let node = fixture.start(builder()).await;
-    let next = fixture.enqueue(NewJob::new(&Task::Succeed).limit("x", 1)).await;
-    fixture.until_state(next, RunState::Blocked).await;
-    drop(slow);
-    tokio::time::sleep(MS * 50).await;
-    let set = |time: &str| {
-        let schema = &fixture.schema;
-        format!(
-            "UPDATE {schema}.node SET alive_until = clock_timestamp() + interval '{time}' WHERE name = 'slow'"
-        )
-    };
-    let (soon, late) = (set("2 s"), set("1 hour"));
-    fixture.client.execute(&soon, &[]).await.unwrap();
-    let client = crate::fixture::connect(&fixture.config).await;
-    let transaction = fixture.client.transaction().await.unwrap();
-    transaction.execute(&late, &[]).await.unwrap();
+    let next = fixture.enqueue_until(NewJob::new(&Task::Succeed).limit("x", 1), RunState::Blocked).await;
+    kill(slow).await;
+    set_lease(&fixture, &fixture.client, "slow", "2 s").await;
+    let mut client = crate::fixture::connect(&fixture.config).await;
+    let transaction = client.transaction().await.unwrap();
+    set_lease(&fixture, &transaction, "slow", "1 hour").await;
     tokio::time::sleep(MS * 2_000 + UNEXPECTED).await;
-    let state = fixture.jobs.history(&client, next, 1).await.unwrap()[0].state;
+    let state = state(&fixture, next).await;
     transaction.commit().await.unwrap();
     drop(node);
-    Some(state != RunState::Blocked)
+    Some(state != Some(RunState::Blocked))
 }
 
 #[tokio::test]
@@ -438,10 +422,8 @@ async fn place_is_not_lost_if_the_run_that_waits_is_locked() {
     let node = fixture.start(with_gate(fixture.builder(), &gate)).await;
     let jobs = fixture.jobs.clone();
     for is_paused in [false, true] {
-        let first = fixture.enqueue(gate_job().limit("x", 1)).await;
-        fixture.until_state(first, RunState::Running).await;
-        let second = fixture.enqueue(gate_job().limit("x", 1)).await;
-        fixture.until_state(second, RunState::Blocked).await;
+        let first = fixture.enqueue_until(gate_job().limit("x", 1), RunState::Running).await;
+        let second = fixture.enqueue_until(gate_job().limit("x", 1), RunState::Blocked).await;
         let client = crate::fixture::connect(&fixture.config).await;
         let mut transaction = fixture.client.transaction().await.unwrap();
         assert!(jobs.pause(&mut transaction, second).await.unwrap());
@@ -465,6 +447,6 @@ async fn place_is_not_lost_if_the_run_that_waits_is_locked() {
             fixture.until_done(second, 1).await;
         }
     }
-    until_no_place_is_taken(&fixture).await;
+    fixture.until_no_place_is_taken().await;
     shut_down(node).await;
 }

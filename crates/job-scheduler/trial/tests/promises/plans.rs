@@ -32,12 +32,16 @@ async fn scans(fixture: &Fixture) -> BTreeMap<String, (i64, i64)> {
     rows.iter().map(|row| (row.get(0), (row.get(1), row.get(2)))).collect()
 }
 
-/// Returns the number of entries that were read in the index of the jobs that are due.
-async fn index_reads(fixture: &Fixture) -> i64 {
+/// The index of the jobs that are due.
+const JOB_DUE: &str = "indexrelname = 'job_due'";
+
+/// Returns the number of entries that were read in the indexes for which this holds.
+async fn index_reads(fixture: &Fixture, condition: &str) -> i64 {
     fixture.client.batch_execute("SELECT pg_stat_force_next_flush()").await.unwrap();
-    let text = "SELECT idx_tup_read FROM pg_stat_user_indexes
-        WHERE schemaname = $1 AND indexrelname = 'job_due'";
-    fixture.client.query_one(text, &[&fixture.schema]).await.unwrap().get(0)
+    let text = format!(
+        "SELECT sum(idx_tup_read)::bigint FROM pg_stat_user_indexes WHERE schemaname = $1 AND {condition}"
+    );
+    fixture.client.query_one(&text, &[&fixture.schema]).await.unwrap().get(0)
 }
 
 /// Waits until the connections of the node have published their statistics, and asserts that they
@@ -80,7 +84,7 @@ async fn assert_nodes_read_only_indexes(
     adapt: impl Fn(SchedulerBuilder) -> SchedulerBuilder,
 ) {
     let before = scans(fixture).await;
-    let read = index_reads(fixture).await;
+    let read = index_reads(fixture, JOB_DUE).await;
     // Removes half of the results while it runs.
     let builder = fixture.mortal().retention(Duration::from_secs(25_000)).prefetch(MS * 500);
     let node = fixture.start(adapt(builder)).await;
@@ -103,7 +107,7 @@ async fn assert_nodes_read_only_indexes(
     shut_down(node).await;
     // A beat reads no job that is due and has no handler here. One that reads them all would have
     // read 10 000 each time.
-    let read = index_reads(fixture).await - read;
+    let read = index_reads(fixture, JOB_DUE).await - read;
     assert!(read < 10_000, "{read}");
 }
 
@@ -120,7 +124,7 @@ async fn backlog_with_priorities_is_not_sorted_by_each_read() {
     fixture.migrate().await;
     execute(&fixture, "ALTER TABLE @job SET (autovacuum_enabled = off)").await;
     execute(&fixture, BACKLOG).await;
-    let read = index_reads(&fixture).await;
+    let read = index_reads(&fixture, JOB_DUE).await;
     let node = fixture.start(fixture.builder().batch(32).capacity(64)).await;
     let done = format!("SELECT count(*), min(priority) FROM {}.run WHERE state = 'done'", fixture.schema);
     let mut priority = 0;
@@ -135,7 +139,7 @@ async fn backlog_with_priorities_is_not_sorted_by_each_read() {
     drop(node);
     tokio::time::sleep(MS * 1_500).await;
     // A read that sorted them would read all of them, at least 30 times.
-    let read = index_reads(&fixture).await - read;
+    let read = index_reads(&fixture, JOB_DUE).await - read;
     assert!(read < 100_000 + ran * 20, "{read} for {ran} runs");
 }
 
@@ -161,14 +165,7 @@ async fn runs_that_wait_for_a_handler_are_not_read_by_each_heartbeat() {
     let Some(fixture) = Fixture::new().await else { return };
     fixture.migrate().await;
     execute(&fixture, LIMITED).await;
-    let reads = async || -> (i64, i64) {
-        fixture.client.batch_execute("SELECT pg_stat_force_next_flush()").await.unwrap();
-        let text = "SELECT seq_scan, (SELECT sum(idx_tup_read)::bigint FROM pg_stat_user_indexes AS index
-                WHERE index.relid = tables.relid)
-            FROM pg_stat_user_tables AS tables WHERE schemaname = $1 AND relname = 'run'";
-        let row = fixture.client.query_one(text, &[&fixture.schema]).await.unwrap();
-        (row.get(0), row.get(1))
-    };
+    let reads = async || (scans(&fixture).await["run"].0, index_reads(&fixture, "relname = 'run'").await);
     // Once as it is planned for each call, and then with the plans that a connection keeps.
     for _ in 0..10 {
         let before = reads().await;

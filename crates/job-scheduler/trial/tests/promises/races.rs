@@ -78,18 +78,7 @@ async fn concurrent_changes_neither_lose_runs_nor_cost_a_node_its_lease() {
     };
     assert!(counts.get("done").is_some_and(|&count| count > 0), "{counts:?}");
     // The nodes free the places of runs that applications have ended at their next heartbeat.
-    let slots = format!(
-        "SELECT format('%s: %s', slot.*, run.*) FROM {schema}.slot LEFT JOIN {schema}.run ON run.id = slot.run"
-    );
-    loop {
-        let left = fixture.client.query(&slots, &[]).await.unwrap();
-        if left.is_empty() {
-            break;
-        }
-        let left = || left.iter().map(|row| row.get(0)).collect::<Vec<String>>();
-        assert!(begin.elapsed() < Duration::from_secs(120), "places are left: {:#?}", left());
-        tokio::time::sleep(MS * 20).await;
-    }
+    fixture.until_no_place_is_taken().await;
     let interrupted = format!("SELECT id FROM {schema}.run WHERE interrupted > 0");
     assert!(fixture.client.query(&interrupted, &[]).await.unwrap().is_empty());
     let mut numbers: Vec<_> =
