@@ -1,5 +1,10 @@
 -- The state that the nodes share. All times are those of this database's clock, all durations are
 -- microseconds. `@` stands for the schema.
+--
+-- A node keeps its plans, also those that were made while the tables were small. So there must be
+-- no other plan than the right one: a search by an index for each row. Statements join large tables
+-- by `id = ANY (ARRAY[other.id])`. With `=` there would be a second plan, which reads a whole index
+-- for a merge join or a hash join, and is as good as the other one while there are few rows.
 
 -- Whether this is an object with whole numbers from 1 to 1000: without a fraction, which
 -- `limits_of` cannot convert. The names are parts of an index, which has limits.
@@ -197,7 +202,8 @@ CREATE INDEX slot_run ON @slot (run);
 CREATE FUNCTION @start_runs(the_node bigint, the_runs bigint[], the_bytes bigint)
 RETURNS TABLE (id bigint, state text, payload jsonb, timeout_us bigint, retries integer,
     retry_first_us bigint, retry_max_us bigint, started timestamptz, verdict text)
-LANGUAGE plpgsql SET lock_timeout = '100ms' SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
+LANGUAGE plpgsql SET lock_timeout = '100ms'
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
     own bigint[];
@@ -242,8 +248,8 @@ BEGIN
                     -- A repetition, because `cancel_runs` has cancelled the others.
                     WHEN NOT job.enabled AND job.disabled_reason IS NULL AND NOT run.is_manual THEN 'paused'
                     WHEN run.interrupted - run.excused > job.max_interruptions THEN 'abandoned' END AS verdict
-            FROM @run run JOIN @job job ON job.id = run.job
-                LEFT JOIN @kind kind ON kind.handler = run.handler
+            FROM @run run JOIN @job job ON job.id = ANY (ARRAY[run.job])
+                LEFT JOIN @kind kind ON kind.handler = ANY (ARRAY[run.handler])
             WHERE run.id = ANY (own)
         ) AS run
         WINDOW first AS (ORDER BY run.start_at, run.id)
@@ -266,7 +272,7 @@ BEGIN
         FROM @take_turns(ARRAY(SELECT unnest(rated) EXCEPT SELECT unnest(held_back)), the_time) AS turn;
         held_back := held_back || COALESCE(turnless, '{}');
         full_names := full_names || ARRAY(SELECT 'rate ' || run.handler
-            FROM unnest(turnless) WITH ORDINALITY AS turn (id, number) JOIN @run run ON run.id = turn.id
+            FROM unnest(turnless) WITH ORDINALITY AS turn (id, number) JOIN @run run ON run.id = ANY (ARRAY[turn.id])
             ORDER BY turn.number);
         -- It is not executing. If it is deleted meanwhile, `settle` finds that.
         UPDATE @slot slot SET node = NULL WHERE slot.run = ANY (later);
@@ -275,18 +281,9 @@ BEGIN
     END IF;
 
     RETURN QUERY
-    UPDATE @run run
-    SET state = plan.state,
-        owner = CASE plan.state WHEN 'blocked' THEN NULL ELSE run.owner END,
-        blocked_on = CASE plan.state WHEN 'blocked' THEN plan.full_name END,
-        has_turn = run.has_turn AND (plan.state <> 'blocked' OR plan.full_name NOT LIKE 'rate %'),
-        started = CASE plan.state WHEN 'running' THEN the_time ELSE run.started END,
-        finished = CASE plan.state WHEN 'skipped' THEN clock_timestamp() END,
-        error = CASE plan.state WHEN 'skipped' THEN plan.why ELSE run.error END
-    FROM (
+    WITH plan AS MATERIALIZED (
         SELECT mine.id, COALESCE(mine.payload, job.payload) AS payload, job.timeout_us, job.retries,
-            job.retry_first_us, job.retry_max_us,
-            waiting.name AS full_name,
+            job.retry_first_us, job.retry_max_us, judgement.verdict, waiting.name AS full_name,
             CASE WHEN waiting.name IS NULL THEN 'running'
                 -- It was not executed completely, so it waits.
                 WHEN mine.interrupted > 0 THEN 'blocked'
@@ -295,29 +292,41 @@ BEGIN
                     OFFSET 999) THEN 'skipped'
                 ELSE 'blocked' END AS state,
             CASE WHEN job.overlap = 'skip' AND waiting.name = 'job ' || job.id
-                THEN 'another run of the job was running' ELSE '1000 runs of the job were waiting' END AS why,
-            judgement.verdict
-        FROM @run mine JOIN @job job ON job.id = mine.job
+                THEN 'another run of the job was running' ELSE '1000 runs of the job were waiting' END AS why
+        FROM @run mine JOIN @job job ON job.id = ANY (ARRAY[mine.job])
             LEFT JOIN unnest(judged, verdicts) AS judgement (run, verdict) ON judgement.run = mine.id
             LEFT JOIN unnest(held_back, full_names) AS waiting (run, name) ON waiting.run = mine.id
         WHERE mine.id = ANY (free_runs) AND mine.id <> ALL (later)
-    ) AS plan
-    WHERE run.id = plan.id AND run.owner = the_node AND run.state = 'claimed'
+    )
+    UPDATE @run run
+    SET state = plan.state,
+        owner = CASE plan.state WHEN 'blocked' THEN NULL ELSE run.owner END,
+        blocked_on = CASE plan.state WHEN 'blocked' THEN plan.full_name END,
+        has_turn = run.has_turn AND (plan.state <> 'blocked' OR plan.full_name NOT LIKE 'rate %'),
+        started = CASE plan.state WHEN 'running' THEN the_time ELSE run.started END,
+        finished = CASE plan.state WHEN 'skipped' THEN clock_timestamp() END,
+        error = CASE plan.state WHEN 'skipped' THEN plan.why ELSE run.error END
+    FROM plan
+    -- No `=`: there is an index of owners.
+    WHERE run.id = ANY (ARRAY[plan.id]) AND (run.owner, run.state) IS NOT DISTINCT FROM (the_node, 'claimed')
         AND EXISTS (SELECT FROM @node node WHERE node.id = the_node AND node.alive_until > clock_timestamp())
     RETURNING run.id, run.state, CASE WHEN plan.verdict IS NULL THEN plan.payload ELSE 'null' END,
         plan.timeout_us, plan.retries, plan.retry_first_us, plan.retry_max_us, run.started, plan.verdict;
 
-    RETURN QUERY
-    SELECT run.id, CASE WHEN run.id = ANY (postponed) THEN 'postponed' ELSE 'locked' END, NULL::jsonb,
-        NULL::bigint, NULL::integer, NULL::bigint, NULL::bigint, NULL::timestamptz, NULL
-    FROM @run run
-    WHERE run.id = ANY (the_runs) AND run.id <> ALL (free_runs) AND run.owner = the_node
-        AND run.state = 'claimed';
-
-    RETURN QUERY
-    SELECT turn.id, 'later', NULL::jsonb, NULL::bigint, NULL::integer, NULL::bigint, NULL::bigint, turn.again, NULL
-    FROM unnest(later, later_times) AS turn (id, again) JOIN @run run ON run.id = turn.id
-    WHERE run.owner = the_node AND run.state = 'claimed';
+    IF cardinality(free_runs) < cardinality(the_runs) THEN
+        RETURN QUERY
+        SELECT run.id, CASE WHEN run.id = ANY (postponed) THEN 'postponed' ELSE 'locked' END, NULL::jsonb,
+            NULL::bigint, NULL::integer, NULL::bigint, NULL::bigint, NULL::timestamptz, NULL
+        FROM @run run
+        WHERE run.id = ANY (the_runs) AND run.id <> ALL (free_runs) AND run.owner = the_node
+            AND run.state = 'claimed';
+    END IF;
+    IF later <> '{}' THEN
+        RETURN QUERY
+        SELECT turn.id, 'later', NULL::jsonb, NULL::bigint, NULL::integer, NULL::bigint, NULL::bigint, turn.again, NULL
+        FROM unnest(later, later_times) AS turn (id, again) JOIN @run run ON run.id = ANY (ARRAY[turn.id])
+        WHERE run.owner = the_node AND run.state = 'claimed';
+    END IF;
 
     -- Places that were handed to runs that do not start: blocked again, cancelled or deleted.
     SELECT array_agg(slot.run) INTO without_use FROM @slot slot
@@ -343,11 +352,12 @@ CREATE FUNCTION @finish_runs(the_node bigint, the_prefetch bigint, the_runs bigi
     outputs jsonb[], errors text[], retries bigint[])
 RETURNS TABLE (id bigint, state text, job bigint, handler text, due timestamptz, start_at timestamptz,
     attempt integer, interrupted integer, misses_until timestamptz, priority smallint)
-LANGUAGE plpgsql SET lock_timeout = '100ms' SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
+LANGUAGE plpgsql SET lock_timeout = '100ms'
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
     free_runs bigint[];
-    locked bigint[];
+    locked bigint[] := '{}';
     written bigint[];
     cancelled bigint[];
     claimed bigint[];
@@ -357,7 +367,7 @@ BEGIN
     SELECT array_agg(slot.run) INTO holders FROM @slot slot WHERE slot.run = ANY (the_runs);
     IF holders IS NOT NULL THEN
         PERFORM FROM @slot slot WHERE slot.place = 1
-            AND slot.name IN (SELECT held.name FROM @slot held WHERE held.run = ANY (the_runs))
+            AND slot.name = ANY (ARRAY(SELECT held.name FROM @slot held WHERE held.run = ANY (the_runs)))
         ORDER BY slot.name FOR UPDATE;
     END IF;
 
@@ -366,9 +376,11 @@ BEGIN
     ) AS free;
     -- Before the places are handed on. A run that is deleted after this statement is returned as
     -- locked, and the next call hands on its places.
-    locked := ARRAY(SELECT run.id FROM @run run
-        WHERE run.id = ANY (the_runs) AND run.id <> ALL (free_runs) AND run.owner = the_node
-            AND run.state = 'running');
+    IF cardinality(free_runs) < cardinality(the_runs) THEN
+        locked := ARRAY(SELECT run.id FROM @run run
+            WHERE run.id = ANY (the_runs) AND run.id <> ALL (free_runs) AND run.owner = the_node
+                AND run.state = 'running');
+    END IF;
 
     WITH result AS (
         UPDATE @run run
@@ -384,8 +396,8 @@ BEGIN
             output = result.output,
             error = result.error
         FROM unnest(the_runs, states, outputs, errors, retries) AS result (id, state, output, error, retry)
-        WHERE run.id = result.id AND run.owner = the_node AND run.state = 'running'
-            AND run.id = ANY (free_runs)
+        WHERE run.id = ANY (ARRAY[result.id]) AND result.id = ANY (free_runs)
+            AND (run.owner, run.state) IS NOT DISTINCT FROM (the_node, 'running')
         RETURNING run.id, run.state
     )
     SELECT COALESCE(array_agg(result.id), '{}'),

@@ -36,7 +36,8 @@
 CREATE FUNCTION @limits_of(the_runs bigint[]) RETURNS TABLE (run bigint, name text, places integer)
 LANGUAGE sql STABLE AS $$
     SELECT run.id, limited.name, limited.places
-    FROM @run run JOIN @job job ON job.id = run.job LEFT JOIN @kind kind ON kind.handler = run.handler,
+    FROM @run run JOIN @job job ON job.id = ANY (ARRAY[run.job])
+        LEFT JOIN @kind kind ON kind.handler = ANY (ARRAY[run.handler]),
         LATERAL (
             SELECT 'job ' || job.id, 1 WHERE job.overlap <> 'allow'
             UNION ALL
@@ -71,15 +72,15 @@ BEGIN
         ), free AS (
             SELECT wanted.name, wanted.places, wanted.places - count(slot.run) AS count
             FROM (SELECT DISTINCT needed.name, needed.places FROM needed) AS wanted
-                LEFT JOIN @slot slot ON slot.name = wanted.name
+                LEFT JOIN @slot slot ON slot.name = ANY (ARRAY[wanted.name])
             GROUP BY wanted.name, wanted.places
         )
         SELECT run.id, array_agg(needed.name ORDER BY needed.places, needed.name) AS names,
             array_agg(free.count ORDER BY needed.places, needed.name) AS free
-        FROM @run run JOIN needed ON needed.run = run.id
+        FROM needed JOIN @run run ON run.id = ANY (ARRAY[needed.run])
             JOIN free ON free.name = needed.name AND free.places = needed.places
         -- Not those that it was handed.
-        WHERE NOT EXISTS (SELECT FROM @slot slot WHERE slot.run = run.id AND slot.name = needed.name
+        WHERE NOT EXISTS (SELECT FROM @slot slot WHERE slot.run = ANY (ARRAY[run.id]) AND slot.name = needed.name
             AND slot.place <= needed.places)
         GROUP BY run.id ORDER BY run.priority DESC, run.due, run.id
     LOOP
@@ -127,7 +128,7 @@ BEGIN
     -- The proof does not depend on the numbers above: without its rows, a run does not start.
     RETURN QUERY
     SELECT DISTINCT ON (needed.run) needed.run, needed.name FROM @limits_of(takers) AS needed
-    WHERE NOT EXISTS (SELECT FROM @slot slot WHERE slot.run = needed.run AND slot.name = needed.name
+    WHERE NOT EXISTS (SELECT FROM @slot slot WHERE slot.run = ANY (ARRAY[needed.run]) AND slot.name = needed.name
         AND slot.place BETWEEN 1 AND needed.places);
 END $$;
 
@@ -140,7 +141,7 @@ DECLARE
 BEGIN
     SELECT array_agg(named.name) INTO names FROM (
         SELECT slot.name FROM @slot slot WHERE slot.place = 1
-            AND slot.name IN (SELECT held.name FROM @slot held WHERE held.run = ANY (the_runs))
+            AND slot.name = ANY (ARRAY(SELECT held.name FROM @slot held WHERE held.run = ANY (the_runs)))
         ORDER BY slot.name FOR UPDATE SKIP LOCKED
     ) AS named;
     IF names IS NULL THEN
@@ -240,27 +241,32 @@ END $$;
 -- Returns a name of a blocked run, other than `the_name`, that has no free place. A run of a job
 -- that must not overlap and does not wait is not moved to it: it is skipped when it starts, unless
 -- it was interrupted.
+-- PL/pgSQL keeps its plan; SQL would make one for each call.
 CREATE FUNCTION @full_name(the_run bigint, the_name text) RETURNS text
-LANGUAGE sql VOLATILE AS $$
-    SELECT needed.name
-    FROM @run run JOIN @job job ON job.id = run.job, @limits_of(ARRAY[the_run]) AS needed
-    WHERE run.id = the_run AND needed.name <> the_name
-        AND (job.overlap <> 'skip' OR run.interrupted > 0 OR needed.name <> 'job ' || job.id)
-        AND needed.places <= (SELECT count(slot.run) FROM @slot slot WHERE slot.name = needed.name)
-    ORDER BY needed.places, needed.name LIMIT 1
-$$;
+LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN (
+        SELECT needed.name
+        FROM @run run JOIN @job job ON job.id = ANY (ARRAY[run.job]), @limits_of(ARRAY[the_run]) AS needed
+        WHERE run.id = the_run AND needed.name <> the_name
+            AND (job.overlap <> 'skip' OR run.interrupted > 0 OR needed.name <> 'job ' || job.id)
+            AND needed.places <= (SELECT count(slot.run) FROM @slot slot WHERE slot.name = needed.name)
+        ORDER BY needed.places, needed.name LIMIT 1);
+END $$;
 
 -- Whether a node that is alive has this handler.
 CREATE FUNCTION @is_served(the_handler text) RETURNS boolean
-LANGUAGE sql VOLATILE AS $$
-    SELECT EXISTS (SELECT FROM @node node
-        WHERE the_handler = ANY (node.handlers) AND node.alive_until > clock_timestamp())
-$$;
+LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN EXISTS (SELECT FROM @node node
+        WHERE the_handler = ANY (node.handlers) AND node.alive_until > clock_timestamp());
+END $$;
 
 -- Hands on the places that no node hands on, and gives turns to runs that wait for them, until
 -- `ahead`. One node calls it at each heartbeat, if there are places or rates.
 CREATE FUNCTION @settle(ahead interval) RETURNS void
-LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     lost bigint[];
     unused bigint[];
@@ -283,12 +289,12 @@ BEGIN
             AND EXISTS (SELECT FROM @slot slot WHERE slot.run = run.id) AND NOT @is_served(run.handler)
         FOR UPDATE SKIP LOCKED
     ) AS left_over
-    WHERE run.id = left_over.id;
+    WHERE run.id = ANY (ARRAY[left_over.id]);
 
     -- While these runs are locked, no node claims or starts them, and they are not repeated by
     -- hand.
     SELECT COALESCE(array_agg(locked.id), '{}') INTO unused FROM (
-        SELECT run.id FROM @slot slot JOIN @run run ON run.id = slot.run
+        SELECT run.id FROM @slot slot JOIN @run run ON run.id = ANY (ARRAY[slot.run])
         WHERE CASE run.state WHEN 'waiting' THEN NOT @is_served(run.handler)
             ELSE run.state NOT IN ('claimed', 'running') END
         FOR UPDATE OF run SKIP LOCKED

@@ -122,7 +122,7 @@ BEGIN
         )
         UPDATE @run run SET state = 'waiting', blocked_on = NULL, has_turn = true,
             start_at = GREATEST(run.start_at, first + (next.number - 1) * step)
-        FROM next WHERE run.id = next.id;
+        FROM next WHERE run.id = ANY (ARRAY[next.id]);
         GET DIAGNOSTICS given = ROW_COUNT;
         IF given > 0 THEN
             has_given := true;

@@ -40,7 +40,7 @@ use crate::misfire::Window;
 use crate::observe;
 use crate::ready::{Queued, Ready};
 use crate::settings::Shared;
-use crate::store::{self, Limits, Look, Registered, Store};
+use crate::store::{self, Limits, Look, Registered, Role, Store};
 
 /// The maximum number of results that are removed at a time.
 const CLEANING_BATCH: usize = 2_000;
@@ -118,7 +118,7 @@ impl Session {
         let lease = shared.settings.lease;
         // Zero until it has one.
         let number = Arc::new(AtomicI64::new(0));
-        let connect = async || -> Result<Store, Error> {
+        let connect = async |role| -> Result<Store, Error> {
             let (names, heard) = (shared.handlers.names(), heard.clone());
             let (cancels, number, wake) = (shared.names.cancel_channel(), number.clone(), wake.clone());
             let hear = move |channel: &str, text: &str| {
@@ -133,11 +133,14 @@ impl Session {
                 }
             };
             let client = shared.connector.connect(lease, hear, lost.clone()).await?;
-            Ok(Store::new(client, &shared.names, lease, shared.settings.listens).await?)
+            Ok(Store::new(client, &shared.names, lease, shared.settings.listens, role).await?)
         };
         let open = async {
-            let mut stores =
-                Stores { lead: connect().await?, start: connect().await?, finish: connect().await? };
+            let mut stores = Stores {
+                lead: connect(Role::Lead).await?,
+                start: connect(Role::Start).await?,
+                finish: connect(Role::Finish).await?,
+            };
             if shared.settings.listens {
                 stores.lead.listen(&shared.names).await?;
             }

@@ -33,7 +33,7 @@ const TAKE_OVER: &str = "
         ORDER BY priority DESC, start_at LIMIT $3
         FOR UPDATE SKIP LOCKED
     ) AS left_over
-    WHERE run.id = left_over.id
+    WHERE run.id = ANY (ARRAY[left_over.id])
     RETURNING run.id, run.job, run.handler, run.due, run.start_at, run.attempt, run.interrupted,
         run.misses_until, run.priority";
 
@@ -48,15 +48,15 @@ const CLAIM_WAITING: &str = "
     UPDATE @run run SET owner = $1, state = 'claimed'
     FROM (
         SELECT found.id FROM generate_series(5, $5::integer, -1) AS level (priority), LATERAL (
-            SELECT run.id FROM @run run JOIN @job job ON job.id = run.job
+            SELECT run.id FROM @run run
             WHERE run.state = 'waiting' AND run.priority = level.priority AND run.start_at <= $2
                 AND run.handler = ANY ($4)
             ORDER BY run.start_at LIMIT $3
-            FOR UPDATE OF run SKIP LOCKED
+            FOR UPDATE SKIP LOCKED
         ) AS found
         LIMIT $3
     ) AS waiting
-    WHERE run.id = waiting.id
+    WHERE run.id = ANY (ARRAY[waiting.id])
     RETURNING run.id, run.job, run.handler, run.due, run.start_at, run.attempt, run.interrupted,
         run.misses_until, run.priority";
 
@@ -119,7 +119,7 @@ const CLAIM: &str = "
 const MOVE_ON: &str = "
     UPDATE @job job SET next_run = moved.next_run
     FROM unnest($1::bigint[], $2::timestamptz[]) AS moved (id, next_run)
-    WHERE job.id = moved.id";
+    WHERE job.id = ANY (ARRAY[moved.id])";
 
 /// A job that SQL has added, with a cron pattern.
 const PLAN_FIRST: &str = "

@@ -15,6 +15,9 @@
 //!   `interrupted` is incremented. So is a run that loses its places because no node can start it
 //!   again, under the same lock of the row of its node.
 //!
+//! Why statements join by `id = ANY (ARRAY[other.id])` is said at the beginning of
+//! `migrations/1.sql`.
+//!
 //! If the answer to a statement is lost, it is unknown whether it was executed. There is no need to
 //! find out. The node registers again under another number, and takes the executions that continue
 //! with it. The other runs of the old number are given back.
@@ -72,9 +75,9 @@ const ADOPT: &str = "
         SELECT id FROM @run WHERE owner = $2 AND state = 'running' AND id = ANY ($3)
         FOR UPDATE SKIP LOCKED
     ), kept AS (
-        UPDATE @slot slot SET node = $1 FROM unlocked WHERE slot.run = unlocked.id
+        UPDATE @slot slot SET node = $1 FROM unlocked WHERE slot.run = ANY (ARRAY[unlocked.id])
     )
-    UPDATE @run run SET owner = $1 FROM unlocked WHERE run.id = unlocked.id
+    UPDATE @run run SET owner = $1 FROM unlocked WHERE run.id = ANY (ARRAY[unlocked.id])
     RETURNING run.id";
 
 /// Waits if there are executions that a statement of an old connection has locked, or a transaction
@@ -93,12 +96,12 @@ const WAITS: u32 = 10;
 const BLAME: &str = "
     UPDATE @run run SET interrupted = run.interrupted + 1, attempt = run.attempt + 1
     FROM (
-        SELECT run.id FROM @run run JOIN @job job ON job.id = run.job
+        SELECT run.id FROM @run run JOIN @job job ON job.id = ANY (ARRAY[run.job])
         WHERE run.id = $2 AND run.owner = $1 AND run.state IN ('claimed', 'running')
             AND COALESCE(run.payload_bytes, job.payload_bytes) > $3
         FOR UPDATE OF run SKIP LOCKED
     ) AS unlocked
-    WHERE run.id = unlocked.id";
+    WHERE run.id = ANY (ARRAY[unlocked.id])";
 
 /// Executions that have ended because the node could not renew its lease. Perhaps another node has
 /// taken them over meanwhile.
@@ -106,7 +109,7 @@ const EXCUSE: &str = "
     WITH unlocked AS (
         SELECT id FROM @run WHERE id = ANY ($1) AND finished IS NULL FOR UPDATE SKIP LOCKED
     )
-    UPDATE @run run SET excused = run.excused + 1 FROM unlocked WHERE run.id = unlocked.id";
+    UPDATE @run run SET excused = run.excused + 1 FROM unlocked WHERE run.id = ANY (ARRAY[unlocked.id])";
 
 /// Gives back what has not started: with a list of executions that continue, also runs that are not
 /// in it, because the node has not got the answer to the statement that has started them. Locked
@@ -117,9 +120,9 @@ const RELEASE: &str = "
         WHERE owner = $1 AND state IN ('claimed', 'running') AND (state = 'claimed' OR id <> ALL ($2))
         FOR UPDATE SKIP LOCKED
     ), unused AS (
-        UPDATE @slot slot SET node = NULL FROM unlocked WHERE slot.run = unlocked.id
+        UPDATE @slot slot SET node = NULL FROM unlocked WHERE slot.run = ANY (ARRAY[unlocked.id])
     ), released AS (
-        UPDATE @run run SET state = 'waiting', owner = NULL FROM unlocked WHERE run.id = unlocked.id
+        UPDATE @run run SET state = 'waiting', owner = NULL FROM unlocked WHERE run.id = ANY (ARRAY[unlocked.id])
         RETURNING run.id
     )
     SELECT @notify('') FROM (SELECT count(*) AS n FROM released) AS counted WHERE n > 0";
@@ -150,6 +153,14 @@ const SETTLE: &str = "SELECT @settle(make_interval(secs => $1))";
 
 const CLEAN: &str = "SELECT @clean(make_interval(secs => $1), $2)";
 
+/// The purpose of a connection of a node: which statements it executes often.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Role {
+    Lead,
+    Start,
+    Finish,
+}
+
 /// A connection of a node.
 #[derive(Debug)]
 pub(crate) struct Store {
@@ -167,11 +178,18 @@ impl Store {
         names: &Names,
         lease: Duration,
         has_session: bool,
+        role: Role,
     ) -> Result<Self, Error> {
         let mut statements = Statements::new(names);
         if has_session {
-            statements.prepare(&client, &[RENEW, LOOK, START, FINISH]).await?;
-            statements.prepare(&client, &beat::STATEMENTS).await?;
+            match role {
+                Role::Lead => {
+                    statements.prepare(&client, &[RENEW, LOOK, SETTLE]).await?;
+                    statements.prepare(&client, &beat::STATEMENTS).await?;
+                }
+                Role::Start => statements.prepare(&client, &[START]).await?,
+                Role::Finish => statements.prepare(&client, &[FINISH]).await?,
+            }
         }
         let local_settings = (!has_session).then(|| local_settings(lease));
         Ok(Self { client, statements, lease, local_settings })

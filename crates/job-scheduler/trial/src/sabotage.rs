@@ -32,7 +32,7 @@ impl Sabotage {
     fn changes(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::NoCheck => &[(
-                "WHERE run.id = plan.id AND run.owner = the_node AND run.state = 'claimed'
+                "WHERE run.id = plan.id AND (run.owner, run.state) IS NOT DISTINCT FROM (the_node, 'claimed')
         AND EXISTS (SELECT FROM @node node WHERE node.id = the_node AND node.alive_until > clock_timestamp())",
                 "WHERE run.id = plan.id",
             )],

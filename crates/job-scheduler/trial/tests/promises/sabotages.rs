@@ -47,10 +47,7 @@ async fn finish_without_owning(sabotage: Option<(&str, &str)>) -> Option<RunStat
 async fn result_of_a_run_of_another_node_is_not_written() {
     let Some(state) = finish_without_owning(None).await else { return };
     assert_eq!(state, RunState::Claimed);
-    let no_owner = (
-        "WHERE run.id = result.id AND run.owner = the_node AND run.state = 'running'",
-        "WHERE run.id = result.id",
-    );
+    let no_owner = ("AND (run.owner, run.state) IS NOT DISTINCT FROM (the_node, 'running')", "");
     assert_eq!(finish_without_owning(Some(no_owner)).await, Some(RunState::Done));
 }
 
@@ -155,7 +152,7 @@ async fn start_without_owning(sabotage: Option<(&str, &str)>) -> Option<RunState
 async fn run_of_another_node_is_not_started() {
     let Some(state) = start_without_owning(None).await else { return };
     assert_eq!(state, RunState::Claimed);
-    let no_check = ("AND run.owner = the_node AND run.state = 'claimed'\n        AND EXISTS", "AND EXISTS");
+    let no_check = ("AND (run.owner, run.state) IS NOT DISTINCT FROM (the_node, 'claimed')", "");
     assert_eq!(start_without_owning(Some(no_check)).await, Some(RunState::Running));
 }
 
