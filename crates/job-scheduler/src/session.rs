@@ -78,6 +78,8 @@ pub(crate) struct Session {
     queue: DelayQueue<Queued>,
     /// Those from the queue that are due and have no runner.
     ready: Mutex<Ready>,
+    /// There may be some.
+    has_ready: Notify,
     /// The number of runs that it has: in the queue, executing, or not yet written.
     held: AtomicUsize,
     /// Of these, the ones that do not count for the capacity: they wait until a result is written,
@@ -167,6 +169,7 @@ impl Session {
             beat: Mutex::new(reading.sent()),
             queue: DelayQueue::new(&shared.timer),
             ready: Mutex::default(),
+            has_ready: Notify::new(),
             held: AtomicUsize::new(kept.len()),
             parked: AtomicUsize::new(0),
             is_starved: AtomicBool::new(false),

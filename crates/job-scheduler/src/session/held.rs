@@ -27,11 +27,13 @@ impl Session {
         }
     }
 
-    /// Returns the runs that are due and have no runner.
+    /// Returns the runs that are due and have no runner. It takes them from the queue, where
+    /// `start` may be waiting for them: so it wakes `start`.
     pub(super) fn ready(&self) -> MutexGuard<'_, Ready> {
         let mut ready = lock(&self.ready);
         while let Some(queued) = self.queue.try_recv() {
             ready.push(queued.into_inner());
+            self.has_ready.notify_one();
         }
         ready
     }

@@ -76,8 +76,10 @@ impl Session {
             if let Some(queued) = self.ready().pop() {
                 return Ok(queued);
             }
-            let queued = self.queue.expired().await?.into_inner();
-            lock(&self.ready).push(queued);
+            tokio::select! {
+                expired = self.queue.expired() => lock(&self.ready).push(expired?.into_inner()),
+                () = self.has_ready.notified() => {}
+            }
         }
     }
 

@@ -64,6 +64,26 @@ async fn urgent_run_is_first_on_a_node_that_has_read_as_much_as_it_may() {
     shut_down(node).await;
 }
 
+/// Such a node looks for urgent runs at each beat, and compares them with those that it has: also
+/// at the moment at which one of these is due.
+#[tokio::test]
+async fn beat_at_the_due_time_does_not_keep_a_run_from_starting() {
+    let Some(fixture) = Fixture::new().await else { return };
+    let builder = fixture.builder().runners(1).capacity(1).heartbeat(MS * 50).prefetch(MS * 200);
+    let node = fixture.start(builder).await;
+    // The answer to a beat and the due time meet if this thread looks at both after a pause.
+    let busy = tokio::spawn(async {
+        loop {
+            std::thread::sleep(MS * 7);
+            tokio::time::sleep(MS).await;
+        }
+    });
+    let job = fixture.enqueue(NewJob::new(&Task::Succeed).every(MS * 60)).await;
+    fixture.until_done(job, 50).await;
+    busy.abort();
+    shut_down(node).await;
+}
+
 #[tokio::test]
 async fn urgent_run_is_first_among_those_that_wait_for_a_place() {
     let Some(fixture) = Fixture::new().await else { return };
