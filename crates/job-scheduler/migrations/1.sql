@@ -1,10 +1,14 @@
 -- The state that the nodes share. All times are those of this database's clock, all durations are
 -- microseconds. `@` stands for the schema.
 --
--- A node keeps its plans, also those that were made while the tables were small. So there must be
--- no other plan than the right one: a search by an index for each row. Statements join large tables
--- by `id = ANY (ARRAY[other.id])`. With `=` there would be a second plan, which reads a whole index
--- for a merge join or a hash join, and is as good as the other one while there are few rows.
+-- A node keeps its plans, also those that were made while the tables were small. Then a plan that
+-- reads a whole index of `job`, `run` or `slot` is as good as a search for each row. So statements
+-- are written in such a way that they have no such plan:
+--
+-- - They join by `id = ANY (ARRAY[other.id])`, because there is no merge join or hash join with it.
+-- - They ask `COALESCE((SELECT false ...), true)`, because `NOT EXISTS (...)` may become a join.
+-- - A partial index can be read as a whole if its condition follows from the statement. So
+--   `run_blocked_of_job` is only for statements that name a job.
 
 -- Whether this is an object with whole numbers from 1 to 1000: without a fraction, which
 -- `limits_of` cannot convert. The names are parts of an index, which has limits.
@@ -163,7 +167,7 @@ CREATE INDEX run_owned ON @run (owner) WHERE state IN ('claimed', 'running');
 CREATE INDEX run_cancelled ON @run (owner) WHERE state = 'running' AND is_cancelled;
 CREATE INDEX run_waiting ON @run (priority, start_at) WHERE state = 'waiting';
 CREATE INDEX run_blocked ON @run (blocked_on, handler, priority DESC, due, id) WHERE state = 'blocked';
-CREATE INDEX run_blocked_of_job ON @run (job) WHERE state = 'blocked';
+CREATE INDEX run_blocked_of_job ON @run (job) WHERE state = 'blocked' AND job IS NOT NULL;
 CREATE INDEX run_finished ON @run (finished) WHERE finished IS NOT NULL;
 -- For the page of failures. Only a failure writes it.
 CREATE INDEX run_failed ON @run (finished, id) WHERE state IN ('failed', 'abandoned');
@@ -325,12 +329,11 @@ BEGIN
         RETURN QUERY
         SELECT turn.id, 'later', NULL::jsonb, NULL::bigint, NULL::integer, NULL::bigint, NULL::bigint, turn.again, NULL
         FROM unnest(later, later_times) AS turn (id, again) JOIN @run run ON run.id = ANY (ARRAY[turn.id])
-        WHERE run.owner = the_node AND run.state = 'claimed';
+        WHERE (run.owner, run.state) IS NOT DISTINCT FROM (the_node, 'claimed');
     END IF;
 
     -- Places that were handed to runs that do not start: blocked again, cancelled or deleted.
     SELECT array_agg(slot.run) INTO without_use FROM @slot slot
-    -- No NOT EXISTS: the planner may make a join of it, which reads all runs.
     WHERE slot.run = ANY (the_runs) AND COALESCE((
         SELECT run.state NOT IN ('waiting', 'claimed', 'running') FROM @run run WHERE run.id = slot.run), true);
     IF without_use IS NOT NULL THEN
@@ -409,8 +412,8 @@ BEGIN
         -- Also those of runs that were deleted with their jobs, or were completed by their
         -- handlers.
         SELECT array_agg(holder) INTO holders FROM unnest(holders) AS holder
-        WHERE holder = ANY (written) OR NOT EXISTS (SELECT FROM @run run
-            WHERE run.id = holder AND run.state IN ('waiting', 'claimed', 'running'));
+        WHERE holder = ANY (written) OR COALESCE((SELECT false FROM @run run
+            WHERE run.id = holder AND run.state IN ('waiting', 'claimed', 'running')), true);
         -- None if the node is ending.
         SELECT array_agg(DISTINCT run.handler) INTO handlers FROM @run run
         WHERE run.id = ANY (the_runs) AND run.handler = ANY ((SELECT node.handlers FROM @node node
@@ -447,6 +450,8 @@ END $$;
 CREATE FUNCTION @clean(age interval, the_limit bigint) RETURNS bigint
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
+    -- An index is not searched for a time that may change from row to row.
+    oldest timestamptz := clock_timestamp() - age;
     removed bigint;
     jobs bigint[];
 BEGIN
@@ -456,9 +461,9 @@ BEGIN
         RETURN 0;
     END IF;
     WITH old AS (
-        DELETE FROM @run WHERE id IN (
-            SELECT run.id FROM @run run WHERE run.finished < clock_timestamp() - age
-            ORDER BY run.finished LIMIT the_limit FOR UPDATE SKIP LOCKED)
+        DELETE FROM @run WHERE id = ANY (ARRAY(
+            SELECT run.id FROM @run run WHERE run.finished < oldest
+            ORDER BY run.finished LIMIT the_limit FOR UPDATE SKIP LOCKED))
         RETURNING job
     )
     SELECT count(*), array_agg(DISTINCT old.job) INTO removed, jobs FROM old;
@@ -468,6 +473,6 @@ BEGIN
         ORDER BY job.id FOR UPDATE SKIP LOCKED
     ) AS ended;
     DELETE FROM @job job WHERE job.id = ANY (jobs)
-        AND NOT EXISTS (SELECT FROM @run run WHERE run.job = job.id);
+        AND COALESCE((SELECT false FROM @run run WHERE run.job = job.id LIMIT 1), true);
     RETURN removed;
 END $$;

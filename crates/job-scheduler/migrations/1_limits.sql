@@ -80,8 +80,8 @@ BEGIN
         FROM needed JOIN @run run ON run.id = ANY (ARRAY[needed.run])
             JOIN free ON free.name = needed.name AND free.places = needed.places
         -- Not those that it was handed.
-        WHERE NOT EXISTS (SELECT FROM @slot slot WHERE slot.run = ANY (ARRAY[run.id]) AND slot.name = needed.name
-            AND slot.place <= needed.places)
+        WHERE COALESCE((SELECT false FROM @slot slot WHERE slot.run = run.id AND slot.name = needed.name
+            AND slot.place <= needed.places LIMIT 1), true)
         GROUP BY run.id ORDER BY run.priority DESC, run.due, run.id
     LOOP
         full_name := NULL;
@@ -114,8 +114,8 @@ BEGIN
                 AS last
             FROM taker GROUP BY taker.name
         ) AS named, generate_series(1, named.last) AS each (place)
-        WHERE NOT EXISTS (SELECT FROM @slot slot
-            WHERE slot.name = named.name AND slot.place = each.place AND slot.run IS NOT NULL)
+        WHERE COALESCE((SELECT false FROM @slot slot
+            WHERE slot.name = named.name AND slot.place = each.place AND slot.run IS NOT NULL), true)
     )
     INSERT INTO @slot AS slot (name, place, run)
     SELECT taker.name, free.place, taker.run FROM taker JOIN free USING (name, number)
@@ -128,8 +128,8 @@ BEGIN
     -- The proof does not depend on the numbers above: without its rows, a run does not start.
     RETURN QUERY
     SELECT DISTINCT ON (needed.run) needed.run, needed.name FROM @limits_of(takers) AS needed
-    WHERE NOT EXISTS (SELECT FROM @slot slot WHERE slot.run = ANY (ARRAY[needed.run]) AND slot.name = needed.name
-        AND slot.place BETWEEN 1 AND needed.places);
+    WHERE COALESCE((SELECT false FROM @slot slot WHERE slot.run = needed.run AND slot.name = needed.name
+        AND slot.place BETWEEN 1 AND needed.places LIMIT 1), true);
 END $$;
 
 -- Frees the places of these runs, and hands them to runs that are blocked. Those with one of these
@@ -286,7 +286,8 @@ BEGIN
     FROM (
         SELECT run.id FROM @run run
         WHERE run.owner = ANY (lost) AND run.state IN ('claimed', 'running')
-            AND EXISTS (SELECT FROM @slot slot WHERE slot.run = run.id) AND NOT @is_served(run.handler)
+            AND COALESCE((SELECT true FROM @slot slot WHERE slot.run = run.id LIMIT 1), false)
+            AND NOT @is_served(run.handler)
         FOR UPDATE SKIP LOCKED
     ) AS left_over
     WHERE run.id = ANY (ARRAY[left_over.id]);
@@ -299,8 +300,7 @@ BEGIN
             ELSE run.state NOT IN ('claimed', 'running') END
         FOR UPDATE OF run SKIP LOCKED
     ) AS locked;
-    -- A run that was deleted may still be executing on its node. (No NOT EXISTS: the planner may
-    -- make a join of it, which reads all runs.)
+    -- A run that was deleted may still be executing on its node.
     unused := unused || ARRAY(
         SELECT slot.run FROM @slot slot
         WHERE slot.run IS NOT NULL AND COALESCE((SELECT false FROM @run run WHERE run.id = slot.run), true)
@@ -311,7 +311,7 @@ BEGIN
 
     SELECT array_agg(named.name) INTO names FROM (
         SELECT slot.name FROM @slot slot
-        WHERE slot.place = 1 AND slot.name IN (
+        WHERE slot.place = 1 AND slot.name = ANY (ARRAY(
             SELECT lock.name FROM @slot lock LEFT JOIN LATERAL (
                 -- Any of them: `pass_on` chooses.
                 SELECT run.id FROM @run run WHERE run.state = 'blocked' AND run.blocked_on = lock.name LIMIT 1
@@ -320,7 +320,7 @@ BEGIN
                 ELSE NOT EXISTS (SELECT FROM @limits_of(ARRAY[one.id]) AS needed
                     WHERE needed.name = lock.name AND needed.places <= (SELECT count(slot.run)
                         FROM @slot slot WHERE slot.name = lock.name)) END
-        )
+        ))
         ORDER BY slot.name FOR UPDATE SKIP LOCKED
     ) AS named;
     IF names IS NOT NULL THEN

@@ -79,8 +79,11 @@ BEGIN
                 AND run.handler = ANY (the_handlers)
             ORDER BY run.start_at LIMIT 1
         ) AS waiting)
-        OR EXISTS (SELECT FROM @run run
-            WHERE run.state IN ('claimed', 'running') AND run.handler = ANY (the_handlers)
-            AND run.owner IN (SELECT node.id FROM @node node WHERE node.alive_until <= clock_timestamp()));
+        OR EXISTS (SELECT FROM @node node, LATERAL (
+            SELECT FROM @run run
+            WHERE run.owner = node.id AND run.state IN ('claimed', 'running') AND run.handler = ANY (the_handlers)
+            LIMIT 1
+        ) AS left_over
+        WHERE node.alive_until <= clock_timestamp());
     RETURN NEXT;
 END $$;

@@ -78,7 +78,7 @@ pub(crate) struct Session {
     queue: DelayQueue<Queued>,
     /// Those from the queue that are due and have no runner.
     ready: Mutex<Ready>,
-    /// There may be some.
+    /// Wakes `start`: runs were taken from the queue.
     has_ready: Notify,
     /// The number of runs that it has: in the queue, executing, or not yet written.
     held: AtomicUsize,

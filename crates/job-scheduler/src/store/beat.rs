@@ -39,8 +39,8 @@ const TAKE_OVER: &str = "
 
 /// Deletes lost nodes without runs. The runs of the others are for nodes with free capacity.
 const BURY: &str = "
-    DELETE FROM @node node WHERE id = ANY ($1)
-    AND NOT EXISTS (SELECT FROM @run WHERE owner = node.id AND state IN ('claimed', 'running'))";
+    DELETE FROM @node node WHERE id = ANY ($1) AND COALESCE((
+        SELECT false FROM @run WHERE owner = node.id AND state IN ('claimed', 'running') LIMIT 1), true)";
 
 /// Runs that were given back, or that are repeated, or that were requested. One priority after the
 /// other, each in the order of an index.

@@ -32,9 +32,9 @@ impl Sabotage {
     fn changes(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::NoCheck => &[(
-                "WHERE run.id = plan.id AND (run.owner, run.state) IS NOT DISTINCT FROM (the_node, 'claimed')
+                "AND (run.owner, run.state) IS NOT DISTINCT FROM (the_node, 'claimed')
         AND EXISTS (SELECT FROM @node node WHERE node.id = the_node AND node.alive_until > clock_timestamp())",
-                "WHERE run.id = plan.id",
+                "",
             )],
             Self::NoTakeover => &[("WHERE owner = ANY ($2) AND", "WHERE owner = ANY ($2) AND false AND")],
             Self::NoMark => &[("WHEN 'running' THEN 1 ELSE 0", "WHEN 'running' THEN 0 ELSE 0")],
@@ -57,5 +57,26 @@ impl Sabotage {
     pub(crate) fn apply(self, builder: SchedulerBuilder) -> SchedulerBuilder {
         let changes = self.changes().iter();
         changes.fold(builder, |builder, (original, replacement)| builder.sabotage(*original, *replacement))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::ValueEnum;
+
+    use super::*;
+
+    #[test]
+    fn each_change_concerns_a_statement() {
+        let folders = ["../migrations", "../src/store"]
+            .map(|folder| format!("{}/{folder}", env!("CARGO_MANIFEST_DIR")));
+        let files = folders.iter().flat_map(|folder| std::fs::read_dir(folder).unwrap());
+        let texts: String =
+            files.map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap()).collect();
+        for sabotage in Sabotage::value_variants() {
+            for (original, _) in sabotage.changes() {
+                assert!(texts.contains(original), "{sabotage:?}: {original}");
+            }
+        }
     }
 }

@@ -179,6 +179,17 @@ async fn runs_that_wait_for_a_handler_are_not_read_by_each_heartbeat() {
     }
 }
 
+/// 60 000 more runs: half of them are blocked, on ten names, and the others are claimed by a node.
+const OTHERS: &str = "
+    INSERT INTO @node (name, alive_until) VALUES ('other', clock_timestamp() + interval '1 hour');
+    INSERT INTO @run (job, due, start_at, handler, state, owner, blocked_on)
+    SELECT 1, due, due, 'unknown', state, CASE state WHEN 'claimed' THEN node.id END,
+        CASE state WHEN 'blocked' THEN 'key ' || n % 10 END
+    FROM @node node, generate_series(1, 30000) AS n, unnest(ARRAY['claimed', 'blocked']) AS state, LATERAL (
+        SELECT clock_timestamp() + n * interval '1 second' + ascii(state) * interval '1 microsecond' AS due) AS x
+    WHERE node.name = 'other';
+    INSERT INTO @slot (name, place) SELECT 'key ' || n, 1 FROM generate_series(0, 9) AS n;";
+
 /// A node keeps the plans that it has made while the tables were empty.
 #[tokio::test]
 async fn plans_for_empty_tables_are_right_for_large_ones() {
@@ -188,7 +199,7 @@ async fn plans_for_empty_tables_are_right_for_large_ones() {
         execute(&fixture, &format!("ALTER TABLE @{table} SET (autovacuum_enabled = off)")).await;
         execute(&fixture, &format!("VACUUM ANALYZE @{table}")).await;
     }
-    let node = fixture.node().await;
+    let node = fixture.start(fixture.builder().heartbeat(MS * 1_000)).await;
     let limits = KindLimits::new().rate(1_000, MS * 1_000).burst(1_000);
     fixture.jobs.set_kind(&fixture.client, Task::HANDLER, limits).await.unwrap();
     let some = async |job: fn() -> NewJob| {
@@ -196,20 +207,41 @@ async fn plans_for_empty_tables_are_right_for_large_ones() {
             fixture.enqueue_until(job(), RunState::Done).await;
         }
     };
+    let lose_one = async || {
+        drop(fixture.node().await);
+        let nodes = fixture.jobs.nodes(&fixture.client).await.unwrap();
+        let lost = nodes.iter().map(|node| node.id).max().unwrap();
+        let lose = "UPDATE @node SET alive_until = clock_timestamp() WHERE id = ";
+        execute(&fixture, &format!("{lose}{lost}")).await;
+        let is_gone =
+            async || fixture.jobs.nodes(&fixture.client).await.unwrap().iter().all(|node| node.id != lost);
+        eventually(is_gone).await;
+    };
     let plain = || NewJob::new(&Task::Succeed);
     let limited = || NewJob::new(&Task::Succeed).limit("five", 5).retries(1, MS, MS);
     some(plain).await;
     some(limited).await;
+    lose_one().await;
+    // What the node does less often, on this connection with the settings of a node.
+    for name in ["enable_seqscan", "enable_bitmapscan", "jit"] {
+        execute(&fixture, &format!("SET {name} = off")).await;
+    }
+    execute(&fixture, "SET plan_cache_mode = force_generic_plan").await;
+    let seldom = "SELECT @settle('1 s'), @clean('49990 s', 2000), @look('{task}', 1000000)";
+    execute(&fixture, seldom).await;
     execute(&fixture, FILL).await;
+    execute(&fixture, OTHERS).await;
     let reads = || index_reads(&fixture, "relname IN ('job', 'run', 'slot')");
     tokio::time::sleep(MS * 1_500).await;
     let before = reads().await;
     some(plain).await;
     some(limited).await;
+    lose_one().await;
+    execute(&fixture, seldom).await;
     shut_down(node).await;
     tokio::time::sleep(MS * 1_500).await;
     let read = reads().await - before;
-    // A statement that reads an index from end to end reads 10^5 entries each time.
+    // A statement that reads an index from end to end reads 30 000 entries or more each time.
     assert!(read < 20_000, "{read} index entries for 40 runs");
 }
 
