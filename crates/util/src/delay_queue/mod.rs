@@ -69,9 +69,8 @@ pub use self::expired::{Expired, Key};
 /// [`expired`](Self::expired), or the handle on which [`poll_expired`](Self::poll_expired) was
 /// called. Otherwise the other waiting consumers may miss values that are due.
 ///
-/// While a consumer waits, the timer's
-/// [`pending_timeouts`](HashedWheelTimer::pending_timeouts) is one higher, whether the queue is
-/// empty or not.
+/// Each waiting consumer adds one to the timer's
+/// [`pending_timeouts`](HashedWheelTimer::pending_timeouts), whether the queue is empty or not.
 /// Values do not count.
 ///
 /// # When the timer stops
