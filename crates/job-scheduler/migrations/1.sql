@@ -7,8 +7,9 @@
 --
 -- - They join by `id = ANY (ARRAY[other.id])`, because there is no merge join or hash join with it.
 -- - They ask `COALESCE((SELECT false ...), true)`, because `NOT EXISTS (...)` may become a join.
--- - A partial index can be read as a whole if its condition follows from the statement. So
---   `run_blocked_of_job` is only for statements that name a job.
+-- - A partial index can be read as a whole if its condition follows from the statement. So that of
+--   `run_blocked_of_job` has a part that only the statement for this index has: `job > 0`, which
+--   holds for all jobs.
 
 -- Whether this is an object with whole numbers from 1 to 1000: without a fraction, which
 -- `limits_of` cannot convert. The names are parts of an index, which has limits.
@@ -167,7 +168,7 @@ CREATE INDEX run_owned ON @run (owner) WHERE state IN ('claimed', 'running');
 CREATE INDEX run_cancelled ON @run (owner) WHERE state = 'running' AND is_cancelled;
 CREATE INDEX run_waiting ON @run (priority, start_at) WHERE state = 'waiting';
 CREATE INDEX run_blocked ON @run (blocked_on, handler, priority DESC, due, id) WHERE state = 'blocked';
-CREATE INDEX run_blocked_of_job ON @run (job) WHERE state = 'blocked' AND job IS NOT NULL;
+CREATE INDEX run_blocked_of_job ON @run (job) WHERE state = 'blocked' AND job > 0;
 CREATE INDEX run_finished ON @run (finished) WHERE finished IS NOT NULL;
 -- For the page of failures. Only a failure writes it.
 CREATE INDEX run_failed ON @run (finished, id) WHERE state IN ('failed', 'abandoned');
@@ -293,7 +294,7 @@ BEGIN
                 WHEN mine.interrupted > 0 THEN 'blocked'
                 WHEN job.overlap = 'skip' AND waiting.name = 'job ' || job.id THEN 'skipped'
                 WHEN EXISTS (SELECT FROM @run other WHERE other.job = mine.job AND other.state = 'blocked'
-                    OFFSET 999) THEN 'skipped'
+                    AND other.job > 0 OFFSET 999) THEN 'skipped'
                 ELSE 'blocked' END AS state,
             CASE WHEN job.overlap = 'skip' AND waiting.name = 'job ' || job.id
                 THEN 'another run of the job was running' ELSE '1000 runs of the job were waiting' END AS why

@@ -114,8 +114,8 @@ BEGIN
                 AS last
             FROM taker GROUP BY taker.name
         ) AS named, generate_series(1, named.last) AS each (place)
-        WHERE COALESCE((SELECT false FROM @slot slot
-            WHERE slot.name = named.name AND slot.place = each.place AND slot.run IS NOT NULL), true)
+        WHERE (SELECT slot.run FROM @slot slot
+            WHERE slot.name = named.name AND slot.place = each.place) IS NULL
     )
     INSERT INTO @slot AS slot (name, place, run)
     SELECT taker.name, free.place, taker.run FROM taker JOIN free USING (name, number)
@@ -195,8 +195,8 @@ BEGIN
             IF EXISTS (SELECT FROM @limits_of(ARRAY[heir.id]) AS needed WHERE needed.name = the_name) THEN
                 SELECT each.place INTO free_place
                 FROM @limits_of(ARRAY[heir.id]) AS needed, generate_series(1, needed.places) AS each (place)
-                WHERE needed.name = the_name AND NOT EXISTS (SELECT FROM @slot slot
-                        WHERE slot.name = the_name AND slot.place = each.place AND slot.run IS NOT NULL)
+                WHERE needed.name = the_name
+                    AND (SELECT slot.run FROM @slot slot WHERE slot.name = the_name AND slot.place = each.place) IS NULL
                     -- A limit that has become lower has more of them.
                     AND needed.places > (SELECT count(slot.run) FROM @slot slot WHERE slot.name = the_name)
                 ORDER BY each.place LIMIT 1;
