@@ -120,13 +120,13 @@ async fn other_calls_do_not_wait_for_replicas() {
         let mut slow = setup.locks.lock_with("slow", options(2));
         let slow = tokio::spawn(async move { slow.lock().await.map(drop) });
         // `flags=b`: the server has blocked the client.
-        until("Redis waits", || {
+        let waits = || -> redis::RedisResult<bool> {
             let list: String = redis::cmd("CLIENT").arg("LIST").query(&mut connect(&setup.master.url())?)?;
-            Ok(list.contains(" flags=b ") || slow.is_finished())
-        })
-        .unwrap();
+            Ok(list.contains(" flags=b "))
+        };
+        until("Redis waits", || Ok(waits()? || slow.is_finished())).unwrap();
         setup.locks.lock_with("b", options(0)).lock().await.unwrap().unlock().await.unwrap();
-        let was_first = !slow.is_finished();
+        let was_first = waits().unwrap();
         assert!(matches!(within(slow).await.unwrap(), Err(LockError::Replicas { .. })));
         if was_first {
             break;
