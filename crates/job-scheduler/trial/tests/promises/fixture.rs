@@ -12,7 +12,7 @@ use hashed_wheel_trial::testing::server_or_skip;
 use job_scheduler_trial::Database;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
-use tokio_postgres::{Client, Config, NoTls};
+use tokio_postgres::{Client, Config, GenericClient, NoTls};
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
 
@@ -137,11 +137,26 @@ impl Fixture {
         row.expect("an answer").get(0)
     }
 
-    /// Ends a node as if its process were killed, and its lease with it.
+    /// Ends a node as if its process were killed, and the leases of all nodes with it.
     pub(crate) async fn lose(&self, node: Scheduler) {
         drop(node);
         let update = format!("UPDATE {}.node SET alive_until = clock_timestamp()", self.schema);
         self.client.execute(&update, &[]).await.expect("an update");
+    }
+
+    /// Ends a node as if its process were killed, and only the lease of this node.
+    pub(crate) async fn lose_only(&self, node: Scheduler, name: &str) {
+        kill(node).await;
+        self.set_lease(&self.client, name, "0").await;
+    }
+
+    /// Sets the end of the lease of a node, from now.
+    pub(crate) async fn set_lease(&self, client: &impl GenericClient, name: &str, rest: &str) {
+        let schema = &self.schema;
+        let update = format!(
+            "UPDATE {schema}.node SET alive_until = clock_timestamp() + $2::text::interval WHERE name = $1"
+        );
+        client.execute(&update, &[&name, &rest]).await.expect("an update");
     }
 
     /// Adds a job, and waits until its only run has this state.
@@ -238,6 +253,13 @@ pub(crate) async fn connect(config: &Config) -> Client {
     let (client, connection) = config.connect(NoTls).await.expect("the server is running");
     tokio::spawn(connection);
     client
+}
+
+/// Ends a node as if its process were killed.
+pub(crate) async fn kill(node: Scheduler) {
+    drop(node);
+    // The executions end when the runtime drops them.
+    tokio::time::sleep(MS * 50).await;
 }
 
 pub(crate) async fn shut_down(node: Scheduler) {

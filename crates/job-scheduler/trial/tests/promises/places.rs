@@ -4,14 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
-use hashed_wheel_job_scheduler::{
-    KindLimits, NewJob, Overlap, RunError, RunState, Scheduler, SchedulerBuilder,
-};
+use hashed_wheel_job_scheduler::{KindLimits, NewJob, Overlap, RunError, RunState, SchedulerBuilder};
 use serde_json::Value;
 use tokio::sync::Semaphore;
-use tokio_postgres::GenericClient;
 
-use crate::fixture::{Fixture, MS, Task, eventually, gate_job, sabotaged, shut_down, with_gate};
+use crate::fixture::{Fixture, MS, Task, eventually, gate_job, kill, sabotaged, shut_down, with_gate};
 
 /// Long enough to show that something does not happen.
 const UNEXPECTED: Duration = Duration::from_millis(1_500);
@@ -71,28 +68,6 @@ async fn state(fixture: &Fixture, job: i64) -> Option<RunState> {
     fixture.history(job).await.first().map(|run| run.state)
 }
 
-/// Ends a node as if its process were killed.
-async fn kill(node: Scheduler) {
-    drop(node);
-    // The executions end when the runtime drops them.
-    tokio::time::sleep(MS * 50).await;
-}
-
-/// Sets the end of the lease of a node, from now.
-async fn set_lease(fixture: &Fixture, client: &impl GenericClient, name: &str, rest: &str) {
-    let schema = &fixture.schema;
-    let update = format!(
-        "UPDATE {schema}.node SET alive_until = clock_timestamp() + $2::text::interval WHERE name = $1"
-    );
-    client.execute(&update, &[&name, &rest]).await.unwrap();
-}
-
-/// Ends a node as if its process were killed, and only the lease of this node.
-async fn lose(fixture: &Fixture, node: Scheduler, name: &str) {
-    kill(node).await;
-    set_lease(fixture, &fixture.client, name, "0").await;
-}
-
 async fn count(fixture: &Fixture, condition: &str) -> i64 {
     let text = format!("SELECT count(*) FROM {}.run WHERE {condition}", fixture.schema);
     fixture.client.query_one(&text, &[]).await.unwrap().get(0)
@@ -115,7 +90,7 @@ async fn count_under_kills(sabotage: &[(&str, &str)]) -> Option<usize> {
     for number in 3..6 {
         let before = counter.0.ended.load(SeqCst);
         eventually(async || counter.0.ended.load(SeqCst) >= (before + 10).min(JOBS)).await;
-        lose(&fixture, nodes.remove(0), &(number - 3).to_string()).await;
+        fixture.lose_only(nodes.remove(0), &(number - 3).to_string()).await;
         nodes.push(fixture.start(builder(&number.to_string())).await);
     }
     eventually(async || count(&fixture, "state = 'done'").await == JOBS as i64).await;
@@ -237,7 +212,7 @@ async fn delete_and_lose(sabotage: Option<(&str, &str)>) -> Option<[bool; 2]> {
     let next = fixture.enqueue_until(NewJob::new(&Task::Succeed).limit("x", 1), RunState::Blocked).await;
     tokio::time::sleep(UNEXPECTED).await;
     let before = state(&fixture, next).await != Some(RunState::Blocked);
-    lose(&fixture, lost, "lost").await;
+    fixture.lose_only(lost, "lost").await;
     if sabotage.is_none() {
         fixture.until_done(next, 1).await;
     } else {
@@ -278,7 +253,7 @@ async fn pass_over_a_lost_handler(sabotage: Option<(&str, &str)>) -> Option<bool
     }
     eventually(async || count(&fixture, "state = 'blocked'").await == 20).await;
     let last = fixture.enqueue_until(NewJob::new(&Task::Succeed).limit("x", 1), RunState::Blocked).await;
-    lose(&fixture, lost, "lost").await;
+    fixture.lose_only(lost, "lost").await;
     gate.add_permits(1);
     fixture.until_done(first, 1).await;
     if sabotage.is_some() {
@@ -321,7 +296,7 @@ async fn lose_the_heir(sabotage: Option<(&str, &str)>) -> Option<bool> {
     kill(lost).await;
     gate.add_permits(1);
     fixture.until_state(heir, RunState::Waiting).await;
-    set_lease(&fixture, &fixture.client, "lost", "0").await;
+    fixture.set_lease(&fixture.client, "lost", "0").await;
     if sabotage.is_none() {
         fixture.until_done(next, 1).await;
     } else {
@@ -350,7 +325,7 @@ async fn lose_the_only_handler(sabotage: Option<(&str, &str)>) -> Option<bool> {
     let first = fixture.enqueue_until(gate_job().limit("x", 1), RunState::Running).await;
     let node = fixture.start(builder()).await;
     let next = fixture.enqueue_until(NewJob::new(&Task::Succeed).limit("x", 1), RunState::Blocked).await;
-    lose(&fixture, lost, "lost").await;
+    fixture.lose_only(lost, "lost").await;
     if sabotage.is_some() {
         tokio::time::sleep(UNEXPECTED).await;
         drop(node);
@@ -389,10 +364,10 @@ async fn renew_slowly(sabotage: &[(&str, &str)]) -> Option<bool> {
     let node = fixture.start(builder()).await;
     let next = fixture.enqueue_until(NewJob::new(&Task::Succeed).limit("x", 1), RunState::Blocked).await;
     kill(slow).await;
-    set_lease(&fixture, &fixture.client, "slow", "2 s").await;
+    fixture.set_lease(&fixture.client, "slow", "2 s").await;
     let mut client = crate::fixture::connect(&fixture.config).await;
     let transaction = client.transaction().await.unwrap();
-    set_lease(&fixture, &transaction, "slow", "1 hour").await;
+    fixture.set_lease(&transaction, "slow", "1 hour").await;
     tokio::time::sleep(MS * 2_000 + UNEXPECTED).await;
     let state = state(&fixture, next).await;
     transaction.commit().await.unwrap();

@@ -66,12 +66,16 @@ async fn assert_only_indexes(fixture: &Fixture, before: &BTreeMap<String, (i64, 
 async fn filled() -> Option<Fixture> {
     let fixture = Fixture::new().await?;
     fixture.migrate().await;
-    let no_analysis = "
-        ALTER TABLE @job SET (autovacuum_enabled = off);
-        ALTER TABLE @run SET (autovacuum_enabled = off);";
-    execute(&fixture, no_analysis).await;
+    no_autovacuum(&fixture, &["job", "run"]).await;
     execute(&fixture, FILL).await;
     Some(fixture)
+}
+
+/// Nothing analyses these tables.
+async fn no_autovacuum(fixture: &Fixture, tables: &[&str]) {
+    for table in tables {
+        execute(fixture, &format!("ALTER TABLE @{table} SET (autovacuum_enabled = off)")).await;
+    }
 }
 
 /// Executes statements in which `@` stands for the schema.
@@ -124,7 +128,7 @@ const BACKLOG: &str = "
 async fn backlog_with_priorities_is_not_sorted_by_each_read() {
     let Some(fixture) = Fixture::new().await else { return };
     fixture.migrate().await;
-    execute(&fixture, "ALTER TABLE @job SET (autovacuum_enabled = off)").await;
+    no_autovacuum(&fixture, &["job"]).await;
     execute(&fixture, BACKLOG).await;
     let read = index_reads(&fixture, JOB_DUE).await;
     let node = fixture.start(fixture.builder().batch(32).capacity(64)).await;
@@ -195,8 +199,9 @@ const OTHERS: &str = "
 async fn plans_for_empty_tables_are_right_for_large_ones() {
     let Some(fixture) = Fixture::new().await else { return };
     fixture.migrate().await;
-    for table in ["job", "run", "slot", "kind", "pace", "node"] {
-        execute(&fixture, &format!("ALTER TABLE @{table} SET (autovacuum_enabled = off)")).await;
+    let tables = ["job", "run", "slot", "kind", "pace", "node"];
+    no_autovacuum(&fixture, &tables).await;
+    for table in tables {
         execute(&fixture, &format!("VACUUM ANALYZE @{table}")).await;
     }
     let node = fixture.start(fixture.builder().heartbeat(MS * 1_000)).await;
@@ -208,13 +213,10 @@ async fn plans_for_empty_tables_are_right_for_large_ones() {
         }
     };
     let lose_one = async || {
-        drop(fixture.node().await);
-        let nodes = fixture.jobs.nodes(&fixture.client).await.unwrap();
-        let lost = nodes.iter().map(|node| node.id).max().unwrap();
-        let lose = "UPDATE @node SET alive_until = clock_timestamp() WHERE id = ";
-        execute(&fixture, &format!("{lose}{lost}")).await;
-        let is_gone =
-            async || fixture.jobs.nodes(&fixture.client).await.unwrap().iter().all(|node| node.id != lost);
+        fixture.lose_only(fixture.start(fixture.builder().name("lost")).await, "lost").await;
+        let is_gone = async || {
+            fixture.jobs.nodes(&fixture.client).await.unwrap().iter().all(|node| node.name != "lost")
+        };
         eventually(is_gone).await;
     };
     let plain = || NewJob::new(&Task::Succeed);
