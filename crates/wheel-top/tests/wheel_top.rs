@@ -2,8 +2,12 @@
 #![cfg(feature = "cli")]
 
 use std::env;
+#[cfg(target_os = "linux")]
+use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+#[cfg(target_os = "linux")]
+use std::path::{Path, PathBuf};
 use std::process::{ChildStdout, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
@@ -104,14 +108,28 @@ fn service_with_a_bad_address_says_what_is_allowed() {
     }
 }
 
-/// The number of times that the thread of the view has slept so far.
+/// The directory in `/proc` of the thread of the view.
 #[cfg(target_os = "linux")]
-fn sleeps(process: u32) -> u64 {
-    let tasks = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
-    let of_view = tasks
-        .map(|task| task.unwrap().path())
-        .find(|task| std::fs::read_to_string(task.join("comm")).is_ok_and(|name| name.trim() == "wheel-top"));
-    let status = std::fs::read_to_string(of_view.expect("the thread exists").join("status")).unwrap();
+fn view_thread(process: u32) -> PathBuf {
+    let began = Instant::now();
+    loop {
+        let tasks = fs::read_dir(format!("/proc/{process}/task")).unwrap();
+        let is_view = |task: &PathBuf| {
+            fs::read_to_string(task.join("comm")).is_ok_and(|name| name.trim() == "wheel-top")
+        };
+        if let Some(task) = tasks.map(|task| task.unwrap().path()).find(is_view) {
+            return task;
+        }
+        // A new thread has the name of its parent until it runs for the first time.
+        assert!(began.elapsed() < TIMEOUT, "no thread has the name of the view");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// The number of times that a thread has slept so far.
+#[cfg(target_os = "linux")]
+fn sleeps(task: &Path) -> u64 {
+    let status = fs::read_to_string(task.join("status")).unwrap();
     let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
     count.unwrap().trim().parse().unwrap()
 }
@@ -124,12 +142,12 @@ fn view_does_not_wake_up_while_nobody_watches() {
     const QUIET: Duration = Duration::from_secs(1);
 
     #[track_caller]
-    fn wait_for_quiet(process: u32) {
+    fn wait_for_quiet(view: &Path) {
         let began = Instant::now();
         loop {
-            let before = sleeps(process);
+            let before = sleeps(view);
             thread::sleep(QUIET);
-            if sleeps(process) == before {
+            if sleeps(view) == before {
                 break;
             }
             assert!(began.elapsed() < TIMEOUT, "the thread still wakes up");
@@ -137,13 +155,13 @@ fn view_does_not_wake_up_while_nobody_watches() {
     }
 
     let service = Service::start("127.0.0.1:0");
-    let process = service.process.id();
-    wait_for_quiet(process);
-    let before = sleeps(process);
+    let view = view_thread(service.process.id());
+    wait_for_quiet(&view);
+    let before = sleeps(&view);
     let RunResult { status, text } = run(&format!("{} --once", service.address));
     assert_eq!(status, Some(0), "{text}");
-    assert!(sleeps(process) > before, "no sleep was counted with a viewer, so this test would see none");
-    wait_for_quiet(process);
+    assert!(sleeps(&view) > before, "no sleep was counted with a viewer, so this test would see none");
+    wait_for_quiet(&view);
     service.end();
 }
 
