@@ -1,5 +1,10 @@
 //! The page in a headless browser: refreshes, buttons, the login, light and dark.
 
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::thread;
 use std::time::Duration;
 
 use hashed_wheel_job_scheduler::NewJob;
@@ -49,6 +54,26 @@ fn fill(fixture: &Fixture) -> [i64; 2] {
     [running, fixture.enqueue(job(json!({ "number": 7 })).cron("0 30 3 * * *").key("nightly"))]
 }
 
+/// Answers requests as a proxy does that cannot reach the program. Returns how many it has answered.
+fn answer_as_proxy(address: &str) -> Arc<AtomicU32> {
+    let listener = TcpListener::bind(address).unwrap();
+    let answers = Arc::<AtomicU32>::default();
+    let counter = answers.clone();
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let mut request = BufReader::new(&stream).lines().map_while(Result::ok);
+            // Up to the empty line.
+            if request.any(|line| line.is_empty()) {
+                let answer =
+                    "HTTP/1.1 502 Bad Gateway\r\nContent-Type: text/html\r\nConnection: close\r\n\r\n<h1>502";
+                let _ = (&stream).write_all(answer.as_bytes());
+                counter.fetch_add(1, Relaxed);
+            }
+        }
+    });
+    answers
+}
+
 #[test]
 fn page_works_in_a_browser() {
     let Some(browser) = Browser::start() else { return };
@@ -86,9 +111,12 @@ fn page_works_in_a_browser() {
     // No script of a payload ran, and nothing of the page was blocked.
     assert_eq!(browser.script("return window.hacked === undefined"), true);
     assert_eq!(browser.messages(), Vec::<Value>::new());
-    // Without the program, the page says so.
+    // Without the program, the page says so, and asks again. So it does if a proxy answers.
     browser.open(&url("/"));
+    let address = page.address.clone();
     drop(page);
+    let answers = answer_as_proxy(&address);
+    eventually(|| answers.load(Relaxed) >= 2, "the page asks again");
     eventually(|| browser.text().contains("Not up to date since"), "the page says that it is old");
 }
 

@@ -68,6 +68,10 @@ fn jobs_are_filtered_found_and_shown_page_by_page() {
         let reply = page.get(path);
         assert!(reply.status == 404 && reply.body.contains("<h1>Not found</h1>"), "{path}: {reply:?}");
     }
+    for path in ["/find?job=a%00", "/jobs?kind=%00"] {
+        let reply = page.get(path);
+        assert!(reply.status == 400 && reply.body.contains("the character NUL"), "{path}: {reply:?}");
+    }
     for path in ["/jobs?state=x", "/jobs?after=x", "/failures?before=x", &format!("/jobs/{other}?before=x")] {
         let reply = page.get(path);
         assert!(reply.status == 400 && reply.body.contains("must be"), "{path}: {reply:?}");

@@ -1,13 +1,16 @@
 //! The way of each request to its page, and the headers of each response.
 
 use axum::extract::{Request, State};
+use axum::http::Method;
 use axum::http::header::{self, HeaderName, HeaderValue};
+use axum::http::uri::PathAndQuery;
 use axum::middleware::Next;
 use axum::response::Response;
 
 use super::app::Shared;
 use super::guard::Denied;
 use super::login;
+use super::problem::Problem;
 
 /// Sent with each response. With `no-referrer`, browsers would send forms with `Origin: null`.
 const HEADERS: [(HeaderName, &str); 7] = [
@@ -24,15 +27,27 @@ const HEADERS: [(HeaderName, &str); 7] = [
     (header::CACHE_CONTROL, "no-store"),
 ];
 
+/// Where the browser goes after a login: to the page that it wanted. A login does not repeat an
+/// action, and there is no page at the address of one.
+fn target(request: &Request) -> &str {
+    let page =
+        request.uri().path_and_query().filter(|_| [Method::GET, Method::HEAD].contains(request.method()));
+    page.map_or("/", PathAndQuery::as_str)
+}
+
 /// Answers a request, or says why not. Adds the headers of each response.
 pub(crate) async fn check(State(app): State<Shared>, mut request: Request, next: Next) -> Response {
     let admitted = app.guard.admit(request.method(), request.uri().path(), request.headers());
     let mut response = match admitted {
+        // PostgreSQL would refuse it, as if the database had failed.
+        Ok(_) if request.uri().query().is_some_and(|query| query.contains("%00")) => {
+            app.problem(&Problem::bad("The address contains the character NUL, which no name has."))
+        }
         Ok(caller) => {
             request.extensions_mut().insert(caller);
             next.run(request).await
         }
-        Err(Denied::NeedsLogin) => login::form(&app, request.uri(), ""),
+        Err(Denied::NeedsLogin) => login::form(&app, target(&request), ""),
         Err(Denied::Refused(problem)) => app.problem(&problem),
     };
     let headers = HEADERS.map(|(name, value)| (name, HeaderValue::from_static(value)));

@@ -52,9 +52,9 @@ impl App {
         put!(html, "</head><body>");
         self.put_header(&mut html, page.tab);
         if page.refresh {
-            put!(html, "<main data-refresh=\"3\">");
+            put!(html, "<main data-page data-refresh=\"3\">");
         } else {
-            put!(html, "<main>");
+            put!(html, "<main data-page>");
         }
         html.part(&page.body);
         put!(html, "</main></body></html>");

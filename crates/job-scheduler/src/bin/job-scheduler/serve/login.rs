@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use axum::Form;
 use axum::extract::State;
 use axum::http::header::{LOCATION, SET_COOKIE};
-use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 
 use super::app::{App, Shared};
@@ -13,8 +13,7 @@ use super::html::{Html, put};
 use super::layout::{Page, Tab};
 
 /// Returns the form. After the login, the browser goes to this address.
-pub(crate) fn form(app: &App, to: &Uri, error: &'static str) -> Response {
-    let to = to.path_and_query().map_or("/", |to| to.as_str());
+pub(crate) fn form(app: &App, to: &str, error: &'static str) -> Response {
     let mut html = Html::default();
     put!(html, "<section class=\"login\"><h1>Log in</h1><form method=\"post\" action=\"/login\">");
     if !error.is_empty() {
@@ -35,7 +34,7 @@ pub(crate) async fn log_in(
 ) -> Response {
     let to = fields.get("to").map_or("/", |to| local(to));
     if !fields.get("token").is_some_and(|token| app.guard.is_token(token)) {
-        return form(&app, &to.parse().unwrap_or_default(), "This is not the token.");
+        return form(&app, to, "This is not the token.");
     }
     go(to, app.guard.set_cookie(true, &headers))
 }

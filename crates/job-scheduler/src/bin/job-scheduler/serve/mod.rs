@@ -150,6 +150,9 @@ fn router(app: Shared) -> Router {
         .fallback(|State(app): State<Shared>| async move {
             app.problem(&Problem::not_found("There is no such page."))
         })
+        .method_not_allowed_fallback(|State(app): State<Shared>| async move {
+            app.problem(&Problem::not_a_page())
+        })
         .layer(DefaultBodyLimit::max(MAX_BODY))
         .layer(middleware::from_fn_with_state(app.clone(), gate::check))
         .with_state(app)

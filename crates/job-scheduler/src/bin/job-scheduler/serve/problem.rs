@@ -21,6 +21,12 @@ impl Problem {
         Self { status: StatusCode::NOT_FOUND, title: "Not found", text: text.into(), hint: "" }
     }
 
+    /// The method is not the one of this address.
+    pub(crate) fn not_a_page() -> Self {
+        let text = "This is the address of an action, for a button of a page.".into();
+        Self { status: StatusCode::METHOD_NOT_ALLOWED, title: "Not a page", text, hint: "" }
+    }
+
     /// The state of a job or a run does not allow this.
     pub(crate) fn conflict(text: impl Into<String>) -> Self {
         Self { status: StatusCode::CONFLICT, title: "Not possible", text: text.into(), hint: "" }

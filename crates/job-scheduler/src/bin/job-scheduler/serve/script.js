@@ -29,7 +29,10 @@ const refresh = async () => {
     const page = new DOMParser().parseFromString(await response.text(), "text/html");
     // The notice of the last action has been read by then.
     page.querySelector(".notice")?.remove();
-    if (!isInUse(main)) main.replaceWith(page.querySelector("main"));
+    const next = page.querySelector("main[data-page]");
+    // For example the page of a proxy that does not reach this program.
+    if (!next) throw new Error("not a page of this program");
+    if (!isInUse(main)) main.replaceWith(next);
   } catch (error) {
     showStale(main, error.name === "TimeoutError" ? "no answer" : "job-scheduler serve cannot be reached");
   }
