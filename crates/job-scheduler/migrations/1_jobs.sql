@@ -7,6 +7,9 @@ CREATE FUNCTION @cancel_runs(the_job bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 BEGIN
+    -- In the order of numbers, as other functions lock them.
+    PERFORM FROM @run run WHERE run.job = the_job AND run.state IN ('claimed', 'waiting', 'blocked')
+    ORDER BY run.id FOR UPDATE;
     WITH unread AS (
         DELETE FROM @run run USING @job job
         WHERE job.id = the_job AND run.job = the_job
