@@ -166,7 +166,8 @@ CREATE TABLE @run (
 );
 CREATE INDEX run_owned ON @run (owner) WHERE state IN ('claimed', 'running');
 CREATE INDEX run_cancelled ON @run (owner) WHERE state = 'running' AND is_cancelled;
-CREATE INDEX run_waiting ON @run (priority, start_at) WHERE state = 'waiting';
+-- As `job_due`.
+CREATE INDEX run_waiting ON @run (handler, priority, start_at) WHERE state = 'waiting';
 CREATE INDEX run_blocked ON @run (blocked_on, handler, priority DESC, due, id) WHERE state = 'blocked';
 CREATE INDEX run_blocked_of_job ON @run (job) WHERE state = 'blocked' AND job > 0;
 CREATE INDEX run_finished ON @run (finished) WHERE finished IS NOT NULL;

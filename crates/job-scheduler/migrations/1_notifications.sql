@@ -73,12 +73,13 @@ BEGIN
                     AND job.priority = level.priority
                 ORDER BY job.next_run LIMIT 1
             ) AS due)
-        OR EXISTS (SELECT FROM generate_series(-5, 5) AS level (priority), LATERAL (
-            SELECT FROM @run run
-            WHERE run.state = 'waiting' AND run.priority = level.priority AND run.start_at <= horizon
-                AND run.handler = ANY (the_handlers)
-            ORDER BY run.start_at LIMIT 1
-        ) AS waiting)
+        OR EXISTS (SELECT FROM unnest(the_handlers) AS known (handler),
+            generate_series(-5, 5) AS level (priority), LATERAL (
+                SELECT FROM @run run
+                WHERE run.state = 'waiting' AND run.start_at <= horizon AND run.handler = known.handler
+                    AND run.priority = level.priority
+                ORDER BY run.start_at LIMIT 1
+            ) AS waiting)
         OR EXISTS (SELECT FROM @node node, LATERAL (
             SELECT FROM @run run
             WHERE run.owner = node.id AND run.state IN ('claimed', 'running') AND run.handler = ANY (the_handlers)

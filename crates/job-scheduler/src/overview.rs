@@ -52,16 +52,23 @@ const NEXT: &str = "
         SELECT (SELECT min(job.handler) FROM @job job
             WHERE job.enabled AND job.next_run IS NOT NULL AND job.handler > known.handler)
         FROM known WHERE known.handler IS NOT NULL
+    ), waiting (handler) AS (
+        SELECT min(handler) FROM @run WHERE state = 'waiting'
+        UNION ALL
+        SELECT (SELECT min(run.handler) FROM @run run
+            WHERE run.state = 'waiting' AND run.handler > waiting.handler)
+        FROM waiting WHERE waiting.handler IS NOT NULL
     )
     SELECT * FROM (
         (SELECT id, job, handler, state, start_at, started, attempt, interrupted, owner FROM @run
         WHERE state IN ('claimed', 'running') AND owner IN (SELECT id FROM @node) AND state = 'claimed'
         ORDER BY start_at LIMIT $1)
         UNION ALL
-        (SELECT waiting.* FROM generate_series(-5, 5) AS level (priority), LATERAL (
+        (SELECT next.* FROM waiting, generate_series(-5, 5) AS level (priority), LATERAL (
             SELECT id, job, handler, state, start_at, started, attempt, interrupted, owner FROM @run run
-            WHERE state = 'waiting' AND run.priority = level.priority ORDER BY start_at LIMIT $1
-        ) AS waiting)
+            WHERE state = 'waiting' AND run.handler = waiting.handler AND run.priority = level.priority
+            ORDER BY start_at LIMIT $1
+        ) AS next)
         UNION ALL
         (SELECT NULL, due.id, due.handler, NULL, due.next_run, NULL, 1, 0, NULL
         FROM known, generate_series(-5, 5) AS level (priority), LATERAL (

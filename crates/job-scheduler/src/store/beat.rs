@@ -42,19 +42,22 @@ const BURY: &str = "
     DELETE FROM @node node WHERE id = ANY ($1) AND COALESCE((
         SELECT false FROM @run WHERE owner = node.id AND state IN ('claimed', 'running') LIMIT 1), true)";
 
-/// Runs that were given back, or that are repeated, or that were requested. One priority after the
-/// other, each in the order of an index.
+/// Runs that were given back, or that are repeated, or that were requested. For each handler on its
+/// own, one priority after the other, as in [`LOCK_DUE`].
 const CLAIM_WAITING: &str = "
     UPDATE @run run SET owner = $1, state = 'claimed'
     FROM (
-        SELECT found.id FROM generate_series(5, $5::integer, -1) AS level (priority), LATERAL (
-            SELECT run.id FROM @run run
-            WHERE run.state = 'waiting' AND run.priority = level.priority AND run.start_at <= $2
-                AND run.handler = ANY ($4)
-            ORDER BY run.start_at LIMIT $3
-            FOR UPDATE SKIP LOCKED
-        ) AS found
-        LIMIT $3
+        SELECT first.id FROM unnest($4::text[]) AS known (handler), LATERAL (
+            SELECT found.* FROM generate_series(5, $5::integer, -1) AS level (priority), LATERAL (
+                SELECT run.id, run.priority, run.start_at FROM @run run
+                WHERE run.state = 'waiting' AND run.handler = known.handler
+                    AND run.priority = level.priority AND run.start_at <= $2
+                ORDER BY run.start_at LIMIT $3
+                FOR UPDATE SKIP LOCKED
+            ) AS found
+            LIMIT $3
+        ) AS first
+        ORDER BY first.priority DESC, first.start_at LIMIT $3
     ) AS waiting
     WHERE run.id = ANY (ARRAY[waiting.id])
     RETURNING run.id, run.job, run.handler, run.due, run.start_at, run.attempt, run.interrupted,

@@ -10,7 +10,8 @@ use hashed_wheel_job_scheduler::{
 
 use crate::fixture::{Fixture, MS, Task, eventually, shut_down};
 
-/// 10^5 jobs and 10^5 results. A part of the jobs is due, but no node has a handler for them.
+/// 10^5 jobs and 10^5 results. A part of the jobs is due, and 10^4 runs wait, but no node has a
+/// handler for them.
 const FILL: &str = "
     INSERT INTO @job (key, handler, payload, schedule, time_zone, jitter_us, misfire, overlap, retries,
         retry_first_us, retry_max_us, max_interruptions, first_run, next_run)
@@ -22,7 +23,10 @@ const FILL: &str = "
     SELECT id, now, now, 'task', 'done', now, now FROM @job, clock_timestamp() AS now WHERE next_run IS NULL;
     INSERT INTO @run (job, due, start_at, handler, state, started, finished)
     SELECT 1, due, due, 'task', CASE WHEN n % 10 = 0 THEN 'failed' ELSE 'done' END, due, due
-    FROM generate_series(1, 50000) AS n, LATERAL (SELECT clock_timestamp() - n * interval '1 second' AS due) AS x;";
+    FROM generate_series(1, 50000) AS n, LATERAL (SELECT clock_timestamp() - n * interval '1 second' AS due) AS x;
+    INSERT INTO @run (job, due, start_at, handler, state, priority)
+    SELECT 2, due, due, 'unknown', 'waiting', n % 11 - 5
+    FROM generate_series(1, 10000) AS n, LATERAL (SELECT clock_timestamp() - n * interval '1 second' AS due) AS x;";
 
 /// Returns the number of sequential scans and of scans of an index.
 async fn scans(fixture: &Fixture) -> BTreeMap<String, (i64, i64)> {
@@ -34,8 +38,8 @@ async fn scans(fixture: &Fixture) -> BTreeMap<String, (i64, i64)> {
     rows.iter().map(|row| (row.get(0), (row.get(1), row.get(2)))).collect()
 }
 
-/// The index of the jobs that are due.
-const JOB_DUE: &str = "indexrelname = 'job_due'";
+/// The indexes of jobs and runs that are due.
+const DUE: &str = "indexrelname IN ('job_due', 'run_waiting')";
 
 /// Returns the number of entries that were read in the indexes for which this holds.
 async fn index_reads(fixture: &Fixture, condition: &str) -> i64 {
@@ -90,7 +94,7 @@ async fn assert_nodes_read_only_indexes(
     adapt: impl Fn(SchedulerBuilder) -> SchedulerBuilder,
 ) {
     let before = scans(fixture).await;
-    let read = index_reads(fixture, JOB_DUE).await;
+    let read = index_reads(fixture, DUE).await;
     // Removes half of the results while it runs.
     let builder = fixture.mortal().retention(Duration::from_secs(25_000)).prefetch(MS * 500);
     let node = fixture.start(adapt(builder)).await;
@@ -111,9 +115,9 @@ async fn assert_nodes_read_only_indexes(
     assert!(fixture.jobs.delete(&fixture.client, job).await.unwrap());
     assert_only_indexes(fixture, &before).await;
     shut_down(node).await;
-    // A beat reads no job that is due and has no handler here. One that reads them all would have
-    // read 10 000 each time.
-    let read = index_reads(fixture, JOB_DUE).await - read;
+    // A beat reads neither a job nor a run that is due and has no handler here. One that reads them
+    // all would have read 10 000 each time.
+    let read = index_reads(fixture, DUE).await - read;
     assert!(read < 10_000, "{read}");
 }
 
@@ -130,7 +134,7 @@ async fn backlog_with_priorities_is_not_sorted_by_each_read() {
     fixture.migrate().await;
     no_autovacuum(&fixture, &["job"]).await;
     execute(&fixture, BACKLOG).await;
-    let read = index_reads(&fixture, JOB_DUE).await;
+    let read = index_reads(&fixture, DUE).await;
     let node = fixture.start(fixture.builder().batch(32).capacity(64)).await;
     let done = format!("SELECT count(*), min(priority) FROM {}.run WHERE state = 'done'", fixture.schema);
     let mut priority = 0;
@@ -145,7 +149,7 @@ async fn backlog_with_priorities_is_not_sorted_by_each_read() {
     drop(node);
     tokio::time::sleep(MS * 1_500).await;
     // A read that sorted them would read all of them, at least 30 times.
-    let read = index_reads(&fixture, JOB_DUE).await - read;
+    let read = index_reads(&fixture, DUE).await - read;
     assert!(read < 100_000 + ran * 20, "{read} for {ran} runs");
 }
 
