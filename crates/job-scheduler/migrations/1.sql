@@ -93,6 +93,12 @@ CREATE TABLE @kind (
     -- At most a century, so that its sums with times stay in range.
     CHECK (interval_us * burst::numeric <= 3162240000000000)
 );
+-- The limits of names that `limits` of jobs contain. For those that are not here, the numbers of the
+-- jobs hold.
+CREATE TABLE @named_limit (
+    name    text PRIMARY KEY CHECK (octet_length(name) BETWEEN 1 AND 255),
+    running integer NOT NULL CHECK (running BETWEEN 1 AND 1000)
+);
 -- The clocks of the rates of handlers: see `take_turns`. Only nodes write this table.
 CREATE TABLE @pace (
     handler text PRIMARY KEY,

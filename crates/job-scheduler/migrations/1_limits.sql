@@ -43,7 +43,9 @@ LANGUAGE sql STABLE AS $$
             UNION ALL
             SELECT 'kind ' || kind.handler, kind.running WHERE kind.running IS NOT NULL
             UNION ALL
-            SELECT 'key ' || entry.key, entry.value::integer FROM jsonb_each_text(job.limits) AS entry
+            SELECT 'key ' || entry.key, COALESCE((SELECT named.running FROM @named_limit named
+                WHERE named.name = entry.key), entry.value::integer)
+            FROM jsonb_each_text(job.limits) AS entry
         ) AS limited (name, places)
     WHERE run.id = ANY (the_runs)
 $$;

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::misfire::Misfire;
 
-pub(crate) use check::{A_CENTURY, Checked, PRIORITIES, check_count, check_handler, micros};
+pub(crate) use check::{A_CENTURY, Checked, PRIORITIES, check_count, check_handler, check_limits, micros};
 
 /// A payload: the data of a job, and thereby what it does.
 ///
@@ -355,7 +355,8 @@ impl NewJob {
     /// The name has from 1 to 255 bytes, and is created by its first use. `count` is from 1 to
     /// 1 000. Calling this again with the same name replaces the number. If jobs with a name have
     /// different numbers, each run starts while fewer runs with the name are running than its own
-    /// number. Then a run with a small number can wait without an end, so use one number per name.
+    /// number. Then a run with a small number can wait without an end. To change the number of all
+    /// jobs, also of those that are stored, use [`Jobs::set_limit`](crate::Jobs::set_limit).
     ///
     /// A place that becomes free goes to the first waiting run of the name whose handler a live
     /// node has. If the last node with a handler shuts down or is lost, runs that wait for it, and

@@ -1,12 +1,13 @@
 //! Limits on how many runs are running: of jobs that share a name, and of a handler.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tokio_postgres::types::Type;
 use tokio_postgres::{GenericClient, Row};
 
 use crate::error::Error;
-use crate::job::{A_CENTURY, check_count, check_handler, micros};
+use crate::job::{A_CENTURY, check_count, check_handler, check_limits, micros};
 use crate::jobs::Jobs;
 
 /// Without limits, the row is removed.
@@ -16,6 +17,13 @@ const SET_KIND: &str = "
     SELECT $1, $2, $3, $4 WHERE $2 IS NOT NULL OR $3 IS NOT NULL
     ON CONFLICT (handler) DO UPDATE SET running = excluded.running, interval_us = excluded.interval_us,
         burst = excluded.burst";
+
+const SET_LIMIT: &str = "
+    WITH removed AS (DELETE FROM @named_limit WHERE name = $1 AND $2::integer IS NULL)
+    INSERT INTO @named_limit (name, running) SELECT $1, $2 WHERE $2 IS NOT NULL
+    ON CONFLICT (name) DO UPDATE SET running = excluded.running";
+
+const LIMITS: &str = "SELECT name, running FROM @named_limit ORDER BY name";
 
 const KINDS: &str = "SELECT handler, running, interval_us, burst FROM @kind ORDER BY handler";
 
@@ -175,6 +183,55 @@ impl Jobs {
         ];
         client.query_typed(&self.names.complete(SET_KIND), &parameters).await?;
         Ok(())
+    }
+
+    /// Sets how many runs with a [`limit`](crate::NewJob::limit) of this name may be running, for
+    /// all jobs, also those that are stored already: from 1 to 1 000. `None`: the numbers of the
+    /// jobs hold again.
+    ///
+    /// It takes effect as [`set_kind`](Self::set_kind) does. A job without a limit of this name is
+    /// not affected.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] says whether the name or the number is invalid, and what is valid.
+    /// [`Error::Database`].
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use hashed_wheel_job_scheduler::Jobs;
+    ///
+    /// # async fn example(client: tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// let jobs = Jobs::new("jobs")?;
+    /// // The bank allows more calls. The jobs that wait for it say 5.
+    /// jobs.set_limit(&client, "bank", Some(10)).await?;
+    /// assert_eq!(jobs.limits(&client).await?["bank"], 10);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn set_limit(
+        &self,
+        client: &impl GenericClient,
+        name: &str,
+        running: Option<u32>,
+    ) -> Result<(), Error> {
+        check_limits(&BTreeMap::from([(name.to_owned(), running.unwrap_or(1))]))?;
+        let running = running.map(|count| count as i32);
+        let parameters = [(&name as _, Type::TEXT), (&running as _, Type::INT4)];
+        client.query_typed(&self.names.complete(SET_LIMIT), &parameters).await?;
+        Ok(())
+    }
+
+    /// Returns the limits that were set by [`set_limit`](Self::set_limit), by their names.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Database`].
+    pub async fn limits(&self, client: &impl GenericClient) -> Result<BTreeMap<String, u32>, Error> {
+        let rows = client.query_typed(&self.names.complete(LIMITS), &[]).await?;
+        let limit = |row: &Row| Ok((row.try_get(0)?, row.try_get::<_, i32>(1)?.unsigned_abs()));
+        rows.iter().map(limit).collect()
     }
 
     /// Returns the handlers that have limits, in the order of their names.

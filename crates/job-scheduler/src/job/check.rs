@@ -128,7 +128,7 @@ fn check_key(key: Option<&str>) -> Result<(), Error> {
 }
 
 /// Returns which of the limits of a job is invalid.
-fn check_limits(limits: &BTreeMap<String, u32>) -> Result<(), Error> {
+pub(crate) fn check_limits(limits: &BTreeMap<String, u32>) -> Result<(), Error> {
     if limits.len() > MAX_LIMITS {
         return Err(Error::Invalid(format!("{} limits: a job has at most {MAX_LIMITS}", limits.len())));
     }

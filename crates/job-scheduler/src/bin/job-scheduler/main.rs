@@ -63,8 +63,15 @@ enum Command {
     Cancel { run: i64 },
     /// Repeat a run that has failed, or was cancelled or abandoned
     Retry { run: i64 },
-    /// Show the limits of handlers
+    /// Show the limits of handlers, and those of names
     Limits,
+    /// Set how many runs with a limit of this name may be running, for all jobs
+    SetLimit {
+        name: String,
+        /// At most this many runs at a time. Without this option, the numbers of the jobs hold
+        #[arg(long, value_name = "N")]
+        running: Option<u32>,
+    },
     /// Set the limits of all jobs of a handler, and remove those that are not given
     Limit {
         handler: String,
@@ -178,6 +185,12 @@ async fn run(options: Options) -> Result<Found, Failure> {
                 let interval = kind.limits.interval.map_or_else(|| "any".into(), |time| format!("{time:?}"));
                 println!("{running:>8}  {interval:>12}  {:>6}  {}", kind.limits.burst, kind.handler);
             }
+            println!("{:>8}  NAME", "RUNNING");
+            jobs.limits(&client).await?.iter().for_each(|(name, running)| println!("{running:>8}  {name}"));
+            Ok(Found::Yes)
+        }
+        Command::SetLimit { name, running } => {
+            jobs.set_limit(&client, &name, running).await?;
             Ok(Found::Yes)
         }
         Command::Limit { handler, running, rate, burst } => {

@@ -115,6 +115,39 @@ async fn limit_of_a_name_holds_on_all_nodes_while_some_are_killed() {
 }
 
 #[tokio::test]
+async fn limit_of_a_name_can_be_changed_while_runs_wait() {
+    let Some(fixture) = Fixture::new().await else { return };
+    let gate = Arc::new(Semaphore::new(0));
+    let node = fixture.start(with_gate(fixture.builder(), &gate)).await;
+    let set = async |count| fixture.jobs.set_limit(&fixture.client, "bank", count).await.unwrap();
+    let are_running = async |running: i64, blocked: i64| {
+        count(&fixture, "state = 'running'").await == running
+            && count(&fixture, "state = 'blocked'").await == blocked
+    };
+    for _ in 0..6 {
+        fixture.enqueue(gate_job().limit("bank", 2)).await;
+    }
+    eventually(async || are_running(2, 4).await).await;
+    set(Some(4)).await;
+    assert_eq!(fixture.jobs.limits(&fixture.client).await.unwrap()["bank"], 4);
+    eventually(async || are_running(4, 2).await).await;
+    // A new job with a larger number does not overtake them.
+    fixture.enqueue(gate_job().limit("bank", 9)).await;
+    eventually(async || are_running(4, 3).await).await;
+    // The numbers of the jobs hold again: the first of the old ones waits, and so do all behind it.
+    set(None).await;
+    assert!(fixture.jobs.limits(&fixture.client).await.unwrap().is_empty());
+    gate.add_permits(1);
+    eventually(async || are_running(3, 3).await).await;
+    tokio::time::sleep(UNEXPECTED).await;
+    assert!(are_running(3, 3).await);
+    gate.add_permits(6);
+    eventually(async || count(&fixture, "state = 'done'").await == 7).await;
+    fixture.until_no_place_is_taken().await;
+    shut_down(node).await;
+}
+
+#[tokio::test]
 async fn limit_of_a_kind_can_be_changed_while_runs_wait() {
     let Some(fixture) = Fixture::new().await else { return };
     let gate = Arc::new(Semaphore::new(0));
