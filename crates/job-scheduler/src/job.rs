@@ -90,6 +90,15 @@ impl Overlap {
             Self::Wait => "wait",
         }
     }
+
+    pub(crate) fn parse(text: &str) -> Self {
+        match text {
+            "skip" => Self::Skip,
+            "wait" => Self::Wait,
+            // The table has no other.
+            _ => Self::Allow,
+        }
+    }
 }
 
 /// A job to be enqueued.

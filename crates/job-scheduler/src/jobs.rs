@@ -5,7 +5,7 @@ use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
 
 use crate::error::Error;
-use crate::records::{Job, NodeInfo, RunInfo, job, node_info, run_info};
+use crate::records::{Job, NodeInfo, RunInfo, job, job_columns, node_info, run_columns, run_info};
 use crate::schedule::Schedule;
 use crate::sql::Names;
 
@@ -35,20 +35,14 @@ const RUN_NOW: &str = "
     SELECT id, handler, now, now, 'waiting', true, priority FROM named, clock_timestamp() AS now
     RETURNING id";
 
-const LIST: &str = "
-    SELECT id, key, handler, payload, schedule, time_zone, next_run, enabled, disabled_reason FROM @job
-    WHERE id > $1 ORDER BY id LIMIT $2";
+const LIST: &str = concat!("SELECT ", job_columns!(), " FROM @job WHERE id > $1 ORDER BY id LIMIT $2");
 
-const GET: &str = "
-    SELECT id, key, handler, payload, schedule, time_zone, next_run, enabled, disabled_reason FROM @job
-    WHERE id = $1";
+const GET: &str = concat!("SELECT ", job_columns!(), " FROM @job WHERE id = $1");
 
 const FIND: &str = "SELECT id FROM @job WHERE key = $1";
 
-const HISTORY: &str = "
-    SELECT id, job, due, state, attempt, interrupted, taken_over, misses_until, owner, start_at,
-        started, finished, output, error, is_cancelled
-    FROM @run WHERE job = $1 ORDER BY due DESC LIMIT $2";
+const HISTORY: &str =
+    concat!("SELECT ", run_columns!(), " FROM @run WHERE job = $1 ORDER BY due DESC LIMIT $2");
 
 const NODES: &str = "SELECT id, name, alive_until, alive_until > clock_timestamp() FROM @node ORDER BY id";
 

@@ -184,7 +184,7 @@ pub use crate::limits::{KindInfo, KindLimits};
 pub use crate::misfire::Misfire;
 pub use crate::overview::{ActiveRun, NodeLoad, Overview};
 pub use crate::pages::{JobFilter, JobPage, JobState, JobSummary, RunSummary};
-pub use crate::records::{Job, NodeInfo, RunInfo, RunState};
+pub use crate::records::{BlockedOn, Job, NodeInfo, RunInfo, RunState};
 pub use crate::scheduler::{Scheduler, SchedulerBuilder};
 
 /// The code of the README is compiled as a doc test.

@@ -88,7 +88,7 @@ pub struct Overview {
     pub jobs: u64,
     /// The number of runs that any node may claim, at most 10 000.
     pub waiting: u64,
-    /// The number of runs that wait for the end of other runs, at most 10 000.
+    /// The number of runs that wait for the end of other runs, or for a rate, at most 10 000.
     pub blocked: u64,
     /// The nodes, in the order of their numbers.
     pub nodes: Vec<NodeLoad>,

@@ -6,7 +6,7 @@ use tokio_postgres::{GenericClient, Row};
 
 use crate::error::Error;
 use crate::jobs::Jobs;
-use crate::records::{RunInfo, RunState, run_info, run_state};
+use crate::records::{RunInfo, RunState, run_columns, run_info, run_state};
 
 /// The number of jobs that a search with a filter reads at most. There is no index for the filters,
 /// because each index makes each new job slower.
@@ -42,10 +42,7 @@ const RUNS: &str = "
     SELECT id, job, handler, due, start_at, state, attempt, interrupted, owner, started, finished, left(error, 300)
     FROM @run WHERE job = $1 AND due < COALESCE($2, 'infinity') ORDER BY due DESC LIMIT $3";
 
-const RUN: &str = "
-    SELECT id, job, due, state, attempt, interrupted, taken_over, misses_until, owner, start_at,
-        started, finished, output, error, is_cancelled
-    FROM @run WHERE id = $1";
+const RUN: &str = concat!("SELECT ", run_columns!(), " FROM @run WHERE id = $1");
 
 /// Whether a job has further due times, and if not, why.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -1,12 +1,36 @@
 //! Rows of the tables, as users see them: jobs, runs and nodes.
 
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
 use jiff::Timestamp;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio_postgres::Row;
 use tokio_postgres::types::Json;
 
+use crate::job::Overlap;
 use crate::json::decode_or_text;
+use crate::misfire::Misfire;
+
+/// The columns that [`job`] reads.
+macro_rules! job_columns {
+    () => {
+        "id, key, handler, payload, schedule, time_zone, next_run, enabled, disabled_reason, priority,
+        overlap, limits, misfire, retries, timeout_us"
+    };
+}
+
+/// The columns that [`run_info`] reads.
+macro_rules! run_columns {
+    () => {
+        "id, job, due, state, attempt, interrupted, taken_over, misses_until, owner, start_at,
+        started, finished, output, error, is_cancelled, blocked_on"
+    };
+}
+
+pub(crate) use {job_columns, run_columns};
 
 /// A stored job.
 #[derive(Debug, Clone)]
@@ -32,6 +56,19 @@ pub struct Job {
     pub enabled: bool,
     /// Why a node has disabled it.
     pub disabled_reason: Option<String>,
+    /// Of the runs that are due, those with a higher one start first.
+    pub priority: i16,
+    /// The treatment of a run that is due while another one is running.
+    pub overlap: Overlap,
+    /// The names of its [limits](crate::NewJob::limit), and its numbers. One that was set by
+    /// [`Jobs::set_limit`](crate::Jobs::set_limit) holds instead.
+    pub limits: BTreeMap<String, u32>,
+    /// The treatment of due times that had no node for too long.
+    pub misfire: Misfire,
+    /// How often a failed run is repeated.
+    pub retries: u32,
+    /// How long an execution may take. `None`: no limit.
+    pub timeout: Option<Duration>,
 }
 
 /// The state of a run.
@@ -44,8 +81,7 @@ pub enum RunState {
     Claimed,
     /// It is executing, or its node was lost and it is not taken over yet.
     Running,
-    /// It waits until other runs have ended: of the job, of its handler, or with one of its limits.
-    /// Or it waits for the rate of its handler.
+    /// It waits for other runs, or for its turn: see [`RunInfo::blocked_on`].
     Blocked,
     /// It has succeeded.
     Done,
@@ -57,6 +93,44 @@ pub enum RunState {
     Cancelled,
     /// It was interrupted more often than [`max_interruptions`](crate::NewJob::max_interruptions).
     Abandoned,
+}
+
+/// What a [`Blocked`](RunState::Blocked) run waits for. Its text is in English: `the limit 'bank'`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BlockedOn {
+    /// The end of another run of its job: see [`Overlap`].
+    Job,
+    /// The end of a run of its handler: see [`KindLimits::running`](crate::KindLimits::running).
+    Kind,
+    /// The end of a run with a [limit](crate::NewJob::limit) of this name.
+    Limit(String),
+    /// Its turn: see [`KindLimits::rate`](crate::KindLimits::rate).
+    Rate,
+}
+
+impl BlockedOn {
+    /// Reads the name of a place.
+    fn parse(name: &str) -> Self {
+        match name.split_once(' ') {
+            Some(("job", _)) => Self::Job,
+            Some(("kind", _)) => Self::Kind,
+            Some(("key", name)) => Self::Limit(name.to_owned()),
+            // There is no other.
+            _ => Self::Rate,
+        }
+    }
+}
+
+impl fmt::Display for BlockedOn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Job => f.write_str("another run of the job"),
+            Self::Kind => f.write_str("the limit of the handler"),
+            Self::Limit(name) => write!(f, "the limit '{name}'"),
+            Self::Rate => f.write_str("the rate of the handler"),
+        }
+    }
 }
 
 /// A run of a job.
@@ -94,6 +168,8 @@ pub struct RunInfo {
     pub error: Option<String>,
     /// It was [cancelled](crate::Jobs::cancel) while it was running.
     pub is_cancelled: bool,
+    /// What it waits for. `None`: it is not [`Blocked`](RunState::Blocked).
+    pub blocked_on: Option<BlockedOn>,
 }
 
 /// A node.
@@ -111,17 +187,26 @@ pub struct NodeInfo {
 }
 
 pub(crate) fn job(row: &Row) -> Result<Job, tokio_postgres::Error> {
-    let Json(payload): Json<&RawValue> = row.try_get(3)?;
+    let Json(payload): Json<&RawValue> = row.try_get("payload")?;
+    let limits: Option<Json<BTreeMap<String, u32>>> = row.try_get("limits")?;
+    let timeout: Option<i64> = row.try_get("timeout_us")?;
     Ok(Job {
-        id: row.try_get(0)?,
-        key: row.try_get(1)?,
-        handler: row.try_get(2)?,
+        id: row.try_get("id")?,
+        key: row.try_get("key")?,
+        handler: row.try_get("handler")?,
         payload: decode_or_text(payload),
-        schedule: row.try_get(4)?,
-        time_zone: row.try_get(5)?,
-        next_run: row.try_get(6)?,
-        enabled: row.try_get(7)?,
-        disabled_reason: row.try_get(8)?,
+        schedule: row.try_get("schedule")?,
+        time_zone: row.try_get("time_zone")?,
+        next_run: row.try_get("next_run")?,
+        enabled: row.try_get("enabled")?,
+        disabled_reason: row.try_get("disabled_reason")?,
+        priority: row.try_get("priority")?,
+        overlap: Overlap::parse(row.try_get("overlap")?),
+        limits: limits.map_or_else(BTreeMap::new, |Json(limits)| limits),
+        // The table has no other than those that it parses.
+        misfire: row.try_get::<_, &str>("misfire")?.parse().unwrap_or_default(),
+        retries: row.try_get::<_, i32>("retries")?.unsigned_abs(),
+        timeout: timeout.map(|micros| Duration::from_micros(micros.unsigned_abs())),
     })
 }
 
@@ -167,5 +252,26 @@ pub(crate) fn run_info(row: &Row) -> Result<RunInfo, tokio_postgres::Error> {
         output: output.map(|Json(text)| decode_or_text(text)),
         error: row.try_get("error")?,
         is_cancelled: row.try_get("is_cancelled")?,
+        blocked_on: row.try_get::<_, Option<&str>>("blocked_on")?.map(BlockedOn::parse),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_places_are_read() {
+        for (name, blocked_on, text) in [
+            ("job 17", BlockedOn::Job, "another run of the job"),
+            ("kind send mail", BlockedOn::Kind, "the limit of the handler"),
+            ("key kind of bank", BlockedOn::Limit("kind of bank".into()), "the limit 'kind of bank'"),
+            ("rate send mail", BlockedOn::Rate, "the rate of the handler"),
+        ] {
+            assert_eq!(
+                (BlockedOn::parse(name), BlockedOn::parse(name).to_string()),
+                (blocked_on, text.into())
+            );
+        }
+    }
 }

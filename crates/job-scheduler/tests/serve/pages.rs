@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hashed_wheel_job_scheduler::{Job, NewJob, RunInfo, RunState};
+use hashed_wheel_job_scheduler::{BlockedOn, Job, NewJob, Overlap, RunInfo, RunState};
 use serde_json::{Value, json};
 
 use crate::fixture::{Fixture, job};
@@ -155,6 +155,30 @@ fn documents_that_are_large_or_cannot_be_read_are_shown_in_part() {
     }
     fixture.execute("UPDATE @job SET payload = '{\"n\": 1e400}'");
     assert!(page.get(&format!("/jobs/{id}")).body.contains("1000000"));
+}
+
+#[test]
+fn options_and_what_a_run_waits_for_are_shown() {
+    let Some(fixture) = Fixture::new() else { return };
+    let page = fixture.serve(&[]);
+    let holder = fixture.enqueue(job(json!({ "sleep": 600 })).limit("bank", 1));
+    page.until(
+        &format!("/jobs/{holder}"),
+        &["<b class=\"badge active\">running</b>", "<dt>Limit<dd>bank: 1<"],
+    );
+    let second = Duration::from_secs(1);
+    let blocked = job(Value::Null).limit("bank", 1).priority(-2).overlap(Overlap::Skip);
+    let id = fixture.enqueue(blocked.retries(3, second, second).timeout(second * 5));
+    let path = format!("/jobs/{id}");
+    let options =
+        ["Priority<dd>-2", "Overlap<dd>Skip", "Misfire<dd>RunOnce", "Retries<dd>3", "Timeout<dd>5s"];
+    page.until(&path, &[&options[..], &["<b class=\"badge warn\">blocked</b>"]].concat());
+    let run = fixture.wait(fixture.jobs.history(&fixture.client, id, 1)).unwrap().remove(0);
+    assert_eq!(run.blocked_on, Some(BlockedOn::Limit("bank".into())));
+    page.until(&format!("/runs/{}", run.id), &["<dt>Waits for<dd>the limit &#39;bank&#39;"]);
+    fixture.wait(fixture.jobs.set_limit(&fixture.client, "bank", Some(2))).unwrap();
+    let set = "<dt>Limit<dd>bank: 2 <span class=\"faint\">(of the job: 1)";
+    page.until(&path, &["<b class=\"badge good\">done</b>", set]);
 }
 
 #[test]

@@ -255,15 +255,22 @@ async fn show(jobs: &Jobs, client: &Client, id: i64) -> Result<bool, Error> {
     println!("time zone  {}", job.time_zone);
     println!("next run   {}", next_run(&job));
     println!("handler    {}", job.handler);
+    println!("priority   {}", job.priority);
+    println!("overlap    {:?}", job.overlap);
+    println!("misfire    {:?}", job.misfire);
+    println!("retries    {}", job.retries);
+    println!("timeout    {}", job.timeout.map_or_else(|| "none".into(), |timeout| format!("{timeout:?}")));
+    job.limits.iter().for_each(|(name, count)| println!("limit      {count} of '{name}'"));
     println!("payload    {}", job.payload);
     Ok(true)
 }
 
 fn run_line(run: &RunInfo) {
-    let result = match (&run.error, &run.output) {
-        (Some(error), _) => error.clone(),
-        (None, Some(output)) => output.to_string(),
-        (None, None) => String::new(),
+    let result = match (&run.blocked_on, &run.error, &run.output) {
+        (Some(what), ..) => format!("waits for {what}"),
+        (None, Some(error), _) => error.clone(),
+        (None, None, Some(output)) => output.to_string(),
+        (None, None, None) => String::new(),
     };
     let state = format!("{:?}", run.state).to_lowercase();
     let RunInfo { id, due, attempt, interrupted, .. } = run;

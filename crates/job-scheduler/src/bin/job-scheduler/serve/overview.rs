@@ -50,7 +50,13 @@ fn put_tiles(html: &mut Html, overview: &Overview) {
     put_tile(html, "Running", &running.to_string(), "", "Executions on all nodes");
     put_tile(html, "Claimed", &claimed.to_string(), "", "Read ahead by a node, not yet started");
     put_tile(html, "Waiting", &at_most_10_000(overview.waiting), "", "For any node");
-    put_tile(html, "Blocked", &at_most_10_000(overview.blocked), "", "For another run of their job");
+    put_tile(
+        html,
+        "Blocked",
+        &at_most_10_000(overview.blocked),
+        "",
+        "For the end of other runs, or for a rate",
+    );
     put!(html, "</div><h2 class=\"tiles\">Last 10 seconds</h2><div class=\"tiles\">");
     put_tile(html, "Done", &overview.done.to_string(), "", "Succeeded");
     let is_bad = if overview.failed > 0 { "bad" } else { "" };

@@ -99,6 +99,9 @@ fn put_properties(html: &mut Html, run: &RunInfo, now: Timestamp) {
     put!(html, "<dt>Duration<dd>" {duration(run.started, run.finished)}
         "<dt>Attempt<dd>" {run.attempt} "<dt>Interrupted<dd>" {run.interrupted}
         "<dt>Taken over<dd>" {run.taken_over});
+    if let Some(what) = &run.blocked_on {
+        put!(html, "<dt>Waits for<dd>" {what});
+    }
     if run.is_cancelled {
         put!(html, "<dt>Cancelled<dd>while it was running");
     }
