@@ -1,4 +1,4 @@
-//! The clients that can enqueue: of tokio-postgres, and of sqlx.
+//! The clients that can enqueue jobs and complete runs: of tokio-postgres, and of sqlx.
 
 use std::future::Future;
 
@@ -7,9 +7,9 @@ use tokio_postgres::types::Type;
 
 use crate::error::Error;
 
-/// A connection or a transaction that can enqueue jobs: `&Client` or `&Transaction` of
-/// [`tokio_postgres`], and `&mut PgConnection` of [`sqlx`](https://docs.rs/sqlx/0.8) with the
-/// feature `sqlx`.
+/// A connection or a transaction that can enqueue jobs and [complete](crate::Context::complete)
+/// runs: `&Client` or `&Transaction` of [`tokio_postgres`], and `&mut PgConnection` of
+/// [`sqlx`](https://docs.rs/sqlx/0.8) with the feature `sqlx`.
 ///
 /// The library implements it for these types only.
 ///
@@ -24,6 +24,24 @@ use crate::error::Error;
 /// }
 /// # let _ = |client: &tokio_postgres::Client| drop(welcome(client, 7));
 /// ```
+#[cfg_attr(
+    feature = "sqlx",
+    doc = r#"
+A transaction of sqlx is dereferenced twice:
+
+```no_run
+use hashed_wheel_job_scheduler::{Jobs, NewJob};
+use sqlx::Connection;
+
+# async fn example(mut connection: sqlx::PgConnection) -> Result<(), Box<dyn std::error::Error>> {
+let mut transaction = connection.begin().await?;
+Jobs::new("jobs")?.enqueue(&mut *transaction, NewJob::named("welcome", 7.into())).await?;
+transaction.commit().await?;
+# Ok(())
+# }
+```
+"#
+)]
 pub trait JobClient: private::Client {}
 
 impl<T: private::Client> JobClient for T {}

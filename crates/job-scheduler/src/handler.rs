@@ -13,10 +13,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
-use tokio_postgres::GenericClient;
-use tokio_postgres::types::{Json, ToSql, Type};
 
 use crate::cancel::Cancelled;
+use crate::client::JobClient;
 use crate::error::Error;
 use crate::job::A_CENTURY;
 use crate::json;
@@ -77,7 +76,11 @@ pub(crate) struct Link {
     pub(crate) started: Timestamp,
 }
 
-const COMPLETE: &str = "SELECT @complete_run($1, $2, $3, $4)";
+/// One parameter and these columns, because a [`JobClient`] executes no other statements.
+const COMPLETE: &str = "
+    SELECT (call ->> 'run')::bigint, @complete_run((call ->> 'run')::bigint, (call ->> 'attempt')::integer,
+        (call ->> 'started')::timestamptz, call -> 'output')::text
+    FROM CAST($1 AS jsonb) AS call";
 
 impl Context {
     /// Waits until this run is [cancelled](crate::Jobs::cancel). Otherwise it waits forever.
@@ -135,8 +138,8 @@ impl Context {
     /// called.
     ///
     /// `transaction` must be a transaction in the database of the scheduler, on a connection of the
-    /// application, through a pooler or not. (A client without a transaction writes the result
-    /// alone.) With the isolation levels `REPEATABLE READ` and `SERIALIZABLE`, it may fail and has
+    /// application, of tokio-postgres or of sqlx (see [`JobClient`]), through a pooler or not. (A
+    /// client without a transaction writes the result alone.) With the isolation levels `REPEATABLE READ` and `SERIALIZABLE`, it may fail and has
     /// to be repeated. It waits for nodes for some milliseconds only.
     ///
     /// When the transaction has committed, what the handler returns is ignored, also an error. The
@@ -147,7 +150,7 @@ impl Context {
     ///
     /// [`Error::RunLost`] if this execution no longer has the run, because it was cancelled, or
     /// another node repeats it, or its job was deleted. [`Error::Invalid`] if the output has more
-    /// than 4 MiB of JSON or more than 127 levels. [`Error::Database`]. After an error, the
+    /// than 4 MiB of JSON or more than 127 levels. The errors of the database. After an error, the
     /// transaction must not commit. (If the error is returned by `?`, it is rolled back.)
     ///
     /// # Examples
@@ -170,19 +173,17 @@ impl Context {
     /// ```
     pub async fn complete<R: Serialize>(
         &self,
-        transaction: &impl GenericClient,
+        mut transaction: impl JobClient,
         output: &R,
     ) -> Result<(), Error> {
         let output = encode(output).map_err(|why| Error::Invalid(format!("the output {why}")))?;
         let Link { names, run, attempt, started, .. } = &*self.link;
-        let parameters: [(&(dyn ToSql + Sync), Type); 4] = [
-            (run, Type::INT8),
-            (attempt, Type::INT4),
-            (started, Type::TIMESTAMPTZ),
-            (&Json(&output), Type::JSONB),
-        ];
-        let row = transaction.query_typed_one(&names.complete(COMPLETE), &parameters).await?;
-        if row.try_get(0)? { Ok(()) } else { Err(Error::RunLost) }
+        let call = format!(
+            "{{\"run\":{run},\"attempt\":{attempt},\"started\":\"{started}\",\"output\":{}}}",
+            output.get()
+        );
+        let rows = transaction.rows(&names.complete(COMPLETE), &call).await?;
+        if rows.iter().any(|(_, is_done)| is_done == "true") { Ok(()) } else { Err(Error::RunLost) }
     }
 }
 

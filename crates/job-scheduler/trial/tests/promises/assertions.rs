@@ -53,10 +53,9 @@ async fn job_is_found_by_its_parts_in_its_transaction() {
 #[tokio::test]
 async fn failed_assertion_lists_the_jobs() {
     let Some(fixture) = Fixture::new().await else { return };
-    let url = format!("postgresql://postgres@127.0.0.1:{}/postgres", fixture.config.get_ports()[0]);
     fixture.jobs.migrate(&mut connect(&fixture.config).await).await.unwrap();
     let jobs = fixture.jobs.clone();
-    let mut connection = sqlx::PgConnection::connect(&url).await.unwrap();
+    let mut connection = sqlx::PgConnection::connect(&fixture.url()).await.unwrap();
     let wanted = Wanted::named("mail").key("m").payload(json!({ "to": "me" }));
     let found = message({
         let (jobs, wanted) = (jobs.clone(), wanted.clone());

@@ -102,8 +102,7 @@ async fn batches_with_the_same_keys_do_not_wait_for_each_other_forever() {
 async fn job_exists_if_the_transaction_of_sqlx_commits() {
     let Some(fixture) = Fixture::new().await else { return };
     let node = fixture.node().await;
-    let url = format!("postgresql://postgres@127.0.0.1:{}/postgres", fixture.config.get_ports()[0]);
-    let mut connection = sqlx::PgConnection::connect(&url).await.unwrap();
+    let mut connection = sqlx::PgConnection::connect(&fixture.url()).await.unwrap();
 
     let mut transaction = connection.begin().await.unwrap();
     let lost = fixture.jobs.enqueue(&mut *transaction, job()).await.unwrap().job;

@@ -8,6 +8,7 @@ use hashed_wheel_job_scheduler::{
     Cancellation, Context, Error, NewJob, Overlap, RunError, RunState, SchedulerBuilder,
 };
 use serde_json::{Value, json};
+use sqlx::Connection;
 use tokio::sync::Semaphore;
 use tokio_postgres::Config;
 
@@ -116,6 +117,36 @@ async fn result_is_that_of_the_transaction() {
     // The values that the handlers have returned were not written.
     assert!(fixture.history(id).await.iter().all(|run| run.output == Some(json!(1))));
     assert_eq!(work.effects(&fixture).await, 2);
+}
+
+#[tokio::test]
+async fn run_is_completed_in_a_transaction_of_sqlx() {
+    let Some(fixture) = Fixture::new().await else { return };
+    let url = fixture.url();
+    let handler = move |context: Context, commits: Value| {
+        let url = url.clone();
+        async move {
+            let mut connection = sqlx::PgConnection::connect(&url).await?;
+            let mut transaction = connection.begin().await?;
+            context.complete(&mut *transaction, &"done").await?;
+            let repeated = context.complete(&mut *transaction, &"again").await;
+            assert!(matches!(repeated, Err(Error::RunLost)), "{repeated:?}");
+            match commits == true {
+                true => transaction.commit().await?,
+                false => transaction.rollback().await?,
+            }
+            Err::<(), _>(RunError::from("failed"))
+        }
+    };
+    let node = fixture.start(fixture.builder().handler_named("work", handler)).await;
+    for (commits, state, output) in
+        [(true, RunState::Done, Some(json!("done"))), (false, RunState::Failed, None)]
+    {
+        let id = fixture.enqueue(NewJob::named("work", json!(commits))).await;
+        let run = fixture.until_state(id, state).await;
+        assert_eq!(run.output, output);
+    }
+    shut_down(node).await;
 }
 
 /// A handler that ends after the commit in another way, or instead of it.

@@ -93,6 +93,11 @@ impl Fixture {
 
     /// Settings with the handler of [`Task`], and with a lease that does not end, however busy the
     /// machine is.
+    /// The address of the database, for clients that do not take a `Config`.
+    pub(crate) fn url(&self) -> String {
+        format!("postgresql://postgres@127.0.0.1:{}/postgres", self.config.get_ports()[0])
+    }
+
     pub(crate) fn builder(&self) -> SchedulerBuilder {
         Scheduler::builder().schema(&self.schema).lease(MS * 60_000).heartbeat(MS * 300).handler(perform)
     }
