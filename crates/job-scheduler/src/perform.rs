@@ -47,6 +47,11 @@ impl Failure {
         Self { text, kind: Kind::Permanent }
     }
 
+    /// Of a run that was cancelled.
+    pub(crate) fn not_ended_within(grace: Duration) -> Self {
+        Self::permanent(format!("cancelled, and did not end within {grace:?}"))
+    }
+
     pub(crate) fn panicked(message: &str) -> Self {
         Self { text: error_text(&format!("the handler {message}")), kind: Kind::Failure }
     }
@@ -137,7 +142,7 @@ impl Executing {
                 }
             },
             () = self.cancelled.grace_ended(timer, grace) => {
-                Err(Failure::permanent(format!("cancelled, and did not end within {grace:?}")))
+                Err(Failure::not_ended_within(grace))
             }
         };
         // Before the result is written: then another run of this job may start.

@@ -242,7 +242,7 @@ impl SchedulerBuilder {
     /// Executes a job with the handlers of this builder, without a database and nodes, in a test.
     /// See [`testing`](crate::testing).
     pub fn inline(&self) -> Inline<'_> {
-        Inline::new(&self.handlers)
+        Inline::new(&self.handlers, self.settings.cancel_grace)
     }
 
     /// Checks the settings, as [`start`](Self::start) does first.

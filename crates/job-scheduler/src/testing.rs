@@ -100,6 +100,11 @@ pub enum Ended {
         /// The text of the error.
         error: String,
     },
+    /// The run was cancelled: see [`Inline::cancel_after`].
+    Cancelled {
+        /// What the handler has returned: the output, or the text of the error.
+        result: Result<Value, String>,
+    },
 }
 
 /// An execution without a database and without a node. See the [module](self).
@@ -110,11 +115,13 @@ pub struct Inline<'a> {
     due: Option<Timestamp>,
     attempt: u32,
     interrupted: u32,
+    cancel_after: Option<Duration>,
+    cancel_grace: Duration,
 }
 
 impl<'a> Inline<'a> {
-    pub(crate) fn new(handlers: &'a Handlers) -> Self {
-        Self { handlers, due: None, attempt: 1, interrupted: 0 }
+    pub(crate) fn new(handlers: &'a Handlers, cancel_grace: Duration) -> Self {
+        Self { handlers, due: None, attempt: 1, interrupted: 0, cancel_after: None, cancel_grace }
     }
 
     /// The due time in the [`Context`](crate::Context). The default is the time of
@@ -137,8 +144,19 @@ impl<'a> Inline<'a> {
         self
     }
 
+    /// Cancels the run when it has been executing for this time, as [`Jobs::cancel`] does: see
+    /// [`Context::cancelled`](crate::Context::cancelled). A handler that does not end within the
+    /// [`cancel_grace`](crate::SchedulerBuilder::cancel_grace) is dropped. By default it is not
+    /// cancelled.
+    pub fn cancel_after(mut self, time: Duration) -> Self {
+        self.cancel_after = Some(time);
+        self
+    }
+
     /// Checks a job as [`Jobs::enqueue`] does, and executes it once, in this task. The numbers of
     /// the job and the run are 1. A panic of the handler is a failure, as on a node.
+    ///
+    /// [`Context::complete`](crate::Context::complete) needs a node: here it returns an error.
     ///
     /// # Errors
     ///
@@ -147,7 +165,8 @@ impl<'a> Inline<'a> {
     ///
     /// # Panics
     ///
-    /// If the job has a [`timeout`](NewJob::timeout), and the runtime has no time enabled.
+    /// If the job has a [`timeout`](NewJob::timeout) or is [cancelled](Self::cancel_after), and the
+    /// runtime has no time enabled.
     pub async fn run(self, job: NewJob) -> Result<Ended, Error> {
         let job = job.check()?;
         let names = self.handlers.names();
@@ -175,20 +194,38 @@ impl<'a> Inline<'a> {
             misses_until: None,
             priority: job.priority,
         };
-        let (_canceller, cancelled) = cancel::pair();
-        // A result in the transaction of the work needs the tables: it is an error of the database.
-        let link =
-            Link { cancelled, names: Names::new("job_scheduler")?, run: run.id, attempt, started: due };
+        let (canceller, cancelled) = cancel::pair();
+        let names = Names::new("job_scheduler")?;
+        let link = Link { cancelled: cancelled.clone(), names, run: run.id, attempt, started: due };
         let execution = caught(self.handlers.execute(&run, job.payload, link));
-        let result = match job.timeout.map(|micros| Duration::from_micros(micros.unsigned_abs())) {
-            None => Ok(execution.await),
-            Some(limit) => tokio::time::timeout(limit, execution).await.map_err(|_| limit),
+        let execution = async {
+            match job.timeout.map(|micros| Duration::from_micros(micros.unsigned_abs())) {
+                None => Ok(execution.await),
+                Some(limit) => tokio::time::timeout(limit, execution).await.map_err(|_| limit),
+            }
         };
+        let grace_ended = async {
+            let Some(time) = self.cancel_after else { return std::future::pending().await };
+            tokio::time::sleep(time).await;
+            canceller.cancel();
+            tokio::time::sleep(self.cancel_grace).await;
+        };
+        let result = tokio::select! {
+            biased;
+            result = execution => match result {
+                Ok(Ok(result)) => result.map_err(Failure::from),
+                Ok(Err(message)) => Err(Failure::panicked(&message)),
+                Err(limit) => Err(RunError::from(format!("timed out after {limit:?}")).into()),
+            },
+            () = grace_ended => Err(Failure::not_ended_within(self.cancel_grace)),
+        };
+        if cancelled.is_cancelled() {
+            let result = result.map(|output| decode_or_text(&output)).map_err(|failure| failure.text);
+            return Ok(Ended::Cancelled { result });
+        }
         let failure = match result {
-            Ok(Ok(Ok(output))) => return Ok(Ended::Done(decode_or_text(&output))),
-            Ok(Ok(Err(error))) => Failure::from(error),
-            Ok(Err(message)) => Failure::panicked(&message),
-            Err(limit) => Failure::from(RunError::from(format!("timed out after {limit:?}"))),
+            Ok(output) => return Ok(Ended::Done(decode_or_text(&output))),
+            Err(failure) => failure,
         };
         let [first, max] =
             [job.retry_first, job.retry_max].map(|micros| Duration::from_micros(micros.unsigned_abs()));
@@ -342,6 +379,11 @@ mod tests {
                 Some("later") => Err(RunError::snooze(Duration::from_secs(5))),
                 Some("never") => Err(RunError::permanent("failed for ever")),
                 Some("panic") => panic!("at the disco"),
+                Some("until cancelled") => {
+                    context.cancelled().await;
+                    Ok(json!("half done"))
+                }
+                Some("for ever") => std::future::pending().await,
                 _ => Ok(json!([context.attempt, context.interrupted, context.due.to_string(), payload])),
             }
         })
@@ -382,6 +424,24 @@ mod tests {
         assert_eq!(ended, Ended::Snoozed { pause: secs(5) });
         let ended = builder.inline().run(job("panic").retries(0, secs(0), secs(0))).await.unwrap();
         assert!(matches!(&ended, Ended::Failed { error } if error.contains("at the disco")), "{ended:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn cancelled_handler_has_its_grace() {
+        let second = Duration::from_secs(1);
+        let builder = builder().cancel_grace(second * 5);
+        for (payload, result, took) in [
+            ("until cancelled", Ok(json!("half done")), second),
+            ("for ever", Err("cancelled, and did not end within 5s".into()), second * 6),
+        ] {
+            let began = tokio::time::Instant::now();
+            let ended = builder.inline().cancel_after(second).run(job(payload)).await.unwrap();
+            assert_eq!(ended, Ended::Cancelled { result });
+            assert_eq!(began.elapsed(), took);
+        }
+        // It had ended before.
+        let ended = builder.inline().cancel_after(second).run(job("fail")).await.unwrap();
+        assert!(matches!(ended, Ended::Retried { .. }), "{ended:?}");
     }
 
     #[tokio::test]
