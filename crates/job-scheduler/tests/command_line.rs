@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use hashed_wheel_job_scheduler::{Context, Error, NewJob, RunError, Scheduler};
 use hashed_wheel_trial::testing::{RunResult, run_command, server_or_skip};
-use job_scheduler_trial::Database;
+use job_scheduler_trial::{Certificate, Database};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use tokio_postgres::{Config, NoTls};
@@ -73,6 +73,32 @@ fn jobs_are_listed_shown_run_and_changed() {
         let RunResult { status: found, text: shown } = run(arguments);
         assert_eq!(found, Some(status), "{arguments}: {shown}");
         assert!(shown.contains(text), "{arguments}: {shown}");
+    }
+}
+
+#[test]
+fn certificate_of_the_server_is_checked() {
+    let Some(database) = server_or_skip(Database::start()) else { return };
+    let Some(certificate) = server_or_skip(Certificate::new("command_line_tls")) else { return };
+    certificate.install(&database.url).unwrap();
+    let config: Config = database.url.parse().unwrap();
+    runtime().block_on(enqueue(config.clone())).unwrap();
+    let port = config.get_ports()[0];
+    let list = |host: &str, authority: &str| {
+        let url = format!("postgresql://postgres@{host}:{port}/postgres?sslmode=require&hostaddr=127.0.0.1");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_job-scheduler"));
+        run_command(command.args(["--url", &url, "list"]).env("SSL_CERT_FILE", authority))
+    };
+    let authority = certificate.authority();
+    let RunResult { status, text } = list("localhost", authority.to_str().unwrap());
+    assert!(status == Some(0) && text.contains("cron 0 30 3 * * *"), "{text}");
+    let other = Certificate::new("command_line_other_tls").unwrap();
+    for (host, authority, why) in [
+        ("localhost", other.authority(), "invalid peer certificate: "),
+        ("example.com", authority, "not valid for name"),
+    ] {
+        let RunResult { status, text } = list(host, authority.to_str().unwrap());
+        assert!(status == Some(1) && text.contains(why), "{text}");
     }
 }
 

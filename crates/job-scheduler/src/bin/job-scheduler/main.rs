@@ -1,5 +1,6 @@
 //! Shows and changes the jobs of a schema.
 
+mod connect;
 #[cfg(feature = "serve")]
 mod serve;
 mod time;
@@ -10,7 +11,9 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use hashed_wheel_job_scheduler::{Cancellation, Error, Job, Jobs, KindLimits, RunInfo};
-use tokio_postgres::{Client, Config, NoTls};
+use tokio_postgres::{Client, Config};
+
+use self::connect::Connector;
 
 /// Shows and changes the jobs of hashed-wheel-job-scheduler in a PostgreSQL database
 #[derive(Debug, Parser)]
@@ -19,7 +22,10 @@ use tokio_postgres::{Client, Config, NoTls};
     after_help = "Exit status: 0 is success, 1 an error, 2 bad options, 3 that there is no such job or run."
 )]
 struct Options {
-    /// The URL of the server, without TLS: `postgresql://user:password@host/database`
+    /// The URL of the server: `postgresql://user:password@host/database`
+    ///
+    /// With `?sslmode=require` the connection uses TLS, and the certificate of the server must be
+    /// valid: signed by an authority of the system, or by one in the file SSL_CERT_FILE.
     #[arg(long, env = "DATABASE_URL", value_name = "URL", hide_env_values = true)]
     url: Config,
 
@@ -144,8 +150,7 @@ async fn run(options: Options) -> Result<Found, Failure> {
         serve::run(jobs, &options.schema, options.url, page).await?;
         return Ok(Found::Yes);
     }
-    let (mut client, connection) = options.url.connect(NoTls).await?;
-    tokio::spawn(connection);
+    let (mut client, _) = Connector::new(options.url)?.connect().await.map_err(Error::from)?;
     match options.command {
         Command::List { after, limit } => {
             println!("{:>8}  {:8}  {:30}  {:24}  NEXT RUN", "JOB", "STATE", "SCHEDULE", "HANDLER");

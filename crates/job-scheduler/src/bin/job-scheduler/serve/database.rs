@@ -7,9 +7,10 @@ use hashed_wheel_job_scheduler::jiff::Timestamp;
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::task::JoinHandle;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{Client, Config, IsolationLevel, NoTls, Transaction};
+use tokio_postgres::{Client, Config, IsolationLevel, Transaction};
 
 use super::problem::Problem;
+use crate::connect::Connector;
 
 /// How long the database may take for a statement. Less than a request may take, so that the
 /// page shows the reason.
@@ -18,9 +19,8 @@ const STATEMENT_TIMEOUT: &str = "SET LOCAL statement_timeout = '8s'; SET LOCAL l
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Opens the connection when it is needed.
-#[derive(Debug)]
 pub(crate) struct Database {
-    config: Config,
+    connector: Connector,
     idle: Mutex<Option<Connection>>,
 }
 
@@ -39,14 +39,14 @@ pub(crate) struct Lease<'a> {
 }
 
 impl Database {
-    pub(crate) fn new(mut config: Config) -> Self {
+    pub(crate) fn new(mut config: Config) -> Result<Self, String> {
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(CONNECT_TIMEOUT);
         }
         if config.get_application_name().is_none() {
             config.application_name("job-scheduler serve");
         }
-        Self { config, idle: Mutex::new(None) }
+        Ok(Self { connector: Connector::new(config)?, idle: Mutex::new(None) })
     }
 
     /// Returns the connection. Waits until no other request has it.
@@ -54,14 +54,12 @@ impl Database {
         let mut idle = self.idle.lock().await;
         let connection = match idle.take() {
             Some(connection) if !connection.client.is_closed() => connection,
-            _ => self.connect().await.map_err(|error| Problem::from(Error::from(error)))?,
+            _ => {
+                let (client, task) = self.connector.connect().await.map_err(Error::from)?;
+                Connection { client, task }
+            }
         };
         Ok(Lease { idle, connection })
-    }
-
-    async fn connect(&self) -> Result<Connection, tokio_postgres::Error> {
-        let (client, connection) = self.config.connect(NoTls).await?;
-        Ok(Connection { client, task: tokio::spawn(connection) })
     }
 }
 

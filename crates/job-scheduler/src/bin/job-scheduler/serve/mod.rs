@@ -68,7 +68,7 @@ pub(crate) async fn run(jobs: Jobs, schema: &str, config: Config, options: Optio
     let guard = Guard::new(token, allow_changes, address.port())?;
     let mode = if allow_changes { "changes are allowed" } else { "read-only" };
     let place = place(&config, schema);
-    let app = Arc::new(App { jobs, database: Database::new(config), guard, place });
+    let app = Arc::new(App { jobs, database: Database::new(config)?, guard, place });
     println!("listening at http://{address} ({mode})");
 
     let (ended, end) = tokio::sync::oneshot::channel();
