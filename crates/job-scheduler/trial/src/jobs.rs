@@ -21,6 +21,12 @@ pub(crate) const BURST: u32 = 3;
 /// The task whose effect and result are written in one transaction.
 pub(crate) const EXACT: &str = "exact";
 
+/// The task whose execution is postponed if it begins soon after it is due.
+pub(crate) const SNOOZE: &str = "snooze";
+
+/// How long [`SNOOZE`] is postponed, in milliseconds: longer than what is soon.
+pub(crate) const SNOOZED: u64 = 200;
+
 /// A time of the database's clock in microseconds, in PostgreSQL's own unit.
 pub(crate) type Time = i64;
 
@@ -157,7 +163,7 @@ pub(crate) fn seeded(random: &mut Rng, count: u32, start: Time, end: Time) -> Ve
             }
             _ => Due::Once(random.i64(start..end)),
         };
-        let tasks = ["slow", "slow", "fail", "panic", "flaky", EXACT, "", "", ""];
+        let tasks = ["slow", "slow", "fail", "panic", "flaky", SNOOZE, EXACT, "", "", ""];
         let task = *random.choice(tasks.iter()).expect("some");
         let misfire = [Misfire::Skip, Misfire::RunOnce][random.usize(..2)];
         // Runs of a job that wait for each other must not take longer than its period.

@@ -125,6 +125,10 @@ struct Options {
     /// Run as a node, with the tables in this schema
     #[arg(long, hide = true)]
     node_in: Option<String>,
+
+    /// As a node, use no notifications
+    #[arg(long, hide = true)]
+    poll: bool,
 }
 
 impl Options {
@@ -137,6 +141,7 @@ impl Options {
             .misfire_after(self.misfire_after)
             .runners(RUNNERS)
             .capacity(25 * RUNNERS);
+        let builder = if self.poll { builder.without_notifications() } else { builder };
         self.sabotage.iter().fold(builder, |builder, sabotage| sabotage.apply(builder))
     }
 }

@@ -19,7 +19,7 @@ use tokio::sync::{Mutex, oneshot};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Config, NoTls, Row};
 
-use crate::jobs::{EXACT, HANDLER, RATED};
+use crate::jobs::{EXACT, HANDLER, RATED, SNOOZE, SNOOZED};
 
 /// The maximum duration of a slow task in milliseconds.
 const SLOW: u64 = 300;
@@ -90,6 +90,10 @@ impl Effects {
         let wall = Timestamp::now();
         if task == "slow" {
             tokio::time::sleep(Duration::from_millis(fastrand::u64(..SLOW))).await;
+        }
+        let late = began.duration_since(context.due).as_millis();
+        if task == SNOOZE && (0..i128::from(SNOOZED / 2)).contains(&late) {
+            return Err(RunError::snooze(Duration::from_millis(SNOOZED)));
         }
         let [attempt, interrupted] = [context.attempt, context.interrupted].map(|number| number as i32);
         let Context { job, due, .. } = context;
@@ -166,11 +170,14 @@ impl Launch {
         Self { more, environment: environment.map(|(name, value)| (name, value.to_owned())).collect() }
     }
 
-    /// Starts this program again as a node, with the same options and some more. The process ends
-    /// by itself when the trial ends.
+    /// Starts this program again as a node, with the same options and some more. One of four nodes
+    /// has no notifications. The process ends by itself when the trial ends.
     pub(crate) fn start(&self, slot: u32) -> io::Result<Process> {
         let mut command = Command::new(env::current_exe()?);
         command.args(env::args_os().skip(1)).args(&self.more).stdin(Stdio::piped()).stdout(Stdio::null());
+        if slot % 4 == 2 {
+            command.arg("--poll");
+        }
         if slot % 2 == 1 {
             command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         }

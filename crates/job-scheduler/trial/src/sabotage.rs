@@ -21,6 +21,8 @@ pub(crate) enum Sabotage {
     NoRate,
     /// A failed run is not repeated.
     NoRetry,
+    /// A run that its handler postpones counts as failed.
+    NoSnooze,
     /// Runs start 50 ms before they are due.
     Early,
     /// A run that a node has given back is not claimed by another one.
@@ -49,6 +51,7 @@ impl Sabotage {
                 ("IF may_start > the_time THEN", "IF false THEN"),
             ],
             Self::NoRetry => &[("WHEN result.retry <= the_prefetch THEN 'claimed' ELSE 'waiting'", "ELSE result.state")],
+            Self::NoSnooze => &[("OR result.state = 'snoozed' THEN 0 ELSE 1", "THEN 0 ELSE 1")],
             Self::Early => &[("due, start_at, CASE WHEN is_skipped", "due, start_at - interval '50 ms', CASE WHEN is_skipped")],
             Self::NoReturn => &[("WHERE run.state = 'waiting' AND", "WHERE false AND run.state = 'waiting' AND")],
         }

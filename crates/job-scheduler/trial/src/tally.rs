@@ -12,7 +12,7 @@ use postgres::{Client, Error};
 use hashed_wheel_job_scheduler::{Misfire, Overlap};
 
 use crate::accident::{Accident, STEP};
-use crate::jobs::{Due, EXACT, Job, Limited, Time, limit, most_at_a_time, too_fast};
+use crate::jobs::{Due, EXACT, Job, Limited, SNOOZE, SNOOZED, Time, limit, most_at_a_time, too_fast};
 use crate::trial::{Outcome, downtime, micros};
 use crate::{Options, RUNNERS};
 
@@ -76,6 +76,7 @@ pub(crate) struct Tally {
     rated: Vec<Time>,
     too_fast: usize,
     retried: u64,
+    snoozed: u64,
     /// The number of runs in `lateness`, and of other runs that started before the downtime.
     normal_runs: u64,
     other_runs: u64,
@@ -281,9 +282,14 @@ impl Tally {
             let is_allowed = outcome.accidents.have_set_back(started);
             *(if is_allowed { &mut self.early_by_clock } else { &mut self.early }) += 1;
         }
+        let is_snoozed = job.task == SNOOZE && started.saturating_sub(due) >= SNOOZED as Time * 1_000;
+        self.snoozed += u64::from(is_snoozed && run.attempt == 1);
         // After that there was no node, and then many runs started at the same time. Runs that wait
         // for others, and repeated ones, are late on purpose.
-        let is_regular = job.overlap == Overlap::Allow && job.limited == Limited::No && job.executions() == 1;
+        let is_regular = job.overlap == Overlap::Allow
+            && job.limited == Limited::No
+            && job.executions() == 1
+            && job.task != SNOOZE;
         if started < outcome.down && is_regular {
             let late = Duration::from_micros(started.saturating_sub(due).max(0) as u64);
             let accidents = &outcome.accidents;
@@ -344,7 +350,7 @@ impl Tally {
             count(self.rated.len() as u64),
             self.too_fast
         );
-        println!("retried      {}", count(self.retried));
+        println!("retried      {}; {} postponed by their handler", count(self.retried), count(self.snoozed));
         println!("lateness     {}", self.lateness);
         println!("taken over   {}: {}", count(self.taken_over), self.lateness_of_taken_over);
         if self.in_accidents > 0 {
@@ -399,6 +405,7 @@ impl Tally {
             "no run was held back by another run of its job: use more --jobs",
         );
         verdict.expect(self.retried > 0, "no run was repeated after a failure: use more --jobs");
+        verdict.expect(self.snoozed > 0, "no run was postponed by its handler: use more --jobs");
         verdict.expect(
             outcome.replaced_regularly == outcome.replaced,
             format!("{} of {} replaced nodes ended regularly", outcome.replaced_regularly, outcome.replaced),
