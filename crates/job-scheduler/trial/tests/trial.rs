@@ -109,7 +109,7 @@ fn minimum_lease_passes() {
 
 /// The sabotages, and what the trial says about each. Only the first one is always tried, because
 /// it makes a difference whenever a node is killed. `.ci/deep` tries all.
-const SABOTAGES: [(&str, &str); 11] = [
+const SABOTAGES: [(&str, &str); 12] = [
     ("no-takeover", "due times were not done"),
     // Starts of runs of another owner.
     ("no-check", "without a mark"),
@@ -121,6 +121,7 @@ const SABOTAGES: [(&str, &str); 11] = [
     ("no-heir", "due times were not done"),
     ("no-rate", "exceed their rate"),
     ("no-retry", "due times were not done"),
+    ("no-snooze", "without a mark"),
     ("early", "runs started early"),
     // Runs that were given back and not claimed.
     ("no-return", "due times were not done"),
