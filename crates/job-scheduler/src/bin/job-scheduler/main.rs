@@ -25,7 +25,7 @@ struct Options {
     /// The URL of the server: `postgresql://user:password@host/database`
     ///
     /// With `?sslmode=require` the connection uses TLS, and the certificate of the server must be
-    /// valid: signed by an authority of the system, or by one in the file SSL_CERT_FILE.
+    /// valid: signed by an authority of the system, or by one in the file `SSL_CERT_FILE`.
     #[arg(long, env = "DATABASE_URL", value_name = "URL", hide_env_values = true)]
     url: Config,
 
