@@ -1,39 +1,51 @@
-//! A new package with the dependency and the first program of the README compiles and runs. (The
-//! other code of the README is a doc test.)
+//! New packages with the dependencies and the programs of READMEs compile and run. (Their other
+//! code is a doc test.)
 // It runs cargo, and Miri starts no processes.
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// Returns the first code block in this language.
-fn block<'a>(text: &'a str, language: &str) -> &'a str {
-    let begin = format!("```{language}\n");
-    let (_, rest) = text.split_once(&begin).expect("the README has such a block");
-    rest.split_once("```").expect("the block ends").0
+use crate::files::root;
+
+fn read(page: &str) -> String {
+    fs::read_to_string(root().join(page)).unwrap()
 }
 
-#[test]
-fn quick_start_runs_as_printed() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let readme = fs::read_to_string(root.join("README.md")).expect("README.md can be read");
-    let package = Path::new(env!("CARGO_TARGET_TMPDIR")).join("quick-start");
-    fs::create_dir_all(package.join("src")).expect("the folder can be created");
+/// Returns the code blocks in this language.
+fn blocks<'a>(text: &'a str, language: &str) -> Vec<&'a str> {
+    let begin = format!("```{language}\n");
+    let blocks = text.split(&begin).skip(1);
+    blocks.map(|rest| rest.split_once("```").expect("the block ends").0).collect()
+}
+
+/// Runs a new package. All packages have the same target folder, so the library is built once.
+fn run(name: &str, dependencies: &str, program: &str) {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("readme");
+    let package = folder.join(name);
+    fs::create_dir_all(package.join("src")).unwrap();
 
     // The repository is not next to this package.
-    let printed = block(&readme, "toml");
-    let here = root.to_str().expect("the path is text").replace('\\', "/");
-    let dependency = printed.replace("../hashed-wheel", &here);
-    assert_ne!(dependency, printed, "the README names another path");
-    let manifest =
-        format!("[package]\nname = \"quick-start\"\nedition = \"2024\"\n\n{dependency}\n[workspace]\n");
-    fs::write(package.join("Cargo.toml"), manifest).expect("the file can be written");
-    fs::write(package.join("src/main.rs"), block(&readme, "rust")).expect("the file can be written");
+    let here = root().to_str().unwrap().replace('\\', "/");
+    let found = dependencies.replace("../hashed-wheel", &here);
+    assert_ne!(found, dependencies, "the README names another path");
+    let manifest = format!("[package]\nname = \"{name}\"\nedition = \"2024\"\n\n{found}\n[workspace]\n");
+    fs::write(package.join("Cargo.toml"), manifest).unwrap();
+    fs::write(package.join("src/main.rs"), program).unwrap();
     // The same versions, which are there already.
-    fs::copy(root.join("Cargo.lock"), package.join("Cargo.lock")).expect("the file can be copied");
+    fs::copy(root().join("Cargo.lock"), package.join("Cargo.lock")).unwrap();
 
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["run", "--quiet", "--offline"]).current_dir(&package);
-    let output = cargo.env("CARGO_TARGET_DIR", package.join("target")).output().expect("cargo starts");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let output = cargo.env("CARGO_TARGET_DIR", folder.join("target")).output().expect("cargo starts");
+    assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn programs_of_the_readmes_run_as_printed() {
+    let (readme, util) = (read("README.md"), read("crates/util/README.md"));
+    let (dependencies, programs) = (blocks(&readme, "toml"), blocks(&readme, "rust"));
+    run("quick-start", dependencies[0], programs[0]);
+    run("expiring-map", dependencies[1], programs[1]);
+    run("sessions", blocks(&util, "toml")[0], blocks(&util, "rust")[0]);
 }
