@@ -20,14 +20,7 @@ use mio::{Events, Interest, Poll, Token};
 const IDLE: Duration = Duration::from_secs(4);
 const LISTENER: Token = Token(usize::MAX);
 
-/// The limit on open files allows this many clients: each needs two sockets.
-fn clients() -> usize {
-    let limit = rlimit::increase_nofile_limit(4_100).unwrap_or(256) as usize;
-    (limit.saturating_sub(100) / 2).min(2_000)
-}
-
-/// Returns how many connections the timer has closed, how many re-arms there were, and the worst
-/// lateness.
+/// Returns how many connections the timer has closed, the re-arms, and the worst lateness.
 fn serve(listener: &mut TcpListener, clients: usize) -> Result<(usize, u64, Duration), Box<dyn Error>> {
     let timer = HashedWheelTimer::new(Duration::from_millis(10), 512);
     let (mut poll, mut events) = (Poll::new()?, Events::with_capacity(1_024));
@@ -39,13 +32,12 @@ fn serve(listener: &mut TcpListener, clients: usize) -> Result<(usize, u64, Dura
         for event in &events {
             while event.token() == LISTENER {
                 let Ok((mut stream, _)) = listener.accept() else { break };
-                let token = Token(accepted);
                 stream.write_all(b"!")?;
-                poll.registry().register(&mut stream, token, Interest::READABLE)?;
+                poll.registry().register(&mut stream, Token(accepted), Interest::READABLE)?;
                 let stream = Arc::new(stream);
                 let silent = Arc::clone(&stream);
                 let idle = timer.new_timeout(move |_| drop(silent.shutdown(Shutdown::Both)), IDLE)?;
-                open.insert(token, (stream, idle));
+                open.insert(Token(accepted), (stream, idle));
                 accepted += 1;
             }
             let Some((stream, idle)) = open.get(&event.token()) else { continue };
@@ -57,8 +49,8 @@ fn serve(listener: &mut TcpListener, clients: usize) -> Result<(usize, u64, Dura
                 }
             };
             if is_closed {
-                let (_, idle) = open.remove(&event.token()).expect("it was there");
                 closed_by_timer += usize::from(!idle.cancel()); // false: the timeout has fired
+                open.remove(&event.token());
             }
         }
     }
@@ -66,22 +58,18 @@ fn serve(listener: &mut TcpListener, clients: usize) -> Result<(usize, u64, Dura
 }
 
 /// Returns how many clients the server has closed: silent ones, other ones, and any too early.
-fn play(server: SocketAddr, clients: usize, silent: usize) -> io::Result<[usize; 3]> {
-    // One after the other, because the listener has a short queue.
-    let connect = |_| {
+fn play(server: SocketAddr, count: usize, silent: usize) -> io::Result<[usize; 3]> {
+    let (mut clients, mut early) = (Vec::new(), 0);
+    for _ in 0..count {
         let mut client = Client::connect(server)?;
-        client.read_exact(&mut [0])?;
+        client.read_exact(&mut [0])?; // one after the other: the listener has a short queue
         client.set_nonblocking(true)?;
-        Ok((client, Instant::now()))
-    };
-    let mut clients = (0..clients).map(connect).collect::<io::Result<Vec<_>>>()?;
+        clients.push((client, Instant::now()));
+    }
     let is_closed = |client: &Client| client.peek(&mut [0]).is_ok();
-    let mut early = 0;
     for round in 0..24 {
+        thread::sleep(Duration::from_millis(500));
         for (number, (client, last)) in clients.iter_mut().enumerate() {
-            if number % 100 == 0 {
-                thread::sleep(Duration::from_millis(25));
-            }
             if number < silent && round > number % 12 {
                 early += usize::from(is_closed(client) && last.elapsed() < IDLE);
             } else if client.write(b"still here").is_ok() {
@@ -89,13 +77,13 @@ fn play(server: SocketAddr, clients: usize, silent: usize) -> io::Result<[usize;
             }
         }
     }
-    let closed = |(client, _): &&(Client, Instant)| is_closed(client);
-    let (silent, active) = clients.split_at(silent);
-    Ok([silent.iter().filter(closed).count(), active.iter().filter(closed).count(), early])
+    let closed = clients.iter().map(|(client, _)| usize::from(is_closed(client))).collect::<Vec<_>>();
+    Ok([closed[..silent].iter().sum(), closed[silent..].iter().sum(), early])
 }
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
-    let clients = clients();
+    let files = rlimit::increase_nofile_limit(4_100).unwrap_or(256) as usize;
+    let clients = (files.saturating_sub(100) / 2).min(2_000); // each needs two sockets
     let silent = clients * 3 / 10;
     println!("{clients} clients, of which {silent} fall silent; the limit is {IDLE:?} without a packet");
     let mut listener = TcpListener::bind(([127, 0, 0, 1], 0).into())?;
