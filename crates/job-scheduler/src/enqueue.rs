@@ -43,8 +43,8 @@ impl Jobs {
     ///
     /// # Errors
     ///
-    /// As [`enqueue`](Self::enqueue). [`Error::Invalid`] also if the payloads have more than 64 MiB
-    /// of JSON together. The error of an invalid job does not say which one it is.
+    /// [`Error::Invalid`] if the payloads have more than 64 MiB of JSON together; otherwise as
+    /// [`enqueue`](Self::enqueue). The error of an invalid job does not say which one it is.
     ///
     /// # Examples
     ///

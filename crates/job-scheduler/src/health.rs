@@ -153,7 +153,7 @@ impl Vitals {
     }
 }
 
-/// Tells why the node has ended, also if its task is aborted.
+/// Tells why the node has ended, even if its task is aborted.
 pub(crate) struct Announcer(watch::Sender<Option<Ended>>);
 
 pub(crate) fn announcer(vitals: Arc<Vitals>) -> (Announcer, Monitor) {

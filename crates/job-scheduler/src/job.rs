@@ -307,7 +307,7 @@ impl NewJob {
     ///
     /// A run that is executing continues. If it fails or is interrupted, it is repeated as it was.
     /// If a one-off job is changed during its only run, it runs again. A paused job stays paused.
-    /// A job that a node has disabled is enabled, also if nothing differs.
+    /// A job that a node has disabled is enabled, even if nothing differs.
     ///
     /// The start is compared as it was given: the same delay of `after` is no change, whenever it
     /// is given. To postpone a job at each call, use `at`.

@@ -62,7 +62,7 @@
 //!   together, by the clock of the database.
 //! - **Changes are immediate.** A run that was read ahead does not start after its job is paused,
 //!   replaced or deleted, because each start checks that in the database.
-//! - **A cancelled run ends as cancelled**, also if it is executing, on any node, and even if this
+//! - **A cancelled run ends as cancelled**, even if it is executing, on any node, and even if this
 //!   node is lost: see [`Jobs::cancel`]. Its handler learns it within milliseconds by a
 //!   notification, and at most a [heartbeat](SchedulerBuilder::heartbeat) later. It has the time
 //!   [`cancel_grace`](SchedulerBuilder::cancel_grace) to end. With the defaults, this is half a

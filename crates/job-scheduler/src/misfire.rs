@@ -28,7 +28,7 @@ use crate::schedule::Schedule;
 /// use hashed_wheel_job_scheduler::{Misfire, NewJob};
 /// use serde_json::Value;
 ///
-/// // A report of last night is wanted once, also if it is late.
+/// // A report of last night is wanted once, even if it is late.
 /// let report = NewJob::named("report", Value::Null).cron("0 30 3 * * *").misfire(Misfire::RunOnce);
 /// // A sample that is late has no value.
 /// let sample = NewJob::named("sample", Value::Null).cron("0 * * * * *").misfire(Misfire::Skip);

@@ -73,7 +73,7 @@ pub(crate) async fn run(
     }
 }
 
-/// Also if the task is aborted.
+/// Stops the timer when the node's task ends, even if the task is aborted.
 struct StopTimer(HashedWheelTimer);
 
 impl Drop for StopTimer {

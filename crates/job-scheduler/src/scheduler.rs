@@ -437,7 +437,7 @@ impl Scheduler {
     /// them. Runs that are executing get the time `grace` to end. After that their futures are
     /// dropped, and other nodes repeat them as interrupted.
     ///
-    /// It returns within `grace` and about three leases, also if the database cannot be reached.
+    /// It returns within `grace` and about three leases, even if the database cannot be reached.
     ///
     /// # Errors
     ///

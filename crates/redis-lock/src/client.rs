@@ -185,8 +185,8 @@ impl LockClient {
 
     /// Returns the lock with this name, with the default options. It does not call Redis.
     ///
-    /// Each `Lock` is an owner of its own, also if the names are equal: one that holds the lock
-    /// excludes the others. A name may be any text, also an empty one.
+    /// Each `Lock` is an owner of its own, even if the names are equal: one that holds the lock
+    /// excludes the others. A name may be any text, even an empty one.
     ///
     /// # Examples
     ///

@@ -106,8 +106,8 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// As for [`Lock::lock`]. Then the locks that it has are released in the background.
-    /// [`Options`](LockError::Options) also if there are no names.
+    /// [`Options`](LockError::Options) if there are no names; otherwise as for [`Lock::lock`]. After
+    /// an error, the locks that it has are released in the background.
     ///
     /// # Examples
     ///

@@ -111,7 +111,7 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// As for [`Lock::lock`]. [`Options`](LockError::Options) also if there are 0 permits.
+    /// [`Options`](LockError::Options) if there are 0 permits; otherwise as for [`Lock::lock`].
     ///
     /// # Cancel safety
     ///

@@ -46,7 +46,7 @@ pub(crate) const SHARED: &str = r"
     local function fits(owner)
         return not is_closed and held <= limit(owner)
     end
-    -- The time in milliseconds after which so many leases have ended that the owner may fit.
+    -- The time in milliseconds after which enough leases have ended for the owner to fit.
     -- Negative: unknown.
     local function wait(owner)
         local last = is_closed and 0 or math.max(held - limit(owner), 1) - 1
