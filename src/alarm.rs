@@ -1,4 +1,4 @@
-//! A timeout that lives on: it is armed again after it has fired.
+//! A reusable timeout: it is armed again after it has fired.
 //!
 //! Each arming is a timeout of its own, in a node, whose task is a handle to the alarm. So an
 //! arming ends as any timeout does, exactly once, and only those that are armed are pending. An

@@ -95,8 +95,8 @@ impl Timeout {
     /// will not run. This thread sees everything that the task did. So the data that `run` uses may
     /// be freed.
     ///
-    /// If the timeout can be cancelled, this is `cancel`, and does not wait. If another thread has
-    /// cancelled it, this does not wait for that thread's `cancelled` hook.
+    /// If the timeout can be cancelled, this call behaves like `cancel` and does not wait. If
+    /// another thread has cancelled it, this does not wait for that thread's `cancelled` hook.
     ///
     /// # Blocking
     ///
@@ -110,16 +110,16 @@ impl Timeout {
     ///   [`turn_into`](crate::Driver::turn_into).
     ///
     /// Do not hold a lock that the task takes. The thread that turns a [`Driver`](crate::Driver)
-    /// should not wait for a task that itself waits for a turn, as one does that an executor has
-    /// refused and that is to be offered again by a timeout of this timer.
+    /// should not wait for a task that itself waits for a turn, for example a refused task that a
+    /// timeout of this timer will retry.
     ///
     /// # From a task
     ///
     /// A task that calls this for its own timeout does not wait for itself: the call returns
     /// immediately. On the worker no other task of the worker can be running, so there the call
-    /// waits only for tasks that an executor has. Do not wait there for a task that is to be
-    /// offered to the executor again by a timeout of this timer. Do not wait either for a task
-    /// within whose `run` this one runs, on the same thread.
+    /// waits only for tasks that an executor has. Do not wait there for a refused task that a
+    /// timeout of this timer will retry, nor for a task within whose `run` this one runs, on the
+    /// same thread.
     ///
     /// # Examples
     ///

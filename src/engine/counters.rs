@@ -94,13 +94,13 @@ pub(crate) struct LatenessSampler {
     now: u64,
     /// How many tasks were ever counted.
     counted: u64,
-    /// The sample ends when so many tasks were handed over.
+    /// The sample ends when this many tasks were handed over.
     sample_end: u64,
-    /// The turn ends when so many tasks were handed over.
+    /// The turn ends when this many tasks were handed over.
     turn_end: u64,
 }
 
-/// The clock is read again after so many tasks.
+/// The clock is read again after this many tasks.
 const TASKS_PER_SAMPLE: u64 = 64;
 
 impl LatenessSampler {
@@ -112,7 +112,7 @@ impl LatenessSampler {
         self.now = now;
     }
 
-    /// The turn that follows ends when so many tasks were handed over. So does its last sample.
+    /// The turn that follows ends when this many tasks were handed over. So does its last sample.
     pub(super) fn end_turn_after(&mut self, handed_over: u64) {
         self.turn_end = handed_over;
         self.sample_end = (self.counted / TASKS_PER_SAMPLE + 1) * TASKS_PER_SAMPLE;

@@ -5,7 +5,7 @@ use std::time::Duration;
 /// Memory is returned if it was not needed for this time: a load that changes faster keeps it.
 pub(super) const SURPLUS_TIME: Duration = Duration::from_secs(2);
 
-/// Memory is returned also if it was not needed for this many turns: the clock may stand still.
+/// Memory is returned after this many turns without need of it, even if the clock stands still.
 const SURPLUS_TURNS: u32 = 1_000;
 
 /// While there is more memory to return, the worker continues after this time.

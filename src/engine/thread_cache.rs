@@ -50,7 +50,7 @@ static STOPS: AtomicUsize = AtomicUsize::new(0);
 /// How many forks lie between this process and the one that has first watched them.
 static FORKS: AtomicUsize = AtomicUsize::new(0);
 
-/// A number that is another one in each process, of those that were forked from each other.
+/// A number that differs between a process and its forked children.
 pub(crate) fn forks() -> usize {
     FORKS.load(Ordering::Relaxed)
 }

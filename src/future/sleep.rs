@@ -58,8 +58,8 @@ use crate::ticks;
 /// # Errors
 ///
 /// - [`Stopped`](NewTimeoutError::Stopped): the timer was stopped before the timeout fired, or
-///   before the first poll, whatever the deadline. Also if the first poll comes while the timer is
-///   being [shut down](crate::HashedWheelTimer::shutdown).
+///   before the first poll, whatever the deadline; or the first poll came during a
+///   [shutdown](crate::HashedWheelTimer::shutdown).
 /// - [`TooManyPending`](NewTimeoutError::TooManyPending) or [`Spawn`](NewTimeoutError::Spawn): the
 ///   first poll could not schedule the timeout.
 ///

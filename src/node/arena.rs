@@ -70,7 +70,7 @@ pub(super) const PAGE_SIZE: usize = 4_096;
 /// (The operating system provides memory when it is first used.)
 pub(super) const FIRST_CHUNK: usize = if cfg!(hashed_wheel_loom) { 2 } else { 1_024 };
 
-/// So many chunks use up all numbers.
+/// This many chunks use up all node numbers.
 const CHUNKS: usize = (u32::BITS - FIRST_CHUNK.trailing_zeros()) as usize;
 
 /// How many nodes ahead of the one that is filled are fetched into the cache.

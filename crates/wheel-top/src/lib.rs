@@ -23,10 +23,10 @@
 //! 65 536 are not read. Calls of `new_timeout`, `cancel` and `reset` do not wait.
 //!
 //! A watched timer ends as it would without the view, which holds a
-//! [`WeakTimer`](hashed_wheel::WeakTimer). One thing can differ: if the last handle is dropped in
-//! the moment of a look, the timer ends on the thread that looks, and the drop returns at once. If
-//! your service must wait for the end, [stop](hashed_wheel::HashedWheelTimer::stop) the timer
-//! instead.
+//! [`WeakTimer`](hashed_wheel::WeakTimer). One thing can differ: if the last handle is dropped
+//! while the view reads the timer, the timer ends on the view's thread, and the drop returns at
+//! once. If your service must wait for the end, [stop](hashed_wheel::HashedWheelTimer::stop) the
+//! timer instead.
 //!
 //! # Features
 //!

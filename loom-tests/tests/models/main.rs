@@ -1,6 +1,6 @@
 //! The races of the timer, explored over every execution that the memory model allows. (If
-//! `explore` is given a number, over the executions with at most so many preemptions. `bound` is a
-//! smaller number for expensive models, with which `.ci/run` explores them. `explore_in_deep`
+//! `explore` is given a number, over the executions with at most this many preemptions. `bound` is
+//! a smaller number for expensive models, with which `.ci/run` explores them. `explore_in_deep`
 //! checks the mutants of a model in `.ci/deep` alone.) Each model has mutants, with which it has to
 //! fail.
 //!

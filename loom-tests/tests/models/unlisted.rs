@@ -6,7 +6,7 @@ use hashed_wheel::inside::Lanes;
 use super::wakers::Poller;
 use super::*;
 
-/// After so many turns without a message the lanes are idle.
+/// After this many turns without a message the lanes are idle.
 const TURNS_UNTIL_IDLE: usize = 4;
 
 /// Returns a timer whose worker unlists all lanes before its next sleep, with a timeout of this

@@ -12,7 +12,7 @@ use super::{Cause, ExpiredEntries, ExpiringMap, Owner, SHARDS, receiver};
 use crate::sync::Arc;
 
 /// A map with a limit divides it among at most this many shards, so that each has room for at least
-/// so many entries. Then random keys fill the shards about equally.
+/// this many entries. Then random keys fill the shards about equally.
 const LEAST_OF_SHARD: usize = 1_024;
 
 /// Makes an [`ExpiringMap`] with a default time to live, a limit of its entries, or a listener.
