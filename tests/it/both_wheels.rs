@@ -263,7 +263,7 @@ impl Drop for Report {
             let Self { slots, seed, step } = self;
             eprintln!(
                 "Step {step} of a script of {slots} slots has failed. To run it first, put ({slots}, {seed:#x}) into \
-                 FAILED_ONCE in tests/it/both_wheels.rs: cargo test --test it both_wheels",
+                 FAILED_ONCE in tests/it/both_wheels.rs: cargo test --all-features --test it both_wheels",
             );
         }
     }

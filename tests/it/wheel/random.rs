@@ -22,7 +22,7 @@ impl Drop for Report {
             let Self { slots, seed, step } = self;
             eprintln!(
                 "Step {step} of a script of {slots} slots has failed. To run it first, put ({slots}, {seed:#x}) into \
-                 FAILED_ONCE in tests/it/wheel/random.rs: cargo test --test it agree_with_a_model"
+                 FAILED_ONCE in tests/it/wheel/random.rs: cargo test --all-features --test it agree_with_a_model"
             );
         }
     }
