@@ -1,4 +1,6 @@
 //! Turns that hand the due tasks out: `Driver::turn_into`.
+// Futures are among what they hand out.
+#![cfg(feature = "async")]
 
 use crate::common;
 
