@@ -42,22 +42,27 @@ const BURY: &str = "
     DELETE FROM @node node WHERE id = ANY ($1) AND COALESCE((
         SELECT false FROM @run WHERE owner = node.id AND state IN ('claimed', 'running') LIMIT 1), true)";
 
-/// Runs that were given back, or that are repeated, or that were requested. For each handler on its
-/// own, one priority after the other, as in [`LOCK_DUE`].
+/// Runs that were given back, or that are repeated, or that were requested. They are searched for
+/// each handler on its own, one priority after the other, as in [`LOCK_DUE`], and then locked until
+/// there are enough: more of them are found than needed, because other nodes lock the first ones.
 const CLAIM_WAITING: &str = "
     UPDATE @run run SET owner = $1, state = 'claimed'
     FROM (
-        SELECT first.id FROM unnest($4::text[]) AS known (handler), LATERAL (
-            SELECT found.* FROM generate_series(5, $5::integer, -1) AS level (priority), LATERAL (
-                SELECT run.id, run.priority, run.start_at FROM @run run
-                WHERE run.state = 'waiting' AND run.handler = known.handler
-                    AND run.priority = level.priority AND run.start_at <= $2
-                ORDER BY run.start_at LIMIT $3
-                FOR UPDATE SKIP LOCKED
-            ) AS found
-            LIMIT $3
-        ) AS first
-        ORDER BY first.priority DESC, first.start_at LIMIT $3
+        SELECT run.id FROM @run run
+        WHERE run.id = ANY (ARRAY(
+            SELECT first.id FROM unnest($4::text[]) AS known (handler), LATERAL (
+                SELECT found.* FROM generate_series(5, $5::integer, -1) AS level (priority), LATERAL (
+                    SELECT run.id, run.priority, run.start_at FROM @run run
+                    WHERE run.state = 'waiting' AND run.handler = known.handler
+                        AND run.priority = level.priority AND run.start_at <= $2
+                    ORDER BY run.start_at LIMIT 4 * $3::bigint
+                ) AS found
+                LIMIT 4 * $3::bigint
+            ) AS first
+            ORDER BY first.priority DESC, first.start_at LIMIT 4 * $3::bigint
+        )) AND run.state = 'waiting'
+        ORDER BY run.priority DESC, run.start_at LIMIT $3
+        FOR UPDATE SKIP LOCKED
     ) AS waiting
     WHERE run.id = ANY (ARRAY[waiting.id])
     RETURNING run.id, run.job, run.handler, run.due, run.start_at, run.attempt, run.interrupted,
