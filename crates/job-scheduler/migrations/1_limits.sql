@@ -17,6 +17,7 @@
 -- | deleted while it is running    | kept until the end of the execution, or of its node              |
 -- | completed by its handler       | handed on when the handler ends, or by `settle`                  |
 -- | a limit grows or ends          | `settle` hands the new places to blocked runs                    |
+-- | a limit falls                  | a run that was handed a higher place needs another one to start  |
 --
 -- The row of place 1 is also the lock of its name. It exists while a place is taken or a run is
 -- blocked on the name. A node locks the names of a statement in their order, and waits only for
@@ -67,6 +68,9 @@ BEGIN
     INSERT INTO @slot AS slot (name, place)
     SELECT DISTINCT needed.name, 1 FROM @limits_of(the_runs) AS needed ORDER BY needed.name
     ON CONFLICT (name, place) DO UPDATE SET run = slot.run;
+    -- Places that they were handed before the limit has fallen.
+    DELETE FROM @slot slot USING @limits_of(the_runs) AS needed
+    WHERE slot.run = ANY (ARRAY[needed.run]) AND slot.name = needed.name AND slot.place > needed.places;
 
     FOR candidate IN
         WITH needed AS MATERIALIZED (

@@ -8,7 +8,7 @@ use hashed_wheel_job_scheduler::{KindLimits, NewJob, Overlap, RunError, RunState
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
-use crate::fixture::{Fixture, MS, Task, eventually, gate_job, kill, sabotaged, shut_down, with_gate};
+use crate::fixture::{Fixture, LATER, MS, Task, eventually, gate_job, kill, sabotaged, shut_down, with_gate};
 
 /// Long enough to show that something does not happen.
 const UNEXPECTED: Duration = Duration::from_millis(1_500);
@@ -143,6 +143,27 @@ async fn limit_of_a_name_can_be_changed_while_runs_wait() {
     assert!(are_running(3, 3).await);
     gate.add_permits(6);
     eventually(async || count(&fixture, "state = 'done'").await == 7).await;
+    fixture.until_no_place_is_taken().await;
+    shut_down(node).await;
+}
+
+#[tokio::test]
+async fn run_has_one_place_although_it_was_handed_one_beyond_the_limit() {
+    let Some(fixture) = Fixture::new().await else { return };
+    fixture.migrate().await;
+    let job = fixture.enqueue(gate_job().after(LATER).limit("bank", 2)).await;
+    let run = fixture.jobs.run_now(&fixture.client, job).await.unwrap().unwrap();
+    // The limit was higher, and all others have ended.
+    let places =
+        format!("INSERT INTO {}.slot VALUES ('key bank', 1, NULL), ('key bank', 3, {run})", fixture.schema);
+    fixture.client.batch_execute(&places).await.unwrap();
+    let gate = Arc::new(Semaphore::new(0));
+    let node = fixture.start(with_gate(fixture.builder(), &gate)).await;
+    fixture.until_state(job, RunState::Running).await;
+    let places = format!("SELECT place FROM {}.slot WHERE run = {run}", fixture.schema);
+    let places = fixture.client.query(&places, &[]).await.unwrap();
+    assert_eq!(places.iter().map(|row| row.get::<_, i32>(0)).collect::<Vec<_>>(), [1]);
+    gate.add_permits(1);
     fixture.until_no_place_is_taken().await;
     shut_down(node).await;
 }
