@@ -223,7 +223,8 @@ impl Jobs {
         Ok(())
     }
 
-    /// Returns the limits that were set by [`set_limit`](Self::set_limit), by their names.
+    /// Returns all limits that were set by [`set_limit`](Self::set_limit), by their names. The
+    /// limits of a job are in [`Job::limits`](crate::Job::limits).
     ///
     /// # Errors
     ///

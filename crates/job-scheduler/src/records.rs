@@ -18,7 +18,10 @@ use crate::misfire::Misfire;
 macro_rules! job_columns {
     () => {
         "id, key, handler, payload, schedule, time_zone, next_run, enabled, disabled_reason, priority,
-        overlap, limits, misfire, retries, timeout_us"
+        overlap, misfire, retries, timeout_us,
+        (SELECT jsonb_object_agg(entry.key, COALESCE((SELECT named.running FROM @named_limit named
+            WHERE named.name = entry.key), entry.value::integer))
+        FROM jsonb_each_text(limits) AS entry) AS limits"
     };
 }
 
@@ -56,12 +59,12 @@ pub struct Job {
     pub enabled: bool,
     /// Why a node has disabled it.
     pub disabled_reason: Option<String>,
-    /// Of the runs that are due, those with a higher one start first.
+    /// Of the runs that are due, those with a higher priority start first.
     pub priority: i16,
     /// The treatment of a run that is due while another one is running.
     pub overlap: Overlap,
-    /// The names of its [limits](crate::NewJob::limit), and its numbers. One that was set by
-    /// [`Jobs::set_limit`](crate::Jobs::set_limit) holds instead.
+    /// Its [limits](crate::NewJob::limit) by their names: its own numbers, or those that were set
+    /// by [`Jobs::set_limit`](crate::Jobs::set_limit).
     pub limits: BTreeMap<String, u32>,
     /// The treatment of due times that had no node for too long.
     pub misfire: Misfire,

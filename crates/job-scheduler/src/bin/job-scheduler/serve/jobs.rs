@@ -1,6 +1,6 @@
 //! The page of all jobs, and the page of one.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use hashed_wheel_job_scheduler::jiff::Timestamp;
 use hashed_wheel_job_scheduler::{Error, Job, JobFilter, JobPage, JobState};
@@ -165,7 +165,6 @@ pub(crate) async fn one(app: &App, id: i64, query: &HashMap<String, String>) -> 
     let reader = lease.read().await?;
     let now = now(&reader).await?;
     let found = app.jobs.get(&reader, id).await?;
-    let set_limits = app.jobs.limits(&reader).await?;
     let runs = app.jobs.runs(&reader, id, before, ROWS).await?;
     reader.rollback().await.map_err(Error::from)?;
     lease.keep();
@@ -178,7 +177,7 @@ pub(crate) async fn one(app: &App, id: i64, query: &HashMap<String, String>) -> 
     put!(body, "</h1>");
     put_actions(app, &mut body, &job);
     put_properties(&mut body, &job, now);
-    put_options(&mut body, &job, &set_limits);
+    put_options(&mut body, &job);
     put!(body, "<h2>Payload</h2><pre>" {Cut(&format!("{:#}", job.payload), MAX_TEXT)} "</pre></section>"
         "<section><h2>Runs</h2>");
     put_runs(&mut body, &runs, now);
@@ -230,7 +229,7 @@ fn put_properties(html: &mut Html, job: &Job, now: Timestamp) {
 }
 
 /// Appends the options, by the names of the library.
-fn put_options(html: &mut Html, job: &Job, set_limits: &BTreeMap<String, u32>) {
+fn put_options(html: &mut Html, job: &Job) {
     put!(html, "<dl><dt>Priority<dd>" {job.priority}
         "<dt>Overlap<dd>" {format_args!("{:?}", job.overlap)}
         "<dt>Misfire<dd>" {format_args!("{:?}", job.misfire)}
@@ -240,11 +239,7 @@ fn put_options(html: &mut Html, job: &Job, set_limits: &BTreeMap<String, u32>) {
         None => put!(html, "<span class=\"faint\">none</span>"),
     }
     for (name, count) in &job.limits {
-        put!(html, "<dt>Limit<dd>" {name} ": ");
-        match set_limits.get(name) {
-            Some(set) => put!(html, {set} " <span class=\"faint\">(of the job: " {count} ")</span>"),
-            None => put!(html, { count }),
-        }
+        put!(html, "<dt>Limit<dd>" {name} ": " {count});
     }
     put!(html, "</dl>");
 }
