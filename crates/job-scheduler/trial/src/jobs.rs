@@ -21,11 +21,8 @@ pub(crate) const BURST: u32 = 3;
 /// The task whose effect and result are written in one transaction.
 pub(crate) const EXACT: &str = "exact";
 
-/// The task whose execution is postponed if it begins soon after it is due.
+/// The task whose handler postpones it once.
 pub(crate) const SNOOZE: &str = "snooze";
-
-/// How long [`SNOOZE`] is postponed, in milliseconds: longer than what is soon.
-pub(crate) const SNOOZED: u64 = 200;
 
 /// A time of the database's clock in microseconds, in PostgreSQL's own unit.
 pub(crate) type Time = i64;

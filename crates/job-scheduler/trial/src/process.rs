@@ -19,7 +19,7 @@ use tokio::sync::{Mutex, oneshot};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Config, NoTls, Row};
 
-use crate::jobs::{EXACT, HANDLER, RATED, SNOOZE, SNOOZED};
+use crate::jobs::{EXACT, HANDLER, RATED, SNOOZE};
 
 /// The maximum duration of a slow task in milliseconds.
 const SLOW: u64 = 300;
@@ -32,6 +32,9 @@ const INSERT: &str = "
     INSERT INTO effect (job, due, attempt, interrupted, execution, began, wall)
     VALUES ($1, $2, $3, $4, $5, $6, $7)
     ON CONFLICT DO NOTHING";
+
+/// Returns a row for the first execution.
+const POSTPONE: &str = "INSERT INTO snooze (job, due) VALUES ($1, $2) ON CONFLICT DO NOTHING RETURNING job";
 
 /// The main function of the process. It runs until its standard input ends, because the parent has
 /// closed it or has ended.
@@ -91,9 +94,8 @@ impl Effects {
         if task == "slow" {
             tokio::time::sleep(Duration::from_millis(fastrand::u64(..SLOW))).await;
         }
-        let late = began.duration_since(context.due).as_millis();
-        if task == SNOOZE && (0..i128::from(SNOOZED / 2)).contains(&late) {
-            return Err(RunError::snooze(Duration::from_millis(SNOOZED)));
+        if task == SNOOZE && !self.query(POSTPONE, &[&context.job, &context.due]).await.is_empty() {
+            return Err(RunError::snooze(PAUSE));
         }
         let [attempt, interrupted] = [context.attempt, context.interrupted].map(|number| number as i32);
         let Context { job, due, .. } = context;

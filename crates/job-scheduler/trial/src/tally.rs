@@ -12,7 +12,7 @@ use postgres::{Client, Error};
 use hashed_wheel_job_scheduler::{Misfire, Overlap};
 
 use crate::accident::{Accident, STEP};
-use crate::jobs::{Due, EXACT, Job, Limited, SNOOZE, SNOOZED, Time, limit, most_at_a_time, too_fast};
+use crate::jobs::{Due, EXACT, Job, Limited, SNOOZE, Time, limit, most_at_a_time, too_fast};
 use crate::trial::{Outcome, downtime, micros};
 use crate::{Options, RUNNERS};
 
@@ -76,7 +76,7 @@ pub(crate) struct Tally {
     rated: Vec<Time>,
     too_fast: usize,
     retried: u64,
-    snoozed: u64,
+    snoozed: i64,
     /// The number of runs in `lateness`, and of other runs that started before the downtime.
     normal_runs: u64,
     other_runs: u64,
@@ -127,6 +127,7 @@ impl Tally {
             clock_differences,
             lease: micros(lease),
             nodes: client.query_one("SELECT last_value FROM node_id_seq", &[])?.get::<_, i64>(0) as u64,
+            snoozed: client.query_one("SELECT count(*) FROM snooze", &[])?.get(0),
             disabled: client.query_one("SELECT count(disabled_reason) FROM job", &[])?.get(0),
             ..Self::default()
         };
@@ -282,8 +283,6 @@ impl Tally {
             let is_allowed = outcome.accidents.have_set_back(started);
             *(if is_allowed { &mut self.early_by_clock } else { &mut self.early }) += 1;
         }
-        let is_snoozed = job.task == SNOOZE && started.saturating_sub(due) >= SNOOZED as Time * 1_000;
-        self.snoozed += u64::from(is_snoozed && run.attempt == 1);
         // After that there was no node, and then many runs started at the same time. Runs that wait
         // for others, and repeated ones, are late on purpose.
         let is_regular = job.overlap == Overlap::Allow
@@ -350,7 +349,7 @@ impl Tally {
             count(self.rated.len() as u64),
             self.too_fast
         );
-        println!("retried      {}; {} postponed by their handler", count(self.retried), count(self.snoozed));
+        println!("retried      {}; {} postponed by their handler", count(self.retried), self.snoozed);
         println!("lateness     {}", self.lateness);
         println!("taken over   {}: {}", count(self.taken_over), self.lateness_of_taken_over);
         if self.in_accidents > 0 {

@@ -26,7 +26,9 @@ const EFFECT: &str = "
         -- The wall clock of the node.
         wall timestamptz NOT NULL,
         ended timestamptz NOT NULL DEFAULT clock_timestamp()
-    )";
+    );
+    -- The runs that their handlers have postponed.
+    CREATE TABLE snooze (job bigint, due timestamptz, PRIMARY KEY (job, due))";
 
 /// The time before the first job is due.
 const LEAD_TIME: Duration = Duration::from_secs(2);

@@ -91,13 +91,13 @@ impl Fixture {
         Some(Self { client, config, jobs: Jobs::new(&schema).expect("a valid name"), schema })
     }
 
-    /// Settings with the handler of [`Task`], and with a lease that does not end, however busy the
-    /// machine is.
     /// The address of the database, for clients that do not take a `Config`.
     pub(crate) fn url(&self) -> String {
         format!("postgresql://postgres@127.0.0.1:{}/postgres", self.config.get_ports()[0])
     }
 
+    /// Settings with the handler of [`Task`], and with a lease that does not end, however busy the
+    /// machine is.
     pub(crate) fn builder(&self) -> SchedulerBuilder {
         Scheduler::builder().schema(&self.schema).lease(MS * 60_000).heartbeat(MS * 300).handler(perform)
     }
