@@ -27,7 +27,7 @@ use crate::error::Error;
 #[cfg_attr(
     feature = "sqlx",
     doc = r#"
-A transaction of sqlx is dereferenced twice:
+A transaction of sqlx is dereferenced:
 
 ```no_run
 use hashed_wheel_job_scheduler::{Jobs, NewJob};

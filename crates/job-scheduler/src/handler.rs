@@ -139,8 +139,9 @@ impl Context {
     ///
     /// `transaction` must be a transaction in the database of the scheduler, on a connection of the
     /// application, of tokio-postgres or of sqlx (see [`JobClient`]), through a pooler or not. (A
-    /// client without a transaction writes the result alone.) With the isolation levels `REPEATABLE READ` and `SERIALIZABLE`, it may fail and has
-    /// to be repeated. It waits for nodes for some milliseconds only.
+    /// client without a transaction writes the result alone.) With the isolation levels
+    /// `REPEATABLE READ` and `SERIALIZABLE`, it may fail and has to be repeated. It waits for nodes
+    /// for some milliseconds only.
     ///
     /// When the transaction has committed, what the handler returns is ignored, also an error. The
     /// run has ended then: another run of a job with [`Overlap::Wait`](crate::Overlap) may start,

@@ -64,7 +64,7 @@ fn forms_of_other_sites_are_refused() {
     assert!(!fixture.is_enabled(id));
     // Links change nothing.
     let reply = page.get(&format!("/jobs/{id}/resume?{form}"));
-    assert!(reply.status == 405 && reply.body.contains("Not a page"), "{reply:?}");
+    assert!(reply.status == 405 && reply.body.contains("Method not allowed"), "{reply:?}");
 }
 
 #[test]

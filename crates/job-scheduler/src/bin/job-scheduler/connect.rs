@@ -9,7 +9,6 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 pub(crate) type Connected = (Client, JoinHandle<Result<(), Error>>);
 
 /// Opens connections to a database.
-#[derive(Clone)]
 pub(crate) struct Connector {
     config: Config,
     /// `None`: without TLS.
@@ -18,8 +17,8 @@ pub(crate) struct Connector {
 
 impl Connector {
     /// With `sslmode=require`, connections use TLS, and the certificate of the server must be valid
-    /// and for its name. Without it they do not: many servers that offer TLS have a certificate
-    /// that no authority has signed.
+    /// and for its name. Otherwise connections do not use TLS: many servers that offer it have a
+    /// certificate that no authority has signed.
     pub(crate) fn new(config: Config) -> Result<Self, String> {
         let tls = match config.get_ssl_mode() {
             SslMode::Disable | SslMode::Prefer => None,
@@ -42,12 +41,13 @@ impl Connector {
     }
 }
 
-/// Trusts the authorities of the system, or those in the files that `SSL_CERT_FILE` and
-/// `SSL_CERT_DIR` name.
+/// Trusts the authorities of the system, or instead those in the files that `SSL_CERT_FILE` and
+/// `SSL_CERT_DIR` name. Prints which of these files cannot be read.
 fn tls() -> Result<MakeRustlsConnect, String> {
-    let (tls, _) = MakeRustlsConnect::with_native_certs().map_err(|errors| {
-        let errors: String = errors.iter().map(|error| format!(": {error}")).collect();
-        format!("sslmode=require needs the certificates of authorities, and none was found{errors}")
-    })?;
-    Ok(tls)
+    let (tls, errors) = match MakeRustlsConnect::with_native_certs() {
+        Ok((tls, errors)) => (Some(tls), errors),
+        Err(errors) => (None, errors),
+    };
+    errors.iter().for_each(|error| eprintln!("{error}"));
+    tls.ok_or_else(|| "sslmode=require needs the certificates of authorities, and none was found".into())
 }

@@ -25,7 +25,7 @@ struct Options {
     /// The URL of the server: `postgresql://user:password@host/database`
     ///
     /// With `?sslmode=require` the connection uses TLS, and the certificate of the server must be
-    /// valid: signed by an authority of the system, or by one in the file `SSL_CERT_FILE`.
+    /// valid: signed by an authority of the system, or instead by one in the file `SSL_CERT_FILE`.
     #[arg(long, env = "DATABASE_URL", value_name = "URL", hide_env_values = true)]
     url: Config,
 
@@ -72,14 +72,14 @@ enum Command {
     /// Show the limits of handlers, and those of names
     Limits,
     /// Set how many runs with a limit of this name may be running, for all jobs
-    SetLimit {
+    LimitName {
         name: String,
         /// At most this many runs at a time. Without this option, the numbers of the jobs hold
         #[arg(long, value_name = "N")]
         running: Option<u32>,
     },
     /// Set the limits of all jobs of a handler, and remove those that are not given
-    Limit {
+    LimitKind {
         handler: String,
         /// At most this many runs at a time, on all nodes together
         #[arg(long, value_name = "N")]
@@ -194,11 +194,11 @@ async fn run(options: Options) -> Result<Found, Failure> {
             jobs.limits(&client).await?.iter().for_each(|(name, running)| println!("{running:>8}  {name}"));
             Ok(Found::Yes)
         }
-        Command::SetLimit { name, running } => {
+        Command::LimitName { name, running } => {
             jobs.set_limit(&client, &name, running).await?;
             Ok(Found::Yes)
         }
-        Command::Limit { handler, running, rate, burst } => {
+        Command::LimitKind { handler, running, rate, burst } => {
             let mut limits = KindLimits::new().burst(burst);
             limits.running = running;
             if let Some((count, period)) = rate {

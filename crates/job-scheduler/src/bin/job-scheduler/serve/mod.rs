@@ -151,7 +151,7 @@ fn router(app: Shared) -> Router {
             app.problem(&Problem::not_found("There is no such page."))
         })
         .method_not_allowed_fallback(|State(app): State<Shared>| async move {
-            app.problem(&Problem::not_a_page())
+            app.problem(&Problem::wrong_method())
         })
         .layer(DefaultBodyLimit::max(MAX_BODY))
         .layer(middleware::from_fn_with_state(app.clone(), gate::check))

@@ -22,9 +22,9 @@ impl Problem {
     }
 
     /// The method is not the one of this address.
-    pub(crate) fn not_a_page() -> Self {
-        let text = "This is the address of an action, for a button of a page.".into();
-        Self { status: StatusCode::METHOD_NOT_ALLOWED, title: "Not a page", text, hint: "" }
+    pub(crate) fn wrong_method() -> Self {
+        let text = "This address does not support the method of the request.".into();
+        Self { status: StatusCode::METHOD_NOT_ALLOWED, title: "Method not allowed", text, hint: "" }
     }
 
     /// The state of a job or a run does not allow this.
