@@ -1,4 +1,4 @@
-//! Copies the source of the lock to `OUT_DIR/src`, and applies the rows of `sabotages.rs`: each
+//! Copies the source of the lock to `OUT_DIR/src`, and applies the rows of `sabotages`: each
 //! place becomes `if crate::sabotage("Name") { wrong } else { right }`. The environment selects one
 //! when the program runs, so one build serves all.
 
@@ -9,7 +9,7 @@ mod sabotages;
 use std::path::Path;
 use std::{env, fs};
 
-use sabotages::{LUA, ROWS, Row};
+use sabotages::{LUA, Row};
 
 /// The files with scripts.
 const LUA_FILES: [&str; 2] = ["scripts.rs", "shared.rs"];
@@ -24,16 +24,16 @@ fn main() {
     let copy = Path::new(&env::var("OUT_DIR").unwrap()).join("src");
     println!("cargo::rerun-if-changed={}", source.display());
     println!("cargo::rerun-if-changed=build.rs");
-    println!("cargo::rerun-if-changed=sabotages.rs");
+    println!("cargo::rerun-if-changed=sabotages");
     let _ = fs::remove_dir_all(&copy);
     fs::create_dir_all(&copy).unwrap();
     let scripts = LUA_FILES.map(|file| fs::read_to_string(source.join(file)).unwrap()).concat();
-    for row in ROWS.iter().filter(|row| row.file == LUA) {
+    for row in sabotages::rows().filter(|row| row.file == LUA) {
         row.check(&scripts);
     }
     for entry in fs::read_dir(&source).unwrap().map(Result::unwrap) {
         let (name, mut text) = (entry.file_name(), fs::read_to_string(entry.path()).unwrap());
-        for row in ROWS.iter().filter(|row| name == row.file) {
+        for row in sabotages::rows().filter(|row| name == row.file) {
             text = row.apply(&text);
         }
         if name == "scripts.rs" {
@@ -56,7 +56,7 @@ fn main() {
 impl Row {
     fn check(&self, text: &str) {
         let count = text.matches(self.original).count();
-        assert_eq!(count, 1, "sabotages.rs, {}: the text occurs {count} times", self.name);
+        assert_eq!(count, 1, "sabotage {}: the text occurs {count} times", self.name);
     }
 
     fn apply(&self, text: &str) -> String {

@@ -7,15 +7,10 @@ use std::time::{Duration, Instant};
 
 use redis::Client;
 use redis_lock::blocking::{Guard, Lock, LockClient};
-use redis_lock::{LockClientBuilder, LockError, LockOptions, Loss};
+use redis_lock::{LockClientBuilder, LockError, Loss};
 use tokio::runtime::{Builder, Runtime};
 
-use super::common::{PATIENCE, Setup, options, patience};
-
-/// So long that no test sees its end.
-fn long() -> LockOptions {
-    options().lease(PATIENCE * 3)
-}
+use super::common::{PATIENCE, Setup, long, options, patience};
 
 /// Takes a lock whose lease is so short that a busy machine may not answer within a sixth of it.
 fn take(lock: &mut Lock) -> Guard {

@@ -8,14 +8,9 @@ use std::time::Duration;
 
 use hashed_wheel::HashedWheelTimer;
 use redis::{Client, Commands};
-use redis_lock::{Guard, LockClient, LockError, LockOptions, Loss};
+use redis_lock::{Guard, LockClient, LockError, Loss};
 
-use super::common::{LEASE, PATIENCE, Setup, options, within};
-
-/// So long that no renewal is due during a test.
-fn long() -> LockOptions {
-    options().lease(PATIENCE * 3)
-}
+use super::common::{LEASE, Setup, long, options, within};
 
 /// Says when it is dropped.
 struct Canary(Arc<AtomicBool>);

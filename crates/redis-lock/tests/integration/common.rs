@@ -16,6 +16,7 @@ use hashed_wheel_trial::redis_server::{RedisServer, connect};
 use hashed_wheel_trial::testing;
 use redis::{Client, Commands, Connection};
 use redis_lock::{Guard, Lock, LockClient, LockError, LockOptions};
+use tokio::runtime::{Builder, Runtime};
 
 /// The additional time that a busy machine gets for an expected event.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -92,6 +93,15 @@ pub(crate) fn client(server: &RedisServer, timer: &HashedWheelTimer) -> LockClie
 pub(crate) fn options() -> LockOptions {
     // Without the messages, a waiting caller would exceed the patience.
     LockOptions::new().lease(LEASE * 5).poll(PATIENCE * 3)
+}
+
+/// So long that no test sees its end, and that no renewal is due.
+pub(crate) fn long() -> LockOptions {
+    options().lease(PATIENCE * 3)
+}
+
+pub(crate) fn runtime() -> Runtime {
+    Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
 }
 
 pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {

@@ -3,12 +3,16 @@
 
 #[cfg(feature = "blocking")]
 mod blocking;
+mod runtimes;
+mod remains;
+mod queue;
+mod losses;
+mod connections;
 mod builder;
 mod closure;
 #[cfg(feature = "cluster")]
 mod cluster;
 mod common;
-mod faults;
 mod leader;
 mod lock;
 mod mixed;

@@ -5,14 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use redis::Commands;
-use redis_lock::{LockError, LockOptions, Loss};
+use redis_lock::{LockError, Loss};
 
-use super::common::{LEASE, PATIENCE, Setup, options, within};
-
-/// So long that no test sees its end, and that no renewal is due.
-fn long() -> LockOptions {
-    options().lease(PATIENCE * 3)
-}
+use super::common::{LEASE, Setup, long, options, within};
 
 #[tokio::test]
 async fn all_locks_are_taken_or_none() {

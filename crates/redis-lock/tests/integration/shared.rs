@@ -5,16 +5,11 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use redis::{Client, Commands};
-use redis_lock::{Guard, LockClient, LockError, LockOptions, Loss};
+use redis_lock::{Guard, LockClient, LockError, Loss};
 
-use super::common::{Answers, LEASE, PATIENCE, Proxy, Setup, client, options, take, within};
+use super::common::{Answers, LEASE, Proxy, Setup, client, long, options, take, within};
 
 const READ: &str = "4294967295";
-
-/// So long that no test sees its end, and that no renewal is due.
-fn long() -> LockOptions {
-    options().lease(PATIENCE * 3)
-}
 
 impl Setup {
     /// Returns how many hold what has this key.

@@ -4,14 +4,9 @@ use std::process;
 use std::time::{Duration, Instant};
 
 use redis::{Client, Commands};
-use redis_lock::{LockClient, LockError, LockOptions, Loss};
+use redis_lock::{LockClient, LockError, Loss};
 
-use super::common::{Answers, LEASE, PATIENCE, Proxy, Setup, client, options, within};
-
-/// So long that no renewal is due during a test.
-fn long() -> LockOptions {
-    options().lease(PATIENCE * 3)
-}
+use super::common::{Answers, LEASE, PATIENCE, Proxy, Setup, client, long, options, within};
 
 /// A client whose locks have a holder of this name.
 fn named(setup: &Setup, holder: &str) -> LockClient {

@@ -3,7 +3,7 @@
 // Where `build.rs` inserts a condition.
 #![allow(unused_parens, clippy::all)]
 
-#[path = "../sabotages.rs"]
+#[path = "../sabotages/mod.rs"]
 pub mod sabotages;
 
 include!(concat!(env!("OUT_DIR"), "/src/lib.rs"));
@@ -17,6 +17,6 @@ fn sabotage(name: &str) -> bool {
 
 /// Returns a script with the change of the selected sabotage.
 fn sabotaged_script(script: String) -> String {
-    let row = sabotages::ROWS.iter().find(|row| row.file == sabotages::LUA && sabotage(row.name));
+    let row = sabotages::rows().find(|row| row.file == sabotages::LUA && sabotage(row.name));
     row.map_or(script.clone(), |row| script.replace(row.original, row.wrong))
 }

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use hashed_wheel_trial::testing;
-use redis_lock::sabotages::{ROWS, Row, VARIABLE};
+use redis_lock::sabotages::{self, Row, VARIABLE};
 
 #[path = "../../tests/integration/blocking.rs"]
 mod blocking;
@@ -22,8 +22,16 @@ mod closure;
 mod cluster;
 #[path = "../../tests/integration/common.rs"]
 mod common;
-#[path = "../../tests/integration/faults.rs"]
-mod faults;
+#[path = "../../tests/integration/connections.rs"]
+mod connections;
+#[path = "../../tests/integration/losses.rs"]
+mod losses;
+#[path = "../../tests/integration/queue.rs"]
+mod queue;
+#[path = "../../tests/integration/remains.rs"]
+mod remains;
+#[path = "../../tests/integration/runtimes.rs"]
+mod runtimes;
 #[path = "../../tests/integration/lock.rs"]
 mod lock;
 #[path = "../../tests/integration/multi.rs"]
@@ -53,7 +61,7 @@ fn each_sabotage_is_detected() {
         return;
     }
     let mut rows_of: BTreeMap<_, Vec<_>> = BTreeMap::new();
-    for row in ROWS {
+    for row in sabotages::rows() {
         rows_of.entry(test_of(row)).or_default().push(row.name);
     }
     let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
@@ -80,7 +88,7 @@ fn each_sabotage_is_detected() {
         }
     });
     let wrong = wrong.into_inner().unwrap();
-    assert!(wrong.is_empty(), "not detected, or failed without a sabotage: {wrong:?}, of {}", ROWS.len());
+    assert!(wrong.is_empty(), "not detected, or failed without a sabotage: {wrong:?}, of {}", sabotages::rows().count());
 }
 
 /// Returns how long a test takes without a sabotage, or `None` if it fails.

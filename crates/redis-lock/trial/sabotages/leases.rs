@@ -1,0 +1,158 @@
+//! Renewals of leases, and losses.
+
+use super::{Row, row};
+
+pub(super) const ROWS: &[Row] = &[
+    // Renewal.
+    row(
+        "NoRenewal",
+        "watchdog.rs",
+        "!hold.options.has_watchdog()",
+        "true",
+        "renewals_of_many_locks_share_calls",
+    ),
+    row(
+        "AlwaysRenews",
+        "watchdog.rs",
+        "!hold.options.has_watchdog()",
+        "false",
+        "without_a_watchdog_the_lock_is_lost_with_its_lease",
+    ),
+    row(
+        "RenewsOnce",
+        "watchdog.rs",
+        "self.put(hold, due).is_err()",
+        "false",
+        "renewals_of_many_locks_share_calls",
+    ),
+    row(
+        "LeasesShareCalls",
+        "lock.rs",
+        "(shared.calls.connection.server.group(&keys.lock), keys.is_shared(), options.lease_time())",
+        "(shared.calls.connection.server.group(&keys.lock), keys.is_shared(), Duration::ZERO)",
+        "remains::locks_with_different_leases_do_not_share_calls",
+    ),
+    row(
+        "FailedRenewalIsRepeatedLater",
+        "watchdog.rs",
+        "lease / 6",
+        "lease / 3",
+        "connections::a_failed_renewal_is_repeated_after_a_sixth_of_the_lease",
+    ),
+    row(
+        "OneLockPerCall",
+        "watchdog.rs",
+        "batch.len() < BATCH",
+        "batch.is_empty()",
+        "renewals_of_many_locks_share_calls",
+    ),
+    row(
+        "RenewsAfterUnlock",
+        "guard.rs",
+        "releaser.watchdog.unwatch(&self.hold);",
+        "",
+        "an_unlock_leaves_no_timeout",
+    ),
+    row(
+        "NoMaximumHoldingTime",
+        "hold.rs",
+        "options.max_hold_time().and_then(|time| start.checked_add(time))",
+        "None",
+        "the_watchdog_renews_until_the_maximum_holding_time",
+    ),
+    row(
+        "LostLockIsRenewed",
+        "hold.rs",
+        "matches!(state.phase, Phase::Held) && !self.reaches_the_latest(&state)",
+        "!self.reaches_the_latest(&state)",
+        "losses::a_lost_lock_is_not_renewed",
+    ),
+    row("LostLockIsWatched", "lock.rs", "lost.upgrade()", "None", "losses::re_entry_detects_another_owner"),
+    row(
+        "ClusterIsOneGroup",
+        "connection.rs",
+        "slot(key)",
+        "slot(\"\")",
+        "cluster::locks_of_many_slots_are_renewed_and_released",
+    ),
+    // The holder is told.
+    row(
+        "OtherOwnerIsNoLoss",
+        "watchdog.rs",
+        "hold.lose(Loss::OtherOwner)",
+        "()",
+        "losses::re_entry_detects_another_owner",
+    ),
+    row(
+        "StoppedTimerIsNoLoss",
+        "hold.rs",
+        "hold.lose(Loss::Timer);",
+        "",
+        "a_stopped_timer_is_a_loss_and_an_error",
+    ),
+    row(
+        "HeldTooLongIsNoReason",
+        "hold.rs",
+        "self.reaches_the_latest(state)",
+        "false",
+        "losses::the_maximum_holding_time_is_the_reason",
+    ),
+    row(
+        "PanicOfADropSpreads",
+        "hold.rs",
+        "callbacks.into_iter().for_each(forget);",
+        "drop(callbacks);",
+        "losses::a_callback_that_panics_while_it_is_dropped_has_no_effect",
+    ),
+    row("NoOwnerIsNoLoss", "watchdog.rs", "hold.lose(Loss::NoOwner)", "()", "re_entry_detects_a_lost_lock"),
+    row(
+        "EndOfLeaseIsNoLoss",
+        "hold.rs",
+        "hold.lease_may_have_ended(&timeout.timer());",
+        "",
+        "without_a_watchdog_the_lock_is_lost_with_its_lease",
+    ),
+    row(
+        "LateCallbackIsForgotten",
+        "hold.rs",
+        "let loss = loss.clone();\n                drop(state);\n                call(callback, loss);",
+        "let _ = loss; drop(callback);",
+        "a_lock_that_was_taken_away_is_reported_and_left_to_its_owner",
+    ),
+    row(
+        "PanicSpreads",
+        "hold.rs",
+        "let _ = panic::catch_unwind(AssertUnwindSafe(|| callback(loss)));",
+        "callback(loss);",
+        "a_lock_that_was_taken_away_is_reported_and_left_to_its_owner",
+    ),
+    row(
+        "ReasonIsForgotten",
+        "hold.rs",
+        "self.state().error_text = Some(error.to_string());",
+        "let _ = error;",
+        "without_redis_calls_fail_and_holders_are_told",
+    ),
+    // The closure form.
+    row(
+        "LossIsNoticedLate",
+        "guard.rs",
+        "_ = lost.as_mut().poll(context);",
+        "_ = lost.as_mut();",
+        "closure::work_is_cancelled_when_the_lock_is_lost",
+    ),
+    row(
+        "WorkGoesOnAfterTheLease",
+        "guard.rs",
+        "self.check()?;",
+        "",
+        "closure::work_is_not_polled_after_the_end_of_the_lease",
+    ),
+    row(
+        "LossAtTheReleaseIsForgotten",
+        "guard.rs",
+        "return Err(error);",
+        "drop(error);",
+        "closure::a_loss_that_the_release_finds_is_an_error",
+    ),
+];

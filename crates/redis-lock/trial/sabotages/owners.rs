@@ -1,0 +1,193 @@
+//! Which owner has a lock, and its tokens.
+
+use super::{LUA, Row, row};
+
+pub(super) const ROWS: &[Row] = &[
+    // One owner at a time.
+    row(
+        "GrantsAHeldLock",
+        LUA,
+        "if not holder and (fair",
+        "if (fair",
+        "one_owner_at_a_time_with_increasing_tokens",
+    ),
+    row(
+        "AnyoneUnlocks",
+        LUA,
+        "if holder == owner then\n        redis.call('del', lock)",
+        "if holder then\n        redis.call('del', lock)",
+        "an_unlock_does_not_release_the_lock_of_the_next_owner",
+    ),
+    row(
+        "AnyoneRenews",
+        LUA,
+        "holder == ARGV[2 * i - 1] and",
+        "holder and",
+        "a_lock_that_was_taken_away_is_reported_and_left_to_its_owner",
+    ),
+    row(
+        "OwnerKeepsItsName",
+        "client.rs",
+        "self.owners.fetch_add(1, Relaxed)",
+        "0",
+        "one_owner_at_a_time_with_increasing_tokens",
+    ),
+    row(
+        "FirstUnlockReleases",
+        "hold.rs",
+        "state.guards -= 1;",
+        "state.guards = 0;",
+        "an_owner_may_take_its_lock_again",
+    ),
+    row(
+        "ReEntryDoesNotAsk",
+        "lock.rs",
+        "watchdog::renew(&self.shared.calls, std::slice::from_ref(hold)).await?;",
+        "",
+        "re_entry_detects_a_lost_lock",
+    ),
+    row(
+        "OtherOwnerIsNoOwner",
+        LUA,
+        "return holder == owner and 1 or holder and -1 or 0",
+        "return holder == owner and 1 or 0",
+        "losses::an_unlock_says_who_has_the_lock",
+    ),
+    // Several locks as one.
+    row(
+        "LocksAreTakenInAnyOrder",
+        "multi.rs",
+        "names.iter().map(|name| self.lock_with(name, options.clone())).collect()",
+        "names.iter().rev().map(|name| self.lock_with(name, options.clone())).collect()",
+        "multi::locks_are_taken_in_the_order_of_their_names",
+    ),
+    row(
+        "OneBusyLockIsEnough",
+        "multi.rs",
+        "return Ok(guards.give_up().await)",
+        "continue",
+        "multi::all_locks_are_taken_or_none",
+    ),
+    row(
+        "LocksAreReleasedAfterTheAnswer",
+        "multi.rs",
+        "_ = self.unlock().await;",
+        "drop(self);",
+        "multi::all_locks_are_taken_or_none",
+    ),
+    row(
+        "LossWhileWaitingIsNotNoticed",
+        "multi.rs",
+        "Poll::Ready(Err(LockError::Lost(loss)))",
+        "{ drop(loss); future.as_mut().poll(context) }",
+        "multi::a_lock_that_is_lost_while_others_are_awaited_ends_the_waiting",
+    ),
+    row(
+        "OneLossIsNoLoss",
+        "multi.rs",
+        "self.guards.iter().try_for_each(|(_, guard)| guard.check())",
+        "Ok(())",
+        "multi::one_lost_lock_is_a_loss",
+    ),
+    // Tokens and leases.
+    row(
+        "TokensEnd",
+        LUA,
+        "if token >= 9007199254740992 then",
+        "if false then",
+        "remains::a_token_without_successor_is_an_error",
+    ),
+    row(
+        "TokenIsForgottenBeforeItsTime",
+        LUA,
+        "86400 + behind",
+        "86400",
+        "remains::a_token_is_kept_until_the_clock_has_passed_it",
+    ),
+    row(
+        "TokensRestart",
+        LUA,
+        "math.max(now, (redis.call('get', token_key) or 0) + 1)",
+        "(redis.call('get', token_key) or 0) + 1",
+        "lost_data_is_noticed",
+    ),
+    row(
+        "TokensRepeat",
+        LUA,
+        "redis.call('get', token_key) or 0) + 1)",
+        "0))",
+        "tokens_increase_when_the_clock_is_behind",
+    ),
+    row(
+        "LeaseWithoutEnd",
+        LUA,
+        "redis.call('set', lock, owner, 'px', lease)",
+        "redis.call('set', lock, owner)",
+        "without_a_watchdog_the_lock_is_lost_with_its_lease",
+    ),
+    row(
+        "ShortLeases",
+        "options.rs",
+        "*lease / TICKS < tick",
+        "false",
+        "runtimes::leases_below_three_ticks_are_rejected",
+    ),
+    row(
+        "LateGrantIsReturned",
+        "lock.rs",
+        "hold.check()?;\n        self.hold = Some(hold);",
+        "self.hold = Some(hold);",
+        "losses::a_task_that_was_stalled_does_not_get_a_lock_that_is_over",
+    ),
+    // Asking, and ending a hold.
+    row(
+        "EndedHoldWakesNobody",
+        LUA,
+        "if head then offer(head, expires, claim) end",
+        "",
+        "state::a_hold_that_was_ended_is_lost_and_the_first_waiting_caller_gets_the_lock",
+    ),
+    row(
+        "QuestionEndsTheHold",
+        LUA,
+        "if claim >= 0 then",
+        "if true then",
+        "state::a_lock_says_who_holds_it_for_how_long_and_how_many_wait",
+    ),
+    row(
+        "EndOfAHoldIsRepeated",
+        "calls.rs",
+        "self.connection.call(&self.scripts.state(keys, Some(claim)), timeout).await",
+        "self.call(&self.scripts.state(keys, Some(claim)), timeout).await",
+        "state::a_call_that_ends_a_hold_is_not_repeated",
+    ),
+    // Blocking.
+    row(
+        "BlockingDropDoesNotWait",
+        "blocking_lock.rs",
+        "_ = self.runtime.block_on(guard.unlock());",
+        "drop(guard);",
+        "blocking::a_dropped_guard_has_released_the_lock",
+    ),
+    row(
+        "BlockingDropIsForgotten",
+        "blocking.rs",
+        "locks.keep(&runtime);",
+        "",
+        "blocking::a_guard_that_is_dropped_on_the_thread_of_a_runtime_is_released",
+    ),
+    row(
+        "RuntimeEndsBeforeTheRelease",
+        "blocking.rs",
+        "locks.keep(&runtime);",
+        "",
+        "blocking::a_release_is_repeated_after_the_client_was_dropped",
+    ),
+    row(
+        "BlockingDropBlocksTheTimer",
+        "blocking_lock.rs",
+        "guard.check().is_ok()",
+        "true",
+        "blocking::a_callback_may_drop_its_guard_without_an_answer",
+    ),
+];

@@ -1,0 +1,171 @@
+//! Connections to Redis, its errors and replicas, and the settings of a client.
+
+use super::{LUA, Row, row};
+
+pub(super) const ROWS: &[Row] = &[
+    // Redis fails.
+    row(
+        "GrantIsLostWithTheConnection",
+        "calls.rs",
+        "self.connection.call(script, until(end)).await",
+        "Err(LockError::Redis(error))",
+        "connections::a_lock_that_was_granted_is_not_lost_with_the_connection",
+    ),
+    row(
+        "ReleaseIsLostWithTheConnection",
+        "calls.rs",
+        "self.connection.call(&script, until(end)).await",
+        "Ok(Found::NoOwner)",
+        "connections::calls_survive_a_connection_that_was_closed_between_them",
+    ),
+    row(
+        "LostAnswerIsALoss",
+        "calls.rs",
+        "Err(error.into())",
+        "Ok(Found::NoOwner)",
+        "connections::a_lock_that_was_granted_is_not_lost_with_the_connection",
+    ),
+    row(
+        "ReleaseIsNotRepeated",
+        "calls.rs",
+        "calls.release_again(&keys, &owner, &options).await",
+        "_ = (calls, keys, owner, options)",
+        "connections::a_release_is_repeated_after_an_outage",
+    ),
+    row(
+        "StoppedTimerKeepsTheLock",
+        "calls.rs",
+        "return self.release_without_timer(keys, owner, options).await;",
+        "return;",
+        "runtimes::a_stopped_timer_does_not_prevent_the_release",
+    ),
+    row(
+        "LongLeasesWait",
+        "options.rs",
+        "(self.lease / 6).min(CALL)",
+        "self.lease / 6",
+        "connections::a_call_ends_however_long_the_lease_is",
+    ),
+    row(
+        "CallsWaitForever",
+        "connection.rs",
+        "self.timer.timeout(timeout, self.call_until(end, script, &mut number, &mut last))",
+        "self.timer.timeout(timeout * 1_000, self.call_until(end, script, &mut number, &mut last))",
+        "a_redis_that_does_not_answer_is_noticed",
+    ),
+    row(
+        "NoNewConnection",
+        "connection.rs",
+        "!is_of_connection(error)",
+        "true",
+        "without_redis_calls_fail_and_holders_are_told",
+    ),
+    // Redis refuses.
+    row(
+        "RefusalIsFinal",
+        "connection.rs",
+        "self.may_pass(&error, *number)",
+        "false",
+        "refusals::a_redis_without_replicas_is_asked_again",
+    ),
+    row(
+        "ReplicaIsNotLeft",
+        "connection.rs",
+        "self.discard_after(&error, number.take());",
+        "",
+        "refusals::a_call_follows_the_address_of_the_master",
+    ),
+    row(
+        "LastAnswerIsForgotten",
+        "connection.rs",
+        "last.unwrap_or(error)",
+        "{ drop(last); error }",
+        "refusals::the_reason_is_the_last_answer_if_there_is_none_after_it",
+    ),
+    row(
+        "RefusalClosesTheConnection",
+        "connection.rs",
+        "[\"READONLY\", \"MASTERDOWN\"].contains(&code)",
+        "true",
+        "refusals::a_redis_without_memory_is_not_asked_again",
+    ),
+    row(
+        "RefusedRenewalIsALoss",
+        LUA,
+        "if type(holder) == 'table' and not string.find(holder.err, 'WRONGTYPE') then return holder end",
+        "",
+        "refusals::a_refused_renewal_is_no_loss",
+    ),
+    row(
+        "ScriptIsUnknown",
+        "connection.rs",
+        "link.query(&script.by_text()).await",
+        "link.query(&script.by_hash()).await",
+        "refusals::a_user_with_few_rights_can_lock",
+    ),
+    row(
+        "ClusterHidesTheReason",
+        "connection.rs",
+        "redis::cluster::ClusterClient::builder(infos)\n            .retries(3)\n            .min_retry_wait(1)\n            .max_retry_wait(20)\n            .build()?",
+        "redis::cluster::ClusterClient::new(infos)?",
+        "cluster::locks_of_a_slot_that_moves_are_renewed_and_errors_have_the_reason",
+    ),
+    row(
+        "MovedSlotLosesLocks",
+        "watchdog.rs",
+        "batch.len() > 1",
+        "false",
+        "cluster::locks_of_a_slot_that_moves_are_renewed_and_errors_have_the_reason",
+    ),
+    // The settings of a client.
+    row(
+        "NoPrefix",
+        "scripts.rs",
+        "format!(\"{prefix}{{{}:{name}}}\", kind.family())",
+        "format!(\"{{{}:{name}}}\", kind.family())",
+        "builder::clients_with_different_prefixes_have_different_locks",
+    ),
+    row(
+        "MessagesHaveNoPrefix",
+        LUA,
+        "string.match(lock, '^[^{]*') ..",
+        "",
+        "builder::a_user_with_rights_for_a_prefix_waits_and_is_woken",
+    ),
+    row(
+        "PrefixDecidesTheSlot",
+        "builder.rs",
+        "&['{', '}']",
+        "&[]",
+        "builder::a_prefix_that_is_not_valid_is_rejected",
+    ),
+    // Replicas.
+    row(
+        "ReplicasAreNotCounted",
+        "replicas.rs",
+        "acknowledged < wanted.into()",
+        "false",
+        "replicas::a_lock_that_too_few_replicas_have_is_released",
+    ),
+    row(
+        "AnyReplicasCount",
+        "replicas.rs",
+        "Err(LockError::Lost(Loss::NoOwner))",
+        "Ok(())",
+        "replicas::replicas_of_a_server_without_the_lock_do_not_count",
+    ),
+    row(
+        "WaitBlocksOtherCalls",
+        "connection.rs",
+        "self.spare().pop()",
+        "self.link.lock().await.link.clone()",
+        "replicas::other_calls_do_not_wait_for_replicas",
+    ),
+    row(
+        "FormerMasterIsAsked",
+        "connection.rs",
+        "spare.is_none()",
+        "true",
+        "replicas::a_spare_connection_that_was_closed_is_replaced",
+    ),
+];
