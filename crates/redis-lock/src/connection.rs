@@ -373,15 +373,6 @@ impl Connection {
         let Some(number) = number else { return };
         self.failed.fetch_max(number, Relaxed);
     }
-
-    /// Waits for a future, at most for this time.
-    pub(crate) async fn within<T>(
-        &self,
-        timeout: Duration,
-        future: impl Future<Output = RedisResult<T>>,
-    ) -> Option<T> {
-        self.timer.timeout(timeout, future).await.ok().and_then(Result::ok)
-    }
 }
 
 /// Returns whether another connection may succeed: this one failed, or its server has become a

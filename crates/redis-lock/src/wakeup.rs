@@ -5,19 +5,20 @@
 //! each tries again after a while without a message.
 
 use std::collections::HashMap;
-use std::future::poll_fn;
-use std::mem;
-use std::pin::Pin;
+use std::future::{pending, poll_fn};
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::task::Poll;
 use std::time::{Duration, Instant};
+use std::{mem, thread};
 
 use futures_core::Stream;
-use hashed_wheel::HashedWheelTimer;
+use hashed_wheel::{HashedWheelTimer, NewTimeoutError, TimeoutError};
 use redis::Msg;
 use redis::aio::{PubSub, PubSubStream};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
-use tokio::task::AbortHandle;
+use tokio::task::{self, AbortHandle, JoinHandle};
 
 use crate::calls::Calls;
 
@@ -188,52 +189,98 @@ impl Wakeups {
     }
 }
 
-/// Receives messages until the client is dropped or the timer is stopped.
+/// The timer is stopped. Then no lock can be taken, so messages have no use.
+#[derive(Debug, PartialEq, Eq)]
+struct Stopped;
+
+/// Receives messages until the client is dropped or the timer is stopped. It goes on while the
+/// timer is full, because nothing would start it again.
 async fn receive(wakeups: Weak<Wakeups>) {
-    let mut attempts = 0..;
+    let Some(timer) = wakeups.upgrade().map(|alive| alive.timer.clone()) else { return };
+    let (mut attempts, mut limiter) = (0.., Limiter { timer, pause: None });
     while let Some(alive) = wakeups.upgrade() {
-        let (calls, timer, channel) =
-            (Arc::clone(&alive.calls), alive.timer.clone(), Arc::clone(&alive.channel));
+        let (calls, channel) = (Arc::clone(&alive.calls), Arc::clone(&alive.channel));
         drop(alive);
         let connection = &calls.connection;
         let subscribed = connection.server.subscribe(&channel, attempts.next().unwrap_or_default());
-        if let Some(pubsub) = connection.within(TIMEOUT, subscribed).await {
-            receive_from(pubsub, &timer, &wakeups).await;
-        }
-        if timer.sleep(PAUSE).await.is_err() {
+        let ended = match limiter.at_most(TIMEOUT, subscribed).await {
+            Ok(Some(Ok(pubsub))) => receive_from(pubsub, &mut limiter, &wakeups).await,
+            Ok(Some(Err(_)) | None) => Ok(()),
+            Err(stopped) => Err(stopped),
+        };
+        if ended.is_err() || limiter.at_most(PAUSE, pending::<()>()).await.is_err() {
             return;
         }
     }
 }
 
-/// Receives messages until the connection fails.
-async fn receive_from(pubsub: PubSub, timer: &HashedWheelTimer, wakeups: &Weak<Wakeups>) {
+/// Receives messages until the connection fails or the client is dropped.
+async fn receive_from(pubsub: PubSub, limiter: &mut Limiter, wakeups: &Weak<Wakeups>) -> Result<(), Stopped> {
     let (mut sink, mut stream) = pubsub.split();
     if let Some(wakeups) = wakeups.upgrade() {
         wakeups.is_ready.send_replace(true);
         wakeups.wake_all();
     }
     loop {
-        let message = timer.timeout(CHECK, next(&mut stream)).await;
-        let Some(wakeups) = wakeups.upgrade() else { return };
-        match message {
-            Ok(Some(message)) => message.get_payload::<String>().iter().for_each(|text| wakeups.wake(text)),
-            Ok(None) => {
-                wakeups.is_ready.send_replace(false);
-                return;
+        let message = limiter.at_most(CHECK, next(&mut stream)).await?;
+        let Some(wakeups) = wakeups.upgrade() else { return Ok(()) };
+        let is_open = match message {
+            Some(Some(message)) => {
+                message.get_payload::<String>().iter().for_each(|text| wakeups.wake(text));
+                true
             }
+            Some(None) => false,
             // A peer that is not reachable any more does not close its connection.
-            Err(_) if !is_alive(&mut sink, timer).await => {
-                wakeups.is_ready.send_replace(false);
-                return;
-            }
-            Err(_) => {}
+            None => matches!(limiter.at_most(TIMEOUT, sink.ping::<redis::Value>()).await?, Some(Ok(_))),
+        };
+        if !is_open {
+            wakeups.is_ready.send_replace(false);
+            return Ok(());
         }
     }
 }
 
-async fn is_alive(sink: &mut redis::aio::PubSubSink, timer: &HashedWheelTimer) -> bool {
-    matches!(timer.timeout(TIMEOUT, sink.ping::<redis::Value>()).await, Ok(Ok(_)))
+/// Limits the times of the receiver. While the timer is full, a thread measures them in pauses.
+struct Limiter {
+    timer: HashedWheelTimer,
+    /// The present pause. There is one at a time, however many messages arrive meanwhile.
+    pause: Option<JoinHandle<()>>,
+}
+
+impl Limiter {
+    /// Waits for a future, at most for this time. Returns `None` after it.
+    async fn at_most<T>(
+        &mut self,
+        time: Duration,
+        future: impl Future<Output = T>,
+    ) -> Result<Option<T>, Stopped> {
+        let (mut future, end) = (pin!(future), Instant::now() + time);
+        loop {
+            match self.timer.timeout_at(end, future.as_mut()).await {
+                Ok(output) => return Ok(Some(output)),
+                Err(TimeoutError::Timer(error)) if !may_pass(&error) => return Err(Stopped),
+                Err(_) if Instant::now() >= end => return Ok(None),
+                Err(_) => {}
+            }
+            // The runtime of the client may have no timer of its own.
+            let pause = self.pause.get_or_insert_with(|| task::spawn_blocking(|| thread::sleep(PAUSE)));
+            let output = poll_fn(|context| match future.as_mut().poll(context) {
+                Poll::Ready(output) => Poll::Ready(Some(output)),
+                // An error means that the runtime ends, and this task with it.
+                Poll::Pending => Pin::new(&mut *pause).poll(context).map(|_| None),
+            });
+            match output.await {
+                None => self.pause = None,
+                output => return Ok(output),
+            }
+        }
+    }
+}
+
+/// Returns whether the timer may accept the next timeout: it is full, or the operating system could
+/// not start its thread.
+fn may_pass(error: &NewTimeoutError) -> bool {
+    matches!(error, NewTimeoutError::TooManyPending { .. } | NewTimeoutError::Spawn { .. })
 }
 
 async fn next(stream: &mut PubSubStream) -> Option<Msg> {
@@ -255,5 +302,27 @@ mod tests {
         // After it is read, later messages count.
         mailbox.put(end);
         assert_eq!(mailbox.next().await, end);
+    }
+
+    #[tokio::test]
+    async fn a_full_timer_limits_the_time_and_a_stopped_one_ends_the_waiting() {
+        let builder = HashedWheelTimer::builder().max_pending_timeouts(Some(1));
+        let timer = builder.build().unwrap();
+        let _full = timer.new_timeout(|_| (), Duration::from_secs(3_600)).unwrap();
+        let mut limiter = Limiter { timer: timer.clone(), pause: None };
+        let begin = Instant::now();
+        assert_eq!(limiter.at_most(PAUSE * 2, pending::<()>()).await, Ok(None));
+        assert!(begin.elapsed() >= PAUSE * 2, "{:?}", begin.elapsed());
+        // The future is ready during a pause.
+        let woken = Notify::new();
+        let wake = async {
+            task::yield_now().await;
+            woken.notify_one();
+        };
+        let hour = Duration::from_secs(3_600);
+        let (received, ()) = tokio::join!(limiter.at_most(hour, woken.notified()), wake);
+        assert_eq!(received, Ok(Some(())));
+        timer.stop();
+        assert_eq!(limiter.at_most(hour, pending::<()>()).await, Err(Stopped));
     }
 }

@@ -115,6 +115,34 @@ async fn a_timer_at_its_limit_is_an_error_and_leaves_no_lock() {
     setup.until("there is no timeout", |_| timer.pending_timeouts() == 0).await;
 }
 
+/// The timer is full at the moment at which the connection for messages is opened.
+#[tokio::test]
+async fn messages_are_received_after_the_timer_was_full() {
+    let Some(mut setup) = Setup::new("lock-timer-full") else { return };
+    let timer = HashedWheelTimer::builder().max_pending_timeouts(Some(8)).build().unwrap();
+    let locks = client(&setup.server, &timer);
+    // Opens the connection for calls.
+    locks.lock("warm up").lock().await.unwrap().unlock().await.unwrap();
+    let guard = setup.locks.lock_with("a", long()).lock().await.unwrap();
+    // One timeout is left. The caller that waits for the connection has it.
+    let others = [(); 7].map(|()| timer.new_timeout(|_| (), Duration::from_secs(3_600)).unwrap());
+    let mut impatient = locks.lock_with("a", long());
+    match within(impatient.lock_timeout(Duration::from_millis(50))).await {
+        Ok(None) | Err(LockError::Timer(_)) => {}
+        taken => panic!("{taken:?}"),
+    }
+    // The connection needs no timeout.
+    setup
+        .until("messages are received", |setup| setup.server.subscribed_channels("lock-wake:*").unwrap() == 1)
+        .await;
+    others.iter().for_each(|other| assert!(other.cancel()));
+    let mut waiting = locks.lock_with("a", long());
+    let waiting = tokio::spawn(async move { waiting.lock().await });
+    setup.until("it waits", |setup| setup.queue_len("a") == 1).await;
+    guard.unlock().await.unwrap();
+    within(waiting).await.unwrap().unwrap().unlock().await.unwrap();
+}
+
 #[tokio::test]
 async fn leases_below_three_ticks_are_rejected() {
     let tick = Duration::from_millis(100);

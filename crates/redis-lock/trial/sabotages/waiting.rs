@@ -76,6 +76,13 @@ pub(super) const ROWS: &[Row] = &[
         "waiting_callers_survive_the_loss_of_their_messages",
     ),
     row(
+        "FullTimerEndsTheMessages",
+        "wakeup.rs",
+        "!may_pass(&error)",
+        "true",
+        "runtimes::messages_are_received_after_the_timer_was_full",
+    ),
+    row(
         "LeaseHidesAFreeLock",
         "wakeup.rs",
         "*unread != Some(Wake::TryNow)",
