@@ -3,7 +3,7 @@
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use hashed_wheel::{HashedWheelTimer, TimeoutError};
@@ -23,7 +23,7 @@ use crate::scripts::Call;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The maximum number of connections that are kept for calls that block them.
-const SPARE: usize = 4;
+const MAX_SPARE: usize = 4;
 
 /// The pause before a call is repeated because of its answer. Each pause of a call is twice as long
 /// as the one before, up to the maximum.
@@ -177,7 +177,29 @@ pub(crate) struct Connection {
     /// The number of the last connection that has failed. Not in the mutex: while a connection is
     /// opened that is locked, for longer than the call that has noticed the failure may take.
     failed: AtomicU64,
-    spare: std::sync::Mutex<Vec<Link>>,
+    spare: Arc<std::sync::Mutex<Spare>>,
+}
+
+/// Connections for calls that block them.
+#[derive(Default)]
+struct Spare {
+    links: Vec<Link>,
+    /// How often they were discarded.
+    discards: u64,
+}
+
+impl Spare {
+    /// Keeps a connection that was opened or used after this number of discards.
+    fn put(&mut self, link: Link, discards: u64) {
+        if discards == self.discards && self.links.len() < MAX_SPARE {
+            self.links.push(link);
+        }
+    }
+
+    fn discard(&mut self) {
+        self.links.clear();
+        self.discards += 1;
+    }
 }
 
 #[derive(Default)]
@@ -195,7 +217,7 @@ impl Connection {
             runtime: runtime.clone(),
             link: Arc::default(),
             failed: AtomicU64::new(0),
-            spare: std::sync::Mutex::default(),
+            spare: Arc::default(),
         }
     }
 
@@ -236,7 +258,7 @@ impl Connection {
         let mut pause = PAUSE;
         loop {
             let error = match self.try_call(script, number).await {
-                Err(error) if self.may_pass(&error, *number) => error,
+                Err(error) if self.may_pass(&error, number.is_some()) => error,
                 answer => return answer,
             };
             if !self.server.is_cluster() {
@@ -271,10 +293,10 @@ impl Connection {
 
     /// Returns whether the same call may succeed soon. After the connection to a cluster is opened,
     /// that includes errors of the connections to its nodes, which it opens again.
-    fn may_pass(&self, error: &RedisError, number: Option<u64>) -> bool {
+    fn may_pass(&self, error: &RedisError, is_connected: bool) -> bool {
         error.code().is_some_and(|code| TRANSIENT.contains(&code))
             || self.server.is_cluster()
-                && number.is_some()
+                && is_connected
                 && !matches!(error.retry_method(), RetryMethod::NoRetry)
     }
 
@@ -314,53 +336,80 @@ impl Connection {
     }
 
     /// Sends commands together, on a connection that no other call uses meanwhile. They may be
-    /// executed twice: a spare connection may have failed, or lead to a former master.
+    /// executed twice: a spare connection may have failed, or lead to a former master. Repeats them
+    /// like [`call`](Self::call).
     pub(crate) async fn call_alone<T: FromRedisValue>(
         &self,
         commands: &Pipeline,
         timeout: Duration,
     ) -> Result<T, LockError> {
-        let call = async {
-            loop {
-                let spare = self.spare().pop();
-                let is_new = spare.is_none();
-                let mut link = match spare {
-                    Some(link) => link,
-                    None => self.connect_alone().await?,
-                };
-                match link.query_all(commands).await {
-                    Ok(answers) => {
-                        let mut spare = self.spare();
-                        if spare.len() < SPARE {
-                            spare.push(link);
-                        }
-                        return Ok(answers);
-                    }
-                    Err(error) if is_new => return Err(error),
-                    Err(_) => {}
-                }
-            }
-        };
-        match self.timer.timeout(timeout, call).await {
+        let (end, mut last) = (Instant::now() + timeout, None);
+        match self.timer.timeout(timeout, self.call_alone_until(end, commands, &mut last)).await {
             Ok(answers) => Ok(answers?),
             Err(TimeoutError::Timer(error)) => Err(error.into()),
-            Err(_) => Err(RedisError::from(io::Error::from(io::ErrorKind::TimedOut)).into()),
+            Err(_) => Err(last.unwrap_or_else(|| io::Error::from(io::ErrorKind::TimedOut).into()).into()),
         }
     }
 
-    /// Opens a connection on the runtime of the client, because a caller may have another one.
-    async fn connect_alone(&self) -> RedisResult<Link> {
+    async fn call_alone_until<T: FromRedisValue>(
+        &self,
+        end: Instant,
+        commands: &Pipeline,
+        last: &mut Option<RedisError>,
+    ) -> RedisResult<T> {
+        let (mut pause, mut is_new) = (PAUSE, false);
+        loop {
+            let Some((mut link, discards)) = self.take_spare() else {
+                self.connect_spare().await?;
+                is_new = true;
+                continue;
+            };
+            let error = match link.query_all(commands).await {
+                Ok(answers) => {
+                    self.spare().put(link, discards);
+                    return Ok(answers);
+                }
+                Err(error) => first_error(error),
+            };
+            if self.may_pass(&error, true) {
+                if self.server.is_cluster() || !is_of_connection(&error) {
+                    self.spare().put(link, discards);
+                }
+                *last = Some(error.clone());
+                if Instant::now() + pause >= end || self.timer.sleep(pause).await.is_err() {
+                    return Err(error);
+                }
+                pause = MAX_PAUSE.min(pause * 2);
+            } else if is_new {
+                return Err(error);
+            }
+        }
+    }
+
+    /// Opens a spare connection in the background. If the caller gives up before it is open, the
+    /// next one uses it, as in [`connect`](Self::connect). It is on the runtime of the client,
+    /// because a caller may have another one.
+    async fn connect_spare(&self) -> RedisResult<()> {
         let (server, timer) = (Arc::clone(&self.server), self.timer.clone());
+        let (spare, discards) = (Arc::clone(&self.spare), self.spare().discards);
         let connecting = self.runtime.spawn(async move {
             let link = timer.timeout(CONNECT_TIMEOUT, server.connect()).await;
-            link.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+            let link = link.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+            lock(&spare).put(link, discards);
+            Ok(())
         });
         connecting.await.unwrap_or_else(|error| Err(io::Error::other(error).into()))
     }
 
-    fn spare(&self) -> std::sync::MutexGuard<'_, Vec<Link>> {
-        // Nothing panics while it is locked.
-        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Returns the spare connection that was used last, and how often the others were discarded.
+    fn take_spare(&self) -> Option<(Link, u64)> {
+        let mut spare = self.spare();
+        let link = spare.links.pop()?;
+        Some((link, spare.discards))
+    }
+
+    fn spare(&self) -> MutexGuard<'_, Spare> {
+        lock(&self.spare)
     }
 
     /// After an error of the connection, makes the next call open a new one, unless another call
@@ -371,8 +420,22 @@ impl Connection {
         }
         // If the call had no connection, then its attempt to open one failed or took too long.
         let Some(number) = number else { return };
-        self.failed.fetch_max(number, Relaxed);
+        if self.failed.fetch_max(number, Relaxed) < number {
+            // They may lead to the same server, which has failed or is a former master.
+            self.spare().discard();
+        }
     }
+}
+
+fn lock(spare: &std::sync::Mutex<Spare>) -> MutexGuard<'_, Spare> {
+    // Nothing panics while it is locked.
+    spare.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns the first error of a pipeline, whose code says more than that of the pipeline.
+fn first_error(error: RedisError) -> RedisError {
+    let errors = error.clone().into_server_errors();
+    errors.and_then(|errors| errors.first().map(|(_, first)| first.clone().into())).unwrap_or(error)
 }
 
 /// Returns whether another connection may succeed: this one failed, or its server has become a

@@ -128,7 +128,8 @@ impl Lock {
     ///   failed. The error has the last answer of Redis, if there was one.
     /// - [`Lost`](LockError::Lost): this owner has lost the lock that it wanted to take again. This
     ///   is returned until all guards of that hold are gone. Or the lock was granted to a task that
-    ///   was stalled until the lease had ended.
+    ///   was stalled until the lease had ended. Or Redis had lost it, or given it to another owner,
+    ///   when the replicas were asked.
     /// - [`Replicas`](LockError::Replicas): fewer replicas have the lock than the options demand.
     /// - [`Timer`](LockError::Timer): the timer is stopped, or its limit is reached.
     /// - [`Options`](LockError::Options): the options are not valid.

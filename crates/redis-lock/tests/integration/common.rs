@@ -119,6 +119,10 @@ pub(crate) async fn take(lock: &mut Lock) -> Guard {
     }
 }
 
+/// How long a slow connection takes. It is more than a sixth of [`LEASE`], and less than a
+/// connection may take.
+pub(crate) const SLOW: Duration = Duration::from_millis(1_500);
+
 /// How a proxy treats the answers of the server.
 #[derive(Clone, Copy)]
 #[repr(u8)]
@@ -130,6 +134,8 @@ pub(crate) enum Answers {
     Cut,
     /// Those of new connections are lost.
     SwallowNew,
+    /// The first one of each new connection comes after [`SLOW`].
+    DelayNew,
 }
 
 /// Forwards connections to a server.
@@ -189,7 +195,11 @@ fn forward_both(client: &TcpStream, server: &TcpStream, answers: &Arc<AtomicU8>)
     let (from_server, to_client) = (server.try_clone().unwrap(), client.try_clone().unwrap());
     let answers = Arc::clone(answers);
     let is_silent = answers.load(SeqCst) == Answers::SwallowNew as u8;
+    let is_slow = answers.load(SeqCst) == Answers::DelayNew as u8;
     thread::spawn(move || {
+        if is_slow {
+            thread::sleep(SLOW);
+        }
         let (ends, begins) = (from_server.try_clone().unwrap(), to_client.try_clone().unwrap());
         forward(from_server, to_client, || {
             const CUT: u8 = Answers::Cut as u8;

@@ -8,7 +8,7 @@ use hashed_wheel_trial::testing;
 use redis::{Client, Commands};
 use redis_lock::{LockClient, LockError, LockOptions, Loss};
 
-use super::common::{PATIENCE, Proxy, is_run_elsewhere, patience, restricted_user, within};
+use super::common::{self, Answers, PATIENCE, Proxy, is_run_elsewhere, patience, restricted_user, within};
 
 /// So long that no test sees its end, and that replicas have a second.
 const LEASE: Duration = Duration::from_secs(60);
@@ -58,6 +58,17 @@ fn options(replicas: u8) -> LockOptions {
 
 fn holder(server: &RedisServer, name: &str) -> Option<String> {
     connect(&server.url()).unwrap().get(format!("{{lock:{name}}}")).unwrap()
+}
+
+/// Closes the connection to this server whose last command is this one.
+fn close(server: &RedisServer, command: &str) {
+    let mut redis = connect(&server.url()).unwrap();
+    let list: String = redis::cmd("CLIENT").arg("LIST").query(&mut redis).unwrap();
+    let of_command: Vec<_> = list.lines().filter(|line| line.contains(command)).collect();
+    let [line] = &*of_command else { panic!("{list}") };
+    let (id, _) = line.strip_prefix("id=").unwrap().split_once(' ').unwrap();
+    let closed: i64 = redis::cmd("CLIENT").arg(&["KILL", "ID", id]).query(&mut redis).unwrap();
+    assert_eq!(closed, 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -142,10 +153,7 @@ async fn a_spare_connection_that_was_closed_is_replaced() {
     let Some(setup) = Setup::new("replicas-closed") else { return };
     for _ in 0..3 {
         setup.locks.lock_with("a", options(2)).lock().await.unwrap().unlock().await.unwrap();
-        let kill = &["KILL", "TYPE", "normal", "USER", "locks"];
-        let mut redis = connect(&setup.master.url()).unwrap();
-        let closed: i64 = redis::cmd("CLIENT").arg(kill).query(&mut redis).unwrap();
-        assert_eq!(closed, 2, "that of all calls, and the spare one");
+        close(&setup.master, "cmd=wait");
     }
 }
 
@@ -162,6 +170,61 @@ async fn replicas_of_a_server_without_the_lock_do_not_count() {
     let failed = locks.lock_with("a", options(2)).lock().await;
     assert!(matches!(failed, Err(LockError::Lost(Loss::NoOwner))), "{failed:?}");
     until("it is released", || Ok(holder(&first, "a").is_none())).unwrap();
+}
+
+/// Each connection takes longer than a call may take.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_takes_longer_than_a_call_is_used_by_the_next_one() {
+    let Some(setup) = Setup::new("replicas-slow") else { return };
+    let proxy = Proxy::new(&setup.master);
+    let client = LockClient::builder(Client::open(&*proxy.url).unwrap()).timer(&setup.timer);
+    let locks = client.build().unwrap();
+    proxy.set(Answers::DelayNew);
+    let (mut lock, begin) = (locks.lock_with("a", options(2).lease(common::LEASE)), Instant::now());
+    loop {
+        match lock.lock().await {
+            Ok(guard) => return guard.unlock().await.unwrap(),
+            failed => assert!(begin.elapsed() < patience(), "{failed:?}"),
+        }
+    }
+}
+
+/// The connection of all calls has failed, and the next one leads to another server. The spare one
+/// still leads to the first server.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn spare_connections_are_left_with_their_server() {
+    let Some(setup) = Setup::new("replicas-left") else { return };
+    let first = RedisServer::start("replicas-left-first").unwrap();
+    let proxy = Proxy::new(&first);
+    let client = LockClient::builder(Client::open(&*proxy.url).unwrap()).timer(&setup.timer);
+    let locks = client.build().unwrap();
+    let failed = locks.lock_with("a", options(1)).lock().await;
+    assert!(matches!(failed, Err(LockError::Replicas { wanted: 1, acknowledged: 0 })), "{failed:?}");
+    until("it is released", || Ok(holder(&first, "a").is_none())).unwrap();
+    proxy.connect_to(&setup.master);
+    // That of all calls.
+    close(&first, "cmd=eval");
+    locks.lock_with("a", options(2)).lock().await.unwrap().unlock().await.unwrap();
+}
+
+/// The spare connection leads to a replica at first, as during a failover.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_spare_connection_to_a_replica_is_replaced() {
+    let Some(setup) = Setup::new("replicas-stale") else { return };
+    let replica = RedisServer::start("replicas-stale-other").unwrap();
+    let mut redis = connect(&replica.url()).unwrap();
+    let () = redis::cmd("CONFIG").arg(&["SET", "replica-serve-stale-data", "no"]).query(&mut redis).unwrap();
+    let () = redis::cmd("REPLICAOF").arg(&["127.0.0.1", "1"]).query(&mut redis).unwrap();
+    let proxy = Proxy::new(&setup.master);
+    let client = LockClient::builder(Client::open(&*proxy.url).unwrap()).timer(&setup.timer);
+    let locks = client.build().unwrap();
+    locks.lock_with("a", options(0)).lock().await.unwrap().unlock().await.unwrap();
+    proxy.connect_to(&replica);
+    let mut lock = locks.lock_with("a", options(2));
+    let locking = tokio::spawn(async move { lock.lock().await });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    proxy.connect_to(&setup.master);
+    within(locking).await.unwrap().unwrap().unlock().await.unwrap();
 }
 
 /// The replica takes over at once after the acquisition, and has the lock.
