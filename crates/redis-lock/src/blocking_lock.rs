@@ -257,12 +257,10 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         let Some(guard) = self.guard.take() else { return };
-        // To wait for the release of a lost lock has no use. A callback of the loss may drop the
-        // guard on the thread of the timer, which ends the calls that Redis does not answer.
-        if guard.check().is_ok() && may_block() {
+        // If the lock is lost, this does not wait. A callback of the loss may drop the guard on the
+        // thread of the timer, which ends the calls that Redis does not answer.
+        if may_block() {
             _ = self.runtime.block_on(guard.unlock());
-        } else {
-            drop(guard);
         }
     }
 }

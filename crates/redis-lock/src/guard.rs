@@ -220,6 +220,8 @@ impl Guard {
     /// # Errors
     ///
     /// - [`Lost`](LockError::Lost): the lock was not held to the end. Another owner of it keeps it.
+    ///   If the loss was known before, this is returned at once, and the release goes on in the
+    ///   background.
     /// - [`Redis`](LockError::Redis): the call failed. It is repeated in the background until the
     ///   lease has ended.
     /// - [`Timer`](LockError::Timer): the timer accepts no timeout for the call. The release goes
@@ -247,12 +249,11 @@ impl Guard {
     pub async fn unlock(mut self) -> Result<(), LockError> {
         // Before the release, which ends the hold.
         let checked = self.check();
-        let released = match self.release() {
-            None => return checked,
-            Some(released) => released.await,
-        };
+        let release = self.release();
+        // A loss that is known needs no answer. The release goes on.
         checked?;
-        match released {
+        let Some(release) = release else { return Ok(()) };
+        match release.await {
             Ok(Ok(Found::Caller)) => Ok(()),
             Ok(Ok(Found::NoOwner)) => Err(LockError::Lost(self.hold.reason_of(Loss::NoOwner))),
             Ok(Ok(Found::OtherOwner)) => Err(LockError::Lost(self.hold.reason_of(Loss::OtherOwner))),

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, mpsc};
+use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -33,6 +34,18 @@ async fn an_unlock_says_who_has_the_lock() {
     let guard = setup.locks.lock_with("b", long()).lock().await.unwrap();
     let () = setup.redis.del("{lock:b}").unwrap();
     assert!(matches!(guard.unlock().await, Err(LockError::Lost(Loss::NoOwner))));
+}
+
+/// Redis still has the lock.
+#[tokio::test]
+async fn an_unlock_of_a_lost_lock_does_not_wait_for_redis() {
+    let Some(mut setup) = Setup::new("lock-unlock-lost") else { return };
+    let guard = setup.locks.lock_with("a", long()).lock().await.unwrap();
+    setup.timer.stop();
+    assert_eq!(within(guard.lost()).await, Loss::Timer);
+    let unlocked = pin!(guard.unlock()).poll(&mut Context::from_waker(Waker::noop()));
+    assert!(matches!(unlocked, Poll::Ready(Err(LockError::Lost(Loss::Timer)))), "{unlocked:?}");
+    setup.until("it is free", |setup| setup.holder("a").is_none()).await;
 }
 
 #[tokio::test]

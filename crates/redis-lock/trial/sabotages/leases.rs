@@ -133,6 +133,13 @@ pub(super) const ROWS: &[Row] = &[
         "let _ = error;",
         "without_redis_calls_fail_and_holders_are_told",
     ),
+    row(
+        "KnownLossIsAwaited",
+        "guard.rs",
+        "checked?;",
+        "drop(checked);",
+        "losses::an_unlock_of_a_lost_lock_does_not_wait_for_redis",
+    ),
     // The closure form.
     row(
         "LossIsNoticedLate",

@@ -185,9 +185,9 @@ pub(super) const ROWS: &[Row] = &[
     ),
     row(
         "BlockingDropBlocksTheTimer",
-        "blocking_lock.rs",
-        "guard.check().is_ok()",
-        "true",
+        "guard.rs",
+        "checked?;",
+        "drop(checked);",
         "blocking::a_callback_may_drop_its_guard_without_an_answer",
     ),
 ];
