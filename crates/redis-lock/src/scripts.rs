@@ -27,8 +27,8 @@ use redis::{Cmd, FromRedisValue, ParsingError, Script, Value};
 
 use crate::shared::{ENTER, LEAVE, RENEW_SHARED, SHARED};
 
-/// The common part of all scripts. `clock` returns milliseconds since 1970, and `limit` the number
-/// after the slash in the name of an owner: see `shared.rs`.
+/// The common part of all scripts. `clock` returns milliseconds since 1970, and `limit` and `is_alone`
+/// what the end of an owner's name says: see `shared.rs`.
 const COMMON: &str = r"
     local time
     local function clock()
@@ -37,6 +37,9 @@ const COMMON: &str = r"
     end
     local function limit(owner)
         return tonumber(string.match(owner, '/(%d+)$') or 0)
+    end
+    local function is_alone(owner)
+        return string.match(owner, '/w$')
     end
 ";
 
@@ -218,13 +221,13 @@ impl Kind {
         }
     }
 
-    /// Returns how many others may hold it when an owner enters, if several may hold it.
-    fn limit(self) -> Option<u32> {
+    /// Returns the end of the names of its owners.
+    fn mark(self) -> String {
         match self {
-            Self::Lock => None,
-            Self::Read => Some(u32::MAX),
-            Self::Write => Some(0),
-            Self::Permit(permits) => Some(permits.saturating_sub(1)),
+            Self::Lock => String::new(),
+            Self::Read => format!("/{}", u32::MAX),
+            Self::Write => "/w".to_owned(),
+            Self::Permit(permits) => format!("/{}", permits.saturating_sub(1)),
         }
     }
 }
@@ -249,10 +252,7 @@ impl Keys {
 
     /// Returns the name of the owner with this number.
     pub(crate) fn owner(&self, client: &str, number: u64) -> Arc<str> {
-        match self.kind.limit() {
-            None => format!("{client}:{number}").into(),
-            Some(limit) => format!("{client}:{number}/{limit}").into(),
-        }
+        format!("{client}:{number}{}", self.kind.mark()).into()
     }
 
     pub(crate) fn is_shared(&self) -> bool {

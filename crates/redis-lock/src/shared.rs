@@ -5,14 +5,17 @@
 //! lease by the clock of Redis. The token, the queue and its messages are those of a lock.
 //!
 //! The name of an owner is `CLIENT:NUMBER/LIMIT`. The *limit* is how many others may hold it when
-//! this owner enters. An owner with the limit 0 is alone: no other owner enters as long as it
-//! holds.
+//! this owner enters. A writer has the letter `w` instead. Its limit is 0, and it is *alone*: no
+//! other owner enters as long as it holds.
 //!
-//! | owner | limit |
-//! |---|---|
-//! | a writer | 0 |
-//! | a reader | 4294967295 |
-//! | a caller of a semaphore that has n permits, in the opinion of this caller | n − 1 |
+//! | owner | limit | text |
+//! |---|---|---|
+//! | a writer | 0 | `w` |
+//! | a reader | 4294967295 | `4294967295` |
+//! | a caller of a semaphore that has n permits, in the opinion of this caller | n − 1 | `n − 1` |
+//!
+//! The caller of a semaphore with one permit is not alone: a caller that knows of more permits
+//! enters while it holds.
 //!
 //! Why there are never too many holders: a script is executed alone. Each script first removes the
 //! holders whose leases have ended. It adds an owner only if it *fits*: there are at most as many
@@ -41,7 +44,7 @@ pub(crate) const SHARED: &str = r"
             first = redis.call('zrange', holders, 0, 0)
         end
         held = redis.call('zcard', holders)
-        is_closed = held > 0 and limit(first[1]) == 0
+        is_closed = held > 0 and is_alone(first[1])
     end
     local function fits(owner)
         return not is_closed and held <= limit(owner)
@@ -64,7 +67,7 @@ pub(crate) const SHARED: &str = r"
             if others > limit(owner) then return end
             local expires = tonumber(all_expire[i] or 0)
             if again or expires > clock() + claim then offer(owner, expires, claim) end
-            if limit(owner) == 0 then return end
+            if is_alone(owner) then return end
             others = others + 1
         end
     end
@@ -85,7 +88,7 @@ pub(crate) const ENTER: &str = r"
         local waiting, others = redis.call('zrange', queue, 0, MANY - 1), held
         for _, before in ipairs(waiting) do
             if before == owner then return others <= limit(owner) end
-            if others > limit(before) or limit(before) == 0 then return false end
+            if others > limit(before) or is_alone(before) then return false end
             others = others + 1
         end
         return #waiting < MANY and others <= limit(owner)
@@ -147,7 +150,7 @@ pub(crate) const RENEW_SHARED: &str = r"
             renewed[i] = 1
         else
             local other = redis.call('zrange', holders, 0, 0)[1]
-            local is_full = other and (limit(other) == 0 or redis.call('zcard', holders) > limit(owner))
+            local is_full = other and (is_alone(other) or redis.call('zcard', holders) > limit(owner))
             renewed[i] = is_full and -1 or 0
         end
     end

@@ -135,6 +135,31 @@ async fn callers_may_disagree_about_the_number_of_permits() {
     third.unlock().await.unwrap();
 }
 
+/// As in a service whose processes are replaced one after the other.
+#[tokio::test]
+async fn a_semaphore_with_one_permit_grows_while_it_is_held() {
+    let Some(mut setup) = Setup::new("lock-grow") else { return };
+    for is_fair in [false, true] {
+        let [one, four] =
+            [1, 4].map(|permits| setup.locks.semaphore_with("a", permits, long().fair(is_fair)));
+        let old = one.acquire().await.unwrap();
+        let mut new = Vec::new();
+        for _ in 0..3 {
+            new.push(four.try_acquire().await.unwrap().expect("it has four permits"));
+        }
+        assert!(four.try_acquire().await.unwrap().is_none(), "a fifth permit");
+        assert!(one.try_acquire().await.unwrap().is_none(), "an old process entered with others");
+        let waiting = tokio::spawn(async move { four.acquire().await });
+        setup.until("it waits", |setup| setup.waiting("{semaphore:a}") == 1).await;
+        old.unlock().await.unwrap();
+        new.push(within(waiting).await.unwrap().unwrap());
+        for permit in new {
+            permit.unlock().await.unwrap();
+        }
+        one.try_acquire().await.unwrap().expect("it is free").unlock().await.unwrap();
+    }
+}
+
 /// More readers than one script examines.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_waiting_readers_enter_together() {
@@ -226,7 +251,7 @@ async fn a_fair_read_write_lock_is_granted_in_order() {
 
     // The first waiting reader is slow, and a writer is behind it.
     setup.add_dead_caller("{rwlock:a}", &format!("a slow client:0/{READ}"));
-    setup.add_dead_caller("{rwlock:a}", "a slow client:1/0");
+    setup.add_dead_caller("{rwlock:a}", "a slow client:1/w");
     assert!(lock.read().try_lock().await.unwrap().is_none(), "a reader overtook a writer");
 }
 
@@ -384,7 +409,7 @@ async fn a_lost_hold_is_reported() {
     assert_eq!(lost(&mut setup, true, &deleted).await, Loss::NoOwner);
     let ended = ["return redis.call('zadd', KEYS[1], 1, ARGV[1])", "1", "{rwlock:a}", "NAME"];
     assert_eq!(lost(&mut setup, false, &ended).await, Loss::NoOwner);
-    let replace = "redis.call('del', KEYS[1]) return redis.call('zadd', KEYS[1], 1e15, 'another:0/0')";
+    let replace = "redis.call('del', KEYS[1]) return redis.call('zadd', KEYS[1], 1e15, 'another:0/w')";
     assert_eq!(lost(&mut setup, false, &[replace, "1", "{rwlock:a}"]).await, Loss::OtherOwner);
     assert_eq!(lost(&mut setup, true, &[replace, "1", "{rwlock:a}"]).await, Loss::OtherOwner);
     let another_type = "redis.call('del', KEYS[1]) return redis.call('set', KEYS[1], 'text')";

@@ -12,6 +12,13 @@ pub(super) const ROWS: &[Row] = &[
         "shared::readers_share_and_a_writer_is_alone",
     ),
     row(
+        "OnePermitIsAWriter",
+        LUA,
+        "string.match(owner, '/w$')",
+        "string.match(owner, '/[0w]$')",
+        "shared::a_semaphore_with_one_permit_grows_while_it_is_held",
+    ),
+    row(
         "PermitsAreNotCounted",
         LUA,
         "return not is_closed and held <= limit(owner)",
@@ -84,7 +91,7 @@ pub(super) const ROWS: &[Row] = &[
     row(
         "FairReadersOvertakeWriters",
         LUA,
-        "if others > limit(before) or limit(before) == 0 then return false end",
+        "if others > limit(before) or is_alone(before) then return false end",
         "",
         "shared::a_fair_read_write_lock_is_granted_in_order",
     ),
@@ -98,7 +105,7 @@ pub(super) const ROWS: &[Row] = &[
     row(
         "OneReaderIsWoken",
         LUA,
-        "if limit(owner) == 0 then return end",
+        "if is_alone(owner) then return end",
         "do return end",
         "shared::a_dead_reader_does_not_delay_the_others",
     ),
