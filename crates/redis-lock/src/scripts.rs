@@ -16,8 +16,9 @@
 //!
 //! The name of an owner is `CLIENT:NUMBER`, and that of a client `HOLDER:RANDOM`. Messages for an
 //! owner are published on the channel `lock-wake:CLIENT`. A message is `OWNER MILLISECONDS`, and is
-//! only sent to the first waiting owner: 0 means that the lock is free, more that the lease of
-//! another owner ends after this time.
+//! only sent to waiting owners that can act on it: 0 means that the lock is free. More is the time
+//! after which it may be: the lease of another owner ends, or the time of the owner before this one
+//! to take it.
 
 use std::iter;
 use std::sync::Arc;
@@ -57,16 +58,35 @@ const QUEUE: &str = r"
             redis.call('hdel', seen, head)
         end
     end
+    local function client(owner)
+        return string.match(owner, '^(.*):')
+    end
     -- A client without permission to publish has to poll.
     local function tell(owner, milliseconds)
-        local channel = string.match(lock, '^[^{]*') .. 'lock-wake:' .. string.match(owner, '^(.*):')
+        local channel = string.match(lock, '^[^{]*') .. 'lock-wake:' .. client(owner)
         redis.pcall('publish', channel, owner .. ' ' .. milliseconds)
     end
-    -- Tells the first waiting owner that the lock is free, and limits its time to take it.
+    -- Tells a waiting owner that the lock is free, and limits its time to take it.
     local function offer(head, expires, claim)
         expires = math.min(expires, clock() + claim)
         redis.call('hset', seen, head, string.format('%.0f', expires))
         tell(head, 0)
+        return expires
+    end
+    -- Tells the next waiting owner when the time of the first ones ends, which may have died. All
+    -- owners of a client die together, so the next one is of another client, if there is one.
+    local function warn(count, expires)
+        local waiting = redis.call('zrange', queue, 0, count + 15)
+        local next = waiting[count + 1]
+        for i = #waiting, count + 1, -1 do
+            if client(waiting[i]) ~= client(waiting[1]) then next = waiting[i] end
+        end
+        if next then tell(next, math.max(expires - clock(), 1)) end
+    end
+    -- Offers a lock that one owner may hold. Returns when the time to take it ends.
+    local function offer_to_first(head, expires, claim)
+        expires = offer(head, expires, claim)
+        warn(1, expires)
         return expires
     end
 ";
@@ -138,7 +158,7 @@ const LOCK: &str = r"
     if holder then return {0, redis.call('pttl', lock), place} end
     -- The first waiting owner may not know that the lock is free: its lease ended, Redis deleted
     -- it, or a release told an owner that has lost its place since.
-    if reserved > clock() + claim then reserved = offer(head, reserved, claim) end
+    if reserved > clock() + claim then reserved = offer_to_first(head, reserved, claim) end
     return {0, reserved - clock(), 0}
 ";
 
@@ -160,7 +180,7 @@ const RELEASE: &str = r"
     if head and holder and holder ~= owner then
         tell(head, redis.call('pttl', lock))
     elseif head then
-        offer(head, expires, claim)
+        offer_to_first(head, expires, claim)
     end
     return holder == owner and 1 or holder and -1 or 0
 ";
@@ -179,7 +199,7 @@ const STATE: &str = r"
     if claim >= 0 then
         redis.call('del', lock)
         local head, expires = first()
-        if head then offer(head, expires, claim) end
+        if head then offer_to_first(head, expires, claim) end
     end
     return state
 ";

@@ -28,7 +28,8 @@
 //! those that fit together with it.
 //!
 //! Why all are woken: after each change, a script tells the first waiting owners that fit together,
-//! or if there are none, it tells the first one when enough leases end.
+//! or if there are none, it tells the first one when enough leases end. In case they have died, it
+//! also tells the next one when their time to enter ends.
 
 /// The common part of both scripts.
 pub(crate) const SHARED: &str = r"
@@ -63,13 +64,15 @@ pub(crate) const SHARED: &str = r"
         if not fits(head) then return tell(head, wait(head)) end
         local waiting, others = redis.call('zrange', queue, 0, MANY - 1), held
         local all_expire = redis.call('hmget', seen, unpack(waiting))
+        local count, last = 0, nil
         for i, owner in ipairs(waiting) do
-            if others > limit(owner) then return end
+            if others > limit(owner) then break end
             local expires = tonumber(all_expire[i] or 0)
-            if again or expires > clock() + claim then offer(owner, expires, claim) end
-            if is_alone(owner) then return end
-            others = others + 1
+            if again or expires > clock() + claim then last = offer(owner, expires, claim) end
+            count, others = i, others + 1
+            if is_alone(owner) then break end
         end
+        if last then warn(count, last) end
     end
 ";
 

@@ -36,7 +36,7 @@ const CHECK: Duration = Duration::from_secs(10);
 enum Wake {
     /// The lock is free.
     TryNow,
-    /// This caller is the first of the queue, and the lease of the holder ends at this time.
+    /// The lock may be free at this time.
     TryAt(Instant),
 }
 
@@ -108,13 +108,15 @@ pub(crate) struct Waiting {
 
 impl Waiting {
     /// Waits for a message, at most until `deadline`.
-    pub(crate) async fn until(&self, mut deadline: Instant, limit: Option<Instant>) {
+    pub(crate) async fn until(&self, deadline: Instant, limit: Option<Instant>) {
+        let latest = limit.map_or(deadline, |limit| limit.min(deadline));
+        let mut next = latest;
         loop {
-            let next = limit.map_or(deadline, |limit| limit.min(deadline));
             // An error means that the time is over, or that the timer is stopped. The next call to
             // Redis fails with the reason.
             match self.wakeups.timer.timeout_at(next, self.mailbox.next()).await {
-                Ok(Wake::TryAt(lease_end)) => deadline = deadline.min(lease_end),
+                // It replaces an earlier one: another owner has the lock since.
+                Ok(Wake::TryAt(time)) => next = latest.min(time),
                 Ok(Wake::TryNow) | Err(_) => return,
             }
         }

@@ -40,6 +40,9 @@ pub(crate) fn is_run_elsewhere() -> bool {
 /// which is long enough for a busy machine.
 pub(crate) const LEASE: Duration = Duration::from_secs(6);
 
+/// The end of the names of readers in Redis.
+pub(crate) const READ: &str = "4294967295";
+
 /// A server of its own for each test, and a client.
 pub(crate) struct Setup {
     pub(crate) server: RedisServer,
@@ -75,6 +78,42 @@ impl Setup {
 
     pub(crate) fn queue_len(&mut self, name: &str) -> usize {
         self.redis.zcard(format!("{{lock:{name}}}:queue")).unwrap()
+    }
+
+    /// Returns how many hold what has this key.
+    pub(crate) fn held(&mut self, key: &str) -> usize {
+        self.redis.zcard(key).unwrap()
+    }
+
+    pub(crate) fn waiting(&mut self, key: &str) -> usize {
+        self.redis.zcard(format!("{key}:queue")).unwrap()
+    }
+
+    /// Returns the time of Redis in milliseconds.
+    pub(crate) fn clock(&mut self) -> u64 {
+        let (seconds, microseconds): (u64, u64) = redis::cmd("TIME").query(&mut self.redis).unwrap();
+        seconds * 1_000 + microseconds / 1_000
+    }
+
+    /// Adds a holder whose process has died. Its lease ends after this time.
+    pub(crate) fn add_dead_holder(&mut self, key: &str, owner: &str, lease: Duration) {
+        let end = self.clock() + lease.as_millis() as u64;
+        let () = self.redis.zadd(key, owner, end).unwrap();
+    }
+
+    /// Makes a caller wait whose process has died, before all that are alive.
+    pub(crate) fn add_dead_caller(&mut self, key: &str, owner: &str) {
+        let arrival = self.waiting(key) as u64 + 1;
+        self.add_dead_caller_at(arrival, key, owner);
+    }
+
+    /// The same with this time of arrival, in microseconds since 1970.
+    pub(crate) fn add_dead_caller_at(&mut self, arrival: u64, key: &str, owner: &str) {
+        let () = redis::pipe()
+            .zadd(format!("{key}:queue"), owner, arrival)
+            .hset(format!("{key}:seen"), owner, 1_u64 << 52)
+            .query(&mut self.redis)
+            .unwrap();
     }
 
     pub(crate) async fn until(&mut self, what: &str, mut condition: impl FnMut(&mut Self) -> bool) {

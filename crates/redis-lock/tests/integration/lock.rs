@@ -201,6 +201,8 @@ async fn the_next_waiting_caller_learns_when_the_new_lease_ends() {
     let mut second = setup.locks.lock_with("a", long);
     let second = tokio::spawn(async move { second.lock().await });
     setup.until("both wait", |setup| setup.queue_len("a") == 2).await;
+    // The end of the time to take the lock is told to a caller of another client.
+    setup.add_dead_caller_at(1 << 52, "{lock:a}", "a dead client:0");
     guard.unlock().await.unwrap();
     within(first).await.unwrap();
     within(second).await.unwrap().unwrap().unlock().await.unwrap();

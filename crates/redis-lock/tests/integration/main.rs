@@ -3,28 +3,29 @@
 
 #[cfg(feature = "blocking")]
 mod blocking;
-mod runtimes;
-mod remains;
-mod queue;
-mod losses;
-mod connections;
 mod builder;
 mod closure;
 #[cfg(feature = "cluster")]
 mod cluster;
 mod common;
+mod connections;
 mod leader;
 mod lock;
+mod losses;
 mod mixed;
 mod multi;
 #[cfg(all(feature = "metrics", feature = "tracing"))]
 mod observe;
+mod queue;
 mod readme;
 mod refusals;
+mod remains;
 mod replicas;
+mod runtimes;
 #[cfg(feature = "sentinel")]
 mod sentinel;
 mod shared;
 mod state;
 #[cfg(feature = "tls")]
 mod tls;
+mod writers;

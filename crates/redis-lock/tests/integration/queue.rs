@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use redis::Commands;
+use redis::{Client, Commands};
 use redis_lock::{Lock, LockClient};
 use tokio::runtime::Runtime;
 
-use super::common::{LEASE, PATIENCE, Setup, client, long, options, runtime, take, within};
+use super::common::{LEASE, PATIENCE, Setup, client, long, options, restricted_user, runtime, take, within};
 
 /// The first of the queue is told, but tries after its time to take the lock is over.
 #[tokio::test]
@@ -82,7 +82,7 @@ async fn wait_on(doomed: &Runtime, mut lock: Lock, before: usize, setup: &mut Se
 }
 
 /// No release offers the lock to the callers that died, and their places would be kept for longer
-/// than the patience. Each of them delays the others by a second.
+/// than the patience. The next caller gets no messages: it has no rights for the channels.
 #[tokio::test]
 async fn a_free_fair_lock_passes_callers_that_died_with_its_holder() {
     const DEAD: usize = 8;
@@ -93,7 +93,9 @@ async fn a_free_fair_lock_passes_callers_that_died_with_its_holder() {
     for before in 0..DEAD {
         wait_on(&doomed, locks.lock_with("a", fair.clone()), before, &mut setup).await;
     }
-    let mut next = setup.locks.lock_with("a", fair);
+    let url = restricted_user(&setup.server.url(), "poll", "resetchannels -publish -subscribe");
+    let silent = LockClient::builder(Client::open(url).unwrap()).timer(&setup.timer).build().unwrap();
+    let mut next = silent.lock_with("a", fair);
     let next = tokio::spawn(async move { take(&mut next).await });
     setup.until("it waits", |setup| setup.queue_len("a") == DEAD + 1).await;
     doomed.shutdown_background();
@@ -121,6 +123,28 @@ async fn a_crash_of_the_holder_and_the_first_waiting_caller_costs_the_rest_of_th
         let most = Duration::from_millis(left.max(0) as u64) + LEASE / 2;
         assert!(crash.elapsed() < most, "{:?}, not within {most:?}", crash.elapsed());
         guard.unlock().await.unwrap();
+    }
+}
+
+/// Two callers of one client were the first ones. The next one has a poll and a lease that are
+/// longer than the patience.
+#[tokio::test]
+async fn a_released_lock_passes_callers_that_died() {
+    let Some(mut setup) = Setup::new("lock-die-released") else { return };
+    for is_fair in [false, true] {
+        let options = long().fair(is_fair);
+        let guard = setup.locks.lock_with("a", options.clone()).lock().await.unwrap();
+        let (doomed, locks) = doomed_client(&setup);
+        for before in 0..2 {
+            wait_on(&doomed, locks.lock_with("a", options.clone()), before, &mut setup).await;
+        }
+        let mut next = setup.locks.lock_with("a", options);
+        let next = tokio::spawn(async move { next.lock().await });
+        setup.until("all wait", |setup| setup.queue_len("a") == 3).await;
+        doomed.shutdown_background();
+        guard.unlock().await.unwrap();
+        within(next).await.unwrap().unwrap().unlock().await.unwrap();
+        let () = redis::cmd("FLUSHALL").query(&mut setup.redis).unwrap();
     }
 }
 

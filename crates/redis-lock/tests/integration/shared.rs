@@ -7,42 +7,7 @@ use std::time::{Duration, Instant};
 use redis::{Client, Commands};
 use redis_lock::{Guard, LockClient, LockError, Loss};
 
-use super::common::{Answers, LEASE, Proxy, Setup, client, long, options, take, within};
-
-const READ: &str = "4294967295";
-
-impl Setup {
-    /// Returns how many hold what has this key.
-    fn held(&mut self, key: &str) -> usize {
-        self.redis.zcard(key).unwrap()
-    }
-
-    fn waiting(&mut self, key: &str) -> usize {
-        self.redis.zcard(format!("{key}:queue")).unwrap()
-    }
-
-    /// Returns the time of Redis in milliseconds.
-    fn clock(&mut self) -> u64 {
-        let (seconds, microseconds): (u64, u64) = redis::cmd("TIME").query(&mut self.redis).unwrap();
-        seconds * 1_000 + microseconds / 1_000
-    }
-
-    /// Adds a holder whose process has died. Its lease ends after this time.
-    fn add_dead_holder(&mut self, key: &str, owner: &str, lease: Duration) {
-        let end = self.clock() + lease.as_millis() as u64;
-        let () = self.redis.zadd(key, owner, end).unwrap();
-    }
-
-    /// Makes a caller wait whose process has died.
-    fn add_dead_caller(&mut self, key: &str, owner: &str) {
-        let arrival = self.waiting(key) + 1;
-        let () = redis::pipe()
-            .zadd(format!("{key}:queue"), owner, arrival)
-            .hset(format!("{key}:seen"), owner, 1_u64 << 52)
-            .query(&mut self.redis)
-            .unwrap();
-    }
-}
+use super::common::{Answers, LEASE, Proxy, READ, Setup, client, long, options, take, within};
 
 #[tokio::test]
 async fn readers_share_and_a_writer_is_alone() {
@@ -329,6 +294,8 @@ async fn the_next_waiting_caller_learns_when_a_new_lease_ends() {
     setup.until("the first waits", |setup| setup.waiting("{semaphore:a}") == 1).await;
     let second = tokio::spawn(async move { semaphore.acquire().await });
     setup.until("both wait", |setup| setup.waiting("{semaphore:a}") == 2).await;
+    // The end of the time to take the permit is told to a caller of another client.
+    setup.add_dead_caller_at(1 << 52, "{semaphore:a}", "a dead client:0/0");
     held.unlock().await.unwrap();
     within(first).await.unwrap();
     within(second).await.unwrap().unwrap().unlock().await.unwrap();

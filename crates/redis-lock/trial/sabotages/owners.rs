@@ -143,7 +143,7 @@ pub(super) const ROWS: &[Row] = &[
     row(
         "EndedHoldWakesNobody",
         LUA,
-        "if head then offer(head, expires, claim) end",
+        "if head then offer_to_first(head, expires, claim) end",
         "",
         "state::a_hold_that_was_ended_is_lost_and_the_first_waiting_caller_gets_the_lock",
     ),

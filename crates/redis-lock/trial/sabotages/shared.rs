@@ -105,8 +105,8 @@ pub(super) const ROWS: &[Row] = &[
     row(
         "OneReaderIsWoken",
         LUA,
-        "if is_alone(owner) then return end",
-        "do return end",
+        "if is_alone(owner) then break end\n        end\n        if last then warn(count, last) end",
+        "do break end\n        end",
         "shared::a_dead_reader_does_not_delay_the_others",
     ),
     row(
@@ -115,6 +115,13 @@ pub(super) const ROWS: &[Row] = &[
         "look()\n        wake(claim, false)\n        return {token, 0, 0}",
         "return {token, 0, 0}",
         "shared::all_waiting_readers_enter_together",
+    ),
+    row(
+        "DeadPermitDelaysTheNext",
+        LUA,
+        "if last then warn(count, last) end",
+        "",
+        "writers::what_is_released_passes_callers_that_died",
     ),
     row("LeaveWakesNobody", LUA, "wake(claim, was_in)", "", "shared::all_waiting_readers_enter_together"),
     row(

@@ -6,6 +6,20 @@ pub(super) const ROWS: &[Row] = &[
     // Waiting.
     row("UnlockWakesNobody", LUA, "tell(head, 0)", "", "a_waiting_caller_is_woken"),
     row(
+        "DeadCallerDelaysTheNext",
+        LUA,
+        "if next then tell(next, math.max(expires - clock(), 1)) end",
+        "",
+        "queue::a_released_lock_passes_callers_that_died",
+    ),
+    row(
+        "DeadClientDelaysTheNext",
+        LUA,
+        "if client(waiting[i]) ~= client(waiting[1]) then next = waiting[i] end",
+        "",
+        "queue::a_released_lock_passes_callers_that_died",
+    ),
+    row(
         "NewHolderIsNotAnnounced",
         LUA,
         "if head then tell(head, lease) end",

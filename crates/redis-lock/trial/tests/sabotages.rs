@@ -24,26 +24,28 @@ mod cluster;
 mod common;
 #[path = "../../tests/integration/connections.rs"]
 mod connections;
-#[path = "../../tests/integration/losses.rs"]
-mod losses;
-#[path = "../../tests/integration/queue.rs"]
-mod queue;
-#[path = "../../tests/integration/remains.rs"]
-mod remains;
-#[path = "../../tests/integration/runtimes.rs"]
-mod runtimes;
 #[path = "../../tests/integration/lock.rs"]
 mod lock;
+#[path = "../../tests/integration/losses.rs"]
+mod losses;
 #[path = "../../tests/integration/multi.rs"]
 mod multi;
+#[path = "../../tests/integration/queue.rs"]
+mod queue;
 #[path = "../../tests/integration/refusals.rs"]
 mod refusals;
+#[path = "../../tests/integration/remains.rs"]
+mod remains;
 #[path = "../../tests/integration/replicas.rs"]
 mod replicas;
+#[path = "../../tests/integration/runtimes.rs"]
+mod runtimes;
 #[path = "../../tests/integration/shared.rs"]
 mod shared;
 #[path = "../../tests/integration/state.rs"]
 mod state;
+#[path = "../../tests/integration/writers.rs"]
+mod writers;
 
 /// How many sabotages run at the same time per core. Most of them wait for what never happens.
 const PER_CORE: usize = 8;
@@ -88,7 +90,11 @@ fn each_sabotage_is_detected() {
         }
     });
     let wrong = wrong.into_inner().unwrap();
-    assert!(wrong.is_empty(), "not detected, or failed without a sabotage: {wrong:?}, of {}", sabotages::rows().count());
+    assert!(
+        wrong.is_empty(),
+        "not detected, or failed without a sabotage: {wrong:?}, of {}",
+        sabotages::rows().count()
+    );
 }
 
 /// Returns how long a test takes without a sabotage, or `None` if it fails.
