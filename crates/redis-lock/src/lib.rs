@@ -25,7 +25,7 @@
 //!   future that is dropped leaves neither a lock nor a place in the queue behind. If Redis cannot
 //!   be reached for that, more attempts are made until the lease has ended. In the worst case the
 //!   lock becomes free with its lease, and the place after two [polls](LockOptions::poll) and a
-//!   lease.
+//!   lease: that of a writer of a read-write lock after a lease.
 //! - **A free lock is taken.** A release wakes the first waiting caller. If that one has died, the
 //!   next one tries after 500 ms: the first one of another client, if there is one. If the message
 //!   is lost, or there is no release because the holder has died or Redis has deleted the lock, a
@@ -34,7 +34,8 @@
 //! - **A crash costs a lease.** If the holder dies, the next caller gets the lock when the rest of
 //!   the lease is over. Waiting callers that die with it add little: each one before the next
 //!   caller delays it by 50 ms, and by 500 ms more if the lock is [fair](LockOptions::fair), plus a
-//!   tick of the timer and the time of a call.
+//!   tick of the timer and the time of a call. Readers wait for up to a lease for a writer that has
+//!   died in the queue.
 //!
 //! # Read-write locks, semaphores and several locks
 //!

@@ -303,7 +303,7 @@ impl<'a> Attempt<'a> {
         let timeout = patience.at_most(options.call_timeout().min(READY));
         let waiting = self.lock.shared.wakeups.wait(&self.owner, timeout).await;
         loop {
-            match self.ask(options.keep_ms()).await? {
+            match self.ask(options.keep_ms(self.lock.keys.kind)).await? {
                 Outcome::Granted(hold) => return Ok(Some(hold)),
                 // `drop` leaves the queue.
                 Outcome::Busy { .. } if patience.is_over() => return Ok(None),
@@ -339,7 +339,7 @@ impl<'a> Attempt<'a> {
                 let wait = wait.map_or(Duration::MAX, Duration::from_millis);
                 let behind = STAGGER.saturating_mul(place.try_into().unwrap_or(u32::MAX));
                 let wait = wait.saturating_add(behind).saturating_add(Duration::from_millis(1));
-                Ok(Outcome::Busy { next: Instant::now() + wait.min(options.poll_time()) })
+                Ok(Outcome::Busy { next: Instant::now() + wait.min(options.poll_time(keys.kind)) })
             }
         }
     }

@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::LockError;
+use crate::scripts::Kind;
 
 /// The leases that are permitted.
 const LEASES: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(86_400);
@@ -149,6 +150,9 @@ impl LockOptions {
     /// receives them fails. There is none if Redis deletes the lock, or the lease of the holder
     /// ends. A waiting caller tries at that end in any case.
     ///
+    /// Readers wait while a writer is the first of the queue. Therefore a waiting writer of a
+    /// [`RwLock`](crate::RwLock) tries after each third of a lease, if that is less.
+    ///
     /// # Examples
     ///
     /// ```
@@ -235,8 +239,10 @@ impl LockOptions {
         self.fair
     }
 
-    pub(crate) fn poll_time(&self) -> Duration {
-        self.poll
+    /// Returns after which time a waiting owner of this kind tries again. Readers wait for a writer
+    /// in the queue, so a writer tries often enough to keep its place for one lease.
+    pub(crate) fn poll_time(&self, kind: Kind) -> Duration {
+        if kind == Kind::Write { self.poll.min(self.lease / 3) } else { self.poll }
     }
 
     pub(crate) fn replica_count(&self) -> u8 {
@@ -248,9 +254,10 @@ impl LockOptions {
         (self.lease / 6).min(CALL)
     }
 
-    /// Returns for how long the queue keeps a waiting caller that does not try again.
-    pub(crate) fn keep_ms(&self) -> u64 {
-        (self.poll * 2 + self.lease).as_millis() as u64
+    /// Returns for how long the queue keeps a waiting owner of this kind that does not try again.
+    pub(crate) fn keep_ms(&self, kind: Kind) -> u64 {
+        let polls = if kind == Kind::Write { Duration::ZERO } else { self.poll * 2 };
+        (polls + self.lease).as_millis() as u64
     }
 
     /// Returns how long the first of the queue has time to take a free lock.

@@ -17,8 +17,7 @@ use crate::{Lock, LockClient, LockOptions};
 /// began to wait, and readers that wait one after the other get it together.
 ///
 /// A waiting writer whose process has died keeps new readers out until the other readers are gone,
-/// or its place in the queue ends: two [polls](LockOptions::poll) and a lease after its last
-/// attempt.
+/// or its place in the queue ends: a lease after its last attempt.
 ///
 /// # One task with several owners
 ///

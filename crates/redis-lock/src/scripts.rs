@@ -259,7 +259,7 @@ pub(crate) struct Keys {
     token: String,
     queue: String,
     seen: String,
-    kind: Kind,
+    pub(crate) kind: Kind,
 }
 
 impl Keys {

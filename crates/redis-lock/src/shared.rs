@@ -25,7 +25,8 @@
 //!
 //! Why writers do not starve: no owner overtakes a waiting one with a smaller limit. So no reader
 //! enters while a writer is the first of the queue. With the fair option, an owner overtakes only
-//! those that fit together with it.
+//! those that fit together with it. A writer that has died does not try again, and loses its place
+//! after a lease.
 //!
 //! Why all are woken: after each change, a script tells the first waiting owners that fit together,
 //! or if there are none, it tells the first one when enough leases end. In case they have died, it
@@ -111,7 +112,12 @@ pub(crate) const ENTER: &str = r"
     local place = 0
     if keep > 0 then place = join(owner, keep) end
     local head, reserved = first()
-    if not head or not fits(head) then return {0, wait(head or owner), place} end
+    if not head or not fits(head) then
+        local after = wait(head or owner)
+        -- It only waits for the first one, which may have died and then loses its place.
+        if head and fits(owner) then after = math.min(after, reserved - clock()) end
+        return {0, after, place}
+    end
     -- The first waiting owner may not know that it may enter: leases ended, or a release told an
     -- owner that has lost its place since.
     wake(claim, false)

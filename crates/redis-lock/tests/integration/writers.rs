@@ -1,8 +1,10 @@
 //! Callers that wait for a read-write lock or a semaphore, and have died, on a real Redis.
 
+use std::time::Instant;
+
 use redis_lock::Guard;
 
-use super::common::{READ, Setup, long, within};
+use super::common::{LEASE, Setup, client, long, options, runtime, within};
 
 /// No other message tells the one that waits behind them, and its poll is longer than the patience.
 #[tokio::test]
@@ -23,9 +25,8 @@ async fn what_is_released_passes_callers_that_died() {
             tokio::spawn(async move { semaphore.acquire().await }),
             tokio::spawn(async move { reader.lock().await }),
         ];
-        let both_wait = |setup: &mut Setup| {
-            (setup.waiting("{semaphore:a}"), setup.waiting("{rwlock:a}")) == (3, 2)
-        };
+        let both_wait =
+            |setup: &mut Setup| (setup.waiting("{semaphore:a}"), setup.waiting("{rwlock:a}")) == (3, 2);
         setup.until("both wait", both_wait).await;
         for guard in [permit, reading] {
             guard.unlock().await.unwrap();
@@ -36,4 +37,42 @@ async fn what_is_released_passes_callers_that_died() {
         }
         let () = redis::cmd("FLUSHALL").query(&mut setup.redis).unwrap();
     }
+}
+
+/// The lease of the reader and the polls are longer than the patience.
+#[tokio::test]
+async fn a_waiting_writer_that_died_keeps_readers_out_for_a_lease() {
+    let Some(mut setup) = Setup::new("lock-dead-writer") else { return };
+    for is_fair in [false, true] {
+        let lock = setup.locks.rw_lock_with("a", long().fair(is_fair));
+        let reading = lock.read().lock().await.unwrap();
+        let doomed = runtime();
+        let entered = doomed.enter();
+        let others = client(&setup.server, &setup.timer);
+        drop(entered);
+        let mut writer = others.rw_lock_with("a", options().lease(LEASE).fair(is_fair)).write();
+        doomed.spawn(async move { writer.lock().await.map(drop) });
+        setup.until("it waits", |setup| setup.waiting("{rwlock:a}") == 1).await;
+        doomed.shutdown_background();
+        assert!(lock.read().try_lock().await.unwrap().is_none(), "a reader overtook the writer");
+        within(lock.read().lock()).await.unwrap().unlock().await.unwrap();
+        reading.unlock().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_waiting_writer_keeps_its_place_for_longer_than_a_lease() {
+    let Some(mut setup) = Setup::new("lock-live-writer") else { return };
+    let lock = setup.locks.rw_lock_with("a", long());
+    let reading = lock.read().lock().await.unwrap();
+    let mut writer = setup.locks.rw_lock_with("a", options().lease(LEASE)).write();
+    let writing = tokio::spawn(async move { writer.lock().await });
+    setup.until("it waits", |setup| setup.waiting("{rwlock:a}") == 1).await;
+    let begin = Instant::now();
+    while begin.elapsed() < LEASE * 4 / 3 {
+        assert!(lock.read().try_lock().await.unwrap().is_none(), "a reader overtook the writer");
+        tokio::time::sleep(LEASE / 20).await;
+    }
+    reading.unlock().await.unwrap();
+    within(writing).await.unwrap().unwrap().unlock().await.unwrap();
 }

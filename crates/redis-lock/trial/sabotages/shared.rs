@@ -103,6 +103,27 @@ pub(super) const ROWS: &[Row] = &[
         "shared::nobody_overtakes_the_queue_of_a_fair_semaphore",
     ),
     row(
+        "DeadWriterKeepsItsPlace",
+        "options.rs",
+        "if kind == Kind::Write { Duration::ZERO } else { self.poll * 2 }",
+        "self.poll * 2",
+        "writers::a_waiting_writer_that_died_keeps_readers_out_for_a_lease",
+    ),
+    row(
+        "EndOfAPlaceIsNotAwaited",
+        LUA,
+        "if head and fits(owner) then after = math.min(after, reserved - clock()) end",
+        "",
+        "writers::a_waiting_writer_that_died_keeps_readers_out_for_a_lease",
+    ),
+    row(
+        "WriterLosesItsPlace",
+        "options.rs",
+        "self.poll.min(self.lease / 3)",
+        "self.poll",
+        "writers::a_waiting_writer_keeps_its_place_for_longer_than_a_lease",
+    ),
+    row(
         "OneReaderIsWoken",
         LUA,
         "if is_alone(owner) then break end\n        end\n        if last then warn(count, last) end",

@@ -106,8 +106,8 @@ pub(super) const ROWS: &[Row] = &[
     row(
         "NoPoll",
         "lock.rs",
-        "wait.min(options.poll_time())",
-        "wait.min(options.poll_time().max(Duration::from_secs(3_600)))",
+        "wait.min(options.poll_time(keys.kind))",
+        "wait.min(options.poll_time(keys.kind).max(Duration::from_secs(3_600)))",
         "a_poll_wakes_without_messages",
     ),
     row(
