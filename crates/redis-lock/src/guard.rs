@@ -195,23 +195,11 @@ impl Guard {
     /// # }
     /// ```
     pub async fn run<R>(self, work: impl AsyncFnOnce(&Self) -> R) -> Result<R, LockError> {
-        let output = self.until_done_or_lost(work).await?;
+        let output = unless_lost(self.lost(), || self.check(), work(&self)).await?;
         if let Err(error @ LockError::Lost(_)) = self.unlock().await {
             return Err(error);
         }
         Ok(output)
-    }
-
-    async fn until_done_or_lost<R>(&self, work: impl AsyncFnOnce(&Self) -> R) -> Result<R, LockError> {
-        let mut lost = pin!(self.lost());
-        let mut work = pin!(work(self));
-        poll_fn(|context| {
-            // It wakes this task. The check comes first: the timer may be late.
-            _ = lost.as_mut().poll(context);
-            self.check()?;
-            work.as_mut().poll(context).map(Ok)
-        })
-        .await
     }
 
     /// Releases the lock, if this is the last guard of its hold. After that there is no renewal,
@@ -285,6 +273,22 @@ impl fmt::Debug for Guard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Guard").field(&self.hold).finish()
     }
+}
+
+/// Waits for `work`, unless the lock is lost before. After a loss, `work` is not polled again.
+pub(crate) async fn unless_lost<T>(
+    lost: impl Future<Output = Loss>,
+    check: impl Fn() -> Result<(), LockError>,
+    work: impl Future<Output = T>,
+) -> Result<T, LockError> {
+    let (mut lost, mut work) = (pin!(lost), pin!(work));
+    poll_fn(|context| {
+        // It wakes this task. The check comes first: the timer may be late.
+        _ = lost.as_mut().poll(context);
+        check()?;
+        work.as_mut().poll(context).map(Ok)
+    })
+    .await
 }
 
 /// Releases a lock in the background.

@@ -104,7 +104,8 @@
 //!   `leader_election` shows how processes choose a leader.
 //! - [`LockOptions`] are the lease, the watchdog, the maximum holding time, the queue and the poll.
 //! - [`LockClient::with_lock`], [`Lock::with_lock`] and [`Guard::run`] cancel the work when the
-//!   lock is lost. [`Guard::lost`], [`Guard::on_lost`] and [`Guard::check`] are for other code.
+//!   lock is lost, [`MultiLock::with_lock`] and [`MultiGuard::run`] when one of several is.
+//!   [`Guard::lost`], [`Guard::on_lost`] and [`Guard::check`] are for other code.
 //! - [`LockClient::state`] tells which holder has a lock, and [`LockClient::force_unlock`] ends its
 //!   hold.
 //! - `blocking` has the same types for code that is not async.

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::future::poll_fn;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
+use crate::guard::unless_lost;
 use crate::lock::Patience;
 use crate::{Guard, Lock, LockClient, LockError, LockOptions, Loss};
 
@@ -171,6 +172,34 @@ impl MultiLock {
         self.take(Patience::of(timeout)).await
     }
 
+    /// Takes all locks like [`lock`](Self::lock), runs `work`, and releases the locks. When one of
+    /// them is lost, the future of `work` is dropped, and cancelled by that. See [`Guard::run`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`lock`](Self::lock), before `work` is called; and [`Lost`](LockError::Lost) if one
+    /// of the locks is lost before `work` is ready, or before its release.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, `work` is dropped first. Then the locks are released in the
+    /// background.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn transfer(tokens: Vec<u64>) {}
+    /// # async fn example(mut accounts: redis_lock::MultiLock) -> Result<(), redis_lock::LockError> {
+    /// let work = async |guard: &redis_lock::MultiGuard| {
+    ///     transfer(guard.tokens().map(|(_, token)| token).collect()).await
+    /// };
+    /// accounts.with_lock(work).await
+    /// # }
+    /// ```
+    pub async fn with_lock<R>(&mut self, work: impl AsyncFnOnce(&MultiGuard) -> R) -> Result<R, LockError> {
+        self.lock().await?.run(work).await
+    }
+
     /// If it returns an error, it drops the guards that it has, which releases them.
     async fn take(&mut self, patience: Patience) -> Result<Option<MultiGuard>, LockError> {
         if self.locks.is_empty() {
@@ -181,13 +210,12 @@ impl MultiLock {
         let mut guards = MultiGuard { guards: Vec::with_capacity(self.locks.len()) };
         for lock in &mut self.locks {
             let name = Arc::clone(lock.shared_name());
-            let Some(guard) = guards.unless_lost(lock.take(patience)).await? else {
+            let taken = unless_lost(guards.lost(), || guards.check(), lock.take(patience)).await??;
+            let Some(guard) = taken else {
                 return Ok(guards.give_up().await);
             };
             guards.guards.push((name, guard));
         }
-        // An answer of Redis about the last lock may be older than the loss of another one.
-        guards.check()?;
         Ok(Some(guards))
     }
 }
@@ -315,6 +343,48 @@ impl MultiGuard {
     /// # }
     /// ```
     pub async fn unlock(self) -> Result<(), LockError> {
+        self.release_all().await.into_iter().collect()
+    }
+
+    /// Runs `work` while all locks are held, and then releases them like [`unlock`](Self::unlock).
+    /// When one of them is lost, the future of `work` is dropped, and cancelled by that. See
+    /// [`Guard::run`], which says what that does and does not stop.
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`](LockError::Lost): one of the locks was lost before `work` was ready, or before its
+    /// release. In the second case, the output of `work` is dropped. A release that fails otherwise
+    /// is repeated in the background, and is no error.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, or `work` panics, `work` is dropped first. Then the releases go on
+    /// in the background.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn transfer() -> Result<(), std::io::Error> { Ok(()) }
+    /// # async fn example(mut accounts: redis_lock::MultiLock) -> Result<(), Box<dyn std::error::Error>> {
+    /// let Some(guard) = accounts.try_lock().await? else {
+    ///     return Ok(()); // Another owner holds one of them.
+    /// };
+    /// // The first `?` is for the locks, the second one for the work.
+    /// guard.run(async |_| transfer().await).await??;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn run<R>(self, work: impl AsyncFnOnce(&Self) -> R) -> Result<R, LockError> {
+        let output = unless_lost(self.lost(), || self.check(), work(&self)).await?;
+        let released = self.release_all().await;
+        match released.into_iter().find(|released| matches!(released, Err(LockError::Lost(_)))) {
+            Some(Err(error)) => Err(error),
+            _ => Ok(output),
+        }
+    }
+
+    /// Releases the locks at the same time. Returns the results in the order of their names.
+    async fn release_all(self) -> Vec<Result<(), LockError>> {
         let mut releases: Vec<Release> =
             self.guards.into_iter().map(|(_, guard)| Release::Pending(Box::pin(guard.unlock()))).collect();
         poll_fn(|context| {
@@ -330,30 +400,18 @@ impl MultiGuard {
             all
         })
         .await;
-        releases.into_iter().try_for_each(|release| match release {
+        let released = releases.into_iter().map(|release| match release {
             Release::Done(released) => released,
             Release::Pending(_) => unreachable!("all have ended"),
-        })
+        });
+        released.collect()
     }
 
     /// Releases the locks, so that other callers find them free after that. In the case of an
     /// error, they are lost, or are released in the background.
     async fn give_up(self) -> Option<Self> {
-        _ = self.unlock().await;
+        _ = self.release_all().await;
         None
-    }
-
-    /// Waits for a future, unless a lock is lost before.
-    async fn unless_lost<T>(
-        &self,
-        future: impl Future<Output = Result<T, LockError>>,
-    ) -> Result<T, LockError> {
-        let (mut lost, mut future) = (pin!(self.lost()), pin!(future));
-        poll_fn(|context| match lost.as_mut().poll(context) {
-            Poll::Ready(loss) => Poll::Ready(Err(LockError::Lost(loss))),
-            Poll::Pending => future.as_mut().poll(context),
-        })
-        .await
     }
 }
 

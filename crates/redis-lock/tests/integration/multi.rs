@@ -1,13 +1,15 @@
 //! Several locks as one, on a real Redis.
 
+use std::future::pending;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
+use hashed_wheel::HashedWheelTimer;
 use redis::Commands;
-use redis_lock::{LockError, Loss};
+use redis_lock::{LockError, Loss, MultiGuard};
 
-use super::common::{LEASE, Setup, long, options, within};
+use super::common::{LEASE, Setup, client, long, options, within};
 
 #[tokio::test]
 async fn all_locks_are_taken_or_none() {
@@ -119,4 +121,79 @@ async fn a_lock_that_is_lost_while_others_are_awaited_ends_the_waiting() {
     setup.until("it has left the queue", |setup| setup.queue_len("b") == 0).await;
     assert_eq!(setup.holder("a").as_deref(), Some("another owner"));
     held.unlock().await.unwrap();
+}
+
+/// The timer's thread is blocked, so it reports no end of a lease.
+#[tokio::test]
+async fn a_lease_that_has_ended_while_others_were_awaited_is_a_loss() {
+    let Some(mut setup) = Setup::new("lock-multi-late") else { return };
+    let held = setup.locks.lock_with("b", long()).lock().await.unwrap();
+    let timer = HashedWheelTimer::new(Duration::from_millis(5), 512);
+    let locks = client(&setup.server, &timer);
+    let mut both = locks.multi_lock_with(["a", "b"], options().lease(LEASE / 2).watchdog(false));
+    let waiting = tokio::spawn(async move { both.lock().await });
+    setup.until("it waits", |setup| setup.queue_len("b") == 1).await;
+    let (free, blocked) = mpsc::channel::<()>();
+    let _blocks = timer.new_timeout(move |_| _ = blocked.recv(), Duration::ZERO).unwrap();
+    setup.until("the first lease has ended", |setup| setup.holder("a").is_none()).await;
+    held.unlock().await.unwrap();
+    let failed = within(waiting).await.unwrap();
+    drop(free);
+    assert!(matches!(failed, Err(LockError::Lost(Loss::LeaseEnded(_)))), "{failed:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn work_runs_under_all_locks_and_returns_its_output() {
+    let Some(mut setup) = Setup::new("lock-multi-work") else { return };
+    let mut locks = setup.locks.multi_lock_with(["a", "b"], long());
+    let [mut a, mut b] = ["a", "b"].map(|name| setup.locks.lock_with(name, long()));
+    let working = tokio::spawn(async move {
+        let work = async |guard: &MultiGuard| {
+            assert!(a.try_lock().await.unwrap().is_none() && b.try_lock().await.unwrap().is_none());
+            guard.check().unwrap();
+            guard.tokens().count()
+        };
+        locks.with_lock(work).await
+    });
+    assert_eq!(within(working).await.unwrap().unwrap(), 2);
+    assert_eq!([setup.holder("a"), setup.holder("b")], [None, None]);
+    let guard = setup.locks.multi_lock_with(["a", "b"], long()).try_lock().await.unwrap().unwrap();
+    let failed: Result<u8, &str> = guard.run(async |_| Err("of the work")).await.unwrap();
+    assert_eq!(failed, Err("of the work"));
+}
+
+#[tokio::test]
+async fn work_is_cancelled_when_one_of_the_locks_is_lost() {
+    let Some(mut setup) = Setup::new("lock-multi-cancel") else { return };
+    let mut locks = setup.locks.multi_lock_with(["a", "b"], options().lease(LEASE));
+    let (tell, told) = tokio::sync::oneshot::channel();
+    let (canary, dropped) = tokio::sync::oneshot::channel::<()>();
+    let working = tokio::spawn(async move {
+        let work = async move |_: &MultiGuard| {
+            let _canary = canary;
+            tell.send(()).unwrap();
+            pending::<()>().await;
+        };
+        locks.with_lock(work).await
+    });
+    within(told).await.unwrap();
+    let () = setup.redis.set("{lock:b}", "another owner").unwrap();
+    let ended = within(working).await.unwrap();
+    // On a machine that stalls for two thirds of the lease, the lease ends first.
+    let is_lost = matches!(ended, Err(LockError::Lost(Loss::OtherOwner | Loss::LeaseEnded(_))));
+    assert!(is_lost, "{ended:?}");
+    within(dropped).await.unwrap_err();
+    setup.until("the other one is free", |setup| setup.holder("a").is_none()).await;
+    assert_eq!(setup.holder("b").as_deref(), Some("another owner"));
+}
+
+/// The work ends, but another owner has one of the locks.
+#[tokio::test]
+async fn a_loss_of_one_lock_that_the_release_finds_is_an_error() {
+    let Some(mut setup) = Setup::new("lock-multi-release") else { return };
+    let redis = &mut setup.redis;
+    let work = async |_: &MultiGuard| redis.set::<_, _, ()>("{lock:b}", "another owner").unwrap();
+    let ended = setup.locks.multi_lock_with(["a", "b"], long()).with_lock(work).await;
+    assert!(matches!(ended, Err(LockError::Lost(Loss::OtherOwner))), "{ended:?}");
+    assert_eq!(setup.holder("a"), None);
 }

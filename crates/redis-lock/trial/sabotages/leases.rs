@@ -151,8 +151,8 @@ pub(super) const ROWS: &[Row] = &[
     row(
         "WorkGoesOnAfterTheLease",
         "guard.rs",
-        "self.check()?;",
-        "",
+        "check()?;\n        work.as_mut().poll(context).map(Ok)",
+        "work.as_mut().poll(context).map(Ok)",
         "closure::work_is_not_polled_after_the_end_of_the_lease",
     ),
     row(
