@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::LockError;
 use crate::blocking_lock::{Guard, Lock, OwnRuntime};
+use crate::{LockError, SharedHolder, SharedState};
 
 /// A read-write lock in Redis. See [`RwLock`](crate::RwLock).
 ///
@@ -70,6 +70,53 @@ impl RwLock {
     /// ```
     pub fn write(&self) -> Lock {
         Lock::new(self.lock.write(), &self.runtime)
+    }
+
+    /// Asks which owners hold it. See [`RwLock::state`](crate::RwLock::state).
+    ///
+    /// # Errors
+    ///
+    /// As for [`RwLock::state`](crate::RwLock::state).
+    ///
+    /// # Panics
+    ///
+    /// If it is called on a thread of an async runtime.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(prices: redis_lock::blocking::RwLock) -> Result<(), redis_lock::LockError> {
+    /// println!("{:?}", prices.state()?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn state(&self) -> Result<SharedState, LockError> {
+        self.runtime.block_on(self.lock.state())
+    }
+
+    /// Ends the hold with this token. See
+    /// [`RwLock::force_release`](crate::RwLock::force_release) for when that is safe.
+    ///
+    /// # Errors
+    ///
+    /// As for [`RwLock::force_release`](crate::RwLock::force_release).
+    ///
+    /// # Panics
+    ///
+    /// If it is called on a thread of an async runtime.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(prices: redis_lock::blocking::RwLock) -> Result<(), redis_lock::LockError> {
+    /// if let Some(token) = prices.state()?.holders.first().and_then(|holder| holder.token) {
+    ///     prices.force_release(token)?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn force_release(&self, token: u64) -> Result<Option<SharedHolder>, LockError> {
+        self.runtime.block_on(self.lock.force_release(token))
     }
 }
 
@@ -186,5 +233,52 @@ impl Semaphore {
     pub fn acquire_timeout(&self, timeout: Duration) -> Result<Option<Guard>, LockError> {
         let guard = self.runtime.block_on(self.semaphore.acquire_timeout(timeout))?;
         Ok(guard.map(|guard| Guard::new(guard, &self.runtime)))
+    }
+
+    /// Asks which owners hold it. See [`Semaphore::state`](crate::Semaphore::state).
+    ///
+    /// # Errors
+    ///
+    /// As for [`Semaphore::state`](crate::Semaphore::state).
+    ///
+    /// # Panics
+    ///
+    /// If it is called on a thread of an async runtime.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(downloads: redis_lock::blocking::Semaphore) -> Result<(), redis_lock::LockError> {
+    /// println!("{:?}", downloads.state()?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn state(&self) -> Result<SharedState, LockError> {
+        self.runtime.block_on(self.semaphore.state())
+    }
+
+    /// Ends the hold with this token. See
+    /// [`Semaphore::force_release`](crate::Semaphore::force_release) for when that is safe.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Semaphore::force_release`](crate::Semaphore::force_release).
+    ///
+    /// # Panics
+    ///
+    /// If it is called on a thread of an async runtime.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(downloads: redis_lock::blocking::Semaphore) -> Result<(), redis_lock::LockError> {
+    /// if let Some(token) = downloads.state()?.holders.first().and_then(|holder| holder.token) {
+    ///     downloads.force_release(token)?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn force_release(&self, token: u64) -> Result<Option<SharedHolder>, LockError> {
+        self.runtime.block_on(self.semaphore.force_release(token))
     }
 }

@@ -129,6 +129,27 @@ impl Calls {
         self.connection.call(&self.scripts.state(keys, Some(claim)), timeout).await
     }
 
+    pub(crate) async fn state_shared<T: FromRedisValue>(
+        &self,
+        keys: &Keys,
+        options: &LockOptions,
+    ) -> Result<T, LockError> {
+        let script = self.scripts.state_shared(keys, None, options.claim());
+        self.call(&script, options.call_timeout()).await
+    }
+
+    /// Ends the hold with this token. Executed twice, it would not find the hold that it has ended.
+    pub(crate) async fn force_release<T: FromRedisValue>(
+        &self,
+        keys: &Keys,
+        token: u64,
+        options: &LockOptions,
+    ) -> Result<T, LockError> {
+        let script = self.scripts.state_shared(keys, Some(token), options.claim());
+        let timeout = options.call_timeout();
+        self.connection.call(&script, timeout).await
+    }
+
     /// Calls a script that may be executed twice. If the connection has failed, calls it again on a
     /// new one: it may have failed while there was no call.
     async fn call<T: FromRedisValue>(&self, script: &Call<'_>, timeout: Duration) -> Result<T, LockError> {

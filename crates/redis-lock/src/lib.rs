@@ -107,7 +107,8 @@
 //!   lock is lost, [`MultiLock::with_lock`] and [`MultiGuard::run`] when one of several is.
 //!   [`Guard::lost`], [`Guard::on_lost`] and [`Guard::check`] are for other code.
 //! - [`LockClient::state`] tells which holder has a lock, and [`LockClient::force_unlock`] ends its
-//!   hold.
+//!   hold. [`RwLock::state`] and [`Semaphore::state`] tell all holders, and
+//!   [`RwLock::force_release`] and [`Semaphore::force_release`] end one hold.
 //! - `blocking` has the same types for code that is not async.
 //!
 //! # Features
@@ -156,14 +157,15 @@
 //! | `getReadWriteLock(name)`, `readLock()`, `writeLock()` | [`LockClient::rw_lock`], [`RwLock::read`], [`RwLock::write`]. The owner of the write lock must [not ask](RwLock#one-task-with-several-owners) for reading |
 //! | `getPermitExpirableSemaphore(name)`, `trySetPermits(n)` | [`LockClient::semaphore`]: callers give the number |
 //! | `acquire()`, `tryAcquire()`, `tryAcquire(wait, lease, unit)` | [`Semaphore::acquire`], [`try_acquire`](Semaphore::try_acquire), [`acquire_timeout`](Semaphore::acquire_timeout) |
-//! | the id of a permit, `release(id)` | [`Guard::token`], [`Guard::unlock`] |
+//! | the id of a permit, `release(id)` | [`Guard::token`], [`Guard::unlock`]; from elsewhere [`Semaphore::force_release`] |
+//! | `availablePermits()`, `acquiredPermits()` | [`Semaphore::state`] |
 //! | `lock(lease, unit)` | [`LockOptions::lease`] with [`LockOptions::watchdog`]`(false)` |
 //! | `lockWatchdogTimeout` | [`LockOptions::lease`] |
 //! | `checkLockSyncedSlaves`, which is on by default | [`LockOptions::replicas`], which is off |
 //! | `unlock()` | [`Guard::unlock`], or dropping the guard |
 //! | `isHeldByCurrentThread()` | [`Guard::check`] |
-//! | `isLocked()`, `remainTimeToLive()` | [`LockClient::state`] |
-//! | `forceUnlock()` | [`LockClient::force_unlock`] |
+//! | `isLocked()`, `remainTimeToLive()` | [`LockClient::state`], [`RwLock::state`] |
+//! | `forceUnlock()` | [`LockClient::force_unlock`], [`RwLock::force_release`] |
 //! | `LockRenewalFailureListener`, which tells of failed renewals | [`Guard::on_lost`], [`Guard::lost`], which tell of losses |
 //! | the id of the thread, for re-entry | the [`Lock`]: share it between functions, not between tasks |
 //!
@@ -173,10 +175,10 @@
 //!
 //! A lock with the name NAME has the keys `{lock:NAME}`, `{lock:NAME}:token`, `{lock:NAME}:queue`
 //! and `{lock:NAME}:seen`. Those of a read-write lock begin with `{rwlock:NAME}`, and those of a
-//! semaphore with `{semaphore:NAME}`. All of them expire. Messages are published on channels that
-//! begin with `lock-wake:`. A name that is not used any more leaves its token for a day. The keys
-//! and channels of a client with a [prefix](LockClientBuilder::prefix) begin with it:
-//! `shop:{lock:NAME}`.
+//! semaphore with `{semaphore:NAME}`. These have `{…:NAME}:tokens` in addition. All of them expire.
+//! Messages are published on channels that begin with `lock-wake:`. A name that is not used any
+//! more leaves its token for a day. The keys and channels of a client with a
+//! [prefix](LockClientBuilder::prefix) begin with it: `shop:{lock:NAME}`.
 //!
 //! A user of Redis with restricted rights needs `EVALSHA` and `EVAL`, the commands of the scripts
 //! on these keys, and these channels. Without the channels, waiting callers poll. (Redis 6.0 has no
@@ -185,7 +187,7 @@
 //! ```text
 //! ACL SETUSER locks on >PASSWORD -@all ~{lock:* ~{rwlock:* ~{semaphore:* &lock-wake:*
 //!     +evalsha +eval +get +set +del +pexpire +pttl +time +zadd +zrange +zrem +zrank +zcard
-//!     +zscore +zremrangebyscore +hget +hmget +hset +hdel +publish +subscribe +ping
+//!     +zscore +zrangebyscore +hget +hmget +hset +hdel +publish +subscribe +ping
 //! ```
 //!
 //! With the prefix `shop:`, the patterns begin with it: `~shop:{lock:*` and `&shop:lock-wake:*`.
@@ -230,7 +232,7 @@ pub use multi::{MultiGuard, MultiLock};
 pub use options::LockOptions;
 pub use rw_lock::RwLock;
 pub use semaphore::Semaphore;
-pub use state::LockState;
+pub use state::{LockState, SharedHolder, SharedState};
 pub use {hashed_wheel, redis};
 
 /// The Rust code of the README is compiled as a doc test.

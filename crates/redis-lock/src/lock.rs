@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::calls::Calls;
 use crate::client::Shared;
 use crate::guard::{Guard, Releaser};
 use crate::hold::{Hold, NewHold};
@@ -112,6 +113,11 @@ impl Lock {
     /// ```
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Returns what calls to Redis about all owners need.
+    pub(crate) fn in_redis(&self) -> (&Calls, &Keys) {
+        (&self.shared.calls, &self.keys)
     }
 
     pub(crate) fn shared_name(&self) -> &Arc<str> {

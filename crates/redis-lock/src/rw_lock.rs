@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::scripts::Kind;
-use crate::{Lock, LockClient, LockOptions};
+use crate::{Lock, LockClient, LockError, LockOptions, SharedHolder, SharedState};
 
 /// A read-write lock in Redis: either several owners hold it for reading, or one for writing.
 ///
@@ -145,6 +145,56 @@ impl RwLock {
     /// ```
     pub fn write(&self) -> Lock {
         self.write.another()
+    }
+
+    /// Asks Redis which owners hold it, for reading or for writing, and how many callers wait.
+    ///
+    /// The answer may be outdated when it arrives: use it to show it, and not to decide whether to
+    /// enter.
+    ///
+    /// # Errors
+    ///
+    /// As for [`LockClient::state`].
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(prices: redis_lock::RwLock) -> Result<(), redis_lock::LockError> {
+    /// for holder in prices.state().await?.holders {
+    ///     println!("{} holds it, with token {:?}", holder.holder, holder.token);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn state(&self) -> Result<SharedState, LockError> {
+        self.read.state_shared().await
+    }
+
+    /// Ends the hold with this token, whatever owner has it, and wakes the callers that can enter
+    /// then. Returns the holder, or `None` if no hold has this token.
+    ///
+    /// The holder learns it like that of a lock, and works on until then. See
+    /// [`LockClient::force_unlock`] for when that is safe.
+    ///
+    /// # Errors
+    ///
+    /// As for [`LockClient::force_unlock`].
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(prices: redis_lock::RwLock) -> Result<(), redis_lock::LockError> {
+    /// // Its process hangs, and has been killed.
+    /// let state = prices.state().await?;
+    /// let hung = state.holders.iter().find(|holder| holder.holder == "worker-7/4711");
+    /// if let Some(token) = hung.and_then(|hung| hung.token) {
+    ///     prices.force_release(token).await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn force_release(&self, token: u64) -> Result<Option<SharedHolder>, LockError> {
+        self.read.force_release(token).await
     }
 }
 

@@ -12,7 +12,7 @@
 //! The prefix of the client is before the brace, in all keys and channels. It contains no braces.
 //!
 //! Read-write locks and semaphores have the same keys, with `rwlock` and `semaphore` instead of
-//! `lock`, but the first one is a set of holders: see `shared.rs`.
+//! `lock`, but the first one is a set of holders, and there is a fifth one: see `shared.rs`.
 //!
 //! The name of an owner is `CLIENT:NUMBER`, and that of a client `HOLDER:RANDOM`. Messages for an
 //! owner are published on the channel `lock-wake:CLIENT`. A message is `OWNER MILLISECONDS`, and is
@@ -26,10 +26,10 @@ use std::time::Duration;
 
 use redis::{Cmd, FromRedisValue, ParsingError, Script, Value};
 
-use crate::shared::{ENTER, LEAVE, RENEW_SHARED, SHARED};
+use crate::shared::{ENTER, LEAVE, RENEW_SHARED, SHARED, STATE_SHARED};
 
-/// The common part of all scripts. `clock` returns milliseconds since 1970, and `limit` and `is_alone`
-/// what the end of an owner's name says: see `shared.rs`.
+/// The common part of all scripts. `clock` returns milliseconds since 1970, and `limit` and
+/// `is_alone` what the end of an owner's name says: see `shared.rs`.
 const COMMON: &str = r"
     local time
     local function clock()
@@ -241,6 +241,11 @@ impl Kind {
         }
     }
 
+    /// Returns whether an owner with this name holds it this way.
+    pub(crate) fn is_of(self, owner: &str) -> bool {
+        owner.ends_with(&self.mark())
+    }
+
     /// Returns the end of the names of its owners.
     fn mark(self) -> String {
         match self {
@@ -259,6 +264,8 @@ pub(crate) struct Keys {
     token: String,
     queue: String,
     seen: String,
+    /// Only for what several owners may hold.
+    tokens: String,
     pub(crate) kind: Kind,
 }
 
@@ -266,8 +273,9 @@ impl Keys {
     /// The part in braces decides the slot on a cluster. It is never empty, whatever the name is.
     pub(crate) fn new(prefix: &str, kind: Kind, name: &str) -> Self {
         let lock = format!("{prefix}{{{}:{name}}}", kind.family());
-        let [token, queue, seen] = ["token", "queue", "seen"].map(|part| format!("{lock}:{part}"));
-        Self { lock, token, queue, seen, kind }
+        let [token, queue, seen, tokens] =
+            ["token", "queue", "seen", "tokens"].map(|part| format!("{lock}:{part}"));
+        Self { lock, token, queue, seen, tokens, kind }
     }
 
     /// Returns the name of the owner with this number.
@@ -279,8 +287,14 @@ impl Keys {
         self.kind != Kind::Lock
     }
 
-    fn all(&self) -> [&str; 4] {
-        [&self.lock, &self.token, &self.queue, &self.seen]
+    fn all(&self) -> Vec<&str> {
+        let all = [&self.lock, &self.token, &self.queue, &self.seen, &self.tokens];
+        all.into_iter().take(if self.is_shared() { 5 } else { 4 }).map(|key| &**key).collect()
+    }
+
+    /// Returns the keys that a renewal extends.
+    fn renewed(&self) -> impl Iterator<Item = &str> {
+        iter::once(&*self.lock).chain(self.is_shared().then_some(&*self.tokens))
     }
 }
 
@@ -390,6 +404,7 @@ pub(crate) struct Scripts {
     renew: Code,
     renew_shared: Code,
     state: Code,
+    state_shared: Code,
 }
 
 impl Scripts {
@@ -402,6 +417,7 @@ impl Scripts {
             renew: Code::new(RENEW.to_owned()),
             renew_shared: Code::new(format!("{COMMON}{RENEW_SHARED}")),
             state: Code::new(format!("{COMMON}{QUEUE}{STATE}")),
+            state_shared: Code::new(format!("{COMMON}{QUEUE}{SHARED}{STATE_SHARED}")),
         }
     }
 
@@ -411,26 +427,39 @@ impl Scripts {
         let arguments =
             iter::once(owner.to_owned()).chain(numbers.map(|number| number.to_string())).collect();
         let code = if keys.is_shared() { &self.enter } else { &self.lock };
-        Call { code, keys: keys.all().into(), arguments }
+        Call { code, keys: keys.all(), arguments }
     }
 
     pub(crate) fn release<'a>(&'a self, keys: &'a Keys, owner: &str, claim: Duration) -> Call<'a> {
         let arguments = vec![owner.to_owned(), claim.as_millis().to_string()];
         let code = if keys.is_shared() { &self.leave } else { &self.release };
-        Call { code, keys: keys.all().into(), arguments }
+        Call { code, keys: keys.all(), arguments }
     }
 
     /// If there is a time to claim the lock, the script ends the hold.
     pub(crate) fn state<'a>(&'a self, keys: &'a Keys, claim: Option<Duration>) -> Call<'a> {
         let claim = claim.map_or_else(|| "-1".to_owned(), |claim| claim.as_millis().to_string());
-        Call { code: &self.state, keys: keys.all().into(), arguments: vec![String::new(), claim] }
+        Call { code: &self.state, keys: keys.all(), arguments: vec![String::new(), claim] }
+    }
+
+    /// If there is a token, the script ends the hold with it. Waiting owners have the time `claim`
+    /// to enter.
+    pub(crate) fn state_shared<'a>(
+        &'a self,
+        keys: &'a Keys,
+        token: Option<u64>,
+        claim: Duration,
+    ) -> Call<'a> {
+        let token = token.map(|token| token.to_string()).unwrap_or_default();
+        let arguments = vec![String::new(), token, claim.as_millis().to_string()];
+        Call { code: &self.state_shared, keys: keys.all(), arguments }
     }
 
     /// Takes the key, the owner and the lease in milliseconds of each lock. They are of one kind.
     pub(crate) fn renew<'a>(&'a self, locks: &[(&'a Keys, &str, u64)]) -> Call<'a> {
         let code =
             if locks.iter().any(|(keys, ..)| keys.is_shared()) { &self.renew_shared } else { &self.renew };
-        let keys = locks.iter().map(|&(keys, ..)| &*keys.lock).collect();
+        let keys = locks.iter().flat_map(|&(keys, ..)| keys.renewed()).collect();
         // A lease of 0 would delete the lock.
         let arguments =
             locks.iter().flat_map(|&(_, owner, lease)| [owner.to_owned(), lease.max(1).to_string()]);

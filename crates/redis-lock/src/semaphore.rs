@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::lock::Patience;
 use crate::scripts::Kind;
-use crate::{Guard, Lock, LockClient, LockError, LockOptions};
+use crate::{Guard, Lock, LockClient, LockError, LockOptions, SharedHolder, SharedState};
 
 /// A semaphore in Redis: a number of permits, each of which one owner may hold.
 ///
@@ -176,6 +176,56 @@ impl Semaphore {
     /// ```
     pub async fn acquire_timeout(&self, timeout: Duration) -> Result<Option<Guard>, LockError> {
         self.take(Patience::of(timeout)).await
+    }
+
+    /// Asks Redis which owners hold permits, and how many callers wait.
+    ///
+    /// The answer may be outdated when it arrives: use it to show it, and not to decide whether to
+    /// enter.
+    ///
+    /// # Errors
+    ///
+    /// As for [`LockClient::state`].
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(downloads: redis_lock::Semaphore) -> Result<(), redis_lock::LockError> {
+    /// for holder in downloads.state().await?.holders {
+    ///     println!("{} holds it, with token {:?}", holder.holder, holder.token);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn state(&self) -> Result<SharedState, LockError> {
+        self.permit.state_shared().await
+    }
+
+    /// Ends the hold with this token, whatever owner has it, and wakes the callers that can enter
+    /// then. Returns the holder, or `None` if no hold has this token.
+    ///
+    /// The holder learns it like that of a lock, and works on until then. See
+    /// [`LockClient::force_unlock`] for when that is safe.
+    ///
+    /// # Errors
+    ///
+    /// As for [`LockClient::force_unlock`].
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(downloads: redis_lock::Semaphore) -> Result<(), redis_lock::LockError> {
+    /// // Its process hangs, and has been killed.
+    /// let state = downloads.state().await?;
+    /// let hung = state.holders.iter().find(|holder| holder.holder == "worker-7/4711");
+    /// if let Some(token) = hung.and_then(|hung| hung.token) {
+    ///     downloads.force_release(token).await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn force_release(&self, token: u64) -> Result<Option<SharedHolder>, LockError> {
+        self.permit.force_release(token).await
     }
 
     async fn take(&self, patience: Patience) -> Result<Option<Guard>, LockError> {

@@ -2,7 +2,9 @@
 //! semaphores.
 //!
 //! The first key of `scripts.rs` is a sorted set here: the *holders*, each with the end of its
-//! lease by the clock of Redis. The token, the queue and its messages are those of a lock.
+//! lease by the clock of Redis. A fifth key, `{…}:tokens`, is a hash with the token of each holder.
+//! It is only for the state, and expires with the set. The last token, the queue and its messages
+//! are those of a lock.
 //!
 //! The name of an owner is `CLIENT:NUMBER/LIMIT`. The *limit* is how many others may hold it when
 //! this owner enters. A writer has the letter `w` instead. Its limit is 0, and it is *alone*: no
@@ -32,18 +34,21 @@
 //! or if there are none, it tells the first one when enough leases end. In case they have died, it
 //! also tells the next one when their time to enter ends.
 
-/// The common part of both scripts.
+/// The common part of the scripts but that of renewals.
 pub(crate) const SHARED: &str = r"
-    local holders = lock
+    local holders, tokens = lock, KEYS[5]
     -- The number of waiting owners that are examined. Those behind them are told by these.
     local MANY = 64
     -- The number of holders, and whether one of them is alone.
     local held, is_closed
     local function look()
         local first = redis.call('zrange', holders, 0, 0, 'withscores')
-        if first[2] and tonumber(first[2]) <= clock() then
-            redis.call('zremrangebyscore', holders, '-inf', clock())
-            first = redis.call('zrange', holders, 0, 0)
+        while first[2] and tonumber(first[2]) <= clock() do
+            -- Lua limits the number of arguments.
+            local ended = redis.call('zrangebyscore', holders, '-inf', clock(), 'limit', 0, 1000)
+            redis.call('zrem', holders, unpack(ended))
+            redis.call('hdel', tokens, unpack(ended))
+            first = redis.call('zrange', holders, 0, 0, 'withscores')
         end
         held = redis.call('zcard', holders)
         is_closed = held > 0 and is_alone(first[1])
@@ -79,8 +84,8 @@ pub(crate) const SHARED: &str = r"
 
 /// Enters, or joins the queue.
 ///
-/// KEYS and ARGV as for a lock, and the same answer. `is_in` is a call that is repeated after a
-/// lost answer. It gets another token, because no caller has seen the first one.
+/// KEYS: the five. ARGV as for a lock, and the same answer. `is_in` is a call that is repeated
+/// after a lost answer. It gets another token, because no caller has seen the first one.
 pub(crate) const ENTER: &str = r"
     local owner, lease, fair, keep, claim = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
     -- Whether the owner fits, and takes nothing from those that wait.
@@ -103,7 +108,10 @@ pub(crate) const ENTER: &str = r"
         local token, no_token = next_token()
         if no_token then return no_token end
         redis.call('zadd', holders, string.format('%.0f', clock() + 1 + lease), owner)
-        redis.call('pexpire', holders, math.max(redis.call('pttl', holders), lease + 1))
+        local rest = math.max(redis.call('pttl', holders), lease + 1)
+        redis.call('pexpire', holders, rest)
+        redis.call('hset', tokens, owner, string.format('%.0f', token))
+        redis.call('pexpire', tokens, rest)
         if redis.call('zrem', queue, owner) == 1 then redis.call('hdel', seen, owner) end
         look()
         wake(claim, false)
@@ -126,12 +134,13 @@ pub(crate) const ENTER: &str = r"
 
 /// Leaves, as a holder or in the queue, and wakes waiting owners.
 ///
-/// KEYS and ARGV as for the release of a lock. Returns 1: it was a holder, 0: it was none, -1: it
-/// was none, and others hold so much that it does not fit.
+/// KEYS: the five. ARGV as for the release of a lock. Returns 1: it was a holder, 0: it was none,
+/// -1: it was none, and others hold so much that it does not fit.
 pub(crate) const LEAVE: &str = r"
     local owner, claim = ARGV[1], tonumber(ARGV[2])
     look()
     local was_in = redis.call('zrem', holders, owner) == 1
+    redis.call('hdel', tokens, owner)
     redis.call('zrem', queue, owner)
     redis.call('hdel', seen, owner)
     look()
@@ -139,22 +148,49 @@ pub(crate) const LEAVE: &str = r"
     return was_in and 1 or fits(owner) and 0 or -1
 ";
 
+/// Returns the state, and can end the hold of one holder.
+///
+/// KEYS: the five. ARGV: an empty text, because the caller is no owner; the token of the hold that
+/// ends, or an empty text; the time in milliseconds in which waiting owners have to enter after it.
+/// Returns the length of the queue before, and the holders, or only the one whose hold has ended.
+/// For each it returns the owner, the rest of its lease in milliseconds, and its token.
+pub(crate) const STATE_SHARED: &str = r"
+    local wanted, claim = ARGV[2], tonumber(ARGV[3])
+    look()
+    local waiting, found = redis.call('zcard', queue), {}
+    local all = redis.call('zrange', holders, 0, -1, 'withscores')
+    for i = 1, #all, 2 do
+        local token = redis.call('hget', tokens, all[i])
+        if wanted == '' or wanted == token then
+            found[#found + 1] = {all[i], all[i + 1] - clock(), token}
+        end
+    end
+    if wanted ~= '' and found[1] then
+        redis.call('zrem', holders, found[1][1])
+        redis.call('hdel', tokens, found[1][1])
+        look()
+        wake(claim, true)
+    end
+    return {waiting, found}
+";
+
 /// Renews several leases, like the script for locks. It extends each key first: Redis without
 /// memory executes that, and everything after it.
 ///
-/// KEYS: the sets of holders. ARGV: for each its owner and its lease in milliseconds. Returns for
-/// each 1: renewed, 0: it is no holder, -1: it is none, and others hold so much that it does not
-/// fit.
+/// KEYS: the sets of holders, each before its tokens. ARGV: for each set an owner and its lease in
+/// milliseconds. Returns for each 1: renewed, 0: it is no holder, -1: it is none, and others hold
+/// so much that it does not fit.
 pub(crate) const RENEW_SHARED: &str = r"
     local renewed = {}
-    for i, holders in ipairs(KEYS) do
-        local owner, lease = ARGV[2 * i - 1], ARGV[2 * i]
+    for i = 1, #KEYS / 2 do
+        local holders, tokens, owner, lease = KEYS[2 * i - 1], KEYS[2 * i], ARGV[2 * i - 1], ARGV[2 * i]
         local ends = redis.pcall('zscore', holders, owner)
         if type(ends) == 'table' then
             if not string.find(ends.err, 'WRONGTYPE') then return ends end
             renewed[i] = -1
         elseif ends and tonumber(ends) > clock() then
             redis.call('pexpire', holders, math.max(redis.call('pttl', holders), lease + 1))
+            redis.call('pexpire', tokens, redis.call('pttl', holders))
             redis.call('zadd', holders, 'xx', string.format('%.0f', clock() + 1 + lease), owner)
             renewed[i] = 1
         else

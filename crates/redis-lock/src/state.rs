@@ -1,4 +1,5 @@
-//! Which owner holds a lock, and an administrator's way to end its hold.
+//! Which owners hold a lock, a read-write lock or a semaphore, and an administrator's way to end a
+//! hold.
 
 use std::time::Duration;
 
@@ -6,7 +7,7 @@ use redis::{FromRedisValue, ParsingError, Value};
 
 use crate::options::LockOptions;
 use crate::scripts::{Keys, Kind};
-use crate::{LockClient, LockError};
+use crate::{Lock, LockClient, LockError};
 
 /// A held lock, as Redis had it when it was asked.
 ///
@@ -46,16 +47,100 @@ impl FromRedisValue for Answer {
                 Some(state) => state,
                 None => return Ok(Self(None)),
             };
-        // `HOLDER:CLIENT:NUMBER`. A name that another program has written may have other parts.
-        let holder = owner.rsplitn(3, ':').nth(2).unwrap_or(&owner).to_owned();
-        let expires_in = expires_in.try_into().map_or(Duration::MAX, Duration::from_millis);
+        let (holder, expires_in) = (holder_of(&owner), duration(expires_in));
         Ok(Self(Some(LockState { holder, token, expires_in, waiting })))
+    }
+}
+
+/// Returns the first part of `HOLDER:CLIENT:NUMBER`. A name that another program has written may
+/// have other parts.
+fn holder_of(owner: &str) -> String {
+    owner.rsplitn(3, ':').nth(2).unwrap_or(owner).to_owned()
+}
+
+fn duration(milliseconds: i64) -> Duration {
+    milliseconds.try_into().map_or(Duration::MAX, Duration::from_millis)
+}
+
+/// Who holds a read-write lock, or the permits of a semaphore, as Redis had it when it was asked.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example(locks: redis_lock::LockClient) -> Result<(), redis_lock::LockError> {
+/// let state = locks.semaphore("downloads", 4).state().await?;
+/// println!("{} permits are held, and {} callers wait", state.holders.len(), state.waiting);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SharedState {
+    /// The holders, in the order in which their leases end. It is empty if nobody holds it.
+    pub holders: Vec<SharedHolder>,
+    /// How many callers wait. Callers that have died count until they lose their places: two
+    /// [polls](LockOptions::poll) and a lease after their last attempt, writers after a lease.
+    pub waiting: usize,
+}
+
+/// One holder of a read-write lock or a semaphore.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example(locks: redis_lock::LockClient) -> Result<(), redis_lock::LockError> {
+/// for holder in locks.rw_lock("prices").state().await?.holders {
+///     let how = if holder.is_writer { "writes" } else { "reads" };
+///     println!("{} {how}, for {:?} at least", holder.holder, holder.expires_in);
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SharedHolder {
+    /// The [name of the holder](crate::LockClientBuilder::holder): by default `HOST/PID`.
+    pub holder: String,
+    /// The [token](crate::Guard::token) of this hold. `None` if Redis has deleted it.
+    pub token: Option<u64>,
+    /// After which time the lease ends if it is not renewed, in whole milliseconds. A watchdog
+    /// renews it before.
+    pub expires_in: Duration,
+    /// Whether it holds a read-write lock for writing. Always false for a semaphore.
+    pub is_writer: bool,
+}
+
+impl FromRedisValue for SharedState {
+    fn from_redis_value(value: Value) -> Result<Self, ParsingError> {
+        let (waiting, holders): (usize, Vec<(String, i64, Option<u64>)>) = redis::from_redis_value(value)?;
+        let holders = holders.into_iter().map(|(owner, expires_in, token)| SharedHolder {
+            holder: holder_of(&owner),
+            token,
+            expires_in: duration(expires_in),
+            is_writer: Kind::Write.is_of(&owner),
+        });
+        Ok(Self { holders: holders.collect(), waiting })
+    }
+}
+
+/// The same for what several owners may hold. All its owners have the same keys.
+impl Lock {
+    pub(crate) async fn state_shared(&self) -> Result<SharedState, LockError> {
+        let (calls, keys) = self.in_redis();
+        calls.state_shared(keys, &LockOptions::new()).await
+    }
+
+    pub(crate) async fn force_release(&self, token: u64) -> Result<Option<SharedHolder>, LockError> {
+        let (calls, keys) = self.in_redis();
+        let ended: SharedState = calls.force_release(keys, token, &LockOptions::new()).await?;
+        Ok(ended.holders.into_iter().next())
     }
 }
 
 impl LockClient {
     /// Asks Redis which owner has the lock with this name. Returns `None` if it is free. (It is for
-    /// locks: read-write locks and semaphores with this name are not asked.)
+    /// locks. [`RwLock::state`](crate::RwLock::state) and
+    /// [`Semaphore::state`](crate::Semaphore::state) ask about those.)
     ///
     /// The answer may be outdated when it arrives: use it to show it, and not to decide whether to
     /// enter. [`Lock::try_lock`](crate::Lock::try_lock) decides that.

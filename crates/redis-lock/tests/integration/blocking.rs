@@ -98,6 +98,17 @@ fn a_hold_can_be_ended() {
     assert_eq!(test.locks.force_unlock("a").unwrap().unwrap().token, Some(guard.token()));
     assert_eq!(test.locks.force_unlock("a").unwrap(), None);
     assert!(matches!(guard.unlock(), Err(LockError::Lost(Loss::NoOwner))));
+
+    let semaphore = test.locks.semaphore_with("a", 1, long());
+    let permit = semaphore.acquire().unwrap();
+    assert_eq!(semaphore.state().unwrap().holders[0].token, Some(permit.token()));
+    semaphore.force_release(permit.token()).unwrap().expect("it was held");
+    assert!(matches!(permit.unlock(), Err(LockError::Lost(Loss::NoOwner))));
+    let lock = test.locks.rw_lock_with("a", long());
+    let writer = lock.write().lock().unwrap();
+    assert!(lock.state().unwrap().holders[0].is_writer);
+    lock.force_release(writer.token()).unwrap().expect("it was held");
+    assert!(matches!(writer.unlock(), Err(LockError::Lost(Loss::NoOwner))));
 }
 
 #[test]

@@ -208,7 +208,16 @@ async fn a_user_with_few_rights_can_lock() {
         execute(&mut setup.redis, "SCRIPT FLUSH").unwrap();
         reading.unlock().await.unwrap();
         within(writing).await.unwrap().unwrap().unlock().await.unwrap();
-        locks.semaphore("a", 1).acquire().await.unwrap().unlock().await.unwrap();
+        let semaphore = locks.semaphore_with("a", 1, options().lease(LONG).poll(poll));
+        let permit = semaphore.acquire().await.unwrap();
+        assert_eq!(semaphore.state().await.unwrap().holders.len(), 1);
+        semaphore.force_release(permit.token()).await.unwrap().expect("it is held");
+        assert!(permit.unlock().await.is_err());
+        // The lease of a holder ends.
+        let select = if database.is_empty() { "SELECT 0" } else { "SELECT 1" };
+        execute(&mut setup.redis, select).unwrap();
+        setup.add_dead_holder("{semaphore:a}", "a dead client:0/0", Duration::from_millis(1));
+        within(semaphore.acquire()).await.unwrap().unlock().await.unwrap();
     }
     let url = restricted_user(&setup.server.url(), "no-select", "") + "1";
     let locks = LockClient::builder(Client::open(url).unwrap()).timer(&setup.timer).build().unwrap();

@@ -104,6 +104,110 @@ async fn a_call_that_ends_a_hold_is_not_repeated() {
 }
 
 #[tokio::test]
+async fn the_state_of_a_semaphore_has_each_holder_and_its_token() {
+    let Some(mut setup) = Setup::new("lock-state-permits") else { return };
+    let semaphore = setup.locks.semaphore_with("a", 2, long());
+    assert_eq!(semaphore.state().await.unwrap().holders, []);
+    // Its lease ends, and no release removes its token.
+    setup.add_dead_holder("{semaphore:a}", "dead:client:0/1", Duration::from_millis(1));
+    let () = setup.redis.hset("{semaphore:a}:tokens", "dead:client:0/1", 7).unwrap();
+    let begin = Instant::now();
+    let permits = ["first", "second"].map(|name| named(&setup, name).semaphore_with("a", 2, long()));
+    let permits = [permits[0].acquire().await.unwrap(), permits[1].acquire().await.unwrap()];
+    let waiting = tokio::spawn({
+        let semaphore = setup.locks.semaphore_with("a", 2, long());
+        async move { semaphore.acquire().await }
+    });
+    setup.until("it waits", |setup| setup.waiting("{semaphore:a}") == 1).await;
+    let mut state = semaphore.state().await.unwrap();
+    assert_eq!(state.waiting, 1);
+    state.holders.sort_by_key(|holder| holder.token);
+    let found = state.holders.iter().map(|holder| (&*holder.holder, holder.token, holder.is_writer));
+    let [first, second] = [&permits[0], &permits[1]].map(|permit| Some(permit.token()));
+    assert!(found.eq([("first", first, false), ("second", second, false)]), "{state:?}");
+    for holder in state.holders {
+        // Redis rounds to milliseconds.
+        let most = PATIENCE * 3 + Duration::from_millis(1);
+        let least = (PATIENCE * 3).saturating_sub(begin.elapsed() + Duration::from_millis(1));
+        assert!((least..=most).contains(&holder.expires_in), "{holder:?} {least:?}");
+    }
+    assert_eq!(setup.redis.hlen("{semaphore:a}:tokens"), Ok(2));
+    for permit in permits {
+        permit.unlock().await.unwrap();
+    }
+    within(waiting).await.unwrap().unwrap().unlock().await.unwrap();
+    assert_eq!(setup.redis.exists("{semaphore:a}:tokens"), Ok(false));
+}
+
+#[tokio::test]
+async fn the_state_of_a_read_write_lock_tells_readers_from_a_writer() {
+    let Some(setup) = Setup::new("lock-state-rw") else { return };
+    let lock = named(&setup, "a:b").rw_lock_with("a", long());
+    let readers = [lock.read().lock().await.unwrap(), lock.read().lock().await.unwrap()];
+    let state = lock.state().await.unwrap();
+    assert_eq!(state.holders.len(), 2);
+    assert!(state.holders.iter().all(|holder| holder.holder == "a:b" && !holder.is_writer), "{state:?}");
+    for reader in readers {
+        reader.unlock().await.unwrap();
+    }
+    let writer = lock.write().lock().await.unwrap();
+    let state = lock.state().await.unwrap();
+    let [holder] = &*state.holders else { panic!("{state:?}") };
+    assert_eq!((holder.token, holder.is_writer), (Some(writer.token()), true));
+    writer.unlock().await.unwrap();
+}
+
+/// The poll is longer than the patience.
+#[tokio::test]
+async fn a_hold_of_several_can_be_ended_alone() {
+    let Some(mut setup) = Setup::new("lock-force-shared") else { return };
+    let semaphore = setup.locks.semaphore_with("a", 2, long());
+    let other = semaphore.acquire().await.unwrap();
+    let hung = named(&setup, "hung").semaphore_with("a", 2, options().lease(LEASE));
+    let hung = within(hung.acquire()).await.unwrap();
+    let waiting = setup.locks.semaphore_with("a", 2, long());
+    let waiting = tokio::spawn(async move { waiting.acquire().await });
+    setup.until("it waits", |setup| setup.waiting("{semaphore:a}") == 1).await;
+    assert_eq!(semaphore.force_release(hung.token() + 1_000_000).await.unwrap(), None);
+    let ended = semaphore.force_release(hung.token()).await.unwrap().expect("it was held");
+    assert_eq!((&*ended.holder, ended.token), ("hung", Some(hung.token())));
+    let next = within(waiting).await.unwrap().unwrap();
+    let loss = within(hung.lost()).await;
+    // On a machine that stalls for two thirds of the lease, the lease ends first.
+    assert!(matches!(loss, Loss::OtherOwner | Loss::LeaseEnded(_)), "{loss:?}");
+    assert!(matches!(hung.unlock().await, Err(LockError::Lost(_))));
+    for permit in [other, next] {
+        permit.unlock().await.unwrap();
+    }
+    let lock = setup.locks.rw_lock_with("a", long());
+    let writer = lock.write().lock().await.unwrap();
+    lock.force_release(writer.token()).await.unwrap().expect("it was held");
+    lock.read().try_lock().await.unwrap().expect("there is no writer").unlock().await.unwrap();
+    assert!(matches!(writer.unlock().await, Err(LockError::Lost(Loss::NoOwner))));
+}
+
+/// The repeated call would find no hold with this token.
+#[tokio::test]
+async fn a_call_that_ends_one_hold_is_not_repeated() {
+    let Some(mut setup) = Setup::new("lock-force-shared-cut") else { return };
+    let proxy = Proxy::new(&setup.server);
+    let builder = LockClient::builder(Client::open(&*proxy.url).unwrap()).timer(&setup.timer);
+    let semaphore = builder.build().unwrap().semaphore_with("a", 1, long());
+    let permit = semaphore.acquire().await.unwrap();
+    // Redis knows the script from now on.
+    assert_eq!(semaphore.state().await.unwrap().holders.len(), 1);
+    proxy.set(Answers::Cut);
+    let ended = within(semaphore.force_release(permit.token())).await;
+    assert!(matches!(ended, Err(LockError::Redis(_))), "{ended:?}");
+    assert_eq!(setup.held("{semaphore:a}"), 0);
+    // A question is repeated.
+    proxy.set(Answers::Cut);
+    assert_eq!(within(semaphore.state()).await.unwrap().holders, []);
+    assert!(proxy.has_cut());
+    assert!(permit.unlock().await.is_err());
+}
+
+#[tokio::test]
 async fn a_name_of_a_holder_that_is_not_valid_is_rejected() {
     let client = Client::open("redis://127.0.0.1:1/").unwrap();
     let build = |holder: &str| LockClient::builder(client.clone()).holder(holder).build();

@@ -182,6 +182,48 @@ pub(super) const ROWS: &[Row] = &[
         "self.call(&self.scripts.state(keys, Some(claim)), timeout).await",
         "state::a_call_that_ends_a_hold_is_not_repeated",
     ),
+    row(
+        "EndOfOneHoldWakesNobody",
+        LUA,
+        "look()\n        wake(claim, true)",
+        "look()",
+        "state::a_hold_of_several_can_be_ended_alone",
+    ),
+    row(
+        "AnyHoldIsEnded",
+        LUA,
+        "wanted == '' or wanted == token",
+        "true",
+        "state::a_hold_of_several_can_be_ended_alone",
+    ),
+    row(
+        "QuestionEndsOneHold",
+        LUA,
+        "if wanted ~= '' and found[1] then",
+        "if found[1] then",
+        "state::the_state_of_a_semaphore_has_each_holder_and_its_token",
+    ),
+    row(
+        "TokensAreNotKept",
+        LUA,
+        "redis.call('hset', tokens, owner, string.format('%.0f', token))",
+        "",
+        "state::the_state_of_a_semaphore_has_each_holder_and_its_token",
+    ),
+    row(
+        "ReleaseLeavesItsToken",
+        LUA,
+        "redis.call('hdel', tokens, owner)",
+        "",
+        "state::the_state_of_a_semaphore_has_each_holder_and_its_token",
+    ),
+    row(
+        "EndOfOneHoldIsRepeated",
+        "calls.rs",
+        "self.connection.call(&script, timeout).await",
+        "self.call(&script, timeout).await",
+        "state::a_call_that_ends_one_hold_is_not_repeated",
+    ),
     // Blocking.
     row(
         "BlockingDropDoesNotWait",

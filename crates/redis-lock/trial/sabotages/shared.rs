@@ -26,17 +26,17 @@ pub(super) const ROWS: &[Row] = &[
         "shared::as_many_hold_as_there_are_permits",
     ),
     row(
-        "EndedLeasesCount",
+        "TokensOfEndedLeasesStay",
         LUA,
-        "redis.call('zremrangebyscore', holders, '-inf', clock())",
+        "redis.call('hdel', tokens, unpack(ended))",
         "",
-        "shared::the_permit_of_a_dead_holder_is_free_after_its_lease",
+        "state::the_state_of_a_semaphore_has_each_holder_and_its_token",
     ),
     row(
         "PermitsHaveNoEnd",
         LUA,
-        "if first[2] and tonumber(first[2]) <= clock() then",
-        "if false then",
+        "while first[2] and tonumber(first[2]) <= clock() do",
+        "while false do",
         "shared::the_permit_of_a_dead_holder_is_free_after_its_lease",
     ),
     row(
