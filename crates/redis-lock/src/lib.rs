@@ -171,6 +171,21 @@
 //!
 //! The locks of both libraries do not exclude each other: their keys differ.
 //!
+//! # For users of Curator
+//!
+//! | Curator | here |
+//! |---|---|
+//! | `InterProcessMutex(client, path)` | [`LockClient::lock_with`], [`LockOptions::fair`] |
+//! | `acquire()`, `acquire(time, unit)`, `release()` | [`Lock::lock`], [`Lock::lock_timeout`], [`Guard::unlock`] |
+//! | `isAcquiredInThisProcess()` | [`Guard::check`] |
+//! | `InterProcessReadWriteLock(client, path)` | [`LockClient::rw_lock_with`]. The owner of the write lock must [not ask](RwLock#one-task-with-several-owners) for reading |
+//! | `InterProcessSemaphoreV2(client, path, maxLeases)` | [`LockClient::semaphore_with`] |
+//! | its `acquire()`, `acquire(qty)`, `returnLease(lease)` | [`Semaphore::acquire`], which takes one permit; [`Guard::unlock`] |
+//! | `InterProcessMultiLock(client, paths)` | [`LockClient::multi_lock`], in the order of the names |
+//! | `getParticipantNodes()` | [`LockClient::state`], [`Semaphore::state`] |
+//! | `LeaderLatch`: `await()`, `hasLeadership()`, `close()` | a lock: [`Lock::lock`], [`Guard::check`], [`Guard::unlock`], as in the example `leader_election` |
+//! | `LeaderLatchListener::notLeader()`; `ConnectionStateListener`, which tells of each lost connection | [`Guard::on_lost`], [`Guard::lost`], which tell of losses |
+//!
 //! # In Redis
 //!
 //! A lock with the name NAME has the keys `{lock:NAME}`, `{lock:NAME}:token`, `{lock:NAME}:queue`
