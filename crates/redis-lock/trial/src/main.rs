@@ -22,10 +22,11 @@
 //!   In its issue 7272 a renewal outlives the lock in another way: the unlock overtakes the start
 //!   of the renewal.)
 //! - The renewals of many locks are sent to Redis in batches.
-//! - Four processes contend for a read-write lock and for two permits of a semaphore, while they
-//!   are killed or stopped. No reader has the lock together with a writer, no more than two permits
-//!   are held at the same time, and tokens increase. A register on the Redis of the counter shows
-//!   it.
+//! - Four processes contend for a read-write lock, for two permits of a semaphore, and for a lock
+//!   alone or together with another one, while they and Redis are killed or stopped. No reader has
+//!   the lock together with a writer, no more than two permits are held at the same time, one owner
+//!   has the lock, and tokens increase. A register on the Redis of the counter shows it. Holds
+//!   while Redis loses its data are not examined.
 //! - Without Redis no process hangs, and all report the problem. When Redis is back, they continue.
 //!   If Redis has lost its data, the holder detects that the lock is lost.
 //! - The same holds on a cluster of which nodes are killed or stopped, so that a replica takes
@@ -39,6 +40,7 @@
 mod contest;
 mod counter;
 mod crowd;
+mod crowd_worker;
 mod failover;
 mod goals;
 mod parts;
@@ -81,7 +83,7 @@ struct Options {
     #[arg(long)]
     no_cluster: bool,
 
-    /// Only the part with a read-write lock and a semaphore
+    /// Only the part with a read-write lock, a semaphore and two locks as one; Redis is not killed
     #[arg(long)]
     only_crowd: bool,
 
@@ -105,7 +107,7 @@ struct Options {
     #[arg(long, hide = true, requires = "url")]
     worker: Option<String>,
 
-    /// Run as one of the four processes that use the read-write lock and the semaphore of this name
+    /// Run as one of the four processes that use everything of this name
     #[arg(long, hide = true, requires = "url")]
     crowd: Option<String>,
 }
@@ -134,7 +136,7 @@ fn main() -> ExitCode {
             nodes: options.node.clone(),
             resource: options.resource.as_ref().unwrap_or(url).clone(),
         };
-        let run = if options.crowd.is_some() { crowd::work } else { worker::run };
+        let run = if options.crowd.is_some() { crowd_worker::run } else { worker::run };
         return run(&servers, name, &options);
     }
     let ran = if options.goals { goals::run(options.url.as_deref()) } else { parts::run(&options) };

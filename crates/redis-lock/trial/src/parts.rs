@@ -33,12 +33,12 @@ pub(crate) fn run(options: &Options) -> Result<Verdict, Box<dyn Error>> {
         trial.third()
     );
     if options.only_crowd {
-        crowd::run(&mut trial)?;
+        crowd::run(&mut trial, None)?;
         trial.clean_up()?;
         return Ok(trial.verdict);
     }
     single_process::run(&mut trial)?;
-    crowd::run(&mut trial)?;
+    crowd::run(&mut trial, server.as_mut())?;
     contest::run(&mut trial, server.as_mut())?;
     match &mut server {
         Some(server) => {

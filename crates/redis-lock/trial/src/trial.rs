@@ -8,7 +8,7 @@ use hashed_wheel::HashedWheelTimer;
 use hashed_wheel_trial::Verdict;
 use redis::{Client, Commands, Connection, InfoDict, RedisResult};
 use redis_lock::blocking::{Lock, LockClient};
-use redis_lock::{LockError, LockOptions};
+use redis_lock::{LockClientBuilder, LockError, LockOptions};
 
 use crate::Options;
 
@@ -42,12 +42,16 @@ pub(crate) struct Servers {
 
 impl Servers {
     pub(crate) fn locks(&self, timer: &HashedWheelTimer) -> Result<LockClient, LockError> {
+        self.builder(timer)?.build_blocking()
+    }
+
+    pub(crate) fn builder(&self, timer: &HashedWheelTimer) -> Result<LockClientBuilder, LockError> {
         let client = if self.nodes.is_empty() {
             redis_lock::LockClient::builder(Client::open(&*self.url)?)
         } else {
             redis_lock::LockClient::cluster(self.nodes.iter().map(|node| &**node))
         };
-        client.timer(timer).build_blocking()
+        Ok(client.timer(timer))
     }
 
     /// Returns the options of a process that uses these servers.

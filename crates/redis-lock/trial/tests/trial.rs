@@ -27,6 +27,7 @@ fn only_one_process_has_the_lock() {
         "batches",
         "taken away",
         "crowd        4 processes read ",
+        "Redis was killed twice. ",
         "kill -9",
         "killed both  the holder and the first waiting process, together; the third one had the lock ",
         "stopped",
@@ -64,10 +65,11 @@ fn unlock_by_a_former_owner_is_detected() {
 
 /// The program uses the copy of the lock in which each safeguard can be omitted.
 #[test]
-fn readers_with_a_writer_and_too_many_permits_are_detected() {
+fn readers_with_a_writer_too_many_permits_and_two_owners_are_detected() {
     for (sabotage, failure) in [
         ("WriterIsNotAlone", " holds overlapped a write"),
         ("PermitsAreNotCounted", " permits of 2 were held"),
+        ("GrantsAHeldLock", " owners held one lock"),
     ] {
         let mut command = Command::new(PROGRAM);
         command.args(["--only-crowd", "--duration", "500ms"]).env("REDIS_LOCK_SABOTAGE", sabotage);
