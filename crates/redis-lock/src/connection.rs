@@ -13,7 +13,7 @@ use redis::{
     RetryMethod, ServerErrorKind,
 };
 use tokio::runtime::Handle;
-use tokio::sync::{Mutex, OwnedMutexGuard};
+use tokio::sync::{Mutex, OwnedMutexGuard, oneshot};
 
 use crate::LockError;
 use crate::scripts::Call;
@@ -357,12 +357,13 @@ impl Connection {
         commands: &Pipeline,
         last: &mut Option<RedisError>,
     ) -> RedisResult<T> {
-        let (mut pause, mut is_new) = (PAUSE, false);
+        let mut pause = PAUSE;
         loop {
-            let Some((mut link, discards)) = self.take_spare() else {
-                self.connect_spare().await?;
-                is_new = true;
-                continue;
+            let spare = self.take_spare();
+            let is_new = spare.is_none();
+            let (mut link, discards) = match spare {
+                Some(spare) => spare,
+                None => self.connect_spare().await?,
             };
             let error = match link.query_all(commands).await {
                 Ok(answers) => {
@@ -386,19 +387,26 @@ impl Connection {
         }
     }
 
-    /// Opens a spare connection in the background. If the caller gives up before it is open, the
-    /// next one uses it, as in [`connect`](Self::connect). It is on the runtime of the client,
-    /// because a caller may have another one.
-    async fn connect_spare(&self) -> RedisResult<()> {
+    /// Opens a connection in the background, on the runtime of the client, because a caller may have
+    /// another one. If the caller gives up before it is open, it is a spare one, for the next caller,
+    /// as in [`connect`](Self::connect). Returns also how often spare ones were discarded.
+    async fn connect_spare(&self) -> RedisResult<(Link, u64)> {
         let (server, timer) = (Arc::clone(&self.server), self.timer.clone());
         let (spare, discards) = (Arc::clone(&self.spare), self.spare().discards);
+        let (opened, opening) = oneshot::channel();
         let connecting = self.runtime.spawn(async move {
             let link = timer.timeout(CONNECT_TIMEOUT, server.connect()).await;
             let link = link.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
-            lock(&spare).put(link, discards);
+            if let Err(link) = opened.send(link) {
+                lock(&spare).put(link, discards);
+            }
             Ok(())
         });
-        connecting.await.unwrap_or_else(|error| Err(io::Error::other(error).into()))
+        let ended: RedisResult<()> =
+            connecting.await.unwrap_or_else(|error| Err(io::Error::other(error).into()));
+        ended?;
+        let link = opening.await.map_err(io::Error::other)?;
+        Ok((link, discards))
     }
 
     /// Returns the spare connection that was used last, and how often the others were discarded.

@@ -164,8 +164,8 @@ pub(super) const ROWS: &[Row] = &[
     row(
         "FormerMasterIsAsked",
         "connection.rs",
-        "(PAUSE, false)",
-        "(PAUSE, true)",
+        "spare.is_none()",
+        "true",
         "replicas::a_spare_connection_that_was_closed_is_replaced",
     ),
     row(
