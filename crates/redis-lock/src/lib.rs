@@ -27,8 +27,8 @@
 //!   lock becomes free with its lease, and the place after two [polls](LockOptions::poll) and a
 //!   lease: that of a writer of a read-write lock after a lease.
 //! - **A free lock is taken.** A release wakes the first waiting caller. If that one has died, the
-//!   next one tries after 500 ms: the first one of another client, if there is one. If the message
-//!   is lost, or there is no release because the holder has died or Redis has deleted the lock, a
+//!   next one tries after 500 ms: the first one of another client, if one is among the next 64. If
+//!   the message is lost, or there is no release because the holder has died or Redis has deleted the lock, a
 //!   waiting caller tries at the end of the lease that it knows of, or at its next
 //!   [poll](LockOptions::poll) if that is earlier.
 //! - **A crash costs a lease.** If the holder dies, the next caller gets the lock when the rest of

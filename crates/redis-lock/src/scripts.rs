@@ -74,14 +74,18 @@ const QUEUE: &str = r"
         return expires
     end
     -- Tells the next waiting owner when the time of the first ones ends, which may have died. All
-    -- owners of a client die together, so the next one is of another client, if there is one.
+    -- owners of a client die together, so it tells the first one of another client, if there is one
+    -- among the next 64.
     local function warn(count, expires)
-        local waiting = redis.call('zrange', queue, 0, count + 15)
-        local next = waiting[count + 1]
-        for i = #waiting, count + 1, -1 do
-            if client(waiting[i]) ~= client(waiting[1]) then next = waiting[i] end
+        local waiting = redis.call('zrange', queue, 0, count + 63)
+        local warned = waiting[count + 1]
+        for i = count + 1, #waiting do
+            if client(waiting[i]) ~= client(waiting[1]) then
+                warned = waiting[i]
+                break
+            end
         end
-        if next then tell(next, math.max(expires - clock(), 1)) end
+        if warned then tell(warned, math.max(expires - clock(), 1)) end
     end
     -- Offers a lock that one owner may hold. Returns when the time to take it ends.
     local function offer_to_first(head, expires, claim)

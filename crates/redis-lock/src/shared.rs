@@ -32,7 +32,8 @@
 //!
 //! Why all are woken: after each change, a script tells the first waiting owners that fit together,
 //! or if there are none, it tells the first one when enough leases end. In case they have died, it
-//! also tells the next one when their time to enter ends.
+//! also tells the next one when their time to enter ends; again after each change, because the one
+//! that was told may have left.
 
 /// The common part of the scripts but that of renewals.
 pub(crate) const SHARED: &str = r"
@@ -74,8 +75,8 @@ pub(crate) const SHARED: &str = r"
         for i, owner in ipairs(waiting) do
             if others > limit(owner) then break end
             local expires = tonumber(all_expire[i] or 0)
-            if again or expires > clock() + claim then last = offer(owner, expires, claim) end
-            count, others = i, others + 1
+            if again or expires > clock() + claim then expires = offer(owner, expires, claim) end
+            count, others, last = i, others + 1, expires
             if is_alone(owner) then break end
         end
         if last then warn(count, last) end

@@ -39,6 +39,23 @@ async fn what_is_released_passes_callers_that_died() {
     }
 }
 
+/// The caller that was told to try next gives up. (If it is late, it has entered before.)
+#[tokio::test]
+async fn a_free_permit_passes_a_caller_that_died_and_one_that_gives_up() {
+    let Some(mut setup) = Setup::new("lock-give-up") else { return };
+    let permit = setup.locks.semaphore_with("a", 1, long()).acquire().await.unwrap();
+    setup.add_dead_caller("{semaphore:a}", "a dead client:0/0");
+    let mut waiting = Vec::new();
+    for count in 2..4 {
+        let semaphore = setup.locks.semaphore_with("a", 1, long());
+        waiting.push(tokio::spawn(async move { semaphore.acquire().await }));
+        setup.until("it waits", |setup| setup.waiting("{semaphore:a}") == count).await;
+    }
+    permit.unlock().await.unwrap();
+    waiting.remove(0).abort();
+    within(waiting.remove(0)).await.unwrap().unwrap().unlock().await.unwrap();
+}
+
 /// The lease of the reader and the polls are longer than the patience.
 #[tokio::test]
 async fn a_waiting_writer_that_died_keeps_readers_out_for_a_lease() {
@@ -65,13 +82,15 @@ async fn a_waiting_writer_keeps_its_place_for_longer_than_a_lease() {
     let Some(mut setup) = Setup::new("lock-live-writer") else { return };
     let lock = setup.locks.rw_lock_with("a", long());
     let reading = lock.read().lock().await.unwrap();
-    let mut writer = setup.locks.rw_lock_with("a", options().lease(LEASE)).write();
+    // Long enough for calls on a machine that is busy.
+    let lease = LEASE * 2;
+    let mut writer = setup.locks.rw_lock_with("a", options().lease(lease)).write();
     let writing = tokio::spawn(async move { writer.lock().await });
     setup.until("it waits", |setup| setup.waiting("{rwlock:a}") == 1).await;
     let begin = Instant::now();
-    while begin.elapsed() < LEASE * 4 / 3 {
+    while begin.elapsed() < lease * 4 / 3 {
         assert!(lock.read().try_lock().await.unwrap().is_none(), "a reader overtook the writer");
-        tokio::time::sleep(LEASE / 20).await;
+        tokio::time::sleep(lease / 20).await;
     }
     reading.unlock().await.unwrap();
     within(writing).await.unwrap().unwrap().unlock().await.unwrap();

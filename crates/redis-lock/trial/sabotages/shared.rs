@@ -144,6 +144,13 @@ pub(super) const ROWS: &[Row] = &[
         "",
         "writers::what_is_released_passes_callers_that_died",
     ),
+    row(
+        "LeaveOfTheNextTellsNobody",
+        LUA,
+        "count, others, last = i, others + 1, expires",
+        "count, others, last = i, others + 1, again and expires",
+        "writers::a_free_permit_passes_a_caller_that_died_and_one_that_gives_up",
+    ),
     row("LeaveWakesNobody", LUA, "wake(claim, was_in)", "", "shared::all_waiting_readers_enter_together"),
     row(
         "RefusedPermitWakesNobody",

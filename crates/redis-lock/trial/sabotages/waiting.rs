@@ -8,15 +8,15 @@ pub(super) const ROWS: &[Row] = &[
     row(
         "DeadCallerDelaysTheNext",
         LUA,
-        "if next then tell(next, math.max(expires - clock(), 1)) end",
+        "if warned then tell(warned, math.max(expires - clock(), 1)) end",
         "",
         "queue::a_released_lock_passes_callers_that_died",
     ),
     row(
         "DeadClientDelaysTheNext",
         LUA,
-        "if client(waiting[i]) ~= client(waiting[1]) then next = waiting[i] end",
-        "",
+        "if client(waiting[i]) ~= client(waiting[1]) then",
+        "if false then",
         "queue::a_released_lock_passes_callers_that_died",
     ),
     row(
