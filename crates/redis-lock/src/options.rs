@@ -19,7 +19,7 @@ const CALL: Duration = Duration::from_secs(10);
 /// The polls that are permitted.
 const POLLS: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(86_400);
 
-/// The time in which the first waiting caller of a fair lock must take it once it is free.
+/// The time in which the first waiting caller must take what has become free.
 const CLAIM: Duration = Duration::from_millis(500);
 
 /// The options of a lock. All clients of one lock should use the same.
@@ -260,7 +260,7 @@ impl LockOptions {
         (polls + self.lease).as_millis() as u64
     }
 
-    /// Returns how long the first of the queue has time to take a free lock.
+    /// Returns how long the first of the queue has time to take what has become free.
     pub(crate) fn claim(&self) -> Duration {
         CLAIM
     }

@@ -16,8 +16,8 @@ use crate::{Lock, LockClient, LockError, LockOptions, SharedHolder, SharedState}
 /// writers come without a pause. With the fair option, all get the lock in the order in which they
 /// began to wait, and readers that wait one after the other get it together.
 ///
-/// A waiting writer whose process has died keeps new readers out until the other readers are gone,
-/// or its place in the queue ends: a lease after its last attempt.
+/// A waiting writer whose process has died keeps new readers out until 500 ms after the other
+/// readers are gone, or its place in the queue ends: a lease after its last attempt.
 ///
 /// # One task with several owners
 ///
@@ -178,7 +178,8 @@ impl RwLock {
     ///
     /// # Errors
     ///
-    /// As for [`LockClient::force_unlock`].
+    /// As for [`LockClient::force_unlock`]. If the client of a cluster repeats the call, the answer is
+    /// `None` although the hold was ended.
     ///
     /// # Examples
     ///

@@ -209,7 +209,8 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// As for [`LockClient::force_unlock`].
+    /// As for [`LockClient::force_unlock`]. If the client of a cluster repeats the call, the answer is
+    /// `None` although the hold was ended.
     ///
     /// # Examples
     ///

@@ -101,7 +101,8 @@ pub struct SharedState {
 pub struct SharedHolder {
     /// The [name of the holder](crate::LockClientBuilder::holder): by default `HOST/PID`.
     pub holder: String,
-    /// The [token](crate::Guard::token) of this hold. `None` if Redis has deleted it.
+    /// The [token](crate::Guard::token) of this hold. `None` if Redis has deleted it: then the hold
+    /// cannot be ended by it, and ends with its lease.
     pub token: Option<u64>,
     /// After which time the lease ends if it is not renewed, in whole milliseconds. A watchdog
     /// renews it before.
@@ -184,7 +185,8 @@ impl LockClient {
     /// # Errors
     ///
     /// As for [`state`](Self::state). After an error of [`Redis`](LockError::Redis) it is unknown
-    /// whether the hold was ended. The call is not repeated, because that could end the next hold.
+    /// whether the hold was ended. The call is not repeated, because that could end the next hold;
+    /// only the client of a cluster may repeat it, after it has lost a connection.
     ///
     /// # Examples
     ///
