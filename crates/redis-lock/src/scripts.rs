@@ -85,7 +85,12 @@ const QUEUE: &str = r"
                 break
             end
         end
-        if warned then tell(warned, math.max(expires - clock(), 1)) end
+        -- Not after each release: a message wakes the waiting caller. The field without a name has the
+        -- owner that was told last, and when it tries. It is removed when nobody waits.
+        local told, at = string.match(redis.call('hget', seen, '') or '', '^(.*) (%d+)$')
+        if not warned or told == warned and tonumber(at) * 2 > clock() + expires then return end
+        redis.call('hset', seen, '', string.format('%s %.0f', warned, expires))
+        tell(warned, math.max(expires - clock(), 1))
     end
     -- Offers a lock that one owner may hold. Returns when the time to take it ends.
     local function offer_to_first(head, expires, claim)
@@ -185,6 +190,8 @@ const RELEASE: &str = r"
         tell(head, redis.call('pttl', lock))
     elseif head then
         offer_to_first(head, expires, claim)
+    else
+        redis.call('hdel', seen, '')
     end
     return holder == owner and 1 or holder and -1 or 0
 ";

@@ -67,7 +67,7 @@ pub(crate) const SHARED: &str = r"
     -- Tells the first waiting owners that fit together. `again`: also those that were told before.
     local function wake(claim, again)
         local head = first()
-        if not head then return end
+        if not head then return redis.call('hdel', seen, '') end
         if not fits(head) then return tell(head, wait(head)) end
         local waiting, others = redis.call('zrange', queue, 0, MANY - 1), held
         local all_expire = redis.call('hmget', seen, unpack(waiting))

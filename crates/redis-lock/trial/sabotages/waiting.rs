@@ -8,7 +8,7 @@ pub(super) const ROWS: &[Row] = &[
     row(
         "DeadCallerDelaysTheNext",
         LUA,
-        "if warned then tell(warned, math.max(expires - clock(), 1)) end",
+        "tell(warned, math.max(expires - clock(), 1))",
         "",
         "queue::a_released_lock_passes_callers_that_died",
     ),
