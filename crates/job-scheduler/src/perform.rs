@@ -47,7 +47,12 @@ impl Failure {
         Self { text, kind: Kind::Permanent }
     }
 
-    /// Of a run that was cancelled.
+    /// The execution has exceeded the timeout of its job.
+    pub(crate) fn timed_out(limit: Duration) -> Self {
+        Self { text: format!("timed out after {limit:?}"), kind: Kind::Failure }
+    }
+
+    /// The run was cancelled, and its handler has not ended.
     pub(crate) fn not_ended_within(grace: Duration) -> Self {
         Self::permanent(format!("cancelled, and did not end within {grace:?}"))
     }
@@ -137,9 +142,7 @@ impl Executing {
             result = execution => match result {
                 Ok(result) => result.unwrap_or_else(|message| Err(Failure::panicked(&message))),
                 Err(TimeoutError::Timer(error)) => Err(RunError::from(error).into()),
-                Err(_) => {
-                    Err(RunError::from(format!("timed out after {:?}", timeout.unwrap_or_default())).into())
-                }
+                Err(_) => Err(Failure::timed_out(timeout.unwrap_or_default())),
             },
             () = self.cancelled.grace_ended(timer, grace) => {
                 Err(Failure::not_ended_within(grace))

@@ -52,7 +52,7 @@ use crate::caught::caught;
 use crate::client::JobClient;
 use crate::error::Error;
 use crate::execution::backoff;
-use crate::handler::{Handlers, Kind, Link, RunError};
+use crate::handler::{Handlers, Kind, Link};
 use crate::job::{NewJob, Payload};
 use crate::jobs::Jobs;
 use crate::json::decode_or_text;
@@ -90,7 +90,7 @@ pub enum Ended {
         /// The time until the next execution.
         pause: Duration,
     },
-    /// The handler has postponed the run: see [`RunError::snooze`].
+    /// The handler has postponed the run: see [`RunError::snooze`](crate::RunError::snooze).
     Snoozed {
         /// The time until the next execution.
         pause: Duration,
@@ -215,7 +215,7 @@ impl<'a> Inline<'a> {
             result = execution => match result {
                 Ok(Ok(result)) => result.map_err(Failure::from),
                 Ok(Err(message)) => Err(Failure::panicked(&message)),
-                Err(limit) => Err(RunError::from(format!("timed out after {limit:?}")).into()),
+                Err(limit) => Err(Failure::timed_out(limit)),
             },
             () = grace_ended => Err(Failure::not_ended_within(self.cancel_grace)),
         };
@@ -370,7 +370,7 @@ impl std::fmt::Display for Wanted {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Context, Scheduler};
+    use crate::{Context, RunError, Scheduler};
 
     fn builder() -> crate::SchedulerBuilder {
         Scheduler::builder().handler_named("echo", |context: Context, payload: Value| async move {
