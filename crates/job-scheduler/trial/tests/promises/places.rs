@@ -73,6 +73,12 @@ async fn count(fixture: &Fixture, condition: &str) -> i64 {
     fixture.client.query_one(&text, &[]).await.unwrap().get(0)
 }
 
+/// Whether this many runs are running, and this many blocked.
+async fn are_running(fixture: &Fixture, running: i64, blocked: i64) -> bool {
+    count(fixture, "state = 'running'").await == running
+        && count(fixture, "state = 'blocked'").await == blocked
+}
+
 /// Jobs with a limit of 3 on three nodes, of which some are killed. Returns the largest number of
 /// runs that were running at a time.
 async fn count_under_kills(sabotage: &[(&str, &str)]) -> Option<usize> {
@@ -120,27 +126,23 @@ async fn limit_of_a_name_can_be_changed_while_runs_wait() {
     let gate = Arc::new(Semaphore::new(0));
     let node = fixture.start(with_gate(fixture.builder(), &gate)).await;
     let set = async |count| fixture.jobs.set_limit(&fixture.client, "bank", count).await.unwrap();
-    let are_running = async |running: i64, blocked: i64| {
-        count(&fixture, "state = 'running'").await == running
-            && count(&fixture, "state = 'blocked'").await == blocked
-    };
     for _ in 0..6 {
         fixture.enqueue(gate_job().limit("bank", 2)).await;
     }
-    eventually(async || are_running(2, 4).await).await;
+    eventually(async || are_running(&fixture, 2, 4).await).await;
     set(Some(4)).await;
     assert_eq!(fixture.jobs.limits(&fixture.client).await.unwrap()["bank"], 4);
-    eventually(async || are_running(4, 2).await).await;
+    eventually(async || are_running(&fixture, 4, 2).await).await;
     // A new job with a larger number does not overtake them.
     fixture.enqueue(gate_job().limit("bank", 9)).await;
-    eventually(async || are_running(4, 3).await).await;
+    eventually(async || are_running(&fixture, 4, 3).await).await;
     // The numbers of the jobs hold again: the first of the old ones waits, and so do all behind it.
     set(None).await;
     assert!(fixture.jobs.limits(&fixture.client).await.unwrap().is_empty());
     gate.add_permits(1);
-    eventually(async || are_running(3, 3).await).await;
+    eventually(async || are_running(&fixture, 3, 3).await).await;
     tokio::time::sleep(UNEXPECTED).await;
-    assert!(are_running(3, 3).await);
+    assert!(are_running(&fixture, 3, 3).await);
     gate.add_permits(6);
     eventually(async || count(&fixture, "state = 'done'").await == 7).await;
     fixture.until_no_place_is_taken().await;
@@ -181,24 +183,20 @@ async fn limit_of_a_kind_can_be_changed_while_runs_wait() {
     for _ in 0..8 {
         fixture.enqueue(gate_job()).await;
     }
-    let are_running = async |running: i64, blocked: i64| {
-        count(&fixture, "state = 'running'").await == running
-            && count(&fixture, "state = 'blocked'").await == blocked
-    };
-    eventually(async || are_running(2, 6).await).await;
+    eventually(async || are_running(&fixture, 2, 6).await).await;
     set(KindLimits::new().running(5)).await;
-    eventually(async || are_running(5, 3).await).await;
+    eventually(async || are_running(&fixture, 5, 3).await).await;
     // Those that are running continue.
     set(KindLimits::new().running(1)).await;
     tokio::time::sleep(UNEXPECTED).await;
-    assert!(are_running(5, 3).await);
+    assert!(are_running(&fixture, 5, 3).await);
     gate.add_permits(4);
-    eventually(async || are_running(1, 3).await).await;
+    eventually(async || are_running(&fixture, 1, 3).await).await;
     tokio::time::sleep(UNEXPECTED).await;
-    assert!(are_running(1, 3).await);
+    assert!(are_running(&fixture, 1, 3).await);
     set(KindLimits::new()).await;
     assert!(fixture.jobs.kinds(&fixture.client).await.unwrap().is_empty());
-    eventually(async || are_running(4, 0).await).await;
+    eventually(async || are_running(&fixture, 4, 0).await).await;
     gate.close();
     eventually(async || count(&fixture, "state = 'done'").await == 8).await;
     fixture.until_no_place_is_taken().await;
