@@ -59,7 +59,7 @@ pub struct Job {
     pub enabled: bool,
     /// Why a node has disabled it.
     pub disabled_reason: Option<String>,
-    /// Of the runs that are due, those with a higher priority start first.
+    /// Due runs with a higher priority start first.
     pub priority: i16,
     /// The treatment of a run that is due while another one is running.
     pub overlap: Overlap,

@@ -85,8 +85,8 @@ const QUEUE: &str = r"
                 break
             end
         end
-        -- Not after each release: a message wakes the waiting caller. The field without a name has the
-        -- owner that was told last, and when it tries. It is removed when nobody waits.
+        -- Not after each release: a message wakes the waiting caller. The field with an empty name has
+        -- the last owner that was told, and the time at which it tries. It is removed with the queue.
         local told, at = string.match(redis.call('hget', seen, '') or '', '^(.*) (%d+)$')
         if not warned or told == warned and tonumber(at) * 2 > clock() + expires then return end
         redis.call('hset', seen, '', string.format('%s %.0f', warned, expires))

@@ -62,7 +62,7 @@ fn duration(milliseconds: i64) -> Duration {
     milliseconds.try_into().map_or(Duration::MAX, Duration::from_millis)
 }
 
-/// Who holds a read-write lock, or the permits of a semaphore, as Redis had it when it was asked.
+/// The holders and the queue of a read-write lock or a semaphore, at the time of the call.
 ///
 /// # Examples
 ///
@@ -76,7 +76,7 @@ fn duration(milliseconds: i64) -> Duration {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SharedState {
-    /// The holders, in the order in which their leases end. It is empty if nobody holds it.
+    /// The holders, in the order in which their leases end. Empty: it is free.
     pub holders: Vec<SharedHolder>,
     /// How many callers wait. Callers that have died count until they lose their places: two
     /// [polls](LockOptions::poll) and a lease after their last attempt, writers after a lease.
