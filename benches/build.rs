@@ -6,8 +6,10 @@ use std::process::Command;
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     let variable = |name| env::var(name).unwrap_or_default();
-    let rustc =
-        Command::new(variable("RUSTC")).arg("--version").output().expect("cargo sets RUSTC to a rustc");
+    let rustc = Command::new(variable("RUSTC"))
+        .arg("--version")
+        .output()
+        .expect("cargo sets RUSTC to a rustc");
     let rustc = String::from_utf8_lossy(&rustc.stdout);
     let flags = variable("CARGO_ENCODED_RUSTFLAGS").replace('\x1f', " ");
     let compiler = format!("{}, {} {flags}", rustc.trim(), variable("TARGET"));

@@ -21,13 +21,19 @@ const COUNTS: [u64; 3] = [100, 10_000, 1_000_000];
 const HOUR: u64 = 3_600_000;
 
 fn runtime(is_paused: bool) -> Runtime {
-    Builder::new_current_thread().enable_time().start_paused(is_paused).build().unwrap()
+    Builder::new_current_thread()
+        .enable_time()
+        .start_paused(is_paused)
+        .build()
+        .unwrap()
 }
 
 /// Returns delays of ten minutes to an hour.
 fn delays(count: u64) -> Vec<Duration> {
     let mut random = random();
-    (0..count).map(|_| Duration::from_millis(random.u64(HOUR / 6..HOUR))).collect()
+    (0..count)
+        .map(|_| Duration::from_millis(random.u64(HOUR / 6..HOUR)))
+        .collect()
 }
 
 /// A value comes and is removed; a value gets another deadline.
@@ -38,7 +44,9 @@ fn change(criterion: &mut Criterion) {
         group.bench_function(BenchmarkId::new("hashed-wheel-util", count), |bencher| {
             let queue = delay_queue::DelayQueue::new(&HashedWheelTimer::default());
             let delays = delays(count);
-            delays.iter().for_each(|delay| _ = queue.insert(0_u64, *delay).unwrap());
+            delays
+                .iter()
+                .for_each(|delay| _ = queue.insert(0_u64, *delay).unwrap());
             let mut next = delays.iter().cycle();
             bencher.iter(|| {
                 let key = queue.insert(0, *next.next().unwrap()).unwrap();
@@ -50,7 +58,9 @@ fn change(criterion: &mut Criterion) {
             let _entered = runtime.enter();
             let mut queue = TokioQueue::new();
             let delays = delays(count);
-            delays.iter().for_each(|delay| _ = queue.insert(0_u64, *delay));
+            delays
+                .iter()
+                .for_each(|delay| _ = queue.insert(0_u64, *delay));
             let mut next = delays.iter().cycle();
             bencher.iter(|| {
                 let key = queue.insert(0, *next.next().unwrap());
@@ -68,7 +78,10 @@ fn change(criterion: &mut Criterion) {
             let delays = delays(count);
             // Not as many, so that a key gets another delay each time.
             let others = self::delays(count + 1);
-            let keys: Vec<_> = delays.iter().map(|delay| queue.insert(0_u64, *delay).unwrap()).collect();
+            let keys: Vec<_> = delays
+                .iter()
+                .map(|delay| queue.insert(0_u64, *delay).unwrap())
+                .collect();
             let mut next = keys.iter().cycle().zip(others.iter().cycle());
             bencher.iter(|| {
                 let (key, delay) = next.next().unwrap();
@@ -82,7 +95,10 @@ fn change(criterion: &mut Criterion) {
             let delays = delays(count);
             // Not as many, so that a key gets another delay each time.
             let others = self::delays(count + 1);
-            let keys: Vec<_> = delays.iter().map(|delay| queue.insert(0_u64, *delay)).collect();
+            let keys: Vec<_> = delays
+                .iter()
+                .map(|delay| queue.insert(0_u64, *delay))
+                .collect();
             let mut next = keys.iter().cycle().zip(others.iter().cycle());
             bencher.iter(|| {
                 let (key, delay) = next.next().unwrap();
@@ -97,15 +113,21 @@ fn change(criterion: &mut Criterion) {
 fn expire(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("expire");
     for count in COUNTS {
-        group.throughput(Throughput::Elements(count)).sample_size(10);
+        group
+            .throughput(Throughput::Elements(count))
+            .sample_size(10);
         group.bench_function(BenchmarkId::new("hashed-wheel-util", count), |bencher| {
             let delays = delays(count);
             let setup = || {
                 let clock = ManualClock::new();
-                let (timer, driver) =
-                    HashedWheelTimer::builder().clock(clock.clone()).build_driven().unwrap();
+                let (timer, driver) = HashedWheelTimer::builder()
+                    .clock(clock.clone())
+                    .build_driven()
+                    .unwrap();
                 let queue = delay_queue::DelayQueue::new(&timer);
-                delays.iter().for_each(|delay| _ = queue.insert(0_u64, *delay).unwrap());
+                delays
+                    .iter()
+                    .for_each(|delay| _ = queue.insert(0_u64, *delay).unwrap());
                 clock.advance(Duration::from_millis(HOUR));
                 (queue, driver)
             };
@@ -124,7 +146,9 @@ fn expire(criterion: &mut Criterion) {
             let setup = || {
                 runtime.block_on(async {
                     let mut queue = TokioQueue::new();
-                    delays.iter().for_each(|delay| _ = queue.insert(0_u64, *delay));
+                    delays
+                        .iter()
+                        .for_each(|delay| _ = queue.insert(0_u64, *delay));
                     tokio::time::advance(Duration::from_millis(HOUR)).await;
                     queue
                 })

@@ -26,16 +26,25 @@ impl Driven {
         let clock = ManualClock::new();
         let builder = HashedWheelTimer::builder().tick(TICK).clock(clock.clone());
         let (timer, driver) = builder.build_driven().unwrap();
-        Self { timer, driver, clock }
+        Self {
+            timer,
+            driver,
+            clock,
+        }
     }
 
     /// Schedules `TIMEOUTS` timeouts in random order, equally many for each of `ticks` consecutive
     /// ticks. The first of these ticks is the one after next. The timeouts stay in the queue until
     /// the next turn.
     fn schedule(&self, ticks: u64) -> Vec<Timeout> {
-        let mut delays: Vec<_> = (0..TIMEOUTS).map(|n| TICK * (2 + n % ticks) as u32).collect();
+        let mut delays: Vec<_> = (0..TIMEOUTS)
+            .map(|n| TICK * (2 + n % ticks) as u32)
+            .collect();
         random().shuffle(&mut delays);
-        delays.into_iter().map(|delay| self.timer.new_timeout(|_| (), delay).unwrap()).collect()
+        delays
+            .into_iter()
+            .map(|delay| self.timer.new_timeout(|_| (), delay).unwrap())
+            .collect()
     }
 
     fn turn(&mut self, ticks: u64) -> u64 {
@@ -54,7 +63,9 @@ impl Driven {
 /// tick.
 fn turn(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("turn");
-    group.throughput(Throughput::Elements(TIMEOUTS)).sample_size(30);
+    group
+        .throughput(Throughput::Elements(TIMEOUTS))
+        .sample_size(30);
     let mut measure = |name: &str, prepare: fn(&mut Driven), ticks: u64, expired: u64| {
         group.bench_function(name, |bencher| {
             let setup = || {
@@ -104,14 +115,20 @@ fn sleep(criterion: &mut Criterion) {
     let minute = Duration::from_secs(60);
     let wakers = [(); 2].map(|()| Waker::from(Arc::new(Task)));
     let poll = |sleep: &mut Sleep, waker: &Waker| {
-        assert!(Pin::new(sleep).poll(&mut Context::from_waker(waker)).is_pending());
+        assert!(
+            Pin::new(sleep)
+                .poll(&mut Context::from_waker(waker))
+                .is_pending()
+        );
     };
     let mut group = criterion.benchmark_group("sleep");
     group.bench_function("poll_and_drop", |bencher| {
         bencher.iter(|| poll(&mut timer.sleep(minute), &wakers[0]));
     });
     let mut sleep = timer.sleep(minute);
-    group.bench_function("poll_again", |bencher| bencher.iter(|| poll(&mut sleep, &wakers[0])));
+    group.bench_function("poll_again", |bencher| {
+        bencher.iter(|| poll(&mut sleep, &wakers[0]))
+    });
     group.bench_function("poll_from_two_tasks", |bencher| {
         bencher.iter(|| wakers.iter().for_each(|waker| poll(&mut sleep, waker)));
     });

@@ -23,7 +23,10 @@ fn deadlines() -> impl Iterator<Item = u64> {
 /// Returns a wheel that contains `size` entries, and their keys.
 fn wheel_with_entries<W: Wheel>(size: usize) -> (W, Vec<W::Key>) {
     let mut wheel = W::new();
-    let keys = deadlines().take(size).map(|deadline| wheel.insert(deadline, 0)).collect();
+    let keys = deadlines()
+        .take(size)
+        .map(|deadline| wheel.insert(deadline, 0))
+        .collect();
     (wheel, keys)
 }
 
@@ -91,7 +94,10 @@ fn insert<W: Wheel>(criterion: &mut Criterion) {
                     let batch = left.min(BATCH);
                     let start = Instant::now();
                     keys.extend(
-                        deadlines.by_ref().take(batch as usize).map(|deadline| wheel.insert(deadline, 0)),
+                        deadlines
+                            .by_ref()
+                            .take(batch as usize)
+                            .map(|deadline| wheel.insert(deadline, 0)),
                     );
                     elapsed += start.elapsed();
                     // In reverse order, which leaves no gaps.
@@ -157,7 +163,11 @@ fn expire<W: Wheel>(criterion: &mut Criterion) {
                 assert_eq!(count, size);
                 wheel
             };
-            bencher.iter_batched(|| wheel_with_entries::<W>(size).0, expire_all, BatchSize::PerIteration);
+            bencher.iter_batched(
+                || wheel_with_entries::<W>(size).0,
+                expire_all,
+                BatchSize::PerIteration,
+            );
         });
     }
 }

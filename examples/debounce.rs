@@ -22,7 +22,9 @@ struct Document {
 
 impl Document {
     fn new(timer: &HashedWheelTimer, save: impl Fn() + Send + 'static) -> Self {
-        Self { save: timer.new_alarm(move |_| save()) }
+        Self {
+            save: timer.new_alarm(move |_| save()),
+        }
     }
 
     fn change(&self) -> Result<(), NewTimeoutError> {
@@ -50,6 +52,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     document.change()?;
     clock.advance(QUIET);
     driver.turn();
-    println!("a change, and 100 ms later: saved {} times", saved.load(Ordering::Relaxed));
+    println!(
+        "a change, and 100 ms later: saved {} times",
+        saved.load(Ordering::Relaxed)
+    );
     Ok(())
 }

@@ -42,7 +42,10 @@ fn main() -> io::Result<()> {
             break report;
         }
     };
-    println!("on the thread of the loop: {}", ran_on == thread::current().id());
+    println!(
+        "on the thread of the loop: {}",
+        ran_on == thread::current().id()
+    );
     println!("after 50 ms: {}", time >= Duration::from_millis(50));
     Ok(())
 }

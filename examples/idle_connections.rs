@@ -21,26 +21,36 @@ const IDLE: Duration = Duration::from_secs(4);
 const LISTENER: Token = Token(usize::MAX);
 
 /// Returns how many connections the timer has closed, the re-arms, and the worst lateness.
-fn serve(listener: &mut TcpListener, clients: usize) -> Result<(usize, u64, Duration), Box<dyn Error>> {
+fn serve(
+    listener: &mut TcpListener,
+    clients: usize,
+) -> Result<(usize, u64, Duration), Box<dyn Error>> {
     let timer = HashedWheelTimer::new(Duration::from_millis(10), 512);
     let (mut poll, mut events) = (Poll::new()?, Events::with_capacity(1_024));
-    poll.registry().register(listener, LISTENER, Interest::READABLE)?;
+    poll.registry()
+        .register(listener, LISTENER, Interest::READABLE)?;
     let mut open: HashMap<Token, (Arc<TcpStream>, Timeout)> = HashMap::new();
     let (mut accepted, mut closed_by_timer, mut re_armed) = (0, 0, 0);
     while accepted < clients || !open.is_empty() {
         poll.poll(&mut events, None)?;
         for event in &events {
             while event.token() == LISTENER {
-                let Ok((mut stream, _)) = listener.accept() else { break };
+                let Ok((mut stream, _)) = listener.accept() else {
+                    break;
+                };
                 stream.write_all(b"!")?;
-                poll.registry().register(&mut stream, Token(accepted), Interest::READABLE)?;
+                poll.registry()
+                    .register(&mut stream, Token(accepted), Interest::READABLE)?;
                 let stream = Arc::new(stream);
                 let silent = Arc::clone(&stream);
-                let idle = timer.new_timeout(move |_| drop(silent.shutdown(Shutdown::Both)), IDLE)?;
+                let idle =
+                    timer.new_timeout(move |_| drop(silent.shutdown(Shutdown::Both)), IDLE)?;
                 open.insert(Token(accepted), (stream, idle));
                 accepted += 1;
             }
-            let Some((stream, idle)) = open.get(&event.token()) else { continue };
+            let Some((stream, idle)) = open.get(&event.token()) else {
+                continue;
+            };
             let is_closed = loop {
                 match (&**stream).read(&mut [0; 64]) {
                     Ok(0) => break true,
@@ -77,23 +87,38 @@ fn play(server: SocketAddr, count: usize, silent: usize) -> io::Result<[usize; 3
             }
         }
     }
-    let closed = clients.iter().map(|(client, _)| usize::from(is_closed(client))).collect::<Vec<_>>();
-    Ok([closed[..silent].iter().sum(), closed[silent..].iter().sum(), early])
+    let closed = clients
+        .iter()
+        .map(|(client, _)| usize::from(is_closed(client)))
+        .collect::<Vec<_>>();
+    Ok([
+        closed[..silent].iter().sum(),
+        closed[silent..].iter().sum(),
+        early,
+    ])
 }
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
     let files = rlimit::increase_nofile_limit(4_100).unwrap_or(256) as usize;
     let clients = (files.saturating_sub(100) / 2).min(2_000); // each needs two sockets
     let silent = clients * 3 / 10;
-    println!("{clients} clients, of which {silent} fall silent; the limit is {IDLE:?} without a packet");
+    println!(
+        "{clients} clients, of which {silent} fall silent; the limit is {IDLE:?} without a packet"
+    );
     let mut listener = TcpListener::bind(([127, 0, 0, 1], 0).into())?;
     let address = listener.local_addr()?;
     let play = thread::spawn(move || play(address, clients, silent));
     let (by_timer, re_armed, late) = serve(&mut listener, clients)?;
     let [of_silent, of_others, early] = play.join().expect("the clients do not panic")?;
     println!("closed: {of_silent} silent clients, {of_others} others, {early} too early");
-    println!("the timer: {by_timer} timeouts have fired, at most {late:?} late; {re_armed} re-arms");
+    println!(
+        "the timer: {by_timer} timeouts have fired, at most {late:?} late; {re_armed} re-arms"
+    );
     let passed = [of_silent, by_timer] == [silent; 2] && [of_others, early] == [0; 2];
     println!("{}", if passed { "PASS" } else { "FAIL" });
-    Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if passed {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }

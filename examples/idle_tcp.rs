@@ -47,7 +47,13 @@ fn main() -> io::Result<()> {
         client.write_all(b"still here")?;
     }
     let end = client.read(&mut [0])?;
-    println!("the server has received {} bytes", server.join().expect("it does not panic")?);
-    println!("the server has closed the silent connection: {}", end == 0 && last_packet.elapsed() >= IDLE);
+    println!(
+        "the server has received {} bytes",
+        server.join().expect("it does not panic")?
+    );
+    println!(
+        "the server has closed the silent connection: {}",
+        end == 0 && last_packet.elapsed() >= IDLE
+    );
     Ok(())
 }

@@ -29,7 +29,9 @@ impl Future for Sleep {
         let waker = context.waker().clone();
         // The old waker is dropped outside, as in `drop`.
         let swap = |timer: &mut LocalTimer<_, _>| Some(mem::replace(timer.get_mut(self.0)?, waker));
-        TIMER.with_borrow_mut(swap).map_or(Poll::Ready(()), |_| Poll::Pending)
+        TIMER
+            .with_borrow_mut(swap)
+            .map_or(Poll::Ready(()), |_| Poll::Pending)
     }
 }
 
@@ -43,11 +45,17 @@ impl Drop for Sleep {
 fn block_on<F: Future>(future: F) -> io::Result<F::Output> {
     let (poller, mut events, mut future) = (Poller::new()?, Events::new(), pin!(future));
     loop {
-        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        if let Poll::Ready(output) = future
+            .as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()))
+        {
             return Ok(output);
         }
         let next = TIMER.with_borrow(LocalTimer::next);
-        poller.wait(&mut events, next.map(|at| at.saturating_duration_since(Instant::now())))?;
+        poller.wait(
+            &mut events,
+            next.map(|at| at.saturating_duration_since(Instant::now())),
+        )?;
         events.clear(); // a runtime with sockets wakes their tasks here
         let now = Instant::now();
         while let Some((_, waker)) = TIMER.with_borrow_mut(|timer| timer.poll(now)) {

@@ -21,8 +21,11 @@ fn main() -> Result<(), NewTimeoutError> {
 
     // As Java's `scheduleAtFixedRate`: the first run now, and then every 20 ms.
     let (sender, runs) = mpsc::channel();
-    let heartbeat =
-        timer.schedule_at_fixed_rate(move || sender.send(()).unwrap_or(()), Duration::ZERO, period)?;
+    let heartbeat = timer.schedule_at_fixed_rate(
+        move || sender.send(()).unwrap_or(()),
+        Duration::ZERO,
+        period,
+    )?;
     for () in runs.iter().take(3) {
         println!("alive");
     }

@@ -11,7 +11,10 @@ use hashed_wheel::{HashedWheelTimer, NewTimeoutError};
 
 fn main() -> Result<(), NewTimeoutError> {
     let timer = HashedWheelTimer::new(Duration::from_millis(10), 512);
-    timer.new_timeout(|_| println!("fired after 100 ms"), Duration::from_millis(100))?;
+    timer.new_timeout(
+        |_| println!("fired after 100 ms"),
+        Duration::from_millis(100),
+    )?;
 
     let no_answer = timer.new_timeout(|_| println!("no answer"), Duration::from_secs(5))?;
     println!("the answer has arrived: {}", no_answer.cancel());

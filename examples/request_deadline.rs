@@ -20,7 +20,10 @@ async fn request(timer: &HashedWheelTimer, time: Duration) -> Result<&'static st
 async fn main() {
     let timer = HashedWheelTimer::new(Duration::from_millis(1), 512);
     let limit = Duration::from_secs(1);
-    for (name, time) in [("fast", Duration::from_millis(5)), ("slow", Duration::from_secs(60))] {
+    for (name, time) in [
+        ("fast", Duration::from_millis(5)),
+        ("slow", Duration::from_secs(60)),
+    ] {
         // Dropping the request cancels what it waits for, at once.
         let answer = timer.timeout(limit, request(&timer, time)).await;
         println!("{name}: {:?}", answer.and_then(|answer| answer));

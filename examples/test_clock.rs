@@ -18,7 +18,10 @@ impl Session {
     fn new(timer: &HashedWheelTimer) -> Result<Self, NewTimeoutError> {
         let has_ended = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&has_ended);
-        timer.new_timeout(move |_| flag.store(true, Ordering::Relaxed), Duration::from_secs(30 * 60))?;
+        timer.new_timeout(
+            move |_| flag.store(true, Ordering::Relaxed),
+            Duration::from_secs(30 * 60),
+        )?;
         Ok(Self(has_ended))
     }
 
@@ -29,7 +32,9 @@ impl Session {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let clock = ManualClock::new();
-    let (timer, mut driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven()?;
+    let (timer, mut driver) = HashedWheelTimer::builder()
+        .clock(clock.clone())
+        .build_driven()?;
     let session = Session::new(&timer)?;
 
     clock.advance(Duration::from_secs(30 * 60 - 1));

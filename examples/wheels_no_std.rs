@@ -31,7 +31,10 @@ struct Device {
 
 impl Device {
     fn new() -> Self {
-        let (ticks, mut wheel) = (Ticks::new(Duration::from_millis(1)), HierarchicalWheel::new(64));
+        let (ticks, mut wheel) = (
+            Ticks::new(Duration::from_millis(1)),
+            HierarchicalWheel::new(64),
+        );
         wheel.insert(500, Event::Blink { is_on: false });
         let link = wheel.insert(2_000, Event::LinkIsLost);
         Self { ticks, wheel, link }
@@ -39,7 +42,10 @@ impl Device {
 
     /// A frame has arrived: the link is lost two seconds from now.
     fn on_frame(&mut self, now: Duration) {
-        self.wheel.reset(self.link, self.ticks.at_or_after(now + Duration::from_secs(2)));
+        self.wheel.reset(
+            self.link,
+            self.ticks.at_or_after(now + Duration::from_secs(2)),
+        );
     }
 
     /// Handles what is due. Returns the time until which the processor may sleep.
@@ -53,7 +59,9 @@ impl Device {
                 self.wheel.remove(key);
             }
         }
-        self.wheel.next_deadline().map(|deadline| self.ticks.start(deadline))
+        self.wheel
+            .next_deadline()
+            .map(|deadline| self.ticks.start(deadline))
     }
 }
 

@@ -21,8 +21,12 @@ pub fn main() {
     println!("cargo::rustc-cfg=hashed_wheel_loom");
     let package = env::var("CARGO_MANIFEST_DIR").unwrap();
     // For the package of shuttle, this is the parent folder.
-    let here = Path::new(&package).ancestors().find(|folder| folder.join("mutants.rs").exists()).unwrap();
-    let [source, util] = ["../src", "../crates/util/src"].map(|path| here.join(path).canonicalize().unwrap());
+    let here = Path::new(&package)
+        .ancestors()
+        .find(|folder| folder.join("mutants.rs").exists())
+        .unwrap();
+    let [source, util] =
+        ["../src", "../crates/util/src"].map(|path| here.join(path).canonicalize().unwrap());
     let inside = here.join("inside");
     let scripts = ["build.rs", "mutants.rs", "mutate.rs"].map(|file| here.join(file));
     for path in [&source, &util, &inside].into_iter().chain(&scripts) {
@@ -31,11 +35,21 @@ pub fn main() {
 
     let copy = Path::new(&env::var("OUT_DIR").unwrap()).join("src");
     let _ = fs::remove_dir_all(&copy);
-    let in_util = files(&util).into_iter().map(|file| Path::new(UTIL).join(file));
-    let (files, modules): (Vec<_>, _) = (files(&source).into_iter().chain(in_util).collect(), files(&inside));
-    let named = ROWS.iter().map(|row| Path::new(row.file)).chain(modules.iter().map(PathBuf::as_path));
+    let in_util = files(&util)
+        .into_iter()
+        .map(|file| Path::new(UTIL).join(file));
+    let (files, modules): (Vec<_>, _) = (
+        files(&source).into_iter().chain(in_util).collect(),
+        files(&inside),
+    );
+    let named = ROWS
+        .iter()
+        .map(|row| Path::new(row.file))
+        .chain(modules.iter().map(PathBuf::as_path));
     let missing = named.filter(|&name| !files.iter().any(|file| file == name));
-    let mut stale: Vec<_> = missing.map(|name| format!("there is no src/{}", name.display())).collect();
+    let mut stale: Vec<_> = missing
+        .map(|name| format!("there is no src/{}", name.display()))
+        .collect();
     for file in &files {
         let is_replaced = REPLACED.iter().any(|replaced| file == Path::new(replaced));
         let text = match file.strip_prefix(UTIL) {
@@ -45,7 +59,9 @@ pub fn main() {
         };
         let mut text = text.unwrap();
         if file.starts_with(UTIL) {
-            text = text.replace("crate::", "crate::util::").replace("hashed_wheel::", "crate::");
+            text = text
+                .replace("crate::", "crate::util::")
+                .replace("hashed_wheel::", "crate::");
         }
         let text = mutate::apply(&text, ROWS.iter().filter(|row| Path::new(row.file) == file));
         let mut text = text.unwrap_or_else(|rows| {
@@ -70,13 +86,20 @@ pub fn main() {
             .lines()
             .map(|line| {
                 is_left_out |= begins(line);
-                let kept = if is_left_out { "\n".into() } else { line.to_owned() + "\n" };
+                let kept = if is_left_out {
+                    "\n".into()
+                } else {
+                    line.to_owned() + "\n"
+                };
                 is_left_out &= !ends(line);
                 kept
             })
             .collect();
         if file == Path::new("lib.rs") {
-            text += &format!("#[path = {:?}]\npub mod util;\n", copy.join(UTIL).join("lib.rs"));
+            text += &format!(
+                "#[path = {:?}]\npub mod util;\n",
+                copy.join(UTIL).join("lib.rs")
+            );
         }
         if modules.contains(file) && !is_replaced {
             text += &format!("#[path = {:?}]\npub mod inside;\n", inside.join(file));
@@ -96,9 +119,16 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     let mut folders = vec![PathBuf::new()];
     while let Some(under) = folders.pop() {
-        for entry in fs::read_dir(folder.join(&under)).unwrap().map(Result::unwrap) {
+        for entry in fs::read_dir(folder.join(&under))
+            .unwrap()
+            .map(Result::unwrap)
+        {
             let path = under.join(entry.file_name());
-            if entry.file_type().unwrap().is_dir() { folders.push(path) } else { files.push(path) }
+            if entry.file_type().unwrap().is_dir() {
+                folders.push(path)
+            } else {
+                files.push(path)
+            }
         }
     }
     files

@@ -158,7 +158,7 @@ pub const ROWS: &[Row] = &[
     mutant(
         "ResetWithoutPush",
         "engine/caller.rs",
-        "«let state = thread_cache::with_handle(handle, |cache: &mut CacheGuard<'_>| cache.push(message));
+        "«let state = thread_cache::with_handle(handle, |cache: &mut CacheGuard<'_>| { cache.push(message) });
         self.wake_for_pushed(state, handle);»",
         "",
     ),
@@ -961,7 +961,7 @@ pub const ROWS: &[Row] = &[
     // inside/engine/pending.rs, inside/engine/timeouts.rs.
     always(
         "engine/thread_cache.rs",
-        "«»let Some(timer) = self.timer.upgrade() else { return };",
+        "«»let Some(timer) = self.timer.upgrade() else { return; };",
         "if !crate::sync::inside::threads_come_and_go() { return; }",
     ),
     always(
@@ -977,7 +977,7 @@ pub const ROWS: &[Row] = &[
         "inside::with_counts(Self { first: OnceLock::new(), free: SegQueue::new(), stopped: AtomicU64::new(0) })",
     ),
     always("engine/timeouts.rs", "use crate::sync::«SegQueue»;", "inside::SeenQueue as SegQueue"),
-    always("engine/timeouts.rs", "lanes: SegQueue<Consumer>, pool: PoolId, «»", "made: inside::MadeLanes,"),
+    always("engine/timeouts.rs", "lanes: SegQueue<Consumer>, pool: PoolId«»", "made: inside::MadeLanes,"),
     always(
         "engine/timeouts.rs",
         "«Self { lanes: SegQueue::new(), pool }»",
@@ -1016,7 +1016,7 @@ pub const ROWS: &[Row] = &[
     always("node/word.rs", "«»fn change(&self", "#[track_caller]"),
     always("node/word.rs", "«»fn change_seen(&self", "#[track_caller]"),
     // The uses of the task in a cell: inside/node/task.rs.
-    always("node/task.rs", "space: UnsafeCell<MaybeUninit<Space>>, «»", "observed: inside::Observed,"),
+    always("node/task.rs", "space: UnsafeCell<MaybeUninit<Space>>«»", "observed: inside::Observed,"),
     always(
         "node/task.rs",
         "«»operations: UnsafeCell::new(Operations::NONE)",

@@ -33,7 +33,10 @@ pub struct Ended {
 pub fn run(test: &str, environment: &[(&str, &str)], bounds: Bounds) -> Ended {
     let program = std::env::current_exe().unwrap();
     let mut command = if cfg!(unix) {
-        let limited = format!("ulimit -v {} 2>/dev/null; exec \"$@\"", bounds.mebibytes << 10);
+        let limited = format!(
+            "ulimit -v {} 2>/dev/null; exec \"$@\"",
+            bounds.mebibytes << 10
+        );
         let mut shell = Command::new("sh");
         shell.args(["-c", &limited, "sh"]).arg(program);
         shell
@@ -42,8 +45,14 @@ pub fn run(test: &str, environment: &[(&str, &str)], bounds: Bounds) -> Ended {
     };
     // Each mutant panics, and the symbols of a backtrace take longer than most models.
     command.env("RUST_BACKTRACE", "0");
-    command.args([test, "--exact", "--nocapture"]).envs(environment.iter().copied());
-    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    command
+        .args([test, "--exact", "--nocapture"])
+        .envs(environment.iter().copied());
+    let mut child = command
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     let mut stderr = child.stderr.take().unwrap();
     let errors = thread::spawn(move || {
         let mut errors = Vec::new();
@@ -52,7 +61,10 @@ pub fn run(test: &str, environment: &[(&str, &str)], bounds: Bounds) -> Ended {
         String::from_utf8_lossy(&errors).into_owned()
     });
     let status = wait(&mut child, Instant::now() + bounds.time);
-    Ended { status, errors: errors.join().unwrap() }
+    Ended {
+        status,
+        errors: errors.join().unwrap(),
+    }
 }
 
 fn wait(child: &mut Child, until: Instant) -> Option<ExitStatus> {

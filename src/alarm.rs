@@ -163,7 +163,10 @@ impl HashedWheelTimer {
             timer: Arc::clone(&self.inner),
             last: Mutex::new(None),
             schedule: |alarm, deadline| {
-                alarm.0.timer.schedule_by(Arming(alarm.clone(), PhantomData::<fn() -> F>), deadline)
+                alarm
+                    .0
+                    .timer
+                    .schedule_by(Arming(alarm.clone(), PhantomData::<fn() -> F>), deadline)
             },
             due: AtomicUsize::new(0),
             task: TaskLock::new(task),
@@ -325,7 +328,9 @@ impl Alarm {
     /// An arming has expired: runs the task, or leaves that to the thread that runs it at present.
     #[inline]
     fn run(&self, name: &'static str) {
-        let Shared { timer, due, task, .. } = &*self.0;
+        let Shared {
+            timer, due, task, ..
+        } = &*self.0;
         if due.fetch_add(1, Ordering::AcqRel) > 0 {
             return;
         }
@@ -344,7 +349,8 @@ impl Alarm {
 /// Whether there is a timeout that has not ended.
 #[inline]
 fn is_live(last: &Option<Timeout>) -> bool {
-    last.as_ref().is_some_and(|timeout| timeout.handle.end().is_none())
+    last.as_ref()
+        .is_some_and(|timeout| timeout.handle.end().is_none())
 }
 
 /// The task of a timeout: an arming of an alarm whose closure is of type `F`.
@@ -368,6 +374,8 @@ impl fmt::Debug for Alarm {
     #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let last = self.0.last.lock().clone();
-        f.debug_struct("Alarm").field("last", &last).finish_non_exhaustive()
+        f.debug_struct("Alarm")
+            .field("last", &last)
+            .finish_non_exhaustive()
     }
 }

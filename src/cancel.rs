@@ -142,7 +142,9 @@ impl<T: Cancel> CancelOnDrop<T> {
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
     pub const fn new(handle: T) -> Self {
-        Self { handle: Some(handle) }
+        Self {
+            handle: Some(handle),
+        }
     }
 
     /// Returns the handle, and cancels nothing. tokio-util's `DropGuard::disarm`.
@@ -172,7 +174,9 @@ impl<T: Cancel> Deref for CancelOnDrop<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        self.handle.as_ref().expect("only `disarm` takes the handle")
+        self.handle
+            .as_ref()
+            .expect("only `disarm` takes the handle")
     }
 }
 

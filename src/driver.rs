@@ -192,7 +192,12 @@ impl Driver {
     pub fn turn_into(&mut self, tasks: &mut Vec<ExpiredTask>) -> usize {
         self.set_awake();
         let before = tasks.len();
-        tasks.extend(self.inner.turn_handing_out().into_iter().map(ExpiredTask::new));
+        tasks.extend(
+            self.inner
+                .turn_handing_out()
+                .into_iter()
+                .map(ExpiredTask::new),
+        );
         tasks.len() - before
     }
 
@@ -263,7 +268,8 @@ impl Driver {
         let surplus = worker.surplus_wait(&self.inner);
         drop(worker);
         // Read the time now, because draining the messages may have taken some.
-        let wait = next.map(|next| time_until(self.inner.ticks, next, tick, self.inner.clock.now()));
+        let wait =
+            next.map(|next| time_until(self.inner.ticks, next, tick, self.inner.clock.now()));
         wait.into_iter().chain(surplus).min()
     }
 

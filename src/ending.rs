@@ -67,7 +67,11 @@ impl HashedWheelTimer {
     /// ```
     #[doc(alias("close", "shutdownNow"))]
     pub fn stop(&self) -> Vec<Timeout> {
-        if self.would_wait_for_itself("stop") { Vec::new() } else { self.inner.stop() }
+        if self.would_wait_for_itself("stop") {
+            Vec::new()
+        } else {
+            self.inner.stop()
+        }
     }
 
     /// Runs what falls due within `grace` from now, then [stops](Self::stop) the timer. Returns the
@@ -139,7 +143,11 @@ impl HashedWheelTimer {
     /// ```
     #[doc(alias("awaitTermination", "graceful"))]
     pub fn shutdown(&self, grace: Duration) -> Vec<Timeout> {
-        if self.would_wait_for_itself("shutdown") { Vec::new() } else { self.inner.shutdown(grace) }
+        if self.would_wait_for_itself("shutdown") {
+            Vec::new()
+        } else {
+            self.inner.shutdown(grace)
+        }
     }
 
     /// Begins to stop the timer, without blocking the calling thread. Returns what waits for the
@@ -258,7 +266,11 @@ impl HashedWheelTimer {
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
     pub fn cancel_all(&self) -> usize {
-        if self.would_wait_for_itself("cancel_all") { 0 } else { self.inner.cancel_all() }
+        if self.would_wait_for_itself("cancel_all") {
+            0
+        } else {
+            self.inner.cancel_all()
+        }
     }
 
     /// Returns whether the caller is a `cancelled` hook that the end of the timer runs on this
@@ -346,12 +358,18 @@ impl Ending {
         let outcome = Arc::new(Mutex::new(Outcome::Awaited(None)));
         let thread = {
             let (timer, outcome) = (Arc::clone(&timer), Arc::clone(&outcome));
-            spawn(THREAD.to_owned(), None, move || finish(&outcome, end(&timer, grace)))
+            spawn(THREAD.to_owned(), None, move || {
+                finish(&outcome, end(&timer, grace))
+            })
         };
         if thread.is_err() {
             finish(&outcome, end_here(&timer, grace));
         }
-        Self { timer, outcome, thread: thread.ok().map(AssertUnwindSafe) }
+        Self {
+            timer,
+            outcome,
+            thread: thread.ok().map(AssertUnwindSafe),
+        }
     }
 
     /// Returns whether the timer has ended. Then the other methods wait at most for the thread that
@@ -404,7 +422,10 @@ impl Ending {
     pub fn running_task(&self) -> Option<RunningTask> {
         let running = self.timer.running()?;
         let elapsed = Duration::from_nanos(self.timer.clock.now().saturating_sub(running.began));
-        Some(RunningTask { task: running.task, elapsed })
+        Some(RunningTask {
+            task: running.task,
+            elapsed,
+        })
     }
 
     /// Waits until the timer has ended. Returns the timeouts that are left, as
@@ -419,7 +440,8 @@ impl Ending {
     ///
     /// See [`Ending`].
     pub fn wait(mut self) -> Vec<Timeout> {
-        self.wait_until(None).expect("a wait without a limit ends with the timer")
+        self.wait_until(None)
+            .expect("a wait without a limit ends with the timer")
     }
 
     /// Waits until the timer has ended, but at most for `limit`, in real time. Returns the timeouts
@@ -461,7 +483,8 @@ impl Ending {
             return Ok(self.wait());
         }
         // A limit that is too long to represent is none.
-        self.wait_until(Instant::now().checked_add(limit)).ok_or(self)
+        self.wait_until(Instant::now().checked_add(limit))
+            .ok_or(self)
     }
 
     fn wait_until(&mut self, limit: Option<Instant>) -> Option<Vec<Timeout>> {
@@ -508,7 +531,10 @@ fn end(timer: &Arc<Inner>, grace: Option<Grace>) -> Vec<Timeout> {
     let mut timeouts = None;
     if let Some(grace) = grace {
         // A shutdown reads the user's clock.
-        report::guard(|| timeouts = Some(timer.end_shutdown(grace)), report::clock_panicked);
+        report::guard(
+            || timeouts = Some(timer.end_shutdown(grace)),
+            report::clock_panicked,
+        );
     }
     timeouts.unwrap_or_else(|| timer.stop())
 }
@@ -564,9 +590,13 @@ mod tests {
 
     #[test]
     fn timer_ends_on_the_thread_of_the_caller_if_there_is_no_other() {
-        let (timer, driver) =
-            HashedWheelTimer::builder().clock(ManualClock::new()).build_driven().expect("a driven timer");
-        let timeout = timer.new_timeout(|_| (), Duration::from_secs(1)).expect("a timeout");
+        let (timer, driver) = HashedWheelTimer::builder()
+            .clock(ManualClock::new())
+            .build_driven()
+            .expect("a driven timer");
+        let timeout = timer
+            .new_timeout(|_| (), Duration::from_secs(1))
+            .expect("a timeout");
         assert_eq!(end_here(&timer.inner, None), [timeout]);
         assert!(driver.is_stopped());
     }

@@ -62,18 +62,33 @@ impl fmt::Display for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ZeroTick => f.write_str("tick is zero, but must be at least 1 µs"),
-            Self::ZeroTicksPerWheel => f.write_str("ticks_per_wheel is zero, but must be at least 1"),
-            Self::TooManyTicksPerWheel { max } => write!(f, "ticks_per_wheel must be at most {max}"),
+            Self::ZeroTicksPerWheel => {
+                f.write_str("ticks_per_wheel is zero, but must be at least 1")
+            }
+            Self::TooManyTicksPerWheel { max } => {
+                write!(f, "ticks_per_wheel must be at most {max}")
+            }
             Self::TickTooLong { max } => {
-                write!(f, "tick must be at most {max:?} for a wheel with this many ticks")
+                write!(
+                    f,
+                    "tick must be at most {max:?} for a wheel with this many ticks"
+                )
             }
             Self::NoMemory { bytes } => {
-                write!(f, "there is no memory for {bytes} bytes of slots, so ticks_per_wheel must be smaller")
+                write!(
+                    f,
+                    "there is no memory for {bytes} bytes of slots, so ticks_per_wheel must be smaller"
+                )
             }
             Self::NulInThreadName => f.write_str("thread_name must not contain a NUL byte"),
-            Self::NoClock => f.write_str("this platform has no clock, so the builder's clock must be set"),
+            Self::NoClock => {
+                f.write_str("this platform has no clock, so the builder's clock must be set")
+            }
             Self::ZeroLimit { option } => {
-                write!(f, "{option} is zero, but must be at least 1; None is no limit")
+                write!(
+                    f,
+                    "{option} is zero, but must be at least 1; None is no limit"
+                )
             }
             Self::UnusedOption { option, timer } => {
                 write!(f, "{option} is set, which {timer} cannot use")
@@ -152,17 +167,24 @@ impl fmt::Display for NewTimeoutError {
         match self {
             Self::Stopped => f.write_str("the timer is stopped"),
             Self::TooManyPending { limit } => {
-                write!(f, "too many timeouts are pending: {limit}, which is the limit")
+                write!(
+                    f,
+                    "too many timeouts are pending: {limit}, which is the limit"
+                )
             }
             Self::Spawn { .. } => {
-                write!(f, "the worker thread could not be started: {}", io::Error::from(self.clone()))
+                write!(
+                    f,
+                    "the worker thread could not be started: {}",
+                    io::Error::from(self.clone())
+                )
             }
-            Self::Forked => {
-                f.write_str("the timer's thread is in the parent process, from which this one was forked")
-            }
-            Self::ZeroPeriod => {
-                f.write_str("period is zero, but must be positive; a task runs at most once per tick")
-            }
+            Self::Forked => f.write_str(
+                "the timer's thread is in the parent process, from which this one was forked",
+            ),
+            Self::ZeroPeriod => f.write_str(
+                "period is zero, but must be positive; a task runs at most once per tick",
+            ),
         }
     }
 }
@@ -176,9 +198,17 @@ impl error::Error for NewTimeoutError {}
 impl From<NewTimeoutError> for io::Error {
     fn from(error: NewTimeoutError) -> Self {
         match error {
-            NewTimeoutError::Spawn { os_error: Some(code), .. } => Self::from_raw_os_error(code),
-            NewTimeoutError::Spawn { kind, os_error: None } => kind.into(),
-            NewTimeoutError::TooManyPending { .. } => Self::new(io::ErrorKind::QuotaExceeded, error),
+            NewTimeoutError::Spawn {
+                os_error: Some(code),
+                ..
+            } => Self::from_raw_os_error(code),
+            NewTimeoutError::Spawn {
+                kind,
+                os_error: None,
+            } => kind.into(),
+            NewTimeoutError::TooManyPending { .. } => {
+                Self::new(io::ErrorKind::QuotaExceeded, error)
+            }
             NewTimeoutError::Stopped | NewTimeoutError::Forked => {
                 Self::new(io::ErrorKind::NotConnected, error)
             }
@@ -220,7 +250,9 @@ impl<T> From<TryNewTimeoutError<T>> for io::Error {
 
 impl<T> fmt::Debug for TryNewTimeoutError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TryNewTimeoutError").field("error", &self.error).finish_non_exhaustive()
+        f.debug_struct("TryNewTimeoutError")
+            .field("error", &self.error)
+            .finish_non_exhaustive()
     }
 }
 
@@ -266,7 +298,9 @@ pub enum Unavailable {
 impl fmt::Display for Unavailable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Busy => "the wheel is in use by the worker or by another look at it: try again later",
+            Self::Busy => {
+                "the wheel is in use by the worker or by another look at it: try again later"
+            }
             Self::Stopped => "the timer is stopped",
             Self::NoMemory => "there is no memory for the numbers of all slots of the wheel",
         })

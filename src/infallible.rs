@@ -60,7 +60,9 @@ impl HashedWheelTimer {
     #[inline]
     pub fn infallible(&self) -> Result<InfallibleTimer, NewTimeoutError> {
         if let Some(limit) = &self.inner.limit {
-            return Err(NewTimeoutError::TooManyPending { limit: limit.most as usize });
+            return Err(NewTimeoutError::TooManyPending {
+                limit: limit.most as usize,
+            });
         }
         self.start()?;
         Ok(InfallibleTimer(self.clone()))

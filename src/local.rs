@@ -84,7 +84,11 @@ impl<T, I: TimePoint> LocalTimer<T, I> {
     /// If `tick` is zero.
     #[must_use]
     pub fn new(origin: I, tick: Duration) -> Self {
-        Self { wheel: HierarchicalWheel::new(SLOTS), ticks: Ticks::new(tick), origin }
+        Self {
+            wheel: HierarchicalWheel::new(SLOTS),
+            ticks: Ticks::new(tick),
+            origin,
+        }
     }
 
     /// Inserts a value that is due at `at`. Returns its key. A value whose time has passed is due
@@ -151,7 +155,9 @@ impl<T, I: TimePoint> LocalTimer<T, I> {
     /// assert_eq!(due, [10, 30, 25]); // 25 ms is rounded up to 30
     /// ```
     pub fn poll(&mut self, now: I) -> Option<(Key, T)> {
-        let (key, _, value) = self.wheel.pop_expired(self.ticks.at(now.since(self.origin)))?;
+        let (key, _, value) = self
+            .wheel
+            .pop_expired(self.ticks.at(now.since(self.origin)))?;
         Some((key, value))
     }
 
@@ -163,7 +169,11 @@ impl<T, I: TimePoint> LocalTimer<T, I> {
     #[must_use]
     pub fn next(&self) -> Option<I> {
         let start = self.ticks.start(self.wheel.next_deadline()?);
-        if start == NEVER { None } else { self.origin.after(start) }
+        if start == NEVER {
+            None
+        } else {
+            self.origin.after(start)
+        }
     }
 
     /// Returns the number of values.
@@ -185,9 +195,15 @@ impl<T, I: TimePoint> LocalTimer<T, I> {
 
 impl<T, I: fmt::Debug> fmt::Debug for LocalTimer<T, I> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { wheel, ticks, origin } = self;
+        let Self {
+            wheel,
+            ticks,
+            origin,
+        } = self;
         let mut debug = f.debug_struct("LocalTimer");
-        debug.field("len", &wheel.len()).field("tick", &ticks.duration());
+        debug
+            .field("len", &wheel.len())
+            .field("tick", &ticks.duration());
         debug.field("origin", origin).finish_non_exhaustive()
     }
 }

@@ -18,7 +18,10 @@ pub(crate) fn guard(code: impl FnOnce(), panicked: impl FnOnce(&str)) {
 
 /// Drops a part of a timer that the user has provided, after the timer's end. A panic is reported.
 pub(crate) fn guard_drop<T>(name: &str, dropped: T) {
-    guard(|| drop(dropped), |panic| task_panicked("when it was dropped", name, panic));
+    guard(
+        || drop(dropped),
+        |panic| task_panicked("when it was dropped", name, panic),
+    );
 }
 
 #[cold]
@@ -69,13 +72,19 @@ mod enabled {
 
     pub(crate) fn task_dropped(task: &str) {
         guard_quietly(|| {
-            tracing::error!(task, "the task executor refused or dropped a task, which does not run");
+            tracing::error!(
+                task,
+                "the task executor refused or dropped a task, which does not run"
+            );
         });
     }
 
     pub(crate) fn clock_panicked(panic: &str) {
         guard_quietly(|| {
-            tracing::error!(panic, "the clock panicked on a timer's worker; the timer is stopped");
+            tracing::error!(
+                panic,
+                "the clock panicked on a timer's worker; the timer is stopped"
+            );
         });
     }
 
@@ -93,7 +102,14 @@ mod enabled {
     }
 
     pub(crate) fn slow_task(task: &str, took: Duration, threshold: Duration) {
-        guard_quietly(|| tracing::warn!(task, ?took, ?threshold, "a slow timer task delayed the worker"));
+        guard_quietly(|| {
+            tracing::warn!(
+                task,
+                ?took,
+                ?threshold,
+                "a slow timer task delayed the worker"
+            )
+        });
     }
 
     pub(crate) fn timeout_rejected(timer: &str, error: &dyn Display, rejected: u64) {
@@ -183,8 +199,12 @@ mod tests {
             }
         }
         let counted = Arc::new(());
-        let payload =
-            |next| -> Box<dyn Any + Send> { Box::new(Payload { _counted: Arc::clone(&counted), next }) };
+        let payload = |next| -> Box<dyn Any + Send> {
+            Box::new(Payload {
+                _counted: Arc::clone(&counted),
+                next,
+            })
+        };
 
         guard_quietly(|| resume_unwind(payload(None)));
         assert_eq!(Arc::strong_count(&counted), 1);

@@ -118,7 +118,11 @@ pub struct Lateness {
 impl Lateness {
     fn of(counters: &LatenessCounters, tick: u64) -> Self {
         let counts = std::array::from_fn(|bucket| counters.buckets[bucket].get());
-        Self { max: Duration::from_nanos(counters.max.get()), tick, counts }
+        Self {
+            max: Duration::from_nanos(counters.max.get()),
+            tick,
+            counts,
+        }
     }
 
     /// Returns the buckets of a histogram, each with its upper bound and its count.
@@ -139,8 +143,12 @@ impl Lateness {
     /// ```
     pub fn buckets(&self) -> impl Iterator<Item = (Option<Duration>, u64)> + use<> {
         let Self { tick, counts, .. } = *self;
-        (0..LATENESS_BUCKETS)
-            .map(move |bucket| (lateness_bound(tick, bucket).map(Duration::from_nanos), counts[bucket]))
+        (0..LATENESS_BUCKETS).map(move |bucket| {
+            (
+                lateness_bound(tick, bucket).map(Duration::from_nanos),
+                counts[bucket],
+            )
+        })
     }
 
     /// Returns an upper bound of the lateness of this fraction of the timeouts.
@@ -167,7 +175,9 @@ impl Lateness {
             so_far += count;
             so_far >= rank
         });
-        reached.and_then(|(bound, _)| bound).map_or(self.max, |bound| bound.min(self.max))
+        reached
+            .and_then(|(bound, _)| bound)
+            .map_or(self.max, |bound| bound.min(self.max))
     }
 }
 
@@ -250,8 +260,18 @@ pub struct LevelOccupancy {
 }
 
 impl LevelOccupancy {
-    fn of(SlotCounts { ticks_per_slot, slots, current_slot }: SlotCounts) -> Self {
-        Self { ticks_per_slot, slots, current_slot }
+    fn of(
+        SlotCounts {
+            ticks_per_slot,
+            slots,
+            current_slot,
+        }: SlotCounts,
+    ) -> Self {
+        Self {
+            ticks_per_slot,
+            slots,
+            current_slot,
+        }
     }
 }
 
@@ -426,8 +446,16 @@ impl Inner {
     pub(crate) fn stats(&self) -> Stats {
         let counters = &self.counters;
         let worker = &counters.worker;
-        let (Balance { registered, expired, cancelled, pending, .. }, cancelled_not_reclaimed) =
-            self.balance_and_unreclaimed();
+        let (
+            Balance {
+                registered,
+                expired,
+                cancelled,
+                pending,
+                ..
+            },
+            cancelled_not_reclaimed,
+        ) = self.balance_and_unreclaimed();
         Stats {
             scheduled: registered,
             expired,
@@ -453,11 +481,19 @@ impl Inner {
         let now = self.ticks.reached(self.clock.now());
         let worker = self.look_at_wheel().ok_or_else(|| self.why_unavailable())?;
         let (tick, levels, queued) = worker.occupancy(self, now).ok_or(Unavailable::NoMemory)?;
-        Ok(Occupancy { tick, levels: levels.into_iter().map(LevelOccupancy::of).collect(), queued })
+        Ok(Occupancy {
+            tick,
+            levels: levels.into_iter().map(LevelOccupancy::of).collect(),
+            queued,
+        })
     }
 
     fn why_unavailable(&self) -> Unavailable {
-        if self.state.snapshot().is_stopped() { Unavailable::Stopped } else { Unavailable::Busy }
+        if self.state.snapshot().is_stopped() {
+            Unavailable::Stopped
+        } else {
+            Unavailable::Busy
+        }
     }
 
     fn next_timeouts(self: &Arc<Self>, limit: usize) -> Result<Vec<PendingTimeout>, Unavailable> {
@@ -465,8 +501,10 @@ impl Inner {
         let next = worker.earliest(self, limit);
         drop(worker);
         // Without any lock, because the clock may be the user's.
-        let describe =
-            |(deadline, task_type)| PendingTimeout { task_type, deadline: self.clock.instant_of(deadline) };
+        let describe = |(deadline, task_type)| PendingTimeout {
+            task_type,
+            deadline: self.clock.instant_of(deadline),
+        };
         Ok(next.into_iter().map(describe).collect())
     }
 
@@ -474,7 +512,9 @@ impl Inner {
     pub(crate) fn debug(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let stats = self.stats();
         let mut debug = f.debug_struct(name);
-        debug.field("life", &self.state.snapshot()).field("pending", &stats.pending);
+        debug
+            .field("life", &self.state.snapshot())
+            .field("pending", &stats.pending);
         if let Some(limit) = &self.limit {
             debug.field("limit", &limit.most);
         }

@@ -162,7 +162,11 @@ impl TimerTask for Box<dyn DynTimerTask> {
 pub(crate) struct Closure<F>(pub(crate) F);
 
 impl<F: FnOnce(&Timeout) + Send + 'static> Task<Inner> for Closure<F> {
-    const ON_CANCEL: OnCancel = if needs_drop::<F>() { OnCancel::Drop } else { OnCancel::Nothing };
+    const ON_CANCEL: OnCancel = if needs_drop::<F>() {
+        OnCancel::Drop
+    } else {
+        OnCancel::Nothing
+    };
 
     fn run(self, timeout: &Timeout) {
         (self.0)(timeout);
@@ -288,10 +292,14 @@ pub(crate) fn try_schedule_task<T: TimerTask>(
 ) -> Result<Timeout, TryNewTimeoutError<T>> {
     let rejected = |(TypedTask(task), error)| TryNewTimeoutError { task, error };
     if TypedTask::<T>::FITS {
-        timer.try_schedule_by(TypedTask(task), deadline).map_err(rejected)
+        timer
+            .try_schedule_by(TypedTask(task), deadline)
+            .map_err(rejected)
     } else {
         let task = Box::new(TypedTask(task));
-        timer.try_schedule_by(task, deadline).map_err(|(task, error)| rejected((*task, error)))
+        timer
+            .try_schedule_by(task, deadline)
+            .map_err(|(task, error)| rejected((*task, error)))
     }
 }
 
@@ -431,7 +439,9 @@ impl ExpiredTask {
     }
 
     fn waiting(&self) -> &DispatchedTask {
-        self.task.as_ref().expect("only `run` and the drop take the task, and both end this value")
+        self.task
+            .as_ref()
+            .expect("only `run` and the drop take the task, and both end this value")
     }
 }
 

@@ -38,7 +38,11 @@ pub(crate) const DEADLINE_RUNNING: u64 = DEADLINE_NEVER - 1;
 /// Returns `nanos` as a deadline; `DEADLINE_NEVER` if it is too large for one.
 #[inline]
 pub(crate) fn or_never(nanos: u64) -> u64 {
-    if nanos < DEADLINE_RUNNING { nanos } else { DEADLINE_NEVER }
+    if nanos < DEADLINE_RUNNING {
+        nanos
+    } else {
+        DEADLINE_NEVER
+    }
 }
 
 /// Returns `duration` in nanoseconds; `DEADLINE_NEVER` if it is too long for a deadline.
@@ -105,7 +109,10 @@ impl Ticks {
     #[inline]
     #[must_use]
     pub fn new(tick: Duration) -> Self {
-        assert!(!tick.is_zero(), "a tick must be at least one nanosecond long");
+        assert!(
+            !tick.is_zero(),
+            "a tick must be at least one nanosecond long"
+        );
         Self { nanos: nanos(tick) }
     }
 
@@ -190,8 +197,14 @@ mod tests {
     #[test]
     fn deadline_is_rounded_up_to_the_next_tick() {
         let ticks = Ticks::new(Duration::from_nanos(10));
-        assert_eq!([0, 1, 9, 10, 11].map(|deadline| ticks.of(deadline)), [0, 1, 1, 1, 2]);
-        assert_eq!([0, 1, 9, 10, 11].map(|now| ticks.reached(now)), [0, 0, 0, 1, 1]);
+        assert_eq!(
+            [0, 1, 9, 10, 11].map(|deadline| ticks.of(deadline)),
+            [0, 1, 1, 1, 2]
+        );
+        assert_eq!(
+            [0, 1, 9, 10, 11].map(|now| ticks.reached(now)),
+            [0, 0, 0, 1, 1]
+        );
         assert_eq!(ticks.until(2, 13), Duration::from_nanos(7));
         assert_eq!(ticks.until(2, 21), Duration::ZERO);
         assert_eq!([19, 20, 23].map(|now| ticks.since(2, now)), [0, 0, 3]);
@@ -208,16 +221,37 @@ mod tests {
         assert_eq!(nanos(Duration::MAX), DEADLINE_NEVER);
         assert_eq!(nanos(Duration::from_nanos(DEADLINE_NEVER)), DEADLINE_NEVER);
         assert_eq!(deadline(0, Duration::MAX), DEADLINE_NEVER);
-        assert_eq!(deadline(DEADLINE_NEVER - 1, Duration::from_nanos(1)), DEADLINE_NEVER);
-        assert_eq!(deadline(DEADLINE_RUNNING - 2, Duration::from_nanos(1)), DEADLINE_RUNNING - 1);
-        assert_eq!(deadline(DEADLINE_RUNNING - 1, Duration::from_nanos(1)), DEADLINE_NEVER);
+        assert_eq!(
+            deadline(DEADLINE_NEVER - 1, Duration::from_nanos(1)),
+            DEADLINE_NEVER
+        );
+        assert_eq!(
+            deadline(DEADLINE_RUNNING - 2, Duration::from_nanos(1)),
+            DEADLINE_RUNNING - 1
+        );
+        assert_eq!(
+            deadline(DEADLINE_RUNNING - 1, Duration::from_nanos(1)),
+            DEADLINE_NEVER
+        );
     }
 
     #[test]
     fn never_is_after_the_last_reachable_tick() {
-        for tick in [1, 2, 3, 1_000, 1_000_000, DEADLINE_NEVER / 2, DEADLINE_NEVER - 1, DEADLINE_NEVER] {
+        for tick in [
+            1,
+            2,
+            3,
+            1_000,
+            1_000_000,
+            DEADLINE_NEVER / 2,
+            DEADLINE_NEVER - 1,
+            DEADLINE_NEVER,
+        ] {
             let ticks = Ticks::new(Duration::from_nanos(tick));
-            assert!(ticks.of(DEADLINE_NEVER) > ticks.reached(DEADLINE_NEVER - 1), "tick of {tick} ns");
+            assert!(
+                ticks.of(DEADLINE_NEVER) > ticks.reached(DEADLINE_NEVER - 1),
+                "tick of {tick} ns"
+            );
         }
     }
 
@@ -230,7 +264,10 @@ mod tests {
             let deadline = random.u64(..1 << deadline_bits);
             let tick = ticks.of(deadline);
             let begins = ticks.until(tick, 0).as_nanos() as u64;
-            assert!(begins >= deadline && begins - deadline < ticks.nanos, "{deadline} with {ticks:?}");
+            assert!(
+                begins >= deadline && begins - deadline < ticks.nanos,
+                "{deadline} with {ticks:?}"
+            );
             assert_eq!(ticks.reached(begins), tick);
             if tick > 0 {
                 let first = ticks.first_deadline_of(tick);
@@ -257,14 +294,25 @@ mod tests {
 
     #[test]
     fn time_of_146_years_is_never_reached() {
-        for tick in
-            [Duration::from_nanos(1), Duration::from_millis(1), Duration::from_secs(1 << 40), Duration::MAX]
-        {
+        for tick in [
+            Duration::from_nanos(1),
+            Duration::from_millis(1),
+            Duration::from_secs(1 << 40),
+            Duration::MAX,
+        ] {
             let ticks = Ticks::new(tick);
             let never = ticks.at_or_after(Duration::MAX);
             assert!(never > ticks.at(Duration::MAX), "{tick:?}");
-            assert_eq!(ticks.start(never), Duration::from_nanos(DEADLINE_NEVER), "{tick:?}");
-            assert_eq!(ticks.start(u64::MAX), Duration::from_nanos(DEADLINE_NEVER), "{tick:?}");
+            assert_eq!(
+                ticks.start(never),
+                Duration::from_nanos(DEADLINE_NEVER),
+                "{tick:?}"
+            );
+            assert_eq!(
+                ticks.start(u64::MAX),
+                Duration::from_nanos(DEADLINE_NEVER),
+                "{tick:?}"
+            );
         }
     }
 

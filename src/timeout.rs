@@ -372,6 +372,8 @@ impl fmt::Debug for Timeout {
                 remaining => timeout.field("remaining", &remaining),
             };
         }
-        timeout.field("task", &format_args!("{}", self.handle.name())).finish_non_exhaustive()
+        timeout
+            .field("task", &format_args!("{}", self.handle.name()))
+            .finish_non_exhaustive()
     }
 }

@@ -86,7 +86,10 @@ impl HashedWheelTimer {
     /// Makes a handle and counts it.
     pub(crate) fn from_shared(inner: Arc<Inner>) -> Self {
         inner.handles.fetch_add(1, Ordering::Relaxed);
-        Self { inner, counts: true }
+        Self {
+            inner,
+            counts: true,
+        }
     }
 
     /// Makes a handle for [`Timeout::timer`] or a [`WeakTimer`](crate::WeakTimer). It is counted,
@@ -94,7 +97,10 @@ impl HashedWheelTimer {
     /// twice.
     pub(crate) fn unless_ended(inner: Arc<Inner>) -> Self {
         let one_more = |handles| (handles > 0).then_some(handles + 1);
-        let counts = inner.handles.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more).is_ok();
+        let counts = inner
+            .handles
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more)
+            .is_ok();
         Self { inner, counts }
     }
 
@@ -436,7 +442,9 @@ impl HashedWheelTimer {
     #[must_use]
     #[doc(alias("slack", "leeway", "tolerance", "coalesce"))]
     pub fn deadline_within(&self, delay: Duration, slack: Duration) -> Instant {
-        self.inner.clock.instant_of(self.inner.deadline_within(delay, slack))
+        self.inner
+            .clock
+            .instant_of(self.inner.deadline_within(delay, slack))
     }
 
     /// Returns the timer's clock. Its time is zero when the timer is built, and stops after 146
@@ -566,7 +574,14 @@ impl HashedWheelTimer {
 impl Clone for HashedWheelTimer {
     fn clone(&self) -> Self {
         let inner = Arc::clone(&self.inner);
-        if self.counts { Self::from_shared(inner) } else { Self { inner, counts: false } }
+        if self.counts {
+            Self::from_shared(inner)
+        } else {
+            Self {
+                inner,
+                counts: false,
+            }
+        }
     }
 }
 

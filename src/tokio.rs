@@ -119,7 +119,10 @@ impl Builder {
     #[track_caller]
     pub fn build_on_tokio(self, runtime: &Handle) -> Result<HashedWheelTimer, BuildError> {
         if self.waker.is_some() {
-            return Err(BuildError::UnusedOption { option: "waker", timer: Kind::OnRuntime.text() });
+            return Err(BuildError::UnusedOption {
+                option: "waker",
+                timer: Kind::OnRuntime.text(),
+            });
         }
         let builder = match self.clock {
             None if has_own_time(runtime) => self.clock(TokioClock::new(runtime.clone())),
@@ -219,7 +222,12 @@ impl TokioClock {
     pub fn new(runtime: Handle) -> Self {
         let (machine, origin) = (MonotonicClock::new(), now_in(&runtime));
         let origin = origin.expect("tokio's thread-locals have been destroyed");
-        Self { runtime, origin, machine, lead: Arc::default() }
+        Self {
+            runtime,
+            origin,
+            machine,
+            lead: Arc::default(),
+        }
     }
 }
 
@@ -247,10 +255,15 @@ impl Clock for TokioClock {
         // a deadline that is computed from it is later, not earlier.
         let by_machine = ticks::nanos(self.machine.now());
         let Some(now) = now_in(&self.runtime) else {
-            return Duration::from_nanos(by_machine.wrapping_add(self.lead.load(Ordering::Relaxed)));
+            return Duration::from_nanos(
+                by_machine.wrapping_add(self.lead.load(Ordering::Relaxed)),
+            );
         };
         let now = self.time_at(now);
-        self.lead.store(ticks::nanos(now).wrapping_sub(by_machine), Ordering::Relaxed);
+        self.lead.store(
+            ticks::nanos(now).wrapping_sub(by_machine),
+            Ordering::Relaxed,
+        );
         now
     }
 

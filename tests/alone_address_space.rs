@@ -1,6 +1,11 @@
 //! A timer in a process that may use little address space. The limit holds for the whole process,
 //! so each test runs in a child process.
-#![cfg(all(feature = "timer", target_os = "linux", target_pointer_width = "64", not(miri)))]
+#![cfg(all(
+    feature = "timer",
+    target_os = "linux",
+    target_pointer_width = "64",
+    not(miri)
+))]
 
 use std::process::Command;
 use std::time::Duration;
@@ -17,19 +22,28 @@ fn with_little_address_space(name: &str, test: fn()) {
         return test();
     }
     let child = Command::new("sh")
-        .args(["-c", "ulimit -v 2500000 && exec \"$0\" --exact \"$1\" --nocapture"])
+        .args([
+            "-c",
+            "ulimit -v 2500000 && exec \"$0\" --exact \"$1\" --nocapture",
+        ])
         .arg(env::current_exe().unwrap())
         .arg(name)
         .env(IS_CHILD, "")
         .output()
         .unwrap();
-    let output =
-        String::from_utf8_lossy(&child.stdout).into_owned() + &String::from_utf8_lossy(&child.stderr);
-    assert!(child.status.success() && output.contains("1 passed"), "{}: {output}", child.status);
+    let output = String::from_utf8_lossy(&child.stdout).into_owned()
+        + &String::from_utf8_lossy(&child.stderr);
+    assert!(
+        child.status.success() && output.contains("1 passed"),
+        "{}: {output}",
+        child.status
+    );
 }
 
 fn both() -> [fn() -> Builder; 2] {
-    [HashedWheelTimer::builder, || HashedWheelTimer::builder().hierarchical(true)]
+    [HashedWheelTimer::builder, || {
+        HashedWheelTimer::builder().hierarchical(true)
+    }]
 }
 
 #[test]
@@ -38,10 +52,15 @@ fn a_wheel_for_which_there_is_no_memory_is_an_error() {
         for builder in both() {
             let built = builder().ticks_per_wheel(MAX_TICKS_PER_WHEEL).build();
             let error = built.map(|_| ()).unwrap_err();
-            let BuildError::NoMemory { bytes } = error else { panic!("{error:?}") };
+            let BuildError::NoMemory { bytes } = error else {
+                panic!("{error:?}")
+            };
             assert!(bytes >= 4 << 30, "{error}");
             // The next smaller one that fits.
-            let timer = builder().ticks_per_wheel(MAX_TICKS_PER_WHEEL / 8).build().unwrap();
+            let timer = builder()
+                .ticks_per_wheel(MAX_TICKS_PER_WHEEL / 8)
+                .build()
+                .unwrap();
             timer.new_timeout(|_| (), Duration::from_secs(5)).unwrap();
         }
     });
@@ -53,7 +72,9 @@ fn a_timeout_in_the_highest_level_finds_memory() {
     with_little_address_space("a_timeout_in_the_highest_level_finds_memory", || {
         for builder in both() {
             let clock = ManualClock::new();
-            let builder = builder().tick(Duration::from_micros(1)).clock(clock.clone());
+            let builder = builder()
+                .tick(Duration::from_micros(1))
+                .clock(clock.clone());
             let (timer, mut driver) = builder.ticks_per_wheel(1 << 28).build_driven().unwrap();
             let delays = [1, 1 << 28, 1 << 44, 1 << 51].map(Duration::from_micros);
             let timeouts = delays.map(|delay| timer.new_timeout(|_| (), delay).unwrap());
@@ -78,10 +99,19 @@ fn clock_time(clock: &ManualClock) -> Duration {
 fn a_stack_for_which_there_is_no_memory_is_an_error() {
     with_little_address_space("a_stack_for_which_there_is_no_memory_is_an_error", || {
         for size in [4 << 30, usize::MAX] {
-            let timer = HashedWheelTimer::builder().thread_stack_size(size).build().unwrap();
+            let timer = HashedWheelTimer::builder()
+                .thread_stack_size(size)
+                .build()
+                .unwrap();
             let error = timer.new_timeout(|_| (), Duration::ZERO).unwrap_err();
-            assert!(matches!(error, hashed_wheel::NewTimeoutError::Spawn { .. }), "{error:?}");
+            assert!(
+                matches!(error, hashed_wheel::NewTimeoutError::Spawn { .. }),
+                "{error:?}"
+            );
         }
-        assert!(thread::Builder::new().spawn(|| ()).is_ok(), "an ordinary thread can be started");
+        assert!(
+            thread::Builder::new().spawn(|| ()).is_ok(),
+            "an ordinary thread can be started"
+        );
     });
 }

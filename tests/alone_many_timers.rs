@@ -24,9 +24,16 @@ fn the_sixty_fifth_live_timer_causes_one_warning() {
         assert!(reports.take().is_empty(), "a stopped timer is not alive");
         let _one_more = build();
         let warnings = reports.take();
-        let [warning] = warnings.as_slice() else { panic!("one warning: {warnings:?}") };
-        assert!(warning.starts_with("WARN") && warning.ends_with(" live=65"), "{warning}");
-        let _more: Vec<_> = (0..if cfg!(miri) { 5 } else { 150 }).map(|_| build()).collect();
+        let [warning] = warnings.as_slice() else {
+            panic!("one warning: {warnings:?}")
+        };
+        assert!(
+            warning.starts_with("WARN") && warning.ends_with(" live=65"),
+            "{warning}"
+        );
+        let _more: Vec<_> = (0..if cfg!(miri) { 5 } else { 150 })
+            .map(|_| build())
+            .collect();
         assert!(reports.take().is_empty(), "once per process");
     });
 }

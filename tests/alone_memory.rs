@@ -44,8 +44,15 @@ fn trim_allocator() {
 fn resident() -> usize {
     // In kB. (`/proc/self/statm` counts pages, whose size differs between machines.)
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() * 1_024
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .unwrap();
+    line.trim()
+        .trim_end_matches(" kB")
+        .parse::<usize>()
+        .unwrap()
+        * 1_024
 }
 
 /// How long a test waits at most. (Ten million need a minute on a busy machine.)
@@ -62,13 +69,21 @@ fn burst(
     let before = resident();
     let mut timeouts = Vec::with_capacity(count);
     timeouts.extend((0..count).map(|n| {
-        timer.new_timeout(|_| (), Duration::from_secs(60) + Duration::from_micros(n as u64)).unwrap()
+        timer
+            .new_timeout(
+                |_| (),
+                Duration::from_secs(60) + Duration::from_micros(n as u64),
+            )
+            .unwrap()
     }));
     // The worker takes them in.
     wait();
     let peak = resident().saturating_sub(before);
     // The nodes have 64 bytes each. Some of them use memory that an earlier burst has left.
-    assert!(peak > count * 32, "most of the nodes use new memory: {peak}");
+    assert!(
+        peak > count * 32,
+        "most of the nodes use new memory: {peak}"
+    );
     end(timeouts);
     let began = Instant::now();
     loop {
@@ -79,12 +94,17 @@ fn burst(
             // (The busy timer has a few.)
             return assert!(timer.pending_timeouts() <= 2);
         }
-        assert!(began.elapsed() < PATIENCE, "{name}: {left} bytes of {peak} are left");
+        assert!(
+            began.elapsed() < PATIENCE,
+            "{name}: {left} bytes of {peak} are left"
+        );
     }
 }
 
 fn burst_on_a_thread(name: &str, timer: &HashedWheelTimer, end: impl FnOnce(Vec<Timeout>)) {
-    burst(name, timer, BURST, end, || std::thread::sleep(Duration::from_millis(100)));
+    burst(name, timer, BURST, end, || {
+        std::thread::sleep(Duration::from_millis(100))
+    });
     wait_for_sleep(timer);
 }
 
@@ -97,9 +117,19 @@ fn sizes(is_deep: bool) {
             let builder = HashedWheelTimer::builder().clock(clock.clone());
             let (timer, mut driver) = builder.build_driven().unwrap();
             let end = |timeouts| {
-                if fires { drop_and_pass(&clock)(timeouts) } else { cancel_in_any_order(timeouts) }
+                if fires {
+                    drop_and_pass(&clock)(timeouts)
+                } else {
+                    cancel_in_any_order(timeouts)
+                }
             };
-            burst(&format!("{count}, fires: {fires}"), &timer, count, end, || turn(&clock, &mut driver));
+            burst(
+                &format!("{count}, fires: {fires}"),
+                &timer,
+                count,
+                end,
+                || turn(&clock, &mut driver),
+            );
         }
     }
 }
@@ -131,9 +161,11 @@ fn cancel_in_two_halves(mut timeouts: Vec<Timeout>) {
 #[test]
 fn memory_of_a_burst_returns() {
     return_ends_of_arenas();
-    let [hashed, hierarchical] =
-        [HashedWheelTimer::builder(), HashedWheelTimer::builder().hierarchical(true)]
-            .map(|builder| builder.tick(Duration::from_millis(10)).build().unwrap());
+    let [hashed, hierarchical] = [
+        HashedWheelTimer::builder(),
+        HashedWheelTimer::builder().hierarchical(true),
+    ]
+    .map(|builder| builder.tick(Duration::from_millis(10)).build().unwrap());
     let at_once = |timer| burst_on_a_thread("a thread", timer, cancel_all);
     let in_two_halves = |timer| burst_on_a_thread("in two halves", timer, cancel_in_two_halves);
     // The memory does not depend on the wheel, so each has one burst, and both in `.ci/deep`.
@@ -151,18 +183,25 @@ fn memory_of_a_burst_returns() {
 
     // Something always falls due soon, so memory is returned in small steps.
     let clock = ManualClock::new();
-    let builder = HashedWheelTimer::builder().tick(Duration::from_micros(100)).clock(clock.clone());
+    let builder = HashedWheelTimer::builder()
+        .tick(Duration::from_micros(100))
+        .clock(clock.clone());
     let (timer, mut driver) = builder.build_driven().unwrap();
     let mut passed = Duration::ZERO;
     burst("a busy driver", &timer, BURST, cancel_all, || {
         for _ in 0..100 {
-            let _next = timer.new_timeout(|_| (), Duration::from_micros(300)).unwrap();
+            let _next = timer
+                .new_timeout(|_| (), Duration::from_micros(300))
+                .unwrap();
             clock.advance(Duration::from_micros(200));
             driver.turn();
         }
         passed += Duration::from_millis(20);
     });
-    assert!(passed > Duration::from_secs(10), "a busy timer returns memory late: after {passed:?}");
+    assert!(
+        passed > Duration::from_secs(10),
+        "a busy timer returns memory late: after {passed:?}"
+    );
 }
 
 /// Waits until the worker does not wake any more, because nothing is left to return.
@@ -170,7 +209,10 @@ fn wait_for_sleep(timer: &HashedWheelTimer) {
     let began = Instant::now();
     let (mut wake_ups, mut since) = (timer.stats().wake_ups, began);
     while since.elapsed() < Duration::from_secs(2) {
-        assert!(began.elapsed() < PATIENCE, "an idle timer wakes again and again");
+        assert!(
+            began.elapsed() < PATIENCE,
+            "an idle timer wakes again and again"
+        );
         std::thread::sleep(Duration::from_millis(50));
         let now = timer.stats().wake_ups;
         if now != wake_ups {

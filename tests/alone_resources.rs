@@ -31,20 +31,30 @@ fn is_alone(name: &str) -> bool {
     }
     let mut child = Command::new(std::env::current_exe().unwrap());
     // glibc then returns all stacks and all large blocks immediately, and has one heap.
-    let tunables =
-        "glibc.pthread.stack_cache_size=0:glibc.malloc.arena_max=1:glibc.malloc.mmap_threshold=65536";
-    child.args([name, "--exact"]).env(CHILD, "1").env("GLIBC_TUNABLES", tunables);
+    let tunables = "glibc.pthread.stack_cache_size=0:glibc.malloc.arena_max=1:glibc.malloc.mmap_threshold=65536";
+    child
+        .args([name, "--exact"])
+        .env(CHILD, "1")
+        .env("GLIBC_TUNABLES", tunables);
     // SAFETY: the closure calls `pthread_sigmask` alone, which a child process may call.
-    let output = unsafe { child.pre_exec(|| mask_signal(libc::SIG_BLOCK)) }.output().unwrap();
+    let output = unsafe { child.pre_exec(|| mask_signal(libc::SIG_BLOCK)) }
+        .output()
+        .unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && text.contains("1 passed"), "{}, {text}", output.status);
+    assert!(
+        output.status.success() && text.contains("1 passed"),
+        "{}, {text}",
+        output.status
+    );
     false
 }
 
 /// The numbers of the threads of this process.
 fn threads() -> BTreeSet<String> {
     let tasks = read_dir("/proc/self/task").unwrap();
-    tasks.map(|task| task.unwrap().file_name().into_string().unwrap()).collect()
+    tasks
+        .map(|task| task.unwrap().file_name().into_string().unwrap())
+        .collect()
 }
 
 /// The number of the calling thread.
@@ -55,10 +65,13 @@ fn this_thread() -> String {
 
 /// The descriptors of this process, and what they are open for.
 fn descriptors() -> BTreeMap<String, String> {
-    let open = read_dir("/proc/self/fd").unwrap().map(|open| open.unwrap().path());
+    let open = read_dir("/proc/self/fd")
+        .unwrap()
+        .map(|open| open.unwrap().path());
     // The descriptor by which they are read is closed by now.
     let open = open.filter_map(|open| Some((open.clone(), read_link(open).ok()?)));
-    open.map(|(open, file)| (open.display().to_string(), file.display().to_string())).collect()
+    open.map(|(open, file)| (open.display().to_string(), file.display().to_string()))
+        .collect()
 }
 
 /// The bytes that are mapped, by their permissions and their file. Without the heap and the stack
@@ -92,25 +105,57 @@ fn a_timer_has_one_thread_and_leaves_nothing_after_stop() {
         move || sender.send((this_thread(), threads())).unwrap()
     });
     let builder = HashedWheelTimer::builder().tick(ms(1));
-    let timer = builder.on_thread_start(started).on_thread_stop(stopped).build().unwrap();
-    assert_eq!((threads(), descriptors()), (before.0.clone(), before.1.clone()), "the thread is lazy");
+    let timer = builder
+        .on_thread_start(started)
+        .on_thread_stop(stopped)
+        .build()
+        .unwrap();
+    assert_eq!(
+        (threads(), descriptors()),
+        (before.0.clone(), before.1.clone()),
+        "the thread is lazy"
+    );
     timer.start().unwrap();
     let (worker, at_start) = receiver.recv_timeout(TEST_TIMEOUT).unwrap();
     let with_worker = &before.0 | &BTreeSet::from([worker.clone()]);
     assert_eq!(at_start, with_worker, "before any hook runs");
     assert_eq!(threads(), with_worker);
 
-    let mut timeouts: Vec<_> =
-        (0..TIMEOUTS).map(|_| timer.new_timeout(|_| (), Duration::from_secs(3_600)).unwrap()).collect();
+    let mut timeouts: Vec<_> = (0..TIMEOUTS)
+        .map(|_| {
+            timer
+                .new_timeout(|_| (), Duration::from_secs(3_600))
+                .unwrap()
+        })
+        .collect();
     let fired = sender.clone();
-    timer.new_timeout(move |_| fired.send((this_thread(), threads())).unwrap(), ms(1)).unwrap();
-    assert_eq!(receiver.recv_timeout(TEST_TIMEOUT).unwrap(), (worker.clone(), with_worker.clone()));
-    assert!(timeouts.drain(TIMEOUTS / 2..).all(|timeout| timeout.cancel()));
+    timer
+        .new_timeout(
+            move |_| fired.send((this_thread(), threads())).unwrap(),
+            ms(1),
+        )
+        .unwrap();
+    assert_eq!(
+        receiver.recv_timeout(TEST_TIMEOUT).unwrap(),
+        (worker.clone(), with_worker.clone())
+    );
+    assert!(
+        timeouts
+            .drain(TIMEOUTS / 2..)
+            .all(|timeout| timeout.cancel())
+    );
     assert!(timeouts[0].reset(Duration::from_secs(60)));
-    assert_eq!((threads(), descriptors()), (with_worker.clone(), before.1.clone()));
+    assert_eq!(
+        (threads(), descriptors()),
+        (with_worker.clone(), before.1.clone())
+    );
     assert_eq!(timer.stop().len(), TIMEOUTS / 2);
 
-    assert_eq!(receiver.try_recv().unwrap(), (worker, with_worker.clone()), "after all else");
+    assert_eq!(
+        receiver.try_recv().unwrap(),
+        (worker, with_worker.clone()),
+        "after all else"
+    );
     // The kernel may list a thread for a moment after it was joined.
     assert!(threads().is_subset(&with_worker));
     eventually("the worker has ended", || threads() == before.0);
@@ -161,7 +206,10 @@ fn a_signal_that_the_worker_and_all_others_block_ends_nothing() {
         mask_signal(libc::SIG_BLOCK).unwrap();
         sender.send(()).unwrap();
     };
-    let timer = HashedWheelTimer::builder().on_thread_start(hook).build().unwrap();
+    let timer = HashedWheelTimer::builder()
+        .on_thread_start(hook)
+        .build()
+        .unwrap();
     timer.start().unwrap();
     mask_signal(libc::SIG_BLOCK).unwrap();
     receiver.recv_timeout(TEST_TIMEOUT).unwrap();

@@ -18,7 +18,11 @@ fn a_worker_reports_its_start_and_its_end() {
     let reports = Reports::new();
     tracing::subscriber::set_global_default(reports.clone()).unwrap();
 
-    let timer = HashedWheelTimer::builder().tick(TICK).thread_name("hw-seen").build().unwrap();
+    let timer = HashedWheelTimer::builder()
+        .tick(TICK)
+        .thread_name("hw-seen")
+        .build()
+        .unwrap();
     assert!(reports.take().is_empty(), "the worker has not started");
     timer.new_timeout(|_| (), Duration::from_secs(60)).unwrap();
     timer.stop();
@@ -30,12 +34,22 @@ fn a_worker_reports_its_start_and_its_end() {
         ]
     );
 
-    let builder = HashedWheelTimer::builder().tick(TICK).thread_name("hw-broken").clock(BrokenClock);
+    let builder = HashedWheelTimer::builder()
+        .tick(TICK)
+        .thread_name("hw-broken")
+        .clock(BrokenClock);
     let timer = builder.build().unwrap();
     // Starts the worker, which stops the timer, maybe before the timeout is scheduled.
     _ = timer.new_timeout(|_| (), Duration::from_secs(60));
     // No call joins a worker that has stopped its timer.
-    eventually("the worker ends", || reports.0.lock().unwrap().iter().any(|report| report.contains("ended")));
+    eventually("the worker ends", || {
+        reports
+            .0
+            .lock()
+            .unwrap()
+            .iter()
+            .any(|report| report.contains("ended"))
+    });
     assert_eq!(
         reports.take(),
         [

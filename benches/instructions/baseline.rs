@@ -11,7 +11,13 @@ const WRITE_COMMAND: &str = "cargo bench -p hashed-wheel-benches --bench instruc
 /// The largest difference of a total that counts as unchanged, in per cent.
 const TOLERANCE: f64 = 1.0;
 
-const COLUMNS: [&str; 5] = ["total", "caller", "worker", "locked/caller", "locked/worker"];
+const COLUMNS: [&str; 5] = [
+    "total",
+    "caller",
+    "worker",
+    "locked/caller",
+    "locked/worker",
+];
 
 /// Where the columns of locked instructions begin.
 const LOCKED: usize = 3;
@@ -33,7 +39,10 @@ impl Cost {
             let factor = 10_f64.powi(decimals as i32);
             *number = (*number * factor).round() / factor;
         }
-        Self { path: path.into(), columns }
+        Self {
+            path: path.into(),
+            columns,
+        }
     }
 
     /// Formats the numbers.
@@ -43,7 +52,10 @@ impl Cost {
 
     fn parse(line: &str) -> Option<Self> {
         let mut words = line.split_whitespace();
-        let mut cost = Self { path: words.next()?.into(), columns: Default::default() };
+        let mut cost = Self {
+            path: words.next()?.into(),
+            columns: Default::default(),
+        };
         for column in &mut cost.columns {
             *column = words.next()?.parse().ok()?;
         }
@@ -70,10 +82,17 @@ impl Counts {
     /// Combines the costs with the environment of this process.
     pub fn now(paths: Vec<Cost>) -> Self {
         // `None` if the C library is not glibc.
-        let libc = Command::new("getconf").arg("GNU_LIBC_VERSION").output().ok();
+        let libc = Command::new("getconf")
+            .arg("GNU_LIBC_VERSION")
+            .output()
+            .ok();
         let libc = libc.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
         let libc = libc.filter(|version| !version.is_empty());
-        let environment = format!("{}, {}", env!("COMPILER"), libc.as_deref().unwrap_or("no glibc"));
+        let environment = format!(
+            "{}, {}",
+            env!("COMPILER"),
+            libc.as_deref().unwrap_or("no glibc")
+        );
         Self { environment, paths }
     }
 
@@ -86,15 +105,21 @@ impl Counts {
             .map_err(|error| format!("{FILE}: {error}; create it with `{WRITE_COMMAND}`"))?;
         let mut lines = text.lines().filter(|line| !line.starts_with('#'));
         let environment = lines.next().unwrap_or_default().into();
-        let paths =
-            lines.map(|line| Cost::parse(line).ok_or_else(|| format!("{FILE}: invalid line '{line}'")));
-        Ok(Self { environment, paths: paths.collect::<Result<_, _>>()? })
+        let paths = lines
+            .map(|line| Cost::parse(line).ok_or_else(|| format!("{FILE}: invalid line '{line}'")));
+        Ok(Self {
+            environment,
+            paths: paths.collect::<Result<_, _>>()?,
+        })
     }
 
     /// Prints both versions of each changed number, and returns whether no path got worse.
     pub fn compare(&self, baseline: &Self) -> bool {
-        let mut remarks =
-            [("WORSE", Vec::new()), ("Better", Vec::new()), ("Not in the baseline", Vec::new())];
+        let mut remarks = [
+            ("WORSE", Vec::new()),
+            ("Better", Vec::new()),
+            ("Not in the baseline", Vec::new()),
+        ];
         print_line("instructions: before > now", COLUMNS.map(String::from), "%");
         for now in &self.paths {
             let Some(before) = baseline.paths.iter().find(|before| before.path == now.path) else {
@@ -103,7 +128,11 @@ impl Counts {
                 continue;
             };
             let (change, mut cells) = (now.change(before), now.cells());
-            for (cell, old) in cells.iter_mut().zip(before.cells()).filter(|(cell, old)| *cell != old) {
+            for (cell, old) in cells
+                .iter_mut()
+                .zip(before.cells())
+                .filter(|(cell, old)| *cell != old)
+            {
                 *cell = format!("{old} > {cell}");
             }
             print_line(&now.path, cells, &format!("{change:.1}"));
@@ -133,16 +162,32 @@ impl Counts {
 }
 
 fn print_line(path: &str, cells: [String; COLUMNS.len()], change: &str) {
-    println!("{path:34}{}{change:>7}", cells.map(|cell| format!("{cell:>19}")).concat());
+    println!(
+        "{path:34}{}{change:>7}",
+        cells.map(|cell| format!("{cell:>19}")).concat()
+    );
 }
 
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "# Instructions per operation. Written by `{WRITE_COMMAND}` with:")?;
+        writeln!(
+            f,
+            "# Instructions per operation. Written by `{WRITE_COMMAND}` with:"
+        )?;
         writeln!(f, "{}", self.environment)?;
-        writeln!(f, "#{:33}{}", "", COLUMNS.map(|column| format!("{column:>15}")).concat())?;
+        writeln!(
+            f,
+            "#{:33}{}",
+            "",
+            COLUMNS.map(|column| format!("{column:>15}")).concat()
+        )?;
         self.paths.iter().try_for_each(|cost| {
-            writeln!(f, "{:34}{}", cost.path, cost.cells().map(|cell| format!("{cell:>15}")).concat())
+            writeln!(
+                f,
+                "{:34}{}",
+                cost.path,
+                cost.cells().map(|cell| format!("{cell:>15}")).concat()
+            )
         })
     }
 }

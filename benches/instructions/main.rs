@@ -34,7 +34,11 @@ const NO_VALGRIND: &str = "valgrind is not installed: install the package `valgr
 /// those of the worker's turns.
 fn start(name: &str, n: usize, only_turns: bool) -> io::Result<Child> {
     Command::new("valgrind")
-        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null", "--collect-bus=yes"])
+        .args([
+            "--tool=callgrind",
+            "--callgrind-out-file=/dev/null",
+            "--collect-bus=yes",
+        ])
         .args(only_turns.then_some("--toggle-collect=*Driven::turn*"))
         .arg(env::current_exe()?)
         .args([RUN, name, &n.to_string()])
@@ -52,7 +56,10 @@ fn finish(process: Child) -> Result<[f64; 2], Box<dyn Error>> {
         // callgrind omits zeros at the end.
         Some([(); 2].map(|()| numbers.next().map_or(Ok(0.0), str::parse)))
     };
-    let counts = log.lines().find_map(numbers).filter(|_| output.status.success());
+    let counts = log
+        .lines()
+        .find_map(numbers)
+        .filter(|_| output.status.success());
     let [instructions, locked] = counts.ok_or(log)?;
     Ok([instructions?, locked?])
 }
@@ -64,17 +71,30 @@ fn count(&(name, _): &Path) -> Result<Cost, Box<dyn Error>> {
     const HALF: usize = MAX_OPERATIONS / 2;
 
     // These run concurrently.
-    let [all, turns] = [false, true].map(|only| [MAX_OPERATIONS, HALF].map(|n| start(name, n, only)));
+    let [all, turns] =
+        [false, true].map(|only| [MAX_OPERATIONS, HALF].map(|n| start(name, n, only)));
     let per_operation = |[more, less]: [io::Result<Child>; 2]| {
         let (more, less) = (finish(more?)?, finish(less?)?);
         Ok::<_, Box<dyn Error>>([0, 1].map(|event| (more[event] - less[event]) / HALF as f64))
     };
     let (all, worker) = (per_operation(all)?, per_operation(turns)?);
-    Ok(Cost::new(name, [all[0], all[0] - worker[0], worker[0], all[1] - worker[1], worker[1]]))
+    Ok(Cost::new(
+        name,
+        [
+            all[0],
+            all[0] - worker[0],
+            worker[0],
+            all[1] - worker[1],
+            worker[1],
+        ],
+    ))
 }
 
 fn has_valgrind() -> bool {
-    Command::new("valgrind").arg("--version").output().is_ok_and(|output| output.status.success())
+    Command::new("valgrind")
+        .arg("--version")
+        .output()
+        .is_ok_and(|output| output.status.success())
 }
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
@@ -82,15 +102,22 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     if let [option, name, n] = &*arguments {
         if option == RUN {
             // callgrind observes this process.
-            let (_, path) = PATHS.iter().find(|(known, _)| known == name).ok_or("unknown path")?;
+            let (_, path) = PATHS
+                .iter()
+                .find(|(known, _)| known == name)
+                .ok_or("unknown path")?;
             path(n.parse()?);
             return Ok(ExitCode::SUCCESS);
         }
     }
     let has_option = |option| arguments.iter().any(|argument| argument == option);
     let is_selected = |name: &str| {
-        let mut filters = arguments.iter().filter(|argument| !argument.starts_with('-')).peekable();
-        filters.peek().is_none() || filters.any(|filter| format!("instructions/{name}").contains(&**filter))
+        let mut filters = arguments
+            .iter()
+            .filter(|argument| !argument.starts_with('-'))
+            .peekable();
+        filters.peek().is_none()
+            || filters.any(|filter| format!("instructions/{name}").contains(&**filter))
     };
     let selected: Vec<_> = PATHS.iter().filter(|(name, _)| is_selected(name)).collect();
     if selected.is_empty() {
@@ -122,5 +149,9 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         return Ok(ExitCode::SUCCESS);
     }
     let is_not_worse = now.compare(&Counts::read()?);
-    Ok(if is_not_worse { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if is_not_worse {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }

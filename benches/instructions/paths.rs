@@ -41,13 +41,25 @@ pub const PATHS: [Path; 18] = [
     ("reset_earlier", reset_earlier),
     ("sleep_polled_dropped", sleep_polled_dropped),
     ("hashed/expire_short", |n| expire_short(n, hashed())),
-    ("hashed/expire_100_rounds", |n| expire_100_rounds(n, hashed())),
-    ("hierarchical/expire_short", |n| expire_short(n, hashed().hierarchical(true))),
-    ("hierarchical/expire_100_rounds", |n| expire_100_rounds(n, hashed().hierarchical(true))),
+    ("hashed/expire_100_rounds", |n| {
+        expire_100_rounds(n, hashed())
+    }),
+    ("hierarchical/expire_short", |n| {
+        expire_short(n, hashed().hierarchical(true))
+    }),
+    ("hierarchical/expire_100_rounds", |n| {
+        expire_100_rounds(n, hashed().hierarchical(true))
+    }),
     ("turn/empty", turn_empty),
     ("turn/far", turn_far),
-    ("wheel/hashed/insert_remove", insert_remove::<HashedWheel<u64>>),
-    ("wheel/hierarchical/insert_remove", insert_remove::<HierarchicalWheel<u64>>),
+    (
+        "wheel/hashed/insert_remove",
+        insert_remove::<HashedWheel<u64>>,
+    ),
+    (
+        "wheel/hierarchical/insert_remove",
+        insert_remove::<HierarchicalWheel<u64>>,
+    ),
     ("wheel/hierarchical/cascade", cascade),
 ];
 
@@ -66,7 +78,10 @@ fn is_last_in_group(size: usize, i: usize) -> bool {
 
 /// Returns the delays of request timeouts, 30 to 90 s, for `MAX_OPERATIONS` operations.
 fn delays() -> Vec<Duration> {
-    spread(30_000..=90_000).map(Duration::from_millis).take(MAX_OPERATIONS).collect()
+    spread(30_000..=90_000)
+        .map(Duration::from_millis)
+        .take(MAX_OPERATIONS)
+        .collect()
 }
 
 fn hashed() -> Builder {
@@ -83,7 +98,11 @@ impl Driven {
     fn new(builder: Builder) -> Self {
         let clock = ManualClock::new();
         let (timer, driver) = builder.clock(clock.clone()).build_driven().unwrap();
-        Self { timer, driver, clock }
+        Self {
+            timer,
+            driver,
+            clock,
+        }
     }
 
     /// Returns a timer that held a timeout per delay before and holds none now.
@@ -133,9 +152,14 @@ fn call<S>(n: usize, driven: Driven, state: S, mut operation: impl FnMut(&Driven
 /// Schedules a timeout and keeps the handle.
 fn new_timeout(n: usize) {
     let delays = delays();
-    call(n, Driven::used(hashed(), &delays), Vec::with_capacity(MAX_OPERATIONS), |driven, kept, i| {
-        kept.push(driven.schedule(delays[i]));
-    });
+    call(
+        n,
+        Driven::used(hashed(), &delays),
+        Vec::with_capacity(MAX_OPERATIONS),
+        |driven, kept, i| {
+            kept.push(driven.schedule(delays[i]));
+        },
+    );
 }
 
 /// Schedules a timeout and cancels it immediately, as for a request with an immediate answer.
@@ -157,11 +181,20 @@ fn new_timeout_drop(n: usize) {
 /// The same on a timer that held five times as many timeouts before, with a tick of 10 ms and a
 /// closure that captures a word.
 fn new_timeout_warm(n: usize) {
-    let before: Vec<_> =
-        spread(30_000..=90_000).map(Duration::from_millis).take(5 * MAX_OPERATIONS).collect();
-    let builder = HashedWheelTimer::builder().tick(Duration::from_millis(10)).ticks_per_wheel(512);
+    let before: Vec<_> = spread(30_000..=90_000)
+        .map(Duration::from_millis)
+        .take(5 * MAX_OPERATIONS)
+        .collect();
+    let builder = HashedWheelTimer::builder()
+        .tick(Duration::from_millis(10))
+        .ticks_per_wheel(512);
     call(n, Driven::used(builder, &before), (), |driven, (), i| {
-        drop(driven.timer.new_timeout(move |_| _ = black_box(i), before[i]).unwrap());
+        drop(
+            driven
+                .timer
+                .new_timeout(move |_| _ = black_box(i), before[i])
+                .unwrap(),
+        );
     });
 }
 
@@ -195,7 +228,9 @@ fn reset_later(n: usize) {
 /// Resets a timeout to an earlier deadline in another slot.
 fn reset_earlier(n: usize) {
     let (driven, timeouts) = Driven::with_timeouts(hashed(), &[Duration::from_secs(90); BATCH]);
-    let delays: Vec<_> = (0..MAX_OPERATIONS as u64).map(|i| Duration::from_millis(80_000 - i)).collect();
+    let delays: Vec<_> = (0..MAX_OPERATIONS as u64)
+        .map(|i| Duration::from_millis(80_000 - i))
+        .collect();
     call(n, driven, timeouts, |_, timeouts, i| {
         _ = timeouts[i % BATCH].reset(delays[i]);
     });
@@ -206,7 +241,11 @@ fn sleep_polled_dropped(n: usize) {
     let delays = delays();
     call(n, Driven::used(hashed(), &delays), (), |driven, (), i| {
         let sleep = pin!(driven.timer.sleep(delays[i]));
-        assert!(sleep.poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        assert!(
+            sleep
+                .poll(&mut Context::from_waker(Waker::noop()))
+                .is_pending()
+        );
     });
 }
 

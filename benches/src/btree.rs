@@ -35,12 +35,18 @@ impl Wheel for BTreeQueue {
     }
 
     fn advance(&mut self, now: u64, mut expired: impl FnMut(u64)) {
-        while let Some(first) = self.entries.first_entry().filter(|first| first.key().0 <= now) {
+        while let Some(first) = self
+            .entries
+            .first_entry()
+            .filter(|first| first.key().0 <= now)
+        {
             expired(first.remove());
         }
     }
 
     fn next_deadline(&self) -> Option<u64> {
-        self.entries.first_key_value().map(|(&(deadline, _), _)| deadline)
+        self.entries
+            .first_key_value()
+            .map(|(&(deadline, _), _)| deadline)
     }
 }

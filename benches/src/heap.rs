@@ -46,7 +46,9 @@ fn take(values: &mut Slab<Value>, index: u32, sequence: u64) -> Option<u64> {
 }
 
 fn contains(values: &Slab<Value>, index: u32, sequence: u64) -> bool {
-    values.get(index as usize).is_some_and(|value| value.sequence == sequence)
+    values
+        .get(index as usize)
+        .is_some_and(|value| value.sequence == sequence)
 }
 
 impl Wheel for HeapQueue {
@@ -62,7 +64,11 @@ impl Wheel for HeapQueue {
         self.sequence += 1;
         let sequence = self.sequence;
         let index = self.values.insert(Value { sequence, value }) as u32;
-        self.items.push(Reverse(Item { deadline, sequence, index }));
+        self.items.push(Reverse(Item {
+            deadline,
+            sequence,
+            index,
+        }));
         HeapKey { sequence, index }
     }
 
@@ -70,7 +76,8 @@ impl Wheel for HeapQueue {
         let value = take(&mut self.values, key.index, key.sequence)?;
         self.stale += 1;
         if self.stale > self.items.len() / 2 {
-            self.items.retain(|Reverse(item)| contains(&self.values, item.index, item.sequence));
+            self.items
+                .retain(|Reverse(item)| contains(&self.values, item.index, item.sequence));
             self.stale = 0;
         }
         Some(value)

@@ -71,7 +71,8 @@ impl Timer for HashedWheelTimer {
     fn wait_until_inserted(&self) {
         let (ran, wait) = mpsc::channel();
         // The queue is FIFO: when this timeout runs, all earlier ones are in the wheel.
-        self.new_timeout(move |_| ran.send(()).unwrap(), Duration::ZERO).unwrap();
+        self.new_timeout(move |_| ran.send(()).unwrap(), Duration::ZERO)
+            .unwrap();
         wait.recv().unwrap();
     }
 }
@@ -110,7 +111,10 @@ fn delays() -> impl Iterator<Item = Duration> {
 /// order.
 fn timer_with_timeouts<T: Timer>() -> (T, Vec<T::Timeout>) {
     let timer = T::start();
-    let mut timeouts: Vec<_> = delays().take(BATCH).map(|delay| timer.new_timeout(delay)).collect();
+    let mut timeouts: Vec<_> = delays()
+        .take(BATCH)
+        .map(|delay| timer.new_timeout(delay))
+        .collect();
     timer.wait_until_inserted();
     random().shuffle(&mut timeouts);
     (timer, timeouts)
@@ -122,7 +126,10 @@ fn batches<'a>(criterion: &'a mut Criterion, operation: &str) -> BenchmarkGroup<
     group.throughput(Throughput::Elements(BATCH as u64));
     // Flat sampling with few samples, because the setup of a batch takes longer than its
     // measurement.
-    group.sampling_mode(SamplingMode::Flat).sample_size(50).measurement_time(Duration::from_secs(2));
+    group
+        .sampling_mode(SamplingMode::Flat)
+        .sample_size(50)
+        .measurement_time(Duration::from_secs(2));
     group
 }
 
@@ -137,7 +144,12 @@ pub fn new_timeout<T: Timer>(criterion: &mut Criterion) {
         let mut batch = || {
             let timer = T::start();
             let start = Instant::now();
-            kept.extend(delays.by_ref().take(BATCH).map(|delay| timer.new_timeout(delay)));
+            kept.extend(
+                delays
+                    .by_ref()
+                    .take(BATCH)
+                    .map(|delay| timer.new_timeout(delay)),
+            );
             let elapsed = start.elapsed();
             kept.clear();
             elapsed
@@ -151,11 +163,13 @@ pub fn new_timeout<T: Timer>(criterion: &mut Criterion) {
 ///
 /// One thread uses one timer without a pause. The worker processes the cancellations concurrently.
 pub fn new_timeout_cancel<T: Timer>(criterion: &mut Criterion) {
-    criterion.benchmark_group("new_timeout_cancel").bench_function(T::NAME, |bencher| {
-        let timer = T::start();
-        let mut delays = delays();
-        bencher.iter(|| timer.cancel(timer.new_timeout(delays.next().unwrap())));
-    });
+    criterion
+        .benchmark_group("new_timeout_cancel")
+        .bench_function(T::NAME, |bencher| {
+            let timer = T::start();
+            let mut delays = delays();
+            bencher.iter(|| timer.cancel(timer.new_timeout(delays.next().unwrap())));
+        });
 }
 
 /// Measures what a caller pays to cancel a timeout long after it was scheduled.
@@ -166,7 +180,9 @@ pub fn cancel<T: Timer>(criterion: &mut Criterion) {
         let batch = || {
             let (timer, timeouts) = timer_with_timeouts::<T>();
             let start = Instant::now();
-            timeouts.into_iter().for_each(|timeout| timer.cancel(timeout));
+            timeouts
+                .into_iter()
+                .for_each(|timeout| timer.cancel(timeout));
             start.elapsed()
         };
         bencher.iter_custom(|iters| (0..iters).map(|_| batch()).sum());
@@ -179,9 +195,11 @@ pub fn cancel<T: Timer>(criterion: &mut Criterion) {
 /// One thread resets a hundred thousand timeouts in random order. Each reset uses the longest
 /// delay, so the new deadline is later than the old one.
 pub fn reset_later<T: Timer>(criterion: &mut Criterion) {
-    criterion.benchmark_group("reset_later").bench_function(T::NAME, |bencher| {
-        let (timer, timeouts) = timer_with_timeouts::<T>();
-        let mut timeouts = timeouts.iter().cycle();
-        bencher.iter(|| timer.reset(black_box(timeouts.next().unwrap()), MAX_DELAY));
-    });
+    criterion
+        .benchmark_group("reset_later")
+        .bench_function(T::NAME, |bencher| {
+            let (timer, timeouts) = timer_with_timeouts::<T>();
+            let mut timeouts = timeouts.iter().cycle();
+            bencher.iter(|| timer.reset(black_box(timeouts.next().unwrap()), MAX_DELAY));
+        });
 }

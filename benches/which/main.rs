@@ -39,10 +39,18 @@ struct Plan {
     by_delay: (usize, &'static [f64], usize),
 }
 
-const MEAN_DELAYS: [f64; 11] = [0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1_000.0, 3_000.0, 10_000.0];
+const MEAN_DELAYS: [f64; 11] = [
+    0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1_000.0, 3_000.0, 10_000.0,
+];
 
 const FULL: Plan = Plan {
-    sizes: &[(1_000, 21), (10_000, 21), (100_000, 21), (1_000_000, 7), (10_000_000, 1)],
+    sizes: &[
+        (1_000, 21),
+        (10_000, 21),
+        (100_000, 21),
+        (1_000_000, 7),
+        (10_000_000, 1),
+    ],
     by_delay: (100_000, &MEAN_DELAYS, 9),
 };
 
@@ -51,8 +59,10 @@ const QUICK: Plan = Plan {
     by_delay: (100_000, &MEAN_DELAYS, 1),
 };
 
-const TEST: Plan =
-    Plan { sizes: &[(10, 1), (20, 1), (30, 1), (40, 1)], by_delay: (100, &[0.1, 1.0, 10.0], 1) };
+const TEST: Plan = Plan {
+    sizes: &[(10, 1), (20, 1), (30, 1), (40, 1)],
+    by_delay: (100, &[0.1, 1.0, 10.0], 1),
+};
 
 struct Results {
     by_size: Vec<BySize>,
@@ -73,14 +83,25 @@ impl Plan {
         let by_size = self.sizes.iter().map(|&(pending, repetitions)| {
             let short = measure(Scope::All, pending, SHORT, repetitions);
             let long = measure(Scope::All, pending, LONG, repetitions);
-            BySize { pending, short, long }
+            BySize {
+                pending,
+                short,
+                long,
+            }
         });
         let (pending, mean_delays, repetitions) = self.by_delay;
         let by_delay = mean_delays.iter().map(|&rounds| {
             let max_delay = (2.0 * rounds * SLOTS as f64) as u64;
-            (rounds, measure(Scope::Expiry, pending, max_delay, repetitions))
+            (
+                rounds,
+                measure(Scope::Expiry, pending, max_delay, repetitions),
+            )
         });
-        Results { by_size: by_size.collect(), pending, by_delay: by_delay.collect() }
+        Results {
+            by_size: by_size.collect(),
+            pending,
+            by_delay: by_delay.collect(),
+        }
     }
 }
 
@@ -88,11 +109,15 @@ impl Plan {
 fn environment(command: &str) -> String {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let models = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = models.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    let model = models
+        .lines()
+        .find_map(|line| line.strip_prefix("model name")?.split_once(": "));
     let model = model.map_or(env::consts::ARCH, |(_, model)| model);
     let rustc = Command::new("rustc").arg("--version").output();
-    let rustc =
-        rustc.map_or_else(|_| "rustc".into(), |output| String::from_utf8_lossy(&output.stdout).into_owned());
+    let rustc = rustc.map_or_else(
+        |_| "rustc".into(),
+        |output| String::from_utf8_lossy(&output.stdout).into_owned(),
+    );
     // Omits the commit in parentheses.
     let rustc = rustc.split(" (").next().unwrap_or_default().trim();
     format!("{cores} cores of an {model}, {rustc}; `{command}`")
@@ -105,15 +130,25 @@ fn files(environment: &str, csv: &str) -> Result<[(String, String); 3], Box<dyn 
     let guide = format!("{WORKSPACE}/docs/guide/wheel.md");
     let old = fs::read_to_string(&guide)?;
     let new = splice(&old, &text).ok_or_else(|| format!("{guide}: no markers for the table"))?;
-    let svg = (format!("{WORKSPACE}/docs/which-wheel.svg"), figure::svg(&results));
-    Ok([(format!("{WORKSPACE}/docs/which-wheel.md"), text), svg, (guide, new)])
+    let svg = (
+        format!("{WORKSPACE}/docs/which-wheel.svg"),
+        figure::svg(&results),
+    );
+    Ok([
+        (format!("{WORKSPACE}/docs/which-wheel.md"), text),
+        svg,
+        (guide, new),
+    ])
 }
 
 /// Returns what [`files`] returns for the values in docs/, on the machine that has measured them.
 fn committed_files() -> Result<[(String, String); 3], Box<dyn Error>> {
     let read = |name| fs::read_to_string(format!("{WORKSPACE}/docs/{name}"));
     let environment = read("which-wheel.md")?;
-    files(environment.lines().next().unwrap_or_default(), &read("which-wheel.csv")?)
+    files(
+        environment.lines().next().unwrap_or_default(),
+        &read("which-wheel.csv")?,
+    )
 }
 
 /// Replaces the text between the markers.
@@ -130,7 +165,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<_> = env::args().skip(1).collect();
     let has_option = |option| arguments.iter().any(|argument| argument == option);
     // `cargo bench` passes the same filter to all benchmarks: this one selects other benchmarks.
-    if arguments.iter().any(|argument| !argument.starts_with('-') && !"which".contains(&**argument)) {
+    if arguments
+        .iter()
+        .any(|argument| !argument.starts_with('-') && !"which".contains(&**argument))
+    {
         return Ok(());
     }
     if has_option("--render") {
@@ -140,22 +178,36 @@ fn main() -> Result<(), Box<dyn Error>> {
     measure::assert_same_behaviour();
     if has_option("--test") {
         let csv = table::csv(&TEST.execute());
-        assert_eq!(table::csv(&table::read(&csv)?), csv, "what was read differs from what was written");
+        assert_eq!(
+            table::csv(&table::read(&csv)?),
+            csv,
+            "what was read differs from what was written"
+        );
         files("", &csv)?;
         for (path, text) in committed_files()? {
-            assert!(fs::read_to_string(&path)? == text, "{path} is not up to date: {COMMAND} --render");
+            assert!(
+                fs::read_to_string(&path)? == text,
+                "{path} is not up to date: {COMMAND} --render"
+            );
         }
         println!("Testing which\nSuccess\n");
         return Ok(());
     }
 
-    let (plan, option) = if has_option("--quick") { (QUICK, " --quick") } else { (FULL, "") };
+    let (plan, option) = if has_option("--quick") {
+        (QUICK, " --quick")
+    } else {
+        (FULL, "")
+    };
     let results = plan.execute();
     println!("{}", table::markdown(&results));
     if has_option("--write") {
         let csv = table::csv(&results);
         fs::write(format!("{WORKSPACE}/docs/which-wheel.csv"), &csv)?;
-        write(files(&environment(&format!("{COMMAND}{option} --write")), &csv)?)?;
+        write(files(
+            &environment(&format!("{COMMAND}{option} --write")),
+            &csv,
+        )?)?;
     }
     Ok(())
 }

@@ -13,8 +13,12 @@ use crate::memory;
 /// One value per competitor, in the order of `NAMES`.
 pub type Each = [f64; 4];
 
-pub const NAMES: [&str; 4] =
-    [HashedWheel::<u64>::NAME, HierarchicalWheel::<u64>::NAME, HeapQueue::NAME, BTreeQueue::NAME];
+pub const NAMES: [&str; 4] = [
+    HashedWheel::<u64>::NAME,
+    HierarchicalWheel::<u64>::NAME,
+    HeapQueue::NAME,
+    BTreeQueue::NAME,
+];
 
 const MEASURE_QUEUE: [fn(&Case) -> Costs; 4] = [
     measure_queue::<HashedWheel<u64>>,
@@ -53,8 +57,14 @@ impl Case {
     fn new(pending: usize, max_delay: u64, scope: Scope, random: &mut fastrand::Rng) -> Self {
         // A random start, because a power of two could be an advantage for some queue.
         let start = (1 << 40) + random.u64(..1 << 30);
-        let deadlines = (0..pending).map(|_| start + random.u64(1..=max_delay)).collect();
-        Self { deadlines, start, scope }
+        let deadlines = (0..pending)
+            .map(|_| start + random.u64(1..=max_delay))
+            .collect();
+        Self {
+            deadlines,
+            start,
+            scope,
+        }
     }
 
     fn queue<W: Wheel>(&self) -> W {
@@ -90,7 +100,8 @@ pub struct Costs<N = f64> {
 /// expires.
 fn measure_queue<W: Wheel>(case: &Case) -> Costs {
     let pending = case.deadlines.len();
-    let nanos_each = |start: Instant, count: usize| start.elapsed().as_nanos() as f64 / count as f64;
+    let nanos_each =
+        |start: Instant, count: usize| start.elapsed().as_nanos() as f64 / count as f64;
 
     let before = memory::live();
     let mut queue = case.queue::<W>();
@@ -111,12 +122,23 @@ fn measure_queue<W: Wheel>(case: &Case) -> Costs {
     drop(queue);
     if case.scope == Scope::Expiry {
         let [cancel, replace, longest_step, empty_tick, peak] = [f64::NAN; 5];
-        return Costs { insert, cancel, replace, expire, longest_step, empty_tick, bytes, peak };
+        return Costs {
+            insert,
+            cancel,
+            replace,
+            expire,
+            longest_step,
+            empty_tick,
+            bytes,
+            peak,
+        };
     }
 
     // A separate pass, because reading the clock in the loop above would cost more than a step.
     let mut queue = case.queue::<W>();
-    case.deadlines.iter().for_each(|&deadline| _ = queue.insert(deadline, deadline));
+    case.deadlines
+        .iter()
+        .for_each(|&deadline| _ = queue.insert(deadline, deadline));
     let (mut longest_step, last) = (0.0_f64, case.deadlines.iter().max().copied());
     while let Some(next) = queue.next_deadline().filter(|&next| Some(next) < last) {
         let start = Instant::now();
@@ -127,8 +149,11 @@ fn measure_queue<W: Wheel>(case: &Case) -> Costs {
 
     memory::reset_peak();
     let mut queue = case.queue::<W>();
-    let mut keys: Vec<_> =
-        case.deadlines.iter().map(|&deadline| queue.insert(deadline + DEADLINE_OFFSET, deadline)).collect();
+    let mut keys: Vec<_> = case
+        .deadlines
+        .iter()
+        .map(|&deadline| queue.insert(deadline + DEADLINE_OFFSET, deadline))
+        .collect();
     let start = Instant::now();
     for tick in 1..=EMPTY_TICKS {
         queue.advance(case.start + tick, |_| expired += 1);
@@ -147,11 +172,23 @@ fn measure_queue<W: Wheel>(case: &Case) -> Costs {
 
     random().shuffle(&mut keys);
     let start = Instant::now();
-    let cancelled = keys.iter().filter(|&&key| queue.remove(key).is_some()).count();
+    let cancelled = keys
+        .iter()
+        .filter(|&&key| queue.remove(key).is_some())
+        .count();
     let cancel = nanos_each(start, pending);
     assert_eq!(cancelled, pending);
 
-    Costs { insert, cancel, replace, expire, longest_step, empty_tick, bytes, peak }
+    Costs {
+        insert,
+        cancel,
+        replace,
+        expire,
+        longest_step,
+        empty_tick,
+        bytes,
+        peak,
+    }
 }
 
 /// Returns the medians of the repetitions. Each repetition measures all competitors one after the
@@ -166,7 +203,8 @@ pub fn measure(scope: Scope, pending: usize, max_delay: u64, repetitions: usize)
         for offset in 0..NAMES.len() {
             let competitor = (repetition + offset) % NAMES.len();
             let all: Vec<_> = cases.iter().map(MEASURE_QUEUE[competitor]).collect();
-            let mean = |cost: fn(&Costs) -> f64| all.iter().map(cost).sum::<f64>() / all.len() as f64;
+            let mean =
+                |cost: fn(&Costs) -> f64| all.iter().map(cost).sum::<f64>() / all.len() as f64;
             results[competitor].push(for_each_cost(mean));
         }
     }

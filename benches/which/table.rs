@@ -33,7 +33,10 @@ const COSTS: [Cost; 8] = [
     ("longest step of expiry, µs", |costs| costs.longest_step),
     ("tick with nothing due, ns", |costs| costs.empty_tick),
     ("memory per entry, bytes", |costs| costs.bytes),
-    ("peak memory per entry while all are replaced, bytes", |costs| costs.peak),
+    (
+        "peak memory per entry while all are replaced, bytes",
+        |costs| costs.peak,
+    ),
 ];
 
 const EXPIRE: &str = "expire, ns";
@@ -41,13 +44,27 @@ const EXPIRE: &str = "expire, ns";
 fn rows(results: &Results) -> Vec<Row> {
     let mut rows = Vec::new();
     for (index, (cost, get)) in COSTS.into_iter().enumerate() {
-        for (at, BySize { pending, short, long }) in results.by_size.iter().enumerate() {
+        for (
+            at,
+            BySize {
+                pending,
+                short,
+                long,
+            },
+        ) in results.by_size.iter().enumerate()
+        {
             for (delays, costs) in [(SHORT, short), (LONG, long)] {
                 // The figure shows the other sizes. The costs after `EXPIRE` are almost equal for
                 // all sizes and delays, or grow with both: one row is enough.
                 let is_in_table = at == 3 && (index < 4 || delays == LONG);
                 let (pending, delays, values) = (*pending, delays.into(), get(costs));
-                rows.push(Row { cost, pending, delays, values, is_in_table });
+                rows.push(Row {
+                    cost,
+                    pending,
+                    delays,
+                    values,
+                    is_in_table,
+                });
             }
         }
         if cost == EXPIRE {
@@ -66,18 +83,38 @@ fn rows(results: &Results) -> Vec<Row> {
 /// Returns the values for a million entries, and some costs of expiry by delay.
 pub fn markdown(results: &Results) -> String {
     // The README contains this text, so the names of types are formatted as code.
-    let names = NAMES.map(|name| if name == BTreeQueue::NAME { format!("`{name}`") } else { name.into() });
+    let names = NAMES.map(|name| {
+        if name == BTreeQueue::NAME {
+            format!("`{name}`")
+        } else {
+            name.into()
+        }
+    });
     let mut table = format!("| | pending | delays in rounds | {} |\n", names.join(" | "));
     table += "|---|---|---|--:|--:|--:|--:|\n";
-    for Row { cost, pending, delays, values, .. } in rows(results).iter().filter(|row| row.is_in_table) {
+    for Row {
+        cost,
+        pending,
+        delays,
+        values,
+        ..
+    } in rows(results).iter().filter(|row| row.is_in_table)
+    {
         let best = values.iter().copied().fold(f64::MAX, f64::min);
         let cells = values.map(|value| {
             let digits = if value < 9.95 { 1 } else { 0 };
-            let mark = if value <= best * MARKED_RATIO { "**" } else { "" };
+            let mark = if value <= best * MARKED_RATIO {
+                "**"
+            } else {
+                ""
+            };
             format!("{mark}{value:.digits$}{mark}")
         });
         let pending = power_of_ten(*pending as f64);
-        table += &format!("| {cost} | {pending} | {delays} | {} |\n", cells.join(" | "));
+        table += &format!(
+            "| {cost} | {pending} | {delays} | {} |\n",
+            cells.join(" | ")
+        );
     }
     table
 }
@@ -85,7 +122,14 @@ pub fn markdown(results: &Results) -> String {
 /// Returns all values.
 pub fn csv(results: &Results) -> String {
     let mut csv = format!("cost,pending,delays in rounds,{}\n", NAMES.join(","));
-    for Row { cost, pending, delays, values, .. } in rows(results) {
+    for Row {
+        cost,
+        pending,
+        delays,
+        values,
+        ..
+    } in rows(results)
+    {
         let values = values.map(|value| format!("{value:.2}"));
         csv += &format!("\"{cost}\",{pending},{delays},{}\n", values.join(","));
     }
@@ -104,35 +148,77 @@ struct Line<'a> {
 pub fn read(csv: &str) -> Result<Results, &'static str> {
     let lines: Option<Vec<_>> = csv.lines().skip(1).map(line).collect();
     let lines = lines.ok_or("not the output of this program")?;
-    let first = |delays| lines.iter().filter(move |line| line.cost == COSTS[0].0 && line.delays == delays);
+    let first = |delays| {
+        lines
+            .iter()
+            .filter(move |line| line.cost == COSTS[0].0 && line.delays == delays)
+    };
     let by_size = first(SHORT).map(|&Line { pending, .. }| BySize {
         pending,
         short: costs(&lines, pending, SHORT),
         long: costs(&lines, pending, LONG),
     });
     let by_delay = MEAN_DELAYS.into_iter().filter_map(|rounds| {
-        let line = lines.iter().find(|line| line.delays == on_average(rounds))?;
-        Some((line.pending, (rounds, costs(&lines, line.pending, line.delays))))
+        let line = lines
+            .iter()
+            .find(|line| line.delays == on_average(rounds))?;
+        Some((
+            line.pending,
+            (rounds, costs(&lines, line.pending, line.delays)),
+        ))
     });
     let (pending, by_delay): (Vec<_>, Vec<_>) = by_delay.unzip();
     let pending = pending.first().copied().ok_or("no costs by delay")?;
-    Ok(Results { by_size: by_size.collect(), pending, by_delay })
+    Ok(Results {
+        by_size: by_size.collect(),
+        pending,
+        by_delay,
+    })
 }
 
 fn line(line: &str) -> Option<Line<'_>> {
     let (cost, rest) = line.strip_prefix('"')?.split_once("\",")?;
     let cells: Vec<_> = rest.split(',').collect();
-    let [pending, delays, values @ ..] = &*cells else { return None };
+    let [pending, delays, values @ ..] = &*cells else {
+        return None;
+    };
     let values: Option<Vec<_>> = values.iter().map(|value| value.parse().ok()).collect();
-    Some(Line { cost, pending: pending.parse().ok()?, delays, values: values?.try_into().ok()? })
+    Some(Line {
+        cost,
+        pending: pending.parse().ok()?,
+        delays,
+        values: values?.try_into().ok()?,
+    })
 }
 
 fn costs(lines: &[Line<'_>], pending: usize, delays: &str) -> Costs<Each> {
-    let [insert, cancel, replace, expire, longest_step, empty_tick, bytes, peak] = COSTS.map(|(cost, _)| {
-        let has_key = |line: &&Line<'_>| (line.cost, line.pending, line.delays) == (cost, pending, delays);
-        lines.iter().find(has_key).map_or([f64::NAN; 4], |line| line.values)
+    let [
+        insert,
+        cancel,
+        replace,
+        expire,
+        longest_step,
+        empty_tick,
+        bytes,
+        peak,
+    ] = COSTS.map(|(cost, _)| {
+        let has_key =
+            |line: &&Line<'_>| (line.cost, line.pending, line.delays) == (cost, pending, delays);
+        lines
+            .iter()
+            .find(has_key)
+            .map_or([f64::NAN; 4], |line| line.values)
     });
-    Costs { insert, cancel, replace, expire, longest_step, empty_tick, bytes, peak }
+    Costs {
+        insert,
+        cancel,
+        replace,
+        expire,
+        longest_step,
+        empty_tick,
+        bytes,
+        peak,
+    }
 }
 
 fn on_average(rounds: f64) -> String {
@@ -145,6 +231,9 @@ pub fn power_of_ten(number: f64) -> String {
     if exponent.fract().abs() > 1e-9 || !(3.0..10.0).contains(&exponent) {
         return number.to_string();
     }
-    let digit = "⁰¹²³⁴⁵⁶⁷⁸⁹".chars().nth(exponent as usize).expect("below ten");
+    let digit = "⁰¹²³⁴⁵⁶⁷⁸⁹"
+        .chars()
+        .nth(exponent as usize)
+        .expect("below ten");
     format!("10{digit}")
 }

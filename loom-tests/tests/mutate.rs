@@ -22,12 +22,17 @@ fn wait(count: &Count) -> bool {
 fn changed(rows: &[Row]) -> Vec<String> {
     let text = apply(TEXT, rows).unwrap();
     assert_eq!(text.lines().count(), TEXT.lines().count());
-    let lines = text.lines().zip(TEXT.lines()).filter(|(new, old)| new != old);
+    let lines = text
+        .lines()
+        .zip(TEXT.lines())
+        .filter(|(new, old)| new != old);
     lines.map(|(new, _)| new.trim().to_owned()).collect()
 }
 
 fn stale(original: &'static str) -> String {
-    apply(TEXT, &[mutant("Name", "a.rs", original, "")]).unwrap_err().join("; ")
+    apply(TEXT, &[mutant("Name", "a.rs", original, "")])
+        .unwrap_err()
+        .join("; ")
 }
 
 #[test]
@@ -41,7 +46,12 @@ fn expression_gets_an_alternative() {
 #[test]
 fn statement_gets_an_alternative() {
     assert_eq!(
-        changed(&[mutant("Name", "a.rs", "park();", "spin();\n            spin();")]),
+        changed(&[mutant(
+            "Name",
+            "a.rs",
+            "park();",
+            "spin();\n            spin();"
+        )]),
         ["if crate::inside::mutant(\"Name\") { spin(); spin(); } else { park(); }"]
     );
 }
@@ -62,12 +72,20 @@ fn row_without_mutant_replaces_the_part() {
 #[test]
 fn line_breaks_and_comments_are_ignored() {
     assert_eq!(
-        changed(&[mutant("Name", "a.rs", "bool { while !is_over(count) { «»", "break;")]),
+        changed(&[mutant(
+            "Name",
+            "a.rs",
+            "bool { while !is_over(count) { «»",
+            "break;"
+        )]),
         ["if crate::inside::mutant(\"Name\") { break; }; park();"]
     );
     assert_eq!(
         changed(&[mutant("Name", "a.rs", "count.load(Acquire) == 0", "true")]),
-        ["(if crate::inside::mutant(\"Name\") { true } else { count", ".load(Acquire) == 0 })"]
+        [
+            "(if crate::inside::mutant(\"Name\") { true } else { count",
+            ".load(Acquire) == 0 })"
+        ]
     );
 }
 
@@ -76,8 +94,18 @@ fn rows_may_change_the_same_part_or_nested_parts() {
     let rows = [
         mutant("Part", "a.rs", "while «!is_over(count)» {", "false"),
         mutant("All", "a.rs", "while !is_over(count) { park(); }", ""),
-        mutant("Same", "a.rs", "while !is_over(count) { park(); }", "spin();"),
-        mutant("Before", "a.rs", "«»while !is_over(count) {", "yield_now();"),
+        mutant(
+            "Same",
+            "a.rs",
+            "while !is_over(count) { park(); }",
+            "spin();",
+        ),
+        mutant(
+            "Before",
+            "a.rs",
+            "«»while !is_over(count) {",
+            "yield_now();",
+        ),
     ];
     let is = |name: &str| format!("if crate::inside::mutant(\"{name}\") {{");
     let (before, all, same, part) = (is("Before"), is("All"), is("Same"), is("Part"));
@@ -98,7 +126,10 @@ fn error_names_the_stale_row() {
         stale("count"),
         "loom-tests/mutants.rs, Name in a.rs: the text is in the file more than once: count"
     );
-    assert_eq!(stale("«park();"), "loom-tests/mutants.rs, Name in a.rs: there is no »: «park();");
+    assert_eq!(
+        stale("«park();"),
+        "loom-tests/mutants.rs, Name in a.rs: there is no »: «park();"
+    );
 }
 
 /// The build script checks this too. Here a failure is a failed test.
@@ -114,6 +145,10 @@ fn each_row_changes_one_place_of_a_file() {
         let text = std::fs::read_to_string(path).unwrap();
         let copy = apply(&text, [row]).unwrap();
         assert_ne!(copy, text);
-        assert_eq!(copy.lines().count(), text.lines().count(), "each line keeps its number");
+        assert_eq!(
+            copy.lines().count(),
+            text.lines().count(),
+            "each line keeps its number"
+        );
     }
 }

@@ -68,7 +68,8 @@ impl Builder {
     /// assert!(matches!(result, Err(BuildError::ZeroTicksPerWheel)));
     /// ```
     pub fn build(self) -> Result<HashedWheelTimer, BuildError> {
-        self.build_shared(Kind::Threaded).map(HashedWheelTimer::from_shared)
+        self.build_shared(Kind::Threaded)
+            .map(HashedWheelTimer::from_shared)
     }
 
     /// Builds a timer without a thread. Nothing happens except when the [`Driver`] is turned.
@@ -99,7 +100,10 @@ impl Builder {
         self.build_driven_as(Kind::Driven)
     }
 
-    pub(crate) fn build_driven_as(self, kind: Kind) -> Result<(HashedWheelTimer, Driver), BuildError> {
+    pub(crate) fn build_driven_as(
+        self,
+        kind: Kind,
+    ) -> Result<(HashedWheelTimer, Driver), BuildError> {
         let inner = self.build_shared(kind)?;
         // A driven timer has no thread to start.
         inner.state.set_started();
@@ -111,20 +115,35 @@ impl Builder {
     fn unused_option(&self, kind: Kind) -> Option<&'static str> {
         let is_driven = kind != Kind::Threaded;
         let options = [
-            ("thread_stack_size", is_driven && self.thread_stack_size.is_some()),
-            ("on_thread_start", is_driven && self.on_thread_start.is_some()),
+            (
+                "thread_stack_size",
+                is_driven && self.thread_stack_size.is_some(),
+            ),
+            (
+                "on_thread_start",
+                is_driven && self.on_thread_start.is_some(),
+            ),
             ("on_thread_stop", is_driven && self.on_thread_stop.is_some()),
-            ("max_tasks_per_turn", kind == Kind::Driven && self.max_tasks_per_turn.is_some()),
+            (
+                "max_tasks_per_turn",
+                kind == Kind::Driven && self.max_tasks_per_turn.is_some(),
+            ),
             ("waker", kind == Kind::Threaded && self.waker.is_some()),
         ];
-        options.into_iter().find(|(_, is_unused)| *is_unused).map(|(option, _)| option)
+        options
+            .into_iter()
+            .find(|(_, is_unused)| *is_unused)
+            .map(|(option, _)| option)
     }
 
     fn build_shared(self, kind: Kind) -> Result<Arc<Inner>, BuildError> {
         static NUMBER: AtomicUsize = AtomicUsize::new(1);
 
         if let Some(option) = self.unused_option(kind) {
-            return Err(BuildError::UnusedOption { option, timer: kind.text() });
+            return Err(BuildError::UnusedOption {
+                option,
+                timer: kind.text(),
+            });
         }
         let limits = [
             ("max_pending_timeouts", self.max_pending_timeouts),
@@ -140,7 +159,9 @@ impl Builder {
             return Err(BuildError::ZeroTicksPerWheel);
         }
         if self.ticks_per_wheel > MAX_TICKS_PER_WHEEL {
-            return Err(BuildError::TooManyTicksPerWheel { max: MAX_TICKS_PER_WHEEL });
+            return Err(BuildError::TooManyTicksPerWheel {
+                max: MAX_TICKS_PER_WHEEL,
+            });
         }
         let ticks_per_wheel = self.ticks_per_wheel.next_power_of_two();
         // One round of the wheel must be a representable time, as in Netty, and shorter than the
@@ -178,7 +199,9 @@ impl Builder {
             executor: self.executor,
             max_tasks_per_turn: self.max_tasks_per_turn.and_then(NonZeroUsize::new),
             is_turned_by_runtime: kind == Kind::OnRuntime,
-            slow_task_threshold: self.slow_task_threshold.map_or(DEADLINE_NEVER, ticks::nanos),
+            slow_task_threshold: self
+                .slow_task_threshold
+                .map_or(DEADLINE_NEVER, ticks::nanos),
             waker: self.waker,
             clock: self.clock,
         }))
@@ -217,7 +240,11 @@ impl HashedWheelTimer {
     #[must_use]
     #[track_caller]
     pub fn new(tick: Duration, ticks_per_wheel: usize) -> Self {
-        match Self::builder().tick(tick).ticks_per_wheel(ticks_per_wheel).build() {
+        match Self::builder()
+            .tick(tick)
+            .ticks_per_wheel(ticks_per_wheel)
+            .build()
+        {
             Ok(timer) => timer,
             Err(error) => panic!("cannot build this timer: {error}"),
         }
@@ -298,7 +325,11 @@ impl Global {
         watch_forks();
         let named = HashedWheelTimer::builder().thread_name("hashed-wheel");
         let timer = named.build().expect("the defaults can be built");
-        Self { timer, forks: forks(), next: OnceLock::new() }
+        Self {
+            timer,
+            forks: forks(),
+            next: OnceLock::new(),
+        }
     }
 }
 

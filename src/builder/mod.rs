@@ -116,7 +116,10 @@ impl Builder {
     /// ```
     #[doc(alias("ticksPerWheel", "wheelSize"))]
     pub fn ticks_per_wheel(self, n: usize) -> Self {
-        Self { ticks_per_wheel: n, ..self }
+        Self {
+            ticks_per_wheel: n,
+            ..self
+        }
     }
 
     /// Whether to use the [hierarchical wheel](crate::wheel::HierarchicalWheel). Default: false,
@@ -141,7 +144,10 @@ impl Builder {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn hierarchical(self, hierarchical: bool) -> Self {
-        Self { hierarchical, ..self }
+        Self {
+            hierarchical,
+            ..self
+        }
     }
 
     /// Limits how many timeouts may be pending at a time. Default: `None`, no limit.
@@ -172,7 +178,10 @@ impl Builder {
     /// ```
     #[doc(alias("maxPendingTimeouts", "limit", "capacity"))]
     pub fn max_pending_timeouts(self, limit: Option<usize>) -> Self {
-        Self { max_pending_timeouts: limit, ..self }
+        Self {
+            max_pending_timeouts: limit,
+            ..self
+        }
     }
 
     /// Sets the executor that runs expired tasks. Default: the worker runs them itself.
@@ -201,7 +210,10 @@ impl Builder {
     pub fn task_executor(self, executor: impl TaskExecutor) -> Self {
         // A task that comes back is dropped, which is reported and counted.
         let execute = move |task| drop(executor.execute(ExpiredTask::new(task)));
-        Self { executor: Some(Box::new(execute)), ..self }
+        Self {
+            executor: Some(Box::new(execute)),
+            ..self
+        }
     }
 
     /// Whether the drop of the last handle returns immediately. Default: false. It waits for a task
@@ -225,7 +237,10 @@ impl Builder {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn detach_on_drop(self, detach_on_drop: bool) -> Self {
-        Self { detach_on_drop, ..self }
+        Self {
+            detach_on_drop,
+            ..self
+        }
     }
 
     /// Reports and counts each task that takes longer than this on the worker. Default: no
@@ -262,7 +277,10 @@ impl Builder {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn slow_task_threshold(self, threshold: Duration) -> Self {
-        Self { slow_task_threshold: Some(threshold), ..self }
+        Self {
+            slow_task_threshold: Some(threshold),
+            ..self
+        }
     }
 
     /// Limits how many tasks the worker thread runs in one turn. Default: `None`, no limit. A limit
@@ -300,7 +318,10 @@ impl Builder {
     /// # Ok::<(), hashed_wheel::BuildError>(())
     /// ```
     pub fn max_tasks_per_turn(self, limit: Option<usize>) -> Self {
-        Self { max_tasks_per_turn: limit, ..self }
+        Self {
+            max_tasks_per_turn: limit,
+            ..self
+        }
     }
 
     /// Sets the worker thread's name. Default: `hashed-wheel-N`, with a number N.
@@ -325,7 +346,10 @@ impl Builder {
     /// ```
     #[doc(alias("threadFactory"))]
     pub fn thread_name(self, name: impl Into<String>) -> Self {
-        Self { thread_name: Some(name.into()), ..self }
+        Self {
+            thread_name: Some(name.into()),
+            ..self
+        }
     }
 
     /// Sets the stack size of the worker thread, in bytes. Default: that of [`std::thread`], which
@@ -349,7 +373,10 @@ impl Builder {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn thread_stack_size(self, bytes: usize) -> Self {
-        Self { thread_stack_size: Some(bytes), ..self }
+        Self {
+            thread_stack_size: Some(bytes),
+            ..self
+        }
     }
 
     /// Sets a function that the worker thread calls when it starts, before any task. Default: none.
@@ -384,7 +411,10 @@ impl Builder {
     /// ```
     #[doc(alias("threadFactory"))]
     pub fn on_thread_start(self, f: impl Fn() + Send + Sync + 'static) -> Self {
-        Self { on_thread_start: Some(Box::new(f)), ..self }
+        Self {
+            on_thread_start: Some(Box::new(f)),
+            ..self
+        }
     }
 
     /// Sets a function that the worker thread calls before it ends. Default: none. tokio's
@@ -398,7 +428,10 @@ impl Builder {
     /// Panics, captured handles and later calls: as for
     /// [`on_thread_start`](Self::on_thread_start), which also has an example.
     pub fn on_thread_stop(self, f: impl Fn() + Send + Sync + 'static) -> Self {
-        Self { on_thread_stop: Some(Box::new(f)), ..self }
+        Self {
+            on_thread_stop: Some(Box::new(f)),
+            ..self
+        }
     }
 
     /// Sets the function that ends the sleep of the event loop that turns a [`Driver`]. Default:
@@ -461,7 +494,10 @@ impl Builder {
     /// # Ok::<(), hashed_wheel::BuildError>(())
     /// ```
     pub fn waker(self, waker: impl Fn() + Send + Sync + 'static) -> Self {
-        Self { waker: Some(Waker::new(waker)), ..self }
+        Self {
+            waker: Some(Waker::new(waker)),
+            ..self
+        }
     }
 
     /// Sets the clock. Default: the machine's monotonic clock, which is [`MonotonicClock`].
@@ -491,7 +527,10 @@ impl Builder {
     pub fn clock(self, clock: impl Clock) -> Self {
         // `None` is the machine's clock too, and costs less to read.
         let is_default = (&clock as &dyn Any).is::<MonotonicClock>();
-        Self { clock: (!is_default).then(|| Box::new(clock) as Box<dyn Clock>), ..self }
+        Self {
+            clock: (!is_default).then(|| Box::new(clock) as Box<dyn Clock>),
+            ..self
+        }
     }
 }
 

@@ -100,7 +100,13 @@ impl CounterClock {
     fn with_counter(is_used: bool, counter: impl FnOnce() -> Counter) -> Self {
         let [offset, valid_until, floor] = [(); 3].map(|()| AtomicU64::new(0));
         let counter = is_used.then(counter);
-        Self { clock: MonotonicClock::new(), counter, offset, valid_until, floor }
+        Self {
+            clock: MonotonicClock::new(),
+            counter,
+            offset,
+            valid_until,
+            floor,
+        }
     }
 
     pub(super) fn now(&self) -> u64 {
@@ -109,7 +115,9 @@ impl CounterClock {
 
     #[inline]
     pub(super) fn deadline_base(&self) -> u64 {
-        let Some(counter) = &self.counter else { return self.now() };
+        let Some(counter) = &self.counter else {
+            return self.now();
+        };
         // Acquire pairs with the Release store in `synchronise`: the offset is at least as new as
         // this value.
         let (counted, valid_until) = (counter.nanos(), self.valid_until.load(Ordering::Acquire));
@@ -159,9 +167,11 @@ impl CounterClock {
         // cannot be used.
         if may_update && counted > 0 && gap < MAX_READING_GAP && try_begin_update() {
             // Release pairs with the Acquire loads of the offset: it publishes the floor.
-            self.offset.store(now.wrapping_sub(counted), Ordering::Release);
+            self.offset
+                .store(now.wrapping_sub(counted), Ordering::Release);
             // Release pairs with the Acquire load in `deadline_base`: it publishes the offset.
-            self.valid_until.store(counted + COUNTER_VALIDITY, Ordering::Release);
+            self.valid_until
+                .store(counted + COUNTER_VALIDITY, Ordering::Release);
         }
         latest
     }
@@ -198,7 +208,10 @@ mod tests {
             mock.decrement(3_000_000_000);
             for _ in 0..3 {
                 let (before, now) = (time.now(), time.deadline_base());
-                assert!((before..before + 1_000_000_000).contains(&now), "{now} at {before}");
+                assert!(
+                    (before..before + 1_000_000_000).contains(&now),
+                    "{now} at {before}"
+                );
                 mock.increment(step);
             }
         }
@@ -210,7 +223,11 @@ mod tests {
         let before = time.deadline_base();
         sleep(Duration::from_millis(1));
         assert!(time.deadline_base() >= before + 1_000_000);
-        assert_eq!(time.floor.load(Ordering::Relaxed), 0, "no shared word is written");
+        assert_eq!(
+            time.floor.load(Ordering::Relaxed),
+            0,
+            "no shared word is written"
+        );
     }
 
     #[test]
@@ -230,7 +247,11 @@ mod tests {
         mock.increment(1_000_000);
         let back = Arc::clone(&mock);
         let time = CounterClock::with_counter(true, || counter);
-        (time, move |nanos| mock.increment(nanos), move |nanos| back.decrement(nanos))
+        (
+            time,
+            move |nanos| mock.increment(nanos),
+            move |nanos| back.decrement(nanos),
+        )
     }
 
     fn counted_by(time: &CounterClock) -> u64 {
@@ -238,7 +259,11 @@ mod tests {
     }
 
     fn synchronise(time: &CounterClock, counted: u64, valid_until: u64) -> u64 {
-        time.synchronise(time.counter.as_ref().expect("a counter"), counted, valid_until)
+        time.synchronise(
+            time.counter.as_ref().expect("a counter"),
+            counted,
+            valid_until,
+        )
     }
 
     fn valid_until(time: &CounterClock) -> u64 {
@@ -260,7 +285,11 @@ mod tests {
         assert_eq!(valid_until(&time), end + COUNTER_VALIDITY);
         step_back(1);
         time.deadline_base();
-        assert_eq!(valid_until(&time), end + COUNTER_VALIDITY - 1, "the counter went backwards");
+        assert_eq!(
+            valid_until(&time),
+            end + COUNTER_VALIDITY - 1,
+            "the counter went backwards"
+        );
     }
 
     #[test]
@@ -271,7 +300,10 @@ mod tests {
         synchronise(&time, counted - MAX_READING_GAP, 0);
         assert_eq!(valid_until(&time), 0);
         synchronise(&time, counted - (MAX_READING_GAP - 1), 0);
-        assert_eq!(valid_until(&time), counted - (MAX_READING_GAP - 1) + COUNTER_VALIDITY);
+        assert_eq!(
+            valid_until(&time),
+            counted - (MAX_READING_GAP - 1) + COUNTER_VALIDITY
+        );
     }
 
     #[test]
@@ -284,7 +316,11 @@ mod tests {
         time.valid_until.store(0, Ordering::Relaxed);
         step_back(counted_by(&time));
         synchronise(&time, counted_by(&time), 0);
-        assert_eq!(valid_until(&time), 0, "the counter has gone back to its origin");
+        assert_eq!(
+            valid_until(&time),
+            0,
+            "the counter has gone back to its origin"
+        );
     }
 
     #[test]
@@ -298,12 +334,16 @@ mod tests {
             time.clock.origin = origin.unwrap_or(time.clock.origin);
             let latest = latest(time.now());
             let valid_until = 1_000;
-            time.offset.store(latest.wrapping_sub(valid_until), Ordering::Relaxed);
+            time.offset
+                .store(latest.wrapping_sub(valid_until), Ordering::Relaxed);
             let returned = synchronise(&time, counted_by(&time), valid_until);
             let floor = time.floor.load(Ordering::Relaxed);
             assert_eq!(floor, returned);
             // On a slow machine, the time may have passed `latest` meanwhile.
-            assert!(floor <= latest.max(time.now() + MAX_DRIFT), "{floor}, {latest}");
+            assert!(
+                floor <= latest.max(time.now() + MAX_DRIFT),
+                "{floor}, {latest}"
+            );
             (latest, floor)
         };
         // The clock has stood still while the counter was used.
@@ -324,7 +364,10 @@ mod tests {
         time.deadline_base();
         let (end, offset) = (valid_until(&time), time.offset.load(Ordering::Relaxed));
         synchronise(&time, counted, end);
-        assert_eq!((valid_until(&time), time.offset.load(Ordering::Relaxed)), (end, offset));
+        assert_eq!(
+            (valid_until(&time), time.offset.load(Ordering::Relaxed)),
+            (end, offset)
+        );
     }
 
     #[test]
@@ -332,7 +375,10 @@ mod tests {
     fn time_of_the_counter_stops_before_the_sentinel_deadline() {
         let (monotonic, ..) = counted();
         monotonic.floor.store(DEADLINE_NEVER, Ordering::Relaxed);
-        assert_eq!(TimerClock::Counter(monotonic).deadline_base(), DEADLINE_RUNNING - 1);
+        assert_eq!(
+            TimerClock::Counter(monotonic).deadline_base(),
+            DEADLINE_RUNNING - 1
+        );
     }
 
     #[test]

@@ -63,7 +63,10 @@ impl ManualClock {
     /// Makes a clock at time zero.
     #[must_use]
     pub fn new() -> Self {
-        Self { nanos: Arc::default(), origin: HAS_CLOCK.then(|| Instant::now() + FROM_MACHINE_TO_MANUAL) }
+        Self {
+            nanos: Arc::default(),
+            origin: HAS_CLOCK.then(|| Instant::now() + FROM_MACHINE_TO_MANUAL),
+        }
     }
 
     /// Returns the clock's time as an `Instant`.
@@ -121,7 +124,9 @@ impl ManualClock {
         let step = |nanos: u64| Some(nanos.saturating_add(by));
         // Release pairs with the Acquire load in `nanos`: a thread that reads the new time sees
         // everything that happened before this call.
-        let _ = self.nanos.fetch_update(Ordering::Release, Ordering::Relaxed, step);
+        let _ = self
+            .nanos
+            .fetch_update(Ordering::Release, Ordering::Relaxed, step);
     }
 
     fn nanos(&self) -> u64 {
@@ -130,7 +135,11 @@ impl ManualClock {
 
     /// Returns time zero as an `Instant`, and as a time of this clock.
     fn zero(&self) -> (Instant, Duration) {
-        (self.origin.expect("this platform has no clock, so it has no `Instant`"), Duration::ZERO)
+        (
+            self.origin
+                .expect("this platform has no clock, so it has no `Instant`"),
+            Duration::ZERO,
+        )
     }
 }
 
@@ -159,6 +168,8 @@ impl Default for ManualClock {
 
 impl fmt::Debug for ManualClock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ManualClock").field("now", &self.now()).finish()
+        f.debug_struct("ManualClock")
+            .field("now", &self.now())
+            .finish()
     }
 }

@@ -207,9 +207,13 @@ pub(crate) fn time_of((reference, time_there): (Instant, Duration), instant: Ins
 /// Returns the `Instant` of a clock's time, given one `Instant` and the clock's time there.
 pub(crate) fn instant_of((reference, time_there): (Instant, Duration), time: Duration) -> Instant {
     match time.checked_sub(time_there) {
-        Some(after) => reference.checked_add(after).unwrap_or_else(|| reference + FAR_FUTURE),
+        Some(after) => reference
+            .checked_add(after)
+            .unwrap_or_else(|| reference + FAR_FUTURE),
         // Some platforms cannot represent an `Instant` from before the machine was started.
-        None => reference.checked_sub(time_there - time).unwrap_or(reference),
+        None => reference
+            .checked_sub(time_there - time)
+            .unwrap_or(reference),
     }
 }
 
@@ -248,7 +252,9 @@ impl MonotonicClock {
     /// If the platform has no clock: `wasm32-unknown-unknown`.
     #[must_use]
     pub fn new() -> Self {
-        Self { origin: Instant::now() }
+        Self {
+            origin: Instant::now(),
+        }
     }
 }
 
@@ -287,9 +293,15 @@ mod tests {
         assert_eq!(time_of((reference, ten), reference - three), seven);
         assert_eq!(time_of((reference, seven), reference + three), ten);
         assert_eq!(time_of((reference, three), reference - seven), zero);
-        assert_eq!(time_of((reference, Duration::MAX), reference + three), Duration::MAX);
+        assert_eq!(
+            time_of((reference, Duration::MAX), reference + three),
+            Duration::MAX
+        );
         if reference.checked_add(Duration::MAX).is_none() {
-            assert_eq!(instant_of((reference, zero), Duration::MAX), reference + FAR_FUTURE);
+            assert_eq!(
+                instant_of((reference, zero), Duration::MAX),
+                reference + FAR_FUTURE
+            );
         }
     }
 }

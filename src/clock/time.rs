@@ -11,7 +11,10 @@ use crate::ticks::{self, DEADLINE_RUNNING};
 /// The clock of a timer. Its time is zero when the timer is built.
 pub(crate) enum TimerClock {
     Counter(CounterClock),
-    Given { clock: Box<dyn Clock>, origin: Duration },
+    Given {
+        clock: Box<dyn Clock>,
+        origin: Duration,
+    },
 }
 
 impl TimerClock {
@@ -19,7 +22,10 @@ impl TimerClock {
     pub(crate) fn of(clock: Option<Box<dyn Clock>>) -> Self {
         match clock {
             None => Self::Counter(CounterClock::new()),
-            Some(clock) => Self::Given { origin: clock.now(), clock },
+            Some(clock) => Self::Given {
+                origin: clock.now(),
+                clock,
+            },
         }
     }
 
@@ -67,7 +73,9 @@ impl TimerClock {
     pub(crate) fn at(&self, instant: Instant) -> u64 {
         match self {
             Self::Counter(counter) => ticks::nanos(counter.clock.time_at(instant)),
-            Self::Given { clock, origin } => ticks::nanos(clock.time_at(instant).saturating_sub(*origin)),
+            Self::Given { clock, origin } => {
+                ticks::nanos(clock.time_at(instant).saturating_sub(*origin))
+            }
         }
     }
 
@@ -136,8 +144,16 @@ mod tests {
         let time = TimerClock::Counter(time);
         assert_eq!(time.at(origin + second), 1_000_000_000);
         assert_eq!(time.at(origin), 0);
-        assert_eq!(origin.checked_sub(second).map_or(0, |before| time.at(before)), 0);
-        assert_eq!(far.map_or(DEADLINE_NEVER, |far| time.at(far)), DEADLINE_NEVER);
+        assert_eq!(
+            origin
+                .checked_sub(second)
+                .map_or(0, |before| time.at(before)),
+            0
+        );
+        assert_eq!(
+            far.map_or(DEADLINE_NEVER, |far| time.at(far)),
+            DEADLINE_NEVER
+        );
         assert_eq!(time.instant_of(1_000_000_000), origin + second);
         assert_eq!(time.at(time.instant_of(DEADLINE_NEVER)), DEADLINE_NEVER);
     }
@@ -147,7 +163,10 @@ mod tests {
         let clock = ManualClock::new();
         let given = TimerClock::of(Some(Box::new(clock.clone())));
         clock.advance(Duration::MAX);
-        assert_eq!([given.now(), given.deadline_base()], [DEADLINE_RUNNING - 1; 2]);
+        assert_eq!(
+            [given.now(), given.deadline_base()],
+            [DEADLINE_RUNNING - 1; 2]
+        );
     }
 
     #[test]
@@ -157,6 +176,9 @@ mod tests {
         let before = counter.now();
         let time = TimerClock::Counter(counter);
         let later = time.now_upper_bound();
-        assert!((before + 1_000..=time.now() + 1_000).contains(&later), "{later} at {before}");
+        assert!(
+            (before + 1_000..=time.now() + 1_000).contains(&later),
+            "{later} at {before}"
+        );
     }
 }

@@ -45,10 +45,11 @@ impl Inner {
         task: T,
         deadline: u64,
     ) -> Result<Timeout, NewTimeoutError> {
-        self.try_schedule_by(task, deadline).map_err(|(task, error)| {
-            self.guard("when it was dropped", T::name, || drop(task));
-            error
-        })
+        self.try_schedule_by(task, deadline)
+            .map_err(|(task, error)| {
+                self.guard("when it was dropped", T::name, || drop(task));
+                error
+            })
     }
 
     /// [`schedule_by`](Self::schedule_by) that gives a rejected task back.
@@ -67,7 +68,11 @@ impl Inner {
         }
         // No user code runs in here, because `stop` may be waiting.
         let mut withdrawn = None;
-        let schedule = Schedule { task, deadline, withdrawn: &mut withdrawn };
+        let schedule = Schedule {
+            task,
+            deadline,
+            withdrawn: &mut withdrawn,
+        };
         let Some(handle) = thread_cache::with(self, schedule) else {
             return Err(self.reject_withdrawn(withdrawn));
         };
@@ -78,10 +83,20 @@ impl Inner {
     /// [`schedule_by`](Self::schedule_by) on a timer that was started and has no limit. If the
     /// timer closes, drops the task, and returns a timeout that is cancelled.
     #[inline]
-    pub(crate) fn schedule_or_cancel<T: Task<Inner>>(self: &Arc<Self>, task: T, deadline: u64) -> Timeout {
+    pub(crate) fn schedule_or_cancel<T: Task<Inner>>(
+        self: &Arc<Self>,
+        task: T,
+        deadline: u64,
+    ) -> Timeout {
         let mut withdrawn = None;
-        if let Some(handle) = thread_cache::with(self, Schedule { task, deadline, withdrawn: &mut withdrawn })
-        {
+        if let Some(handle) = thread_cache::with(
+            self,
+            Schedule {
+                task,
+                deadline,
+                withdrawn: &mut withdrawn,
+            },
+        ) {
             self.wake_for_new(deadline);
             return Timeout { handle };
         }
@@ -102,9 +117,9 @@ impl Inner {
             return Err(self.closed_error());
         }
         match &self.limit {
-            Some(limit) if !limit.take() => {
-                Err(NewTimeoutError::TooManyPending { limit: limit.most as usize })
-            }
+            Some(limit) if !limit.take() => Err(NewTimeoutError::TooManyPending {
+                limit: limit.most as usize,
+            }),
             _ => Ok(()),
         }
     }
@@ -116,7 +131,9 @@ impl Inner {
         withdrawn: Option<ClaimedTask<Inner>>,
     ) -> (T, NewTimeoutError) {
         self.release_place();
-        let task = withdrawn.expect("a timeout without a handle was withdrawn").into_task();
+        let task = withdrawn
+            .expect("a timeout without a handle was withdrawn")
+            .into_task();
         let error = self.closed_error();
         self.count_rejection(&error);
         (task, error)
@@ -134,7 +151,9 @@ impl Inner {
 
     /// Cancels a timeout, if it has not ended. `skips_hook`: the task's hook is not called.
     pub(crate) fn cancel(&self, timeout: &Timeout, skips_hook: bool) -> bool {
-        let Some(task) = self.end_by_cancel(timeout) else { return false };
+        let Some(task) = self.end_by_cancel(timeout) else {
+            return false;
+        };
         match task {
             Some(claim) if skips_hook => self.drop_task(|| timeout.handle.name(), claim),
             Some(claim) => self.call_cancelled(timeout, claim),
@@ -151,7 +170,9 @@ impl Inner {
             Ok(None) => true,
             Ok(Some((task, timer))) => {
                 let name = task.name();
-                timer.get().guard("when it was dropped", || name, || task.drop_task());
+                timer
+                    .get()
+                    .guard("when it was dropped", || name, || task.drop_task());
                 thread_cache::recycle(Released::of(timer));
                 true
             }
@@ -174,7 +195,10 @@ impl Inner {
         // Without the lock, because the hooks are user code; one by one, so that each timeout ends
         // as by its own `cancel`.
         let pending = self.worker.lock().pending(self);
-        pending.into_iter().filter(|timeout| self.cancel(timeout, false)).count()
+        pending
+            .into_iter()
+            .filter(|timeout| self.cancel(timeout, false))
+            .count()
     }
 
     /// Cancels a timeout, if it has not ended, and counts that. The caller owns the task, unless it
@@ -196,7 +220,11 @@ impl Inner {
     /// old task. If the timeout has ended, drops the new task and returns `None`. For `stop` and
     /// for the limit there is one of the two at all times.
     #[cfg(feature = "async")]
-    pub(crate) fn replace<T: Task<Inner>>(self: &Arc<Self>, timeout: &Timeout, task: T) -> Option<Timeout> {
+    pub(crate) fn replace<T: Task<Inner>>(
+        self: &Arc<Self>,
+        timeout: &Timeout,
+        task: T,
+    ) -> Option<Timeout> {
         let handle = &timeout.handle;
         let replaced = match handle.not_ended() {
             None => Err(task),
@@ -245,7 +273,8 @@ impl Inner {
     }
 
     pub(crate) fn balance(&self) -> Balance {
-        self.pending_counts.balance(&self.counters, self.state.snapshot().is_ended())
+        self.pending_counts
+            .balance(&self.counters, self.state.snapshot().is_ended())
     }
 
     /// [`balance`](Self::balance), and the number of ended timeouts whose entries the worker has
@@ -258,7 +287,11 @@ impl Inner {
         let balance = self.balance();
         let in_wheel = in_wheel_or_expired.saturating_sub(worker.expired.get());
         let queued = (balance.registered + balance.withdrawn).saturating_sub(taken);
-        let unreclaimed = if is_ended { 0 } else { (in_wheel + queued).saturating_sub(balance.pending) };
+        let unreclaimed = if is_ended {
+            0
+        } else {
+            (in_wheel + queued).saturating_sub(balance.pending)
+        };
         (balance, unreclaimed)
     }
 
@@ -283,13 +316,23 @@ impl Inner {
     }
 
     /// [`reset_to`](Self::reset_to) that calls `changed` before the worker is told.
-    pub(crate) fn reset_and(&self, timeout: &Timeout, deadline: u64, changed: impl FnOnce()) -> bool {
+    pub(crate) fn reset_and(
+        &self,
+        timeout: &Timeout,
+        deadline: u64,
+        changed: impl FnOnce(),
+    ) -> bool {
         self.reset_by(timeout, || deadline, changed)
     }
 
     // By closures, so that each caller has an instance of its own, without a call in it.
     #[inline(always)]
-    fn reset_by(&self, timeout: &Timeout, deadline: impl FnOnce() -> u64, changed: impl FnOnce()) -> bool {
+    fn reset_by(
+        &self,
+        timeout: &Timeout,
+        deadline: impl FnOnce() -> u64,
+        changed: impl FnOnce(),
+    ) -> bool {
         let handle = &timeout.handle;
         let reset = handle.reset(deadline());
         changed();
@@ -298,8 +341,9 @@ impl Inner {
             Reset::Later => {}
             Reset::Earlier => self.wake_for_earlier(handle),
             Reset::EarlierInWheel(message) => {
-                let state =
-                    thread_cache::with_handle(handle, |cache: &mut CacheGuard<'_>| cache.push(message));
+                let state = thread_cache::with_handle(handle, |cache: &mut CacheGuard<'_>| {
+                    cache.push(message)
+                });
                 self.wake_for_pushed(state, handle);
             }
         }
@@ -336,7 +380,10 @@ impl<T: Task<Inner>> Work for Schedule<'_, T> {
         if !cache.look_after_push().is_closing() {
             return Some(handle);
         }
-        cache.withdraw(handle).map(|claimed| *self.withdrawn = Some(claimed)).err()
+        cache
+            .withdraw(handle)
+            .map(|claimed| *self.withdrawn = Some(claimed))
+            .err()
     }
 }
 

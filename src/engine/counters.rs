@@ -80,8 +80,11 @@ pub(crate) struct LatenessCounters {
 impl LatenessCounters {
     /// Counts `count` timeouts that were `late`. Both times are in nanoseconds.
     fn add_single_writer(&self, late: u64, tick: u64, count: u64) {
-        let is_within = |bucket: &usize| lateness_bound(tick, *bucket).is_none_or(|bound| late <= bound);
-        let bucket = (0..LATENESS_BUCKETS).find(is_within).expect("the last bucket has no bound");
+        let is_within =
+            |bucket: &usize| lateness_bound(tick, *bucket).is_none_or(|bound| late <= bound);
+        let bucket = (0..LATENESS_BUCKETS)
+            .find(is_within)
+            .expect("the last bucket has no bound");
         self.buckets[bucket].add_single_writer(count);
         self.max.raise(late);
     }
@@ -105,7 +108,13 @@ const TASKS_PER_SAMPLE: u64 = 64;
 
 impl LatenessSampler {
     pub(super) fn new(ticks: Ticks) -> Self {
-        Self { ticks, now: 0, counted: 0, sample_end: TASKS_PER_SAMPLE, turn_end: u64::MAX }
+        Self {
+            ticks,
+            now: 0,
+            counted: 0,
+            sample_end: TASKS_PER_SAMPLE,
+            turn_end: u64::MAX,
+        }
     }
 
     pub(super) fn set_now(&mut self, now: u64) {
@@ -139,7 +148,11 @@ impl LatenessSampler {
         let handed_over = counters.handed_over();
         if handed_over > self.counted {
             let late = self.ticks.since(tick, self.now);
-            counters.lateness.add_single_writer(late, self.ticks.nanos(), handed_over - self.counted);
+            counters.lateness.add_single_writer(
+                late,
+                self.ticks.nanos(),
+                handed_over - self.counted,
+            );
             self.counted = handed_over;
         }
     }

@@ -18,7 +18,12 @@ use crate::ticks::DEADLINE_NEVER;
 impl Inner {
     /// Runs user code for a task. A panic is reported and counted.
     #[inline]
-    pub(crate) fn guard<'a>(&self, doing: &str, task: impl FnOnce() -> &'a str, code: impl FnOnce()) {
+    pub(crate) fn guard<'a>(
+        &self,
+        doing: &str,
+        task: impl FnOnce() -> &'a str,
+        code: impl FnOnce(),
+    ) {
         report::guard(code, |panic| {
             self.counters.panics.add_one();
             report::task_panicked(doing, task(), panic);
@@ -40,7 +45,11 @@ impl Inner {
     /// timeout if the task ran on this thread.
     // Not in the worker's loop, because most timers have no executor.
     #[inline(never)]
-    pub(super) fn dispatch(&self, executor: &Executor, claimed: ClaimedTask<Inner>) -> Option<Timeout> {
+    pub(super) fn dispatch(
+        &self,
+        executor: &Executor,
+        claimed: ClaimedTask<Inner>,
+    ) -> Option<Timeout> {
         let executor = match executor {
             Executor::Tasks(executor) => executor,
             Executor::HandOut(tasks) => {
@@ -59,7 +68,9 @@ impl Inner {
         }
         let name = claimed.timeout().handle.name();
         let task = DispatchedTask(claimed);
-        self.watch(name, || self.guard("in the executor", || name, || executor(task)));
+        self.watch(name, || {
+            self.guard("in the executor", || name, || executor(task))
+        });
         None
     }
 
@@ -73,7 +84,11 @@ impl Inner {
     }
 
     /// Drops a task that does not run. `name` returns the name of its type.
-    pub(super) fn drop_task<'a>(&self, name: impl FnOnce() -> &'a str, claim: TaskClaim<'_, Inner>) {
+    pub(super) fn drop_task<'a>(
+        &self,
+        name: impl FnOnce() -> &'a str,
+        claim: TaskClaim<'_, Inner>,
+    ) {
         self.guard("when it was dropped", name, || claim.drop_task());
     }
 
@@ -81,7 +96,11 @@ impl Inner {
     /// a threshold.
     #[inline]
     pub(crate) fn watch<R>(&self, task: &'static str, run: impl FnOnce() -> R) -> R {
-        if self.slow_task_threshold == DEADLINE_NEVER { run() } else { self.time_task(task, run) }
+        if self.slow_task_threshold == DEADLINE_NEVER {
+            run()
+        } else {
+            self.time_task(task, run)
+        }
     }
 
     fn time_task<R>(&self, task: &'static str, run: impl FnOnce() -> R) -> R {
@@ -170,14 +189,19 @@ impl DispatchedTask {
 fn run_claimed(claimed: ClaimedTask<Inner>) -> Timeout {
     claimed.with(|claim, timeout| {
         let handle = &timeout.handle;
-        handle.timer().guard("in run", || handle.name(), || claim.run(timeout));
+        handle
+            .timer()
+            .guard("in run", || handle.name(), || claim.run(timeout));
     })
 }
 
 /// Drops the task of a timeout that has ended, which the executor had.
 fn drop_dispatched(claimed: ClaimedTask<Inner>) {
     let drop_task = |claim: TaskClaim<'_, Inner>, timeout: &Timeout| {
-        timeout.handle.timer().drop_task(|| timeout.handle.name(), claim);
+        timeout
+            .handle
+            .timer()
+            .drop_task(|| timeout.handle.name(), claim);
     };
     end_run(&claimed.with(drop_task));
 }
@@ -196,7 +220,8 @@ fn run_periodic(mut claimed: ClaimedTask<Inner>) {
     }
     let mut next = claimed.repeat(true);
     if let Some(NextRun { tick_began, .. }) = next {
-        let is_behind = |next: Option<NextRun>| next.is_some_and(|next| next.deadline <= tick_began);
+        let is_behind =
+            |next: Option<NextRun>| next.is_some_and(|next| next.deadline <= tick_began);
         let goes_on = |timeout: &Timeout| {
             let handle = &timeout.handle;
             // A `stop` cannot end the timeout while the worker runs it for the executor.
@@ -223,7 +248,10 @@ fn skip_run(mut claimed: ClaimedTask<Inner>) {
 fn finish_run(claimed: ClaimedTask<Inner>, next: Option<NextRun>) {
     match claimed.finish_run(next.map(|next| next.deadline), thread_cache::push) {
         RunOutcome::Again((timeout, state)) => {
-            timeout.handle.timer().wake_for_pushed(state, &timeout.handle);
+            timeout
+                .handle
+                .timer()
+                .wake_for_pushed(state, &timeout.handle);
         }
         RunOutcome::LastRun(claimed) => {
             let timer = claimed.timeout().handle.timer();

@@ -153,7 +153,11 @@ impl Inner {
         let timeouts = self.worker.lock().end_all(self);
         self.notify_worker();
         // The worker thread itself gets here if the user's clock, which it runs, calls `stop`.
-        if let Some(thread) = self.thread.take_handle().filter(|thread| !is_current(thread)) {
+        if let Some(thread) = self
+            .thread
+            .take_handle()
+            .filter(|thread| !is_current(thread))
+        {
             // The thread catches all panics.
             let _ = thread.join();
         }
@@ -216,7 +220,11 @@ impl Inner {
     /// the timer.
     pub(crate) fn drop_executor(&self) {
         let executor = self.worker.lock().swap_executor(None);
-        self.guard("when it was dropped", || "(the task executor)", || drop(executor));
+        self.guard(
+            "when it was dropped",
+            || "(the task executor)",
+            || drop(executor),
+        );
     }
 
     /// Drops one handle. Returns whether it was the last.
@@ -241,7 +249,10 @@ impl Inner {
         let now = self.clock.deadline_base();
         let last = self.ticks.of(ticks::deadline(now, grace));
         let last = last.min(self.ticks.reached(DEADLINE_NEVER - 1));
-        Grace { last, at_most: self.ticks.until(last + 1, now) }
+        Grace {
+            last,
+            at_most: self.ticks.until(last + 1, now),
+        }
     }
 
     /// The rest of a [`shutdown`](Self::shutdown).
@@ -284,8 +295,8 @@ impl Inner {
                 // The worker may sleep for a time that its clock has jumped over.
                 self.wake();
             }
-            let shortest =
-                Duration::from_nanos(self.pending() * LOOK_INTERVAL_PER_PENDING) + MIN_LOOK_INTERVAL;
+            let shortest = Duration::from_nanos(self.pending() * LOOK_INTERVAL_PER_PENDING)
+                + MIN_LOOK_INTERVAL;
             parker.park_timeout(self.ticks.until(next, now).min(LOOK_INTERVAL).max(shortest));
         }
     }
@@ -342,7 +353,9 @@ impl Worker {
     pub(super) fn end_all(&mut self, inner: &Arc<Inner>) -> Vec<Timeout> {
         let mut all = Vec::new();
         let backoff = Backoff::new();
-        let Self { nodes, receiver, .. } = self;
+        let Self {
+            nodes, receiver, ..
+        } = self;
         let mut nodes = nodes.of(inner);
         let mut end = |stopped| {
             inner.pending_counts.count_stopped();
@@ -375,7 +388,9 @@ impl Worker {
         inner.state.set_ended();
         inner.worker.set_calling_hooks();
         let cancelled = |stopped| match stopped {
-            Stopped::WithTask(claimed) => claimed.with(|claim, timeout| inner.call_cancelled(timeout, claim)),
+            Stopped::WithTask(claimed) => {
+                claimed.with(|claim, timeout| inner.call_cancelled(timeout, claim))
+            }
             Stopped::Running(timeout) => timeout,
         };
         let all = all.into_iter().map(cancelled).collect();
@@ -425,7 +440,8 @@ mod tests {
             let timer = &t.timer;
             let shutdown = scope.spawn(move || timer.shutdown(Duration::ZERO));
             thread::sleep(Duration::from_millis(30));
-            lane.borrow(t.inner()).schedule_replacement(Nothing, t.now());
+            lane.borrow(t.inner())
+                .schedule_replacement(Nothing, t.now());
             assert_eq!(shutdown.join().unwrap(), [], "it runs");
         });
     }

@@ -194,7 +194,11 @@ impl Inner {
             ticks_per_wheel,
             wheel,
             has_executor: settings.executor.is_some(),
-            worker: CachePadded::new(WorkerLock::new(Worker::new(nodes, settings.executor, ticks))),
+            worker: CachePadded::new(WorkerLock::new(Worker::new(
+                nodes,
+                settings.executor,
+                ticks,
+            ))),
             thread: Thread::new(settings.thread),
             waker: settings.waker,
             handles: AtomicUsize::new(0),

@@ -132,7 +132,11 @@ mod tests {
             let clock = ManualClock::new();
             let builder = HashedWheelTimer::builder().tick(TICK).clock(clock.clone());
             let (timer, driver) = settings(builder).build_driven().unwrap();
-            Self { timer, driver: Some(driver), clock }
+            Self {
+                timer,
+                driver: Some(driver),
+                clock,
+            }
         }
 
         pub(super) fn inner(&self) -> &Arc<Inner> {
@@ -164,7 +168,10 @@ mod tests {
 
         /// The worker sleeps. `how` is some of the bits that say what wakes it.
         pub(super) fn set_asleep(&self, how: u64) {
-            self.inner().state.word.fetch_or(ASLEEP | how, Ordering::Relaxed);
+            self.inner()
+                .state
+                .word
+                .fetch_or(ASLEEP | how, Ordering::Relaxed);
         }
 
         pub(super) fn is_asleep(&self) -> bool {

@@ -63,7 +63,11 @@ struct Counts {
 
 impl Default for Counts {
     fn default() -> Self {
-        Self { registered: AtomicU64::new(0), cancelled: AtomicU64::new(0), withdrawn: AtomicU64::new(0) }
+        Self {
+            registered: AtomicU64::new(0),
+            cancelled: AtomicU64::new(0),
+            withdrawn: AtomicU64::new(0),
+        }
     }
 }
 
@@ -84,27 +88,41 @@ pub(super) struct OwnCounts {
 
 impl OwnCounts {
     fn new(inner: Arc<ThreadCounts>) -> Self {
-        Self { inner, registered: 0, cancelled: 0, withdrawn: 0 }
+        Self {
+            inner,
+            registered: 0,
+            cancelled: 0,
+            withdrawn: 0,
+        }
     }
 
     /// Counts a timeout whose message is about to be pushed.
     #[inline]
     pub(super) fn register(&mut self) {
         self.registered += 1;
-        self.inner.counts.registered.store(self.registered, Ordering::Relaxed);
+        self.inner
+            .counts
+            .registered
+            .store(self.registered, Ordering::Relaxed);
     }
 
     /// Counts a timeout that was cancelled.
     #[inline]
     pub(super) fn cancel(&mut self) {
         self.cancelled += 1;
-        self.inner.counts.cancelled.store(self.cancelled, Ordering::Release);
+        self.inner
+            .counts
+            .cancelled
+            .store(self.cancelled, Ordering::Release);
     }
 
     /// Counts a new timeout that was taken back, because the timer closes.
     pub(super) fn withdraw(&mut self) {
         self.withdrawn += 1;
-        self.inner.counts.withdrawn.store(self.withdrawn, Ordering::Release);
+        self.inner
+            .counts
+            .withdrawn
+            .store(self.withdrawn, Ordering::Release);
     }
 }
 
@@ -121,7 +139,11 @@ pub(crate) struct PendingCounts {
 
 impl Default for PendingCounts {
     fn default() -> Self {
-        Self { first: OnceLock::new(), free: SegQueue::new(), stopped: AtomicU64::new(0) }
+        Self {
+            first: OnceLock::new(),
+            free: SegQueue::new(),
+            stopped: AtomicU64::new(0),
+        }
     }
 }
 
@@ -149,12 +171,15 @@ impl PendingCounts {
     }
 
     fn all(&self) -> impl Iterator<Item = &Counts> {
-        std::iter::successors(self.first.get(), |counts| counts.next.get()).map(|counts| &*counts.counts)
+        std::iter::successors(self.first.get(), |counts| counts.next.get())
+            .map(|counts| &*counts.counts)
     }
 
     /// All timeouts that were ever registered, those that were withdrawn included.
     pub(super) fn ever_registered(&self) -> u64 {
-        self.all().map(|counts| counts.registered.load(Ordering::Relaxed)).sum()
+        self.all()
+            .map(|counts| counts.registered.load(Ordering::Relaxed))
+            .sum()
     }
 
     /// The timeouts that threads have cancelled, and those that they have withdrawn.
@@ -175,13 +200,18 @@ pub(crate) struct Limit {
 
 impl Limit {
     pub(super) fn new(most: u64) -> Self {
-        Self { most, taken: CachePadded::new(AtomicU64::new(0)) }
+        Self {
+            most,
+            taken: CachePadded::new(AtomicU64::new(0)),
+        }
     }
 
     /// Takes a place. Returns false if none is free.
     pub(super) fn take(&self) -> bool {
         let more = |taken| (taken < self.most).then_some(taken + 1);
-        self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+        self.taken
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
+            .is_ok()
     }
 
     pub(super) fn taken(&self) -> u64 {
@@ -235,7 +265,11 @@ impl PendingCounts {
     /// Adds to the ends, which were read before, the registrations and what is pending.
     fn since(&self, ended: Balance) -> Balance {
         let registered = self.ever_registered() - ended.withdrawn;
-        Balance { registered, pending: registered - ended.expired - ended.cancelled, ..ended }
+        Balance {
+            registered,
+            pending: registered - ended.expired - ended.cancelled,
+            ..ended
+        }
     }
 
     /// The ends, without what is pending.
@@ -243,7 +277,12 @@ impl PendingCounts {
         let expired = counters.worker.expired.get() + counters.ended_on_executor.get();
         let (cancelled, withdrawn) = self.ended_by_threads();
         let cancelled = cancelled + self.stopped.load(Ordering::Acquire);
-        Balance { expired, cancelled, withdrawn, ..Balance::default() }
+        Balance {
+            expired,
+            cancelled,
+            withdrawn,
+            ..Balance::default()
+        }
     }
 }
 
@@ -272,7 +311,10 @@ mod tests {
         counters.worker.expired.set_single_writer(1);
         let balance = pending.balance(&counters, false);
         assert_eq!((balance.registered, balance.withdrawn), (10, 5));
-        assert_eq!((balance.expired, balance.cancelled, balance.pending), (1, 7, 2));
+        assert_eq!(
+            (balance.expired, balance.cancelled, balance.pending),
+            (1, 7, 2)
+        );
         assert_eq!(balance.total_ended(), 1 + 7 + 5);
         assert_eq!(pending.at_most(&counters), 2);
     }
@@ -282,7 +324,12 @@ mod tests {
         let t = Driven::new();
         let timer = &t.timer;
         for _ in 0..3 {
-            thread::scope(|scope| scope.spawn(|| _ = timer.new_timeout(|_| (), TICK)).join().unwrap());
+            thread::scope(|scope| {
+                scope
+                    .spawn(|| _ = timer.new_timeout(|_| (), TICK))
+                    .join()
+                    .unwrap()
+            });
         }
         assert_eq!(t.inner().pending_counts.all().count(), 1);
         assert_eq!(timer.pending_timeouts(), 3);
@@ -293,7 +340,10 @@ mod tests {
     fn any_number_of_counts_can_be_dropped() {
         let mut first = Arc::new(ThreadCounts::default());
         for _ in 0..if cfg!(miri) { 1_000 } else { 100_000 } {
-            first = Arc::new(ThreadCounts { counts: CachePadded::default(), next: OnceLock::from(first) });
+            first = Arc::new(ThreadCounts {
+                counts: CachePadded::default(),
+                next: OnceLock::from(first),
+            });
         }
         drop(first);
     }

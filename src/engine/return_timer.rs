@@ -46,10 +46,17 @@ impl ReturnTimer {
             (Self::Since { then, turns }, Some(time)) if then <= now => {
                 let is_over = has_passed(time, then, now) || turns >= SURPLUS_TURNS;
                 let turns = turns + u32::from(time == SURPLUS_TIME);
-                if is_over { Self::Returning } else { Self::Since { then, turns } }
+                if is_over {
+                    Self::Returning
+                } else {
+                    Self::Since { then, turns }
+                }
             }
             // (The clock may have gone back.)
-            (Self::Idle | Self::Since { .. }, Some(_)) => Self::Since { then: now, turns: 0 },
+            (Self::Idle | Self::Since { .. }, Some(_)) => Self::Since {
+                then: now,
+                turns: 0,
+            },
         }
     }
 }
@@ -79,10 +86,30 @@ mod tests {
         assert_next(ReturnTimer::Idle, Some(SURPLUS_TIME), 5, since(5, 0));
         assert_next(since(5, 3), None, 6, ReturnTimer::Idle);
         assert_next(since(5, 3), Some(SURPLUS_TIME), 5, since(5, 4));
-        assert_next(since(5, 3), Some(SURPLUS_TIME), 5 + 2 * SECOND - 1, since(5, 4));
-        assert_next(since(5, 3), Some(SURPLUS_TIME), 5 + 2 * SECOND, ReturnTimer::Returning);
-        assert_next(since(5, SURPLUS_TURNS - 1), Some(SURPLUS_TIME), 6, since(5, SURPLUS_TURNS));
-        assert_next(since(5, SURPLUS_TURNS), Some(SURPLUS_TIME), 6, ReturnTimer::Returning);
+        assert_next(
+            since(5, 3),
+            Some(SURPLUS_TIME),
+            5 + 2 * SECOND - 1,
+            since(5, 4),
+        );
+        assert_next(
+            since(5, 3),
+            Some(SURPLUS_TIME),
+            5 + 2 * SECOND,
+            ReturnTimer::Returning,
+        );
+        assert_next(
+            since(5, SURPLUS_TURNS - 1),
+            Some(SURPLUS_TIME),
+            6,
+            since(5, SURPLUS_TURNS),
+        );
+        assert_next(
+            since(5, SURPLUS_TURNS),
+            Some(SURPLUS_TIME),
+            6,
+            ReturnTimer::Returning,
+        );
         // The clock has gone back.
         assert_next(since(9 * SECOND, 3), Some(SURPLUS_TIME), 0, since(0, 0));
         assert_next(ReturnTimer::Returning, None, 6, ReturnTimer::Returning);

@@ -44,7 +44,9 @@ pub(super) fn while_running<R>(node: usize, run: impl FnOnce() -> R) -> R {
 
 /// Whether this thread runs the task of the node at this address for a task executor.
 fn is_current(node: usize) -> bool {
-    CURRENT.try_with(Cell::get).is_ok_and(|current| current == node)
+    CURRENT
+        .try_with(Cell::get)
+        .is_ok_and(|current| current == node)
 }
 
 /// A task that was handed to the executor is over.
@@ -96,7 +98,9 @@ impl Inner {
         loop {
             self.run_waiters.lock().push((itself, parker.unparker()));
             if !timeout.handle.await_run() {
-                self.run_waiters.lock().retain(|&(waiter, _)| waiter != itself);
+                self.run_waiters
+                    .lock()
+                    .retain(|&(waiter, _)| waiter != itself);
                 return;
             }
             parker.park();
@@ -122,6 +126,13 @@ mod tests {
         let another = Parker::default();
         t.inner().run_waiters.lock().push((1, another.unparker()));
         t.inner().wait_for_executor(&timeout);
-        assert!(t.inner().run_waiters.lock().iter().map(|(waiter, _)| *waiter).eq([1]));
+        assert!(
+            t.inner()
+                .run_waiters
+                .lock()
+                .iter()
+                .map(|(waiter, _)| *waiter)
+                .eq([1])
+        );
     }
 }

@@ -75,7 +75,9 @@ impl TimerState {
     /// [`HOW_ASLEEP`].
     fn fall_asleep(&self, how: u64) {
         let asleep = |word: u64| Some(word & !HOW_ASLEEP | ASLEEP | how);
-        let before = self.word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, asleep);
+        let before = self
+            .word
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, asleep);
         before.expect("the closure returns a value");
     }
 
@@ -155,7 +157,9 @@ impl Inner {
 
     /// Ends the sleep of the thread, or of the driver's loop.
     pub(crate) fn notify_worker(&self) {
-        let Some(waker) = &self.waker else { return self.thread.unpark() };
+        let Some(waker) = &self.waker else {
+            return self.thread.unpark();
+        };
         let mut has_panicked = true;
         let wake = || {
             waker.wake();
@@ -174,7 +178,9 @@ impl Inner {
     /// Decides what the worker thread does after a turn.
     pub(crate) fn after_turn(self: &Arc<Self>) -> Sleep {
         let now = self.clock.now();
-        let Some(plan) = self.worker.lock().plan_sleep(self, now) else { return Sleep::Ended };
+        let Some(plan) = self.worker.lock().plan_sleep(self, now) else {
+            return Sleep::Ended;
+        };
         // Read the time again, because `plan_sleep` may have taken some; without the lock, because
         // the clock is user code.
         self.resolve(plan, self.clock.now())
@@ -206,12 +212,17 @@ impl Worker {
             now,
             messages: mem::take(&mut self.receiver.taken_since_plan) as u64,
             has_reclaimed: self.receiver.has_reclaimed,
-            requested: inner.state.requested.swap(DEADLINE_NEVER, Ordering::Relaxed),
+            requested: inner
+                .state
+                .requested
+                .swap(DEADLINE_NEVER, Ordering::Relaxed),
             tick,
             next: self.nodes.next_deadline().unwrap_or(u64::MAX),
         };
         let plan = self.sleep_policy.plan(inner.ticks, &turn);
-        let Some(wakes) = plan.announced else { return Some(plan) };
+        let Some(wakes) = plan.announced else {
+            return Some(plan);
+        };
         let next = self.announce(inner, plan.next, wakes);
         let surplus_wait = self.surplus_wait(inner);
         Some(plan.after_announcement(next, self.receiver.has_reclaimed, surplus_wait))
@@ -223,7 +234,11 @@ impl Worker {
         let never = inner.ticks.of(DEADLINE_NEVER);
         let mut next = self.next_tick(inner).min(never);
         if inner.waker.is_some() {
-            next = self.announce(inner, next, wakes_driver(inner.ticks, next, self.nodes.tick()));
+            next = self.announce(
+                inner,
+                next,
+                wakes_driver(inner.ticks, next, self.nodes.tick()),
+            );
         }
         (next < never).then_some(next)
     }
@@ -233,8 +248,15 @@ impl Worker {
     fn announce(&mut self, inner: &Arc<Inner>, next: u64, how: u64) -> u64 {
         // No timeout that comes from now on fires before the wheel's next tick.
         let earliest = self.nodes.tick() + 1;
-        let needed_before = if next <= earliest { 0 } else { inner.ticks.first_deadline_of(next) };
-        inner.state.announced.store(needed_before, Ordering::Relaxed);
+        let needed_before = if next <= earliest {
+            0
+        } else {
+            inner.ticks.first_deadline_of(next)
+        };
+        inner
+            .state
+            .announced
+            .store(needed_before, Ordering::Relaxed);
         // One fence for both: each of them is a change before a look at lanes.
         self.receiver.queue.unlist_idle(|| {
             inner.state.fall_asleep(how);
@@ -251,7 +273,11 @@ impl Worker {
     /// have come since the last turn, so that the answer is exact.
     fn next_tick(&mut self, inner: &Arc<Inner>) -> u64 {
         self.drain_messages_unless_behind(inner);
-        if self.receiver.has_backlog { 0 } else { self.nodes.next_deadline().unwrap_or(u64::MAX) }
+        if self.receiver.has_backlog {
+            0
+        } else {
+            self.nodes.next_deadline().unwrap_or(u64::MAX)
+        }
     }
 }
 
@@ -263,7 +289,11 @@ mod tests {
     use std::time::Duration;
 
     fn plan(t: &Driven) -> Plan {
-        t.inner().worker.lock().plan_sleep(t.inner(), t.now()).unwrap()
+        t.inner()
+            .worker
+            .lock()
+            .plan_sleep(t.inner(), t.now())
+            .unwrap()
     }
 
     /// A timer with a timeout in its wheel.
@@ -279,14 +309,20 @@ mod tests {
         for ticks in [1, 2] {
             let t = with_timeout(ticks);
             let plan = plan(&t);
-            assert_eq!((plan.next, plan.announced.is_some()), (ticks.into(), ticks > 1));
+            assert_eq!(
+                (plan.next, plan.announced.is_some()),
+                (ticks.into(), ticks > 1)
+            );
             assert_eq!(t.is_asleep(), ticks > 1);
         }
     }
 
     #[test]
     fn the_worker_announces_which_messages_end_its_sleep() {
-        for (has_reclaimed, wakes) in [(false, WAKE_FOR_BATCH | WAKE_TO_RECLAIM), (true, WAKE_FOR_BATCH)] {
+        for (has_reclaimed, wakes) in [
+            (false, WAKE_FOR_BATCH | WAKE_TO_RECLAIM),
+            (true, WAKE_FOR_BATCH),
+        ] {
             let t = Driven::new();
             t.inner().worker.lock().receiver.has_reclaimed = has_reclaimed;
             assert_eq!(plan(&t).announced, Some(wakes));
@@ -299,12 +335,18 @@ mod tests {
         let t = Driven::new();
         let mut worker = t.inner().worker.lock();
         worker.receiver.taken_since_plan = 3_000;
-        t.inner().state.requested.store(TICK.as_nanos() as u64 * 3, Ordering::Relaxed);
+        t.inner()
+            .state
+            .requested
+            .store(TICK.as_nanos() as u64 * 3, Ordering::Relaxed);
         drop(worker);
         let with_traffic = plan(&t);
         assert_eq!(with_traffic.announced, Some(0));
         assert_eq!(t.inner().worker.lock().receiver.taken_since_plan, 0);
-        assert_eq!(t.inner().state.requested.load(Ordering::Relaxed), DEADLINE_NEVER);
+        assert_eq!(
+            t.inner().state.requested.load(Ordering::Relaxed),
+            DEADLINE_NEVER
+        );
         assert_ne!(plan(&t), with_traffic);
     }
 
@@ -317,7 +359,10 @@ mod tests {
         assert!(t.is_asleep());
         let plan = plan(&t);
         t.clock.advance(TICK * 2);
-        assert!(matches!(resolve(plan), Sleep::UntilNextTick(Duration::ZERO)));
+        assert!(matches!(
+            resolve(plan),
+            Sleep::UntilNextTick(Duration::ZERO)
+        ));
         assert!(!t.is_asleep(), "no caller has to wake it");
     }
 

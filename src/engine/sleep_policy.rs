@@ -113,7 +113,12 @@ impl Plan {
     /// A sleep until the tick `next` that is not announced. A tick that has passed, such as 0, is
     /// another turn.
     pub(super) fn until(next: u64, tick: u64) -> Self {
-        Self { next, tick, at_most: None, announced: None }
+        Self {
+            next,
+            tick,
+            at_most: None,
+            announced: None,
+        }
     }
 
     /// The plan after it was announced. The worker has taken in messages meanwhile: the next turn
@@ -126,8 +131,15 @@ impl Plan {
         surplus_wait: Option<Duration>,
     ) -> Self {
         let reclaims = has_reclaimed.then_some(RECLAIM_INTERVAL);
-        let at_most = [self.at_most, reclaims, surplus_wait].into_iter().flatten().min();
-        Self { next, at_most, ..self }
+        let at_most = [self.at_most, reclaims, surplus_wait]
+            .into_iter()
+            .flatten()
+            .min();
+        Self {
+            next,
+            at_most,
+            ..self
+        }
     }
 
     /// The action of the thread if it is `now`.
@@ -153,7 +165,11 @@ pub(super) struct SleepPolicy {
 
 impl SleepPolicy {
     pub(super) fn new() -> Self {
-        Self { last_plan: 0, requested: DEADLINE_NEVER, woken_in: None }
+        Self {
+            last_plan: 0,
+            requested: DEADLINE_NEVER,
+            woken_in: None,
+        }
     }
 
     /// Decides how the worker thread sleeps after a turn that has left no backlog: see the head of
@@ -172,7 +188,12 @@ impl SleepPolicy {
             // Callers with earlier and earlier deadlines would wake it again and again.
             return Plan::until(earliest, turn.tick);
         }
-        Plan { next, tick: turn.tick, at_most, announced: Some(wakes) }
+        Plan {
+            next,
+            tick: turn.tick,
+            at_most,
+            announced: Some(wakes),
+        }
     }
 
     /// How many messages came per [`HEAVY_TRAFFIC_INTERVAL`] since the last plan. (If that was less
@@ -190,7 +211,11 @@ impl SleepPolicy {
     /// not the first time in this tick.
     fn take_request(&mut self, turn: &AfterTurn, has_traffic: bool) -> bool {
         let requested = turn.requested.min(self.requested);
-        self.requested = if has_traffic && requested > turn.now { requested } else { DEADLINE_NEVER };
+        self.requested = if has_traffic && requested > turn.now {
+            requested
+        } else {
+            DEADLINE_NEVER
+        };
         if turn.requested == DEADLINE_NEVER {
             return false;
         }
@@ -239,7 +264,14 @@ mod tests {
 
     /// At the beginning, with a timeout in the wheel.
     fn turn(next: u64) -> AfterTurn {
-        AfterTurn { now: 0, messages: 0, has_reclaimed: false, requested: DEADLINE_NEVER, tick: 0, next }
+        AfterTurn {
+            now: 0,
+            messages: 0,
+            has_reclaimed: false,
+            requested: DEADLINE_NEVER,
+            tick: 0,
+            next,
+        }
     }
 
     fn plan(tick: Duration, turn: &AfterTurn) -> Plan {
@@ -250,20 +282,33 @@ mod tests {
     fn only_a_sleep_until_the_next_tick_that_is_near_is_not_announced() {
         const LONG: Duration = Duration::from_millis(100);
 
-        for (tick, next, announced) in
-            [(TICK, 1, None), (TICK, 2, Some(ALL)), (HEAVY_TRAFFIC_INTERVAL, 1, None), (LONG, 1, Some(ALL))]
-        {
-            let expected = Plan { announced, ..Plan::until(next, 0) };
+        for (tick, next, announced) in [
+            (TICK, 1, None),
+            (TICK, 2, Some(ALL)),
+            (HEAVY_TRAFFIC_INTERVAL, 1, None),
+            (LONG, 1, Some(ALL)),
+        ] {
+            let expected = Plan {
+                announced,
+                ..Plan::until(next, 0)
+            };
             assert_eq!(plan(tick, &turn(next)), expected, "{tick:?}, {next}");
         }
     }
 
     #[test]
     fn a_deadline_that_has_passed_is_another_turn() {
-        let late = AfterTurn { now: TICK.as_nanos() as u64 * 3, tick: 1, ..turn(3) };
+        let late = AfterTurn {
+            now: TICK.as_nanos() as u64 * 3,
+            tick: 1,
+            ..turn(3)
+        };
         let another = plan(TICK, &late);
         assert_eq!(another, Plan::until(3, 1));
-        assert_eq!(another.resolve(Ticks::new(TICK), late.now), Sleep::UntilNextTick(Duration::ZERO));
+        assert_eq!(
+            another.resolve(Ticks::new(TICK), late.now),
+            Sleep::UntilNextTick(Duration::ZERO)
+        );
     }
 
     /// The rows of the second table at the head of this file.
@@ -273,14 +318,28 @@ mod tests {
             (0, false, ALL, None),
             (HEAVY_TRAFFIC - 1, false, ALL, None),
             (0, true, WAKE_FOR_BATCH, Some(RECLAIM_INTERVAL)),
-            (HEAVY_TRAFFIC - 1, true, WAKE_FOR_BATCH, Some(RECLAIM_INTERVAL)),
+            (
+                HEAVY_TRAFFIC - 1,
+                true,
+                WAKE_FOR_BATCH,
+                Some(RECLAIM_INTERVAL),
+            ),
             (HEAVY_TRAFFIC, false, 0, Some(HEAVY_TRAFFIC_INTERVAL)),
             (EXTREME_TRAFFIC - 1, true, 0, Some(HEAVY_TRAFFIC_INTERVAL)),
             (EXTREME_TRAFFIC, false, 0, Some(EXTREME_TRAFFIC_INTERVAL)),
         ] {
-            let turn = AfterTurn { now: INTERVAL, messages, has_reclaimed, ..turn(u64::MAX) };
+            let turn = AfterTurn {
+                now: INTERVAL,
+                messages,
+                has_reclaimed,
+                ..turn(u64::MAX)
+            };
             let never = Ticks::new(TICK).of(DEADLINE_NEVER);
-            let expected = Plan { at_most, announced: Some(wakes), ..Plan::until(never, 0) };
+            let expected = Plan {
+                at_most,
+                announced: Some(wakes),
+                ..Plan::until(never, 0)
+            };
             assert_eq!(plan(TICK, &turn), expected, "{messages} messages");
         }
     }
@@ -292,10 +351,20 @@ mod tests {
             (1_000, None, false, None, second * 10),
             (1_000, None, false, Some(second * 2), second * 2),
             (1_000, None, true, Some(second * 2), RECLAIM_INTERVAL),
-            (1_000, Some(HEAVY_TRAFFIC_INTERVAL), true, None, HEAVY_TRAFFIC_INTERVAL),
+            (
+                1_000,
+                Some(HEAVY_TRAFFIC_INTERVAL),
+                true,
+                None,
+                HEAVY_TRAFFIC_INTERVAL,
+            ),
             (3, None, true, Some(second * 2), TICK * 3),
         ] {
-            let plan = Plan { at_most, announced: Some(ALL), ..Plan::until(u64::MAX, 0) };
+            let plan = Plan {
+                at_most,
+                announced: Some(ALL),
+                ..Plan::until(u64::MAX, 0)
+            };
             let plan = plan.after_announcement(next, has_reclaimed, surplus_wait);
             assert_eq!(plan.resolve(ticks, 0), Sleep::Parked(time));
         }
@@ -305,7 +374,11 @@ mod tests {
     fn messages_are_counted_per_interval() {
         let mut policy = SleepPolicy::new();
         assert_eq!(policy.messages_per_interval(3_001, INTERVAL * 2), 1_500);
-        assert_eq!(policy.messages_per_interval(3, INTERVAL * 2), 150, "as if a millisecond had passed");
+        assert_eq!(
+            policy.messages_per_interval(3, INTERVAL * 2),
+            150,
+            "as if a millisecond had passed"
+        );
         assert_eq!(policy.messages_per_interval(0, INTERVAL * 2 + 1), 0);
     }
 
@@ -314,24 +387,61 @@ mod tests {
         let mut policy = SleepPolicy::new();
         let mut take = |requested: Option<u64>, now, has_traffic| {
             let requested = requested.unwrap_or(DEADLINE_NEVER);
-            let again = policy.take_request(&AfterTurn { now, requested, ..turn(9) }, has_traffic);
+            let again = policy.take_request(
+                &AfterTurn {
+                    now,
+                    requested,
+                    ..turn(9)
+                },
+                has_traffic,
+            );
             (again, policy.requested)
         };
         assert_eq!(take(None, 100, true), (false, DEADLINE_NEVER));
-        assert_eq!(take(None, 100, true), (false, DEADLINE_NEVER), "no caller has woken the thread");
+        assert_eq!(
+            take(None, 100, true),
+            (false, DEADLINE_NEVER),
+            "no caller has woken the thread"
+        );
         assert_eq!(take(Some(500), 100, true), (false, 500));
-        assert_eq!(take(Some(700), 100, true), (true, 500), "the second time in this tick");
+        assert_eq!(
+            take(Some(700), 100, true),
+            (true, 500),
+            "the second time in this tick"
+        );
         assert_eq!(take(None, 499, true), (false, 500));
-        assert_eq!(take(None, 500, true), (false, DEADLINE_NEVER), "it has passed");
-        assert_eq!(take(Some(900), 500, false), (true, DEADLINE_NEVER), "there is no traffic");
+        assert_eq!(
+            take(None, 500, true),
+            (false, DEADLINE_NEVER),
+            "it has passed"
+        );
+        assert_eq!(
+            take(Some(900), 500, false),
+            (true, DEADLINE_NEVER),
+            "there is no traffic"
+        );
     }
 
     #[test]
     fn the_worker_wakes_for_a_requested_deadline_that_is_earlier() {
         let requested = TICK.as_nanos() as u64 * 4;
-        let with_request = AfterTurn { messages: HEAVY_TRAFFIC, requested, ..turn(9) };
+        let with_request = AfterTurn {
+            messages: HEAVY_TRAFFIC,
+            requested,
+            ..turn(9)
+        };
         assert_eq!(plan(TICK, &with_request).next, 4);
-        assert_eq!(plan(TICK, &AfterTurn { next: 3, ..with_request }).next, 3);
+        assert_eq!(
+            plan(
+                TICK,
+                &AfterTurn {
+                    next: 3,
+                    ..with_request
+                }
+            )
+            .next,
+            3
+        );
     }
 
     /// Callers with earlier and earlier deadlines do not wake it again and again in a short tick.
@@ -339,11 +449,18 @@ mod tests {
     fn a_worker_that_is_woken_again_in_a_short_tick_sleeps_until_the_next_one() {
         for (tick, next) in [(HEAVY_TRAFFIC_INTERVAL, 1), (HEAVY_TRAFFIC_INTERVAL * 2, 9)] {
             let mut policy = SleepPolicy::new();
-            let woken = AfterTurn { requested: 500, ..turn(9) };
+            let woken = AfterTurn {
+                requested: 500,
+                ..turn(9)
+            };
             let mut woken = || policy.plan(Ticks::new(tick), &woken);
             assert_eq!(woken().next, 9, "{tick:?}, the first time");
             let plan = woken();
-            assert_eq!((plan.next, plan.announced.is_some()), (next, next > 1), "{tick:?}, again");
+            assert_eq!(
+                (plan.next, plan.announced.is_some()),
+                (next, next > 1),
+                "{tick:?}, again"
+            );
         }
     }
 
@@ -355,7 +472,11 @@ mod tests {
             (HEAVY_TRAFFIC_INTERVAL, 7, WAKE_FOR_BATCH),
             (HEAVY_TRAFFIC_INTERVAL * 2, 6, WAKE_FOR_BATCH),
         ] {
-            assert_eq!(wakes_driver(Ticks::new(tick), next, 5), wakes, "{tick:?}, {next}");
+            assert_eq!(
+                wakes_driver(Ticks::new(tick), next, 5),
+                wakes,
+                "{tick:?}, {next}"
+            );
         }
     }
 
@@ -367,6 +488,9 @@ mod tests {
         assert_eq!(time_until(ticks, 20, 6, now), HEAVY_TRAFFIC_INTERVAL);
         assert_eq!(time_until(ticks, 8, 6, now), TICK * 3);
         let never = ticks.of(DEADLINE_NEVER);
-        assert!(time_until(ticks, never, 6, now) > HEAVY_TRAFFIC_INTERVAL, "nothing is pending");
+        assert!(
+            time_until(ticks, never, 6, now) > HEAVY_TRAFFIC_INTERVAL,
+            "nothing is pending"
+        );
     }
 }

@@ -112,12 +112,14 @@ impl StateSnapshot {
 
 impl fmt::Debug for StateSnapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match (self.is_stopped(), self.is_closing(), self.is_started()) {
-            (true, _, _) => "Stopped",
-            (_, true, _) => "Closing",
-            (_, _, true) => "Started",
-            _ => "New",
-        })
+        f.write_str(
+            match (self.is_stopped(), self.is_closing(), self.is_started()) {
+                (true, _, _) => "Stopped",
+                (_, true, _) => "Closing",
+                (_, _, true) => "Started",
+                _ => "New",
+            },
+        )
     }
 }
 
@@ -169,7 +171,11 @@ mod tests {
     fn a_timer_accepts_all_if_it_is_started_and_not_closing() {
         for others in [0, HOW_ASLEEP] {
             for word in [0, STARTED, CLOSING, STARTED | CLOSING] {
-                assert_eq!(StateSnapshot(word | others).accepts_all(), word == STARTED, "{word:b}");
+                assert_eq!(
+                    StateSnapshot(word | others).accepts_all(),
+                    word == STARTED,
+                    "{word:b}"
+                );
             }
         }
     }

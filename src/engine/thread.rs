@@ -8,7 +8,9 @@ use super::worker::Worker;
 use crate::error::NewTimeoutError;
 use crate::platform::limit_timer_slack;
 use crate::report;
-use crate::sync::{Arc, JoinHandle, Mutex, Ordering, Parker, TakeCell, Unparker, spawn, unmodelled};
+use crate::sync::{
+    Arc, JoinHandle, Mutex, Ordering, Parker, TakeCell, Unparker, spawn, unmodelled,
+};
 
 /// By how many steps a driver's turn returns memory to the operating system: about half a
 /// millisecond.
@@ -109,12 +111,16 @@ impl Inner {
             return known;
         }
         let (inner, settings) = (Arc::clone(self), &self.thread.settings);
-        let thread = spawn(settings.name.clone(), settings.stack_size, move || run_worker(&inner));
+        let thread = spawn(settings.name.clone(), settings.stack_size, move || {
+            run_worker(&inner)
+        });
         *handle = Some(thread.map_err(|error| NewTimeoutError::Spawn {
             kind: error.kind(),
             os_error: error.raw_os_error(),
         })?);
-        self.thread.process.store(std::process::id(), Ordering::Relaxed);
+        self.thread
+            .process
+            .store(std::process::id(), Ordering::Relaxed);
         self.state.set_started();
         Ok(())
     }
@@ -140,7 +146,9 @@ impl Inner {
     /// Why a timer that closes rejects a timeout.
     #[cold]
     pub(crate) fn closed_error(&self) -> NewTimeoutError {
-        self.check_process().err().unwrap_or(NewTimeoutError::Stopped)
+        self.check_process()
+            .err()
+            .unwrap_or(NewTimeoutError::Stopped)
     }
 
     /// Whether a turn has nothing to do, or this thread is in a turn already and would wait for
@@ -168,7 +176,9 @@ impl Inner {
         self.turn_by(|worker, now| {
             let usual = worker.swap_executor(Some(Box::new(Executor::HandOut(RefCell::default()))));
             let had_due = worker.turn_at_most(self, now, usize::MAX);
-            if let Some(Executor::HandOut(tasks)) = worker.swap_executor(usual).map(|executor| *executor) {
+            if let Some(Executor::HandOut(tasks)) =
+                worker.swap_executor(usual).map(|executor| *executor)
+            {
                 due = tasks.into_inner();
             }
             had_due
@@ -224,7 +234,11 @@ fn run_worker(inner: &Arc<Inner>) {
     let settings = &inner.thread.settings;
     inner.call_thread_hook("(on_thread_start)", settings.on_start.as_ref());
     let turns = || {
-        let parker = inner.thread.parker.take().expect("the thread is started once");
+        let parker = inner
+            .thread
+            .parker
+            .take()
+            .expect("the thread is started once");
         loop {
             inner.turn_within_limit();
             match inner.after_turn() {
@@ -263,7 +277,12 @@ mod tests {
     use std::time::Duration;
 
     fn settings(on_start: Option<ThreadHook>) -> ThreadSettings {
-        ThreadSettings { name: "test".to_owned(), stack_size: None, on_start, on_stop: None }
+        ThreadSettings {
+            name: "test".to_owned(),
+            stack_size: None,
+            on_start,
+            on_stop: None,
+        }
     }
 
     #[test]
@@ -286,16 +305,23 @@ mod tests {
         assert!(!thread.is_in_parent_process(), "it was not started");
         thread.process.store(std::process::id(), Ordering::Relaxed);
         assert!(!thread.is_in_parent_process());
-        thread.process.store(std::process::id() ^ 1, Ordering::Relaxed);
+        thread
+            .process
+            .store(std::process::id() ^ 1, Ordering::Relaxed);
         assert!(thread.is_in_parent_process());
     }
 
     #[test]
     #[cfg_attr(miri, ignore = "real time")]
     fn the_thread_sleeps_until_a_tick_that_is_near() {
-        let timer = HashedWheelTimer::builder().tick(Duration::from_millis(40)).build().unwrap();
+        let timer = HashedWheelTimer::builder()
+            .tick(Duration::from_millis(40))
+            .build()
+            .unwrap();
         let (fired, fires) = mpsc::channel();
-        timer.new_timeout(move |_| fired.send(()).unwrap(), Duration::from_millis(1)).unwrap();
+        timer
+            .new_timeout(move |_| fired.send(()).unwrap(), Duration::from_millis(1))
+            .unwrap();
         fires.recv().unwrap();
         let turns = timer.stats().turns;
         assert!(turns < 100, "{turns} turns");

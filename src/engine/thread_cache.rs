@@ -73,7 +73,9 @@ extern "C" fn after_fork() {
     // The first use of `CACHES` by a thread would register its destructor.
     if HAS_CACHES.try_with(Cell::get).unwrap_or(false) {
         let forget = |caches: &RefCell<Caches>| {
-            caches.try_borrow_mut().map(|mut caches| mem::forget(mem::take(&mut caches.by_index)))
+            caches
+                .try_borrow_mut()
+                .map(|mut caches| mem::forget(mem::take(&mut caches.by_index)))
         };
         let _ = CACHES.try_with(forget);
     }
@@ -115,16 +117,27 @@ impl ThreadCache {
     /// Borrows the nodes, which are opened if there are none.
     fn borrow<'a>(&'a mut self, timer: &'a Arc<Inner>) -> CacheGuard<'a> {
         let open = || LocalNodes::new(timer, timer.new_lanes.open());
-        let nodes = self.nodes.get_or_insert_with(|| timer.idle_nodes.take().unwrap_or_else(open));
+        let nodes = self
+            .nodes
+            .get_or_insert_with(|| timer.idle_nodes.take().unwrap_or_else(open));
         nodes.make_room();
-        CacheGuard { nodes: nodes.borrow(timer), counts: &mut self.counts }
+        CacheGuard {
+            nodes: nodes.borrow(timer),
+            counts: &mut self.counts,
+        }
     }
 
     /// Borrows the nodes, if they may be borrowed without opening them.
     #[inline]
     fn fast_path_for<'a>(&'a mut self, timer: &'a Inner) -> Option<CacheGuard<'a>> {
-        let nodes = self.nodes.as_mut().filter(|nodes| nodes.has_room_for(timer))?;
-        Some(CacheGuard { nodes: nodes.borrow(timer), counts: &mut self.counts })
+        let nodes = self
+            .nodes
+            .as_mut()
+            .filter(|nodes| nodes.has_room_for(timer))?;
+        Some(CacheGuard {
+            nodes: nodes.borrow(timer),
+            counts: &mut self.counts,
+        })
     }
 
     /// Gives back what the thread has of the timer.
@@ -140,7 +153,9 @@ impl ThreadCache {
 
 impl Drop for ThreadCache {
     fn drop(&mut self) {
-        let Some(timer) = self.timer.upgrade() else { return };
+        let Some(timer) = self.timer.upgrade() else {
+            return;
+        };
         self.give_back(&timer);
     }
 }
@@ -170,7 +185,10 @@ impl Caches {
         }
         self.stops = stops;
         let is_stopped = |cache: &mut Box<ThreadCache>| cache.stopped.load(Ordering::Relaxed);
-        self.by_index.iter_mut().filter_map(|place| Some(*place.take_if(is_stopped)?)).collect()
+        self.by_index
+            .iter_mut()
+            .filter_map(|place| Some(*place.take_if(is_stopped)?))
+            .collect()
     }
 
     fn remove(&mut self, timer: &Inner) -> Option<ThreadCache> {
@@ -215,7 +233,12 @@ fn open_and_borrow(timer: &Arc<Inner>, work: &mut dyn FnMut(&mut CacheGuard<'_>)
         removed = caches.remove_stopped();
         let cache = caches.of_or_open(timer);
         work(&mut cache.borrow(timer));
-        Some(cache.nodes.as_mut().is_some_and(LocalNodes::take_full_batch))
+        Some(
+            cache
+                .nodes
+                .as_mut()
+                .is_some_and(LocalNodes::take_full_batch),
+        )
     });
     match worked {
         Ok(Some(false)) => {}
@@ -237,7 +260,10 @@ impl CacheGuard<'_> {
     /// its task, or the handle if the timeout has ended, or runs.
     #[cold]
     pub(super) fn withdraw(&mut self, handle: Handle) -> Result<ClaimedTask<Inner>, Handle> {
-        let withdrawn = self.nodes.withdraw(handle).inspect(|_| self.counts.withdraw());
+        let withdrawn = self
+            .nodes
+            .withdraw(handle)
+            .inspect(|_| self.counts.withdraw());
         // A message that was pushed can wait for the next turn.
         self.look_after_push();
         withdrawn
@@ -263,7 +289,11 @@ impl CacheGuard<'_> {
 #[inline]
 fn look_after_push(nodes: &LocalNodes<Inner>, timer: &Inner) -> StateSnapshot {
     let state = timer.state.fence_after_push();
-    if nodes.is_unlisted() { list_lane(nodes, timer) } else { state }
+    if nodes.is_unlisted() {
+        list_lane(nodes, timer)
+    } else {
+        state
+    }
 }
 
 /// Lists the lane, and looks at the state again: for the worker this is the push.
@@ -278,7 +308,18 @@ fn list_lane(nodes: &LocalNodes<Inner>, timer: &Inner) -> StateSnapshot {
 /// Calls `work` with what is in the thread's caches at this index, if there is anything.
 #[inline(always)]
 fn with_cache<R>(index: usize, work: impl FnOnce(&mut ThreadCache) -> Option<R>) -> Option<R> {
-    CACHES.try_with(|caches| work(caches.try_borrow_mut().ok()?.by_index.get_mut(index)?.as_mut()?)).ok()?
+    CACHES
+        .try_with(|caches| {
+            work(
+                caches
+                    .try_borrow_mut()
+                    .ok()?
+                    .by_index
+                    .get_mut(index)?
+                    .as_mut()?,
+            )
+        })
+        .ok()?
 }
 
 /// Does `work` with the thread's nodes of this timer. `arc` returns the timer.
@@ -296,7 +337,9 @@ fn with_nodes<W: Work>(timer: &Inner, arc: impl FnOnce() -> Arc<Inner>, work: W)
 #[inline(never)]
 fn with_opened<W: Work>(timer: &Arc<Inner>, mut work: Option<W>) -> W::Output {
     let mut result = None;
-    open_and_borrow(timer, &mut |cache| result = work.take().map(|work| work.run(cache)));
+    open_and_borrow(timer, &mut |cache| {
+        result = work.take().map(|work| work.run(cache))
+    });
     result.expect("the cache was borrowed")
 }
 
@@ -320,7 +363,9 @@ impl Inner {
         match self.is_stopped_hint() {
             // Nothing is cached of a stopped timer.
             true => TimerHandle::new(self),
-            false => with(self, |cache: &mut CacheGuard<'_>| cache.nodes.timer_handle()),
+            false => with(self, |cache: &mut CacheGuard<'_>| {
+                cache.nodes.timer_handle()
+            }),
         }
     }
 }
@@ -328,7 +373,9 @@ impl Inner {
 /// Pushes a message to the thread's lane. Returns the state after that.
 #[inline]
 pub(super) fn push(message: Message<'_, Inner>) -> StateSnapshot {
-    with_handle(message.handle(), |cache: &mut CacheGuard<'_>| cache.push(message))
+    with_handle(message.handle(), |cache: &mut CacheGuard<'_>| {
+        cache.push(message)
+    })
 }
 
 /// A task to drop, and its handle's reference to the timer.
@@ -344,24 +391,34 @@ pub(super) fn discard(handle: Handle, skips_hook: bool) -> Result<Option<Discard
     }
     let index = handle.timer().index.get();
     let (mut left, mut task, mut wakes) = (Some(handle), None, None);
-    with_cache(index, |ThreadCache { nodes, counts, timer: weak, .. }| {
-        let nodes = nodes.as_mut()?;
-        let handle = left.take_if(|handle| nodes.has_room_for(handle.timer()))?;
-        let discarded = nodes.discard(handle, skips_hook).map_err(|handle| left = Some(handle));
-        let (detached, timer, leaves_memory) = discarded.ok()?;
-        if leaves_memory && look_after_push(nodes, timer.get()).wakes_to_reclaim() {
-            wakes = weak.upgrade();
-        }
-        // After the push, as in `cancel`.
-        counts.cancel();
-        timer.get().release_place();
-        match detached {
-            None => nodes.put(timer),
-            // The reference keeps the timer until the task is dropped.
-            Some(detached) => task = Some((detached, timer)),
-        }
-        Some(())
-    });
+    with_cache(
+        index,
+        |ThreadCache {
+             nodes,
+             counts,
+             timer: weak,
+             ..
+         }| {
+            let nodes = nodes.as_mut()?;
+            let handle = left.take_if(|handle| nodes.has_room_for(handle.timer()))?;
+            let discarded = nodes
+                .discard(handle, skips_hook)
+                .map_err(|handle| left = Some(handle));
+            let (detached, timer, leaves_memory) = discarded.ok()?;
+            if leaves_memory && look_after_push(nodes, timer.get()).wakes_to_reclaim() {
+                wakes = weak.upgrade();
+            }
+            // After the push, as in `cancel`.
+            counts.cancel();
+            timer.get().release_place();
+            match detached {
+                None => nodes.put(timer),
+                // The reference keeps the timer until the task is dropped.
+                Some(detached) => task = Some((detached, timer)),
+            }
+            Some(())
+        },
+    );
     wakes.inspect(|timer| timer.wake());
     left.map_or(Ok(task), Err)
 }
@@ -446,7 +503,10 @@ mod tests {
     /// Calls `work` with what this thread caches of a timer.
     fn with_cached<R>(timer: &Inner, work: impl FnOnce(Option<&mut ThreadCache>) -> R) -> R {
         CACHES.with_borrow_mut(|caches| {
-            let cache = caches.by_index.get_mut(timer.index.get()).and_then(Option::as_deref_mut);
+            let cache = caches
+                .by_index
+                .get_mut(timer.index.get())
+                .and_then(Option::as_deref_mut);
             work(cache.filter(|cache| std::ptr::eq(cache.timer.as_ptr(), timer)))
         })
     }
@@ -456,7 +516,10 @@ mod tests {
         let (t, other) = (Driven::new(), Driven::new());
         assert!(with_cached(t.inner(), |cache| cache.is_none()));
         t.schedule(TICK);
-        assert!(with_cached(t.inner(), |cache| cache.unwrap().fast_path_for(t.inner()).is_some()));
+        assert!(with_cached(t.inner(), |cache| cache
+            .unwrap()
+            .fast_path_for(t.inner())
+            .is_some()));
         assert!(with_cached(other.inner(), |cache| cache.is_none()));
     }
 
@@ -479,9 +542,15 @@ mod tests {
             assert!(timeout.reset(TICK * ticks));
             with_cached(timeout.handle.timer(), |cache| cache.is_some())
         };
-        assert_eq!(on_a_thread(|| [9, 5].map(is_cached_after_reset)), [false, false]);
+        assert_eq!(
+            on_a_thread(|| [9, 5].map(is_cached_after_reset)),
+            [false, false]
+        );
         t.turn();
-        assert_eq!(on_a_thread(|| [9, 2].map(is_cached_after_reset)), [false, true]);
+        assert_eq!(
+            on_a_thread(|| [9, 2].map(is_cached_after_reset)),
+            [false, true]
+        );
     }
 
     #[test]
@@ -503,7 +572,11 @@ mod tests {
         let futures: Vec<_> = (0..9).map(|_| t.timer.sleep(TICK)).collect();
         assert_eq!(Arc::strong_count(t.inner()), references);
         drop((first, futures));
-        assert_eq!(Arc::strong_count(t.inner()), references, "the thread has them in reserve");
+        assert_eq!(
+            Arc::strong_count(t.inner()),
+            references,
+            "the thread has them in reserve"
+        );
     }
 
     #[cfg(feature = "async")]
@@ -515,7 +588,11 @@ mod tests {
         let after = t.timer.sleep(TICK);
         assert!(with_cached(t.inner(), |cache| cache.is_none()));
         drop((before, after));
-        assert_eq!(Arc::strong_count(t.inner()), 2, "the timer's handle and its driver");
+        assert_eq!(
+            Arc::strong_count(t.inner()),
+            2,
+            "the timer's handle and its driver"
+        );
     }
 
     /// It is in the processor's cache.

@@ -64,7 +64,10 @@ pub(crate) struct NewLanes {
 
 impl NewLanes {
     pub(crate) fn new(pool: PoolId) -> Self {
-        Self { lanes: SegQueue::new(), pool }
+        Self {
+            lanes: SegQueue::new(),
+            pool,
+        }
     }
 
     /// Opens a lane.
@@ -123,7 +126,10 @@ impl TimeoutsQueue {
     #[cold]
     fn adopt_all(&mut self, new: &NewLanes) {
         while let Some(lane) = new.lanes.pop() {
-            self.lanes.push(ListedLane { lane, used_at: self.scans });
+            self.lanes.push(ListedLane {
+                lane,
+                used_at: self.scans,
+            });
         }
     }
 
@@ -134,7 +140,15 @@ impl TimeoutsQueue {
         self.adopt_new_lanes(new);
         self.idle = 0;
         let (next, lanes_left, most) = (self.first, self.lanes.len(), most as u64);
-        Scan { queue: self, next, lanes_left, most, left: most, first_left: None, any_retired: false }
+        Scan {
+            queue: self,
+            next,
+            lanes_left,
+            most,
+            left: most,
+            first_left: None,
+            any_retired: false,
+        }
     }
 
     fn retain(&mut self, keeps: impl FnMut(&mut ListedLane) -> bool) {
@@ -179,7 +193,9 @@ impl TimeoutsQueue {
         // does not carry them over.
         self.idle = 0;
         self.carried_over_from.get_or_insert(tick);
-        self.lanes.iter_mut().for_each(|listed| listed.lane.carry_over());
+        self.lanes
+            .iter_mut()
+            .for_each(|listed| listed.lane.carry_over());
     }
 
     /// If messages that are carried over may have been taken since the last call, returns the tick
@@ -218,7 +234,11 @@ impl Scan<'_> {
         while self.lanes_left > 0 {
             self.lanes_left -= 1;
             let at = self.next;
-            self.next = if at + 1 < self.queue.lanes.len() { at + 1 } else { 0 };
+            self.next = if at + 1 < self.queue.lanes.len() {
+                at + 1
+            } else {
+                0
+            };
             let listed = &mut self.queue.lanes[at];
             let (count, is_retired) = listed.lane.look();
             self.any_retired |= is_retired;
@@ -243,7 +263,14 @@ impl Scan<'_> {
     /// Returns how many messages were taken, and whether more wait.
     #[inline]
     pub(crate) fn end(self, new: &NewLanes) -> (usize, bool) {
-        let Self { queue, most, left, first_left, any_retired, .. } = self;
+        let Self {
+            queue,
+            most,
+            left,
+            first_left,
+            any_retired,
+            ..
+        } = self;
         queue.first = first_left.unwrap_or(0);
         if any_retired {
             // A thread may have pushed to its lane before it retired it, and after this step has
@@ -277,7 +304,10 @@ mod tests {
     impl Queue {
         fn with_lanes(count: usize) -> Self {
             let t = Driven::new();
-            let (new, counts) = (NewLanes::new(t.inner().pool.id()), t.inner().pending_counts.take());
+            let (new, counts) = (
+                NewLanes::new(t.inner().pool.id()),
+                t.inner().pending_counts.take(),
+            );
             let mut queue = Self {
                 queue: TimeoutsQueue::default(),
                 new,
@@ -317,7 +347,9 @@ mod tests {
             while let Some(mut lane) = scan.next_lane() {
                 let before = self.carried_over.len();
                 while let Some(arrival) = nodes.next_arrival(&mut lane) {
-                    let Arrival::New(node) = arrival else { panic!("each message is a new timeout") };
+                    let Arrival::New(node) = arrival else {
+                        panic!("each message is a new timeout")
+                    };
                     node.accept(|_, tick| tick + 1);
                     self.carried_over.push(lane.is_carried_over());
                 }
@@ -347,7 +379,11 @@ mod tests {
         assert_eq!(q.take(4), (vec![1], (1, false)));
         for _ in 0..2 {
             q.push(&[1, 2, 3]);
-            assert_eq!(q.take(9), (vec![1, 2, 3], (6, false)), "all were taken before");
+            assert_eq!(
+                q.take(9),
+                (vec![1, 2, 3], (6, false)),
+                "all were taken before"
+            );
         }
     }
 

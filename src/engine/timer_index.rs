@@ -15,7 +15,10 @@ struct Indices {
     free: BinaryHeap<Reverse<usize>>,
 }
 
-static INDICES: Mutex<Indices> = Mutex::new(Indices { count: 0, free: BinaryHeap::new() });
+static INDICES: Mutex<Indices> = Mutex::new(Indices {
+    count: 0,
+    free: BinaryHeap::new(),
+});
 
 impl TimerIndex {
     pub(super) fn take() -> Self {
@@ -36,7 +39,11 @@ impl TimerIndex {
 /// Gives the index back.
 impl Drop for TimerIndex {
     fn drop(&mut self) {
-        INDICES.lock().unwrap_or_else(PoisonError::into_inner).free.push(Reverse(self.0));
+        INDICES
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .free
+            .push(Reverse(self.0));
     }
 }
 

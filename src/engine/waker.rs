@@ -16,7 +16,10 @@ pub(crate) struct Waker {
 
 impl Waker {
     pub(crate) fn new(wake: impl Fn() + Send + Sync + 'static) -> Self {
-        Self { wake: Box::new(wake), is_unused: AtomicBool::new(false) }
+        Self {
+            wake: Box::new(wake),
+            is_unused: AtomicBool::new(false),
+        }
     }
 
     /// There is no loop any more.

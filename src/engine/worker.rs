@@ -19,8 +19,8 @@ use std::time::Duration;
 use super::counters::LatenessSampler;
 use super::inner::{Execute, Executor, Inner, Timeout};
 use super::return_timer::{
-    RETURN_INTERVAL, RETURN_TIME, ReturnTimer, SURPLUS_TIME, SURPLUS_TIME_IF_BUSY, SURPLUS_TIME_IF_UNPAID,
-    has_passed,
+    RETURN_INTERVAL, RETURN_TIME, ReturnTimer, SURPLUS_TIME, SURPLUS_TIME_IF_BUSY,
+    SURPLUS_TIME_IF_UNPAID, has_passed,
 };
 use super::sleep_policy::SleepPolicy;
 use super::state::fence_after_change;
@@ -69,11 +69,18 @@ impl Worker {
     pub(crate) fn turn_at_most(&mut self, inner: &Arc<Inner>, now: u64, most: usize) -> bool {
         if most == 0 {
             if !self.has_ended {
-                self.receiver.drain(inner, &mut self.nodes.of(inner), MAX_MESSAGES_PER_TURN);
+                self.receiver
+                    .drain(inner, &mut self.nodes.of(inner), MAX_MESSAGES_PER_TURN);
             }
             return false;
         }
-        self.lateness.end_turn_after(inner.counters.worker.handed_over().saturating_add(most as u64));
+        self.lateness.end_turn_after(
+            inner
+                .counters
+                .worker
+                .handed_over()
+                .saturating_add(most as u64),
+        );
         let had_due = self.turn(inner, now);
         self.lateness.end_turn_after(u64::MAX);
         had_due
@@ -84,7 +91,14 @@ impl Worker {
     #[inline]
     pub(crate) fn turn(&mut self, inner: &Arc<Inner>, now: u64) -> bool {
         inner.counters.worker.turns.increment_single_writer();
-        let Self { executor, nodes, receiver, lateness, has_ended, .. } = self;
+        let Self {
+            executor,
+            nodes,
+            receiver,
+            lateness,
+            has_ended,
+            ..
+        } = self;
         let mut nodes = nodes.of(inner);
         if !*has_ended {
             receiver.drain(inner, &mut nodes, MAX_MESSAGES_PER_TURN);
@@ -136,7 +150,9 @@ impl Worker {
         let mut nodes = self.nodes.of(inner);
         let next = nodes.next_deadline().unwrap_or(u64::MAX);
         let is_due_soon = inner.ticks.until(next, now) <= RETURN_TIME;
-        self.return_timer = self.return_timer.after_turn(surplus_time(&nodes, is_due_soon), now);
+        self.return_timer = self
+            .return_timer
+            .after_turn(surplus_time(&nodes, is_due_soon), now);
         let mut left = steps;
         if is_due_soon {
             if !has_passed(RETURN_INTERVAL, self.last_return, now) {
@@ -149,7 +165,8 @@ impl Worker {
             left -= 1;
             if !nodes.return_memory() {
                 // More may have been freed since the search began.
-                self.return_timer = ReturnTimer::Idle.after_turn(surplus_time(&nodes, is_due_soon), now);
+                self.return_timer =
+                    ReturnTimer::Idle.after_turn(surplus_time(&nodes, is_due_soon), now);
             }
         }
     }
@@ -160,7 +177,9 @@ impl Worker {
             _ if self.has_ended => None,
             ReturnTimer::Returning => Some(RETURN_INTERVAL),
             // Messages may have been taken in since the last look.
-            ReturnTimer::Idle | ReturnTimer::Since { .. } => surplus_time(&self.nodes.of(inner), false),
+            ReturnTimer::Idle | ReturnTimer::Since { .. } => {
+                surplus_time(&self.nodes.of(inner), false)
+            }
         }
     }
 
@@ -184,7 +203,8 @@ impl Worker {
     /// message.
     pub(super) fn drain_messages_unless_behind(&mut self, inner: &Arc<Inner>) {
         if !self.receiver.has_backlog && !self.has_ended {
-            self.receiver.drain(inner, &mut self.nodes.of(inner), MAX_MESSAGES_PER_TURN);
+            self.receiver
+                .drain(inner, &mut self.nodes.of(inner), MAX_MESSAGES_PER_TURN);
         }
     }
 
@@ -200,7 +220,11 @@ impl Worker {
 
     /// Returns the tick that it is, if it is `now` by the clock; how full the wheel is then; and
     /// how many messages of new timeouts wait.
-    pub(crate) fn occupancy(&self, inner: &Inner, now: u64) -> Option<(u64, Vec<SlotCounts>, usize)> {
+    pub(crate) fn occupancy(
+        &self,
+        inner: &Inner,
+        now: u64,
+    ) -> Option<(u64, Vec<SlotCounts>, usize)> {
         let tick = now.max(self.nodes.tick());
         let queued = (inner.pending_counts.ever_registered() - self.receiver.taken) as usize;
         Some((tick, self.nodes.levels(tick)?, queued))
@@ -212,7 +236,10 @@ impl Worker {
     }
 
     /// Replaces the executor, and returns the one before.
-    pub(super) fn swap_executor(&mut self, executor: Option<Box<Executor>>) -> Option<Box<Executor>> {
+    pub(super) fn swap_executor(
+        &mut self,
+        executor: Option<Box<Executor>>,
+    ) -> Option<Box<Executor>> {
         mem::replace(&mut self.executor, executor)
     }
 }
@@ -358,14 +385,21 @@ fn take_in(
         new += u64::from(apply(inner, arrival, lane.is_carried_over(), refuses_new));
     }
     let counters = &inner.counters.worker;
-    counters.in_wheel_or_expired.set_single_writer(nodes.len() as u64 + counters.expired.get());
+    counters
+        .in_wheel_or_expired
+        .set_single_writer(nodes.len() as u64 + counters.expired.get());
     counters.taken.add_single_writer(new);
     (new, nodes.len() != entries + messages)
 }
 
 /// Does what a message says. Returns whether it was about a new timeout.
 #[inline]
-fn apply(inner: &Inner, arrival: Arrival<'_, Inner>, is_carried_over: bool, refuses_new: bool) -> bool {
+fn apply(
+    inner: &Inner,
+    arrival: Arrival<'_, Inner>,
+    is_carried_over: bool,
+    refuses_new: bool,
+) -> bool {
     let (node, is_new) = match arrival {
         // A new timeout that was cancelled before the worker saw it.
         Arrival::TakenBack => return true,

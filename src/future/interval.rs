@@ -54,9 +54,15 @@ pub struct Interval {
 impl Interval {
     pub(super) fn new(inner: &Arc<Inner>, schedule: Schedule) -> Self {
         let time = &inner.clock;
-        let recurrence = schedule.begin(time.deadline_base(), |start| time.at(start)).ok();
+        let recurrence = schedule
+            .begin(time.deadline_base(), |start| time.at(start))
+            .ok();
         let first = recurrence.as_ref().map_or(0, Recurrence::deadline);
-        Self { recurrence, sleep: Sleep::until(inner, first), delivered: None }
+        Self {
+            recurrence,
+            sleep: Sleep::until(inner, first),
+            delivered: None,
+        }
     }
 
     /// Waits for the next tick. Returns when it was due, on the timer's
@@ -79,16 +85,24 @@ impl Interval {
     /// # Errors
     ///
     /// As for [`tick`](Self::tick).
-    pub fn poll_tick(&mut self, context: &mut Context<'_>) -> Poll<Result<Instant, NewTimeoutError>> {
+    pub fn poll_tick(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Instant, NewTimeoutError>> {
         let Some(recurrence) = &mut self.recurrence else {
             return Poll::Ready(Err(NewTimeoutError::ZeroPeriod));
         };
         if let Some(delivered) = self.delivered.take() {
             // A fixed delay counts from now, when the work after the last tick is done.
-            let now = if recurrence.is_fixed_delay() { self.sleep.time().deadline_base() } else { delivered };
+            let now = if recurrence.is_fixed_delay() {
+                self.sleep.time().deadline_base()
+            } else {
+                delivered
+            };
             // Ticks of a nanosecond: a late request did not wait for a tick of the timer, so the
             // timer's ticks do not decide whether a tick of the interval was missed.
-            self.sleep.set_deadline(recurrence.advance(now, Ticks::new(Duration::from_nanos(1))));
+            self.sleep
+                .set_deadline(recurrence.advance(now, Ticks::new(Duration::from_nanos(1))));
         }
         ready!(Pin::new(&mut self.sleep).poll(context))?;
         self.delivered = Some(self.sleep.time().deadline_base());
@@ -188,7 +202,8 @@ impl Interval {
         if let Some(recurrence) = &mut self.recurrence {
             self.delivered = None;
             let deadline = recurrence.restart(due);
-            self.sleep.reset_to(deadline, self.sleep.time().has_reached(deadline));
+            self.sleep
+                .reset_to(deadline, self.sleep.time().has_reached(deadline));
         }
     }
 
@@ -207,7 +222,9 @@ impl Interval {
     /// ```
     #[must_use]
     pub fn period(&self) -> Duration {
-        self.recurrence.as_ref().map_or(Duration::ZERO, Recurrence::period)
+        self.recurrence
+            .as_ref()
+            .map_or(Duration::ZERO, Recurrence::period)
     }
 }
 

@@ -126,7 +126,11 @@ impl Sleep {
     }
 
     pub(super) fn until(inner: &Arc<Inner>, deadline: u64) -> Self {
-        Self { timer: inner.handle(), deadline, state: State::Idle }
+        Self {
+            timer: inner.handle(),
+            deadline,
+            state: State::Idle,
+        }
     }
 
     /// Re-arms the future: it is now due `delay` from now, whether it waits, is ready, or was never
@@ -291,7 +295,10 @@ impl Sleep {
             return Poll::Ready(Ok(()));
         }
         let (wake, id) = Wake::with(waker);
-        match self.timer.with_arc(|timer| timer.schedule_by(wake, self.deadline)) {
+        match self
+            .timer
+            .with_arc(|timer| timer.schedule_by(wake, self.deadline))
+        {
             Ok(timeout) => {
                 self.state = State::Waiting(timeout, id);
                 Poll::Pending
@@ -304,7 +311,11 @@ impl Sleep {
 /// Returns the deadline of a delay. A delay of zero is a deadline that has been reached, although
 /// delays are counted from slightly later than now.
 pub(super) fn deadline(time: &TimerClock, delay: Duration) -> u64 {
-    if delay.is_zero() { time.now() } else { ticks::deadline(time.deadline_base(), delay) }
+    if delay.is_zero() {
+        time.now()
+    } else {
+        ticks::deadline(time.deadline_base(), delay)
+    }
 }
 
 impl Future for Sleep {
@@ -331,7 +342,10 @@ impl Future for Sleep {
                     this.state = State::Waiting(replaced, id);
                     return Poll::Pending;
                 }
-                timeout.handle.end().expect("a timeout that cannot be replaced has ended")
+                timeout
+                    .handle
+                    .end()
+                    .expect("a timeout that cannot be replaced has ended")
             }
         };
         match end {
@@ -421,6 +435,9 @@ struct WakerId {
 
 impl WakerId {
     fn of(waker: &Waker) -> Self {
-        Self { data: waker.data().addr(), vtable: waker.vtable() }
+        Self {
+            data: waker.data().addr(),
+            vtable: waker.vtable(),
+        }
     }
 }

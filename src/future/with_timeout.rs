@@ -72,7 +72,9 @@ impl<F: Future> Future for WithTimeout<F> {
             return Poll::Ready(Ok(output));
         }
         let end = ready!(Pin::new(this.sleep).poll(context));
-        Poll::Ready(Err(end.map_or_else(TimeoutError::Timer, |()| TimeoutError::Elapsed)))
+        Poll::Ready(Err(
+            end.map_or_else(TimeoutError::Timer, |()| TimeoutError::Elapsed)
+        ))
     }
 }
 

@@ -53,7 +53,9 @@ use std::ptr::NonNull;
 
 use super::layout::Node;
 use super::task::TaskContext;
-use crate::platform::{CAN_RETURN_MEMORY, LARGE_PAGE, memory_page_size, prefer_large_pages, prefetch};
+use crate::platform::{
+    CAN_RETURN_MEMORY, LARGE_PAGE, memory_page_size, prefer_large_pages, prefetch,
+};
 use crate::sync::unmodelled::{AtomicPtr, AtomicU64};
 use crate::sync::{Ordering, SegQueue};
 
@@ -117,7 +119,10 @@ pub(crate) struct Page<S: TaskContext> {
 unsafe impl<S: TaskContext> Send for Page<S> {}
 
 impl<S: TaskContext> Page<S> {
-    pub(super) const EMPTY: Self = Self { first: NonNull::dangling(), free: 0 };
+    pub(super) const EMPTY: Self = Self {
+        first: NonNull::dangling(),
+        free: 0,
+    };
 
     /// Takes the next node, and fetches one that is needed soon into the cache.
     #[inline]
@@ -159,15 +164,20 @@ fn location(number: u32) -> (usize, usize) {
 
 /// The alignment of a chunk whose nodes have this size: its pages can be returned.
 fn chunk_align(size: usize) -> usize {
-    if size < LARGE_PAGE { memory_page_size() } else { LARGE_PAGE }
+    if size < LARGE_PAGE {
+        memory_page_size()
+    } else {
+        LARGE_PAGE
+    }
 }
 
 /// Returns the layout of a chunk, and that of the nodes at its beginning. The words `available` of
 /// its pages follow.
 fn chunk_layout<S: TaskContext>(chunk: usize) -> (Layout, Layout) {
     let nodes = Layout::array::<Node<S>>(FIRST_CHUNK << chunk);
-    let nodes =
-        nodes.and_then(|nodes| nodes.align_to(chunk_align(nodes.size()))).unwrap_or_else(|_| out_of_nodes());
+    let nodes = nodes
+        .and_then(|nodes| nodes.align_to(chunk_align(nodes.size())))
+        .unwrap_or_else(|_| out_of_nodes());
     let words = Layout::array::<AtomicU64>((FIRST_CHUNK << chunk) / PAGE);
     let all = words.and_then(|words| nodes.extend(words));
     (all.unwrap_or_else(|_| out_of_nodes()).0, nodes)
@@ -211,9 +221,16 @@ impl<S: TaskContext> Arena<S> {
     /// Takes a page with free nodes: a recycled one if there is any.
     pub(super) fn take_page(&self) -> Page<S> {
         if let Some((page, free)) = self.take_available() {
-            return Page { first: self.at(page * PAGE as u32), free };
+            return Page {
+                first: self.at(page * PAGE as u32),
+                free,
+            };
         }
-        match if CAN_RETURN_MEMORY { self.returned.pop() } else { None } {
+        match if CAN_RETURN_MEMORY {
+            self.returned.pop()
+        } else {
+            None
+        } {
             // SAFETY: the worker has put the page there, of which it had all nodes, and no other
             // thread has popped it.
             Some(page) => unsafe { self.write_page(page) },
@@ -252,7 +269,9 @@ impl<S: TaskContext> Arena<S> {
     /// The page was made.
     unsafe fn available(&self, page: u32) -> &AtomicU64 {
         let (chunk, place) = location(page * PAGE as u32);
-        let words = self.chunks[chunk].load(Ordering::Acquire).wrapping_add(FIRST_CHUNK << chunk);
+        let words = self.chunks[chunk]
+            .load(Ordering::Acquire)
+            .wrapping_add(FIRST_CHUNK << chunk);
         // SAFETY: the chunk was allocated with a word for each of its pages behind the nodes, and
         // `make_page` has written that of this page.
         unsafe { &*words.cast::<AtomicU64>().add(place / PAGE) }
@@ -293,7 +312,10 @@ impl<S: TaskContext> Arena<S> {
     /// Makes the nodes from number `made` up to `end`, without writing them. The caller owns them.
     /// Returns false if another thread has made a page since `made` nodes were made.
     pub(super) fn make_unwritten(&self, made: u64, end: u64) -> bool {
-        let is_made = self.made.compare_exchange(made, end, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        let is_made = self
+            .made
+            .compare_exchange(made, end, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok();
         for number in (made..if is_made { end } else { made }).step_by(PAGE) {
             // SAFETY: no other thread has got this page, or knows of it.
             unsafe { self.make_word(number as u32) };
@@ -308,10 +330,18 @@ impl<S: TaskContext> Arena<S> {
     /// No other thread knows of the page, whose first node has this number.
     unsafe fn make_word(&self, number: u32) {
         let (chunk, place) = location(number);
-        let words = self.chunk(chunk).as_ptr().wrapping_add(FIRST_CHUNK << chunk);
+        let words = self
+            .chunk(chunk)
+            .as_ptr()
+            .wrapping_add(FIRST_CHUNK << chunk);
         // SAFETY: the chunk was allocated with a word for each of its pages behind the nodes. No
         // other thread uses this one.
-        unsafe { words.cast::<AtomicU64>().add(place / PAGE).write(AtomicU64::new(0)) };
+        unsafe {
+            words
+                .cast::<AtomicU64>()
+                .add(place / PAGE)
+                .write(AtomicU64::new(0))
+        };
     }
 
     /// Writes all nodes of a page, which are free then.
@@ -328,7 +358,10 @@ impl<S: TaskContext> Arena<S> {
             // one chunk. The caller owns its nodes.
             unsafe { first.add(at).write(Node::unused(number + at as u32)) };
         }
-        Page { first, free: ALL_FREE }
+        Page {
+            first,
+            free: ALL_FREE,
+        }
     }
 
     fn chunk(&self, chunk: usize) -> NonNull<Node<S>> {
@@ -339,11 +372,18 @@ impl<S: TaskContext> Arena<S> {
         let (layout, nodes) = chunk_layout::<S>(chunk);
         // SAFETY: the layout is not of size zero.
         let new = unsafe { std::alloc::alloc(layout) };
-        let Some(new) = NonNull::new(new) else { handle_alloc_error(layout) };
+        let Some(new) = NonNull::new(new) else {
+            handle_alloc_error(layout)
+        };
         prefer_large_pages(new, nodes);
         let new = new.cast::<Node<S>>();
         let null = ptr::null_mut();
-        match self.chunks[chunk].compare_exchange(null, new.as_ptr(), Ordering::AcqRel, Ordering::Acquire) {
+        match self.chunks[chunk].compare_exchange(
+            null,
+            new.as_ptr(),
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        ) {
             Ok(_) => new,
             Err(other) => {
                 // SAFETY: allocated above with this layout, and no other thread has seen it.
@@ -358,7 +398,9 @@ impl<S: TaskContext> Arena<S> {
     #[inline]
     pub(super) fn at(&self, number: u32) -> NonNull<Node<S>> {
         let (chunk, place) = location(number);
-        let node = self.chunks[chunk].load(Ordering::Acquire).wrapping_add(place);
+        let node = self.chunks[chunk]
+            .load(Ordering::Acquire)
+            .wrapping_add(place);
         NonNull::new(node).expect("the number is that of a node")
     }
 
@@ -398,7 +440,9 @@ impl<S: TaskContext> Drop for Arena<S> {
             if !first.get_mut().is_null() {
                 // SAFETY: the chunk was allocated with this layout, and none of its nodes is used
                 // any more.
-                unsafe { std::alloc::dealloc((*first.get_mut()).cast(), chunk_layout::<S>(chunk).0) };
+                unsafe {
+                    std::alloc::dealloc((*first.get_mut()).cast(), chunk_layout::<S>(chunk).0)
+                };
             }
         }
     }
@@ -442,9 +486,16 @@ mod tests {
             let count = FIRST_CHUNK << chunk;
             let (all, nodes) = chunk_layout::<NoTasks>(chunk);
             assert_eq!(nodes.size(), count * size_of::<Node<NoTasks>>());
-            let align = if nodes.size() < LARGE_PAGE { memory_page_size() } else { LARGE_PAGE };
+            let align = if nodes.size() < LARGE_PAGE {
+                memory_page_size()
+            } else {
+                LARGE_PAGE
+            };
             assert_eq!((nodes.align(), all.align()), (align, align));
-            assert_eq!(all.size(), nodes.size() + count / PAGE * size_of::<AtomicU64>());
+            assert_eq!(
+                all.size(),
+                nodes.size() + count / PAGE * size_of::<AtomicU64>()
+            );
         }
     }
 
@@ -453,7 +504,8 @@ mod tests {
         let arena = Arena::<NoTasks>::new();
         let numbers = |mut page: Page<NoTasks>| {
             // SAFETY: the arena exists.
-            let numbers = std::iter::from_fn(move || page.next()).map(|node| unsafe { node.number() });
+            let numbers =
+                std::iter::from_fn(move || page.next()).map(|node| unsafe { node.number() });
             numbers.collect::<Vec<_>>()
         };
         let page = PAGE as u32;

@@ -49,7 +49,13 @@ pub(super) struct FreeList {
 
 impl FreeList {
     pub(super) fn new() -> Self {
-        Self { held: Vec::new(), given_out: 0, limit: 0, room: 0, next: 0 }
+        Self {
+            held: Vec::new(),
+            given_out: 0,
+            limit: 0,
+            room: 0,
+            next: 0,
+        }
     }
 
     /// Recycles a node.
@@ -73,7 +79,8 @@ impl FreeList {
     unsafe fn put_number<S: TaskContext>(&mut self, arena: &Arena<S>, number: u32) {
         let page = number as usize / PAGE;
         if page >= self.held.len() {
-            self.held.resize((page + 1).next_power_of_two(), Held::default());
+            self.held
+                .resize((page + 1).next_power_of_two(), Held::default());
         }
         let held = &mut self.held[page];
         held.free |= 1 << (number as usize - page * PAGE);
@@ -102,7 +109,10 @@ impl FreeList {
 
     /// Takes the nodes of a page that are held.
     pub(super) fn take_held(&mut self, page: usize) -> u64 {
-        let Held { free, count } = self.held.get_mut(page).map_or_else(Held::default, std::mem::take);
+        let Held { free, count } = self
+            .held
+            .get_mut(page)
+            .map_or_else(Held::default, std::mem::take);
         let count = i64::from(count);
         self.given_out += count;
         self.room += count;
@@ -131,7 +141,11 @@ impl FreeList {
             if self.room >= 0 {
                 return;
             }
-            self.next = if self.next + 1 < pages { self.next + 1 } else { 0 };
+            self.next = if self.next + 1 < pages {
+                self.next + 1
+            } else {
+                0
+            };
             if self.held[self.next].count >= MIN_FREE_AT_LIMIT {
                 // SAFETY: the caller uses the list with no other arena.
                 unsafe { self.give_out(arena, self.next) };
@@ -206,7 +220,9 @@ mod tests {
             // SAFETY: these are free nodes of this arena.
             unsafe {
                 arena.free_remotely(lot.into_iter());
-                single.into_iter().for_each(|node| arena.free_one_remotely(node));
+                single
+                    .into_iter()
+                    .for_each(|node| arena.free_one_remotely(node));
             }
         }
         // SAFETY: the list is used with one arena.

@@ -69,7 +69,9 @@ struct Lane {
 impl Lane {
     /// Returns whether the caller has the consumer's end now, of which `taken` messages were taken.
     fn set_listed(&self, taken: u64) -> bool {
-        self.unlisted.compare_exchange(taken, LISTED, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        self.unlisted
+            .compare_exchange(taken, LISTED, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok()
     }
 }
 
@@ -81,7 +83,10 @@ struct Block {
 
 impl Block {
     fn new() -> Arc<Self> {
-        Arc::new(Self { slots: std::array::from_fn(|_| AtomicU64::new(0)), next: OnceLock::new() })
+        Arc::new(Self {
+            slots: std::array::from_fn(|_| AtomicU64::new(0)),
+            next: OnceLock::new(),
+        })
     }
 }
 
@@ -114,10 +119,22 @@ pub(crate) struct Consumer {
 /// Makes a lane for messages about the nodes of one pool.
 pub(crate) fn lane(pool: PoolId) -> (Producer, Consumer) {
     let (pushed, unlisted) = (AtomicU64::new(0), AtomicU64::new(LISTED));
-    let lane = Arc::new(CachePadded::new(Lane { pushed, unlisted, pool }));
+    let lane = Arc::new(CachePadded::new(Lane {
+        pushed,
+        unlisted,
+        pool,
+    }));
     let block = Block::new();
     let consumer = Consumer::new(Arc::clone(&lane), Arc::clone(&block), 0);
-    (Producer { lane, block, before: None, pushed: 0 }, consumer)
+    (
+        Producer {
+            lane,
+            block,
+            before: None,
+            pushed: 0,
+        },
+        consumer,
+    )
 }
 
 impl Producer {
@@ -178,10 +195,13 @@ impl Producer {
     /// worker has not taken it. A message that is more than a block old is not taken back.
     #[inline]
     pub(crate) fn take_back(&self, ticket: u64, message: u64, other: u64) -> bool {
-        let Some(block) = self.block_of(ticket) else { return false };
+        let Some(block) = self.block_of(ticket) else {
+            return false;
+        };
         let slot = &block.slots[(ticket % BLOCK) as usize];
         // The worker swaps zero in at the same time. One of the two finds the message.
-        let take = |message| slot.compare_exchange(message, 0, Ordering::Relaxed, Ordering::Relaxed);
+        let take =
+            |message| slot.compare_exchange(message, 0, Ordering::Relaxed, Ordering::Relaxed);
         match take(message) {
             Err(found) if found == other => take(other).is_ok(),
             result => result.is_ok(),
@@ -214,7 +234,9 @@ impl Producer {
 
     /// Retires the lane: no more messages will come.
     pub(crate) fn retire(&self) {
-        self.lane.pushed.store(self.pushed | RETIRED, Ordering::Release);
+        self.lane
+            .pushed
+            .store(self.pushed | RETIRED, Ordering::Release);
     }
 }
 
@@ -226,7 +248,13 @@ impl Drop for Producer {
 
 impl Consumer {
     fn new(lane: Arc<CachePadded<Lane>>, block: Arc<Block>, taken: u64) -> Self {
-        Self { lane, block, taken, seen: taken, carried_over: 0 }
+        Self {
+            lane,
+            block,
+            taken,
+            seen: taken,
+            carried_over: 0,
+        }
     }
 
     /// Tells the producer that this end is about to be given up. Then the worker executes a fence,
@@ -329,7 +357,10 @@ impl Waiting<'_> {
         let len = left.min(GROUP).min(BLOCK - place);
         self.group_end += len;
         let group = &block.slots[place as usize..(place + len) as usize];
-        group.iter().map(|slot| slot.load(Ordering::Relaxed)).for_each(prefetch);
+        group
+            .iter()
+            .map(|slot| slot.load(Ordering::Relaxed))
+            .for_each(prefetch);
         Some(())
     }
 
@@ -367,7 +398,8 @@ mod tests {
         let (count, _) = consumer.look();
         let mut waiting = consumer.take(most);
         let pool = waiting.pool;
-        let all = std::iter::from_fn(|| Some((waiting.next(pool, |_| ())?, waiting.is_carried_over())));
+        let all =
+            std::iter::from_fn(|| Some((waiting.next(pool, |_| ())?, waiting.is_carried_over())));
         let all: Vec<_> = all.collect();
         assert_eq!(all.len() as u64, count.min(most));
         all
@@ -375,7 +407,13 @@ mod tests {
 
     #[test]
     fn messages_before_the_last_two_blocks_are_settled() {
-        for (pushed, first) in [(0, 0), (1, 0), (BLOCK, 0), (2 * BLOCK, 0), (2 * BLOCK + 1, BLOCK)] {
+        for (pushed, first) in [
+            (0, 0),
+            (1, 0),
+            (BLOCK, 0),
+            (2 * BLOCK, 0),
+            (2 * BLOCK + 1, BLOCK),
+        ] {
             assert_eq!(first_takeable(pushed), first, "{pushed} messages");
         }
         assert_eq!(first_takeable(3 * BLOCK), BLOCK);
@@ -386,16 +424,32 @@ mod tests {
     fn message_of_the_last_two_blocks_is_taken_back() {
         let (mut producer, mut consumer) = new();
         push(&mut producer, 2 * BLOCK + 1);
-        assert!(!producer.take_back(BLOCK - 1, BLOCK, NONE), "more than a block old");
+        assert!(
+            !producer.take_back(BLOCK - 1, BLOCK, NONE),
+            "more than a block old"
+        );
         for ticket in [BLOCK, 2 * BLOCK - 1, 2 * BLOCK] {
-            assert!(!producer.take_back(ticket, 1, 2), "{ticket}: another message");
+            assert!(
+                !producer.take_back(ticket, 1, 2),
+                "{ticket}: another message"
+            );
             assert!(producer.take_back(ticket, ticket + 1, NONE), "{ticket}");
-            assert!(!producer.take_back(ticket, ticket + 1, NONE), "{ticket}: twice");
+            assert!(
+                !producer.take_back(ticket, ticket + 1, NONE),
+                "{ticket}: twice"
+            );
         }
-        assert!(producer.take_back(BLOCK + 1, 1, BLOCK + 2), "the second of the two messages");
+        assert!(
+            producer.take_back(BLOCK + 1, 1, BLOCK + 2),
+            "the second of the two messages"
+        );
         let taken_back = [BLOCK, BLOCK + 1, 2 * BLOCK - 1, 2 * BLOCK];
         for (ticket, (message, _)) in (0..).zip(take(&mut consumer, u64::MAX)) {
-            let expected = if taken_back.contains(&ticket) { 0 } else { ticket + 1 };
+            let expected = if taken_back.contains(&ticket) {
+                0
+            } else {
+                ticket + 1
+            };
             assert_eq!(message, expected);
         }
     }
@@ -403,7 +457,11 @@ mod tests {
     /// One of both ends finds each message, whatever the worker has taken before.
     #[test]
     fn message_that_the_worker_has_taken_is_not_taken_back() {
-        for &before in if cfg!(miri) { &[100][..] } else { &[0, 1, 100, 2 * BLOCK] } {
+        for &before in if cfg!(miri) {
+            &[100][..]
+        } else {
+            &[0, 1, 100, 2 * BLOCK]
+        } {
             for pushed in [1, BLOCK, BLOCK + 100, 2 * BLOCK + 1, 3 * BLOCK] {
                 let (mut producer, mut consumer) = new();
                 push(&mut producer, before);
@@ -411,7 +469,10 @@ mod tests {
                 push(&mut producer, pushed);
                 assert_eq!(take(&mut consumer, u64::MAX).len() as u64, pushed);
                 for ticket in before..before + pushed {
-                    assert!(!producer.take_back(ticket, ticket + 1, NONE), "{before}, {pushed}: {ticket}");
+                    assert!(
+                        !producer.take_back(ticket, ticket + 1, NONE),
+                        "{before}, {pushed}: {ticket}"
+                    );
                 }
             }
         }
@@ -421,7 +482,11 @@ mod tests {
     fn messages_that_wait_are_owed_and_later_ones_are_not() {
         let (mut producer, mut consumer) = new();
         push(&mut producer, 5);
-        assert!(take(&mut consumer, 2).iter().all(|(_, is_carried_over)| !is_carried_over));
+        assert!(
+            take(&mut consumer, 2)
+                .iter()
+                .all(|(_, is_carried_over)| !is_carried_over)
+        );
         consumer.carry_over();
         push(&mut producer, 7);
         let carried_over = |consumer: &mut Consumer| take(consumer, 1)[0].1;
@@ -443,15 +508,24 @@ mod tests {
     #[test]
     fn one_side_gets_the_end_of_an_unlisted_lane() {
         let (mut producer, mut consumer) = new();
-        assert!(!producer.is_unlisted() && producer.list().is_none(), "the worker has the end");
+        assert!(
+            !producer.is_unlisted() && producer.list().is_none(),
+            "the worker has the end"
+        );
         push(&mut producer, 1);
         take(&mut consumer, 1);
         consumer.unlist();
         assert!(producer.is_unlisted());
-        assert!(producer.list().is_none() && !consumer.stays_listed(), "no message waits");
+        assert!(
+            producer.list().is_none() && !consumer.stays_listed(),
+            "no message waits"
+        );
         push(&mut producer, 1);
         assert!(consumer.stays_listed());
-        assert!(!producer.is_unlisted() && producer.list().is_none(), "the worker has kept the end");
+        assert!(
+            !producer.is_unlisted() && producer.list().is_none(),
+            "the worker has kept the end"
+        );
         take(&mut consumer, 1);
         consumer.unlist();
         push(&mut producer, 1);
@@ -467,7 +541,9 @@ mod tests {
 
         let (mut producer, consumer) = new();
         push(&mut producer, BLOCKS * BLOCK);
-        let thread = thread::Builder::new().stack_size(128 << 10).spawn(move || drop((producer, consumer)));
+        let thread = thread::Builder::new()
+            .stack_size(128 << 10)
+            .spawn(move || drop((producer, consumer)));
         thread.unwrap().join().unwrap();
     }
 }

@@ -74,7 +74,11 @@ impl<S: Owner> LocalNodes<S> {
     ///
     /// If the lane is that of another pool.
     pub(crate) fn new(timer: &Arc<S>, producer: Producer) -> Self {
-        assert_eq!(producer.pool(), timer.pool().id(), "the lane leads to the worker of this timer");
+        assert_eq!(
+            producer.pool(),
+            timer.pool().id(),
+            "the lane leads to the worker of this timer"
+        );
         let count = LocalCount::new(Arc::downgrade(timer));
         Self {
             timer_with_room: count.address(),
@@ -121,7 +125,10 @@ impl<S: Owner> LocalNodes<S> {
     /// If it has another timer, or a block of messages is full.
     #[inline]
     pub(crate) fn borrow<'a>(&'a mut self, timer: &'a S) -> NodesGuard<'a, S> {
-        assert!(self.has_room_for(timer), "the nodes are those of this timer");
+        assert!(
+            self.has_room_for(timer),
+            "the nodes are those of this timer"
+        );
         NodesGuard { nodes: self, timer }
     }
 
@@ -146,7 +153,8 @@ impl<S: Owner> LocalNodes<S> {
     /// under way. So another message in this lane is not mistaken for it.
     #[inline]
     fn take_back(&self, handle: &Handle<S>) -> bool {
-        let [new, replacement] = [Kind::New, Kind::Replacement].map(|kind| kind.encode(handle.number));
+        let [new, replacement] =
+            [Kind::New, Kind::Replacement].map(|kind| kind.encode(handle.number));
         self.producer.take_back(handle.ticket(), new, replacement)
     }
 
@@ -188,10 +196,15 @@ impl<S: Owner> LocalNodes<S> {
         mut handle: Handle<S>,
         skips_hook: bool,
     ) -> Result<Discarded<S>, Handle<S>> {
-        assert!(self.is_of(handle.timer()), "the handle is one of this timer");
+        assert!(
+            self.is_of(handle.timer()),
+            "the handle is one of this timer"
+        );
         // In this order: if no other handle is left, what was done through others is in the word.
         let is_only_handle = handle.is_only_handle();
-        let Some(seen) = handle.not_ended() else { return Err(handle) };
+        let Some(seen) = handle.not_ended() else {
+            return Err(handle);
+        };
         // SAFETY: the handle keeps the node, so no task is put in.
         let on_cancel = unsafe { handle.task.operations().on_cancel };
         if on_cancel == OnCancel::CallHook && !skips_hook || seen.is_running() {
@@ -251,7 +264,10 @@ impl<S: Owner> LocalNodes<S> {
     /// Gives all free nodes back.
     fn empty(&mut self, timer: &S) {
         if self.is_of(timer) {
-            let free = self.free.drain(..).chain(iter::from_fn(|| self.page.next()));
+            let free = self
+                .free
+                .drain(..)
+                .chain(iter::from_fn(|| self.page.next()));
             // SAFETY: the nodes of this `LocalNodes` are of this timer's pool.
             unsafe { timer.pool().arena.free_remotely(free) };
         }
@@ -345,7 +361,10 @@ impl<S: Owner> NodesGuard<'_, S> {
     #[cold]
     fn fetch_page(&mut self) -> FreeNode<S> {
         self.nodes.page = self.timer.pool().arena.take_page();
-        self.nodes.page.next().expect("a page is given out when it has free nodes")
+        self.nodes
+            .page
+            .next()
+            .expect("a page is given out when it has free nodes")
     }
 
     /// Cancels the timeout whose word was `seen`, unless it has ended, and pushes a message if the
@@ -364,7 +383,8 @@ impl<S: Owner> NodesGuard<'_, S> {
         self.assert_is_of(handle);
         // SAFETY: `cancel_seen` has changed the word to `CANCELLED`. If the task was not running,
         // its owner is this thread.
-        let task = |before: SeenWord| (!before.is_running()).then(|| unsafe { TaskClaim::new(handle) });
+        let task =
+            |before: SeenWord| (!before.is_running()).then(|| unsafe { TaskClaim::new(handle) });
         // Most often the worker has not seen the message, and never will.
         if seen.is_in_flight() && self.nodes.take_back(handle) {
             // Other threads may have borrowed the handle, even if it is the only one: they may end
@@ -392,7 +412,9 @@ impl<S: Owner> NodesGuard<'_, S> {
     pub(crate) fn withdraw(&mut self, handle: Handle<S>) -> Result<ClaimedTask<S>, Handle<S>> {
         self.assert_is_of(&handle);
         let is_taken_back = self.nodes.take_back(&handle);
-        let Some(before) = handle.word.withdraw() else { return Err(handle) };
+        let Some(before) = handle.word.withdraw() else {
+            return Err(handle);
+        };
         if is_taken_back {
             // SAFETY: the message that was taken back owned the wheel's reference to this node.
             unsafe { handle.merge_wheel_ref() };
@@ -426,6 +448,9 @@ impl<S: Owner> NodesGuard<'_, S> {
 
     #[inline]
     fn assert_is_of(&self, handle: &Handle<S>) {
-        assert!(ptr::eq(handle.timer(), self.timer), "the handle is one of this timer");
+        assert!(
+            ptr::eq(handle.timer(), self.timer),
+            "the handle is one of this timer"
+        );
     }
 }

@@ -78,7 +78,13 @@ mod tests {
 
     #[test]
     fn message_is_not_zero_and_names_its_kind_and_its_node() {
-        for kind in [Kind::New, Kind::Replacement, Kind::Moved, Kind::Ended, Kind::Discarded] {
+        for kind in [
+            Kind::New,
+            Kind::Replacement,
+            Kind::Moved,
+            Kind::Ended,
+            Kind::Discarded,
+        ] {
             for number in [0, 1, 64, u32::MAX] {
                 let message = kind.encode(number);
                 assert_ne!(message, 0);

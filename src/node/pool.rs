@@ -32,7 +32,11 @@ pub(crate) struct Pool<S: TaskContext> {
 
 impl<S: TaskContext> Pool<S> {
     pub(super) fn new(id: PoolId) -> Self {
-        Self { id, references: SharedCount::default(), arena: Arena::new() }
+        Self {
+            id,
+            references: SharedCount::default(),
+            arena: Arena::new(),
+        }
     }
 
     pub(crate) fn id(&self) -> PoolId {

@@ -142,7 +142,9 @@ impl<S: Owner> Released<S> {
 unsafe fn release<S: TaskContext>(node: NonNull<Node<S>>) -> Option<FreeNode<S>> {
     // SAFETY: the caller keeps the pool, and with it the memory, until this function returns. The
     // fields are atomics.
-    let Node { references, mark, .. } = unsafe { node.as_ref() };
+    let Node {
+        references, mark, ..
+    } = unsafe { node.as_ref() };
     let mut count = references.load(Ordering::Acquire);
     loop {
         // `mark` is read while the reference is still counted. Afterwards the node may hold another
@@ -154,7 +156,12 @@ unsafe fn release<S: TaskContext>(node: NonNull<Node<S>>) -> Option<FreeNode<S>>
             return Some(unsafe { FreeNode::new(node) });
         }
         // Release: pairs with the `Acquire` of the thread that finds the last reference.
-        match references.compare_exchange_weak(count, count - 1, Ordering::AcqRel, Ordering::Acquire) {
+        match references.compare_exchange_weak(
+            count,
+            count - 1,
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        ) {
             Ok(_) => return None,
             Err(now) => count = now,
         }
@@ -187,7 +194,13 @@ impl<S: Owner> FreeNode<S> {
         unsafe { node.set_ticket(ticket) };
         // SAFETY: a `FreeNode` is the only reference to its node.
         unsafe { node.task.put(task) };
-        (Handle { node: pointer, timer: ManuallyDrop::new(timer) }, WheelRef(pointer))
+        (
+            Handle {
+                node: pointer,
+                timer: ManuallyDrop::new(timer),
+            },
+            WheelRef(pointer),
+        )
     }
 }
 
@@ -262,7 +275,10 @@ impl<S: Owner> WheelRef<S> {
     /// The node belongs to the pool of `timer`.
     #[inline]
     pub(super) unsafe fn into_handle(self, timer: TimerRef<S>) -> Handle<S> {
-        Handle { node: self.0, timer: ManuallyDrop::new(timer) }
+        Handle {
+            node: self.0,
+            timer: ManuallyDrop::new(timer),
+        }
     }
 
     /// Makes one more handle.
@@ -272,7 +288,10 @@ impl<S: Owner> WheelRef<S> {
     /// The node belongs to the pool of `timer`.
     pub(super) unsafe fn another_handle(&self, timer: TimerRef<S>) -> Handle<S> {
         self.references.fetch_add(1, Ordering::Relaxed);
-        Handle { node: self.0, timer: ManuallyDrop::new(timer) }
+        Handle {
+            node: self.0,
+            timer: ManuallyDrop::new(timer),
+        }
     }
 }
 
@@ -373,7 +392,9 @@ impl<S: Owner> Handle<S> {
     pub(super) fn into_parts(self) -> (NonNull<Node<S>>, TimerRef<S>) {
         let mut handle = ManuallyDrop::new(self);
         // SAFETY: the handle is in a `ManuallyDrop`, so its `timer` is taken once.
-        (handle.node, unsafe { ManuallyDrop::take(&mut handle.timer) })
+        (handle.node, unsafe {
+            ManuallyDrop::take(&mut handle.timer)
+        })
     }
 
     /// Releases the references of the handle. The caller recycles them.
@@ -432,7 +453,9 @@ impl<S: Owner> Handle<S> {
         // A change even if another thread waits already, so that the end of the run finds this
         // one too.
         let wait = |mark| (mark != RUN_OVER).then_some(RUN_AWAITED);
-        self.mark.fetch_update(Ordering::AcqRel, Ordering::Acquire, wait).is_ok()
+        self.mark
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, wait)
+            .is_ok()
     }
 }
 
@@ -451,7 +474,10 @@ impl<S: Owner> Clone for Handle<S> {
         if self.references.fetch_add(1, Ordering::Relaxed) > MAX_REFERENCES {
             std::process::abort();
         }
-        Self { node: self.node, timer: self.timer.clone() }
+        Self {
+            node: self.node,
+            timer: self.timer.clone(),
+        }
     }
 }
 

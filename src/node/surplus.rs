@@ -36,7 +36,9 @@ use super::arena::{ALL_FREE, Arena, FIRST_CHUNK, PAGE, PAGE_SIZE};
 use super::free_list::FreeList;
 use super::layout::Node;
 use super::task::TaskContext;
-use crate::platform::{CAN_RETURN_MEMORY, LARGE_PAGE, allow_large_pages, memory_page_size, return_memory};
+use crate::platform::{
+    CAN_RETURN_MEMORY, LARGE_PAGE, allow_large_pages, memory_page_size, return_memory,
+};
 
 /// How many pages of nodes a large page of the operating system has.
 const REGION: usize = LARGE_PAGE / PAGE_SIZE;
@@ -147,7 +149,10 @@ impl Reclaimer {
     pub(super) fn has_surplus<S: TaskContext>(&self, list: &FreeList, arena: &Arena<S>) -> bool {
         let has_news = list.recycled() > self.recycled;
         // Most turns find few pages.
-        if !has_news || arena.pages.len() as u64 <= 2 * MIN_RESERVE || self.is_refused || !is_possible::<S>()
+        if !has_news
+            || arena.pages.len() as u64 <= 2 * MIN_RESERVE
+            || self.is_refused
+            || !is_possible::<S>()
         {
             return false;
         }
@@ -174,7 +179,9 @@ impl Reclaimer {
         self.taken = vec![false; self.unwritten];
         // The operating system has provided all of the last large page.
         let end = self.unwritten.next_multiple_of(REGION);
-        if self.unwritten > REGION && arena.make_unwritten(made, ((end - FIRST_PLACE) * PAGE) as u64) {
+        if self.unwritten > REGION
+            && arena.make_unwritten(made, ((end - FIRST_PLACE) * PAGE) as u64)
+        {
             self.taken.resize(end, true);
         }
         Phase::Take(queued as usize)
@@ -183,9 +190,16 @@ impl Reclaimer {
     /// # Safety
     ///
     /// The list and this value are used with no other arena.
-    unsafe fn take<S: TaskContext>(&mut self, list: &mut FreeList, arena: &Arena<S>, left: usize) -> Phase {
+    unsafe fn take<S: TaskContext>(
+        &mut self,
+        list: &mut FreeList,
+        arena: &Arena<S>,
+        left: usize,
+    ) -> Phase {
         for _ in 0..left.min(PAGES_PER_STEP) {
-            let Some((page, free)) = arena.take_available() else { break };
+            let Some((page, free)) = arena.take_available() else {
+                break;
+            };
             let free = free | list.take_held(page as usize);
             let place = page as usize + FIRST_PLACE;
             let is_taken = place >= self.first && free == ALL_FREE;
@@ -196,7 +210,11 @@ impl Reclaimer {
                 None => unsafe { arena.give_out(page, free) },
             }
         }
-        if left > PAGES_PER_STEP { Phase::Take(left - PAGES_PER_STEP) } else { Phase::Return(self.first) }
+        if left > PAGES_PER_STEP {
+            Phase::Take(left - PAGES_PER_STEP)
+        } else {
+            Phase::Return(self.first)
+        }
     }
 
     /// Returns pages that were taken, from `place` on.
@@ -212,7 +230,8 @@ impl Reclaimer {
                 return Phase::Idle;
             }
             let region = &self.taken[place..end_of_region(place).min(self.taken.len())];
-            let count_of = |taken: &[bool], sought| taken.iter().take_while(|&&is| is == sought).count();
+            let count_of =
+                |taken: &[bool], sought| taken.iter().take_while(|&&is| is == sought).count();
             let others = count_of(region, false);
             let mut count = count_of(&region[others..], true);
             if arena.pages.is_empty() {
@@ -239,7 +258,12 @@ impl Reclaimer {
     ///
     /// The worker owns all nodes of these pages, which are pages of `arena`, and gives them up.
     /// They lie in one region and in one chunk.
-    unsafe fn return_pages<S: TaskContext>(&mut self, arena: &Arena<S>, place: usize, count: usize) {
+    unsafe fn return_pages<S: TaskContext>(
+        &mut self,
+        arena: &Arena<S>,
+        place: usize,
+        count: usize,
+    ) {
         let address = |place: usize| arena.at(((place - FIRST_PLACE) * PAGE) as u32).cast();
         let mut whole = place.next_multiple_of(self.unit)..(place + count) / self.unit * self.unit;
         if self.is_refused || arena.pages.is_empty() {
@@ -248,12 +272,18 @@ impl Reclaimer {
         if !whole.is_empty() && place >= REGION {
             // SAFETY: a region is as large as a large page and aligned like one, so it is part of
             // one chunk.
-            unsafe { allow_large_pages(address(place / REGION * REGION), LARGE_PAGE, count == REGION) };
+            unsafe {
+                allow_large_pages(
+                    address(place / REGION * REGION),
+                    LARGE_PAGE,
+                    count == REGION,
+                )
+            };
         }
         // SAFETY: the caller owns the nodes, so no other thread reads them. They are written before
         // they are given out: by the thread that pops the page from `returned`, or below.
-        let is_returned =
-            whole.is_empty() || unsafe { return_memory(address(whole.start), whole.len() * PAGE_SIZE) };
+        let is_returned = whole.is_empty()
+            || unsafe { return_memory(address(whole.start), whole.len() * PAGE_SIZE) };
         self.is_refused |= !is_returned;
         for place in place..place + count {
             let page = (place - FIRST_PLACE) as u32;

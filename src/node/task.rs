@@ -32,7 +32,8 @@ pub(crate) trait Task<S: TaskContext>: Send + Sized + 'static {
     const IS_PERIODIC: bool = false;
 
     /// Whether it can be stored in a node. Its owner boxes one that cannot.
-    const FITS: bool = size_of::<Self>() <= size_of::<Space>() && align_of::<Self>() <= align_of::<Space>();
+    const FITS: bool =
+        size_of::<Self>() <= size_of::<Space>() && align_of::<Self>() <= align_of::<Space>();
 
     fn run(self, timeout: &S::Timeout);
     fn cancelled(self, timeout: &S::Timeout);
@@ -164,7 +165,10 @@ impl<S: TaskContext> Operations<S> {
 
 impl<S: TaskContext> TaskCell<S> {
     pub(super) fn empty() -> Self {
-        Self { operations: UnsafeCell::new(Operations::NONE), space: UnsafeCell::new(MaybeUninit::uninit()) }
+        Self {
+            operations: UnsafeCell::new(Operations::NONE),
+            space: UnsafeCell::new(MaybeUninit::uninit()),
+        }
     }
 
     /// Puts a task in.
@@ -240,7 +244,11 @@ impl<S: TaskContext> TaskCell<S> {
     pub(super) unsafe fn take<T: Task<S>>(&self) -> T {
         // SAFETY: only `put` writes the operations, which the owner of the task excludes.
         let type_id = unsafe { ((*self.operations.get()).type_id)() };
-        assert_eq!(type_id, TypeId::of::<T>(), "the task is of the type that was scheduled");
+        assert_eq!(
+            type_id,
+            TypeId::of::<T>(),
+            "the task is of the type that was scheduled"
+        );
         // SAFETY: `put` has written a `T`, as its operations say, and the caller owns it.
         unsafe { Typed::<S, T>::move_out(self.space.get().cast()) }
     }
@@ -254,7 +262,12 @@ impl<S: TaskContext> TaskCell<S> {
     pub(super) unsafe fn detach(&self) -> DetachedTask<S> {
         // SAFETY: only `put` writes the cell, which the owner of the task excludes. The task is
         // moved, and not used here any more.
-        unsafe { DetachedTask { operations: *self.operations.get(), space: *self.space.get() } }
+        unsafe {
+            DetachedTask {
+                operations: *self.operations.get(),
+                space: *self.space.get(),
+            }
+        }
     }
 
     /// Those of the task that is or was in the cell.

@@ -111,9 +111,16 @@ struct Both {
 
 impl Both {
     fn new(wheel: EitherWheel) -> Self {
-        let timer = new_timer(wheel, |nodes, pool| Timer { nodes: Mutex::new(nodes), pool });
+        let timer = new_timer(wheel, |nodes, pool| Timer {
+            nodes: Mutex::new(nodes),
+            pool,
+        });
         let (producer, consumer) = lane(timer.pool.id());
-        Self { local: LocalNodes::new(&timer, producer), timer: WorkerTimer(timer), consumer }
+        Self {
+            local: LocalNodes::new(&timer, producer),
+            timer: WorkerTimer(timer),
+            consumer,
+        }
     }
 
     fn borrow(&mut self) -> NodesGuard<'_, Timer> {
@@ -160,7 +167,9 @@ impl Both {
         let mut nodes = nodes.of(&self.timer);
         nodes.advance(tick);
         while let Some(node) = nodes.next_due() {
-            let Expiry::Once(claimed) = node.expire(|_| true) else { panic!("the timeout is due") };
+            let Expiry::Once(claimed) = node.expire(|_| true) else {
+                panic!("the timeout is due")
+            };
             let handle = claimed.with(|task, timeout| task.run(timeout));
             nodes.recycle(handle);
         }
@@ -168,17 +177,34 @@ impl Both {
 
     /// Takes in what the thread has freed. Returns whether there was anything.
     fn collect(&self) -> bool {
-        self.timer.nodes.lock().unwrap().of(&self.timer).collect_remote_frees()
+        self.timer
+            .nodes
+            .lock()
+            .unwrap()
+            .of(&self.timer)
+            .collect_remote_frees()
     }
 
     fn has_surplus(&self) -> bool {
-        self.timer.nodes.lock().unwrap().of(&self.timer).has_surplus()
+        self.timer
+            .nodes
+            .lock()
+            .unwrap()
+            .of(&self.timer)
+            .has_surplus()
     }
 
     /// Returns the number of steps.
     fn return_memory(&mut self) -> usize {
         let mut steps = 1;
-        while self.timer.nodes.lock().unwrap().of(&self.timer).return_memory() {
+        while self
+            .timer
+            .nodes
+            .lock()
+            .unwrap()
+            .of(&self.timer)
+            .return_memory()
+        {
             steps += 1;
         }
         steps
@@ -231,7 +257,10 @@ fn burst(both: &mut Both, count: usize, kind: &str) -> Vec<Handle<Timer>> {
 fn memory_is_returned_and_used_again() {
     const COUNT: usize = 300_000;
 
-    for wheel in [EitherWheel::Hashed(Hashed::new(512)), EitherWheel::Hierarchical(Hierarchical::new(512))] {
+    for wheel in [
+        EitherWheel::Hashed(Hashed::new(512)),
+        EitherWheel::Hierarchical(Hierarchical::new(512)),
+    ] {
         let mut both = Both::new(wheel);
         let mut most_made = None;
         for kind in ["expire", "cancel", "keep"] {
@@ -240,9 +269,15 @@ fn memory_is_returned_and_used_again() {
             // seventh more, if no memory is returned in between. A sixth allows for a few pages.
             let made = both.timer.pool.arena.made();
             let most = *most_made.get_or_insert(made + made / 6);
-            assert!(made <= most, "{kind}: {made} nodes were made instead of {most}");
+            assert!(
+                made <= most,
+                "{kind}: {made} nodes were made instead of {most}"
+            );
             let steps = both.return_memory();
-            assert!(steps > 3 || !crate::platform::CAN_RETURN_MEMORY, "{steps} steps");
+            assert!(
+                steps > 3 || !crate::platform::CAN_RETURN_MEMORY,
+                "{steps} steps"
+            );
             assert_eq!(both.return_memory(), 1, "nothing is left to return");
             for handle in kept {
                 both.cancel(handle);
@@ -284,11 +319,16 @@ fn thread_keeps_two_pages_of_free_nodes_and_gives_others_to_the_worker() {
 #[test]
 fn thread_with_a_cache_takes_only_handles_of_its_timer() {
     let (mut own, mut other) = (both(), both());
-    assert!(own.local.is_of(Arc::as_ptr(&own.timer)) && !own.local.is_of(Arc::as_ptr(&other.timer)));
+    assert!(
+        own.local.is_of(Arc::as_ptr(&own.timer)) && !own.local.is_of(Arc::as_ptr(&other.timer))
+    );
     let mut released = Some(other.schedule(1).release());
     assert!(!own.local.recycle(&mut released));
     assert!(released.is_some(), "it is left to the caller");
-    assert!(!other.local.recycle(&mut released), "the message still has the node");
+    assert!(
+        !other.local.recycle(&mut released),
+        "the message still has the node"
+    );
     assert!(released.is_none());
 }
 
@@ -332,7 +372,10 @@ fn what_a_thread_leaves_is_for_the_next_thread_or_for_the_worker() {
     assert!(idle.retire(&both.timer));
     assert!(both.consumer.look().1);
     let mut nodes = both.timer.nodes.lock().unwrap();
-    assert!(nodes.of(&both.timer).collect_remote_frees(), "the free nodes are the worker's");
+    assert!(
+        nodes.of(&both.timer).collect_remote_frees(),
+        "the free nodes are the worker's"
+    );
     assert!(!idle.retire(&both.timer));
 }
 
@@ -351,7 +394,10 @@ fn last_handle_frees_the_node_for_a_thread_without_a_cache() {
     both.receive();
     both.expire(1);
     let other = handle.clone();
-    assert!(handle.release().free_remotely().is_none(), "there is another handle");
+    assert!(
+        handle.release().free_remotely().is_none(),
+        "there is another handle"
+    );
     assert!(!both.collect());
     assert!(other.release().free_remotely().is_some());
     assert!(both.collect());
@@ -404,9 +450,14 @@ fn earliest_timeouts_are_those_that_have_not_ended() {
     let mut nodes = both.timer.nodes.lock().unwrap();
     let mut nodes = nodes.of(&both.timer);
     nodes.advance(5);
-    let Expiry::Run(run) = nodes.next_due().unwrap().expire(|_| true) else { panic!("it is periodic") };
+    let Expiry::Run(run) = nodes.next_due().unwrap().expire(|_| true) else {
+        panic!("it is periodic")
+    };
     let _claimed = run.hand_over(1_000);
-    assert!(matches!(third.reset(8), Reset::EarlierInWheel(_)), "a message is under way");
+    assert!(
+        matches!(third.reset(8), Reset::EarlierInWheel(_)),
+        "a message is under way"
+    );
     let earliest = nodes.earliest(Ticks::new(Duration::from_nanos(1)), 10);
     assert_eq!(earliest, [(8, "nothing"), (30, "nothing")]);
 }
@@ -420,11 +471,15 @@ fn node_of_a_refused_timeout_is_freed_by_the_thread_that_withdraws_it() {
     let mut wheel = nodes.of(&both.timer);
     both.consumer.look();
     let mut lane = both.consumer.take(u64::MAX);
-    let Some(Arrival::New(node)) = wheel.next_arrival(&mut lane) else { panic!("the timeout is new") };
+    let Some(Arrival::New(node)) = wheel.next_arrival(&mut lane) else {
+        panic!("the timeout is new")
+    };
     node.refuse();
     assert!(wheel.next_arrival(&mut lane).is_none());
     drop(nodes);
-    let Ok(claimed) = both.borrow().withdraw(handle) else { panic!("the timeout has not ended") };
+    let Ok(claimed) = both.borrow().withdraw(handle) else {
+        panic!("the timeout has not ended")
+    };
     let handle = claimed.with(|task, _| task.drop_task());
     assert!(handle.release().node.is_some());
 }
@@ -437,10 +492,14 @@ fn periodic_task_has_its_name_and_is_dropped_after_its_last_run() {
     let mut nodes = both.timer.nodes.lock().unwrap();
     let mut nodes = nodes.of(&both.timer);
     nodes.advance(1);
-    let Expiry::Run(mut run) = nodes.next_due().unwrap().expire(|_| true) else { panic!("it is periodic") };
+    let Expiry::Run(mut run) = nodes.next_due().unwrap().expire(|_| true) else {
+        panic!("it is periodic")
+    };
     assert_eq!(run.name(), "runs once");
     assert!(run.repeat(&both.timer).is_none());
-    let RunOutcome::LastRun(ended) = run.finish(None) else { panic!("it was not cancelled") };
+    let RunOutcome::LastRun(ended) = run.finish(None) else {
+        panic!("it was not cancelled")
+    };
     let mut was_dropped = false;
     ended.drop_task(|task| {
         task.drop_task();
@@ -491,9 +550,13 @@ fn timeout_that_has_ended_or_has_another_handle_in_flight_is_not_discarded() {
     let mut both = both();
     let handle = both.schedule(1);
     let clone = handle.clone();
-    let Err(handle) = both.discard(handle) else { panic!("there is a clone") };
+    let Err(handle) = both.discard(handle) else {
+        panic!("there is a clone")
+    };
     both.cancel(clone);
-    let Err(handle) = both.discard(handle) else { panic!("it has ended") };
+    let Err(handle) = both.discard(handle) else {
+        panic!("it has ended")
+    };
     assert_eq!(handle.end(), Some(End::Cancelled));
 }
 

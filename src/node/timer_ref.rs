@@ -119,7 +119,9 @@ impl<T: Counted> TimerRef<T> {
     pub(crate) fn with_arc<R>(&self, work: impl FnOnce(&Arc<T>) -> R) -> R {
         // SAFETY: the pointer comes from an `Arc`, whose strong count is not zero, because this
         // reference is counted. The `Arc` that is made of it is not dropped.
-        work(&ManuallyDrop::new(unsafe { Arc::from_raw(self.0.as_ptr()) }))
+        work(&ManuallyDrop::new(unsafe {
+            Arc::from_raw(self.0.as_ptr())
+        }))
     }
 }
 
@@ -156,7 +158,11 @@ unsafe impl<T: Counted + Send + Sync> Sync for LocalCount<T> {}
 impl<T: Counted> LocalCount<T> {
     pub(crate) fn new(value: Weak<T>) -> Self {
         let address = NonNull::new(value.as_ptr().cast_mut()).expect("a Weak is not null");
-        Self { value, address, references: 0 }
+        Self {
+            value,
+            address,
+            references: 0,
+        }
     }
 
     /// Whether this is the reserve of the value at this address.
@@ -260,9 +266,19 @@ mod tests {
         let mut local = LocalCount::new(Arc::downgrade(&value));
         assert!(local.is_of(Arc::as_ptr(&value)) && !local.is_of(Arc::as_ptr(&other)));
         let (own, foreign) = (TimerRef::new(&value), TimerRef::new(&other));
-        assert_eq!((own.as_ptr(), foreign.as_ptr()), (Arc::as_ptr(&value), Arc::as_ptr(&other)));
+        assert_eq!(
+            (own.as_ptr(), foreign.as_ptr()),
+            (Arc::as_ptr(&value), Arc::as_ptr(&other))
+        );
         assert!(!local.put(foreign));
-        assert_eq!((other.references(), Arc::strong_count(&other), local.references), (0, 1, 0));
+        assert_eq!(
+            (
+                other.references(),
+                Arc::strong_count(&other),
+                local.references
+            ),
+            (0, 1, 0)
+        );
         assert!(local.put(own));
         assert_eq!((value.references(), local.references), (1, 1));
     }
@@ -271,7 +287,9 @@ mod tests {
     fn shared_count_changes_once_for_hundreds_of_references() {
         let value = Arc::new(Value::default());
         let mut local = LocalCount::new(Arc::downgrade(&value));
-        let taken: Vec<_> = (0..500).map(|_| (local.take(), value.references())).collect();
+        let taken: Vec<_> = (0..500)
+            .map(|_| (local.take(), value.references()))
+            .collect();
         let first = taken[0].1;
         assert!(taken.iter().all(|(_, references)| *references == first));
         for (reference, _) in taken {
@@ -290,7 +308,10 @@ mod tests {
             assert_eq!((local.references, value.references()), (expected, expected));
         }
         assert!(local.put(TimerRef::new(&value)));
-        assert_eq!((local.references, value.references()), (BATCH + 1, BATCH + 1));
+        assert_eq!(
+            (local.references, value.references()),
+            (BATCH + 1, BATCH + 1)
+        );
     }
 
     #[test]

@@ -74,7 +74,9 @@ impl<S: Owner> ClaimedTask<S> {
     /// The caller owns the task in the node of `handle`, and gives it to this value.
     #[inline]
     pub(super) unsafe fn new(handle: Handle<S>) -> Self {
-        Self { timeout: S::timeout(handle) }
+        Self {
+            timeout: S::timeout(handle),
+        }
     }
 
     #[inline]
@@ -130,7 +132,11 @@ impl<S: Owner> ClaimedTask<S> {
         if !self.node().word.finish_run(next, false) {
             return RunOutcome::Cancelled(self);
         }
-        let kind = if next.is_some() { Kind::Moved } else { Kind::Ended };
+        let kind = if next.is_some() {
+            Kind::Moved
+        } else {
+            Kind::Ended
+        };
         if next.is_some() {
             // The run that was handed out is over.
             self.node().mark.store(0, Ordering::Relaxed);

@@ -49,7 +49,15 @@ pub(crate) fn new_timer<S: Owner>(
     Arc::new_cyclic(|timer| {
         let count = LocalCount::new(timer.clone());
         let (free, reclaimer) = (FreeList::new(), Reclaimer::new());
-        let timer = make(NodeWheel { wheel, free, reclaimer, count }, Pool::new(id));
+        let timer = make(
+            NodeWheel {
+                wheel,
+                free,
+                reclaimer,
+                count,
+            },
+            Pool::new(id),
+        );
         assert_eq!(timer.pool().id(), id, "the timer has the pool of its wheel");
         timer
     })
@@ -101,7 +109,10 @@ impl<S: Owner> NodeWheel<S> {
     /// If the wheel is that of another timer.
     #[inline]
     pub(crate) fn of<'a>(&'a mut self, timer: &'a Arc<S>) -> WheelOf<'a, S> {
-        assert!(self.count.is_of(Arc::as_ptr(timer)), "the wheel is that of this timer");
+        assert!(
+            self.count.is_of(Arc::as_ptr(timer)),
+            "the wheel is that of this timer"
+        );
         WheelOf { own: self, timer }
     }
 
@@ -156,7 +167,10 @@ impl<S: Owner> WheelOf<'_, S> {
     /// Reborrows.
     #[inline]
     pub(crate) fn reborrow(&mut self) -> WheelOf<'_, S> {
-        WheelOf { own: self.own, timer: self.timer }
+        WheelOf {
+            own: self.own,
+            timer: self.timer,
+        }
     }
 
     /// # Safety
@@ -164,7 +178,10 @@ impl<S: Owner> WheelOf<'_, S> {
     /// The node is one of this pool.
     #[inline]
     unsafe fn hold(&mut self, node: WheelRef<S>) -> HeldRef<'_, S> {
-        HeldRef { wheel: self.reborrow(), node }
+        HeldRef {
+            wheel: self.reborrow(),
+            node,
+        }
     }
 
     /// Moves the time on. [`next_due`](Self::next_due) then gives out the nodes that are due.
@@ -197,7 +214,11 @@ impl<S: Owner> WheelOf<'_, S> {
         let arena = &self.timer.pool().arena;
         // SAFETY: only nodes of this pool are put into its wheel.
         let (nodes, mut entries) = unsafe { (Nodes::new(arena), Nodes::new(arena)) };
-        let tick = |number| ticks.of(nodes.node(number).word.relaxed().deadline()).max(first);
+        let tick = |number| {
+            ticks
+                .of(nodes.node(number).word.relaxed().deadline())
+                .max(first)
+        };
         self.own.wheel.sort_due_by_key(tick, &mut entries);
     }
 
@@ -209,7 +230,9 @@ impl<S: Owner> WheelOf<'_, S> {
 
     /// Whether there may be memory that [`return_memory`](Self::return_memory) would return.
     pub(crate) fn has_surplus(&self) -> bool {
-        self.own.reclaimer.has_surplus(&self.own.free, &self.timer.pool().arena)
+        self.own
+            .reclaimer
+            .has_surplus(&self.own.free, &self.timer.pool().arena)
     }
 
     /// Whether enough nodes were recycled to pay for the search for this memory.
@@ -223,7 +246,11 @@ impl<S: Owner> WheelOf<'_, S> {
     /// The rows of the wheel shrink when entries leave them, so they are not looked at here.
     pub(crate) fn return_memory(&mut self) -> bool {
         // SAFETY: the free list and the reclaimer are used with the arena of their own pool alone.
-        unsafe { self.own.reclaimer.return_memory(&mut self.own.free, &self.timer.pool().arena) }
+        unsafe {
+            self.own
+                .reclaimer
+                .return_memory(&mut self.own.free, &self.timer.pool().arena)
+        }
     }
 
     /// Takes the next message that waits in a lane.
@@ -261,13 +288,19 @@ impl<S: Owner> WheelOf<'_, S> {
         if let Kind::New | Kind::Replacement = kind {
             // SAFETY: a message from a lane of this pool is about a node of this pool.
             let node = ArrivedRef(unsafe { self.hold(node) });
-            return if kind == Kind::New { Arrival::New(node) } else { Arrival::Replacement(node) };
+            return if kind == Kind::New {
+                Arrival::New(node)
+            } else {
+                Arrival::Replacement(node)
+            };
         }
         let position = node.position.load(Ordering::Relaxed);
         if position != NOT_IN_WHEEL {
             // SAFETY: only nodes of this pool are put into its wheel.
             let mut nodes = unsafe { Nodes::new(arena) };
-            self.own.wheel.remove(node.tick.load(Ordering::Relaxed), position, &mut nodes);
+            self.own
+                .wheel
+                .remove(node.tick.load(Ordering::Relaxed), position, &mut nodes);
             node.position.store(NOT_IN_WHEEL, Ordering::Relaxed);
         }
         if kind == Kind::Discarded {
@@ -327,9 +360,15 @@ impl<S: Owner> WheelOf<'_, S> {
             let node = nodes.node(number);
             let seen = node.word.relaxed();
             let deadline = seen.deadline();
-            let is_pending = (seen.is_in_wheel() || seen.is_in_flight()) && deadline != DEADLINE_RUNNING;
+            let is_pending =
+                (seen.is_in_wheel() || seen.is_in_flight()) && deadline != DEADLINE_RUNNING;
             // Not before the slot that the node is in.
-            is_pending.then(|| (ticks.of(deadline).max(node.tick.load(Ordering::Relaxed)), deadline))
+            is_pending.then(|| {
+                (
+                    ticks.of(deadline).max(node.tick.load(Ordering::Relaxed)),
+                    deadline,
+                )
+            })
         });
         let describe = |((_, deadline), number): (Rank, u32)| (deadline, nodes.node(number).name());
         earliest.into_iter().map(describe).collect()
@@ -348,7 +387,9 @@ impl<S: Owner> WheelOf<'_, S> {
                 return;
             }
             // SAFETY: the node is one of this pool.
-            pending.push(S::timeout(unsafe { node.another_handle(TimerRef::new(self.timer)) }));
+            pending.push(S::timeout(unsafe {
+                node.another_handle(TimerRef::new(self.timer))
+            }));
         });
         pending
     }
@@ -435,7 +476,12 @@ impl<'w, S: Owner> HeldRef<'w, S> {
     fn release(self) {
         if let Some(node) = self.node.release() {
             // SAFETY: the node is one of this pool, whose arena is the only one of this list.
-            unsafe { self.wheel.own.free.put(&self.wheel.timer.pool().arena, node) };
+            unsafe {
+                self.wheel
+                    .own
+                    .free
+                    .put(&self.wheel.timer.pool().arena, node)
+            };
         }
     }
 }

@@ -176,7 +176,10 @@ impl StateWord {
     /// [`cancel`](Self::cancel) of a new timeout that its caller does not want any more, because
     /// the timer closes: unless its periodic task runs.
     pub(super) fn withdraw(&self) -> Option<SeenWord> {
-        self.change(Ordering::AcqRel, |seen| to_cancelled(seen).filter(|_| !seen.is_running())).ok()
+        self.change(Ordering::AcqRel, |seen| {
+            to_cancelled(seen).filter(|_| !seen.is_running())
+        })
+        .ok()
     }
 
     /// [`cancel`](Self::cancel) for a caller that has read the word already.
@@ -190,7 +193,9 @@ impl StateWord {
     #[inline]
     pub(super) fn cancel_unchanged(&self, seen: SeenWord) -> bool {
         let cancelled = pack(seen.deadline(), CANCELLED);
-        self.0.compare_exchange(seen.0, cancelled, Ordering::Release, Ordering::Relaxed).is_ok()
+        self.0
+            .compare_exchange(seen.0, cancelled, Ordering::Release, Ordering::Relaxed)
+            .is_ok()
     }
 
     /// Moves the deadline, unless the timeout has ended, or its periodic task runs. Returns the
@@ -216,13 +221,16 @@ impl StateWord {
             // cancelled it.
             let before = self.relaxed();
             if before.is_in_flight() {
-                self.0.store(pack(before.deadline(), IN_WHEEL), Ordering::Relaxed);
+                self.0
+                    .store(pack(before.deadline(), IN_WHEEL), Ordering::Relaxed);
             }
             return before.is_in_flight().then(|| before.deadline());
         }
-        self.change(Ordering::Acquire, |seen| seen.is_in_flight().then(|| (IN_WHEEL, seen.deadline())))
-            .ok()
-            .map(SeenWord::deadline)
+        self.change(Ordering::Acquire, |seen| {
+            seen.is_in_flight().then(|| (IN_WHEEL, seen.deadline()))
+        })
+        .ok()
+        .map(SeenWord::deadline)
     }
 
     /// The wheel has given the node out: expires the timeout if `is_due` says so of its deadline.
@@ -286,7 +294,10 @@ impl StateWord {
         loop {
             let (state, deadline) = to(seen).ok_or(seen)?;
             let after = pack(deadline, state);
-            match self.0.compare_exchange_weak(seen.0, after, order, Ordering::Acquire) {
+            match self
+                .0
+                .compare_exchange_weak(seen.0, after, order, Ordering::Acquire)
+            {
                 Ok(_) => return Ok(seen),
                 Err(now) => seen = SeenWord(now),
             }
@@ -359,7 +370,9 @@ mod tests {
     #[test]
     fn timeout_that_is_not_due_is_given_back_only_in_the_wheel() {
         let in_wheel_before = |word: &StateWord, is_due: bool| {
-            word.expire(false, |_| is_due).map(SeenWord::is_in_wheel).map_err(SeenWord::is_in_wheel)
+            word.expire(false, |_| is_due)
+                .map(SeenWord::is_in_wheel)
+                .map_err(SeenWord::is_in_wheel)
         };
         assert_eq!(in_wheel_before(&in_wheel(), false), Err(true));
         assert_eq!(in_wheel_before(&in_flight(), false), Err(false));

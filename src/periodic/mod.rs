@@ -441,7 +441,11 @@ impl HashedWheelTimer {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[doc(alias("setInterval", "every", "NewTicker"))]
-    pub fn schedule_periodic<F, R>(&self, schedule: Schedule, task: F) -> Result<Periodic, NewTimeoutError>
+    pub fn schedule_periodic<F, R>(
+        &self,
+        schedule: Schedule,
+        task: F,
+    ) -> Result<Periodic, NewTimeoutError>
     where
         F: FnMut(&PeriodicRun<'_>) -> R + Send + 'static,
         R: PeriodicOutput,
@@ -460,11 +464,15 @@ impl HashedWheelTimer {
         let recurrence = match schedule.begin(now, |start| time.at(start)) {
             Ok(recurrence) => recurrence,
             Err(error) => {
-                self.inner.guard("when it was dropped", type_name::<N>, || drop(task));
+                self.inner
+                    .guard("when it was dropped", type_name::<N>, || drop(task));
                 return Err(error);
             }
         };
-        let progress = Arc::new(Progress { runs: AtomicU64::new(0), has_panicked: AtomicBool::new(false) });
+        let progress = Arc::new(Progress {
+            runs: AtomicU64::new(0),
+            has_panicked: AtomicBool::new(false),
+        });
         // A start time may have passed.
         let deadline = recurrence.deadline().max(now);
         let task = Box::new(PeriodicTask {
@@ -508,8 +516,17 @@ where
         if runs {
             let number = self.progress.runs.fetch_add(1, Ordering::Relaxed) + 1;
             timer.counters.periodic_runs.add_one();
-            let Self { recurrence, last_due, .. } = self;
-            let run = PeriodicRun { clock: &timer.clock, recurrence, number, last_due: *last_due };
+            let Self {
+                recurrence,
+                last_due,
+                ..
+            } = self;
+            let run = PeriodicRun {
+                clock: &timer.clock,
+                recurrence,
+                number,
+                last_due: *last_due,
+            };
             if (self.task)(&run).ends_task() {
                 return None;
             }
@@ -517,7 +534,10 @@ where
         }
         let now = timer.clock.now();
         let deadline = self.recurrence.advance(now, timer.ticks);
-        Some(NextRun { deadline, tick_began: timer.ticks.begun(now) })
+        Some(NextRun {
+            deadline,
+            tick_began: timer.ticks.begun(now),
+        })
     }
 }
 
@@ -537,7 +557,10 @@ where
     fn repeat(&mut self, timer: &Inner, runs: bool) -> Option<NextRun> {
         if !self.continues_after_shutdown && timer.state.snapshot().is_closing() {
             // It runs no more, and is pending until the `stop` at the end of the shutdown.
-            return Some(NextRun { deadline: DEADLINE_NEVER, tick_began: 0 });
+            return Some(NextRun {
+                deadline: DEADLINE_NEVER,
+                tick_began: 0,
+            });
         }
         let mut next = None;
         let mut has_panicked = true;

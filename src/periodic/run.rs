@@ -93,7 +93,8 @@ impl PeriodicRun<'_> {
     /// ```
     #[must_use]
     pub fn missed(&self) -> u64 {
-        self.last_due.map_or(0, |last_due| self.recurrence.missed_since(last_due))
+        self.last_due
+            .map_or(0, |last_due| self.recurrence.missed_since(last_due))
     }
 }
 

@@ -177,7 +177,10 @@ impl Schedule {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn with_fixed_delay(delay: Duration) -> Self {
-        Self { missed_tick: None, ..Self::at_fixed_rate(delay) }
+        Self {
+            missed_tick: None,
+            ..Self::at_fixed_rate(delay)
+        }
     }
 
     /// Sets the delay of the first run. With zero, it is due at the timer's next tick. Replaces a
@@ -187,7 +190,10 @@ impl Schedule {
     ///
     /// See [`Schedule`].
     pub fn initial_delay(self, delay: Duration) -> Self {
-        Self { first: FirstRun::After(delay), ..self }
+        Self {
+            first: FirstRun::After(delay),
+            ..self
+        }
     }
 
     /// Sets the time at which the first run is due. Replaces an [initial
@@ -223,7 +229,10 @@ impl Schedule {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn start_at(self, start: Instant) -> Self {
-        Self { first: FirstRun::At(start), ..self }
+        Self {
+            first: FirstRun::At(start),
+            ..self
+        }
     }
 
     /// Sets the policy for missed runs. It has no effect with a fixed delay, because no run can be
@@ -234,7 +243,10 @@ impl Schedule {
     /// See [`MissedTick`].
     #[doc(alias("set_missed_tick_behavior"))]
     pub fn missed_tick(self, policy: MissedTick) -> Self {
-        Self { missed_tick: self.missed_tick.map(|_| policy), ..self }
+        Self {
+            missed_tick: self.missed_tick.map(|_| policy),
+            ..self
+        }
     }
 
     /// Delays each run by a random time from zero to `max`, inclusive. This spreads the load if
@@ -263,7 +275,10 @@ impl Schedule {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn jitter(self, max: Duration) -> Self {
-        Self { jitter: max, ..self }
+        Self {
+            jitter: max,
+            ..self
+        }
     }
 
     /// Sets whether the task keeps running while the timer [shuts
@@ -302,7 +317,10 @@ impl Schedule {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn continue_after_shutdown(self, continues: bool) -> Self {
-        Self { continues_after_shutdown: continues, ..self }
+        Self {
+            continues_after_shutdown: continues,
+            ..self
+        }
     }
 
     /// Starts the schedule at the time `now`. `time_at` converts an `Instant`.
@@ -426,7 +444,10 @@ mod tests {
     fn dues(schedule: Schedule, ends: &[u64]) -> Vec<u64> {
         let mut recurrence = schedule.begin(0, no_start).unwrap();
         let mut dues = vec![recurrence.deadline()];
-        dues.extend(ends.iter().map(|end| recurrence.advance(end * SECOND, fine())));
+        dues.extend(
+            ends.iter()
+                .map(|end| recurrence.advance(end * SECOND, fine())),
+        );
         dues.into_iter().map(|due| due / SECOND).collect()
     }
 
@@ -434,7 +455,10 @@ mod tests {
     fn runs_that_are_not_missed_stay_at_multiples_of_the_period() {
         let rate = Schedule::at_fixed_rate(Duration::from_secs(10));
         for policy in [MissedTick::Burst, MissedTick::Delay, MissedTick::Skip] {
-            assert_eq!(dues(rate.missed_tick(policy), &[10, 29, 33]), [10, 20, 30, 40]);
+            assert_eq!(
+                dues(rate.missed_tick(policy), &[10, 29, 33]),
+                [10, 20, 30, 40]
+            );
         }
     }
 
@@ -442,8 +466,14 @@ mod tests {
     fn missed_runs_follow_the_policy() {
         let rate = Schedule::at_fixed_rate(Duration::from_secs(10));
         assert_eq!(dues(rate, &[45, 45, 46]), [10, 20, 30, 40]);
-        assert_eq!(dues(rate.missed_tick(MissedTick::Delay), &[45, 56]), [10, 55, 65]);
-        assert_eq!(dues(rate.missed_tick(MissedTick::Skip), &[45, 51, 60]), [10, 50, 60, 70]);
+        assert_eq!(
+            dues(rate.missed_tick(MissedTick::Delay), &[45, 56]),
+            [10, 55, 65]
+        );
+        assert_eq!(
+            dues(rate.missed_tick(MissedTick::Skip), &[45, 51, 60]),
+            [10, 50, 60, 70]
+        );
         // A run that is due at the end of the previous run is missed too.
         assert_eq!(dues(rate.missed_tick(MissedTick::Delay), &[20]), [10, 30]);
         assert_eq!(dues(rate.missed_tick(MissedTick::Skip), &[20]), [10, 30]);
@@ -469,7 +499,10 @@ mod tests {
     fn fixed_delay_begins_at_the_end_of_a_run() {
         let delay = Schedule::with_fixed_delay(Duration::from_secs(10));
         assert_eq!(dues(delay, &[12, 100]), [10, 22, 110]);
-        assert_eq!(dues(delay.missed_tick(MissedTick::Burst), &[12, 100]), [10, 22, 110]);
+        assert_eq!(
+            dues(delay.missed_tick(MissedTick::Burst), &[12, 100]),
+            [10, 22, 110]
+        );
     }
 
     #[test]
@@ -477,7 +510,10 @@ mod tests {
         let rate = Schedule::at_fixed_rate(Duration::from_secs(10));
         for schedule in [Schedule::with_fixed_delay(Duration::from_secs(10)), rate] {
             for policy in [MissedTick::Burst, MissedTick::Delay, MissedTick::Skip] {
-                assert_eq!(dues(schedule.missed_tick(policy), &[3, 0, 5]), [10, 20, 30, 40]);
+                assert_eq!(
+                    dues(schedule.missed_tick(policy), &[3, 0, 5]),
+                    [10, 20, 30, 40]
+                );
             }
         }
     }
@@ -501,13 +537,23 @@ mod tests {
     #[test]
     fn advance_does_not_overflow() {
         for policy in [MissedTick::Burst, MissedTick::Delay, MissedTick::Skip] {
-            let rate = Schedule::at_fixed_rate(Duration::MAX).missed_tick(policy).jitter(Duration::MAX);
+            let rate = Schedule::at_fixed_rate(Duration::MAX)
+                .missed_tick(policy)
+                .jitter(Duration::MAX);
             let mut recurrence = rate.begin(DEADLINE_NEVER - 1, no_start).unwrap();
             assert_eq!(recurrence.deadline(), DEADLINE_NEVER);
-            assert_eq!(recurrence.advance(DEADLINE_NEVER - 1, fine()), DEADLINE_NEVER);
-            let mut recurrence =
-                rate.initial_delay(Duration::ZERO).begin(DEADLINE_NEVER - 1, no_start).unwrap();
-            assert_eq!(recurrence.advance(DEADLINE_NEVER - 1, fine()), DEADLINE_NEVER);
+            assert_eq!(
+                recurrence.advance(DEADLINE_NEVER - 1, fine()),
+                DEADLINE_NEVER
+            );
+            let mut recurrence = rate
+                .initial_delay(Duration::ZERO)
+                .begin(DEADLINE_NEVER - 1, no_start)
+                .unwrap();
+            assert_eq!(
+                recurrence.advance(DEADLINE_NEVER - 1, fine()),
+                DEADLINE_NEVER
+            );
             let often = Schedule::at_fixed_rate(Duration::from_nanos(1)).missed_tick(policy);
             let mut recurrence = often.begin(0, no_start).unwrap();
             assert!(recurrence.advance(DEADLINE_NEVER - 1, fine()) <= DEADLINE_NEVER);
@@ -517,7 +563,10 @@ mod tests {
     #[test]
     fn period_of_zero_is_an_error() {
         for schedule in [Schedule::at_fixed_rate, Schedule::with_fixed_delay] {
-            assert!(matches!(schedule(Duration::ZERO).begin(0, no_start), Err(NewTimeoutError::ZeroPeriod)));
+            assert!(matches!(
+                schedule(Duration::ZERO).begin(0, no_start),
+                Err(NewTimeoutError::ZeroPeriod)
+            ));
         }
     }
 

@@ -15,7 +15,13 @@ pub(crate) fn prefer_large_pages(allocated: NonNull<u8>, layout: Layout) {
         // SAFETY: `MADV_HUGEPAGE` only changes which page size the kernel prefers for the range. It
         // neither reads nor writes the memory and does not unmap it. For a range that is not
         // mapped, `madvise` returns an error.
-        unsafe { libc::madvise(allocated.as_ptr().cast(), layout.size(), libc::MADV_HUGEPAGE) };
+        unsafe {
+            libc::madvise(
+                allocated.as_ptr().cast(),
+                layout.size(),
+                libc::MADV_HUGEPAGE,
+            )
+        };
     }
 }
 
@@ -58,7 +64,11 @@ fn timer_slack() -> u64 {
 ///
 /// The `size` bytes at `start` are part of one allocation.
 pub(crate) unsafe fn allow_large_pages(start: NonNull<u8>, size: usize, allowed: bool) {
-    let advice = if allowed { libc::MADV_HUGEPAGE } else { libc::MADV_NOHUGEPAGE };
+    let advice = if allowed {
+        libc::MADV_HUGEPAGE
+    } else {
+        libc::MADV_NOHUGEPAGE
+    };
     // SAFETY: the advice only changes which page size the kernel prefers for the range. It
     // neither reads nor writes the memory and does not unmap it.
     unsafe { libc::madvise(start.as_ptr().cast(), size, advice) };
@@ -105,7 +115,9 @@ pub(crate) fn memory_page_size() -> usize {
 /// If it cannot be found out what the kernel uses, the answer is no. This reads a file.
 pub(crate) fn counters_agree() -> bool {
     #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
-    return kernel_uses_counter(std::path::Path::new("/sys/devices/system/clocksource/clocksource0"));
+    return kernel_uses_counter(std::path::Path::new(
+        "/sys/devices/system/clocksource/clocksource0",
+    ));
     #[cfg(not(any(target_arch = "x86", target_arch = "x86_64")))]
     true
 }
@@ -114,7 +126,10 @@ pub(crate) fn counters_agree() -> bool {
 #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
 fn kernel_uses_counter(folder: &std::path::Path) -> bool {
     let read = |name| std::fs::read_to_string(folder.join(name)).unwrap_or_default();
-    is_counter(read("current_clocksource").trim_end(), &read("available_clocksource"))
+    is_counter(
+        read("current_clocksource").trim_end(),
+        &read("available_clocksource"),
+    )
 }
 
 /// Whether this clock source of Linux is the counter, or is computed from it by a virtual machine
@@ -122,8 +137,10 @@ fn kernel_uses_counter(folder: &std::path::Path) -> bool {
 /// from these, and then uses one that corrects it for each core.
 #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
 fn is_counter(source: &str, available: &str) -> bool {
-    matches!(source, "tsc" | "kvm-clock" | "hyperv_clocksource_tsc_page" | "xen")
-        && available.split_whitespace().any(|source| source == "tsc")
+    matches!(
+        source,
+        "tsc" | "kvm-clock" | "hyperv_clocksource_tsc_page" | "xen"
+    ) && available.split_whitespace().any(|source| source == "tsc")
 }
 
 #[cfg(test)]
@@ -140,7 +157,10 @@ mod tests {
     fn only_sources_that_are_the_counter_are_trusted() {
         for source in ["tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "xen"] {
             assert!(is_counter(source, "tsc kvm-clock\n"));
-            assert!(!is_counter(source, "kvm-clock acpi_pm\n"), "the counter is not stable");
+            assert!(
+                !is_counter(source, "kvm-clock acpi_pm\n"),
+                "the counter is not stable"
+            );
         }
         for source in ["", "hpet", "acpi_pm", "jiffies", "refined-jiffies"] {
             assert!(!is_counter(source, "tsc hpet acpi_pm\n"));
@@ -194,7 +214,9 @@ mod tests {
             let started = timer.clone();
             // The worker inherits the slack of the thread that starts it.
             let before = timer_slack();
-            timer.new_timeout(move |_| sender.send(timer_slack()).unwrap(), Duration::ZERO).unwrap();
+            timer
+                .new_timeout(move |_| sender.send(timer_slack()).unwrap(), Duration::ZERO)
+                .unwrap();
             let most = u64::try_from(tick.as_nanos() / 1_000).unwrap();
             assert_eq!(slack.recv().unwrap(), before.min(most), "{tick:?}");
             started.stop();

@@ -77,7 +77,10 @@ impl Counter {
     }
 
     fn of(clock: quanta::Clock) -> Self {
-        Self { zero: clock.raw(), clock }
+        Self {
+            zero: clock.raw(),
+            clock,
+        }
     }
 
     /// Returns the nanoseconds since [`new`](Self::new).

@@ -35,7 +35,10 @@ pub(crate) unsafe fn return_memory(_start: NonNull<u8>, _size: usize) -> bool {
 #[cfg(miri)]
 pub(crate) unsafe fn return_memory(start: NonNull<u8>, size: usize) -> bool {
     for at in (0..size).step_by(4_096) {
-        let page = start.as_ptr().wrapping_add(at).cast::<std::mem::MaybeUninit<[u8; 4_096]>>();
+        let page = start
+            .as_ptr()
+            .wrapping_add(at)
+            .cast::<std::mem::MaybeUninit<[u8; 4_096]>>();
         // SAFETY: the page is part of an allocation whose contents the caller does not need.
         unsafe { page.write(std::mem::MaybeUninit::uninit()) };
     }

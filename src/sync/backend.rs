@@ -128,7 +128,11 @@ mod tests {
     #[test]
     fn thread_recognises_its_own_handle() {
         let ((give, handle), (answer, answered)) = (channel(), channel());
-        let body = move || answer.send(is_current(&handle.recv().expect("the handle"))).expect("a receiver");
+        let body = move || {
+            answer
+                .send(is_current(&handle.recv().expect("the handle")))
+                .expect("a receiver")
+        };
         let thread = spawn("test".to_owned(), None, body).expect("a thread");
         assert!(!is_current(&thread));
         give.send(thread).expect("the thread waits");

@@ -27,7 +27,10 @@ pub(crate) mod unmodelled {
 
 /// Drops the items of a linked list one after the other, up to the first one that has another
 /// owner. (If each item dropped the next one, a long list could overflow the stack.)
-pub(crate) fn drop_list<T>(first: Option<Arc<T>>, mut take_next: impl FnMut(&mut T) -> Option<Arc<T>>) {
+pub(crate) fn drop_list<T>(
+    first: Option<Arc<T>>,
+    mut take_next: impl FnMut(&mut T) -> Option<Arc<T>>,
+) {
     let mut next = first;
     while let Some(item) = next {
         next = Arc::into_inner(item).and_then(|mut item| take_next(&mut item));
@@ -57,7 +60,10 @@ impl<T> TakeCell<T> {
 
     /// Returns the value; `None` if it was taken before.
     pub(crate) fn take(&self) -> Option<T> {
-        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
+        self.0
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .take()
     }
 }
 
@@ -87,6 +93,10 @@ mod tests {
     fn items_of_a_list_are_not_dropped_by_each_other() {
         let list = (0..100).fold(Item(None), |next, _| Item(Some(Arc::new(next))));
         drop(list);
-        assert_eq!(NESTED.get(), (0, 2), "the first one drops each of the others");
+        assert_eq!(
+            NESTED.get(),
+            (0, 2),
+            "the first one drops each of the others"
+        );
     }
 }

@@ -50,7 +50,9 @@ mod tests {
         // the lower rank.
         let ranks = [(5, 1), (5, 0)];
         let buckets = vec![(3, vec![0].into_iter()), (5, vec![1].into_iter())];
-        let found = earliest(1, [].into_iter(), buckets, |entry| Some(ranks[entry as usize]));
+        let found = earliest(1, [].into_iter(), buckets, |entry| {
+            Some(ranks[entry as usize])
+        });
         assert_eq!(found, [((5, 0), 1)]);
     }
 

@@ -106,7 +106,11 @@ impl EitherWheel {
         }
     }
 
-    pub(crate) fn earliest(&self, most: usize, rank: impl Fn(u32) -> Option<Rank>) -> Vec<(Rank, u32)> {
+    pub(crate) fn earliest(
+        &self,
+        most: usize,
+        rank: impl Fn(u32) -> Option<Rank>,
+    ) -> Vec<(Rank, u32)> {
         either!(self, wheel => wheel.earliest(most, rank))
     }
 
@@ -122,6 +126,9 @@ mod tests {
     #[test]
     fn name_is_that_of_the_wheel() {
         assert_eq!(EitherWheel::Hashed(Hashed::new(8)).name(), "hashed");
-        assert_eq!(EitherWheel::Hierarchical(Hierarchical::new(8)).name(), "hierarchical");
+        assert_eq!(
+            EitherWheel::Hierarchical(Hierarchical::new(8)).name(),
+            "hierarchical"
+        );
     }
 }

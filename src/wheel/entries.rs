@@ -30,7 +30,11 @@ impl TestEntries {
     /// Makes entries with these deadlines. They are numbered from 0.
     pub(super) fn new(deadlines: impl IntoIterator<Item = u64>) -> Self {
         let deadlines: Vec<_> = deadlines.into_iter().collect();
-        Self { positions: vec![0; deadlines.len()], deadlines, ..Self::default() }
+        Self {
+            positions: vec![0; deadlines.len()],
+            deadlines,
+            ..Self::default()
+        }
     }
 
     pub(super) fn position(&self, entry: u32) -> u32 {

@@ -70,7 +70,9 @@ impl Hashed {
         }
         let (slot, round, tick) = (self.slot(deadline), self.round(deadline), self.tick);
         let shift = self.slots.slot_count().trailing_zeros();
-        let bucket = self.slots.bucket_or_insert(slot, |bucket| bucket.init(tick >> shift));
+        let bucket = self
+            .slots
+            .bucket_or_insert(slot, |bucket| bucket.init(tick >> shift));
         if bucket.lower_min_deadline(deadline) {
             self.min_deadlines.decrease(slot, deadline);
         }
@@ -141,7 +143,10 @@ impl Hashed {
             if first.is_none_or(|(deadline, _)| bucket.min_deadline() < deadline) {
                 let in_bucket = bucket.iter().map(|entry| (entries.deadline(entry), entry));
                 // The first one of several with the same deadline.
-                first = first.into_iter().chain(in_bucket).min_by_key(|&(deadline, _)| deadline);
+                first = first
+                    .into_iter()
+                    .chain(in_bucket)
+                    .min_by_key(|&(deadline, _)| deadline);
             }
             if first.is_some_and(|(deadline, _)| deadline == next) {
                 break;
@@ -169,7 +174,11 @@ impl Hashed {
     /// The current slot is that of the tick `now`.
     pub(crate) fn levels(&self, now: u64) -> Option<Vec<SlotCounts>> {
         let slots = self.slots.counts(RoundsBucket::len)?;
-        Some(vec![SlotCounts { ticks_per_slot: 1, slots, current_slot: self.slot(now) }])
+        Some(vec![SlotCounts {
+            ticks_per_slot: 1,
+            slots,
+            current_slot: self.slot(now),
+        }])
     }
 
     /// Calls `visit` with each entry, in no particular order.
@@ -180,15 +189,24 @@ impl Hashed {
 
     /// Returns the `most` entries with the lowest ranks, in that order. `rank` returns the rank of
     /// an entry, which is not before its deadline, or `None` to leave it out.
-    pub(crate) fn earliest(&self, most: usize, rank: impl Fn(u32) -> Option<Rank>) -> Vec<(Rank, u32)> {
+    pub(crate) fn earliest(
+        &self,
+        most: usize,
+        rank: impl Fn(u32) -> Option<Rank>,
+    ) -> Vec<(Rank, u32)> {
         let occupied = self.slots.buckets().filter(|bucket| bucket.len() > 0);
-        let buckets = occupied.map(|bucket| (bucket.min_deadline(), bucket.iter())).collect();
+        let buckets = occupied
+            .map(|bucket| (bucket.min_deadline(), bucket.iter()))
+            .collect();
         earliest::earliest(most, self.ready.iter(), buckets, rank)
     }
 
     /// Removes all entries. The time does not change.
     pub(crate) fn clear(&mut self) {
-        *self = Self { tick: self.tick, ..Self::new(self.ticks_per_wheel()) };
+        *self = Self {
+            tick: self.tick,
+            ..Self::new(self.ticks_per_wheel())
+        };
     }
 
     /// Returns the number of slots, which is a power of two.
@@ -216,7 +234,10 @@ impl Hashed {
 
     /// Moves all entries that are due at `now` from the slots to the ready list.
     fn collect_ready(&mut self, now: u64, entries: &mut impl Entries) {
-        let (mask, shift) = (self.slots.slot_count() as u64 - 1, self.slots.slot_count().trailing_zeros());
+        let (mask, shift) = (
+            self.slots.slot_count() as u64 - 1,
+            self.slots.slot_count().trailing_zeros(),
+        );
         let old_end = self.ready.position_count();
         // Whether a slot can contain due entries of more than one round, and so of several
         // deadlines.
@@ -244,8 +265,16 @@ impl Hashed {
                 });
                 // A round and a slot make a deadline. If the round is not known, read the deadline
                 // of each entry.
-                let exact = || bucket.items().iter().map(|entry| entries.deadline(entry)).min();
-                let next = next_round.map(|round| round << shift | slot as u64).or_else(exact);
+                let exact = || {
+                    bucket
+                        .items()
+                        .iter()
+                        .map(|entry| entries.deadline(entry))
+                        .min()
+                };
+                let next = next_round
+                    .map(|round| round << shift | slot as u64)
+                    .or_else(exact);
                 bucket.set_min_deadline(next.unwrap_or(u64::MAX));
                 if bucket.compact(entries) {
                     self.slots.clear_slot(slot);
@@ -263,7 +292,10 @@ impl Hashed {
     /// Updates the tree after the earliest deadline of a slot became later.
     #[inline]
     fn update_min_deadline(&mut self, slot: usize) {
-        let in_group = self.slots.range(self.min_deadlines.group(slot)).map(RoundsBucket::min_deadline);
+        let in_group = self
+            .slots
+            .range(self.min_deadlines.group(slot))
+            .map(RoundsBucket::min_deadline);
         let group_min = in_group.fold(u64::MAX, u64::min);
         self.min_deadlines.increase(slot, group_min);
     }
@@ -279,8 +311,13 @@ mod tests {
         // In one slot, and less than eight times the ticks of the first one late.
         let mut entries = TestEntries::new([100, 92]);
         let mut wheel = Hashed::new(8);
-        (0..2).for_each(|entry| entries.set_position(entry, wheel.insert(entries.deadline(entry), entry)));
+        (0..2).for_each(|entry| {
+            entries.set_position(entry, wheel.insert(entries.deadline(entry), entry))
+        });
         wheel.advance(&mut entries, 200);
-        assert_eq!([(); 3].map(|()| wheel.pop_due(&entries)), [Some(1), Some(0), None]);
+        assert_eq!(
+            [(); 3].map(|()| wheel.pop_due(&entries)),
+            [Some(1), Some(0), None]
+        );
     }
 }

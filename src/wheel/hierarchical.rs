@@ -62,7 +62,11 @@ impl Digits {
     /// Returns the number of bits below the digit of a level.
     #[inline]
     fn shift(self, level: usize) -> u32 {
-        if level == 0 { 0 } else { self.lowest + (level as u32 - 1) * self.upper }
+        if level == 0 {
+            0
+        } else {
+            self.lowest + (level as u32 - 1) * self.upper
+        }
     }
 
     /// Returns the number of slots of a level. The digit of the highest level has only those bits
@@ -100,7 +104,10 @@ impl Bucket for LevelBucket {
 
 impl Level {
     fn new(slots: usize) -> Self {
-        Self { slots: Ring::new(slots), occupied: Bitmap::new(slots) }
+        Self {
+            slots: Ring::new(slots),
+            occupied: Bitmap::new(slots),
+        }
     }
 
     /// Returns the slot's bucket, and marks the slot as occupied.
@@ -132,7 +139,10 @@ impl Hierarchical {
             levels: (0..levels).map(|_| None).collect(),
             ready: ReadyList::default(),
             len: 0,
-            digits: Digits { lowest: bits, upper: upper_bits },
+            digits: Digits {
+                lowest: bits,
+                upper: upper_bits,
+            },
             tick: 0,
         }
     }
@@ -184,8 +194,9 @@ impl Hierarchical {
     pub(crate) fn advance(&mut self, entries: &mut impl Entries, now: u64) {
         // There are tombstones if the caller has not popped all entries of an earlier `advance`.
         self.ready.compact(entries);
-        while let Some((level, slot)) =
-            self.first_occupied_slot().filter(|&(level, slot)| self.slot_start(level, slot) <= now)
+        while let Some((level, slot)) = self
+            .first_occupied_slot()
+            .filter(|&(level, slot)| self.slot_start(level, slot) <= now)
         {
             self.cascade(level, slot, now, entries);
         }
@@ -220,7 +231,12 @@ impl Hierarchical {
     /// Returns the entry that expires first. Reads the first occupied slot.
     pub(crate) fn first(&self, entries: &impl Entries) -> Option<u32> {
         // The first one of several with the same deadline.
-        let in_first_slot = || self.first_bucket()?.items.iter().min_by_key(|&entry| entries.deadline(entry));
+        let in_first_slot = || {
+            self.first_bucket()?
+                .items
+                .iter()
+                .min_by_key(|&entry| entries.deadline(entry))
+        };
         self.ready.first().or_else(in_first_slot)
     }
 
@@ -242,11 +258,10 @@ impl Hierarchical {
     /// Returns the number of entries in each slot of each existing level, from the lowest level up;
     /// `None` if there is no memory for the numbers. The current slot is that of the tick `now`.
     pub(crate) fn levels(&self, now: u64) -> Option<Vec<SlotCounts>> {
-        let existing = self
-            .levels
-            .iter()
-            .enumerate()
-            .filter_map(|(index, level)| Some((&level.as_ref()?.slots, self.digits.shift(index))));
+        let existing =
+            self.levels.iter().enumerate().filter_map(|(index, level)| {
+                Some((&level.as_ref()?.slots, self.digits.shift(index)))
+            });
         let levels = existing.map(|(slots, shift)| {
             Some(SlotCounts {
                 ticks_per_slot: 1 << shift,
@@ -265,21 +280,33 @@ impl Hierarchical {
 
     /// Returns the `most` entries with the lowest ranks, in that order. `rank` returns the rank of
     /// an entry, which is not before its deadline, or `None` to leave it out.
-    pub(crate) fn earliest(&self, most: usize, rank: impl Fn(u32) -> Option<Rank>) -> Vec<(Rank, u32)> {
+    pub(crate) fn earliest(
+        &self,
+        most: usize,
+        rank: impl Fn(u32) -> Option<Rank>,
+    ) -> Vec<(Rank, u32)> {
         let occupied = self.buckets().filter(|bucket| !bucket.items.is_empty());
-        let buckets = occupied.map(|bucket| (bucket.min_deadline, bucket.items.iter())).collect();
+        let buckets = occupied
+            .map(|bucket| (bucket.min_deadline, bucket.items.iter()))
+            .collect();
         earliest::earliest(most, self.ready.iter(), buckets, rank)
     }
 
     /// Returns all buckets in no particular order. Unused buckets are among them; they have no
     /// entries.
     fn buckets(&self) -> impl Iterator<Item = &LevelBucket> {
-        self.levels.iter().flatten().flat_map(|level| level.slots.buckets())
+        self.levels
+            .iter()
+            .flatten()
+            .flat_map(|level| level.slots.buckets())
     }
 
     /// Removes all entries. The time does not change.
     pub(crate) fn clear(&mut self) {
-        *self = Self { tick: self.tick, ..Self::new(self.ticks_per_wheel()) };
+        *self = Self {
+            tick: self.tick,
+            ..Self::new(self.ticks_per_wheel())
+        };
     }
 
     /// Returns the number of slots of the lowest level, which is a power of two and at least two.
@@ -300,7 +327,10 @@ impl Hierarchical {
         }
         let upper = (highest_bit - self.digits.lowest) / self.digits.upper;
         let digit = deadline >> (self.digits.lowest + upper * self.digits.upper);
-        (1 + upper as usize, digit as usize & ((1 << self.digits.upper) - 1))
+        (
+            1 + upper as usize,
+            digit as usize & ((1 << self.digits.upper) - 1),
+        )
     }
 
     /// Returns the first tick of a slot that starts after the current tick.
@@ -308,7 +338,10 @@ impl Hierarchical {
     fn slot_start(&self, level: usize, slot: usize) -> u64 {
         let above = self.digits.shift(level) + self.digits.bits(level);
         // The digits above the level are those of the current tick. The highest level has none.
-        let prefix = self.tick.checked_shr(above).map_or(0, |digits| digits << above);
+        let prefix = self
+            .tick
+            .checked_shr(above)
+            .map_or(0, |digits| digits << above);
         prefix | (slot as u64) << self.digits.shift(level)
     }
 
@@ -318,8 +351,13 @@ impl Hierarchical {
     /// the current tick are empty.
     #[inline]
     fn first_occupied_slot(&self) -> Option<(usize, usize)> {
-        let slots = self.levels.iter().map(|level| level.as_ref()?.occupied.next(0));
-        slots.enumerate().find_map(|(level, slot)| Some((level, slot?)))
+        let slots = self
+            .levels
+            .iter()
+            .map(|level| level.as_ref()?.occupied.next(0));
+        slots
+            .enumerate()
+            .find_map(|(level, slot)| Some((level, slot?)))
     }
 
     /// Returns the bucket of that slot.
@@ -338,8 +376,9 @@ impl Hierarchical {
         }
         let (level, slot) = self.slot(deadline);
         let digits = self.digits;
-        let bucket =
-            self.levels[level].get_or_insert_with(|| digits.make_level(level)).bucket_or_insert(slot);
+        let bucket = self.levels[level]
+            .get_or_insert_with(|| digits.make_level(level))
+            .bucket_or_insert(slot);
         bucket.min_deadline = bucket.min_deadline.min(deadline);
         bucket.items.push(entry)
     }
@@ -354,8 +393,12 @@ impl Hierarchical {
     /// Advances the time into the first occupied slot: to its earliest deadline, or to `now` if
     /// that is before it. Moves the slot's entries to lower levels or to the ready list.
     fn cascade(&mut self, level: usize, slot: usize, now: u64, entries: &mut impl Entries) {
-        let LevelBucket { items, min_deadline } =
-            existing_level(&mut self.levels, level).slots.bucket_mut(slot);
+        let LevelBucket {
+            items,
+            min_deadline,
+        } = existing_level(&mut self.levels, level)
+            .slots
+            .bucket_mut(slot);
         self.tick = now.min(*min_deadline);
         // In the lowest level all entries of a slot have the same deadline, so the whole bucket is
         // due.
@@ -376,7 +419,10 @@ impl Hierarchical {
                 }
             }
             // Put the array back, so that the bucket keeps its capacity.
-            existing_level(&mut self.levels, level).slots.bucket_mut(slot).items = items;
+            existing_level(&mut self.levels, level)
+                .slots
+                .bucket_mut(slot)
+                .items = items;
         }
         existing_level(&mut self.levels, level).clear_slot(slot);
     }
@@ -385,7 +431,9 @@ impl Hierarchical {
 /// Returns a level that has an entry and therefore exists.
 #[inline]
 fn existing_level(levels: &mut [Option<Level>], level: usize) -> &mut Level {
-    levels[level].as_mut().expect("a level with an entry exists")
+    levels[level]
+        .as_mut()
+        .expect("a level with an entry exists")
 }
 
 #[cfg(test)]
@@ -403,7 +451,10 @@ mod tests {
     /// Makes a wheel of eight slots per level that contains entries with these deadlines.
     fn wheel(deadlines: impl IntoIterator<Item = u64>) -> (Hierarchical, TestEntries) {
         let deadlines: Vec<_> = deadlines.into_iter().collect();
-        let (mut wheel, mut entries) = (Hierarchical::new(8), TestEntries::new(deadlines.iter().copied()));
+        let (mut wheel, mut entries) = (
+            Hierarchical::new(8),
+            TestEntries::new(deadlines.iter().copied()),
+        );
         insert_all(&mut wheel, &mut entries, &deadlines);
         (wheel, entries)
     }
@@ -425,8 +476,10 @@ mod tests {
         let (mut wheel, mut entries) = (Hierarchical::new(1 << 20), TestEntries::new(deadlines));
         insert_all(&mut wheel, &mut entries, &deadlines);
         let levels = wheel.levels(0).expect("memory");
-        let levels: Vec<_> =
-            levels.iter().map(|level| (level.ticks_per_slot.ilog2(), level.slots.len().ilog2())).collect();
+        let levels: Vec<_> = levels
+            .iter()
+            .map(|level| (level.ticks_per_slot.ilog2(), level.slots.len().ilog2()))
+            .collect();
         assert_eq!(levels, [(0, 20), (20, 16), (36, 16), (52, 12)]);
         for (entry, deadline) in (0..).zip(deadlines) {
             assert_eq!(wheel.next_deadline(), Some(deadline));
@@ -442,7 +495,10 @@ mod tests {
         let (mut wheel, mut entries) = wheel([1, 1, 1]);
         wheel.advance(&mut entries, 1);
         wheel.sort_due_by_key(|entry| u64::from(9 - entry), &mut entries);
-        assert_eq!([(); 3].map(|()| wheel.pop_due(&entries)), [Some(2), Some(1), Some(0)]);
+        assert_eq!(
+            [(); 3].map(|()| wheel.pop_due(&entries)),
+            [Some(2), Some(1), Some(0)]
+        );
     }
 
     #[test]
@@ -451,6 +507,13 @@ mod tests {
 
         let (mut wheel, mut entries) = wheel((0..ENTRIES).map(|_| 9));
         wheel.advance(&mut entries, 8);
-        assert!(entries.prefetched.borrow().iter().copied().eq(CASCADE_BATCH as u32..ENTRIES));
+        assert!(
+            entries
+                .prefetched
+                .borrow()
+                .iter()
+                .copied()
+                .eq(CASCADE_BATCH as u32..ENTRIES)
+        );
     }
 }

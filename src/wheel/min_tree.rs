@@ -34,7 +34,11 @@ impl MinTree {
             groups = groups.div_ceil(GROUP_SIZE);
             levels.push(vec![0; groups.next_multiple_of(GROUP_SIZE)]);
         }
-        Self { slot_count, levels, root: 0 }
+        Self {
+            slot_count,
+            levels,
+            root: 0,
+        }
     }
 
     /// Returns about how many bytes [`new`](Self::new) allocates: each level is an eighth of the
@@ -87,7 +91,10 @@ impl MinTree {
             }
             level[group] = inverted_min;
             group /= GROUP_SIZE;
-            inverted_min = level[group * GROUP_SIZE..][..GROUP_SIZE].iter().copied().fold(0, u64::max);
+            inverted_min = level[group * GROUP_SIZE..][..GROUP_SIZE]
+                .iter()
+                .copied()
+                .fold(0, u64::max);
         }
         self.root = inverted_min;
     }

@@ -22,7 +22,10 @@ pub(super) struct ReadyList<T = u32> {
 
 impl<T> Default for ReadyList<T> {
     fn default() -> Self {
-        Self { items: TombstoneVec::default(), front: 0 }
+        Self {
+            items: TombstoneVec::default(),
+            front: 0,
+        }
     }
 }
 
@@ -58,7 +61,11 @@ impl<T: Item> ReadyList<T> {
     /// whether it did.
     ///
     /// All of `items` are due at the same tick. Their positions stay valid.
-    pub(super) fn swap_if_empty(&mut self, items: &mut TombstoneVec<T>, entries: &impl Entries) -> bool {
+    pub(super) fn swap_if_empty(
+        &mut self,
+        items: &mut TombstoneVec<T>,
+        entries: &impl Entries,
+    ) -> bool {
         let is_empty = self.items.is_empty();
         if is_empty {
             core::mem::swap(&mut self.items, items);
@@ -85,7 +92,9 @@ impl<T: Item> ReadyList<T> {
     pub(super) fn sort_by_key(&mut self, key: impl Fn(u32) -> u64, entries: &mut impl Entries) {
         self.items.remove_tombstones(|_, _| ());
         self.front = 0;
-        self.items.items_mut().sort_by_cached_key(|item| key(item.entry()));
+        self.items
+            .items_mut()
+            .sort_by_cached_key(|item| key(item.entry()));
         for (position, entry) in (0..).zip(self.items.iter()) {
             entries.set_position(entry, position);
         }
@@ -109,7 +118,9 @@ impl<T: Item> ReadyList<T> {
     #[inline]
     pub(super) fn compact(&mut self, entries: &mut impl Entries) {
         if self.items.position_count() > 0
-            && self.items.compact(|entry, position| entries.set_position(entry, position))
+            && self
+                .items
+                .compact(|entry, position| entries.set_position(entry, position))
         {
             self.front = 0;
         }
@@ -127,7 +138,8 @@ impl<T: Item> ReadyList<T> {
         loop {
             let position = self.front;
             self.front += 1;
-            self.items.prefetch(position + POP_PREFETCH_DISTANCE, entries);
+            self.items
+                .prefetch(position + POP_PREFETCH_DISTANCE, entries);
             let entry = self.items.get(position);
             if entry.is_some() {
                 self.leave_tombstone(position);
@@ -184,7 +196,10 @@ mod tests {
         assert_eq!((list.position_count(), list.len()), (3, 3));
         assert_eq!((list.first(), entries.position(5)), (Some(5), 0));
         list.remove_at(entries.position(6) as usize, &mut entries);
-        assert_eq!([(); 3].map(|()| list.pop(&entries)), [Some(5), Some(7), None]);
+        assert_eq!(
+            [(); 3].map(|()| list.pop(&entries)),
+            [Some(5), Some(7), None]
+        );
     }
 
     #[test]
@@ -200,11 +215,17 @@ mod tests {
     fn tombstones_before_the_first_entry_are_skipped_once() {
         let (mut list, mut entries) = list(8);
         for entry in 0..3 {
-            assert_eq!((list.skip_to_first(), list.front), (Some(entry), entry as usize));
+            assert_eq!(
+                (list.skip_to_first(), list.front),
+                (Some(entry), entry as usize)
+            );
             list.remove_at(entry as usize, &mut entries);
         }
         assert_eq!((list.skip_to_first(), list.front), (Some(3), 3));
-        assert_eq!((list.pop(&entries), list.skip_to_first()), (Some(3), Some(4)));
+        assert_eq!(
+            (list.pop(&entries), list.skip_to_first()),
+            (Some(3), Some(4))
+        );
         list.clear();
         assert_eq!((list.skip_to_first(), list.front), (None, 0));
     }

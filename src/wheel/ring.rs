@@ -27,7 +27,10 @@ impl fmt::Display for SizeError {
     #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { ticks_per_wheel } = self;
-        write!(f, "ticks_per_wheel is {ticks_per_wheel}, but must be from 1 to {MAX_TICKS_PER_WHEEL}")
+        write!(
+            f,
+            "ticks_per_wheel is {ticks_per_wheel}, but must be from 1 to {MAX_TICKS_PER_WHEEL}"
+        )
     }
 }
 
@@ -38,7 +41,11 @@ impl Error for SizeError {}
 #[inline]
 pub(super) fn check_size(ticks_per_wheel: usize) -> Result<(), SizeError> {
     let is_possible = (1..=MAX_TICKS_PER_WHEEL).contains(&ticks_per_wheel);
-    if is_possible { Ok(()) } else { Err(SizeError { ticks_per_wheel }) }
+    if is_possible {
+        Ok(())
+    } else {
+        Err(SizeError { ticks_per_wheel })
+    }
 }
 
 /// Returns the number of slots of a wheel: `ticks_per_wheel`, rounded up to a power of two.
@@ -48,7 +55,10 @@ pub(super) fn check_size(ticks_per_wheel: usize) -> Result<(), SizeError> {
 /// If `ticks_per_wheel` is 0 or more than [`MAX_TICKS_PER_WHEEL`].
 pub(super) fn slot_count(ticks_per_wheel: usize) -> usize {
     let is_possible = check_size(ticks_per_wheel).is_ok();
-    assert!(is_possible, "ticks_per_wheel is {ticks_per_wheel}, but must be from 1 to {MAX_TICKS_PER_WHEEL}");
+    assert!(
+        is_possible,
+        "ticks_per_wheel is {ticks_per_wheel}, but must be from 1 to {MAX_TICKS_PER_WHEEL}"
+    );
     ticks_per_wheel.next_power_of_two()
 }
 
@@ -92,7 +102,11 @@ pub(super) struct Ring<B> {
 impl<B: Bucket> Ring<B> {
     /// Makes a ring of `slots` empty slots.
     pub(super) fn new(slots: usize) -> Self {
-        Self { bucket_of_slot: vec![0; slots], buckets: vec![BucketOfSlot::default()], free: Vec::new() }
+        Self {
+            bucket_of_slot: vec![0; slots],
+            buckets: vec![BucketOfSlot::default()],
+            free: Vec::new(),
+        }
     }
 
     /// Returns how many bytes [`new`](Self::new) allocates for this many slots.
@@ -114,7 +128,9 @@ impl<B: Bucket> Ring<B> {
 
     /// Returns the buckets of a range of slots. The bucket of an empty slot equals a new bucket.
     pub(super) fn range(&self, slots: Range<usize>) -> impl Iterator<Item = &B> {
-        self.bucket_of_slot[slots].iter().map(|&index| &self.buckets[index as usize].bucket)
+        self.bucket_of_slot[slots]
+            .iter()
+            .map(|&index| &self.buckets[index as usize].bucket)
     }
 
     /// Returns all buckets in no particular order. Unused buckets are among them; they have no
@@ -213,9 +229,16 @@ mod tests {
     #[test]
     fn few_unused_buckets_are_kept() {
         let mut ring = ring_with_unused_buckets(MAX_FREE_BUCKETS + 1, MAX_FREE_BUCKETS);
-        assert_eq!((ring.buckets.len(), ring.free.len()), (MAX_FREE_BUCKETS + 2, MAX_FREE_BUCKETS));
+        assert_eq!(
+            (ring.buckets.len(), ring.free.len()),
+            (MAX_FREE_BUCKETS + 2, MAX_FREE_BUCKETS)
+        );
         ring.clear_slot(MAX_FREE_BUCKETS);
-        assert_eq!((ring.buckets.len(), ring.free.len()), (1, 0), "bucket 0 is left");
+        assert_eq!(
+            (ring.buckets.len(), ring.free.len()),
+            (1, 0),
+            "bucket 0 is left"
+        );
     }
 
     #[test]
@@ -224,11 +247,18 @@ mod tests {
         assert_eq!((ring.buckets.len(), ring.free.len()), (1_600, 1_200));
         ring.clear_slot(1_200);
         assert_eq!((ring.buckets.len(), ring.free.len()), (399, 0));
-        assert_eq!(ring.buckets.capacity(), 399, "no room for more than those in use");
+        assert_eq!(
+            ring.buckets.capacity(),
+            399,
+            "no room for more than those in use"
+        );
         for slot in 0..1_599 {
             let bucket = ring.bucket_of_slot[slot] as usize;
             assert_eq!(bucket != 0, slot > 1_200, "slot {slot}");
-            assert!(bucket == 0 || ring.buckets[bucket].slot as usize == slot, "slot {slot}");
+            assert!(
+                bucket == 0 || ring.buckets[bucket].slot as usize == slot,
+                "slot {slot}"
+            );
         }
     }
 }

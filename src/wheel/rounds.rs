@@ -30,12 +30,18 @@ pub(super) struct RoundsItem {
 impl RoundsItem {
     /// Makes the item of an entry that is due.
     pub(super) fn due(entry: u32) -> Self {
-        Self { entry, remaining_rounds: 0 }
+        Self {
+            entry,
+            remaining_rounds: 0,
+        }
     }
 }
 
 impl Item for RoundsItem {
-    const TOMBSTONE: Self = Self { entry: u32::MAX, remaining_rounds: u32::MAX };
+    const TOMBSTONE: Self = Self {
+        entry: u32::MAX,
+        remaining_rounds: u32::MAX,
+    };
 
     fn entry(self) -> u32 {
         self.entry
@@ -132,8 +138,14 @@ impl RoundsBucket {
     pub(super) fn push(&mut self, round: u64, entry: u32) -> u32 {
         self.max_round = self.max_round.max(round);
         let remaining_rounds = self.rounds_until(round);
-        let position = self.items.push(RoundsItem { entry, remaining_rounds });
-        match self.chunk_minima.get_mut(position as usize / ENTRIES_PER_CHUNK) {
+        let position = self.items.push(RoundsItem {
+            entry,
+            remaining_rounds,
+        });
+        match self
+            .chunk_minima
+            .get_mut(position as usize / ENTRIES_PER_CHUNK)
+        {
             Some(minimum) => *minimum = remaining_rounds.min(*minimum),
             None => self.chunk_minima.push(remaining_rounds),
         }
@@ -158,7 +170,10 @@ impl RoundsBucket {
         }
         let passed = self.rounds_until(round);
         let mut chunk = 0;
-        while let Some(next) = self.chunk_minima[chunk..].iter().position(|&minimum| minimum <= passed) {
+        while let Some(next) = self.chunk_minima[chunk..]
+            .iter()
+            .position(|&minimum| minimum <= passed)
+        {
             chunk += next;
             self.visit_chunk(chunk, round, entries, &mut collect);
             chunk += 1;
@@ -175,8 +190,11 @@ impl RoundsBucket {
         collect: &mut impl FnMut(&mut E, u32) -> u64,
     ) {
         let passed = self.rounds_until(round);
-        let positions =
-            chunk * ENTRIES_PER_CHUNK..self.items.position_count().min((chunk + 1) * ENTRIES_PER_CHUNK);
+        let positions = chunk * ENTRIES_PER_CHUNK
+            ..self
+                .items
+                .position_count()
+                .min((chunk + 1) * ENTRIES_PER_CHUNK);
         let items = &self.items.items()[positions.clone()];
         // Without a branch per item: a branch would be mispredicted often, because due items follow
         // no pattern.
@@ -185,7 +203,11 @@ impl RoundsBucket {
             let is_due = item.remaining_rounds <= passed;
             due[count % ENTRIES_PER_CHUNK] = position;
             count += usize::from(is_due);
-            minimum = minimum.min(if is_due { u32::MAX } else { item.remaining_rounds });
+            minimum = minimum.min(if is_due {
+                u32::MAX
+            } else {
+                item.remaining_rounds
+            });
         }
         for &position in &due[..count] {
             self.items.prefetch(position, entries);
@@ -228,10 +250,13 @@ impl RoundsBucket {
 
     fn compute_chunk_minima(&mut self) {
         let minimum = |chunk: &[RoundsItem]| {
-            chunk.iter().fold(u32::MAX, |minimum, item| minimum.min(item.remaining_rounds))
+            chunk
+                .iter()
+                .fold(u32::MAX, |minimum, item| minimum.min(item.remaining_rounds))
         };
         self.chunk_minima.clear();
-        self.chunk_minima.extend(self.items.items().chunks(ENTRIES_PER_CHUNK).map(minimum));
+        self.chunk_minima
+            .extend(self.items.items().chunks(ENTRIES_PER_CHUNK).map(minimum));
     }
 
     /// Removes the entry at `position`. Returns whether no entry is left: then the caller clears
@@ -249,10 +274,14 @@ impl RoundsBucket {
         if self.items.is_empty() {
             return true;
         }
-        if self.items.compact(|entry, position| entries.set_position(entry, position)) {
+        if self
+            .items
+            .compact(|entry, position| entries.set_position(entry, position))
+        {
             self.compute_chunk_minima();
         }
-        self.chunk_minima.truncate(self.items.position_count().div_ceil(ENTRIES_PER_CHUNK));
+        self.chunk_minima
+            .truncate(self.items.position_count().div_ceil(ENTRIES_PER_CHUNK));
         tombstone_vec::shrink_if_sparse(&mut self.chunk_minima);
         false
     }
@@ -277,7 +306,11 @@ mod tests {
     }
 
     /// Visits the bucket. Returns the entries that were read, and the result of the visit.
-    fn visit(bucket: &mut RoundsBucket, round: u64, entries: &mut TestEntries) -> (Vec<u32>, Option<u64>) {
+    fn visit(
+        bucket: &mut RoundsBucket,
+        round: u64,
+        entries: &mut TestEntries,
+    ) -> (Vec<u32>, Option<u64>) {
         let mut read = Vec::new();
         let next = bucket.visit(round, entries, |entries, entry| {
             read.push(entry);
@@ -289,7 +322,10 @@ mod tests {
     #[test]
     fn visit_returns_the_next_round_only_if_it_is_known() {
         let (mut known, mut entries) = bucket([REBASE_AFTER_ROUNDS - 1]);
-        assert_eq!(visit(&mut known, 0, &mut entries), (vec![], Some(REBASE_AFTER_ROUNDS - 1)));
+        assert_eq!(
+            visit(&mut known, 0, &mut entries),
+            (vec![], Some(REBASE_AFTER_ROUNDS - 1))
+        );
         let (mut unknown, mut entries) = bucket([REBASE_AFTER_ROUNDS]);
         assert_eq!(visit(&mut unknown, 0, &mut entries), (vec![], None));
         let (mut near, mut entries) = bucket([1, 5]);
@@ -303,8 +339,14 @@ mod tests {
         let (mut bucket, mut entries) = bucket([LATER]);
         visit(&mut bucket, REBASE_AFTER_ROUNDS - 1, &mut entries);
         assert_eq!(bucket.base_round, 0);
-        assert_eq!(visit(&mut bucket, REBASE_AFTER_ROUNDS, &mut entries), (vec![], Some(LATER)));
-        assert_eq!((bucket.base_round, bucket.chunk_minima[0]), (REBASE_AFTER_ROUNDS, 7));
+        assert_eq!(
+            visit(&mut bucket, REBASE_AFTER_ROUNDS, &mut entries),
+            (vec![], Some(LATER))
+        );
+        assert_eq!(
+            (bucket.base_round, bucket.chunk_minima[0]),
+            (REBASE_AFTER_ROUNDS, 7)
+        );
         assert_eq!(visit(&mut bucket, LATER, &mut entries), (vec![0], None));
     }
 
@@ -315,7 +357,10 @@ mod tests {
         let first = ENTRIES_PER_CHUNK as u32;
         assert_eq!(visit(&mut bucket, 1, &mut entries), (vec![first], Some(10)));
         assert_eq!(bucket.chunk_minima, [10, 20]);
-        assert_eq!(visit(&mut bucket, 20, &mut entries), ((0..first).chain([first + 1]).collect(), Some(30)));
+        assert_eq!(
+            visit(&mut bucket, 20, &mut entries),
+            ((0..first).chain([first + 1]).collect(), Some(30))
+        );
     }
 
     #[test]
@@ -324,8 +369,17 @@ mod tests {
 
         let (mut bucket, mut entries) = bucket(100..100 + LEN as u64);
         (0..=LEN / 2).for_each(|position| assert!(!bucket.remove_at(position, &mut entries)));
-        assert_eq!((bucket.items.position_count(), bucket.len()), (LEN / 2 - 1, LEN / 2 - 1));
-        assert_eq!((bucket.chunk_minima.as_slice(), entries.position(LEN as u32 - 1)), (&[133][..], 30));
+        assert_eq!(
+            (bucket.items.position_count(), bucket.len()),
+            (LEN / 2 - 1, LEN / 2 - 1)
+        );
+        assert_eq!(
+            (
+                bucket.chunk_minima.as_slice(),
+                entries.position(LEN as u32 - 1)
+            ),
+            (&[133][..], 30)
+        );
     }
 
     #[test]
@@ -334,7 +388,10 @@ mod tests {
         assert!(!bucket.remove_at(0, &mut entries));
         assert!(bucket.remove_at(1, &mut entries));
         bucket.clear();
-        assert_eq!((bucket.items.position_count(), bucket.chunk_minima.len()), (0, 0));
+        assert_eq!(
+            (bucket.items.position_count(), bucket.chunk_minima.len()),
+            (0, 0)
+        );
         bucket.init(0);
         assert_eq!(bucket.push(1, 0), 0, "the first position");
     }

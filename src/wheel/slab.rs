@@ -75,7 +75,14 @@ struct Cell<T> {
 
 impl<T> Cell<T> {
     fn entry(&self, index: u32) -> Option<(Key, u64, &T)> {
-        Some((Key { index, generation: self.generation }, self.deadline, self.value.as_ref()?))
+        Some((
+            Key {
+                index,
+                generation: self.generation,
+            },
+            self.deadline,
+            self.value.as_ref()?,
+        ))
     }
 }
 
@@ -137,9 +144,17 @@ impl<T> Slab<T> {
     pub(crate) fn insert(&mut self, deadline: u64, value: T) -> Key {
         if self.free == NO_INDEX {
             let index = u32::try_from(self.cells.len()).unwrap_or(NO_INDEX);
-            assert!(index < NO_INDEX, "a wheel holds at most {NO_INDEX} entries at a time");
+            assert!(
+                index < NO_INDEX,
+                "a wheel holds at most {NO_INDEX} entries at a time"
+            );
             let generation = self.first_generation;
-            self.cells.push(Cell { deadline, generation, position: 0, value: Some(value) });
+            self.cells.push(Cell {
+                deadline,
+                generation,
+                position: 0,
+                value: Some(value),
+            });
             self.trim_below = trim_below(self.cells.len(), self.reserved);
             self.len += 1;
             return Key { index, generation };
@@ -150,19 +165,26 @@ impl<T> Slab<T> {
         cell.deadline = deadline;
         cell.value = Some(value);
         self.len += 1;
-        Key { index, generation: cell.generation }
+        Key {
+            index,
+            generation: cell.generation,
+        }
     }
 
     /// Returns the value of an entry; `None` if the key is stale.
     pub(crate) fn get(&self, key: Key) -> Option<&T> {
         let cell = self.cells.get(key.index as usize)?;
-        cell.value.as_ref().filter(|_| cell.generation == key.generation)
+        cell.value
+            .as_ref()
+            .filter(|_| cell.generation == key.generation)
     }
 
     /// Returns the value of an entry; `None` if the key is stale.
     pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
         let cell = self.cells.get_mut(key.index as usize)?;
-        cell.value.as_mut().filter(|_| cell.generation == key.generation)
+        cell.value
+            .as_mut()
+            .filter(|_| cell.generation == key.generation)
     }
 
     /// Returns the key, the deadline and the value of the entry at `index`; `None` if there is
@@ -173,8 +195,20 @@ impl<T> Slab<T> {
 
     /// Returns the same as [`entry`](Self::entry), to modify the value.
     pub(crate) fn entry_mut(&mut self, index: u32) -> Option<(Key, u64, &mut T)> {
-        let Cell { deadline, generation, value, .. } = self.cells.get_mut(index as usize)?;
-        Some((Key { index, generation: *generation }, *deadline, value.as_mut()?))
+        let Cell {
+            deadline,
+            generation,
+            value,
+            ..
+        } = self.cells.get_mut(index as usize)?;
+        Some((
+            Key {
+                index,
+                generation: *generation,
+            },
+            *deadline,
+            value.as_mut()?,
+        ))
     }
 
     /// Returns all entries in no particular order.
@@ -189,7 +223,9 @@ impl<T> Slab<T> {
 
     /// Returns the deadline of the entry at `index`, and the position that the wheel has stored.
     pub(crate) fn place(&self, index: u32) -> (u64, u32) {
-        let Cell { deadline, position, .. } = self.cells[index as usize];
+        let Cell {
+            deadline, position, ..
+        } = self.cells[index as usize];
         (deadline, position)
     }
 
@@ -201,7 +237,10 @@ impl<T> Slab<T> {
     /// Removes the entry at `index`. Panics if there is none.
     pub(crate) fn remove(&mut self, index: u32) -> T {
         let cell = &mut self.cells[index as usize];
-        let value = cell.value.take().expect("a wheel removes only entries that it contains");
+        let value = cell
+            .value
+            .take()
+            .expect("a wheel removes only entries that it contains");
         self.len -= 1;
         // A cell with the last generation is not reused: a later key would equal an earlier one.
         if let Some(next) = cell.generation.checked_add(1) {
@@ -218,13 +257,20 @@ impl<T> Slab<T> {
 
     /// Removes the entry at `index`, and returns its key and deadline too. Panics if there is none.
     pub(crate) fn remove_entry(&mut self, index: u32) -> (Key, u64, T) {
-        let Cell { deadline, generation, .. } = self.cells[index as usize];
+        let Cell {
+            deadline,
+            generation,
+            ..
+        } = self.cells[index as usize];
         (Key { index, generation }, deadline, self.remove(index))
     }
 
     /// Returns the number of cells up to the last one that is used.
     fn used(&self) -> usize {
-        self.cells.iter().rposition(|cell| cell.value.is_some()).map_or(0, |last| last + 1)
+        self.cells
+            .iter()
+            .rposition(|cell| cell.value.is_some())
+            .map_or(0, |last| last + 1)
     }
 
     /// Frees the cells after the last one that is used, and gives up what was reserved.
@@ -250,7 +296,8 @@ impl<T> Slab<T> {
         let is_used = |cell: &Cell<T>| cell.value.is_some();
         // While this cell is in use, fewer than half of the cells are behind the last used one. The
         // array may have grown since the last search: then the cell may be in its first half.
-        let is_in_vain = || self.last_used >= half && self.cells.get(self.last_used).is_some_and(is_used);
+        let is_in_vain =
+            || self.last_used >= half && self.cells.get(self.last_used).is_some_and(is_used);
         let used = if self.len == 0 {
             0
         } else if self.paid < half || is_in_vain() {
@@ -317,7 +364,10 @@ mod tests {
         let mut slab = Slab::with_capacity(0);
         let first = slab.insert(0, 'a');
         slab.cells[0].generation = NonZeroU32::MAX;
-        let last = Key { generation: NonZeroU32::MAX, ..first };
+        let last = Key {
+            generation: NonZeroU32::MAX,
+            ..first
+        };
         assert_eq!(slab.remove(0), 'a');
         assert!(slab.get(last).is_none());
         let next = slab.insert(0, 'b');
@@ -328,7 +378,9 @@ mod tests {
     #[test]
     fn old_keys_are_stale_after_the_memory_is_freed() {
         let mut slab = Slab::with_capacity(0);
-        let keys: Vec<_> = (0..=MAX_IDLE_CELLS).map(|value| slab.insert(0, value)).collect();
+        let keys: Vec<_> = (0..=MAX_IDLE_CELLS)
+            .map(|value| slab.insert(0, value))
+            .collect();
         for key in &keys {
             slab.remove(key.index);
         }
@@ -342,7 +394,9 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "takes minutes")]
     fn cells_after_the_last_used_one_are_freed() {
-        ["fifo", "lifo", "random"].into_iter().for_each(check_cells_are_freed);
+        ["fifo", "lifo", "random"]
+            .into_iter()
+            .for_each(check_cells_are_freed);
     }
 
     fn check_cells_are_freed(order_of: &str) {
@@ -361,8 +415,14 @@ mod tests {
         for at in order {
             assert_eq!(slab.remove(keys[at].index), at);
         }
-        assert!(slab.cells.capacity() <= MAX_IDLE_CELLS, "{order_of}: {} cells", slab.cells.capacity());
-        let more: Vec<_> = (CELLS..2 * CELLS).map(|value| slab.insert(0, value)).collect();
+        assert!(
+            slab.cells.capacity() <= MAX_IDLE_CELLS,
+            "{order_of}: {} cells",
+            slab.cells.capacity()
+        );
+        let more: Vec<_> = (CELLS..2 * CELLS)
+            .map(|value| slab.insert(0, value))
+            .collect();
         for (at, &key) in keys.iter().enumerate() {
             assert_eq!(slab.get(key), stay.contains(&at).then_some(&at));
         }
@@ -385,12 +445,20 @@ mod tests {
         for index in (0..CELLS).filter(|&index| index != stays) {
             slab.remove(index as u32);
         }
-        assert_eq!((slab.last_used, slab.cells.len()), (stays, CELLS), "nothing could be freed");
+        assert_eq!(
+            (slab.last_used, slab.cells.len()),
+            (stays, CELLS),
+            "nothing could be freed"
+        );
         let keys: Vec<_> = (0..2 * CELLS).map(|_| slab.insert(0, ())).collect();
         for key in keys {
             slab.remove(key.index);
         }
-        assert!(slab.cells.capacity() <= CELLS, "{} cells for one entry", slab.cells.capacity());
+        assert!(
+            slab.cells.capacity() <= CELLS,
+            "{} cells for one entry",
+            slab.cells.capacity()
+        );
         assert_eq!(slab.take().len(), 1);
     }
 
@@ -426,9 +494,13 @@ mod tests {
     fn only_a_slab_with_many_cells_frees_memory() {
         let below = [0, 1, MAX_IDLE_CELLS].map(|cells| trim_below(cells, 0));
         assert_eq!(below, [0; 3]);
-        let below =
-            [1, MIN_USED, MIN_USED + 1, 3 * MAX_IDLE_CELLS].map(|more| trim_below(MAX_IDLE_CELLS + more, 0));
-        assert_eq!(below, [1, 1, 2, 3 * MAX_IDLE_CELLS / MIN_USED], "a quarter of the cells above the bound");
+        let below = [1, MIN_USED, MIN_USED + 1, 3 * MAX_IDLE_CELLS]
+            .map(|more| trim_below(MAX_IDLE_CELLS + more, 0));
+        assert_eq!(
+            below,
+            [1, 1, 2, 3 * MAX_IDLE_CELLS / MIN_USED],
+            "a quarter of the cells above the bound"
+        );
     }
 
     #[test]
@@ -441,15 +513,34 @@ mod tests {
         for _ in 0..CELLS {
             slab.insert(0, ());
         }
-        let mut order = (0..CELLS as u32).rev().filter(|&index| index as usize != LAST);
-        let mut remove = |count| order.by_ref().take(count).for_each(|index| slab.remove(index));
+        let mut order = (0..CELLS as u32)
+            .rev()
+            .filter(|&index| index as usize != LAST);
+        let mut remove = |count| {
+            order
+                .by_ref()
+                .take(count)
+                .for_each(|index| slab.remove(index))
+        };
         remove(CELLS - trim_below(CELLS, 0) + REMOVALS_PER_SEARCH - 1);
         let (paid, last_used) = (CELLS / 2 - CELLS_PER_REMOVAL, usize::MAX);
-        assert_eq!((slab.paid, slab.last_used), (paid, last_used), "no search so far");
+        assert_eq!(
+            (slab.paid, slab.last_used),
+            (paid, last_used),
+            "no search so far"
+        );
         slab.remove(0);
         let (paid, last_used) = (CELLS / 2 - (CELLS - LAST - 1), LAST);
-        assert_eq!((slab.paid, slab.last_used), (paid, last_used), "has searched the last cells");
-        assert_eq!(slab.cells.len(), CELLS, "fewer than half of the cells are after the last used one");
+        assert_eq!(
+            (slab.paid, slab.last_used),
+            (paid, last_used),
+            "has searched the last cells"
+        );
+        assert_eq!(
+            slab.cells.len(),
+            CELLS,
+            "fewer than half of the cells are after the last used one"
+        );
     }
 
     #[test]
@@ -476,13 +567,18 @@ mod tests {
         for key in &keys {
             slab.remove(key.index);
         }
-        assert_eq!((slab.cells.len(), slab.first_generation.get()), (0, MAX_FIRST_GENERATION));
+        assert_eq!(
+            (slab.cells.len(), slab.first_generation.get()),
+            (0, MAX_FIRST_GENERATION)
+        );
     }
 
     #[test]
     fn take_stops_when_the_cells_are_freed() {
         let mut slab = Slab::with_capacity(0);
-        let keys: Vec<_> = (0..=MAX_IDLE_CELLS).map(|value| slab.insert(0, value)).collect();
+        let keys: Vec<_> = (0..=MAX_IDLE_CELLS)
+            .map(|value| slab.insert(0, value))
+            .collect();
         slab.remove(keys[MAX_IDLE_CELLS].index);
         assert!(slab.take().into_iter().eq(0..MAX_IDLE_CELLS));
         assert_eq!(slab.cells.len(), 0);
@@ -501,11 +597,17 @@ mod tests {
         slab.shrink_to_fit();
         assert_eq!((slab.cells.len(), slab.capacity()), (1, 1));
         let more: Vec<_> = (0..CELLS).map(|value| slab.insert(0, value)).collect();
-        assert!(more.iter().all(|key| !keys.contains(key)), "no key is used again");
+        assert!(
+            more.iter().all(|key| !keys.contains(key)),
+            "no key is used again"
+        );
         for key in more {
             slab.remove(key.index);
         }
-        assert!(slab.capacity() <= MAX_IDLE_CELLS, "nothing is reserved any more");
+        assert!(
+            slab.capacity() <= MAX_IDLE_CELLS,
+            "nothing is reserved any more"
+        );
         assert_eq!(slab.get(keys[0]), Some(&0));
     }
 
@@ -516,6 +618,9 @@ mod tests {
         slab.cells[0].generation = NonZeroU32::new(MAX_FIRST_GENERATION).unwrap();
         slab.remove(key.index);
         slab.shrink_to_fit();
-        assert_eq!((slab.cells.len(), slab.insert(0, 'b').generation.get()), (1, MAX_FIRST_GENERATION + 1));
+        assert_eq!(
+            (slab.cells.len(), slab.insert(0, 'b').generation.get()),
+            (1, MAX_FIRST_GENERATION + 1)
+        );
     }
 }

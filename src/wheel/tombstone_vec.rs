@@ -45,7 +45,10 @@ pub(super) struct TombstoneVec<T = u32> {
 
 impl<T> Default for TombstoneVec<T> {
     fn default() -> Self {
-        Self { items: Vec::new(), tombstones: 0 }
+        Self {
+            items: Vec::new(),
+            tombstones: 0,
+        }
     }
 }
 
@@ -74,7 +77,8 @@ impl<T: Item> TombstoneVec<T> {
     // Inlined, as its callers are: then the cache misses of one insertion overlap.
     #[inline]
     pub(super) fn push(&mut self, item: T) -> u32 {
-        let position = u32::try_from(self.items.len()).expect("fewer than 2^32 entries and tombstones");
+        let position =
+            u32::try_from(self.items.len()).expect("fewer than 2^32 entries and tombstones");
         self.items.push(item);
         position
     }
@@ -213,7 +217,10 @@ mod tests {
             assert!(vec.compact(|entry, position| moved.push((entry, position))));
             let left: Vec<_> = (half as u32 + 1..len as u32).collect();
             assert_eq!(moved, left.iter().copied().zip(0..).collect::<Vec<_>>());
-            assert_eq!((vec.position_count(), vec.iter().collect::<Vec<_>>()), (left.len(), left));
+            assert_eq!(
+                (vec.position_count(), vec.iter().collect::<Vec<_>>()),
+                (left.len(), left)
+            );
         }
     }
 
@@ -228,7 +235,10 @@ mod tests {
 
     #[test]
     fn clear_keeps_only_a_small_array() {
-        for (capacity, kept) in [(MAX_IDLE_CAPACITY, MAX_IDLE_CAPACITY), (MAX_IDLE_CAPACITY + 1, 0)] {
+        for (capacity, kept) in [
+            (MAX_IDLE_CAPACITY, MAX_IDLE_CAPACITY),
+            (MAX_IDLE_CAPACITY + 1, 0),
+        ] {
             let mut vec = Vec::with_capacity(capacity);
             vec.push(0);
             clear_and_trim(&mut vec);

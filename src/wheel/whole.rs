@@ -81,7 +81,9 @@ macro_rules! whole {
                 let mut linked = Vec::with_capacity(self.len());
                 self.order.for_each(|entry| linked.push(entry));
                 self.order.clear();
-                linked.into_iter().for_each(|entry| self.link(self.entries.deadline(entry), entry));
+                linked
+                    .into_iter()
+                    .for_each(|entry| self.link(self.entries.deadline(entry), entry));
             }
 
             /// Removes all entries, and drops their values. The time does not change.

@@ -17,10 +17,15 @@ fn allocations_of(code: impl FnOnce()) -> usize {
 fn a_run_of_a_periodic_task_allocates_nothing() {
     let _shared = EXCLUSIVE.read();
     let clock = ManualClock::new();
-    let (timer, mut driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven().unwrap();
+    let (timer, mut driver) = HashedWheelTimer::builder()
+        .clock(clock.clone())
+        .build_driven()
+        .unwrap();
     let period = Duration::from_millis(300);
     let large = [0_u64; 32];
-    let periodic = timer.schedule_at_fixed_rate(move || assert_eq!(large[31], 0), period, period).unwrap();
+    let periodic = timer
+        .schedule_at_fixed_rate(move || assert_eq!(large[31], 0), period, period)
+        .unwrap();
     let mut pass = |times| {
         for _ in 0..times {
             clock.advance(period);
@@ -38,7 +43,10 @@ fn a_run_of_a_periodic_task_allocates_nothing() {
 fn a_reset_to_later_allocates_nothing_and_sends_no_message() {
     let _shared = EXCLUSIVE.read();
     let clock = ManualClock::new();
-    let (timer, mut driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven().unwrap();
+    let (timer, mut driver) = HashedWheelTimer::builder()
+        .clock(clock.clone())
+        .build_driven()
+        .unwrap();
     let idle = timer.new_timeout(|_| (), Duration::from_secs(60)).unwrap();
     driver.turn();
     let allocations = allocations_of(|| {
@@ -67,11 +75,18 @@ const FIRST_THREADS: usize = if cfg!(miri) { 5 } else { 20 };
 fn expired_timeouts_are_recycled() {
     let _shared = EXCLUSIVE.read();
     let clock = ManualClock::new();
-    let (timer, mut driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven().unwrap();
+    let (timer, mut driver) = HashedWheelTimer::builder()
+        .clock(clock.clone())
+        .build_driven()
+        .unwrap();
     let captured = [0_usize; 3];
     let mut schedule_and_expire = || {
         for _ in 0..TEN_BLOCKS {
-            drop(timer.new_timeout(move |_| assert_eq!(captured[0], 0), Duration::ZERO).unwrap());
+            drop(
+                timer
+                    .new_timeout(move |_| assert_eq!(captured[0], 0), Duration::ZERO)
+                    .unwrap(),
+            );
         }
         driver.turn();
         clock.advance(Duration::from_millis(100));
@@ -79,7 +94,10 @@ fn expired_timeouts_are_recycled() {
     };
     (0..3).for_each(|_| schedule_and_expire());
     let allocations = allocations_of(|| (0..10).for_each(|_| schedule_and_expire()));
-    assert!(allocations < 10 * (10 + 30), "{allocations}: more than blocks of the lane and growing arrays");
+    assert!(
+        allocations < 10 * (10 + 30),
+        "{allocations}: more than blocks of the lane and growing arrays"
+    );
 }
 
 #[test]
@@ -88,8 +106,20 @@ fn a_task_of_more_than_three_words_is_an_allocation() {
     let (timer, _driver) = HashedWheelTimer::builder().build_driven().unwrap();
     timer.new_timeout(|_| (), Duration::ZERO).unwrap().cancel();
     let (three, four) = ([0_usize; 3], [0_usize; 4]);
-    let small = || drop(timer.new_timeout(move |_| assert_eq!(three[0], 0), Duration::ZERO).unwrap());
-    let large = || drop(timer.new_timeout(move |_| assert_eq!(four[0], 0), Duration::ZERO).unwrap());
+    let small = || {
+        drop(
+            timer
+                .new_timeout(move |_| assert_eq!(three[0], 0), Duration::ZERO)
+                .unwrap(),
+        )
+    };
+    let large = || {
+        drop(
+            timer
+                .new_timeout(move |_| assert_eq!(four[0], 0), Duration::ZERO)
+                .unwrap(),
+        )
+    };
     assert_eq!(allocations_of(|| (0..50).for_each(|_| small())), 0);
     assert_eq!(allocations_of(|| (0..7).for_each(|_| large())), 7);
 }
@@ -100,7 +130,12 @@ fn immediate_cancel_allocates_only_queue_blocks() {
     let (timer, mut driver) = HashedWheelTimer::builder().build_driven().unwrap();
     let mut pairs = || {
         for _ in 0..TEN_BLOCKS {
-            assert!(timer.new_timeout(|_| (), Duration::from_secs(60)).unwrap().cancel());
+            assert!(
+                timer
+                    .new_timeout(|_| (), Duration::from_secs(60))
+                    .unwrap()
+                    .cancel()
+            );
         }
         driver.turn();
     };
@@ -113,10 +148,15 @@ fn immediate_cancel_allocates_only_queue_blocks() {
 fn cancel_in_the_wheel_allocates_only_queue_blocks() {
     let _shared = EXCLUSIVE.read();
     let (timer, mut driver) = HashedWheelTimer::builder().build_driven().unwrap();
-    let timeouts: Vec<_> =
-        (0..TEN_BLOCKS).map(|_| timer.new_timeout(|_| (), Duration::from_secs(60)).unwrap()).collect();
+    let timeouts: Vec<_> = (0..TEN_BLOCKS)
+        .map(|_| timer.new_timeout(|_| (), Duration::from_secs(60)).unwrap())
+        .collect();
     driver.turn();
-    let allocations = allocations_of(|| timeouts.iter().for_each(|timeout| assert!(timeout.cancel())));
+    let allocations = allocations_of(|| {
+        timeouts
+            .iter()
+            .for_each(|timeout| assert!(timeout.cancel()))
+    });
     assert!(allocations <= 11, "{allocations}");
 }
 
@@ -134,12 +174,17 @@ fn a_sleep_allocates_only_queue_blocks() {
     }
 
     fn poll<F: Future + Unpin>(future: &mut F, waker: &Waker) -> bool {
-        Pin::new(future).poll(&mut Context::from_waker(waker)).is_pending()
+        Pin::new(future)
+            .poll(&mut Context::from_waker(waker))
+            .is_pending()
     }
 
     let _shared = EXCLUSIVE.read();
     let clock = ManualClock::new();
-    let (timer, mut driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven().unwrap();
+    let (timer, mut driver) = HashedWheelTimer::builder()
+        .clock(clock.clone())
+        .build_driven()
+        .unwrap();
     let wakers = [(); 2].map(|()| Waker::from(Arc::new(Task)));
     let second = Duration::from_secs(1);
     let mut sleeps = || {
@@ -154,20 +199,33 @@ fn a_sleep_allocates_only_queue_blocks() {
             drop(dropped);
             driver.turn();
             assert!(poll(&mut sleep, &wakers[1]));
-            assert!(interval.poll_tick(&mut Context::from_waker(&wakers[0])).is_pending());
+            assert!(
+                interval
+                    .poll_tick(&mut Context::from_waker(&wakers[0]))
+                    .is_pending()
+            );
             sleep.reset(second * 2);
             clock.advance(second * 2);
             assert_eq!(driver.turn(), 2);
             assert!(!poll(&mut sleep, &wakers[0]));
-            assert!(matches!(interval.poll_tick(&mut Context::from_waker(&wakers[0])), Poll::Ready(Ok(_))));
-            assert!(!poll(&mut timer.timeout(second, std::future::ready(())), &wakers[0]));
+            assert!(matches!(
+                interval.poll_tick(&mut Context::from_waker(&wakers[0])),
+                Poll::Ready(Ok(_))
+            ));
+            assert!(!poll(
+                &mut timer.timeout(second, std::future::ready(())),
+                &wakers[0]
+            ));
         }
     };
     // The worker returns free nodes one page at a time. The warm-up lasts until they are enough for
     // this thread.
     (0..3).for_each(|_| sleeps());
     let allocations = allocations_of(sleeps);
-    assert!(allocations < 3 * 10, "{allocations}: more than blocks of the lane and growing arrays");
+    assert!(
+        allocations < 3 * 10,
+        "{allocations}: more than blocks of the lane and growing arrays"
+    );
 }
 
 /// A thread that ends releases what its cache holds of a timer.
@@ -180,7 +238,12 @@ fn threads_that_end_leak_no_memory() {
             let timer = timer.clone();
             let thread = std::thread::spawn(move || {
                 let timeout = timer.new_timeout(|_| (), Duration::from_secs(60)).unwrap();
-                assert!(timer.new_timeout(|_| (), Duration::from_secs(60)).unwrap().cancel());
+                assert!(
+                    timer
+                        .new_timeout(|_| (), Duration::from_secs(60))
+                        .unwrap()
+                        .cancel()
+                );
                 timeout
             });
             thread.join().unwrap().cancel();
@@ -194,7 +257,10 @@ fn threads_that_end_leak_no_memory() {
     // A page of nodes has about four thousand bytes, and so has a block of a lane (under Miri, a
     // thousand).
     let more = if cfg!(miri) { 2_000 } else { 50_000 };
-    assert!(after < before + more, "{before} bytes before, {after} after");
+    assert!(
+        after < before + more,
+        "{before} bytes before, {after} after"
+    );
 }
 
 /// Two chunks of nodes per timer, the smaller of which has 64 KiB.
@@ -207,7 +273,9 @@ fn timers_that_end_leak_no_memory() {
         for _ in 0..timers {
             let (timer, mut driver) = HashedWheelTimer::builder().build_driven().unwrap();
             let timeout = || timer.new_timeout(|_| (), Duration::from_secs(60)).unwrap();
-            let timeouts: Vec<_> = (0..if cfg!(miri) { 150 } else { 1_100 }).map(|_| timeout()).collect();
+            let timeouts: Vec<_> = (0..if cfg!(miri) { 150 } else { 1_100 })
+                .map(|_| timeout())
+                .collect();
             driver.turn();
             drop(timeouts);
         }
@@ -216,7 +284,10 @@ fn timers_that_end_leak_no_memory() {
     let before = LIVE.load(Relaxed);
     use_timers(TIMERS);
     let after = LIVE.load(Relaxed);
-    assert!(before.abs_diff(after) < TIMERS * 50_000, "{before} bytes before, {after} after");
+    assert!(
+        before.abs_diff(after) < TIMERS * 50_000,
+        "{before} bytes before, {after} after"
+    );
 }
 
 /// The worker does not look at the lanes of these threads any more when they end.
@@ -242,7 +313,9 @@ fn threads_that_end_after_they_were_idle_leak_no_memory() {
             barrier.wait();
             (0..if cfg!(miri) { 70 } else { 200 }).for_each(|_| _ = driver.turn());
             barrier.wait();
-            threads.into_iter().for_each(|thread| _ = thread.join().unwrap().cancel());
+            threads
+                .into_iter()
+                .for_each(|thread| _ = thread.join().unwrap().cancel());
             driver.turn();
         }
     };
@@ -251,7 +324,10 @@ fn threads_that_end_after_they_were_idle_leak_no_memory() {
     use_threads(if cfg!(miri) { 1 } else { 100 });
     let after = LIVE.load(Relaxed);
     let more = if cfg!(miri) { 10_000 } else { 50_000 };
-    assert!(after < before + more, "{before} bytes before, {after} after");
+    assert!(
+        after < before + more,
+        "{before} bytes before, {after} after"
+    );
 }
 
 /// The thread's cache of each timer stays where it is, however many timers the thread uses.
@@ -259,8 +335,9 @@ fn threads_that_end_after_they_were_idle_leak_no_memory() {
 fn a_thread_that_alternates_between_timers_allocates_nothing() {
     let _shared = EXCLUSIVE.read();
     for count in [2, if cfg!(miri) { 8 } else { 64 }] {
-        let timers: Vec<_> =
-            (0..count).map(|_| HashedWheelTimer::builder().build_driven().unwrap()).collect();
+        let timers: Vec<_> = (0..count)
+            .map(|_| HashedWheelTimer::builder().build_driven().unwrap())
+            .collect();
         let idle: Vec<_> = timers
             .iter()
             .map(|(timer, _)| timer.new_timeout(|_| (), Duration::from_secs(60)).unwrap())
@@ -268,13 +345,22 @@ fn a_thread_that_alternates_between_timers_allocates_nothing() {
         let alternate = |times| {
             for _ in 0..times {
                 for ((timer, _), idle) in timers.iter().zip(&idle) {
-                    assert!(timer.new_timeout(|_| (), Duration::from_secs(60)).unwrap().cancel());
+                    assert!(
+                        timer
+                            .new_timeout(|_| (), Duration::from_secs(60))
+                            .unwrap()
+                            .cancel()
+                    );
                     assert!(idle.reset(Duration::from_secs(60)));
                 }
             }
         };
         alternate(if cfg!(miri) { 1 } else { 10 });
-        assert_eq!(allocations_of(|| alternate(if cfg!(miri) { 2 } else { BLOCK / 4 })), 0, "{count} timers");
+        assert_eq!(
+            allocations_of(|| alternate(if cfg!(miri) { 2 } else { BLOCK / 4 })),
+            0,
+            "{count} timers"
+        );
     }
 }
 
@@ -299,7 +385,12 @@ fn threads_that_come_and_go_leave_no_memory_until_the_next_turn() {
     let (timer, _driver) = HashedWheelTimer::builder().build_driven().unwrap();
     let threads = if cfg!(miri) { 5 } else { 1_000 };
     let left = bytes_left_by_threads(threads, move || {
-        assert!(timer.new_timeout(|_| (), Duration::from_secs(60)).unwrap().cancel());
+        assert!(
+            timer
+                .new_timeout(|_| (), Duration::from_secs(60))
+                .unwrap()
+                .cancel()
+        );
     });
     // The message of each takes eight bytes in a lane, whose blocks have 4 KiB.
     assert!(left <= 8 * threads + 10_000, "{left} bytes");
@@ -310,7 +401,10 @@ fn threads_that_come_and_go_leave_no_memory_until_the_next_turn() {
 fn threads_that_only_reset_open_no_lane() {
     let _shared = EXCLUSIVE.read();
     let clock = ManualClock::new();
-    let (timer, mut driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven().unwrap();
+    let (timer, mut driver) = HashedWheelTimer::builder()
+        .clock(clock.clone())
+        .build_driven()
+        .unwrap();
     let idle = timer.new_timeout(|_| (), Duration::from_secs(60)).unwrap();
     for is_in_wheel in [false, true] {
         if is_in_wheel {
@@ -336,9 +430,16 @@ fn operations_of_ending_threads_leave_no_memory_until_the_next_turn() {
 
     impl Drop for AtTheEnd {
         fn drop(&mut self) {
-            let Some((timer, idle)) = self.0.take() else { return };
+            let Some((timer, idle)) = self.0.take() else {
+                return;
+            };
             for _ in 0..self.1 {
-                assert!(timer.new_timeout(|_| (), Duration::from_secs(60)).unwrap().cancel());
+                assert!(
+                    timer
+                        .new_timeout(|_| (), Duration::from_secs(60))
+                        .unwrap()
+                        .cancel()
+                );
                 assert!(idle.reset(Duration::from_secs(60)));
             }
         }
@@ -353,7 +454,12 @@ fn operations_of_ending_threads_leave_no_memory_until_the_next_turn() {
     let left = bytes_left_by_threads(threads, move || {
         // As a rule, the thread-local that was used first is destroyed last.
         LAST.set(AtTheEnd(Some((timer.clone(), idle.clone())), times));
-        assert!(timer.new_timeout(|_| (), Duration::from_secs(60)).unwrap().cancel());
+        assert!(
+            timer
+                .new_timeout(|_| (), Duration::from_secs(60))
+                .unwrap()
+                .cancel()
+        );
     });
     // Per operation: a message, and the number of the node on its way to the worker.
     assert!(left <= 60 * threads * times + 10_000, "{left} bytes");
@@ -364,10 +470,16 @@ fn operations_of_ending_threads_leave_no_memory_until_the_next_turn() {
 fn cancel_after_the_timer_ended_allocates_nothing() {
     let _shared = EXCLUSIVE.read();
     let (timer, _driver) = HashedWheelTimer::builder().build_driven().unwrap();
-    let timeouts: Vec<_> =
-        (0..100).map(|_| timer.new_timeout(|_| (), Duration::from_secs(60)).unwrap()).collect();
+    let timeouts: Vec<_> = (0..100)
+        .map(|_| timer.new_timeout(|_| (), Duration::from_secs(60)).unwrap())
+        .collect();
     drop(timer.stop());
-    assert_eq!(allocations_of(|| timeouts.into_iter().for_each(|timeout| drop(timeout.cancel_on_drop()))), 0);
+    assert_eq!(
+        allocations_of(|| timeouts
+            .into_iter()
+            .for_each(|timeout| drop(timeout.cancel_on_drop()))),
+        0
+    );
 }
 
 /// Reading the messages takes time. `next_turn` must read the clock afterwards, or a loop would
@@ -387,10 +499,16 @@ fn next_turn_reads_the_clock_after_the_messages() {
         }
     }
 
-    let (timer, driver) = HashedWheelTimer::builder().clock(RecordingClock).build_driven().unwrap();
+    let (timer, driver) = HashedWheelTimer::builder()
+        .clock(RecordingClock)
+        .build_driven()
+        .unwrap();
     (0..if cfg!(miri) { 100 } else { 1_000 })
         .for_each(|_| drop(timer.new_timeout(|_| (), Duration::from_secs(60)).unwrap()));
     let before = ALLOCATIONS.get();
     assert_eq!(driver.next_turn(), Some(Duration::from_secs(60)));
-    assert!(AT_LAST_READ.get() > before, "the clock was read before the wheel had grown");
+    assert!(
+        AT_LAST_READ.get() > before,
+        "the clock was read before the wheel had grown"
+    );
 }

@@ -40,18 +40,31 @@ macro_rules! both {
                         let deadline = wheel.tick() + 1 + (random.u64(..) >> random.u32(30..64));
                         keys.push(wheel.insert(deadline, ()));
                         if wheel.len() > LIVE {
-                            while wheel.remove(keys.swap_remove(random.usize(..keys.len()))).is_none() {}
+                            while wheel
+                                .remove(keys.swap_remove(random.usize(..keys.len())))
+                                .is_none()
+                            {}
                         }
                         if step % 10 == 0 {
-                            wheel.advance(wheel.tick() + 1 + (random.u64(..) >> random.u32(44..64)), |()| ());
+                            wheel.advance(
+                                wheel.tick() + 1 + (random.u64(..) >> random.u32(44..64)),
+                                |()| (),
+                            );
                         }
                         if keys.len() == 2 * LIVE {
                             keys.retain(|&key| wheel.get(key).is_some());
                         }
                         let in_use = IN_USE.get() - before;
-                        if step < STEPS / 2 { most = most.max(in_use) } else { late = late.max(in_use) }
+                        if step < STEPS / 2 {
+                            most = most.max(in_use)
+                        } else {
+                            late = late.max(in_use)
+                        }
                     }
-                    assert!(late <= most + most / 4, "{late} bytes after {most} with {slots} slots");
+                    assert!(
+                        late <= most + most / 4,
+                        "{late} bytes after {most} with {slots} slots"
+                    );
                     assert_eq!(wheel.len(), wheel.drain().count());
                 }
             }
@@ -69,7 +82,8 @@ macro_rules! both {
                             keys.push(wheel.insert(tick + 1 + random.u64(..=spread), ()));
                         }
                         if by_removal {
-                            keys.into_iter().for_each(|key| assert_eq!(wheel.remove(key), Some(())));
+                            keys.into_iter()
+                                .for_each(|key| assert_eq!(wheel.remove(key), Some(())));
                         } else {
                             wheel.advance(tick + 1 + spread, |()| ());
                         }
@@ -78,9 +92,13 @@ macro_rules! both {
                     for by_removal in [true, false] {
                         // A few slots and the tables of the levels keep some capacity.
                         let left = bytes_of(|| burst(by_removal));
-                        assert!(left <= 1_024 * (64 * 4 + 100), "{left} bytes for {spread} ticks");
+                        assert!(
+                            left <= 1_024 * (64 * 4 + 100),
+                            "{left} bytes for {spread} ticks"
+                        );
                     }
-                    let left = bytes_of(|| (0..4).for_each(|burst_number| burst(burst_number % 2 == 0)));
+                    let left =
+                        bytes_of(|| (0..4).for_each(|burst_number| burst(burst_number % 2 == 0)));
                     assert!(left <= 64 * 1_024, "{left} bytes more for {spread} ticks");
                 }
             }
@@ -117,8 +135,11 @@ macro_rules! both {
                 wheel.insert(1, ());
                 wheel.advance(1, |()| ());
                 let left = bytes_of(|| {
-                    let keys: Vec<_> = (2..BURST).map(|deadline| wheel.insert(deadline, ())).collect();
-                    keys.into_iter().for_each(|key| assert_eq!(wheel.remove(key), Some(())));
+                    let keys: Vec<_> = (2..BURST)
+                        .map(|deadline| wheel.insert(deadline, ()))
+                        .collect();
+                    keys.into_iter()
+                        .for_each(|key| assert_eq!(wheel.remove(key), Some(())));
                 });
                 // Each unused bucket takes up about a hundred bytes; of some, the memory is kept.
                 assert!(left <= 1_024 * 150, "{left} bytes");
@@ -150,7 +171,9 @@ macro_rules! both {
                 wheel.advance(1, |()| ());
                 let mut stay = Vec::new();
                 let left = bytes_of(|| {
-                    let keys: Vec<_> = (2..BURST).map(|deadline| wheel.insert(deadline, ())).collect();
+                    let keys: Vec<_> = (2..BURST)
+                        .map(|deadline| wheel.insert(deadline, ()))
+                        .collect();
                     for key in keys {
                         if stay.len() < 10 {
                             stay.push(key);
@@ -200,13 +223,20 @@ fn a_level_is_allocated_when_an_entry_needs_it() {
         let bytes = bytes_of(|| {
             wheel.insert(deadline, ());
         });
-        assert!(bytes % LEVEL < 1_024, "{bytes} bytes for a deadline at {deadline}");
+        assert!(
+            bytes % LEVEL < 1_024,
+            "{bytes} bytes for a deadline at {deadline}"
+        );
         bytes / LEVEL
     };
     assert_eq!(levels(0), 0, "an overdue entry needs no level");
     assert_eq!(levels(1), 1);
     assert_eq!(levels(SLOTS as u64 - 1), 0);
-    assert_eq!(levels(u64::MAX), 1, "the levels in between are not allocated");
+    assert_eq!(
+        levels(u64::MAX),
+        1,
+        "the levels in between are not allocated"
+    );
     assert_eq!(levels(SLOTS as u64), 1);
     assert_eq!(levels(5 * SLOTS as u64 + 1), 0);
     // The entry's own level. The levels below it are allocated when the entry passes through them.
@@ -227,7 +257,15 @@ fn the_largest_wheel_uses_no_memory_until_it_is_used() {
     assert!(ALLOCATIONS.get() - before < 10);
 
     let mut near = wheel.insert(5, 5);
-    for deadline in [5, (1 << 30) - 1, 1 << 30, (1 << 30) + 5, (1 << 60) - 1, 1 << 60, u64::MAX] {
+    for deadline in [
+        5,
+        (1 << 30) - 1,
+        1 << 30,
+        (1 << 30) + 5,
+        (1 << 60) - 1,
+        1 << 60,
+        u64::MAX,
+    ] {
         wheel.insert(deadline, deadline);
     }
     assert_eq!(wheel.remove(near), Some(5));

@@ -19,8 +19,11 @@ impl Bytes {
     /// Returns a number from 0 to `max`. Consumes as many bytes as `max` has.
     pub(crate) fn up_to(&mut self, max: u64) -> u64 {
         let taken = (u64::BITS - max.leading_zeros()).div_ceil(u8::BITS);
-        let number =
-            self.0.by_ref().take(taken as usize).fold(0, |number, byte| number << 8 | u64::from(byte));
+        let number = self
+            .0
+            .by_ref()
+            .take(taken as usize)
+            .fold(0, |number, byte| number << 8 | u64::from(byte));
         max.checked_add(1).map_or(number, |end| number % end)
     }
 

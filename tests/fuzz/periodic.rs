@@ -31,12 +31,22 @@ impl Model {
     /// years of runs.
     pub(super) fn advance(&mut self, nanos: u64) {
         let now = self.now();
-        let max = self.pending.iter().filter_map(|&id| match &self.records[id] {
-            Record {
-                kind: Kind::Periodic(PeriodicModel { is_rate: true, period, .. }), deadline, ..
-            } => Some(later(*deadline, *period * MAX_MISSED).saturating_sub(now)),
-            _ => None,
-        });
+        let max = self
+            .pending
+            .iter()
+            .filter_map(|&id| match &self.records[id] {
+                Record {
+                    kind:
+                        Kind::Periodic(PeriodicModel {
+                            is_rate: true,
+                            period,
+                            ..
+                        }),
+                    deadline,
+                    ..
+                } => Some(later(*deadline, *period * MAX_MISSED).saturating_sub(now)),
+                _ => None,
+            });
         let nanos = max.min().map_or(nanos, |max| max.min(nanos));
         self.clock.advance(Duration::from_nanos(nanos));
     }
@@ -58,7 +68,11 @@ impl Model {
         let (state, before) = (record.state, record.deadline);
         let periodic_model = record.periodic_model().expect("the task is periodic");
         periodic_model.has_panicked |= has_panicked;
-        let from = if periodic_model.is_rate { before } else { before.max(now) };
+        let from = if periodic_model.is_rate {
+            before
+        } else {
+            before.max(now)
+        };
         let deadline = later(from, periodic_model.period);
         if state != State::HandedOver {
             return; // It was cancelled meanwhile.
@@ -72,7 +86,9 @@ impl Model {
         }
         if self.has_executor {
             // The task may make up for the next run, and reports when it has finished.
-            periodic_model.catch_up_until.get_or_insert(now / tick * tick);
+            periodic_model
+                .catch_up_until
+                .get_or_insert(now / tick * tick);
             (record.deadline, record.was_reset) = (deadline, true);
             return;
         }
@@ -87,14 +103,18 @@ impl Model {
     pub(super) fn schedule_next_run(&mut self, id: usize) {
         let record = &mut self.records[id];
         let (state, deadline) = (record.state, record.deadline);
-        let Some(until) =
-            record.periodic_model().and_then(|periodic_model| periodic_model.catch_up_until.take())
+        let Some(until) = record
+            .periodic_model()
+            .and_then(|periodic_model| periodic_model.catch_up_until.take())
         else {
             return;
         };
         if state == State::HandedOver {
             // On a stopped timer it does not make up for them.
-            assert!(deadline > until || self.is_stopped, "task {id} has not made up for all missed runs");
+            assert!(
+                deadline > until || self.is_stopped,
+                "task {id} has not made up for all missed runs"
+            );
             let due = self.due(deadline);
             let record = &mut self.records[id];
             (record.state, record.due) = (State::Pending, due);
@@ -113,7 +133,10 @@ impl Model {
         } else if state == State::HandedOver {
             self.finish_run(id, false);
             // A dropped run is not made up for.
-            self.records[id].periodic_model().expect("the task is periodic").catch_up_until = Some(0);
+            self.records[id]
+                .periodic_model()
+                .expect("the task is periodic")
+                .catch_up_until = Some(0);
         } else if is_periodic {
             return; // It was cancelled before.
         }
@@ -125,7 +148,9 @@ impl Script {
     pub(super) fn schedule_periodic(&self) {
         let mut model = self.model();
         let has_room = model.has_room_for_hidden(MAX_PERIODIC, None);
-        let Some(timer) = model.timer().filter(|_| has_room) else { return };
+        let Some(timer) = model.timer().filter(|_| has_room) else {
+            return;
+        };
         let (delay, period) = (model.delay(), model.period());
         let (is_rate, behaviour) = (model.bytes.up_to(1) == 0, model.bytes.up_to(255));
         let deadline = model.deadline(delay);
@@ -138,10 +163,18 @@ impl Script {
             has_panicked: false,
             catch_up_until: None,
         };
-        let id = if is_zero { usize::MAX } else { model.schedule(Kind::Periodic(periodic_model), deadline) };
+        let id = if is_zero {
+            usize::MAX
+        } else {
+            model.schedule(Kind::Periodic(periodic_model), deadline)
+        };
         drop(model);
 
-        let mut task = Task { id, behaviour, script: self.clone() };
+        let mut task = Task {
+            id,
+            behaviour,
+            script: self.clone(),
+        };
         let outcome = match is_rate {
             true => timer.schedule_at_fixed_rate(move || task.run_periodic(), delay, period),
             false => timer.schedule_with_fixed_delay(move || task.run_periodic(), delay, period),
@@ -151,7 +184,10 @@ impl Script {
             Err(NewTimeoutError::ZeroPeriod) => return assert!(is_zero),
             Err(error) => model.expect_rejection(&error),
             Ok(periodic) => {
-                model.records[id].periodic_model().expect("the task is periodic").handle = Some(periodic);
+                model.records[id]
+                    .periodic_model()
+                    .expect("the task is periodic")
+                    .handle = Some(periodic);
             }
         }
         let record = &model.records[id];
@@ -163,11 +199,20 @@ impl Script {
         let mut model = self.model();
         let record = &mut model.records[id];
         let is_never = record.deadline == NEVER;
-        let (state, periodic_model) = (record.state, record.periodic_model().expect("the task is periodic"));
+        let (state, periodic_model) = (
+            record.state,
+            record.periodic_model().expect("the task is periodic"),
+        );
         let is_over = matches!(state, State::Cancelled | State::Ran | State::Rejected);
-        assert_eq!((periodic.is_cancelled(), periodic.is_finished()), (state == State::Cancelled, is_over));
+        assert_eq!(
+            (periodic.is_cancelled(), periodic.is_finished()),
+            (state == State::Cancelled, is_over)
+        );
         // A run that waits or is in progress decides about the next one.
-        assert_eq!(periodic.next_run().is_some(), state == State::Pending && !is_never);
+        assert_eq!(
+            periodic.next_run().is_some(),
+            state == State::Pending && !is_never
+        );
         assert_eq!(
             (periodic.runs(), periodic.has_panicked()),
             (periodic_model.runs, periodic_model.has_panicked)
@@ -199,9 +244,12 @@ impl Script {
         let all: Vec<_> = {
             let mut model = self.model();
             let handles = model.records.iter_mut().enumerate();
-            handles.filter_map(|(id, record)| Some((id, record.periodic_model()?.handle.clone()?))).collect()
+            handles
+                .filter_map(|(id, record)| Some((id, record.periodic_model()?.handle.clone()?)))
+                .collect()
         };
-        all.iter().for_each(|(id, periodic)| self.cancel_one_periodic(*id, periodic));
+        all.iter()
+            .for_each(|(id, periodic)| self.cancel_one_periodic(*id, periodic));
     }
 }
 
@@ -218,7 +266,9 @@ impl Task {
             let deadline = record.deadline;
             let periodic_model = record.periodic_model().expect("the task is periodic");
             assert!(
-                periodic_model.catch_up_until.is_none_or(|until| deadline <= until),
+                periodic_model
+                    .catch_up_until
+                    .is_none_or(|until| deadline <= until),
                 "task {} is early",
                 self.id
             );

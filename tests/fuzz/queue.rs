@@ -73,7 +73,10 @@ impl QueueModel {
     }
 
     fn first_deadline(&self) -> u64 {
-        self.values.keys().next().map_or(NEVER, |&(deadline, _)| deadline)
+        self.values
+            .keys()
+            .next()
+            .map_or(NEVER, |&(deadline, _)| deadline)
     }
 
     /// Removes the first value if it is due.
@@ -86,11 +89,14 @@ impl QueueModel {
     }
 
     fn contains(&self, number: usize) -> bool {
-        self.values.contains_key(&(self.keys[number].1, number as u64))
+        self.values
+            .contains_key(&(self.keys[number].1, number as u64))
     }
 
     fn remove(&mut self, number: usize) -> bool {
-        self.values.remove(&(self.keys[number].1, number as u64)).is_some()
+        self.values
+            .remove(&(self.keys[number].1, number as u64))
+            .is_some()
     }
 
     /// A value has this deadline now.
@@ -103,14 +109,18 @@ impl QueueModel {
     /// The call in progress wakes the first consumer, if that one has a waker.
     fn notify_first(&self) {
         if let Some((_, first)) = self.places.first_key_value() {
-            first.is_notified.store(first.is_waiting.swap(false, SeqCst), SeqCst);
+            first
+                .is_notified
+                .store(first.is_waiting.swap(false, SeqCst), SeqCst);
         }
     }
 }
 
 impl Model {
     fn queue(&mut self) -> &mut QueueModel {
-        self.delay_queue.as_mut().expect("no call in progress drops the queue")
+        self.delay_queue
+            .as_mut()
+            .expect("no call in progress drops the queue")
     }
 
     /// The expected result of a poll.
@@ -127,7 +137,11 @@ impl Model {
         });
         queue.places.insert(place, Arc::clone(&consumer.task));
         let is_first = queue.places.keys().next() == Some(&place);
-        let deadline = if is_first { queue.first_deadline() } else { NEVER };
+        let deadline = if is_first {
+            queue.first_deadline()
+        } else {
+            NEVER
+        };
         if is_first {
             queue.awaited = deadline;
         }
@@ -150,14 +164,18 @@ impl Model {
     /// A consumer does not wait any more.
     fn leave(&mut self, consumer: &mut Consumer) {
         let queue = self.queue();
-        let Some(place) = consumer.place.take() else { return };
+        let Some(place) = consumer.place.take() else {
+            return;
+        };
         let was_first = queue.places.keys().next() == Some(&place);
         queue.places.remove(&place);
         consumer.task.is_waiting.store(false, SeqCst);
         if was_first {
             queue.notify_first();
         }
-        let Some(id) = consumer.alarm.take() else { return };
+        let Some(id) = consumer.alarm.take() else {
+            return;
+        };
         // A stop in progress, one of whose hooks has dropped the queue, ends the alarm unnoticed.
         let is_stopping = self.stopping.remove(&id);
         self.returned_hidden += usize::from(is_stopping);
@@ -229,10 +247,17 @@ impl Script {
     fn remove_value(&self, number: usize) {
         let mut model = self.model();
         let queue = model.queue();
-        let (handle, (key, _), is_there) = (queue.queue.clone(), queue.keys[number], queue.remove(number));
+        let (handle, (key, _), is_there) = (
+            queue.queue.clone(),
+            queue.keys[number],
+            queue.remove(number),
+        );
         drop(model);
         let removed = handle.remove(key);
-        assert_eq!(removed.map(|(removed, _)| removed), is_there.then_some(number as u64));
+        assert_eq!(
+            removed.map(|(removed, _)| removed),
+            is_there.then_some(number as u64)
+        );
     }
 
     fn reset_value(&self, number: usize) {
@@ -240,7 +265,11 @@ impl Script {
         let delay = model.delay();
         let deadline = model.deadline(delay);
         let queue = model.queue();
-        let (handle, (key, _), is_there) = (queue.queue.clone(), queue.keys[number], queue.remove(number));
+        let (handle, (key, _), is_there) = (
+            queue.queue.clone(),
+            queue.keys[number],
+            queue.remove(number),
+        );
         if is_there {
             queue.keys[number].1 = deadline;
             queue.values.insert((deadline, number as u64), key);
@@ -258,10 +287,15 @@ impl Script {
         let (handle, expected) = (queue.queue.clone(), queue.take_due(now));
         drop(model);
         let received = match with_timeout {
-            true => handle.recv_timeout(Duration::ZERO).expect("the call does not wait"),
+            true => handle
+                .recv_timeout(Duration::ZERO)
+                .expect("the call does not wait"),
             false => handle.try_recv(),
         };
-        assert_eq!(received.as_ref().map(|received| received.get_ref().0), expected);
+        assert_eq!(
+            received.as_ref().map(|received| received.get_ref().0),
+            expected
+        );
         received.inspect(|received| self.check_received(received));
     }
 
@@ -270,7 +304,11 @@ impl Script {
         let mut model = self.model();
         let queue = model.queue();
         let key = queue.keys[received.get_ref().0 as usize].0;
-        assert_eq!((received.key(), queue.queue.deadline(key)), (key, None), "the key is stale");
+        assert_eq!(
+            (received.key(), queue.queue.deadline(key)),
+            (key, None),
+            "the key is stale"
+        );
     }
 
     fn poll_any_consumer(&self) {
@@ -301,7 +339,9 @@ impl Script {
         let expected = model.poll_consumer(&mut consumer);
         drop(model);
         let waker = Waker::from(Arc::clone(&consumer.task));
-        let polled = consumer.queue.poll_expired(&mut Context::from_waker(&waker));
+        let polled = consumer
+            .queue
+            .poll_expired(&mut Context::from_waker(&waker));
         drop(waker);
         let result = match polled {
             Poll::Pending => PollResult::Pending,
@@ -324,12 +364,17 @@ impl Script {
     fn poll_notified(&self) {
         loop {
             let mut model = self.model();
-            let Some(queue) = &mut model.delay_queue else { return };
+            let Some(queue) = &mut model.delay_queue else {
+                return;
+            };
             let is_woken = |consumer: &Consumer| {
-                let is_pending = consumer.alarm.is_some() && consumer.task.alarm.load(SeqCst) != usize::MAX;
+                let is_pending =
+                    consumer.alarm.is_some() && consumer.task.alarm.load(SeqCst) != usize::MAX;
                 is_pending && !consumer.task.is_waiting.load(SeqCst)
             };
-            let Some(at) = queue.consumers.iter().position(is_woken) else { return };
+            let Some(at) = queue.consumers.iter().position(is_woken) else {
+                return;
+            };
             let consumer = queue.consumers.swap_remove(at);
             drop(model);
             self.poll_consumer(consumer, false);
@@ -338,7 +383,9 @@ impl Script {
 
     fn drop_consumer(&self) {
         let mut model = self.model();
-        let Some(mut consumer) = model.queue().consumers.pop() else { return };
+        let Some(mut consumer) = model.queue().consumers.pop() else {
+            return;
+        };
         model.leave(&mut consumer);
         drop(model);
         drop(consumer);
@@ -362,7 +409,10 @@ impl Script {
             drop(model);
             if drains {
                 let drained = handle.drain().into_iter().map(|(number, _)| number);
-                assert!(drained.eq(all.keys().map(|&(_, number)| number)), "not in order");
+                assert!(
+                    drained.eq(all.keys().map(|&(_, number)| number)),
+                    "not in order"
+                );
             } else {
                 handle.clear();
             }
@@ -373,28 +423,40 @@ impl Script {
     /// that have not come out, and no other value.
     fn check_consumers(&self) {
         let model = self.model();
-        let Some(queue) = &model.delay_queue else { return };
+        let Some(queue) = &model.delay_queue else {
+            return;
+        };
         for Consumer { task, place, .. } in &queue.consumers {
             let is_waiting = task.is_waiting.load(SeqCst);
             assert!(!task.is_notified.load(SeqCst), "a consumer was not woken");
             let held = Arc::strong_count(task) - 1 - usize::from(place.is_some());
             assert_eq!(held, usize::from(is_waiting), "wakers");
         }
-        assert_eq!(Arc::strong_count(&model.live_values), 1 + queue.values.len(), "values");
+        assert_eq!(
+            Arc::strong_count(&model.live_values),
+            1 + queue.values.len(),
+            "values"
+        );
     }
 
     /// Drops the queue, its consumers, and its values.
     pub(super) fn drop_queue(&self) {
         loop {
             let mut model = self.model();
-            let Some(queue) = &mut model.delay_queue else { return };
-            let Some(mut consumer) = queue.consumers.pop() else { break };
+            let Some(queue) = &mut model.delay_queue else {
+                return;
+            };
+            let Some(mut consumer) = queue.consumers.pop() else {
+                break;
+            };
             model.leave(&mut consumer);
             drop(model);
             drop(consumer);
         }
         let mut model = self.model();
-        let Some(QueueModel { queue, places, .. }) = model.delay_queue.take() else { return };
+        let Some(QueueModel { queue, places, .. }) = model.delay_queue.take() else {
+            return;
+        };
         drop(model);
         assert!(places.is_empty());
         drop(queue);
@@ -404,7 +466,12 @@ impl Script {
 impl Consumer {
     fn new(script: &Script, model: &QueueModel) -> Self {
         let task = ConsumerTask::new(script);
-        Self { queue: model.queue.clone(), place: None, alarm: None, task }
+        Self {
+            queue: model.queue.clone(),
+            place: None,
+            alarm: None,
+            task,
+        }
     }
 }
 
@@ -424,7 +491,10 @@ impl Wake for ConsumerTask {
         if self.is_notified.swap(false, SeqCst) {
             return;
         }
-        assert!(self.is_waiting.swap(false, SeqCst), "a consumer was woken for no reason");
+        assert!(
+            self.is_waiting.swap(false, SeqCst),
+            "a consumer was woken for no reason"
+        );
         // Its alarm was cancelled with the timer, or expires.
         let id = self.alarm.swap(usize::MAX, SeqCst);
         let mut model = self.script.model();
@@ -435,7 +505,11 @@ impl Wake for ConsumerTask {
             model.fire(id);
         }
         let record = &mut model.records[id];
-        record.state = if by_stop { State::Cancelled } else { State::Ran };
+        record.state = if by_stop {
+            State::Cancelled
+        } else {
+            State::Ran
+        };
         assert!(!record.task_is_dropped);
         record.task_is_dropped = true;
     }

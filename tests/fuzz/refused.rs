@@ -34,10 +34,12 @@ impl Policy {
             Self::Drop => builder.task_executor(executor),
             Self::RunHere => builder.task_executor(executor.or_run_here()),
             Self::Retry(delay) => builder.task_executor(executor.or_retry(delay)),
-            Self::Handler => builder.task_executor(executor.or_else(executor::from_fn(move |task| {
-                handling.handle_refused(task);
-                Ok(())
-            }))),
+            Self::Handler => {
+                builder.task_executor(executor.or_else(executor::from_fn(move |task| {
+                    handling.handle_refused(task);
+                    Ok(())
+                })))
+            }
         }
     }
 }
@@ -64,7 +66,9 @@ impl Model {
     /// The executor gets the task of this timeout. If it has waited to be offered again, returns
     /// its own timeout.
     pub(super) fn offered(&mut self, id: usize) -> usize {
-        let Kind::Retry(original) = self.records[id].kind else { return id };
+        let Kind::Retry(original) = self.records[id].kind else {
+            return id;
+        };
         let record = &mut self.records[id];
         (record.state, record.task_is_dropped) = (State::Ran, true);
         original
@@ -101,7 +105,13 @@ impl Script {
     fn handle_refused(&self, task: ExpiredTask) {
         let (id, choice) = {
             let mut model = self.model();
-            (model.refused.take().expect("the executor has refused a task"), model.bytes.up_to(3))
+            (
+                model
+                    .refused
+                    .take()
+                    .expect("the executor has refused a task"),
+                model.bytes.up_to(3),
+            )
         };
         match choice {
             0 | 1 => self.finish_task(id, task, true),

@@ -51,13 +51,20 @@ impl Script {
     /// in a turn that waits for this thread.
     pub(super) fn use_other_timer(&self) {
         let model = self.model();
-        let other =
-            model.other.as_ref().filter(|_| !model.is_on_another_thread).and_then(WeakScript::upgrade);
+        let other = model
+            .other
+            .as_ref()
+            .filter(|_| !model.is_on_another_thread)
+            .and_then(WeakScript::upgrade);
         let choice = model.bytes.up_to(255);
         drop(model);
         let Some(other) = other else { return };
         // A choice that would come back here does something else.
-        other.act(if Self::is_for_other_timer(choice) { 0 } else { choice });
+        other.act(if Self::is_for_other_timer(choice) {
+            0
+        } else {
+            choice
+        });
         other.check();
     }
 }

@@ -47,7 +47,10 @@ impl IntervalModel {
             Some(MissedTick::Delay) if is_missed => later(self.due.max(delivered), self.period),
             Some(MissedTick::Skip) if is_missed => {
                 let period = self.period.as_nanos() as u64;
-                later(next, Duration::from_nanos((delivered - next) / period * period + period))
+                later(
+                    next,
+                    Duration::from_nanos((delivered - next) / period * period + period),
+                )
             }
             Some(_) => next,
         };
@@ -92,11 +95,14 @@ impl Model {
                 return PollResult::ZeroPeriod;
             }
             if let Some(delivered) = interval.delivered.take() {
-                (sleeper.deadline, sleeper.state) = (interval.next(delivered, now), SleepState::Idle);
+                (sleeper.deadline, sleeper.state) =
+                    (interval.next(delivered, now), SleepState::Idle);
             }
         }
         let result = self.poll_sleep(sleeper, is_another);
-        if let (PollResult::Elapsed, Subject::Interval(_, interval)) = (&result, &mut sleeper.subject) {
+        if let (PollResult::Elapsed, Subject::Interval(_, interval)) =
+            (&result, &mut sleeper.subject)
+        {
             interval.delivered = Some(now);
         }
         result
@@ -159,7 +165,11 @@ impl Model {
         let waits = matches!(sleeper.state, SleepState::Waiting(id) if self.pending.contains(&id));
         let held = Arc::strong_count(&sleeper.task) - 1;
         // A waker holds a reference to itself while it runs.
-        assert!(held == usize::from(waits) || self.depth > 0, "{held} wakers, {:?}", sleeper.state);
+        assert!(
+            held == usize::from(waits) || self.depth > 0,
+            "{held} wakers, {:?}",
+            sleeper.state
+        );
     }
 
     /// Cancels the timeout of a sleep. No task is woken.
@@ -182,7 +192,14 @@ impl Script {
         if model.sleepers.is_empty() {
             return;
         }
-        let (last, at) = (model.sleepers.len() - 1, if new { 0 } else { model.bytes.up_to(255) as usize });
+        let (last, at) = (
+            model.sleepers.len() - 1,
+            if new {
+                0
+            } else {
+                model.bytes.up_to(255) as usize
+            },
+        );
         let mut sleeper = model.sleepers.swap_remove(last - at % (last + 1));
         drop(model);
         // No user code runs meanwhile, so the model does not need this sleep.
@@ -211,12 +228,22 @@ impl Script {
                 let interval = timer.interval_on(schedule.initial_delay(delay));
                 // An interval without a period has no first tick either.
                 let due = if period.is_zero() { 0 } else { deadline };
-                let model = IntervalModel { due, period, missed_tick, delivered: None };
+                let model = IntervalModel {
+                    due,
+                    period,
+                    missed_tick,
+                    delivered: None,
+                };
                 (Subject::Interval(interval, model), due)
             }
         };
         let task = PollingTask::new(self, model.bytes.up_to(255));
-        model.sleepers.push(Sleeper { subject, deadline, state: SleepState::Idle, task });
+        model.sleepers.push(Sleeper {
+            subject,
+            deadline,
+            state: SleepState::Idle,
+            task,
+        });
     }
 
     fn poll_sleeper(&self, sleeper: &mut Sleeper) {
@@ -226,8 +253,8 @@ impl Script {
         }
         let behaviour = model.bytes.up_to(255);
         let is_another = behaviour % 2 == 1;
-        let before =
-            is_another.then(|| std::mem::replace(&mut sleeper.task, PollingTask::new(self, behaviour)));
+        let before = is_another
+            .then(|| std::mem::replace(&mut sleeper.task, PollingTask::new(self, behaviour)));
         let expected = model.poll(sleeper, is_another);
         drop(model);
         let waker = Waker::from(Arc::clone(&sleeper.task));
@@ -289,7 +316,11 @@ impl Script {
             Subject::Sleep(sleep) => sleep,
             Subject::Interval(interval, model) => {
                 let is_never = model.period.as_nanos() > u128::from(LAST);
-                let period = if is_never { Duration::MAX } else { model.period };
+                let period = if is_never {
+                    Duration::MAX
+                } else {
+                    model.period
+                };
                 return assert_eq!(interval.period(), period);
             }
         };
@@ -315,13 +346,19 @@ impl Script {
 
     pub(super) fn drop_sleepers(&self) {
         let sleepers = std::mem::take(&mut self.model().sleepers);
-        sleepers.into_iter().for_each(|sleeper| self.drop_sleeper(sleeper));
+        sleepers
+            .into_iter()
+            .for_each(|sleeper| self.drop_sleeper(sleeper));
     }
 }
 
 impl PollingTask {
     fn new(script: &Script, behaviour: u64) -> Arc<Self> {
-        Arc::new(Self { id: AtomicUsize::new(usize::MAX), behaviour, script: script.clone() })
+        Arc::new(Self {
+            id: AtomicUsize::new(usize::MAX),
+            behaviour,
+            script: script.clone(),
+        })
     }
 }
 
@@ -340,7 +377,11 @@ impl Wake for PollingTask {
                 model.fire(id);
             }
             let record = &mut model.records[id];
-            record.state = if expires { State::Ran } else { State::Cancelled };
+            record.state = if expires {
+                State::Ran
+            } else {
+                State::Cancelled
+            };
             assert!(!record.task_is_dropped);
             record.task_is_dropped = true;
             expires

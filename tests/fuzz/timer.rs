@@ -25,7 +25,8 @@ use std::thread;
 use std::time::Duration;
 
 use hashed_wheel::{
-    Clock, Driver, Ending, ExpiredTask, HashedWheelTimer, ManualClock, NewTimeoutError, Timeout, TimerTask,
+    Clock, Driver, Ending, ExpiredTask, HashedWheelTimer, ManualClock, NewTimeoutError, Timeout,
+    TimerTask,
 };
 
 use self::periodic::PeriodicModel;
@@ -72,7 +73,13 @@ pub(crate) fn run(input: &[u8]) {
         script.step(driver);
         script.check();
     }
-    timers.into_iter().for_each(|Timer { script, driver, end }| script.end(end, driver));
+    timers.into_iter().for_each(
+        |Timer {
+             script,
+             driver,
+             end,
+         }| script.end(end, driver),
+    );
 }
 
 /// A driven timer.
@@ -86,7 +93,11 @@ struct Timer {
 impl Timer {
     fn new(has: u64, bytes: &SharedBytes) -> Self {
         let (script, driver) = build(has, bytes);
-        Self { script, driver: Some(driver), end: bytes.below(6) }
+        Self {
+            script,
+            driver: Some(driver),
+            end: bytes.below(6),
+        }
     }
 }
 
@@ -153,7 +164,11 @@ fn build(has: u64, bytes: &SharedBytes) -> (Script, Driver) {
         .tick(Duration::from_nanos(tick))
         .ticks_per_wheel(slots)
         .max_pending_timeouts((limit > 0).then_some(limit));
-    let builder = if is_hierarchical { builder.hierarchical(true) } else { builder };
+    let builder = if is_hierarchical {
+        builder.hierarchical(true)
+    } else {
+        builder
+    };
     let builder = match has_executor {
         true => policy.set_executor(builder, &script),
         false => builder,
@@ -439,7 +454,11 @@ impl Model {
     fn add(&mut self, kind: Kind, deadline: u64, is_rejected: bool) -> usize {
         let id = self.records.len();
         self.records.push(Record {
-            state: if is_rejected { State::Rejected } else { State::Pending },
+            state: if is_rejected {
+                State::Rejected
+            } else {
+                State::Pending
+            },
             kind,
             deadline,
             due: self.due(deadline),
@@ -480,7 +499,8 @@ impl Model {
         let due = self.due(deadline);
         let is_in_turn = self.phase == Phase::Turning;
         // If the last turn was cut short, the timeout may still be among those of the last tick.
-        let may_fire_now = (is_in_turn || self.is_cut) && deadline.div_ceil(self.tick) <= self.turned;
+        let may_fire_now =
+            (is_in_turn || self.is_cut) && deadline.div_ceil(self.tick) <= self.turned;
         let record = &mut self.records[id];
         (record.deadline, record.due, record.may_fire_now) = (deadline, due, may_fire_now);
         record.was_reset = true;
@@ -521,8 +541,12 @@ impl Model {
             8 | 9 => bytes.up_to(7) * round + bytes.up_to(2) * tick,
             10 => bytes.any(),
             11 => bytes.up_to(7) << bytes.up_to(61),
-            12 | 13 => self.first_due().map_or(0, |due| self.begins(due).saturating_sub(self.now())),
-            14 => NEVER.saturating_sub(self.now()).saturating_sub(self.bytes.up_to(2)),
+            12 | 13 => self
+                .first_due()
+                .map_or(0, |due| self.begins(due).saturating_sub(self.now())),
+            14 => NEVER
+                .saturating_sub(self.now())
+                .saturating_sub(self.bytes.up_to(2)),
             _ => return Duration::MAX,
         };
         Duration::from_nanos(nanos)
@@ -558,7 +582,11 @@ impl Model {
 
     /// The same, after all that have expired before it.
     fn fire_next(&mut self, id: usize) {
-        assert_eq!(self.phase, Phase::Turning, "timeout {id} fires between turns");
+        assert_eq!(
+            self.phase,
+            Phase::Turning,
+            "timeout {id} fires between turns"
+        );
         assert!(!self.is_stopped, "timeout {id} fires after the end");
         assert!(self.pending.contains(&id));
         if self.closing.is_some() {
@@ -572,8 +600,14 @@ impl Model {
             self.pending.remove(&id);
             self.expected.expired += 1;
         }
-        assert!(record.deadline.div_ceil(self.tick) <= self.turned, "timeout {id} is early");
-        assert!(record.due <= self.turned || record.may_fire_now, "timeout {id} is early");
+        assert!(
+            record.deadline.div_ceil(self.tick) <= self.turned,
+            "timeout {id} is early"
+        );
+        assert!(
+            record.due <= self.turned || record.may_fire_now,
+            "timeout {id} is early"
+        );
 
         // Timeouts fire tick by tick, and within a tick in the order of scheduling.
         let fired = &mut self.fired;
@@ -581,7 +615,11 @@ impl Model {
             true => record.deadline.div_ceil(self.tick).max(fired.tick),
             false => record.due,
         };
-        assert!(tick >= fired.tick, "timeout {id} of tick {tick} fires after tick {}", fired.tick);
+        assert!(
+            tick >= fired.tick,
+            "timeout {id} of tick {tick} fires after tick {}",
+            fired.tick
+        );
         if !record.was_reset {
             let this = Some((tick, id));
             assert!(this > fired.in_order, "{this:?} after {:?}", fired.in_order);
@@ -604,10 +642,14 @@ impl Model {
         let turns = self.timer().map_or(0, |timer| timer.stats().turns);
         if turns > self.turns {
             let reached = self.now() / self.tick;
-            let is_reason =
-                |&id: &usize| self.delays_shutdown(id, reached) || self.may_delay_shutdown(id, reached);
+            let is_reason = |&id: &usize| {
+                self.delays_shutdown(id, reached) || self.may_delay_shutdown(id, reached)
+            };
             let has_reason = self.pending.iter().any(is_reason);
-            assert!(has_reason, "no due timeout delays the shutdown, but it made a turn");
+            assert!(
+                has_reason,
+                "no due timeout delays the shutdown, but it made a turn"
+            );
             self.turns = turns;
             self.start_turn();
             assert_eq!(self.turned, reached);
@@ -617,7 +659,9 @@ impl Model {
     /// Whether a `shutdown` makes a turn for this timeout.
     fn delays_shutdown(&self, id: usize, reached: u64) -> bool {
         let record = &self.records[id];
-        let is_in_time = self.closing.is_some_and(|last| record.deadline.div_ceil(self.tick) <= last);
+        let is_in_time = self
+            .closing
+            .is_some_and(|last| record.deadline.div_ceil(self.tick) <= last);
         record.due <= reached && is_in_time && !record.is_periodic()
     }
 
@@ -632,7 +676,10 @@ impl Model {
         self.added_in_turn.clear();
         // After a turn that was cut short, the timeouts go on in the same order.
         self.fired = match std::mem::take(&mut self.is_cut) {
-            true => Fired { count: 0, ..self.fired },
+            true => Fired {
+                count: 0,
+                ..self.fired
+            },
             false => Fired::default(),
         };
     }
@@ -664,7 +711,11 @@ impl Model {
         let first = self.first_possible();
         for &id in &self.pending {
             let due = self.records[id].due;
-            assert!(due >= first, "timeout {id} of tick {due} is late in tick {}", self.turned);
+            assert!(
+                due >= first,
+                "timeout {id} of tick {due} is late in tick {}",
+                self.turned
+            );
         }
     }
 
@@ -674,7 +725,10 @@ impl Model {
         if self.closing.is_some() {
             let reached = self.now() / self.tick;
             for &id in &self.pending {
-                assert!(!self.delays_shutdown(id, reached), "timeout {id} is due within the grace");
+                assert!(
+                    !self.delays_shutdown(id, reached),
+                    "timeout {id} is due within the grace"
+                );
             }
         }
         self.is_stopped = true;
@@ -733,7 +787,10 @@ impl WayToEnd {
     fn stop(self, timer: &HashedWheelTimer) -> Vec<Timeout> {
         match self {
             Self::Here => timer.stop(),
-            Self::WithLimit => timer.begin_stop().wait_timeout(TEST_TIMEOUT).expect("no task blocks"),
+            Self::WithLimit => timer
+                .begin_stop()
+                .wait_timeout(TEST_TIMEOUT)
+                .expect("no task blocks"),
             Self::Later => wait_for(timer.begin_stop().wait_timeout(Duration::ZERO)),
         }
     }
@@ -741,9 +798,10 @@ impl WayToEnd {
     fn shutdown(self, timer: &HashedWheelTimer, grace: Duration) -> Vec<Timeout> {
         match self {
             Self::Here => timer.shutdown(grace),
-            Self::WithLimit => {
-                timer.begin_shutdown(grace).wait_timeout(TEST_TIMEOUT).expect("no task blocks")
-            }
+            Self::WithLimit => timer
+                .begin_shutdown(grace)
+                .wait_timeout(TEST_TIMEOUT)
+                .expect("no task blocks"),
             Self::Later => wait_for(timer.begin_shutdown(grace).wait_timeout(Duration::ZERO)),
         }
     }
@@ -759,8 +817,14 @@ fn wait_for(ended: Result<Vec<Timeout>, Ending>) -> Vec<Timeout> {
 
 /// The deadline plus the delay, or `NEVER`.
 fn later(deadline: u64, delay: Duration) -> u64 {
-    let delay = u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX).min(NEVER);
-    if deadline + delay <= LAST { deadline + delay } else { NEVER }
+    let delay = u64::try_from(delay.as_nanos())
+        .unwrap_or(u64::MAX)
+        .min(NEVER);
+    if deadline + delay <= LAST {
+        deadline + delay
+    } else {
+        NEVER
+    }
 }
 
 #[derive(Clone)]
@@ -856,7 +920,9 @@ impl Script {
     fn advance_clock(&self) {
         let mut model = self.model();
         let (tick, round) = (model.tick, model.round);
-        let until = model.first_due().map_or(0, |due| model.begins(due).saturating_sub(model.now()));
+        let until = model
+            .first_due()
+            .map_or(0, |due| model.begins(due).saturating_sub(model.now()));
         let bytes = &model.bytes;
         let nanos = match bytes.up_to(31) {
             0..8 => (bytes.up_to(3) + 1) * tick,
@@ -891,21 +957,29 @@ impl Script {
 
     fn schedule_one(&self, delay: Duration, behaviour: u64) {
         let mut model = self.model();
-        let Some(timer) = model.timer().filter(|_| model.records.len() < MAX_TIMEOUTS) else { return };
+        let Some(timer) = model.timer().filter(|_| model.records.len() < MAX_TIMEOUTS) else {
+            return;
+        };
         let deadline = model.deadline(delay);
         let is_instant = model.is_instant(delay);
         let id = model.schedule(Kind::Task(None), deadline);
         let is_rejected = model.records[id].state == State::Rejected;
         drop(model);
 
-        let task = Task { id, behaviour, script: self.clone() };
+        let task = Task {
+            id,
+            behaviour,
+            script: self.clone(),
+        };
         let outcome = match id % 4 {
-            1 => timer.try_new_timeout_task(task, delay).map_err(|mut rejected| {
-                assert!(rejected.task.id == id && !self.model().records[id].task_is_dropped);
-                // Nothing would catch a panic of its drop.
-                rejected.task.behaviour = 0;
-                rejected.into()
-            }),
+            1 => timer
+                .try_new_timeout_task(task, delay)
+                .map_err(|mut rejected| {
+                    assert!(rejected.task.id == id && !self.model().records[id].task_is_dropped);
+                    // Nothing would catch a panic of its drop.
+                    rejected.task.behaviour = 0;
+                    rejected.into()
+                }),
             2 if is_instant => timer.new_timeout_task_at(task, timer.now() + delay),
             _ => timer.new_timeout_task(task, delay),
         };
@@ -926,8 +1000,9 @@ impl Script {
         let mut model = self.model();
         let id = model.pick()?;
         let record = &mut model.records[id];
-        if let Some(periodic) =
-            record.periodic_model().and_then(|periodic_model| periodic_model.handle.clone())
+        if let Some(periodic) = record
+            .periodic_model()
+            .and_then(|periodic_model| periodic_model.handle.clone())
         {
             drop(model);
             self.check_periodic(id, &periodic);
@@ -937,7 +1012,9 @@ impl Script {
     }
 
     fn cancel(&self) {
-        let Some((id, timeout)) = self.pick() else { return };
+        let Some((id, timeout)) = self.pick() else {
+            return;
+        };
         let mut model = self.model();
         let would_wait = model.would_wait(id);
         let succeeds = model.cancel_record(id);
@@ -953,7 +1030,9 @@ impl Script {
     }
 
     fn reset(&self) {
-        let Some((id, timeout)) = self.pick() else { return };
+        let Some((id, timeout)) = self.pick() else {
+            return;
+        };
         let (delay, as_instant, succeeds) = {
             let mut model = self.model();
             let delay = model.delay();
@@ -972,12 +1051,20 @@ impl Script {
     }
 
     fn check_handle(&self) {
-        let Some((id, timeout)) = self.pick() else { return };
+        let Some((id, timeout)) = self.pick() else {
+            return;
+        };
         let model = self.model();
         let record = &model.records[id];
         use State::{Cancelled, Cancelling, Dropped, HandedOver, Ran, Stopping};
-        assert_eq!(timeout.is_cancelled(), matches!(record.state, Cancelling | Stopping | Cancelled));
-        assert_eq!(timeout.is_expired(), matches!(record.state, HandedOver | Ran | Dropped));
+        assert_eq!(
+            timeout.is_cancelled(),
+            matches!(record.state, Cancelling | Stopping | Cancelled)
+        );
+        assert_eq!(
+            timeout.is_expired(),
+            matches!(record.state, HandedOver | Ran | Dropped)
+        );
         let remaining = model.remaining(id);
         assert_eq!(timeout.remaining(), remaining);
         if !remaining.is_zero() && model.is_instant(remaining) {
@@ -986,7 +1073,9 @@ impl Script {
     }
 
     fn drop_or_clone(&self) {
-        let Some((id, timeout)) = self.pick() else { return };
+        let Some((id, timeout)) = self.pick() else {
+            return;
+        };
         let mut model = self.model();
         // Without a handle, the executor's model cannot identify the task.
         if !model.has_executor && id % 2 == 1 {
@@ -1028,7 +1117,12 @@ impl Script {
 
     fn clone_handle(&self) {
         let mut model = self.model();
-        if let Some(timer) = model.handles.first().filter(|_| model.handles.len() < 4).cloned() {
+        if let Some(timer) = model
+            .handles
+            .first()
+            .filter(|_| model.handles.len() < 4)
+            .cloned()
+        {
             model.handles.push(timer);
         }
     }
@@ -1040,9 +1134,12 @@ impl Script {
             self.drop_queue();
         }
         let mut model = self.model();
-        let Some(handle) = model.handles.pop() else { return };
+        let Some(handle) = model.handles.pop() else {
+            return;
+        };
         // During a `shutdown` or a `cancel_all`, its caller has a handle as well.
-        let stops = model.handles.is_empty() && model.cancelled_by_all.is_empty() && !model.is_closed();
+        let stops =
+            model.handles.is_empty() && model.cancelled_by_all.is_empty() && !model.is_closed();
         let is_outside = model.phase == Phase::Idle;
         if stops && is_outside {
             model.start_stop();
@@ -1113,7 +1210,10 @@ impl Script {
             }
             _ => {
                 drop(model);
-                assert!(timer.shutdown(grace).is_empty(), "the timer was stopped before");
+                assert!(
+                    timer.shutdown(grace).is_empty(),
+                    "the timer was stopped before"
+                );
             }
         }
     }
@@ -1123,8 +1223,15 @@ impl Script {
         let (expected, hidden) = self.finish_stop(true);
         assert_eq!(returned.len(), expected.len() + hidden);
         let returned: HashSet<_> = returned.into_iter().collect();
-        assert_eq!(returned.len(), expected.len() + hidden, "a timeout was returned twice");
-        assert!(returned.is_superset(&expected), "{returned:?} instead of {expected:?}");
+        assert_eq!(
+            returned.len(),
+            expected.len() + hidden,
+            "a timeout was returned twice"
+        );
+        assert!(
+            returned.is_superset(&expected),
+            "{returned:?} instead of {expected:?}"
+        );
     }
 
     /// A stop is complete. Returns the timeouts that it has ended, and the number of those without
@@ -1134,7 +1241,10 @@ impl Script {
         assert_eq!((model.phase, model.stopping.len()), (Phase::Draining, 0));
         (model.phase, model.is_on_another_thread) = (Phase::Idle, false);
         model.expected.wakes += usize::from(model.has_waker && has_driver);
-        (std::mem::take(&mut model.returned), std::mem::take(&mut model.returned_hidden))
+        (
+            std::mem::take(&mut model.returned),
+            std::mem::take(&mut model.returned_hidden),
+        )
     }
 
     fn drop_driver(&self, driver: Option<Driver>) {
@@ -1219,7 +1329,11 @@ impl Script {
             Some(0) => model.first_possible(),
             Some(next) => {
                 let at = model.now() + next;
-                assert_eq!(at % model.tick, 0, "the turn is not at the beginning of a tick");
+                assert_eq!(
+                    at % model.tick,
+                    0,
+                    "the turn is not at the beginning of a tick"
+                );
                 at / model.tick
             }
         };
@@ -1228,8 +1342,14 @@ impl Script {
             "the announced turn is for a tick that has been processed"
         );
         let first = model.first_due().unwrap_or(never);
-        assert!(announced <= first, "the turn of tick {announced} is too late for {first}");
-        assert!(announced == never || !model.pending.is_empty(), "nothing is pending");
+        assert!(
+            announced <= first,
+            "the turn of tick {announced} is too late for {first}"
+        );
+        assert!(
+            announced == never || !model.pending.is_empty(),
+            "nothing is pending"
+        );
         let is_exact = !model.has_removed && !model.has_far;
         if is_exact && next == Some(Duration::ZERO) {
             assert!(
@@ -1237,7 +1357,10 @@ impl Script {
                 "a turn is due although no timeout is due and none was removed"
             );
         } else if is_exact {
-            assert_eq!(announced, first, "next_turn is exact if no timeout was removed");
+            assert_eq!(
+                announced, first,
+                "next_turn is exact if no timeout was removed"
+            );
         }
         model.announced = model.has_waker.then_some(announced);
         next
@@ -1258,13 +1381,28 @@ impl Script {
         let (id, choice) = {
             let mut model = self.model();
             model.settle_values();
-            let is_expired = |id: usize| model.records[id].handle().is_some_and(Timeout::is_expired);
-            let mut expired: Vec<_> = model.pending.iter().copied().filter(|&id| is_expired(id)).collect();
+            let is_expired =
+                |id: usize| model.records[id].handle().is_some_and(Timeout::is_expired);
+            let mut expired: Vec<_> = model
+                .pending
+                .iter()
+                .copied()
+                .filter(|&id| is_expired(id))
+                .collect();
             if expired.is_empty() {
                 // At most one is pending, because several could not be told apart.
-                expired.extend(model.pending.iter().filter(|&&id| model.records[id].is_hidden()));
+                expired.extend(
+                    model
+                        .pending
+                        .iter()
+                        .filter(|&&id| model.records[id].is_hidden()),
+                );
             }
-            assert_eq!(expired.len(), 1, "tasks are handed over one after the other");
+            assert_eq!(
+                expired.len(),
+                1,
+                "tasks are handed over one after the other"
+            );
             model.fire(expired[0]);
             (model.offered(expired[0]), model.bytes.up_to(15))
         };
@@ -1288,13 +1426,18 @@ impl Script {
     /// Compares the timer's reports with the model.
     fn check(&self) {
         let mut model = self.model();
-        let is_closing = model.closing.is_some() && !(model.is_stopped && model.phase == Phase::Idle);
+        let is_closing =
+            model.closing.is_some() && !(model.is_stopped && model.phase == Phase::Idle);
         let wakes = model.wakes.load(SeqCst);
         if std::mem::take(&mut model.may_wake) && wakes == model.expected.wakes + 1 {
             model.expected.wakes = wakes;
             model.announced = None;
         }
-        assert!(is_closing || wakes == model.expected.wakes, "{wakes} wakes for {}", model.expected.wakes);
+        assert!(
+            is_closing || wakes == model.expected.wakes,
+            "{wakes} wakes for {}",
+            model.expected.wakes
+        );
         let Some(timer) = model.timer() else { return };
         assert_eq!(timer.is_stopped(), model.is_stopped);
         assert_eq!(timer.pending_timeouts(), model.pending.len());
@@ -1303,7 +1446,10 @@ impl Script {
         assert_eq!(stats.pending, model.pending.len() as u64);
         assert_eq!(stats.expired, expected.expired);
         assert_eq!(stats.cancelled, expected.cancelled);
-        assert_eq!(stats.scheduled, stats.pending + stats.expired + stats.cancelled);
+        assert_eq!(
+            stats.scheduled,
+            stats.pending + stats.expired + stats.cancelled
+        );
         assert_eq!(stats.rejected, expected.rejected);
         assert_eq!(stats.panics, expected.panicked);
         // A stop in progress drops the tasks that wait to be offered again one by one.
@@ -1330,7 +1476,10 @@ impl Script {
                 let model = self.model();
                 let is_never = |id: &usize| model.begins(model.records[*id].due) == NEVER;
                 let is_quiet = turns < max && model.pending.iter().all(is_never);
-                assert!(is_quiet || model.has_far, "{turns} turns, and timeouts are still pending");
+                assert!(
+                    is_quiet || model.has_far,
+                    "{turns} turns, and timeouts are still pending"
+                );
             }
             (1, driver) => self.drop_driver(driver.take()),
             (2, _) => (0..4).for_each(|_| self.drop_handle()),
@@ -1351,17 +1500,35 @@ impl Script {
         self.drop_sleepers();
         let (handles, any, records) = {
             let mut model = self.model();
-            (std::mem::take(&mut model.handles), model.any.take(), std::mem::take(&mut model.records))
+            (
+                std::mem::take(&mut model.handles),
+                model.any.take(),
+                std::mem::take(&mut model.records),
+            )
         };
         drop((handles, any));
         for (id, record) in records.iter().enumerate() {
-            let has_ended =
-                matches!(record.state, State::Cancelled | State::Ran | State::Dropped | State::Rejected);
-            assert!(has_ended && record.task_is_dropped, "timeout {id} is {:?}", record.state);
+            let has_ended = matches!(
+                record.state,
+                State::Cancelled | State::Ran | State::Dropped | State::Rejected
+            );
+            assert!(
+                has_ended && record.task_is_dropped,
+                "timeout {id} is {:?}",
+                record.state
+            );
         }
         drop(records);
-        assert_eq!(Arc::strong_count(&self.model().live_values), 1, "a value was leaked");
-        assert_eq!(Arc::strong_count(&self.0), 1, "a task or the executor was leaked");
+        assert_eq!(
+            Arc::strong_count(&self.model().live_values),
+            1,
+            "a value was leaked"
+        );
+        assert_eq!(
+            Arc::strong_count(&self.0),
+            1,
+            "a task or the executor was leaked"
+        );
     }
 
     fn pop_queue(&self) -> Option<(usize, ExpiredTask)> {
@@ -1389,7 +1556,10 @@ impl TimerTask for Task {
         }
         assert!(timeout.is_expired() && !timeout.is_cancelled());
         if self.behaviour % 4 == 1 {
-            assert!(!timeout.cancel_and_wait(), "a task does not wait for itself");
+            assert!(
+                !timeout.cancel_and_wait(),
+                "a task does not wait for itself"
+            );
         }
         self.act();
     }
@@ -1400,7 +1570,11 @@ impl TimerTask for Task {
             let by_stop = model.end_by_stop(self.id);
             model.end_by_cancel_all(self.id);
             let record = &mut model.records[self.id];
-            let expected = if by_stop { State::Stopping } else { State::Cancelling };
+            let expected = if by_stop {
+                State::Stopping
+            } else {
+                State::Cancelling
+            };
             assert_eq!(record.state, expected, "{}", self.id);
             record.state = State::Cancelled;
             if by_stop {
@@ -1426,8 +1600,14 @@ impl Task {
 impl Drop for Task {
     fn drop(&mut self) {
         let mut model = self.script.model();
-        let Some(record) = model.records.get_mut(self.id) else { return };
-        assert!(!record.task_is_dropped, "task {} was dropped before", self.id);
+        let Some(record) = model.records.get_mut(self.id) else {
+            return;
+        };
+        assert!(
+            !record.task_is_dropped,
+            "task {} was dropped before",
+            self.id
+        );
         record.task_is_dropped = true;
         model.end_by_cancel_all(self.id);
         if self.behaviour % 64 == 63 && !thread::panicking() {

@@ -64,11 +64,22 @@ impl ValuesModel {
             receiver: None,
         };
         match choice {
-            1 => Some(model(ExpiringMap::with_handler(timer, Task::run_value), Output::Handler)),
+            1 => Some(model(
+                ExpiringMap::with_handler(timer, Task::run_value),
+                Output::Handler,
+            )),
             2 | 3 => {
                 let (map, entries) = ExpiringMap::with_receiver(timer);
-                let receiver = Receiver { entries, task: Arc::default(), is_waiting: false, wakes: 0 };
-                Some(Self { receiver: Some(receiver), ..model(map, Output::Receiver) })
+                let receiver = Receiver {
+                    entries,
+                    task: Arc::default(),
+                    is_waiting: false,
+                    wakes: 0,
+                };
+                Some(Self {
+                    receiver: Some(receiver),
+                    ..model(map, Output::Receiver)
+                })
             }
             _ => None,
         }
@@ -88,7 +99,8 @@ impl Model {
     pub(super) fn has_room_for_hidden(&self, max: usize, replaced: Option<usize>) -> bool {
         let is_other = |id: &&usize| {
             let record = &self.records[**id];
-            record.is_periodic() || self.has_executor && record.is_hidden() && Some(**id) != replaced
+            record.is_periodic()
+                || self.has_executor && record.is_hidden() && Some(**id) != replaced
         };
         let max = if self.has_executor { 1 } else { max };
         self.pending.iter().filter(is_other).count() < max && self.has_room()
@@ -97,13 +109,23 @@ impl Model {
     /// Finds the entries that have expired since the last call without a call of the user's code:
     /// their keys are free.
     pub(super) fn settle_values(&mut self) {
-        let Some(ValuesModel { map: Some(map), keys, output, .. }) = &self.values else { return };
+        let Some(ValuesModel {
+            map: Some(map),
+            keys,
+            output,
+            ..
+        }) = &self.values
+        else {
+            return;
+        };
         if *output == Output::Handler {
             return;
         }
         // The values of those that a stop in progress has ended are dropped.
         let has_expired = |key: &u8, id: &usize| {
-            self.pending.contains(id) && !self.records[*id].task_is_dropped && !map.contains_key(key)
+            self.pending.contains(id)
+                && !self.records[*id].task_is_dropped
+                && !map.contains_key(key)
         };
         let expired = keys.iter().filter(|(key, id)| has_expired(key, id));
         let mut expired: Vec<_> = expired.map(|(_, &id)| (self.records[id].due, id)).collect();
@@ -125,8 +147,12 @@ impl Model {
 
     /// Frees the key of this timeout, if the key is still its own.
     pub(super) fn free_key(&mut self, id: usize) -> bool {
-        let Kind::Value { key, .. } = self.records[id].kind else { return false };
-        self.values.as_mut().is_some_and(|values| values.free_key(key, id))
+        let Kind::Value { key, .. } = self.records[id].kind else {
+            return false;
+        };
+        self.values
+            .as_mut()
+            .is_some_and(|values| values.free_key(key, id))
     }
 
     fn values(&mut self) -> &mut ValuesModel {
@@ -135,7 +161,9 @@ impl Model {
 
     /// Entries have gone to the receiver, if there is one.
     fn expect_wake(&mut self) {
-        let Some(receiver) = &mut self.values().receiver else { return };
+        let Some(receiver) = &mut self.values().receiver else {
+            return;
+        };
         receiver.wakes += usize::from(std::mem::take(&mut receiver.is_waiting));
     }
 
@@ -143,9 +171,15 @@ impl Model {
     /// have expired.
     fn deliver(&mut self, id: usize, key: u8) {
         let expired = &self.values.as_ref().expect("there is a map").expired;
-        let at = expired.iter().position(|&expired| expired == id).expect("the entry has expired");
+        let at = expired
+            .iter()
+            .position(|&expired| expired == id)
+            .expect("the entry has expired");
         let is_first = expired[..at].iter().all(|&id| self.records[id].was_reset);
-        assert!(is_first || self.records[id].was_reset, "entry {id} is not in order");
+        assert!(
+            is_first || self.records[id].was_reset,
+            "entry {id} is not in order"
+        );
         self.values().expired.remove(at);
         let record = &mut self.records[id];
         assert!(matches!(record.kind, Kind::Value { key: own, .. } if own == key));
@@ -180,7 +214,9 @@ impl Script {
         let model = self.model();
         // While the timer is being stopped, the number of free keys is not specified.
         let is_draining = model.phase == Phase::Draining;
-        let Some(values) = model.values.as_ref().filter(|_| !is_draining) else { return };
+        let Some(values) = model.values.as_ref().filter(|_| !is_draining) else {
+            return;
+        };
         let Some(map) = values.map.clone() else {
             drop(model);
             self.receive();
@@ -223,12 +259,20 @@ impl Script {
             model.values().keys.insert(key, id);
         }
         drop(model);
-        let value = Task { id, behaviour, script: self.clone() };
+        let value = Task {
+            id,
+            behaviour,
+            script: self.clone(),
+        };
         match map.insert(key, value, delay) {
             Ok(old) => assert_eq!((old.map(|old| old.id), is_rejected), (replaced, false)),
             Err(rejected) => {
                 self.model().expect_rejection(&rejected.error);
-                assert_eq!((rejected.key, rejected.value.id), (key, id), "the value comes back");
+                assert_eq!(
+                    (rejected.key, rejected.value.id),
+                    (key, id),
+                    "the value comes back"
+                );
             }
         }
     }
@@ -236,7 +280,12 @@ impl Script {
     fn touch(&self, map: &ExpiringMap<u8, Task>, key: u8) {
         let mut model = self.model();
         let delay = model.delay();
-        let id = model.values().keys.get(&key).copied().filter(|id| model.pending.contains(id));
+        let id = model
+            .values()
+            .keys
+            .get(&key)
+            .copied()
+            .filter(|id| model.pending.contains(id));
         if let Some(id) = id {
             let deadline = model.deadline(delay);
             model.reset_record(id, deadline);
@@ -259,14 +308,19 @@ impl Script {
         let keys: BTreeSet<_> = model.values().keys.keys().copied().collect();
         assert_eq!((map.len(), map.is_empty()), (keys.len(), keys.is_empty()));
         assert_eq!(map.keys().into_iter().collect::<BTreeSet<_>>(), keys);
-        assert_eq!((map.contains_key(&key), map.with(&key, |task| task.id)), (id.is_some(), id));
+        assert_eq!(
+            (map.contains_key(&key), map.with(&key, |task| task.id)),
+            (id.is_some(), id)
+        );
         let remaining = id.map(|id| model.remaining(id));
         assert_eq!(map.remaining(&key), remaining);
     }
 
     /// Removes the keys up to this one.
     fn retain(&self, map: &ExpiringMap<u8, Task>, key: u8) {
-        let removed: Vec<_> = (0..=key).filter_map(|key| self.model().remove_value(key)).collect();
+        let removed: Vec<_> = (0..=key)
+            .filter_map(|key| self.model().remove_value(key))
+            .collect();
         map.retain(|kept, _| *kept > key);
         let model = self.model();
         assert!(removed.iter().all(|&id| model.records[id].task_is_dropped));
@@ -276,7 +330,12 @@ impl Script {
     fn receive(&self) {
         let mut model = self.model();
         let is_another = model.bytes.up_to(1) == 1;
-        let ValuesModel { receiver, expired, map, .. } = model.values();
+        let ValuesModel {
+            receiver,
+            expired,
+            map,
+            ..
+        } = model.values();
         let (has_entries, is_closed) = (!expired.is_empty(), map.is_none());
         let Some(receiver) = receiver else { return };
         receiver.check();
@@ -300,7 +359,9 @@ impl Script {
     /// Cancels all entries. Those that have expired already can still be received.
     pub(super) fn drop_values(&self) {
         let mut model = self.model();
-        let Some(values) = &mut model.values else { return };
+        let Some(values) = &mut model.values else {
+            return;
+        };
         let map = values.map.take();
         model.remove_all_values();
         if map.is_some() {
@@ -314,7 +375,12 @@ impl Script {
     /// Drops the map, and receives what is left.
     pub(super) fn end_values(&self) {
         self.drop_values();
-        while self.model().values.as_ref().is_some_and(|values| !values.expired.is_empty()) {
+        while self
+            .model()
+            .values
+            .as_ref()
+            .is_some_and(|values| !values.expired.is_empty())
+        {
             self.receive();
         }
         let values = self.model().values.take();
@@ -328,7 +394,11 @@ impl Script {
 impl Receiver {
     /// The receiver has the waker of a task that waits, and has woken it once if an entry came.
     fn check(&self) {
-        assert_eq!(self.task.0.load(SeqCst), self.wakes, "wakes of the receiver");
+        assert_eq!(
+            self.task.0.load(SeqCst),
+            self.wakes,
+            "wakes of the receiver"
+        );
         let held = Arc::strong_count(&self.task) - 1;
         assert_eq!(held, usize::from(self.is_waiting), "wakers of the receiver");
     }
@@ -342,7 +412,11 @@ impl Task {
             if !model.has_executor {
                 model.fire(task.id);
             }
-            assert!(model.free_key(task.id), "entry {} is delivered although it was removed", task.id);
+            assert!(
+                model.free_key(task.id),
+                "entry {} is delivered although it was removed",
+                task.id
+            );
             model.values().expired.push(task.id);
             model.deliver(task.id, key);
         }

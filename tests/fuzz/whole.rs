@@ -23,7 +23,8 @@ impl Model {
     /// Whether to cancel this timeout calls no code of the user: the executor has the task, or its
     /// value has left the map.
     fn is_cancelled_silently(&self, id: usize) -> bool {
-        self.records[id].state == State::HandedOver || matches!(self.records[id].kind, Kind::Retry(_))
+        self.records[id].state == State::HandedOver
+            || matches!(self.records[id].kind, Kind::Retry(_))
     }
 
     /// The task of a timeout ends. If it is pending between turns, the `cancel_all` in progress has
@@ -33,7 +34,10 @@ impl Model {
         if self.phase != Phase::Idle || !is_pending {
             return;
         }
-        *self.cancelled_by_all.last_mut().expect("a `cancel_all` is in progress") += 1;
+        *self
+            .cancelled_by_all
+            .last_mut()
+            .expect("a `cancel_all` is in progress") += 1;
         self.cancel_record(id);
         if !matches!(self.records[id].kind, Kind::Task(_)) {
             // There is no hook.
@@ -82,9 +86,17 @@ impl Script {
             }
             Phase::Idle => {}
         }
-        let all = model.pending.iter().copied().filter(|&id| model.is_for_cancel_all(id));
+        let all = model
+            .pending
+            .iter()
+            .copied()
+            .filter(|&id| model.is_for_cancel_all(id));
         let all: Vec<_> = all.collect();
-        let silent: Vec<_> = all.iter().copied().filter(|&id| model.is_cancelled_silently(id)).collect();
+        let silent: Vec<_> = all
+            .iter()
+            .copied()
+            .filter(|&id| model.is_cancelled_silently(id))
+            .collect();
         // The model does not know when those are cancelled. So the hooks of the others do nothing.
         let were_quiet = model.hooks_are_quiet;
         model.hooks_are_quiet |= !silent.is_empty();
@@ -98,11 +110,18 @@ impl Script {
             model.records[id].state = State::Cancelled;
             model.drop_retried(id);
         }
-        let cancelled = model.cancelled_by_all.pop().map(|cancelled| cancelled + silent.len());
+        let cancelled = model
+            .cancelled_by_all
+            .pop()
+            .map(|cancelled| cancelled + silent.len());
         assert_eq!(Some(count), cancelled);
-        assert!(!all.iter().any(|id| model.pending.contains(id)), "a timeout was left");
+        assert!(
+            !all.iter().any(|id| model.pending.contains(id)),
+            "a timeout was left"
+        );
         // A hook may have dropped all other handles.
-        let stops = model.handles.is_empty() && model.cancelled_by_all.is_empty() && !model.is_closed();
+        let stops =
+            model.handles.is_empty() && model.cancelled_by_all.is_empty() && !model.is_closed();
         if stops {
             model.start_stop();
         }
@@ -118,22 +137,34 @@ impl Script {
         let model = self.model();
         let Some(timer) = model.timer() else { return };
         let most = model.bytes.up_to(15) as usize;
-        let (Ok(all), Ok(first), Ok(occupancy)) =
-            (timer.next_timeouts(usize::MAX), timer.next_timeouts(most), timer.occupancy())
-        else {
+        let (Ok(all), Ok(first), Ok(occupancy)) = (
+            timer.next_timeouts(usize::MAX),
+            timer.next_timeouts(most),
+            timer.occupancy(),
+        ) else {
             return assert!(model.is_stopped || model.phase != Phase::Idle);
         };
         assert!(!model.is_stopped && model.phase == Phase::Idle);
         let is_listed = |&id: &usize| model.records[id].state == State::Pending;
         let mut expected: Vec<_> = model.pending.iter().copied().filter(is_listed).collect();
-        let count = |name: &str| all.iter().filter(|timeout| timeout.task_type == name).count();
+        let count = |name: &str| {
+            all.iter()
+                .filter(|timeout| timeout.task_type == name)
+                .count()
+        };
         let is_task = |&&id: &&usize| matches!(model.records[id].kind, Kind::Task(_));
-        assert_eq!(count(type_name::<Task>()), expected.iter().filter(is_task).count());
+        assert_eq!(
+            count(type_name::<Task>()),
+            expected.iter().filter(is_task).count()
+        );
         expected.sort_by_key(|&id| (model.records[id].due, model.records[id].deadline));
         // A timeout that may fire at either of two ticks has no time left, and neither have those
         // that come before it. So the order is exact.
         let expected: Vec<_> = expected.into_iter().map(|id| model.remaining(id)).collect();
-        let (now, never) = (timer.now(), timer.clock().instant_at(Duration::from_nanos(NEVER)));
+        let (now, never) = (
+            timer.now(),
+            timer.clock().instant_at(Duration::from_nanos(NEVER)),
+        );
         let left = |timeout: &PendingTimeout| match timeout.deadline == never {
             true => Duration::MAX,
             false => timeout.deadline.saturating_duration_since(now),
@@ -145,10 +176,15 @@ impl Script {
 
         let in_wheel: usize = occupancy.levels.iter().flat_map(|level| &level.slots).sum();
         let stats = timer.stats();
-        let (counted, expected) =
-            ((in_wheel + occupancy.queued) as u64, stats.pending + stats.cancelled_not_reclaimed);
+        let (counted, expected) = (
+            (in_wheel + occupancy.queued) as u64,
+            stats.pending + stats.cancelled_not_reclaimed,
+        );
         let max_left = model.max_in_no_slot() as u64 + stats.cancelled_not_reclaimed;
         let is_left = model.is_cut && counted < expected && expected - counted <= max_left;
-        assert!(counted == expected || is_left, "{counted}, not {expected}: at most {max_left} are left");
+        assert!(
+            counted == expected || is_left,
+            "{counted}, not {expected}: at most {max_left} are left"
+        );
     }
 }

@@ -188,16 +188,24 @@ fn a_flag_and_a_disarm_end_a_task_that_arms_its_alarm() {
         }
     });
     alarm.arm(TICK).unwrap();
-    in_run.send(Box::new(|alarm| assert!(!alarm.disarm(), "it runs"))).unwrap();
+    in_run
+        .send(Box::new(|alarm| assert!(!alarm.disarm(), "it runs")))
+        .unwrap();
     assert_eq!(t.pass(TICK), 1);
-    assert!(alarm.is_armed(), "a disarm during the run does not end the task");
+    assert!(
+        alarm.is_armed(),
+        "a disarm during the run does not end the task"
+    );
     let end = move |alarm: &Alarm| {
         ends.store(true, SeqCst);
         assert!(!alarm.disarm());
     };
     in_run.send(Box::new(end)).unwrap();
     assert_eq!((t.pass(TICK), t.pass(TICK * 9)), (1, 0));
-    assert_eq!((runs.get(), alarm.is_armed(), t.timer.stats().panics), (2, false, 0));
+    assert_eq!(
+        (runs.get(), alarm.is_armed(), t.timer.stats().panics),
+        (2, false, 0)
+    );
 }
 
 #[test]
@@ -208,7 +216,10 @@ fn an_armed_alarm_takes_one_place_under_the_limit() {
     one.arm(TICK).unwrap();
     one.arm(TICK * 2).unwrap();
     one.arm(TICK).unwrap();
-    assert_eq!(other.arm(TICK), Err(NewTimeoutError::TooManyPending { limit: 1 }));
+    assert_eq!(
+        other.arm(TICK),
+        Err(NewTimeoutError::TooManyPending { limit: 1 })
+    );
     assert!(!other.is_armed());
     assert_eq!(t.pass(TICK), 1);
     other.arm(TICK).unwrap();
@@ -252,8 +263,15 @@ fn reports_name_the_closure() {
     assert_eq!(format!("{alarm:?}"), "Alarm { last: None, .. }");
     alarm.arm(TICK).unwrap();
     let text = format!("{alarm:?}");
-    assert!(text.contains("pending") && text.contains("Runs::alarm"), "{text}");
-    assert!(t.timer.next_timeouts(1).unwrap()[0].task_type.contains("Runs::alarm"));
+    assert!(
+        text.contains("pending") && text.contains("Runs::alarm"),
+        "{text}"
+    );
+    assert!(
+        t.timer.next_timeouts(1).unwrap()[0]
+            .task_type
+            .contains("Runs::alarm")
+    );
 }
 
 // --- executors -----------------------------------------------------------------------------------
@@ -261,7 +279,9 @@ fn reports_name_the_closure() {
 /// A driven timer whose executor keeps the tasks until the test runs them.
 fn with_queue() -> (Driven, impl Fn() -> Option<ExpiredTask>) {
     let (sender, tasks) = channel();
-    let t = Driven::with(|builder| builder.task_executor(accepts_all(move |task| drop(sender.send(task)))));
+    let t = Driven::with(|builder| {
+        builder.task_executor(accepts_all(move |task| drop(sender.send(task))))
+    });
     (t, move || tasks.try_recv().ok())
 }
 
@@ -269,7 +289,10 @@ fn with_queue() -> (Driven, impl Fn() -> Option<ExpiredTask>) {
 #[test]
 fn runs_do_not_overlap_on_one_thread() {
     let (mut t, next) = with_queue();
-    let (helped, log) = (Arc::new(OnceLock::<ExpiredTask>::new()), Arc::new(Mutex::new(Vec::new())));
+    let (helped, log) = (
+        Arc::new(OnceLock::<ExpiredTask>::new()),
+        Arc::new(Mutex::new(Vec::new())),
+    );
     let help = {
         let (mut helped, log) = (Some(Arc::clone(&helped)), Arc::clone(&log));
         move |_: &Alarm| {
@@ -321,7 +344,9 @@ fn threads_that_arm_one_alarm_leave_it_armed_once() {
             let alarm = &alarm;
             scope.spawn(move || {
                 for round in 0..rounds {
-                    alarm.arm(Duration::from_micros((round * 7 + thread * 300) % 3_000)).unwrap();
+                    alarm
+                        .arm(Duration::from_micros((round * 7 + thread * 300) % 3_000))
+                        .unwrap();
                     if round % 5 == thread {
                         alarm.disarm();
                     }
@@ -338,7 +363,9 @@ fn threads_that_arm_one_alarm_leave_it_armed_once() {
     });
     let before = runs.get();
     let (rang, rings) = channel();
-    let last = timer.new_timeout(move |_| rang.send(()).unwrap(), ms(20)).unwrap();
+    let last = timer
+        .new_timeout(move |_| rang.send(()).unwrap(), ms(20))
+        .unwrap();
     alarm.arm(ms(1)).unwrap();
     rings.recv_timeout(TEST_TIMEOUT).unwrap();
     assert!(last.is_expired() && !alarm.is_armed());

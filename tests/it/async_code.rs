@@ -15,13 +15,16 @@ use std::time::{Duration, Instant};
 
 use common::{AsyncTask, Driven, TEST_TIMEOUT, TICK, accepts_all, ends, eventually, ms, quietly};
 use hashed_wheel::{
-    Driver, ExpiredTask, HashedWheelTimer, Interval, ManualClock, MissedTick, NewTimeoutError, Schedule,
-    Sleep, TimeoutError, WithTimeout,
+    Driver, ExpiredTask, HashedWheelTimer, Interval, ManualClock, MissedTick, NewTimeoutError,
+    Schedule, Sleep, TimeoutError, WithTimeout,
 };
 
 // --- tasks that poll -----------------------------------------------------------------------------
 
-fn poll<F: Future + Unpin>(future: &mut F, task: &Arc<impl Wake + Send + Sync + 'static>) -> Poll<F::Output> {
+fn poll<F: Future + Unpin>(
+    future: &mut F,
+    task: &Arc<impl Wake + Send + Sync + 'static>,
+) -> Poll<F::Output> {
     poll_with(future, &Waker::from(Arc::clone(task)))
 }
 
@@ -35,7 +38,9 @@ fn later(timer: &HashedWheelTimer, period: Duration) -> Interval {
 }
 
 fn tick(interval: &mut Interval, task: &Arc<AsyncTask>) -> Poll<Result<(), NewTimeoutError>> {
-    interval.poll_tick(&mut Context::from_waker(&Waker::from(Arc::clone(task)))).map_ok(|_| ())
+    interval
+        .poll_tick(&mut Context::from_waker(&Waker::from(Arc::clone(task))))
+        .map_ok(|_| ())
 }
 
 fn is_ok<E>(poll: &Poll<Result<(), E>>) -> bool {
@@ -55,7 +60,11 @@ fn block_on<T>(driver: &mut Driver, clock: &ManualClock, future: impl Future<Out
         if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
             return output;
         }
-        clock.advance(driver.next_turn().expect("the future waits for something other than the timer"));
+        clock.advance(
+            driver
+                .next_turn()
+                .expect("the future waits for something other than the timer"),
+        );
         driver.turn();
     }
 }
@@ -71,12 +80,19 @@ fn a_sleep_is_woken_at_the_first_boundary_at_or_after_its_deadline() {
         for _ in 1..boundary {
             assert_eq!(t.pass(TICK), 0, "{delay} µs");
         }
-        assert_eq!(t.pass(TICK - Duration::from_nanos(1)), 0, "{delay} µs is not early");
+        assert_eq!(
+            t.pass(TICK - Duration::from_nanos(1)),
+            0,
+            "{delay} µs is not early"
+        );
         assert!(poll(&mut sleep, &task).is_pending() && !sleep.is_elapsed() && task.wakes() == 0);
         assert_eq!(t.pass(Duration::from_nanos(1)), 1, "{delay} µs is not late");
         assert!(task.wakes() == 1 && sleep.is_elapsed());
         assert!(is_ok(&poll(&mut sleep, &task)), "{delay} µs");
-        assert!(is_ok(&poll(&mut sleep, &task)), "the result does not change");
+        assert!(
+            is_ok(&poll(&mut sleep, &task)),
+            "the result does not change"
+        );
         assert_eq!((task.wakes(), t.timer.pending_timeouts()), (1, 0));
     }
 }
@@ -84,11 +100,17 @@ fn a_sleep_is_woken_at_the_first_boundary_at_or_after_its_deadline() {
 #[test]
 fn a_sleep_counts_from_its_creation_and_is_scheduled_at_the_first_poll() {
     let (mut t, task) = (Driven::new(), AsyncTask::new());
-    let (mut first, mut second, never_polled) =
-        (t.timer.sleep(TICK), t.timer.sleep(TICK * 3), t.timer.sleep(TICK));
+    let (mut first, mut second, never_polled) = (
+        t.timer.sleep(TICK),
+        t.timer.sleep(TICK * 3),
+        t.timer.sleep(TICK),
+    );
     assert_eq!((t.timer.pending_timeouts(), first.remaining()), (0, TICK));
     assert_eq!(t.pass(TICK * 2), 0);
-    assert!(is_ok(&poll(&mut first, &task)), "no turn is needed after the deadline");
+    assert!(
+        is_ok(&poll(&mut first, &task)),
+        "no turn is needed after the deadline"
+    );
     assert!(poll(&mut second, &task).is_pending());
     assert_eq!((t.timer.pending_timeouts(), second.remaining()), (1, TICK));
     assert_eq!(t.pass(TICK), 1);
@@ -118,10 +140,16 @@ fn sleep_until_ends_at_an_instant() {
     let (mut t, task) = (Driven::new(), AsyncTask::new());
     let begin = t.timer.now();
     let mut sleep = t.timer.sleep_until(begin + TICK * 3);
-    assert_eq!((sleep.remaining(), sleep.deadline()), (TICK * 3, begin + TICK * 3));
+    assert_eq!(
+        (sleep.remaining(), sleep.deadline()),
+        (TICK * 3, begin + TICK * 3)
+    );
     assert!(poll(&mut sleep, &task).is_pending());
     assert_eq!((t.pass(TICK * 2), t.pass(TICK)), (0, 1));
-    assert!(is_ok(&poll(&mut t.timer.sleep_until(begin), &task)), "the instant has passed");
+    assert!(
+        is_ok(&poll(&mut t.timer.sleep_until(begin), &task)),
+        "the instant has passed"
+    );
     assert_eq!(t.timer.sleep_until(begin).deadline(), begin);
     assert_eq!(t.timer.sleep(Duration::ZERO).deadline(), t.timer.now());
 
@@ -140,7 +168,11 @@ fn a_second_poll_by_the_same_task_changes_nothing() {
     let mut sleep = t.timer.sleep(TICK * 2);
     for _ in 0..3 {
         assert!(poll(&mut sleep, &task).is_pending());
-        assert_eq!(Arc::strong_count(&task), 2, "the timeout holds one clone of the waker");
+        assert_eq!(
+            Arc::strong_count(&task),
+            2,
+            "the timeout holds one clone of the waker"
+        );
         t.driver.turn();
     }
     // Miri gives one function several addresses, so the timer may see a different waker.
@@ -166,18 +198,36 @@ fn a_sleep_wakes_the_task_that_polled_last() {
         );
         assert_eq!(t.pass(TICK), 0);
         assert_eq!(t.pass(TICK), 1, "the deadline has not changed");
-        assert_eq!([&first, &second, &third].map(|task| task.wakes()), [0, 0, 1]);
+        assert_eq!(
+            [&first, &second, &third].map(|task| task.wakes()),
+            [0, 0, 1]
+        );
         assert!(is_ok(&poll(&mut sleep, &first)));
         let stats = t.timer.stats();
-        assert_eq!((stats.scheduled, stats.cancelled, stats.expired, stats.pending), (3, 2, 1, 0));
-        assert_eq!(t.driver.next_turn(), None, "no entry of the cancelled timeouts is left");
+        assert_eq!(
+            (
+                stats.scheduled,
+                stats.cancelled,
+                stats.expired,
+                stats.pending
+            ),
+            (3, 2, 1, 0)
+        );
+        assert_eq!(
+            t.driver.next_turn(),
+            None,
+            "no entry of the cancelled timeouts is left"
+        );
     }
 }
 
 #[test]
 fn the_drop_of_a_sleep_cancels_immediately_and_wakes_no_task() {
     for turns in 0..3 {
-        let (mut t, task) = (Driven::with(|builder| builder.max_pending_timeouts(Some(1))), AsyncTask::new());
+        let (mut t, task) = (
+            Driven::with(|builder| builder.max_pending_timeouts(Some(1))),
+            AsyncTask::new(),
+        );
         let mut sleep = t.timer.sleep(TICK * 2);
         assert!(poll(&mut sleep, &task).is_pending());
         for _ in 0..turns {
@@ -185,9 +235,15 @@ fn the_drop_of_a_sleep_cancels_immediately_and_wakes_no_task() {
         }
         assert_eq!(t.timer.pending_timeouts(), usize::from(turns < 2));
         drop(sleep);
-        assert_eq!((t.timer.pending_timeouts(), Arc::strong_count(&task)), (0, 1));
+        assert_eq!(
+            (t.timer.pending_timeouts(), Arc::strong_count(&task)),
+            (0, 1)
+        );
         assert_eq!(task.wakes(), usize::from(turns == 2));
-        assert!(poll(&mut t.timer.sleep(TICK), &task).is_pending(), "the place is free for another sleep");
+        assert!(
+            poll(&mut t.timer.sleep(TICK), &task).is_pending(),
+            "the place is free for another sleep"
+        );
         assert_eq!(t.pass(TICK * 5), 0);
     }
 }
@@ -202,7 +258,10 @@ fn wake_ups_come_in_the_order_of_expiry() {
     }
     let (mut t, log) = (Driven::new(), Arc::default());
     let named = |name| Arc::new(Named(name, Arc::clone(&log)));
-    let mut sleeps: Vec<_> = [3, 1, 2, 1, 3].map(|ticks| t.timer.sleep(TICK * ticks)).into_iter().collect();
+    let mut sleeps: Vec<_> = [3, 1, 2, 1, 3]
+        .map(|ticks| t.timer.sleep(TICK * ticks))
+        .into_iter()
+        .collect();
     for (name, sleep) in sleeps.iter_mut().enumerate() {
         assert!(poll(sleep, &named(name)).is_pending());
     }
@@ -218,7 +277,10 @@ fn a_sleep_may_be_reset_at_any_time() {
     let mut sleep = t.timer.sleep(TICK);
     // Reset before the first poll.
     sleep.reset(TICK * 5);
-    assert_eq!((sleep.remaining(), t.timer.pending_timeouts()), (TICK * 5, 0));
+    assert_eq!(
+        (sleep.remaining(), t.timer.pending_timeouts()),
+        (TICK * 5, 0)
+    );
     assert!(poll(&mut sleep, &task).is_pending());
     // Reset while waiting, to later and earlier, in the lane and in the wheel.
     for ticks in [9, 4, 8, 3] {
@@ -229,7 +291,11 @@ fn a_sleep_may_be_reset_at_any_time() {
         }
     }
     assert_eq!((t.pass(TICK * 2), t.pass(TICK)), (0, 1));
-    assert_eq!((task.wakes(), t.timer.stats().scheduled), (1, 1), "the timeout stays the same");
+    assert_eq!(
+        (task.wakes(), t.timer.stats().scheduled),
+        (1, 1),
+        "the timeout stays the same"
+    );
     // Reset after the deadline and before a poll has seen that.
     sleep.reset(TICK);
     assert!(!sleep.is_elapsed() && poll(&mut sleep, &task).is_pending());
@@ -260,7 +326,10 @@ fn a_reset_to_a_time_that_has_passed_ends_a_sleep() {
         |sleep, begin| sleep.reset_at(begin),
         |sleep, begin| sleep.reset_at(begin + TICK / 2),
     ];
-    for (reset, in_wheel) in resets.into_iter().flat_map(|reset| [(reset, false), (reset, true)]) {
+    for (reset, in_wheel) in resets
+        .into_iter()
+        .flat_map(|reset| [(reset, false), (reset, true)])
+    {
         let (mut t, task) = (Driven::new(), AsyncTask::new());
         let begin = t.timer.now();
         let [mut waits, mut idle, mut elapsed] = [9, 9, 0].map(|ticks| t.timer.sleep(TICK * ticks));
@@ -287,12 +356,15 @@ fn a_reset_to_a_time_that_has_passed_ends_a_sleep() {
 #[test]
 fn a_reset_to_a_time_that_has_passed_on_a_timer_that_ends() {
     let (t, task, (gate, wait)) = (Driven::new(), AsyncTask::new(), common::Gate::new());
-    let [mut waits, mut other, mut idle, mut elapsed] = [9, 9, 9, 0].map(|ticks| t.timer.sleep(TICK * ticks));
+    let [mut waits, mut other, mut idle, mut elapsed] =
+        [9, 9, 9, 0].map(|ticks| t.timer.sleep(TICK * ticks));
     assert!(is_ok(&poll(&mut elapsed, &task)));
     assert!(poll(&mut waits, &task).is_pending() && poll(&mut other, &task).is_pending());
     // A due task holds up the shutdown.
     let timer = t.timer.clone();
-    t.timer.new_timeout(move |_| wait(), Duration::ZERO).unwrap();
+    t.timer
+        .new_timeout(move |_| wait(), Duration::ZERO)
+        .unwrap();
     t.clock.advance(TICK);
     let shutdown = std::thread::spawn(move || timer.shutdown(Duration::ZERO).len());
     gate.wait_for_arrival();
@@ -313,14 +385,26 @@ fn a_reset_to_a_time_that_has_passed_on_a_timer_that_ends() {
 fn debug_output_shows_the_state() {
     let (mut t, task) = (Driven::new(), AsyncTask::new());
     let mut sleep = t.timer.sleep(ms(15));
-    assert_eq!(format!("{sleep:?}"), "Sleep { state: idle, remaining: 15ms, .. }");
+    assert_eq!(
+        format!("{sleep:?}"),
+        "Sleep { state: idle, remaining: 15ms, .. }"
+    );
     assert!(poll(&mut sleep, &task).is_pending());
-    assert_eq!(format!("{sleep:?}"), "Sleep { state: waiting, remaining: 15ms, .. }");
+    assert_eq!(
+        format!("{sleep:?}"),
+        "Sleep { state: waiting, remaining: 15ms, .. }"
+    );
     t.pass(TICK * 2);
     assert!(is_ok(&poll(&mut sleep, &task)));
-    assert_eq!(format!("{sleep:?}"), "Sleep { state: elapsed, remaining: 0ns, .. }");
+    assert_eq!(
+        format!("{sleep:?}"),
+        "Sleep { state: elapsed, remaining: 0ns, .. }"
+    );
     sleep.reset(Duration::MAX);
-    assert_eq!(format!("{sleep:?}"), "Sleep { state: idle, remaining: forever, .. }");
+    assert_eq!(
+        format!("{sleep:?}"),
+        "Sleep { state: idle, remaining: forever, .. }"
+    );
     assert!(format!("{:?}", later(&t.timer, TICK)).starts_with("Interval { "));
     assert!(format!("{:?}", t.timer.timeout(TICK, ready(1))).starts_with("WithTimeout { "));
 }
@@ -351,18 +435,34 @@ fn a_full_timer_rejects_a_new_sleep_and_keeps_its_own() {
     assert!(poll(&mut sleep, &first).is_pending());
     for _ in 0..2 {
         let full = poll(&mut rejected, &first);
-        assert!(matches!(full, Poll::Ready(Err(NewTimeoutError::TooManyPending { limit: 1 }))));
-        assert_eq!(Arc::strong_count(&first), 2, "the waker of the rejected sleep is dropped");
+        assert!(matches!(
+            full,
+            Poll::Ready(Err(NewTimeoutError::TooManyPending { limit: 1 }))
+        ));
+        assert_eq!(
+            Arc::strong_count(&first),
+            2,
+            "the waker of the rejected sleep is dropped"
+        );
     }
     for task in [&second, &first, &second] {
-        assert!(poll(&mut sleep, task).is_pending(), "the sleep keeps its place");
+        assert!(
+            poll(&mut sleep, task).is_pending(),
+            "the sleep keeps its place"
+        );
         assert_eq!(t.timer.pending_timeouts(), 1);
         t.driver.turn();
     }
     assert_eq!(t.pass(TICK), 1);
-    assert_eq!((first.wakes(), second.wakes(), t.timer.stats().rejected), (0, 1, 2));
+    assert_eq!(
+        (first.wakes(), second.wakes(), t.timer.stats().rejected),
+        (0, 1, 2)
+    );
     rejected.reset(TICK);
-    assert!(poll(&mut rejected, &first).is_pending(), "the rejected sleep tries again");
+    assert!(
+        poll(&mut rejected, &first).is_pending(),
+        "the rejected sleep tries again"
+    );
 }
 
 // --- the end of the timer ------------------------------------------------------------------------
@@ -377,8 +477,11 @@ fn a_stop_wakes_waiting_sleeps_with_an_error() {
     ];
     for stop in cases {
         let (mut t, task) = (Driven::new(), AsyncTask::new());
-        let (mut in_wheel, mut in_lane, mut idle) =
-            (t.timer.sleep(TICK), t.timer.sleep(TICK), t.timer.sleep(TICK));
+        let (mut in_wheel, mut in_lane, mut idle) = (
+            t.timer.sleep(TICK),
+            t.timer.sleep(TICK),
+            t.timer.sleep(TICK),
+        );
         let mut elapsed = t.timer.sleep(TICK / 2);
         assert!(poll(&mut in_wheel, &task).is_pending());
         assert!(poll(&mut elapsed, &task).is_pending());
@@ -387,20 +490,34 @@ fn a_stop_wakes_waiting_sleeps_with_an_error() {
         in_lane.reset(TICK);
         assert!(poll(&mut in_lane, &task).is_pending());
         assert_eq!(task.wakes(), 1);
-        let Driven { timer, driver, clock } = t;
+        let Driven {
+            timer,
+            driver,
+            clock,
+        } = t;
         // The interval has no handle that could keep the timer running.
         let mut interval = later(&timer, TICK);
         stop(timer, driver);
-        assert_eq!(task.wakes(), 3, "each waiting sleep is woken once, in addition to the elapsed one");
+        assert_eq!(
+            task.wakes(),
+            3,
+            "each waiting sleep is woken once, in addition to the elapsed one"
+        );
         assert_eq!(Arc::strong_count(&task), 1);
         clock.advance(TICK * 10);
         for sleep in [&mut in_wheel, &mut in_lane, &mut idle] {
             for _ in 0..2 {
-                assert!(is_stopped(&poll(sleep, &task)), "the stop decides although the deadline has passed");
+                assert!(
+                    is_stopped(&poll(sleep, &task)),
+                    "the stop decides although the deadline has passed"
+                );
             }
             assert!(!sleep.is_elapsed());
         }
-        assert!(is_ok(&poll(&mut elapsed, &task)), "this sleep elapsed before the stop");
+        assert!(
+            is_ok(&poll(&mut elapsed, &task)),
+            "this sleep elapsed before the stop"
+        );
         assert!(is_stopped(&tick(&mut interval, &task)));
     }
 }
@@ -409,7 +526,10 @@ fn a_stop_wakes_waiting_sleeps_with_an_error() {
 /// first poll. An interval that was rejected once stays rejected.
 #[test]
 fn a_timer_that_is_shutting_down_rejects_every_first_poll() {
-    let (timer, task) = (HashedWheelTimer::builder().tick(ms(1)).build().unwrap(), AsyncTask::new());
+    let (timer, task) = (
+        HashedWheelTimer::builder().tick(ms(1)).build().unwrap(),
+        AsyncTask::new(),
+    );
     let mut interval = later(&timer, ms(1));
     let mut accepted = timer.sleep(ms(500));
     assert!(poll(&mut accepted, &task).is_pending());
@@ -475,7 +595,10 @@ fn a_waker_may_poll_and_drop_its_future() {
         }
         let outcome = inline.outcome.lock().unwrap().take().unwrap();
         assert_eq!(outcome.is_err(), stops);
-        assert_eq!((inline.polls.load(SeqCst), Arc::strong_count(&inline)), (2, 1));
+        assert_eq!(
+            (inline.polls.load(SeqCst), Arc::strong_count(&inline)),
+            (2, 1)
+        );
         assert_eq!(t.timer.stats().panics, 0);
     }
 }
@@ -549,8 +672,15 @@ fn a_panic_in_the_clone_of_a_waker_changes_nothing() {
     assert_eq!((t.timer.pending_timeouts(), panicking.clones()), (0, 1));
     assert!(poll(&mut sleep, &task).is_pending());
     poll_panics(&mut sleep);
-    assert_eq!((t.timer.pending_timeouts(), t.timer.stats().scheduled), (1, 1));
-    assert_eq!((t.pass(TICK), task.wakes()), (1, 1), "the earlier waker is still registered");
+    assert_eq!(
+        (t.timer.pending_timeouts(), t.timer.stats().scheduled),
+        (1, 1)
+    );
+    assert_eq!(
+        (t.pass(TICK), task.wakes()),
+        (1, 1),
+        "the earlier waker is still registered"
+    );
 }
 
 #[test]
@@ -571,7 +701,14 @@ fn a_panic_in_a_waker_affects_no_other_sleep() {
             }
         });
         assert_eq!(tasks.map(|task| task.wakes()), [1, 1]);
-        assert_eq!((t.timer.stats().panics, t.timer.pending_timeouts(), panicking.clones()), (1, 0, 0));
+        assert_eq!(
+            (
+                t.timer.stats().panics,
+                t.timer.pending_timeouts(),
+                panicking.clones()
+            ),
+            (1, 0, 0)
+        );
         for sleep in &mut sleeps {
             assert_eq!(is_stopped(&poll_with(sleep, Waker::noop())), stops);
         }
@@ -600,15 +737,27 @@ fn a_panic_in_the_drop_of_a_waker_is_caught() {
         assert_eq!((t.timer.stats().panics, t.timer.pending_timeouts()), (1, 0));
     }
     // The waker is dropped when its timeout is rejected.
-    let (t, panicking) =
-        (Driven::with(|builder| builder.max_pending_timeouts(Some(1))), PanickingWaker::new());
+    let (t, panicking) = (
+        Driven::with(|builder| builder.max_pending_timeouts(Some(1))),
+        PanickingWaker::new(),
+    );
     let [mut first, mut rejected] = [(); 2].map(|()| t.timer.sleep(TICK));
     assert!(poll_with(&mut first, Waker::noop()).is_pending());
     let waker = panicking.waker();
     panicking.on_drop.store(true, SeqCst);
     let full = quietly(|| poll_with(&mut rejected, &waker));
-    assert!(matches!(full, Poll::Ready(Err(NewTimeoutError::TooManyPending { .. }))));
-    assert_eq!((panicking.clones(), t.timer.stats().panics, t.timer.pending_timeouts()), (1, 1, 1));
+    assert!(matches!(
+        full,
+        Poll::Ready(Err(NewTimeoutError::TooManyPending { .. }))
+    ));
+    assert_eq!(
+        (
+            panicking.clones(),
+            t.timer.stats().panics,
+            t.timer.pending_timeouts()
+        ),
+        (1, 1, 1)
+    );
 }
 
 /// The executor may be full, and a wake-up must not be lost.
@@ -627,7 +776,10 @@ fn wakers_do_not_go_through_the_task_executor() {
     t.timer.new_timeout(|_| unreachable!(), TICK).unwrap();
     assert_eq!(t.pass(TICK), 2);
     assert!(task.wakes() == 1 && is_ok(&poll(&mut sleep, &task)));
-    assert_eq!((rejected.load(SeqCst), t.timer.stats().dropped_tasks), (1, 1));
+    assert_eq!(
+        (rejected.load(SeqCst), t.timer.stats().dropped_tasks),
+        (1, 1)
+    );
 }
 
 #[test]
@@ -642,7 +794,11 @@ fn a_poll_wakes_a_loop_that_announced_a_longer_sleep() {
     assert_eq!(wakes.load(SeqCst), 1);
     assert_eq!(t.driver.next_turn(), Some(TICK * 3));
     assert!(poll(&mut sleep, &second).is_pending());
-    assert_eq!(wakes.load(SeqCst), 1, "the loop wakes in time for that deadline");
+    assert_eq!(
+        wakes.load(SeqCst),
+        1,
+        "the loop wakes in time for that deadline"
+    );
     drop(sleep);
     assert_eq!(wakes.load(SeqCst), 1, "a cancel needs no turn");
 }
@@ -653,10 +809,21 @@ fn a_poll_wakes_a_loop_that_announced_a_longer_sleep() {
 fn a_future_completes_before_its_deadline_or_fails() {
     let (mut t, task) = (Driven::new(), AsyncTask::new());
     let is_done = AtomicBool::new(false);
-    let work = || poll_fn(|_| if is_done.load(SeqCst) { Poll::Ready("done") } else { Poll::Pending });
+    let work = || {
+        poll_fn(|_| {
+            if is_done.load(SeqCst) {
+                Poll::Ready("done")
+            } else {
+                Poll::Pending
+            }
+        })
+    };
 
     // Ready at the first poll: nothing is scheduled.
-    assert!(matches!(poll(&mut t.timer.timeout(TICK, ready(1)), &task), Poll::Ready(Ok(1))));
+    assert!(matches!(
+        poll(&mut t.timer.timeout(TICK, ready(1)), &task),
+        Poll::Ready(Ok(1))
+    ));
     assert_eq!(t.timer.stats().scheduled, 0);
     // Completed in time, which cancels the timeout.
     let mut in_time = t.timer.timeout(TICK * 2, work());
@@ -664,7 +831,14 @@ fn a_future_completes_before_its_deadline_or_fails() {
     t.pass(TICK);
     is_done.store(true, SeqCst);
     assert!(matches!(poll(&mut in_time, &task), Poll::Ready(Ok("done"))));
-    assert_eq!((t.timer.pending_timeouts(), Arc::strong_count(&task), task.wakes()), (0, 1, 0));
+    assert_eq!(
+        (
+            t.timer.pending_timeouts(),
+            Arc::strong_count(&task),
+            task.wakes()
+        ),
+        (0, 1, 0)
+    );
     // Completed and elapsed at the same poll.
     is_done.store(false, SeqCst);
     let mut both = t.timer.timeout(TICK, work());
@@ -677,27 +851,52 @@ fn a_future_completes_before_its_deadline_or_fails() {
     let mut late = t.timer.timeout(TICK, work());
     assert!(poll(&mut late, &task).is_pending());
     assert_eq!(t.pass(TICK), 1);
-    assert!(matches!(poll(&mut late, &task), Poll::Ready(Err(TimeoutError::Elapsed))));
+    assert!(matches!(
+        poll(&mut late, &task),
+        Poll::Ready(Err(TimeoutError::Elapsed))
+    ));
     is_done.store(true, SeqCst);
-    assert!(matches!(poll(late.get_mut(), &task), Poll::Ready("done")), "the inner future still exists");
-    assert!(matches!(poll(&mut late.into_inner(), &task), Poll::Ready("done")));
+    assert!(
+        matches!(poll(late.get_mut(), &task), Poll::Ready("done")),
+        "the inner future still exists"
+    );
+    assert!(matches!(
+        poll(&mut late.into_inner(), &task),
+        Poll::Ready("done")
+    ));
 }
 
 #[test]
 fn a_timeout_that_cannot_be_scheduled_returns_an_error() {
-    let (t, task) = (Driven::with(|builder| builder.max_pending_timeouts(Some(1))), AsyncTask::new());
-    let [mut first, mut second] = [(); 2].map(|()| Box::pin(t.timer.timeout(TICK, pending::<()>())));
+    let (t, task) = (
+        Driven::with(|builder| builder.max_pending_timeouts(Some(1))),
+        AsyncTask::new(),
+    );
+    let [mut first, mut second] =
+        [(); 2].map(|()| Box::pin(t.timer.timeout(TICK, pending::<()>())));
     assert!(poll(&mut first, &task).is_pending());
-    let Poll::Ready(Err(full)) = poll(&mut second, &task) else { panic!("the timeout was not rejected") };
-    assert!(matches!(full, TimeoutError::Timer(NewTimeoutError::TooManyPending { limit: 1 })));
-    let reason = "the timer cannot limit the time: too many timeouts are pending: 1, which is the limit";
+    let Poll::Ready(Err(full)) = poll(&mut second, &task) else {
+        panic!("the timeout was not rejected")
+    };
+    assert!(matches!(
+        full,
+        TimeoutError::Timer(NewTimeoutError::TooManyPending { limit: 1 })
+    ));
+    let reason =
+        "the timer cannot limit the time: too many timeouts are pending: 1, which is the limit";
     assert_eq!(full.to_string(), reason);
     assert_eq!(io::Error::from(full).kind(), io::ErrorKind::QuotaExceeded);
     t.timer.stop();
     assert_eq!(task.wakes(), 1);
     let stopped = poll(&mut first, &task);
-    assert!(matches!(stopped, Poll::Ready(Err(TimeoutError::Timer(NewTimeoutError::Stopped)))));
-    assert!(matches!(poll(&mut t.timer.timeout(TICK, ready(1)), &task), Poll::Ready(Ok(1))));
+    assert!(matches!(
+        stopped,
+        Poll::Ready(Err(TimeoutError::Timer(NewTimeoutError::Stopped)))
+    ));
+    assert!(matches!(
+        poll(&mut t.timer.timeout(TICK, ready(1)), &task),
+        Poll::Ready(Ok(1))
+    ));
 
     let elapsed = TimeoutError::Elapsed;
     assert!(elapsed.to_string() == "the deadline has elapsed" && elapsed.source().is_none());
@@ -715,14 +914,21 @@ fn the_error_of_a_sleep_converts_to_the_error_of_a_timeout() {
     assert!(poll(&mut future, &task).is_pending());
     t.timer.stop();
     let stopped = poll(&mut future, &task);
-    assert!(matches!(stopped, Poll::Ready(Err(TimeoutError::Timer(NewTimeoutError::Stopped)))));
+    assert!(matches!(
+        stopped,
+        Poll::Ready(Err(TimeoutError::Timer(NewTimeoutError::Stopped)))
+    ));
 }
 
 // --- an interval ---------------------------------------------------------------------------------
 
 /// Returns the times of the ticks in ms. The task works this long after each tick.
 fn ticks_of(schedule: Schedule, work: &[u64]) -> Vec<u64> {
-    let Driven { timer, mut driver, clock } = Driven::with(|builder| builder.tick(ms(1)));
+    let Driven {
+        timer,
+        mut driver,
+        clock,
+    } = Driven::with(|builder| builder.tick(ms(1)));
     let mut interval = timer.interval_on(schedule);
     let begin = hashed_wheel::Clock::now(&clock);
     let time = clock.clone();
@@ -747,7 +953,10 @@ fn an_interval_ticks_at_once_and_says_when_a_tick_was_due() {
     assert!(next().is_pending());
     t.pass(TICK * 5 / 2);
     for ticks in [1, 2] {
-        assert!(matches!(next(), Poll::Ready(Ok(due)) if due == begin + TICK * ticks), "{ticks}");
+        assert!(
+            matches!(next(), Poll::Ready(Ok(due)) if due == begin + TICK * ticks),
+            "{ticks}"
+        );
     }
     assert!(next().is_pending());
 }
@@ -756,20 +965,46 @@ fn an_interval_ticks_at_once_and_says_when_a_tick_was_due() {
 fn an_interval_does_not_drift() {
     let second = Schedule::at_fixed_rate(ms(1_000));
     assert_eq!(ticks_of(second, &[0, 0, 0]), [1_000, 2_000, 3_000]);
-    assert_eq!(ticks_of(second, &[999, 1, 500, 0]), [1_000, 2_000, 3_000, 4_000]);
-    assert_eq!(ticks_of(second.initial_delay(ms(0)), &[0, 0, 0]), [0, 1_000, 2_000]);
+    assert_eq!(
+        ticks_of(second, &[999, 1, 500, 0]),
+        [1_000, 2_000, 3_000, 4_000]
+    );
+    assert_eq!(
+        ticks_of(second.initial_delay(ms(0)), &[0, 0, 0]),
+        [0, 1_000, 2_000]
+    );
 }
 
 #[test]
 fn missed_ticks_follow_the_policy() {
     let on = |policy| Schedule::at_fixed_rate(ms(10)).missed_tick(policy);
     let work = [0, 35, 0, 2, 0, 0];
-    assert_eq!(ticks_of(on(MissedTick::Burst), &work), [10, 20, 55, 55, 57, 60]);
-    assert_eq!(ticks_of(on(MissedTick::Delay), &work), [10, 20, 55, 65, 75, 85]);
-    assert_eq!(ticks_of(on(MissedTick::Skip), &work), [10, 20, 55, 60, 70, 80]);
-    assert_eq!(ticks_of(Schedule::with_fixed_delay(ms(10)), &work), [10, 20, 65, 75, 87, 97]);
-    let jitter = ticks_of(on(MissedTick::Skip).jitter(ms(5)), &[0; if cfg!(miri) { 5 } else { 100 }]);
-    assert!((1..).zip(&jitter).all(|(n, tick)| (10 * n..=10 * n + 5).contains(tick)), "{jitter:?}");
+    assert_eq!(
+        ticks_of(on(MissedTick::Burst), &work),
+        [10, 20, 55, 55, 57, 60]
+    );
+    assert_eq!(
+        ticks_of(on(MissedTick::Delay), &work),
+        [10, 20, 55, 65, 75, 85]
+    );
+    assert_eq!(
+        ticks_of(on(MissedTick::Skip), &work),
+        [10, 20, 55, 60, 70, 80]
+    );
+    assert_eq!(
+        ticks_of(Schedule::with_fixed_delay(ms(10)), &work),
+        [10, 20, 65, 75, 87, 97]
+    );
+    let jitter = ticks_of(
+        on(MissedTick::Skip).jitter(ms(5)),
+        &[0; if cfg!(miri) { 5 } else { 100 }],
+    );
+    assert!(
+        (1..)
+            .zip(&jitter)
+            .all(|(n, tick)| (10 * n..=10 * n + 5).contains(tick)),
+        "{jitter:?}"
+    );
 }
 
 /// An interval that is not awaited has no timeout on the timer, but its tick still becomes due.
@@ -777,13 +1012,21 @@ fn missed_ticks_follow_the_policy() {
 fn a_due_tick_is_returned_at_the_next_poll() {
     for policy in [MissedTick::Burst, MissedTick::Delay, MissedTick::Skip] {
         let (mut t, task) = (Driven::new(), AsyncTask::new());
-        let mut interval = t.timer.interval_on(Schedule::at_fixed_rate(TICK).missed_tick(policy));
+        let mut interval = t
+            .timer
+            .interval_on(Schedule::at_fixed_rate(TICK).missed_tick(policy));
         for _ in 1..=5 {
             t.pass(TICK);
-            assert!(is_ok(&tick(&mut interval, &task)), "{policy:?}: the tick is due");
+            assert!(
+                is_ok(&tick(&mut interval, &task)),
+                "{policy:?}: the tick is due"
+            );
         }
         t.pass(TICK * 5 / 2);
-        assert!(is_ok(&tick(&mut interval, &task)), "{policy:?}: the tick is late");
+        assert!(
+            is_ok(&tick(&mut interval, &task)),
+            "{policy:?}: the tick is late"
+        );
         assert_eq!(
             is_ok(&tick(&mut interval, &task)),
             policy == MissedTick::Burst,
@@ -796,14 +1039,21 @@ fn a_due_tick_is_returned_at_the_next_poll() {
 #[test]
 fn a_delay_is_made_up_for_by_at_most_one_tick() {
     for policy in [MissedTick::Delay, MissedTick::Skip] {
-        for (begin, period, late_by) in
-            [(0, TICK / 10, TICK * 29 / 10), (5, TICK / 5, TICK * 2), (5, TICK, TICK * 2)]
-        {
+        for (begin, period, late_by) in [
+            (0, TICK / 10, TICK * 29 / 10),
+            (5, TICK / 5, TICK * 2),
+            (5, TICK, TICK * 2),
+        ] {
             let (mut t, task) = (Driven::new(), AsyncTask::new());
             t.pass(ms(begin));
-            let mut interval = t.timer.interval_on(Schedule::at_fixed_rate(period).missed_tick(policy));
+            let mut interval = t
+                .timer
+                .interval_on(Schedule::at_fixed_rate(period).missed_tick(policy));
             t.pass(late_by);
-            assert!(is_ok(&tick(&mut interval, &task)), "{policy:?}: the tick is late");
+            assert!(
+                is_ok(&tick(&mut interval, &task)),
+                "{policy:?}: the tick is late"
+            );
             assert!(
                 tick(&mut interval, &task).is_pending(),
                 "{policy:?}, {period:?}: a second tick follows immediately"
@@ -827,7 +1077,11 @@ fn a_dropped_tick_future_does_not_lose_its_tick() {
         drop(Box::pin(interval.tick()));
         assert!(is_ok(&tick(&mut interval, &task)));
     }
-    assert_eq!(t.timer.pending_timeouts(), 0, "the interval has a timeout only while a task waits");
+    assert_eq!(
+        t.timer.pending_timeouts(),
+        0,
+        "the interval has a timeout only while a task waits"
+    );
     drop(interval);
     assert_eq!(Arc::strong_count(&task), 1);
 }
@@ -851,7 +1105,11 @@ fn a_reset_of_an_interval_moves_the_tick_that_a_task_waits_for() {
     assert_eq!((t.pass(TICK * 2), t.pass(TICK), task.wakes()), (0, 1, 3));
     assert!(is_ok(&tick(&mut interval, &task)) && tick(&mut interval, &task).is_pending());
     interval.reset_immediately();
-    assert_eq!((task.wakes(), t.timer.pending_timeouts()), (4, 0), "the task is woken by the call");
+    assert_eq!(
+        (task.wakes(), t.timer.pending_timeouts()),
+        (4, 0),
+        "the task is woken by the call"
+    );
     assert!(is_ok(&tick(&mut interval, &task)) && tick(&mut interval, &task).is_pending());
     interval.reset_after(Duration::MAX);
     assert_eq!(t.pass(TICK * 1_000), 0);
@@ -860,15 +1118,24 @@ fn a_reset_of_an_interval_moves_the_tick_that_a_task_waits_for() {
     zero.reset_immediately();
     zero.reset();
     assert_eq!(zero.period(), Duration::ZERO);
-    assert!(matches!(tick(&mut zero, &task), Poll::Ready(Err(NewTimeoutError::ZeroPeriod))));
+    assert!(matches!(
+        tick(&mut zero, &task),
+        Poll::Ready(Err(NewTimeoutError::ZeroPeriod))
+    ));
 }
 
 #[test]
 fn an_interval_follows_its_schedule_after_a_reset() {
     // Ticks that were missed before the reset are forgotten, and others are not.
-    for (policy, ready) in [(MissedTick::Burst, 3), (MissedTick::Delay, 1), (MissedTick::Skip, 1)] {
+    for (policy, ready) in [
+        (MissedTick::Burst, 3),
+        (MissedTick::Delay, 1),
+        (MissedTick::Skip, 1),
+    ] {
         let (mut t, task) = (Driven::new(), AsyncTask::new());
-        let schedule = Schedule::at_fixed_rate(TICK).start_at(t.timer.now()).missed_tick(policy);
+        let schedule = Schedule::at_fixed_rate(TICK)
+            .start_at(t.timer.now())
+            .missed_tick(policy);
         let mut interval = t.timer.interval_on(schedule);
         t.pass(TICK * 9 / 2);
         interval.reset_immediately();
@@ -885,7 +1152,10 @@ fn an_interval_follows_its_schedule_after_a_reset() {
     delay.reset_after(TICK);
     t.pass(TICK * 2);
     assert!(is_ok(&tick(&mut delay, &task)) && tick(&mut delay, &task).is_pending());
-    assert_eq!((delay.period(), t.pass(TICK * 2), t.pass(TICK)), (TICK * 3, 0, 1));
+    assert_eq!(
+        (delay.period(), t.pass(TICK * 2), t.pass(TICK)),
+        (TICK * 3, 0, 1)
+    );
 
     let jitter = Schedule::at_fixed_rate(TICK * 20).jitter(TICK * 4);
     let mut interval = t.timer.interval_on(jitter);
@@ -904,17 +1174,29 @@ fn an_interval_follows_its_schedule_after_a_reset() {
 
 #[test]
 fn an_interval_returns_errors() {
-    let (t, task) = (Driven::with(|builder| builder.max_pending_timeouts(Some(1))), AsyncTask::new());
+    let (t, task) = (
+        Driven::with(|builder| builder.max_pending_timeouts(Some(1))),
+        AsyncTask::new(),
+    );
     let mut zero = t.timer.interval(Duration::ZERO);
     for _ in 0..2 {
-        assert!(matches!(tick(&mut zero, &task), Poll::Ready(Err(NewTimeoutError::ZeroPeriod))));
+        assert!(matches!(
+            tick(&mut zero, &task),
+            Poll::Ready(Err(NewTimeoutError::ZeroPeriod))
+        ));
     }
     let mut interval = later(&t.timer, TICK);
     let occupied = t.timer.new_timeout(|_| (), TICK).unwrap();
     let full = tick(&mut interval, &task);
-    assert!(matches!(full, Poll::Ready(Err(NewTimeoutError::TooManyPending { limit: 1 }))));
+    assert!(matches!(
+        full,
+        Poll::Ready(Err(NewTimeoutError::TooManyPending { limit: 1 }))
+    ));
     occupied.cancel();
-    assert!(tick(&mut interval, &task).is_pending(), "the interval tries the same tick again");
+    assert!(
+        tick(&mut interval, &task).is_pending(),
+        "the interval tries the same tick again"
+    );
     t.timer.stop();
     assert_eq!(task.wakes(), 1);
     for _ in 0..2 {
@@ -951,7 +1233,11 @@ fn random_polls_agree_with_a_calculation() {
                 }),
                 1 if !sleeps.is_empty() => drop(sleeps.swap_remove(any)),
                 2 if !sleeps.is_empty() => {
-                    let Expected { sleep, deadline, waits_for } = &mut sleeps[any];
+                    let Expected {
+                        sleep,
+                        deadline,
+                        waits_for,
+                    } = &mut sleeps[any];
                     sleep.reset(Duration::from_nanos(delay));
                     *deadline = now + delay;
                     if let Some((tick_of, _)) = waits_for {
@@ -960,7 +1246,11 @@ fn random_polls_agree_with_a_calculation() {
                 }
                 3 | 4 if !sleeps.is_empty() => {
                     let task = random.usize(..tasks.len());
-                    let Expected { sleep, deadline, waits_for } = &mut sleeps[any];
+                    let Expected {
+                        sleep,
+                        deadline,
+                        waits_for,
+                    } = &mut sleeps[any];
                     match poll(sleep, &tasks[task]) {
                         Poll::Ready(end) => {
                             end.unwrap();
@@ -972,8 +1262,8 @@ fn random_polls_agree_with_a_calculation() {
                                 waits_for.is_some() || now < *deadline,
                                 "seed {seed}: scheduled after its deadline"
                             );
-                            let tick_of =
-                                waits_for.map_or(deadline.div_ceil(tick).max(turned + 1), |(of, _)| of);
+                            let tick_of = waits_for
+                                .map_or(deadline.div_ceil(tick).max(turned + 1), |(of, _)| of);
                             *waits_for = Some((tick_of, task));
                         }
                     }
@@ -984,7 +1274,9 @@ fn random_polls_agree_with_a_calculation() {
                     t.pass(Duration::from_nanos(step));
                     turned = now / tick;
                     for expected in &mut sleeps {
-                        if let Some((_, task)) = expected.waits_for.take_if(|(tick_of, _)| *tick_of <= turned)
+                        if let Some((_, task)) = expected
+                            .waits_for
+                            .take_if(|(tick_of, _)| *tick_of <= turned)
                         {
                             woken[task] += 1;
                             // The sleep is now like one that has not been polled, but it is ready.
@@ -992,17 +1284,27 @@ fn random_polls_agree_with_a_calculation() {
                         }
                     }
                     let wakes = tasks.each_ref().map(|task| task.wakes());
-                    let new: Vec<_> =
-                        wakes.iter().zip(before).map(|(after, before)| after - before).collect();
+                    let new: Vec<_> = wakes
+                        .iter()
+                        .zip(before)
+                        .map(|(after, before)| after - before)
+                        .collect();
                     assert_eq!(new, woken, "seed {seed}, at {now}");
                 }
             }
-            let waiting = sleeps.iter().filter(|sleep| sleep.waits_for.is_some()).count();
+            let waiting = sleeps
+                .iter()
+                .filter(|sleep| sleep.waits_for.is_some())
+                .count();
             assert_eq!(t.timer.pending_timeouts(), waiting, "seed {seed}");
         }
         drop(sleeps);
         assert_eq!(t.timer.pending_timeouts(), 0);
-        assert_eq!(tasks.each_ref().map(Arc::strong_count), [1; 6], "seed {seed}: a waker leaked");
+        assert_eq!(
+            tasks.each_ref().map(Arc::strong_count),
+            [1; 6],
+            "seed {seed}: a waker leaked"
+        );
         // The next turn removes the entries of cancelled timeouts.
         t.driver.turn();
         assert_eq!(t.driver.next_turn(), None, "seed {seed}");
@@ -1041,7 +1343,12 @@ fn a_sleep_wakes_an_executor_that_parks_its_thread() {
             let late = timer.timeout(ms(10), pending::<()>()).await;
             assert!(matches!(late, Err(TimeoutError::Elapsed)));
             let stopper = timer.clone();
-            timer.new_timeout(move |_| drop(std::thread::spawn(move || stopper.stop())), ms(10)).unwrap();
+            timer
+                .new_timeout(
+                    move |_| drop(std::thread::spawn(move || stopper.stop())),
+                    ms(10),
+                )
+                .unwrap();
             let stopped = timer.sleep(TEST_TIMEOUT * 2).await;
             assert!(matches!(stopped, Err(NewTimeoutError::Stopped)));
         });
@@ -1054,27 +1361,39 @@ fn a_sleep_wakes_an_executor_that_parks_its_thread() {
 #[test]
 fn a_sleep_polled_by_two_threads_is_woken() {
     ends(|| {
-        let timer = HashedWheelTimer::builder().tick(Duration::from_micros(50)).build().unwrap();
+        let timer = HashedWheelTimer::builder()
+            .tick(Duration::from_micros(50))
+            .build()
+            .unwrap();
         let begin = Instant::now();
         for iteration in 0..if cfg!(miri) { 5 } else { 2_000 } {
             // On some systems a thread cannot sleep for less than 15 ms.
             if begin.elapsed() > TEST_TIMEOUT / 3 {
                 break;
             }
-            let sleep = Arc::new(Mutex::new(timer.sleep(Duration::from_micros(iteration % 150))));
+            let sleep = Arc::new(Mutex::new(
+                timer.sleep(Duration::from_micros(iteration % 150)),
+            ));
             let tasks = [AsyncTask::new(), AsyncTask::new()];
             // The task that was the last to find the sleep pending is woken.
             let last = Arc::new(Mutex::new(None));
             let threads = [0, 1].map(|index| {
-                let (sleep, last, task) = (Arc::clone(&sleep), Arc::clone(&last), Arc::clone(&tasks[index]));
+                let (sleep, last, task) = (
+                    Arc::clone(&sleep),
+                    Arc::clone(&last),
+                    Arc::clone(&tasks[index]),
+                );
                 std::thread::spawn(move || {
                     for _ in 0..4 {
                         let mut sleep = sleep.lock().unwrap();
-                        *last.lock().unwrap() = poll(&mut *sleep, &task).is_pending().then_some(index);
+                        *last.lock().unwrap() =
+                            poll(&mut *sleep, &task).is_pending().then_some(index);
                     }
                 })
             });
-            threads.into_iter().for_each(|thread| thread.join().unwrap());
+            threads
+                .into_iter()
+                .for_each(|thread| thread.join().unwrap());
             if let Some(last) = *last.lock().unwrap() {
                 while tasks[last].wakes() == 0 {
                     std::thread::yield_now();

@@ -55,7 +55,11 @@ async fn sleeper(timer: HashedWheelTimer, number: u64) -> &'static str {
             "elapsed"
         }
         2 => {
-            timer.timeout(TEST_TIMEOUT, timer.sleep(delay)).await.unwrap().unwrap();
+            timer
+                .timeout(TEST_TIMEOUT, timer.sleep(delay))
+                .await
+                .unwrap()
+                .unwrap();
             assert!(begin.elapsed() >= delay, "early");
             "in time"
         }
@@ -81,8 +85,9 @@ fn thousands_of_tasks_sleep_on_tokio() {
         ends(move || {
             let (timer, begin) = (timer(), Instant::now());
             tokio(threads).block_on(async {
-                let tasks: Vec<_> =
-                    (0..MANY).map(|number| tokio::spawn(sleeper(timer.clone(), number))).collect();
+                let tasks: Vec<_> = (0..MANY)
+                    .map(|number| tokio::spawn(sleeper(timer.clone(), number)))
+                    .collect();
                 for task in tasks {
                     task.await.unwrap();
                 }
@@ -99,7 +104,9 @@ fn thousands_of_tasks_sleep_while_a_tokio_task_turns_the_timer() {
         ends(move || {
             let notification = Arc::new(tokio::sync::Notify::new());
             let wake = Arc::clone(&notification);
-            let builder = HashedWheelTimer::builder().tick(ms(1)).waker(move || wake.notify_one());
+            let builder = HashedWheelTimer::builder()
+                .tick(ms(1))
+                .waker(move || wake.notify_one());
             let (timer, mut driver) = builder.build_driven().unwrap();
             let begin = Instant::now();
             let runtime = tokio_builder(threads).enable_time().build().unwrap();
@@ -107,14 +114,17 @@ fn thousands_of_tasks_sleep_while_a_tokio_task_turns_the_timer() {
                 while !driver.is_stopped() {
                     driver.turn();
                     match driver.next_turn() {
-                        Some(wait) => drop(tokio::time::timeout(wait, notification.notified()).await),
+                        Some(wait) => {
+                            drop(tokio::time::timeout(wait, notification.notified()).await)
+                        }
                         None => notification.notified().await,
                     }
                 }
             });
             runtime.block_on(async {
-                let tasks: Vec<_> =
-                    (0..MANY).map(|number| tokio::spawn(sleeper(timer.clone(), number))).collect();
+                let tasks: Vec<_> = (0..MANY)
+                    .map(|number| tokio::spawn(sleeper(timer.clone(), number)))
+                    .collect();
                 for task in tasks {
                     task.await.unwrap();
                 }
@@ -134,7 +144,9 @@ fn thousands_of_tasks_sleep_on_smol() {
     ends(|| {
         let (timer, begin) = (timer(), Instant::now());
         let executor = Arc::new(smol::Executor::new());
-        let tasks: Vec<_> = (0..MANY).map(|number| executor.spawn(sleeper(timer.clone(), number))).collect();
+        let tasks: Vec<_> = (0..MANY)
+            .map(|number| executor.spawn(sleeper(timer.clone(), number)))
+            .collect();
         let (stop, stopped) = smol::channel::bounded::<()>(1);
         let threads = [(); 2].map(|()| {
             let (executor, stopped) = (Arc::clone(&executor), stopped.clone());
@@ -146,7 +158,9 @@ fn thousands_of_tasks_sleep_on_smol() {
             }
         });
         drop(stop);
-        threads.into_iter().for_each(|thread| assert!(thread.join().unwrap().is_err()));
+        threads
+            .into_iter()
+            .for_each(|thread| assert!(thread.join().unwrap().is_err()));
         assert_all_ended(&timer, begin);
     });
 }
@@ -159,21 +173,30 @@ fn one_task_waits_for_many_sleeps() {
         let timer = timer();
         let many = if cfg!(miri) { 10 } else { 300 };
         let waiting = smol::block_on(async {
-            let mut sleeps: Vec<_> = (1..=many).map(|n| Some(timer.sleep(ms(n % 20 + 1)))).collect();
+            let mut sleeps: Vec<_> = (1..=many)
+                .map(|n| Some(timer.sleep(ms(n % 20 + 1))))
+                .collect();
             // On a slow machine some sleeps are over before their first poll. They need no timeout.
             let mut waiting = 0;
             let mut polls = 0;
             poll_fn(|context| {
                 polls += 1;
                 for sleep in &mut sleeps {
-                    if sleep.as_mut().is_some_and(|sleep| Pin::new(sleep).poll(context).is_ready()) {
+                    if sleep
+                        .as_mut()
+                        .is_some_and(|sleep| Pin::new(sleep).poll(context).is_ready())
+                    {
                         *sleep = None;
                     }
                 }
                 if polls == 1 {
                     waiting = sleeps.iter().flatten().count() as u64;
                 }
-                if sleeps.iter().all(Option::is_none) { Poll::Ready(()) } else { Poll::Pending }
+                if sleeps.iter().all(Option::is_none) {
+                    Poll::Ready(())
+                } else {
+                    Poll::Pending
+                }
             })
             .await;
             waiting
@@ -208,9 +231,14 @@ fn a_sleep_that_loses_a_select_is_cancelled() {
                     }
                     never = timer.sleep(TEST_TIMEOUT) => panic!("{never:?}"),
                 }
-                assert_eq!(timer.pending_timeouts(), 1, "only the idle timeout is pending");
+                assert_eq!(
+                    timer.pending_timeouts(),
+                    1,
+                    "only the idle timeout is pending"
+                );
             }
-            let (first, second) = tokio::join!(timer.sleep(ms(5)), timer.timeout(ms(5), async { 5 }));
+            let (first, second) =
+                tokio::join!(timer.sleep(ms(5)), timer.timeout(ms(5), async { 5 }));
             assert!(first.is_ok() && matches!(second, Ok(5)));
         });
         assert_eq!(timer.pending_timeouts(), 0);
@@ -291,11 +319,15 @@ fn an_interval_keeps_its_period_in_real_time() {
         let timer = timer();
         for policy in [MissedTick::Burst, MissedTick::Delay, MissedTick::Skip] {
             let begin = Instant::now();
-            let mut interval = timer.interval_on(Schedule::at_fixed_rate(ms(5)).missed_tick(policy));
+            let mut interval =
+                timer.interval_on(Schedule::at_fixed_rate(ms(5)).missed_tick(policy));
             smol::block_on(async {
                 for n in 1..=6 {
                     interval.tick().await.unwrap();
-                    assert!(begin.elapsed() >= ms(5 * n), "{policy:?}: tick {n} was early");
+                    assert!(
+                        begin.elapsed() >= ms(5 * n),
+                        "{policy:?}: tick {n} was early"
+                    );
                     if n == 3 {
                         // Long enough to miss the next two ticks.
                         std::thread::sleep(ms(12));
@@ -318,7 +350,10 @@ fn an_interval_keeps_its_period_in_real_time() {
 #[cfg_attr(miri, ignore = "smol uses system calls that Miri does not know")]
 fn one_thread_turns_the_driver_and_runs_the_tasks() {
     ends(|| {
-        let (timer, mut driver) = HashedWheelTimer::builder().tick(ms(1)).build_driven().unwrap();
+        let (timer, mut driver) = HashedWheelTimer::builder()
+            .tick(ms(1))
+            .build_driven()
+            .unwrap();
         let executor = smol::LocalExecutor::new();
         let done = Arc::new(AtomicUsize::new(0));
         for number in 0..40 {

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use common::{Driven, Ends, Log, TICK, accepts_all, ms, quietly};
 use hashed_wheel::wheel::MAX_TICKS_PER_WHEEL;
 use hashed_wheel::{
-    BuildError, Builder, Clock, DynTimerTask, ExpiredTask, HashedWheelTimer, ManualClock, NewTimeoutError,
-    Timeout, TimerTask,
+    BuildError, Builder, Clock, DynTimerTask, ExpiredTask, HashedWheelTimer, ManualClock,
+    NewTimeoutError, Timeout, TimerTask,
 };
 
 /// Longer than any wheel, and not on a tick boundary.
@@ -65,14 +65,21 @@ fn stop_returns_the_rest() {
     assert_eq!(t.pass(TICK), 1);
     cancelled.cancel();
     // The worker has not read the message of this timeout.
-    rest.insert(t.timer.new_timeout_task(ends.task(), Duration::ZERO).unwrap());
+    rest.insert(
+        t.timer
+            .new_timeout_task(ends.task(), Duration::ZERO)
+            .unwrap(),
+    );
 
     let returned = t.timer.stop();
     assert!(returned.iter().all(Timeout::is_cancelled));
     assert_eq!(returned.len(), 4);
     assert_eq!(HashSet::from_iter(returned), rest);
     assert_eq!((ends.runs(), ends.hooks(), ends.drops()), (1, 5, 6));
-    assert!(t.timer.stop().is_empty(), "a second stop has nothing to return");
+    assert!(
+        t.timer.stop().is_empty(),
+        "a second stop has nothing to return"
+    );
     assert_eq!(t.pass(FAR), 0);
     assert_eq!(t.driver.next_turn(), None);
 }
@@ -83,14 +90,24 @@ fn a_rejected_task_is_dropped_and_the_error_states_the_reason() {
     let ends = Ends::new();
     t.timer.new_timeout_task(ends.task(), TICK).unwrap();
     let rejected = t.timer.new_timeout_task(ends.task(), TICK).unwrap_err();
-    assert!(matches!(rejected, NewTimeoutError::TooManyPending { limit: 1 }));
-    assert_eq!(rejected.to_string(), "too many timeouts are pending: 1, which is the limit");
+    assert!(matches!(
+        rejected,
+        NewTimeoutError::TooManyPending { limit: 1 }
+    ));
+    assert_eq!(
+        rejected.to_string(),
+        "too many timeouts are pending: 1, which is the limit"
+    );
     assert_eq!(
         (ends.runs(), ends.hooks(), ends.drops()),
         (0, 0, 1),
         "the task is dropped and its hook does not run"
     );
-    assert_eq!(t.timer.pending_timeouts(), 1, "a rejection leaves the timer unchanged");
+    assert_eq!(
+        t.timer.pending_timeouts(),
+        1,
+        "a rejection leaves the timer unchanged"
+    );
 
     assert_eq!(t.timer.stop().len(), 1);
     let rejected = t.timer.new_timeout_task(ends.task(), TICK).unwrap_err();
@@ -105,16 +122,33 @@ fn a_rejected_task_is_dropped_and_the_error_states_the_reason() {
 
 #[test]
 fn a_timeout_fires_at_the_first_boundary_at_or_after_its_deadline() {
-    for (delay, boundary) in
-        [(0, 1), (1, 1), (9_999, 1), (10_000, 1), (10_001, 2), (79_999, 8), (80_000, 8), (80_001, 9)]
-    {
+    for (delay, boundary) in [
+        (0, 1),
+        (1, 1),
+        (9_999, 1),
+        (10_000, 1),
+        (10_001, 2),
+        (79_999, 8),
+        (80_000, 8),
+        (80_001, 9),
+    ] {
         let mut t = Driven::new();
-        t.timer.new_timeout(|_| (), Duration::from_micros(delay)).unwrap();
+        t.timer
+            .new_timeout(|_| (), Duration::from_micros(delay))
+            .unwrap();
         for tick in 1..boundary {
             assert_eq!(t.pass(TICK), 0, "delay of {delay} µs, tick {tick}");
         }
-        assert_eq!(t.pass(TICK - Duration::from_nanos(1)), 0, "delay of {delay} µs is not early");
-        assert_eq!(t.pass(Duration::from_nanos(1)), 1, "delay of {delay} µs is not late");
+        assert_eq!(
+            t.pass(TICK - Duration::from_nanos(1)),
+            0,
+            "delay of {delay} µs is not early"
+        );
+        assert_eq!(
+            t.pass(Duration::from_nanos(1)),
+            1,
+            "delay of {delay} µs is not late"
+        );
     }
 }
 
@@ -154,12 +188,17 @@ fn a_task_that_reschedules_itself_with_zero_delay_does_not_extend_the_turn() {
     impl TimerTask for Rescheduling {
         fn run(self, timeout: &Timeout) {
             self.0.fetch_add(1, SeqCst);
-            timeout.timer().new_timeout_task(self, Duration::ZERO).unwrap();
+            timeout
+                .timer()
+                .new_timeout_task(self, Duration::ZERO)
+                .unwrap();
         }
     }
     let mut t = Driven::new();
     let runs = Arc::new(AtomicUsize::new(0));
-    t.timer.new_timeout_task(Rescheduling(runs.clone()), Duration::ZERO).unwrap();
+    t.timer
+        .new_timeout_task(Rescheduling(runs.clone()), Duration::ZERO)
+        .unwrap();
     for tick in 1..=20 {
         assert_eq!(t.pass(TICK), 1, "one run per tick, tick {tick}");
     }
@@ -180,21 +219,32 @@ fn random_operations_agree_with_a_calculation() {
                 let delay = random.u64(0..1 << random.clone().u32(1..32));
                 let (log, deadline) = (Arc::clone(&fired), now + delay);
                 t.timer
-                    .new_timeout(move |_| log.lock().unwrap().push(name), Duration::from_nanos(delay))
+                    .new_timeout(
+                        move |_| log.lock().unwrap().push(name),
+                        Duration::from_nanos(delay),
+                    )
                     .unwrap();
                 // The first boundary at or after the deadline, or the next one if that has been
                 // processed.
-                due.push((deadline.div_ceil(10_000_000).max(now / 10_000_000 + 1), name));
+                due.push((
+                    deadline.div_ceil(10_000_000).max(now / 10_000_000 + 1),
+                    name,
+                ));
             } else {
                 let step = random.u64(0..1 << random.clone().u32(1..30));
                 now += step;
                 t.pass(Duration::from_nanos(step));
-                let (mut out, rest): (Vec<_>, Vec<_>) =
-                    due.into_iter().partition(|(tick, _)| *tick <= now / 10_000_000);
+                let (mut out, rest): (Vec<_>, Vec<_>) = due
+                    .into_iter()
+                    .partition(|(tick, _)| *tick <= now / 10_000_000);
                 out.sort();
                 due = rest;
                 let names: Vec<_> = out.into_iter().map(|(_, name)| name).collect();
-                assert_eq!(std::mem::take(&mut *fired.lock().unwrap()), names, "seed {seed}, at {now} ns");
+                assert_eq!(
+                    std::mem::take(&mut *fired.lock().unwrap()),
+                    names,
+                    "seed {seed}, at {now} ns"
+                );
             }
             assert_eq!(t.timer.pending_timeouts(), due.len(), "seed {seed}");
         }
@@ -205,13 +255,20 @@ fn random_operations_agree_with_a_calculation() {
 fn a_delay_too_large_to_represent_never_fires() {
     let mut t = Driven::new();
     let never = t.timer.new_timeout(|_| (), Duration::MAX).unwrap();
-    let nearly = t.timer.new_timeout(|_| (), Duration::from_secs(u64::MAX)).unwrap();
+    let nearly = t
+        .timer
+        .new_timeout(|_| (), Duration::from_secs(u64::MAX))
+        .unwrap();
     assert_eq!(never.remaining(), Duration::MAX);
     for _ in 0..3 {
         assert_eq!(t.pass(Duration::from_secs(u32::MAX.into())), 0);
     }
     t.clock.advance(Duration::MAX);
-    assert_eq!(t.turn_until_quiet(), 0, "it does not fire at the clock's maximum either");
+    assert_eq!(
+        t.turn_until_quiet(),
+        0,
+        "it does not fire at the clock's maximum either"
+    );
     assert_eq!(t.timer.pending_timeouts(), 2);
     assert!(never.cancel() && nearly.cancel());
     assert_eq!(t.driver.next_turn(), None);
@@ -223,7 +280,9 @@ fn a_timer_is_exact_after_a_century() {
     let mut t = Driven::new();
     t.pass(century);
     for boundary in 1..=20 {
-        t.timer.new_timeout(|_| (), TICK * boundary - ms(3)).unwrap();
+        t.timer
+            .new_timeout(|_| (), TICK * boundary - ms(3))
+            .unwrap();
     }
     for _ in 0..20 {
         assert_eq!(t.pass(TICK - ms(1)), 0);
@@ -249,8 +308,11 @@ fn a_clock_that_steps_back_fires_nothing_early() {
         }
     }
     let clock = Arc::new(SettableClock(Mutex::new(ms(1_000))));
-    let (timer, mut driver) =
-        HashedWheelTimer::builder().tick(TICK).clock(clock.clone()).build_driven().unwrap();
+    let (timer, mut driver) = HashedWheelTimer::builder()
+        .tick(TICK)
+        .clock(clock.clone())
+        .build_driven()
+        .unwrap();
     timer.new_timeout(|_| (), ms(50)).unwrap();
     *clock.0.lock().unwrap() = ms(20);
     assert_eq!(driver.turn(), 0);
@@ -268,14 +330,29 @@ fn timeouts_of_one_tick_fire_in_the_order_of_scheduling_also_after_cancels() {
 
     let mut t = Driven::new();
     let log = Log::default();
-    let timeouts: Vec<_> =
-        (0..COUNT).map(|name| t.timer.new_timeout(log.task(name), ms(995) - ms(name % 5)).unwrap()).collect();
+    let timeouts: Vec<_> = (0..COUNT)
+        .map(|name| {
+            t.timer
+                .new_timeout(log.task(name), ms(995) - ms(name % 5))
+                .unwrap()
+        })
+        .collect();
     // Some are cancelled before the worker reads the messages, some after.
-    timeouts.iter().step_by(3).for_each(|timeout| assert!(timeout.cancel()));
+    timeouts
+        .iter()
+        .step_by(3)
+        .for_each(|timeout| assert!(timeout.cancel()));
     t.pass(TICK);
-    timeouts.iter().skip(1).step_by(3).step_by(2).for_each(|timeout| assert!(timeout.cancel()));
+    timeouts
+        .iter()
+        .skip(1)
+        .step_by(3)
+        .step_by(2)
+        .for_each(|timeout| assert!(timeout.cancel()));
     t.pass(ms(1_000));
-    let left: Vec<_> = (0..COUNT).filter(|name| name % 3 == 2 || name % 6 == 4).collect();
+    let left: Vec<_> = (0..COUNT)
+        .filter(|name| name % 3 == 2 || name % 6 == 4)
+        .collect();
     assert_eq!(log.take(), left);
 }
 
@@ -286,7 +363,9 @@ fn a_late_turn_catches_up_in_the_order_of_the_ticks() {
     let mut names: Vec<_> = (1..200).collect();
     fastrand::Rng::with_seed(7).shuffle(&mut names);
     for name in names {
-        t.timer.new_timeout(log.task(name), TICK * name as u32).unwrap();
+        t.timer
+            .new_timeout(log.task(name), TICK * name as u32)
+            .unwrap();
     }
     assert_eq!(t.pass(TICK * 500), 199);
     assert_eq!(log.take(), (1..200).collect::<Vec<_>>());
@@ -312,13 +391,19 @@ fn a_jump_of_a_year_takes_milliseconds() {
     let year = Duration::from_secs(365 * 24 * 3_600);
     let mut t = Driven::with(|builder| builder.tick(ms(1)).ticks_per_wheel(512));
     for day in (1..=365).step_by(DAYS_BETWEEN) {
-        t.timer.new_timeout(|_| (), Duration::from_secs(day * 24 * 3_600)).unwrap();
+        t.timer
+            .new_timeout(|_| (), Duration::from_secs(day * 24 * 3_600))
+            .unwrap();
     }
     t.timer.new_timeout(|_| (), year * 2).unwrap();
     let begin = Instant::now();
     assert_eq!(t.pass(year), 365 / DAYS_BETWEEN);
     // A year has 31 536 000 000 ticks. One by one they would take minutes.
-    assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+    assert!(
+        begin.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        begin.elapsed()
+    );
     assert!(t.driver.next_turn().unwrap() > year - TICK);
 }
 
@@ -334,9 +419,17 @@ fn a_turn_reads_at_most_100_000_messages() {
         t.timer.new_timeout(|_| (), FAR).unwrap();
     }
     t.clock.advance(TICK);
-    assert_eq!(t.driver.turn(), 1, "a caller in a tight loop cannot delay the wheel");
+    assert_eq!(
+        t.driver.turn(),
+        1,
+        "a caller in a tight loop cannot delay the wheel"
+    );
     assert!(in_wheel.is_expired());
-    assert_eq!(t.driver.next_turn(), Some(Duration::ZERO), "more messages are in the lane");
+    assert_eq!(
+        t.driver.next_turn(),
+        Some(Duration::ZERO),
+        "more messages are in the lane"
+    );
     assert_eq!(t.driver.turn(), 0);
     assert_eq!(t.driver.turn(), 0);
     assert_eq!(t.driver.next_turn(), Some(ms(123_460) - TICK));
@@ -352,14 +445,19 @@ fn timeouts_behind_the_message_limit_are_not_a_tick_late() {
     }
     t.clock.advance(TICK);
     assert_eq!(t.turn_until_quiet(), 350_000);
-    assert_eq!(log.take(), (0..350_000).collect::<Vec<_>>(), "the order is that of scheduling");
+    assert_eq!(
+        log.take(),
+        (0..350_000).collect::<Vec<_>>(),
+        "the order is that of scheduling"
+    );
 }
 
 /// The order within a tick that `Timeout::reset` documents.
 #[test]
 fn order_of_timeouts_that_were_reset_to_the_tick_of_others() {
     let (mut t, log) = (Driven::new(), Log::default());
-    let schedule = |t: &Driven, name, ticks| t.timer.new_timeout(log.task(name), TICK * ticks).unwrap();
+    let schedule =
+        |t: &Driven, name, ticks| t.timer.new_timeout(log.task(name), TICK * ticks).unwrap();
 
     // To a later deadline: after those that were scheduled in between.
     let moved = schedule(&t, 0, 2);
@@ -398,11 +496,16 @@ fn messages_behind_the_limit_fire_in_the_order_of_the_ticks() {
         t.timer.new_timeout(log.task(name), TICK * 3).unwrap();
     }
     for name in (1..20).rev() {
-        t.timer.new_timeout(log.task(1_000_000 + name), TICK * name as u32).unwrap();
+        t.timer
+            .new_timeout(log.task(1_000_000 + name), TICK * name as u32)
+            .unwrap();
     }
     t.clock.advance(TICK * 50);
     assert_eq!(t.turn_until_quiet(), 100_019);
-    assert_eq!(log.take().split_off(100_000), (1_000_001..1_000_020).collect::<Vec<_>>());
+    assert_eq!(
+        log.take().split_off(100_000),
+        (1_000_001..1_000_020).collect::<Vec<_>>()
+    );
 }
 
 #[test]
@@ -410,14 +513,19 @@ fn messages_behind_the_limit_fire_in_the_order_of_the_ticks() {
 fn many_tasks_that_reschedule_with_zero_delay_run_once_per_tick() {
     fn reschedule(runs: Arc<AtomicUsize>, timeout: &Timeout) {
         runs.fetch_add(1, SeqCst);
-        timeout.timer().new_timeout(|timeout| reschedule(runs, timeout), Duration::ZERO).unwrap();
+        timeout
+            .timer()
+            .new_timeout(|timeout| reschedule(runs, timeout), Duration::ZERO)
+            .unwrap();
     }
     const MANY: usize = 150_000;
     let mut t = Driven::new();
     let runs = Arc::new(AtomicUsize::new(0));
     for _ in 0..MANY {
         let runs = runs.clone();
-        t.timer.new_timeout(|timeout| reschedule(runs, timeout), Duration::ZERO).unwrap();
+        t.timer
+            .new_timeout(|timeout| reschedule(runs, timeout), Duration::ZERO)
+            .unwrap();
     }
     for tick in 1..=5 {
         t.clock.advance(TICK);
@@ -431,7 +539,11 @@ fn next_turn_returns_the_time_until_the_next_deadline() {
     let mut t = Driven::new();
     assert_eq!(t.driver.next_turn(), None);
     let far = t.timer.new_timeout(|_| (), FAR).unwrap();
-    assert_eq!(t.driver.next_turn(), Some(ms(123_460)), "the boundary at which it fires");
+    assert_eq!(
+        t.driver.next_turn(),
+        Some(ms(123_460)),
+        "the boundary at which it fires"
+    );
     let near = t.timer.new_timeout(|_| (), ms(25)).unwrap();
     assert_eq!(t.driver.next_turn(), Some(ms(30)));
     t.clock.advance(ms(4));
@@ -457,7 +569,10 @@ fn a_timeout_that_never_fires_gives_no_next_turn() {
             t.pass(wait);
             turns += 1;
             // Each level of the hierarchical wheel may need one turn.
-            assert!(turns <= 64, "next_turn returns {wait:?} although no timeout can fire");
+            assert!(
+                turns <= 64,
+                "next_turn returns {wait:?} although no timeout can fire"
+            );
         }
         assert_eq!(t.timer.stats().expired, 1);
         assert!(never.cancel());
@@ -507,7 +622,11 @@ fn cancel_takes_effect_immediately() {
         fn run(self, _: &Timeout) {}
         fn cancelled(self, timeout: &Timeout) {
             assert!(timeout.is_cancelled());
-            assert_eq!(self.1.pending_timeouts(), 0, "the timeout is already deregistered");
+            assert_eq!(
+                self.1.pending_timeouts(),
+                0,
+                "the timeout is already deregistered"
+            );
             // A place for another timeout is free already.
             self.1.new_timeout(|_| (), FAR).unwrap();
             *self.0.lock().unwrap() = Some(std::thread::current().id());
@@ -516,7 +635,10 @@ fn cancel_takes_effect_immediately() {
     let mut t = Driven::with(|builder| builder.max_pending_timeouts(Some(1)));
     for in_wheel in [false, true] {
         let called = Arc::new(Mutex::new(None));
-        let timeout = t.timer.new_timeout_task(Hook(called.clone(), t.timer.clone()), FAR).unwrap();
+        let timeout = t
+            .timer
+            .new_timeout_task(Hook(called.clone(), t.timer.clone()), FAR)
+            .unwrap();
         if in_wheel {
             t.driver.turn();
         }
@@ -542,12 +664,21 @@ fn a_timeout_can_be_cancelled_within_its_own_tick() {
     let to_cancel = others.clone();
     t.timer
         .new_timeout(
-            move |_| to_cancel.lock().unwrap().iter().for_each(|other| assert!(other.cancel())),
+            move |_| {
+                to_cancel
+                    .lock()
+                    .unwrap()
+                    .iter()
+                    .for_each(|other| assert!(other.cancel()))
+            },
             TICK,
         )
         .unwrap();
     for _ in 0..10 {
-        others.lock().unwrap().push(t.timer.new_timeout_task(ends.task(), TICK).unwrap());
+        others
+            .lock()
+            .unwrap()
+            .push(t.timer.new_timeout_task(ends.task(), TICK).unwrap());
     }
     assert_eq!(t.pass(TICK), 1, "each timeout of a tick expires separately");
     assert_eq!((ends.runs(), ends.hooks()), (0, 10));
@@ -568,10 +699,20 @@ fn cancelled_timeouts_leak_no_memory() {
         if iteration == 1 {
             t.driver.turn();
         }
-        timeouts.iter().for_each(|timeout| assert!(timeout.cancel()));
-        assert_eq!(Arc::strong_count(&memory), 1, "cancel drops the tasks immediately");
+        timeouts
+            .iter()
+            .for_each(|timeout| assert!(timeout.cancel()));
+        assert_eq!(
+            Arc::strong_count(&memory),
+            1,
+            "cancel drops the tasks immediately"
+        );
         t.driver.turn();
-        assert_eq!(t.driver.next_turn(), None, "the next turn removes their entries");
+        assert_eq!(
+            t.driver.next_turn(),
+            None,
+            "the next turn removes their entries"
+        );
     }
 }
 
@@ -579,7 +720,11 @@ fn cancelled_timeouts_leak_no_memory() {
 fn a_guard_cancels_when_it_is_dropped() {
     let t = Driven::new();
     let ends = Ends::new();
-    let guard = t.timer.new_timeout_task(ends.task(), TICK).unwrap().cancel_on_drop();
+    let guard = t
+        .timer
+        .new_timeout_task(ends.task(), TICK)
+        .unwrap()
+        .cancel_on_drop();
     let timeout = guard.clone();
     assert!(guard.reset(FAR), "a guard derefs to its timeout");
     assert_eq!(t.timer.pending_timeouts(), 1);
@@ -603,7 +748,11 @@ fn a_chain_of_guards_can_be_dropped() {
         let mut first = t.timer.new_timeout(|_| (), FAR).unwrap().cancel_on_drop();
         for _ in 1..links {
             let next = first;
-            first = t.timer.new_timeout(move |_| drop(next), FAR).unwrap().cancel_on_drop();
+            first = t
+                .timer
+                .new_timeout(move |_| drop(next), FAR)
+                .unwrap()
+                .cancel_on_drop();
         }
         assert_eq!(t.timer.pending_timeouts(), links);
         drop(first);
@@ -611,7 +760,12 @@ fn a_chain_of_guards_can_be_dropped() {
         t.driver.turn();
         assert_eq!(t.driver.next_turn(), None);
     };
-    thread::Builder::new().stack_size(2 << 20).spawn(drop_chain).unwrap().join().unwrap();
+    thread::Builder::new()
+        .stack_size(2 << 20)
+        .spawn(drop_chain)
+        .unwrap()
+        .join()
+        .unwrap();
 }
 
 #[test]
@@ -629,8 +783,15 @@ fn pending_counts_timeouts_that_have_not_ended() {
     let mut t = Driven::new();
     let counted = Arc::new(AtomicUsize::new(usize::MAX));
     let seen = counted.clone();
-    t.timer.new_timeout(move |timeout| seen.store(timeout.timer().pending_timeouts(), SeqCst), TICK).unwrap();
-    let others: Vec<_> = (0..4).map(|_| t.timer.new_timeout(|_| (), FAR).unwrap()).collect();
+    t.timer
+        .new_timeout(
+            move |timeout| seen.store(timeout.timer().pending_timeouts(), SeqCst),
+            TICK,
+        )
+        .unwrap();
+    let others: Vec<_> = (0..4)
+        .map(|_| t.timer.new_timeout(|_| (), FAR).unwrap())
+        .collect();
     assert_eq!(t.timer.pending_timeouts(), 5);
     others[0].cancel();
     assert_eq!(t.timer.pending_timeouts(), 4);
@@ -657,7 +818,11 @@ fn a_place_is_free_as_soon_as_a_timeout_ends() {
     let other = t.timer.new_timeout(|_| (), FAR).unwrap();
     assert!(t.timer.new_timeout(|_| (), TICK).is_err());
     t.pass(TICK);
-    assert_eq!(inside.load(SeqCst), 1, "a timeout has ended before its task runs");
+    assert_eq!(
+        inside.load(SeqCst),
+        1,
+        "a timeout has ended before its task runs"
+    );
     assert!(t.timer.new_timeout(|_| (), TICK).is_err());
     other.cancel();
     assert!(t.timer.new_timeout(|_| (), TICK).is_ok());
@@ -669,7 +834,16 @@ fn a_place_is_free_as_soon_as_a_timeout_ends() {
 fn reset_moves_the_deadline_either_way() {
     // Both deadlines in the same round of the wheel or in different ones, before and after the
     // worker has read the message.
-    for (from, to) in [(3, 5), (5, 3), (3, 100), (100, 3), (100, 95), (95, 100), (1, 1), (3, 0)] {
+    for (from, to) in [
+        (3, 5),
+        (5, 3),
+        (3, 100),
+        (100, 3),
+        (100, 95),
+        (95, 100),
+        (1, 1),
+        (3, 0),
+    ] {
         for in_wheel in [false, true] {
             let mut t = Driven::new();
             let ends = Ends::new();
@@ -683,7 +857,11 @@ fn reset_moves_the_deadline_either_way() {
                 assert_eq!(t.pass(TICK), 0, "{from} to {to}, tick {tick}, {in_wheel}");
             }
             assert_eq!(t.pass(TICK), 1, "{from} to {to}, {in_wheel}");
-            assert_eq!((t.pass(TICK * 500), ends.runs()), (0, 1), "{from} to {to}, {in_wheel}");
+            assert_eq!(
+                (t.pass(TICK * 500), ends.runs()),
+                (0, 1),
+                "{from} to {to}, {in_wheel}"
+            );
             assert_eq!(t.timer.pending_timeouts(), 0);
             assert_eq!(t.driver.next_turn(), None);
         }
@@ -693,7 +871,10 @@ fn reset_moves_the_deadline_either_way() {
 #[test]
 fn reset_of_an_ended_timeout_returns_false() {
     let mut t = Driven::new();
-    let expired = t.timer.new_timeout(|timeout| assert!(!timeout.reset(TICK)), TICK).unwrap();
+    let expired = t
+        .timer
+        .new_timeout(|timeout| assert!(!timeout.reset(TICK)), TICK)
+        .unwrap();
     let cancelled = t.timer.new_timeout(|_| (), TICK).unwrap();
     cancelled.cancel();
     assert_eq!(t.pass(TICK), 1);
@@ -743,7 +924,11 @@ fn a_reset_timeout_can_be_cancelled_and_stopped() {
     let ends = Ends::new();
     for delays in [[5, 2], [2, 5]] {
         for turn_between in [false, true] {
-            let schedule = || t.timer.new_timeout_task(ends.task(), TICK * delays[0]).unwrap();
+            let schedule = || {
+                t.timer
+                    .new_timeout_task(ends.task(), TICK * delays[0])
+                    .unwrap()
+            };
             let (cancelled, stopped) = (schedule(), schedule());
             t.driver.turn();
             assert!(cancelled.reset(TICK * delays[1]) && stopped.reset(TICK * delays[1]));
@@ -803,8 +988,16 @@ fn stop_inside_a_task_panics_and_changes_nothing() {
         .unwrap();
     let later = t.timer.new_timeout(|_| (), TICK * 2).unwrap();
     assert_eq!(quietly(|| t.pass(TICK)), 1);
-    assert!(message.lock().unwrap().contains("stop was called by a task on the timer's own worker"));
-    assert_eq!((t.pass(TICK), later.is_expired(), t.timer.stats().panics), (1, true, 0));
+    assert!(
+        message
+            .lock()
+            .unwrap()
+            .contains("stop was called by a task on the timer's own worker")
+    );
+    assert_eq!(
+        (t.pass(TICK), later.is_expired(), t.timer.stats().panics),
+        (1, true, 0)
+    );
 }
 
 #[test]
@@ -833,10 +1026,16 @@ fn the_last_handle_stops_the_timer() {
     drop(t.timer);
     assert!(!timeout.is_cancelled(), "another handle exists");
     drop(other);
-    assert!(timeout.is_cancelled(), "a timeout does not keep the timer running");
+    assert!(
+        timeout.is_cancelled(),
+        "a timeout does not keep the timer running"
+    );
     assert_eq!((ends.hooks(), ends.drops()), (1, 1));
     assert!(timeout.timer().is_stopped());
-    assert!(matches!(timeout.timer().new_timeout(|_| (), TICK), Err(NewTimeoutError::Stopped)));
+    assert!(matches!(
+        timeout.timer().new_timeout(|_| (), TICK),
+        Err(NewTimeoutError::Stopped)
+    ));
 }
 
 #[test]
@@ -874,7 +1073,9 @@ fn a_stopped_timer_leaks_no_memory() {
             task.run();
         }))
     });
-    let timeouts: Vec<_> = (0..100).map(|_| t.timer.new_timeout(|_| (), FAR).unwrap()).collect();
+    let timeouts: Vec<_> = (0..100)
+        .map(|_| t.timer.new_timeout(|_| (), FAR).unwrap())
+        .collect();
     timeouts[0].cancel();
     t.timer.stop();
     // Operations after the stop: each of them finds that the timeout has ended.
@@ -912,8 +1113,15 @@ fn a_panic_affects_no_other_timeout_and_no_count() {
         let captured = PanicsWhenDropped;
         t.timer.new_timeout_task(ends.task(), TICK).unwrap();
         t.timer.new_timeout(|_| panic!("in run"), TICK).unwrap();
-        t.timer.new_timeout(|_| panic!("{}", String::from("with an owned payload")), TICK).unwrap();
-        t.timer.new_timeout(|_| std::panic::panic_any(PanicsWhenDropped), TICK).unwrap();
+        t.timer
+            .new_timeout(
+                |_| panic!("{}", String::from("with an owned payload")),
+                TICK,
+            )
+            .unwrap();
+        t.timer
+            .new_timeout(|_| std::panic::panic_any(PanicsWhenDropped), TICK)
+            .unwrap();
         t.timer.new_timeout(move |_| drop(captured), TICK).unwrap();
         t.timer.new_timeout_task(ends.task(), TICK).unwrap();
         let next = t.timer.new_timeout_task(ends.task(), TICK * 2).unwrap();
@@ -966,9 +1174,11 @@ fn a_panic_in_the_executor_affects_no_other_timeout() {
         let calls = Arc::new(AtomicUsize::new(0));
         let count = calls.clone();
         let mut t = Driven::with(|builder| {
-            builder.task_executor(accepts_all(move |task: ExpiredTask| match count.fetch_add(1, SeqCst) {
-                1 => panic!("the pool is broken"),
-                _ => task.run(),
+            builder.task_executor(accepts_all(move |task: ExpiredTask| {
+                match count.fetch_add(1, SeqCst) {
+                    1 => panic!("the pool is broken"),
+                    _ => task.run(),
+                }
             }))
         });
         let ends = Ends::new();
@@ -978,7 +1188,10 @@ fn a_panic_in_the_executor_affects_no_other_timeout() {
         assert_eq!(t.pass(TICK), 3);
         assert_eq!((ends.runs(), ends.drops()), (2, 3));
         let stats = t.timer.stats();
-        assert_eq!((stats.panics, stats.dropped_tasks, stats.pending), (1, 1, 0));
+        assert_eq!(
+            (stats.panics, stats.dropped_tasks, stats.pending),
+            (1, 1, 0)
+        );
     });
 }
 
@@ -997,11 +1210,18 @@ fn tasks_of_different_types_can_be_kept_and_scheduled_as_objects() {
 
     let mut t = Driven::new();
     let (ends, in_large) = (Ends::new(), Ends::new());
-    let tasks: [Box<dyn DynTimerTask>; 3] =
-        [Box::new(ends.task()), Box::new(Large([7; 4_000], Arc::clone(&in_large))), Box::new(ends.task())];
+    let tasks: [Box<dyn DynTimerTask>; 3] = [
+        Box::new(ends.task()),
+        Box::new(Large([7; 4_000], Arc::clone(&in_large))),
+        Box::new(ends.task()),
+    ];
     let timeouts = tasks.map(|task| t.timer.new_timeout_task(task, TICK).unwrap());
     assert!(timeouts[2].cancel());
-    assert_eq!((ends.runs(), ends.hooks(), ends.drops()), (0, 1, 1), "the hook of the task in the box");
+    assert_eq!(
+        (ends.runs(), ends.hooks(), ends.drops()),
+        (0, 1, 1),
+        "the hook of the task in the box"
+    );
     assert_eq!(t.pass(TICK), 2);
     assert_eq!((ends.runs(), ends.hooks(), ends.drops()), (1, 1, 2));
     assert_eq!((in_large.runs(), in_large.drops()), (1, 1));
@@ -1031,8 +1251,12 @@ fn a_task_that_runs_on_the_worker_is_not_for_the_executor() {
         }))
     });
     let runs = Arc::new(AtomicUsize::new(0));
-    t.timer.new_timeout_task(Internal(Arc::clone(&runs), [0; 1]), TICK).unwrap();
-    t.timer.new_timeout_task(Internal(Arc::clone(&runs), [0; 1_000]), TICK).unwrap();
+    t.timer
+        .new_timeout_task(Internal(Arc::clone(&runs), [0; 1]), TICK)
+        .unwrap();
+    t.timer
+        .new_timeout_task(Internal(Arc::clone(&runs), [0; 1_000]), TICK)
+        .unwrap();
     t.timer.new_timeout(|_| (), TICK).unwrap();
     assert_eq!(t.pass(TICK), 3);
     assert_eq!((runs.load(SeqCst), offered.load(SeqCst)), (1_001, 1));
@@ -1044,8 +1268,12 @@ fn cancel_all_leaves_a_task_that_a_future_awaits() {
     let t = Driven::new();
     let runs = Arc::new(AtomicUsize::new(0));
     let awaited = [
-        t.timer.new_timeout_task(Internal(Arc::clone(&runs), [0; 1]), TICK).unwrap(),
-        t.timer.new_timeout_task(Internal(runs, [0; 1_000]), TICK).unwrap(),
+        t.timer
+            .new_timeout_task(Internal(Arc::clone(&runs), [0; 1]), TICK)
+            .unwrap(),
+        t.timer
+            .new_timeout_task(Internal(runs, [0; 1_000]), TICK)
+            .unwrap(),
     ];
     t.timer.new_timeout(|_| (), TICK).unwrap();
     assert_eq!(t.timer.cancel_all(), 1);
@@ -1060,7 +1288,9 @@ fn the_executor_may_run_the_task_on_any_thread() {
     let tasks = Arc::new(Mutex::new(Vec::new()));
     let queue = tasks.clone();
     let mut t = Driven::with(|builder| {
-        builder.task_executor(accepts_all(move |task: ExpiredTask| queue.lock().unwrap().push(task)))
+        builder.task_executor(accepts_all(move |task: ExpiredTask| {
+            queue.lock().unwrap().push(task)
+        }))
     });
     let ends = Ends::new();
     let timeout = t.timer.new_timeout_task(ends.task(), TICK).unwrap();
@@ -1070,7 +1300,10 @@ fn the_executor_may_run_the_task_on_any_thread() {
     let task = tasks.lock().unwrap().pop().unwrap();
     assert!(format!("{task:?}").contains("expired"));
     std::thread::spawn(move || task.run()).join().unwrap();
-    assert_eq!((ends.runs(), ends.drops(), t.timer.stats().dropped_tasks), (1, 1, 0));
+    assert_eq!(
+        (ends.runs(), ends.drops(), t.timer.stats().dropped_tasks),
+        (1, 1, 0)
+    );
 }
 
 #[test]
@@ -1086,7 +1319,8 @@ fn a_task_that_panics_in_the_executor_does_not_affect_the_executor() {
 
 #[test]
 fn a_task_that_the_executor_drops_is_counted() {
-    let mut t = Driven::with(|builder| builder.task_executor(accepts_all(|task: ExpiredTask| drop(task))));
+    let mut t =
+        Driven::with(|builder| builder.task_executor(accepts_all(|task: ExpiredTask| drop(task))));
     let ends = Ends::new();
     let timeout = t.timer.new_timeout_task(ends.task(), TICK).unwrap();
     assert_eq!(t.pass(TICK), 1);
@@ -1104,58 +1338,98 @@ fn a_task_that_the_executor_drops_is_counted() {
 #[test]
 fn the_defaults_are_those_of_netty() {
     let timer = HashedWheelTimer::default();
-    assert_eq!((timer.tick_duration(), timer.ticks_per_wheel()), (ms(100), 512));
+    assert_eq!(
+        (timer.tick_duration(), timer.ticks_per_wheel()),
+        (ms(100), 512)
+    );
 }
 
 #[test]
 fn ticks_per_wheel_is_rounded_up_to_a_power_of_two() {
     let max = MAX_TICKS_PER_WHEEL;
     assert_eq!(max, 1 << if usize::BITS < 64 { 28 } else { 30 });
-    for (requested, actual) in
-        [(1, 1), (2, 2), (3, 4), (5, 8), (512, 512), (513, 1_024), (max - 1, max), (max, max)]
-    {
-        assert_eq!(HashedWheelTimer::new(ms(1), requested).ticks_per_wheel(), actual);
+    for (requested, actual) in [
+        (1, 1),
+        (2, 2),
+        (3, 4),
+        (5, 8),
+        (512, 512),
+        (513, 1_024),
+        (max - 1, max),
+        (max, max),
+    ] {
+        assert_eq!(
+            HashedWheelTimer::new(ms(1), requested).ticks_per_wheel(),
+            actual
+        );
     }
 }
 
 #[test]
 fn ticks_of_a_microsecond_or_more_are_used_unchanged() {
-    for (requested, actual) in
-        [(1, 1_000), (999, 1_000), (1_000, 1_000), (1_001, 1_001), (1_500_000, 1_500_000)]
-    {
+    for (requested, actual) in [
+        (1, 1_000),
+        (999, 1_000),
+        (1_000, 1_000),
+        (1_001, 1_001),
+        (1_500_000, 1_500_000),
+    ] {
         let timer = HashedWheelTimer::new(Duration::from_nanos(requested), 8);
         assert_eq!(timer.tick_duration(), Duration::from_nanos(actual));
     }
     let mut t = Driven::with(|builder| builder.tick(Duration::from_micros(1)));
-    t.timer.new_timeout(|_| (), Duration::from_nanos(1_500)).unwrap();
+    t.timer
+        .new_timeout(|_| (), Duration::from_nanos(1_500))
+        .unwrap();
     assert_eq!(t.pass(Duration::from_nanos(1_999)), 0);
     assert_eq!(t.pass(Duration::from_nanos(1)), 1);
 }
 
 #[test]
 fn invalid_settings_are_rejected_with_a_reason() {
-    let built =
-        |tick, slots| HashedWheelTimer::builder().tick(tick).ticks_per_wheel(slots).build().map(|_| ());
+    let built = |tick, slots| {
+        HashedWheelTimer::builder()
+            .tick(tick)
+            .ticks_per_wheel(slots)
+            .build()
+            .map(|_| ())
+    };
     assert_eq!(built(Duration::ZERO, 8), Err(BuildError::ZeroTick));
     assert_eq!(built(TICK, 0), Err(BuildError::ZeroTicksPerWheel));
     let max = MAX_TICKS_PER_WHEEL;
-    assert_eq!(built(TICK, max + 1), Err(BuildError::TooManyTicksPerWheel { max }));
-    assert_eq!(built(TICK, usize::MAX), Err(BuildError::TooManyTicksPerWheel { max }));
+    assert_eq!(
+        built(TICK, max + 1),
+        Err(BuildError::TooManyTicksPerWheel { max })
+    );
+    assert_eq!(
+        built(TICK, usize::MAX),
+        Err(BuildError::TooManyTicksPerWheel { max })
+    );
     let Err(BuildError::TickTooLong { max }) = built(Duration::MAX, 512) else {
         panic!("the tick was accepted")
     };
-    assert_eq!(built(max + Duration::from_nanos(1), 512), Err(BuildError::TickTooLong { max }));
+    assert_eq!(
+        built(max + Duration::from_nanos(1), 512),
+        Err(BuildError::TickTooLong { max })
+    );
     assert_eq!(built(max, 512), Ok(()));
     assert_eq!(built(max, 511), Ok(()), "511 slots are rounded up to 512");
     let Err(BuildError::TickTooLong { max }) = built(Duration::MAX, 1) else {
         panic!("the tick was accepted")
     };
-    assert_eq!(max, Duration::from_nanos((1 << 62) - 3), "the longest time that a timer can count");
+    assert_eq!(
+        max,
+        Duration::from_nanos((1 << 62) - 3),
+        "the longest time that a timer can count"
+    );
     let mut longest = Driven::with(|builder| builder.tick(max).ticks_per_wheel(1));
     longest.timer.new_timeout(|_| (), Duration::ZERO).unwrap();
     assert_eq!(longest.pass(max), 1, "the first boundary is reached");
 
-    let named = HashedWheelTimer::builder().thread_name("a\0b").build().map(|_| ());
+    let named = HashedWheelTimer::builder()
+        .thread_name("a\0b")
+        .build()
+        .map(|_| ());
     assert_eq!(named, Err(BuildError::NulInThreadName));
     for error in [
         BuildError::ZeroTick,
@@ -1165,7 +1439,9 @@ fn invalid_settings_are_rejected_with_a_reason() {
         BuildError::NoMemory { bytes: 7 },
         BuildError::NulInThreadName,
         BuildError::NoClock,
-        BuildError::ZeroLimit { option: "max_tasks_per_turn" },
+        BuildError::ZeroLimit {
+            option: "max_tasks_per_turn",
+        },
     ] {
         let text = error.to_string();
         assert!(text.contains("must") && !text.ends_with('.'), "{text}");
@@ -1181,10 +1457,15 @@ fn limit_of_zero_is_an_error() {
         ("max_tasks_per_turn", Builder::max_tasks_per_turn),
     ];
     for (option, set) in options {
-        let zero = set(HashedWheelTimer::builder(), Some(0)).build().map(|_| ());
+        let zero = set(HashedWheelTimer::builder(), Some(0))
+            .build()
+            .map(|_| ());
         assert_eq!(zero, Err(BuildError::ZeroLimit { option }));
         for limit in [None, Some(1), Some(usize::MAX)] {
-            assert!(set(HashedWheelTimer::builder(), limit).build().is_ok(), "{option}, {limit:?}");
+            assert!(
+                set(HashedWheelTimer::builder(), limit).build().is_ok(),
+                "{option}, {limit:?}"
+            );
         }
     }
 }
@@ -1194,11 +1475,36 @@ fn limit_of_zero_is_an_error() {
 fn option_that_a_timer_cannot_use_is_an_error() {
     type Set = fn(Builder) -> Builder;
     let options: [(&str, Set, bool, bool); 6] = [
-        ("thread_name", |builder| builder.thread_name("timer"), true, true),
-        ("thread_stack_size", |builder| builder.thread_stack_size(1 << 20), true, false),
-        ("on_thread_start", |builder| builder.on_thread_start(|| ()), true, false),
-        ("on_thread_stop", |builder| builder.on_thread_stop(|| ()), true, false),
-        ("max_tasks_per_turn", |builder| builder.max_tasks_per_turn(Some(1)), true, false),
+        (
+            "thread_name",
+            |builder| builder.thread_name("timer"),
+            true,
+            true,
+        ),
+        (
+            "thread_stack_size",
+            |builder| builder.thread_stack_size(1 << 20),
+            true,
+            false,
+        ),
+        (
+            "on_thread_start",
+            |builder| builder.on_thread_start(|| ()),
+            true,
+            false,
+        ),
+        (
+            "on_thread_stop",
+            |builder| builder.on_thread_stop(|| ()),
+            true,
+            false,
+        ),
+        (
+            "max_tasks_per_turn",
+            |builder| builder.max_tasks_per_turn(Some(1)),
+            true,
+            false,
+        ),
         ("waker", |builder| builder.waker(|| ()), false, true),
     ];
     for (option, set, with_thread, driven) in options {
@@ -1210,15 +1516,27 @@ fn option_that_a_timer_cannot_use_is_an_error() {
         assert_eq!(turned, result(driven, "a driven timer"));
         #[cfg(all(feature = "tokio", not(miri)))]
         {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-            let on_runtime = set(HashedWheelTimer::builder()).build_on_tokio(runtime.handle()).map(|_| ());
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_time()
+                .build()
+                .unwrap();
+            let on_runtime = set(HashedWheelTimer::builder())
+                .build_on_tokio(runtime.handle())
+                .map(|_| ());
             assert_eq!(
                 on_runtime,
-                result(["thread_name", "max_tasks_per_turn"].contains(&option), "a timer on a runtime")
+                result(
+                    ["thread_name", "max_tasks_per_turn"].contains(&option),
+                    "a timer on a runtime"
+                )
             );
         }
     }
-    let text = BuildError::UnusedOption { option: "waker", timer: "a timer with a thread" }.to_string();
+    let text = BuildError::UnusedOption {
+        option: "waker",
+        timer: "a timer with a thread",
+    }
+    .to_string();
     assert_eq!(text, "waker is set, which a timer with a thread cannot use");
 }
 
@@ -1230,8 +1548,12 @@ fn new_panics_on_settings_that_build_rejects() {
         (TICK, 0, "ticks_per_wheel is zero, but must be at least 1"),
         (TICK, usize::MAX, &too_many),
     ] {
-        let panic = quietly(|| std::panic::catch_unwind(|| HashedWheelTimer::new(tick, slots))).unwrap_err();
-        assert_eq!(*panic.downcast::<String>().unwrap(), format!("cannot build this timer: {reason}"));
+        let panic = quietly(|| std::panic::catch_unwind(|| HashedWheelTimer::new(tick, slots)))
+            .unwrap_err();
+        assert_eq!(
+            *panic.downcast::<String>().unwrap(),
+            format!("cannot build this timer: {reason}")
+        );
     }
 }
 
@@ -1239,7 +1561,9 @@ fn new_panics_on_settings_that_build_rejects() {
 fn the_longest_tick_works() {
     let longest = Duration::from_nanos(((1 << 62) - 1) / 8);
     let mut t = Driven::with(|builder| builder.tick(longest));
-    t.timer.new_timeout(|_| (), Duration::from_nanos(1)).unwrap();
+    t.timer
+        .new_timeout(|_| (), Duration::from_nanos(1))
+        .unwrap();
     assert_eq!(t.pass(longest - Duration::from_nanos(1)), 0);
     assert_eq!(t.pass(Duration::from_nanos(1)), 1);
 }
@@ -1262,8 +1586,13 @@ fn the_handle_in_the_task_equals_the_returned_handle() {
     let mut t = Driven::new();
     let seen = Arc::new(Mutex::new(None));
     let inside = seen.clone();
-    let timeout =
-        t.timer.new_timeout(move |timeout| *inside.lock().unwrap() = Some(timeout.clone()), TICK).unwrap();
+    let timeout = t
+        .timer
+        .new_timeout(
+            move |timeout| *inside.lock().unwrap() = Some(timeout.clone()),
+            TICK,
+        )
+        .unwrap();
     t.pass(TICK);
     assert_eq!(seen.lock().unwrap().take(), Some(timeout));
 }
@@ -1275,18 +1604,34 @@ fn debug_output_shows_state_and_settings() {
     let text = format!("{timeout:?}");
     assert!(text.contains("pending") && text.contains("15ms"), "{text}");
     let text = format!("{:?}", t.timer);
-    assert!(text.contains("Started") && text.contains("pending: 1") && text.contains("10ms"), "{text}");
-    assert!(text.contains("wheel: hashed, worker: driven") && !text.contains("limit"), "{text}");
+    assert!(
+        text.contains("Started") && text.contains("pending: 1") && text.contains("10ms"),
+        "{text}"
+    );
+    assert!(
+        text.contains("wheel: hashed, worker: driven") && !text.contains("limit"),
+        "{text}"
+    );
     t.pass(ms(20));
     let text = format!("{timeout:?}");
-    assert!(text.contains("expired") && !text.contains("remaining"), "{text}");
+    assert!(
+        text.contains("expired") && !text.contains("remaining"),
+        "{text}"
+    );
     assert!(format!("{:?}", t.timer).contains("expired: 1"));
     let never = t.timer.new_timeout(|_| (), Duration::MAX).unwrap();
     assert!(format!("{never:?}").contains("forever"));
-    let builder =
-        HashedWheelTimer::builder().hierarchical(true).max_pending_timeouts(Some(7)).thread_name("hw-shown");
+    let builder = HashedWheelTimer::builder()
+        .hierarchical(true)
+        .max_pending_timeouts(Some(7))
+        .thread_name("hw-shown");
     let text = format!("{:?}", builder.build().unwrap());
-    for part in ["New", "limit: 7", "wheel: hierarchical", "worker: thread \"hw-shown\""] {
+    for part in [
+        "New",
+        "limit: 7",
+        "wheel: hierarchical",
+        "worker: thread \"hw-shown\"",
+    ] {
         assert!(text.contains(part), "{part:?} is not in {text}");
     }
     t.timer.stop();
@@ -1299,17 +1644,38 @@ fn debug_output_shows_state_and_settings() {
 #[test]
 fn stats_are_consistent() {
     let mut t = Driven::with(|builder| builder.max_pending_timeouts(Some(5)));
-    let timeouts: Vec<_> = (1..=5).map(|ticks| t.timer.new_timeout(|_| (), TICK * ticks).unwrap()).collect();
+    let timeouts: Vec<_> = (1..=5)
+        .map(|ticks| t.timer.new_timeout(|_| (), TICK * ticks).unwrap())
+        .collect();
     assert!(t.timer.new_timeout(|_| (), TICK).is_err());
     t.pass(TICK * 2);
     timeouts[4].cancel();
     let stats = t.timer.stats();
-    assert_eq!((stats.scheduled, stats.expired, stats.cancelled, stats.pending), (5, 2, 1, 2));
-    assert_eq!((stats.rejected, stats.panics, stats.dropped_tasks), (1, 0, 0));
+    assert_eq!(
+        (
+            stats.scheduled,
+            stats.expired,
+            stats.cancelled,
+            stats.pending
+        ),
+        (5, 2, 1, 2)
+    );
+    assert_eq!(
+        (stats.rejected, stats.panics, stats.dropped_tasks),
+        (1, 0, 0)
+    );
     assert_eq!((stats.turns, stats.wake_ups), (1, 0));
     t.timer.stop();
     let stats = t.timer.stats();
-    assert_eq!((stats.scheduled, stats.expired, stats.cancelled, stats.pending), (5, 2, 3, 0));
+    assert_eq!(
+        (
+            stats.scheduled,
+            stats.expired,
+            stats.cancelled,
+            stats.pending
+        ),
+        (5, 2, 3, 0)
+    );
 }
 
 #[test]

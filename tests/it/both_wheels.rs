@@ -33,7 +33,12 @@ struct Operations {
 impl Operations {
     fn of(seed: u64) -> Self {
         let portion = (seed % 16 < 8).then(|| seed as usize / 16 + 1);
-        Self { cancels: seed % 2 == 0, resets: seed % 4 < 2, far: seed % 8 < 4, portion }
+        Self {
+            cancels: seed % 2 == 0,
+            resets: seed % 4 < 2,
+            far: seed % 8 < 4,
+            portion,
+        }
     }
 }
 
@@ -77,7 +82,11 @@ impl Record {
 
     fn schedule(&mut self, record: &SharedRecord, delay: Duration) {
         let (id, record) = (self.timeouts.len(), Arc::clone(record));
-        self.timeouts.push(self.timer.new_timeout(move |_| fire(&record, id), delay).unwrap());
+        self.timeouts.push(
+            self.timer
+                .new_timeout(move |_| fire(&record, id), delay)
+                .unwrap(),
+        );
         self.pending.insert(id, self.due(delay));
     }
 
@@ -108,11 +117,19 @@ impl Record {
             7 => random.u64(..5) * round + random.u64(..=TICK),
             8 => random.u64(..) >> random.u32(24..63),
             // The same deadline as another timeout.
-            9 => self.pending.values().next().map_or(0, |(deadline, _)| deadline.saturating_sub(self.now())),
+            9 => self
+                .pending
+                .values()
+                .next()
+                .map_or(0, |(deadline, _)| deadline.saturating_sub(self.now())),
             10 => random.u64(..1 << 60),
             _ => return [Duration::MAX, Duration::from_nanos(1 << 62)][random.usize(..2)],
         };
-        Duration::from_nanos(if self.operations.far { nanos } else { nanos.min(TICK << 30) })
+        Duration::from_nanos(if self.operations.far {
+            nanos
+        } else {
+            nanos.min(TICK << 30)
+        })
     }
 
     /// A random timeout, more often one that may be pending.
@@ -138,8 +155,15 @@ impl Record {
 /// The task of the timeout `id`. What it does depends only on the seed and its number.
 fn fire(shared: &SharedRecord, id: usize) {
     let mut record = shared.lock().unwrap();
-    let (deadline, due) = record.pending.remove(&id).expect("the timeout has not ended before");
-    assert!(deadline <= record.tick * TICK, "timeout {id} is early: {deadline} in tick {}", record.tick);
+    let (deadline, due) = record
+        .pending
+        .remove(&id)
+        .expect("the timeout has not ended before");
+    assert!(
+        deadline <= record.tick * TICK,
+        "timeout {id} is early: {deadline} in tick {}",
+        record.tick
+    );
     record.events.push(Event::Fired(id));
     record.fired.push((due, id));
     let mut random = Rng::with_seed(record.seed ^ (id as u64) << 32);
@@ -165,8 +189,14 @@ struct Side {
 impl Side {
     fn new(slots: usize, seed: u64, is_hierarchical: bool) -> Self {
         let clock = ManualClock::new();
-        let builder = HashedWheelTimer::builder().tick(Duration::from_nanos(TICK)).ticks_per_wheel(slots);
-        let builder = if is_hierarchical { builder.hierarchical(true) } else { builder };
+        let builder = HashedWheelTimer::builder()
+            .tick(Duration::from_nanos(TICK))
+            .ticks_per_wheel(slots);
+        let builder = if is_hierarchical {
+            builder.hierarchical(true)
+        } else {
+            builder
+        };
         let (timer, driver) = builder.clock(clock.clone()).build_driven().unwrap();
         let record = Record {
             timer: timer.clone(),
@@ -180,7 +210,13 @@ impl Side {
             events: Vec::new(),
             fired: Vec::new(),
         };
-        Self { record: Arc::new(Mutex::new(record)), timer, driver, clock, is_hierarchical }
+        Self {
+            record: Arc::new(Mutex::new(record)),
+            timer,
+            driver,
+            clock,
+            is_hierarchical,
+        }
     }
 
     fn with<R>(&self, run: impl FnOnce(&mut Record) -> R) -> R {
@@ -202,7 +238,11 @@ impl Side {
         let is_ordered = record.operations.resets || portion.is_some() || fired.is_sorted();
         assert!(is_ordered, "not in order: {fired:?}");
         for (id, &(deadline, due)) in &record.pending {
-            assert!(due > record.tick, "timeout {id} is late: {deadline} in tick {}", record.tick);
+            assert!(
+                due > record.tick,
+                "timeout {id} is late: {deadline} in tick {}",
+                record.tick
+            );
         }
         expired
     }
@@ -222,14 +262,26 @@ impl Side {
     fn check_next_turn(&self) {
         let next = self.driver.next_turn();
         let record = self.record.lock().unwrap();
-        let first = record.pending.values().map(|&(_, due)| due.saturating_mul(TICK)).min();
+        let first = record
+            .pending
+            .values()
+            .map(|&(_, due)| due.saturating_mul(TICK))
+            .min();
         // For a timeout that never fires, an intermediate turn may be necessary.
         assert!(next.is_none() || first.is_some());
         if let Some(first) = first.filter(|&first| first < NEVER) {
             let next = next.expect("a timeout will become due");
-            let (next, until) = (next.as_nanos(), u128::from(first.saturating_sub(record.now())));
+            let (next, until) = (
+                next.as_nanos(),
+                u128::from(first.saturating_sub(record.now())),
+            );
             assert!(next <= until, "{next} ns is too late for {until} ns");
-            let Operations { cancels, resets, far, .. } = record.operations;
+            let Operations {
+                cancels,
+                resets,
+                far,
+                ..
+            } = record.operations;
             if !(cancels || resets || far && !self.is_hierarchical) {
                 assert_eq!(next, until, "next_turn is exact if nothing was removed");
             }
@@ -242,7 +294,13 @@ impl Side {
         let record = self.record.lock().unwrap();
         let numbers: BTreeSet<_> = rest
             .iter()
-            .map(|timeout| record.timeouts.iter().position(|other| other == timeout).unwrap())
+            .map(|timeout| {
+                record
+                    .timeouts
+                    .iter()
+                    .position(|other| other == timeout)
+                    .unwrap()
+            })
             .collect();
         assert_eq!(numbers.len(), rest.len());
         assert!(numbers.iter().eq(record.pending.keys()));
@@ -272,8 +330,14 @@ impl Drop for Report {
 /// The step of the clock, in nanoseconds.
 fn jump(record: &Record, random: &mut Rng) -> u64 {
     let round = TICK * record.slots as u64;
-    let first = record.pending.values().map(|&(_, due)| due.saturating_mul(TICK)).min();
-    let until = first.filter(|&first| first < NEVER).map_or(0, |first| first.saturating_sub(record.now()));
+    let first = record
+        .pending
+        .values()
+        .map(|&(_, due)| due.saturating_mul(TICK))
+        .min();
+    let until = first
+        .filter(|&first| first < NEVER)
+        .map_or(0, |first| first.saturating_sub(record.now()));
     match random.u32(..50) {
         0..5 => 0,
         5..12 => random.u64(..TICK),
@@ -288,7 +352,11 @@ fn jump(record: &Record, random: &mut Rng) -> u64 {
 }
 
 fn run(slots: usize, seed: u64, steps: usize) {
-    let mut report = Report { slots, seed, step: 0 };
+    let mut report = Report {
+        slots,
+        seed,
+        step: 0,
+    };
     let mut random = Rng::with_seed(seed);
     let mut sides = [false, true].map(|is_hierarchical| Side::new(slots, seed, is_hierarchical));
     for step in 0..steps {
@@ -320,11 +388,15 @@ fn run(slots: usize, seed: u64, steps: usize) {
             0
         });
         assert_eq!(outcomes[0], outcomes[1]);
-        let [hashed, hierarchical] =
-            sides.each_ref().map(|side| side.with(|record| std::mem::take(&mut record.events)));
+        let [hashed, hierarchical] = sides
+            .each_ref()
+            .map(|side| side.with(|record| std::mem::take(&mut record.events)));
         assert_eq!(hashed, hierarchical);
         for side in &sides {
-            assert_eq!(side.timer.pending_timeouts(), side.with(|record| record.pending.len()));
+            assert_eq!(
+                side.timer.pending_timeouts(),
+                side.with(|record| record.pending.len())
+            );
         }
         if is_turn || random.u32(..8) == 0 {
             sides.iter().for_each(Side::check_next_turn);
@@ -353,8 +425,11 @@ fn random_scripts_have_the_same_results_on_both_wheels() {
 #[test]
 fn a_level_has_at_least_two_slots() {
     for (requested, slots) in [(1, 2), (2, 2), (3, 4), (512, 512)] {
-        let (timer, _driver) =
-            HashedWheelTimer::builder().hierarchical(true).ticks_per_wheel(requested).build_driven().unwrap();
+        let (timer, _driver) = HashedWheelTimer::builder()
+            .hierarchical(true)
+            .ticks_per_wheel(requested)
+            .build_driven()
+            .unwrap();
         assert_eq!(timer.ticks_per_wheel(), slots);
     }
 }

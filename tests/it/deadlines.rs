@@ -9,21 +9,25 @@ use std::time::{Duration, Instant};
 
 use common::{Driven, Ends, Log, TEST_TIMEOUT, TICK, ms};
 use hashed_wheel::{
-    Builder, Clock, HashedWheelTimer, ManualClock, MonotonicClock, NewTimeoutError, Schedule, Timeout,
+    Builder, Clock, HashedWheelTimer, ManualClock, MonotonicClock, NewTimeoutError, Schedule,
+    Timeout,
 };
 
 const HOUR: Duration = Duration::from_secs(3_600);
 const YEAR: Duration = Duration::from_secs(365 * 86_400);
 
 /// Both wheels.
-const WHEELS: [fn(Builder) -> Builder; 2] = [|builder| builder, |builder| builder.hierarchical(true)];
+const WHEELS: [fn(Builder) -> Builder; 2] =
+    [|builder| builder, |builder| builder.hierarchical(true)];
 
 #[test]
 fn a_deadline_is_never_early_by_the_default_clock() {
     let timer = HashedWheelTimer::new(ms(1), 64);
     let (fired, wait) = channel();
     let begin = Instant::now();
-    let deadlines: Vec<_> = (0..40).map(|n| begin + Duration::from_micros(n * 1_237)).collect();
+    let deadlines: Vec<_> = (0..40)
+        .map(|n| begin + Duration::from_micros(n * 1_237))
+        .collect();
     for &deadline in &deadlines {
         let fired = fired.clone();
         let send_deadline = move |_: &_| fired.send((deadline, Instant::now())).unwrap();
@@ -45,7 +49,10 @@ fn a_deadline_is_the_same_whenever_the_call_is_made() {
     let second = timer.new_timeout_at(|_| (), deadline).unwrap();
     // Read in this order, because time passes between the two calls.
     let (first, second) = (first.remaining(), second.remaining());
-    assert!(second <= first && first <= HOUR - ms(20), "{first:?}, {second:?}");
+    assert!(
+        second <= first && first <= HOUR - ms(20),
+        "{first:?}, {second:?}"
+    );
 }
 
 /// A manual clock, of which the timer knows only the time.
@@ -77,7 +84,10 @@ fn a_clock_converts_an_instant_by_the_present() {
     assert!(timeout.remaining() > HOUR / 2);
     clock.advance(HOUR);
     assert_eq!(driver.turn(), 1);
-    assert!(timeout.deadline() <= Instant::now(), "also a deadline that has passed");
+    assert!(
+        timeout.deadline() <= Instant::now(),
+        "also a deadline that has passed"
+    );
 }
 
 #[test]
@@ -86,7 +96,9 @@ fn a_manual_clock_converts_an_instant_exactly() {
     let origin = clock.instant();
     clock.advance(HOUR);
     // The clock's time is not zero when the timer is built.
-    let builder = HashedWheelTimer::builder().tick(TICK).clock(Arc::new(clock.clone()));
+    let builder = HashedWheelTimer::builder()
+        .tick(TICK)
+        .clock(Arc::new(clock.clone()));
     let (timer, mut driver) = builder.build_driven().unwrap();
     assert_eq!(timer.now(), origin + HOUR);
 
@@ -100,9 +112,16 @@ fn a_manual_clock_converts_an_instant_exactly() {
     }
     assert_eq!(driver.turn(), 0);
     clock.advance(TICK);
-    assert_eq!((clock.instant(), clock.clone().instant(), timer.now()), (deadline, deadline, deadline));
+    assert_eq!(
+        (clock.instant(), clock.clone().instant(), timer.now()),
+        (deadline, deadline, deadline)
+    );
     assert_eq!(driver.turn(), 3, "the same tick");
-    assert_eq!(first.deadline(), deadline, "an ended timeout keeps its deadline");
+    assert_eq!(
+        first.deadline(),
+        deadline,
+        "an ended timeout keeps its deadline"
+    );
 
     // An instant from before the timer was built.
     let past = timer.new_timeout_at(|_| (), origin).unwrap();
@@ -114,7 +133,10 @@ fn a_manual_clock_converts_an_instant_exactly() {
 fn a_manual_clock_takes_an_instant_of_the_machine_by_its_distance() {
     let mut t = Driven::new();
     t.pass(HOUR);
-    let timeout = t.timer.new_timeout_at(|_| (), Instant::now() + HOUR).unwrap();
+    let timeout = t
+        .timer
+        .new_timeout_at(|_| (), Instant::now() + HOUR)
+        .unwrap();
     let left = timeout.remaining();
     assert!(left <= HOUR && left > HOUR / 2, "{left:?}");
     assert_eq!(t.pass(HOUR / 2), 0, "real time does not count");
@@ -126,7 +148,9 @@ fn the_clock_of_the_machine_is_the_default_clock() {
     let clock = MonotonicClock::new();
     let (earlier, before) = (clock.now(), Instant::now());
     assert!(clock.now() >= earlier);
-    let given = HashedWheelTimer::builder().clock(ManualClock::new()).clock(clock);
+    let given = HashedWheelTimer::builder()
+        .clock(ManualClock::new())
+        .clock(clock);
     for builder in [HashedWheelTimer::builder(), given] {
         let (timer, _driver) = builder.build_driven().unwrap();
         let now = timer.now();
@@ -140,7 +164,10 @@ fn the_clock_of_the_machine_is_the_default_clock() {
     let builder = HashedWheelTimer::builder().clock(Arc::new(clock));
     let (timer, _driver) = builder.build_driven().unwrap();
     let deadline = Instant::now() + HOUR;
-    assert_eq!(timer.new_timeout_at(|_| (), deadline).unwrap().deadline(), deadline);
+    assert_eq!(
+        timer.new_timeout_at(|_| (), deadline).unwrap().deadline(),
+        deadline
+    );
 }
 
 #[test]
@@ -159,7 +186,10 @@ fn reset_at_moves_a_deadline_to_an_instant() {
     // A deadline that has passed is the next boundary.
     let timeout = t.timer.new_timeout(|_| (), TICK * 5).unwrap();
     assert!(timeout.reset_at(begin));
-    assert_eq!((timeout.deadline(), timeout.remaining()), (begin, Duration::ZERO));
+    assert_eq!(
+        (timeout.deadline(), timeout.remaining()),
+        (begin, Duration::ZERO)
+    );
     assert_eq!((t.driver.turn(), t.pass(TICK)), (0, 1));
 }
 
@@ -173,7 +203,10 @@ fn a_task_is_scheduled_at_an_instant() {
     assert_eq!(t.pass(TICK), 1);
     assert_eq!((ends.runs(), ends.hooks(), ends.drops()), (1, 1, 2));
     t.timer.stop();
-    let rejected = t.timer.new_timeout_task_at(ends.task(), deadline).unwrap_err();
+    let rejected = t
+        .timer
+        .new_timeout_task_at(ends.task(), deadline)
+        .unwrap_err();
     assert!(matches!(rejected, NewTimeoutError::Stopped), "{rejected}");
     assert_eq!((ends.hooks(), ends.drops()), (1, 3));
 }
@@ -197,8 +230,14 @@ fn time_that_passes_while_a_user_clock_is_read_makes_the_timeout_later() {
     }
 
     let delay_next = Arc::new(AtomicBool::new(false));
-    let clock = Clocked { origin: Instant::now(), delay_next: Arc::clone(&delay_next) };
-    let (timer, _driver) = HashedWheelTimer::builder().clock(clock).build_driven().unwrap();
+    let clock = Clocked {
+        origin: Instant::now(),
+        delay_next: Arc::clone(&delay_next),
+    };
+    let (timer, _driver) = HashedWheelTimer::builder()
+        .clock(clock)
+        .build_driven()
+        .unwrap();
     let deadline = Instant::now() + HOUR;
     delay_next.store(true, SeqCst);
     let left = timer.new_timeout_at(|_| (), deadline).unwrap().remaining();
@@ -214,7 +253,9 @@ fn a_deadline_that_has_passed_is_no_delay() {
     let before = Instant::now();
     t.timer.new_timeout(log.task(1), Duration::ZERO).unwrap();
     t.timer.new_timeout_at(log.task(2), before).unwrap();
-    t.timer.new_timeout_at(log.task(3), before.checked_sub(HOUR).unwrap_or(before)).unwrap();
+    t.timer
+        .new_timeout_at(log.task(3), before.checked_sub(HOUR).unwrap_or(before))
+        .unwrap();
     t.timer.new_timeout(log.task(4), Duration::ZERO).unwrap();
     assert_eq!(t.pass(TICK), 4, "at the next boundary");
     assert_eq!(log.take(), [1, 2, 3, 4], "in the order of scheduling");
@@ -222,25 +263,35 @@ fn a_deadline_that_has_passed_is_no_delay() {
 
 #[test]
 fn a_deadline_that_has_passed_is_no_delay_by_the_default_clock() {
-    let (timer, mut driver) = HashedWheelTimer::builder().tick(ms(1)).build_driven().unwrap();
+    let (timer, mut driver) = HashedWheelTimer::builder()
+        .tick(ms(1))
+        .build_driven()
+        .unwrap();
     let log = Log::default();
     let before = Instant::now();
     timer.new_timeout(log.task(1), Duration::ZERO).unwrap();
     // A deadline before the creation of the timer is no delay either.
-    timer.new_timeout_at(log.task(2), before.checked_sub(HOUR).unwrap_or(before)).unwrap();
+    timer
+        .new_timeout_at(log.task(2), before.checked_sub(HOUR).unwrap_or(before))
+        .unwrap();
     let late = timer.new_timeout_at(log.task(3), before).unwrap();
     assert_eq!(late.remaining(), Duration::ZERO);
     let begin = Instant::now();
     while timer.pending_timeouts() > 0 {
         driver.turn();
-        assert!(begin.elapsed() < TEST_TIMEOUT, "the next tick boundary was not reached in time");
+        assert!(
+            begin.elapsed() < TEST_TIMEOUT,
+            "the next tick boundary was not reached in time"
+        );
     }
     assert_eq!(log.take(), [1, 2, 3]);
 }
 
 #[test]
 fn a_deadline_too_far_to_represent_never_comes() {
-    let Some(far) = Instant::now().checked_add(Duration::from_secs(200 * 366 * 86_400)) else { return };
+    let Some(far) = Instant::now().checked_add(Duration::from_secs(200 * 366 * 86_400)) else {
+        return;
+    };
     let (timer, mut driver) = HashedWheelTimer::builder().build_driven().unwrap();
     let never = timer.new_timeout_at(|_| (), far).unwrap();
     assert_eq!(never.remaining(), Duration::MAX);
@@ -262,7 +313,10 @@ fn new_timeout_at_is_rejected_like_new_timeout() {
     let deadline = Instant::now() + HOUR;
     t.timer.new_timeout_at(|_| (), deadline).unwrap();
     let rejected = t.timer.new_timeout_at(|_| (), deadline).unwrap_err();
-    assert!(matches!(rejected, NewTimeoutError::TooManyPending { limit: 1 }), "{rejected}");
+    assert!(
+        matches!(rejected, NewTimeoutError::TooManyPending { limit: 1 }),
+        "{rejected}"
+    );
     t.timer.stop();
     let rejected = t.timer.new_timeout_at(|_| (), deadline).unwrap_err();
     assert!(matches!(rejected, NewTimeoutError::Stopped), "{rejected}");
@@ -285,11 +339,21 @@ fn by_each_method(timer: &HashedWheelTimer, deadline: Instant) -> Vec<Method> {
     let periodic = timer.schedule_periodic(periodic, |_| ()).unwrap();
 
     let mut methods: Vec<Method> = vec![
-        ("new_timeout_at", has_expired(timer.new_timeout_at(|_| (), deadline).unwrap())),
-        ("new_timeout_task_at", has_expired(timer.new_timeout_task_at(ends.task(), deadline).unwrap())),
+        (
+            "new_timeout_at",
+            has_expired(timer.new_timeout_at(|_| (), deadline).unwrap()),
+        ),
+        (
+            "new_timeout_task_at",
+            has_expired(timer.new_timeout_task_at(ends.task(), deadline).unwrap()),
+        ),
         (
             "try_new_timeout_task_at",
-            has_expired(timer.try_new_timeout_task_at(ends.task(), deadline).unwrap()),
+            has_expired(
+                timer
+                    .try_new_timeout_task_at(ends.task(), deadline)
+                    .unwrap(),
+            ),
         ),
         ("Timeout::reset_at", has_expired(reset)),
         ("Schedule::start_at", Box::new(move || periodic.runs() > 0)),
@@ -310,19 +374,36 @@ fn futures_of_each_method(timer: &HashedWheelTimer, deadline: Instant) -> [Metho
 
     fn is_ready<T>(future: impl Future<Output = T> + 'static) -> Box<dyn FnMut() -> bool> {
         let mut future = Box::pin(future);
-        Box::new(move || future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready())
+        Box::new(move || {
+            future
+                .as_mut()
+                .poll(&mut Context::from_waker(Waker::noop()))
+                .is_ready()
+        })
     }
 
     let mut sleep = timer.sleep(Duration::MAX);
     sleep.reset_at(deadline);
-    let [mut started, mut reset] = [timer.interval_at(deadline, HOUR), timer.interval(Duration::MAX)];
+    let [mut started, mut reset] = [
+        timer.interval_at(deadline, HOUR),
+        timer.interval(Duration::MAX),
+    ];
     reset.reset_at(deadline);
     [
         ("sleep_until", is_ready(timer.sleep_until(deadline))),
         ("Sleep::reset_at", is_ready(sleep)),
-        ("timeout_at", is_ready(timer.timeout_at(deadline, pending::<()>()))),
-        ("interval_at", is_ready(poll_fn(move |context| started.poll_tick(context)))),
-        ("Interval::reset_at", is_ready(poll_fn(move |context| reset.poll_tick(context)))),
+        (
+            "timeout_at",
+            is_ready(timer.timeout_at(deadline, pending::<()>())),
+        ),
+        (
+            "interval_at",
+            is_ready(poll_fn(move |context| started.poll_tick(context))),
+        ),
+        (
+            "Interval::reset_at",
+            is_ready(poll_fn(move |context| reset.poll_tick(context))),
+        ),
     ]
 }
 
@@ -346,7 +427,11 @@ fn names_of(methods: &[Method]) -> Vec<&'static str> {
 fn assert_due_after(t: &mut Driven, deadline: Instant, limit: Duration) {
     let mut methods = by_each_method(&t.timer, deadline);
     if limit > TICK {
-        assert_eq!(take_due(&mut methods), [""; 0], "before any time has passed");
+        assert_eq!(
+            take_due(&mut methods),
+            [""; 0],
+            "before any time has passed"
+        );
         // The machine's time passes meanwhile.
         t.pass(limit - HOUR);
         assert_eq!(take_due(&mut methods), [""; 0], "an hour before");
@@ -390,11 +475,18 @@ fn an_instant_that_has_passed_is_due_at_once_by_the_default_clock() {
         let builder = wheel(HashedWheelTimer::builder()).tick(ms(1));
         let (timer, mut driver) = builder.build_driven().unwrap();
         let now = Instant::now();
-        for deadline in [Some(now), now.checked_sub(HOUR), now.checked_sub(YEAR)].into_iter().flatten() {
+        for deadline in [Some(now), now.checked_sub(HOUR), now.checked_sub(YEAR)]
+            .into_iter()
+            .flatten()
+        {
             let mut methods = by_each_method(&timer, deadline);
             let begin = Instant::now();
             while !methods.is_empty() {
-                assert!(begin.elapsed() < TEST_TIMEOUT, "not due: {:?}", names_of(&methods));
+                assert!(
+                    begin.elapsed() < TEST_TIMEOUT,
+                    "not due: {:?}",
+                    names_of(&methods)
+                );
                 take_due(&mut methods);
                 driver.turn();
             }
@@ -408,7 +500,9 @@ fn an_instant_of_the_machine_is_due_by_its_distance() {
         for distance in [HOUR * 2, YEAR * 30, YEAR * 100] {
             let mut t = Driven::with(wheel);
             t.pass(HOUR);
-            let Some(deadline) = Instant::now().checked_add(distance) else { continue };
+            let Some(deadline) = Instant::now().checked_add(distance) else {
+                continue;
+            };
             assert_due_after(&mut t, deadline, distance);
         }
     }
@@ -422,7 +516,10 @@ fn an_instant_of_another_manual_clock_is_taken_for_one_of_the_same_time() {
         let builder = HashedWheelTimer::builder().clock(clocks[of_timer].clone());
         let (timer, _driver) = builder.build_driven().unwrap();
         clocks[other].advance(HOUR * 2);
-        let left = timer.new_timeout_at(|_| (), clocks[other].instant() - HOUR).unwrap().remaining();
+        let left = timer
+            .new_timeout_at(|_| (), clocks[other].instant() - HOUR)
+            .unwrap()
+            .remaining();
         assert!(left > HOUR / 2 && left < HOUR * 3 / 2, "{left:?}");
         clocks[of_timer].advance(HOUR * 2);
     }
@@ -431,14 +528,23 @@ fn an_instant_of_another_manual_clock_is_taken_for_one_of_the_same_time() {
 /// Deadlines that are too far away for a timer: 146 years are the most.
 #[test]
 fn an_instant_too_far_away_never_comes() {
-    let far = [YEAR * 147, YEAR * 10_000, Duration::from_micros(u64::MAX), Duration::from_millis(u64::MAX)];
+    let far = [
+        YEAR * 147,
+        YEAR * 10_000,
+        Duration::from_micros(u64::MAX),
+        Duration::from_millis(u64::MAX),
+    ];
     for wheel in WHEELS {
         let mut t = Driven::with(wheel);
         t.pass(HOUR);
         let ends = [t.timer.now(), Instant::now()];
-        let deadlines = far.iter().flat_map(|&distance| ends.map(|end| end.checked_add(distance)));
-        let mut methods: Vec<_> =
-            deadlines.flatten().flat_map(|deadline| by_each_method(&t.timer, deadline)).collect();
+        let deadlines = far
+            .iter()
+            .flat_map(|&distance| ends.map(|end| end.checked_add(distance)));
+        let mut methods: Vec<_> = deadlines
+            .flatten()
+            .flat_map(|deadline| by_each_method(&t.timer, deadline))
+            .collect();
         for _ in 0..2 {
             assert_eq!(take_due(&mut methods), [""; 0]);
             assert_eq!(t.driver.next_turn(), None);
@@ -450,7 +556,9 @@ fn an_instant_too_far_away_never_comes() {
 #[test]
 fn an_instant_too_far_away_never_comes_by_the_default_clock() {
     let far = [YEAR * 147, YEAR * 10_000, Duration::from_millis(u64::MAX)];
-    let deadlines = far.iter().map(|&distance| Instant::now().checked_add(distance));
+    let deadlines = far
+        .iter()
+        .map(|&distance| Instant::now().checked_add(distance));
     // No time of the machine is near one of a manual clock.
     for deadline in deadlines.flatten().chain([ManualClock::new().instant()]) {
         for wheel in WHEELS {
@@ -458,7 +566,10 @@ fn an_instant_too_far_away_never_comes_by_the_default_clock() {
             let mut methods = by_each_method(&timer, deadline);
             assert_eq!(take_due(&mut methods), [""; 0]);
             driver.turn();
-            assert_eq!((take_due(&mut methods), driver.next_turn()), (Vec::new(), None));
+            assert_eq!(
+                (take_due(&mut methods), driver.next_turn()),
+                (Vec::new(), None)
+            );
         }
     }
 }

@@ -36,10 +36,16 @@ fn busy(builder: Builder) -> (HashedWheelTimer, Gate, Timeout) {
 fn timer_is_shutting_down_from_the_beginning_of_its_end() {
     let (timer, gate, later) = busy(HashedWheelTimer::builder());
     assert!(!timer.is_shutting_down());
-    let ending = timer.begin_shutdown(Duration::ZERO).wait_timeout(Duration::ZERO).unwrap_err();
+    let ending = timer
+        .begin_shutdown(Duration::ZERO)
+        .wait_timeout(Duration::ZERO)
+        .unwrap_err();
     assert!(timer.is_shutting_down());
     assert!(!timer.is_stopped());
-    assert!(matches!(timer.new_timeout(|_| (), HOUR), Err(NewTimeoutError::Stopped)));
+    assert!(matches!(
+        timer.new_timeout(|_| (), HOUR),
+        Err(NewTimeoutError::Stopped)
+    ));
     gate.open();
     assert_eq!(ending.wait(), [later]);
     assert!(timer.is_shutting_down() && timer.is_stopped());
@@ -51,8 +57,13 @@ fn timer_is_shutting_down_from_the_beginning_of_its_end() {
 fn cancel_all_ends_each_timeout_as_its_own_cancel() {
     let mut t = Driven::new();
     let task_ends = Ends::new();
-    let in_wheel: Vec<_> =
-        (1..20).map(|n| t.timer.new_timeout_task(task_ends.task(), TICK * n).unwrap()).collect();
+    let in_wheel: Vec<_> = (1..20)
+        .map(|n| {
+            t.timer
+                .new_timeout_task(task_ends.task(), TICK * n)
+                .unwrap()
+        })
+        .collect();
     t.driver.turn();
     let in_lane = t.timer.new_timeout_task(task_ends.task(), HOUR).unwrap();
     let cancelled_before = t.timer.new_timeout_task(task_ends.task(), HOUR).unwrap();
@@ -64,7 +75,10 @@ fn cancel_all_ends_each_timeout_as_its_own_cancel() {
     assert_eq!(t.timer.cancel_all(), 21);
     assert!(in_wheel.iter().chain([&in_lane]).all(Timeout::is_cancelled));
     assert!(sweep.is_cancelled());
-    assert_eq!((task_ends.runs(), task_ends.hooks(), task_ends.drops()), (0, 21, 21));
+    assert_eq!(
+        (task_ends.runs(), task_ends.hooks(), task_ends.drops()),
+        (0, 21, 21)
+    );
     assert_eq!(t.timer.pending_timeouts(), 0);
     assert_eq!(t.timer.stats().cancelled, 22);
     assert_eq!(t.timer.cancel_all(), 0);
@@ -105,7 +119,9 @@ fn cancel_all_does_nothing_on_a_timer_that_is_new_or_stopped() {
 fn cancel_all_panics_on_the_worker_and_cancels_nothing() {
     let mut t = Driven::new();
     let later = t.timer.new_timeout(|_| (), HOUR).unwrap();
-    t.timer.new_timeout(|timeout| _ = timeout.timer().cancel_all(), TICK).unwrap();
+    t.timer
+        .new_timeout(|timeout| _ = timeout.timer().cancel_all(), TICK)
+        .unwrap();
     quietly(|| t.pass(TICK));
     assert_eq!(t.timer.stats().panics, 1);
     assert!(!later.is_cancelled());
@@ -143,7 +159,9 @@ fn each_timeout_ends_once_beside_cancel_all() {
             let (timer, task_ends, own) = (timer.clone(), Arc::clone(&task_ends), Arc::clone(&own));
             thread::spawn(move || {
                 for n in 0..TIMEOUTS {
-                    let timeout = timer.new_timeout_task(task_ends.task(), ms(n as u64 % 20)).unwrap();
+                    let timeout = timer
+                        .new_timeout_task(task_ends.task(), ms(n as u64 % 20))
+                        .unwrap();
                     if n % 3 == 0 {
                         _ = timeout.reset(ms(n as u64 % 7));
                         own.fetch_add(usize::from(timeout.cancel()), SeqCst);
@@ -156,7 +174,9 @@ fn each_timeout_ends_once_beside_cancel_all() {
     while !producers.iter().all(thread::JoinHandle::is_finished) {
         all += timer.cancel_all();
     }
-    producers.into_iter().for_each(|producer| producer.join().unwrap());
+    producers
+        .into_iter()
+        .for_each(|producer| producer.join().unwrap());
     all += timer.cancel_all();
     assert_eq!(timer.pending_timeouts(), 0);
     assert_eq!(timer.stop(), []);
@@ -179,14 +199,19 @@ fn cancel_all_leaves_futures_alone() {
     assert_eq!(t.timer.cancel_all(), 0);
     assert_eq!(t.timer.pending_timeouts(), 1);
     t.pass(TICK);
-    assert!(matches!(Pin::new(&mut sleep).poll(&mut context), Poll::Ready(Ok(()))));
+    assert!(matches!(
+        Pin::new(&mut sleep).poll(&mut context),
+        Poll::Ready(Ok(()))
+    ));
 }
 
 // --- cancel_and_wait -----------------------------------------------------------------------------
 
 /// An executor with a thread per task.
 fn thread_per_task(builder: Builder) -> Builder {
-    builder.task_executor(accepts_all(|task: ExpiredTask| drop(thread::spawn(|| task.run()))))
+    builder.task_executor(accepts_all(|task: ExpiredTask| {
+        drop(thread::spawn(|| task.run()))
+    }))
 }
 
 #[test]
@@ -206,7 +231,10 @@ fn cancel_and_wait_returns_what_cancel_returns() {
 fn cancel_and_wait_waits_for_the_end_of_the_task() {
     for settings in [|builder| builder, thread_per_task] {
         ends(move || {
-            let timer = settings(HashedWheelTimer::builder()).tick(ms(1)).build().unwrap();
+            let timer = settings(HashedWheelTimer::builder())
+                .tick(ms(1))
+                .build()
+                .unwrap();
             let (gate, wait) = Gate::new();
             let state = Arc::new(Mutex::new("pending"));
             let task_state = Arc::clone(&state);
@@ -229,7 +257,9 @@ fn cancel_and_wait_waits_for_the_end_of_the_task() {
             thread::sleep(ms(20));
             assert!(!waiters.iter().any(thread::JoinHandle::is_finished));
             gate.open();
-            waiters.into_iter().for_each(|waiter| waiter.join().unwrap());
+            waiters
+                .into_iter()
+                .for_each(|waiter| waiter.join().unwrap());
             // The task is dropped too.
             assert_eq!(Arc::strong_count(&state), 1);
         });
@@ -240,8 +270,9 @@ fn cancel_and_wait_waits_for_the_end_of_the_task() {
 fn cancel_and_wait_waits_for_a_task_that_waits_in_a_pool() {
     ends(|| {
         let (pool, tasks) = channel::<ExpiredTask>();
-        let mut t =
-            Driven::with(|builder| builder.task_executor(accepts_all(move |task| drop(pool.send(task)))));
+        let mut t = Driven::with(|builder| {
+            builder.task_executor(accepts_all(move |task| drop(pool.send(task))))
+        });
         let task_ends = Ends::new();
         for runs in [true, false] {
             let timeout = t.timer.new_timeout_task(task_ends.task(), TICK).unwrap();
@@ -266,10 +297,13 @@ fn cancel_and_wait_waits_for_a_task_that_waits_in_a_pool() {
 fn cancel_and_wait_goes_on_when_another_task_ends() {
     ends(|| {
         let (pool, tasks) = channel::<ExpiredTask>();
-        let mut t =
-            Driven::with(|builder| builder.task_executor(accepts_all(move |task| drop(pool.send(task)))));
+        let mut t = Driven::with(|builder| {
+            builder.task_executor(accepts_all(move |task| drop(pool.send(task))))
+        });
         let task_ends = [Ends::new(), Ends::new()];
-        let timeouts = task_ends.each_ref().map(|end| t.timer.new_timeout_task(end.task(), TICK).unwrap());
+        let timeouts = task_ends
+            .each_ref()
+            .map(|end| t.timer.new_timeout_task(end.task(), TICK).unwrap());
         t.pass(TICK);
         let waiters = timeouts.map(|timeout| thread::spawn(move || timeout.cancel_and_wait()));
         thread::sleep(ms(20));
@@ -288,7 +322,10 @@ fn cancel_and_wait_goes_on_when_another_task_ends() {
 fn cancel_and_wait_does_not_wait_for_the_calling_task() {
     for settings in [|builder| builder, thread_per_task] {
         ends(move || {
-            let timer = settings(HashedWheelTimer::builder()).tick(ms(1)).build().unwrap();
+            let timer = settings(HashedWheelTimer::builder())
+                .tick(ms(1))
+                .build()
+                .unwrap();
             let (sender, receiver) = channel();
             let task = move |timeout: &Timeout| sender.send(timeout.cancel_and_wait()).unwrap();
             timer.new_timeout(task, Duration::ZERO).unwrap();
@@ -310,14 +347,21 @@ fn cancel_and_wait_in_the_drop_of_a_refused_task_does_not_wait() {
     }
 
     ends(|| {
-        let mut t =
-            Driven::with(|builder| builder.task_executor(accepts_all(|task: ExpiredTask| drop(task))));
+        let mut t = Driven::with(|builder| {
+            builder.task_executor(accepts_all(|task: ExpiredTask| drop(task)))
+        });
         let place = Arc::new(Mutex::new(None));
         let connection = Connection(Arc::clone(&place));
-        let timeout = t.timer.new_timeout(move |_| drop(connection), TICK).unwrap();
+        let timeout = t
+            .timer
+            .new_timeout(move |_| drop(connection), TICK)
+            .unwrap();
         *place.lock().unwrap() = Some(timeout);
         t.pass(TICK);
-        assert_eq!((t.timer.stats().dropped_tasks, t.timer.stats().panics), (1, 0));
+        assert_eq!(
+            (t.timer.stats().dropped_tasks, t.timer.stats().panics),
+            (1, 0)
+        );
     });
 }
 
@@ -325,7 +369,10 @@ fn cancel_and_wait_in_the_drop_of_a_refused_task_does_not_wait() {
 fn cancel_and_wait_of_a_periodic_task_waits_for_its_run() {
     for settings in [|builder| builder, thread_per_task] {
         ends(move || {
-            let timer = settings(HashedWheelTimer::builder()).tick(ms(1)).build().unwrap();
+            let timer = settings(HashedWheelTimer::builder())
+                .tick(ms(1))
+                .build()
+                .unwrap();
             let (gate, wait) = Gate::new();
             let (mut wait, runs) = (Some(wait), Arc::new(AtomicUsize::new(0)));
             let task_runs = Arc::clone(&runs);
@@ -333,7 +380,9 @@ fn cancel_and_wait_of_a_periodic_task_waits_for_its_run() {
                 wait.take().expect("there is one run")();
                 task_runs.fetch_add(1, SeqCst);
             };
-            let sweep = timer.schedule_at_fixed_rate(task, Duration::ZERO, ms(1)).unwrap();
+            let sweep = timer
+                .schedule_at_fixed_rate(task, Duration::ZERO, ms(1))
+                .unwrap();
             gate.wait_for_arrival();
             let cancelled = sweep.clone();
             let waiter = thread::spawn(move || cancelled.cancel_and_wait());
@@ -392,8 +441,12 @@ fn a_wait_with_a_limit_waits_for_the_thread_that_stops_the_timer() {
 
     for limit in [HOUR, Duration::ZERO] {
         let (t, dropped) = (timer(), Arc::new(AtomicUsize::new(0)));
-        t.new_timeout_task(Leaving(Arc::clone(&dropped)), HOUR).unwrap();
-        let left = t.begin_stop().wait_timeout(limit).unwrap_or_else(|ending| ending.wait());
+        t.new_timeout_task(Leaving(Arc::clone(&dropped)), HOUR)
+            .unwrap();
+        let left = t
+            .begin_stop()
+            .wait_timeout(limit)
+            .unwrap_or_else(|ending| ending.wait());
         assert_eq!((left.len(), dropped.load(SeqCst)), (1, 1));
     }
 }
@@ -432,7 +485,10 @@ fn begin_shutdown_lets_due_tasks_run() {
     let timer = timer();
     let due = timer.new_timeout(|_| (), ms(20)).unwrap();
     let later = timer.new_timeout(|_| (), HOUR).unwrap();
-    assert_eq!(timer.begin_shutdown(ms(20)).wait_timeout(HOUR).unwrap(), [later]);
+    assert_eq!(
+        timer.begin_shutdown(ms(20)).wait_timeout(HOUR).unwrap(),
+        [later]
+    );
     assert!(due.is_expired());
 }
 
@@ -440,7 +496,10 @@ fn begin_shutdown_lets_due_tasks_run() {
 fn shutdown_goes_on_after_its_limit() {
     let timer = timer();
     let due = timer.new_timeout(|_| (), ms(50)).unwrap();
-    let ending = timer.begin_shutdown(HOUR).wait_timeout(Duration::ZERO).unwrap_err();
+    let ending = timer
+        .begin_shutdown(HOUR)
+        .wait_timeout(Duration::ZERO)
+        .unwrap_err();
     // The drop of the last handle does not cut the grace short.
     drop(timer);
     assert_eq!(ending.wait(), []);
@@ -460,7 +519,12 @@ fn drop_of_the_last_handle_does_not_wait_for_an_end_that_goes_on() {
 #[test]
 fn wait_for_the_end_panics_on_the_worker() {
     let mut t = Driven::new();
-    t.timer.new_timeout(|timeout| _ = timeout.timer().begin_stop().wait_timeout(HOUR), TICK).unwrap();
+    t.timer
+        .new_timeout(
+            |timeout| _ = timeout.timer().begin_stop().wait_timeout(HOUR),
+            TICK,
+        )
+        .unwrap();
     quietly(|| t.pass(TICK));
     assert_eq!(t.timer.stats().panics, 1);
     eventually("the end goes on", || t.timer.is_stopped());
@@ -472,7 +536,10 @@ fn begin_shutdown_of_a_driven_timer_runs_what_is_due() {
     let due = t.timer.new_timeout(|_| (), TICK).unwrap();
     let later = t.timer.new_timeout(|_| (), HOUR).unwrap();
     t.clock.advance(TICK);
-    assert_eq!(t.timer.begin_shutdown(HOUR).wait_timeout(HOUR).unwrap(), [later]);
+    assert_eq!(
+        t.timer.begin_shutdown(HOUR).wait_timeout(HOUR).unwrap(),
+        [later]
+    );
     assert!(due.is_expired());
 }
 
@@ -564,7 +631,11 @@ fn weak_handle_does_not_keep_the_timer() {
 fn weak_handle_of_a_stopped_timer_has_its_handles() {
     let t = timer();
     t.stop();
-    assert!(t.downgrade().upgrade().is_some_and(|timer| timer.is_stopped()));
+    assert!(
+        t.downgrade()
+            .upgrade()
+            .is_some_and(|timer| timer.is_stopped())
+    );
 }
 
 // --- detach_on_drop ------------------------------------------------------------------------------
@@ -580,10 +651,17 @@ fn detached_drop_does_not_wait_for_a_running_task() {
 
 #[test]
 fn detached_drop_lets_a_shutdown_go_on() {
-    let timer = HashedWheelTimer::builder().tick(ms(1)).detach_on_drop(true).build().unwrap();
+    let timer = HashedWheelTimer::builder()
+        .tick(ms(1))
+        .detach_on_drop(true)
+        .build()
+        .unwrap();
     let near = timer.new_timeout(|_| (), ms(100)).unwrap();
     let far = timer.new_timeout(|_| (), ms(3_600_000)).unwrap();
-    let ending = timer.begin_shutdown(ms(30_000)).wait_timeout(ms(0)).unwrap_err();
+    let ending = timer
+        .begin_shutdown(ms(30_000))
+        .wait_timeout(ms(0))
+        .unwrap_err();
     drop(timer);
     assert_eq!(ending.wait(), [far]);
     assert!(near.is_expired());
@@ -591,7 +669,11 @@ fn detached_drop_lets_a_shutdown_go_on() {
 
 #[test]
 fn detached_drop_by_a_task_on_the_worker_ends_the_timer() {
-    let timer = HashedWheelTimer::builder().tick(ms(1)).detach_on_drop(true).build().unwrap();
+    let timer = HashedWheelTimer::builder()
+        .tick(ms(1))
+        .detach_on_drop(true)
+        .build()
+        .unwrap();
     let later = timer.new_timeout(|_| (), HOUR).unwrap();
     let (sender, receiver) = channel();
     let last = timer.clone();
@@ -624,9 +706,13 @@ impl TimerTask for Carrier {
 fn accepted_task_runs() {
     let mut t = Driven::new();
     let task_ends = Ends::new();
-    t.timer.try_new_timeout_task(Carrier(Arc::clone(&task_ends), 7), TICK).unwrap();
+    t.timer
+        .try_new_timeout_task(Carrier(Arc::clone(&task_ends), 7), TICK)
+        .unwrap();
     let at = t.timer.now() + TICK;
-    t.timer.try_new_timeout_task_at(Carrier(Arc::clone(&task_ends), 7), at).unwrap();
+    t.timer
+        .try_new_timeout_task_at(Carrier(Arc::clone(&task_ends), 7), at)
+        .unwrap();
     assert_eq!(t.pass(TICK), 2);
     assert_eq!(task_ends.runs(), 2);
 }
@@ -639,15 +725,24 @@ fn rejected_task_comes_back() {
     t.timer.new_timeout(|_| (), HOUR).unwrap();
     let rejected = t.timer.try_new_timeout_task(carrier(1), TICK).unwrap_err();
     assert_eq!(rejected.task.1, 1);
-    assert!(matches!(rejected.error, NewTimeoutError::TooManyPending { limit: 1 }));
+    assert!(matches!(
+        rejected.error,
+        NewTimeoutError::TooManyPending { limit: 1 }
+    ));
     assert_eq!(rejected.to_string(), rejected.error.to_string());
 
     t.timer.stop();
     let rejected = t.timer.try_new_timeout_task(carrier(2), TICK).unwrap_err();
     assert_eq!(rejected.task.1, 2);
-    let rejected = t.timer.try_new_timeout_task_at(carrier(3), t.timer.now()).unwrap_err();
+    let rejected = t
+        .timer
+        .try_new_timeout_task_at(carrier(3), t.timer.now())
+        .unwrap_err();
     assert_eq!(rejected.task.1, 3);
-    assert!(matches!(NewTimeoutError::from(rejected), NewTimeoutError::Stopped));
+    assert!(matches!(
+        NewTimeoutError::from(rejected),
+        NewTimeoutError::Stopped
+    ));
     assert_eq!((task_ends.runs(), task_ends.hooks()), (0, 0));
     assert_eq!(t.timer.stats().rejected, 3);
 }
@@ -699,18 +794,36 @@ fn errors_name_their_reason_and_convert_into_io_errors() {
     let (timer, ends) = (timer(), Ends::new());
     timer.stop();
     let rejected = timer.try_new_timeout_task(ends.task(), HOUR).unwrap_err();
-    assert_eq!(format!("{rejected:?}"), "TryNewTimeoutError { error: Stopped, .. }");
+    assert_eq!(
+        format!("{rejected:?}"),
+        "TryNewTimeoutError { error: Stopped, .. }"
+    );
     assert_eq!(rejected.to_string(), "the timer is stopped");
     let kind = ErrorKind::WouldBlock;
     for (error, kind, text) in [
-        (rejected.error.clone(), ErrorKind::NotConnected, "the timer is stopped"),
+        (
+            rejected.error.clone(),
+            ErrorKind::NotConnected,
+            "the timer is stopped",
+        ),
         (
             NewTimeoutError::TooManyPending { limit: 7 },
             ErrorKind::QuotaExceeded,
             "too many timeouts are pending: 7, which is the limit",
         ),
-        (NewTimeoutError::ZeroPeriod, ErrorKind::InvalidInput, "period is zero"),
-        (NewTimeoutError::Spawn { kind, os_error: None }, kind, "the worker thread could not be started: "),
+        (
+            NewTimeoutError::ZeroPeriod,
+            ErrorKind::InvalidInput,
+            "period is zero",
+        ),
+        (
+            NewTimeoutError::Spawn {
+                kind,
+                os_error: None,
+            },
+            kind,
+            "the worker thread could not be started: ",
+        ),
     ] {
         assert!(error.to_string().starts_with(text), "{error}");
         // The text that is printed is not the source too.
@@ -719,11 +832,17 @@ fn errors_name_their_reason_and_convert_into_io_errors() {
         #[cfg(feature = "async")]
         {
             let timeout = hashed_wheel::TimeoutError::from(error.clone());
-            assert!(timeout.to_string().ends_with(&error.to_string()), "{timeout}");
+            assert!(
+                timeout.to_string().ends_with(&error.to_string()),
+                "{timeout}"
+            );
             assert_eq!(Error::from(timeout).kind(), kind);
         }
     }
-    let out_of_threads = NewTimeoutError::Spawn { kind, os_error: Some(11) };
+    let out_of_threads = NewTimeoutError::Spawn {
+        kind,
+        os_error: Some(11),
+    };
     assert_eq!(Error::from(out_of_threads).raw_os_error(), Some(11));
     assert_eq!(Error::from(rejected).kind(), ErrorKind::NotConnected);
 }

@@ -15,7 +15,9 @@ use hashed_wheel::{HashedWheelTimer, NewTimeoutError};
 #[test]
 fn the_global_timer_has_the_defaults_and_stops_for_every_user() {
     // All threads that ask at the same time get the same timer.
-    let threads: Vec<_> = (0..8).map(|_| thread::spawn(HashedWheelTimer::global)).collect();
+    let threads: Vec<_> = (0..8)
+        .map(|_| thread::spawn(HashedWheelTimer::global))
+        .collect();
     let global = HashedWheelTimer::global();
     for thread in threads {
         assert!(std::ptr::eq(thread.join().unwrap(), global));
@@ -27,15 +29,28 @@ fn the_global_timer_has_the_defaults_and_stops_for_every_user() {
     // Dropping a handle of the global timer does not end it.
     drop(global.clone());
     let (fired, wait) = channel();
-    let send_thread_name = move |_: &_| fired.send(thread::current().name().map(str::to_owned)).unwrap();
+    let send_thread_name = move |_: &_| {
+        fired
+            .send(thread::current().name().map(str::to_owned))
+            .unwrap()
+    };
     global.new_timeout(send_thread_name, ms(1)).unwrap();
-    assert_eq!(wait.recv_timeout(TEST_TIMEOUT).unwrap().as_deref(), Some("hashed-wheel"));
+    assert_eq!(
+        wait.recv_timeout(TEST_TIMEOUT).unwrap().as_deref(),
+        Some("hashed-wheel")
+    );
     assert!(!global.is_stopped());
 
-    let left = global.new_timeout(|_| (), Duration::from_secs(3_600)).unwrap();
-    let stopped = thread::spawn(|| HashedWheelTimer::global().stop()).join().unwrap();
+    let left = global
+        .new_timeout(|_| (), Duration::from_secs(3_600))
+        .unwrap();
+    let stopped = thread::spawn(|| HashedWheelTimer::global().stop())
+        .join()
+        .unwrap();
     assert_eq!(stopped, [left]);
-    let rejected = HashedWheelTimer::global().new_timeout(|_| (), ms(1)).unwrap_err();
+    let rejected = HashedWheelTimer::global()
+        .new_timeout(|_| (), ms(1))
+        .unwrap_err();
     assert!(matches!(rejected, NewTimeoutError::Stopped), "{rejected}");
 
     #[cfg(all(target_os = "linux", not(miri)))]
@@ -43,11 +58,14 @@ fn the_global_timer_has_the_defaults_and_stops_for_every_user() {
         let (fired, wait) = channel();
         let anew = HashedWheelTimer::global();
         assert!(!std::ptr::eq(anew, global) && std::ptr::eq(anew, HashedWheelTimer::global()));
-        anew.new_timeout(move |_| fired.send(()).unwrap(), ms(1)).unwrap();
+        anew.new_timeout(move |_| fired.send(()).unwrap(), ms(1))
+            .unwrap();
         wait.recv_timeout(TEST_TIMEOUT).unwrap();
         in_child(|| {
             let (fired, wait) = channel();
-            HashedWheelTimer::global().new_timeout(move |_| fired.send(()).unwrap(), ms(1)).unwrap();
+            HashedWheelTimer::global()
+                .new_timeout(move |_| fired.send(()).unwrap(), ms(1))
+                .unwrap();
             wait.recv_timeout(TEST_TIMEOUT).unwrap();
         });
         assert!(!anew.is_stopped());

@@ -31,7 +31,9 @@ fn run_all(tasks: Vec<ExpiredTask>) {
 fn due_tasks_are_appended_in_order_and_do_not_run() {
     let (mut t, log) = (Driven::new(), Log::default());
     for number in [3, 1, 2] {
-        t.timer.new_timeout(log.task(number), TICK * number as u32).unwrap();
+        t.timer
+            .new_timeout(log.task(number), TICK * number as u32)
+            .unwrap();
     }
     let later = t.timer.new_timeout(log.task(4), TICK * 4).unwrap();
     let mut tasks = hand_out(&mut t, TICK);
@@ -39,7 +41,11 @@ fn due_tasks_are_appended_in_order_and_do_not_run() {
     assert_eq!(t.driver.turn_into(&mut tasks), 2);
     assert_eq!(log.take(), []);
     assert_eq!(t.timer.pending_timeouts(), 1);
-    assert!(tasks.iter().all(|task| task.timeout().is_expired() && !task.timeout().cancel()));
+    assert!(
+        tasks
+            .iter()
+            .all(|task| task.timeout().is_expired() && !task.timeout().cancel())
+    );
     run_all(tasks);
     assert_eq!(log.take(), [1, 2, 3]);
     assert_eq!(t.timer.stop(), [later]);
@@ -73,11 +79,17 @@ fn executor_gets_nothing_that_is_handed_out() {
     for expired in [0, 1] {
         let timeout = t.timer.new_timeout_task(task_ends.task(), TICK).unwrap();
         run_all(hand_out(&mut t, TICK));
-        assert_eq!((task_ends.runs(), executed.load(SeqCst)), (expired * 2 + 1, expired));
+        assert_eq!(
+            (task_ends.runs(), executed.load(SeqCst)),
+            (expired * 2 + 1, expired)
+        );
         assert!(!timeout.cancel_and_wait());
         t.timer.new_timeout_task(task_ends.task(), TICK).unwrap();
         assert_eq!(t.pass(TICK), 1, "the next turn has the executor again");
-        assert_eq!((task_ends.runs(), executed.load(SeqCst)), (expired * 2 + 2, expired + 1));
+        assert_eq!(
+            (task_ends.runs(), executed.load(SeqCst)),
+            (expired * 2 + 2, expired + 1)
+        );
     }
 }
 
@@ -86,7 +98,10 @@ fn dropped_task_does_not_run_and_is_counted() {
     let (mut t, task_ends) = (Driven::new(), Ends::new());
     let timeout = t.timer.new_timeout_task(task_ends.task(), TICK).unwrap();
     drop(hand_out(&mut t, TICK));
-    assert_eq!((task_ends.runs(), task_ends.hooks(), task_ends.drops()), (0, 0, 1));
+    assert_eq!(
+        (task_ends.runs(), task_ends.hooks(), task_ends.drops()),
+        (0, 0, 1)
+    );
     assert_eq!(t.timer.stats().dropped_tasks, 1);
     assert!(!timeout.cancel_and_wait());
 }
@@ -133,7 +148,11 @@ fn cancel_and_wait_waits_until_the_caller_has_run_the_task() {
 fn cancel_and_wait_does_not_wait_for_tasks_that_a_turn_has_run() {
     ends(|| {
         let (mut t, task_ends) = (Driven::new(), Ends::new());
-        let timeouts = [1, 2].map(|tick| t.timer.new_timeout_task(task_ends.task(), TICK * tick).unwrap());
+        let timeouts = [1, 2].map(|tick| {
+            t.timer
+                .new_timeout_task(task_ends.task(), TICK * tick)
+                .unwrap()
+        });
         assert_eq!(t.pass(TICK), 1);
         run_all(hand_out(&mut t, TICK));
         assert!(!timeouts.iter().any(|timeout| timeout.cancel_and_wait()));
@@ -163,12 +182,18 @@ fn periodic_task_is_due_again_after_its_run() {
     let sweep = t.timer.schedule_at_fixed_rate(task, TICK, TICK).unwrap();
     let first = hand_out(&mut t, TICK);
     assert_eq!((first.len(), runs.load(SeqCst)), (1, 0));
-    assert!(hand_out(&mut t, TICK).is_empty(), "the first run is not over");
+    assert!(
+        hand_out(&mut t, TICK).is_empty(),
+        "the first run is not over"
+    );
     run_all(first);
     let by_now = runs.load(SeqCst);
     assert!(by_now >= 1);
     drop(hand_out(&mut t, TICK));
-    assert_eq!((runs.load(SeqCst), t.timer.stats().dropped_tasks), (by_now, 1));
+    assert_eq!(
+        (runs.load(SeqCst), t.timer.stats().dropped_tasks),
+        (by_now, 1)
+    );
     run_all(hand_out(&mut t, TICK));
     assert_eq!(runs.load(SeqCst), by_now + 1, "only one run was left out");
     assert!(sweep.cancel());
@@ -242,19 +267,30 @@ fn reactor_that_several_threads_turn_runs_each_task_once_and_without_its_lock() 
     }
 
     ends(|| {
-        let (timer, driver) = HashedWheelTimer::builder().tick(ms(1)).build_driven().unwrap();
+        let (timer, driver) = HashedWheelTimer::builder()
+            .tick(ms(1))
+            .build_driven()
+            .unwrap();
         let reactor = Arc::new(Reactor(Mutex::new(driver)));
         let mut sleep = pin!(timer.sleep(ms(2)));
         let waker = Waker::from(Arc::clone(&reactor));
-        assert!(sleep.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
-        let runs: Arc<Vec<AtomicUsize>> = Arc::new((0..TIMEOUTS).map(|_| AtomicUsize::new(0)).collect());
+        assert!(
+            sleep
+                .as_mut()
+                .poll(&mut Context::from_waker(&waker))
+                .is_pending()
+        );
+        let runs: Arc<Vec<AtomicUsize>> =
+            Arc::new((0..TIMEOUTS).map(|_| AtomicUsize::new(0)).collect());
         for i in 0..TIMEOUTS {
             let (runs, reactor) = (Arc::clone(&runs), Arc::clone(&reactor));
             let task = move |_: &_| {
                 let _ = reactor.0.lock().unwrap().next_turn();
                 runs[i].fetch_add(1, SeqCst);
             };
-            timer.new_timeout(task, Duration::from_micros(i as u64 * 3)).unwrap();
+            timer
+                .new_timeout(task, Duration::from_micros(i as u64 * 3))
+                .unwrap();
         }
         let handed_out = AtomicUsize::new(0);
         thread::scope(|scope| {

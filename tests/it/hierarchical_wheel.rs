@@ -21,7 +21,9 @@ fn bits(slots: usize) -> u32 {
 
 /// The width of a slot in ticks, for each level.
 fn widths(slots: usize) -> impl Iterator<Item = u64> {
-    (0..64).step_by(bits(slots) as usize).map(|shift| 1 << shift)
+    (0..64)
+        .step_by(bits(slots) as usize)
+        .map(|shift| 1 << shift)
 }
 
 mod order {
@@ -39,7 +41,10 @@ mod order {
                 begins + (deadline - begins) / 2,
             ]
         };
-        let stops: BTreeSet<u64> = widths(slots).flat_map(around).filter(|&stop| stop < deadline).collect();
+        let stops: BTreeSet<u64> = widths(slots)
+            .flat_map(around)
+            .filter(|&stop| stop < deadline)
+            .collect();
         stops.into_iter().collect()
     }
 
@@ -66,15 +71,19 @@ mod order {
         }
         live.sort_by_key(|&(index, _)| (deadlines[index], index));
         let expected: Vec<_> = live.into_iter().map(|(index, _)| index).collect();
-        assert_eq!(fired(&mut wheel, u64::MAX), expected, "{deadline} with {slots} slots: {stops:?}");
+        assert_eq!(
+            fired(&mut wheel, u64::MAX),
+            expected,
+            "{deadline} with {slots} slots: {stops:?}"
+        );
     }
 
     #[test]
     fn entries_of_one_deadline_keep_their_order_across_levels() {
         for slots in SIZES {
             let mut random = Rng::with_seed(slots as u64);
-            for deadline in
-                widths(slots).flat_map(|width| [width + 1, width + width / 3 + 1, width + width / 2])
+            for deadline in widths(slots)
+                .flat_map(|width| [width + 1, width + width / 3 + 1, width + width / 2])
             {
                 check(slots, deadline, &stops(slots, deadline), &mut random);
             }
@@ -87,8 +96,9 @@ mod order {
             for seed in 0..200 {
                 let mut random = Rng::with_seed(seed);
                 let deadline = 1 + (random.u64(1..u64::MAX - 1) >> random.u32(..60));
-                let stops: BTreeSet<u64> =
-                    (0..20).map(|_| deadline - 1 - (random.u64(..deadline) >> random.u32(..64))).collect();
+                let stops: BTreeSet<u64> = (0..20)
+                    .map(|_| deadline - 1 - (random.u64(..deadline) >> random.u32(..64)))
+                    .collect();
                 let stops: Vec<_> = stops.into_iter().collect();
                 check(slots, deadline, &stops, &mut random);
             }
@@ -103,7 +113,10 @@ mod levels {
     fn have_at_least_two_slots() {
         for (requested, slots) in [(1, 2), (2, 2), (3, 4)] {
             let wheel = Wheel::<()>::new(requested);
-            assert!(format!("{wheel:?}").contains(&format!("ticks_per_wheel: {slots},")), "{wheel:?}");
+            assert!(
+                format!("{wheel:?}").contains(&format!("ticks_per_wheel: {slots},")),
+                "{wheel:?}"
+            );
         }
     }
 
@@ -112,8 +125,15 @@ mod levels {
     fn do_not_hide_a_near_entry_behind_a_far_one_in_the_current_slot() {
         for slots in SIZES {
             let size = bits(slots);
-            let ticks =
-                [0, (1 << size) - 1, 1 << size, (1 << size) + 1, 1, (1 << (2 * size)) - 1, 0x1234_5678_9abc];
+            let ticks = [
+                0,
+                (1 << size) - 1,
+                1 << size,
+                (1 << size) + 1,
+                1,
+                (1 << (2 * size)) - 1,
+                0x1234_5678_9abc,
+            ];
             for tick in ticks {
                 for far in widths(slots).skip(1).map(|width| tick + width) {
                     for near in [1, 2, (1 << size) - 1, 1 << size].map(|ticks| tick + ticks) {
@@ -145,10 +165,16 @@ mod levels {
                 let mut inserted = 0;
                 for round in 1..40 {
                     // Slots begin at multiples of their width. The last level has few rounds.
-                    let Some(edge) = u64::checked_mul(round, width) else { break };
+                    let Some(edge) = u64::checked_mul(round, width) else {
+                        break;
+                    };
                     let before = edge - 1 - random.u64(..width).min(5);
                     let stops = [before, edge - 1, edge, edge + 1];
-                    for now in stops.into_iter().filter(|&now| now >= wheel.tick()).collect::<Vec<_>>() {
+                    for now in stops
+                        .into_iter()
+                        .filter(|&now| now >= wheel.tick())
+                        .collect::<Vec<_>>()
+                    {
                         let due: Vec<_> = entries.range(..=(now, u64::MAX)).copied().collect();
                         let expected: Vec<_> = due.iter().map(|&(_, number)| number).collect();
                         assert_eq!(
@@ -185,7 +211,9 @@ mod next_deadline {
                 let mut deadlines: BTreeMap<u64, usize> = BTreeMap::new();
                 for _ in 0..500 {
                     if random.bool() {
-                        let deadline = wheel.tick().saturating_add(random.u64(..) >> random.u32(1..64));
+                        let deadline = wheel
+                            .tick()
+                            .saturating_add(random.u64(..) >> random.u32(1..64));
                         wheel.insert(deadline, deadline);
                         *deadlines.entry(deadline).or_default() += 1;
                     } else {
@@ -200,7 +228,11 @@ mod next_deadline {
                             }
                         });
                     }
-                    assert_eq!(wheel.next_deadline(), deadlines.keys().next().copied(), "seed {seed}");
+                    assert_eq!(
+                        wheel.next_deadline(),
+                        deadlines.keys().next().copied(),
+                        "seed {seed}"
+                    );
                 }
             }
         }
@@ -224,12 +256,16 @@ mod next_deadline {
                     for _ in 0..random.usize(..4) {
                         // The first entry determines `next_deadline`, so it is removed more often.
                         let at = random.usize(..=live.len()) / random.usize(1..9);
-                        let Some((&entry, &key)) = live.iter().nth(at) else { continue };
+                        let Some((&entry, &key)) = live.iter().nth(at) else {
+                            continue;
+                        };
                         live.remove(&entry);
                         assert_eq!(wheel.remove(key), Some(entry.1));
                         removed += 1;
                     }
-                    let Some(next) = wheel.next_deadline() else { continue };
+                    let Some(next) = wheel.next_deadline() else {
+                        continue;
+                    };
                     check_next(&wheel, live.keys().next().map(|&(deadline, _)| deadline));
                     assert!(next > wheel.tick());
                     let due = fired(&mut wheel, next);
@@ -239,7 +275,11 @@ mod next_deadline {
                     unnecessary += usize::from(due.is_empty());
                     // All entries of one deadline come out together, so no deadline causes two
                     // wake-ups.
-                    assert!(live.keys().next().is_none_or(|&(deadline, _)| deadline > next));
+                    assert!(
+                        live.keys()
+                            .next()
+                            .is_none_or(|&(deadline, _)| deadline > next)
+                    );
                     assert!(
                         unnecessary <= removed,
                         "{unnecessary} wakes for {removed} removals, seed {seed}"
@@ -247,7 +287,10 @@ mod next_deadline {
                 }
                 let distinct: BTreeSet<_> = live.keys().map(|&(deadline, _)| deadline).collect();
                 let (_, wakes) = advance_until_empty(&mut wheel, inserted);
-                assert!(unnecessary + wakes <= removed + distinct.len(), "seed {seed}");
+                assert!(
+                    unnecessary + wakes <= removed + distinct.len(),
+                    "seed {seed}"
+                );
             }
         }
     }
@@ -257,15 +300,19 @@ mod next_deadline {
     fn causes_few_wake_ups_after_the_first_entries_of_many_levels_were_removed() {
         for slots in SIZES {
             let mut wheel = Wheel::new(slots);
-            let deadlines: Vec<u64> =
-                widths(slots).flat_map(|width| [width, width + width / 2, width]).collect();
+            let deadlines: Vec<u64> = widths(slots)
+                .flat_map(|width| [width, width + width / 2, width])
+                .collect();
             let keys = insert_all(&mut wheel, &deadlines);
             for key in keys.iter().step_by(3).chain(keys.iter().skip(2).step_by(3)) {
                 wheel.remove(*key);
             }
             let left = widths(slots).count();
             let (fired, wakes) = advance_until_empty(&mut wheel, 3 * left);
-            assert_eq!(fired, (0..left).map(|level| 3 * level + 1).collect::<Vec<_>>());
+            assert_eq!(
+                fired,
+                (0..left).map(|level| 3 * level + 1).collect::<Vec<_>>()
+            );
             assert!(wakes <= 2 * left, "{wakes}");
         }
     }
@@ -283,8 +330,9 @@ mod cost {
         for slots in [64, 1 << 16] {
             let mut wheel = Wheel::new(slots);
             // In one slot and in many, all of them beyond the last jump.
-            let far_entries: Vec<u64> =
-                (0..FAR_ENTRIES).map(|index| (1 << 63) + (index % 3) * index * (1 << 40)).collect();
+            let far_entries: Vec<u64> = (0..FAR_ENTRIES)
+                .map(|index| (1 << 63) + (index % 3) * index * (1 << 40))
+                .collect();
             insert_all(&mut wheel, &far_entries);
             for jump in 1..=JUMPS {
                 let tick = wheel.tick();
@@ -304,7 +352,10 @@ mod cost {
             deadlines.reverse();
             insert_all(&mut wheel, &deadlines);
             let order = in_order(0, &deadlines);
-            let due = deadlines.iter().filter(|&&deadline| deadline <= 1 << 50).count();
+            let due = deadlines
+                .iter()
+                .filter(|&&deadline| deadline <= 1 << 50)
+                .count();
             assert_eq!(fired(&mut wheel, 1 << 50), order[..due]);
             assert_eq!(fired(&mut wheel, u64::MAX), order[due..]);
         }

@@ -46,29 +46,49 @@ impl Threads {
                     ended.send(()).unwrap();
                 }
             };
-            threads.push(thread::Builder::new().stack_size(128 << 10).spawn(body).unwrap());
+            threads.push(
+                thread::Builder::new()
+                    .stack_size(128 << 10)
+                    .spawn(body)
+                    .unwrap(),
+            );
         }
-        Self { _one_test, work, done, threads }
+        Self {
+            _one_test,
+            work,
+            done,
+            threads,
+        }
     }
 
     /// Lets each thread do something, and waits until all have done it.
     fn all(&self, work: impl Fn(usize) + Send + Sync + 'static) {
         let work: Work = Arc::new(work);
-        self.work.iter().for_each(|sender| sender.send(Arc::clone(&work)).unwrap());
-        self.work.iter().for_each(|_| self.done.recv_timeout(TEST_TIMEOUT).unwrap());
+        self.work
+            .iter()
+            .for_each(|sender| sender.send(Arc::clone(&work)).unwrap());
+        self.work
+            .iter()
+            .for_each(|_| self.done.recv_timeout(TEST_TIMEOUT).unwrap());
     }
 
     /// Lets each thread schedule a timeout. Returns the handles.
     fn schedule(&self, timer: &HashedWheelTimer, ticks: u32) -> Vec<Timeout> {
         let (timer, timeouts) = (timer.clone(), Arc::new(Mutex::new(Vec::new())));
         let all = Arc::clone(&timeouts);
-        self.all(move |_| all.lock().unwrap().push(timer.new_timeout(|_| (), TICK * ticks).unwrap()));
+        self.all(move |_| {
+            all.lock()
+                .unwrap()
+                .push(timer.new_timeout(|_| (), TICK * ticks).unwrap())
+        });
         std::mem::take(&mut *timeouts.lock().unwrap())
     }
 
     fn end(self) {
         drop(self.work);
-        self.threads.into_iter().for_each(|thread| thread.join().unwrap());
+        self.threads
+            .into_iter()
+            .for_each(|thread| thread.join().unwrap());
     }
 }
 
@@ -127,7 +147,11 @@ fn resets_and_cancels_by_idle_threads_reach_the_worker() {
     let mine = Arc::clone(&far);
     threads.all(move |number| {
         let timeout = &mine[number];
-        assert!(if number % 2 == 0 { timeout.reset(TICK) } else { timeout.cancel() });
+        assert!(if number % 2 == 0 {
+            timeout.reset(TICK)
+        } else {
+            timeout.cancel()
+        });
     });
     assert_eq!(driven.pass(TICK), COUNT.div_ceil(2));
     assert_eq!(driven.timer.pending_timeouts(), 0);
@@ -178,7 +202,9 @@ fn idle_threads_wake_the_worker_thread() {
         let scheduler = timer.clone();
         threads.all(move |_| {
             let fired = fired.clone();
-            scheduler.new_timeout(move |_| fired.send(()).unwrap(), ms(3)).unwrap();
+            scheduler
+                .new_timeout(move |_| fired.send(()).unwrap(), ms(3))
+                .unwrap();
         });
         let began = Instant::now();
         (0..COUNT).for_each(|_| events.recv_timeout(TEST_TIMEOUT).unwrap());
@@ -186,7 +212,9 @@ fn idle_threads_wake_the_worker_thread() {
         // Traffic of this thread alone.
         for _ in 0..if cfg!(miri) { 3 } else { 20 } {
             let (fired, event) = channel();
-            timer.new_timeout(move |_| fired.send(()).unwrap(), ms(2)).unwrap();
+            timer
+                .new_timeout(move |_| fired.send(()).unwrap(), ms(2))
+                .unwrap();
             event.recv_timeout(TEST_TIMEOUT).unwrap();
         }
     }

@@ -34,7 +34,10 @@ fn timeouts_fire_and_are_cancelled() {
     }
     let at = timer.timer().now() + TICK * 3;
     let fires = timer.new_timeout_at(|_| (), at);
-    assert_eq!((fires.deadline(), t.pass(TICK * 2), t.pass(TICK)), (at, 0, 1));
+    assert_eq!(
+        (fires.deadline(), t.pass(TICK * 2), t.pass(TICK)),
+        (at, 0, 1)
+    );
 }
 
 #[test]
@@ -49,7 +52,10 @@ fn what_is_scheduled_after_the_end_is_cancelled() {
         assert!(after.is_cancelled() && !after.cancel());
         assert_eq!(Arc::strong_count(&used), 1, "the task was dropped");
     }
-    assert_eq!((t.timer.pending_timeouts(), t.timer.stats().rejected), (0, 2));
+    assert_eq!(
+        (t.timer.pending_timeouts(), t.timer.stats().rejected),
+        (0, 2)
+    );
 }
 
 #[test]
@@ -59,7 +65,10 @@ fn a_timer_that_may_reject_has_no_such_handle() {
     assert_eq!(error, NewTimeoutError::TooManyPending { limit: 7 });
     let stopped = Driven::new();
     stopped.timer.stop();
-    assert_eq!(stopped.timer.infallible().unwrap_err(), NewTimeoutError::Stopped);
+    assert_eq!(
+        stopped.timer.infallible().unwrap_err(),
+        NewTimeoutError::Stopped
+    );
 }
 
 #[test]
@@ -107,7 +116,10 @@ mod sleep {
         assert_eq!(t.timer.stop().len(), 1);
         let mut after = timer.sleep(TICK);
         for _ in 0..3 {
-            assert_eq!((poll(&mut before, &task), poll(&mut after, &task)), (Poll::Pending, Poll::Pending));
+            assert_eq!(
+                (poll(&mut before, &task), poll(&mut after, &task)),
+                (Poll::Pending, Poll::Pending)
+            );
         }
     }
 }

@@ -44,7 +44,15 @@ impl<I: TimePoint + PartialOrd + Debug> Model<I> {
     fn new(origin: I, tick: Duration) -> Self {
         let timer = LocalTimer::new(origin, tick);
         let (tick, now) = (nanos(tick), Duration::ZERO);
-        Self { timer, origin, tick, now, insertions: 0, values: BTreeMap::new(), early: 0 }
+        Self {
+            timer,
+            origin,
+            tick,
+            now,
+            insertions: 0,
+            values: BTreeMap::new(),
+            early: 0,
+        }
     }
 
     fn at(&self, time: Duration) -> I {
@@ -56,7 +64,10 @@ impl<I: TimePoint + PartialOrd + Debug> Model<I> {
         self.insertions += 1;
         // A value whose time has passed comes after those that are due already.
         let reached = nanos(self.now) / self.tick;
-        (nanos(time).div_ceil(self.tick).max(reached), self.insertions)
+        (
+            nanos(time).div_ceil(self.tick).max(reached),
+            self.insertions,
+        )
     }
 
     fn insert(&mut self, time: Duration) {
@@ -66,20 +77,27 @@ impl<I: TimePoint + PartialOrd + Debug> Model<I> {
     }
 
     fn take_any(&mut self, random: &mut fastrand::Rng) -> Option<(Key, u64)> {
-        let rank = *self.values.keys().nth(random.usize(0..self.values.len().max(1)))?;
+        let rank = *self
+            .values
+            .keys()
+            .nth(random.usize(0..self.values.len().max(1)))?;
         self.early += 1;
         self.values.remove(&rank)
     }
 
     fn reset_any(&mut self, random: &mut fastrand::Rng, time: Duration) {
-        let Some((key, number)) = self.take_any(random) else { return };
+        let Some((key, number)) = self.take_any(random) else {
+            return;
+        };
         let rank = self.rank(time);
         assert!(self.timer.reset(key, self.at(time)));
         self.values.insert(rank, (key, number));
     }
 
     fn remove_any(&mut self, random: &mut fastrand::Rng) {
-        let Some((key, number)) = self.take_any(random) else { return };
+        let Some((key, number)) = self.take_any(random) else {
+            return;
+        };
         assert_eq!(self.timer.get(key).map(|value| **value), Some(number));
         assert_eq!(self.timer.remove(key), Some(Rc::new(number)));
         assert!(self.timer.get_mut(key).is_none() && !self.timer.reset(key, self.origin));
@@ -92,7 +110,11 @@ impl<I: TimePoint + PartialOrd + Debug> Model<I> {
         let later = self.values.split_off(&(reached + 1, 0));
         let due = std::mem::replace(&mut self.values, later);
         for &(key, number) in due.values() {
-            assert_eq!(self.timer.poll(self.at(now)), Some((key, Rc::new(number))), "at {now:?}");
+            assert_eq!(
+                self.timer.poll(self.at(now)),
+                Some((key, Rc::new(number))),
+                "at {now:?}"
+            );
         }
         assert_eq!(self.timer.poll(self.at(now)), None, "at {now:?}");
         assert_eq!(self.timer.len(), self.values.len());
@@ -107,9 +129,15 @@ impl<I: TimePoint + PartialOrd + Debug> Model<I> {
         };
         let first = self.values.keys().next().expect("`next` returns a time").0 * self.tick;
         let next = next.since(self.origin);
-        assert!(next <= Duration::from_nanos(first), "{next:?} is too late for {first}");
+        assert!(
+            next <= Duration::from_nanos(first),
+            "{next:?} is too late for {first}"
+        );
         assert!(next >= self.now || nanos(next) / self.tick == nanos(self.now) / self.tick);
-        if let Some(before) = next.checked_sub(Duration::from_nanos(1)).filter(|&time| time > self.now) {
+        if let Some(before) = next
+            .checked_sub(Duration::from_nanos(1))
+            .filter(|&time| time > self.now)
+        {
             assert_eq!(self.poll(before), 0, "nothing is due before `next`");
         }
         let count = self.poll(next.max(self.now));
@@ -130,7 +158,9 @@ fn run_model<I: TimePoint + PartialOrd + Debug>(origin: I, tick: Duration, seed:
         let range = (model.tick << random.u32(0..28)).max(2);
         let time = match random.u32(0..8) {
             0 => model.now,
-            1 => model.now.saturating_sub(Duration::from_nanos(random.u64(0..range))),
+            1 => model
+                .now
+                .saturating_sub(Duration::from_nanos(random.u64(0..range))),
             _ => model.now + Duration::from_nanos(random.u64(0..range)),
         };
         match random.u32(0..10) {
@@ -168,8 +198,14 @@ fn value_at_exactly_now_is_due_at_next() {
             assert_eq!(timer.poll(now), None);
             let key = timer.insert(now, ());
             let next = timer.next().unwrap();
-            assert!(next >= now && next - now < tick, "{now:?} is {next:?} with ticks of {tick:?}");
-            assert_eq!(next == now, offset.is_zero() || tick == Duration::from_nanos(1));
+            assert!(
+                next >= now && next - now < tick,
+                "{now:?} is {next:?} with ticks of {tick:?}"
+            );
+            assert_eq!(
+                next == now,
+                offset.is_zero() || tick == Duration::from_nanos(1)
+            );
             assert_eq!(timer.poll(next), Some((key, ())));
             timer = LocalTimer::new(Duration::ZERO, tick);
         }
@@ -186,7 +222,11 @@ fn value_that_is_inserted_at_now_is_due_in_the_same_loop_only_if_a_tick_begins_n
             assert!(timer.poll(now).is_some());
             timer.insert(now, ());
             let begins_now = nanos(now) % nanos(tick) == 0;
-            assert_eq!(timer.poll(now).is_some(), begins_now, "{offset:?} after a tick of {tick:?}");
+            assert_eq!(
+                timer.poll(now).is_some(),
+                begins_now,
+                "{offset:?} after a tick of {tick:?}"
+            );
         }
     }
 }
@@ -234,7 +274,10 @@ fn poll_does_not_go_back() {
 fn debug_shows_the_tick_and_the_number_of_values() {
     let mut timer = LocalTimer::new(Duration::from_secs(5), Duration::from_millis(1));
     timer.insert(Duration::from_secs(6), ());
-    assert_eq!(format!("{timer:?}"), "LocalTimer { len: 1, tick: 1ms, origin: 5s, .. }");
+    assert_eq!(
+        format!("{timer:?}"),
+        "LocalTimer { len: 1, tick: 1ms, origin: 5s, .. }"
+    );
 }
 
 #[test]

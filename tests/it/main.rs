@@ -1,6 +1,9 @@
 //! The tests of the library. What needs a process of its own is in `tests/alone_*.rs`.
 #![cfg(feature = "timer")]
-#![allow(clippy::duplicate_mod, reason = "each wheel is tested by the same module")]
+#![allow(
+    clippy::duplicate_mod,
+    reason = "each wheel is tested by the same module"
+)]
 
 mod common;
 

@@ -21,7 +21,9 @@ use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use common::{TEST_TIMEOUT, accepts_all, ends, ms};
-use hashed_wheel::{Driver, ExpiredTask, HashedWheelTimer, ManualClock, NewTimeoutError, Timeout, TimerTask};
+use hashed_wheel::{
+    Driver, ExpiredTask, HashedWheelTimer, ManualClock, NewTimeoutError, Timeout, TimerTask,
+};
 
 /// Longer than any test runs.
 const FAR: Duration = Duration::from_secs(3_600);
@@ -36,12 +38,17 @@ fn running() -> HashedWheelTimer {
 /// A driven timer with a manual clock, and Netty's defaults otherwise.
 fn driven() -> (HashedWheelTimer, Driver, ManualClock) {
     let clock = ManualClock::new();
-    let (timer, driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven().unwrap();
+    let (timer, driver) = HashedWheelTimer::builder()
+        .clock(clock.clone())
+        .build_driven()
+        .unwrap();
     (timer, driver, clock)
 }
 
 fn limited(tick: Duration, ticks_per_wheel: usize, limit: usize) -> HashedWheelTimer {
-    let builder = HashedWheelTimer::builder().tick(tick).ticks_per_wheel(ticks_per_wheel);
+    let builder = HashedWheelTimer::builder()
+        .tick(tick)
+        .ticks_per_wheel(ticks_per_wheel);
     builder.max_pending_timeouts(Some(limit)).build().unwrap()
 }
 
@@ -57,7 +64,10 @@ fn no_event_within<T>(events: &Receiver<T>, during: Duration) -> bool {
 
 /// Whether all senders are gone, because the task was dropped.
 fn is_disconnected<T>(events: &Receiver<T>) -> bool {
-    matches!(events.recv_timeout(TEST_TIMEOUT), Err(RecvTimeoutError::Disconnected))
+    matches!(
+        events.recv_timeout(TEST_TIMEOUT),
+        Err(RecvTimeoutError::Disconnected)
+    )
 }
 
 fn is_full(result: &Result<Timeout, NewTimeoutError>, at: usize) -> bool {
@@ -68,7 +78,11 @@ fn is_full(result: &Result<Timeout, NewTimeoutError>, at: usize) -> bool {
 fn assert_no_panics(timer: &HashedWheelTimer) {
     let stats = timer.stats();
     assert_eq!((stats.panics, stats.dropped_tasks), (0, 0), "{stats:?}");
-    assert_eq!(stats.scheduled, stats.expired + stats.cancelled + stats.pending, "{stats:?}");
+    assert_eq!(
+        stats.scheduled,
+        stats.expired + stats.cancelled + stats.pending,
+        "{stats:?}"
+    );
 }
 
 /// Sends how it ended, and on which thread.
@@ -84,7 +98,9 @@ impl TimerTask for Reporting {
 
     fn cancelled(self, timeout: &Timeout) {
         assert!(timeout.is_cancelled());
-        self.end.send(("cancelled", thread::current().id())).unwrap();
+        self.end
+            .send(("cancelled", thread::current().id()))
+            .unwrap();
     }
 }
 
@@ -108,7 +124,9 @@ fn a_task_does_not_run_before_its_delay() {
 fn the_thread_does_not_run_a_task_before_its_delay() {
     let timer = running();
     let (ran, events) = mpsc::channel();
-    let timeout = timer.new_timeout(move |_| ran.send(()).unwrap(), FAR).unwrap();
+    let timeout = timer
+        .new_timeout(move |_| ran.send(()).unwrap(), FAR)
+        .unwrap();
     assert!(no_event_within(&events, ms(300)));
     assert!(!timeout.is_expired());
     assert_eq!(stop(&timer), [timeout]);
@@ -124,7 +142,9 @@ fn a_task_runs_at_the_first_tick_after_its_delay() {
     let on_a_tick = timer.new_timeout(|_| (), Duration::from_secs(2)).unwrap();
     clock.advance(ms(30));
     // The deadline is 2.03 s, so the task runs at the tick at 2.1 s.
-    let between = timer.new_timeout(move |_| ran.send(()).unwrap(), Duration::from_secs(2)).unwrap();
+    let between = timer
+        .new_timeout(move |_| ran.send(()).unwrap(), Duration::from_secs(2))
+        .unwrap();
 
     clock.advance(ms(1_970));
     assert_eq!(driver.turn(), 1);
@@ -145,7 +165,9 @@ fn the_thread_runs_a_task_after_its_delay() {
     let timer = running();
     let (ran, events) = mpsc::channel();
     let before = Instant::now();
-    let timeout = timer.new_timeout(move |_| ran.send(Instant::now()).unwrap(), ms(200)).unwrap();
+    let timeout = timer
+        .new_timeout(move |_| ran.send(Instant::now()).unwrap(), ms(200))
+        .unwrap();
     let after = events.recv_timeout(TEST_TIMEOUT).unwrap() - before;
     assert!(after >= ms(200), "{after:?}");
     assert!(timeout.is_expired());
@@ -162,7 +184,9 @@ fn stop_returns_all_timeouts_that_have_not_run() {
     let (ran, events) = mpsc::channel();
     for _ in 0..3 {
         let ran = ran.clone();
-        processed.new_timeout(move |_| ran.send(()).unwrap(), ms(1)).unwrap();
+        processed
+            .new_timeout(move |_| ran.send(()).unwrap(), ms(1))
+            .unwrap();
     }
     for _ in 0..3 {
         events.recv_timeout(TEST_TIMEOUT).unwrap();
@@ -170,14 +194,19 @@ fn stop_returns_all_timeouts_that_have_not_run() {
     assert!(stop(&processed).is_empty());
 
     let unprocessed = running();
-    let mut timeouts: Vec<_> = (0..5).map(|_| unprocessed.new_timeout(|_| (), FAR).unwrap()).collect();
+    let mut timeouts: Vec<_> = (0..5)
+        .map(|_| unprocessed.new_timeout(|_| (), FAR).unwrap())
+        .collect();
     // Five are in the wheel, and one is most likely still in the lane.
     thread::sleep(ms(100));
     timeouts.push(unprocessed.new_timeout(|_| (), FAR).unwrap());
     let rest = stop(&unprocessed);
     assert_eq!(rest.len(), timeouts.len());
     assert!(timeouts.iter().all(|timeout| rest.contains(timeout)));
-    assert!(stop(&unprocessed).is_empty(), "each timeout is returned once");
+    assert!(
+        stop(&unprocessed).is_empty(),
+        "each timeout is returned once"
+    );
     for timer in [processed, unprocessed] {
         assert!(timer.is_stopped());
         assert_eq!(timer.pending_timeouts(), 0);
@@ -193,7 +222,9 @@ fn a_stopped_timer_rejects_new_timeouts() {
     let (ran, events) = mpsc::channel();
     for _ in 0..3 {
         let ran = ran.clone();
-        timer.new_timeout(move |_| ran.send(()).unwrap(), ms(1)).unwrap();
+        timer
+            .new_timeout(move |_| ran.send(()).unwrap(), ms(1))
+            .unwrap();
     }
     for _ in 0..3 {
         events.recv_timeout(TEST_TIMEOUT).unwrap();
@@ -201,7 +232,10 @@ fn a_stopped_timer_rejects_new_timeouts() {
     stop(&timer);
 
     let rejected = timer.new_timeout(move |_| ran.send(()).unwrap(), ms(1));
-    assert!(matches!(rejected, Err(NewTimeoutError::Stopped)), "{rejected:?}");
+    assert!(
+        matches!(rejected, Err(NewTimeoutError::Stopped)),
+        "{rejected:?}"
+    );
     assert!(is_disconnected(&events), "the task is dropped");
     assert!(matches!(timer.start(), Err(NewTimeoutError::Stopped)));
     assert_eq!(timer.pending_timeouts(), 0);
@@ -232,7 +266,15 @@ fn a_task_schedules_itself_again_on_the_thread() {
     let timer = HashedWheelTimer::new(ms(10), 32);
     let (ran, events) = mpsc::channel();
     // The last delay is long, so that the task does not run before the timer is stopped.
-    timer.new_timeout_task(Rescheduling { ran, delays: vec![FAR, ms(10), ms(10)] }, ms(10)).unwrap();
+    timer
+        .new_timeout_task(
+            Rescheduling {
+                ran,
+                delays: vec![FAR, ms(10), ms(10)],
+            },
+            ms(10),
+        )
+        .unwrap();
     for _ in 0..3 {
         events.recv_timeout(TEST_TIMEOUT).unwrap();
     }
@@ -245,15 +287,21 @@ fn a_task_schedules_itself_again_on_the_thread() {
 #[test]
 fn delays_of_many_rounds_are_exact() {
     let clock = ManualClock::new();
-    let (timer, mut driver) =
-        HashedWheelTimer::builder().ticks_per_wheel(32).clock(clock.clone()).build_driven().unwrap();
+    let (timer, mut driver) = HashedWheelTimer::builder()
+        .ticks_per_wheel(32)
+        .clock(clock.clone())
+        .build_driven()
+        .unwrap();
     let (ran, events) = mpsc::channel();
     // One tick, one tick less than a round of the wheel, a round, one tick more, and a thousand
     // rounds.
     let delays_in_rounds = [31, 32, 33, 32_000].map(|ticks| ms(100) * ticks);
     timer
         .new_timeout_task(
-            Rescheduling { ran, delays: delays_in_rounds.iter().rev().copied().collect() },
+            Rescheduling {
+                ran,
+                delays: delays_in_rounds.iter().rev().copied().collect(),
+            },
             ms(100),
         )
         .unwrap();
@@ -275,18 +323,27 @@ fn delays_of_many_rounds_are_exact() {
 fn each_task_runs_at_the_first_tick_after_its_deadline() {
     let (tick, delay) = (ms(200), ms(125));
     let clock = ManualClock::new();
-    let (timer, mut driver) =
-        HashedWheelTimer::builder().tick(tick).clock(clock.clone()).build_driven().unwrap();
+    let (timer, mut driver) = HashedWheelTimer::builder()
+        .tick(tick)
+        .clock(clock.clone())
+        .build_driven()
+        .unwrap();
     let (ran, events) = mpsc::channel::<u64>();
     let scheduled = if cfg!(miri) { 100 } else { 1_000 };
     for now in 0..scheduled + 400 {
         driver.turn();
         for start in events.try_iter() {
-            assert_eq!(now, (start + 125).next_multiple_of(200), "scheduled at {start} ms");
+            assert_eq!(
+                now,
+                (start + 125).next_multiple_of(200),
+                "scheduled at {start} ms"
+            );
         }
         if now < scheduled {
             let ran = ran.clone();
-            timer.new_timeout(move |_| ran.send(now).unwrap(), delay).unwrap();
+            timer
+                .new_timeout(move |_| ran.send(now).unwrap(), delay)
+                .unwrap();
         }
         clock.advance(ms(1));
     }
@@ -305,7 +362,9 @@ fn a_hundred_thousand_tasks_run_on_time() {
     for _ in 0..scheduled {
         let ran = ran.clone();
         let start = Instant::now();
-        timer.new_timeout(move |_| ran.send(start.elapsed()).unwrap(), delay).unwrap();
+        timer
+            .new_timeout(move |_| ran.send(start.elapsed()).unwrap(), delay)
+            .unwrap();
     }
     for _ in 0..scheduled {
         let after = events.recv_timeout(TEST_TIMEOUT).unwrap();
@@ -342,7 +401,10 @@ fn tasks_go_through_the_executor() {
     );
     assert_ne!(worker, thread::current().id());
     assert!(stop(&timer).is_empty());
-    assert!(is_disconnected(&executions), "the executor was called once and is dropped");
+    assert!(
+        is_disconnected(&executions),
+        "the executor was called once and is dropped"
+    );
     assert_no_panics(&timer);
 }
 
@@ -381,9 +443,19 @@ fn a_timeout_above_the_limit_is_rejected() {
     let timer = limited(ms(100), 32, 2);
     let kept = [(); 2].map(|()| timer.new_timeout(|_| (), FAR).unwrap());
     let (end, events) = mpsc::channel();
-    assert!(is_full(&timer.new_timeout_task(Reporting { end }, ms(1)), 2));
-    assert!(is_disconnected(&events), "the task is dropped, and its hook is not called");
-    assert_eq!(timer.pending_timeouts(), 2, "a rejection does not change the count");
+    assert!(is_full(
+        &timer.new_timeout_task(Reporting { end }, ms(1)),
+        2
+    ));
+    assert!(
+        is_disconnected(&events),
+        "the task is dropped, and its hook is not called"
+    );
+    assert_eq!(
+        timer.pending_timeouts(),
+        2,
+        "a rejection does not change the count"
+    );
     assert_eq!(timer.stats().rejected, 1);
     assert_eq!(stop(&timer).len(), kept.len());
     assert_no_panics(&timer);
@@ -418,11 +490,22 @@ fn a_cancelled_timeout_frees_its_place_immediately() {
 #[test]
 fn an_expired_timeout_frees_its_place_before_it_runs() {
     let clock = ManualClock::new();
-    let builder = HashedWheelTimer::builder().tick(ms(25)).ticks_per_wheel(4).max_pending_timeouts(Some(2));
+    let builder = HashedWheelTimer::builder()
+        .tick(ms(25))
+        .ticks_per_wheel(4)
+        .max_pending_timeouts(Some(2));
     let (timer, mut driver) = builder.clock(clock.clone()).build_driven().unwrap();
     let (ran, events) = mpsc::channel();
     timer.new_timeout(|_| (), FAR).unwrap();
-    timer.new_timeout_task(Rescheduling { ran, delays: vec![ms(90)] }, ms(90)).unwrap();
+    timer
+        .new_timeout_task(
+            Rescheduling {
+                ran,
+                delays: vec![ms(90)],
+            },
+            ms(90),
+        )
+        .unwrap();
     assert!(is_full(&timer.new_timeout(|_| (), ms(90)), 2));
     for _ in 0..2 {
         assert_eq!(timer.pending_timeouts(), 2);
@@ -444,7 +527,9 @@ fn the_thread_frees_the_place_of_an_expired_timeout() {
     timer.new_timeout(|_| (), FAR).unwrap();
     for _ in 0..2 {
         let (ran, events) = mpsc::channel();
-        timer.new_timeout(move |_| ran.send(()).unwrap(), ms(90)).unwrap();
+        timer
+            .new_timeout(move |_| ran.send(()).unwrap(), ms(90))
+            .unwrap();
         events.recv_timeout(TEST_TIMEOUT).unwrap();
     }
     assert_eq!(stop(&timer).len(), 1);
@@ -461,7 +546,10 @@ fn the_pending_count_falls_immediately_at_each_end() {
     let second = timer.new_timeout(|_| (), hundred_minutes).unwrap();
     let (counted, counts) = mpsc::channel();
     timer
-        .new_timeout(move |timeout| counted.send(timeout.timer().pending_timeouts()).unwrap(), ms(90))
+        .new_timeout(
+            move |timeout| counted.send(timeout.timer().pending_timeouts()).unwrap(),
+            ms(90),
+        )
         .unwrap();
 
     assert_eq!(timer.pending_timeouts(), 3);
@@ -471,7 +559,11 @@ fn the_pending_count_falls_immediately_at_each_end() {
     assert_eq!(timer.pending_timeouts(), 1);
     clock.advance(ms(100));
     assert_eq!(driver.turn(), 1);
-    assert_eq!(counts.try_recv(), Ok(0), "the timeout ends before its task runs");
+    assert_eq!(
+        counts.try_recv(),
+        Ok(0),
+        "the timeout ends before its task runs"
+    );
     assert_eq!(timer.pending_timeouts(), 0);
     assert_no_panics(&timer);
 }
@@ -482,7 +574,9 @@ fn the_pending_count_is_zero_after_the_thread_ran_the_last_task() {
     let timer = running();
     let cancelled = [(); 2].map(|()| timer.new_timeout(|_| (), FAR).unwrap());
     let (ran, events) = mpsc::channel();
-    timer.new_timeout(move |_| ran.send(()).unwrap(), ms(90)).unwrap();
+    timer
+        .new_timeout(move |_| ran.send(()).unwrap(), ms(90))
+        .unwrap();
     for timeout in cancelled {
         assert!(timeout.cancel());
     }
@@ -495,7 +589,11 @@ fn the_pending_count_is_zero_after_the_thread_ran_the_last_task() {
 /// Delays that never end: that of Netty's test, the longest of Rust, and the shortest that this
 /// crate treats as infinite.
 fn infinite_delays() -> [Duration; 3] {
-    [Duration::from_millis(i64::MAX as u64), Duration::MAX, Duration::from_nanos(1 << 62)]
+    [
+        Duration::from_millis(i64::MAX as u64),
+        Duration::MAX,
+        Duration::from_nanos(1 << 62),
+    ]
 }
 
 /// Netty: `testOverflow`.
@@ -506,7 +604,12 @@ fn an_infinite_delay_never_ends() {
     clock.advance(ms(12_345));
     driver.turn();
     let timeouts = infinite_delays().map(|delay| timer.new_timeout(|_| (), delay).unwrap());
-    for by in [Duration::ZERO, ms(100), Duration::from_secs(1 << 32), Duration::MAX] {
+    for by in [
+        Duration::ZERO,
+        ms(100),
+        Duration::from_secs(1 << 32),
+        Duration::MAX,
+    ] {
         clock.advance(by);
         assert_eq!(driver.turn(), 0, "after another {by:?}");
     }
@@ -525,7 +628,9 @@ fn the_thread_does_not_run_a_task_with_an_infinite_delay() {
     let (ran, events) = mpsc::channel();
     let timeouts = infinite_delays().map(|delay| {
         let ran = ran.clone();
-        timer.new_timeout(move |_| ran.send(()).unwrap(), delay).unwrap()
+        timer
+            .new_timeout(move |_| ran.send(()).unwrap(), delay)
+            .unwrap()
     });
     assert!(no_event_within(&events, ms(300)));
     for timeout in timeouts {
@@ -540,7 +645,11 @@ fn the_thread_does_not_run_a_task_with_an_infinite_delay() {
 fn stop_cancels_the_timeouts_it_returns() {
     let timer = running();
     let (end, events) = mpsc::channel();
-    let timeouts = [(); 5].map(|()| timer.new_timeout_task(Reporting { end: end.clone() }, FAR).unwrap());
+    let timeouts = [(); 5].map(|()| {
+        timer
+            .new_timeout_task(Reporting { end: end.clone() }, FAR)
+            .unwrap()
+    });
     drop(end);
     thread::sleep(ms(100));
 
@@ -548,7 +657,10 @@ fn stop_cancels_the_timeouts_it_returns() {
     assert_eq!(rest.len(), 5);
     for timeout in rest {
         assert!(timeout.is_cancelled() && !timeout.is_expired());
-        assert!(!timeout.cancel() && !timeout.reset(FAR), "the timeout has ended");
+        assert!(
+            !timeout.cancel() && !timeout.reset(FAR),
+            "the timeout has ended"
+        );
         assert!(timeouts.contains(&timeout));
     }
     assert!(events.try_iter().map(|(end, _)| end).eq(["cancelled"; 5]));
@@ -570,7 +682,9 @@ fn stop_of_a_driven_timer_cancels_the_timeouts_it_returns() {
     let rest = timer.stop();
     assert_eq!(rest.len(), 2);
     assert!(
-        [&in_the_wheel, &due].into_iter().all(|timeout| rest.contains(timeout) && timeout.is_cancelled())
+        [&in_the_wheel, &due]
+            .into_iter()
+            .all(|timeout| rest.contains(timeout) && timeout.is_cancelled())
     );
     assert!(expired.is_expired() && !expired.is_cancelled());
     assert_eq!(driver.turn(), 0);
@@ -593,7 +707,10 @@ fn cancel_calls_the_hook() {
         assert_eq!(events.try_recv(), Ok(("cancelled", thread::current().id())));
         clock.advance(ms(1_000));
         assert_eq!(driver.turn(), 0);
-        assert!(is_disconnected(&events), "the task neither runs nor is cancelled again");
+        assert!(
+            is_disconnected(&events),
+            "the task neither runs nor is cancelled again"
+        );
     }
     assert_no_panics(&timer);
 }
@@ -606,12 +723,23 @@ fn a_due_timeout_can_be_cancelled_until_it_expires() {
     let (hand_over, others) = mpsc::channel::<Vec<Timeout>>();
     let (counted, counts) = mpsc::channel();
     let first = move |timeout: &Timeout| {
-        let cancelled = others.try_recv().unwrap().iter().filter(|other| other.cancel()).count();
-        counted.send((cancelled, timeout.timer().pending_timeouts())).unwrap();
+        let cancelled = others
+            .try_recv()
+            .unwrap()
+            .iter()
+            .filter(|other| other.cancel())
+            .count();
+        counted
+            .send((cancelled, timeout.timer().pending_timeouts()))
+            .unwrap();
     };
     timer.new_timeout(first, ms(200)).unwrap();
     let (end, ends) = mpsc::channel();
-    let others = [(); 10].map(|()| timer.new_timeout_task(Reporting { end: end.clone() }, ms(200)).unwrap());
+    let others = [(); 10].map(|()| {
+        timer
+            .new_timeout_task(Reporting { end: end.clone() }, ms(200))
+            .unwrap()
+    });
     drop(end);
     hand_over.send(others.to_vec()).unwrap();
     assert_eq!(timer.pending_timeouts(), 11);
@@ -642,14 +770,21 @@ fn a_cancel_counts_immediately_while_the_thread_is_blocked() {
     timer.new_timeout(first, ms(100)).unwrap();
     // These are due behind the first one, in its tick or the next.
     let (end, ends) = mpsc::channel();
-    let others = [(); 10].map(|()| timer.new_timeout_task(Reporting { end: end.clone() }, ms(100)).unwrap());
+    let others = [(); 10].map(|()| {
+        timer
+            .new_timeout_task(Reporting { end: end.clone() }, ms(100))
+            .unwrap()
+    });
     blocked.recv_timeout(TEST_TIMEOUT).unwrap();
     assert_eq!(timer.pending_timeouts(), 10);
     for (other, left) in others.iter().zip((0..10).rev()) {
         assert!(other.cancel());
         assert_eq!(timer.pending_timeouts(), left);
     }
-    assert!(ends.try_iter().eq([("cancelled", thread::current().id()); 10]));
+    assert!(
+        ends.try_iter()
+            .eq([("cancelled", thread::current().id()); 10])
+    );
     release.send(()).unwrap();
 
     // The count does not change when the worker continues.

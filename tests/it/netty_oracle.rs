@@ -46,8 +46,9 @@ use replay::{Results, Settings};
 use trace::{Event, Netty, Op, Script, Size, VERSIONS};
 
 /// The families `differs`, `build` and `real` have separate tests.
-const FAMILIES: [&str; 10] =
-    ["alone", "around", "exact", "cancel", "goal", "chain", "limit", "stop", "random", "old"];
+const FAMILIES: [&str; 10] = [
+    "alone", "around", "exact", "cancel", "goal", "chain", "limit", "stop", "random", "old",
+];
 
 /// On the hashed wheel and on the hierarchical wheel.
 const WHEELS: [Settings; 2] = [|builder| builder, |builder| builder.hierarchical(true)];
@@ -55,7 +56,9 @@ const WHEELS: [Settings; 2] = [|builder| builder, |builder| builder.hierarchical
 fn all_scripts() -> impl Iterator<Item = (Netty, &'static str, Script)> {
     VERSIONS.into_iter().flat_map(|netty| {
         FAMILIES.into_iter().flat_map(move |family| {
-            trace::scripts(netty, family).into_iter().map(move |script| (netty, family, script))
+            trace::scripts(netty, family)
+                .into_iter()
+                .map(move |script| (netty, family, script))
         })
     })
 }
@@ -90,7 +93,11 @@ fn assert_same(script: &Script, ours: &Results, expected: &Results) {
 /// the number of corrected timeouts.
 fn expected(script: &Script) -> (Results, usize) {
     let history = History::of(script);
-    let mut results: Results = script.steps.iter().map(|step| (step.events.clone(), step.alive)).collect();
+    let mut results: Results = script
+        .steps
+        .iter()
+        .map(|step| (step.events.clone(), step.alive))
+        .collect();
     let moved = move_late_timeouts(script, &history, &mut results);
     for (step, (events, pending)) in results.iter_mut().enumerate() {
         // Checked in `on_timer` and in `netty_returns_and_counts_timeouts_at_stop`.
@@ -117,23 +124,34 @@ fn move_late_timeouts(script: &Script, history: &History, results: &mut Results)
         let mut late = Vec::new();
         for event in std::mem::take(&mut results[step].0) {
             match event {
-                Event::Fired { tick, id } if is_late(script, history, tick, id) => late.push((tick - 1, id)),
+                Event::Fired { tick, id } if is_late(script, history, tick, id) => {
+                    late.push((tick - 1, id))
+                }
                 _ => results[step].0.push(event),
             }
         }
         moved += late.len();
         for (tick, id) in late {
-            let processed_it = |processed: &Ticks| processed.before < tick && tick <= processed.last;
+            let processed_it =
+                |processed: &Ticks| processed.before < tick && tick <= processed.last;
             let earlier = history.ticks.iter().position(processed_it).unwrap();
-            results[earlier..step].iter_mut().for_each(|(_, pending)| *pending -= 1);
+            results[earlier..step]
+                .iter_mut()
+                .for_each(|(_, pending)| *pending -= 1);
             let key = |event: &Event| match *event {
                 Event::Fired { tick, id } => (tick, id),
-                _ => panic!("script {}: with deadlines on a tick there are no other events", script.name),
+                _ => panic!(
+                    "script {}: with deadlines on a tick there are no other events",
+                    script.name
+                ),
             };
             let events = &mut results[earlier].0;
             let place = events.partition_point(|event| key(event) < (tick, id));
             events.insert(place, Event::Fired { tick, id });
-            assert!(events.is_sorted_by_key(key), "timeouts of one tick are in the order of scheduling");
+            assert!(
+                events.is_sorted_by_key(key),
+                "timeouts of one tick are in the order of scheduling"
+            );
         }
     }
     moved
@@ -144,7 +162,11 @@ fn is_late(script: &Script, history: &History, tick: u64, id: usize) -> bool {
     let length = i128::from(script.netty.tick);
     let on_tick = known.deadline / length;
     let is_late = known.deadline % length == 0 && on_tick > known.after.into();
-    assert!(!is_late || on_tick + 1 == tick.into(), "script {}, id {id}: Netty is not late", script.name);
+    assert!(
+        !is_late || on_tick + 1 == tick.into(),
+        "script {}, id {id}: Netty is not late",
+        script.name
+    );
     is_late
 }
 
@@ -166,7 +188,11 @@ fn netty_counts_cancelled_timeouts_until_processed_and_subtracts_some_twice() {
                 left += *count as i64;
             }
             let (mut waiting, mut twice) = (0, 0);
-            for cancelled in history.cancels.iter().filter(|cancelled| cancelled.step <= index) {
+            for cancelled in history
+                .cancels
+                .iter()
+                .filter(|cancelled| cancelled.step <= index)
+            {
                 match (
                     is_stopped || cancelled.processed <= history.ticks[index].last,
                     cancelled.in_current_slot && netty.subtracts_twice,
@@ -185,11 +211,17 @@ fn netty_counts_cancelled_timeouts_until_processed_and_subtracts_some_twice() {
             );
             seen_waiting += waiting;
             seen_twice += twice;
-            assert!(waiting == 0 || ["cancel", "goal", "random", "limit", "old", "stop"].contains(&family));
+            assert!(
+                waiting == 0
+                    || ["cancel", "goal", "random", "limit", "old", "stop"].contains(&family)
+            );
             assert!(twice == 0 || ["goal", "random"].contains(&family));
         }
     }
-    assert!(seen_waiting > 100 && seen_twice > 100, "{seen_waiting}, {seen_twice}");
+    assert!(
+        seen_waiting > 100 && seen_twice > 100,
+        "{seen_waiting}, {seen_twice}"
+    );
 }
 
 /// The difference: *stop*.
@@ -197,17 +229,29 @@ fn netty_counts_cancelled_timeouts_until_processed_and_subtracts_some_twice() {
 fn netty_returns_and_counts_timeouts_at_stop() {
     let mut with_rest = 0;
     for (netty, _, script) in all_scripts() {
-        let mut stops = script.steps.iter().filter(|step| matches!(step.op, Op::Stop));
+        let mut stops = script
+            .steps
+            .iter()
+            .filter(|step| matches!(step.op, Op::Stop));
         if let Some(first) = stops.next() {
             let (cancelled, rest) = first.events.split_last().unwrap();
-            let (cancelled_now, alive) = if netty.stop_cancels { (rest.len(), 0) } else { (0, rest.len()) };
-            assert_eq!(*cancelled, Event::CancelledByStop(cancelled_now), "script {}", script.name);
+            let (cancelled_now, alive) = if netty.stop_cancels {
+                (rest.len(), 0)
+            } else {
+                (0, rest.len())
+            };
+            assert_eq!(
+                *cancelled,
+                Event::CancelledByStop(cancelled_now),
+                "script {}",
+                script.name
+            );
             assert_eq!(first.alive, alive, "script {}", script.name);
             with_rest += usize::from(!rest.is_empty());
             // They are still counted: see the test above.
-            assert!(
-                stops.all(|step| step.events == [Event::CancelledByStop(0)] && step.alive == first.alive)
-            );
+            assert!(stops.all(
+                |step| step.events == [Event::CancelledByStop(0)] && step.alive == first.alive
+            ));
         }
     }
     assert!(with_rest > 200, "{with_rest}");
@@ -219,12 +263,25 @@ fn netty_returns_and_counts_timeouts_at_stop() {
 /// cancels.
 fn differing(name: &str) -> Script {
     let [first, second] = VERSIONS.map(|netty| {
-        trace::scripts(netty, "differs").into_iter().find(|script| script.name == name).unwrap()
+        trace::scripts(netty, "differs")
+            .into_iter()
+            .find(|script| script.name == name)
+            .unwrap()
     });
     let steps = |script: &Script| -> Vec<_> {
         let is_kept = |event: &&Event| !matches!(event, Event::CancelledByStop(_));
-        let events = |step: &trace::Step| step.events.iter().filter(is_kept).cloned().collect::<Vec<_>>();
-        script.steps.iter().map(|step| (events(step), step.pending)).collect()
+        let events = |step: &trace::Step| {
+            step.events
+                .iter()
+                .filter(is_kept)
+                .cloned()
+                .collect::<Vec<_>>()
+        };
+        script
+            .steps
+            .iter()
+            .map(|step| (events(step), step.pending))
+            .collect()
     };
     assert_eq!(steps(&first), steps(&second));
     first
@@ -238,12 +295,18 @@ fn assert_differs(script: &Script, netty: &[&str], ours: &[&str]) {
         words.push(pending.to_string());
         words.join(" ")
     };
-    let netty_texts: Vec<_> = script.steps.iter().map(|step| text(&step.events, step.pending)).collect();
+    let netty_texts: Vec<_> = script
+        .steps
+        .iter()
+        .map(|step| text(&step.events, step.pending))
+        .collect();
     assert_eq!(netty_texts, netty);
     for settings in WHEELS {
         let results = replay::on_timer(script, settings);
-        let our_texts: Vec<_> =
-            results.iter().map(|(events, pending)| text(events, *pending as i64)).collect();
+        let our_texts: Vec<_> = results
+            .iter()
+            .map(|(events, pending)| text(events, *pending as i64))
+            .collect();
         assert_eq!(our_texts, ours);
     }
     assert_ne!(netty, ours);
@@ -275,7 +338,11 @@ fn netty_can_cancel_a_timeout_one_tick_after_its_deadline() {
 /// *A deadline on a tick*.
 #[test]
 fn netty_can_stop_before_a_timeout_that_was_due_one_tick_ago() {
-    assert_differs(&differing("exact-stop"), &["1", "1", "0 c0 1"], &["1", "1:0 0", "0"]);
+    assert_differs(
+        &differing("exact-stop"),
+        &["1", "1", "0 c0 1"],
+        &["1", "1:0 0", "0"],
+    );
 }
 
 /// *A cancelled timeout*, with a limit of one.
@@ -304,8 +371,22 @@ fn netty_counts_timeouts_that_a_stopped_timer_rejects() {
 fn netty_delays_more_than_a_hundred_thousand_until_the_next_tick() {
     assert_differs(
         &differing("backlog"),
-        &["1", "100000", "100001", "100002", "100002", "2:0 2:100000 2:100001 99999"],
-        &["1", "100000", "100001", "100002", "1:100000 100001", "2:0 2:100001 99999"],
+        &[
+            "1",
+            "100000",
+            "100001",
+            "100002",
+            "100002",
+            "2:0 2:100000 2:100001 99999",
+        ],
+        &[
+            "1",
+            "100000",
+            "100001",
+            "100002",
+            "1:100000 100001",
+            "2:0 2:100001 99999",
+        ],
     );
 }
 
@@ -324,15 +405,35 @@ fn netty_catches_up_in_the_order_of_the_slot_list() {
 #[test]
 fn netty_lengthens_a_short_tick() {
     let mut script = differing("short-tick");
-    assert_eq!(script.asked, Size { tick: 250_000, slots: 8 });
-    assert_eq!(script.netty, Size { tick: 1_000_000, slots: 8 });
-    let netty: Vec<_> = script.steps.iter().flat_map(|step| &step.events).map(word).collect();
+    assert_eq!(
+        script.asked,
+        Size {
+            tick: 250_000,
+            slots: 8
+        }
+    );
+    assert_eq!(
+        script.netty,
+        Size {
+            tick: 1_000_000,
+            slots: 8
+        }
+    );
+    let netty: Vec<_> = script
+        .steps
+        .iter()
+        .flat_map(|step| &step.events)
+        .map(word)
+        .collect();
     assert_eq!(netty, ["1:0", "2:1", "c0"]);
     // The same time as two of Netty's ticks.
     script.steps[2].op = Op::Run(8);
     for settings in WHEELS {
-        let ours: Vec<_> =
-            replay::on_timer(&script, settings).iter().flat_map(|(events, _)| events).map(word).collect();
+        let ours: Vec<_> = replay::on_timer(&script, settings)
+            .iter()
+            .flat_map(|(events, _)| events)
+            .map(word)
+            .collect();
         assert_eq!(ours, ["3:0", "5:1"]);
     }
 }
@@ -348,11 +449,17 @@ fn netty_loses_a_timeout_that_is_scheduled_while_it_stops() {
 fn stop_within_add() {
     /// Stops the timer that reads it.
     #[derive(Clone, Default)]
-    struct Stopper(Arc<Mutex<Option<HashedWheelTimer>>>, Arc<Mutex<Vec<Timeout>>>);
+    struct Stopper(
+        Arc<Mutex<Option<HashedWheelTimer>>>,
+        Arc<Mutex<Vec<Timeout>>>,
+    );
     impl Clock for Stopper {
         fn now(&self) -> Duration {
             let timer = self.0.lock().unwrap().take();
-            self.1.lock().unwrap().extend(timer.iter().flat_map(HashedWheelTimer::stop));
+            self.1
+                .lock()
+                .unwrap()
+                .extend(timer.iter().flat_map(HashedWheelTimer::stop));
             Duration::ZERO
         }
     }
@@ -366,10 +473,15 @@ fn stop_within_add() {
     let clock = Stopper::default();
     let builder = replay::build(script.asked, HashedWheelTimer::builder()).clock(clock.clone());
     let (timer, _driver) = builder.build_driven().unwrap();
-    let first = timer.new_timeout(|_| (), Duration::from_millis(10)).unwrap();
+    let first = timer
+        .new_timeout(|_| (), Duration::from_millis(10))
+        .unwrap();
     *clock.0.lock().unwrap() = Some(timer.clone());
     let second = timer.new_timeout(|_| (), Duration::from_millis(10));
-    assert!(clock.0.lock().unwrap().is_none(), "the clock has stopped the timer");
+    assert!(
+        clock.0.lock().unwrap().is_none(),
+        "the clock has stopped the timer"
+    );
     let mut returned = std::mem::take(&mut *clock.1.lock().unwrap());
     returned.extend(timer.stop());
     match second {
@@ -397,7 +509,10 @@ fn netty_treats_a_negative_delay_as_zero() {
 #[test]
 fn build_rejects_the_same_settings_as_netty_and_rounds_like_netty() {
     let (mut rejected, mut too_long) = (0, 0);
-    for line in VERSIONS.into_iter().flat_map(|netty| trace::lines(netty, "build")) {
+    for line in VERSIONS
+        .into_iter()
+        .flat_map(|netty| trace::lines(netty, "build"))
+    {
         let (asked, answer) = trace::halves(line.strip_prefix("build ").unwrap());
         let size = trace::size(&asked.split(' ').collect::<Vec<_>>());
         let ours = replay::build(size, HashedWheelTimer::builder()).build_driven();
@@ -405,13 +520,18 @@ fn build_rejects_the_same_settings_as_netty_and_rounds_like_netty() {
             ("refused", Err(_)) => rejected += 1,
             ("refused", Ok(_)) => panic!("Netty rejects {size:?}"),
             (_, Err(BuildError::TickTooLong { max })) => {
-                assert_eq!(max, Duration::from_nanos(((1 << 62) - 3) / size.slots as u64));
+                assert_eq!(
+                    max,
+                    Duration::from_nanos(((1 << 62) - 3) / size.slots as u64)
+                );
                 too_long += 1;
             }
             (answer, ours) => {
                 let (timer, _) = ours.unwrap();
-                let ours =
-                    Size { tick: timer.tick_duration().as_nanos() as u64, slots: timer.ticks_per_wheel() };
+                let ours = Size {
+                    tick: timer.tick_duration().as_nanos() as u64,
+                    slots: timer.ticks_per_wheel(),
+                };
                 assert_eq!(ours, trace::size(&answer.split(' ').collect::<Vec<_>>()));
             }
         }

@@ -17,21 +17,42 @@ impl Driven {
 
     #[track_caller]
     fn occupancy(&self) -> Occupancy {
-        self.timer.occupancy().expect("no turn is in progress, and the timer is not stopped")
+        self.timer
+            .occupancy()
+            .expect("no turn is in progress, and the timer is not stopped")
     }
 }
 
 /// Returns the slots that are not empty, with their counts.
 fn occupied(level: &LevelOccupancy) -> Vec<(usize, usize)> {
-    level.slots.iter().copied().enumerate().filter(|(_, count)| *count > 0).collect()
+    level
+        .slots
+        .iter()
+        .copied()
+        .enumerate()
+        .filter(|(_, count)| *count > 0)
+        .collect()
 }
 
 #[test]
 fn a_new_timer_is_empty() {
     let t = Driven::new();
-    let Occupancy { tick, levels, queued, .. } = t.occupancy();
+    let Occupancy {
+        tick,
+        levels,
+        queued,
+        ..
+    } = t.occupancy();
     assert_eq!((tick, queued), (0, 0));
-    let [LevelOccupancy { ticks_per_slot: 1, current_slot: 0, slots, .. }] = &levels[..] else {
+    let [
+        LevelOccupancy {
+            ticks_per_slot: 1,
+            current_slot: 0,
+            slots,
+            ..
+        },
+    ] = &levels[..]
+    else {
         panic!("{levels:?}");
     };
     assert_eq!(slots[..], [0; 8]);
@@ -44,7 +65,9 @@ fn a_new_timer_is_empty() {
 fn each_timeout_is_in_the_slot_of_its_tick() {
     let mut t = Driven::new();
     // Slots 1, 3, 7, 0, and slot 3 twice more in later rounds.
-    [1, 3, 7, 8, 11, 8 * 1_000 + 3].into_iter().for_each(|ticks| drop(t.after(ticks)));
+    [1, 3, 7, 8, 11, 8 * 1_000 + 3]
+        .into_iter()
+        .for_each(|ticks| drop(t.after(ticks)));
     let cancelled = t.after(2);
     cancelled.cancel();
     let before = t.occupancy();
@@ -63,7 +86,9 @@ fn each_timeout_is_in_the_slot_of_its_tick() {
 #[test]
 fn an_expired_timeout_leaves_its_slot() {
     let mut t = Driven::new();
-    [1, 3, 11].into_iter().for_each(|ticks| drop(t.after(ticks)));
+    [1, 3, 11]
+        .into_iter()
+        .for_each(|ticks| drop(t.after(ticks)));
     assert_eq!(t.pass(TICK * 3), 2);
     let wheel = t.occupancy();
     assert_eq!((wheel.tick, wheel.levels[0].current_slot), (3, 3));
@@ -101,9 +126,13 @@ fn the_current_slot_follows_the_clock() {
     let mut t = Driven::new();
     t.after(100);
     t.driver.turn();
-    for (passes, tick, present) in
-        [(ms(9), 0, 0), (ms(1), 1, 1), (TICK * 6, 7, 7), (TICK, 8, 0), (TICK * 91, 99, 3)]
-    {
+    for (passes, tick, present) in [
+        (ms(9), 0, 0),
+        (ms(1), 1, 1),
+        (TICK * 6, 7, 7),
+        (TICK, 8, 0),
+        (TICK * 91, 99, 3),
+    ] {
         // No turn is made: the worker sleeps.
         t.clock.advance(passes);
         let wheel = t.occupancy();
@@ -127,7 +156,10 @@ fn unread_messages_are_counted_as_queued() {
     assert_eq!(t.occupancy().queued, 1);
     assert_eq!(t.driver.next_turn(), Some(TICK));
     let wheel = t.occupancy();
-    assert_eq!((wheel.queued, occupied(&wheel.levels[0])), (0, vec![(2, 1)]));
+    assert_eq!(
+        (wheel.queued, occupied(&wheel.levels[0])),
+        (0, vec![(2, 1)])
+    );
 }
 
 #[test]
@@ -137,14 +169,33 @@ fn the_hierarchical_wheel_has_the_levels_that_were_needed() {
     t.after(2 * 64 + 8 + 5);
     t.driver.turn();
     let levels = t.occupancy().levels;
-    assert_eq!(levels.iter().map(|level| level.ticks_per_slot).collect::<Vec<_>>(), [64]);
-    assert_eq!((occupied(&levels[0]), levels[0].current_slot, levels[0].slots.len()), (vec![(2, 1)], 0, 8));
+    assert_eq!(
+        levels
+            .iter()
+            .map(|level| level.ticks_per_slot)
+            .collect::<Vec<_>>(),
+        [64]
+    );
+    assert_eq!(
+        (
+            occupied(&levels[0]),
+            levels[0].current_slot,
+            levels[0].slots.len()
+        ),
+        (vec![(2, 1)], 0, 8)
+    );
 
     // One more, in the lowest level.
     t.after(3);
     t.driver.turn();
     let levels = t.occupancy().levels;
-    assert_eq!(levels.iter().map(|level| level.ticks_per_slot).collect::<Vec<_>>(), [1, 64]);
+    assert_eq!(
+        levels
+            .iter()
+            .map(|level| level.ticks_per_slot)
+            .collect::<Vec<_>>(),
+        [1, 64]
+    );
     assert_eq!(occupied(&levels[0]), [(3, 1)]);
 
     // When the current tick enters the slot, its entry stays there until it is the first entry of
@@ -152,13 +203,24 @@ fn the_hierarchical_wheel_has_the_levels_that_were_needed() {
     assert_eq!(t.pass(TICK * (2 * 64 + 8 + 4)), 1);
     let wheel = t.occupancy();
     assert_eq!(wheel.tick, 2 * 64 + 8 + 4);
-    let present: Vec<_> =
-        wheel.levels.iter().map(|level| (level.ticks_per_slot, level.current_slot)).collect();
-    assert!(present.contains(&(1, 4)) && present.contains(&(64, 2)), "{present:?}");
+    let present: Vec<_> = wheel
+        .levels
+        .iter()
+        .map(|level| (level.ticks_per_slot, level.current_slot))
+        .collect();
+    assert!(
+        present.contains(&(1, 4)) && present.contains(&(64, 2)),
+        "{present:?}"
+    );
     let full: usize = wheel.levels.iter().flat_map(|level| &level.slots).sum();
     assert_eq!(full, 1);
     assert_eq!(t.pass(TICK), 1);
-    assert!(t.occupancy().levels.iter().all(|level| occupied(level).is_empty()));
+    assert!(
+        t.occupancy()
+            .levels
+            .iter()
+            .all(|level| occupied(level).is_empty())
+    );
 }
 
 /// The uppermost level ends with the 64 bits of a tick. A timeout that never fires is in that level
@@ -168,14 +230,27 @@ fn a_timeout_that_never_fires_has_a_slot() {
     for slots in [1, 2, 8, 512, 1 << 12] {
         for hierarchical in [false, true] {
             let mut t = Driven::with(|builder| {
-                let builder = builder.tick(Duration::from_micros(1)).ticks_per_wheel(slots);
+                let builder = builder
+                    .tick(Duration::from_micros(1))
+                    .ticks_per_wheel(slots);
                 builder.hierarchical(hierarchical)
             });
             t.timer.new_timeout(|_| (), Duration::MAX).unwrap();
             t.pass(Duration::from_secs(1 << 30));
             let levels = t.occupancy().levels;
-            assert_eq!(levels.iter().flat_map(occupied).map(|(_, count)| count).sum::<usize>(), 1);
-            assert!(levels.iter().all(|level| level.current_slot < level.slots.len()));
+            assert_eq!(
+                levels
+                    .iter()
+                    .flat_map(occupied)
+                    .map(|(_, count)| count)
+                    .sum::<usize>(),
+                1
+            );
+            assert!(
+                levels
+                    .iter()
+                    .all(|level| level.current_slot < level.slots.len())
+            );
         }
     }
 }
@@ -247,7 +322,9 @@ fn reading_the_occupancy_does_not_delay_the_timer() {
     });
     for delay in 0..COUNT {
         let fired = Arc::clone(&fired);
-        timer.new_timeout(move |_| _ = fired.fetch_add(1, SeqCst), ms(delay)).unwrap();
+        timer
+            .new_timeout(move |_| _ = fired.fetch_add(1, SeqCst), ms(delay))
+            .unwrap();
     }
     assert!(timer.shutdown(common::TEST_TIMEOUT).is_empty());
     assert_eq!(fired.load(SeqCst), COUNT as usize);

@@ -14,7 +14,8 @@ use std::time::Duration;
 
 use common::{Driven, Ends, Gate, TICK, accepts_all, ends, ms, quietly};
 use hashed_wheel::{
-    BuildError, Clock, ExpiredTask, HashedWheelTimer, ManualClock, NewTimeoutError, Periodic, Timeout,
+    BuildError, Clock, ExpiredTask, HashedWheelTimer, ManualClock, NewTimeoutError, Periodic,
+    Timeout,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -49,7 +50,10 @@ impl Fired {
     }
 
     fn add(&self, name: u64) {
-        self.1.lock().unwrap().push((name, self.0.now().as_millis() as u64));
+        self.1
+            .lock()
+            .unwrap()
+            .push((name, self.0.now().as_millis() as u64));
     }
 
     fn task(&self, name: u64) -> impl FnOnce(&Timeout) + Send + 'static {
@@ -90,7 +94,10 @@ mod jsr166 {
     fn a_task_runs_after_its_delay_and_sends_its_result() {
         for mut t in timers() {
             let (sender, result) = mpsc::channel();
-            let timeout = t.timer.new_timeout(move |_| sender.send(true).unwrap(), ms(12)).unwrap();
+            let timeout = t
+                .timer
+                .new_timeout(move |_| sender.send(true).unwrap(), ms(12))
+                .unwrap();
             t.run_for(11);
             assert!(result.try_recv().is_err() && !timeout.is_expired());
             t.run_for(1);
@@ -108,7 +115,9 @@ mod jsr166 {
                     let (log, delay) = (fired.clone(), ms(delay));
                     let task = move || log.add(0);
                     let periodic = if with_fixed_delay {
-                        t.timer.schedule_with_fixed_delay(task, delay, delay).unwrap()
+                        t.timer
+                            .schedule_with_fixed_delay(task, delay, delay)
+                            .unwrap()
                     } else {
                         t.timer.schedule_at_fixed_rate(task, delay, delay).unwrap()
                     };
@@ -157,15 +166,24 @@ mod jsr166 {
         let (timeouts, periodics): (Vec<Timeout>, Vec<[Periodic; 2]>) = (0..3)
             .map(|_| {
                 let at_rate = t.timer.schedule_at_fixed_rate(|| (), delay, delay).unwrap();
-                let with_delay = t.timer.schedule_with_fixed_delay(|| (), delay, delay).unwrap();
-                (t.timer.new_timeout(|_| (), delay).unwrap(), [at_rate, with_delay])
+                let with_delay = t
+                    .timer
+                    .schedule_with_fixed_delay(|| (), delay, delay)
+                    .unwrap();
+                (
+                    t.timer.new_timeout(|_| (), delay).unwrap(),
+                    [at_rate, with_delay],
+                )
             })
             .unzip();
         assert_eq!(t.timer.pending_timeouts(), 9);
         let rest = t.timer.stop();
         assert_eq!((rest.len(), t.timer.pending_timeouts()), (9, 0));
         assert!(timeouts.iter().all(|timeout| rest.contains(timeout)));
-        assert!(rest.iter().all(|timeout| timeout.is_cancelled() && !timeout.is_expired()));
+        assert!(
+            rest.iter()
+                .all(|timeout| timeout.is_cancelled() && !timeout.is_expired())
+        );
         assert!(periodics.iter().flatten().all(Periodic::is_cancelled));
         assert_eq!(t.pass(delay), 0);
     }
@@ -188,12 +206,18 @@ mod jsr166 {
             }
             timer
         });
-        assert!(matches!(timer.new_timeout(|_| (), SECOND), Err(NewTimeoutError::Stopped)));
+        assert!(matches!(
+            timer.new_timeout(|_| (), SECOND),
+            Err(NewTimeoutError::Stopped)
+        ));
         assert!(!stop.is_finished());
         gate.open();
         assert_eq!(ends(move || stop.join().unwrap()), [waiting]);
         assert!(timer.is_stopped() && running.is_expired());
-        assert!(matches!(timer.new_timeout(|_| (), SECOND), Err(NewTimeoutError::Stopped)));
+        assert!(matches!(
+            timer.new_timeout(|_| (), SECOND),
+            Err(NewTimeoutError::Stopped)
+        ));
     }
 
     /// `testScheduleWithFixedDelay_overflow`.
@@ -206,9 +230,14 @@ mod jsr166 {
                 log.add(0);
                 timer.new_timeout(at_once.task(0), Duration::ZERO).unwrap();
             };
-            t.timer.schedule_with_fixed_delay(task, Duration::ZERO, Duration::MAX).unwrap();
+            t.timer
+                .schedule_with_fixed_delay(task, Duration::ZERO, Duration::MAX)
+                .unwrap();
             t.run_for(2);
-            assert_eq!((delayed.take(), immediate.take()), (vec![(0, 1)], vec![(0, 2)]));
+            assert_eq!(
+                (delayed.take(), immediate.take()),
+                (vec![(0, 1)], vec![(0, 2)])
+            );
         }
     }
 
@@ -222,10 +251,15 @@ mod jsr166 {
             let [_, _, fourth, fifth] = others.get().unwrap();
             assert!(!timeout.cancel() && timeout.is_expired());
             assert!(!fourth.is_expired() && !fifth.is_expired());
-            assert_eq!([fifth.cancel(), fifth.cancel(), fourth.cancel()], [true, false, true]);
+            assert_eq!(
+                [fifth.cancel(), fifth.cancel(), fourth.cancel()],
+                [true, false, true]
+            );
         };
         t.timer.new_timeout(first, TICK).unwrap();
-        waiting.set([(); 4].map(|()| t.timer.new_timeout(|_| (), TICK).unwrap())).unwrap();
+        waiting
+            .set([(); 4].map(|()| t.timer.new_timeout(|_| (), TICK).unwrap()))
+            .unwrap();
         assert_eq!(t.pass(TICK), 3);
         assert_eq!(t.timer.stats().panics, 0);
     }
@@ -244,7 +278,9 @@ mod kafka {
         let fired = Fired::on(&t);
         t.pass(ms(1_000));
         for (name, early) in (0..5).map(|name| (name, ms(name))) {
-            t.timer.new_timeout_at(fired.task(name), t.timer.now() - early).unwrap();
+            t.timer
+                .new_timeout_at(fired.task(name), t.timer.now() - early)
+                .unwrap();
         }
         t.timer.new_timeout(fired.task(5), ms(5)).unwrap();
         assert_eq!((t.driver.turn(), t.timer.pending_timeouts()), (0, 6));
@@ -303,7 +339,11 @@ mod kafka {
         // The width of a slot of each level, and its current slot.
         let levels = |t: &Driven| -> Vec<_> {
             let wheel = t.timer.occupancy().unwrap();
-            wheel.levels.iter().map(|level| (level.ticks_per_slot, level.current_slot)).collect()
+            wheel
+                .levels
+                .iter()
+                .map(|level| (level.ticks_per_slot, level.current_slot))
+                .collect()
         };
         t.timer.new_timeout(|_| (), TICK).unwrap();
         t.driver.turn();
@@ -371,13 +411,30 @@ mod dubbo {
     /// `constructorTest`.
     #[test]
     fn settings_are_checked_and_there_may_be_many_timers() {
-        let build =
-            |tick, slots| HashedWheelTimer::builder().tick(tick).ticks_per_wheel(slots).build().map(drop);
+        let build = |tick, slots| {
+            HashedWheelTimer::builder()
+                .tick(tick)
+                .ticks_per_wheel(slots)
+                .build()
+                .map(drop)
+        };
         assert!(build(ms(100), 8).is_ok());
-        assert!(matches!(build(Duration::ZERO, 8), Err(BuildError::ZeroTick)));
-        assert!(matches!(build(ms(100), 0), Err(BuildError::ZeroTicksPerWheel)));
-        assert!(matches!(build(ms(u64::MAX), 8), Err(BuildError::TickTooLong { .. })));
-        assert!(matches!(build(ms(100), i32::MAX as usize), Err(BuildError::TooManyTicksPerWheel { .. })));
+        assert!(matches!(
+            build(Duration::ZERO, 8),
+            Err(BuildError::ZeroTick)
+        ));
+        assert!(matches!(
+            build(ms(100), 0),
+            Err(BuildError::ZeroTicksPerWheel)
+        ));
+        assert!(matches!(
+            build(ms(u64::MAX), 8),
+            Err(BuildError::TickTooLong { .. })
+        ));
+        assert!(matches!(
+            build(ms(100), i32::MAX as usize),
+            Err(BuildError::TooManyTicksPerWheel { .. })
+        ));
         let timers: Vec<_> = (0..128).map(|_| HashedWheelTimer::default()).collect();
         assert!(timers.iter().all(|timer| !timer.is_stopped()));
     }
@@ -397,7 +454,10 @@ mod dubbo {
         let due = [(); 8].map(|()| t.timer.new_timeout(|_| (), Duration::ZERO).unwrap());
         assert_eq!(t.timer.pending_timeouts(), 8);
         let rejected = t.timer.new_timeout(|_| (), ms(1));
-        assert!(matches!(rejected, Err(NewTimeoutError::TooManyPending { limit: 8 })));
+        assert!(matches!(
+            rejected,
+            Err(NewTimeoutError::TooManyPending { limit: 8 })
+        ));
         t.pass(TICK);
         assert!(due[2].is_expired());
         assert!(t.timer.stop().is_empty());
@@ -416,7 +476,10 @@ mod dubbo {
         }
         assert_eq!(t.timer.stop().len(), 8);
         assert!(t.timer.is_stopped());
-        assert!(matches!(t.timer.new_timeout(|_| (), SECOND), Err(NewTimeoutError::Stopped)));
+        assert!(matches!(
+            t.timer.new_timeout(|_| (), SECOND),
+            Err(NewTimeoutError::Stopped)
+        ));
     }
 }
 
@@ -441,8 +504,15 @@ mod agrona {
     /// difference. `shouldDefaultConfigure`.
     #[test]
     fn sizes_are_rounded_up_and_any_resolution_will_do() {
-        let t = Driven::with(|builder| builder.ticks_per_wheel(10).tick(Duration::from_nanos(17_001)));
-        assert_eq!((t.timer.ticks_per_wheel(), t.timer.tick_duration()), (16, Duration::from_nanos(17_001)));
+        let t = Driven::with(|builder| {
+            builder
+                .ticks_per_wheel(10)
+                .tick(Duration::from_nanos(17_001))
+        });
+        assert_eq!(
+            (t.timer.ticks_per_wheel(), t.timer.tick_duration()),
+            (16, Duration::from_nanos(17_001))
+        );
         on_both_wheels!(|Wheel| {
             let mut wheel = Wheel::new(10);
             wheel.insert(11, 0);
@@ -469,7 +539,10 @@ mod agrona {
                 for (name, deadline) in deadlines.into_iter().enumerate() {
                     wheel.insert(deadline, name);
                 }
-                assert_eq!(fired!(wheel, start..200), [(0, deadlines[0]), (1, deadlines[1])]);
+                assert_eq!(
+                    fired!(wheel, start..200),
+                    [(0, deadlines[0]), (1, deadlines[1])]
+                );
             }
         });
     }
@@ -479,7 +552,9 @@ mod agrona {
     fn a_deadline_between_two_ticks_fires_at_the_second() {
         for mut t in timers() {
             let fired = Fired::on(&t);
-            t.timer.new_timeout(fired.task(0), ms(5) + Duration::from_nanos(1)).unwrap();
+            t.timer
+                .new_timeout(fired.task(0), ms(5) + Duration::from_nanos(1))
+                .unwrap();
             t.run_for(10);
             assert_eq!(fired.take(), [(0, 6)]);
         }
@@ -511,7 +586,11 @@ mod agrona {
             wheel.insert(29, 1);
             assert_eq!(fired!(wheel, [32]), [(1, 32)]);
             let keys = [1, 2, 3, 4, 5].map(|name| wheel.insert(32 + name, name));
-            assert!(keys.iter().zip(1..).all(|(&key, name)| wheel.get(key) == Some(&name)));
+            assert!(
+                keys.iter()
+                    .zip(1..)
+                    .all(|(&key, name)| wheel.get(key) == Some(&name))
+            );
             assert_eq!(fired!(wheel, [38]), [1, 2, 3, 4, 5].map(|name| (name, 38)));
         });
     }
@@ -528,7 +607,9 @@ mod agrona {
             for tick in 0..20 {
                 wheel.advance(tick, |name| fired.push((name, tick)));
                 if fired.len() == 2 {
-                    again.drain(..).for_each(|name| _ = wheel.insert(tick + 1, name));
+                    again
+                        .drain(..)
+                        .for_each(|name| _ = wheel.insert(tick + 1, name));
                 }
             }
             assert_eq!(fired, [(1, 15), (2, 15), (1, 16)]);
@@ -544,7 +625,9 @@ mod agrona {
             wheel.insert(15, 1);
             wheel.insert(15, 2);
             let panics = || wheel.advance(15, |name| assert_ne!(name, 1));
-            assert!(quietly(|| std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics))).is_err());
+            assert!(
+                quietly(|| std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics))).is_err()
+            );
             assert_eq!(wheel.len(), 1);
             assert_eq!(fired!(wheel, [15]), [(2, 15)]);
         });
@@ -572,11 +655,14 @@ mod caffeine {
                 for (time, expected) in [(10, 0), (180, 2), (600, 3)] {
                     let mut wheel = Wheel::new(64);
                     wheel.advance(start, |_| unreachable!());
-                    [25, 90, 240].iter().for_each(|delay| _ = wheel.insert(start + delay, start + delay));
+                    [25, 90, 240]
+                        .iter()
+                        .for_each(|delay| _ = wheel.insert(start + delay, start + delay));
                     let mut fired = Vec::new();
                     wheel.advance(start + time, |deadline| fired.push(deadline));
                     assert!(
-                        fired.len() == expected && fired.iter().all(|&deadline| deadline <= start + time)
+                        fired.len() == expected
+                            && fired.iter().all(|&deadline| deadline <= start + time)
                     );
                 }
             }
@@ -594,8 +680,10 @@ mod caffeine {
                 let mut wheel = Wheel::new(64);
                 wheel.advance(start, |_| unreachable!());
                 let deadlines: Vec<_> = (0..5_000).map(|_| random.u64(start + 1..end)).collect();
-                let keys: Vec<_> =
-                    deadlines.iter().map(|&deadline| wheel.insert(deadline, deadline)).collect();
+                let keys: Vec<_> = deadlines
+                    .iter()
+                    .map(|&deadline| wheel.insert(deadline, deadline))
+                    .collect();
                 let time = random.u64(start + 1..end);
                 let mut fired = 0;
                 wheel.advance(time, |deadline| {
@@ -622,9 +710,13 @@ mod caffeine {
                 for deadline in [0, start + 10, start + 1_000, u64::MAX / 2, u64::MAX] {
                     wheel.insert(deadline, deadline);
                 }
-                for (time, left) in
-                    [(start + 1, 4), (start + 13, 3), (start + 999, 3), (u64::MAX / 2, 1), (u64::MAX, 0)]
-                {
+                for (time, left) in [
+                    (start + 1, 4),
+                    (start + 13, 3),
+                    (start + 999, 3),
+                    (u64::MAX / 2, 1),
+                    (u64::MAX, 0),
+                ] {
                     wheel.advance(time, |deadline| assert!(deadline <= time));
                     assert_eq!(wheel.len(), left);
                 }
@@ -702,9 +794,14 @@ mod caffeine {
             let mut wheel = Wheel::new(64);
             let keys = [1, 2, 3].map(|name| wheel.insert(5, name));
             let panics = || wheel.advance(9, |name| assert_ne!(name, 2));
-            assert!(quietly(|| std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics))).is_err());
+            assert!(
+                quietly(|| std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics))).is_err()
+            );
             assert_eq!(wheel.tick(), 9);
-            assert_eq!(keys.map(|key| wheel.get(key).copied()), [None, None, Some(3)]);
+            assert_eq!(
+                keys.map(|key| wheel.get(key).copied()),
+                [None, None, Some(3)]
+            );
         });
     }
 
@@ -714,7 +811,10 @@ mod caffeine {
         on_both_wheels!(|Wheel| {
             let mut wheel = Wheel::new(64);
             let key = wheel.insert(100, ());
-            assert_eq!((wheel.remove(key), wheel.remove(key), wheel.len()), (Some(()), None, 0));
+            assert_eq!(
+                (wheel.remove(key), wheel.remove(key), wheel.len()),
+                (Some(()), None, 0)
+            );
         });
     }
 
@@ -723,7 +823,10 @@ mod caffeine {
     fn a_reset_replaces_the_deadline_either_way() {
         for mut t in timers() {
             let fired = Fired::on(&t);
-            let timeout = t.timer.new_timeout(fired.task(0), SECOND * 15 * 60).unwrap();
+            let timeout = t
+                .timer
+                .new_timeout(fired.task(0), SECOND * 15 * 60)
+                .unwrap();
             for minutes in [120, 1, 2] {
                 assert!(timeout.reset(SECOND * 60 * minutes));
                 assert_eq!(timeout.remaining(), SECOND * 60 * minutes);
@@ -760,7 +863,12 @@ mod caffeine {
         // The entries in slots of one tick, and in slots of 64.
         let entries = |t: &Driven| {
             let wheel = t.timer.occupancy().unwrap();
-            let wide = |width| wheel.levels.iter().filter(move |level| level.ticks_per_slot == width);
+            let wide = |width| {
+                wheel
+                    .levels
+                    .iter()
+                    .filter(move |level| level.ticks_per_slot == width)
+            };
             [1, 64].map(|width| wide(width).flat_map(|level| &level.slots).sum::<usize>())
         };
         t.timer.new_timeout(|_| (), TICK * 100).unwrap();
@@ -777,14 +885,21 @@ mod caffeine {
     fn the_executor_gets_the_task_and_its_panic_is_counted() {
         let ran = Ends::new();
         let mut t = Driven::with(|builder| builder.task_executor(accepts_all(ExpiredTask::run)));
-        t.timer.new_timeout_task(ran.task(), Duration::from_nanos(1)).unwrap();
+        t.timer
+            .new_timeout_task(ran.task(), Duration::from_nanos(1))
+            .unwrap();
         assert_eq!((t.pass(TICK), ran.runs()), (1, 1));
         t.timer.stop();
-        assert!(matches!(t.timer.new_timeout(|_| (), SECOND), Err(NewTimeoutError::Stopped)));
+        assert!(matches!(
+            t.timer.new_timeout(|_| (), SECOND),
+            Err(NewTimeoutError::Stopped)
+        ));
 
         let refuses = |_: ExpiredTask| panic!("a test");
         let mut t = Driven::with(|builder| builder.task_executor(accepts_all(refuses)));
-        t.timer.new_timeout_task(ran.task(), Duration::from_nanos(1)).unwrap();
+        t.timer
+            .new_timeout_task(ran.task(), Duration::from_nanos(1))
+            .unwrap();
         quietly(|| t.pass(TICK));
         assert_eq!((ran.runs(), ran.drops(), t.timer.stats().panics), (1, 2, 1));
     }
@@ -832,7 +947,11 @@ mod folly {
     fn what_a_task_holds_is_dropped_with_its_guard() {
         let t = Driven::new();
         let (first, second) = (Ends::new(), Ends::new());
-        let guard = t.timer.new_timeout_task(first.task(), TICK).unwrap().cancel_on_drop();
+        let guard = t
+            .timer
+            .new_timeout_task(first.task(), TICK)
+            .unwrap()
+            .cancel_on_drop();
         let _other = t.timer.new_timeout_task(second.task(), TICK).unwrap();
         assert_eq!((first.drops(), second.drops()), (0, 0));
         drop(guard);
@@ -865,7 +984,11 @@ mod folly {
             let others = Arc::new(Mutex::new(BTreeMap::<u64, Timeout>::new()));
             let cancel = |names: &'static [u64]| {
                 let others = Arc::clone(&others);
-                move || names.iter().all(|name| others.lock().unwrap()[name].cancel())
+                move || {
+                    names
+                        .iter()
+                        .all(|name| others.lock().unwrap()[name].cancel())
+                }
             };
             let (cancel_two, cancel_four) = (cancel(&[52, 54]), cancel(&[55, 102, 201, 202]));
             let (first, third, third_again) = (fired.task(51), fired.task(53), fired.task(53));
@@ -879,16 +1002,30 @@ mod folly {
                 timeout.timer().new_timeout(third_again, ms(5)).unwrap();
             };
             let add = |name, task: Box<dyn FnOnce(&Timeout) + Send>, delay| {
-                others.lock().unwrap().insert(name, t.timer.new_timeout(task, ms(delay)).unwrap());
+                others
+                    .lock()
+                    .unwrap()
+                    .insert(name, t.timer.new_timeout(task, ms(delay)).unwrap());
             };
             add(51, Box::new(first), 5);
             add(52, Box::new(fired.task(52)), 5);
             add(53, Box::new(third), 5);
-            for (name, delay) in [(54, 5), (55, 5), (101, 10), (102, 10), (103, 10), (201, 20), (202, 20)] {
+            for (name, delay) in [
+                (54, 5),
+                (55, 5),
+                (101, 10),
+                (102, 10),
+                (103, 10),
+                (201, 20),
+                (202, 20),
+            ] {
                 add(name, Box::new(fired.task(name)), delay);
             }
             t.run_for(30);
-            assert_eq!(fired.take(), [(51, 5), (53, 5), (101, 10), (103, 10), (53, 10)]);
+            assert_eq!(
+                fired.take(),
+                [(51, 5), (53, 5), (101, 10), (103, 10), (53, 10)]
+            );
             assert_eq!((t.timer.pending_timeouts(), t.timer.stats().panics), (0, 0));
         }
     }
@@ -909,7 +1046,8 @@ mod folly {
                     ms(5),
                 )
                 .unwrap();
-            let others = [5, 10].map(|delay| t.timer.new_timeout(fired.task(3), ms(delay)).unwrap());
+            let others =
+                [5, 10].map(|delay| t.timer.new_timeout(fired.task(3), ms(delay)).unwrap());
             drop(t.timer);
             for _ in 0..20 {
                 t.clock.advance(ms(1));
@@ -980,7 +1118,9 @@ mod folly {
             let fired = Fired::on(&t);
             t.run_for(10);
             t.timer.new_timeout(fired.task(1), ms(1)).unwrap();
-            t.timer.new_timeout_at(fired.task(2), t.timer.now() - ms(9)).unwrap();
+            t.timer
+                .new_timeout_at(fired.task(2), t.timer.now() - ms(9))
+                .unwrap();
             t.run_for(1);
             assert_eq!(fired.take(), [(1, 11), (2, 11)]);
         }
@@ -999,7 +1139,10 @@ mod folly {
         let fired = fired.take();
         assert_eq!(fired.len(), 60);
         for (name, time) in fired {
-            assert!(time % 3 == 0 && (name + 10..name + 13).contains(&time), "{name} at {time}");
+            assert!(
+                time % 3 == 0 && (name + 10..name + 13).contains(&time),
+                "{name} at {time}"
+            );
         }
     }
 
@@ -1016,7 +1159,10 @@ mod folly {
             for _ in 0..COUNT {
                 let delay = random.u64(1..LONGEST);
                 if random.bool() {
-                    let timeout = t.timer.new_timeout_task(ends.task(), ms(delay + 256)).unwrap();
+                    let timeout = t
+                        .timer
+                        .new_timeout_task(ends.task(), ms(delay + 256))
+                        .unwrap();
                     to_cancel.entry(delay).or_default().push(timeout);
                 } else {
                     let (task, next) = (twice.task(), random.u64(1..LONGEST));
@@ -1026,10 +1172,19 @@ mod folly {
                     t.timer.new_timeout(again, ms(delay)).unwrap();
                 }
             }
-            let cancelled: u64 = to_cancel.values().map(|timeouts| timeouts.len() as u64).sum();
+            let cancelled: u64 = to_cancel
+                .values()
+                .map(|timeouts| timeouts.len() as u64)
+                .sum();
             for now in 1..=2 * LONGEST {
                 t.run_for(1);
-                assert!(to_cancel.remove(&now).into_iter().flatten().all(|timeout| timeout.cancel()));
+                assert!(
+                    to_cancel
+                        .remove(&now)
+                        .into_iter()
+                        .flatten()
+                        .all(|timeout| timeout.cancel())
+                );
             }
             let (stats, again) = (t.timer.stats(), COUNT - cancelled);
             assert_eq!((ends.runs(), ends.hooks() as u64), (0, cancelled));
@@ -1060,7 +1215,8 @@ mod seastar {
             t.timer.new_timeout(task, ms(500)).unwrap();
             t.timer.new_timeout(fired.task(2), ms(900)).unwrap();
             t.timer.new_timeout(fired.task(3), ms(1_000)).unwrap();
-            let cancelled = [700, 800].map(|delay| t.timer.new_timeout(fired.task(4), ms(delay)).unwrap());
+            let cancelled =
+                [700, 800].map(|delay| t.timer.new_timeout(fired.task(4), ms(delay)).unwrap());
             others.set(cancelled).unwrap();
             t.run();
             assert_eq!(fired.take(), [(1, 500), (2, 900), (3, 1_000), (5, 1_600)]);
@@ -1097,7 +1253,11 @@ mod seastar {
                 assert!(own.get().unwrap().cancel());
                 timer.new_timeout(next.task(2), ms(10)).unwrap();
             };
-            assert!(handle.set(t.timer.schedule_at_fixed_rate(task, ms(5), ms(5)).unwrap()).is_ok());
+            assert!(
+                handle
+                    .set(t.timer.schedule_at_fixed_rate(task, ms(5), ms(5)).unwrap())
+                    .is_ok()
+            );
             t.run_for(1_000);
             assert_eq!(fired.take(), [(1, 5), (2, 15)]);
             assert_eq!((t.timer.pending_timeouts(), t.timer.stats().panics), (0, 0));
@@ -1123,7 +1283,10 @@ mod pingora {
     fn block_on<T>(t: &mut Driven, future: impl Future<Output = T>) -> T {
         let mut future = pin!(future);
         loop {
-            if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            if let Poll::Ready(output) = future
+                .as_mut()
+                .poll(&mut Context::from_waker(Waker::noop()))
+            {
                 return output;
             }
             t.pass(t.driver.next_turn().unwrap());
@@ -1138,7 +1301,10 @@ mod pingora {
         let elapsed = block_on(&mut t, timer.timeout(SECOND, pending::<()>()));
         assert!(matches!(elapsed, Err(TimeoutError::Elapsed)));
         assert_eq!(t.clock.now(), SECOND);
-        assert_eq!(block_on(&mut t, timer.timeout(SECOND, async { 1 })).unwrap(), 1);
+        assert_eq!(
+            block_on(&mut t, timer.timeout(SECOND, async { 1 })).unwrap(),
+            1
+        );
         assert_eq!(t.clock.now(), SECOND);
         for limit in [60, 1_000] {
             let before = t.clock.now();
@@ -1146,7 +1312,10 @@ mod pingora {
                 timer.sleep(SECOND).await.unwrap();
                 1
             };
-            assert_eq!(block_on(&mut t, timer.timeout(SECOND * limit, delayed)).unwrap(), 1);
+            assert_eq!(
+                block_on(&mut t, timer.timeout(SECOND * limit, delayed)).unwrap(),
+                1
+            );
             assert_eq!(t.clock.now() - before, SECOND);
         }
     }
@@ -1171,7 +1340,9 @@ mod pingora {
         let mut poll = || {
             let waker = Waker::from(Arc::clone(&task));
             let mut context = Context::from_waker(&waker);
-            sleeps.each_mut().map(|sleep| Pin::new(sleep).poll(&mut context).is_ready())
+            sleeps
+                .each_mut()
+                .map(|sleep| Pin::new(sleep).poll(&mut context).is_ready())
         };
         assert_eq!(poll(), [false, false]);
         assert_eq!(t.pass(SECOND), 2);

@@ -5,7 +5,9 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use fastrand::Rng;
-use hashed_wheel::{Driver, HashedWheelTimer, ManualClock, PendingTimeout, Timeout, TimerTask, Unavailable};
+use hashed_wheel::{
+    Driver, HashedWheelTimer, ManualClock, PendingTimeout, Timeout, TimerTask, Unavailable,
+};
 
 const TICK: Duration = Duration::from_millis(10);
 
@@ -17,7 +19,10 @@ impl TimerTask for Named {
 
 fn driven(hierarchical: bool) -> (HashedWheelTimer, Driver, ManualClock) {
     let clock = ManualClock::new();
-    let builder = HashedWheelTimer::builder().tick(TICK).ticks_per_wheel(8).clock(clock.clone());
+    let builder = HashedWheelTimer::builder()
+        .tick(TICK)
+        .ticks_per_wheel(8)
+        .clock(clock.clone());
     let builder = builder.hierarchical(hierarchical);
     let (timer, driver) = builder.build_driven().unwrap();
     (timer, driver, clock)
@@ -27,7 +32,12 @@ fn driven(hierarchical: bool) -> (HashedWheelTimer, Driver, ManualClock) {
 fn remaining(timer: &HashedWheelTimer, limit: usize) -> Vec<Duration> {
     let now = timer.now();
     let left = |timeout: PendingTimeout| timeout.deadline.saturating_duration_since(now);
-    timer.next_timeouts(limit).unwrap().into_iter().map(left).collect()
+    timer
+        .next_timeouts(limit)
+        .unwrap()
+        .into_iter()
+        .map(left)
+        .collect()
 }
 
 #[test]
@@ -54,16 +64,26 @@ fn first_timeouts_come_in_the_order_of_their_deadlines() {
                 _ => *delays.entry(delay).or_insert(0) += 1,
             }
         }
-        let all: Vec<_> = delays.iter().flat_map(|(&delay, &count)| vec![delay; count]).collect();
+        let all: Vec<_> = delays
+            .iter()
+            .flat_map(|(&delay, &count)| vec![delay; count])
+            .collect();
         for limit in [0, 1, 2, 10, 100, all.len(), usize::MAX] {
             let pending = timer.next_timeouts(limit).unwrap();
             assert_eq!(remaining(&timer, limit), all[..limit.min(all.len())]);
-            assert!(pending.iter().all(|timeout| timeout.task_type.ends_with("Named")));
+            assert!(
+                pending
+                    .iter()
+                    .all(|timeout| timeout.task_type.ends_with("Named"))
+            );
         }
         // Some are due, and are left after a portion.
         clock.advance(TICK * 3);
         driver.turn_at_most(2);
-        let left: Vec<_> = all[2..].iter().map(|delay| delay.saturating_sub(TICK * 3)).collect();
+        let left: Vec<_> = all[2..]
+            .iter()
+            .map(|delay| delay.saturating_sub(TICK * 3))
+            .collect();
         assert_eq!(remaining(&timer, usize::MAX), left);
         assert_eq!(remaining(&timer, 4), left[..4]);
     }
@@ -77,7 +97,10 @@ fn a_timeout_that_never_fires_comes_last() {
     let pending = timer.next_timeouts(9).unwrap();
     assert_eq!(remaining(&timer, 1), [TICK]);
     assert!(pending[1].deadline - timer.now() > Duration::from_secs(100 * 365 * 24 * 3_600));
-    assert!(pending[1].task_type.contains("a_timeout_that_never_fires"), "{pending:?}");
+    assert!(
+        pending[1].task_type.contains("a_timeout_that_never_fires"),
+        "{pending:?}"
+    );
 }
 
 #[test]
@@ -88,7 +111,11 @@ fn a_task_and_a_stopped_timer_have_no_snapshot() {
     timer.new_timeout(task, TICK).unwrap();
     clock.advance(TICK);
     driver.turn();
-    assert_eq!(seen.recv().unwrap(), Err(Unavailable::Busy), "the worker has its own lock");
+    assert_eq!(
+        seen.recv().unwrap(),
+        Err(Unavailable::Busy),
+        "the worker has its own lock"
+    );
     assert_eq!(timer.next_timeouts(1), Ok(Vec::new()));
     timer.stop();
     assert_eq!(timer.next_timeouts(1), Err(Unavailable::Stopped));
@@ -115,11 +142,19 @@ fn snapshot_takes_in_what_is_queued() {
 
 #[test]
 fn worker_thread_fires_what_a_snapshot_has_taken_in() {
-    let timer = HashedWheelTimer::builder().tick(Duration::from_millis(1)).build().unwrap();
+    let timer = HashedWheelTimer::builder()
+        .tick(Duration::from_millis(1))
+        .build()
+        .unwrap();
     let (send, fired) = mpsc::channel();
     for number in 0..if cfg!(miri) { 30 } else { 200 } {
         let send = send.clone();
-        timer.new_timeout(move |_| send.send(number).unwrap(), Duration::from_millis(1)).unwrap();
+        timer
+            .new_timeout(
+                move |_| send.send(number).unwrap(),
+                Duration::from_millis(1),
+            )
+            .unwrap();
         let _ = timer.next_timeouts(1);
         assert_eq!(fired.recv_timeout(Duration::from_secs(30)), Ok(number));
     }
@@ -135,7 +170,12 @@ impl TimerTask for Large {
 }
 
 fn names(timer: &HashedWheelTimer) -> Vec<&'static str> {
-    timer.next_timeouts(9).unwrap().iter().map(|timeout| timeout.task_type).collect()
+    timer
+        .next_timeouts(9)
+        .unwrap()
+        .iter()
+        .map(|timeout| timeout.task_type)
+        .collect()
 }
 
 #[test]

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use common::{Driven, RewindableClock, TEST_TIMEOUT, TICK, accepts_all, ms, quietly};
 use hashed_wheel::{
-    Clock, ExpiredTask, HashedWheelTimer, ManualClock, MissedTick, NewTimeoutError, Periodic, PeriodicRun,
-    Schedule, Timeout,
+    Clock, ExpiredTask, HashedWheelTimer, ManualClock, MissedTick, NewTimeoutError, Periodic,
+    PeriodicRun, Schedule, Timeout,
 };
 
 /// A task that does not look at its run.
@@ -67,10 +67,18 @@ impl Drop for PanicsWhenDropped {
 #[test]
 fn a_fixed_rate_does_not_drift() {
     for is_hierarchical in [false, true] {
-        let mut t =
-            Driven::with(|builder| if is_hierarchical { builder.hierarchical(true) } else { builder });
+        let mut t = Driven::with(|builder| {
+            if is_hierarchical {
+                builder.hierarchical(true)
+            } else {
+                builder
+            }
+        });
         let starts = StartTimes::default();
-        let periodic = t.timer.schedule_at_fixed_rate(starts.task(&t.clock), ms(30), PERIOD).unwrap();
+        let periodic = t
+            .timer
+            .schedule_at_fixed_rate(starts.task(&t.clock), ms(30), PERIOD)
+            .unwrap();
         let expected = if cfg!(miri) { 7 } else { 70 };
         for _ in 0..expected * 100 / 7 {
             // Each step is late by a different amount.
@@ -89,9 +97,19 @@ fn a_fixed_rate_does_not_drift() {
 #[test]
 fn the_first_run_is_after_the_initial_delay() {
     let mut t = Driven::new();
-    let now = t.timer.schedule_at_fixed_rate(|| (), Duration::ZERO, PERIOD).unwrap();
-    let later = t.timer.schedule_with_fixed_delay(|| (), ms(50), PERIOD).unwrap();
-    assert_eq!(t.driver.turn(), 0, "zero delay means the next tick, as for a timeout");
+    let now = t
+        .timer
+        .schedule_at_fixed_rate(|| (), Duration::ZERO, PERIOD)
+        .unwrap();
+    let later = t
+        .timer
+        .schedule_with_fixed_delay(|| (), ms(50), PERIOD)
+        .unwrap();
+    assert_eq!(
+        t.driver.turn(),
+        0,
+        "zero delay means the next tick, as for a timeout"
+    );
     assert_eq!(t.pass(TICK), 1);
     assert_eq!((now.runs(), later.runs()), (1, 0));
     assert_eq!(t.pass(ms(39)), 0);
@@ -110,16 +128,28 @@ fn a_start_time_fixes_the_multiples_of_the_period() {
     let start = t.timer.now() + ms(250);
     let schedule = Schedule::at_fixed_rate(PERIOD).start_at(start);
     let (first, second) = (StartTimes::default(), StartTimes::default());
-    t.timer.schedule_periodic(schedule, without_run(first.task(&t.clock))).unwrap();
+    t.timer
+        .schedule_periodic(schedule, without_run(first.task(&t.clock)))
+        .unwrap();
     t.pass(ms(123));
-    t.timer.schedule_periodic(schedule, without_run(second.task(&t.clock))).unwrap();
+    t.timer
+        .schedule_periodic(schedule, without_run(second.task(&t.clock)))
+        .unwrap();
     for _ in 0..60 {
         t.pass(ms(10));
     }
     assert_eq!(first.take(), second.take());
     // The later of the two settings decides.
-    assert_eq!(schedule.initial_delay(PERIOD), Schedule::at_fixed_rate(PERIOD));
-    assert_eq!(Schedule::at_fixed_rate(PERIOD).initial_delay(ms(1)).start_at(start), schedule);
+    assert_eq!(
+        schedule.initial_delay(PERIOD),
+        Schedule::at_fixed_rate(PERIOD)
+    );
+    assert_eq!(
+        Schedule::at_fixed_rate(PERIOD)
+            .initial_delay(ms(1))
+            .start_at(start),
+        schedule
+    );
 }
 
 #[test]
@@ -132,8 +162,12 @@ fn runs_since_a_start_that_has_passed_are_missed() {
         let mut t = Driven::new();
         t.pass(ms(1_000));
         let starts = StartTimes::default();
-        let schedule = Schedule::at_fixed_rate(PERIOD).missed_tick(policy).start_at(t.timer.now() - ms(260));
-        t.timer.schedule_periodic(schedule, without_run(starts.task(&t.clock))).unwrap();
+        let schedule = Schedule::at_fixed_rate(PERIOD)
+            .missed_tick(policy)
+            .start_at(t.timer.now() - ms(260));
+        t.timer
+            .schedule_periodic(schedule, without_run(starts.task(&t.clock)))
+            .unwrap();
         assert_eq!(t.driver.turn(), 0, "the first run is due at the next tick");
         for _ in 0..18 {
             t.pass(TICK);
@@ -145,11 +179,16 @@ fn runs_since_a_start_that_has_passed_are_missed() {
     let clock = ManualClock::new();
     let before = clock.instant();
     clock.advance(ms(1_030));
-    let (timer, mut driver) =
-        HashedWheelTimer::builder().tick(TICK).clock(clock.clone()).build_driven().unwrap();
+    let (timer, mut driver) = HashedWheelTimer::builder()
+        .tick(TICK)
+        .clock(clock.clone())
+        .build_driven()
+        .unwrap();
     let starts = StartTimes::default();
     let schedule = Schedule::at_fixed_rate(PERIOD).start_at(before);
-    timer.schedule_periodic(schedule, without_run(starts.task(&clock))).unwrap();
+    timer
+        .schedule_periodic(schedule, without_run(starts.task(&clock)))
+        .unwrap();
     for _ in 0..12 {
         clock.advance(TICK);
         driver.turn();
@@ -165,23 +204,31 @@ fn missed_runs_are_made_up_for_in_one_turn_and_in_order() {
         let order = Arc::clone(&order);
         move || order.lock().unwrap().push(name)
     };
-    t.timer.schedule_at_fixed_rate(log("periodic"), PERIOD, PERIOD).unwrap();
+    t.timer
+        .schedule_at_fixed_rate(log("periodic"), PERIOD, PERIOD)
+        .unwrap();
     let between = log("between");
     t.timer.new_timeout(move |_| between(), ms(250)).unwrap();
     assert_eq!(t.pass(ms(450)), 5);
-    assert_eq!(*order.lock().unwrap(), ["periodic", "periodic", "between", "periodic", "periodic"]);
+    assert_eq!(
+        *order.lock().unwrap(),
+        ["periodic", "periodic", "between", "periodic", "periodic"]
+    );
     assert_eq!(t.driver.next_turn(), Some(ms(50)));
 }
 
 #[test]
 fn missed_runs_are_skipped_or_delayed() {
-    for (policy, runs) in
-        [(MissedTick::Skip, [100, 730, 800, 900]), (MissedTick::Delay, [100, 730, 830, 930])]
-    {
+    for (policy, runs) in [
+        (MissedTick::Skip, [100, 730, 800, 900]),
+        (MissedTick::Delay, [100, 730, 830, 930]),
+    ] {
         let mut t = Driven::new();
         let starts = StartTimes::default();
         let schedule = Schedule::at_fixed_rate(PERIOD).missed_tick(policy);
-        t.timer.schedule_periodic(schedule, without_run(starts.task(&t.clock))).unwrap();
+        t.timer
+            .schedule_periodic(schedule, without_run(starts.task(&t.clock)))
+            .unwrap();
         t.pass(ms(100));
         t.pass(ms(630));
         for _ in 0..20 {
@@ -200,7 +247,9 @@ fn a_fixed_delay_is_a_pause_between_two_runs() {
         task();
         clock.advance(ms(35));
     };
-    t.timer.schedule_with_fixed_delay(takes_long, Duration::ZERO, PERIOD).unwrap();
+    t.timer
+        .schedule_with_fixed_delay(takes_long, Duration::ZERO, PERIOD)
+        .unwrap();
     for _ in 0..100 {
         t.pass(ms(5));
     }
@@ -214,7 +263,9 @@ fn a_fixed_delay_is_a_pause_between_two_runs() {
 #[test]
 fn a_clock_that_steps_back_does_not_extend_a_turn() {
     let (on, back) = (ManualClock::new(), ManualClock::new());
-    let builder = HashedWheelTimer::builder().tick(TICK).clock(RewindableClock(on.clone(), back.clone()));
+    let builder = HashedWheelTimer::builder()
+        .tick(TICK)
+        .clock(RewindableClock(on.clone(), back.clone()));
     let (timer, mut driver) = builder.build_driven().unwrap();
     let handle = Arc::new(OnceLock::<Periodic>::new());
     let task = {
@@ -228,7 +279,11 @@ fn a_clock_that_steps_back_does_not_extend_a_turn() {
             }
         }
     };
-    let periodic = handle.get_or_init(|| timer.schedule_with_fixed_delay(task, PERIOD * 9, PERIOD).unwrap());
+    let periodic = handle.get_or_init(|| {
+        timer
+            .schedule_with_fixed_delay(task, PERIOD * 9, PERIOD)
+            .unwrap()
+    });
     on.advance(PERIOD * 10);
     driver.turn();
     assert_eq!(periodic.runs(), 2, "at 900 and at 1 000 ms");
@@ -257,7 +312,13 @@ fn a_period_below_a_tick_keeps_its_rate() {
 fn runs_agree_with_a_naive_model() {
     for seed in 0..if cfg!(miri) { 2 } else { 300 } {
         let mut random = fastrand::Rng::with_seed(seed);
-        let mut t = Driven::with(|builder| if random.bool() { builder.hierarchical(true) } else { builder });
+        let mut t = Driven::with(|builder| {
+            if random.bool() {
+                builder.hierarchical(true)
+            } else {
+                builder
+            }
+        });
         let tick = TICK.as_nanos() as u64;
         let mut models: Vec<_> = (0..random.usize(1..5))
             .map(|_| {
@@ -271,7 +332,9 @@ fn runs_agree_with_a_naive_model() {
                 };
                 let schedule = match policy {
                     None => Schedule::with_fixed_delay(Duration::from_nanos(period)),
-                    Some(policy) => Schedule::at_fixed_rate(Duration::from_nanos(period)).missed_tick(policy),
+                    Some(policy) => {
+                        Schedule::at_fixed_rate(Duration::from_nanos(period)).missed_tick(policy)
+                    }
                 };
                 let schedule = schedule.initial_delay(Duration::from_nanos(initial));
                 let periodic = t.timer.schedule_periodic(schedule, |_| ()).unwrap();
@@ -281,7 +344,11 @@ fn runs_agree_with_a_naive_model() {
             .collect();
         let mut now = 0;
         for _ in 0..random.usize(1..60) {
-            let longest = if random.u8(..8) == 0 { 3_000_000_000 } else { 30_000_000 };
+            let longest = if random.u8(..8) == 0 {
+                3_000_000_000
+            } else {
+                30_000_000
+            };
             let step = random.u64(..longest);
             now += step;
             t.pass(Duration::from_nanos(step));
@@ -315,7 +382,9 @@ fn jitter_makes_runs_later_and_keeps_the_rate() {
     let mut t = Driven::new();
     let starts = StartTimes::default();
     let schedule = Schedule::at_fixed_rate(PERIOD).jitter(ms(50));
-    t.timer.schedule_periodic(schedule, without_run(starts.task(&t.clock))).unwrap();
+    t.timer
+        .schedule_periodic(schedule, without_run(starts.task(&t.clock)))
+        .unwrap();
     // With 20, one time in a hundred no run would be within the first 20 ms.
     let runs = if cfg!(miri) { 50 } else { 100 };
     let step = if cfg!(miri) { 5 } else { 1 };
@@ -335,8 +404,14 @@ fn jitter_makes_runs_later_and_keeps_the_rate() {
 #[test]
 fn an_infinite_period_runs_once() {
     let mut t = Driven::new();
-    let once = t.timer.schedule_at_fixed_rate(|| (), ms(10), Duration::MAX).unwrap();
-    let never = t.timer.schedule_at_fixed_rate(|| (), Duration::MAX, ms(10)).unwrap();
+    let once = t
+        .timer
+        .schedule_at_fixed_rate(|| (), ms(10), Duration::MAX)
+        .unwrap();
+    let never = t
+        .timer
+        .schedule_at_fixed_rate(|| (), Duration::MAX, ms(10))
+        .unwrap();
     t.pass(ms(10));
     t.pass(Duration::from_secs(1 << 40));
     assert_eq!((once.runs(), never.runs()), (1, 0));
@@ -353,14 +428,23 @@ fn a_period_of_zero_is_rejected() {
     let task = move || {
         let _held = &held;
     };
-    let rejected = t.timer.schedule_at_fixed_rate(task, PERIOD, Duration::ZERO).unwrap_err();
-    assert!(matches!(rejected, NewTimeoutError::ZeroPeriod), "{rejected:?}");
+    let rejected = t
+        .timer
+        .schedule_at_fixed_rate(task, PERIOD, Duration::ZERO)
+        .unwrap_err();
+    assert!(
+        matches!(rejected, NewTimeoutError::ZeroPeriod),
+        "{rejected:?}"
+    );
     assert_eq!(
         rejected.to_string(),
         "period is zero, but must be positive; a task runs at most once per tick"
     );
     assert!(dropped.load(SeqCst));
-    let rejected = t.timer.schedule_with_fixed_delay(|| (), PERIOD, Duration::ZERO).unwrap_err();
+    let rejected = t
+        .timer
+        .schedule_with_fixed_delay(|| (), PERIOD, Duration::ZERO)
+        .unwrap_err();
     assert!(matches!(rejected, NewTimeoutError::ZeroPeriod));
     assert_eq!(t.timer.pending_timeouts(), 0);
     let guard = PanicsWhenDropped;
@@ -374,9 +458,15 @@ fn a_period_of_zero_is_rejected() {
 #[test]
 fn a_periodic_task_is_rejected_like_a_timeout() {
     let t = Driven::with(|builder| builder.max_pending_timeouts(Some(1)));
-    let first = t.timer.schedule_at_fixed_rate(|| (), PERIOD, PERIOD).unwrap();
+    let first = t
+        .timer
+        .schedule_at_fixed_rate(|| (), PERIOD, PERIOD)
+        .unwrap();
     let full = t.timer.schedule_at_fixed_rate(|| (), PERIOD, PERIOD);
-    assert!(matches!(full, Err(NewTimeoutError::TooManyPending { limit: 1 })));
+    assert!(matches!(
+        full,
+        Err(NewTimeoutError::TooManyPending { limit: 1 })
+    ));
     assert!(first.cancel());
     t.timer.stop();
     let stopped = t.timer.schedule_at_fixed_rate(|| (), PERIOD, PERIOD);
@@ -393,14 +483,22 @@ fn a_periodic_task_is_pending_once() {
     let seen = Arc::clone(&in_run);
     let task = move || {
         let full = timer.new_timeout(|_| (), PERIOD);
-        seen.lock().unwrap().push((timer.pending_timeouts(), full.is_err()));
+        seen.lock()
+            .unwrap()
+            .push((timer.pending_timeouts(), full.is_err()));
     };
-    let periodic = t.timer.schedule_at_fixed_rate(task, PERIOD, PERIOD).unwrap();
+    let periodic = t
+        .timer
+        .schedule_at_fixed_rate(task, PERIOD, PERIOD)
+        .unwrap();
     for _ in 0..3 {
         assert_eq!(t.timer.pending_timeouts(), 1);
         t.pass(PERIOD);
         assert_eq!(t.timer.pending_timeouts(), 1);
-        assert!(t.timer.new_timeout(|_| (), PERIOD).is_err(), "the task keeps its place at all times");
+        assert!(
+            t.timer.new_timeout(|_| (), PERIOD).is_err(),
+            "the task keeps its place at all times"
+        );
     }
     assert_eq!(*in_run.lock().unwrap(), [(1, true); 3]);
     assert!(periodic.cancel());
@@ -414,7 +512,11 @@ fn a_periodic_task_is_pending_once() {
 fn the_drop_of_a_handle_does_not_cancel() {
     let mut t = Driven::new();
     let starts = StartTimes::default();
-    drop(t.timer.schedule_at_fixed_rate(starts.task(&t.clock), PERIOD, PERIOD).unwrap());
+    drop(
+        t.timer
+            .schedule_at_fixed_rate(starts.task(&t.clock), PERIOD, PERIOD)
+            .unwrap(),
+    );
     t.pass(PERIOD * 3);
     assert_eq!(starts.take().len(), 3);
     assert_eq!(t.timer.stop().len(), 1);
@@ -434,7 +536,10 @@ fn a_cancel_is_final_at_any_moment() {
             let _held = &held;
             task();
         };
-        let periodic = t.timer.schedule_at_fixed_rate(task, PERIOD, PERIOD).unwrap();
+        let periodic = t
+            .timer
+            .schedule_at_fixed_rate(task, PERIOD, PERIOD)
+            .unwrap();
         let clone = periodic.clone();
         for turn in 0..turns {
             t.pass(if turn == 0 { Duration::ZERO } else { PERIOD });
@@ -446,7 +551,10 @@ fn a_cancel_is_final_at_any_moment() {
         assert!(dropped.load(SeqCst), "cancel drops the task immediately");
         assert_eq!(t.timer.pending_timeouts(), 0);
         t.pass(PERIOD * 10);
-        assert_eq!((periodic.runs(), starts.take().len() as u64), (before, before));
+        assert_eq!(
+            (periodic.runs(), starts.take().len() as u64),
+            (before, before)
+        );
         assert!(t.timer.stop().is_empty());
     }
 }
@@ -464,14 +572,23 @@ fn a_task_can_cancel_itself() {
             assert!(!dropped.load(SeqCst), "a running task is not dropped");
         }
     };
-    handle.set(t.timer.schedule_at_fixed_rate(task, PERIOD, PERIOD).unwrap()).unwrap();
+    handle
+        .set(
+            t.timer
+                .schedule_at_fixed_rate(task, PERIOD, PERIOD)
+                .unwrap(),
+        )
+        .unwrap();
     t.pass(PERIOD * 5);
     assert_eq!(handle.get().unwrap().runs(), 1);
     assert!(dropped.load(SeqCst), "the task is dropped after the run");
     assert_eq!((t.timer.pending_timeouts(), t.timer.stats().panics), (0, 0));
     t.pass(PERIOD * 5);
     // The node is recycled.
-    let next = t.timer.schedule_at_fixed_rate(|| (), PERIOD, PERIOD).unwrap();
+    let next = t
+        .timer
+        .schedule_at_fixed_rate(|| (), PERIOD, PERIOD)
+        .unwrap();
     t.pass(PERIOD * 5);
     assert_eq!(next.runs(), 5);
 }
@@ -487,16 +604,28 @@ fn a_panic_ends_only_its_own_task() {
             left -= 1;
             assert!(left > 0, "the second run panics");
         };
-        let panicking = t.timer.schedule_at_fixed_rate(task, PERIOD, PERIOD).unwrap();
-        let other = t.timer.schedule_at_fixed_rate(|| (), PERIOD, PERIOD).unwrap();
+        let panicking = t
+            .timer
+            .schedule_at_fixed_rate(task, PERIOD, PERIOD)
+            .unwrap();
+        let other = t
+            .timer
+            .schedule_at_fixed_rate(|| (), PERIOD, PERIOD)
+            .unwrap();
         t.pass(PERIOD * 5);
         assert_eq!((panicking.runs(), other.runs()), (2, 5));
         assert!(panicking.has_panicked() && !panicking.is_cancelled() && !panicking.cancel());
         assert!(!other.has_panicked());
         assert!(dropped.load(SeqCst));
         let stats = t.timer.stats();
-        assert_eq!((stats.panics, stats.pending, stats.expired, stats.cancelled), (1, 1, 1, 0));
-        assert!(format!("{panicking:?}").contains("has_panicked: true"), "{panicking:?}");
+        assert_eq!(
+            (stats.panics, stats.pending, stats.expired, stats.cancelled),
+            (1, 1, 1, 0)
+        );
+        assert!(
+            format!("{panicking:?}").contains("has_panicked: true"),
+            "{panicking:?}"
+        );
         assert_eq!(t.timer.stop().len(), 1);
     });
 }
@@ -507,7 +636,9 @@ fn panics_in_drops_of_a_task_are_caught() {
         let mut t = Driven::new();
         let schedule = |task: Box<dyn FnMut(&PanicsWhenDropped) + Send>| {
             let (guard, mut task) = (PanicsWhenDropped, task);
-            t.timer.schedule_at_fixed_rate(move || task(&guard), PERIOD, PERIOD).unwrap()
+            t.timer
+                .schedule_at_fixed_rate(move || task(&guard), PERIOD, PERIOD)
+                .unwrap()
         };
         let cancelled = schedule(Box::new(|_| ()));
         let panics = schedule(Box::new(|_| panic!("in run")));
@@ -535,12 +666,13 @@ impl Clock for BreakableClock {
 fn a_clock_that_panics_after_a_run_ends_the_task() {
     quietly(|| {
         let (clock, is_broken) = (ManualClock::new(), Arc::new(AtomicBool::new(false)));
-        let builder =
-            HashedWheelTimer::builder().clock(BreakableClock(clock.clone(), Arc::clone(&is_broken)));
+        let builder = HashedWheelTimer::builder()
+            .clock(BreakableClock(clock.clone(), Arc::clone(&is_broken)));
         let (timer, mut driver) = builder.tick(TICK).build_driven().unwrap();
         let break_clock = Arc::clone(&is_broken);
-        let periodic =
-            timer.schedule_at_fixed_rate(move || break_clock.store(true, SeqCst), PERIOD, PERIOD).unwrap();
+        let periodic = timer
+            .schedule_at_fixed_rate(move || break_clock.store(true, SeqCst), PERIOD, PERIOD)
+            .unwrap();
         clock.advance(PERIOD);
         assert_eq!(driver.turn(), 1);
         is_broken.store(false, SeqCst);
@@ -558,7 +690,10 @@ fn stop_returns_a_periodic_task() {
         let task = move || {
             let _held = &held;
         };
-        let periodic = t.timer.schedule_at_fixed_rate(task, PERIOD, PERIOD).unwrap();
+        let periodic = t
+            .timer
+            .schedule_at_fixed_rate(task, PERIOD, PERIOD)
+            .unwrap();
         for _ in 0..turns {
             t.pass(PERIOD);
         }
@@ -579,17 +714,24 @@ fn shutdown_does_not_wait_for_a_periodic_task_and_returns_it() {
     let last = timer.new_timeout(|_| (), ms(20)).unwrap();
     let rest = timer.shutdown(Duration::from_secs(3_600));
     assert!(rest.len() == 1 && rest[0].is_cancelled() && last.is_expired());
-    assert!(periodic.is_cancelled() && periodic.runs() > 0, "the task runs during the shutdown");
+    assert!(
+        periodic.is_cancelled() && periodic.runs() > 0,
+        "the task runs during the shutdown"
+    );
 }
 
 #[test]
 fn a_task_that_drops_the_last_handle_does_not_run_again() {
     let clock = ManualClock::new();
-    let (timer, mut driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven().unwrap();
+    let (timer, mut driver) = HashedWheelTimer::builder()
+        .clock(clock.clone())
+        .build_driven()
+        .unwrap();
     let last = Arc::new(Mutex::new(None));
     let taken = Arc::clone(&last);
-    let periodic =
-        timer.schedule_at_fixed_rate(move || drop(taken.lock().unwrap().take()), PERIOD, PERIOD).unwrap();
+    let periodic = timer
+        .schedule_at_fixed_rate(move || drop(taken.lock().unwrap().take()), PERIOD, PERIOD)
+        .unwrap();
     *last.lock().unwrap() = Some(timer);
     clock.advance(PERIOD * 5);
     assert_eq!(driver.turn(), 1);
@@ -623,7 +765,11 @@ fn an_executor_has_one_run_at_a_time() {
     tasks.try_recv().unwrap().run();
     assert!(tasks.try_recv().is_err());
     assert_eq!((t.timer.pending_timeouts(), periodic.runs()), (1, 1));
-    assert_eq!(t.driver.next_turn(), Some(PERIOD), "the next multiple of the period");
+    assert_eq!(
+        t.driver.next_turn(),
+        Some(PERIOD),
+        "the next multiple of the period"
+    );
     assert_eq!(t.pass(PERIOD), 1);
     tasks.try_recv().unwrap().run();
     assert_eq!(periodic.runs(), 2);
@@ -632,7 +778,10 @@ fn an_executor_has_one_run_at_a_time() {
 #[test]
 fn an_executor_makes_up_for_missed_runs() {
     let (mut t, tasks) = held(|builder| builder);
-    let periodic = t.timer.schedule_at_fixed_rate(|| (), PERIOD, PERIOD).unwrap();
+    let periodic = t
+        .timer
+        .schedule_at_fixed_rate(|| (), PERIOD, PERIOD)
+        .unwrap();
     t.pass(PERIOD * 5);
     tasks.try_recv().unwrap().run();
     assert_eq!(periodic.runs(), 5);
@@ -641,7 +790,13 @@ fn an_executor_makes_up_for_missed_runs() {
     let handle = Arc::new(OnceLock::<Periodic>::new());
     let own_handle = Arc::clone(&handle);
     let task = move || assert!(own_handle.get().unwrap().cancel());
-    handle.set(t.timer.schedule_at_fixed_rate(task, PERIOD, PERIOD).unwrap()).unwrap();
+    handle
+        .set(
+            t.timer
+                .schedule_at_fixed_rate(task, PERIOD, PERIOD)
+                .unwrap(),
+        )
+        .unwrap();
     assert!(periodic.cancel());
     t.pass(PERIOD * 5);
     tasks.try_recv().unwrap().run();
@@ -660,9 +815,19 @@ fn an_executor_that_drops_a_task_skips_one_run() {
             }
         }))
     });
-    let periodic = t.timer.schedule_at_fixed_rate(|| (), PERIOD, PERIOD).unwrap();
+    let periodic = t
+        .timer
+        .schedule_at_fixed_rate(|| (), PERIOD, PERIOD)
+        .unwrap();
     quietly(|| assert_eq!(t.pass(PERIOD), 1));
-    assert_eq!((periodic.runs(), t.timer.stats().dropped_tasks, t.timer.pending_timeouts()), (0, 1, 1));
+    assert_eq!(
+        (
+            periodic.runs(),
+            t.timer.stats().dropped_tasks,
+            t.timer.pending_timeouts()
+        ),
+        (0, 1, 1)
+    );
     rejects.store(false, SeqCst);
     t.pass(PERIOD);
     assert_eq!((periodic.runs(), t.timer.stats().dropped_tasks), (1, 1));
@@ -674,7 +839,10 @@ fn a_run_in_an_executor_can_be_cancelled_and_stopped() {
         for panics in [false, true] {
             let (mut t, tasks) = held(|builder| builder);
             let (held, dropped) = Dropped::new();
-            let (entered, leave) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+            let (entered, leave) = (
+                Arc::new(AtomicBool::new(false)),
+                Arc::new(AtomicBool::new(false)),
+            );
             let task = {
                 let (entered, leave) = (Arc::clone(&entered), Arc::clone(&leave));
                 move || {
@@ -686,7 +854,10 @@ fn a_run_in_an_executor_can_be_cancelled_and_stopped() {
                     assert!(!panics, "in a run that was cancelled");
                 }
             };
-            let periodic = t.timer.schedule_at_fixed_rate(task, PERIOD, PERIOD).unwrap();
+            let periodic = t
+                .timer
+                .schedule_at_fixed_rate(task, PERIOD, PERIOD)
+                .unwrap();
             t.pass(PERIOD);
             let task = tasks.try_recv().unwrap();
             let run = thread::spawn(move || quietly(|| task.run()));
@@ -720,25 +891,37 @@ fn a_cancelled_task_in_an_executor_does_not_begin() {
         let task = move || {
             let _held = &held;
         };
-        let periodic = t.timer.schedule_at_fixed_rate(task, PERIOD, PERIOD).unwrap();
+        let periodic = t
+            .timer
+            .schedule_at_fixed_rate(task, PERIOD, PERIOD)
+            .unwrap();
         t.pass(PERIOD);
         assert!(periodic.cancel());
         end(tasks.try_recv().unwrap());
         assert_eq!(periodic.runs(), 0);
         assert!(dropped.load(SeqCst));
-        assert_eq!((t.timer.pending_timeouts(), t.timer.stats().dropped_tasks), (0, 0));
+        assert_eq!(
+            (t.timer.pending_timeouts(), t.timer.stats().dropped_tasks),
+            (0, 0)
+        );
     }
 }
 
 #[test]
 fn a_panic_in_an_executor_ends_the_task() {
     let (mut t, tasks) = held(|builder| builder);
-    let periodic = t.timer.schedule_at_fixed_rate(|| panic!("in run"), PERIOD, PERIOD).unwrap();
+    let periodic = t
+        .timer
+        .schedule_at_fixed_rate(|| panic!("in run"), PERIOD, PERIOD)
+        .unwrap();
     t.pass(PERIOD);
     quietly(|| tasks.try_recv().unwrap().run());
     assert!(periodic.has_panicked() && !periodic.is_cancelled() && !periodic.cancel());
     let stats = t.timer.stats();
-    assert_eq!((stats.pending, stats.expired, stats.cancelled, stats.panics), (0, 1, 0, 1));
+    assert_eq!(
+        (stats.pending, stats.expired, stats.cancelled, stats.panics),
+        (0, 1, 0, 1)
+    );
     // The worker reads the message about the end and recycles the node.
     t.driver.turn();
     assert_eq!(t.driver.next_turn(), None);
@@ -753,12 +936,18 @@ type Runs = Arc<Mutex<Vec<(u64, u128, u64)>>>;
 /// Returns a task that records its runs, and the time at which the timer was built.
 fn recorder(
     timer: &HashedWheelTimer,
-) -> (Runs, impl FnMut(&PeriodicRun<'_>) -> ControlFlow<()> + Send + 'static) {
+) -> (
+    Runs,
+    impl FnMut(&PeriodicRun<'_>) -> ControlFlow<()> + Send + 'static,
+) {
     let (runs, built) = (Runs::default(), timer.now());
     let recorded = Arc::clone(&runs);
     let task = move |run: &PeriodicRun<'_>| {
         let due = run.deadline() - built;
-        recorded.lock().unwrap().push((run.number(), due.as_millis(), run.missed()));
+        recorded
+            .lock()
+            .unwrap()
+            .push((run.number(), due.as_millis(), run.missed()));
         ControlFlow::Continue(())
     };
     (runs, task)
@@ -774,9 +963,24 @@ fn a_task_sees_when_its_run_was_due_and_what_was_missed() {
     let delay = Schedule::with_fixed_delay(PERIOD);
     // On time twice, then 400 ms late.
     for (schedule, last) in [
-        (rate, vec![(3, 300, 0), (4, 400, 0), (5, 500, 0), (6, 600, 0), (7, 700, 0)]),
-        (rate.missed_tick(MissedTick::Skip), vec![(3, 300, 0), (4, 800, 4)]),
-        (rate.missed_tick(MissedTick::Delay), vec![(3, 300, 0), (4, 830, 4)]),
+        (
+            rate,
+            vec![
+                (3, 300, 0),
+                (4, 400, 0),
+                (5, 500, 0),
+                (6, 600, 0),
+                (7, 700, 0),
+            ],
+        ),
+        (
+            rate.missed_tick(MissedTick::Skip),
+            vec![(3, 300, 0), (4, 800, 4)],
+        ),
+        (
+            rate.missed_tick(MissedTick::Delay),
+            vec![(3, 300, 0), (4, 830, 4)],
+        ),
         (delay, vec![(3, 300, 0), (4, 830, 0)]),
     ] {
         let mut t = Driven::new();
@@ -798,7 +1002,9 @@ fn a_task_sees_when_its_run_was_due_and_what_was_missed() {
 fn a_run_that_an_executor_has_dropped_is_missed() {
     let (mut t, tasks) = held(|builder| builder);
     let (runs, task) = recorder(&t.timer);
-    t.timer.schedule_periodic(Schedule::at_fixed_rate(PERIOD), task).unwrap();
+    t.timer
+        .schedule_periodic(Schedule::at_fixed_rate(PERIOD), task)
+        .unwrap();
     for drops in [false, true, true, false, false] {
         t.pass(PERIOD);
         let task = tasks.try_recv().unwrap();
@@ -814,7 +1020,9 @@ fn a_start_that_has_passed_is_the_first_deadline() {
     t.clock.advance(ms(350));
     let start = t.timer.now() - ms(250);
     let skip = Schedule::at_fixed_rate(PERIOD).missed_tick(MissedTick::Skip);
-    t.timer.schedule_periodic(skip.start_at(start), task).unwrap();
+    t.timer
+        .schedule_periodic(skip.start_at(start), task)
+        .unwrap();
     t.pass(TICK);
     t.pass(PERIOD);
     assert_eq!(take(&runs), [(1, 100, 0), (2, 400, 2)]);
@@ -845,9 +1053,16 @@ fn a_task_can_end_itself() {
         let (held, dropped) = Dropped::new();
         let task = move |run: &PeriodicRun<'_>| {
             let _held = &held;
-            if run.number() < 3 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            if run.number() < 3 {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
         };
-        let periodic = t.timer.schedule_periodic(Schedule::at_fixed_rate(PERIOD), task).unwrap();
+        let periodic = t
+            .timer
+            .schedule_periodic(Schedule::at_fixed_rate(PERIOD), task)
+            .unwrap();
         for runs in 1..=3 {
             assert!(!periodic.is_finished() && !dropped.load(SeqCst));
             t.pass(PERIOD);
@@ -873,7 +1088,10 @@ fn a_cancel_in_the_last_run_counts() {
         assert!(own_handle.get().unwrap().cancel());
         ControlFlow::Break(())
     };
-    let periodic = t.timer.schedule_periodic(Schedule::at_fixed_rate(PERIOD), task).unwrap();
+    let periodic = t
+        .timer
+        .schedule_periodic(Schedule::at_fixed_rate(PERIOD), task)
+        .unwrap();
     handle.set(periodic.clone()).unwrap();
     t.pass(PERIOD * 5);
     assert!(periodic.is_cancelled() && periodic.is_finished());
@@ -884,9 +1102,15 @@ fn a_cancel_in_the_last_run_counts() {
 fn a_task_that_panics_is_finished_too() {
     let mut t = Driven::new();
     // (A closure that diverges has no return type of its own.)
-    let plain = t.timer.schedule_at_fixed_rate(|| panic!("plain"), PERIOD, PERIOD).unwrap();
+    let plain = t
+        .timer
+        .schedule_at_fixed_rate(|| panic!("plain"), PERIOD, PERIOD)
+        .unwrap();
     let rate = Schedule::at_fixed_rate(PERIOD);
-    let sees_run = t.timer.schedule_periodic(rate, |_| -> () { panic!("with a run") }).unwrap();
+    let sees_run = t
+        .timer
+        .schedule_periodic(rate, |_| -> () { panic!("with a run") })
+        .unwrap();
     quietly(|| t.pass(PERIOD * 2));
     for periodic in [plain, sees_run] {
         assert!(periodic.is_finished() && periodic.has_panicked() && !periodic.is_cancelled());
@@ -901,10 +1125,15 @@ fn reports_name_the_closure_of_the_user() {
     let rate = Schedule::at_fixed_rate(PERIOD);
     for periodic in [
         t.timer.schedule_periodic(rate, |_| ()).unwrap(),
-        t.timer.schedule_periodic(rate, |_| ControlFlow::Continue(())).unwrap(),
+        t.timer
+            .schedule_periodic(rate, |_| ControlFlow::Continue(()))
+            .unwrap(),
     ] {
         let shown = format!("{periodic:?}");
-        assert!(shown.contains("periodic::reports_name_the_closure_of_the_user::{{closure}},"), "{shown}");
+        assert!(
+            shown.contains("periodic::reports_name_the_closure_of_the_user::{{closure}},"),
+            "{shown}"
+        );
     }
 }
 
@@ -918,9 +1147,16 @@ fn the_next_run_is_known_between_runs() {
     let handle = Arc::new(OnceLock::<Periodic>::new());
     let own_handle = Arc::clone(&handle);
     let task = move || assert_eq!(own_handle.get().unwrap().next_run(), None, "during a run");
-    let periodic = t.timer.schedule_periodic(skip.initial_delay(ms(5)), without_run(task)).unwrap();
+    let periodic = t
+        .timer
+        .schedule_periodic(skip.initial_delay(ms(5)), without_run(task))
+        .unwrap();
     handle.set(periodic.clone()).unwrap();
-    assert_eq!(periodic.next_run(), Some(begin + ms(5)), "the deadline, and not its tick");
+    assert_eq!(
+        periodic.next_run(),
+        Some(begin + ms(5)),
+        "the deadline, and not its tick"
+    );
     t.pass(TICK);
     assert_eq!(periodic.next_run(), None, "the run is with the executor");
     t.clock.advance(PERIOD * 3);
@@ -929,14 +1165,21 @@ fn the_next_run_is_known_between_runs() {
     assert_eq!(t.timer.stats().panics, 0);
     periodic.cancel();
     assert_eq!(periodic.next_run(), None);
-    let never = t.timer.schedule_periodic(Schedule::at_fixed_rate(Duration::MAX), |_| ()).unwrap();
+    let never = t
+        .timer
+        .schedule_periodic(Schedule::at_fixed_rate(Duration::MAX), |_| ())
+        .unwrap();
     assert_eq!((never.next_run(), never.is_finished()), (None, false));
 }
 
 #[test]
 fn a_guard_cancels_its_task() {
     let mut t = Driven::new();
-    let guard = t.timer.schedule_at_fixed_rate(|| (), PERIOD, PERIOD).unwrap().cancel_on_drop();
+    let guard = t
+        .timer
+        .schedule_at_fixed_rate(|| (), PERIOD, PERIOD)
+        .unwrap()
+        .cancel_on_drop();
     t.pass(PERIOD);
     let periodic = (*guard).clone();
     assert_eq!(guard.runs(), 1);
@@ -953,7 +1196,9 @@ fn a_schedule_says_whether_its_task_continues_after_shutdown() {
     let timer = HashedWheelTimer::new(ms(1), 64);
     let often = Schedule::at_fixed_rate(ms(1)).missed_tick(MissedTick::Skip);
     let continues = timer.schedule_periodic(often, |_| ()).unwrap();
-    let ends = timer.schedule_periodic(often.continue_after_shutdown(false), |_| ()).unwrap();
+    let ends = timer
+        .schedule_periodic(often.continue_after_shutdown(false), |_| ())
+        .unwrap();
     let (begins, has_begun) = mpsc::channel();
     let waits_for_shutdown = move |timeout: &Timeout| {
         begins.send(()).unwrap();
@@ -979,10 +1224,16 @@ fn a_schedule_says_whether_its_task_continues_after_shutdown() {
 fn a_task_that_ends_at_shutdown_ends_in_a_driven_timer_too() {
     let mut t = Driven::new();
     let rate = Schedule::at_fixed_rate(PERIOD);
-    let continues = t.timer.schedule_periodic(rate.continue_after_shutdown(true), |_| ()).unwrap();
+    let continues = t
+        .timer
+        .schedule_periodic(rate.continue_after_shutdown(true), |_| ())
+        .unwrap();
     let (held, dropped) = Dropped::new();
     let task = move || _ = &held;
-    let ends = t.timer.schedule_periodic(rate.continue_after_shutdown(false), without_run(task)).unwrap();
+    let ends = t
+        .timer
+        .schedule_periodic(rate.continue_after_shutdown(false), without_run(task))
+        .unwrap();
     t.pass(PERIOD);
     // Without it, nothing would be due that the shutdown waits for.
     t.timer.new_timeout(|_| (), PERIOD).unwrap();
@@ -1000,11 +1251,16 @@ fn runs_in_real_time_are_never_early_and_none_is_missing() {
     let timer = HashedWheelTimer::new(ms(1), 64);
     let (log, runs) = mpsc::channel();
     let begin = Instant::now();
-    let periodic =
-        timer.schedule_at_fixed_rate(move || log.send(Instant::now()).unwrap_or(()), ms(5), ms(5)).unwrap();
+    let periodic = timer
+        .schedule_at_fixed_rate(move || log.send(Instant::now()).unwrap_or(()), ms(5), ms(5))
+        .unwrap();
     for run in 1..=20 {
         let at = runs.recv_timeout(TEST_TIMEOUT).unwrap();
-        assert!(at - begin >= ms(5) * run, "run {run} after {:?}", at - begin);
+        assert!(
+            at - begin >= ms(5) * run,
+            "run {run} after {:?}",
+            at - begin
+        );
     }
     assert!(periodic.cancel());
     assert_eq!(timer.pending_timeouts(), 0);
@@ -1031,7 +1287,9 @@ fn two_runs_never_overlap_and_none_begins_after_a_cancel() {
         let sender = Mutex::new(sender);
         let timer = HashedWheelTimer::builder()
             .tick(Duration::from_micros(50))
-            .task_executor(accepts_all(move |task| drop(sender.lock().unwrap().send(task))))
+            .task_executor(accepts_all(move |task| {
+                drop(sender.lock().unwrap().send(task))
+            }))
             .build()
             .unwrap();
         let chains: Vec<_> = (0..8)
@@ -1064,7 +1322,10 @@ fn two_runs_never_overlap_and_none_begins_after_a_cancel() {
         drop(timer);
         pool.into_iter().for_each(|thread| thread.join().unwrap());
         for ((chain, &before), &at_the_end) in chains.iter().zip(&runs).zip(&at_the_end) {
-            assert!(chain.runs() <= at_the_end + 1, "at most one run had begun before the end");
+            assert!(
+                chain.runs() <= at_the_end + 1,
+                "at most one run had begun before the end"
+            );
             assert!(before >= min_runs && !chain.has_panicked(), "{before} runs");
         }
     }
@@ -1078,9 +1339,14 @@ fn debug_output_of_a_run_shows_what_is_known_of_it() {
         send.send(format!("{run:?}")).unwrap();
         ControlFlow::Continue(())
     };
-    t.timer.schedule_periodic(Schedule::at_fixed_rate(PERIOD), task).unwrap();
+    t.timer
+        .schedule_periodic(Schedule::at_fixed_rate(PERIOD), task)
+        .unwrap();
     t.pass(PERIOD);
     let text = texts.try_recv().unwrap();
-    assert!(text.starts_with("PeriodicRun { number: 1, deadline: "), "{text}");
+    assert!(
+        text.starts_with("PeriodicRun { number: 1, deadline: "),
+        "{text}"
+    );
     assert!(text.ends_with("missed: 0 }"), "{text}");
 }

@@ -21,11 +21,17 @@ struct Recorder {
 
 impl Recorder {
     fn with(settings: impl FnOnce(Builder) -> Builder) -> Self {
-        Self { t: Driven::with(settings), log: Log::default() }
+        Self {
+            t: Driven::with(settings),
+            log: Log::default(),
+        }
     }
 
     fn schedule(&self, number: u64, ticks: u64) -> Timeout {
-        self.t.timer.new_timeout(self.log.task(number), TICK * ticks as u32).unwrap()
+        self.t
+            .timer
+            .new_timeout(self.log.task(number), TICK * ticks as u32)
+            .unwrap()
     }
 
     fn advance(&self, ticks: u64) {
@@ -48,14 +54,20 @@ impl Recorder {
 
 /// One on each wheel.
 fn both() -> [Recorder; 2] {
-    [Recorder::with(|builder| builder), Recorder::with(|builder| builder.hierarchical(true))]
+    [
+        Recorder::with(|builder| builder),
+        Recorder::with(|builder| builder.hierarchical(true)),
+    ]
 }
 
 #[test]
 fn portions_run_in_the_order_of_one_turn() {
     const COUNT: u64 = 100;
 
-    for n in [1, 3, 7, 64, 65, 99, 100, 101, usize::MAX].into_iter().step_by(if cfg!(miri) { 5 } else { 1 }) {
+    for n in [1, 3, 7, 64, 65, 99, 100, 101, usize::MAX]
+        .into_iter()
+        .step_by(if cfg!(miri) { 5 } else { 1 })
+    {
         for mut recorder in both() {
             // 25 ticks, which are three rounds, with four timeouts each.
             let ticks = |number| number * 7 % 25 + 1;
@@ -147,7 +159,11 @@ fn stop_between_portions_returns_the_rest() {
         assert_eq!(recorder.turn(1), 1);
         let rest = recorder.t.timer.stop();
         assert_eq!(rest.len(), 3);
-        assert!(timeouts[1..].iter().all(|timeout| timeout.is_cancelled() && rest.contains(timeout)));
+        assert!(
+            timeouts[1..]
+                .iter()
+                .all(|timeout| timeout.is_cancelled() && rest.contains(timeout))
+        );
         assert_eq!(recorder.turn(9), 0);
         assert_eq!(recorder.t.driver.next_turn(), None);
     }
@@ -184,7 +200,11 @@ fn periodic_task_that_is_behind_takes_turns_with_the_others() {
     for mut recorder in both() {
         let log = recorder.log.clone();
         let schedule = Schedule::at_fixed_rate(TICK).missed_tick(MissedTick::Burst);
-        let _periodic = recorder.t.timer.schedule_periodic(schedule, move |_| log.push(100)).unwrap();
+        let _periodic = recorder
+            .t
+            .timer
+            .schedule_periodic(schedule, move |_| log.push(100))
+            .unwrap();
         (0..3).for_each(|number| _ = recorder.schedule(number, 1));
         recorder.advance(4);
         assert_eq!(recorder.turn_until_quiet(2), [2, 2, 2, 1]);
@@ -220,7 +240,10 @@ fn portions_run_owed_timeouts_in_the_order_of_ticks() {
         // The first turn sees the first messages, which are due last.
         assert_eq!(recorder.turn(10), 10);
         let first = recorder.log.take();
-        assert!(first.is_sorted_by_key(|&number| ticks(number)) && first.iter().all(|&n| n < MAX_MESSAGES));
+        assert!(
+            first.is_sorted_by_key(|&number| ticks(number))
+                && first.iter().all(|&n| n < MAX_MESSAGES)
+        );
         // The next one takes the rest, which should have run before.
         let turns = recorder.turn_until_quiet(1_000);
         assert!(turns.iter().all(|&ran| ran <= 1_000));
@@ -239,11 +262,18 @@ fn owed_timeout_of_the_past_does_not_overtake() {
         let begin = recorder.t.timer.now();
         (0..MAX_MESSAGES).for_each(|number| _ = recorder.schedule(number, 100_000));
         recorder.schedule(MAX_MESSAGES, 1);
-        recorder.t.timer.new_timeout_at(recorder.log.task(MAX_MESSAGES + 1), begin).unwrap();
+        recorder
+            .t
+            .timer
+            .new_timeout_at(recorder.log.task(MAX_MESSAGES + 1), begin)
+            .unwrap();
         recorder.schedule(MAX_MESSAGES + 2, 2);
         recorder.advance(10);
         (0..3).for_each(|_| _ = recorder.t.driver.turn());
-        assert_eq!(recorder.log.take(), [0, 1, 2].map(|number| MAX_MESSAGES + number));
+        assert_eq!(
+            recorder.log.take(),
+            [0, 1, 2].map(|number| MAX_MESSAGES + number)
+        );
     }
 }
 
@@ -269,7 +299,10 @@ fn worker_thread_looks_at_its_queue_between_portions() {
         *tasks_by_turn.entry(turn).or_insert(0) += 1;
     }
     assert_eq!(tasks_by_turn.values().sum::<u32>(), 20);
-    assert!(tasks_by_turn.values().all(|&tasks| tasks <= 3), "{tasks_by_turn:?}");
+    assert!(
+        tasks_by_turn.values().all(|&tasks| tasks <= 3),
+        "{tasks_by_turn:?}"
+    );
 }
 
 /// Without the limit, both calls would wait until all that was due has run.
@@ -278,17 +311,25 @@ fn calls_that_wait_for_a_turn_need_not_wait_for_a_storm() {
     const STORM: usize = 2_000;
 
     let (began, begins) = mpsc::channel();
-    let timer = HashedWheelTimer::builder().tick(ms(1)).max_tasks_per_turn(Some(1)).build().unwrap();
+    let timer = HashedWheelTimer::builder()
+        .tick(ms(1))
+        .max_tasks_per_turn(Some(1))
+        .build()
+        .unwrap();
     let task = move |_: &Timeout| {
         _ = began.send(());
         std::thread::sleep(ms(1));
     };
-    let timeouts: Vec<_> =
-        (0..STORM).map(|_| timer.new_timeout(task.clone(), Duration::ZERO).unwrap()).collect();
+    let timeouts: Vec<_> = (0..STORM)
+        .map(|_| timer.new_timeout(task.clone(), Duration::ZERO).unwrap())
+        .collect();
     begins.recv().unwrap();
 
     let is_first_over = !timeouts[0].cancel_and_wait();
-    assert!(is_first_over && !timeouts[STORM / 2].is_expired(), "it waited for one task");
+    assert!(
+        is_first_over && !timeouts[STORM / 2].is_expired(),
+        "it waited for one task"
+    );
     assert!(timer.cancel_all() >= STORM / 2, "it waited for one turn");
     assert_eq!(timer.pending_timeouts(), 0);
 }

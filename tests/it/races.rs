@@ -12,7 +12,9 @@ use std::thread::{self, sleep};
 use std::time::Duration;
 
 use common::{accepts_all, ms};
-use hashed_wheel::{ExpiredTask, HashedWheelTimer, ManualClock, NewTimeoutError, Timeout, TimerTask};
+use hashed_wheel::{
+    ExpiredTask, HashedWheelTimer, ManualClock, NewTimeoutError, Timeout, TimerTask,
+};
 
 /// How one timeout ended.
 #[derive(Default)]
@@ -64,7 +66,10 @@ fn produce(timer: &HashedWheelTimer, seed: u64, limit: usize) -> Vec<(Timeout, A
             }
             Err(error) => panic!("{error}"),
         }
-        assert!(limit == 0 || timer.pending_timeouts() <= limit, "a reader never sees more than the limit");
+        assert!(
+            limit == 0 || timer.pending_timeouts() <= limit,
+            "a reader never sees more than the limit"
+        );
         for _ in 0..random.u8(0..3) {
             if mine.is_empty() {
                 break;
@@ -73,13 +78,21 @@ fn produce(timer: &HashedWheelTimer, seed: u64, limit: usize) -> Vec<(Timeout, A
             let back = random.usize(0..mine.len().min(20));
             let (timeout, outcome) = &mine[mine.len() - 1 - back];
             match random.u8(0..4) {
-                0 => drop(outcome.cancels.fetch_add(usize::from(timeout.cancel()), SeqCst)),
+                0 => drop(
+                    outcome
+                        .cancels
+                        .fetch_add(usize::from(timeout.cancel()), SeqCst),
+                ),
                 1 => drop(timeout.reset(Duration::from_micros(random.u64(0..500)))),
                 2 => drop(timeout.reset(Duration::from_micros(random.u64(5_000..50_000)))),
                 _ => {
                     let clone = timeout.clone();
-                    outcome.cancels.fetch_add(usize::from(timeout.cancel()), SeqCst);
-                    outcome.cancels.fetch_add(usize::from(clone.cancel()), SeqCst);
+                    outcome
+                        .cancels
+                        .fetch_add(usize::from(timeout.cancel()), SeqCst);
+                    outcome
+                        .cancels
+                        .fetch_add(usize::from(clone.cancel()), SeqCst);
                 }
             }
         }
@@ -129,31 +142,50 @@ fn race(seed: u64, limit: usize, executor: bool, turner: bool) {
         turner.join().unwrap();
     }
 
-    let timeouts: HashMap<_, _> =
-        producers.into_iter().flat_map(|producer| producer.join().unwrap()).collect();
+    let timeouts: HashMap<_, _> = producers
+        .into_iter()
+        .flat_map(|producer| producer.join().unwrap())
+        .collect();
     for timeout in &returned {
         assert!(timeout.is_cancelled());
         timeouts[timeout].returned.fetch_add(1, SeqCst);
     }
     let (mut expired, mut cancelled) = (0, 0);
     for (timeout, outcome) in &timeouts {
-        let [runs, hooks, drops, cancels, returned] =
-            [&outcome.runs, &outcome.hooks, &outcome.drops, &outcome.cancels, &outcome.returned]
-                .map(|count| count.load(SeqCst));
+        let [runs, hooks, drops, cancels, returned] = [
+            &outcome.runs,
+            &outcome.hooks,
+            &outcome.drops,
+            &outcome.cancels,
+            &outcome.returned,
+        ]
+        .map(|count| count.load(SeqCst));
         assert_eq!(
             runs + cancels + returned,
             1,
             "seed {seed}: {runs} runs, {cancels} cancels, {returned} returned"
         );
-        assert_eq!(hooks, cancels + returned, "seed {seed}: the hook of each cancelled timeout runs once");
+        assert_eq!(
+            hooks,
+            cancels + returned,
+            "seed {seed}: the hook of each cancelled timeout runs once"
+        );
         assert_eq!(drops, 1, "seed {seed}: the task is dropped once");
-        assert_eq!((timeout.is_expired(), timeout.is_cancelled()), (runs == 1, hooks == 1), "seed {seed}");
+        assert_eq!(
+            (timeout.is_expired(), timeout.is_cancelled()),
+            (runs == 1, hooks == 1),
+            "seed {seed}"
+        );
         assert!(!timeout.cancel() && !timeout.reset(ms(1)), "seed {seed}");
         expired += runs as u64;
         cancelled += hooks as u64;
     }
     let stats = timer.stats();
-    assert_eq!((stats.expired, stats.cancelled, stats.pending), (expired, cancelled, 0), "seed {seed}");
+    assert_eq!(
+        (stats.expired, stats.cancelled, stats.pending),
+        (expired, cancelled, 0),
+        "seed {seed}"
+    );
     assert_eq!((stats.panics, stats.dropped_tasks), (0, 0), "seed {seed}");
 }
 
@@ -197,12 +229,20 @@ fn wait_for(flag: &AtomicBool) {
 fn two_threads_can_share_one_handle() {
     // No thread turns this timer. A scheduled timeout stays where its thread can take its message
     // back.
-    let (timer, _driver) =
-        HashedWheelTimer::builder().tick(ms(1)).clock(ManualClock::new()).build_driven().unwrap();
+    let (timer, _driver) = HashedWheelTimer::builder()
+        .tick(ms(1))
+        .clock(ManualClock::new())
+        .build_driven()
+        .unwrap();
     for iteration in 0..if cfg!(miri) { 50 } else { 4_000 } {
-        let (outcome, ready, go) =
-            (Arc::new(Outcome::default()), AtomicBool::new(false), AtomicBool::new(false));
-        let timeout = timer.new_timeout_task(Task(outcome.clone()), ms(60_000)).unwrap();
+        let (outcome, ready, go) = (
+            Arc::new(Outcome::default()),
+            AtomicBool::new(false),
+            AtomicBool::new(false),
+        );
+        let timeout = timer
+            .new_timeout_task(Task(outcome.clone()), ms(60_000))
+            .unwrap();
         let (cancelled, others, clone) = thread::scope(|scope| {
             let other = scope.spawn(|| {
                 ready.store(true, SeqCst);
@@ -218,8 +258,16 @@ fn two_threads_can_share_one_handle() {
             let (others, clone) = other.join().unwrap();
             (cancelled, others, clone)
         });
-        assert_eq!(usize::from(cancelled) + usize::from(others), 1, "exactly one cancel returns true");
-        assert_eq!((outcome.hooks.load(SeqCst), outcome.drops.load(SeqCst)), (1, 1), "exactly one end");
+        assert_eq!(
+            usize::from(cancelled) + usize::from(others),
+            1,
+            "exactly one cancel returns true"
+        );
+        assert_eq!(
+            (outcome.hooks.load(SeqCst), outcome.drops.load(SeqCst)),
+            (1, 1),
+            "exactly one end"
+        );
         drop(timeout);
         let next = timer.new_timeout(|_| (), ms(60_000)).unwrap();
         assert_ne!(clone, next, "a node that has a handle is not used again");

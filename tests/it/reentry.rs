@@ -44,7 +44,10 @@ fn a_handle_from_a_timeout_is_an_ordinary_handle() {
 fn a_task_that_keeps_a_handle_after_the_last_one_does_not_keep_the_timer_running() {
     let mut t = Driven::new();
     let (task_ends, kept) = (Ends::new(), Arc::new(Mutex::new(None)));
-    let far = t.timer.new_timeout_task(task_ends.task(), ms(100_000)).unwrap();
+    let far = t
+        .timer
+        .new_timeout_task(task_ends.task(), ms(100_000))
+        .unwrap();
     let (last, keep) = (t.timer.clone(), kept.clone());
     t.timer
         .new_timeout(
@@ -83,12 +86,17 @@ fn a_task_in_a_full_pool_gets_its_timer_while_the_last_handle_is_dropped() {
         let (pool, tasks) = sync_channel::<ExpiredTask>(0);
         let worker = thread::spawn(move || tasks.into_iter().for_each(ExpiredTask::run));
         let builder = HashedWheelTimer::builder().tick(ms(1));
-        let timer = builder.task_executor(accepts_all(move |task| pool.send(task).unwrap())).build().unwrap();
+        let timer = builder
+            .task_executor(accepts_all(move |task| pool.send(task).unwrap()))
+            .build()
+            .unwrap();
         let (gate, wait) = Gate::new();
         let (outcome, outcomes) = channel();
         let again = move |timeout: &Timeout| {
             wait();
-            outcome.send(timeout.timer().new_timeout(|_| (), ms(1)).is_err()).unwrap();
+            outcome
+                .send(timeout.timer().new_timeout(|_| (), ms(1)).is_err())
+                .unwrap();
         };
         let first = timer.new_timeout(again, ms(1)).unwrap();
         // The worker blocks until the pool accepts this task.
@@ -97,7 +105,10 @@ fn a_task_in_a_full_pool_gets_its_timer_while_the_last_handle_is_dropped() {
         let dropper = thread::spawn(move || drop(timer));
         wait_until_stopped(&first);
         gate.open();
-        assert!(outcomes.recv_timeout(TEST_TIMEOUT).unwrap(), "the timer is stopped");
+        assert!(
+            outcomes.recv_timeout(TEST_TIMEOUT).unwrap(),
+            "the timer is stopped"
+        );
         dropper.join().unwrap();
         worker.join().unwrap();
     });
@@ -184,14 +195,20 @@ fn one_driver_turns_another() {
     let mut outer = Driven::new();
     let mut inner = Driven::new();
     let (ran, runs) = channel();
-    inner.timer.new_timeout(move |_| ran.send(()).unwrap(), TICK).unwrap();
+    inner
+        .timer
+        .new_timeout(move |_| ran.send(()).unwrap(), TICK)
+        .unwrap();
     let outer_timer = outer.timer.clone();
     outer
         .timer
         .new_timeout(
             move |_| {
                 assert_eq!(inner.pass(TICK), 1);
-                assert!(inner.timer.stop().is_empty(), "the task belongs to another timer");
+                assert!(
+                    inner.timer.stop().is_empty(),
+                    "the task belongs to another timer"
+                );
                 assert!(!outer_timer.is_stopped());
             },
             TICK,
@@ -229,7 +246,10 @@ fn a_new_timeout_in_a_hook_of_stop_is_rejected() {
     let t = Driven::new();
     let hook = OnCancel(|timeout: &Timeout| {
         let timer = timeout.timer();
-        assert!(matches!(timer.new_timeout(|_| (), TICK), Err(NewTimeoutError::Stopped)));
+        assert!(matches!(
+            timer.new_timeout(|_| (), TICK),
+            Err(NewTimeoutError::Stopped)
+        ));
         assert_eq!(timer.pending_timeouts(), 0);
     });
     t.timer.new_timeout_task(hook, TICK).unwrap();
@@ -250,7 +270,14 @@ fn a_task_that_cancels_itself_when_it_is_dropped_is_too_late() {
         let guard = Guard(itself.clone());
         let timeout = t.timer.new_timeout(move |_| drop(guard), TICK).unwrap();
         *itself.lock().unwrap() = Some(timeout.clone());
-        assert_eq!(if cancels { usize::from(timeout.cancel()) } else { t.pass(TICK) }, 1);
+        assert_eq!(
+            if cancels {
+                usize::from(timeout.cancel())
+            } else {
+                t.pass(TICK)
+            },
+            1
+        );
     }
     assert_eq!(t.timer.stats().panics, 0);
 }
@@ -287,12 +314,18 @@ fn a_timeout_in_a_thread_local_of_the_worker_can_return_its_timer() {
 fn stop_drops_the_executor() {
     let (pool, tasks) = channel::<ExpiredTask>();
     let builder = HashedWheelTimer::builder();
-    let timer = builder.task_executor(accepts_all(move |task| pool.send(task).unwrap())).build().unwrap();
+    let timer = builder
+        .task_executor(accepts_all(move |task| pool.send(task).unwrap()))
+        .build()
+        .unwrap();
     let timeout = timer.new_timeout(|_| (), ms(60_000)).unwrap();
     assert_eq!(timer.stop(), [timeout]);
     // A pool that takes tasks until its channel closes therefore ends, although handles still
     // exist.
-    assert!(matches!(tasks.recv_timeout(TEST_TIMEOUT), Err(RecvTimeoutError::Disconnected)));
+    assert!(matches!(
+        tasks.recv_timeout(TEST_TIMEOUT),
+        Err(RecvTimeoutError::Disconnected)
+    ));
     drop(timer);
 }
 
@@ -327,7 +360,11 @@ impl Pool {
     fn new(after_send: impl Fn() + Send + Sync + 'static) -> Self {
         let (sender, tasks) = channel::<ExpiredTask>();
         let thread = thread::spawn(move || tasks.into_iter().for_each(ExpiredTask::run));
-        Self { tasks: Some(sender), thread: Some(thread), after_send: Box::new(after_send) }
+        Self {
+            tasks: Some(sender),
+            thread: Some(thread),
+            after_send: Box::new(after_send),
+        }
     }
 }
 
@@ -362,8 +399,11 @@ fn task_that_stops() -> (Gate, Receiver<()>, impl FnOnce(&Timeout) + Send + 'sta
 fn a_pool_that_waits_for_a_task_that_stops_the_timer_is_dropped_by_another_thread() {
     for explicitly in [false, true] {
         ends(move || {
-            let timer =
-                HashedWheelTimer::builder().tick(ms(1)).task_executor(Pool::new(|| ())).build().unwrap();
+            let timer = HashedWheelTimer::builder()
+                .tick(ms(1))
+                .task_executor(Pool::new(|| ()))
+                .build()
+                .unwrap();
             let (gate, wait_for_stop, task) = task_that_stops();
             let timeout = timer.new_timeout(task, ms(1)).unwrap();
             let far = timer.new_timeout(|_| (), ms(60_000)).unwrap();
@@ -399,7 +439,11 @@ fn a_pool_that_waits_for_a_task_that_stops_the_timer_is_dropped_by_the_worker() 
             }
             drop(taken.lock().unwrap().take());
         });
-        let timer = HashedWheelTimer::builder().tick(ms(1)).task_executor(pool).build().unwrap();
+        let timer = HashedWheelTimer::builder()
+            .tick(ms(1))
+            .task_executor(pool)
+            .build()
+            .unwrap();
         let (gate, wait_for_stop, task) = task_that_stops();
         let first = timer.clone();
         *last.lock().unwrap() = Some(timer);
@@ -433,7 +477,10 @@ fn a_pool_that_waits_for_a_task_that_stops_the_timer_is_dropped_because_of_the_c
         let break_clock = is_broken.clone();
         let pool = Pool::new(move || break_clock.store(true, SeqCst));
         let clock = BreakableClock(is_broken, Instant::now());
-        let builder = HashedWheelTimer::builder().tick(ms(1)).thread_name("hw-broken").clock(clock);
+        let builder = HashedWheelTimer::builder()
+            .tick(ms(1))
+            .thread_name("hw-broken")
+            .clock(clock);
         let timer = builder.task_executor(pool).build().unwrap();
         let (gate, wait_for_stop, task) = task_that_stops();
         timer.new_timeout(task, ms(1)).unwrap();

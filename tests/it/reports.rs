@@ -36,51 +36,73 @@ fn with_level(level: Level, report: &str, parts: &[&str]) {
 fn a_panic_is_reported_with_its_task_and_its_message() {
     let reports = reports_of(|| {
         let mut t = Driven::new();
-        t.timer.new_timeout(|_| panic!("out of {}", "luck"), TICK).unwrap();
+        t.timer
+            .new_timeout(|_| panic!("out of {}", "luck"), TICK)
+            .unwrap();
         t.pass(TICK);
     });
     assert_eq!(reports.len(), 1, "{reports:?}");
     let test = "a_panic_is_reported_with_its_task_and_its_message";
-    assert_contains(&reports[0], &["a timer task panicked in run", "out of luck", test]);
+    assert_contains(
+        &reports[0],
+        &["a timer task panicked in run", "out of luck", test],
+    );
 }
 
 #[test]
 fn a_periodic_task_that_panics_is_reported_once_and_does_not_run_again() {
     let reports = reports_of(|| {
         let mut t = Driven::new();
-        t.timer.schedule_at_fixed_rate(|| panic!("out of order"), TICK, TICK).unwrap();
+        t.timer
+            .schedule_at_fixed_rate(|| panic!("out of order"), TICK, TICK)
+            .unwrap();
         t.pass(TICK * 5);
     });
     assert_eq!(reports.len(), 1, "{reports:?}");
     let test = "a_periodic_task_that_panics_is_reported_once";
-    assert_contains(&reports[0], &["a timer task panicked in run, and runs no more", "out of order", test]);
+    assert_contains(
+        &reports[0],
+        &[
+            "a timer task panicked in run, and runs no more",
+            "out of order",
+            test,
+        ],
+    );
 }
 
 #[test]
 fn a_task_that_the_executor_drops_is_reported() {
     let reports = reports_of(|| {
-        let mut t =
-            Driven::with(|builder| builder.task_executor(accepts_all(|task: ExpiredTask| drop(task))));
+        let mut t = Driven::with(|builder| {
+            builder.task_executor(accepts_all(|task: ExpiredTask| drop(task)))
+        });
         t.timer.new_timeout(|_| (), TICK).unwrap();
         t.pass(TICK);
     });
     assert_eq!(reports.len(), 1, "{reports:?}");
     assert_contains(
         &reports[0],
-        &["the task executor refused or dropped a task", "a_task_that_the_executor_drops_is_reported"],
+        &[
+            "the task executor refused or dropped a task",
+            "a_task_that_the_executor_drops_is_reported",
+        ],
     );
 }
 
 #[test]
 fn an_executor_that_panics_is_reported_and_so_is_the_task() {
     let reports = reports_of(|| {
-        let mut t =
-            Driven::with(|builder| builder.task_executor(accepts_all(|_: ExpiredTask| panic!("no pool"))));
+        let mut t = Driven::with(|builder| {
+            builder.task_executor(accepts_all(|_: ExpiredTask| panic!("no pool")))
+        });
         t.timer.new_timeout(|_| (), TICK).unwrap();
         t.pass(TICK);
     });
     assert_eq!(reports.len(), 2, "{reports:?}");
-    assert_contains(&reports[0], &["the task executor refused or dropped a task"]);
+    assert_contains(
+        &reports[0],
+        &["the task executor refused or dropped a task"],
+    );
     assert_contains(&reports[1], &["panicked in the executor", "no pool"]);
 }
 
@@ -88,8 +110,9 @@ fn an_executor_that_panics_is_reported_and_so_is_the_task() {
 fn a_subscriber_that_panics_has_no_effect() {
     tracing::subscriber::with_default(Reports::broken(), || {
         quietly(|| {
-            let mut t =
-                Driven::with(|builder| builder.task_executor(accepts_all(|task: ExpiredTask| drop(task))));
+            let mut t = Driven::with(|builder| {
+                builder.task_executor(accepts_all(|task: ExpiredTask| drop(task)))
+            });
             t.timer.new_timeout(|_| (), TICK).unwrap();
             t.timer.new_timeout(|_| (), TICK).unwrap();
             assert_eq!(t.pass(TICK), 2);
@@ -106,7 +129,10 @@ fn a_tick_that_is_too_short_is_reported() {
         drop(HashedWheelTimer::new(Duration::from_micros(1), 8));
     });
     assert_eq!(reports.len(), 1, "{reports:?}");
-    assert!(reports[0].starts_with("WARN") && reports[0].contains("tick=7ns"), "{reports:?}");
+    assert!(
+        reports[0].starts_with("WARN") && reports[0].contains("tick=7ns"),
+        "{reports:?}"
+    );
 }
 
 #[test]
@@ -115,33 +141,60 @@ fn a_slow_task_is_reported_with_its_type_and_its_duration() {
         let mut t = Driven::with(|builder| builder.slow_task_threshold(ms(5)));
         for takes in [1, 7] {
             let clock = t.clock.clone();
-            t.timer.new_timeout(move |_| clock.advance(ms(takes)), TICK).unwrap();
+            t.timer
+                .new_timeout(move |_| clock.advance(ms(takes)), TICK)
+                .unwrap();
         }
         t.pass(TICK);
     });
     assert_eq!(reports.len(), 1, "{reports:?}");
     let task = "a_slow_task_is_reported_with_its_type_and_its_duration";
-    with_level(Level::WARN, &reports[0], &["delayed the worker", task, "took=7ms", "threshold=5ms"]);
+    with_level(
+        Level::WARN,
+        &reports[0],
+        &["delayed the worker", task, "took=7ms", "threshold=5ms"],
+    );
 }
 
 /// The numbers in events that are emitted only at the first, second, fourth, eighth … occurrence.
 fn numbers(reports: &[String], name: &str) -> Vec<u64> {
-    let number = |report: &String| report.split_once(&format!(" {name}="))?.1.split(' ').next()?.parse().ok();
-    reports.iter().map(|report| number(report).unwrap_or_else(|| panic!("no {name} in {report}"))).collect()
+    let number = |report: &String| {
+        report
+            .split_once(&format!(" {name}="))?
+            .1
+            .split(' ')
+            .next()?
+            .parse()
+            .ok()
+    };
+    reports
+        .iter()
+        .map(|report| number(report).unwrap_or_else(|| panic!("no {name} in {report}")))
+        .collect()
 }
 
 #[test]
 fn rejections_are_reported_less_and_less_often() {
     let reports = reports_of(|| {
-        let t = Driven::with(|builder| builder.max_pending_timeouts(Some(1)).thread_name("requests"));
+        let t = Driven::with(|builder| {
+            builder
+                .max_pending_timeouts(Some(1))
+                .thread_name("requests")
+        });
         for _ in 0..=100 {
             let _ = t.timer.new_timeout(|_| (), TICK);
         }
         assert_eq!(t.timer.stats().rejected, 100);
     });
     assert_eq!(numbers(&reports, "rejected"), [1, 2, 4, 8, 16, 32, 64]);
-    let parts = ["a timer rejects timeouts", "timer=\"requests\"", "too many timeouts are pending: 1"];
-    reports.iter().for_each(|report| with_level(Level::WARN, report, &parts));
+    let parts = [
+        "a timer rejects timeouts",
+        "timer=\"requests\"",
+        "too many timeouts are pending: 1",
+    ];
+    reports
+        .iter()
+        .for_each(|report| with_level(Level::WARN, report, &parts));
 }
 
 #[test]
@@ -160,14 +213,23 @@ fn long_turns_are_reported_less_and_less_often() {
         let mut t = Driven::with(|builder| builder.thread_name("leases"));
         for takes in [10, 11, 11, 11, 11, 10] {
             let clock = t.clock.clone();
-            t.timer.new_timeout(move |_| clock.advance(ms(takes)), TICK).unwrap();
+            t.timer
+                .new_timeout(move |_| clock.advance(ms(takes)), TICK)
+                .unwrap();
             t.pass(TICK * 2);
         }
         assert_eq!(t.timer.stats().long_turns, 4);
     });
     assert_eq!(numbers(&reports, "long_turns"), [1, 2, 4]);
-    let parts = ["longer than a tick", "timer=\"leases\"", "took=11ms", "tick=10ms"];
-    reports.iter().for_each(|report| with_level(Level::WARN, report, &parts));
+    let parts = [
+        "longer than a tick",
+        "timer=\"leases\"",
+        "took=11ms",
+        "tick=10ms",
+    ];
+    reports
+        .iter()
+        .for_each(|report| with_level(Level::WARN, report, &parts));
 }
 
 /// A subscriber may use the timer in any way: the timer holds no lock that the subscriber could
@@ -185,12 +247,17 @@ fn a_subscriber_may_stop_the_timer_that_reports() {
         };
         tracing::subscriber::with_default(Reports(Arc::default(), Arc::new(stops)), || {
             let clock = t.clock.clone();
-            t.timer.new_timeout(move |_| clock.advance(TICK * 2), TICK).unwrap();
+            t.timer
+                .new_timeout(move |_| clock.advance(TICK * 2), TICK)
+                .unwrap();
             if event_text == "rejects timeouts" {
                 assert!(t.timer.new_timeout(|_| (), TICK).is_err());
             }
             t.pass(TICK);
         });
-        assert_eq!(*stopped.lock().unwrap(), Some(usize::from(event_text == "rejects timeouts")));
+        assert_eq!(
+            *stopped.lock().unwrap(),
+            Some(usize::from(event_text == "rejects timeouts"))
+        );
     }
 }

@@ -9,7 +9,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Driven, Ends, Gate, Log, TEST_TIMEOUT, TICK, accepts_all, ends, eventually, ms, quietly};
+use common::{
+    Driven, Ends, Gate, Log, TEST_TIMEOUT, TICK, accepts_all, ends, eventually, ms, quietly,
+};
 use hashed_wheel::{
     Builder, Clock, ExpiredTask, HashedWheelTimer, ManualClock, NewTimeoutError, Timeout, TimerTask,
 };
@@ -48,7 +50,10 @@ fn shutdown_of_a_driven_timer_runs_due_tasks_and_does_not_wait() {
     assert_eq!(rest, [later]);
     assert_eq!(log.take(), [1, 2]);
     assert!(rest[0].is_cancelled());
-    assert_eq!((task_ends.runs(), task_ends.hooks(), task_ends.drops()), (0, 1, 1));
+    assert_eq!(
+        (task_ends.runs(), task_ends.hooks(), task_ends.drops()),
+        (0, 1, 1)
+    );
     assert!(t.timer.is_stopped() && t.driver.is_stopped());
     assert_eq!(t.timer.pending_timeouts(), 0);
     assert!(is_rejected(t.timer.new_timeout(|_| (), TICK)));
@@ -81,7 +86,11 @@ fn a_timer_that_is_shutting_down_is_not_stopped_and_rejects() {
     let task = move |timeout: &Timeout| {
         let timer = timeout.timer();
         let rejected = timer.new_timeout(|_| (), Duration::ZERO);
-        *see.lock().unwrap() = Some((timer.is_stopped(), is_rejected(rejected), format!("{timer:?}")));
+        *see.lock().unwrap() = Some((
+            timer.is_stopped(),
+            is_rejected(rejected),
+            format!("{timer:?}"),
+        ));
     };
     t.timer.new_timeout(task, TICK).unwrap();
     t.clock.advance(TICK);
@@ -125,16 +134,31 @@ fn shutdown_ends_with_a_clock_that_steps_back() {
     impl Clock for RewindingClock {
         fn now(&self) -> Duration {
             let reading = self.readings.fetch_add(1, SeqCst);
-            if (1..self.after).contains(&reading) { TICK * 5 } else { Duration::ZERO }
+            if (1..self.after).contains(&reading) {
+                TICK * 5
+            } else {
+                Duration::ZERO
+            }
         }
     }
 
     for after in 0..10 {
-        let clock = RewindingClock { readings: AtomicUsize::new(0), after };
-        let (timer, _driver) = HashedWheelTimer::builder().tick(TICK).clock(clock).build_driven().unwrap();
+        let clock = RewindingClock {
+            readings: AtomicUsize::new(0),
+            after,
+        };
+        let (timer, _driver) = HashedWheelTimer::builder()
+            .tick(TICK)
+            .clock(clock)
+            .build_driven()
+            .unwrap();
         let timeout = timer.new_timeout(|_| (), Duration::ZERO).unwrap();
         let rest = ends(move || timer.shutdown(HOUR));
-        assert_eq!(rest.len() + usize::from(timeout.is_expired()), 1, "the timeout ends once");
+        assert_eq!(
+            rest.len() + usize::from(timeout.is_expired()),
+            1,
+            "the timeout ends once"
+        );
     }
 }
 
@@ -158,7 +182,11 @@ fn shutdown_of_a_driven_timer_waits_for_the_turn_in_progress() {
     assert!(shutdown.join().unwrap().is_empty());
     let (expired, _driver) = turn.join().unwrap();
     assert_eq!(expired, 2, "the turn completes");
-    assert_eq!(log.take(), [1, 2], "a task that has become due meanwhile runs after the turn");
+    assert_eq!(
+        log.take(),
+        [1, 2],
+        "a task that has become due meanwhile runs after the turn"
+    );
 }
 
 #[test]
@@ -178,10 +206,14 @@ fn shutdown_calls_the_waker_at_its_end() {
 fn shutdown_in_a_task_on_the_worker_panics() {
     let mut t = Driven::new();
     let (other, task_ends) = (t.timer.clone(), Ends::new());
-    t.timer.new_timeout(move |_| drop(other.shutdown(HOUR)), TICK).unwrap();
+    t.timer
+        .new_timeout(move |_| drop(other.shutdown(HOUR)), TICK)
+        .unwrap();
     quietly(|| assert_eq!(t.pass(TICK), 1));
     assert_eq!(t.timer.stats().panics, 1);
-    t.timer.new_timeout_task(task_ends.task(), TICK).expect("the panic changes nothing");
+    t.timer
+        .new_timeout_task(task_ends.task(), TICK)
+        .expect("the panic changes nothing");
     assert_eq!(t.pass(TICK), 1);
     assert_eq!(task_ends.runs(), 1);
 }
@@ -204,7 +236,9 @@ fn the_panic_message_of_shutdown_names_the_remedy() {
     quietly(|| t.pass(TICK));
     let message = messages.recv().unwrap();
     assert!(
-        message.starts_with("HashedWheelTimer::shutdown was called by a task on the timer's own worker"),
+        message.starts_with(
+            "HashedWheelTimer::shutdown was called by a task on the timer's own worker"
+        ),
         "{message}"
     );
     assert!(message.contains("call it from another thread"), "{message}");
@@ -225,7 +259,10 @@ fn a_hook_of_a_shutdown_may_call_it_again() {
 
     let returned = Arc::new(Mutex::new(None));
     let t = Driven::new();
-    let timeout = t.timer.new_timeout_task(ShutsDownInHook(returned.clone()), TICK).unwrap();
+    let timeout = t
+        .timer
+        .new_timeout_task(ShutsDownInHook(returned.clone()), TICK)
+        .unwrap();
     assert_eq!(t.timer.shutdown(Duration::ZERO), [timeout]);
     assert_eq!(*returned.lock().unwrap(), Some(0));
 }
@@ -246,7 +283,11 @@ fn shutdown_runs_a_task_that_owns_the_driver() {
         let far = t.timer.new_timeout_task(far_ends.task(), HOUR).unwrap();
         let task = move |_: &Timeout| {
             assert!(!driver.is_stopped());
-            assert_eq!((driver.next_turn(), driver.turn()), (None, 0), "a turn is already in progress");
+            assert_eq!(
+                (driver.next_turn(), driver.turn()),
+                (None, 0),
+                "a turn is already in progress"
+            );
             drop(driver);
         };
         t.timer.new_timeout(task, TICK).unwrap();
@@ -262,7 +303,9 @@ fn shutdown_runs_a_task_that_owns_the_driver() {
 // --- a timer with a thread -----------------------------------------------------------------------
 
 fn check_due_tasks_run(settings: impl FnOnce(Builder) -> Builder) {
-    let timer = settings(HashedWheelTimer::builder().tick(ms(1)).ticks_per_wheel(16)).build().unwrap();
+    let timer = settings(HashedWheelTimer::builder().tick(ms(1)).ticks_per_wheel(16))
+        .build()
+        .unwrap();
     let log = Log::default();
     let begin = Instant::now();
     for name in 1..=20 {
@@ -275,7 +318,11 @@ fn check_due_tasks_run(settings: impl FnOnce(Builder) -> Builder) {
     assert!(begin.elapsed() >= ms(200), "the last timeout was not early");
     assert!(begin.elapsed() < TEST_TIMEOUT);
     assert_eq!(log.take(), Vec::from_iter(1..=20));
-    assert!(rest[0].is_cancelled() && timer.is_stopped() && is_rejected(timer.new_timeout(|_| (), ms(1))));
+    assert!(
+        rest[0].is_cancelled()
+            && timer.is_stopped()
+            && is_rejected(timer.new_timeout(|_| (), ms(1)))
+    );
 }
 
 #[test]
@@ -290,18 +337,33 @@ fn tasks_due_within_the_grace_run_on_the_hierarchical_wheel() {
 
 #[test]
 fn shutdown_with_nothing_due_does_not_wait() {
-    ends(|| assert!(timer().shutdown(Duration::MAX).is_empty(), "the worker was never started"));
+    ends(|| {
+        assert!(
+            timer().shutdown(Duration::MAX).is_empty(),
+            "the worker was never started"
+        )
+    });
     ends(|| {
         let timer = timer();
         timer.start().unwrap();
-        assert!(timer.shutdown(Duration::MAX).is_empty(), "nothing is pending");
+        assert!(
+            timer.shutdown(Duration::MAX).is_empty(),
+            "nothing is pending"
+        );
     });
     ends(|| {
         let timer = timer();
         timer.new_timeout(|_| (), HOUR).unwrap().cancel();
         let far = timer.new_timeout(|_| (), HOUR * 2).unwrap();
-        assert_eq!(timer.shutdown(HOUR), [far], "nothing is due within the grace");
-        assert!(timer.shutdown(HOUR).is_empty(), "only the first call returns timeouts");
+        assert_eq!(
+            timer.shutdown(HOUR),
+            [far],
+            "nothing is due within the grace"
+        );
+        assert!(
+            timer.shutdown(HOUR).is_empty(),
+            "only the first call returns timeouts"
+        );
     });
 }
 
@@ -359,11 +421,16 @@ fn a_waiting_shutdown_sees_a_cancel_and_a_reset() {
     for moved in [false, true] {
         let timer = timer();
         let begin = Instant::now();
-        let [in_time, late] = [TEST_TIMEOUT, HOUR].map(|delay| timer.new_timeout(|_| (), delay).unwrap());
+        let [in_time, late] =
+            [TEST_TIMEOUT, HOUR].map(|delay| timer.new_timeout(|_| (), delay).unwrap());
         let shutdown = begin_shutdown(&timer, HOUR / 2);
         thread::sleep(ms(50));
         assert!(!timer.is_stopped(), "the shutdown waits");
-        assert!(if moved { in_time.reset(HOUR) } else { in_time.cancel() });
+        assert!(if moved {
+            in_time.reset(HOUR)
+        } else {
+            in_time.cancel()
+        });
         let rest = shutdown.join().unwrap();
         assert!(begin.elapsed() < TEST_TIMEOUT);
         assert_eq!(
@@ -376,7 +443,8 @@ fn a_waiting_shutdown_sees_a_cancel_and_a_reset() {
 #[test]
 fn a_deadline_that_is_moved_into_the_grace_runs() {
     let timer = timer();
-    let [in_time, late] = [TEST_TIMEOUT, HOUR * 2].map(|delay| timer.new_timeout(|_| (), delay).unwrap());
+    let [in_time, late] =
+        [TEST_TIMEOUT, HOUR * 2].map(|delay| timer.new_timeout(|_| (), delay).unwrap());
     let shutdown = begin_shutdown(&timer, HOUR);
     assert!(late.reset(ms(20)));
     eventually("the task runs", || late.is_expired());
@@ -433,14 +501,26 @@ fn check_concurrent_end(end: impl FnOnce(&HashedWheelTimer) -> usize) {
     let timer = timer();
     let begin = Instant::now();
     let task_ends = Ends::new();
-    timer.new_timeout_task(task_ends.task(), TEST_TIMEOUT).unwrap();
+    timer
+        .new_timeout_task(task_ends.task(), TEST_TIMEOUT)
+        .unwrap();
     timer.new_timeout_task(task_ends.task(), HOUR * 2).unwrap();
     let shutdown = begin_shutdown(&timer, HOUR);
-    assert_eq!(end(&timer), 2, "the call that stops the timer returns all timeouts");
+    assert_eq!(
+        end(&timer),
+        2,
+        "the call that stops the timer returns all timeouts"
+    );
     assert_eq!(timer.pending_timeouts(), 0);
-    assert!(shutdown.join().unwrap().is_empty(), "the waiting shutdown returns none");
+    assert!(
+        shutdown.join().unwrap().is_empty(),
+        "the waiting shutdown returns none"
+    );
     assert!(begin.elapsed() < TEST_TIMEOUT);
-    assert_eq!((task_ends.runs(), task_ends.hooks(), task_ends.drops()), (0, 2, 2));
+    assert_eq!(
+        (task_ends.runs(), task_ends.hooks(), task_ends.drops()),
+        (0, 2, 2)
+    );
 }
 
 #[test]
@@ -467,8 +547,12 @@ fn a_timer_that_stops_by_itself_ends_a_shutdown() {
 
     let is_broken = Arc::new(AtomicBool::new(false));
     let clock = BreakableClock(is_broken.clone(), Instant::now());
-    let timer =
-        HashedWheelTimer::builder().tick(ms(1)).thread_name("hw-broken").clock(clock).build().unwrap();
+    let timer = HashedWheelTimer::builder()
+        .tick(ms(1))
+        .thread_name("hw-broken")
+        .clock(clock)
+        .build()
+        .unwrap();
     let far = timer.new_timeout(|_| (), TEST_TIMEOUT).unwrap();
     let shutdown = begin_shutdown(&timer, HOUR);
     is_broken.store(true, SeqCst);
@@ -483,17 +567,28 @@ fn a_timer_that_stops_by_itself_ends_a_shutdown() {
 #[test]
 fn shutdown_ends_with_a_clock_that_stands_still() {
     let clock = ManualClock::new();
-    let timer = HashedWheelTimer::builder().tick(ms(10)).clock(clock.clone()).build().unwrap();
+    let timer = HashedWheelTimer::builder()
+        .tick(ms(10))
+        .clock(clock.clone())
+        .build()
+        .unwrap();
     let timeout = timer.new_timeout(|_| (), ms(50)).unwrap();
     let begin = Instant::now();
     assert_eq!(timer.shutdown(ms(100)), [timeout]);
-    assert!(begin.elapsed() >= ms(100), "the shutdown waited in real time instead");
+    assert!(
+        begin.elapsed() >= ms(100),
+        "the shutdown waited in real time instead"
+    );
 }
 
 /// A timeout that is due now fires at the next tick, which never comes.
 #[test]
 fn shutdown_with_a_zero_delay_ends_with_a_clock_that_stands_still() {
-    let timer = HashedWheelTimer::builder().tick(ms(10)).clock(ManualClock::new()).build().unwrap();
+    let timer = HashedWheelTimer::builder()
+        .tick(ms(10))
+        .clock(ManualClock::new())
+        .build()
+        .unwrap();
     let timeout = timer.new_timeout(|_| (), Duration::ZERO).unwrap();
     assert_eq!(timer.shutdown(Duration::ZERO), [timeout]);
 }
@@ -503,7 +598,11 @@ fn shutdown_with_a_zero_delay_ends_with_a_clock_that_stands_still() {
 #[test]
 fn due_tasks_run_although_the_clock_stands_still() {
     let clock = ManualClock::new();
-    let timer = HashedWheelTimer::builder().tick(ms(1)).clock(clock.clone()).build().unwrap();
+    let timer = HashedWheelTimer::builder()
+        .tick(ms(1))
+        .clock(clock.clone())
+        .build()
+        .unwrap();
     let runs = Arc::new(AtomicUsize::new(0));
     for _ in 0..4 {
         let runs = Arc::clone(&runs);
@@ -522,7 +621,11 @@ fn due_tasks_run_although_the_clock_stands_still() {
 #[test]
 fn shutdown_follows_a_clock_that_runs_ahead() {
     let clock = ManualClock::new();
-    let timer = HashedWheelTimer::builder().tick(ms(10)).clock(clock.clone()).build().unwrap();
+    let timer = HashedWheelTimer::builder()
+        .tick(ms(10))
+        .clock(clock.clone())
+        .build()
+        .unwrap();
     let log = Log::default();
     let begin = Instant::now();
     timer.new_timeout(log.task(1), TEST_TIMEOUT).unwrap();
@@ -541,9 +644,15 @@ fn shutdown_follows_a_clock_that_runs_ahead() {
 fn a_task_that_the_clock_jumped_over_runs() {
     for grace in [Duration::ZERO, ms(100)] {
         let clock = ManualClock::new();
-        let timer = HashedWheelTimer::builder().tick(ms(10)).clock(clock.clone()).build().unwrap();
+        let timer = HashedWheelTimer::builder()
+            .tick(ms(10))
+            .clock(clock.clone())
+            .build()
+            .unwrap();
         let log = Log::default();
-        timer.new_timeout(log.task(1), Duration::from_secs(3_600)).unwrap();
+        timer
+            .new_timeout(log.task(1), Duration::from_secs(3_600))
+            .unwrap();
         thread::sleep(ms(50));
         clock.advance(Duration::from_secs(3_601));
         assert_eq!(timer.shutdown(grace), []);
@@ -559,15 +668,20 @@ fn a_task_that_the_clock_jumped_over_runs() {
 fn nothing_is_lost_between_new_timeouts_and_a_shutdown() {
     for iteration in 0..if cfg!(miri) { 5 } else { 100 } {
         let timer = timer();
-        let ([due_ends, far_ends], [soon, far]) = ([Ends::new(), Ends::new()], [ms(iteration % 4), HOUR]);
+        let ([due_ends, far_ends], [soon, far]) =
+            ([Ends::new(), Ends::new()], [ms(iteration % 4), HOUR]);
         let producers = [(); 3].map(|()| {
             let (timer, due_ends, far_ends) = (timer.clone(), due_ends.clone(), far_ends.clone());
             thread::spawn(move || {
                 let mut accepted = (0, 0);
                 loop {
-                    let Ok(_) = timer.new_timeout_task(due_ends.task(), soon) else { return accepted };
+                    let Ok(_) = timer.new_timeout_task(due_ends.task(), soon) else {
+                        return accepted;
+                    };
                     accepted.0 += 1;
-                    let Ok(_) = timer.new_timeout_task(far_ends.task(), far) else { return accepted };
+                    let Ok(_) = timer.new_timeout_task(far_ends.task(), far) else {
+                        return accepted;
+                    };
                     accepted.1 += 1;
                 }
             })
@@ -576,12 +690,24 @@ fn nothing_is_lost_between_new_timeouts_and_a_shutdown() {
         // The grace leaves no slack. Shutdown also waits for a timeout that missed its own tick.
         let rest = timer.shutdown(soon);
         let accepted = producers.map(|producer| producer.join().unwrap());
-        let [due, far] =
-            [accepted.map(|(due, _)| due), accepted.map(|(_, far)| far)].map(|all| all.iter().sum());
-        assert_eq!((due_ends.runs(), due_ends.hooks()), (due, 0), "every task that is due in time has run");
-        assert_eq!((far_ends.runs(), far_ends.hooks(), rest.len()), (0, far, far), "the rest is returned");
+        let [due, far] = [accepted.map(|(due, _)| due), accepted.map(|(_, far)| far)]
+            .map(|all| all.iter().sum());
+        assert_eq!(
+            (due_ends.runs(), due_ends.hooks()),
+            (due, 0),
+            "every task that is due in time has run"
+        );
+        assert_eq!(
+            (far_ends.runs(), far_ends.hooks(), rest.len()),
+            (0, far, far),
+            "the rest is returned"
+        );
         let rejected = 3;
-        assert_eq!(due_ends.drops() + far_ends.drops(), due + far + rejected, "each task is dropped once");
+        assert_eq!(
+            due_ends.drops() + far_ends.drops(),
+            due + far + rejected,
+            "each task is dropped once"
+        );
         assert_eq!(timer.pending_timeouts(), 0);
     }
 }

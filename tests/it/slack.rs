@@ -27,8 +27,15 @@ fn thousand_timeouts_per_second_share_at_most_25_wake_ups() {
     for now in (0..SECONDS * 1_000).map(ms) {
         let due = now + Duration::from_micros(random.u64(100_000..5_000_000));
         let (lateness, clock) = (Arc::clone(&lateness), t.clock.clone());
-        let task = move |_: &_| lateness.lock().unwrap().push(hashed_wheel::Clock::now(&clock) - due);
-        t.timer.new_timeout_at(task, t.timer.deadline_within(due - now, SLACK)).unwrap();
+        let task = move |_: &_| {
+            lateness
+                .lock()
+                .unwrap()
+                .push(hashed_wheel::Clock::now(&clock) - due)
+        };
+        t.timer
+            .new_timeout_at(task, t.timer.deadline_within(due - now, SLACK))
+            .unwrap();
         if asleep_until.is_some_and(|until| until <= now) {
             t.driver.turn();
             wake_ups += 1;
@@ -39,7 +46,10 @@ fn thousand_timeouts_per_second_share_at_most_25_wake_ups() {
     let lateness = lateness.lock().unwrap();
     assert!(lateness.len() > 6_000);
     assert!(*lateness.iter().max().unwrap() < SLACK);
-    assert!(wake_ups <= MOST_PER_SECOND * SECONDS, "{wake_ups} wake-ups in {SECONDS} s");
+    assert!(
+        wake_ups <= MOST_PER_SECOND * SECONDS,
+        "{wake_ups} wake-ups in {SECONDS} s"
+    );
 }
 
 #[test]
@@ -54,7 +64,9 @@ fn worker_thread_sleeps_between_the_shared_wake_ups() {
     for i in 0..TIMEOUTS {
         let fired = Arc::clone(&fired);
         let task = move |_: &_| _ = fired.fetch_add(1, SeqCst);
-        timer.new_timeout_at(task, timer.deadline_within(ms(100), SLACK)).unwrap();
+        timer
+            .new_timeout_at(task, timer.deadline_within(ms(100), SLACK))
+            .unwrap();
         thread::sleep((begin + ms(i + 1)).saturating_duration_since(Instant::now()));
     }
     eventually("all have fired", || fired.load(SeqCst) == TIMEOUTS as usize);
@@ -70,14 +82,24 @@ fn deadline_is_never_early_and_at_most_the_slack_late() {
         let bits = random.u32(1..bits);
         Duration::from_nanos(random.u64(..1 << bits))
     };
-    for tick in [Duration::from_micros(1), Duration::from_micros(1_500), ms(10)] {
+    for tick in [
+        Duration::from_micros(1),
+        Duration::from_micros(1_500),
+        ms(10),
+    ] {
         let t = Driven::with(|builder| builder.tick(tick));
         for _ in 0..2_000 {
             t.clock.advance(up_to(40));
             let (delay, slack) = (up_to(50), up_to(40));
             let (exact, within) = (t.timer.now() + delay, t.timer.deadline_within(delay, slack));
-            assert!(exact <= within && within <= exact + slack, "{delay:?} within {slack:?}");
-            assert!(slack >= tick || within == exact, "a slack below a tick changes nothing");
+            assert!(
+                exact <= within && within <= exact + slack,
+                "{delay:?} within {slack:?}"
+            );
+            assert!(
+                slack >= tick || within == exact,
+                "a slack below a tick changes nothing"
+            );
         }
     }
 }
@@ -85,7 +107,10 @@ fn deadline_is_never_early_and_at_most_the_slack_late() {
 #[test]
 fn slack_of_a_deadline_that_never_comes_changes_nothing() {
     let mut t = Driven::new();
-    assert_eq!(t.timer.deadline_within(ms(5), Duration::ZERO), t.timer.now() + ms(5));
+    assert_eq!(
+        t.timer.deadline_within(ms(5), Duration::ZERO),
+        t.timer.now() + ms(5)
+    );
     let never = t.timer.deadline_within(Duration::MAX, Duration::MAX);
     let timeout = t.timer.new_timeout_at(|_| (), never).unwrap();
     assert_eq!(t.driver.next_turn(), None);

@@ -14,7 +14,9 @@ impl Driven {
     /// Schedules a task that takes this long.
     fn slow(&self, takes: Duration, delay: Duration) -> Timeout {
         let clock = self.clock.clone();
-        self.timer.new_timeout(move |_| clock.advance(takes), delay).unwrap()
+        self.timer
+            .new_timeout(move |_| clock.advance(takes), delay)
+            .unwrap()
     }
 }
 
@@ -33,8 +35,14 @@ fn us(micros: u64) -> Option<Duration> {
 fn bounds_are_powers_of_two_of_a_tick() {
     let lateness = Driven::new().timer.stats().lateness;
     let bounds: Vec<_> = lateness.buckets().map(|(bound, _)| bound).collect();
-    assert_eq!(bounds[..5], [us(625), us(1_250), us(2_500), us(5_000), us(10_000)]);
-    assert_eq!((bounds.len(), bounds[14], bounds[15]), (16, Some(TICK * 1_024), None));
+    assert_eq!(
+        bounds[..5],
+        [us(625), us(1_250), us(2_500), us(5_000), us(10_000)]
+    );
+    assert_eq!(
+        (bounds.len(), bounds[14], bounds[15]),
+        (16, Some(TICK * 1_024), None)
+    );
 }
 
 #[test]
@@ -56,7 +64,9 @@ fn each_lateness_is_counted_in_its_bucket() {
     for (late, bound) in cases {
         let mut t = Driven::new();
         // All three are due at 20 ms, because their deadlines are rounded up to a tick.
-        [11, 15, 20].into_iter().for_each(|delay| drop(t.timer.new_timeout(|_| (), ms(delay)).unwrap()));
+        [11, 15, 20]
+            .into_iter()
+            .for_each(|delay| drop(t.timer.new_timeout(|_| (), ms(delay)).unwrap()));
         assert_eq!(t.pass(ms(20) + late), 3);
         let lateness = t.timer.stats().lateness;
         assert_eq!(counts(lateness), [(bound, 3)], "{late:?} late");
@@ -70,7 +80,15 @@ fn a_turn_that_catches_up_counts_each_tick_separately() {
     (1..=4).for_each(|ticks| drop(t.timer.new_timeout(|_| (), TICK * ticks).unwrap()));
     assert_eq!(t.pass(TICK * 4), 4);
     let lateness = t.timer.stats().lateness;
-    assert_eq!(counts(lateness), [(us(625), 1), (us(10_000), 1), (us(20_000), 1), (us(40_000), 1)]);
+    assert_eq!(
+        counts(lateness),
+        [
+            (us(625), 1),
+            (us(10_000), 1),
+            (us(20_000), 1),
+            (us(40_000), 1)
+        ]
+    );
     assert_eq!(lateness.max, TICK * 3);
 }
 
@@ -81,7 +99,15 @@ fn a_long_turn_is_visible_in_the_lateness() {
     assert_eq!(t.pass(TICK), 200);
     // The worker reads the clock after the 64th, the 128th and the 192nd task.
     let lateness = t.timer.stats().lateness;
-    assert_eq!(counts(lateness), [(us(625), 64), (us(80_000), 64), (us(160_000), 64), (us(320_000), 8)]);
+    assert_eq!(
+        counts(lateness),
+        [
+            (us(625), 64),
+            (us(80_000), 64),
+            (us(160_000), 64),
+            (us(320_000), 8)
+        ]
+    );
     assert_eq!(lateness.max, ms(192));
 }
 
@@ -97,11 +123,17 @@ fn a_task_makes_the_next_tick_late() {
 #[test]
 fn a_clock_that_steps_back_makes_nothing_late() {
     let (on, back) = (ManualClock::new(), ManualClock::new());
-    let builder = HashedWheelTimer::builder().tick(TICK).clock(RewindableClock(on.clone(), back.clone()));
+    let builder = HashedWheelTimer::builder()
+        .tick(TICK)
+        .clock(RewindableClock(on.clone(), back.clone()));
     let (timer, mut driver) = builder.build_driven().unwrap();
     (0..100).for_each(|_| {
         let back = back.clone();
-        drop(timer.new_timeout(move |_| back.advance(ms(1)), TICK).unwrap());
+        drop(
+            timer
+                .new_timeout(move |_| back.advance(ms(1)), TICK)
+                .unwrap(),
+        );
     });
     on.advance(TICK);
     assert_eq!(driver.turn(), 100);
@@ -115,7 +147,11 @@ fn a_clock_that_steps_back_makes_nothing_late() {
 #[test]
 fn a_quantile_is_an_upper_bound() {
     let mut t = Driven::new();
-    assert_eq!(t.timer.stats().lateness.quantile(0.5), Duration::ZERO, "no timeout has expired");
+    assert_eq!(
+        t.timer.stats().lateness.quantile(0.5),
+        Duration::ZERO,
+        "no timeout has expired"
+    );
     let late = |t: &mut Driven, many: usize, late: Duration| {
         (0..many).for_each(|_| drop(t.timer.new_timeout(|_| (), TICK).unwrap()));
         assert_eq!(t.pass(TICK + late), many);
@@ -130,14 +166,19 @@ fn a_quantile_is_an_upper_bound() {
     assert_eq!([low, p50, p90].map(Some), [us(1_250); 3]);
     assert_eq!([p91, p99].map(Some), [us(2_500); 2]);
     assert_eq!(most, ms(6), "at most the maximum");
-    let odd = [-1.0, f64::NAN, f64::NEG_INFINITY, 2.0, f64::INFINITY].map(|part| lateness.quantile(part));
+    let odd =
+        [-1.0, f64::NAN, f64::NEG_INFINITY, 2.0, f64::INFINITY].map(|part| lateness.quantile(part));
     assert_eq!(odd, [low, low, low, most, most]);
 }
 
 #[test]
 fn lateness_and_expired_agree_when_a_task_stops_the_timer() {
     let t = Driven::new();
-    let Driven { timer, mut driver, clock } = t;
+    let Driven {
+        timer,
+        mut driver,
+        clock,
+    } = t;
     let handle = Arc::new(Mutex::new(None));
     for at in 0..100 {
         let handle = handle.clone();
@@ -150,7 +191,14 @@ fn lateness_and_expired_agree_when_a_task_stops_the_timer() {
     assert_eq!(driver.turn(), 70);
     let timer = last.timer();
     let stats = timer.stats();
-    assert_eq!((stats.expired, stats.cancelled, stats.cancelled_not_reclaimed), (70, 31, 0));
+    assert_eq!(
+        (
+            stats.expired,
+            stats.cancelled,
+            stats.cancelled_not_reclaimed
+        ),
+        (70, 31, 0)
+    );
     assert_eq!(counts(stats.lateness), [(us(625), 70)]);
 }
 
@@ -159,13 +207,22 @@ fn lateness_and_expired_agree_when_a_task_stops_the_timer() {
 #[test]
 fn the_longest_turn_is_recorded() {
     let mut t = Driven::new();
-    for (takes, longest, long_turns) in
-        [(3, 3, 0), (10, 10, 0), (7, 10, 0), (11, 11, 1), (30, 30, 2), (1, 30, 2)]
-    {
+    for (takes, longest, long_turns) in [
+        (3, 3, 0),
+        (10, 10, 0),
+        (7, 10, 0),
+        (11, 11, 1),
+        (30, 30, 2),
+        (1, 30, 2),
+    ] {
         t.slow(ms(takes), TICK);
         t.pass(TICK * 2);
         let stats = t.timer.stats();
-        assert_eq!((stats.longest_turn, stats.long_turns), (ms(longest), long_turns), "after {takes} ms");
+        assert_eq!(
+            (stats.longest_turn, stats.long_turns),
+            (ms(longest), long_turns),
+            "after {takes} ms"
+        );
     }
 }
 
@@ -212,14 +269,21 @@ impl Clock for ReadingClock {
 #[test]
 fn a_turn_that_only_moves_entries_is_busy_time() {
     let clock = ReadingClock::default();
-    let (timer, mut driver) =
-        HashedWheelTimer::builder().tick(TICK).clock(clock.clone()).build_driven().unwrap();
+    let (timer, mut driver) = HashedWheelTimer::builder()
+        .tick(TICK)
+        .clock(clock.clone())
+        .build_driven()
+        .unwrap();
     let timeout = timer.new_timeout(|_| (), TICK).unwrap();
     driver.turn();
     let before = timer.stats().busy_time;
     assert!(timeout.reset(TICK * 5));
     driver.turn();
-    assert_eq!(timer.stats().busy_time, before, "the turn has nothing to do");
+    assert_eq!(
+        timer.stats().busy_time,
+        before,
+        "the turn has nothing to do"
+    );
     clock.0.fetch_add((TICK * 2).as_micros() as u64, SeqCst);
     assert_eq!(driver.turn(), 0);
     assert!(timer.stats().busy_time > before);
@@ -232,7 +296,9 @@ fn a_cancelled_timeout_is_not_reclaimed_until_the_next_turn() {
     for hierarchical in [false, true] {
         let mut t = Driven::with(|builder| builder.hierarchical(hierarchical));
         let not_reclaimed = |t: &Driven| t.timer.stats().cancelled_not_reclaimed;
-        let timeouts: Vec<_> = (0..10).map(|_| t.timer.new_timeout(|_| (), ms(500)).unwrap()).collect();
+        let timeouts: Vec<_> = (0..10)
+            .map(|_| t.timer.new_timeout(|_| (), ms(500)).unwrap())
+            .collect();
         assert_eq!(not_reclaimed(&t), 0, "all timeouts are pending");
         assert!(timeouts[..3].iter().all(Timeout::cancel));
         assert_eq!(not_reclaimed(&t), 3, "the messages are in the lane");
@@ -257,12 +323,18 @@ fn a_task_sees_the_number_not_reclaimed_during_its_turn() {
         let (seen, far) = (seen.clone(), far.clone());
         let task = move |timeout: &Timeout| {
             assert!(!cancels || far.cancel());
-            seen.lock().unwrap().push(timeout.timer().stats().cancelled_not_reclaimed);
+            seen.lock()
+                .unwrap()
+                .push(timeout.timer().stats().cancelled_not_reclaimed);
         };
         t.timer.new_timeout(task, TICK).unwrap();
     }
     assert_eq!(t.pass(TICK), 4);
-    assert_eq!(*seen.lock().unwrap(), [0, 0, 1, 1], "expired timeouts do not count");
+    assert_eq!(
+        *seen.lock().unwrap(),
+        [0, 0, 1, 1],
+        "expired timeouts do not count"
+    );
     t.pass(TICK);
     assert_eq!(t.timer.stats().cancelled_not_reclaimed, 0);
 }
@@ -271,15 +343,23 @@ fn a_task_sees_the_number_not_reclaimed_during_its_turn() {
 fn a_stopped_timer_has_reclaimed_everything() {
     for turns in [0, 1, 3] {
         let mut t = Driven::new();
-        let timeouts: Vec<_> =
-            (1..=20).map(|ticks| t.timer.new_timeout(|_| (), TICK * ticks).unwrap()).collect();
+        let timeouts: Vec<_> = (1..=20)
+            .map(|ticks| t.timer.new_timeout(|_| (), TICK * ticks).unwrap())
+            .collect();
         assert!(timeouts.iter().step_by(3).all(Timeout::cancel));
         (0..turns).for_each(|_| _ = t.pass(TICK));
-        timeouts.iter().step_by(4).for_each(|timeout| _ = timeout.cancel());
+        timeouts
+            .iter()
+            .step_by(4)
+            .for_each(|timeout| _ = timeout.cancel());
         t.timer.stop();
         let stats = t.timer.stats();
         assert_eq!(
-            (stats.scheduled, stats.pending, stats.cancelled_not_reclaimed),
+            (
+                stats.scheduled,
+                stats.pending,
+                stats.cancelled_not_reclaimed
+            ),
             (20, 0, 0),
             "after {turns} turns"
         );
@@ -291,9 +371,15 @@ fn a_stopped_timer_has_reclaimed_everything() {
 #[test]
 fn a_periodic_task_that_continues_has_not_expired() {
     let mut t = Driven::new();
-    let period = if cfg!(miri) { ms(1) } else { Duration::from_micros(1) };
+    let period = if cfg!(miri) {
+        ms(1)
+    } else {
+        Duration::from_micros(1)
+    };
     for _ in 0..3 {
-        t.timer.schedule_at_fixed_rate(|| (), Duration::ZERO, period).unwrap();
+        t.timer
+            .schedule_at_fixed_rate(|| (), Duration::ZERO, period)
+            .unwrap();
     }
     let (timer, is_over) = (t.timer.clone(), Arc::new(AtomicBool::new(false)));
     let both_run = Arc::new(Barrier::new(2));
@@ -338,7 +424,9 @@ fn a_task_above_the_threshold_is_slow() {
 fn a_threshold_may_be_zero_and_the_maximum_disables_it() {
     for (threshold, slow) in [(Duration::ZERO, 2), (Duration::MAX, 0)] {
         let mut t = with_threshold(threshold);
-        [0, 1, 100].into_iter().for_each(|takes| drop(t.slow(ms(takes), TICK)));
+        [0, 1, 100]
+            .into_iter()
+            .for_each(|takes| drop(t.slow(ms(takes), TICK)));
         assert_eq!(t.pass(TICK), 3);
         assert_eq!(t.timer.stats().slow_tasks, slow, "{threshold:?}");
     }
@@ -356,11 +444,16 @@ fn without_a_threshold_no_task_is_slow() {
 #[test]
 fn a_task_that_an_executor_runs_is_slow_if_the_worker_waits_for_it() {
     let mut t = Driven::with(|builder| {
-        builder.slow_task_threshold(ms(5)).task_executor(accepts_all(ExpiredTask::run))
+        builder
+            .slow_task_threshold(ms(5))
+            .task_executor(accepts_all(ExpiredTask::run))
     });
     t.slow(ms(60), TICK);
     t.pass(TICK);
-    assert_eq!((t.timer.stats().slow_tasks, t.timer.stats().longest_turn), (1, ms(60)));
+    assert_eq!(
+        (t.timer.stats().slow_tasks, t.timer.stats().longest_turn),
+        (1, ms(60))
+    );
 
     let (queue, tasks) = std::sync::mpsc::channel();
     let mut t = Driven::with(|builder| {
@@ -370,14 +463,19 @@ fn a_task_that_an_executor_runs_is_slow_if_the_worker_waits_for_it() {
     t.slow(ms(60), TICK);
     t.pass(TICK);
     tasks.recv().unwrap().run();
-    assert_eq!((t.timer.stats().slow_tasks, t.timer.stats().longest_turn), (0, Duration::ZERO));
+    assert_eq!(
+        (t.timer.stats().slow_tasks, t.timer.stats().longest_turn),
+        (0, Duration::ZERO)
+    );
 }
 
 #[test]
 fn a_threshold_changes_no_other_statistics() {
     let mut t = with_threshold(ms(5));
     let ends = Ends::new();
-    let timeouts: Vec<_> = (0..100).map(|_| t.timer.new_timeout_task(ends.task(), TICK).unwrap()).collect();
+    let timeouts: Vec<_> = (0..100)
+        .map(|_| t.timer.new_timeout_task(ends.task(), TICK).unwrap())
+        .collect();
     assert!(timeouts[..40].iter().all(Timeout::cancel));
     let clock = t.clock.clone();
     let task = move |timeout: &Timeout| {
@@ -393,7 +491,12 @@ fn a_threshold_changes_no_other_statistics() {
     assert_eq!(t.pass(TICK * 2), 1);
     let stats = t.timer.stats();
     assert_eq!(
-        (stats.slow_tasks, stats.panics, stats.dropped_tasks, stats.cancelled_not_reclaimed),
+        (
+            stats.slow_tasks,
+            stats.panics,
+            stats.dropped_tasks,
+            stats.cancelled_not_reclaimed
+        ),
         (1, 1, 0, 0)
     );
     assert_eq!(t.timer.stop(), []);
@@ -410,13 +513,22 @@ fn a_threshold_changes_no_order() {
             let order = Arc::clone(&order);
             move || order.lock().unwrap().push(name)
         };
-        t.timer.schedule_at_fixed_rate(log('a'), TICK, TICK).unwrap();
-        t.timer.schedule_at_fixed_rate(log('b'), TICK, TICK).unwrap();
+        t.timer
+            .schedule_at_fixed_rate(log('a'), TICK, TICK)
+            .unwrap();
+        t.timer
+            .schedule_at_fixed_rate(log('b'), TICK, TICK)
+            .unwrap();
         let once = log('c');
         t.timer.new_timeout(move |_| once(), TICK * 2).unwrap();
         let expired = t.pass(TICK * 4);
         let order = order.lock().unwrap().clone();
-        (order, expired, counts(t.timer.stats().lateness), t.driver.next_turn())
+        (
+            order,
+            expired,
+            counts(t.timer.stats().lateness),
+            t.driver.next_turn(),
+        )
     });
     assert_eq!(without, with);
 }
@@ -432,7 +544,10 @@ fn a_run_of_a_periodic_task_can_be_slow() {
         assert_eq!(t.pass(TICK * 2), 1);
         (t.timer.stats().slow_tasks, slow)
     });
-    assert!(slow.iter().all(|(counted, slow)| counted == slow), "{slow:?}");
+    assert!(
+        slow.iter().all(|(counted, slow)| counted == slow),
+        "{slow:?}"
+    );
 }
 
 /// The worker calls the waker itself, also if an executor runs the tasks.
@@ -451,11 +566,19 @@ fn a_waker_can_be_slow() {
         let executor = accepts_all(|task| task.run());
         let mut t = Driven::with(|builder| {
             let builder = builder.slow_task_threshold(ms(5));
-            if has_executor { builder.task_executor(executor) } else { builder }
+            if has_executor {
+                builder.task_executor(executor)
+            } else {
+                builder
+            }
         });
         let waker = Waker::from(Arc::new(Slow(t.clock.clone())));
         let mut sleep = t.timer.sleep(TICK);
-        assert!(std::pin::Pin::new(&mut sleep).poll(&mut Context::from_waker(&waker)).is_pending());
+        assert!(
+            std::pin::Pin::new(&mut sleep)
+                .poll(&mut Context::from_waker(&waker))
+                .is_pending()
+        );
         assert_eq!(t.pass(TICK), 1);
         assert_eq!(t.timer.stats().slow_tasks, 1);
     }
@@ -475,11 +598,21 @@ fn a_threshold_does_not_change_periodic_tasks() {
         let periodic = t.timer.schedule_at_fixed_rate(task, TICK, TICK).unwrap();
         for at in 1..10 {
             let log = Arc::clone(&log);
-            t.timer.new_timeout(move |_| log.lock().unwrap().push(at), TICK * at).unwrap();
+            t.timer
+                .new_timeout(move |_| log.lock().unwrap().push(at), TICK * at)
+                .unwrap();
         }
         assert_eq!(t.pass(TICK * 10), 19);
-        let slow = if threshold == Some(Duration::ZERO) { 10 } else { 0 };
-        assert_eq!((periodic.runs(), t.timer.stats().slow_tasks), (10, slow), "{threshold:?}");
+        let slow = if threshold == Some(Duration::ZERO) {
+            10
+        } else {
+            0
+        };
+        assert_eq!(
+            (periodic.runs(), t.timer.stats().slow_tasks),
+            (10, slow),
+            "{threshold:?}"
+        );
         std::mem::take(&mut *log.lock().unwrap())
     });
     assert!(logs.iter().all(|log| *log == logs[0]), "{logs:?}");
@@ -500,7 +633,10 @@ fn the_clock_is_not_read_for_each_task() {
     }
     const COUNT: usize = if cfg!(miri) { 200 } else { 1_000 };
 
-    for (threshold, most) in [(None, 2 + COUNT / 64 + 1), (Some(ms(1)), 2 + 2 * COUNT + COUNT / 64 + 1)] {
+    for (threshold, most) in [
+        (None, 2 + COUNT / 64 + 1),
+        (Some(ms(1)), 2 + 2 * COUNT + COUNT / 64 + 1),
+    ] {
         let clock = Counted::default();
         let mut builder = HashedWheelTimer::builder().tick(TICK).clock(clock.clone());
         if let Some(threshold) = threshold {
@@ -512,7 +648,10 @@ fn the_clock_is_not_read_for_each_task() {
         let before = clock.1.load(SeqCst);
         assert_eq!(driver.turn(), COUNT);
         let readings = clock.1.load(SeqCst) - before;
-        assert!((2..=most).contains(&readings), "{readings} readings, with {threshold:?}");
+        assert!(
+            (2..=most).contains(&readings),
+            "{readings} readings, with {threshold:?}"
+        );
         // A turn with nothing to do reads the clock once.
         let before = clock.1.load(SeqCst);
         driver.turn();
@@ -532,7 +671,9 @@ fn a_clock_that_panics_in_a_turn_loses_nothing() {
     }
     for threshold in [Duration::MAX, ms(1)] {
         let clock = BreakableClock::default();
-        let builder = HashedWheelTimer::builder().tick(TICK).slow_task_threshold(threshold);
+        let builder = HashedWheelTimer::builder()
+            .tick(TICK)
+            .slow_task_threshold(threshold);
         let (timer, mut driver) = builder.clock(clock.clone()).build_driven().unwrap();
         for at in 0..200 {
             let is_broken = clock.1.clone();
@@ -543,7 +684,13 @@ fn a_clock_that_panics_in_a_turn_loses_nothing() {
         assert_eq!(common::quietly(|| driver.turn()), 200);
         let stats = timer.stats();
         assert_eq!((stats.expired, stats.pending), (200, 0));
-        assert_eq!(counts(stats.lateness).iter().map(|(_, count)| count).sum::<u64>(), 200);
+        assert_eq!(
+            counts(stats.lateness)
+                .iter()
+                .map(|(_, count)| count)
+                .sum::<u64>(),
+            200
+        );
         assert!(stats.panics > 0, "the panic is counted");
     }
 }

@@ -32,7 +32,10 @@ impl Clock for SharedClock {
 fn timer() -> (HashedWheelTimer, Driver, Weak<()>) {
     let lifetime = Arc::new(());
     let memory = Arc::downgrade(&lifetime);
-    let (timer, driver) = HashedWheelTimer::builder().clock(SharedClock(lifetime)).build_driven().unwrap();
+    let (timer, driver) = HashedWheelTimer::builder()
+        .clock(SharedClock(lifetime))
+        .build_driven()
+        .unwrap();
     (timer, driver, memory)
 }
 
@@ -61,7 +64,9 @@ impl Helper {
 
     fn call(&self, work: impl FnOnce() + Send + 'static) {
         self.work.send(Box::new(work)).unwrap();
-        self.done.recv_timeout(Duration::from_secs(60)).expect("the call returns");
+        self.done
+            .recv_timeout(Duration::from_secs(60))
+            .expect("the call returns");
     }
 
     fn end(self) {
@@ -105,7 +110,10 @@ fn a_thread_that_uses_another_timer_releases_all_stopped_ones() {
     helper.call(move || its_timers.iter().for_each(|timer| drop(use_timer(timer))));
     let memories = timers.map(|(.., memory)| memory);
     helper.call(|| {
-        let (other, _driver) = HashedWheelTimer::builder().clock(StoppedClock).build_driven().unwrap();
+        let (other, _driver) = HashedWheelTimer::builder()
+            .clock(StoppedClock)
+            .build_driven()
+            .unwrap();
         use_timer(&other);
     });
     assert!(memories.iter().all(is_freed));
@@ -174,7 +182,10 @@ fn that_has_only_reset() -> Helper {
 fn a_thread_that_has_only_reset_keeps_nothing_of_a_stopped_timer() {
     let helper = that_has_only_reset();
     helper.call(|| {
-        let (other, _driver) = HashedWheelTimer::builder().clock(StoppedClock).build_driven().unwrap();
+        let (other, _driver) = HashedWheelTimer::builder()
+            .clock(StoppedClock)
+            .build_driven()
+            .unwrap();
         assert!(use_timer(&other).cancel());
     });
     helper.end();
@@ -196,13 +207,23 @@ fn a_thread_resets_by_the_lane_of_the_timer_of_the_timeout() {
 /// A thread alternates between many timers.
 #[test]
 fn a_thread_uses_many_timers_alternately() {
-    let timers: Vec<_> =
-        (0..10).map(|_| HashedWheelTimer::builder().clock(StoppedClock).build_driven().unwrap()).collect();
+    let timers: Vec<_> = (0..10)
+        .map(|_| {
+            HashedWheelTimer::builder()
+                .clock(StoppedClock)
+                .build_driven()
+                .unwrap()
+        })
+        .collect();
     for _ in 0..3 {
         let timeouts: Vec<_> = timers.iter().map(|(timer, _)| use_timer(timer)).collect();
         assert!(timeouts.iter().rev().all(Timeout::cancel));
     }
-    assert!(timers.iter().all(|(timer, _)| timer.pending_timeouts() == 0));
+    assert!(
+        timers
+            .iter()
+            .all(|(timer, _)| timer.pending_timeouts() == 0)
+    );
 }
 
 /// A thread uses a timer in a destructor of a thread-local, when the thread's cache may already be
@@ -221,7 +242,10 @@ fn a_thread_can_use_a_timer_while_it_ends() {
 
     thread_local!(static LAST: RefCell<Vec<AtTheEnd>> = const { RefCell::new(Vec::new()) });
 
-    let (timer, mut driver) = HashedWheelTimer::builder().clock(StoppedClock).build_driven().unwrap();
+    let (timer, mut driver) = HashedWheelTimer::builder()
+        .clock(StoppedClock)
+        .build_driven()
+        .unwrap();
     for uses_it_before in [false, true] {
         let (send, receive) = channel();
         let its_timer = timer.clone();
@@ -296,7 +320,10 @@ fn a_thread_can_reset_a_timeout_while_it_ends() {
 
     thread_local!(static LAST: RefCell<Vec<ResetsAtTheEnd>> = const { RefCell::new(Vec::new()) });
 
-    let (timer, mut driver) = HashedWheelTimer::builder().clock(StoppedClock).build_driven().unwrap();
+    let (timer, mut driver) = HashedWheelTimer::builder()
+        .clock(StoppedClock)
+        .build_driven()
+        .unwrap();
     for uses_it_before in [false, true] {
         let timeouts = [use_timer(&timer), use_timer(&timer)];
         driver.turn();
@@ -339,15 +366,27 @@ fn a_clock_may_use_another_timer_when_it_is_dropped() {
         }
     }
 
-    let (other, _driver) = HashedWheelTimer::builder().clock(StoppedClock).build_driven().unwrap();
-    let (timer, driver) =
-        HashedWheelTimer::builder().clock(UsesTimerWhenDropped(other.clone())).build_driven().unwrap();
+    let (other, _driver) = HashedWheelTimer::builder()
+        .clock(StoppedClock)
+        .build_driven()
+        .unwrap();
+    let (timer, driver) = HashedWheelTimer::builder()
+        .clock(UsesTimerWhenDropped(other.clone()))
+        .build_driven()
+        .unwrap();
     let helper = Helper::new();
     let its_timer = timer.clone();
     helper.call(move || drop(use_timer(&its_timer)));
     drop((timer, driver));
-    assert_eq!(other.pending_timeouts(), 0, "the helper's cache keeps the first timer");
-    let third = HashedWheelTimer::builder().clock(StoppedClock).build_driven().unwrap();
+    assert_eq!(
+        other.pending_timeouts(),
+        0,
+        "the helper's cache keeps the first timer"
+    );
+    let third = HashedWheelTimer::builder()
+        .clock(StoppedClock)
+        .build_driven()
+        .unwrap();
     // The cache releases the first timer to store the third. The first timer's clock then uses the
     // second timer.
     helper.call(move || drop(use_timer(&third.0)));
@@ -377,16 +416,26 @@ impl Drop for PanicsWhenDropped {
 #[test]
 fn a_clock_and_a_waker_may_panic_when_they_are_dropped() {
     let drops = Arc::new(AtomicUsize::new(0));
-    let clock = PanicsWhenDropped { drops: drops.clone() };
-    let waker = PanicsWhenDropped { drops: drops.clone() };
-    let builder = HashedWheelTimer::builder().clock(clock).waker(move || _ = waker.now());
+    let clock = PanicsWhenDropped {
+        drops: drops.clone(),
+    };
+    let waker = PanicsWhenDropped {
+        drops: drops.clone(),
+    };
+    let builder = HashedWheelTimer::builder()
+        .clock(clock)
+        .waker(move || _ = waker.now());
     let (timer, driver) = builder.build_driven().unwrap();
     let timeout = use_timer(&timer);
     let memory = timeout.timer();
     drop((timer, driver));
     drop(memory);
     assert!(timeout.is_cancelled());
-    assert_eq!(drops.load(Ordering::Relaxed), 0, "the timeout keeps the clock and the waker");
+    assert_eq!(
+        drops.load(Ordering::Relaxed),
+        0,
+        "the timeout keeps the clock and the waker"
+    );
     drop(timeout);
     assert_eq!(drops.load(Ordering::Relaxed), 2);
 }
@@ -395,9 +444,17 @@ fn a_clock_and_a_waker_may_panic_when_they_are_dropped() {
 /// So a panic in the drop of that clock changes nothing.
 #[test]
 fn another_timers_clock_does_not_break_a_cancel() {
-    let clock = PanicsWhenDropped { drops: Arc::default() };
-    let (stopped, driver) = HashedWheelTimer::builder().clock(clock).build_driven().unwrap();
-    let (timer, _driver) = HashedWheelTimer::builder().clock(StoppedClock).build_driven().unwrap();
+    let clock = PanicsWhenDropped {
+        drops: Arc::default(),
+    };
+    let (stopped, driver) = HashedWheelTimer::builder()
+        .clock(clock)
+        .build_driven()
+        .unwrap();
+    let (timer, _driver) = HashedWheelTimer::builder()
+        .clock(StoppedClock)
+        .build_driven()
+        .unwrap();
     let helper = Helper::new();
     let its_timer = stopped.clone();
     helper.call(move || drop(use_timer(&its_timer)));
@@ -429,9 +486,15 @@ fn another_timers_clock_may_stop_the_timer_of_a_cancel() {
         }
     }
 
-    let (timer, driver) = HashedWheelTimer::builder().clock(StoppedClock).build_driven().unwrap();
+    let (timer, driver) = HashedWheelTimer::builder()
+        .clock(StoppedClock)
+        .build_driven()
+        .unwrap();
     let clock = StopsWhenDropped(Arc::new(Mutex::new(Some(timer.clone()))));
-    let (stopped, its_driver) = HashedWheelTimer::builder().clock(clock).build_driven().unwrap();
+    let (stopped, its_driver) = HashedWheelTimer::builder()
+        .clock(clock)
+        .build_driven()
+        .unwrap();
     let timeout = use_timer(&timer);
     let helper = Helper::new();
     let its_timer = stopped.clone();

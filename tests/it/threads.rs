@@ -21,17 +21,22 @@ mod linux {
     use std::path::PathBuf;
 
     pub(crate) fn find(name: &str) -> Option<PathBuf> {
-        let tasks = fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
+        let tasks = fs::read_dir("/proc/self/task")
+            .unwrap()
+            .map(|task| task.unwrap().path());
         // A thread may end while the list is read.
-        tasks
-            .into_iter()
-            .find(|task| fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.trim_end() == name))
+        tasks.into_iter().find(|task| {
+            fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.trim_end() == name)
+        })
     }
 
     /// Returns the number of voluntary context switches of the thread.
     pub(crate) fn sleeps(name: &str) -> u64 {
         let status = fs::read_to_string(find(name).expect(name).join("status")).unwrap();
-        let line = status.lines().find(|line| line.starts_with("voluntary_ctxt_switches")).unwrap();
+        let line = status
+            .lines()
+            .find(|line| line.starts_with("voluntary_ctxt_switches"))
+            .unwrap();
         line.split_whitespace().nth(1).unwrap().parse().unwrap()
     }
 
@@ -49,14 +54,21 @@ mod linux {
 }
 
 fn timer(name: &str, tick: Duration) -> HashedWheelTimer {
-    HashedWheelTimer::builder().tick(tick).thread_name(name).build().unwrap()
+    HashedWheelTimer::builder()
+        .tick(tick)
+        .thread_name(name)
+        .build()
+        .unwrap()
 }
 
 /// Checks that a test in a child process passed, and that the name matched exactly one test.
 #[track_caller]
 fn assert_passed(output: &Output) {
     let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+    assert!(
+        output.status.success() && text.contains("1 passed"),
+        "{text}"
+    );
 }
 
 // --- the worker thread ---------------------------------------------------------------------------
@@ -67,10 +79,14 @@ fn the_thread_starts_with_the_first_timeout_and_ends_with_stop() {
     let timer = timer("hw-lazy", ms(1));
     assert_eq!(linux::find("hw-lazy"), None);
     timer.new_timeout(|_| (), ms(1)).unwrap();
-    eventually("the thread has its name", || linux::find("hw-lazy").is_some());
+    eventually("the thread has its name", || {
+        linux::find("hw-lazy").is_some()
+    });
     timer.stop();
     // The system lists the thread for a moment after its end.
-    eventually("stop waits for the end of the thread", || linux::find("hw-lazy").is_none());
+    eventually("stop waits for the end of the thread", || {
+        linux::find("hw-lazy").is_none()
+    });
 }
 
 #[test]
@@ -81,9 +97,10 @@ fn start_starts_the_thread_once() {
     timer.start().unwrap();
     eventually("the thread runs", || linux::find("hw-start").is_some());
     drop(timer);
-    eventually("the drop of the last handle waits for the end of the thread", || {
-        linux::find("hw-start").is_none()
-    });
+    eventually(
+        "the drop of the last handle waits for the end of the thread",
+        || linux::find("hw-start").is_none(),
+    );
 }
 
 #[test]
@@ -91,10 +108,20 @@ fn threads_have_names_by_default() {
     let timer = HashedWheelTimer::new(ms(1), 8);
     let (name, names) = channel();
     timer
-        .new_timeout(move |_| name.send(thread::current().name().map(str::to_owned)).unwrap(), ms(0))
+        .new_timeout(
+            move |_| {
+                name.send(thread::current().name().map(str::to_owned))
+                    .unwrap()
+            },
+            ms(0),
+        )
         .unwrap();
     let name = names.recv_timeout(TEST_TIMEOUT).unwrap().unwrap();
-    assert!(name.strip_prefix("hashed-wheel-").is_some_and(|number| number.parse::<u32>().is_ok()), "{name}");
+    assert!(
+        name.strip_prefix("hashed-wheel-")
+            .is_some_and(|number| number.parse::<u32>().is_ok()),
+        "{name}"
+    );
 }
 
 /// By default the kernel may wake a thread 50 µs late. A timer with a short tick asks for less.
@@ -107,10 +134,14 @@ fn the_worker_sleeps_more_exactly_if_its_tick_is_short() {
         linux::asleep(name);
         // (The file is in the folder that a process of this number would have.)
         let thread = linux::find(name).expect(name);
-        let file = std::path::Path::new("/proc").join(thread.file_name().unwrap()).join("timerslack_ns");
+        let file = std::path::Path::new("/proc")
+            .join(thread.file_name().unwrap())
+            .join("timerslack_ns");
         std::fs::read_to_string(file).ok()?.trim_end().parse().ok()
     };
-    let Some(default) = slack("slack-long", ms(60_000)) else { return };
+    let Some(default) = slack("slack-long", ms(60_000)) else {
+        return;
+    };
     assert_eq!(slack("slack-short", ms(1)), Some(default.min(1_000)));
     assert_eq!(slack("slack-middle", ms(10)), Some(default.min(10_000)));
 }
@@ -123,12 +154,18 @@ fn a_timer_with_nothing_pending_does_not_wake() {
     timer.new_timeout(|_| (), ms(500)).unwrap().cancel();
     eventually("the timeout fired", || timer.pending_timeouts() == 0);
     // If this thread was interrupted before the cancel, the worker has received the timeout.
-    eventually("the other one is reclaimed", || timer.stats().cancelled_not_reclaimed == 0);
+    eventually("the other one is reclaimed", || {
+        timer.stats().cancelled_not_reclaimed == 0
+    });
     // Then it looks again a second later.
     sleep(ms(1_500));
     let before = linux::asleep("hw-idle");
     sleep(ms(2_000));
-    assert_eq!(linux::sleeps("hw-idle") - before, 0, "wake-ups in 2 s at a tick of 1 ms");
+    assert_eq!(
+        linux::sleeps("hw-idle") - before,
+        0,
+        "wake-ups in 2 s at a tick of 1 ms"
+    );
 }
 
 #[test]
@@ -138,22 +175,34 @@ fn a_thread_that_was_only_started_does_not_wake() {
     timer.start().unwrap();
     let before = linux::asleep("hw-started");
     sleep(ms(2_000));
-    assert_eq!(linux::sleeps("hw-started") - before, 0, "wake-ups in 2 s at a tick of 1 ms");
+    assert_eq!(
+        linux::sleeps("hw-started") - before,
+        0,
+        "wake-ups in 2 s at a tick of 1 ms"
+    );
 }
 
 #[test]
 #[cfg(all(target_os = "linux", not(miri)))]
 fn a_timer_with_one_far_timeout_wakes_only_for_work() {
     let timer = timer("hw-far", ms(1));
-    let far = timer.new_timeout(|_| (), Duration::from_secs(3_600)).unwrap();
+    let far = timer
+        .new_timeout(|_| (), Duration::from_secs(3_600))
+        .unwrap();
     let before = linux::asleep("hw-far");
     // Four rounds of the wheel.
     sleep(ms(2_048));
-    assert_eq!(linux::sleeps("hw-far") - before, 0, "wake-ups in 2 s at a tick of 1 ms");
+    assert_eq!(
+        linux::sleeps("hw-far") - before,
+        0,
+        "wake-ups in 2 s at a tick of 1 ms"
+    );
 
     // The worker does wake for an earlier timeout.
     let (fired, wait) = channel();
-    timer.new_timeout(move |_| fired.send(()).unwrap(), ms(20)).unwrap();
+    timer
+        .new_timeout(move |_| fired.send(()).unwrap(), ms(20))
+        .unwrap();
     wait.recv_timeout(TEST_TIMEOUT).unwrap();
     assert!(far.cancel());
 }
@@ -163,9 +212,11 @@ fn a_timer_with_one_far_timeout_wakes_only_for_work() {
 fn steady_traffic_with_far_deadlines_wakes_the_worker_rarely() {
     // The last number is the shortest time between two wake-ups. Without a pause there are millions
     // of messages per second.
-    for (tick, pause, apart) in
-        [(ms(1), ms(1), 50), (ms(1), Duration::ZERO, 5), (ms(1_000), Duration::ZERO, 5)]
-    {
+    for (tick, pause, apart) in [
+        (ms(1), ms(1), 50),
+        (ms(1), Duration::ZERO, 5),
+        (ms(1_000), Duration::ZERO, 5),
+    ] {
         let timer = timer("hw-steady", tick);
         let begin = Instant::now();
         let (mut scheduled, mut previous) = (0, None::<Timeout>);
@@ -185,7 +236,10 @@ fn steady_traffic_with_far_deadlines_wakes_the_worker_rarely() {
         }
         let wake_ups = timer.stats().wake_ups;
         let most = 5 + begin.elapsed().as_millis() as u64 / apart;
-        assert!(wake_ups <= most, "{wake_ups} wake-ups at a tick of {tick:?}, {scheduled} timeouts");
+        assert!(
+            wake_ups <= most,
+            "{wake_ups} wake-ups at a tick of {tick:?}, {scheduled} timeouts"
+        );
     }
 }
 
@@ -201,9 +255,15 @@ fn earlier_and_earlier_deadlines_wake_the_worker_twice_per_tick_at_most() {
             thread::yield_now();
         }
     }
-    let (wake_ups, ticks) = (timer.stats().wake_ups, begin.elapsed().as_millis() as u64 / 20);
+    let (wake_ups, ticks) = (
+        timer.stats().wake_ups,
+        begin.elapsed().as_millis() as u64 / 20,
+    );
     // A nap to the next tick counts too.
-    assert!(wake_ups <= 3 * (ticks + 2), "{wake_ups} wake-ups in {ticks} ticks");
+    assert!(
+        wake_ups <= 3 * (ticks + 2),
+        "{wake_ups} wake-ups in {ticks} ticks"
+    );
 }
 
 /// A timeout that was cancelled in the wheel is reclaimed soon, although the next tick is far away.
@@ -212,12 +272,21 @@ fn the_worker_reclaims_what_was_cancelled_within_seconds() {
     let timer = timer("hw-reclaim", Duration::from_secs(3_600));
     timer.start().unwrap();
     for _ in 0..3 {
-        let timeouts: Vec<_> =
-            (0..100).map(|_| timer.new_timeout(|_| (), Duration::from_secs(7_200)).unwrap()).collect();
+        let timeouts: Vec<_> = (0..100)
+            .map(|_| {
+                timer
+                    .new_timeout(|_| (), Duration::from_secs(7_200))
+                    .unwrap()
+            })
+            .collect();
         sleep(ms(20));
         // On another thread, which cannot take messages back.
-        thread::spawn(move || assert!(timeouts.iter().all(Timeout::cancel))).join().unwrap();
-        eventually("they are reclaimed", || timer.stats().cancelled_not_reclaimed == 0);
+        thread::spawn(move || assert!(timeouts.iter().all(Timeout::cancel)))
+            .join()
+            .unwrap();
+        eventually("they are reclaimed", || {
+            timer.stats().cancelled_not_reclaimed == 0
+        });
     }
 }
 
@@ -235,7 +304,15 @@ fn a_thread_that_cannot_be_started_is_an_error_each_time() {
                 "--exact",
                 "--test-threads=1",
             ])
-            .env("RUST_MIN_STACK", if usize::BITS < 64 { 3_u64 << 30 } else { 1 << 50 }.to_string())
+            .env(
+                "RUST_MIN_STACK",
+                if usize::BITS < 64 {
+                    3_u64 << 30
+                } else {
+                    1 << 50
+                }
+                .to_string(),
+            )
             .env(CHILD, "1")
             .output()
             .unwrap();
@@ -247,7 +324,10 @@ fn a_thread_that_cannot_be_started_is_an_error_each_time() {
     for attempt in 1..=3 {
         let error = timer.new_timeout_task(task_ends.task(), ms(1)).unwrap_err();
         assert!(matches!(error, NewTimeoutError::Spawn { .. }), "{error}");
-        assert_ne!(std::io::Error::from(error).kind(), std::io::ErrorKind::Other);
+        assert_ne!(
+            std::io::Error::from(error).kind(),
+            std::io::ErrorKind::Other
+        );
         assert_eq!(
             (timer.pending_timeouts(), task_ends.drops()),
             (0, attempt),
@@ -272,15 +352,24 @@ fn a_clock_that_panics_stops_the_timer() {
     ends(|| {
         let is_broken = Arc::new(AtomicBool::new(false));
         let clock = BreakableClock(Arc::clone(&is_broken), Instant::now());
-        let timer =
-            HashedWheelTimer::builder().tick(ms(1)).thread_name("hw-broken").clock(clock).build().unwrap();
-        let never = timer.new_timeout(|_| (), Duration::from_secs(3_600)).unwrap();
+        let timer = HashedWheelTimer::builder()
+            .tick(ms(1))
+            .thread_name("hw-broken")
+            .clock(clock)
+            .build()
+            .unwrap();
+        let never = timer
+            .new_timeout(|_| (), Duration::from_secs(3_600))
+            .unwrap();
         is_broken.store(true, SeqCst);
         // Wakes the worker, unless it has read the clock and stopped the timer already.
         _ = timer.new_timeout(|_| (), ms(1));
         eventually("the timer is stopped", || timer.is_stopped());
         eventually("the rest is cancelled", || never.is_cancelled());
-        assert!(matches!(timer.new_timeout(|_| (), ms(1)), Err(NewTimeoutError::Stopped)));
+        assert!(matches!(
+            timer.new_timeout(|_| (), ms(1)),
+            Err(NewTimeoutError::Stopped)
+        ));
         assert!(timer.stop().is_empty());
         assert!(timer.stats().panics > 0);
     });
@@ -297,7 +386,12 @@ fn timeouts_are_never_early_by_the_real_clock() {
     for _ in 0..MANY {
         let (delay, fired) = (Duration::from_micros(random.u64(0..300_000)), fired.clone());
         let begin = Instant::now();
-        timer.new_timeout(move |_| fired.send((delay, begin.elapsed())).unwrap_or(()), delay).unwrap();
+        timer
+            .new_timeout(
+                move |_| fired.send((delay, begin.elapsed())).unwrap_or(()),
+                delay,
+            )
+            .unwrap();
     }
     for _ in 0..MANY {
         let (delay, took) = lateness.recv_timeout(TEST_TIMEOUT).unwrap();
@@ -311,8 +405,12 @@ fn a_reset_timeout_is_never_early_by_the_real_clock() {
     let (fired, lateness) = channel();
     let last = Arc::new(Mutex::new(Instant::now()));
     let seen = last.clone();
-    let timeout =
-        timer.new_timeout(move |_| fired.send(seen.lock().unwrap().elapsed()).unwrap(), ms(20)).unwrap();
+    let timeout = timer
+        .new_timeout(
+            move |_| fired.send(seen.lock().unwrap().elapsed()).unwrap(),
+            ms(20),
+        )
+        .unwrap();
     // Resets to later and to earlier deadlines, in no particular order.
     for delay in [25, 30, 10, 40, 5, 35, 30, 20].map(ms) {
         // Under the lock, because the timeout may fire before `last` is written.
@@ -336,7 +434,12 @@ fn a_tick_of_one_microsecond_works() {
     let (fired, lateness) = channel();
     for delay in (0..COUNT).map(|n| Duration::from_micros(n * 7)) {
         let (fired, begin) = (fired.clone(), Instant::now());
-        timer.new_timeout(move |_| fired.send((delay, begin.elapsed())).unwrap(), delay).unwrap();
+        timer
+            .new_timeout(
+                move |_| fired.send((delay, begin.elapsed())).unwrap(),
+                delay,
+            )
+            .unwrap();
     }
     for _ in 0..COUNT {
         let (delay, took) = lateness.recv_timeout(TEST_TIMEOUT).unwrap();
@@ -350,7 +453,9 @@ fn a_tick_of_one_microsecond_works() {
 fn the_worker_sleeps_when_the_clock_is_at_its_maximum() {
     let clock = ManualClock::new();
     clock.advance(Duration::from_secs(1));
-    let builder = HashedWheelTimer::builder().tick(Duration::from_micros(1)).clock(clock.clone());
+    let builder = HashedWheelTimer::builder()
+        .tick(Duration::from_micros(1))
+        .clock(clock.clone());
     let timer = builder.build().unwrap();
     clock.advance(Duration::MAX);
     let late = timer.new_timeout(|_| (), ms(5)).unwrap();
@@ -385,7 +490,11 @@ fn many_timeouts_due_at_once_all_fire() {
 #[test]
 fn the_worker_catches_up_after_a_slow_task() {
     let clock = ManualClock::new();
-    let timer = HashedWheelTimer::builder().tick(ms(1)).clock(clock.clone()).build().unwrap();
+    let timer = HashedWheelTimer::builder()
+        .tick(ms(1))
+        .clock(clock.clone())
+        .build()
+        .unwrap();
     let (fired, order) = channel();
     let (gate, wait) = Gate::new();
     timer.new_timeout(move |_| wait(), Duration::ZERO).unwrap();
@@ -394,12 +503,16 @@ fn the_worker_catches_up_after_a_slow_task() {
     gate.wait_for_arrival();
     for name in (1..20).rev() {
         let fired = fired.clone();
-        timer.new_timeout(move |_| fired.send(name).unwrap(), ms(4 * name)).unwrap();
+        timer
+            .new_timeout(move |_| fired.send(name).unwrap(), ms(4 * name))
+            .unwrap();
     }
     // All of them become due while the task runs.
     clock.advance(ms(100));
     gate.open();
-    let order: Vec<_> = (1..20).map(|_| order.recv_timeout(TEST_TIMEOUT).unwrap()).collect();
+    let order: Vec<_> = (1..20)
+        .map(|_| order.recv_timeout(TEST_TIMEOUT).unwrap())
+        .collect();
     assert!(order.is_sorted(), "{order:?}");
 }
 
@@ -407,22 +520,40 @@ fn the_worker_catches_up_after_a_slow_task() {
 
 #[test]
 fn cancel_does_not_wait_for_the_worker() {
-    let timer = HashedWheelTimer::builder().tick(ms(1)).max_pending_timeouts(Some(2)).build().unwrap();
+    let timer = HashedWheelTimer::builder()
+        .tick(ms(1))
+        .max_pending_timeouts(Some(2))
+        .build()
+        .unwrap();
     let (gate, wait) = Gate::new();
     timer.new_timeout(move |_| wait(), ms(0)).unwrap();
     let in_wheel = Ends::new();
-    let timeout = timer.new_timeout_task(in_wheel.task(), ms(3_600_000)).unwrap();
+    let timeout = timer
+        .new_timeout_task(in_wheel.task(), ms(3_600_000))
+        .unwrap();
     gate.wait_for_arrival();
     let in_lane = Ends::new();
-    let other = timer.new_timeout_task(in_lane.task(), ms(3_600_000)).unwrap();
-    assert!(timer.new_timeout(|_| (), ms(1)).is_err(), "the limit is reached");
+    let other = timer
+        .new_timeout_task(in_lane.task(), ms(3_600_000))
+        .unwrap();
+    assert!(
+        timer.new_timeout(|_| (), ms(1)).is_err(),
+        "the limit is reached"
+    );
 
     for (timeout, task_ends) in [(timeout, in_wheel), (other, in_lane)] {
         let before = timer.pending_timeouts();
         assert!(timeout.cancel());
         assert_eq!(timer.pending_timeouts(), before - 1);
-        assert_eq!((task_ends.hooks(), task_ends.drops()), (1, 1), "the task is dropped");
-        assert!(timer.new_timeout(|_| (), ms(3_600_000)).is_ok(), "the cancel frees its place");
+        assert_eq!(
+            (task_ends.hooks(), task_ends.drops()),
+            (1, 1),
+            "the task is dropped"
+        );
+        assert!(
+            timer.new_timeout(|_| (), ms(3_600_000)).is_ok(),
+            "the cancel frees its place"
+        );
     }
     gate.open();
 }
@@ -460,12 +591,17 @@ fn stop_waits_for_the_task_that_is_running_and_returns_the_rest() {
         )
         .unwrap();
     gate.wait_for_arrival();
-    let due: Vec<_> = (0..10).map(|_| timer.new_timeout(|_| (), ms(0)).unwrap()).collect();
+    let due: Vec<_> = (0..10)
+        .map(|_| timer.new_timeout(|_| (), ms(0)).unwrap())
+        .collect();
     sleep(ms(5));
     gate.open();
     let rest = timer.stop();
     assert!(finished.load(SeqCst), "a running task is never interrupted");
-    assert_eq!(rest.len(), due.iter().filter(|timeout| timeout.is_cancelled()).count());
+    assert_eq!(
+        rest.len(),
+        due.iter().filter(|timeout| timeout.is_cancelled()).count()
+    );
     assert_eq!(timer.pending_timeouts(), 0);
 }
 
@@ -475,8 +611,9 @@ fn stop_returns_timeouts_due_behind_the_running_task() {
     let (gate, wait) = Gate::new();
     timer.new_timeout(move |_| wait(), ms(100)).unwrap();
     let task_ends = Ends::new();
-    let behind: Vec<_> =
-        (0..10).map(|_| timer.new_timeout_task(task_ends.task(), ms(100)).unwrap()).collect();
+    let behind: Vec<_> = (0..10)
+        .map(|_| timer.new_timeout_task(task_ends.task(), ms(100)).unwrap())
+        .collect();
     gate.wait_for_arrival();
     let stopper = {
         let timer = timer.clone();
@@ -511,9 +648,14 @@ fn one_of_two_concurrent_stops_returns_all_and_the_other_waits() {
                 })
             })
             .collect();
-        let mut rests: Vec<_> = stoppers.into_iter().map(|stopper| stopper.join().unwrap()).collect();
+        let mut rests: Vec<_> = stoppers
+            .into_iter()
+            .map(|stopper| stopper.join().unwrap())
+            .collect();
         rests.sort_by_key(Vec::len);
-        let [nothing, rest] = &rests[..] else { unreachable!() };
+        let [nothing, rest] = &rests[..] else {
+            unreachable!()
+        };
         assert_eq!((nothing.len(), rest.len()), (0, timeouts.len()));
         assert!(timeouts.iter().all(|timeout| rest.contains(timeout)));
     }
@@ -527,7 +669,10 @@ fn a_thread_local_of_the_worker_may_stop_the_timer() {
 
     impl Drop for Leftover {
         fn drop(&mut self) {
-            assert!(self.0.stop().is_empty(), "the first stop has returned all timeouts");
+            assert!(
+                self.0.stop().is_empty(),
+                "the first stop has returned all timeouts"
+            );
             assert_eq!(self.0.pending_timeouts(), 0, "the timer has ended");
             // On Windows a thread cannot begin while another one drops its thread-locals.
             if cfg!(windows) {
@@ -536,7 +681,12 @@ fn a_thread_local_of_the_worker_may_stop_the_timer() {
             // The same from another thread. The worker waits for that thread while the first stop
             // waits for the worker.
             let timer = self.0.clone();
-            assert!(thread::spawn(move || timer.stop()).join().unwrap().is_empty());
+            assert!(
+                thread::spawn(move || timer.stop())
+                    .join()
+                    .unwrap()
+                    .is_empty()
+            );
             assert!(self.0.begin_stop().wait().is_empty());
         }
     }
@@ -583,8 +733,16 @@ fn a_timeout_does_not_keep_the_worker_that_a_task_has_stopped() {
     }
     let mapped = || {
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
-        let line = status.lines().find(|line| line.starts_with("VmSize")).unwrap();
-        1024 * line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap()
+        let line = status
+            .lines()
+            .find(|line| line.starts_with("VmSize"))
+            .unwrap();
+        1024 * line
+            .split_whitespace()
+            .nth(1)
+            .unwrap()
+            .parse::<usize>()
+            .unwrap()
     };
     // Compare with the value before, because a sanitizer maps terabytes at the start.
     let before = mapped();
@@ -597,9 +755,13 @@ fn a_timeout_does_not_keep_the_worker_that_a_task_has_stopped() {
             timeout
         })
         .collect();
-    eventually("all tasks have run", || kept.iter().all(Timeout::is_expired));
+    eventually("all tasks have run", || {
+        kept.iter().all(Timeout::is_expired)
+    });
     // The C library keeps some stacks, and heaps for threads. They take less than half of this.
-    eventually("the stacks are unmapped", || mapped() < before + STACK * TIMERS / 2);
+    eventually("the stacks are unmapped", || {
+        mapped() < before + STACK * TIMERS / 2
+    });
     drop(kept);
 }
 
@@ -641,7 +803,9 @@ fn stop_inside_a_task_panics_and_the_worker_continues() {
         assert!(wait.recv_timeout(TEST_TIMEOUT).unwrap());
     });
     let (fired, wait) = channel();
-    timer.new_timeout(move |_| fired.send(()).unwrap(), ms(1)).unwrap();
+    timer
+        .new_timeout(move |_| fired.send(()).unwrap(), ms(1))
+        .unwrap();
     wait.recv_timeout(TEST_TIMEOUT).unwrap();
     assert!(!timer.is_stopped());
 }
@@ -651,7 +815,9 @@ fn stop_inside_a_task_panics_and_the_worker_continues() {
 fn the_last_handle_dropped_inside_a_task_ends_the_thread() {
     let timer = timer("hw-last", ms(1));
     let task_ends = Ends::new();
-    let far = timer.new_timeout_task(task_ends.task(), ms(3_600_000)).unwrap();
+    let far = timer
+        .new_timeout_task(task_ends.task(), ms(3_600_000))
+        .unwrap();
     let last = timer.clone();
     let (dropped, wait) = channel();
     timer
@@ -664,15 +830,20 @@ fn the_last_handle_dropped_inside_a_task_ends_the_thread() {
         )
         .unwrap();
     drop(timer);
-    wait.recv_timeout(TEST_TIMEOUT).expect("the drop does not wait for the worker itself");
-    eventually("the worker thread ends", || linux::find("hw-last").is_none());
+    wait.recv_timeout(TEST_TIMEOUT)
+        .expect("the drop does not wait for the worker itself");
+    eventually("the worker thread ends", || {
+        linux::find("hw-last").is_none()
+    });
     assert!(far.is_cancelled());
     assert_eq!((task_ends.hooks(), task_ends.drops()), (1, 1));
 }
 
 #[test]
 fn a_timeout_outlives_its_timer() {
-    let timeout = timer("hw-outlived", ms(1)).new_timeout(|_| (), ms(60_000)).unwrap();
+    let timeout = timer("hw-outlived", ms(1))
+        .new_timeout(|_| (), ms(60_000))
+        .unwrap();
     assert!(timeout.is_cancelled());
     assert!(!timeout.cancel() && !timeout.reset(ms(1)));
     assert!(timeout.timer().stop().is_empty());
@@ -687,16 +858,23 @@ fn a_stop_during_concurrent_schedules_loses_nothing() {
             .map(|_| {
                 let (timer, task_ends) = (timer.clone(), task_ends.clone());
                 thread::spawn(move || -> Vec<Timeout> {
-                    std::iter::from_fn(|| timer.new_timeout_task(task_ends.task(), ms(60_000)).ok()).collect()
+                    std::iter::from_fn(|| timer.new_timeout_task(task_ends.task(), ms(60_000)).ok())
+                        .collect()
                 })
             })
             .collect();
         sleep(ms(2));
         let mut rest = timer.stop().len();
-        let accepted: usize = producers.into_iter().map(|producer| producer.join().unwrap().len()).sum();
+        let accepted: usize = producers
+            .into_iter()
+            .map(|producer| producer.join().unwrap().len())
+            .sum();
         rest += timer.stop().len();
         assert_eq!(rest, accepted);
         // The two rejected tasks were dropped as well.
-        assert_eq!((task_ends.hooks(), task_ends.drops()), (accepted, accepted + 2));
+        assert_eq!(
+            (task_ends.hooks(), task_ends.drops()),
+            (accepted, accepted + 2)
+        );
     }
 }

@@ -53,7 +53,10 @@ struct Paused {
 
 impl Paused {
     fn new() -> Self {
-        Self { driven: common::Driven::with(|builder| builder.tick(ms(1))), task: Arc::default() }
+        Self {
+            driven: common::Driven::with(|builder| builder.tick(ms(1))),
+            task: Arc::default(),
+        }
     }
 
     fn timer(&self) -> &HashedWheelTimer {
@@ -79,7 +82,11 @@ impl Paused {
             if let Poll::Ready(output) = self.task.polls(&mut future) {
                 return output;
             }
-            let wait = self.driven.driver.next_turn().expect("the future waits for the timer");
+            let wait = self
+                .driven
+                .driver
+                .next_turn()
+                .expect("the future waits for the timer");
             self.advance(wait);
         }
     }
@@ -88,7 +95,10 @@ impl Paused {
     #[track_caller]
     fn assert_elapsed(&self, since: Instant, expected: Duration) {
         let elapsed = self.now() - since;
-        assert!((expected..=expected + ms(1)).contains(&elapsed), "{elapsed:?}");
+        assert!(
+            (expected..=expected + ms(1)).contains(&elapsed),
+            "{elapsed:?}"
+        );
     }
 
     /// The next `ready` polls return a tick, and the one after them does not.
@@ -251,7 +261,10 @@ fn reset_sleep_to_past() {
     t.block_on(other).unwrap();
     assert!(!task.is_woken());
     sleep.reset_at(now + ms(40));
-    assert!(task.is_woken(), "tokio wakes too, and its test leaves open whether it has to");
+    assert!(
+        task.is_woken(),
+        "tokio wakes too, and its test leaves open whether it has to"
+    );
     assert!(task.polls(&mut sleep).is_ready());
 }
 
@@ -393,12 +406,19 @@ fn drop_from_wake() {
     let waker = Waker::from(Arc::clone(&sleeps));
     for _ in 0..100 {
         let mut sleep = t.timer().sleep(ms(10));
-        assert!(Pin::new(&mut sleep).poll(&mut Context::from_waker(&waker)).is_pending());
+        assert!(
+            Pin::new(&mut sleep)
+                .poll(&mut Context::from_waker(&waker))
+                .is_pending()
+        );
         sleeps.0.lock().unwrap().push(sleep);
     }
     t.advance(ms(11));
     assert!(!sleeps.0.is_poisoned() && sleeps.0.lock().unwrap().is_empty());
-    assert_eq!((t.timer().pending_timeouts(), t.timer().stats().panics), (0, 0));
+    assert_eq!(
+        (t.timer().pending_timeouts(), t.timer().stats().panics),
+        (0, 0)
+    );
 }
 
 #[test]
@@ -413,7 +433,11 @@ fn drop_from_waker_drop() {
     let [mut secondary, mut primary] = [(); 2].map(|()| t.timer().sleep(ms(3_600_000)));
     assert!(t.poll(&mut secondary).is_pending());
     let waker = Waker::from(Arc::new(SleepOwner(secondary)));
-    assert!(Pin::new(&mut primary).poll(&mut Context::from_waker(&waker)).is_pending());
+    assert!(
+        Pin::new(&mut primary)
+            .poll(&mut Context::from_waker(&waker))
+            .is_pending()
+    );
     drop(waker);
     drop(primary);
     assert_eq!(t.timer().pending_timeouts(), 0);
@@ -440,7 +464,16 @@ fn completed_future_past_deadline() {
 fn gate() -> (Arc<AtomicUsize>, impl Future<Output = ()> + Unpin) {
     let open = Arc::new(AtomicUsize::new(0));
     let is_open = Arc::clone(&open);
-    (open, poll_fn(move |_| if is_open.load(SeqCst) > 0 { Poll::Ready(()) } else { Poll::Pending }))
+    (
+        open,
+        poll_fn(move |_| {
+            if is_open.load(SeqCst) > 0 {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
+        }),
+    )
 }
 
 #[test]
@@ -484,7 +517,10 @@ fn deadline_now_elapses() {
     let t = Paused::new();
     let mut future = t.timer().timeout_at(t.now(), pending::<()>());
     // tokio's test lets a millisecond pass here.
-    assert!(matches!(t.poll(&mut future), Poll::Ready(Err(TimeoutError::Elapsed))));
+    assert!(matches!(
+        t.poll(&mut future),
+        Poll::Ready(Err(TimeoutError::Elapsed))
+    ));
 }
 
 #[test]
@@ -494,7 +530,10 @@ fn deadline_future_elapses() {
     assert!(t.poll(&mut future).is_pending());
     t.advance(ms(301));
     assert!(t.task.is_woken());
-    assert!(matches!(t.poll(&mut future), Poll::Ready(Err(TimeoutError::Elapsed))));
+    assert!(matches!(
+        t.poll(&mut future),
+        Poll::Ready(Err(TimeoutError::Elapsed))
+    ));
 }
 
 /// On a runtime of tokio: the future is always ready, until it has used up tokio's budget.
@@ -503,13 +542,16 @@ fn deadline_future_elapses() {
 fn timeout_is_not_exhausted_by_future() {
     let result = common::ends(|| {
         let timer = HashedWheelTimer::new(ms(1), 64);
-        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(timer.timeout(ms(1), async {
-            let (send, mut receive) = tokio::sync::mpsc::unbounded_channel();
-            loop {
-                send.send(()).unwrap();
-                receive.recv().await;
-            }
-        }))
+        tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap()
+            .block_on(timer.timeout(ms(1), async {
+                let (send, mut receive) = tokio::sync::mpsc::unbounded_channel();
+                loop {
+                    send.send(()).unwrap();
+                    receive.recv().await;
+                }
+            }))
     });
     assert!(matches!(result, Err::<(), _>(TimeoutError::Elapsed)));
 }
@@ -519,7 +561,9 @@ fn timeout_is_not_exhausted_by_future() {
 /// Returns an interval of 300 ms from now with this policy, and a clock that is a millisecond
 /// ahead.
 fn interval_with(t: &mut Paused, policy: MissedTick) -> Interval {
-    let schedule = Schedule::at_fixed_rate(ms(300)).start_at(t.now()).missed_tick(policy);
+    let schedule = Schedule::at_fixed_rate(ms(300))
+        .start_at(t.now())
+        .missed_tick(policy);
     t.advance(ms(1));
     t.timer().interval_on(schedule)
 }
@@ -537,17 +581,42 @@ fn check_steps(policy: MissedTick, steps: &[(u64, usize)]) {
 
 #[test]
 fn burst() {
-    check_steps(MissedTick::Burst, &[(100, 0), (200, 1), (650, 2), (200, 0), (100, 1), (250, 1), (300, 1)]);
+    check_steps(
+        MissedTick::Burst,
+        &[
+            (100, 0),
+            (200, 1),
+            (650, 2),
+            (200, 0),
+            (100, 1),
+            (250, 1),
+            (300, 1),
+        ],
+    );
 }
 
 #[test]
 fn delay() {
-    check_steps(MissedTick::Delay, &[(100, 0), (200, 1), (650, 1), (100, 0), (201, 1), (300, 1), (300, 1)]);
+    check_steps(
+        MissedTick::Delay,
+        &[
+            (100, 0),
+            (200, 1),
+            (650, 1),
+            (100, 0),
+            (201, 1),
+            (300, 1),
+            (300, 1),
+        ],
+    );
 }
 
 #[test]
 fn skip() {
-    check_steps(MissedTick::Skip, &[(100, 0), (200, 1), (650, 1), (250, 1), (300, 1), (300, 1)]);
+    check_steps(
+        MissedTick::Skip,
+        &[(100, 0), (200, 1), (650, 1), (250, 1), (300, 1), (300, 1)],
+    );
 }
 
 #[test]
@@ -559,7 +628,10 @@ fn reset_doesnt_panic_max_duration() {
 
 #[test]
 fn reset_after_doesnt_panic_max_duration() {
-    Paused::new().timer().interval(ms(1)).reset_after(Duration::MAX);
+    Paused::new()
+        .timer()
+        .interval(ms(1))
+        .reset_after(Duration::MAX);
 }
 
 #[test]
@@ -623,7 +695,11 @@ fn stream_with_interval_poll_tick() {
         let wakes = t.task.0.load(SeqCst);
         assert!(poll_tick(&mut interval, &t.task));
         t.advance(ms(10));
-        assert_eq!(t.task.0.load(SeqCst), wakes, "no wake-up after a poll that was ready");
+        assert_eq!(
+            t.task.0.load(SeqCst),
+            wakes,
+            "no wake-up after a poll that was ready"
+        );
     }
     assert!(poll_tick(&mut interval, &t.task) && !poll_tick(&mut interval, &t.task));
     t.advance(ms(10));

@@ -12,7 +12,9 @@ use std::thread;
 use std::time::Duration;
 
 use common::{Ends, TEST_TIMEOUT, ends, ms};
-use hashed_wheel::{BuildError, Builder, Clock, HashedWheelTimer, ManualClock, NewTimeoutError, TokioClock};
+use hashed_wheel::{
+    BuildError, Builder, Clock, HashedWheelTimer, ManualClock, NewTimeoutError, TokioClock,
+};
 use tokio::runtime::{self, Handle, Runtime};
 use tokio::time::{self, Instant};
 
@@ -31,14 +33,21 @@ fn runtime(threads: usize) -> Runtime {
         1 => runtime::Builder::new_current_thread(),
         _ => runtime::Builder::new_multi_thread(),
     };
-    builder.worker_threads(threads).enable_time().build().unwrap()
+    builder
+        .worker_threads(threads)
+        .enable_time()
+        .build()
+        .unwrap()
 }
 
 /// tokio rounds a sleep up to a millisecond, and the timer to its tick of the same length.
 #[track_caller]
 fn assert_elapsed(begin: Instant, expected: Duration) {
     let elapsed = begin.elapsed();
-    assert!((expected..=expected + ms(2)).contains(&elapsed), "{elapsed:?}");
+    assert!(
+        (expected..=expected + ms(2)).contains(&elapsed),
+        "{elapsed:?}"
+    );
 }
 
 #[test]
@@ -58,9 +67,14 @@ fn timeouts_and_sleeps_end_on_either_runtime() {
                 }
                 assert!(begin.elapsed() >= ms(40));
                 let (send, receive) = tokio::sync::oneshot::channel();
-                timer.new_timeout(|_| send.send(thread::current().id()).unwrap(), ms(5)).unwrap();
+                timer
+                    .new_timeout(|_| send.send(thread::current().id()).unwrap(), ms(5))
+                    .unwrap();
                 let on = receive.await.unwrap();
-                assert!(threads > 1 || on == thread::current().id(), "there is no other thread");
+                assert!(
+                    threads > 1 || on == thread::current().id(),
+                    "there is no other thread"
+                );
                 assert_eq!((timer.pending_timeouts(), timer.stats().panics), (0, 0));
             });
         });
@@ -79,7 +93,11 @@ fn other_threads_wake_the_task() {
             thread::sleep(ms(20));
             drop(other.new_timeout(|_| (), HOUR).unwrap());
             thread::sleep(ms(20));
-            drop(other.new_timeout(|_| send.send(()).unwrap(), ms(5)).unwrap());
+            drop(
+                other
+                    .new_timeout(|_| send.send(()).unwrap(), ms(5))
+                    .unwrap(),
+            );
         });
         runtime.block_on(receive).unwrap();
         thread.join().unwrap();
@@ -127,13 +145,18 @@ fn stop_ends_the_task_and_drops_the_clock() {
         runtime(1).block_on(async {
             let drops = Arc::new(AtomicUsize::new(0));
             let clock = Dropped(Arc::clone(&drops));
-            let timer = builder().clock(clock).build_on_tokio(&Handle::current()).unwrap();
+            let timer = builder()
+                .clock(clock)
+                .build_on_tokio(&Handle::current())
+                .unwrap();
             let pending = timer.new_timeout(|_| (), HOUR).unwrap();
             tokio::task::yield_now().await;
             assert_eq!(timer.stop(), [pending]);
             drop(timer);
             // The thread's cache of a stopped timer is dropped by an operation on another one.
-            HashedWheelTimer::default().new_timeout(|_| (), HOUR).unwrap();
+            HashedWheelTimer::default()
+                .new_timeout(|_| (), HOUR)
+                .unwrap();
             while drops.load(SeqCst) == 0 {
                 tokio::task::yield_now().await;
             }
@@ -158,8 +181,14 @@ fn end_of_the_runtime_stops_the_timer() {
         drop(runtime);
         assert!(timer.is_stopped() && pending.is_cancelled());
         assert_eq!((ends.runs(), ends.hooks(), ends.drops()), (0, 1, 1));
-        assert!(matches!(wait.recv_timeout(TEST_TIMEOUT).unwrap(), Err(NewTimeoutError::Stopped)));
-        assert!(matches!(timer.new_timeout(|_| (), HOUR), Err(NewTimeoutError::Stopped)));
+        assert!(matches!(
+            wait.recv_timeout(TEST_TIMEOUT).unwrap(),
+            Err(NewTimeoutError::Stopped)
+        ));
+        assert!(matches!(
+            timer.new_timeout(|_| (), HOUR),
+            Err(NewTimeoutError::Stopped)
+        ));
         assert!(timer.stop().is_empty());
     });
 }
@@ -174,13 +203,19 @@ fn timer_on_a_dropped_runtime_is_stopped() {
 #[test]
 fn errors_of_the_builder_and_a_runtime_without_a_timer_are_reported_by_the_call() {
     let with_time = runtime(1);
-    let wrong = HashedWheelTimer::builder().tick(Duration::ZERO).build_on_tokio(with_time.handle());
+    let wrong = HashedWheelTimer::builder()
+        .tick(Duration::ZERO)
+        .build_on_tokio(with_time.handle());
     assert!(matches!(wrong, Err(BuildError::ZeroTick)));
     let without_time = runtime::Builder::new_current_thread().build().unwrap();
     let handle = without_time.handle().clone();
-    let panic = thread::spawn(move || common::quietly(|| builder().build_on_tokio(&handle).is_ok()));
+    let panic =
+        thread::spawn(move || common::quietly(|| builder().build_on_tokio(&handle).is_ok()));
     let panic = panic.join().unwrap_err();
-    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref().map(String::as_str));
+    let text = panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref().map(String::as_str));
     assert!(text.unwrap().contains("enable_time"), "{text:?}");
 }
 
@@ -195,7 +230,12 @@ async fn auto_advance_ends_sleeps_at_once() {
         assert_elapsed(begin, delay);
     }
     let begin_of_timeout = Instant::now();
-    assert!(timer.timeout(HOUR, std::future::pending::<()>()).await.is_err());
+    assert!(
+        timer
+            .timeout(HOUR, std::future::pending::<()>())
+            .await
+            .is_err()
+    );
     assert_elapsed(begin_of_timeout, HOUR);
     assert!(real.elapsed() < TEST_TIMEOUT && begin.elapsed() > HOUR * 24 * 365);
 }
@@ -252,7 +292,10 @@ async fn threads_outside_the_runtime_see_the_paused_clock() {
 #[tokio::test]
 async fn clock_that_is_paused_later_is_followed_if_it_was_set() {
     let clock = TokioClock::new(Handle::current());
-    let timer = builder().clock(clock.clone()).build_on_tokio(&Handle::current()).unwrap();
+    let timer = builder()
+        .clock(clock.clone())
+        .build_on_tokio(&Handle::current())
+        .unwrap();
     timer.sleep(ms(5)).await.unwrap();
     time::pause();
     let begin = Instant::now();
@@ -266,7 +309,10 @@ async fn clock_that_is_paused_later_is_followed_if_it_was_set() {
 #[tokio::test(start_paused = true)]
 async fn clock_that_was_set_is_used() {
     let clock = ManualClock::new();
-    let timer = builder().clock(clock.clone()).build_on_tokio(&Handle::current()).unwrap();
+    let timer = builder()
+        .clock(clock.clone())
+        .build_on_tokio(&Handle::current())
+        .unwrap();
     assert_eq!(timer.now(), clock.instant());
 }
 
@@ -359,7 +405,9 @@ fn in_destructor<T: Send + 'static>(last: impl FnOnce() -> T + Send + 'static) -
 
     let (send, receive) = channel();
     let thread = thread::spawn(move || {
-        LAST.set(Some(Last(Some(Box::new(move || send.send(last()).unwrap())))));
+        LAST.set(Some(Last(Some(Box::new(move || {
+            send.send(last()).unwrap()
+        })))));
         // As a rule, the thread-local that was used first is destroyed last.
         assert!(Handle::try_current().is_err());
     });
@@ -403,6 +451,9 @@ fn clock_that_runs_is_exact_in_a_destructor() {
         let (before, its_clock) = (clock.now(), clock.clone());
         thread::sleep(ms(20));
         let now = in_destructor(move || its_clock.now());
-        assert!(now >= before + ms(20) && now < before + TEST_TIMEOUT, "{now:?}, {before:?}");
+        assert!(
+            now >= before + ms(20) && now < before + TEST_TIMEOUT,
+            "{now:?}, {before:?}"
+        );
     });
 }

@@ -60,7 +60,12 @@ fn a_loop_without_an_announced_sleep_is_not_woken() {
     assert_eq!(t.driver.next_turn(), Some(TICK * 5));
     // The turn has another cause. From now on the loop is awake, also while its tasks run.
     let handle = t.timer.clone();
-    t.timer.new_timeout(move |_| drop(handle.new_timeout(|_| (), TICK).unwrap()), TICK * 5).unwrap();
+    t.timer
+        .new_timeout(
+            move |_| drop(handle.new_timeout(|_| (), TICK).unwrap()),
+            TICK * 5,
+        )
+        .unwrap();
     assert_eq!(t.pass(TICK), 0);
     t.timer.new_timeout(|_| (), TICK).unwrap();
     assert_eq!(t.pass(TICK * 4), 3);
@@ -96,7 +101,9 @@ fn a_reset_to_before_the_announced_turn_wakes_the_loop() {
 #[test]
 fn a_cancel_does_not_wake_the_loop() {
     let (mut t, wakes) = counted();
-    let timeouts: Vec<_> = (10..20).map(|ticks| t.timer.new_timeout(|_| (), TICK * ticks).unwrap()).collect();
+    let timeouts: Vec<_> = (10..20)
+        .map(|ticks| t.timer.new_timeout(|_| (), TICK * ticks).unwrap())
+        .collect();
     t.driver.turn();
     assert_eq!(t.driver.next_turn(), Some(TICK * 10));
     assert!(timeouts.iter().all(|timeout| timeout.cancel()));
@@ -199,7 +206,10 @@ fn a_loop_that_ends_takes_no_timeout_from_the_stop() {
     for _ in 0..if cfg!(miri) { 3 } else { 200 } {
         let wake_up = Arc::new(WakeUp::default());
         let wake = Arc::clone(&wake_up);
-        let (timer, driver) = HashedWheelTimer::builder().waker(move || wake.wake()).build_driven().unwrap();
+        let (timer, driver) = HashedWheelTimer::builder()
+            .waker(move || wake.wake())
+            .build_driven()
+            .unwrap();
         let timeout = timer.new_timeout(|_| (), ms(60_000)).unwrap();
         let sleeper = sleeper(driver, wake_up);
         assert_eq!(timer.stop(), [timeout]);
@@ -294,7 +304,12 @@ impl WakeUp {
                 woken = self.wake.wait(woken).unwrap();
                 continue;
             };
-            let Some(left) = max.checked_sub(begin.elapsed()).filter(|left| !left.is_zero()) else { break };
+            let Some(left) = max
+                .checked_sub(begin.elapsed())
+                .filter(|left| !left.is_zero())
+            else {
+                break;
+            };
             woken = self.wake.wait_timeout(woken, left).unwrap().0;
         }
         *woken = false;
@@ -323,7 +338,9 @@ fn no_wake_up_is_lost_between_four_producers_and_a_loop() {
         ends(move || {
             let wake_up = Arc::new(WakeUp::default());
             let wake = Arc::clone(&wake_up);
-            let builder = HashedWheelTimer::builder().tick(Duration::from_micros(50)).ticks_per_wheel(8);
+            let builder = HashedWheelTimer::builder()
+                .tick(Duration::from_micros(50))
+                .ticks_per_wheel(8);
             let builder = builder.hierarchical(hierarchical);
             let (timer, driver) = builder.waker(move || wake.wake()).build_driven().unwrap();
             let sleeper = sleeper(driver, wake_up);
@@ -333,18 +350,23 @@ fn no_wake_up_is_lost_between_four_producers_and_a_loop() {
                     let mut random = fastrand::Rng::with_seed(seed);
                     for _ in 0..if cfg!(miri) { 10 } else { 300 } {
                         let (fired, wait) = std::sync::mpsc::channel();
-                        let (begin, delay) = (Instant::now(), Duration::from_micros(random.u64(..300)));
+                        let (begin, delay) =
+                            (Instant::now(), Duration::from_micros(random.u64(..300)));
                         let task = move |_: &_| fired.send(begin.elapsed()).unwrap();
                         // Some timeouts are far away at first and then reset to an earlier
                         // deadline. Others are scheduled after a timeout that is cancelled
                         // immediately.
                         match random.u32(..4) {
                             0 => {
-                                let far = timer.new_timeout(task, Duration::from_secs(3_600)).unwrap();
+                                let far =
+                                    timer.new_timeout(task, Duration::from_secs(3_600)).unwrap();
                                 assert!(far.reset(delay));
                             }
                             1 => {
-                                timer.new_timeout(|_| unreachable!(), delay + ms(100)).unwrap().cancel();
+                                timer
+                                    .new_timeout(|_| unreachable!(), delay + ms(100))
+                                    .unwrap()
+                                    .cancel();
                                 timer.new_timeout(task, delay).unwrap();
                             }
                             _ => drop(timer.new_timeout(task, delay).unwrap()),
@@ -365,7 +387,10 @@ fn no_wake_up_is_lost_between_four_producers_and_a_loop() {
 fn a_loop_with_nothing_to_do_sleeps_until_the_timer_is_stopped() {
     let wake_up = Arc::new(WakeUp::default());
     let wake = Arc::clone(&wake_up);
-    let (timer, driver) = HashedWheelTimer::builder().waker(move || wake.wake()).build_driven().unwrap();
+    let (timer, driver) = HashedWheelTimer::builder()
+        .waker(move || wake.wake())
+        .build_driven()
+        .unwrap();
     let sleeper = sleeper(driver, wake_up);
     thread::sleep(ms(50));
     let sleeps = ends(move || {

@@ -10,9 +10,12 @@ use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
 use common::{
-    Driven, Ends, RewindableClock, TEST_TIMEOUT, TICK, ends, eventually, ms, quietly, wait_until_idle,
+    Driven, Ends, RewindableClock, TEST_TIMEOUT, TICK, ends, eventually, ms, quietly,
+    wait_until_idle,
 };
-use hashed_wheel::{Builder, Clock, HashedWheelTimer, ManualClock, NewTimeoutError, Timeout, TimerTask};
+use hashed_wheel::{
+    Builder, Clock, HashedWheelTimer, ManualClock, NewTimeoutError, Timeout, TimerTask,
+};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -27,9 +30,18 @@ fn hooks_run_on_the_worker_thread_before_and_after_all_tasks() {
     let (log, entries) = channel();
     let entry = |name: &'static str| {
         let log = Mutex::new(log.clone());
-        move || log.lock().unwrap().send((name, thread::current().id())).unwrap()
+        move || {
+            log.lock()
+                .unwrap()
+                .send((name, thread::current().id()))
+                .unwrap()
+        }
     };
-    let timer = builder().on_thread_start(entry("start")).on_thread_stop(entry("stop")).build().unwrap();
+    let timer = builder()
+        .on_thread_start(entry("start"))
+        .on_thread_stop(entry("stop"))
+        .build()
+        .unwrap();
     let task = entry("task");
     timer.new_timeout(move |_| task(), ms(0)).unwrap();
     let next = || entries.recv_timeout(TEST_TIMEOUT).unwrap();
@@ -47,7 +59,10 @@ fn hooks_run_on_the_worker_thread_before_and_after_all_tasks() {
 fn a_task_that_drops_the_last_handle_is_followed_by_the_stop_hook() {
     let (stopped, wait) = channel();
     let stopped = Mutex::new(stopped);
-    let timer = builder().on_thread_stop(move || stopped.lock().unwrap().send(()).unwrap()).build().unwrap();
+    let timer = builder()
+        .on_thread_stop(move || stopped.lock().unwrap().send(()).unwrap())
+        .build()
+        .unwrap();
     let last = timer.clone();
     timer.new_timeout(move |_| drop(last), ms(1)).unwrap();
     drop(timer);
@@ -63,7 +78,9 @@ fn panics_of_hooks_are_counted_and_harm_nothing() {
             .on_thread_stop(|| std::panic::resume_unwind(Box::new("stop")))
             .build()
             .unwrap();
-        timer.new_timeout(move |_| fired.send(()).unwrap(), ms(1)).unwrap();
+        timer
+            .new_timeout(move |_| fired.send(()).unwrap(), ms(1))
+            .unwrap();
         wait.recv_timeout(TEST_TIMEOUT).unwrap();
         assert_eq!(timer.stats().panics, 1);
         timer.stop();
@@ -86,7 +103,11 @@ fn hooks_whose_drop_panics_do_not_unwind_out_of_the_drop_of_a_handle() {
         let shared = Mutex::new(captured);
         move || _ = &shared
     };
-    let timer = builder().on_thread_start(hook()).on_thread_stop(hook()).build().unwrap();
+    let timer = builder()
+        .on_thread_start(hook())
+        .on_thread_stop(hook())
+        .build()
+        .unwrap();
     timer.start().unwrap();
     drop(timer);
     for _ in 0..2 {
@@ -102,10 +123,16 @@ fn a_start_hook_may_stop_the_timer() {
         let (timer, stopped) = (Arc::downgrade(&timer), Mutex::new(stopped));
         move || {
             let timer = timer.upgrade().unwrap();
-            stopped.lock().unwrap().send(timer.get().unwrap().stop().len()).unwrap();
+            stopped
+                .lock()
+                .unwrap()
+                .send(timer.get().unwrap().stop().len())
+                .unwrap();
         }
     };
-    timer.set(builder().on_thread_start(hook).build().unwrap()).unwrap();
+    timer
+        .set(builder().on_thread_start(hook).build().unwrap())
+        .unwrap();
     let _ = timer.get().unwrap().start();
     assert_eq!(wait.recv_timeout(TEST_TIMEOUT), Ok(0));
     let end = Arc::clone(&timer);
@@ -140,7 +167,10 @@ fn a_stack_that_is_too_large_is_an_error_of_the_start() {
     let timer = builder().thread_stack_size(1 << 60).build().unwrap();
     for _ in 0..2 {
         assert!(matches!(timer.start(), Err(NewTimeoutError::Spawn { .. })));
-        assert!(matches!(timer.new_timeout(|_| (), ms(1)), Err(NewTimeoutError::Spawn { .. })));
+        assert!(matches!(
+            timer.new_timeout(|_| (), ms(1)),
+            Err(NewTimeoutError::Spawn { .. })
+        ));
     }
     assert_eq!((timer.pending_timeouts(), timer.stop()), (0, vec![]));
 }
@@ -151,7 +181,12 @@ const MIB: usize = 1 << 20;
 
 /// Runs on a thread with a large stack: a caller moves what it passes by value.
 fn with_large_stack(test: impl FnOnce() + Send + 'static) {
-    thread::Builder::new().stack_size(256 << 20).spawn(test).unwrap().join().unwrap();
+    thread::Builder::new()
+        .stack_size(256 << 20)
+        .spawn(test)
+        .unwrap()
+        .join()
+        .unwrap();
 }
 
 /// Sends the number of its bytes when it runs or is cancelled.
@@ -159,14 +194,25 @@ struct Large<const SIZE: usize>([u8; SIZE], Sender<usize>);
 
 impl<const SIZE: usize> Large<SIZE> {
     #[inline(never)]
-    fn schedule_closure(timer: &HashedWheelTimer, result: Sender<usize>, delay: Duration) -> Timeout {
+    fn schedule_closure(
+        timer: &HashedWheelTimer,
+        result: Sender<usize>,
+        delay: Duration,
+    ) -> Timeout {
         let bytes = [1_u8; SIZE];
-        timer.new_timeout(move |_| result.send(black_box(&bytes).len()).unwrap(), delay).unwrap()
+        timer
+            .new_timeout(
+                move |_| result.send(black_box(&bytes).len()).unwrap(),
+                delay,
+            )
+            .unwrap()
     }
 
     #[inline(never)]
     fn schedule_task(timer: &HashedWheelTimer, result: Sender<usize>, delay: Duration) -> Timeout {
-        timer.new_timeout_task(Self([1; SIZE], result), delay).unwrap()
+        timer
+            .new_timeout_task(Self([1; SIZE], result), delay)
+            .unwrap()
     }
 
     fn send(&self, sign: usize) {
@@ -219,7 +265,9 @@ fn a_large_task_can_be_periodic_or_cancelled_on_a_small_stack() {
         let (result, results) = channel();
         let closure = Large::<{ 16 * MIB }>::schedule_closure(&timer, result.clone(), HOUR);
         let task = Large::<MIB>::schedule_task(&timer, result.clone(), HOUR);
-        thread::spawn(move || assert!(closure.cancel() && task.cancel())).join().unwrap();
+        thread::spawn(move || assert!(closure.cancel() && task.cancel()))
+            .join()
+            .unwrap();
         assert_eq!(results.try_recv(), Ok(MIB + 1));
 
         let bytes = [1_u8; 16 * MIB];
@@ -233,9 +281,15 @@ fn a_large_task_can_be_periodic_or_cancelled_on_a_small_stack() {
 fn a_boxed_closure_is_reported_under_its_own_name() {
     let mut t = Driven::new();
     let words = [1_usize; 4];
-    let timeout = t.timer.new_timeout(move |_| assert_eq!(words, [1; 4]), TICK).unwrap();
+    let timeout = t
+        .timer
+        .new_timeout(move |_| assert_eq!(words, [1; 4]), TICK)
+        .unwrap();
     let name = format!("{timeout:?}");
-    assert!(name.contains("a_boxed_closure_is_reported_under_its_own_name::{{closure}}"), "{name}");
+    assert!(
+        name.contains("a_boxed_closure_is_reported_under_its_own_name::{{closure}}"),
+        "{name}"
+    );
     assert_eq!(t.pass(TICK), 1);
     assert_eq!(t.timer.stats().panics, 0);
 }
@@ -255,11 +309,17 @@ fn large_tasks_end_once_each() {
     }
     let mut t = Driven::with(|builder| builder.max_pending_timeouts(Some(3)));
     let task_ends = Ends::new();
-    let new = |t: &Driven| t.timer.new_timeout_task(Padded(task_ends.task(), [7; 8]), TICK);
+    let new = |t: &Driven| {
+        t.timer
+            .new_timeout_task(Padded(task_ends.task(), [7; 8]), TICK)
+    };
     new(&t).unwrap();
     assert!(new(&t).unwrap().cancel());
     assert_eq!(t.pass(TICK), 1);
-    assert_eq!((task_ends.runs(), task_ends.hooks(), task_ends.drops()), (1, 1, 2));
+    assert_eq!(
+        (task_ends.runs(), task_ends.hooks(), task_ends.drops()),
+        (1, 1, 2)
+    );
     // A closure: dropped with what it owns.
     let owned = Arc::new(());
     let closure = || {
@@ -271,11 +331,21 @@ fn large_tasks_end_once_each() {
     assert_eq!((t.pass(TICK), Arc::strong_count(&owned)), (1, 1));
     let [one, two] = [(); 2].map(|()| t.timer.new_timeout(closure(), HOUR).unwrap());
     let three = new(&t).unwrap();
-    assert!(matches!(t.timer.new_timeout(closure(), TICK), Err(NewTimeoutError::TooManyPending { .. })));
+    assert!(matches!(
+        t.timer.new_timeout(closure(), TICK),
+        Err(NewTimeoutError::TooManyPending { .. })
+    ));
     assert_eq!(Arc::strong_count(&owned), 3);
     assert_eq!(t.timer.stop().len(), 3);
     assert!(one.is_cancelled() && two.is_cancelled() && three.is_cancelled());
-    assert_eq!((Arc::strong_count(&owned), task_ends.hooks(), task_ends.drops()), (1, 2, 3));
+    assert_eq!(
+        (
+            Arc::strong_count(&owned),
+            task_ends.hooks(),
+            task_ends.drops()
+        ),
+        (1, 2, 3)
+    );
     assert_eq!(t.timer.stats().panics, 0);
 }
 
@@ -323,8 +393,12 @@ fn does_not_sleep_for_the_step_of_its_clock(tick: Duration) {
     let (fired, wait) = channel();
     // In a task: the next reading of the worker, before it sleeps, is an hour back.
     let in_task = clock.clone();
-    timer.new_timeout(move |_| in_task.set_hours(1), ms(100)).unwrap();
-    timer.new_timeout(move |_| fired.send(()).unwrap(), ms(2_500)).unwrap();
+    timer
+        .new_timeout(move |_| in_task.set_hours(1), ms(100))
+        .unwrap();
+    timer
+        .new_timeout(move |_| fired.send(()).unwrap(), ms(2_500))
+        .unwrap();
     eventually("the clock steps back", || clock.hours() == 1);
     let (before, begin) = (timer.stats().wake_ups, Instant::now());
     sleep(ms(200));
@@ -335,13 +409,16 @@ fn does_not_sleep_for_the_step_of_its_clock(tick: Duration) {
         "the worker looks at the clock about every 50 ms, and not {woken} times in {time:?}"
     );
     clock.set_hours(2);
-    wait.recv_timeout(TEST_TIMEOUT).expect("the clock is right again");
+    wait.recv_timeout(TEST_TIMEOUT)
+        .expect("the clock is right again");
 }
 
 #[test]
 fn the_worker_does_not_wake_for_a_clock_that_has_stepped_back_if_nothing_is_pending() {
     let (clock, timer) = FallingClock::with_timer(ms(1));
-    let last = timer.new_timeout(move |_| clock.set_hours(1), ms(5)).unwrap();
+    let last = timer
+        .new_timeout(move |_| clock.set_hours(1), ms(5))
+        .unwrap();
     eventually("the timeout expires", || last.is_expired());
     // It wakes to reclaim what has ended, and then no more.
     wait_until_idle(&timer);
@@ -399,7 +476,10 @@ pub(crate) mod fork {
         // SAFETY: the pointer is valid, and `process` is a child of this process.
         let waited = unsafe { libc::waitpid(process, &raw mut status, 0) };
         assert_eq!(waited, process);
-        assert!(libc::WIFEXITED(status), "the child hangs or crashes: {status:#x}");
+        assert!(
+            libc::WIFEXITED(status),
+            "the child hangs or crashes: {status:#x}"
+        );
         assert_eq!(libc::WEXITSTATUS(status), 0, "the child panics");
     }
 
@@ -411,7 +491,10 @@ pub(crate) mod fork {
         in_child(|| {
             assert!(timer.stop().is_empty());
             assert!(timer.is_stopped());
-            assert!(matches!(timer.new_timeout(|_| (), ms(1)), Err(NewTimeoutError::Forked)));
+            assert!(matches!(
+                timer.new_timeout(|_| (), ms(1)),
+                Err(NewTimeoutError::Forked)
+            ));
             assert!(timer.stop().is_empty() && timer.shutdown(HOUR).is_empty());
             // SAFETY: the child never uses this copy again.
             drop(unsafe { std::ptr::read(&timer) });
@@ -429,11 +512,17 @@ pub(crate) mod fork {
     fn a_copy_of_a_timer_rejects_what_it_cannot_run() {
         let timer = builder().build().unwrap();
         let task_ends = Ends::new();
-        let (near, far) = (ms(50), timer.new_timeout_task(task_ends.task(), HOUR).unwrap());
+        let (near, far) = (
+            ms(50),
+            timer.new_timeout_task(task_ends.task(), HOUR).unwrap(),
+        );
         timer.new_timeout(|_| (), near).unwrap();
         in_child(|| {
             for delay in [ms(0), near, HOUR, HOUR * 9] {
-                assert_eq!(timer.new_timeout(|_| (), delay).unwrap_err(), NewTimeoutError::Forked);
+                assert_eq!(
+                    timer.new_timeout(|_| (), delay).unwrap_err(),
+                    NewTimeoutError::Forked
+                );
             }
             assert!(timer.is_stopped());
             assert_eq!(timer.start(), Err(NewTimeoutError::Forked));
@@ -444,14 +533,22 @@ pub(crate) mod fork {
         in_child(|| {
             let refused = || timer.new_timeout(|_| (), HOUR).unwrap_err();
             let on_a_thread = thread::scope(|scope| scope.spawn(refused).join().unwrap());
-            assert_eq!([on_a_thread, refused()], [NewTimeoutError::Forked, NewTimeoutError::Forked]);
+            assert_eq!(
+                [on_a_thread, refused()],
+                [NewTimeoutError::Forked, NewTimeoutError::Forked]
+            );
             // One that is made here works.
             let timer = builder().build().unwrap();
             let (fired, wait) = channel();
-            timer.new_timeout(move |_| fired.send(()).unwrap(), ms(1)).unwrap();
+            timer
+                .new_timeout(move |_| fired.send(()).unwrap(), ms(1))
+                .unwrap();
             wait.recv_timeout(TEST_TIMEOUT).unwrap();
         });
-        assert!(!timer.is_stopped() && far.cancel(), "the parent's timer goes on");
+        assert!(
+            !timer.is_stopped() && far.cancel(),
+            "the parent's timer goes on"
+        );
     }
 
     #[cfg(feature = "async")]
@@ -485,7 +582,9 @@ pub(crate) mod fork {
             // New threads get the memory of threads that do not exist here, and their numbers.
             for _ in 0..3 {
                 let timer = timer.clone();
-                thread::spawn(move || assert!(timer.stop().is_empty())).join().unwrap();
+                thread::spawn(move || assert!(timer.stop().is_empty()))
+                    .join()
+                    .unwrap();
             }
         });
         gate.open();
@@ -499,7 +598,9 @@ pub(crate) mod fork {
         in_child(|| {
             assert_eq!(driven.pass(TICK), 1);
             let (fired, wait) = channel();
-            timer.new_timeout(move |_| fired.send(()).unwrap(), ms(1)).unwrap();
+            timer
+                .new_timeout(move |_| fired.send(()).unwrap(), ms(1))
+                .unwrap();
             wait.recv_timeout(TEST_TIMEOUT).unwrap();
             let pending = timer.new_timeout(|_| (), HOUR).unwrap();
             assert_eq!(timer.stop(), [pending]);

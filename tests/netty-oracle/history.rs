@@ -40,7 +40,11 @@ pub(crate) struct Cancelled {
 impl History {
     pub(crate) fn of(script: &Script) -> Self {
         let tick = script.netty.tick;
-        let mut history = Self { timeouts: Vec::new(), ticks: Vec::new(), cancels: Vec::new() };
+        let mut history = Self {
+            timeouts: Vec::new(),
+            ticks: Vec::new(),
+            cancels: Vec::new(),
+        };
         let (mut now, mut processed_ticks) = (script.from * tick, script.from);
         for (index, step) in script.steps.iter().enumerate() {
             let before = processed_ticks;
@@ -48,7 +52,8 @@ impl History {
             match step.op {
                 Op::Add { delay, ref task } => history.add(now, delay, processed_ticks, task),
                 Op::Fill { count, delay } => {
-                    (0..count).for_each(|_| history.add(now, delay, processed_ticks, &Task::default()));
+                    (0..count)
+                        .for_each(|_| history.add(now, delay, processed_ticks, &Task::default()));
                 }
                 Op::Stall(by) => now += by,
                 Op::Turn(by) => {
@@ -63,25 +68,41 @@ impl History {
                 }
                 Op::Run(0) | Op::Cancel(_) | Op::Stop | Op::StopWithinAdd => {}
             }
-            history.ticks.push(Ticks { before, last: processed_ticks, in_time });
+            history.ticks.push(Ticks {
+                before,
+                last: processed_ticks,
+                in_time,
+            });
             let mut running = None;
             for event in &step.events {
                 match *event {
                     Event::Fired { tick: at, id } => {
                         running = Some((at, id));
-                        let now = if matches!(step.op, Op::Run(_)) { at.max(in_time) * tick } else { now };
+                        let now = if matches!(step.op, Op::Run(_)) {
+                            at.max(in_time) * tick
+                        } else {
+                            now
+                        };
                         if let Some((delay, next)) = history.timeouts[id].task.next.clone() {
                             history.add(now, delay, at, &next);
                         }
                     }
-                    Event::Cancel { id, succeeded: true } => {
+                    Event::Cancel {
+                        id,
+                        succeeded: true,
+                    } => {
                         let (processed, in_current_slot) = match running {
                             None => (before + 1, false),
-                            Some((at, canceller)) => {
-                                (at + 1, history.is_in_current_slot(script, id, at, canceller))
-                            }
+                            Some((at, canceller)) => (
+                                at + 1,
+                                history.is_in_current_slot(script, id, at, canceller),
+                            ),
                         };
-                        history.cancels.push(Cancelled { step: index, processed, in_current_slot });
+                        history.cancels.push(Cancelled {
+                            step: index,
+                            processed,
+                            in_current_slot,
+                        });
                     }
                     _ => {}
                 }
@@ -92,15 +113,27 @@ impl History {
 
     fn add(&mut self, now: u64, delay: i64, after: u64, task: &Task) {
         let deadline = i128::from(now) + i128::from(delay);
-        self.timeouts.push(Known { deadline, after, task: task.clone() });
+        self.timeouts.push(Known {
+            deadline,
+            after,
+            task: task.clone(),
+        });
     }
 
     /// Whether Netty's worker reaches `target` in the slot of this tick, after the task of
     /// `canceller`.
-    fn is_in_current_slot(&self, script: &Script, target: usize, tick: u64, canceller: usize) -> bool {
+    fn is_in_current_slot(
+        &self,
+        script: &Script,
+        target: usize,
+        tick: u64,
+        canceller: usize,
+    ) -> bool {
         // Netty's tick n, counted from zero, ends where our tick n + 1 begins.
         let slot = |tick: u64| tick & (script.netty.slots as u64 - 1);
-        let Known { deadline, after, .. } = self.timeouts[target];
+        let Known {
+            deadline, after, ..
+        } = self.timeouts[target];
         let its_tick = (deadline / i128::from(script.netty.tick)).max(after.into()) as u64;
         slot(its_tick) == slot(tick - 1) && after < tick && target > canceller
     }

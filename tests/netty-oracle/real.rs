@@ -22,16 +22,28 @@ pub(crate) struct Script {
 /// The scripts, which have the same results with each version of Netty.
 pub(crate) fn scripts() -> Vec<Script> {
     let [first, others @ ..] = trace::VERSIONS;
-    assert!(others.iter().all(|&netty| trace::lines(netty, "real") == trace::lines(first, "real")));
+    assert!(
+        others
+            .iter()
+            .all(|&netty| trace::lines(netty, "real") == trace::lines(first, "real"))
+    );
     let mut scripts: Vec<Script> = Vec::new();
     for line in trace::lines(first, "real") {
         if let Some(head) = line.strip_prefix("script ") {
             let (name, size) = head.split_once(' ').unwrap();
             let size = trace::size(&size.split(' ').collect::<Vec<_>>());
-            scripts.push(Script { name: name.to_owned(), size, steps: Vec::new() });
+            scripts.push(Script {
+                name: name.to_owned(),
+                size,
+                steps: Vec::new(),
+            });
         } else {
             let (operation, result) = trace::halves(&line);
-            scripts.last_mut().unwrap().steps.push((operation.to_owned(), result.to_owned()));
+            scripts
+                .last_mut()
+                .unwrap()
+                .steps
+                .push((operation.to_owned(), result.to_owned()));
         }
     }
     scripts
@@ -85,21 +97,34 @@ impl Script {
             assert_eq!(&ours, netty, "script {}, {operation}", self.name);
         }
         self.check(&real, &ran, &ran_in_netty);
-        assert!(real.receiver.try_recv().is_err(), "script {}: another task has run", self.name);
+        assert!(
+            real.receiver.try_recv().is_err(),
+            "script {}: another task has run",
+            self.name
+        );
     }
 
     pub(crate) fn interrupts_in_netty(&self) -> bool {
-        self.steps.iter().any(|(_, netty)| netty.contains("interrupted"))
+        self.steps
+            .iter()
+            .any(|(_, netty)| netty.contains("interrupted"))
     }
 
     fn check(&self, real: &Real, ran: &[Ran], ran_in_netty: &[String]) {
-        let mut ours: Vec<_> = ran.iter().map(|ran| format!("{}{}", ran.id, ran.outcome)).collect();
+        let mut ours: Vec<_> = ran
+            .iter()
+            .map(|ran| format!("{}{}", ran.id, ran.outcome))
+            .collect();
         let mut netty = ran_in_netty.to_vec();
         ours.sort_unstable();
         netty.sort_unstable();
         assert_eq!(ours, netty, "script {}", self.name);
         for (index, later) in ran.iter().enumerate() {
-            assert!(later.at >= real.timeouts[later.id].deadline.0, "script {}: early", self.name);
+            assert!(
+                later.at >= real.timeouts[later.id].deadline.0,
+                "script {}: early",
+                self.name
+            );
             // If this thread was delayed, the deadlines may be closer together.
             let certainly_later = |earlier: &&Ran| {
                 let tick = Duration::from_nanos(self.size.tick);
@@ -118,22 +143,39 @@ fn expected_here(netty: &str) -> String {
 
 impl Real {
     fn new(size: Size, settings: Settings) -> Self {
-        let timer = settings(replay::build(size, HashedWheelTimer::builder())).build().unwrap();
+        let timer = settings(replay::build(size, HashedWheelTimer::builder()))
+            .build()
+            .unwrap();
         let (sender, receiver) = channel();
         let (asleep_sender, asleep) = channel();
-        Self { timer, sender, receiver, asleep_sender, asleep, timeouts: Vec::new(), is_stopped: false }
+        Self {
+            timer,
+            sender,
+            receiver,
+            asleep_sender,
+            asleep,
+            timeouts: Vec::new(),
+            is_stopped: false,
+        }
     }
 
     fn add(&mut self, delay: Duration, kind: &str) -> String {
         let id = self.timeouts.len();
-        let (sender, asleep_sender, kind) =
-            (self.sender.clone(), self.asleep_sender.clone(), kind.to_owned());
+        let (sender, asleep_sender, kind) = (
+            self.sender.clone(),
+            self.asleep_sender.clone(),
+            kind.to_owned(),
+        );
         let task = move |timeout: &Timeout| {
             let at = Instant::now();
             let outcome = match &*kind {
                 "stop" => {
                     let stop = AssertUnwindSafe(|| timeout.timer().stop());
-                    if quietly(|| catch_unwind(stop)).is_err() { "refused" } else { "stopped" }
+                    if quietly(|| catch_unwind(stop)).is_err() {
+                        "refused"
+                    } else {
+                        "stopped"
+                    }
                 }
                 "sleep" => {
                     asleep_sender.send(()).unwrap();
@@ -155,7 +197,10 @@ impl Real {
             Err(NewTimeoutError::Stopped) => "stopped",
             Err(other) => panic!("{other}"),
         };
-        self.timeouts.push(Known { timeout: result.ok(), deadline });
+        self.timeouts.push(Known {
+            timeout: result.ok(),
+            deadline,
+        });
         text.to_owned()
     }
 
@@ -167,15 +212,28 @@ impl Real {
     fn stop(&mut self) -> String {
         self.is_stopped = true;
         let rest = self.timer.stop();
-        let is_returned =
-            |id: &usize| self.timeouts[*id].timeout.as_ref().is_some_and(|timeout| rest.contains(timeout));
+        let is_returned = |id: &usize| {
+            self.timeouts[*id]
+                .timeout
+                .as_ref()
+                .is_some_and(|timeout| rest.contains(timeout))
+        };
         let ids: Vec<_> = (0..self.timeouts.len()).filter(is_returned).collect();
         assert_eq!(ids.len(), rest.len());
-        ids.iter().map(usize::to_string).collect::<Vec<_>>().join(" ")
+        ids.iter()
+            .map(usize::to_string)
+            .collect::<Vec<_>>()
+            .join(" ")
     }
 
     /// Receives the next task that has run. A stopped timer has already waited for it.
     fn wait(&self) -> Ran {
-        self.receiver.recv_timeout(if self.is_stopped { Duration::ZERO } else { TEST_TIMEOUT }).unwrap()
+        self.receiver
+            .recv_timeout(if self.is_stopped {
+                Duration::ZERO
+            } else {
+                TEST_TIMEOUT
+            })
+            .unwrap()
     }
 }

@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hashed_wheel::wheel::{HashedWheel, HierarchicalWheel, Key};
-use hashed_wheel::{Builder, Clock, Driver, HashedWheelTimer, ManualClock, NewTimeoutError, Timeout};
+use hashed_wheel::{
+    Builder, Clock, Driver, HashedWheelTimer, ManualClock, NewTimeoutError, Timeout,
+};
 
 use super::trace::{Event, Op, Script, Size, Task};
 use crate::common::ends;
@@ -31,8 +33,14 @@ pub(crate) fn on_plain_wheels(script: &Script) -> Option<[Results; 2]> {
         });
     is_plain.then(|| {
         [
-            replay(script, &mut OnWheel::new(script, HashedWheel::new(script.asked.slots))),
-            replay(script, &mut OnWheel::new(script, HierarchicalWheel::new(script.asked.slots))),
+            replay(
+                script,
+                &mut OnWheel::new(script, HashedWheel::new(script.asked.slots)),
+            ),
+            replay(
+                script,
+                &mut OnWheel::new(script, HierarchicalWheel::new(script.asked.slots)),
+            ),
         ]
     })
 }
@@ -58,7 +66,9 @@ fn replay(script: &Script, subject: &mut impl Subject) -> Results {
     for step in &script.steps {
         match step.op {
             Op::Add { delay, ref task } => subject.add(nanos(delay), task),
-            Op::Fill { count, delay } => (0..count).for_each(|_| subject.add(nanos(delay), &Task::default())),
+            Op::Fill { count, delay } => {
+                (0..count).for_each(|_| subject.add(nanos(delay), &Task::default()))
+            }
             Op::Cancel(id) => subject.cancel(id),
             Op::Stall(by) => subject.advance_clock(by),
             Op::Turn(by) => {
@@ -85,7 +95,9 @@ pub(crate) fn nanos(delay: i64) -> Duration {
 }
 
 pub(crate) fn build(size: Size, builder: Builder) -> Builder {
-    builder.tick(Duration::from_nanos(size.tick)).ticks_per_wheel(size.slots)
+    builder
+        .tick(Duration::from_nanos(size.tick))
+        .ticks_per_wheel(size.slots)
 }
 
 struct OnTimer {
@@ -108,8 +120,16 @@ impl OnTimer {
         let clock = ManualClock::new();
         let builder = build(script.asked, HashedWheelTimer::builder())
             .max_pending_timeouts((script.limit > 0).then_some(script.limit));
-        let (timer, driver) = settings(builder).clock(clock.clone()).build_driven().unwrap();
-        Self { timer, driver, clock, log: Arc::default() }
+        let (timer, driver) = settings(builder)
+            .clock(clock.clone())
+            .build_driven()
+            .unwrap();
+        Self {
+            timer,
+            driver,
+            clock,
+            log: Arc::default(),
+        }
     }
 }
 
@@ -142,7 +162,12 @@ impl Subject for OnTimer {
         let rest = self.timer.stop();
         assert!(rest.iter().all(Timeout::is_cancelled));
         let mut log = self.log.lock().unwrap();
-        let id = |rest: &Timeout| log.timeouts.iter().position(|it| it.as_ref() == Some(rest)).unwrap();
+        let id = |rest: &Timeout| {
+            log.timeouts
+                .iter()
+                .position(|it| it.as_ref() == Some(rest))
+                .unwrap()
+        };
         let mut ids: Vec<_> = rest.iter().map(id).collect();
         ids.sort_unstable();
         log.events.extend(ids.into_iter().map(Event::Returned));
@@ -184,7 +209,10 @@ fn cancel(log: &Mutex<Log>, id: usize) {
     // Without the lock, because `cancel` drops the task.
     let timeout = log.lock().unwrap().timeouts[id].clone().unwrap();
     let succeeded = timeout.cancel();
-    log.lock().unwrap().events.push(Event::Cancel { id, succeeded });
+    log.lock()
+        .unwrap()
+        .events
+        .push(Event::Cancel { id, succeeded });
 }
 
 /// A plain wheel with the time as a number, and without tasks.
@@ -198,7 +226,13 @@ struct OnWheel<W> {
 
 impl<W: Wheel> OnWheel<W> {
     fn new(script: &Script, wheel: W) -> Self {
-        Self { wheel, tick: script.asked.tick, now: 0, keys: Vec::new(), events: Vec::new() }
+        Self {
+            wheel,
+            tick: script.asked.tick,
+            now: 0,
+            keys: Vec::new(),
+            events: Vec::new(),
+        }
     }
 }
 
@@ -224,7 +258,8 @@ impl<W: Wheel> Subject for OnWheel<W> {
     }
 
     fn turn(&mut self, tick: u64) {
-        self.wheel.advance(tick, |id| self.events.push(Event::Fired { tick, id }));
+        self.wheel
+            .advance(tick, |id| self.events.push(Event::Fired { tick, id }));
     }
 
     fn stop(&mut self) {

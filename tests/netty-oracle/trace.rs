@@ -96,8 +96,16 @@ pub(crate) struct Netty {
 }
 
 pub(crate) const VERSIONS: [Netty; 2] = [
-    Netty { differences: None, stop_cancels: false, subtracts_twice: true },
-    Netty { differences: Some("4.2.txt"), stop_cancels: true, subtracts_twice: false },
+    Netty {
+        differences: None,
+        stop_cancels: false,
+        subtracts_twice: true,
+    },
+    Netty {
+        differences: Some("4.2.txt"),
+        stop_cancels: true,
+        subtracts_twice: false,
+    },
 ];
 
 /// Reads one family of scripts.
@@ -119,9 +127,11 @@ pub(crate) fn lines(netty: Netty, family: &str) -> Vec<String> {
     let mut lines: Vec<_> = text.lines().map(String::from).collect();
     if let Some(file) = netty.differences {
         let text = fs::read_to_string(folder.join(file)).unwrap();
-        for (at, line) in
-            text.lines().filter_map(|line| line.strip_prefix(family)?.strip_prefix(':')?.split_once(':'))
-        {
+        for (at, line) in text.lines().filter_map(|line| {
+            line.strip_prefix(family)?
+                .strip_prefix(':')?
+                .split_once(':')
+        }) {
             lines[number::<usize>(at) - 1] = line.to_owned();
         }
     }
@@ -131,15 +141,21 @@ pub(crate) fn lines(netty: Netty, family: &str) -> Vec<String> {
 
 /// Splits a line into the operation and the result.
 pub(crate) fn halves(line: &str) -> (&str, &str) {
-    line.split_once(" =").map(|(asked, answer)| (asked, answer.trim_start())).expect(line)
+    line.split_once(" =")
+        .map(|(asked, answer)| (asked, answer.trim_start()))
+        .expect(line)
 }
 
 pub(crate) fn number<T: std::str::FromStr>(word: &str) -> T {
-    word.parse().unwrap_or_else(|_| panic!("{word:?} is not a number of the expected type"))
+    word.parse()
+        .unwrap_or_else(|_| panic!("{word:?} is not a number of the expected type"))
 }
 
 pub(crate) fn size(words: &[&str]) -> Size {
-    Size { tick: number(words[0]), slots: number(words[1]) }
+    Size {
+        tick: number(words[0]),
+        slots: number(words[1]),
+    }
 }
 
 fn script(head: &str) -> Script {
@@ -162,8 +178,14 @@ fn step(line: &str) -> Step {
     let (events, count) = result.rsplit_once(' ').unwrap_or(("", result));
     let (pending, alive) = count.split_once('/').expect(line);
     let op = match operation.split(' ').collect::<Vec<_>>()[..] {
-        ["+", delay, ref words @ ..] => Op::Add { delay: number(delay), task: task(words) },
-        ["f", count, delay] => Op::Fill { count: number(count), delay: number(delay) },
+        ["+", delay, ref words @ ..] => Op::Add {
+            delay: number(delay),
+            task: task(words),
+        },
+        ["f", count, delay] => Op::Fill {
+            count: number(count),
+            delay: number(delay),
+        },
         ["x", id] => Op::Cancel(number(id)),
         [">", by] => Op::Stall(number(by)),
         ["@", by] => Op::Turn(number(by)),
@@ -172,8 +194,17 @@ fn step(line: &str) -> Step {
         ["+!", _] => Op::StopWithinAdd,
         _ => panic!("{line}"),
     };
-    let events = events.split(' ').filter(|word| !word.is_empty()).map(event).collect();
-    Step { op, events, pending: number(pending), alive: number(alive) }
+    let events = events
+        .split(' ')
+        .filter(|word| !word.is_empty())
+        .map(event)
+        .collect();
+    Step {
+        op,
+        events,
+        pending: number(pending),
+        alive: number(alive),
+    }
 }
 
 fn task(words: &[&str]) -> Task {
@@ -198,10 +229,16 @@ fn event(word: &str) -> Event {
         "lost" => Event::Lost,
         _ => {
             if let Some((tick, id)) = word.split_once(':') {
-                Event::Fired { tick: number(tick), id: number(id) }
+                Event::Fired {
+                    tick: number(tick),
+                    id: number(id),
+                }
             } else if let Some(cancel) = word.strip_prefix('x') {
                 let (id, end) = cancel.split_at(cancel.len() - 1);
-                Event::Cancel { id: number(id), succeeded: end == "y" }
+                Event::Cancel {
+                    id: number(id),
+                    succeeded: end == "y",
+                }
             } else if let Some(count) = word.strip_prefix('c') {
                 Event::CancelledByStop(number(count))
             } else {

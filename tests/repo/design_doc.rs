@@ -8,7 +8,13 @@ use std::path::Path;
 use crate::files::{root, rust_files};
 
 /// The folders that contain the code, the models and the tests that pages name.
-const FOLDERS: [&str; 5] = ["src", "crates/util", "tests", "loom-tests/tests", "loom-tests/shuttle/tests"];
+const FOLDERS: [&str; 5] = [
+    "src",
+    "crates/util",
+    "tests",
+    "loom-tests/tests",
+    "loom-tests/shuttle/tests",
+];
 
 /// The section whose tables map Netty's class to files and their items.
 const NETTY: &str = "From Netty's class to this code";
@@ -23,7 +29,9 @@ fn page() -> String {
 
 /// The name and the text of each Rust file of [`FOLDERS`].
 fn sources() -> Vec<(String, String)> {
-    let paths = FOLDERS.iter().flat_map(|folder| rust_files(&root().join(folder)));
+    let paths = FOLDERS
+        .iter()
+        .flat_map(|folder| rust_files(&root().join(folder)));
     let name = |path: &Path| path.file_stem().unwrap().to_str().unwrap().to_owned();
     paths.map(|path| (name(&path), read(&path))).collect()
 }
@@ -34,7 +42,9 @@ fn exists(name: &str, sources: &[(String, String)], words: &HashSet<&str>) -> bo
         _ if name.contains(['/', '.']) => root().join(name).exists(),
         Some((file, function)) if file.starts_with(char::is_lowercase) => {
             let function = format!("fn {function}(");
-            sources.iter().any(|(name, text)| name == file && text.contains(&function))
+            sources
+                .iter()
+                .any(|(name, text)| name == file && text.contains(&function))
         }
         _ => name.split("::").all(|word| words.contains(word)),
     }
@@ -47,8 +57,12 @@ fn names(text: &str) -> impl Iterator<Item = &str> {
 
 /// Returns the section with this heading.
 fn section<'a>(page: &'a str, heading: &str) -> &'a str {
-    let mut sections = page.split("\n## ").filter_map(|section| section.strip_prefix(heading));
-    sections.next().unwrap_or_else(|| panic!("no section {heading:?}"))
+    let mut sections = page
+        .split("\n## ")
+        .filter_map(|section| section.strip_prefix(heading));
+    sections
+        .next()
+        .unwrap_or_else(|| panic!("no section {heading:?}"))
 }
 
 /// Returns the cells of each row of the section's tables, without the heads of the tables.
@@ -69,18 +83,23 @@ fn declares(text: &str, name: &str) -> bool {
     let ends_here = |rest: &str| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_');
     let is_item = |line: &str| {
         WORDS.iter().any(|word| {
-            line.split_once(&format!("{word} {name}")).is_some_and(|(before, rest)| {
-                ends_here(rest) && !before.ends_with(|c: char| c.is_alphanumeric())
-            })
+            line.split_once(&format!("{word} {name}"))
+                .is_some_and(|(before, rest)| {
+                    ends_here(rest) && !before.ends_with(|c: char| c.is_alphanumeric())
+                })
         })
     };
     let is_field = |line: &str| {
         let line = line.trim_start();
         let line = match line.strip_prefix("pub") {
-            Some(rest) => rest.trim_start_matches("(super)").trim_start_matches("(crate)").trim_start(),
+            Some(rest) => rest
+                .trim_start_matches("(super)")
+                .trim_start_matches("(crate)")
+                .trim_start(),
             None => line,
         };
-        line.strip_prefix(name).is_some_and(|rest| rest.starts_with(": "))
+        line.strip_prefix(name)
+            .is_some_and(|rest| rest.starts_with(": "))
     };
     text.lines()
         .filter(|line| !line.trim_start().starts_with("//"))
@@ -91,14 +110,27 @@ fn declares(text: &str, name: &str) -> bool {
 fn names_in_the_design_document_exist() {
     let (sources, page) = (sources(), page());
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
-    let words: HashSet<_> = sources.iter().flat_map(|(_, text)| text.split(|c| !is_word(c))).collect();
+    let words: HashSet<_> = sources
+        .iter()
+        .flat_map(|(_, text)| text.split(|c| !is_word(c)))
+        .collect();
     // The first cell of a row of Netty's tables has names of Netty's.
-    let of_netty: HashSet<_> = rows(section(&page, NETTY)).flat_map(|row| names(row[0])).collect();
+    let of_netty: HashSet<_> = rows(section(&page, NETTY))
+        .flat_map(|row| names(row[0]))
+        .collect();
     // A text with a space is no name.
-    let names: Vec<_> = names(&page).filter(|name| !name.contains(' ') && !of_netty.contains(name)).collect();
+    let names: Vec<_> = names(&page)
+        .filter(|name| !name.contains(' ') && !of_netty.contains(name))
+        .collect();
     assert!(names.len() > 300, "too few names were found: {names:?}");
-    let gone: Vec<_> = names.into_iter().filter(|name| !exists(name, &sources, &words)).collect();
-    assert!(gone.is_empty(), "docs/design.md names items that do not exist: {gone:?}");
+    let gone: Vec<_> = names
+        .into_iter()
+        .filter(|name| !exists(name, &sources, &words))
+        .collect();
+    assert!(
+        gone.is_empty(),
+        "docs/design.md names items that do not exist: {gone:?}"
+    );
 }
 
 /// A row of these tables names files, and after each file some of its items.
@@ -114,11 +146,19 @@ fn items_in_the_map_of_nettys_class_are_in_their_files() {
                 file = Some((name, read(&root().join(name))));
                 continue;
             }
-            let Some((path, text)) = &file else { panic!("{netty}: `{name}` comes before any file") };
-            assert!(declares(text, name), "docs/design.md, {netty}: {path} does not declare `{name}`");
+            let Some((path, text)) = &file else {
+                panic!("{netty}: `{name}` comes before any file")
+            };
+            assert!(
+                declares(text, name),
+                "docs/design.md, {netty}: {path} does not declare `{name}`"
+            );
             items += 1;
         }
-        assert!(file.is_some(), "docs/design.md, {netty}: the row names no file");
+        assert!(
+            file.is_some(),
+            "docs/design.md, {netty}: the row names no file"
+        );
     }
     assert!(items > 80, "too few items were found: {items}");
 }
@@ -130,8 +170,14 @@ fn files_in_the_contribution_guide_exist() {
         let folders = ["src/", "loom-tests/", "tests/", "docs/", "benches/", ".ci/"];
         folders.iter().any(|folder| name.starts_with(folder)) && !name.contains([' ', '*'])
     };
-    let gone: Vec<_> = names(&page).filter(is_path).filter(|name| !root().join(name).exists()).collect();
-    assert!(gone.is_empty(), "CONTRIBUTING.md names files that do not exist: {gone:?}");
+    let gone: Vec<_> = names(&page)
+        .filter(is_path)
+        .filter(|name| !root().join(name).exists())
+        .collect();
+    assert!(
+        gone.is_empty(),
+        "CONTRIBUTING.md names files that do not exist: {gone:?}"
+    );
 }
 
 /// `file::function` is a test, in the file itself or in a module of it.
@@ -143,8 +189,14 @@ fn tests_that_show_a_difference_exist() {
     let named: Vec<_> = names(differences).filter(is_test).collect();
     assert!(named.len() > 15, "too few tests were found: {named:?}");
     let sources = sources();
-    let gone: Vec<_> = named.into_iter().filter(|name| !exists(name, &sources, &HashSet::new())).collect();
-    assert!(gone.is_empty(), "docs/ported-tests.md names tests that do not exist: {gone:?}");
+    let gone: Vec<_> = named
+        .into_iter()
+        .filter(|name| !exists(name, &sources, &HashSet::new()))
+        .collect();
+    assert!(
+        gone.is_empty(),
+        "docs/ported-tests.md names tests that do not exist: {gone:?}"
+    );
 }
 
 /// Files are named from the folder on; `file::function` is a test.
@@ -156,7 +208,14 @@ fn names_in_the_page_of_the_models_exist() {
     let named: Vec<_> = names(&page).filter(is_name).collect();
     assert!(named.len() > 3, "too few names were found: {named:?}");
     for name in named {
-        let path = if name.contains('/') { format!("loom-tests/{name}") } else { name.to_owned() };
-        assert!(exists(&path, &sources, &HashSet::new()), "loom-tests/README.md: {name}");
+        let path = if name.contains('/') {
+            format!("loom-tests/{name}")
+        } else {
+            name.to_owned()
+        };
+        assert!(
+            exists(&path, &sources, &HashSet::new()),
+            "loom-tests/README.md: {name}"
+        );
     }
 }

@@ -14,13 +14,17 @@ pub(crate) struct Source {
 impl Source {
     /// The lines that are no comments, with their numbers.
     pub(crate) fn lines(&self) -> impl Iterator<Item = (usize, &str)> {
-        (1..).zip(self.text.lines()).filter(|(_, line)| !line.trim_start().starts_with("//"))
+        (1..)
+            .zip(self.text.lines())
+            .filter(|(_, line)| !line.trim_start().starts_with("//"))
     }
 
     /// The code: without comments and without unit tests.
     pub(crate) fn code(&self) -> String {
         let text = self.text.split("#[cfg(test)]\nmod tests").next().unwrap();
-        text.lines().map(|line| line.split("//").next().unwrap().to_owned() + "\n").collect()
+        text.lines()
+            .map(|line| line.split("//").next().unwrap().to_owned() + "\n")
+            .collect()
     }
 }
 
@@ -56,7 +60,10 @@ pub(crate) fn rust_files(folder: &Path) -> Vec<PathBuf> {
 fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
     let (mut files, mut folders) = (Vec::new(), vec![folder.to_owned()]);
     while let Some(folder) = folders.pop() {
-        for path in fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()) {
+        for path in fs::read_dir(&folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+        {
             if path.is_dir() {
                 if !path.ends_with("target") && !path.ends_with(".git") {
                     folders.push(path);

@@ -44,15 +44,25 @@ fn imported_paths(source: &Source) -> BTreeSet<String> {
     let code = source.code();
     let mut paths = BTreeSet::new();
     for item in code.split(';') {
-        let Some(at) = item.rfind("use ") else { continue };
-        let tree: String = item[at + 4..].split_whitespace().filter(|word| *word != "as").collect();
+        let Some(at) = item.rfind("use ") else {
+            continue;
+        };
+        let tree: String = item[at + 4..]
+            .split_whitespace()
+            .filter(|word| *word != "as")
+            .collect();
         expand(&tree, "", &mut paths);
     }
     for rest in code.split("crate::").skip(1) {
-        let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_' && c != ':').unwrap_or(rest.len());
+        let end = rest
+            .find(|c: char| !c.is_alphanumeric() && c != '_' && c != ':')
+            .unwrap_or(rest.len());
         paths.insert(format!("crate::{}", &rest[..end]));
     }
-    paths.iter().filter_map(|path| absolute(path, &source.module)).collect()
+    paths
+        .iter()
+        .filter_map(|path| absolute(path, &source.module))
+        .collect()
 }
 
 /// Expands `a::{b, c::{d}}` to `a::b` and `a::c::d`.
@@ -65,7 +75,11 @@ fn expand(tree: &str, prefix: &str, paths: &mut BTreeSet<String>) {
     let (mut depth, mut part) = (0, String::new());
     for c in inside.chars().chain([',']) {
         match c {
-            ',' if depth == 0 => expand(&std::mem::take(&mut part), &format!("{prefix}{before}"), paths),
+            ',' if depth == 0 => expand(
+                &std::mem::take(&mut part),
+                &format!("{prefix}{before}"),
+                paths,
+            ),
             _ => {
                 depth += i32::from(c == '{') - i32::from(c == '}');
                 part.push(c);
@@ -81,8 +95,17 @@ fn absolute(path: &str, module: &str) -> Option<String> {
     match parts[0] {
         "crate" => Some(parts[1..].join("::")),
         "super" | "self" => {
-            let supers = parts.iter().take_while(|part| matches!(**part, "super" | "self")).count();
-            base.truncate(base.len() - parts[..supers].iter().filter(|part| **part == "super").count());
+            let supers = parts
+                .iter()
+                .take_while(|part| matches!(**part, "super" | "self"))
+                .count();
+            base.truncate(
+                base.len()
+                    - parts[..supers]
+                        .iter()
+                        .filter(|part| **part == "super")
+                        .count(),
+            );
             base.extend(&parts[supers..]);
             Some(base.join("::"))
         }
@@ -104,9 +127,16 @@ fn imports(folder: &str) -> BTreeMap<String, BTreeSet<String>> {
         }
     };
     let imported = |source: &Source| {
-        imported_paths(source).into_iter().filter_map(owner).filter(|to| *to != source.module).collect()
+        imported_paths(source)
+            .into_iter()
+            .filter_map(owner)
+            .filter(|to| *to != source.module)
+            .collect()
     };
-    sources.iter().map(|source| (source.module.clone(), imported(source))).collect()
+    sources
+        .iter()
+        .map(|source| (source.module.clone(), imported(source)))
+        .collect()
 }
 
 fn reachable(from: &str, imports: &BTreeMap<String, BTreeSet<String>>) -> BTreeSet<String> {
@@ -124,10 +154,18 @@ fn reachable(from: &str, imports: &BTreeMap<String, BTreeSet<String>>) -> BTreeS
 #[test]
 fn the_only_import_cycle_is_the_documented_one_of_the_engine() {
     let imports = imports("src");
-    assert!(imports.len() > 40 && imports["engine::worker"].contains("node"), "imports are found");
-    let in_cycles: Vec<_> =
-        imports.keys().filter(|module| reachable(module, &imports).contains(*module)).collect();
-    assert_eq!(in_cycles, CYCLE, "modules that import themselves through others");
+    assert!(
+        imports.len() > 40 && imports["engine::worker"].contains("node"),
+        "imports are found"
+    );
+    let in_cycles: Vec<_> = imports
+        .keys()
+        .filter(|module| reachable(module, &imports).contains(*module))
+        .collect();
+    assert_eq!(
+        in_cycles, CYCLE,
+        "modules that import themselves through others"
+    );
 }
 
 /// A folder with a `lib.rs` or a `main.rs` is a root of modules.
@@ -137,17 +175,24 @@ fn import_cycles_beside_the_library_have_at_most_two_files() {
     let files = ["crates", "benches", "examples", "tests"]
         .into_iter()
         .flat_map(|folder| rust_files(&root().join(folder)));
-    let folders = files.filter(is_root).map(|path| path.parent().unwrap().to_owned());
+    let folders = files
+        .filter(is_root)
+        .map(|path| path.parent().unwrap().to_owned());
     let folders: BTreeSet<_> = folders.collect();
     assert!(folders.len() > 15, "too few roots were found: {folders:?}");
     let mut cycles = BTreeSet::new();
     for folder in folders {
         let folder = folder.strip_prefix(root()).unwrap().to_str().unwrap();
         let imports = imports(folder);
-        let reached: BTreeMap<_, _> =
-            imports.keys().map(|module| (module, reachable(module, &imports))).collect();
+        let reached: BTreeMap<_, _> = imports
+            .keys()
+            .map(|module| (module, reachable(module, &imports)))
+            .collect();
         for module in imports.keys() {
-            let cycle: Vec<_> = reached[module].iter().filter(|to| reached[to].contains(module)).collect();
+            let cycle: Vec<_> = reached[module]
+                .iter()
+                .filter(|to| reached[to].contains(module))
+                .collect();
             if cycle.len() > 2 {
                 cycles.insert(format!("{folder}: {cycle:?}"));
             }
@@ -160,7 +205,10 @@ fn import_cycles_beside_the_library_have_at_most_two_files() {
 fn imports_lead_from_upper_layers_to_lower_ones() {
     let layer = |module: &str| {
         let top = module.split("::").next().unwrap();
-        LAYERS.iter().position(|layer| layer.contains(&top)).unwrap_or_else(|| panic!("{top}: no layer"))
+        LAYERS
+            .iter()
+            .position(|layer| layer.contains(&top))
+            .unwrap_or_else(|| panic!("{top}: no layer"))
     };
     let imports = imports("src");
     let upward: Vec<_> = imports
@@ -169,7 +217,11 @@ fn imports_lead_from_upper_layers_to_lower_ones() {
         .flat_map(|(from, all)| all.iter().map(move |to| (from, to)))
         .filter(|(from, to)| layer(to) < layer(from))
         .collect();
-    assert!(upward.len() <= MAX_UPWARD_IMPORTS, "{} imports lead upwards: {upward:?}", upward.len());
+    assert!(
+        upward.len() <= MAX_UPWARD_IMPORTS,
+        "{} imports lead upwards: {upward:?}",
+        upward.len()
+    );
 }
 
 /// The head of `lib.rs`, and of each `mod.rs`, has the map of its folder: a table whose first
@@ -185,17 +237,34 @@ fn each_file_is_named_once_in_the_map_of_its_folder() {
             .filter(|path| path.is_file() || path.join("mod.rs").exists())
             .map(|path| {
                 let name = path.file_stem().unwrap().to_str().unwrap();
-                if path.is_dir() { format!("{name}/") } else { name.to_owned() }
+                if path.is_dir() {
+                    format!("{name}/")
+                } else {
+                    name.to_owned()
+                }
             })
             .filter(|name| !["lib", "mod", "tests"].contains(&name.as_str()))
             .collect();
         let text = fs::read_to_string(map).unwrap();
-        let lines = text.lines().map(|line| line.trim_start_matches(['/', '!']).trim_start());
-        let rows = lines.skip_while(|line| *line != "| file | content |").skip(2);
-        let cells = rows.take_while(|row| row.starts_with('|')).map(|row| row.split('|').nth(1).unwrap());
-        let mut named: Vec<_> = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).collect();
+        let lines = text
+            .lines()
+            .map(|line| line.trim_start_matches(['/', '!']).trim_start());
+        let rows = lines
+            .skip_while(|line| *line != "| file | content |")
+            .skip(2);
+        let cells = rows
+            .take_while(|row| row.starts_with('|'))
+            .map(|row| row.split('|').nth(1).unwrap());
+        let mut named: Vec<_> = cells
+            .flat_map(|cell| cell.split('`').skip(1).step_by(2))
+            .collect();
         files.sort();
         named.sort();
-        assert_eq!(named, files, "{}: what the map names, and what there is", map.display());
+        assert_eq!(
+            named,
+            files,
+            "{}: what the map names, and what there is",
+            map.display()
+        );
     }
 }

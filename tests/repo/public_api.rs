@@ -12,10 +12,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use hashed_wheel::wheel::{HashedWheel, HierarchicalWheel, Iter, Key, MAX_TICKS_PER_WHEEL, SizeError, Ticks};
+use hashed_wheel::wheel::{
+    HashedWheel, HierarchicalWheel, Iter, Key, MAX_TICKS_PER_WHEEL, SizeError, Ticks,
+};
 use hashed_wheel::{
-    BuildError, Builder, CancelOnDrop, Clock, Driver, ExpiredTask, HashedWheelTimer, LocalTimer, ManualClock,
-    MonotonicClock, NewTimeoutError, Stats, TaskExecutor, Timeout, TimerTask, Unavailable,
+    BuildError, Builder, CancelOnDrop, Clock, Driver, ExpiredTask, HashedWheelTimer, LocalTimer,
+    ManualClock, MonotonicClock, NewTimeoutError, Stats, TaskExecutor, Timeout, TimerTask,
+    Unavailable,
 };
 
 struct Task;
@@ -32,10 +35,13 @@ fn the_timer_has_these_methods() {
     let _: fn() -> Builder = HashedWheelTimer::builder;
     let _: fn() -> HashedWheelTimer = HashedWheelTimer::default;
     let _: fn(&HashedWheelTimer) -> Result<(), NewTimeoutError> = HashedWheelTimer::start;
-    let _: fn(&HashedWheelTimer, fn(&Timeout), Duration) -> NewTimeout = HashedWheelTimer::new_timeout;
+    let _: fn(&HashedWheelTimer, fn(&Timeout), Duration) -> NewTimeout =
+        HashedWheelTimer::new_timeout;
     let _: fn(&HashedWheelTimer, Task, Duration) -> NewTimeout = HashedWheelTimer::new_timeout_task;
-    let _: fn(&HashedWheelTimer, fn(&Timeout), Instant) -> NewTimeout = HashedWheelTimer::new_timeout_at;
-    let _: fn(&HashedWheelTimer, Task, Instant) -> NewTimeout = HashedWheelTimer::new_timeout_task_at;
+    let _: fn(&HashedWheelTimer, fn(&Timeout), Instant) -> NewTimeout =
+        HashedWheelTimer::new_timeout_at;
+    let _: fn(&HashedWheelTimer, Task, Instant) -> NewTimeout =
+        HashedWheelTimer::new_timeout_task_at;
     let _: fn(&HashedWheelTimer) -> Instant = HashedWheelTimer::now;
     let _: fn() -> &'static HashedWheelTimer = HashedWheelTimer::global;
     let _: fn(&HashedWheelTimer) -> Vec<Timeout> = HashedWheelTimer::stop;
@@ -88,7 +94,8 @@ fn tasks_executors_and_clocks_have_these_methods() {
     let _: fn(Task, &Timeout) = Task::cancelled;
     let _: fn(ExpiredTask) = ExpiredTask::run;
     let _: fn(&ExpiredTask) -> &Timeout = ExpiredTask::timeout;
-    let _: fn(&dyn TaskExecutor, ExpiredTask) -> Result<(), ExpiredTask> = <dyn TaskExecutor>::execute;
+    let _: fn(&dyn TaskExecutor, ExpiredTask) -> Result<(), ExpiredTask> =
+        <dyn TaskExecutor>::execute;
     let _: fn(&dyn Clock) -> Duration = <dyn Clock>::now;
     let _: fn(&dyn Clock, Instant) -> Duration = <dyn Clock>::time_at;
     let _: fn(&dyn Clock, Duration) -> Instant = <dyn Clock>::instant_at;
@@ -179,7 +186,11 @@ fn the_local_timer_has_these_methods() {
 #[test]
 fn errors_and_stats_have_these_parts() {
     let _: usize = MAX_TICKS_PER_WHEEL;
-    match HashedWheelTimer::builder().tick(Duration::ZERO).build().unwrap_err() {
+    match HashedWheelTimer::builder()
+        .tick(Duration::ZERO)
+        .build()
+        .unwrap_err()
+    {
         BuildError::TooManyTicksPerWheel { max } => assert_eq!(max, MAX_TICKS_PER_WHEEL),
         BuildError::TickTooLong { max } => assert!(max > Duration::ZERO),
         BuildError::ZeroTicksPerWheel | BuildError::NulInThreadName => unreachable!(),
@@ -203,8 +214,17 @@ fn errors_and_stats_have_these_parts() {
         wake_ups,
         ..
     } = HashedWheelTimer::default().stats();
-    let all: [u64; 9] =
-        [scheduled, expired, cancelled, pending, rejected, panics, dropped_tasks, turns, wake_ups];
+    let all: [u64; 9] = [
+        scheduled,
+        expired,
+        cancelled,
+        pending,
+        rejected,
+        panics,
+        dropped_tasks,
+        turns,
+        wake_ups,
+    ];
     assert_eq!(all, [0; 9]);
 }
 
@@ -298,8 +318,10 @@ fn async_types_have_these_methods() {
 
     let _: fn(&HashedWheelTimer, Duration) -> Sleep = HashedWheelTimer::sleep;
     let _: fn(&HashedWheelTimer, Instant) -> Sleep = HashedWheelTimer::sleep_until;
-    let _: fn(&HashedWheelTimer, Duration, Ready<u8>) -> WithTimeout<Ready<u8>> = HashedWheelTimer::timeout;
-    let _: fn(&HashedWheelTimer, Instant, Ready<u8>) -> WithTimeout<Ready<u8>> = HashedWheelTimer::timeout_at;
+    let _: fn(&HashedWheelTimer, Duration, Ready<u8>) -> WithTimeout<Ready<u8>> =
+        HashedWheelTimer::timeout;
+    let _: fn(&HashedWheelTimer, Instant, Ready<u8>) -> WithTimeout<Ready<u8>> =
+        HashedWheelTimer::timeout_at;
     let _: fn(&HashedWheelTimer, Duration) -> Interval = HashedWheelTimer::interval;
     let _: fn(&HashedWheelTimer, Instant, Duration) -> Interval = HashedWheelTimer::interval_at;
     let _: fn(&HashedWheelTimer, Schedule) -> Interval = HashedWheelTimer::interval_on;
@@ -323,7 +345,9 @@ fn async_types_have_these_methods() {
     let _: fn(&mut Interval, Duration) = Interval::reset_after;
     let _: fn(&mut Interval, Instant) = Interval::reset_at;
     let _: fn(&Interval) -> Duration = Interval::period;
-    let _ = async |interval: &mut Interval| -> Result<Instant, NewTimeoutError> { interval.tick().await };
+    let _ = async |interval: &mut Interval| -> Result<Instant, NewTimeoutError> {
+        interval.tick().await
+    };
 
     let _: fn(&TimeoutError) -> Option<&NewTimeoutError> = |error| match error {
         TimeoutError::Elapsed => None,

@@ -16,7 +16,9 @@ fn read(page: &str) -> String {
 fn blocks<'a>(text: &'a str, language: &str) -> Vec<&'a str> {
     let begin = format!("```{language}\n");
     let blocks = text.split(&begin).skip(1);
-    blocks.map(|rest| rest.split_once("```").expect("the block ends").0).collect()
+    blocks
+        .map(|rest| rest.split_once("```").expect("the block ends").0)
+        .collect()
 }
 
 /// Runs a new package. All packages have the same target folder, so the library is built once.
@@ -29,16 +31,26 @@ fn run(name: &str, dependencies: &str, program: &str) {
     let here = root().to_str().unwrap().replace('\\', "/");
     let found = dependencies.replace("../hashed-wheel", &here);
     assert_ne!(found, dependencies, "the README names another path");
-    let manifest = format!("[package]\nname = \"{name}\"\nedition = \"2024\"\n\n{found}\n[workspace]\n");
+    let manifest =
+        format!("[package]\nname = \"{name}\"\nedition = \"2024\"\n\n{found}\n[workspace]\n");
     fs::write(package.join("Cargo.toml"), manifest).unwrap();
     fs::write(package.join("src/main.rs"), program).unwrap();
     // The same versions, which are there already.
     fs::copy(root().join("Cargo.lock"), package.join("Cargo.lock")).unwrap();
 
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["run", "--quiet", "--offline"]).current_dir(&package);
-    let output = cargo.env("CARGO_TARGET_DIR", folder.join("target")).output().expect("cargo starts");
-    assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+    cargo
+        .args(["run", "--quiet", "--offline"])
+        .current_dir(&package);
+    let output = cargo
+        .env("CARGO_TARGET_DIR", folder.join("target"))
+        .output()
+        .expect("cargo starts");
+    assert!(
+        output.status.success(),
+        "{name}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }
 
 #[test]
@@ -47,5 +59,9 @@ fn programs_of_the_readmes_run_as_printed() {
     let (dependencies, programs) = (blocks(&readme, "toml"), blocks(&readme, "rust"));
     run("quick-start", dependencies[0], programs[0]);
     run("expiring-map", dependencies[1], programs[1]);
-    run("sessions", blocks(&util, "toml")[0], blocks(&util, "rust")[0]);
+    run(
+        "sessions",
+        blocks(&util, "toml")[0],
+        blocks(&util, "rust")[0],
+    );
 }

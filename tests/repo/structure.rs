@@ -11,9 +11,14 @@ fn lines(folders: &[&str], is_exempt: fn(&str) -> bool, is_found: fn(&str) -> bo
     let sources = folders.iter().flat_map(|folder| sources(folder));
     let found = |source: Source| {
         let lines = source.lines().filter(|(_, line)| is_found(line));
-        lines.map(|(number, line)| format!("{}:{number}: {line}", source.path.display())).collect::<Vec<_>>()
+        lines
+            .map(|(number, line)| format!("{}:{number}: {line}", source.path.display()))
+            .collect::<Vec<_>>()
     };
-    sources.filter(|source| !is_exempt(&source.module)).flat_map(found).collect()
+    sources
+        .filter(|source| !is_exempt(&source.module))
+        .flat_map(found)
+        .collect()
 }
 
 #[test]
@@ -26,8 +31,13 @@ fn only_sync_names_synchronisation_primitives() {
         |module| module.starts_with("sync"),
         |line| {
             let in_braces = line.split_once("std::{").map_or("", |(_, names)| names);
-            CRATES.into_iter().chain(STD).any(|name| line.contains(name))
-                || in_braces.split([' ', ',', ':', '}']).any(|name| name == "sync" || name == "thread")
+            CRATES
+                .into_iter()
+                .chain(STD)
+                .any(|name| line.contains(name))
+                || in_braces
+                    .split([' ', ',', ':', '}'])
+                    .any(|name| name == "sync" || name == "thread")
         },
     );
     assert!(found.is_empty(), "{found:#?}");
@@ -35,18 +45,36 @@ fn only_sync_names_synchronisation_primitives() {
 
 #[test]
 fn only_platform_depends_on_the_platform() {
-    const KEYS: [&str; 7] = ["os", "arch", "family", "env", "vendor", "pointer_width", "feature"];
+    const KEYS: [&str; 7] = [
+        "os",
+        "arch",
+        "family",
+        "env",
+        "vendor",
+        "pointer_width",
+        "feature",
+    ];
     const CRATES: [&str; 2] = ["libc::", "quanta::"];
 
     let found = lines(
         &["src"],
         |module| module.starts_with("platform"),
         |line| {
-            let is_cfg = ["cfg(", "cfg!(", "cfg_attr("].iter().any(|cfg| line.contains(cfg));
-            let words: Vec<_> = line.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
-            let is_key = |word: &&str| word.strip_prefix("target_").is_some_and(|key| KEYS.contains(&key));
+            let is_cfg = ["cfg(", "cfg!(", "cfg_attr("]
+                .iter()
+                .any(|cfg| line.contains(cfg));
+            let words: Vec<_> = line
+                .split(|c: char| !c.is_alphanumeric() && c != '_')
+                .collect();
+            let is_key = |word: &&str| {
+                word.strip_prefix("target_")
+                    .is_some_and(|key| KEYS.contains(&key))
+            };
             words.iter().any(is_key)
-                || is_cfg && words.iter().any(|word| ["unix", "windows", "target_has_atomic"].contains(word))
+                || is_cfg
+                    && words
+                        .iter()
+                        .any(|word| ["unix", "windows", "target_has_atomic"].contains(word))
                 || CRATES.iter().any(|name| line.contains(name))
         },
     );
@@ -76,10 +104,9 @@ fn product_code_has_no_hooks_for_models() {
         if module.starts_with("platform") {
             continue;
         }
-        for line in text
-            .lines()
-            .filter(|line| line.contains("hashed_wheel_loom") || line.contains("hashed_wheel_shuttle"))
-        {
+        for line in text.lines().filter(|line| {
+            line.contains("hashed_wheel_loom") || line.contains("hashed_wheel_shuttle")
+        }) {
             let is_value = line.contains("cfg!(hashed_wheel_loom)") && !line.contains("not(");
             assert!(is_value, "{}: {line}", path.display());
         }
@@ -92,30 +119,53 @@ fn unsafe_code_is_in_node_and_platform_and_each_block_has_its_own_reason() {
         let Source { path, module, text } = &source;
         let is_allowed = module.starts_with("node::") || module.starts_with("platform");
         for (number, line) in (1..).zip(source.code().lines()) {
-            let is_unsafe = ["unsafe {", "unsafe fn", "unsafe impl", "unsafe trait", "allow(unsafe_code"]
-                .iter()
-                .any(|what| line.contains(what));
-            assert!(is_allowed || !is_unsafe, "{}:{number}: {line}", path.display());
+            let is_unsafe = [
+                "unsafe {",
+                "unsafe fn",
+                "unsafe impl",
+                "unsafe trait",
+                "allow(unsafe_code",
+            ]
+            .iter()
+            .any(|what| line.contains(what));
+            assert!(
+                is_allowed || !is_unsafe,
+                "{}:{number}: {line}",
+                path.display()
+            );
         }
         for (number, line) in (1..).zip(text.lines()) {
-            let Some((_, reason)) = line.split_once("// SAFETY: ") else { continue };
-            let refers_elsewhere = ["as above", "as below", "as of", "as there", "as in", "see ", "the same"]
-                .iter()
-                .any(|start| reason.to_lowercase().starts_with(start));
+            let Some((_, reason)) = line.split_once("// SAFETY: ") else {
+                continue;
+            };
+            let refers_elsewhere = [
+                "as above", "as below", "as of", "as there", "as in", "see ", "the same",
+            ]
+            .iter()
+            .any(|start| reason.to_lowercase().starts_with(start));
             assert!(!refers_elsewhere, "{}:{number}: {line}", path.display());
         }
         // The lint demands a comment at each block; a function says what it requires.
         for (at, _) in text.match_indices("unsafe fn ") {
             let is_type = text[..at].ends_with(": ") || text[..at].ends_with("= ");
-            let docs = text[..at].rfind("\n\n").map_or(&text[..at], |start| &text[start..at]);
-            assert!(is_type || docs.contains("# Safety"), "{}: no `# Safety`: {docs}", path.display());
+            let docs = text[..at]
+                .rfind("\n\n")
+                .map_or(&text[..at], |start| &text[start..at]);
+            assert!(
+                is_type || docs.contains("# Safety"),
+                "{}: no `# Safety`: {docs}",
+                path.display()
+            );
         }
     }
 }
 
 #[test]
 fn only_one_file_names_types_of_tokio() {
-    for source in sources("src").iter().filter(|source| source.module != "tokio") {
+    for source in sources("src")
+        .iter()
+        .filter(|source| source.module != "tokio")
+    {
         for (number, line) in (1..).zip(source.code().lines()) {
             let names_it = line.match_indices("tokio::").any(|(at, _)| {
                 let before = line[..at].chars().next_back();
@@ -130,7 +180,11 @@ fn only_one_file_names_types_of_tokio() {
 #[test]
 fn nothing_is_public_and_hidden() {
     for source in sources("src") {
-        assert!(!source.text.contains("doc(hidden)"), "{}", source.path.display());
+        assert!(
+            !source.text.contains("doc(hidden)"),
+            "{}",
+            source.path.display()
+        );
     }
 }
 
@@ -139,9 +193,19 @@ fn nothing_is_public_and_hidden() {
 fn comment_lines_end_at_column_100() {
     const COLUMNS: usize = 100;
 
-    let folders = ["src", "tests", "loom-tests", "benches", "examples", "crates/util"];
+    let folders = [
+        "src",
+        "tests",
+        "loom-tests",
+        "benches",
+        "examples",
+        "crates/util",
+    ];
     let mut too_long = Vec::new();
-    for path in folders.iter().flat_map(|folder| rust_files(&root().join(folder))) {
+    for path in folders
+        .iter()
+        .flat_map(|folder| rust_files(&root().join(folder)))
+    {
         let mut is_code = false;
         for (number, line) in (1..).zip(fs::read_to_string(&path).unwrap().lines()) {
             let Some(comment) = line.trim_start().strip_prefix("//") else {

@@ -29,7 +29,9 @@ pub(crate) struct Child {
 impl Child {
     pub(crate) fn start(command: &mut Command, timeout: Duration) -> Result<Self, String> {
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut process = command.spawn().map_err(|error| format!("cannot be started: {error}"))?;
+        let mut process = command
+            .spawn()
+            .map_err(|error| format!("cannot be started: {error}"))?;
         let (sender, answers) = channel();
         if let Some(output) = process.stdout.take() {
             // The receiver is dropped with the child.
@@ -37,9 +39,15 @@ impl Child {
             thread::spawn(move || lines.for_each(|line| drop(sender.send(line))));
         }
         let input = process.stdin.take();
-        let mut child = Self { process, input, answers, version: String::new() };
+        let mut child = Self {
+            process,
+            input,
+            answers,
+            version: String::new(),
+        };
         let first = child.receive(timeout)?;
-        let first: Value = serde_json::from_str(&first).map_err(|_| format!("not ready: {first}"))?;
+        let first: Value =
+            serde_json::from_str(&first).map_err(|_| format!("not ready: {first}"))?;
         if first["ready"] != true {
             return Err(format!("not ready: {first}"));
         }
@@ -51,8 +59,11 @@ impl Child {
     /// Sends a command and returns the answer, or an answer that says why there is none.
     pub(crate) fn ask(&mut self, command: &str, timeout: Duration) -> Answer {
         let line = format!("{command}\n");
-        let sent =
-            self.input.as_mut().map(|input| input.write_all(line.as_bytes()).and_then(|()| input.flush()));
+        let sent = self.input.as_mut().map(|input| {
+            input
+                .write_all(line.as_bytes())
+                .and_then(|()| input.flush())
+        });
         // An error means that the child has ended. `receive` reports that.
         drop(sent);
         match self.receive(timeout) {
@@ -72,7 +83,10 @@ impl Child {
             Ok(line) => Ok(line),
             Err(RecvTimeoutError::Timeout) => {
                 self.kill();
-                Err(format!("killed after {} s without an answer", timeout.as_secs()))
+                Err(format!(
+                    "killed after {} s without an answer",
+                    timeout.as_secs()
+                ))
             }
             Err(RecvTimeoutError::Disconnected) => {
                 let status = self.process.wait().map_err(|error| error.to_string())?;
@@ -108,18 +122,24 @@ mod tests {
     use super::*;
 
     fn start(script: &str) -> Result<Child, String> {
-        Child::start(Command::new("bash").args(["-c", script]), Duration::from_secs(20))
+        Child::start(
+            Command::new("bash").args(["-c", script]),
+            Duration::from_secs(20),
+        )
     }
 
     const READY: &str = r#"echo '{"ready":true,"name":"fake","version":"1"}';"#;
 
     #[test]
     fn child_answers_each_command() {
-        let script = format!(r#"{READY} while read -r name rest; do echo "{{\"ns\":${{#name}}}}"; done"#);
+        let script =
+            format!(r#"{READY} while read -r name rest; do echo "{{\"ns\":${{#name}}}}"; done"#);
         let mut child = start(&script).unwrap();
         assert_eq!(child.version, "fake 1");
         for (command, value) in [("memory count=7", 6), ("idle", 4)] {
-            let Answer::Figures(figures) = child.ask(command, START_TIMEOUT) else { panic!("no figures") };
+            let Answer::Figures(figures) = child.ask(command, START_TIMEOUT) else {
+                panic!("no figures")
+            };
             assert_eq!(figures["ns"], value);
         }
     }

@@ -22,8 +22,9 @@ impl FromStr for Command {
         let mut words = line.split_whitespace();
         let workload = words.next().ok_or("empty command")?.to_owned();
         let pair = |word: &str| {
-            let (key, value) =
-                word.split_once('=').ok_or_else(|| format!("expected key=value, found: {word}"))?;
+            let (key, value) = word
+                .split_once('=')
+                .ok_or_else(|| format!("expected key=value, found: {word}"))?;
             let value = value.parse().map_err(|error| format!("{word}: {error}"))?;
             Ok((key.to_owned(), value))
         };
@@ -34,7 +35,10 @@ impl FromStr for Command {
 
 impl Command {
     fn find(&self, key: &str) -> Option<u64> {
-        self.keys.iter().find(|(name, _)| name == key).map(|(_, value)| *value)
+        self.keys
+            .iter()
+            .find(|(name, _)| name == key)
+            .map(|(_, value)| *value)
     }
 
     pub(crate) fn get(&self, key: &str) -> Result<usize, String> {
@@ -44,12 +48,16 @@ impl Command {
     }
 
     pub(crate) fn seconds(&self) -> Result<Duration, String> {
-        self.get("seconds").map(|seconds| Duration::from_secs(seconds as u64))
+        self.get("seconds")
+            .map(|seconds| Duration::from_secs(seconds as u64))
     }
 
     pub(crate) fn setup(&self) -> Setup {
         let tick = Duration::from_micros(self.find("tick_us").unwrap_or(10_000));
-        Setup { tick, slots: self.find("slots").unwrap_or(512) as usize }
+        Setup {
+            tick,
+            slots: self.find("slots").unwrap_or(512) as usize,
+        }
     }
 
     pub(crate) fn random(&self) -> Random {
@@ -68,7 +76,12 @@ pub(crate) enum Answer {
 
 impl Answer {
     pub(crate) fn new<const N: usize>(figures: [(&str, f64); N]) -> Self {
-        Self::Figures(figures.into_iter().map(|(key, figure)| (key.to_owned(), json!(figure))).collect())
+        Self::Figures(
+            figures
+                .into_iter()
+                .map(|(key, figure)| (key.to_owned(), json!(figure)))
+                .collect(),
+        )
     }
 
     pub(crate) fn failed(error: String) -> Self {
@@ -77,7 +90,8 @@ impl Answer {
 
     /// Parses an answer. Any other line is a failure.
     pub(crate) fn parse(line: &str) -> Self {
-        serde_json::from_str(line).unwrap_or_else(|_| Self::failed(format!("not an answer: {line}")))
+        serde_json::from_str(line)
+            .unwrap_or_else(|_| Self::failed(format!("not an answer: {line}")))
     }
 }
 
@@ -88,7 +102,10 @@ mod tests {
     #[test]
     fn command_has_a_name_and_numbers() {
         let command: Command = "schedule count=1000 tick_us=1000".parse().unwrap();
-        assert_eq!((&*command.workload, command.get("count")), ("schedule", Ok(1_000)));
+        assert_eq!(
+            (&*command.workload, command.get("count")),
+            ("schedule", Ok(1_000))
+        );
         assert_eq!(command.setup().tick, Duration::from_millis(1));
         assert!(command.get("threads").is_err());
         for invalid in ["", "schedule count", "schedule count=many"] {
@@ -98,12 +115,18 @@ mod tests {
 
     #[test]
     fn answer_is_figures_unsupported_or_failed() {
-        assert!(matches!(Answer::parse(r#"{"ns":31.2}"#), Answer::Figures(_)));
+        assert!(matches!(
+            Answer::parse(r#"{"ns":31.2}"#),
+            Answer::Figures(_)
+        ));
         assert!(
             matches!(Answer::parse(r#"{"unsupported":"why"}"#), Answer::Unsupported { unsupported } if unsupported == "why")
         );
         for failed in [r#"{"error":"out of memory"}"#, "", "Worker shutdown", "7"] {
-            assert!(matches!(Answer::parse(failed), Answer::Failed { .. }), "{failed}");
+            assert!(
+                matches!(Answer::parse(failed), Answer::Failed { .. }),
+                "{failed}"
+            );
         }
     }
 }

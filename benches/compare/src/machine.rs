@@ -13,7 +13,9 @@ impl Environment {
     pub(crate) fn of_this_machine(command: &str) -> Self {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
         let cpuinfo = read("/proc/cpuinfo");
-        let cpu = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+        let cpu = cpuinfo
+            .lines()
+            .find_map(|line| line.strip_prefix("model name")?.split_once(": "));
         let rustc = first_line(Command::new("rustc").arg("--version"));
         Self(json!({
             "command": command,
@@ -44,7 +46,12 @@ impl Environment {
 
     /// Returns the processor and the compiler.
     pub(crate) fn text(&self) -> String {
-        format!("{} cores of an {}, {}", self.cores(), self.get("cpu"), self.get("rustc"))
+        format!(
+            "{} cores of an {}, {}",
+            self.cores(),
+            self.get("cpu"),
+            self.get("rustc")
+        )
     }
 
     /// Returns the rest.
@@ -61,7 +68,17 @@ fn load() -> String {
 }
 
 fn first_line(command: &mut Command) -> Option<String> {
-    let output = command.output().ok().filter(|output| output.status.success())?;
-    let text = if output.stdout.is_empty() { output.stderr } else { output.stdout };
-    String::from_utf8_lossy(&text).lines().next().map(str::to_owned)
+    let output = command
+        .output()
+        .ok()
+        .filter(|output| output.status.success())?;
+    let text = if output.stdout.is_empty() {
+        output.stderr
+    } else {
+        output.stdout
+    };
+    String::from_utf8_lossy(&text)
+        .lines()
+        .next()
+        .map(str::to_owned)
 }

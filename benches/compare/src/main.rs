@@ -66,7 +66,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (mut only, mut names) = (None::<String>, None::<String>);
     let mut words = all.iter();
     while let Some(word) = words.next() {
-        let mut next = || words.next().cloned().ok_or_else(|| format!("{word} needs a value; {USAGE}"));
+        let mut next = || {
+            words
+                .next()
+                .cloned()
+                .ok_or_else(|| format!("{word} needs a value; {USAGE}"))
+        };
         match &**word {
             "--serve" => return serve::run(&next()?),
             "--render" => {
@@ -79,7 +84,11 @@ fn main() -> Result<(), Box<dyn Error>> {
             "--write" => writes = true,
             "--repetitions" => {
                 let number = next()?;
-                repetitions = Some(number.parse().map_err(|error| format!("{number}: {error}; {USAGE}"))?);
+                repetitions = Some(
+                    number
+                        .parse()
+                        .map_err(|error| format!("{number}: {error}; {USAGE}"))?,
+                );
             }
             "--only" => only = Some(next()?),
             "--peers" => names = Some(next()?),
@@ -89,11 +98,17 @@ fn main() -> Result<(), Box<dyn Error>> {
     size.repetitions = repetitions.unwrap_or(size.repetitions);
     let mut plan = size.plan();
     if let Some(only) = &only {
-        plan.retain(|workload| only.split(',').any(|name| workload.name.split(' ').next() == Some(name)));
+        plan.retain(|workload| {
+            only.split(',')
+                .any(|name| workload.name.split(' ').next() == Some(name))
+        });
     }
     // The machine that runs `--test` need not have Java.
     let peers = match &names {
-        None => PEERS.iter().filter(|peer| peer.is_available() && !(is_test && peer.is_netty())).collect(),
+        None => PEERS
+            .iter()
+            .filter(|peer| peer.is_available() && !(is_test && peer.is_netty()))
+            .collect(),
         Some(names) => choose(names)?,
     };
     if plan.is_empty() {
@@ -111,7 +126,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             }
         }
     }
-    let mut environment = Environment::of_this_machine(&[COMMAND, "--", &options.join(" ")].join(" "));
+    let mut environment =
+        Environment::of_this_machine(&[COMMAND, "--", &options.join(" ")].join(" "));
     let mut measurements = measure(&plan, &peers, size.warms_up, |name| eprintln!("{name}"));
     environment.end();
     if writes && (only.is_some() || names.is_some()) {
@@ -132,7 +148,10 @@ fn main() -> Result<(), Box<dyn Error>> {
 /// Returns the peers with these names, in the order of the tables.
 fn choose(names: &str) -> Result<Vec<&'static Peer>, String> {
     let is_chosen = |peer: &&Peer| names.split(',').any(|name| name == peer.name);
-    if let Some(name) = names.split(',').find(|name| PEERS.iter().all(|peer| peer.name != *name)) {
+    if let Some(name) = names
+        .split(',')
+        .find(|name| PEERS.iter().all(|peer| peer.name != *name))
+    {
         let known = PEERS.each_ref().map(|peer| peer.name).join(",");
         return Err(format!("unknown peer {name}; known peers: {known}"));
     }
@@ -153,25 +172,48 @@ fn test(plan: &[Workload], peers: &[&'static Peer]) -> Result<(), Box<dyn Error>
             measurements.versions.extend(one.versions);
         }
     });
-    let summary = Summary { measurements: &measurements };
+    let summary = Summary {
+        measurements: &measurements,
+    };
     let mut errors: Vec<_> = summary.failures().collect();
     for repetition in &measurements.repetitions {
-        let Answer::Figures(figures) = &repetition.answer else { continue };
+        let Answer::Figures(figures) = &repetition.answer else {
+            continue;
+        };
         // The lateness may be negative: some timers fire slightly early.
-        let is_plausible = |value: &Value| value.as_f64().is_none_or(|value| (-20.0..1e8).contains(&value));
+        let is_plausible = |value: &Value| {
+            value
+                .as_f64()
+                .is_none_or(|value| (-20.0..1e8).contains(&value))
+        };
         for (key, value) in figures.iter().filter(|(_, value)| !is_plausible(value)) {
-            errors.push(format!("{}, {}: {key} is {value}", repetition.peer, repetition.command));
+            errors.push(format!(
+                "{}, {}: {key} is {value}",
+                repetition.peer, repetition.command
+            ));
         }
     }
-    for row in ROWS.iter().filter(|row| plan.iter().any(|workload| workload.name == row.workload)) {
-        for peer in peers.iter().filter(|peer| summary.has_answered(row.workload, peer.name)) {
-            if summary.spread(row.workload, row.key_of(peer.name), peer.name).is_none() {
+    for row in ROWS
+        .iter()
+        .filter(|row| plan.iter().any(|workload| workload.name == row.workload))
+    {
+        for peer in peers
+            .iter()
+            .filter(|peer| summary.has_answered(row.workload, peer.name))
+        {
+            if summary
+                .spread(row.workload, row.key_of(peer.name), peer.name)
+                .is_none()
+            {
                 errors.push(format!("{}: no value for {}", peer.name, row.title));
             }
         }
     }
     for peer in ["ours", "hierarchical"] {
-        if summary.spread("idle", "wakeups", peer).is_some_and(|wake_ups| wake_ups.max > 0.0) {
+        if summary
+            .spread("idle", "wakeups", peer)
+            .is_some_and(|wake_ups| wake_ups.max > 0.0)
+        {
             errors.push(format!("{peer} wakes up with nothing pending"));
         }
     }
@@ -179,6 +221,14 @@ fn test(plan: &[Workload], peers: &[&'static Peer]) -> Result<(), Box<dyn Error>
     report::terminal(&measurements);
     let (read, environment) = record::read(&record::json(&measurements, &environment))?;
     pages::render(&read, &environment)?;
-    println!("{} answers of {} competitors", measurements.repetitions.len(), peers.len());
-    if errors.is_empty() { Ok(()) } else { Err(errors.join("\n").into()) }
+    println!(
+        "{} answers of {} competitors",
+        measurements.repetitions.len(),
+        peers.len()
+    );
+    if errors.is_empty() {
+        Ok(())
+    } else {
+        Err(errors.join("\n").into())
+    }
 }

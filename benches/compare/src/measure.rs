@@ -37,7 +37,10 @@ pub(crate) fn measure(
     warms_up: bool,
     on_start: impl Fn(&str),
 ) -> Measurements {
-    let mut parent = Parent { measurements: Measurements::default(), children: BTreeMap::new() };
+    let mut parent = Parent {
+        measurements: Measurements::default(),
+        children: BTreeMap::new(),
+    };
     for workload in plan {
         on_start(&workload.name);
         parent.measure(workload, peers, warms_up);
@@ -57,7 +60,9 @@ impl Parent {
 
         let mut peers = peers.to_vec();
         peers.retain(|peer| peer.is_primary() || !workload.is_primary_only);
-        for number in (0..workload.repetitions + WARM_UPS).map(|number| number.checked_sub(WARM_UPS)) {
+        for number in
+            (0..workload.repetitions + WARM_UPS).map(|number| number.checked_sub(WARM_UPS))
+        {
             peers.retain(|peer| {
                 let is_asked = number.is_some() || (warms_up && peer.is_netty());
                 !is_asked || self.ask(workload, peer, number)
@@ -68,7 +73,9 @@ impl Parent {
     /// Sends one command and records the answer. Returns whether the peer should get further
     /// commands of this workload.
     fn ask(&mut self, workload: &Workload, peer: &'static Peer, number: Option<usize>) -> bool {
-        let Some(child) = self.child(peer) else { return false };
+        let Some(child) = self.child(peer) else {
+            return false;
+        };
         let command = format!("{} seed={}", workload.command, 7 + number.unwrap_or(0));
         let answer = child.ask(&command, TIMEOUT);
         let is_answer = matches!(answer, Answer::Figures(_));
@@ -81,7 +88,13 @@ impl Parent {
             self.children.remove(peer.name);
         }
         let (workload, peer) = (workload.name.clone(), peer.name.into());
-        self.measurements.repetitions.push(Repetition { workload, command, peer, number, answer });
+        self.measurements.repetitions.push(Repetition {
+            workload,
+            command,
+            peer,
+            number,
+            answer,
+        });
         is_answer
     }
 
@@ -95,7 +108,9 @@ impl Parent {
             let started = peer.command().map_err(|error| error.to_string());
             match started.and_then(|mut command| Child::start(&mut command, START_TIMEOUT)) {
                 Ok(child) => {
-                    self.measurements.versions.insert(peer.name.into(), child.version.clone());
+                    self.measurements
+                        .versions
+                        .insert(peer.name.into(), child.version.clone());
                     self.children.insert(peer.name, child);
                 }
                 Err(error) => {

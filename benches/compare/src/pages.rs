@@ -19,14 +19,22 @@ pub(crate) fn render(
         Ok((path.to_owned(), new))
     };
     let mut files = vec![
-        file("docs/benchmarks.md", &report::page(measurements, environment))?,
+        file(
+            "docs/benchmarks.md",
+            &report::page(measurements, environment),
+        )?,
         file("README.md", &report::readme(measurements, environment))?,
     ];
-    files.extend(figure::all(measurements, environment).map(|(name, svg)| (format!("docs/{name}"), svg)));
+    files.extend(
+        figure::all(measurements, environment).map(|(name, svg)| (format!("docs/{name}"), svg)),
+    );
     Ok(files)
 }
 
-pub(crate) fn write(measurements: &Measurements, environment: &Environment) -> Result<(), Box<dyn Error>> {
+pub(crate) fn write(
+    measurements: &Measurements,
+    environment: &Environment,
+) -> Result<(), Box<dyn Error>> {
     for (path, text) in render(measurements, environment)? {
         fs::write(format!("{ROOT}/{path}"), text)?;
     }
@@ -57,7 +65,11 @@ mod tests {
     fn files_are_those_of_the_measurement() {
         let (measurements, environment) = record::read(&read("docs/benchmarks.json")).unwrap();
         for (path, text) in render(&measurements, &environment).unwrap() {
-            assert!(read(&path) == text, "{path} is not up to date: {} -- --render", crate::COMMAND);
+            assert!(
+                read(&path) == text,
+                "{path} is not up to date: {} -- --render",
+                crate::COMMAND
+            );
         }
     }
 
@@ -65,10 +77,16 @@ mod tests {
     fn page_is_short_and_explains_each_row() {
         let page = read("docs/benchmarks.md");
         let (lines, words) = (page.lines().count(), page.split_whitespace().count());
-        assert!(lines <= 90 && words <= 1_000, "{lines} lines and {words} words");
+        assert!(
+            lines <= 90 && words <= 1_000,
+            "{lines} lines and {words} words"
+        );
         for row in &ROWS {
             let name = row.workload.split(' ').next().unwrap();
-            assert!(page.contains(&format!("- `{name}`")), "the page does not say what {name} measures");
+            assert!(
+                page.contains(&format!("- `{name}`")),
+                "the page does not say what {name} measures"
+            );
         }
     }
 }

@@ -13,15 +13,42 @@ pub(crate) struct Peer {
 /// The competitors in the order of the tables and of the measurement. Measurements close in time
 /// compare best, so Netty comes directly after this crate.
 pub(crate) const PEERS: [Peer; 9] = [
-    Peer { name: OURS, title: "hashed-wheel" },
-    Peer { name: BASE, title: "hashed-wheel, base" },
-    Peer { name: NETTY, title: "Netty" },
-    Peer { name: NETTY_JAR, title: "Netty of NETTY_JAR" },
-    Peer { name: "hierarchical", title: "hashed-wheel, hierarchical" },
-    Peer { name: "tokio-sleep", title: "tokio `Sleep`" },
-    Peer { name: "delay-queue", title: "tokio-util's `DelayQueue`" },
-    Peer { name: "util-delay-queue", title: "hashed-wheel-util's `DelayQueue`" },
-    Peer { name: "hhwt", title: "`hierarchical_hash_wheel_timer`" },
+    Peer {
+        name: OURS,
+        title: "hashed-wheel",
+    },
+    Peer {
+        name: BASE,
+        title: "hashed-wheel, base",
+    },
+    Peer {
+        name: NETTY,
+        title: "Netty",
+    },
+    Peer {
+        name: NETTY_JAR,
+        title: "Netty of NETTY_JAR",
+    },
+    Peer {
+        name: "hierarchical",
+        title: "hashed-wheel, hierarchical",
+    },
+    Peer {
+        name: "tokio-sleep",
+        title: "tokio `Sleep`",
+    },
+    Peer {
+        name: "delay-queue",
+        title: "tokio-util's `DelayQueue`",
+    },
+    Peer {
+        name: "util-delay-queue",
+        title: "hashed-wheel-util's `DelayQueue`",
+    },
+    Peer {
+        name: "hhwt",
+        title: "`hierarchical_hash_wheel_timer`",
+    },
 ];
 
 pub(crate) const OURS: &str = "ours";
@@ -45,7 +72,9 @@ impl Peer {
     /// Whether the peer can be measured without naming it: another version needs its variable.
     pub(crate) fn is_available(&self) -> bool {
         let variable = [(BASE, BASE_VARIABLE), (NETTY_JAR, JAR_VARIABLE)].into_iter();
-        variable.filter(|(name, _)| *name == self.name).all(|(_, variable)| env::var_os(variable).is_some())
+        variable
+            .filter(|(name, _)| *name == self.name)
+            .all(|(_, variable)| env::var_os(variable).is_some())
     }
 
     pub(crate) fn is_netty(&self) -> bool {

@@ -48,8 +48,14 @@ pub(crate) const FULL: Size = Size {
 };
 
 /// Approximate values in two or three minutes.
-pub(crate) const QUICK: Size =
-    Size { count: 300_000, repetitions: 2, seconds: 1, rate: 20_000, most: 1_000_000, ..FULL };
+pub(crate) const QUICK: Size = Size {
+    count: 300_000,
+    repetitions: 2,
+    seconds: 1,
+    rate: 20_000,
+    most: 1_000_000,
+    ..FULL
+};
 
 /// Runs each workload once, without meaningful values.
 pub(crate) const TEST: Size = Size {
@@ -65,7 +71,15 @@ pub(crate) const TEST: Size = Size {
 
 impl Size {
     pub(crate) fn plan(&self) -> Vec<Workload> {
-        let Self { count, seconds, rate, most, tick_us, seconds_after, .. } = *self;
+        let Self {
+            count,
+            seconds,
+            rate,
+            most,
+            tick_us,
+            seconds_after,
+            ..
+        } = *self;
         let coarse = format!("tick_us={tick_us} slots=512");
         let fine = "tick_us=1000 slots=512";
         let workload = |name: &str, command: String| Workload {
@@ -75,31 +89,65 @@ impl Size {
             is_primary_only: false,
         };
         let mut plan = vec![
-            workload("schedule", format!("schedule count={count} {coarse} warm=1")),
-            workload("schedule-cancel", format!("schedule-cancel count={count} {coarse}")),
-            workload("random-cancel", format!("random-cancel count={count} {coarse}")),
-            workload("rearm count=1", format!("rearm count=1 resets={count} {coarse}")),
-            workload("rearm", format!("rearm count={count} resets={count} {coarse}")),
+            workload(
+                "schedule",
+                format!("schedule count={count} {coarse} warm=1"),
+            ),
+            workload(
+                "schedule-cancel",
+                format!("schedule-cancel count={count} {coarse}"),
+            ),
+            workload(
+                "random-cancel",
+                format!("random-cancel count={count} {coarse}"),
+            ),
+            workload(
+                "rearm count=1",
+                format!("rearm count=1 resets={count} {coarse}"),
+            ),
+            workload(
+                "rearm",
+                format!("rearm count={count} resets={count} {coarse}"),
+            ),
             workload("expire", format!("expire count={count} {coarse}")),
         ];
-        for name in ["concurrent-schedule threads=2", "mixed threads=1", "mixed threads=2"] {
-            plan.push(workload(name, format!("{name} count={count} {coarse} warm=1")));
+        for name in [
+            "concurrent-schedule threads=2",
+            "mixed threads=1",
+            "mixed threads=2",
+        ] {
+            plan.push(workload(
+                name,
+                format!("{name} count={count} {coarse} warm=1"),
+            ));
         }
         for name in ["sleep", "timeout-ready", "timeout-pending"] {
             for threads in [1, 2] {
                 let name = format!("{name} threads={threads}");
-                plan.push(workload(&name, format!("{name} count={count} {coarse} warm=1")));
+                plan.push(workload(
+                    &name,
+                    format!("{name} count={count} {coarse} warm=1"),
+                ));
             }
         }
         plan.push(workload("memory", format!("memory count={count} {coarse}")));
         plan.push(workload("idle", format!("idle seconds={seconds} {fine}")));
-        plan.push(workload("lateness", format!("lateness rate={rate} seconds={} {fine}", 5 * seconds)));
+        plan.push(workload(
+            "lateness",
+            format!("lateness rate={rate} seconds={} {fine}", 5 * seconds),
+        ));
         // Netty's JVM cannot be new: it touches its heap when it starts. Only its timer is new.
-        let primary_only =
-            |name: &str, command| Workload { is_primary_only: true, ..workload(name, command) };
-        plan.push(workload("first-million", format!("schedule count={count} {coarse}")));
+        let primary_only = |name: &str, command| Workload {
+            is_primary_only: true,
+            ..workload(name, command)
+        };
+        plan.push(workload(
+            "first-million",
+            format!("schedule count={count} {coarse}"),
+        ));
         for cancel in [0, 1] {
-            let command = format!("burst count={most} seconds={seconds_after} cancel={cancel} {coarse}");
+            let command =
+                format!("burst count={most} seconds={seconds_after} cancel={cancel} {coarse}");
             plan.push(primary_only(&format!("burst cancel={cancel}"), command));
         }
         plan
@@ -121,13 +169,28 @@ pub(crate) struct Row {
     pub(crate) is_in_readme: bool,
 }
 
-const fn row(workload: &'static str, key: &'static str, title: &'static str, unit: &'static str) -> Row {
-    Row { workload, key, netty_key: key, title, unit, is_in_readme: false }
+const fn row(
+    workload: &'static str,
+    key: &'static str,
+    title: &'static str,
+    unit: &'static str,
+) -> Row {
+    Row {
+        workload,
+        key,
+        netty_key: key,
+        title,
+        unit,
+        is_in_readme: false,
+    }
 }
 
 impl Row {
     const fn in_readme(self) -> Self {
-        Self { is_in_readme: true, ..self }
+        Self {
+            is_in_readme: true,
+            ..self
+        }
     }
 
     const fn against(self, netty_key: &'static str) -> Self {
@@ -136,24 +199,55 @@ impl Row {
 
     /// The name of the value in the answers of a peer.
     pub(crate) fn key_of(&self, peer: &str) -> &'static str {
-        if is_netty(peer) { self.netty_key } else { self.key }
+        if is_netty(peer) {
+            self.netty_key
+        } else {
+            self.key
+        }
     }
 }
 
 /// The rows of the page. docs/benchmarks.md says what each one measures.
 pub(crate) const ROWS: [Row; 12] = [
     row("schedule", "ns", "schedule", "ns"),
-    row("first-million", "ns", "schedule the first million of a new timer", "ns").in_readme(),
+    row(
+        "first-million",
+        "ns",
+        "schedule the first million of a new timer",
+        "ns",
+    )
+    .in_readme(),
     row("schedule-cancel", "ns", "schedule and cancel at once", "ns").in_readme(),
     row("random-cancel", "ns", "cancel in random order", "ns").in_readme(),
     row("rearm", "ns", "re-arm random timeouts", "ns"),
-    row("concurrent-schedule threads=2", "mops", "schedule, 2 threads", "M/s"),
-    row("mixed threads=2", "mops", "schedule one and cancel another, 2 threads", "M/s").in_readme(),
+    row(
+        "concurrent-schedule threads=2",
+        "mops",
+        "schedule, 2 threads",
+        "M/s",
+    ),
+    row(
+        "mixed threads=2",
+        "mops",
+        "schedule one and cancel another, 2 threads",
+        "M/s",
+    )
+    .in_readme(),
     row("expire", "life_ns", "take in and expire", "ns"),
-    row("expire", "life_ns", "take in and expire, Netty's heap compacted", "ns")
-        .against("packed_life_ns")
-        .in_readme(),
+    row(
+        "expire",
+        "life_ns",
+        "take in and expire, Netty's heap compacted",
+        "ns",
+    )
+    .against("packed_life_ns")
+    .in_readme(),
     row("memory", "bytes", "memory per pending timeout", "bytes"),
-    row("lateness", "p99", "lateness of 99 %, at a tick of 1 ms", "ms"),
+    row(
+        "lateness",
+        "p99",
+        "lateness of 99 %, at a tick of 1 ms",
+        "ms",
+    ),
     row("idle", "wakeups", "wake-ups with nothing pending", "1/s"),
 ];

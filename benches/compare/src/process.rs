@@ -46,9 +46,13 @@ pub(crate) fn wait_until_idle(max_wait: Duration) {
 
 /// Returns a number of a thread's or of this process's status.
 fn status(of: impl AsRef<Path>, name: &str) -> Result<usize, String> {
-    let status = fs::read_to_string(of.as_ref().join("status")).map_err(|error| error.to_string())?;
-    let line = status.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next());
-    line.and_then(|number| number.parse().ok()).ok_or_else(|| format!("no {name} in status"))
+    let status =
+        fs::read_to_string(of.as_ref().join("status")).map_err(|error| error.to_string())?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.split_whitespace().next());
+    line.and_then(|number| number.parse().ok())
+        .ok_or_else(|| format!("no {name} in status"))
 }
 
 /// Returns the resident memory in bytes.
@@ -65,7 +69,11 @@ pub(crate) fn peak_resident() -> Result<usize, String> {
 /// measures. Neither does a thread that has ended since the directory was listed.
 pub(crate) fn sleeps() -> Result<usize, String> {
     let main = std::process::id().to_string();
-    let threads = fs::read_dir("/proc/self/task").map_err(|error| error.to_string())?.flatten();
+    let threads = fs::read_dir("/proc/self/task")
+        .map_err(|error| error.to_string())?
+        .flatten();
     let others = threads.filter(|thread| thread.file_name() != *main);
-    Ok(others.filter_map(|thread| status(thread.path(), "voluntary_ctxt_switches:").ok()).sum())
+    Ok(others
+        .filter_map(|thread| status(thread.path(), "voluntary_ctxt_switches:").ok())
+        .sum())
 }

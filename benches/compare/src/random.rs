@@ -32,7 +32,9 @@ impl Random {
     /// Returns `count` delays in whole microseconds from a range of milliseconds.
     pub(crate) fn delays(&mut self, count: usize, millis: Range<u64>) -> Vec<Duration> {
         let micros = 1_000 * (millis.end - millis.start);
-        (0..count).map(|_| Duration::from_micros(1_000 * millis.start + self.below(micros))).collect()
+        (0..count)
+            .map(|_| Duration::from_micros(1_000 * millis.start + self.below(micros)))
+            .collect()
     }
 
     /// Shuffles with the algorithm of Fisher and Yates, from the end.
@@ -52,7 +54,14 @@ mod tests {
     fn generator_is_splitmix64() {
         let mut random = Random::new(1_234_567);
         let first = [(); 3].map(|()| random.next());
-        assert_eq!(first, [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]);
+        assert_eq!(
+            first,
+            [
+                6_457_827_717_110_365_317,
+                3_203_168_211_198_807_973,
+                9_817_491_932_198_370_423
+            ]
+        );
     }
 
     #[test]

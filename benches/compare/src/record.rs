@@ -33,13 +33,24 @@ struct File {
 
 /// Reads what [`json`] has written. A peer that is not measured any more is left out.
 pub(crate) fn read(text: &str) -> Result<(Measurements, Environment), serde_json::Error> {
-    let File { circumstances, mut versions, mut missing, rounds: mut repetitions } =
-        serde_json::from_str(text)?;
+    let File {
+        circumstances,
+        mut versions,
+        mut missing,
+        rounds: mut repetitions,
+    } = serde_json::from_str(text)?;
     let is_known = |name: &str| PEERS.iter().any(|peer| peer.name == name);
     versions.retain(|peer, _| is_known(peer));
     missing.retain(|peer, _| is_known(peer));
     repetitions.retain(|repetition| is_known(&repetition.peer));
-    Ok((Measurements { repetitions, missing, versions }, Environment(circumstances)))
+    Ok((
+        Measurements {
+            repetitions,
+            missing,
+            versions,
+        },
+        Environment(circumstances),
+    ))
 }
 
 /// Adds the workloads and peers that only an earlier part of the measurement contains. The file of
@@ -58,7 +69,10 @@ pub(crate) fn add_other_parts(
         return Ok(());
     }
     let is_again = |old: &Repetition| {
-        measurements.repetitions.iter().any(|new| new.workload == old.workload && new.peer == old.peer)
+        measurements
+            .repetitions
+            .iter()
+            .any(|new| new.workload == old.workload && new.peer == old.peer)
     };
     earlier.repetitions.retain(|old| !is_again(old));
     measurements.repetitions.splice(0..0, earlier.repetitions);
@@ -74,8 +88,9 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_again() {
-        let again =
-            |text: &str| read(text).map(|(measurements, environment)| json(&measurements, &environment));
+        let again = |text: &str| {
+            read(text).map(|(measurements, environment)| json(&measurements, &environment))
+        };
         let written = again(include_str!("../../../docs/benchmarks.json")).unwrap();
         assert_eq!(again(&written).unwrap(), written);
     }

@@ -36,7 +36,10 @@ pub(crate) fn short(value: f64) -> String {
 }
 
 fn line(cells: impl IntoIterator<Item = String>) -> String {
-    format!("| {} |\n", cells.into_iter().collect::<Vec<_>>().join(" | "))
+    format!(
+        "| {} |\n",
+        cells.into_iter().collect::<Vec<_>>().join(" | ")
+    )
 }
 
 fn head(columns: &[&str]) -> String {
@@ -58,25 +61,44 @@ pub(crate) fn ratio(summary: &Summary<'_>, row: &Row) -> Option<Spread> {
 }
 
 /// Returns a table, and the sentence that says what its numbers are.
-fn table(summary: &Summary<'_>, columns: &[(&str, &str)], rows: &[&Row], has_ratio: bool) -> String {
-    let numbers =
-        || rows.iter().flat_map(|row| columns.iter().filter_map(|(peer, _)| value(summary, row, peer)));
+fn table(
+    summary: &Summary<'_>,
+    columns: &[(&str, &str)],
+    rows: &[&Row],
+    has_ratio: bool,
+) -> String {
+    let numbers = || {
+        rows.iter().flat_map(|row| {
+            columns
+                .iter()
+                .filter_map(|(peer, _)| value(summary, row, peer))
+        })
+    };
     let usual = numbers().map(|value| value.count).max().unwrap_or(0);
     let is_usual = numbers().all(|value| value.count == usual);
-    let names = columns.iter().map(|(_, name)| *name).chain(has_ratio.then_some("hashed-wheel / Netty"));
+    let names = columns
+        .iter()
+        .map(|(_, name)| *name)
+        .chain(has_ratio.then_some("hashed-wheel / Netty"));
     let mut table = head(&names.collect::<Vec<_>>());
     for row in rows {
-        let cells = columns.iter().map(|(peer, _)| match value(summary, row, peer) {
-            None => MISSING.into(),
-            Some(Spread { median, count, .. }) if count == usual => short(median),
-            Some(Spread { median, count, .. }) => format!("{} ({count})", short(median)),
-        });
+        let cells = columns
+            .iter()
+            .map(|(peer, _)| match value(summary, row, peer) {
+                None => MISSING.into(),
+                Some(Spread { median, count, .. }) if count == usual => short(median),
+                Some(Spread { median, count, .. }) => format!("{} ({count})", short(median)),
+            });
         let cells: Vec<_> = [title(row)].into_iter().chain(cells).collect();
-        let ratio =
-            has_ratio.then(|| ratio(summary, row).map_or(MISSING.into(), |ratio| short(ratio.median)));
+        let ratio = has_ratio
+            .then(|| ratio(summary, row).map_or(MISSING.into(), |ratio| short(ratio.median)));
         table += &line(cells.into_iter().chain(ratio));
     }
-    let others = if is_usual { "" } else { ", or of as many as the number in parentheses says" };
+    let others = if is_usual {
+        ""
+    } else {
+        ", or of as many as the number in parentheses says"
+    };
     format!(
         "Each number is the median of {usual} repetitions{others}. M/s are millions per second: more is better. Otherwise less is.\n\n{table}"
     )
@@ -85,13 +107,21 @@ fn table(summary: &Summary<'_>, columns: &[(&str, &str)], rows: &[&Row], has_rat
 /// Returns the versions of the timers in these columns.
 fn versions(measurements: &Measurements, columns: &[(&str, &str)]) -> String {
     let version = |(peer, _): &(&str, &str)| measurements.versions.get(*peer).cloned();
-    columns.iter().filter_map(version).collect::<Vec<_>>().join("; ")
+    columns
+        .iter()
+        .filter_map(version)
+        .collect::<Vec<_>>()
+        .join("; ")
 }
 
 /// Says which timers did not answer. A page without them would look as if all had.
 fn failures(summary: &Summary<'_>) -> String {
     let failures: Vec<_> = summary.failures().collect();
-    if failures.is_empty() { String::new() } else { format!("\nNot measured: {}.\n", failures.join("; ")) }
+    if failures.is_empty() {
+        String::new()
+    } else {
+        format!("\nNot measured: {}.\n", failures.join("; "))
+    }
 }
 
 /// Returns the generated part of the README.
@@ -100,7 +130,11 @@ pub(crate) fn readme(measurements: &Measurements, environment: &Environment) -> 
     let rows: Vec<_> = ROWS.iter().filter(|row| row.is_in_readme).collect();
     let versions = versions(measurements, columns);
     let environment = format!("{}; `{}`.", environment.text(), environment.get("command"));
-    format!("{environment} {versions}.\n{}{}", table(summary, columns, &rows, true), failures(summary))
+    format!(
+        "{environment} {versions}.\n{}{}",
+        table(summary, columns, &rows, true),
+        failures(summary)
+    )
 }
 
 /// Returns the generated part of the page.
@@ -124,7 +158,9 @@ pub(crate) fn terminal(measurements: &Measurements) -> String {
     let summary = &Summary { measurements };
     let mut keys = Vec::new();
     for repetition in &measurements.repetitions {
-        let Answer::Figures(figures) = &repetition.answer else { continue };
+        let Answer::Figures(figures) = &repetition.answer else {
+            continue;
+        };
         for (key, _) in figures.iter().filter(|(_, value)| value.is_number()) {
             let key = (&*repetition.workload, &**key, &*repetition.peer);
             if !keys.contains(&key) {
@@ -133,12 +169,24 @@ pub(crate) fn terminal(measurements: &Measurements) -> String {
         }
     }
     let line = |(workload, key, peer): &(&str, &str, &str)| {
-        let Spread { median, min, max, count } = summary.spread(workload, key, peer)?;
+        let Spread {
+            median,
+            min,
+            max,
+            count,
+        } = summary.spread(workload, key, peer)?;
         let range = format!("{} to {}, {count}", short(min), short(max));
-        Some(format!("{workload:<30} {key:<15} {peer:<17} {:>8} [{range}]\n", short(median)))
+        Some(format!(
+            "{workload:<30} {key:<15} {peer:<17} {:>8} [{range}]\n",
+            short(median)
+        ))
     };
     keys.sort_by_key(|(workload, key, _)| {
-        measurements.repetitions.iter().position(|other| other.workload == *workload).zip(Some(*key))
+        measurements
+            .repetitions
+            .iter()
+            .position(|other| other.workload == *workload)
+            .zip(Some(*key))
     });
     keys.iter().filter_map(line).collect::<String>() + &failures(summary)
 }
@@ -151,7 +199,10 @@ mod tests {
     #[test]
     fn values_have_about_three_digits() {
         let texts = [0.0, 0.004, 0.25, 3.456, 31.24, 640.7, 1_234.5].map(short);
-        assert_eq!(texts, ["0", "0.004", "0.250", "3.46", "31.2", "641", "1234"]);
+        assert_eq!(
+            texts,
+            ["0", "0.004", "0.250", "3.46", "31.2", "641", "1234"]
+        );
     }
 
     /// Two repetitions of one timer, and one of the other.
@@ -164,14 +215,36 @@ mod tests {
             number: Some(number),
             answer: Answer::new([("ns", 7.0)]),
         };
-        let repetitions = [(OURS, 0), (OURS, 1), (NETTY, 0)].map(|(peer, number)| repetition(peer, number));
-        let measurements = Measurements { repetitions: repetitions.into(), ..Measurements::default() };
-        let text = |columns| table(&Summary { measurements: &measurements }, columns, &[&ROWS[0]], false);
+        let repetitions =
+            [(OURS, 0), (OURS, 1), (NETTY, 0)].map(|(peer, number)| repetition(peer, number));
+        let measurements = Measurements {
+            repetitions: repetitions.into(),
+            ..Measurements::default()
+        };
+        let text = |columns| {
+            table(
+                &Summary {
+                    measurements: &measurements,
+                },
+                columns,
+                &[&ROWS[0]],
+                false,
+            )
+        };
         let equal = text(&COLUMNS[..1]);
-        assert!(equal.starts_with("Each number is the median of 2 repetitions. "), "{equal}");
+        assert!(
+            equal.starts_with("Each number is the median of 2 repetitions. "),
+            "{equal}"
+        );
         assert!(equal.ends_with("| schedule, ns | 7.00 |\n"), "{equal}");
         let unequal = text(&COLUMNS[..3]);
-        assert!(unequal.contains("of 2 repetitions, or of as many as"), "{unequal}");
-        assert!(unequal.ends_with("| schedule, ns | 7.00 | 7.00 (1) | – |\n"), "{unequal}");
+        assert!(
+            unequal.contains("of 2 repetitions, or of as many as"),
+            "{unequal}"
+        );
+        assert!(
+            unequal.ends_with("| schedule, ns | 7.00 | 7.00 (1) | – |\n"),
+            "{unequal}"
+        );
     }
 }

@@ -59,8 +59,11 @@ fn serve<C: Competitor>(package: &str) -> Result<(), Error> {
 fn version(package: &str) -> &'static str {
     const LOCK: &str = include_str!("../Cargo.lock");
 
-    let rest = LOCK.split_once(&format!("name = \"{package}\"\nversion = \"")).map(|(_, rest)| rest);
-    rest.and_then(|rest| rest.split('"').next()).unwrap_or("(unknown version)")
+    let rest = LOCK
+        .split_once(&format!("name = \"{package}\"\nversion = \""))
+        .map(|(_, rest)| rest);
+    rest.and_then(|rest| rest.split('"').next())
+        .unwrap_or("(unknown version)")
 }
 
 /// Returns the standard output and redirects all later output to standard error, because one of the
@@ -73,7 +76,8 @@ fn redirect_stdout() -> io::Result<File> {
 
 fn message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("panicked")
+    text.or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("panicked")
 }
 
 #[cfg(test)]

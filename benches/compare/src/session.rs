@@ -32,7 +32,10 @@ pub(crate) fn with_timer<C: Competitor>(
     let handle = caller.schedule(Duration::from_secs(30), Task::count());
     caller.cancel(handle);
     if command.get("warm") == Ok(1) {
-        let handles = fill(&mut caller, &command.random().delays(command.get("count")?, LONG));
+        let handles = fill(
+            &mut caller,
+            &command.random().delays(command.get("count")?, LONG),
+        );
         wait_until_inserted(command.setup());
         handles.into_iter().for_each(|handle| caller.cancel(handle));
         wait_until_freed(command.setup());
@@ -72,7 +75,11 @@ pub(crate) fn schedule<C: Competitor>(
 /// Schedules a timeout per delay and returns the handles.
 pub(crate) fn fill<D: Caller>(caller: &mut D, delays: &[Duration]) -> Vec<D::Handle> {
     let mut handles = Vec::with_capacity(delays.len());
-    handles.extend(delays.iter().map(|&delay| caller.schedule(delay, Task::count())));
+    handles.extend(
+        delays
+            .iter()
+            .map(|&delay| caller.schedule(delay, Task::count())),
+    );
     handles
 }
 

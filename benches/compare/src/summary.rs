@@ -25,12 +25,19 @@ impl Spread {
         let middle = values.len() / 2;
         let lower = values[(values.len() - 1) / 2];
         let median = f64::midpoint(lower, values[middle]);
-        Some(Self { median, min, max, count: values.len() })
+        Some(Self {
+            median,
+            min,
+            max,
+            count: values.len(),
+        })
     }
 }
 
 fn figure(repetition: &Repetition, key: &str) -> Option<f64> {
-    let Answer::Figures(figures) = &repetition.answer else { return None };
+    let Answer::Figures(figures) = &repetition.answer else {
+        return None;
+    };
     figures.get(key)?.as_f64()
 }
 
@@ -42,43 +49,71 @@ impl<'a> Summary<'a> {
         peer: &'b str,
     ) -> impl Iterator<Item = &'a Repetition> + 'b {
         let is_selected = move |repetition: &&Repetition| {
-            repetition.workload == workload && repetition.peer == peer && repetition.number.is_some()
+            repetition.workload == workload
+                && repetition.peer == peer
+                && repetition.number.is_some()
         };
         self.measurements.repetitions.iter().filter(is_selected)
     }
 
     pub(crate) fn spread(&self, workload: &str, key: &str, peer: &str) -> Option<Spread> {
         Spread::of(
-            self.repetitions(workload, peer).filter_map(|repetition| figure(repetition, key)).collect(),
+            self.repetitions(workload, peer)
+                .filter_map(|repetition| figure(repetition, key))
+                .collect(),
         )
     }
 
     /// Returns the ratios of one value to another. Each ratio compares repetitions with the same
     /// number, because a disturbance is likely to affect both.
-    pub(crate) fn ratio(&self, workload: &str, this: (&str, &str), other: (&str, &str)) -> Option<Spread> {
+    pub(crate) fn ratio(
+        &self,
+        workload: &str,
+        this: (&str, &str),
+        other: (&str, &str),
+    ) -> Option<Spread> {
         let pair = |repetition: &Repetition| {
-            let theirs =
-                self.repetitions(workload, other.0).find(|theirs| theirs.number == repetition.number)?;
+            let theirs = self
+                .repetitions(workload, other.0)
+                .find(|theirs| theirs.number == repetition.number)?;
             Some(figure(repetition, this.1)? / figure(theirs, other.1)?)
         };
         // Excludes negative ratios: a timer that fires early has no lateness to compare.
         let is_ratio = |ratio: &f64| ratio.is_finite() && *ratio >= 0.0;
-        let ratios = self.repetitions(workload, this.0).filter_map(pair).filter(is_ratio);
+        let ratios = self
+            .repetitions(workload, this.0)
+            .filter_map(pair)
+            .filter(is_ratio);
         Spread::of(ratios.collect())
     }
 
     /// Whether the peer supports the workload and has answered.
     pub(crate) fn has_answered(&self, workload: &str, peer: &str) -> bool {
-        self.repetitions(workload, peer).any(|repetition| matches!(repetition.answer, Answer::Figures(_)))
+        self.repetitions(workload, peer)
+            .any(|repetition| matches!(repetition.answer, Answer::Figures(_)))
     }
 
     /// Says who did not answer, and why. A workload that a peer does not support is none of these.
     pub(crate) fn failures(&self) -> impl Iterator<Item = String> {
-        let missing = self.measurements.missing.iter().map(|(peer, why)| format!("{peer}: {why}"));
-        missing.chain(self.measurements.repetitions.iter().filter_map(|repetition| {
-            let Answer::Failed { error: why } = &repetition.answer else { return None };
-            Some(format!("{}, {}: {why}", repetition.peer, repetition.command))
-        }))
+        let missing = self
+            .measurements
+            .missing
+            .iter()
+            .map(|(peer, why)| format!("{peer}: {why}"));
+        missing.chain(
+            self.measurements
+                .repetitions
+                .iter()
+                .filter_map(|repetition| {
+                    let Answer::Failed { error: why } = &repetition.answer else {
+                        return None;
+                    };
+                    Some(format!(
+                        "{}, {}: {why}",
+                        repetition.peer, repetition.command
+                    ))
+                }),
+        )
     }
 }
 
@@ -94,7 +129,10 @@ mod tests {
             number: Some(number),
             answer: Answer::new([("ns", ns)]),
         };
-        Measurements { repetitions: repetitions.iter().map(repetition).collect(), ..Measurements::default() }
+        Measurements {
+            repetitions: repetitions.iter().map(repetition).collect(),
+            ..Measurements::default()
+        }
     }
 
     #[test]
@@ -102,9 +140,22 @@ mod tests {
         assert_eq!(Spread::of(vec![]), None);
         assert_eq!(
             Spread::of(vec![3.0, 1.0, 2.0]),
-            Some(Spread { median: 2.0, min: 1.0, max: 3.0, count: 3 })
+            Some(Spread {
+                median: 2.0,
+                min: 1.0,
+                max: 3.0,
+                count: 3
+            })
         );
-        assert_eq!(Spread::of(vec![4.0, 1.0]), Some(Spread { median: 2.5, min: 1.0, max: 4.0, count: 2 }));
+        assert_eq!(
+            Spread::of(vec![4.0, 1.0]),
+            Some(Spread {
+                median: 2.5,
+                min: 1.0,
+                max: 4.0,
+                count: 2
+            })
+        );
     }
 
     /// A disturbance affects both timers in the second repetition. The ratio of the medians would
@@ -120,9 +171,16 @@ mod tests {
             ("netty", 2, 30.0),
             ("ours", 3, 99.0),
         ]);
-        let summary = Summary { measurements: &measurements };
-        let ratio = summary.ratio("schedule", ("ours", "ns"), ("netty", "ns")).unwrap();
+        let summary = Summary {
+            measurements: &measurements,
+        };
+        let ratio = summary
+            .ratio("schedule", ("ours", "ns"), ("netty", "ns"))
+            .unwrap();
         assert_eq!((ratio.median, ratio.min, ratio.max), (0.5, 1.0 / 3.0, 0.5));
-        assert_eq!(summary.ratio("schedule", ("ours", "ns"), ("tokio", "ns")), None);
+        assert_eq!(
+            summary.ratio("schedule", ("ours", "ns"), ("tokio", "ns")),
+            None
+        );
     }
 }

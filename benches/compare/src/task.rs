@@ -34,7 +34,10 @@ impl Task {
     pub(crate) fn run(self) {
         if let Some(due) = self.0 {
             let late = now().cast_signed() - due.get().cast_signed();
-            LATENESS.lock().unwrap_or_else(PoisonError::into_inner).push(late);
+            LATENESS
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(late);
         }
         RAN.fetch_add(1, Relaxed);
     }

@@ -16,7 +16,9 @@ pub(crate) type WorkloadResult = Result<Answer, String>;
 /// Executes a command.
 pub(crate) fn answer<C: Competitor>(command: &Command) -> Answer {
     if let Some(why) = C::unsupported_reason(&command.workload) {
-        return Answer::Unsupported { unsupported: why.into() };
+        return Answer::Unsupported {
+            unsupported: why.into(),
+        };
     }
     let answer = match &*command.workload {
         "burst" => idle::memory_after_burst::<C>(command),
@@ -31,16 +33,24 @@ pub(crate) fn answer<C: Competitor>(command: &Command) -> Answer {
         "rearm" => calls::rearm::<C>(command),
         "mixed" => calls::mixed::<C>(command),
         "sleep" | "timeout-ready" | "timeout-pending" if !C::HAS_FUTURES => {
-            return Answer::Unsupported { unsupported: "it has no futures".into() };
+            return Answer::Unsupported {
+                unsupported: "it has no futures".into(),
+            };
         }
-        "sleep" => calls::futures::<C>(command, |caller, delay| poll_once(pin!(caller.sleep(delay)))),
-        "timeout-ready" => {
-            calls::futures::<C>(command, |caller, delay| poll_once(pin!(caller.timeout(delay, ready(())))))
-        }
+        "sleep" => calls::futures::<C>(command, |caller, delay| {
+            poll_once(pin!(caller.sleep(delay)))
+        }),
+        "timeout-ready" => calls::futures::<C>(command, |caller, delay| {
+            poll_once(pin!(caller.timeout(delay, ready(()))))
+        }),
         "timeout-pending" => calls::futures::<C>(command, |caller, delay| {
             poll_once(pin!(caller.timeout(delay, pending::<()>())));
         }),
-        other => return Answer::Unsupported { unsupported: format!("unknown workload {other}") },
+        other => {
+            return Answer::Unsupported {
+                unsupported: format!("unknown workload {other}"),
+            };
+        }
     };
     answer.unwrap_or_else(Answer::failed)
 }

@@ -37,7 +37,8 @@ async fn open_account(pool: &Pool, jobs: &Jobs, name: &str) -> Result<i64, Box<d
     let insert = "INSERT INTO account (name) VALUES ($1) RETURNING id";
     let account = transaction.query_one(insert, &[&name]).await?.try_get(0)?;
     // The transaction of the pool dereferences to the one of tokio-postgres.
-    jobs.enqueue(&*transaction, NewJob::new(&Welcome { account })).await?;
+    jobs.enqueue(&*transaction, NewJob::new(&Welcome { account }))
+        .await?;
     transaction.commit().await?;
     Ok(account)
 }
@@ -45,16 +46,27 @@ async fn open_account(pool: &Pool, jobs: &Jobs, name: &str) -> Result<i64, Box<d
 pub(crate) async fn run(url: &str) -> Result<(), Box<dyn Error>> {
     let config: Config = url.parse()?;
     // A node has three connections of its own, because it listens. The pool is for the application.
-    let node = Scheduler::builder().handler(welcome).start(config.clone(), NoTls).await?;
-    let pool = Pool::builder(Manager::new(config, NoTls)).max_size(8).build()?;
+    let node = Scheduler::builder()
+        .handler(welcome)
+        .start(config.clone(), NoTls)
+        .await?;
+    let pool = Pool::builder(Manager::new(config, NoTls))
+        .max_size(8)
+        .build()?;
     let table = "CREATE TABLE IF NOT EXISTS account (id bigserial PRIMARY KEY, name text NOT NULL)";
     pool.get().await?.batch_execute(table).await?;
-    println!("opened account {}", open_account(&pool, node.jobs(), "ann").await?);
+    println!(
+        "opened account {}",
+        open_account(&pool, node.jobs(), "ann").await?
+    );
     WELCOMED.notified().await;
     Ok(node.shutdown(Duration::from_secs(10)).await?)
 }
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    run(&std::env::args().nth(1).ok_or("an argument is missing: postgresql://user@host/database")?).await
+    run(&std::env::args()
+        .nth(1)
+        .ok_or("an argument is missing: postgresql://user@host/database")?)
+    .await
 }

@@ -41,7 +41,11 @@ impl Cancelled {
     /// Waits for the cancellation.
     pub(crate) async fn cancelled(&self) {
         let mut receiver = self.0.clone();
-        if receiver.wait_for(|is_cancelled| *is_cancelled).await.is_err() {
+        if receiver
+            .wait_for(|is_cancelled| *is_cancelled)
+            .await
+            .is_err()
+        {
             // The run has ended, or the node has lost it.
             std::future::pending::<()>().await;
         }

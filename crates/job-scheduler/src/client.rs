@@ -61,8 +61,14 @@ pub(crate) mod private {
 }
 
 impl<C: GenericClient + Sync> private::Client for &C {
-    async fn rows(&mut self, statement: &str, parameter: &str) -> Result<Vec<(i64, String)>, Error> {
-        let rows = self.query_typed(statement, &[(&parameter, Type::TEXT)]).await?;
+    async fn rows(
+        &mut self,
+        statement: &str,
+        parameter: &str,
+    ) -> Result<Vec<(i64, String)>, Error> {
+        let rows = self
+            .query_typed(statement, &[(&parameter, Type::TEXT)])
+            .await?;
         let row = |row: &tokio_postgres::Row| Ok((row.try_get(0)?, row.try_get(1)?));
         rows.iter().map(row).collect()
     }
@@ -70,7 +76,11 @@ impl<C: GenericClient + Sync> private::Client for &C {
 
 #[cfg(feature = "sqlx")]
 impl private::Client for &mut sqlx::PgConnection {
-    async fn rows(&mut self, statement: &str, parameter: &str) -> Result<Vec<(i64, String)>, Error> {
+    async fn rows(
+        &mut self,
+        statement: &str,
+        parameter: &str,
+    ) -> Result<Vec<(i64, String)>, Error> {
         // Not kept on the connection: the text depends on the schema.
         let query = sqlx::query_as(statement).bind(parameter).persistent(false);
         query.fetch_all(&mut **self).await.map_err(Error::Sqlx)

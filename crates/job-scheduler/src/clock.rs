@@ -46,8 +46,12 @@ impl Clock {
     pub(crate) fn learn(&mut self, reading: Reading) {
         // One part in a thousand is far more than the speeds of two clocks differ, even if one is
         // being corrected.
-        let uncertainty = self.best.trip + reading.at.saturating_duration_since(self.best.at) / 1_000;
-        let off = self.at(reading.at).duration_since(reading.clock).unsigned_abs();
+        let uncertainty =
+            self.best.trip + reading.at.saturating_duration_since(self.best.at) / 1_000;
+        let off = self
+            .at(reading.at)
+            .duration_since(reading.clock)
+            .unsigned_abs();
         if reading.trip <= uncertainty || off > uncertainty + reading.trip {
             self.best = reading;
         }
@@ -55,9 +59,12 @@ impl Clock {
 
     /// Returns the database's time at a time of this process.
     fn at(&self, time: Instant) -> Timestamp {
-        let since =
-            SignedDuration::try_from(time.saturating_duration_since(self.best.at)).unwrap_or_default();
-        self.best.clock.saturating_add(since).expect("a duration has no calendar units")
+        let since = SignedDuration::try_from(time.saturating_duration_since(self.best.at))
+            .unwrap_or_default();
+        self.best
+            .clock
+            .saturating_add(since)
+            .expect("a duration has no calendar units")
     }
 
     /// Returns the time of this process at which the database's clock shows `time`. For times long
@@ -76,7 +83,11 @@ mod tests {
 
     fn reading(origin: Instant, clock: i64, at: u32, trip: u32) -> Reading {
         let clock = Timestamp::from_millisecond(clock).unwrap();
-        Reading { clock, at: origin + MS * at, trip: MS * trip }
+        Reading {
+            clock,
+            at: origin + MS * at,
+            trip: MS * trip,
+        }
     }
 
     /// Returns when the clock will show 100 000, in milliseconds from `origin`.

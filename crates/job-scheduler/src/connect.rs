@@ -17,9 +17,11 @@ use tokio_postgres::{AsyncMessage, Client, Config, Connection, Socket};
 use crate::caught::caught;
 use crate::error::Error;
 
-type Messages =
-    Box<dyn FnMut(&mut Context<'_>) -> Poll<Option<Result<AsyncMessage, tokio_postgres::Error>>> + Send>;
-type Connecting = Pin<Box<dyn Future<Output = Result<(Client, Messages), tokio_postgres::Error>> + Send>>;
+type Messages = Box<
+    dyn FnMut(&mut Context<'_>) -> Poll<Option<Result<AsyncMessage, tokio_postgres::Error>>> + Send,
+>;
+type Connecting =
+    Pin<Box<dyn Future<Output = Result<(Client, Messages), tokio_postgres::Error>> + Send>>;
 
 /// Opens connections. Without the type of the TLS library, so that the scheduler has no type
 /// parameter.
@@ -34,7 +36,12 @@ pub(crate) struct Connector {
 }
 
 impl Connector {
-    pub(crate) fn new<T>(config: &Config, tls: T, has_session: bool, timer: HashedWheelTimer) -> Self
+    pub(crate) fn new<T>(
+        config: &Config,
+        tls: T,
+        has_session: bool,
+        timer: HashedWheelTimer,
+    ) -> Self
     where
         T: MakeTlsConnect<Socket> + Clone + Send + Sync + 'static,
         T::Stream: Send + 'static,
@@ -48,7 +55,12 @@ impl Connector {
                 Ok((client, messages(connection)))
             }) as Connecting
         };
-        Self { hosts: hosts(config), timer, has_session, connect: Arc::new(connect) }
+        Self {
+            hosts: hosts(config),
+            timer,
+            has_session,
+            connect: Arc::new(connect),
+        }
     }
 
     /// Opens a connection. Each notification on it calls `heard`, with its channel and its
@@ -73,8 +85,11 @@ impl Connector {
             }
             lost.notify_one();
         });
-        let check =
-            if self.has_session { check(&client, &settings).await } else { check_isolation(&client).await };
+        let check = if self.has_session {
+            check(&client, &settings).await
+        } else {
+            check_isolation(&client).await
+        };
         check.map(|()| client)
     }
 
@@ -87,7 +102,10 @@ impl Connector {
         settings: &[(&str, String)],
     ) -> Result<(Client, Messages), Error> {
         let mut hosts = self.hosts.clone();
-        if hosts.iter().any(|config| config.get_load_balance_hosts() == LoadBalanceHosts::Random) {
+        if hosts
+            .iter()
+            .any(|config| config.get_load_balance_hosts() == LoadBalanceHosts::Random)
+        {
             fastrand::shuffle(&mut hosts);
         }
         let share = lease / hosts.len() as u32;
@@ -95,9 +113,14 @@ impl Connector {
         for mut config in hosts {
             // TCP options are in whole seconds. Zero would be rejected.
             let [idle, interval] = [lease, lease / 3].map(|time| time.max(Duration::from_secs(1)));
-            let limit = config.get_connect_timeout().map_or(share, |limit| share.min(*limit));
+            let limit = config
+                .get_connect_timeout()
+                .map_or(share, |limit| share.min(*limit));
             config.connect_timeout(limit).tcp_user_timeout(lease);
-            config.keepalives_idle(idle).keepalives_interval(interval).keepalives_retries(2);
+            config
+                .keepalives_idle(idle)
+                .keepalives_interval(interval)
+                .keepalives_retries(2);
             if self.has_session {
                 config.options(options(config.get_options().unwrap_or_default(), settings));
             }
@@ -148,17 +171,29 @@ fn with_host(config: &Config, index: usize) -> Config {
         Some(Host::Unix(path)) => drop(one.host_path(path)),
         None => {}
     }
-    config.get_hostaddrs().get(index).map(|&address| one.hostaddr(address));
+    config
+        .get_hostaddrs()
+        .get(index)
+        .map(|&address| one.hostaddr(address));
     let ports = config.get_ports();
-    ports.get(index).or(ports.first()).map(|&port| one.port(port));
+    ports
+        .get(index)
+        .or(ports.first())
+        .map(|&port| one.port(port));
     config.get_user().map(|user| one.user(user));
     config.get_password().map(|password| one.password(password));
     config.get_dbname().map(|name| one.dbname(name));
     config.get_options().map(|options| one.options(options));
-    config.get_application_name().map(|name| one.application_name(name));
-    config.get_connect_timeout().map(|&limit| one.connect_timeout(limit));
-    one.ssl_mode(config.get_ssl_mode()).ssl_negotiation(config.get_ssl_negotiation());
-    one.channel_binding(config.get_channel_binding()).keepalives(config.get_keepalives());
+    config
+        .get_application_name()
+        .map(|name| one.application_name(name));
+    config
+        .get_connect_timeout()
+        .map(|&limit| one.connect_timeout(limit));
+    one.ssl_mode(config.get_ssl_mode())
+        .ssl_negotiation(config.get_ssl_negotiation());
+    one.channel_binding(config.get_channel_binding())
+        .keepalives(config.get_keepalives());
     one.target_session_attrs(config.get_target_session_attrs());
     one.load_balance_hosts(config.get_load_balance_hosts());
     one
@@ -188,9 +223,11 @@ fn settings(lease: Duration) -> [(&'static str, String); 8] {
 
 /// Appends the settings to those of the user, as options of the start-up message.
 fn options(user: &str, settings: &[(&str, String)]) -> String {
-    settings.iter().fold(user.to_owned(), |options, (name, value)| {
-        format!("{options} -c {name}={}", value.replace(' ', "\\ "))
-    })
+    settings
+        .iter()
+        .fold(user.to_owned(), |options, (name, value)| {
+            format!("{options} -c {name}={}", value.replace(' ', "\\ "))
+        })
 }
 
 /// Fails if the settings of the start-up message have no effect. A pooler has dropped them: then it
@@ -201,9 +238,15 @@ async fn check(client: &Client, settings: &[(&str, String)]) -> Result<(), Error
     let text = "
         SELECT pg_settings.name FROM pg_settings JOIN unnest($1, $2) AS wanted (name, value) USING (name)
         WHERE pg_settings.setting <> wanted.value LIMIT 1";
-    let types = [(&names as &(dyn ToSql + Sync), Type::TEXT_ARRAY), (&values, Type::TEXT_ARRAY)];
+    let types = [
+        (&names as &(dyn ToSql + Sync), Type::TEXT_ARRAY),
+        (&values, Type::TEXT_ARRAY),
+    ];
     match client.query_typed_opt(text, &types).await? {
-        Some(row) => Err(Error::Pooler(format!("the setting {} has no effect", row.try_get::<_, &str>(0)?))),
+        Some(row) => Err(Error::Pooler(format!(
+            "the setting {} has no effect",
+            row.try_get::<_, &str>(0)?
+        ))),
         None => Ok(()),
     }
 }
@@ -211,8 +254,12 @@ async fn check(client: &Client, settings: &[(&str, String)]) -> Result<(), Error
 /// Returns the same settings for one transaction.
 pub(crate) fn local_settings(lease: Duration) -> String {
     let settings = settings(lease);
-    let local = settings.iter().filter(|(name, _)| !name.starts_with("default_"));
-    local.fold(String::new(), |text, (name, value)| format!("{text}SET LOCAL {name} = '{value}';"))
+    let local = settings
+        .iter()
+        .filter(|(name, _)| !name.starts_with("default_"));
+    local.fold(String::new(), |text, (name, value)| {
+        format!("{text}SET LOCAL {name} = '{value}';")
+    })
 }
 
 /// The functions of a node need that each of their statements sees what was committed before it.
@@ -230,14 +277,18 @@ async fn check_isolation(client: &Client) -> Result<(), Error> {
 /// Whether a server or a pooler has rejected the options.
 fn rejection(error: tokio_postgres::Error) -> Error {
     match error.as_db_error() {
-        Some(why) if why.message().contains("startup parameter") => Error::Pooler(why.message().into()),
+        Some(why) if why.message().contains("startup parameter") => {
+            Error::Pooler(why.message().into())
+        }
         _ => error.into(),
     }
 }
 
 impl fmt::Debug for Connector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connector").field("hosts", &self.hosts).finish_non_exhaustive()
+        f.debug_struct("Connector")
+            .field("hosts", &self.hosts)
+            .finish_non_exhaustive()
     }
 }
 
@@ -258,12 +309,24 @@ mod tests {
             sslnegotiation=direct connect_timeout=7 keepalives=0 target_session_attrs=read-write \
             channel_binding=require load_balance_hosts=random";
         let with = |hosts: &str| format!("{hosts} {settings}").parse::<Config>().unwrap();
-        let split = hosts(&with("host=one,/two hostaddr=10.0.0.1,10.0.0.2 port=5433,5434"));
+        let split = hosts(&with(
+            "host=one,/two hostaddr=10.0.0.1,10.0.0.2 port=5433,5434",
+        ));
         let first = with("host=one hostaddr=10.0.0.1 port=5433");
-        assert_eq!(split, [first, with("host=/two hostaddr=10.0.0.2 port=5434")]);
+        assert_eq!(
+            split,
+            [first, with("host=/two hostaddr=10.0.0.2 port=5434")]
+        );
         let split = hosts(&with("host=one,two port=5433"));
-        assert_eq!(split, [with("host=one port=5433"), with("host=two port=5433")]);
-        for unchanged in ["host=one", "host=one,two,three port=1,2", "host=one,two hostaddr=10.0.0.1"] {
+        assert_eq!(
+            split,
+            [with("host=one port=5433"), with("host=two port=5433")]
+        );
+        for unchanged in [
+            "host=one",
+            "host=one,two,three port=1,2",
+            "host=one,two hostaddr=10.0.0.1",
+        ] {
             assert_eq!(hosts(&with(unchanged)), [with(unchanged)]);
         }
     }

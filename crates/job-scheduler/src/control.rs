@@ -85,8 +85,14 @@ impl Jobs {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn cancel(&self, client: &impl GenericClient, run: i64) -> Result<Option<Cancellation>, Error> {
-        let row = client.query_typed_one(&self.names.complete(CANCEL), &[(&run, Type::INT8)]).await?;
+    pub async fn cancel(
+        &self,
+        client: &impl GenericClient,
+        run: i64,
+    ) -> Result<Option<Cancellation>, Error> {
+        let row = client
+            .query_typed_one(&self.names.complete(CANCEL), &[(&run, Type::INT8)])
+            .await?;
         let outcome: Option<&str> = row.try_get(0)?;
         Ok(outcome.map(|outcome| match outcome {
             "cancelled" => Cancellation::Cancelled,
@@ -121,7 +127,9 @@ impl Jobs {
     /// # }
     /// ```
     pub async fn cancel_all(&self, client: &impl GenericClient, job: i64) -> Result<u64, Error> {
-        let row = client.query_typed_one(&self.names.complete(CANCEL_ALL), &[(&job, Type::INT8)]).await?;
+        let row = client
+            .query_typed_one(&self.names.complete(CANCEL_ALL), &[(&job, Type::INT8)])
+            .await?;
         Ok(row.try_get::<_, i64>(0)?.unsigned_abs())
     }
 
@@ -161,7 +169,9 @@ impl Jobs {
     /// # }
     /// ```
     pub async fn retry(&self, client: &impl GenericClient, run: i64) -> Result<bool, Error> {
-        let row = client.query_typed_one(&self.names.complete(RETRY), &[(&run, Type::INT8)]).await?;
+        let row = client
+            .query_typed_one(&self.names.complete(RETRY), &[(&run, Type::INT8)])
+            .await?;
         Ok(row.try_get(0)?)
     }
 }

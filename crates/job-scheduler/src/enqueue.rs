@@ -63,7 +63,10 @@ impl Jobs {
         mut client: impl JobClient,
         jobs: impl IntoIterator<Item = NewJob>,
     ) -> Result<Vec<Enqueued>, Error> {
-        let jobs = jobs.into_iter().map(NewJob::check).collect::<Result<Vec<_>, _>>()?;
+        let jobs = jobs
+            .into_iter()
+            .map(NewJob::check)
+            .collect::<Result<Vec<_>, _>>()?;
         if jobs.is_empty() {
             return Ok(Vec::new());
         }
@@ -73,14 +76,24 @@ impl Jobs {
                 "the payloads of a call have {bytes} bytes of JSON: must be at most {MAX_BYTES}"
             )));
         }
-        let needs_now = |job: &Checked| matches!(job.schedule, Schedule::Cron(..)) && job.start.is_none();
+        let needs_now =
+            |job: &Checked| matches!(job.schedule, Schedule::Cron(..)) && job.start.is_none();
         let now = match jobs.iter().any(needs_now) {
-            true => client.rows(NOW, "").await?.first().map(|&(micros, _)| micros).unwrap_or_default(),
+            true => client
+                .rows(NOW, "")
+                .await?
+                .first()
+                .map(|&(micros, _)| micros)
+                .unwrap_or_default(),
             false => 0,
         };
-        let entries = (1..).zip(&jobs).map(|(number, job)| entry(number, job, now));
+        let entries = (1..)
+            .zip(&jobs)
+            .map(|(number, job)| entry(number, job, now));
         let entries = entries.collect::<Result<Vec<_>, _>>()?.join(",");
-        let rows = client.rows(&self.names.complete(PUT), &format!("[{entries}]")).await?;
+        let rows = client
+            .rows(&self.names.complete(PUT), &format!("[{entries}]"))
+            .await?;
         let enqueued = rows.iter().map(|&(job, ref outcome)| {
             let outcome = match outcome.as_str() {
                 "found" => Outcome::Found,
@@ -131,8 +144,12 @@ fn entry(number: u64, job: &Checked, now: i64) -> Result<String, Error> {
 
 /// Returns the first due time of a cron job.
 fn first_match(job: &Checked, now: i64) -> Result<Timestamp, Error> {
-    let after_delay = || Timestamp::from_microsecond(now.saturating_add(job.delay.unwrap_or_default()));
-    let start = job.start.map_or_else(after_delay, Ok).map_err(|error| Error::Invalid(error.to_string()))?;
+    let after_delay =
+        || Timestamp::from_microsecond(now.saturating_add(job.delay.unwrap_or_default()));
+    let start = job
+        .start
+        .map_or_else(after_delay, Ok)
+        .map_err(|error| Error::Invalid(error.to_string()))?;
     let none = || Error::Invalid(format!("'{}' has no due time after {start}", job.schedule));
     job.schedule.first(start).ok_or_else(none)
 }

@@ -80,12 +80,15 @@ impl fmt::Display for Error {
                 )
             }
             Self::SchemaTooNew { found, known } => {
-                write!(f, "the tables have version {found}, and this program knows versions up to {known}")
+                write!(
+                    f,
+                    "the tables have version {found}, and this program knows versions up to {known}"
+                )
             }
             Self::LeaseLost => f.write_str("the lease of this node has ended"),
-            Self::RunLost => {
-                f.write_str("this execution no longer has its run, which was cancelled or is repeated")
-            }
+            Self::RunLost => f.write_str(
+                "this execution no longer has its run, which was cancelled or is repeated",
+            ),
             Self::Panic(message) => write!(f, "the scheduler {message}"),
             Self::Timer(error) => write!(f, "timer error: {error}"),
         }

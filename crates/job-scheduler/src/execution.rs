@@ -124,7 +124,14 @@ impl Executions {
             results: self.results.clone(),
         };
         let handler = state.handlers.spawn(execution.execute(started));
-        match state.runs.insert(id, Active { number, handler, canceller }) {
+        match state.runs.insert(
+            id,
+            Active {
+                number,
+                handler,
+                canceller,
+            },
+        ) {
             Some(earlier) => {
                 earlier.handler.abort();
                 false
@@ -149,7 +156,11 @@ impl Executions {
             state.runs.clear();
             mem::take(&mut state.handlers)
         };
-        self.shared.timer.timeout(self.shared.settings.lease, handlers.shutdown()).await.is_ok()
+        self.shared
+            .timer
+            .timeout(self.shared.settings.lease, handlers.shutdown())
+            .await
+            .is_ok()
     }
 
     /// Ends all executions, because the lease could not be renewed. That is not their fault.
@@ -165,7 +176,11 @@ impl Executions {
 
     /// Returns the maximum number of runs that the next statement starts.
     pub(crate) fn start_limit(&self) -> usize {
-        if self.lock().suspects > 0 { 1 } else { MAX_BATCH }
+        if self.lock().suspects > 0 {
+            1
+        } else {
+            MAX_BATCH
+        }
     }
 
     /// A statement starts these runs. Then call [`started`](Self::started).
@@ -182,7 +197,9 @@ impl Executions {
     /// A session has ended by an error.
     pub(crate) fn failed(&self) {
         let mut state = self.lock();
-        let Some((since, runs)) = state.starting.take() else { return };
+        let Some((since, runs)) = state.starting.take() else {
+            return;
+        };
         state.suspects = state.suspects.max(runs.len());
         state.culprit = match runs[..] {
             [run] if is_long(since, &self.shared) => Some(run),
@@ -210,13 +227,18 @@ impl Executions {
 
     /// Whether this is the last execution of the run on this node, and is not given up.
     fn is_current(&self, execution: &Execution) -> bool {
-        self.lock().runs.get(&execution.run.id).is_some_and(|active| active.number == execution.number)
+        self.lock()
+            .runs
+            .get(&execution.run.id)
+            .is_some_and(|active| active.number == execution.number)
     }
 
     /// These runs were cancelled. Those that are not executing yet are in the next call again.
     pub(crate) fn cancel(&self, runs: &[i64]) {
         let state = self.lock();
-        runs.iter().filter_map(|run| state.runs.get(run)).for_each(|active| active.canceller.cancel());
+        runs.iter()
+            .filter_map(|run| state.runs.get(run))
+            .for_each(|active| active.canceller.cancel());
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -244,7 +266,8 @@ impl Results {
     pub(crate) fn resume(&mut self, executions: &Executions) -> usize {
         // Those that are written one by one remain the first ones.
         self.ready.append(&mut self.locked);
-        self.ready.retain(|execution| executions.is_current(execution));
+        self.ready
+            .retain(|execution| executions.is_current(execution));
         self.ready.len()
     }
 
@@ -253,7 +276,8 @@ impl Results {
         // The other end is in `executions`.
         self.receiver.recv_many(&mut self.ready, MAX_BATCH).await;
         // The others belong to runs that this node has lost.
-        self.ready.retain(|execution| executions.is_current(execution));
+        self.ready
+            .retain(|execution| executions.is_current(execution));
         self.ready.len()
     }
 
@@ -277,9 +301,19 @@ impl Results {
             bytes += execution.bytes();
             bytes <= MAX_BYTES
         };
-        self.writing = self.ready.iter().take(limit).take_while(fits).count().max(1).min(self.ready.len());
+        self.writing = self
+            .ready
+            .iter()
+            .take(limit)
+            .take_while(fits)
+            .count()
+            .max(1)
+            .min(self.ready.len());
         self.since = Instant::now();
-        self.ready[..self.writing].iter().map(Execution::finished).collect()
+        self.ready[..self.writing]
+            .iter()
+            .map(Execution::finished)
+            .collect()
     }
 
     /// The results of a batch were written, but for those that are locked. Returns the number of
@@ -292,9 +326,11 @@ impl Results {
     ) -> usize {
         self.suspects = self.suspects.saturating_sub(self.writing);
         let all = self.ready.drain(..mem::take(&mut self.writing));
-        let (waiting, written): (Vec<_>, Vec<_>) =
-            all.zip(results).partition(|(execution, _)| finishes.locked.contains(&execution.run.id));
-        self.locked.extend(waiting.into_iter().map(|(execution, _)| execution));
+        let (waiting, written): (Vec<_>, Vec<_>) = all
+            .zip(results)
+            .partition(|(execution, _)| finishes.locked.contains(&execution.run.id));
+        self.locked
+            .extend(waiting.into_iter().map(|(execution, _)| execution));
         for (execution, _) in &written {
             executions.lock().runs.remove(&execution.run.id);
         }
@@ -322,7 +358,12 @@ impl Execution {
     fn finished(&self) -> Finished {
         let run = self.run.id;
         match &self.result {
-            Ok(output) => Finished { run, state: "done", result: Ok(output.clone()), retry: None },
+            Ok(output) => Finished {
+                run,
+                state: "done",
+                result: Ok(output.clone()),
+                retry: None,
+            },
             Err(error) => {
                 let failures = (self.run.attempt - self.run.interrupted).unsigned_abs();
                 let (state, retry) = match error.kind {
@@ -332,7 +373,12 @@ impl Execution {
                     }
                     _ => (self.verdict.map_or("failed", Verdict::as_str), None),
                 };
-                Finished { run, state, result: Err(error.text.clone()), retry }
+                Finished {
+                    run,
+                    state,
+                    result: Err(error.text.clone()),
+                    retry,
+                }
             }
         }
     }
@@ -349,7 +395,12 @@ impl Execution {
             (_, Some(_), None) => End::Retried,
             (_, None, None) => End::Failed,
         };
-        let error = finished.result.as_ref().err().map(String::as_str).filter(|_| !is_completed);
+        let error = finished
+            .result
+            .as_ref()
+            .err()
+            .map(String::as_str)
+            .filter(|_| !is_completed);
         observe::ended(&self.run, end, self.took, error);
     }
 }
@@ -374,8 +425,13 @@ mod tests {
     #[test]
     fn pauses_double_up_to_the_maximum() {
         let [first, max] = [1, 10].map(Duration::from_secs);
-        let pauses: Vec<_> = (1..=6).map(|failures| backoff((first, max), failures).as_secs()).collect();
+        let pauses: Vec<_> = (1..=6)
+            .map(|failures| backoff((first, max), failures).as_secs())
+            .collect();
         assert_eq!(pauses, [1, 2, 4, 8, 10, 10]);
-        assert_eq!(backoff((first, Duration::MAX), 100), Duration::from_secs(u32::MAX.into()));
+        assert_eq!(
+            backoff((first, Duration::MAX), 100),
+            Duration::from_secs(u32::MAX.into())
+        );
     }
 }

@@ -178,13 +178,23 @@ impl Context {
         output: &R,
     ) -> Result<(), Error> {
         let output = encode(output).map_err(|why| Error::Invalid(format!("the output {why}")))?;
-        let Link { names, run, attempt, started, .. } = &*self.link;
+        let Link {
+            names,
+            run,
+            attempt,
+            started,
+            ..
+        } = &*self.link;
         let call = format!(
             "{{\"run\":{run},\"attempt\":{attempt},\"started\":\"{started}\",\"output\":{}}}",
             output.get()
         );
         let rows = transaction.rows(&names.complete(COMPLETE), &call).await?;
-        if rows.iter().any(|(_, is_done)| is_done == "true") { Ok(()) } else { Err(Error::RunLost) }
+        if rows.iter().any(|(_, is_done)| is_done == "true") {
+            Ok(())
+        } else {
+            Err(Error::RunLost)
+        }
     }
 }
 
@@ -226,7 +236,10 @@ pub(crate) enum Kind {
 impl RunError {
     /// An error that another execution would not change. The run is not repeated.
     pub fn permanent(error: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
-        Self { error: error.into(), kind: Kind::Permanent }
+        Self {
+            error: error.into(),
+            kind: Kind::Permanent,
+        }
     }
 
     /// No error: the handler cannot do its work yet, and the same run should be executed again
@@ -257,7 +270,10 @@ impl RunError {
     #[must_use]
     pub fn snooze(pause: Duration) -> Self {
         let pause = pause.min(A_CENTURY);
-        Self { error: format!("again in {pause:?}").into(), kind: Kind::Snooze(pause) }
+        Self {
+            error: format!("again in {pause:?}").into(),
+            kind: Kind::Snooze(pause),
+        }
     }
 }
 
@@ -270,7 +286,10 @@ impl fmt::Display for RunError {
 // Like `anyhow::Error`, it does not implement `Error`, so that this conversion is possible.
 impl<E: Into<Box<dyn StdError + Send + Sync>>> From<E> for RunError {
     fn from(error: E) -> Self {
-        Self { error: error.into(), kind: Kind::Failure }
+        Self {
+            error: error.into(),
+            kind: Kind::Failure,
+        }
     }
 }
 
@@ -338,8 +357,8 @@ impl fmt::Debug for Handlers {
 
 /// Converts an output to text. The error says why it must not be stored.
 fn encode(output: &impl Serialize) -> Result<Box<RawValue>, String> {
-    let output =
-        serde_json::to_value(output).map_err(|error| format!("cannot be converted to JSON: {error}"))?;
+    let output = serde_json::to_value(output)
+        .map_err(|error| format!("cannot be converted to JSON: {error}"))?;
     json::encode(&without_nul(output))
 }
 
@@ -349,7 +368,9 @@ const MAX_ERROR: usize = 64 << 10;
 /// Returns the text of an error for the database. A long one is cut: a statement that writes it
 /// must end well within a lease.
 pub(crate) fn error_text(text: &str) -> String {
-    let end = (0..=MAX_ERROR.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
+    let end = (0..=MAX_ERROR.min(text.len()))
+        .rev()
+        .find(|&end| text.is_char_boundary(end));
     let cut = if text.len() > MAX_ERROR { " ..." } else { "" };
     text_without_nul(&text[..end.unwrap_or(0)]) + cut
 }
@@ -366,7 +387,11 @@ fn without_nul(value: Value) -> Value {
         Value::Array(values) => Value::Array(values.into_iter().map(without_nul).collect()),
         Value::Object(fields) => {
             let fields = fields.into_iter();
-            Value::Object(fields.map(|(name, value)| (text_without_nul(&name), without_nul(value))).collect())
+            Value::Object(
+                fields
+                    .map(|(name, value)| (text_without_nul(&name), without_nul(value)))
+                    .collect(),
+            )
         }
         other => other,
     }
@@ -389,6 +414,9 @@ mod tests {
     #[test]
     fn nul_is_replaced_everywhere() {
         let value = json!({ "a\0": ["b\0", 1, null], "c": "d" });
-        assert_eq!(without_nul(value), json!({ "a\u{fffd}": ["b\u{fffd}", 1, null], "c": "d" }));
+        assert_eq!(
+            without_nul(value),
+            json!({ "a\u{fffd}": ["b\u{fffd}", 1, null], "c": "d" })
+        );
     }
 }

@@ -117,16 +117,29 @@ struct State {
 impl Vitals {
     pub(crate) fn new(lease: Duration) -> Self {
         let now = Instant::now();
-        let state =
-            State { has_session: false, until: now, last_beat: now, last_sign: now, last_error: None };
-        Self { lease, state: Mutex::new(state) }
+        let state = State {
+            has_session: false,
+            until: now,
+            last_beat: now,
+            last_sign: now,
+            last_error: None,
+        };
+        Self {
+            lease,
+            state: Mutex::new(state),
+        }
     }
 
     /// The lease was renewed until this time.
     pub(crate) fn beat(&self, until: Instant) {
         let now = Instant::now();
         let mut state = self.lock();
-        (state.has_session, state.until, state.last_beat, state.last_sign) = (true, until, now, now);
+        (
+            state.has_session,
+            state.until,
+            state.last_beat,
+            state.last_sign,
+        ) = (true, until, now, now);
     }
 
     /// The node has no connections now.

@@ -12,7 +12,9 @@ use serde_json::Value;
 
 use crate::misfire::Misfire;
 
-pub(crate) use check::{A_CENTURY, Checked, PRIORITIES, check_count, check_handler, check_limits, micros};
+pub(crate) use check::{
+    A_CENTURY, Checked, PRIORITIES, check_count, check_handler, check_limits, micros,
+};
 
 /// A payload: the data of a job, and thereby what it does.
 ///

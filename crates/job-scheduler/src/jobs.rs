@@ -35,16 +35,24 @@ const RUN_NOW: &str = "
     SELECT id, handler, now, now, 'waiting', true, priority FROM named, clock_timestamp() AS now
     RETURNING id";
 
-const LIST: &str = concat!("SELECT ", job_columns!(), " FROM @job WHERE id > $1 ORDER BY id LIMIT $2");
+const LIST: &str = concat!(
+    "SELECT ",
+    job_columns!(),
+    " FROM @job WHERE id > $1 ORDER BY id LIMIT $2"
+);
 
 const GET: &str = concat!("SELECT ", job_columns!(), " FROM @job WHERE id = $1");
 
 const FIND: &str = "SELECT id FROM @job WHERE key = $1";
 
-const HISTORY: &str =
-    concat!("SELECT ", run_columns!(), " FROM @run WHERE job = $1 ORDER BY due DESC LIMIT $2");
+const HISTORY: &str = concat!(
+    "SELECT ",
+    run_columns!(),
+    " FROM @run WHERE job = $1 ORDER BY due DESC LIMIT $2"
+);
 
-const NODES: &str = "SELECT id, name, alive_until, alive_until > clock_timestamp() FROM @node ORDER BY id";
+const NODES: &str =
+    "SELECT id, name, alive_until, alive_until > clock_timestamp() FROM @node ORDER BY id";
 
 /// The jobs of a schema.
 ///
@@ -138,7 +146,9 @@ impl Jobs {
     /// [`Error::Invalid`] if the name has other characters than lower-case letters, digits and
     /// underscores, or is too long.
     pub fn new(schema: &str) -> Result<Self, Error> {
-        Ok(Self { names: Names::new(schema)? })
+        Ok(Self {
+            names: Names::new(schema)?,
+        })
     }
 
     /// Pauses a job: its runs that have not started do not start, although a node may have read
@@ -168,10 +178,14 @@ impl Jobs {
     /// ```
     pub async fn pause(&self, client: &mut impl GenericClient, job: i64) -> Result<bool, Error> {
         let transaction = client.transaction().await?;
-        let found =
-            transaction.query_typed_opt(&self.names.complete(PAUSE), &[(&job, Type::INT8)]).await?.is_some();
+        let found = transaction
+            .query_typed_opt(&self.names.complete(PAUSE), &[(&job, Type::INT8)])
+            .await?
+            .is_some();
         if found {
-            transaction.query_typed(&self.names.complete(CANCEL), &[(&job, Type::INT8)]).await?;
+            transaction
+                .query_typed(&self.names.complete(CANCEL), &[(&job, Type::INT8)])
+                .await?;
         }
         transaction.commit().await?;
         Ok(found)
@@ -186,8 +200,9 @@ impl Jobs {
     /// [`Error::Database`], or [`Error::Invalid`] if the schedule in the table is invalid.
     pub async fn resume(&self, client: &mut impl GenericClient, job: i64) -> Result<bool, Error> {
         let transaction = client.transaction().await?;
-        let Some(row) =
-            transaction.query_typed_opt(&self.names.complete(LOCK), &[(&job, Type::INT8)]).await?
+        let Some(row) = transaction
+            .query_typed_opt(&self.names.complete(LOCK), &[(&job, Type::INT8)])
+            .await?
         else {
             return Ok(false);
         };
@@ -198,7 +213,9 @@ impl Jobs {
         let (next_run, now): (Option<Timestamp>, Timestamp) = (row.try_get(2)?, row.try_get(3)?);
         let (mut first_run, mut next_run): (Timestamp, _) = (row.try_get(5)?, next_run);
         if !row.try_get::<_, bool>(6)? {
-            (first_run, next_run) = schedule.plan_first(first_run, next_run).map_err(Error::Invalid)?;
+            (first_run, next_run) = schedule
+                .plan_first(first_run, next_run)
+                .map_err(Error::Invalid)?;
         }
         let next_run = next_run.and_then(|next_run| match schedule {
             _ if next_run >= now => Some(next_run),
@@ -208,7 +225,11 @@ impl Jobs {
         transaction
             .query_typed(
                 &self.names.complete(RESUME),
-                &[(&job, Type::INT8), (&next_run, Type::TIMESTAMPTZ), (&first_run, Type::TIMESTAMPTZ)],
+                &[
+                    (&job, Type::INT8),
+                    (&next_run, Type::TIMESTAMPTZ),
+                    (&first_run, Type::TIMESTAMPTZ),
+                ],
             )
             .await?;
         transaction.commit().await?;
@@ -222,7 +243,10 @@ impl Jobs {
     ///
     /// [`Error::Database`].
     pub async fn delete(&self, client: &impl GenericClient, job: i64) -> Result<bool, Error> {
-        Ok(client.query_typed_opt(&self.names.complete(DELETE), &[(&job, Type::INT8)]).await?.is_some())
+        Ok(client
+            .query_typed_opt(&self.names.complete(DELETE), &[(&job, Type::INT8)])
+            .await?
+            .is_some())
     }
 
     /// Runs a job immediately, in addition to its schedule, even if it is paused. Returns the
@@ -247,8 +271,14 @@ impl Jobs {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn run_now(&self, client: &impl GenericClient, job: i64) -> Result<Option<i64>, Error> {
-        let row = client.query_typed_opt(&self.names.complete(RUN_NOW), &[(&job, Type::INT8)]).await?;
+    pub async fn run_now(
+        &self,
+        client: &impl GenericClient,
+        job: i64,
+    ) -> Result<Option<i64>, Error> {
+        let row = client
+            .query_typed_opt(&self.names.complete(RUN_NOW), &[(&job, Type::INT8)])
+            .await?;
         Ok(row.map(|row| row.try_get(0)).transpose()?)
     }
 
@@ -275,9 +305,17 @@ impl Jobs {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn list(&self, client: &impl GenericClient, after: i64, limit: u32) -> Result<Vec<Job>, Error> {
+    pub async fn list(
+        &self,
+        client: &impl GenericClient,
+        after: i64,
+        limit: u32,
+    ) -> Result<Vec<Job>, Error> {
         let rows = client
-            .query_typed(&self.names.complete(LIST), &[(&after, Type::INT8), (&i64::from(limit), Type::INT8)])
+            .query_typed(
+                &self.names.complete(LIST),
+                &[(&after, Type::INT8), (&i64::from(limit), Type::INT8)],
+            )
             .await?;
         Ok(rows.iter().map(job).collect::<Result<_, _>>()?)
     }
@@ -288,7 +326,9 @@ impl Jobs {
     ///
     /// [`Error::Database`].
     pub async fn get(&self, client: &impl GenericClient, id: i64) -> Result<Option<Job>, Error> {
-        let row = client.query_typed_opt(&self.names.complete(GET), &[(&id, Type::INT8)]).await?;
+        let row = client
+            .query_typed_opt(&self.names.complete(GET), &[(&id, Type::INT8)])
+            .await?;
         Ok(row.as_ref().map(job).transpose()?)
     }
 
@@ -298,7 +338,9 @@ impl Jobs {
     ///
     /// [`Error::Database`].
     pub async fn find(&self, client: &impl GenericClient, key: &str) -> Result<Option<i64>, Error> {
-        let row = client.query_typed_opt(&self.names.complete(FIND), &[(&key, Type::TEXT)]).await?;
+        let row = client
+            .query_typed_opt(&self.names.complete(FIND), &[(&key, Type::TEXT)])
+            .await?;
         Ok(row.map(|row| row.try_get(0)).transpose()?)
     }
 

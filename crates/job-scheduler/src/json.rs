@@ -14,10 +14,13 @@ pub(crate) const LARGE: usize = 64 << 10;
 
 /// Converts a document to text. The error says why it must not be stored.
 pub(crate) fn encode(value: &Value) -> Result<Box<RawValue>, String> {
-    let text = to_raw_value(value).map_err(|error| format!("cannot be converted to JSON: {error}"))?;
+    let text =
+        to_raw_value(value).map_err(|error| format!("cannot be converted to JSON: {error}"))?;
     let bytes = text.get().len();
     if bytes > MAX_BYTES {
-        return Err(format!("has {bytes} bytes of JSON: must be at most {MAX_BYTES}"));
+        return Err(format!(
+            "has {bytes} bytes of JSON: must be at most {MAX_BYTES}"
+        ));
     }
     // Too many levels.
     decode(&text).map_err(|error| format!("could not be read again: {error}"))?;
@@ -47,7 +50,12 @@ mod tests {
 
     #[test]
     fn text_of_a_document_that_cannot_be_read_is_kept() {
-        for text in [nested(128), nested(5_000), "{\"n\": 1e400}".into(), format!("1{}", "0".repeat(400))] {
+        for text in [
+            nested(128),
+            nested(5_000),
+            "{\"n\": 1e400}".into(),
+            format!("1{}", "0".repeat(400)),
+        ] {
             assert_eq!(decode_or_text(&raw(text.clone())), Value::String(text));
         }
         let text = nested(127);
@@ -59,7 +67,10 @@ mod tests {
         let deepest = decode(&raw(nested(127))).unwrap();
         assert!(encode(&deepest).is_ok());
         let error = encode(&Value::Array(vec![deepest])).unwrap_err();
-        assert!(error.starts_with("could not be read again: recursion limit exceeded"), "{error}");
+        assert!(
+            error.starts_with("could not be read again: recursion limit exceeded"),
+            "{error}"
+        );
         // With its quotes.
         assert!(encode(&"a".repeat(MAX_BYTES - 2).into()).is_ok());
         let error = encode(&"a".repeat(MAX_BYTES - 1).into()).unwrap_err();
@@ -72,7 +83,10 @@ mod tests {
             assert!(encode(&number.into()).is_ok());
             // As PostgreSQL prints it: without an exponent.
             assert_eq!(decode(&raw(format!("{number:?}"))).unwrap(), number);
-            assert_eq!(decode(&raw(format!("{number}"))).unwrap().as_f64(), Some(number));
+            assert_eq!(
+                decode(&raw(format!("{number}"))).unwrap().as_f64(),
+                Some(number)
+            );
         }
         assert!(encode(&u64::MAX.into()).is_ok() && encode(&i64::MIN.into()).is_ok());
     }

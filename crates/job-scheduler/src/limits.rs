@@ -58,7 +58,11 @@ pub struct KindLimits {
 
 impl Default for KindLimits {
     fn default() -> Self {
-        Self { running: None, interval: None, burst: 1 }
+        Self {
+            running: None,
+            interval: None,
+            burst: 1,
+        }
     }
 }
 
@@ -103,7 +107,11 @@ impl KindLimits {
     pub fn rate(mut self, count: u32, period: Duration) -> Self {
         let nanos = period.as_nanos().div_ceil(u128::from(count.max(1)));
         let micros = u64::try_from(nanos.div_ceil(1_000)).unwrap_or(u64::MAX);
-        self.interval = Some(if count == 0 { Duration::MAX } else { Duration::from_micros(micros) });
+        self.interval = Some(if count == 0 {
+            Duration::MAX
+        } else {
+            Duration::from_micros(micros)
+        });
         self
     }
 
@@ -120,13 +128,20 @@ impl KindLimits {
         }
         if let Some(interval) = self.interval {
             if micros("an interval", interval)? == 0 {
-                return Err(Error::Invalid("an interval of a rate must be at least 1us".into()));
+                return Err(Error::Invalid(
+                    "an interval of a rate must be at least 1us".into(),
+                ));
             }
         }
         if self.burst == 0 || self.burst > MAX_BURST {
-            return Err(Error::Invalid(format!("a burst of {}: must be from 1 to {MAX_BURST}", self.burst)));
+            return Err(Error::Invalid(format!(
+                "a burst of {}: must be from 1 to {MAX_BURST}",
+                self.burst
+            )));
         }
-        let intervals = self.interval.map(|interval| interval.checked_mul(self.burst));
+        let intervals = self
+            .interval
+            .map(|interval| interval.checked_mul(self.burst));
         if intervals.is_some_and(|time| time.is_none_or(|time| time > A_CENTURY)) {
             let burst = self.burst;
             return Err(Error::Invalid(format!(
@@ -181,7 +196,9 @@ impl Jobs {
             (&interval as _, Type::INT8),
             (&burst as _, Type::INT4),
         ];
-        client.query_typed(&self.names.complete(SET_KIND), &parameters).await?;
+        client
+            .query_typed(&self.names.complete(SET_KIND), &parameters)
+            .await?;
         Ok(())
     }
 
@@ -219,7 +236,9 @@ impl Jobs {
         check_limits(&BTreeMap::from([(name.to_owned(), running.unwrap_or(1))]))?;
         let running = running.map(|count| count as i32);
         let parameters = [(&name as _, Type::TEXT), (&running as _, Type::INT4)];
-        client.query_typed(&self.names.complete(SET_LIMIT), &parameters).await?;
+        client
+            .query_typed(&self.names.complete(SET_LIMIT), &parameters)
+            .await?;
         Ok(())
     }
 
@@ -229,8 +248,13 @@ impl Jobs {
     /// # Errors
     ///
     /// [`Error::Database`].
-    pub async fn limits(&self, client: &impl GenericClient) -> Result<BTreeMap<String, u32>, Error> {
-        let rows = client.query_typed(&self.names.complete(LIMITS), &[]).await?;
+    pub async fn limits(
+        &self,
+        client: &impl GenericClient,
+    ) -> Result<BTreeMap<String, u32>, Error> {
+        let rows = client
+            .query_typed(&self.names.complete(LIMITS), &[])
+            .await?;
         let limit = |row: &Row| Ok((row.try_get(0)?, row.try_get::<_, i32>(1)?.unsigned_abs()));
         rows.iter().map(limit).collect()
     }
@@ -266,7 +290,10 @@ fn kind_info(row: &Row) -> Result<KindInfo, tokio_postgres::Error> {
         interval: interval.map(|micros| Duration::from_micros(micros.unsigned_abs())),
         burst: row.try_get::<_, i32>(3)?.unsigned_abs(),
     };
-    Ok(KindInfo { handler: row.try_get(0)?, limits })
+    Ok(KindInfo {
+        handler: row.try_get(0)?,
+        limits,
+    })
 }
 
 #[cfg(test)]
@@ -276,21 +303,48 @@ mod tests {
     #[test]
     fn intervals_are_rounded_up() {
         let interval = |count, period| KindLimits::new().rate(count, period).interval.unwrap();
-        assert_eq!(interval(3, Duration::from_secs(1)), Duration::from_micros(333_334));
-        assert_eq!(interval(1_000_000, Duration::from_millis(1)), Duration::from_micros(1));
+        assert_eq!(
+            interval(3, Duration::from_secs(1)),
+            Duration::from_micros(333_334)
+        );
+        assert_eq!(
+            interval(1_000_000, Duration::from_millis(1)),
+            Duration::from_micros(1)
+        );
     }
 
     #[test]
     fn invalid_limits_of_a_kind_say_what_is_wrong() {
-        assert_eq!(KindLimits::new().running(1_000).check().unwrap().running, Some(1_000));
+        assert_eq!(
+            KindLimits::new().running(1_000).check().unwrap().running,
+            Some(1_000)
+        );
         for (limits, reason) in [
-            (KindLimits::new().running(0), "running runs of 0: must be from 1 to 1000"),
-            (KindLimits::new().rate(0, Duration::from_secs(1)), "an interval of"),
+            (
+                KindLimits::new().running(0),
+                "running runs of 0: must be from 1 to 1000",
+            ),
+            (
+                KindLimits::new().rate(0, Duration::from_secs(1)),
+                "an interval of",
+            ),
             (KindLimits::new().rate(1, Duration::MAX), "an interval of"),
-            (KindLimits::new().rate(1, Duration::ZERO), "must be at least 1us"),
-            (KindLimits::new().rate(1, A_CENTURY / 9).burst(10), "its intervals must be at most a century"),
-            (KindLimits::new().burst(0), "a burst of 0: must be from 1 to 100000"),
-            (KindLimits::new().running(1_001), "running runs of 1001: must be from 1 to 1000"),
+            (
+                KindLimits::new().rate(1, Duration::ZERO),
+                "must be at least 1us",
+            ),
+            (
+                KindLimits::new().rate(1, A_CENTURY / 9).burst(10),
+                "its intervals must be at most a century",
+            ),
+            (
+                KindLimits::new().burst(0),
+                "a burst of 0: must be from 1 to 100000",
+            ),
+            (
+                KindLimits::new().running(1_001),
+                "running runs of 1001: must be from 1 to 1000",
+            ),
         ] {
             let error = limits.check().unwrap_err().to_string();
             assert!(error.contains(reason), "{error}");

@@ -25,12 +25,20 @@ pub(crate) struct Looks {
 
 impl Looks {
     pub(crate) fn new() -> Self {
-        Self { last: Instant::now(), doublings: 0, is_needed: false }
+        Self {
+            last: Instant::now(),
+            doublings: 0,
+            is_needed: false,
+        }
     }
 
     /// Returns the earliest time of the next look.
     pub(crate) fn next(&self, has_runner: bool) -> Instant {
-        let doublings = if has_runner { self.doublings } else { MAX_DOUBLINGS };
+        let doublings = if has_runner {
+            self.doublings
+        } else {
+            MAX_DOUBLINGS
+        };
         self.last + MIN_PAUSE * (1 << doublings)
     }
 

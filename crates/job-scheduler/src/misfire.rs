@@ -86,7 +86,10 @@ impl Schedule {
             is_skipped: is_missed && misfire == Misfire::Skip && *self != Self::Once,
             misses_until: is_missed.then_some(window.oldest),
         };
-        (planned, self.next(due, first, if is_missed { window.oldest } else { due }))
+        (
+            planned,
+            self.next(due, first, if is_missed { window.oldest } else { due }),
+        )
     }
 }
 
@@ -124,7 +127,10 @@ mod tests {
     }
 
     fn window(oldest: i64, horizon: i64) -> Window {
-        Window { oldest: at(oldest), horizon: at(horizon) }
+        Window {
+            oldest: at(oldest),
+            horizon: at(horizon),
+        }
     }
 
     /// Returns the runs up to the horizon, at most `room`, and the next due time.
@@ -157,15 +163,24 @@ mod tests {
     fn all_due_times_up_to_the_horizon_are_planned() {
         assert_eq!(plan("once", 700, window(0, 700), 9), (vec![700], None));
         assert_eq!(plan("once", 700, window(0, 699), 9), (vec![], Some(700)));
-        assert_eq!(plan("every 300ms", 700, window(0, 1_300), 9), (vec![700, 1_000, 1_300], Some(1_600)));
+        assert_eq!(
+            plan("every 300ms", 700, window(0, 1_300), 9),
+            (vec![700, 1_000, 1_300], Some(1_600))
+        );
         let (runs, next) = plan("cron */2 * * * * *", 4_000, window(0, 8_500), 9);
         assert_eq!((runs, next), (vec![4_000, 6_000, 8_000], Some(10_000)));
     }
 
     #[test]
     fn runs_beyond_the_room_are_planned_later() {
-        assert_eq!(plan("every 300ms", 700, window(0, 1_300), 2), (vec![700, 1_000], Some(1_300)));
-        assert_eq!(plan("every 300ms", 700, window(0, 1_300), 0), (vec![], Some(700)));
+        assert_eq!(
+            plan("every 300ms", 700, window(0, 1_300), 2),
+            (vec![700, 1_000], Some(1_300))
+        );
+        assert_eq!(
+            plan("every 300ms", 700, window(0, 1_300), 0),
+            (vec![], Some(700))
+        );
     }
 
     #[test]
@@ -174,33 +189,64 @@ mod tests {
             for (schedule, dues, next) in [
                 ("once", vec![1_000], None),
                 ("every 1500ms", vec![1_000, 5_500, 7_000], Some(8_500)),
-                ("cron * * * * * *", vec![1_000, 5_000, 6_000, 7_000], Some(8_000)),
+                (
+                    "cron * * * * * *",
+                    vec![1_000, 5_000, 6_000, 7_000],
+                    Some(8_000),
+                ),
             ] {
                 let schedule = parse(schedule);
-                let (runs, next_run) = plan_all(&schedule, misfire, at(1_000), window(4_200, 7_900), 9);
+                let (runs, next_run) =
+                    plan_all(&schedule, misfire, at(1_000), window(4_200, 7_900), 9);
                 // A job that is due once is never skipped.
                 let is_skipped = skips && schedule != Schedule::Once;
-                let first = Planned { due: at(1_000), is_skipped, misses_until: Some(at(4_200)) };
+                let first = Planned {
+                    due: at(1_000),
+                    is_skipped,
+                    misses_until: Some(at(4_200)),
+                };
                 assert_eq!(runs[0], first);
                 let due: Vec<_> = runs.iter().map(|run| run.due.as_millisecond()).collect();
                 assert_eq!((due, next_run), (dues, next.map(at)));
-                assert!(runs[1..].iter().all(|run| !run.is_skipped && run.misses_until.is_none()));
+                assert!(
+                    runs[1..]
+                        .iter()
+                        .all(|run| !run.is_skipped && run.misses_until.is_none())
+                );
             }
         }
     }
 
     #[test]
     fn due_time_at_the_limit_is_no_misfire() {
-        assert_eq!(plan("every 1s", 1_000, window(1_000, 2_500), 9), (vec![1_000, 2_000], Some(3_000)));
-        assert_eq!(plan("every 1s", 999, window(1_000, 2_500), 9), (vec![999, 1_999], Some(2_999)));
+        assert_eq!(
+            plan("every 1s", 1_000, window(1_000, 2_500), 9),
+            (vec![1_000, 2_000], Some(3_000))
+        );
+        assert_eq!(
+            plan("every 1s", 999, window(1_000, 2_500), 9),
+            (vec![999, 1_999], Some(2_999))
+        );
     }
 
     #[test]
     fn all_missed_due_times_run_if_the_policy_says_so() {
         let schedule = parse("every 1s");
-        let (runs, next) = plan_all(&schedule, Misfire::RunAll, at(1_000), window(4_200, 5_500), 9);
+        let (runs, next) = plan_all(
+            &schedule,
+            Misfire::RunAll,
+            at(1_000),
+            window(4_200, 5_500),
+            9,
+        );
         let due: Vec<_> = runs.iter().map(|run| run.due.as_millisecond()).collect();
-        assert_eq!((due, next), (vec![1_000, 2_000, 3_000, 4_000, 5_000], Some(at(6_000))));
-        assert!(runs.iter().all(|run| !run.is_skipped && run.misses_until.is_none()));
+        assert_eq!(
+            (due, next),
+            (vec![1_000, 2_000, 3_000, 4_000, 5_000], Some(at(6_000)))
+        );
+        assert!(
+            runs.iter()
+                .all(|run| !run.is_skipped && run.misses_until.is_none())
+        );
     }
 }

@@ -32,7 +32,9 @@ pub(crate) async fn run(
         let result = match opened {
             Ok((session, stores)) => {
                 let result;
-                (result, previous) = session.run(stores, &executions, &mut results, &mut stop).await;
+                (result, previous) = session
+                    .run(stores, &executions, &mut results, &mut stop)
+                    .await;
                 result
             }
             Err(error) => Err(error),
@@ -52,7 +54,10 @@ pub(crate) async fn run(
                 // The time of several nodes differs, so that they do not all connect at once. It is
                 // short compared with the lease, because the executions end with it.
                 let pause = PAUSE.min(shared.settings.lease / 6);
-                shared.timer.sleep(pause.mul_f64(fastrand::f64().mul_add(0.5, 0.5))).await?;
+                shared
+                    .timer
+                    .sleep(pause.mul_f64(fastrand::f64().mul_add(0.5, 0.5)))
+                    .await?;
             }
             let open = caught(Session::open(shared.clone(), &executions, previous)).await;
             open.unwrap_or_else(|message| Err(Error::Panic(message)))

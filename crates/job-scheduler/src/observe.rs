@@ -25,7 +25,8 @@ pub(crate) fn started(run: &Run, late: Duration) {
     #[cfg(feature = "metrics")]
     {
         let handler = run.handler.clone();
-        metrics::counter!("job_scheduler_runs_started_total", "handler" => handler.clone()).increment(1);
+        metrics::counter!("job_scheduler_runs_started_total", "handler" => handler.clone())
+            .increment(1);
         metrics::histogram!("job_scheduler_lateness_seconds", "handler" => handler)
             .record(late.as_secs_f64());
     }

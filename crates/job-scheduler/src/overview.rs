@@ -169,11 +169,21 @@ impl Jobs {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn overview(&self, client: &impl GenericClient, limit: u32) -> Result<Overview, Error> {
+    pub async fn overview(
+        &self,
+        client: &impl GenericClient,
+        limit: u32,
+    ) -> Result<Overview, Error> {
         let limit = i64::from(limit);
-        let query = async |text: &str| client.query_typed_one(&self.names.complete(text), &[]).await;
+        let query = async |text: &str| {
+            client
+                .query_typed_one(&self.names.complete(text), &[])
+                .await
+        };
         let list = async |text: &str| -> Result<Vec<ActiveRun>, Error> {
-            let rows = client.query_typed(&self.names.complete(text), &[(&limit, Type::INT8)]).await?;
+            let rows = client
+                .query_typed(&self.names.complete(text), &[(&limit, Type::INT8)])
+                .await?;
             Ok(rows.iter().map(active_run).collect::<Result<_, _>>()?)
         };
         let counts = query(COUNTS).await?;
@@ -201,7 +211,11 @@ fn count(row: &Row, column: usize) -> Result<u64, tokio_postgres::Error> {
 }
 
 fn node_load(row: &Row) -> Result<NodeLoad, tokio_postgres::Error> {
-    Ok(NodeLoad { node: node_info(row)?, claimed: count(row, 4)?, running: count(row, 5)? })
+    Ok(NodeLoad {
+        node: node_info(row)?,
+        claimed: count(row, 4)?,
+        running: count(row, 5)?,
+    })
 }
 
 fn active_run(row: &Row) -> Result<ActiveRun, tokio_postgres::Error> {

@@ -221,7 +221,10 @@ impl Jobs {
                 ],
             )
             .await?;
-        let mut page = JobPage { jobs: Vec::new(), next: None };
+        let mut page = JobPage {
+            jobs: Vec::new(),
+            next: None,
+        };
         for row in &rows {
             if row.try_get::<_, Option<i64>>(0)?.is_some() {
                 page.jobs.push(job_summary(row)?);
@@ -271,7 +274,11 @@ impl Jobs {
         let rows = client
             .query_typed(
                 &self.names.complete(FAILURES),
-                &[(&finished, Type::TIMESTAMPTZ), (&run, Type::INT8), (&i64::from(limit), Type::INT8)],
+                &[
+                    (&finished, Type::TIMESTAMPTZ),
+                    (&run, Type::INT8),
+                    (&i64::from(limit), Type::INT8),
+                ],
             )
             .await?;
         Ok(rows.iter().map(run_summary).collect::<Result<_, _>>()?)
@@ -307,7 +314,11 @@ impl Jobs {
         let rows = client
             .query_typed(
                 &self.names.complete(RUNS),
-                &[(&job, Type::INT8), (&before, Type::TIMESTAMPTZ), (&i64::from(limit), Type::INT8)],
+                &[
+                    (&job, Type::INT8),
+                    (&before, Type::TIMESTAMPTZ),
+                    (&i64::from(limit), Type::INT8),
+                ],
             )
             .await?;
         Ok(rows.iter().map(run_summary).collect::<Result<_, _>>()?)
@@ -331,8 +342,14 @@ impl Jobs {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn get_run(&self, client: &impl GenericClient, run: i64) -> Result<Option<RunInfo>, Error> {
-        let row = client.query_typed_opt(&self.names.complete(RUN), &[(&run, Type::INT8)]).await?;
+    pub async fn get_run(
+        &self,
+        client: &impl GenericClient,
+        run: i64,
+    ) -> Result<Option<RunInfo>, Error> {
+        let row = client
+            .query_typed_opt(&self.names.complete(RUN), &[(&run, Type::INT8)])
+            .await?;
         Ok(row.as_ref().map(run_info).transpose()?)
     }
 }

@@ -44,12 +44,18 @@ pub(crate) struct Failure {
 
 impl Failure {
     pub(crate) fn permanent(text: String) -> Self {
-        Self { text, kind: Kind::Permanent }
+        Self {
+            text,
+            kind: Kind::Permanent,
+        }
     }
 
     /// The execution has exceeded the timeout of its job.
     pub(crate) fn timed_out(limit: Duration) -> Self {
-        Self { text: format!("timed out after {limit:?}"), kind: Kind::Failure }
+        Self {
+            text: format!("timed out after {limit:?}"),
+            kind: Kind::Failure,
+        }
     }
 
     /// The run was cancelled, and its handler has not ended.
@@ -58,13 +64,19 @@ impl Failure {
     }
 
     pub(crate) fn panicked(message: &str) -> Self {
-        Self { text: error_text(&format!("the handler {message}")), kind: Kind::Failure }
+        Self {
+            text: error_text(&format!("the handler {message}")),
+            kind: Kind::Failure,
+        }
     }
 }
 
 impl From<RunError> for Failure {
     fn from(RunError { error, kind }: RunError) -> Self {
-        Self { text: error_text(&error.to_string()), kind }
+        Self {
+            text: error_text(&error.to_string()),
+            kind,
+        }
     }
 }
 
@@ -83,27 +95,58 @@ impl Executing {
     /// Executes a run that has started.
     pub(crate) async fn execute(self, started: Started) {
         let began = Instant::now();
-        let Started { payload, timeout, retries, backoff, at, verdict, .. } = started;
-        let late = at.duration_since(self.run.start_at).try_into().unwrap_or_default();
+        let Started {
+            payload,
+            timeout,
+            retries,
+            backoff,
+            at,
+            verdict,
+            ..
+        } = started;
+        let late = at
+            .duration_since(self.run.start_at)
+            .try_into()
+            .unwrap_or_default();
         let result = match verdict {
             None => self.perform(payload, timeout, at, late).await,
             Some(Verdict::Cancelled) => Err(Failure::permanent("cancelled".into())),
             Some(Verdict::Paused) => Err(Failure::permanent("the job is paused".into())),
-            Some(Verdict::Abandoned) => {
-                Err(Failure::permanent(format!("interrupted {} times", self.run.interrupted)))
-            }
+            Some(Verdict::Abandoned) => Err(Failure::permanent(format!(
+                "interrupted {} times",
+                self.run.interrupted
+            ))),
         };
         let took = began.elapsed();
-        let Self { run, number, runner, places, results, .. } = self;
+        let Self {
+            run,
+            number,
+            runner,
+            places,
+            results,
+            ..
+        } = self;
         // Less than all places: outputs and texts of errors are limited.
         let size = (bytes(&result) + OVERHEAD) as u32;
-        let place = places.acquire_many_owned(size).await.expect("it is never closed");
+        let place = places
+            .acquire_many_owned(size)
+            .await
+            .expect("it is never closed");
         // Another run may start, although this result is not written.
         drop(runner);
         let (writes, _place) = (0, place);
         // If it fails, the node has ended.
-        let _ =
-            results.send(Execution { run, number, result, verdict, retries, backoff, took, writes, _place });
+        let _ = results.send(Execution {
+            run,
+            number,
+            result,
+            verdict,
+            retries,
+            backoff,
+            took,
+            writes,
+            _place,
+        });
     }
 
     /// Calls the handler. Every panic of the user's code is caught, also that of a recorder of
@@ -116,7 +159,13 @@ impl Executing {
         started: Timestamp,
         late: Duration,
     ) -> Result<Box<RawValue>, Failure> {
-        let Shared { handlers, timer, settings, names, .. } = &*self.shared;
+        let Shared {
+            handlers,
+            timer,
+            settings,
+            names,
+            ..
+        } = &*self.shared;
         let link = Link {
             cancelled: self.cancelled.clone(),
             names: names.clone(),
@@ -157,5 +206,7 @@ impl Executing {
 }
 
 pub(crate) fn bytes(result: &Result<Box<RawValue>, Failure>) -> usize {
-    result.as_ref().map_or_else(|failure| failure.text.len(), |output| output.get().len())
+    result
+        .as_ref()
+        .map_or_else(|failure| failure.text.len(), |output| output.get().len())
 }

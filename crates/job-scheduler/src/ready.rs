@@ -17,7 +17,11 @@ pub(crate) struct Queued {
 impl Queued {
     /// A higher priority is first, then an earlier time.
     fn rank(&self) -> (i16, Reverse<Timestamp>, Reverse<i64>) {
-        (self.run.priority, Reverse(self.run.start_at), Reverse(self.run.id))
+        (
+            self.run.priority,
+            Reverse(self.run.start_at),
+            Reverse(self.run.id),
+        )
     }
 }
 

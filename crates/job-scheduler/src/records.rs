@@ -207,7 +207,10 @@ pub(crate) fn job(row: &Row) -> Result<Job, tokio_postgres::Error> {
         overlap: Overlap::parse(row.try_get("overlap")?),
         limits: limits.map_or_else(BTreeMap::new, |Json(limits)| limits),
         // The table has no other than those that it parses.
-        misfire: row.try_get::<_, &str>("misfire")?.parse().unwrap_or_default(),
+        misfire: row
+            .try_get::<_, &str>("misfire")?
+            .parse()
+            .unwrap_or_default(),
         retries: row.try_get::<_, i32>("retries")?.unsigned_abs(),
         timeout: timeout.map(|micros| Duration::from_micros(micros.unsigned_abs())),
     })
@@ -255,7 +258,9 @@ pub(crate) fn run_info(row: &Row) -> Result<RunInfo, tokio_postgres::Error> {
         output: output.map(|Json(text)| decode_or_text(text)),
         error: row.try_get("error")?,
         is_cancelled: row.try_get("is_cancelled")?,
-        blocked_on: row.try_get::<_, Option<&str>>("blocked_on")?.map(BlockedOn::parse),
+        blocked_on: row
+            .try_get::<_, Option<&str>>("blocked_on")?
+            .map(BlockedOn::parse),
     })
 }
 
@@ -267,8 +272,16 @@ mod tests {
     fn names_of_places_are_read() {
         for (name, blocked_on, text) in [
             ("job 17", BlockedOn::Job, "another run of the job"),
-            ("kind send mail", BlockedOn::Kind, "the limit of the handler"),
-            ("key kind of bank", BlockedOn::Limit("kind of bank".into()), "the limit 'kind of bank'"),
+            (
+                "kind send mail",
+                BlockedOn::Kind,
+                "the limit of the handler",
+            ),
+            (
+                "key kind of bank",
+                BlockedOn::Limit("kind of bank".into()),
+                "the limit 'kind of bank'",
+            ),
             ("rate send mail", BlockedOn::Rate, "the rate of the handler"),
         ] {
             assert_eq!(

@@ -27,9 +27,13 @@ impl Schedule {
     pub(crate) fn every(period: Duration) -> Result<Self, String> {
         let is_too_fine = period < Duration::from_millis(1) || period.subsec_nanos() % 1_000 != 0;
         if is_too_fine {
-            return Err(format!("a period of {period:?}: must be at least 1ms and a multiple of 1us"));
+            return Err(format!(
+                "a period of {period:?}: must be at least 1ms and a multiple of 1us"
+            ));
         }
-        let period = period.try_into().map_err(|_| format!("a period of {period:?} is too long"))?;
+        let period = period
+            .try_into()
+            .map_err(|_| format!("a period of {period:?} is too long"))?;
         Ok(Self::Every(period))
     }
 
@@ -48,7 +52,9 @@ impl Schedule {
         } else if let Some(pattern) = text.strip_prefix("cron ") {
             Self::cron(pattern, time_zone)
         } else {
-            Err(format!("'{text}': must be like 'once', 'every 500ms' or 'cron 0 30 3 * * *'"))
+            Err(format!(
+                "'{text}': must be like 'once', 'every 500ms' or 'cron 0 30 3 * * *'"
+            ))
         }
     }
 
@@ -69,12 +75,26 @@ impl Schedule {
     ) -> Result<(Timestamp, Option<Timestamp>), String> {
         let none = || format!("'{self}' has no due time after {first_run}");
         let first = self.first(first_run).ok_or_else(none)?;
-        Ok((first, next_run.map(|next_run| if next_run < first_run { next_run } else { first })))
+        Ok((
+            first,
+            next_run.map(|next_run| {
+                if next_run < first_run {
+                    next_run
+                } else {
+                    first
+                }
+            }),
+        ))
     }
 
     /// Returns the first due time that is after `due` and not before `earliest`. `due` is a due
     /// time of this schedule, whose first one is `first`, or one of an earlier schedule of the job.
-    pub(crate) fn next(&self, due: Timestamp, first: Timestamp, earliest: Timestamp) -> Option<Timestamp> {
+    pub(crate) fn next(
+        &self,
+        due: Timestamp,
+        first: Timestamp,
+        earliest: Timestamp,
+    ) -> Option<Timestamp> {
         match self {
             Self::Once => None,
             _ if due < first && earliest <= first => Some(first),
@@ -85,10 +105,15 @@ impl Schedule {
                 let periods = (behind + period - 1).div_euclid(period).max(1);
                 let ahead = SignedDuration::from_nanos_i128(periods * period);
                 // The tables store no times after that.
-                due.checked_add(ahead).ok().filter(|due| due.as_second() < END)
+                due.checked_add(ahead)
+                    .ok()
+                    .filter(|due| due.as_second() < END)
             }
             Self::Cron(pattern, zone) => {
-                let after = due.max(first).checked_add(SignedDuration::from_nanos(1)).ok()?;
+                let after = due
+                    .max(first)
+                    .checked_add(SignedDuration::from_nanos(1))
+                    .ok()?;
                 cron::occurrence(pattern, zone, after.max(earliest))
             }
         }
@@ -135,7 +160,11 @@ mod tests {
 
     #[test]
     fn first_due_time_is_the_given_time_or_matches_the_pattern() {
-        for (schedule, first) in [("once", 1_234), ("every 1s", 1_234), ("cron */10 * * * * *", 10_000)] {
+        for (schedule, first) in [
+            ("once", 1_234),
+            ("every 1s", 1_234),
+            ("cron */10 * * * * *", 10_000),
+        ] {
             assert_eq!(parse(schedule).first(at(1_234)), Some(at(first)));
         }
         let whole = parse("cron * * * * * *");
@@ -148,7 +177,8 @@ mod tests {
 
     #[test]
     fn first_due_time_follows_those_that_an_earlier_schedule_has_missed() {
-        let next = |schedule: &str, earliest| parse(schedule).next(at(1_000), at(5_500), at(earliest));
+        let next =
+            |schedule: &str, earliest| parse(schedule).next(at(1_000), at(5_500), at(earliest));
         assert_eq!(parse("once").next(at(1_000), at(5_500), at(1_000)), None);
         for (schedule, second) in [("every 2s", 7_500), ("cron * * * * * *", 6_000)] {
             assert_eq!(next(schedule, 1_000), Some(at(5_500)));
@@ -162,10 +192,19 @@ mod tests {
         let long = parse("every 284018400000s");
         assert_eq!(long.next(Timestamp::MAX, at(0), at(0)), None);
         let short = parse("every 1ms");
-        assert_eq!(short.next(Timestamp::MIN, Timestamp::MIN, at(0)), Some(at(0)));
-        assert_eq!(short.next(Timestamp::MIN, Timestamp::MIN, Timestamp::MAX), None);
+        assert_eq!(
+            short.next(Timestamp::MIN, Timestamp::MIN, at(0)),
+            Some(at(0))
+        );
+        assert_eq!(
+            short.next(Timestamp::MIN, Timestamp::MIN, Timestamp::MAX),
+            None
+        );
         let last: Timestamp = "9999-12-29T23:59:59.999Z".parse().unwrap();
-        assert_eq!(short.next(last - SignedDuration::from_millis(1), at(0), at(0)), Some(last));
+        assert_eq!(
+            short.next(last - SignedDuration::from_millis(1), at(0), at(0)),
+            Some(last)
+        );
         assert_eq!(short.next(last, at(0), at(0)), None);
     }
 
@@ -188,7 +227,14 @@ mod tests {
 
     #[test]
     fn text_of_a_schedule_is_read_again() {
-        for text in ["once", "every 1s", "every 90s", "every 1500ms", "every 1001us", "cron 0 30 3 * * *"] {
+        for text in [
+            "once",
+            "every 1s",
+            "every 90s",
+            "every 1500ms",
+            "every 1001us",
+            "cron 0 30 3 * * *",
+        ] {
             assert_eq!(parse(text).to_string(), text);
         }
     }
@@ -203,7 +249,11 @@ mod tests {
         // 03:30 is 02:30 UTC in winter and 01:30 UTC in summer.
         assert_eq!(
             berlin("0 30 3 * * *", "2026-03-27T12:00:00Z"),
-            ["2026-03-28T02:30:00Z", "2026-03-29T01:30:00Z", "2026-03-30T01:30:00Z"]
+            [
+                "2026-03-28T02:30:00Z",
+                "2026-03-29T01:30:00Z",
+                "2026-03-30T01:30:00Z"
+            ]
         );
     }
 
@@ -212,7 +262,11 @@ mod tests {
         // On 29 March the clock goes from 02:00 to 03:00, which is 01:00 UTC.
         assert_eq!(
             berlin("0 30 2 * * *", "2026-03-27T12:00:00Z"),
-            ["2026-03-28T01:30:00Z", "2026-03-29T01:00:00Z", "2026-03-30T00:30:00Z"]
+            [
+                "2026-03-28T01:30:00Z",
+                "2026-03-29T01:00:00Z",
+                "2026-03-30T00:30:00Z"
+            ]
         );
     }
 
@@ -221,12 +275,20 @@ mod tests {
         // On 25 October the clock goes from 03:00 (01:00 UTC) back to 02:00.
         assert_eq!(
             berlin("0 30 2 * * *", "2026-10-24T12:00:00Z"),
-            ["2026-10-25T00:30:00Z", "2026-10-26T01:30:00Z", "2026-10-27T01:30:00Z"]
+            [
+                "2026-10-25T00:30:00Z",
+                "2026-10-26T01:30:00Z",
+                "2026-10-27T01:30:00Z"
+            ]
         );
         // A pattern with a wildcard runs in both hours.
         assert_eq!(
             berlin("0 */30 * * * *", "2026-10-25T00:30:00Z"),
-            ["2026-10-25T00:30:00Z", "2026-10-25T01:00:00Z", "2026-10-25T01:30:00Z"]
+            [
+                "2026-10-25T00:30:00Z",
+                "2026-10-25T01:00:00Z",
+                "2026-10-25T01:30:00Z"
+            ]
         );
     }
 
@@ -243,17 +305,37 @@ mod tests {
         // On 4 November the clock goes from 00:00 to 01:00, which is 03:00 UTC.
         assert_eq!(
             due_times("America/Sao_Paulo", "0 0 0 * * *", "2018-11-03T00:00:00Z"),
-            ["2018-11-03T03:00:00Z", "2018-11-04T03:00:00Z", "2018-11-05T02:00:00Z"]
+            [
+                "2018-11-03T03:00:00Z",
+                "2018-11-04T03:00:00Z",
+                "2018-11-05T02:00:00Z"
+            ]
         );
         // On 4 October the clock goes from 02:00 to 02:30, which is 15:30 UTC on the day before...
         assert_eq!(
-            due_times("Australia/Lord_Howe", "0 15 2 * * *", "2026-10-02T20:00:00Z"),
-            ["2026-10-03T15:30:00Z", "2026-10-04T15:15:00Z", "2026-10-05T15:15:00Z"]
+            due_times(
+                "Australia/Lord_Howe",
+                "0 15 2 * * *",
+                "2026-10-02T20:00:00Z"
+            ),
+            [
+                "2026-10-03T15:30:00Z",
+                "2026-10-04T15:15:00Z",
+                "2026-10-05T15:15:00Z"
+            ]
         );
         // ... and on 5 April from 02:00 back to 01:30, which is 15:00 UTC on the day before.
         assert_eq!(
-            due_times("Australia/Lord_Howe", "0 45 1 * * *", "2026-04-03T20:00:00Z"),
-            ["2026-04-04T14:45:00Z", "2026-04-05T15:15:00Z", "2026-04-06T15:15:00Z"]
+            due_times(
+                "Australia/Lord_Howe",
+                "0 45 1 * * *",
+                "2026-04-03T20:00:00Z"
+            ),
+            [
+                "2026-04-04T14:45:00Z",
+                "2026-04-05T15:15:00Z",
+                "2026-04-06T15:15:00Z"
+            ]
         );
     }
 
@@ -266,7 +348,11 @@ mod tests {
         );
         assert_eq!(
             due_times("Europe/Berlin", "0 0,30 2 * * *", "2026-10-25T00:15:00Z"),
-            ["2026-10-25T00:30:00Z", "2026-10-25T01:00:00Z", "2026-10-25T01:30:00Z"]
+            [
+                "2026-10-25T00:30:00Z",
+                "2026-10-25T01:00:00Z",
+                "2026-10-25T01:30:00Z"
+            ]
         );
     }
 
@@ -275,7 +361,11 @@ mod tests {
         // Samoa had no 30 December in 2011.
         assert_eq!(
             due_times("Pacific/Apia", "0 0 12 * * *", "2011-12-29T00:00:00Z"),
-            ["2011-12-29T22:00:00Z", "2011-12-30T22:00:00Z", "2011-12-31T22:00:00Z"]
+            [
+                "2011-12-29T22:00:00Z",
+                "2011-12-30T22:00:00Z",
+                "2011-12-31T22:00:00Z"
+            ]
         );
         assert_eq!(
             due_times("Pacific/Apia", "0 0 12 30 12 *", "2011-12-01T00:00:00Z")[0],
@@ -285,7 +375,13 @@ mod tests {
 
     #[test]
     fn due_times_move_forward_in_every_zone() {
-        let patterns = ["0 30 2 * * *", "0 0 0 * * *", "0 */15 * * * *", "30 5 1-3 * * *", "0 0 12 L * *"];
+        let patterns = [
+            "0 30 2 * * *",
+            "0 0 0 * * *",
+            "0 */15 * * * *",
+            "30 5 1-3 * * *",
+            "0 0 12 L * *",
+        ];
         let zones = [
             "Africa/Casablanca",
             "America/Santiago",
@@ -302,9 +398,14 @@ mod tests {
             for pattern in patterns {
                 let schedule = Schedule::cron(pattern, zone).unwrap();
                 // The days around the changes of many zones.
-                for from in
-                    ["2011-12-28", "2024-03-08", "2024-03-29", "2024-04-05", "2024-10-04", "2024-10-25"]
-                {
+                for from in [
+                    "2011-12-28",
+                    "2024-03-08",
+                    "2024-03-29",
+                    "2024-04-05",
+                    "2024-10-04",
+                    "2024-10-25",
+                ] {
                     let mut due: Timestamp = format!("{from}T00:00:00Z").parse().unwrap();
                     for _ in 0..300 {
                         let next = schedule.next(due, due, due).expect("it has no end");
@@ -318,7 +419,10 @@ mod tests {
 
     #[test]
     fn patterns_have_an_optional_year_and_an_end() {
-        assert_eq!(due_times("UTC", "0 0 0 1 1 * 2099", "2026-01-01T00:00:00Z"), ["2099-01-01T00:00:00Z"]);
+        assert_eq!(
+            due_times("UTC", "0 0 0 1 1 * 2099", "2026-01-01T00:00:00Z"),
+            ["2099-01-01T00:00:00Z"]
+        );
         let yearly = parse("cron 0 0 0 1 1 *");
         let late = |year: u32| format!("{year}-06-01T00:00:00Z").parse().unwrap();
         assert!(yearly.first(late(4_998)).is_some());
@@ -344,7 +448,10 @@ mod tests {
             "* * * * * * * *",
         ] {
             let error = Schedule::cron(pattern, "UTC").unwrap_err();
-            assert!(error.starts_with(&format!("cron pattern '{pattern}': ")), "{error}");
+            assert!(
+                error.starts_with(&format!("cron pattern '{pattern}': ")),
+                "{error}"
+            );
         }
     }
 

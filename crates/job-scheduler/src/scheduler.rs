@@ -253,7 +253,9 @@ impl SchedulerBuilder {
     pub fn check(&self) -> Result<(), Error> {
         Names::new(&self.schema)?;
         if let Some(name) = &self.duplicate {
-            return Err(Error::Invalid(format!("there are two handlers for '{name}'")));
+            return Err(Error::Invalid(format!(
+                "there are two handlers for '{name}'"
+            )));
         }
         self.settings.check()
     }
@@ -298,27 +300,47 @@ impl SchedulerBuilder {
         }
         let own_timer = self.timer.is_none();
         // All of its timeouts are due within a minute.
-        let timer = self.timer.unwrap_or_else(|| HashedWheelTimer::new(Duration::from_millis(1), 8_192));
+        let timer = self
+            .timer
+            .unwrap_or_else(|| HashedWheelTimer::new(Duration::from_millis(1), 8_192));
         let connector = Connector::new(&config, tls, self.settings.listens, timer.clone());
         let migration = async {
-            let mut client = connector.connect(MIGRATION_TIMEOUT, |_, _| {}, Arc::default()).await?;
+            let mut client = connector
+                .connect(MIGRATION_TIMEOUT, |_, _| {}, Arc::default())
+                .await?;
             migrate(&mut client, &names).await
         };
         within(&timer, MIGRATION_TIMEOUT, migration).await?;
         let vitals = Arc::new(Vitals::new(self.settings.lease));
         let (announcer, monitor) = health::announcer(vitals.clone());
         let (settings, handlers) = (self.settings, self.handlers);
-        let shared = Arc::new(Shared { settings, names, handlers, connector, timer, vitals });
+        let shared = Arc::new(Shared {
+            settings,
+            names,
+            handlers,
+            connector,
+            timer,
+            vitals,
+        });
         let (executions, results) = Executions::new(shared.clone());
         let first = Session::open(shared.clone(), &executions, None).await?;
         let (stop, stopped) = watch::channel(Stop::No);
         let task = tokio::spawn(async move {
-            let node = caught(node::run(shared, first, executions, results, stopped, own_timer));
-            let result = node.await.unwrap_or_else(|message| Err(Error::Panic(message)));
+            let node = caught(node::run(
+                shared, first, executions, results, stopped, own_timer,
+            ));
+            let result = node
+                .await
+                .unwrap_or_else(|message| Err(Error::Panic(message)));
             announcer.announce(&result);
             result
         });
-        Ok(Scheduler { jobs, stop, monitor, task: Some(task) })
+        Ok(Scheduler {
+            jobs,
+            stop,
+            monitor,
+            task: Some(task),
+        })
     }
 }
 
@@ -446,11 +468,15 @@ impl Scheduler {
     pub async fn shutdown(mut self, grace: Duration) -> Result<(), Error> {
         let now = Instant::now();
         // Far enough away.
-        let end = now.checked_add(grace).unwrap_or(now + Duration::from_secs(1 << 32));
+        let end = now
+            .checked_add(grace)
+            .unwrap_or(now + Duration::from_secs(1 << 32));
         // An error means that the task has ended already.
         let _ = self.stop.send(Stop::At(end));
         // Only this method takes it.
-        let Some(task) = self.task.take() else { return Ok(()) };
+        let Some(task) = self.task.take() else {
+            return Ok(());
+        };
         match task.await {
             Ok(result) => result,
             Err(error) => match error.try_into_panic() {

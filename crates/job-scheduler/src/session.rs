@@ -63,7 +63,10 @@ pub(crate) struct Previous {
 
 impl Previous {
     pub(crate) fn without_executions(self) -> Self {
-        Self { until: None, ..self }
+        Self {
+            until: None,
+            ..self
+        }
     }
 }
 
@@ -122,7 +125,8 @@ impl Session {
         let number = Arc::new(AtomicI64::new(0));
         let connect = async |role| -> Result<Store, Error> {
             let (names, heard) = (shared.handlers.names(), heard.clone());
-            let (cancels, number, wake) = (shared.names.cancel_channel(), number.clone(), wake.clone());
+            let (cancels, number, wake) =
+                (shared.names.cancel_channel(), number.clone(), wake.clone());
             let hear = move |channel: &str, text: &str| {
                 if channel == cancels {
                     // The number of a node. Its next beat finds the runs.
@@ -146,7 +150,9 @@ impl Session {
             if shared.settings.listens {
                 stores.lead.listen(&shared.names).await?;
             }
-            let executing = previous.and_then(|previous| previous.until).map(|_| executions.runs());
+            let executing = previous
+                .and_then(|previous| previous.until)
+                .map(|_| executions.runs());
             let previous = store::Previous {
                 number: previous.map(|previous| previous.number),
                 executing,
@@ -154,12 +160,15 @@ impl Session {
                 culprit: executions.culprit(),
             };
             let (settings, handlers) = (&shared.settings, shared.handlers.names());
-            let registered =
-                stores.lead.register(&settings.name, &handlers, settings.heartbeat(), previous).await?;
+            let registered = stores
+                .lead
+                .register(&settings.name, &handlers, settings.heartbeat(), previous)
+                .await?;
             Ok((stores, registered))
         };
         // Several connections are opened.
-        let (stores, Registered { id, reading, kept }) = within(&shared.timer, lease * 4, open).await?;
+        let (stores, Registered { id, reading, kept }) =
+            within(&shared.timer, lease * 4, open).await?;
         number.store(id, Relaxed);
         executions.resume(&kept);
         let session = Self {
@@ -202,7 +211,9 @@ impl Session {
                 Err(error) = self.watch([&stores.start, &stores.finish]) => Err(error),
             }
         };
-        let result = caught(session).await.unwrap_or_else(|message| Err(Error::Panic(message)));
+        let result = caught(session)
+            .await
+            .unwrap_or_else(|message| Err(Error::Panic(message)));
         let (lease, number) = (self.shared.settings.lease, self.id);
         if result.is_err() {
             executions.failed();
@@ -217,13 +228,28 @@ impl Session {
             Err(Error::LeaseLost) => {
                 // The node has asked in time, and the database was slow.
                 let is_excused = *lock(&self.beat) < *lock(&self.until);
-                let have_ended =
-                    if is_excused { executions.end_excused().await } else { executions.end().await };
-                (result, have_ended.then_some(Previous { number, until: None }))
+                let have_ended = if is_excused {
+                    executions.end_excused().await
+                } else {
+                    executions.end().await
+                };
+                (
+                    result,
+                    have_ended.then_some(Previous {
+                        number,
+                        until: None,
+                    }),
+                )
             }
             Err(_) => {
                 let until = *lock(&self.until);
-                (result, Some(Previous { number, until: Some(until) }))
+                (
+                    result,
+                    Some(Previous {
+                        number,
+                        until: Some(until),
+                    }),
+                )
             }
             Ok(()) => (result, None),
         }
@@ -236,8 +262,10 @@ impl Session {
             // The connection that listens is checked by a beat.
             self.wake.notify_one();
             for store in stores {
-                within(&self.shared.timer, self.shared.settings.lease, async { Ok(store.check().await?) })
-                    .await?;
+                within(&self.shared.timer, self.shared.settings.lease, async {
+                    Ok(store.check().await?)
+                })
+                .await?;
             }
         }
     }
@@ -304,17 +332,32 @@ impl Session {
         let mut taken = 0;
         let free = settings.capacity.saturating_sub(self.load());
         let room = free.min(limit);
-        let urgent = if room == 0 { self.urgent_room(limit) } else { (0, *PRIORITIES.start()) };
+        let urgent = if room == 0 {
+            self.urgent_room(limit)
+        } else {
+            (0, *PRIORITIES.start())
+        };
         if room + urgent.0 > 0 {
             let (room, min_priority) = (room + urgent.0, urgent.1);
             // Only what is due now is urgent.
-            let ahead = if urgent.0 == 0 { settings.prefetch } else { Duration::ZERO };
-            let window =
-                Window { oldest: reading.clock - settings.misfire_after, horizon: reading.clock + ahead };
+            let ahead = if urgent.0 == 0 {
+                settings.prefetch
+            } else {
+                Duration::ZERO
+            };
+            let window = Window {
+                oldest: reading.clock - settings.misfire_after,
+                horizon: reading.clock + ahead,
+            };
             let handlers = self.shared.handlers.names();
             let now = reading.clock;
-            let limits =
-                |taken| Limits { window, room: room - taken, handlers: &handlers, now, min_priority };
+            let limits = |taken| Limits {
+                window,
+                room: room - taken,
+                handlers: &handlers,
+                now,
+                min_priority,
+            };
             if urgent.0 == 0 {
                 runs = beat.take_over(limits(0)).await?;
                 observe::taken_over(&runs);
@@ -330,7 +373,8 @@ impl Session {
         self.shared.vitals.beat(until);
         observe::beat();
         lock(&self.clock).learn(reading);
-        self.is_starved.store(urgent.0 > 0 || taken == free, Relaxed);
+        self.is_starved
+            .store(urgent.0 > 0 || taken == free, Relaxed);
         let has_more = taken == room && runs.len() < free && limit == settings.batch;
         let count = runs.len();
         self.enqueue(runs)?;
@@ -350,8 +394,15 @@ impl Session {
         stopping: Stop,
         stop: &mut watch::Receiver<Stop>,
     ) -> Result<bool, Error> {
-        let Shared { settings, handlers, timer, .. } = &*self.shared;
-        let heartbeat = settings.heartbeat().mul_f64(fastrand::f64().mul_add(0.5, 0.5));
+        let Shared {
+            settings,
+            handlers,
+            timer,
+            ..
+        } = &*self.shared;
+        let heartbeat = settings
+            .heartbeat()
+            .mul_f64(fastrand::f64().mul_add(0.5, 0.5));
         let next = match stopping {
             Stop::No => began + heartbeat,
             Stop::At(end) => end.min(began + heartbeat),

@@ -76,11 +76,22 @@ impl Settings {
 
     /// Returns what is wrong with the settings.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        let Self { prefetch, lease, misfire_after, batch, capacity, runners, retention, .. } = *self;
+        let Self {
+            prefetch,
+            lease,
+            misfire_after,
+            batch,
+            capacity,
+            runners,
+            retention,
+            ..
+        } = *self;
         let heartbeat = self.heartbeat();
         let wrong = |text: String| Err(Error::Invalid(text));
         if lease < Duration::from_millis(500) || lease > A_MINUTE {
-            return wrong(format!("lease of {lease:?}: must be from 500ms to one minute"));
+            return wrong(format!(
+                "lease of {lease:?}: must be from 500ms to one minute"
+            ));
         }
         if heartbeat < Duration::from_millis(50) || heartbeat > lease / 2 {
             return wrong(format!(
@@ -99,7 +110,8 @@ impl Settings {
                  would misfire"
             ));
         }
-        if [batch, capacity, runners].contains(&0) || [batch, capacity, runners].iter().any(|&n| n > 1 << 20)
+        if [batch, capacity, runners].contains(&0)
+            || [batch, capacity, runners].iter().any(|&n| n > 1 << 20)
         {
             return wrong("batch, capacity and runners must be from 1 to 2^20".into());
         }
@@ -107,7 +119,10 @@ impl Settings {
             return wrong(format!("retention of {retention:?}: must be at least 1s"));
         }
         if self.cancel_grace > AN_HOUR {
-            return wrong(format!("cancel_grace of {:?}: must be at most one hour", self.cancel_grace));
+            return wrong(format!(
+                "cancel_grace of {:?}: must be at most one hour",
+                self.cancel_grace
+            ));
         }
         crate::job::micros("misfire_after", misfire_after)?;
         crate::job::micros("retention", retention).map(drop)
@@ -124,17 +139,83 @@ mod tests {
         let defaults = Settings::default();
         assert!(defaults.check().is_ok());
         for (settings, reason) in [
-            (Settings { lease: ms(499), ..defaults.clone() }, "lease of 499ms: must be"),
-            (Settings { lease: ms(60_001), ..defaults.clone() }, "lease of 60.001s: must be"),
-            (Settings { heartbeat: Some(ms(1_501)), ..defaults.clone() }, "heartbeat of 1.501s"),
-            (Settings { heartbeat: Some(ms(10)), ..defaults.clone() }, "heartbeat of 10ms"),
-            (Settings { prefetch: ms(999), ..defaults.clone() }, "prefetch of 999ms"),
-            (Settings { misfire_after: ms(2_999), ..defaults.clone() }, "misfire_after of 2.999s"),
-            (Settings { misfire_after: Duration::MAX, ..defaults.clone() }, "misfire_after of"),
-            (Settings { batch: 0, ..defaults.clone() }, "batch, capacity and runners"),
-            (Settings { runners: 1 << 21, ..defaults.clone() }, "batch, capacity and runners"),
-            (Settings { retention: ms(1), ..defaults.clone() }, "retention of 1ms"),
-            (Settings { cancel_grace: ms(3_600_001), ..defaults.clone() }, "cancel_grace of 3600.001s"),
+            (
+                Settings {
+                    lease: ms(499),
+                    ..defaults.clone()
+                },
+                "lease of 499ms: must be",
+            ),
+            (
+                Settings {
+                    lease: ms(60_001),
+                    ..defaults.clone()
+                },
+                "lease of 60.001s: must be",
+            ),
+            (
+                Settings {
+                    heartbeat: Some(ms(1_501)),
+                    ..defaults.clone()
+                },
+                "heartbeat of 1.501s",
+            ),
+            (
+                Settings {
+                    heartbeat: Some(ms(10)),
+                    ..defaults.clone()
+                },
+                "heartbeat of 10ms",
+            ),
+            (
+                Settings {
+                    prefetch: ms(999),
+                    ..defaults.clone()
+                },
+                "prefetch of 999ms",
+            ),
+            (
+                Settings {
+                    misfire_after: ms(2_999),
+                    ..defaults.clone()
+                },
+                "misfire_after of 2.999s",
+            ),
+            (
+                Settings {
+                    misfire_after: Duration::MAX,
+                    ..defaults.clone()
+                },
+                "misfire_after of",
+            ),
+            (
+                Settings {
+                    batch: 0,
+                    ..defaults.clone()
+                },
+                "batch, capacity and runners",
+            ),
+            (
+                Settings {
+                    runners: 1 << 21,
+                    ..defaults.clone()
+                },
+                "batch, capacity and runners",
+            ),
+            (
+                Settings {
+                    retention: ms(1),
+                    ..defaults.clone()
+                },
+                "retention of 1ms",
+            ),
+            (
+                Settings {
+                    cancel_grace: ms(3_600_001),
+                    ..defaults.clone()
+                },
+                "cancel_grace of 3600.001s",
+            ),
         ] {
             let error = settings.check().unwrap_err().to_string();
             assert!(error.contains(reason), "{error}");

@@ -19,7 +19,9 @@ impl Names {
     /// Only names that mean the same with and without quotes, so that they are the same in psql.
     pub(crate) fn new(schema: &str) -> Result<Self, Error> {
         let is_letter = |byte: u8| byte.is_ascii_lowercase() || byte == b'_';
-        let is_valid = schema.bytes().all(|byte| is_letter(byte) || byte.is_ascii_digit())
+        let is_valid = schema
+            .bytes()
+            .all(|byte| is_letter(byte) || byte.is_ascii_digit())
             && schema.bytes().next().is_some_and(is_letter)
             && schema.len() <= MAX_NAME
             && !schema.starts_with("pg_");
@@ -54,8 +56,12 @@ impl Names {
     /// `@channel_cancel` stands for the [`cancel_channel`](Self::cancel_channel).)
     pub(crate) fn complete(&self, text: &str) -> String {
         #[cfg(feature = "sabotage")]
-        let text = &self.sabotages.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to));
-        text.replace("@channel", &self.channel()).replace('@', &format!("\"{}\".", self.schema))
+        let text = &self
+            .sabotages
+            .iter()
+            .fold(text.to_owned(), |text, (from, to)| text.replace(from, to));
+        text.replace("@channel", &self.channel())
+            .replace('@', &format!("\"{}\".", self.schema))
     }
 }
 
@@ -72,7 +78,16 @@ mod tests {
 
     #[test]
     fn invalid_names_are_rejected() {
-        for name in ["", "1a", "a-b", "Jobs", "a\"b", "pg_jobs", "jöbs", &"a".repeat(51)] {
+        for name in [
+            "",
+            "1a",
+            "a-b",
+            "Jobs",
+            "a\"b",
+            "pg_jobs",
+            "jöbs",
+            &"a".repeat(51),
+        ] {
             assert!(Names::new(name).is_err(), "{name}");
         }
         assert!(Names::new(&"a".repeat(50)).is_ok());

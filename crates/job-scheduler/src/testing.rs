@@ -121,7 +121,14 @@ pub struct Inline<'a> {
 
 impl<'a> Inline<'a> {
     pub(crate) fn new(handlers: &'a Handlers, cancel_grace: Duration) -> Self {
-        Self { handlers, due: None, attempt: 1, interrupted: 0, cancel_after: None, cancel_grace }
+        Self {
+            handlers,
+            due: None,
+            attempt: 1,
+            interrupted: 0,
+            cancel_after: None,
+            cancel_grace,
+        }
     }
 
     /// The due time in the [`Context`](crate::Context). The default is the time of
@@ -171,7 +178,10 @@ impl<'a> Inline<'a> {
         let job = job.check()?;
         let names = self.handlers.names();
         if !names.contains(&job.handler) {
-            return Err(Error::Invalid(format!("there is no handler '{}', only {names:?}", job.handler)));
+            return Err(Error::Invalid(format!(
+                "there is no handler '{}', only {names:?}",
+                job.handler
+            )));
         }
         let [attempt, interrupted] = [self.attempt, self.interrupted].map(i32::try_from);
         let (Ok(attempt @ 1..), Ok(interrupted)) = (attempt, interrupted) else {
@@ -182,7 +192,10 @@ impl<'a> Inline<'a> {
                 "interrupted: must be less than the attempt {attempt}, because each interruption is one"
             )));
         }
-        let due = self.due.or(job.start).unwrap_or(Timestamp::constant(DUE, 0));
+        let due = self
+            .due
+            .or(job.start)
+            .unwrap_or(Timestamp::constant(DUE, 0));
         let run = Run {
             id: 1,
             job: 1,
@@ -196,16 +209,29 @@ impl<'a> Inline<'a> {
         };
         let (canceller, cancelled) = cancel::pair();
         let names = Names::new("job_scheduler")?;
-        let link = Link { cancelled: cancelled.clone(), names, run: run.id, attempt, started: due };
+        let link = Link {
+            cancelled: cancelled.clone(),
+            names,
+            run: run.id,
+            attempt,
+            started: due,
+        };
         let execution = caught(self.handlers.execute(&run, job.payload, link));
         let execution = async {
-            match job.timeout.map(|micros| Duration::from_micros(micros.unsigned_abs())) {
+            match job
+                .timeout
+                .map(|micros| Duration::from_micros(micros.unsigned_abs()))
+            {
                 None => Ok(execution.await),
-                Some(limit) => tokio::time::timeout(limit, execution).await.map_err(|_| limit),
+                Some(limit) => tokio::time::timeout(limit, execution)
+                    .await
+                    .map_err(|_| limit),
             }
         };
         let grace_ended = async {
-            let Some(time) = self.cancel_after else { return std::future::pending().await };
+            let Some(time) = self.cancel_after else {
+                return std::future::pending().await;
+            };
             tokio::time::sleep(time).await;
             canceller.cancel();
             tokio::time::sleep(self.cancel_grace).await;
@@ -220,22 +246,25 @@ impl<'a> Inline<'a> {
             () = grace_ended => Err(Failure::not_ended_within(self.cancel_grace)),
         };
         if cancelled.is_cancelled() {
-            let result = result.map(|output| decode_or_text(&output)).map_err(|failure| failure.text);
+            let result = result
+                .map(|output| decode_or_text(&output))
+                .map_err(|failure| failure.text);
             return Ok(Ended::Cancelled { result });
         }
         let failure = match result {
             Ok(output) => return Ok(Ended::Done(decode_or_text(&output))),
             Err(failure) => failure,
         };
-        let [first, max] =
-            [job.retry_first, job.retry_max].map(|micros| Duration::from_micros(micros.unsigned_abs()));
+        let [first, max] = [job.retry_first, job.retry_max]
+            .map(|micros| Duration::from_micros(micros.unsigned_abs()));
         let failures = (attempt - interrupted).unsigned_abs();
         let error = failure.text;
         Ok(match failure.kind {
             Kind::Snooze(pause) => Ended::Snoozed { pause },
-            Kind::Failure if failures <= job.retries.unsigned_abs() => {
-                Ended::Retried { error, pause: backoff((first, max), failures) }
-            }
+            Kind::Failure if failures <= job.retries.unsigned_abs() => Ended::Retried {
+                error,
+                pause: backoff((first, max), failures),
+            },
             _ => Ended::Failed { error },
         })
     }
@@ -277,7 +306,11 @@ impl Wanted {
 
     /// A job for this handler.
     pub fn named(handler: impl Into<String>) -> Self {
-        Self { handler: handler.into(), key: None, payload: None }
+        Self {
+            handler: handler.into(),
+            key: None,
+            payload: None,
+        }
     }
 
     /// With this key.
@@ -299,7 +332,9 @@ impl Wanted {
     ///
     /// The errors of the database. The role must be allowed to read the tables.
     pub async fn find(&self, jobs: &Jobs, mut client: impl JobClient) -> Result<Vec<i64>, Error> {
-        let rows = client.rows(&jobs.names.complete(FIND), &self.to_json().to_string()).await?;
+        let rows = client
+            .rows(&jobs.names.complete(FIND), &self.to_json().to_string())
+            .await?;
         Ok(rows.into_iter().map(|(id, _)| id).collect())
     }
 
@@ -310,13 +345,19 @@ impl Wanted {
     /// If there is none. The message has the last 20 jobs, those of the same handler first. Also
     /// after an error of the database.
     pub async fn assert_enqueued(&self, jobs: &Jobs, mut client: impl JobClient) -> i64 {
-        let found = match client.rows(&jobs.names.complete(FIND), &self.to_json().to_string()).await {
+        let found = match client
+            .rows(&jobs.names.complete(FIND), &self.to_json().to_string())
+            .await
+        {
             Ok(rows) => rows.first().map(|&(id, _)| id),
             Err(error) => panic!("cannot look for {self}: {error}"),
         };
         match found {
             Some(id) => id,
-            None => panic!("{self} was not enqueued.\n{}", self.others(jobs, client).await),
+            None => panic!(
+                "{self} was not enqueued.\n{}",
+                self.others(jobs, client).await
+            ),
         }
     }
 
@@ -326,11 +367,17 @@ impl Wanted {
     ///
     /// If there is one. The message has the last 20 jobs. Also after an error of the database.
     pub async fn assert_not_enqueued(&self, jobs: &Jobs, mut client: impl JobClient) {
-        match client.rows(&jobs.names.complete(FIND), &self.to_json().to_string()).await {
+        match client
+            .rows(&jobs.names.complete(FIND), &self.to_json().to_string())
+            .await
+        {
             Ok(rows) if rows.is_empty() => {}
             Ok(rows) => {
                 let ids: Vec<_> = rows.iter().map(|(id, _)| id).collect();
-                panic!("{self} was enqueued: {ids:?}.\n{}", self.others(jobs, client).await)
+                panic!(
+                    "{self} was enqueued: {ids:?}.\n{}",
+                    self.others(jobs, client).await
+                )
             }
             Err(error) => panic!("cannot look for {self}: {error}"),
         }
@@ -346,11 +393,18 @@ impl Wanted {
 
     /// Returns the jobs that there are, as text.
     async fn others(&self, jobs: &Jobs, mut client: impl JobClient) -> String {
-        match client.rows(&jobs.names.complete(SHOW), &self.to_json().to_string()).await {
+        match client
+            .rows(&jobs.names.complete(SHOW), &self.to_json().to_string())
+            .await
+        {
             Ok(rows) if rows.is_empty() => "There are no jobs.".into(),
             Ok(rows) => {
                 let lines = rows.into_iter().map(|(_, line)| line);
-                ["There are:".to_owned()].into_iter().chain(lines).collect::<Vec<_>>().join("\n")
+                ["There are:".to_owned()]
+                    .into_iter()
+                    .chain(lines)
+                    .collect::<Vec<_>>()
+                    .join("\n")
             }
             Err(error) => format!("The jobs cannot be listed: {error}"),
         }
@@ -363,7 +417,9 @@ impl std::fmt::Display for Wanted {
         if let Some(key) = &self.key {
             write!(f, " with the key '{key}'")?;
         }
-        self.payload.as_ref().map_or(Ok(()), |payload| write!(f, " whose payload contains {payload}"))
+        self.payload.as_ref().map_or(Ok(()), |payload| {
+            write!(f, " whose payload contains {payload}")
+        })
     }
 }
 
@@ -384,46 +440,88 @@ mod tests {
                     Ok(json!("half done"))
                 }
                 Some("for ever") => std::future::pending().await,
-                _ => Ok(json!([context.attempt, context.interrupted, context.due.to_string(), payload])),
+                _ => Ok(json!([
+                    context.attempt,
+                    context.interrupted,
+                    context.due.to_string(),
+                    payload
+                ])),
             }
         })
     }
 
     fn job(payload: &str) -> NewJob {
-        NewJob::named("echo", payload.into()).retries(2, Duration::from_secs(1), Duration::from_secs(60))
+        NewJob::named("echo", payload.into()).retries(
+            2,
+            Duration::from_secs(1),
+            Duration::from_secs(60),
+        )
     }
 
     #[tokio::test]
     async fn context_is_the_chosen_one() {
         let builder = builder();
         let ended = builder.inline().run(job("a")).await.unwrap();
-        assert_eq!(ended, Ended::Done(json!([1, 0, "2000-01-01T00:00:00Z", "a"])));
+        assert_eq!(
+            ended,
+            Ended::Done(json!([1, 0, "2000-01-01T00:00:00Z", "a"]))
+        );
         let time: Timestamp = "2027-02-03T04:05:06Z".parse().unwrap();
-        let ended = builder.inline().attempt(3).interrupted(2).run(job("a").at(time)).await.unwrap();
-        assert_eq!(ended, Ended::Done(json!([3, 2, "2027-02-03T04:05:06Z", "a"])));
+        let ended = builder
+            .inline()
+            .attempt(3)
+            .interrupted(2)
+            .run(job("a").at(time))
+            .await
+            .unwrap();
+        assert_eq!(
+            ended,
+            Ended::Done(json!([3, 2, "2027-02-03T04:05:06Z", "a"]))
+        );
     }
 
     #[tokio::test]
     async fn failures_are_repeated_as_by_a_node() {
         let builder = builder();
         let secs = Duration::from_secs;
-        let retried = |pause| Ended::Retried { error: "failed".into(), pause };
+        let retried = |pause| Ended::Retried {
+            error: "failed".into(),
+            pause,
+        };
         for (attempt, interrupted, ended) in [
             (1, 0, retried(secs(1))),
             (2, 0, retried(secs(2))),
             // An interruption is no failure.
             (3, 1, retried(secs(2))),
-            (3, 0, Ended::Failed { error: "failed".into() }),
+            (
+                3,
+                0,
+                Ended::Failed {
+                    error: "failed".into(),
+                },
+            ),
         ] {
             let inline = builder.inline().attempt(attempt).interrupted(interrupted);
             assert_eq!(inline.run(job("fail")).await.unwrap(), ended);
         }
         let ended = builder.inline().run(job("never")).await.unwrap();
-        assert_eq!(ended, Ended::Failed { error: "failed for ever".into() });
+        assert_eq!(
+            ended,
+            Ended::Failed {
+                error: "failed for ever".into()
+            }
+        );
         let ended = builder.inline().run(job("later")).await.unwrap();
         assert_eq!(ended, Ended::Snoozed { pause: secs(5) });
-        let ended = builder.inline().run(job("panic").retries(0, secs(0), secs(0))).await.unwrap();
-        assert!(matches!(&ended, Ended::Failed { error } if error.contains("at the disco")), "{ended:?}");
+        let ended = builder
+            .inline()
+            .run(job("panic").retries(0, secs(0), secs(0)))
+            .await
+            .unwrap();
+        assert!(
+            matches!(&ended, Ended::Failed { error } if error.contains("at the disco")),
+            "{ended:?}"
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -432,15 +530,29 @@ mod tests {
         let builder = builder().cancel_grace(second * 5);
         for (payload, result, took) in [
             ("until cancelled", Ok(json!("half done")), second),
-            ("for ever", Err("cancelled, and did not end within 5s".into()), second * 6),
+            (
+                "for ever",
+                Err("cancelled, and did not end within 5s".into()),
+                second * 6,
+            ),
         ] {
             let began = tokio::time::Instant::now();
-            let ended = builder.inline().cancel_after(second).run(job(payload)).await.unwrap();
+            let ended = builder
+                .inline()
+                .cancel_after(second)
+                .run(job(payload))
+                .await
+                .unwrap();
             assert_eq!(ended, Ended::Cancelled { result });
             assert_eq!(began.elapsed(), took);
         }
         // It had ended before.
-        let ended = builder.inline().cancel_after(second).run(job("fail")).await.unwrap();
+        let ended = builder
+            .inline()
+            .cancel_after(second)
+            .run(job("fail"))
+            .await
+            .unwrap();
         assert!(matches!(ended, Ended::Retried { .. }), "{ended:?}");
     }
 
@@ -449,12 +561,24 @@ mod tests {
         let builder = builder();
         for (result, reason) in [
             (
-                builder.inline().run(NewJob::named("ecko", Value::Null)).await,
+                builder
+                    .inline()
+                    .run(NewJob::named("ecko", Value::Null))
+                    .await,
                 "there is no handler 'ecko', only [\"echo\"]",
             ),
-            (builder.inline().run(job("a").timeout(Duration::ZERO)).await, "a timeout must be"),
-            (builder.inline().attempt(0).run(job("a")).await, "attempt: must be from 1"),
-            (builder.inline().interrupted(1).run(job("a")).await, "less than the attempt 1"),
+            (
+                builder.inline().run(job("a").timeout(Duration::ZERO)).await,
+                "a timeout must be",
+            ),
+            (
+                builder.inline().attempt(0).run(job("a")).await,
+                "attempt: must be from 1",
+            ),
+            (
+                builder.inline().interrupted(1).run(job("a")).await,
+                "less than the attempt 1",
+            ),
         ] {
             let error = result.unwrap_err().to_string();
             assert!(error.contains(reason), "{error}");

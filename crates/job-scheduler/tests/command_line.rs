@@ -12,25 +12,37 @@ use tokio_postgres::{Config, NoTls};
 
 fn run(database: &Database, arguments: &str) -> RunResult {
     let mut command = Command::new(env!("CARGO_BIN_EXE_job-scheduler"));
-    run_command(command.args(["--url", &database.url]).args(arguments.split(' ')))
+    run_command(
+        command
+            .args(["--url", &database.url])
+            .args(arguments.split(' ')),
+    )
 }
 
 async fn enqueue(config: Config) -> Result<(), Error> {
     let node = Scheduler::builder().start(config.clone(), NoTls).await?;
     let (client, connection) = config.connect(NoTls).await?;
     tokio::spawn(connection);
-    let job = NewJob::named("report", json!({ "department": 7 })).cron("0 30 3 * * *").key("k");
+    let job = NewJob::named("report", json!({ "department": 7 }))
+        .cron("0 30 3 * * *")
+        .key("k");
     node.jobs().enqueue(&client, job).await?;
     node.shutdown(Duration::ZERO).await
 }
 
 fn runtime() -> Runtime {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap()
 }
 
 #[test]
 fn jobs_are_listed_shown_run_and_changed() {
-    let Some(database) = server_or_skip(Database::start()) else { return };
+    let Some(database) = server_or_skip(Database::start()) else {
+        return;
+    };
     let config: Config = database.url.parse().unwrap();
     runtime().block_on(enqueue(config)).unwrap();
     let run = |arguments: &str| run(&database, arguments);
@@ -55,11 +67,19 @@ fn jobs_are_listed_shown_run_and_changed() {
         ("limit-kind report --rate 100/1s --burst 10", 0, ""),
         ("limits", 0, "     any          10ms      10  report"),
         ("limit-kind report --rate 100", 2, "must be like '100/1s'"),
-        ("limit-kind report --running 0", 1, "running runs of 0: must be from 1 to 1000"),
+        (
+            "limit-kind report --running 0",
+            1,
+            "running runs of 0: must be from 1 to 1000",
+        ),
         ("limit-kind report", 0, ""),
         ("limit-name bank --running 7", 0, ""),
         ("limits", 0, "       7  bank"),
-        ("limit-name bank --running 0", 1, "limit 'bank' of 0: must be from 1 to 1000"),
+        (
+            "limit-name bank --running 0",
+            1,
+            "limit 'bank' of 0: must be from 1 to 1000",
+        ),
         ("limit-name bank", 0, ""),
         // There are no others.
         ("limits", 0, "RUNNING  NAME\n"),
@@ -71,7 +91,10 @@ fn jobs_are_listed_shown_run_and_changed() {
         ("--schema nothing list", 1, "does not exist"),
         ("shout 1", 2, "unrecognized subcommand"),
     ] {
-        let RunResult { status: found, text: shown } = run(arguments);
+        let RunResult {
+            status: found,
+            text: shown,
+        } = run(arguments);
         assert_eq!(found, Some(status), "{arguments}: {shown}");
         assert!(shown.contains(text), "{arguments}: {shown}");
     }
@@ -79,20 +102,33 @@ fn jobs_are_listed_shown_run_and_changed() {
 
 #[test]
 fn certificate_of_the_server_is_checked() {
-    let Some(database) = server_or_skip(Database::start()) else { return };
-    let Some(certificate) = server_or_skip(Certificate::new("command_line_tls")) else { return };
+    let Some(database) = server_or_skip(Database::start()) else {
+        return;
+    };
+    let Some(certificate) = server_or_skip(Certificate::new("command_line_tls")) else {
+        return;
+    };
     certificate.install(&database.url).unwrap();
     let config: Config = database.url.parse().unwrap();
     runtime().block_on(enqueue(config.clone())).unwrap();
     let port = config.get_ports()[0];
     let list = |host: &str, authority: &str| {
-        let url = format!("postgresql://postgres@{host}:{port}/postgres?sslmode=require&hostaddr=127.0.0.1");
+        let url = format!(
+            "postgresql://postgres@{host}:{port}/postgres?sslmode=require&hostaddr=127.0.0.1"
+        );
         let mut command = Command::new(env!("CARGO_BIN_EXE_job-scheduler"));
-        run_command(command.args(["--url", &url, "list"]).env("SSL_CERT_FILE", authority))
+        run_command(
+            command
+                .args(["--url", &url, "list"])
+                .env("SSL_CERT_FILE", authority),
+        )
     };
     let authority = certificate.authority();
     let RunResult { status, text } = list("localhost", authority.to_str().unwrap());
-    assert!(status == Some(0) && text.contains("cron 0 30 3 * * *"), "{text}");
+    assert!(
+        status == Some(0) && text.contains("cron 0 30 3 * * *"),
+        "{text}"
+    );
     let other = Certificate::new("command_line_other_tls").unwrap();
     for (host, authority, why) in [
         ("localhost", other.authority(), "invalid peer certificate: "),
@@ -105,7 +141,9 @@ fn certificate_of_the_server_is_checked() {
 
 #[test]
 fn documents_that_cannot_be_read_are_shown_as_text() {
-    let Some(database) = server_or_skip(Database::start()) else { return };
+    let Some(database) = server_or_skip(Database::start()) else {
+        return;
+    };
     let config: Config = database.url.parse().unwrap();
     let runtime = runtime();
     runtime.block_on(enqueue(config.clone())).unwrap();
@@ -118,8 +156,15 @@ fn documents_that_cannot_be_read_are_shown_as_text() {
         client.batch_execute(store).await
     });
     stored.unwrap();
-    for (arguments, text) in [("list", "report"), ("show 1", "{\\\"n\\\": 1000"), ("history 1", "[1000")] {
-        let RunResult { status, text: shown } = run(arguments);
+    for (arguments, text) in [
+        ("list", "report"),
+        ("show 1", "{\\\"n\\\": 1000"),
+        ("history 1", "[1000"),
+    ] {
+        let RunResult {
+            status,
+            text: shown,
+        } = run(arguments);
         assert_eq!(status, Some(0), "{arguments}: {shown}");
         assert!(shown.contains(text), "{arguments}: {shown}");
     }
@@ -132,7 +177,9 @@ async fn start(config: Config) -> Result<Scheduler, Error> {
         tokio::time::sleep(Duration::from_secs(time.as_u64().unwrap_or(0))).await;
         Ok::<_, RunError>(())
     };
-    let node = Scheduler::builder().name("first").handler_named("work", work);
+    let node = Scheduler::builder()
+        .name("first")
+        .handler_named("work", work);
     let node = node.start(config.clone(), NoTls).await?;
     let (client, connection) = config.connect(NoTls).await?;
     tokio::spawn(connection);
@@ -141,14 +188,20 @@ async fn start(config: Config) -> Result<Scheduler, Error> {
         node.jobs().enqueue(&client, job).await?;
     }
     // Read ahead again and again.
-    node.jobs().enqueue(&client, job(0).every(Duration::from_secs(1))).await?;
-    node.jobs().enqueue(&client, NewJob::named("unknown", Value::Null)).await?;
+    node.jobs()
+        .enqueue(&client, job(0).every(Duration::from_secs(1)))
+        .await?;
+    node.jobs()
+        .enqueue(&client, NewJob::named("unknown", Value::Null))
+        .await?;
     Ok(node)
 }
 
 #[test]
 fn top_shows_nodes_runs_and_what_is_next() {
-    let Some(database) = server_or_skip(Database::start()) else { return };
+    let Some(database) = server_or_skip(Database::start()) else {
+        return;
+    };
     let runtime = runtime();
     let config: Config = database.url.parse().unwrap();
     let node = runtime.block_on(start(config)).unwrap();
@@ -157,8 +210,15 @@ fn top_shows_nodes_runs_and_what_is_next() {
     loop {
         let RunResult { status, text } = run(&database, "top");
         assert_eq!(status, Some(0), "{text}");
-        let line = |start: &str| text.lines().find(|line| line.starts_with(start)).unwrap_or_default();
-        let has_row = |parts: &[&str]| text.lines().any(|line| parts.iter().all(|part| line.contains(part)));
+        let line = |start: &str| {
+            text.lines()
+                .find(|line| line.starts_with(start))
+                .unwrap_or_default()
+        };
+        let has_row = |parts: &[&str]| {
+            text.lines()
+                .any(|line| parts.iter().all(|part| line.contains(part)))
+        };
         let is_complete = line("jobs ") == "jobs      5"
             && line("runs ").contains("1 running, ")
             && line("last 10s ").contains(" done, 0 failed, 0 skipped")
@@ -178,7 +238,10 @@ fn top_shows_nodes_runs_and_what_is_next() {
     runtime.block_on(node.shutdown(Duration::ZERO)).unwrap();
     // The run that was executing is repeated by the next node.
     let text = run(&database, "top --once --interval 2s").text;
-    assert!(text.contains(" running, 0 claimed, ") && text.contains("lost "), "{text}");
+    assert!(
+        text.contains(" running, 0 claimed, ") && text.contains("lost "),
+        "{text}"
+    );
     let RunResult { status, text } = run(&database, "--schema nothing top");
     assert_eq!(status, Some(1), "{text}");
     assert!(text.contains("does not exist"), "{text}");

@@ -48,7 +48,11 @@ async fn lead(_term: u64) {
 #[tokio::main]
 async fn main() -> Result<(), LockError> {
     let mut arguments = std::env::args().skip(1);
-    let name = arguments.next().unwrap_or_else(|| std::process::id().to_string());
-    let url = arguments.next().unwrap_or_else(|| "redis://127.0.0.1/".to_owned());
+    let name = arguments
+        .next()
+        .unwrap_or_else(|| std::process::id().to_string());
+    let url = arguments
+        .next()
+        .unwrap_or_else(|| "redis://127.0.0.1/".to_owned());
     run(&url, &name, Duration::from_secs(5)).await
 }

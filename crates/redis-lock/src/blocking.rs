@@ -81,7 +81,11 @@ impl LockClient {
     /// Makes the client on a runtime of its own.
     pub(crate) fn start(client: LockClientBuilder) -> Result<Self, LockError> {
         let mut builder = runtime::Builder::new_multi_thread();
-        let runtime = builder.worker_threads(1).thread_name("redis-lock").enable_all().build();
+        let runtime = builder
+            .worker_threads(1)
+            .thread_name("redis-lock")
+            .enable_all()
+            .build();
         // From here on, it may be dropped on the thread of another runtime.
         let runtime = OwnRuntime::new(runtime.map_err(RedisError::from)?);
         let locks = {
@@ -245,7 +249,10 @@ impl LockClient {
     /// # }
     /// ```
     pub fn semaphore_with(&self, name: &str, permits: u32, options: LockOptions) -> Semaphore {
-        Semaphore::new(self.locks.semaphore_with(name, permits, options), &self.runtime)
+        Semaphore::new(
+            self.locks.semaphore_with(name, permits, options),
+            &self.runtime,
+        )
     }
 
     /// Returns the locks with these names as one, with the default options. See

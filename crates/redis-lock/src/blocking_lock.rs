@@ -28,7 +28,10 @@ pub struct Lock {
 
 impl Lock {
     pub(crate) fn new(lock: crate::Lock, runtime: &Arc<OwnRuntime>) -> Self {
-        Self { lock, runtime: Arc::clone(runtime) }
+        Self {
+            lock,
+            runtime: Arc::clone(runtime),
+        }
     }
 
     /// Returns the name of the lock.
@@ -157,7 +160,10 @@ pub struct Guard {
 
 impl Guard {
     pub(crate) fn new(guard: crate::Guard, runtime: &Arc<OwnRuntime>) -> Self {
-        Self { guard: Some(guard), runtime: Arc::clone(runtime) }
+        Self {
+            guard: Some(guard),
+            runtime: Arc::clone(runtime),
+        }
     }
 
     /// Returns the fencing token. See [`Guard::token`](crate::Guard::token).
@@ -246,7 +252,9 @@ impl Guard {
     /// # }
     /// ```
     pub fn unlock(mut self) -> Result<(), LockError> {
-        self.guard.take().map_or(Ok(()), |guard| self.runtime.block_on(guard.unlock()))
+        self.guard
+            .take()
+            .map_or(Ok(()), |guard| self.runtime.block_on(guard.unlock()))
     }
 
     fn guard(&self) -> &crate::Guard {
@@ -256,7 +264,9 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        let Some(guard) = self.guard.take() else { return };
+        let Some(guard) = self.guard.take() else {
+            return;
+        };
         // If the lock is lost, this does not wait. A callback of the loss may drop the guard on the
         // thread of the timer, which ends the calls that Redis does not answer.
         if may_block() {

@@ -25,7 +25,10 @@ pub struct MultiLock {
 
 impl MultiLock {
     pub(crate) fn new(lock: crate::MultiLock, runtime: &Arc<OwnRuntime>) -> Self {
-        Self { lock, runtime: Arc::clone(runtime) }
+        Self {
+            lock,
+            runtime: Arc::clone(runtime),
+        }
     }
 
     /// Returns the names of the locks, in the order in which they are taken.
@@ -143,7 +146,10 @@ pub struct MultiGuard {
 
 impl MultiGuard {
     fn new(guard: crate::MultiGuard, runtime: &Arc<OwnRuntime>) -> Self {
-        Self { guard: Some(guard), runtime: Arc::clone(runtime) }
+        Self {
+            guard: Some(guard),
+            runtime: Arc::clone(runtime),
+        }
     }
 
     fn guard(&self) -> &crate::MultiGuard {
@@ -236,13 +242,17 @@ impl MultiGuard {
     /// # }
     /// ```
     pub fn unlock(mut self) -> Result<(), LockError> {
-        self.guard.take().map_or(Ok(()), |guard| self.runtime.block_on(guard.unlock()))
+        self.guard
+            .take()
+            .map_or(Ok(()), |guard| self.runtime.block_on(guard.unlock()))
     }
 }
 
 impl Drop for MultiGuard {
     fn drop(&mut self) {
-        let Some(guard) = self.guard.take() else { return };
+        let Some(guard) = self.guard.take() else {
+            return;
+        };
         if guard.check().is_ok() && may_block() {
             _ = self.runtime.block_on(guard.unlock());
         }

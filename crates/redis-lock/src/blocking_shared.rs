@@ -26,7 +26,10 @@ pub struct RwLock {
 
 impl RwLock {
     pub(crate) fn new(lock: crate::RwLock, runtime: &Arc<OwnRuntime>) -> Self {
-        Self { lock, runtime: Arc::clone(runtime) }
+        Self {
+            lock,
+            runtime: Arc::clone(runtime),
+        }
     }
 
     /// Returns the name of the lock.
@@ -140,7 +143,10 @@ pub struct Semaphore {
 
 impl Semaphore {
     pub(crate) fn new(semaphore: crate::Semaphore, runtime: &Arc<OwnRuntime>) -> Self {
-        Self { semaphore, runtime: Arc::clone(runtime) }
+        Self {
+            semaphore,
+            runtime: Arc::clone(runtime),
+        }
     }
 
     /// Returns the name of the semaphore.
@@ -231,7 +237,9 @@ impl Semaphore {
     /// # }
     /// ```
     pub fn acquire_timeout(&self, timeout: Duration) -> Result<Option<Guard>, LockError> {
-        let guard = self.runtime.block_on(self.semaphore.acquire_timeout(timeout))?;
+        let guard = self
+            .runtime
+            .block_on(self.semaphore.acquire_timeout(timeout))?;
         Ok(guard.map(|guard| Guard::new(guard, &self.runtime)))
     }
 

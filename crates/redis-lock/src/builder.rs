@@ -42,7 +42,12 @@ pub struct LockClientBuilder {
 
 impl LockClientBuilder {
     pub(crate) fn new(server: RedisResult<Server>) -> Self {
-        Self { server, timer: None, prefix: String::new(), holder: None }
+        Self {
+            server,
+            timer: None,
+            prefix: String::new(),
+            holder: None,
+        }
     }
 
     /// Sets the timer that times leases, renewals, waiting and calls. By default, that is
@@ -139,15 +144,27 @@ impl LockClientBuilder {
     /// ```
     pub fn build(self) -> Result<LockClient, LockError> {
         let runtime = Handle::try_current().map_err(|_| LockError::NoRuntime)?;
-        let Self { server, timer, prefix, holder } = self;
+        let Self {
+            server,
+            timer,
+            prefix,
+            holder,
+        } = self;
         let holder = holder.unwrap_or_else(default_holder);
         check("prefix", &prefix, &['{', '}'])?;
         check("name of the holder", &holder, &[])?;
         if holder.is_empty() {
-            return Err(LockError::Options("the name of the holder is empty".to_owned()));
+            return Err(LockError::Options(
+                "the name of the holder is empty".to_owned(),
+            ));
         }
         let timer = timer.unwrap_or_else(|| HashedWheelTimer::global().clone());
-        Ok(LockClient::start(server?, &timer, [&prefix, &holder], runtime))
+        Ok(LockClient::start(
+            server?,
+            &timer,
+            [&prefix, &holder],
+            runtime,
+        ))
     }
 
     /// Makes the client for code that is not async. Needs feature `blocking`.
@@ -206,9 +223,15 @@ fn check(what: &str, text: &str, excluded: &[char]) -> Result<(), LockError> {
 fn default_holder() -> String {
     let files = ["/proc/sys/kernel/hostname", "/etc/hostname"];
     let host = files.iter().find_map(|file| fs::read_to_string(file).ok());
-    let host = host.or_else(|| ["HOSTNAME", "COMPUTERNAME"].iter().find_map(|name| env::var(name).ok()));
+    let host = host.or_else(|| {
+        ["HOSTNAME", "COMPUTERNAME"]
+            .iter()
+            .find_map(|name| env::var(name).ok())
+    });
     let host = host.unwrap_or_default();
-    let host = host.split(|c: char| c.is_whitespace() || c.is_control()).find(|word| !word.is_empty());
+    let host = host
+        .split(|c: char| c.is_whitespace() || c.is_control())
+        .find(|word| !word.is_empty());
     let host: String = host.unwrap_or("unknown").chars().take(MAX_HOST).collect();
     format!("{host}/{}", process::id())
 }

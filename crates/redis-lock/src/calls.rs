@@ -65,7 +65,8 @@ impl Calls {
         let released = self.try_release(&keys, &owner, &options).await;
         if matches!(released, Err(LockError::Redis(_) | LockError::Timer(_))) {
             let calls = Arc::clone(self);
-            self.runtime.spawn(async move { calls.release_again(&keys, &owner, &options).await });
+            self.runtime
+                .spawn(async move { calls.release_again(&keys, &owner, &options).await });
         }
         released
     }
@@ -82,7 +83,12 @@ impl Calls {
         }
     }
 
-    async fn try_release(&self, keys: &Keys, owner: &str, options: &LockOptions) -> Result<Found, LockError> {
+    async fn try_release(
+        &self,
+        keys: &Keys,
+        owner: &str,
+        options: &LockOptions,
+    ) -> Result<Found, LockError> {
         let script = self.scripts.release(keys, owner, options.claim());
         let end = Instant::now() + options.call_timeout();
         match self.connection.call(&script, options.call_timeout()).await {
@@ -126,7 +132,9 @@ impl Calls {
         claim: Duration,
         timeout: Duration,
     ) -> Result<T, LockError> {
-        self.connection.call(&self.scripts.state(keys, Some(claim)), timeout).await
+        self.connection
+            .call(&self.scripts.state(keys, Some(claim)), timeout)
+            .await
     }
 
     pub(crate) async fn state_shared<T: FromRedisValue>(
@@ -145,14 +153,20 @@ impl Calls {
         token: u64,
         options: &LockOptions,
     ) -> Result<T, LockError> {
-        let script = self.scripts.state_shared(keys, Some(token), options.claim());
+        let script = self
+            .scripts
+            .state_shared(keys, Some(token), options.claim());
         let timeout = options.call_timeout();
         self.connection.call(&script, timeout).await
     }
 
     /// Calls a script that may be executed twice. If the connection has failed, calls it again on a
     /// new one: it may have failed while there was no call.
-    async fn call<T: FromRedisValue>(&self, script: &Call<'_>, timeout: Duration) -> Result<T, LockError> {
+    async fn call<T: FromRedisValue>(
+        &self,
+        script: &Call<'_>,
+        timeout: Duration,
+    ) -> Result<T, LockError> {
         let end = Instant::now() + timeout;
         match self.connection.call(script, timeout).await {
             Err(LockError::Redis(error)) if self.connection.was_closed(&error) => {

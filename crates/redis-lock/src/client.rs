@@ -122,7 +122,9 @@ impl LockClient {
     /// ```
     #[cfg(feature = "sentinel")]
     pub fn sentinel(sentinel: redis::sentinel::SentinelClient) -> LockClientBuilder {
-        LockClientBuilder::new(Ok(Server::Sentinel(Box::new(tokio::sync::Mutex::new(sentinel)))))
+        LockClientBuilder::new(Ok(Server::Sentinel(Box::new(tokio::sync::Mutex::new(
+            sentinel,
+        )))))
     }
 
     /// Returns a builder of a client of a cluster with these nodes. The client finds the others.
@@ -153,7 +155,9 @@ impl LockClient {
     /// # }
     /// ```
     #[cfg(feature = "cluster")]
-    pub fn cluster<T: redis::IntoConnectionInfo>(nodes: impl IntoIterator<Item = T>) -> LockClientBuilder {
+    pub fn cluster<T: redis::IntoConnectionInfo>(
+        nodes: impl IntoIterator<Item = T>,
+    ) -> LockClientBuilder {
         LockClientBuilder::new(Server::cluster(nodes))
     }
 
@@ -278,7 +282,9 @@ impl LockClient {
 
 impl fmt::Debug for LockClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LockClient").field("name", &self.shared.name).finish_non_exhaustive()
+        f.debug_struct("LockClient")
+            .field("name", &self.shared.name)
+            .finish_non_exhaustive()
     }
 }
 

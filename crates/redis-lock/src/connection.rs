@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use hashed_wheel::{HashedWheelTimer, TimeoutError};
 use redis::aio::{MultiplexedConnection, PubSub};
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, Pipeline, RedisError, RedisResult,
-    RetryMethod, ServerErrorKind,
+    AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, Pipeline, RedisError,
+    RedisResult, RetryMethod, ServerErrorKind,
 };
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, OwnedMutexGuard, oneshot};
@@ -32,8 +32,15 @@ const MAX_PAUSE: Duration = Duration::from_millis(250);
 
 /// The errors of a server that does not execute calls now, but may do so soon. Other errors, such
 /// as OOM, MISCONF and NOPERM, last until an administrator changes the server.
-const TRANSIENT: [&str; 7] =
-    ["BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "NOREPLICAS", "READONLY", "TRYAGAIN"];
+const TRANSIENT: [&str; 7] = [
+    "BUSY",
+    "CLUSTERDOWN",
+    "LOADING",
+    "MASTERDOWN",
+    "NOREPLICAS",
+    "READONLY",
+    "TRYAGAIN",
+];
 
 /// The server or servers that have the locks.
 pub(crate) enum Server {
@@ -80,7 +87,10 @@ impl Server {
     pub(crate) fn cluster<T: redis::IntoConnectionInfo>(
         nodes: impl IntoIterator<Item = T>,
     ) -> RedisResult<Self> {
-        let nodes = nodes.into_iter().map(Client::open).collect::<RedisResult<Vec<_>>>()?;
+        let nodes = nodes
+            .into_iter()
+            .map(Client::open)
+            .collect::<RedisResult<Vec<_>>>()?;
         let infos = nodes.iter().map(|node| node.get_connection_info().clone());
         // The cluster's client follows redirections. `Connection` repeats all other calls that
         // fail, and keeps the reason, which the cluster's client would not report before its last
@@ -90,7 +100,10 @@ impl Server {
             .min_retry_wait(1)
             .max_retry_wait(20)
             .build()?;
-        Ok(Self::Cluster { cluster: Box::new(cluster), nodes })
+        Ok(Self::Cluster {
+            cluster: Box::new(cluster),
+            nodes,
+        })
     }
 
     async fn connect(&self) -> RedisResult<Link> {
@@ -102,7 +115,9 @@ impl Server {
                 open(&client).await
             }
             #[cfg(feature = "cluster")]
-            Self::Cluster { cluster, .. } => Ok(Link::Cluster(cluster.get_async_connection().await?)),
+            Self::Cluster { cluster, .. } => {
+                Ok(Link::Cluster(cluster.get_async_connection().await?))
+            }
         }
     }
 
@@ -146,8 +161,14 @@ impl Server {
 
 /// Each call has a timeout of its own.
 async fn open(client: &Client) -> RedisResult<Link> {
-    let config = AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None);
-    Ok(Link::One(client.get_multiplexed_async_connection_with_config(&config).await?))
+    let config = AsyncConnectionConfig::new()
+        .set_response_timeout(None)
+        .set_connection_timeout(None);
+    Ok(Link::One(
+        client
+            .get_multiplexed_async_connection_with_config(&config)
+            .await?,
+    ))
 }
 
 async fn subscribe(client: &Client, channel: &str) -> RedisResult<PubSub> {
@@ -159,10 +180,17 @@ async fn subscribe(client: &Client, channel: &str) -> RedisResult<PubSub> {
 /// Returns the slot of a key with a part in braces: CRC-16/XMODEM of that part, modulo 16384.
 #[cfg(feature = "cluster")]
 fn slot(key: &str) -> u16 {
-    let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map_or(key, |(tag, _)| tag);
+    let tag = key
+        .split_once('{')
+        .and_then(|(_, rest)| rest.split_once('}'))
+        .map_or(key, |(tag, _)| tag);
     let crc = tag.bytes().fold(0_u16, |crc, byte| {
         (0..8).fold(crc ^ (u16::from(byte) << 8), |crc, _| {
-            if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 }
+            if crc & 0x8000 == 0 {
+                crc << 1
+            } else {
+                (crc << 1) ^ 0x1021
+            }
         })
     });
     crc % 16_384
@@ -233,7 +261,14 @@ impl Connection {
     ) -> Result<T, LockError> {
         let end = Instant::now() + timeout;
         let (mut number, mut last) = (None, None);
-        match self.timer.timeout(timeout, self.call_until(end, script, &mut number, &mut last)).await {
+        match self
+            .timer
+            .timeout(
+                timeout,
+                self.call_until(end, script, &mut number, &mut last),
+            )
+            .await
+        {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(error)) => {
                 self.discard_after(&error, number);
@@ -273,7 +308,10 @@ impl Connection {
     }
 
     /// Calls a script. Ends with the connection at the latest: the timer accepts no timeouts.
-    pub(crate) async fn call_without_timer<T: FromRedisValue>(&self, script: &Call<'_>) -> RedisResult<T> {
+    pub(crate) async fn call_without_timer<T: FromRedisValue>(
+        &self,
+        script: &Call<'_>,
+    ) -> RedisResult<T> {
         self.try_call(script, &mut None).await
     }
 
@@ -314,7 +352,10 @@ impl Connection {
             _ => self.connect(numbered).await?,
         };
         *number = Some(numbered.number);
-        numbered.link.clone().ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected).into())
+        numbered
+            .link
+            .clone()
+            .ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected).into())
     }
 
     /// Opens a connection in the background. If the caller gives up before it is open, the next one
@@ -332,7 +373,9 @@ impl Connection {
             Ok(numbered)
         });
         // The runtime has ended, or TLS is not configured: rustls panics then.
-        connecting.await.unwrap_or_else(|error| Err(io::Error::other(error).into()))
+        connecting
+            .await
+            .unwrap_or_else(|error| Err(io::Error::other(error).into()))
     }
 
     /// Sends commands together, on a connection that no other call uses meanwhile. They may be
@@ -344,10 +387,16 @@ impl Connection {
         timeout: Duration,
     ) -> Result<T, LockError> {
         let (end, mut last) = (Instant::now() + timeout, None);
-        match self.timer.timeout(timeout, self.call_alone_until(end, commands, &mut last)).await {
+        match self
+            .timer
+            .timeout(timeout, self.call_alone_until(end, commands, &mut last))
+            .await
+        {
             Ok(answers) => Ok(answers?),
             Err(TimeoutError::Timer(error)) => Err(error.into()),
-            Err(_) => Err(last.unwrap_or_else(|| io::Error::from(io::ErrorKind::TimedOut).into()).into()),
+            Err(_) => Err(last
+                .unwrap_or_else(|| io::Error::from(io::ErrorKind::TimedOut).into())
+                .into()),
         }
     }
 
@@ -402,8 +451,9 @@ impl Connection {
             }
             Ok(())
         });
-        let ended: RedisResult<()> =
-            connecting.await.unwrap_or_else(|error| Err(io::Error::other(error).into()));
+        let ended: RedisResult<()> = connecting
+            .await
+            .unwrap_or_else(|error| Err(io::Error::other(error).into()));
         ended?;
         let link = opening.await.map_err(io::Error::other)?;
         Ok((link, discards))
@@ -443,13 +493,17 @@ fn lock(spare: &std::sync::Mutex<Spare>) -> MutexGuard<'_, Spare> {
 /// Returns the first error of a pipeline, whose code says more than that of the pipeline.
 fn first_error(error: RedisError) -> RedisError {
     let errors = error.clone().into_server_errors();
-    errors.and_then(|errors| errors.first().map(|(_, first)| first.clone().into())).unwrap_or(error)
+    errors
+        .and_then(|errors| errors.first().map(|(_, first)| first.clone().into()))
+        .unwrap_or(error)
 }
 
 /// Returns whether another connection may succeed: this one failed, or its server has become a
 /// replica.
 fn is_of_connection(error: &RedisError) -> bool {
-    error.code().is_none_or(|code| ["READONLY", "MASTERDOWN"].contains(&code))
+    error
+        .code()
+        .is_none_or(|code| ["READONLY", "MASTERDOWN"].contains(&code))
 }
 
 #[cfg(all(test, feature = "cluster"))]

@@ -108,15 +108,27 @@ impl fmt::Display for LockError {
         match self {
             Self::Redis(error) if error.is_timeout() => f.write_str("Redis does not answer"),
             Self::Redis(error) => match error.code() {
-                Some(code) => write!(f, "Redis answers: {code} {}", error.detail().unwrap_or_default()),
+                Some(code) => write!(
+                    f,
+                    "Redis answers: {code} {}",
+                    error.detail().unwrap_or_default()
+                ),
                 None => write!(f, "the call to Redis failed: {error}"),
             },
             Self::Lost(loss) => write!(f, "the lock is lost: {loss}"),
-            Self::Replicas { wanted, acknowledged } => {
-                write!(f, "{acknowledged} replicas have acknowledged the lock instead of {wanted}")
+            Self::Replicas {
+                wanted,
+                acknowledged,
+            } => {
+                write!(
+                    f,
+                    "{acknowledged} replicas have acknowledged the lock instead of {wanted}"
+                )
             }
             Self::Timer(error) => write!(f, "the lock cannot be kept: {error}"),
-            Self::NoRuntime => f.write_str("a lock client needs a tokio runtime, and there is none"),
+            Self::NoRuntime => {
+                f.write_str("a lock client needs a tokio runtime, and there is none")
+            }
             Self::Options(why) => write!(f, "the options are not valid: {why}"),
         }
     }

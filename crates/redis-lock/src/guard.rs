@@ -49,7 +49,10 @@ pub struct Guard {
 
 impl Guard {
     pub(crate) fn new(hold: Arc<Hold>, releaser: Releaser) -> Self {
-        Self { hold, releaser: Some(releaser) }
+        Self {
+            hold,
+            releaser: Some(releaser),
+        }
     }
 
     pub(crate) fn hold(&self) -> &Arc<Hold> {
@@ -240,11 +243,15 @@ impl Guard {
         let release = self.release();
         // A loss that is known needs no answer. The release goes on.
         checked?;
-        let Some(release) = release else { return Ok(()) };
+        let Some(release) = release else {
+            return Ok(());
+        };
         match release.await {
             Ok(Ok(Found::Caller)) => Ok(()),
             Ok(Ok(Found::NoOwner)) => Err(LockError::Lost(self.hold.reason_of(Loss::NoOwner))),
-            Ok(Ok(Found::OtherOwner)) => Err(LockError::Lost(self.hold.reason_of(Loss::OtherOwner))),
+            Ok(Ok(Found::OtherOwner)) => {
+                Err(LockError::Lost(self.hold.reason_of(Loss::OtherOwner)))
+            }
             Ok(Err(error)) => Err(error),
             Err(_) => Err(RedisError::from(std::io::Error::other("the runtime has ended")).into()),
         }
@@ -257,7 +264,12 @@ impl Guard {
         is_last.then(|| {
             // First, so that the lock becomes free even if the rest fails.
             releaser.watchdog.unwatch(&self.hold);
-            let Hold { keys, owner, options, .. } = &*self.hold;
+            let Hold {
+                keys,
+                owner,
+                options,
+                ..
+            } = &*self.hold;
             releaser.release_later(Arc::clone(keys), Arc::clone(owner), Arc::clone(options))
         })
     }
@@ -307,6 +319,7 @@ impl Releaser {
         options: Arc<LockOptions>,
     ) -> JoinHandle<Result<Found, LockError>> {
         let calls = Arc::clone(&self.calls);
-        self.runtime.spawn(async move { calls.release(keys, owner, options).await })
+        self.runtime
+            .spawn(async move { calls.release(keys, owner, options).await })
     }
 }

@@ -99,9 +99,22 @@ impl Hold {
     /// # Errors
     ///
     /// If the timer does not accept the timeout at the end of the lease.
-    pub(crate) fn start(new: NewHold, timer: &HashedWheelTimer) -> Result<Arc<Self>, NewTimeoutError> {
-        let NewHold { keys, owner, id, group, token, options, start } = new;
-        let latest = options.max_hold_time().and_then(|time| start.checked_add(time));
+    pub(crate) fn start(
+        new: NewHold,
+        timer: &HashedWheelTimer,
+    ) -> Result<Arc<Self>, NewTimeoutError> {
+        let NewHold {
+            keys,
+            owner,
+            id,
+            group,
+            token,
+            options,
+            start,
+        } = new;
+        let latest = options
+            .max_hold_time()
+            .and_then(|time| start.checked_add(time));
         let until = start + lease_at(&options, latest, start);
         let state = State {
             until,
@@ -112,7 +125,17 @@ impl Hold {
             lease_end: None,
         };
         let (state, lost) = (Mutex::new(state), watch::Sender::new(None));
-        let hold = Arc::new(Self { keys, owner, id, group, token, options, latest, state, lost });
+        let hold = Arc::new(Self {
+            keys,
+            owner,
+            id,
+            group,
+            token,
+            options,
+            latest,
+            state,
+            lost,
+        });
         let lease_end = timer.new_timeout_task_at(LeaseEnd(Arc::downgrade(&hold)), until)?;
         hold.state().lease_end = Some(lease_end);
         Ok(hold)
@@ -134,7 +157,8 @@ impl Hold {
     /// Returns whether the lease reaches the end of the maximum holding time. Leases are whole
     /// milliseconds, so the last one may end up to a millisecond before it.
     fn reaches_the_latest(&self, state: &State) -> bool {
-        self.latest.is_some_and(|latest| state.until + Duration::from_millis(1) >= latest)
+        self.latest
+            .is_some_and(|latest| state.until + Duration::from_millis(1) >= latest)
     }
 
     /// Records a renewal: the lease ends at `until`.
@@ -213,7 +237,9 @@ impl Hold {
         }
         observe::lost(&self.keys.lock, &loss);
         self.lost.send_replace(Some(loss.clone()));
-        callbacks.into_iter().for_each(|callback| call(callback, loss.clone()));
+        callbacks
+            .into_iter()
+            .for_each(|callback| call(callback, loss.clone()));
     }
 
     /// Checks that the lease has not ended and the lock was not lost before.
@@ -312,7 +338,9 @@ impl fmt::Debug for Hold {
 
 fn lease_at(options: &LockOptions, latest: Option<Instant>, start: Instant) -> Duration {
     let lease = options.lease_time();
-    let lease = latest.map_or(lease, |latest| lease.min(latest.saturating_duration_since(start)));
+    let lease = latest.map_or(lease, |latest| {
+        lease.min(latest.saturating_duration_since(start))
+    });
     // Truncated like in Redis.
     Duration::from_millis(lease.as_millis() as u64)
 }
@@ -339,9 +367,20 @@ mod tests {
     fn hold(lease: Duration) -> (Arc<Hold>, HashedWheelTimer) {
         let timer = HashedWheelTimer::new(Duration::from_secs(3_600), 16);
         let options = Arc::new(LockOptions::new().lease(lease));
-        let (keys, owner, start) =
-            (Arc::new(Keys::new("", Kind::Lock, "a")), "a client:0".into(), Instant::now());
-        let new = NewHold { keys, owner, id: 0, group: (0, false, lease), token: 1, options, start };
+        let (keys, owner, start) = (
+            Arc::new(Keys::new("", Kind::Lock, "a")),
+            "a client:0".into(),
+            Instant::now(),
+        );
+        let new = NewHold {
+            keys,
+            owner,
+            id: 0,
+            group: (0, false, lease),
+            token: 1,
+            options,
+            start,
+        };
         (Hold::start(new, &timer).unwrap(), timer)
     }
 

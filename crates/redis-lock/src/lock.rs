@@ -65,7 +65,9 @@ pub(crate) enum Patience {
 impl Patience {
     /// Returns the patience that ends after this time.
     pub(crate) fn of(timeout: Duration) -> Self {
-        Instant::now().checked_add(timeout).map_or(Self::Forever, Self::Until)
+        Instant::now()
+            .checked_add(timeout)
+            .map_or(Self::Forever, Self::Until)
     }
 
     fn limit(self) -> Option<Instant> {
@@ -85,21 +87,44 @@ impl Patience {
 
     /// Returns this time, or what is left of the patience if that is less.
     fn at_most(self, time: Duration) -> Duration {
-        self.limit().map_or(time, |limit| time.min(limit.saturating_duration_since(Instant::now())))
+        self.limit().map_or(time, |limit| {
+            time.min(limit.saturating_duration_since(Instant::now()))
+        })
     }
 }
 
 impl Lock {
     pub(crate) fn new(shared: Arc<Shared>, kind: Kind, name: &str, options: LockOptions) -> Self {
-        let (keys, options) = (Arc::new(Keys::new(&shared.prefix, kind, name)), Arc::new(options));
-        Self { shared, name: name.into(), keys, options, hold: None }
+        let (keys, options) = (
+            Arc::new(Keys::new(&shared.prefix, kind, name)),
+            Arc::new(options),
+        );
+        Self {
+            shared,
+            name: name.into(),
+            keys,
+            options,
+            hold: None,
+        }
     }
 
     /// Returns another owner of the same lock.
     pub(crate) fn another(&self) -> Self {
-        let Self { shared, name, keys, options, .. } = self;
+        let Self {
+            shared,
+            name,
+            keys,
+            options,
+            ..
+        } = self;
         let (shared, name) = (Arc::clone(shared), Arc::clone(name));
-        Self { shared, name, keys: Arc::clone(keys), options: Arc::clone(options), hold: None }
+        Self {
+            shared,
+            name,
+            keys: Arc::clone(keys),
+            options: Arc::clone(options),
+            hold: None,
+        }
     }
 
     /// Returns the name of the lock.
@@ -232,7 +257,10 @@ impl Lock {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn with_lock<R>(&mut self, work: impl AsyncFnOnce(&Guard) -> R) -> Result<R, LockError> {
+    pub async fn with_lock<R>(
+        &mut self,
+        work: impl AsyncFnOnce(&Guard) -> R,
+    ) -> Result<R, LockError> {
         self.lock().await?.run(work).await
     }
 
@@ -263,14 +291,26 @@ impl Lock {
     }
 
     fn releaser(&self) -> Releaser {
-        let Shared { calls, runtime, watchdog, .. } = &*self.shared;
-        Releaser { calls: Arc::clone(calls), runtime: runtime.clone(), watchdog: Arc::clone(watchdog) }
+        let Shared {
+            calls,
+            runtime,
+            watchdog,
+            ..
+        } = &*self.shared;
+        Releaser {
+            calls: Arc::clone(calls),
+            runtime: runtime.clone(),
+            watchdog: Arc::clone(watchdog),
+        }
     }
 }
 
 impl fmt::Debug for Lock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lock").field("name", &self.name).field("hold", &self.hold).finish_non_exhaustive()
+        f.debug_struct("Lock")
+            .field("name", &self.name)
+            .field("hold", &self.hold)
+            .finish_non_exhaustive()
     }
 }
 
@@ -293,7 +333,12 @@ enum Outcome {
 impl<'a> Attempt<'a> {
     fn new(lock: &'a Lock) -> Self {
         let (owner, id) = lock.shared.new_owner(&lock.keys);
-        Self { lock, owner, id, may_be_known: false }
+        Self {
+            lock,
+            owner,
+            id,
+            may_be_known: false,
+        }
     }
 
     /// Tries, and waits until the lock is granted or the patience is over.
@@ -321,15 +366,32 @@ impl<'a> Attempt<'a> {
     /// Asks Redis once. `keep` is for how many milliseconds the queue keeps the owner, or 0 if it
     /// does not join.
     async fn ask(&mut self, keep: u64) -> Result<Outcome, LockError> {
-        let Lock { shared, keys, options, .. } = self.lock;
+        let Lock {
+            shared,
+            keys,
+            options,
+            ..
+        } = self.lock;
         let start = Instant::now();
         let lease = options.lease_time();
-        let lease = options.max_hold_time().map_or(lease, |max_hold| lease.min(max_hold));
+        let lease = options
+            .max_hold_time()
+            .map_or(lease, |max_hold| lease.min(max_hold));
         let (owner, lease) = (&*self.owner, lease.as_millis() as u64);
         let (fair, claim) = (options.is_fair(), options.claim());
-        let request = Request { owner, lease, fair, keep, claim };
+        let request = Request {
+            owner,
+            lease,
+            fair,
+            keep,
+            claim,
+        };
         self.may_be_known = true;
-        match shared.calls.lock(keys, &request, options.call_timeout()).await? {
+        match shared
+            .calls
+            .lock(keys, &request, options.call_timeout())
+            .await?
+        {
             Answer::Granted { token } => {
                 // An error drops this attempt, which releases the lock.
                 let until = start + Duration::from_millis(lease);
@@ -344,17 +406,30 @@ impl<'a> Attempt<'a> {
                 // died. The resolution of Redis is a millisecond.
                 let wait = wait.map_or(Duration::MAX, Duration::from_millis);
                 let behind = STAGGER.saturating_mul(place.try_into().unwrap_or(u32::MAX));
-                let wait = wait.saturating_add(behind).saturating_add(Duration::from_millis(1));
-                Ok(Outcome::Busy { next: Instant::now() + wait.min(options.poll_time(keys.kind)) })
+                let wait = wait
+                    .saturating_add(behind)
+                    .saturating_add(Duration::from_millis(1));
+                Ok(Outcome::Busy {
+                    next: Instant::now() + wait.min(options.poll_time(keys.kind)),
+                })
             }
         }
     }
 
     /// Starts the watchdog, and the timeout at the end of the lease.
     fn begin(&self, token: u64, start: Instant) -> Result<Arc<Hold>, LockError> {
-        let Lock { shared, keys, options, .. } = self.lock;
+        let Lock {
+            shared,
+            keys,
+            options,
+            ..
+        } = self.lock;
         let new = NewHold {
-            group: (shared.calls.connection.server.group(&keys.lock), keys.is_shared(), options.lease_time()),
+            group: (
+                shared.calls.connection.server.group(&keys.lock),
+                keys.is_shared(),
+                options.lease_time(),
+            ),
             keys: Arc::clone(keys),
             owner: Arc::clone(&self.owner),
             id: self.id,

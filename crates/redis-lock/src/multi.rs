@@ -83,8 +83,16 @@ impl LockClient {
         names: impl IntoIterator<Item = T>,
         options: LockOptions,
     ) -> MultiLock {
-        let names: BTreeSet<String> = names.into_iter().map(|name| name.as_ref().to_owned()).collect();
-        MultiLock { locks: names.iter().map(|name| self.lock_with(name, options.clone())).collect() }
+        let names: BTreeSet<String> = names
+            .into_iter()
+            .map(|name| name.as_ref().to_owned())
+            .collect();
+        MultiLock {
+            locks: names
+                .iter()
+                .map(|name| self.lock_with(name, options.clone()))
+                .collect(),
+        }
     }
 }
 
@@ -168,7 +176,10 @@ impl MultiLock {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn lock_timeout(&mut self, timeout: Duration) -> Result<Option<MultiGuard>, LockError> {
+    pub async fn lock_timeout(
+        &mut self,
+        timeout: Duration,
+    ) -> Result<Option<MultiGuard>, LockError> {
         self.take(Patience::of(timeout)).await
     }
 
@@ -196,7 +207,10 @@ impl MultiLock {
     /// accounts.with_lock(work).await
     /// # }
     /// ```
-    pub async fn with_lock<R>(&mut self, work: impl AsyncFnOnce(&MultiGuard) -> R) -> Result<R, LockError> {
+    pub async fn with_lock<R>(
+        &mut self,
+        work: impl AsyncFnOnce(&MultiGuard) -> R,
+    ) -> Result<R, LockError> {
         self.lock().await?.run(work).await
     }
 
@@ -207,10 +221,13 @@ impl MultiLock {
                 "a lock of several has no names; it needs at least one".to_owned(),
             ));
         }
-        let mut guards = MultiGuard { guards: Vec::with_capacity(self.locks.len()) };
+        let mut guards = MultiGuard {
+            guards: Vec::with_capacity(self.locks.len()),
+        };
         for lock in &mut self.locks {
             let name = Arc::clone(lock.shared_name());
-            let taken = unless_lost(guards.lost(), || guards.check(), lock.take(patience)).await??;
+            let taken =
+                unless_lost(guards.lost(), || guards.check(), lock.take(patience)).await??;
             let Some(guard) = taken else {
                 return Ok(guards.give_up().await);
             };
@@ -258,7 +275,9 @@ impl MultiGuard {
     /// # }
     /// ```
     pub fn tokens(&self) -> impl Iterator<Item = (&str, u64)> {
-        self.guards.iter().map(|(name, guard)| (&**name, guard.token()))
+        self.guards
+            .iter()
+            .map(|(name, guard)| (&**name, guard.token()))
     }
 
     /// Checks whether all locks were held until now. See [`Guard::check`].
@@ -293,10 +312,17 @@ impl MultiGuard {
     /// # }
     /// ```
     pub async fn lost(&self) -> Loss {
-        let mut losses: Vec<_> = self.guards.iter().map(|(_, guard)| Box::pin(guard.lost())).collect();
+        let mut losses: Vec<_> = self
+            .guards
+            .iter()
+            .map(|(_, guard)| Box::pin(guard.lost()))
+            .collect();
         poll_fn(|context| {
             let losses = losses.iter_mut().map(|loss| loss.as_mut().poll(context));
-            losses.into_iter().find(Poll::is_ready).unwrap_or(Poll::Pending)
+            losses
+                .into_iter()
+                .find(Poll::is_ready)
+                .unwrap_or(Poll::Pending)
         })
         .await
     }
@@ -377,7 +403,10 @@ impl MultiGuard {
     pub async fn run<R>(self, work: impl AsyncFnOnce(&Self) -> R) -> Result<R, LockError> {
         let output = unless_lost(self.lost(), || self.check(), work(&self)).await?;
         let released = self.release_all().await;
-        match released.into_iter().find(|released| matches!(released, Err(LockError::Lost(_)))) {
+        match released
+            .into_iter()
+            .find(|released| matches!(released, Err(LockError::Lost(_))))
+        {
             Some(Err(error)) => Err(error),
             _ => Ok(output),
         }
@@ -385,8 +414,11 @@ impl MultiGuard {
 
     /// Releases the locks at the same time. Returns the results in the order of their names.
     async fn release_all(self) -> Vec<Result<(), LockError>> {
-        let mut releases: Vec<Release> =
-            self.guards.into_iter().map(|(_, guard)| Release::Pending(Box::pin(guard.unlock()))).collect();
+        let mut releases: Vec<Release> = self
+            .guards
+            .into_iter()
+            .map(|(_, guard)| Release::Pending(Box::pin(guard.unlock())))
+            .collect();
         poll_fn(|context| {
             let mut all = Poll::Ready(());
             for release in &mut releases {

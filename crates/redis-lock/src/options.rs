@@ -206,11 +206,18 @@ impl LockOptions {
 
     /// Checks that all times are in their ranges. `tick` is the duration of the timer's ticks.
     pub(crate) fn check(&self, tick: Duration) -> Result<(), LockError> {
-        let Self { lease, max_hold, poll, .. } = self;
+        let Self {
+            lease,
+            max_hold,
+            poll,
+            ..
+        } = self;
         let why = if !LEASES.contains(lease) {
             format!("a lease of {lease:?} is not between 100ms and a day")
         } else if *lease / TICKS < tick {
-            format!("a lease of {lease:?} is less than {TICKS} ticks of the timer, which are {tick:?} each")
+            format!(
+                "a lease of {lease:?} is less than {TICKS} ticks of the timer, which are {tick:?} each"
+            )
         } else if !POLLS.contains(poll) {
             format!("a poll of {poll:?} is not between 10ms and a day")
         } else if max_hold.is_some_and(|max_hold| max_hold < *LEASES.start()) {
@@ -242,7 +249,11 @@ impl LockOptions {
     /// Returns after which time a waiting owner of this kind tries again. Readers wait for a writer
     /// in the queue, so a writer tries often enough to keep its place for one lease.
     pub(crate) fn poll_time(&self, kind: Kind) -> Duration {
-        if kind == Kind::Write { self.poll.min(self.lease / 3) } else { self.poll }
+        if kind == Kind::Write {
+            self.poll.min(self.lease / 3)
+        } else {
+            self.poll
+        }
     }
 
     pub(crate) fn replica_count(&self) -> u8 {
@@ -256,7 +267,11 @@ impl LockOptions {
 
     /// Returns for how long the queue keeps a waiting owner of this kind that does not try again.
     pub(crate) fn keep_ms(&self, kind: Kind) -> u64 {
-        let polls = if kind == Kind::Write { Duration::ZERO } else { self.poll * 2 };
+        let polls = if kind == Kind::Write {
+            Duration::ZERO
+        } else {
+            self.poll * 2
+        };
         (polls + self.lease).as_millis() as u64
     }
 

@@ -43,15 +43,21 @@ impl Calls {
         let lock = [(keys, owner, lease.as_millis() as u64)];
         let mut commands = redis::pipe();
         commands.add_command(self.scripts.renew(&lock).by_text());
-        commands.cmd("WAIT").arg(wanted).arg(wait.as_millis() as u64);
-        let ([found], acknowledged): ([Found; 1], usize) =
-            self.connection.call_alone(&commands, options.call_timeout()).await?;
+        commands
+            .cmd("WAIT")
+            .arg(wanted)
+            .arg(wait.as_millis() as u64);
+        let ([found], acknowledged): ([Found; 1], usize) = self
+            .connection
+            .call_alone(&commands, options.call_timeout())
+            .await?;
         match found {
             Found::NoOwner => Err(LockError::Lost(Loss::NoOwner)),
             Found::OtherOwner => Err(LockError::Lost(Loss::OtherOwner)),
-            Found::Caller if acknowledged < wanted.into() => {
-                Err(LockError::Replicas { wanted: wanted.into(), acknowledged })
-            }
+            Found::Caller if acknowledged < wanted.into() => Err(LockError::Replicas {
+                wanted: wanted.into(),
+                acknowledged,
+            }),
             Found::Caller => Ok(()),
         }
     }

@@ -201,6 +201,8 @@ impl RwLock {
 
 impl fmt::Debug for RwLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RwLock").field("name", &self.name()).finish_non_exhaustive()
+        f.debug_struct("RwLock")
+            .field("name", &self.name())
+            .finish_non_exhaustive()
     }
 }

@@ -286,7 +286,14 @@ impl Keys {
         let lock = format!("{prefix}{{{}:{name}}}", kind.family());
         let [token, queue, seen, tokens] =
             ["token", "queue", "seen", "tokens"].map(|part| format!("{lock}:{part}"));
-        Self { lock, token, queue, seen, tokens, kind }
+        Self {
+            lock,
+            token,
+            queue,
+            seen,
+            tokens,
+            kind,
+        }
     }
 
     /// Returns the name of the owner with this number.
@@ -299,8 +306,17 @@ impl Keys {
     }
 
     fn all(&self) -> Vec<&str> {
-        let all = [&self.lock, &self.token, &self.queue, &self.seen, &self.tokens];
-        all.into_iter().take(if self.is_shared() { 5 } else { 4 }).map(|key| &**key).collect()
+        let all = [
+            &self.lock,
+            &self.token,
+            &self.queue,
+            &self.seen,
+            &self.tokens,
+        ];
+        all.into_iter()
+            .take(if self.is_shared() { 5 } else { 4 })
+            .map(|key| &**key)
+            .collect()
     }
 
     /// Returns the keys that a renewal extends.
@@ -343,7 +359,10 @@ impl FromRedisValue for Answer {
     fn from_redis_value(value: Value) -> Result<Self, ParsingError> {
         let (token, wait, place): (u64, i64, i64) = redis::from_redis_value(value)?;
         Ok(match token {
-            0 => Self::Busy { wait: wait.try_into().ok(), place: place.try_into().unwrap_or(0) },
+            0 => Self::Busy {
+                wait: wait.try_into().ok(),
+                place: place.try_into().unwrap_or(0),
+            },
             token => Self::Granted { token },
         })
     }
@@ -401,7 +420,11 @@ impl Call<'_> {
 
     fn command(&self, name: &str, code: &str) -> Cmd {
         let mut command = redis::cmd(name);
-        command.arg(code).arg(self.keys.len()).arg(&self.keys).arg(&self.arguments);
+        command
+            .arg(code)
+            .arg(self.keys.len())
+            .arg(&self.keys)
+            .arg(&self.arguments);
         command
     }
 }
@@ -433,24 +456,51 @@ impl Scripts {
     }
 
     pub(crate) fn lock<'a>(&'a self, keys: &'a Keys, request: &Request<'_>) -> Call<'a> {
-        let Request { owner, lease, fair, keep, claim } = *request;
+        let Request {
+            owner,
+            lease,
+            fair,
+            keep,
+            claim,
+        } = *request;
         let numbers = [lease, u64::from(fair), keep, claim.as_millis() as u64];
-        let arguments =
-            iter::once(owner.to_owned()).chain(numbers.map(|number| number.to_string())).collect();
-        let code = if keys.is_shared() { &self.enter } else { &self.lock };
-        Call { code, keys: keys.all(), arguments }
+        let arguments = iter::once(owner.to_owned())
+            .chain(numbers.map(|number| number.to_string()))
+            .collect();
+        let code = if keys.is_shared() {
+            &self.enter
+        } else {
+            &self.lock
+        };
+        Call {
+            code,
+            keys: keys.all(),
+            arguments,
+        }
     }
 
     pub(crate) fn release<'a>(&'a self, keys: &'a Keys, owner: &str, claim: Duration) -> Call<'a> {
         let arguments = vec![owner.to_owned(), claim.as_millis().to_string()];
-        let code = if keys.is_shared() { &self.leave } else { &self.release };
-        Call { code, keys: keys.all(), arguments }
+        let code = if keys.is_shared() {
+            &self.leave
+        } else {
+            &self.release
+        };
+        Call {
+            code,
+            keys: keys.all(),
+            arguments,
+        }
     }
 
     /// If there is a time to claim the lock, the script ends the hold.
     pub(crate) fn state<'a>(&'a self, keys: &'a Keys, claim: Option<Duration>) -> Call<'a> {
         let claim = claim.map_or_else(|| "-1".to_owned(), |claim| claim.as_millis().to_string());
-        Call { code: &self.state, keys: keys.all(), arguments: vec![String::new(), claim] }
+        Call {
+            code: &self.state,
+            keys: keys.all(),
+            arguments: vec![String::new(), claim],
+        }
     }
 
     /// If there is a token, the script ends the hold with it. Waiting owners have the time `claim`
@@ -463,17 +513,32 @@ impl Scripts {
     ) -> Call<'a> {
         let token = token.map(|token| token.to_string()).unwrap_or_default();
         let arguments = vec![String::new(), token, claim.as_millis().to_string()];
-        Call { code: &self.state_shared, keys: keys.all(), arguments }
+        Call {
+            code: &self.state_shared,
+            keys: keys.all(),
+            arguments,
+        }
     }
 
     /// Takes the key, the owner and the lease in milliseconds of each lock. They are of one kind.
     pub(crate) fn renew<'a>(&'a self, locks: &[(&'a Keys, &str, u64)]) -> Call<'a> {
-        let code =
-            if locks.iter().any(|(keys, ..)| keys.is_shared()) { &self.renew_shared } else { &self.renew };
-        let keys = locks.iter().flat_map(|&(keys, ..)| keys.renewed()).collect();
+        let code = if locks.iter().any(|(keys, ..)| keys.is_shared()) {
+            &self.renew_shared
+        } else {
+            &self.renew
+        };
+        let keys = locks
+            .iter()
+            .flat_map(|&(keys, ..)| keys.renewed())
+            .collect();
         // A lease of 0 would delete the lock.
-        let arguments =
-            locks.iter().flat_map(|&(_, owner, lease)| [owner.to_owned(), lease.max(1).to_string()]);
-        Call { code, keys, arguments: arguments.collect() }
+        let arguments = locks
+            .iter()
+            .flat_map(|&(_, owner, lease)| [owner.to_owned(), lease.max(1).to_string()]);
+        Call {
+            code,
+            keys,
+            arguments: arguments.collect(),
+        }
     }
 }

@@ -75,7 +75,12 @@ impl LockClient {
     /// # }
     /// ```
     pub fn semaphore_with(&self, name: &str, permits: u32, options: LockOptions) -> Semaphore {
-        let permit = Lock::new(Arc::clone(&self.shared), Kind::Permit(permits), name, options);
+        let permit = Lock::new(
+            Arc::clone(&self.shared),
+            Kind::Permit(permits),
+            name,
+            options,
+        );
         Semaphore { permits, permit }
     }
 }
@@ -231,7 +236,9 @@ impl Semaphore {
 
     async fn take(&self, patience: Patience) -> Result<Option<Guard>, LockError> {
         if self.permits == 0 {
-            return Err(LockError::Options("a semaphore with 0 permits; at least 1 is needed".to_owned()));
+            return Err(LockError::Options(
+                "a semaphore with 0 permits; at least 1 is needed".to_owned(),
+            ));
         }
         self.permit.another().take(patience).await
     }

@@ -48,7 +48,12 @@ impl FromRedisValue for Answer {
                 None => return Ok(Self(None)),
             };
         let (holder, expires_in) = (holder_of(&owner), duration(expires_in));
-        Ok(Self(Some(LockState { holder, token, expires_in, waiting })))
+        Ok(Self(Some(LockState {
+            holder,
+            token,
+            expires_in,
+            waiting,
+        })))
     }
 }
 
@@ -59,7 +64,9 @@ fn holder_of(owner: &str) -> String {
 }
 
 fn duration(milliseconds: i64) -> Duration {
-    milliseconds.try_into().map_or(Duration::MAX, Duration::from_millis)
+    milliseconds
+        .try_into()
+        .map_or(Duration::MAX, Duration::from_millis)
 }
 
 /// The holders and the queue of a read-write lock or a semaphore, at the time of the call.
@@ -113,14 +120,20 @@ pub struct SharedHolder {
 
 impl FromRedisValue for SharedState {
     fn from_redis_value(value: Value) -> Result<Self, ParsingError> {
-        let (waiting, holders): (usize, Vec<(String, i64, Option<u64>)>) = redis::from_redis_value(value)?;
-        let holders = holders.into_iter().map(|(owner, expires_in, token)| SharedHolder {
-            holder: holder_of(&owner),
-            token,
-            expires_in: duration(expires_in),
-            is_writer: Kind::Write.is_of(&owner),
-        });
-        Ok(Self { holders: holders.collect(), waiting })
+        let (waiting, holders): (usize, Vec<(String, i64, Option<u64>)>) =
+            redis::from_redis_value(value)?;
+        let holders = holders
+            .into_iter()
+            .map(|(owner, expires_in, token)| SharedHolder {
+                holder: holder_of(&owner),
+                token,
+                expires_in: duration(expires_in),
+                is_writer: Kind::Write.is_of(&owner),
+            });
+        Ok(Self {
+            holders: holders.collect(),
+            waiting,
+        })
     }
 }
 
@@ -131,9 +144,14 @@ impl Lock {
         calls.state_shared(keys, &LockOptions::new()).await
     }
 
-    pub(crate) async fn force_release(&self, token: u64) -> Result<Option<SharedHolder>, LockError> {
+    pub(crate) async fn force_release(
+        &self,
+        token: u64,
+    ) -> Result<Option<SharedHolder>, LockError> {
         let (calls, keys) = self.in_redis();
-        let ended: SharedState = calls.force_release(keys, token, &LockOptions::new()).await?;
+        let ended: SharedState = calls
+            .force_release(keys, token, &LockOptions::new())
+            .await?;
         Ok(ended.holders.into_iter().next())
     }
 }
@@ -163,7 +181,10 @@ impl LockClient {
     /// ```
     pub async fn state(&self, name: &str) -> Result<Option<LockState>, LockError> {
         let (keys, timeout) = (self.keys(name), LockOptions::new().call_timeout());
-        self.calls().state::<Answer>(&keys, timeout).await.map(|answer| answer.0)
+        self.calls()
+            .state::<Answer>(&keys, timeout)
+            .await
+            .map(|answer| answer.0)
     }
 
     /// Ends the hold of the lock with this name, whatever owner has it. The first waiting caller is
@@ -201,7 +222,9 @@ impl LockClient {
     /// ```
     pub async fn force_unlock(&self, name: &str) -> Result<Option<LockState>, LockError> {
         let (keys, options) = (self.keys(name), LockOptions::new());
-        let ended = self.calls().force_unlock::<Answer>(&keys, options.claim(), options.call_timeout());
+        let ended =
+            self.calls()
+                .force_unlock::<Answer>(&keys, options.claim(), options.call_timeout());
         ended.await.map(|answer| answer.0)
     }
 

@@ -114,7 +114,12 @@ impl Waiting {
         loop {
             // An error means that the time is over, or that the timer is stopped. The next call to
             // Redis fails with the reason.
-            match self.wakeups.timer.timeout_at(next, self.mailbox.next()).await {
+            match self
+                .wakeups
+                .timer
+                .timeout_at(next, self.mailbox.next())
+                .await
+            {
                 // It replaces an earlier one: another owner has the lock since.
                 Ok(Wake::TryAt(time)) => next = latest.min(time),
                 Ok(Wake::TryNow) | Err(_) => return,
@@ -150,22 +155,36 @@ impl Wakeups {
     /// Registers a waiting caller. Returns when messages for it are received, or after `timeout`.
     pub(crate) async fn wait(self: &Arc<Self>, owner: &Arc<str>, timeout: Duration) -> Waiting {
         let mailbox = Arc::<Mailbox>::default();
-        self.waiting().insert(Arc::clone(owner), Arc::clone(&mailbox));
-        let waiting = Waiting { wakeups: Arc::clone(self), owner: Arc::clone(owner), mailbox };
+        self.waiting()
+            .insert(Arc::clone(owner), Arc::clone(&mailbox));
+        let waiting = Waiting {
+            wakeups: Arc::clone(self),
+            owner: Arc::clone(owner),
+            mailbox,
+        };
         self.receiver.get_or_init(|| self.start());
         let mut is_ready = self.is_ready.subscribe();
-        let _ = self.timer.timeout(timeout, is_ready.wait_for(|&is_ready| is_ready)).await;
+        let _ = self
+            .timer
+            .timeout(timeout, is_ready.wait_for(|&is_ready| is_ready))
+            .await;
         // The caller tries now anyway.
         waiting.mailbox.take();
         waiting
     }
 
     fn start(self: &Arc<Self>) -> AbortOnDrop {
-        AbortOnDrop(self.runtime.spawn(receive(Arc::downgrade(self))).abort_handle())
+        AbortOnDrop(
+            self.runtime
+                .spawn(receive(Arc::downgrade(self)))
+                .abort_handle(),
+        )
     }
 
     fn wake(&self, message: &str) {
-        let Some((owner, milliseconds)) = message.split_once(' ') else { return };
+        let Some((owner, milliseconds)) = message.split_once(' ') else {
+            return;
+        };
         let wake = match milliseconds.parse() {
             Ok(0) | Err(_) => Wake::TryNow,
             // Redis rounds down, and the lock is free after the end of the lease.
@@ -182,7 +201,9 @@ impl Wakeups {
     }
 
     fn wake_all(&self) {
-        self.waiting().values().for_each(|mailbox| mailbox.put(Wake::TryNow));
+        self.waiting()
+            .values()
+            .for_each(|mailbox| mailbox.put(Wake::TryNow));
     }
 
     fn waiting(&self) -> MutexGuard<'_, HashMap<Arc<str>, Arc<Mailbox>>> {
@@ -198,13 +219,17 @@ struct Stopped;
 /// Receives messages until the client is dropped or the timer is stopped. It goes on while the
 /// timer is full, because nothing would start it again.
 async fn receive(wakeups: Weak<Wakeups>) {
-    let Some(timer) = wakeups.upgrade().map(|alive| alive.timer.clone()) else { return };
+    let Some(timer) = wakeups.upgrade().map(|alive| alive.timer.clone()) else {
+        return;
+    };
     let (mut attempts, mut limiter) = (0.., Limiter { timer, pause: None });
     while let Some(alive) = wakeups.upgrade() {
         let (calls, channel) = (Arc::clone(&alive.calls), Arc::clone(&alive.channel));
         drop(alive);
         let connection = &calls.connection;
-        let subscribed = connection.server.subscribe(&channel, attempts.next().unwrap_or_default());
+        let subscribed = connection
+            .server
+            .subscribe(&channel, attempts.next().unwrap_or_default());
         let ended = match limiter.at_most(TIMEOUT, subscribed).await {
             Ok(Some(Ok(pubsub))) => receive_from(pubsub, &mut limiter, &wakeups).await,
             Ok(Some(Err(_)) | None) => Ok(()),
@@ -217,7 +242,11 @@ async fn receive(wakeups: Weak<Wakeups>) {
 }
 
 /// Receives messages until the connection fails or the client is dropped.
-async fn receive_from(pubsub: PubSub, limiter: &mut Limiter, wakeups: &Weak<Wakeups>) -> Result<(), Stopped> {
+async fn receive_from(
+    pubsub: PubSub,
+    limiter: &mut Limiter,
+    wakeups: &Weak<Wakeups>,
+) -> Result<(), Stopped> {
     let (mut sink, mut stream) = pubsub.split();
     if let Some(wakeups) = wakeups.upgrade() {
         wakeups.is_ready.send_replace(true);
@@ -225,15 +254,25 @@ async fn receive_from(pubsub: PubSub, limiter: &mut Limiter, wakeups: &Weak<Wake
     }
     loop {
         let message = limiter.at_most(CHECK, next(&mut stream)).await?;
-        let Some(wakeups) = wakeups.upgrade() else { return Ok(()) };
+        let Some(wakeups) = wakeups.upgrade() else {
+            return Ok(());
+        };
         let is_open = match message {
             Some(Some(message)) => {
-                message.get_payload::<String>().iter().for_each(|text| wakeups.wake(text));
+                message
+                    .get_payload::<String>()
+                    .iter()
+                    .for_each(|text| wakeups.wake(text));
                 true
             }
             Some(None) => false,
             // A peer that is not reachable any more does not close its connection.
-            None => matches!(limiter.at_most(TIMEOUT, sink.ping::<redis::Value>()).await?, Some(Ok(_))),
+            None => matches!(
+                limiter
+                    .at_most(TIMEOUT, sink.ping::<redis::Value>())
+                    .await?,
+                Some(Ok(_))
+            ),
         };
         if !is_open {
             wakeups.is_ready.send_replace(false);
@@ -265,7 +304,9 @@ impl Limiter {
                 Err(_) => {}
             }
             // The runtime of the client may have no timer of its own.
-            let pause = self.pause.get_or_insert_with(|| task::spawn_blocking(|| thread::sleep(PAUSE)));
+            let pause = self
+                .pause
+                .get_or_insert_with(|| task::spawn_blocking(|| thread::sleep(PAUSE)));
             let output = poll_fn(|context| match future.as_mut().poll(context) {
                 Poll::Ready(output) => Poll::Ready(Some(output)),
                 // An error means that the runtime ends, and this task with it.
@@ -282,7 +323,10 @@ impl Limiter {
 /// Returns whether the timer may accept the next timeout: it is full, or the operating system could
 /// not start its thread.
 fn may_pass(error: &NewTimeoutError) -> bool {
-    matches!(error, NewTimeoutError::TooManyPending { .. } | NewTimeoutError::Spawn { .. })
+    matches!(
+        error,
+        NewTimeoutError::TooManyPending { .. } | NewTimeoutError::Spawn { .. }
+    )
 }
 
 async fn next(stream: &mut PubSubStream) -> Option<Msg> {
@@ -310,8 +354,13 @@ mod tests {
     async fn a_full_timer_limits_the_time_and_a_stopped_one_ends_the_waiting() {
         let builder = HashedWheelTimer::builder().max_pending_timeouts(Some(1));
         let timer = builder.build().unwrap();
-        let _full = timer.new_timeout(|_| (), Duration::from_secs(3_600)).unwrap();
-        let mut limiter = Limiter { timer: timer.clone(), pause: None };
+        let _full = timer
+            .new_timeout(|_| (), Duration::from_secs(3_600))
+            .unwrap();
+        let mut limiter = Limiter {
+            timer: timer.clone(),
+            pause: None,
+        };
         let begin = Instant::now();
         assert_eq!(limiter.at_most(PAUSE * 2, pending::<()>()).await, Ok(None));
         assert!(begin.elapsed() >= PAUSE * 2, "{:?}", begin.elapsed());

@@ -73,7 +73,9 @@ impl Group {
         }
         let mut batch = Vec::new();
         while batch.len() < BATCH {
-            let Some((_, hold)) = self.holds.pop_first() else { break };
+            let Some((_, hold)) = self.holds.pop_first() else {
+                break;
+            };
             self.due_times.remove(&hold.id);
             // A lock that is lost is not renewed, even if Redis still has it.
             if hold.is_renewable() {
@@ -86,10 +88,19 @@ impl Group {
 
 impl Watchdog {
     /// Starts a watchdog, which runs until it is dropped.
-    pub(crate) fn start(calls: &Arc<Calls>, timer: &HashedWheelTimer, runtime: &Handle) -> Arc<Self> {
+    pub(crate) fn start(
+        calls: &Arc<Calls>,
+        timer: &HashedWheelTimer,
+        runtime: &Handle,
+    ) -> Arc<Self> {
         let (due, expired) = ExpiringMap::with_receiver(timer);
         let (groups, calls) = (Mutex::default(), Arc::clone(calls));
-        let watchdog = Arc::new(Self { groups, due, calls, runtime: runtime.clone() });
+        let watchdog = Arc::new(Self {
+            groups,
+            due,
+            calls,
+            runtime: runtime.clone(),
+        });
         runtime.spawn(run(Arc::downgrade(&watchdog), expired));
         watchdog
     }
@@ -110,7 +121,9 @@ impl Watchdog {
     /// Ends the renewals of a lock whose hold has ended.
     pub(crate) fn unwatch(&self, hold: &Hold) {
         let mut groups = self.groups();
-        let Some(group) = groups.get_mut(&hold.group) else { return };
+        let Some(group) = groups.get_mut(&hold.group) else {
+            return;
+        };
         group.remove(hold.id);
         if group.holds.is_empty() {
             groups.remove(&hold.group);
@@ -132,7 +145,9 @@ impl Watchdog {
 
     /// Schedules the timeout of the group, unless it already expires early enough.
     fn arm(&self, key: GroupKey, group: &mut Group) -> Result<(), NewTimeoutError> {
-        let Some(due) = group.first_due() else { return Ok(()) };
+        let Some(due) = group.first_due() else {
+            return Ok(());
+        };
         if group.armed.is_some_and(|armed| armed <= due) {
             return Ok(());
         }
@@ -145,7 +160,9 @@ impl Watchdog {
     fn take_due(&self, key: GroupKey) -> Vec<Vec<Arc<Hold>>> {
         let now = Instant::now();
         let mut groups = self.groups();
-        let Some(group) = groups.get_mut(&key) else { return Vec::new() };
+        let Some(group) = groups.get_mut(&key) else {
+            return Vec::new();
+        };
         group.armed = None;
         let mut batches = Vec::new();
         while let Some(batch) = group.take_batch(now) {
@@ -176,7 +193,9 @@ fn lose_all(holds: Vec<Arc<Hold>>) {
 /// Renews the groups that are due. It ends when the watchdog is dropped.
 async fn run(watchdog: Weak<Watchdog>, mut due: ExpiredEntries<GroupKey, ()>) {
     while let Some((group, ())) = due.recv().await {
-        let Some(watchdog) = watchdog.upgrade() else { return };
+        let Some(watchdog) = watchdog.upgrade() else {
+            return;
+        };
         for batch in watchdog.take_due(group) {
             watchdog.spawn_renewal(batch);
         }
@@ -196,11 +215,18 @@ impl Watchdog {
         if batch.len() > 1
             && matches!(&renewed, Err(LockError::Redis(error)) if error.code() == Some("TRYAGAIN"))
         {
-            return batch.into_iter().for_each(|hold| self.spawn_renewal(vec![hold]));
+            return batch
+                .into_iter()
+                .for_each(|hold| self.spawn_renewal(vec![hold]));
         }
         for hold in &batch {
             let lease = hold.options.lease_time();
-            let due = start + if renewed.is_ok() { lease / 3 } else { lease / 6 };
+            let due = start
+                + if renewed.is_ok() {
+                    lease / 3
+                } else {
+                    lease / 6
+                };
             if self.put(hold, due).is_err() {
                 hold.lose(Loss::Timer);
             }
@@ -214,7 +240,9 @@ impl Watchdog {
 ///
 /// If the call failed. Then this is recorded too.
 pub(crate) async fn renew(calls: &Calls, holds: &[Arc<Hold>]) -> Result<(), LockError> {
-    let Some(timeout) = holds.iter().map(|hold| hold.options.call_timeout()).min() else { return Ok(()) };
+    let Some(timeout) = holds.iter().map(|hold| hold.options.call_timeout()).min() else {
+        return Ok(());
+    };
     let start = Instant::now();
     let leases: Vec<_> = holds.iter().map(|hold| hold.lease_at(start)).collect();
     let locks = holds.iter().zip(&leases);
@@ -222,7 +250,12 @@ pub(crate) async fn renew(calls: &Calls, holds: &[Arc<Hold>]) -> Result<(), Lock
     let locks: Vec<_> = locks.collect();
     match calls.renew(&locks, timeout).await {
         Ok(answers) => {
-            observe::renewed(answers.iter().filter(|&&answer| answer == Found::Caller).count());
+            observe::renewed(
+                answers
+                    .iter()
+                    .filter(|&&answer| answer == Found::Caller)
+                    .count(),
+            );
             for ((hold, answer), lease) in holds.iter().zip(answers).zip(leases) {
                 apply(hold, answer, start + lease);
             }

@@ -5,6 +5,10 @@
 // The tests use the rest.
 #[allow(dead_code)]
 mod sabotages;
+// Finds a text in a file, whatever its layout.
+#[allow(dead_code)]
+#[path = "../../../loom-tests/mutate.rs"]
+mod mutate;
 
 use std::path::Path;
 use std::{env, fs};
@@ -27,7 +31,9 @@ fn main() {
     println!("cargo::rerun-if-changed=sabotages");
     let _ = fs::remove_dir_all(&copy);
     fs::create_dir_all(&copy).unwrap();
-    let scripts = LUA_FILES.map(|file| fs::read_to_string(source.join(file)).unwrap()).concat();
+    let scripts = LUA_FILES
+        .map(|file| fs::read_to_string(source.join(file)).unwrap())
+        .concat();
     for row in sabotages::rows().filter(|row| row.file == LUA) {
         row.check(&scripts);
     }
@@ -56,17 +62,22 @@ fn main() {
 impl Row {
     fn check(&self, text: &str) {
         let count = text.matches(self.original).count();
-        assert_eq!(count, 1, "sabotage {}: the text occurs {count} times", self.name);
+        assert_eq!(
+            count, 1,
+            "sabotage {}: the text occurs {count} times",
+            self.name
+        );
     }
 
     fn apply(&self, text: &str) -> String {
-        self.check(text);
-        let Self { name, original, wrong, .. } = self;
+        let Self { name, wrong, .. } = self;
+        let range = mutate::find(self.original, text).unwrap_or_else(|why| panic!("{name}: {why}"));
+        let original = &text[range.clone()];
         let changed = if original.ends_with(';') {
             format!("if crate::sabotage(\"{name}\") {{ {wrong} }} else {{ {original} }}")
         } else {
             format!("(if crate::sabotage(\"{name}\") {{ {wrong} }} else {{ {original} }})")
         };
-        text.replace(original, &changed)
+        [&text[..range.start], &changed, &text[range.end..]].concat()
     }
 }

@@ -62,7 +62,11 @@ impl fmt::Display for Lateness {
 
 /// Formats a duration with this number of decimals. `Debug` alone would format zero as `0.00ns`.
 pub fn rounded(time: Duration, decimals: usize) -> String {
-    if time.is_zero() { "0s".into() } else { format!("{time:.decimals$?}") }
+    if time.is_zero() {
+        "0s".into()
+    } else {
+        format!("{time:.decimals$?}")
+    }
 }
 
 /// Collects the failed expectations of an example. It has passed if there are none.
@@ -107,7 +111,10 @@ pub fn exit_code(result: Result<ExitCode, Box<dyn Error>>) -> ExitCode {
 
 /// Formats an error and its sources: the error of a database call contains only its kind.
 pub fn chain(error: &dyn Error) -> String {
-    error.source().map_or_else(|| error.to_string(), |source| format!("{error}: {}", chain(source)))
+    error.source().map_or_else(
+        || error.to_string(),
+        |source| format!("{error}: {}", chain(source)),
+    )
 }
 
 /// Calls `then` when the standard input ends, because the parent process has closed it or has

@@ -10,7 +10,9 @@ use std::process::Command;
 ///
 /// If there is none.
 pub fn block<'a>(text: &'a str, fence: &str) -> &'a str {
-    let (_, rest) = text.split_once(&format!("```{fence}\n")).expect("the page has such a block");
+    let (_, rest) = text
+        .split_once(&format!("```{fence}\n"))
+        .expect("the page has such a block");
     rest.split_once("```").expect("the block ends").0
 }
 
@@ -20,7 +22,11 @@ pub fn block<'a>(text: &'a str, fence: &str) -> &'a str {
 ///
 /// If there is none, or more than one.
 pub fn replace_once(text: &str, from: &str, to: &str) -> String {
-    assert_eq!(text.matches(from).count(), 1, "{from} occurs once in:\n{text}");
+    assert_eq!(
+        text.matches(from).count(),
+        1,
+        "{from} occurs once in:\n{text}"
+    );
     text.replace(from, to)
 }
 
@@ -42,11 +48,18 @@ impl NewProject {
     /// If it cannot be written.
     pub fn new(name: &'static str, temporary: &str, dependencies: &str, program: &str) -> Self {
         let temporary = Path::new(temporary);
-        let project = Self { name, folder: temporary.join(name), built: temporary.join("..") };
-        let manifest =
-            format!("[package]\nname = \"{name}\"\nedition = \"2024\"\n\n{dependencies}\n[workspace]\n");
+        let project = Self {
+            name,
+            folder: temporary.join(name),
+            built: temporary.join(".."),
+        };
+        let manifest = format!(
+            "[package]\nname = \"{name}\"\nedition = \"2024\"\n\n{dependencies}\n[workspace]\n"
+        );
         fs::create_dir_all(project.folder.join("src")).expect("the folder can be created");
-        let write = |name, text| fs::write(project.folder.join(name), text).expect("the file can be written");
+        let write = |name, text| {
+            fs::write(project.folder.join(name), text).expect("the file can be written")
+        };
         write("Cargo.toml", &*manifest);
         write("src/main.rs", program);
         let lock = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../Cargo.lock");
@@ -61,9 +74,19 @@ impl NewProject {
     /// If cargo fails.
     pub fn cargo(&self, options: &str) -> String {
         let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(options.split(' ')).arg("--offline").current_dir(&self.folder);
-        let output = cargo.env("CARGO_TARGET_DIR", &self.built).output().expect("cargo starts");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        cargo
+            .args(options.split(' '))
+            .arg("--offline")
+            .current_dir(&self.folder);
+        let output = cargo
+            .env("CARGO_TARGET_DIR", &self.built)
+            .output()
+            .expect("cargo starts");
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         String::from_utf8(output.stdout).expect("cargo prints text")
     }
 

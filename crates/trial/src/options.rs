@@ -10,9 +10,13 @@ pub const A_DAY: Duration = Duration::from_secs(86_400);
 ///
 /// The reason, for the user.
 pub fn duration(text: &str) -> Result<Duration, String> {
-    let duration =
-        humantime::parse_duration(text).map_err(|error| format!("{error}; write it as 2s or 500ms"))?;
-    if duration > A_DAY { Err("the maximum is one day".into()) } else { Ok(duration) }
+    let duration = humantime::parse_duration(text)
+        .map_err(|error| format!("{error}; write it as 2s or 500ms"))?;
+    if duration > A_DAY {
+        Err("the maximum is one day".into())
+    } else {
+        Ok(duration)
+    }
 }
 
 /// Parses a [`duration`] that is not zero.

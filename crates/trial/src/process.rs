@@ -34,7 +34,10 @@ const STOP_AND_CONTINUE: &str =
 
 impl Process {
     pub fn start(command: &mut Command) -> io::Result<Self> {
-        Ok(Self { child: command.spawn()?, shell: None })
+        Ok(Self {
+            child: command.spawn()?,
+            shell: None,
+        })
     }
 
     /// Kills the process, as `kill -9` does, and waits until it has ended.
@@ -64,15 +67,26 @@ impl Process {
             )));
         }
         let mut shell = Command::new("sh");
-        shell.args(["-c", STOP_AND_CONTINUE, &id.to_string()]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        shell
+            .args(["-c", STOP_AND_CONTINUE, &id.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
         let shell = self.shell.insert(shell.spawn()?);
-        let stopped = Stopped { _pipe: shell.stdin.take().expect("it was piped") };
-        shell.stdout.take().expect("it was piped").read_exact(&mut [0])?;
+        let stopped = Stopped {
+            _pipe: shell.stdin.take().expect("it was piped"),
+        };
+        shell
+            .stdout
+            .take()
+            .expect("it was piped")
+            .read_exact(&mut [0])?;
         Ok(stopped)
     }
 
     pub fn is_stopped(&mut self) -> bool {
-        self.shell.as_mut().is_some_and(|shell| matches!(shell.try_wait(), Ok(None)))
+        self.shell
+            .as_mut()
+            .is_some_and(|shell| matches!(shell.try_wait(), Ok(None)))
     }
 }
 
@@ -100,8 +114,14 @@ impl DerefMut for Process {
 
 /// Sends a signal with the shell's built-in `kill`, which exists in every shell.
 pub fn signal(process: u32, signal: &str) -> io::Result<()> {
-    let status = Command::new("sh").args(["-c", &format!("kill -{signal} {process}")]).status()?;
-    if status.success() { Ok(()) } else { Err(io::Error::other(format!("kill -{signal}: {status}"))) }
+    let status = Command::new("sh")
+        .args(["-c", &format!("kill -{signal} {process}")])
+        .status()?;
+    if status.success() {
+        Ok(())
+    } else {
+        Err(io::Error::other(format!("kill -{signal}: {status}")))
+    }
 }
 
 /// Returns the CPU time of all threads of a process that run now. `None` if the system does not
@@ -113,7 +133,9 @@ pub fn cpu_time(process: u32) -> Option<Duration> {
             // The fields: nanoseconds on a CPU, nanoseconds of waiting for one, number of time
             // slices.
             let schedstat = fs::read_to_string(thread.ok()?.path().join("schedstat")).ok()?;
-            Some(Duration::from_nanos(schedstat.split_whitespace().next()?.parse().ok()?))
+            Some(Duration::from_nanos(
+                schedstat.split_whitespace().next()?.parse().ok()?,
+            ))
         })
         .sum()
 }

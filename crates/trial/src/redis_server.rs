@@ -68,7 +68,13 @@ impl RedisServer {
             instead: "use --url with a Redis that no other program uses",
         })?;
         let scratch = Scratch::new(name, "KILL", &[])?;
-        let mut redis = Self { server: None, program, arguments: Vec::new(), port: 0, scratch };
+        let mut redis = Self {
+            server: None,
+            program,
+            arguments: Vec::new(),
+            port: 0,
+            scratch,
+        };
         let mut tries = 1..TRIES;
         loop {
             redis.port = server::free_port()?;
@@ -96,7 +102,9 @@ impl RedisServer {
     ///
     /// If the server does not answer.
     pub fn info(&self, field: &str) -> RedisResult<String> {
-        let info: InfoDict = redis::cmd("INFO").arg("everything").query(&mut connect(&self.url())?)?;
+        let info: InfoDict = redis::cmd("INFO")
+            .arg("everything")
+            .query(&mut connect(&self.url())?)?;
         Ok(info.get(field).unwrap_or_default())
     }
 
@@ -106,8 +114,9 @@ impl RedisServer {
     ///
     /// If the server does not answer.
     pub fn subscribed_channels(&self, pattern: &str) -> RedisResult<usize> {
-        let channels: Vec<String> =
-            redis::cmd("PUBSUB").arg(&["CHANNELS", pattern]).query(&mut connect(&self.url())?)?;
+        let channels: Vec<String> = redis::cmd("PUBSUB")
+            .arg(&["CHANNELS", pattern])
+            .query(&mut connect(&self.url())?)?;
         Ok(channels.len())
     }
 
@@ -126,16 +135,38 @@ impl RedisServer {
         let mut command = self.scratch.command(&self.program);
         // First, because the name of a configuration file must be the first argument.
         command.args(&self.arguments);
-        command.args(["--bind", "127.0.0.1", "--port", &self.port.to_string(), "--save", ""]);
-        command.args(["--appendonly", "yes", "--appendfsync", "no", "--logfile", "redis.log"]);
+        command.args([
+            "--bind",
+            "127.0.0.1",
+            "--port",
+            &self.port.to_string(),
+            "--save",
+            "",
+        ]);
+        command.args([
+            "--appendonly",
+            "yes",
+            "--appendfsync",
+            "no",
+            "--logfile",
+            "redis.log",
+        ]);
         let url = self.url();
         // Redis answers only after it has loaded its data.
-        let is_ready = || connect(&url).and_then(|mut redis| redis.ping::<String>()).is_ok();
-        let server = Server::start(&self.scratch, &mut command, PATIENCE, is_ready).map_err(|error| {
-            let log = fs::read_to_string(self.scratch.path().join("redis.log")).unwrap_or_default();
-            format!("{error}. Its log:\n{log}")
-        })?;
-        let info: InfoDict = redis::cmd("INFO").arg("server").query(&mut connect(&url)?)?;
+        let is_ready = || {
+            connect(&url)
+                .and_then(|mut redis| redis.ping::<String>())
+                .is_ok()
+        };
+        let server =
+            Server::start(&self.scratch, &mut command, PATIENCE, is_ready).map_err(|error| {
+                let log =
+                    fs::read_to_string(self.scratch.path().join("redis.log")).unwrap_or_default();
+                format!("{error}. Its log:\n{log}")
+            })?;
+        let info: InfoDict = redis::cmd("INFO")
+            .arg("server")
+            .query(&mut connect(&url)?)?;
         if info.get::<u32>("process_id") != Some(server.id()) {
             return Err(format!("another process listens on port {}", self.port).into());
         }
@@ -158,11 +189,15 @@ impl RedisServer {
 
     /// Stops Redis: it accepts connections but does not answer.
     pub fn freeze(&self) -> io::Result<()> {
-        self.server.as_ref().map_or(Ok(()), |server| signal(server.id(), "STOP"))
+        self.server
+            .as_ref()
+            .map_or(Ok(()), |server| signal(server.id(), "STOP"))
     }
 
     pub fn thaw(&self) -> io::Result<()> {
-        self.server.as_ref().map_or(Ok(()), |server| signal(server.id(), "CONT"))
+        self.server
+            .as_ref()
+            .map_or(Ok(()), |server| signal(server.id(), "CONT"))
     }
 }
 
@@ -179,7 +214,10 @@ pub fn connect(url: &str) -> RedisResult<Connection> {
 /// # Errors
 ///
 /// If it takes longer than a server may take to start.
-pub fn until(what: &str, mut condition: impl FnMut() -> RedisResult<bool>) -> Result<(), Box<dyn Error>> {
+pub fn until(
+    what: &str,
+    mut condition: impl FnMut() -> RedisResult<bool>,
+) -> Result<(), Box<dyn Error>> {
     let begin = Instant::now();
     loop {
         let is_true = condition();
@@ -222,7 +260,9 @@ impl RedisCluster {
     /// [`Missing`], or the reason why the cluster does not start.
     pub fn start(name: &str, node_timeout: Duration) -> Result<Self, Box<dyn Error>> {
         let start = |number| start_node(&format!("{name}-{number}"), node_timeout);
-        let cluster = Self { nodes: (0..=MASTERS).map(start).collect::<Result<_, _>>()? };
+        let cluster = Self {
+            nodes: (0..=MASTERS).map(start).collect::<Result<_, _>>()?,
+        };
         cluster.create()?;
         Ok(cluster)
     }
@@ -241,14 +281,26 @@ impl RedisCluster {
     /// # Errors
     ///
     /// If it takes too long.
-    pub fn until_failed_over(&self, number: usize, witnesses: &[usize]) -> Result<(), Box<dyn Error>> {
+    pub fn until_failed_over(
+        &self,
+        number: usize,
+        witnesses: &[usize],
+    ) -> Result<(), Box<dyn Error>> {
         let id = self.nodes[number].cluster(&["MYID"])?;
         for &witness in witnesses {
-            until(&format!("node {number} is a master, for node {witness}"), || {
-                let nodes = self.nodes[witness].cluster(&["NODES"])?;
-                let line = nodes.lines().find(|line| line.starts_with(&id)).unwrap_or_default();
-                Ok(line.contains("master") && line.contains(" 0-") && self.nodes[witness].cluster_is_ok()?)
-            })?;
+            until(
+                &format!("node {number} is a master, for node {witness}"),
+                || {
+                    let nodes = self.nodes[witness].cluster(&["NODES"])?;
+                    let line = nodes
+                        .lines()
+                        .find(|line| line.starts_with(&id))
+                        .unwrap_or_default();
+                    Ok(line.contains("master")
+                        && line.contains(" 0-")
+                        && self.nodes[witness].cluster_is_ok()?)
+                },
+            )?;
         }
         Ok(())
     }
@@ -259,7 +311,9 @@ impl RedisCluster {
     ///
     /// If it takes too long.
     pub fn until_replicates(&self, number: usize) -> Result<(), Box<dyn Error>> {
-        until(&format!("node {number} is a replica"), || self.nodes[number].replicates())
+        until(&format!("node {number} is a replica"), || {
+            self.nodes[number].replicates()
+        })
     }
 
     /// Waits until the second of the [pair](Self::PAIR) has all data of the first one.
@@ -284,19 +338,27 @@ impl RedisCluster {
         let [master, replica] = Self::PAIR.map(|number| &self.nodes[number]);
         let mut to_replica = connect(&replica.url())?;
         for (option, value) in [("masteruser", "nobody"), ("masterauth", "wrong")] {
-            let () = redis::cmd("CONFIG").arg("SET").arg(option).arg(value).query(&mut to_replica)?;
+            let () = redis::cmd("CONFIG")
+                .arg("SET")
+                .arg(option)
+                .arg(value)
+                .query(&mut to_replica)?;
         }
         until("the replica is disconnected", || {
             // It connects again with the credentials, which the master does not know.
-            let _: i64 =
-                redis::cmd("CLIENT").arg(&["KILL", "TYPE", "replica"]).query(&mut connect(&master.url())?)?;
-            Ok(master.info("connected_slaves")? == "0" && replica.info("master_link_status")? == "down")
+            let _: i64 = redis::cmd("CLIENT")
+                .arg(&["KILL", "TYPE", "replica"])
+                .query(&mut connect(&master.url())?)?;
+            Ok(master.info("connected_slaves")? == "0"
+                && replica.info("master_link_status")? == "down")
         })
     }
 
     /// Joins the nodes.
     fn create(&self) -> Result<(), Box<dyn Error>> {
-        let [first, others @ ..] = &self.nodes[..] else { return Ok(()) };
+        let [first, others @ ..] = &self.nodes[..] else {
+            return Ok(());
+        };
         for (number, master) in self.nodes[..MASTERS].iter().enumerate() {
             let [start, end] = [number, number + 1].map(|third| SLOTS * third / MASTERS);
             master.cluster(&["ADDSLOTSRANGE", &start.to_string(), &(end - 1).to_string()])?;
@@ -310,10 +372,14 @@ impl RedisCluster {
         }
         let (id, replica) = (first.cluster(&["MYID"])?, &self.nodes[MASTERS]);
         until("the replica knows its master", || {
-            replica.cluster(&["REPLICATE", &id]).map(|answer| answer == "OK")
+            replica
+                .cluster(&["REPLICATE", &id])
+                .map(|answer| answer == "OK")
         })?;
         for node in &self.nodes {
-            until("the cluster is complete", || Ok(node.knows_all()? && node.cluster_is_ok()?))?;
+            until("the cluster is complete", || {
+                Ok(node.knows_all()? && node.cluster_is_ok()?)
+            })?;
         }
         self.until_replicates(MASTERS)
     }
@@ -322,13 +388,18 @@ impl RedisCluster {
 impl RedisServer {
     /// Calls a subcommand of `CLUSTER`.
     fn cluster(&self, arguments: &[&str]) -> RedisResult<String> {
-        redis::cmd("CLUSTER").arg(arguments).query(&mut connect(&self.url())?)
+        redis::cmd("CLUSTER")
+            .arg(arguments)
+            .query(&mut connect(&self.url())?)
     }
 
     /// Returns whether this node can be used, and knows the masters of all slots.
     fn cluster_is_ok(&self) -> RedisResult<bool> {
         let info = self.cluster(&["INFO"])?;
-        Ok(info.contains("cluster_state:ok") && info.contains(&format!("cluster_slots_ok:{SLOTS}")))
+        Ok(
+            info.contains("cluster_state:ok")
+                && info.contains(&format!("cluster_slots_ok:{SLOTS}")),
+        )
     }
 
     /// Returns whether this node knows the roles of all nodes.
@@ -347,14 +418,19 @@ impl RedisServer {
     fn ports(&self) -> RedisResult<[String; 2]> {
         // `ID 127.0.0.1:PORT@BUS_PORT myself …`
         let nodes = self.cluster(&["NODES"])?;
-        let bus = nodes.split_once('@').map(|(_, rest)| rest.split([' ', ',']).next().unwrap_or_default());
+        let bus = nodes
+            .split_once('@')
+            .map(|(_, rest)| rest.split([' ', ',']).next().unwrap_or_default());
         Ok([self.port.to_string(), bus.unwrap_or_default().to_owned()])
     }
 }
 
 fn start_node(name: &str, node_timeout: Duration) -> Result<RedisServer, Box<dyn Error>> {
     RedisServer::start_prepared(name, |_| {
-        let (bus, timeout) = (server::free_port()?.to_string(), node_timeout.as_millis().to_string());
+        let (bus, timeout) = (
+            server::free_port()?.to_string(),
+            node_timeout.as_millis().to_string(),
+        );
         let options = [
             ["--cluster-enabled", "yes"],
             // The default, port + 10000, may be too large.
@@ -386,12 +462,18 @@ impl SentinelSetup {
     ///
     /// [`Missing`], or the reason why a server does not start.
     pub fn start(name: &str, service: &str, down_after: Duration) -> Result<Self, Box<dyn Error>> {
-        let own = || ["--repl-diskless-sync-delay", "0"].map(str::to_owned).to_vec();
+        let own = || {
+            ["--repl-diskless-sync-delay", "0"]
+                .map(str::to_owned)
+                .to_vec()
+        };
         let master = RedisServer::start_with(&format!("{name}-master"), own())?;
         let port = master.port();
         let replica_of = ["--replicaof", "127.0.0.1", &port.to_string()].map(str::to_owned);
-        let replica =
-            RedisServer::start_with(&format!("{name}-replica"), [own(), replica_of.to_vec()].concat())?;
+        let replica = RedisServer::start_with(
+            &format!("{name}-replica"),
+            [own(), replica_of.to_vec()].concat(),
+        )?;
         until("the replica is connected", || replica.replicates())?;
         // After the replica, because a sentinel asks its master for replicas only every 10 s.
         let sentinel = RedisServer::start_prepared(&format!("{name}-sentinel"), |folder| {
@@ -405,7 +487,11 @@ impl SentinelSetup {
             fs::write(folder.join("sentinel.conf"), config)?;
             Ok(["sentinel.conf", "--sentinel"].map(str::to_owned).to_vec())
         })?;
-        let setup = Self { master, replica, sentinel };
+        let setup = Self {
+            master,
+            replica,
+            sentinel,
+        };
         until("the sentinel knows the replica", || {
             let replicas: Vec<redis::Value> = redis::cmd("SENTINEL")
                 .arg("REPLICAS")

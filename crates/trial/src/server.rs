@@ -29,7 +29,11 @@ pub struct Missing {
 
 impl fmt::Display for Missing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { program, package, instead } = self;
+        let Self {
+            program,
+            package,
+            instead,
+        } = self;
         write!(
             f,
             "SKIPPED: {program} is not installed. Install {package} (apt install {package}), or {instead}"
@@ -43,16 +47,21 @@ impl std::error::Error for Missing {}
 pub fn find(program: &str, folders: impl IntoIterator<Item = PathBuf>) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let file = format!("{program}{}", env::consts::EXE_SUFFIX);
-    env::split_paths(&path).chain(folders).map(|folder| folder.join(&file)).find(|file| is_program(file))
+    env::split_paths(&path)
+        .chain(folders)
+        .map(|folder| folder.join(&file))
+        .find(|file| is_program(file))
 }
 
 fn is_program(file: &Path) -> bool {
     #[cfg(unix)]
-    let may_run =
-        |metadata: &Metadata| std::os::unix::fs::PermissionsExt::mode(&metadata.permissions()) & 0o111 != 0;
+    let may_run = |metadata: &Metadata| {
+        std::os::unix::fs::PermissionsExt::mode(&metadata.permissions()) & 0o111 != 0
+    };
     #[cfg(not(unix))]
     let may_run = |_: &Metadata| true;
-    file.metadata().is_ok_and(|metadata| metadata.is_file() && may_run(&metadata))
+    file.metadata()
+        .is_ok_and(|metadata| metadata.is_file() && may_run(&metadata))
 }
 
 /// Returns a free port of the loopback interface. Another process may take it before the caller
@@ -112,20 +121,37 @@ impl Scratch {
         #[cfg(unix)]
         std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
         let failed = |user: User, error: io::Error| {
-            io::Error::new(error.kind(), format!("{}, for {user}: {error}", folder.display()))
+            io::Error::new(
+                error.kind(),
+                format!("{}, for {user}: {error}", folder.display()),
+            )
         };
-        builder.create(&folder).map_err(|error| failed(User(None), error))?;
+        builder
+            .create(&folder)
+            .map_err(|error| failed(User(None), error))?;
         let user = User::for_folder(&folder, users);
         let clean_up = || {
             user.give(&folder)?;
             let mut clean_up = Command::new("sh");
-            clean_up.args(["-c", CLEAN_UP]).arg(&folder).arg(signal).current_dir(&folder);
-            clean_up.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+            clean_up
+                .args(["-c", CLEAN_UP])
+                .arg(&folder)
+                .arg(signal)
+                .current_dir(&folder);
+            clean_up
+                .stdin(Stdio::piped())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null());
             user.run(&mut clean_up);
             clean_up.spawn()
         };
         match clean_up() {
-            Ok(cleaner) => Ok(Arc::new(Self { folder, user, signal, cleaner })),
+            Ok(cleaner) => Ok(Arc::new(Self {
+                folder,
+                user,
+                signal,
+                cleaner,
+            })),
             Err(error) => {
                 let _ = fs::remove_dir(&folder);
                 Err(failed(user, error))
@@ -153,7 +179,10 @@ impl Scratch {
     /// Tells the shell which process it has to end, or that there is none.
     fn watch(&self, server: Option<u32>) -> io::Result<()> {
         let server = server.map(|id| id.to_string()).unwrap_or_default();
-        self.cleaner.stdin.as_ref().map_or(Ok(()), |mut stdin| writeln!(stdin, "{server}"))
+        self.cleaner
+            .stdin
+            .as_ref()
+            .map_or(Ok(()), |mut stdin| writeln!(stdin, "{server}"))
     }
 }
 
@@ -164,7 +193,10 @@ impl Drop for Scratch {
         // If the folder still exists, the shell has ended early.
         if self.folder.exists() {
             if let Err(error) = cleaned_up.and_then(|_| fs::remove_dir_all(&self.folder)) {
-                eprintln!("{} may not have been removed: {error}", self.folder.display());
+                eprintln!(
+                    "{} may not have been removed: {error}",
+                    self.folder.display()
+                );
             }
         }
     }
@@ -194,18 +226,27 @@ impl Server {
     ) -> io::Result<Self> {
         let name = command.get_program().to_string_lossy().into_owned();
         let child = command.stdin(Stdio::null()).spawn();
-        let child = child
-            .map_err(|error| io::Error::new(error.kind(), format!("{name} cannot be started: {error}")))?;
-        let mut server = Self { child, name, scratch: Arc::clone(scratch) };
+        let child = child.map_err(|error| {
+            io::Error::new(error.kind(), format!("{name} cannot be started: {error}"))
+        })?;
+        let mut server = Self {
+            child,
+            name,
+            scratch: Arc::clone(scratch),
+        };
         scratch.watch(Some(server.id()))?;
         let begin = Instant::now();
         while !ready() {
             let name = &server.name;
             if let Some(status) = server.child.try_wait()? {
-                return Err(io::Error::other(format!("{name} ended before it was ready: {status}")));
+                return Err(io::Error::other(format!(
+                    "{name} ended before it was ready: {status}"
+                )));
             }
             if begin.elapsed() > timeout {
-                return Err(io::Error::other(format!("{name} was not ready within {timeout:?}")));
+                return Err(io::Error::other(format!(
+                    "{name} was not ready within {timeout:?}"
+                )));
             }
             thread::sleep(Duration::from_millis(10));
         }
@@ -280,8 +321,10 @@ impl User {
         let is_root = fs::metadata(folder).is_ok_and(|folder| folder.uid() == 0);
         let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
         let user = |name: &&str| {
-            let mut fields =
-                users.lines().map(|line| line.split(':')).find(|line| line.clone().next() == Some(*name))?;
+            let mut fields = users
+                .lines()
+                .map(|line| line.split(':'))
+                .find(|line| line.clone().next() == Some(*name))?;
             Some((fields.nth(2)?.parse().ok()?, fields.next()?.parse().ok()?))
         };
         Self(is_root.then(|| names.iter().find_map(user)).flatten())
@@ -289,7 +332,9 @@ impl User {
 
     #[cfg(unix)]
     fn give(self, folder: &Path) -> io::Result<()> {
-        self.0.map_or(Ok(()), |(user, group)| std::os::unix::fs::chown(folder, Some(user), Some(group)))
+        self.0.map_or(Ok(()), |(user, group)| {
+            std::os::unix::fs::chown(folder, Some(user), Some(group))
+        })
     }
 
     #[cfg(unix)]

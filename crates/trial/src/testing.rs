@@ -33,9 +33,16 @@ pub fn run(program: &str, options: &str) -> RunResult {
 
 /// Runs `command` until it ends.
 pub fn run_command(command: &mut Command) -> RunResult {
-    let Output { status, stdout, stderr } = command.output().expect("the program can be started");
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = command.output().expect("the program can be started");
     let [output, errors] = [&stdout, &stderr].map(|bytes| String::from_utf8_lossy(bytes));
-    RunResult { status: status.code(), text: format!("{output}{errors}") }
+    RunResult {
+        status: status.code(),
+        text: format!("{output}{errors}"),
+    }
 }
 
 impl RunResult {
@@ -48,7 +55,11 @@ impl RunResult {
     pub fn was_skipped(&self) -> bool {
         let was_skipped = self.status == Some(NO_SERVER.into());
         if was_skipped {
-            assert!(env::var_os(NEED_SERVERS).is_none(), "{NEED_SERVERS} is set: {}", self.text);
+            assert!(
+                env::var_os(NEED_SERVERS).is_none(),
+                "{NEED_SERVERS} is set: {}",
+                self.text
+            );
             // Not with `eprintln!`: the test harness hides its output in tests that pass.
             let _ = writeln!(io::stderr(), "\n{}", self.text.trim_end());
         }
@@ -66,7 +77,10 @@ pub fn server_or_skip<T>(started: Result<T, Box<dyn Error>>) -> Option<T> {
     match started {
         Ok(server) => Some(server),
         Err(error) if error.is::<Missing>() => {
-            assert!(env::var_os(NEED_SERVERS).is_none(), "{NEED_SERVERS} is set: {error}");
+            assert!(
+                env::var_os(NEED_SERVERS).is_none(),
+                "{NEED_SERVERS} is set: {error}"
+            );
             // Not with `eprintln!`: the test harness hides its output in tests that pass.
             let _ = writeln!(io::stderr(), "\n{error}");
             None

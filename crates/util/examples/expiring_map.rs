@@ -27,7 +27,10 @@ fn main() -> Result<(), NewTimeoutError> {
     // A request changes the value under its lock, and moves the deadline.
     sessions.with("ada", |requests| *requests += 1);
     sessions.touch("ada", IDLE);
-    println!("ada has {:?} requests", sessions.get("ada").unwrap_or_default());
+    println!(
+        "ada has {:?} requests",
+        sessions.get("ada").unwrap_or_default()
+    );
     if sessions.remove("bob").is_some() {
         println!("bob has logged out");
     }

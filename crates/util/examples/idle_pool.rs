@@ -35,8 +35,10 @@ impl<T: Send + 'static> Pool<T> {
             move |own| {
                 let Some(idle) = weak.upgrade() else { return };
                 let mut idle = idle.lock().unwrap();
-                let _closed =
-                    idle.iter().position(|(_, timeout)| **timeout == *own).map(|at| idle.remove(at));
+                let _closed = idle
+                    .iter()
+                    .position(|(_, timeout)| **timeout == *own)
+                    .map(|at| idle.remove(at));
                 drop(idle); // the connection is closed without the lock
             },
             end,
@@ -48,9 +50,18 @@ impl<T: Send + 'static> Pool<T> {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (clock, second) = (ManualClock::new(), Duration::from_secs(1));
-    let (timer, mut driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven()?;
-    let pool = Pool { timer, idle_time: second * 10, time_to_live: second * 60, idle: Arc::default() };
-    ["a", "b", "c"].into_iter().try_for_each(|name| pool.give_back((name, pool.timer.now())))?;
+    let (timer, mut driver) = HashedWheelTimer::builder()
+        .clock(clock.clone())
+        .build_driven()?;
+    let pool = Pool {
+        timer,
+        idle_time: second * 10,
+        time_to_live: second * 60,
+        idle: Arc::default(),
+    };
+    ["a", "b", "c"]
+        .into_iter()
+        .try_for_each(|name| pool.give_back((name, pool.timer.now())))?;
     let last = pool.take().unwrap();
     clock.advance(second * 10);
     assert_eq!((last.0, driver.turn(), pool.take()), ("c", 2, None));

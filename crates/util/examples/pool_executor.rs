@@ -20,7 +20,9 @@ use hashed_wheel_util::executor::TaskExecutorExt;
 fn pool() -> (impl TaskExecutor, Receiver<ExpiredTask>) {
     let (queue, tasks) = sync_channel(2);
     let pool = executor::from_fn(move |task| {
-        queue.try_send(task).map_err(|(TrySendError::Full(task) | TrySendError::Disconnected(task))| task)
+        queue
+            .try_send(task)
+            .map_err(|(TrySendError::Full(task) | TrySendError::Disconnected(task))| task)
     });
     (pool, tasks)
 }
@@ -31,8 +33,11 @@ fn three_tasks(
     tasks: Receiver<ExpiredTask>,
 ) -> Result<(), Box<dyn Error>> {
     let (clock, ms) = (ManualClock::new(), Duration::from_millis(10));
-    let (timer, mut driver) =
-        HashedWheelTimer::builder().tick(ms).clock(clock.clone()).task_executor(executor).build_driven()?;
+    let (timer, mut driver) = HashedWheelTimer::builder()
+        .tick(ms)
+        .clock(clock.clone())
+        .task_executor(executor)
+        .build_driven()?;
     let ran = Arc::new(AtomicU64::new(0));
     for _ in 0..3 {
         let ran = Arc::clone(&ran);
@@ -50,7 +55,10 @@ fn three_tasks(
     timer.stop(); // drops the executor, and with it the sender
     drop((timer, driver));
     thread.join().expect("no task panics");
-    println!("{name}: {} ran, {dropped} dropped", ran.load(Ordering::Relaxed));
+    println!(
+        "{name}: {} ran, {dropped} dropped",
+        ran.load(Ordering::Relaxed)
+    );
     Ok(())
 }
 
@@ -58,7 +66,15 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (full, tasks) = pool();
     three_tasks("dropped if the pool is full", full, tasks)?;
     let (full, tasks) = pool();
-    three_tasks("run on the timer's thread if it is full", full.or_run_here(), tasks)?;
+    three_tasks(
+        "run on the timer's thread if it is full",
+        full.or_run_here(),
+        tasks,
+    )?;
     let (full, tasks) = pool();
-    three_tasks("tried again after 10 ms if it is full", full.or_retry(Duration::from_millis(10)), tasks)
+    three_tasks(
+        "tried again after 10 ms if it is full",
+        full.or_retry(Duration::from_millis(10)),
+        tasks,
+    )
 }

@@ -18,12 +18,20 @@ use hashed_wheel_util::metrics::publish;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 
 /// Answers one request. A service with an HTTP server adds a route instead.
-fn serve(listener: &TcpListener, timer: &HashedWheelTimer, page: &PrometheusHandle) -> std::io::Result<()> {
+fn serve(
+    listener: &TcpListener,
+    timer: &HashedWheelTimer,
+    page: &PrometheusHandle,
+) -> std::io::Result<()> {
     let (mut stream, _) = listener.accept()?;
     let _ = stream.read(&mut [0; 1_024])?;
     // Reads the counters now. Between two requests nothing is done.
     publish(&timer.stats(), "requests");
-    write!(stream, "HTTP/1.0 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\n\r\n{}", page.render())
+    write!(
+        stream,
+        "HTTP/1.0 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\n\r\n{}",
+        page.render()
+    )
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -44,9 +52,16 @@ fn main() -> Result<(), Box<dyn Error>> {
     stream.read_to_string(&mut answer)?;
     server.join().expect("it does not panic")?;
 
-    let names = ["scheduled_total{", "cancelled_total{", "expired_total{", "pending{"];
-    let mut lines: Vec<_> =
-        answer.lines().filter(|line| names.iter().any(|name| line.contains(name))).collect();
+    let names = [
+        "scheduled_total{",
+        "cancelled_total{",
+        "expired_total{",
+        "pending{",
+    ];
+    let mut lines: Vec<_> = answer
+        .lines()
+        .filter(|line| names.iter().any(|name| line.contains(name)))
+        .collect();
     lines.sort_unstable();
     lines.iter().for_each(|line| println!("{line}"));
     Ok(())

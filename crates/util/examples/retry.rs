@@ -34,6 +34,11 @@ async fn main() {
     println!("the call: {:?}", answer.await);
 
     let impatient = Client::new(&timer, Policy::new(Duration::from_millis(50)));
-    let answer = impatient.call(async |_| pending::<Result<(), &str>>().await).await;
-    println!("a server that never answers: {:?}", answer.map_err(|error| error.to_string()));
+    let answer = impatient
+        .call(async |_| pending::<Result<(), &str>>().await)
+        .await;
+    println!(
+        "a server that never answers: {:?}",
+        answer.map_err(|error| error.to_string())
+    );
 }

@@ -35,18 +35,34 @@ impl Future for Pause {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (clock, pause) = (ManualClock::new(), Duration::from_millis(50));
-    let (timer, mut driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven()?;
+    let (timer, mut driver) = HashedWheelTimer::builder()
+        .clock(clock.clone())
+        .build_driven()?;
     let attempts = Cell::new(0);
     let fetch = || async {
         attempts.set(attempts.get() + 1);
-        if attempts.get() < 4 { Err("connection reset") } else { Ok("the answer") }
+        if attempts.get() < 4 {
+            Err("connection reset")
+        } else {
+            Ok("the answer")
+        }
     };
-    let policy = ConstantBuilder::default().with_delay(pause).with_max_times(5);
-    let mut answer = pin!(fetch.retry(policy).sleep(Wheel(timer.clone())).into_future());
+    let policy = ConstantBuilder::default()
+        .with_delay(pause)
+        .with_max_times(5);
+    let mut answer = pin!(
+        fetch
+            .retry(policy)
+            .sleep(Wheel(timer.clone()))
+            .into_future()
+    );
 
     let begin = timer.now();
     let answer = loop {
-        if let Poll::Ready(answer) = answer.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        if let Poll::Ready(answer) = answer
+            .as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()))
+        {
             break answer;
         }
         clock.advance(driver.next_turn().expect("it sleeps"));

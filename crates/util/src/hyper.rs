@@ -38,17 +38,25 @@ impl HyperTimer {
     /// Makes hyper's view of `timer`. It is a handle: it keeps the timer running.
     #[must_use]
     pub fn new(timer: &HashedWheelTimer) -> Self {
-        Self { timer: timer.clone() }
+        Self {
+            timer: timer.clone(),
+        }
     }
 }
 
 impl Timer for HyperTimer {
     fn sleep(&self, duration: Duration) -> Pin<Box<dyn rt::Sleep>> {
-        Box::pin(UntilOver { sleep: self.timer.sleep(duration), has_failed: false })
+        Box::pin(UntilOver {
+            sleep: self.timer.sleep(duration),
+            has_failed: false,
+        })
     }
 
     fn sleep_until(&self, deadline: Instant) -> Pin<Box<dyn rt::Sleep>> {
-        Box::pin(UntilOver { sleep: self.timer.sleep_until(deadline), has_failed: false })
+        Box::pin(UntilOver {
+            sleep: self.timer.sleep_until(deadline),
+            has_failed: false,
+        })
     }
 
     /// Returns [`HashedWheelTimer::now`]: hyper computes its deadlines from the timer's clock.

@@ -151,7 +151,11 @@ impl<T> IdleIo<T> {
         self.idle.times = times.into();
         self.idle.last = [self.idle.now(); 2];
         self.idle.rearm();
-        self.idle.unlimited.iter_mut().filter_map(Option::take).for_each(Waker::wake);
+        self.idle
+            .unlimited
+            .iter_mut()
+            .filter_map(Option::take)
+            .for_each(Waker::wake);
     }
 
     /// Returns a reference to the inner connection.
@@ -202,7 +206,11 @@ pub struct IdleTimes {
 impl IdleTimes {
     /// No times: no operation fails.
     pub const fn new() -> Self {
-        Self { reader: None, writer: None, all: None }
+        Self {
+            reader: None,
+            writer: None,
+            all: None,
+        }
     }
 
     /// Sets the time without a byte that was read, after which a read fails. `None` is no limit.
@@ -271,7 +279,9 @@ impl Idle {
             let own = [times.reader, times.writer][direction];
             let ends = [
                 own.and_then(|time| last[direction].checked_add(time)),
-                times.all.and_then(|time| last[READ].max(last[WRITE]).checked_add(time)),
+                times
+                    .all
+                    .and_then(|time| last[READ].max(last[WRITE]).checked_add(time)),
             ];
             let deadline = ends.into_iter().flatten().min();
             if self.deadlines[direction] != deadline {
@@ -323,7 +333,9 @@ impl Idle {
             let _ = pin!(yield_now()).poll(context);
             return Poll::Pending;
         }
-        Poll::Ready(Err(end.map_or_else(TimeoutError::Timer, |()| TimeoutError::Elapsed).into()))
+        Poll::Ready(Err(end
+            .map_or_else(TimeoutError::Timer, |()| TimeoutError::Elapsed)
+            .into()))
     }
 }
 
@@ -336,15 +348,21 @@ impl<T: AsyncRead> AsyncRead for IdleIo<T> {
         let this = self.project();
         let before = buffer.filled().len();
         let result = this.io.poll_read(context, buffer);
-        this.idle.transfer(READ, context, result, |()| buffer.filled().len() > before)
+        this.idle
+            .transfer(READ, context, result, |()| buffer.filled().len() > before)
     }
 }
 
 impl<T: AsyncWrite> AsyncWrite for IdleIo<T> {
-    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         let this = self.project();
         let result = this.io.poll_write(context, bytes);
-        this.idle.transfer(WRITE, context, result, |&written| written > 0)
+        this.idle
+            .transfer(WRITE, context, result, |&written| written > 0)
     }
 
     fn poll_write_vectored(
@@ -354,7 +372,8 @@ impl<T: AsyncWrite> AsyncWrite for IdleIo<T> {
     ) -> Poll<io::Result<usize>> {
         let this = self.project();
         let result = this.io.poll_write_vectored(context, slices);
-        this.idle.transfer(WRITE, context, result, |&written| written > 0)
+        this.idle
+            .transfer(WRITE, context, result, |&written| written > 0)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -43,7 +43,10 @@ impl<T> InSpan<T> {
     /// Takes the current span of this thread.
     #[must_use]
     pub fn new(task: T) -> Self {
-        Self { task, span: Span::current() }
+        Self {
+            task,
+            span: Span::current(),
+        }
     }
 
     /// Returns the task without its span: for a task that the timer has rejected.

@@ -39,7 +39,13 @@ mod deadlines;
 pub mod delay_queue;
 pub mod executor;
 mod expiring_map;
-#[cfg(all(doctest, feature = "client", feature = "hyper", feature = "tokio", feature = "tower"))]
+#[cfg(all(
+    doctest,
+    feature = "client",
+    feature = "hyper",
+    feature = "tokio",
+    feature = "tower"
+))]
 mod guide;
 #[cfg(feature = "hyper")]
 mod hyper;

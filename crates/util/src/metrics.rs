@@ -7,40 +7,92 @@ use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
 type Metric<T> = (&'static str, &'static str, fn(&Stats) -> T);
 
 const COUNTERS: [Metric<u64>; 13] = [
-    ("hashed_wheel_scheduled_total", "Timeouts that were accepted", |stats| stats.scheduled),
-    ("hashed_wheel_expired_total", "Timeouts whose task was handed to the executor", |stats| stats.expired),
-    ("hashed_wheel_periodic_runs_total", "Runs of periodic tasks", |stats| stats.periodic_runs),
-    ("hashed_wheel_cancelled_total", "Timeouts that were cancelled", |stats| stats.cancelled),
-    ("hashed_wheel_rejected_total", "Calls of new_timeout that were rejected", |stats| stats.rejected),
-    ("hashed_wheel_panics_total", "Panics of tasks, executors and clocks", |stats| stats.panics),
-    ("hashed_wheel_dropped_tasks_total", "Tasks that the executor dropped without running them", |stats| {
-        stats.dropped_tasks
+    (
+        "hashed_wheel_scheduled_total",
+        "Timeouts that were accepted",
+        |stats| stats.scheduled,
+    ),
+    (
+        "hashed_wheel_expired_total",
+        "Timeouts whose task was handed to the executor",
+        |stats| stats.expired,
+    ),
+    (
+        "hashed_wheel_periodic_runs_total",
+        "Runs of periodic tasks",
+        |stats| stats.periodic_runs,
+    ),
+    (
+        "hashed_wheel_cancelled_total",
+        "Timeouts that were cancelled",
+        |stats| stats.cancelled,
+    ),
+    (
+        "hashed_wheel_rejected_total",
+        "Calls of new_timeout that were rejected",
+        |stats| stats.rejected,
+    ),
+    (
+        "hashed_wheel_panics_total",
+        "Panics of tasks, executors and clocks",
+        |stats| stats.panics,
+    ),
+    (
+        "hashed_wheel_dropped_tasks_total",
+        "Tasks that the executor dropped without running them",
+        |stats| stats.dropped_tasks,
+    ),
+    (
+        "hashed_wheel_slow_tasks_total",
+        "Tasks above the threshold for slow tasks",
+        |stats| stats.slow_tasks,
+    ),
+    ("hashed_wheel_turns_total", "Turns of the worker", |stats| {
+        stats.turns
     }),
-    ("hashed_wheel_slow_tasks_total", "Tasks above the threshold for slow tasks", |stats| stats.slow_tasks),
-    ("hashed_wheel_turns_total", "Turns of the worker", |stats| stats.turns),
-    ("hashed_wheel_wake_ups_total", "Times that the worker thread woke from a sleep", |stats| stats.wake_ups),
-    ("hashed_wheel_long_turns_total", "Turns that took longer than a tick", |stats| stats.long_turns),
-    ("hashed_wheel_busy_time_microseconds_total", "Total duration of the worker's turns", |stats| {
-        stats.busy_time.as_micros() as u64
-    }),
-    (LATENESS_COUNT, "Timeouts whose lateness was counted", |stats| {
-        stats.lateness.buckets().map(|(_, count)| count).sum()
-    }),
+    (
+        "hashed_wheel_wake_ups_total",
+        "Times that the worker thread woke from a sleep",
+        |stats| stats.wake_ups,
+    ),
+    (
+        "hashed_wheel_long_turns_total",
+        "Turns that took longer than a tick",
+        |stats| stats.long_turns,
+    ),
+    (
+        "hashed_wheel_busy_time_microseconds_total",
+        "Total duration of the worker's turns",
+        |stats| stats.busy_time.as_micros() as u64,
+    ),
+    (
+        LATENESS_COUNT,
+        "Timeouts whose lateness was counted",
+        |stats| stats.lateness.buckets().map(|(_, count)| count).sum(),
+    ),
 ];
 
 const GAUGES: [Metric<f64>; 4] = [
-    ("hashed_wheel_pending", "Timeouts that have not ended", |stats| stats.pending as f64),
+    (
+        "hashed_wheel_pending",
+        "Timeouts that have not ended",
+        |stats| stats.pending as f64,
+    ),
     (
         "hashed_wheel_cancelled_not_reclaimed",
         "Cancelled timeouts whose entry the worker has not removed",
         |stats| stats.cancelled_not_reclaimed as f64,
     ),
-    ("hashed_wheel_longest_turn_seconds", "Duration of the worker's longest turn", |stats| {
-        stats.longest_turn.as_secs_f64()
-    }),
-    ("hashed_wheel_max_lateness_seconds", "The greatest lateness of a timeout", |stats| {
-        stats.lateness.max.as_secs_f64()
-    }),
+    (
+        "hashed_wheel_longest_turn_seconds",
+        "Duration of the worker's longest turn",
+        |stats| stats.longest_turn.as_secs_f64(),
+    ),
+    (
+        "hashed_wheel_max_lateness_seconds",
+        "The greatest lateness of a timeout",
+        |stats| stats.lateness.max.as_secs_f64(),
+    ),
 ];
 
 const LATENESS_COUNT: &str = "hashed_wheel_lateness_seconds_count";
@@ -96,7 +148,11 @@ pub fn publish(stats: &Stats, timer: &str) {
         counter!(name, "timer" => timer.to_owned()).absolute(value(stats));
     }
     for (name, description, value) in GAUGES {
-        let unit = if name.ends_with("_seconds") { Unit::Seconds } else { Unit::Count };
+        let unit = if name.ends_with("_seconds") {
+            Unit::Seconds
+        } else {
+            Unit::Count
+        };
         describe_gauge!(name, unit, description);
         gauge!(name, "timer" => timer.to_owned()).set(value(stats));
     }

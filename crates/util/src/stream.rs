@@ -45,7 +45,10 @@ pub struct IntervalStream {
 impl IntervalStream {
     /// Makes a stream of the ticks of `interval`.
     pub fn new(interval: Interval) -> Self {
-        Self { interval, has_ended: false }
+        Self {
+            interval,
+            has_ended: false,
+        }
     }
 
     /// Returns the interval.
@@ -62,7 +65,10 @@ impl Stream for IntervalStream {
             return Poll::Ready(None);
         }
         let tick = ready!(self.interval.poll_tick(context));
-        self.has_ended = matches!(tick, Err(NewTimeoutError::Stopped | NewTimeoutError::ZeroPeriod));
+        self.has_ended = matches!(
+            tick,
+            Err(NewTimeoutError::Stopped | NewTimeoutError::ZeroPeriod)
+        );
         Poll::Ready(Some(tick))
     }
 }

@@ -42,11 +42,19 @@ fn replay(corpus: &'static str, lines: &str, run: fn(&[u8])) {
 #[test]
 #[cfg_attr(miri, ignore = "takes hours")]
 fn the_wheels_agree_with_a_model() {
-    replay("wheels.hex", include_str!("../../../tests/fuzz/wheels.hex"), wheels::run);
+    replay(
+        "wheels.hex",
+        include_str!("../../../tests/fuzz/wheels.hex"),
+        wheels::run,
+    );
 }
 
 #[test]
 #[cfg_attr(miri, ignore = "takes hours")]
 fn a_driven_timer_agrees_with_a_model() {
-    replay("timer.hex", include_str!("../../../tests/fuzz/timer.hex"), timer::run);
+    replay(
+        "timer.hex",
+        include_str!("../../../tests/fuzz/timer.hex"),
+        timer::run,
+    );
 }

@@ -38,7 +38,10 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// Ends with an error when the timers have been stopped.
-fn work(connections: &HashedWheelTimer, requests: &HashedWheelTimer) -> Result<(), NewTimeoutError> {
+fn work(
+    connections: &HashedWheelTimer,
+    requests: &HashedWheelTimer,
+) -> Result<(), NewTimeoutError> {
     let connect = |_| connections.new_timeout(|_| (), IDLE);
     let mut open = (0..COUNT).map(connect).collect::<Result<Vec<_>, _>>()?;
     for step in 0.. {
@@ -49,7 +52,8 @@ fn work(connections: &HashedWheelTimer, requests: &HashedWheelTimer) -> Result<(
         }
         // A request with a deadline. Nearly all are answered in time.
         let late = |_: &Timeout| ();
-        let request = requests.new_timeout(late, Duration::from_millis(step as u64 * 1_237 % 5_000))?;
+        let request =
+            requests.new_timeout(late, Duration::from_millis(step as u64 * 1_237 % 5_000))?;
         if step % 16 != 0 {
             request.cancel();
         }

@@ -140,7 +140,11 @@ impl Wheel {
             present: level.current_slot,
             slots: merge(&level.slots, MAX_SENT_SLOTS),
         });
-        Some(Self { tick: occupancy.tick, on_the_way: occupancy.queued, levels: levels.collect() })
+        Some(Self {
+            tick: occupancy.tick,
+            on_the_way: occupancy.queued,
+            levels: levels.collect(),
+        })
     }
 }
 
@@ -148,7 +152,9 @@ impl Wheel {
 pub(crate) fn merge(slots: &[usize], max: usize) -> Vec<usize> {
     let count = slots.len().min(max);
     let begin = |part| part * slots.len() / count;
-    (0..count).map(|part| slots[begin(part)..begin(part + 1)].iter().sum()).collect()
+    (0..count)
+        .map(|part| slots[begin(part)..begin(part + 1)].iter().sum())
+        .collect()
 }
 
 #[cfg(test)]

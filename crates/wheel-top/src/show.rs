@@ -21,7 +21,8 @@ use crate::frame::{Frame, INTERVAL, Snapshot};
 /// The environment variable with the address of the process.
 const VARIABLE: &str = "WHEEL_TOP";
 
-const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7070);
+const DEFAULT_ADDRESS: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7070);
 
 /// The view of this process, after the first successful call of [`watch`].
 static SHOW: Mutex<Option<Show>> = Mutex::new(None);
@@ -77,7 +78,9 @@ fn show_of_process() -> io::Result<Show> {
 }
 
 fn address_of_process(variable: Option<&OsStr>) -> io::Result<SocketAddr> {
-    let Some(variable) = variable else { return Ok(DEFAULT_ADDRESS) };
+    let Some(variable) = variable else {
+        return Ok(DEFAULT_ADDRESS);
+    };
     let address = variable.to_str().and_then(|text| text.parse().ok());
     address.filter(|address: &SocketAddr| address.ip().is_loopback()).ok_or_else(|| {
         let why = format!(
@@ -143,9 +146,14 @@ impl Show {
     /// See [`Show`].
     pub fn at(address: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind(address)?;
-        let show = Self { address: listener.local_addr()?, timers: Arc::default() };
+        let show = Self {
+            address: listener.local_addr()?,
+            timers: Arc::default(),
+        };
         let served = show.clone();
-        thread::Builder::new().name("wheel-top".into()).spawn(move || served.serve(&listener))?;
+        thread::Builder::new()
+            .name("wheel-top".into())
+            .spawn(move || served.serve(&listener))?;
         Ok(show)
     }
 
@@ -167,10 +175,16 @@ impl Show {
     /// See [`Show`].
     pub fn watch(&self, name: &str, timer: &HashedWheelTimer) {
         // While no program watches, only this call can remove timers that have ended.
-        let ended: Vec<_> =
-            self.timers().into_iter().filter(|watched| watched.timer.upgrade().is_none()).collect();
+        let ended: Vec<_> = self
+            .timers()
+            .into_iter()
+            .filter(|watched| watched.timer.upgrade().is_none())
+            .collect();
         self.remove(&ended);
-        lock(&self.timers).push(Arc::new(Watched { name: name.to_owned(), timer: timer.downgrade() }));
+        lock(&self.timers).push(Arc::new(Watched {
+            name: name.to_owned(),
+            timer: timer.downgrade(),
+        }));
     }
 
     /// Returns the timers. They are used without the lock: the drop of a last handle ends the
@@ -181,7 +195,8 @@ impl Show {
 
     fn remove(&self, ended: &[Arc<Watched>]) {
         if !ended.is_empty() {
-            lock(&self.timers).retain(|watched| !ended.iter().any(|ended| Arc::ptr_eq(ended, watched)));
+            lock(&self.timers)
+                .retain(|watched| !ended.iter().any(|ended| Arc::ptr_eq(ended, watched)));
         }
     }
 
@@ -189,8 +204,9 @@ impl Show {
         let began = Instant::now();
         loop {
             // Blocks, so the thread costs nothing while there is no viewer.
-            let served =
-                listener.accept().and_then(|(stream, _)| self.serve_viewers(listener, stream, began));
+            let served = listener
+                .accept()
+                .and_then(|(stream, _)| self.serve_viewers(listener, stream, began));
             if served.is_err() {
                 // A lasting error, such as too many open files, must not occupy a processor.
                 thread::sleep(INTERVAL);
@@ -199,9 +215,18 @@ impl Show {
     }
 
     /// Sends frames until all viewers have left.
-    fn serve_viewers(&self, listener: &TcpListener, first: TcpStream, began: Instant) -> io::Result<()> {
+    fn serve_viewers(
+        &self,
+        listener: &TcpListener,
+        first: TcpStream,
+        began: Instant,
+    ) -> io::Result<()> {
         let program = env::args_os().next().unwrap_or_default();
-        let program = Path::new(&program).file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let program = Path::new(&program)
+            .file_stem()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
         let mut viewers = vec![Viewer::new(first)?];
         listener.set_nonblocking(true)?;
         while !viewers.is_empty() {
@@ -211,7 +236,11 @@ impl Show {
                     viewers.extend(Viewer::new(stream));
                 }
             }
-            let frame = Frame { program: program.clone(), age: began.elapsed(), timers: self.snapshots() };
+            let frame = Frame {
+                program: program.clone(),
+                age: began.elapsed(),
+                timers: self.snapshots(),
+            };
             let mut line = serde_json::to_vec(&frame).expect("a frame can be serialised");
             line.push(b'\n');
             viewers.retain_mut(|viewer| viewer.send(&line).is_ok());
@@ -239,7 +268,10 @@ impl fmt::Debug for Show {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let timers = self.timers();
         let names: Vec<_> = timers.iter().map(|watched| &*watched.name).collect();
-        f.debug_struct("Show").field("address", &self.address).field("timers", &names).finish()
+        f.debug_struct("Show")
+            .field("address", &self.address)
+            .field("timers", &names)
+            .finish()
     }
 }
 
@@ -256,7 +288,10 @@ struct Viewer {
 impl Viewer {
     fn new(stream: TcpStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
-        Ok(Self { stream, unsent: Vec::new() })
+        Ok(Self {
+            stream,
+            unsent: Vec::new(),
+        })
     }
 
     /// Sends as much as the buffer has space for. A client that has not received the previous line

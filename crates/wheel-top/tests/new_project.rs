@@ -12,14 +12,27 @@ fn readme_is_complete() {
 
     // The checkout is not beside this project.
     let printed = block(&readme, "toml");
-    let repository = here.join("../..").to_str().expect("the path is text").replace('\\', "/");
+    let repository = here
+        .join("../..")
+        .to_str()
+        .expect("the path is text")
+        .replace('\\', "/");
     let dependencies = printed.replace("../hashed-wheel", &repository);
     assert_ne!(dependencies, printed, "the README names another path");
     let program = block(&readme, "rust,no_run");
-    let project = NewProject::new("watched", env!("CARGO_TARGET_TMPDIR"), &dependencies, program);
+    let project = NewProject::new(
+        "watched",
+        env!("CARGO_TARGET_TMPDIR"),
+        &dependencies,
+        program,
+    );
 
     let tree = project.cargo("tree --package wheel-top --edges normal --depth 1 --prefix none");
-    let names: Vec<_> = tree.lines().skip(1).filter_map(|line| line.split(' ').next()).collect();
+    let names: Vec<_> = tree
+        .lines()
+        .skip(1)
+        .filter_map(|line| line.split(' ').next())
+        .collect();
     assert_eq!(names, ["hashed-wheel", "serde", "serde_json"]);
     project.cargo("check --quiet");
 }

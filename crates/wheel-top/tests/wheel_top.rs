@@ -34,8 +34,13 @@ fn service_on(address: &str) -> Command {
     // `target/debug/deps/wheel_top-…` beside `target/debug/examples/…`.
     let test = env::current_exe().unwrap();
     let built = test.parent().unwrap().with_file_name("examples");
-    let program = built.join("service").with_extension(env::consts::EXE_EXTENSION);
-    assert!(program.exists(), "run `cargo build -p wheel-top --examples` first");
+    let program = built
+        .join("service")
+        .with_extension(env::consts::EXE_EXTENSION);
+    assert!(
+        program.exists(),
+        "run `cargo build -p wheel-top --examples` first"
+    );
     let mut command = Command::new(program);
     command.env("WHEEL_TOP", address).stdin(Stdio::null());
     command
@@ -52,12 +57,20 @@ struct Service {
 impl Service {
     fn start(address: &str) -> Self {
         let mut command = service_on(address);
-        let mut process = Process::start(command.stdin(Stdio::piped()).stdout(Stdio::piped())).unwrap();
+        let mut process =
+            Process::start(command.stdin(Stdio::piped()).stdout(Stdio::piped())).unwrap();
         let mut output = BufReader::new(process.stdout.take().unwrap());
         let mut first = String::new();
         output.read_line(&mut first).unwrap();
-        let address = first.trim().strip_prefix("To watch the timers: wheel-top ").expect(&first);
-        Self { process, output, address: address.to_owned() }
+        let address = first
+            .trim()
+            .strip_prefix("To watch the timers: wheel-top ")
+            .expect(&first);
+        Self {
+            process,
+            output,
+            address: address.to_owned(),
+        }
     }
 
     /// Ends the service and returns the rest of its output.
@@ -76,13 +89,25 @@ impl Service {
 fn example_can_be_watched() {
     let service = Service::start("127.0.0.1:0");
     for (name, parts) in [
-        ("connections", ["service: connections (1 of 2", "512 slots of 100ms"]),
-        ("requests", ["service: requests (2 of 2", "levels of 64 slots"]),
+        (
+            "connections",
+            ["service: connections (1 of 2", "512 slots of 100ms"],
+        ),
+        (
+            "requests",
+            ["service: requests (2 of 2", "levels of 64 slots"],
+        ),
     ] {
         let options = format!("{} --once --size 80x24 --timer {name}", service.address);
-        let RunResult { status, text: picture } = run(&options);
+        let RunResult {
+            status,
+            text: picture,
+        } = run(&options);
         assert_eq!(status, Some(0), "{picture}");
-        for part in parts.into_iter().chain(["● live", "▲", "pending", "scheduled"]) {
+        for part in parts
+            .into_iter()
+            .chain(["● live", "▲", "pending", "scheduled"])
+        {
             assert!(picture.contains(part), "no {part:?} in\n{picture}");
         }
         assert_eq!(picture.lines().count(), 24);
@@ -98,13 +123,25 @@ fn service_with_a_bad_address_says_what_is_allowed() {
     let taken = taken.local_addr().unwrap().to_string();
     let cannot = format!("cannot listen on {taken}: ");
     for (address, parts) in [
-        (&*taken, [&*cannot, "set WHEEL_TOP to another address, such as 127.0.0.1:0"]),
-        ("here", ["WHEEL_TOP is \\\"here\\\"", "such as 127.0.0.1:7070"]),
+        (
+            &*taken,
+            [
+                &*cannot,
+                "set WHEEL_TOP to another address, such as 127.0.0.1:0",
+            ],
+        ),
+        (
+            "here",
+            ["WHEEL_TOP is \\\"here\\\"", "such as 127.0.0.1:7070"],
+        ),
         ("0.0.0.0:7070", ["0.0.0.0:7070", "of this machine only"]),
     ] {
         let RunResult { status, text } = testing::run_command(&mut service_on(address));
         assert_eq!(status, Some(1), "{text}");
-        assert!(parts.iter().all(|part| text.contains(part)), "{address}: {text}");
+        assert!(
+            parts.iter().all(|part| text.contains(part)),
+            "{address}: {text}"
+        );
     }
 }
 
@@ -121,7 +158,10 @@ fn view_thread(process: u32) -> PathBuf {
             return task;
         }
         // A new thread has the name of its parent until it runs for the first time.
-        assert!(began.elapsed() < TIMEOUT, "no thread has the name of the view");
+        assert!(
+            began.elapsed() < TIMEOUT,
+            "no thread has the name of the view"
+        );
         thread::sleep(Duration::from_millis(10));
     }
 }
@@ -130,7 +170,9 @@ fn view_thread(process: u32) -> PathBuf {
 #[cfg(target_os = "linux")]
 fn sleeps(task: &Path) -> u64 {
     let status = fs::read_to_string(task.join("status")).unwrap();
-    let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    let count = status
+        .lines()
+        .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
     count.unwrap().trim().parse().unwrap()
 }
 
@@ -160,7 +202,10 @@ fn view_does_not_wake_up_while_nobody_watches() {
     let before = sleeps(&view);
     let RunResult { status, text } = run(&format!("{} --once", service.address));
     assert_eq!(status, Some(0), "{text}");
-    assert!(sleeps(&view) > before, "no sleep was counted with a viewer, so this test would see none");
+    assert!(
+        sleeps(&view) > before,
+        "no sleep was counted with a viewer, so this test would see none"
+    );
     wait_for_quiet(&view);
     service.end();
 }
@@ -170,10 +215,19 @@ fn view_does_not_wake_up_while_nobody_watches() {
 #[test]
 fn wheel_top_has_its_own_timers() {
     for (options, parts) in [
-        ("--once --size 120x40", ["wheel-top: hashed (1 of 2", "512 slots of 10ms"]),
-        ("--once --timer hierarchical", ["wheel-top: hierarchical (2 of 2", "levels of 64 slots"]),
+        (
+            "--once --size 120x40",
+            ["wheel-top: hashed (1 of 2", "512 slots of 10ms"],
+        ),
+        (
+            "--once --timer hierarchical",
+            ["wheel-top: hierarchical (2 of 2", "levels of 64 slots"],
+        ),
     ] {
-        let RunResult { status, text: picture } = run(options);
+        let RunResult {
+            status,
+            text: picture,
+        } = run(options);
         assert_eq!(status, Some(0), "{picture}");
         assert!(parts.iter().all(|part| picture.contains(part)), "{picture}");
     }
@@ -195,7 +249,11 @@ fn missing_program_is_reported() {
 #[test]
 fn program_without_timers_or_of_another_kind_is_reported() {
     // It cannot be distinguished from a very long frame.
-    let endless = b"{\"program\":\"".iter().chain(&[b'a'; 2 << 20]).copied().collect();
+    let endless = b"{\"program\":\""
+        .iter()
+        .chain(&[b'a'; 2 << 20])
+        .copied()
+        .collect();
     let answers = |words: Vec<u8>, answer| {
         let listener = TcpListener::bind(ANY).unwrap();
         let address = listener.local_addr().unwrap();
@@ -218,7 +276,12 @@ fn program_without_timers_or_of_another_kind_is_reported() {
             assert_eq!(status, Some(1), "{text}");
             assert!(text.contains("has no timer to show"), "{text}");
         });
-        scope.spawn(|| answers(b"220 mail.example.org\r\n".to_vec(), "does not send timer states"));
+        scope.spawn(|| {
+            answers(
+                b"220 mail.example.org\r\n".to_vec(),
+                "does not send timer states",
+            )
+        });
         scope.spawn(|| answers(b"\xff\xfe\n".to_vec(), "does not send timer states"));
         scope.spawn(|| answers(endless, "does not send timer states"));
         scope.spawn(|| answers(Vec::new(), "sends nothing"));
@@ -238,14 +301,23 @@ fn stuck_worker_is_reported() {
     };
     timer.new_timeout(stuck, Duration::ZERO).unwrap();
     begun.recv().unwrap();
-    (0..9).for_each(|_| drop(timer.new_timeout(|_| (), Duration::from_secs(3_600)).unwrap()));
+    (0..9).for_each(|_| {
+        drop(
+            timer
+                .new_timeout(|_| (), Duration::from_secs(3_600))
+                .unwrap(),
+        )
+    });
     show.watch("stuck", &timer);
     let picture = run(&format!("{} --once", show.address())).text;
     drop(end);
     for part in ["the worker is in a turn", "● in a turn for "] {
         assert!(picture.contains(part), "no {part:?} in\n{picture}");
     }
-    assert!(!picture.contains("live") && !picture.contains("never used"), "{picture}");
+    assert!(
+        !picture.contains("live") && !picture.contains("never used"),
+        "{picture}"
+    );
 }
 
 #[test]
@@ -259,11 +331,19 @@ fn unknown_timer_is_reported() {
 #[test]
 fn closed_pipe_is_no_error() {
     let mut command = Command::new(PROGRAM);
-    command.arg("--once").stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .arg("--once")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     let mut child = Process::start(&mut command).unwrap();
     drop(child.stdout.take());
     let mut text = String::new();
-    child.stderr.take().unwrap().read_to_string(&mut text).unwrap();
+    child
+        .stderr
+        .take()
+        .unwrap()
+        .read_to_string(&mut text)
+        .unwrap();
     assert_eq!((child.wait().unwrap().code(), &*text), (Some(0), ""));
 }
 
@@ -271,7 +351,10 @@ fn closed_pipe_is_no_error() {
 fn missing_terminal_is_reported() {
     let RunResult { status, text } = run("127.0.0.1:1");
     assert_eq!(status, Some(1), "{text}");
-    assert!(text.contains("no terminal") && text.contains("--once"), "{text}");
+    assert!(
+        text.contains("no terminal") && text.contains("--once"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -302,9 +385,13 @@ struct Terminal {
 impl Terminal {
     /// Returns `None` if there is no `script`.
     fn with(options: &str) -> Option<Self> {
-        let command = format!("stty rows 24 cols 80 && echo process $$ && exec '{PROGRAM}' {options}");
+        let command =
+            format!("stty rows 24 cols 80 && echo process $$ && exec '{PROGRAM}' {options}");
         let mut script = Command::new("script");
-        script.args(["-qefc", &command, "/dev/null"]).env("TERM", "xterm-256color").env("SHELL", "/bin/sh");
+        script
+            .args(["-qefc", &command, "/dev/null"])
+            .env("TERM", "xterm-256color")
+            .env("SHELL", "/bin/sh");
         let script = Process::start(script.stdin(Stdio::piped()).stdout(Stdio::piped()));
         let Ok(mut script) = script else {
             println!("SKIPPED: `script` of util-linux is not installed, so this is not tested");
@@ -320,14 +407,20 @@ impl Terminal {
                 }
             }
         });
-        Some(Self { script, bytes, seen: String::new() })
+        Some(Self {
+            script,
+            bytes,
+            seen: String::new(),
+        })
     }
 
     #[track_caller]
     fn wait_for(&mut self, text: &str) {
         let began = Instant::now();
         while !self.seen.contains(text) {
-            let bytes = self.bytes.recv_timeout(TIMEOUT.saturating_sub(began.elapsed()));
+            let bytes = self
+                .bytes
+                .recv_timeout(TIMEOUT.saturating_sub(began.elapsed()));
             let bytes = bytes.unwrap_or_else(|_| panic!("no {text:?} in {:?}", self.seen));
             self.seen += &String::from_utf8_lossy(&bytes);
         }
@@ -360,7 +453,9 @@ impl Terminal {
 #[test]
 fn q_escape_and_ctrl_c_quit() {
     for key in [&b"q"[..], b"\x1b", b"\x03"] {
-        let Some(mut terminal) = Terminal::with("") else { return };
+        let Some(mut terminal) = Terminal::with("") else {
+            return;
+        };
         terminal.wait_for("live");
         assert_eq!(terminal.quit(key), Some(0), "{key:?}");
     }
@@ -370,7 +465,9 @@ fn q_escape_and_ctrl_c_quit() {
 #[test]
 fn signals_quit() {
     for signal in ["TERM", "HUP", "INT", "QUIT"] {
-        let Some(mut terminal) = Terminal::with("") else { return };
+        let Some(mut terminal) = Terminal::with("") else {
+            return;
+        };
         terminal.wait_for("live");
         process::signal(terminal.process(), signal).unwrap();
         assert_eq!(terminal.restored(), Some(0), "{signal}");
@@ -381,7 +478,9 @@ fn signals_quit() {
 #[test]
 fn wheel_top_ends_with_its_terminal() {
     let listener = TcpListener::bind(ANY).unwrap();
-    let Some(mut terminal) = Terminal::with(&listener.local_addr().unwrap().to_string()) else { return };
+    let Some(mut terminal) = Terminal::with(&listener.local_addr().unwrap().to_string()) else {
+        return;
+    };
     terminal.wait_for("\x1b[?1049h");
     let (mut stream, _) = listener.accept().unwrap();
     drop(terminal);
@@ -393,8 +492,14 @@ fn wheel_top_ends_with_its_terminal() {
 #[test]
 fn start_and_end_of_a_service_are_shown() {
     // On this address, no other test takes the port before the program does.
-    let address = TcpListener::bind("127.0.0.2:0").unwrap().local_addr().unwrap().to_string();
-    let Some(mut terminal) = Terminal::with(&address) else { return };
+    let address = TcpListener::bind("127.0.0.2:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .to_string();
+    let Some(mut terminal) = Terminal::with(&address) else {
+        return;
+    };
     terminal.wait_for("\x1b[?1049h");
     terminal.wait_for("listens");
     let service = Service::start(&address);

@@ -71,7 +71,10 @@ impl ModelledCounterClock {
         let (_, drift) = read().expect("a machine");
         let after = now().expect("a machine");
         assert!(before <= time, "{time} is before {before}");
-        assert!(drift == Drift::MuchSlower || time < after + 1_000, "{time} is after {after}");
+        assert!(
+            drift == Drift::MuchSlower || time < after + 1_000,
+            "{time} is after {after}"
+        );
         time
     }
 }

@@ -79,7 +79,8 @@ impl ClockWord {
     #[track_caller]
     pub(crate) fn fetch_max(&self, value: u64, order: Ordering) -> u64 {
         let greater = |old: u64| Some(old.max(value));
-        self.fetch_update(order, Ordering::Relaxed, greater).expect("it always has a value")
+        self.fetch_update(order, Ordering::Relaxed, greater)
+            .expect("it always has a value")
     }
 
     /// (The update of loom's own atomics would load without the gate of `AtomicU64`.)

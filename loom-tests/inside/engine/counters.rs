@@ -70,7 +70,8 @@ impl CounterWord {
             Self::Unmodelled(word) => word.fetch_max(value, order),
             Self::Modelled(word) => {
                 let max = |before| Some(value.max(before));
-                word.fetch_update(order, Ordering::Relaxed, max).expect("the closure returns a value")
+                word.fetch_update(order, Ordering::Relaxed, max)
+                    .expect("the closure returns a value")
             }
         }
     }

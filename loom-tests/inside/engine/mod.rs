@@ -38,7 +38,8 @@ impl Inner {
     }
 
     pub(crate) fn misses_messages(&self) -> bool {
-        self.state.snapshot().is_asleep() && !self.worker.lock().receiver.queue.is_empty(&self.new_lanes)
+        self.state.snapshot().is_asleep()
+            && !self.worker.lock().receiver.queue.is_empty(&self.new_lanes)
     }
 
     pub(crate) fn misses_idle_nodes(&self) -> bool {

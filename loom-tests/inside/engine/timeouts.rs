@@ -45,7 +45,10 @@ pub struct Lane(Producer);
 impl Lanes {
     #[allow(clippy::new_without_default, reason = "only models use it")]
     pub fn new() -> Self {
-        Self { new: NewLanes::new(new_pool_id()), queue: Mutex::default() }
+        Self {
+            new: NewLanes::new(new_pool_id()),
+            queue: Mutex::default(),
+        }
     }
 
     pub fn open(&self) -> Lane {

@@ -31,7 +31,9 @@ pub(crate) fn allocated(chunk: NonNull<u8>, layout: Layout) {
 /// A chunk is about to be freed.
 pub(crate) fn freed<T>(chunk: NonNull<T>) {
     CHUNKS.with_borrow_mut(|chunks| {
-        let place = chunks.iter().position(|(range, _)| range.start == chunk.addr().get());
+        let place = chunks
+            .iter()
+            .position(|(range, _)| range.start == chunk.addr().get());
         if let Some(place) = place {
             chunks.swap_remove(place).1.change();
         }
@@ -44,7 +46,9 @@ pub(crate) fn freed<T>(chunk: NonNull<T>) {
 pub(crate) fn used<T>(part: *const T) {
     if crate::node::surplus::inside::returns_memory() {
         CHUNKS.with_borrow(|chunks| {
-            let chunk = chunks.iter().find(|(range, _)| range.contains(&part.addr()));
+            let chunk = chunks
+                .iter()
+                .find(|(range, _)| range.contains(&part.addr()));
             chunk.expect("the memory is allocated").1.look();
         });
     }

@@ -28,15 +28,33 @@ impl Nodes {
     }
 
     pub fn free(&self) -> FreeNode {
-        FreeNode(self.0.pool().arena.take_page().next().expect("a page of one node"))
+        FreeNode(
+            self.0
+                .pool()
+                .arena
+                .take_page()
+                .next()
+                .expect("a page of one node"),
+        )
     }
 
     /// Makes a timeout whose message is about to be pushed.
-    pub fn fill<T: TimerTask>(&self, node: FreeNode, task: T, delay: Duration) -> (Timeout, WheelRef) {
+    pub fn fill<T: TimerTask>(
+        &self,
+        node: FreeNode,
+        task: T,
+        delay: Duration,
+    ) -> (Timeout, WheelRef) {
         let deadline = crate::ticks::deadline(self.0.clock.deadline_base(), delay);
         // SAFETY: each model has one timer, so the node belongs to it.
-        let (handle, wheel_ref) =
-            unsafe { node.0.fill(TypedTask(task), deadline, 0, timer_ref::TimerRef::new(&self.0)) };
+        let (handle, wheel_ref) = unsafe {
+            node.0.fill(
+                TypedTask(task),
+                deadline,
+                0,
+                timer_ref::TimerRef::new(&self.0),
+            )
+        };
         (Timeout { handle }, WheelRef(wheel_ref))
     }
 }
@@ -120,7 +138,11 @@ pub(crate) fn push(producer: &mut Producer, message: u64) {
 
 /// Returns the consumer's end of an unlisted lane, if it is for this thread to list it.
 pub(crate) fn list(producer: &Producer) -> Option<Consumer> {
-    if producer.is_unlisted() { producer.list() } else { None }
+    if producer.is_unlisted() {
+        producer.list()
+    } else {
+        None
+    }
 }
 
 /// Takes the messages that wait in a lane.

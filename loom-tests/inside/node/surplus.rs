@@ -44,7 +44,10 @@ std::thread_local! {
 impl Observed {
     fn new() -> Self {
         let nodes = std::array::from_fn(|_| (AtomicBool::new(false), Access::new()));
-        Self { has_memory: AtomicBool::new(false), nodes }
+        Self {
+            has_memory: AtomicBool::new(false),
+            nodes,
+        }
     }
 
     fn change(&self, has_memory: bool) {
@@ -57,8 +60,15 @@ impl Observed {
 
     fn use_node(&self, node: usize, is_used: bool) {
         let (was_used, access) = &self.nodes[node];
-        assert!(self.has_memory.load(Relaxed), "the page was written since its memory was returned");
-        assert_ne!(was_used.swap(is_used, Relaxed), is_used, "a node has one owner");
+        assert!(
+            self.has_memory.load(Relaxed),
+            "the page was written since its memory was returned"
+        );
+        assert_ne!(
+            was_used.swap(is_used, Relaxed),
+            is_used,
+            "a node has one owner"
+        );
         access.change();
     }
 }
@@ -82,7 +92,11 @@ pub(crate) fn given_out(all: u64) -> u64 {
 /// The memory of pages is returned. Returns false if the current model does not do that.
 pub(crate) fn return_pages(page: usize, count: usize) -> bool {
     OBSERVED.with_borrow(|all| {
-        all.iter().for_each(|all| all[page..page + count].iter().for_each(|page| page.change(false)));
+        all.iter().for_each(|all| {
+            all[page..page + count]
+                .iter()
+                .for_each(|page| page.change(false))
+        });
     });
     returns_memory()
 }
@@ -115,7 +129,11 @@ impl Pages {
         forget_chunks();
         let arena = Arena::new();
         model_page_words(true);
-        Self { arena, worker: Mutex::new((FreeList::new(), Reclaimer::new())), observed }
+        Self {
+            arena,
+            worker: Mutex::new((FreeList::new(), Reclaimer::new())),
+            observed,
+        }
     }
 
     /// loom also sees the pointers to chunks, and the count of nodes.
@@ -131,7 +149,10 @@ impl Pages {
     pub fn take(&self) -> UsedNodes {
         let mut page = self.arena.take_page();
         let nodes: Vec<_> = std::iter::from_fn(|| page.next()).collect();
-        assert!(!nodes.is_empty(), "a page is given out when it has free nodes");
+        assert!(
+            !nodes.is_empty(),
+            "a page is given out when it has free nodes"
+        );
         nodes.iter().for_each(|node| self.use_node(node, true));
         UsedNodes(nodes)
     }
@@ -195,7 +216,10 @@ impl Pages {
 
     /// How many nodes were made.
     pub fn made(&self) -> usize {
-        assert!(self.arena.made() as usize <= PAGES * PAGE, "a model makes few pages");
+        assert!(
+            self.arena.made() as usize <= PAGES * PAGE,
+            "a model makes few pages"
+        );
         self.arena.made() as usize
     }
 

@@ -10,7 +10,10 @@ pub(super) struct Observed {
 
 impl Observed {
     pub(super) fn new() -> Self {
-        Self { operations: Access::new(), space: Access::new() }
+        Self {
+            operations: Access::new(),
+            space: Access::new(),
+        }
     }
 
     /// A task is put in.

@@ -24,7 +24,11 @@ unsafe impl<T> Counted for SharedValue<T> {
 
 impl<T> SharedValue<T> {
     pub fn new(value: T) -> Arc<Self> {
-        Arc::new(Self { references: SharedCount(Count::modelled()), access: Access::new(), value })
+        Arc::new(Self {
+            references: SharedCount(Count::modelled()),
+            access: Access::new(),
+            value,
+        })
     }
 
     /// Uses the value.

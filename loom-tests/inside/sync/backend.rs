@@ -156,7 +156,10 @@ pub(crate) struct SegQueue<T> {
 
 impl<T> SegQueue<T> {
     pub(crate) fn new() -> Self {
-        Self { values: std::sync::Mutex::default(), order: loom::sync::atomic::AtomicUsize::new(0) }
+        Self {
+            values: std::sync::Mutex::default(),
+            order: loom::sync::atomic::AtomicUsize::new(0),
+        }
     }
 
     pub(crate) fn push(&self, value: T) {
@@ -188,7 +191,10 @@ pub(crate) struct Unparker(Arc<(loom::sync::Mutex<bool>, loom::sync::Condvar)>);
 
 impl Default for Parker {
     fn default() -> Self {
-        Self(Unparker(Arc::new((loom::sync::Mutex::new(false), loom::sync::Condvar::new()))))
+        Self(Unparker(Arc::new((
+            loom::sync::Mutex::new(false),
+            loom::sync::Condvar::new(),
+        ))))
     }
 }
 

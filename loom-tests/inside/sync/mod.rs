@@ -67,7 +67,8 @@ macro_rules! atomic {
                 success: Ordering,
                 failure: Ordering,
             ) -> Result<$value, $value> {
-                self.0.compare_exchange(current, new, weakened(success), weakened(failure))
+                self.0
+                    .compare_exchange(current, new, weakened(success), weakened(failure))
             }
 
             #[track_caller]
@@ -202,7 +203,10 @@ pub(crate) struct IdleQueue<T> {
 
 impl<T> IdleQueue<T> {
     pub(crate) fn new() -> Self {
-        Self { values: std::sync::Mutex::default(), order: loom::sync::atomic::AtomicUsize::new(0) }
+        Self {
+            values: std::sync::Mutex::default(),
+            order: loom::sync::atomic::AtomicUsize::new(0),
+        }
     }
 
     pub(crate) fn push(&self, value: T) {
@@ -254,7 +258,10 @@ impl Access {
     /// The value is taken out.
     #[track_caller]
     pub(crate) fn empty(&self) {
-        assert!(self.is_full.swap(false, Ordering::Relaxed), "a value is taken out once");
+        assert!(
+            self.is_full.swap(false, Ordering::Relaxed),
+            "a value is taken out once"
+        );
     }
 
     #[track_caller]
@@ -282,7 +289,10 @@ pub(crate) struct SeenQueue<T> {
 #[cfg(not(hashed_wheel_shuttle))]
 impl<T> SeenQueue<T> {
     pub(crate) fn new() -> Self {
-        Self { values: std::sync::Mutex::default(), pushed: super::AtomicU64::new(0) }
+        Self {
+            values: std::sync::Mutex::default(),
+            pushed: super::AtomicU64::new(0),
+        }
     }
 
     pub(crate) fn push(&self, value: T) {
@@ -326,7 +336,10 @@ impl<T> Default for OnceLock<T> {
 impl<T> OnceLock<T> {
     pub(crate) fn new() -> Self {
         let is_set = threads_come_and_go().then(|| AtomicUsize::new(0));
-        Self { value: std::sync::OnceLock::new(), is_set }
+        Self {
+            value: std::sync::OnceLock::new(),
+            is_set,
+        }
     }
 
     #[track_caller]
@@ -559,7 +572,11 @@ impl Weakness {
         let (file, lines, side) = (parts.next()?, parts.next()?, parts.next()?);
         let (first, last) = lines.split_once('-')?;
         let lines = first.parse().ok()?..=last.parse().ok()?;
-        Some(Self { file: format!("/src/{file}"), lines, releases: side == "release" })
+        Some(Self {
+            file: format!("/src/{file}"),
+            lines,
+            releases: side == "release",
+        })
     }
 }
 
@@ -568,13 +585,24 @@ impl Weakness {
 fn weakened(order: Ordering) -> Ordering {
     static WEAKNESS: LazyLock<Option<Weakness>> = LazyLock::new(Weakness::from_environment);
     let at = Location::caller();
-    let is_here = |weak: &&Weakness| at.file().ends_with(&weak.file) && weak.lines.contains(&at.line());
+    let is_here =
+        |weak: &&Weakness| at.file().ends_with(&weak.file) && weak.lines.contains(&at.line());
     match (WEAKNESS.as_ref().filter(is_here), order) {
         (None, _) => order,
         (Some(Weakness { releases: true, .. }), Ordering::AcqRel) => Ordering::Acquire,
         (Some(Weakness { releases: true, .. }), Ordering::Release) => Ordering::Relaxed,
-        (Some(Weakness { releases: false, .. }), Ordering::AcqRel) => Ordering::Release,
-        (Some(Weakness { releases: false, .. }), Ordering::Acquire) => Ordering::Relaxed,
+        (
+            Some(Weakness {
+                releases: false, ..
+            }),
+            Ordering::AcqRel,
+        ) => Ordering::Release,
+        (
+            Some(Weakness {
+                releases: false, ..
+            }),
+            Ordering::Acquire,
+        ) => Ordering::Relaxed,
         (Some(_), _) => order,
     }
 }

@@ -37,7 +37,12 @@ fn all_operations_end_once() {
 
         let last = scenario.world.clock.now() + GRACE;
         let returned = scenario.end(&ending, random);
-        for thread in producers.into_iter().chain([clock]).chain(event_loop).chain(consumer) {
+        for thread in producers
+            .into_iter()
+            .chain([clock])
+            .chain(event_loop)
+            .chain(consumer)
+        {
             thread.join().unwrap();
         }
         if ending.waits_for_all {
@@ -74,17 +79,27 @@ impl Ending {
             }
             (1, _) => other = Some(HashedWheelTimer::stop),
             (2, _) => other = Some(|timer: &HashedWheelTimer| timer.shutdown(Duration::ZERO)),
-            (3, _) => other = Some(|timer: &HashedWheelTimer| wait_for(timer.begin_stop().wait_timeout(FAR))),
-            (4, _) => {
+            (3, _) => {
                 other =
-                    Some(|timer: &HashedWheelTimer| wait_for(timer.begin_stop().wait_timeout(Duration::ZERO)))
+                    Some(|timer: &HashedWheelTimer| wait_for(timer.begin_stop().wait_timeout(FAR)))
+            }
+            (4, _) => {
+                other = Some(|timer: &HashedWheelTimer| {
+                    wait_for(timer.begin_stop().wait_timeout(Duration::ZERO))
+                })
             }
             _ => {}
         }
         let shutdown = *random.choice(&SHUTDOWNS).unwrap();
         // A shutdown of a driven timer does not wait for the event loop.
         let waits_for_all = grace == GRACE && other.is_none() && !is_driven;
-        Self { grace, shutdown, other, drops_driver, waits_for_all }
+        Self {
+            grace,
+            shutdown,
+            other,
+            drops_driver,
+            waits_for_all,
+        }
     }
 }
 
@@ -105,16 +120,23 @@ impl Scenario {
     /// Ends the timer. Returns the timeouts that the first of the calls has returned.
     fn end(&self, ending: &Ending, random: &mut Rng) -> Vec<Timeout> {
         self.world.is_closing.store(true, Relaxed);
-        let Ending { grace, shutdown, .. } = *ending;
+        let Ending {
+            grace, shutdown, ..
+        } = *ending;
         let shutdown = self.spawn_end(0, move |timer| shutdown(timer, grace));
-        let other = ending.other.map(|end| self.spawn_end(random.u8(0..60), end));
+        let other = ending
+            .other
+            .map(|end| self.spawn_end(random.u8(0..60), end));
         while !self.timer.is_stopped() {
             self.world.clock.advance(TICK / 4);
             thread::yield_now();
         }
         let mut all = shutdown.join().unwrap();
         let others = other.map_or_else(Vec::new, |other| other.join().unwrap());
-        assert!(all.is_empty() || others.is_empty(), "one of the two returns all");
+        assert!(
+            all.is_empty() || others.is_empty(),
+            "one of the two returns all"
+        );
         all.extend(others);
         all
     }
@@ -127,7 +149,11 @@ impl Scenario {
         thread::spawn(move || {
             (0..pause).for_each(|_| thread::yield_now());
             let rest = end(&timer);
-            assert_eq!(timer.pending_timeouts(), 0, "each call returns after the end");
+            assert_eq!(
+                timer.pending_timeouts(),
+                0,
+                "each call returns after the end"
+            );
             rest
         })
     }
@@ -136,9 +162,18 @@ impl Scenario {
 impl World {
     /// Checks that the shutdown has returned no timeout that was due by `last`.
     fn assert_ran_by(&self, last: Duration, returned: &[Timeout]) {
-        for Scheduled { timeout, outcome, due, .. } in &*self.known.lock().unwrap() {
+        for Scheduled {
+            timeout,
+            outcome,
+            due,
+            ..
+        } in &*self.known.lock().unwrap()
+        {
             let is_due = get(&outcome.resets) == 0 && *due <= last;
-            assert!(!is_due || !returned.contains(timeout), "a timeout that was due by {last:?} was not run");
+            assert!(
+                !is_due || !returned.contains(timeout),
+                "a timeout that was due by {last:?} was not run"
+            );
         }
     }
 }
@@ -162,12 +197,31 @@ impl Scenario {
         let (keys, queue) = (Keys::new(&timer, random), Queue::new(&timer, &world));
         let second = (random.u8(0..4) == 0).then(|| SecondTimer::new(random));
         let (sleeps, periodic_tasks) = (Arc::default(), Arc::default());
-        (Self { world, timer, sleeps, periodic_tasks, keys, queue, second }, event_loop)
+        (
+            Self {
+                world,
+                timer,
+                sleeps,
+                periodic_tasks,
+                keys,
+                queue,
+                second,
+            },
+            event_loop,
+        )
     }
 
     /// Does a random operation on a random object.
     fn do_one_operation(&self, random: &mut Rng) {
-        let Self { world, timer, sleeps, periodic_tasks, keys, queue, second } = self;
+        let Self {
+            world,
+            timer,
+            sleeps,
+            periodic_tasks,
+            keys,
+            queue,
+            second,
+        } = self;
         if let Some(second) = second.as_ref().filter(|_| random.bool()) {
             second.do_one_operation(random);
         }
@@ -187,7 +241,9 @@ impl Scenario {
             19..22 => keys.schedule(self, random.usize(0..KEYS), delay),
             22 => keys.cancel(random.usize(0..KEYS)),
             23 => keys.reset(random.usize(0..KEYS), delay),
-            24 | 25 => sleeps.add_interval(timer.interval_at(timer.now() + delay + TICK, delay + TICK)),
+            24 | 25 => {
+                sleeps.add_interval(timer.interval_at(timer.now() + delay + TICK, delay + TICK))
+            }
             26..29 => drop(queue.insert(delay)),
             29 => drop(queue.insert(FAR)),
             30 => queue.change(random, delay),
@@ -198,21 +254,39 @@ impl Scenario {
 
     /// Checks everything, after all threads have ended.
     fn check(self, ending: &Ending, returned: &[Timeout]) -> Counts {
-        let Self { world, timer, sleeps, periodic_tasks, keys, queue, second } = self;
+        let Self {
+            world,
+            timer,
+            sleeps,
+            periodic_tasks,
+            keys,
+            queue,
+            second,
+        } = self;
         let returned = (!ending.drops_driver).then_some(returned);
         let totals = world.totals(returned);
         let rejected = get(&world.rejected);
-        assert!(totals.expired - totals.runs <= rejected, "each task runs unless the executor drops it");
+        assert!(
+            totals.expired - totals.runs <= rejected,
+            "each task runs unless the executor drops it"
+        );
         let mut counts = totals.counts(returned.is_some());
         counts.add(&sleeps.check(ending.waits_for_all));
         counts.add(&periodic_tasks.check());
-        counts.add(&keys.check(if ending.waits_for_all { rejected } else { usize::MAX }));
+        counts.add(&keys.check(if ending.waits_for_all {
+            rejected
+        } else {
+            usize::MAX
+        }));
         counts.add(&queue.check());
         if let Some(second) = second {
             second.check();
         }
         let stats = timer.stats();
-        assert_eq!((stats.scheduled, stats.pending), (stats.expired + stats.cancelled, 0));
+        assert_eq!(
+            (stats.scheduled, stats.pending),
+            (stats.expired + stats.cancelled, 0)
+        );
         assert_eq!(stats.panics, 0);
         counts
     }
@@ -230,7 +304,11 @@ impl SecondTimer {
     fn new(random: &mut Rng) -> Self {
         let (world, timer, event_loop) = World::new(random);
         let event_loop = event_loop.map(|event_loop| thread::spawn(|| event_loop.turn()));
-        Self { world, timer, event_loop: Arc::new(Mutex::new(event_loop)) }
+        Self {
+            world,
+            timer,
+            event_loop: Arc::new(Mutex::new(event_loop)),
+        }
     }
 
     fn do_one_operation(&self, random: &mut Rng) {
@@ -248,10 +326,16 @@ impl SecondTimer {
 
     /// Stops the timer, and checks how its timeouts have ended.
     fn check(self) {
-        let Self { world, timer, event_loop } = self;
+        let Self {
+            world,
+            timer,
+            event_loop,
+        } = self;
         let returned = timer.stop();
         let event_loop = event_loop.lock().unwrap().take();
-        event_loop.into_iter().for_each(|event_loop| event_loop.join().unwrap());
+        event_loop
+            .into_iter()
+            .for_each(|event_loop| event_loop.join().unwrap());
         world.check(Some(&returned));
     }
 }

@@ -22,7 +22,9 @@ fn no_value_is_forgotten() {
                 thread::spawn(move || (0..random.u8(1..4)).for_each(|_| queue.produce(&mut random)))
             })
             .collect();
-        producers.into_iter().for_each(|producer| producer.join().unwrap());
+        producers
+            .into_iter()
+            .for_each(|producer| producer.join().unwrap());
         let mut attempts_left = 3_000;
         while queue.values.left() > 0 {
             world.clock.advance(TICK / 4);
@@ -31,9 +33,15 @@ fn no_value_is_forgotten() {
             assert!(attempts_left > 0, "a value that is due is forgotten");
         }
         timer.stop();
-        consumers.into_iter().chain(event_loop).for_each(|thread| thread.join().unwrap());
+        consumers
+            .into_iter()
+            .chain(event_loop)
+            .for_each(|thread| thread.join().unwrap());
         queue.check();
-        Counts::of([("received", get(&queue.values.received)), ("removed", get(&queue.values.removed))])
+        Counts::of([
+            ("received", get(&queue.values.received)),
+            ("removed", get(&queue.values.removed)),
+        ])
     });
 }
 
@@ -119,7 +127,9 @@ impl Queue {
         (0..random.u8(0..20)).for_each(|_| thread::yield_now());
         let delay = TICK * random.u32(0..3);
         let is_far = random.bool();
-        let Some(inserted) = self.insert(if is_far { FAR } else { delay }) else { return };
+        let Some(inserted) = self.insert(if is_far { FAR } else { delay }) else {
+            return;
+        };
         (0..random.u8(0..20)).for_each(|_| thread::yield_now());
         if is_far && random.u8(0..4) > 0 {
             self.reset(&inserted, delay);
@@ -131,7 +141,10 @@ impl Queue {
     /// Returns `None` if the timer is stopped: the value comes back, like one that is removed.
     pub(super) fn insert(&self, delay: Duration) -> Option<Inserted> {
         let due = Arc::new(Mutex::new(self.world.clock.now() + delay));
-        let value = Value { due: Arc::clone(&due), values: Arc::clone(&self.values) };
+        let value = Value {
+            due: Arc::clone(&due),
+            values: Arc::clone(&self.values),
+        };
         self.values.inserted.fetch_add(1, Relaxed);
         let Ok(key) = self.queue.insert(value, delay) else {
             assert!(self.timer.is_stopped());
@@ -145,13 +158,21 @@ impl Queue {
 
     /// Removes or resets a value.
     pub(super) fn change(&self, random: &mut Rng, delay: Duration) {
-        let Some(inserted) = random.choice(&*self.inserted.lock().unwrap()).cloned() else { return };
-        if random.bool() { self.remove(&inserted) } else { self.reset(&inserted, delay) }
+        let Some(inserted) = random.choice(&*self.inserted.lock().unwrap()).cloned() else {
+            return;
+        };
+        if random.bool() {
+            self.remove(&inserted)
+        } else {
+            self.reset(&inserted, delay)
+        }
     }
 
     fn remove(&self, inserted: &Inserted) {
         let removed = self.queue.remove(inserted.key);
-        self.values.removed.fetch_add(usize::from(removed.is_some()), Relaxed);
+        self.values
+            .removed
+            .fetch_add(usize::from(removed.is_some()), Relaxed);
     }
 
     fn reset(&self, inserted: &Inserted, delay: Duration) {
@@ -180,7 +201,10 @@ impl Queue {
 
     fn receive(&self, expired: &Expired<Value>) {
         let due = *expired.get_ref().due.lock().unwrap();
-        assert!(self.world.clock.now() >= due, "a value came out before it was due");
+        assert!(
+            self.world.clock.now() >= due,
+            "a value came out before it was due"
+        );
         self.values.received.fetch_add(1, Relaxed);
     }
 
@@ -195,7 +219,10 @@ impl Queue {
             poller: Arc::default(),
         });
         let waker = Waker::from(Arc::clone(&consumer.poller));
-        match consumer.queue.poll_expired(&mut Context::from_waker(&waker)) {
+        match consumer
+            .queue
+            .poll_expired(&mut Context::from_waker(&waker))
+        {
             Poll::Ready(Ok(expired)) => {
                 self.values.polled.fetch_add(1, Relaxed);
                 self.receive(&expired);
@@ -208,17 +235,27 @@ impl Queue {
 
     /// Checks that each value was received, removed or left, after all threads have ended.
     pub(super) fn check(&self) -> Counts {
-        for PollingConsumer { queue, poller } in std::mem::take(&mut *self.consumers.lock().unwrap()) {
+        for PollingConsumer { queue, poller } in
+            std::mem::take(&mut *self.consumers.lock().unwrap())
+        {
             assert!(get(&poller.0) > 0, "a waiting consumer is woken by the end");
             drop(queue);
             assert_eq!(Arc::strong_count(&poller), 1, "all wakers are dropped");
         }
         let values = &self.values;
         let left = self.queue.drain();
-        assert_eq!(left.len(), values.left(), "each value is received, removed or left");
+        assert_eq!(
+            left.len(),
+            values.left(),
+            "each value is received, removed or left"
+        );
         let left_count = left.len();
         drop(left);
-        assert_eq!(get(&values.drops), get(&values.inserted), "each value is dropped once");
+        assert_eq!(
+            get(&values.drops),
+            get(&values.inserted),
+            "each value is dropped once"
+        );
         Counts::of([
             ("values received", get(&values.received)),
             ("values received by a poll", get(&values.polled)),

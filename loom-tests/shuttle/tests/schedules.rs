@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use hashed_wheel_over_shuttle::{
-    Builder, Clock, Driver, HashedWheelTimer, ManualClock, NewTimeoutError, TaskExecutor, Timeout, TimerTask,
-    executor,
+    Builder, Clock, Driver, HashedWheelTimer, ManualClock, NewTimeoutError, TaskExecutor, Timeout,
+    TimerTask, executor,
 };
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::sync::Condvar;
@@ -35,8 +35,7 @@ const TICK: Duration = Duration::from_millis(1);
 const FAR: Duration = Duration::from_secs(7_200);
 
 /// The command that runs one test.
-const COMMAND: &str =
-    "cargo test --manifest-path loom-tests/shuttle/Cargo.toml --test schedules -- --nocapture --exact";
+const COMMAND: &str = "cargo test --manifest-path loom-tests/shuttle/Cargo.toml --test schedules -- --nocapture --exact";
 
 /// The number of seeds per scenario. The smaller number is three times the seeds that any mutant of
 /// [`is_detected_by`] needs.
@@ -48,7 +47,9 @@ fn seeds() -> u64 {
 /// takes all its random decisions from its argument.
 #[track_caller]
 fn explore(scenario: fn(&mut Rng) -> Counts) {
-    let requested = std::env::var("HASHED_WHEEL_SEED").ok().filter(|seed| !seed.is_empty());
+    let requested = std::env::var("HASHED_WHEEL_SEED")
+        .ok()
+        .filter(|seed| !seed.is_empty());
     let requested = requested.map(|seed| seed.parse().expect("a seed is a number"));
     let seeds = requested.map_or(0..seeds(), |seed| seed..seed + 1);
     let name = std::thread::current().name().unwrap_or_default().to_owned();
@@ -63,7 +64,12 @@ fn explore(scenario: fn(&mut Rng) -> Counts) {
         config.silence_warnings = true;
         // If a wake-up is lost, a thread that waits in a loop for its effect reaches this limit.
         config.max_steps = MaxSteps::FailAfter(100_000);
-        let scenario = move || total.lock().unwrap().add(&scenario(&mut Rng::with_seed(seed)));
+        let scenario = move || {
+            total
+                .lock()
+                .unwrap()
+                .add(&scenario(&mut Rng::with_seed(seed)))
+        };
         // Even seeds choose a random thread at each step. Odd seeds run one thread until it blocks,
         // except for a few preemptions, so that a thread stops for long in the middle of an
         // operation. (That scheduler needs a first run to place the preemptions, which counts too.)
@@ -75,7 +81,10 @@ fn explore(scenario: fn(&mut Rng) -> Counts) {
     }
     let sum = sum.lock().unwrap();
     println!("{name}: {schedules} schedules, {sum:?}");
-    assert!(requested.is_some() || sum.0.values().all(|count| *count > 0), "an end never came: {sum:?}");
+    assert!(
+        requested.is_some() || sum.0.values().all(|count| *count > 0),
+        "an end never came: {sum:?}"
+    );
 }
 
 /// How often each end came, by name.
@@ -88,7 +97,10 @@ impl Counts {
     }
 
     fn add(&mut self, other: &Self) {
-        other.0.iter().for_each(|(name, count)| *self.0.entry(name).or_default() += count);
+        other
+            .0
+            .iter()
+            .for_each(|(name, count)| *self.0.entry(name).or_default() += count);
     }
 }
 
@@ -99,7 +111,11 @@ impl Drop for OnFailure {
     fn drop(&mut self) {
         eprintln!("HASHED_WHEEL_SEED={} fails", self.0);
         let test = std::thread::current();
-        eprintln!("again: HASHED_WHEEL_SEED={} {COMMAND} {}", self.0, test.name().unwrap_or_default());
+        eprintln!(
+            "again: HASHED_WHEEL_SEED={} {COMMAND} {}",
+            self.0,
+            test.name().unwrap_or_default()
+        );
     }
 }
 
@@ -107,10 +123,16 @@ impl Drop for OnFailure {
 /// and has to fail again when its seed is given.
 #[track_caller]
 fn is_detected_by(test: &str, mutant: &str) {
-    let bounds = Bounds { time: Duration::from_secs(600), mebibytes: 8 << 10 };
+    let bounds = Bounds {
+        time: Duration::from_secs(600),
+        mebibytes: 8 << 10,
+    };
     let run = |seed: Option<&str>| {
         // An empty variable counts as unset.
-        let environment = [("HASHED_WHEEL_MUTANT", mutant), ("HASHED_WHEEL_SEED", seed.unwrap_or_default())];
+        let environment = [
+            ("HASHED_WHEEL_MUTANT", mutant),
+            ("HASHED_WHEEL_SEED", seed.unwrap_or_default()),
+        ];
         let Ended { status, errors } = process::run(test, &environment, bounds);
         let status = status.unwrap_or_else(|| {
             panic!(
@@ -118,16 +140,25 @@ fn is_detected_by(test: &str, mutant: &str) {
                 bounds.time
             )
         });
-        let seed =
-            errors.lines().find_map(|line| line.strip_prefix("HASHED_WHEEL_SEED=")?.strip_suffix(" fails"));
+        let seed = errors.lines().find_map(|line| {
+            line.strip_prefix("HASHED_WHEEL_SEED=")?
+                .strip_suffix(" fails")
+        });
         (status, seed.map(str::to_owned), errors)
     };
     let (status, seed, errors) = run(None);
-    assert!(!status.success(), "test {test} does not detect mutant {mutant}: it passes");
-    let seed =
-        seed.unwrap_or_else(|| panic!("{test} did not get to the end with {mutant}, {status}: {errors}"));
+    assert!(
+        !status.success(),
+        "test {test} does not detect mutant {mutant}: it passes"
+    );
+    let seed = seed.unwrap_or_else(|| {
+        panic!("{test} did not get to the end with {mutant}, {status}: {errors}")
+    });
     let (status, again, _) = run(Some(&seed));
-    assert!(!status.success() && again == Some(seed), "{test} passes with {mutant} when its seed is given");
+    assert!(
+        !status.success() && again == Some(seed),
+        "{test} passes with {mutant} when its seed is given"
+    );
 }
 
 /// Does the same for a mutant that needs thousands of seeds, but only where [`DEEP`] is set.
@@ -135,7 +166,10 @@ fn is_detected_by(test: &str, mutant: &str) {
 #[track_caller]
 fn is_detected_by_many_seeds(test: &str, mutant: &str) {
     let has_model = models().contains(&format!("mutant(\"{mutant}\")"));
-    assert!(has_model, "no model has mutant {mutant}, so shuttle must always detect it");
+    assert!(
+        has_model,
+        "no model has mutant {mutant}, so shuttle must always detect it"
+    );
     if is_deep() {
         is_detected_by(test, mutant);
     } else {
@@ -146,8 +180,12 @@ fn is_detected_by_many_seeds(test: &str, mutant: &str) {
 /// Returns the text of all of loom's models.
 fn models() -> String {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/models");
-    let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
-    files.map(|file| std::fs::read_to_string(file).unwrap()).collect()
+    let files = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|file| file.unwrap().path());
+    files
+        .map(|file| std::fs::read_to_string(file).unwrap())
+        .collect()
 }
 
 // --- timeouts and how they end -------------------------------------------------------------------
@@ -273,7 +311,10 @@ impl World {
     }
 
     /// The policy is for the task that the executor refuses, if there is an executor.
-    fn with_policy(random: &mut Rng, policy: Policy) -> (Self, HashedWheelTimer, Option<EventLoop>) {
+    fn with_policy(
+        random: &mut Rng,
+        policy: Policy,
+    ) -> (Self, HashedWheelTimer, Option<EventLoop>) {
         let world = Self {
             clock: ManualClock::new(),
             limit: *random.choice(&[0, 0, 2, 5]).unwrap(),
@@ -298,13 +339,32 @@ impl World {
         // No limit, or a few tasks per turn.
         let most = *random.choice(&[0, 0, 1, 2]).unwrap();
         if random.bool() {
-            return (world, builder.max_tasks_per_turn((most > 0).then_some(most)).build().unwrap(), None);
+            return (
+                world,
+                builder
+                    .max_tasks_per_turn((most > 0).then_some(most))
+                    .build()
+                    .unwrap(),
+                None,
+            );
         }
         let event = Arc::new(Event::default());
         let event_to_set = Arc::clone(&event);
-        let (timer, driver) = builder.waker(move || event_to_set.set()).build_driven().unwrap();
+        let (timer, driver) = builder
+            .waker(move || event_to_set.set())
+            .build_driven()
+            .unwrap();
         let most = if most == 0 { usize::MAX } else { most };
-        (world, timer, Some(EventLoop { driver, event, turns: usize::MAX, most }))
+        (
+            world,
+            timer,
+            Some(EventLoop {
+                driver,
+                event,
+                turns: usize::MAX,
+                most,
+            }),
+        )
     }
 
     /// Returns an executor that refuses the first task, and runs the others alternately on this
@@ -332,24 +392,38 @@ impl World {
         let (timeout, outcome) = self.try_to_schedule(timer, delay)?;
         let second = Arc::new(timeout.clone());
         let due = self.clock.now() + delay;
-        let scheduled = Scheduled { timeout: Arc::new(timeout), second, outcome, due };
+        let scheduled = Scheduled {
+            timeout: Arc::new(timeout),
+            second,
+            outcome,
+            due,
+        };
         self.known.lock().unwrap().push(scheduled.clone());
         Some(scheduled)
     }
 
     /// Schedules a timeout and drops its handle, perhaps after a cancel.
     fn schedule_and_drop_handle(&self, timer: &HashedWheelTimer, delay: Duration, cancels: bool) {
-        let Some((timeout, outcome)) = self.try_to_schedule(timer, delay) else { return };
+        let Some((timeout, outcome)) = self.try_to_schedule(timer, delay) else {
+            return;
+        };
         if cancels {
             timeout.cancel();
         }
         self.without_handle.lock().unwrap().push(outcome);
     }
 
-    fn try_to_schedule(&self, timer: &HashedWheelTimer, delay: Duration) -> Option<(Timeout, Arc<Outcome>)> {
+    fn try_to_schedule(
+        &self,
+        timer: &HashedWheelTimer,
+        delay: Duration,
+    ) -> Option<(Timeout, Arc<Outcome>)> {
         let outcome = Arc::new(Outcome::default());
         let scheduled = timer.new_timeout_task(Task(Arc::clone(&outcome)), delay);
-        assert!(self.limit == 0 || timer.pending_timeouts() <= self.limit, "more than the limit");
+        assert!(
+            self.limit == 0 || timer.pending_timeouts() <= self.limit,
+            "more than the limit"
+        );
         match scheduled {
             Ok(timeout) => Some((timeout, outcome)),
             Err(error) => {
@@ -365,7 +439,10 @@ impl World {
     fn assert_may_reject(&self, timer: &HashedWheelTimer, error: &NewTimeoutError) {
         match error {
             NewTimeoutError::TooManyPending { limit } => assert_eq!(*limit, self.limit),
-            error => assert!(timer.is_stopped() || self.is_closing.load(Relaxed), "{error}"),
+            error => assert!(
+                timer.is_stopped() || self.is_closing.load(Relaxed),
+                "{error}"
+            ),
         }
     }
 
@@ -392,12 +469,24 @@ impl World {
 
     /// Checks all timeouts and the statistics, if the timer had only plain timeouts.
     fn check(self, returned: Option<&[Timeout]>) -> Counts {
-        let totals @ Totals { expired, cancelled, runs, .. } = self.totals(returned);
-        assert_eq!(expired - runs, get(&self.rejected), "each task runs unless the executor drops it");
+        let totals @ Totals {
+            expired,
+            cancelled,
+            runs,
+            ..
+        } = self.totals(returned);
+        assert_eq!(
+            expired - runs,
+            get(&self.rejected),
+            "each task runs unless the executor drops it"
+        );
         if let Some(first) = self.known.lock().unwrap().first() {
             let stats = first.timeout.timer().stats();
             let [expired, cancelled, runs] = [expired, cancelled, runs].map(|count| count as u64);
-            assert_eq!((stats.expired, stats.cancelled, stats.pending), (expired, cancelled, 0));
+            assert_eq!(
+                (stats.expired, stats.cancelled, stats.pending),
+                (expired, cancelled, 0)
+            );
             assert_eq!((stats.dropped_tasks, stats.panics), (expired - runs, 0));
         }
         totals.counts(returned.is_some())
@@ -408,9 +497,23 @@ impl World {
     fn totals(&self, returned: Option<&[Timeout]>) -> Totals {
         let threads = std::mem::take(&mut *self.on_other_threads.lock().unwrap());
         let on_other_threads = threads.len();
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
-        let Totals { mut expired, mut cancelled, mut runs, mut stopped, .. } = Totals::default();
-        for Scheduled { timeout, second, outcome, .. } in &*self.known.lock().unwrap() {
+        threads
+            .into_iter()
+            .for_each(|thread| thread.join().unwrap());
+        let Totals {
+            mut expired,
+            mut cancelled,
+            mut runs,
+            mut stopped,
+            ..
+        } = Totals::default();
+        for Scheduled {
+            timeout,
+            second,
+            outcome,
+            ..
+        } in &*self.known.lock().unwrap()
+        {
             let is_expired = usize::from(timeout.is_expired());
             let cancels = get(&outcome.cancels);
             let stops = match returned {
@@ -433,7 +536,10 @@ impl World {
                 "a task runs at most once, and only if its timeout is expired"
             );
             let handles = if returned.is_some() { 2 + stops } else { 2 };
-            assert!(second.references() as usize >= handles, "no reference is released twice");
+            assert!(
+                second.references() as usize >= handles,
+                "no reference is released twice"
+            );
             expired += is_expired;
             cancelled += cancels + stops;
             runs += get(&outcome.runs);
@@ -441,12 +547,21 @@ impl World {
         }
         for outcome in &*self.without_handle.lock().unwrap() {
             assert_eq!(get(&outcome.drops), 1, "each task is dropped once");
-            assert!(get(&outcome.runs) + get(&outcome.hooks) <= 1, "each timeout ends once");
+            assert!(
+                get(&outcome.runs) + get(&outcome.hooks) <= 1,
+                "each timeout ends once"
+            );
             expired += 1 - get(&outcome.hooks);
             cancelled += get(&outcome.hooks);
             runs += get(&outcome.runs);
         }
-        Totals { expired, cancelled, runs, stopped, on_other_threads }
+        Totals {
+            expired,
+            cancelled,
+            runs,
+            stopped,
+            on_other_threads,
+        }
     }
 }
 
@@ -470,7 +585,14 @@ impl Totals {
             ("run on another thread", self.on_other_threads),
             ("dropped by the executor", self.expired - self.runs),
             ("cancelled", self.cancelled - self.stopped),
-            (if is_returned { "returned by stop" } else { "dropped with the timer" }, self.stopped),
+            (
+                if is_returned {
+                    "returned by stop"
+                } else {
+                    "dropped with the timer"
+                },
+                self.stopped,
+            ),
         ])
     }
 }
@@ -536,9 +658,16 @@ fn each_timeout_ends_once() {
                 let other = timer.clone();
                 let stop = thread::spawn(move || other.stop());
                 let mut all = timer.stop();
-                assert_eq!(timer.pending_timeouts(), 0, "both calls return after the end");
+                assert_eq!(
+                    timer.pending_timeouts(),
+                    0,
+                    "both calls return after the end"
+                );
                 let others = stop.join().unwrap();
-                assert!(all.is_empty() || others.is_empty(), "one of the two returns all");
+                assert!(
+                    all.is_empty() || others.is_empty(),
+                    "one of the two returns all"
+                );
                 all.extend(others);
                 returned = Some(all);
             }
@@ -566,7 +695,8 @@ fn no_timeout_is_forgotten() {
                         (0..random.u8(0..20)).for_each(|_| thread::yield_now());
                         let delay = TICK * random.u32(0..3);
                         let far = random.bool();
-                        let Some(scheduled) = world.schedule(&timer, if far { FAR } else { delay }) else {
+                        let Some(scheduled) = world.schedule(&timer, if far { FAR } else { delay })
+                        else {
                             continue;
                         };
                         (0..random.u8(0..20)).for_each(|_| thread::yield_now());

@@ -8,7 +8,9 @@ use super::*;
 #[test]
 fn each_cancel_all_counts_what_it_cancels() {
     explore(|random| {
-        let policy = *random.choice(&[Policy::Drop, Policy::RunHere, Policy::Retry]).unwrap();
+        let policy = *random
+            .choice(&[Policy::Drop, Policy::RunHere, Policy::Retry])
+            .unwrap();
         let (world, timer, event_loop) = World::with_policy(random, policy);
         let event_loop = event_loop.map(|event_loop| thread::spawn(|| event_loop.turn()));
         let cancelled = Arc::new(AtomicUsize::new(0));
@@ -35,7 +37,11 @@ fn each_cancel_all_counts_what_it_cancels() {
         let clock = world.advance_clock(random);
         (0..random.u8(0..60)).for_each(|_| thread::yield_now());
         cancelled.fetch_add(world.cancel_all(&timer), Relaxed);
-        let returned = if random.bool() { timer.stop() } else { world.stop_later(&timer) };
+        let returned = if random.bool() {
+            timer.stop()
+        } else {
+            world.stop_later(&timer)
+        };
         for thread in producers.into_iter().chain([clock]).chain(event_loop) {
             thread.join().unwrap();
         }
@@ -49,7 +55,10 @@ impl World {
     fn cancel_all(&self, timer: &HashedWheelTimer) -> usize {
         let before = self.known.lock().unwrap().clone();
         let count = timer.cancel_all();
-        for Scheduled { timeout, outcome, .. } in &before {
+        for Scheduled {
+            timeout, outcome, ..
+        } in &before
+        {
             // A thread that is about to cancel a timeout takes its message back first. Then the
             // timeout is neither in the wheel nor in a lane, and ends a moment later.
             let is_being_cancelled = get(&outcome.cancel_calls) > 0;
@@ -80,33 +89,65 @@ impl World {
         returned: &[Timeout],
     ) -> Counts {
         let threads = std::mem::take(&mut *self.on_other_threads.lock().unwrap());
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        threads
+            .into_iter()
+            .for_each(|thread| thread.join().unwrap());
         let (mut runs, mut hooks, mut by_cancel, mut ended) = (0, 0, 0, 0);
         let known = self.known.lock().unwrap().clone();
-        for Scheduled { timeout, outcome, .. } in &known {
+        for Scheduled {
+            timeout, outcome, ..
+        } in &known
+        {
             assert_ne!(timeout.is_expired(), timeout.is_cancelled());
-            assert_eq!(get(&outcome.hooks), usize::from(timeout.is_cancelled()), "one hook per cancel");
+            assert_eq!(
+                get(&outcome.hooks),
+                usize::from(timeout.is_cancelled()),
+                "one hook per cancel"
+            );
             by_cancel += get(&outcome.cancels);
         }
         let without_handle = self.without_handle.lock().unwrap().clone();
         for outcome in known.iter().map(|one| &one.outcome).chain(&without_handle) {
             assert_eq!(get(&outcome.drops), 1, "each task is dropped once");
-            assert!(get(&outcome.runs) + get(&outcome.hooks) <= 1, "each timeout ends once");
-            (runs, hooks, ended) = (runs + get(&outcome.runs), hooks + get(&outcome.hooks), ended + 1);
+            assert!(
+                get(&outcome.runs) + get(&outcome.hooks) <= 1,
+                "each timeout ends once"
+            );
+            (runs, hooks, ended) = (
+                runs + get(&outcome.runs),
+                hooks + get(&outcome.hooks),
+                ended + 1,
+            );
         }
         let (stats, lost) = (timer.stats(), ended - runs - hooks);
         assert_eq!((stats.dropped_tasks, stats.panics), (lost as u64, 0));
-        assert_eq!((stats.cancelled, stats.pending), ((by_cancel + by_all + returned.len()) as u64, 0));
+        assert_eq!(
+            (stats.cancelled, stats.pending),
+            ((by_cancel + by_all + returned.len()) as u64, 0)
+        );
         // The timeout of a task that waits to be offered again is cancelled, or it has expired, and
         // the task has run. Or it was rejected.
         let of_retry = by_cancel + by_all + returned.len() - hooks;
         let max_of_retry = if policy == Policy::Retry { lost } else { 0 };
-        assert!(of_retry <= max_of_retry, "{of_retry} timeouts were counted twice");
+        assert!(
+            of_retry <= max_of_retry,
+            "{of_retry} timeouts were counted twice"
+        );
         let rejected_retries = stats.rejected as usize - get(&self.refused_new);
         let has_retried = policy != Policy::Retry || lost == of_retry + rejected_retries;
-        assert!(has_retried, "{lost} tasks are lost, {of_retry} cancelled, {rejected_retries} rejected");
-        let max_lost = if policy == Policy::RunHere { 0 } else { get(&self.rejected) };
-        assert!(lost <= max_lost && (policy != Policy::Drop || lost == max_lost), "{lost} tasks are lost");
+        assert!(
+            has_retried,
+            "{lost} tasks are lost, {of_retry} cancelled, {rejected_retries} rejected"
+        );
+        let max_lost = if policy == Policy::RunHere {
+            0
+        } else {
+            get(&self.rejected)
+        };
+        assert!(
+            lost <= max_lost && (policy != Policy::Drop || lost == max_lost),
+            "{lost} tasks are lost"
+        );
         Counts::of([
             ("run", runs),
             ("cancelled", by_cancel),
@@ -125,7 +166,11 @@ impl Scheduled {
         if self.timeout.cancel_and_wait() {
             self.outcome.cancels.fetch_add(1, Relaxed);
         } else if self.timeout.is_expired() {
-            assert_eq!(get(&self.outcome.drops), 1, "`cancel_and_wait` returns before the task is over");
+            assert_eq!(
+                get(&self.outcome.drops),
+                1,
+                "`cancel_and_wait` returns before the task is over"
+            );
         }
     }
 }

@@ -76,23 +76,31 @@ fn two_armings_at_a_time_are_one() {
 /// The timeout may fire before the call that has scheduled it returns.
 #[test]
 fn arming_by_the_task_is_later_than_the_one_that_runs_it() {
-    explore(bound(2, Some(3)), [mutant("AlarmInstallsOverAnother")], || {
-        let Driven { timer, mut driver, clock } = Driven::new();
-        let alarm = timer.new_alarm(|alarm| alarm.arm(TICK).unwrap());
-        let time = clock.clone();
-        let turn = thread::spawn(move || {
-            time.advance(TICK);
-            (driver.turn(), driver)
-        });
-        alarm.arm(TICK).unwrap();
-        let (_, mut driver) = turn.join().unwrap();
-        for _ in 0..2 {
-            assert_eq!((alarm.is_armed(), timer.pending_timeouts()), (true, 1));
-            clock.advance(TICK * 2);
-            assert_eq!(driver.turn(), 1);
-        }
-        assert!(alarm.disarm());
-    });
+    explore(
+        bound(2, Some(3)),
+        [mutant("AlarmInstallsOverAnother")],
+        || {
+            let Driven {
+                timer,
+                mut driver,
+                clock,
+            } = Driven::new();
+            let alarm = timer.new_alarm(|alarm| alarm.arm(TICK).unwrap());
+            let time = clock.clone();
+            let turn = thread::spawn(move || {
+                time.advance(TICK);
+                (driver.turn(), driver)
+            });
+            alarm.arm(TICK).unwrap();
+            let (_, mut driver) = turn.join().unwrap();
+            for _ in 0..2 {
+                assert_eq!((alarm.is_armed(), timer.pending_timeouts()), (true, 1));
+                clock.advance(TICK * 2);
+                assert_eq!(driver.turn(), 1);
+            }
+            assert!(alarm.disarm());
+        },
+    );
 }
 
 /// It has expired before.
@@ -125,7 +133,11 @@ fn disarm_or_expiry_ends_the_arming() {
         let turn = Driven::turn(driven.driver);
         let disarmed = alarm.disarm();
         let (ran, driver) = turn.join().unwrap();
-        assert_eq!(usize::from(disarmed) + ran, 1, "exactly one of the two wins");
+        assert_eq!(
+            usize::from(disarmed) + ran,
+            1,
+            "exactly one of the two wins"
+        );
         assert!(!alarm.is_armed());
         assert_eq!(pass_all(driver, &driven.clock, &driven.timer), 0);
         assert_eq!(runs.load(Relaxed), ran);
@@ -134,17 +146,27 @@ fn disarm_or_expiry_ends_the_arming() {
 
 #[test]
 fn arming_is_ended_by_stop_or_rejected() {
-    explore(bound(2, Some(3)), [mutant("AlarmHidesRejection"), mutant("NewTimeoutNotWithdrawn")], || {
-        let driven = Driven::new();
-        let (alarm, runs) = alarm_of(&driven.timer);
-        let other = alarm.clone();
-        let arm = thread::spawn(move || other.arm(TICK));
-        let stopped = driven.timer.stop().len();
-        let armed = arm.join().unwrap();
-        assert_eq!(armed.is_ok(), stopped == 1);
-        assert_eq!((alarm.is_armed(), driven.timer.pending_timeouts()), (false, 0));
-        assert_eq!(runs.load(Relaxed), 0);
-    });
+    explore(
+        bound(2, Some(3)),
+        [
+            mutant("AlarmHidesRejection"),
+            mutant("NewTimeoutNotWithdrawn"),
+        ],
+        || {
+            let driven = Driven::new();
+            let (alarm, runs) = alarm_of(&driven.timer);
+            let other = alarm.clone();
+            let arm = thread::spawn(move || other.arm(TICK));
+            let stopped = driven.timer.stop().len();
+            let armed = arm.join().unwrap();
+            assert_eq!(armed.is_ok(), stopped == 1);
+            assert_eq!(
+                (alarm.is_armed(), driven.timer.pending_timeouts()),
+                (false, 0)
+            );
+            assert_eq!(runs.load(Relaxed), 0);
+        },
+    );
 }
 
 #[test]

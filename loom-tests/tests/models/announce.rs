@@ -6,7 +6,10 @@ use super::*;
 fn with_waker() -> (Driven, Arc<AtomicUsize>) {
     let woken = Arc::new(AtomicUsize::new(0));
     let wakes = Arc::clone(&woken);
-    (Driven::build(|builder| builder.waker(move || _ = wakes.fetch_add(1, Relaxed))), woken)
+    (
+        Driven::build(|builder| builder.waker(move || _ = wakes.fetch_add(1, Relaxed))),
+        woken,
+    )
 }
 
 /// Returns a timer whose next turn is in five ticks.
@@ -30,7 +33,10 @@ fn new_timeout_wakes_a_loop_that_announced_a_later_turn() {
         let caller = thread::spawn(move || timer.new_timeout(|_| (), TICK).unwrap());
         let announced = driven.driver.next_turn().unwrap();
         caller.join().unwrap();
-        assert!(announced == TICK || woken.load(Relaxed) == 1, "{announced:?}, {woken:?}");
+        assert!(
+            announced == TICK || woken.load(Relaxed) == 1,
+            "{announced:?}, {woken:?}"
+        );
     });
 }
 
@@ -48,29 +54,44 @@ fn two_new_timeouts_wake_a_loop_that_turns_in_between() {
             driver.turn();
             announced = driver.next_turn();
         }
-        callers.into_iter().for_each(|caller| drop(caller.join().unwrap()));
-        assert!(announced == Some(TICK) || woken.load(Relaxed) > 0, "{announced:?}, {woken:?}");
+        callers
+            .into_iter()
+            .for_each(|caller| drop(caller.join().unwrap()));
+        assert!(
+            announced == Some(TICK) || woken.load(Relaxed) > 0,
+            "{announced:?}, {woken:?}"
+        );
     });
 }
 
 /// The first reset may be about to push the node when the second one finds it in flight.
 #[test]
 fn two_resets_wake_a_loop_that_announced_a_later_turn() {
-    explore(bound(2, Some(3)), [mutant("EarlierResetWithoutLook"), mutant("SleepWithoutSecondLook")], || {
-        let (mut driven, woken) = with_turn_in_five_ticks();
-        let (timeout, _) = driven.schedule_in_wheel(20);
-        let resets = [10, 1].map(|ticks| {
-            let timeout = timeout.clone();
-            thread::spawn(move || assert!(timeout.reset(TICK * ticks)))
-        });
-        let mut announced = driven.driver.next_turn().unwrap();
-        if woken.swap(0, Relaxed) > 0 {
-            announced = driven.driver.next_turn().unwrap();
-        }
-        resets.into_iter().for_each(|reset| reset.join().unwrap());
-        let needed = timeout.remaining();
-        assert!(announced <= needed || woken.load(Relaxed) > 0, "{announced:?}, {needed:?}, {woken:?}");
-    });
+    explore(
+        bound(2, Some(3)),
+        [
+            mutant("EarlierResetWithoutLook"),
+            mutant("SleepWithoutSecondLook"),
+        ],
+        || {
+            let (mut driven, woken) = with_turn_in_five_ticks();
+            let (timeout, _) = driven.schedule_in_wheel(20);
+            let resets = [10, 1].map(|ticks| {
+                let timeout = timeout.clone();
+                thread::spawn(move || assert!(timeout.reset(TICK * ticks)))
+            });
+            let mut announced = driven.driver.next_turn().unwrap();
+            if woken.swap(0, Relaxed) > 0 {
+                announced = driven.driver.next_turn().unwrap();
+            }
+            resets.into_iter().for_each(|reset| reset.join().unwrap());
+            let needed = timeout.remaining();
+            assert!(
+                announced <= needed || woken.load(Relaxed) > 0,
+                "{announced:?}, {needed:?}, {woken:?}"
+            );
+        },
+    );
 }
 
 /// The announced turn becomes unnecessary while it is announced. Another caller may have relied on
@@ -87,7 +108,10 @@ fn announced_turn_is_kept() {
         caller.join().unwrap();
         cancel.join().unwrap();
         let turns_in_time = announced.is_some_and(|announced| announced <= TICK * 7);
-        assert!(turns_in_time || woken.load(Relaxed) > 0, "{announced:?}, and the loop is not woken");
+        assert!(
+            turns_in_time || woken.load(Relaxed) > 0,
+            "{announced:?}, and the loop is not woken"
+        );
     });
 }
 
@@ -100,7 +124,9 @@ fn loop_is_woken_once_per_announced_sleep() {
             let timer = driven.timer.clone();
             thread::spawn(move || timer.new_timeout(|_| (), TICK * ticks).unwrap())
         });
-        callers.into_iter().for_each(|caller| drop(caller.join().unwrap()));
+        callers
+            .into_iter()
+            .for_each(|caller| drop(caller.join().unwrap()));
         assert_eq!(woken.load(Relaxed), 1);
     });
 }

@@ -100,17 +100,24 @@ fn offset_that_is_valid_is_not_replaced() {
 
 #[test]
 fn manual_time_carries_what_was_done_before() {
-    explore(None, [no_release("clock/manual.rs advance"), no_acquire("clock/manual.rs nanos")], || {
-        let clock = manual_clock();
-        let flag = Arc::new(loom::sync::atomic::AtomicUsize::new(0));
-        let (other, set) = (clock.clone(), Arc::clone(&flag));
-        let advancing = thread::spawn(move || {
-            set.store(1, Relaxed);
-            other.advance(TICK);
-        });
-        if clock.now() == TICK {
-            assert_eq!(flag.load(Relaxed), 1, "the flag was set before");
-        }
-        advancing.join().unwrap();
-    });
+    explore(
+        None,
+        [
+            no_release("clock/manual.rs advance"),
+            no_acquire("clock/manual.rs nanos"),
+        ],
+        || {
+            let clock = manual_clock();
+            let flag = Arc::new(loom::sync::atomic::AtomicUsize::new(0));
+            let (other, set) = (clock.clone(), Arc::clone(&flag));
+            let advancing = thread::spawn(move || {
+                set.store(1, Relaxed);
+                other.advance(TICK);
+            });
+            if clock.now() == TICK {
+                assert_eq!(flag.load(Relaxed), 1, "the flag was set before");
+            }
+            advancing.join().unwrap();
+        },
+    );
 }

@@ -18,7 +18,11 @@ impl Poller {
 
     /// Polls again if the task was woken, as an executor does.
     fn receives_if_woken(self: &Arc<Self>, queue: &mut DelayQueue<u8>) -> Option<u8> {
-        if self.was_woken() { self.receives(queue) } else { None }
+        if self.was_woken() {
+            self.receives(queue)
+        } else {
+            None
+        }
     }
 }
 
@@ -30,30 +34,41 @@ fn received(queue: &DelayQueue<u8>) -> u8 {
 
 #[test]
 fn insert_wakes_a_consumer_that_waits() {
-    explore(None, [mutant("InsertWithoutNotify"), mutant("WaitInTwoSteps")], || {
-        let driven = Driven::new();
-        let mut queue = DelayQueue::new(&driven.timer);
-        let producer = queue.clone();
-        let insert = thread::spawn(move || _ = producer.insert(7, Duration::ZERO).unwrap());
-        let poller = Poller::new();
-        let first = poller.receives(&mut queue);
-        insert.join().unwrap();
-        assert_eq!(first.or_else(|| poller.receives_if_woken(&mut queue)), Some(7));
-    });
+    explore(
+        None,
+        [mutant("InsertWithoutNotify"), mutant("WaitInTwoSteps")],
+        || {
+            let driven = Driven::new();
+            let mut queue = DelayQueue::new(&driven.timer);
+            let producer = queue.clone();
+            let insert = thread::spawn(move || _ = producer.insert(7, Duration::ZERO).unwrap());
+            let poller = Poller::new();
+            let first = poller.receives(&mut queue);
+            insert.join().unwrap();
+            assert_eq!(
+                first.or_else(|| poller.receives_if_woken(&mut queue)),
+                Some(7)
+            );
+        },
+    );
 }
 
 /// A lost wake-up is a deadlock, which loom reports.
 #[test]
 fn insert_wakes_a_thread_that_waits() {
-    explore(None, [mutant("InsertWithoutNotify"), mutant("WaitInTwoSteps")], || {
-        let driven = Driven::new();
-        let queue = DelayQueue::new(&driven.timer);
-        let producer = queue.clone();
-        let insert = thread::spawn(move || _ = producer.insert(7, Duration::ZERO).unwrap());
-        assert_eq!(received(&queue), 7);
-        insert.join().unwrap();
-        assert_eq!(driven.timer.pending_timeouts(), 0);
-    });
+    explore(
+        None,
+        [mutant("InsertWithoutNotify"), mutant("WaitInTwoSteps")],
+        || {
+            let driven = Driven::new();
+            let queue = DelayQueue::new(&driven.timer);
+            let producer = queue.clone();
+            let insert = thread::spawn(move || _ = producer.insert(7, Duration::ZERO).unwrap());
+            assert_eq!(received(&queue), 7);
+            insert.join().unwrap();
+            assert_eq!(driven.timer.pending_timeouts(), 0);
+        },
+    );
 }
 
 /// The consumer begins to wait for a later value while another thread calls `change`. Then it is
@@ -76,16 +91,27 @@ fn earlier_deadline_is_awaited(change: fn(&DelayQueue<u8>)) {
 
 #[test]
 fn earlier_value_is_awaited() {
-    explore(None, [mutant("InsertWithoutNotify"), mutant("AwaitedNotStored")], || {
-        earlier_deadline_is_awaited(|queue| _ = queue.insert(1, TICK).unwrap());
-    });
+    explore(
+        None,
+        [mutant("InsertWithoutNotify"), mutant("AwaitedNotStored")],
+        || {
+            earlier_deadline_is_awaited(|queue| _ = queue.insert(1, TICK).unwrap());
+        },
+    );
 }
 
 #[test]
 fn earlier_reset_is_awaited() {
-    explore(None, [mutant("QueueResetWithoutNotify"), mutant("AwaitedNotStored")], || {
-        earlier_deadline_is_awaited(|queue| assert!(queue.reset(queue.peek().unwrap(), TICK)));
-    });
+    explore(
+        None,
+        [
+            mutant("QueueResetWithoutNotify"),
+            mutant("AwaitedNotStored"),
+        ],
+        || {
+            earlier_deadline_is_awaited(|queue| assert!(queue.reset(queue.peek().unwrap(), TICK)));
+        },
+    );
 }
 
 // --- several consumers ---------------------------------------------------------------------------
@@ -95,7 +121,8 @@ fn two_values_wake_two_consumers() {
     explore(Some(2), [mutant("LeaveWithoutNotify")], || {
         let driven = Driven::new();
         let queue = DelayQueue::new(&driven.timer);
-        let consumers = [queue.clone(), queue.clone()].map(|queue| thread::spawn(move || received(&queue)));
+        let consumers =
+            [queue.clone(), queue.clone()].map(|queue| thread::spawn(move || received(&queue)));
         queue.insert(1, Duration::ZERO).unwrap();
         queue.insert(2, Duration::ZERO).unwrap();
         let received = consumers.map(|consumer| consumer.join().unwrap());
@@ -124,26 +151,36 @@ fn dropped_consumer_passes_its_wake_up_on() {
 
 #[test]
 fn last_waker_is_woken_or_its_poll_is_ready() {
-    explore(Some(3), [mutant("QueueRepollKeepsOldWaker"), mutant("EndedAlarmIsKept")], || {
-        let clock = ModelClock::default();
-        let (timer, mut driver) = small_wheel().clock(clock.clone()).build_driven().unwrap();
-        let mut queue = DelayQueue::new(&timer);
-        queue.insert(7, TICK).unwrap();
-        assert_eq!(Poller::new().receives(&mut queue), None);
-        driver.turn();
-        let turn = thread::spawn(move || {
+    explore(
+        Some(3),
+        [
+            mutant("QueueRepollKeepsOldWaker"),
+            mutant("EndedAlarmIsKept"),
+        ],
+        || {
+            let clock = ModelClock::default();
+            let (timer, mut driver) = small_wheel().clock(clock.clone()).build_driven().unwrap();
+            let mut queue = DelayQueue::new(&timer);
+            queue.insert(7, TICK).unwrap();
+            assert_eq!(Poller::new().receives(&mut queue), None);
+            driver.turn();
+            let turn = thread::spawn(move || {
+                clock.0.fetch_add(1, AcqRel);
+                driver.turn();
+                (clock, driver)
+            });
+            let last = Poller::new();
+            let first = last.receives(&mut queue);
+            let (clock, mut driver) = turn.join().unwrap();
             clock.0.fetch_add(1, AcqRel);
             driver.turn();
-            (clock, driver)
-        });
-        let last = Poller::new();
-        let first = last.receives(&mut queue);
-        let (clock, mut driver) = turn.join().unwrap();
-        clock.0.fetch_add(1, AcqRel);
-        driver.turn();
-        assert_eq!(first.or_else(|| last.receives_if_woken(&mut queue)), Some(7));
-        assert_eq!(timer.pending_timeouts(), 0);
-    });
+            assert_eq!(
+                first.or_else(|| last.receives_if_woken(&mut queue)),
+                Some(7)
+            );
+            assert_eq!(timer.pending_timeouts(), 0);
+        },
+    );
 }
 
 /// The due value is removed while its timeout expires. The consumer is woken for nothing, and then
@@ -180,7 +217,10 @@ fn value_is_received_or_removed() {
         let removes = thread::spawn(move || other.remove(key));
         let received = queue.try_recv().map(Expired::into_inner);
         let removed = removes.join().unwrap();
-        assert!(matches!((received, removed), (Some(7), None) | (None, Some(7))));
+        assert!(matches!(
+            (received, removed),
+            (Some(7), None) | (None, Some(7))
+        ));
     });
 }
 
@@ -189,7 +229,11 @@ fn value_is_received_or_removed() {
 #[test]
 fn stop_ends_the_wait_of_two_threads() {
     explore(Some(2), [mutant("AlarmIgnoresStop")], || {
-        let Driven { timer, driver: _driver, .. } = Driven::new();
+        let Driven {
+            timer,
+            driver: _driver,
+            ..
+        } = Driven::new();
         let queue = DelayQueue::<u8>::new(&timer);
         let other = queue.clone();
         let waits = thread::spawn(move || other.recv().is_err());

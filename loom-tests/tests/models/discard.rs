@@ -36,7 +36,9 @@ fn reuses(timer: &HashedWheelTimer, driver: &mut Driver, clock: &ManualClock) ->
     driver.turn();
     clock.advance(TICK);
     assert_eq!(driver.turn(), 2);
-    [first, second].iter().for_each(|(_, outcome)| outcome.assert(1, 0));
+    [first, second]
+        .iter()
+        .for_each(|(_, outcome)| outcome.assert(1, 0));
     is_used_again
 }
 
@@ -55,7 +57,11 @@ fn discard_or_cancel_of_a_clone_wins() {
         let clone = timeout.clone();
         let cancel = thread::spawn(move || clone.cancel());
         let discarded = timeout.cancel_and_drop();
-        assert_ne!(discarded, cancel.join().unwrap(), "exactly one of the two wins");
+        assert_ne!(
+            discarded,
+            cancel.join().unwrap(),
+            "exactly one of the two wins"
+        );
         outcome.assert(0, 0);
         assert_eq!(driven.timer.pending_timeouts(), 0);
         reuses(&driven.timer, &mut driven.driver, &driven.clock);
@@ -65,31 +71,44 @@ fn discard_or_cancel_of_a_clone_wins() {
 /// The handle of a timeout in the wheel goes with the message, also if there is a clone.
 #[test]
 fn discard_in_the_wheel_leaves_a_clone_alone() {
-    explore(bound(3, None), [mutant("HandleReleasedWithoutCount"), mutant("DiscardWithoutCompare")], || {
-        let mut driven = Driven::new();
-        let (timeout, outcome) = closure_in_wheel(&mut driven, 5);
-        let clone = timeout.clone();
-        let cancel = thread::spawn(move || (clone.cancel(), clone));
-        let discarded = timeout.cancel_and_drop();
-        driven.driver.turn();
-        let (cancelled, clone) = cancel.join().unwrap();
-        assert_ne!(discarded, cancelled, "exactly one of the two wins");
-        outcome.assert(0, 0);
-        driven.driver.turn();
-        let (next, _) = schedule_closure(&driven.timer, 1);
-        assert!(clone.is_cancelled() && clone != next, "the clone keeps its node");
-        drop((clone, next));
-        driven.clock.advance(TICK);
-        driven.driver.turn();
-        reuses(&driven.timer, &mut driven.driver, &driven.clock);
-    });
+    explore(
+        bound(3, None),
+        [
+            mutant("HandleReleasedWithoutCount"),
+            mutant("DiscardWithoutCompare"),
+        ],
+        || {
+            let mut driven = Driven::new();
+            let (timeout, outcome) = closure_in_wheel(&mut driven, 5);
+            let clone = timeout.clone();
+            let cancel = thread::spawn(move || (clone.cancel(), clone));
+            let discarded = timeout.cancel_and_drop();
+            driven.driver.turn();
+            let (cancelled, clone) = cancel.join().unwrap();
+            assert_ne!(discarded, cancelled, "exactly one of the two wins");
+            outcome.assert(0, 0);
+            driven.driver.turn();
+            let (next, _) = schedule_closure(&driven.timer, 1);
+            assert!(
+                clone.is_cancelled() && clone != next,
+                "the clone keeps its node"
+            );
+            drop((clone, next));
+            driven.clock.advance(TICK);
+            driven.driver.turn();
+            reuses(&driven.timer, &mut driven.driver, &driven.clock);
+        },
+    );
 }
 
 /// The worker takes the message, or puts the node into the wheel, or comes too late.
 #[test]
 fn discard_during_drain_leaves_nothing() {
-    let mutants =
-        [mutant("TakeBackWithoutCompare"), mutant("DiscardWithoutPush"), mutant("DiscardKeepsReference")];
+    let mutants = [
+        mutant("TakeBackWithoutCompare"),
+        mutant("DiscardWithoutPush"),
+        mutant("DiscardKeepsReference"),
+    ];
     explore(None, mutants, || {
         let driven = Driven::new();
         let (timeout, outcome) = schedule_closure(&driven.timer, 5);
@@ -98,31 +117,52 @@ fn discard_during_drain_leaves_nothing() {
         outcome.assert(0, 0);
         let (_, mut driver) = turn.join().unwrap();
         assert_eq!(driven.timer.pending_timeouts(), 0);
-        assert!(reuses(&driven.timer, &mut driver, &driven.clock), "the node is free");
+        assert!(
+            reuses(&driven.timer, &mut driver, &driven.clock),
+            "the node is free"
+        );
     });
 }
 
 #[test]
 fn discard_or_expiry_wins() {
-    explore(bound(5, None), [mutant("DiscardWithoutCompare"), mutant("ReleaseLeftReference")], || {
-        let mut driven = Driven::new();
-        let (timeout, outcome) = closure_in_wheel(&mut driven, 1);
-        driven.clock.advance(TICK);
-        let turn = Driven::turn(driven.driver);
-        let discarded = timeout.cancel_and_drop();
-        let (expired, mut driver) = turn.join().unwrap();
-        assert_eq!(usize::from(discarded) + expired, 1, "exactly one of the two wins");
-        outcome.assert(expired, 0);
-        assert_eq!(driven.timer.pending_timeouts(), 0);
-        assert!(reuses(&driven.timer, &mut driver, &driven.clock), "the node is free");
-    });
+    explore(
+        bound(5, None),
+        [
+            mutant("DiscardWithoutCompare"),
+            mutant("ReleaseLeftReference"),
+        ],
+        || {
+            let mut driven = Driven::new();
+            let (timeout, outcome) = closure_in_wheel(&mut driven, 1);
+            driven.clock.advance(TICK);
+            let turn = Driven::turn(driven.driver);
+            let discarded = timeout.cancel_and_drop();
+            let (expired, mut driver) = turn.join().unwrap();
+            assert_eq!(
+                usize::from(discarded) + expired,
+                1,
+                "exactly one of the two wins"
+            );
+            outcome.assert(expired, 0);
+            assert_eq!(driven.timer.pending_timeouts(), 0);
+            assert!(
+                reuses(&driven.timer, &mut driver, &driven.clock),
+                "the node is free"
+            );
+        },
+    );
 }
 
 fn discard_and_stop(timer: &HashedWheelTimer, timeout: Timeout, outcome: &Outcome) {
     let other = timer.clone();
     let stop = thread::spawn(move || other.stop().len());
     let discarded = timeout.cancel_and_drop();
-    assert_eq!(stop.join().unwrap() + usize::from(discarded), 1, "exactly one of the two wins");
+    assert_eq!(
+        stop.join().unwrap() + usize::from(discarded),
+        1,
+        "exactly one of the two wins"
+    );
     outcome.assert(0, 0);
 }
 
@@ -139,7 +179,11 @@ fn discard_or_stop_wins() {
 #[test]
 fn discard_in_lane_or_stop_wins() {
     explore(None, [mutant("TakeBackWithoutCompare")], || {
-        let Driven { timer, driver: _driver, .. } = Driven::new();
+        let Driven {
+            timer,
+            driver: _driver,
+            ..
+        } = Driven::new();
         let (timeout, outcome) = schedule_closure(&timer, 5);
         discard_and_stop(&timer, timeout, &outcome);
     });
@@ -155,7 +199,11 @@ fn discard_or_cancel_all_wins() {
         let cancel_all = thread::spawn(move || other.cancel_all());
         let discarded = timeout.cancel_and_drop();
         driven.driver.turn();
-        assert_eq!(cancel_all.join().unwrap() + usize::from(discarded), 1, "exactly one of the two wins");
+        assert_eq!(
+            cancel_all.join().unwrap() + usize::from(discarded),
+            1,
+            "exactly one of the two wins"
+        );
         outcome.assert(0, 0);
         reuses(&driven.timer, &mut driven.driver, &driven.clock);
     });
@@ -163,7 +211,12 @@ fn discard_or_cancel_all_wins() {
 
 #[test]
 fn worker_sees_a_discard_or_is_woken() {
-    let mutants = ["PushWithoutFence", "ChangeWithoutFence", "DiscardWithoutWake"].map(mutant);
+    let mutants = [
+        "PushWithoutFence",
+        "ChangeWithoutFence",
+        "DiscardWithoutWake",
+    ]
+    .map(mutant);
     explore(None, mutants, || {
         let mut driven = Driven::new();
         let (timeout, _) = closure_in_wheel(&mut driven, 5);
@@ -171,40 +224,56 @@ fn worker_sees_a_discard_or_is_woken() {
         assert!(timeout.cancel_and_drop());
         let (asleep, mut driver) = worker.join().unwrap();
         assert!(!(asleep && driver.misses_messages()));
-        assert!(reuses(&driven.timer, &mut driver, &driven.clock), "the node is free");
+        assert!(
+            reuses(&driven.timer, &mut driver, &driven.clock),
+            "the node is free"
+        );
     });
 }
 
 /// The run does not begin, or the thread that runs the task drops it.
 #[test]
 fn discard_of_a_periodic_task_is_final() {
-    explore(None, [mutant("DiscardTakesRunningTask"), mutant("DiscardWithoutCompare")], || {
-        let mut driven = Driven::new();
-        let (outcome, runs) = (Arc::new(Outcome::default()), Arc::new(AtomicUsize::new(0)));
-        let (task, count) = (Task(Arc::clone(&outcome)), Arc::clone(&runs));
-        let run = move |_: &PeriodicRun<'_>| {
-            let _task = &task;
-            count.fetch_add(1, Relaxed);
-        };
-        let periodic = driven.timer.schedule_periodic(Schedule::at_fixed_rate(TICK), run).unwrap();
-        assert_eq!(driven.driver.turn(), 0);
-        driven.clock.advance(TICK);
-        let turn = Driven::turn(driven.driver);
-        assert!(periodic.cancel_and_drop());
-        let (_, mut driver) = turn.join().unwrap();
-        outcome.assert(0, 0);
-        let begun = runs.load(Relaxed);
-        driven.clock.advance(TICK * 3);
-        assert_eq!((driver.turn(), runs.load(Relaxed)), (0, begun));
-        assert_eq!(driven.timer.pending_timeouts(), 0);
-    });
+    explore(
+        None,
+        [
+            mutant("DiscardTakesRunningTask"),
+            mutant("DiscardWithoutCompare"),
+        ],
+        || {
+            let mut driven = Driven::new();
+            let (outcome, runs) = (Arc::new(Outcome::default()), Arc::new(AtomicUsize::new(0)));
+            let (task, count) = (Task(Arc::clone(&outcome)), Arc::clone(&runs));
+            let run = move |_: &PeriodicRun<'_>| {
+                let _task = &task;
+                count.fetch_add(1, Relaxed);
+            };
+            let periodic = driven
+                .timer
+                .schedule_periodic(Schedule::at_fixed_rate(TICK), run)
+                .unwrap();
+            assert_eq!(driven.driver.turn(), 0);
+            driven.clock.advance(TICK);
+            let turn = Driven::turn(driven.driver);
+            assert!(periodic.cancel_and_drop());
+            let (_, mut driver) = turn.join().unwrap();
+            outcome.assert(0, 0);
+            let begun = runs.load(Relaxed);
+            driven.clock.advance(TICK * 3);
+            assert_eq!((driver.turn(), runs.load(Relaxed)), (0, begun));
+            assert_eq!(driven.timer.pending_timeouts(), 0);
+        },
+    );
 }
 
 /// The message has a handle's reference. The last of it, of a clone and of the wheel's reference
 /// frees the node.
 #[test]
 fn handle_that_goes_with_a_message_is_released_once() {
-    let mutants = [mutant("HandleReleasedWithoutCount"), no_acquire("node/refs.rs release_handle")];
+    let mutants = [
+        mutant("HandleReleasedWithoutCount"),
+        no_acquire("node/refs.rs release_handle"),
+    ];
     explore(None, mutants, || {
         let driven = Driven::new();
         let nodes = Nodes::of(&driven.timer);
@@ -218,6 +287,10 @@ fn handle_that_goes_with_a_message_is_released_once() {
         timeout.leave_to_message();
         wheel_ref.release_handle();
         let mine = wheel_ref.release().map(|free| fill(&nodes, free));
-        assert_ne!(mine.is_some(), user.join().unwrap().is_some(), "one thread frees the node");
+        assert_ne!(
+            mine.is_some(),
+            user.join().unwrap().is_some(),
+            "one thread frees the node"
+        );
     });
 }

@@ -21,7 +21,9 @@ impl ThreadPerTask {
 
     pub(crate) fn join(self) {
         let threads = std::mem::take(&mut *self.0.lock().unwrap());
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        threads
+            .into_iter()
+            .for_each(|thread| thread.join().unwrap());
     }
 }
 
@@ -48,7 +50,11 @@ fn cancel_or_dispatch_wins() {
         let cancelled = timeout.cancel();
         let (expired, _driver) = turn.join().unwrap();
         executor.join();
-        assert_eq!(usize::from(cancelled) + expired, 1, "exactly one of the two wins");
+        assert_eq!(
+            usize::from(cancelled) + expired,
+            1,
+            "exactly one of the two wins"
+        );
         outcome.assert(expired, usize::from(cancelled));
     });
 }
@@ -99,9 +105,17 @@ fn cancel_or_rejection_by_executor_wins() {
             let turn = Driven::turn(driven.driver);
             let cancelled = timeout.cancel();
             let (expired, _driver) = turn.join().unwrap();
-            assert_eq!(usize::from(cancelled) + expired, 1, "exactly one of the two wins");
+            assert_eq!(
+                usize::from(cancelled) + expired,
+                1,
+                "exactly one of the two wins"
+            );
             outcome.assert(0, usize::from(cancelled));
-            assert_eq!(timeout.is_expired(), !cancelled, "a timeout whose task was rejected is expired");
+            assert_eq!(
+                timeout.is_expired(),
+                !cancelled,
+                "a timeout whose task was rejected is expired"
+            );
             let stats = driven.timer.stats();
             assert_eq!(
                 (stats.dropped_tasks, stats.panics),

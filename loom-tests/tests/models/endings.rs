@@ -13,7 +13,11 @@ fn cancel_all_beside(other: fn(Timeout) -> bool) {
     let all = driven.timer.cancel_all();
     let ended_by_other = other.join().unwrap();
 
-    assert_eq!(all + usize::from(ended_by_other), 2, "each timeout ends once");
+    assert_eq!(
+        all + usize::from(ended_by_other),
+        2,
+        "each timeout ends once"
+    );
     assert!(in_wheel.is_cancelled() && in_lane.is_cancelled());
     in_wheel_outcome.assert(0, 1);
     in_lane_outcome.assert(0, 1);
@@ -23,35 +27,56 @@ fn cancel_all_beside(other: fn(Timeout) -> bool) {
 
 #[test]
 fn cancel_or_cancel_all_wins() {
-    explore(Some(3), [mutant("CancelAllIgnoresLanes"), mutant("ChangeWithoutCompare")], || {
-        cancel_all_beside(|timeout| timeout.cancel());
-    });
+    explore(
+        Some(3),
+        [
+            mutant("CancelAllIgnoresLanes"),
+            mutant("ChangeWithoutCompare"),
+        ],
+        || {
+            cancel_all_beside(|timeout| timeout.cancel());
+        },
+    );
 }
 
 #[test]
 fn reset_does_not_revive_what_cancel_all_has_cancelled() {
-    explore(Some(3), [mutant("CancelAllIgnoresLanes"), mutant("ChangeWithoutCompare")], || {
-        cancel_all_beside(|timeout| {
-            _ = timeout.reset(Duration::ZERO);
-            false
-        });
-    });
+    explore(
+        Some(3),
+        [
+            mutant("CancelAllIgnoresLanes"),
+            mutant("ChangeWithoutCompare"),
+        ],
+        || {
+            cancel_all_beside(|timeout| {
+                _ = timeout.reset(Duration::ZERO);
+                false
+            });
+        },
+    );
 }
 
 #[test]
 fn cancel_all_or_expiry_wins() {
-    explore(Some(3), [mutant("CancelAllIgnoresLanes"), mutant("ChangeWithoutCompare")], || {
-        let mut driven = Driven::new();
-        let (_, in_wheel) = driven.schedule_in_wheel(1);
-        let (_, in_lane) = driven.schedule(2);
-        driven.clock.advance(TICK);
-        let turn = Driven::turn(driven.driver);
-        let all = driven.timer.cancel_all();
-        let (expired, _driver) = turn.join().unwrap();
-        assert_eq!(all + expired, 2, "each timeout ends once");
-        in_wheel.assert(expired, 1 - expired);
-        in_lane.assert(0, 1);
-    });
+    explore(
+        Some(3),
+        [
+            mutant("CancelAllIgnoresLanes"),
+            mutant("ChangeWithoutCompare"),
+        ],
+        || {
+            let mut driven = Driven::new();
+            let (_, in_wheel) = driven.schedule_in_wheel(1);
+            let (_, in_lane) = driven.schedule(2);
+            driven.clock.advance(TICK);
+            let turn = Driven::turn(driven.driver);
+            let all = driven.timer.cancel_all();
+            let (expired, _driver) = turn.join().unwrap();
+            assert_eq!(all + expired, 2, "each timeout ends once");
+            in_wheel.assert(expired, 1 - expired);
+            in_lane.assert(0, 1);
+        },
+    );
 }
 
 #[test]
@@ -76,7 +101,13 @@ fn new_timeout_beside_cancel_all_ends_once() {
 fn flagging(driven: &Driven) -> (Timeout, Arc<loom::sync::atomic::AtomicUsize>) {
     let flag = Arc::new(loom::sync::atomic::AtomicUsize::new(0));
     let task = Arc::clone(&flag);
-    (driven.timer.new_timeout(move |_| task.store(1, Relaxed), TICK).unwrap(), flag)
+    (
+        driven
+            .timer
+            .new_timeout(move |_| task.store(1, Relaxed), TICK)
+            .unwrap(),
+        flag,
+    )
 }
 
 #[test]
@@ -88,7 +119,11 @@ fn task_on_the_worker_is_over_after_cancel_and_wait() {
         driven.clock.advance(TICK);
         let turn = Driven::turn(driven.driver);
         let is_cancelled = timeout.cancel_and_wait();
-        assert_eq!(flag.load(Relaxed), usize::from(!is_cancelled), "the task is over");
+        assert_eq!(
+            flag.load(Relaxed),
+            usize::from(!is_cancelled),
+            "the task is over"
+        );
         turn.join().unwrap();
     });
 }
@@ -115,7 +150,11 @@ fn task_on_an_executor_is_over_after_cancel_and_wait() {
 
 #[test]
 fn task_that_a_turn_hands_out_is_over_after_cancel_and_wait() {
-    let mutants = [mutant("HandedOutWithoutMark"), mutant("WaitForNoTurn"), mutant("WaitForNoRun")];
+    let mutants = [
+        mutant("HandedOutWithoutMark"),
+        mutant("WaitForNoTurn"),
+        mutant("WaitForNoRun"),
+    ];
     explore(Some(3), mutants, || {
         let driven = Driven::new();
         let (timeout, flag) = flagging(&driven);
@@ -128,26 +167,34 @@ fn task_that_a_turn_hands_out_is_over_after_cancel_and_wait() {
             driver
         });
         let is_cancelled = timeout.cancel_and_wait();
-        assert_eq!(flag.load(Relaxed), usize::from(!is_cancelled), "the task is over");
+        assert_eq!(
+            flag.load(Relaxed),
+            usize::from(!is_cancelled),
+            "the task is over"
+        );
         turn.join().unwrap();
     });
 }
 
 #[test]
 fn two_threads_wait_for_a_task_on_an_executor() {
-    explore(Some(2), [mutant("RunEndWithoutWake"), mutant("RunEndWakesOneWaiter")], || {
-        let executor = ThreadPerTask::default();
-        let mut driven = executor.driven();
-        let (timeout, outcome) = driven.schedule_in_wheel(1);
-        driven.clock.advance(TICK);
-        assert_eq!(driven.driver.turn(), 1);
-        let other = timeout.clone();
-        let second = thread::spawn(move || other.cancel_and_wait());
-        assert!(!timeout.cancel_and_wait());
-        outcome.assert(1, 0);
-        assert!(!second.join().unwrap());
-        executor.join();
-    });
+    explore(
+        Some(2),
+        [mutant("RunEndWithoutWake"), mutant("RunEndWakesOneWaiter")],
+        || {
+            let executor = ThreadPerTask::default();
+            let mut driven = executor.driven();
+            let (timeout, outcome) = driven.schedule_in_wheel(1);
+            driven.clock.advance(TICK);
+            assert_eq!(driven.driver.turn(), 1);
+            let other = timeout.clone();
+            let second = thread::spawn(move || other.cancel_and_wait());
+            assert!(!timeout.cancel_and_wait());
+            outcome.assert(1, 0);
+            assert!(!second.join().unwrap());
+            executor.join();
+        },
+    );
 }
 
 /// The end of either task wakes both threads.
@@ -197,7 +244,11 @@ fn rejected_task_comes_back_or_stop_has_it() {
 #[test]
 fn thread_that_waits_for_the_end_is_woken() {
     explore(Some(3), [mutant("EndWithoutWake")], || {
-        let Driven { timer, driver: _driver, .. } = Driven::new();
+        let Driven {
+            timer,
+            driver: _driver,
+            ..
+        } = Driven::new();
         let (timeout, outcome) = schedule(&timer, 1);
         let rest = timer.begin_stop().wait_timeout(Duration::MAX).unwrap();
         assert_eq!(rest, [timeout]);
@@ -209,7 +260,11 @@ fn thread_that_waits_for_the_end_is_woken() {
 #[test]
 fn last_drop_leaves_the_end_to_its_thread() {
     explore(Some(3), [mutant("EndWithoutWake")], || {
-        let Driven { timer, driver: _driver, .. } = Driven::new();
+        let Driven {
+            timer,
+            driver: _driver,
+            ..
+        } = Driven::new();
         let (timeout, outcome) = schedule(&timer, 1);
         let rest = match timer.begin_stop().wait_timeout(Duration::ZERO) {
             Ok(rest) => rest,

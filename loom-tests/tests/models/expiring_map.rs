@@ -20,7 +20,9 @@ struct Item(Arc<Outcome>);
 impl Item {
     fn schedule(map: &Tasks, ticks: u32) -> (bool, Self) {
         let outcome = Arc::new(Outcome::default());
-        let replaced = map.insert(7, Task(Arc::clone(&outcome)), TICK * ticks).unwrap();
+        let replaced = map
+            .insert(7, Task(Arc::clone(&outcome)), TICK * ticks)
+            .unwrap();
         (replaced.is_some(), Self(outcome))
     }
 
@@ -74,7 +76,11 @@ fn replacement_or_expiry_wins() {
         let (_, mut driver) = turn.join().unwrap();
         old.assert(!replaced);
         assert!(!new.ran() && map.contains_key(&7) && map.len() == 1);
-        assert_eq!(driven.timer.pending_timeouts(), 1, "a replaced timeout is cancelled");
+        assert_eq!(
+            driven.timer.pending_timeouts(),
+            1,
+            "a replaced timeout is cancelled"
+        );
         driven.clock.advance(TICK * 6);
         assert_eq!(driver.turn(), 1);
         new.assert(true);
@@ -89,7 +95,11 @@ fn reset_in_time_moves_the_deadline() {
         let turn = Driven::turn(driven.driver);
         let reset = map.touch(&7, TICK * 3);
         let (expired, mut driver) = turn.join().unwrap();
-        assert_eq!(usize::from(reset) + expired, 1, "either the reset was in time or the expiry");
+        assert_eq!(
+            usize::from(reset) + expired,
+            1,
+            "either the reset was in time or the expiry"
+        );
         assert_eq!((item.ran(), map.contains_key(&7)), (!reset, reset));
         driven.clock.advance(TICK * 3);
         driver.turn();
@@ -142,7 +152,11 @@ fn task_that_starts_before_schedule_returns_replaces_the_current_item() {
         old.assert(!replaced);
         new.assert(true);
         assert!(map.is_empty());
-        assert_eq!(timer.pending_timeouts(), 0, "a replaced timeout is cancelled");
+        assert_eq!(
+            timer.pending_timeouts(),
+            0,
+            "a replaced timeout is cancelled"
+        );
     });
 }
 
@@ -155,8 +169,15 @@ fn one_of_two_schedules_of_a_key_remains() {
         let schedule = thread::spawn(move || Item::schedule(&other, 1));
         let (replaced, item) = Item::schedule(&map, 1);
         let (others_replaced, others) = schedule.join().unwrap();
-        assert_ne!(replaced, others_replaced, "the later call replaces the earlier one");
-        assert_eq!((map.len(), driven.timer.pending_timeouts()), (1, 1), "a replaced timeout is cancelled");
+        assert_ne!(
+            replaced, others_replaced,
+            "the later call replaces the earlier one"
+        );
+        assert_eq!(
+            (map.len(), driven.timer.pending_timeouts()),
+            (1, 1),
+            "a replaced timeout is cancelled"
+        );
         driven.driver.turn();
         driven.clock.advance(TICK);
         assert_eq!(driven.driver.turn(), 1);
@@ -170,7 +191,11 @@ fn one_of_two_schedules_of_a_key_remains() {
 #[test]
 fn schedule_during_stop_leaves_nothing() {
     explore(bound(5, None), [mutant("EndedItemStaysCurrent")], || {
-        let Driven { timer, driver: _driver, .. } = Driven::new();
+        let Driven {
+            timer,
+            driver: _driver,
+            ..
+        } = Driven::new();
         let map = tasks(&timer);
         let stop = thread::spawn(move || timer.stop().len());
         let outcome = Arc::new(Outcome::default());
@@ -187,7 +212,11 @@ fn schedule_during_stop_leaves_nothing() {
 #[test]
 fn replacement_during_stop_leaves_nothing() {
     explore(Some(3), [mutant("EndedItemStaysCurrent")], || {
-        let Driven { timer, driver: _driver, .. } = Driven::new();
+        let Driven {
+            timer,
+            driver: _driver,
+            ..
+        } = Driven::new();
         let map = tasks(&timer);
         let (_, old) = Item::schedule(&map, 1);
         let stop = thread::spawn(move || timer.stop().len());
@@ -219,7 +248,10 @@ impl Drop for Value {
 }
 
 fn value(name: u8, drops: &Arc<AtomicUsize>) -> Value {
-    Value { name, drops: Arc::clone(drops) }
+    Value {
+        name,
+        drops: Arc::clone(drops),
+    }
 }
 
 /// The values that the handler of a map got.
@@ -243,7 +275,10 @@ fn values(timer: &HashedWheelTimer) -> (ExpiringMap<u8, Value>, Handled, Told, A
 #[track_caller]
 fn assert_told(told: &Told, ends: &[(&[u8], Cause)]) {
     let mut told = told.lock().unwrap().clone();
-    for (name, cause) in ends.iter().flat_map(|(names, cause)| names.iter().map(move |name| (name, cause))) {
+    for (name, cause) in ends
+        .iter()
+        .flat_map(|(names, cause)| names.iter().map(move |name| (name, cause)))
+    {
         let at = told.iter().position(|end| *end == (*name, *cause));
         told.remove(at.unwrap_or_else(|| panic!("{name} was not told as {cause:?}: {told:?}")));
     }
@@ -266,7 +301,13 @@ impl Values {
         assert!(map.insert(7, value(OLD, &drops), TICK).unwrap().is_none());
         driven.driver.turn();
         driven.clock.advance(TICK);
-        Self { driven, map, expired, told, drops }
+        Self {
+            driven,
+            map,
+            expired,
+            told,
+            drops,
+        }
     }
 }
 
@@ -277,7 +318,13 @@ fn name(value: Option<Value>) -> Vec<u8> {
 #[test]
 fn value_goes_to_remove_or_to_the_handler() {
     explore(Some(4), [mutant("RemovedItemStarts")], || {
-        let Values { driven, map, expired, told, drops } = Values::with_due_value();
+        let Values {
+            driven,
+            map,
+            expired,
+            told,
+            drops,
+        } = Values::with_due_value();
         let turn = Driven::turn(driven.driver);
         let removed = name(map.remove(&7));
         // The timeout of the old value must not take the new one.
@@ -286,7 +333,10 @@ fn value_goes_to_remove_or_to_the_handler() {
         assert!(replaced.is_empty(), "the key was free");
         let expired = expired.lock().unwrap().clone();
         assert_eq!([&removed[..], &expired].concat(), [OLD]);
-        assert_told(&told, &[(&removed, Cause::Removed), (&expired, Cause::Expired)]);
+        assert_told(
+            &told,
+            &[(&removed, Cause::Removed), (&expired, Cause::Expired)],
+        );
         assert_eq!(drops.load(Relaxed), 1);
         assert_eq!(name(map.remove(&7)), [NEW]);
         assert_eq!(driven.timer.pending_timeouts(), 0);
@@ -296,14 +346,23 @@ fn value_goes_to_remove_or_to_the_handler() {
 #[test]
 fn value_goes_to_insert_or_to_the_handler() {
     explore(bound(3, Some(4)), [mutant("RemovedItemStarts")], || {
-        let Values { driven, map, expired, told, drops } = Values::with_due_value();
+        let Values {
+            driven,
+            map,
+            expired,
+            told,
+            drops,
+        } = Values::with_due_value();
         let turn = Driven::turn(driven.driver);
         let replaced = name(map.insert(7, value(NEW, &drops), TICK * 5).unwrap());
         let touched = map.touch(&7, TICK * 6);
         let (_, _driver) = turn.join().unwrap();
         let expired = expired.lock().unwrap().clone();
         assert_eq!([&replaced[..], &expired].concat(), [OLD]);
-        assert_told(&told, &[(&replaced, Cause::Replaced), (&expired, Cause::Expired)]);
+        assert_told(
+            &told,
+            &[(&replaced, Cause::Replaced), (&expired, Cause::Expired)],
+        );
         assert!(touched && map.with(&7, |value| value.name) == Some(NEW));
         assert_eq!(map.clear(), 1);
         assert_eq!(drops.load(Relaxed), 2);
@@ -317,7 +376,11 @@ fn touch_moves_the_deadline_of_an_entry_or_of_its_replacement() {
     explore(Some(3), [mutant("TouchTriesOneItem")], || {
         let mut driven = Driven::new();
         let (map, expired, told, drops) = values(&driven.timer);
-        assert!(map.insert(7, value(OLD, &drops), TICK * 5).unwrap().is_none());
+        assert!(
+            map.insert(7, value(OLD, &drops), TICK * 5)
+                .unwrap()
+                .is_none()
+        );
         let other = map.clone();
         let new = value(NEW, &drops);
         let insert = thread::spawn(move || name(other.insert(7, new, TICK * 5).unwrap()));
@@ -327,40 +390,72 @@ fn touch_moves_the_deadline_of_an_entry_or_of_its_replacement() {
         driven.driver.turn();
         driven.clock.advance(TICK * 9);
         assert_eq!(driven.driver.turn(), 1);
-        assert_eq!((expired.lock().unwrap().clone(), drops.load(Relaxed)), (vec![NEW], 2));
-        assert_told(&told, &[(&[OLD], Cause::Replaced), (&[NEW], Cause::Expired)]);
+        assert_eq!(
+            (expired.lock().unwrap().clone(), drops.load(Relaxed)),
+            (vec![NEW], 2)
+        );
+        assert_told(
+            &told,
+            &[(&[OLD], Cause::Replaced), (&[NEW], Cause::Expired)],
+        );
     });
 }
 
 /// The timeout may expire before `insert` goes on, and replaces the old value in its place.
 #[test]
 fn insert_returns_the_value_that_its_early_expiry_has_replaced() {
-    explore(Some(3), [mutant("StartLosesReplaced"), mutant("EarlyReplacementIsNotTold")], || {
-        let clock = ModelClock::default();
-        let (timer, mut driver) = small_wheel().clock(clock.clone()).build_driven().unwrap();
-        let (map, expired, told, drops) = values(&timer);
-        map.insert(7, value(OLD, &drops), TICK * 9).unwrap();
-        driver.turn();
-        let turn = thread::spawn(move || {
-            clock.0.fetch_add(1, AcqRel);
+    explore(
+        Some(3),
+        [
+            mutant("StartLosesReplaced"),
+            mutant("EarlyReplacementIsNotTold"),
+        ],
+        || {
+            let clock = ModelClock::default();
+            let (timer, mut driver) = small_wheel().clock(clock.clone()).build_driven().unwrap();
+            let (map, expired, told, drops) = values(&timer);
+            map.insert(7, value(OLD, &drops), TICK * 9).unwrap();
             driver.turn();
-            (clock, driver)
-        });
-        let replaced = name(map.insert(7, value(NEW, &drops), Duration::ZERO).unwrap());
-        let (clock, mut driver) = turn.join().unwrap();
-        clock.0.fetch_add(2, AcqRel);
-        driver.turn();
-        assert_eq!((replaced, expired.lock().unwrap().clone()), (vec![OLD], vec![NEW]));
-        assert_told(&told, &[(&[OLD], Cause::Replaced), (&[NEW], Cause::Expired)]);
-        assert_eq!((drops.load(Relaxed), map.len(), timer.pending_timeouts()), (2, 0, 0));
-    });
+            let turn = thread::spawn(move || {
+                clock.0.fetch_add(1, AcqRel);
+                driver.turn();
+                (clock, driver)
+            });
+            let replaced = name(map.insert(7, value(NEW, &drops), Duration::ZERO).unwrap());
+            let (clock, mut driver) = turn.join().unwrap();
+            clock.0.fetch_add(2, AcqRel);
+            driver.turn();
+            assert_eq!(
+                (replaced, expired.lock().unwrap().clone()),
+                (vec![OLD], vec![NEW])
+            );
+            assert_told(
+                &told,
+                &[(&[OLD], Cause::Replaced), (&[NEW], Cause::Expired)],
+            );
+            assert_eq!(
+                (drops.load(Relaxed), map.len(), timer.pending_timeouts()),
+                (2, 0, 0)
+            );
+        },
+    );
 }
 
 #[test]
 fn rejected_value_comes_back_and_an_accepted_one_is_dropped_by_stop() {
     explore(Some(3), [mutant("EndedItemStaysCurrent")], || {
-        let Values { driven, map, expired, told, drops } = Values::with_due_value();
-        let Driven { timer, driver: _driver, .. } = driven;
+        let Values {
+            driven,
+            map,
+            expired,
+            told,
+            drops,
+        } = Values::with_due_value();
+        let Driven {
+            timer,
+            driver: _driver,
+            ..
+        } = driven;
         let stop = thread::spawn(move || timer.stop().len());
         let result = map.insert(7, value(NEW, &drops), TICK);
         stop.join().unwrap();
@@ -368,10 +463,18 @@ fn rejected_value_comes_back_and_an_accepted_one_is_dropped_by_stop() {
             Ok(replaced) => assert!(replaced.as_ref().is_none_or(|value| value.name == OLD)),
             Err(rejected) => assert_eq!((rejected.key, rejected.value.name), (7, NEW)),
         }
-        let replaced = if let Ok(Some(_)) = result { vec![OLD] } else { vec![] };
+        let replaced = if let Ok(Some(_)) = result {
+            vec![OLD]
+        } else {
+            vec![]
+        };
         assert_told(&told, &[(&replaced, Cause::Replaced)]);
         drop(result);
-        assert_eq!(drops.load(Relaxed), 2, "each value came out, or was dropped by `stop`");
+        assert_eq!(
+            drops.load(Relaxed),
+            2,
+            "each value came out, or was dropped by `stop`"
+        );
         assert!(map.is_empty() && expired.lock().unwrap().is_empty());
     });
 }
@@ -398,35 +501,49 @@ impl Wakes {
 
 #[test]
 fn receiver_has_the_entry_or_is_woken() {
-    explore(None, [mutant("PollWithoutSecondLook"), mutant("ExpiredEntryDoesNotWake")], || {
-        let mut driven = Driven::new();
-        let (map, mut expired) = ExpiringMap::with_receiver(&driven.timer);
-        map.insert(7, OLD, TICK).unwrap();
-        driven.driver.turn();
-        driven.clock.advance(TICK);
-        let wakes = Arc::new(Wakes::default());
-        let turn = Driven::turn(driven.driver);
-        let first = wakes.poll(&mut expired);
-        let (_, _driver) = turn.join().unwrap();
-        if first.is_pending() {
-            assert_eq!(wakes.count(), 1);
-            assert_eq!(wakes.poll(&mut expired), Poll::Ready(Some((7, OLD))));
-        } else {
-            assert_eq!(first, Poll::Ready(Some((7, OLD))));
-        }
-    });
+    explore(
+        None,
+        [
+            mutant("PollWithoutSecondLook"),
+            mutant("ExpiredEntryDoesNotWake"),
+        ],
+        || {
+            let mut driven = Driven::new();
+            let (map, mut expired) = ExpiringMap::with_receiver(&driven.timer);
+            map.insert(7, OLD, TICK).unwrap();
+            driven.driver.turn();
+            driven.clock.advance(TICK);
+            let wakes = Arc::new(Wakes::default());
+            let turn = Driven::turn(driven.driver);
+            let first = wakes.poll(&mut expired);
+            let (_, _driver) = turn.join().unwrap();
+            if first.is_pending() {
+                assert_eq!(wakes.count(), 1);
+                assert_eq!(wakes.poll(&mut expired), Poll::Ready(Some((7, OLD))));
+            } else {
+                assert_eq!(first, Poll::Ready(Some((7, OLD))));
+            }
+        },
+    );
 }
 
 #[test]
 fn receiver_sees_the_end_of_the_map_or_is_woken() {
-    explore(None, [mutant("PollWithoutSecondLook"), mutant("ClosedMapDoesNotWake")], || {
-        let driven = Driven::new();
-        let (map, mut expired) = ExpiringMap::with_receiver(&driven.timer);
-        let wakes = Arc::new(Wakes::default());
-        let end = thread::spawn(move || drop(map));
-        let first = wakes.poll(&mut expired);
-        end.join().unwrap();
-        assert_eq!(usize::from(first.is_pending()), wakes.count());
-        assert_eq!(wakes.poll(&mut expired), Poll::Ready(None));
-    });
+    explore(
+        None,
+        [
+            mutant("PollWithoutSecondLook"),
+            mutant("ClosedMapDoesNotWake"),
+        ],
+        || {
+            let driven = Driven::new();
+            let (map, mut expired) = ExpiringMap::with_receiver(&driven.timer);
+            let wakes = Arc::new(Wakes::default());
+            let end = thread::spawn(move || drop(map));
+            let first = wakes.poll(&mut expired);
+            end.join().unwrap();
+            assert_eq!(usize::from(first.is_pending()), wakes.count());
+            assert_eq!(wakes.poll(&mut expired), Poll::Ready(None));
+        },
+    );
 }

@@ -41,7 +41,10 @@ pub(crate) type Bound = Option<usize>;
 
 /// Returns the bound of an expensive model: `deep` where [`is_deep`], otherwise `usual`.
 pub(crate) fn bound(usual: usize, deep: Bound) -> Bound {
-    assert!(deep.is_none_or(|deep| deep > usual), "the usual bound is the smaller one");
+    assert!(
+        deep.is_none_or(|deep| deep > usual),
+        "the usual bound is the smaller one"
+    );
     if is_deep() { deep } else { Some(usual) }
 }
 
@@ -79,7 +82,10 @@ where
 {
     let requested = std::env::var(MUTANT).ok();
     if let Some(name) = &requested {
-        assert!(name.contains(':') || is_known(name), "there is no mutant {name}");
+        assert!(
+            name.contains(':') || is_known(name),
+            "there is no mutant {name}"
+        );
     }
     watch_panics(requested.is_some());
     let max = std::env::var(MAX_EXECUTIONS).map_or(usize::MAX, |max| max.parse().unwrap());
@@ -101,7 +107,10 @@ where
         model();
     });
 
-    let baseline = Baseline { executions: executions.load(Relaxed), took: began.elapsed() };
+    let baseline = Baseline {
+        executions: executions.load(Relaxed),
+        took: began.elapsed(),
+    };
     let name = name_of_test::<M>();
     let fails = match requested {
         Some(mutant) => format!("passes with: {mutant}"),
@@ -110,20 +119,30 @@ where
             // A mutant's process ends at the first panic, so the model itself must not panic.
             assert_eq!(PANICS.get(), 0, "{name} passes, although code in it panics");
             for mutant in &mutants {
-                mutant.is_detected_by(name, baseline.bounds()).unwrap_or_else(|why| panic!("{why}"));
+                mutant
+                    .is_detected_by(name, baseline.bounds())
+                    .unwrap_or_else(|why| panic!("{why}"));
             }
             let names = mutants.map(|mutant| mutant.name);
-            if N == 0 { "no mutants".into() } else { format!("fails with: {}", names.join(", ")) }
+            if N == 0 {
+                "no mutants".into()
+            } else {
+                format!("fails with: {}", names.join(", "))
+            }
         }
     };
-    let bound = preemptions.map_or(String::new(), |bound| format!(" (at most {bound} preemptions)"));
+    let bound = preemptions.map_or(String::new(), |bound| {
+        format!(" (at most {bound} preemptions)")
+    });
     println!("{name}: {} executions{bound}; {fails}", baseline.executions);
 }
 
 /// Returns the name of the test that contains this closure, as the test harness knows it.
 fn name_of_test<M>() -> &'static str {
     let name = std::any::type_name::<M>().trim_end_matches("::{{closure}}");
-    name.split_once("::").expect("a path starts with the name of the crate").1
+    name.split_once("::")
+        .expect("a path starts with the name of the crate")
+        .1
 }
 
 std::thread_local!(static PANICS: Cell<usize> = const { Cell::new(0) });
@@ -162,7 +181,11 @@ pub(crate) struct Mutant {
 #[track_caller]
 pub(crate) fn mutant(name: &str) -> Mutant {
     assert!(is_known(name), "there is no mutant {name}");
-    Mutant { name: name.to_owned(), request: name.to_owned(), never_ends: false }
+    Mutant {
+        name: name.to_owned(),
+        request: name.to_owned(),
+        never_ends: false,
+    }
 }
 
 /// No atomic operation in this function of this file ("engine/end.rs stop") releases anything.
@@ -181,14 +204,29 @@ fn weak(of: &str, side: &str) -> Mutant {
     let copy = Path::new(env!("OUT_DIR")).join("src").join(file);
     let source = std::fs::read_to_string(copy).expect(file);
     let begins = |line: &str| {
-        [format!("fn {function}("), format!("fn {function}<")].iter().any(|fn_| line.contains(fn_))
+        [format!("fn {function}("), format!("fn {function}<")]
+            .iter()
+            .any(|fn_| line.contains(fn_))
     };
     let first = source.lines().position(begins).expect(of) + 1;
     let line = source.lines().nth(first - 1).expect(of);
     let end = format!("{}}}", &line[..line.len() - line.trim_start().len()]);
-    let last = first + source.lines().skip(first).position(|line| line == end).expect(of) + 1;
-    let (name, request) = (format!("{of} without {side}"), format!("{file}:{first}-{last}:{side}"));
-    Mutant { name, request, never_ends: false }
+    let last = first
+        + source
+            .lines()
+            .skip(first)
+            .position(|line| line == end)
+            .expect(of)
+        + 1;
+    let (name, request) = (
+        format!("{of} without {side}"),
+        format!("{file}:{first}-{last}:{side}"),
+    );
+    Mutant {
+        name,
+        request,
+        never_ends: false,
+    }
 }
 
 /// Returns the path and the text of each file of the library.
@@ -197,12 +235,17 @@ pub(crate) fn sources() -> Vec<(String, String)> {
     let mut sources = Vec::new();
     let mut folders = vec![root.clone()];
     while let Some(folder) = folders.pop() {
-        for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+        for path in std::fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+        {
             if path.is_dir() {
                 folders.push(path);
             } else {
                 let name = path.strip_prefix(&root).unwrap().components();
-                let name: Vec<_> = name.map(|part| part.as_os_str().to_str().unwrap()).collect();
+                let name: Vec<_> = name
+                    .map(|part| part.as_os_str().to_str().unwrap())
+                    .collect();
                 sources.push((name.join("/"), std::fs::read_to_string(&path).unwrap()));
             }
         }
@@ -224,7 +267,13 @@ impl Baseline {
     /// Returns the limits of the model with a mutant, which are generous.
     fn bounds(&self) -> (usize, Bounds) {
         let time = Duration::from_secs(60) + self.took * 20;
-        (1_000 + self.executions * 20, Bounds { time, mebibytes: MEBIBYTES })
+        (
+            1_000 + self.executions * 20,
+            Bounds {
+                time,
+                mebibytes: MEBIBYTES,
+            },
+        )
     }
 }
 
@@ -232,29 +281,43 @@ impl Mutant {
     /// The mutant is expected to make an execution endless. For other mutants that is an error,
     /// because a model that is too large looks the same.
     pub(crate) fn never_ends(self) -> Self {
-        Self { never_ends: true, ..self }
+        Self {
+            never_ends: true,
+            ..self
+        }
     }
 
     /// # Errors
     ///
     /// If the model does not fail, or fails in an unexpected way.
-    fn is_detected_by(&self, model: &str, (executions, bounds): (usize, Bounds)) -> Result<(), String> {
+    fn is_detected_by(
+        &self,
+        model: &str,
+        (executions, bounds): (usize, Bounds),
+    ) -> Result<(), String> {
         let max = executions.to_string();
         let environment = [(MUTANT, self.request.as_str()), (MAX_EXECUTIONS, &max)];
         let Ended { status, errors } = process::run(model, &environment, bounds);
         let undetected = format!("model {model} does not detect mutant {}", self.name);
         let Some(status) = status else {
-            return Err(format!("{undetected}: it was killed after {:?}: {errors}", bounds.time));
+            return Err(format!(
+                "{undetected}: it was killed after {:?}: {errors}",
+                bounds.time
+            ));
         };
         match status.code() {
-            Some(DETECTED) if errors.contains("exceeded maximum number of branches") == self.never_ends => {
+            Some(DETECTED)
+                if errors.contains("exceeded maximum number of branches") == self.never_ends =>
+            {
                 Ok(())
             }
             Some(DETECTED) => Err(format!("model {model} with mutant {}: {errors}", self.name)),
             Some(TOO_MANY) => Err(format!("{undetected}: {executions} executions pass")),
             Some(0) => Err(format!("{undetected}: it passes")),
             // The process may have reached its memory limit.
-            _ => Err(format!("{undetected}: {status}, and nothing panicked: {errors}")),
+            _ => Err(format!(
+                "{undetected}: {status}, and nothing panicked: {errors}"
+            )),
         }
     }
 }
@@ -263,13 +326,18 @@ impl Mutant {
 #[test]
 fn each_mutant_has_a_model() {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let models = std::fs::read_dir(tests.join("tests/models")).unwrap().map(|file| file.unwrap().path());
+    let models = std::fs::read_dir(tests.join("tests/models"))
+        .unwrap()
+        .map(|file| file.unwrap().path());
     let texts: String = models
         .chain([tests.join("shuttle/tests/schedules.rs")])
         .map(|path| std::fs::read_to_string(path).unwrap())
         .collect();
     for name in mutants::ROWS.iter().filter_map(|row| row.mutant) {
-        assert!(texts.contains(&format!("\"{name}\"")), "no model has mutant {name}");
+        assert!(
+            texts.contains(&format!("\"{name}\"")),
+            "no model has mutant {name}"
+        );
     }
 }
 
@@ -280,26 +348,43 @@ fn table_names_all_models() {
     let read = |path: &Path| std::fs::read_to_string(path).unwrap();
     let table = read(&folder.join("main.rs"));
     let rows = table.lines().filter(|line| line.starts_with("//! |"));
-    let names = rows.flat_map(|row| row.split('`').skip(1).step_by(2)).filter(|name| name.contains("::"));
+    let names = rows
+        .flat_map(|row| row.split('`').skip(1).step_by(2))
+        .filter(|name| name.contains("::"));
     let named: BTreeSet<_> = names.map(str::to_owned).collect();
     let mut models = BTreeSet::new();
-    for path in std::fs::read_dir(&folder).unwrap().map(|file| file.unwrap().path()) {
+    for path in std::fs::read_dir(&folder)
+        .unwrap()
+        .map(|file| file.unwrap().path())
+    {
         let module = path.file_stem().unwrap().to_str().unwrap();
         if !["explore", "main", "orders"].contains(&module) {
             let text = read(&path);
-            let tests = text.split("#[test]\nfn ").skip(1).filter_map(|test| test.split_once('('));
+            let tests = text
+                .split("#[test]\nfn ")
+                .skip(1)
+                .filter_map(|test| test.split_once('('));
             models.extend(tests.map(|(test, _)| format!("{module}::{test}")));
         }
     }
     assert!(models.len() > 100, "too few models were found: {models:?}");
     let wrong: Vec<_> = named.symmetric_difference(&models).collect();
-    assert!(wrong.is_empty(), "models that are not in the table, or names without a model: {wrong:#?}");
+    assert!(
+        wrong.is_empty(),
+        "models that are not in the table, or names without a model: {wrong:#?}"
+    );
 }
 
 // --- tests of the harness ------------------------------------------------------------------------
 
 /// Mutants that only `harness_model` knows.
-const HARNESS_MUTANTS: &[&str] = &["Fails", "Passes", "NeverEnds", "TakesAllMemory", "HasTooManyExecutions"];
+const HARNESS_MUTANTS: &[&str] = &[
+    "Fails",
+    "Passes",
+    "NeverEnds",
+    "TakesAllMemory",
+    "HasTooManyExecutions",
+];
 
 /// A model with mutants of all kinds.
 #[test]
@@ -327,21 +412,45 @@ fn harness_model() {
 #[test]
 fn undetected_mutant_ends_and_is_named() {
     let model = "explore::harness_model";
-    let bounds = Bounds { time: Duration::from_secs(60), mebibytes: 512 };
-    let why = |name: &str, bounds| mutant(name).is_detected_by(model, (100, bounds)).unwrap_err();
-    mutant("Fails").is_detected_by(model, (100, bounds)).unwrap();
+    let bounds = Bounds {
+        time: Duration::from_secs(60),
+        mebibytes: 512,
+    };
+    let why = |name: &str, bounds| {
+        mutant(name)
+            .is_detected_by(model, (100, bounds))
+            .unwrap_err()
+    };
+    mutant("Fails")
+        .is_detected_by(model, (100, bounds))
+        .unwrap();
     let passes = why("Passes", bounds);
-    assert_eq!(passes, format!("model {model} does not detect mutant Passes: it passes"));
+    assert_eq!(
+        passes,
+        format!("model {model} does not detect mutant Passes: it passes")
+    );
     let too_many = why("HasTooManyExecutions", bounds);
     assert!(
         too_many.ends_with("does not detect mutant HasTooManyExecutions: 100 executions pass"),
         "{too_many}"
     );
-    let never = why("NeverEnds", Bounds { time: Duration::from_secs(2), ..bounds });
-    assert!(never.contains("does not detect mutant NeverEnds: it was killed after 2s"), "{never}");
+    let never = why(
+        "NeverEnds",
+        Bounds {
+            time: Duration::from_secs(2),
+            ..bounds
+        },
+    );
+    assert!(
+        never.contains("does not detect mutant NeverEnds: it was killed after 2s"),
+        "{never}"
+    );
     if cfg!(target_os = "linux") {
         let memory = why("TakesAllMemory", bounds);
-        assert!(memory.contains("does not detect mutant TakesAllMemory: signal"), "{memory}");
+        assert!(
+            memory.contains("does not detect mutant TakesAllMemory: signal"),
+            "{memory}"
+        );
     }
     // A mutant that fails does not pass for a mutant that never ends.
     let other = mutant("Fails").never_ends();
@@ -363,8 +472,14 @@ fn environment_does_not_cut_a_model_short() {
             .unwrap();
         let out = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success(), "{out}");
-        let (before, _) = out.split_once(" executions").expect("the number of executions is printed");
-        before.rsplit(' ').next().and_then(|number| number.parse::<usize>().ok()).expect("a number")
+        let (before, _) = out
+            .split_once(" executions")
+            .expect("the number of executions is printed");
+        before
+            .rsplit(' ')
+            .next()
+            .and_then(|number| number.parse::<usize>().ok())
+            .expect("a number")
     };
     let cut = [
         // How often loom checks the other variables.

@@ -14,7 +14,10 @@ struct Queue {
 
 impl Queue {
     fn new() -> Arc<Self> {
-        Arc::new(Self { lanes: Lanes::new(), written: std::array::from_fn(|_| AtomicUsize::new(0)) })
+        Arc::new(Self {
+            lanes: Lanes::new(),
+            written: std::array::from_fn(|_| AtomicUsize::new(0)),
+        })
     }
 
     fn push(&self, lane: &mut Lane, message: u64) -> u64 {
@@ -40,8 +43,16 @@ impl Queue {
 /// All messages of this range were taken, in order. Messages of other lanes may be between them.
 #[track_caller]
 fn assert_in_order(taken: &[u64], range: std::ops::RangeInclusive<u64>) {
-    let arrived: Vec<_> = taken.iter().copied().filter(|message| range.contains(message)).collect();
-    assert_eq!(arrived, Vec::from_iter(range), "each message arrives once, in order");
+    let arrived: Vec<_> = taken
+        .iter()
+        .copied()
+        .filter(|message| range.contains(message))
+        .collect();
+    assert_eq!(
+        arrived,
+        Vec::from_iter(range),
+        "each message arrives once, in order"
+    );
 }
 
 /// A block has two slots in a model, so the lane has three blocks.
@@ -49,7 +60,11 @@ fn assert_in_order(taken: &[u64], range: std::ops::RangeInclusive<u64>) {
 fn messages_of_one_thread_arrive_in_order() {
     explore(
         None,
-        [no_release("node/lane.rs push"), no_acquire("node/lane.rs waiting"), mutant("LaneOutOfOrder")],
+        [
+            no_release("node/lane.rs push"),
+            no_acquire("node/lane.rs waiting"),
+            mutant("LaneOutOfOrder"),
+        ],
         || {
             let queue = Queue::new();
             let other = Arc::clone(&queue);
@@ -69,47 +84,68 @@ fn messages_of_one_thread_arrive_in_order() {
 
 #[test]
 fn messages_of_two_threads_arrive_in_order_of_each() {
-    explore(bound(2, Some(3)), [no_release("node/lane.rs push"), no_acquire("node/lane.rs waiting")], || {
-        let queue = Queue::new();
-        let producers = [1, 4].map(|first| {
-            let other = Arc::clone(&queue);
-            thread::spawn(move || {
-                let mut lane = other.lanes.open();
-                (first..first + 3).for_each(|message| _ = other.push(&mut lane, message));
-            })
-        });
-        let mut taken = Vec::new();
-        queue.take(2, &mut taken);
-        queue.take(2, &mut taken);
-        producers.into_iter().for_each(|producer| producer.join().unwrap());
-        queue.take(8, &mut taken);
-        assert_eq!(taken.len(), 6, "no message arrives twice: {taken:?}");
-        assert_in_order(&taken, 1..=3);
-        assert_in_order(&taken, 4..=6);
-    });
+    explore(
+        bound(2, Some(3)),
+        [
+            no_release("node/lane.rs push"),
+            no_acquire("node/lane.rs waiting"),
+        ],
+        || {
+            let queue = Queue::new();
+            let producers = [1, 4].map(|first| {
+                let other = Arc::clone(&queue);
+                thread::spawn(move || {
+                    let mut lane = other.lanes.open();
+                    (first..first + 3).for_each(|message| _ = other.push(&mut lane, message));
+                })
+            });
+            let mut taken = Vec::new();
+            queue.take(2, &mut taken);
+            queue.take(2, &mut taken);
+            producers
+                .into_iter()
+                .for_each(|producer| producer.join().unwrap());
+            queue.take(8, &mut taken);
+            assert_eq!(taken.len(), 6, "no message arrives twice: {taken:?}");
+            assert_in_order(&taken, 1..=3);
+            assert_in_order(&taken, 4..=6);
+        },
+    );
 }
 
 /// The thread takes back the last message and one in the block before.
 #[test]
 fn message_is_taken_or_taken_back() {
-    explore(None, [mutant("TakeBackWithoutCompare"), mutant("SettledTooEarly")], || {
-        let queue = Queue::new();
-        let other = Arc::clone(&queue);
-        let producer = thread::spawn(move || {
-            let mut lane = other.lanes.open();
-            let tickets = [1, 2, 3].map(|message| other.push(&mut lane, message));
-            [1, 3].map(|message| lane.take_back(tickets[message as usize - 1], message))
-        });
-        let mut taken = Vec::new();
-        queue.take(8, &mut taken);
-        let back = producer.join().unwrap();
-        queue.take(8, &mut taken);
-        assert_eq!(taken.len(), 3, "a message that was taken back leaves a zero");
-        for (message, is_back) in [1, 3].into_iter().zip(back) {
-            assert_ne!(taken.contains(&message), is_back, "message {message} is either taken or taken back");
-        }
-        assert!(taken.contains(&2));
-    });
+    explore(
+        None,
+        [mutant("TakeBackWithoutCompare"), mutant("SettledTooEarly")],
+        || {
+            let queue = Queue::new();
+            let other = Arc::clone(&queue);
+            let producer = thread::spawn(move || {
+                let mut lane = other.lanes.open();
+                let tickets = [1, 2, 3].map(|message| other.push(&mut lane, message));
+                [1, 3].map(|message| lane.take_back(tickets[message as usize - 1], message))
+            });
+            let mut taken = Vec::new();
+            queue.take(8, &mut taken);
+            let back = producer.join().unwrap();
+            queue.take(8, &mut taken);
+            assert_eq!(
+                taken.len(),
+                3,
+                "a message that was taken back leaves a zero"
+            );
+            for (message, is_back) in [1, 3].into_iter().zip(back) {
+                assert_ne!(
+                    taken.contains(&message),
+                    is_back,
+                    "message {message} is either taken or taken back"
+                );
+            }
+            assert!(taken.contains(&2));
+        },
+    );
 }
 
 #[test]

@@ -158,8 +158,8 @@ use std::time::Duration;
 
 use hashed_wheel::inside::{FreeNode, Nodes, take_spawned};
 use hashed_wheel::{
-    Builder, Clock, Driver, ExpiredTask, HashedWheelTimer, ManualClock, NewTimeoutError, Timeout, TimerTask,
-    executor,
+    Builder, Clock, Driver, ExpiredTask, HashedWheelTimer, ManualClock, NewTimeoutError, Timeout,
+    TimerTask, executor,
 };
 use loom::thread;
 
@@ -226,7 +226,11 @@ impl Drop for Task {
 impl Outcome {
     #[track_caller]
     fn assert(&self, runs: usize, hooks: usize) {
-        let outcome = (self.runs.load(Relaxed), self.hooks.load(Relaxed), self.drops.load(Relaxed));
+        let outcome = (
+            self.runs.load(Relaxed),
+            self.hooks.load(Relaxed),
+            self.drops.load(Relaxed),
+        );
         assert_eq!(outcome, (runs, hooks, 1), "a timeout ends once");
     }
 }
@@ -238,7 +242,12 @@ fn small_wheel() -> Builder {
 
 fn schedule(timer: &HashedWheelTimer, ticks: u32) -> (Timeout, Arc<Outcome>) {
     let outcome = Arc::new(Outcome::default());
-    (timer.new_timeout_task(Task(Arc::clone(&outcome)), TICK * ticks).unwrap(), outcome)
+    (
+        timer
+            .new_timeout_task(Task(Arc::clone(&outcome)), TICK * ticks)
+            .unwrap(),
+        outcome,
+    )
 }
 
 /// A timer that the model turns.
@@ -259,8 +268,14 @@ impl Driven {
 
     fn build(settings: impl FnOnce(Builder) -> Builder) -> Self {
         let clock = ManualClock::new();
-        let (timer, driver) = settings(small_wheel().clock(clock.clone())).build_driven().unwrap();
-        Self { timer, driver, clock }
+        let (timer, driver) = settings(small_wheel().clock(clock.clone()))
+            .build_driven()
+            .unwrap();
+        Self {
+            timer,
+            driver,
+            clock,
+        }
     }
 
     fn schedule(&self, ticks: u32) -> (Timeout, Arc<Outcome>) {

@@ -44,7 +44,13 @@ impl ReadingTask {
     /// Returns the task, and the place for the value that it reads.
     fn of(flag: &Flag) -> (Self, Arc<AtomicUsize>) {
         let saw = Arc::new(AtomicUsize::new(usize::MAX));
-        (Self { flag: flag.clone(), saw: Arc::clone(&saw) }, saw)
+        (
+            Self {
+                flag: flag.clone(),
+                saw: Arc::clone(&saw),
+            },
+            saw,
+        )
     }
 
     // No assertion here, because the timer catches panics of a task.
@@ -65,23 +71,30 @@ impl TimerTask for ReadingTask {
 
 #[test]
 fn task_sees_writes_before_reset() {
-    explore(bound(5, None), [no_release("node/word.rs reset"), no_acquire("node/word.rs expire")], || {
-        let (flag, mut driven) = (Flag::default(), Driven::new());
-        let (task, saw) = ReadingTask::of(&flag);
-        let timeout = driven.timer.new_timeout_task(task, TICK).unwrap();
-        driven.driver.turn();
-        let reset = thread::spawn(move || {
-            flag.set();
-            timeout.reset(TICK * 3)
-        });
-        driven.clock.advance(TICK);
-        driven.driver.turn();
-        driven.clock.advance(TICK * 3);
-        driven.driver.turn();
-        if reset.join().unwrap() {
-            assert_eq!(saw.load(Relaxed), 1, "the flag was set before");
-        }
-    });
+    explore(
+        bound(5, None),
+        [
+            no_release("node/word.rs reset"),
+            no_acquire("node/word.rs expire"),
+        ],
+        || {
+            let (flag, mut driven) = (Flag::default(), Driven::new());
+            let (task, saw) = ReadingTask::of(&flag);
+            let timeout = driven.timer.new_timeout_task(task, TICK).unwrap();
+            driven.driver.turn();
+            let reset = thread::spawn(move || {
+                flag.set();
+                timeout.reset(TICK * 3)
+            });
+            driven.clock.advance(TICK);
+            driven.driver.turn();
+            driven.clock.advance(TICK * 3);
+            driven.driver.turn();
+            if reset.join().unwrap() {
+                assert_eq!(saw.load(Relaxed), 1, "the flag was set before");
+            }
+        },
+    );
 }
 
 #[test]
@@ -110,20 +123,27 @@ fn task_sees_writes_before_reset_to_the_same_deadline() {
 
 #[test]
 fn hook_sees_writes_before_reset() {
-    explore(None, [no_release("node/word.rs reset"), no_acquire("node/word.rs cancel")], || {
-        let (flag, mut driven) = (Flag::default(), Driven::new());
-        let (task, saw) = ReadingTask::of(&flag);
-        let timeout = driven.timer.new_timeout_task(task, TICK).unwrap();
-        driven.driver.turn();
-        let reset = thread::spawn(move || {
-            flag.set();
-            timeout.reset(TICK * 3)
-        });
-        assert_eq!(driven.timer.stop().len(), 1);
-        if reset.join().unwrap() {
-            assert_eq!(saw.load(Relaxed), 1, "the flag was set before");
-        }
-    });
+    explore(
+        None,
+        [
+            no_release("node/word.rs reset"),
+            no_acquire("node/word.rs cancel"),
+        ],
+        || {
+            let (flag, mut driven) = (Flag::default(), Driven::new());
+            let (task, saw) = ReadingTask::of(&flag);
+            let timeout = driven.timer.new_timeout_task(task, TICK).unwrap();
+            driven.driver.turn();
+            let reset = thread::spawn(move || {
+                flag.set();
+                timeout.reset(TICK * 3)
+            });
+            assert_eq!(driven.timer.stop().len(), 1);
+            if reset.join().unwrap() {
+                assert_eq!(saw.load(Relaxed), 1, "the flag was set before");
+            }
+        },
+    );
 }
 
 #[test]
@@ -145,20 +165,30 @@ fn is_cancelled_sees_writes_before_stop() {
 
 #[test]
 fn is_cancelled_sees_writes_before_cancel() {
-    explore(None, [no_release("node/word.rs cancel_seen"), no_acquire("node/word.rs end")], || {
-        let (flag, mut driven) = (Flag::default(), Driven::new());
-        let (timeout, _) = driven.schedule_in_wheel(1);
-        let cancel = flag.set_before_cancel(&timeout);
-        if timeout.is_cancelled() {
-            flag.assert_seen();
-        }
-        assert!(cancel.join().unwrap());
-    });
+    explore(
+        None,
+        [
+            no_release("node/word.rs cancel_seen"),
+            no_acquire("node/word.rs end"),
+        ],
+        || {
+            let (flag, mut driven) = (Flag::default(), Driven::new());
+            let (timeout, _) = driven.schedule_in_wheel(1);
+            let cancel = flag.set_before_cancel(&timeout);
+            if timeout.is_cancelled() {
+                flag.assert_seen();
+            }
+            assert!(cancel.join().unwrap());
+        },
+    );
 }
 
 #[test]
 fn is_cancelled_sees_writes_before_discard() {
-    let mutants = [no_release("node/word.rs cancel_unchanged"), no_acquire("node/word.rs end")];
+    let mutants = [
+        no_release("node/word.rs cancel_unchanged"),
+        no_acquire("node/word.rs end"),
+    ];
     explore(None, mutants, || {
         let (flag, mut driven) = (Flag::default(), Driven::new());
         let timeout = driven.timer.new_timeout(|_| (), TICK).unwrap();
@@ -177,21 +207,28 @@ fn is_cancelled_sees_writes_before_discard() {
 
 #[test]
 fn is_expired_sees_writes_before_the_turn() {
-    explore(None, [no_release("node/word.rs expire"), no_acquire("node/word.rs end")], || {
-        let (flag, mut driven) = (Flag::default(), Driven::new());
-        let (timeout, _) = driven.schedule_in_wheel(1);
-        driven.clock.advance(TICK);
-        let (copy, mut driver) = (flag.clone(), driven.driver);
-        let turn = thread::spawn(move || {
-            copy.set();
-            driver.turn();
-            driver
-        });
-        if timeout.is_expired() {
-            flag.assert_seen();
-        }
-        turn.join().unwrap();
-    });
+    explore(
+        None,
+        [
+            no_release("node/word.rs expire"),
+            no_acquire("node/word.rs end"),
+        ],
+        || {
+            let (flag, mut driven) = (Flag::default(), Driven::new());
+            let (timeout, _) = driven.schedule_in_wheel(1);
+            driven.clock.advance(TICK);
+            let (copy, mut driver) = (flag.clone(), driven.driver);
+            let turn = thread::spawn(move || {
+                copy.set();
+                driver.turn();
+                driver
+            });
+            if timeout.is_expired() {
+                flag.assert_seen();
+            }
+            turn.join().unwrap();
+        },
+    );
 }
 
 #[test]
@@ -217,38 +254,59 @@ fn late_cancel_sees_writes_before_the_end() {
 
 #[test]
 fn late_reset_sees_writes_before_the_end() {
-    explore(None, [no_release("node/word.rs cancel_seen"), no_acquire("node/word.rs reset")], || {
-        let (flag, mut driven) = (Flag::default(), Driven::new());
-        let (timeout, _) = driven.schedule_in_wheel(1);
-        let cancel = flag.set_before_cancel(&timeout);
-        if !timeout.reset(TICK * 3) {
-            flag.assert_seen();
-        }
-        assert!(cancel.join().unwrap());
-    });
+    explore(
+        None,
+        [
+            no_release("node/word.rs cancel_seen"),
+            no_acquire("node/word.rs reset"),
+        ],
+        || {
+            let (flag, mut driven) = (Flag::default(), Driven::new());
+            let (timeout, _) = driven.schedule_in_wheel(1);
+            let cancel = flag.set_before_cancel(&timeout);
+            if !timeout.reset(TICK * 3) {
+                flag.assert_seen();
+            }
+            assert!(cancel.join().unwrap());
+        },
+    );
 }
 
 #[test]
 fn is_stopped_sees_writes_before_stop() {
-    explore(None, [no_release("engine/end.rs stop"), no_acquire("engine/state.rs snapshot")], || {
-        let (flag, driven) = (Flag::default(), Driven::new());
-        let (copy, other) = (flag.clone(), driven.timer.clone());
-        let stop = thread::spawn(move || {
-            copy.set();
-            other.stop()
-        });
-        if driven.timer.is_stopped() {
-            flag.assert_seen();
-        }
-        assert!(stop.join().unwrap().is_empty());
-    });
+    explore(
+        None,
+        [
+            no_release("engine/end.rs stop"),
+            no_acquire("engine/state.rs snapshot"),
+        ],
+        || {
+            let (flag, driven) = (Flag::default(), Driven::new());
+            let (copy, other) = (flag.clone(), driven.timer.clone());
+            let stop = thread::spawn(move || {
+                copy.set();
+                other.stop()
+            });
+            if driven.timer.is_stopped() {
+                flag.assert_seen();
+            }
+            assert!(stop.join().unwrap().is_empty());
+        },
+    );
 }
 
 /// The last drop of a handle sees what was written before the other drops, as with an `Arc`.
 #[test]
 fn last_drop_sees_writes_before_other_drops() {
     explore(None, [no_release("engine/end.rs drop_handle")], || {
-        let (flag, Driven { timer, driver: _driver, .. }) = (Flag::default(), Driven::new());
+        let (
+            flag,
+            Driven {
+                timer,
+                driver: _driver,
+                ..
+            },
+        ) = (Flag::default(), Driven::new());
         let (task, saw) = ReadingTask::of(&flag);
         let timeout = timer.new_timeout_task(task, TICK).unwrap();
         let other = timer.clone();
@@ -275,36 +333,78 @@ const NEEDED_BY_NO_MODEL: &[(&str, &str)] = &[
         "engine/thread_cache.rs set_stopped release",
         "a thread that sees the flag late keeps what it has cached of a stopped timer a little longer",
     ),
-    ("node/refs.rs await_run release", "loom takes the lock of the waiters' list in the order of execution"),
-    ("node/refs.rs end_run acquire", "loom takes the lock of the waiters' list in the order of execution"),
-    ("engine/end.rs drop_handle acquire", "the last drop is a `stop`, whose fence acquires"),
+    (
+        "node/refs.rs await_run release",
+        "loom takes the lock of the waiters' list in the order of execution",
+    ),
+    (
+        "node/refs.rs end_run acquire",
+        "loom takes the lock of the waiters' list in the order of execution",
+    ),
+    (
+        "engine/end.rs drop_handle acquire",
+        "the last drop is a `stop`, whose fence acquires",
+    ),
     (
         "engine/counters.rs add release",
         "its thread has executed its fence before it counts the end of a timeout",
     ),
-    ("engine/counters.rs raise release", "a maximum is for statistics alone"),
-    ("engine/pending.rs withdraw release", "its thread has executed its fence after the registration"),
-    ("engine/state.rs set_started acquire", "the caller has the lock of the thread's handle"),
+    (
+        "engine/counters.rs raise release",
+        "a maximum is for statistics alone",
+    ),
+    (
+        "engine/pending.rs withdraw release",
+        "its thread has executed its fence after the registration",
+    ),
+    (
+        "engine/state.rs set_started acquire",
+        "the caller has the lock of the thread's handle",
+    ),
     (
         "clock/counter.rs synchronise acquire",
         "loom does no store before an earlier exchange, and an exchange of the floor reads the newest",
     ),
-    ("engine/state.rs set_started release", "a caller uses of the thread only what was there before"),
+    (
+        "engine/state.rs set_started release",
+        "a caller uses of the thread only what was there before",
+    ),
     (
         "node/arena.rs at acquire",
         "a thread that has a node's number learnt it from a thread that had the chunk, or from a lane",
     ),
-    ("node/arena.rs available acquire", "a thread that knows a page learnt of it as in `at`"),
-    ("node/word.rs withdraw acquire", "no other thread has a handle: nothing was done through one"),
-    ("node/word.rs withdraw release", "no other thread has a handle that could learn of this end"),
-    ("node/word.rs cancel release", "`stop` calls it after its fence, which releases"),
-    ("node/word.rs begin_run acquire", "what an earlier run on another thread did came through a lane"),
+    (
+        "node/arena.rs available acquire",
+        "a thread that knows a page learnt of it as in `at`",
+    ),
+    (
+        "node/word.rs withdraw acquire",
+        "no other thread has a handle: nothing was done through one",
+    ),
+    (
+        "node/word.rs withdraw release",
+        "no other thread has a handle that could learn of this end",
+    ),
+    (
+        "node/word.rs cancel release",
+        "`stop` calls it after its fence, which releases",
+    ),
+    (
+        "node/word.rs begin_run acquire",
+        "what an earlier run on another thread did came through a lane",
+    ),
     (
         "node/word.rs enter_wheel acquire",
         "`expire` acquires what `reset` released: `enter_wheel` carries it on",
     ),
-    ("timer.rs unless_ended acquire", "it counts one more handle, as the clone of an `Arc` does"),
-    ("timer.rs unless_ended release", "it counts one more handle, as the clone of an `Arc` does"),
+    (
+        "timer.rs unless_ended acquire",
+        "it counts one more handle, as the clone of an `Arc` does",
+    ),
+    (
+        "timer.rs unless_ended release",
+        "it counts one more handle, as the clone of an `Arc` does",
+    ),
 ];
 
 /// Some model fails without each order in the library's source, one side of it at a time; or the
@@ -320,15 +420,28 @@ fn each_order_has_a_mutant() {
         let mutant = format!("no_{side}(\"{of}\")");
         models.iter().any(|source| source.contains(&mutant))
     };
-    let is_listed =
-        |of: &str, side: &str| NEEDED_BY_NO_MODEL.iter().any(|(order, _)| *order == format!("{of} {side}"));
+    let is_listed = |of: &str, side: &str| {
+        NEEDED_BY_NO_MODEL
+            .iter()
+            .any(|(order, _)| *order == format!("{of} {side}"))
+    };
     let orders = orders();
     assert!(orders.len() > 20, "the source has more orders: {orders:?}");
-    let wrong: Vec<_> =
-        orders.iter().filter(|(of, side)| has_mutant(of, side) == is_listed(of, side)).collect();
-    assert!(wrong.is_empty(), "each needs a mutant or a reason, and not both: {wrong:#?}");
+    let wrong: Vec<_> = orders
+        .iter()
+        .filter(|(of, side)| has_mutant(of, side) == is_listed(of, side))
+        .collect();
+    assert!(
+        wrong.is_empty(),
+        "each needs a mutant or a reason, and not both: {wrong:#?}"
+    );
     for (order, _) in NEEDED_BY_NO_MODEL {
-        assert!(orders.iter().any(|(of, side)| *order == format!("{of} {side}")), "there is no {order}");
+        assert!(
+            orders
+                .iter()
+                .any(|(of, side)| *order == format!("{of} {side}")),
+            "there is no {order}"
+        );
     }
 }
 
@@ -340,7 +453,11 @@ fn orders() -> BTreeSet<(String, &'static str)> {
     let mut orders = BTreeSet::new();
     for (file, source) in sources().into_iter().filter(|(file, _)| !is_left_out(file)) {
         let mut function = "";
-        for line in source.lines().map(str::trim).filter(|line| !line.starts_with("//")) {
+        for line in source
+            .lines()
+            .map(str::trim)
+            .filter(|line| !line.starts_with("//"))
+        {
             if let Some((_, rest)) = line.split_once("fn ").filter(|_| !line.contains("//")) {
                 function = rest.split(['(', '<']).next().unwrap_or_default();
             }

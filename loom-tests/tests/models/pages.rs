@@ -46,7 +46,11 @@ fn page_is_taken_while_a_node_comes_back() {
 fn memory_of_free_pages_is_returned() {
     explore(
         None,
-        [mutant("PageInUseReturned"), mutant("ReturnedBeforeItsMemory"), mutant("ReturnedPageNotWritten")],
+        [
+            mutant("PageInUseReturned"),
+            mutant("ReturnedBeforeItsMemory"),
+            mutant("ReturnedPageNotWritten"),
+        ],
         || {
             let (pages, used) = pages(2);
             let other = Arc::clone(&pages);
@@ -58,7 +62,11 @@ fn memory_of_free_pages_is_returned() {
             pages.collect();
             pages.return_memory();
             caller.join().unwrap();
-            assert_eq!(pages.take_all() + used.count(), pages.made(), "no node is lost");
+            assert_eq!(
+                pages.take_all() + used.count(),
+                pages.made(),
+                "no node is lost"
+            );
         },
     );
 }
@@ -66,17 +74,28 @@ fn memory_of_free_pages_is_returned() {
 /// Two threads take pages while the worker returns memory.
 #[test]
 fn page_of_returned_memory_is_taken_by_one_of_two() {
-    explore(Some(3), [mutant("ReturnedPageNotWritten"), mutant("PageInUseReturned")], || {
-        let (pages, used) = pages(2);
-        let callers = [(); 2].map(|()| {
-            let other = Arc::clone(&pages);
-            thread::spawn(move || other.take())
-        });
-        pages.return_memory();
-        let taken = callers.map(|caller| caller.join().unwrap());
-        let taken: usize = taken.iter().map(UsedNodes::count).sum();
-        assert_eq!(taken + pages.take_all() + used.count(), pages.made(), "no node is lost");
-    });
+    explore(
+        Some(3),
+        [
+            mutant("ReturnedPageNotWritten"),
+            mutant("PageInUseReturned"),
+        ],
+        || {
+            let (pages, used) = pages(2);
+            let callers = [(); 2].map(|()| {
+                let other = Arc::clone(&pages);
+                thread::spawn(move || other.take())
+            });
+            pages.return_memory();
+            let taken = callers.map(|caller| caller.join().unwrap());
+            let taken: usize = taken.iter().map(UsedNodes::count).sum();
+            assert_eq!(
+                taken + pages.take_all() + used.count(),
+                pages.made(),
+                "no node is lost"
+            );
+        },
+    );
 }
 
 /// A thread makes a page while the worker makes one that has no memory.
@@ -88,7 +107,11 @@ fn page_is_made_by_one_of_two() {
         let caller = thread::spawn(move || other.take());
         pages.make_unwritten();
         let taken = caller.join().unwrap();
-        assert_eq!(pages.take_all() + taken.count(), pages.made(), "no node is lost");
+        assert_eq!(
+            pages.take_all() + taken.count(),
+            pages.made(),
+            "no node is lost"
+        );
     });
 }
 

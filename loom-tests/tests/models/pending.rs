@@ -12,15 +12,26 @@ use super::*;
 fn count_is_never_negative() {
     explore(
         None,
-        [mutant("RegistrationsReadFirst"), no_acquire("engine/pending.rs ended_by_threads")],
+        [
+            mutant("RegistrationsReadFirst"),
+            no_acquire("engine/pending.rs ended_by_threads"),
+        ],
         || {
             let driven = Driven::new();
             let other = driven.timer.clone();
             let caller = thread::spawn(move || {
                 let timeout = other.new_timeout(|_| (), TICK).unwrap();
-                assert_eq!(other.pending_timeouts(), 1, "it includes what this thread did");
+                assert_eq!(
+                    other.pending_timeouts(),
+                    1,
+                    "it includes what this thread did"
+                );
                 assert!(timeout.cancel());
-                assert_eq!(other.pending_timeouts(), 0, "it includes what this thread did");
+                assert_eq!(
+                    other.pending_timeouts(),
+                    0,
+                    "it includes what this thread did"
+                );
             });
             // A negative sum overflows, and panics.
             assert!(driven.timer.pending_timeouts() <= 1);
@@ -38,8 +49,9 @@ fn count_includes_the_registration_of_what_another_thread_has_cancelled() {
         let driven = Driven::new();
         let (other, slot) = (driven.timer.clone(), Arc::new(loom::sync::Mutex::new(None)));
         let place = Arc::clone(&slot);
-        let caller =
-            thread::spawn(move || *place.lock().unwrap() = Some(other.new_timeout(|_| (), TICK).unwrap()));
+        let caller = thread::spawn(move || {
+            *place.lock().unwrap() = Some(other.new_timeout(|_| (), TICK).unwrap())
+        });
         let timer = driven.timer.clone();
         let reader = thread::spawn(move || assert!(timer.pending_timeouts() <= 1));
         let timeout = slot.lock().unwrap().take();
@@ -48,7 +60,10 @@ fn count_includes_the_registration_of_what_another_thread_has_cancelled() {
         }
         caller.join().unwrap();
         reader.join().unwrap();
-        assert_eq!(driven.timer.pending_timeouts(), usize::from(timeout.is_none()));
+        assert_eq!(
+            driven.timer.pending_timeouts(),
+            usize::from(timeout.is_none())
+        );
     });
 }
 
@@ -84,14 +99,20 @@ fn count_includes_the_registration_of_what_has_expired() {
 /// The thread that runs the task for the last time has learnt of the timeout from the worker.
 #[test]
 fn count_includes_the_registration_of_what_has_ended_on_an_executor() {
-    let mutants = [mutant("RegistrationsReadFirst"), no_acquire("engine/counters.rs get")];
+    let mutants = [
+        mutant("RegistrationsReadFirst"),
+        no_acquire("engine/counters.rs get"),
+    ];
     explore(Some(3), mutants, || {
         let (_counters, executor) = (ModelledCounters::new(), ThreadPerTask::default());
         let mut driven = executor.driven();
         driven.clock.advance(TICK);
         let reader = read_count(&driven.timer);
         let once = |_: &PeriodicRun<'_>| ControlFlow::Break(());
-        let _periodic = driven.timer.schedule_periodic(Schedule::at_fixed_rate(TICK), once).unwrap();
+        let _periodic = driven
+            .timer
+            .schedule_periodic(Schedule::at_fixed_rate(TICK), once)
+            .unwrap();
         driven.driver.turn();
         driven.clock.advance(TICK);
         assert_eq!(driven.driver.turn(), 1);
@@ -104,9 +125,16 @@ fn count_includes_the_registration_of_what_has_ended_on_an_executor() {
 /// `stop` may have learnt of the timeout after its fence.
 #[test]
 fn count_includes_the_registration_of_what_stop_has_cancelled() {
-    let mutants = [no_release("engine/pending.rs count_stopped"), no_acquire("engine/pending.rs ended")];
+    let mutants = [
+        no_release("engine/pending.rs count_stopped"),
+        no_acquire("engine/pending.rs ended"),
+    ];
     explore(bound(2, Some(3)), mutants, || {
-        let Driven { timer, driver: _driver, .. } = Driven::new();
+        let Driven {
+            timer,
+            driver: _driver,
+            ..
+        } = Driven::new();
         let reader = read_count(&timer);
         let other = timer.clone();
         let caller = thread::spawn(move || other.new_timeout(|_| (), TICK).is_ok());

@@ -66,7 +66,12 @@ impl RunLog {
 
     /// Checks too that the task does not run again.
     #[track_caller]
-    fn assert_does_not_run_again(&self, mut driver: Driver, clock: &ManualClock, timer: &HashedWheelTimer) {
+    fn assert_does_not_run_again(
+        &self,
+        mut driver: Driver,
+        clock: &ManualClock,
+        timer: &HashedWheelTimer,
+    ) {
         self.assert_ended(timer);
         let runs = self.runs();
         clock.advance(TICK * 3);
@@ -116,24 +121,28 @@ fn cancel_during_run_on_executor_is_final() {
 /// The message about the end of the run reaches the worker before, during or after its next turn.
 #[test]
 fn run_on_executor_is_followed_by_the_next() {
-    explore(Some(3), [mutant("ResetWithoutPush"), no_release("node/lane.rs push")], || {
-        let executor = ThreadPerTask::default();
-        let mut driven = executor.driven();
-        let (periodic, log) = schedule_in_wheel(&mut driven, Run::Continues);
-        assert_eq!(driven.driver.turn(), 1);
-        driven.clock.advance(TICK);
-        let turned = driven.driver.turn();
-        executor.clone().join();
-        driven.clock.advance(TICK * 2);
-        let turned_again = driven.driver.turn();
-        executor.join();
-        // The first run may have been late, and made up for the second one.
-        assert!(turned + turned_again >= 1);
-        assert_eq!(log.runs(), 4);
-        assert!(periodic.cancel());
-        driven.driver.turn();
-        log.assert_ended(&driven.timer);
-    });
+    explore(
+        Some(3),
+        [mutant("ResetWithoutPush"), no_release("node/lane.rs push")],
+        || {
+            let executor = ThreadPerTask::default();
+            let mut driven = executor.driven();
+            let (periodic, log) = schedule_in_wheel(&mut driven, Run::Continues);
+            assert_eq!(driven.driver.turn(), 1);
+            driven.clock.advance(TICK);
+            let turned = driven.driver.turn();
+            executor.clone().join();
+            driven.clock.advance(TICK * 2);
+            let turned_again = driven.driver.turn();
+            executor.join();
+            // The first run may have been late, and made up for the second one.
+            assert!(turned + turned_again >= 1);
+            assert_eq!(log.runs(), 4);
+            assert!(periodic.cancel());
+            driven.driver.turn();
+            log.assert_ended(&driven.timer);
+        },
+    );
 }
 
 #[test]
@@ -143,7 +152,11 @@ fn stop_ends_a_task_that_runs_on_executor() {
         let mut driven = executor.driven();
         let (periodic, log) = schedule_in_wheel(&mut driven, Run::Continues);
         assert_eq!(driven.driver.turn(), 1);
-        assert_eq!(driven.timer.stop().len(), 1, "the timeout is pending during its run");
+        assert_eq!(
+            driven.timer.stop().len(),
+            1,
+            "the timeout is pending during its run"
+        );
         assert!(periodic.is_cancelled());
         assert_eq!(driven.timer.pending_timeouts(), 0);
         executor.join();
@@ -183,18 +196,25 @@ fn cancel_or_panic_ends_the_task() {
 
 #[test]
 fn cancel_or_panic_on_executor_ends_the_task() {
-    explore(None, [mutant("RunRevivesCancelled"), mutant("CancelTakesRunningTask")], || {
-        let executor = ThreadPerTask::default();
-        let mut driven = executor.driven();
-        let (periodic, log) = schedule_in_wheel(&mut driven, Run::Panics);
-        assert_eq!(driven.driver.turn(), 1);
-        let cancelled = periodic.cancel();
-        executor.join();
-        assert_eq!(periodic.is_cancelled(), cancelled);
-        assert!(cancelled || periodic.has_panicked());
-        assert_eq!(log.runs(), usize::from(periodic.has_panicked()));
-        log.assert_does_not_run_again(driven.driver, &driven.clock, &driven.timer);
-    });
+    explore(
+        None,
+        [
+            mutant("RunRevivesCancelled"),
+            mutant("CancelTakesRunningTask"),
+        ],
+        || {
+            let executor = ThreadPerTask::default();
+            let mut driven = executor.driven();
+            let (periodic, log) = schedule_in_wheel(&mut driven, Run::Panics);
+            assert_eq!(driven.driver.turn(), 1);
+            let cancelled = periodic.cancel();
+            executor.join();
+            assert_eq!(periodic.is_cancelled(), cancelled);
+            assert!(cancelled || periodic.has_panicked());
+            assert_eq!(log.runs(), usize::from(periodic.has_panicked()));
+            log.assert_does_not_run_again(driven.driver, &driven.clock, &driven.timer);
+        },
+    );
 }
 
 #[test]
@@ -214,7 +234,11 @@ fn cancel_or_break_ends_the_task() {
 
 #[test]
 fn cancel_or_break_on_executor_ends_the_task() {
-    let mutants = ["RunRevivesCancelled", "CancelTakesRunningTask", "LastRunCountedFirst"];
+    let mutants = [
+        "RunRevivesCancelled",
+        "CancelTakesRunningTask",
+        "LastRunCountedFirst",
+    ];
     explore(None, mutants.map(mutant), || {
         let executor = ThreadPerTask::default();
         let mut driven = executor.driven();
@@ -230,32 +254,53 @@ fn cancel_or_break_on_executor_ends_the_task() {
 
 #[test]
 fn stop_or_break_ends_the_task() {
-    explore(Some(3), [mutant("StopIgnoresUnfinishedTurn"), mutant("BreakRunsAgain")], || {
-        let mut driven = Driven::new();
-        let (periodic, log) = schedule_in_wheel(&mut driven, Run::Breaks);
-        let turn = Driven::turn(driven.driver);
-        let stopped = driven.timer.stop().len();
-        let (runs, _driver) = turn.join().unwrap();
-        assert_eq!((stopped + runs, log.runs()), (1, runs), "it was stopped, or it ran");
-        assert_eq!((periodic.is_cancelled(), periodic.is_finished()), (stopped == 1, true));
-        log.assert_ended(&driven.timer);
-    });
+    explore(
+        Some(3),
+        [
+            mutant("StopIgnoresUnfinishedTurn"),
+            mutant("BreakRunsAgain"),
+        ],
+        || {
+            let mut driven = Driven::new();
+            let (periodic, log) = schedule_in_wheel(&mut driven, Run::Breaks);
+            let turn = Driven::turn(driven.driver);
+            let stopped = driven.timer.stop().len();
+            let (runs, _driver) = turn.join().unwrap();
+            assert_eq!(
+                (stopped + runs, log.runs()),
+                (1, runs),
+                "it was stopped, or it ran"
+            );
+            assert_eq!(
+                (periodic.is_cancelled(), periodic.is_finished()),
+                (stopped == 1, true)
+            );
+            log.assert_ended(&driven.timer);
+        },
+    );
 }
 
 /// The task is pending until the `stop` at the end of the shutdown, whenever the turn sees it.
 #[test]
 fn shutdown_returns_a_task_that_does_not_continue() {
-    explore(Some(3), [mutant("ShutdownForgetsTask"), mutant("StopIgnoresUnfinishedTurn")], || {
-        let mut driven = Driven::new();
-        let schedule = Schedule::at_fixed_rate(TICK).continue_after_shutdown(false);
-        let (periodic, log) = schedule_on(&mut driven, Run::Continues, schedule);
-        let turn = Driven::turn(driven.driver);
-        assert_eq!(driven.timer.shutdown(Duration::ZERO).len(), 1);
-        assert!(periodic.is_cancelled());
-        turn.join().unwrap();
-        assert!(log.runs() <= 1);
-        log.assert_ended(&driven.timer);
-    });
+    explore(
+        Some(3),
+        [
+            mutant("ShutdownForgetsTask"),
+            mutant("StopIgnoresUnfinishedTurn"),
+        ],
+        || {
+            let mut driven = Driven::new();
+            let schedule = Schedule::at_fixed_rate(TICK).continue_after_shutdown(false);
+            let (periodic, log) = schedule_on(&mut driven, Run::Continues, schedule);
+            let turn = Driven::turn(driven.driver);
+            assert_eq!(driven.timer.shutdown(Duration::ZERO).len(), 1);
+            assert!(periodic.is_cancelled());
+            turn.join().unwrap();
+            assert!(log.runs() <= 1);
+            log.assert_ended(&driven.timer);
+        },
+    );
 }
 
 /// The task is dropped at the end of its run, and its `Drop` sees what was written before the
@@ -271,22 +316,35 @@ fn dropped_task_sees_writes_before_cancel() {
             self.saw.store(self.written.load(Relaxed), Relaxed);
         }
     }
-    explore(None, [no_acquire("node/word.rs finish_run"), no_release("node/word.rs cancel_seen")], || {
-        let mut driven = Driven::new();
-        let (written, saw) = (Arc::default(), Arc::new(AtomicUsize::new(usize::MAX)));
-        let reads = ReadsWhenDropped { written: Arc::clone(&written), saw: Arc::clone(&saw) };
-        let task = move || {
-            let _captured = &reads;
-        };
-        let periodic = driven.timer.schedule_at_fixed_rate(task, TICK, TICK).unwrap();
-        driven.driver.turn();
-        driven.clock.advance(TICK);
-        let cancel = thread::spawn(move || {
-            written.store(1, Relaxed);
-            assert!(periodic.cancel());
-        });
-        driven.driver.turn();
-        cancel.join().unwrap();
-        assert_eq!(saw.load(Relaxed), 1, "the write came before the cancel");
-    });
+    explore(
+        None,
+        [
+            no_acquire("node/word.rs finish_run"),
+            no_release("node/word.rs cancel_seen"),
+        ],
+        || {
+            let mut driven = Driven::new();
+            let (written, saw) = (Arc::default(), Arc::new(AtomicUsize::new(usize::MAX)));
+            let reads = ReadsWhenDropped {
+                written: Arc::clone(&written),
+                saw: Arc::clone(&saw),
+            };
+            let task = move || {
+                let _captured = &reads;
+            };
+            let periodic = driven
+                .timer
+                .schedule_at_fixed_rate(task, TICK, TICK)
+                .unwrap();
+            driven.driver.turn();
+            driven.clock.advance(TICK);
+            let cancel = thread::spawn(move || {
+                written.store(1, Relaxed);
+                assert!(periodic.cancel());
+            });
+            driven.driver.turn();
+            cancel.join().unwrap();
+            assert_eq!(saw.load(Relaxed), 1, "the write came before the cancel");
+        },
+    );
 }

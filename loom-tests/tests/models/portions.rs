@@ -35,12 +35,20 @@ fn cancel_or_second_portion_wins() {
         let portions = two_portions(driven.driver);
         let cancelled = usize::from(timeout.cancel());
         let (expired, mut driver) = portions.join().unwrap();
-        assert_eq!(cancelled + expired, 2, "exactly one of the two ends the timeout");
+        assert_eq!(
+            cancelled + expired,
+            2,
+            "exactly one of the two ends the timeout"
+        );
         first.assert(1, 0);
         second.assert(1 - cancelled, cancelled);
         driver.turn();
         assert_eq!(driver.next_turn(), None);
-        assert_eq!(timeout.references(), 1, "the wheel has given its reference up");
+        assert_eq!(
+            timeout.references(),
+            1,
+            "the wheel has given its reference up"
+        );
     });
 }
 
@@ -51,13 +59,20 @@ fn cancel_or_second_portion_wins() {
 fn cancel_during_portions_of_owed_timeouts_ends_that_one() {
     explore(Some(2), [mutant("SortWithoutPositions")], || {
         let mut driven = Driven::new();
-        let [first, (victim, second), third, fourth] = [2, 2, 1, 1].map(|ticks| driven.schedule(ticks));
+        let [first, (victim, second), third, fourth] =
+            [2, 2, 1, 1].map(|ticks| driven.schedule(ticks));
         driven.clock.advance(TICK * 2);
         let cancel = thread::spawn(move || victim.cancel());
         let portions: usize = (0..3).map(|_| driven.driver.turn_at_most(1)).sum();
         let cancelled = usize::from(cancel.join().unwrap());
-        assert_eq!(portions + driven.driver.turn() + cancelled, 4, "each timeout ends once");
-        [first, third, fourth].iter().for_each(|(_, outcome)| outcome.assert(1, 0));
+        assert_eq!(
+            portions + driven.driver.turn() + cancelled,
+            4,
+            "each timeout ends once"
+        );
+        [first, third, fourth]
+            .iter()
+            .for_each(|(_, outcome)| outcome.assert(1, 0));
         second.assert(1 - cancelled, cancelled);
     });
 }
@@ -65,18 +80,25 @@ fn cancel_during_portions_of_owed_timeouts_ends_that_one() {
 /// The snapshot takes in the message that the caller has pushed for the worker.
 #[test]
 fn snapshot_keeps_no_new_timeout_from_a_loop_that_announced_a_later_turn() {
-    explore(Some(2), [mutant("PushWithoutLook"), mutant("SleepWithoutSecondLook")], || {
-        let (driven, woken) = announce::with_turn_in_five_ticks();
-        let timers = [driven.timer.clone(), driven.timer.clone()];
-        let [caller, observer] = timers;
-        let caller = thread::spawn(move || caller.new_timeout(|_| (), TICK).unwrap());
-        let observer = thread::spawn(move || observer.next_timeouts(1));
-        let announced = driven.driver.next_turn().unwrap();
-        caller.join().unwrap();
-        let seen = observer.join().unwrap();
-        assert!(announced == TICK || woken.load(Relaxed) == 1, "{announced:?}, {woken:?}, {seen:?}");
-        assert_eq!(driven.driver.next_turn(), Some(TICK));
-    });
+    explore(
+        Some(2),
+        [mutant("PushWithoutLook"), mutant("SleepWithoutSecondLook")],
+        || {
+            let (driven, woken) = announce::with_turn_in_five_ticks();
+            let timers = [driven.timer.clone(), driven.timer.clone()];
+            let [caller, observer] = timers;
+            let caller = thread::spawn(move || caller.new_timeout(|_| (), TICK).unwrap());
+            let observer = thread::spawn(move || observer.next_timeouts(1));
+            let announced = driven.driver.next_turn().unwrap();
+            caller.join().unwrap();
+            let seen = observer.join().unwrap();
+            assert!(
+                announced == TICK || woken.load(Relaxed) == 1,
+                "{announced:?}, {woken:?}, {seen:?}"
+            );
+            assert_eq!(driven.driver.next_turn(), Some(TICK));
+        },
+    );
 }
 
 #[test]

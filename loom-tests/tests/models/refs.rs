@@ -49,7 +49,11 @@ fn last_of_handle_and_wheel_ref_frees_the_node() {
             // The worker reads the name too, to report a panic.
             let _ = wheel_ref.name();
             let mine = reuse(&nodes, wheel_ref.release());
-            assert_ne!(mine.is_some(), user.join().unwrap().is_some(), "one thread frees the node");
+            assert_ne!(
+                mine.is_some(),
+                user.join().unwrap().is_some(),
+                "one thread frees the node"
+            );
         },
     );
 }
@@ -78,7 +82,11 @@ fn last_of_handle_clone_and_wheel_ref_frees_the_node() {
             let worker = reuse(&nodes, wheel_ref.release());
             let (first, second) = user.join().unwrap();
             let have = [worker, first, second.join().unwrap()];
-            assert_eq!(have.iter().flatten().count(), 1, "one thread frees the node");
+            assert_eq!(
+                have.iter().flatten().count(),
+                1,
+                "one thread frees the node"
+            );
         },
     );
 }
@@ -98,7 +106,11 @@ fn release_does_not_read_a_recycled_node() {
             again.merge(wheel_ref);
             assert!(again.release().is_some(), "it is the only reference");
         }
-        assert_ne!(user.join().unwrap(), is_freed_here, "one thread frees the node");
+        assert_ne!(
+            user.join().unwrap(),
+            is_freed_here,
+            "one thread frees the node"
+        );
     });
 }
 
@@ -106,7 +118,10 @@ fn release_does_not_read_a_recycled_node() {
 /// it is.
 #[test]
 fn last_of_two_handles_frees_a_merged_node() {
-    let mutants = [mutant("ReleaseWithoutCompare"), no_acquire("node/refs.rs release")];
+    let mutants = [
+        mutant("ReleaseWithoutCompare"),
+        no_acquire("node/refs.rs release"),
+    ];
     explore(None, mutants, || {
         let (nodes, _driven) = nodes();
         let (timeout, wheel_ref) = nodes.fill(nodes.free(), EmptyTask, TICK);
@@ -117,7 +132,11 @@ fn last_of_two_handles_frees_a_merged_node() {
         });
         timeout.merge(wheel_ref);
         let mine = reuse(&nodes, timeout.release());
-        assert_ne!(mine.is_some(), user.join().unwrap().is_some(), "one thread frees the node");
+        assert_ne!(
+            mine.is_some(),
+            user.join().unwrap().is_some(),
+            "one thread frees the node"
+        );
     });
 }
 
@@ -125,7 +144,10 @@ fn last_of_two_handles_frees_a_merged_node() {
 /// before.
 #[test]
 fn reset_survives_drop_of_its_handle() {
-    let mutants = [no_acquire("node/refs.rs is_last_reference"), no_release("node/refs.rs release")];
+    let mutants = [
+        no_acquire("node/refs.rs is_last_reference"),
+        no_release("node/refs.rs release"),
+    ];
     explore(None, mutants, || {
         let (nodes, _driven) = nodes();
         let (timeout, wheel_ref) = nodes.fill(nodes.free(), EmptyTask, TICK);
@@ -135,56 +157,89 @@ fn reset_survives_drop_of_its_handle() {
             timeout.release().is_some()
         });
         let entered_at = wheel_ref.enter_wheel().expect("the timeout has not ended");
-        assert!(!user.join().unwrap(), "the wheel's reference is the last one");
+        assert!(
+            !user.join().unwrap(),
+            "the wheel's reference is the last one"
+        );
         assert!(entered_at == before || entered_at == before * 3);
-        assert_eq!(wheel_ref.deadline(), before * 3, "the worker sees the reset");
+        assert_eq!(
+            wheel_ref.deadline(),
+            before * 3,
+            "the worker sees the reset"
+        );
     });
 }
 
 /// The same while the worker expires the timeout.
 #[test]
 fn reset_and_drop_of_its_handle_move_the_deadline() {
-    explore(None, [no_acquire("node/refs.rs is_last_reference"), mutant("ChangeWithoutCompare")], || {
-        let mut driven = Driven::new();
-        let (timeout, outcome) = driven.schedule_in_wheel(1);
-        driven.clock.advance(TICK);
-        let turn = Driven::turn(driven.driver);
-        let reset = timeout.reset(TICK * 3);
-        drop(timeout);
-        let (expired, mut driver) = turn.join().unwrap();
-        assert_eq!(usize::from(reset) + expired, 1, "either the reset was in time or the expiry");
-        driven.clock.advance(TICK * 3);
-        assert_eq!(driver.turn(), usize::from(reset), "at the new deadline");
-        outcome.assert(1, 0);
-        assert_eq!(driver.next_turn(), None);
-    });
+    explore(
+        None,
+        [
+            no_acquire("node/refs.rs is_last_reference"),
+            mutant("ChangeWithoutCompare"),
+        ],
+        || {
+            let mut driven = Driven::new();
+            let (timeout, outcome) = driven.schedule_in_wheel(1);
+            driven.clock.advance(TICK);
+            let turn = Driven::turn(driven.driver);
+            let reset = timeout.reset(TICK * 3);
+            drop(timeout);
+            let (expired, mut driver) = turn.join().unwrap();
+            assert_eq!(
+                usize::from(reset) + expired,
+                1,
+                "either the reset was in time or the expiry"
+            );
+            driven.clock.advance(TICK * 3);
+            assert_eq!(driver.turn(), usize::from(reset), "at the new deadline");
+            outcome.assert(1, 0);
+            assert_eq!(driver.next_turn(), None);
+        },
+    );
 }
 
 /// The user cancels a timeout and drops its handle while the worker takes it out of the wheel. The
 /// node is recycled once, and then holds the next timeout.
 #[test]
 fn cancelled_or_expired_node_is_recycled_once() {
-    explore(bound(5, None), [mutant("ReleaseLeftReference"), mutant("ChangeWithoutCompare")], || {
-        let mut driven = Driven::new();
-        let (timeout, outcome) = driven.schedule_in_wheel(1);
-        driven.clock.advance(TICK);
-        let turn = Driven::turn(driven.driver);
-        let cancelled = timeout.cancel();
-        drop(timeout);
-        let (next, next_outcome) = schedule(&driven.timer, 1);
-        let (expired, mut driver) = turn.join().unwrap();
-        assert_eq!(usize::from(cancelled) + expired, 1, "exactly one of the two wins");
-        outcome.assert(expired, usize::from(cancelled));
-        assert_eq!(driven.timer.pending_timeouts(), 1);
-        let clone = next.clone();
-        driver.turn();
-        driven.clock.advance(TICK);
-        assert_eq!(driver.turn(), 1);
-        next_outcome.assert(1, 0);
-        assert!(clone.is_expired());
-        assert_eq!(next.references(), 2, "the wheel's reference is released once");
-        assert_eq!(driver.next_turn(), None, "the wheel is empty");
-    });
+    explore(
+        bound(5, None),
+        [
+            mutant("ReleaseLeftReference"),
+            mutant("ChangeWithoutCompare"),
+        ],
+        || {
+            let mut driven = Driven::new();
+            let (timeout, outcome) = driven.schedule_in_wheel(1);
+            driven.clock.advance(TICK);
+            let turn = Driven::turn(driven.driver);
+            let cancelled = timeout.cancel();
+            drop(timeout);
+            let (next, next_outcome) = schedule(&driven.timer, 1);
+            let (expired, mut driver) = turn.join().unwrap();
+            assert_eq!(
+                usize::from(cancelled) + expired,
+                1,
+                "exactly one of the two wins"
+            );
+            outcome.assert(expired, usize::from(cancelled));
+            assert_eq!(driven.timer.pending_timeouts(), 1);
+            let clone = next.clone();
+            driver.turn();
+            driven.clock.advance(TICK);
+            assert_eq!(driver.turn(), 1);
+            next_outcome.assert(1, 0);
+            assert!(clone.is_expired());
+            assert_eq!(
+                next.references(),
+                2,
+                "the wheel's reference is released once"
+            );
+            assert_eq!(driver.next_turn(), None, "the wheel is empty");
+        },
+    );
 }
 
 /// A message is taken back while the worker drains the lane. The node is recycled once.

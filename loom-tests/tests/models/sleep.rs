@@ -18,22 +18,29 @@ impl Clock for PassingClock {
 /// sleep. If nothing is pending, the sleep has no end: a lost wake-up is a deadlock, which loom
 /// reports.
 pub(super) fn threaded() -> HashedWheelTimer {
-    let timer = small_wheel().clock(PassingClock::default()).build().unwrap();
+    let timer = small_wheel()
+        .clock(PassingClock::default())
+        .build()
+        .unwrap();
     timer.start().unwrap();
     timer
 }
 
 #[test]
 fn new_timeout_wakes_a_worker_that_falls_asleep() {
-    explore(Some(3), [mutant("PushWithoutLook"), mutant("SleepWithoutSecondLook")], || {
-        let timer = threaded();
-        let event = Arc::new(Event::default());
-        let task = Arc::clone(&event);
-        let timeout = timer.new_timeout(move |_| task.set(), TICK).unwrap();
-        event.wait();
-        assert!(timeout.is_expired());
-        assert!(timer.stop().is_empty());
-    });
+    explore(
+        Some(3),
+        [mutant("PushWithoutLook"), mutant("SleepWithoutSecondLook")],
+        || {
+            let timer = threaded();
+            let event = Arc::new(Event::default());
+            let task = Arc::clone(&event);
+            let timeout = timer.new_timeout(move |_| task.set(), TICK).unwrap();
+            event.wait();
+            assert!(timeout.is_expired());
+            assert!(timer.stop().is_empty());
+        },
+    );
 }
 
 #[test]
@@ -43,7 +50,8 @@ fn two_new_timeouts_wake_a_worker_that_falls_asleep() {
         let events = [Arc::new(Event::default()), Arc::new(Event::default())];
         let [mine, others] = events.clone();
         let other = timer.clone();
-        let producer = thread::spawn(move || other.new_timeout(move |_| others.set(), TICK).unwrap());
+        let producer =
+            thread::spawn(move || other.new_timeout(move |_| others.set(), TICK).unwrap());
         timer.new_timeout(move |_| mine.set(), TICK).unwrap();
         events.iter().for_each(|event| event.wait());
         assert!(producer.join().unwrap().is_expired());
@@ -53,17 +61,23 @@ fn two_new_timeouts_wake_a_worker_that_falls_asleep() {
 
 #[test]
 fn reset_to_earlier_deadline_wakes_a_worker_that_falls_asleep() {
-    explore(bound(2, Some(3)), [mutant("EarlierResetWithoutLook")], || {
-        let timer = threaded();
-        let event = Arc::new(Event::default());
-        let task = Arc::clone(&event);
-        // The delay has no end, so only the reset can end the sleep.
-        let timeout = timer.new_timeout(move |_| task.set(), Duration::MAX).unwrap();
-        assert!(timeout.reset(TICK));
-        event.wait();
-        assert!(timeout.is_expired());
-        assert!(timer.stop().is_empty());
-    });
+    explore(
+        bound(2, Some(3)),
+        [mutant("EarlierResetWithoutLook")],
+        || {
+            let timer = threaded();
+            let event = Arc::new(Event::default());
+            let task = Arc::clone(&event);
+            // The delay has no end, so only the reset can end the sleep.
+            let timeout = timer
+                .new_timeout(move |_| task.set(), Duration::MAX)
+                .unwrap();
+            assert!(timeout.reset(TICK));
+            event.wait();
+            assert!(timeout.is_expired());
+            assert!(timer.stop().is_empty());
+        },
+    );
 }
 
 #[test]
@@ -72,7 +86,9 @@ fn cancel_wakes_a_sleeping_worker() {
     explore(bound(2, Some(3)), mutants, || {
         let timer = threaded();
         let memory = Arc::new(Outcome::default());
-        let timeout = timer.new_timeout_task(Task(Arc::clone(&memory)), Duration::MAX).unwrap();
+        let timeout = timer
+            .new_timeout_task(Task(Arc::clone(&memory)), Duration::MAX)
+            .unwrap();
         let node = timeout.clone();
         assert!(timeout.cancel());
         drop(timeout);
@@ -108,7 +124,11 @@ pub(super) fn turn_and_idle(mut driver: Driver) -> thread::JoinHandle<(bool, Dri
 
 #[test]
 fn worker_sees_a_cancel_or_is_woken() {
-    let mutants = [mutant("PushWithoutFence"), mutant("ChangeWithoutFence"), mutant("CancelWithoutPush")];
+    let mutants = [
+        mutant("PushWithoutFence"),
+        mutant("ChangeWithoutFence"),
+        mutant("CancelWithoutPush"),
+    ];
     explore(None, mutants, || {
         let mut driven = Driven::new();
         let (timeout, _) = driven.schedule_in_wheel(5);
@@ -117,14 +137,20 @@ fn worker_sees_a_cancel_or_is_woken() {
         let (asleep, mut driver) = worker.join().unwrap();
         assert!(!(asleep && driver.misses_messages()));
         driver.turn();
-        assert!(timeout.is_only_handle(), "the worker has released its reference");
+        assert!(
+            timeout.is_only_handle(),
+            "the worker has released its reference"
+        );
     });
 }
 
 #[test]
 fn worker_sees_a_reset_or_is_woken() {
-    let mutants =
-        [mutant("SleepWithoutSecondLook"), mutant("PushWithoutFence"), mutant("ChangeWithoutFence")];
+    let mutants = [
+        mutant("SleepWithoutSecondLook"),
+        mutant("PushWithoutFence"),
+        mutant("ChangeWithoutFence"),
+    ];
     explore(None, mutants, || {
         let mut driven = Driven::new();
         let (timeout, _) = driven.schedule_in_wheel(5);
@@ -137,7 +163,12 @@ fn worker_sees_a_reset_or_is_woken() {
 
 #[test]
 fn worker_sees_a_new_timeout_or_is_woken() {
-    let mutants = ["PushWithoutFence", "ChangeWithoutFence", "PushWithoutLook", "SleepWithoutSecondLook"];
+    let mutants = [
+        "PushWithoutFence",
+        "ChangeWithoutFence",
+        "PushWithoutLook",
+        "SleepWithoutSecondLook",
+    ];
     explore(None, mutants.map(mutant), || {
         let mut driven = Driven::new();
         let _far = driven.schedule_in_wheel(5);
@@ -151,14 +182,20 @@ fn worker_sees_a_new_timeout_or_is_woken() {
 
 #[test]
 fn worker_sees_two_new_timeouts_or_is_woken() {
-    explore(bound(2, Some(3)), [mutant("PushWithoutFence"), mutant("ChangeWithoutFence")], || {
-        let driven = Driven::new();
-        let producers = [driven.timer.clone(), driven.timer.clone()]
-            .map(|timer| thread::spawn(move || drop(timer.new_timeout(|_| (), TICK).unwrap())));
-        let mut driver = driven.driver;
-        driver.turn();
-        let asleep = driver.falls_asleep();
-        producers.into_iter().for_each(|producer| producer.join().unwrap());
-        assert!(!(asleep && driver.misses_messages()));
-    });
+    explore(
+        bound(2, Some(3)),
+        [mutant("PushWithoutFence"), mutant("ChangeWithoutFence")],
+        || {
+            let driven = Driven::new();
+            let producers = [driven.timer.clone(), driven.timer.clone()]
+                .map(|timer| thread::spawn(move || drop(timer.new_timeout(|_| (), TICK).unwrap())));
+            let mut driver = driven.driver;
+            driver.turn();
+            let asleep = driver.falls_asleep();
+            producers
+                .into_iter()
+                .for_each(|producer| producer.join().unwrap());
+            assert!(!(asleep && driver.misses_messages()));
+        },
+    );
 }

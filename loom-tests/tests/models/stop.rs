@@ -5,8 +5,11 @@ use super::*;
 
 #[test]
 fn new_timeout_is_not_lost_by_stop() {
-    let mutants =
-        [mutant("NewTimeoutNotWithdrawn"), mutant("PushWithoutFence"), mutant("ChangeWithoutFence")];
+    let mutants = [
+        mutant("NewTimeoutNotWithdrawn"),
+        mutant("PushWithoutFence"),
+        mutant("ChangeWithoutFence"),
+    ];
     explore(bound(5, None), mutants, || {
         let Driven { timer, driver, .. } = Driven::new();
         let outcome = Arc::new(Outcome::default());
@@ -32,15 +35,27 @@ fn new_timeout_is_not_lost_by_stop() {
 
 #[test]
 fn two_new_timeouts_are_not_lost_by_stop() {
-    explore(bound(2, Some(3)), [mutant("NewTimeoutNotWithdrawn")], || {
-        let Driven { timer, driver: _driver, .. } = Driven::new();
-        let producers = [timer.clone(), timer.clone()]
-            .map(|timer| thread::spawn(move || timer.new_timeout(|_| (), TICK).is_ok()));
-        let rest = timer.stop();
-        let accepted = producers.map(|producer| usize::from(producer.join().unwrap()));
-        assert_eq!(rest.len(), accepted.iter().sum::<usize>(), "stop returns all accepted timeouts");
-        assert_eq!(timer.pending_timeouts(), 0);
-    });
+    explore(
+        bound(2, Some(3)),
+        [mutant("NewTimeoutNotWithdrawn")],
+        || {
+            let Driven {
+                timer,
+                driver: _driver,
+                ..
+            } = Driven::new();
+            let producers = [timer.clone(), timer.clone()]
+                .map(|timer| thread::spawn(move || timer.new_timeout(|_| (), TICK).is_ok()));
+            let rest = timer.stop();
+            let accepted = producers.map(|producer| usize::from(producer.join().unwrap()));
+            assert_eq!(
+                rest.len(),
+                accepted.iter().sum::<usize>(),
+                "stop returns all accepted timeouts"
+            );
+            assert_eq!(timer.pending_timeouts(), 0);
+        },
+    );
 }
 
 #[test]
@@ -52,13 +67,24 @@ fn one_of_two_stops_returns_all_and_the_other_waits() {
         let other = driven.timer.clone();
         let stop = thread::spawn(move || {
             let rest = other.stop();
-            assert_eq!(other.pending_timeouts(), 0, "both calls return after the end");
+            assert_eq!(
+                other.pending_timeouts(),
+                0,
+                "both calls return after the end"
+            );
             rest
         });
         let mut rest = driven.timer.stop();
-        assert_eq!(driven.timer.pending_timeouts(), 0, "both calls return after the end");
+        assert_eq!(
+            driven.timer.pending_timeouts(),
+            0,
+            "both calls return after the end"
+        );
         let others = stop.join().unwrap();
-        assert!(rest.is_empty() || others.is_empty(), "one of the two returns all");
+        assert!(
+            rest.is_empty() || others.is_empty(),
+            "one of the two returns all"
+        );
         rest.extend(others);
 
         assert_eq!(rest.len(), 2, "each timeout is returned once");
@@ -138,10 +164,14 @@ fn task_that_drops_the_last_handle_ends_the_worker() {
     explore(Some(2), [mutant("LastDropOnWorkerWaits")], || {
         let timer = threaded();
         let outcome = Arc::new(Outcome::default());
-        let far = timer.new_timeout_task(Task(Arc::clone(&outcome)), Duration::MAX).unwrap();
+        let far = timer
+            .new_timeout_task(Task(Arc::clone(&outcome)), Duration::MAX)
+            .unwrap();
         let (event, handle) = (Arc::new(Event::default()), timer.clone());
         let task = Arc::clone(&event);
-        let near = timer.new_timeout(move |_| task.set_after_drop(handle), TICK).unwrap();
+        let near = timer
+            .new_timeout(move |_| task.set_after_drop(handle), TICK)
+            .unwrap();
         drop(timer);
         event.wait();
         // Either of the two ends the rest. The other one waits for it.
@@ -185,33 +215,54 @@ fn upgraded_handle_keeps_the_timer_or_there_is_none() {
 /// A `stop`, a turn and a new timeout at the same time.
 #[test]
 fn new_timeout_during_a_stopped_turn_ends_once() {
-    explore(Some(2), [mutant("NewTimeoutNotWithdrawn"), mutant("StopIgnoresUnfinishedTurn")], || {
-        let mut driven = Driven::new();
-        let (_, due) = driven.schedule_in_wheel(1);
-        driven.clock.advance(TICK);
-        let turn = Driven::turn(driven.driver);
-        let (new, other) = (Arc::new(Outcome::default()), driven.timer.clone());
-        let task = Task(Arc::clone(&new));
-        let schedule = thread::spawn(move || other.new_timeout_task(task, TICK).is_ok());
-        let rest = driven.timer.stop();
-        assert_eq!(driven.timer.pending_timeouts(), 0);
-        let ((expired, _driver), accepted) = (turn.join().unwrap(), schedule.join().unwrap());
+    explore(
+        Some(2),
+        [
+            mutant("NewTimeoutNotWithdrawn"),
+            mutant("StopIgnoresUnfinishedTurn"),
+        ],
+        || {
+            let mut driven = Driven::new();
+            let (_, due) = driven.schedule_in_wheel(1);
+            driven.clock.advance(TICK);
+            let turn = Driven::turn(driven.driver);
+            let (new, other) = (Arc::new(Outcome::default()), driven.timer.clone());
+            let task = Task(Arc::clone(&new));
+            let schedule = thread::spawn(move || other.new_timeout_task(task, TICK).is_ok());
+            let rest = driven.timer.stop();
+            assert_eq!(driven.timer.pending_timeouts(), 0);
+            let ((expired, _driver), accepted) = (turn.join().unwrap(), schedule.join().unwrap());
 
-        due.assert(expired, 1 - expired);
-        new.assert(0, usize::from(accepted));
-        assert_eq!(rest.len() + expired, 1 + usize::from(accepted), "each timeout ends once");
-    });
+            due.assert(expired, 1 - expired);
+            new.assert(0, usize::from(accepted));
+            assert_eq!(
+                rest.len() + expired,
+                1 + usize::from(accepted),
+                "each timeout ends once"
+            );
+        },
+    );
 }
 
 #[test]
 fn stop_through_a_timeout_waits_for_the_last_drop() {
     explore(None, [mutant("SecondStopWithoutWaiting")], || {
-        let Driven { timer, driver: _driver, .. } = Driven::new();
+        let Driven {
+            timer,
+            driver: _driver,
+            ..
+        } = Driven::new();
         let outcome = Arc::new(Outcome::default());
-        let timeout = timer.new_timeout_task(Task(Arc::clone(&outcome)), TICK).unwrap();
+        let timeout = timer
+            .new_timeout_task(Task(Arc::clone(&outcome)), TICK)
+            .unwrap();
         let drops = thread::spawn(move || drop(timer));
         let rest = timeout.timer().stop();
-        assert_eq!(timeout.timer().pending_timeouts(), 0, "stop returns after the end");
+        assert_eq!(
+            timeout.timer().pending_timeouts(),
+            0,
+            "stop returns after the end"
+        );
         drops.join().unwrap();
         assert!(rest.is_empty() || rest == [timeout]);
         outcome.assert(0, 1);
@@ -224,13 +275,22 @@ fn stop_through_a_timeout_waits_for_the_last_drop() {
 fn new_timeout_through_a_timeout_is_not_lost_by_last_drop() {
     explore(
         Some(4),
-        [mutant("NewTimeoutNotWithdrawn"), mutant("PushWithoutFence"), mutant("ChangeWithoutFence")],
+        [
+            mutant("NewTimeoutNotWithdrawn"),
+            mutant("PushWithoutFence"),
+            mutant("ChangeWithoutFence"),
+        ],
         || {
-            let Driven { timer, driver: _driver, .. } = Driven::new();
+            let Driven {
+                timer,
+                driver: _driver,
+                ..
+            } = Driven::new();
             let timeout = timer.new_timeout(|_| (), TICK).unwrap();
             let outcome = Arc::new(Outcome::default());
             let (other, task) = (timeout.clone(), Task(Arc::clone(&outcome)));
-            let schedule = thread::spawn(move || other.timer().new_timeout_task(task, TICK).is_ok());
+            let schedule =
+                thread::spawn(move || other.timer().new_timeout_task(task, TICK).is_ok());
             drop(timer);
             let accepted = schedule.join().unwrap();
             // The second of the two handles to be dropped has stopped the timer.
@@ -242,25 +302,39 @@ fn new_timeout_through_a_timeout_is_not_lost_by_last_drop() {
 
 #[test]
 fn stop_while_a_task_drops_the_last_handle_ends_each_once() {
-    explore(None, [mutant("LastDropOnWorkerWaits"), mutant("StopIgnoresUnfinishedTurn")], || {
-        let mut driven = Driven::new();
-        let (far, outcome) = driven.schedule(5);
-        let handle = driven.timer.clone();
-        let near = driven.timer.new_timeout(move |_| drop(handle), TICK).unwrap();
-        driven.driver.turn();
-        driven.clock.advance(TICK);
-        drop(driven.timer);
-        let other = near.clone();
-        let stop = thread::spawn(move || other.timer().stop());
-        let expired = driven.driver.turn();
-        let rest = stop.join().unwrap();
+    explore(
+        None,
+        [
+            mutant("LastDropOnWorkerWaits"),
+            mutant("StopIgnoresUnfinishedTurn"),
+        ],
+        || {
+            let mut driven = Driven::new();
+            let (far, outcome) = driven.schedule(5);
+            let handle = driven.timer.clone();
+            let near = driven
+                .timer
+                .new_timeout(move |_| drop(handle), TICK)
+                .unwrap();
+            driven.driver.turn();
+            driven.clock.advance(TICK);
+            drop(driven.timer);
+            let other = near.clone();
+            let stop = thread::spawn(move || other.timer().stop());
+            let expired = driven.driver.turn();
+            let rest = stop.join().unwrap();
 
-        assert_eq!(usize::from(near.is_expired()), expired);
-        assert_eq!(rest.contains(&near), expired == 0, "it was returned by stop, or it has run");
-        assert!(far.is_cancelled());
-        assert_eq!(far.timer().pending_timeouts(), 0);
-        outcome.assert(0, 1);
-    });
+            assert_eq!(usize::from(near.is_expired()), expired);
+            assert_eq!(
+                rest.contains(&near),
+                expired == 0,
+                "it was returned by stop, or it has run"
+            );
+            assert!(far.is_cancelled());
+            assert_eq!(far.timer().pending_timeouts(), 0);
+            outcome.assert(0, 1);
+        },
+    );
 }
 
 // --- the driver's drop ---------------------------------------------------------------------------
@@ -269,7 +343,11 @@ fn stop_while_a_task_drops_the_last_handle_ends_each_once() {
 fn new_timeout_is_not_lost_by_driver_drop() {
     explore(
         bound(5, None),
-        [mutant("NewTimeoutNotWithdrawn"), mutant("PushWithoutFence"), mutant("ChangeWithoutFence")],
+        [
+            mutant("NewTimeoutNotWithdrawn"),
+            mutant("PushWithoutFence"),
+            mutant("ChangeWithoutFence"),
+        ],
         || {
             let Driven { timer, driver, .. } = Driven::new();
             let (outcome, other) = (Arc::new(Outcome::default()), timer.clone());
@@ -324,11 +402,19 @@ fn stop_and_driver_drop_wait_for_each_other() {
         let other = driven.timer.clone();
         let stop = thread::spawn(move || {
             let rest = other.stop();
-            assert_eq!(other.pending_timeouts(), 0, "both calls return after the end");
+            assert_eq!(
+                other.pending_timeouts(),
+                0,
+                "both calls return after the end"
+            );
             rest
         });
         drop(driven.driver);
-        assert_eq!(driven.timer.pending_timeouts(), 0, "both calls return after the end");
+        assert_eq!(
+            driven.timer.pending_timeouts(),
+            0,
+            "both calls return after the end"
+        );
         let rest = stop.join().unwrap();
         assert!(rest.is_empty() || rest == [timeout]);
         outcome.assert(0, 1);

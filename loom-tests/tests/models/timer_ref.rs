@@ -18,7 +18,11 @@ struct Log {
 impl Log {
     #[track_caller]
     fn assert_dropped(&self) {
-        assert_eq!(self.drops.load(Relaxed), 1, "the last reference drops the value");
+        assert_eq!(
+            self.drops.load(Relaxed),
+            1,
+            "the last reference drops the value"
+        );
     }
 }
 
@@ -28,7 +32,11 @@ struct Value(Arc<Log>);
 impl Drop for Value {
     fn drop(&mut self) {
         // A mutant fails here, before it uses memory that was freed.
-        assert_eq!(self.0.references.load(Relaxed), 0, "a reference keeps the value");
+        assert_eq!(
+            self.0.references.load(Relaxed),
+            0,
+            "a reference keeps the value"
+        );
         self.0.drops.fetch_add(1, Relaxed);
     }
 }
@@ -49,7 +57,10 @@ impl Reference {
     fn of(reference: TimerRef<Value>) -> Self {
         let log = Arc::clone(&reference.get().0);
         log.references.fetch_add(1, Relaxed);
-        Self { reference: Some(reference), log }
+        Self {
+            reference: Some(reference),
+            log,
+        }
     }
 
     fn take(count: &mut LocalCount<Value>) -> Self {
@@ -57,11 +68,17 @@ impl Reference {
     }
 
     fn reference(&self) -> &TimerRef<Value> {
-        self.reference.as_ref().expect("the reference is not in a reserve")
+        self.reference
+            .as_ref()
+            .expect("the reference is not in a reserve")
     }
 
     fn use_value(&self) {
-        assert_eq!(self.reference().get().0.drops.load(Relaxed), 0, "a reference keeps the value");
+        assert_eq!(
+            self.reference().get().0.drops.load(Relaxed),
+            0,
+            "a reference keeps the value"
+        );
     }
 
     fn use_and_drop(self) {
@@ -72,7 +89,10 @@ impl Reference {
     fn use_and_put(mut self, count: &mut LocalCount<Value>) {
         self.use_value();
         self.log.references.fetch_sub(1, Relaxed);
-        self.reference.take().into_iter().for_each(|reference| count.put(reference));
+        self.reference
+            .take()
+            .into_iter()
+            .for_each(|reference| count.put(reference));
     }
 }
 
@@ -167,7 +187,10 @@ fn new_references_keep_the_value_when_the_last_one_goes() {
 
 #[test]
 fn clone_keeps_the_value_when_another_reference_goes() {
-    let mutants = [mutant("SharedCountAddWithoutCompare"), mutant("SharedCountReleaseWithoutCompare")];
+    let mutants = [
+        mutant("SharedCountAddWithoutCompare"),
+        mutant("SharedCountReleaseWithoutCompare"),
+    ];
     explore(None, mutants, || {
         let (value, log) = value();
         let first = Reference::of(TimerRef::new(&value));

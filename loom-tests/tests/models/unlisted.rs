@@ -42,7 +42,10 @@ pub(super) fn fall_asleep(driver: Driver) -> thread::JoinHandle<(bool, Driver)> 
 #[track_caller]
 pub(super) fn assert_expires(worker: thread::JoinHandle<(bool, Driver)>, clock: &ManualClock) {
     let (asleep, mut driver) = worker.join().unwrap();
-    assert!(!(asleep && driver.misses_messages()), "the worker is not asleep, or has seen the message");
+    assert!(
+        !(asleep && driver.misses_messages()),
+        "the worker is not asleep, or has seen the message"
+    );
     clock.advance(TICK);
     assert_eq!(driver.turn(), 1, "the worker finds the message");
 }
@@ -67,8 +70,12 @@ fn worker_sees_a_push_or_the_thread_lists_its_lane() {
 
 #[test]
 fn push_to_an_unlisted_lane_wakes_a_worker_that_falls_asleep() {
-    let mutants =
-        ["PushWithoutListing", "ListingWithoutFence", "ChangeWithoutFence", "SleepWithoutSecondLook"];
+    let mutants = [
+        "PushWithoutListing",
+        "ListingWithoutFence",
+        "ChangeWithoutFence",
+        "SleepWithoutSecondLook",
+    ];
     explore(None, mutants.map(mutant), || {
         let (driven, _far) = with_unlisted_lanes();
         let worker = fall_asleep(driven.driver);
@@ -79,22 +86,30 @@ fn push_to_an_unlisted_lane_wakes_a_worker_that_falls_asleep() {
 
 #[test]
 fn push_to_an_unlisted_lane_wakes_a_loop_that_announces() {
-    explore(None, [mutant("PushWithoutListing"), mutant("ListingWithoutFence")], || {
-        let woken = Arc::new(AtomicUsize::new(0));
-        let wakes = Arc::clone(&woken);
-        let with_waker = Driven::build(|builder| builder.waker(move || _ = wakes.fetch_add(1, Relaxed)));
-        let (driven, _far) = with_unlisted_lanes_of(with_waker);
-        let (driver, clock) = (driven.driver, driven.clock);
-        let turned = thread::spawn(move || {
-            let announced = driver.next_turn();
-            (announced, driver)
-        });
-        let _near = driven.timer.new_timeout(|_| (), TICK).unwrap();
-        let (announced, mut driver) = turned.join().unwrap();
-        assert!(announced == Some(TICK) || woken.load(Relaxed) == 1, "{announced:?}, {woken:?}");
-        clock.advance(TICK);
-        assert_eq!(driver.turn(), 1, "the worker finds the message");
-    });
+    explore(
+        None,
+        [mutant("PushWithoutListing"), mutant("ListingWithoutFence")],
+        || {
+            let woken = Arc::new(AtomicUsize::new(0));
+            let wakes = Arc::clone(&woken);
+            let with_waker =
+                Driven::build(|builder| builder.waker(move || _ = wakes.fetch_add(1, Relaxed)));
+            let (driven, _far) = with_unlisted_lanes_of(with_waker);
+            let (driver, clock) = (driven.driver, driven.clock);
+            let turned = thread::spawn(move || {
+                let announced = driver.next_turn();
+                (announced, driver)
+            });
+            let _near = driven.timer.new_timeout(|_| (), TICK).unwrap();
+            let (announced, mut driver) = turned.join().unwrap();
+            assert!(
+                announced == Some(TICK) || woken.load(Relaxed) == 1,
+                "{announced:?}, {woken:?}"
+            );
+            clock.advance(TICK);
+            assert_eq!(driver.turn(), 1, "the worker finds the message");
+        },
+    );
 }
 
 #[test]
@@ -119,56 +134,87 @@ fn turn_without_a_sleep_sees_a_push_or_the_thread_lists_its_lane() {
 
 #[test]
 fn worker_finds_a_cancel_in_an_unlisted_lane() {
-    explore(None, [mutant("CancelWithoutListing"), mutant("UnlistWithoutSecondLook")], || {
-        let (driven, timeout) = with_idle_lanes();
-        let worker = fall_asleep(driven.driver);
-        assert!(timeout.cancel());
-        let (_, mut driver) = worker.join().unwrap();
-        driver.turn();
-        assert!(timeout.is_only_handle(), "the worker has released its reference");
-    });
+    explore(
+        None,
+        [
+            mutant("CancelWithoutListing"),
+            mutant("UnlistWithoutSecondLook"),
+        ],
+        || {
+            let (driven, timeout) = with_idle_lanes();
+            let worker = fall_asleep(driven.driver);
+            assert!(timeout.cancel());
+            let (_, mut driver) = worker.join().unwrap();
+            driver.turn();
+            assert!(
+                timeout.is_only_handle(),
+                "the worker has released its reference"
+            );
+        },
+    );
 }
 
 #[test]
 fn worker_finds_a_discard_in_an_unlisted_lane() {
-    explore(None, [mutant("DiscardWithoutListing"), mutant("UnlistWithoutSecondLook")], || {
-        let driven = Driven::new();
-        let timeout = driven.timer.new_timeout(|_| (), TICK * 20).unwrap();
-        let (driven, _far) = with_idle_lanes_of(driven);
-        let worker = fall_asleep(driven.driver);
-        assert!(timeout.cancel_and_drop());
-        let (_, mut driver) = worker.join().unwrap();
-        driver.turn();
-        let wheel = driven.timer.occupancy().unwrap();
-        let nodes: usize = wheel.levels.iter().flat_map(|level| &level.slots).sum();
-        assert_eq!(nodes, 1, "the worker has removed the entry");
-    });
+    explore(
+        None,
+        [
+            mutant("DiscardWithoutListing"),
+            mutant("UnlistWithoutSecondLook"),
+        ],
+        || {
+            let driven = Driven::new();
+            let timeout = driven.timer.new_timeout(|_| (), TICK * 20).unwrap();
+            let (driven, _far) = with_idle_lanes_of(driven);
+            let worker = fall_asleep(driven.driver);
+            assert!(timeout.cancel_and_drop());
+            let (_, mut driver) = worker.join().unwrap();
+            driver.turn();
+            let wheel = driven.timer.occupancy().unwrap();
+            let nodes: usize = wheel.levels.iter().flat_map(|level| &level.slots).sum();
+            assert_eq!(nodes, 1, "the worker has removed the entry");
+        },
+    );
 }
 
 #[test]
 fn worker_finds_a_reset_in_an_unlisted_lane() {
-    explore(bound(5, None), [mutant("MessageWithoutListing"), mutant("UnlistWithoutSecondLook")], || {
-        let (driven, timeout) = with_idle_lanes();
-        let worker = fall_asleep(driven.driver);
-        assert!(timeout.reset(TICK));
-        assert_expires(worker, &driven.clock);
-    });
+    explore(
+        bound(5, None),
+        [
+            mutant("MessageWithoutListing"),
+            mutant("UnlistWithoutSecondLook"),
+        ],
+        || {
+            let (driven, timeout) = with_idle_lanes();
+            let worker = fall_asleep(driven.driver);
+            assert!(timeout.reset(TICK));
+            assert_expires(worker, &driven.clock);
+        },
+    );
 }
 
 #[test]
 fn worker_finds_a_poll_in_an_unlisted_lane() {
-    explore(None, [mutant("ReplaceWithoutListing"), mutant("PushWithoutListing")], || {
-        let mut driven = Driven::new();
-        let (mut sleep, _first) = driven.sleep_in_wheel(1);
-        let (driven, _far) = with_idle_lanes_of(driven);
-        let worker = fall_asleep(driven.driver);
-        let last = Poller::new();
-        assert!(last.polls(&mut sleep).is_pending());
-        let (_, mut driver) = worker.join().unwrap();
-        driven.clock.advance(TICK);
-        driver.turn();
-        assert_eq!(last.wakes(), 1, "the last waker is woken");
-    });
+    explore(
+        None,
+        [
+            mutant("ReplaceWithoutListing"),
+            mutant("PushWithoutListing"),
+        ],
+        || {
+            let mut driven = Driven::new();
+            let (mut sleep, _first) = driven.sleep_in_wheel(1);
+            let (driven, _far) = with_idle_lanes_of(driven);
+            let worker = fall_asleep(driven.driver);
+            let last = Poller::new();
+            assert!(last.polls(&mut sleep).is_pending());
+            let (_, mut driver) = worker.join().unwrap();
+            driven.clock.advance(TICK);
+            driver.turn();
+            assert_eq!(last.wakes(), 1, "the last waker is woken");
+        },
+    );
 }
 
 #[test]
@@ -198,12 +244,21 @@ fn shutdown_finds_a_new_timeout_in_an_unlisted_lane() {
         Some(3),
         ["ListingWithoutFence", "NewTimeoutNotWithdrawn"].map(|name| mutant(name).never_ends()),
         || {
-            let (Driven { timer, driver: _driver, clock }, _far) = with_unlisted_lanes();
+            let (
+                Driven {
+                    timer,
+                    driver: _driver,
+                    clock,
+                },
+                _far,
+            ) = with_unlisted_lanes();
             clock.advance(TICK);
             let other = timer.clone();
             let shutdown = thread::spawn(move || other.shutdown(Duration::ZERO).len());
             let outcome = Arc::new(Outcome::default());
-            let is_ok = timer.new_timeout_task(Task(Arc::clone(&outcome)), Duration::ZERO).is_ok();
+            let is_ok = timer
+                .new_timeout_task(Task(Arc::clone(&outcome)), Duration::ZERO)
+                .is_ok();
             assert_eq!(shutdown.join().unwrap(), 1);
             assert_eq!(timer.pending_timeouts(), 0);
             outcome.assert(usize::from(is_ok), 0);
@@ -214,8 +269,11 @@ fn shutdown_finds_a_new_timeout_in_an_unlisted_lane() {
 /// A block has two slots in a model: the thread begins several while the worker unlists the lane.
 #[test]
 fn lane_is_listed_by_one_side() {
-    let mutants =
-        [mutant("LaneListedTwice"), mutant("LaneListedAtLastBlock"), mutant("UnlistWithoutSecondLook")];
+    let mutants = [
+        mutant("LaneListedTwice"),
+        mutant("LaneListedAtLastBlock"),
+        mutant("UnlistWithoutSecondLook"),
+    ];
     explore(None, mutants, || {
         let lanes = Arc::new(Lanes::new());
         let (mut taken, count) = (Vec::new(), 4);
@@ -236,7 +294,11 @@ fn lane_is_listed_by_one_side() {
         taken.extend(lanes.take(8).0);
         let _lane = producer.join().unwrap();
         taken.extend(lanes.take(8).0);
-        assert_eq!(taken, Vec::from_iter(1..=5), "each message arrives once, in order");
+        assert_eq!(
+            taken,
+            Vec::from_iter(1..=5),
+            "each message arrives once, in order"
+        );
         assert!(lanes.count() <= count, "a lane has one consumer");
     });
 }

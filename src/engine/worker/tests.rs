@@ -13,7 +13,10 @@ fn what_comes_between_two_sleeps_adds_up() {
         let worker = t.inner().worker.lock();
         assert!(worker.has_traffic());
         assert!(!worker.receiver.has_reclaimed, "they have not ended");
-        assert_eq!((worker.receiver.taken, worker.receiver.taken_since_plan), (sum, sum as usize));
+        assert_eq!(
+            (worker.receiver.taken, worker.receiver.taken_since_plan),
+            (sum, sum as usize)
+        );
         assert_eq!(t.inner().counters.worker.taken.get(), sum);
     }
     t.turn();
@@ -43,7 +46,9 @@ fn whatever_frees_memory_has_reclaimed() {
     assert!(!has_reclaimed(&mut t));
 
     let timer = t.timer.clone();
-    thread::spawn(move || _ = timer.new_timeout(|_| (), TICK * 5).unwrap()).join().unwrap();
+    thread::spawn(move || _ = timer.new_timeout(|_| (), TICK * 5).unwrap())
+        .join()
+        .unwrap();
     assert!(has_reclaimed(&mut t));
     assert!(!has_reclaimed(&mut t));
 }
@@ -101,17 +106,27 @@ fn only_what_is_left_over_when_the_wheel_moves_is_carried_over() {
 
     let mut t = Driven::new();
     (0..=MOST).for_each(|_| _ = t.schedule(Duration::ZERO));
-    assert_eq!([t.turn(), t.turn()], [0, 0], "all of them fire at the next tick");
+    assert_eq!(
+        [t.turn(), t.turn()],
+        [0, 0],
+        "all of them fire at the next tick"
+    );
     assert_eq!(t.pass(TICK), MOST + 1);
     (0..=MOST).for_each(|_| _ = t.schedule(TICK));
-    assert_eq!([t.pass(TICK), t.turn()], [MOST, 1], "none of them is a tick late");
+    assert_eq!(
+        [t.pass(TICK), t.turn()],
+        [MOST, 1],
+        "none of them is a tick late"
+    );
 }
 
 /// More timeouts than are kept in reserve end, and the worker takes that in. Each of `kept` is
 /// in a page of its own.
 fn with_surplus_but(kept: usize) -> (Driven, Vec<Timeout>) {
     let mut t = Driven::new();
-    let mut timeouts: Vec<_> = (0..100_000).map(|_| t.schedule(Duration::from_secs(3_600))).collect();
+    let mut timeouts: Vec<_> = (0..100_000)
+        .map(|_| t.schedule(Duration::from_secs(3_600)))
+        .collect();
     while t.inner().worker.lock().receiver.taken < timeouts.len() as u64 {
         t.turn();
     }
@@ -202,7 +217,10 @@ fn a_busy_worker_returns_memory_in_single_steps() {
     assert!(matches!(worker.return_timer, ReturnTimer::Since { .. }));
     now += SURPLUS_TIME_IF_BUSY.as_nanos() as u64;
     worker.return_memory(t.inner(), now, 16);
-    assert!(worker.return_timer == ReturnTimer::Returning, "one step is not enough");
+    assert!(
+        worker.return_timer == ReturnTimer::Returning,
+        "one step is not enough"
+    );
     assert_eq!(worker.last_return, now);
     let interval = RETURN_INTERVAL.as_nanos() as u64;
     worker.return_memory(t.inner(), now + interval - 1, 16);

@@ -17,7 +17,11 @@ struct Memory {
 
 impl Memory {
     fn new() -> Self {
-        Self { arena: Arena::new(), list: FreeList::new(), reclaimer: Reclaimer::new() }
+        Self {
+            arena: Arena::new(),
+            list: FreeList::new(),
+            reclaimer: Reclaimer::new(),
+        }
     }
 
     /// Takes nodes as a thread does.
@@ -81,12 +85,20 @@ fn memory_of_a_burst_is_returned_and_used_again() {
     if !is_possible::<NoTasks>() {
         return;
     }
-    for is_random in if cfg!(miri) { &[true][..] } else { &[false, true] } {
+    for is_random in if cfg!(miri) {
+        &[true][..]
+    } else {
+        &[false, true]
+    } {
         let mut memory = Memory::new();
         for _ in 0..2 {
             let mut nodes = memory.take(BURST);
             let pages = memory.pages();
-            assert_eq!(different(&nodes), nodes.len(), "each node is given out once");
+            assert_eq!(
+                different(&nodes),
+                nodes.len(),
+                "each node is given out once"
+            );
             assert_eq!(pages, BURST / PAGE, "the same pages are used again");
             assert_eq!(memory.arena.returned.len(), 0);
             if *is_random {
@@ -128,7 +140,9 @@ fn check_page_with_a_node_in_use_is_not_returned(unit: usize) {
         if number / PAGE % (9 * unit) == 3 && number % PAGE == 7 {
             let pointer = node.into_ptr();
             // SAFETY: this is the only reference to the node.
-            unsafe { pointer.as_ref() }.tick.store(MARK, Ordering::Relaxed);
+            unsafe { pointer.as_ref() }
+                .tick
+                .store(MARK, Ordering::Relaxed);
             // SAFETY: this is the only reference to the node, which has no task.
             used.push(unsafe { FreeNode::new(pointer) });
         } else {
@@ -140,11 +154,18 @@ fn check_page_with_a_node_in_use_is_not_returned(unit: usize) {
     memory.return_all();
     let left = memory.pages() - memory.arena.returned.len();
     let most = KEPT + used.len() * unit;
-    assert!((used.len()..=most).contains(&left), "{left} pages, {} used", used.len());
+    assert!(
+        (used.len()..=most).contains(&left),
+        "{left} pages, {} used",
+        used.len()
+    );
     for node in used {
         let pointer = node.into_ptr();
         // SAFETY: this is the only reference to the node.
-        assert_eq!(unsafe { pointer.as_ref() }.tick.load(Ordering::Relaxed), MARK);
+        assert_eq!(
+            unsafe { pointer.as_ref() }.tick.load(Ordering::Relaxed),
+            MARK
+        );
         // SAFETY: this is the only reference to the node, which has no task.
         memory.put([unsafe { FreeNode::new(pointer) }]);
     }
@@ -174,7 +195,10 @@ fn refused_pages_are_written_before_they_are_used() {
     memory.put(nodes);
     memory.return_all();
     assert!(memory.reclaimer.is_refused);
-    assert_eq!(memory.arena.returned.len(), REGION - FIRST_PLACE - MIN_RESERVE as usize);
+    assert_eq!(
+        memory.arena.returned.len(),
+        REGION - FIRST_PLACE - MIN_RESERVE as usize
+    );
     assert_eq!(different(&memory.take(BURST)), BURST);
     assert_eq!(memory.pages(), pages, "all pages were given out again");
     // SAFETY: the pages are pages of the arena.
@@ -193,14 +217,24 @@ fn pages_that_callers_need_are_given_out() {
     memory.put(nodes);
     step_until_return(&mut memory);
     let mut nodes = memory.take(memory.arena.pages.len() * PAGE);
-    let taken = || memory.reclaimer.taken.iter().filter(|&&is_taken| is_taken).count();
+    let taken = || {
+        memory
+            .reclaimer
+            .taken
+            .iter()
+            .filter(|&&is_taken| is_taken)
+            .count()
+    };
     assert_eq!(taken() + nodes.len() / PAGE, pages);
     memory.return_all();
     // The first run of them, and no more than the reserve.
     let given_out = memory.arena.pages.len();
     let first_run = end_of_region(memory.reclaimer.first) - memory.reclaimer.first;
     assert_eq!(given_out, first_run.min(MIN_RESERVE as usize));
-    assert_eq!(memory.arena.returned.len(), pages - nodes.len() / PAGE - given_out);
+    assert_eq!(
+        memory.arena.returned.len(),
+        pages - nodes.len() / PAGE - given_out
+    );
     nodes.extend(memory.take(BURST - nodes.len()));
     assert_eq!(different(&nodes), BURST);
     assert_eq!(memory.pages(), pages, "no page is lost");
@@ -214,8 +248,10 @@ fn searches_that_find_nothing_are_rare() {
     }
     let mut memory = Memory::new();
     let mut random = fastrand::Rng::with_seed(1);
-    let (used, free): (Vec<_>, Vec<_>) =
-        memory.take(BURST).into_iter().partition(|node| number(node) % 64 == 0 || random.u8(..10) < 3);
+    let (used, free): (Vec<_>, Vec<_>) = memory
+        .take(BURST)
+        .into_iter()
+        .partition(|node| number(node) % 64 == 0 || random.u8(..10) < 3);
     memory.put(free);
     let (mut recycled, mut pages) = (0, 0);
     for _ in 0..if cfg!(miri) { 4 } else { 64 } {
@@ -223,7 +259,9 @@ fn searches_that_find_nothing_are_rare() {
         recycled += nodes.len();
         memory.put(nodes);
         if memory.reclaimer.is_search_paid(&memory.list) && memory.step() {
-            let Phase::Take(count) = memory.reclaimer.phase else { panic!("a search begins") };
+            let Phase::Take(count) = memory.reclaimer.phase else {
+                panic!("a search begins")
+            };
             pages += count;
             memory.return_all();
         }
@@ -231,7 +269,10 @@ fn searches_that_find_nothing_are_rare() {
     assert!(memory.arena.returned.is_empty() && pages > 0);
     // The nodes that were free before pay for the first search.
     let most = recycled * PAGES_PER_RECYCLED as usize + BURST / PAGE;
-    assert!(pages <= most, "{pages} pages were looked at for {recycled} recycled nodes");
+    assert!(
+        pages <= most,
+        "{pages} pages were looked at for {recycled} recycled nodes"
+    );
     memory.put(used);
     memory.return_all();
     assert!(memory.pages() - memory.arena.returned.len() <= KEPT);
@@ -269,7 +310,10 @@ fn free_nodes_that_are_held_are_limited() {
         assert!(nodes.len() <= BURST);
     }
     let ratio = memory.pages() as f64 * PAGE as f64 / BURST as f64;
-    assert!(ratio <= 1.25, "{ratio} times the most nodes that were in use at a time");
+    assert!(
+        ratio <= 1.25,
+        "{ratio} times the most nodes that were in use at a time"
+    );
 }
 
 /// Threads take nodes, mark them as theirs, and free them, while the worker returns memory.
@@ -278,7 +322,11 @@ fn threads_never_get_the_same_node() {
     let threads = if cfg!(miri) { 2 } else { 3 };
     let rounds = if cfg!(miri) { 2 } else { 60 };
     let mut memory = Memory::new();
-    let Memory { arena, list, reclaimer } = &mut memory;
+    let Memory {
+        arena,
+        list,
+        reclaimer,
+    } = &mut memory;
     let arena = &*arena;
     thread::scope(|scope| {
         let running: Vec<_> = (1..=threads)
@@ -289,7 +337,8 @@ fn threads_never_get_the_same_node() {
                         let mut nodes = Vec::new();
                         for _ in 0..random.usize(..if cfg!(miri) { 6 } else { 2 * REGION }) {
                             let mut page = arena.take_page();
-                            nodes.extend(std::iter::from_fn(|| page.next()).map(FreeNode::into_ptr));
+                            nodes
+                                .extend(std::iter::from_fn(|| page.next()).map(FreeNode::into_ptr));
                         }
                         for node in &nodes {
                             // SAFETY: this is the only reference to the node.
@@ -408,7 +457,10 @@ fn search_takes_the_pages_after_the_reserve() {
     step_until_return(&mut memory);
     let (stay, taken) = memory.reclaimer.taken.split_at(memory.reclaimer.first);
     assert!(taken.iter().all(|&is_taken| is_taken) && !stay.contains(&true));
-    assert_eq!((taken.len(), memory.arena.pages.len()), (2 * MIN_RESERVE as usize, MIN_RESERVE as usize));
+    assert_eq!(
+        (taken.len(), memory.arena.pages.len()),
+        (2 * MIN_RESERVE as usize, MIN_RESERVE as usize)
+    );
 }
 
 /// The operating system provides large pages as a whole.
@@ -422,9 +474,16 @@ fn rest_of_the_last_large_page_is_returned_too() {
     memory.put(nodes);
     memory.return_all();
     let all = BURST / PAGE + REGION;
-    assert_eq!((memory.pages(), memory.arena.returned.len()), (all, all - MIN_RESERVE as usize));
+    assert_eq!(
+        (memory.pages(), memory.arena.returned.len()),
+        (all, all - MIN_RESERVE as usize)
+    );
     assert_eq!(different(&memory.take(all * PAGE)), all * PAGE);
-    assert_eq!(memory.pages(), all, "these pages are used before others are made");
+    assert_eq!(
+        memory.pages(),
+        all,
+        "these pages are used before others are made"
+    );
 }
 
 /// The first chunks are smaller than a large page.
@@ -451,5 +510,8 @@ fn reserve_stays_also_if_its_first_pages_are_in_use() {
     memory.put(free);
     memory.return_all();
     assert_eq!(memory.arena.pages.len(), MIN_RESERVE as usize);
-    assert_eq!(memory.pages() - memory.arena.returned.len(), 3 * MIN_RESERVE as usize);
+    assert_eq!(
+        memory.pages() - memory.arena.returned.len(),
+        3 * MIN_RESERVE as usize
+    );
 }

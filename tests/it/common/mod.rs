@@ -11,8 +11,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use hashed_wheel::{
-    Builder, Clock, Driver, ExpiredTask, HashedWheelTimer, ManualClock, TaskExecutor, Timeout, TimerTask,
-    executor,
+    Builder, Clock, Driver, ExpiredTask, HashedWheelTimer, ManualClock, TaskExecutor, Timeout,
+    TimerTask, executor,
 };
 
 /// The limit for events that should come immediately. It is long because the machine may be busy,
@@ -50,7 +50,10 @@ pub fn wait_until_idle(timer: &HashedWheelTimer) {
         thread::sleep(ms(300));
         timer.stats().wake_ups != before
     } {
-        assert!(begin.elapsed() < TEST_TIMEOUT, "the idle worker wakes again and again");
+        assert!(
+            begin.elapsed() < TEST_TIMEOUT,
+            "the idle worker wakes again and again"
+        );
     }
 }
 
@@ -70,9 +73,16 @@ impl Driven {
 
     pub fn with(settings: impl FnOnce(Builder) -> Builder) -> Self {
         let clock = ManualClock::new();
-        let builder = HashedWheelTimer::builder().tick(TICK).ticks_per_wheel(8).clock(clock.clone());
+        let builder = HashedWheelTimer::builder()
+            .tick(TICK)
+            .ticks_per_wheel(8)
+            .clock(clock.clone());
         let (timer, driver) = settings(builder).build_driven().unwrap();
-        Self { timer, driver, clock }
+        Self {
+            timer,
+            driver,
+            clock,
+        }
     }
 
     /// Moves the clock and makes one turn.
@@ -210,7 +220,9 @@ impl Gate {
     }
 
     pub fn wait_for_arrival(&self) {
-        self.arrived.recv_timeout(TEST_TIMEOUT).expect("no task reached the gate in time");
+        self.arrived
+            .recv_timeout(TEST_TIMEOUT)
+            .expect("no task reached the gate in time");
     }
 
     pub fn open(self) {

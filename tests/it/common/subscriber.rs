@@ -8,7 +8,10 @@ use tracing::{Event, Metadata, Subscriber, span};
 
 /// Keeps the text of each event.
 #[derive(Clone)]
-pub struct Reports(pub Arc<Mutex<Vec<String>>>, pub Arc<dyn Fn(&str) + Send + Sync>);
+pub struct Reports(
+    pub Arc<Mutex<Vec<String>>>,
+    pub Arc<dyn Fn(&str) + Send + Sync>,
+);
 
 impl Reports {
     pub fn new() -> Self {
@@ -16,7 +19,10 @@ impl Reports {
     }
 
     pub fn broken() -> Self {
-        Self(Arc::default(), Arc::new(|text| panic!("cannot write {text}")))
+        Self(
+            Arc::default(),
+            Arc::new(|text| panic!("cannot write {text}")),
+        )
     }
 
     pub fn take(&self) -> Vec<String> {

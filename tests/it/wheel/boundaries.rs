@@ -7,16 +7,21 @@ use super::*;
 fn deadlines(slots: usize) -> Vec<u64> {
     let rounds = (0..=5).map(|round| round * slots as u64);
     let powers = (0..64).map(|bit| 1 << bit);
-    let edges = rounds.chain(powers).chain([u64::MAX - slots as u64, u64::MAX]);
-    let mut deadlines: Vec<u64> =
-        edges.flat_map(|edge| [edge.saturating_sub(1), edge, edge.saturating_add(1)]).collect();
+    let edges = rounds
+        .chain(powers)
+        .chain([u64::MAX - slots as u64, u64::MAX]);
+    let mut deadlines: Vec<u64> = edges
+        .flat_map(|edge| [edge.saturating_sub(1), edge, edge.saturating_add(1)])
+        .collect();
     Rng::with_seed(slots as u64).shuffle(&mut deadlines);
     deadlines
 }
 
 /// Each number of slots, with each tick around the end of the first round.
 fn wheels() -> impl Iterator<Item = (usize, u64)> {
-    SIZES.into_iter().flat_map(|slots| [0, 1, slots - 1, slots, slots + 1].map(|tick| (slots, tick as u64)))
+    SIZES
+        .into_iter()
+        .flat_map(|slots| [0, 1, slots - 1, slots, slots + 1].map(|tick| (slots, tick as u64)))
 }
 
 #[test]
@@ -27,10 +32,18 @@ fn a_single_entry_comes_out_at_its_tick_and_not_before() {
             wheel.insert(deadline, ());
             assert_eq!(wheel.next_deadline(), Some(deadline.max(tick)));
             if deadline > tick {
-                assert_eq!(fired(&mut wheel, deadline - 1), [], "{deadline} from {tick}");
+                assert_eq!(
+                    fired(&mut wheel, deadline - 1),
+                    [],
+                    "{deadline} from {tick}"
+                );
                 assert_eq!(wheel.next_deadline(), Some(deadline));
             }
-            assert_eq!(fired(&mut wheel, deadline.max(tick)), [()], "{deadline} from {tick}");
+            assert_eq!(
+                fired(&mut wheel, deadline.max(tick)),
+                [()],
+                "{deadline} from {tick}"
+            );
             assert_eq!(wheel.next_deadline(), None);
         }
     }
@@ -49,7 +62,8 @@ fn all_deadlines_come_out_in_order_in_single_steps() {
             if now > wheel.tick() {
                 assert_eq!(fired(&mut wheel, now - 1), [], "{wheel:?}");
             }
-            let (due, later) = left.split_at(left.partition_point(|&index| deadlines[index] <= now));
+            let (due, later) =
+                left.split_at(left.partition_point(|&index| deadlines[index] <= now));
             assert_eq!(fired(&mut wheel, now), due, "{wheel:?}");
             left = later;
         }
@@ -121,7 +135,14 @@ fn loop_over_next_deadline_ends_with_overdue_entries() {
             steps.push((tick, fired(&mut wheel, tick)));
             assert!(steps.len() <= deadlines.len(), "{steps:?}");
         }
-        assert_eq!(steps, [(1_000, vec![0, 2, 3, 4]), (1_003, vec![1]), (1_000_000, vec![5])]);
+        assert_eq!(
+            steps,
+            [
+                (1_000, vec![0, 2, 3, 4]),
+                (1_003, vec![1]),
+                (1_000_000, vec![5])
+            ]
+        );
     }
 }
 
@@ -132,7 +153,10 @@ fn entries_expire_one_at_a_time() {
         let keys = insert_all(&mut wheel, &[20, 10, 10, 30, 10, 11]);
         assert_eq!(wheel.pop_expired(9), None);
         assert_eq!(wheel.pop_expired(20), Some((keys[1], 10, 1)));
-        assert_eq!((wheel.tick(), wheel.next_deadline(), wheel.len()), (20, Some(20), 5));
+        assert_eq!(
+            (wheel.tick(), wheel.next_deadline(), wheel.len()),
+            (20, Some(20), 5)
+        );
         // Entries that are due can be looked up, removed and reset.
         assert_eq!(wheel.peek(), Some((keys[2], 10, &2)));
         assert_eq!(wheel.deadline(keys[4]), Some(10));
@@ -154,7 +178,10 @@ fn overdue_entries_inserted_and_popped_in_turn_use_bounded_memory() {
     wheel.insert(0, 0);
     for number in 1..100_000 {
         wheel.insert(0, number);
-        assert_eq!(wheel.pop_expired(10).map(|(_, _, number)| number), Some(number - 1));
+        assert_eq!(
+            wheel.pop_expired(10).map(|(_, _, number)| number),
+            Some(number - 1)
+        );
         assert_eq!(wheel.peek().map(|(_, _, value)| *value), Some(number));
     }
 }
@@ -175,7 +202,10 @@ fn entries_that_are_due_are_reset_one_by_one_under_their_keys() {
         assert!(wheel.reset(key, 9));
     }
     assert!(seen.into_iter().eq(0..COUNT));
-    assert_eq!((wheel.len(), wheel.tick(), wheel.next_deadline()), (COUNT, 7, Some(9)));
+    assert_eq!(
+        (wheel.len(), wheel.tick(), wheel.next_deadline()),
+        (COUNT, 7, Some(9))
+    );
     assert_eq!(wheel.peek_expired(6), None, "the time does not step back");
     assert!(fired(&mut wheel, 9).into_iter().eq(COUNT..2 * COUNT));
 }
@@ -185,7 +215,10 @@ fn entry_that_is_reset_to_now_is_due_again_after_the_others() {
     let mut wheel = wheel_at(8, 10);
     let keys = insert_all(&mut wheel, &[10, 3, 10]);
     for index in [0, 1, 2, 0] {
-        assert_eq!(wheel.peek_expired(10).map(|(key, _, _)| key), Some(keys[index]));
+        assert_eq!(
+            wheel.peek_expired(10).map(|(key, _, _)| key),
+            Some(keys[index])
+        );
         assert!(wheel.reset(keys[index], 10));
     }
     assert_eq!(fired(&mut wheel, 10), [1, 2, 0]);
@@ -201,7 +234,10 @@ fn shrunk_wheel_keeps_keys_deadlines_and_order() {
         // Some of the overdue entries leave, and some of the others.
         let mut left = in_order(1_000, &deadlines);
         for index in left.drain(..20) {
-            assert_eq!(wheel.pop_expired(1_000), Some((keys[index], deadlines[index], index)));
+            assert_eq!(
+                wheel.pop_expired(1_000),
+                Some((keys[index], deadlines[index], index))
+            );
         }
         left.retain(|&index| {
             let is_removed = index % 3 == 0 || index > 3_000;
@@ -209,7 +245,10 @@ fn shrunk_wheel_keeps_keys_deadlines_and_order() {
             !is_removed
         });
         wheel.shrink_to_fit();
-        assert!(wheel.capacity() <= 3_001 && wheel.len() == left.len(), "{wheel:?}");
+        assert!(
+            wheel.capacity() <= 3_001 && wheel.len() == left.len(),
+            "{wheel:?}"
+        );
         for &index in &left {
             assert_eq!(
                 (wheel.get(keys[index]), wheel.deadline(keys[index])),
@@ -230,7 +269,12 @@ fn reserved_memory_is_kept_by_clear() {
     wheel.advance(100, |_| ());
     wheel.clear();
     assert_eq!(
-        (wheel.len(), wheel.tick(), wheel.next_deadline(), wheel.capacity()),
+        (
+            wheel.len(),
+            wheel.tick(),
+            wheel.next_deadline(),
+            wheel.capacity()
+        ),
         (0, 100, None, capacity)
     );
     assert!(keys.iter().all(|&key| wheel.get(key).is_none()));
@@ -253,7 +297,9 @@ fn value_that_panics_when_it_is_dropped_by_clear_leaves_an_empty_wheel() {
     }
 
     let mut wheel = Wheel::new(8);
-    let keys: Vec<_> = (0..5).map(|index| wheel.insert(index, Value(index == 2))).collect();
+    let keys: Vec<_> = (0..5)
+        .map(|index| wheel.insert(index, Value(index == 2)))
+        .collect();
     assert!(catch_unwind(AssertUnwindSafe(|| wheel.clear())).is_err());
     assert!(wheel.is_empty() && wheel.next_deadline().is_none() && wheel.iter().next().is_none());
     assert!(keys.iter().all(|&key| wheel.remove(key).is_none()));
@@ -267,7 +313,10 @@ fn iterator_returns_each_entry_once() {
     let mut entries = (&wheel).into_iter();
     for _ in 0..3 {
         let (key, deadline, value) = entries.next().unwrap();
-        assert_eq!((wheel.deadline(key), wheel.get(key)), (Some(deadline), Some(value)));
+        assert_eq!(
+            (wheel.deadline(key), wheel.get(key)),
+            (Some(deadline), Some(value))
+        );
     }
     assert!(entries.next().is_none() && entries.next().is_none());
 }
@@ -298,13 +347,18 @@ fn reset_entry_keeps_its_key_and_expires_after_those_of_its_deadline() {
         assert!(wheel.reset(keys[1], 50));
         assert!(wheel.reset(keys[3], 100));
         assert_eq!(
-            keys.iter().map(|&key| wheel.deadline(key)).collect::<Vec<_>>(),
+            keys.iter()
+                .map(|&key| wheel.deadline(key))
+                .collect::<Vec<_>>(),
             [50, 50, 100, 100].map(Some)
         );
         *wheel.get_mut(keys[2]).unwrap() = 7;
         assert_eq!(fired(&mut wheel, 50), [0, 1]);
         assert!(!wheel.reset(keys[0], 60));
-        assert_eq!((wheel.deadline(keys[0]), wheel.get_mut(keys[0])), (None, None));
+        assert_eq!(
+            (wheel.deadline(keys[0]), wheel.get_mut(keys[0])),
+            (None, None)
+        );
         assert_eq!(fired(&mut wheel, 100), [7, 3]);
     }
 }
@@ -314,10 +368,27 @@ fn reset_entry_keeps_its_key_and_expires_after_those_of_its_deadline() {
 fn rounds_beyond_32_bits_are_kept_and_skipped_in_jumps() {
     const ROUNDS: u64 = 1 << 32;
 
-    let edges = [1, ROUNDS / 2, ROUNDS - 2, ROUNDS - 1, ROUNDS, 2 * ROUNDS, 3 * ROUNDS + 7, 1 << 40, 1 << 53];
-    let rounds: Vec<u64> = edges.iter().flat_map(|edge| [edge - 1, *edge, edge + 1]).collect();
+    let edges = [
+        1,
+        ROUNDS / 2,
+        ROUNDS - 2,
+        ROUNDS - 1,
+        ROUNDS,
+        2 * ROUNDS,
+        3 * ROUNDS + 7,
+        1 << 40,
+        1 << 53,
+    ];
+    let rounds: Vec<u64> = edges
+        .iter()
+        .flat_map(|edge| [edge - 1, *edge, edge + 1])
+        .collect();
     for slots in SIZES {
-        let deadlines: Vec<u64> = rounds.iter().rev().map(|rounds| rounds * slots as u64 + 1).collect();
+        let deadlines: Vec<u64> = rounds
+            .iter()
+            .rev()
+            .map(|rounds| rounds * slots as u64 + 1)
+            .collect();
         let order = in_order(0, &deadlines);
 
         let mut wheel = Wheel::new(slots);
@@ -336,7 +407,8 @@ fn rounds_beyond_32_bits_are_kept_and_skipped_in_jumps() {
 #[test]
 fn a_jump_over_32_bits_of_rounds_leaves_the_next_few() {
     for slots in SIZES {
-        let deadlines = [5, 1 << 31, (1 << 32) + 10, (1 << 32) + 100].map(|rounds| rounds * slots as u64);
+        let deadlines =
+            [5, 1 << 31, (1 << 32) + 10, (1 << 32) + 100].map(|rounds| rounds * slots as u64);
         let mut wheel = Wheel::new(slots);
         insert_all(&mut wheel, &deadlines);
         assert_eq!(fired(&mut wheel, deadlines[2] - slots as u64), [0, 1]);
@@ -365,16 +437,28 @@ fn an_entry_beyond_32_bits_of_rounds_can_be_removed_at_any_time() {
 fn check_alone(slots: usize, tick: u64, deadline: u64) {
     let mut wheel = wheel_at(slots, tick);
     wheel.insert(deadline, ());
-    assert_eq!(wheel.next_deadline(), Some(deadline.max(tick)), "{deadline} from {tick}");
+    assert_eq!(
+        wheel.next_deadline(),
+        Some(deadline.max(tick)),
+        "{deadline} from {tick}"
+    );
     let (_, wakes) = advance_until_empty(&mut wheel, 1);
     assert_eq!((wakes, wheel.tick()), (1, deadline.max(tick)));
 
     let mut wheel = wheel_at(slots, tick);
     wheel.insert(deadline, ());
     if deadline > tick {
-        assert_eq!(fired(&mut wheel, deadline - 1), [], "{deadline} from {tick}");
+        assert_eq!(
+            fired(&mut wheel, deadline - 1),
+            [],
+            "{deadline} from {tick}"
+        );
     }
-    assert_eq!(fired(&mut wheel, deadline.max(tick)), [()], "{deadline} from {tick}");
+    assert_eq!(
+        fired(&mut wheel, deadline.max(tick)),
+        [()],
+        "{deadline} from {tick}"
+    );
 }
 
 /// All entries in one wheel at `tick`: in one jump, and from one deadline to the next.
@@ -382,7 +466,11 @@ fn check_together(slots: usize, tick: u64, deadlines: &[u64]) {
     let order = in_order(tick, deadlines);
     let mut wheel = wheel_at(slots, tick);
     insert_all(&mut wheel, deadlines);
-    assert_eq!(fired(&mut wheel, u64::MAX), order, "{slots} slots, from {tick}");
+    assert_eq!(
+        fired(&mut wheel, u64::MAX),
+        order,
+        "{slots} slots, from {tick}"
+    );
 
     let mut wheel = wheel_at(slots, tick);
     insert_all(&mut wheel, deadlines);
@@ -407,7 +495,9 @@ fn powers(slots: usize) -> Vec<u64> {
     let powers = std::iter::successors(Some(1), |power: &u64| {
         power.checked_mul(slots as u64).filter(|next| next > power)
     });
-    powers.flat_map(|power| [power - 1, power, power + 1]).collect()
+    powers
+        .flat_map(|power| [power - 1, power, power + 1])
+        .collect()
 }
 
 #[test]
@@ -423,7 +513,11 @@ fn powers_of_the_number_of_slots_fire_exactly() {
 #[test]
 fn powers_of_the_number_of_slots_from_now_fire_exactly() {
     for (slots, tick) in wheels() {
-        let deadlines: Vec<_> = powers(slots).into_iter().rev().map(|power| tick + power).collect();
+        let deadlines: Vec<_> = powers(slots)
+            .into_iter()
+            .rev()
+            .map(|power| tick + power)
+            .collect();
         for &deadline in &deadlines {
             check_alone(slots, tick, deadline);
         }
@@ -444,7 +538,19 @@ fn short_timeouts_at_powers_of_the_number_of_slots_fire_exactly() {
 /// Short timeouts from `tick` on.
 fn check_short(slots: usize, tick: u64) {
     let size = slots as u64;
-    let short = [1, 2, size - 1, size, size + 1, 2 * size - 1, 2 * size, 3 * size + 1, size * size + 1, 0, 1];
+    let short = [
+        1,
+        2,
+        size - 1,
+        size,
+        size + 1,
+        2 * size - 1,
+        2 * size,
+        3 * size + 1,
+        size * size + 1,
+        0,
+        1,
+    ];
     let deadlines = short.map(|ticks| tick.saturating_add(ticks));
     for deadline in deadlines {
         check_alone(slots, tick, deadline);
@@ -465,21 +571,41 @@ fn check_passage(slots: usize, edge: u64) {
             expected.entry(deadline).or_default().push(inserted);
             inserted += 1;
         }
-        assert_eq!(Some(fired(&mut wheel, now)), expected.remove(&now), "{slots} slots, at {now}");
+        assert_eq!(
+            Some(fired(&mut wheel, now)),
+            expected.remove(&now),
+            "{slots} slots, at {now}"
+        );
     }
-    assert!(fired(&mut wheel, u64::MAX).into_iter().eq(expected.into_values().flatten()));
+    assert!(
+        fired(&mut wheel, u64::MAX)
+            .into_iter()
+            .eq(expected.into_values().flatten())
+    );
 }
 
 /// `edge` as a far deadline, and as the current time.
 fn check_time(edge: u64) {
     for slots in SIZES {
         let neighbours = [edge - 1, edge, edge + 1];
-        let ticks = [0, 1, slots as u64 - 1, slots as u64, slots as u64 + 1, edge / 3, edge - 2];
+        let ticks = [
+            0,
+            1,
+            slots as u64 - 1,
+            slots as u64,
+            slots as u64 + 1,
+            edge / 3,
+            edge - 2,
+        ];
         for tick in ticks {
             for deadline in neighbours {
                 check_alone(slots, tick, deadline);
             }
-            check_together(slots, tick, &[edge + 1, edge, edge - 1, edge, tick + 1, edge + 1]);
+            check_together(
+                slots,
+                tick,
+                &[edge + 1, edge, edge - 1, edge, tick + 1, edge + 1],
+            );
         }
         for tick in neighbours {
             check_short(slots, tick);

@@ -41,7 +41,11 @@ pub(crate) fn wheel_at<T>(slots: usize, tick: u64) -> Wheel<T> {
 
 /// Inserts each deadline with its index as the value.
 pub(crate) fn insert_all(wheel: &mut Wheel<usize>, deadlines: &[u64]) -> Vec<Key> {
-    deadlines.iter().enumerate().map(|(index, &deadline)| wheel.insert(deadline, index)).collect()
+    deadlines
+        .iter()
+        .enumerate()
+        .map(|(index, &deadline)| wheel.insert(deadline, index))
+        .collect()
 }
 
 /// Returns the indices in the order in which entries with these deadlines come out of a wheel at
@@ -74,11 +78,15 @@ mod order {
     /// In a wheel at `tick`: inserts and removes twice. Then all entries come out in the order of
     /// insertion.
     fn check(tick: u64, deadline: impl Fn(usize) -> u64) {
-        for (removed, backwards) in PATTERNS.iter().flat_map(|pattern| [(pattern, false), (pattern, true)]) {
+        for (removed, backwards) in PATTERNS
+            .iter()
+            .flat_map(|pattern| [(pattern, false), (pattern, true)])
+        {
             let mut wheel = wheel_at(8, tick);
             let deadlines: Vec<_> = (0..2 * COUNT).map(&deadline).collect();
             let mut keys = insert_all(&mut wheel, &deadlines[..COUNT]);
-            let mut removed_indices: Vec<usize> = (0..COUNT).filter(|&index| removed(index)).collect();
+            let mut removed_indices: Vec<usize> =
+                (0..COUNT).filter(|&index| removed(index)).collect();
             if backwards {
                 removed_indices.reverse();
             }
@@ -95,8 +103,10 @@ mod order {
             for (index, &key) in keys.iter().enumerate() {
                 assert_eq!(wheel.get(key), Some(&index).filter(|_| !is_removed(index)));
             }
-            let left: Vec<_> =
-                in_order(tick, &deadlines).into_iter().filter(|&index| !is_removed(index)).collect();
+            let left: Vec<_> = in_order(tick, &deadlines)
+                .into_iter()
+                .filter(|&index| !is_removed(index))
+                .collect();
             assert_eq!(fired(&mut wheel, 1_000), left);
         }
     }
@@ -133,7 +143,12 @@ mod order {
         }
         let last = fired(&mut wheel, 403);
         let expected = (0..deadlines.len()).filter(|&index| deadlines[index] == 403);
-        assert!(last.iter().copied().filter(|&index| deadlines[index] == 403).eq(expected));
+        assert!(
+            last.iter()
+                .copied()
+                .filter(|&index| deadlines[index] == 403)
+                .eq(expected)
+        );
     }
 }
 
@@ -148,8 +163,9 @@ mod stale_keys {
         assert!(wheel.is_empty());
         for _ in 0..2 {
             let tick = wheel.tick();
-            let live: Vec<_> =
-                (0..MANY).map(|index| wheel.insert(tick + index as u64 % 100, index)).collect();
+            let live: Vec<_> = (0..MANY)
+                .map(|index| wheel.insert(tick + index as u64 % 100, index))
+                .collect();
             for &key in stale {
                 assert_eq!(wheel.get(key), None);
                 assert_eq!(wheel.remove(key), None);
@@ -206,7 +222,11 @@ mod stale_keys {
         let mut stale = Vec::new();
         for value in 1..200 {
             let key = wheel.insert(value as u64 % 7, value);
-            assert!(stale.iter().all(|&old| old != key && wheel.get(old).is_none()));
+            assert!(
+                stale
+                    .iter()
+                    .all(|&old| old != key && wheel.get(old).is_none())
+            );
             assert!(stale.iter().all(|&old| wheel.remove(old).is_none()));
             assert_eq!(wheel.remove(key), Some(value));
             stale.push(key);
@@ -224,7 +244,24 @@ mod panics {
 
     /// Overdue entries, ticks with several entries, slots with several ticks, and entries due after
     /// `NOW`.
-    const DEADLINES: [u64; 16] = [20, 3, 28, 20, 10, 46, 20, 21, 12, 45, 5, 36, 20 + 8 * 1_000, 20, 45, 12];
+    const DEADLINES: [u64; 16] = [
+        20,
+        3,
+        28,
+        20,
+        10,
+        46,
+        20,
+        21,
+        12,
+        45,
+        5,
+        36,
+        20 + 8 * 1_000,
+        20,
+        45,
+        12,
+    ];
 
     /// The operation between the panic and the next `advance`.
     #[derive(Clone, Copy)]
@@ -243,7 +280,9 @@ mod panics {
         Between::Insert(&[0]),
         Between::Insert(&[20]),
         Between::Insert(&[60, 20 + 8 * 900]),
-        Between::Insert(&[10, 11, 12, 13, 19, 20, 21, 27, 28, 29, 35, 36, 37, 44, 45, 46, 4, 20, 12]),
+        Between::Insert(&[
+            10, 11, 12, 13, 19, 20, 21, 27, 28, 29, 35, 36, 37, 44, 45, 46, 4, 20, 12,
+        ]),
     ];
 
     fn check(position: usize, between: Between, second_panic: usize, ends: &[u64]) {
@@ -254,12 +293,21 @@ mod panics {
     }
 
     /// Panics at `position`, applies `between`, and panics again after `second_panic` more entries.
-    fn check_with(slots: usize, position: usize, between: Between, second_panic: usize, ends: &[u64]) {
+    fn check_with(
+        slots: usize,
+        position: usize,
+        between: Between,
+        second_panic: usize,
+        ends: &[u64],
+    ) {
         let mut wheel = wheel_at(slots, TICK);
         let mut keys = insert_all(&mut wheel, &DEADLINES);
         // The order is that of the deadline or, if that had passed, of the tick at insertion.
         // Entries with the same key are in the order of insertion.
-        let mut due_ticks: Vec<_> = DEADLINES.iter().map(|&deadline| deadline.max(TICK)).collect();
+        let mut due_ticks: Vec<_> = DEADLINES
+            .iter()
+            .map(|&deadline| deadline.max(TICK))
+            .collect();
         let mut deadlines = DEADLINES.to_vec();
         let order = in_order(TICK, &DEADLINES);
 
@@ -269,7 +317,10 @@ mod panics {
         assert_eq!(wheel.len(), left.len());
         assert!((TICK..=NOW).contains(&wheel.tick()));
         assert!(fired.iter().all(|&index| wheel.get(keys[index]).is_none()));
-        assert!(left.iter().all(|&index| wheel.get(keys[index]) == Some(&index)));
+        assert!(
+            left.iter()
+                .all(|&index| wheel.get(keys[index]) == Some(&index))
+        );
 
         match between {
             Between::Nothing => {}
@@ -292,13 +343,19 @@ mod panics {
         check_next(&wheel, left.iter().map(|&index| deadlines[index]).min());
 
         for (round, &now) in ends.iter().enumerate() {
-            let (tick, calls) = (wheel.tick(), if round == 0 { second_panic } else { usize::MAX });
+            let (tick, calls) = (
+                wheel.tick(),
+                if round == 0 { second_panic } else { usize::MAX },
+            );
             let mut due = left.partition_point(|&index| now >= tick && due_ticks[index] <= now);
             due = due.min(calls.saturating_add(1));
             assert_eq!(fired_until_panic(&mut wheel, now, calls), left[..due]);
             left.drain(..due);
             check_next(&wheel, left.iter().map(|&index| deadlines[index]).min());
-            assert!(left.iter().all(|&index| wheel.get(keys[index]) == Some(&index)));
+            assert!(
+                left.iter()
+                    .all(|&index| wheel.get(keys[index]) == Some(&index))
+            );
         }
         assert_eq!(left, []);
         assert!(wheel.is_empty());
@@ -306,7 +363,10 @@ mod panics {
 
     /// The positions of the due entries, in the order in which they come out.
     fn positions() -> impl Iterator<Item = usize> {
-        let due = DEADLINES.iter().filter(|&&deadline| deadline <= NOW).count();
+        let due = DEADLINES
+            .iter()
+            .filter(|&&deadline| deadline <= NOW)
+            .count();
         0..due
     }
 
@@ -398,7 +458,15 @@ mod cost {
     fn a_jump_depends_only_on_the_entries() {
         for slots in [1, 2, 512, 1 << 20] {
             let mut wheel = Wheel::new(slots);
-            let deadlines = [5, 6, 1 << 20, 1 << 40, u64::MAX / 2, u64::MAX / 2 + 1, u64::MAX];
+            let deadlines = [
+                5,
+                6,
+                1 << 20,
+                1 << 40,
+                u64::MAX / 2,
+                u64::MAX / 2 + 1,
+                u64::MAX,
+            ];
             insert_all(&mut wheel, &deadlines);
             assert_eq!(fired(&mut wheel, u64::MAX / 2), [0, 1, 2, 3, 4]);
             assert_eq!(fired(&mut wheel, u64::MAX), [5, 6]);
@@ -412,7 +480,10 @@ mod cost {
         const SLOTS: usize = 1 << 14;
 
         let mut wheel = Wheel::new(SLOTS);
-        let deadlines: Vec<_> = (1..=COUNT).rev().map(|round| round * (SLOTS as u64 + 1)).collect();
+        let deadlines: Vec<_> = (1..=COUNT)
+            .rev()
+            .map(|round| round * (SLOTS as u64 + 1))
+            .collect();
         insert_all(&mut wheel, &deadlines);
         let fired = fired(&mut wheel, u64::MAX);
         assert!(fired.into_iter().eq((0..deadlines.len()).rev()));
@@ -493,7 +564,15 @@ mod size {
     fn can_be_the_maximum() {
         for slots in [1 << 30, (1 << 29) + 1] {
             let mut wheel = Wheel::new(slots);
-            let deadlines = [1 << 29, 1, (1 << 30) - 1, 1 << 30, 5 << 30, (1 << 30) + 1, u64::MAX];
+            let deadlines = [
+                1 << 29,
+                1,
+                (1 << 30) - 1,
+                1 << 30,
+                5 << 30,
+                (1 << 30) + 1,
+                u64::MAX,
+            ];
             let keys = insert_all(&mut wheel, &deadlines);
             assert_eq!(wheel.remove(keys[3]), Some(3));
             assert_eq!(fired(&mut wheel, 1 << 30), [1, 0, 2]);
@@ -504,11 +583,23 @@ mod size {
 
     #[test]
     fn is_rounded_up_to_a_power_of_two() {
-        let sizes = [(1, 1), (2, 2), (3, 4), (5, 8), (63, 64), (64, 64), (65, 128), (1_000, 1_024)];
+        let sizes = [
+            (1, 1),
+            (2, 2),
+            (3, 4),
+            (5, 8),
+            (63, 64),
+            (64, 64),
+            (65, 128),
+            (1_000, 1_024),
+        ];
         for (requested, slots) in sizes {
             let slots = slots.max(MIN_SLOTS);
             let mut wheel = Wheel::new(requested);
-            assert!(format!("{wheel:?}").contains(&format!("ticks_per_wheel: {slots},")), "{wheel:?}");
+            assert!(
+                format!("{wheel:?}").contains(&format!("ticks_per_wheel: {slots},")),
+                "{wheel:?}"
+            );
 
             // With a mask that does not match the number of slots, some of these would share a
             // slot.
@@ -543,7 +634,15 @@ mod values {
     fn filled(count: usize) -> (Wheel<Counted>, Vec<Key>, Rc<[Cell<u32>]>) {
         let drops: Rc<[_]> = vec![Cell::new(0); count].into();
         let mut wheel = wheel_at(16, 1);
-        let insert = |index| wheel.insert(1 + index as u64, Counted { drops: Rc::clone(&drops), index });
+        let insert = |index| {
+            wheel.insert(
+                1 + index as u64,
+                Counted {
+                    drops: Rc::clone(&drops),
+                    index,
+                },
+            )
+        };
         let keys = (0..count).map(insert).collect();
         (wheel, keys, drops)
     }

@@ -95,8 +95,12 @@ impl Script {
         match bytes.up_to(21) {
             0..5 => tick.saturating_add(bytes.up_to(4)),
             5..9 => tick.saturating_add(bytes.up_to(slots)),
-            9..13 => tick.saturating_add((bytes.up_to(7) + 1) * slots + bytes.up_to(2)).saturating_sub(1),
-            13 => (tick / slots).saturating_add(bytes.up_to(3)).saturating_mul(slots),
+            9..13 => tick
+                .saturating_add((bytes.up_to(7) + 1) * slots + bytes.up_to(2))
+                .saturating_sub(1),
+            13 => (tick / slots)
+                .saturating_add(bytes.up_to(3))
+                .saturating_mul(slots),
             14..17 => self.last_deadline,
             17 => bytes.up_to(tick),
             18 => u64::MAX - bytes.up_to(3 * slots),
@@ -186,7 +190,10 @@ impl Script {
         if self.keys.is_empty() {
             return;
         }
-        let (from, count) = (self.bytes.below(self.keys.len()), self.bytes.up_to(MAX_BATCH) as usize);
+        let (from, count) = (
+            self.bytes.below(self.keys.len()),
+            self.bytes.up_to(MAX_BATCH) as usize,
+        );
         let (step, skip) = (self.bytes.below(3) + 1, self.bytes.below(16) + 2);
         for at in (from..self.keys.len()).take(count).step_by(step) {
             if at % skip > 0 {
@@ -197,8 +204,10 @@ impl Script {
 
     fn target(&mut self) -> u64 {
         let (tick, slots) = (self.tick, self.slots);
-        let (next, first) =
-            (self.wheel.next_deadline().unwrap_or(tick), self.first_deadline().unwrap_or(tick));
+        let (next, first) = (
+            self.wheel.next_deadline().unwrap_or(tick),
+            self.first_deadline().unwrap_or(tick),
+        );
         let bytes = &mut self.bytes;
         match bytes.up_to(79) {
             0..25 => tick.saturating_add(bytes.up_to(2) + 1),
@@ -220,11 +229,17 @@ impl Script {
 
     /// Returns the entries that should come out when the time advances to `now`, in order.
     fn due(&self, now: u64) -> Vec<Rank> {
-        self.entries.range(..=(now, u64::MAX)).map(|(&rank, _)| rank).collect()
+        self.entries
+            .range(..=(now, u64::MAX))
+            .map(|(&rank, _)| rank)
+            .collect()
     }
 
     fn take(&mut self, due: &[Rank], fired: &[u64]) {
-        assert!(due.iter().map(|rank| &rank.1).eq(fired), "{fired:?} instead of {due:?}");
+        assert!(
+            due.iter().map(|rank| &rank.1).eq(fired),
+            "{fired:?} instead of {due:?}"
+        );
         for rank in due {
             self.entries.remove(rank);
         }
@@ -245,10 +260,18 @@ impl Script {
     /// Advances and takes some of the entries that are due, one by one.
     fn pop_some(&mut self) {
         let (now, limit) = (self.target(), self.bytes.up_to(MAX_BATCH) as usize);
-        let mut due = if now >= self.tick { self.due(now) } else { Vec::new() };
+        let mut due = if now >= self.tick {
+            self.due(now)
+        } else {
+            Vec::new()
+        };
         let has_room = due.len() < limit;
         due.truncate(limit);
-        self.tick = if limit > 0 { self.tick.max(now) } else { self.tick };
+        self.tick = if limit > 0 {
+            self.tick.max(now)
+        } else {
+            self.tick
+        };
         for rank in due {
             let (deadline, key) = self.entries.remove(&rank).unwrap();
             assert_eq!(self.wheel.pop_expired(now), Some((key, deadline, rank.1)));
@@ -267,8 +290,14 @@ impl Script {
             let first = self.due(now).first().copied().filter(|_| now >= self.tick);
             let first = first.map(|rank| (rank, self.entries[&rank]));
             self.tick = self.tick.max(now);
-            let found = self.wheel.peek_expired(now).map(|(key, deadline, value)| (key, deadline, *value));
-            assert_eq!(found, first.map(|(rank, (deadline, key))| (key, deadline, rank.1)));
+            let found = self
+                .wheel
+                .peek_expired(now)
+                .map(|(key, deadline, value)| (key, deadline, *value));
+            assert_eq!(
+                found,
+                first.map(|(rank, (deadline, key))| (key, deadline, rank.1))
+            );
             let Some((rank, (_, key))) = first else { break };
             self.entries.remove(&rank);
             if self.bytes.one_of(&[true, true, true, false]) {
@@ -276,7 +305,11 @@ impl Script {
                 assert!(self.wheel.reset(key, deadline));
                 let renewed = self.record(deadline, key);
                 *self.wheel.get_mut(key).expect("the key is still valid") = renewed.1;
-                self.keys.iter_mut().find(|(other, _)| *other == key).unwrap().1 = renewed;
+                self.keys
+                    .iter_mut()
+                    .find(|(other, _)| *other == key)
+                    .unwrap()
+                    .1 = renewed;
             } else {
                 assert_eq!(self.wheel.remove(key), Some(rank.1));
             }
@@ -290,7 +323,11 @@ impl Script {
 
     fn advance_and_panic(&mut self) {
         let now = self.target();
-        let due = if now >= self.tick { self.due(now) } else { Vec::new() };
+        let due = if now >= self.tick {
+            self.due(now)
+        } else {
+            Vec::new()
+        };
         if due.is_empty() {
             return;
         }
@@ -313,7 +350,11 @@ impl Script {
         assert_eq!(drained.len(), part);
         let mut left: Vec<_> = self.entries.keys().map(|rank| rank.1).collect();
         left.sort_unstable();
-        assert!(drained.iter().all(|number| left.binary_search(number).is_ok()));
+        assert!(
+            drained
+                .iter()
+                .all(|number| left.binary_search(number).is_ok())
+        );
         self.entries.clear();
     }
 
@@ -322,20 +363,33 @@ impl Script {
         assert_eq!(self.wheel.len(), self.entries.len());
         assert_eq!(self.wheel.is_empty(), self.entries.is_empty());
         check_next(&self.wheel, self.first_deadline());
-        let first = self.entries.first_key_value().map(|(rank, &(deadline, key))| (key, deadline, &rank.1));
+        let first = self
+            .entries
+            .first_key_value()
+            .map(|(rank, &(deadline, key))| (key, deadline, &rank.1));
         assert_eq!(self.wheel.peek(), first);
     }
 
     /// Checks the whole contents.
     fn check_all(&self) {
-        let mut all: Vec<_> =
-            self.wheel.iter().map(|(key, deadline, value)| (*value, (deadline, key))).collect();
+        let mut all: Vec<_> = self
+            .wheel
+            .iter()
+            .map(|(key, deadline, value)| (*value, (deadline, key)))
+            .collect();
         all.sort_unstable_by_key(|entry| entry.0);
-        let mut expected: Vec<_> = self.entries.iter().map(|(rank, entry)| (rank.1, *entry)).collect();
+        let mut expected: Vec<_> = self
+            .entries
+            .iter()
+            .map(|(rank, entry)| (rank.1, *entry))
+            .collect();
         expected.sort_unstable_by_key(|entry| entry.0);
         assert_eq!(all, expected);
         for (key, deadline, value) in self.wheel.iter() {
-            assert_eq!((self.wheel.get(key), self.wheel.deadline(key)), (Some(value), Some(deadline)));
+            assert_eq!(
+                (self.wheel.get(key), self.wheel.deadline(key)),
+                (Some(value), Some(deadline))
+            );
         }
     }
 }

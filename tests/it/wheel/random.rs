@@ -29,7 +29,11 @@ impl Drop for Report {
 }
 
 fn run(slots: usize, seed: u64, max_bytes: usize) {
-    let mut report = Report { slots, seed, step: 0 };
+    let mut report = Report {
+        slots,
+        seed,
+        step: 0,
+    };
     let mut random = Rng::with_seed(seed);
     // Short scripts have few entries, long ones thousands.
     let mut bytes = vec![0; random.usize(..=max_bytes)];

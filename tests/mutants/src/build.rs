@@ -43,9 +43,16 @@ pub fn build(root: &Path, mutants: &[Mutant], names: &[String]) -> Build {
     let target = root.join(target).join("mutants");
     let copy = target.join("copy");
     let _ = fs::remove_dir_all(&copy);
-    let files = Command::new("git").args(["ls-files", "-z"]).current_dir(root).output().expect("git");
+    let files = Command::new("git")
+        .args(["ls-files", "-z"])
+        .current_dir(root)
+        .output()
+        .expect("git");
     let files = String::from_utf8(files.stdout).expect("names in UTF-8");
-    for file in files.split_terminator('\0').filter(|file| root.join(file).is_file()) {
+    for file in files
+        .split_terminator('\0')
+        .filter(|file| root.join(file).is_file())
+    {
         let to = copy.join(file);
         fs::create_dir_all(to.parent().expect("a folder")).expect("a folder for the copy");
         fs::copy(root.join(file), to).expect("a copy of the file");
@@ -75,13 +82,23 @@ pub fn build(root: &Path, mutants: &[Mutant], names: &[String]) -> Build {
         }
         unviable.extend(rejected);
     }
-    Build { tests: tests(&copy, &target, names), copy, unviable, unswitched }
+    Build {
+        tests: tests(&copy, &target, names),
+        copy,
+        unviable,
+        unswitched,
+    }
 }
 
 fn cargo(copy: &Path, target: &Path, arguments: &[&str]) -> Vec<Value> {
     let output = Command::new("cargo")
         .args(arguments)
-        .args(["--package", "hashed-wheel", "--all-features", "--message-format=json"])
+        .args([
+            "--package",
+            "hashed-wheel",
+            "--all-features",
+            "--message-format=json",
+        ])
         .current_dir(copy)
         .env("CARGO_TARGET_DIR", target)
         .env("CARGO_INCREMENTAL", "0")
@@ -95,8 +112,14 @@ fn cargo(copy: &Path, target: &Path, arguments: &[&str]) -> Vec<Value> {
         .lines()
         .filter_map(|line| serde_json::from_str(line).ok())
         .collect();
-    let has_error = messages.iter().any(|message| message["message"]["level"] == "error");
-    assert!(output.status.success() || has_error, "cargo: {}", String::from_utf8_lossy(&output.stderr));
+    let has_error = messages
+        .iter()
+        .any(|message| message["message"]["level"] == "error");
+    assert!(
+        output.status.success() || has_error,
+        "cargo: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     messages
 }
 
@@ -110,13 +133,21 @@ fn rejected(copy: &Path, target: &Path) -> HashSet<u32> {
             continue;
         }
         let marks = marks(copy, error);
-        if marks.is_empty() && error["spans"].as_array().is_some_and(|spans| !spans.is_empty()) {
+        if marks.is_empty()
+            && error["spans"]
+                .as_array()
+                .is_some_and(|spans| !spans.is_empty())
+        {
             others.push(error["rendered"].to_string());
         }
         rejected.extend(marks);
     }
     // Errors that follow from others go away with them.
-    assert!(!rejected.is_empty() || others.is_empty(), "errors without a mutant:\n{}", others.join("\n"));
+    assert!(
+        !rejected.is_empty() || others.is_empty(),
+        "errors without a mutant:\n{}",
+        others.join("\n")
+    );
     rejected
 }
 
@@ -124,21 +155,41 @@ fn rejected(copy: &Path, target: &Path) -> HashSet<u32> {
 fn marks(copy: &Path, error: &Value) -> HashSet<u32> {
     let children = error["children"].as_array().into_iter().flatten();
     let errors = || [error].into_iter().chain(children.clone());
-    let spans: Vec<&Value> = errors().filter_map(|error| error["spans"].as_array()).flatten().collect();
+    let spans: Vec<&Value> = errors()
+        .filter_map(|error| error["spans"].as_array())
+        .flatten()
+        .collect();
     let marks_of = |spans: &mut dyn Iterator<Item = &&Value>| -> HashSet<u32> {
         spans.flat_map(|span| marks_at(copy, span)).collect()
     };
     let primary = marks_of(&mut spans.iter().filter(|span| span["is_primary"] == true));
-    if primary.is_empty() { marks_of(&mut spans.iter()) } else { primary }
+    if primary.is_empty() {
+        marks_of(&mut spans.iter())
+    } else {
+        primary
+    }
 }
 
 fn marks_at(copy: &Path, span: &Value) -> Vec<u32> {
     let number = |key: &str| span[key].as_u64().unwrap_or(0) as usize;
-    let Some(file) = span["file_name"].as_str() else { return Vec::new() };
-    let Ok(text) = fs::read_to_string(copy.join(file)) else { return Vec::new() };
+    let Some(file) = span["file_name"].as_str() else {
+        return Vec::new();
+    };
+    let Ok(text) = fs::read_to_string(copy.join(file)) else {
+        return Vec::new();
+    };
     let (first, last) = (number("line_start"), number("line_end"));
-    let lines = text.lines().skip(first.saturating_sub(1)).take(last + 1 - first);
-    let mark = |line: &str| line.strip_prefix("/*mutant ")?.split_once("*/")?.0.parse().ok();
+    let lines = text
+        .lines()
+        .skip(first.saturating_sub(1))
+        .take(last + 1 - first);
+    let mark = |line: &str| {
+        line.strip_prefix("/*mutant ")?
+            .split_once("*/")?
+            .0
+            .parse()
+            .ok()
+    };
     lines.filter_map(mark).collect()
 }
 
@@ -146,7 +197,9 @@ fn marks_at(copy: &Path, span: &Value) -> Vec<u32> {
 fn tests(copy: &Path, target: &Path, names: &[String]) -> Vec<PathBuf> {
     let executable = |message: &Value| {
         let is_test = message["profile"]["test"] == true;
-        is_test.then(|| message["executable"].as_str().map(PathBuf::from)).flatten()
+        is_test
+            .then(|| message["executable"].as_str().map(PathBuf::from))
+            .flatten()
     };
     let mut arguments = vec!["test", "--no-run"];
     match names {
@@ -156,5 +209,8 @@ fn tests(copy: &Path, target: &Path, names: &[String]) -> Vec<PathBuf> {
             name => arguments.extend(["--test", name]),
         }),
     }
-    cargo(copy, target, &arguments).iter().filter_map(executable).collect()
+    cargo(copy, target, &arguments)
+        .iter()
+        .filter_map(executable)
+        .collect()
 }

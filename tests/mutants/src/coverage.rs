@@ -40,8 +40,13 @@ const MAX_MEMORY: &str = "16777216";
 /// Returns a command that runs a test binary.
 pub fn command(build: &Build, binary: &Path) -> Command {
     let mut command = Command::new("sh");
-    command.args(["-c", "ulimit -v $0 && exec \"$@\"", MAX_MEMORY]).arg(binary);
-    command.current_dir(&build.copy).env("CARGO_MANIFEST_DIR", &build.copy).env("RUST_BACKTRACE", "0");
+    command
+        .args(["-c", "ulimit -v $0 && exec \"$@\"", MAX_MEMORY])
+        .arg(binary);
+    command
+        .current_dir(&build.copy)
+        .env("CARGO_MANIFEST_DIR", &build.copy)
+        .env("RUST_BACKTRACE", "0");
     command
 }
 
@@ -50,17 +55,28 @@ pub fn measure(build: &Build) -> Coverage {
     let names: Vec<(PathBuf, String)> = build
         .tests
         .iter()
-        .flat_map(|binary| names(build, binary).into_iter().map(|name| (binary.clone(), name)))
+        .flat_map(|binary| {
+            names(build, binary)
+                .into_iter()
+                .map(|name| (binary.clone(), name))
+        })
         .collect();
     println!("{} tests", names.len());
     let tests = in_parallel(names.len(), |index| {
         let (binary, name) = &names[index];
         measure_test(build, binary, name, index)
     });
-    let mut coverage = Coverage { tests: Vec::new(), by_mutant: HashMap::new() };
+    let mut coverage = Coverage {
+        tests: Vec::new(),
+        by_mutant: HashMap::new(),
+    };
     for test in tests {
         for id in &test.reached {
-            coverage.by_mutant.entry(*id).or_default().push(coverage.tests.len());
+            coverage
+                .by_mutant
+                .entry(*id)
+                .or_default()
+                .push(coverage.tests.len());
         }
         coverage.tests.push(test);
     }
@@ -68,10 +84,16 @@ pub fn measure(build: &Build) -> Coverage {
 }
 
 fn names(build: &Build, binary: &Path) -> Vec<String> {
-    let list = command(build, binary).arg("--list").output().expect("a test binary");
+    let list = command(build, binary)
+        .arg("--list")
+        .output()
+        .expect("a test binary");
     let list = String::from_utf8_lossy(&list.stdout).into_owned();
     let names = list.lines().filter_map(|line| line.strip_suffix(": test"));
-    names.filter(|name| !NOT_FOR_MUTANTS.contains(name)).map(str::to_owned).collect()
+    names
+        .filter(|name| !NOT_FOR_MUTANTS.contains(name))
+        .map(str::to_owned)
+        .collect()
 }
 
 /// Fails, if a test fails in this build: mutants that only this test kills would survive.
@@ -89,8 +111,16 @@ fn measure_test(build: &Build, binary: &Path, name: &str, index: usize) -> Test 
         if status.success() {
             let time = start.elapsed();
             let reached = fs::read_to_string(&path).unwrap_or_default();
-            let reached = reached.lines().filter_map(|line| line.parse().ok()).collect();
-            return Test { binary: binary.to_owned(), name: name.to_owned(), time, reached };
+            let reached = reached
+                .lines()
+                .filter_map(|line| line.parse().ok())
+                .collect();
+            return Test {
+                binary: binary.to_owned(),
+                name: name.to_owned(),
+                time,
+                reached,
+            };
         }
         println!("fails without a mutant: {name}");
     }
@@ -117,5 +147,10 @@ pub fn in_parallel<R: Send>(n: usize, function: impl Fn(usize) -> R + Sync) -> V
             });
         }
     });
-    results.into_inner().expect("no panic").into_iter().map(|result| result.expect("a result")).collect()
+    results
+        .into_inner()
+        .expect("no panic")
+        .into_iter()
+        .map(|result| result.expect("a result"))
+        .collect()
 }

@@ -14,9 +14,15 @@ impl Known {
         let path = root.join("tests/mutants/survivors.txt");
         let text = fs::read_to_string(&path).expect("survivors.txt");
         let mut known = HashMap::new();
-        for line in text.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty()) {
+        for line in text
+            .lines()
+            .filter(|line| !line.starts_with('#') && !line.trim().is_empty())
+        {
             let (name, reason) = line.split_once(" -- ").expect("NAME -- REASON");
-            assert!(!reason.trim().is_empty(), "survivors.txt: {name} has no reason");
+            assert!(
+                !reason.trim().is_empty(),
+                "survivors.txt: {name} has no reason"
+            );
             known.insert(name.trim().to_owned(), reason.to_owned());
         }
         Self(known)
@@ -24,7 +30,9 @@ impl Known {
 
     /// Whether the mutant is a hang that was inspected.
     pub fn is_hang(&self, mutant: &Mutant) -> bool {
-        self.0.get(&mutant.name).is_some_and(|reason| reason.starts_with(HANG))
+        self.0
+            .get(&mutant.name)
+            .is_some_and(|reason| reason.starts_with(HANG))
     }
 
     /// Whether the list permits the outcome. Each mutant may be killed. On a busy machine a mutant
@@ -43,7 +51,11 @@ impl Known {
     /// Compares outcomes with the list, prints the differences, and returns whether all are known.
     pub fn check(&self, all: &[Mutant], mutants: &[&Mutant], outcomes: &[Outcome]) -> bool {
         let mut all_known = true;
-        for name in self.0.keys().filter(|name| !all.iter().any(|mutant| mutant.name == **name)) {
+        for name in self
+            .0
+            .keys()
+            .filter(|name| !all.iter().any(|mutant| mutant.name == **name))
+        {
             all_known = false;
             println!("in survivors.txt, but there is no such mutant: {name}");
         }

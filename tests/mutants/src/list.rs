@@ -25,7 +25,10 @@ impl Mutant {
         let path = self.file.strip_prefix("src/").unwrap_or(&self.file);
         match path {
             "periodic/schedule.rs" => "schedule",
-            _ => path.split('/').next().map_or(path, |part| part.trim_end_matches(".rs")),
+            _ => path
+                .split('/')
+                .next()
+                .map_or(path, |part| part.trim_end_matches(".rs")),
         }
     }
 }
@@ -40,7 +43,11 @@ pub fn of(root: &Path) -> Vec<Mutant> {
         .current_dir(root)
         .output()
         .expect("cargo mutants");
-    assert!(list.status.success(), "cargo mutants --list: {}", String::from_utf8_lossy(&list.stderr));
+    assert!(
+        list.status.success(),
+        "cargo mutants --list: {}",
+        String::from_utf8_lossy(&list.stderr)
+    );
     let list: Value = serde_json::from_slice(&list.stdout).expect("a list in JSON");
     let mut numbers = HashMap::new();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -51,7 +58,11 @@ pub fn of(root: &Path) -> Vec<Mutant> {
     let mutant = |(index, item): (usize, &Value)| {
         let file = text(&item["file"]);
         // "file:line:column: change".
-        let change = text(&item["name"]).split_once(": ").expect("a change").1.to_owned();
+        let change = text(&item["name"])
+            .split_once(": ")
+            .expect("a change")
+            .1
+            .to_owned();
         let mut name = format!("{file}: {change}");
         let number = numbers.entry(name.clone()).or_insert(0);
         *number += 1;
@@ -68,5 +79,10 @@ pub fn of(root: &Path) -> Vec<Mutant> {
             return_type: text(&item["function"]["return_type"]),
         }
     };
-    list.as_array().expect("an array").iter().enumerate().map(mutant).collect()
+    list.as_array()
+        .expect("an array")
+        .iter()
+        .enumerate()
+        .map(mutant)
+        .collect()
 }

@@ -61,7 +61,12 @@ struct Options {
 
 impl Options {
     fn parse() -> Result<Self, String> {
-        let mut options = Self { part: (1, 1), seconds: 20.0, tests: Vec::new(), texts: Vec::new() };
+        let mut options = Self {
+            part: (1, 1),
+            seconds: 20.0,
+            tests: Vec::new(),
+            texts: Vec::new(),
+        };
         let mut arguments = env::args().skip(1);
         while let Some(argument) = arguments.next() {
             let mut value = || arguments.next().ok_or(format!("{argument} needs a value"));
@@ -69,12 +74,15 @@ impl Options {
                 "--part" => options.part = parse_part(&value()?)?,
                 "--seconds" => {
                     let seconds = value()?;
-                    options.seconds =
-                        seconds.parse().map_err(|_| format!("--seconds: {seconds} is not a number"))?;
+                    options.seconds = seconds
+                        .parse()
+                        .map_err(|_| format!("--seconds: {seconds} is not a number"))?;
                 }
                 "--test" => options.tests.push(value()?),
                 _ if argument.starts_with('-') => {
-                    return Err(format!("unknown option {argument}; known: --part, --seconds, --test"));
+                    return Err(format!(
+                        "unknown option {argument}; known: --part, --seconds, --test"
+                    ));
                 }
                 _ => options.texts.push(argument),
             }
@@ -85,7 +93,8 @@ impl Options {
     fn selects(&self, mutant: &Mutant) -> bool {
         let (part, parts) = self.part;
         let is_in_part = mutant.id as usize % parts == part - 1;
-        is_in_part && (self.texts.is_empty() || self.texts.iter().any(|text| mutant.name.contains(text)))
+        is_in_part
+            && (self.texts.is_empty() || self.texts.iter().any(|text| mutant.name.contains(text)))
     }
 }
 
@@ -94,7 +103,9 @@ fn parse_part(part: &str) -> Result<(usize, usize), String> {
     part.split_once('/')
         .and_then(|(k, n)| Some((k.parse().ok()?, n.parse().ok()?)))
         .filter(|(k, n)| (1..=*n).contains(k))
-        .ok_or(format!("--part: {part} is not of the form K/N with K from 1 to N"))
+        .ok_or(format!(
+            "--part: {part} is not of the form K/N with K from 1 to N"
+        ))
 }
 
 fn main() -> ExitCode {
@@ -105,7 +116,10 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the repository");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .canonicalize()
+        .expect("the repository");
     let mutants = list::of(&root);
     let build = build::build(&root, &mutants, &options.tests);
     println!(
@@ -116,13 +130,19 @@ fn main() -> ExitCode {
         build.write_left_out(&mutants).display()
     );
     let tests = coverage::measure(&build);
-    let selected: Vec<&Mutant> =
-        mutants.iter().filter(|mutant| build.has(mutant.id) && options.selects(mutant)).collect();
+    let selected: Vec<&Mutant> = mutants
+        .iter()
+        .filter(|mutant| build.has(mutant.id) && options.selects(mutant))
+        .collect();
     println!("{} mutants are tested", selected.len());
     let known = Known::read(&root);
     let outcomes = tests::run_all(&build, &tests, &known, &selected, options.seconds);
     report(&known, &selected, &outcomes);
-    if known.check(&mutants, &selected, &outcomes) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if known.check(&mutants, &selected, &outcomes) {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }
 
 /// Prints how many mutants were killed in each part of the source. Hangs that were inspected count.

@@ -24,13 +24,18 @@ static REACHED: [AtomicU8; 1 << 16] = [const { AtomicU8::new(0) }; 1 << 16];
 
 pub fn is_on(id: u32) -> bool {
     let mutant = MUTANT.load(Relaxed);
-    if mutant < RECORDS { mutant == id } else { is_on_slow(mutant, id) }
+    if mutant < RECORDS {
+        mutant == id
+    } else {
+        is_on_slow(mutant, id)
+    }
 }
 
 #[cold]
 fn is_on_slow(mutant: u32, id: u32) -> bool {
     if mutant == UNKNOWN {
-        let mutant = env::var("MUTANT").map_or_else(|_| records(), |id| id.parse().expect("MUTANT: a number"));
+        let mutant = env::var("MUTANT")
+            .map_or_else(|_| records(), |id| id.parse().expect("MUTANT: a number"));
         MUTANT.store(mutant, Relaxed);
         return is_on(id);
     }
@@ -42,14 +47,17 @@ fn is_on_slow(mutant: u32, id: u32) -> bool {
         writeln!(rest, "{id}").expect("room for a number");
         let length = 16 - rest.len();
         let mut file = FILE.get().expect("it was opened at the start");
-        file.write_all(&line[..length]).expect("MUTANTS_REACHED: a file");
+        file.write_all(&line[..length])
+            .expect("MUTANTS_REACHED: a file");
     }
     false
 }
 
 /// Opens the file, if there is to be one.
 fn records() -> u32 {
-    let Some(path) = env::var_os("MUTANTS_REACHED") else { return 0 };
+    let Some(path) = env::var_os("MUTANTS_REACHED") else {
+        return 0;
+    };
     let open = || fs::OpenOptions::new().append(true).create(true).open(path);
     FILE.get_or_init(|| open().expect("MUTANTS_REACHED: a file"));
     RECORDS

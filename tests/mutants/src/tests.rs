@@ -49,14 +49,26 @@ pub fn run_all(
     let kills = Kills::default();
     let budget = Duration::from_secs_f64(seconds);
     let mut outcomes = coverage::in_parallel(mutants.len(), |index| {
-        let hangs = if known.is_hang(mutants[index]) { 1 } else { HANGS };
-        let limits = Limits { budget, hangs, patience: PATIENCE };
+        let hangs = if known.is_hang(mutants[index]) {
+            1
+        } else {
+            HANGS
+        };
+        let limits = Limits {
+            budget,
+            hangs,
+            patience: PATIENCE,
+        };
         let outcome = run(build, coverage, mutants[index], limits, &kills);
         println!("{} {outcome:?}", mutants[index].name);
         outcome
     });
     // A test that kills a mutant may have been beyond the budget, or too slow beside others.
-    let limits = Limits { budget: 4 * budget, hangs: HANGS, patience: PATIENCE_ALONE };
+    let limits = Limits {
+        budget: 4 * budget,
+        hangs: HANGS,
+        patience: PATIENCE_ALONE,
+    };
     for (mutant, outcome) in mutants.iter().zip(&mut outcomes) {
         if *outcome != Outcome::Unreached && !known.expects(mutant, outcome) {
             *outcome = run(build, coverage, mutant, limits, &kills);
@@ -66,20 +78,41 @@ pub fn run_all(
     outcomes
 }
 
-fn run(build: &Build, coverage: &Coverage, mutant: &Mutant, limits: Limits, kills: &Kills) -> Outcome {
-    let Some(tests) = coverage.by_mutant.get(&mutant.id) else { return Outcome::Unreached };
+fn run(
+    build: &Build,
+    coverage: &Coverage,
+    mutant: &Mutant,
+    limits: Limits,
+    kills: &Kills,
+) -> Outcome {
+    let Some(tests) = coverage.by_mutant.get(&mutant.id) else {
+        return Outcome::Unreached;
+    };
     // The unit tests of the file are first.
-    let file = mutant.file.trim_start_matches("src/").trim_end_matches(".rs").trim_end_matches("/mod");
+    let file = mutant
+        .file
+        .trim_start_matches("src/")
+        .trim_end_matches(".rs")
+        .trim_end_matches("/mod");
     let unit_tests = file.replace('/', "::") + "::tests::";
     let mut tests: Vec<&Test> = tests.iter().map(|test| &coverage.tests[*test]).collect();
     {
         let kills = kills.lock().expect("no panic");
-        let kills_of =
-            |test: &Test| kills.get(&(mutant.file.clone(), test.name.clone())).copied().unwrap_or(0);
+        let kills_of = |test: &Test| {
+            kills
+                .get(&(mutant.file.clone(), test.name.clone()))
+                .copied()
+                .unwrap_or(0)
+        };
         // Half a second: a test that kills often, and takes long, is not the first choice.
         tests.sort_by_key(|test| {
             let is_of_file = test.name.starts_with(&unit_tests);
-            (!is_of_file, test.time.as_millis() / 500, usize::MAX - kills_of(test), test.time)
+            (
+                !is_of_file,
+                test.time.as_millis() / 500,
+                usize::MAX - kills_of(test),
+                test.time,
+            )
         });
     }
     let mut hangs = Vec::new();
@@ -116,7 +149,10 @@ fn run(build: &Build, coverage: &Coverage, mutant: &Mutant, limits: Limits, kill
             }
         }
     }
-    hangs.into_iter().next().map_or(Outcome::Survived, Outcome::Hang)
+    hangs
+        .into_iter()
+        .next()
+        .map_or(Outcome::Survived, Outcome::Hang)
 }
 
 /// Divides tests within a budget of time into groups that run in one process each: small ones
@@ -131,7 +167,9 @@ fn groups<'a>(tests: &[&'a Test], budget: Duration) -> Vec<Vec<&'a Test>> {
         }
         total += test.time;
         match groups.last_mut() {
-            Some(group) if group[0].binary == test.binary && group.len() < largest => group.push(test),
+            Some(group) if group[0].binary == test.binary && group.len() < largest => {
+                group.push(test)
+            }
             _ => {
                 groups.push(vec![test]);
                 largest = (largest + 1).min(40);
@@ -163,7 +201,11 @@ fn remove(group: &mut Vec<&Test>, name: &str) {
 /// Runs a test again that has failed. It passes, unless it is the mutant that makes it fail or
 /// hang, and neither a busy machine nor another test in the same process.
 fn run_again(build: &Build, id: u32, group: &[&Test], name: &str, patience: Duration) -> Ended {
-    let alone: Vec<&Test> = group.iter().copied().filter(|test| test.name == name).collect();
+    let alone: Vec<&Test> = group
+        .iter()
+        .copied()
+        .filter(|test| test.name == name)
+        .collect();
     // The process has ended without a name: then all of them.
     let tests = if alone.is_empty() { group } else { &alone };
     match run_group(build, id, tests, patience) {
@@ -193,10 +235,19 @@ fn run_group(build: &Build, id: u32, tests: &[&Test], patience: Duration) -> End
 fn wait(child: &mut Child, output: ChildStdout, limit: Duration, tests: &[&Test]) -> Ended {
     let (sender, receiver) = mpsc::channel();
     let reader = thread::spawn(move || {
-        let failed = BufReader::new(output).lines().map_while(Result::ok).find_map(|line| failed_test(&line));
+        let failed = BufReader::new(output)
+            .lines()
+            .map_while(Result::ok)
+            .find_map(|line| failed_test(&line));
         let _ = sender.send(failed);
     });
-    let all = || tests.iter().map(|test| test.name.as_str()).collect::<Vec<_>>().join(", ");
+    let all = || {
+        tests
+            .iter()
+            .map(|test| test.name.as_str())
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
     let ended = match receiver.recv_timeout(limit) {
         Ok(Some(name)) => Ended::Failed(name),
         Ok(None) if child.wait().is_ok_and(|status| status.success()) => Ended::Passed,
@@ -212,7 +263,10 @@ fn wait(child: &mut Child, output: ChildStdout, limit: Duration, tests: &[&Test]
 /// Kills the process, and those that its tests have started: they have its output.
 fn kill(child: &mut Child) {
     let group = format!("-{}", child.id());
-    let _ = Command::new("kill").args(["-KILL", "--", &group]).stderr(Stdio::null()).status();
+    let _ = Command::new("kill")
+        .args(["-KILL", "--", &group])
+        .stderr(Stdio::null())
+        .status();
     let _ = child.kill();
 }
 

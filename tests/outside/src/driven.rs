@@ -14,8 +14,15 @@ pub(crate) struct Driven {
 impl Driven {
     pub(crate) fn new() -> Self {
         let clock = ManualClock::new();
-        let (timer, driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven().unwrap();
-        Self { timer, driver, clock }
+        let (timer, driver) = HashedWheelTimer::builder()
+            .clock(clock.clone())
+            .build_driven()
+            .unwrap();
+        Self {
+            timer,
+            driver,
+            clock,
+        }
     }
 
     /// Lets time pass. Returns how many timeouts expired.

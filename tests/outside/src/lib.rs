@@ -80,9 +80,19 @@ impl<T: Send + 'static> TimerTask for End<T> {
 impl<T: Send + 'static> Queue<T> {
     /// Makes an empty queue, whose values come out on this timer's time.
     pub fn new(timer: &HashedWheelTimer) -> Self {
-        let state = State { waiting: HashMap::new(), due: VecDeque::new(), last: 0 };
-        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
-        Self { timer: timer.clone(), shared }
+        let state = State {
+            waiting: HashMap::new(),
+            due: VecDeque::new(),
+            last: 0,
+        };
+        let shared = Arc::new(Shared {
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+        });
+        Self {
+            timer: timer.clone(),
+            shared,
+        }
     }
 
     /// Adds a value that is due after `delay`. The error gives it back.
@@ -91,7 +101,10 @@ impl<T: Send + 'static> Queue<T> {
         let mut state = self.shared.lock();
         state.last += 1;
         let key = Key(state.last);
-        match self.timer.new_timeout_task(Due(Arc::clone(&self.shared), key), delay) {
+        match self
+            .timer
+            .new_timeout_task(Due(Arc::clone(&self.shared), key), delay)
+        {
             Ok(timeout) => {
                 state.waiting.insert(key, (value, timeout));
                 Ok(key)
@@ -103,7 +116,11 @@ impl<T: Send + 'static> Queue<T> {
     /// Moves the deadline to `delay` from now. False if the value is due or gone.
     #[must_use]
     pub fn reset(&self, key: Key, delay: Duration) -> bool {
-        self.shared.lock().waiting.get(&key).is_some_and(|(_, timeout)| timeout.reset(delay))
+        self.shared
+            .lock()
+            .waiting
+            .get(&key)
+            .is_some_and(|(_, timeout)| timeout.reset(delay))
     }
 
     /// Takes a value out before it is due.
@@ -123,13 +140,23 @@ impl<T: Send + 'static> Queue<T> {
         if let Some(value) = self.try_recv() {
             return Some(value);
         }
-        assert!(!self.timer.is_worker_thread(), "recv would wait for the worker that has called it");
-        let end = self.timer.new_timeout_task(End(Arc::clone(&self.shared)), Duration::MAX).ok()?;
+        assert!(
+            !self.timer.is_worker_thread(),
+            "recv would wait for the worker that has called it"
+        );
+        let end = self
+            .timer
+            .new_timeout_task(End(Arc::clone(&self.shared)), Duration::MAX)
+            .ok()?;
         let mut state = self.shared.lock();
         let value = loop {
             match state.due.pop_front() {
                 None if !end.is_cancelled() => {
-                    state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                    state = self
+                        .shared
+                        .changed
+                        .wait(state)
+                        .unwrap_or_else(PoisonError::into_inner);
                 }
                 value => break value,
             }
@@ -148,7 +175,10 @@ impl<T: Send + 'static> Queue<T> {
 
 impl<T: Send + 'static> Clone for Queue<T> {
     fn clone(&self) -> Self {
-        Self { timer: self.timer.clone(), shared: Arc::clone(&self.shared) }
+        Self {
+            timer: self.timer.clone(),
+            shared: Arc::clone(&self.shared),
+        }
     }
 }
 

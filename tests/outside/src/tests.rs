@@ -13,7 +13,10 @@ fn values_come_out_in_the_order_of_their_deadlines() {
     }
     assert_eq!(queue.try_recv(), None);
     t.pass(SECOND * 2);
-    assert_eq!((queue.recv(), queue.recv(), queue.try_recv()), (Some('a'), Some('b'), None));
+    assert_eq!(
+        (queue.recv(), queue.recv(), queue.try_recv()),
+        (Some('a'), Some('b'), None)
+    );
     t.pass(SECOND);
     assert_eq!(queue.recv(), Some('c'));
     assert_eq!(t.timer.pending_timeouts(), 0);
@@ -24,7 +27,10 @@ fn value_can_be_removed_or_moved_until_it_is_due() {
     let mut t = Driven::new();
     let queue = Queue::new(&t.timer);
     let [removed, moved] = ["removed", "moved"].map(|value| queue.insert(value, SECOND).unwrap());
-    assert_eq!((queue.remove(removed), queue.remove(removed)), (Some("removed"), None));
+    assert_eq!(
+        (queue.remove(removed), queue.remove(removed)),
+        (Some("removed"), None)
+    );
     assert!(queue.reset(moved, SECOND * 5) && !queue.reset(removed, SECOND));
     t.pass(SECOND * 4);
     assert_eq!(queue.try_recv(), None);
@@ -66,14 +72,19 @@ fn consumer_waits_for_a_value_or_the_end_of_the_timer() {
     timer.stop();
     thread.join().unwrap();
     assert_eq!(queue.recv(), None);
-    assert!(matches!(queue.insert(9, SECOND), Err((9, NewTimeoutError::Stopped))));
+    assert!(matches!(
+        queue.insert(9, SECOND),
+        Err((9, NewTimeoutError::Stopped))
+    ));
 }
 
 #[test]
 fn recv_on_the_worker_panics_instead_of_waiting_for_itself() {
     let mut t = Driven::new();
     let queue = Queue::<u8>::new(&t.timer);
-    t.timer.new_timeout(move |_| _ = queue.recv(), SECOND).unwrap();
+    t.timer
+        .new_timeout(move |_| _ = queue.recv(), SECOND)
+        .unwrap();
     t.pass(SECOND);
     assert_eq!(t.timer.stats().panics, 1);
 }

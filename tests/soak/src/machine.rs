@@ -24,7 +24,11 @@ pub(crate) fn start_with_one_heap() {
         if let (None, Ok(program)) = (std::env::var_os(HEAPS), std::env::current_exe()) {
             let mut again = std::process::Command::new(program);
             // Returns only if it fails. In that case the program continues with several heaps.
-            let _ = again.args(std::env::args_os().skip(1)).env(HEAPS, "1").env(MAPPED_FROM, "131072").exec();
+            let _ = again
+                .args(std::env::args_os().skip(1))
+                .env(HEAPS, "1")
+                .env(MAPPED_FROM, "131072")
+                .exec();
         }
     }
 }
@@ -67,17 +71,27 @@ static RUNTIME: Mutex<Option<Runtime>> = Mutex::new(None);
 pub(crate) fn runtime() -> Handle {
     let start = || {
         let mut builder = Builder::new_multi_thread();
-        let builder = builder.worker_threads(2).thread_name(format!("{WORKERS}-rt")).enable_time();
+        let builder = builder
+            .worker_threads(2)
+            .thread_name(format!("{WORKERS}-rt"))
+            .enable_time();
         builder.build().expect("the runtime starts")
     };
-    RUNTIME.lock().expect("the runtime starts").get_or_insert_with(start).handle().clone()
+    RUNTIME
+        .lock()
+        .expect("the runtime starts")
+        .get_or_insert_with(start)
+        .handle()
+        .clone()
 }
 
 /// Ends the threads of the runtime. Each of them may keep memory of a stopped timer that its tasks
 /// have used.
 pub(crate) fn end_runtime() {
     let runtime = RUNTIME.lock().expect("the runtime starts").take();
-    runtime.into_iter().for_each(|runtime| runtime.shutdown_timeout(Duration::from_secs(20)));
+    runtime
+        .into_iter()
+        .for_each(|runtime| runtime.shutdown_timeout(Duration::from_secs(20)));
 }
 
 pub(crate) fn threads() -> Option<usize> {
@@ -90,14 +104,19 @@ pub(crate) fn sleeps() -> Option<u64> {
     // A thread that has just ended has no file.
     let statuses = threads.filter_map(|thread| read_to_string(thread.path().join("status")).ok());
     let sleeps_of = |status: String| match field(&status, "Name:") {
-        Some(name) if name.starts_with(WORKERS) => field(&status, "voluntary_ctxt_switches:")?.parse().ok(),
+        Some(name) if name.starts_with(WORKERS) => {
+            field(&status, "voluntary_ctxt_switches:")?.parse().ok()
+        }
         _ => Some(0_u64),
     };
     statuses.map(sleeps_of).sum()
 }
 
 fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
-    status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix(name))
+        .map(str::trim)
 }
 
 /// Returns the memory in use: what is allocated in the heap, and what is resident outside of it.
@@ -111,7 +130,10 @@ fn in_use() -> Option<u64> {
         if let Some(resident) = field(line, "Rss:") {
             let of = if is_heap { &mut heap } else { &mut other };
             *of += resident.split_whitespace().next()?.parse::<u64>().ok()? << 10;
-        } else if line.split_once(' ').is_some_and(|(range, _)| range.contains('-')) {
+        } else if line
+            .split_once(' ')
+            .is_some_and(|(range, _)| range.contains('-'))
+        {
             is_heap = line.ends_with("[heap]");
         }
     }
@@ -141,7 +163,9 @@ impl Memory {
 
     /// The steady traffic before the first burst is over.
     pub(crate) fn end_warm_up(&mut self) {
-        self.before_bursts = self.before_bursts.or(median(&self.steady[self.steady.len() / 2..]));
+        self.before_bursts = self
+            .before_bursts
+            .or(median(&self.steady[self.steady.len() / 2..]));
     }
 
     pub(crate) fn end(&mut self) {
@@ -159,7 +183,9 @@ impl Memory {
 
     /// Returns by how much more is in use after the last pause than before the first burst.
     pub(crate) fn left(&self) -> u64 {
-        self.after_last_pause.unwrap_or(0).saturating_sub(self.before_bursts.unwrap_or(0))
+        self.after_last_pause
+            .unwrap_or(0)
+            .saturating_sub(self.before_bursts.unwrap_or(0))
     }
 }
 
@@ -171,7 +197,8 @@ fn median(samples: &[u64]) -> Option<u64> {
 
 impl fmt::Display for Memory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [warm, end] = [self.before_bursts, self.after_last_pause].map(|bytes| bytes.unwrap_or(0) >> 20);
+        let [warm, end] =
+            [self.before_bursts, self.after_last_pause].map(|bytes| bytes.unwrap_or(0) >> 20);
         let [growth, max] = [self.growth(), self.max].map(|bytes| bytes >> 20);
         write!(
             f,

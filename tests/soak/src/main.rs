@@ -56,7 +56,10 @@ use crate::timers::{Ending, Executor, Plan, TurnedBy};
 
 /// Timers under load for a given time; each timeout is accounted for
 #[derive(Debug, Parser)]
-#[command(name = "soak", after_help = "Exit status: 0 is PASS, 1 is FAIL, 2 is bad options.")]
+#[command(
+    name = "soak",
+    after_help = "Exit status: 0 is PASS, 1 is FAIL, 2 is bad options."
+)]
 struct Options {
     /// The running time without the last pause
     #[arg(long, value_name = "TIME", default_value = "20s", value_parser = positive_duration)]
@@ -99,18 +102,18 @@ struct Options {
 enum Sabotage {
     Busy,       // A timer has work during pauses.
     ExtraRun,   // Periodic tasks run once more than recorded.
-    Half,       // Schedules have half the recorded period after their first run, values half the delay.
-    Hoard,      // Keeps the handles of all bursts, and with them the memory of their nodes.
-    Late,       // Keys that are used once, values and first runs are due a day later than recorded.
-    Leak,       // Leaks memory: 8 MiB at each sample.
+    Half, // Schedules have half the recorded period after their first run, values half the delay.
+    Hoard, // Keeps the handles of all bursts, and with them the memory of their nodes.
+    Late, // Keys that are used once, values and first runs are due a day later than recorded.
+    Leak, // Leaks memory: 8 MiB at each sample.
     LostCancel, // Does not count a successful cancel.
-    LostTask,   // An executor loses a task without a report.
-    LostValue,  // Loses values that are removed from a queue.
-    LostWake,   // Sleeps and intervals do not notice that they are woken.
-    Overlap,    // Has two runs of a periodic task at the same time.
-    Stall,      // Some tasks block the worker for longer than the permitted lateness.
-    Thread,     // Leaks a timer with its thread.
-    Threads,    // Has more threads than expected, which end.
+    LostTask, // An executor loses a task without a report.
+    LostValue, // Loses values that are removed from a queue.
+    LostWake, // Sleeps and intervals do not notice that they are woken.
+    Overlap, // Has two runs of a periodic task at the same time.
+    Stall, // Some tasks block the worker for longer than the permitted lateness.
+    Thread, // Leaks a timer with its thread.
+    Threads, // Has more threads than expected, which end.
 }
 
 /// How long the end of the program and each burst may take.
@@ -135,12 +138,27 @@ const VISITOR_WORK: usize = 200;
 /// The permanent timers. Bursts come on those with plain timeouts.
 fn permanent(sabotage: Option<Sabotage>) -> [Plan; 5] {
     // In mixed timers, other kinds of use would wait for a lost task.
-    let pool = if sabotage == Some(Sabotage::LostTask) { Executor::None } else { Executor::Pool };
-    let mixed = Plan { is_mixed: true, ..Plan::PERMANENT };
+    let pool = if sabotage == Some(Sabotage::LostTask) {
+        Executor::None
+    } else {
+        Executor::Pool
+    };
+    let mixed = Plan {
+        is_mixed: true,
+        ..Plan::PERMANENT
+    };
     [
         Plan::PERMANENT,
-        Plan { hierarchical: true, executor: Executor::Pool, ..Plan::PERMANENT },
-        Plan { executor: Executor::Refuses, ending: Ending::Shutdown, ..mixed },
+        Plan {
+            hierarchical: true,
+            executor: Executor::Pool,
+            ..Plan::PERMANENT
+        },
+        Plan {
+            executor: Executor::Refuses,
+            ending: Ending::Shutdown,
+            ..mixed
+        },
         Plan {
             turned_by: TurnedBy::Loop,
             hierarchical: true,
@@ -148,7 +166,11 @@ fn permanent(sabotage: Option<Sabotage>) -> [Plan; 5] {
             ending: Ending::Awaited,
             ..mixed
         },
-        Plan { turned_by: TurnedBy::Tokio, ending: Ending::Stop, ..mixed },
+        Plan {
+            turned_by: TurnedBy::Tokio,
+            ending: Ending::Stop,
+            ..mixed
+        },
     ]
 }
 
@@ -162,11 +184,21 @@ fn main() -> ExitCode {
     // Otherwise a timer that never stops would block the program.
     thread::spawn(move || {
         thread::sleep(limit);
-        println!("\nFAIL\n  the program has not ended {limit:?} after its start: a stop or a worker hangs");
+        println!(
+            "\nFAIL\n  the program has not ended {limit:?} after its start: a stop or a worker hangs"
+        );
         std::process::exit(1);
     });
-    let Options { duration, producers, bursts, burst_size, .. } = options;
-    println!("{duration:?}, {producers} producers, {bursts} bursts of {burst_size} timeouts on two timers.");
+    let Options {
+        duration,
+        producers,
+        bursts,
+        burst_size,
+        ..
+    } = options;
+    println!(
+        "{duration:?}, {producers} producers, {bursts} bursts of {burst_size} timeouts on two timers."
+    );
     let outcome = run(&options);
     outcome.report();
     outcome.verdict(&options).print()
@@ -192,7 +224,11 @@ fn run(options: &Options) -> Outcome<'_> {
     let phase = Arc::new(Phase::default());
     let permanent = permanent(sabotage).map(|plan| plan.start(max_late, sabotage));
     let timers = permanent.each_ref().map(|running| running.shared.clone());
-    let crowd = if sabotage == Some(Sabotage::Threads) { MAX_OTHER_THREADS } else { 0 };
+    let crowd = if sabotage == Some(Sabotage::Threads) {
+        MAX_OTHER_THREADS
+    } else {
+        0
+    };
     let idle = |_| {
         let phase = Arc::clone(&phase);
         thread::spawn(move || {
@@ -204,13 +240,20 @@ fn run(options: &Options) -> Outcome<'_> {
     let idle: Vec<_> = (0..=crowd).skip(1).map(idle).collect();
     let busy = (sabotage == Some(Sabotage::Busy)).then(|| {
         let period = Duration::from_millis(1);
-        let busy = timers[2].timer.schedule_at_fixed_rate(|| (), period, period);
+        let busy = timers[2]
+            .timer
+            .schedule_at_fixed_rate(|| (), period, period);
         busy.expect("the timer is not stopped").cancel_on_drop()
     });
-    let producers: Vec<_> = (0..options.producers).map(|n| produce(&timers, &phase, n.into())).collect();
+    let producers: Vec<_> = (0..options.producers)
+        .map(|n| produce(&timers, &phase, n.into()))
+        .collect();
     let visitors = visit(&timers, &phase);
     let temporary = {
-        let (phase, total) = (Arc::clone(&phase), Tally::new("all temporary timers".into(), max_late, None));
+        let (phase, total) = (
+            Arc::clone(&phase),
+            Tally::new("all temporary timers".into(), max_late, None),
+        );
         thread::spawn(move || {
             let (mut random, mut number, mut ended) = (Rng::with_seed(1), 0, Vec::new());
             while phase.goes_on(|| ()) {
@@ -232,10 +275,15 @@ fn run(options: &Options) -> Outcome<'_> {
     let mut left: [Vec<Loads>; 5] = Default::default();
     for producer in producers {
         let loads: [Loads; 5] = producer.join().expect("a producer does not panic");
-        left.iter_mut().zip(loads).for_each(|(all, loads)| all.push(loads));
+        left.iter_mut()
+            .zip(loads)
+            .for_each(|(all, loads)| all.push(loads));
     }
-    let visitors = visitors.join().expect("a short-lived thread does not panic");
-    let (temporary, number, mut ended) = temporary.join().expect("the temporary timers do not panic");
+    let visitors = visitors
+        .join()
+        .expect("a short-lived thread does not panic");
+    let (temporary, number, mut ended) =
+        temporary.join().expect("the temporary timers do not panic");
     // The errors of the permanent timers come first: those of the temporary ones would hide them.
     let total = Tally::new(String::new(), max_late, None);
     for (running, left) in permanent.into_iter().zip(left) {
@@ -250,63 +298,143 @@ fn run(options: &Options) -> Outcome<'_> {
         std::mem::forget(timer);
     }
     // A joined thread is listed for a short time after the join.
-    let live = || ended.iter().filter(|tally| Arc::strong_count(tally) > 1).map(|tally| &tally.name);
+    let live = || {
+        ended
+            .iter()
+            .filter(|tally| Arc::strong_count(tally) > 1)
+            .map(|tally| &tally.name)
+    };
     let is_free = || machine::threads() <= threads && live().next().is_none();
     wait_until(Duration::from_secs(5), is_free);
 
     let timers_left = live().cloned().collect();
     let (timers, threads, time) = (number + 5, [threads, machine::threads()], began.elapsed());
-    Outcome { total, timers, timers_left, visitors, observer, threads, time }
+    Outcome {
+        total,
+        timers,
+        timers_left,
+        visitors,
+        observer,
+        threads,
+        time,
+    }
 }
 
 impl Outcome<'_> {
     fn report(&self) {
-        let Self { total, timers, visitors, threads: [before, after], time, .. } = self;
-        let Observer { memory, max_threads, wake_ups, .. } = &self.observer;
+        let Self {
+            total,
+            timers,
+            visitors,
+            threads: [before, after],
+            time,
+            ..
+        } = self;
+        let Observer {
+            memory,
+            max_threads,
+            wake_ups,
+            ..
+        } = &self.observer;
         println!("\n{timers} timers, {visitors} threads that ended soon");
-        Kind::ALL.iter().for_each(|kind| println!("{}", total.line(*kind)));
+        Kind::ALL
+            .iter()
+            .for_each(|kind| println!("{}", total.line(*kind)));
         let (resets, panics) = (total.resets.load(SeqCst), total.panics.load(SeqCst));
         let registered = total.get(Kind::Plain, Count::Registered) as f64;
-        println!("{:.0} plain timeouts per second", registered / time.as_secs_f64());
+        println!(
+            "{:.0} plain timeouts per second",
+            registered / time.as_secs_f64()
+        );
         println!("{resets} resets; {panics} panics, all caught");
-        println!("plain timeouts at most {:.1?} late", Duration::from_nanos(total.lateness.load(SeqCst)));
-        println!("{:.1} wake-ups per second in the last pause", wake_ups.unwrap_or(f64::NAN));
+        println!(
+            "plain timeouts at most {:.1?} late",
+            Duration::from_nanos(total.lateness.load(SeqCst))
+        );
+        println!(
+            "{:.1} wake-ups per second in the last pause",
+            wake_ups.unwrap_or(f64::NAN)
+        );
         println!("memory: {memory}");
         println!("threads: {before:?} before, {max_threads:?} at most, {after:?} after");
     }
 
     fn verdict(&self, options: &Options) -> Verdict {
-        let Self { total, timers_left, threads: [before, after], .. } = self;
-        let Observer { memory, max_threads, wake_ups, .. } = &self.observer;
+        let Self {
+            total,
+            timers_left,
+            threads: [before, after],
+            ..
+        } = self;
+        let Observer {
+            memory,
+            max_threads,
+            wake_ups,
+            ..
+        } = &self.observer;
         let mut verdict = Verdict::default();
         let errors = lock(&total.errors);
         errors.iter().for_each(|error| verdict.expect(false, error));
         let count = total.error_count.load(SeqCst);
-        verdict.expect(count <= errors.len() as u64, format!("{count} errors in total"));
+        verdict.expect(
+            count <= errors.len() as u64,
+            format!("{count} errors in total"),
+        );
         let plain = |count| total.get(Kind::Plain, count);
         let accepted = plain(Count::Registered) - plain(Count::Rejected);
         let share = plain(Count::Cancelled) as f64 / accepted as f64;
         let is_usual = (0.3..0.95).contains(&share);
-        verdict.expect(is_usual, format!("a share of {share:.2} of the timeouts was cancelled"));
+        verdict.expect(
+            is_usual,
+            format!("a share of {share:.2} of the timeouts was cancelled"),
+        );
         let is_used = |count: &AtomicU64| count.load(SeqCst) > 0;
-        verdict.expect(is_used(&total.resets) && is_used(&total.panics), "nothing was reset, or panicked");
+        verdict.expect(
+            is_used(&total.resets) && is_used(&total.panics),
+            "nothing was reset, or panicked",
+        );
         let ends = [Count::Expired, Count::Cancelled];
         let is_unused = |kind: &Kind| ends.iter().any(|end| total.get(*kind, *end) == 0);
         let unused: Vec<_> = Kind::ALL.into_iter().filter(is_unused).collect();
-        verdict.expect(unused.is_empty(), format!("nothing expired or was cancelled of {unused:?}"));
+        verdict.expect(
+            unused.is_empty(),
+            format!("nothing expired or was cancelled of {unused:?}"),
+        );
         let sleeps = wake_ups.is_none_or(|wake_ups| wake_ups <= MAX_WAKE_UPS);
-        verdict.expect(sleeps, format!("more than {MAX_WAKE_UPS} wake-ups per second in the last pause"));
-        let Options { max_growth, reserve, producers, .. } = options;
+        verdict.expect(
+            sleeps,
+            format!("more than {MAX_WAKE_UPS} wake-ups per second in the last pause"),
+        );
+        let Options {
+            max_growth,
+            reserve,
+            producers,
+            ..
+        } = options;
         let is_bounded = memory.growth() <= max_growth << 20;
-        verdict.expect(is_bounded, format!("memory grew by more than {max_growth} MiB: {memory}"));
+        verdict.expect(
+            is_bounded,
+            format!("memory grew by more than {max_growth} MiB: {memory}"),
+        );
         let has_returned = memory.left() <= reserve << 20;
         let returned = "MiB were not returned after the last pause";
-        verdict.expect(has_returned, format!("more than {reserve} {returned}: {memory}"));
-        verdict.expect(timers_left.is_empty(), format!("timers have not been dropped: {timers_left:#?}"));
+        verdict.expect(
+            has_returned,
+            format!("more than {reserve} {returned}: {memory}"),
+        );
+        verdict.expect(
+            timers_left.is_empty(),
+            format!("timers have not been dropped: {timers_left:#?}"),
+        );
         let limit = before.map(|before| before + *producers as usize + MAX_OTHER_THREADS);
-        verdict
-            .expect(*max_threads <= limit, format!("{max_threads:?} threads at once, more than {limit:?}"));
-        verdict.expect(after <= before, format!("{after:?} threads are left, {before:?} at the start"));
+        verdict.expect(
+            *max_threads <= limit,
+            format!("{max_threads:?} threads at once, more than {limit:?}"),
+        );
+        verdict.expect(
+            after <= before,
+            format!("{after:?} threads are left, {before:?} at the start"),
+        );
         verdict
     }
 }
@@ -343,7 +471,10 @@ fn visit(timers: &[Shared; 5], phase: &Arc<Phase>) -> JoinHandle<u64> {
         let mut visitors = 0;
         // In a pause, cancels what such threads have left.
         while phase.goes_on(|| timers.iter().for_each(|timer| timer.loads().rest())) {
-            let (loads, mut random) = (timers.each_ref().map(Shared::loads), Rng::with_seed(visitors));
+            let (loads, mut random) = (
+                timers.each_ref().map(Shared::loads),
+                Rng::with_seed(visitors),
+            );
             let visitor = thread::spawn(move || {
                 for mut loads in loads {
                     loads.work(VISITOR_WORK, &mut random);

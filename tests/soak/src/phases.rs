@@ -59,7 +59,13 @@ pub(crate) struct Observer<'a> {
 impl<'a> Observer<'a> {
     pub(crate) fn new(options: &'a Options) -> Self {
         let (began, memory) = (Instant::now(), Memory::default());
-        Self { options, began, memory, max_threads: None, wake_ups: None }
+        Self {
+            options,
+            began,
+            memory,
+            max_threads: None,
+            wake_ups: None,
+        }
     }
 
     /// Runs all phases. The last one is a pause, and the threads that use timers stay in it.
@@ -69,7 +75,10 @@ impl<'a> Observer<'a> {
         for n in 0..cycles {
             let begin = cycle * n;
             let has_burst = self.options.bursts > 0;
-            self.watch(begin + cycle.mul_f64(if has_burst { BURST_AT } else { 1.0 }), true);
+            self.watch(
+                begin + cycle.mul_f64(if has_burst { BURST_AT } else { 1.0 }),
+                true,
+            );
             self.memory.end_warm_up();
             if has_burst {
                 self.burst(timers, n);
@@ -84,7 +93,9 @@ impl<'a> Observer<'a> {
         self.watch(self.began.elapsed() + self.options.quiet / 2, false);
         let (before, began) = (machine::sleeps(), Instant::now());
         self.watch(self.began.elapsed() + self.options.quiet / 2, false);
-        let sleeps = machine::sleeps().zip(before).map(|(after, before)| after.saturating_sub(before));
+        let sleeps = machine::sleeps()
+            .zip(before)
+            .map(|(after, before)| after.saturating_sub(before));
         self.wake_ups = sleeps.map(|sleeps| sleeps as f64 / began.elapsed().as_secs_f64());
         self.memory.end();
     }
@@ -125,7 +136,8 @@ impl<'a> Observer<'a> {
             std::mem::forget(vec![1_u8; 8 << 20]);
         }
         let elapsed = self.began.elapsed();
-        self.memory.sample(is_steady, elapsed < self.options.duration / 5);
+        self.memory
+            .sample(is_steady, elapsed < self.options.duration / 5);
         self.max_threads = self.max_threads.max(machine::threads());
     }
 }

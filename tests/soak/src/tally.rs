@@ -48,8 +48,8 @@ pub(crate) enum Count {
 }
 
 use Count::{
-    Cancelled, Dropped, Early, Expired, Hook, HookAtEnd, Late, Left, Overdue, Registered, Rejected, TaskDrop,
-    Wrong,
+    Cancelled, Dropped, Early, Expired, Hook, HookAtEnd, Late, Left, Overdue, Registered, Rejected,
+    TaskDrop, Wrong,
 };
 
 const ENDS: [Count; 5] = [Expired, Cancelled, Rejected, Left, Dropped];
@@ -66,22 +66,32 @@ pub(crate) struct Deadline {
 
 impl Deadline {
     pub(crate) fn at(due: Instant) -> Self {
-        Self { earliest: Some(due), latest: Some(due) }
+        Self {
+            earliest: Some(due),
+            latest: Some(due),
+        }
     }
 
     /// Returns the deadline of something that is registered now with this delay.
     pub(crate) fn after(delay: Duration) -> Self {
-        Instant::now().checked_add(delay).map_or_else(Self::default, Self::at)
+        Instant::now()
+            .checked_add(delay)
+            .map_or_else(Self::default, Self::at)
     }
 
     fn lateness(self, when: Instant) -> Duration {
-        self.latest.map_or(Duration::ZERO, |latest| when.saturating_duration_since(latest))
+        self.latest.map_or(Duration::ZERO, |latest| {
+            when.saturating_duration_since(latest)
+        })
     }
 
     /// Returns the deadline of the next run at a fixed rate, if the run with this one ends now.
     pub(crate) fn next(self, period: Duration) -> Self {
         let earliest = self.earliest.map(|due| due + period);
-        Self { earliest, latest: Some(Instant::now() + period) }
+        Self {
+            earliest,
+            latest: Some(Instant::now() + period),
+        }
     }
 
     /// Whether it is certainly due before `when`.
@@ -118,7 +128,12 @@ impl Ticket {
     pub(crate) fn new(tally: &Arc<Tally>, kind: Kind, deadline: Deadline) -> Self {
         tally.add(kind, Registered);
         let deadline = Mutex::new((deadline, State::Known));
-        Self { tally: Arc::clone(tally), kind, deadline, counts: Default::default() }
+        Self {
+            tally: Arc::clone(tally),
+            kind,
+            deadline,
+            counts: Default::default(),
+        }
     }
 
     pub(crate) fn deadline(&self) -> Deadline {
@@ -135,15 +150,25 @@ impl Ticket {
         let before = {
             let (deadline, state) = &mut *lock(&self.deadline);
             let before = *deadline;
-            *state = if *state == State::Known { State::BeingSet } else { State::Contended };
+            *state = if *state == State::Known {
+                State::BeingSet
+            } else {
+                State::Contended
+            };
             let earliest = before.earliest.map(|before| before.min(due));
-            *deadline = Deadline { earliest: earliest.filter(|_| *state == State::BeingSet), latest: None };
+            *deadline = Deadline {
+                earliest: earliest.filter(|_| *state == State::BeingSet),
+                latest: None,
+            };
             before
         };
         let is_set = set();
         let (deadline, state) = &mut *lock(&self.deadline);
         if *state == State::BeingSet {
-            let after = Deadline { earliest: Some(due), latest: Some(Instant::now() + delay) };
+            let after = Deadline {
+                earliest: Some(due),
+                latest: Some(Instant::now() + delay),
+            };
             (*deadline, *state) = (if is_set { after } else { before }, State::Known);
         }
         is_set
@@ -173,22 +198,30 @@ impl Ticket {
     pub(crate) fn fail(&self, error: &NewTimeoutError, was_accepted: bool) {
         match error {
             NewTimeoutError::Stopped if was_accepted => self.count(Left),
-            NewTimeoutError::Stopped | NewTimeoutError::TooManyPending { .. } => self.count(Rejected),
-            error => self.tally.expect(false, || format!("{:?}: {error}", self.kind)),
+            NewTimeoutError::Stopped | NewTimeoutError::TooManyPending { .. } => {
+                self.count(Rejected)
+            }
+            error => self
+                .tally
+                .expect(false, || format!("{:?}: {error}", self.kind)),
         }
     }
 
     /// Checks that something was neither early nor late at `when`.
     pub(crate) fn expect_on_time(&self, deadline: Deadline, when: Instant) {
         if deadline.earliest.is_some_and(|due| Instant::now() < due) {
-            self.tally.add_fault(self.kind, Early, || "expired early".into());
+            self.tally
+                .add_fault(self.kind, Early, || "expired early".into());
         }
         let late = deadline.lateness(when);
         if self.kind == Kind::Plain {
-            self.tally.lateness.fetch_max(late.as_nanos() as u64, SeqCst);
+            self.tally
+                .lateness
+                .fetch_max(late.as_nanos() as u64, SeqCst);
         }
         if late > self.tally.max_late {
-            self.tally.add_fault(self.kind, Late, || format!("expired {late:.1?} late"));
+            self.tally
+                .add_fault(self.kind, Late, || format!("expired {late:.1?} late"));
         }
     }
 
@@ -196,14 +229,21 @@ impl Ticket {
     pub(crate) fn expect_not_overdue(&self, when: Instant) {
         let late = self.deadline().lateness(when);
         if late > self.tally.max_late {
-            self.tally
-                .add_fault(self.kind, Overdue, || format!("has not expired {late:.1?} after its deadline"));
+            self.tally.add_fault(self.kind, Overdue, || {
+                format!("has not expired {late:.1?} after its deadline")
+            });
         }
     }
 
     /// Waits for the end of something that is due. It is an error if that does not come in time.
     pub(crate) fn await_if_due(&self, is_over: impl Fn() -> bool) {
-        let Some(latest) = self.deadline().latest.filter(|latest| *latest <= Instant::now()) else { return };
+        let Some(latest) = self
+            .deadline()
+            .latest
+            .filter(|latest| *latest <= Instant::now())
+        else {
+            return;
+        };
         let limit = (latest + self.tally.max_late).saturating_duration_since(Instant::now());
         if !wait_until(limit, is_over) {
             self.expect_not_overdue(Instant::now());
@@ -224,12 +264,19 @@ impl Drop for Ticket {
             self.count(Left);
         }
         let is_right = ends() == 1
-            && (!is_plain || hooks == self.get(Cancelled) + self.get(Left) && self.get(TaskDrop) == 1);
+            && (!is_plain
+                || hooks == self.get(Cancelled) + self.get(Left) && self.get(TaskDrop) == 1);
         tally.expect(is_right, || {
             let (ends, drops) = (ENDS.map(|end| (end, self.get(end))), self.get(TaskDrop));
-            format!("{:?}: {ends:?}; {hooks} hook calls, {drops} drops of the task", self.kind)
+            format!(
+                "{:?}: {ends:?}; {hooks} hook calls, {drops} drops of the task",
+                self.kind
+            )
         });
-        let end = ENDS.into_iter().find(|end| self.get(*end) > 0).filter(|_| is_right);
+        let end = ENDS
+            .into_iter()
+            .find(|end| self.get(*end) > 0)
+            .filter(|_| is_right);
         tally.add(self.kind, end.unwrap_or(Wrong));
     }
 }
@@ -287,7 +334,8 @@ impl Tally {
     /// Returns the counts of one kind, for people.
     pub(crate) fn line(&self, kind: Kind) -> String {
         let counts = [Registered].into_iter().chain(ENDS);
-        let counts = counts.map(|count| format!("{} {count:?}", self.get(kind, count)).to_lowercase());
+        let counts =
+            counts.map(|count| format!("{} {count:?}", self.get(kind, count)).to_lowercase());
         format!("{kind:?}: {}", counts.collect::<Vec<_>>().join(", "))
     }
 
@@ -327,31 +375,51 @@ impl Tally {
         returned: Option<usize>,
         is_exact: bool,
     ) {
-        let ended = |kind| ENDS.iter().chain(&[Wrong]).map(|end| self.get(kind, *end)).sum::<u64>();
+        let ended = |kind| {
+            ENDS.iter()
+                .chain(&[Wrong])
+                .map(|end| self.get(kind, *end))
+                .sum::<u64>()
+        };
         let has_ended = |kind: &Kind| self.get(*kind, Registered) == ended(*kind);
         // If no caller has waited for the end of the timer, its thread may still drop tasks, and
         // count the panic of one that it has dropped.
-        let is_over = || Kind::ALL.iter().all(has_ended) && timer.stats().panics == self.panics.load(SeqCst);
+        let is_over =
+            || Kind::ALL.iter().all(has_ended) && timer.stats().panics == self.panics.load(SeqCst);
         wait_until(TIMEOUT / 10, is_over);
         let stats = timer.stats();
         for kind in Kind::ALL {
             let is_left = kind != Kind::Plain && !may_be_left && self.get(kind, Left) > 0;
-            self.expect(has_ended(&kind) && !is_left, || format!("not accounted for: {}", self.line(kind)));
+            self.expect(has_ended(&kind) && !is_left, || {
+                format!("not accounted for: {}", self.line(kind))
+            });
         }
-        let [expired, cancelled, rejected, left, dropped] = ENDS.map(|end| self.get(Kind::Plain, end));
+        let [expired, cancelled, rejected, left, dropped] =
+            ENDS.map(|end| self.get(Kind::Plain, end));
         let returned = returned.map_or(left, |returned| returned as u64);
         for (what, counted, reported, is_exact) in [
             ("expired", expired + dropped, stats.expired, is_exact),
             ("cancelled", cancelled + left, stats.cancelled, is_exact),
             ("rejected", rejected, stats.rejected, is_exact),
             ("left and returned", left, returned, is_exact),
-            ("accepted and ended", stats.scheduled, stats.expired + stats.cancelled, true),
+            (
+                "accepted and ended",
+                stats.scheduled,
+                stats.expired + stats.cancelled,
+                true,
+            ),
             ("dropped by an executor", dropped, stats.dropped_tasks, true),
             ("pending", 0, stats.pending, true),
             ("panics", self.panics.load(SeqCst), stats.panics, true),
         ] {
-            let agrees = if is_exact { counted == reported } else { counted <= reported };
-            self.expect(agrees, || format!("{what}: counted {counted}, reported {reported}"));
+            let agrees = if is_exact {
+                counted == reported
+            } else {
+                counted <= reported
+            };
+            self.expect(agrees, || {
+                format!("{what}: counted {counted}, reported {reported}")
+            });
         }
     }
 

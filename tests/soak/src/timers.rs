@@ -80,14 +80,17 @@ impl Plan {
     };
 
     pub(crate) fn temporary(random: &mut Rng, sabotage: Option<Sabotage>) -> Self {
-        use Ending::{Awaited, Driver, LastHandle, LastHandleInATask, NotAwaited, Shutdown, Stop, TwoStops};
+        use Ending::{
+            Awaited, Driver, LastHandle, LastHandleInATask, NotAwaited, Shutdown, Stop, TwoStops,
+        };
         use Executor::{Drops, None, Overflows, Panics, Pool, Refuses};
 
         // Other kinds of use would wait for a task that the sabotage has lost.
         let loses = sabotage == Some(Sabotage::LostTask);
         let is_mixed = random.bool() && !loses;
         // An executor that drops tasks would drop those of other kinds as well.
-        let executors = &[None, Pool, Refuses, Overflows, Drops, Panics][..if is_mixed { 4 } else { 6 }];
+        let executors =
+            &[None, Pool, Refuses, Overflows, Drops, Panics][..if is_mixed { 4 } else { 6 }];
         let turned_by = [TurnedBy::Thread, TurnedBy::Loop, TurnedBy::Tokio][random.usize(0..3)];
         let mut endings = vec![Stop, TwoStops, Shutdown, Awaited, NotAwaited];
         if turned_by == TurnedBy::Loop || !is_mixed && turned_by == TurnedBy::Thread {
@@ -95,7 +98,11 @@ impl Plan {
         }
         if !is_mixed {
             // Other kinds of use have handles. The last handle may be lost with a task.
-            endings.extend([LastHandle, LastHandleInATask].into_iter().take(if loses { 1 } else { 2 }));
+            endings.extend([LastHandle, LastHandleInATask].into_iter().take(if loses {
+                1
+            } else {
+                2
+            }));
         }
         Self {
             tick: Duration::from_micros(1 << random.u32(6..14)),
@@ -117,13 +124,22 @@ impl Plan {
             .ticks_per_wheel(self.ticks_per_wheel)
             .max_pending_timeouts(self.limit)
             .hierarchical(self.hierarchical)
-            .clock(TalliedClock { began: Instant::now(), _tally: Arc::clone(&tally) });
+            .clock(TalliedClock {
+                began: Instant::now(),
+                _tally: Arc::clone(&tally),
+            });
         let (builder, pool) = self.executor.add_to(builder, &tally);
         let (timer, driver) = self.turned_by.build(builder);
         let plains = Plains::new(&tally, self.limit, self.stall);
         let shared = Shared::new(&timer, &plains, self.is_mixed);
         let observer = observer(&shared);
-        Running { plan: self, shared, observer, driver, pool }
+        Running {
+            plan: self,
+            shared,
+            observer,
+            driver,
+            pool,
+        }
     }
 }
 
@@ -140,8 +156,12 @@ impl Executor {
         let (pool, tasks) = mpsc::channel::<ExpiredTask>();
         let executor = executor::from_fn(move |task| {
             match self {
-                Self::Pool if tally.does(Sabotage::LostTask) && one_in_ten() => std::mem::forget(task),
-                Self::Pool => pool.send(task).expect("the pool lives as long as the executor"),
+                Self::Pool if tally.does(Sabotage::LostTask) && one_in_ten() => {
+                    std::mem::forget(task)
+                }
+                Self::Pool => pool
+                    .send(task)
+                    .expect("the pool lives as long as the executor"),
                 Self::Refuses | Self::Overflows if one_in_ten() => return Err(task),
                 Self::Drops if one_in_ten() => is_dropping(|| drop(task)),
                 // The panic drops the task.
@@ -182,21 +202,35 @@ struct DriverThread {
 
 impl DriverThread {
     fn start(builder: Builder) -> (HashedWheelTimer, Self) {
-        let (is_over, unparks) =
-            (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(None::<thread::Thread>)));
+        let (is_over, unparks) = (
+            Arc::new(AtomicBool::new(false)),
+            Arc::new(Mutex::new(None::<thread::Thread>)),
+        );
         let (over, its_unparks) = (Arc::clone(&is_over), Arc::clone(&unparks));
         let wake = move || lock(&unparks).iter().for_each(thread::Thread::unpark);
-        let (timer, mut driver): (_, Driver) =
-            builder.waker(wake).build_driven().expect("the options are valid");
+        let (timer, mut driver): (_, Driver) = builder
+            .waker(wake)
+            .build_driven()
+            .expect("the options are valid");
         let turn = move || {
             *lock(&its_unparks) = Some(thread::current());
             while !over.load(SeqCst) && !driver.is_stopped() {
                 driver.turn();
-                driver.next_turn().map_or_else(thread::park, thread::park_timeout);
+                driver
+                    .next_turn()
+                    .map_or_else(thread::park, thread::park_timeout);
             }
         };
-        let thread = thread::Builder::new().name(format!("{WORKERS}-loop")).spawn(turn);
-        (timer, Self { is_over, thread: thread.expect("the thread starts") })
+        let thread = thread::Builder::new()
+            .name(format!("{WORKERS}-loop"))
+            .spawn(turn);
+        (
+            timer,
+            Self {
+                is_over,
+                thread: thread.expect("the thread starts"),
+            },
+        )
     }
 
     fn end(self) {
@@ -243,7 +277,15 @@ pub(crate) struct Running {
 
 impl Ending {
     /// Begins the end. Returns the result of `stop`, if it was called.
-    fn begin(self, Shared { timer, tally, plains, .. }: &Shared) -> Option<Vec<Timeout>> {
+    fn begin(
+        self,
+        Shared {
+            timer,
+            tally,
+            plains,
+            ..
+        }: &Shared,
+    ) -> Option<Vec<Timeout>> {
         tally.ending.set(Instant::now()).expect("a timer ends once");
         match self {
             Self::Stop => Some(timer.stop()),
@@ -252,7 +294,9 @@ impl Ending {
                 let stop = thread::spawn(move || other.stop());
                 let mut all = timer.stop();
                 let pending = timer.pending_timeouts();
-                tally.expect(pending == 0, || "timeouts are pending after stop has returned".into());
+                tally.expect(pending == 0, || {
+                    "timeouts are pending after stop has returned".into()
+                });
                 all.extend(stop.join().expect("stop does not panic"));
                 Some(all)
             }
@@ -280,7 +324,13 @@ impl Running {
     /// tally, after it was checked.
     #[allow(clippy::mutable_key_type, reason = "a timeout is hashed by identity")]
     pub(crate) fn end(self, may_be_left: bool, finish: impl FnOnce() -> Vec<Loads>) -> Arc<Tally> {
-        let Self { plan, shared, observer: Entry { timeout, ticket }, mut driver, pool } = self;
+        let Self {
+            plan,
+            shared,
+            observer: Entry { timeout, ticket },
+            mut driver,
+            pool,
+        } = self;
         let (tally, plains) = (Arc::clone(&shared.tally), Arc::clone(&shared.plains));
         let returned = plan.ending.begin(&shared);
         if plan.ending == Ending::Driver {
@@ -296,12 +346,15 @@ impl Running {
             Some(shared) => shared.settle(loads),
             None => drop(loads),
         }
-        pool.into_iter().for_each(|thread| thread.join().expect("the timer catches panics of tasks"));
+        pool.into_iter()
+            .for_each(|thread| thread.join().expect("the timer catches panics of tasks"));
         drop((plains.take_shared(), ticket));
         let all = || returned.iter().flatten();
         let unique: HashSet<&Timeout> = all().collect();
         let is_right = all().all(Timeout::is_cancelled) && all().count() == unique.len();
-        tally.expect(is_right, || "stop has returned a timeout twice, or one that is not cancelled".into());
+        tally.expect(is_right, || {
+            "stop has returned a timeout twice, or one that is not cancelled".into()
+        });
         let returned = returned.as_ref().map(Vec::len);
         tally.close(&timeout.timer(), may_be_left, returned, !plan.is_mixed);
         tally
@@ -309,7 +362,11 @@ impl Running {
 }
 
 /// Creates a timer, lets some threads use it, and ends it. They go on a little longer.
-pub(crate) fn run_temporary(random: &mut Rng, max_late: Duration, sabotage: Option<Sabotage>) -> Arc<Tally> {
+pub(crate) fn run_temporary(
+    random: &mut Rng,
+    max_late: Duration,
+    sabotage: Option<Sabotage>,
+) -> Arc<Tally> {
     // The end of a timer would wait for what these make late.
     let waits = matches!(sabotage, Some(Sabotage::Late | Sabotage::LostWake));
     let plan = Plan::temporary(random, sabotage);
@@ -327,7 +384,10 @@ pub(crate) fn run_temporary(random: &mut Rng, max_late: Duration, sabotage: Opti
             Some(loads).filter(|_| is_mixed)
         })
     };
-    let threads: Vec<_> = (0..random.u8(1..=3)).map(|_| random.fork()).map(start).collect();
+    let threads: Vec<_> = (0..random.u8(1..=3))
+        .map(|_| random.fork())
+        .map(start)
+        .collect();
     thread::sleep(Duration::from_micros(1 << random.u32(8..18)));
     // Under a limit there may be no place for the next observer.
     if !has_limit && random.u8(0..4) == 0 {

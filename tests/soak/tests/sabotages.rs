@@ -11,7 +11,11 @@ fn run(options: &str) -> RunResult {
 /// bursts are larger in `.ci/deep`.
 #[test]
 fn each_timeout_is_accounted_for_and_memory_returns() {
-    let burst_size = if testing::is_deep() { 1_000_000 } else { 250_000 };
+    let burst_size = if testing::is_deep() {
+        1_000_000
+    } else {
+        250_000
+    };
     let bursts = format!("--bursts 2 --burst-size {burst_size}");
     let limits = "--max-growth 400 --reserve 200 --max-late 60s";
     let options = format!("--duration 5s --producers 3 {bursts} --quiet 6s {limits}");
@@ -28,35 +32,56 @@ fn fails(sabotage: &str, options: &str, why: &str) {
 #[track_caller]
 fn fails_for_all(sabotage: &str, options: &str, reasons: &[&str]) {
     let options = format!("--producers 2 --sabotage {sabotage} --bursts 0 --quiet 1s {options}");
-    let RunResult { mut status, mut text } = run(&options);
+    let RunResult {
+        mut status,
+        mut text,
+    } = run(&options);
     // On a busy machine, a second may be too short for what is wrong to happen.
     if !reasons.iter().all(|why| text.contains(why)) {
         RunResult { status, text } = run(&options.replace("--duration 1s", "--duration 10s"));
     }
     assert_eq!(status, Some(1), "{text}");
     assert!(text.contains("FAIL"), "{text}");
-    reasons.iter().for_each(|why| assert!(text.contains(why), "{why}: {text}"));
+    reasons
+        .iter()
+        .for_each(|why| assert!(text.contains(why), "{why}: {text}"));
 }
 
 #[test]
 fn lost_cancel_is_detected() {
-    fails("lost-cancel", "--duration 1s --max-growth 400", "Plain: [(Expired, 0), (Cancelled, 0)");
+    fails(
+        "lost-cancel",
+        "--duration 1s --max-growth 400",
+        "Plain: [(Expired, 0), (Cancelled, 0)",
+    );
 }
 
 #[test]
 fn lost_task_is_detected() {
-    fails("lost-task", "--duration 1s --max-growth 400", "not accounted for: Plain");
+    fails(
+        "lost-task",
+        "--duration 1s --max-growth 400",
+        "not accounted for: Plain",
+    );
 }
 
 #[test]
 fn lost_value_is_detected() {
-    fails("lost-value", "--duration 1s --max-growth 400", "not accounted for: Queue");
+    fails(
+        "lost-value",
+        "--duration 1s --max-growth 400",
+        "not accounted for: Queue",
+    );
 }
 
 #[test]
 #[cfg(target_os = "linux")]
 fn timer_that_does_not_sleep_is_detected() {
-    fails("busy", "--duration 1s --max-growth 400", "wake-ups per second in the last pause");
+    fails(
+        "busy",
+        "--duration 1s --max-growth 400",
+        "wake-ups per second in the last pause",
+    );
 }
 
 #[test]
@@ -71,30 +96,49 @@ fn memory_that_does_not_return_is_detected() {
     let options = "--producers 2 --sabotage hoard --duration 2s --bursts 1 --burst-size 500000 --quiet 5s --max-growth 400";
     let RunResult { status, text } = run(options);
     assert_eq!(status, Some(1), "{text}");
-    assert!(text.contains("more than 32 MiB were not returned after the last pause"), "{text}");
+    assert!(
+        text.contains("more than 32 MiB were not returned after the last pause"),
+        "{text}"
+    );
 }
 
 #[test]
 #[cfg(target_os = "linux")]
 fn leftover_thread_is_detected() {
-    fails("thread", "--duration 1s --max-growth 400", "threads are left");
+    fails(
+        "thread",
+        "--duration 1s --max-growth 400",
+        "threads are left",
+    );
 }
 
 #[test]
 fn late_timeouts_are_detected() {
-    fails("stall", "--duration 2s --max-growth 400 --max-late 200ms", "Plain: expired");
+    fails(
+        "stall",
+        "--duration 2s --max-growth 400 --max-late 200ms",
+        "Plain: expired",
+    );
 }
 
 #[test]
 fn waker_that_is_not_called_is_detected() {
     let reasons = ["Sleep: has not expired", "Interval: has not expired"];
-    fails_for_all("lost-wake", "--duration 1s --max-growth 400 --max-late 500ms", &reasons);
+    fails_for_all(
+        "lost-wake",
+        "--duration 1s --max-growth 400 --max-late 500ms",
+        &reasons,
+    );
 }
 
 /// The checks do not rely on the deadlines that the timer reports.
 #[test]
 fn early_runs_and_values_are_detected() {
-    let reasons = ["Periodic: expired early", "Interval: expired early", "Queue: expired early"];
+    let reasons = [
+        "Periodic: expired early",
+        "Interval: expired early",
+        "Queue: expired early",
+    ];
     fails_for_all("half", "--duration 1s --max-growth 400", &reasons);
 }
 
@@ -109,23 +153,39 @@ fn entry_that_does_not_expire_is_detected() {
         "Periodic: has not expired",
         "Interval: has not expired",
     ];
-    fails_for_all("late", "--duration 1s --max-growth 400 --max-late 500ms", &reasons);
+    fails_for_all(
+        "late",
+        "--duration 1s --max-growth 400 --max-late 500ms",
+        &reasons,
+    );
 }
 
 #[test]
 fn overlapping_runs_are_detected() {
-    fails("overlap", "--duration 1s --max-growth 400", "overlapping runs");
+    fails(
+        "overlap",
+        "--duration 1s --max-growth 400",
+        "overlapping runs",
+    );
 }
 
 #[test]
 fn wrong_number_of_runs_is_detected() {
-    fails("extra-run", "--duration 1s --max-growth 400", "end: Expired");
+    fails(
+        "extra-run",
+        "--duration 1s --max-growth 400",
+        "end: Expired",
+    );
 }
 
 #[test]
 #[cfg(target_os = "linux")]
 fn too_many_threads_are_detected() {
-    fails("threads", "--duration 1s --max-growth 400", "threads at once");
+    fails(
+        "threads",
+        "--duration 1s --max-growth 400",
+        "threads at once",
+    );
 }
 
 #[test]

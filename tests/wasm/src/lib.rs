@@ -28,26 +28,44 @@ pub extern "C" fn run() -> usize {
 }
 
 fn build_without_a_clock_fails() {
-    assert!(matches!(HashedWheelTimer::builder().build(), Err(BuildError::NoClock)));
-    assert!(matches!(HashedWheelTimer::builder().build_driven(), Err(BuildError::NoClock)));
+    assert!(matches!(
+        HashedWheelTimer::builder().build(),
+        Err(BuildError::NoClock)
+    ));
+    assert!(matches!(
+        HashedWheelTimer::builder().build_driven(),
+        Err(BuildError::NoClock)
+    ));
 }
 
 fn a_timer_without_threads_rejects_timeouts() {
-    let timer = HashedWheelTimer::builder().clock(ManualClock::new()).build().unwrap();
+    let timer = HashedWheelTimer::builder()
+        .clock(ManualClock::new())
+        .build()
+        .unwrap();
     for _ in 0..2 {
         assert!(matches!(timer.start(), Err(NewTimeoutError::Spawn { .. })));
-        assert!(matches!(timer.new_timeout(|_| count(), TICK), Err(NewTimeoutError::Spawn { .. })));
+        assert!(matches!(
+            timer.new_timeout(|_| count(), TICK),
+            Err(NewTimeoutError::Spawn { .. })
+        ));
     }
     assert!(timer.shutdown(TICK).is_empty());
 }
 
 fn driven(settings: impl FnOnce(Builder) -> Builder) {
     let (clock, before) = (ManualClock::new(), runs());
-    let builder = HashedWheelTimer::builder().tick(TICK).ticks_per_wheel(8).waker(|| ()).clock(clock.clone());
+    let builder = HashedWheelTimer::builder()
+        .tick(TICK)
+        .ticks_per_wheel(8)
+        .waker(|| ())
+        .clock(clock.clone());
     let (timer, mut driver) = settings(builder).build_driven().unwrap();
     // So many that their memory is allocated in large chunks.
     for number in 0..100_000 {
-        timer.new_timeout(|_| count(), TICK * (number % 20)).unwrap();
+        timer
+            .new_timeout(|_| count(), TICK * (number % 20))
+            .unwrap();
     }
     let reset = timer.new_timeout(|_| count(), TICK).unwrap();
     assert!(timer.new_timeout(|_| count(), TICK).unwrap().cancel());

@@ -33,7 +33,9 @@ impl Shared {
         loop {
             let mut queue = self.lock();
             while due.len() < BATCH {
-                let Poll::Ready(Some(expired)) = queue.poll_expired(context) else { break };
+                let Poll::Ready(Some(expired)) = queue.poll_expired(context) else {
+                    break;
+                };
                 due.push(expired.into_inner());
             }
             drop(queue);
@@ -63,12 +65,17 @@ impl Competitor for Queue {
     fn start(_: Setup) -> Self {
         let (shared, runtime) = (Shared::default(), tokio_sleep::runtime());
         let (task_shared, mut due) = (shared.clone(), Vec::with_capacity(BATCH));
-        runtime.spawn(poll_fn(move |context| task_shared.run_expired(context, &mut due)));
+        runtime.spawn(poll_fn(move |context| {
+            task_shared.run_expired(context, &mut due)
+        }));
         Self { shared, runtime }
     }
 
     fn caller(&self) -> Entered<'_> {
-        Entered { shared: &self.shared, _runtime: self.runtime.enter() }
+        Entered {
+            shared: &self.shared,
+            _runtime: self.runtime.enter(),
+        }
     }
 
     fn stop(self) {

@@ -53,15 +53,23 @@ impl Competitor for QuadWheel {
 
     fn start(_: Setup) -> Self {
         let timer = TimerWithThread::new().expect("the thread starts");
-        Self { timer, callers: AtomicU64::new(0) }
+        Self {
+            timer,
+            callers: AtomicU64::new(0),
+        }
     }
 
     fn caller(&self) -> Numbered {
-        Numbered { timer: self.timer.timer_ref(), next: self.callers.fetch_add(1, Relaxed) << 40 }
+        Numbered {
+            timer: self.timer.timer_ref(),
+            next: self.callers.fetch_add(1, Relaxed) << 40,
+        }
     }
 
     fn stop(self) {
-        self.timer.shutdown().expect("the timer's thread has not panicked");
+        self.timer
+            .shutdown()
+            .expect("the timer's thread has not panicked");
     }
 }
 

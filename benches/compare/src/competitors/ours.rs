@@ -17,8 +17,13 @@ impl<const HIERARCHICAL: bool> Competitor for Ours<HIERARCHICAL> {
     const HAS_FUTURES: bool = true;
 
     fn start(setup: Setup) -> Self {
-        let builder = HashedWheelTimer::builder().tick(setup.tick).ticks_per_wheel(setup.slots);
-        let timer = builder.hierarchical(HIERARCHICAL).build().expect("the parameters are valid");
+        let builder = HashedWheelTimer::builder()
+            .tick(setup.tick)
+            .ticks_per_wheel(setup.slots);
+        let timer = builder
+            .hierarchical(HIERARCHICAL)
+            .build()
+            .expect("the parameters are valid");
         timer.start().expect("the thread starts");
         Self(timer)
     }
@@ -36,7 +41,8 @@ impl Caller for &HashedWheelTimer {
     type Handle = Timeout;
 
     fn schedule(&mut self, delay: Duration, task: Task) -> Timeout {
-        self.new_timeout(move |_| task.run(), delay).expect("the timer is neither stopped nor full")
+        self.new_timeout(move |_| task.run(), delay)
+            .expect("the timer is neither stopped nor full")
     }
 
     fn cancel(&mut self, handle: Timeout) {

@@ -18,7 +18,11 @@ pub(crate) struct Sleeps(Runtime);
 
 /// Returns a runtime with one worker, because all other timers here have one thread too.
 pub(super) fn runtime() -> Runtime {
-    Builder::new_multi_thread().worker_threads(1).enable_time().build().expect("the thread starts")
+    Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_time()
+        .build()
+        .expect("the thread starts")
 }
 
 impl Competitor for Sleeps {
@@ -32,7 +36,9 @@ impl Competitor for Sleeps {
     const HAS_FUTURES: bool = true;
 
     fn unsupported_reason(workload: &str) -> Option<&'static str> {
-        ["expire", "lateness"].contains(&workload).then_some("a `Sleep` wakes a task and runs no code")
+        ["expire", "lateness"]
+            .contains(&workload)
+            .then_some("a `Sleep` wakes a task and runs no code")
     }
 
     fn start(_: Setup) -> Self {

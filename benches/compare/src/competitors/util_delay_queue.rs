@@ -29,7 +29,11 @@ impl Competitor for UtilQueue {
                 expired.into_inner().run();
             }
         });
-        Self { timer, queue, receiver }
+        Self {
+            timer,
+            queue,
+            receiver,
+        }
     }
 
     fn caller(&self) -> &DelayQueue<Task> {

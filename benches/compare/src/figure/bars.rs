@@ -12,7 +12,10 @@ type Group = (&'static Peer, Vec<(f64, String)>);
 pub(super) fn memory(summary: &Summary<'_>) -> String {
     let groups = groups(|peer| {
         let value = summary.spread("memory", "bytes", peer.name);
-        value.map(|value| (value.median, " bytes".into())).into_iter().collect()
+        value
+            .map(|value| (value.median, " bytes".into()))
+            .into_iter()
+            .collect()
     });
     draw(
         summary,
@@ -34,17 +37,27 @@ pub(super) fn threads(summary: &Summary<'_>, cores: &str) -> String {
         };
         (1..=MAX_THREADS).filter_map(value).collect()
     });
-    let has_threads = |threads: &usize| summary.has_answered(&format!("mixed threads={threads}"), OURS);
+    let has_threads =
+        |threads: &usize| summary.has_answered(&format!("mixed threads={threads}"), OURS);
     let last = (1..=MAX_THREADS).rev().find(has_threads).unwrap_or(0);
     let note = format!(
         "Million pairs per second of all threads, on one timer. On {cores} cores the measurement ends at {last} threads. Longer is better."
     );
-    draw(summary, "Schedule one timeout and cancel another, by threads", &note, &groups)
+    draw(
+        summary,
+        "Schedule one timeout and cancel another, by threads",
+        &note,
+        &groups,
+    )
 }
 
 /// Returns the bars of all timers that have some.
 fn groups(bars: impl Fn(&Peer) -> Vec<(f64, String)>) -> Vec<Group> {
-    PEERS.iter().map(|peer| (peer, bars(peer))).filter(|(_, bars)| !bars.is_empty()).collect()
+    PEERS
+        .iter()
+        .map(|peer| (peer, bars(peer)))
+        .filter(|(_, bars)| !bars.is_empty())
+        .collect()
 }
 
 fn draw(summary: &Summary<'_>, title: &str, note: &str, groups: &[Group]) -> String {
@@ -58,20 +71,39 @@ fn draw(summary: &Summary<'_>, title: &str, note: &str, groups: &[Group]) -> Str
 
     let count: usize = groups.iter().map(|(_, bars)| bars.len()).sum();
     let height = TOP + count as f64 * LINE + groups.len() as f64 * GAP + 8.0;
-    let max = groups.iter().flat_map(|(_, bars)| bars).map(|(value, _)| *value).fold(0.0, f64::max);
-    let chart = Chart { left: NAMES, top: TOP, width: WIDTH - NAMES - VALUES, height: height - TOP - 12.0 };
+    let max = groups
+        .iter()
+        .flat_map(|(_, bars)| bars)
+        .map(|(value, _)| *value)
+        .fold(0.0, f64::max);
+    let chart = Chart {
+        left: NAMES,
+        top: TOP,
+        width: WIDTH - NAMES - VALUES,
+        height: height - TOP - 12.0,
+    };
     let mut svg = Svg::new(title, height);
     svg.text((16.0, 26.0), Anchor::Start, "title", title);
     svg.text((16.0, 48.0), Anchor::Start, "note", note);
     let mut y = TOP + GAP / 2.0;
     for (peer, bars) in groups {
         let middle = y + bars.len() as f64 * LINE / 2.0;
-        svg.text((NAMES - 10.0, middle + 3.0), Anchor::End, "", &name(summary, peer));
+        svg.text(
+            (NAMES - 10.0, middle + 3.0),
+            Anchor::End,
+            "",
+            &name(summary, peer),
+        );
         for (value, unit) in bars {
             let width = value / max * chart.width;
             svg.rect((chart.left, y), (width, BAR), &series(peer));
             let text = format!("{}{unit}", short(*value));
-            svg.text((chart.left + width + 6.0, y + BAR - 2.5), Anchor::Start, "", &text);
+            svg.text(
+                (chart.left + width + 6.0, y + BAR - 2.5),
+                Anchor::Start,
+                "",
+                &text,
+            );
             y += LINE;
         }
         y += GAP;

@@ -11,8 +11,13 @@ use crate::summary::Summary;
 /// The last percentile that the answers of all timers have.
 const LAST: f64 = 0.999;
 
-const NAMES: [(f64, &str); 5] =
-    [(0.0, "0 %"), (0.5, "50 %"), (0.9, "90 %"), (0.99, "99 %"), (0.999, "99.9 %")];
+const NAMES: [(f64, &str); 5] = [
+    (0.0, "0 %"),
+    (0.5, "50 %"),
+    (0.9, "90 %"),
+    (0.99, "99 %"),
+    (0.999, "99.9 %"),
+];
 
 /// Returns the position of a fraction of the timeouts.
 fn position(fraction: f64) -> f64 {
@@ -22,38 +27,66 @@ fn position(fraction: f64) -> f64 {
 /// Returns the points of the repetition with the median of all medians: fractions and milliseconds.
 fn points(summary: &Summary<'_>, peer: &Peer) -> Vec<Point> {
     let distribution = |repetition: &Repetition| {
-        let Answer::Figures(figures) = &repetition.answer else { return None };
+        let Answer::Figures(figures) = &repetition.answer else {
+            return None;
+        };
         let points = figures.get("cdf")?.as_array()?.iter();
-        let points = points.filter_map(|pair| Some((pair.get(1)?.as_f64()?, pair.get(0)?.as_f64()?)));
-        let points = points.filter(|(fraction, _)| *fraction <= LAST).collect::<Vec<_>>();
+        let points =
+            points.filter_map(|pair| Some((pair.get(1)?.as_f64()?, pair.get(0)?.as_f64()?)));
+        let points = points
+            .filter(|(fraction, _)| *fraction <= LAST)
+            .collect::<Vec<_>>();
         Some((figures.get("p50")?.as_f64()?, points))
     };
-    let mut all: Vec<_> = summary.repetitions("lateness", peer.name).filter_map(distribution).collect();
+    let mut all: Vec<_> = summary
+        .repetitions("lateness", peer.name)
+        .filter_map(distribution)
+        .collect();
     all.sort_by(|(a, _), (b, _)| a.total_cmp(b));
     let middle = all.len() / 2;
-    all.into_iter().nth(middle).map_or(Vec::new(), |(_, points)| points)
+    all.into_iter()
+        .nth(middle)
+        .map_or(Vec::new(), |(_, points)| points)
 }
 
 pub(super) fn draw(summary: &Summary<'_>) -> String {
     const TITLE: &str = "Lateness, by the share of timeouts that are at most that late";
     const NOTE: &str = "Milliseconds from the deadline to the task, at a tick of 1 ms. Lower is better; below zero is too early.";
 
-    let all: Vec<_> = PEERS.iter().map(|peer| (peer, points(summary, peer))).collect();
+    let all: Vec<_> = PEERS
+        .iter()
+        .map(|peer| (peer, points(summary, peer)))
+        .collect();
     let values = || all.iter().flat_map(|(_, points)| points).map(|(_, ms)| *ms);
-    let (first, last) = (values().fold(0.0, f64::min).floor(), values().fold(1.0, f64::max).ceil());
+    let (first, last) = (
+        values().fold(0.0, f64::min).floor(),
+        values().fold(1.0, f64::max).ceil(),
+    );
     let y = |ms: f64| (ms - first) / (last - first);
-    let chart = Chart { left: 56.0, top: 70.0, width: WIDTH - 56.0 - 240.0, height: 330.0 };
+    let chart = Chart {
+        left: 56.0,
+        top: 70.0,
+        width: WIDTH - 56.0 - 240.0,
+        height: 330.0,
+    };
     let mut svg = Svg::new(TITLE, 440.0);
     svg.text((16.0, 26.0), Anchor::Start, "title", TITLE);
     svg.text((16.0, 48.0), Anchor::Start, "note", NOTE);
-    let milliseconds: Vec<_> =
-        (first as i32..=last as i32).map(|ms| (y(f64::from(ms)), ms.to_string())).collect();
+    let milliseconds: Vec<_> = (first as i32..=last as i32)
+        .map(|ms| (y(f64::from(ms)), ms.to_string()))
+        .collect();
     let percentiles = NAMES.map(|(fraction, name)| (position(fraction), name.to_owned()));
     chart.grid(&mut svg, &percentiles, &milliseconds);
-    let series = all.iter().filter(|(_, points)| !points.is_empty()).map(|(peer, points)| {
-        let points = points.iter().map(|&(fraction, ms)| (position(fraction), y(ms))).collect();
-        (name(summary, peer), index(peer), points)
-    });
+    let series = all
+        .iter()
+        .filter(|(_, points)| !points.is_empty())
+        .map(|(peer, points)| {
+            let points = points
+                .iter()
+                .map(|&(fraction, ms)| (position(fraction), y(ms)))
+                .collect();
+            (name(summary, peer), index(peer), points)
+        });
     chart.lines(&mut svg, &series.collect::<Vec<_>>());
     svg.end()
 }

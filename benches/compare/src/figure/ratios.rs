@@ -10,54 +10,99 @@ use crate::summary::{Spread, Summary};
 fn factor(summary: &Summary<'_>, row: &Row) -> Option<Spread> {
     let ratio = report::ratio(summary, row)?;
     let is_rate = row.unit == "M/s";
-    let Spread { median, min, max, count } = ratio;
-    let inverse = Spread { median: median.recip(), min: max.recip(), max: min.recip(), count };
+    let Spread {
+        median,
+        min,
+        max,
+        count,
+    } = ratio;
+    let inverse = Spread {
+        median: median.recip(),
+        min: max.recip(),
+        max: min.recip(),
+        count,
+    };
     Some(if is_rate { ratio } else { inverse })
 }
 
 pub(super) fn draw(summary: &Summary<'_>) -> String {
     const TITLE: &str = "hashed-wheel beside Netty";
-    const NOTE: &str =
-        "How many times as fast, small or punctual as Netty: the median, and the range of all repetitions.";
+    const NOTE: &str = "How many times as fast, small or punctual as Netty: the median, and the range of all repetitions.";
     const TOP: f64 = 90.0;
     const ROW: f64 = 27.0;
 
-    let all: Vec<_> = ROWS.iter().filter_map(|row| Some((row, factor(summary, row)?))).collect();
+    let all: Vec<_> = ROWS
+        .iter()
+        .filter_map(|row| Some((row, factor(summary, row)?)))
+        .collect();
     // An end of the axis for each side, at a power of two. Zero against something is beyond it.
-    let finite = || all.iter().flat_map(|(_, factor)| [factor.min, factor.max]).filter(|end| end.is_normal());
+    let finite = || {
+        all.iter()
+            .flat_map(|(_, factor)| [factor.min, factor.max])
+            .filter(|end| end.is_normal())
+    };
     let first = finite().fold(0.5, f64::min).log2().floor();
     let last = finite().fold(2.0, f64::max).log2().ceil();
     let height = TOP + ROW * all.len() as f64 + LINE + 12.0;
-    let chart = Chart { left: 330.0, top: TOP, width: WIDTH - 330.0 - 110.0, height: ROW * all.len() as f64 };
+    let chart = Chart {
+        left: 330.0,
+        top: TOP,
+        width: WIDTH - 330.0 - 110.0,
+        height: ROW * all.len() as f64,
+    };
     let x = |factor: f64| ((factor.log2() - first) / (last - first)).clamp(0.0, 1.0);
 
     let mut svg = Svg::new(TITLE, height);
     svg.text((16.0, 26.0), Anchor::Start, "title", TITLE);
     svg.text((16.0, 48.0), Anchor::Start, "note", NOTE);
     let powers = (first as i32..=last as i32).map(|exponent| {
-        let name = if exponent < 0 { format!("1/{}", 1 << -exponent) } else { (1 << exponent).to_string() };
+        let name = if exponent < 0 {
+            format!("1/{}", 1 << -exponent)
+        } else {
+            (1 << exponent).to_string()
+        };
         (x(f64::from(exponent).exp2()), name)
     });
     chart.grid(&mut svg, &powers.collect::<Vec<_>>(), &[]);
     let one = chart.at(x(1.0), 1.0);
     svg.path(&[one, chart.at(x(1.0), 0.0)], "axis");
-    svg.text((one.0 - 10.0, TOP - 10.0), Anchor::End, "s2", "← Netty is better");
-    svg.text((one.0 + 10.0, TOP - 10.0), Anchor::Start, "s0", "hashed-wheel is better →");
+    svg.text(
+        (one.0 - 10.0, TOP - 10.0),
+        Anchor::End,
+        "s2",
+        "← Netty is better",
+    );
+    svg.text(
+        (one.0 + 10.0, TOP - 10.0),
+        Anchor::Start,
+        "s0",
+        "hashed-wheel is better →",
+    );
     for (index, (row, factor)) in all.iter().enumerate() {
         let y = 1.0 - (index as f64 + 0.5) / all.len() as f64;
         let (_, line) = chart.at(0.0, y);
         let class = if factor.median < 1.0 { "s2" } else { "s0" };
         svg.text((chart.left - 12.0, line + 4.0), Anchor::End, "", row.title);
-        svg.path(&[chart.at(x(factor.min), y), chart.at(x(factor.max), y)], &format!("line {class}"));
+        svg.path(
+            &[chart.at(x(factor.min), y), chart.at(x(factor.max), y)],
+            &format!("line {class}"),
+        );
         svg.dot(chart.at(x(factor.median), y), class);
         let value = if factor.median.is_finite() {
             format!("{} ×", short(factor.median))
         } else {
             let value = |peer| summary.spread(row.workload, row.key_of(peer), peer);
             let values = value(OURS).zip(value(NETTY));
-            values.map_or(String::new(), |(a, b)| format!("{} against {}", short(a.median), short(b.median)))
+            values.map_or(String::new(), |(a, b)| {
+                format!("{} against {}", short(a.median), short(b.median))
+            })
         };
-        svg.text((chart.left + chart.width + 12.0, line + 4.0), Anchor::Start, class, &value);
+        svg.text(
+            (chart.left + chart.width + 12.0, line + 4.0),
+            Anchor::Start,
+            class,
+            &value,
+        );
     }
     svg.end()
 }

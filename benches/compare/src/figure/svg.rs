@@ -49,7 +49,13 @@ impl Svg {
             format!(".s{number}{{fill:#{colour};stroke:#{colour}}}text.s{number}{{stroke:none}}")
         };
         let rules = |colour: fn(&(&'static str, &'static str)) -> &'static str| {
-            COLOURS.iter().map(colour).enumerate().map(rule).collect::<Vec<_>>().join("\n")
+            COLOURS
+                .iter()
+                .map(colour)
+                .enumerate()
+                .map(rule)
+                .collect::<Vec<_>>()
+                .join("\n")
         };
         text += &rules(|(light, _)| light);
         text += "\n@media (prefers-color-scheme:dark){\ntext{fill:#e6edf3}.page{fill:#0d1117}.note{fill:#9aa4af}.grid{stroke:#30363d}.axis{stroke:#9aa4af}\n";
@@ -80,12 +86,20 @@ impl Svg {
     }
 
     pub(crate) fn dot(&mut self, (x, y): Point, class: &str) {
-        self.line_of_text(format_args!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\" class=\"{class}\"/>"));
+        self.line_of_text(format_args!(
+            "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\" class=\"{class}\"/>"
+        ));
     }
 
     pub(crate) fn path(&mut self, points: &[Point], class: &str) {
-        let points: Vec<_> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
-        self.line_of_text(format_args!("<polyline points=\"{}\" class=\"{class}\"/>", points.join(" ")));
+        let points: Vec<_> = points
+            .iter()
+            .map(|(x, y)| format!("{x:.1},{y:.1}"))
+            .collect();
+        self.line_of_text(format_args!(
+            "<polyline points=\"{}\" class=\"{class}\"/>",
+            points.join(" ")
+        ));
     }
 
     fn line_of_text(&mut self, line: std::fmt::Arguments<'_>) {
@@ -108,7 +122,10 @@ pub(crate) struct Chart {
 
 impl Chart {
     pub(crate) fn at(&self, x: f64, y: f64) -> Point {
-        (self.left + x * self.width, self.top + (1.0 - y) * self.height)
+        (
+            self.left + x * self.width,
+            self.top + (1.0 - y) * self.height,
+        )
     }
 
     /// Draws the grid. Each line has a position and a name.
@@ -123,7 +140,10 @@ impl Chart {
             let (x, y) = self.at(0.0, *at);
             svg.text((x - 6.0, y + 4.0), Anchor::End, "note", name);
         }
-        svg.path(&[self.at(0.0, 1.0), self.at(0.0, 0.0), self.at(1.0, 0.0)], "axis line");
+        svg.path(
+            &[self.at(0.0, 1.0), self.at(0.0, 0.0), self.at(1.0, 0.0)],
+            "axis line",
+        );
     }
 
     /// Draws a line per series, and its name right of its end. `points` are fractions.
@@ -144,7 +164,12 @@ impl Chart {
         for ((end, name, number), y) in ends.into_iter().zip(heights) {
             svg.path(&[end, (left, y)], "grid");
             svg.dot(end, &format!("s{number}"));
-            svg.text((left + 4.0, y + 4.0), Anchor::Start, &format!("s{number}"), name);
+            svg.text(
+                (left + 4.0, y + 4.0),
+                Anchor::Start,
+                &format!("s{number}"),
+                name,
+            );
         }
     }
 }
@@ -170,9 +195,18 @@ mod tests {
         // (In here: benches/which is built without a test harness, and so without this function.)
         use super::spread_out;
 
-        assert_eq!(spread_out(vec![10.0, 40.0, 70.0], 15.0, 90.0), [10.0, 40.0, 70.0]);
-        assert_eq!(spread_out(vec![10.0, 11.0, 12.0], 15.0, 90.0), [10.0, 25.0, 40.0]);
-        assert_eq!(spread_out(vec![10.0, 88.0, 89.0], 15.0, 90.0), [10.0, 75.0, 90.0]);
+        assert_eq!(
+            spread_out(vec![10.0, 40.0, 70.0], 15.0, 90.0),
+            [10.0, 40.0, 70.0]
+        );
+        assert_eq!(
+            spread_out(vec![10.0, 11.0, 12.0], 15.0, 90.0),
+            [10.0, 25.0, 40.0]
+        );
+        assert_eq!(
+            spread_out(vec![10.0, 88.0, 89.0], 15.0, 90.0),
+            [10.0, 75.0, 90.0]
+        );
         assert!(spread_out(vec![], 15.0, 90.0).is_empty());
     }
 }

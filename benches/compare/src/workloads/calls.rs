@@ -64,7 +64,11 @@ pub(super) fn cancel<C: Competitor>(command: &Command) -> WorkloadResult {
         let worker = process::others_cpu().saturating_sub(before);
         let sum = nanos_each(calls + worker, count);
         let [ns, worker] = [elapsed, worker].map(|time| nanos_each(time, count));
-        Ok(Answer::new([("ns", ns), ("worker_ns", worker), ("sum_ns", sum)]))
+        Ok(Answer::new([
+            ("ns", ns),
+            ("worker_ns", worker),
+            ("sum_ns", sum),
+        ]))
     })
 }
 
@@ -99,17 +103,25 @@ fn run_concurrently<C: Competitor, P: Send, R>(
         (start, stop)
     };
     let times: Vec<_> = thread::scope(|scope| {
-        let threads: Vec<_> = prepared.into_iter().map(|part| scope.spawn(move || run(part))).collect();
+        let threads: Vec<_> = prepared
+            .into_iter()
+            .map(|part| scope.spawn(move || run(part)))
+            .collect();
         while ready.load(SeqCst) < size {
             thread::sleep(Duration::from_millis(1));
         }
         thread::sleep(SPIN_TIME);
         ready.fetch_add(1, SeqCst);
-        threads.into_iter().map(|thread| thread.join().expect("the thread has not panicked")).collect()
+        threads
+            .into_iter()
+            .map(|thread| thread.join().expect("the thread has not panicked"))
+            .collect()
     });
     let first = times.iter().map(|(start, _)| *start).min();
     let last = times.iter().map(|(_, stop)| *stop).max();
-    first.zip(last).map_or(Duration::ZERO, |(first, last)| last - first)
+    first
+        .zip(last)
+        .map_or(Duration::ZERO, |(first, last)| last - first)
 }
 
 fn millions_per_second(count: usize, time: Duration) -> f64 {
@@ -121,13 +133,18 @@ pub(super) fn schedule_concurrently<C: Competitor>(command: &Command) -> Workloa
     let (count, threads) = (command.get("count")?, command.get("threads")?);
     let each = count.div_ceil(threads);
     let mut random = command.random();
-    let prepared = (0..threads).map(|_| (random.delays(each, LONG), session::kept::<C>(each))).collect();
+    let prepared = (0..threads)
+        .map(|_| (random.delays(each, LONG), session::kept::<C>(each)))
+        .collect();
     with_timer::<C>(command, |timer| {
         let time = run_concurrently(timer, prepared, |caller, (delays, mut kept)| {
             session::schedule::<C>(caller, delays.iter().copied(), &mut kept);
             (delays, kept)
         });
-        Ok(Answer::new([("mops", millions_per_second(each * threads, time))]))
+        Ok(Answer::new([(
+            "mops",
+            millions_per_second(each * threads, time),
+        )]))
     })
 }
 
@@ -149,10 +166,16 @@ pub(super) fn mixed<C: Competitor>(command: &Command) -> WorkloadResult {
                     caller.cancel(old);
                 }
             }
-            window.into_iter().flatten().for_each(|handle| caller.cancel(handle));
+            window
+                .into_iter()
+                .flatten()
+                .for_each(|handle| caller.cancel(handle));
             delays
         });
-        Ok(Answer::new([("mops", millions_per_second(each * threads, time))]))
+        Ok(Answer::new([(
+            "mops",
+            millions_per_second(each * threads, time),
+        )]))
     })
 }
 
@@ -168,7 +191,10 @@ pub(super) fn futures<C: Competitor>(
         let time = run_concurrently(timer, vec![(); threads], |caller, ()| {
             (0..each).for_each(|_| poll_and_drop(caller, HALF_A_MINUTE));
         });
-        Ok(Answer::new([("mops", millions_per_second(each * threads, time))]))
+        Ok(Answer::new([(
+            "mops",
+            millions_per_second(each * threads, time),
+        )]))
     })
 }
 
@@ -186,10 +212,17 @@ pub(super) fn rearm<C: Competitor>(command: &Command) -> WorkloadResult {
         wait_until_inserted(command.setup());
 
         let before = process::cpu();
-        let elapsed = timed(|| order.into_iter().for_each(|index| caller.rearm(&mut handles[index], IDLE)));
+        let elapsed = timed(|| {
+            order
+                .into_iter()
+                .for_each(|index| caller.rearm(&mut handles[index], IDLE))
+        });
         wait_until_freed(command.setup());
         let used = process::cpu() - before;
         handles.into_iter().for_each(|handle| caller.cancel(handle));
-        Ok(Answer::new([("ns", nanos_each(elapsed, resets)), ("cpu_ns", nanos_each(used, resets))]))
+        Ok(Answer::new([
+            ("ns", nanos_each(elapsed, resets)),
+            ("cpu_ns", nanos_each(used, resets)),
+        ]))
     })
 }

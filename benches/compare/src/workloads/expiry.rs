@@ -29,7 +29,10 @@ pub(super) const GRACE: Duration = Duration::from_secs(10);
 pub(super) fn wait_for(count: usize, until: Instant) -> Result<(), String> {
     while task::ran() < count as u64 {
         if Instant::now() > until {
-            return Err(format!("{} of {count} timeouts never fired", count as u64 - task::ran()));
+            return Err(format!(
+                "{} of {count} timeouts never fired",
+                count as u64 - task::ran()
+            ));
         }
         sleep(Duration::from_millis(1));
     }
@@ -59,15 +62,23 @@ fn expire<C: Competitor>(
                 wait_for(count, start + (lead + 2) * SECOND + GRACE)?;
             }
             let after = process::others_cpu();
-            let [used, life] = [before, first].map(|from| nanos_each(after.saturating_sub(from), count));
+            let [used, life] =
+                [before, first].map(|from| nanos_each(after.saturating_sub(from), count));
             let sum = life + nanos_each(calls, count);
-            Ok(Answer::new([("ns", used), ("life_ns", life), ("sum_ns", sum)]))
+            Ok(Answer::new([
+                ("ns", used),
+                ("life_ns", life),
+                ("sum_ns", sum),
+            ]))
         });
         if is_inserted {
             return answer;
         }
     }
-    Err(format!("it has not inserted {count} timeouts within {} s", LEAD_SECONDS[LEAD_SECONDS.len() - 1]))
+    Err(format!(
+        "it has not inserted {count} timeouts within {} s",
+        LEAD_SECONDS[LEAD_SECONDS.len() - 1]
+    ))
 }
 
 /// `expire`: deadlines spread over one second. `ns` is the CPU time of the worker per timeout from
@@ -116,10 +127,15 @@ pub(super) fn lateness<C: Competitor>(command: &Command) -> WorkloadResult {
     })?;
 
     let sorted = task::take_lateness();
-    let fractions = (1..STEPS).map(|step| step as f64 / STEPS as f64).chain(UPPER);
-    let cdf: Vec<_> = fractions.map(|fraction| [percentile(&sorted, fraction), fraction]).collect();
+    let fractions = (1..STEPS)
+        .map(|step| step as f64 / STEPS as f64)
+        .chain(UPPER);
+    let cdf: Vec<_> = fractions
+        .map(|fraction| [percentile(&sorted, fraction), fraction])
+        .collect();
     let names = [("p50", 0.5), ("p99", 0.99), ("p999", 0.999), ("max", 1.0)];
-    let mut answer = Answer::new(names.map(|(name, fraction)| (name, percentile(&sorted, fraction))));
+    let mut answer =
+        Answer::new(names.map(|(name, fraction)| (name, percentile(&sorted, fraction))));
     if let Answer::Figures(figures) = &mut answer {
         figures.insert("cdf".into(), json!(cdf));
     }

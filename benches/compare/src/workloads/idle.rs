@@ -38,7 +38,10 @@ pub(super) fn empty<C: Competitor>(command: &Command) -> WorkloadResult {
         let cpu = process::cpu().saturating_sub(cpu);
         let sleeps = process::sleeps()?.saturating_sub(sleeps);
         let cpu_ms = 1e3 * cpu.as_secs_f64();
-        Ok(Answer::new([("wakeups", sleeps as f64 / elapsed), ("cpu_ms", cpu_ms / elapsed)]))
+        Ok(Answer::new([
+            ("wakeups", sleeps as f64 / elapsed),
+            ("cpu_ms", cpu_ms / elapsed),
+        ]))
     })
 }
 
@@ -77,12 +80,21 @@ pub(super) fn memory_after_burst<C: Competitor>(command: &Command) -> WorkloadRe
             if task::ran() > 0 {
                 return Err("a timeout fired before all were pending".into());
             }
-            wait_for(count, start + 2 * Duration::from_millis(soon) + SECOND + GRACE)?;
+            wait_for(
+                count,
+                start + 2 * Duration::from_millis(soon) + SECOND + GRACE,
+            )?;
         }
         sleep(seconds);
         let grown = |now: usize| now.saturating_sub(before + array) as f64;
-        let (peak, after) = (grown(process::peak_resident()?), grown(process::resident()?));
+        let (peak, after) = (
+            grown(process::peak_resident()?),
+            grown(process::resident()?),
+        );
         let share = if peak > 0.0 { after / peak } else { 0.0 };
-        Ok(Answer::new([("percent", 100.0 * share), ("peak_bytes", peak / count as f64)]))
+        Ok(Answer::new([
+            ("percent", 100.0 * share),
+            ("peak_bytes", peak / count as f64),
+        ]))
     })
 }

@@ -24,7 +24,10 @@ use indicatif::HumanCount;
 
 /// The cost of many pending timeouts on one timer
 #[derive(Debug, Parser)]
-#[command(name = "many_pending", after_help = "Exit status: 0 is PASS, 1 is FAIL, 2 is bad options.")]
+#[command(
+    name = "many_pending",
+    after_help = "Exit status: 0 is PASS, 1 is FAIL, 2 is bad options."
+)]
 struct Options {
     /// How many timeouts are pending; each needs about 90 bytes of memory
     #[arg(long, value_name = "N", default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(1..=2_000_000_000))]
@@ -53,7 +56,9 @@ const HOUR: Duration = Duration::from_secs(3_600);
 
 fn main() -> ExitCode {
     let options = Options::parse();
-    let mut builder = HashedWheelTimer::builder().tick(options.tick).ticks_per_wheel(options.slots as usize);
+    let mut builder = HashedWheelTimer::builder()
+        .tick(options.tick)
+        .ticks_per_wheel(options.slots as usize);
     if options.hierarchical {
         builder = builder.hierarchical(true);
     }
@@ -70,7 +75,12 @@ fn main() -> ExitCode {
 fn measure(options: &Options, timer: &HashedWheelTimer) -> Verdict {
     let mut verdict = Verdict::default();
     let n = options.pending;
-    println!("{} timeouts, tick {:?}, {} slots", HumanCount(n), options.tick, options.slots);
+    println!(
+        "{} timeouts, tick {:?}, {} slots",
+        HumanCount(n),
+        options.tick,
+        options.slots
+    );
 
     let (before, began) = (resident(), Instant::now());
     schedule(timer, n);
@@ -79,7 +89,10 @@ fn measure(options: &Options, timer: &HashedWheelTimer) -> Verdict {
 
     let began = Instant::now();
     take_in(timer);
-    println!("taken in by the worker {:>8.1?} later, at a tick", began.elapsed());
+    println!(
+        "taken in by the worker {:>8.1?} later, at a tick",
+        began.elapsed()
+    );
     let pending = timer.pending_timeouts() as u64;
     verdict.expect(pending == n, format!("{pending} timeouts are pending"));
     if let (Some(before), Some(after)) = (before, resident()) {
@@ -92,19 +105,35 @@ fn measure(options: &Options, timer: &HashedWheelTimer) -> Verdict {
     }
 
     let began = Instant::now();
-    let cancelled = (0..CANCELLED)
-        .filter(|_| timer.new_timeout(|_| (), HOUR).expect("the timer is not stopped").cancel());
+    let cancelled = (0..CANCELLED).filter(|_| {
+        timer
+            .new_timeout(|_| (), HOUR)
+            .expect("the timer is not stopped")
+            .cancel()
+    });
     let cancelled = cancelled.count();
-    println!("new_timeout, cancel   {:>7.1}ns each", nanos(began.elapsed(), CANCELLED.into()));
-    verdict.expect(cancelled == CANCELLED as usize, format!("{cancelled} timeouts were cancelled"));
+    println!(
+        "new_timeout, cancel   {:>7.1}ns each",
+        nanos(began.elapsed(), CANCELLED.into())
+    );
+    verdict.expect(
+        cancelled == CANCELLED as usize,
+        format!("{cancelled} timeouts were cancelled"),
+    );
 
     let began = Instant::now();
     (0..READ).for_each(|_| _ = std::hint::black_box(timer.stats()));
-    println!("stats                 {:>7.1}ns", nanos(began.elapsed(), READ.into()));
+    println!(
+        "stats                 {:>7.1}ns",
+        nanos(began.elapsed(), READ.into())
+    );
 
     let began = Instant::now();
     let left = timer.stop().len() as u64;
-    println!("stop                  {:>9.1?}, returns all", began.elapsed());
+    println!(
+        "stop                  {:>9.1?}, returns all",
+        began.elapsed()
+    );
     verdict.expect(left == n, format!("stop returned {left} timeouts"));
     verdict
 }
@@ -125,7 +154,9 @@ fn schedule(timer: &HashedWheelTimer, count: u64) {
     let mut random = fastrand::Rng::with_seed(1);
     for _ in 0..count {
         let delay = HOUR + Duration::from_micros(random.u64(..HOUR.as_micros() as u64));
-        timer.new_timeout(|_| (), delay).expect("the timer is not stopped, and has no limit");
+        timer
+            .new_timeout(|_| (), delay)
+            .expect("the timer is not stopped, and has no limit");
     }
 }
 

@@ -26,7 +26,10 @@ fn every_timeout_fires_on(timers: &[&str]) {
     assert_eq!(status, Some(0), "{text}");
     let fired = "fired: connect 20, header 20, idle 220, total 20;";
     assert_eq!(text.matches(fired).count(), timers.len(), "{text}");
-    assert!(text.contains("| requests per second |") && text.contains("PASS"), "{text}");
+    assert!(
+        text.contains("| requests per second |") && text.contains("PASS"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -41,7 +44,10 @@ fn every_timeout_fires_on_a_wheel_that_a_task_turns() {
 
 fn is_detected(sabotage: &str, why: &str) {
     let trial = "--timers wheel --connections 2 --idle 2 --offenders 2 --duration 6s --rounds 1";
-    let ran = run(&format!("{trial} {} --sabotage {sabotage}", TIMEOUTS.replace("--max-late 20s", "")));
+    let ran = run(&format!(
+        "{trial} {} --sabotage {sabotage}",
+        TIMEOUTS.replace("--max-late 20s", "")
+    ));
     if ran.was_skipped() {
         return;
     }
@@ -57,7 +63,10 @@ fn early_timeouts_are_detected() {
 
 #[test]
 fn missing_timeouts_are_detected() {
-    is_detected("never-idle --max-late 2s", "timeouts have fired instead of [2, 2, 4, 2]");
+    is_detected(
+        "never-idle --max-late 2s",
+        "timeouts have fired instead of [2, 2, 4, 2]",
+    );
 }
 
 #[test]
@@ -105,6 +114,14 @@ fn interruption_is_reported() {
     signal(program.id(), "INT").expect("it runs");
     let status = program.wait().expect("it ends");
     let mut errors = String::new();
-    program.stderr.take().expect("it was piped").read_to_string(&mut errors).expect("it is text");
-    assert_eq!((status.code(), errors.trim_end()), (Some(130), "interrupted"));
+    program
+        .stderr
+        .take()
+        .expect("it was piped")
+        .read_to_string(&mut errors)
+        .expect("it is text");
+    assert_eq!(
+        (status.code(), errors.trim_end()),
+        (Some(130), "interrupted")
+    );
 }

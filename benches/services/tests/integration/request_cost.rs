@@ -19,8 +19,10 @@ fn each_timer_serves_and_each_request_takes_the_expected_timeouts() {
 
 #[test]
 fn bad_options_are_rejected_with_status_2() {
-    for (options, reason) in [("--connections 1", "'--connections <N>'"), ("--tick soon", "'--tick <TIME>'")]
-    {
+    for (options, reason) in [
+        ("--connections 1", "'--connections <N>'"),
+        ("--tick soon", "'--tick <TIME>'"),
+    ] {
         let RunResult { status, text } = run(options);
         assert_eq!(status, Some(2), "{text}");
         assert!(text.contains(reason), "{options}: {text}");
@@ -52,13 +54,24 @@ fn killed_service_is_reported() {
         if let [first, _] = services.split_whitespace().collect::<Vec<_>>()[..] {
             break first.parse().unwrap();
         }
-        assert!(begin.elapsed() < Duration::from_secs(60), "the services are {services:?}");
+        assert!(
+            begin.elapsed() < Duration::from_secs(60),
+            "the services are {services:?}"
+        );
         thread::sleep(Duration::from_millis(10));
     };
     signal(service, "KILL").unwrap();
     let status = program.wait().unwrap();
     let mut errors = String::new();
-    program.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+    program
+        .stderr
+        .take()
+        .unwrap()
+        .read_to_string(&mut errors)
+        .unwrap();
     assert_eq!(status.code(), Some(1), "{errors}");
-    assert_eq!(errors, "error: the service's process has ended: signal: 9 (SIGKILL)\n");
+    assert_eq!(
+        errors,
+        "error: the service's process has ended: signal: 9 (SIGKILL)\n"
+    );
 }

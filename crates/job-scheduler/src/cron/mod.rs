@@ -51,8 +51,11 @@ impl Pattern {
             Err(error) => error,
         };
         let is_useful = translated != text && Self::read(&translated).is_ok();
-        let hint =
-            if is_useful { format!(". In the syntax of this crate: '{translated}'") } else { String::new() };
+        let hint = if is_useful {
+            format!(". In the syntax of this crate: '{translated}'")
+        } else {
+            String::new()
+        };
         Err(format!("cron pattern '{pattern}': {reason}{hint}"))
     }
 
@@ -61,12 +64,23 @@ impl Pattern {
         let before_last = fields.get(DAY).and_then(|field| BeforeLast::parse(field));
         if before_last.is_some() {
             fields[DAY] = "L";
-            if !fields.get(WEEKDAY).is_some_and(|field| ["*", "?"].contains(field)) {
-                return Err("days before the last day of the month cannot be combined with weekdays".into());
+            if !fields
+                .get(WEEKDAY)
+                .is_some_and(|field| ["*", "?"].contains(field))
+            {
+                return Err(
+                    "days before the last day of the month cannot be combined with weekdays".into(),
+                );
             }
         }
-        let cron = parser().parse(&fields.join(" ")).map_err(|error| error.to_string())?;
-        Ok(Self { text: text.to_owned(), cron, before_last })
+        let cron = parser()
+            .parse(&fields.join(" "))
+            .map_err(|error| error.to_string())?;
+        Ok(Self {
+            text: text.to_owned(),
+            cron,
+            before_last,
+        })
     }
 
     pub(crate) fn as_str(&self) -> &str {
@@ -77,10 +91,14 @@ impl Pattern {
         if let Some(before_last) = self.before_last {
             return Some(before_last.day(day) == Some(day.day()));
         }
-        let weekday =
-            Weekday::from_days_from_sunday(day.weekday().to_sunday_zero_offset().unsigned_abs().into());
+        let weekday = Weekday::from_days_from_sunday(
+            day.weekday().to_sunday_zero_offset().unsigned_abs().into(),
+        );
         let [month, number] = [day.month(), day.day()].map(|number| number.unsigned_abs().into());
-        self.cron.pattern.day_match(day.year().into(), month, number, weekday).ok()
+        self.cron
+            .pattern
+            .day_match(day.year().into(), month, number, weekday)
+            .ok()
     }
 
     /// Returns the pattern of croner without its other years. With `L-3`, without its other days.
@@ -91,7 +109,9 @@ impl Pattern {
             return parser().parse(&pattern).expect("the pattern has this time");
         }
         let mut years = CronComponent::new(YEAR_LOWER_LIMIT as u16, YEAR_UPPER_LIMIT as u16, 0, 0);
-        years.parse(&day.year().to_string()).expect("the pattern has this year");
+        years
+            .parse(&day.year().to_string())
+            .expect("the pattern has this year");
         let mut cron = self.cron.clone();
         cron.pattern.years = years;
         cron
@@ -111,7 +131,10 @@ impl BeforeLast {
             None => (number, false),
         };
         let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
-        let days = number.parse().ok().filter(|days| is_number && (1..=30).contains(days))?;
+        let days = number
+            .parse()
+            .ok()
+            .filter(|days| is_number && (1..=30).contains(days))?;
         Some(Self { days, is_weekday })
     }
 
@@ -150,7 +173,10 @@ pub(crate) fn occurrence(pattern: &Pattern, zone: &TimeZone, time: Timestamp) ->
     for _ in 0..MAX_DAYS_WITHOUT_TIME {
         day = matching_day(pattern, day)?;
         // A change of the clock may omit the first hour of the day. Then it is earlier.
-        let begin = zone.to_ambiguous_timestamp(day.at(0, 0, 0, 0)).earlier().ok()?;
+        let begin = zone
+            .to_ambiguous_timestamp(day.at(0, 0, 0, 0))
+            .earlier()
+            .ok()?;
         let start = begin.max(time).to_zoned(zone.clone());
         if let Ok(next) = pattern.near(day).find_next_occurrence(&start, true) {
             return Some(next.timestamp());
@@ -236,25 +262,61 @@ mod tests {
                 ("0 0,30 2 * 3 SUN#L", "Europe/Berlin"),
                 ("* * 2 * 3 SUN#L", "Europe/Berlin"),
             ] {
-                assert_eq!(next(pattern, name, "2026-11-25T00:00:00Z"), None, "{pattern}");
+                assert_eq!(
+                    next(pattern, name, "2026-11-25T00:00:00Z"),
+                    None,
+                    "{pattern}"
+                );
             }
         }
         // About a hundred times what it takes.
-        assert!(begin.elapsed() < Duration::from_secs(100), "{:?}", begin.elapsed());
+        assert!(
+            begin.elapsed() < Duration::from_secs(100),
+            "{:?}",
+            begin.elapsed()
+        );
     }
 
     #[test]
     fn rare_due_times_are_found() {
         for (pattern, from, due) in [
-            ("0 0 0 29 2 *", "2096-03-01T00:00:00Z", "2104-02-29T00:00:00Z"),
-            ("0 0 0 29 2 +MON", "2025-01-01T00:00:00Z", "2044-02-29T00:00:00Z"),
+            (
+                "0 0 0 29 2 *",
+                "2096-03-01T00:00:00Z",
+                "2104-02-29T00:00:00Z",
+            ),
+            (
+                "0 0 0 29 2 +MON",
+                "2025-01-01T00:00:00Z",
+                "2044-02-29T00:00:00Z",
+            ),
             // Across 2100, which is no leap year.
-            ("0 0 0 29 2 +FRI", "2092-03-01T00:00:00Z", "2104-02-29T00:00:00Z"),
-            ("0 0 0 1 1 * 4999", "2026-01-01T00:00:00Z", "4999-01-01T00:00:00Z"),
-            ("59 59 23 31 12 *", "2026-12-31T23:59:59Z", "2026-12-31T23:59:59Z"),
-            ("58 59 23 31 12 *", "2026-12-31T23:59:59Z", "2027-12-31T23:59:58Z"),
+            (
+                "0 0 0 29 2 +FRI",
+                "2092-03-01T00:00:00Z",
+                "2104-02-29T00:00:00Z",
+            ),
+            (
+                "0 0 0 1 1 * 4999",
+                "2026-01-01T00:00:00Z",
+                "4999-01-01T00:00:00Z",
+            ),
+            (
+                "59 59 23 31 12 *",
+                "2026-12-31T23:59:59Z",
+                "2026-12-31T23:59:59Z",
+            ),
+            (
+                "58 59 23 31 12 *",
+                "2026-12-31T23:59:59Z",
+                "2027-12-31T23:59:58Z",
+            ),
         ] {
-            assert_eq!(next(pattern, "UTC", from).as_deref(), Some(due), "{pattern}");
+            assert_eq!(
+                next(pattern, "UTC", from).as_deref(),
+                Some(due),
+                "{pattern}"
+            );
         }
         // In 2027 and 2032 this day has the change of the clock.
         assert_eq!(
@@ -278,15 +340,22 @@ mod tests {
             "0 0 3 1-7 3,11 +SUN",
             "30 59 23 31 12 *",
         ];
-        for name in ["UTC", "Europe/Berlin", "America/Sao_Paulo", "Australia/Lord_Howe", "Africa/Casablanca"]
-        {
+        for name in [
+            "UTC",
+            "Europe/Berlin",
+            "America/Sao_Paulo",
+            "Australia/Lord_Howe",
+            "Africa/Casablanca",
+        ] {
             let zone = zone(name);
             for pattern in patterns {
                 let pattern = Pattern::parse(pattern).unwrap();
                 let mut time: Timestamp = "2017-12-30T00:00:00Z".parse().unwrap();
                 for _ in 0..200 {
-                    let expected =
-                        pattern.cron.find_next_occurrence(&time.to_zoned(zone.clone()), true).unwrap();
+                    let expected = pattern
+                        .cron
+                        .find_next_occurrence(&time.to_zoned(zone.clone()), true)
+                        .unwrap();
                     assert_eq!(
                         occurrence(&pattern, &zone, time),
                         Some(expected.timestamp()),
@@ -301,17 +370,49 @@ mod tests {
     #[test]
     fn days_before_the_last_one() {
         for (pattern, from, due) in [
-            ("0 0 0 L-1 * *", "2027-02-01T00:00:00Z", "2027-02-27T00:00:00Z"),
-            ("0 0 0 l-3 * ?", "2027-02-26T00:00:00Z", "2027-03-28T00:00:00Z"),
+            (
+                "0 0 0 L-1 * *",
+                "2027-02-01T00:00:00Z",
+                "2027-02-27T00:00:00Z",
+            ),
+            (
+                "0 0 0 l-3 * ?",
+                "2027-02-26T00:00:00Z",
+                "2027-03-28T00:00:00Z",
+            ),
             // Only months of 31 days have the day, and May begins on a Saturday.
-            ("0 0 0 L-30 * *", "2027-04-01T00:00:00Z", "2027-05-01T00:00:00Z"),
-            ("0 0 0 L-30W * *", "2027-04-01T00:00:00Z", "2027-05-03T00:00:00Z"),
+            (
+                "0 0 0 L-30 * *",
+                "2027-04-01T00:00:00Z",
+                "2027-05-01T00:00:00Z",
+            ),
+            (
+                "0 0 0 L-30W * *",
+                "2027-04-01T00:00:00Z",
+                "2027-05-03T00:00:00Z",
+            ),
             // A Saturday, and a Sunday.
-            ("0 0 0 L-1W 1 *", "2027-01-01T00:00:00Z", "2027-01-29T00:00:00Z"),
-            ("0 0 0 L-1W 5 *", "2027-05-01T00:00:00Z", "2027-05-31T00:00:00Z"),
-            ("0 0 12 L-2 2 * 2028", "2026-01-01T00:00:00Z", "2028-02-27T12:00:00Z"),
+            (
+                "0 0 0 L-1W 1 *",
+                "2027-01-01T00:00:00Z",
+                "2027-01-29T00:00:00Z",
+            ),
+            (
+                "0 0 0 L-1W 5 *",
+                "2027-05-01T00:00:00Z",
+                "2027-05-31T00:00:00Z",
+            ),
+            (
+                "0 0 12 L-2 2 * 2028",
+                "2026-01-01T00:00:00Z",
+                "2028-02-27T12:00:00Z",
+            ),
         ] {
-            assert_eq!(next(pattern, "UTC", from).as_deref(), Some(due), "{pattern}");
+            assert_eq!(
+                next(pattern, "UTC", from).as_deref(),
+                Some(due),
+                "{pattern}"
+            );
         }
         assert_eq!(next("0 0 0 L-30 2 *", "UTC", "2026-01-01T00:00:00Z"), None);
         // A time that the clock skips on the last Sunday of March, which is L-3 in 2027.
@@ -319,21 +420,29 @@ mod tests {
             next("0 30 2 L-3 3 *", "Europe/Berlin", "2027-03-01T00:00:00Z").as_deref(),
             Some("2027-03-28T01:00:00Z")
         );
-        for pattern in
-            ["0 0 0 L-0 * *", "0 0 0 L-31 * *", "0 0 0 L- * *", "0 0 0 L-+1 * *", "0 0 0 L-1,L-3 * *"]
-        {
+        for pattern in [
+            "0 0 0 L-0 * *",
+            "0 0 0 L-31 * *",
+            "0 0 0 L- * *",
+            "0 0 0 L-+1 * *",
+            "0 0 0 L-1,L-3 * *",
+        ] {
             Pattern::parse(pattern).unwrap_err();
         }
         let error = Pattern::parse("0 0 0 L-3 * MON").unwrap_err();
-        assert!(error.contains("cannot be combined with weekdays"), "{error}");
+        assert!(
+            error.contains("cannot be combined with weekdays"),
+            "{error}"
+        );
     }
 
     #[test]
     fn weekdays_are_numbered_from_sunday() {
         // A Sunday.
         for (number, name) in [("0", "SUN"), ("7", "SUN"), ("1", "MON"), ("6", "SAT")] {
-            let [by_number, by_name] = [number, name]
-                .map(|day| next(&format!("0 0 0 * * {day}"), "UTC", "2026-11-22T00:00:00Z").unwrap());
+            let [by_number, by_name] = [number, name].map(|day| {
+                next(&format!("0 0 0 * * {day}"), "UTC", "2026-11-22T00:00:00Z").unwrap()
+            });
             assert_eq!(by_number, by_name);
         }
     }

@@ -9,12 +9,20 @@ use super::{DAY, Pattern, WEEKDAY};
 /// The names of the weekdays, which Quartz numbers from 1.
 const WEEKDAYS: [&str; 7] = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"];
 
-const MONTHS: [&str; 12] =
-    ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"];
+const MONTHS: [&str; 12] = [
+    "JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC",
+];
 
 /// The smallest and the largest value of each field.
-const FIELDS: [(u32, u32); 7] =
-    [(0, 59), (0, 59), (0, 23), (1, 31), (1, 12), (0, 6), (YEAR_LOWER_LIMIT as u32, YEAR_UPPER_LIMIT as u32)];
+const FIELDS: [(u32, u32); 7] = [
+    (0, 59),
+    (0, 59),
+    (0, 23),
+    (1, 31),
+    (1, 12),
+    (0, 6),
+    (YEAR_LOWER_LIMIT as u32, YEAR_UPPER_LIMIT as u32),
+];
 
 /// The field of the months, and of the years.
 const MONTH: usize = 4;
@@ -22,7 +30,11 @@ const YEAR: usize = 6;
 
 /// Translates a pattern of Quartz exactly, or says why that is not possible.
 pub(crate) fn translate(pattern: &str) -> Result<String, String> {
-    let text = pattern.split_whitespace().collect::<Vec<_>>().join(" ").to_ascii_uppercase();
+    let text = pattern
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ")
+        .to_ascii_uppercase();
     let translated = to_cron(&text);
     match check(&text).and_then(|()| Pattern::read(&translated)) {
         Ok(_) => Ok(translated),
@@ -71,28 +83,50 @@ fn check(text: &str) -> Result<(), String> {
             ));
         }
         if index == WEEKDAY && field.starts_with("L-") {
-            return Err(format!("'{field}': Quartz ignores what follows 'L' here. Write 'L' for Saturdays"));
+            return Err(format!(
+                "'{field}': Quartz ignores what follows 'L' here. Write 'L' for Saturdays"
+            ));
         }
         for item in field.split(',') {
-            let Some((start, step)) = item.split_once('/') else { continue };
+            let Some((start, step)) = item.split_once('/') else {
+                continue;
+            };
             if index == WEEKDAY && start.contains(|c: char| c.is_ascii_alphabetic()) {
                 return Err(format!(
                     "'{item}': Quartz ignores a step after the name of a weekday. Write '{start}', or the days as a list"
                 ));
             }
             let (min, max) = FIELDS[index];
-            let limit = if min == 0 && index != WEEKDAY { max } else { max - min + 1 };
-            if index != YEAR && !step.parse().is_ok_and(|step: u32| (1..=limit).contains(&step)) {
+            let limit = if min == 0 && index != WEEKDAY {
+                max
+            } else {
+                max - min + 1
+            };
+            if index != YEAR
+                && !step
+                    .parse()
+                    .is_ok_and(|step: u32| (1..=limit).contains(&step))
+            {
                 return Err(format!("'{item}': a step must be from 1 to {limit} here"));
             }
         }
     }
-    let is_day = |number: &str| number.parse().map_or(true, |number: u32| (1..=7).contains(&number));
-    let days = fields[WEEKDAY]
-        .split(',')
-        .flat_map(|item| item.split(['#', '/']).next().unwrap_or_default().trim_end_matches('L').split('-'));
+    let is_day = |number: &str| {
+        number
+            .parse()
+            .map_or(true, |number: u32| (1..=7).contains(&number))
+    };
+    let days = fields[WEEKDAY].split(',').flat_map(|item| {
+        item.split(['#', '/'])
+            .next()
+            .unwrap_or_default()
+            .trim_end_matches('L')
+            .split('-')
+    });
     match days.into_iter().find(|day| !is_day(day)) {
-        Some(day) => Err(format!("'{day}': a weekday must be from 1 for Sunday to 7 for Saturday")),
+        Some(day) => Err(format!(
+            "'{day}': a weekday must be from 1 for Sunday to 7 for Saturday"
+        )),
         None => Ok(()),
     }
 }
@@ -109,7 +143,12 @@ pub(super) fn to_cron(pattern: &str) -> String {
         });
         items.collect::<Vec<_>>().join(",")
     };
-    pattern.split_whitespace().enumerate().map(field).collect::<Vec<_>>().join(" ")
+    pattern
+        .split_whitespace()
+        .enumerate()
+        .map(field)
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 /// Translates a range that ends before it begins, which Quartz continues at the first value.
@@ -123,16 +162,26 @@ fn wrapped_range(item: &str, field: usize) -> Option<String> {
             WEEKDAY => &WEEKDAYS,
             _ => &[],
         };
-        let named = names.iter().position(|name| *name == text).map(|index| index as u32 + min);
-        named.or_else(|| text.parse().ok()).filter(|value| (min..=max).contains(value))
+        let named = names
+            .iter()
+            .position(|name| *name == text)
+            .map(|index| index as u32 + min);
+        named
+            .or_else(|| text.parse().ok())
+            .filter(|value| (min..=max).contains(value))
     };
-    let (start, end, step) = (value(start)?, value(end)?, step.parse().ok().filter(|step| *step > 0)?);
+    let (start, end, step) = (
+        value(start)?,
+        value(end)?,
+        step.parse().ok().filter(|step| *step > 0)?,
+    );
     if start <= end {
         return None;
     }
     let count = max - min + 1;
-    let values =
-        (start..=end + count).step_by(step).map(|value| if value > max { value - count } else { value });
+    let values = (start..=end + count)
+        .step_by(step)
+        .map(|value| if value > max { value - count } else { value });
     let name = |value: u32| match field {
         WEEKDAY => WEEKDAYS[value as usize].to_owned(),
         _ => value.to_string(),
@@ -148,7 +197,11 @@ fn item_to_cron(item: &str, field: usize) -> String {
     let (Some((start, step)), Some((min, max))) = (item.split_once('/'), FIELDS.get(field)) else {
         return item.to_owned();
     };
-    let max = if field == WEEKDAY { "SAT".to_owned() } else { max.to_string() };
+    let max = if field == WEEKDAY {
+        "SAT".to_owned()
+    } else {
+        max.to_string()
+    };
     match start {
         "" => format!("*/{step}"),
         "SUN" => format!("*/{step}"),
@@ -165,8 +218,15 @@ fn weekday_names(item: &str) -> String {
     }
     let (days, rest) = item.split_at(item.find(['#', '/']).unwrap_or(item.len()));
     let name = |text: &str| {
-        let (number, last) = text.split_at(text.find('L').filter(|_| text.len() == 2).unwrap_or(text.len()));
-        let number = number.parse().ok().and_then(|number: usize| WEEKDAYS.get(number.wrapping_sub(1)));
+        let (number, last) = text.split_at(
+            text.find('L')
+                .filter(|_| text.len() == 2)
+                .unwrap_or(text.len()),
+        );
+        let number = number
+            .parse()
+            .ok()
+            .and_then(|number: usize| WEEKDAYS.get(number.wrapping_sub(1)));
         number.map_or_else(|| text.to_owned(), |name| format!("{name}{last}"))
     };
     days.split('-').map(name).collect::<Vec<_>>().join("-") + rest
@@ -210,9 +270,18 @@ mod tests {
     #[test]
     fn patterns_that_quartz_reads_in_an_unexpected_way_say_what_to_write() {
         for (pattern, reason) in [
-            ("0 0 12 ? * MON/2", "'MON/2': Quartz ignores a step after the name of a weekday. Write 'MON'"),
-            ("0 0 12 ? * MON-FRI/2", "Write 'MON-FRI', or the days as a list"),
-            ("0 0 12 ? * 2,6#3", "'2,6#3': Quartz supports no list with 'L', 'W' or '#'. Add a job for each"),
+            (
+                "0 0 12 ? * MON/2",
+                "'MON/2': Quartz ignores a step after the name of a weekday. Write 'MON'",
+            ),
+            (
+                "0 0 12 ? * MON-FRI/2",
+                "Write 'MON-FRI', or the days as a list",
+            ),
+            (
+                "0 0 12 ? * 2,6#3",
+                "'2,6#3': Quartz supports no list with 'L', 'W' or '#'. Add a job for each",
+            ),
             ("0 0 12 ? * MON,FRIL", "no list"),
             ("0 0 12 1,15W * ?", "no list"),
             ("0 0 12 L,15 * ?", "no list"),
@@ -253,19 +322,33 @@ mod tests {
             ("0 0 12 ? * 1/2 2026/2", "0 0 12 * * */2 2026-5000/2"),
         ] {
             let error = Pattern::parse(pattern).unwrap_err();
-            assert!(error.starts_with(&format!("cron pattern '{pattern}': ")), "{error}");
-            assert!(error.ends_with(&format!("In the syntax of this crate: '{here}'")), "{error}");
+            assert!(
+                error.starts_with(&format!("cron pattern '{pattern}': ")),
+                "{error}"
+            );
+            assert!(
+                error.ends_with(&format!("In the syntax of this crate: '{here}'")),
+                "{error}"
+            );
             Pattern::parse(here).unwrap();
         }
         // Their numbers of weekdays would be shifted.
-        assert!(Pattern::parse("0 0 12 ? * 2").unwrap_err().contains("1 is Sunday"));
+        assert!(
+            Pattern::parse("0 0 12 ? * 2")
+                .unwrap_err()
+                .contains("1 is Sunday")
+        );
     }
 
     #[test]
     fn patterns_that_mean_the_same_in_quartz_are_accepted() {
-        for pattern in
-            ["0 0 12 * * ?", "0 0 12 ? * *", "0 0 12 ? * MON-FRI", "0 0 12 ? * MON#2", "0 0 12 ? * FRIL"]
-        {
+        for pattern in [
+            "0 0 12 * * ?",
+            "0 0 12 ? * *",
+            "0 0 12 ? * MON-FRI",
+            "0 0 12 ? * MON#2",
+            "0 0 12 ? * FRIL",
+        ] {
             Pattern::parse(pattern).unwrap();
         }
     }

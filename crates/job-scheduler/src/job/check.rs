@@ -64,27 +64,33 @@ impl NewJob {
         check_key(self.key.as_deref())?;
         check_limits(&self.limits)?;
         if !PRIORITIES.contains(&self.priority) {
-            return Err(Error::Invalid(format!("priority {}: must be from -5 to 5", self.priority)));
+            return Err(Error::Invalid(format!(
+                "priority {}: must be from -5 to 5",
+                self.priority
+            )));
         }
         let schedule = match &self.kind {
             Kind::Once => Ok(Schedule::Once),
             Kind::Every(period) => Schedule::every(*period),
             Kind::Cron(pattern) => Schedule::cron(pattern, &self.time_zone),
-            Kind::Quartz(pattern) => {
-                quartz::translate(pattern).and_then(|pattern| Schedule::cron(&pattern, &self.time_zone))
-            }
+            Kind::Quartz(pattern) => quartz::translate(pattern)
+                .and_then(|pattern| Schedule::cron(&pattern, &self.time_zone)),
         };
         let (start, delay) = match self.start {
             Start::At(time) => (Some(whole_micros(time)?), None),
             Start::After(delay) => (None, Some(micros("a delay", delay)?)),
         };
-        if self.timeout.is_some_and(|timeout| timeout < Duration::from_millis(1)) {
+        if self
+            .timeout
+            .is_some_and(|timeout| timeout < Duration::from_millis(1))
+        {
             return Err(Error::Invalid("a timeout must be at least 1ms".into()));
         }
         let payload = self.payload.map_err(Error::Payload)?;
         Ok(Checked {
             handler: self.handler,
-            payload: json::encode(&payload).map_err(|why| Error::Invalid(format!("the payload {why}")))?,
+            payload: json::encode(&payload)
+                .map_err(|why| Error::Invalid(format!("the payload {why}")))?,
             schedule: schedule.map_err(Error::Invalid)?,
             time_zone: self.time_zone,
             start,
@@ -97,7 +103,10 @@ impl NewJob {
             retries: count("retries", self.retries)?,
             retry_first: micros("a pause", self.backoff.0)?,
             retry_max: micros("a pause", self.backoff.1)?,
-            timeout: self.timeout.map(|timeout| micros("a timeout", timeout)).transpose()?,
+            timeout: self
+                .timeout
+                .map(|timeout| micros("a timeout", timeout))
+                .transpose()?,
             max_interruptions: count("interruptions", self.max_interruptions)?,
             notifies: self.notifies,
             priority: self.priority,
@@ -122,7 +131,9 @@ pub(crate) fn check_handler(name: &str) -> Result<(), Error> {
 
 fn check_key(key: Option<&str>) -> Result<(), Error> {
     if key.is_some_and(|key| !is_storable(key, 0..=MAX_KEY)) {
-        return Err(Error::Invalid(format!("a key must have at most {MAX_KEY} bytes, and no NUL")));
+        return Err(Error::Invalid(format!(
+            "a key must have at most {MAX_KEY} bytes, and no NUL"
+        )));
     }
     Ok(())
 }
@@ -130,7 +141,10 @@ fn check_key(key: Option<&str>) -> Result<(), Error> {
 /// Returns which of the limits of a job is invalid.
 pub(crate) fn check_limits(limits: &BTreeMap<String, u32>) -> Result<(), Error> {
     if limits.len() > MAX_LIMITS {
-        return Err(Error::Invalid(format!("{} limits: a job has at most {MAX_LIMITS}", limits.len())));
+        return Err(Error::Invalid(format!(
+            "{} limits: a job has at most {MAX_LIMITS}",
+            limits.len()
+        )));
     }
     for (name, &count) in limits {
         if !is_storable(name, 1..=MAX_LIMIT_NAME) {
@@ -145,7 +159,9 @@ pub(crate) fn check_limits(limits: &BTreeMap<String, u32>) -> Result<(), Error> 
 
 pub(crate) fn check_count(what: &str, count: u32) -> Result<(), Error> {
     if count == 0 || count > MAX_RUNNING {
-        return Err(Error::Invalid(format!("{what} of {count}: must be from 1 to {MAX_RUNNING}")));
+        return Err(Error::Invalid(format!(
+            "{what} of {count}: must be from 1 to {MAX_RUNNING}"
+        )));
     }
     Ok(())
 }
@@ -155,7 +171,9 @@ pub(crate) const A_CENTURY: Duration = Duration::from_secs(100 * 366 * 86_400);
 
 pub(crate) fn micros(what: &str, time: Duration) -> Result<i64, Error> {
     if time > A_CENTURY {
-        return Err(Error::Invalid(format!("{what} of {time:?}: must be at most a century")));
+        return Err(Error::Invalid(format!(
+            "{what} of {time:?}: must be at most a century"
+        )));
     }
     Ok(time.as_micros() as i64)
 }
@@ -174,10 +192,15 @@ const MAX_SECOND: i64 = 127_174_492_800;
 /// two due times.
 fn whole_micros(time: Timestamp) -> Result<Timestamp, Error> {
     if !(MIN_SECOND..MAX_SECOND).contains(&time.as_second()) {
-        return Err(Error::Invalid(format!("{time}: must be from the year 1 to the year 5999")));
+        return Err(Error::Invalid(format!(
+            "{time}: must be from the year 1 to the year 5999"
+        )));
     }
-    let round = TimestampRound::new().smallest(Unit::Microsecond).mode(jiff::RoundMode::Floor);
-    time.round(round).map_err(|error| Error::Invalid(error.to_string()))
+    let round = TimestampRound::new()
+        .smallest(Unit::Microsecond)
+        .mode(jiff::RoundMode::Floor);
+    time.round(round)
+        .map_err(|error| Error::Invalid(error.to_string()))
 }
 
 #[cfg(test)]
@@ -193,30 +216,69 @@ mod tests {
         let ms = Duration::from_millis;
         for (job, reason) in [
             (NewJob::named("", Value::Null), "the name of a handler"),
-            (NewJob::named("a".repeat(1_001), Value::Null), "the name of a handler"),
-            (job().every(Duration::ZERO), "a period of 0ns: must be at least 1ms"),
-            (job().every(Duration::from_nanos(1_000_001)), "multiple of 1us"),
+            (
+                NewJob::named("a".repeat(1_001), Value::Null),
+                "the name of a handler",
+            ),
+            (
+                job().every(Duration::ZERO),
+                "a period of 0ns: must be at least 1ms",
+            ),
+            (
+                job().every(Duration::from_nanos(1_000_001)),
+                "multiple of 1us",
+            ),
             (job().every(Duration::from_secs(u64::MAX)), "is too long"),
             (job().cron("61 * * * * *"), "cron pattern '61 * * * * *'"),
             (job().cron("* * * * *"), "cron pattern '* * * * *'"),
-            (job().quartz_cron("0 0 12 * * *"), "Quartz pattern '0 0 12 * * *': Quartz requires '?'"),
+            (
+                job().quartz_cron("0 0 12 * * *"),
+                "Quartz pattern '0 0 12 * * *': Quartz requires '?'",
+            ),
             (job().cron("* * * * * *").time_zone("Nowhere"), "Nowhere"),
             (job().after(Duration::MAX), "a delay of"),
-            (job().at(Timestamp::MAX), "9999-12-30T22:00:00.999999999Z: must be from the year 1"),
+            (
+                job().at(Timestamp::MAX),
+                "9999-12-30T22:00:00.999999999Z: must be from the year 1",
+            ),
             (job().jitter(Duration::MAX), "a jitter of"),
             (job().retries(1, ms(1), Duration::MAX), "a pause of"),
-            (job().retries(u32::MAX, ms(1), ms(1)), "the number of retries"),
-            (job().max_interruptions(u32::MAX), "the number of interruptions"),
-            (job().timeout(Duration::ZERO), "a timeout must be at least 1ms"),
+            (
+                job().retries(u32::MAX, ms(1), ms(1)),
+                "the number of retries",
+            ),
+            (
+                job().max_interruptions(u32::MAX),
+                "the number of interruptions",
+            ),
+            (
+                job().timeout(Duration::ZERO),
+                "a timeout must be at least 1ms",
+            ),
             (job().priority(6), "priority 6: must be from -5 to 5"),
-            (job().key("a".repeat(1_001)), "a key must have at most 1000 bytes"),
-            (job().key("a\0"), "a key must have at most 1000 bytes, and no NUL"),
+            (
+                job().key("a".repeat(1_001)),
+                "a key must have at most 1000 bytes",
+            ),
+            (
+                job().key("a\0"),
+                "a key must have at most 1000 bytes, and no NUL",
+            ),
             (job().limit("", 1), "the name of a limit"),
             (job().limit("a".repeat(256), 1), "the name of a limit"),
             (job().limit("a\0", 1), "the name of a limit"),
-            (job().limit("a", 0), "limit 'a' of 0: must be from 1 to 1000"),
-            (job().limit("a", 1_001), "limit 'a' of 1001: must be from 1 to 1000"),
-            ((0..9).fold(job(), |job, n| job.limit(n.to_string(), 1)), "9 limits: a job has at most 8"),
+            (
+                job().limit("a", 0),
+                "limit 'a' of 0: must be from 1 to 1000",
+            ),
+            (
+                job().limit("a", 1_001),
+                "limit 'a' of 1001: must be from 1 to 1000",
+            ),
+            (
+                (0..9).fold(job(), |job, n| job.limit(n.to_string(), 1)),
+                "9 limits: a job has at most 8",
+            ),
         ] {
             let error = job.check().map(drop).unwrap_err().to_string();
             assert!(error.contains(reason), "{error}");
@@ -227,20 +289,36 @@ mod tests {
     fn times_are_rounded_down_to_microseconds() {
         for (nanos, micros) in [(1_999, 1), (2_000, 2), (-1, -1)] {
             let time = Timestamp::from_nanosecond(nanos).unwrap();
-            assert_eq!(job().at(time).check().unwrap().start.unwrap().as_microsecond(), micros);
+            assert_eq!(
+                job()
+                    .at(time)
+                    .check()
+                    .unwrap()
+                    .start
+                    .unwrap()
+                    .as_microsecond(),
+                micros
+            );
         }
     }
 
     #[test]
     fn times_are_in_the_range_of_the_database() {
-        for (second, text) in [(MIN_SECOND, "0001-01-01T00:00:00Z"), (MAX_SECOND - 1, "5999-12-31T23:59:59Z")]
-        {
+        for (second, text) in [
+            (MIN_SECOND, "0001-01-01T00:00:00Z"),
+            (MAX_SECOND - 1, "5999-12-31T23:59:59Z"),
+        ] {
             let time: Timestamp = text.parse().unwrap();
             assert_eq!(time.as_second(), second);
             assert!(job().at(time).check().is_ok());
         }
         for second in [MIN_SECOND - 1, MAX_SECOND] {
-            assert!(job().at(Timestamp::from_second(second).unwrap()).check().is_err());
+            assert!(
+                job()
+                    .at(Timestamp::from_second(second).unwrap())
+                    .check()
+                    .is_err()
+            );
         }
     }
 }

@@ -20,7 +20,9 @@ impl Session {
     /// priority on: one for each runner, if they start before others that it has.
     pub(super) fn urgent_room(&self, limit: usize) -> (usize, i16) {
         let Shared { settings, .. } = &*self.shared;
-        let room = (settings.capacity + settings.runners).saturating_sub(self.load()).min(limit);
+        let room = (settings.capacity + settings.runners)
+            .saturating_sub(self.load())
+            .min(limit);
         match self.ready().min_priority() {
             Some(priority) if priority < *PRIORITIES.end() => (room, priority + 1),
             _ => (0, *PRIORITIES.start()),
@@ -43,7 +45,13 @@ impl Session {
         observe::held(self.held.fetch_add(runs.len(), Relaxed) + runs.len());
         for run in runs {
             let start = lock(&self.clock).instant(run.start_at);
-            self.insert(Queued { run, is_locked: false }, start)?;
+            self.insert(
+                Queued {
+                    run,
+                    is_locked: false,
+                },
+                start,
+            )?;
         }
         if self.is_stopping.load(Relaxed) {
             // Retries, and runs that were blocked. They are given back.
@@ -53,7 +61,9 @@ impl Session {
     }
 
     pub(super) fn insert(&self, queued: Queued, start: Instant) -> Result<(), Error> {
-        self.queue.insert_at(queued, start).map_err(NewTimeoutError::from)?;
+        self.queue
+            .insert_at(queued, start)
+            .map_err(NewTimeoutError::from)?;
         Ok(())
     }
 
@@ -61,7 +71,8 @@ impl Session {
     /// some time, because the next one may be near.
     pub(super) fn limit(&self, stopping: Stop, stalled: Option<Instant>) -> usize {
         let settings = &self.shared.settings;
-        let was_stalled = stalled.is_some_and(|stalled| stalled.elapsed() < settings.heartbeat() * 10);
+        let was_stalled =
+            stalled.is_some_and(|stalled| stalled.elapsed() < settings.heartbeat() * 10);
         match stopping {
             Stop::At(_) => 0,
             Stop::No if self.is_stalled() => 0,
@@ -91,7 +102,11 @@ impl Session {
             return permit;
         }
         *lock(&self.out_of_runners) = Some(Instant::now());
-        let permit = runners.clone().acquire_owned().await.expect("it is never closed");
+        let permit = runners
+            .clone()
+            .acquire_owned()
+            .await
+            .expect("it is never closed");
         let was_stalled = self.is_stalled();
         *lock(&self.out_of_runners) = None;
         if was_stalled {
@@ -132,7 +147,9 @@ impl Session {
 
     /// Returns the number of runs that count for the capacity.
     pub(super) fn load(&self) -> usize {
-        self.held.load(Relaxed).saturating_sub(self.parked.load(Relaxed))
+        self.held
+            .load(Relaxed)
+            .saturating_sub(self.parked.load(Relaxed))
     }
 
     /// A run is taken from the queue.

@@ -19,7 +19,11 @@ const LOCKED_PAUSE: (Duration, Duration) = (Duration::from_millis(2), Duration::
 
 impl Session {
     /// Starts runs that are due, as many as there are runners.
-    pub(super) async fn start(&self, store: &Store, executions: &Executions) -> Result<Infallible, Error> {
+    pub(super) async fn start(
+        &self,
+        store: &Store,
+        executions: &Executions,
+    ) -> Result<Infallible, Error> {
         let runners = &executions.runners;
         loop {
             let mut due = HashMap::new();
@@ -32,8 +36,12 @@ impl Session {
             }
             self.unless_early(self.taken(queued), permit, &mut due)?;
             while due.len() < executions.start_limit() {
-                let Ok(permit) = runners.clone().try_acquire_owned() else { break };
-                let Some(queued) = self.ready().pop() else { break };
+                let Ok(permit) = runners.clone().try_acquire_owned() else {
+                    break;
+                };
+                let Some(queued) = self.ready().pop() else {
+                    break;
+                };
                 self.unless_early(self.taken(queued), permit, &mut due)?;
             }
             let ids: Vec<_> = due.keys().copied().collect();
@@ -44,8 +52,10 @@ impl Session {
             if starts.is_lease_lost {
                 return Err(Error::LeaseLost);
             }
-            let kept =
-                starts.running.len() + starts.locked.len() + starts.postponed.len() + starts.later.len();
+            let kept = starts.running.len()
+                + starts.locked.len()
+                + starts.postponed.len()
+                + starts.later.len();
             for started in starts.running {
                 let (run, permit) = due.remove(&started.id).expect("only these are started");
                 if !executions.spawn(run, started, permit) {
@@ -58,13 +68,25 @@ impl Session {
             }
             for id in starts.postponed {
                 let (run, _) = due.remove(&id).expect("only these are postponed");
-                self.insert(Queued { run, is_locked: false }, Instant::now())?;
+                self.insert(
+                    Queued {
+                        run,
+                        is_locked: false,
+                    },
+                    Instant::now(),
+                )?;
             }
             for (id, time) in starts.later {
                 let (mut run, _) = due.remove(&id).expect("only these are later");
                 run.start_at = time;
                 let start = lock(&self.clock).instant(time);
-                self.insert(Queued { run, is_locked: false }, start)?;
+                self.insert(
+                    Queued {
+                        run,
+                        is_locked: false,
+                    },
+                    start,
+                )?;
             }
             self.forget(ids.len() - kept);
         }
@@ -92,7 +114,13 @@ impl Session {
     ) -> Result<(), Error> {
         let start = lock(&self.clock).instant(run.start_at);
         if start > Instant::now() {
-            self.insert(Queued { run, is_locked: false }, start)?;
+            self.insert(
+                Queued {
+                    run,
+                    is_locked: false,
+                },
+                start,
+            )?;
         } else {
             // A run that the node has lost and claimed again is there twice.
             if due.insert(run.id, (run, permit)).is_some() {
@@ -107,7 +135,13 @@ impl Session {
         let now = Instant::now();
         let late = now.saturating_duration_since(lock(&self.clock).instant(run.start_at));
         let next = now + (late / 4).clamp(LOCKED_PAUSE.0, LOCKED_PAUSE.1);
-        self.insert(Queued { run, is_locked: true }, next)?;
+        self.insert(
+            Queued {
+                run,
+                is_locked: true,
+            },
+            next,
+        )?;
         self.park(1);
         Ok(())
     }
@@ -128,7 +162,8 @@ impl Session {
             while results.has_ready() {
                 let batch = results.next_batch();
                 let finish = async { Ok(store.finish(self.id, prefetch, &batch).await?) };
-                let finishes = within(&self.shared.timer, self.shared.settings.lease, finish).await?;
+                let finishes =
+                    within(&self.shared.timer, self.shared.settings.lease, finish).await?;
                 let finishes = finishes.ok_or(Error::LeaseLost)?;
                 let written = results.written(executions, &batch, &finishes);
                 self.parked.fetch_sub(written, Relaxed);

@@ -136,8 +136,17 @@ const PLAN_FIRST: &str = "
 const DISABLE: &str = "UPDATE @job SET enabled = false, disabled_reason = $2 WHERE id = $1";
 
 /// The statements of this file.
-pub(super) const STATEMENTS: [&str; 9] =
-    [LOCK_DEAD, TAKE_OVER, BURY, CLAIM_WAITING, LOCK_DUE, CLAIM, MOVE_ON, PLAN_FIRST, DISABLE];
+pub(super) const STATEMENTS: [&str; 9] = [
+    LOCK_DEAD,
+    TAKE_OVER,
+    BURY,
+    CLAIM_WAITING,
+    LOCK_DUE,
+    CLAIM,
+    MOVE_ON,
+    PLAN_FIRST,
+    DISABLE,
+];
 
 /// The transaction in which a node renews its lease and may claim more runs. Dropping it is a
 /// rollback.
@@ -183,7 +192,14 @@ impl<'a> Beat<'a> {
         cancelled: Vec<i64>,
         must_settle: bool,
     ) -> Self {
-        Self { transaction, statements, node, reading, cancelled, must_settle }
+        Self {
+            transaction,
+            statements,
+            node,
+            reading,
+            cancelled,
+            must_settle,
+        }
     }
 
     /// Takes over runs of lost nodes.
@@ -192,7 +208,10 @@ impl<'a> Beat<'a> {
         if dead.is_empty() {
             return Ok(Vec::new());
         }
-        let dead = dead.iter().map(|row| row.try_get(0)).collect::<Result<Vec<i64>, _>>()?;
+        let dead = dead
+            .iter()
+            .map(|row| row.try_get(0))
+            .collect::<Result<Vec<i64>, _>>()?;
         let room = limits.room as i64;
         let take_over: [Parameter<'_>; 4] = [
             (&self.node, Type::INT8),
@@ -207,7 +226,13 @@ impl<'a> Beat<'a> {
 
     /// Claims runs without an owner.
     pub(crate) async fn claim_waiting(&self, limits: Limits<'_>) -> Result<Vec<Run>, Error> {
-        let Limits { window, room, handlers, min_priority, .. } = limits;
+        let Limits {
+            window,
+            room,
+            handlers,
+            min_priority,
+            ..
+        } = limits;
         let claim: [Parameter<'_>; 5] = [
             (&self.node, Type::INT8),
             (&window.horizon, Type::TIMESTAMPTZ),
@@ -222,7 +247,13 @@ impl<'a> Beat<'a> {
     /// Claims the first due times within the window that are not claimed. Also returns the number
     /// of due times that it has read, among them those that are skipped or start later.
     pub(crate) async fn read_ahead(&self, limits: Limits<'_>) -> Result<(Vec<Run>, usize), Error> {
-        let Limits { window, room, handlers, now, min_priority } = limits;
+        let Limits {
+            window,
+            room,
+            handlers,
+            now,
+            min_priority,
+        } = limits;
         let mut jobs = Vec::new();
         // The next due time of each job: first the highest priority of those that are due now, then
         // the earliest one.
@@ -238,7 +269,13 @@ impl<'a> Beat<'a> {
         for row in self.query(LOCK_DUE, &lock).await? {
             let id: i64 = row.try_get(0)?;
             match read(&row) {
-                Ok(Due { first_run, next_run, is_planned, schedule, misfire }) => {
+                Ok(Due {
+                    first_run,
+                    next_run,
+                    is_planned,
+                    schedule,
+                    misfire,
+                }) => {
                     if !is_planned {
                         let plan: [Parameter<'_>; 3] = [
                             (&id, Type::INT8),
@@ -248,19 +285,26 @@ impl<'a> Beat<'a> {
                         self.query(PLAN_FIRST, &plan).await?;
                     }
                     if next_run <= window.horizon {
-                        next.push(Reverse((rank(next_run, row.try_get(8)?), next_run, jobs.len())));
+                        next.push(Reverse((
+                            rank(next_run, row.try_get(8)?),
+                            next_run,
+                            jobs.len(),
+                        )));
                         jobs.push((row, first_run, schedule, misfire));
                     }
                 }
                 Err(reason) => {
-                    self.query(DISABLE, &[(&id, Type::INT8), (&reason, Type::TEXT)]).await?;
+                    self.query(DISABLE, &[(&id, Type::INT8), (&reason, Type::TEXT)])
+                        .await?;
                 }
             }
         }
         let mut plans = Vec::new();
         let mut next_runs = BTreeMap::new();
         while plans.len() < room {
-            let Some(Reverse((_, due, index))) = next.pop() else { break };
+            let Some(Reverse((_, due, index))) = next.pop() else {
+                break;
+            };
             let (row, first_run, schedule, misfire) = &jobs[index];
             let (planned, next_run) = schedule.plan(*misfire, due, *first_run, window);
             let (job, priority) = (row.try_get(0)?, row.try_get(8)?);
@@ -279,7 +323,10 @@ impl<'a> Beat<'a> {
             return Ok((Vec::new(), 0));
         }
         let (jobs, next_runs): (Vec<_>, Vec<_>) = next_runs.into_iter().unzip();
-        let moved: [Parameter<'_>; 2] = [(&jobs, Type::INT8_ARRAY), (&next_runs, Type::TIMESTAMPTZ_ARRAY)];
+        let moved: [Parameter<'_>; 2] = [
+            (&jobs, Type::INT8_ARRAY),
+            (&next_runs, Type::TIMESTAMPTZ_ARRAY),
+        ];
         self.query(MOVE_ON, &moved).await?;
         Ok((self.claim(&plans, window.horizon).await?, plans.len()))
     }
@@ -311,7 +358,9 @@ impl<'a> Beat<'a> {
     }
 
     async fn query(&self, text: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, Error> {
-        self.statements.query(&self.transaction, text, parameters).await
+        self.statements
+            .query(&self.transaction, text, parameters)
+            .await
     }
 }
 
@@ -325,8 +374,14 @@ struct Due {
 }
 
 fn read(row: &Row) -> Result<Due, String> {
-    let text = |column| row.try_get::<_, &str>(column).map_err(|error| error.to_string());
-    let time = |column| row.try_get::<_, Timestamp>(column).map_err(|error| error.to_string());
+    let text = |column| {
+        row.try_get::<_, &str>(column)
+            .map_err(|error| error.to_string())
+    };
+    let time = |column| {
+        row.try_get::<_, Timestamp>(column)
+            .map_err(|error| error.to_string())
+    };
     let (schedule, misfire) = (Schedule::parse(text(2)?, text(3)?)?, text(4)?.parse()?);
     let (mut first_run, mut next_run) = (time(7)?, time(6)?);
     let is_planned: bool = row.try_get(9).map_err(|error| error.to_string())?;
@@ -334,7 +389,13 @@ fn read(row: &Row) -> Result<Due, String> {
         let (first, next) = schedule.plan_first(first_run, Some(next_run))?;
         (first_run, next_run) = (first, next.unwrap_or(first));
     }
-    Ok(Due { first_run, next_run, is_planned, schedule, misfire })
+    Ok(Due {
+        first_run,
+        next_run,
+        is_planned,
+        schedule,
+        misfire,
+    })
 }
 
 /// Returns a random duration below the limit.

@@ -192,7 +192,12 @@ impl Store {
             }
         }
         let local_settings = (!has_session).then(|| local_settings(lease));
-        Ok(Self { client, statements, lease, local_settings })
+        Ok(Self {
+            client,
+            statements,
+            lease,
+            local_settings,
+        })
     }
 
     /// Makes notifications arrive on this connection.
@@ -205,16 +210,27 @@ impl Store {
         self.client.batch_execute("").await
     }
 
-    async fn begin<'a>(client: &'a mut Client, settings: Option<&str>) -> Result<Transaction<'a>, Error> {
+    async fn begin<'a>(
+        client: &'a mut Client,
+        settings: Option<&str>,
+    ) -> Result<Transaction<'a>, Error> {
         let read_committed = IsolationLevel::ReadCommitted;
-        let transaction = client.build_transaction().isolation_level(read_committed).start().await?;
+        let transaction = client
+            .build_transaction()
+            .isolation_level(read_committed)
+            .start()
+            .await?;
         if let Some(settings) = settings {
             transaction.batch_execute(settings).await?;
         }
         Ok(transaction)
     }
 
-    async fn query(&self, text: &str, parameters: &[statements::Parameter<'_>]) -> Result<Vec<Row>, Error> {
+    async fn query(
+        &self,
+        text: &str,
+        parameters: &[statements::Parameter<'_>],
+    ) -> Result<Vec<Row>, Error> {
         self.statements.query(&self.client, text, parameters).await
     }
 
@@ -227,12 +243,19 @@ impl Store {
         heartbeat: Duration,
         previous: Previous,
     ) -> Result<Registered, Error> {
-        let Previous { number: previous, executing, excused, culprit } = previous;
+        let Previous {
+            number: previous,
+            executing,
+            excused,
+            culprit,
+        } = previous;
         let (statements, listens) = (&self.statements, self.local_settings.is_none());
         let transaction = Self::begin(&mut self.client, self.local_settings.as_deref()).await?;
         if let Some(previous) = previous {
             // First: it waits for a beat that an old connection has sent.
-            statements.query(&transaction, LEAVE, &[(&previous, Type::INT8)]).await?;
+            statements
+                .query(&transaction, LEAVE, &[(&previous, Type::INT8)])
+                .await?;
         }
         let sent = Instant::now();
         let (lease, heartbeat) = (self.lease.as_secs_f64(), heartbeat.as_micros() as i64);
@@ -251,11 +274,18 @@ impl Store {
             let old = || (&previous as &(dyn ToSql + Sync), Type::INT8);
             for executing in std::iter::repeat_n(executing.as_ref(), WAITS as usize).flatten() {
                 let list = || (executing as &(dyn ToSql + Sync), Type::INT8_ARRAY);
-                for row in statements.query(&transaction, ADOPT, &[(&id, Type::INT8), old(), list()]).await? {
+                for row in statements
+                    .query(&transaction, ADOPT, &[(&id, Type::INT8), old(), list()])
+                    .await?
+                {
                     kept.push(row.try_get(0)?);
                 }
                 let wait = [old(), list(), (&pause, Type::FLOAT8)];
-                if statements.query(&transaction, WAIT_FOR_LOCKED, &wait).await?.is_empty() {
+                if statements
+                    .query(&transaction, WAIT_FOR_LOCKED, &wait)
+                    .await?
+                    .is_empty()
+                {
                     break;
                 }
             }
@@ -263,10 +293,18 @@ impl Store {
                 let blame = [old(), (&culprit, Type::INT8), (&(LARGE as i32), Type::INT4)];
                 statements.query(&transaction, BLAME, &blame).await?;
             }
-            statements.query(&transaction, RELEASE, &[old(), (&executing, Type::INT8_ARRAY)]).await?;
+            statements
+                .query(
+                    &transaction,
+                    RELEASE,
+                    &[old(), (&executing, Type::INT8_ARRAY)],
+                )
+                .await?;
         }
         if !excused.is_empty() {
-            statements.query(&transaction, EXCUSE, &[(&excused, Type::INT8_ARRAY)]).await?;
+            statements
+                .query(&transaction, EXCUSE, &[(&excused, Type::INT8_ARRAY)])
+                .await?;
         }
         transaction.commit().await?;
         Ok(Registered { id, reading, kept })
@@ -276,27 +314,49 @@ impl Store {
     pub(crate) async fn beat(&mut self, node: i64) -> Result<Option<Beat<'_>>, Error> {
         let transaction = Self::begin(&mut self.client, self.local_settings.as_deref()).await?;
         let sent = Instant::now();
-        let renew = [(&node as &(dyn ToSql + Sync), Type::INT8), (&self.lease.as_secs_f64(), Type::FLOAT8)];
+        let renew = [
+            (&node as &(dyn ToSql + Sync), Type::INT8),
+            (&self.lease.as_secs_f64(), Type::FLOAT8),
+        ];
         let renewed = self.statements.query(&transaction, RENEW, &renew).await?;
-        let Some(row) = renewed.first() else { return Ok(None) };
-        let (reading, cancelled, must_settle) = (reading(row, 0, sent)?, row.try_get(1)?, row.try_get(2)?);
-        Ok(Some(Beat::new(transaction, &self.statements, node, reading, cancelled, must_settle)))
+        let Some(row) = renewed.first() else {
+            return Ok(None);
+        };
+        let (reading, cancelled, must_settle) =
+            (reading(row, 0, sent)?, row.try_get(1)?, row.try_get(2)?);
+        Ok(Some(Beat::new(
+            transaction,
+            &self.statements,
+            node,
+            reading,
+            cancelled,
+            must_settle,
+        )))
     }
 
     /// Hands on the places of limited runs that no node hands on, and gives turns to runs that wait
     /// for a rate, until a time that is so far ahead.
     pub(crate) async fn settle(&self, ahead: Duration) -> Result<(), Error> {
-        self.query(SETTLE, &[(&ahead.as_secs_f64(), Type::FLOAT8)]).await.map(drop)
+        self.query(SETTLE, &[(&ahead.as_secs_f64(), Type::FLOAT8)])
+            .await
+            .map(drop)
     }
 
     /// Looks for something to take, after a notification. It writes nothing.
-    pub(crate) async fn look(&self, handlers: &[String], prefetch: Duration) -> Result<Look, Error> {
+    pub(crate) async fn look(
+        &self,
+        handlers: &[String],
+        prefetch: Duration,
+    ) -> Result<Look, Error> {
         let look = [
             (&handlers as &(dyn ToSql + Sync), Type::TEXT_ARRAY),
             (&(prefetch.as_micros() as i64), Type::INT8),
         ];
         let row = self.statements.query_one(&self.client, LOOK, &look).await?;
-        Ok(Look { has_work: row.try_get(0)?, is_settled: row.try_get(1)? })
+        Ok(Look {
+            has_work: row.try_get(0)?,
+            is_settled: row.try_get(1)?,
+        })
     }
 
     /// Starts runs that are due, as many as have payloads of [`MAX_BYTES`] together, and at least
@@ -309,7 +369,10 @@ impl Store {
         ];
         let rows = match self.query(START, &start).await {
             Err(error) if is_locked(&error) => {
-                return Ok(Starts { locked: runs.to_vec(), ..Starts::default() });
+                return Ok(Starts {
+                    locked: runs.to_vec(),
+                    ..Starts::default()
+                });
             }
             rows => rows?,
         };
@@ -327,7 +390,10 @@ impl Store {
             }
         }
         if !missing.is_empty() {
-            starts.is_lease_lost = self.query(IS_ALIVE, &[(&node, Type::INT8)]).await?.is_empty();
+            starts.is_lease_lost = self
+                .query(IS_ALIVE, &[(&node, Type::INT8)])
+                .await?
+                .is_empty();
         }
         Ok(starts)
     }
@@ -348,16 +414,26 @@ impl Store {
         }
         let mut all = Finishes::default();
         for result in results {
-            let finishes = match self.finish_all(node, prefetch, slice::from_ref(result)).await {
+            let finishes = match self
+                .finish_all(node, prefetch, slice::from_ref(result))
+                .await
+            {
                 Err(error) if is_rejected(&error) => {
                     let code = error.code().map_or("", SqlState::code);
                     let why = format!("the database rejects the result, with SQLSTATE {code}");
-                    let failed = Finished { run: result.run, state: "failed", result: Err(why), retry: None };
+                    let failed = Finished {
+                        run: result.run,
+                        state: "failed",
+                        result: Err(why),
+                        retry: None,
+                    };
                     self.finish_all(node, prefetch, &[failed]).await?
                 }
                 finishes => finishes?,
             };
-            let Some(finishes) = finishes else { return Ok(None) };
+            let Some(finishes) = finishes else {
+                return Ok(None);
+            };
             all.claimed.extend(finishes.claimed);
             all.cancelled.extend(finishes.cancelled);
             all.completed.extend(finishes.completed);
@@ -374,13 +450,22 @@ impl Store {
     ) -> Result<Option<Finishes>, Error> {
         let runs: Vec<_> = results.iter().map(|finished| finished.run).collect();
         let states: Vec<_> = results.iter().map(|finished| finished.state).collect();
-        let outputs: Vec<_> =
-            results.iter().map(|finished| finished.result.as_ref().ok().map(Json)).collect();
+        let outputs: Vec<_> = results
+            .iter()
+            .map(|finished| finished.result.as_ref().ok().map(Json))
+            .collect();
         let error = |finished: &'_ Finished| {
-            finished.result.as_ref().err().filter(|_| finished.state != SNOOZED).cloned()
+            finished
+                .result
+                .as_ref()
+                .err()
+                .filter(|_| finished.state != SNOOZED)
+                .cloned()
         };
         let errors: Vec<_> = results.iter().map(error).collect();
-        let retries = results.iter().map(|finished| finished.retry.map(|pause| pause.as_micros() as i64));
+        let retries = results
+            .iter()
+            .map(|finished| finished.retry.map(|pause| pause.as_micros() as i64));
         let retries: Vec<_> = retries.collect();
         let prefetch = prefetch.as_micros() as i64;
         let finish = [
@@ -395,7 +480,10 @@ impl Store {
         let rows = self.query(FINISH, &finish).await;
         let rows = match rows {
             Err(error) if is_locked(&error) => {
-                return Ok(Some(Finishes { locked: runs, ..Finishes::default() }));
+                return Ok(Some(Finishes {
+                    locked: runs,
+                    ..Finishes::default()
+                }));
             }
             rows => rows?,
         };
@@ -420,25 +508,35 @@ impl Store {
                 _ => finishes.claimed.push(run(&row)?),
             }
         }
-        let taken_over = [(&missing as &(dyn ToSql + Sync), Type::INT8_ARRAY), (&node, Type::INT8)];
+        let taken_over = [
+            (&missing as &(dyn ToSql + Sync), Type::INT8_ARRAY),
+            (&node, Type::INT8),
+        ];
         let is_lost = !missing.is_empty() && !self.query(TAKEN_OVER, &taken_over).await?.is_empty();
         Ok((!is_lost).then_some(finishes))
     }
 
     /// From now on no run keeps a place because this node has its handler.
     pub(crate) async fn stop_serving(&self, node: i64) -> Result<(), Error> {
-        self.query(STOP_SERVING, &[(&node, Type::INT8)]).await.map(drop)
+        self.query(STOP_SERVING, &[(&node, Type::INT8)])
+            .await
+            .map(drop)
     }
 
     /// Gives back the runs that have not started.
     pub(crate) async fn release(&self, node: i64) -> Result<(), Error> {
         let none: Option<Vec<i64>> = None;
-        self.query(RELEASE, &[(&node, Type::INT8), (&none, Type::INT8_ARRAY)]).await.map(drop)
+        self.query(RELEASE, &[(&node, Type::INT8), (&none, Type::INT8_ARRAY)])
+            .await
+            .map(drop)
     }
 
     /// Returns whether there are other nodes that are alive.
     pub(crate) async fn has_others(&self, node: i64) -> Result<bool, Error> {
-        self.statements.query_one(&self.client, HAS_OTHERS, &[(&node, Type::INT8)]).await?.try_get(0)
+        self.statements
+            .query_one(&self.client, HAS_OTHERS, &[(&node, Type::INT8)])
+            .await?
+            .try_get(0)
     }
 
     /// Ends a node that executes nothing any more.
@@ -450,8 +548,14 @@ impl Store {
     /// Returns whether there may be more.
     pub(crate) async fn clean(&self, retention: Duration, limit: usize) -> Result<bool, Error> {
         let (age, limit) = (retention.as_secs_f64(), limit as i64);
-        let clean = [(&age as &(dyn ToSql + Sync), Type::FLOAT8), (&limit, Type::INT8)];
-        let row = self.statements.query_one(&self.client, CLEAN, &clean).await?;
+        let clean = [
+            (&age as &(dyn ToSql + Sync), Type::FLOAT8),
+            (&limit, Type::INT8),
+        ];
+        let row = self
+            .statements
+            .query_one(&self.client, CLEAN, &clean)
+            .await?;
         let removed: i64 = row.try_get(0)?;
         Ok(removed >= limit)
     }
@@ -459,7 +563,11 @@ impl Store {
 
 /// Whether a value in a statement is invalid, or exceeds a limit (the classes 22 and 54).
 fn is_rejected(error: &Error) -> bool {
-    error.code().is_some_and(|state| ["22", "54"].iter().any(|class| state.code().starts_with(class)))
+    error.code().is_some_and(|state| {
+        ["22", "54"]
+            .iter()
+            .any(|class| state.code().starts_with(class))
+    })
 }
 
 /// Whether a statement has waited for a lock as long as it may. Then it has changed nothing.

@@ -173,5 +173,9 @@ pub(super) fn run(row: &Row) -> Result<Run, Error> {
 
 pub(super) fn reading(row: &Row, column: usize, sent: Instant) -> Result<Reading, Error> {
     let at = Instant::now();
-    Ok(Reading { clock: row.try_get(column)?, at, trip: at - sent })
+    Ok(Reading {
+        clock: row.try_get(column)?,
+        at,
+        trip: at - sent,
+    })
 }

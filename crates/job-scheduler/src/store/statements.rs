@@ -21,12 +21,20 @@ pub(super) struct Statements {
 
 impl Statements {
     pub(super) fn new(names: &Names) -> Self {
-        Self { names: names.clone(), prepared: BTreeMap::new() }
+        Self {
+            names: names.clone(),
+            prepared: BTreeMap::new(),
+        }
     }
 
-    pub(super) async fn prepare(&mut self, client: &Client, texts: &[&'static str]) -> Result<(), Error> {
+    pub(super) async fn prepare(
+        &mut self,
+        client: &Client,
+        texts: &[&'static str],
+    ) -> Result<(), Error> {
         for text in texts {
-            self.prepared.insert(text, client.prepare(&self.names.complete(text)).await?);
+            self.prepared
+                .insert(text, client.prepare(&self.names.complete(text)).await?);
         }
         Ok(())
     }
@@ -43,7 +51,11 @@ impl Statements {
                 let values: Vec<_> = parameters.iter().map(|(value, _)| *value).collect();
                 client.query(statement, &values).await
             }
-            None => client.query_typed(&self.names.complete(text), parameters).await,
+            None => {
+                client
+                    .query_typed(&self.names.complete(text), parameters)
+                    .await
+            }
         }
     }
 

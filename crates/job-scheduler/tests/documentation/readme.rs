@@ -16,25 +16,37 @@ use job_scheduler_trial::Database;
 fn wait_until_it_catches_sigint(process: u32) {
     let begin = Instant::now();
     while let Ok(status) = fs::read_to_string(format!("/proc/{process}/status")) {
-        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:\t")).unwrap();
+        let caught = status
+            .lines()
+            .find_map(|line| line.strip_prefix("SigCgt:\t"))
+            .unwrap();
         // The first bit is signal 1.
         if u64::from_str_radix(caught, 16).unwrap() & 0b10 != 0 {
             return;
         }
-        assert!(begin.elapsed() < Duration::from_secs(60), "it does not wait for Ctrl-C");
+        assert!(
+            begin.elapsed() < Duration::from_secs(60),
+            "it does not wait for Ctrl-C"
+        );
         thread::sleep(Duration::from_millis(5));
     }
 }
 
 #[test]
 fn the_quick_start_runs_as_printed() {
-    let Some(database) = server_or_skip(Database::start()) else { return };
+    let Some(database) = server_or_skip(Database::start()) else {
+        return;
+    };
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let readme = fs::read_to_string(root.join("README.md")).unwrap();
 
     // The repository is not next to this package.
     let here = root.to_str().unwrap().replace('\\', "/");
-    let dependencies = replace_once(block(&readme, "toml"), "../hashed-wheel/crates/job-scheduler", &here);
+    let dependencies = replace_once(
+        block(&readme, "toml"),
+        "../hashed-wheel/crates/job-scheduler",
+        &here,
+    );
     let program = block(&readme, "rust,no_run");
     let program = replace_once(program, "postgresql://user@localhost/shop", &database.url);
     let temporary = env!("CARGO_TARGET_TMPDIR");
@@ -48,7 +60,10 @@ fn the_quick_start_runs_as_printed() {
     // The handler prints this. Without it, the program would not end.
     while line != "to you\n" {
         line.clear();
-        assert!(output.read_line(&mut line).unwrap() > 0, "the program ends before it calls the handler");
+        assert!(
+            output.read_line(&mut line).unwrap() > 0,
+            "the program ends before it calls the handler"
+        );
     }
     wait_until_it_catches_sigint(process.id());
     signal(process.id(), "INT").unwrap();

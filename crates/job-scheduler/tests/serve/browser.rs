@@ -43,7 +43,9 @@ const UNREADABLE: &str = "
 /// Adds jobs in all states. Returns one that is running, and one that is scheduled.
 fn fill(fixture: &Fixture) -> [i64; 2] {
     let running = fixture.enqueue(job(json!({ "sleep": 600 })));
-    fixture.enqueue(job(json!({ "error": "</td><script>window.hacked = 1</script>" })));
+    fixture.enqueue(job(
+        json!({ "error": "</td><script>window.hacked = 1</script>" }),
+    ));
     fixture.enqueue(job(Value::Null).every(Duration::from_millis(500)));
     let paused = fixture.enqueue(NewJob::named("<b>report", Value::Null).after(LATER));
     let disabled = fixture.enqueue(NewJob::named("<b>report", Value::Null).after(LATER));
@@ -51,7 +53,14 @@ fn fill(fixture: &Fixture) -> [i64; 2] {
         "UPDATE @job SET enabled = false WHERE id IN ({paused}, {disabled});
         UPDATE @job SET disabled_reason = 'why' WHERE id = {disabled}"
     ));
-    [running, fixture.enqueue(job(json!({ "number": 7 })).cron("0 30 3 * * *").key("nightly"))]
+    [
+        running,
+        fixture.enqueue(
+            job(json!({ "number": 7 }))
+                .cron("0 30 3 * * *")
+                .key("nightly"),
+        ),
+    ]
 }
 
 /// Answers requests as a proxy does that cannot reach the program. Returns how many it has answered.
@@ -64,8 +73,7 @@ fn answer_as_proxy(address: &str) -> Arc<AtomicU32> {
             let mut request = BufReader::new(&stream).lines().map_while(Result::ok);
             // Up to the empty line.
             if request.any(|line| line.is_empty()) {
-                let answer =
-                    "HTTP/1.1 502 Bad Gateway\r\nContent-Type: text/html\r\nConnection: close\r\n\r\n<h1>502";
+                let answer = "HTTP/1.1 502 Bad Gateway\r\nContent-Type: text/html\r\nConnection: close\r\n\r\n<h1>502";
                 let _ = (&stream).write_all(answer.as_bytes());
                 counter.fetch_add(1, Relaxed);
             }
@@ -76,29 +84,52 @@ fn answer_as_proxy(address: &str) -> Arc<AtomicU32> {
 
 #[test]
 fn page_works_in_a_browser() {
-    let Some(browser) = Browser::start() else { return };
-    let Some(fixture) = Fixture::new() else { return };
+    let Some(browser) = Browser::start() else {
+        return;
+    };
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
     let page = fixture.serve(&["--allow-changes"]);
     let [_, id] = fill(&fixture);
     page.until("/", &["window.hacked"]);
     let url = |path: &str| format!("http://{}{path}", page.address);
     browser.open(&url("/"));
-    assert_eq!(browser.script("return document.title"), "Overview · job-scheduler");
-    assert!(browser.text().contains("<script>window.hacked = 1</script>"), "{}", browser.text());
+    assert_eq!(
+        browser.script("return document.title"),
+        "Overview · job-scheduler"
+    );
+    assert!(
+        browser
+            .text()
+            .contains("<script>window.hacked = 1</script>"),
+        "{}",
+        browser.text()
+    );
 
     // It shows what is new, in the same document.
     browser.script("window.marker = 1; return 0");
     fixture.enqueue(NewJob::named("new-job", Value::Null).after(LATER));
-    eventually(|| browser.text().contains("new-job"), "the page is refreshed");
+    eventually(
+        || browser.text().contains("new-job"),
+        "the page is refreshed",
+    );
     assert_eq!(browser.script("return window.marker"), 1);
 
     // Users go to the job by its key, pause it, and delete it.
     browser.click("//nav/a[.='Jobs']");
     browser.type_into("//input[@name='job']", "nightly");
     browser.click("//button[.='Go']");
-    assert_eq!(browser.script("return location.pathname"), format!("/jobs/{id}"));
+    assert_eq!(
+        browser.script("return location.pathname"),
+        format!("/jobs/{id}")
+    );
     browser.click("//button[.='Pause']");
-    assert!(browser.text().contains("The job is paused."), "{}", browser.text());
+    assert!(
+        browser.text().contains("The job is paused."),
+        "{}",
+        browser.text()
+    );
     let found = || fixture.wait(fixture.jobs.get(&fixture.client, id)).unwrap();
     assert!(!found().unwrap().enabled);
     browser.click("//button[.='Resume']");
@@ -106,7 +137,11 @@ fn page_works_in_a_browser() {
     eventually(|| browser.text().contains("done"), "the run is shown");
     browser.click("//summary");
     browser.click("//details//button[.='Delete']");
-    assert!(browser.text().contains("The job is deleted.") && found().is_none(), "{}", browser.text());
+    assert!(
+        browser.text().contains("The job is deleted.") && found().is_none(),
+        "{}",
+        browser.text()
+    );
 
     // No script of a payload ran, and nothing of the page was blocked.
     assert_eq!(browser.script("return window.hacked === undefined"), true);
@@ -117,22 +152,40 @@ fn page_works_in_a_browser() {
     drop(page);
     let answers = answer_as_proxy(&address);
     eventually(|| answers.load(Relaxed) >= 2, "the page asks again");
-    eventually(|| browser.text().contains("Not up to date since"), "the page says that it is old");
+    eventually(
+        || browser.text().contains("Not up to date since"),
+        "the page says that it is old",
+    );
 }
 
 #[test]
 fn page_is_readable_in_light_and_dark_and_on_a_telephone() {
-    let Some(browser) = Browser::start() else { return };
-    let Some(fixture) = Fixture::new() else { return };
+    let Some(browser) = Browser::start() else {
+        return;
+    };
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
     let page = fixture.serve(&["--allow-changes"]);
     let [running, id] = fill(&fixture);
     page.until("/", &["window.hacked"]);
-    page.until(&format!("/jobs/{running}"), &["<b class=\"badge active\">running</b>"]);
+    page.until(
+        &format!("/jobs/{running}"),
+        &["<b class=\"badge active\">running</b>"],
+    );
     let mut backgrounds = Vec::new();
     for scheme in ["light", "dark"] {
         browser.prefer(scheme);
         let [running, id] = [format!("/jobs/{running}"), format!("/jobs/{id}?done=pause")];
-        for path in ["/", "/jobs", &running, &id, "/failures", "/runs/1", "/nothing"] {
+        for path in [
+            "/",
+            "/jobs",
+            &running,
+            &id,
+            "/failures",
+            "/runs/1",
+            "/nothing",
+        ] {
             browser.open(&format!("http://{}{path}", page.address));
             browser
                 .script("document.querySelectorAll('details').forEach((part) => part.open = true); return 0");
@@ -144,31 +197,58 @@ fn page_is_readable_in_light_and_dark_and_on_a_telephone() {
         }
     }
     backgrounds.dedup();
-    assert_eq!(backgrounds.len(), 2, "light and dark are the same: {backgrounds:?}");
+    assert_eq!(
+        backgrounds.len(),
+        2,
+        "light and dark are the same: {backgrounds:?}"
+    );
     browser.resize(500, 900);
     for path in ["/", "/jobs", "/failures"] {
         browser.open(&format!("http://{}{path}", page.address));
-        let overflow = browser.script("return document.documentElement.scrollWidth - window.innerWidth");
-        assert!(overflow.as_i64() <= Some(0), "{path}: {overflow} pixels are outside");
+        let overflow =
+            browser.script("return document.documentElement.scrollWidth - window.innerWidth");
+        assert!(
+            overflow.as_i64() <= Some(0),
+            "{path}: {overflow} pixels are outside"
+        );
     }
 }
 
 #[test]
 fn users_log_in_with_the_token() {
-    let Some(browser) = Browser::start() else { return };
-    let Some(fixture) = Fixture::new() else { return };
+    let Some(browser) = Browser::start() else {
+        return;
+    };
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
     let page = fixture.serve(&["--token", TOKEN, "--allow-changes"]);
     let id = fixture.enqueue(job(Value::Null).after(LATER));
     browser.open(&format!("http://{}/jobs/{id}", page.address));
     browser.type_into("//input[@type='password']", "wrong");
     browser.click("//button");
-    assert!(browser.text().contains("This is not the token."), "{}", browser.text());
+    assert!(
+        browser.text().contains("This is not the token."),
+        "{}",
+        browser.text()
+    );
     browser.type_into("//input[@type='password']", TOKEN);
     browser.click("//button");
-    assert_eq!(browser.script("return location.pathname"), format!("/jobs/{id}"));
+    assert_eq!(
+        browser.script("return location.pathname"),
+        format!("/jobs/{id}")
+    );
     assert_eq!(browser.script("return document.cookie"), "");
     browser.click("//button[.='Pause']");
-    assert!(browser.text().contains("The job is paused."), "{}", browser.text());
+    assert!(
+        browser.text().contains("The job is paused."),
+        "{}",
+        browser.text()
+    );
     browser.click("//button[.='Log out']");
-    assert!(browser.text().contains("Token of this page"), "{}", browser.text());
+    assert!(
+        browser.text().contains("Token of this page"),
+        "{}",
+        browser.text()
+    );
 }

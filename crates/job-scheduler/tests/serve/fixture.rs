@@ -41,19 +41,34 @@ impl Fixture {
 
     /// Starts a node with the handler `work`. Its payload says what it does.
     pub(crate) fn at(url: String, schema: String) -> Self {
-        let runtime =
-            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
         let config: Config = url.parse().unwrap();
-        let node = Scheduler::builder().schema(&schema).name("first <node>").lease(TIMEOUT);
+        let node = Scheduler::builder()
+            .schema(&schema)
+            .name("first <node>")
+            .lease(TIMEOUT);
         let node = node.heartbeat(Duration::from_millis(300));
-        let node = node.handler_named("work", work).start(config.clone(), NoTls);
+        let node = node
+            .handler_named("work", work)
+            .start(config.clone(), NoTls);
         let node = runtime.block_on(node).unwrap();
         let client = runtime.block_on(async {
             let (client, connection) = config.connect(NoTls).await.unwrap();
             tokio::spawn(connection);
             client
         });
-        Self { url, jobs: Jobs::new(&schema).unwrap(), schema, client, runtime, node: Some(node) }
+        Self {
+            url,
+            jobs: Jobs::new(&schema).unwrap(),
+            schema,
+            client,
+            runtime,
+            node: Some(node),
+        }
     }
 
     pub(crate) fn wait<T>(&self, future: impl Future<Output = T>) -> T {
@@ -72,7 +87,10 @@ impl Fixture {
 
     /// Serves this schema.
     pub(crate) fn serve(&self, options: &[&str]) -> Page {
-        Page::start(&self.url, &[&["--schema", &self.schema, "serve"], options].concat())
+        Page::start(
+            &self.url,
+            &[&["--schema", &self.schema, "serve"], options].concat(),
+        )
     }
 }
 
@@ -118,13 +136,25 @@ pub(crate) struct Reply {
 impl Page {
     pub(crate) fn start(url: &str, arguments: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_job-scheduler"));
-        command.args(["--url", url]).args(arguments).args(["--listen", "127.0.0.1:0"]);
+        command
+            .args(["--url", url])
+            .args(arguments)
+            .args(["--listen", "127.0.0.1:0"]);
         let mut process = Process::start(command.stdout(Stdio::piped())).unwrap();
         let mut line = String::new();
-        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let printed = line.trim().strip_prefix("listening at http://").and_then(|line| line.split_once(' '));
+        BufReader::new(process.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        let printed = line
+            .trim()
+            .strip_prefix("listening at http://")
+            .and_then(|line| line.split_once(' '));
         let (address, mode) = printed.unwrap_or_else(|| panic!("{line}"));
-        Self { address: address.into(), mode: mode.into(), _process: process }
+        Self {
+            address: address.into(),
+            mode: mode.into(),
+            _process: process,
+        }
     }
 
     pub(crate) fn get(&self, path: &str) -> Reply {
@@ -137,16 +167,25 @@ impl Page {
     }
 
     /// Sends a request with `Host`, unless the headers have another one.
-    pub(crate) fn request(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Reply {
+    pub(crate) fn request(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> Reply {
         let mut text = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\n");
         if !headers.iter().any(|(name, _)| *name == "Host") {
             text += &format!("Host: {}\r\n", self.address);
         }
-        headers.iter().for_each(|(name, value)| text += &format!("{name}: {value}\r\n"));
+        headers
+            .iter()
+            .for_each(|(name, value)| text += &format!("{name}: {value}\r\n"));
         if method == "POST" {
             let length = body.len();
-            text +=
-                &format!("Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {length}\r\n");
+            text += &format!(
+                "Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {length}\r\n"
+            );
         }
         exchange(&self.address, &format!("{text}\r\n{body}"))
     }
@@ -154,7 +193,9 @@ impl Page {
     /// Returns the hidden value of the forms of a page.
     pub(crate) fn form(&self, path: &str) -> String {
         let Reply { body, .. } = self.get(path);
-        let (_, rest) = body.split_once("name=\"form\" value=\"").unwrap_or_else(|| panic!("{body}"));
+        let (_, rest) = body
+            .split_once("name=\"form\" value=\"")
+            .unwrap_or_else(|| panic!("{body}"));
         format!("form={}", rest.split_once('"').unwrap().0)
     }
 
@@ -194,10 +235,20 @@ pub(crate) fn exchange(address: &str, request: &str) -> Reply {
         }
         lines.push(line);
     }
-    let status = lines[0].split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap();
-    let headers = lines[1..].iter().filter_map(|line| line.trim().split_once(':'));
+    let status = lines[0]
+        .split(' ')
+        .nth(1)
+        .and_then(|status| status.parse().ok())
+        .unwrap();
+    let headers = lines[1..]
+        .iter()
+        .filter_map(|line| line.trim().split_once(':'));
     let headers = headers.map(|(name, value)| (name.to_lowercase(), value.trim().to_owned()));
-    let mut reply = Reply { status, headers: headers.collect(), body: String::new() };
+    let mut reply = Reply {
+        status,
+        headers: headers.collect(),
+        body: String::new(),
+    };
     let mut body = vec![0; reply.header("content-length").parse().unwrap()];
     stream.read_exact(&mut body).unwrap();
     reply.body = String::from_utf8(body).unwrap();
@@ -217,6 +268,9 @@ pub(crate) fn eventually(mut holds: impl FnMut() -> bool, what: &str) {
 fn url() -> Option<String> {
     static SERVER: OnceLock<Option<Mutex<Database>>> = OnceLock::new();
     let server = SERVER.get_or_init(|| server_or_skip(Database::start()).map(Mutex::new));
-    let server = server.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
+    let server = server
+        .as_ref()?
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
     Some(server.url.clone())
 }

@@ -11,7 +11,9 @@ const LATER: Duration = Duration::from_secs(7_200);
 
 #[test]
 fn overview_shows_nodes_runs_lateness_and_failures() {
-    let Some(fixture) = Fixture::new() else { return };
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
     let page = fixture.serve(&[]);
     assert_eq!(page.mode, "(read-only)");
     let running = fixture.enqueue(job(json!({ "sleep": 600 })));
@@ -19,68 +21,139 @@ fn overview_shows_nodes_runs_lateness_and_failures() {
     let later = fixture.enqueue(job(Value::Null).after(LATER));
     // For the lateness of the last ten seconds.
     fixture.enqueue(job(Value::Null).every(Duration::from_millis(500)));
-    let [running, failed, later] = [running, failed, later].map(|id| format!("<a href=\"/jobs/{id}\">"));
-    let shown =
-        page.until("/", &["no paper", "<b>4</b>", &running, &failed, &later, "in 120min", "read-only"]);
-    assert!(shown.contains("first &lt;node&gt;") && shown.contains(" left"), "{shown}");
+    let [running, failed, later] =
+        [running, failed, later].map(|id| format!("<a href=\"/jobs/{id}\">"));
+    let shown = page.until(
+        "/",
+        &[
+            "no paper",
+            "<b>4</b>",
+            &running,
+            &failed,
+            &later,
+            "in 120min",
+            "read-only",
+        ],
+    );
+    assert!(
+        shown.contains("first &lt;node&gt;") && shown.contains(" left"),
+        "{shown}"
+    );
     assert!(shown.contains("data-refresh"), "{shown}");
-    page.until("/", &["<span>Done</span><b>", "<span>Lateness p50</span><b>"]);
+    page.until(
+        "/",
+        &["<span>Done</span><b>", "<span>Lateness p50</span><b>"],
+    );
     let has_lateness = |shown: &str| !shown.contains("<span>max</span><b>0s</b>");
     crate::fixture::eventually(|| has_lateness(&page.get("/").body), "lateness is shown");
 }
 
 #[test]
 fn jobs_are_filtered_found_and_shown_page_by_page() {
-    let Some(fixture) = Fixture::new() else { return };
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
     let page = fixture.serve(&[]);
     let job = |kind: &str, number: usize| {
-        fixture.enqueue(NewJob::named(kind, json!(number)).after(LATER).key(format!("{kind} {number}")))
+        fixture.enqueue(
+            NewJob::named(kind, json!(number))
+                .after(LATER)
+                .key(format!("{kind} {number}")),
+        )
     };
     let ids: Vec<_> = (0..60).map(|number| job("mail & post", number)).collect();
     let other = job("report", 7);
-    fixture.execute(&format!("UPDATE @job SET enabled = false WHERE id = {other}"));
+    fixture.execute(&format!(
+        "UPDATE @job SET enabled = false WHERE id = {other}"
+    ));
 
     let first = page.get("/jobs").body;
-    assert!(first.contains("mail &amp; post 49") && !first.contains("mail &amp; post 50"), "{first}");
+    assert!(
+        first.contains("mail &amp; post 49") && !first.contains("mail &amp; post 50"),
+        "{first}"
+    );
     let next = format!("/jobs?kind=&amp;state=&amp;after={}", ids[49]);
     assert!(first.contains(&next), "{first}");
     let second = page.get(&next.replace("&amp;", "&")).body;
-    assert!(second.contains("mail &amp; post 50") && !second.contains("mail &amp; post 49"), "{second}");
-    assert!(second.contains("report 7") && !second.contains(">Next<"), "{second}");
+    assert!(
+        second.contains("mail &amp; post 50") && !second.contains("mail &amp; post 49"),
+        "{second}"
+    );
+    assert!(
+        second.contains("report 7") && !second.contains(">Next<"),
+        "{second}"
+    );
 
     let paused = page.get("/jobs?state=paused").body;
-    assert!(paused.contains("report 7") && !paused.contains("mail &amp; post 1"), "{paused}");
+    assert!(
+        paused.contains("report 7") && !paused.contains("mail &amp; post 1"),
+        "{paused}"
+    );
     assert!(!paused.contains("data-refresh"), "{paused}");
     let kind = page.get("/jobs?kind=mail%20%26%20post").body;
-    assert!(kind.contains("mail &amp; post 1<") && !kind.contains("report 7"), "{kind}");
     assert!(
-        kind.contains(&format!("/jobs?kind=mail%20%26%20post&amp;state=&amp;after={}", ids[49])),
+        kind.contains("mail &amp; post 1<") && !kind.contains("report 7"),
+        "{kind}"
+    );
+    assert!(
+        kind.contains(&format!(
+            "/jobs?kind=mail%20%26%20post&amp;state=&amp;after={}",
+            ids[49]
+        )),
         "{kind}"
     );
 
     for query in ["report%207", &other.to_string(), "report+7"] {
         let reply = page.get(&format!("/find?job={query}"));
-        assert_eq!((reply.status, reply.header("location")), (303, &*format!("/jobs/{other}")));
+        assert_eq!(
+            (reply.status, reply.header("location")),
+            (303, &*format!("/jobs/{other}"))
+        );
     }
     let shown = page.get(&format!("/jobs/{other}")).body;
-    assert!(shown.contains("paused") && shown.contains("There are no runs."), "{shown}");
-    for path in ["/find?job=nothing", "/jobs/999999", "/jobs/many", "/runs/999999", "/nothing"] {
+    assert!(
+        shown.contains("paused") && shown.contains("There are no runs."),
+        "{shown}"
+    );
+    for path in [
+        "/find?job=nothing",
+        "/jobs/999999",
+        "/jobs/many",
+        "/runs/999999",
+        "/nothing",
+    ] {
         let reply = page.get(path);
-        assert!(reply.status == 404 && reply.body.contains("<h1>Not found</h1>"), "{path}: {reply:?}");
+        assert!(
+            reply.status == 404 && reply.body.contains("<h1>Not found</h1>"),
+            "{path}: {reply:?}"
+        );
     }
     for path in ["/find?job=a%00", "/jobs?kind=%00"] {
         let reply = page.get(path);
-        assert!(reply.status == 400 && reply.body.contains("the character NUL"), "{path}: {reply:?}");
+        assert!(
+            reply.status == 400 && reply.body.contains("the character NUL"),
+            "{path}: {reply:?}"
+        );
     }
-    for path in ["/jobs?state=x", "/jobs?after=x", "/failures?before=x", &format!("/jobs/{other}?before=x")] {
+    for path in [
+        "/jobs?state=x",
+        "/jobs?after=x",
+        "/failures?before=x",
+        &format!("/jobs/{other}?before=x"),
+    ] {
         let reply = page.get(path);
-        assert!(reply.status == 400 && reply.body.contains("must be"), "{path}: {reply:?}");
+        assert!(
+            reply.status == 400 && reply.body.contains("must be"),
+            "{path}: {reply:?}"
+        );
     }
 }
 
 #[test]
 fn histories_and_failures_are_shown_page_by_page() {
-    let Some(fixture) = Fixture::new() else { return };
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
     let page = fixture.serve(&[]);
     let id = fixture.enqueue(job(json!({ "error": "no paper" })).after(LATER));
     fixture.execute(&format!(
@@ -97,8 +170,12 @@ fn histories_and_failures_are_shown_page_by_page() {
             let last = format!(">error {}.", 120 - errors);
             assert!(shown.contains(&last), "{path}: {last}: {shown}");
             errors += count;
-            let older = shown.split("<a href=\"").find(|link| link.contains("\">Older"));
-            path = older.map_or_else(String::new, |link| link.split_once('"').unwrap().0.to_owned());
+            let older = shown
+                .split("<a href=\"")
+                .find(|link| link.contains("\">Older"));
+            path = older.map_or_else(String::new, |link| {
+                link.split_once('"').unwrap().0.to_owned()
+            });
         }
         assert_eq!(path, "", "there is a page after the last one");
     }
@@ -106,15 +183,22 @@ fn histories_and_failures_are_shown_page_by_page() {
 
 #[test]
 fn hostile_text_is_shown_as_text() {
-    let Some(fixture) = Fixture::new() else { return };
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
     let page = fixture.serve(&["--allow-changes"]);
     let hostile = "\"'><script>window.hacked = 1</script><img src=x onerror=alert(1)>";
     let id = fixture.enqueue(job(json!({ "error": hostile, "more": hostile })).key(hostile));
     let other = fixture.enqueue(NewJob::named(hostile, json!(hostile)).after(LATER));
-    fixture
-        .execute(&format!("UPDATE @job SET enabled = false, disabled_reason = handler WHERE id = {other}"));
+    fixture.execute(&format!(
+        "UPDATE @job SET enabled = false, disabled_reason = handler WHERE id = {other}"
+    ));
     page.until("/failures", &["&lt;script&gt;window.hacked"]);
-    let run = fixture.wait(fixture.jobs.history(&fixture.client, id, 1)).unwrap().remove(0).id;
+    let run = fixture
+        .wait(fixture.jobs.history(&fixture.client, id, 1))
+        .unwrap()
+        .remove(0)
+        .id;
     let query: String = hostile.bytes().map(|byte| format!("%{byte:02X}")).collect();
     for path in [
         "/".to_owned(),
@@ -127,24 +211,40 @@ fn hostile_text_is_shown_as_text() {
         format!("/find?job={query}x"),
     ] {
         let shown = page.get(&path).body;
-        assert!(shown.contains("&lt;script&gt;window.hacked = 1&lt;/script&gt;&lt;img"), "{path}: {shown}");
+        assert!(
+            shown.contains("&lt;script&gt;window.hacked = 1&lt;/script&gt;&lt;img"),
+            "{path}: {shown}"
+        );
         assert!(
             !shown.contains("<script>") && !shown.contains("<img") && !shown.contains("\"'>"),
             "{path}: {shown}"
         );
     }
-    let reply =
-        page.request("POST", &format!("/jobs/{other}/{query}"), &[], &page.form(&format!("/jobs/{id}")));
-    assert!(reply.status == 404 && !reply.body.contains("<img"), "{reply:?}");
+    let reply = page.request(
+        "POST",
+        &format!("/jobs/{other}/{query}"),
+        &[],
+        &page.form(&format!("/jobs/{id}")),
+    );
+    assert!(
+        reply.status == 404 && !reply.body.contains("<img"),
+        "{reply:?}"
+    );
 }
 
 #[test]
 fn documents_that_are_large_or_cannot_be_read_are_shown_in_part() {
-    let Some(fixture) = Fixture::new() else { return };
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
     let page = fixture.serve(&[]);
     let id = fixture.enqueue(job(json!("ä".repeat(1 << 20))));
     page.until(&format!("/jobs/{id}"), &["done"]);
-    let run = fixture.wait(fixture.jobs.history(&fixture.client, id, 1)).unwrap().remove(0).id;
+    let run = fixture
+        .wait(fixture.jobs.history(&fixture.client, id, 1))
+        .unwrap()
+        .remove(0)
+        .id;
     for path in [format!("/jobs/{id}"), format!("/runs/{run}")] {
         let shown = page.get(&path).body;
         assert!(
@@ -159,30 +259,59 @@ fn documents_that_are_large_or_cannot_be_read_are_shown_in_part() {
 
 #[test]
 fn options_and_what_a_run_waits_for_are_shown() {
-    let Some(fixture) = Fixture::new() else { return };
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
     let page = fixture.serve(&[]);
     let holder = fixture.enqueue(job(json!({ "sleep": 600 })).limit("bank", 1));
     page.until(
         &format!("/jobs/{holder}"),
-        &["<b class=\"badge active\">running</b>", "<dt>Limit<dd>bank: 1<"],
+        &[
+            "<b class=\"badge active\">running</b>",
+            "<dt>Limit<dd>bank: 1<",
+        ],
     );
     let second = Duration::from_secs(1);
-    let blocked = job(Value::Null).limit("bank", 1).priority(-2).overlap(Overlap::Skip);
+    let blocked = job(Value::Null)
+        .limit("bank", 1)
+        .priority(-2)
+        .overlap(Overlap::Skip);
     let id = fixture.enqueue(blocked.retries(3, second, second).timeout(second * 5));
     let path = format!("/jobs/{id}");
-    let options =
-        ["Priority<dd>-2", "Overlap<dd>Skip", "Misfire<dd>RunOnce", "Retries<dd>3", "Timeout<dd>5s"];
-    page.until(&path, &[&options[..], &["<b class=\"badge warn\">blocked</b>"]].concat());
-    let run = fixture.wait(fixture.jobs.history(&fixture.client, id, 1)).unwrap().remove(0);
+    let options = [
+        "Priority<dd>-2",
+        "Overlap<dd>Skip",
+        "Misfire<dd>RunOnce",
+        "Retries<dd>3",
+        "Timeout<dd>5s",
+    ];
+    page.until(
+        &path,
+        &[&options[..], &["<b class=\"badge warn\">blocked</b>"]].concat(),
+    );
+    let run = fixture
+        .wait(fixture.jobs.history(&fixture.client, id, 1))
+        .unwrap()
+        .remove(0);
     assert_eq!(run.blocked_on, Some(BlockedOn::Limit("bank".into())));
-    page.until(&format!("/runs/{}", run.id), &["<dt>Waits for<dd>the limit &#39;bank&#39;"]);
-    fixture.wait(fixture.jobs.set_limit(&fixture.client, "bank", Some(2))).unwrap();
-    page.until(&path, &["<b class=\"badge good\">done</b>", "<dt>Limit<dd>bank: 2<"]);
+    page.until(
+        &format!("/runs/{}", run.id),
+        &["<dt>Waits for<dd>the limit &#39;bank&#39;"],
+    );
+    fixture
+        .wait(fixture.jobs.set_limit(&fixture.client, "bank", Some(2)))
+        .unwrap();
+    page.until(
+        &path,
+        &["<b class=\"badge good\">done</b>", "<dt>Limit<dd>bank: 2<"],
+    );
 }
 
 #[test]
 fn buttons_change_jobs() {
-    let Some(fixture) = Fixture::new() else { return };
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
     let page = fixture.serve(&["--allow-changes"]);
     assert_eq!(page.mode, "(changes are allowed)");
     let id = fixture.enqueue(job(json!("here")).after(LATER));
@@ -191,57 +320,118 @@ fn buttons_change_jobs() {
     let form = page.form(&path);
     let act = |action: &str, target: &str, notice: &str| {
         let reply = page.post(&format!("{path}/{action}"), &form);
-        assert_eq!((reply.status, reply.header("location")), (303, target), "{reply:?}");
+        assert_eq!(
+            (reply.status, reply.header("location")),
+            (303, target),
+            "{reply:?}"
+        );
         let shown = page.get(target).body;
         assert!(shown.contains(notice), "{shown}");
     };
     act("pause", &format!("{path}?done=pause"), "The job is paused.");
     assert!(!found().unwrap().enabled);
-    act("resume", &format!("{path}?done=resume"), "The job is resumed.");
+    act(
+        "resume",
+        &format!("{path}?done=resume"),
+        "The job is resumed.",
+    );
     assert!(found().unwrap().enabled);
-    act("run", &format!("{path}?done=run"), "A run of the job is requested.");
+    act(
+        "run",
+        &format!("{path}?done=run"),
+        "A run of the job is requested.",
+    );
     page.until(&path, &["<b class=\"badge good\">done</b>"]);
-    let run = fixture.wait(fixture.jobs.history(&fixture.client, id, 1)).unwrap().remove(0);
+    let run = fixture
+        .wait(fixture.jobs.history(&fixture.client, id, 1))
+        .unwrap()
+        .remove(0);
     assert_eq!(run.state, RunState::Done);
-    page.until(&format!("/runs/{}", run.id), &["&quot;echo&quot;: &quot;here&quot;"]);
+    page.until(
+        &format!("/runs/{}", run.id),
+        &["&quot;echo&quot;: &quot;here&quot;"],
+    );
     act("delete", "/jobs?done=delete", "The job is deleted.");
     assert!(found().is_none());
     let reply = page.post(&format!("{path}/delete"), &form);
-    assert!(reply.status == 404 && reply.body.contains("There is no job"), "{reply:?}");
+    assert!(
+        reply.status == 404 && reply.body.contains("There is no job"),
+        "{reply:?}"
+    );
 }
 
 #[test]
 fn buttons_cancel_and_repeat_runs() {
-    let Some(fixture) = Fixture::new() else { return };
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
     let page = fixture.serve(&["--allow-changes"]);
     let [failed, running] = [json!({ "error": "no paper" }), json!({ "sleep": 600 })].map(job);
     let [failed, running] = [failed, running].map(|job| fixture.enqueue(job));
     let form = page.form(&format!("/jobs/{failed}"));
-    let last =
-        |job| -> RunInfo { fixture.wait(fixture.jobs.history(&fixture.client, job, 1)).unwrap().remove(0) };
+    let last = |job| -> RunInfo {
+        fixture
+            .wait(fixture.jobs.history(&fixture.client, job, 1))
+            .unwrap()
+            .remove(0)
+    };
     page.until("/failures", &["no paper", "/retry\""]);
     let run = format!("/runs/{}", last(failed).id);
-    assert!(page.get("/failures").body.contains(&format!("action=\"{run}/retry\"")));
+    assert!(
+        page.get("/failures")
+            .body
+            .contains(&format!("action=\"{run}/retry\""))
+    );
     let reply = page.post(&format!("{run}/retry"), &form);
-    assert_eq!((reply.status, reply.header("location")), (303, &*format!("{run}?done=retry")));
+    assert_eq!(
+        (reply.status, reply.header("location")),
+        (303, &*format!("{run}?done=retry"))
+    );
     page.until(
         &format!("{run}?done=retry"),
-        &["The run is repeated.", "<dt>Attempt<dd>2", "failed", ">Retry<"],
+        &[
+            "The run is repeated.",
+            "<dt>Attempt<dd>2",
+            "failed",
+            ">Retry<",
+        ],
     );
 
-    page.until(&format!("/jobs/{running}"), &["<b class=\"badge active\">running</b>"]);
+    page.until(
+        &format!("/jobs/{running}"),
+        &["<b class=\"badge active\">running</b>"],
+    );
     let run = format!("/runs/{}", last(running).id);
     assert_eq!(page.post(&format!("{run}/cancel"), &form).status, 303);
-    page.until(&run, &["<b class=\"badge\">cancelled</b>", "while it was running", ">Retry<"]);
+    page.until(
+        &run,
+        &[
+            "<b class=\"badge\">cancelled</b>",
+            "while it was running",
+            ">Retry<",
+        ],
+    );
     let late = page.post(&format!("{run}/cancel"), &form);
-    assert!(late.status == 409 && late.body.contains("has ended before"), "{late:?}");
+    assert!(
+        late.status == 409 && late.body.contains("has ended before"),
+        "{late:?}"
+    );
 
     let done = fixture.enqueue(job(Value::Null));
-    page.until(&format!("/jobs/{done}"), &["<b class=\"badge good\">done</b>"]);
+    page.until(
+        &format!("/jobs/{done}"),
+        &["<b class=\"badge good\">done</b>"],
+    );
     let reply = page.post(&format!("/runs/{}/retry", last(done).id), &form);
-    assert!(reply.status == 409 && reply.body.contains("was done or skipped"), "{reply:?}");
+    assert!(
+        reply.status == 409 && reply.body.contains("was done or skipped"),
+        "{reply:?}"
+    );
     for action in ["retry", "cancel"] {
         let reply = page.post(&format!("/runs/999999/{action}"), &form);
-        assert!(reply.status == 404 && reply.body.contains("There is no run 999999."), "{reply:?}");
+        assert!(
+            reply.status == 404 && reply.body.contains("There is no run 999999."),
+            "{reply:?}"
+        );
     }
 }

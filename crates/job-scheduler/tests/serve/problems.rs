@@ -11,7 +11,9 @@ use crate::fixture::{Fixture, Page, eventually, job};
 
 #[test]
 fn page_says_that_the_database_is_away_and_connects_again() {
-    let Some(mut database) = server_or_skip(Database::start()) else { return };
+    let Some(mut database) = server_or_skip(Database::start()) else {
+        return;
+    };
     let fixture = Fixture::at(database.url.clone(), "page".into());
     let page = fixture.serve(&[]);
     page.until("/", &["first"]);
@@ -19,9 +21,19 @@ fn page_says_that_the_database_is_away_and_connects_again() {
     database.restart(End::Kill).unwrap();
     eventually(|| page.get("/").status == 200, "the page connects again");
     drop(database);
-    for path in ["/", "/jobs", "/jobs/1", "/runs/1", "/failures", "/find?job=1"] {
+    for path in [
+        "/",
+        "/jobs",
+        "/jobs/1",
+        "/runs/1",
+        "/failures",
+        "/find?job=1",
+    ] {
         let reply = page.get(path);
-        assert!(reply.status == 503 && reply.body.contains("The database may be away"), "{path}: {reply:?}");
+        assert!(
+            reply.status == 503 && reply.body.contains("The database may be away"),
+            "{path}: {reply:?}"
+        );
         // Then a browser asks again.
         assert!(reply.body.contains("data-refresh"), "{path}: {reply:?}");
     }
@@ -32,19 +44,28 @@ fn page_says_that_the_database_is_away_and_connects_again() {
 
 #[test]
 fn schema_without_tables_is_named() {
-    let Some(fixture) = Fixture::new() else { return };
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
     let page = Page::start(&fixture.url, &["--schema", "nothing", "serve"]);
     let reply = page.get("/");
-    assert!(reply.status == 503 && reply.body.contains("No node has created the tables"), "{reply:?}");
+    assert!(
+        reply.status == 503 && reply.body.contains("No node has created the tables"),
+        "{reply:?}"
+    );
 }
 
 #[test]
 fn change_of_a_locked_job_is_given_up() {
-    let Some(fixture) = Fixture::new() else { return };
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
     let page = fixture.serve(&["--allow-changes"]);
     let id = fixture.enqueue(job(Value::Null).after(Duration::from_secs(7_200)));
     let form = page.form(&format!("/jobs/{id}"));
-    fixture.execute(&format!("BEGIN; SELECT FROM @job WHERE id = {id} FOR UPDATE"));
+    fixture.execute(&format!(
+        "BEGIN; SELECT FROM @job WHERE id = {id} FOR UPDATE"
+    ));
     for action in ["pause", "delete", "run", "resume"] {
         let reply = page.post(&format!("/jobs/{id}/{action}"), &form);
         assert!(
@@ -53,7 +74,10 @@ fn change_of_a_locked_job_is_given_up() {
         );
     }
     fixture.execute("COMMIT");
-    let found = fixture.wait(fixture.jobs.get(&fixture.client, id)).unwrap().unwrap();
+    let found = fixture
+        .wait(fixture.jobs.get(&fixture.client, id))
+        .unwrap()
+        .unwrap();
     assert!(found.enabled);
     assert_eq!(page.post(&format!("/jobs/{id}/pause"), &form).status, 303);
 }
@@ -67,6 +91,9 @@ fn silent_database_is_given_up() {
     let begin = Instant::now();
     let reply = page.get("/");
     let took = begin.elapsed();
-    assert!(reply.status == 503 && reply.body.contains("did not answer within 10 seconds"), "{reply:?}");
+    assert!(
+        reply.status == 503 && reply.body.contains("did not answer within 10 seconds"),
+        "{reply:?}"
+    );
     assert!(took >= Duration::from_secs(10), "{took:?}");
 }

@@ -34,8 +34,12 @@ impl Browser {
 
     fn try_start() -> Result<Self, String> {
         let mut command = Command::new("chromedriver");
-        command.arg("--port=0").stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut driver = Process::start(&mut command).map_err(|error| format!("chromedriver: {error}"))?;
+        command
+            .arg("--port=0")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
+        let mut driver =
+            Process::start(&mut command).map_err(|error| format!("chromedriver: {error}"))?;
         let mut output = BufReader::new(driver.stdout.take().expect("it was piped"));
         let port = loop {
             let mut line = String::new();
@@ -48,8 +52,11 @@ impl Browser {
         };
         // It would end when it cannot write.
         std::thread::spawn(move || io::copy(&mut output, &mut io::sink()));
-        let mut browser =
-            Self { address: format!("127.0.0.1:{port}"), session: String::new(), _driver: driver };
+        let mut browser = Self {
+            address: format!("127.0.0.1:{port}"),
+            session: String::new(),
+            _driver: driver,
+        };
         // Without a sandbox, because tests may run as root in a container.
         let arguments = [
             "--headless=new",
@@ -59,8 +66,13 @@ impl Browser {
             "--window-size=1280,1000",
         ];
         let options = json!({ "args": arguments });
-        let wanted = json!({ "goog:chromeOptions": options, "goog:loggingPrefs": { "browser": "ALL" } });
-        let reply = browser.send("POST", "", &json!({ "capabilities": { "alwaysMatch": wanted } }));
+        let wanted =
+            json!({ "goog:chromeOptions": options, "goog:loggingPrefs": { "browser": "ALL" } });
+        let reply = browser.send(
+            "POST",
+            "",
+            &json!({ "capabilities": { "alwaysMatch": wanted } }),
+        );
         match (reply["sessionId"].as_str(), reply["message"].as_str()) {
             (Some(session), _) => session.clone_into(&mut browser.session),
             (None, Some(why)) if why.contains("cannot find") => {
@@ -72,17 +84,29 @@ impl Browser {
     }
 
     fn send(&self, method: &str, command: &str, body: &Value) -> Value {
-        let path =
-            if self.session.is_empty() { String::new() } else { format!("/{}{command}", self.session) };
-        let body = if method == "POST" { body.to_string() } else { String::new() };
-        let head =
-            format!("{method} /session{path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n", self.address);
+        let path = if self.session.is_empty() {
+            String::new()
+        } else {
+            format!("/{}{command}", self.session)
+        };
+        let body = if method == "POST" {
+            body.to_string()
+        } else {
+            String::new()
+        };
+        let head = format!(
+            "{method} /session{path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n",
+            self.address
+        );
         let length = body.len();
         let reply = exchange(
             &self.address,
-            &format!("{head}Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"),
+            &format!(
+                "{head}Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+            ),
         );
-        serde_json::from_str::<Value>(&reply.body).unwrap_or_else(|_| panic!("{reply:?}"))["value"].take()
+        serde_json::from_str::<Value>(&reply.body).unwrap_or_else(|_| panic!("{reply:?}"))["value"]
+            .take()
     }
 
     /// Sends a command that must succeed.
@@ -104,7 +128,10 @@ impl Browser {
 
     /// Returns the visible text of the page.
     pub(crate) fn text(&self) -> String {
-        self.script("return document.body.innerText").as_str().expect("a text").to_owned()
+        self.script("return document.body.innerText")
+            .as_str()
+            .expect("a text")
+            .to_owned()
     }
 
     /// Clicks, as a user does, on the first element that this `XPath` finds.
@@ -148,7 +175,10 @@ impl Browser {
     /// Returns the messages of the console since the last call: errors of scripts, and what the
     /// policy of the page has blocked.
     pub(crate) fn messages(&self) -> Vec<Value> {
-        self.command("/se/log", &json!({ "type": "browser" })).as_array().cloned().unwrap_or_default()
+        self.command("/se/log", &json!({ "type": "browser" }))
+            .as_array()
+            .cloned()
+            .unwrap_or_default()
     }
 }
 

@@ -83,7 +83,11 @@ impl Accidents {
 
     /// Sets the clocks of nodes forward and back. Then sets the clock of the server back, to where
     /// it was, and forward. Returns its time after the last but one of these steps.
-    fn set_clocks(&mut self, own: &mut Database, client: &mut Client) -> Result<Time, Box<dyn Error>> {
+    fn set_clocks(
+        &mut self,
+        own: &mut Database,
+        client: &mut Client,
+    ) -> Result<Time, Box<dyn Error>> {
         let clocks = own.clocks().ok_or("the server has no clock of its own")?;
         for offset in [STEP, -STEP] {
             clocks.nodes.set(offset)?;
@@ -93,7 +97,11 @@ impl Accidents {
         clocks.server.set(-STEP)?;
         thread::sleep(WRONG_TIME);
         clocks.server.set(0)?;
-        self.add(before - STEP * 1_000_000, now(client)? - STEP * 1_000_000, true);
+        self.add(
+            before - STEP * 1_000_000,
+            now(client)? - STEP * 1_000_000,
+            true,
+        );
         thread::sleep(RECONNECT_TIME);
         self.add(before, now(client)?, false);
         let before = now(client)?;
@@ -102,17 +110,25 @@ impl Accidents {
     }
 
     fn add(&mut self, begin: Time, end: Time, is_set_back: bool) {
-        self.periods.push(Period { begin, end, is_set_back });
+        self.periods.push(Period {
+            begin,
+            end,
+            is_set_back,
+        });
     }
 
     /// Returns whether a due time may be late or a misfire.
     pub(crate) fn concern(&self, due: Time, lease: Time) -> bool {
-        self.periods.iter().any(|period| (period.begin - lease..=period.end + lease).contains(&due))
+        self.periods
+            .iter()
+            .any(|period| (period.begin - lease..=period.end + lease).contains(&due))
     }
 
     /// Returns whether runs may start early.
     pub(crate) fn have_set_back(&self, started: Time) -> bool {
-        self.periods.iter().any(|period| period.is_set_back && period.contains(started))
+        self.periods
+            .iter()
+            .any(|period| period.is_set_back && period.contains(started))
     }
 
     pub(crate) fn include(&self, accident: Accident) -> bool {

@@ -8,7 +8,11 @@ use std::{env, fs, process};
 use hashed_wheel_trial::server::{self, Missing};
 use postgres::NoTls;
 
-const MISSING: Missing = Missing { program: "openssl", package: "openssl", instead: "omit the tests of TLS" };
+const MISSING: Missing = Missing {
+    program: "openssl",
+    package: "openssl",
+    instead: "omit the tests of TLS",
+};
 
 /// The files of a certificate. The folder is removed when this value is dropped.
 #[derive(Debug)]
@@ -27,7 +31,10 @@ impl Certificate {
         let folder = env::temp_dir().join(format!("{name}-{}", process::id()));
         fs::create_dir_all(&folder)?;
         let certificate = Self { folder };
-        fs::write(certificate.folder.join("extensions"), "subjectAltName=DNS:localhost\n")?;
+        fs::write(
+            certificate.folder.join("extensions"),
+            "subjectAltName=DNS:localhost\n",
+        )?;
         for arguments in [
             "req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.crt -days 30 -subj /CN=authority",
             "req -newkey rsa:2048 -nodes -keyout server.key -out server.csr -subj /CN=localhost",
@@ -35,8 +42,10 @@ impl Certificate {
              -extfile extensions",
         ] {
             let mut command = Command::new(&openssl);
-            let made =
-                command.args(arguments.split_whitespace()).current_dir(&certificate.folder).output()?;
+            let made = command
+                .args(arguments.split_whitespace())
+                .current_dir(&certificate.folder)
+                .output()?;
             if !made.status.success() {
                 return Err(String::from_utf8_lossy(&made.stderr).into());
             }

@@ -108,10 +108,26 @@ impl Database {
     pub fn start_standby(&self) -> Result<Self, Box<dyn Error>> {
         let standby = Self::new(self.is_durable)?;
         let mut backup = standby.command("pg_basebackup");
-        backup.args(["--write-recovery-conf", "--checkpoint=fast", "--no-sync", "--dbname", &self.url]);
+        backup.args([
+            "--write-recovery-conf",
+            "--checkpoint=fast",
+            "--no-sync",
+            "--dbname",
+            &self.url,
+        ]);
         let Output { status, stderr, .. } = backup.output()?;
-        let why = || format!("pg_basebackup {}:\n{}", standby.place(), String::from_utf8_lossy(&stderr));
-        if status.success() { standby.listen_somewhere() } else { Err(why().into()) }
+        let why = || {
+            format!(
+                "pg_basebackup {}:\n{}",
+                standby.place(),
+                String::from_utf8_lossy(&stderr)
+            )
+        };
+        if status.success() {
+            standby.listen_somewhere()
+        } else {
+            Err(why().into())
+        }
     }
 
     /// Returns the statements that restore a schema, by `pg_dump`.
@@ -123,18 +139,29 @@ impl Database {
         let mut dump = self.scratch.command(self.bin.join("pg_dump"));
         // With INSERT instead of COPY, so that any client can execute it.
         dump.args(["--inserts", "--schema", schema, "--dbname", &self.url]);
-        let Output { status, stdout, stderr } = dump.output()?;
+        let Output {
+            status,
+            stdout,
+            stderr,
+        } = dump.output()?;
         if !status.success() {
             return Err(format!("pg_dump:\n{}", String::from_utf8_lossy(&stderr)).into());
         }
         // The others are commands of psql.
         let text = String::from_utf8(stdout)?;
-        Ok(text.lines().filter(|line| !line.starts_with('\\')).map(|line| format!("{line}\n")).collect())
+        Ok(text
+            .lines()
+            .filter(|line| !line.starts_with('\\'))
+            .map(|line| format!("{line}\n"))
+            .collect())
     }
 
     fn new(is_durable: bool) -> Result<Self, Box<dyn Error>> {
         // It may be a link to a folder with more programs.
-        let bin = server::find("postgres", folders()).ok_or(MISSING)?.canonicalize()?.with_file_name("");
+        let bin = server::find("postgres", folders())
+            .ok_or(MISSING)?
+            .canonicalize()?
+            .with_file_name("");
         // SIGQUIT is an immediate shutdown. PostgreSQL refuses to run as root.
         let scratch = Scratch::new(&name(), "QUIT", &["postgres", "nobody"])?;
         Ok(Self {
@@ -157,7 +184,10 @@ impl Database {
         database.init()?;
         if faults.clock {
             let clock = |name| WallClock::new(database.scratch.path(), name);
-            database.clocks = Some(Clocks { server: clock("server")?, nodes: clock("nodes")? });
+            database.clocks = Some(Clocks {
+                server: clock("server")?,
+                nodes: clock("nodes")?,
+            });
         }
         database.listen_somewhere()
     }
@@ -168,7 +198,11 @@ impl Database {
             self.port = server::free_port().unwrap_or(0);
             self.listen().is_ok()
         });
-        if is_ready { Ok(self) } else { Err(self.log().into()) }
+        if is_ready {
+            Ok(self)
+        } else {
+            Err(self.log().into())
+        }
     }
 
     /// Ends the server and starts it again on the same port.
@@ -188,7 +222,11 @@ impl Database {
             thread::sleep(Duration::from_millis(100));
             self.listen().is_ok()
         });
-        if is_ready { Ok(()) } else { Err(self.log().into()) }
+        if is_ready {
+            Ok(())
+        } else {
+            Err(self.log().into())
+        }
     }
 
     /// The clocks, if it was started with them.
@@ -210,7 +248,9 @@ impl Database {
         while begin.elapsed() < time || errors == 0 && begin.elapsed() < FULL_TIMEOUT {
             thread::sleep(Duration::from_millis(20));
             ballast.fill()?;
-            errors = fs::read_to_string(self.log_file())?.matches("No space left on device").count();
+            errors = fs::read_to_string(self.log_file())?
+                .matches("No space left on device")
+                .count();
         }
         drop(ballast);
         // Without space for its journal, it ends, and may fail to recover.
@@ -222,7 +262,11 @@ impl Database {
 
     /// Returns whether it accepts connections soon.
     fn is_ready(&self) -> bool {
-        let is_ready = || self.url.parse::<Config>().is_ok_and(|config| config.connect(NoTls).is_ok());
+        let is_ready = || {
+            self.url
+                .parse::<Config>()
+                .is_ok_and(|config| config.connect(NoTls).is_ok())
+        };
         (0..20).any(|_| {
             thread::sleep(Duration::from_millis(100));
             is_ready()
@@ -232,10 +276,26 @@ impl Database {
     fn init(&self) -> Result<(), Box<dyn Error>> {
         let mut initdb = self.command("initdb");
         // The data need not be durable.
-        initdb.args(["--auth=trust", "--username=postgres", "--no-locale", "--encoding=UTF8", "--no-sync"]);
+        initdb.args([
+            "--auth=trust",
+            "--username=postgres",
+            "--no-locale",
+            "--encoding=UTF8",
+            "--no-sync",
+        ]);
         let Output { status, stderr, .. } = initdb.output()?;
-        let why = || format!("initdb {}:\n{}", self.place(), String::from_utf8_lossy(&stderr));
-        if status.success() { Ok(()) } else { Err(why().into()) }
+        let why = || {
+            format!(
+                "initdb {}:\n{}",
+                self.place(),
+                String::from_utf8_lossy(&stderr)
+            )
+        };
+        if status.success() {
+            Ok(())
+        } else {
+            Err(why().into())
+        }
     }
 
     fn listen(&mut self) -> io::Result<()> {
@@ -244,7 +304,11 @@ impl Database {
         let mut postgres = self.command("postgres");
         postgres.args(["-h", "127.0.0.1", "-p", &port.to_string(), "-k", ""]);
         // Only processes are killed here, not the machine, so tests do not need fsync.
-        let fsync = if self.is_durable { "fsync=on" } else { "fsync=off" };
+        let fsync = if self.is_durable {
+            "fsync=on"
+        } else {
+            "fsync=off"
+        };
         postgres.args(["-c", fsync, "-c", "max_connections=300"]);
         if self.disk.is_some() {
             // The journal is as small as possible.
@@ -253,16 +317,25 @@ impl Database {
         if let Some(clocks) = &self.clocks {
             postgres.envs(clocks.server.environment());
         }
-        let log = File::options().create(true).append(true).open(self.log_file())?;
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(self.log_file())?;
         postgres.stdout(log.try_clone()?).stderr(log);
         let config: Config = self.url.parse().map_err(io::Error::other)?;
         let data = self.data();
         let is_ours = || {
-            let shown =
-                config.connect(NoTls).and_then(|mut client| client.query_one("SHOW data_directory", &[]));
+            let shown = config
+                .connect(NoTls)
+                .and_then(|mut client| client.query_one("SHOW data_directory", &[]));
             shown.is_ok_and(|row| Path::new(row.get::<_, &str>(0)) == data)
         };
-        self.server = Some(Server::start(&self.scratch, &mut postgres, START_TIMEOUT, is_ours)?);
+        self.server = Some(Server::start(
+            &self.scratch,
+            &mut postgres,
+            START_TIMEOUT,
+            is_ours,
+        )?);
         Ok(())
     }
 
@@ -286,7 +359,11 @@ impl Database {
     }
 
     fn place(&self) -> String {
-        format!("in {} as {}", self.scratch.path().display(), self.scratch.user())
+        format!(
+            "in {} as {}",
+            self.scratch.path().display(),
+            self.scratch.user()
+        )
     }
 }
 
@@ -307,7 +384,9 @@ fn folders() -> Vec<PathBuf> {
     ] {
         for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
             let name = entry.file_name();
-            let version = name.to_str().and_then(|name| name.strip_prefix(prefix)?.parse::<u32>().ok());
+            let version = name
+                .to_str()
+                .and_then(|name| name.strip_prefix(prefix)?.parse::<u32>().ok());
             found.extend(version.map(|version| (version, entry.path().join("bin"))));
         }
     }

@@ -38,14 +38,24 @@ pub fn in_own_namespace() -> Result<(), String> {
     // First without this program, which could not continue if that failed.
     let folder = env::temp_dir();
     let mut attempt = enter();
-    attempt.args(["mount", "-t", "tmpfs", "tmpfs"]).arg(folder).stdout(Stdio::null());
-    let output = attempt.output().map_err(|error| format!("unshare: {error}"))?;
+    attempt
+        .args(["mount", "-t", "tmpfs", "tmpfs"])
+        .arg(folder)
+        .stdout(Stdio::null());
+    let output = attempt
+        .output()
+        .map_err(|error| format!("unshare: {error}"))?;
     if !output.status.success() {
         return Err(String::from_utf8_lossy(&output.stderr).trim().to_owned());
     }
     let program = env::current_exe().map_err(|error| error.to_string())?;
     let mut again = enter();
-    Err(replace(again.arg(program).args(env::args_os().skip(1)).env(MARK, "")))
+    Err(replace(
+        again
+            .arg(program)
+            .args(env::args_os().skip(1))
+            .env(MARK, ""),
+    ))
 }
 
 /// Replaces this process. Returns why that failed.
@@ -83,14 +93,21 @@ impl Disk {
     /// If the folder cannot be created, or the disk cannot be mounted.
     pub fn mount(folder: &Path) -> io::Result<Self> {
         fs::create_dir(folder)?;
-        let options = format!("size={SIZE},mode=700,{}", owner(folder.parent().unwrap_or(folder))?);
+        let options = format!(
+            "size={SIZE},mode=700,{}",
+            owner(folder.parent().unwrap_or(folder))?
+        );
         let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(folder);
+        mount
+            .args(["-t", "tmpfs", "-o", &options, "tmpfs"])
+            .arg(folder);
         let status = mount.status()?;
         if !status.success() {
             return Err(io::Error::other(format!("mount: {status}")));
         }
-        Ok(Self { folder: folder.to_owned() })
+        Ok(Self {
+            folder: folder.to_owned(),
+        })
     }
 
     /// Uses all space that is left, and again what others release, until `free` is dropped.
@@ -100,7 +117,10 @@ impl Disk {
     /// If a write fails for another reason than a full disk.
     pub fn fill(&self) -> io::Result<Ballast> {
         let path = self.folder.join("ballast");
-        let mut ballast = Ballast { file: File::create(&path)?, path };
+        let mut ballast = Ballast {
+            file: File::create(&path)?,
+            path,
+        };
         ballast.fill()?;
         Ok(ballast)
     }
@@ -109,7 +129,10 @@ impl Disk {
 impl Drop for Disk {
     fn drop(&mut self) {
         // Lazily: processes of the server may be about to end.
-        let status = Command::new("umount").arg("--lazy").arg(&self.folder).status();
+        let status = Command::new("umount")
+            .arg("--lazy")
+            .arg(&self.folder)
+            .status();
         if !status.as_ref().is_ok_and(|status| status.success()) && !thread::panicking() {
             eprintln!("{} may still be mounted: {status:?}", self.folder.display());
         }

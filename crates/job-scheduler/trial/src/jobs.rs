@@ -67,16 +67,26 @@ impl Job {
     /// `jobs`: how many jobs there are.
     pub(crate) fn to_new_job(self, jobs: usize) -> NewJob {
         let first = Timestamp::from_microsecond(self.due.first()).expect("a time of this century");
-        let handler = if self.limited == Limited::Rate { RATED } else { HANDLER };
+        let handler = if self.limited == Limited::Rate {
+            RATED
+        } else {
+            HANDLER
+        };
         let job = NewJob::named(handler, json!(self.task)).at(first);
-        let job = if self.limited == Limited::Number { job.limit("limited", limit(jobs)) } else { job };
+        let job = if self.limited == Limited::Number {
+            job.limit("limited", limit(jobs))
+        } else {
+            job
+        };
         let job = match self.due {
             Due::Once(_) => job,
             Due::Every { period, .. } => job.every(Duration::from_micros(period as u64)),
             Due::Seconds { multiple, .. } => job.cron(format!("*/{multiple} * * * * *")),
         };
         let pause = Duration::from_millis(50);
-        job.misfire(self.misfire).overlap(self.overlap).retries(self.retries(), pause, pause)
+        job.misfire(self.misfire)
+            .overlap(self.overlap)
+            .retries(self.retries(), pause, pause)
     }
 
     /// A flaky task fails once. The transaction of an exact one fails whenever the server does.
@@ -105,7 +115,9 @@ impl Due {
 
     pub(crate) fn first(self) -> Time {
         match self {
-            Self::Once(first) | Self::Every { first, .. } | Self::Seconds { from: first, .. } => first,
+            Self::Once(first) | Self::Every { first, .. } | Self::Seconds { from: first, .. } => {
+                first
+            }
         }
     }
 
@@ -115,9 +127,11 @@ impl Due {
             Self::Once(time) => (time..=end).take(1).collect(),
             Self::Every { first, period } => (first..=end).step_by(period as usize).collect(),
             Self::Seconds { from, .. } => {
-                let seconds =
-                    (from.div_euclid(SECOND)..=end.div_euclid(SECOND)).map(|second| second * SECOND);
-                seconds.filter(|&time| self.is_at(time) && time <= end).collect()
+                let seconds = (from.div_euclid(SECOND)..=end.div_euclid(SECOND))
+                    .map(|second| second * SECOND);
+                seconds
+                    .filter(|&time| self.is_at(time) && time <= end)
+                    .collect()
             }
         }
     }
@@ -127,7 +141,9 @@ impl Due {
             && match self {
                 Self::Once(at) => time == at,
                 Self::Every { first, period } => (time - first) % period == 0,
-                Self::Seconds { multiple, .. } => time % SECOND == 0 && (time / SECOND) % 60 % multiple == 0,
+                Self::Seconds { multiple, .. } => {
+                    time % SECOND == 0 && (time / SECOND) % 60 % multiple == 0
+                }
             }
     }
 }
@@ -153,14 +169,22 @@ pub(crate) fn rate(jobs: usize) -> KindLimits {
 pub(crate) fn seeded(random: &mut Rng, count: u32, start: Time, end: Time) -> Vec<Job> {
     let mut job = |number| {
         let due = match number % 5 {
-            0 => Due::Seconds { from: start, multiple: [1, 2, 3, 5, 10][random.usize(..5)] },
+            0 => Due::Seconds {
+                from: start,
+                multiple: [1, 2, 3, 5, 10][random.usize(..5)],
+            },
             1 | 2 => {
                 let period = random.i64(300..2_000) * 1_000;
-                Due::Every { first: start + random.i64(0..period), period }
+                Due::Every {
+                    first: start + random.i64(0..period),
+                    period,
+                }
             }
             _ => Due::Once(random.i64(start..end)),
         };
-        let tasks = ["slow", "slow", "fail", "panic", "flaky", SNOOZE, EXACT, "", "", ""];
+        let tasks = [
+            "slow", "slow", "fail", "panic", "flaky", SNOOZE, EXACT, "", "", "",
+        ];
         let task = *random.choice(tasks.iter()).expect("some");
         let misfire = [Misfire::Skip, Misfire::RunOnce][random.usize(..2)];
         // Runs of a job that wait for each other must not take longer than its period.
@@ -177,17 +201,35 @@ pub(crate) fn seeded(random: &mut Rng, count: u32, start: Time, end: Time) -> Ve
             2 | 4 | 9 => Limited::Number,
             _ => Limited::No,
         };
-        let overlap = if limited == Limited::No { overlap } else { Overlap::Allow };
-        Job { due, task, misfire, overlap, limited }
+        let overlap = if limited == Limited::No {
+            overlap
+        } else {
+            Overlap::Allow
+        };
+        Job {
+            due,
+            task,
+            misfire,
+            overlap,
+            limited,
+        }
     };
     (0..count).map(&mut job).collect()
 }
 
 /// Returns the largest number of executions at a time.
 pub(crate) fn most_at_a_time(executions: &[(Time, Time)]) -> usize {
-    let is_running =
-        |time: Time| executions.iter().filter(|(began, ended)| (*began..*ended).contains(&time)).count();
-    executions.iter().map(|(began, _)| is_running(*began)).max().unwrap_or(0)
+    let is_running = |time: Time| {
+        executions
+            .iter()
+            .filter(|(began, ended)| (*began..*ended).contains(&time))
+            .count()
+    };
+    executions
+        .iter()
+        .map(|(began, _)| is_running(*began))
+        .max()
+        .unwrap_or(0)
 }
 
 /// Returns how many of these starts are too early: any `BURST + k` starts take at least `k`
@@ -195,8 +237,9 @@ pub(crate) fn most_at_a_time(executions: &[(Time, Time)]) -> usize {
 pub(crate) fn too_fast(starts: &[Time], jobs: usize) -> usize {
     let (interval, burst) = (interval(jobs).as_micros() as Time, BURST as usize);
     let is_early = |&last: &usize| {
-        (0..=last - burst)
-            .any(|first| starts[last] - starts[first] < interval * (last - first + 1 - burst) as Time)
+        (0..=last - burst).any(|first| {
+            starts[last] - starts[first] < interval * (last - first + 1 - burst) as Time
+        })
     };
     (burst..starts.len()).filter(is_early).count()
 }

@@ -141,8 +141,14 @@ impl Options {
             .misfire_after(self.misfire_after)
             .runners(RUNNERS)
             .capacity(25 * RUNNERS);
-        let builder = if self.poll { builder.without_notifications() } else { builder };
-        self.sabotage.iter().fold(builder, |builder, sabotage| sabotage.apply(builder))
+        let builder = if self.poll {
+            builder.without_notifications()
+        } else {
+            builder
+        };
+        self.sabotage
+            .iter()
+            .fold(builder, |builder, sabotage| sabotage.apply(builder))
     }
 }
 
@@ -161,13 +167,26 @@ fn main() -> ExitCode {
 fn serve(options: &Options) -> Result<ExitCode, Box<dyn Error>> {
     let schema = format!("trial_{}_{:x}", std::process::id(), fastrand::u32(..));
     if let Err(error) = options.builder(&schema).check() {
-        Options::command().error(ErrorKind::ValueValidation, error).exit();
+        Options::command()
+            .error(ErrorKind::ValueValidation, error)
+            .exit();
     }
-    let accidents = if options.url.is_some() { Vec::new() } else { possible(&options.accidents) };
+    let accidents = if options.url.is_some() {
+        Vec::new()
+    } else {
+        possible(&options.accidents)
+    };
     let has = |accident| accidents.contains(&accident);
-    let faults = Faults { disk: has(Accident::Disk), clock: has(Accident::Clock) };
+    let faults = Faults {
+        disk: has(Accident::Disk),
+        clock: has(Accident::Clock),
+    };
     // Dropped at the end.
-    let mut own = if options.url.is_some() { None } else { Some(Database::start_with(faults)?) };
+    let mut own = if options.url.is_some() {
+        None
+    } else {
+        Some(Database::start_with(faults)?)
+    };
     let mut more = vec!["--node-in".to_string(), schema.clone()];
     let url = match (&options.url, &own) {
         (Some(url), _) => url.clone(),
@@ -180,16 +199,35 @@ fn serve(options: &Options) -> Result<ExitCode, Box<dyn Error>> {
     let config = with_effects(&url, &schema);
     let mut client = trial::connect(&config)?;
     let version: String = client.query_one("SHOW server_version", &[])?.get(0);
-    println!("PostgreSQL {version} at {}", own.as_ref().map_or("--url", |own| &own.url));
-    let Options { nodes, prefetch, lease, jobs, duration, seed, .. } = options;
+    println!(
+        "PostgreSQL {version} at {}",
+        own.as_ref().map_or("--url", |own| &own.url)
+    );
+    let Options {
+        nodes,
+        prefetch,
+        lease,
+        jobs,
+        duration,
+        seed,
+        ..
+    } = options;
     println!(
         "{nodes} nodes read {jobs} jobs {prefetch:?} in advance, with a lease of {lease:?}. For {duration:?} they are killed, \
          stopped or replaced one after the other (seed {seed}).\n"
     );
-    let launch = Launch::new(more, own.as_mut().and_then(Database::clocks).map(|clocks| &clocks.nodes));
+    let launch = Launch::new(
+        more,
+        own.as_mut()
+            .and_then(Database::clocks)
+            .map(|clocks| &clocks.nodes),
+    );
     let own = own.as_mut().map(|own| (own, &accidents[..]));
     let result = trial::run(options, &schema, &config, own, &launch).and_then(|outcome| {
-        Ok((Tally::count(&mut trial::connect(&config)?, &outcome, options.lease)?, outcome))
+        Ok((
+            Tally::count(&mut trial::connect(&config)?, &outcome, options.lease)?,
+            outcome,
+        ))
     });
     let drop_schemas = format!(
         "SET client_min_messages = warning; DROP SCHEMA IF EXISTS {schema} CASCADE; DROP SCHEMA IF EXISTS {schema}_effects CASCADE"
@@ -225,7 +263,9 @@ fn with_effects(url: &Config, schema: &str) -> Config {
     let mut config = url.clone();
     let options = url.get_options().unwrap_or_default();
     config
-        .options(format!("{options} -c search_path={schema}_effects,{schema}"))
+        .options(format!(
+            "{options} -c search_path={schema}_effects,{schema}"
+        ))
         .application_name("job_scheduler");
     config
 }

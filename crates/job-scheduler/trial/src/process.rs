@@ -34,7 +34,8 @@ const INSERT: &str = "
     ON CONFLICT DO NOTHING";
 
 /// Returns a row for the first execution.
-const POSTPONE: &str = "INSERT INTO snooze (job, due) VALUES ($1, $2) ON CONFLICT DO NOTHING RETURNING job";
+const POSTPONE: &str =
+    "INSERT INTO snooze (job, due) VALUES ($1, $2) ON CONFLICT DO NOTHING RETURNING job";
 
 /// The main function of the process. It runs until its standard input ends, because the parent has
 /// closed it or has ended.
@@ -46,15 +47,23 @@ pub(crate) fn main(
     let (ended, stop) = oneshot::channel();
     when_parent_ends(|| _ = ended.send(()));
     let timer = HashedWheelTimer::new(Duration::from_millis(1), 8_192);
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
     let result = runtime.block_on(async {
-        let effects = Arc::new(Effects { config: config.clone(), client: Mutex::default() });
+        let effects = Arc::new(Effects {
+            config: config.clone(),
+            client: Mutex::default(),
+        });
         let handler = move |context, task| {
             let effects = effects.clone();
             async move { effects.execute(context, task).await }
         };
         let builder = builder.timer(timer.clone());
-        let builder = builder.handler_named(HANDLER, handler.clone()).handler_named(RATED, handler);
+        let builder = builder
+            .handler_named(HANDLER, handler.clone())
+            .handler_named(RATED, handler);
         let scheduler = loop {
             match builder.clone().start(config.clone(), NoTls).await {
                 // The trial restarts the database, or the machine is busy.
@@ -94,13 +103,26 @@ impl Effects {
         if task == "slow" {
             tokio::time::sleep(Duration::from_millis(fastrand::u64(..SLOW))).await;
         }
-        if task == SNOOZE && !self.query(POSTPONE, &[&context.job, &context.due]).await.is_empty() {
+        if task == SNOOZE
+            && !self
+                .query(POSTPONE, &[&context.job, &context.due])
+                .await
+                .is_empty()
+        {
             return Err(RunError::snooze(PAUSE));
         }
-        let [attempt, interrupted] = [context.attempt, context.interrupted].map(|number| number as i32);
+        let [attempt, interrupted] =
+            [context.attempt, context.interrupted].map(|number| number as i32);
         let Context { job, due, .. } = context;
-        let effect: [&(dyn ToSql + Sync); 7] =
-            [&job, &due, &attempt, &interrupted, &execution, &began, &wall];
+        let effect: [&(dyn ToSql + Sync); 7] = [
+            &job,
+            &due,
+            &attempt,
+            &interrupted,
+            &execution,
+            &began,
+            &wall,
+        ];
         if task == EXACT {
             return self.execute_exactly(&context, &effect).await;
         }
@@ -169,14 +191,23 @@ pub(crate) struct Launch {
 impl Launch {
     pub(crate) fn new(more: Vec<String>, clock: Option<&WallClock>) -> Self {
         let environment = clock.iter().flat_map(|clock| clock.environment());
-        Self { more, environment: environment.map(|(name, value)| (name, value.to_owned())).collect() }
+        Self {
+            more,
+            environment: environment
+                .map(|(name, value)| (name, value.to_owned()))
+                .collect(),
+        }
     }
 
     /// Starts this program again as a node, with the same options and some more. One of four nodes
     /// has no notifications. The process ends by itself when the trial ends.
     pub(crate) fn start(&self, slot: u32) -> io::Result<Process> {
         let mut command = Command::new(env::current_exe()?);
-        command.args(env::args_os().skip(1)).args(&self.more).stdin(Stdio::piped()).stdout(Stdio::null());
+        command
+            .args(env::args_os().skip(1))
+            .args(&self.more)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null());
         if slot % 4 == 2 {
             command.arg("--poll");
         }

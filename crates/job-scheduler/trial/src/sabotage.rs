@@ -59,7 +59,9 @@ impl Sabotage {
 
     pub(crate) fn apply(self, builder: SchedulerBuilder) -> SchedulerBuilder {
         let changes = self.changes().iter();
-        changes.fold(builder, |builder, (original, replacement)| builder.sabotage(*original, *replacement))
+        changes.fold(builder, |builder, (original, replacement)| {
+            builder.sabotage(*original, *replacement)
+        })
     }
 }
 
@@ -73,9 +75,12 @@ mod tests {
     fn each_change_concerns_a_statement() {
         let folders = ["../migrations", "../src/store"]
             .map(|folder| format!("{}/{folder}", env!("CARGO_MANIFEST_DIR")));
-        let files = folders.iter().flat_map(|folder| std::fs::read_dir(folder).unwrap());
-        let texts: String =
-            files.map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap()).collect();
+        let files = folders
+            .iter()
+            .flat_map(|folder| std::fs::read_dir(folder).unwrap());
+        let texts: String = files
+            .map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap())
+            .collect();
         for sabotage in Sabotage::value_variants() {
             for (original, _) in sabotage.changes() {
                 assert!(texts.contains(original), "{sabotage:?}: {original}");

@@ -94,11 +94,18 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    pub(crate) fn count(client: &mut Client, outcome: &Outcome, lease: Duration) -> Result<Self, Error> {
+    pub(crate) fn count(
+        client: &mut Client,
+        outcome: &Outcome,
+        lease: Duration,
+    ) -> Result<Self, Error> {
         let mut runs: BTreeMap<i64, BTreeMap<Time, Run>> = BTreeMap::new();
         let columns = "job, due, state, attempt, taken_over, misses_until, started, interrupted";
         for row in client.query(&format!("SELECT {columns} FROM run"), &[])? {
-            let time = |column| row.get::<_, Option<Timestamp>>(column).map(Timestamp::as_microsecond);
+            let time = |column| {
+                row.get::<_, Option<Timestamp>>(column)
+                    .map(Timestamp::as_microsecond)
+            };
             let run = Run {
                 state: row.get(2),
                 attempt: row.get(3),
@@ -107,28 +114,45 @@ impl Tally {
                 misses_until: time(5),
                 started: time(6),
             };
-            runs.entry(row.get(0)).or_default().insert(time(1).expect("part of the key"), run);
+            runs.entry(row.get(0))
+                .or_default()
+                .insert(time(1).expect("part of the key"), run);
         }
         // By job and due time.
         let mut effects: BTreeMap<i64, BTreeMap<Time, Vec<Effect>>> = BTreeMap::new();
         let mut clock_differences = BTreeSet::new();
-        for row in
-            client.query("SELECT job, due, attempt, interrupted, began, ended, wall FROM effect", &[])?
-        {
+        for row in client.query(
+            "SELECT job, due, attempt, interrupted, began, ended, wall FROM effect",
+            &[],
+        )? {
             let time = |column| row.get::<_, Timestamp>(column).as_microsecond();
-            let effect =
-                Effect { attempt: row.get(2), interrupted: row.get(3), began: time(4), ended: time(5) };
-            clock_differences
-                .insert(((time(6) - effect.began) as f64 / (STEP * 1_000_000) as f64).round() as i64);
-            effects.entry(row.get(0)).or_default().entry(time(1)).or_default().push(effect);
+            let effect = Effect {
+                attempt: row.get(2),
+                interrupted: row.get(3),
+                began: time(4),
+                ended: time(5),
+            };
+            clock_differences.insert(
+                ((time(6) - effect.began) as f64 / (STEP * 1_000_000) as f64).round() as i64,
+            );
+            effects
+                .entry(row.get(0))
+                .or_default()
+                .entry(time(1))
+                .or_default()
+                .push(effect);
         }
 
         let mut tally = Self {
             clock_differences,
             lease: micros(lease),
-            nodes: client.query_one("SELECT last_value FROM node_id_seq", &[])?.get::<_, i64>(0) as u64,
+            nodes: client
+                .query_one("SELECT last_value FROM node_id_seq", &[])?
+                .get::<_, i64>(0) as u64,
             snoozed: client.query_one("SELECT count(*) FROM snooze", &[])?.get(0),
-            disabled: client.query_one("SELECT count(disabled_reason) FROM job", &[])?.get(0),
+            disabled: client
+                .query_one("SELECT count(disabled_reason) FROM job", &[])?
+                .get(0),
             ..Self::default()
         };
         for (id, job) in &outcome.jobs {
@@ -164,7 +188,8 @@ impl Tally {
             self.limited.extend(regular(runs, effects));
         }
         if job.limited == Limited::Rate {
-            self.rated.extend(runs.values().filter_map(|run| run.started));
+            self.rated
+                .extend(runs.values().filter_map(|run| run.started));
         }
         let mut times: BTreeSet<Time> = job.due.times(outcome.end);
         times.extend(runs.keys().chain(effects.keys()));
@@ -172,19 +197,28 @@ impl Tally {
             self.due += 1;
             let effects = effects.get(&due).map_or(&[][..], Vec::as_slice);
             // The last misfire before this due time, if it stands for it.
-            let misfire = runs.range(..=due).rev().find(|(_, run)| run.misses_until.is_some());
+            let misfire = runs
+                .range(..=due)
+                .rev()
+                .find(|(_, run)| run.misses_until.is_some());
             let misfire = misfire.filter(|(_, run)| run.misses_until > Some(due));
             if let Some((_, misfire)) = misfire {
-                let [_, dues] =
-                    if misfire.state == "skipped" { &mut self.skipped } else { &mut self.fired_once };
+                let [_, dues] = if misfire.state == "skipped" {
+                    &mut self.skipped
+                } else {
+                    &mut self.fired_once
+                };
                 *dues += 1;
             }
-            self.check(job.due.is_at(due), || format!("{} ran although it was not due", name(job, due)));
+            self.check(job.due.is_at(due), || {
+                format!("{} ran although it was not due", name(job, due))
+            });
             match runs.get(&due) {
                 Some(run) => self.run(job, due, run, effects, outcome),
                 None if !effects.is_empty() => {
                     self.doubled += 1;
-                    self.errors.push(format!("{} had an effect but has no run", name(job, due)));
+                    self.errors
+                        .push(format!("{} had an effect but has no run", name(job, due)));
                 }
                 None if misfire.is_some() => {}
                 None => self.missing(job, due, "it has no run"),
@@ -193,14 +227,25 @@ impl Tally {
     }
 
     /// Counts the executions of a job that overlap.
-    fn overlaps(&mut self, job: &Job, runs: &BTreeMap<Time, Run>, effects: &BTreeMap<Time, Vec<Effect>>) {
+    fn overlaps(
+        &mut self,
+        job: &Job,
+        runs: &BTreeMap<Time, Run>,
+        effects: &BTreeMap<Time, Vec<Effect>>,
+    ) {
         let mut regular = regular(runs, effects);
         regular.sort_unstable();
         self.exclusive += regular.len() as u64;
-        let overlaps = regular.windows(2).filter(|pair| pair[1].0 < pair[0].1).count();
+        let overlaps = regular
+            .windows(2)
+            .filter(|pair| pair[1].0 < pair[0].1)
+            .count();
         self.overlaps += overlaps as u64;
         self.check(overlaps == 0, || {
-            format!("{overlaps} executions of '{}' overlapped, which must not", job.due.schedule())
+            format!(
+                "{overlaps} executions of '{}' overlapped, which must not",
+                job.due.schedule()
+            )
         });
     }
 
@@ -208,25 +253,43 @@ impl Tally {
         let is_skipped = run.state == "skipped";
         let is_held_back = is_skipped && run.misses_until.is_none();
         if run.misses_until.is_some() {
-            let [runs, _] = if is_skipped { &mut self.skipped } else { &mut self.fired_once };
+            let [runs, _] = if is_skipped {
+                &mut self.skipped
+            } else {
+                &mut self.fired_once
+            };
             *runs += 1;
             let is_allowed = due >= outcome.down || outcome.accidents.concern(due, self.lease);
             self.misfired_too_soon += u64::from(!is_allowed);
             self.check(run.misses_until <= Some(outcome.last_misfire), || {
-                format!("{} stands for due times that are not too old", name(job, due))
+                format!(
+                    "{} stands for due times that are not too old",
+                    name(job, due)
+                )
             });
         }
         if is_held_back {
             self.held_back += 1;
             self.check(job.overlap == Overlap::Skip, || {
-                format!("{} was skipped although its runs may overlap", name(job, due))
+                format!(
+                    "{} was skipped although its runs may overlap",
+                    name(job, due)
+                )
             });
         } else if run.misses_until.is_some() {
             // A run for all misfires may be held back.
-            let policy = if is_skipped { Misfire::Skip } else { Misfire::RunOnce };
+            let policy = if is_skipped {
+                Misfire::Skip
+            } else {
+                Misfire::RunOnce
+            };
             let is_held_back = is_skipped && job.overlap == Overlap::Skip;
             // A job that is due once is not skipped.
-            let expected = if matches!(job.due, Due::Once(_)) { Misfire::RunOnce } else { job.misfire };
+            let expected = if matches!(job.due, Due::Once(_)) {
+                Misfire::RunOnce
+            } else {
+                job.misfire
+            };
             self.check(policy == expected || is_held_back, || {
                 format!("{} although the policy is {:?}", run.state, job.misfire)
             });
@@ -236,12 +299,20 @@ impl Tally {
             self.doubled += u64::from(!effects.is_empty() && run.attempt == 1);
             return;
         }
-        let should = if matches!(job.task, "fail" | "panic") { "failed" } else { "done" };
+        let should = if matches!(job.task, "fail" | "panic") {
+            "failed"
+        } else {
+            "done"
+        };
         if run.state != should || effects.is_empty() {
             self.missing(
                 job,
                 due,
-                &format!("its state is {} and it has {} effects", run.state, effects.len()),
+                &format!(
+                    "its state is {} and it has {} effects",
+                    run.state,
+                    effects.len()
+                ),
             );
             return;
         }
@@ -250,7 +321,8 @@ impl Tally {
             self.exact_lost += u64::from(run.interrupted > 0);
             if effects.len() != 1 || effects[0].attempt != run.attempt {
                 self.inexact += 1;
-                self.errors.push(format!("{} had {} effects", name(job, due), effects.len()));
+                self.errors
+                    .push(format!("{} had {} effects", name(job, due), effects.len()));
             }
             return;
         }
@@ -262,7 +334,10 @@ impl Tally {
         if is_doubled || executions > job.executions() {
             self.doubled += 1;
             let name = name(job, due);
-            self.errors.push(format!("{name} had effects in the attempts {attempts:?} of {}", run.attempt));
+            self.errors.push(format!(
+                "{name} had effects in the attempts {attempts:?} of {}",
+                run.attempt
+            ));
         } else if executions < job.executions() {
             self.missing(job, due, "it was not repeated after a failure");
         } else if run.interrupted == 0 {
@@ -281,7 +356,11 @@ impl Tally {
         let started = run.started.unwrap_or(Time::MIN);
         if started < due {
             let is_allowed = outcome.accidents.have_set_back(started);
-            *(if is_allowed { &mut self.early_by_clock } else { &mut self.early }) += 1;
+            *(if is_allowed {
+                &mut self.early_by_clock
+            } else {
+                &mut self.early
+            }) += 1;
         }
         // After that there was no node, and then many runs started at the same time. Runs that wait
         // for others, and repeated ones, are late on purpose.
@@ -292,7 +371,8 @@ impl Tally {
         if started < outcome.down && is_regular {
             let late = Duration::from_micros(started.saturating_sub(due).max(0) as u64);
             let accidents = &outcome.accidents;
-            let is_in_accident = accidents.concern(due, self.lease) || accidents.have_set_back(started);
+            let is_in_accident =
+                accidents.concern(due, self.lease) || accidents.have_set_back(started);
             let (number, lateness) = match run.taken_over {
                 _ if is_in_accident => (&mut self.in_accidents, &mut self.lateness_in_accidents),
                 0 => (&mut self.normal_runs, &mut self.lateness),
@@ -305,7 +385,8 @@ impl Tally {
 
     fn missing(&mut self, job: &Job, due: Time, why: &str) {
         self.missing += 1;
-        self.errors.push(format!("{} was not done: {why}", name(job, due)));
+        self.errors
+            .push(format!("{} was not done: {why}", name(job, due)));
     }
 
     fn check(&mut self, holds: bool, failure: impl FnOnce() -> String) {
@@ -326,14 +407,22 @@ impl Tally {
         );
         let accidents = &outcome.accidents;
         println!("accidents    {}", self.describe(outcome));
-        println!("due          {} times, {} jobs", count(self.due), outcome.jobs.len());
+        println!(
+            "due          {} times, {} jobs",
+            count(self.due),
+            outcome.jobs.len()
+        );
         println!("once         {} exactly", count(self.once));
         println!(
             "marked       {} whose node was lost during the run; {} of them were done more than once",
             count(self.marked),
             count(self.repeated)
         );
-        println!("exact        {}, of which {} lost their node", count(self.exact), count(self.exact_lost));
+        println!(
+            "exact        {}, of which {} lost their node",
+            count(self.exact),
+            count(self.exact_lost)
+        );
         println!("missing      {}", count(self.missing));
         println!("repeated     {} without a mark", count(self.doubled));
         println!(
@@ -349,13 +438,26 @@ impl Tally {
             count(self.rated.len() as u64),
             self.too_fast
         );
-        println!("retried      {}; {} postponed by their handler", count(self.retried), self.snoozed);
+        println!(
+            "retried      {}; {} postponed by their handler",
+            count(self.retried),
+            self.snoozed
+        );
         println!("lateness     {}", self.lateness);
-        println!("taken over   {}: {}", count(self.taken_over), self.lateness_of_taken_over);
+        println!(
+            "taken over   {}: {}",
+            count(self.taken_over),
+            self.lateness_of_taken_over
+        );
         if self.in_accidents > 0 {
-            println!("in accidents {}: {}", count(self.in_accidents), self.lateness_in_accidents);
+            println!(
+                "in accidents {}: {}",
+                count(self.in_accidents),
+                self.lateness_in_accidents
+            );
         }
-        let ([skips, skipped], [fires, fired]) = (self.skipped.map(count), self.fired_once.map(count));
+        let ([skips, skipped], [fires, fired]) =
+            (self.skipped.map(count), self.fired_once.map(count));
         println!(
             "misfires     no node for {down:.1?}: {skips} jobs skipped {skipped} due times, \
              {fires} ran once for {fired}"
@@ -367,34 +469,66 @@ impl Tally {
         }
         let n = self.errors.len();
         verdict.expect(n <= 5, format!("… and {n} errors in total"));
-        verdict.expect(self.missing == 0, format!("{} due times were not done", self.missing));
-        verdict.expect(self.doubled == 0, format!("{} runs were done twice without a mark", self.doubled));
+        verdict.expect(
+            self.missing == 0,
+            format!("{} due times were not done", self.missing),
+        );
+        verdict.expect(
+            self.doubled == 0,
+            format!("{} runs were done twice without a mark", self.doubled),
+        );
         verdict.expect(
             self.inexact == 0,
-            format!("{} runs did not do the work of their transaction exactly once", self.inexact),
+            format!(
+                "{} runs did not do the work of their transaction exactly once",
+                self.inexact
+            ),
         );
-        verdict.expect(self.exact > 0, "no run did its work in a transaction: use more --jobs");
-        verdict.expect(self.early == 0, format!("{} runs started early", self.early));
+        verdict.expect(
+            self.exact > 0,
+            "no run did its work in a transaction: use more --jobs",
+        );
+        verdict.expect(
+            self.early == 0,
+            format!("{} runs started early", self.early),
+        );
         verdict.expect(
             !accidents.include(Accident::Disk) || accidents.disk_errors > 0,
             "the disk was full, and no statement failed by that: use more --jobs",
         );
         // Of nodes while the server's clock was right, and after it was set forward.
-        let is_set = [1, -1, -2].iter().all(|hours| self.clock_differences.contains(hours));
+        let is_set = [1, -1, -2]
+            .iter()
+            .all(|hours| self.clock_differences.contains(hours));
         verdict.expect(
             !accidents.include(Accident::Clock) || is_set,
-            format!("the clocks differed only by {:?} hours: use more --jobs", self.clock_differences),
+            format!(
+                "the clocks differed only by {:?} hours: use more --jobs",
+                self.clock_differences
+            ),
         );
         verdict.expect(
             self.lost <= lost_nodes * RUNNERS as u64,
-            format!("{} marks although {lost_nodes} nodes with {RUNNERS} runners were lost", self.lost),
+            format!(
+                "{} marks although {lost_nodes} nodes with {RUNNERS} runners were lost",
+                self.lost
+            ),
         );
-        verdict.expect(self.overlaps == 0, format!("{} executions overlapped", self.overlaps));
+        verdict.expect(
+            self.overlaps == 0,
+            format!("{} executions overlapped", self.overlaps),
+        );
         verdict.expect(
             self.most_limited <= limit(outcome.jobs.len()) as usize,
-            format!("{} executions at a time exceed their limit", self.most_limited),
+            format!(
+                "{} executions at a time exceed their limit",
+                self.most_limited
+            ),
         );
-        verdict.expect(self.too_fast == 0, format!("{} starts exceed their rate", self.too_fast));
+        verdict.expect(
+            self.too_fast == 0,
+            format!("{} starts exceed their rate", self.too_fast),
+        );
         verdict.expect(
             !self.limited.is_empty() && !self.rated.is_empty(),
             "no run was limited: use more --jobs",
@@ -403,17 +537,35 @@ impl Tally {
             self.held_back > 0 && self.exclusive > 0,
             "no run was held back by another run of its job: use more --jobs",
         );
-        verdict.expect(self.retried > 0, "no run was repeated after a failure: use more --jobs");
-        verdict.expect(self.snoozed > 0, "no run was postponed by its handler: use more --jobs");
+        verdict.expect(
+            self.retried > 0,
+            "no run was repeated after a failure: use more --jobs",
+        );
+        verdict.expect(
+            self.snoozed > 0,
+            "no run was postponed by its handler: use more --jobs",
+        );
         verdict.expect(
             outcome.replaced_regularly == outcome.replaced,
-            format!("{} of {} replaced nodes ended regularly", outcome.replaced_regularly, outcome.replaced),
+            format!(
+                "{} of {} replaced nodes ended regularly",
+                outcome.replaced_regularly, outcome.replaced
+            ),
         );
-        verdict.expect(self.taken_over > 0, "nothing was taken over: use more --jobs");
-        verdict.expect(outcome.claimed_others, "no other job was claimed while one job was locked");
+        verdict.expect(
+            self.taken_over > 0,
+            "nothing was taken over: use more --jobs",
+        );
+        verdict.expect(
+            outcome.claimed_others,
+            "no other job was claimed while one job was locked",
+        );
         verdict.expect(
             self.misfired_too_soon == 0,
-            format!("{} misfires happened while there were nodes", self.misfired_too_soon),
+            format!(
+                "{} misfires happened while there were nodes",
+                self.misfired_too_soon
+            ),
         );
         verdict.expect(
             self.skipped[0] > 0 && self.fired_once[0] > 0,
@@ -421,11 +573,17 @@ impl Tally {
         );
         verdict.expect(
             self.disabled == 1,
-            format!("{} jobs are disabled instead of the one with an invalid schedule", self.disabled),
+            format!(
+                "{} jobs are disabled instead of the one with an invalid schedule",
+                self.disabled
+            ),
         );
         verdict.expect(
             outcome.ended_regularly == u64::from(options.nodes),
-            format!("{} of {} nodes ended regularly", outcome.ended_regularly, options.nodes),
+            format!(
+                "{} of {} nodes ended regularly",
+                outcome.ended_regularly, options.nodes
+            ),
         );
         let (own, others) = (self.normal_runs, self.other_runs);
         verdict.expect(
@@ -466,25 +624,35 @@ impl Tally {
             ),
         };
         let all: Vec<_> = accidents.happened.iter().map(describe).collect();
-        if all.is_empty() { "none".into() } else { all.join("; ") }
+        if all.is_empty() {
+            "none".into()
+        } else {
+            all.join("; ")
+        }
     }
 }
 
 /// Returns the beginnings and ends of the executions of a job. Executions that were interrupted, by
 /// a loss of the node that may only have been stopped, are the documented exception.
 fn regular(runs: &BTreeMap<Time, Run>, effects: &BTreeMap<Time, Vec<Effect>>) -> Vec<(Time, Time)> {
-    let is_last =
-        |due: &Time, effect: &&Effect| runs.get(due).is_some_and(|run| run.interrupted == effect.interrupted);
+    let is_last = |due: &Time, effect: &&Effect| {
+        runs.get(due)
+            .is_some_and(|run| run.interrupted == effect.interrupted)
+    };
     // The clock was set during the others.
-    let is_short = |effect: &&Effect| (0..=STEP / 2 * 1_000_000).contains(&(effect.ended - effect.began));
+    let is_short =
+        |effect: &&Effect| (0..=STEP / 2 * 1_000_000).contains(&(effect.ended - effect.began));
     let regular = effects.iter().flat_map(|(due, effects)| {
-        let regular = effects.iter().filter(move |effect| is_last(due, effect) && is_short(effect));
+        let regular = effects
+            .iter()
+            .filter(move |effect| is_last(due, effect) && is_short(effect));
         regular.map(|effect| (effect.began, effect.ended))
     });
     regular.collect()
 }
 
 fn name(job: &Job, due: Time) -> String {
-    let due = Timestamp::from_microsecond(due).map_or_else(|_| due.to_string(), |due| due.to_string());
+    let due =
+        Timestamp::from_microsecond(due).map_or_else(|_| due.to_string(), |due| due.to_string());
     format!("'{}' of {due}", job.due.schedule())
 }

@@ -86,14 +86,21 @@ pub(crate) fn run(
     let mut client = connect(config)?;
     client.batch_execute(&format!("CREATE SCHEMA {schema}_effects; {EFFECT}"))?;
 
-    let begin = || (0..options.nodes).map(|slot| launch.start(slot)).collect::<io::Result<Vec<_>>>();
+    let begin = || {
+        (0..options.nodes)
+            .map(|slot| launch.start(slot))
+            .collect::<io::Result<Vec<_>>>()
+    };
     // All of them create the tables, at the same time.
     let mut nodes = begin()?;
     wait_for_tables(&mut client, schema)?;
     let start = now(&mut client)? + micros(LEAD_TIME);
     let last = start + micros(length + downtime(options));
     let jobs = jobs::seeded(&mut random, options.jobs, start, last);
-    let mut outcome = Outcome { jobs: add(config, schema, jobs)?, ..Outcome::default() };
+    let mut outcome = Outcome {
+        jobs: add(config, schema, jobs)?,
+        ..Outcome::default()
+    };
     // Not with `enqueue`, which would reject the schedule.
     client.execute(INVALID_JOB, &[&jobs::HANDLER])?;
 
@@ -103,7 +110,14 @@ pub(crate) fn run(
     // Between two of these, and at the end.
     let pauses = accidents.len() as u32 + 2;
     let mut disturb_until = |pause: u32, outcome: &mut Outcome| {
-        disturb(&mut nodes, launch, begun + length * pause / pauses, options.lease, &mut random, outcome)
+        disturb(
+            &mut nodes,
+            launch,
+            begun + length * pause / pauses,
+            options.lease,
+            &mut random,
+            outcome,
+        )
     };
     disturb_until(1, &mut outcome)?;
     outcome.claimed_others = lock_one(&mut client, options.lease)?;
@@ -111,7 +125,9 @@ pub(crate) fn run(
         for (&accident, pause) in accidents.iter().zip(2..) {
             disturb_until(pause, &mut outcome)?;
             // Long enough that leases end.
-            outcome.accidents.happen(accident, own, config, options.lease * 5 / 4)?;
+            outcome
+                .accidents
+                .happen(accident, own, config, options.lease * 5 / 4)?;
         }
         client = connect(config)?;
     }
@@ -127,9 +143,18 @@ pub(crate) fn run(
     outcome.end = now(&mut client)?;
 
     // Sabotage does not become correct by waiting.
-    let timeout = if options.sabotage.is_some() { Duration::ZERO } else { TIMEOUT } + options.lease * 3;
+    let timeout = if options.sabotage.is_some() {
+        Duration::ZERO
+    } else {
+        TIMEOUT
+    } + options.lease * 3;
     let end = Timestamp::from_microsecond(outcome.end)?;
-    wait_for_none(&mut client, timeout, "SELECT FROM job WHERE enabled AND next_run <= $1", &[&end])?;
+    wait_for_none(
+        &mut client,
+        timeout,
+        "SELECT FROM job WHERE enabled AND next_run <= $1",
+        &[&end],
+    )?;
     client.execute("UPDATE job SET next_run = NULL", &[])?;
     outcome.last_misfire = now(&mut client)? - micros(options.misfire_after);
     let unfinished = "SELECT FROM run WHERE state IN ('waiting', 'claimed', 'running', 'blocked')";
@@ -148,23 +173,34 @@ const INVALID_JOB: &str = "
 
 /// Adds the jobs through the crate.
 fn add(config: &Config, schema: &str, jobs: Vec<Job>) -> Result<Vec<(i64, Job)>, Box<dyn Error>> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-        let (client, connection) = config.connect(tokio_postgres::NoTls).await?;
-        tokio::spawn(connection);
-        let handle = Jobs::new(schema)?;
-        handle.set_kind(&client, jobs::RATED, jobs::rate(jobs.len())).await?;
-        let (count, mut added) = (jobs.len(), Vec::new());
-        for job in jobs {
-            added.push((handle.enqueue(&client, job.to_new_job(count)).await?.job, job));
-        }
-        Ok(added)
-    })
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?
+        .block_on(async {
+            let (client, connection) = config.connect(tokio_postgres::NoTls).await?;
+            tokio::spawn(connection);
+            let handle = Jobs::new(schema)?;
+            handle
+                .set_kind(&client, jobs::RATED, jobs::rate(jobs.len()))
+                .await?;
+            let (count, mut added) = (jobs.len(), Vec::new());
+            for job in jobs {
+                added.push((
+                    handle.enqueue(&client, job.to_new_job(count)).await?.job,
+                    job,
+                ));
+            }
+            Ok(added)
+        })
 }
 
 fn wait_for_tables(client: &mut Client, schema: &str) -> Result<(), Box<dyn Error>> {
     let begin = Instant::now();
     let table = format!("{schema}.slot");
-    while !client.query_one("SELECT to_regclass($1) IS NOT NULL", &[&table])?.get::<_, bool>(0) {
+    while !client
+        .query_one("SELECT to_regclass($1) IS NOT NULL", &[&table])?
+        .get::<_, bool>(0)
+    {
         if begin.elapsed() > TIMEOUT {
             return Err("no node has created the tables".into());
         }
@@ -225,7 +261,10 @@ fn disturb(
 /// if that takes too long.
 fn lock_one(client: &mut Client, lease: Duration) -> Result<bool, postgres::Error> {
     let mut transaction = client.transaction()?;
-    transaction.execute("SELECT FROM job WHERE enabled ORDER BY next_run LIMIT 1 FOR UPDATE", &[])?;
+    transaction.execute(
+        "SELECT FROM job WHERE enabled ORDER BY next_run LIMIT 1 FOR UPDATE",
+        &[],
+    )?;
     thread::sleep(lease / 2);
     let mut claimed = || {
         let count = transaction.query_one("SELECT count(*) FROM run", &[])?;

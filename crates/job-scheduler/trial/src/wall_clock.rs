@@ -29,7 +29,9 @@ impl WallClock {
             return Err("this is not Linux with the GNU C library".into());
         }
         let output = Command::new("cc").arg("--version").output();
-        output.map(drop).map_err(|error| format!("the compiler cc cannot be started: {error}"))
+        output
+            .map(drop)
+            .map_err(|error| format!("the compiler cc cannot be started: {error}"))
     }
 
     /// Compiles the library into this folder, which must be readable for the processes.
@@ -42,19 +44,29 @@ impl WallClock {
             ["c", "so", "offset"].map(|end| folder.join(name).with_extension(end));
         fs::write(&source, LIBRARY)?;
         let mut compiler = Command::new("cc");
-        compiler.args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(&source);
+        compiler
+            .args(["-shared", "-fPIC", "-O1", "-o"])
+            .arg(&library)
+            .arg(&source);
         let output = compiler.output()?;
         if !output.status.success() {
             return Err(format!("cc: {}", String::from_utf8_lossy(&output.stderr)).into());
         }
         fs::write(&offset, 0_i64.to_ne_bytes())?;
         let file = OpenOptions::new().write(true).open(&offset)?;
-        Ok(Self { library, offset, file })
+        Ok(Self {
+            library,
+            offset,
+            file,
+        })
     }
 
     /// The environment of a process that has this clock.
     pub fn environment(&self) -> [(&'static str, &Path); 2] {
-        [("LD_PRELOAD", &self.library), ("CLOCK_OFFSET", &self.offset)]
+        [
+            ("LD_PRELOAD", &self.library),
+            ("CLOCK_OFFSET", &self.offset),
+        ]
     }
 
     /// Sets the clock. Processes that are running notice it at their next reading.

@@ -10,7 +10,8 @@ use job_scheduler_trial::Database;
 const SHORT: &str = "--prefetch 2s --lease 1s --misfire-after 7s --max-late 10s";
 
 /// The shortest lease, and therefore the most kills in the shortest time.
-const SHORTEST: &str = "--duration 4s --prefetch 1s --lease 500ms --misfire-after 3s --max-late 10s";
+const SHORTEST: &str =
+    "--duration 4s --prefetch 1s --lease 500ms --misfire-after 3s --max-late 10s";
 
 fn run(options: &str) -> RunResult {
     testing::run(env!("CARGO_BIN_EXE_job_scheduler"), options)
@@ -18,7 +19,10 @@ fn run(options: &str) -> RunResult {
 
 /// Returns the rest of the line that starts with `name`.
 fn value<'a>(text: &'a str, name: &str) -> &'a str {
-    text.lines().find_map(|line| line.strip_prefix(name)).expect(name).trim()
+    text.lines()
+        .find_map(|line| line.strip_prefix(name))
+        .expect(name)
+        .trim()
 }
 
 /// Returns the output. `None`: there is no server.
@@ -78,7 +82,11 @@ fn survives(accidents: &str, duration: &str) {
     ] {
         let was_skipped = skipped.is_some_and(|what| text.contains(&format!("SKIPPED: {what}")));
         let should_happen = accidents.contains(accident) && !was_skipped;
-        assert_eq!(happened.contains(message), should_happen, "{accident}: {text}");
+        assert_eq!(
+            happened.contains(message),
+            should_happen,
+            "{accident}: {text}"
+        );
     }
 }
 
@@ -104,7 +112,10 @@ fn minimum_lease_passes() {
         "--duration 4s --jobs 60 --prefetch 1s --lease 500ms --misfire-after 7s --max-late 10s --accidents immediate",
     );
     let Some(text) = text else { return };
-    assert!(value(&text, "accidents").contains("an immediate shutdown"), "{text}");
+    assert!(
+        value(&text, "accidents").contains("an immediate shutdown"),
+        "{text}"
+    );
 }
 
 /// The sabotages, and what the trial says about each. Only the first one is always tried, because
@@ -114,7 +125,10 @@ const SABOTAGES: [(&str, &str); 12] = [
     // Starts of runs of another owner.
     ("no-check", "without a mark"),
     ("no-mark", "without a mark"),
-    ("no-skip", "no other job was claimed while one job was locked"),
+    (
+        "no-skip",
+        "no other job was claimed while one job was locked",
+    ),
     ("no-slot", "executions overlapped"),
     ("no-slot", "exceed their limit"),
     // Runs that wait forever.
@@ -136,9 +150,12 @@ const AT_A_TIME: usize = 4;
 fn detect(sabotage: &str, reason: &str, url: &str) {
     let mut others = String::new();
     for seed in 1..=20 {
-        let RunResult { status, text } =
-            run(&format!("{SHORTEST} --jobs 150 --seed {seed} --sabotage {sabotage} --url {url}"));
-        let failures = text.split_once("\nFAIL\n").map_or("", |(_, failures)| failures);
+        let RunResult { status, text } = run(&format!(
+            "{SHORTEST} --jobs 150 --seed {seed} --sabotage {sabotage} --url {url}"
+        ));
+        let failures = text
+            .split_once("\nFAIL\n")
+            .map_or("", |(_, failures)| failures);
         if status == Some(1) && failures.contains(reason) {
             return;
         }
@@ -151,8 +168,14 @@ fn detect(sabotage: &str, reason: &str, url: &str) {
 
 #[test]
 fn sabotages_are_detected() {
-    let Some(server) = testing::server_or_skip(Database::start()) else { return };
-    let tried = if testing::is_deep() { &SABOTAGES[..] } else { &SABOTAGES[..1] };
+    let Some(server) = testing::server_or_skip(Database::start()) else {
+        return;
+    };
+    let tried = if testing::is_deep() {
+        &SABOTAGES[..]
+    } else {
+        &SABOTAGES[..1]
+    };
     let next = AtomicUsize::new(0);
     let detect_some = || {
         while let Some((sabotage, reason)) = tried.get(next.fetch_add(1, Relaxed)) {
@@ -178,8 +201,14 @@ fn bad_options_are_rejected_with_status_2() {
     for (options, reason) in [
         ("--nodes 0", "'--nodes <N>'"),
         ("--lease 10ms", "lease of 10ms: must be from 500ms"),
-        ("--prefetch 1s --lease 4s", "prefetch of 1s: must be from the heartbeat"),
-        ("--misfire-after 1s", "misfire_after of 1s: must be at least the lease of 3s"),
+        (
+            "--prefetch 1s --lease 4s",
+            "prefetch of 1s: must be from the heartbeat",
+        ),
+        (
+            "--misfire-after 1s",
+            "misfire_after of 1s: must be at least the lease of 3s",
+        ),
         ("--url nonsense://", "'--url <URL>'"),
     ] {
         let RunResult { status, text } = run(options);

@@ -38,8 +38,15 @@ impl Setup {
         }
         let cluster = testing::server_or_skip(RedisCluster::start(test, NODE_TIMEOUT))?;
         let timer = HashedWheelTimer::new(Duration::from_millis(5), 512);
-        let locks = LockClient::cluster(cluster.urls()).timer(&timer).build().unwrap();
-        Some(Self { cluster, timer, locks })
+        let locks = LockClient::cluster(cluster.urls())
+            .timer(&timer)
+            .build()
+            .unwrap();
+        Some(Self {
+            cluster,
+            timer,
+            locks,
+        })
     }
 
     /// Takes many locks, and returns their names and guards: those whose slots the first master
@@ -51,7 +58,10 @@ impl Setup {
             let guard = take(&self.locks, &name, options.clone()).await;
             guards[usize::from(!is_of_first(&name))].push((name, guard));
         }
-        assert!(guards.iter().all(|guards| guards.len() > 2), "all nodes have locks");
+        assert!(
+            guards.iter().all(|guards| guards.len() > 2),
+            "all nodes have locks"
+        );
         guards
     }
 
@@ -61,7 +71,12 @@ impl Setup {
             .into_iter()
             .map(|node| {
                 let line = self.cluster.node(node).info("cmdstat_evalsha").unwrap();
-                line.trim_start_matches("calls=").split(',').next().unwrap().parse().unwrap_or(0)
+                line.trim_start_matches("calls=")
+                    .split(',')
+                    .next()
+                    .unwrap()
+                    .parse()
+                    .unwrap_or(0)
             })
             .sum()
     }
@@ -81,7 +96,11 @@ fn is_of_first(name: &str) -> bool {
 fn slot(name: &str) -> u16 {
     let crc = format!("lock:{name}").bytes().fold(0_u16, |crc, byte| {
         (0..8).fold(crc ^ (u16::from(byte) << 8), |crc, _| {
-            if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 }
+            if crc & 0x8000 == 0 {
+                crc << 1
+            } else {
+                (crc << 1) ^ 0x1021
+            }
         })
     });
     crc % 16_384
@@ -104,7 +123,9 @@ async fn take(locks: &LockClient, name: &str, options: LockOptions) -> Guard {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn locks_of_many_slots_are_renewed_and_released() {
-    let Some(mut setup) = Setup::new("lock-cluster") else { return };
+    let Some(mut setup) = Setup::new("lock-cluster") else {
+        return;
+    };
     let third = Duration::from_secs(2);
     let short = options().lease(third * 3);
     let [of_first, others] = setup.take_many(&short).await;
@@ -113,17 +134,33 @@ async fn locks_of_many_slots_are_renewed_and_released() {
 
     let (begin, before) = (Instant::now(), setup.calls());
     tokio::time::sleep(third * 9 / 2).await;
-    let (calls, thirds) = (setup.calls() - before, begin.elapsed().div_duration_f64(third));
-    assert!(calls >= 3 * LOCKS, "{calls} calls renewed {LOCKS} locks, for more than a lease");
+    let (calls, thirds) = (
+        setup.calls() - before,
+        begin.elapsed().div_duration_f64(third),
+    );
+    assert!(
+        calls >= 3 * LOCKS,
+        "{calls} calls renewed {LOCKS} locks, for more than a lease"
+    );
     // Each slot has one lock, so there is one call per lock and third of the lease.
-    assert!(calls as f64 <= (thirds + 2.0) * LOCKS as f64, "{calls} calls in {thirds} thirds of a lease");
+    assert!(
+        calls as f64 <= (thirds + 2.0) * LOCKS as f64,
+        "{calls} calls in {thirds} thirds of a lease"
+    );
 
     // The first master has a replica, and the others have none.
     for (of_first, replicas) in [(true, 1), (false, 0)] {
-        let taken = setup.locks.lock_with(&name(of_first), short.clone().replicas(1)).lock().await;
+        let taken = setup
+            .locks
+            .lock_with(&name(of_first), short.clone().replicas(1))
+            .lock()
+            .await;
         match taken {
             Ok(guard) if replicas == 1 => guard.unlock().await.unwrap(),
-            Err(LockError::Replicas { wanted: 1, acknowledged: 0 }) if replicas == 0 => {}
+            Err(LockError::Replicas {
+                wanted: 1,
+                acknowledged: 0,
+            }) if replicas == 0 => {}
             taken => panic!("{replicas} replicas: {taken:?}"),
         }
     }
@@ -133,13 +170,21 @@ async fn locks_of_many_slots_are_renewed_and_released() {
         assert_eq!(state.token, Some(guard.token()));
         guard.unlock().await.unwrap();
     }
-    within(waiting).await.unwrap().unwrap().unlock().await.unwrap();
+    within(waiting)
+        .await
+        .unwrap()
+        .unwrap()
+        .unlock()
+        .await
+        .unwrap();
 }
 
 /// Several locks as one, in slots of several nodes, and what several owners hold.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn several_locks_and_several_owners() {
-    let Some(setup) = Setup::new("lock-cluster-several") else { return };
+    let Some(setup) = Setup::new("lock-cluster-several") else {
+        return;
+    };
     let names = [name(true), name(false), format!("{}-too", name(false))];
     let mut all = setup.locks.multi_lock_with(&names, options());
     let guard = within(all.lock()).await.unwrap();
@@ -147,17 +192,32 @@ async fn several_locks_and_several_owners() {
     let mut waiting = setup.locks.multi_lock_with(&names[..2], options());
     let waiting = tokio::spawn(async move { waiting.lock().await });
     guard.unlock().await.unwrap();
-    within(waiting).await.unwrap().unwrap().unlock().await.unwrap();
+    within(waiting)
+        .await
+        .unwrap()
+        .unwrap()
+        .unlock()
+        .await
+        .unwrap();
 
     for name in &names {
         let lock = setup.locks.rw_lock_with(name, options());
-        let readers = [lock.read().lock().await.unwrap(), lock.read().lock().await.unwrap()];
+        let readers = [
+            lock.read().lock().await.unwrap(),
+            lock.read().lock().await.unwrap(),
+        ];
         let mut writer = lock.write();
         let writer = tokio::spawn(async move { writer.lock().await });
         for reader in readers {
             reader.unlock().await.unwrap();
         }
-        within(writer).await.unwrap().unwrap().unlock().await.unwrap();
+        within(writer)
+            .await
+            .unwrap()
+            .unwrap()
+            .unlock()
+            .await
+            .unwrap();
         let semaphore = setup.locks.semaphore_with(name, 1, options());
         let permit = semaphore.acquire().await.unwrap();
         assert!(semaphore.try_acquire().await.unwrap().is_none());
@@ -167,13 +227,18 @@ async fn several_locks_and_several_owners() {
 
 /// Returns a name that no other lock has, with a slot of the first master or of another one.
 fn name(of_first: bool) -> String {
-    (0..).map(|number| format!("other-{number}")).find(|name| is_of_first(name) == of_first).unwrap()
+    (0..)
+        .map(|number| format!("other-{number}"))
+        .find(|name| is_of_first(name) == of_first)
+        .unwrap()
 }
 
 /// The first master accepts connections but does not answer, until its replica has taken over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failover_keeps_replicated_locks_and_disturbs_no_other() {
-    let Some(mut setup) = Setup::new("lock-failover") else { return };
+    let Some(mut setup) = Setup::new("lock-failover") else {
+        return;
+    };
     let guards = setup.take_many(&options()).await;
     let held = take(&setup.locks, &name(true), options()).await;
     setup.cluster.until_replicated().unwrap();
@@ -182,26 +247,52 @@ async fn a_failover_keeps_replicated_locks_and_disturbs_no_other() {
     setup.cluster.node(FIRST).freeze().unwrap();
     // A client connects although the first of its nodes does not answer. That takes longer than a
     // call with this lease may take.
-    let new_client =
-        LockClient::cluster(setup.cluster.urls()).timer(&setup.timer).prefix("shop:").build().unwrap();
-    drop(take(&new_client, &name(false), options().lease(Duration::from_secs(3))).await);
+    let new_client = LockClient::cluster(setup.cluster.urls())
+        .timer(&setup.timer)
+        .prefix("shop:")
+        .build()
+        .unwrap();
+    drop(
+        take(
+            &new_client,
+            &name(false),
+            options().lease(Duration::from_secs(3)),
+        )
+        .await,
+    );
     // A waiting caller receives messages, although it tries that node first.
     let of_another_node = take(&new_client, &name(false), options()).await;
     let mut waiting = new_client.lock_with(&name(false), options());
     let waiting = tokio::spawn(async move { waiting.lock().await });
     until("the caller is subscribed", || {
         live.iter()
-            .map(|&node| setup.cluster.node(node).subscribed_channels("shop:lock-wake:*"))
+            .map(|&node| {
+                setup
+                    .cluster
+                    .node(node)
+                    .subscribed_channels("shop:lock-wake:*")
+            })
             .sum::<RedisResult<usize>>()
             .map(|channels| channels == 1)
     })
     .unwrap();
     of_another_node.unlock().await.unwrap();
-    within(waiting).await.unwrap().unwrap().unlock().await.unwrap();
+    within(waiting)
+        .await
+        .unwrap()
+        .unwrap()
+        .unlock()
+        .await
+        .unwrap();
 
     setup.cluster.until_failed_over(REPLICA, &live).unwrap();
     tokio::time::sleep((LEASE + LEASE / 3).saturating_sub(begin.elapsed())).await;
-    for guard in guards.iter().flatten().map(|(_, guard)| guard).chain([&held]) {
+    for guard in guards
+        .iter()
+        .flatten()
+        .map(|(_, guard)| guard)
+        .chain([&held])
+    {
         guard.check().unwrap();
     }
     let token = held.token();
@@ -214,14 +305,19 @@ async fn a_failover_keeps_replicated_locks_and_disturbs_no_other() {
 /// The first master fails, and its replica does not have the last locks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failover_that_loses_locks_tells_their_holders() {
-    let Some(mut setup) = Setup::new("lock-failover-loss") else { return };
+    let Some(mut setup) = Setup::new("lock-failover-loss") else {
+        return;
+    };
     setup.cluster.stop_replication().unwrap();
     let [lost, kept] = setup.take_many(&options()).await;
     setup.cluster.node(FIRST).kill().unwrap();
     for (_, guard) in &lost {
         let loss = within(guard.lost()).await;
         // On a machine that stalls, the lease ends first.
-        assert!(matches!(loss, Loss::NoOwner | Loss::LeaseEnded(_)), "{loss:?}");
+        assert!(
+            matches!(loss, Loss::NoOwner | Loss::LeaseEnded(_)),
+            "{loss:?}"
+        );
     }
     for (name, guard) in lost {
         let token = guard.token();
@@ -237,35 +333,59 @@ async fn a_failover_that_loses_locks_tells_their_holders() {
 
 /// Executes a subcommand of `CLUSTER`.
 fn cluster<T: FromRedisValue>(url: &str, arguments: &[&str]) -> T {
-    redis::cmd("CLUSTER").arg(arguments).query(&mut connect(url).unwrap()).unwrap()
+    redis::cmd("CLUSTER")
+        .arg(arguments)
+        .query(&mut connect(url).unwrap())
+        .unwrap()
 }
 
 /// Moves a key to the node with this port.
 fn migrate(url: &str, port: &str, key: &str) {
     let mut redis = connect(url).unwrap();
-    let () = redis::cmd("MIGRATE").arg(&["127.0.0.1", port, key, "0", "5000"]).query(&mut redis).unwrap();
+    let () = redis::cmd("MIGRATE")
+        .arg(&["127.0.0.1", port, key, "0", "5000"])
+        .query(&mut redis)
+        .unwrap();
 }
 
 /// Asserts that a call fails with this code, and that a call with more time succeeds after `mend`.
 async fn repeats(locks: &LockClient, name: &str, code: &str, mend: impl FnOnce()) {
     let failed = within(locks.lock_with(name, options().lease(LEASE / 2)).lock()).await;
-    assert!(matches!(&failed, Err(LockError::Redis(error)) if error.code() == Some(code)), "{failed:?}");
+    assert!(
+        matches!(&failed, Err(LockError::Redis(error)) if error.code() == Some(code)),
+        "{failed:?}"
+    );
     let mut waiting = locks.lock_with(name, options().lease(LEASE * 4));
     let waiting = tokio::spawn(async move { waiting.lock().await });
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert!(!waiting.is_finished());
     mend();
-    within(waiting).await.unwrap().unwrap().unlock().await.unwrap();
+    within(waiting)
+        .await
+        .unwrap()
+        .unwrap()
+        .unlock()
+        .await
+        .unwrap();
 }
 
 /// A slot of the first master moves to the second one, and has no master after that. While its keys
 /// are on both, Redis executes no call with several keys.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn locks_of_a_slot_that_moves_are_renewed_and_errors_have_the_reason() {
-    let Some(mut setup) = Setup::new("lock-slot") else { return };
+    let Some(mut setup) = Setup::new("lock-slot") else {
+        return;
+    };
     let rights = "+cluster|slots +asking";
-    let urls = setup.cluster.urls().into_iter().map(|url| restricted_user(&url, "locks", rights));
-    let locks = LockClient::cluster(urls.collect::<Vec<_>>()).timer(&setup.timer).build().unwrap();
+    let urls = setup
+        .cluster
+        .urls()
+        .into_iter()
+        .map(|url| restricted_user(&url, "locks", rights));
+    let locks = LockClient::cluster(urls.collect::<Vec<_>>())
+        .timer(&setup.timer)
+        .build()
+        .unwrap();
     let names = || (0..).map(|number| format!("same-{number}"));
     let slot_of_all = slot(&names().find(|name| is_of_first(name)).unwrap());
     let mut names = names().filter(|name| slot(name) == slot_of_all);
@@ -274,7 +394,10 @@ async fn locks_of_a_slot_that_moves_are_renewed_and_errors_have_the_reason() {
 
     // One call renews both.
     let short = options().lease(LEASE / 2);
-    let guards = [take(&locks, &first, short.clone()).await, take(&locks, &second, short).await];
+    let guards = [
+        take(&locks, &first, short.clone()).await,
+        take(&locks, &second, short).await,
+    ];
     let [from, to] = [FIRST, 1].map(|node| setup.cluster.node(node).url());
     let [from_id, to_id]: [String; 2] = [&from, &to].map(|url| cluster(url, &["MYID"]));
     let () = cluster(&to, &["SETSLOT", &number, "IMPORTING", &from_id]);
@@ -296,5 +419,8 @@ async fn locks_of_a_slot_that_moves_are_renewed_and_errors_have_the_reason() {
         guard.unlock().await.unwrap();
     }
     let () = cluster(&to, &["DELSLOTS", &number]);
-    repeats(&locks, &third, "CLUSTERDOWN", || cluster(&to, &["ADDSLOTS", &number])).await;
+    repeats(&locks, &third, "CLUSTERDOWN", || {
+        cluster(&to, &["ADDSLOTS", &number])
+    })
+    .await;
 }

@@ -27,7 +27,9 @@ pub(crate) const SHORTER: &str = "REDIS_LOCK_PATIENCE_MS";
 
 /// Returns how long a test waits for an expected event.
 pub(crate) fn patience() -> Duration {
-    env::var(SHORTER).map_or(PATIENCE, |millis| Duration::from_millis(millis.parse().unwrap()))
+    env::var(SHORTER).map_or(PATIENCE, |millis| {
+        Duration::from_millis(millis.parse().unwrap())
+    })
 }
 
 /// Whether this is a copy of the test in the trial, without a sabotage: each test of the crate is
@@ -69,7 +71,12 @@ impl Setup {
         ))?;
         let timer = HashedWheelTimer::new(Duration::from_millis(5), 512);
         let locks = client(&server, &timer);
-        Some(Self { redis: connect(&server.url()).unwrap(), timer, locks, server })
+        Some(Self {
+            redis: connect(&server.url()).unwrap(),
+            timer,
+            locks,
+            server,
+        })
     }
 
     pub(crate) fn holder(&mut self, name: &str) -> Option<String> {
@@ -91,7 +98,8 @@ impl Setup {
 
     /// Returns the time of Redis in milliseconds.
     pub(crate) fn clock(&mut self) -> u64 {
-        let (seconds, microseconds): (u64, u64) = redis::cmd("TIME").query(&mut self.redis).unwrap();
+        let (seconds, microseconds): (u64, u64) =
+            redis::cmd("TIME").query(&mut self.redis).unwrap();
         seconds * 1_000 + microseconds / 1_000
     }
 
@@ -119,14 +127,21 @@ impl Setup {
     pub(crate) async fn until(&mut self, what: &str, mut condition: impl FnMut(&mut Self) -> bool) {
         let begin = Instant::now();
         while !condition(self) {
-            assert!(begin.elapsed() < patience(), "not within {:?}: {what}", patience());
+            assert!(
+                begin.elapsed() < patience(),
+                "not within {:?}: {what}",
+                patience()
+            );
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     }
 }
 
 pub(crate) fn client(server: &RedisServer, timer: &HashedWheelTimer) -> LockClient {
-    LockClient::builder(Client::open(server.url()).unwrap()).timer(timer).build().unwrap()
+    LockClient::builder(Client::open(server.url()).unwrap())
+        .timer(timer)
+        .build()
+        .unwrap()
 }
 
 pub(crate) fn options() -> LockOptions {
@@ -140,11 +155,17 @@ pub(crate) fn long() -> LockOptions {
 }
 
 pub(crate) fn runtime() -> Runtime {
-    Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
+    Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap()
 }
 
 pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(patience(), future).await.expect("it ends in time")
+    tokio::time::timeout(patience(), future)
+        .await
+        .expect("it ends in time")
 }
 
 /// Takes a lock whose lease is so short that a busy machine may not answer within a sixth of it.
@@ -193,15 +214,26 @@ impl Proxy {
         let target = Arc::new(Mutex::new(address(server)));
         let answers = Arc::new(AtomicU8::new(Answers::Forward as u8));
         let connections = Arc::new(AtomicUsize::new(0));
-        let (to, shared, count) = (Arc::clone(&target), Arc::clone(&answers), Arc::clone(&connections));
+        let (to, shared, count) = (
+            Arc::clone(&target),
+            Arc::clone(&answers),
+            Arc::clone(&connections),
+        );
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
                 count.fetch_add(1, SeqCst);
-                let Ok(server) = TcpStream::connect(&*to.lock().unwrap()) else { continue };
+                let Ok(server) = TcpStream::connect(&*to.lock().unwrap()) else {
+                    continue;
+                };
                 forward_both(&client, &server, &shared);
             }
         });
-        Self { url, target, answers, connections }
+        Self {
+            url,
+            target,
+            answers,
+            connections,
+        }
     }
 
     /// Forwards new connections to this server.
@@ -239,11 +271,19 @@ fn forward_both(client: &TcpStream, server: &TcpStream, answers: &Arc<AtomicU8>)
         if is_slow {
             thread::sleep(SLOW);
         }
-        let (ends, begins) = (from_server.try_clone().unwrap(), to_client.try_clone().unwrap());
+        let (ends, begins) = (
+            from_server.try_clone().unwrap(),
+            to_client.try_clone().unwrap(),
+        );
         forward(from_server, to_client, || {
             const CUT: u8 = Answers::Cut as u8;
-            if answers.compare_exchange(CUT, Answers::Forward as u8, SeqCst, SeqCst).is_ok() {
-                [&ends, &begins].into_iter().for_each(|stream| _ = stream.shutdown(Shutdown::Both));
+            if answers
+                .compare_exchange(CUT, Answers::Forward as u8, SeqCst, SeqCst)
+                .is_ok()
+            {
+                [&ends, &begins]
+                    .into_iter()
+                    .for_each(|stream| _ = stream.shutdown(Shutdown::Both));
             }
             !is_silent && answers.load(SeqCst) != Answers::Swallow as u8
         });
@@ -265,13 +305,23 @@ fn forward(mut from: TcpStream, mut to: TcpStream, may_pass: impl Fn() -> bool) 
 /// rules. Returns the URL for it.
 pub(crate) fn restricted_user(url: &str, user: &str, rules: &str) -> String {
     let documentation = include_str!("../../src/lib.rs");
-    assert!(rules.split(' ').all(|rule| !rule.starts_with('+') || documentation.contains(rule)), "{rules}");
-    let (_, acl) =
-        documentation.split_once("ACL SETUSER locks on >PASSWORD ").expect("the rights are listed");
+    assert!(
+        rules
+            .split(' ')
+            .all(|rule| !rule.starts_with('+') || documentation.contains(rule)),
+        "{rules}"
+    );
+    let (_, acl) = documentation
+        .split_once("ACL SETUSER locks on >PASSWORD ")
+        .expect("the rights are listed");
     let (acl, _) = acl.split_once("//! ```").expect("the list ends");
     let mut command = redis::cmd("ACL");
     command.arg(&["SETUSER", user, "on", ">secret"]);
-    command.arg(acl.split_whitespace().filter(|&word| word != "//!").collect::<Vec<_>>());
+    command.arg(
+        acl.split_whitespace()
+            .filter(|&word| word != "//!")
+            .collect::<Vec<_>>(),
+    );
     command.arg(rules.split_whitespace().collect::<Vec<_>>());
     let () = command.query(&mut connect(url).unwrap()).unwrap();
     url.replace("//", &format!("//{user}:secret@"))

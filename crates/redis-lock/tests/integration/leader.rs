@@ -25,7 +25,9 @@ const LEASE: Duration = Duration::from_millis(1_500);
 /// A process that this test starts: it has no other use.
 #[tokio::test]
 async fn candidate() {
-    let (Ok(url), Ok(name)) = (env::var(URL), env::var(NAME)) else { return };
+    let (Ok(url), Ok(name)) = (env::var(URL), env::var(NAME)) else {
+        return;
+    };
     hashed_wheel_trial::when_parent_ends(|| std::process::exit(0));
     example::run(&url, &name, LEASE).await.unwrap();
 }
@@ -33,12 +35,20 @@ async fn candidate() {
 /// Starts a candidate. Returns it with the lines that it prints.
 fn start(url: &str, name: &str) -> (Process, Receiver<String>) {
     let mut command = Command::new(env::current_exe().unwrap());
-    command.args(["leader::candidate", "--exact", "--nocapture"]).env(URL, url).env(NAME, name);
+    command
+        .args(["leader::candidate", "--exact", "--nocapture"])
+        .env(URL, url)
+        .env(NAME, name);
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut process = Process::start(&mut command).unwrap();
     let output = BufReader::new(process.stdout.take().unwrap());
     let (sender, lines) = mpsc::channel();
-    thread::spawn(move || output.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+    thread::spawn(move || {
+        output
+            .lines()
+            .map_while(Result::ok)
+            .try_for_each(|line| sender.send(line))
+    });
     (process, lines)
 }
 
@@ -57,13 +67,20 @@ fn until_leads(lines: &Receiver<String>, name: &str) -> u64 {
 
 #[test]
 fn another_candidate_leads_after_the_leader_was_killed_or_stopped() {
-    let Some(server) = testing::server_or_skip(RedisServer::start("lock-leader")) else { return };
+    let Some(server) = testing::server_or_skip(RedisServer::start("lock-leader")) else {
+        return;
+    };
     let url = server.url();
     let (mut first, lines_of_first) = start(&url, "the first candidate");
     let term = until_leads(&lines_of_first, "the first candidate");
     let (mut second, lines_of_second) = start(&url, "the second candidate");
     thread::sleep(LEASE / 3);
-    assert!(!lines_of_second.try_iter().any(|line| line.contains("leads in term")), "there are two leaders");
+    assert!(
+        !lines_of_second
+            .try_iter()
+            .any(|line| line.contains("leads in term")),
+        "there are two leaders"
+    );
 
     first.kill().unwrap();
     let next = until_leads(&lines_of_second, "the second candidate");
@@ -76,8 +93,14 @@ fn another_candidate_leads_after_the_leader_was_killed_or_stopped() {
     assert!(last > next, "{last} after {next}");
     drop(stopped);
     let begin = Instant::now();
-    while !lines_of_second.try_iter().any(|line| line.contains("the second candidate leads no longer: ")) {
-        assert!(begin.elapsed() < patience(), "the former leader does not learn it");
+    while !lines_of_second
+        .try_iter()
+        .any(|line| line.contains("the second candidate leads no longer: "))
+    {
+        assert!(
+            begin.elapsed() < patience(),
+            "the former leader does not learn it"
+        );
         thread::sleep(Duration::from_millis(10));
     }
 }

@@ -9,14 +9,24 @@ use hashed_wheel_trial::testing;
 
 #[test]
 fn the_quick_start_runs_as_printed() {
-    let Some(server) = testing::server_or_skip(RedisServer::start("lock-readme")) else { return };
+    let Some(server) = testing::server_or_skip(RedisServer::start("lock-readme")) else {
+        return;
+    };
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let readme = fs::read_to_string(root.join("README.md")).unwrap();
 
     // The repository is not next to this package.
     let here = root.to_str().unwrap().replace('\\', "/");
-    let dependencies = replace_once(block(&readme, "toml"), "../hashed-wheel/crates/redis-lock", &here);
-    let program = replace_once(block(&readme, "rust,no_run"), "redis://127.0.0.1/", &server.url());
+    let dependencies = replace_once(
+        block(&readme, "toml"),
+        "../hashed-wheel/crates/redis-lock",
+        &here,
+    );
+    let program = replace_once(
+        block(&readme, "rust,no_run"),
+        "redis://127.0.0.1/",
+        &server.url(),
+    );
     let temporary = env!("CARGO_TARGET_TMPDIR");
     let project = NewProject::new("lock-quick-start", temporary, &dependencies, &program);
     let printed = project.cargo("run --quiet");

@@ -29,7 +29,9 @@ async fn take_and_release(mut lock: Lock) -> u64 {
             }
         }
     };
-    let guard = tokio::time::timeout(PATIENCE, take).await.expect("it is taken");
+    let guard = tokio::time::timeout(PATIENCE, take)
+        .await
+        .expect("it is taken");
     let token = guard.token();
     guard.unlock().await.unwrap();
     token
@@ -38,19 +40,32 @@ async fn take_and_release(mut lock: Lock) -> u64 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_client_follows_a_failover() {
     let started = SentinelSetup::start("lock-sentinel", SERVICE, Duration::from_secs(1));
-    let Some(mut setup) = testing::server_or_skip(started) else { return };
+    let Some(mut setup) = testing::server_or_skip(started) else {
+        return;
+    };
     let timer = HashedWheelTimer::new(Duration::from_millis(5), 512);
-    let [user, _] = [&setup.master, &setup.replica]
-        .map(|server| restricted_user(&server.url(), "locks", "+role").into_connection_info().unwrap());
-    let user = SentinelNodeConnectionInfo::default().set_redis_connection_info(user.redis_settings().clone());
+    let [user, _] = [&setup.master, &setup.replica].map(|server| {
+        restricted_user(&server.url(), "locks", "+role")
+            .into_connection_info()
+            .unwrap()
+    });
+    let user = SentinelNodeConnectionInfo::default()
+        .set_redis_connection_info(user.redis_settings().clone());
     let sentinels = vec![setup.sentinel.url()];
     // With the feature tls, a reference would be sufficient.
     let service = String::from(SERVICE);
-    let client = SentinelClient::build(sentinels, service, Some(user), SentinelServerType::Master).unwrap();
+    let client =
+        SentinelClient::build(sentinels, service, Some(user), SentinelServerType::Master).unwrap();
     let locks = LockClient::sentinel(client).timer(&timer).build().unwrap();
 
-    let held = locks.lock_with("held", LockOptions::new().lease(LEASE)).lock().await.unwrap();
-    let short = LockOptions::new().lease(Duration::from_secs(3)).poll(PATIENCE * 3);
+    let held = locks
+        .lock_with("held", LockOptions::new().lease(LEASE))
+        .lock()
+        .await
+        .unwrap();
+    let short = LockOptions::new()
+        .lease(Duration::from_secs(3))
+        .poll(PATIENCE * 3);
     let before = take_and_release(locks.lock_with("other", short.clone())).await;
     until("the replica has all data", || {
         Ok(setup.master.info("master_repl_offset")? == setup.replica.info("slave_repl_offset")?)
@@ -59,15 +74,28 @@ async fn the_client_follows_a_failover() {
 
     setup.master.kill().unwrap();
     let after = take_and_release(locks.lock_with("other", short.clone())).await;
-    assert!(setup.replica.is_master().unwrap(), "the lock is on the former replica");
-    assert!(after > before, "the token after the failover, {after}, is not greater than {before}");
+    assert!(
+        setup.replica.is_master().unwrap(),
+        "the lock is on the former replica"
+    );
+    assert!(
+        after > before,
+        "the token after the failover, {after}, is not greater than {before}"
+    );
 
     // The lock that was held before is still held, by the same owner, and its unlock wakes.
     held.check().unwrap();
     let mut waiting = locks.lock_with("held", LockOptions::new().lease(LEASE).poll(PATIENCE * 3));
     let waiting = tokio::spawn(async move { waiting.lock().await });
-    until("the caller is subscribed", || Ok(setup.replica.subscribed_channels("lock-wake:*")? == 1)).unwrap();
+    until("the caller is subscribed", || {
+        Ok(setup.replica.subscribed_channels("lock-wake:*")? == 1)
+    })
+    .unwrap();
     held.unlock().await.unwrap();
-    let guard = tokio::time::timeout(PATIENCE, waiting).await.expect("it is woken").unwrap().unwrap();
+    let guard = tokio::time::timeout(PATIENCE, waiting)
+        .await
+        .expect("it is woken")
+        .unwrap()
+        .unwrap();
     guard.unlock().await.unwrap();
 }

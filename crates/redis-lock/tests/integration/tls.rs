@@ -26,8 +26,10 @@ fn authority() -> Authority {
 /// for the address 127.0.0.1.
 fn start(name: &str, authority: &Authority) -> Option<(RedisServer, u16)> {
     let key = KeyPair::generate().unwrap();
-    let certificate =
-        CertificateParams::new(["127.0.0.1".to_owned()]).unwrap().signed_by(&key, authority).unwrap();
+    let certificate = CertificateParams::new(["127.0.0.1".to_owned()])
+        .unwrap()
+        .signed_by(&key, authority)
+        .unwrap();
     let mut tls_port = 0;
     let started = RedisServer::start_prepared(name, |folder| {
         tls_port = free_port()?;
@@ -47,8 +49,14 @@ fn start(name: &str, authority: &Authority) -> Option<(RedisServer, u16)> {
 }
 
 fn client(url: &str, trusted: &Authority, timer: &HashedWheelTimer) -> LockClient {
-    let trusted = TlsCertificates { client_tls: None, root_cert: Some(trusted.pem().into_bytes()) };
-    LockClient::builder(Client::build_with_tls(url, trusted).unwrap()).timer(timer).build().unwrap()
+    let trusted = TlsCertificates {
+        client_tls: None,
+        root_cert: Some(trusted.pem().into_bytes()),
+    };
+    LockClient::builder(Client::build_with_tls(url, trusted).unwrap())
+        .timer(timer)
+        .build()
+        .unwrap()
 }
 
 fn options() -> LockOptions {
@@ -58,7 +66,9 @@ fn options() -> LockOptions {
 #[tokio::test]
 async fn locks_and_messages_use_tls() {
     let authority = authority();
-    let Some((server, port)) = start("lock-tls", &authority) else { return };
+    let Some((server, port)) = start("lock-tls", &authority) else {
+        return;
+    };
     let timer = HashedWheelTimer::new(Duration::from_millis(5), 512);
     let locks = client(&format!("rediss://127.0.0.1:{port}/"), &authority, &timer);
     let guard = locks.lock_with("a", options()).lock().await.unwrap();
@@ -66,21 +76,33 @@ async fn locks_and_messages_use_tls() {
     let waiting = tokio::spawn(async move { waiting.lock().await });
     let begin = Instant::now();
     while server.subscribed_channels("lock-wake:*").unwrap() != 1 {
-        assert!(begin.elapsed() < PATIENCE, "the waiting caller has not subscribed");
+        assert!(
+            begin.elapsed() < PATIENCE,
+            "the waiting caller has not subscribed"
+        );
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     guard.unlock().await.unwrap();
-    let guard = tokio::time::timeout(PATIENCE, waiting).await.expect("it is woken").unwrap().unwrap();
+    let guard = tokio::time::timeout(PATIENCE, waiting)
+        .await
+        .expect("it is woken")
+        .unwrap()
+        .unwrap();
     guard.unlock().await.unwrap();
 }
 
 #[tokio::test]
 async fn a_server_with_an_unknown_certificate_is_refused() {
-    let Some((_server, port)) = start("lock-tls-unknown", &authority()) else { return };
+    let Some((_server, port)) = start("lock-tls-unknown", &authority()) else {
+        return;
+    };
     let timer = HashedWheelTimer::new(Duration::from_millis(5), 512);
     let locks = client(&format!("rediss://127.0.0.1:{port}/"), &authority(), &timer);
     let error = locks.lock_with("a", options()).lock().await.unwrap_err();
     let text = error.to_string();
-    assert!(matches!(&error, LockError::Redis(error) if !error.is_timeout()), "{error:?}");
+    assert!(
+        matches!(&error, LockError::Redis(error) if !error.is_timeout()),
+        "{error:?}"
+    );
     assert!(text.contains("invalid peer certificate"), "{text}");
 }

@@ -67,7 +67,13 @@ pub(super) const ROWS: &[Row] = &[
         "!self.reaches_the_latest(&state)",
         "losses::a_lost_lock_is_not_renewed",
     ),
-    row("LostLockIsWatched", "lock.rs", "lost.upgrade()", "None", "losses::re_entry_detects_another_owner"),
+    row(
+        "LostLockIsWatched",
+        "lock.rs",
+        "lost.upgrade()",
+        "None",
+        "losses::re_entry_detects_another_owner",
+    ),
     row(
         "ClusterIsOneGroup",
         "connection.rs",
@@ -104,7 +110,13 @@ pub(super) const ROWS: &[Row] = &[
         "drop(callbacks);",
         "losses::a_callback_that_panics_while_it_is_dropped_has_no_effect",
     ),
-    row("NoOwnerIsNoLoss", "watchdog.rs", "hold.lose(Loss::NoOwner)", "()", "re_entry_detects_a_lost_lock"),
+    row(
+        "NoOwnerIsNoLoss",
+        "watchdog.rs",
+        "hold.lose(Loss::NoOwner)",
+        "()",
+        "re_entry_detects_a_lost_lock",
+    ),
     row(
         "EndOfLeaseIsNoLoss",
         "hold.rs",

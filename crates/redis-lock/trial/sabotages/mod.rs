@@ -34,10 +34,24 @@ const fn row(
     wrong: &'static str,
     test: &'static str,
 ) -> Row {
-    Row { name, file, original, wrong, test }
+    Row {
+        name,
+        file,
+        original,
+        wrong,
+        test,
+    }
 }
 
 /// Returns all sabotages.
 pub fn rows() -> impl Iterator<Item = &'static Row> {
-    [owners::ROWS, shared::ROWS, leases::ROWS, waiting::ROWS, redis::ROWS].into_iter().flatten()
+    [
+        owners::ROWS,
+        shared::ROWS,
+        leases::ROWS,
+        waiting::ROWS,
+        redis::ROWS,
+    ]
+    .into_iter()
+    .flatten()
 }

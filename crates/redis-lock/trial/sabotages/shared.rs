@@ -151,7 +151,13 @@ pub(super) const ROWS: &[Row] = &[
         "count, others, last = i, others + 1, again and expires",
         "writers::a_free_permit_passes_a_caller_that_died_and_one_that_gives_up",
     ),
-    row("LeaveWakesNobody", LUA, "wake(claim, was_in)", "", "shared::all_waiting_readers_enter_together"),
+    row(
+        "LeaveWakesNobody",
+        LUA,
+        "wake(claim, was_in)",
+        "",
+        "shared::all_waiting_readers_enter_together",
+    ),
     row(
         "RefusedPermitWakesNobody",
         LUA,

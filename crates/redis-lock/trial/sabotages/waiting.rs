@@ -4,7 +4,13 @@ use super::{LUA, Row, row};
 
 pub(super) const ROWS: &[Row] = &[
     // Waiting.
-    row("UnlockWakesNobody", LUA, "tell(head, 0)", "", "a_waiting_caller_is_woken"),
+    row(
+        "UnlockWakesNobody",
+        LUA,
+        "tell(head, 0)",
+        "",
+        "a_waiting_caller_is_woken",
+    ),
     row(
         "DeadCallerDelaysTheNext",
         LUA,

@@ -73,9 +73,17 @@ struct Holder {
 impl<'a, 'b> Contest<'a, 'b> {
     pub(crate) fn start(trial: &'a mut Trial<'b>) -> Result<Self, Box<dyn Error>> {
         let (sender, reports) = mpsc::channel();
-        let workers =
-            (0..WORKERS).map(|_| Worker::start(trial, "--worker", &sender)).collect::<io::Result<_>>()?;
-        Ok(Self { trial, workers, reports, sender, log: Vec::new(), data_losses: Vec::new() })
+        let workers = (0..WORKERS)
+            .map(|_| Worker::start(trial, "--worker", &sender))
+            .collect::<io::Result<_>>()?;
+        Ok(Self {
+            trial,
+            workers,
+            reports,
+            sender,
+            log: Vec::new(),
+            data_losses: Vec::new(),
+        })
     }
 
     /// Receives events until the condition is true.
@@ -85,7 +93,8 @@ impl<'a, 'b> Contest<'a, 'b> {
             if begin.elapsed() > timeout {
                 return Err(format!("not within {timeout:?}: {what}").into());
             }
-            self.log.extend(self.reports.recv_timeout(Duration::from_millis(2)));
+            self.log
+                .extend(self.reports.recv_timeout(Duration::from_millis(2)));
         }
         Ok(())
     }
@@ -103,7 +112,10 @@ impl<'a, 'b> Contest<'a, 'b> {
 
     fn all_report(&mut self, event: Event, since: usize) -> Outcome {
         self.until(&format!("{event:?}, all three"), |contest| {
-            Ok(contest.workers.iter().all(|worker| contest.has_reported(worker.id(), &[event], since)))
+            Ok(contest
+                .workers
+                .iter()
+                .all(|worker| contest.has_reported(worker.id(), &[event], since)))
         })
     }
 
@@ -126,12 +138,20 @@ impl<'a, 'b> Contest<'a, 'b> {
     }
 
     fn count(&self, event: Event) -> u64 {
-        self.log.iter().filter(|report| report.event == event).count() as u64
+        self.log
+            .iter()
+            .filter(|report| report.event == event)
+            .count() as u64
     }
 
     fn holder(&mut self) -> RedisResult<Option<Holder>> {
         let owner: Option<String> = self.trial.redis.get(key(&self.trial.name))?;
-        Ok(owner.and_then(|owner| Some(Holder { worker: self.worker_of(&owner)?, owner })))
+        Ok(owner.and_then(|owner| {
+            Some(Holder {
+                worker: self.worker_of(&owner)?,
+                owner,
+            })
+        }))
     }
 
     /// Returns the process that waits first in the queue.
@@ -144,7 +164,9 @@ impl<'a, 'b> Contest<'a, 'b> {
     /// The name of an owner begins with `HOST/PID:`.
     fn worker_of(&self, owner: &str) -> Option<usize> {
         let process: u32 = owner.split(':').next()?.rsplit('/').next()?.parse().ok()?;
-        self.workers.iter().position(|worker| worker.id() == process)
+        self.workers
+            .iter()
+            .position(|worker| worker.id() == process)
     }
 
     /// Returns the remaining lease and the token, if the process, which no longer runs, is still
@@ -154,15 +176,24 @@ impl<'a, 'b> Contest<'a, 'b> {
         let left: i64 = self.trial.redis.pttl(key(&self.trial.name))?;
         let token = self.token()?;
         let is_it = self.holder()?.is_some_and(|now| now == *holder);
-        Ok(is_it.then(|| (Duration::from_millis(left.try_into().unwrap_or_default()), token)))
+        Ok(is_it.then(|| {
+            (
+                Duration::from_millis(left.try_into().unwrap_or_default()),
+                token,
+            )
+        }))
     }
 
     fn token(&mut self) -> RedisResult<u64> {
-        self.trial.redis.get(format!("{}:token", key(&self.trial.name)))
+        self.trial
+            .redis
+            .get(format!("{}:token", key(&self.trial.name)))
     }
 
     fn until_taken_over(&mut self, token: u64) -> Outcome {
-        self.until("another process has the lock", |contest| Ok(contest.token()? != token))
+        self.until("another process has the lock", |contest| {
+            Ok(contest.token()? != token)
+        })
     }
 
     /// Kills holders, or stops them for longer than the lease.
@@ -176,8 +207,12 @@ impl<'a, 'b> Contest<'a, 'b> {
             // after.
             let deadline = Instant::now() + lease.mul_f64(random.f64() * 1.5);
             self.until("the time is reached", |_| Ok(Instant::now() >= deadline))?;
-            self.until("a process has the lock", |contest| Ok(contest.holder()?.is_some()))?;
-            let Some(holder) = self.holder()? else { continue };
+            self.until("a process has the lock", |contest| {
+                Ok(contest.holder()?.is_some())
+            })?;
+            let Some(holder) = self.holder()? else {
+                continue;
+            };
             if (killed.len() + stopped) % 3 == 1 {
                 stopped += usize::from(self.stop(&holder)?);
             } else {
@@ -189,9 +224,10 @@ impl<'a, 'b> Contest<'a, 'b> {
                 );
             }
         }
-        self.until("a process keeps the lock for longer than a lease", |contest| {
-            Ok(contest.count(Event::ReleasedLate) > 0)
-        })?;
+        self.until(
+            "a process keeps the lock for longer than a lease",
+            |contest| Ok(contest.count(Event::ReleasedLate) > 0),
+        )?;
         self.all_enter()?;
 
         println!(
@@ -242,10 +278,16 @@ impl<'a, 'b> Contest<'a, 'b> {
         let begin = Instant::now();
         let (took, left) = loop {
             if begin.elapsed() > PATIENCE * 2 {
-                return Err("the holder and the first waiting process could not be killed together".into());
+                return Err(
+                    "the holder and the first waiting process could not be killed together".into(),
+                );
             }
-            self.until("a process has the lock", |contest| Ok(contest.holder()?.is_some()))?;
-            let (Some(holder), Some(first)) = (self.holder()?, self.first_in_line()?) else { continue };
+            self.until("a process has the lock", |contest| {
+                Ok(contest.holder()?.is_some())
+            })?;
+            let (Some(holder), Some(first)) = (self.holder()?, self.first_in_line()?) else {
+                continue;
+            };
             if first == holder.worker {
                 continue;
             }
@@ -294,9 +336,10 @@ impl<'a, 'b> Contest<'a, 'b> {
         let now = self.now();
         drop(stopped);
         if token.is_some() {
-            self.until("the stopped process detects that the lock is lost", |contest| {
-                Ok(contest.has_reported(process, &[Event::Lost, Event::LostEarly], now))
-            })?;
+            self.until(
+                "the stopped process detects that the lock is lost",
+                |contest| Ok(contest.has_reported(process, &[Event::Lost, Event::LostEarly], now)),
+            )?;
         }
         Ok(token.is_some())
     }
@@ -307,9 +350,15 @@ impl<'a, 'b> Contest<'a, 'b> {
         server.freeze()?;
         let troubles = self.all_report_trouble();
         server.thaw()?;
-        println!("stopped      Redis for {:.2?}. All three processes reported it:", begin.elapsed());
+        println!(
+            "stopped      Redis for {:.2?}. All three processes reported it:",
+            begin.elapsed()
+        );
         println!("             {}", troubles?);
-        println!("             All three processes had the lock again within {:.2?}", self.all_enter()?);
+        println!(
+            "             All three processes had the lock again within {:.2?}",
+            self.all_enter()?
+        );
         Ok(())
     }
 
@@ -339,7 +388,9 @@ impl<'a, 'b> Contest<'a, 'b> {
     /// Kills Redis and restarts it without its data, while a process has the lock.
     fn lose_data(&mut self, server: &mut RedisServer) -> Outcome {
         let took = self.during_data_loss(|contest| {
-            contest.until("a process has the lock", |contest| Ok(contest.holder()?.is_some()))?;
+            contest.until("a process has the lock", |contest| {
+                Ok(contest.holder()?.is_some())
+            })?;
             server.kill()?;
             server.lose_data()?;
             server.restart()?;
@@ -371,22 +422,44 @@ impl<'a, 'b> Contest<'a, 'b> {
     }
 
     pub(crate) fn end(self) -> Outcome {
-        let Self { trial, workers, reports, sender, mut log, data_losses } = self;
-        let ended = workers.into_iter().map(Worker::end).collect::<io::Result<Vec<_>>>()?;
+        let Self {
+            trial,
+            workers,
+            reports,
+            sender,
+            mut log,
+            data_losses,
+        } = self;
+        let ended = workers
+            .into_iter()
+            .map(Worker::end)
+            .collect::<io::Result<Vec<_>>>()?;
         let ended = ended.into_iter().filter(|ended| *ended).count();
         // Drops the last sender, so that the loop below ends after all events.
         drop(sender);
         log.extend(reports);
         let repeated = repeated_tokens(&log);
-        let all = log.iter().filter(|report| report.event == Event::LostEarly).count();
+        let all = log
+            .iter()
+            .filter(|report| report.event == Event::LostEarly)
+            .count();
         let mut position = 0;
         log.retain(|_| {
             position += 1;
-            !data_losses.iter().any(|part| part.contains(&(position - 1)))
+            !data_losses
+                .iter()
+                .any(|part| part.contains(&(position - 1)))
         });
-        let lost_early = log.iter().filter(|report| report.event == Event::LostEarly).count();
+        let lost_early = log
+            .iter()
+            .filter(|report| report.event == Event::LostEarly)
+            .count();
         let mut resource = connect(&trial.servers.resource)?;
-        let Count { value, writes, refused } = Count::take(&trial.name, &mut resource)?;
+        let Count {
+            value,
+            writes,
+            refused,
+        } = Count::take(&trial.name, &mut resource)?;
         println!(
             "counter      {} after {} writes; {refused} accesses with old tokens were rejected",
             HumanCount(value),
@@ -394,16 +467,26 @@ impl<'a, 'b> Contest<'a, 'b> {
         );
         println!("             {lost_early} holders lost the lock during their lease");
         if !data_losses.is_empty() {
-            println!("             {} more, when Redis lost its data", all - lost_early);
+            println!(
+                "             {} more, when Redis lost its data",
+                all - lost_early
+            );
         }
         let verdict = &mut trial.verdict;
         verdict.expect(
             repeated.is_empty(),
-            format!("two holders had the same token, or a later holder a smaller one: {repeated:?}"),
+            format!(
+                "two holders had the same token, or a later holder a smaller one: {repeated:?}"
+            ),
         );
-        verdict.expect(ended == WORKERS, format!("{ended} of {WORKERS} processes ended in time"));
-        verdict
-            .expect(value > 0 && value == writes, format!("the counter is at {value} after {writes} writes"));
+        verdict.expect(
+            ended == WORKERS,
+            format!("{ended} of {WORKERS} processes ended in time"),
+        );
+        verdict.expect(
+            value > 0 && value == writes,
+            format!("the counter is at {value} after {writes} writes"),
+        );
         verdict.expect(
             lost_early == 0,
             format!(
@@ -433,28 +516,47 @@ fn repeated_tokens(log: &[Report]) -> Vec<u64> {
 
 /// Returns the distinct reasons.
 pub(crate) fn reasons(log: &[Report], event: Event) -> String {
-    let reasons: BTreeSet<_> =
-        log.iter().filter(|report| report.event == event).map(|report| &*report.why).collect();
+    let reasons: BTreeSet<_> = log
+        .iter()
+        .filter(|report| report.event == event)
+        .map(|report| &*report.why)
+        .collect();
     reasons.into_iter().collect::<Vec<_>>().join("; ")
 }
 
 impl Worker {
     /// Starts this program with an option that takes the name of the lock.
-    pub(crate) fn start(trial: &Trial<'_>, option: &str, sender: &Sender<Report>) -> io::Result<Self> {
+    pub(crate) fn start(
+        trial: &Trial<'_>,
+        option: &str,
+        sender: &Sender<Report>,
+    ) -> io::Result<Self> {
         let lease = format!("{}ns", trial.options.lease.as_nanos());
         let mut command = Command::new(env::current_exe()?);
-        command.args([option, &trial.name, "--lease", &lease]).args(trial.servers.options());
-        if let Some(sabotage) = trial.options.sabotage.and_then(|sabotage| sabotage.to_possible_value()) {
+        command
+            .args([option, &trial.name, "--lease", &lease])
+            .args(trial.servers.options());
+        if let Some(sabotage) = trial
+            .options
+            .sabotage
+            .and_then(|sabotage| sabotage.to_possible_value())
+        {
             command.args(["--sabotage", sabotage.get_name()]);
         }
         let mut worker = Process::start(command.stdin(Stdio::piped()).stdout(Stdio::piped()))?;
         let (process, output, sender) = (worker.id(), worker.stdout.take(), sender.clone());
         thread::spawn(move || {
-            let lines =
-                output.into_iter().flat_map(|output| BufReader::new(output).lines()).map_while(Result::ok);
+            let lines = output
+                .into_iter()
+                .flat_map(|output| BufReader::new(output).lines())
+                .map_while(Result::ok);
             for (event, why) in lines.filter_map(|line| Event::read(&line)) {
                 // An error means that the receiver has been dropped at the end.
-                let _ = sender.send(Report { process, event, why });
+                let _ = sender.send(Report {
+                    process,
+                    event,
+                    why,
+                });
             }
         });
         Ok(Self(worker))

@@ -37,13 +37,21 @@ pub(crate) struct Counter {
 impl Counter {
     pub(crate) fn new(url: &str, name: &str, timeout: Duration) -> RedisResult<Self> {
         let (client, key, access) = (Client::open(url)?, key(name), Script::new(ACCESS));
-        Ok(Self { client, connection: None, timeout, key, access })
+        Ok(Self {
+            client,
+            connection: None,
+            timeout,
+            key,
+            access,
+        })
     }
 
     /// Adds one like a program that relies on the lock: reads the value and writes the incremented
     /// value. Returns false if an access was rejected.
     pub(crate) fn add_one(&mut self, token: u64) -> RedisResult<bool> {
-        let Some(value) = self.access(token, None)? else { return Ok(false) };
+        let Some(value) = self.access(token, None)? else {
+            return Ok(false);
+        };
         thread::sleep(WORK);
         Ok(self.access(token, Some(value + 1))?.is_some())
     }
@@ -57,7 +65,12 @@ impl Counter {
                 connection
             }
         };
-        let answer = self.access.key(&self.key).arg(token).arg(value).invoke(&mut connection)?;
+        let answer = self
+            .access
+            .key(&self.key)
+            .arg(token)
+            .arg(value)
+            .invoke(&mut connection)?;
         self.connection = Some(connection);
         Ok(answer)
     }
@@ -76,9 +89,13 @@ impl Count {
     pub(crate) fn take(name: &str, redis: &mut Connection) -> RedisResult<Self> {
         let fields: HashMap<String, u64> = redis.hgetall(key(name))?;
         let () = redis.del(key(name))?;
-        let [value, writes, refused] =
-            ["value", "writes", "refused"].map(|field| fields.get(field).copied().unwrap_or_default());
-        Ok(Self { value, writes, refused })
+        let [value, writes, refused] = ["value", "writes", "refused"]
+            .map(|field| fields.get(field).copied().unwrap_or_default());
+        Ok(Self {
+            value,
+            writes,
+            refused,
+        })
     }
 }
 

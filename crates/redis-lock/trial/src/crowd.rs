@@ -57,7 +57,14 @@ impl<'a, 'b> Crowd<'a, 'b> {
         let (sender, reports) = mpsc::channel();
         let workers = (0..PROCESSES).map(|_| Worker::start(trial, "--crowd", &sender));
         let workers = workers.collect::<io::Result<_>>()?;
-        Ok(Self { trial, workers, reports, sender, log: Vec::new(), data_loss: None })
+        Ok(Self {
+            trial,
+            workers,
+            reports,
+            sender,
+            log: Vec::new(),
+            data_loss: None,
+        })
     }
 
     /// Kills processes, or stops them for longer than a lease. Returns how many of each.
@@ -106,7 +113,10 @@ impl<'a, 'b> Crowd<'a, 'b> {
 
     /// Returns the number of accesses so far.
     fn accesses(&self) -> redis::RedisResult<u64> {
-        register::accesses(&self.trial.name, &mut connect(&self.trial.servers.resource)?)
+        register::accesses(
+            &self.trial.name,
+            &mut connect(&self.trial.servers.resource)?,
+        )
     }
 
     /// Returns the length of the log, to select events from now on.
@@ -120,9 +130,12 @@ impl<'a, 'b> Crowd<'a, 'b> {
         let (begin, since) = (Instant::now(), self.now());
         while !self.all_have_entered(since) {
             if begin.elapsed() > PATIENCE {
-                return Err(format!("not within {PATIENCE:?}: all processes of the crowd enter").into());
+                return Err(
+                    format!("not within {PATIENCE:?}: all processes of the crowd enter").into(),
+                );
             }
-            self.log.extend(self.reports.recv_timeout(Duration::from_millis(2)));
+            self.log
+                .extend(self.reports.recv_timeout(Duration::from_millis(2)));
         }
         Ok(begin.elapsed())
     }
@@ -136,22 +149,50 @@ impl<'a, 'b> Crowd<'a, 'b> {
             };
             self.log[since..].iter().any(is_it)
         };
-        self.workers.iter().all(|worker| GROUPS.iter().all(|group| has_entered(worker, group)))
+        self.workers
+            .iter()
+            .all(|worker| GROUPS.iter().all(|group| has_entered(worker, group)))
     }
 
     /// Ends the processes, and checks what they held.
     fn end(self) -> Result<Findings, Box<dyn Error>> {
-        let Self { trial, workers, reports, sender, mut log, data_loss } = self;
-        let ended = workers.into_iter().map(Worker::end).collect::<io::Result<Vec<_>>>()?;
+        let Self {
+            trial,
+            workers,
+            reports,
+            sender,
+            mut log,
+            data_loss,
+        } = self;
+        let ended = workers
+            .into_iter()
+            .map(Worker::end)
+            .collect::<io::Result<Vec<_>>>()?;
         let ended = ended.into_iter().filter(|ended| *ended).count();
         drop(sender);
         log.extend(reports);
         let (events, accesses) = data_loss.unwrap_or_default();
         log.drain(events);
-        let findings = Findings::take(&trial.name, &mut connect(&trial.servers.resource)?, accesses)?;
+        let findings = Findings::take(
+            &trial.name,
+            &mut connect(&trial.servers.resource)?,
+            accesses,
+        )?;
 
-        let Findings { reads, writes, permits, locks, .. } = findings;
-        let Findings { most_readers, most_permits, most_locks, with_a_writer, .. } = findings;
+        let Findings {
+            reads,
+            writes,
+            permits,
+            locks,
+            ..
+        } = findings;
+        let Findings {
+            most_readers,
+            most_permits,
+            most_locks,
+            with_a_writer,
+            ..
+        } = findings;
         let lost_early = reasons(&log, Event::LostEarly);
         let verdict = &mut trial.verdict;
         verdict.expect(
@@ -164,29 +205,53 @@ impl<'a, 'b> Crowd<'a, 'b> {
                 "there were {reads} reads, {writes} writes, {permits} holds of permits and {locks} of locks"
             ),
         );
-        verdict.expect(with_a_writer == 0, format!("{with_a_writer} holds overlapped a write"));
+        verdict.expect(
+            with_a_writer == 0,
+            format!("{with_a_writer} holds overlapped a write"),
+        );
         verdict.expect(
             most_permits == PERMITS as usize,
             format!("at most {most_permits} permits of {PERMITS} were held at the same time"),
         );
-        verdict.expect(most_locks == 1, format!("{most_locks} owners held one lock at the same time"));
+        verdict.expect(
+            most_locks == 1,
+            format!("{most_locks} owners held one lock at the same time"),
+        );
         verdict.expect(most_readers > 1, "readers never read at the same time");
         let old_tokens = &findings.old_tokens;
-        verdict.expect(old_tokens.is_empty(), format!("tokens were less than earlier ones: {old_tokens:?}"));
-        verdict.expect(lost_early.is_empty(), format!("holds were lost during their lease: {lost_early}"));
+        verdict.expect(
+            old_tokens.is_empty(),
+            format!("tokens were less than earlier ones: {old_tokens:?}"),
+        );
+        verdict.expect(
+            lost_early.is_empty(),
+            format!("holds were lost during their lease: {lost_early}"),
+        );
         Ok(findings)
     }
 }
 
 fn print(findings: &Findings, killed: usize, stopped: usize, took: Duration) {
-    let Findings { reads, writes, permits, locks, most_readers, most_permits, .. } = findings;
+    let Findings {
+        reads,
+        writes,
+        permits,
+        locks,
+        most_readers,
+        most_permits,
+        ..
+    } = findings;
     let [reads, writes, permits, locks] =
         [reads, writes, permits, locks].map(|&count| HumanCount(count as u64));
-    println!("crowd        {PROCESSES} processes read {reads} times, wrote {writes} times, had a permit");
+    println!(
+        "crowd        {PROCESSES} processes read {reads} times, wrote {writes} times, had a permit"
+    );
     println!(
         "             {permits} times, and one lock or two as one {locks} times; at most {most_readers}"
     );
     println!("             read together, and {most_permits} had a permit");
-    println!("             kill -9 of {killed}, and {stopped} stopped for longer than a lease; then all had");
+    println!(
+        "             kill -9 of {killed}, and {stopped} stopped for longer than a lease; then all had"
+    );
     println!("             them again within {took:.2?}");
 }

@@ -36,7 +36,11 @@ pub(crate) fn run(servers: &Servers, name: &str, options: &Options) -> ExitCode 
     thread::scope(|scope| {
         scope.spawn(|| {
             contend(servers, &locks, name, options, |random| {
-                if random.u8(..4) == 0 { Kind::Write } else { Kind::Read }
+                if random.u8(..4) == 0 {
+                    Kind::Write
+                } else {
+                    Kind::Read
+                }
             })
         });
         scope.spawn(|| contend(servers, &locks, name, options, |_| Kind::Permit));
@@ -75,7 +79,12 @@ fn contend(
 }
 
 /// Makes accesses, each of which is confirmed by the next one.
-fn hold(guard: Guard, kind: Kind, register: &mut Register, time: Duration) -> Result<(), LockError> {
+fn hold(
+    guard: Guard,
+    kind: Kind,
+    register: &mut Register,
+    time: Duration,
+) -> Result<(), LockError> {
     let begin = Instant::now();
     let mut accesses = register.hold(kind, guard.token());
     while begin.elapsed() < time {
@@ -88,7 +97,10 @@ fn hold(guard: Guard, kind: Kind, register: &mut Register, time: Duration) -> Re
 
 /// Takes a lock alone, or with another one, and works in the closure form.
 fn contend_for_locks(servers: &Servers, name: &str, options: &Options) {
-    let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build();
     runtime.expect("a thread can be started").block_on(async {
         let timer = HashedWheelTimer::new(Duration::from_millis(10), 512);
         let client = servers.builder(&timer).and_then(|builder| builder.build());
@@ -123,7 +135,10 @@ fn contend_for_locks(servers: &Servers, name: &str, options: &Options) {
                     taken => taken.map(|_| None),
                 }
             };
-            report(held.map(|held| held.map(|ended| ended.and_then(|worked| worked))), Kind::Lock);
+            report(
+                held.map(|held| held.map(|ended| ended.and_then(|worked| worked))),
+                Kind::Lock,
+            );
             tokio::time::sleep(Duration::from_millis(random.u64(1..20))).await;
         }
     })
@@ -150,7 +165,9 @@ async fn work(
 fn report(held: Result<Option<Result<(), LockError>>, LockError>, kind: Kind) {
     match held {
         Ok(Some(Ok(()))) => {}
-        Ok(Some(Err(error @ LockError::Lost(Loss::LeaseEnded(_))))) => Event::Lost.print(&error.to_string()),
+        Ok(Some(Err(error @ LockError::Lost(Loss::LeaseEnded(_))))) => {
+            Event::Lost.print(&error.to_string())
+        }
         Ok(Some(Err(error @ LockError::Lost(_)))) => Event::LostEarly.print(&error.to_string()),
         Ok(None) => Event::Trouble.print(&format!("no {kind:?} within {WAIT:?}")),
         Ok(Some(Err(error))) | Err(error) => Event::Trouble.print(&error.to_string()),
@@ -171,12 +188,20 @@ struct Times {
 
 impl Times {
     fn new(options: &Options) -> Self {
-        Self { random: Rng::new(), lease: options.lease, count: 0 }
+        Self {
+            random: Rng::new(),
+            lease: options.lease,
+            count: 0,
+        }
     }
 
     fn next(&mut self) -> Duration {
         self.count += 1;
         let short = Duration::from_millis(self.random.u64(1..40));
-        if self.count % 20 == 0 { self.lease * 3 / 2 } else { short }
+        if self.count % 20 == 0 {
+            self.lease * 3 / 2
+        } else {
+            short
+        }
     }
 }

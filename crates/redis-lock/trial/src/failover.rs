@@ -30,12 +30,19 @@ const SECOND: usize = RedisCluster::PAIR[1];
 pub(crate) fn run(trial: &mut Trial<'_>) -> Outcome {
     let mut cluster = RedisCluster::start("redis-lock-failover", NODE_TIMEOUT)?;
     let nodes = cluster.urls();
-    println!("\nA cluster of three masters and a replica, on {}.", nodes.join(" "));
+    println!(
+        "\nA cluster of three masters and a replica, on {}.",
+        nodes.join(" ")
+    );
     let mut of_cluster = Trial {
         options: trial.options,
         name: contended_name(trial, &mut cluster)?,
         redis: connect(&nodes[1])?,
-        servers: Servers { url: nodes[1].clone(), nodes, resource: trial.servers.resource.clone() },
+        servers: Servers {
+            url: nodes[1].clone(),
+            nodes,
+            resource: trial.servers.resource.clone(),
+        },
         verdict: mem::take(&mut trial.verdict),
     };
     let done = contend(&mut of_cluster, &mut cluster);
@@ -57,7 +64,10 @@ fn contended_name(trial: &Trial<'_>, cluster: &mut RedisCluster) -> redis::Redis
 
 /// Returns whether the lock is in the slots of the node that fails.
 fn is_of_first(redis: &mut redis::Connection, name: &str) -> redis::RedisResult<bool> {
-    let slot: usize = redis::cmd("CLUSTER").arg("KEYSLOT").arg(key(name)).query(redis)?;
+    let slot: usize = redis::cmd("CLUSTER")
+        .arg("KEYSLOT")
+        .arg(key(name))
+        .query(redis)?;
     Ok(RedisCluster::FIRST_SLOTS.contains(&slot))
 }
 
@@ -97,7 +107,11 @@ fn stop_a_master(contest: &mut Contest<'_, '_>, cluster: &mut RedisCluster) -> O
 }
 
 /// Kills a master whose replica does not have the last locks and tokens.
-fn lose_locks(contest: &mut Contest<'_, '_>, cluster: &mut RedisCluster, locks: &LockClient) -> Outcome {
+fn lose_locks(
+    contest: &mut Contest<'_, '_>,
+    cluster: &mut RedisCluster,
+    locks: &LockClient,
+) -> Outcome {
     cluster.stop_replication()?;
     contest.all_enter()?;
     let mut redis = connect(&cluster.node(1).url())?;
@@ -105,7 +119,11 @@ fn lose_locks(contest: &mut Contest<'_, '_>, cluster: &mut RedisCluster, locks: 
     for number in 0..LOCKS {
         let name = format!("held-{number}");
         let guard = locks.lock_with(&name, trial::options(LEASE)).lock()?;
-        if is_of_first(&mut redis, &name)? { of_first.push((name, guard)) } else { others.push(guard) }
+        if is_of_first(&mut redis, &name)? {
+            of_first.push((name, guard))
+        } else {
+            others.push(guard)
+        }
     }
     let begin = Instant::now();
     let mut told = Duration::ZERO;
@@ -124,10 +142,19 @@ fn lose_locks(contest: &mut Contest<'_, '_>, cluster: &mut RedisCluster, locks: 
         of_first.len(),
         others.len()
     );
-    let larger = of_first.into_iter().map(|(name, guard)| has_larger_token(locks, &name, guard));
-    let larger = larger.collect::<Result<Vec<_>, _>>()?.into_iter().filter(|&is_larger| !is_larger).count();
+    let larger = of_first
+        .into_iter()
+        .map(|(name, guard)| has_larger_token(locks, &name, guard));
+    let larger = larger
+        .collect::<Result<Vec<_>, _>>()?
+        .into_iter()
+        .filter(|&is_larger| !is_larger)
+        .count();
     contest.expect(kept == others.len(), "a lock of another node was lost");
-    contest.expect(larger == 0, "after a failover, the token of a lock was not larger than before");
+    contest.expect(
+        larger == 0,
+        "after a failover, the token of a lock was not larger than before",
+    );
     Ok(())
 }
 

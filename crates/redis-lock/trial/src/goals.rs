@@ -33,17 +33,26 @@ pub(crate) fn run(url: Option<&str>) -> Result<Verdict, Box<dyn Error>> {
         None => server.insert(RedisServer::start("redis-lock-goals")?).url(),
     };
     println!("Redis on {url}; leases and polls are the default: 30s and 10s.\n");
-    let mut goals =
-        Goals { redis: connect(&url)?, timer: HashedWheelTimer::new(TICK, 512), verdict: Verdict::default() };
+    let mut goals = Goals {
+        redis: connect(&url)?,
+        timer: HashedWheelTimer::new(TICK, 512),
+        verdict: Verdict::default(),
+    };
     Runtime::new()?.block_on(async {
-        let locks = LockClient::builder(Client::open(&*url)?).timer(&goals.timer).build()?;
+        let locks = LockClient::builder(Client::open(&*url)?)
+            .timer(&goals.timer)
+            .build()?;
         goals.waiters(&locks).await?;
         goals.turns(&locks).await?;
         goals.shared_turns(&locks).await?;
         goals.losses(&locks).await?;
         goals.renewals(&locks).await?;
         // Not with a server that other programs may use.
-        if server.is_some() { goals.renewals_on_a_cluster().await } else { Ok(()) }
+        if server.is_some() {
+            goals.renewals_on_a_cluster().await
+        } else {
+            Ok(())
+        }
     })?;
     Ok(goals.verdict)
 }
@@ -57,14 +66,23 @@ struct Goals {
 impl Goals {
     /// Returns a counter of Redis: the commands, also those that scripts call, and the scripts.
     fn commands(&mut self) -> redis::RedisResult<[u64; 2]> {
-        let stats: InfoDict = redis::cmd("INFO").arg("everything").query(&mut self.redis)?;
+        let stats: InfoDict = redis::cmd("INFO")
+            .arg("everything")
+            .query(&mut self.redis)?;
         let scripts: String = stats.get("cmdstat_evalsha").unwrap_or_default();
-        Ok([stats.get("total_commands_processed").unwrap_or_default(), calls(&scripts)])
+        Ok([
+            stats.get("total_commands_processed").unwrap_or_default(),
+            calls(&scripts),
+        ])
     }
 
     async fn until_queued(&mut self, name: &str, len: usize) -> Result<(), Box<dyn Error>> {
         let begin = Instant::now();
-        while self.redis.zcard::<_, usize>(format!("{}:queue", key(name)))? < len {
+        while self
+            .redis
+            .zcard::<_, usize>(format!("{}:queue", key(name)))?
+            < len
+        {
             if begin.elapsed() > PATIENCE {
                 return Err(format!("not within {PATIENCE:?}: {len} callers wait").into());
             }
@@ -98,7 +116,10 @@ impl Goals {
             "waiting      {WAITERS} callers caused {:.0} commands per second, in {:.0} calls of scripts",
             rates[0], rates[1]
         );
-        self.verdict.expect(rates[0] <= 500.0, "waiting callers caused more than 500 commands per second");
+        self.verdict.expect(
+            rates[0] <= 500.0,
+            "waiting callers caused more than 500 commands per second",
+        );
 
         let before = self.commands()?;
         *released.lock().expect("nothing panics") = Instant::now();
@@ -151,7 +172,8 @@ impl Goals {
     /// A few callers take a read-write lock in a loop, and then a permit of a semaphore.
     async fn shared_turns(&mut self, locks: &LockClient) -> Result<(), Box<dyn Error>> {
         let end = Instant::now() + Duration::from_secs(3);
-        let (lock, mut readers, mut writers) = (locks.rw_lock("turns"), JoinSet::new(), JoinSet::new());
+        let (lock, mut readers, mut writers) =
+            (locks.rw_lock("turns"), JoinSet::new(), JoinSet::new());
         for number in 0..LOOPS {
             match number {
                 0 | 1 => writers.spawn(turns_until(end, lock.write())),
@@ -167,7 +189,10 @@ impl Goals {
             HumanCount(writes[0]),
             HumanCount(writes[1])
         );
-        self.verdict.expect(reads[0] > 0 && writes[0] > 0, "a loop of a read-write lock had no turn");
+        self.verdict.expect(
+            reads[0] > 0 && writes[0] > 0,
+            "a loop of a read-write lock had no turn",
+        );
 
         let (end, mut tasks) = (Instant::now() + Duration::from_secs(3), JoinSet::new());
         for _ in 0..LOOPS {
@@ -187,7 +212,8 @@ impl Goals {
             HumanCount(turns[0]),
             HumanCount(turns[LOOPS - 1])
         );
-        self.verdict.expect(turns[0] > 0, "a loop of a semaphore had no turn");
+        self.verdict
+            .expect(turns[0] > 0, "a loop of a semaphore had no turn");
         Ok(())
     }
 
@@ -215,7 +241,10 @@ impl Goals {
             "losses       known {:.2?} (median) to {:.2?} after the end of the lease; a tick is {TICK:?}",
             late[50], late[99]
         );
-        self.verdict.expect(late[50] <= TICK + Duration::from_millis(1), "losses are known too late");
+        self.verdict.expect(
+            late[50] <= TICK + Duration::from_millis(1),
+            "losses are known too late",
+        );
         Ok(())
     }
 
@@ -238,8 +267,12 @@ impl Goals {
             "             renewed by {calls} calls per third of the lease; {} are held",
             HumanCount(held as u64)
         );
-        self.verdict.expect(calls <= 41, format!("{LOCKS} locks took {calls} calls"));
-        self.verdict.expect(calls >= 38 && held == LOCKS, format!("{held} of {LOCKS} locks were held"));
+        self.verdict
+            .expect(calls <= 41, format!("{LOCKS} locks took {calls} calls"));
+        self.verdict.expect(
+            calls >= 38 && held == LOCKS,
+            format!("{held} of {LOCKS} locks were held"),
+        );
         let begin = Instant::now();
         for guard in guards {
             guard.unlock().await?;
@@ -255,7 +288,9 @@ impl Goals {
     /// Many locks are held on a cluster, where one call can renew only the locks of one slot.
     async fn renewals_on_a_cluster(&mut self) -> Result<(), Box<dyn Error>> {
         let mut cluster = RedisCluster::start("redis-lock-goals-cluster", Duration::from_secs(5))?;
-        let locks = LockClient::cluster(cluster.urls()).timer(&self.timer).build()?;
+        let locks = LockClient::cluster(cluster.urls())
+            .timer(&self.timer)
+            .build()?;
         let mut redis = connect(&cluster.node(0).url())?;
         let mut slots = redis::pipe();
         for number in 0..LOCKS {
@@ -265,8 +300,11 @@ impl Goals {
 
         let guards = take_many(&locks).await?;
         let mut all_calls = || {
-            let lines = (0..cluster.urls().len()).map(|node| cluster.node(node).info("cmdstat_evalsha"));
-            lines.map(|line| line.map(|line| calls(&line))).sum::<redis::RedisResult<u64>>()
+            let lines =
+                (0..cluster.urls().len()).map(|node| cluster.node(node).info("cmdstat_evalsha"));
+            lines
+                .map(|line| line.map(|line| calls(&line)))
+                .sum::<redis::RedisResult<u64>>()
         };
         sleep(THIRD).await;
         let before = all_calls()?;
@@ -280,8 +318,14 @@ impl Goals {
             HumanCount(calls),
             HumanCount(held as u64)
         );
-        self.verdict.expect(calls <= slots + 40, format!("locks in {slots} slots took {calls} calls"));
-        self.verdict.expect(held == LOCKS, format!("{held} of {LOCKS} locks of the cluster were held"));
+        self.verdict.expect(
+            calls <= slots + 40,
+            format!("locks in {slots} slots took {calls} calls"),
+        );
+        self.verdict.expect(
+            held == LOCKS,
+            format!("{held} of {LOCKS} locks of the cluster were held"),
+        );
         Ok(())
     }
 }

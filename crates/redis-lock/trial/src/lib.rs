@@ -18,5 +18,7 @@ fn sabotage(name: &str) -> bool {
 /// Returns a script with the change of the selected sabotage.
 fn sabotaged_script(script: String) -> String {
     let row = sabotages::rows().find(|row| row.file == sabotages::LUA && sabotage(row.name));
-    row.map_or(script.clone(), |row| script.replace(row.original, row.wrong))
+    row.map_or(script.clone(), |row| {
+        script.replace(row.original, row.wrong)
+    })
 }

@@ -125,20 +125,35 @@ fn redis_url(text: &str) -> Result<String, redis::RedisError> {
 fn lease(text: &str) -> Result<Duration, String> {
     let lease = positive_duration(text)?;
     let permitted = Duration::from_millis(300)..=Duration::from_secs(10);
-    if permitted.contains(&lease) { Ok(lease) } else { Err("the lease must be between 300ms and 10s".into()) }
+    if permitted.contains(&lease) {
+        Ok(lease)
+    } else {
+        Err("the lease must be between 300ms and 10s".into())
+    }
 }
 
 fn main() -> ExitCode {
     let options = Options::parse();
-    if let (Some(name), Some(url)) = (options.worker.as_ref().or(options.crowd.as_ref()), &options.url) {
+    if let (Some(name), Some(url)) = (
+        options.worker.as_ref().or(options.crowd.as_ref()),
+        &options.url,
+    ) {
         let servers = Servers {
             url: url.clone(),
             nodes: options.node.clone(),
             resource: options.resource.as_ref().unwrap_or(url).clone(),
         };
-        let run = if options.crowd.is_some() { crowd_worker::run } else { worker::run };
+        let run = if options.crowd.is_some() {
+            crowd_worker::run
+        } else {
+            worker::run
+        };
         return run(&servers, name, &options);
     }
-    let ran = if options.goals { goals::run(options.url.as_deref()) } else { parts::run(&options) };
+    let ran = if options.goals {
+        goals::run(options.url.as_deref())
+    } else {
+        parts::run(&options)
+    };
     exit_code(ran.map(Verdict::print))
 }

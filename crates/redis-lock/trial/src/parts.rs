@@ -16,14 +16,20 @@ pub(crate) fn run(options: &Options) -> Result<Verdict, Box<dyn Error>> {
         Some(url) => [url.clone(), url.clone()],
         None => [
             server.insert(RedisServer::start("redis-lock-trial")?).url(),
-            counter.insert(RedisServer::start("redis-lock-counter")?).url(),
+            counter
+                .insert(RedisServer::start("redis-lock-counter")?)
+                .url(),
         ],
     };
     let mut trial = Trial {
         options,
         name: format!("trial-{}", process::id()),
         redis: connect(&url)?,
-        servers: Servers { url, nodes: Vec::new(), resource },
+        servers: Servers {
+            url,
+            nodes: Vec::new(),
+            resource,
+        },
         verdict: Verdict::default(),
     };
     println!(
@@ -48,7 +54,9 @@ pub(crate) fn run(options: &Options) -> Result<Verdict, Box<dyn Error>> {
             }
         }
         None => {
-            println!("skipped      tests that stop or kill Redis, because this program has not started it");
+            println!(
+                "skipped      tests that stop or kill Redis, because this program has not started it"
+            );
             trial.clean_up()?;
         }
     }

@@ -40,12 +40,21 @@ pub(crate) struct Register {
 impl Register {
     pub(crate) fn new(url: &str, name: &str, timeout: Duration) -> RedisResult<Self> {
         let connection = Client::open(url)?.get_connection_with_timeout(timeout)?;
-        Ok(Self { connection, key: key(name), access: Script::new(ACCESS) })
+        Ok(Self {
+            connection,
+            key: key(name),
+            access: Script::new(ACCESS),
+        })
     }
 
     /// Starts the accesses of a hold.
     pub(crate) fn hold(&mut self, kind: Kind, token: u64) -> Accesses<'_> {
-        Accesses { register: self, hold: format!("{kind:?} {token}"), first: None, confirmed: String::new() }
+        Accesses {
+            register: self,
+            hold: format!("{kind:?} {token}"),
+            first: None,
+            confirmed: String::new(),
+        }
     }
 }
 
@@ -63,8 +72,16 @@ impl Accesses<'_> {
         &mut self,
         is_held: impl FnOnce() -> Result<(), E>,
     ) -> Result<(), E> {
-        let Register { connection, key, access } = &mut *self.register;
-        let number: u64 = access.key(&*key).arg(&self.hold).arg(&self.confirmed).invoke(connection)?;
+        let Register {
+            connection,
+            key,
+            access,
+        } = &mut *self.register;
+        let number: u64 = access
+            .key(&*key)
+            .arg(&self.hold)
+            .arg(&self.confirmed)
+            .invoke(connection)?;
         is_held()?;
         let first = *self.first.get_or_insert(number);
         self.confirmed = format!("{first} {number}");
@@ -100,10 +117,17 @@ pub(crate) struct Findings {
 
 impl Findings {
     /// Reads the register and deletes it. Ignores holds during these accesses.
-    pub(crate) fn take(name: &str, redis: &mut Connection, ignored: Range<u64>) -> RedisResult<Self> {
+    pub(crate) fn take(
+        name: &str,
+        redis: &mut Connection,
+        ignored: Range<u64>,
+    ) -> RedisResult<Self> {
         let fields: HashMap<String, String> = redis.hgetall(key(name))?;
         let () = redis.del(key(name))?;
-        let mut holds: Vec<_> = fields.iter().filter_map(|(hold, accesses)| parse(hold, accesses)).collect();
+        let mut holds: Vec<_> = fields
+            .iter()
+            .filter_map(|(hold, accesses)| parse(hold, accesses))
+            .collect();
         holds.retain(|hold| hold.last < ignored.start || hold.first >= ignored.end);
         holds.sort_by_key(|hold| hold.first);
         let mut findings = Self::default();
@@ -122,20 +146,28 @@ impl Findings {
                 Kind::Lock => {
                     findings.locks += 1;
                     findings.most_locks = findings.most_locks.max(count(Kind::Lock));
-                    findings.old_tokens.extend((hold.token < greatest_lock).then_some(hold.token));
+                    findings
+                        .old_tokens
+                        .extend((hold.token < greatest_lock).then_some(hold.token));
                     greatest_lock = greatest_lock.max(hold.token);
                 }
                 Kind::Read => {
                     findings.reads += 1;
                     findings.most_readers = findings.most_readers.max(count(Kind::Read));
                     findings.with_a_writer += active.iter().filter(is_write).count();
-                    findings.old_tokens.extend((hold.token < greatest_write).then_some(hold.token));
+                    findings
+                        .old_tokens
+                        .extend((hold.token < greatest_write).then_some(hold.token));
                 }
                 Kind::Write => {
                     findings.writes += 1;
-                    findings.with_a_writer +=
-                        active.iter().filter(|other| is_read(other) || is_write(other)).count();
-                    findings.old_tokens.extend((hold.token < greatest).then_some(hold.token));
+                    findings.with_a_writer += active
+                        .iter()
+                        .filter(|other| is_read(other) || is_write(other))
+                        .count();
+                    findings
+                        .old_tokens
+                        .extend((hold.token < greatest).then_some(hold.token));
                     greatest_write = greatest_write.max(hold.token);
                 }
             }
@@ -155,9 +187,16 @@ pub(crate) fn accesses(name: &str, redis: &mut Connection) -> RedisResult<u64> {
 
 fn parse(hold: &str, accesses: &str) -> Option<Hold> {
     let (kind, token) = hold.split_once(' ')?;
-    let kind = Kind::ALL.into_iter().find(|known| format!("{known:?}") == kind)?;
+    let kind = Kind::ALL
+        .into_iter()
+        .find(|known| format!("{known:?}") == kind)?;
     let (first, last) = accesses.split_once(' ')?;
-    Some(Hold { kind, token: token.parse().ok()?, first: first.parse().ok()?, last: last.parse().ok()? })
+    Some(Hold {
+        kind,
+        token: token.parse().ok()?,
+        first: first.parse().ok()?,
+        last: last.parse().ok()?,
+    })
 }
 
 fn key(name: &str) -> String {

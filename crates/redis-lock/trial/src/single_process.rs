@@ -38,7 +38,10 @@ pub(crate) fn run(trial: &mut Trial<'_>) -> Outcome {
 }
 
 /// Repeats a test if Redis or the whole machine stalled during it.
-fn retry_after_stalls(trial: &mut Trial<'_>, mut test: impl FnMut(&mut Trial<'_>) -> Outcome) -> Outcome {
+fn retry_after_stalls(
+    trial: &mut Trial<'_>,
+    mut test: impl FnMut(&mut Trial<'_>) -> Outcome,
+) -> Outcome {
     let begin = Instant::now();
     while let Err(error) = test(trial) {
         let has_stalled = match error.downcast_ref() {
@@ -70,7 +73,10 @@ fn reentrant(trial: &mut Trial<'_>, locks: &LockClient, _: &HashedWheelTimer) ->
     println!(
         "re-entrant   an owner held the lock {entered} times; another owner got it after the last unlock"
     );
-    trial.verdict.expect(entered == 3, format!("an owner could take its lock {entered} times instead of 3"));
+    trial.verdict.expect(
+        entered == 3,
+        format!("an owner could take its lock {entered} times instead of 3"),
+    );
     trial.verdict.expect(
         others == [false, false, false, true],
         format!("whether another owner got the lock before each of three unlocks and after them: {others:?}"),
@@ -102,10 +108,15 @@ fn quick_pairs(trial: &mut Trial<'_>, locks: &LockClient, timer: &HashedWheelTim
     let min = if time < third * 11 / 2 { 3 } else { 1 };
     let max = time.div_duration_f64(third) as u64;
     // One for the renewal, one for the end of the lease.
-    trial.verdict.expect(pending == 2, format!("{pending} timeouts were pending for one lock"));
+    trial.verdict.expect(
+        pending == 2,
+        format!("{pending} timeouts were pending for one lock"),
+    );
     trial.verdict.expect(
         (min..=max).contains(&leases),
-        format!("one lock was renewed {leases} times in {time:.2?} instead of {min} to {max} times"),
+        format!(
+            "one lock was renewed {leases} times in {time:.2?} instead of {min} to {max} times"
+        ),
     );
 
     thread::sleep(IN_FLIGHT);
@@ -121,7 +132,9 @@ fn quick_pairs(trial: &mut Trial<'_>, locks: &LockClient, timer: &HashedWheelTim
 }
 
 fn many_locks(trial: &mut Trial<'_>, locks: &LockClient, timer: &HashedWheelTimer) -> Outcome {
-    let mut locks: Vec<_> = (0..LOCKS).map(|number| trial.lock(locks, &number.to_string())).collect();
+    let mut locks: Vec<_> = (0..LOCKS)
+        .map(|number| trial.lock(locks, &number.to_string()))
+        .collect();
     let guards: Result<Vec<_>, _> = locks.iter_mut().map(Lock::try_lock).collect();
     let guards: Vec<_> = guards?.into_iter().flatten().collect();
     let time = trial.third() * 4;
@@ -133,17 +146,24 @@ fn many_locks(trial: &mut Trial<'_>, locks: &LockClient, timer: &HashedWheelTime
         HumanCount(leases)
     );
     let unlocked = guards.into_iter().filter_map(|guard| guard.unlock().err());
-    let lost_early =
-        unlocked.filter(|error| matches!(error, LockError::Lost(Loss::NoOwner | Loss::OtherOwner))).count();
+    let lost_early = unlocked
+        .filter(|error| matches!(error, LockError::Lost(Loss::NoOwner | Loss::OtherOwner)))
+        .count();
     let pending = settled(trial, timer);
     trial.verdict.expect(
         leases >= held as u64 && leases >= 2 * scripts,
-        format!("{leases} renewals took {scripts} calls; {held} of {LOCKS} locks were held to the end"),
+        format!(
+            "{leases} renewals took {scripts} calls; {held} of {LOCKS} locks were held to the end"
+        ),
     );
-    trial
-        .verdict
-        .expect(lost_early == 0, format!("{lost_early} of {LOCKS} locks were lost during their lease"));
-    trial.verdict.expect(pending == 0, format!("{LOCKS} locks left {pending} timeouts"));
+    trial.verdict.expect(
+        lost_early == 0,
+        format!("{lost_early} of {LOCKS} locks were lost during their lease"),
+    );
+    trial.verdict.expect(
+        pending == 0,
+        format!("{LOCKS} locks left {pending} timeouts"),
+    );
     Ok(())
 }
 
@@ -161,8 +181,10 @@ fn taken_away(trial: &mut Trial<'_>, locks: &LockClient, timer: &HashedWheelTime
         .query(&mut trial.redis)?;
     let (later, lost) = until_lost(&guard)?;
     let (pending, unlocked) = (settled(trial, timer), guard.unlock());
-    let (is_still_theirs, left): (bool, i64) =
-        (trial.redis.get::<_, String>(&key)? == "another owner", trial.redis.pttl(&key)?);
+    let (is_still_theirs, left): (bool, i64) = (
+        trial.redis.get::<_, String>(&key)? == "another owner",
+        trial.redis.pttl(&key)?,
+    );
     let () = trial.redis.del(&key)?;
     if !matches!(lost, LockError::Lost(Loss::OtherOwner)) {
         return Err(lost.into());
@@ -171,12 +193,16 @@ fn taken_away(trial: &mut Trial<'_>, locks: &LockClient, timer: &HashedWheelTime
     if let Err(error @ LockError::Redis(_)) = unlocked {
         return Err(error.into());
     }
-    trial.verdict.expect(pending == 0, "a lock that was taken away was renewed");
+    trial
+        .verdict
+        .expect(pending == 0, "a lock that was taken away was renewed");
     trial.verdict.expect(
         matches!(unlocked, Err(LockError::Lost(_))),
         format!("the unlock of a lock that was taken away returned {unlocked:?}"),
     );
-    trial.verdict.expect(is_still_theirs, "the lock of another owner was unlocked");
+    trial
+        .verdict
+        .expect(is_still_theirs, "the lock of another owner was unlocked");
     trial.verdict.expect(
         left > their_lease / 2,
         format!("the other owner's lease has {left}ms of {their_lease}ms left"),
@@ -244,6 +270,9 @@ fn lose_data(trial: &mut Trial<'_>, server: &mut RedisServer) -> Outcome {
         matches!(unlocked, Err(LockError::Lost(_))),
         format!("the unlock of a lock that was lost returned {unlocked:?}"),
     );
-    trial.verdict.expect(again.token() > token, "the tokens restarted after the loss of data");
+    trial.verdict.expect(
+        again.token() > token,
+        "the tokens restarted after the loss of data",
+    );
     Ok(())
 }

@@ -57,7 +57,10 @@ impl Servers {
     /// Returns the options of a process that uses these servers.
     pub(crate) fn options(&self) -> Vec<&str> {
         let nodes = self.nodes.iter().flat_map(|node| ["--node", node]);
-        ["--url", &self.url, "--resource", &self.resource].into_iter().chain(nodes).collect()
+        ["--url", &self.url, "--resource", &self.resource]
+            .into_iter()
+            .chain(nodes)
+            .collect()
     }
 }
 
@@ -90,7 +93,10 @@ impl Trial<'_> {
 
     /// Returns a lock whose name begins with that of the trial.
     pub(crate) fn lock(&self, locks: &LockClient, name: &str) -> Lock {
-        locks.lock_with(&format!("{}-{name}", self.name), options(self.options.lease))
+        locks.lock_with(
+            &format!("{}-{name}", self.name),
+            options(self.options.lease),
+        )
     }
 
     /// Deletes the tokens, which would otherwise expire after a day.
@@ -111,16 +117,24 @@ impl Trial<'_> {
         let [scripts, leases] = self.calls()?;
         thread::sleep(time);
         let [scripts_then, leases_then] = self.calls()?;
-        Ok(Calls { scripts: scripts_then - scripts, leases: leases_then - leases })
+        Ok(Calls {
+            scripts: scripts_then - scripts,
+            leases: leases_then - leases,
+        })
     }
 
     /// Returns the calls since Redis was started.
     fn calls(&mut self) -> RedisResult<[u64; 2]> {
-        let stats: InfoDict = redis::cmd("INFO").arg("commandstats").query(&mut self.redis)?;
+        let stats: InfoDict = redis::cmd("INFO")
+            .arg("commandstats")
+            .query(&mut self.redis)?;
         let calls = |command| {
             let line: String = stats.get(command)?;
             line.strip_prefix("calls=")?.split(',').next()?.parse().ok()
         };
-        Ok(["cmdstat_evalsha", "cmdstat_pexpire"].map(|command| calls(command).unwrap_or_default()))
+        Ok(
+            ["cmdstat_evalsha", "cmdstat_pexpire"]
+                .map(|command| calls(command).unwrap_or_default()),
+        )
     }
 }

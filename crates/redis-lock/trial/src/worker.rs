@@ -37,13 +37,23 @@ pub(crate) enum Event {
 }
 
 impl Event {
-    const ALL: [Self; 6] =
-        [Self::Entered, Self::Released, Self::ReleasedLate, Self::Lost, Self::LostEarly, Self::Trouble];
+    const ALL: [Self; 6] = [
+        Self::Entered,
+        Self::Released,
+        Self::ReleasedLate,
+        Self::Lost,
+        Self::LostEarly,
+        Self::Trouble,
+    ];
 
     pub(crate) fn print(self, why: &str) {
         let line = format!("{self:?} {}\n", why.replace('\n', " "));
         // Writes the line in one piece. If no process reads it, there is nothing left to do.
-        if io::stdout().write_all(line.as_bytes()).and_then(|()| io::stdout().flush()).is_err() {
+        if io::stdout()
+            .write_all(line.as_bytes())
+            .and_then(|()| io::stdout().flush())
+            .is_err()
+        {
             process::exit(1);
         }
     }
@@ -51,7 +61,9 @@ impl Event {
     /// Returns `None` if the line is not an event.
     pub(crate) fn read(line: &str) -> Option<(Self, String)> {
         let (word, why) = line.split_once(' ')?;
-        let event = Self::ALL.into_iter().find(|event| format!("{event:?}") == word)?;
+        let event = Self::ALL
+            .into_iter()
+            .find(|event| format!("{event:?}") == word)?;
         Some((event, why.to_owned()))
     }
 }
@@ -82,7 +94,11 @@ fn work(servers: &Servers, name: &str, options: &Options) -> Result<(), LockErro
                 // Sometimes for longer than a lease, because that requires renewals.
                 let is_long = entered % 20 == 0;
                 let short = Duration::from_millis(random.u64(1..40));
-                let time = if is_long { options.lease * 3 / 2 } else { short };
+                let time = if is_long {
+                    options.lease * 3 / 2
+                } else {
+                    short
+                };
                 match count(guard, &mut counter, time) {
                     Ok(()) if is_long => Event::ReleasedLate.print(""),
                     Ok(()) => Event::Released.print(""),

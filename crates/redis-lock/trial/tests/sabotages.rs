@@ -58,7 +58,12 @@ const ATTEMPTS: usize = 3;
 fn each_sabotage_is_detected() {
     // In the process of a sabotage, or without Redis.
     if env::var_os(VARIABLE).is_some()
-        || run("", "lock::one_owner_at_a_time_with_increasing_tokens", common::PATIENCE).is_none()
+        || run(
+            "",
+            "lock::one_owner_at_a_time_with_increasing_tokens",
+            common::PATIENCE,
+        )
+        .is_none()
     {
         return;
     }
@@ -108,7 +113,11 @@ fn passes(test: &str) -> Option<Duration> {
 /// only find later that the event does not happen. `.ci/deep` waits as long as without a sabotage.
 fn patience(took: Duration) -> Duration {
     let shorter = Duration::from_secs(3) + took * 3;
-    if testing::is_deep() { common::PATIENCE } else { shorter.min(common::PATIENCE) }
+    if testing::is_deep() {
+        common::PATIENCE
+    } else {
+        shorter.min(common::PATIENCE)
+    }
 }
 
 /// How many more processes may run.
@@ -124,7 +133,10 @@ impl Permits {
 
     /// Waits until a process may run.
     fn get(&self) -> Permit<'_> {
-        *self.1.wait_while(self.0.lock().unwrap(), |left| *left == 0).unwrap() -= 1;
+        *self
+            .1
+            .wait_while(self.0.lock().unwrap(), |left| *left == 0)
+            .unwrap() -= 1;
         Permit(self)
     }
 }
@@ -139,17 +151,33 @@ impl Drop for Permit<'_> {
 
 /// Returns the test of the lock that must fail.
 fn test_of(row: &Row) -> String {
-    if row.test.contains("::") { row.test.to_owned() } else { format!("lock::{}", row.test) }
+    if row.test.contains("::") {
+        row.test.to_owned()
+    } else {
+        format!("lock::{}", row.test)
+    }
 }
 
 /// Returns whether the test passes, or `None` if Redis is not installed.
 fn run(sabotage: &str, test: &str, patience: Duration) -> Option<bool> {
     let mut command = Command::new(env::current_exe().unwrap());
-    command.args([test, "--exact", "--nocapture"]).env(VARIABLE, sabotage).stdin(Stdio::null());
-    let output = command.env(common::SHORTER, patience.as_millis().to_string()).output().unwrap();
-    let text =
-        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    assert!(text.contains("running 1 test"), "{sabotage}: there is no test {test}:\n{text}");
-    assert!(!text.contains("Error compiling script"), "{sabotage} is no valid script:\n{text}");
+    command
+        .args([test, "--exact", "--nocapture"])
+        .env(VARIABLE, sabotage)
+        .stdin(Stdio::null());
+    let output = command
+        .env(common::SHORTER, patience.as_millis().to_string())
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned()
+        + &String::from_utf8_lossy(&output.stderr);
+    assert!(
+        text.contains("running 1 test"),
+        "{sabotage}: there is no test {test}:\n{text}"
+    );
+    assert!(
+        !text.contains("Error compiling script"),
+        "{sabotage} is no valid script:\n{text}"
+    );
     (!text.contains("SKIPPED")).then(|| output.status.success())
 }

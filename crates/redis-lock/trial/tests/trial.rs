@@ -13,7 +13,11 @@ fn run(options: &str) -> RunResult {
 #[test]
 fn only_one_process_has_the_lock() {
     // `cluster.rs` of the lock always covers a failover.
-    let ran = run(if testing::is_deep() { "--duration 3s" } else { "--duration 3s --no-cluster" });
+    let ran = run(if testing::is_deep() {
+        "--duration 3s"
+    } else {
+        "--duration 3s --no-cluster"
+    });
     if ran.was_skipped() {
         return;
     }
@@ -49,7 +53,10 @@ fn only_one_process_has_the_lock() {
     }
     // The message differs from that for a lease that has only ended.
     let mut taken_away = text.lines().filter(|line| line.starts_with("taken away"));
-    assert!(taken_away.any(|line| line.contains("Redis has another owner for it")), "{text}");
+    assert!(
+        taken_away.any(|line| line.contains("Redis has another owner for it")),
+        "{text}"
+    );
 }
 
 #[test]
@@ -60,7 +67,10 @@ fn unlock_by_a_former_owner_is_detected() {
     }
     let RunResult { status, text } = ran;
     assert_eq!(status, Some(1), "{text}");
-    assert!(text.contains("\nFAIL\n") && text.contains("lost the lock during their lease: "), "{text}");
+    assert!(
+        text.contains("\nFAIL\n") && text.contains("lost the lock during their lease: "),
+        "{text}"
+    );
 }
 
 /// The program uses the copy of the lock in which each safeguard can be omitted.
@@ -72,14 +82,19 @@ fn readers_with_a_writer_too_many_permits_and_two_owners_are_detected() {
         ("GrantsAHeldLock", " owners held one lock"),
     ] {
         let mut command = Command::new(PROGRAM);
-        command.args(["--only-crowd", "--duration", "500ms"]).env("REDIS_LOCK_SABOTAGE", sabotage);
+        command
+            .args(["--only-crowd", "--duration", "500ms"])
+            .env("REDIS_LOCK_SABOTAGE", sabotage);
         let ran = testing::run_command(&mut command);
         if ran.was_skipped() {
             return;
         }
         let RunResult { status, text } = ran;
         assert_eq!(status, Some(1), "{text}");
-        assert!(text.contains("\nFAIL\n") && text.contains(failure), "{text}");
+        assert!(
+            text.contains("\nFAIL\n") && text.contains(failure),
+            "{text}"
+        );
     }
 }
 
@@ -87,7 +102,10 @@ fn readers_with_a_writer_too_many_permits_and_two_owners_are_detected() {
 fn missing_redis_is_not_a_pass() {
     let RunResult { status, text } = testing::run_command(Command::new(PROGRAM).env("PATH", ""));
     assert_eq!(status, Some(77), "{text}");
-    assert!(text.starts_with("SKIPPED: ") && text.contains("apt install redis-server"), "{text}");
+    assert!(
+        text.starts_with("SKIPPED: ") && text.contains("apt install redis-server"),
+        "{text}"
+    );
 }
 
 /// No process listens on port 1.
@@ -95,13 +113,19 @@ fn missing_redis_is_not_a_pass() {
 fn unreachable_redis_is_a_failure() {
     let RunResult { status, text } = run("--url redis://127.0.0.1:1/");
     assert_eq!(status, Some(1), "{text}");
-    assert!(text.contains("FAIL\n  ") && text.contains("Connection refused"), "{text}");
+    assert!(
+        text.contains("FAIL\n  ") && text.contains("Connection refused"),
+        "{text}"
+    );
 }
 
 #[test]
 fn bad_options_are_rejected_with_status_2() {
     for (options, reason) in [
-        ("--lease 299ms", "'--lease <TIME>': the lease must be between 300ms and 10s"),
+        (
+            "--lease 299ms",
+            "'--lease <TIME>': the lease must be between 300ms and 10s",
+        ),
         ("--duration 0s", "'--duration <TIME>'"),
         ("--url http://127.0.0.1/", "'--url <URL>'"),
         ("--sabotage all", "'--sabotage <SABOTAGE>'"),

@@ -59,7 +59,10 @@ fn ended_process_cannot_be_stopped() {
     let mut process = sleep();
     assert!(!process.kill().unwrap().success());
     let error = process.stop().unwrap_err().to_string();
-    assert!(error.contains("cannot be stopped because it has ended: signal: 9"), "{error}");
+    assert!(
+        error.contains("cannot be stopped because it has ended: signal: 9"),
+        "{error}"
+    );
     assert!(!process.is_stopped());
 }
 
@@ -80,11 +83,19 @@ fn stopped_process_continues_after_its_parent_has_ended() {
     for signal in ["KILL", "TERM"] {
         let mut child = Command::new(env::current_exe().unwrap());
         child
-            .args(["--exact", "process::stopped_process_continues_after_its_parent_has_ended", "--nocapture"])
+            .args([
+                "--exact",
+                "process::stopped_process_continues_after_its_parent_has_ended",
+                "--nocapture",
+            ])
             .env(STOP_AND_EXIT, "");
         let mut child = Process::start(child.stdout(Stdio::piped())).unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
-        let stopped = lines.find_map(|line| Some(line.strip_prefix("stopped ")?.parse().unwrap())).unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap())
+            .lines()
+            .map_while(Result::ok);
+        let stopped = lines
+            .find_map(|line| Some(line.strip_prefix("stopped ")?.parse().unwrap()))
+            .unwrap();
         wait_until(|| state(stopped) == Some('T'));
         process::signal(child.id(), signal).unwrap();
         child.wait().unwrap();

@@ -42,21 +42,32 @@ impl Budget {
     #[must_use]
     #[track_caller]
     pub fn new(reserve: u32, calls_per_retry: u32) -> Self {
-        assert!(calls_per_retry > 0, "calls_per_retry is zero, but must be at least 1");
+        assert!(
+            calls_per_retry > 0,
+            "calls_per_retry is zero, but must be at least 1"
+        );
         let tokens = reserve.saturating_mul(calls_per_retry);
         // Room to save for one more.
         let max_tokens = tokens.saturating_add(calls_per_retry);
-        Self { tokens: Arc::new(AtomicU32::new(tokens)), max_tokens, price: calls_per_retry }
+        Self {
+            tokens: Arc::new(AtomicU32::new(tokens)),
+            max_tokens,
+            price: calls_per_retry,
+        }
     }
 
     pub(super) fn earn(&self) {
         let add = |tokens| (tokens < self.max_tokens).then_some(tokens + 1);
-        let _full = self.tokens.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+        let _full = self
+            .tokens
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
     }
 
     pub(super) fn spend(&self) -> bool {
         let take = |tokens: u32| tokens.checked_sub(self.price);
-        self.tokens.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
+        self.tokens
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, take)
+            .is_ok()
     }
 }
 
@@ -75,6 +86,10 @@ mod tests {
     fn full_budget_earns_no_more() {
         let budget = Budget::new(1, 1);
         (0..9).for_each(|_| budget.earn());
-        assert_eq!([(); 3].map(|()| budget.spend()), [true, true, false], "the reserve and one more");
+        assert_eq!(
+            [(); 3].map(|()| budget.spend()),
+            [true, true, false],
+            "the reserve and one more"
+        );
     }
 }

@@ -32,8 +32,15 @@ struct Window {
 
 impl Latencies {
     pub(super) fn new(percent: u8) -> Self {
-        let window = Mutex::new(Window { times: Vec::new(), count: 0 });
-        Self { percent, estimate: AtomicU64::new(NEVER), window }
+        let window = Mutex::new(Window {
+            times: Vec::new(),
+            count: 0,
+        });
+        Self {
+            percent,
+            estimate: AtomicU64::new(NEVER),
+            window,
+        }
     }
 
     /// Returns the percentile; `None` until there are enough answers.
@@ -78,7 +85,9 @@ mod tests {
 
     fn recorded(percent: u8, times: impl IntoIterator<Item = u64>) -> Option<u128> {
         let latencies = Latencies::new(percent);
-        times.into_iter().for_each(|time| latencies.record(Duration::from_millis(time)));
+        times
+            .into_iter()
+            .for_each(|time| latencies.record(Duration::from_millis(time)));
         latencies.percentile().map(|time| time.as_millis())
     }
 
@@ -89,8 +98,14 @@ mod tests {
         assert_eq!(recorded(99, (0..4).flat_map(hundred)), Some(99));
         assert_eq!(recorded(1, (0..4).flat_map(hundred)), Some(1));
         assert_eq!(recorded(50, (0..1_008).chain([7; WINDOW / 2])), Some(7));
-        assert_eq!(recorded(51, [1; 1_008].into_iter().chain([7; WINDOW / 2])), Some(7));
-        assert_eq!(recorded(50, [1; 1_008].into_iter().chain([7; WINDOW / 2])), Some(1));
+        assert_eq!(
+            recorded(51, [1; 1_008].into_iter().chain([7; WINDOW / 2])),
+            Some(7)
+        );
+        assert_eq!(
+            recorded(50, [1; 1_008].into_iter().chain([7; WINDOW / 2])),
+            Some(1)
+        );
     }
 
     #[test]

@@ -90,8 +90,15 @@ impl<R> Client<R> {
         policy: Policy<R>,
         budget: impl Into<Option<Budget>>,
     ) -> Self {
-        let latencies = policy.hedge_percent.map(|percent| Arc::new(Latencies::new(percent)));
-        Self { timer: timer.clone(), policy, budget: budget.into(), latencies }
+        let latencies = policy
+            .hedge_percent
+            .map(|percent| Arc::new(Latencies::new(percent)));
+        Self {
+            timer: timer.clone(),
+            policy,
+            budget: budget.into(),
+            latencies,
+        }
     }
 
     fn earn(&self) {
@@ -152,7 +159,9 @@ impl<R> Client<R> {
     {
         self.earn();
         let deadline = self.deadline();
-        self.timer.timeout(self.policy.deadline, self.attempts(deadline, send)).await?
+        self.timer
+            .timeout(self.policy.deadline, self.attempts(deadline, send))
+            .await?
     }
 
     /// [`call`](Self::call) with the rest of a request's time: the call ends at `deadline`, or at
@@ -201,7 +210,9 @@ impl<R> Client<R> {
         }
         self.earn();
         let deadline = self.deadline().map_or(deadline, |own| own.min(deadline));
-        self.timer.timeout_at(deadline, self.attempts(Some(deadline), send)).await?
+        self.timer
+            .timeout_at(deadline, self.attempts(Some(deadline), send))
+            .await?
     }
 
     /// Returns the deadline of a call that begins now; `None` if it is too far to be represented.
@@ -239,7 +250,10 @@ impl<R> Client<R> {
         &self,
         request: impl Future<Output = Result<T, E>>,
     ) -> Result<T, CallError<E>> {
-        self.timer.timeout(self.policy.deadline, request).await?.map_err(CallError::Failed)
+        self.timer
+            .timeout(self.policy.deadline, request)
+            .await?
+            .map_err(CallError::Failed)
     }
 
     /// Makes attempts until the `deadline`. An attempt in progress goes on after that.
@@ -262,15 +276,18 @@ impl<R> Client<R> {
             };
             let failure = match end {
                 Ok(Ok(answer)) => return Ok(answer),
-                Ok(Err(error)) if !self.policy.retry.retries(&error) => return Err(CallError::Failed(error)),
+                Ok(Err(error)) if !self.policy.retry.retries(&error) => {
+                    return Err(CallError::Failed(error));
+                }
                 Ok(Err(error)) => CallError::Failed(error),
                 Err(TimeoutError::Elapsed) => CallError::AttemptTimeout,
                 Err(TimeoutError::Timer(error)) => return Err(CallError::Timer(error)),
             };
             // Here too, because attempts that fail without waiting never let the deadline end the
             // call.
-            let left = deadline
-                .map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(self.timer.now()));
+            let left = deadline.map_or(Duration::MAX, |deadline| {
+                deadline.saturating_duration_since(self.timer.now())
+            });
             if left.is_zero() {
                 return Err(CallError::Deadline);
             }
@@ -285,12 +302,18 @@ impl<R> Client<R> {
         }
     }
 
-    async fn hedged<T, E, F>(&self, reason: Reason, send: &mut impl FnMut(Reason) -> F) -> Result<T, E>
+    async fn hedged<T, E, F>(
+        &self,
+        reason: Reason,
+        send: &mut impl FnMut(Reason) -> F,
+    ) -> Result<T, E>
     where
         F: Future<Output = Result<T, E>>,
     {
         let Some(latencies) = &self.latencies else {
-            return self.hedged_after(self.policy.hedge_after, reason, send).await;
+            return self
+                .hedged_after(self.policy.hedge_after, reason, send)
+                .await;
         };
         let began = self.timer.now();
         let after = latencies.percentile().or(self.policy.hedge_after);
@@ -311,7 +334,9 @@ impl<R> Client<R> {
         F: Future<Output = Result<T, E>>,
     {
         let mut first = pin!(send(reason));
-        let Some(after) = after else { return first.await };
+        let Some(after) = after else {
+            return first.await;
+        };
         // By reference, so that the first request continues after the time has passed.
         match self.timer.timeout(after, first.as_mut()).await {
             Ok(end) => return end,

@@ -170,8 +170,21 @@ impl<R> Policy<R> {
     /// let service = Service { client: Client::new(&HashedWheelTimer::default(), policy) };
     /// ```
     pub fn retry_if<E, F: Fn(&E) -> bool>(self, predicate: F) -> Policy<F> {
-        let Self { deadline, attempt_timeout, retries, hedge_after, hedge_percent, .. } = self;
-        let Self { retry: _, backoff, max_backoff, jitter, .. } = self;
+        let Self {
+            deadline,
+            attempt_timeout,
+            retries,
+            hedge_after,
+            hedge_percent,
+            ..
+        } = self;
+        let Self {
+            retry: _,
+            backoff,
+            max_backoff,
+            jitter,
+            ..
+        } = self;
         Policy {
             deadline,
             attempt_timeout,
@@ -243,7 +256,8 @@ impl<R> Policy<R> {
     pub fn hedge_at_percentile(mut self, percent: impl Into<Option<u8>>) -> Self {
         self.hedge_percent = percent.into();
         assert!(
-            self.hedge_percent.is_none_or(|percent| (1..=99).contains(&percent)),
+            self.hedge_percent
+                .is_none_or(|percent| (1..=99).contains(&percent)),
             "the percentile is {:?}, but must be from 1 to 99",
             self.hedge_percent
         );
@@ -252,7 +266,10 @@ impl<R> Policy<R> {
 
     /// Returns the pause before a retry, of which there were `retries` before.
     pub(super) fn pause(&self, retries: u32) -> Duration {
-        let longest = self.backoff.saturating_mul(2_u32.saturating_pow(retries)).min(self.max_backoff);
+        let longest = self
+            .backoff
+            .saturating_mul(2_u32.saturating_pow(retries))
+            .min(self.max_backoff);
         let shortest = match self.jitter {
             Jitter::Full => Duration::ZERO,
             Jitter::Equal => longest / 2,

@@ -67,7 +67,10 @@ impl<T> DelayQueue<T> {
     fn insert_by(&self, value: T, deadline: u64) -> Result<Key, InsertError<T>> {
         // Before the lock: a stop after this is the same as one after the insertion.
         if self.timer.is_stopped() {
-            return Err(InsertError { value, error: NewTimeoutError::Stopped });
+            return Err(InsertError {
+                value,
+                error: NewTimeoutError::Stopped,
+            });
         }
         let mut state = self.state.lock();
         let key = state.values.insert(value, deadline);
@@ -142,7 +145,11 @@ impl<T> DelayQueue<T> {
     fn reset_by(&self, key: Key, deadline: u64) -> bool {
         let mut state = self.state.lock();
         let is_reset = state.values.reset(key.0, deadline);
-        let waker = if is_reset { state.waiters.notify_of(deadline) } else { None };
+        let waker = if is_reset {
+            state.waiters.notify_of(deadline)
+        } else {
+            None
+        };
         drop(state);
         wake(waker);
         is_reset

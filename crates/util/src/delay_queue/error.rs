@@ -39,7 +39,9 @@ impl<T> From<InsertError<T>> for NewTimeoutError {
 
 impl<T> fmt::Debug for InsertError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("InsertError").field("error", &self.error).finish_non_exhaustive()
+        f.debug_struct("InsertError")
+            .field("error", &self.error)
+            .finish_non_exhaustive()
     }
 }
 

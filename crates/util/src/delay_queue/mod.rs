@@ -199,7 +199,10 @@ impl<T> DelayQueue<T> {
     /// ```
     #[must_use]
     pub fn new(timer: &HashedWheelTimer) -> Self {
-        let state = State { values: Values::new(), waiters: Waiters::new() };
+        let state = State {
+            values: Values::new(),
+            waiters: Waiters::new(),
+        };
         Self::with(Arc::new(Mutex::new(state)), timer.clone())
     }
 

@@ -38,12 +38,18 @@ impl<T> DelayQueue<T> {
     }
 
     fn expired_of(&self, ((deadline, key), value): ((u64, u64), T)) -> Expired<T> {
-        Expired { value, deadline: self.timer.instant_of(deadline), key: Key(key) }
+        Expired {
+            value,
+            deadline: self.timer.instant_of(deadline),
+            key: Key(key),
+        }
     }
 
     /// Ends the wait of this handle, if it waits.
     pub(super) fn leave(&mut self) {
-        let Some(place) = self.place.take() else { return };
+        let Some(place) = self.place.take() else {
+            return;
+        };
         let (own, next) = self.state.lock().waiters.remove(place);
         drop(own);
         if let Some(alarm) = self.alarm.take() {
@@ -200,12 +206,19 @@ impl<T: Send + 'static> DelayQueue<T> {
     /// assert_eq!(expired?.into_inner(), "in a second");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn poll_expired(&mut self, context: &mut Context<'_>) -> Poll<Result<Expired<T>, NewTimeoutError>> {
+    pub fn poll_expired(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Expired<T>, NewTimeoutError>> {
         self.poll_by(context.waker(), NEVER).map_ok(without_limit)
     }
 
     /// Polls until `limit`: then the result is `None`.
-    fn poll_by(&mut self, waker: &Waker, limit: u64) -> Poll<Result<Option<Expired<T>>, NewTimeoutError>> {
+    fn poll_by(
+        &mut self,
+        waker: &Waker,
+        limit: u64,
+    ) -> Poll<Result<Option<Expired<T>>, NewTimeoutError>> {
         loop {
             // Before the lock, because both are user code.
             let (now, waker) = (self.timer.now_nanos(), waker.clone());
@@ -221,7 +234,10 @@ impl<T: Send + 'static> DelayQueue<T> {
             let (replaced, awaited) = waiters.wait(place, waker, values.first_deadline());
             drop(state);
             drop(replaced);
-            if self.set_alarm(place, awaited.min(limit)).inspect_err(|_| self.leave())? {
+            if self
+                .set_alarm(place, awaited.min(limit))
+                .inspect_err(|_| self.leave())?
+            {
                 return Poll::Pending;
             }
         }
@@ -242,7 +258,10 @@ impl<T: Send + 'static> DelayQueue<T> {
         if self.timer.now_nanos() >= deadline {
             return Ok(false);
         }
-        let alarm = Alarm { state: Arc::clone(&self.state), place };
+        let alarm = Alarm {
+            state: Arc::clone(&self.state),
+            place,
+        };
         self.alarm = Some(self.timer.new_timeout_task(alarm, delay)?);
         Ok(true)
     }

@@ -18,7 +18,11 @@ pub(super) struct Values<T> {
 
 impl<T> Values<T> {
     pub(super) fn new() -> Self {
-        Self { order: BTreeMap::new(), deadlines: BTreeMap::new(), next_key: 0 }
+        Self {
+            order: BTreeMap::new(),
+            deadlines: BTreeMap::new(),
+            next_key: 0,
+        }
     }
 
     /// Returns the key of the value.
@@ -37,7 +41,9 @@ impl<T> Values<T> {
 
     /// Changes the deadline of a value. Returns false if the key is stale.
     pub(super) fn reset(&mut self, key: u64, deadline: u64) -> bool {
-        let Some(old) = self.deadlines.get_mut(&key) else { return false };
+        let Some(old) = self.deadlines.get_mut(&key) else {
+            return false;
+        };
         let old = mem::replace(old, deadline);
         if let Some(value) = self.order.remove(&(old, key)) {
             self.order.insert((deadline, key), value);
@@ -65,7 +71,10 @@ impl<T> Values<T> {
 
     /// Removes the first value if it is due. Returns it with its deadline and its key.
     pub(super) fn take_due(&mut self, now: u64) -> Option<((u64, u64), T)> {
-        let first = self.order.first_entry().filter(|first| first.key().0 <= now)?;
+        let first = self
+            .order
+            .first_entry()
+            .filter(|first| first.key().0 <= now)?;
         let due = first.remove_entry();
         self.deadlines.remove(&due.0.1);
         Some(due)

@@ -39,7 +39,11 @@ pub(super) struct Waiters {
 
 impl Waiters {
     pub(super) fn new() -> Self {
-        Self { wakers: BTreeMap::new(), next_place: 0, awaited: 0 }
+        Self {
+            wakers: BTreeMap::new(),
+            next_place: 0,
+            awaited: 0,
+        }
     }
 
     pub(super) fn next_place(&mut self) -> u64 {
@@ -61,7 +65,11 @@ impl Waiters {
 
     /// A value has a new deadline. Returns the waker of the first waiter if it has to look again.
     pub(super) fn notify_of(&mut self, deadline: u64) -> Option<Waker> {
-        if deadline < self.awaited { self.notify_first() } else { None }
+        if deadline < self.awaited {
+            self.notify_first()
+        } else {
+            None
+        }
     }
 
     fn notify_first(&mut self) -> Option<Waker> {

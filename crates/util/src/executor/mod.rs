@@ -25,7 +25,10 @@
 
 #![cfg_attr(
     not(all(feature = "tokio", feature = "rayon")),
-    allow(rustdoc::broken_intra_doc_links, reason = "the table links to items of other features")
+    allow(
+        rustdoc::broken_intra_doc_links,
+        reason = "the table links to items of other features"
+    )
 )]
 
 #[cfg(feature = "rayon")]

@@ -84,7 +84,12 @@ pub trait TaskExecutorExt: TaskExecutor + Sized {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     fn or_retry(self, delay: Duration) -> OrRetry<Self> {
-        OrRetry { retried: Arc::new(Retried { executor: self, delay }) }
+        OrRetry {
+            retried: Arc::new(Retried {
+                executor: self,
+                delay,
+            }),
+        }
     }
 
     /// Hands a refused task to another executor. A function can be one:
@@ -109,7 +114,10 @@ pub trait TaskExecutorExt: TaskExecutor + Sized {
     /// # Ok::<(), hashed_wheel::BuildError>(())
     /// ```
     fn or_else<O: TaskExecutor>(self, other: O) -> OrElse<Self, O> {
-        OrElse { executor: self, other }
+        OrElse {
+            executor: self,
+            other,
+        }
     }
 }
 
@@ -144,19 +152,26 @@ struct Retried<E> {
 
 impl<E> Clone for OrRetry<E> {
     fn clone(&self) -> Self {
-        Self { retried: Arc::clone(&self.retried) }
+        Self {
+            retried: Arc::clone(&self.retried),
+        }
     }
 }
 
 impl<E: TaskExecutor> TaskExecutor for OrRetry<E> {
     fn execute(&self, task: ExpiredTask) -> Result<(), ExpiredTask> {
-        let Err(task) = self.retried.executor.execute(task) else { return Ok(()) };
+        let Err(task) = self.retried.executor.execute(task) else {
+            return Ok(());
+        };
         if task.timeout().is_cancelled() {
             // A periodic task, cancelled since this run was due: the run would not begin.
             return Err(task);
         }
         let timer = task.timeout().timer();
-        let retry = Retry { task, retried: Arc::downgrade(&self.retried) };
+        let retry = Retry {
+            task,
+            retried: Arc::downgrade(&self.retried),
+        };
         match timer.try_new_timeout_task(retry, self.retried.delay) {
             Ok(_) => Ok(()),
             Err(rejected) => Err(rejected.task.task),
@@ -191,6 +206,8 @@ pub struct OrElse<E, O> {
 
 impl<E: TaskExecutor, O: TaskExecutor> TaskExecutor for OrElse<E, O> {
     fn execute(&self, task: ExpiredTask) -> Result<(), ExpiredTask> {
-        self.executor.execute(task).or_else(|task| self.other.execute(task))
+        self.executor
+            .execute(task)
+            .or_else(|task| self.other.execute(task))
     }
 }

@@ -53,7 +53,12 @@ pub struct ExpiringMapBuilder<K, V> {
 
 impl<K, V> ExpiringMapBuilder<K, V> {
     pub(super) fn new(timer: &HashedWheelTimer) -> Self {
-        Self { timer: timer.clone(), time_to_live: Duration::MAX, max_entries: None, listener: None }
+        Self {
+            timer: timer.clone(),
+            time_to_live: Duration::MAX,
+            max_entries: None,
+            listener: None,
+        }
     }
 
     /// Sets the time after which the entries of [`put`](ExpiringMap::put) expire. Initially they
@@ -113,7 +118,10 @@ impl<K, V> ExpiringMapBuilder<K, V> {
     #[track_caller]
     pub fn max_entries(mut self, max_entries: impl Into<Option<usize>>) -> Self {
         self.max_entries = max_entries.into();
-        assert!(self.max_entries != Some(0), "max_entries is zero, but must be at least 1");
+        assert!(
+            self.max_entries != Some(0),
+            "max_entries is zero, but must be at least 1"
+        );
         self
     }
 
@@ -207,7 +215,12 @@ impl<K, V> ExpiringMapBuilder<K, V> {
     }
 
     fn build_with(self, mut output: Output<K, V>) -> ExpiringMap<K, V> {
-        let Self { timer, time_to_live, max_entries, listener } = self;
+        let Self {
+            timer,
+            time_to_live,
+            max_entries,
+            listener,
+        } = self;
         output.listener = listener;
         let output = Arc::new(output);
         let wanted = max_entries.map_or(SHARDS, |max| (max / LEAST_OF_SHARD).clamp(1, SHARDS));
@@ -216,8 +229,17 @@ impl<K, V> ExpiringMapBuilder<K, V> {
         let max_of_shard = max_entries.map(|max| max / used);
         let shards = array::from_fn(|_| Arc::new(Shard::new(Arc::clone(&output), max_of_shard)));
         let (hasher, shard_mask) = (RandomState::new(), used - 1);
-        let owner = Owner { timer, time_to_live, hasher, shards, shard_mask, output };
-        ExpiringMap { owner: Arc::new(owner) }
+        let owner = Owner {
+            timer,
+            time_to_live,
+            hasher,
+            shards,
+            shard_mask,
+            output,
+        };
+        ExpiringMap {
+            owner: Arc::new(owner),
+        }
     }
 }
 

@@ -46,10 +46,13 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
         V: Send + 'static,
     {
         let timer = &self.owner.timer;
-        self.insert_by(Entry::new(key, value), |registration, on_worker| match on_worker {
-            true => timer.new_timeout_task(Expire::<_, _, true>(registration), delay),
-            false => timer.new_timeout_task(Expire::<_, _, false>(registration), delay),
-        })
+        self.insert_by(
+            Entry::new(key, value),
+            |registration, on_worker| match on_worker {
+                true => timer.new_timeout_task(Expire::<_, _, true>(registration), delay),
+                false => timer.new_timeout_task(Expire::<_, _, false>(registration), delay),
+            },
+        )
     }
 
     /// Inserts an entry that expires at `deadline`. Returns the value that was under the key.
@@ -77,16 +80,24 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     /// assert!(leases.touch_at("ada", end + Duration::from_secs(30)));
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
-    pub fn insert_at(&self, key: K, value: V, deadline: Instant) -> Result<Option<V>, InsertError<K, V>>
+    pub fn insert_at(
+        &self,
+        key: K,
+        value: V,
+        deadline: Instant,
+    ) -> Result<Option<V>, InsertError<K, V>>
     where
         K: Send + 'static,
         V: Send + 'static,
     {
         let timer = &self.owner.timer;
-        self.insert_by(Entry::new(key, value), |registration, on_worker| match on_worker {
-            true => timer.new_timeout_task_at(Expire::<_, _, true>(registration), deadline),
-            false => timer.new_timeout_task_at(Expire::<_, _, false>(registration), deadline),
-        })
+        self.insert_by(
+            Entry::new(key, value),
+            |registration, on_worker| match on_worker {
+                true => timer.new_timeout_task_at(Expire::<_, _, true>(registration), deadline),
+                false => timer.new_timeout_task_at(Expire::<_, _, false>(registration), deadline),
+            },
+        )
     }
 
     /// Inserts an entry with the default [time to live](crate::ExpiringMapBuilder::time_to_live).
@@ -128,7 +139,9 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
         V: Send + 'static,
     {
         let (shard, hash) = self.place(entry.key());
-        arm(shard, hash, entry, |registration| schedule(registration, self.owner.output.runs_on_worker))
+        arm(shard, hash, entry, |registration| {
+            schedule(registration, self.owner.output.runs_on_worker)
+        })
     }
 
     /// Returns a clone of the value under `key`; `None` if there is no entry. `HashMap::get`, and a
@@ -186,7 +199,9 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     {
         let (shard, hash) = self.place(key);
         let mut items = shard.items.lock();
-        let current = items.current.find_used(hash, |current| current.has_key(key))?;
+        let current = items
+            .current
+            .find_used(hash, |current| current.has_key(key))?;
         Some(access(current.entry.parts().1))
     }
 
@@ -266,7 +281,12 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
         let (shard, hash) = self.place(key);
         let mut tried = None;
         loop {
-            let timeout = match shard.items.lock().current.find_used(hash, |current| current.has_key(key)) {
+            let timeout = match shard
+                .items
+                .lock()
+                .current
+                .find_used(hash, |current| current.has_key(key))
+            {
                 // Not tried yet: the first item, or one that has replaced the item that was tried.
                 Some(current) if tried != Some(current.item) => {
                     tried = Some(current.item);
@@ -304,7 +324,11 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
         Q: Hash + Equivalent<K> + ?Sized,
     {
         let (shard, hash) = self.place(key);
-        let removed = shard.items.lock().current.remove(hash, |current| current.has_key(key));
+        let removed = shard
+            .items
+            .lock()
+            .current
+            .remove(hash, |current| current.has_key(key));
         removed.map(|removed| removed.end(&shard.output, Cause::Removed))
     }
 
@@ -330,7 +354,13 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
         Q: Hash + Equivalent<K> + ?Sized,
     {
         let (shard, hash) = self.place(key);
-        let timeout = shard.items.lock().current.find(hash, |current| current.has_key(key))?.timeout.clone();
+        let timeout = shard
+            .items
+            .lock()
+            .current
+            .find(hash, |current| current.has_key(key))?
+            .timeout
+            .clone();
         Some(timeout.remaining())
     }
 
@@ -353,6 +383,11 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
         Q: Hash + Equivalent<K> + ?Sized,
     {
         let (shard, hash) = self.place(key);
-        shard.items.lock().current.find(hash, |current| current.has_key(key)).is_some()
+        shard
+            .items
+            .lock()
+            .current
+            .find(hash, |current| current.has_key(key))
+            .is_some()
     }
 }

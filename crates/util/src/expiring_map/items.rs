@@ -82,9 +82,18 @@ pub(super) struct Current<K, V> {
 
 impl<K, V> Shard<K, V> {
     pub(super) fn new(output: Arc<Output<K, V>>, max_entries: Option<usize>) -> Self {
-        let pending = PendingItems { next: 0, items: Vec::new() };
-        let items = Items { pending, current: Table::new(max_entries) };
-        Self { items: Mutex::new(items), output }
+        let pending = PendingItems {
+            next: 0,
+            items: Vec::new(),
+        };
+        let items = Items {
+            pending,
+            current: Table::new(max_entries),
+        };
+        Self {
+            items: Mutex::new(items),
+            output,
+        }
     }
 }
 
@@ -93,12 +102,21 @@ impl<K, V> PendingItems<K, V> {
     fn add(&mut self, entry: Entry<K, V>) -> u64 {
         let item = self.next;
         self.next += 1;
-        self.items.push((item, PendingState::Armed { entry, has_ended: false }));
+        self.items.push((
+            item,
+            PendingState::Armed {
+                entry,
+                has_ended: false,
+            },
+        ));
         item
     }
 
     fn find(&mut self, item: u64) -> Option<&mut PendingState<K, V>> {
-        self.items.iter_mut().find(|(number, _)| *number == item).map(|(_, state)| state)
+        self.items
+            .iter_mut()
+            .find(|(number, _)| *number == item)
+            .map(|(_, state)| state)
     }
 
     fn remove(&mut self, item: u64) -> Option<PendingState<K, V>> {
@@ -133,13 +151,17 @@ impl<K, V> Current<K, V> {
 /// Cancels the timeouts of removed items. Must be called without a lock held, and before the first
 /// one is dropped, because dropping a key may panic.
 pub(super) fn cancel_all<K, V>(removed: &[Current<K, V>]) {
-    removed.iter().for_each(|current| _ = current.timeout.cancel());
+    removed
+        .iter()
+        .for_each(|current| _ = current.timeout.cancel());
 }
 
 /// Ends removed items: cancels their timeouts, and tells the listener.
 pub(super) fn end_all<K, V>(removed: &[Current<K, V>], output: &Output<K, V>) {
     cancel_all(removed);
-    removed.iter().for_each(|current| output.tell(&current.entry, Cause::Removed));
+    removed
+        .iter()
+        .for_each(|current| output.tell(&current.entry, Cause::Removed));
 }
 
 /// Makes an item, and its timeout by `schedule`. Cancels the item that is current, and returns its
@@ -153,8 +175,16 @@ pub(super) fn arm<K: Eq, V>(
     schedule: impl FnOnce(Registration<K, V>) -> Result<Timeout, NewTimeoutError>,
 ) -> Result<Option<V>, InsertError<K, V>> {
     let item = shard.items.lock().pending.add(entry);
-    let mut arming = Arming { shard, item: Some(item), timeout: None };
-    match schedule(Registration { shard: Some(Arc::clone(shard)), hash, item }) {
+    let mut arming = Arming {
+        shard,
+        item: Some(item),
+        timeout: None,
+    };
+    match schedule(Registration {
+        shard: Some(Arc::clone(shard)),
+        hash,
+        item,
+    }) {
         Ok(timeout) => {
             arming.timeout = Some(timeout);
             Ok(arming.finish(item, hash))
@@ -215,7 +245,13 @@ impl<K, V> Arming<'_, K, V> {
     fn take(&mut self, pending: &mut PendingItems<K, V>, hash: u64) -> Option<Current<K, V>> {
         let (item, timeout) = (self.item.take()?, self.timeout.take()?);
         match pending.remove(item)? {
-            PendingState::Armed { entry, .. } => Some(Current { hash, item, timeout, entry, is_used: false }),
+            PendingState::Armed { entry, .. } => Some(Current {
+                hash,
+                item,
+                timeout,
+                entry,
+                is_used: false,
+            }),
             PendingState::Started(_) => None,
         }
     }
@@ -266,7 +302,9 @@ impl<K: Eq, V> Shard<K, V> {
             drop(items);
             return own.map(|own| own.entry);
         };
-        let PendingState::Armed { entry, .. } = state else { unreachable!("a task starts once") };
+        let PendingState::Armed { entry, .. } = state else {
+            unreachable!("a task starts once")
+        };
         // `arm` has not gone on yet: do the rest of its work here.
         let replaced = current.remove(hash, |current| current.has_key(entry.key()));
         let (old, timeout) = replaced.map(|old| (old.entry, old.timeout)).unzip();
@@ -284,7 +322,9 @@ impl<K: Eq, V> Shard<K, V> {
 
 impl<K, V> Drop for Registration<K, V> {
     fn drop(&mut self) {
-        let Some(shard) = self.shard.take() else { return };
+        let Some(shard) = self.shard.take() else {
+            return;
+        };
         let mut items = shard.items.lock();
         if let Some(state) = items.pending.find(self.item) {
             // `arm` takes the entry.

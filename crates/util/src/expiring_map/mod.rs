@@ -292,7 +292,12 @@ impl<K, V> ExpiringMap<K, V> {
 impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     /// Returns the shard of a key, and its hash.
     fn place<Q: Hash + ?Sized>(&self, key: &Q) -> (&Arc<Shard<K, V>>, u64) {
-        let Owner { hasher, shards, shard_mask, .. } = &*self.owner;
+        let Owner {
+            hasher,
+            shards,
+            shard_mask,
+            ..
+        } = &*self.owner;
         let hash = hasher.hash_one(key);
         // A `HashMap` uses the lowest and the highest bits for its own places.
         (&shards[(hash >> 32) as usize & shard_mask], hash)
@@ -301,7 +306,10 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
 
 impl<K, V> Owner<K, V> {
     fn take_all(&self) -> Vec<Current<K, V>> {
-        let all = self.shards.each_ref().map(|shard| shard.items.lock().current.take_all());
+        let all = self
+            .shards
+            .each_ref()
+            .map(|shard| shard.items.lock().current.take_all());
         all.into_iter().flatten().collect()
     }
 }
@@ -314,13 +322,17 @@ impl<K, V> Drop for Owner<K, V> {
 
 impl<K, V> Clone for ExpiringMap<K, V> {
     fn clone(&self) -> Self {
-        Self { owner: Arc::clone(&self.owner) }
+        Self {
+            owner: Arc::clone(&self.owner),
+        }
     }
 }
 
 impl<K, V> fmt::Debug for ExpiringMap<K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ExpiringMap").field("timer", &self.owner.timer).finish_non_exhaustive()
+        f.debug_struct("ExpiringMap")
+            .field("timer", &self.owner.timer)
+            .finish_non_exhaustive()
     }
 }
 
@@ -338,14 +350,23 @@ mod tests {
         const DELAY: Duration = Duration::from_secs(1);
 
         let clock = ManualClock::new();
-        let (timer, mut driver) =
-            HashedWheelTimer::builder().clock(clock.clone()).build_driven().expect("a driven timer");
+        let (timer, mut driver) = HashedWheelTimer::builder()
+            .clock(clock.clone())
+            .build_driven()
+            .expect("a driven timer");
         let map = ExpiringMap::new(&timer);
-        let room = || map.owner.shards.iter().map(|shard| shard.items.lock().current.room()).sum::<usize>();
+        let room = || {
+            map.owner
+                .shards
+                .iter()
+                .map(|shard| shard.items.lock().current.room())
+                .sum::<usize>()
+        };
         for expire in [false, true] {
             for key in 0..KEYS {
                 let delay = if key < LEFT { 9 * DELAY } else { DELAY };
-                map.insert(key, (), delay).expect("the timer is not stopped");
+                map.insert(key, (), delay)
+                    .expect("the timer is not stopped");
             }
             assert!(room() >= KEYS);
             if expire {
@@ -368,13 +389,22 @@ mod tests {
 
         let timer = HashedWheelTimer::default();
         let map = ExpiringMap::builder(&timer).max_entries(2 * KEYS).build();
-        let places =
-            || map.owner.shards.iter().map(|shard| shard.items.lock().current.places()).sum::<usize>();
+        let places = || {
+            map.owner
+                .shards
+                .iter()
+                .map(|shard| shard.items.lock().current.places())
+                .sum::<usize>()
+        };
         for key in (0..KEYS).chain(0..KEYS).chain(0..KEYS) {
             map.put(key, ()).expect("the timer is not stopped");
         }
         // A place has 16 bytes.
-        assert!((KEYS..=4 * KEYS + SHARDS * 2 * MAX_IDLE).contains(&places()), "{} places", places());
+        assert!(
+            (KEYS..=4 * KEYS + SHARDS * 2 * MAX_IDLE).contains(&places()),
+            "{} places",
+            places()
+        );
         assert!((0..KEYS).all(|key| map.remove(&key).is_some()));
         assert!(places() <= SHARDS * 2 * MAX_IDLE, "{} places", places());
         map.put(0, ()).expect("the timer is not stopped");

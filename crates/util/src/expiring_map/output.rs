@@ -31,7 +31,11 @@ impl<K, V> Listener<K, V> {
 
 impl<K, V> Output<K, V> {
     fn new(expired: impl Fn(Entry<K, V>) + Send + Sync + 'static, runs_on_worker: bool) -> Self {
-        Self { expired: AssertUnwindSafe(Box::new(expired)), runs_on_worker, listener: None }
+        Self {
+            expired: AssertUnwindSafe(Box::new(expired)),
+            runs_on_worker,
+            listener: None,
+        }
     }
 
     /// Drops the entries.

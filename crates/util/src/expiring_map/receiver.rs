@@ -59,7 +59,11 @@ impl<K, V> State<K, V> {
 }
 
 pub(super) fn channel<K, V>() -> (Sender<K, V>, ExpiredEntries<K, V>) {
-    let state = State { entries: VecDeque::new(), waker: None, is_closed: false };
+    let state = State {
+        entries: VecDeque::new(),
+        waker: None,
+        is_closed: false,
+    };
     let queue = Arc::new(Queue::new(state));
     (Sender(Arc::downgrade(&queue)), ExpiredEntries { queue })
 }
@@ -71,7 +75,9 @@ impl<K, V> Sender<K, V> {
 
     /// Changes the state, if there is a receiver, and wakes it.
     fn update(&self, change: impl FnOnce(&mut State<K, V>)) {
-        let Some(queue) = self.0.upgrade() else { return };
+        let Some(queue) = self.0.upgrade() else {
+            return;
+        };
         let mut state = queue.lock();
         change(&mut state);
         let waker = state.waker.take();
@@ -156,7 +162,9 @@ impl<K, V> ExpiredEntries<K, V> {
         if limit == 0 {
             return Poll::Ready(0);
         }
-        let Some(first) = ready!(self.poll_recv(context)) else { return Poll::Ready(0) };
+        let Some(first) = ready!(self.poll_recv(context)) else {
+            return Poll::Ready(0);
+        };
         buffer.push(first);
         // Taken first: a large value is moved without the lock, which the worker may want.
         let more = self.queue.lock().pop_many(limit - 1);
@@ -183,7 +191,11 @@ impl<K, V> ExpiredEntries<K, V> {
             if state.is_closed {
                 return Poll::Ready(None);
             }
-            if state.waker.as_ref().is_some_and(|known| known.will_wake(context.waker())) {
+            if state
+                .waker
+                .as_ref()
+                .is_some_and(|known| known.will_wake(context.waker()))
+            {
                 return Poll::Pending;
             }
             if waker.is_some() {
@@ -227,7 +239,10 @@ mod tests {
             (0..ENTRIES).for_each(|key| sender.send(Entry::new(key, ())));
             assert!(room(&expired) >= ENTRIES);
             let mut all = Vec::new();
-            while expired.poll_recv_many(&mut context, &mut all, limit).is_ready() {}
+            while expired
+                .poll_recv_many(&mut context, &mut all, limit)
+                .is_ready()
+            {}
             assert!(all.iter().map(|(key, ())| *key).eq(0..ENTRIES));
             assert!(room(&expired) <= MAX_IDLE, "room for {}", room(&expired));
         }

@@ -18,7 +18,10 @@ mod tests {
 
     #[test]
     fn a_small_container_keeps_its_room() {
-        assert_eq!((smaller_room(0, MAX_IDLE), smaller_room(0, MAX_IDLE + 1)), (None, Some(0)));
+        assert_eq!(
+            (smaller_room(0, MAX_IDLE), smaller_room(0, MAX_IDLE + 1)),
+            (None, Some(0))
+        );
         let room = MAX_ROOM * MAX_IDLE;
         assert_eq!(smaller_room(MAX_IDLE - 1, room), Some(2 * (MAX_IDLE - 1)));
         assert_eq!(smaller_room(MAX_IDLE, room), None);

@@ -31,7 +31,11 @@ struct Place {
 
 impl<K, V> Table<K, V> {
     pub(super) fn new(max_items: Option<usize>) -> Self {
-        Self { items: HashTable::new(), order: VecDeque::new(), max_items }
+        Self {
+            items: HashTable::new(),
+            order: VecDeque::new(),
+            max_items,
+        }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -39,7 +43,11 @@ impl<K, V> Table<K, V> {
     }
 
     /// Finds the item with this hash that passes the test.
-    pub(super) fn find(&self, hash: u64, test: impl Fn(&Current<K, V>) -> bool) -> Option<&Current<K, V>> {
+    pub(super) fn find(
+        &self,
+        hash: u64,
+        test: impl Fn(&Current<K, V>) -> bool,
+    ) -> Option<&Current<K, V>> {
         self.items.find(hash, test)
     }
 
@@ -67,7 +75,9 @@ impl<K, V> Table<K, V> {
     pub(super) fn insert(&mut self, item: Current<K, V>) -> Option<Current<K, V>> {
         // First, so that it does not evict the new item.
         let evicted = self.evict();
-        let Current { hash, item: number, .. } = item;
+        let Current {
+            hash, item: number, ..
+        } = item;
         self.items.insert_unique(hash, item, |item| item.hash);
         self.enqueue(hash, number);
         evicted
@@ -89,7 +99,9 @@ impl<K, V> Table<K, V> {
         let mut chances = MAX_CHANCES;
         loop {
             let place = self.order.pop_front()?;
-            let Ok(mut found) = self.items.find_entry(place.hash, |current| current.item == place.item)
+            let Ok(mut found) = self
+                .items
+                .find_entry(place.hash, |current| current.item == place.item)
             else {
                 continue;
             };
@@ -119,7 +131,11 @@ impl<K, V> Table<K, V> {
     fn trim_order(&mut self) {
         let Self { items, order, .. } = self;
         if order.len() > 2 * items.len() + MAX_IDLE {
-            order.retain(|place| items.find(place.hash, |current| current.item == place.item).is_some());
+            order.retain(|place| {
+                items
+                    .find(place.hash, |current| current.item == place.item)
+                    .is_some()
+            });
             order.shrink_to(2 * items.len());
         }
     }

@@ -22,7 +22,11 @@ impl<K, V> ExpiringMap<K, V> {
     /// ```
     #[must_use]
     pub fn len(&self) -> usize {
-        self.owner.shards.iter().map(|shard| shard.items.lock().current.len()).sum()
+        self.owner
+            .shards
+            .iter()
+            .map(|shard| shard.items.lock().current.len())
+            .sum()
     }
 
     /// Returns whether there is no entry. See [`len`](Self::len).
@@ -67,7 +71,14 @@ impl<K, V> ExpiringMap<K, V> {
     {
         let mut keys = Vec::new();
         for shard in &self.owner.shards {
-            keys.extend(shard.items.lock().current.items().map(|current| current.entry.key().clone()));
+            keys.extend(
+                shard
+                    .items
+                    .lock()
+                    .current
+                    .items()
+                    .map(|current| current.entry.key().clone()),
+            );
         }
         keys
     }
@@ -114,7 +125,10 @@ impl<K, V> ExpiringMap<K, V> {
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
     pub fn drain(&self) -> Vec<(K, V)> {
-        self.take_all().into_iter().map(|current| current.entry.into_pair()).collect()
+        self.take_all()
+            .into_iter()
+            .map(|current| current.entry.into_pair())
+            .collect()
     }
 
     /// Keeps the entries for which `keep` returns true. Removes the others, cancels their timeouts,

@@ -93,7 +93,11 @@ impl DeadlineLayer {
     /// `timer`. `Duration::MAX` is no limit.
     #[must_use]
     pub fn new(timer: &HashedWheelTimer, timeout: Duration) -> Self {
-        Self { timer: timer.clone(), timeout, writes_header: false }
+        Self {
+            timer: timer.clone(),
+            timeout,
+            writes_header: false,
+        }
     }
 
     /// Sets whether the service gets the time that is left as the header `grpc-timeout`: for
@@ -110,7 +114,10 @@ impl<S> Layer<S> for DeadlineLayer {
     type Service = DeadlineService<S>;
 
     fn layer(&self, inner: S) -> DeadlineService<S> {
-        DeadlineService { inner, layer: self.clone() }
+        DeadlineService {
+            inner,
+            layer: self.clone(),
+        }
     }
 }
 
@@ -135,14 +142,23 @@ where
     }
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        let DeadlineLayer { timer, timeout, writes_header } = &self.layer;
+        let DeadlineLayer {
+            timer,
+            timeout,
+            writes_header,
+        } = &self.layer;
         let now = timer.now();
         let header = request.headers().get_all(HEADER).iter();
         let in_header = header.filter_map(|value| grpc_timeout::parse(value.as_bytes()));
         let after = in_header.fold(*timeout, Duration::min);
-        let extension = request.extensions().get::<Deadline>().map(|deadline| deadline.0);
+        let extension = request
+            .extensions()
+            .get::<Deadline>()
+            .map(|deadline| deadline.0);
         let Some(deadline) = now.checked_add(after).into_iter().chain(extension).min() else {
-            return ResponseFuture { response: Some(timer.timeout(Duration::MAX, self.inner.call(request))) };
+            return ResponseFuture {
+                response: Some(timer.timeout(Duration::MAX, self.inner.call(request))),
+            };
         };
         let left = deadline.saturating_duration_since(now);
         if left.is_zero() {
@@ -150,9 +166,12 @@ where
         }
         request.extensions_mut().insert(Deadline(deadline));
         if *writes_header {
-            let value = HeaderValue::try_from(grpc_timeout::format(left)).expect("digits and a letter");
+            let value =
+                HeaderValue::try_from(grpc_timeout::format(left)).expect("digits and a letter");
             request.headers_mut().insert(HEADER, value);
         }
-        ResponseFuture { response: Some(timer.timeout_at(deadline, self.inner.call(request))) }
+        ResponseFuture {
+            response: Some(timer.timeout_at(deadline, self.inner.call(request))),
+        }
     }
 }

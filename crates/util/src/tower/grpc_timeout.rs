@@ -23,7 +23,9 @@ pub(super) fn parse(value: &[u8]) -> Option<Duration> {
         return None;
     }
     let (_, nanos) = UNITS.into_iter().find(|(name, _)| name == unit)?;
-    let number = digits.iter().fold(0, |number, digit| 10 * number + u128::from(digit - b'0'));
+    let number = digits
+        .iter()
+        .fold(0, |number, digit| 10 * number + u128::from(digit - b'0'));
     let nanos = number * nanos;
     let seconds = u64::try_from(nanos / 1_000_000_000).ok()?;
     Some(Duration::new(seconds, (nanos % 1_000_000_000) as u32))
@@ -35,7 +37,10 @@ pub(super) fn parse(value: &[u8]) -> Option<Duration> {
 pub(super) fn format(time: Duration) -> String {
     let nanos = time.as_nanos().max(1);
     let fits = |(_, unit): &(u8, u128)| nanos / unit <= MAX_NUMBER;
-    let (name, unit) = UNITS.into_iter().find(fits).unwrap_or(UNITS[UNITS.len() - 1]);
+    let (name, unit) = UNITS
+        .into_iter()
+        .find(fits)
+        .unwrap_or(UNITS[UNITS.len() - 1]);
     std::format!("{}{}", (nanos / unit).min(MAX_NUMBER), char::from(name))
 }
 
@@ -63,9 +68,21 @@ mod tests {
 
     #[test]
     fn what_is_no_value_is_none() {
-        for value in
-            ["", "1", "S", "123456789S", "-1S", "+1S", "1.5S", "1 S", " 1S", "1s", "1h", "1Sn", "\u{664}S"]
-        {
+        for value in [
+            "",
+            "1",
+            "S",
+            "123456789S",
+            "-1S",
+            "+1S",
+            "1.5S",
+            "1 S",
+            " 1S",
+            "1s",
+            "1h",
+            "1Sn",
+            "\u{664}S",
+        ] {
             assert_eq!(parse(value.as_bytes()), None, "{value}");
         }
     }

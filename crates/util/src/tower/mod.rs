@@ -63,7 +63,10 @@ impl TimeoutLayer {
     /// Makes a layer that limits each request to `timeout`, on `timer`.
     #[must_use]
     pub fn new(timer: &HashedWheelTimer, timeout: Duration) -> Self {
-        Self { timer: timer.clone(), timeout }
+        Self {
+            timer: timer.clone(),
+            timeout,
+        }
     }
 }
 
@@ -115,7 +118,11 @@ impl<S> Timeout<S> {
     /// Limits each request of `inner` to `timeout`, on `timer`.
     #[must_use]
     pub fn new(inner: S, timer: &HashedWheelTimer, timeout: Duration) -> Self {
-        Self { inner, timer: timer.clone(), timeout }
+        Self {
+            inner,
+            timer: timer.clone(),
+            timeout,
+        }
     }
 
     /// Returns a reference to the inner service.
@@ -148,7 +155,9 @@ where
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        ResponseFuture { response: Some(self.timer.timeout(self.timeout, self.inner.call(request))) }
+        ResponseFuture {
+            response: Some(self.timer.timeout(self.timeout, self.inner.call(request))),
+        }
     }
 }
 

@@ -20,7 +20,10 @@ fn policy(retries: u32) -> Policy {
 }
 
 fn with_deadline(deadline: Duration, retries: u32) -> Policy {
-    Policy::new(deadline).attempt_timeout(ms(300)).retries(retries).hedge_after(ms(50))
+    Policy::new(deadline)
+        .attempt_timeout(ms(300))
+        .retries(retries)
+        .hedge_after(ms(50))
 }
 
 type Answer = Result<&'static str, &'static str>;
@@ -44,7 +47,13 @@ impl Test {
         let builder = HashedWheelTimer::builder().tick(ms(1)).clock(clock.clone());
         let (timer, driver) = builder.build_driven().unwrap();
         let client = Client::with_budget(&timer, policy, budget);
-        Self { client, clock, timer, driver, sent: RefCell::default() }
+        Self {
+            client,
+            clock,
+            timer,
+            driver,
+            sent: RefCell::default(),
+        }
     }
 
     /// Makes a call to a simulated server and returns the result and its duration. `serve` answers
@@ -104,7 +113,10 @@ fn slow_answer_sends_a_hedge_and_the_first_answer_wins() {
         });
         assert!(matches!(end, Ok(text) if text == answer));
         assert_eq!(took, ms(at));
-        assert_eq!(test.sent.take(), [(Reason::First, ms(0)), (Reason::Hedge, ms(50))]);
+        assert_eq!(
+            test.sent.take(),
+            [(Reason::First, ms(0)), (Reason::Hedge, ms(50))]
+        );
     }
 }
 
@@ -133,13 +145,19 @@ fn pauses_double_and_the_last_failure_is_returned() {
         assert_eq!(sent.len(), 4);
         for (n, pair) in sent.windows(2).enumerate() {
             let pause = pair[1].1 - pair[0].1 - ms(10);
-            assert!(pair[1].0 == Reason::Retry && pause <= ms(100 << n), "{sent:?}");
+            assert!(
+                pair[1].0 == Reason::Retry && pause <= ms(100 << n),
+                "{sent:?}"
+            );
             (shortest[n], longest[n]) = (shortest[n].min(pause), longest[n].max(pause));
         }
         assert_eq!(took, sent[3].1 + ms(10));
     }
     for n in 0..3 {
-        assert!(shortest[n] < ms(50 << n) && longest[n] > ms(50 << n), "{shortest:?} {longest:?}");
+        assert!(
+            shortest[n] < ms(50 << n) && longest[n] > ms(50 << n),
+            "{shortest:?} {longest:?}"
+        );
     }
 }
 
@@ -149,8 +167,16 @@ fn call_to_a_silent_server_ends_after_the_last_attempt_or_at_the_deadline() {
     let (end, took) = test.call(|_, _| pending());
     assert!(matches!(end, Err(CallError::AttemptTimeout)));
     assert!((ms(600)..=ms(701)).contains(&took), "{took:?}");
-    let reasons: Vec<_> = test.sent.take().into_iter().map(|(reason, _)| reason).collect();
-    assert_eq!(reasons, [Reason::First, Reason::Hedge, Reason::Retry, Reason::Hedge]);
+    let reasons: Vec<_> = test
+        .sent
+        .take()
+        .into_iter()
+        .map(|(reason, _)| reason)
+        .collect();
+    assert_eq!(
+        reasons,
+        [Reason::First, Reason::Hedge, Reason::Retry, Reason::Hedge]
+    );
 
     // Without pauses: a pause that lasts until the deadline would end the call before it.
     let mut test = Test::new(policy(9).backoff(Duration::ZERO));
@@ -161,10 +187,18 @@ fn call_to_a_silent_server_ends_after_the_last_attempt_or_at_the_deadline() {
 
 #[test]
 fn call_once_has_a_deadline() {
-    let Test { clock, mut driver, client, .. } = Test::new(policy(2));
+    let Test {
+        clock,
+        mut driver,
+        client,
+        ..
+    } = Test::new(policy(2));
     let began = clock.now();
     let call = pin!(client.call_once(pending::<Answer>()));
-    assert!(matches!(drive(&clock, &mut driver, call), Err(CallError::Deadline)));
+    assert!(matches!(
+        drive(&clock, &mut driver, call),
+        Err(CallError::Deadline)
+    ));
     assert_eq!(clock.now() - began, ms(1_000));
 }
 
@@ -185,7 +219,9 @@ fn budget_limits_requests_to_a_failing_server() {
 fn deadline_ends_retries_that_never_wait() {
     let end = ends(|| {
         let timer = HashedWheelTimer::new(ms(1), 64);
-        let policy = Policy::new(ms(20)).retries(u32::MAX).backoff(Duration::ZERO);
+        let policy = Policy::new(ms(20))
+            .retries(u32::MAX)
+            .backoff(Duration::ZERO);
         let client = Client::with_budget(&timer, policy, None);
         let call = pin!(client.call(|_| async { Err::<(), _>(()) }));
         call.poll(&mut Context::from_waker(Waker::noop()))
@@ -195,7 +231,11 @@ fn deadline_ends_retries_that_never_wait() {
 
 #[test]
 fn retry_that_does_not_fit_before_the_deadline_is_not_paid_for() {
-    let mut test = Test::new(with_deadline(ms(1), 5).backoff(Duration::MAX).max_backoff(Duration::MAX));
+    let mut test = Test::new(
+        with_deadline(ms(1), 5)
+            .backoff(Duration::MAX)
+            .max_backoff(Duration::MAX),
+    );
     // The pause is random: one of a millisecond or less is rare.
     let (end, took) = test.call(|_, _| async { Err("broken") });
     assert!(matches!(end, Err(CallError::Failed("broken"))), "{end:?}");
@@ -215,7 +255,10 @@ fn budget_without_a_reserve_earns_retries() {
 fn stopped_timer_is_an_error() {
     let mut test = Test::new(policy(2));
     test.timer.stop();
-    assert!(matches!(test.call(|_, _| pending()).0, Err(CallError::Timer(_))));
+    assert!(matches!(
+        test.call(|_, _| pending()).0,
+        Err(CallError::Timer(_))
+    ));
 
     // The same in the middle of the last attempt.
     let mut test = Test::new(policy(0));
@@ -233,7 +276,10 @@ fn pause_doubles_up_to_its_limit() {
     assert!(matches!(end, Err(CallError::Failed("no"))));
     let sent = test.sent.take();
     assert_eq!(sent.len(), 51);
-    assert!(sent.windows(2).all(|pair| pair[1].1 - pair[0].1 <= ms(160)), "{sent:?}");
+    assert!(
+        sent.windows(2).all(|pair| pair[1].1 - pair[0].1 <= ms(160)),
+        "{sent:?}"
+    );
     assert!(took > ms(1_000), "{took:?}");
 }
 
@@ -242,7 +288,10 @@ fn policy_without_retries_and_hedges_sends_one_request() {
     let mut test = Test::new(Policy::new(ms(1_000)));
     let (end, took) = test.call(|_, timer| after(timer, 900, Err("no")));
     assert!(matches!(end, Err(CallError::Failed("no"))));
-    assert_eq!((took, test.sent.take()), (ms(900), vec![(Reason::First, ms(0))]));
+    assert_eq!(
+        (took, test.sent.take()),
+        (ms(900), vec![(Reason::First, ms(0))])
+    );
 }
 
 /// Clones of a budget are one budget, also on several threads.
@@ -259,7 +308,10 @@ fn budget_is_shared_and_never_overdrawn() {
             })
         })
         .collect();
-    let retries: usize = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
+    let retries: usize = threads
+        .into_iter()
+        .map(|thread| thread.join().unwrap())
+        .sum();
     assert_eq!(retries, 7);
 }
 
@@ -283,8 +335,13 @@ fn failing_call(
     retries: u32,
     budget: impl Into<Option<Budget>>,
 ) -> (Poll<Result<(), CallError<&'static str>>>, usize) {
-    let (timer, _driver) = HashedWheelTimer::builder().clock(ManualClock::new()).build_driven().unwrap();
-    let policy = Policy::new(ms(1_000)).retries(retries).backoff(Duration::ZERO);
+    let (timer, _driver) = HashedWheelTimer::builder()
+        .clock(ManualClock::new())
+        .build_driven()
+        .unwrap();
+    let policy = Policy::new(ms(1_000))
+        .retries(retries)
+        .backoff(Duration::ZERO);
     let client = Client::with_budget(&timer, policy, budget);
     let sent = std::cell::Cell::new(0);
     let call = pin!(client.call(|_| {
@@ -299,7 +356,12 @@ fn failing_call(
 fn pause_that_lasts_until_the_deadline_is_not_begun() {
     // A pause is zero or one nanosecond. At the first one that is not zero the call ends.
     let nano = Duration::from_nanos(1);
-    let mut test = Test::new(Policy::new(nano).backoff(nano).max_backoff(nano).retries(u32::MAX));
+    let mut test = Test::new(
+        Policy::new(nano)
+            .backoff(nano)
+            .max_backoff(nano)
+            .retries(u32::MAX),
+    );
     let (end, took) = test.call(|_, _| async { Err("broken") });
     assert!(matches!(end, Err(CallError::Failed("broken"))), "{end:?}");
     assert_eq!(took, ms(0));
@@ -307,10 +369,17 @@ fn pause_that_lasts_until_the_deadline_is_not_begun() {
 
 /// The pauses before six retries, whose maxima are 100, 200, 400, 800, 1 000 and 1 000 ms.
 fn pauses(jitter: Jitter) -> Vec<Duration> {
-    let policy = Policy::new(Duration::MAX).retries(6).max_backoff(ms(1_000)).jitter(jitter);
+    let policy = Policy::new(Duration::MAX)
+        .retries(6)
+        .max_backoff(ms(1_000))
+        .jitter(jitter);
     let mut test = Test::new(policy);
     test.call(|_, _| async { Err("broken") }).0.unwrap_err();
-    test.sent.take().windows(2).map(|pair| pair[1].1 - pair[0].1).collect()
+    test.sent
+        .take()
+        .windows(2)
+        .map(|pair| pair[1].1 - pair[0].1)
+        .collect()
 }
 
 #[test]
@@ -321,14 +390,22 @@ fn jitter_says_how_random_the_pauses_are() {
     for _ in 0..50 {
         let equal = pauses(Jitter::Equal);
         assert!(
-            equal.iter().zip(maxima).all(|(pause, max)| (max / 2..=max + ms(1)).contains(pause)),
+            equal
+                .iter()
+                .zip(maxima)
+                .all(|(pause, max)| (max / 2..=max + ms(1)).contains(pause)),
             "{equal:?}"
         );
     }
     let mut is_short = false;
     for _ in 0..50 {
         let full = pauses(Jitter::default());
-        assert!(full.iter().zip(maxima).all(|(pause, max)| *pause <= max + ms(1)), "{full:?}");
+        assert!(
+            full.iter()
+                .zip(maxima)
+                .all(|(pause, max)| *pause <= max + ms(1)),
+            "{full:?}"
+        );
         is_short |= full.iter().zip(maxima).any(|(pause, max)| *pause < max / 2);
     }
     // 300 pauses are all in the upper half with a probability of 2 to the power of -300.
@@ -338,7 +415,10 @@ fn jitter_says_how_random_the_pauses_are() {
 #[test]
 fn only_the_errors_of_the_predicate_are_retried() {
     let mut test = Test::new(policy(5));
-    let policy = Policy::new(ms(1_000)).attempt_timeout(ms(100)).retries(5).backoff(Duration::ZERO);
+    let policy = Policy::new(ms(1_000))
+        .attempt_timeout(ms(100))
+        .retries(5)
+        .backoff(Duration::ZERO);
     let client = Client::new(&test.timer, policy.retry_if(|error: &u16| *error >= 500));
     let sent = std::cell::Cell::new(0);
     let call = pin!(client.call(|_| {
@@ -357,7 +437,12 @@ fn only_the_errors_of_the_predicate_are_retried() {
     let end = drive(&test.clock, &mut test.driver, call);
     assert!(matches!(end, Err(CallError::Failed(404))), "{end:?}");
     assert_eq!(sent.get(), 3);
-    assert_eq!(format!("{:?}", client).matches("Policy { deadline: 1s").count(), 1);
+    assert_eq!(
+        format!("{:?}", client)
+            .matches("Policy { deadline: 1s")
+            .count(),
+        1
+    );
 }
 
 #[test]
@@ -377,17 +462,30 @@ fn call_until_ends_at_the_earlier_deadline() {
     };
     // Each attempt takes 300 ms, and has a hedge.
     assert_eq!(call(ms(400)), (ms(400), 4));
-    assert_eq!(call(ms(5_000)), (ms(1_000), 8), "the deadline of the policy is earlier");
+    assert_eq!(
+        call(ms(5_000)),
+        (ms(1_000), 8),
+        "the deadline of the policy is earlier"
+    );
     assert_eq!(call(Duration::ZERO), (ms(0), 0), "nothing is sent");
 
     // The pause of a retry does not last beyond the deadline of the call.
-    let test = Test::new(Policy::new(Duration::MAX).retries(1).backoff(ms(50)).jitter(Jitter::None));
+    let test = Test::new(
+        Policy::new(Duration::MAX)
+            .retries(1)
+            .backoff(ms(50))
+            .jitter(Jitter::None),
+    );
     let until = |ahead| {
-        let call =
-            pin!(test.client.call_until(test.timer.now() + ahead, |_| async { Err::<(), _>("broken") }));
+        let call = pin!(test.client.call_until(test.timer.now() + ahead, |_| async {
+            Err::<(), _>("broken")
+        }));
         call.poll(&mut Context::from_waker(Waker::noop()))
     };
-    assert!(matches!(until(ms(50)), Poll::Ready(Err(CallError::Failed("broken")))));
+    assert!(matches!(
+        until(ms(50)),
+        Poll::Ready(Err(CallError::Failed("broken")))
+    ));
     assert!(until(ms(51)).is_pending());
 }
 
@@ -396,7 +494,13 @@ fn observe(test: &mut Test, times: impl IntoIterator<Item = u64>) {
     for time in times {
         let (end, took) = test.call(|number, timer| {
             let answer = after(timer, time, Ok("yes"));
-            async move { if number == 1 { answer.await } else { pending().await } }
+            async move {
+                if number == 1 {
+                    answer.await
+                } else {
+                    pending().await
+                }
+            }
         });
         assert!(matches!(end, Ok("yes")));
         assert_eq!(took, ms(time));
@@ -408,7 +512,9 @@ fn observe(test: &mut Test, times: impl IntoIterator<Item = u64>) {
 fn hedge_time(test: &mut Test) -> Option<Duration> {
     test.call(|_, _| pending()).0.unwrap_err();
     let sent = test.sent.take();
-    sent.into_iter().find(|(reason, _)| *reason == Reason::Hedge).map(|(_, at)| at)
+    sent.into_iter()
+        .find(|(reason, _)| *reason == Reason::Hedge)
+        .map(|(_, at)| at)
 }
 
 #[test]
@@ -423,19 +529,35 @@ fn hedge_is_sent_at_the_observed_percentile() {
         test.call(|_, _| async { Err("no") }).0.unwrap_err();
         test.sent.take();
     }
-    assert_eq!(hedge_time(&mut test), Some(ms(121)), "failures do not count");
+    assert_eq!(
+        hedge_time(&mut test),
+        Some(ms(121)),
+        "failures do not count"
+    );
     observe(&mut test, [10; 512]);
-    assert_eq!(hedge_time(&mut test), Some(ms(10)), "the last answers count");
+    assert_eq!(
+        hedge_time(&mut test),
+        Some(ms(10)),
+        "the last answers count"
+    );
     let clone = test.client.clone();
     test.client = Client::new(&test.timer, policy);
-    assert_eq!(hedge_time(&mut test), None, "another client has observed nothing");
+    assert_eq!(
+        hedge_time(&mut test),
+        None,
+        "another client has observed nothing"
+    );
     test.client = clone;
     assert_eq!(hedge_time(&mut test), Some(ms(10)));
 }
 
 #[test]
 fn hedge_after_applies_until_the_percentile_is_known() {
-    let mut test = Test::new(Policy::new(ms(1_000)).hedge_after(ms(50)).hedge_at_percentile(99));
+    let mut test = Test::new(
+        Policy::new(ms(1_000))
+            .hedge_after(ms(50))
+            .hedge_at_percentile(99),
+    );
     assert_eq!(hedge_time(&mut test), Some(ms(50)));
     observe(&mut test, [200; 128]);
     assert_eq!(hedge_time(&mut test), Some(ms(200)));
@@ -444,11 +566,17 @@ fn hedge_after_applies_until_the_percentile_is_known() {
 /// The time counts from the first request, so that a slow server is not taken for a quick one.
 #[test]
 fn answer_to_a_hedge_counts_from_the_first_request() {
-    let policy = Policy::new(ms(1_000)).hedge_after(ms(50)).hedge_at_percentile(50);
+    let policy = Policy::new(ms(1_000))
+        .hedge_after(ms(50))
+        .hedge_at_percentile(50);
     let mut test = Test::with_budget(policy, Budget::new(1_000, 1));
     for _ in 0..128 {
         let (end, took) = test.call(|number, timer| async move {
-            if number == 1 { pending().await } else { after(timer, 10, Ok("yes")).await }
+            if number == 1 {
+                pending().await
+            } else {
+                after(timer, 10, Ok("yes")).await
+            }
         });
         assert_eq!((end.unwrap(), took), ("yes", ms(60)));
         test.sent.take();
@@ -462,15 +590,30 @@ fn percentile_that_is_none_is_refused() {
         let end = std::panic::catch_unwind(|| Policy::new(ms(1)).hedge_at_percentile(percent));
         assert!(end.is_err(), "{percent}");
     }
-    assert_eq!(Policy::new(ms(1)).hedge_at_percentile(None), Policy::new(ms(1)));
+    assert_eq!(
+        Policy::new(ms(1)).hedge_at_percentile(None),
+        Policy::new(ms(1))
+    );
 }
 
 #[test]
 fn error_says_why_and_has_its_source() {
     let errors = [
-        (CallError::Deadline, "the deadline of the call has passed", None),
-        (CallError::AttemptTimeout, "the last attempt has timed out", None),
-        (CallError::Failed(std::io::Error::other("reset")), "the last attempt has failed", Some("reset")),
+        (
+            CallError::Deadline,
+            "the deadline of the call has passed",
+            None,
+        ),
+        (
+            CallError::AttemptTimeout,
+            "the last attempt has timed out",
+            None,
+        ),
+        (
+            CallError::Failed(std::io::Error::other("reset")),
+            "the last attempt has failed",
+            Some("reset"),
+        ),
         (
             CallError::Timer(NewTimeoutError::Stopped),
             "the timer cannot watch the deadline: the timer is stopped",

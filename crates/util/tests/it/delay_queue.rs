@@ -13,7 +13,9 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{AsyncTask, Driven, RewindableClock, TEST_TIMEOUT, TICK, ends, eventually, ms, quietly};
+use common::{
+    AsyncTask, Driven, RewindableClock, TEST_TIMEOUT, TICK, ends, eventually, ms, quietly,
+};
 use hashed_wheel::{HashedWheelTimer, ManualClock, NewTimeoutError};
 use hashed_wheel_util::delay_queue::{DelayQueue, Expired, Key};
 
@@ -59,7 +61,11 @@ impl Driven {
     fn wait_for_waiters(&mut self, count: usize) {
         let began = Instant::now();
         while self.timer.pending_timeouts() != count || self.timeouts_in_wheel() < count {
-            assert!(began.elapsed() < TEST_TIMEOUT, "{} wait", self.timer.pending_timeouts());
+            assert!(
+                began.elapsed() < TEST_TIMEOUT,
+                "{} wait",
+                self.timer.pending_timeouts()
+            );
             self.driver.turn();
             thread::yield_now();
         }
@@ -73,7 +79,9 @@ impl Driven {
 
 /// Everything that is due, in the order in which it comes out.
 fn all_due<T>(queue: &DelayQueue<T>) -> Vec<T> {
-    std::iter::from_fn(|| queue.try_recv()).map(Expired::into_inner).collect()
+    std::iter::from_fn(|| queue.try_recv())
+        .map(Expired::into_inner)
+        .collect()
 }
 
 // --- tokio-util ----------------------------------------------------------------------------------
@@ -85,7 +93,11 @@ fn single_immediate_delay() {
     queue.insert("foo", Duration::ZERO).unwrap();
     assert_eq!(task.poll(&mut queue), Some("foo"));
     assert_eq!(task.take_wakes(), 0);
-    assert_eq!(driven.timer.pending_timeouts(), 0, "a value that is due needs no timeout");
+    assert_eq!(
+        driven.timer.pending_timeouts(),
+        0,
+        "a value that is due needs no timeout"
+    );
 }
 
 #[test]
@@ -107,7 +119,11 @@ fn single_short_delay() {
     queue.insert("foo", ms(5)).unwrap();
     assert_eq!(task.poll(&mut queue), None);
     driven.pass(ms(5));
-    assert_eq!(task.take_wakes(), 0, "a waiting consumer is woken at a tick");
+    assert_eq!(
+        task.take_wakes(),
+        0,
+        "a waiting consumer is woken at a tick"
+    );
     driven.pass(ms(5));
     assert_eq!(task.take_wakes(), 1);
     assert_eq!(task.poll(&mut queue), Some("foo"));
@@ -419,7 +435,11 @@ fn recv_timeout_waits_by_the_clock_of_the_timer() {
     let queue = driven.queue();
     queue.insert("later", ms(100)).unwrap();
     assert!(queue.recv_timeout(Duration::ZERO).unwrap().is_none());
-    assert_eq!(driven.timer.stats().scheduled, 0, "a timeout of zero does not wait");
+    assert_eq!(
+        driven.timer.stats().scheduled,
+        0,
+        "a timeout of zero does not wait"
+    );
 
     let consumer = queue.clone();
     let waits = thread::spawn(move || consumer.recv_timeout(ms(50)).unwrap().is_none());
@@ -471,11 +491,17 @@ fn values_that_are_not_due_are_counted_and_drained() {
 fn values_with_one_deadline_come_out_in_insertion_order() {
     let driven = Driven::new();
     let queue = driven.queue();
-    let keys: Vec<Key> = (0..100).map(|value| queue.insert(value, ms(10)).unwrap()).collect();
+    let keys: Vec<Key> = (0..100)
+        .map(|value| queue.insert(value, ms(10)).unwrap())
+        .collect();
     queue.reset(keys[7], ms(500));
     queue.reset(keys[7], ms(10));
     driven.clock.advance(ms(10));
-    assert_eq!(all_due(&queue), (0..100).collect::<Vec<_>>(), "a reset does not change the order");
+    assert_eq!(
+        all_due(&queue),
+        (0..100).collect::<Vec<_>>(),
+        "a reset does not change the order"
+    );
 }
 
 #[test]
@@ -484,14 +510,20 @@ fn deadline_is_that_of_the_insertion() {
     let queue = DelayQueue::new(&timer);
     let (now, minute) = (Instant::now(), Duration::from_secs(60));
     let key = queue.insert_at("foo", now + minute).unwrap();
-    assert_eq!(queue.deadline(key), Some(now + minute), "exact with the default clock");
+    assert_eq!(
+        queue.deadline(key),
+        Some(now + minute),
+        "exact with the default clock"
+    );
     assert!(queue.reset_at(key, now + 2 * minute));
     assert_eq!(queue.deadline(key), Some(now + 2 * minute));
     assert!(queue.reset(key, 3 * minute));
     assert!(queue.deadline(key).unwrap() >= now + 3 * minute);
 
     assert!(queue.reset_at(key, now));
-    let expired = queue.try_recv().expect("a value whose deadline has passed is due");
+    let expired = queue
+        .try_recv()
+        .expect("a value whose deadline has passed is due");
     assert!((now..=Instant::now()).contains(&expired.deadline()));
     assert_eq!((expired.key(), expired.get_ref()), (key, &"foo"));
 }
@@ -509,7 +541,10 @@ fn deadline_by_another_clock_is_as_far_from_now() {
     assert!(deadline <= Instant::now() + left && deadline + slack >= Instant::now() + left);
     clock.advance(ms(5_000));
     let expired = queue.try_recv().unwrap();
-    assert!(expired.deadline() <= Instant::now() - ms(1_000), "due for a second");
+    assert!(
+        expired.deadline() <= Instant::now() - ms(1_000),
+        "due for a second"
+    );
 }
 
 #[test]
@@ -548,7 +583,11 @@ fn consumer_is_woken_only_for_an_earlier_deadline() {
     queue.insert("earlier", ms(50)).unwrap();
     queue.insert("earliest", ms(20)).unwrap();
     assert_eq!(task.take_wakes(), 1, "once, until it looks");
-    assert_eq!(driven.timer.pending_timeouts(), 1, "one timeout per consumer");
+    assert_eq!(
+        driven.timer.pending_timeouts(),
+        1,
+        "one timeout per consumer"
+    );
     driven.pass(ms(100));
     assert_eq!(task.poll(&mut queue), Some("earliest"));
 }
@@ -569,7 +608,10 @@ fn last_waker_is_called() {
 
 #[test]
 fn consumers_are_woken_one_at_a_time() {
-    let (mut driven, tasks) = (Driven::new(), [AsyncTask::new(), AsyncTask::new(), AsyncTask::new()]);
+    let (mut driven, tasks) = (
+        Driven::new(),
+        [AsyncTask::new(), AsyncTask::new(), AsyncTask::new()],
+    );
     let queue = driven.queue();
     let mut queues = [queue.clone(), queue.clone(), queue.clone()];
     for (task, queue) in tasks.iter().zip(&mut queues) {
@@ -584,10 +626,17 @@ fn consumers_are_woken_one_at_a_time() {
     assert_eq!(tasks[0].poll(&mut queues[0]), Some("1"));
     assert_eq!(tasks.each_ref().map(|task| task.take_wakes()), [0, 1, 0]);
     assert_eq!(tasks[1].poll(&mut queues[1]), Some("2"));
-    assert_eq!(tasks.each_ref().map(|task| task.take_wakes()), [0, 0, 1], "the next one sets its alarm");
+    assert_eq!(
+        tasks.each_ref().map(|task| task.take_wakes()),
+        [0, 0, 1],
+        "the next one sets its alarm"
+    );
     assert_eq!(tasks[2].poll(&mut queues[2]), None);
     queue.insert("3", TICK).unwrap();
-    assert_eq!((tasks[2].take_wakes(), tasks[2].poll(&mut queues[2])), (1, None));
+    assert_eq!(
+        (tasks[2].take_wakes(), tasks[2].poll(&mut queues[2])),
+        (1, None)
+    );
     driven.pass(TICK);
     assert_eq!(tasks[2].poll(&mut queues[2]), Some("3"));
     assert_eq!(driven.timer.pending_timeouts(), 0);
@@ -598,13 +647,19 @@ fn dropped_consumer_is_replaced_by_the_next() {
     let (mut driven, tasks) = (Driven::new(), [AsyncTask::new(), AsyncTask::new()]);
     let queue = driven.queue();
     let [mut first, mut second] = [queue.clone(), queue.clone()];
-    assert_eq!((tasks[0].poll(&mut first), tasks[1].poll(&mut second)), (None, None));
+    assert_eq!(
+        (tasks[0].poll(&mut first), tasks[1].poll(&mut second)),
+        (None, None)
+    );
     queue.insert("foo", TICK).unwrap();
     drop(first);
     assert_eq!(tasks[1].take_wakes(), 1);
     assert_eq!(tasks[1].poll(&mut second), None);
     driven.pass(TICK);
-    assert_eq!((tasks[1].take_wakes(), tasks[1].poll(&mut second)), (1, Some("foo")));
+    assert_eq!(
+        (tasks[1].take_wakes(), tasks[1].poll(&mut second)),
+        (1, Some("foo"))
+    );
     assert_eq!(driven.timer.pending_timeouts(), 0);
 }
 
@@ -618,9 +673,17 @@ fn dropped_future_leaves_its_place() {
     {
         let mut dropped = pin!(queue.expired());
         assert!(
-            dropped.as_mut().poll(&mut Context::from_waker(&Waker::from(Arc::clone(&first)))).is_pending()
+            dropped
+                .as_mut()
+                .poll(&mut Context::from_waker(&Waker::from(Arc::clone(&first))))
+                .is_pending()
         );
-        assert!(waits.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        assert!(
+            waits
+                .as_mut()
+                .poll(&mut Context::from_waker(&waker))
+                .is_pending()
+        );
         assert_eq!(driven.timer.pending_timeouts(), 2);
     }
     assert_eq!((first.take_wakes(), second.take_wakes()), (0, 1));
@@ -666,10 +729,18 @@ fn waker_and_drop_of_a_value_may_use_the_queue() {
     let mut queue = driven.queue();
     queue.insert(Some(User(queue.clone())), ms(10)).unwrap();
     queue.clear();
-    assert_eq!(queue.len(), 1, "the value that the dropped one has inserted");
+    assert_eq!(
+        queue.len(),
+        1,
+        "the value that the dropped one has inserted"
+    );
     assert!(queue.try_recv().is_some());
     let waker = Waker::from(Arc::new(User(queue.clone())));
-    assert!(queue.poll_expired(&mut Context::from_waker(&waker)).is_pending());
+    assert!(
+        queue
+            .poll_expired(&mut Context::from_waker(&waker))
+            .is_pending()
+    );
     drop(waker);
     queue.insert(None, Duration::ZERO).unwrap();
     assert_eq!(queue.len(), 2, "the waker has been called, and dropped");
@@ -691,20 +762,38 @@ fn stop_ends_every_wait_and_keeps_the_values() {
         assert_eq!(task.poll(queue), None);
     }
     assert_eq!(driven.timer.stop().len(), 3);
-    assert!(matches!(ends(move || blocked.join().unwrap()), Err(NewTimeoutError::Stopped)));
+    assert!(matches!(
+        ends(move || blocked.join().unwrap()),
+        Err(NewTimeoutError::Stopped)
+    ));
     for (task, queue) in tasks.iter().zip(&mut queues) {
         assert!(task.take_wakes() > 0);
         assert!(is_stopped(&task.try_poll(queue)));
     }
-    assert!(matches!(queue.recv_timeout(ms(10)), Err(NewTimeoutError::Stopped)));
+    assert!(matches!(
+        queue.recv_timeout(ms(10)),
+        Err(NewTimeoutError::Stopped)
+    ));
     // Time goes on.
     driven.clock.advance(ms(10));
     assert_eq!(queue.recv().unwrap().into_inner(), "soon");
-    for rejected in [queue.insert("late", ms(20)), queue.insert_at("late", driven.timer.now())] {
+    for rejected in [
+        queue.insert("late", ms(20)),
+        queue.insert_at("late", driven.timer.now()),
+    ] {
         let rejected = rejected.unwrap_err();
-        assert_eq!((rejected.value, rejected.to_string()), ("late", NewTimeoutError::Stopped.to_string()));
-        assert_eq!(format!("{rejected:?}"), "InsertError { error: Stopped, .. }");
-        assert!(matches!(NewTimeoutError::from(rejected), NewTimeoutError::Stopped));
+        assert_eq!(
+            (rejected.value, rejected.to_string()),
+            ("late", NewTimeoutError::Stopped.to_string())
+        );
+        assert_eq!(
+            format!("{rejected:?}"),
+            "InsertError { error: Stopped, .. }"
+        );
+        assert!(matches!(
+            NewTimeoutError::from(rejected),
+            NewTimeoutError::Stopped
+        ));
     }
     assert_eq!(queue.drain(), ["later"]);
 }
@@ -731,7 +820,11 @@ fn received_during_shutdown() -> Vec<Option<&'static str>> {
     timer.shutdown(ms(10_000));
     blocked.join().unwrap();
     let received: Vec<_> = receiver.iter().collect();
-    assert_eq!(queue.len() + received.len(), 3, "each value is in the queue or received");
+    assert_eq!(
+        queue.len() + received.len(),
+        3,
+        "each value is in the queue or received"
+    );
     received
 }
 
@@ -749,8 +842,10 @@ fn shutdown_rejects_consumers_that_begin_to_wait() {
 
 #[test]
 fn rejected_alarm_is_an_error_of_the_consumer() {
-    let (mut driven, task) =
-        (Driven::with(|builder| builder.max_pending_timeouts(Some(1))), AsyncTask::new());
+    let (mut driven, task) = (
+        Driven::with(|builder| builder.max_pending_timeouts(Some(1))),
+        AsyncTask::new(),
+    );
     let mut queue = driven.queue();
     let lease = driven.timer.new_timeout(|_| (), ms(1_000)).unwrap();
     queue.insert("foo", TICK).unwrap();
@@ -768,7 +863,11 @@ fn rejected_alarm_is_an_error_of_the_consumer() {
 fn queue_is_a_handle_of_its_timer() {
     let (driven, task) = (Driven::new(), AsyncTask::new());
     let mut queue = driven.queue();
-    let Driven { timer, mut driver, clock } = driven;
+    let Driven {
+        timer,
+        mut driver,
+        clock,
+    } = driven;
     drop(timer);
     queue.insert("foo", TICK).unwrap();
     assert_eq!(task.poll(&mut queue), None);
@@ -787,7 +886,10 @@ fn dropped_queue_drops_its_values() {
     queue.insert(Arc::clone(&value), ms(10)).unwrap();
     assert_eq!(task.poll(&mut queue), None);
     drop(queue);
-    assert_eq!((Arc::strong_count(&value), driven.timer.pending_timeouts()), (1, 0));
+    assert_eq!(
+        (Arc::strong_count(&value), driven.timer.pending_timeouts()),
+        (1, 0)
+    );
 }
 
 #[test]
@@ -803,7 +905,10 @@ fn recv_on_the_worker_panics_if_it_would_wait() {
     driven.timer.new_timeout(task, TICK).unwrap();
     quietly(|| driven.pass(TICK));
     assert_eq!(receiver.iter().collect::<Vec<_>>(), ["due"]);
-    assert_eq!((driven.timer.stats().panics, driven.timer.pending_timeouts()), (1, 0));
+    assert_eq!(
+        (driven.timer.stats().panics, driven.timer.pending_timeouts()),
+        (1, 0)
+    );
 }
 
 // --- threads -------------------------------------------------------------------------------------
@@ -835,7 +940,9 @@ fn each_value_is_received_or_removed_once() {
                 let mut random = fastrand::Rng::with_seed(thread);
                 let mut removed = Vec::new();
                 for value in thread * VALUES..(thread + 1) * VALUES {
-                    let key = queue.insert(value, Duration::from_micros(random.u64(..20_000))).unwrap();
+                    let key = queue
+                        .insert(value, Duration::from_micros(random.u64(..20_000)))
+                        .unwrap();
                     match random.u32(..8) {
                         0 => removed.extend(queue.remove(key)),
                         1 => _ = queue.reset(key, Duration::from_micros(random.u64(..20_000))),
@@ -847,10 +954,17 @@ fn each_value_is_received_or_removed_once() {
             })
         })
         .collect();
-    let mut all: Vec<_> = producers.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
+    let mut all: Vec<_> = producers
+        .into_iter()
+        .flat_map(|thread| thread.join().unwrap())
+        .collect();
     eventually("no value is left", || queue.is_empty());
     timer.stop();
-    all.extend(consumers.into_iter().flat_map(|thread| thread.join().unwrap()));
+    all.extend(
+        consumers
+            .into_iter()
+            .flat_map(|thread| thread.join().unwrap()),
+    );
     all.sort_unstable();
     assert_eq!(all, (0..THREADS * VALUES).collect::<Vec<_>>());
 }
@@ -888,7 +1002,10 @@ mod stream {
         driven.timer.stop();
         assert!(matches!(next(&task, &mut queue), Poll::Ready(Some(Ok(8)))));
         assert!(!queue.is_terminated());
-        assert!(matches!(next(&task, &mut queue), Poll::Ready(Some(Err(NewTimeoutError::Stopped)))));
+        assert!(matches!(
+            next(&task, &mut queue),
+            Poll::Ready(Some(Err(NewTimeoutError::Stopped)))
+        ));
         assert!(queue.is_terminated());
         assert!(matches!(next(&task, &mut queue), Poll::Ready(None)));
         assert_eq!(queue.drain(), [9]);

@@ -67,7 +67,9 @@ async fn receive_all<F: Future<Output = usize>>(
     for consumer in consumers {
         sum += consumer.await;
     }
-    producers.into_iter().for_each(|producer| producer.join().unwrap());
+    producers
+        .into_iter()
+        .for_each(|producer| producer.join().unwrap());
     assert!(queue.is_empty());
     sum
 }
@@ -77,9 +79,14 @@ async fn receive_all<F: Future<Output = usize>>(
 fn tasks_receive_values_from_a_queue_on_any_runtime() {
     for threads in [1, 4] {
         let received = ends(move || {
-            tokio(threads).block_on(receive_all(timer(), |task| async { tokio::spawn(task).await.unwrap() }))
+            tokio(threads).block_on(receive_all(timer(), |task| async {
+                tokio::spawn(task).await.unwrap()
+            }))
         });
         assert_eq!(received, MANY as usize);
     }
-    assert_eq!(ends(|| smol::block_on(receive_all(timer(), smol::spawn))), MANY as usize);
+    assert_eq!(
+        ends(|| smol::block_on(receive_all(timer(), smol::spawn))),
+        MANY as usize
+    );
 }

@@ -68,7 +68,11 @@ fn an_insert_returns_the_old_value() {
     let (map, expired) = with_channel(&t.timer);
     assert_eq!(map.insert(7, "old", TICK).unwrap(), None);
     assert_eq!(map.insert(7, "new", TICK * 2).unwrap(), Some("old"));
-    assert_eq!((map.len(), t.timer.pending_timeouts()), (1, 1), "the old timeout is cancelled");
+    assert_eq!(
+        (map.len(), t.timer.pending_timeouts()),
+        (1, 1),
+        "the old timeout is cancelled"
+    );
     assert_eq!(t.pass(TICK), 0);
     assert_eq!(t.pass(TICK), 1);
     assert_eq!(all(&expired), [(7, "new")]);
@@ -82,7 +86,10 @@ fn an_entry_is_inserted_and_touched_with_an_instant() {
     assert!(!map.touch_at(&7, begin + TICK), "there is no entry");
     t.clock.advance(TICK);
     assert_eq!(map.insert_at(7, "old", begin + TICK * 2).unwrap(), None);
-    assert_eq!(map.insert_at(7, "new", begin + TICK * 9).unwrap(), Some("old"));
+    assert_eq!(
+        map.insert_at(7, "new", begin + TICK * 9).unwrap(),
+        Some("old")
+    );
     assert!(map.touch_at(&7, begin + TICK * 3));
     assert_eq!((t.pass(TICK), t.pass(TICK)), (0, 1));
     // A deadline that has passed is the next boundary.
@@ -109,7 +116,10 @@ fn touch_moves_the_deadline_either_way() {
     map.insert(7, (), TICK).unwrap();
     assert_eq!(map.remaining(&7), Some(TICK));
     assert!(map.touch(&7, TICK * 5));
-    assert_eq!((map.remaining(&7), map.remaining(&8)), (Some(TICK * 5), None));
+    assert_eq!(
+        (map.remaining(&7), map.remaining(&8)),
+        (Some(TICK * 5), None)
+    );
     assert_eq!(t.pass(TICK * 4), 0);
     assert!(map.touch(&7, FAR));
     assert!(map.touch(&7, TICK * 2));
@@ -156,15 +166,24 @@ fn a_rejected_entry_comes_back() {
     for key in [7, 8] {
         let rejected = map.insert(key, "new", TICK).unwrap_err();
         assert_eq!((rejected.key, rejected.value), (key, "new"));
-        assert!(matches!(rejected.error, NewTimeoutError::TooManyPending { limit: 1 }));
+        assert!(matches!(
+            rejected.error,
+            NewTimeoutError::TooManyPending { limit: 1 }
+        ));
     }
     assert_eq!((map.with(&7, |value| *value), map.len()), (Some("old"), 1));
     assert_eq!(map.remove(&7), Some("old"));
     t.timer.stop();
     let rejected = map.insert(7, "late", TICK).unwrap_err();
     assert_eq!(format!("{rejected}"), "the timer is stopped");
-    assert_eq!(format!("{rejected:?}"), "InsertError { error: Stopped, .. }");
-    assert!(matches!(NewTimeoutError::from(rejected), NewTimeoutError::Stopped));
+    assert_eq!(
+        format!("{rejected:?}"),
+        "InsertError { error: Stopped, .. }"
+    );
+    assert!(matches!(
+        NewTimeoutError::from(rejected),
+        NewTimeoutError::Stopped
+    ));
 }
 
 #[test]
@@ -193,16 +212,24 @@ fn retain_removes_the_others_and_cancels_their_timeouts() {
     keys.sort_unstable();
     assert_eq!(keys, (0..10).map(|key| key * 10).collect::<Vec<_>>());
     assert_eq!(t.pass(TICK), 10);
-    assert!(all(&expired).into_iter().all(|(key, value)| key % 10 == 0 && value == key * 10 + 1));
+    assert!(
+        all(&expired)
+            .into_iter()
+            .all(|(key, value)| key % 10 == 0 && value == key * 10 + 1)
+    );
 }
 
 #[test]
 fn each_end_drops_a_value_once() {
     let drops = Arc::new(AtomicUsize::new(0));
-    let value = |name| Counted { name, drops: Arc::clone(&drops) };
+    let value = |name| Counted {
+        name,
+        drops: Arc::clone(&drops),
+    };
     let t = Driven::new();
     let (map, expired) = with_channel(&t.timer);
-    let insert = || (0..10).for_each(|key| assert!(map.insert(key, value(key), FAR).unwrap().is_none()));
+    let insert =
+        || (0..10).for_each(|key| assert!(map.insert(key, value(key), FAR).unwrap().is_none()));
 
     insert();
     assert_eq!((map.clear(), drops.swap(0, SeqCst)), (10, 10));
@@ -210,7 +237,10 @@ fn each_end_drops_a_value_once() {
     map.retain(|_, _| false);
     assert_eq!((map.len(), drops.swap(0, SeqCst)), (0, 10));
     insert();
-    assert_eq!((t.timer.stop().len(), drops.swap(0, SeqCst), map.len()), (10, 10, 0));
+    assert_eq!(
+        (t.timer.stop().len(), drops.swap(0, SeqCst), map.len()),
+        (10, 10, 0)
+    );
 
     let t = Driven::new();
     let (map, _expired) = with_channel(&t.timer);
@@ -224,8 +254,9 @@ fn each_end_drops_a_value_once() {
 #[test]
 fn an_expired_entry_in_an_executor_can_be_removed_and_replaced() {
     let (queue, tasks) = channel::<ExpiredTask>();
-    let mut t =
-        Driven::with(|builder| builder.task_executor(accepts_all(move |task| drop(queue.send(task)))));
+    let mut t = Driven::with(|builder| {
+        builder.task_executor(accepts_all(move |task| drop(queue.send(task))))
+    });
     let (map, expired) = with_channel(&t.timer);
     let mut due = |name| {
         assert_eq!(map.insert(7, name, TICK).unwrap(), None);
@@ -247,7 +278,11 @@ fn an_expired_entry_in_an_executor_can_be_removed_and_replaced() {
     assert_eq!((all(&expired), map.remove(&7)), (vec![], Some(4)));
 
     drop(due(5));
-    assert_eq!((all(&expired), map.len()), (vec![], 0), "dropped by the executor");
+    assert_eq!(
+        (all(&expired), map.len()),
+        (vec![], 0),
+        "dropped by the executor"
+    );
 }
 
 // --- get and drain -------------------------------------------------------------------------------
@@ -256,7 +291,8 @@ fn an_expired_entry_in_an_executor_can_be_removed_and_replaced() {
 fn a_clone_of_a_value_can_be_had() {
     let mut t = Driven::new();
     let (map, expired) = with_channel(&t.timer);
-    map.insert("key".to_owned(), "value".to_owned(), TICK).unwrap();
+    map.insert("key".to_owned(), "value".to_owned(), TICK)
+        .unwrap();
     assert_eq!(map.get("key").as_deref(), Some("value"));
     assert_eq!(map.get("other"), None);
     t.pass(TICK);
@@ -271,7 +307,10 @@ fn drain_returns_all_entries_and_cancels_their_timeouts() {
     let mut drained = map.drain();
     drained.sort_unstable();
     assert!(drained.into_iter().eq((0..100).map(|key| (key, key * 2))));
-    assert_eq!((map.len(), t.timer.pending_timeouts(), map.drain()), (0, 0, vec![]));
+    assert_eq!(
+        (map.len(), t.timer.pending_timeouts(), map.drain()),
+        (0, 0, vec![])
+    );
     assert_eq!((t.pass(TICK), all(&expired)), (0, vec![]));
 }
 
@@ -306,7 +345,10 @@ mod receiver {
         let context = &mut Context::from_waker(Waker::noop());
         assert_eq!(recv.as_mut().poll(context), Poll::Pending);
         t.pass(TICK);
-        assert_eq!(recv.as_mut().poll(context), Poll::Ready(Some(("key", "value"))));
+        assert_eq!(
+            recv.as_mut().poll(context),
+            Poll::Ready(Some(("key", "value")))
+        );
     }
 
     #[test]
@@ -319,10 +361,18 @@ mod receiver {
         }
         let wakes = Arc::new(Wakes::default());
         let mut poll_many = |buffer: &mut Vec<_>, limit| {
-            expired.poll_recv_many(&mut Context::from_waker(&Waker::from(Arc::clone(&wakes))), buffer, limit)
+            expired.poll_recv_many(
+                &mut Context::from_waker(&Waker::from(Arc::clone(&wakes))),
+                buffer,
+                limit,
+            )
         };
         let mut batch = Vec::new();
-        assert_eq!(poll_many(&mut batch, 0), Poll::Ready(0), "a limit of zero waits for nothing");
+        assert_eq!(
+            poll_many(&mut batch, 0),
+            Poll::Ready(0),
+            "a limit of zero waits for nothing"
+        );
         assert_eq!(poll_many(&mut batch, 100), Poll::Pending);
         assert_eq!(t.pass(TICK * 3), 3);
         assert_eq!(wakes.0.load(SeqCst), 1);
@@ -334,8 +384,15 @@ mod receiver {
         drop(map);
         batch.clear();
         assert_eq!(poll_many(&mut batch, 100), Poll::Ready(6));
-        assert_eq!(batch.iter().map(|(key, _)| *key).collect::<Vec<_>>(), [5, 4, 3, 2, 1, 0]);
-        assert_eq!(poll_many(&mut batch, 100), Poll::Ready(0), "the map is gone");
+        assert_eq!(
+            batch.iter().map(|(key, _)| *key).collect::<Vec<_>>(),
+            [5, 4, 3, 2, 1, 0]
+        );
+        assert_eq!(
+            poll_many(&mut batch, 100),
+            Poll::Ready(0),
+            "the map is gone"
+        );
     }
 
     #[test]
@@ -350,7 +407,10 @@ mod receiver {
         assert_eq!(poll(&mut expired, &last), Poll::Pending);
         t.pass(TICK * 2);
         assert_eq!(counts(), [0, 1], "the last waker is woken once");
-        assert!(format!("{expired:?}").starts_with("ExpiredEntries { len: 2"), "{expired:?}");
+        assert!(
+            format!("{expired:?}").starts_with("ExpiredEntries { len: 2"),
+            "{expired:?}"
+        );
         assert_eq!(poll(&mut expired, &last), Poll::Ready(Some((1, ()))));
         assert_eq!(poll(&mut expired, &last), Poll::Ready(Some((2, ()))));
         assert_eq!(poll(&mut expired, &last), Poll::Pending);
@@ -365,12 +425,24 @@ mod receiver {
         let drops = Arc::new(AtomicUsize::new(0));
         let (map, expired) = ExpiringMap::with_receiver(&t.timer);
         for name in 1..=2 {
-            map.insert(name, Counted { name, drops: Arc::clone(&drops) }, TICK * name as u32).unwrap();
+            map.insert(
+                name,
+                Counted {
+                    name,
+                    drops: Arc::clone(&drops),
+                },
+                TICK * name as u32,
+            )
+            .unwrap();
         }
         t.pass(TICK);
         assert_eq!(drops.load(SeqCst), 0);
         drop(expired);
-        assert_eq!(drops.load(SeqCst), 1, "dropped, because there is no receiver");
+        assert_eq!(
+            drops.load(SeqCst),
+            1,
+            "dropped, because there is no receiver"
+        );
         t.pass(TICK);
         assert_eq!(drops.load(SeqCst), 2);
     }
@@ -388,7 +460,10 @@ mod receiver {
         let mut expired = std::pin::pin!(expired);
         let mut context = Context::from_waker(Waker::noop());
         assert!(!expired.is_terminated());
-        assert_eq!(expired.as_mut().poll_next(&mut context), Poll::Ready(Some((7, "seven"))));
+        assert_eq!(
+            expired.as_mut().poll_next(&mut context),
+            Poll::Ready(Some((7, "seven")))
+        );
         assert_eq!(expired.as_mut().poll_next(&mut context), Poll::Ready(None));
         assert!(expired.is_terminated());
     }
@@ -441,7 +516,11 @@ fn a_panic_of_a_handler_affects_no_other_entry() {
 /// A key or value that uses the map when it is dropped. If the map held a lock, the call would
 /// hang.
 #[derive(Clone)]
-struct CallsBack(Arc<std::sync::OnceLock<ExpiringMap<CallsBack, CallsBack>>>, u8, Arc<AtomicUsize>);
+struct CallsBack(
+    Arc<std::sync::OnceLock<ExpiringMap<CallsBack, CallsBack>>>,
+    u8,
+    Arc<AtomicUsize>,
+);
 
 impl PartialEq for CallsBack {
     fn eq(&self, other: &Self) -> bool {
@@ -471,12 +550,21 @@ fn no_lock_is_held_while_keys_and_values_are_dropped() {
         let mut t = Driven::with(|builder| builder.max_pending_timeouts(Some(3)));
         let (map, calls) = (Arc::default(), Arc::<AtomicUsize>::default());
         let value = |name| CallsBack(Arc::clone(&map), name, Arc::clone(&calls));
-        map.set(ExpiringMap::with_handler(&t.timer, |key, value| drop((key, value)))).unwrap_or_default();
+        map.set(ExpiringMap::with_handler(&t.timer, |key, value| {
+            drop((key, value))
+        }))
+        .unwrap_or_default();
         let own = map.get().unwrap();
         let insert = |key, delay| own.insert(value(key), value(0), delay).is_ok();
         assert!(insert(1, FAR) && insert(1, FAR) && insert(1, TICK));
         assert_eq!(t.pass(TICK), 1);
-        assert!(insert(1, FAR) && insert(2, FAR) && insert(3, FAR) && !insert(3, FAR) && !insert(4, FAR));
+        assert!(
+            insert(1, FAR)
+                && insert(2, FAR)
+                && insert(3, FAR)
+                && !insert(3, FAR)
+                && !insert(4, FAR)
+        );
         assert!(own.remove(&value(1)).is_some());
         own.retain(|key, _| key.1 == 3);
         drop(own.keys());
@@ -515,7 +603,10 @@ fn a_hash_that_panics_in_insert_leaves_a_consistent_map() {
             let mut t = Driven::new();
             let (map, expired) = with_channel(&t.timer);
             let drops = Arc::new(AtomicUsize::new(0));
-            let value = |name| Counted { name, drops: Arc::clone(&drops) };
+            let value = |name| Counted {
+                name,
+                drops: Arc::clone(&drops),
+            };
             if is_present {
                 map.insert(PanickingKey(7), value(1), TICK).unwrap();
             }
@@ -527,9 +618,17 @@ fn a_hash_that_panics_in_insert_leaves_a_consistent_map() {
                 Ok(_) => Some(2),
                 Err(_) => is_present.then_some(1),
             };
-            assert_eq!(map.with(&PanickingKey(7), |value| value.name), name, "{hashes} calls");
+            assert_eq!(
+                map.with(&PanickingKey(7), |value| value.name),
+                name,
+                "{hashes} calls"
+            );
             let left = usize::from(name.is_some());
-            assert_eq!((map.len(), t.timer.pending_timeouts()), (left, left), "{hashes} calls");
+            assert_eq!(
+                (map.len(), t.timer.pending_timeouts()),
+                (left, left),
+                "{hashes} calls"
+            );
             has_succeeded |= result.is_ok();
             drop(result);
             assert_eq!(t.pass(TICK * 2), left);
@@ -551,7 +650,10 @@ fn a_key_whose_drop_panics_leaks_no_value() {
 
     impl Drop for Key {
         fn drop(&mut self) {
-            assert!(!std::mem::take(&mut self.panics), "the drop of a key panics");
+            assert!(
+                !std::mem::take(&mut self.panics),
+                "the drop of a key panics"
+            );
         }
     }
 
@@ -559,16 +661,27 @@ fn a_key_whose_drop_panics_leaks_no_value() {
     let (map, expired) = with_channel(&t.timer);
     let drops = Arc::new(AtomicUsize::new(0));
     let insert = |name| {
-        let value = Counted { name, drops: Arc::clone(&drops) };
+        let value = Counted {
+            name,
+            drops: Arc::clone(&drops),
+        };
         map.insert(Key { panics: true }, value, FAR).unwrap()
     };
     let remove = || map.remove(std::mem::ManuallyDrop::new(Key { panics: true }).deref());
     assert!(insert(1).is_none());
     quietly(|| {
         assert!(catch_unwind(AssertUnwindSafe(|| insert(2))).is_err());
-        assert_eq!((drops.load(SeqCst), map.len()), (1, 1), "the value that was replaced");
+        assert_eq!(
+            (drops.load(SeqCst), map.len()),
+            (1, 1),
+            "the value that was replaced"
+        );
         assert!(catch_unwind(AssertUnwindSafe(remove)).is_err());
-        assert_eq!((drops.load(SeqCst), map.len()), (2, 0), "the value that was removed");
+        assert_eq!(
+            (drops.load(SeqCst), map.len()),
+            (2, 0),
+            "the value that was removed"
+        );
     });
     assert_eq!((t.timer.pending_timeouts(), all(&expired).len()), (0, 0));
 }
@@ -594,11 +707,15 @@ fn random_operations_agree_with_a_naive_model() {
                 }
                 40..55 => {
                     assert_eq!(map.touch(&key, delay), model.contains_key(&key));
-                    model.entry(key).and_modify(|(deadline, _)| *deadline = now + delay);
+                    model
+                        .entry(key)
+                        .and_modify(|(deadline, _)| *deadline = now + delay);
                 }
                 55..65 => assert_eq!(map.remove(&key), model.remove(&key).map(|(_, name)| name)),
                 65..70 => {
-                    let new = model.get_mut(&key).map(|(_, value)| std::mem::replace(value, name));
+                    let new = model
+                        .get_mut(&key)
+                        .map(|(_, value)| std::mem::replace(value, name));
                     assert_eq!(map.with(&key, |value| std::mem::replace(value, name)), new);
                 }
                 70..74 => {
@@ -620,9 +737,15 @@ fn random_operations_agree_with_a_naive_model() {
             let mut keys = map.keys();
             keys.sort_unstable();
             assert_eq!(keys, model.keys().copied().collect::<Vec<_>>());
-            let remaining = model.get(&key).map(|(deadline, _)| deadline.saturating_sub(now));
+            let remaining = model
+                .get(&key)
+                .map(|(deadline, _)| deadline.saturating_sub(now));
             assert_eq!(map.remaining(&key), remaining);
-            assert_eq!(t.timer.pending_timeouts(), model.len(), "each pending timeout belongs to a key");
+            assert_eq!(
+                t.timer.pending_timeouts(),
+                model.len(),
+                "each pending timeout belongs to a key"
+            );
         }
     }
 }
@@ -634,7 +757,10 @@ fn each_value_comes_out_once_when_threads_share_keys() {
     let time = if cfg!(miri) { ms(0) } else { ms(300) };
 
     for receives in [false, true] {
-        let timer = HashedWheelTimer::builder().tick(Duration::from_micros(50)).build().unwrap();
+        let timer = HashedWheelTimer::builder()
+            .tick(Duration::from_micros(50))
+            .build()
+            .unwrap();
         let (drops, expired) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let count = Arc::clone(&expired);
         let (map, receiver) = if receives {
@@ -656,7 +782,10 @@ fn each_value_comes_out_once_when_threads_share_keys() {
                         let delay = Duration::from_micros(random.u64(0..200));
                         match random.u32(0..8) {
                             0..4 => {
-                                let value = Counted { name: index, drops: Arc::clone(&drops) };
+                                let value = Counted {
+                                    name: index,
+                                    drops: Arc::clone(&drops),
+                                };
                                 let old = map.insert(key, value, delay).unwrap();
                                 (inserted, out) = (inserted + 1, out + usize::from(old.is_some()));
                             }
@@ -693,7 +822,10 @@ fn each_value_comes_out_once_when_threads_share_keys() {
         drop(received);
         assert_eq!(expired + out, inserted, "each value comes out once");
         assert_eq!(drops.load(SeqCst), inserted, "and is dropped once");
-        assert!(cfg!(miri) || (expired > 0 && out > 0), "{expired} expired, {out} did not");
+        assert!(
+            cfg!(miri) || (expired > 0 && out > 0),
+            "{expired} expired, {out} did not"
+        );
     }
 }
 
@@ -711,7 +843,10 @@ fn a_clock_that_panics_leaves_a_consistent_map() {
 
     let is_broken = Arc::new(AtomicUsize::new(0));
     let clock = PanickingClock(ManualClock::new(), Arc::clone(&is_broken));
-    let (timer, _driver) = HashedWheelTimer::builder().clock(clock).build_driven().unwrap();
+    let (timer, _driver) = HashedWheelTimer::builder()
+        .clock(clock)
+        .build_driven()
+        .unwrap();
     let (map, _expired) = with_channel(&timer);
     map.insert(7, 1, FAR).unwrap();
     is_broken.store(1, SeqCst);

@@ -44,7 +44,8 @@ fn the_listener_is_told_of_each_end_with_its_cause() {
     let (builder, listener) = builder(&t.timer);
     let (sender, handled) = channel();
     let map = builder.build_with_handler(move |key, value| sender.send((key, value)).unwrap());
-    let fill = |delay| (1..=3).for_each(|key| assert!(map.insert(key, 10, delay).unwrap().is_none()));
+    let fill =
+        |delay| (1..=3).for_each(|key| assert!(map.insert(key, 10, delay).unwrap().is_none()));
 
     fill(TICK);
     assert_eq!(map.insert(1, 11, TICK).unwrap(), Some(10));
@@ -53,15 +54,27 @@ fn the_listener_is_told_of_each_end_with_its_cause() {
     assert_eq!(map.remove(&1), None);
     assert_eq!(told(&listener), [(1, 11, Cause::Removed)]);
     assert_eq!((t.pass(TICK), all(&handled)), (2, vec![(2, 10), (3, 10)]));
-    assert_eq!(told(&listener), [(2, 10, Cause::Expired), (3, 10, Cause::Expired)]);
+    assert_eq!(
+        told(&listener),
+        [(2, 10, Cause::Expired), (3, 10, Cause::Expired)]
+    );
 
     fill(FAR);
     map.retain(|key, _| *key == 3);
-    assert_eq!(told(&listener), [(1, 10, Cause::Removed), (2, 10, Cause::Removed)]);
-    assert_eq!((map.clear(), told(&listener)), (1, vec![(3, 10, Cause::Removed)]));
+    assert_eq!(
+        told(&listener),
+        [(1, 10, Cause::Removed), (2, 10, Cause::Removed)]
+    );
+    assert_eq!(
+        (map.clear(), told(&listener)),
+        (1, vec![(3, 10, Cause::Removed)])
+    );
     fill(FAR);
     assert_eq!(map.drain().len(), 3);
-    assert_eq!(told(&listener), [1, 2, 3].map(|key| (key, 10, Cause::Removed)));
+    assert_eq!(
+        told(&listener),
+        [1, 2, 3].map(|key| (key, 10, Cause::Removed))
+    );
     assert_eq!((all(&handled), t.timer.pending_timeouts()), (vec![], 0));
 }
 
@@ -82,21 +95,37 @@ fn the_listener_is_not_told_of_the_end_of_the_map_or_the_timer() {
     let mut t = Driven::with(|builder| builder.task_executor(accepts_all(drop::<ExpiredTask>)));
     let value = Arc::new(());
     let (sender, listener) = channel();
-    let map = ExpiringMap::builder(&t.timer).listener(move |_, _, cause| sender.send(cause).unwrap()).build();
+    let map = ExpiringMap::builder(&t.timer)
+        .listener(move |_, _, cause| sender.send(cause).unwrap())
+        .build();
     let insert = || assert!(map.insert(7, Arc::clone(&value), TICK).unwrap().is_none());
     insert();
-    assert_eq!((t.pass(TICK), Arc::strong_count(&value)), (1, 1), "dropped by the executor");
+    assert_eq!(
+        (t.pass(TICK), Arc::strong_count(&value)),
+        (1, 1),
+        "dropped by the executor"
+    );
     insert();
-    assert_eq!((t.timer.cancel_all(), map.len(), Arc::strong_count(&value)), (1, 0, 1));
+    assert_eq!(
+        (t.timer.cancel_all(), map.len(), Arc::strong_count(&value)),
+        (1, 0, 1)
+    );
     let other = ExpiringMap::new(&t.timer);
     other.insert(7, Arc::clone(&value), TICK).unwrap();
     drop(other);
     assert_eq!(Arc::strong_count(&value), 1);
     insert();
-    assert_eq!((t.timer.stop().len(), map.len(), Arc::strong_count(&value)), (1, 0, 1));
+    assert_eq!(
+        (t.timer.stop().len(), map.len(), Arc::strong_count(&value)),
+        (1, 0, 1)
+    );
     let rejected = map.insert(7, Arc::clone(&value), TICK).unwrap_err();
     drop((map, rejected));
-    assert_eq!(listener.recv(), Err(std::sync::mpsc::RecvError), "it was told of nothing");
+    assert_eq!(
+        listener.recv(),
+        Err(std::sync::mpsc::RecvError),
+        "it was told of nothing"
+    );
 }
 
 /// If a lock were held, the call would hang.
@@ -131,7 +160,11 @@ fn a_panic_of_the_listener_goes_to_the_caller_and_leaves_a_consistent_map() {
     quietly(|| {
         insert(1, FAR);
         assert!(catch_unwind(AssertUnwindSafe(|| insert(1, FAR))).is_err());
-        assert_eq!((map.len(), t.timer.pending_timeouts()), (1, 1), "the new entry is there");
+        assert_eq!(
+            (map.len(), t.timer.pending_timeouts()),
+            (1, 1),
+            "the new entry is there"
+        );
         assert!(catch_unwind(AssertUnwindSafe(|| map.remove(&1))).is_err());
         insert(2, FAR);
         insert(3, FAR);
@@ -140,7 +173,11 @@ fn a_panic_of_the_listener_goes_to_the_caller_and_leaves_a_consistent_map() {
         insert(4, TICK);
         assert_eq!((t.pass(TICK), t.timer.stats().panics), (1, 1));
     });
-    assert_eq!((map.len(), Arc::strong_count(&value)), (0, 1), "no value leaks");
+    assert_eq!(
+        (map.len(), Arc::strong_count(&value)),
+        (0, 1),
+        "no value leaks"
+    );
 }
 
 // --- the default time to live --------------------------------------------------------------------
@@ -148,7 +185,9 @@ fn a_panic_of_the_listener_goes_to_the_caller_and_leaves_a_consistent_map() {
 #[test]
 fn put_and_renew_use_the_default_time_to_live() {
     let mut t = Driven::new();
-    let map = ExpiringMap::builder(&t.timer).time_to_live(TICK * 3).build();
+    let map = ExpiringMap::builder(&t.timer)
+        .time_to_live(TICK * 3)
+        .build();
     assert_eq!(map.put(7, "old").unwrap(), None);
     assert_eq!(map.remaining(&7), Some(TICK * 3));
     assert_eq!(t.pass(TICK), 0);
@@ -168,9 +207,15 @@ fn without_a_time_to_live_an_entry_of_put_never_expires() {
     map.put(7, ()).unwrap();
     map.insert(8, (), TICK).unwrap();
     assert!(map.renew(&8));
-    assert_eq!((t.pass(Duration::from_secs(1_000_000_000)), map.len()), (0, 2));
     assert_eq!(
-        format!("{:?}", ExpiringMap::<u8, u8>::builder(&t.timer).time_to_live(TICK)),
+        (t.pass(Duration::from_secs(1_000_000_000)), map.len()),
+        (0, 2)
+    );
+    assert_eq!(
+        format!(
+            "{:?}",
+            ExpiringMap::<u8, u8>::builder(&t.timer).time_to_live(TICK)
+        ),
         format!("ExpiringMapBuilder {{ time_to_live: {TICK:?}, max_entries: None, .. }}")
     );
 }
@@ -200,7 +245,10 @@ fn a_key_is_looked_up_by_an_equivalent_type() {
     let (ada, other) = (User(1, "ada"), User(2, "ada"));
     assert!(map.contains_key(&ada) && !map.contains_key(&other));
     assert_eq!((map.get(&ada), map.get(&other)), (Some(17), None));
-    assert_eq!(map.with(&ada, |value| std::mem::replace(value, 18)), Some(17));
+    assert_eq!(
+        map.with(&ada, |value| std::mem::replace(value, 18)),
+        Some(17)
+    );
     assert!(map.touch(&ada, TICK) && map.touch_at(&ada, t.timer.now() + TICK * 2));
     assert_eq!(map.remaining(&ada), Some(TICK * 2));
     assert_eq!((map.remove(&other), map.remove(&ada)), (None, Some(18)));

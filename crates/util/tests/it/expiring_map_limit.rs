@@ -45,7 +45,11 @@ fn new_key_evicts_the_first_entry_that_was_not_used() {
     assert!(map.touch_at(&0, t.timer.now() + FAR));
     map.insert(102, 0, FAR).unwrap();
     assert_eq!(keys(&map), [0, 2, 3, 100, 101, 102], "0 was used again");
-    assert_eq!(t.timer.pending_timeouts(), 6, "an evicted entry has no timeout");
+    assert_eq!(
+        t.timer.pending_timeouts(),
+        6,
+        "an evicted entry has no timeout"
+    );
 }
 
 #[test]
@@ -59,11 +63,20 @@ fn evicted_entry_goes_to_the_listener_alone() {
         .listener(move |key: &u8, _: &Arc<()>, cause| told.send((*key, cause)).unwrap())
         .build_with_handler(move |key, _| sender.send(key).unwrap());
     map.put(1, Arc::clone(&value)).unwrap();
-    assert!(map.put(2, Arc::clone(&value)).unwrap().is_none(), "another key's value is not returned");
+    assert!(
+        map.put(2, Arc::clone(&value)).unwrap().is_none(),
+        "another key's value is not returned"
+    );
     assert_eq!((map.len(), Arc::strong_count(&value)), (1, 2));
-    assert_eq!(listener.try_iter().collect::<Vec<_>>(), [(1, Cause::Evicted)]);
+    assert_eq!(
+        listener.try_iter().collect::<Vec<_>>(),
+        [(1, Cause::Evicted)]
+    );
     assert_eq!(t.pass(TICK), 1);
-    assert_eq!(listener.try_iter().collect::<Vec<_>>(), [(2, Cause::Expired)]);
+    assert_eq!(
+        listener.try_iter().collect::<Vec<_>>(),
+        [(2, Cause::Expired)]
+    );
     assert_eq!(handled.try_iter().collect::<Vec<_>>(), [2]);
 }
 
@@ -126,7 +139,10 @@ struct Model(VecDeque<(usize, bool)>);
 
 impl Model {
     fn use_entry(&mut self, key: usize) {
-        self.0.iter_mut().filter(|(other, _)| *other == key).for_each(|(_, is_used)| *is_used = true);
+        self.0
+            .iter_mut()
+            .filter(|(other, _)| *other == key)
+            .for_each(|(_, is_used)| *is_used = true);
     }
 
     fn remove(&mut self, key: usize) -> bool {
@@ -192,7 +208,11 @@ fn large_map_is_never_over_its_limit_and_nearly_fills_it() {
             map.insert(key, key, FAR).unwrap();
             assert!(key % 64 > 0 || map.len() <= max);
         }
-        assert!((max - 16..=max).contains(&map.len()), "{} of {max}", map.len());
+        assert!(
+            (max - 16..=max).contains(&map.len()),
+            "{} of {max}",
+            map.len()
+        );
     }
 }
 
@@ -210,7 +230,8 @@ fn threads_together_stay_within_the_limit() {
                 for key in 0..each {
                     // Some keys are common to the threads, and some entries expire.
                     let delay = if key % 5 == 0 { ms(0) } else { FAR };
-                    map.insert((key % 3 * number, key), Arc::clone(value), delay).unwrap();
+                    map.insert((key % 3 * number, key), Arc::clone(value), delay)
+                        .unwrap();
                     assert!(map.len() <= MAX);
                 }
             });

@@ -35,7 +35,8 @@ struct End {
 
 impl Drop for End {
     fn drop(&mut self) {
-        self.dropped_unrun.fetch_add(usize::from(!self.has_run), SeqCst);
+        self.dropped_unrun
+            .fetch_add(usize::from(!self.has_run), SeqCst);
     }
 }
 
@@ -51,7 +52,10 @@ impl<F: Fn()> Drop for OnDrop<F> {
 impl Log {
     fn task<K>(&self, name: u64) -> impl FnOnce(K) + Send + 'static + use<K> {
         let ran = Arc::clone(&self.ran);
-        let mut end = End { dropped_unrun: Arc::clone(&self.dropped_unrun), has_run: false };
+        let mut end = End {
+            dropped_unrun: Arc::clone(&self.dropped_unrun),
+            has_run: false,
+        };
         move |_| {
             // Capture the whole `End`, not only one field.
             let end = &mut end;
@@ -61,14 +65,22 @@ impl Log {
     }
 
     fn take(&self) -> (Vec<u64>, usize) {
-        (std::mem::take(&mut self.ran.lock().unwrap()), self.dropped_unrun.swap(0, SeqCst))
+        (
+            std::mem::take(&mut self.ran.lock().unwrap()),
+            self.dropped_unrun.swap(0, SeqCst),
+        )
     }
 }
 
 /// Returns a timer whose executor keeps the tasks until the test runs them.
 fn with_queue() -> (Driven, Receiver<ExpiredTask>) {
     let (queue, tasks) = channel();
-    (Driven::with(|builder| builder.task_executor(accepts_all(move |task| drop(queue.send(task))))), tasks)
+    (
+        Driven::with(|builder| {
+            builder.task_executor(accepts_all(move |task| drop(queue.send(task))))
+        }),
+        tasks,
+    )
 }
 
 // --- one key -------------------------------------------------------------------------------------
@@ -82,8 +94,11 @@ fn a_task_gets_its_key_and_the_key_is_free_when_it_runs() {
     let task = move |key: String| {
         let was_present = inside.contains_key(&key);
         let second_sender = sender.clone();
-        let replaced =
-            inside.schedule(key.clone(), move |key| second_sender.send((key, true, true)).unwrap(), TICK);
+        let replaced = inside.schedule(
+            key.clone(),
+            move |key| second_sender.send((key, true, true)).unwrap(),
+            TICK,
+        );
         sender.send((key, was_present, replaced.unwrap())).unwrap();
     };
     assert!(!map.schedule("a".to_owned(), task, TICK).unwrap());
@@ -103,14 +118,21 @@ fn a_schedule_replaces_the_timeout_of_the_same_key() {
     assert!(!map.schedule(7, log.task(1), TICK).unwrap());
     assert!(!map.schedule(8, log.task(2), TICK).unwrap());
     assert!(map.schedule(7, log.task(3), TICK * 3).unwrap());
-    assert_eq!(log.take(), (vec![], 1), "the replaced task is dropped before schedule returns");
+    assert_eq!(
+        log.take(),
+        (vec![], 1),
+        "the replaced task is dropped before schedule returns"
+    );
     assert_eq!((map.len(), t.timer.pending_timeouts()), (2, 2));
     t.pass(TICK * 2);
     assert_eq!(log.take(), (vec![2], 0));
     t.pass(TICK);
     assert_eq!(log.take(), (vec![3], 0));
     assert!(map.is_empty());
-    assert!(!map.schedule(7, log.task(4), TICK).unwrap(), "the key has no timeout any more");
+    assert!(
+        !map.schedule(7, log.task(4), TICK).unwrap(),
+        "the key has no timeout any more"
+    );
 }
 
 #[test]
@@ -120,7 +142,10 @@ fn a_rejected_schedule_leaves_the_earlier_timeout() {
     map.schedule(7, log.task(1), TICK * 2).unwrap();
     for key in [7, 8] {
         let rejected = map.schedule(key, log.task(2), TICK).unwrap_err();
-        assert!(matches!(rejected, NewTimeoutError::TooManyPending { limit: 1 }), "{rejected}");
+        assert!(
+            matches!(rejected, NewTimeoutError::TooManyPending { limit: 1 }),
+            "{rejected}"
+        );
     }
     assert_eq!(log.take(), (vec![], 2));
     assert!(map.contains_key(&7) && !map.contains_key(&8));
@@ -168,7 +193,11 @@ fn a_cancelled_task_does_not_run() {
     let (map, log) = (Tasks::new(&t.timer), Log::default());
     map.schedule("a".to_owned(), log.task(1), TICK).unwrap();
     assert!(map.cancel("a"));
-    assert_eq!(log.take(), (vec![], 1), "the task is dropped before cancel returns");
+    assert_eq!(
+        log.take(),
+        (vec![], 1),
+        "the task is dropped before cancel returns"
+    );
     assert!(!map.cancel("a") && map.is_empty());
     assert_eq!(t.timer.pending_timeouts(), 0);
     assert_eq!(t.pass(FAR), 0);
@@ -183,8 +212,14 @@ fn clear_cancels_all() {
     (0..100).for_each(|key| assert!(!map.schedule(key, log.task(key), TICK).unwrap()));
     assert_eq!(map.len(), 100);
     assert_eq!(map.clear(), 100);
-    assert_eq!((log.take(), map.len(), t.timer.pending_timeouts()), ((vec![], 100), 0, 0));
-    assert!(!map.schedule(5, log.task(5), TICK).unwrap(), "the map can be used again");
+    assert_eq!(
+        (log.take(), map.len(), t.timer.pending_timeouts()),
+        ((vec![], 100), 0, 0)
+    );
+    assert!(
+        !map.schedule(5, log.task(5), TICK).unwrap(),
+        "the map can be used again"
+    );
 }
 
 #[test]
@@ -201,7 +236,11 @@ fn the_drop_of_the_last_handle_cancels_all() {
 
 #[test]
 fn a_map_counts_as_a_handle_of_the_timer() {
-    let Driven { timer, mut driver, clock } = Driven::new();
+    let Driven {
+        timer,
+        mut driver,
+        clock,
+    } = Driven::new();
     let (map, log) = (Tasks::new(&timer), Log::default());
     drop(timer);
     map.schedule(7, log.task(1), TICK).unwrap();
@@ -226,7 +265,11 @@ fn stop_cancels_all() {
 /// The drop of the last handle ends the map and cancels the other tasks.
 #[test]
 fn a_task_may_hold_the_last_handle() {
-    let Driven { timer, mut driver, clock } = Driven::new();
+    let Driven {
+        timer,
+        mut driver,
+        clock,
+    } = Driven::new();
     let (map, log) = (Tasks::new(&timer), Log::default());
     let clone = map.clone();
     map.schedule(1, move |_| drop(clone), TICK).unwrap();
@@ -247,7 +290,9 @@ fn a_weak_reference_keeps_nothing_alive() {
     fn reschedule(key: u32, map: &Weak<Tasks<u32>>) {
         if let Some(strong) = map.upgrade() {
             let weak = Weak::clone(map);
-            strong.schedule(key, move |key| reschedule(key, &weak), TICK).unwrap();
+            strong
+                .schedule(key, move |key| reschedule(key, &weak), TICK)
+                .unwrap();
         }
     }
 
@@ -318,19 +363,26 @@ impl ImmediateTimer {
     fn new(runs: bool) -> Self {
         let driver = Arc::new(Mutex::new(None::<Driver>));
         let (clock, turned) = (ManualClock::new(), Arc::clone(&driver));
-        let mut builder = HashedWheelTimer::builder().tick(TICK).clock(clock.clone()).waker(move || {
-            clock.advance(TICK);
-            // `stop` calls the waker as well, when the driver is gone.
-            if let Some(driver) = &mut *turned.lock().unwrap() {
-                driver.turn();
-            }
-        });
+        let mut builder = HashedWheelTimer::builder()
+            .tick(TICK)
+            .clock(clock.clone())
+            .waker(move || {
+                clock.advance(TICK);
+                // `stop` calls the waker as well, when the driver is gone.
+                if let Some(driver) = &mut *turned.lock().unwrap() {
+                    driver.turn();
+                }
+            });
         if !runs {
             builder = builder.task_executor(accepts_all(drop::<ExpiredTask>));
         }
         let (timer, new_driver) = builder.build_driven().unwrap();
         *driver.lock().unwrap() = Some(new_driver);
-        Self { timer, driver, log: Log::default() }
+        Self {
+            timer,
+            driver,
+            log: Log::default(),
+        }
     }
 
     /// After this call, a timeout that is due earlier than all others calls the waker.
@@ -393,7 +445,11 @@ fn a_task_that_is_dropped_before_schedule_returns_leaves_nothing() {
     assert!(!map.schedule(7, t.log.task(2), FAR).unwrap());
     t.announce_sleep();
     assert!(map.schedule(7, t.log.task(3), TICK).unwrap());
-    assert_eq!(t.log.take(), (vec![], 2), "schedule reports the replacement");
+    assert_eq!(
+        t.log.take(),
+        (vec![], 2),
+        "schedule reports the replacement"
+    );
     assert!(map.is_empty());
 }
 
@@ -448,10 +504,17 @@ impl Clock for CallsBack {
 fn no_lock_is_held_while_user_code_runs() {
     let calls = ends(|| {
         let (slot, calls) = (Arc::default(), Arc::default());
-        let calls_back = CallsBack { map: Arc::clone(&slot), calls: Arc::clone(&calls) };
+        let calls_back = CallsBack {
+            map: Arc::clone(&slot),
+            calls: Arc::clone(&calls),
+        };
         let (clock, waker) = (calls_back.clone(), calls_back.clone());
         let builder = HashedWheelTimer::builder().max_pending_timeouts(Some(2));
-        let (timer, driver) = builder.clock(clock).waker(move || waker.call_back()).build_driven().unwrap();
+        let (timer, driver) = builder
+            .clock(clock)
+            .waker(move || waker.call_back())
+            .build_driven()
+            .unwrap();
         let map = Tasks::new(&timer);
         *slot.lock().unwrap() = Some(map.clone());
         let task = || {
@@ -464,8 +527,12 @@ fn no_lock_is_held_while_user_code_runs() {
             code();
             assert!(calls.load(SeqCst) > before, "{operation} calls back");
         };
-        calls_of("schedule", &mut || assert!(!map.schedule(calls_back.clone(), task(), FAR).unwrap()));
-        calls_of("replacement", &mut || assert!(map.schedule(calls_back.clone(), task(), TICK).unwrap()));
+        calls_of("schedule", &mut || {
+            assert!(!map.schedule(calls_back.clone(), task(), FAR).unwrap())
+        });
+        calls_of("replacement", &mut || {
+            assert!(map.schedule(calls_back.clone(), task(), TICK).unwrap())
+        });
         calls_of("reset", &mut || assert!(map.touch(&calls_back, TICK / 2)));
         let other = timer.new_timeout(|_| (), FAR).unwrap();
         calls_of("rejected schedule", &mut || {
@@ -529,7 +596,10 @@ impl Hash for FussyKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
         succeed_or_panic();
         if self.spread {
-            assert!(HASHED.get().is_none_or(|name| name == self.name), "the `Hash` of a key panics");
+            assert!(
+                HASHED.get().is_none_or(|name| name == self.name),
+                "the `Hash` of a key panics"
+            );
             self.name.hash(state);
         }
     }
@@ -547,7 +617,10 @@ impl Eq for FussyKey {}
 impl Clone for FussyKey {
     fn clone(&self) -> Self {
         succeed_or_panic();
-        Self { uses_map: self.uses_map.clone(), ..*self }
+        Self {
+            uses_map: self.uses_map.clone(),
+            ..*self
+        }
     }
 }
 
@@ -564,15 +637,26 @@ impl Fussy {
         let map = FussyMap::with_handler(timer, |_, _| ());
         let uses_map = UsesMap::default();
         *uses_map.map.lock().unwrap() = Some(map.clone());
-        Self { map, uses_map, spread }
+        Self {
+            map,
+            uses_map,
+            spread,
+        }
     }
 
     fn key(&self, name: u32) -> FussyKey {
-        FussyKey { name, spread: self.spread, uses_map: self.uses_map.clone() }
+        FussyKey {
+            name,
+            spread: self.spread,
+            uses_map: self.uses_map.clone(),
+        }
     }
 
     fn insert(&self, name: u32, delay: Duration) -> bool {
-        self.map.insert(self.key(name), self.uses_map.clone(), delay).unwrap().is_some()
+        self.map
+            .insert(self.key(name), self.uses_map.clone(), delay)
+            .unwrap()
+            .is_some()
     }
 
     /// Returns how many keys and values were dropped. The map has neither any more.
@@ -599,7 +683,14 @@ fn no_hash_is_called_when_a_map_shrinks_at_an_expiry() {
             assert_eq!(t.pass(SECOND), 1);
         }
         HASHED.set(None);
-        assert_eq!((fussy.map.len(), t.timer.pending_timeouts(), t.timer.stats().panics), (0, 0, 0));
+        assert_eq!(
+            (
+                fussy.map.len(),
+                t.timer.pending_timeouts(),
+                t.timer.stats().panics
+            ),
+            (0, 0, 0)
+        );
         assert_eq!(fussy.end(), 2 * KEYS as usize);
     });
 }
@@ -633,10 +724,18 @@ fn keys_that_panic_are_dropped_without_a_lock() {
     const OPERATIONS: [Operation; 8] = [
         ("insert", |fussy| assert!(!fussy.insert(9, TICK))),
         ("replace", |fussy| assert!(fussy.insert(2, TICK))),
-        ("remove", |fussy| assert!(fussy.map.remove(&fussy.key(2)).is_some())),
-        ("touch", |fussy| assert!(fussy.map.touch(&fussy.key(2), TICK))),
-        ("with", |fussy| assert!(fussy.map.with(&fussy.key(2), |_| ()).is_some())),
-        ("remaining", |fussy| assert!(fussy.map.remaining(&fussy.key(2)).is_some())),
+        ("remove", |fussy| {
+            assert!(fussy.map.remove(&fussy.key(2)).is_some())
+        }),
+        ("touch", |fussy| {
+            assert!(fussy.map.touch(&fussy.key(2), TICK))
+        }),
+        ("with", |fussy| {
+            assert!(fussy.map.with(&fussy.key(2), |_| ()).is_some())
+        }),
+        ("remaining", |fussy| {
+            assert!(fussy.map.remaining(&fussy.key(2)).is_some())
+        }),
         ("retain", |fussy| fussy.map.retain(|key, _| key.name == 2)),
         ("keys", |fussy| assert_eq!(fussy.map.keys().len(), 3)),
     ];
@@ -648,7 +747,11 @@ fn keys_that_panic_are_dropped_without_a_lock() {
                 let (mut has_panicked, mut has_succeeded) = (false, false);
                 for calls in 0..20 {
                     let (driven, immediate) = (Driven::new(), ImmediateTimer::new(true));
-                    let timer = if is_immediate { &immediate.timer } else { &driven.timer };
+                    let timer = if is_immediate {
+                        &immediate.timer
+                    } else {
+                        &driven.timer
+                    };
                     let fussy = Fussy::new(timer, false);
                     (1..=3).for_each(|name| assert!(!fussy.insert(name, FAR)));
                     immediate.announce_sleep();
@@ -656,10 +759,18 @@ fn keys_that_panic_are_dropped_without_a_lock() {
                     let result = quietly(|| catch_unwind(AssertUnwindSafe(|| operation(&fussy))));
                     CALLS.set(usize::MAX);
                     let panics = timer.stats().panics > 0 || result.is_err();
-                    (has_panicked, has_succeeded) = (has_panicked | panics, has_succeeded | !panics);
+                    (has_panicked, has_succeeded) =
+                        (has_panicked | panics, has_succeeded | !panics);
                     let left = fussy.map.len();
-                    assert_eq!(left, timer.pending_timeouts(), "{name}, after {calls} calls");
-                    assert!((1..=4).contains(&left), "{name}, after {calls} calls: {left}");
+                    assert_eq!(
+                        left,
+                        timer.pending_timeouts(),
+                        "{name}, after {calls} calls"
+                    );
+                    assert!(
+                        (1..=4).contains(&left),
+                        "{name}, after {calls} calls: {left}"
+                    );
                     assert_eq!(fussy.map.keys().len(), left);
                     assert!(fussy.end() > 0);
                     assert_eq!(timer.pending_timeouts(), 0, "{name}, after {calls} calls");
@@ -747,7 +858,10 @@ fn maps_are_send_and_sync() {
     let t = Driven::new();
     let map = ExpiringMap::<std::cell::Cell<u8>, std::cell::Cell<u8>>::new(&t.timer);
     check(&map);
-    assert!(format!("{map:?}").starts_with("ExpiringMap { timer: HashedWheelTimer { "), "{map:?}");
+    assert!(
+        format!("{map:?}").starts_with("ExpiringMap { timer: HashedWheelTimer { "),
+        "{map:?}"
+    );
 }
 
 // --- random operations ---------------------------------------------------------------------------
@@ -774,7 +888,9 @@ fn random_operations_agree_with_a_naive_model() {
                 40..60 => {
                     let reset = map.touch(&key, delay);
                     assert_eq!(reset, model.contains_key(&key));
-                    model.entry(key).and_modify(|(deadline, _)| *deadline = now + delay);
+                    model
+                        .entry(key)
+                        .and_modify(|(deadline, _)| *deadline = now + delay);
                 }
                 60..75 => {
                     let cancelled = map.cancel(&key);
@@ -796,10 +912,18 @@ fn random_operations_agree_with_a_naive_model() {
             let (mut ran, dropped) = log.take();
             ran.sort_unstable();
             due.sort_unstable();
-            assert_eq!((ran, dropped), (due, dropped_unrun), "seed {seed}, step {name}");
+            assert_eq!(
+                (ran, dropped),
+                (due, dropped_unrun),
+                "seed {seed}, step {name}"
+            );
             assert_eq!(map.len(), model.len());
             assert_eq!(map.contains_key(&key), model.contains_key(&key));
-            assert_eq!(t.timer.pending_timeouts(), model.len(), "each pending timeout belongs to a key");
+            assert_eq!(
+                t.timer.pending_timeouts(),
+                model.len(),
+                "each pending timeout belongs to a key"
+            );
         }
     }
 }
@@ -826,7 +950,10 @@ fn stress(has_own_key: bool, key: fn(usize, &mut Rng) -> u32) {
             let (queue, tasks) = channel::<ExpiredTask>();
             let pool = thread::spawn(move || tasks.into_iter().for_each(ExpiredTask::run));
             (
-                builder.task_executor(accepts_all(move |task| drop(queue.send(task)))).build().unwrap(),
+                builder
+                    .task_executor(accepts_all(move |task| drop(queue.send(task))))
+                    .build()
+                    .unwrap(),
                 Some(pool),
             )
         } else {
@@ -845,14 +972,20 @@ fn stress(has_own_key: bool, key: fn(usize, &mut Rng) -> u32) {
                     let (mut scheduled, mut removed) = (0, 0);
                     let mut last = Arc::new(AtomicBool::new(false));
                     while begin.elapsed() < time || scheduled < 20 {
-                        let (key, delay) =
-                            (key(index, &mut random), Duration::from_micros(random.u64(0..200)));
+                        let (key, delay) = (
+                            key(index, &mut random),
+                            Duration::from_micros(random.u64(0..200)),
+                        );
                         if random.u32(0..4) > 0 {
                             let is_removed = Arc::new(AtomicBool::new(false));
-                            let (task, removed_before_run) = (log.task::<u32>(0), Arc::clone(&is_removed));
+                            let (task, removed_before_run) =
+                                (log.task::<u32>(0), Arc::clone(&is_removed));
                             let (runs, too_late) = (Arc::clone(&runs), Arc::clone(&too_late));
                             let task = move |key| {
-                                too_late.fetch_add(usize::from(removed_before_run.load(SeqCst)), SeqCst);
+                                too_late.fetch_add(
+                                    usize::from(removed_before_run.load(SeqCst)),
+                                    SeqCst,
+                                );
                                 runs.fetch_add(1, SeqCst);
                                 task(key);
                             };
@@ -885,10 +1018,21 @@ fn stress(has_own_key: bool, key: fn(usize, &mut Rng) -> u32) {
         drop(map);
         timer.stop();
         pool.into_iter().for_each(|pool| pool.join().unwrap());
-        assert_eq!(too_late.load(SeqCst), 0, "tasks that began after they were replaced or cancelled");
+        assert_eq!(
+            too_late.load(SeqCst),
+            0,
+            "tasks that began after they were replaced or cancelled"
+        );
         let runs = runs.load(SeqCst);
         assert_eq!(runs + removed, scheduled, "each task has one end");
-        assert_eq!(log.dropped_unrun.load(SeqCst), removed, "each task that did not run was dropped");
-        assert!(cfg!(miri) || (runs > 0 && removed > 0), "{runs} ran, {removed} did not");
+        assert_eq!(
+            log.dropped_unrun.load(SeqCst),
+            removed,
+            "each task that did not run was dropped"
+        );
+        assert!(
+            cfg!(miri) || (runs > 0 && removed > 0),
+            "{runs} ran, {removed} did not"
+        );
     }
 }

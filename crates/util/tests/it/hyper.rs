@@ -15,17 +15,26 @@ use hyper::rt::{Sleep, Timer};
 const SECOND: Duration = Duration::from_secs(1);
 
 fn poll(sleep: &mut Pin<Box<dyn Sleep>>, task: &Arc<AsyncTask>) -> Poll<()> {
-    sleep.as_mut().poll(&mut Context::from_waker(&Waker::from(Arc::clone(task))))
+    sleep
+        .as_mut()
+        .poll(&mut Context::from_waker(&Waker::from(Arc::clone(task))))
 }
 
 #[test]
 fn hyper_sleeps_and_resets() {
     let (mut t, task) = (Driven::new(), AsyncTask::new());
     let hyper_timer = HyperTimer::new(&t.timer);
-    let mut sleeps = [hyper_timer.sleep(TICK), hyper_timer.sleep_until(t.timer.now() + TICK)];
-    sleeps.iter_mut().for_each(|sleep| assert!(poll(sleep, &task).is_pending()));
+    let mut sleeps = [
+        hyper_timer.sleep(TICK),
+        hyper_timer.sleep_until(t.timer.now() + TICK),
+    ];
+    sleeps
+        .iter_mut()
+        .for_each(|sleep| assert!(poll(sleep, &task).is_pending()));
     assert_eq!(t.pass(TICK), 2);
-    sleeps.iter_mut().for_each(|sleep| assert!(poll(sleep, &task).is_ready()));
+    sleeps
+        .iter_mut()
+        .for_each(|sleep| assert!(poll(sleep, &task).is_ready()));
     // Reset after the sleep has elapsed, and then while it waits.
     for ticks in [9, 5, 7] {
         let [sleep, _] = &mut sleeps;
@@ -59,16 +68,25 @@ fn hyper_sleeps_and_resets() {
 /// A rejected sleep yields once, because hyper's pool sleeps in a loop and other tasks must run.
 #[test]
 fn a_sleep_for_hyper_that_cannot_be_scheduled_completes() {
-    let (t, task) = (Driven::with(|builder| builder.max_pending_timeouts(Some(1))), AsyncTask::new());
+    let (t, task) = (
+        Driven::with(|builder| builder.max_pending_timeouts(Some(1))),
+        AsyncTask::new(),
+    );
     let hyper_timer = HyperTimer::new(&t.timer);
     let occupied = t.timer.new_timeout(|_| (), TICK).unwrap();
     let mut sleep = hyper_timer.sleep(TICK);
-    assert!(poll(&mut sleep, &task).is_pending() && task.wakes() == 1, "the first poll wakes its own task");
+    assert!(
+        poll(&mut sleep, &task).is_pending() && task.wakes() == 1,
+        "the first poll wakes its own task"
+    );
     assert!(poll(&mut sleep, &task).is_ready());
     hyper_timer.reset(&mut sleep, t.timer.now() + TICK);
     assert!(poll(&mut sleep, &task).is_pending() && task.wakes() == 2);
     occupied.cancel();
-    assert!(poll(&mut sleep, &task).is_pending() && task.wakes() == 2, "the sleep is scheduled");
+    assert!(
+        poll(&mut sleep, &task).is_pending() && task.wakes() == 2,
+        "the sleep is scheduled"
+    );
     t.timer.stop();
     assert_eq!(task.wakes(), 3);
     assert!(poll(&mut sleep, &task).is_ready());
@@ -79,11 +97,17 @@ fn a_sleep_for_hyper_that_cannot_be_scheduled_completes() {
 
 /// One on each wheel.
 fn timers() -> [Driven; 2] {
-    [Driven::new(), Driven::with(|builder| builder.hierarchical(true))]
+    [
+        Driven::new(),
+        Driven::with(|builder| builder.hierarchical(true)),
+    ]
 }
 
 fn is_over(sleep: &mut Pin<Box<dyn Sleep>>) -> bool {
-    sleep.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready()
+    sleep
+        .as_mut()
+        .poll(&mut Context::from_waker(Waker::noop()))
+        .is_ready()
 }
 
 /// `header_read_timeout_starts_immediately`, `…_slow_writes`, `…_as_idle_timeout`: bytes that

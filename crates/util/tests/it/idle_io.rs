@@ -39,7 +39,8 @@ impl Task {
         self.poll(io, |io, context| {
             let mut bytes = [0; 8];
             let mut buffer = ReadBuf::new(&mut bytes);
-            io.poll_read(context, &mut buffer).map_ok(|()| buffer.filled().to_vec())
+            io.poll_read(context, &mut buffer)
+                .map_ok(|()| buffer.filled().to_vec())
         })
     }
 
@@ -64,10 +65,17 @@ impl Task {
     fn read_once(self: &Arc<Self>, io: &mut (impl AsyncRead + Unpin)) -> Poll<io::Result<()>> {
         let waker = Waker::from(Arc::clone(self));
         let mut bytes = [0; 8];
-        Pin::new(io).poll_read(&mut Context::from_waker(&waker), &mut ReadBuf::new(&mut bytes))
+        Pin::new(io).poll_read(
+            &mut Context::from_waker(&waker),
+            &mut ReadBuf::new(&mut bytes),
+        )
     }
 
-    fn write(self: &Arc<Self>, io: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn write(
+        self: &Arc<Self>,
+        io: &mut (impl AsyncWrite + Unpin),
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         self.poll(io, |io, context| io.poll_write(context, bytes))
     }
 }
@@ -82,7 +90,9 @@ fn connection() -> (Driven, IdleIo<DuplexStream>, DuplexStream, Arc<Task>) {
 
 #[track_caller]
 fn assert_timed_out<T: std::fmt::Debug>(result: Poll<io::Result<T>>) {
-    let Poll::Ready(Err(error)) = result else { panic!("{result:?}") };
+    let Poll::Ready(Err(error)) = result else {
+        panic!("{result:?}")
+    };
     assert_eq!(error.kind(), ErrorKind::TimedOut);
     let inner = error.get_ref().unwrap().downcast_ref();
     assert!(matches!(inner, Some(TimeoutError::Elapsed)));
@@ -126,7 +136,11 @@ fn traffic_in_either_direction_starts_the_time_anew() {
         assert_ready(task.write(&mut io, b"b"), 1);
         assert_ready(peer.read(&mut far), b"b".to_vec());
     }
-    assert_eq!((t.timer.stats().scheduled, t.timer.stats().expired), (1, 0), "re-armed in place");
+    assert_eq!(
+        (t.timer.stats().scheduled, t.timer.stats().expired),
+        (1, 0),
+        "re-armed in place"
+    );
     assert!(task.read(&mut io).is_pending());
     t.pass(IDLE);
     assert_timed_out(task.read(&mut io));
@@ -161,7 +175,11 @@ fn write_to_a_peer_that_does_not_read_times_out() {
 struct Stuck;
 
 impl AsyncRead for Stuck {
-    fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        _: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         Poll::Pending
     }
 }
@@ -204,8 +222,16 @@ fn flush_and_shutdown_are_limited_and_vectored_writes_are_passed_on() {
     assert_timed_out(task.read(&mut io));
     assert!(io.is_write_vectored());
     let slices = [IoSlice::new(b"ab"), IoSlice::new(b"c")];
-    assert_ready(task.poll(&mut io, |io, context| io.poll_write_vectored(context, &slices)), 3);
-    assert!(task.poll(&mut io, AsyncWrite::poll_shutdown).is_pending(), "that was traffic");
+    assert_ready(
+        task.poll(&mut io, |io, context| {
+            io.poll_write_vectored(context, &slices)
+        }),
+        3,
+    );
+    assert!(
+        task.poll(&mut io, AsyncWrite::poll_shutdown).is_pending(),
+        "that was traffic"
+    );
 }
 
 /// Both halves wait in tasks of their own: each is woken, and each fails.
@@ -227,7 +253,10 @@ fn both_halves_of_a_split_connection_time_out() {
     assert!(writer.write(&mut write, b"5").is_pending());
     assert_eq!([reader.wakes(), writer.wakes()], [of_reader, of_writer]);
     t.pass(TICK);
-    assert_eq!([reader.wakes(), writer.wakes()], [of_reader + 1, of_writer + 1]);
+    assert_eq!(
+        [reader.wakes(), writer.wakes()],
+        [of_reader + 1, of_writer + 1]
+    );
     assert_timed_out(writer.write(&mut write, b"5"));
     assert_timed_out(reader.read(&mut read));
 }
@@ -238,7 +267,10 @@ fn both_halves_of_a_split_connection_time_out() {
 fn data_that_came_in_time_is_read_although_the_runtime_was_busy() {
     for _ in 0..3 {
         let timer = HashedWheelTimer::new(ms(1), 64);
-        let runtime = runtime::Builder::new_current_thread().enable_io().build().unwrap();
+        let runtime = runtime::Builder::new_current_thread()
+            .enable_io()
+            .build()
+            .unwrap();
         let read = runtime.block_on(async {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let address = listener.local_addr().unwrap();
@@ -251,7 +283,10 @@ fn data_that_came_in_time_is_read_although_the_runtime_was_busy() {
             let (socket, _) = listener.accept().await.unwrap();
             let reader = tokio::spawn(async move {
                 let mut bytes = [0; 4];
-                IdleIo::new(socket, &timer, ms(50)).read_exact(&mut bytes).await.map(|_| bytes)
+                IdleIo::new(socket, &timer, ms(50))
+                    .read_exact(&mut bytes)
+                    .await
+                    .map(|_| bytes)
             });
             // The reader waits. Then nothing runs until its time is over.
             tokio::task::yield_now().await;
@@ -304,7 +339,10 @@ fn reader_and_writer_have_times_of_their_own() {
     assert_timed_out(reader.read(&mut io));
     assert!(writer.write(&mut io, b"5").is_pending());
     t.pass(TICK);
-    assert!(writer.write(&mut io, b"5").is_pending(), "3 s after the write, but for one tick");
+    assert!(
+        writer.write(&mut io, b"5").is_pending(),
+        "3 s after the write, but for one tick"
+    );
     t.pass(TICK);
     assert_timed_out(writer.write(&mut io, b"5"));
     // Traffic of the writer, and none of the reader.
@@ -312,7 +350,11 @@ fn reader_and_writer_have_times_of_their_own() {
     assert_ready(writer.write(&mut io, b"5678"), 4);
     assert!(writer.write(&mut io, b"9").is_pending());
     assert_timed_out(reader.read(&mut io));
-    assert_eq!(t.timer.stats().scheduled, 3, "re-armed in place, but for one that had fired");
+    assert_eq!(
+        t.timer.stats().scheduled,
+        3,
+        "re-armed in place, but for one that had fired"
+    );
 }
 
 /// The earlier of the two ends an operation.
@@ -359,7 +401,10 @@ fn busy_writer_does_not_keep_an_idle_reader_alive() {
         if let Poll::Ready(end) = read(&mut io) {
             break end;
         }
-        assert!(polls < 3, "it gets one more poll, and not one after each write");
+        assert!(
+            polls < 3,
+            "it gets one more poll, and not one after each write"
+        );
         t.pass(TICK);
         assert_ready(writer.write(&mut io, b"b"), 1);
         assert_ready(peer.read(&mut far), b"b".to_vec());
@@ -375,10 +420,16 @@ fn operation_gets_one_more_poll_at_the_end_of_each_wait() {
     for bytes in [b"a", b"b"] {
         assert!(task.read_once(&mut io).is_pending());
         t.pass(IDLE);
-        assert!(task.read_once(&mut io).is_pending(), "it has woken the task");
+        assert!(
+            task.read_once(&mut io).is_pending(),
+            "it has woken the task"
+        );
         assert_ready(task.write(&mut io, bytes), 1);
         t.pass(IDLE);
-        assert!(task.read_once(&mut io).is_pending(), "it has woken the task again");
+        assert!(
+            task.read_once(&mut io).is_pending(),
+            "it has woken the task again"
+        );
         assert_timed_out(task.read_once(&mut io));
         io.set_times(IDLE);
     }
@@ -417,12 +468,17 @@ fn stopped_timer_is_an_error_of_what_has_to_wait() {
     let (t, mut io, mut far, task) = connection();
     assert!(task.read(&mut io).is_pending());
     t.timer.stop();
-    let Poll::Ready(Err(error)) = task.read(&mut io) else { panic!("no error") };
+    let Poll::Ready(Err(error)) = task.read(&mut io) else {
+        panic!("no error")
+    };
     assert_eq!(error.kind(), ErrorKind::NotConnected);
     assert_ready(task.write(&mut far, b"a"), 1);
     assert_ready(task.read(&mut io), b"a".to_vec());
     assert!(task.read(&mut io).is_ready());
-    assert_eq!(io.get_ref().is_write_vectored(), io.into_inner().is_write_vectored());
+    assert_eq!(
+        io.get_ref().is_write_vectored(),
+        io.into_inner().is_write_vectored()
+    );
 }
 
 /// As a future does not.
@@ -434,7 +490,9 @@ fn connection_does_not_keep_the_timer_running() {
     assert_ready(task.write(&mut io, b"a"), 1);
     drop(timer);
     assert!(driver.is_stopped());
-    let Poll::Ready(Err(error)) = task.read(&mut io) else { panic!("no error") };
+    let Poll::Ready(Err(error)) = task.read(&mut io) else {
+        panic!("no error")
+    };
     assert_eq!(error.kind(), ErrorKind::NotConnected);
     io.set_times(IDLE * 2);
 }
@@ -446,7 +504,12 @@ fn write_of_no_bytes_is_not_traffic() {
     t.pass(IDLE / 2);
     assert_ready(task.write(&mut io, b""), 0);
     let none = [IoSlice::new(b"")];
-    assert_ready(task.poll(&mut io, |io, context| io.poll_write_vectored(context, &none)), 0);
+    assert_ready(
+        task.poll(&mut io, |io, context| {
+            io.poll_write_vectored(context, &none)
+        }),
+        0,
+    );
     t.pass(IDLE / 2);
     assert_timed_out(task.read(&mut io));
 }
@@ -455,7 +518,11 @@ fn write_of_no_bytes_is_not_traffic() {
 struct Simple;
 
 impl AsyncWrite for Simple {
-    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         Poll::Ready(Ok(bytes.len()))
     }
 

@@ -104,9 +104,16 @@ fn each_task_runs_in_the_span_in_which_it_was_made() {
         let (mut t, log) = (Driven::new(), Log::default());
         for span in [info_span!("one"), info_span!("two"), Span::none()] {
             span.in_scope(|| {
-                t.timer.new_timeout_task(InSpan::new(log.clone()), TICK).unwrap();
-                t.timer.new_timeout_task(InSpan::new(log.clone()), TICK * 2).unwrap();
-                let cancelled = t.timer.new_timeout_task(InSpan::new(log.clone()), TICK).unwrap();
+                t.timer
+                    .new_timeout_task(InSpan::new(log.clone()), TICK)
+                    .unwrap();
+                t.timer
+                    .new_timeout_task(InSpan::new(log.clone()), TICK * 2)
+                    .unwrap();
+                let cancelled = t
+                    .timer
+                    .new_timeout_task(InSpan::new(log.clone()), TICK)
+                    .unwrap();
                 Span::none().in_scope(|| assert!(cancelled.cancel()));
             });
         }
@@ -114,10 +121,18 @@ fn each_task_runs_in_the_span_in_which_it_was_made() {
         t.pass(TICK);
         assert_eq!(log.take(), ["one", "two", "none"]);
         info_span!("of the turn").in_scope(|| t.pass(TICK));
-        assert_eq!(log.take(), ["one", "two", "of the turn"], "a task without a span enters none");
+        assert_eq!(
+            log.take(),
+            ["one", "two", "of the turn"],
+            "a task without a span enters none"
+        );
         assert_eq!(current(), "none");
     });
-    assert_eq!(spans.open.load(SeqCst), 0, "a task that has ended holds no span");
+    assert_eq!(
+        spans.open.load(SeqCst),
+        0,
+        "a task that has ended holds no span"
+    );
 }
 
 #[test]
@@ -129,11 +144,14 @@ fn task_runs_in_its_span_on_a_thread_of_the_executor() {
         let mut t = Driven::with(|builder| builder.task_executor(executor));
         let log = Log::default();
         let task = log.clone();
-        info_span!("request").in_scope(|| t.timer.new_timeout_task(InSpan::new(task), TICK).unwrap());
+        info_span!("request")
+            .in_scope(|| t.timer.new_timeout_task(InSpan::new(task), TICK).unwrap());
         t.pass(TICK);
         let task = tasks.recv_timeout(TEST_TIMEOUT).unwrap();
         let subscriber = spans.clone();
-        thread::spawn(|| with_default(subscriber, || task.run())).join().unwrap();
+        thread::spawn(|| with_default(subscriber, || task.run()))
+            .join()
+            .unwrap();
         assert_eq!(log.take(), ["request"]);
     });
     assert_eq!(spans.open.load(SeqCst), 0);
@@ -151,7 +169,8 @@ fn panic_leaves_the_span() {
 
     with_default(Spans::default(), || {
         let mut t = Driven::new();
-        info_span!("request").in_scope(|| t.timer.new_timeout_task(InSpan::new(Panics), TICK).unwrap());
+        info_span!("request")
+            .in_scope(|| t.timer.new_timeout_task(InSpan::new(Panics), TICK).unwrap());
         quietly(|| t.pass(TICK));
         assert_eq!((t.timer.stats().panics, current()), (1, "none"));
     });
@@ -186,7 +205,10 @@ fn task_in_a_span_runs_on_the_worker_if_it_has_to() {
 fn rejected_task_comes_back_without_its_span() {
     let t = Driven::new();
     t.timer.stop();
-    let rejected = t.timer.try_new_timeout_task(InSpan::new(Log::default()), TICK).unwrap_err();
+    let rejected = t
+        .timer
+        .try_new_timeout_task(InSpan::new(Log::default()), TICK)
+        .unwrap_err();
     let log: Log = rejected.task.into_inner();
     assert!(log.take().is_empty());
 }

@@ -36,7 +36,10 @@ impl<const SIZE: usize> Bytes<SIZE> {
     }
 
     fn len(&self) -> usize {
-        black_box(&self.0).iter().map(|byte| usize::from(*byte)).sum()
+        black_box(&self.0)
+            .iter()
+            .map(|byte| usize::from(*byte))
+            .sum()
     }
 }
 
@@ -51,17 +54,31 @@ impl<const SIZE: usize> Drop for Dropped<SIZE> {
 
 /// Runs on a thread with a large stack: a caller moves what it passes by value.
 fn with_large_stack(test: impl FnOnce() + Send + 'static) {
-    thread::Builder::new().stack_size(128 << 20).spawn(test).unwrap().join().unwrap();
+    thread::Builder::new()
+        .stack_size(128 << 20)
+        .spawn(test)
+        .unwrap()
+        .join()
+        .unwrap();
 }
 
 /// Runs on a thread with the default stack.
 fn with_default_stack(test: impl FnOnce() + Send + 'static) {
-    thread::Builder::new().stack_size(2 << 20).spawn(test).unwrap().join().unwrap();
+    thread::Builder::new()
+        .stack_size(2 << 20)
+        .spawn(test)
+        .unwrap()
+        .join()
+        .unwrap();
 }
 
 /// The worker of this timer has the default stack.
 fn timer() -> HashedWheelTimer {
-    HashedWheelTimer::builder().tick(ms(1)).thread_stack_size(2 << 20).build().unwrap()
+    HashedWheelTimer::builder()
+        .tick(ms(1))
+        .thread_stack_size(2 << 20)
+        .build()
+        .unwrap()
 }
 
 /// A timer whose tasks run on a thread with the default stack.
@@ -72,7 +89,11 @@ fn timer_with_pool() -> HashedWheelTimer {
         .spawn(move || tasks.into_iter().for_each(ExpiredTask::run))
         .unwrap();
     let to_pool = accepts_all(move |task| drop(to_pool.send(task)));
-    HashedWheelTimer::builder().tick(ms(1)).task_executor(to_pool).build().unwrap()
+    HashedWheelTimer::builder()
+        .tick(ms(1))
+        .task_executor(to_pool)
+        .build()
+        .unwrap()
 }
 
 #[track_caller]
@@ -115,7 +136,11 @@ fn the_worker_sends_a_value_larger_than_its_stack() {
     with_large_stack(|| {
         let timer = timer();
         let (map, mut expired) = ExpiringMap::with_receiver(&timer);
-        assert!(map.insert(7, Bytes::<HUGE>::new(), ms(1)).unwrap().is_none());
+        assert!(
+            map.insert(7, Bytes::<HUGE>::new(), ms(1))
+                .unwrap()
+                .is_none()
+        );
         let (key, value) = smol::block_on(expired.recv()).unwrap();
         assert_eq!((key, value.len()), (7, HUGE));
         let mut batch = Vec::new();
@@ -137,7 +162,10 @@ fn a_task_under_a_key_is_larger_than_the_stack() {
             };
             assert!(!map.schedule(7, task(Bytes::new()), ms(1)).unwrap());
             expect(&lengths, (7, HUGE));
-            assert!(!map.schedule_at(8, task(Bytes::new()), timer.now() + ms(1)).unwrap());
+            assert!(
+                !map.schedule_at(8, task(Bytes::new()), timer.now() + ms(1))
+                    .unwrap()
+            );
             expect(&lengths, (8, HUGE));
         }
     });
@@ -156,7 +184,11 @@ fn values_under_keys_are_dropped_where_they_are() {
         let value = || Dropped(Bytes::new(), drops.clone());
         assert!(values.insert(7, value(), delay).unwrap().is_none());
         let owned = value();
-        assert!(!tasks.schedule(7, move |_| drop(black_box(owned)), delay).unwrap());
+        assert!(
+            !tasks
+                .schedule(7, move |_| drop(black_box(owned)), delay)
+                .unwrap()
+        );
         (values, tasks)
     }
 
@@ -181,7 +213,10 @@ fn values_under_keys_are_dropped_where_they_are() {
             expect(&drops, HUGE);
         }
         let builder = HashedWheelTimer::builder().tick(ms(1));
-        let timer = builder.task_executor(accepts_all(drop::<ExpiredTask>)).build().unwrap();
+        let timer = builder
+            .task_executor(accepts_all(drop::<ExpiredTask>))
+            .build()
+            .unwrap();
         let _maps = new(&timer, ms(1), &sender);
         expect(&drops, HUGE);
         expect(&drops, HUGE);
@@ -231,9 +266,15 @@ fn a_refused_task_is_larger_than_the_stack() {
         ];
         for executor in executors {
             let (sender, drops) = channel();
-            let timer = HashedWheelTimer::builder().tick(ms(1)).task_executor(executor).build().unwrap();
+            let timer = HashedWheelTimer::builder()
+                .tick(ms(1))
+                .task_executor(executor)
+                .build()
+                .unwrap();
             let owned = Dropped(Bytes::<HUGE>::new(), sender);
-            timer.new_timeout(move |_| _ = black_box(&owned), ms(1)).unwrap();
+            timer
+                .new_timeout(move |_| _ = black_box(&owned), ms(1))
+                .unwrap();
             expect(&drops, HUGE);
         }
     });

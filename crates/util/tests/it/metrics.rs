@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex};
 use common::{Driven, TICK, ms};
 use hashed_wheel_util::metrics::publish;
 use metrics::{
-    Counter, CounterFn, Gauge, GaugeFn, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit,
+    Counter, CounterFn, Gauge, GaugeFn, Histogram, Key, KeyName, Metadata, Recorder, SharedString,
+    Unit,
 };
 
 /// Keeps the last value of each metric as text, and the unit of its description.
@@ -24,12 +25,22 @@ struct Metric(TestRecorder, String);
 
 impl Metric {
     fn of(recorder: &TestRecorder, key: &Key) -> Arc<Self> {
-        let labels: Vec<_> = key.labels().map(|label| format!("{}={}", label.key(), label.value())).collect();
-        Arc::new(Self(recorder.clone(), format!("{}{{{}}}", key.name(), labels.join(","))))
+        let labels: Vec<_> = key
+            .labels()
+            .map(|label| format!("{}={}", label.key(), label.value()))
+            .collect();
+        Arc::new(Self(
+            recorder.clone(),
+            format!("{}{{{}}}", key.name(), labels.join(",")),
+        ))
     }
 
     fn set(&self, value: impl ToString) {
-        self.0.values.lock().unwrap().insert(self.1.clone(), value.to_string());
+        self.0
+            .values
+            .lock()
+            .unwrap()
+            .insert(self.1.clone(), value.to_string());
     }
 }
 
@@ -59,11 +70,17 @@ impl GaugeFn for Metric {
 
 impl Recorder for TestRecorder {
     fn describe_counter(&self, name: KeyName, unit: Option<Unit>, _: SharedString) {
-        self.described.lock().unwrap().insert(name.as_str().into(), unit);
+        self.described
+            .lock()
+            .unwrap()
+            .insert(name.as_str().into(), unit);
     }
 
     fn describe_gauge(&self, name: KeyName, unit: Option<Unit>, _: SharedString) {
-        self.described.lock().unwrap().insert(name.as_str().into(), unit);
+        self.described
+            .lock()
+            .unwrap()
+            .insert(name.as_str().into(), unit);
     }
 
     fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {
@@ -85,12 +102,20 @@ impl Recorder for TestRecorder {
 
 #[test]
 fn all_statistics_are_published_with_the_timers_name() {
-    let mut t = Driven::with(|builder| builder.max_pending_timeouts(Some(10)).slow_task_threshold(ms(5)));
-    let timeouts: Vec<_> = (1..=10).map(|ticks| t.timer.new_timeout(|_| (), TICK * ticks).unwrap()).collect();
+    let mut t = Driven::with(|builder| {
+        builder
+            .max_pending_timeouts(Some(10))
+            .slow_task_threshold(ms(5))
+    });
+    let timeouts: Vec<_> = (1..=10)
+        .map(|ticks| t.timer.new_timeout(|_| (), TICK * ticks).unwrap())
+        .collect();
     (0..3).for_each(|_| assert!(t.timer.new_timeout(|_| (), TICK).is_err()));
     assert!(timeouts[9].reset(TICK * 20) && timeouts[8].cancel());
     let clock = t.clock.clone();
-    t.timer.new_timeout(move |_| clock.advance(ms(12)), TICK * 2).unwrap();
+    t.timer
+        .new_timeout(move |_| clock.advance(ms(12)), TICK * 2)
+        .unwrap();
     assert_eq!(t.pass(ms(22)), 3);
     timeouts[7].cancel();
 
@@ -128,7 +153,10 @@ fn all_statistics_are_published_with_the_timers_name() {
         expect(&name, &count.to_string());
         bound *= 2.0;
     }
-    expect("hashed_wheel_lateness_seconds_bucket{timer=requests,le=+Inf}", "3");
+    expect(
+        "hashed_wheel_lateness_seconds_bucket{timer=requests,le=+Inf}",
+        "3",
+    );
     assert!(values.is_empty(), "unexpected metrics: {values:?}");
 }
 
@@ -139,17 +167,24 @@ fn runs_of_periodic_tasks_are_published() {
     t.pass(TICK * 3);
     metrics::with_local_recorder(&recorder, || publish(&t.timer.stats(), "requests"));
     let values = recorder.values.lock().unwrap();
-    assert_eq!(values["hashed_wheel_periodic_runs_total{timer=requests}"], "3");
+    assert_eq!(
+        values["hashed_wheel_periodic_runs_total{timer=requests}"],
+        "3"
+    );
 }
 
 #[test]
 fn each_metric_is_described() {
     let recorder = TestRecorder::default();
-    metrics::with_local_recorder(&recorder, || publish(&Driven::new().timer.stats(), "requests"));
+    metrics::with_local_recorder(&recorder, || {
+        publish(&Driven::new().timer.stats(), "requests")
+    });
     let described = recorder.described.lock().unwrap();
     for name in recorder.values.lock().unwrap().keys() {
         let name = name.split('{').next().unwrap();
-        let unit = described.get(name).unwrap_or_else(|| panic!("{name} is not described"));
+        let unit = described
+            .get(name)
+            .unwrap_or_else(|| panic!("{name} is not described"));
         let is_time = !name.contains("lateness_seconds_") && name.ends_with("_seconds");
         assert_eq!(*unit == Some(Unit::Seconds), is_time, "{name}");
     }

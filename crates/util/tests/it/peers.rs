@@ -43,7 +43,11 @@ mod tokio_util {
     impl Polled {
         fn new() -> Self {
             let t = Driven::with(|builder| builder.tick(ms(1)).ticks_per_wheel(64));
-            Self { queue: DelayQueue::new(&t.timer), t, task: AsyncTask::new() }
+            Self {
+                queue: DelayQueue::new(&t.timer),
+                t,
+                task: AsyncTask::new(),
+            }
         }
 
         /// Polls for a value. `None` is pending.
@@ -118,7 +122,10 @@ mod tokio_util {
 
         let mut q = Polled::new();
         let now = q.t.timer.now();
-        let (one, two) = (q.queue.insert("one", ms(200)).unwrap(), q.queue.insert("two", ms(250)).unwrap());
+        let (one, two) = (
+            q.queue.insert("one", ms(200)).unwrap(),
+            q.queue.insert("two", ms(250)).unwrap(),
+        );
         assert_eq!(q.poll(), None);
         for (key, at) in [(one, 300), (two, 350), (one, 400)] {
             q.queue.reset_at(key, now + ms(at));
@@ -143,7 +150,11 @@ mod tokio_util {
         q.t.run_for(19);
         assert!(!q.is_woken());
         q.t.run_for(1);
-        assert_eq!((q.is_woken(), q.poll()), (true, None), "the alarm that was set comes");
+        assert_eq!(
+            (q.is_woken(), q.poll()),
+            (true, None),
+            "the alarm that was set comes"
+        );
         q.t.run_for(19);
         assert!(!q.is_woken());
         q.t.run_for(1);
@@ -188,7 +199,10 @@ mod tokio_util {
         let mut q = Polled::new();
         q.queue.insert("1", ms(10)).unwrap();
         q.queue.insert("2", ms(10)).unwrap();
-        let (three, four) = (q.queue.insert("3", ms(20)).unwrap(), q.queue.insert("4", ms(20)).unwrap());
+        let (three, four) = (
+            q.queue.insert("3", ms(20)).unwrap(),
+            q.queue.insert("4", ms(20)).unwrap(),
+        );
         q.t.run_for(10);
         assert_eq!([q.poll(), q.poll(), q.poll()], [Some("1"), Some("2"), None]);
         q.queue.insert("5", ms(10)).unwrap();
@@ -222,14 +236,19 @@ mod tokio_util {
     #[test]
     fn peek_returns_the_earliest_key() {
         let mut q = Polled::new();
-        let (early, late) =
-            (q.queue.insert("early", ms(100)).unwrap(), q.queue.insert("late", ms(120)).unwrap());
+        let (early, late) = (
+            q.queue.insert("early", ms(100)).unwrap(),
+            q.queue.insert("late", ms(120)).unwrap(),
+        );
         assert_eq!(q.queue.peek(), Some(early));
         q.t.run_for(105);
         assert_eq!((q.queue.peek(), q.poll()), (Some(early), Some("early")));
         assert_eq!((q.queue.peek(), q.poll()), (Some(late), None));
         q.t.run_for(20);
-        assert_eq!((q.queue.peek(), q.poll(), q.queue.peek()), (Some(late), Some("late"), None));
+        assert_eq!(
+            (q.queue.peek(), q.poll(), q.queue.peek()),
+            (Some(late), Some("late"), None)
+        );
     }
 }
 
@@ -244,7 +263,10 @@ mod jsr166 {
 
     fn populated(t: &Driven) -> DelayQueue<usize> {
         let queue = DelayQueue::new(&t.timer);
-        let (odd, even) = ((0..SIZE).filter(|i| i % 2 == 1).rev(), (0..SIZE).filter(|i| i % 2 == 0));
+        let (odd, even) = (
+            (0..SIZE).filter(|i| i % 2 == 1).rev(),
+            (0..SIZE).filter(|i| i % 2 == 0),
+        );
         for index in odd.chain(even) {
             queue.insert(index, ms(index as u64)).unwrap();
         }
@@ -261,7 +283,10 @@ mod jsr166 {
         for index in 0..SIZE {
             let peeked = queue.peek();
             let expired = queue.recv_timeout(Duration::ZERO).unwrap().unwrap();
-            assert_eq!((expired.key(), *expired.get_ref()), (peeked.unwrap(), index));
+            assert_eq!(
+                (expired.key(), *expired.get_ref()),
+                (peeked.unwrap(), index)
+            );
             assert_ne!(queue.peek(), peeked);
         }
         assert!(queue.is_empty() && queue.peek().is_none() && queue.try_recv().is_none());
@@ -280,8 +305,13 @@ mod jsr166 {
         let t = Driven::new();
         for count in 0..SIZE + 2 {
             let queue = populated(&t);
-            let taken: Vec<_> = std::iter::from_fn(|| queue.try_recv()).take(count).collect();
-            assert_eq!((taken.len(), queue.len()), (count.min(SIZE), SIZE.saturating_sub(count)));
+            let taken: Vec<_> = std::iter::from_fn(|| queue.try_recv())
+                .take(count)
+                .collect();
+            assert_eq!(
+                (taken.len(), queue.len()),
+                (count.min(SIZE), SIZE.saturating_sub(count))
+            );
         }
     }
 

@@ -120,7 +120,8 @@ fn the_receiver_of_expired_entries_has_these_methods() {
 
     let _: fn(&HashedWheelTimer) -> Made = ExpiringMap::with_receiver;
     let _: fn(&mut Receiver, &mut Context<'_>) -> Received = Receiver::poll_recv;
-    let _: fn(&mut Receiver, &mut Context<'_>, &mut Batch, usize) -> Poll<usize> = Receiver::poll_recv_many;
+    let _: fn(&mut Receiver, &mut Context<'_>, &mut Batch, usize) -> Poll<usize> =
+        Receiver::poll_recv_many;
 }
 
 // --- auto traits and derived traits --------------------------------------------------------------

@@ -26,8 +26,15 @@ fn tasks_run_in_the_pool_and_may_panic() {
     fn check(executor: impl TaskExecutor) {
         let mut t = driven(executor);
         let (sender, receiver) = channel();
-        t.timer.new_timeout(|_| panic!("in the pool"), TICK).unwrap();
-        t.timer.new_timeout(move |_| sender.send(rayon_core::current_thread_index()).unwrap(), TICK).unwrap();
+        t.timer
+            .new_timeout(|_| panic!("in the pool"), TICK)
+            .unwrap();
+        t.timer
+            .new_timeout(
+                move |_| sender.send(rayon_core::current_thread_index()).unwrap(),
+                TICK,
+            )
+            .unwrap();
         assert_eq!(t.pass(TICK), 2);
         assert!(receiver.recv_timeout(TEST_TIMEOUT).unwrap().is_some());
         eventually("the panic is counted", || t.timer.stats().panics > 0);
@@ -73,7 +80,9 @@ fn a_task_in_the_pool_may_stop_the_timer() {
         let tasks = Ends::new();
         let timer = t.timer.clone();
         let (done, wait) = channel();
-        t.timer.new_timeout(move |_| done.send(timer.stop().len()).unwrap(), TICK).unwrap();
+        t.timer
+            .new_timeout(move |_| done.send(timer.stop().len()).unwrap(), TICK)
+            .unwrap();
         t.timer.new_timeout_task(tasks.task(), TICK * 2).unwrap();
         assert_eq!(t.pass(TICK), 1);
         assert_eq!(wait.recv_timeout(TEST_TIMEOUT).unwrap(), 1);

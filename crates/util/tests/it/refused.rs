@@ -15,7 +15,9 @@ use hashed_wheel_util::executor::TaskExecutorExt;
 fn pool() -> (impl TaskExecutor, Receiver<ExpiredTask>) {
     let (queue, tasks) = sync_channel::<ExpiredTask>(1);
     let pool = executor::from_fn(move |task| {
-        queue.try_send(task).map_err(|(TrySendError::Full(task) | TrySendError::Disconnected(task))| task)
+        queue
+            .try_send(task)
+            .map_err(|(TrySendError::Full(task) | TrySendError::Disconnected(task))| task)
     });
     (pool, tasks)
 }
@@ -32,7 +34,10 @@ fn refuses_all() -> impl TaskExecutor {
 fn schedule(driven: &Driven, number: usize) -> Arc<Ends> {
     let task_ends = Ends::new();
     for _ in 0..number {
-        driven.timer.new_timeout_task(task_ends.task(), TICK).unwrap();
+        driven
+            .timer
+            .new_timeout_task(task_ends.task(), TICK)
+            .unwrap();
     }
     task_ends
 }
@@ -75,7 +80,10 @@ fn refused_task_is_offered_again_after_the_delay() {
     }
     tasks.try_recv().unwrap().run();
     assert_eq!((task_ends.runs(), task_ends.drops()), (3, 3));
-    assert_eq!((t.timer.stats().dropped_tasks, t.timer.pending_timeouts()), (0, 0));
+    assert_eq!(
+        (t.timer.stats().dropped_tasks, t.timer.pending_timeouts()),
+        (0, 0)
+    );
 }
 
 #[test]
@@ -99,7 +107,10 @@ fn retried_task_is_dropped_and_counted_if_the_timer_ends() {
     let task_ends = schedule(&t, 2);
     t.pass(TICK);
     assert_eq!(t.timer.stop().len(), 1);
-    assert_eq!((task_ends.runs(), task_ends.drops(), task_ends.hooks()), (0, 1, 0));
+    assert_eq!(
+        (task_ends.runs(), task_ends.drops(), task_ends.hooks()),
+        (0, 1, 0)
+    );
     assert_eq!(t.timer.stats().dropped_tasks, 1);
     drop(tasks);
     assert_eq!((task_ends.drops(), t.timer.stats().dropped_tasks), (2, 2));
@@ -116,7 +127,9 @@ fn retry_takes_the_place_under_the_limit_or_drops_the_task() {
             }
             Err(task)
         });
-        builder.max_pending_timeouts(Some(1)).task_executor(refuses.or_retry(TICK))
+        builder
+            .max_pending_timeouts(Some(1))
+            .task_executor(refuses.or_retry(TICK))
     });
     let task_ends = schedule(&t, 1);
     t.pass(TICK);
@@ -144,7 +157,10 @@ fn refused_task_goes_to_the_other_executor() {
 
 #[test]
 fn other_executor_may_refuse_or_drop_the_task_or_panic() {
-    for other in [Box::new(refuses_all()) as Box<dyn TaskExecutor>, Box::new(accepts_all(drop))] {
+    for other in [
+        Box::new(refuses_all()) as Box<dyn TaskExecutor>,
+        Box::new(accepts_all(drop)),
+    ] {
         let (pool, _tasks) = pool();
         let mut t = with(pool.or_else(other));
         let task_ends = schedule(&t, 2);
@@ -157,7 +173,10 @@ fn other_executor_may_refuse_or_drop_the_task_or_panic() {
     let task_ends = schedule(&t, 3);
     quietly(|| t.pass(TICK));
     assert_eq!(task_ends.drops(), 2);
-    assert_eq!((t.timer.stats().dropped_tasks, t.timer.stats().panics), (2, 2));
+    assert_eq!(
+        (t.timer.stats().dropped_tasks, t.timer.stats().panics),
+        (2, 2)
+    );
 }
 
 /// A refused task is one that comes back, and not one that an executor loses.
@@ -174,7 +193,10 @@ fn task_that_is_dropped_is_dropped_and_counted() {
     let task_ends = schedule(&t, 1);
     quietly(|| t.pass(TICK));
     assert_eq!((task_ends.runs(), task_ends.drops()), (0, 1));
-    assert_eq!((t.timer.stats().dropped_tasks, t.timer.stats().panics), (1, 1));
+    assert_eq!(
+        (t.timer.stats().dropped_tasks, t.timer.stats().panics),
+        (1, 1)
+    );
 }
 
 /// An executor that makes room for a task returns another one, which is the refused one then.
@@ -182,7 +204,8 @@ fn task_that_is_dropped_is_dropped_and_counted() {
 fn executor_may_refuse_the_oldest_task() {
     let queue = Arc::new(Mutex::new(None::<ExpiredTask>));
     let kept = Arc::clone(&queue);
-    let evicts = executor::from_fn(move |task| kept.lock().unwrap().replace(task).map_or(Ok(()), Err));
+    let evicts =
+        executor::from_fn(move |task| kept.lock().unwrap().replace(task).map_or(Ok(()), Err));
     let mut t = with(evicts.or_run_here());
     let task_ends = schedule(&t, 3);
     t.pass(TICK);
@@ -208,8 +231,17 @@ fn task_of_another_timer_may_come_back() {
     let mut t = with(swaps);
     let task_ends = schedule(&t, 1);
     assert_eq!(t.pass(TICK), 1);
-    assert_eq!((task_ends.runs(), others_end.runs(), others_end.drops()), (1, 0, 1));
-    assert_eq!((t.timer.stats().dropped_tasks, other.timer.stats().dropped_tasks), (0, 1));
+    assert_eq!(
+        (task_ends.runs(), others_end.runs(), others_end.drops()),
+        (1, 0, 1)
+    );
+    assert_eq!(
+        (
+            t.timer.stats().dropped_tasks,
+            other.timer.stats().dropped_tasks
+        ),
+        (0, 1)
+    );
 }
 
 #[test]
@@ -242,14 +274,20 @@ fn refused_run_of_a_cancelled_task_is_not_offered_again() {
     let mut t = with(refuses_all().or_retry(TICK));
     let held = Arc::new(());
     let its = Arc::clone(&held);
-    let sweep = t.timer.schedule_at_fixed_rate(move || _ = &its, TICK, TICK).unwrap();
+    let sweep = t
+        .timer
+        .schedule_at_fixed_rate(move || _ = &its, TICK, TICK)
+        .unwrap();
     for _ in 0..3 {
         assert_eq!(t.pass(TICK), 1);
     }
     assert!(sweep.cancel());
     assert_eq!(Arc::strong_count(&held), 2, "the retry has the task");
     t.pass(TICK);
-    assert_eq!((Arc::strong_count(&held), t.timer.pending_timeouts()), (1, 0));
+    assert_eq!(
+        (Arc::strong_count(&held), t.timer.pending_timeouts()),
+        (1, 0)
+    );
     assert_eq!(t.timer.stats().dropped_tasks, 0, "no run is lost");
 }
 
@@ -274,7 +312,10 @@ fn executor_is_dropped_with_a_waiting_retry() {
 /// A periodic task that is far behind, on a worker that runs it because the executor refuses it.
 #[test]
 fn stop_ends_the_runs_that_are_made_up_for() {
-    let (stop, stopped) = (Arc::new(Mutex::new(None::<HashedWheelTimer>)), Arc::new(AtomicUsize::new(0)));
+    let (stop, stopped) = (
+        Arc::new(Mutex::new(None::<HashedWheelTimer>)),
+        Arc::new(AtomicUsize::new(0)),
+    );
     let mut t = with(refuses_all().or_run_here());
     let (its_stop, runs) = (Arc::clone(&stop), Arc::clone(&stopped));
     let task = move || {
@@ -295,9 +336,13 @@ fn refused_task_that_runs_on_the_worker_is_watched() {
     let clock = ManualClock::new();
     let its_clock = clock.clone();
     let builder = HashedWheelTimer::builder().tick(TICK).clock(clock.clone());
-    let builder = builder.slow_task_threshold(TICK).task_executor(refuses_all().or_run_here());
+    let builder = builder
+        .slow_task_threshold(TICK)
+        .task_executor(refuses_all().or_run_here());
     let (timer, mut driver) = builder.build_driven().unwrap();
-    timer.new_timeout(move |_| its_clock.advance(TICK * 2), TICK).unwrap();
+    timer
+        .new_timeout(move |_| its_clock.advance(TICK * 2), TICK)
+        .unwrap();
     clock.advance(TICK);
     driver.turn();
     assert_eq!(timer.stats().slow_tasks, 1);
@@ -310,8 +355,12 @@ fn pointer_to_an_executor_is_one() {
 
     let runs: fn() -> Box<dyn TaskExecutor> = || Box::new(accepts_all(ExpiredTask::run));
     let (shared, fixed) = (Arc::new(runs()), STATIC.get_or_init(runs));
-    for mut t in [with(runs()), with(Arc::clone(&shared)), with(shared as Arc<dyn TaskExecutor>), with(fixed)]
-    {
+    for mut t in [
+        with(runs()),
+        with(Arc::clone(&shared)),
+        with(shared as Arc<dyn TaskExecutor>),
+        with(fixed),
+    ] {
         let task_ends = schedule(&t, 1);
         t.pass(TICK);
         assert_eq!(task_ends.runs(), 1);

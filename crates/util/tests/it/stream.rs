@@ -35,8 +35,14 @@ fn an_interval_is_a_stream_that_ends_with_the_timer() {
     assert!(next(&mut interval).is_pending());
     t.timer.stop();
     assert!(!interval.is_terminated());
-    assert!(matches!(next(&mut interval), Poll::Ready(Some(Err(NewTimeoutError::Stopped)))));
-    assert!(matches!(next(&mut zero), Poll::Ready(Some(Err(NewTimeoutError::ZeroPeriod)))));
+    assert!(matches!(
+        next(&mut interval),
+        Poll::Ready(Some(Err(NewTimeoutError::Stopped)))
+    ));
+    assert!(matches!(
+        next(&mut zero),
+        Poll::Ready(Some(Err(NewTimeoutError::ZeroPeriod)))
+    ));
     for mut over in [interval, zero] {
         assert!(over.is_terminated() && matches!(next(&mut over), Poll::Ready(None)));
     }
@@ -52,10 +58,20 @@ fn an_interval_works_with_stream_combinators() {
         let stopper = timer.clone();
         let begin = Instant::now();
         let ticks = smol::block_on(async {
-            let five = IntervalStream::new(timer.interval(ms(2))).take(5).collect::<Vec<_>>().await;
+            let five = IntervalStream::new(timer.interval(ms(2)))
+                .take(5)
+                .collect::<Vec<_>>()
+                .await;
             assert!(five.len() == 5 && five.iter().all(Result::is_ok) && begin.elapsed() >= ms(8));
-            timer.new_timeout(move |_| drop(std::thread::spawn(move || stopper.stop())), ms(20)).unwrap();
-            IntervalStream::new(timer.interval(ms(2))).collect::<Vec<_>>().await
+            timer
+                .new_timeout(
+                    move |_| drop(std::thread::spawn(move || stopper.stop())),
+                    ms(20),
+                )
+                .unwrap();
+            IntervalStream::new(timer.interval(ms(2)))
+                .collect::<Vec<_>>()
+                .await
         });
         let (end, before) = ticks.split_last().unwrap();
         assert!(matches!(end, Err(NewTimeoutError::Stopped)) && before.iter().all(Result::is_ok));

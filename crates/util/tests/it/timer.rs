@@ -19,7 +19,8 @@ const MINUTE: Duration = Duration::from_secs(60);
 const YEAR: Duration = Duration::from_secs(365 * 86_400);
 
 /// Both wheels.
-const WHEELS: [fn(Builder) -> Builder; 2] = [|builder| builder, |builder| builder.hierarchical(true)];
+const WHEELS: [fn(Builder) -> Builder; 2] =
+    [|builder| builder, |builder| builder.hierarchical(true)];
 
 /// A method that was given a deadline, and whether that has been due since.
 type Method = (&'static str, Box<dyn FnMut() -> bool>);
@@ -54,7 +55,10 @@ fn by_each_method(timer: &HashedWheelTimer, deadline: Instant) -> Vec<Method> {
 
 /// Returns the methods whose deadlines have come, or those whose have not.
 fn which(methods: &mut [Method], due: bool) -> Vec<&'static str> {
-    methods.iter_mut().filter_map(|(name, is_due)| (is_due() == due).then_some(*name)).collect()
+    methods
+        .iter_mut()
+        .filter_map(|(name, is_due)| (is_due() == due).then_some(*name))
+        .collect()
 }
 
 #[test]
@@ -63,8 +67,13 @@ fn a_deadline_in_the_past_is_due_at_once() {
         let mut t = Driven::with(wheel);
         t.pass(HOUR);
         let begin = t.timer.now();
-        for deadline in
-            [Some(begin), begin.checked_sub(HOUR * 2), begin.checked_sub(YEAR)].into_iter().flatten()
+        for deadline in [
+            Some(begin),
+            begin.checked_sub(HOUR * 2),
+            begin.checked_sub(YEAR),
+        ]
+        .into_iter()
+        .flatten()
         {
             let mut methods = by_each_method(&t.timer, deadline);
             t.pass(TICK);
@@ -79,7 +88,9 @@ fn a_deadline_is_due_when_it_has_come_by_the_clock() {
         for distance in [HOUR * 2, YEAR * 30, YEAR * 100] {
             let mut t = Driven::with(wheel);
             t.pass(HOUR);
-            let Some(deadline) = t.timer.now().checked_add(distance) else { continue };
+            let Some(deadline) = t.timer.now().checked_add(distance) else {
+                continue;
+            };
             let mut methods = by_each_method(&t.timer, deadline);
             t.pass(distance - ms(1));
             assert_eq!(which(&mut methods, true), [""; 0]);
@@ -94,10 +105,16 @@ fn a_deadline_too_far_away_never_comes() {
     for wheel in WHEELS {
         let mut t = Driven::with(wheel);
         let far = [YEAR * 147, YEAR * 10_000].map(|distance| t.timer.now().checked_add(distance));
-        let mut methods: Vec<_> =
-            far.into_iter().flatten().flat_map(|deadline| by_each_method(&t.timer, deadline)).collect();
+        let mut methods: Vec<_> = far
+            .into_iter()
+            .flatten()
+            .flat_map(|deadline| by_each_method(&t.timer, deadline))
+            .collect();
         for _ in 0..2 {
-            assert_eq!((which(&mut methods, true), t.driver.next_turn()), (Vec::new(), None));
+            assert_eq!(
+                (which(&mut methods, true), t.driver.next_turn()),
+                (Vec::new(), None)
+            );
             t.pass(YEAR * 72);
         }
     }
@@ -123,7 +140,10 @@ fn an_entry_of_a_cache_expires_in_one_wake_up() {
             t.pass(wait);
             turns += 1;
         }
-        assert_eq!(expired.try_iter().collect::<Vec<_>>(), [(3, 1_010), (1, 60_000), (2, 60_010)]);
+        assert_eq!(
+            expired.try_iter().collect::<Vec<_>>(),
+            [(3, 1_010), (1, 60_000), (2, 60_010)]
+        );
         // The first turn only reads the queue.
         assert!(cache.is_empty() && turns <= 4, "{turns}");
     }
@@ -145,13 +165,23 @@ fn an_entry_has_the_types_of_its_map_in_the_name_of_its_task() {
     let map = ExpiringMap::with_handler(&t.timer, |_: u8, _: u8| ());
     map.insert(1, 2, TICK).unwrap();
     let pending = t.timer.next_timeouts(9).unwrap();
-    assert!(pending[0].task_type.contains("Expire<u8, u8"), "{pending:?}");
+    assert!(
+        pending[0].task_type.contains("Expire<u8, u8"),
+        "{pending:?}"
+    );
 }
 
 #[test]
 fn an_error_that_returns_the_entry_names_its_reason() {
-    let error = InsertError { key: 1, value: 2, error: NewTimeoutError::Stopped };
-    assert!(error.to_string().contains("the timer is stopped") && error.source().is_none(), "{error}");
+    let error = InsertError {
+        key: 1,
+        value: 2,
+        error: NewTimeoutError::Stopped,
+    };
+    assert!(
+        error.to_string().contains("the timer is stopped") && error.source().is_none(),
+        "{error}"
+    );
 }
 
 /// A panic in a destructor of a thread-local ends the process.
@@ -174,7 +204,11 @@ fn a_thread_can_use_a_map_and_a_queue_while_it_ends() {
     thread_local!(static LAST: RefCell<Option<AtTheEnd>> = const { RefCell::new(None) });
 
     for uses_a_timer_before in [false, true] {
-        let use_timer = || HashedWheelTimer::default().new_timeout(|_| (), HOUR).unwrap();
+        let use_timer = || {
+            HashedWheelTimer::default()
+                .new_timeout(|_| (), HOUR)
+                .unwrap()
+        };
         let (send, receive) = channel();
         let thread = thread::spawn(move || {
             if uses_a_timer_before {

@@ -15,7 +15,10 @@ use hashed_wheel_util::executor::{TokioSpawn, TokioSpawnBlocking};
 use tokio::runtime::{Builder, Handle, Runtime};
 
 fn runtime() -> Runtime {
-    Builder::new_current_thread().max_blocking_threads(1).build().unwrap()
+    Builder::new_current_thread()
+        .max_blocking_threads(1)
+        .build()
+        .unwrap()
 }
 
 fn driven(executor: impl TaskExecutor) -> Driven {
@@ -34,8 +37,15 @@ fn wait_until_dropped(timer: &HashedWheelTimer, count: u64) -> bool {
 /// Schedules a task that panics, and one that reports whether it runs inside a runtime.
 fn schedule_both(timer: &HashedWheelTimer, sender: &Sender<bool>) {
     let sender = sender.clone();
-    timer.new_timeout(|_| panic!("in the runtime"), TICK).unwrap();
-    timer.new_timeout(move |_| sender.send(Handle::try_current().is_ok()).unwrap(), TICK).unwrap();
+    timer
+        .new_timeout(|_| panic!("in the runtime"), TICK)
+        .unwrap();
+    timer
+        .new_timeout(
+            move |_| sender.send(Handle::try_current().is_ok()).unwrap(),
+            TICK,
+        )
+        .unwrap();
 }
 
 /// A panic on a thread of tokio is printed there, and the test does not need the output.
@@ -53,7 +63,10 @@ fn spawn_blocking_runs_tasks_in_the_runtime() {
     schedule_both(&t.timer, &sender);
     assert_eq!(t.pass(TICK), 2);
     assert!(receiver.recv_timeout(TEST_TIMEOUT).unwrap());
-    assert_eq!((t.timer.stats().panics, t.timer.stats().dropped_tasks), (1, 0));
+    assert_eq!(
+        (t.timer.stats().panics, t.timer.stats().dropped_tasks),
+        (1, 0)
+    );
 }
 
 #[test]
@@ -64,11 +77,17 @@ fn spawn_runs_tasks_in_the_runtime() {
     let (sender, receiver) = channel();
     schedule_both(&t.timer, &sender);
     assert_eq!(t.pass(TICK), 2);
-    assert!(receiver.try_recv().is_err(), "no thread drives this runtime");
+    assert!(
+        receiver.try_recv().is_err(),
+        "no thread drives this runtime"
+    );
     // One yield per task of the runtime.
     (0..2).for_each(|_| runtime.block_on(tokio::task::yield_now()));
     assert!(receiver.recv_timeout(TEST_TIMEOUT).unwrap());
-    assert_eq!((t.timer.stats().panics, t.timer.stats().dropped_tasks), (1, 0));
+    assert_eq!(
+        (t.timer.stats().panics, t.timer.stats().dropped_tasks),
+        (1, 0)
+    );
 }
 
 /// The worker thread continues, and ends when the timer is stopped.
@@ -110,7 +129,11 @@ fn spawn_blocking_runs_or_drops_waiting_tasks_when_the_runtime_is_dropped() {
     runtime.shutdown_background();
     t.timer.new_timeout_task(rest.task(), TICK).unwrap();
     assert_eq!(t.pass(TICK), 1);
-    assert_eq!((rest.drops(), t.timer.stats().dropped_tasks), (1, 1), "a later task is dropped");
+    assert_eq!(
+        (rest.drops(), t.timer.stats().dropped_tasks),
+        (1, 1),
+        "a later task is dropped"
+    );
     gate.open();
     eventually("all tasks are dropped", || rest.drops() == 4);
     assert_eq!(rest.runs() as u64 + t.timer.stats().dropped_tasks, 4);
@@ -153,7 +176,9 @@ fn no_task_is_lost_when_the_runtime_is_dropped_concurrently() {
             if number == MANY - MANY / 20 {
                 host.take().unwrap().join().unwrap();
             }
-            timer.new_timeout_task(ends.task(), Duration::from_micros(number % 300)).unwrap();
+            timer
+                .new_timeout_task(ends.task(), Duration::from_micros(number % 300))
+                .unwrap();
             if number % (MANY / 40) == 0 {
                 thread::sleep(Duration::from_micros(200));
             }
@@ -172,7 +197,14 @@ fn no_task_is_lost_when_the_runtime_is_dropped_concurrently() {
 #[test]
 fn tokio_executors_implement_debug_and_clone() {
     let runtime = runtime();
-    let [blocking, other] = [(); 2].map(|()| TokioSpawnBlocking::new(runtime.handle().clone()).clone());
-    assert!(format!("{blocking:?}").starts_with("TokioSpawnBlocking"), "{other:?}");
-    assert!(format!("{:?}", TokioSpawn::new(runtime.handle().clone()).clone()).starts_with("TokioSpawn"));
+    let [blocking, other] =
+        [(); 2].map(|()| TokioSpawnBlocking::new(runtime.handle().clone()).clone());
+    assert!(
+        format!("{blocking:?}").starts_with("TokioSpawnBlocking"),
+        "{other:?}"
+    );
+    assert!(
+        format!("{:?}", TokioSpawn::new(runtime.handle().clone()).clone())
+            .starts_with("TokioSpawn")
+    );
 }

@@ -26,7 +26,10 @@ fn block_on<F: Future>(t: &mut Driven, future: F) -> F::Output {
         if let Poll::Ready(output) = poll(future.as_mut()) {
             return output;
         }
-        let wait = t.driver.next_turn().expect("the future waits for the timer");
+        let wait = t
+            .driver
+            .next_turn()
+            .expect("the future waits for the timer");
         t.pass(wait);
     }
 }
@@ -49,7 +52,11 @@ impl Service<u32> for Slow {
     }
 
     fn call(&mut self, request: u32) -> Self::Future {
-        ready(if request == 0 { Err("zero") } else { Ok(request + 1) })
+        ready(if request == 0 {
+            Err("zero")
+        } else {
+            Ok(request + 1)
+        })
     }
 }
 
@@ -61,13 +68,22 @@ fn readiness_answers_and_errors_are_passed_through() {
     assert!(service.poll_ready(&mut context).is_pending());
     assert!(service.poll_ready(&mut context).is_ready());
     assert!(matches!(poll(pin!(service.call(7))), Poll::Ready(Ok(8))));
-    let Poll::Ready(Err(error)) = poll(pin!(service.call(0))) else { panic!("no error") };
+    let Poll::Ready(Err(error)) = poll(pin!(service.call(0))) else {
+        panic!("no error")
+    };
     assert_eq!(error.to_string(), "zero");
     assert!(
         matches!(service.poll_ready(&mut context), Poll::Ready(Err(error)) if error.to_string() == "closed")
     );
     assert_eq!(t.timer.stats().scheduled, 0, "nothing had to wait");
-    assert_eq!((service.get_ref().0, service.get_mut().0, service.into_inner().0), (3, 3, 3));
+    assert_eq!(
+        (
+            service.get_ref().0,
+            service.get_mut().0,
+            service.into_inner().0
+        ),
+        (3, 3, 3)
+    );
 }
 
 #[test]
@@ -82,7 +98,9 @@ fn request_without_an_answer_fails_with_elapsed() {
     t.pass(TICK);
     assert!(poll(response.as_mut()).is_pending());
     t.pass(TICK);
-    let Poll::Ready(Err(error)) = poll(response) else { panic!("no error") };
+    let Poll::Ready(Err(error)) = poll(response) else {
+        panic!("no error")
+    };
     assert!(matches!(error.downcast_ref(), Some(TimeoutError::Elapsed)));
     assert_eq!(t.timer.pending_timeouts(), 0);
 }
@@ -135,10 +153,19 @@ fn layer_works_inside_and_outside_of_a_retry_of_tower() {
     // The third attempt is answered at once, those before it never.
     let service = service_fn(move |request: u32| {
         let is_answered = counter.fetch_add(1, SeqCst) == 2;
-        async move { if is_answered { Ok::<_, BoxError>(request) } else { pending().await } }
+        async move {
+            if is_answered {
+                Ok::<_, BoxError>(request)
+            } else {
+                pending().await
+            }
+        }
     });
     let with_retry = |retries| {
-        Retry::new(AfterPause(timer.clone(), retries), Timeout::new(service.clone(), &timer, TICK * 10))
+        Retry::new(
+            AfterPause(timer.clone(), retries),
+            Timeout::new(service.clone(), &timer, TICK * 10),
+        )
     };
     let begin = t.timer.now();
     let answer = block_on(&mut t, with_retry(2).oneshot(7));
@@ -150,7 +177,10 @@ fn layer_works_inside_and_outside_of_a_retry_of_tower() {
     let call = Timeout::new(with_retry(100), &t.timer, TICK * 40).oneshot(7);
     let error = block_on(&mut t, call).unwrap_err();
     assert!(matches!(error.downcast_ref(), Some(TimeoutError::Elapsed)));
-    assert_eq!((attempts.load(SeqCst), t.timer.now() - begin), (6, TICK * 40));
+    assert_eq!(
+        (attempts.load(SeqCst), t.timer.now() - begin),
+        (6, TICK * 40)
+    );
     assert_eq!(t.timer.pending_timeouts(), 0);
 }
 
@@ -170,18 +200,28 @@ mod deadlines {
     fn seen(t: &Driven, layer: &DeadlineLayer, request: Request<()>) -> Result<Seen, BoxError> {
         let now = t.timer.now();
         let mut service = layer.layer(service_fn(move |request: Request<()>| {
-            let deadline = request.extensions().get::<Deadline>().map(|deadline| deadline.0 - now);
+            let deadline = request
+                .extensions()
+                .get::<Deadline>()
+                .map(|deadline| deadline.0 - now);
             let header = request.headers().get("grpc-timeout");
-            ready(Ok::<_, BoxError>((deadline, header.map(|value| value.to_str().unwrap().to_owned()))))
+            ready(Ok::<_, BoxError>((
+                deadline,
+                header.map(|value| value.to_str().unwrap().to_owned()),
+            )))
         }));
-        let Poll::Ready(end) = poll(pin!(service.call(request))) else { panic!("it need not wait") };
+        let Poll::Ready(end) = poll(pin!(service.call(request))) else {
+            panic!("it need not wait")
+        };
         end
     }
 
     fn request(header: Option<&str>, extension: Option<Instant>) -> Request<()> {
         let mut request = Request::new(());
         if let Some(value) = header {
-            request.headers_mut().insert("grpc-timeout", value.parse().unwrap());
+            request
+                .headers_mut()
+                .insert("grpc-timeout", value.parse().unwrap());
         }
         if let Some(at) = extension {
             request.extensions_mut().insert(Deadline(at));
@@ -217,13 +257,24 @@ mod deadlines {
     fn least_of_several_headers_counts() {
         let t = Driven::new();
         let layer = DeadlineLayer::new(&t.timer, TICK * 5).write_header(true);
-        for values in [["40m", "20m"], ["20m", "40m"], ["none", "20m"], ["20m", "none"]] {
+        for values in [
+            ["40m", "20m"],
+            ["20m", "40m"],
+            ["none", "20m"],
+            ["20m", "none"],
+        ] {
             let mut request = Request::new(());
             for value in values {
-                request.headers_mut().append("grpc-timeout", value.parse().unwrap());
+                request
+                    .headers_mut()
+                    .append("grpc-timeout", value.parse().unwrap());
             }
             let (deadline, header) = seen(&t, &layer, request).unwrap();
-            assert_eq!((deadline, header.as_deref()), (Some(TICK * 2), Some("20000000n")), "{values:?}");
+            assert_eq!(
+                (deadline, header.as_deref()),
+                (Some(TICK * 2), Some("20000000n")),
+                "{values:?}"
+            );
         }
     }
 
@@ -236,9 +287,16 @@ mod deadlines {
         assert_eq!(written(Some("1H")).as_deref(), Some("50000000n"));
         assert_eq!(written(Some("7u")).as_deref(), Some("7000n"));
         let layer = DeadlineLayer::new(&t.timer, Duration::MAX).write_header(true);
-        assert_eq!(seen(&t, &layer, request(None, None)).unwrap(), (None, None), "there is no deadline");
+        assert_eq!(
+            seen(&t, &layer, request(None, None)).unwrap(),
+            (None, None),
+            "there is no deadline"
+        );
         let of_header = seen(&t, &layer, request(Some("2M"), None)).unwrap();
-        assert_eq!(of_header, (Some(Duration::from_secs(120)), Some("120000m".to_owned())));
+        assert_eq!(
+            of_header,
+            (Some(Duration::from_secs(120)), Some("120000m".to_owned()))
+        );
     }
 
     #[test]
@@ -250,7 +308,9 @@ mod deadlines {
         t.pass(TICK);
         assert!(poll(response.as_mut()).is_pending());
         t.pass(TICK);
-        let Poll::Ready(Err(error)) = poll(response) else { panic!("no error") };
+        let Poll::Ready(Err(error)) = poll(response) else {
+            panic!("no error")
+        };
         assert!(matches!(error.downcast_ref(), Some(TimeoutError::Elapsed)));
         // Without any deadline it waits.
         let mut service = DeadlineLayer::new(&t.timer, Duration::MAX).layer(silent);
@@ -265,13 +325,22 @@ mod deadlines {
         let mut t = Driven::new();
         let begin = t.timer.now();
         t.pass(TICK);
-        let service = service_fn(|_: Request<()>| -> Ready<Result<(), BoxError>> { panic!("it was sent") });
+        let service =
+            service_fn(|_: Request<()>| -> Ready<Result<(), BoxError>> { panic!("it was sent") });
         let mut service = DeadlineLayer::new(&t.timer, TICK).layer(service);
-        assert!(service.poll_ready(&mut Context::from_waker(Waker::noop())).is_ready());
-        for late in
-            [request(Some("0n"), None), request(None, Some(begin)), request(None, Some(t.timer.now()))]
-        {
-            let Poll::Ready(Err(error)) = poll(pin!(service.call(late))) else { panic!("no error") };
+        assert!(
+            service
+                .poll_ready(&mut Context::from_waker(Waker::noop()))
+                .is_ready()
+        );
+        for late in [
+            request(Some("0n"), None),
+            request(None, Some(begin)),
+            request(None, Some(t.timer.now())),
+        ] {
+            let Poll::Ready(Err(error)) = poll(pin!(service.call(late))) else {
+                panic!("no error")
+            };
             assert!(matches!(error.downcast_ref(), Some(TimeoutError::Elapsed)));
         }
     }

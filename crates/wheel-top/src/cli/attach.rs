@@ -50,15 +50,23 @@ pub(crate) fn to(address: SocketAddr) -> Receiver<Message> {
 
 /// Receives frames until the connection ends. Returns the reason, or an error if the receiver of
 /// the channel was dropped.
-fn listen(address: SocketAddr, sender: &SyncSender<Message>) -> Result<Why, mpsc::SendError<Message>> {
-    let Ok(stream) = TcpStream::connect_timeout(&address, TIMEOUT) else { return Ok(Why::NotListening) };
+fn listen(
+    address: SocketAddr,
+    sender: &SyncSender<Message>,
+) -> Result<Why, mpsc::SendError<Message>> {
+    let Ok(stream) = TcpStream::connect_timeout(&address, TIMEOUT) else {
+        return Ok(Why::NotListening);
+    };
     let mut stream = BufReader::new(stream);
     let mut end = Why::Silent;
     sender.send(Message::Gone(end))?;
     loop {
         let mut line = Vec::new();
         // An error counts as the end: the connection of a killed program is reset.
-        let _ = stream.by_ref().take(MAX_LENGTH).read_until(b'\n', &mut line);
+        let _ = stream
+            .by_ref()
+            .take(MAX_LENGTH)
+            .read_until(b'\n', &mut line);
         match serde_json::from_slice(&line) {
             Ok(frame) if is_valid(&frame) => sender.send(Message::Frame(frame))?,
             Err(error) if error.is_eof() && (line.len() as u64) < MAX_LENGTH => return Ok(end),

@@ -25,17 +25,27 @@ const STEP: Duration = Duration::from_millis(5);
 pub(crate) fn start() -> io::Result<SocketAddr> {
     let show = Show::at((Ipv4Addr::LOCALHOST, 0).into())?;
     let builder = || {
-        let builder = HashedWheelTimer::builder().tick(TICK).max_pending_timeouts(Some(LIMIT));
+        let builder = HashedWheelTimer::builder()
+            .tick(TICK)
+            .max_pending_timeouts(Some(LIMIT));
         builder.slow_task_threshold(Duration::from_millis(5))
     };
     // Delays of up to two rounds of the wheel.
     let hashed = builder().build().map_err(io::Error::other)?;
     show.watch("hashed", &hashed);
-    thread::spawn(move || Service::new(hashed, |random| 1.0 + 6.0 * random.f64() * random.f64()).run());
+    thread::spawn(move || {
+        Service::new(hashed, |random| 1.0 + 6.0 * random.f64() * random.f64()).run()
+    });
     // Delays from 20 ms to an hour.
-    let hierarchical = builder().hierarchical(true).ticks_per_wheel(64).build().map_err(io::Error::other)?;
+    let hierarchical = builder()
+        .hierarchical(true)
+        .ticks_per_wheel(64)
+        .build()
+        .map_err(io::Error::other)?;
     show.watch("hierarchical", &hierarchical);
-    thread::spawn(move || Service::new(hierarchical, |random| 0.02 * 180_000_f64.powf(random.f64())).run());
+    thread::spawn(move || {
+        Service::new(hierarchical, |random| 0.02 * 180_000_f64.powf(random.f64())).run()
+    });
     Ok(show.address())
 }
 
@@ -50,7 +60,12 @@ struct Service {
 
 impl Service {
     fn new(timer: HashedWheelTimer, deadline: fn(&mut Rng) -> f64) -> Self {
-        Self { timer, deadline, random: Rng::with_seed(1), open: VecDeque::new() }
+        Self {
+            timer,
+            deadline,
+            random: Rng::with_seed(1),
+            open: VecDeque::new(),
+        }
     }
 
     fn run(mut self) {
@@ -100,7 +115,10 @@ impl Service {
             }
         }
         while self.open.len() > OPEN {
-            self.open.pop_front().expect("there are open requests").cancel();
+            self.open
+                .pop_front()
+                .expect("there are open requests")
+                .cancel();
         }
     }
 }

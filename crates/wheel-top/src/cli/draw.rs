@@ -27,10 +27,16 @@ pub(crate) fn all(state: &State, area: Rect, buf: &mut Buffer) {
     header(state, head, buf);
     match state.shown() {
         None => {
-            let [_, middle, _] =
-                Layout::vertical([Constraint::Fill(1), Constraint::Length(2), Constraint::Fill(1)])
-                    .areas(body);
-            Paragraph::new(state.status()).centered().wrap(Wrap { trim: true }).render(middle, buf);
+            let [_, middle, _] = Layout::vertical([
+                Constraint::Fill(1),
+                Constraint::Length(2),
+                Constraint::Fill(1),
+            ])
+            .areas(body);
+            Paragraph::new(state.status())
+                .centered()
+                .wrap(Wrap { trim: true })
+                .render(middle, buf);
         }
         Some(timer) if body.width < MIN_TWO_COLUMNS => {
             let wheel = wheel::min_height(timer).min(body.height);
@@ -42,7 +48,9 @@ pub(crate) fn all(state: &State, area: Rect, buf: &mut Buffer) {
         Some(timer) => {
             // A circle has twice as many columns as rows.
             let circle = body.height.saturating_mul(2).min(body.width * 11 / 20);
-            let left = circle.min(body.width.saturating_sub(NUMBERS)).max(body.width / 3);
+            let left = circle
+                .min(body.width.saturating_sub(NUMBERS))
+                .max(body.width / 3);
             let [left, right] =
                 Layout::horizontal([Constraint::Length(left), Constraint::Min(0)]).areas(body);
             if body.height >= MIN_CIRCLE_HEIGHT && wheel::is_one_ring(timer) {
@@ -63,7 +71,11 @@ pub(crate) fn all(state: &State, area: Rect, buf: &mut Buffer) {
 }
 
 fn header(state: &State, area: Rect, buf: &mut Buffer) {
-    let mut left = vec![" wheel-top ".bold().reversed(), " ".into(), state.program().to_owned().bold()];
+    let mut left = vec![
+        " wheel-top ".bold().reversed(),
+        " ".into(),
+        state.program().to_owned().bold(),
+    ];
     if let Some(timer) = state.shown() {
         left.push(format!(": {}", timer.now.name).into());
         if let (place, count @ 2..) = state.position_of_shown() {
@@ -81,7 +93,8 @@ fn header(state: &State, area: Rect, buf: &mut Buffer) {
     };
     let right = Line::from(vec![" ".into(), status, "  ?: legend  q: quit ".fg(DIM)]);
     let [start, end] =
-        Layout::horizontal([Constraint::Min(0), Constraint::Length(right.width() as u16)]).areas(area);
+        Layout::horizontal([Constraint::Min(0), Constraint::Length(right.width() as u16)])
+            .areas(area);
     Line::from(left).render(start, buf);
     right.render(end, buf);
 }
@@ -94,7 +107,12 @@ fn in_a_turn(time: Duration) -> String {
 fn numbers(timer: &Timer, area: Rect, buf: &mut Buffer) {
     type Panel = fn(&Timer, Rect, &mut Buffer);
     // The minimum height of each panel, and its share of the remaining rows.
-    const PANELS: [(u16, u16, Panel); 4] = [(4, 1, pending), (6, 0, rates), (6, 0, worker), (6, 1, lateness)];
+    const PANELS: [(u16, u16, Panel); 4] = [
+        (4, 1, pending),
+        (6, 0, rates),
+        (6, 0, worker),
+        (6, 1, lateness),
+    ];
 
     let mut left = area.height;
     let fitting = PANELS.iter().take_while(|(height, ..)| {
@@ -103,18 +121,24 @@ fn numbers(timer: &Timer, area: Rect, buf: &mut Buffer) {
         fits
     });
     let fitting: Vec<_> = fitting.collect();
-    let rest: u16 = area.height.saturating_sub(fitting.iter().map(|(height, ..)| height).sum());
+    let rest: u16 = area
+        .height
+        .saturating_sub(fitting.iter().map(|(height, ..)| height).sum());
     let shares: u16 = fitting.iter().map(|(_, share, _)| share).sum();
     let heights = fitting.iter().map(|(height, share, _)| {
         Constraint::Length(height + if *share > 0 { rest * share / shares } else { 0 })
     });
     let areas = Layout::vertical(heights).split(area);
-    fitting.iter().zip(areas.iter()).for_each(|((_, _, draw), area)| draw(timer, *area, buf));
+    fitting
+        .iter()
+        .zip(areas.iter())
+        .for_each(|((_, _, draw), area)| draw(timer, *area, buf));
 }
 
 fn pending(timer: &Timer, area: Rect, buf: &mut Buffer) {
     let inner = panel(format!("pending, {}s", PAST.as_secs()), area, buf);
-    let [line, history] = Layout::vertical([Constraint::Length(1), Constraint::Min(0)]).areas(inner);
+    let [line, history] =
+        Layout::vertical([Constraint::Length(1), Constraint::Min(0)]).areas(inner);
     let mut text = vec![count(timer.now.pending).bold()];
     if let Some(wheel) = timer.wheel.as_ref().filter(|wheel| wheel.on_the_way > 0) {
         let on_the_way = format!(", {} queued", HumanCount(wheel.on_the_way as u64));
@@ -124,23 +148,49 @@ fn pending(timer: &Timer, area: Rect, buf: &mut Buffer) {
     let past = timer.pending(history.width.into());
     // The latest value is at the right end.
     let width = (past.len() as u16).min(history.width);
-    let history = Rect { x: history.right() - width, width, ..history };
-    Sparkline::default().data(&past).style(Color::Cyan).render(history, buf);
+    let history = Rect {
+        x: history.right() - width,
+        width,
+        ..history
+    };
+    Sparkline::default()
+        .data(&past)
+        .style(Color::Cyan)
+        .render(history, buf);
 }
 
 fn rates(timer: &Timer, area: Rect, buf: &mut Buffer) {
     let inner = panel("timeouts", area, buf);
     let now = &timer.now;
     let counters = [
-        ("scheduled", now.scheduled, timer.rate(|timer| timer.scheduled)),
+        (
+            "scheduled",
+            now.scheduled,
+            timer.rate(|timer| timer.scheduled),
+        ),
         ("expired", now.expired, timer.rate(|timer| timer.expired)),
-        ("cancelled", now.cancelled, timer.rate(|timer| timer.cancelled)),
+        (
+            "cancelled",
+            now.cancelled,
+            timer.rate(|timer| timer.cancelled),
+        ),
         ("rejected", now.refused, timer.rate(|timer| timer.refused)),
     ];
     let lines = counters.into_iter().map(|(name, all, rate)| {
-        let line = format!("{name:<10}{:>11}/s{:>15}", per_second(rate), HumanCount(all).to_string());
+        let line = format!(
+            "{name:<10}{:>11}/s{:>15}",
+            per_second(rate),
+            HumanCount(all).to_string()
+        );
         let is_bad = name == "rejected" && all > 0;
-        Line::styled(line, if is_bad { Style::from(FAIR) } else { Style::new() })
+        Line::styled(
+            line,
+            if is_bad {
+                Style::from(FAIR)
+            } else {
+                Style::new()
+            },
+        )
     });
     Paragraph::new(lines.collect::<Vec<_>>()).render(inner, buf);
 }
@@ -155,9 +205,17 @@ fn worker(timer: &Timer, area: Rect, buf: &mut Buffer) {
         None => format!("busy {:.1} % of the time", load * 100.0),
     };
     let style = Style::new().fg(color).bg(Color::Black);
-    Gauge::default().ratio(load).label(label).gauge_style(style).use_unicode(true).render(busy, buf);
+    Gauge::default()
+        .ratio(load)
+        .label(label)
+        .gauge_style(style)
+        .use_unicode(true)
+        .render(busy, buf);
     let now = &timer.now;
-    let [turns, wake_ups] = [timer.rate(|timer| timer.turns), timer.rate(|timer| timer.wake_ups)];
+    let [turns, wake_ups] = [
+        timer.rate(|timer| timer.turns),
+        timer.rate(|timer| timer.wake_ups),
+    ];
     let problems = [
         ("long turns", now.long_turns),
         ("slow tasks", now.slow),
@@ -165,9 +223,15 @@ fn worker(timer: &Timer, area: Rect, buf: &mut Buffer) {
         ("dropped", now.dropped),
     ];
     let named = problems.iter().filter(|(_, count)| *count > 0);
-    let named: Vec<_> = named.map(|(name, count)| format!("{name} {}", HumanCount(*count))).collect();
+    let named: Vec<_> = named
+        .map(|(name, count)| format!("{name} {}", HumanCount(*count)))
+        .collect();
     let lines = vec![
-        Line::raw(format!("{} turns/s, {} wake-ups/s", per_second(turns), per_second(wake_ups))),
+        Line::raw(format!(
+            "{} turns/s, {} wake-ups/s",
+            per_second(turns),
+            per_second(wake_ups)
+        )),
         Line::raw(format!("longest turn {}", span(now.longest_turn))),
         Line::from(named.join(", ").fg(FAIR)),
     ];
@@ -176,9 +240,17 @@ fn worker(timer: &Timer, area: Rect, buf: &mut Buffer) {
 
 fn lateness(timer: &Timer, area: Rect, buf: &mut Buffer) {
     let worst = span(timer.now.worst_lateness);
-    let inner = panel(format!("lateness, {}s (maximum {worst})", LATENESS.as_secs()), area, buf);
-    let [line, chart, axis] =
-        Layout::vertical([Constraint::Length(1), Constraint::Min(0), Constraint::Length(1)]).areas(inner);
+    let inner = panel(
+        format!("lateness, {}s (maximum {worst})", LATENESS.as_secs()),
+        area,
+        buf,
+    );
+    let [line, chart, axis] = Layout::vertical([
+        Constraint::Length(1),
+        Constraint::Min(0),
+        Constraint::Length(1),
+    ])
+    .areas(inner);
     let lately = timer.lateness();
     let is_none = lately.iter().all(|(_, count)| *count == 0);
     let [half, max] = [0.5, 0.99].map(|part| span(timer.quantile(part)));
@@ -204,7 +276,15 @@ fn lateness(timer: &Timer, area: Rect, buf: &mut Buffer) {
             let x = axis.x.saturating_add(column * width);
             let room = (width * 4).min(axis.right().saturating_sub(x));
             let label = Line::from(format!("≤{}", span(*bound)).fg(DIM));
-            label.render(Rect { x, width: room, ..axis }.intersection(axis), buf);
+            label.render(
+                Rect {
+                    x,
+                    width: room,
+                    ..axis
+                }
+                .intersection(axis),
+                buf,
+            );
         }
     }
 }
@@ -214,5 +294,9 @@ fn count(count: u64) -> Span<'static> {
 }
 
 fn per_second(rate: f64) -> String {
-    if rate > 0.0 && rate < 9.95 { format!("{rate:.1}") } else { HumanCount(rate.round() as u64).to_string() }
+    if rate > 0.0 && rate < 9.95 {
+        format!("{rate:.1}")
+    } else {
+        HumanCount(rate.round() as u64).to_string()
+    }
 }

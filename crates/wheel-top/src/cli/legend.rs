@@ -26,7 +26,10 @@ fn colored(text: &'static str, color: Color) -> Span<'static> {
 
 fn lines() -> Vec<Line<'static>> {
     vec![
-        entry("wheel", vec!["a bar per slot, or per some slots: how many entries it has".into()]),
+        entry(
+            "wheel",
+            vec!["a bar per slot, or per some slots: how many entries it has".into()],
+        ),
         entry(
             "",
             vec![
@@ -39,15 +42,42 @@ fn lines() -> Vec<Line<'static>> {
                 " of a round".into(),
             ],
         ),
-        entry("", vec![colored("the hand, or ▲", HAND), ": the slot of the current tick".into()]),
-        entry("pending", vec!["timeouts that have not ended, in the last minute".into()]),
-        entry("queued", vec!["new timeouts that the worker has not seen yet".into()]),
-        entry("rejected", vec!["calls of new_timeout that returned an error".into()]),
-        entry("busy", vec!["the share of the time that the worker was in turns".into()]),
-        entry("turns", vec!["steps of the worker; a long one took longer than a tick".into()]),
+        entry(
+            "",
+            vec![
+                colored("the hand, or ▲", HAND),
+                ": the slot of the current tick".into(),
+            ],
+        ),
+        entry(
+            "pending",
+            vec!["timeouts that have not ended, in the last minute".into()],
+        ),
+        entry(
+            "queued",
+            vec!["new timeouts that the worker has not seen yet".into()],
+        ),
+        entry(
+            "rejected",
+            vec!["calls of new_timeout that returned an error".into()],
+        ),
+        entry(
+            "busy",
+            vec!["the share of the time that the worker was in turns".into()],
+        ),
+        entry(
+            "turns",
+            vec!["steps of the worker; a long one took longer than a tick".into()],
+        ),
         entry("wake-ups", vec!["ends of the worker's sleeps".into()]),
-        entry("slow", vec!["tasks above the threshold, if the timer has one".into()]),
-        entry("dropped", vec!["tasks that the executor has not run".into()]),
+        entry(
+            "slow",
+            vec!["tasks above the threshold, if the timer has one".into()],
+        ),
+        entry(
+            "dropped",
+            vec!["tasks that the executor has not run".into()],
+        ),
         entry(
             "lateness",
             vec![
@@ -66,9 +96,20 @@ fn lines() -> Vec<Line<'static>> {
 /// Draws the legend in the middle of the area, or as much of it as fits.
 pub(crate) fn draw(area: Rect, buf: &mut Buffer) {
     let lines = lines();
-    let (width, height) = (WIDTH.min(area.width), (lines.len() as u16 + 2).min(area.height));
-    let (x, y) = (area.x + (area.width - width) / 2, area.y + (area.height - height) / 2);
-    let area = Rect { x, y, width, height };
+    let (width, height) = (
+        WIDTH.min(area.width),
+        (lines.len() as u16 + 2).min(area.height),
+    );
+    let (x, y) = (
+        area.x + (area.width - width) / 2,
+        area.y + (area.height - height) / 2,
+    );
+    let area = Rect {
+        x,
+        y,
+        width,
+        height,
+    };
     Clear.render(area, buf);
     let inner = panel("legend", area, buf);
     Paragraph::new(lines).render(inner, buf);

@@ -70,7 +70,9 @@ struct Options {
 }
 
 fn size(text: &str) -> Result<(u16, u16), String> {
-    let (columns, rows) = text.split_once('x').ok_or("the size must be two numbers, such as 100x32")?;
+    let (columns, rows) = text
+        .split_once('x')
+        .ok_or("the size must be two numbers, such as 100x32")?;
     let number = |text: &str| match text.parse() {
         Ok(number @ 1..=1_000) => Ok(number),
         _ => Err(format!("{text:?} is not a number from 1 to 1000")),
@@ -157,7 +159,13 @@ fn key() -> io::Result<Option<Key>> {
     if !event::poll(INTERVAL)? {
         return Ok(None);
     }
-    let Event::Key(KeyEvent { code, modifiers, kind: KeyEventKind::Press, .. }) = event::read()? else {
+    let Event::Key(KeyEvent {
+        code,
+        modifiers,
+        kind: KeyEventKind::Press,
+        ..
+    }) = event::read()?
+    else {
         return Ok(None);
     };
     Ok(match code {
@@ -184,7 +192,8 @@ fn once(mut state: State, messages: &Receiver<Message>, (columns, rows): (u16, u
     if let Some(name) = state.wanted() {
         return fail(&format!("there is no timer named {name:?}"));
     }
-    let mut terminal = Terminal::new(TestBackend::new(columns, rows)).expect("the backend is in memory");
+    let mut terminal =
+        Terminal::new(TestBackend::new(columns, rows)).expect("the backend is in memory");
     terminal
         .draw(|frame| draw::all(&state, frame.area(), frame.buffer_mut()))
         .expect("the backend is in memory");

@@ -71,7 +71,10 @@ impl State {
 
     pub(crate) fn receive_all(&mut self, messages: &Receiver<Message>, now: Instant) {
         // The loop is bounded, because frames may arrive faster than they are processed.
-        messages.try_iter().take(CAPACITY).for_each(|one| self.receive(one, now));
+        messages
+            .try_iter()
+            .take(CAPACITY)
+            .for_each(|one| self.receive(one, now));
         self.now = Some(now);
     }
 
@@ -81,7 +84,10 @@ impl State {
             (Message::Frame(frame), gone) => {
                 if gone.is_some() {
                     // Another program, whose counters start from zero.
-                    self.wanted = self.wanted.take().or(self.shown().map(|timer| timer.now.name.clone()));
+                    self.wanted = self
+                        .wanted
+                        .take()
+                        .or(self.shown().map(|timer| timer.now.name.clone()));
                     self.timers.clear();
                 }
                 self.messages = Some(now);
@@ -103,10 +109,17 @@ impl State {
         let mut before = std::mem::take(&mut self.timers);
         for snapshot in frame.timers {
             // Matches timers of the same name in their order.
-            let known = before.iter().position(|timer| timer.now.name == snapshot.name);
+            let known = before
+                .iter()
+                .position(|timer| timer.now.name == snapshot.name);
             let mut timer = match known.map(|position| before.remove(position)) {
                 Some(timer) if timer.can_become(&snapshot) => timer,
-                _ => Timer { now: Snapshot::default(), wheel: None, past: VecDeque::new(), turn: frame.age },
+                _ => Timer {
+                    now: Snapshot::default(),
+                    wheel: None,
+                    past: VecDeque::new(),
+                    turn: frame.age,
+                },
             };
             timer.take(frame.age, snapshot);
             self.timers.push(timer);
@@ -138,7 +151,10 @@ impl State {
 
     /// Whether enough frames were received for all values.
     pub(crate) fn has_rates(&self) -> bool {
-        self.wanted.is_none() && self.shown().is_some_and(|timer| timer.since(RATES).0 >= RATES)
+        self.wanted.is_none()
+            && self
+                .shown()
+                .is_some_and(|timer| timer.since(RATES).0 >= RATES)
     }
 
     /// Returns the requested name while there is no timer with this name.
@@ -179,7 +195,9 @@ impl State {
                 )
             }
             (Some(Why::Silent), _) => format!("the program at {address} sends nothing"),
-            (Some(Why::Invalid), _) => format!("the program at {address} does not send timer states"),
+            (Some(Why::Invalid), _) => {
+                format!("the program at {address} does not send timer states")
+            }
         }
     }
 }
@@ -196,7 +214,10 @@ impl Timer {
     }
 
     fn take(&mut self, age: Duration, mut snapshot: Snapshot) {
-        if snapshot.wheel.is_some() || snapshot.has_too_many_slots() || snapshot.turns != self.now.turns {
+        if snapshot.wheel.is_some()
+            || snapshot.has_too_many_slots()
+            || snapshot.turns != self.now.turns
+        {
             self.turn = age;
         }
         // A frame in the middle of a turn contains no wheel. Then the previous one is shown.
@@ -209,7 +230,13 @@ impl Timer {
         while self.past.len() >= MAX_FRAMES || self.past.front().is_some_and(is_over) {
             self.past.pop_front();
         }
-        self.past.push_back((age, Snapshot { name: String::new(), ..snapshot.clone() }));
+        self.past.push_back((
+            age,
+            Snapshot {
+                name: String::new(),
+                ..snapshot.clone()
+            },
+        ));
         self.now = snapshot;
     }
 
@@ -218,14 +245,20 @@ impl Timer {
         let now = self.past.back().map_or(Duration::ZERO, |(now, _)| *now);
         let is_old = |(then, _): &&(Duration, _)| now.saturating_sub(*then) >= time;
         let then = self.past.iter().rev().find(is_old).or(self.past.front());
-        then.map_or((Duration::ZERO, &self.now), |(then, snapshot)| (now.saturating_sub(*then), snapshot))
+        then.map_or((Duration::ZERO, &self.now), |(then, snapshot)| {
+            (now.saturating_sub(*then), snapshot)
+        })
     }
 
     /// Returns the increase of a counter per second.
     pub(crate) fn rate(&self, count: impl Fn(&Snapshot) -> u64) -> f64 {
         let (time, then) = self.since(RATES);
         let grown = count(&self.now).saturating_sub(count(then));
-        if time.is_zero() { 0.0 } else { grown as f64 / time.as_secs_f64() }
+        if time.is_zero() {
+            0.0
+        } else {
+            grown as f64 / time.as_secs_f64()
+        }
     }
 
     /// Returns how long the worker has been in its current turn, if that is long.
@@ -247,9 +280,13 @@ impl Timer {
     /// Returns the histogram of the last seconds.
     pub(crate) fn lateness(&self) -> Vec<(Option<Duration>, u64)> {
         let then = &self.since(LATENESS).1.lateness;
-        let before = then.iter().map(|(_, count)| *count).chain(std::iter::repeat(0));
+        let before = then
+            .iter()
+            .map(|(_, count)| *count)
+            .chain(std::iter::repeat(0));
         let now = self.now.lateness.iter().zip(before);
-        now.map(|((bound, count), before)| (*bound, count.saturating_sub(before))).collect()
+        now.map(|((bound, count), before)| (*bound, count.saturating_sub(before)))
+            .collect()
     }
 
     /// Returns a quantile of [`lateness`](Self::lateness), computed like `Lateness::quantile`.
@@ -263,7 +300,9 @@ impl Timer {
             so_far >= rank
         });
         let maximum = self.now.worst_lateness;
-        reached.and_then(|(bound, _)| *bound).map_or(maximum, |bound| bound.min(maximum))
+        reached
+            .and_then(|(bound, _)| *bound)
+            .map_or(maximum, |bound| bound.min(maximum))
     }
 
     /// Returns the maximum number of pending timeouts in each part of the past, the latest part
@@ -273,7 +312,9 @@ impl Timer {
         let mut max = vec![None; parts];
         for (then, snapshot) in &self.past {
             let ago = now.saturating_sub(*then).as_secs_f64() / PAST.as_secs_f64();
-            let Some(part) = parts.checked_sub(1 + (ago * parts as f64) as usize) else { continue };
+            let Some(part) = parts.checked_sub(1 + (ago * parts as f64) as usize) else {
+                continue;
+            };
             max[part] = max[part].max(Some(snapshot.pending));
         }
         // A part without frames has the value of the previous part.

@@ -16,7 +16,10 @@ pub(crate) const DIM: Color = Color::DarkGray;
 /// Draws a frame with a title and returns the area inside.
 pub(crate) fn panel(name: impl Into<String>, area: Rect, buf: &mut Buffer) -> Rect {
     let name = Line::from(format!(" {} ", name.into())).style(Style::reset());
-    let block = Block::bordered().border_type(BorderType::Rounded).border_style(DIM).title(name);
+    let block = Block::bordered()
+        .border_type(BorderType::Rounded)
+        .border_style(DIM)
+        .title(name);
     let inner = block.inner(area);
     block.render(area, buf);
     inner
@@ -32,10 +35,16 @@ pub(crate) fn bars(bars: Vec<(u64, Color)>, width: u16, area: Rect, buf: &mut Bu
         .map(|&(value, color)| {
             let height = u128::from(value) * u128::from(max) / u128::from(highest.max(1));
             let height = if value > 0 { (height as u64).max(1) } else { 0 };
-            Bar::default().value(height).text_value(String::new()).style(color)
+            Bar::default()
+                .value(height)
+                .text_value(String::new())
+                .style(color)
         })
         .collect();
-    let chart = BarChart::default().data(BarGroup::default().bars(&bars)).bar_gap(0).bar_width(width);
+    let chart = BarChart::default()
+        .data(BarGroup::default().bars(&bars))
+        .bar_gap(0)
+        .bar_width(width);
     chart.max(max.max(1)).render(area, buf);
 }
 
@@ -54,10 +63,20 @@ pub(crate) fn span(time: Duration) -> String {
     let seconds = time.as_secs_f64();
     // Values that would be rounded up to the next unit use that unit.
     let fits = |(unit, _): &&(f64, &str)| seconds >= unit * 0.9995;
-    let Some((unit, name)) = UNITS.iter().find(fits) else { return "0".into() };
+    let Some((unit, name)) = UNITS.iter().find(fits) else {
+        return "0".into();
+    };
     let value = seconds / unit;
-    let decimals = if value < 9.995 { 2 } else { usize::from(value < 99.95) };
+    let decimals = if value < 9.995 {
+        2
+    } else {
+        usize::from(value < 99.95)
+    };
     let digits = format!("{value:.decimals$}");
-    let digits = if decimals > 0 { digits.trim_end_matches('0').trim_end_matches('.') } else { &digits };
+    let digits = if decimals > 0 {
+        digits.trim_end_matches('0').trim_end_matches('.')
+    } else {
+        &digits
+    };
     format!("{digits}{name}")
 }

@@ -17,11 +17,20 @@ fn state() -> State {
 }
 
 fn level(ticks_per_slot: u64, slots: Vec<usize>, present: usize) -> Level {
-    Level { ticks_per_slot, size: slots.len(), present, slots }
+    Level {
+        ticks_per_slot,
+        size: slots.len(),
+        present,
+        slots,
+    }
 }
 
 fn wheel(levels: Vec<Level>) -> Option<Wheel> {
-    Some(Wheel { tick: 1_234, on_the_way: 17, levels })
+    Some(Wheel {
+        tick: 1_234,
+        on_the_way: 17,
+        levels,
+    })
 }
 
 /// Returns the state of a timer after some seconds with 1 000 timeouts per second, one in ten of
@@ -41,13 +50,21 @@ fn snapshot(seconds: u64, wheel: Option<Wheel>) -> Snapshot {
         busy: Duration::from_millis(125) * seconds as u32,
         longest_turn: Duration::from_micros(1_530),
         worst_lateness: Duration::from_millis(15),
-        lateness: bounds.into_iter().chain([None]).zip([0, 98 * seconds, 0, 0, 2 * seconds, 0, 0]).collect(),
+        lateness: bounds
+            .into_iter()
+            .chain([None])
+            .zip([0, 98 * seconds, 0, 0, 2 * seconds, 0, 0])
+            .collect(),
         ..Snapshot::default()
     }
 }
 
 fn receive(state: &mut State, age: u64, timers: Vec<Snapshot>) {
-    let frame = Frame { program: "server".into(), age: Duration::from_secs(age), timers };
+    let frame = Frame {
+        program: "server".into(),
+        age: Duration::from_secs(age),
+        timers,
+    };
     state.receive(Message::Frame(frame), Instant::now());
 }
 
@@ -61,7 +78,11 @@ fn after_20_s(wheel: Option<Wheel>) -> State {
 }
 
 fn hashed() -> State {
-    after_20_s(wheel(vec![level(1, (0..512).map(|slot| slot % 7).collect(), 133)]))
+    after_20_s(wheel(vec![level(
+        1,
+        (0..512).map(|slot| slot % 7).collect(),
+        133,
+    )]))
 }
 
 fn hierarchical() -> State {
@@ -75,7 +96,8 @@ fn draw(state: &State, width: u16, height: u16) -> String {
     let mut buf = Buffer::empty(Rect::new(3, 2, width, height));
     draw::all(state, buf.area, &mut buf);
     let rows = buf.content().chunks(usize::from(width).max(1));
-    rows.map(|row| row.iter().map(|cell| cell.symbol()).collect::<String>() + "\n").collect()
+    rows.map(|row| row.iter().map(|cell| cell.symbol()).collect::<String>() + "\n")
+        .collect()
 }
 
 #[track_caller]
@@ -93,7 +115,14 @@ fn every_state_can_be_drawn_in_every_size() {
     ended.receive(Message::Gone(Why::Ended), Instant::now());
     let slots = |slots, most| after_20_s(wheel(vec![level(1, vec![most; slots], slots - 1)]));
     let mut stopped = state();
-    receive(&mut stopped, 1, vec![Snapshot { is_stopped: true, ..Snapshot::default() }]);
+    receive(
+        &mut stopped,
+        1,
+        vec![Snapshot {
+            is_stopped: true,
+            ..Snapshot::default()
+        }],
+    );
     let many = (0..40).map(|n| level(1 << n, vec![1, 0], 1)).collect();
     // The largest numbers that are accepted.
     let most = (1 << 48) - 1;
@@ -110,14 +139,33 @@ fn every_state_can_be_drawn_in_every_size() {
     };
     let [one, some] = [(1, MAX_SENT_SLOTS), (64, 9)].map(|(levels, count)| {
         let most = most as usize;
-        let level =
-            Level { ticks_per_slot: u64::MAX, size: most, present: most - 1, slots: vec![most; count] };
-        let wheel = Wheel { tick: u64::MAX, on_the_way: usize::MAX, levels: vec![level; levels] };
+        let level = Level {
+            ticks_per_slot: u64::MAX,
+            size: most,
+            present: most - 1,
+            slots: vec![most; count],
+        };
+        let wheel = Wheel {
+            tick: u64::MAX,
+            on_the_way: usize::MAX,
+            levels: vec![level; levels],
+        };
         let mut state = state();
-        let first = Snapshot { tick: huge.tick, lateness: huge.lateness.clone(), ..Snapshot::default() };
+        let first = Snapshot {
+            tick: huge.tick,
+            lateness: huge.lateness.clone(),
+            ..Snapshot::default()
+        };
         receive(&mut state, 0, vec![first]);
-        let timers = vec![Snapshot { wheel: Some(wheel), ..huge.clone() }];
-        let frame = Frame { program: String::new(), age: Duration::MAX, timers };
+        let timers = vec![Snapshot {
+            wheel: Some(wheel),
+            ..huge.clone()
+        }];
+        let frame = Frame {
+            program: String::new(),
+            age: Duration::MAX,
+            timers,
+        };
         assert!(is_valid(&frame));
         state.receive(Message::Frame(frame), Instant::now());
         state
@@ -145,7 +193,10 @@ fn every_state_can_be_drawn_in_every_size() {
         for width in sides {
             for height in sides {
                 let picture = draw(state, width, height);
-                assert!(picture.lines().count() <= height.into(), "state {number}, {width}x{height}");
+                assert!(
+                    picture.lines().count() <= height.into(),
+                    "state {number}, {width}x{height}"
+                );
             }
         }
     }
@@ -157,7 +208,10 @@ fn legend_is_shown_and_hidden() {
     for (width, height) in [(80, 24), (120, 40)] {
         let before = draw(&state, width, height);
         state.switch_legend();
-        assert_shows(&draw(&state, width, height), &["legend", "the hand, or ▲", "q: quit", "● live"]);
+        assert_shows(
+            &draw(&state, width, height),
+            &["legend", "the hand, or ▲", "q: quit", "● live"],
+        );
         state.switch_legend();
         assert_eq!(draw(&state, width, height), before);
     }
@@ -190,7 +244,12 @@ fn small_and_large_terminals_show_all_values() {
         );
         // The circle, and the labels of its quarters.
         assert_shows(&picture, &["128", "256", "384"]);
-        assert!(picture.chars().any(|char| ('\u{2801}'..='\u{28ff}').contains(&char)), "{picture}");
+        assert!(
+            picture
+                .chars()
+                .any(|char| ('\u{2801}'..='\u{28ff}').contains(&char)),
+            "{picture}"
+        );
     }
 }
 
@@ -200,7 +259,14 @@ fn every_level_has_a_row() {
         let picture = draw(&hierarchical(), width, height);
         assert_shows(
             &picture,
-            &["3 levels", "in slots of 10ms", "in slots of 640ms", "in slots of 41s", "2,016", "▲ 33"],
+            &[
+                "3 levels",
+                "in slots of 10ms",
+                "in slots of 640ms",
+                "in slots of 41s",
+                "2,016",
+                "▲ 33",
+            ],
         );
         assert_eq!(picture.matches("▲ 33").count(), 3);
     }
@@ -208,7 +274,10 @@ fn every_level_has_a_row() {
 
 #[test]
 fn narrow_terminal_shows_the_most_important_values() {
-    assert_shows(&draw(&hashed(), 40, 30), &["slots of 10ms", "▲ 133", "2,020", "scheduled"]);
+    assert_shows(
+        &draw(&hashed(), 40, 30),
+        &["slots of 10ms", "▲ 133", "2,020", "scheduled"],
+    );
     assert_shows(&draw(&hashed(), 30, 10), &["▲ 133", "2,020"]);
 }
 
@@ -216,12 +285,22 @@ fn narrow_terminal_shows_the_most_important_values() {
 fn hand_is_below_its_slot() {
     // 58 columns and a frame: 7 per slot on a level of 8 slots, and several slots per column on a
     // level of 64.
-    for (size, present, hand) in [(8, 0, 1), (8, 5, 36), (8, 7, 50), (64, 0, 1), (64, 20, 20), (64, 63, 58)] {
+    for (size, present, hand) in [
+        (8, 0, 1),
+        (8, 5, 36),
+        (8, 7, 50),
+        (64, 0, 1),
+        (64, 20, 20),
+        (64, 63, 58),
+    ] {
         let mut slots = vec![0; size];
         slots[present] = 1;
         let picture = draw(&after_20_s(wheel(vec![level(1, slots, present)])), 60, 12);
         let column = |of| {
-            let line = picture.lines().find(|line| line.contains(of)).expect("the line exists");
+            let line = picture
+                .lines()
+                .find(|line| line.contains(of))
+                .expect("the line exists");
             line.chars().position(|char| char == of)
         };
         assert_eq!(column('█'), Some(hand), "{picture}");
@@ -239,7 +318,11 @@ fn current_slot_of_a_higher_level_is_the_next() {
         let one = wheel(vec![level(ticks, slots, 8)]);
         let mut buf = Buffer::empty(Rect::new(0, 0, 60, 12));
         draw::all(&after_20_s(one), buf.area, &mut buf);
-        let of = |column| (0..12).map(|row| &buf[(column, row)]).find(|cell| cell.symbol() == "█");
+        let of = |column| {
+            (0..12)
+                .map(|row| &buf[(column, row)])
+                .find(|cell| cell.symbol() == "█")
+        };
         // 3 columns per slot.
         let seen = [8, 9].map(|slot| of(1 + slot * 3).expect("a bar").fg);
         assert_eq!(seen, colors, "{ticks}");
@@ -250,9 +333,18 @@ fn current_slot_of_a_higher_level_is_the_next() {
 fn only_existing_problems_are_shown() {
     assert!(!draw(&hashed(), 100, 32).contains("slow tasks"));
     let mut state = state();
-    let troubled = Snapshot { slow: 3, panicked: 2, long_turns: 1, dropped: 4, ..snapshot(1, None) };
+    let troubled = Snapshot {
+        slow: 3,
+        panicked: 2,
+        long_turns: 1,
+        dropped: 4,
+        ..snapshot(1, None)
+    };
     receive(&mut state, 1, vec![troubled]);
-    assert_shows(&draw(&state, 100, 24), &["long turns 1, slow tasks 3, panics 2, dropped 4"]);
+    assert_shows(
+        &draw(&state, 100, 24),
+        &["long turns 1, slow tasks 3, panics 2, dropped 4"],
+    );
 }
 
 #[test]
@@ -285,9 +377,15 @@ fn status_describes_the_connection() {
     let mut state = state();
     let now = Instant::now();
     state.receive(Message::Gone(Why::Silent), now);
-    assert_shows(&draw(&state, 80, 24), &["the program at 127.0.0.1:7070 sends nothing"]);
+    assert_shows(
+        &draw(&state, 80, 24),
+        &["the program at 127.0.0.1:7070 sends nothing"],
+    );
     state.receive(Message::Gone(Why::NotListening), now);
-    assert_shows(&draw(&state, 80, 24), &["no program listens on 127.0.0.1:7070: is it running"]);
+    assert_shows(
+        &draw(&state, 80, 24),
+        &["no program listens on 127.0.0.1:7070: is it running"],
+    );
     state.receive(Message::Gone(Why::Invalid), now);
     state.receive(Message::Gone(Why::Silent), now);
     assert_shows(&draw(&state, 80, 24), &["does not send timer states"]);
@@ -306,7 +404,10 @@ fn silence_is_reported() {
     let (_never, nothing) = std::sync::mpsc::channel();
     state.receive_all(&nothing, Instant::now() + Duration::from_secs(9));
     let status = state.status();
-    assert!(["silent for 8s", "silent for 9s"].contains(&&*status), "{status}");
+    assert!(
+        ["silent for 8s", "silent for 9s"].contains(&&*status),
+        "{status}"
+    );
 }
 
 #[test]
@@ -315,9 +416,15 @@ fn new_program_starts_from_zero() {
     state.receive(Message::Gone(Why::Ended), Instant::now());
     receive(&mut state, 1, vec![snapshot(500, None)]);
     let timer = state.shown().unwrap();
-    assert_eq!((timer.rate(|timer| timer.scheduled), timer.pending(10)), (0.0, vec![2_500]));
+    assert_eq!(
+        (timer.rate(|timer| timer.scheduled), timer.pending(10)),
+        (0.0, vec![2_500])
+    );
     // A selected timer is shown as soon as it exists again.
-    let other = |seconds| Snapshot { name: "other".into(), ..snapshot(seconds, None) };
+    let other = |seconds| Snapshot {
+        name: "other".into(),
+        ..snapshot(seconds, None)
+    };
     receive(&mut state, 2, vec![snapshot(500, None), other(1)]);
     state.show_next();
     state.receive(Message::Gone(Why::Ended), Instant::now());
@@ -335,74 +442,166 @@ fn new_timer_of_the_same_name_starts_from_zero() {
     let before = snapshot(5, None);
     for (now, is_another) in [
         (snapshot(6, None), false),
-        (Snapshot { scheduled: before.scheduled - 1, ..snapshot(6, None) }, true),
-        (Snapshot { expired: before.expired - 1, ..snapshot(6, None) }, true),
-        (Snapshot { turns: before.turns - 1, ..snapshot(6, None) }, true),
+        (
+            Snapshot {
+                scheduled: before.scheduled - 1,
+                ..snapshot(6, None)
+            },
+            true,
+        ),
+        (
+            Snapshot {
+                expired: before.expired - 1,
+                ..snapshot(6, None)
+            },
+            true,
+        ),
+        (
+            Snapshot {
+                turns: before.turns - 1,
+                ..snapshot(6, None)
+            },
+            true,
+        ),
     ] {
         let mut state = state();
         receive(&mut state, 5, vec![before.clone()]);
         receive(&mut state, 6, vec![now]);
-        let past = if is_another { vec![2_006] } else { vec![2_005, 2_006] };
+        let past = if is_another {
+            vec![2_006]
+        } else {
+            vec![2_005, 2_006]
+        };
         assert_eq!(state.shown().unwrap().past.len(), past.len());
     }
     // A stopped timer cannot continue.
     let mut state = state();
-    receive(&mut state, 5, vec![Snapshot { is_stopped: true, ..before }]);
+    receive(
+        &mut state,
+        5,
+        vec![Snapshot {
+            is_stopped: true,
+            ..before
+        }],
+    );
     receive(&mut state, 6, vec![snapshot(6, None)]);
     assert_eq!(state.shown().unwrap().past.len(), 1);
 }
 
 #[test]
 fn long_turn_differs_from_an_idle_worker() {
-    let one_turn = |wheel| Snapshot { turns: 9, busy: Duration::ZERO, ..snapshot(0, wheel) };
+    let one_turn = |wheel| Snapshot {
+        turns: 9,
+        busy: Duration::ZERO,
+        ..snapshot(0, wheel)
+    };
     let mut state = state();
     receive(&mut state, 3, vec![one_turn(None)]);
-    assert_shows(&draw(&state, 100, 32), &["the worker is in a turn", "● live"]);
+    assert_shows(
+        &draw(&state, 100, 32),
+        &["the worker is in a turn", "● live"],
+    );
     receive(&mut state, 4, vec![one_turn(wheel(vec![]))]);
-    assert_shows(&draw(&state, 100, 32), &["the wheel was never used", "● live"]);
+    assert_shows(
+        &draw(&state, 100, 32),
+        &["the wheel was never used", "● live"],
+    );
     receive(&mut state, 9, vec![one_turn(None)]);
     let picture = draw(&state, 100, 32);
     assert_eq!(picture.matches("in a turn for 5s").count(), 2, "{picture}");
     assert!(!picture.contains("live"), "{picture}");
     assert_eq!(state.shown().unwrap().load(), 1.0);
     // Another turn.
-    receive(&mut state, 10, vec![Snapshot { turns: 10, ..one_turn(None) }]);
+    receive(
+        &mut state,
+        10,
+        vec![Snapshot {
+            turns: 10,
+            ..one_turn(None)
+        }],
+    );
     assert_shows(&draw(&state, 100, 32), &["● live", "busy 0.0 %"]);
     // The timer has never been seen between two turns.
     let mut state = after_20_s(None);
-    receive(&mut state, 22, vec![Snapshot { scheduled: 30_000, ..snapshot(20, None) }]);
-    assert_shows(&draw(&state, 100, 32), &["the worker is in a turn", "in a turn for 2s"]);
+    receive(
+        &mut state,
+        22,
+        vec![Snapshot {
+            scheduled: 30_000,
+            ..snapshot(20, None)
+        }],
+    );
+    assert_shows(
+        &draw(&state, 100, 32),
+        &["the worker is in a turn", "in a turn for 2s"],
+    );
 }
 
 #[test]
 fn too_large_wheel_is_not_shown() {
     let mut state = state();
     for age in [1, 9] {
-        let large = Snapshot { ticks_per_wheel: 1 << 17, turns: 5, ..snapshot(9, None) };
+        let large = Snapshot {
+            ticks_per_wheel: 1 << 17,
+            turns: 5,
+            ..snapshot(9, None)
+        };
         receive(&mut state, age, vec![large]);
     }
-    assert_shows(&draw(&state, 100, 32), &["too many slots to show", "● live"]);
+    assert_shows(
+        &draw(&state, 100, 32),
+        &["too many slots to show", "● live"],
+    );
 }
 
 #[test]
 fn invalid_frames_are_rejected() {
-    let frame = |timer| Frame { program: "p".into(), age: Duration::ZERO, timers: vec![timer] };
+    let frame = |timer| Frame {
+        program: "p".into(),
+        age: Duration::ZERO,
+        timers: vec![timer],
+    };
     let of_level = |level| frame(snapshot(1, wheel(vec![level])));
     assert!(is_valid(&of_level(level(1, vec![9; 8], 3))));
     let (most, few) = (1 << 48, level(1, vec![0; 8], 3));
     let late = |count| vec![(None, count)];
     for bad in [
-        of_level(Level { present: 8, ..few.clone() }),
-        of_level(Level { size: 0, present: 0, ..level(1, vec![], 0) }),
-        of_level(Level { size: most, ..few.clone() }),
-        of_level(Level { size: 7, ..few.clone() }),
+        of_level(Level {
+            present: 8,
+            ..few.clone()
+        }),
+        of_level(Level {
+            size: 0,
+            present: 0,
+            ..level(1, vec![], 0)
+        }),
+        of_level(Level {
+            size: most,
+            ..few.clone()
+        }),
+        of_level(Level {
+            size: 7,
+            ..few.clone()
+        }),
         of_level(level(1, vec![0; MAX_SENT_SLOTS + 1], 3)),
         of_level(level(1, vec![most], 0)),
         frame(snapshot(1, wheel(vec![few; 65]))),
-        frame(Snapshot { pending: 1 << 48, ..snapshot(1, None) }),
-        frame(Snapshot { tick: Duration::MAX, ..snapshot(1, None) }),
-        frame(Snapshot { lateness: late(1 << 48), ..snapshot(1, None) }),
-        frame(Snapshot { lateness: late(1).repeat(65), ..snapshot(1, None) }),
+        frame(Snapshot {
+            pending: 1 << 48,
+            ..snapshot(1, None)
+        }),
+        frame(Snapshot {
+            tick: Duration::MAX,
+            ..snapshot(1, None)
+        }),
+        frame(Snapshot {
+            lateness: late(1 << 48),
+            ..snapshot(1, None)
+        }),
+        frame(Snapshot {
+            lateness: late(1).repeat(65),
+            ..snapshot(1, None)
+        }),
     ] {
         assert!(!is_valid(&bad), "{bad:?}");
     }
@@ -421,20 +620,33 @@ fn last_wheel_stays_during_a_turn() {
     let mut state = hashed();
     receive(&mut state, 21, vec![snapshot(21, None)]);
     assert_shows(&draw(&state, 80, 24), &["▲ 133", "2,021"]);
-    receive(&mut state, 22, vec![Snapshot { is_stopped: true, ..snapshot(22, None) }]);
+    receive(
+        &mut state,
+        22,
+        vec![Snapshot {
+            is_stopped: true,
+            ..snapshot(22, None)
+        }],
+    );
     assert_shows(&draw(&state, 80, 24), &["■ the timer is stopped"]);
     assert!(state.shown().unwrap().wheel.is_none());
 }
 
 #[test]
 fn shown_timer_is_selected_by_name() {
-    let named = |name: &str| Snapshot { name: name.into(), ..snapshot(1, None) };
+    let named = |name: &str| Snapshot {
+        name: name.into(),
+        ..snapshot(1, None)
+    };
     let shown = |state: &State| state.shown().unwrap().now.name.clone();
     let mut state = State::new((Ipv4Addr::LOCALHOST, 1).into(), Some("c".into()));
     receive(&mut state, 1, vec![named("a"), named("b")]);
     assert_eq!(shown(&state), "a");
     receive(&mut state, 2, vec![named("a"), named("b"), named("c")]);
-    assert_eq!((shown(&state), state.position_of_shown()), ("c".into(), (3, 3)));
+    assert_eq!(
+        (shown(&state), state.position_of_shown()),
+        ("c".into(), (3, 3))
+    );
     state.show_next();
     state.show_next();
     assert_eq!(shown(&state), "b");
@@ -450,7 +662,12 @@ fn shown_timer_is_selected_by_name() {
 #[test]
 fn rates_cover_the_last_second() {
     let mut state = state();
-    let scheduled = |scheduled| vec![Snapshot { scheduled, ..snapshot(0, None) }];
+    let scheduled = |scheduled| {
+        vec![Snapshot {
+            scheduled,
+            ..snapshot(0, None)
+        }]
+    };
     let rate = |state: &State| state.shown().unwrap().rate(|timer| timer.scheduled);
     receive(&mut state, 1, scheduled(50));
     assert_eq!(rate(&state), 0.0);
@@ -467,7 +684,14 @@ fn lateness_covers_the_last_ten_seconds() {
     let mut state = state();
     for (age, on_time, late) in [(1, 10, 1_000), (5, 20, 1_000), (15, 35, 1_001)] {
         let lateness = vec![(bound(1), on_time), (bound(2), 0), (None, late)];
-        receive(&mut state, age, vec![Snapshot { lateness, ..snapshot(age, None) }]);
+        receive(
+            &mut state,
+            age,
+            vec![Snapshot {
+                lateness,
+                ..snapshot(age, None)
+            }],
+        );
     }
     assert_eq!(counts(&state), [(bound(1), 15), (bound(2), 0), (None, 1)]);
     // Beyond all bounds, but the maximum is known.
@@ -475,7 +699,15 @@ fn lateness_covers_the_last_ten_seconds() {
     // The maximum may be less than the bound.
     let lateness = vec![(bound(1), 50), (bound(2), 9), (None, 1_001)];
     let worst_lateness = Duration::from_micros(1_300);
-    receive(&mut state, 16, vec![Snapshot { lateness, worst_lateness, ..snapshot(16, None) }]);
+    receive(
+        &mut state,
+        16,
+        vec![Snapshot {
+            lateness,
+            worst_lateness,
+            ..snapshot(16, None)
+        }],
+    );
     assert_shows(&draw(&state, 80, 24), &["p99 ≤ 1.3ms"]);
 }
 
@@ -483,7 +715,14 @@ fn lateness_covers_the_last_ten_seconds() {
 fn history_fills_from_the_right() {
     let mut state = state();
     for (age, pending) in [(1, 5), (2, 9), (31, 7)] {
-        receive(&mut state, age, vec![Snapshot { pending, ..snapshot(age, None) }]);
+        receive(
+            &mut state,
+            age,
+            vec![Snapshot {
+                pending,
+                ..snapshot(age, None)
+            }],
+        );
     }
     let pending = |parts| state.shown().unwrap().pending(parts);
     assert_eq!(pending(2), [5, 9], "the maximum of each part");

@@ -80,13 +80,25 @@ fn point(angle: f64, radius: f64) -> (f64, f64) {
 }
 
 fn line((x1, y1): (f64, f64), (x2, y2): (f64, f64), color: Color) -> canvas::Line {
-    canvas::Line { x1, y1, x2, y2, color }
+    canvas::Line {
+        x1,
+        y1,
+        x2,
+        y2,
+        color,
+    }
 }
 
 pub(crate) fn circle(timer: &Timer, area: Rect, buf: &mut Buffer) {
-    let Some(Wheel { levels, tick, .. }) = &timer.wheel else { return };
+    let Some(Wheel { levels, tick, .. }) = &timer.wheel else {
+        return;
+    };
     let Some(level) = levels.first() else { return };
-    let name = format!("wheel: {} slots of {}", HumanCount(level.size as u64), span(timer.now.tick));
+    let name = format!(
+        "wheel: {} slots of {}",
+        HumanCount(level.size as u64),
+        span(timer.now.tick)
+    );
     let inner = panel(name, area, buf);
     // A character is twice as high as wide, so the circle has twice as many columns as rows.
     let height = inner.height.min(inner.width / 2);
@@ -99,15 +111,37 @@ pub(crate) fn circle(timer: &Timer, area: Rect, buf: &mut Buffer) {
     // About two dots of the canvas per bar at its inner end.
     let max = (usize::from(height) * 4).next_power_of_two() / 2;
     let parts = parts(level, max.max(8));
-    let canvas = Canvas::default().marker(Marker::Braille).x_bounds([-1.0, 1.0]).y_bounds([-1.0, 1.0]);
-    canvas.paint(|context| rings(context, level, &parts)).render(square, buf);
-    let middle = Rect { y: square.y + square.height / 2, height: u16::from(height > 0), ..square };
-    Line::from(HumanCount(level.slots.iter().sum::<usize>() as u64).to_string().bold())
-        .centered()
-        .render(middle, buf);
-    let below = Rect { y: middle.y + 1, ..middle }.intersection(square);
+    let canvas = Canvas::default()
+        .marker(Marker::Braille)
+        .x_bounds([-1.0, 1.0])
+        .y_bounds([-1.0, 1.0]);
+    canvas
+        .paint(|context| rings(context, level, &parts))
+        .render(square, buf);
+    let middle = Rect {
+        y: square.y + square.height / 2,
+        height: u16::from(height > 0),
+        ..square
+    };
+    Line::from(
+        HumanCount(level.slots.iter().sum::<usize>() as u64)
+            .to_string()
+            .bold(),
+    )
+    .centered()
+    .render(middle, buf);
+    let below = Rect {
+        y: middle.y + 1,
+        ..middle
+    }
+    .intersection(square);
     Line::from("entries".fg(DIM)).centered().render(below, buf);
-    let corner = Rect { y: inner.bottom().saturating_sub(1), height: 1, ..inner }.intersection(inner);
+    let corner = Rect {
+        y: inner.bottom().saturating_sub(1),
+        height: 1,
+        ..inner
+    }
+    .intersection(inner);
     Line::from(format!("tick {}", HumanCount(*tick)).fg(DIM)).render(corner, buf);
 }
 
@@ -120,13 +154,26 @@ fn rings(context: &mut Context<'_>, level: &Level, parts: &[(u64, Color)]) {
         let [from, to] = [part, part + 1].map(|end| point(end as f64 * width, INNER));
         context.draw(&line(from, to, DIM));
     }
-    let highest = parts.iter().map(|(entries, _)| *entries).max().unwrap_or(0).max(1) as f64;
-    for (part, &(entries, color)) in parts.iter().enumerate().filter(|(_, (entries, _))| *entries > 0) {
+    let highest = parts
+        .iter()
+        .map(|(entries, _)| *entries)
+        .max()
+        .unwrap_or(0)
+        .max(1) as f64;
+    for (part, &(entries, color)) in parts
+        .iter()
+        .enumerate()
+        .filter(|(_, (entries, _))| *entries > 0)
+    {
         let outer = INNER + 0.03 + MAX_BAR * entries as f64 / highest;
         for index in 0..LINES {
             // Narrower than the available width, so that adjacent bars are separated.
             let angle = (part as f64 + 0.15 + 0.6 * index as f64 / (LINES - 1) as f64) * width;
-            context.draw(&line(point(angle, INNER + 0.03), point(angle, outer), color));
+            context.draw(&line(
+                point(angle, INNER + 0.03),
+                point(angle, outer),
+                color,
+            ));
         }
     }
     context.layer();
@@ -159,7 +206,10 @@ pub(crate) fn strips(timer: &Timer, area: Rect, buf: &mut Buffer) {
         _ if is_one_ring(timer) => "slots".into(),
         0 => "wheel".into(),
         1 => format!("wheel: 1 level of {} slots", timer.now.ticks_per_wheel),
-        count => format!("wheel: {count} levels of {} slots", timer.now.ticks_per_wheel),
+        count => format!(
+            "wheel: {count} levels of {} slots",
+            timer.now.ticks_per_wheel
+        ),
     };
     let inner = panel(name, area, buf);
     if levels.is_empty() {
@@ -173,15 +223,24 @@ pub(crate) fn strips(timer: &Timer, area: Rect, buf: &mut Buffer) {
     }
     // Without `Layout`, whose solver is slow for up to 64 levels.
     let fitting = (inner.height / ROW).clamp(1, u16::try_from(levels.len()).unwrap_or(u16::MAX));
-    let edge = |row: usize| inner.y + (usize::from(inner.height) * row / usize::from(fitting)) as u16;
+    let edge =
+        |row: usize| inner.y + (usize::from(inner.height) * row / usize::from(fitting)) as u16;
     for (row, level) in levels.iter().take(fitting.into()).enumerate() {
-        let area = Rect { y: edge(row), height: edge(row + 1) - edge(row), ..inner };
+        let area = Rect {
+            y: edge(row),
+            height: edge(row + 1) - edge(row),
+            ..inner
+        };
         strip(timer, level, area, buf);
     }
 }
 
 fn strip(timer: &Timer, level: &Level, area: Rect, buf: &mut Buffer) {
-    let rows = [Constraint::Length(1), Constraint::Min(1), Constraint::Length(1)];
+    let rows = [
+        Constraint::Length(1),
+        Constraint::Min(1),
+        Constraint::Length(1),
+    ];
     let [name, chart, hand] = Layout::vertical(rows).areas(area);
     let length = timer.now.tick.as_secs_f64() * level.ticks_per_slot as f64;
     let length = Duration::try_from_secs_f64(length).unwrap_or(Duration::MAX);
@@ -195,7 +254,10 @@ fn strip(timer: &Timer, level: &Level, area: Rect, buf: &mut Buffer) {
     let parts = parts(level, chart.width.max(1).into());
     // A level with few slots has wide bars.
     let width = (usize::from(chart.width) / parts.len().max(1)).clamp(1, 8) as u16;
-    let chart = Rect { width: (width * parts.len() as u16).min(chart.width), ..chart };
+    let chart = Rect {
+        width: (width * parts.len() as u16).min(chart.width),
+        ..chart
+    };
     let column = part_of_hand(level, parts.len()) as u16 * width;
     bars(parts, width, chart, buf);
 

@@ -36,31 +36,60 @@ fn look(show: &Show) -> BufReader<TcpStream> {
 }
 
 fn names(viewer: &mut BufReader<TcpStream>) -> Vec<String> {
-    next_frame(viewer).timers.into_iter().map(|timer| timer.name).collect()
+    next_frame(viewer)
+        .timers
+        .into_iter()
+        .map(|timer| timer.name)
+        .collect()
 }
 
 #[test]
 fn every_viewer_sees_all_timers() {
     let show = Show::at(ANY).unwrap();
     let timer = HashedWheelTimer::new(Duration::from_millis(1), 512);
-    (0..5).for_each(|_| drop(timer.new_timeout(|_| (), Duration::from_secs(3_600)).unwrap()));
-    timer.new_timeout(|_| (), Duration::from_secs(3_600)).unwrap().cancel();
+    (0..5).for_each(|_| {
+        drop(
+            timer
+                .new_timeout(|_| (), Duration::from_secs(3_600))
+                .unwrap(),
+        )
+    });
+    timer
+        .new_timeout(|_| (), Duration::from_secs(3_600))
+        .unwrap()
+        .cancel();
     // The worker inserts the timeouts at the turn that runs this one.
     timer.new_timeout(|_| (), Duration::ZERO).unwrap();
     wait_until(|| timer.stats().expired == 1, "the timeout has not expired");
     show.watch("one", &timer);
-    let hierarchical = HashedWheelTimer::builder().hierarchical(true).build().unwrap();
+    let hierarchical = HashedWheelTimer::builder()
+        .hierarchical(true)
+        .build()
+        .unwrap();
     show.watch("other", &hierarchical);
 
     for mut viewer in [look(&show), look(&show)] {
         let frame = next_frame(&mut viewer);
         assert!(frame.program.starts_with("wheel_top"), "{}", frame.program);
-        let [one, other] = &frame.timers[..] else { panic!("{frame:?}") };
+        let [one, other] = &frame.timers[..] else {
+            panic!("{frame:?}")
+        };
         assert_eq!((&*one.name, &*other.name), ("one", "other"));
-        assert_eq!((one.pending, one.scheduled, one.cancelled, one.ticks_per_wheel), (5, 7, 1, 512));
+        assert_eq!(
+            (
+                one.pending,
+                one.scheduled,
+                one.cancelled,
+                one.ticks_per_wheel
+            ),
+            (5, 7, 1, 512)
+        );
         let slots = &one.wheel.as_ref().unwrap().levels[0].slots;
         assert_eq!(slots.iter().sum::<usize>(), 5);
-        assert_eq!(other.wheel.as_ref().map(|wheel| wheel.levels.len()), Some(0));
+        assert_eq!(
+            other.wheel.as_ref().map(|wheel| wheel.levels.len()),
+            Some(0)
+        );
         assert!(next_frame(&mut viewer).age > frame.age);
     }
     timer.stop();
@@ -80,9 +109,16 @@ impl Clock for Now {
 
 fn timer_with_life() -> (HashedWheelTimer, Arc<()>) {
     let life = Arc::new(());
-    let clock = Now { origin: Instant::now(), _life: Arc::clone(&life) };
+    let clock = Now {
+        origin: Instant::now(),
+        _life: Arc::clone(&life),
+    };
     let timer = HashedWheelTimer::builder().clock(clock).build().unwrap();
-    drop(timer.new_timeout(|_| (), Duration::from_secs(3_600)).unwrap());
+    drop(
+        timer
+            .new_timeout(|_| (), Duration::from_secs(3_600))
+            .unwrap(),
+    );
     (timer, life)
 }
 
@@ -102,7 +138,10 @@ fn watching_keeps_no_timer() {
     drop(timer);
     // A look may have been in progress.
     wait_until(|| Arc::strong_count(&life) == 1, "the timer still exists");
-    wait_until(|| names(&mut viewer).is_empty(), "the timer is still in the view");
+    wait_until(
+        || names(&mut viewer).is_empty(),
+        "the timer is still in the view",
+    );
 }
 
 #[test]
@@ -147,11 +186,17 @@ fn panicking_clock_ends_only_the_view_of_its_timer() {
     // A driven timer has no thread that the clock could end.
     let is_bad = Arc::<AtomicBool>::default();
     let clock = Bad(Arc::clone(&is_bad));
-    let (bad, _driver) = HashedWheelTimer::builder().clock(clock).build_driven().unwrap();
+    let (bad, _driver) = HashedWheelTimer::builder()
+        .clock(clock)
+        .build_driven()
+        .unwrap();
     show.watch("bad", &bad);
     assert_eq!(names(&mut look(&show)), ["good", "bad"]);
     is_bad.store(true, Ordering::Relaxed);
-    wait_until(|| names(&mut look(&show)) == ["good"], "the timer is still in the view");
+    wait_until(
+        || names(&mut look(&show)) == ["good"],
+        "the timer is still in the view",
+    );
     is_bad.store(false, Ordering::Relaxed);
     show.watch("next", &timer);
     assert_eq!(names(&mut look(&show)), ["good", "next"]);
@@ -161,10 +206,16 @@ fn panicking_clock_ends_only_the_view_of_its_timer() {
 fn large_wheel_is_not_read() {
     for (bits, is_looked_at) in [(16, true), (17, false)] {
         let show = Show::at(ANY).unwrap();
-        let timer = HashedWheelTimer::builder().ticks_per_wheel(1 << bits).build().unwrap();
+        let timer = HashedWheelTimer::builder()
+            .ticks_per_wheel(1 << bits)
+            .build()
+            .unwrap();
         show.watch("it", &timer);
         let seen = next_frame(&mut look(&show)).timers.pop().unwrap();
-        assert_eq!((seen.wheel.is_some(), seen.has_too_many_slots()), (is_looked_at, !is_looked_at));
+        assert_eq!(
+            (seen.wheel.is_some(), seen.has_too_many_slots()),
+            (is_looked_at, !is_looked_at)
+        );
     }
 }
 
@@ -182,15 +233,23 @@ fn stalled_or_closed_viewer_does_not_affect_others() {
     // The viewer has missed some frames but received no partial line, and continues to receive.
     let last = *ages.last().unwrap();
     let ages: Vec<_> = (0..40).map(|_| next_frame(&mut stalled).age).collect();
-    assert!(ages.is_sorted() && *ages.last().unwrap() > last, "{ages:?}, {last:?}");
+    assert!(
+        ages.is_sorted() && *ages.last().unwrap() > last,
+        "{ages:?}, {last:?}"
+    );
 }
 
 #[test]
 fn number_of_viewers_is_limited() {
     let show = Show::at(ANY).unwrap();
     let mut viewers: Vec<_> = (0..MAX_VIEWERS).map(|_| look(&show)).collect();
-    viewers.iter_mut().for_each(|viewer| drop(next_frame(viewer)));
-    assert!(look(&show).fill_buf().is_ok_and(<[u8]>::is_empty), "one more is not closed");
+    viewers
+        .iter_mut()
+        .for_each(|viewer| drop(next_frame(viewer)));
+    assert!(
+        look(&show).fill_buf().is_ok_and(<[u8]>::is_empty),
+        "one more is not closed"
+    );
     viewers.pop();
     // The place of a viewer that has left is free after the next frame.
     let is_served = || look(&show).fill_buf().is_ok_and(|bytes| !bytes.is_empty());
@@ -201,13 +260,29 @@ fn number_of_viewers_is_limited() {
 fn address_is_checked() {
     assert_eq!(address_of_process(None).unwrap(), DEFAULT_ADDRESS);
     for good in ["127.0.0.1:0", "127.9.9.9:7071", "[::1]:80"] {
-        assert_eq!(address_of_process(Some(OsStr::new(good))).unwrap(), good.parse().unwrap());
+        assert_eq!(
+            address_of_process(Some(OsStr::new(good))).unwrap(),
+            good.parse().unwrap()
+        );
     }
-    for bad in ["", "7070", "localhost:7070", "0.0.0.0:7070", "192.0.2.1:7070", "[::]:7070", "127.0.0.1"] {
+    for bad in [
+        "",
+        "7070",
+        "localhost:7070",
+        "0.0.0.0:7070",
+        "192.0.2.1:7070",
+        "[::]:7070",
+        "127.0.0.1",
+    ] {
         let error = address_of_process(Some(OsStr::new(bad))).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{bad}");
         let text = error.to_string();
-        for part in ["WHEEL_TOP", &format!("{bad:?}"), "of this machine only", "127.0.0.1:7070"] {
+        for part in [
+            "WHEEL_TOP",
+            &format!("{bad:?}"),
+            "of this machine only",
+            "127.0.0.1:7070",
+        ] {
             assert!(text.contains(part), "{text}");
         }
     }

@@ -73,19 +73,32 @@ impl Keys {
             with_handler()
         } else {
             let (map, entries) = ExpiringMap::with_receiver(timer);
-            receiver = Some(Receiver { entries, waiting: None });
+            receiver = Some(Receiver {
+                entries,
+                waiting: None,
+            });
             map
         };
         let receiver = Arc::new(Mutex::new(receiver));
-        Self { first: with_handler(), second, receiver, items: Arc::default() }
+        Self {
+            first: with_handler(),
+            second,
+            receiver,
+            items: Arc::default(),
+        }
     }
 
     /// Polls the receiver, by another task than before.
     pub(super) fn receive(&self) {
-        let Some(mut receiver) = self.receiver.lock().unwrap().take() else { return };
+        let Some(mut receiver) = self.receiver.lock().unwrap().take() else {
+            return;
+        };
         receiver.waiting = None;
         let poller = Arc::<Poller>::default();
-        if receiver.poll(&Waker::from(Arc::clone(&poller))).is_pending() {
+        if receiver
+            .poll(&Waker::from(Arc::clone(&poller)))
+            .is_pending()
+        {
             receiver.waiting = Some(poller);
         }
         *self.receiver.lock().unwrap() = Some(receiver);
@@ -93,7 +106,9 @@ impl Keys {
 
     /// Receives what is left. If there is anything, the task that waits was woken.
     fn receive_rest(&self) {
-        let Some(mut receiver) = self.receiver.lock().unwrap().take() else { return };
+        let Some(mut receiver) = self.receiver.lock().unwrap().take() else {
+            return;
+        };
         let waiting = receiver.waiting.take();
         while receiver.poll(Waker::noop()).is_ready() {
             let is_woken = waiting.as_ref().is_none_or(|poller| poller.was_woken());
@@ -102,14 +117,24 @@ impl Keys {
     }
 
     fn map(&self, key: usize) -> &ExpiringMap<usize, Item> {
-        if is_in_second(key) { &self.second } else { &self.first }
+        if is_in_second(key) {
+            &self.second
+        } else {
+            &self.first
+        }
     }
 
     pub(super) fn schedule(&self, scenario: &Scenario, key: usize, delay: Duration) {
-        let item = Item { key, items: Arc::clone(&self.items) };
+        let item = Item {
+            key,
+            items: Arc::clone(&self.items),
+        };
         let items = &self.items[key];
         let inserted = self.map(key).insert(key, item, delay);
-        match inserted.map(|replaced| replaced.is_some()).map_err(NewTimeoutError::from) {
+        match inserted
+            .map(|replaced| replaced.is_some())
+            .map_err(NewTimeoutError::from)
+        {
             Ok(has_replaced) => {
                 items.accepted.fetch_add(1, Relaxed);
                 items.replaced.fetch_add(usize::from(has_replaced), Relaxed);
@@ -123,24 +148,45 @@ impl Keys {
 
     pub(super) fn cancel(&self, key: usize) {
         let is_cancelled = self.map(key).remove(&key).is_some();
-        self.items[key].cancelled.fetch_add(usize::from(is_cancelled), Relaxed);
+        self.items[key]
+            .cancelled
+            .fetch_add(usize::from(is_cancelled), Relaxed);
     }
 
     pub(super) fn reset(&self, key: usize, delay: Duration) {
         let is_reset = self.map(key).touch(&key, delay);
-        self.items[key].resets.fetch_add(usize::from(is_reset), Relaxed);
+        self.items[key]
+            .resets
+            .fetch_add(usize::from(is_reset), Relaxed);
     }
 
     /// After all threads have ended. Checks that at most `max_lost` items have neither run nor been
     /// replaced or cancelled.
     pub(super) fn check(&self, max_lost: usize) -> Counts {
         self.receive_rest();
-        assert!(self.first.is_empty() && self.second.is_empty(), "each key is free");
+        assert!(
+            self.first.is_empty() && self.second.is_empty(),
+            "each key is free"
+        );
         let (mut counts, mut lost) = (Counts::default(), 0);
         for items in &*self.items {
-            let Items { accepted, rejected, runs, received, replaced, cancelled, resets, drops } = items;
-            let [accepted, runs, replaced, cancelled] = [accepted, runs, replaced, cancelled].map(get);
-            assert_eq!(get(drops), accepted + get(rejected), "each task is dropped once");
+            let Items {
+                accepted,
+                rejected,
+                runs,
+                received,
+                replaced,
+                cancelled,
+                resets,
+                drops,
+            } = items;
+            let [accepted, runs, replaced, cancelled] =
+                [accepted, runs, replaced, cancelled].map(get);
+            assert_eq!(
+                get(drops),
+                accepted + get(rejected),
+                "each task is dropped once"
+            );
             let ended = runs + replaced + cancelled;
             assert!(
                 ended <= accepted,
@@ -164,10 +210,12 @@ impl Keys {
 impl Receiver {
     /// Receives an entry, if there is one.
     fn poll(&mut self, waker: &Waker) -> Poll<()> {
-        self.entries.poll_recv(&mut Context::from_waker(waker)).map(|entry| {
-            let (key, item) = entry.expect("there is a handle of the map");
-            item.items[key].received.fetch_add(1, Relaxed);
-            item.run(key);
-        })
+        self.entries
+            .poll_recv(&mut Context::from_waker(waker))
+            .map(|entry| {
+                let (key, item) = entry.expect("there is a handle of the map");
+                item.items[key].received.fetch_add(1, Relaxed);
+                item.run(key);
+            })
     }
 }

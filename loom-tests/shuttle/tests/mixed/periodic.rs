@@ -34,7 +34,10 @@ struct RunGuard(Arc<RunState>);
 impl RunGuard {
     /// A panic here is counted by the timer.
     fn run(&self) {
-        assert!(!self.0.is_running.swap(true, Relaxed), "two runs at the same time");
+        assert!(
+            !self.0.is_running.swap(true, Relaxed),
+            "two runs at the same time"
+        );
         thread::yield_now();
         self.0.is_running.store(false, Relaxed);
     }
@@ -50,7 +53,11 @@ impl PeriodicTask {
     pub(super) fn cancel(&self) {
         if self.periodic.cancel() {
             // A run that has begun may not have been counted yet.
-            let before = self.max_runs.lock().unwrap().replace(self.periodic.runs() + 1);
+            let before = self
+                .max_runs
+                .lock()
+                .unwrap()
+                .replace(self.periodic.runs() + 1);
             assert_eq!(before, None, "two cancels succeeded");
         }
     }
@@ -65,9 +72,16 @@ impl PeriodicTasks {
         let guard = RunGuard(Arc::clone(&state));
         // A fixed delay, because the clock may advance faster than missed runs could be made up
         // for.
-        match scenario.timer.schedule_with_fixed_delay(move || guard.run(), delay, TICK) {
+        match scenario
+            .timer
+            .schedule_with_fixed_delay(move || guard.run(), delay, TICK)
+        {
             Ok(periodic) => {
-                let one = Arc::new(PeriodicTask { periodic, state, max_runs: Mutex::default() });
+                let one = Arc::new(PeriodicTask {
+                    periodic,
+                    state,
+                    max_runs: Mutex::default(),
+                });
                 self.all.lock().unwrap().push(one);
             }
             Err(error) => {
@@ -84,7 +98,10 @@ impl PeriodicTasks {
     pub(super) fn check(&self) -> Counts {
         let (mut cancelled, mut stopped, mut runs) = (0, 0, 0);
         for one in &*self.all.lock().unwrap() {
-            assert!(one.periodic.is_cancelled(), "a periodic task ends only by a cancel or a stop");
+            assert!(
+                one.periodic.is_cancelled(),
+                "a periodic task ends only by a cancel or a stop"
+            );
             assert_eq!(get(&one.state.drops), 1, "each task is dropped once");
             match *one.max_runs.lock().unwrap() {
                 Some(max) => {

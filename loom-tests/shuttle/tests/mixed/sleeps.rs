@@ -62,8 +62,14 @@ impl PolledSleep {
         if let Poll::Ready(Err(error)) = &polled {
             scenario.world.assert_may_reject(&scenario.timer, error);
         }
-        let is_tick = matches!((&self.subject, &polled), (Subject::Interval(_), Poll::Ready(Ok(()))));
-        scenario.sleeps.ticks.fetch_add(usize::from(is_tick), Relaxed);
+        let is_tick = matches!(
+            (&self.subject, &polled),
+            (Subject::Interval(_), Poll::Ready(Ok(())))
+        );
+        scenario
+            .sleeps
+            .ticks
+            .fetch_add(usize::from(is_tick), Relaxed);
         self.waiting_poller = polled.is_pending().then_some(poller);
     }
 }
@@ -82,11 +88,17 @@ pub(super) struct Sleeps {
 
 impl Sleeps {
     pub(super) fn add(&self, sleep: Sleep) {
-        self.put(PolledSleep { subject: Subject::Sleep(sleep), waiting_poller: None });
+        self.put(PolledSleep {
+            subject: Subject::Sleep(sleep),
+            waiting_poller: None,
+        });
     }
 
     pub(super) fn add_interval(&self, interval: Interval) {
-        self.put(PolledSleep { subject: Subject::Interval(interval), waiting_poller: None });
+        self.put(PolledSleep {
+            subject: Subject::Interval(interval),
+            waiting_poller: None,
+        });
     }
 
     fn put(&self, one: PolledSleep) {
@@ -101,18 +113,25 @@ impl Sleeps {
 
     /// Polls a sleep with another task than before.
     pub(super) fn poll(&self, scenario: &Scenario, random: &mut Rng) {
-        let Some(mut one) = self.take(random) else { return };
+        let Some(mut one) = self.take(random) else {
+            return;
+        };
         let poller = Arc::<Poller>::default();
         self.pollers.lock().unwrap().push(Arc::clone(&poller));
         let before = one.waiting_poller.take();
         one.poll(scenario, poller);
-        self.taken_over.fetch_add(usize::from(before.is_some() && one.waiting_poller.is_some()), Relaxed);
+        self.taken_over.fetch_add(
+            usize::from(before.is_some() && one.waiting_poller.is_some()),
+            Relaxed,
+        );
         self.put(one);
     }
 
     /// Resets a sleep, and polls it again with the task that waits for it, if there is one.
     pub(super) fn reset(&self, scenario: &Scenario, random: &mut Rng, delay: Duration) {
-        let Some(mut one) = self.take(random) else { return };
+        let Some(mut one) = self.take(random) else {
+            return;
+        };
         one.subject.reset(delay);
         if let Some(poller) = one.waiting_poller.take() {
             poller.resets.fetch_add(1, Relaxed);
@@ -123,14 +142,21 @@ impl Sleeps {
 
     pub(super) fn drop_one(&self, random: &mut Rng) {
         if let Some(one) = self.take(random) {
-            self.dropped.fetch_add(usize::from(one.waiting_poller.is_some()), Relaxed);
+            self.dropped
+                .fetch_add(usize::from(one.waiting_poller.is_some()), Relaxed);
         }
     }
 
     pub(super) fn check(&self, has_waited: bool) -> Counts {
         let (mut in_time, mut too_soon) = (0, 0);
-        for PolledSleep { mut subject, waiting_poller } in std::mem::take(&mut *self.all.lock().unwrap()) {
-            let Some(poller) = waiting_poller else { continue };
+        for PolledSleep {
+            mut subject,
+            waiting_poller,
+        } in std::mem::take(&mut *self.all.lock().unwrap())
+        {
+            let Some(poller) = waiting_poller else {
+                continue;
+            };
             assert!(get(&poller.wakes) > 0, "the task of the last poll is woken");
             match subject.poll(Waker::noop()) {
                 Poll::Pending => panic!("a task is woken before the end of its sleep"),
@@ -142,7 +168,10 @@ impl Sleeps {
             }
         }
         for poller in &*self.pollers.lock().unwrap() {
-            assert!(get(&poller.wakes) <= 1 + get(&poller.resets), "a task is woken once per poll");
+            assert!(
+                get(&poller.wakes) <= 1 + get(&poller.resets),
+                "a task is woken once per poll"
+            );
             assert_eq!(Arc::strong_count(poller), 1, "all wakers are dropped");
         }
         Counts::of([

@@ -27,8 +27,15 @@ struct Entry<V> {
 
 impl<V: Clone> Cache<V> {
     fn new(time_to_live: u64, time_to_idle: u64) -> Self {
-        let parts = Parts { entries: HashMap::new(), ends: HierarchicalWheel::new(64) };
-        Self { time_to_live, time_to_idle, parts: Mutex::new(parts) }
+        let parts = Parts {
+            entries: HashMap::new(),
+            ends: HierarchicalWheel::new(64),
+        };
+        Self {
+            time_to_live,
+            time_to_idle,
+            parts: Mutex::new(parts),
+        }
     }
 
     fn end(&self, written: u64, now: u64) -> u64 {
@@ -39,7 +46,14 @@ impl<V: Clone> Cache<V> {
         let parts = &mut *self.parts.lock().unwrap();
         parts.expire(now);
         let end = parts.ends.insert(self.end(now, now), key.to_owned());
-        let replaced = parts.entries.insert(key.to_owned(), Entry { value, written: now, end })?;
+        let replaced = parts.entries.insert(
+            key.to_owned(),
+            Entry {
+                value,
+                written: now,
+                end,
+            },
+        )?;
         parts.ends.remove(replaced.end);
         Some(replaced.value)
     }
@@ -84,15 +98,25 @@ fn entry_expires_a_time_after_it_was_written_or_read() {
         assert_eq!(cache.get(now, "read"), Some(2), "read in time");
     }
     assert_eq!((cache.get(9_999, "idle"), cache.lens()), (None, (1, 1)));
-    assert_eq!((cache.get(10_000, "read"), cache.lens()), (None, (0, 0)), "10 s after it was written");
+    assert_eq!(
+        (cache.get(10_000, "read"), cache.lens()),
+        (None, (0, 0)),
+        "10 s after it was written"
+    );
 }
 
 #[test]
 fn write_begins_a_new_life() {
     let cache = Cache::new(1_000, 1_000);
-    assert_eq!((cache.insert(0, "a", 1), cache.insert(999, "a", 2)), (None, Some(1)));
+    assert_eq!(
+        (cache.insert(0, "a", 1), cache.insert(999, "a", 2)),
+        (None, Some(1))
+    );
     assert_eq!((cache.get(1_998, "a"), cache.lens()), (Some(2), (1, 1)));
-    assert_eq!((cache.remove(1_998, "a"), cache.remove(1_998, "a")), (Some(2), None));
+    assert_eq!(
+        (cache.remove(1_998, "a"), cache.remove(1_998, "a")),
+        (Some(2), None)
+    );
     assert_eq!(cache.lens(), (0, 0), "nothing is left in the wheel");
 }
 
@@ -101,5 +125,9 @@ fn any_call_removes_all_that_is_due() {
     let cache = Cache::new(5, 5);
     (0..1_000).for_each(|n| assert_eq!(cache.insert(n, &n.to_string(), n), None));
     assert_eq!(cache.lens(), (5, 5));
-    assert_eq!((cache.get(1_000_000_000, "999"), cache.lens()), (None, (0, 0)), "after a long pause");
+    assert_eq!(
+        (cache.get(1_000_000_000, "999"), cache.lens()),
+        (None, (0, 0)),
+        "after a long pause"
+    );
 }

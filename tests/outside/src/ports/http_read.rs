@@ -24,10 +24,16 @@ impl Read for Response {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let socket = self.socket.try_clone()?;
         let end = self.deadline.min(self.timer.now() + self.read_timeout);
-        let timeout = self.timer.new_timeout_at(move |_| _ = socket.shutdown(Shutdown::Both), end)?;
+        let timeout = self
+            .timer
+            .new_timeout_at(move |_| _ = socket.shutdown(Shutdown::Both), end)?;
         let result = self.socket.read(buffer);
         // Exactly one of the two happens: this cancel, or the shutdown.
-        if timeout.cancel() { result } else { Err(ErrorKind::TimedOut.into()) }
+        if timeout.cancel() {
+            result
+        } else {
+            Err(ErrorKind::TimedOut.into())
+        }
     }
 }
 
@@ -41,14 +47,25 @@ fn exchange(t: &Driven) -> (Sender<&'static [u8]>, Receiver<Part>, JoinHandle<()
     let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (mut server, _) = listener.accept().unwrap();
     let (write, to_write) = channel::<&[u8]>();
-    thread::spawn(move || to_write.iter().try_for_each(|bytes| server.write_all(bytes)));
+    thread::spawn(move || {
+        to_write
+            .iter()
+            .try_for_each(|bytes| server.write_all(bytes))
+    });
     let (timer, deadline) = (t.timer.clone(), t.timer.now() + SECOND * 5);
-    let mut response = Response { socket, timer, read_timeout: SECOND * 2, deadline };
+    let mut response = Response {
+        socket,
+        timer,
+        read_timeout: SECOND * 2,
+        deadline,
+    };
     let (send, parts) = channel();
     let client = thread::spawn(move || {
         let mut buffer = [0; 64];
         loop {
-            let part = response.read(&mut buffer).map(|count| buffer[..count].to_vec());
+            let part = response
+                .read(&mut buffer)
+                .map(|count| buffer[..count].to_vec());
             let is_last = !matches!(&part, Ok(bytes) if !bytes.is_empty());
             send.send(part).unwrap();
             if is_last {
@@ -75,7 +92,10 @@ fn read_that_waits_for_too_long_fails() {
     assert_eq!(parts.recv().unwrap().unwrap(), b"HTTP/1.1 200 OK\r\n");
     wait_for_read(&t, 2);
     assert_eq!((t.pass(SECOND), t.pass(SECOND)), (0, 1));
-    assert_eq!(parts.recv().unwrap().unwrap_err().kind(), ErrorKind::TimedOut);
+    assert_eq!(
+        parts.recv().unwrap().unwrap_err().kind(),
+        ErrorKind::TimedOut
+    );
     client.join().unwrap();
     assert_eq!(t.timer.pending_timeouts(), 0);
 }
@@ -92,7 +112,10 @@ fn response_that_trickles_fails_at_its_deadline() {
     }
     wait_for_read(&t, 5);
     assert_eq!(t.pass(SECOND), 1, "the deadline of the whole response");
-    assert_eq!(parts.recv().unwrap().unwrap_err().kind(), ErrorKind::TimedOut);
+    assert_eq!(
+        parts.recv().unwrap().unwrap_err().kind(),
+        ErrorKind::TimedOut
+    );
     client.join().unwrap();
 }
 
@@ -105,5 +128,8 @@ fn response_that_ends_leaves_no_timeout() {
     let bytes: Vec<u8> = parts.iter().flat_map(|part| part.unwrap()).collect();
     assert_eq!(bytes, b"HTTP/1.1 204 No Content\r\n\r\n");
     client.join().unwrap();
-    assert_eq!((t.timer.pending_timeouts(), t.timer.stats().expired), (0, 0));
+    assert_eq!(
+        (t.timer.pending_timeouts(), t.timer.stats().expired),
+        (0, 0)
+    );
 }

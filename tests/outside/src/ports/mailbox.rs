@@ -25,7 +25,12 @@ struct Actor<M> {
 
 impl<M: Clone + Send + Sync + 'static> Actor<M> {
     fn new(timer: &HashedWheelTimer) -> Self {
-        Self { timer: timer.clone(), mailbox: Mailbox::default(), timers: HashMap::new(), last: 0 }
+        Self {
+            timer: timer.clone(),
+            mailbox: Mailbox::default(),
+            timers: HashMap::new(),
+            last: 0,
+        }
     }
 
     fn tell(&self, message: M) {
@@ -56,7 +61,8 @@ impl<M: Clone + Send + Sync + 'static> Actor<M> {
 
     /// Cancels the one that had the key.
     fn keep(&mut self, key: Key, timer: Box<dyn Cancel>) {
-        self.timers.insert(key, (self.last, CancelOnDrop::new(timer)));
+        self.timers
+            .insert(key, (self.last, CancelOnDrop::new(timer)));
     }
 
     fn cancel(&mut self, key: Key) -> bool {
@@ -66,7 +72,8 @@ impl<M: Clone + Send + Sync + 'static> Actor<M> {
     fn receive(&mut self) -> Option<M> {
         loop {
             let (origin, message) = self.mailbox.lock().unwrap().pop_front()?;
-            let is_current = |(key, number)| self.timers.get(key).is_some_and(|(own, _)| *own == number);
+            let is_current =
+                |(key, number)| self.timers.get(key).is_some_and(|(own, _)| *own == number);
             if origin.is_none_or(is_current) {
                 return Some(message);
             }
@@ -99,7 +106,11 @@ fn message_of_a_replaced_timer_is_not_received() {
         actor.once("key", message, SECOND * seconds).unwrap();
         t.pass(SECOND * seconds);
     }
-    assert_eq!((actor.receive(), actor.receive()), (Some("third"), None), "all three are in the mailbox");
+    assert_eq!(
+        (actor.receive(), actor.receive()),
+        (Some("third"), None),
+        "all three are in the mailbox"
+    );
     actor.once("key", "fourth", SECOND).unwrap();
     actor.once("key", "fifth", SECOND).unwrap();
     assert_eq!((t.pass(SECOND), actor.receive()), (1, Some("fifth")));

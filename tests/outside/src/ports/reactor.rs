@@ -67,7 +67,11 @@ impl Future for Timer {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let mut state = self.state.lock().unwrap();
         state.waker = Some(context.waker().clone());
-        if state.is_over { Poll::Ready(()) } else { Poll::Pending }
+        if state.is_over {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
     }
 }
 
@@ -87,13 +91,20 @@ fn reactor_waits_until_the_next_timer_and_wakes_its_task() {
     let (begin, waker) = (reactor.timer.now(), Waker::from(Arc::clone(&task)));
     let context = &mut Context::from_waker(&waker);
     let mut timers = [1, 2].map(|n| Timer::at(&reactor.timer, begin + SECOND * n).unwrap());
-    assert!(timers.iter_mut().all(|timer| Pin::new(timer).poll(context).is_pending()));
+    assert!(
+        timers
+            .iter_mut()
+            .all(|timer| Pin::new(timer).poll(context).is_pending())
+    );
     for (before, timer) in timers.iter_mut().enumerate() {
         reactor.react(|limit| {
             assert_eq!((limit, task.0.load(SeqCst)), (Some(SECOND), before));
             clock.advance(SECOND);
         });
-        assert_eq!((Pin::new(timer).poll(context), task.0.load(SeqCst)), (Poll::Ready(()), before + 1));
+        assert_eq!(
+            (Pin::new(timer).poll(context), task.0.load(SeqCst)),
+            (Poll::Ready(()), before + 1)
+        );
     }
     reactor.react(|limit| assert_eq!(limit, None, "there is no timer left"));
 }
@@ -112,7 +123,11 @@ fn earlier_timer_of_another_thread_ends_the_wait() {
             assert_eq!(longest, limit.map(|seconds| SECOND * seconds));
             std::thread::spawn(add).join().unwrap()
         }));
-        assert_eq!(notified.0.load(SeqCst), notifications, "a timer after {seconds} s");
+        assert_eq!(
+            notified.0.load(SeqCst),
+            notifications,
+            "a timer after {seconds} s"
+        );
     }
     kept.drain(1..);
     reactor.react(|_| ());

@@ -74,7 +74,13 @@ pub(super) struct Futures {
 impl Futures {
     pub(super) fn new(kind: Kind, shared: &Shared) -> Self {
         let (timer, tally) = (shared.timer.clone(), Arc::clone(&shared.tally));
-        Self { kind, timer, tally, waiting: Vec::new(), idle: Vec::new() }
+        Self {
+            kind,
+            timer,
+            tally,
+            waiting: Vec::new(),
+            idle: Vec::new(),
+        }
     }
 
     /// Begins a wait. A fixed delay begins with the poll that follows.
@@ -85,15 +91,26 @@ impl Futures {
             let policies = [MissedTick::Burst, MissedTick::Delay, MissedTick::Skip];
             let (recurring, schedule) = Recurring::new(&policies, random, &self.tally);
             let deadline = recurring.first();
-            (Subject::Ticks(self.timer.interval_on(schedule), recurring), deadline)
+            (
+                Subject::Ticks(self.timer.interval_on(schedule), recurring),
+                deadline,
+            )
         } else {
             let delay = delay(random);
             let deadline = Deadline::after(delay);
             (Subject::Sleep(self.timer.sleep(delay)), deadline)
         };
         let ticket = Ticket::new(&self.tally, self.kind, deadline);
-        let task = Task { is_deaf: self.tally.does(Sabotage::LostWake), ..Task::default() };
-        self.poll(Waiting { subject, ticket, is_accepted: false, task: Arc::new(task) });
+        let task = Task {
+            is_deaf: self.tally.does(Sabotage::LostWake),
+            ..Task::default()
+        };
+        self.poll(Waiting {
+            subject,
+            ticket,
+            is_accepted: false,
+            task: Arc::new(task),
+        });
     }
 
     /// Polls, and keeps what is still waiting.
@@ -127,12 +144,21 @@ impl Futures {
     }
 
     /// Drops one that waits. One that was ready before counts as cancelled too.
-    fn drop_one(&self, Waiting { subject, ticket, task, .. }: Waiting) {
+    fn drop_one(
+        &self,
+        Waiting {
+            subject,
+            ticket,
+            task,
+            ..
+        }: Waiting,
+    ) {
         ticket.cancel(lock(&task.woken).unwrap_or_else(Instant::now));
         drop(subject);
         // The worker may be about to call the waker.
         let is_free = comes(|| Arc::strong_count(&task) == 1);
-        self.tally.expect(is_free, || format!("{:?}: a waker is left", self.kind));
+        self.tally
+            .expect(is_free, || format!("{:?}: a waker is left", self.kind));
     }
 }
 
@@ -152,7 +178,9 @@ impl Load for Futures {
                 one.into_iter().for_each(|one| self.drop_one(one));
             }
             8 => {
-                let Some(mut one) = self.take(random) else { return };
+                let Some(mut one) = self.take(random) else {
+                    return;
+                };
                 let delay = delay(random);
                 one.ticket.set_deadline(Deadline::after(delay));
                 match &mut one.subject {
@@ -166,7 +194,13 @@ impl Load for Futures {
                 // Another task polls. It knows when this one was woken.
                 let Some(one) = self.take(random) else { return };
                 let woken = Mutex::new(*lock(&one.task.woken));
-                self.poll(Waiting { task: Arc::new(Task { woken, is_deaf: false }), ..one });
+                self.poll(Waiting {
+                    task: Arc::new(Task {
+                        woken,
+                        is_deaf: false,
+                    }),
+                    ..one
+                });
             }
         }
     }
@@ -183,9 +217,13 @@ impl Load for Futures {
         for one in mem::take(&mut self.waiting) {
             let is_woken = comes(|| one.task.is_woken());
             let kind = self.kind;
-            self.tally.expect(is_woken, || format!("{kind:?}: the timer's end has not woken its task"));
+            self.tally.expect(is_woken, || {
+                format!("{kind:?}: the timer's end has not woken its task")
+            });
             self.poll(one);
         }
-        self.tally.expect(self.waiting.is_empty(), || format!("{:?}: waits on a stopped timer", self.kind));
+        self.tally.expect(self.waiting.is_empty(), || {
+            format!("{:?}: waits on a stopped timer", self.kind)
+        });
     }
 }

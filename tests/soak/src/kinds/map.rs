@@ -63,7 +63,10 @@ impl Entry {
     fn end(&self, end: impl FnOnce(&Ticket)) {
         if let Some(reset) = self.resets.get(self.key) {
             let latest = (*lock(reset)).max(self.ticket.deadline().latest);
-            self.ticket.set_deadline(Deadline { earliest: None, latest });
+            self.ticket.set_deadline(Deadline {
+                earliest: None,
+                latest,
+            });
         }
         end(&self.ticket);
     }
@@ -92,7 +95,10 @@ pub(crate) struct Keys(Arc<Shared>);
 impl Keys {
     pub(super) fn new(kind: Kind, timer: &HashedWheelTimer, tally: &Arc<Tally>) -> Self {
         let (entries, receiver) = if kind == Kind::Map {
-            (ExpiringMap::with_handler(timer, |_, entry: Entry| entry.expire()), None)
+            (
+                ExpiringMap::with_handler(timer, |_, entry: Entry| entry.expire()),
+                None,
+            )
         } else {
             let (entries, expired) = ExpiringMap::with_receiver(timer);
             (entries, Some(Mutex::new(expired)))
@@ -111,7 +117,9 @@ impl Keys {
 
     /// Receives all expired entries, if there is a receiver.
     fn receive(&self) {
-        let Some(receiver) = &self.0.receiver else { return };
+        let Some(receiver) = &self.0.receiver else {
+            return;
+        };
         let (mut receiver, mut context) = (lock(receiver), Context::from_waker(Waker::noop()));
         if self.0.kind == Kind::Batched {
             let mut expired = Vec::new();
@@ -126,11 +134,23 @@ impl Keys {
     }
 
     fn insert(&self, key: u32, recorded: Duration, delay: Duration) -> Arc<Ticket> {
-        let Shared { kind, tally, entries, live, resets, .. } = &*self.0;
+        let Shared {
+            kind,
+            tally,
+            entries,
+            live,
+            resets,
+            ..
+        } = &*self.0;
         let ticket = Arc::new(Ticket::new(tally, *kind, Deadline::after(recorded)));
         live.fetch_add(1, SeqCst);
         let (resets, live) = (Arc::clone(resets), Arc::clone(live));
-        let entry = Entry { ticket: Arc::clone(&ticket), key: key as usize, resets, live };
+        let entry = Entry {
+            ticket: Arc::clone(&ticket),
+            key: key as usize,
+            resets,
+            live,
+        };
         match entries.insert(key, entry, delay) {
             Ok(replaced) => replaced.into_iter().for_each(Entry::cancel),
             Err(rejected) => rejected.value.ticket.fail(&rejected.error, false),
@@ -139,13 +159,22 @@ impl Keys {
     }
 
     fn insert_once(&self, random: &mut Rng) {
-        let Shared { tally, next_key, once, .. } = &*self.0;
+        let Shared {
+            tally,
+            next_key,
+            once,
+            ..
+        } = &*self.0;
         let mut pending = lock(once);
         pending.retain(|ticket| ticket.get(Count::TaskDrop) == 0);
         if pending.len() < MAX_ONCE {
             drop(pending);
             let recorded = short_delay(random);
-            let delay = if tally.does(Sabotage::Late) { A_DAY } else { recorded };
+            let delay = if tally.does(Sabotage::Late) {
+                A_DAY
+            } else {
+                recorded
+            };
             let ticket = self.insert(next_key.fetch_add(1, SeqCst), recorded, delay);
             lock(once).push(ticket);
         }
@@ -161,7 +190,9 @@ impl Keys {
 
 impl Load for Keys {
     fn work(&mut self, random: &mut Rng) {
-        let Shared { entries, resets, .. } = &*self.0;
+        let Shared {
+            entries, resets, ..
+        } = &*self.0;
         let key = random.u32(0..KEYS);
         match random.u8(0..10) {
             0..5 => {
@@ -169,7 +200,11 @@ impl Load for Keys {
                 self.insert(key, delay, delay);
             }
             5 | 6 => {
-                let delay = if key % ANY_DEADLINE == 0 { delay(random) } else { short_delay(random) };
+                let delay = if key % ANY_DEADLINE == 0 {
+                    delay(random)
+                } else {
+                    short_delay(random)
+                };
                 let due = Some(Instant::now() + delay);
                 {
                     let mut latest = lock(&resets[key as usize]);
@@ -194,7 +229,11 @@ impl Load for Keys {
                 ticket.get(Count::TaskDrop) > 0
             });
         }
-        self.0.entries.drain().into_iter().for_each(|(_, entry)| entry.cancel());
+        self.0
+            .entries
+            .drain()
+            .into_iter()
+            .for_each(|(_, entry)| entry.cancel());
         // No thread receives during the pause, in which an entry would become late. The last thread
         // that rests waits for all entries. `settle` reports those that never arrive.
         comes(|| self.has_arrived());
@@ -202,7 +241,9 @@ impl Load for Keys {
 
     fn settle(&mut self) {
         let is_free = comes(|| self.has_arrived() && self.0.entries.is_empty());
-        self.0.tally.expect(is_free, || format!("{:?}: an entry is left on a stopped timer", self.0.kind));
+        self.0.tally.expect(is_free, || {
+            format!("{:?}: an entry is left on a stopped timer", self.0.kind)
+        });
         lock(&self.0.once).clear();
     }
 }

@@ -82,17 +82,26 @@ impl Shared {
         let (tally, plains) = (Arc::clone(&plains.tally), Arc::clone(plains));
         let maps = || Kind::MAPS.map(|kind| map::Keys::new(kind, timer, &tally));
         let others = is_mixed.then(|| (maps(), queue::Queue::new(timer, &tally)));
-        Self { timer: timer.clone(), tally, plains, others }
+        Self {
+            timer: timer.clone(),
+            tally,
+            plains,
+            others,
+        }
     }
 
     /// Returns the loads of one thread.
     pub(crate) fn loads(&self) -> Loads {
-        let mut loads: Vec<Box<dyn Load>> = vec![Box::new(plain::Producer::new(&self.timer, &self.plains))];
+        let mut loads: Vec<Box<dyn Load>> =
+            vec![Box::new(plain::Producer::new(&self.timer, &self.plains))];
         if let Some((maps, queue)) = &self.others {
             loads.push(Box::new(futures::Futures::new(Kind::Sleep, self)));
             loads.push(Box::new(futures::Futures::new(Kind::Interval, self)));
             loads.push(Box::new(periodic::PeriodicTasks::new(self)));
-            loads.extend(maps.iter().map(|keys| Box::new(keys.clone()) as Box<dyn Load>));
+            loads.extend(
+                maps.iter()
+                    .map(|keys| Box::new(keys.clone()) as Box<dyn Load>),
+            );
             loads.push(Box::new(queue.clone()));
         }
         Loads(loads)
@@ -102,7 +111,10 @@ impl Shared {
     pub(crate) fn settle(self, mut loads: Vec<Loads>) {
         // There may be no thread.
         loads.push(self.loads());
-        loads.iter_mut().flat_map(|loads| &mut loads.0).for_each(|load| load.settle());
+        loads
+            .iter_mut()
+            .flat_map(|loads| &mut loads.0)
+            .for_each(|load| load.settle());
     }
 }
 
@@ -114,7 +126,11 @@ impl Loads {
     /// thread has to come back soon to what expires.
     pub(crate) fn work(&mut self, most: usize, random: &mut Rng) {
         let (plain, others) = self.0.split_first_mut().expect("there are plain timeouts");
-        let most = if others.is_empty() { most } else { most.min(1_000) };
+        let most = if others.is_empty() {
+            most
+        } else {
+            most.min(1_000)
+        };
         (0..random.usize(..=most)).for_each(|_| plain.work(random));
         if !others.is_empty() {
             for _ in 0..random.usize(1..200) {
@@ -169,14 +185,28 @@ impl Recurring {
     fn new(policies: &[MissedTick], random: &mut Rng, tally: &Tally) -> (Self, Schedule) {
         let period = Duration::from_micros(random.u64(1_000..100_000));
         // Correct in the first run, so that the check of the others is tested.
-        let scheduled = if tally.does(Sabotage::Half) { period / 2 } else { period };
-        let first = if tally.does(Sabotage::Late) { A_DAY } else { period };
+        let scheduled = if tally.does(Sabotage::Half) {
+            period / 2
+        } else {
+            period
+        };
+        let first = if tally.does(Sabotage::Late) {
+            A_DAY
+        } else {
+            period
+        };
         let policy = policies.get(random.usize(0..=policies.len()));
         let schedule = match policy {
             Some(policy) => Schedule::at_fixed_rate(scheduled).missed_tick(*policy),
             None => Schedule::with_fixed_delay(scheduled),
         };
-        (Self { period, has_fixed_delay: policy.is_none() }, schedule.initial_delay(first))
+        (
+            Self {
+                period,
+                has_fixed_delay: policy.is_none(),
+            },
+            schedule.initial_delay(first),
+        )
     }
 
     /// Returns when the first run is due, if the schedule begins now.
@@ -190,6 +220,10 @@ impl Recurring {
     /// At a fixed rate, no policy makes the next run due before one period after the last one was
     /// due.
     fn next(self, last: Deadline) -> Deadline {
-        if self.has_fixed_delay { Deadline::after(self.period) } else { last.next(self.period) }
+        if self.has_fixed_delay {
+            Deadline::after(self.period)
+        } else {
+            last.next(self.period)
+        }
     }
 }

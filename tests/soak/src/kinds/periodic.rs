@@ -39,11 +39,13 @@ impl Runs {
             // Gives another run the time to begin.
             false => thread::yield_now(),
         });
-        self.ticket.set_deadline(self.recurring.next(self.ticket.deadline()));
+        self.ticket
+            .set_deadline(self.recurring.next(self.ticket.deadline()));
     }
 
     fn while_running(&self, work: impl FnOnce()) {
-        self.overlaps.fetch_add(self.is_running.swap(true, SeqCst).into(), SeqCst);
+        self.overlaps
+            .fetch_add(self.is_running.swap(true, SeqCst).into(), SeqCst);
         work();
         self.is_running.store(false, SeqCst);
     }
@@ -65,7 +67,11 @@ pub(super) struct PeriodicTasks {
 
 impl PeriodicTasks {
     pub(super) fn new(shared: &Shared) -> Self {
-        Self { timer: shared.timer.clone(), tally: Arc::clone(&shared.tally), tasks: Vec::new() }
+        Self {
+            timer: shared.timer.clone(),
+            tally: Arc::clone(&shared.tally),
+            tasks: Vec::new(),
+        }
     }
 
     fn add(&mut self, random: &mut Rng) {
@@ -79,24 +85,50 @@ impl PeriodicTasks {
             overlaps: AtomicU64::new(0),
         });
         // Half of the tasks end themselves soon.
-        let max_runs = if random.bool() { random.u64(1..10) } else { random.u64(1..200) };
+        let max_runs = if random.bool() {
+            random.u64(1..10)
+        } else {
+            random.u64(1..200)
+        };
         let last = max_runs + u64::from(self.tally.does(Sabotage::ExtraRun));
         let (its_runs, overlaps) = (Arc::clone(&runs), self.tally.does(Sabotage::Overlap));
         let task = move |run: &PeriodicRun<'_>| {
             its_runs.run(run, overlaps);
-            if run.number() < last { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            if run.number() < last {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
         };
         match self.timer.schedule_periodic(schedule, task) {
-            Ok(periodic) => self.tasks.push(Task { periodic, runs, max_runs }),
+            Ok(periodic) => self.tasks.push(Task {
+                periodic,
+                runs,
+                max_runs,
+            }),
             Err(error) => runs.ticket.fail(&error, false),
         }
     }
 
     /// Ends a task. `waits`: for the end of a run that is in progress.
-    fn cancel(&self, Task { periodic, runs, max_runs }: Task, waits: bool) {
-        let is_cancelled = if waits { periodic.cancel_and_wait() } else { periodic.cancel() };
+    fn cancel(
+        &self,
+        Task {
+            periodic,
+            runs,
+            max_runs,
+        }: Task,
+        waits: bool,
+    ) {
+        let is_cancelled = if waits {
+            periodic.cancel_and_wait()
+        } else {
+            periodic.cancel()
+        };
         let is_running = waits && runs.is_running.load(SeqCst);
-        self.tally.expect(!is_running, || "a periodic task runs after cancel_and_wait".into());
+        self.tally.expect(!is_running, || {
+            "a periodic task runs after cancel_and_wait".into()
+        });
         let end = match (is_cancelled, periodic.is_cancelled()) {
             (true, _) => Count::Cancelled,
             (false, true) => Count::Left,
@@ -104,10 +136,13 @@ impl PeriodicTasks {
         };
         runs.ticket.count(end);
         let is_dropped = comes(|| Arc::strong_count(&runs) == 1);
-        self.tally.expect(is_dropped, || "a periodic task was not dropped".into());
+        self.tally
+            .expect(is_dropped, || "a periodic task was not dropped".into());
         let (overlaps, has_panicked) = (runs.overlaps.load(SeqCst), periodic.has_panicked());
         self.tally.expect(overlaps == 0 && !has_panicked, || {
-            format!("a periodic task has {overlaps} overlapping runs; it has panicked: {has_panicked}")
+            format!(
+                "a periodic task has {overlaps} overlapping runs; it has panicked: {has_panicked}"
+            )
         });
         let (count, reported) = (runs.count.load(SeqCst), periodic.runs());
         let is_complete = end != Count::Expired || count == max_runs;
@@ -124,15 +159,19 @@ impl Load for PeriodicTasks {
             3 => match take(&mut self.tasks, random) {
                 // The run before has recorded the deadline of the next one.
                 Some(task)
-                    if task.periodic.next_run().is_some() && task.runs.ticket.deadline().is_overdue() =>
+                    if task.periodic.next_run().is_some()
+                        && task.runs.ticket.deadline().is_overdue() =>
                 {
                     self.tasks.push(task);
                 }
-                task => task.into_iter().for_each(|task| self.cancel(task, random.bool())),
+                task => task
+                    .into_iter()
+                    .for_each(|task| self.cancel(task, random.bool())),
             },
             4..8 => {
-                let (ended, running): (Vec<_>, Vec<_>) =
-                    mem::take(&mut self.tasks).into_iter().partition(|task| task.periodic.is_finished());
+                let (ended, running): (Vec<_>, Vec<_>) = mem::take(&mut self.tasks)
+                    .into_iter()
+                    .partition(|task| task.periodic.is_finished());
                 self.tasks = running;
                 ended.into_iter().for_each(|task| self.cancel(task, false));
             }
@@ -144,7 +183,9 @@ impl Load for PeriodicTasks {
         for task in mem::take(&mut self.tasks) {
             let runs = task.periodic.runs();
             if task.periodic.next_run().is_some() {
-                task.runs.ticket.await_if_due(|| task.periodic.runs() > runs || task.periodic.is_finished());
+                task.runs
+                    .ticket
+                    .await_if_due(|| task.periodic.runs() > runs || task.periodic.is_finished());
             }
             self.cancel(task, false);
         }

@@ -46,7 +46,14 @@ pub(crate) struct Plains {
 impl Plains {
     pub(crate) fn new(tally: &Arc<Tally>, limit: Option<usize>, stall: Duration) -> Arc<Self> {
         let (tally, shared) = (Arc::clone(tally), Mutex::default());
-        Arc::new(Self { tally, limit, stall, shared, cancels: AtomicU64::new(0), stalls: AtomicU64::new(0) })
+        Arc::new(Self {
+            tally,
+            limit,
+            stall,
+            shared,
+            cancels: AtomicU64::new(0),
+            stalls: AtomicU64::new(0),
+        })
     }
 
     pub(crate) fn share(&self, entry: Option<Entry>) {
@@ -76,22 +83,39 @@ impl Plains {
     }
 
     /// Schedules many timeouts at once, and returns when all have ended.
-    pub(crate) fn burst(self: &Arc<Self>, timer: &HashedWheelTimer, size: u32, cancels: fn(u32) -> bool) {
+    pub(crate) fn burst(
+        self: &Arc<Self>,
+        timer: &HashedWheelTimer,
+        size: u32,
+        cancels: fn(u32) -> bool,
+    ) {
         let mut entries = Vec::with_capacity(size as usize);
         entries.extend((0..size).map(|n| {
-            let delay = if cancels(n) { A_DAY } else { MAX_DELAY * n / size };
-            schedule(timer, self, delay, Action::Nothing).expect("the timer has no limit, and is not stopped")
+            let delay = if cancels(n) {
+                A_DAY
+            } else {
+                MAX_DELAY * n / size
+            };
+            schedule(timer, self, delay, Action::Nothing)
+                .expect("the timer has no limit, and is not stopped")
         }));
-        (0..).zip(&entries).filter(|(n, _)| cancels(*n)).for_each(|(_, entry)| self.cancel(entry));
-        let (timeouts, tickets): (Vec<_>, Vec<_>) =
-            entries.into_iter().map(|Entry { timeout, ticket }| (timeout, ticket)).unzip();
+        (0..)
+            .zip(&entries)
+            .filter(|(n, _)| cancels(*n))
+            .for_each(|(_, entry)| self.cancel(entry));
+        let (timeouts, tickets): (Vec<_>, Vec<_>) = entries
+            .into_iter()
+            .map(|Entry { timeout, ticket }| (timeout, ticket))
+            .unzip();
         if self.tally.does(Sabotage::Hoard) {
             mem::forget(timeouts);
         } else {
             drop(timeouts);
         }
         let has_ended = |ticket: &Arc<Ticket>| comes(|| ticket.get(Count::TaskDrop) > 0);
-        self.tally.expect(tickets.iter().all(has_ended), || "a burst does not end".into());
+        self.tally.expect(tickets.iter().all(has_ended), || {
+            "a burst does not end".into()
+        });
     }
 }
 
@@ -118,12 +142,19 @@ impl TimerTask for Task {
     fn run(mut self, timeout: &Timeout) {
         self.ticket.expire(Instant::now());
         let tally = &self.plains.tally;
-        tally.expect(timeout.is_expired(), || "a task runs, and its timeout is not expired".into());
+        tally.expect(timeout.is_expired(), || {
+            "a task runs, and its timeout is not expired".into()
+        });
         match mem::replace(&mut self.action, Action::Nothing) {
             Action::Stall(time) => thread::sleep(time),
             Action::PanicInRun => tally.panic_intentionally(),
             Action::Schedule(delay) => {
-                self.plains.share(schedule(&timeout.timer(), &self.plains, delay, Action::Nothing));
+                self.plains.share(schedule(
+                    &timeout.timer(),
+                    &self.plains,
+                    delay,
+                    Action::Nothing,
+                ));
             }
             action => self.action = action,
         }
@@ -131,12 +162,18 @@ impl TimerTask for Task {
 
     fn cancelled(self, timeout: &Timeout) {
         let (ticket, tally) = (&self.ticket, &self.plains.tally);
-        ticket.count(if tally.ending.get().is_some() { Count::HookAtEnd } else { Count::Hook });
+        ticket.count(if tally.ending.get().is_some() {
+            Count::HookAtEnd
+        } else {
+            Count::Hook
+        });
         if let Some(count) = CANCELLED_AT_ONCE.get() {
             CANCELLED_AT_ONCE.set(Some(count + 1));
             ticket.cancel(Instant::now());
         }
-        tally.expect(timeout.is_cancelled(), || "a hook, and its timeout is not cancelled".into());
+        tally.expect(timeout.is_cancelled(), || {
+            "a hook, and its timeout is not cancelled".into()
+        });
         if let Action::PanicInHook = self.action {
             tally.panic_intentionally();
         }
@@ -146,8 +183,9 @@ impl TimerTask for Task {
 impl Drop for Task {
     fn drop(&mut self) {
         let (ticket, tally) = (&self.ticket, &self.plains.tally);
-        let was_called =
-            [Count::Expired, Count::Hook, Count::HookAtEnd].iter().any(|call| ticket.get(*call) > 0);
+        let was_called = [Count::Expired, Count::Hook, Count::HookAtEnd]
+            .iter()
+            .any(|call| ticket.get(*call) > 0);
         if IS_DROPPING.get() && !was_called {
             ticket.count(Count::Dropped);
         }
@@ -187,8 +225,16 @@ pub(crate) fn schedule(
     delay: Duration,
     action: Action,
 ) -> Option<Entry> {
-    let ticket = Arc::new(Ticket::new(&plains.tally, Kind::Plain, Deadline::after(delay)));
-    let task = Task { ticket: Arc::clone(&ticket), plains: Arc::clone(plains), action };
+    let ticket = Arc::new(Ticket::new(
+        &plains.tally,
+        Kind::Plain,
+        Deadline::after(delay),
+    ));
+    let task = Task {
+        ticket: Arc::clone(&ticket),
+        plains: Arc::clone(plains),
+        action,
+    };
     match timer.new_timeout_task(task, delay) {
         Ok(timeout) => Some(Entry { timeout, ticket }),
         Err(_) => {
@@ -204,8 +250,14 @@ pub(crate) fn cancel_all(timer: &HashedWheelTimer, tally: &Tally, is_mixed: bool
     CANCELLED_AT_ONCE.set(Some(0));
     let cancelled = timer.cancel_all() as u64;
     let hooks = CANCELLED_AT_ONCE.take().unwrap_or_default();
-    let agrees = if is_mixed { hooks <= cancelled } else { hooks == cancelled };
-    tally.expect(agrees, || format!("cancel_all returned {cancelled}, and called {hooks} hooks"));
+    let agrees = if is_mixed {
+        hooks <= cancelled
+    } else {
+        hooks == cancelled
+    };
+    tally.expect(agrees, || {
+        format!("cancel_all returned {cancelled}, and called {hooks} hooks")
+    });
 }
 
 impl Entry {
@@ -226,11 +278,21 @@ pub(super) struct Producer {
 impl Producer {
     pub(super) fn new(timer: &HashedWheelTimer, plains: &Arc<Plains>) -> Self {
         let (timer, plains) = (timer.clone(), Arc::clone(plains));
-        Self { timer, plains, to_cancel: Vec::new(), waiting: Vec::new() }
+        Self {
+            timer,
+            plains,
+            to_cancel: Vec::new(),
+            waiting: Vec::new(),
+        }
     }
 
     fn action(&self, will_cancel: bool, random: &mut Rng) -> Action {
-        let Plains { tally, stall, stalls, .. } = &*self.plains;
+        let Plains {
+            tally,
+            stall,
+            stalls,
+            ..
+        } = &*self.plains;
         if tally.does(Sabotage::Stall) && !will_cancel && stalls.fetch_add(1, SeqCst) < MAX_STALLS {
             return Action::Stall(tally.max_late * 2);
         }
@@ -246,8 +308,14 @@ impl Producer {
 
     /// Resets a timeout to a delay after which it does fire.
     fn reset_one(&self, random: &mut Rng) {
-        let list = if random.bool() { &self.to_cancel } else { &self.waiting };
-        let Some(Entry { timeout, ticket }) = random.choice(list) else { return };
+        let list = if random.bool() {
+            &self.to_cancel
+        } else {
+            &self.waiting
+        };
+        let Some(Entry { timeout, ticket }) = random.choice(list) else {
+            return;
+        };
         let delay = MAX_DELAY.mul_f64(random.f64());
         let is_reset = ticket.set(delay, || timeout.reset(delay));
         self.plains.tally.resets.fetch_add(is_reset.into(), SeqCst);
@@ -289,12 +357,21 @@ impl Load for Producer {
         }
         let will_cancel = random.u8(0..10) != 0;
         let action = self.action(will_cancel, random);
-        let scheduled = schedule(&self.timer, &self.plains, delay(will_cancel, random), action);
+        let scheduled = schedule(
+            &self.timer,
+            &self.plains,
+            delay(will_cancel, random),
+            action,
+        );
         if let Some(limit) = self.plains.limit {
             let pending = self.timer.pending_timeouts();
-            self.plains.tally.expect(pending <= limit, || format!("{pending} timeouts are pending"));
+            self.plains.tally.expect(pending <= limit, || {
+                format!("{pending} timeouts are pending")
+            });
         }
-        let Some(entry) = scheduled else { return self.cancel_one(random) };
+        let Some(entry) = scheduled else {
+            return self.cancel_one(random);
+        };
         match random.u8(0..100) {
             // Another thread may cancel it at the same time.
             0 => self.plains.share(Some(entry.clone())),
@@ -320,16 +397,27 @@ impl Load for Producer {
     fn leave(&mut self) {
         let first = self.to_cancel.len().saturating_sub(MAX_LEFT);
         let left = self.to_cancel.split_off(first);
-        mem::take(&mut self.to_cancel).iter().for_each(|entry| self.plains.cancel(entry));
+        mem::take(&mut self.to_cancel)
+            .iter()
+            .for_each(|entry| self.plains.cancel(entry));
         lock(&self.plains.shared).extend(left.into_iter().chain(mem::take(&mut self.waiting)));
     }
 
     /// Those that are due fire first, so that a lost one is noticed.
     fn rest(&mut self) {
         let waiting = mem::take(&mut self.waiting);
-        waiting.iter().for_each(|entry| entry.ticket.await_if_due(|| entry.has_ended()));
-        let lists = [waiting, self.plains.take_shared(), mem::take(&mut self.to_cancel)];
-        lists.iter().flatten().for_each(|entry| self.plains.cancel(entry));
+        waiting
+            .iter()
+            .for_each(|entry| entry.ticket.await_if_due(|| entry.has_ended()));
+        let lists = [
+            waiting,
+            self.plains.take_shared(),
+            mem::take(&mut self.to_cancel),
+        ];
+        lists
+            .iter()
+            .flatten()
+            .for_each(|entry| self.plains.cancel(entry));
     }
 
     fn settle(&mut self) {

@@ -33,13 +33,21 @@ pub(crate) struct Queue {
 /// Another handle, of another thread.
 impl Clone for Queue {
     fn clone(&self) -> Self {
-        Self { queue: self.queue.clone(), tally: Arc::clone(&self.tally), own: Vec::new() }
+        Self {
+            queue: self.queue.clone(),
+            tally: Arc::clone(&self.tally),
+            own: Vec::new(),
+        }
     }
 }
 
 impl Queue {
     pub(super) fn new(timer: &HashedWheelTimer, tally: &Arc<Tally>) -> Self {
-        Self { queue: DelayQueue::new(timer), tally: Arc::clone(tally), own: Vec::new() }
+        Self {
+            queue: DelayQueue::new(timer),
+            tally: Arc::clone(tally),
+            own: Vec::new(),
+        }
     }
 
     fn insert(&mut self, delay: Duration) {
@@ -48,7 +56,11 @@ impl Queue {
             () if self.tally.does(Sabotage::Half) => delay / 2,
             () => delay,
         };
-        let ticket = Arc::new(Ticket::new(&self.tally, Kind::Queue, Deadline::after(delay)));
+        let ticket = Arc::new(Ticket::new(
+            &self.tally,
+            Kind::Queue,
+            Deadline::after(delay),
+        ));
         let mut key = None;
         ticket.set(delay, || {
             key = Some(self.queue.insert(Arc::clone(&ticket), inserted));
@@ -78,14 +90,18 @@ impl Queue {
     fn remove(&self, key: Key) {
         match self.queue.remove(key) {
             Some(value) if self.tally.does(Sabotage::LostValue) => mem::forget(value),
-            value => value.into_iter().for_each(|value| value.cancel(Instant::now())),
+            value => value
+                .into_iter()
+                .for_each(|value| value.cancel(Instant::now())),
         }
     }
 
     fn try_recv(&self) -> bool {
         // Also a value of the longest delay, which a reset has brought forward.
         let received = self.queue.try_recv();
-        received.map(|value| value.get_ref().expire(Instant::now())).is_some()
+        received
+            .map(|value| value.get_ref().expire(Instant::now()))
+            .is_some()
     }
 }
 
@@ -93,17 +109,25 @@ impl Load for Queue {
     fn work(&mut self, random: &mut Rng) {
         match random.u8(0..20) {
             0..6 if self.queue.len() < MAX_VALUES => self.insert(delay(random)),
-            6..9 => take(&mut self.own, random).into_iter().for_each(|(key, _)| self.remove(key)),
+            6..9 => take(&mut self.own, random)
+                .into_iter()
+                .for_each(|(key, _)| self.remove(key)),
             9 | 10 => {
-                let (Some((key, ticket)), delay) = (take(&mut self.own, random), delay(random)) else {
+                let (Some((key, ticket)), delay) = (take(&mut self.own, random), delay(random))
+                else {
                     return;
                 };
                 if ticket.set(delay, || self.queue.reset(key, delay)) {
                     self.keep(key, ticket);
                 }
             }
-            11 => match self.queue.recv_timeout(Duration::from_micros(random.u64(0..2_000))) {
-                Ok(value) => value.into_iter().for_each(|value| value.get_ref().expire(Instant::now())),
+            11 => match self
+                .queue
+                .recv_timeout(Duration::from_micros(random.u64(0..2_000)))
+            {
+                Ok(value) => value
+                    .into_iter()
+                    .for_each(|value| value.get_ref().expire(Instant::now())),
                 // The timer is at its limit, or is stopped: the value stays.
                 Err(NewTimeoutError::Stopped | NewTimeoutError::TooManyPending { .. }) => {}
                 Err(error) => self.tally.expect(false, || format!("a queue: {error}")),
@@ -113,7 +137,9 @@ impl Load for Queue {
     }
 
     fn leave(&mut self) {
-        mem::take(&mut self.own).iter().for_each(|(key, ticket)| self.give_up(*key, ticket));
+        mem::take(&mut self.own)
+            .iter()
+            .for_each(|(key, ticket)| self.give_up(*key, ticket));
     }
 
     fn rest(&mut self) {
@@ -122,16 +148,28 @@ impl Load for Queue {
         while self.try_recv() {}
         // A receiver compares deadlines with the clock, so none of these may have been due.
         let drained = self.queue.drain();
-        let due = drained.iter().filter(|value| value.deadline().is_before(now)).count();
-        self.tally.expect(due == 0, || format!("Queue: {due} due values were not received"));
-        drained.iter().for_each(|value| value.cancel(Instant::now()));
+        let due = drained
+            .iter()
+            .filter(|value| value.deadline().is_before(now))
+            .count();
+        self.tally.expect(due == 0, || {
+            format!("Queue: {due} due values were not received")
+        });
+        drained
+            .iter()
+            .for_each(|value| value.cancel(Instant::now()));
     }
 
     /// The first thread finds everything.
     fn settle(&mut self) {
         self.own.clear();
-        self.queue.drain().iter().for_each(|value| value.count(Count::Left));
+        self.queue
+            .drain()
+            .iter()
+            .for_each(|value| value.count(Count::Left));
         let is_stopped = matches!(self.queue.recv(), Err(NewTimeoutError::Stopped));
-        self.tally.expect(is_stopped, || "a queue of a stopped timer does not say so".into());
+        self.tally.expect(is_stopped, || {
+            "a queue of a stopped timer does not say so".into()
+        });
     }
 }

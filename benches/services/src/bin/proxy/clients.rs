@@ -77,21 +77,37 @@ impl Client {
             let answer = Head::answer(&mut from).await?;
             answer.body().copy(&mut from, &mut sink()).await?;
         }
-        Ok(Connected { client: self, stream, since: [before, Instant::now()] })
+        Ok(Connected {
+            client: self,
+            stream,
+            since: [before, Instant::now()],
+        })
     }
 }
 
 impl Connected {
     /// Waits for the timeout. Returns how late the client was told or disconnected, or a
     /// description of the error.
-    pub(crate) async fn watch(self, limits: Limits, max_late: Duration) -> Result<Duration, String> {
-        let Self { client, mut stream, since: [mut before, mut after] } = self;
+    pub(crate) async fn watch(
+        self,
+        limits: Limits,
+        max_late: Duration,
+    ) -> Result<Duration, String> {
+        let Self {
+            client,
+            mut stream,
+            since: [mut before, mut after],
+        } = self;
         let limit = limits.of(client.timeout());
         let (mut from, mut to) = stream.split();
         let begun = if let Some(path) = client.path() {
             let request = request(path);
             // The whole request, or only its first byte. The other bytes follow below.
-            let begin = if client == Client::Slow { &request[..1] } else { &request };
+            let begin = if client == Client::Slow {
+                &request[..1]
+            } else {
+                &request
+            };
             before = Instant::now();
             let begun = to.write_all(begin.as_bytes()).await;
             after = Instant::now();
@@ -124,7 +140,9 @@ impl Connected {
             return Ok(late);
         }
         let received: String = received.chars().take(40).collect();
-        Err(format!("{client:?}, after {earliest:.2?} of {limit:?}: {received:?}, {end:?}"))
+        Err(format!(
+            "{client:?}, after {earliest:.2?} of {limit:?}: {received:?}, {end:?}"
+        ))
     }
 }
 

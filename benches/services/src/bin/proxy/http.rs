@@ -45,18 +45,29 @@ impl Head {
         let mut from = from.take(MAX_HEAD_LENGTH);
         while !bytes.ends_with(b"\r\n\r\n") {
             if from.read_until(b'\n', &mut bytes).await? == 0 {
-                return Err(if from.limit() == 0 { invalid() } else { io::ErrorKind::UnexpectedEof.into() });
+                return Err(if from.limit() == 0 {
+                    invalid()
+                } else {
+                    io::ErrorKind::UnexpectedEof.into()
+                });
             }
         }
         Self::parse(bytes, version).ok_or_else(invalid)
     }
 
     fn parse(bytes: Vec<u8>, version: FirstLine) -> Option<Self> {
-        let mut lines = bytes.strip_suffix(b"\r\n")?.split_inclusive(|&byte| byte == b'\n');
+        let mut lines = bytes
+            .strip_suffix(b"\r\n")?
+            .split_inclusive(|&byte| byte == b'\n');
         let version = version(text(lines.next()?)?)?;
         // An HTTP/1.0 message ends with its connection.
         let close = version == Version::Old;
-        let mut head = Self { bytes: Vec::new(), length: None, chunked: false, close };
+        let mut head = Self {
+            bytes: Vec::new(),
+            length: None,
+            chunked: false,
+            close,
+        };
         for line in lines {
             let line = text(line)?;
             let colon = line.iter().position(|&byte| byte == b':')?;
@@ -66,7 +77,11 @@ impl Head {
             }
             if name.eq_ignore_ascii_case(b"content-length") {
                 let length = number(value, 10)?;
-                if head.length.replace(length).is_some_and(|other| other != length) {
+                if head
+                    .length
+                    .replace(length)
+                    .is_some_and(|other| other != length)
+                {
                     return None;
                 }
             } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
@@ -88,7 +103,10 @@ impl Head {
 
     /// Returns a word of the first line: a method and a path, or a version and a status.
     pub(crate) fn word(&self, n: usize) -> &[u8] {
-        self.bytes.split(u8::is_ascii_whitespace).nth(n).unwrap_or_default()
+        self.bytes
+            .split(u8::is_ascii_whitespace)
+            .nth(n)
+            .unwrap_or_default()
     }
 
     /// Whether another message may follow on the same connection.
@@ -98,7 +116,11 @@ impl Head {
 
     /// Returns the kind of body of a request.
     pub(crate) fn body(&self) -> Body {
-        if self.chunked { Body::Chunked } else { Body::Length(self.length.unwrap_or(0)) }
+        if self.chunked {
+            Body::Chunked
+        } else {
+            Body::Length(self.length.unwrap_or(0))
+        }
     }
 
     /// Returns the kind of body of the answer to this request.
@@ -136,13 +158,21 @@ impl Version {
         let mut words = line.split(|&byte| byte == b' ');
         let (method, target, version) = (words.next()?, words.next()?, words.next()?);
         let is_target = !target.is_empty() && target.iter().all(u8::is_ascii_graphic);
-        if is_token(method) && is_target && words.next().is_none() { Self::new(version) } else { None }
+        if is_token(method) && is_target && words.next().is_none() {
+            Self::new(version)
+        } else {
+            None
+        }
     }
 
     fn of_answer(line: &[u8]) -> Option<Self> {
         let mut words = line.split(|&byte| byte == b' ');
         let (version, status) = (words.next()?, words.next()?);
-        if status.len() == 3 && number(status, 10).is_some() { Self::new(version) } else { None }
+        if status.len() == 3 && number(status, 10).is_some() {
+            Self::new(version)
+        } else {
+            None
+        }
     }
 }
 
@@ -150,7 +180,9 @@ impl Version {
 /// character that some implementations treat as a line end.
 fn text(line: &[u8]) -> Option<&[u8]> {
     let line = line.strip_suffix(b"\r\n")?;
-    line.iter().all(|&byte| byte == b'\t' || !byte.is_ascii_control()).then_some(line)
+    line.iter()
+        .all(|&byte| byte == b'\t' || !byte.is_ascii_control())
+        .then_some(line)
 }
 
 /// Whether the word is a valid method or field name.
@@ -171,7 +203,10 @@ impl Body {
             Self::Chunked => {
                 loop {
                     let line = read_line(from).await?;
-                    let size = line.split(|&byte| byte == b';' || byte == b'\r').next().unwrap_or_default();
+                    let size = line
+                        .split(|&byte| byte == b';' || byte == b'\r')
+                        .next()
+                        .unwrap_or_default();
                     let size = number(size.trim_ascii_end(), 16).ok_or_else(invalid)?;
                     to.write_all(&line).await?;
                     if size == 0 {
@@ -202,18 +237,30 @@ async fn copy_exactly(
     length: u64,
 ) -> io::Result<()> {
     let copied = copy_buf(&mut from.take(length), to).await?;
-    if copied == length { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+    if copied == length {
+        Ok(())
+    } else {
+        Err(io::ErrorKind::UnexpectedEof.into())
+    }
 }
 
 async fn read_line(from: &mut (impl AsyncBufRead + Unpin)) -> io::Result<Vec<u8>> {
     let mut line = Vec::new();
-    from.take(MAX_HEAD_LENGTH).read_until(b'\n', &mut line).await?;
-    if text(&line).is_some() { Ok(line) } else { Err(invalid()) }
+    from.take(MAX_HEAD_LENGTH)
+        .read_until(b'\n', &mut line)
+        .await?;
+    if text(&line).is_some() {
+        Ok(line)
+    } else {
+        Err(invalid())
+    }
 }
 
 /// Parses a number. It may contain only digits, not even a sign.
 fn number(digits: &[u8], radix: u32) -> Option<u64> {
-    let digits = std::str::from_utf8(digits).ok().filter(|digits| !digits.starts_with('+'))?;
+    let digits = std::str::from_utf8(digits)
+        .ok()
+        .filter(|digits| !digits.starts_with('+'))?;
     u64::from_str_radix(digits, radix).ok()
 }
 
@@ -235,10 +282,15 @@ mod tests {
 
     /// Returns the part of `text` that is copied, and the rest.
     fn copy(body: Body, text: &str) -> (io::Result<String>, &str) {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
         let (mut from, mut to) = (text.as_bytes(), Vec::new());
         let end = runtime.block_on(body.copy(&mut from, &mut to));
-        (end.map(|()| String::from_utf8(to).unwrap()), std::str::from_utf8(from).unwrap())
+        (
+            end.map(|()| String::from_utf8(to).unwrap()),
+            std::str::from_utf8(from).unwrap(),
+        )
     }
 
     #[test]
@@ -246,17 +298,27 @@ mod tests {
         let get = request("GET /a HTTP/1.1\r\nhost: here\r\n\r\n").unwrap();
         assert_eq!((get.word(0), get.word(1)), (&b"GET"[..], &b"/a"[..]));
         assert_eq!((get.body(), get.keeps_alive()), (Body::Length(0), true));
-        let post = request("POST / HTTP/1.1\r\nContent-Length: 7\r\nConnection: te, Close\r\n\r\n").unwrap();
+        let post = request("POST / HTTP/1.1\r\nContent-Length: 7\r\nConnection: te, Close\r\n\r\n")
+            .unwrap();
         assert_eq!((post.body(), post.keeps_alive()), (Body::Length(7), false));
         let old = request("GET / HTTP/1.0\r\n\r\n").unwrap();
         assert!(!old.keeps_alive());
 
         let head = request("HEAD / HTTP/1.1\r\n\r\n").unwrap();
         for (text, to_get) in [
-            ("HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\n", Body::Length(3)),
-            ("HTTP/1.1 200 \r\ntransfer-encoding: chunked\r\n\r\n", Body::Chunked),
+            (
+                "HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\n",
+                Body::Length(3),
+            ),
+            (
+                "HTTP/1.1 200 \r\ntransfer-encoding: chunked\r\n\r\n",
+                Body::Chunked,
+            ),
             ("HTTP/1.1 200 OK\r\n\r\n", Body::Rest),
-            ("HTTP/1.1 304 Not Modified\r\ncontent-length: 3\r\n\r\n", Body::Length(0)),
+            (
+                "HTTP/1.1 304 Not Modified\r\ncontent-length: 3\r\n\r\n",
+                Body::Length(0),
+            ),
         ] {
             let answer = answer(text).unwrap();
             assert_eq!(get.body_of(&answer), to_get);
@@ -283,7 +345,10 @@ mod tests {
             "content-length: \x0c1",
             "transfer-encoding: \x0cchunked",
         ] {
-            assert!(request(&format!("POST / HTTP/1.1\r\n{fields}\r\n\r\n")).is_none(), "{fields:?}");
+            assert!(
+                request(&format!("POST / HTTP/1.1\r\n{fields}\r\n\r\n")).is_none(),
+                "{fields:?}"
+            );
         }
         assert!(request("POST / HTTP/1.0\r\ntransfer-encoding: chunked\r\n\r\n").is_none());
         for line in [
@@ -300,7 +365,13 @@ mod tests {
         ] {
             assert!(request(&format!("{line}\r\n\r\n")).is_none(), "{line:?}");
         }
-        for line in ["HTTP/1.1", "HTTP/1.1 +20 OK", "HTTP/1.1 2000 OK", "HTTP/2.0 200 OK", "GET / HTTP/1.1"] {
+        for line in [
+            "HTTP/1.1",
+            "HTTP/1.1 +20 OK",
+            "HTTP/1.1 2000 OK",
+            "HTTP/2.0 200 OK",
+            "GET / HTTP/1.1",
+        ] {
             assert!(answer(&format!("{line}\r\n\r\n")).is_none(), "{line:?}");
         }
     }
@@ -309,7 +380,10 @@ mod tests {
     fn body_is_copied_exactly_to_its_end() {
         for (body, text) in [
             (Body::Length(5), "hello"),
-            (Body::Chunked, "5\r\nhello\r\nA;name=value\r\n0123456789\r\n0\r\n\r\n"),
+            (
+                Body::Chunked,
+                "5\r\nhello\r\nA;name=value\r\n0123456789\r\n0\r\n\r\n",
+            ),
             (Body::Chunked, "0\r\nsum: 1\r\n\r\n"),
         ] {
             let with_more = format!("{text}GET");

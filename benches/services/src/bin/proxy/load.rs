@@ -25,13 +25,28 @@ pub(crate) struct Load {
 }
 
 pub(crate) fn find() -> Result<PathBuf, Missing> {
-    let missing = Missing { program: "wrk", package: "wrk", instead: "build it: github.com/wg/wrk" };
+    let missing = Missing {
+        program: "wrk",
+        package: "wrk",
+        instead: "build it: github.com/wg/wrk",
+    };
     server::find("wrk", []).ok_or(missing)
 }
 
-pub(crate) async fn run(wrk: &Path, proxy: SocketAddr, connections: u32, time: Duration) -> io::Result<Load> {
+pub(crate) async fn run(
+    wrk: &Path,
+    proxy: SocketAddr,
+    connections: u32,
+    time: Duration,
+) -> io::Result<Load> {
     let output = Command::new(wrk)
-        .args(["--threads=1", "--latency", "--timeout=60s", "--script", SCRIPT])
+        .args([
+            "--threads=1",
+            "--latency",
+            "--timeout=60s",
+            "--script",
+            SCRIPT,
+        ])
         .arg(format!("--connections={connections}"))
         .arg(format!("--duration={}s", time.as_secs()))
         .arg(format!("http://{proxy}/"))
@@ -40,10 +55,15 @@ pub(crate) async fn run(wrk: &Path, proxy: SocketAddr, connections: u32, time: D
         .output()
         .await?;
     let text = String::from_utf8_lossy(&output.stdout);
-    let load = text.lines().find_map(|line| Load::parse(line.strip_prefix("load")?));
+    let load = text
+        .lines()
+        .find_map(|line| Load::parse(line.strip_prefix("load")?));
     load.ok_or_else(|| {
         let errors = String::from_utf8_lossy(&output.stderr);
-        io::Error::other(format!("wrk has not printed its results ({}): {text}{errors}", output.status))
+        io::Error::other(format!(
+            "wrk has not printed its results ({}): {text}{errors}",
+            output.status
+        ))
     })
 }
 
@@ -52,10 +72,18 @@ impl Load {
         // A percentile may be a fraction.
         let mut numbers = numbers.split_whitespace().map(str::parse::<f64>);
         let mut next = || numbers.next()?.ok();
-        let (requests, mut micros) = (next()? as u64, || Some(Duration::from_micros(next()? as u64)));
+        let (requests, mut micros) = (next()? as u64, || {
+            Some(Duration::from_micros(next()? as u64))
+        });
         let [time, p50, p99] = [micros()?, micros()?, micros()?];
         let mut count = || Some(next()? as u64);
         let errors = [count()?, count()?, count()?, count()?, count()?];
-        Some(Self { requests, time, p50, p99, errors })
+        Some(Self {
+            requests,
+            time,
+            p50,
+            p99,
+            errors,
+        })
     }
 }

@@ -86,7 +86,12 @@ struct Options {
     rounds: u32,
 
     /// The timers to measure, one proxy per timer
-    #[arg(long, value_name = "WHOSE", value_delimiter = ',', default_value = "wheel,task,tokio")]
+    #[arg(
+        long,
+        value_name = "WHOSE",
+        value_delimiter = ',',
+        default_value = "wheel,task,tokio"
+    )]
     timers: Vec<On>,
 
     /// The time limit for a connection to the upstream
@@ -137,7 +142,12 @@ enum Sabotage {
 impl Options {
     /// Returns what is wrong with a combination of valid options.
     fn check(&self) -> Result<(), String> {
-        let Limits { connect, header, idle, total } = self.limits();
+        let Limits {
+            connect,
+            header,
+            idle,
+            total,
+        } = self.limits();
         if connect.max(header) >= idle || idle >= total {
             return Err("--connect-timeout and --header-timeout have to be shorter than --idle-timeout, and that has to be shorter than \
                         --total-timeout: otherwise it is undefined which one fires"
@@ -145,14 +155,19 @@ impl Options {
         }
         let duration = self.duration;
         if duration.subsec_nanos() != 0 {
-            return Err(format!("--duration {duration:?} is not a number of whole seconds, as wrk needs it"));
+            return Err(format!(
+                "--duration {duration:?} is not a number of whole seconds, as wrk needs it"
+            ));
         }
         if total > duration {
             return Err(format!(
                 "--total-timeout {total:?} is longer than --duration {duration:?}: it would not fire under load"
             ));
         }
-        self.wheel().build().map_err(|wrong| format!("--tick: {wrong}")).map(drop)
+        self.wheel()
+            .build()
+            .map_err(|wrong| format!("--tick: {wrong}"))
+            .map(drop)
     }
 
     fn wheel(&self) -> Builder {
@@ -170,13 +185,24 @@ impl Options {
 
     /// Returns the limits of the proxy, which sabotage may change.
     fn proxy_limits(&self) -> Limits {
-        let Limits { connect, header, idle, total } = self.limits();
+        let Limits {
+            connect,
+            header,
+            idle,
+            total,
+        } = self.limits();
         match self.sabotage {
             None => self.limits(),
-            Some(Sabotage::Early) => {
-                Limits { connect: connect / 2, header: header / 2, idle: idle / 2, total: total / 2 }
-            }
-            Some(Sabotage::NeverIdle) => Limits { idle: A_DAY, ..self.limits() },
+            Some(Sabotage::Early) => Limits {
+                connect: connect / 2,
+                header: header / 2,
+                idle: idle / 2,
+                total: total / 2,
+            },
+            Some(Sabotage::NeverIdle) => Limits {
+                idle: A_DAY,
+                ..self.limits()
+            },
         }
     }
 
@@ -191,7 +217,12 @@ impl Options {
 impl fmt::Display for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let count = |n: u32| HumanCount(n.into());
-        let Limits { connect, header, idle, total } = self.limits();
+        let Limits {
+            connect,
+            header,
+            idle,
+            total,
+        } = self.limits();
         write!(
             f,
             "{} connections with load, {} idle ones, and {} clients for each of the other timeouts: {} measurements of {:?}.\n\
@@ -209,7 +240,9 @@ impl fmt::Display for Options {
 fn main() -> ExitCode {
     let options = Options::parse();
     if let Err(wrong) = options.check() {
-        Options::command().error(ErrorKind::ValueValidation, wrong).exit();
+        Options::command()
+            .error(ErrorKind::ValueValidation, wrong)
+            .exit();
     }
     let end = match options.proxy_on {
         Some(on) => process::main(on, &options).map(|()| ExitCode::SUCCESS),
@@ -273,7 +306,10 @@ fn compare(options: &Options) -> io::Result<ExitCode> {
 fn termination_signal() -> io::Result<impl Future<Output = ()>> {
     use tokio::signal::unix::{SignalKind, signal};
 
-    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let (mut interrupt, mut terminate) = (
+        signal(SignalKind::interrupt())?,
+        signal(SignalKind::terminate())?,
+    );
     Ok(async move {
         tokio::select! {
             _ = interrupt.recv() => {}

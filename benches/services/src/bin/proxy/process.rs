@@ -39,9 +39,23 @@ pub(crate) struct Counters {
 
 impl fmt::Display for Counters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { accepted, ended, answered, timed_out: [connect, header, idle, total], .. } = self;
-        let Self { scheduled, pending, late, .. } = self;
-        write!(f, "{accepted} {ended} {answered} {connect} {header} {idle} {total} ")?;
+        let Self {
+            accepted,
+            ended,
+            answered,
+            timed_out: [connect, header, idle, total],
+            ..
+        } = self;
+        let Self {
+            scheduled,
+            pending,
+            late,
+            ..
+        } = self;
+        write!(
+            f,
+            "{accepted} {ended} {answered} {connect} {header} {idle} {total} "
+        )?;
         write!(f, "{scheduled} {pending} {late}")
     }
 }
@@ -95,7 +109,12 @@ pub(crate) fn main(on: On, options: &Options) -> io::Result<()> {
             let timer = options.wheel().build_on_tokio(runtime.handle());
             serve_on_wheel(runtime, options, timer)
         }
-        On::Tokio => serve(runtime.enable_time().build()?, options, Tokio, Stats::default),
+        On::Tokio => serve(
+            runtime.enable_time().build()?,
+            options,
+            Tokio,
+            Stats::default,
+        ),
     }
 }
 
@@ -118,7 +137,12 @@ fn serve<T: Timers>(
         return Err(io::Error::other("expected two upstreams"));
     };
     let routes = vec![(UNREACHABLE.into(), unreachable), ("/".into(), upstream)];
-    let proxy = Arc::new(Proxy { timers, limits: options.proxy_limits(), routes, counts: Counts::default() });
+    let proxy = Arc::new(Proxy {
+        timers,
+        limits: options.proxy_limits(),
+        routes,
+        counts: Counts::default(),
+    });
     let _context = runtime.enter();
     let listener = upstream::listen()?;
     let mut output = io::stdout();
@@ -155,14 +179,26 @@ impl Process {
         let output = child.stdout.take().expect("it was piped");
         let mut lines = BufReader::new(output).lines();
         let line = lines.next_line().await?.unwrap_or_default();
-        let address = line.parse().map_err(|_| io::Error::other("the proxy cannot be started"))?;
-        Ok(Self { address, child, requests, lines })
+        let address = line
+            .parse()
+            .map_err(|_| io::Error::other("the proxy cannot be started"))?;
+        Ok(Self {
+            address,
+            child,
+            requests,
+            lines,
+        })
     }
 
     pub(crate) async fn ask(&mut self) -> io::Result<Counters> {
         let sent = self.requests.write_all(b"\n").await;
-        let line = if sent.is_ok() { self.lines.next_line().await? } else { None };
-        line.ok_or_else(|| io::Error::other("the proxy's process has ended too early"))?.parse()
+        let line = if sent.is_ok() {
+            self.lines.next_line().await?
+        } else {
+            None
+        };
+        line.ok_or_else(|| io::Error::other("the proxy's process has ended too early"))?
+            .parse()
     }
 
     /// Returns the CPU time of all threads. `None` if the system does not provide it.

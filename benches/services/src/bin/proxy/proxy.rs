@@ -25,7 +25,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader, ReadBuf, copy_buf, sink};
+use tokio::io::{
+    AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader, ReadBuf, copy_buf, sink,
+};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -119,7 +121,11 @@ impl<T: Timers> Proxy<T> {
                         proxy.counts.ended.fetch_add(1, Relaxed);
                     });
                 }
-                Err(_) => drop(self.timers.timeout(RETRY_DELAY, std::future::pending::<()>()).await),
+                Err(_) => drop(
+                    self.timers
+                        .timeout(RETRY_DELAY, std::future::pending::<()>())
+                        .await,
+                ),
             }
         }
     }
@@ -135,16 +141,25 @@ impl<T: Timers> Proxy<T> {
                 Some(Err(_) | Ok([])) => return End::Finished,
                 Some(Ok(_)) => {}
             }
-            let mut progress = Progress { waits_for: Side::Client, is_answered: false };
+            let mut progress = Progress {
+                waits_for: Side::Client,
+                is_answered: false,
+            };
             let request = self.request(&idle, &mut client, &mut upstream, &mut progress);
-            let end = match self.timers.timeout(self.limits.total, idle.guard(request)).await {
+            let end = match self
+                .timers
+                .timeout(self.limits.total, idle.guard(request))
+                .await
+            {
                 None => Err(End::TimedOut(Kind::Total)),
                 Some(None) => Err(End::TimedOut(Kind::Idle)),
                 Some(Some(end)) => end,
             };
             if let Err(cut) = end {
                 drop(upstream);
-                self.timers.timeout(CLOSE_TIMEOUT, client.close(cut.status(&progress))).await;
+                self.timers
+                    .timeout(CLOSE_TIMEOUT, client.close(cut.status(&progress)))
+                    .await;
                 return cut;
             }
         }
@@ -157,15 +172,23 @@ impl<T: Timers> Proxy<T> {
         upstream: &mut Option<(SocketAddr, Endpoint<'a, T::Sleep>)>,
         progress: &mut Progress,
     ) -> Result<(), End> {
-        let head = self.timers.timeout(self.limits.header, Head::request(&mut client.from)).await;
-        let request = head.ok_or(End::TimedOut(Kind::Header))?.map_err(|_| End::InvalidRequest)?;
+        let head = self
+            .timers
+            .timeout(self.limits.header, Head::request(&mut client.from))
+            .await;
+        let request = head
+            .ok_or(End::TimedOut(Kind::Header))?
+            .map_err(|_| End::InvalidRequest)?;
 
         progress.waits_for = Side::Upstream;
         let address = self.route(request.word(1))?;
         let (_, upstream) = match upstream.take() {
             Some(open) if open.0 == address && open.1.is_quiet() => upstream.insert(open),
             _ => {
-                let stream = self.timers.timeout(self.limits.connect, TcpStream::connect(address)).await;
+                let stream = self
+                    .timers
+                    .timeout(self.limits.connect, TcpStream::connect(address))
+                    .await;
                 let stream = stream.ok_or(End::TimedOut(Kind::Connect))??;
                 upstream.insert((address, Endpoint::new(stream, idle)))
             }
@@ -173,7 +196,10 @@ impl<T: Timers> Proxy<T> {
 
         let there = async {
             upstream.to.write_all(&request.bytes).await?;
-            request.body().copy(&mut client.from, &mut upstream.to).await
+            request
+                .body()
+                .copy(&mut client.from, &mut upstream.to)
+                .await
         };
         let back = async {
             let answer = loop {
@@ -216,12 +242,21 @@ impl<T: Timers> Proxy<T> {
             }
         };
         self.counts.answered.fetch_add(1, Relaxed);
-        if stays && sent == Some(true) && request.keeps_alive() { Ok(()) } else { Err(End::Finished) }
+        if stays && sent == Some(true) && request.keeps_alive() {
+            Ok(())
+        } else {
+            Err(End::Finished)
+        }
     }
 
     fn route(&self, path: &[u8]) -> io::Result<SocketAddr> {
-        let route = self.routes.iter().find(|(beginning, _)| path.starts_with(beginning.as_bytes()));
-        route.map(|&(_, address)| address).ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
+        let route = self
+            .routes
+            .iter()
+            .find(|(beginning, _)| path.starts_with(beginning.as_bytes()));
+        route
+            .map(|&(_, address)| address)
+            .ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
     }
 }
 
@@ -255,7 +290,10 @@ struct Idle<S> {
 
 impl<S: Sleep> Idle<S> {
     fn new(timers: &impl Timers<Sleep = S>, limit: Duration) -> Self {
-        Self { limit, sleep: Mutex::new(Box::pin(timers.sleep(limit))) }
+        Self {
+            limit,
+            sleep: Mutex::new(Box::pin(timers.sleep(limit))),
+        }
     }
 
     /// Runs the future. Returns `None` if the connections are idle for too long before it is ready.
@@ -298,7 +336,8 @@ impl<'a, S: Sleep> Endpoint<'a, S> {
     /// Whether the connection is open and has no unread data.
     fn is_quiet(&self) -> bool {
         let read = self.from.get_ref().io.try_read(&mut [0]);
-        self.from.buffer().is_empty() && read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+        self.from.buffer().is_empty()
+            && read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
     }
 
     /// Sends the last answer, if there is one, and waits until the peer has disconnected. If the
@@ -306,7 +345,8 @@ impl<'a, S: Sleep> Endpoint<'a, S> {
     /// not read yet.
     async fn close(&mut self, status: Option<&str>) -> io::Result<()> {
         if let Some(status) = status {
-            let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+            let answer =
+                format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
             self.to.write_all(answer.as_bytes()).await?;
         }
         self.to.shutdown().await?;

@@ -49,17 +49,33 @@ pub(crate) async fn run(
 
     // These clients connect before the load starts.
     for n in 0..options.idle {
-        clients.add(if n % 2 == 0 { Client::Silent } else { Client::NoRequest });
+        clients.add(if n % 2 == 0 {
+            Client::Silent
+        } else {
+            Client::NoRequest
+        });
     }
     clients.all_connected().await;
     let before = proxy.cpu_time();
-    for client in [Client::Slow, Client::Stuck, Client::Endless, Client::Unreachable] {
+    for client in [
+        Client::Slow,
+        Client::Stuck,
+        Client::Endless,
+        Client::Unreachable,
+    ] {
         (0..options.offenders).for_each(|_| clients.add(client));
     }
     let time = options.duration;
-    let load = timeout(time + TIMEOUT, load::run(wrk, proxy.address, options.connections, time)).await;
+    let load = timeout(
+        time + TIMEOUT,
+        load::run(wrk, proxy.address, options.connections, time),
+    )
+    .await;
     let load = load.unwrap_or_else(|_| Err(io::Error::other("wrk has not ended in time")))?;
-    let cpu = proxy.cpu_time().zip(before).and_then(|(after, before)| after.checked_sub(before));
+    let cpu = proxy
+        .cpu_time()
+        .zip(before)
+        .and_then(|(after, before)| after.checked_sub(before));
 
     let (expected, lateness, errors) = clients.watch().await?;
     let since = Instant::now();
@@ -70,7 +86,16 @@ pub(crate) async fn run(
     }
     let memory = proxy.peak_memory();
     proxy.end().await?;
-    Ok(Measurement { on, load, cpu, memory, counters, expected, lateness, errors })
+    Ok(Measurement {
+        on,
+        load,
+        cpu,
+        memory,
+        counters,
+        expected,
+        lateness,
+        errors,
+    })
 }
 
 struct Clients<'a> {
@@ -88,13 +113,24 @@ impl<'a> Clients<'a> {
     fn new(options: &'a Options, proxy: SocketAddr) -> Self {
         let (connecting, connected) = mpsc::channel(1);
         let (semaphore, running) = (Arc::new(Semaphore::new(MAX_CONNECTING)), JoinSet::new());
-        Self { options, proxy, semaphore, connecting, connected, running, expected: [0; 4] }
+        Self {
+            options,
+            proxy,
+            semaphore,
+            connecting,
+            connected,
+            running,
+            expected: [0; 4],
+        }
     }
 
     fn add(&mut self, client: Client) {
         self.expected[client.timeout() as usize] += 1;
-        let (semaphore, connecting, proxy) =
-            (Arc::clone(&self.semaphore), self.connecting.clone(), self.proxy);
+        let (semaphore, connecting, proxy) = (
+            Arc::clone(&self.semaphore),
+            self.connecting.clone(),
+            self.proxy,
+        );
         let (limits, max_late) = (self.options.limits(), self.options.max_late);
         self.running.spawn(async move {
             let connected = {
@@ -103,7 +139,8 @@ impl<'a> Clients<'a> {
             };
             drop(connecting);
             let connected = connected.unwrap_or_else(|never| Err(never.into()));
-            let connected = connected.map_err(|error| format!("{client:?} cannot connect: {error}"))?;
+            let connected =
+                connected.map_err(|error| format!("{client:?} cannot connect: {error}"))?;
             connected.watch(limits, max_late).await
         });
     }
@@ -113,7 +150,9 @@ impl<'a> Clients<'a> {
         let (connecting, connected) = mpsc::channel(1);
         drop(std::mem::replace(&mut self.connecting, connecting));
         // No message is ever sent. The receiver returns when all senders are dropped.
-        std::mem::replace(&mut self.connected, connected).recv().await;
+        std::mem::replace(&mut self.connected, connected)
+            .recv()
+            .await;
     }
 
     /// Waits until all clients have ended.
@@ -131,31 +170,66 @@ impl<'a> Clients<'a> {
 
 impl Measurement {
     pub(crate) fn check(&self, options: &Options, round: u32, verdict: &mut Verdict) {
-        let Self { on, load, counters, expected, errors, .. } = self;
-        let mut expect =
-            |holds, failure: String| verdict.expect(holds, format!("{on}, round {round}: {failure}"));
-        errors.iter().take(3).for_each(|errors| expect(false, errors.clone()));
-        expect(errors.is_empty(), format!("{} clients got a wrong result", HumanCount(errors.len() as u64)));
+        let Self {
+            on,
+            load,
+            counters,
+            expected,
+            errors,
+            ..
+        } = self;
+        let mut expect = |holds, failure: String| {
+            verdict.expect(holds, format!("{on}, round {round}: {failure}"))
+        };
+        errors
+            .iter()
+            .take(3)
+            .for_each(|errors| expect(false, errors.clone()));
+        expect(
+            errors.is_empty(),
+            format!(
+                "{} clients got a wrong result",
+                HumanCount(errors.len() as u64)
+            ),
+        );
         expect(
             counters.timed_out == *expected,
-            format!("{:?} timeouts have fired instead of {expected:?}", counters.timed_out),
+            format!(
+                "{:?} timeouts have fired instead of {expected:?}",
+                counters.timed_out
+            ),
         );
-        expect(load.errors == [0; 5], format!("wrk saw errors: {:?}", load.errors));
+        expect(
+            load.errors == [0; 5],
+            format!("wrk saw errors: {:?}", load.errors),
+        );
         expect(load.requests > 0, "wrk received no answers".into());
         expect(
             counters.answered >= load.requests,
-            format!("wrk received {} of {} answers", load.requests, counters.answered),
+            format!(
+                "wrk received {} of {} answers",
+                load.requests, counters.answered
+            ),
         );
         let clients = u64::from(options.connections) + expected.iter().sum::<u64>();
         expect(
             counters.accepted >= clients,
-            format!("{} of {clients} connections were accepted", counters.accepted),
+            format!(
+                "{} of {clients} connections were accepted",
+                counters.accepted
+            ),
         );
         expect(
             counters.ended == counters.accepted,
-            format!("{} of {} connections have ended", counters.ended, counters.accepted),
+            format!(
+                "{} of {} connections have ended",
+                counters.ended, counters.accepted
+            ),
         );
-        expect(counters.pending == 0, format!("{} timeouts are still pending", counters.pending));
+        expect(
+            counters.pending == 0,
+            format!("{} timeouts are still pending", counters.pending),
+        );
     }
 }
 
@@ -172,8 +246,19 @@ mod tests {
         let options = Options::parse_from(["proxy", "--connections", "1"]);
         let check = |requests| {
             let [time, p50, p99] = [Duration::from_secs(1); 3];
-            let load = Load { requests, time, p50, p99, errors: [0; 5] };
-            let counters = Counters { accepted: 1, ended: 1, answered: requests, ..Counters::default() };
+            let load = Load {
+                requests,
+                time,
+                p50,
+                p99,
+                errors: [0; 5],
+            };
+            let counters = Counters {
+                accepted: 1,
+                ended: 1,
+                answered: requests,
+                ..Counters::default()
+            };
             let measurement = Measurement {
                 on: On::Wheel,
                 load,

@@ -33,7 +33,9 @@ pub(crate) async fn serve(listener: TcpListener, every: Duration) {
     loop {
         match listener.accept().await {
             // An error means that the proxy has closed the connection.
-            Ok((stream, _)) => drop(tokio::spawn(async move { drop(answer(stream, every).await) })),
+            Ok((stream, _)) => drop(tokio::spawn(
+                async move { drop(answer(stream, every).await) },
+            )),
             Err(error) => {
                 eprintln!("the upstream cannot accept a connection: {error}");
                 sleep(Duration::from_millis(100)).await;
@@ -46,7 +48,10 @@ async fn answer(mut stream: TcpStream, every: Duration) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let (from, mut to) = stream.split();
     let mut from = BufReader::with_capacity(1024, from);
-    let page = format!("HTTP/1.1 200 OK\r\ncontent-length: {PAGE}\r\n\r\n{}", "x".repeat(PAGE));
+    let page = format!(
+        "HTTP/1.1 200 OK\r\ncontent-length: {PAGE}\r\n\r\n{}",
+        "x".repeat(PAGE)
+    );
     loop {
         let request = Head::request(&mut from).await?;
         let path = request.word(1);
@@ -54,7 +59,8 @@ async fn answer(mut stream: TcpStream, every: Duration) -> io::Result<()> {
             return copy_buf(&mut from, &mut sink()).await.map(drop);
         }
         if path == ENDLESS.as_bytes() {
-            to.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").await?;
+            to.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+                .await?;
             loop {
                 to.write_all(b"1\r\nx\r\n").await?;
                 sleep(every).await;
@@ -79,7 +85,9 @@ impl Unreachable {
         let listener = socket.listen(0)?;
         let address = listener.local_addr()?;
         let mut waiting = Vec::new();
-        while let Ok(stream) = timeout(Duration::from_millis(300), TcpStream::connect(address)).await {
+        while let Ok(stream) =
+            timeout(Duration::from_millis(300), TcpStream::connect(address)).await
+        {
             waiting.push(stream?);
             if waiting.len() > 100 {
                 return Err(io::Error::other(
@@ -87,6 +95,10 @@ impl Unreachable {
                 ));
             }
         }
-        Ok(Self { address, _listener: listener, _waiting: waiting })
+        Ok(Self {
+            address,
+            _listener: listener,
+            _waiting: waiting,
+        })
     }
 }

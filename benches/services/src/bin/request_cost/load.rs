@@ -31,7 +31,11 @@ pub(crate) struct Load {
 impl Load {
     pub(crate) fn connect(server: SocketAddr, count: u32, rate: u32) -> io::Result<Self> {
         let connections: io::Result<_> = (0..count).map(|_| connect(server)).collect();
-        Ok(Self { connections: connections?, next: 0, gap: Duration::from_secs(1) / rate })
+        Ok(Self {
+            connections: connections?,
+            next: 0,
+            gap: Duration::from_secs(1) / rate,
+        })
     }
 
     /// Sends requests for this time. Returns how many. All of them were answered.
@@ -44,12 +48,17 @@ impl Load {
             self.connections[self.next].write_all(REQUEST)?;
             sent += 1;
             unanswered.push_back((due, self.next));
-            while let Some(&(_, next)) = unanswered.front().filter(|(then, _)| *then + ANSWER_TIME < due) {
+            while let Some(&(_, next)) = unanswered
+                .front()
+                .filter(|(then, _)| *then + ANSWER_TIME < due)
+            {
                 unanswered.pop_front();
                 read_answer(&mut self.connections[next])?;
             }
         }
-        unanswered.into_iter().try_for_each(|(_, next)| read_answer(&mut self.connections[next]))?;
+        unanswered
+            .into_iter()
+            .try_for_each(|(_, next)| read_answer(&mut self.connections[next]))?;
         Ok(sent.into())
     }
 }
@@ -69,5 +78,9 @@ fn read_answer(connection: &mut TcpStream) -> io::Result<()> {
             more => length += more,
         }
     }
-    if answer.starts_with(b"HTTP/1.1 200") { Ok(()) } else { Err(io::Error::other("the answer is an error")) }
+    if answer.starts_with(b"HTTP/1.1 200") {
+        Ok(())
+    } else {
+        Err(io::Error::other("the answer is an error"))
+    }
 }

@@ -81,7 +81,12 @@ struct Options {
     rounds: u32,
 
     /// The timers to measure, one service per timer
-    #[arg(long, value_name = "WHOSE", value_delimiter = ',', default_value = "wheel,task,tokio")]
+    #[arg(
+        long,
+        value_name = "WHOSE",
+        value_delimiter = ',',
+        default_value = "wheel,task,tokio"
+    )]
     timers: Vec<On>,
 
     /// The wheel's tick; tokio's is 1 ms
@@ -115,14 +120,24 @@ fn compare(options: &Options) -> io::Result<ExitCode> {
         );
         return Ok(ExitCode::from(2));
     }
-    let Options { connections, rate, duration, rounds, tick, .. } = options;
+    let Options {
+        connections,
+        rate,
+        duration,
+        rounds,
+        tick,
+        ..
+    } = options;
     println!(
         "{} connections per service, {} requests per second: {rounds} rounds of {duration:?} per service. The wheel's tick: {tick:?}.\n",
         HumanCount((*connections).into()),
         HumanCount((*rate).into()),
     );
-    let mut services =
-        options.timers.iter().map(|&on| Service::start(on, options)).collect::<io::Result<Vec<_>>>()?;
+    let mut services = options
+        .timers
+        .iter()
+        .map(|&on| Service::start(on, options))
+        .collect::<io::Result<Vec<_>>>()?;
     let (mut verdict, mut measurements) = (Verdict::default(), Vec::new());
     for round in 1..=*rounds {
         for service in &mut services {
@@ -146,11 +161,13 @@ struct Service {
 impl Service {
     fn start(on: On, options: &Options) -> io::Result<Self> {
         let mut process = Process::start(on)?;
-        let load = Load::connect(process.address, options.connections, options.rate).and_then(|mut load| {
-            // The first requests on a connection cost more.
-            load.run(WARM_UP)?;
-            Ok(load)
-        });
+        let load = Load::connect(process.address, options.connections, options.rate).and_then(
+            |mut load| {
+                // The first requests on a connection cost more.
+                load.run(WARM_UP)?;
+                Ok(load)
+            },
+        );
         let load = load.map_err(|error| process.explain(error))?;
         Ok(Self { on, process, load })
     }
@@ -158,8 +175,17 @@ impl Service {
     fn measure(&mut self, options: &Options, round: u32) -> io::Result<Measurement> {
         let time = options.duration;
         let before = self.process.ask()?;
-        let requests = self.load.run(time).map_err(|error| self.process.explain(error))?;
+        let requests = self
+            .load
+            .run(time)
+            .map_err(|error| self.process.explain(error))?;
         let used = self.process.ask()?.since(&before);
-        Ok(Measurement { on: self.on, round, requests, time, used })
+        Ok(Measurement {
+            on: self.on,
+            round,
+            requests,
+            time,
+            used,
+        })
     }
 }

@@ -52,15 +52,24 @@ pub(crate) fn main(on: On, tick: Duration) -> io::Result<()> {
         On::Wheel => on_wheel(&runtime.build()?, wheel.build().map_err(io::Error::other)?),
         On::Task => {
             let runtime = runtime.enable_time().build()?;
-            let timer = wheel.build_on_tokio(runtime.handle()).map_err(io::Error::other)?;
+            let timer = wheel
+                .build_on_tokio(runtime.handle())
+                .map_err(io::Error::other)?;
             on_wheel(&runtime, timer)
         }
-        On::Tokio => run(&runtime.enable_time().build()?, Tokio, TokioTimer::new(), Stats::default),
+        On::Tokio => run(
+            &runtime.enable_time().build()?,
+            Tokio,
+            TokioTimer::new(),
+            Stats::default,
+        ),
     }
 }
 
 fn on_wheel(runtime: &Runtime, timer: HashedWheelTimer) -> io::Result<()> {
-    run(runtime, timer.clone(), HyperTimer::new(&timer), || timer.stats())
+    run(runtime, timer.clone(), HyperTimer::new(&timer), || {
+        timer.stats()
+    })
 }
 
 fn run<T: Timers>(
@@ -78,7 +87,11 @@ fn run<T: Timers>(
     runtime.spawn(serve(listener, Arc::new(timers), hypers));
     io::stdin().lines().try_for_each(|line| {
         line?;
-        let Stats { scheduled, wake_ups, .. } = wheel();
+        let Stats {
+            scheduled,
+            wake_ups,
+            ..
+        } = wheel();
         writeln!(output, "{scheduled} {wake_ups}")
     })
 }
@@ -97,26 +110,47 @@ impl Process {
     pub(crate) fn start(on: On) -> io::Result<Self> {
         let name = on.to_possible_value().expect("no variant is skipped");
         let mut command = Command::new(std::env::current_exe()?);
-        command.args(std::env::args_os().skip(1)).args(["--serve-on", name.get_name()]);
-        let mut child = process::Process::start(command.stdin(Stdio::piped()).stdout(Stdio::piped()))?;
+        command
+            .args(std::env::args_os().skip(1))
+            .args(["--serve-on", name.get_name()]);
+        let mut child =
+            process::Process::start(command.stdin(Stdio::piped()).stdout(Stdio::piped()))?;
         let requests = child.stdin.take().expect("it was piped");
         let mut answers = BufReader::new(child.stdout.take().expect("it was piped"));
         let mut line = String::new();
         answers.read_line(&mut line)?;
         let address = line.trim_end().parse();
         let address = address.map_err(|_| io::Error::other("the service cannot be started"))?;
-        Ok(Self { address, child, requests, answers })
+        Ok(Self {
+            address,
+            child,
+            requests,
+            answers,
+        })
     }
 
     /// Returns what the service has used since it was started.
     pub(crate) fn ask(&mut self) -> io::Result<Used> {
         let cpu = cpu_time(self.child.id()).unwrap_or_default();
         let mut line = String::new();
-        let asked = self.requests.write_all(b"\n").and_then(|()| self.answers.read_line(&mut line));
+        let asked = self
+            .requests
+            .write_all(b"\n")
+            .and_then(|()| self.answers.read_line(&mut line));
         asked.map_err(|error| self.explain(error))?;
-        let mut numbers = line.split_whitespace().map_while(|number| number.parse().ok());
-        let mut next = || numbers.next().ok_or_else(|| self.explain(io::ErrorKind::UnexpectedEof.into()));
-        Ok(Used { cpu, scheduled: next()?, wake_ups: next()? })
+        let mut numbers = line
+            .split_whitespace()
+            .map_while(|number| number.parse().ok());
+        let mut next = || {
+            numbers
+                .next()
+                .ok_or_else(|| self.explain(io::ErrorKind::UnexpectedEof.into()))
+        };
+        Ok(Used {
+            cpu,
+            scheduled: next()?,
+            wake_ups: next()?,
+        })
     }
 
     /// Returns the error with its cause, if that is the end of the service's process.

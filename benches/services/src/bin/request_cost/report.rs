@@ -46,13 +46,21 @@ impl fmt::Display for Report<'_> {
         writeln!(f, "|---|--:|--:|--:|--:|")?;
         for &on in On::value_variants() {
             let costs = self.of(on).map(Measurement::cpu_micros);
-            let Some(costs) = Spread::new(costs) else { continue };
+            let Some(costs) = Spread::new(costs) else {
+                continue;
+            };
             let ratios = self.of(on).filter_map(|measurement| {
-                let tokio = self.of(On::Tokio).find(|other| other.round == measurement.round)?;
+                let tokio = self
+                    .of(On::Tokio)
+                    .find(|other| other.round == measurement.round)?;
                 Some(measurement.cpu_micros() / tokio.cpu_micros())
             });
             let ratios = Spread::new(ratios).map_or("–".into(), |ratios| ratios.to_string());
-            let counts = if on == On::Tokio { "– | –".into() } else { self.counts(on) };
+            let counts = if on == On::Tokio {
+                "– | –".into()
+            } else {
+                self.counts(on)
+            };
             writeln!(f, "| {on} | {costs} | {ratios} | {counts} |")?;
         }
         writeln!(f, "\nMedians and quartiles of the rounds.")
@@ -63,7 +71,10 @@ impl Report<'_> {
     /// Returns the counters of the wheel in all rounds.
     fn counts(&self, on: On) -> String {
         let sum = |of: fn(&Measurement) -> f64| self.of(on).map(of).sum::<f64>();
-        let (requests, seconds) = (sum(|of| of.requests as f64), sum(|of| of.time.as_secs_f64()));
+        let (requests, seconds) = (
+            sum(|of| of.requests as f64),
+            sum(|of| of.time.as_secs_f64()),
+        );
         format!(
             "{:.2} | {:.1}",
             sum(|of| of.used.scheduled as f64) / requests,
@@ -72,7 +83,9 @@ impl Report<'_> {
     }
 
     fn of(&self, on: On) -> impl Iterator<Item = &Measurement> {
-        self.0.iter().filter(move |measurement| measurement.on == on)
+        self.0
+            .iter()
+            .filter(move |measurement| measurement.on == on)
     }
 }
 
@@ -89,14 +102,21 @@ impl Spread {
         values.sort_unstable_by(f64::total_cmp);
         let (low, high) = (*values.get(values.len() / 4)?, values[values.len() * 3 / 4]);
         let middle = values.len() / 2;
-        let median =
-            if values.len() % 2 == 1 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 };
+        let median = if values.len() % 2 == 1 {
+            values[middle]
+        } else {
+            (values[middle - 1] + values[middle]) / 2.0
+        };
         Some(Self { low, median, high })
     }
 }
 
 impl fmt::Display for Spread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:.2} ({:.2} to {:.2})", self.median, self.low, self.high)
+        write!(
+            f,
+            "{:.2} ({:.2} to {:.2})",
+            self.median, self.low, self.high
+        )
     }
 }

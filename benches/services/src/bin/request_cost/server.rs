@@ -55,7 +55,10 @@ pub(crate) async fn serve<T: Timers>(
     }
 }
 
-async fn answer<T: Timers>(timers: Arc<T>, _: Request<Incoming>) -> Result<Response<String>, Infallible> {
+async fn answer<T: Timers>(
+    timers: Arc<T>,
+    _: Request<Incoming>,
+) -> Result<Response<String>, Infallible> {
     // Stands for a query. It has to wait once, because a future that is ready at once needs no
     // timeout.
     let query = async {
@@ -81,15 +84,24 @@ struct TimedStream<S> {
 
 impl<S: Sleep> TimedStream<S> {
     fn new(stream: TcpStream, timers: &impl Timers<Sleep = S>) -> Self {
-        let [without_read, idle] = [READ_LIMIT, IDLE_LIMIT].map(|limit| Box::pin(timers.sleep(limit)));
-        Self { stream, without_read, idle }
+        let [without_read, idle] =
+            [READ_LIMIT, IDLE_LIMIT].map(|limit| Box::pin(timers.sleep(limit)));
+        Self {
+            stream,
+            without_read,
+            idle,
+        }
     }
 
     fn poll_limits(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let is_over = [&mut self.without_read, &mut self.idle]
             .map(|limit| limit.as_mut().poll(context).is_ready())
             .contains(&true);
-        if is_over { Poll::Ready(Err(io::ErrorKind::TimedOut.into())) } else { Poll::Pending }
+        if is_over {
+            Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+        } else {
+            Poll::Pending
+        }
     }
 }
 

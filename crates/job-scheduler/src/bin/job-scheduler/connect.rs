@@ -49,5 +49,7 @@ fn tls() -> Result<MakeRustlsConnect, String> {
         Err(errors) => (None, errors),
     };
     errors.iter().for_each(|error| eprintln!("{error}"));
-    tls.ok_or_else(|| "sslmode=require needs the certificates of authorities, and none was found".into())
+    tls.ok_or_else(|| {
+        "sslmode=require needs the certificates of authorities, and none was found".into()
+    })
 }

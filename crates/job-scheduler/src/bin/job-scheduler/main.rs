@@ -139,7 +139,11 @@ enum Found {
 
 impl Found {
     fn job(is_found: bool) -> Self {
-        if is_found { Self::Yes } else { Self::No("there is no such job") }
+        if is_found {
+            Self::Yes
+        } else {
+            Self::No("there is no such job")
+        }
     }
 }
 
@@ -150,11 +154,20 @@ async fn run(options: Options) -> Result<Found, Failure> {
         serve::run(jobs, &options.schema, options.url, page).await?;
         return Ok(Found::Yes);
     }
-    let (mut client, _) = Connector::new(options.url)?.connect().await.map_err(Error::from)?;
+    let (mut client, _) = Connector::new(options.url)?
+        .connect()
+        .await
+        .map_err(Error::from)?;
     match options.command {
         Command::List { after, limit } => {
-            println!("{:>8}  {:8}  {:30}  {:24}  NEXT RUN", "JOB", "STATE", "SCHEDULE", "HANDLER");
-            jobs.list(&client, after, limit).await?.iter().for_each(line);
+            println!(
+                "{:>8}  {:8}  {:30}  {:24}  NEXT RUN",
+                "JOB", "STATE", "SCHEDULE", "HANDLER"
+            );
+            jobs.list(&client, after, limit)
+                .await?
+                .iter()
+                .for_each(line);
             Ok(Found::Yes)
         }
         Command::Show { job } => Ok(Found::job(show(&jobs, &client, job).await?)),
@@ -167,7 +180,10 @@ async fn run(options: Options) -> Result<Found, Failure> {
         Command::Enable { job } => Ok(Found::job(jobs.resume(&mut client, job).await?)),
         Command::Delete { job } => Ok(Found::job(jobs.delete(&client, job).await?)),
         Command::History { job, limit } => {
-            jobs.history(&client, job, limit).await?.iter().for_each(run_line);
+            jobs.history(&client, job, limit)
+                .await?
+                .iter()
+                .for_each(run_line);
             Ok(Found::job(jobs.get(&client, job).await?.is_some()))
         }
         Command::Cancel { run } => Ok(match jobs.cancel(&client, run).await? {
@@ -181,24 +197,46 @@ async fn run(options: Options) -> Result<Found, Failure> {
         }),
         Command::Retry { run } => Ok(match jobs.retry(&client, run).await? {
             true => Found::Yes,
-            false => Found::No("there is no such run that has failed, or was cancelled or abandoned"),
+            false => {
+                Found::No("there is no such run that has failed, or was cancelled or abandoned")
+            }
         }),
         Command::Limits => {
-            println!("{:>8}  {:>12}  {:>6}  HANDLER", "RUNNING", "INTERVAL", "BURST");
+            println!(
+                "{:>8}  {:>12}  {:>6}  HANDLER",
+                "RUNNING", "INTERVAL", "BURST"
+            );
             for kind in jobs.kinds(&client).await? {
-                let running = kind.limits.running.map_or_else(|| "any".into(), |count| count.to_string());
-                let interval = kind.limits.interval.map_or_else(|| "any".into(), |time| format!("{time:?}"));
-                println!("{running:>8}  {interval:>12}  {:>6}  {}", kind.limits.burst, kind.handler);
+                let running = kind
+                    .limits
+                    .running
+                    .map_or_else(|| "any".into(), |count| count.to_string());
+                let interval = kind
+                    .limits
+                    .interval
+                    .map_or_else(|| "any".into(), |time| format!("{time:?}"));
+                println!(
+                    "{running:>8}  {interval:>12}  {:>6}  {}",
+                    kind.limits.burst, kind.handler
+                );
             }
             println!("{:>8}  NAME", "RUNNING");
-            jobs.limits(&client).await?.iter().for_each(|(name, running)| println!("{running:>8}  {name}"));
+            jobs.limits(&client)
+                .await?
+                .iter()
+                .for_each(|(name, running)| println!("{running:>8}  {name}"));
             Ok(Found::Yes)
         }
         Command::LimitName { name, running } => {
             jobs.set_limit(&client, &name, running).await?;
             Ok(Found::Yes)
         }
-        Command::LimitKind { handler, running, rate, burst } => {
+        Command::LimitKind {
+            handler,
+            running,
+            rate,
+            burst,
+        } => {
             let mut limits = KindLimits::new().burst(burst);
             limits.running = running;
             if let Some((count, period)) = rate {
@@ -209,8 +247,15 @@ async fn run(options: Options) -> Result<Found, Failure> {
         }
         Command::Nodes => {
             for node in jobs.nodes(&client).await? {
-                let state = if node.is_alive { "alive until" } else { "lost since" };
-                println!("{:>8}  {} {}  {}", node.id, state, node.alive_until, node.name);
+                let state = if node.is_alive {
+                    "alive until"
+                } else {
+                    "lost since"
+                };
+                println!(
+                    "{:>8}  {} {}  {}",
+                    node.id, state, node.alive_until, node.name
+                );
             }
             Ok(Found::Yes)
         }
@@ -227,29 +272,45 @@ async fn run(options: Options) -> Result<Found, Failure> {
 /// Reads a number of runs and a duration.
 fn rate(text: &str) -> Result<(u32, Duration), String> {
     let (count, period) = text.split_once('/').ok_or("must be like '100/1s'")?;
-    let count = count.parse().map_err(|error| format!("'{count}': {error}"))?;
-    let period = humantime::parse_duration(period).map_err(|error| format!("'{period}': {error}"))?;
+    let count = count
+        .parse()
+        .map_err(|error| format!("'{count}': {error}"))?;
+    let period =
+        humantime::parse_duration(period).map_err(|error| format!("'{period}': {error}"))?;
     Ok((count, period))
 }
 
 fn state(job: &Job) -> &'static str {
     match job {
         Job { enabled: true, .. } => "enabled",
-        Job { disabled_reason: Some(_), .. } => "invalid",
+        Job {
+            disabled_reason: Some(_),
+            ..
+        } => "invalid",
         _ => "paused",
     }
 }
 
 fn next_run(job: &Job) -> String {
-    job.next_run.map_or_else(|| "none".into(), |time| time.to_string())
+    job.next_run
+        .map_or_else(|| "none".into(), |time| time.to_string())
 }
 
 fn line(job: &Job) {
-    println!("{:>8}  {:8}  {:30}  {:24}  {}", job.id, state(job), job.schedule, job.handler, next_run(job));
+    println!(
+        "{:>8}  {:8}  {:30}  {:24}  {}",
+        job.id,
+        state(job),
+        job.schedule,
+        job.handler,
+        next_run(job)
+    );
 }
 
 async fn show(jobs: &Jobs, client: &Client, id: i64) -> Result<bool, Error> {
-    let Some(job) = jobs.get(client, id).await? else { return Ok(false) };
+    let Some(job) = jobs.get(client, id).await? else {
+        return Ok(false);
+    };
     println!("job        {}", job.id);
     println!("key        {}", job.key.as_deref().unwrap_or("none"));
     println!("state      {}", state(&job));
@@ -264,8 +325,14 @@ async fn show(jobs: &Jobs, client: &Client, id: i64) -> Result<bool, Error> {
     println!("overlap    {:?}", job.overlap);
     println!("misfire    {:?}", job.misfire);
     println!("retries    {}", job.retries);
-    println!("timeout    {}", job.timeout.map_or_else(|| "none".into(), |timeout| format!("{timeout:?}")));
-    job.limits.iter().for_each(|(name, count)| println!("limit      {count} of '{name}'"));
+    println!(
+        "timeout    {}",
+        job.timeout
+            .map_or_else(|| "none".into(), |timeout| format!("{timeout:?}"))
+    );
+    job.limits
+        .iter()
+        .for_each(|(name, count)| println!("limit      {count} of '{name}'"));
     println!("payload    {}", job.payload);
     Ok(true)
 }
@@ -278,6 +345,12 @@ fn run_line(run: &RunInfo) {
         (None, None, None) => String::new(),
     };
     let state = format!("{:?}", run.state).to_lowercase();
-    let RunInfo { id, due, attempt, interrupted, .. } = run;
+    let RunInfo {
+        id,
+        due,
+        attempt,
+        interrupted,
+        ..
+    } = run;
     println!("{id:>8}  {due}  {state:9}  attempt {attempt}, interrupted {interrupted}  {result}");
 }

@@ -52,7 +52,8 @@ mod tests {
 
     #[test]
     fn time_between_reversed_times_is_zero() {
-        let [begin, end] = [1_500, 3_000].map(|millis| Timestamp::from_millisecond(millis).unwrap());
+        let [begin, end] =
+            [1_500, 3_000].map(|millis| Timestamp::from_millisecond(millis).unwrap());
         assert_eq!(time_between(begin, end), Duration::from_millis(1_500));
         assert_eq!(time_between(end, begin), Duration::ZERO);
     }

@@ -52,7 +52,9 @@ async fn live(
     is_terminated: &AtomicBool,
 ) -> Result<(), Failure> {
     loop {
-        let overview = jobs.overview(client, terminal.size()?.height.into()).await?;
+        let overview = jobs
+            .overview(client, terminal.size()?.height.into())
+            .await?;
         terminal.draw(|frame| {
             let area = frame.area();
             frame.render_widget(view(&overview, area.height.into()), area);
@@ -91,7 +93,14 @@ fn wants_to_quit(interval: Duration, is_terminated: &AtomicBool) -> io::Result<b
     }
 }
 
-fn quits(KeyEvent { code, modifiers, kind, .. }: KeyEvent) -> bool {
+fn quits(
+    KeyEvent {
+        code,
+        modifiers,
+        kind,
+        ..
+    }: KeyEvent,
+) -> bool {
     let is_quit = match code {
         KeyCode::Char('c') => modifiers.contains(KeyModifiers::CONTROL),
         code => matches!(code, KeyCode::Char('q') | KeyCode::Esc),
@@ -105,51 +114,114 @@ fn view(overview: &Overview, rows: usize) -> Text<'static> {
     // The rest is shared by the two lists, each with a title and an empty line.
     let list = (rows.saturating_sub(lines.len() + 4) / 2).max(1);
     lines.push(Line::default());
-    lines.push("RUNNING   JOB     RUN       NODE   FOR          HANDLER".bold().into());
-    lines.extend(overview.running.iter().take(list).map(|run| running(overview, run)));
+    lines.push(
+        "RUNNING   JOB     RUN       NODE   FOR          HANDLER"
+            .bold()
+            .into(),
+    );
+    lines.extend(
+        overview
+            .running
+            .iter()
+            .take(list)
+            .map(|run| running(overview, run)),
+    );
     lines.push(Line::default());
-    lines.push("NEXT      JOB     STATE     NODE   IN           HANDLER".bold().into());
-    lines.extend(overview.next.iter().take(list).map(|run| next(overview, run)));
+    lines.push(
+        "NEXT      JOB     STATE     NODE   IN           HANDLER"
+            .bold()
+            .into(),
+    );
+    lines.extend(
+        overview
+            .next
+            .iter()
+            .take(list)
+            .map(|run| next(overview, run)),
+    );
     Text::from(lines)
 }
 
 fn summary(overview: &Overview) -> Vec<Line<'static>> {
-    let Overview { waiting, blocked, done, failed, omitted, .. } = overview;
+    let Overview {
+        waiting,
+        blocked,
+        done,
+        failed,
+        omitted,
+        ..
+    } = overview;
     let running: u64 = overview.nodes.iter().map(|load| load.running).sum();
     let claimed: u64 = overview.nodes.iter().map(|load| load.claimed).sum();
     let [p50, p99, max] = overview.lateness.map(Rounded);
     let jobs = overview.jobs;
     let or_more = if jobs >= 10_000 { " or more" } else { "" };
     let mut lines = vec![
-        format!("job-scheduler top  {:.0}  q: quit", overview.now).bold().into(),
-        format!("jobs      {jobs}{or_more}").into(),
-        format!("runs      {running} running, {claimed} claimed, {waiting} waiting, {blocked} blocked")
+        format!("job-scheduler top  {:.0}  q: quit", overview.now)
+            .bold()
             .into(),
+        format!("jobs      {jobs}{or_more}").into(),
+        format!(
+            "runs      {running} running, {claimed} claimed, {waiting} waiting, {blocked} blocked"
+        )
+        .into(),
         format!("last 10s  {done} done, {failed} failed, {omitted} skipped or cancelled").into(),
         format!("lateness  p50 {p50}, p99 {p99}, max {max}").into(),
         Line::default(),
-        "NODE   LEASE              RUNNING  CLAIMED  NAME".bold().into(),
+        "NODE   LEASE              RUNNING  CLAIMED  NAME"
+            .bold()
+            .into(),
     ];
     lines.extend(overview.nodes.iter().map(|load| node(overview, load)));
     lines
 }
 
-fn node(overview: &Overview, NodeLoad { node, claimed, running, .. }: &NodeLoad) -> Line<'static> {
+fn node(
+    overview: &Overview,
+    NodeLoad {
+        node,
+        claimed,
+        running,
+        ..
+    }: &NodeLoad,
+) -> Line<'static> {
     let lease = if node.is_alive {
-        format!("{} left", Rounded(time_between(overview.now, node.alive_until)))
+        format!(
+            "{} left",
+            Rounded(time_between(overview.now, node.alive_until))
+        )
     } else {
-        format!("lost {} ago", Rounded(time_between(node.alive_until, overview.now)))
+        format!(
+            "lost {} ago",
+            Rounded(time_between(node.alive_until, overview.now))
+        )
     };
-    let line = format!("{:<6} {lease:18} {running:7}  {claimed:7}  {}", node.id, node.name);
-    if node.is_alive { line.into() } else { line.fg(Color::LightRed).into() }
+    let line = format!(
+        "{:<6} {lease:18} {running:7}  {claimed:7}  {}",
+        node.id, node.name
+    );
+    if node.is_alive {
+        line.into()
+    } else {
+        line.fg(Color::LightRed).into()
+    }
 }
 
 fn running(overview: &Overview, run: &ActiveRun) -> Line<'static> {
-    let took = Rounded(run.started.map_or(Duration::ZERO, |started| time_between(started, overview.now)));
-    let mark =
-        if run.interrupted > 0 { format!(" (interrupted {})", run.interrupted) } else { String::new() };
+    let took = Rounded(run.started.map_or(Duration::ZERO, |started| {
+        time_between(started, overview.now)
+    }));
+    let mark = if run.interrupted > 0 {
+        format!(" (interrupted {})", run.interrupted)
+    } else {
+        String::new()
+    };
     let number = run.run.unwrap_or(0);
-    let start = format!("{:>13}   {number:<9} {:<6} ", run.job, run.node.unwrap_or(0));
+    let start = format!(
+        "{:>13}   {number:<9} {:<6} ",
+        run.job,
+        run.node.unwrap_or(0)
+    );
     format!("{start}{took:<12} {}{mark}", run.handler).into()
 }
 
@@ -162,7 +234,14 @@ fn next(overview: &Overview, run: &ActiveRun) -> Line<'static> {
         _ => "waiting",
     });
     let node = run.node.map_or_else(|| "-".into(), |node| node.to_string());
-    let line = format!("{:>13}   {state:9} {node:<6} {time:<12} {}", run.job, run.handler);
+    let line = format!(
+        "{:>13}   {state:9} {node:<6} {time:<12} {}",
+        run.job, run.handler
+    );
     // Later than the prefetch would explain.
-    if ahead.as_secs_f64() < -1.0 { line.fg(Color::Yellow).into() } else { line.into() }
+    if ahead.as_secs_f64() < -1.0 {
+        line.fg(Color::Yellow).into()
+    } else {
+        line.into()
+    }
 }

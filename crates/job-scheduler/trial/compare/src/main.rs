@@ -90,17 +90,37 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Options {
     fn peers(&self) -> Vec<Peer> {
-        if self.peers.is_empty() { Peer::value_variants().to_vec() } else { self.peers.clone() }
+        if self.peers.is_empty() {
+            Peer::value_variants().to_vec()
+        } else {
+            self.peers.clone()
+        }
     }
 
     fn scale(&self) -> Scale {
         if self.test {
             let idle = [Duration::ZERO, SECOND];
             let clients = SECOND / 2;
-            return Scale { runs: 200, seconds: 1, rate: 20, enqueued: 3, clients, idle, is_test: true };
+            return Scale {
+                runs: 200,
+                seconds: 1,
+                rate: 20,
+                enqueued: 3,
+                clients,
+                idle,
+                is_test: true,
+            };
         }
         let idle = [SECOND * 11, SECOND * 10];
-        Scale { runs: 5_000, seconds: 4, rate: 100, enqueued: 40, clients: SECOND * 5, idle, is_test: false }
+        Scale {
+            runs: 5_000,
+            seconds: 4,
+            rate: 100,
+            enqueued: 40,
+            clients: SECOND * 5,
+            idle,
+            is_test: false,
+        }
     }
 }
 
@@ -121,7 +141,10 @@ struct Row {
 fn main() -> ExitCode {
     let options = Options::parse();
     let run = || {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()?;
         let done = match (options.node, options.url.clone()) {
             (Some(peer), Some(url)) => runtime.block_on(peer.run(url)),
             _ => {
@@ -129,7 +152,8 @@ fn main() -> ExitCode {
                 runtime.block_on(compare(&database.url, &options.peers(), options.scale()))
             }
         };
-        done.map(|()| ExitCode::SUCCESS).map_err(|error| -> Box<dyn Error> { error })
+        done.map(|()| ExitCode::SUCCESS)
+            .map_err(|error| -> Box<dyn Error> { error })
     };
     exit_code(run())
 }
@@ -138,8 +162,14 @@ async fn compare(url: &str, peers: &[Peer], scale: Scale) -> Fallible<()> {
     let (server, connection) = tokio_postgres::connect(url, NoTls).await?;
     tokio::spawn(connection);
     let version: String = server.query_one("SHOW server_version", &[]).await?.get(0);
-    println!("PostgreSQL {version}, with fsync; {} one-off jobs for the runs per second\n", scale.runs);
-    let databases = Databases { server, url: url.to_owned() };
+    println!(
+        "PostgreSQL {version}, with fsync; {} one-off jobs for the runs per second\n",
+        scale.runs
+    );
+    let databases = Databases {
+        server,
+        url: url.to_owned(),
+    };
     let mut rows: Vec<Row> = peers.iter().map(|_| Row::default()).collect();
     // First, because autovacuum commits too after the others.
     for (row, commits) in rows.iter_mut().zip(idle(peers, &databases, scale).await?) {
@@ -155,9 +185,8 @@ async fn compare(url: &str, peers: &[Peer], scale: Scale) -> Fallible<()> {
             let takeover = |number| takeover(peer, number, &databases);
             row.takeovers = match scale.is_test {
                 true => vec![takeover(0).await?],
-                false => {
-                    tokio::try_join!(takeover(0), takeover(1), takeover(2)).map(|(a, b, c)| vec![a, b, c])?
-                }
+                false => tokio::try_join!(takeover(0), takeover(1), takeover(2))
+                    .map(|(a, b, c)| vec![a, b, c])?,
             };
         }
         row.takeovers.sort();
@@ -180,8 +209,8 @@ fn print(rows: &[Row], peers: &[Peer]) {
         let bound = if row.missing > 0 { "≥ " } else { "" };
         let takeover = peer.no_takeover().map_or_else(
             || {
-                let [median, max] =
-                    [row.takeovers.len() / 2, row.takeovers.len() - 1].map(|rank| row.takeovers[rank]);
+                let [median, max] = [row.takeovers.len() / 2, row.takeovers.len() - 1]
+                    .map(|rank| row.takeovers[rank]);
                 format!("{median:.1?} / {max:.1?}")
             },
             Into::into,
@@ -223,7 +252,9 @@ impl Databases {
     /// Returns the URL of a new database.
     async fn create(&self, peer: Peer, what: &str) -> Fallible<String> {
         let name = format!("{peer:?}_{what}").to_lowercase();
-        self.server.batch_execute(&format!("CREATE DATABASE {name}")).await?;
+        self.server
+            .batch_execute(&format!("CREATE DATABASE {name}"))
+            .await?;
         let (server, _) = self.url.rsplit_once('/').ok_or("a URL of a database")?;
         Ok(format!("{server}/{name}"))
     }
@@ -268,7 +299,15 @@ async fn due_when_enqueued(peer: Peer, databases: &Databases, scale: Scale) -> F
     take_lateness();
     for _ in 0..scale.enqueued {
         let before = count();
-        queue.push(&[Work { due: now(), hangs: false }], true).await?;
+        queue
+            .push(
+                &[Work {
+                    due: now(),
+                    hangs: false,
+                }],
+                true,
+            )
+            .await?;
         wait_for(before + 1, &mut node).await?;
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -285,8 +324,12 @@ async fn lateness(peer: Peer, databases: &Databases, scale: Scale) -> Fallible<(
         true => start + number / scale.rate * 1_000_000,
         false => start + number * 1_000_000 / scale.rate,
     };
-    let works: Vec<_> =
-        (0..scale.seconds * scale.rate).map(|number| Work { due: due(number), hangs: false }).collect();
+    let works: Vec<_> = (0..scale.seconds * scale.rate)
+        .map(|number| Work {
+            due: due(number),
+            hangs: false,
+        })
+        .collect();
     queue.push(&works, false).await?;
     take_lateness();
     let before = count();
@@ -305,7 +348,12 @@ async fn lateness(peer: Peer, databases: &Databases, scale: Scale) -> Fallible<(
 async fn throughput(peer: Peer, databases: &Databases, scale: Scale) -> Fallible<f64> {
     let url = databases.create(peer, "throughput").await?;
     let mut queue = Queue::open(peer, &url).await?;
-    let works: Vec<_> = (0..scale.runs).map(|_| Work { due: now(), hangs: false }).collect();
+    let works: Vec<_> = (0..scale.runs)
+        .map(|_| Work {
+            due: now(),
+            hangs: false,
+        })
+        .collect();
     for works in works.chunks(1_000) {
         queue.push(works, true).await?;
     }
@@ -337,7 +385,15 @@ async fn clients(peer: Peer, databases: &Databases, scale: Scale) -> Fallible<f6
         clients.spawn(async move {
             let mut added = 0_u32;
             while begin.elapsed() < scale.clients {
-                queue.push(&[Work { due: now(), hangs: false }], true).await?;
+                queue
+                    .push(
+                        &[Work {
+                            due: now(),
+                            hangs: false,
+                        }],
+                        true,
+                    )
+                    .await?;
                 added += 1;
             }
             Ok::<_, Box<dyn Error + Send + Sync>>(added)
@@ -399,7 +455,11 @@ impl Running {
             // Nothing listens any more if it was stopped.
             let _ = end.send(result);
         });
-        Self { peer, _stop: stop, ended }
+        Self {
+            peer,
+            _stop: stop,
+            ended,
+        }
     }
 
     /// Returns the error of a node that has ended.
@@ -425,7 +485,10 @@ impl Node {
         command.args(["--node", peer.get_name(), "--url", url]);
         let mut process = command.stdout(Stdio::piped()).kill_on_drop(true).spawn()?;
         let output = process.stdout.take().ok_or("it was piped")?;
-        Ok(Self { process, lines: BufReader::new(output).lines() })
+        Ok(Self {
+            process,
+            lines: BufReader::new(output).lines(),
+        })
     }
 
     /// Waits until it executes a job that hangs.
@@ -438,10 +501,20 @@ impl Node {
 }
 
 async fn takeover(peer: Peer, number: u32, databases: &Databases) -> Fallible<Duration> {
-    let url = databases.create(peer, &format!("takeover_{number}")).await?;
+    let url = databases
+        .create(peer, &format!("takeover_{number}"))
+        .await?;
     let mut queue = Queue::open(peer, &url).await?;
     let mut lost = Node::start(peer, &url)?;
-    queue.push(&[Work { due: now(), hangs: true }], true).await?;
+    queue
+        .push(
+            &[Work {
+                due: now(),
+                hangs: true,
+            }],
+            true,
+        )
+        .await?;
     lost.wait_for_start().await?;
     let mut other = Node::start(peer, &url)?;
     // At different times between two heartbeats.

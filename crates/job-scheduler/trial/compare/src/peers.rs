@@ -83,11 +83,16 @@ impl Peer {
                     work.execute().await;
                     Ok::<_, RunError>(())
                 };
-                let _node = Scheduler::builder().handler(handler).start(url.parse()?, NoTls).await?;
+                let _node = Scheduler::builder()
+                    .handler(handler)
+                    .start(url.parse()?, NoTls)
+                    .await?;
                 std::future::pending().await
             }
             Self::Apalis | Self::ApalisTuned => self.run_apalis(&url).await,
-            Self::Graphile | Self::GraphileTuned => Ok(self.graphile(&url).init().await?.run().await?),
+            Self::Graphile | Self::GraphileTuned => {
+                Ok(self.graphile(&url).init().await?.run().await?)
+            }
         }
     }
 
@@ -102,23 +107,37 @@ impl Peer {
         let config = ApalisConfig::default().queue(QUEUE);
         if self == Self::Apalis {
             let strategy = Strategy::new().interval(APALIS_POLL);
-            let backend = storage.with_config(config).with_pubsub().poll_with_strategy(strategy);
-            WorkerBuilder::new(name).backend(backend).build(handler).run().await?;
+            let backend = storage
+                .with_config(config)
+                .with_pubsub()
+                .poll_with_strategy(strategy);
+            WorkerBuilder::new(name)
+                .backend(backend)
+                .build(handler)
+                .run()
+                .await?;
         } else {
             let missed = LEASE.as_secs() / HEARTBEAT.as_secs();
-            let config = config.heartbeat_interval(HEARTBEAT).missed_heartbeats(missed as usize);
+            let config = config
+                .heartbeat_interval(HEARTBEAT)
+                .missed_heartbeats(missed as usize);
             let config = config.batch_size(100).lock_tasks(false);
             let backend = storage.with_config(config).with_pubsub();
-            let backend = backend.poll_with_strategy(Strategy::new().apply(IntervalStrategy::new(POLL)));
-            let worker = WorkerBuilder::new(name).backend(backend).parallelize(tokio::spawn);
+            let backend =
+                backend.poll_with_strategy(Strategy::new().apply(IntervalStrategy::new(POLL)));
+            let worker = WorkerBuilder::new(name)
+                .backend(backend)
+                .parallelize(tokio::spawn);
             worker.build(handler).run().await?;
         }
         Ok(())
     }
 
     fn graphile(self, url: &str) -> WorkerOptions {
-        let options =
-            WorkerOptions::default().database_url(url).listen_os_shutdown_signals(false).define_job::<Work>();
+        let options = WorkerOptions::default()
+            .database_url(url)
+            .listen_os_shutdown_signals(false)
+            .define_job::<Work>();
         if self == Self::Graphile {
             return options;
         }
@@ -163,7 +182,11 @@ impl Queue {
                 let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
                 tokio::spawn(connection);
                 // The tables are created by a node.
-                Scheduler::builder().start(url.parse()?, NoTls).await?.shutdown(LEASE).await?;
+                Scheduler::builder()
+                    .start(url.parse()?, NoTls)
+                    .await?
+                    .shutdown(LEASE)
+                    .await?;
                 Self::Own(client, Jobs::new("job_scheduler")?)
             }
             Peer::Apalis | Peer::ApalisTuned => {
@@ -185,17 +208,25 @@ impl Queue {
                 for work in works {
                     let job = NewJob::new(work);
                     let due = Timestamp::from_microsecond(work.due as i64)?;
-                    jobs.enqueue(&transaction, if is_due { job } else { job.at(due) }).await?;
+                    jobs.enqueue(&transaction, if is_due { job } else { job.at(due) })
+                        .await?;
                 }
                 transaction.commit().await?;
             }
             Self::Apalis(pool) => {
                 let tasks = works.iter().map(|work| {
-                    let task = TaskBuilder::new(serde_json::to_vec(work).expect("it is a plain value"));
-                    if is_due { task } else { task.run_at_timestamp(work.due / 1_000_000) }.build()
+                    let task =
+                        TaskBuilder::new(serde_json::to_vec(work).expect("it is a plain value"));
+                    if is_due {
+                        task
+                    } else {
+                        task.run_at_timestamp(work.due / 1_000_000)
+                    }
+                    .build()
                 });
                 let mut transaction = pool.begin().await?;
-                apalis_postgres::queries::push_tasks(&mut *transaction, QUEUE, tasks.collect()).await?;
+                apalis_postgres::queries::push_tasks(&mut *transaction, QUEUE, tasks.collect())
+                    .await?;
                 transaction.commit().await?;
             }
             Self::Graphile(worker) => {

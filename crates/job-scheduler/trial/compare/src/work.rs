@@ -42,7 +42,11 @@ fn record(late: Duration) {
 
 /// Returns the lateness of the executions since the last call.
 pub(crate) fn take_lateness() -> Lateness {
-    LATENESS.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or_default()
+    LATENESS
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .take()
+        .unwrap_or_default()
 }
 
 /// The number of executions.
@@ -52,6 +56,8 @@ pub(crate) fn count() -> u64 {
 
 /// The wall clock in microseconds.
 pub(crate) fn now() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("the clock is after 1970");
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .expect("the clock is after 1970");
     now.as_micros() as u64
 }

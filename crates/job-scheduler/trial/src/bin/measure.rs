@@ -65,7 +65,10 @@ fn main() -> ExitCode {
     let Options { parts } = Options::parse();
     let measured = || {
         let database = Database::start_durable()?;
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()?;
         runtime.block_on(measure(&database.url, &parts))
     };
     exit_code(measured().map(|()| ExitCode::SUCCESS))
@@ -85,7 +88,9 @@ async fn measure(url: &str, parts: &[Part]) -> Measured {
             Part::Idle => idle(&config, &client).await?,
             Part::DueNow => due_now(&config, &client).await?,
             Part::Lateness => lateness(&config, &client).await?,
-            Part::Throughput => throughput(&config, &client, "throughput", job, "one-off jobs").await?,
+            Part::Throughput => {
+                throughput(&config, &client, "throughput", job, "one-off jobs").await?
+            }
             Part::Limited => {
                 let limited = || job().limit("five", 5);
                 throughput(&config, &client, "limited", limited, "with a limit of 5").await?;
@@ -100,7 +105,10 @@ async fn measure(url: &str, parts: &[Part]) -> Measured {
     Ok(())
 }
 
-async fn node(config: &Config, schema: &str) -> Result<Scheduler, hashed_wheel_job_scheduler::Error> {
+async fn node(
+    config: &Config,
+    schema: &str,
+) -> Result<Scheduler, hashed_wheel_job_scheduler::Error> {
     Scheduler::builder()
         .schema(schema)
         .handler_named("count", |_: Context, _| async {
@@ -147,8 +155,14 @@ async fn rates(config: &Config, client: &Client) -> Measured {
         let schema = format!("rate_{allowed}_{burst}");
         let jobs = Jobs::new(&schema)?;
         let node = node(config, &schema).await?;
-        jobs.set_kind(client, "count", KindLimits::new().rate(allowed, SECOND).burst(burst)).await?;
-        jobs.enqueue_all(client, (0..allowed * 8).map(|_| job())).await?;
+        jobs.set_kind(
+            client,
+            "count",
+            KindLimits::new().rate(allowed, SECOND).burst(burst),
+        )
+        .await?;
+        jobs.enqueue_all(client, (0..allowed * 8).map(|_| job()))
+            .await?;
         // The beginning, with the burst, does not count.
         tokio::time::sleep(SECOND).await;
         let (before, begin) = (RUNS.load(Relaxed), Instant::now());
@@ -164,12 +178,22 @@ async fn rates(config: &Config, client: &Client) -> Measured {
 async fn lateness(config: &Config, client: &Client) -> Measured {
     let jobs = Jobs::new("lateness")?;
     let node = node(config, "lateness").await?;
-    let now: Timestamp = client.query_one("SELECT clock_timestamp()", &[]).await?.get(0);
+    let now: Timestamp = client
+        .query_one("SELECT clock_timestamp()", &[])
+        .await?
+        .get(0);
     for number in 0..100 {
-        jobs.enqueue(client, job().at(now + SECOND + MS * 10 * number).every(SECOND)).await?;
+        jobs.enqueue(
+            client,
+            job().at(now + SECOND + MS * 10 * number).every(SECOND),
+        )
+        .await?;
     }
     tokio::time::sleep(SECOND * 11).await;
-    println!("lateness            {} at 100 per second", read_lateness(client, "lateness").await?);
+    println!(
+        "lateness            {} at 100 per second",
+        read_lateness(client, "lateness").await?
+    );
     Ok(node.shutdown(SECOND * 10).await?)
 }
 
@@ -181,7 +205,10 @@ async fn due_now(config: &Config, client: &Client) -> Measured {
         jobs.enqueue(client, job()).await?;
         tokio::time::sleep(MS * 50).await;
     }
-    println!("due when enqueued   {}", read_lateness(client, "due_now").await?);
+    println!(
+        "due when enqueued   {}",
+        read_lateness(client, "due_now").await?
+    );
     Ok(node.shutdown(SECOND * 10).await?)
 }
 
@@ -191,14 +218,28 @@ async fn batch(config: &Config, client: &Client) -> Measured {
     node(config, "batch").await?.shutdown(SECOND).await?;
     let keyed = || (0..MANY).map(|number| job().after(SECOND * 3_600).key(number.to_string()));
     for (name, batch) in [
-        ("in one call", (0..MANY).map(|_| job().after(SECOND * 3_600)).collect::<Vec<_>>()),
-        ("in one call, due at once", (0..MANY).map(|_| job()).collect()),
+        (
+            "in one call",
+            (0..MANY)
+                .map(|_| job().after(SECOND * 3_600))
+                .collect::<Vec<_>>(),
+        ),
+        (
+            "in one call, due at once",
+            (0..MANY).map(|_| job()).collect(),
+        ),
         ("in one call, with keys", keyed().collect()),
-        ("in one call, with the same keys", keyed().map(NewJob::replace_existing).collect()),
+        (
+            "in one call, with the same keys",
+            keyed().map(NewJob::replace_existing).collect(),
+        ),
     ] {
         let begin = Instant::now();
         let count = jobs.enqueue_all(client, batch).await?.len();
-        println!("batch               {count} jobs {name} in {:.2?}", begin.elapsed());
+        println!(
+            "batch               {count} jobs {name} in {:.2?}",
+            begin.elapsed()
+        );
     }
     Ok(())
 }
@@ -221,7 +262,11 @@ async fn clients(config: &Config) -> Measured {
                 let mut count = 0_u32;
                 while Instant::now() < end {
                     let job = job().after(delay);
-                    let job = if notifies { job } else { job.without_notification() };
+                    let job = if notifies {
+                        job
+                    } else {
+                        job.without_notification()
+                    };
                     jobs.enqueue(&client, job).await.expect("a valid job");
                     count += 1;
                 }
@@ -232,7 +277,10 @@ async fn clients(config: &Config) -> Measured {
         for task in tasks {
             count += task.await?;
         }
-        println!("enqueued            {} per second by {CLIENTS} clients, {name}", count / 5);
+        println!(
+            "enqueued            {} per second by {CLIENTS} clients, {name}",
+            count / 5
+        );
     }
     Ok(node.shutdown(SECOND * 10).await?)
 }
@@ -246,17 +294,27 @@ async fn nodes(config: &Config, client: &Client) -> Measured {
     let jobs = Jobs::new("nodes")?;
     // As in `idle`.
     tokio::time::sleep(SECOND * 12).await;
-    let (before, written, begin) = (commits(client).await?, writes(client).await?, Instant::now());
+    let (before, written, begin) = (
+        commits(client).await?,
+        writes(client).await?,
+        Instant::now(),
+    );
     for _ in 0..15 * 15 {
         jobs.enqueue(client, job()).await?;
         tokio::time::sleep(SECOND / 15).await;
     }
-    let counts = [commits(client).await? - before, writes(client).await? - written];
+    let counts = [
+        commits(client).await? - before,
+        writes(client).await? - written,
+    ];
     let [all, written] = counts.map(|count| count as f64 / begin.elapsed().as_secs_f64());
     println!(
         "{NODES} nodes            {all:.0} commits per second, of which {written:.0} write, 15 jobs per second"
     );
-    println!("                    {}", read_lateness(client, "nodes").await?);
+    println!(
+        "                    {}",
+        read_lateness(client, "nodes").await?
+    );
     for node in nodes {
         node.shutdown(SECOND * 10).await?;
     }
@@ -293,7 +351,10 @@ async fn takeover(config: &Config, client: &Client) -> Measured {
     let mut times = Vec::new();
     for _ in 0..5 {
         let lost = node(config, "takeover").await?;
-        let job = jobs.enqueue(client, NewJob::named("sleep", Value::Null)).await?.job;
+        let job = jobs
+            .enqueue(client, NewJob::named("sleep", Value::Null))
+            .await?
+            .job;
         wait_for_attempt(client, job, 1).await?;
         let other = node(config, "takeover").await?;
         tokio::time::sleep(SECOND + MS * fastrand::u32(..1_000)).await;
@@ -312,7 +373,11 @@ async fn takeover(config: &Config, client: &Client) -> Measured {
     Ok(())
 }
 
-async fn wait_for_attempt(client: &Client, job: i64, attempt: i32) -> Result<(), tokio_postgres::Error> {
+async fn wait_for_attempt(
+    client: &Client,
+    job: i64,
+    attempt: i32,
+) -> Result<(), tokio_postgres::Error> {
     let text = "SELECT FROM takeover.run WHERE job = $1 AND attempt = $2 AND state = 'running'";
     while client.query_opt(text, &[&job, &attempt]).await?.is_none() {
         tokio::time::sleep(MS).await;

@@ -34,7 +34,10 @@ type Measured = Result<(), Box<dyn Error>>;
 fn main() -> ExitCode {
     let measured = || {
         let database = Database::start_durable()?;
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()?;
         runtime.block_on(measure(&database.url))
     };
     exit_code(measured().map(|()| ExitCode::SUCCESS))
@@ -54,7 +57,11 @@ async fn measure(url: &str) -> Measured {
     let payload = json!({ "to": "somebody@example.com", "subject": "Your order 8175" });
     let before = journal(&client).await?;
     for _ in 0..JOBS / BATCH {
-        jobs.enqueue_all(&client, (0..BATCH).map(|_| NewJob::named("mail", payload.clone()))).await?;
+        jobs.enqueue_all(
+            &client,
+            (0..BATCH).map(|_| NewJob::named("mail", payload.clone())),
+        )
+        .await?;
     }
     let enqueued = journal(&client).await?;
     println!(
@@ -78,21 +85,33 @@ async fn measure(url: &str) -> Measured {
     node.shutdown(SECOND).await?;
     for table in ["job", "run"] {
         // Alone, because a batch would be a transaction.
-        client.batch_execute(&format!("VACUUM FULL job_scheduler.{table}")).await?;
+        client
+            .batch_execute(&format!("VACUUM FULL job_scheduler.{table}"))
+            .await?;
     }
-    println!("rows alone   job {}, run {}", size(&client, "job").await?, size(&client, "run").await?);
+    println!(
+        "rows alone   job {}, run {}",
+        size(&client, "job").await?,
+        size(&client, "run").await?
+    );
     Ok(())
 }
 
 async fn start(config: &Config) -> Result<Scheduler, hashed_wheel_job_scheduler::Error> {
     let mail = |_: Context, _: Value| async { Ok::<_, RunError>(()) };
-    Scheduler::builder().handler_named("mail", mail).start(config.clone(), NoTls).await
+    Scheduler::builder()
+        .handler_named("mail", mail)
+        .start(config.clone(), NoTls)
+        .await
 }
 
 /// Returns the size of a table per job.
 async fn size(client: &Client, table: &str) -> Result<String, tokio_postgres::Error> {
-    let text = "SELECT pg_total_relation_size($1::text::regclass), pg_indexes_size($1::text::regclass)";
-    let row = client.query_one(text, &[&format!("job_scheduler.{table}")]).await?;
+    let text =
+        "SELECT pg_total_relation_size($1::text::regclass), pg_indexes_size($1::text::regclass)";
+    let row = client
+        .query_one(text, &[&format!("job_scheduler.{table}")])
+        .await?;
     let [all, indexes] = [0, 1].map(|column| row.get::<_, i64>(column) / JOBS);
     Ok(format!("{all} bytes ({indexes} in indexes)"))
 }
@@ -105,7 +124,10 @@ async fn journal(client: &Client) -> Result<i64, tokio_postgres::Error> {
 async fn idle(client: &Client) -> Measured {
     let commits = async || {
         let text = "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()";
-        client.query_one(text, &[]).await.map(|row| row.get::<_, i64>(0))
+        client
+            .query_one(text, &[])
+            .await
+            .map(|row| row.get::<_, i64>(0))
     };
     // A connection that becomes idle publishes its statistics within ten seconds.
     tokio::time::sleep(SECOND * 12).await;

@@ -12,19 +12,31 @@ const PAGE: &str = include_str!("../../../docs/database.md");
 
 /// Returns the statements of the page that are queries, or the others.
 fn statements(schema: &str, are_queries: bool) -> Vec<String> {
-    let blocks = PAGE.split("```sql\n").skip(1).map(|rest| rest.split_once("```").unwrap().0);
-    let lines: Vec<_> = blocks.flat_map(str::lines).filter(|line| !line.starts_with("--")).collect();
-    let text = lines.join("\n").replace("job_scheduler", schema).replace("ROLE node", "ROLE limited_node");
+    let blocks = PAGE
+        .split("```sql\n")
+        .skip(1)
+        .map(|rest| rest.split_once("```").unwrap().0);
+    let lines: Vec<_> = blocks
+        .flat_map(str::lines)
+        .filter(|line| !line.starts_with("--"))
+        .collect();
+    let text = lines
+        .join("\n")
+        .replace("job_scheduler", schema)
+        .replace("ROLE node", "ROLE limited_node");
     let all = text.split(';').map(|statement| statement.trim().to_owned());
-    all.filter(|text| !text.is_empty() && text.starts_with("SELECT") == are_queries).collect()
+    all.filter(|text| !text.is_empty() && text.starts_with("SELECT") == are_queries)
+        .collect()
 }
 
 /// Executes statements. Returns the first columns of all rows.
 async fn execute(client: &Client, statements: &[String]) -> Vec<String> {
     let mut found = Vec::new();
     for statement in statements {
-        let messages =
-            client.simple_query(statement).await.unwrap_or_else(|error| panic!("{statement}: {error:?}"));
+        let messages = client
+            .simple_query(statement)
+            .await
+            .unwrap_or_else(|error| panic!("{statement}: {error:?}"));
         found.extend(messages.into_iter().filter_map(|message| match message {
             SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
             _ => None,
@@ -35,13 +47,26 @@ async fn execute(client: &Client, statements: &[String]) -> Vec<String> {
 
 #[tokio::test]
 async fn statements_of_the_page_find_what_they_promise_and_stop_a_copy() {
-    let Some(fixture) = Fixture::new().await else { return };
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
     fixture.migrate().await;
-    fixture.client.batch_execute("CREATE ROLE limited_node").await.unwrap();
+    fixture
+        .client
+        .batch_execute("CREATE ROLE limited_node")
+        .await
+        .unwrap();
     let named = |name: &str| NewJob::named(name, Value::Null);
     let overdue = fixture.enqueue(named("overdue")).await;
     let waiting = fixture.enqueue(named("waits")).await;
-    assert!(fixture.jobs.run_now(&fixture.client, waiting).await.unwrap().is_some());
+    assert!(
+        fixture
+            .jobs
+            .run_now(&fixture.client, waiting)
+            .await
+            .unwrap()
+            .is_some()
+    );
     let disabled = fixture.enqueue(named("disabled").key("why")).await;
     let schema = &fixture.schema;
     let prepare = format!(
@@ -54,7 +79,10 @@ async fn statements_of_the_page_find_what_they_promise_and_stop_a_copy() {
     assert!(queries.len() > 7, "{queries:?}");
     let found = execute(&fixture.client, &queries).await;
     for expected in ["overdue", "waits", &disabled.to_string()] {
-        assert!(found.iter().any(|value| value == expected), "{expected}: {found:?}");
+        assert!(
+            found.iter().any(|value| value == expected),
+            "{expected}: {found:?}"
+        );
     }
 
     let succeeds = fixture.enqueue(NewJob::new(&Task::Succeed)).await;
@@ -69,7 +97,9 @@ async fn statements_of_the_page_find_what_they_promise_and_stop_a_copy() {
 
 #[tokio::test]
 async fn limits_of_roles_do_not_apply_to_nodes() {
-    let Some(fixture) = Fixture::new().await else { return };
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
     let role = "
         CREATE ROLE hurried LOGIN SUPERUSER;
         ALTER ROLE hurried SET statement_timeout = '1ms';
@@ -94,13 +124,24 @@ async fn limits_of_roles_do_not_apply_to_nodes() {
 #[tokio::test]
 async fn restored_database_continues_with_what_was_executing() {
     // In a thread without a runtime, because it uses a blocking client.
-    let start =
-        || std::thread::scope(|scope| scope.spawn(|| server_or_skip(Database::start())).join().unwrap());
+    let start = || {
+        std::thread::scope(|scope| {
+            scope
+                .spawn(|| server_or_skip(Database::start()))
+                .join()
+                .unwrap()
+        })
+    };
     let Some(database) = start() else { return };
     let config: tokio_postgres::Config = database.url.parse().unwrap();
     let fixture = async |config: tokio_postgres::Config| {
         let (client, schema) = (connect(&config).await, "jobs".to_owned());
-        Fixture { jobs: Jobs::new(&schema).unwrap(), client, config, schema }
+        Fixture {
+            jobs: Jobs::new(&schema).unwrap(),
+            client,
+            config,
+            schema,
+        }
     };
     let original = fixture(config.clone()).await;
     let node = original.start(original.mortal()).await;
@@ -108,11 +149,17 @@ async fn restored_database_continues_with_what_was_executing() {
     original.until_done(done, 1).await;
     let executing = original.enqueue(NewJob::new(&Task::HangOnce)).await;
     original.until_state(executing, RunState::Running).await;
-    let later = original.enqueue(NewJob::new(&Task::Succeed).after(MS * 1_000)).await;
+    let later = original
+        .enqueue(NewJob::new(&Task::Succeed).after(MS * 1_000))
+        .await;
     let dump = database.dump("jobs").unwrap();
     drop(node);
 
-    original.client.batch_execute("CREATE DATABASE restored").await.unwrap();
+    original
+        .client
+        .batch_execute("CREATE DATABASE restored")
+        .await
+        .unwrap();
     let mut config = config;
     let restored = fixture(config.dbname("restored").clone()).await;
     connect(&config).await.batch_execute(&dump).await.unwrap();

@@ -12,7 +12,9 @@ fn job() -> NewJob {
 
 #[tokio::test]
 async fn batch_keeps_its_order_and_honours_keys() {
-    let Some(fixture) = Fixture::new().await else { return };
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
     fixture.migrate().await;
     let old = fixture.enqueue(job().key("old").after(LATER)).await;
     let finished = fixture.enqueue(job().key("finished")).await;
@@ -29,32 +31,73 @@ async fn batch_keeps_its_order_and_honours_keys() {
         job().key("old").timeout(MS * 1_000).replace_existing(),
         job().key("finished"),
     ];
-    let enqueued = fixture.jobs.enqueue_all(&fixture.client, jobs).await.unwrap();
+    let enqueued = fixture
+        .jobs
+        .enqueue_all(&fixture.client, jobs)
+        .await
+        .unwrap();
     let outcomes: Vec<_> = enqueued.iter().map(|enqueued| enqueued.outcome).collect();
     use Outcome::{Added, Found, Replaced};
-    assert_eq!(outcomes, [Added, Found, Added, Added, Added, Found, Replaced, Found]);
+    assert_eq!(
+        outcomes,
+        [Added, Found, Added, Added, Added, Found, Replaced, Found]
+    );
     let ids: Vec<_> = enqueued.iter().map(|enqueued| enqueued.job).collect();
     assert_eq!((ids[1], ids[6]), (old, old));
     assert_eq!((ids[5], ids[7]), (ids[0], ids[4]));
     assert!(ids[4] != finished && ids[0] < ids[2] && ids[2] < ids[3]);
-    assert_eq!(fixture.jobs.find(&fixture.client, "a").await.unwrap(), Some(ids[3]));
-    assert!(fixture.jobs.enqueue_all(&fixture.client, []).await.unwrap().is_empty());
+    assert_eq!(
+        fixture.jobs.find(&fixture.client, "a").await.unwrap(),
+        Some(ids[3])
+    );
+    assert!(
+        fixture
+            .jobs
+            .enqueue_all(&fixture.client, [])
+            .await
+            .unwrap()
+            .is_empty()
+    );
 }
 
 #[tokio::test]
 async fn batch_is_stored_completely_or_not_at_all() {
-    let Some(fixture) = Fixture::new().await else { return };
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
     fixture.migrate().await;
     let many = || (0..1_000).map(|_| job().after(LATER));
     // The library rejects the one, and the database the other.
     for wrong in [job().cron("61 * * * * *"), job().key("a\0")] {
-        fixture.jobs.enqueue_all(&fixture.client, many().chain([wrong])).await.unwrap_err();
+        fixture
+            .jobs
+            .enqueue_all(&fixture.client, many().chain([wrong]))
+            .await
+            .unwrap_err();
     }
     let large = (0..33).map(|_| NewJob::named("task", "a".repeat(2 << 20).into()));
-    let error = fixture.jobs.enqueue_all(&fixture.client, large).await.unwrap_err();
-    assert!(error.to_string().contains("must be at most 67108864"), "{error}");
-    assert!(fixture.jobs.list(&fixture.client, 0, 9).await.unwrap().is_empty());
-    let enqueued = fixture.jobs.enqueue_all(&fixture.client, many()).await.unwrap();
+    let error = fixture
+        .jobs
+        .enqueue_all(&fixture.client, large)
+        .await
+        .unwrap_err();
+    assert!(
+        error.to_string().contains("must be at most 67108864"),
+        "{error}"
+    );
+    assert!(
+        fixture
+            .jobs
+            .list(&fixture.client, 0, 9)
+            .await
+            .unwrap()
+            .is_empty()
+    );
+    let enqueued = fixture
+        .jobs
+        .enqueue_all(&fixture.client, many())
+        .await
+        .unwrap();
     assert!(enqueued.is_sorted_by_key(|enqueued| enqueued.job) && enqueued.len() == 1_000);
 }
 
@@ -63,33 +106,46 @@ async fn batch_is_stored_completely_or_not_at_all() {
 async fn deadlocks(sabotage: Option<(&str, &str)>) -> Option<bool> {
     let fixture = Fixture::new().await?;
     shut_down(fixture.start(sabotaged(fixture.builder(), &sabotage)).await).await;
-    let clients = [connect(&fixture.config).await, connect(&fixture.config).await];
+    let clients = [
+        connect(&fixture.config).await,
+        connect(&fixture.config).await,
+    ];
     for round in 0..10 {
         let keyed = |number: u32| job().key(format!("{round}-{number}")).after(LATER);
         let forth = fixture.jobs.enqueue_all(&clients[0], (0..1_000).map(keyed));
-        let back = fixture.jobs.enqueue_all(&clients[1], (0..1_000).rev().map(keyed));
+        let back = fixture
+            .jobs
+            .enqueue_all(&clients[1], (0..1_000).rev().map(keyed));
         let (forth, back) = tokio::join!(forth, back);
         for result in [&forth, &back] {
             match result {
                 Ok(_) => {}
-                Err(Error::Database(error)) if error.code() == Some(&SqlState::T_R_DEADLOCK_DETECTED) => {
+                Err(Error::Database(error))
+                    if error.code() == Some(&SqlState::T_R_DEADLOCK_DETECTED) =>
+                {
                     return Some(true);
                 }
                 Err(error) => panic!("{error}"),
             }
         }
-        let added =
-            |outcome| move |enqueued: &&hashed_wheel_job_scheduler::Enqueued| enqueued.outcome == outcome;
+        let added = |outcome| {
+            move |enqueued: &&hashed_wheel_job_scheduler::Enqueued| enqueued.outcome == outcome
+        };
         let (forth, back) = (forth.unwrap(), back.unwrap());
         let count = |outcome| forth.iter().chain(&back).filter(added(outcome)).count();
-        assert_eq!((count(Outcome::Added), count(Outcome::Found)), (1_000, 1_000));
+        assert_eq!(
+            (count(Outcome::Added), count(Outcome::Found)),
+            (1_000, 1_000)
+        );
     }
     Some(false)
 }
 
 #[tokio::test]
 async fn batches_with_the_same_keys_do_not_wait_for_each_other_forever() {
-    let Some(has_deadlock) = deadlocks(None).await else { return };
+    let Some(has_deadlock) = deadlocks(None).await else {
+        return;
+    };
     assert!(!has_deadlock);
     let no_order = (
         "ORDER BY wanted.key, wanted.number\n            ON CONFLICT",
@@ -100,23 +156,41 @@ async fn batches_with_the_same_keys_do_not_wait_for_each_other_forever() {
 
 #[tokio::test]
 async fn job_exists_if_the_transaction_of_sqlx_commits() {
-    let Some(fixture) = Fixture::new().await else { return };
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
     let node = fixture.node().await;
     let mut connection = sqlx::PgConnection::connect(&fixture.url()).await.unwrap();
 
     let mut transaction = connection.begin().await.unwrap();
-    let lost = fixture.jobs.enqueue(&mut *transaction, job()).await.unwrap().job;
+    let lost = fixture
+        .jobs
+        .enqueue(&mut *transaction, job())
+        .await
+        .unwrap()
+        .job;
     transaction.rollback().await.unwrap();
 
     let mut transaction = connection.begin().await.unwrap();
     let cron = job().cron("0 0 3 1 1 *").key("k");
     let cron = fixture.jobs.enqueue(&mut *transaction, cron).await.unwrap();
-    let both = fixture.jobs.enqueue_all(&mut *transaction, [job(), job().key("k")]).await.unwrap();
+    let both = fixture
+        .jobs
+        .enqueue_all(&mut *transaction, [job(), job().key("k")])
+        .await
+        .unwrap();
     assert_eq!((both[1].job, both[1].outcome), (cron.job, Outcome::Found));
     transaction.commit().await.unwrap();
 
     fixture.until_done(both[0].job, 1).await;
-    assert!(fixture.jobs.get(&fixture.client, lost).await.unwrap().is_none());
+    assert!(
+        fixture
+            .jobs
+            .get(&fixture.client, lost)
+            .await
+            .unwrap()
+            .is_none()
+    );
     let next = fixture.job(cron.job).await.next_run.unwrap();
     assert!(next.to_string().ends_with("-01-01T03:00:00Z"), "{next}");
     shut_down(node).await;

@@ -38,7 +38,10 @@ struct Work {
 
 impl Work {
     async fn new(fixture: &Fixture, stop: Stop) -> Self {
-        let create = format!("CREATE TABLE IF NOT EXISTS {}_effect (run bigint)", fixture.schema);
+        let create = format!(
+            "CREATE TABLE IF NOT EXISTS {}_effect (run bigint)",
+            fixture.schema
+        );
         fixture.client.batch_execute(&create).await.unwrap();
         Self {
             config: fixture.config.clone(),
@@ -89,7 +92,11 @@ impl Work {
             let work = work.clone();
             async move {
                 let performed = work.perform(context);
-                if detached { tokio::spawn(performed).await? } else { performed.await }
+                if detached {
+                    tokio::spawn(performed).await?
+                } else {
+                    performed.await
+                }
             }
         })
     }
@@ -101,27 +108,43 @@ fn job() -> NewJob {
 
 #[tokio::test]
 async fn result_is_that_of_the_transaction() {
-    let Some(fixture) = Fixture::new().await else { return };
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
     let work = Work::new(&fixture, Stop::AfterTheCommit).await;
     let node = fixture.start(work.handler(fixture.builder(), false)).await;
     let id = fixture.enqueue(job().overlap(Overlap::Wait)).await;
     // Before the handler returns.
     let run = fixture.until_done(id, 1).await.remove(0);
-    assert_eq!((run.output, run.error, run.attempt), (Some(json!(1)), None, 1));
-    assert_eq!(fixture.jobs.cancel(&fixture.client, run.id).await.unwrap(), Some(Cancellation::Ended));
+    assert_eq!(
+        (run.output, run.error, run.attempt),
+        (Some(json!(1)), None, 1)
+    );
+    assert_eq!(
+        fixture.jobs.cancel(&fixture.client, run.id).await.unwrap(),
+        Some(Cancellation::Ended)
+    );
     // The run has ended, so another one may start.
     fixture.jobs.run_now(&fixture.client, id).await.unwrap();
     fixture.until_done(id, 2).await;
     work.gate.close();
     shut_down(node).await;
     // The values that the handlers have returned were not written.
-    assert!(fixture.history(id).await.iter().all(|run| run.output == Some(json!(1))));
+    assert!(
+        fixture
+            .history(id)
+            .await
+            .iter()
+            .all(|run| run.output == Some(json!(1)))
+    );
     assert_eq!(work.effects(&fixture).await, 2);
 }
 
 #[tokio::test]
 async fn run_is_completed_in_a_transaction_of_sqlx() {
-    let Some(fixture) = Fixture::new().await else { return };
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
     let url = fixture.url();
     let handler = move |context: Context, commits: Value| {
         let url = url.clone();
@@ -138,10 +161,13 @@ async fn run_is_completed_in_a_transaction_of_sqlx() {
             Err::<(), _>(RunError::from("failed"))
         }
     };
-    let node = fixture.start(fixture.builder().handler_named("work", handler)).await;
-    for (commits, state, output) in
-        [(true, RunState::Done, Some(json!("done"))), (false, RunState::Failed, None)]
-    {
+    let node = fixture
+        .start(fixture.builder().handler_named("work", handler))
+        .await;
+    for (commits, state, output) in [
+        (true, RunState::Done, Some(json!("done"))),
+        (false, RunState::Failed, None),
+    ] {
         let id = fixture.enqueue(NewJob::named("work", json!(commits))).await;
         let run = fixture.until_state(id, state).await;
         assert_eq!(run.output, output);
@@ -152,7 +178,9 @@ async fn run_is_completed_in_a_transaction_of_sqlx() {
 /// A handler that ends after the commit in another way, or instead of it.
 #[tokio::test]
 async fn handler_that_fails_has_done_its_work_if_and_only_if_the_transaction_has_committed() {
-    let Some(fixture) = Fixture::new().await else { return };
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
     let config = fixture.config.clone();
     let handler = move |context: Context, commits: Value| {
         let config = config.clone();
@@ -169,13 +197,21 @@ async fn handler_that_fails_has_done_its_work_if_and_only_if_the_transaction_has
             Err(RunError::from("failed"))
         }
     };
-    let node = fixture.start(fixture.builder().handler_named("work", handler)).await;
+    let node = fixture
+        .start(fixture.builder().handler_named("work", handler))
+        .await;
     let enqueue = async |payload: Value| fixture.enqueue(NewJob::named("work", payload)).await;
-    let run = fixture.until_state(enqueue(true.into()).await, RunState::Done).await;
+    let run = fixture
+        .until_state(enqueue(true.into()).await, RunState::Done)
+        .await;
     assert_eq!((run.output, run.error), (Some(json!("done")), None));
-    let run = fixture.until_state(enqueue(false.into()).await, RunState::Failed).await;
+    let run = fixture
+        .until_state(enqueue(false.into()).await, RunState::Failed)
+        .await;
     assert_eq!((run.output, run.error.as_deref()), (None, Some("failed")));
-    let run = fixture.until_state(enqueue(Value::Null).await, RunState::Done).await;
+    let run = fixture
+        .until_state(enqueue(Value::Null).await, RunState::Done)
+        .await;
     assert_eq!((run.output, run.error), (Some(json!(null)), None));
     shut_down(node).await;
 }
@@ -185,7 +221,9 @@ async fn handler_that_fails_has_done_its_work_if_and_only_if_the_transaction_has
 async fn lose_the_node(stop: Stop, sabotage: Option<(&str, &str)>) -> Option<(i64, usize)> {
     let fixture = Fixture::new().await?;
     let work = Work::new(&fixture, stop).await;
-    let lost = fixture.start(work.handler(sabotaged(fixture.builder(), &sabotage), false)).await;
+    let lost = fixture
+        .start(work.handler(sabotaged(fixture.builder(), &sabotage), false))
+        .await;
     let id = fixture.enqueue(job()).await;
     eventually(async || work.arrived.load(Relaxed) == 1).await;
     fixture.lose(lost).await;
@@ -196,17 +234,30 @@ async fn lose_the_node(stop: Stop, sabotage: Option<(&str, &str)>) -> Option<(i6
         fixture.until_done(id, 1).await;
     }
     shut_down(node).await;
-    Some((work.effects(&fixture).await - 1, work.begun.load(Relaxed) - 1))
+    Some((
+        work.effects(&fixture).await - 1,
+        work.begun.load(Relaxed) - 1,
+    ))
 }
 
 #[tokio::test]
 async fn node_that_is_lost_after_the_commit_has_done_the_work_once() {
-    let Some(counts) = lose_the_node(Stop::AfterTheCommit, None).await else { return };
+    let Some(counts) = lose_the_node(Stop::AfterTheCommit, None).await else {
+        return;
+    };
     assert_eq!(counts, (1, 1));
-    assert_eq!(lose_the_node(Stop::BeforeTheCommit, None).await, Some((1, 2)));
-    let no_end =
-        ("SET state = 'done', finished = clock_timestamp(), output = the_output", "SET output = the_output");
-    assert_eq!(lose_the_node(Stop::AfterTheCommit, Some(no_end)).await, Some((2, 2)));
+    assert_eq!(
+        lose_the_node(Stop::BeforeTheCommit, None).await,
+        Some((1, 2))
+    );
+    let no_end = (
+        "SET state = 'done', finished = clock_timestamp(), output = the_output",
+        "SET output = the_output",
+    );
+    assert_eq!(
+        lose_the_node(Stop::AfterTheCommit, Some(no_end)).await,
+        Some((2, 2))
+    );
 }
 
 /// A node is stopped for longer than its lease, and another one repeats the run. Then the first one
@@ -214,7 +265,9 @@ async fn node_that_is_lost_after_the_commit_has_done_the_work_once() {
 async fn continue_after_the_lease(sabotage: Option<(&str, &str)>) -> Option<i64> {
     let fixture = Fixture::new().await?;
     let work = Work::new(&fixture, Stop::BeforeTheWork).await;
-    let stopped = fixture.start(work.handler(sabotaged(fixture.builder(), &sabotage), true)).await;
+    let stopped = fixture
+        .start(work.handler(sabotaged(fixture.builder(), &sabotage), true))
+        .await;
     let id = fixture.enqueue(job()).await;
     eventually(async || work.arrived.load(Relaxed) == 1).await;
     // The handler is a task that continues.
@@ -231,7 +284,9 @@ async fn continue_after_the_lease(sabotage: Option<(&str, &str)>) -> Option<i64>
 
 #[tokio::test]
 async fn work_of_a_node_that_was_stopped_for_longer_than_its_lease_is_not_stored() {
-    let Some(effects) = continue_after_the_lease(None).await else { return };
+    let Some(effects) = continue_after_the_lease(None).await else {
+        return;
+    };
     assert_eq!(effects, 1);
     let no_check = (
         "AND run.state = 'running' AND run.attempt = the_attempt\n        AND run.started = the_start AND NOT run.is_cancelled",
@@ -249,7 +304,10 @@ async fn cancel_before_the_work(sabotage: Option<(&str, &str)>) -> Option<i64> {
     let id = fixture.enqueue(job()).await;
     eventually(async || work.arrived.load(Relaxed) == 1).await;
     let run = fixture.history(id).await[0].id;
-    assert_eq!(fixture.jobs.cancel(&fixture.client, run).await.unwrap(), Some(Cancellation::Requested));
+    assert_eq!(
+        fixture.jobs.cancel(&fixture.client, run).await.unwrap(),
+        Some(Cancellation::Requested)
+    );
     work.gate.close();
     fixture.until(id, |runs| runs[0].finished.is_some()).await;
     shut_down(node).await;
@@ -258,9 +316,14 @@ async fn cancel_before_the_work(sabotage: Option<(&str, &str)>) -> Option<i64> {
 
 #[tokio::test]
 async fn work_of_a_cancelled_run_is_not_stored() {
-    let Some(effects) = cancel_before_the_work(None).await else { return };
+    let Some(effects) = cancel_before_the_work(None).await else {
+        return;
+    };
     assert_eq!(effects, 0);
-    let no_check = ("AND run.started = the_start AND NOT run.is_cancelled", "AND run.started = the_start");
+    let no_check = (
+        "AND run.started = the_start AND NOT run.is_cancelled",
+        "AND run.started = the_start",
+    );
     assert_eq!(cancel_before_the_work(Some(no_check)).await, Some(1));
 }
 
@@ -268,7 +331,9 @@ async fn work_of_a_cancelled_run_is_not_stored() {
 /// ends after it has sent the result.
 #[tokio::test]
 async fn place_of_a_completed_run_is_not_handed_to_a_node_that_is_lost() {
-    let Some(fixture) = Fixture::new().await else { return };
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
     fixture.migrate().await;
     let job = || NewJob::named("task", json!("Succeed")).limit("name", 1);
     let (holder, heir) = (fixture.enqueue(job()).await, fixture.enqueue(job()).await);
@@ -283,7 +348,9 @@ async fn place_of_a_completed_run_is_not_handed_to_a_node_that_is_lost() {
         SELECT @finish_runs(999, 0, array_agg(id), '{done}', '{null}', '{null}', '{null}') FROM @run
         WHERE job = HOLDER;";
     let prepare = prepare.replace('@', &format!("{}.", fixture.schema));
-    let prepare = prepare.replace("HOLDER", &holder.to_string()).replace("HEIR", &heir.to_string());
+    let prepare = prepare
+        .replace("HOLDER", &holder.to_string())
+        .replace("HEIR", &heir.to_string());
     fixture.client.batch_execute(&prepare).await.unwrap();
     assert_eq!(fixture.history(heir).await[0].state, RunState::Waiting);
     let node = fixture.start(fixture.builder()).await;

@@ -88,18 +88,30 @@ impl Fixture {
         let config: Config = url()?.parse().expect("a valid URL");
         let client = connect(&config).await;
         let schema = format!("test_{}", COUNT.fetch_add(1, Relaxed));
-        Some(Self { client, config, jobs: Jobs::new(&schema).expect("a valid name"), schema })
+        Some(Self {
+            client,
+            config,
+            jobs: Jobs::new(&schema).expect("a valid name"),
+            schema,
+        })
     }
 
     /// The address of the database, for clients that do not take a `Config`.
     pub(crate) fn url(&self) -> String {
-        format!("postgresql://postgres@127.0.0.1:{}/postgres", self.config.get_ports()[0])
+        format!(
+            "postgresql://postgres@127.0.0.1:{}/postgres",
+            self.config.get_ports()[0]
+        )
     }
 
     /// Settings with the handler of [`Task`], and with a lease that does not end, however busy the
     /// machine is.
     pub(crate) fn builder(&self) -> SchedulerBuilder {
-        Scheduler::builder().schema(&self.schema).lease(MS * 60_000).heartbeat(MS * 300).handler(perform)
+        Scheduler::builder()
+            .schema(&self.schema)
+            .lease(MS * 60_000)
+            .heartbeat(MS * 300)
+            .handler(perform)
     }
 
     /// For nodes that will be lost. On a busy machine, they may lose their lease before.
@@ -112,11 +124,18 @@ impl Fixture {
     }
 
     pub(crate) async fn start(&self, builder: SchedulerBuilder) -> Scheduler {
-        builder.start(self.config.clone(), NoTls).await.expect("a node starts")
+        builder
+            .start(self.config.clone(), NoTls)
+            .await
+            .expect("a node starts")
     }
 
     pub(crate) async fn enqueue(&self, job: NewJob) -> i64 {
-        self.jobs.enqueue(&self.client, job).await.expect("a valid job").job
+        self.jobs
+            .enqueue(&self.client, job)
+            .await
+            .expect("a valid job")
+            .job
     }
 
     /// Creates the tables, for tests that enqueue before they start a node.
@@ -126,26 +145,50 @@ impl Fixture {
 
     /// Sets the next due time of a job to now.
     pub(crate) async fn make_due(&self, job: i64) {
-        let update = format!("UPDATE {}.job SET next_run = clock_timestamp() WHERE id = $1", self.schema);
-        assert_eq!(self.client.execute(&update, &[&job]).await.expect("an update"), 1);
+        let update = format!(
+            "UPDATE {}.job SET next_run = clock_timestamp() WHERE id = $1",
+            self.schema
+        );
+        assert_eq!(
+            self.client
+                .execute(&update, &[&job])
+                .await
+                .expect("an update"),
+            1
+        );
     }
 
     /// Sets the start of the only run of a job to now, for the next node that claims it.
     pub(crate) async fn make_start(&self, job: i64) {
-        let update = format!("UPDATE {}.run SET start_at = clock_timestamp() WHERE job = $1", self.schema);
-        assert_eq!(self.client.execute(&update, &[&job]).await.expect("an update"), 1);
+        let update = format!(
+            "UPDATE {}.run SET start_at = clock_timestamp() WHERE job = $1",
+            self.schema
+        );
+        assert_eq!(
+            self.client
+                .execute(&update, &[&job])
+                .await
+                .expect("an update"),
+            1
+        );
     }
 
     /// Whether the clock of the database has not reached this time.
     pub(crate) async fn is_before(&self, time: jiff::Timestamp) -> bool {
-        let row = self.client.query_one("SELECT clock_timestamp() < $1", &[&time]).await;
+        let row = self
+            .client
+            .query_one("SELECT clock_timestamp() < $1", &[&time])
+            .await;
         row.expect("an answer").get(0)
     }
 
     /// Ends a node as if its process were killed, and the leases of all nodes with it.
     pub(crate) async fn lose(&self, node: Scheduler) {
         drop(node);
-        let update = format!("UPDATE {}.node SET alive_until = clock_timestamp()", self.schema);
+        let update = format!(
+            "UPDATE {}.node SET alive_until = clock_timestamp()",
+            self.schema
+        );
         self.client.execute(&update, &[]).await.expect("an update");
     }
 
@@ -161,7 +204,10 @@ impl Fixture {
         let update = format!(
             "UPDATE {schema}.node SET alive_until = clock_timestamp() + $2::text::interval WHERE name = $1"
         );
-        client.execute(&update, &[&name, &rest]).await.expect("an update");
+        client
+            .execute(&update, &[&name, &rest])
+            .await
+            .expect("an update");
     }
 
     /// Adds a job, and waits until its only run has this state.
@@ -193,15 +239,25 @@ impl Fixture {
     pub(crate) async fn close_connections(&self) {
         let close = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
             WHERE query LIKE $1 AND pid <> pg_backend_pid()";
-        self.client.query(close, &[&format!("%\"{}\".%", self.schema)]).await.expect("an answer");
+        self.client
+            .query(close, &[&format!("%\"{}\".%", self.schema)])
+            .await
+            .expect("an answer");
     }
 
     pub(crate) async fn history(&self, job: i64) -> Vec<RunInfo> {
-        self.jobs.history(&self.client, job, 1_000).await.expect("a history")
+        self.jobs
+            .history(&self.client, job, 1_000)
+            .await
+            .expect("a history")
     }
 
     pub(crate) async fn job(&self, job: i64) -> Job {
-        self.jobs.get(&self.client, job).await.expect("an answer").expect("a job")
+        self.jobs
+            .get(&self.client, job)
+            .await
+            .expect("an answer")
+            .expect("a job")
     }
 
     /// Waits until a job has runs for which this holds.
@@ -219,13 +275,16 @@ impl Fixture {
 
     /// Waits until the only run of a job has this state.
     pub(crate) async fn until_state(&self, job: i64, state: RunState) -> RunInfo {
-        self.until(job, |runs| matches!(runs, [run] if run.state == state)).await.remove(0)
+        self.until(job, |runs| matches!(runs, [run] if run.state == state))
+            .await
+            .remove(0)
     }
 
     /// Waits until a job has this many finished runs, and no others.
     pub(crate) async fn until_done(&self, job: i64, count: usize) -> Vec<RunInfo> {
         let is_done = |run: &RunInfo| run.state == RunState::Done;
-        self.until(job, |runs| runs.len() == count && runs.iter().all(is_done)).await
+        self.until(job, |runs| runs.len() == count && runs.iter().all(is_done))
+            .await
     }
 }
 
@@ -234,7 +293,9 @@ pub(crate) fn sabotaged<'a>(
     builder: SchedulerBuilder,
     sabotages: impl IntoIterator<Item = &'a (&'a str, &'a str)>,
 ) -> SchedulerBuilder {
-    sabotages.into_iter().fold(builder, |builder, &(from, to)| builder.sabotage(from, to))
+    sabotages
+        .into_iter()
+        .fold(builder, |builder, &(from, to)| builder.sabotage(from, to))
 }
 
 /// Adds the handler `gate`, whose runs end when this semaphore is closed.
@@ -275,9 +336,13 @@ pub(crate) async fn shut_down(node: Scheduler) {
 fn url() -> Option<String> {
     static SERVER: OnceLock<Option<Mutex<Database>>> = OnceLock::new();
     // In a thread without a runtime, because it uses a blocking client.
-    let server = SERVER
-        .get_or_init(|| std::thread::scope(|scope| scope.spawn(start).join().expect("the server starts")));
-    let server = server.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
+    let server = SERVER.get_or_init(|| {
+        std::thread::scope(|scope| scope.spawn(start).join().expect("the server starts"))
+    });
+    let server = server
+        .as_ref()?
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
     Some(server.url.clone())
 }
 

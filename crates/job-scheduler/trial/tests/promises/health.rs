@@ -15,9 +15,15 @@ use crate::network::{Link, Relay};
 
 #[tokio::test]
 async fn node_without_a_network_is_alive_and_not_ready() {
-    let Some(fixture) = Fixture::new().await else { return };
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
     let relay = Relay::new(&fixture.config).await;
-    let node = fixture.builder().start(relay.config.clone(), NoTls).await.unwrap();
+    let node = fixture
+        .builder()
+        .start(relay.config.clone(), NoTls)
+        .await
+        .unwrap();
     let is_ready = async || node.health().is_ready;
     eventually(is_ready).await;
     let health = node.health();
@@ -37,9 +43,15 @@ async fn node_without_a_network_is_alive_and_not_ready() {
 /// Nothing arrives, so the node does not fail before its lease ends.
 #[tokio::test]
 async fn node_whose_lease_has_ended_is_not_ready() {
-    let Some(fixture) = Fixture::new().await else { return };
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
     let relay = Relay::new(&fixture.config).await;
-    let node = fixture.mortal().start(relay.config.clone(), NoTls).await.unwrap();
+    let node = fixture
+        .mortal()
+        .start(relay.config.clone(), NoTls)
+        .await
+        .unwrap();
     eventually(async || node.health().is_ready).await;
     relay.set(Link::Frozen);
     eventually(async || !node.health().is_ready).await;
@@ -49,12 +61,17 @@ async fn node_whose_lease_has_ended_is_not_ready() {
 
 #[tokio::test]
 async fn end_of_a_node_says_why() {
-    let Some(fixture) = Fixture::new().await else { return };
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
     let node = fixture.node().await;
     let (ended, monitor) = (node.ended(), node.monitor());
     assert!(monitor.health().is_alive);
     shut_down(node).await;
-    assert_eq!((ended.await, monitor.ended().await), (Ended::ShutDown, Ended::ShutDown));
+    assert_eq!(
+        (ended.await, monitor.ended().await),
+        (Ended::ShutDown, Ended::ShutDown)
+    );
     assert!(!monitor.health().is_alive && !monitor.health().is_ready);
 
     let node = fixture.node().await;
@@ -68,7 +85,10 @@ async fn end_of_a_node_says_why() {
     let ended = node.ended();
     timer.stop();
     let why = ended.await;
-    assert!(matches!(&why, Ended::Failed(why) if why.starts_with("timer error")), "{why:?}");
+    assert!(
+        matches!(&why, Ended::Failed(why) if why.starts_with("timer error")),
+        "{why:?}"
+    );
     assert!(!node.health().is_alive);
     assert!(node.shutdown(MS).await.is_err());
 }
@@ -76,13 +96,18 @@ async fn end_of_a_node_says_why() {
 /// A handler blocks the only thread of its runtime. (The node is in a thread of its own.)
 #[tokio::test]
 async fn node_is_not_alive_while_a_handler_blocks_all_threads() {
-    let Some(fixture) = Fixture::new().await else { return };
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
     let blocks = Arc::new(AtomicBool::new(true));
     let (sender, receiver) = oneshot::channel::<Monitor>();
     let (stop, stopped) = oneshot::channel::<()>();
     let (flag, config) = (blocks.clone(), fixture.config.clone());
-    let builder =
-        fixture.builder().lease(MS * 500).heartbeat(MS * 100).handler_named("block", move |_, _: Value| {
+    let builder = fixture
+        .builder()
+        .lease(MS * 500)
+        .heartbeat(MS * 100)
+        .handler_named("block", move |_, _: Value| {
             let flag = flag.clone();
             async move {
                 while flag.load(Relaxed) {
@@ -92,7 +117,10 @@ async fn node_is_not_alive_while_a_handler_blocks_all_threads() {
             }
         });
     let thread = std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
         runtime.block_on(async {
             let node = builder.start(config, NoTls).await.unwrap();
             sender.send(node.monitor()).unwrap();
@@ -106,7 +134,10 @@ async fn node_is_not_alive_while_a_handler_blocks_all_threads() {
     fixture.enqueue(NewJob::named("block", Value::Null)).await;
     eventually(async || !monitor.health().is_alive).await;
     let health = monitor.health();
-    assert!(!health.is_ready && health.last_beat >= MS * 500 * 8, "{health:?}");
+    assert!(
+        !health.is_ready && health.last_beat >= MS * 500 * 8,
+        "{health:?}"
+    );
     // It has not ended, and continues.
     blocks.store(false, Relaxed);
     eventually(async || monitor.health().is_alive && monitor.health().is_ready).await;

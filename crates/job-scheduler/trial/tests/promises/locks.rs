@@ -30,7 +30,9 @@ async fn hold_locks(sabotage: &[(&str, &str)], delay: Duration) -> Option<i64> {
     let node = fixture.start(with_gate(builder.lease(LEASE), &gate)).await;
     let running = fixture.enqueue(gate_job().overlap(Overlap::Wait)).await;
     let slow = fixture.enqueue(gate_job()).await;
-    let other = fixture.enqueue(NewJob::new(&Task::Succeed).every(MS * 200)).await;
+    let other = fixture
+        .enqueue(NewJob::new(&Task::Succeed).every(MS * 200))
+        .await;
     for job in [running, slow] {
         fixture.until_state(job, RunState::Running).await;
     }
@@ -40,19 +42,32 @@ async fn hold_locks(sabotage: &[(&str, &str)], delay: Duration) -> Option<i64> {
         fixture.enqueue(soon("b")).await,
         fixture.enqueue(soon("c")).await,
     ];
-    let first = fixture.until(paused, |runs| !runs.is_empty()).await.remove(0);
+    let first = fixture
+        .until(paused, |runs| !runs.is_empty())
+        .await
+        .remove(0);
     for job in [replaced, deleted] {
         fixture.until(job, |runs| !runs.is_empty()).await;
     }
     let jobs = fixture.jobs.clone();
     let mut transaction = fixture.client.transaction().await.unwrap();
     assert!(jobs.pause(&mut transaction, paused).await.unwrap());
-    let outcome = jobs.enqueue(&transaction, soon("b").after(AN_HOUR).replace_existing()).await.unwrap();
-    assert_eq!((outcome.job, outcome.outcome), (replaced, Outcome::Replaced));
+    let outcome = jobs
+        .enqueue(&transaction, soon("b").after(AN_HOUR).replace_existing())
+        .await
+        .unwrap();
+    assert_eq!(
+        (outcome.job, outcome.outcome),
+        (replaced, Outcome::Replaced)
+    );
     for job in [deleted, running, slow] {
         assert!(jobs.delete(&transaction, job).await.unwrap());
     }
-    let now: jiff::Timestamp = transaction.query_one("SELECT clock_timestamp()", &[]).await.unwrap().get(0);
+    let now: jiff::Timestamp = transaction
+        .query_one("SELECT clock_timestamp()", &[])
+        .await
+        .unwrap()
+        .get(0);
     if now >= first.due {
         return None;
     }
@@ -61,14 +76,27 @@ async fn hold_locks(sabotage: &[(&str, &str)], delay: Duration) -> Option<i64> {
     transaction.rollback().await.unwrap();
     // As if nothing had happened: also the results of those that were running are written.
     for job in [paused, replaced, deleted, running, slow] {
-        fixture.until(job, |runs| matches!(runs, [run] if run.state == RunState::Done)).await;
+        fixture
+            .until(
+                job,
+                |runs| matches!(runs, [run] if run.state == RunState::Done),
+            )
+            .await;
     }
-    let done = fixture.until(other, |runs| runs.iter().any(|run| run.state == RunState::Done)).await;
+    let done = fixture
+        .until(other, |runs| {
+            runs.iter().any(|run| run.state == RunState::Done)
+        })
+        .await;
     let nodes = fixture.jobs.nodes(&fixture.client).await.unwrap();
     if sabotage.is_empty() {
         // Runs of the other job started while the locks were held.
         let late = |run: &RunInfo| run.started?.duration_since(run.start_at).try_into().ok();
-        let punctual = done.iter().filter_map(late).filter(|late: &Duration| *late < HOLD / 2).count();
+        let punctual = done
+            .iter()
+            .filter_map(late)
+            .filter(|late: &Duration| *late < HOLD / 2)
+            .count();
         assert!(punctual > 5, "{done:?}");
         shut_down(node).await;
     }
@@ -90,7 +118,10 @@ async fn locks_of_an_application_do_not_cost_a_node_its_lease() {
     }
     assert_eq!(nodes.last(), Some(&1), "{nodes:?}");
     let waits = [
-        ("ORDER BY run.id FOR UPDATE SKIP LOCKED", "ORDER BY run.id FOR UPDATE"),
+        (
+            "ORDER BY run.id FOR UPDATE SKIP LOCKED",
+            "ORDER BY run.id FOR UPDATE",
+        ),
         ("SET lock_timeout = '100ms'", ""),
     ];
     let mut nodes = None;
@@ -106,13 +137,18 @@ async fn locks_of_an_application_do_not_cost_a_node_its_lease() {
 /// free when the handlers have ended, although no result can be written.
 #[tokio::test]
 async fn runs_that_are_locked_keep_no_runner_and_no_capacity() {
-    let Some(mut fixture) = Fixture::new().await else { return };
+    let Some(mut fixture) = Fixture::new().await else {
+        return;
+    };
     let gate = Arc::new(Semaphore::new(0));
     let builder = with_gate(fixture.builder().runners(3).capacity(6), &gate);
     let node = fixture.start(builder).await;
     let job = |key: &str| gate_job().key(key).overlap(Overlap::Wait);
-    let [paused, replaced, deleted] =
-        [fixture.enqueue(job("a")).await, fixture.enqueue(job("b")).await, fixture.enqueue(gate_job()).await];
+    let [paused, replaced, deleted] = [
+        fixture.enqueue(job("a")).await,
+        fixture.enqueue(job("b")).await,
+        fixture.enqueue(gate_job()).await,
+    ];
     for job in [paused, replaced, deleted] {
         fixture.until_state(job, RunState::Running).await;
     }
@@ -128,14 +164,20 @@ async fn runs_that_are_locked_keep_no_runner_and_no_capacity() {
     let client = connect(&fixture.config).await;
     let mut transaction = fixture.client.transaction().await.unwrap();
     assert!(jobs.pause(&mut transaction, paused).await.unwrap());
-    jobs.enqueue(&transaction, job("b").replace_existing().after(AN_HOUR)).await.unwrap();
+    jobs.enqueue(&transaction, job("b").replace_existing().after(AN_HOUR))
+        .await
+        .unwrap();
     for &job in claimed.iter().chain([&deleted]) {
         assert!(jobs.delete(&transaction, job).await.unwrap());
     }
     gate.close();
     // More than the capacity.
     for _ in 0..8 {
-        let other = jobs.enqueue(&client, NewJob::new(&Task::Succeed)).await.unwrap().job;
+        let other = jobs
+            .enqueue(&client, NewJob::new(&Task::Succeed))
+            .await
+            .unwrap()
+            .job;
         eventually(async || {
             let runs = jobs.history(&client, other, 1).await.unwrap();
             matches!(&runs[..], [run] if run.state == RunState::Done)
@@ -152,11 +194,20 @@ async fn runs_that_are_locked_keep_no_runner_and_no_capacity() {
 
 #[tokio::test]
 async fn job_with_a_place_that_is_locked_does_not_stop_the_others() {
-    let Some(mut fixture) = Fixture::new().await else { return };
+    let Some(mut fixture) = Fixture::new().await else {
+        return;
+    };
     let node = fixture.start(fixture.builder().lease(LEASE)).await;
-    let waiting = NewJob::new(&Task::Sleep(1_500)).after(AN_HOUR).overlap(Overlap::Wait);
+    let waiting = NewJob::new(&Task::Sleep(1_500))
+        .after(AN_HOUR)
+        .overlap(Overlap::Wait);
     let waiting = fixture.enqueue(waiting).await;
-    let requested = fixture.jobs.run_now(&fixture.client, waiting).await.unwrap().unwrap();
+    let requested = fixture
+        .jobs
+        .run_now(&fixture.client, waiting)
+        .await
+        .unwrap()
+        .unwrap();
     fixture.until_state(waiting, RunState::Running).await;
     // Only the job is locked, and not its place: the next run waits for it, or gets it.
     let jobs = fixture.jobs.clone();
@@ -164,20 +215,33 @@ async fn job_with_a_place_that_is_locked_does_not_stop_the_others() {
     assert!(jobs.pause(&mut transaction, waiting).await.unwrap());
     let other = connect(&fixture.config).await;
     let second = jobs.run_now(&other, waiting).await.unwrap().unwrap();
-    let job = jobs.enqueue(&other, NewJob::new(&Task::Succeed)).await.unwrap().job;
+    let job = jobs
+        .enqueue(&other, NewJob::new(&Task::Succeed))
+        .await
+        .unwrap()
+        .job;
     tokio::time::sleep(HOLD).await;
     let runs = jobs.history(&other, job, 9).await.unwrap();
-    assert!(matches!(&runs[..], [run] if run.state == RunState::Done), "{runs:?}");
+    assert!(
+        matches!(&runs[..], [run] if run.state == RunState::Done),
+        "{runs:?}"
+    );
     transaction.commit().await.unwrap();
     // The second one was requested after the pause, so the pause did not cancel it.
     let runs = fixture.until_done(waiting, 2).await;
-    assert!([requested, second].iter().all(|id| runs.iter().any(|run| run.id == *id)));
+    assert!(
+        [requested, second]
+            .iter()
+            .all(|id| runs.iter().any(|run| run.id == *id))
+    );
     shut_down(node).await;
 }
 
 #[tokio::test]
 async fn job_that_a_transaction_has_found_keeps_running() {
-    let Some(mut fixture) = Fixture::new().await else { return };
+    let Some(mut fixture) = Fixture::new().await else {
+        return;
+    };
     // It reads ahead for less than the transaction takes.
     let node = fixture.start(fixture.builder().prefetch(MS * 500)).await;
     let job = || NewJob::new(&Task::Succeed).every(MS * 100).key("k");
@@ -187,10 +251,18 @@ async fn job_that_a_transaction_has_found_keeps_running() {
     let transaction = fixture.client.transaction().await.unwrap();
     let found = jobs.enqueue(&transaction, job()).await.unwrap();
     assert_eq!((found.job, found.outcome), (id, Outcome::Found));
-    let now: jiff::Timestamp = other.query_one("SELECT clock_timestamp()", &[]).await.unwrap().get(0);
+    let now: jiff::Timestamp = other
+        .query_one("SELECT clock_timestamp()", &[])
+        .await
+        .unwrap()
+        .get(0);
     // Read after the job was found.
     eventually(async || {
-        jobs.history(&other, id, 1).await.unwrap().iter().any(|run| run.due > now + MS * 1_000)
+        jobs.history(&other, id, 1)
+            .await
+            .unwrap()
+            .iter()
+            .any(|run| run.due > now + MS * 1_000)
     })
     .await;
     transaction.rollback().await.unwrap();
@@ -199,18 +271,32 @@ async fn job_that_a_transaction_has_found_keeps_running() {
 
 #[tokio::test]
 async fn no_caller_waits_for_a_transaction_that_has_enqueued() {
-    let Some(mut fixture) = Fixture::new().await else { return };
+    let Some(mut fixture) = Fixture::new().await else {
+        return;
+    };
     let node = fixture.node().await;
     let job = || NewJob::new(&Task::Succeed).after(AN_HOUR);
     let old = fixture.enqueue(job().key("old")).await;
     let mut other = connect(&fixture.config).await;
-    other.batch_execute("SET lock_timeout = '2s'").await.unwrap();
+    other
+        .batch_execute("SET lock_timeout = '2s'")
+        .await
+        .unwrap();
     let jobs = fixture.jobs.clone();
     let transaction = fixture.client.transaction().await.unwrap();
-    for job in [job(), job().key("new"), job().key("old"), NewJob::new(&Task::Succeed)] {
+    for job in [
+        job(),
+        job().key("new"),
+        job().key("old"),
+        NewJob::new(&Task::Succeed),
+    ] {
         jobs.enqueue(&transaction, job).await.unwrap();
     }
-    for job in [job(), job().key("other"), job().key("old").replace_existing()] {
+    for job in [
+        job(),
+        job().key("other"),
+        job().key("old").replace_existing(),
+    ] {
         jobs.enqueue(&other, job).await.unwrap();
     }
     assert!(jobs.pause(&mut other, old).await.unwrap());
@@ -218,9 +304,17 @@ async fn no_caller_waits_for_a_transaction_that_has_enqueued() {
     assert!(jobs.run_now(&other, old).await.unwrap().is_some());
     assert!(jobs.delete(&other, old).await.unwrap());
     // Also no node: it starts another job.
-    let done = jobs.enqueue(&other, NewJob::new(&Task::Succeed)).await.unwrap().job;
+    let done = jobs
+        .enqueue(&other, NewJob::new(&Task::Succeed))
+        .await
+        .unwrap()
+        .job;
     eventually(async || {
-        jobs.history(&other, done, 1).await.unwrap().iter().any(|run| run.state == RunState::Done)
+        jobs.history(&other, done, 1)
+            .await
+            .unwrap()
+            .iter()
+            .any(|run| run.state == RunState::Done)
     })
     .await;
     transaction.rollback().await.unwrap();

@@ -32,7 +32,9 @@ impl Relay {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let to = ("127.0.0.1", server.get_ports()[0]);
         let mut config = Config::new();
-        config.host("127.0.0.1").port(listener.local_addr().unwrap().port());
+        config
+            .host("127.0.0.1")
+            .port(listener.local_addr().unwrap().port());
         config.user("postgres").dbname("postgres");
         let link = Arc::new(watch::Sender::new(Link::Passes));
         let links = link.clone();
@@ -44,7 +46,8 @@ impl Relay {
                     continue;
                 }
                 let far = TcpStream::connect(to).await.unwrap();
-                let ((near_read, near_write), (far_read, far_write)) = (near.into_split(), far.into_split());
+                let ((near_read, near_write), (far_read, far_write)) =
+                    (near.into_split(), far.into_split());
                 tokio::spawn(relay(near_read, far_write, link.clone()));
                 tokio::spawn(relay(far_read, near_write, link));
             }
@@ -69,7 +72,13 @@ async fn relay(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut link: watch:
         if count == 0 {
             return;
         }
-        let Ok(now) = link.wait_for(|link| *link != Link::Frozen).await.map(|now| *now) else { return };
+        let Ok(now) = link
+            .wait_for(|link| *link != Link::Frozen)
+            .await
+            .map(|now| *now)
+        else {
+            return;
+        };
         if now == Link::Cut || to.write_all(&bytes[..count]).await.is_err() {
             return;
         }
@@ -78,9 +87,16 @@ async fn relay(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut link: watch:
 
 #[tokio::test]
 async fn run_of_a_node_without_a_network_is_repeated_once_and_its_late_result_is_not_written() {
-    let Some(fixture) = Fixture::new().await else { return };
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
     let relay = Relay::new(&fixture.config).await;
-    let isolated = fixture.mortal().name("isolated").start(relay.config.clone(), NoTls).await.unwrap();
+    let isolated = fixture
+        .mortal()
+        .name("isolated")
+        .start(relay.config.clone(), NoTls)
+        .await
+        .unwrap();
     let job = fixture.enqueue(NewJob::new(&Task::Sleep(1_500))).await;
     fixture.until_state(job, RunState::Running).await;
     relay.set(Link::Frozen);
@@ -89,26 +105,42 @@ async fn run_of_a_node_without_a_network_is_repeated_once_and_its_late_result_is
     // (If the isolated node lost its lease before, because the machine was busy, it is not node 1.)
     assert!(run.interrupted >= 1 && run.taken_over >= 1, "{run:?}");
     let nodes = fixture.jobs.nodes(&fixture.client).await.unwrap();
-    assert!(nodes.iter().any(|node| Some(node.id) == run.node && node.name == "other"), "{nodes:?}");
+    assert!(
+        nodes
+            .iter()
+            .any(|node| Some(node.id) == run.node && node.name == "other"),
+        "{nodes:?}"
+    );
     // The statements that the isolated node has sent arrive now.
     relay.set(Link::Passes);
     eventually(async || {
         let nodes = fixture.jobs.nodes(&fixture.client).await.unwrap();
-        nodes.iter().any(|node| node.name == "isolated" && node.is_alive && Some(node.id) > run.node)
+        nodes
+            .iter()
+            .any(|node| node.name == "isolated" && node.is_alive && Some(node.id) > run.node)
     })
     .await;
     let after = fixture.history(job).await.remove(0);
-    assert_eq!((after.finished, after.node, after.interrupted), (run.finished, run.node, run.interrupted));
+    assert_eq!(
+        (after.finished, after.node, after.interrupted),
+        (run.finished, run.node, run.interrupted)
+    );
     shut_down(isolated).await;
     shut_down(other).await;
 }
 
 #[tokio::test]
 async fn node_whose_connections_are_cut_reads_and_listens_again() {
-    let Some(fixture) = Fixture::new().await else { return };
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
     let relay = Relay::new(&fixture.config).await;
     // Without a notification, it would read after 15 seconds.
-    let builder = fixture.builder().lease(MS * 60_000).heartbeat(MS * 30_000).prefetch(MS * 30_000);
+    let builder = fixture
+        .builder()
+        .lease(MS * 60_000)
+        .heartbeat(MS * 30_000)
+        .prefetch(MS * 30_000);
     let node = builder.start(relay.config.clone(), NoTls).await.unwrap();
     for round in 1..=3 {
         relay.set(Link::Cut);
@@ -127,10 +159,18 @@ async fn node_whose_connections_are_cut_reads_and_listens_again() {
 
 #[tokio::test]
 async fn connections_that_are_cut_at_any_time_lose_no_run() {
-    let Some(fixture) = Fixture::new().await else { return };
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
     let relay = Relay::new(&fixture.config).await;
-    let node = fixture.builder().start(relay.config.clone(), NoTls).await.unwrap();
-    let job = fixture.enqueue(NewJob::new(&Task::Sleep(5)).every(MS * 20)).await;
+    let node = fixture
+        .builder()
+        .start(relay.config.clone(), NoTls)
+        .await
+        .unwrap();
+    let job = fixture
+        .enqueue(NewJob::new(&Task::Sleep(5)).every(MS * 20))
+        .await;
     let mut random = fastrand::Rng::with_seed(1);
     for _ in 0..6 {
         tokio::time::sleep(MS * random.u32(300..900)).await;
@@ -140,23 +180,45 @@ async fn connections_that_are_cut_at_any_time_lose_no_run() {
     }
     let end = format!("UPDATE {}.job SET next_run = NULL", fixture.schema);
     fixture.client.batch_execute(&end).await.unwrap();
-    let runs = fixture.until(job, |runs| runs.iter().all(|run| run.state == RunState::Done)).await;
+    let runs = fixture
+        .until(job, |runs| {
+            runs.iter().all(|run| run.state == RunState::Done)
+        })
+        .await;
     let mut due: Vec<_> = runs.iter().map(|run| run.due).collect();
     due.sort();
-    assert!(due.len() > 50 && due.windows(2).all(|pair| pair[1].duration_since(pair[0]).as_millis() == 20));
+    assert!(
+        due.len() > 50
+            && due
+                .windows(2)
+                .all(|pair| pair[1].duration_since(pair[0]).as_millis() == 20)
+    );
     // Each execution after the first one is marked.
-    assert!(runs.iter().all(|run| run.attempt == 1 + run.interrupted), "{runs:?}");
+    assert!(
+        runs.iter().all(|run| run.attempt == 1 + run.interrupted),
+        "{runs:?}"
+    );
     shut_down(node).await;
 }
 
 #[tokio::test]
 async fn shutdown_without_a_network_ends() {
-    let Some(fixture) = Fixture::new().await else { return };
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
     for link in [Link::Frozen, Link::Cut] {
         let relay = Relay::new(&fixture.config).await;
-        let node = fixture.mortal().start(relay.config.clone(), NoTls).await.unwrap();
+        let node = fixture
+            .mortal()
+            .start(relay.config.clone(), NoTls)
+            .await
+            .unwrap();
         let job = fixture.enqueue(NewJob::new(&Task::Sleep(600_000))).await;
-        fixture.until(job, |runs| runs.iter().any(|run| run.state == RunState::Running)).await;
+        fixture
+            .until(job, |runs| {
+                runs.iter().any(|run| run.state == RunState::Running)
+            })
+            .await;
         relay.set(link);
         // In the second case it tries to connect again and again.
         tokio::time::sleep(MS * 1_000).await;
@@ -164,7 +226,11 @@ async fn shutdown_without_a_network_ends() {
         // Whether it is an error depends on what it was doing.
         let _ = node.shutdown(MS * 500).await;
         // Some leases of 1.5 s.
-        assert!(begin.elapsed() < Duration::from_secs(20), "{link:?}: {:?}", begin.elapsed());
+        assert!(
+            begin.elapsed() < Duration::from_secs(20),
+            "{link:?}: {:?}",
+            begin.elapsed()
+        );
         fixture.jobs.delete(&fixture.client, job).await.unwrap();
     }
 }

@@ -19,7 +19,9 @@ async fn nothing(_: Context, _: Value) -> Result<(), RunError> {
 
 #[tokio::test]
 async fn nodes_that_start_at_once_create_the_tables_once() {
-    let Some(fixture) = Fixture::new().await else { return };
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
     let starting: Vec<_> = (0..6)
         .map(|number| {
             let builder = fixture.builder().name(format!("node {number}"));
@@ -33,7 +35,13 @@ async fn nodes_that_start_at_once_create_the_tables_once() {
     let versions = format!("SELECT version FROM {}.migration", fixture.schema);
     assert_eq!(fixture.client.query(&versions, &[]).await.unwrap().len(), 1);
     let alive = fixture.jobs.nodes(&fixture.client).await.unwrap();
-    assert_eq!(alive.iter().filter(|node| node.is_alive && node.name.starts_with("node ")).count(), 6);
+    assert_eq!(
+        alive
+            .iter()
+            .filter(|node| node.is_alive && node.name.starts_with("node "))
+            .count(),
+        6
+    );
     for node in nodes {
         shut_down(node).await;
     }
@@ -41,35 +49,64 @@ async fn nodes_that_start_at_once_create_the_tables_once() {
 
 #[tokio::test]
 async fn tables_of_a_newer_version_are_not_touched() {
-    let Some(fixture) = Fixture::new().await else { return };
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
     shut_down(fixture.node().await).await;
     let newer = format!("INSERT INTO {}.migration VALUES (1000)", fixture.schema);
     fixture.client.execute(&newer, &[]).await.unwrap();
-    let error = fixture.builder().start(fixture.config.clone(), NoTls).await.unwrap_err();
-    assert!(matches!(error, Error::SchemaTooNew { found: 1000, .. }), "{error}");
+    let error = fixture
+        .builder()
+        .start(fixture.config.clone(), NoTls)
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(error, Error::SchemaTooNew { found: 1000, .. }),
+        "{error}"
+    );
 }
 
 #[tokio::test]
 async fn invalid_settings_are_reported_before_a_connection_is_opened() {
-    let nowhere = "postgresql://nobody@127.0.0.1:1/nothing".parse::<tokio_postgres::Config>().unwrap();
+    let nowhere = "postgresql://nobody@127.0.0.1:1/nothing"
+        .parse::<tokio_postgres::Config>()
+        .unwrap();
     for (builder, reason) in [
-        (Scheduler::builder().schema("No"), "'No' is no name for a schema"),
+        (
+            Scheduler::builder().schema("No"),
+            "'No' is no name for a schema",
+        ),
         (Scheduler::builder().lease(MS), "lease of 1ms"),
         (
-            Scheduler::builder().handler_named("a", nothing).handler_named("a", nothing),
+            Scheduler::builder()
+                .handler_named("a", nothing)
+                .handler_named("a", nothing),
             "two handlers for 'a'",
         ),
     ] {
         let error = builder.start(nowhere.clone(), NoTls).await.unwrap_err();
-        assert!(matches!(&error, Error::Invalid(what) if what.contains(reason)), "{error}");
+        assert!(
+            matches!(&error, Error::Invalid(what) if what.contains(reason)),
+            "{error}"
+        );
     }
-    let error = Scheduler::builder().start(nowhere, NoTls).await.unwrap_err();
-    assert!(error.to_string().starts_with("database error: error connecting"), "{error}");
+    let error = Scheduler::builder()
+        .start(nowhere, NoTls)
+        .await
+        .unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .starts_with("database error: error connecting"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
 async fn job_without_a_handler_waits_for_a_node_that_has_one() {
-    let Some(fixture) = Fixture::new().await else { return };
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
     let old = fixture.node().await;
     let job = fixture.enqueue(NewJob::named("new", Value::Null)).await;
     tokio::time::sleep(MS * 1_000).await;
@@ -83,12 +120,18 @@ async fn job_without_a_handler_waits_for_a_node_that_has_one() {
 
 #[tokio::test]
 async fn shutdown_finishes_what_is_running_and_gives_back_the_rest() {
-    let Some(fixture) = Fixture::new().await else { return };
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
     let gate = Arc::new(Semaphore::new(0));
-    let node = fixture.start(with_gate(fixture.builder().prefetch(MS * 60_000), &gate)).await;
+    let node = fixture
+        .start(with_gate(fixture.builder().prefetch(MS * 60_000), &gate))
+        .await;
     let running = fixture.enqueue(gate_job()).await;
     fixture.until_state(running, RunState::Running).await;
-    let claimed = fixture.enqueue(NewJob::new(&Task::Succeed).after(LATER)).await;
+    let claimed = fixture
+        .enqueue(NewJob::new(&Task::Succeed).after(LATER))
+        .await;
     fixture.until_state(claimed, RunState::Claimed).await;
     let open = async {
         fixture.until_state(claimed, RunState::Waiting).await;
@@ -106,17 +149,25 @@ async fn shutdown_finishes_what_is_running_and_gives_back_the_rest() {
 
 #[tokio::test]
 async fn shutdown_starts_no_blocked_runs() {
-    let Some(fixture) = Fixture::new().await else { return };
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
     let gate = Arc::new(Semaphore::new(0));
-    let node = fixture.start(with_gate(fixture.builder().prefetch(MS * 60_000), &gate)).await;
+    let node = fixture
+        .start(with_gate(fixture.builder().prefetch(MS * 60_000), &gate))
+        .await;
     let job = fixture.enqueue(gate_job().overlap(Overlap::Wait)).await;
     fixture.until_state(job, RunState::Running).await;
     for _ in 0..5 {
         fixture.jobs.run_now(&fixture.client, job).await.unwrap();
     }
     let count = |runs: &[RunInfo], state| runs.iter().filter(|run| run.state == state).count();
-    fixture.until(job, |runs| count(runs, RunState::Blocked) == 5).await;
-    let claimed = fixture.enqueue(NewJob::new(&Task::Succeed).after(LATER)).await;
+    fixture
+        .until(job, |runs| count(runs, RunState::Blocked) == 5)
+        .await;
+    let claimed = fixture
+        .enqueue(NewJob::new(&Task::Succeed).after(LATER))
+        .await;
     fixture.until_state(claimed, RunState::Claimed).await;
     let open = async {
         fixture.until_state(claimed, RunState::Waiting).await;
@@ -130,15 +181,28 @@ async fn shutdown_starts_no_blocked_runs() {
 
 #[tokio::test]
 async fn blocked_run_of_a_replaced_job_waits_for_a_node_with_its_handler() {
-    let Some(fixture) = Fixture::new().await else { return };
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
     let gate = Arc::new(Semaphore::new(0));
     let old = fixture.start(with_gate(fixture.builder(), &gate)).await;
-    let job = fixture.enqueue(gate_job().overlap(Overlap::Wait).key("k")).await;
+    let job = fixture
+        .enqueue(gate_job().overlap(Overlap::Wait).key("k"))
+        .await;
     fixture.until_state(job, RunState::Running).await;
-    let new = fixture.start(fixture.builder().handler_named("new", nothing)).await;
-    let replacement = NewJob::named("new", Value::Null).overlap(Overlap::Wait).key("k").replace_existing();
+    let new = fixture
+        .start(fixture.builder().handler_named("new", nothing))
+        .await;
+    let replacement = NewJob::named("new", Value::Null)
+        .overlap(Overlap::Wait)
+        .key("k")
+        .replace_existing();
     assert_eq!(fixture.enqueue(replacement).await, job);
-    fixture.until(job, |runs| runs.iter().any(|run| run.state == RunState::Blocked)).await;
+    fixture
+        .until(job, |runs| {
+            runs.iter().any(|run| run.state == RunState::Blocked)
+        })
+        .await;
     gate.close();
     let runs = fixture.until_done(job, 2).await;
     assert_ne!(runs[0].node, runs[1].node, "{runs:?}");
@@ -148,13 +212,18 @@ async fn blocked_run_of_a_replaced_job_waits_for_a_node_with_its_handler() {
 
 #[tokio::test]
 async fn shutdown_interrupts_what_exceeds_the_grace_and_marks_it() {
-    let Some(fixture) = Fixture::new().await else { return };
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
     let node = fixture.node().await;
     let job = fixture.enqueue(NewJob::new(&Task::HangOnce)).await;
     fixture.until_state(job, RunState::Running).await;
     node.shutdown(MS * 100).await.unwrap();
     let other = fixture.node().await;
-    let run = fixture.until(job, |runs| runs[0].interrupted == 1).await.remove(0);
+    let run = fixture
+        .until(job, |runs| runs[0].interrupted == 1)
+        .await
+        .remove(0);
     assert_eq!((run.attempt, run.taken_over), (2, 1));
     fixture.until_done(job, 1).await;
     shut_down(other).await;
@@ -162,11 +231,17 @@ async fn shutdown_interrupts_what_exceeds_the_grace_and_marks_it() {
 
 #[tokio::test]
 async fn runs_of_a_lost_node_are_taken_over_within_the_bound() {
-    let Some(fixture) = Fixture::new().await else { return };
-    let lost = fixture.start(fixture.builder().lease(MS * 8_000).prefetch(MS * 60_000)).await;
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
+    let lost = fixture
+        .start(fixture.builder().lease(MS * 8_000).prefetch(MS * 60_000))
+        .await;
     let interrupted = fixture.enqueue(NewJob::new(&Task::HangOnce)).await;
     fixture.until_state(interrupted, RunState::Running).await;
-    let claimed = fixture.enqueue(NewJob::new(&Task::Succeed).after(LATER)).await;
+    let claimed = fixture
+        .enqueue(NewJob::new(&Task::Succeed).after(LATER))
+        .await;
     fixture.until_state(claimed, RunState::Claimed).await;
     drop(lost);
     fixture.make_start(claimed).await;
@@ -177,7 +252,10 @@ async fn runs_of_a_lost_node_are_taken_over_within_the_bound() {
     assert_eq!((run.attempt, run.interrupted, run.taken_over), (1, 0, 1));
     // The bound is 8.3 s after its last beat. The rest is for a busy machine.
     let late = run.started.unwrap().duration_since(run.start_at);
-    assert!(late < Duration::from_secs(20).try_into().unwrap(), "{late:?}");
+    assert!(
+        late < Duration::from_secs(20).try_into().unwrap(),
+        "{late:?}"
+    );
     assert_eq!(fixture.jobs.nodes(&fixture.client).await.unwrap().len(), 1);
     shut_down(other).await;
 }
@@ -186,9 +264,13 @@ async fn runs_of_a_lost_node_are_taken_over_within_the_bound() {
 /// lease.
 #[tokio::test]
 async fn node_whose_connections_are_closed_starts_again_under_another_number() {
-    let Some(fixture) = Fixture::new().await else { return };
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
     let gate = Arc::new(Semaphore::new(0));
-    let node = fixture.start(with_gate(fixture.builder().name("n"), &gate)).await;
+    let node = fixture
+        .start(with_gate(fixture.builder().name("n"), &gate))
+        .await;
     let job = fixture.enqueue(gate_job().max_interruptions(0)).await;
     fixture.until_state(job, RunState::Running).await;
     fixture.close_connections().await;
@@ -199,6 +281,9 @@ async fn node_whose_connections_are_closed_starts_again_under_another_number() {
     .await;
     gate.close();
     let run = fixture.until_state(job, RunState::Done).await;
-    assert_eq!((run.attempt, run.interrupted, run.taken_over, run.node), (1, 0, 0, Some(2)));
+    assert_eq!(
+        (run.attempt, run.interrupted, run.taken_over, run.node),
+        (1, 0, 0, Some(2))
+    );
     shut_down(node).await;
 }

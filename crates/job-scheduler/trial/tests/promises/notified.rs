@@ -30,15 +30,23 @@ impl Listener {
         let (client, mut connection) = fixture.config.connect(NoTls).await.unwrap();
         let (sender, payloads) = unbounded_channel();
         tokio::spawn(async move {
-            while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
+            while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await
+            {
                 if let AsyncMessage::Notification(notification) = message {
                     let _ = sender.send(notification.payload().to_owned());
                 }
             }
         });
         let channel = format!("{}_jobs", fixture.schema);
-        client.batch_execute(&format!("LISTEN {channel}")).await.unwrap();
-        Self { client, channel, payloads }
+        client
+            .batch_execute(&format!("LISTEN {channel}"))
+            .await
+            .unwrap();
+        Self {
+            client,
+            channel,
+            payloads,
+        }
     }
 
     /// Returns the payloads since the last call.
@@ -58,12 +66,19 @@ impl Listener {
 
 #[tokio::test]
 async fn nodes_are_notified_only_of_what_they_would_read_too_late() {
-    let Some(mut fixture) = Fixture::new().await else { return };
+    let Some(mut fixture) = Fixture::new().await else {
+        return;
+    };
     let node = fixture.node().await;
     let mut listener = Listener::new(&fixture).await;
     // One that does not listen has no influence on that.
-    let silent =
-        fixture.start(fixture.builder().without_notifications().heartbeat(MS * 20_000).prefetch(MS * 20_000));
+    let silent = fixture.start(
+        fixture
+            .builder()
+            .without_notifications()
+            .heartbeat(MS * 20_000)
+            .prefetch(MS * 20_000),
+    );
     let silent = silent.await;
     let due = || NewJob::named("unknown", Value::Null);
     let first = fixture.enqueue(due()).await;
@@ -75,16 +90,30 @@ async fn nodes_are_notified_only_of_what_they_would_read_too_late() {
     assert_eq!(listener.take().await, [""; 0]);
     // As at the end of the transaction.
     let transaction = fixture.client.transaction().await.unwrap();
-    fixture.jobs.enqueue(&transaction, due().after(MS * 2_000)).await.unwrap();
+    fixture
+        .jobs
+        .enqueue(&transaction, due().after(MS * 2_000))
+        .await
+        .unwrap();
     tokio::time::sleep(MS * 2_100).await;
     transaction.commit().await.unwrap();
     assert_eq!(listener.take().await, ["unknown"]);
 
     fixture.jobs.run_now(&fixture.client, later).await.unwrap();
     assert_eq!(listener.take().await, ["unknown"]);
-    fixture.jobs.clone().pause(&mut fixture.client, first).await.unwrap();
+    fixture
+        .jobs
+        .clone()
+        .pause(&mut fixture.client, first)
+        .await
+        .unwrap();
     assert_eq!(listener.take().await, [""; 0]);
-    fixture.jobs.clone().resume(&mut fixture.client, first).await.unwrap();
+    fixture
+        .jobs
+        .clone()
+        .resume(&mut fixture.client, first)
+        .await
+        .unwrap();
     assert_eq!(listener.take().await, ["unknown"]);
     shut_down(silent).await;
     shut_down(node).await;
@@ -92,7 +121,9 @@ async fn nodes_are_notified_only_of_what_they_would_read_too_late() {
 
 #[tokio::test]
 async fn notifications_without_work_write_nothing() {
-    let Some(fixture) = Fixture::new().await else { return };
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
     let node = fixture.start(rarely(fixture.builder())).await;
     tokio::time::sleep(MS * 500).await;
     let leases = format!("SELECT max(xmin::text) FROM {}.node", fixture.schema);
@@ -120,14 +151,27 @@ async fn starts_without_a_notification_of_its_own(sabotage: Option<(&str, &str)>
     let node = fixture.start(rarely(builder)).await;
     tokio::time::sleep(MS * 500).await;
     let mut listener = Listener::new(&fixture).await;
-    let [mut first, mut second] = [connect(&fixture.config).await, connect(&fixture.config).await];
-    let [first, second] = [first.transaction().await.unwrap(), second.transaction().await.unwrap()];
+    let [mut first, mut second] = [
+        connect(&fixture.config).await,
+        connect(&fixture.config).await,
+    ];
+    let [first, second] = [
+        first.transaction().await.unwrap(),
+        second.transaction().await.unwrap(),
+    ];
     let mut jobs = Vec::new();
     for transaction in [&first, &second] {
-        let enqueued = fixture.jobs.enqueue(transaction, NewJob::new(&Task::Succeed)).await.unwrap();
+        let enqueued = fixture
+            .jobs
+            .enqueue(transaction, NewJob::new(&Task::Succeed))
+            .await
+            .unwrap();
         jobs.push(enqueued.job);
         // This is the first part of a commit.
-        transaction.batch_execute("SET CONSTRAINTS ALL IMMEDIATE").await.unwrap();
+        transaction
+            .batch_execute("SET CONSTRAINTS ALL IMMEDIATE")
+            .await
+            .unwrap();
     }
     first.commit().await.unwrap();
     assert_eq!(listener.take().await, ["task"]);
@@ -148,18 +192,25 @@ async fn starts_without_a_notification_of_its_own(sabotage: Option<(&str, &str)>
 
 #[tokio::test]
 async fn nodes_look_until_no_transaction_adds_jobs_without_a_notification() {
-    let Some(has_started) = starts_without_a_notification_of_its_own(None).await else { return };
+    let Some(has_started) = starts_without_a_notification_of_its_own(None).await else {
+        return;
+    };
     assert!(has_started);
     let look_once = (
         "CASE WHEN pg_try_advisory_lock(commits)",
         "CASE WHEN true THEN true WHEN pg_try_advisory_lock(commits)",
     );
-    assert_eq!(starts_without_a_notification_of_its_own(Some(look_once)).await, Some(false));
+    assert_eq!(
+        starts_without_a_notification_of_its_own(Some(look_once)).await,
+        Some(false)
+    );
 }
 
 #[tokio::test]
 async fn jobs_of_many_clients_start_soon_on_many_nodes() {
-    let Some(fixture) = Fixture::new().await else { return };
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
     let mut nodes = Vec::new();
     for _ in 0..3 {
         nodes.push(fixture.start(rarely(fixture.builder())).await);
@@ -170,7 +221,9 @@ async fn jobs_of_many_clients_start_soon_on_many_nodes() {
         let (client, jobs) = (connect(&fixture.config).await, fixture.jobs.clone());
         clients.push(tokio::spawn(async move {
             for _ in 0..20 {
-                jobs.enqueue(&client, NewJob::new(&Task::Succeed)).await.unwrap();
+                jobs.enqueue(&client, NewJob::new(&Task::Succeed))
+                    .await
+                    .unwrap();
                 tokio::time::sleep(MS * fastrand::u32(0..20)).await;
             }
         }));
@@ -178,8 +231,18 @@ async fn jobs_of_many_clients_start_soon_on_many_nodes() {
     for client in clients {
         client.await.unwrap();
     }
-    let done = format!("SELECT count(*) FROM {}.run WHERE state = 'done'", fixture.schema);
-    while fixture.client.query_one(&done, &[]).await.unwrap().get::<_, i64>(0) < 16 * 20 {
+    let done = format!(
+        "SELECT count(*) FROM {}.run WHERE state = 'done'",
+        fixture.schema
+    );
+    while fixture
+        .client
+        .query_one(&done, &[])
+        .await
+        .unwrap()
+        .get::<_, i64>(0)
+        < 16 * 20
+    {
         assert!(begin.elapsed() < SOON);
         tokio::time::sleep(MS * 10).await;
     }
@@ -203,20 +266,40 @@ async fn notifications_without_listeners(sabotage: Option<(&str, &str)>) -> Opti
     // Found by the next beat.
     fixture.until_state(hangs, RunState::Cancelled).await;
     fixture.jobs.run_now(&fixture.client, hangs).await.unwrap();
-    fixture.jobs.clone().pause(&mut fixture.client, hangs).await.unwrap();
-    fixture.jobs.clone().resume(&mut fixture.client, hangs).await.unwrap();
-    fixture.jobs.cancel_all(&fixture.client, hangs).await.unwrap();
-    fixture.until(hangs, |runs| runs.iter().all(|run| run.finished.is_some())).await;
+    fixture
+        .jobs
+        .clone()
+        .pause(&mut fixture.client, hangs)
+        .await
+        .unwrap();
+    fixture
+        .jobs
+        .clone()
+        .resume(&mut fixture.client, hangs)
+        .await
+        .unwrap();
+    fixture
+        .jobs
+        .cancel_all(&fixture.client, hangs)
+        .await
+        .unwrap();
+    fixture
+        .until(hangs, |runs| runs.iter().all(|run| run.finished.is_some()))
+        .await;
     shut_down(node).await;
     Some(listener.take().await)
 }
 
 #[tokio::test]
 async fn nothing_is_notified_if_no_node_listens() {
-    let Some(payloads) = notifications_without_listeners(None).await else { return };
+    let Some(payloads) = notifications_without_listeners(None).await else {
+        return;
+    };
     assert_eq!(payloads, [""; 0]);
-    let always =
-        ("INTO needed_after FROM @node node WHERE node.listens;", "INTO needed_after FROM @node node;");
+    let always = (
+        "INTO needed_after FROM @node node WHERE node.listens;",
+        "INTO needed_after FROM @node node;",
+    );
     let payloads = notifications_without_listeners(Some(always)).await.unwrap();
     assert!(payloads.contains(&"task".into()), "{payloads:?}");
 }

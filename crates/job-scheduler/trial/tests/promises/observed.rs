@@ -16,7 +16,9 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-use crate::fixture::{Fixture, MS, Task, begun, connect, eventually, gate_job, shut_down, with_gate};
+use crate::fixture::{
+    Fixture, MS, Task, begun, connect, eventually, gate_job, shut_down, with_gate,
+};
 
 /// Executes runs that succeed, fail and are taken over. Then the node loses its connections.
 async fn do_everything(fixture: &Fixture) {
@@ -29,11 +31,21 @@ async fn do_everything(fixture: &Fixture) {
     drop(lost);
     let node = fixture.node().await;
     fixture.until_done(interrupted, 1).await;
-    let fails = fixture.enqueue(NewJob::new(&Task::Fail).retries(1, MS, MS)).await;
+    let fails = fixture
+        .enqueue(NewJob::new(&Task::Fail).retries(1, MS, MS))
+        .await;
     fixture.until_state(fails, RunState::Failed).await;
     fixture.close_connections().await;
-    eventually(async || fixture.jobs.nodes(&fixture.client).await.unwrap().iter().any(|node| node.id >= 3))
-        .await;
+    eventually(async || {
+        fixture
+            .jobs
+            .nodes(&fixture.client)
+            .await
+            .unwrap()
+            .iter()
+            .any(|node| node.id >= 3)
+    })
+    .await;
     let last = fixture.enqueue(NewJob::new(&Task::Succeed)).await;
     fixture.until_done(last, 1).await;
     shut_down(node).await;
@@ -41,7 +53,9 @@ async fn do_everything(fixture: &Fixture) {
 
 #[tokio::test]
 async fn metrics_have_the_documented_names_and_labels() {
-    let Some(fixture) = Fixture::new().await else { return };
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
     let _recorder = metrics::set_default_local_recorder(&recorder);
@@ -49,8 +63,10 @@ async fn metrics_have_the_documented_names_and_labels() {
     let mut found = BTreeMap::new();
     for (key, _, _, value) in snapshotter.snapshot().into_vec() {
         let key = key.key();
-        let mut labels: Vec<_> =
-            key.labels().map(|label| format!("{}={}", label.key(), label.value())).collect();
+        let mut labels: Vec<_> = key
+            .labels()
+            .map(|label| format!("{}={}", label.key(), label.value()))
+            .collect();
         labels.sort();
         found.insert(format!("{}{{{}}}", key.name(), labels.join(",")), value);
     }
@@ -59,7 +75,9 @@ async fn metrics_have_the_documented_names_and_labels() {
         other => panic!("{name}: {other:?} in {found:#?}"),
     };
     let values = |name: &str| match found.get(name) {
-        Some(DebugValue::Histogram(values)) => values.iter().map(|value| value.0).collect::<Vec<_>>(),
+        Some(DebugValue::Histogram(values)) => {
+            values.iter().map(|value| value.0).collect::<Vec<_>>()
+        }
         other => panic!("{name}: {other:?} in {found:#?}"),
     };
     // A node that loses its lease, because the machine is busy, would add to these.
@@ -80,15 +98,25 @@ async fn metrics_have_the_documented_names_and_labels() {
             .iter()
             .any(|&took| (0.3..30.0).contains(&took))
     );
-    assert!(matches!(found.get("job_scheduler_runs_held{}"), Some(DebugValue::Gauge(_))));
+    assert!(matches!(
+        found.get("job_scheduler_runs_held{}"),
+        Some(DebugValue::Gauge(_))
+    ));
     // Each name is in the documentation, and there are no others.
     let documentation = include_str!("../../../src/lib.rs");
     for name in found.keys() {
         let name = name.split('{').next().unwrap();
-        assert!(documentation.contains(&format!("| `{name}` |")), "{name} is not documented");
+        assert!(
+            documentation.contains(&format!("| `{name}` |")),
+            "{name} is not documented"
+        );
     }
-    let documented = documentation.lines().filter(|line| line.starts_with("//! | `job_scheduler_")).count();
-    let names: std::collections::BTreeSet<_> = found.keys().map(|name| name.split('{').next()).collect();
+    let documented = documentation
+        .lines()
+        .filter(|line| line.starts_with("//! | `job_scheduler_"))
+        .count();
+    let names: std::collections::BTreeSet<_> =
+        found.keys().map(|name| name.split('{').next()).collect();
     assert_eq!(documented, names.len());
 }
 
@@ -100,7 +128,10 @@ struct Defective {
 
 impl Defective {
     fn new(metric: &'static str) -> Self {
-        Self { metric, is_defective: AtomicBool::new(true) }
+        Self {
+            metric,
+            is_defective: AtomicBool::new(true),
+        }
     }
 
     fn register(&self, key: &Key) {
@@ -132,13 +163,22 @@ impl Recorder for Defective {
 /// The gauge is set in the task of the node.
 #[tokio::test]
 async fn node_that_panics_starts_again() {
-    let Some(fixture) = Fixture::new().await else { return };
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
     let recorder = Defective::new("job_scheduler_runs_held");
     let _recorder = metrics::set_default_local_recorder(&recorder);
     let node = fixture.node().await;
     let job = fixture.enqueue(NewJob::new(&Task::Succeed)).await;
-    let has_restarted =
-        async || fixture.jobs.nodes(&fixture.client).await.unwrap().iter().any(|node| node.id > 2);
+    let has_restarted = async || {
+        fixture
+            .jobs
+            .nodes(&fixture.client)
+            .await
+            .unwrap()
+            .iter()
+            .any(|node| node.id > 2)
+    };
     eventually(has_restarted).await;
     recorder.is_defective.store(false, Relaxed);
     assert_eq!(fixture.until_done(job, 1).await[0].interrupted, 0);
@@ -148,24 +188,42 @@ async fn node_that_panics_starts_again() {
 /// The first result of a statement is reported, while the run of the second one is locked.
 #[tokio::test]
 async fn result_that_waits_is_kept_if_the_report_of_another_one_panics() {
-    let Some(mut fixture) = Fixture::new().await else { return };
+    let Some(mut fixture) = Fixture::new().await else {
+        return;
+    };
     let recorder = Defective::new("job_scheduler_runs_ended_total");
     let _recorder = metrics::set_default_local_recorder(&recorder);
     let gate = Arc::new(Semaphore::new(0));
     let node = fixture.start(with_gate(fixture.builder(), &gate)).await;
-    let [first, second] = [fixture.enqueue(gate_job()).await, fixture.enqueue(gate_job()).await];
+    let [first, second] = [
+        fixture.enqueue(gate_job()).await,
+        fixture.enqueue(gate_job()).await,
+    ];
     for job in [first, second] {
         fixture.until_state(job, RunState::Running).await;
     }
-    let lock = format!("SELECT FROM {}.run WHERE job = $1 FOR UPDATE", fixture.schema);
+    let lock = format!(
+        "SELECT FROM {}.run WHERE job = $1 FOR UPDATE",
+        fixture.schema
+    );
     let other = connect(&fixture.config).await;
     let transaction = fixture.client.transaction().await.unwrap();
     transaction.execute(&lock, &[&second]).await.unwrap();
     gate.close();
-    let is_done = async || fixture.jobs.history(&other, first, 1).await.unwrap()[0].state == RunState::Done;
+    let is_done =
+        async || fixture.jobs.history(&other, first, 1).await.unwrap()[0].state == RunState::Done;
     eventually(is_done).await;
     transaction.rollback().await.unwrap();
-    eventually(async || fixture.jobs.nodes(&other).await.unwrap().iter().any(|node| node.id > 1)).await;
+    eventually(async || {
+        fixture
+            .jobs
+            .nodes(&other)
+            .await
+            .unwrap()
+            .iter()
+            .any(|node| node.id > 1)
+    })
+    .await;
     recorder.is_defective.store(false, Relaxed);
     assert_eq!(fixture.until_done(second, 1).await[0].interrupted, 0);
     shut_down(node).await;
@@ -214,12 +272,16 @@ impl Subscriber for Collector {
 
 #[tokio::test]
 async fn failures_takeovers_and_restarts_are_reported_to_tracing() {
-    let Some(fixture) = Fixture::new().await else { return };
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
     tracing::subscriber::set_global_default(Collector).unwrap();
     do_everything(&fixture).await;
     let events = EVENTS.take();
     let has = |texts: &[&str]| {
-        let has = events.iter().any(|event| texts.iter().all(|text| event.contains(text)));
+        let has = events
+            .iter()
+            .any(|event| texts.iter().all(|text| event.contains(text)));
         assert!(has, "no event with {texts:?} in {events:#?}");
     };
     let level = Level::WARN.as_str();
@@ -231,7 +293,20 @@ async fn failures_takeovers_and_restarts_are_reported_to_tracing() {
         "will_retry=true",
         "error=\"failed\"",
     ]);
-    has(&[level, "message=a run failed", "attempt=2", "will_retry=false"]);
-    has(&[level, "message=took over the runs of a lost node", "count=1"]);
-    has(&[level, "message=the scheduler starts again", "error=database error"]);
+    has(&[
+        level,
+        "message=a run failed",
+        "attempt=2",
+        "will_retry=false",
+    ]);
+    has(&[
+        level,
+        "message=took over the runs of a lost node",
+        "count=1",
+    ]);
+    has(&[
+        level,
+        "message=the scheduler starts again",
+        "error=database error",
+    ]);
 }

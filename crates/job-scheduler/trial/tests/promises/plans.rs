@@ -31,11 +31,21 @@ const FILL: &str = "
 /// Returns the number of sequential scans and of scans of an index.
 async fn scans(fixture: &Fixture) -> BTreeMap<String, (i64, i64)> {
     // Those of this connection too.
-    fixture.client.batch_execute("SELECT pg_stat_force_next_flush()").await.unwrap();
+    fixture
+        .client
+        .batch_execute("SELECT pg_stat_force_next_flush()")
+        .await
+        .unwrap();
     let text = "SELECT relname::text, seq_scan, COALESCE(idx_scan, 0) FROM pg_stat_user_tables
         WHERE schemaname = $1 AND relname IN ('job', 'run')";
-    let rows = fixture.client.query(text, &[&fixture.schema]).await.unwrap();
-    rows.iter().map(|row| (row.get(0), (row.get(1), row.get(2)))).collect()
+    let rows = fixture
+        .client
+        .query(text, &[&fixture.schema])
+        .await
+        .unwrap();
+    rows.iter()
+        .map(|row| (row.get(0), (row.get(1), row.get(2))))
+        .collect()
 }
 
 /// The indexes of jobs and runs that are due.
@@ -43,18 +53,29 @@ const DUE: &str = "indexrelname IN ('job_due', 'run_waiting')";
 
 /// Returns the number of entries that were read in the indexes for which this holds.
 async fn index_reads(fixture: &Fixture, condition: &str) -> i64 {
-    fixture.client.batch_execute("SELECT pg_stat_force_next_flush()").await.unwrap();
+    fixture
+        .client
+        .batch_execute("SELECT pg_stat_force_next_flush()")
+        .await
+        .unwrap();
     let text = format!(
         "SELECT sum(idx_tup_read)::bigint FROM pg_stat_user_indexes WHERE schemaname = $1 AND {condition}"
     );
-    fixture.client.query_one(&text, &[&fixture.schema]).await.unwrap().get(0)
+    fixture
+        .client
+        .query_one(&text, &[&fixture.schema])
+        .await
+        .unwrap()
+        .get(0)
 }
 
 /// Waits until the connections of the node have published their statistics, and asserts that they
 /// have scanned only indexes.
 async fn assert_only_indexes(fixture: &Fixture, before: &BTreeMap<String, (i64, i64)>) {
     let more = |after: &BTreeMap<String, (i64, i64)>| {
-        before.iter().all(|(table, scans)| after[table].1 > scans.1 + 10)
+        before
+            .iter()
+            .all(|(table, scans)| after[table].1 > scans.1 + 10)
     };
     eventually(async || more(&scans(fixture).await)).await;
     // They publish it once per second, if they do something.
@@ -78,7 +99,11 @@ async fn filled() -> Option<Fixture> {
 /// Nothing analyses these tables.
 async fn no_autovacuum(fixture: &Fixture, tables: &[&str]) {
     for table in tables {
-        execute(fixture, &format!("ALTER TABLE @{table} SET (autovacuum_enabled = off)")).await;
+        execute(
+            fixture,
+            &format!("ALTER TABLE @{table} SET (autovacuum_enabled = off)"),
+        )
+        .await;
     }
 }
 
@@ -96,15 +121,38 @@ async fn assert_nodes_read_only_indexes(
     let before = scans(fixture).await;
     let read = index_reads(fixture, DUE).await;
     // Removes half of the results while it runs.
-    let builder = fixture.mortal().retention(Duration::from_secs(25_000)).prefetch(MS * 500);
+    let builder = fixture
+        .mortal()
+        .retention(Duration::from_secs(25_000))
+        .prefetch(MS * 500);
     let node = fixture.start(adapt(builder)).await;
-    let job = fixture.enqueue(NewJob::new(&Task::FailUntil(2)).every(MS * 50).retries(1, MS, MS)).await;
-    fixture.until(job, |runs| runs.iter().filter(|run| run.state == RunState::Done).count() > 50).await;
+    let job = fixture
+        .enqueue(
+            NewJob::new(&Task::FailUntil(2))
+                .every(MS * 50)
+                .retries(1, MS, MS),
+        )
+        .await;
+    fixture
+        .until(job, |runs| {
+            runs.iter()
+                .filter(|run| run.state == RunState::Done)
+                .count()
+                > 50
+        })
+        .await;
     assert_only_indexes(fixture, &before).await;
     // It starts again, and keeps what it executes.
     fixture.close_connections().await;
-    let is_second =
-        async || fixture.jobs.nodes(&fixture.client).await.unwrap().iter().any(|node| node.id > 2);
+    let is_second = async || {
+        fixture
+            .jobs
+            .nodes(&fixture.client)
+            .await
+            .unwrap()
+            .iter()
+            .any(|node| node.id > 2)
+    };
     eventually(is_second).await;
     // A node is lost, and another one takes over.
     let slow = fixture.enqueue(NewJob::new(&Task::Sleep(2_000))).await;
@@ -130,13 +178,20 @@ const BACKLOG: &str = "
 
 #[tokio::test]
 async fn backlog_with_priorities_is_not_sorted_by_each_read() {
-    let Some(fixture) = Fixture::new().await else { return };
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
     fixture.migrate().await;
     no_autovacuum(&fixture, &["job"]).await;
     execute(&fixture, BACKLOG).await;
     let read = index_reads(&fixture, DUE).await;
-    let node = fixture.start(fixture.builder().batch(32).capacity(64)).await;
-    let done = format!("SELECT count(*), min(priority) FROM {}.run WHERE state = 'done'", fixture.schema);
+    let node = fixture
+        .start(fixture.builder().batch(32).capacity(64))
+        .await;
+    let done = format!(
+        "SELECT count(*), min(priority) FROM {}.run WHERE state = 'done'",
+        fixture.schema
+    );
     let mut priority = 0;
     eventually(async || {
         let row = fixture.client.query_one(&done, &[]).await.unwrap();
@@ -172,10 +227,17 @@ const LIMITED: &str = "
 
 #[tokio::test]
 async fn runs_that_wait_for_a_handler_are_not_read_by_each_heartbeat() {
-    let Some(fixture) = Fixture::new().await else { return };
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
     fixture.migrate().await;
     execute(&fixture, LIMITED).await;
-    let reads = async || (scans(&fixture).await["run"].0, index_reads(&fixture, "relname = 'run'").await);
+    let reads = async || {
+        (
+            scans(&fixture).await["run"].0,
+            index_reads(&fixture, "relname = 'run'").await,
+        )
+    };
     // Once as it is planned for each call, and then with the plans that a connection keeps.
     for _ in 0..10 {
         let before = reads().await;
@@ -201,7 +263,9 @@ const OTHERS: &str = "
 /// A node keeps the plans that it has made while the tables were empty.
 #[tokio::test]
 async fn plans_for_empty_tables_are_right_for_large_ones() {
-    let Some(fixture) = Fixture::new().await else { return };
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
     fixture.migrate().await;
     let tables = ["job", "run", "slot", "kind", "pace", "node"];
     no_autovacuum(&fixture, &tables).await;
@@ -210,21 +274,37 @@ async fn plans_for_empty_tables_are_right_for_large_ones() {
     }
     let node = fixture.start(fixture.builder().heartbeat(MS * 1_000)).await;
     let limits = KindLimits::new().rate(1_000, MS * 1_000).burst(1_000);
-    fixture.jobs.set_kind(&fixture.client, Task::HANDLER, limits).await.unwrap();
+    fixture
+        .jobs
+        .set_kind(&fixture.client, Task::HANDLER, limits)
+        .await
+        .unwrap();
     let some = async |job: fn() -> NewJob| {
         for _ in 0..20 {
             fixture.enqueue_until(job(), RunState::Done).await;
         }
     };
     let lose_one = async || {
-        fixture.lose_only(fixture.start(fixture.builder().name("lost")).await, "lost").await;
+        fixture
+            .lose_only(fixture.start(fixture.builder().name("lost")).await, "lost")
+            .await;
         let is_gone = async || {
-            fixture.jobs.nodes(&fixture.client).await.unwrap().iter().all(|node| node.name != "lost")
+            fixture
+                .jobs
+                .nodes(&fixture.client)
+                .await
+                .unwrap()
+                .iter()
+                .all(|node| node.name != "lost")
         };
         eventually(is_gone).await;
     };
     let plain = || NewJob::new(&Task::Succeed);
-    let limited = || NewJob::new(&Task::Succeed).limit("five", 5).retries(1, MS, MS);
+    let limited = || {
+        NewJob::new(&Task::Succeed)
+            .limit("five", 5)
+            .retries(1, MS, MS)
+    };
     some(plain).await;
     some(limited).await;
     lose_one().await;
@@ -253,20 +333,26 @@ async fn plans_for_empty_tables_are_right_for_large_ones() {
 
 #[tokio::test]
 async fn nodes_read_only_indexes_of_tables_that_were_not_analysed() {
-    let Some(fixture) = filled().await else { return };
+    let Some(fixture) = filled().await else {
+        return;
+    };
     assert_nodes_read_only_indexes(&fixture, |builder| builder).await;
 }
 
 /// Their settings are those of single transactions and functions.
 #[tokio::test]
 async fn nodes_without_notifications_read_only_indexes() {
-    let Some(fixture) = filled().await else { return };
+    let Some(fixture) = filled().await else {
+        return;
+    };
     assert_nodes_read_only_indexes(&fixture, SchedulerBuilder::without_notifications).await;
 }
 
 #[tokio::test]
 async fn nodes_and_applications_read_only_indexes() {
-    let Some(mut fixture) = filled().await else { return };
+    let Some(mut fixture) = filled().await else {
+        return;
+    };
     execute(&fixture, "ANALYZE @job; ANALYZE @run").await;
     assert_nodes_read_only_indexes(&fixture, |builder| builder).await;
     // The calls of an application, on its own connection with the default settings.
@@ -276,27 +362,60 @@ async fn nodes_and_applications_read_only_indexes() {
     let begin = Instant::now();
     for number in 0..20 {
         let jobs = fixture.jobs.clone();
-        let job = || NewJob::new(&Task::Succeed).after(Duration::from_secs(600)).key(format!("key {number}"));
+        let job = || {
+            NewJob::new(&Task::Succeed)
+                .after(Duration::from_secs(600))
+                .key(format!("key {number}"))
+        };
         let id = jobs.enqueue(&fixture.client, job()).await.unwrap().job;
-        jobs.enqueue(&fixture.client, job().replace_existing()).await.unwrap();
+        jobs.enqueue(&fixture.client, job().replace_existing())
+            .await
+            .unwrap();
         assert!(jobs.run_now(&fixture.client, id).await.unwrap().is_some());
         assert!(jobs.pause(&mut fixture.client, id).await.unwrap());
         assert!(jobs.resume(&mut fixture.client, id).await.unwrap());
-        assert_eq!(jobs.history(&fixture.client, 1, 10).await.unwrap().len(), 10);
-        assert_eq!(jobs.list(&fixture.client, 1_000, 10).await.unwrap().len(), 10);
+        assert_eq!(
+            jobs.history(&fixture.client, 1, 10).await.unwrap().len(),
+            10
+        );
+        assert_eq!(
+            jobs.list(&fixture.client, 1_000, 10).await.unwrap().len(),
+            10
+        );
         assert!(jobs.get(&fixture.client, id).await.unwrap().is_some());
         let run = jobs.run_now(&fixture.client, id).await.unwrap().unwrap();
         assert!(jobs.get_run(&fixture.client, run).await.unwrap().is_some());
-        assert_eq!(jobs.runs(&fixture.client, 1, Some(middle), 10).await.unwrap().len(), 10);
-        assert_eq!(jobs.failures(&fixture.client, Some((middle, 0)), 10).await.unwrap().len(), 10);
-        let page = jobs.search(&fixture.client, &paused, 1_000, 10).await.unwrap();
-        assert!(page.jobs.is_empty() && page.next == Some(11_000), "{page:?}");
+        assert_eq!(
+            jobs.runs(&fixture.client, 1, Some(middle), 10)
+                .await
+                .unwrap()
+                .len(),
+            10
+        );
+        assert_eq!(
+            jobs.failures(&fixture.client, Some((middle, 0)), 10)
+                .await
+                .unwrap()
+                .len(),
+            10
+        );
+        let page = jobs
+            .search(&fixture.client, &paused, 1_000, 10)
+            .await
+            .unwrap();
+        assert!(
+            page.jobs.is_empty() && page.next == Some(11_000),
+            "{page:?}"
+        );
         assert!(jobs.delete(&fixture.client, id).await.unwrap());
         jobs.overview(&fixture.client, 10).await.unwrap();
     }
     println!("300 calls of an application: {:?}", begin.elapsed());
     let after = scans(&fixture).await;
     // The number of jobs, up to 10 000, is counted by each overview.
-    assert!(after["job"].0 <= before["job"].0 + 20, "{before:?} {after:?}");
+    assert!(
+        after["job"].0 <= before["job"].0 + 20,
+        "{before:?} {after:?}"
+    );
     assert_eq!(after["run"].0, before["run"].0);
 }

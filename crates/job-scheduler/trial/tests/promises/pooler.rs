@@ -6,16 +6,23 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hashed_wheel_job_scheduler::{Cancellation, Error, NewJob, Overlap, RunInfo, RunState, SchedulerBuilder};
+use hashed_wheel_job_scheduler::{
+    Cancellation, Error, NewJob, Overlap, RunInfo, RunState, SchedulerBuilder,
+};
 use hashed_wheel_trial::server::{self, Missing, Scratch, Server};
 use hashed_wheel_trial::testing::server_or_skip;
 use tokio::sync::Semaphore;
 use tokio_postgres::{Config, NoTls};
 
-use crate::fixture::{Fixture, LATER, MS, Task, connect, eventually, gate_job, shut_down, with_gate};
+use crate::fixture::{
+    Fixture, LATER, MS, Task, connect, eventually, gate_job, shut_down, with_gate,
+};
 
-const MISSING: Missing =
-    Missing { program: "pgbouncer", package: "pgbouncer", instead: "read the documentation of `Jobs`" };
+const MISSING: Missing = Missing {
+    program: "pgbouncer",
+    package: "pgbouncer",
+    instead: "read the documentation of `Jobs`",
+};
 
 /// Its clients share two connections.
 struct Pooler {
@@ -25,9 +32,17 @@ struct Pooler {
 
 impl Pooler {
     /// Starts it before the server of this configuration.
-    fn start(config: &Config, name: &str, settings: &str) -> Result<Self, Box<dyn std::error::Error>> {
+    fn start(
+        config: &Config,
+        name: &str,
+        settings: &str,
+    ) -> Result<Self, Box<dyn std::error::Error>> {
         let program = server::find("pgbouncer", [PathBuf::from("/usr/sbin")]).ok_or(MISSING)?;
-        let scratch = Scratch::new(&format!("job_scheduler_{name}"), "TERM", &["postgres", "nobody"])?;
+        let scratch = Scratch::new(
+            &format!("job_scheduler_{name}"),
+            "TERM",
+            &["postgres", "nobody"],
+        )?;
         let (port, database) = (server::free_port()?, config.get_ports()[0]);
         let file = scratch.path().join("pgbouncer.ini");
         let text = format!(
@@ -42,21 +57,40 @@ impl Pooler {
         let is_ready = || TcpStream::connect(("127.0.0.1", port)).is_ok();
         let server = Server::start(&scratch, &mut command, Duration::from_secs(30), is_ready)?;
         let mut config = Config::new();
-        config.host("127.0.0.1").port(port).user("postgres").dbname("postgres");
-        Ok(Self { config, _server: server })
+        config
+            .host("127.0.0.1")
+            .port(port)
+            .user("postgres")
+            .dbname("postgres");
+        Ok(Self {
+            config,
+            _server: server,
+        })
     }
 }
 
 #[tokio::test]
 async fn node_refuses_a_pooler_and_leaves_no_settings_there() {
-    let Some(fixture) = Fixture::new().await else { return };
-    for (name, settings, reason) in
-        [("strict", "", "startup parameter"), ("lax", "ignore_startup_parameters = options", "has no effect")]
-    {
-        let Some(pooler) = server_or_skip(Pooler::start(&fixture.config, name, settings)) else { return };
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
+    for (name, settings, reason) in [
+        ("strict", "", "startup parameter"),
+        (
+            "lax",
+            "ignore_startup_parameters = options",
+            "has no effect",
+        ),
+    ] {
+        let Some(pooler) = server_or_skip(Pooler::start(&fixture.config, name, settings)) else {
+            return;
+        };
         let started = fixture.builder().start(pooler.config.clone(), NoTls).await;
         let error = started.map(drop).unwrap_err();
-        assert!(matches!(&error, Error::Pooler(why) if why.contains(reason)), "{error}");
+        assert!(
+            matches!(&error, Error::Pooler(why) if why.contains(reason)),
+            "{error}"
+        );
         assert_no_settings(&pooler).await;
     }
 }
@@ -64,8 +98,13 @@ async fn node_refuses_a_pooler_and_leaves_no_settings_there() {
 /// The pooler gives these connections to others.
 async fn assert_no_settings(pooler: &Pooler) {
     let client = connect(&pooler.config).await;
-    for name in ["statement_timeout", "enable_seqscan", "idle_in_transaction_session_timeout"] {
-        let text = format!("SELECT setting = reset_val, source FROM pg_settings WHERE name = '{name}'");
+    for name in [
+        "statement_timeout",
+        "enable_seqscan",
+        "idle_in_transaction_session_timeout",
+    ] {
+        let text =
+            format!("SELECT setting = reset_val, source FROM pg_settings WHERE name = '{name}'");
         let row = client.query_typed_one(&text, &[]).await.unwrap();
         assert_eq!((row.get(0), row.get(1)), (true, "default"), "{name}");
     }
@@ -74,22 +113,37 @@ async fn assert_no_settings(pooler: &Pooler) {
 /// Each statement may be executed on another connection.
 #[tokio::test]
 async fn applications_may_use_a_pooler() {
-    let Some(fixture) = Fixture::new().await else { return };
-    let Some(pooler) = server_or_skip(Pooler::start(&fixture.config, "jobs", "")) else { return };
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
+    let Some(pooler) = server_or_skip(Pooler::start(&fixture.config, "jobs", "")) else {
+        return;
+    };
     let node = fixture.node().await;
     let jobs = &fixture.jobs;
     let use_all = async || {
         let mut client = connect(&pooler.config).await;
         for _ in 0..5 {
-            let job = jobs.enqueue(&client, NewJob::new(&Task::Succeed).after(LATER)).await.unwrap().job;
-            let cron = NewJob::new(&Task::Succeed).cron("0 0 0 1 1 *").key("cron").replace_existing();
+            let job = jobs
+                .enqueue(&client, NewJob::new(&Task::Succeed).after(LATER))
+                .await
+                .unwrap()
+                .job;
+            let cron = NewJob::new(&Task::Succeed)
+                .cron("0 0 0 1 1 *")
+                .key("cron")
+                .replace_existing();
             let cron = jobs.enqueue(&client, cron).await.unwrap().job;
             assert_eq!(jobs.find(&client, "cron").await.unwrap(), Some(cron));
             assert!(jobs.pause(&mut client, job).await.unwrap());
             assert!(!jobs.get(&client, job).await.unwrap().unwrap().enabled);
             assert!(jobs.resume(&mut client, job).await.unwrap());
             assert!(jobs.run_now(&client, job).await.unwrap().is_some());
-            fixture.until(job, |runs| runs.iter().any(|run| run.state == RunState::Done)).await;
+            fixture
+                .until(job, |runs| {
+                    runs.iter().any(|run| run.state == RunState::Done)
+                })
+                .await;
             assert!(!jobs.history(&client, job, 10).await.unwrap().is_empty());
             assert!(!jobs.list(&client, 0, 10).await.unwrap().is_empty());
             assert_eq!(jobs.nodes(&client).await.unwrap().len(), 1);
@@ -105,8 +159,12 @@ async fn applications_may_use_a_pooler() {
 /// All that a node does, on two connections of the server.
 #[tokio::test]
 async fn nodes_without_notifications_may_use_a_pooler() {
-    let Some(fixture) = Fixture::new().await else { return };
-    let Some(pooler) = server_or_skip(Pooler::start(&fixture.config, "nodes", "")) else { return };
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
+    let Some(pooler) = server_or_skip(Pooler::start(&fixture.config, "nodes", "")) else {
+        return;
+    };
     let gate = Arc::new(Semaphore::new(0));
     let start = async |builder: SchedulerBuilder| {
         let builder = with_gate(builder.without_notifications(), &gate);
@@ -120,24 +178,44 @@ async fn nodes_without_notifications_may_use_a_pooler() {
     assert_eq!(fixture.until_done(taken_over, 1).await[0].interrupted, 1);
 
     // Within a heartbeat, if they are due when they are enqueued, and otherwise on time.
-    let every = fixture.enqueue(NewJob::new(&Task::Succeed).every(MS * 100).after(MS * 2_000)).await;
-    let waiting = NewJob::new(&Task::Sleep(20)).every(MS * 50).overlap(Overlap::Wait);
+    let every = fixture
+        .enqueue(
+            NewJob::new(&Task::Succeed)
+                .every(MS * 100)
+                .after(MS * 2_000),
+        )
+        .await;
+    let waiting = NewJob::new(&Task::Sleep(20))
+        .every(MS * 50)
+        .overlap(Overlap::Wait);
     let waiting = fixture.enqueue(waiting).await;
-    let retried = fixture.enqueue(NewJob::new(&Task::FailUntil(3)).retries(2, MS, MS)).await;
+    let retried = fixture
+        .enqueue(NewJob::new(&Task::FailUntil(3)).retries(2, MS, MS))
+        .await;
     let cancelled = fixture.enqueue(gate_job()).await;
     let run = fixture.until_state(cancelled, RunState::Running).await.id;
     let outcome = fixture.jobs.cancel(&fixture.client, run).await.unwrap();
     assert_eq!(outcome, Some(Cancellation::Requested));
     fixture.until_state(cancelled, RunState::Cancelled).await;
     assert_eq!(fixture.until_done(retried, 1).await[0].attempt, 3);
-    let count = |runs: &[RunInfo]| runs.iter().filter(|run| run.state == RunState::Done).count();
+    let count = |runs: &[RunInfo]| {
+        runs.iter()
+            .filter(|run| run.state == RunState::Done)
+            .count()
+    };
     fixture.until(waiting, |runs| count(runs) > 20).await;
     let runs = fixture.until(every, |runs| count(runs) > 20).await;
-    let late = |run: &RunInfo| run.started.map(|started| started.duration_since(run.start_at));
+    let late = |run: &RunInfo| {
+        run.started
+            .map(|started| started.duration_since(run.start_at))
+    };
     let mut late: Vec<_> = runs.iter().filter_map(late).collect();
     late.sort();
     // With polls only, the median would be half a second.
-    assert!(late[late.len() / 2] < (MS * 250).try_into().unwrap(), "{late:?}");
+    assert!(
+        late[late.len() / 2] < (MS * 250).try_into().unwrap(),
+        "{late:?}"
+    );
 
     // It starts again, and keeps what it executes.
     let kept = fixture.enqueue(gate_job().max_interruptions(0)).await;
@@ -147,7 +225,15 @@ async fn nodes_without_notifications_may_use_a_pooler() {
         fixture.close_connections().await;
         tokio::time::sleep(MS * 3).await;
     }
-    let is_new = async || fixture.jobs.nodes(&fixture.client).await.unwrap().iter().all(|node| node.id > 2);
+    let is_new = async || {
+        fixture
+            .jobs
+            .nodes(&fixture.client)
+            .await
+            .unwrap()
+            .iter()
+            .all(|node| node.id > 2)
+    };
     eventually(is_new).await;
     gate.close();
     let run = fixture.until_state(kept, RunState::Done).await;
@@ -158,12 +244,21 @@ async fn nodes_without_notifications_may_use_a_pooler() {
 
 #[tokio::test]
 async fn node_without_notifications_needs_the_usual_isolation() {
-    let Some(fixture) = Fixture::new().await else { return };
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
     let mut config = fixture.config.clone();
     config.options("-c default_transaction_isolation=serializable");
-    let started = fixture.builder().without_notifications().start(config.clone(), NoTls).await;
+    let started = fixture
+        .builder()
+        .without_notifications()
+        .start(config.clone(), NoTls)
+        .await;
     let error = started.map(drop).unwrap_err();
-    assert!(matches!(&error, Error::Invalid(why) if why.contains("must be 'read committed'")), "{error}");
+    assert!(
+        matches!(&error, Error::Invalid(why) if why.contains("must be 'read committed'")),
+        "{error}"
+    );
     // Others set it.
     shut_down(fixture.builder().start(config, NoTls).await.unwrap()).await;
 }

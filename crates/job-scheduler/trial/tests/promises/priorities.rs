@@ -10,7 +10,10 @@ use crate::fixture::{Fixture, MS, Task, eventually, gate_job, shut_down, with_ga
 
 /// Returns the jobs in the order in which their runs have started.
 async fn order(fixture: &Fixture, count: usize) -> Vec<i64> {
-    let text = format!("SELECT job FROM {}.run WHERE state = 'done' ORDER BY started, id", fixture.schema);
+    let text = format!(
+        "SELECT job FROM {}.run WHERE state = 'done' ORDER BY started, id",
+        fixture.schema
+    );
     let mut order = Vec::new();
     eventually(async || {
         let rows = fixture.client.query(&text, &[]).await.unwrap();
@@ -23,19 +26,33 @@ async fn order(fixture: &Fixture, count: usize) -> Vec<i64> {
 
 #[tokio::test]
 async fn backlog_starts_in_the_order_of_priorities_and_due_times() {
-    let Some(fixture) = Fixture::new().await else { return };
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
     fixture.migrate().await;
-    let now: jiff::Timestamp =
-        fixture.client.query_one("SELECT clock_timestamp()", &[]).await.unwrap().get(0);
+    let now: jiff::Timestamp = fixture
+        .client
+        .query_one("SELECT clock_timestamp()", &[])
+        .await
+        .unwrap()
+        .get(0);
     let mut jobs = Vec::new();
     for number in 0..60_u32 {
         let (priority, age) = ((number * 7 % 11) as i16 - 5, MS * (number * 13 % 60));
-        let job = NewJob::new(&Task::Sleep(2)).at(now - age).priority(priority);
-        jobs.push((-priority, u128::MAX - age.as_millis(), fixture.enqueue(job).await));
+        let job = NewJob::new(&Task::Sleep(2))
+            .at(now - age)
+            .priority(priority);
+        jobs.push((
+            -priority,
+            u128::MAX - age.as_millis(),
+            fixture.enqueue(job).await,
+        ));
     }
     jobs.sort_unstable();
     // It reads them several times, and has one runner.
-    let node = fixture.start(fixture.builder().runners(1).capacity(8)).await;
+    let node = fixture
+        .start(fixture.builder().runners(1).capacity(8))
+        .await;
     let expected: Vec<_> = jobs.iter().map(|job| job.2).collect();
     assert_eq!(order(&fixture, 60).await, expected);
     shut_down(node).await;
@@ -43,15 +60,29 @@ async fn backlog_starts_in_the_order_of_priorities_and_due_times() {
 
 #[tokio::test]
 async fn urgent_run_is_first_on_a_node_that_has_read_as_much_as_it_may() {
-    let Some(fixture) = Fixture::new().await else { return };
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
     let gate = Arc::new(Semaphore::new(0));
-    let node = fixture.start(with_gate(fixture.builder().runners(1).capacity(4), &gate)).await;
+    let node = fixture
+        .start(with_gate(fixture.builder().runners(1).capacity(4), &gate))
+        .await;
     let mut jobs = Vec::new();
     for _ in 0..10 {
         jobs.push(fixture.enqueue(gate_job().priority(-1)).await);
     }
-    let held = format!("SELECT count(*) FROM {}.run WHERE state IN ('claimed', 'running')", fixture.schema);
-    let held = async || fixture.client.query_one(&held, &[]).await.unwrap().get::<_, i64>(0);
+    let held = format!(
+        "SELECT count(*) FROM {}.run WHERE state IN ('claimed', 'running')",
+        fixture.schema
+    );
+    let held = async || {
+        fixture
+            .client
+            .query_one(&held, &[])
+            .await
+            .unwrap()
+            .get::<_, i64>(0)
+    };
     eventually(async || held().await == 4).await;
     let urgent = fixture.enqueue(gate_job()).await;
     fixture.until_state(urgent, RunState::Claimed).await;
@@ -68,8 +99,15 @@ async fn urgent_run_is_first_on_a_node_that_has_read_as_much_as_it_may() {
 /// at the moment at which one of these is due.
 #[tokio::test]
 async fn beat_at_the_due_time_does_not_keep_a_run_from_starting() {
-    let Some(fixture) = Fixture::new().await else { return };
-    let builder = fixture.builder().runners(1).capacity(1).heartbeat(MS * 50).prefetch(MS * 200);
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
+    let builder = fixture
+        .builder()
+        .runners(1)
+        .capacity(1)
+        .heartbeat(MS * 50)
+        .prefetch(MS * 200);
     let node = fixture.start(builder).await;
     // The answer to a beat and the due time meet if this thread looks at both after a pause.
     let busy = tokio::spawn(async {
@@ -78,7 +116,9 @@ async fn beat_at_the_due_time_does_not_keep_a_run_from_starting() {
             tokio::time::sleep(MS).await;
         }
     });
-    let job = fixture.enqueue(NewJob::new(&Task::Succeed).every(MS * 60)).await;
+    let job = fixture
+        .enqueue(NewJob::new(&Task::Succeed).every(MS * 60))
+        .await;
     fixture.until_done(job, 50).await;
     busy.abort();
     shut_down(node).await;
@@ -86,36 +126,66 @@ async fn beat_at_the_due_time_does_not_keep_a_run_from_starting() {
 
 #[tokio::test]
 async fn urgent_run_is_first_among_those_that_wait_for_a_place() {
-    let Some(fixture) = Fixture::new().await else { return };
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
     let gate = Arc::new(Semaphore::new(0));
     let node = fixture.start(with_gate(fixture.builder(), &gate)).await;
     let mut jobs = Vec::new();
     for priority in [0, -5, 0, 5, 1] {
-        let job = fixture.enqueue(gate_job().limit("x", 1).priority(priority)).await;
-        let state = if jobs.is_empty() { RunState::Running } else { RunState::Blocked };
+        let job = fixture
+            .enqueue(gate_job().limit("x", 1).priority(priority))
+            .await;
+        let state = if jobs.is_empty() {
+            RunState::Running
+        } else {
+            RunState::Blocked
+        };
         fixture.until_state(job, state).await;
         jobs.push(job);
     }
     gate.close();
-    assert_eq!(order(&fixture, 5).await, [0, 3, 4, 2, 1].map(|index| jobs[index]));
+    assert_eq!(
+        order(&fixture, 5).await,
+        [0, 3, 4, 2, 1].map(|index| jobs[index])
+    );
     shut_down(node).await;
 }
 
 #[tokio::test]
 async fn new_priority_of_a_job_concerns_runs_that_were_read() {
-    let Some(fixture) = Fixture::new().await else { return };
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
     let node = fixture.node().await;
-    let job = || NewJob::new(&Task::Succeed).after(Duration::from_secs(40)).key("k");
+    let job = || {
+        NewJob::new(&Task::Succeed)
+            .after(Duration::from_secs(40))
+            .key("k")
+    };
     let id = fixture.enqueue(job()).await;
     let priority = format!("SELECT priority FROM {}.run", fixture.schema);
     let priority = async || {
         let rows = fixture.client.query(&priority, &[]).await.unwrap();
-        rows.iter().map(|row| row.get::<_, i16>(0)).collect::<Vec<_>>()
+        rows.iter()
+            .map(|row| row.get::<_, i16>(0))
+            .collect::<Vec<_>>()
     };
-    assert_eq!(fixture.jobs.run_now(&fixture.client, id).await.unwrap().map(|_| ()), Some(()));
+    assert_eq!(
+        fixture
+            .jobs
+            .run_now(&fixture.client, id)
+            .await
+            .unwrap()
+            .map(|_| ()),
+        Some(())
+    );
     assert_eq!(priority().await, [0]);
     fixture.until_done(id, 1).await;
-    assert_eq!(fixture.enqueue(job().priority(3).replace_existing()).await, id);
+    assert_eq!(
+        fixture.enqueue(job().priority(3).replace_existing()).await,
+        id
+    );
     fixture.jobs.run_now(&fixture.client, id).await.unwrap();
     fixture.until_done(id, 2).await;
     let mut priorities = priority().await;

@@ -25,7 +25,11 @@ async fn new() -> Option<Fixture> {
 
 /// Registers a job, as a program does at its start.
 async fn register(fixture: &Fixture, job: NewJob) -> Enqueued {
-    fixture.jobs.enqueue(&fixture.client, job.key("k").replace_existing()).await.unwrap()
+    fixture
+        .jobs
+        .enqueue(&fixture.client, job.key("k").replace_existing())
+        .await
+        .unwrap()
 }
 
 /// Sets the next due time of a job to some time ago, as if no node had been there. Returns it.
@@ -36,7 +40,12 @@ async fn miss(fixture: &Fixture, job: i64, ago: Duration) -> Timestamp {
         FROM (SELECT clock_timestamp() - make_interval(secs => $2) AS missed) AS x WHERE id = $1 RETURNING next_run",
         fixture.schema
     );
-    fixture.client.query_one(&update, &[&job, &ago.as_secs_f64()]).await.unwrap().get(0)
+    fixture
+        .client
+        .query_one(&update, &[&job, &ago.as_secs_f64()])
+        .await
+        .unwrap()
+        .get(0)
 }
 
 async fn next_run(fixture: &Fixture, job: i64) -> Timestamp {
@@ -97,10 +106,16 @@ async fn equal_definition_changes_nothing() {
 async fn equal_definition_does_not_touch_runs() {
     let Some(fixture) = new().await else { return };
     let gate = Arc::new(Semaphore::new(0));
-    let node = fixture.start(with_gate(fixture.builder().prefetch(MS * 60_000), &gate)).await;
+    let node = fixture
+        .start(with_gate(fixture.builder().prefetch(MS * 60_000), &gate))
+        .await;
     let gated = || gate_job().every(LATER).overlap(Overlap::Wait);
     let id = register(&fixture, gated()).await.job;
-    fixture.until(id, |runs| runs.len() == 2 && runs[1].state == RunState::Running).await;
+    fixture
+        .until(id, |runs| {
+            runs.len() == 2 && runs[1].state == RunState::Running
+        })
+        .await;
     let before = fixture.history(id).await;
     assert_eq!(register(&fixture, gated()).await.outcome, Outcome::Found);
     let after = fixture.history(id).await;
@@ -128,8 +143,14 @@ async fn changed_option_keeps_the_due_times() {
         |job| job.max_interruptions(3),
     ];
     for change in changes {
-        assert_eq!(register(&fixture, change(base())).await.outcome, Outcome::Replaced);
-        assert_eq!(register(&fixture, change(base())).await.outcome, Outcome::Found);
+        assert_eq!(
+            register(&fixture, change(base())).await.outcome,
+            Outcome::Replaced
+        );
+        assert_eq!(
+            register(&fixture, change(base())).await.outcome,
+            Outcome::Found
+        );
         assert_eq!(next_run(&fixture, id).await, missed);
     }
     let other = NewJob::new(&Task::FailUntil(1)).every(AN_HOUR);
@@ -141,29 +162,56 @@ async fn changed_option_keeps_the_due_times() {
 }
 
 async fn echo(_: hashed_wheel_job_scheduler::Context, payload: Value) -> Result<Value, RunError> {
-    if payload == "fail" { Err("failed".into()) } else { Ok(payload) }
+    if payload == "fail" {
+        Err("failed".into())
+    } else {
+        Ok(payload)
+    }
 }
 
 #[tokio::test]
 async fn runs_that_were_read_ahead_start_as_the_job_is_now() {
     let Some(fixture) = new().await else { return };
-    let echo_job = |handler: &str, payload: &str| NewJob::named(handler, json!(payload)).after(LATER);
-    let builder = |handler: &str| fixture.builder().prefetch(MS * 60_000).handler_named(handler, echo);
+    let echo_job =
+        |handler: &str, payload: &str| NewJob::named(handler, json!(payload)).after(LATER);
+    let builder = |handler: &str| {
+        fixture
+            .builder()
+            .prefetch(MS * 60_000)
+            .handler_named(handler, echo)
+    };
     let node = fixture.start(builder("echo")).await;
     let id = register(&fixture, echo_job("echo", "old")).await.job;
     let claimed = fixture.until_state(id, RunState::Claimed).await;
-    assert_eq!(register(&fixture, echo_job("echo", "new")).await.outcome, Outcome::Replaced);
-    assert_eq!(fixture.until_state(id, RunState::Claimed).await.id, claimed.id);
+    assert_eq!(
+        register(&fixture, echo_job("echo", "new")).await.outcome,
+        Outcome::Replaced
+    );
+    assert_eq!(
+        fixture.until_state(id, RunState::Claimed).await.id,
+        claimed.id
+    );
     // The node has no handler for this.
-    assert_eq!(register(&fixture, echo_job("other", "newest")).await.outcome, Outcome::Replaced);
-    assert_eq!(fixture.until_state(id, RunState::Waiting).await.due, claimed.due);
+    assert_eq!(
+        register(&fixture, echo_job("other", "newest"))
+            .await
+            .outcome,
+        Outcome::Replaced
+    );
+    assert_eq!(
+        fixture.until_state(id, RunState::Waiting).await.due,
+        claimed.due
+    );
     let other = fixture.start(builder("other")).await;
     fixture.until_state(id, RunState::Claimed).await;
     shut_down(other).await;
     fixture.make_start(id).await;
     let other = fixture.start(builder("other")).await;
     let done = fixture.until_done(id, 1).await.remove(0);
-    assert_eq!((done.id, done.due, done.output), (claimed.id, claimed.due, Some(json!("newest"))));
+    assert_eq!(
+        (done.id, done.due, done.output),
+        (claimed.id, claimed.due, Some(json!("newest")))
+    );
     shut_down(node).await;
     shut_down(other).await;
 }
@@ -171,16 +219,31 @@ async fn runs_that_were_read_ahead_start_as_the_job_is_now() {
 #[tokio::test]
 async fn retry_that_waits_starts_as_the_job_is_now() {
     let Some(fixture) = new().await else { return };
-    let node = fixture.start(fixture.builder().handler_named("echo", echo)).await;
-    let echo_job =
-        |payload: &str| NewJob::named("echo", json!(payload)).every(AN_HOUR).retries(9, AN_HOUR, AN_HOUR);
+    let node = fixture
+        .start(fixture.builder().handler_named("echo", echo))
+        .await;
+    let echo_job = |payload: &str| {
+        NewJob::named("echo", json!(payload))
+            .every(AN_HOUR)
+            .retries(9, AN_HOUR, AN_HOUR)
+    };
     let id = register(&fixture, echo_job("fail")).await.job;
-    fixture.until(id, |runs| matches!(runs, [run] if run.attempt == 2)).await;
-    assert_eq!(register(&fixture, echo_job("repaired")).await.outcome, Outcome::Replaced);
+    fixture
+        .until(id, |runs| matches!(runs, [run] if run.attempt == 2))
+        .await;
+    assert_eq!(
+        register(&fixture, echo_job("repaired")).await.outcome,
+        Outcome::Replaced
+    );
     shut_down(node).await;
     fixture.make_start(id).await;
-    let node = fixture.start(fixture.builder().handler_named("echo", echo)).await;
-    assert_eq!(fixture.until_done(id, 1).await[0].output, Some(json!("repaired")));
+    let node = fixture
+        .start(fixture.builder().handler_named("echo", echo))
+        .await;
+    assert_eq!(
+        fixture.until_done(id, 1).await[0].output,
+        Some(json!("repaired"))
+    );
     shut_down(node).await;
 }
 
@@ -193,15 +256,23 @@ async fn changed_schedule_has_new_due_times() {
             continue;
         }
         let put = async |kind| {
-            let job = schedule(kind, Year::Future).key(format!("{old} {new}")).replace_existing();
+            let job = schedule(kind, Year::Future)
+                .key(format!("{old} {new}"))
+                .replace_existing();
             fixture.jobs.enqueue(&fixture.client, job).await.unwrap()
         };
         let expected = fixture.enqueue(schedule(new, Year::Future)).await;
         let id = put(old).await.job;
         assert_eq!(put(new).await.outcome, Outcome::Replaced, "{old} {new}");
-        let (expected, actual) = (next_run(&fixture, expected).await, next_run(&fixture, id).await);
+        let (expected, actual) = (
+            next_run(&fixture, expected).await,
+            next_run(&fixture, id).await,
+        );
         // Both may be relative to the present.
-        assert!(actual.duration_since(expected).as_secs().abs() < 600, "{old} {new}: {actual} {expected}");
+        assert!(
+            actual.duration_since(expected).as_secs().abs() < 600,
+            "{old} {new}: {actual} {expected}"
+        );
     }
 }
 
@@ -226,7 +297,11 @@ async fn due_time_that_the_old_schedule_has_missed_follows_the_misfire_policy() 
     }
     let node = fixture.node().await;
     for (id, missed, is_skipped) in jobs {
-        let state = if is_skipped { RunState::Skipped } else { RunState::Done };
+        let state = if is_skipped {
+            RunState::Skipped
+        } else {
+            RunState::Done
+        };
         assert_eq!(fixture.until_state(id, state).await.due, missed);
         // The first due time of the new schedule, about an hour after now.
         let next = next_run(&fixture, id).await;
@@ -241,10 +316,18 @@ async fn postponed_one_off_job_has_one_run() {
     let Some(fixture) = new().await else { return };
     let id = register(&fixture, job().after(AN_HOUR)).await.job;
     miss(&fixture, id, MS * 20_000).await;
-    let now: Timestamp = fixture.client.query_one("SELECT clock_timestamp()", &[]).await.unwrap().get(0);
+    let now: Timestamp = fixture
+        .client
+        .query_one("SELECT clock_timestamp()", &[])
+        .await
+        .unwrap()
+        .get(0);
     let later = now + MS * 500;
     // The delay of `after` would be the same each time.
-    assert_eq!(register(&fixture, job().at(later)).await.outcome, Outcome::Replaced);
+    assert_eq!(
+        register(&fixture, job().at(later)).await.outcome,
+        Outcome::Replaced
+    );
     let node = fixture.node().await;
     let done = fixture.until_done(id, 1).await;
     assert!(done[0].due > now, "{done:?}");
@@ -253,9 +336,18 @@ async fn postponed_one_off_job_has_one_run() {
 
 #[tokio::test]
 async fn paused_job_stays_paused() {
-    let Some(mut fixture) = new().await else { return };
+    let Some(mut fixture) = new().await else {
+        return;
+    };
     let id = register(&fixture, job().every(AN_HOUR)).await.job;
-    assert!(fixture.jobs.clone().pause(&mut fixture.client, id).await.unwrap());
+    assert!(
+        fixture
+            .jobs
+            .clone()
+            .pause(&mut fixture.client, id)
+            .await
+            .unwrap()
+    );
     for (job, outcome) in [
         (job().every(AN_HOUR), Outcome::Found),
         (job().every(AN_HOUR).retries(1, MS, MS), Outcome::Replaced),
@@ -265,7 +357,14 @@ async fn paused_job_stays_paused() {
         assert!(!fixture.job(id).await.enabled);
     }
     // The due times during the pause are omitted, also those of the first schedule.
-    assert!(fixture.jobs.clone().resume(&mut fixture.client, id).await.unwrap());
+    assert!(
+        fixture
+            .jobs
+            .clone()
+            .resume(&mut fixture.client, id)
+            .await
+            .unwrap()
+    );
     assert!(fixture.job(id).await.enabled);
 }
 
@@ -275,12 +374,21 @@ async fn job_that_a_node_has_disabled_is_enabled() {
     let Some(fixture) = new().await else { return };
     let id = register(&fixture, job().every(AN_HOUR)).await.job;
     let missed = miss(&fixture, id, MS * 20_000).await;
-    let disable = format!("UPDATE {}.job SET enabled = false, disabled_reason = 'unknown'", fixture.schema);
+    let disable = format!(
+        "UPDATE {}.job SET enabled = false, disabled_reason = 'unknown'",
+        fixture.schema
+    );
     fixture.client.batch_execute(&disable).await.unwrap();
     for outcome in [Outcome::Replaced, Outcome::Found] {
-        assert_eq!(register(&fixture, job().every(AN_HOUR)).await.outcome, outcome);
+        assert_eq!(
+            register(&fixture, job().every(AN_HOUR)).await.outcome,
+            outcome
+        );
         let job = fixture.job(id).await;
-        assert_eq!((job.enabled, job.disabled_reason, job.next_run), (true, None, Some(missed)));
+        assert_eq!(
+            (job.enabled, job.disabled_reason, job.next_run),
+            (true, None, Some(missed))
+        );
     }
 }
 
@@ -292,7 +400,12 @@ async fn one_off_job_that_is_changed_during_its_run_runs_again() {
     let id = register(&fixture, gate_job()).await.job;
     fixture.until_state(id, RunState::Running).await;
     assert_eq!(register(&fixture, gate_job()).await.outcome, Outcome::Found);
-    assert_eq!(register(&fixture, NewJob::named("gate", json!("new"))).await.outcome, Outcome::Replaced);
+    assert_eq!(
+        register(&fixture, NewJob::named("gate", json!("new")))
+            .await
+            .outcome,
+        Outcome::Replaced
+    );
     gate.close();
     fixture.until_done(id, 2).await;
     shut_down(node).await;

@@ -26,7 +26,9 @@ impl Fixture {
     /// Waits for the end of the only run of a job, which must be done or abandoned.
     async fn end_of(&self, job: i64) -> RunInfo {
         let ended = [RunState::Done, RunState::Abandoned];
-        self.until(job, |runs| ended.contains(&runs[0].state)).await.remove(0)
+        self.until(job, |runs| ended.contains(&runs[0].state))
+            .await
+            .remove(0)
     }
 }
 
@@ -51,11 +53,20 @@ async fn close_connections_again_and_again(sabotage: Option<(&str, &str)>) -> Op
 
 #[tokio::test]
 async fn connections_that_are_closed_again_and_again_interrupt_nothing() {
-    let Some(run) = close_connections_again_and_again(None).await else { return };
-    assert_eq!((run.state, run.attempt, run.interrupted, run.taken_over), (RunState::Done, 1, 0, 0));
-    let no_adoption =
-        ("WHERE owner = $2 AND state = 'running'", "WHERE false AND owner = $2 AND state = 'running'");
-    let run = close_connections_again_and_again(Some(no_adoption)).await.unwrap();
+    let Some(run) = close_connections_again_and_again(None).await else {
+        return;
+    };
+    assert_eq!(
+        (run.state, run.attempt, run.interrupted, run.taken_over),
+        (RunState::Done, 1, 0, 0)
+    );
+    let no_adoption = (
+        "WHERE owner = $2 AND state = 'running'",
+        "WHERE false AND owner = $2 AND state = 'running'",
+    );
+    let run = close_connections_again_and_again(Some(no_adoption))
+        .await
+        .unwrap();
     assert_eq!(run.state, RunState::Abandoned);
 }
 
@@ -79,7 +90,9 @@ impl Drop for Execution {
 /// the lease may end before the network does. Then the run is repeated.)
 #[tokio::test]
 async fn executions_end_with_the_lease() {
-    let Some(fixture) = Fixture::new().await else { return };
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
     for link in [Link::Cut, Link::Frozen] {
         let relay = Relay::new(&fixture.config).await;
         let executions = Arc::new(AtomicUsize::new(0));
@@ -104,12 +117,17 @@ async fn executions_end_with_the_lease() {
 
 /// The node was not lost. It returns after the end of its lease, and repeats the run, which may not
 /// be repeated by a node after the loss of another one. Returns the end of the run.
-async fn lose_the_network_for_longer_than_a_lease(sabotage: Option<(&str, &str)>) -> Option<RunInfo> {
+async fn lose_the_network_for_longer_than_a_lease(
+    sabotage: Option<(&str, &str)>,
+) -> Option<RunInfo> {
     let fixture = Fixture::new().await?;
     let relay = Relay::new(&fixture.config).await;
     let gate = Arc::new(Semaphore::new(0));
     let builder = sabotaged(fixture.builder().lease(LEASE), &sabotage);
-    let node = with_gate(builder, &gate).start(relay.config.clone(), NoTls).await.unwrap();
+    let node = with_gate(builder, &gate)
+        .start(relay.config.clone(), NoTls)
+        .await
+        .unwrap();
     let job = fixture.enqueue(gate_job().max_interruptions(0)).await;
     fixture.until_state(job, RunState::Running).await;
     relay.set(Link::Cut);
@@ -130,8 +148,13 @@ async fn network_that_fails_for_longer_than_a_lease_abandons_no_run() {
         lose_the_network_for_longer_than_a_lease(None),
         lose_the_network_for_longer_than_a_lease(Some(counts)),
     );
-    let (Some(run), Some(sabotaged)) = (run, sabotaged) else { return };
-    assert_eq!((run.state, run.attempt, run.interrupted), (RunState::Done, 2, 1));
+    let (Some(run), Some(sabotaged)) = (run, sabotaged) else {
+        return;
+    };
+    assert_eq!(
+        (run.state, run.attempt, run.interrupted),
+        (RunState::Done, 2, 1)
+    );
     assert_eq!(sabotaged.state, RunState::Abandoned);
 }
 
@@ -145,7 +168,11 @@ async fn delay(fixture: &Fixture, state: &str, condition: &str) {
         CREATE TRIGGER delay BEFORE UPDATE ON @run FOR EACH ROW
             WHEN (OLD.state <> NEW.state AND NEW.state = '{state}' AND {condition}) EXECUTE FUNCTION @delay()"
     );
-    fixture.client.batch_execute(&delay.replace('@', &format!("{}.", fixture.schema))).await.unwrap();
+    fixture
+        .client
+        .batch_execute(&delay.replace('@', &format!("{}.", fixture.schema)))
+        .await
+        .unwrap();
 }
 
 async fn long(_: Context, length: u32) -> Result<String, RunError> {
@@ -155,7 +182,9 @@ async fn long(_: Context, length: u32) -> Result<String, RunError> {
 /// As over a slow network. The node restarts, but nothing else is interrupted.
 #[tokio::test]
 async fn output_that_is_not_written_within_a_lease_is_a_failure_of_its_run_only() {
-    let Some(fixture) = Fixture::new().await else { return };
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
     let gate = Arc::new(Semaphore::new(0));
     let handler = |context, length: Value| long(context, length.as_u64().unwrap() as u32);
     let builder = with_gate(fixture.builder().lease(LEASE), &gate).handler_named("long", handler);
@@ -163,10 +192,15 @@ async fn output_that_is_not_written_within_a_lease_is_a_failure_of_its_run_only(
     let neighbour = fixture.enqueue(gate_job().max_interruptions(0)).await;
     fixture.until_state(neighbour, RunState::Running).await;
     delay(&fixture, "done", "octet_length(NEW.output::text) > 100000").await;
-    let large = fixture.enqueue(NewJob::named("long", 200_000.into()).retries(5, MS, MS)).await;
+    let large = fixture
+        .enqueue(NewJob::named("long", 200_000.into()).retries(5, MS, MS))
+        .await;
     let run = fixture.until_state(large, RunState::Failed).await;
     let error = "the output of 200002 bytes could not be written within a lease";
-    assert_eq!((run.attempt, run.interrupted, run.error.as_deref()), (1, 0, Some(error)));
+    assert_eq!(
+        (run.attempt, run.interrupted, run.error.as_deref()),
+        (1, 0, Some(error))
+    );
     gate.close();
     let run = fixture.until_state(neighbour, RunState::Done).await;
     assert_eq!((run.attempt, run.interrupted), (1, 0));
@@ -177,12 +211,19 @@ async fn output_that_is_not_written_within_a_lease_is_a_failure_of_its_run_only(
 
 /// Closes the connections of a node each time when one of its statements is delayed, five times.
 async fn close_connections_of_delayed_statements(fixture: &Fixture) {
-    let sleeping = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND query LIKE $1";
+    let sleeping =
+        "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND query LIKE $1";
     let query = format!("%\"{}\".%_runs(%", fixture.schema);
     for number in 1..=5 {
         eventually(async || {
             fixture.last_node().await == number
-                && fixture.client.query_one(sleeping, &[&query]).await.unwrap().get::<_, i64>(0) > 0
+                && fixture
+                    .client
+                    .query_one(sleeping, &[&query])
+                    .await
+                    .unwrap()
+                    .get::<_, i64>(0)
+                    > 0
         })
         .await;
         fixture.close_connections().await;
@@ -193,17 +234,24 @@ async fn close_connections_of_delayed_statements(fixture: &Fixture) {
 #[tokio::test]
 async fn payload_and_output_are_not_blamed_for_connections_that_are_closed() {
     for state in ["running", "done"] {
-        let Some(fixture) = Fixture::new().await else { return };
+        let Some(fixture) = Fixture::new().await else {
+            return;
+        };
         let builder = fixture
             .builder()
             .lease(LEASE * 5)
-            .handler_named("copy", |_, payload: Value| async { Ok::<_, RunError>(payload) });
+            .handler_named("copy", |_, payload: Value| async {
+                Ok::<_, RunError>(payload)
+            });
         let node = fixture.start(builder).await;
         delay(&fixture, state, "NEW.owner <= 5").await;
         let job = NewJob::named("copy", "a".repeat(100_000).into()).max_interruptions(0);
         let job = fixture.enqueue(job).await;
         close_connections_of_delayed_statements(&fixture).await;
-        let run = fixture.until(job, |runs| runs[0].finished.is_some()).await.remove(0);
+        let run = fixture
+            .until(job, |runs| runs[0].finished.is_some())
+            .await
+            .remove(0);
         assert_eq!(
             (run.state, run.attempt, run.interrupted),
             (RunState::Done, 1, 0),
@@ -217,9 +265,13 @@ async fn payload_and_output_are_not_blamed_for_connections_that_are_closed() {
 /// The node asks in time, and the answer is late.
 #[tokio::test]
 async fn lease_that_a_slow_database_has_not_renewed_abandons_no_run() {
-    let Some(mut fixture) = Fixture::new().await else { return };
+    let Some(mut fixture) = Fixture::new().await else {
+        return;
+    };
     let gate = Arc::new(Semaphore::new(0));
-    let node = fixture.start(with_gate(fixture.builder().lease(LEASE), &gate)).await;
+    let node = fixture
+        .start(with_gate(fixture.builder().lease(LEASE), &gate))
+        .await;
     let job = fixture.enqueue(gate_job().max_interruptions(0)).await;
     fixture.until_state(job, RunState::Running).await;
     let leases = format!(
@@ -232,17 +284,29 @@ async fn lease_that_a_slow_database_has_not_renewed_abandons_no_run() {
         tokio::time::sleep(MS * 5).await;
     }
     transaction.commit().await.unwrap();
-    fixture.until(job, |runs| runs[0].interrupted > 0 && runs[0].state != RunState::Claimed).await;
+    fixture
+        .until(job, |runs| {
+            runs[0].interrupted > 0 && runs[0].state != RunState::Claimed
+        })
+        .await;
     gate.close();
-    let run = fixture.until(job, |runs| runs[0].finished.is_some()).await.remove(0);
-    assert_eq!((run.state, run.attempt, run.interrupted), (RunState::Done, 2, 1));
+    let run = fixture
+        .until(job, |runs| runs[0].finished.is_some())
+        .await
+        .remove(0);
+    assert_eq!(
+        (run.state, run.attempt, run.interrupted),
+        (RunState::Done, 2, 1)
+    );
     shut_down(node).await;
 }
 
 /// A run whose payload does not get through ends as one that ends its node.
 #[tokio::test]
 async fn payload_that_is_not_read_within_a_lease_ends_its_run_only() {
-    let Some(fixture) = Fixture::new().await else { return };
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
     fixture.migrate().await;
     // It is not read when the run is abandoned.
     delay(&fixture, "running", "NEW.interrupted < 2 AND NEW.job = 1").await;
@@ -251,16 +315,25 @@ async fn payload_that_is_not_read_within_a_lease_ends_its_run_only() {
         .handler_named("ignore", |_, _: Value| async { Ok::<_, RunError>(()) });
     let node = fixture.start(builder).await;
     let first = fixture.last_node().await;
-    let neighbour = NewJob::named("gate", Value::Null).max_interruptions(0).after(MS * 3_600_000);
+    let neighbour = NewJob::named("gate", Value::Null)
+        .max_interruptions(0)
+        .after(MS * 3_600_000);
     let payload = "a".repeat(100_000);
     let large = NewJob::named("ignore", payload.into()).max_interruptions(1);
     let large = fixture.enqueue(large.after(MS * 500)).await;
     assert_eq!(large, 1);
     let neighbour = fixture.enqueue(neighbour).await;
-    fixture.jobs.run_now(&fixture.client, neighbour).await.unwrap();
+    fixture
+        .jobs
+        .run_now(&fixture.client, neighbour)
+        .await
+        .unwrap();
     fixture.until_state(neighbour, RunState::Running).await;
     let run = fixture.until_state(large, RunState::Abandoned).await;
-    assert_eq!((run.interrupted, run.error.as_deref()), (2, Some("interrupted 2 times")));
+    assert_eq!(
+        (run.interrupted, run.error.as_deref()),
+        (2, Some("interrupted 2 times"))
+    );
     assert!(fixture.last_node().await >= first + 2);
     let small = fixture.enqueue(NewJob::new(&Task::Succeed)).await;
     fixture.until_done(small, 1).await;

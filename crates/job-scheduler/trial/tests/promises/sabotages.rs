@@ -35,7 +35,8 @@ async fn finish_without_owning(sabotage: Option<(&str, &str)>) -> Option<RunStat
     // The node writes the result, or begins anew under another number.
     eventually(async || {
         let nodes = fixture.jobs.nodes(&fixture.client).await.unwrap();
-        fixture.history(job).await[0].state == RunState::Done || nodes.iter().any(|node| node.id > 2)
+        fixture.history(job).await[0].state == RunState::Done
+            || nodes.iter().any(|node| node.id > 2)
     })
     .await;
     let state = fixture.history(job).await[0].state;
@@ -45,10 +46,18 @@ async fn finish_without_owning(sabotage: Option<(&str, &str)>) -> Option<RunStat
 
 #[tokio::test]
 async fn result_of_a_run_of_another_node_is_not_written() {
-    let Some(state) = finish_without_owning(None).await else { return };
+    let Some(state) = finish_without_owning(None).await else {
+        return;
+    };
     assert_eq!(state, RunState::Claimed);
-    let no_owner = ("AND (run.owner, run.state) IS NOT DISTINCT FROM (the_node, 'running')", "");
-    assert_eq!(finish_without_owning(Some(no_owner)).await, Some(RunState::Done));
+    let no_owner = (
+        "AND (run.owner, run.state) IS NOT DISTINCT FROM (the_node, 'running')",
+        "",
+    );
+    assert_eq!(
+        finish_without_owning(Some(no_owner)).await,
+        Some(RunState::Done)
+    );
 }
 
 /// A job that is due at once, on a node that reads every 15 seconds at most. Returns whether it has
@@ -56,10 +65,19 @@ async fn result_of_a_run_of_another_node_is_not_written() {
 async fn starts_immediately(sabotage: Option<(&str, &str)>) -> Option<bool> {
     let fixture = Fixture::new().await?;
     let builder = sabotaged(fixture.builder(), &sabotage);
-    let node = fixture.start(builder.heartbeat(MS * 30_000).prefetch(MS * 30_000)).await;
+    let node = fixture
+        .start(builder.heartbeat(MS * 30_000).prefetch(MS * 30_000))
+        .await;
     tokio::time::sleep(MS * 1_000).await;
     let job = fixture.enqueue(NewJob::new(&Task::Succeed)).await;
-    let (begin, limit) = (Instant::now(), if sabotage.is_some() { MS * 3_000 } else { MS * 12_000 });
+    let (begin, limit) = (
+        Instant::now(),
+        if sabotage.is_some() {
+            MS * 3_000
+        } else {
+            MS * 12_000
+        },
+    );
     let mut has_started = false;
     while !has_started && begin.elapsed() < limit {
         tokio::time::sleep(MS * 10).await;
@@ -71,7 +89,9 @@ async fn starts_immediately(sabotage: Option<(&str, &str)>) -> Option<bool> {
 
 #[tokio::test]
 async fn new_jobs_need_the_notification() {
-    let Some(has_started) = starts_immediately(None).await else { return };
+    let Some(has_started) = starts_immediately(None).await else {
+        return;
+    };
     assert!(has_started);
     let no_notify = ("PERFORM pg_notify('@channel', NEW.handler)", "NULL");
     assert_eq!(starts_immediately(Some(no_notify)).await, Some(false));
@@ -96,13 +116,26 @@ async fn runs_although_paused(sabotage: &[(&str, &str)]) -> Option<bool> {
     let builder = sabotaged(fixture.builder(), sabotage);
     let node = fixture.start(builder).await;
     for delay in DELAYS {
-        let job = fixture.enqueue(NewJob::new(&Task::Succeed).after(delay)).await;
+        let job = fixture
+            .enqueue(NewJob::new(&Task::Succeed).after(delay))
+            .await;
         let due = fixture.until(job, |runs| !runs.is_empty()).await[0].due;
-        fixture.jobs.clone().pause(&mut fixture.client, job).await.unwrap();
+        fixture
+            .jobs
+            .clone()
+            .pause(&mut fixture.client, job)
+            .await
+            .unwrap();
         if !fixture.is_before(due).await {
             continue;
         }
-        let has_run = async || fixture.history(job).await.iter().any(|run| run.state == RunState::Done);
+        let has_run = async || {
+            fixture
+                .history(job)
+                .await
+                .iter()
+                .any(|run| run.state == RunState::Done)
+        };
         let has_run = happens(delay, !sabotage.is_empty(), has_run).await;
         drop(node);
         return Some(has_run);
@@ -112,13 +145,24 @@ async fn runs_although_paused(sabotage: &[(&str, &str)]) -> Option<bool> {
 
 #[tokio::test]
 async fn pause_needs_to_cancel_what_was_read() {
-    let Some(has_run) = runs_although_paused(&[]).await else { return };
+    let Some(has_run) = runs_although_paused(&[]).await else {
+        return;
+    };
     assert!(!has_run);
-    let no_cancel = ("WHERE run.job = the_job AND run.state IN", "WHERE false AND run.state IN");
-    let no_delete = ("WHERE job.id = the_job AND run.job = the_job", "WHERE job.id = the_job AND false");
+    let no_cancel = (
+        "WHERE run.job = the_job AND run.state IN",
+        "WHERE false AND run.state IN",
+    );
+    let no_delete = (
+        "WHERE job.id = the_job AND run.job = the_job",
+        "WHERE job.id = the_job AND false",
+    );
     // The start of a run checks it too. That is for repetitions, see below.
     let no_verdict = ("WHEN NOT job.enabled AND", "WHEN false AND");
-    assert_eq!(runs_although_paused(&[no_cancel, no_delete, no_verdict]).await, Some(true));
+    assert_eq!(
+        runs_although_paused(&[no_cancel, no_delete, no_verdict]).await,
+        Some(true)
+    );
 }
 
 /// A node that has read a run ahead, while another node takes it over. Returns the state of the run
@@ -129,7 +173,9 @@ async fn start_without_owning(sabotage: Option<(&str, &str)>) -> Option<RunState
     let node = fixture.start(builder).await;
     let schema = &fixture.schema;
     for delay in DELAYS {
-        let job = fixture.enqueue(NewJob::new(&Task::Sleep(600_000)).after(delay)).await;
+        let job = fixture
+            .enqueue(NewJob::new(&Task::Sleep(600_000)).after(delay))
+            .await;
         let due = fixture.until(job, |runs| !runs.is_empty()).await[0].due;
         let take_over = format!(
             "INSERT INTO {schema}.node (name, alive_until) VALUES ('other', clock_timestamp() + interval '1 hour'); \
@@ -150,10 +196,18 @@ async fn start_without_owning(sabotage: Option<(&str, &str)>) -> Option<RunState
 
 #[tokio::test]
 async fn run_of_another_node_is_not_started() {
-    let Some(state) = start_without_owning(None).await else { return };
+    let Some(state) = start_without_owning(None).await else {
+        return;
+    };
     assert_eq!(state, RunState::Claimed);
-    let no_check = ("AND (run.owner, run.state) IS NOT DISTINCT FROM (the_node, 'claimed')", "");
-    assert_eq!(start_without_owning(Some(no_check)).await, Some(RunState::Running));
+    let no_check = (
+        "AND (run.owner, run.state) IS NOT DISTINCT FROM (the_node, 'claimed')",
+        "",
+    );
+    assert_eq!(
+        start_without_owning(Some(no_check)).await,
+        Some(RunState::Running)
+    );
 }
 
 /// A node that is lost during a run, which another node repeats. Returns the mark of the run.
@@ -166,15 +220,22 @@ async fn repeat(sabotage: Option<(&str, &str)>) -> Option<(i32, i32)> {
     let builder = sabotaged(fixture.builder(), &sabotage);
     let other = fixture.start(builder).await;
     let is_again = |run: &RunInfo| run.state == RunState::Running && run.taken_over == 1;
-    let run = &fixture.until(job, |runs| matches!(runs, [run] if is_again(run))).await[0];
+    let run = &fixture
+        .until(job, |runs| matches!(runs, [run] if is_again(run)))
+        .await[0];
     drop(other);
     Some((run.attempt, run.interrupted))
 }
 
 #[tokio::test]
 async fn repeated_run_is_marked() {
-    let Some(mark) = repeat(None).await else { return };
+    let Some(mark) = repeat(None).await else {
+        return;
+    };
     assert_eq!(mark, (2, 1));
-    let no_mark = ("WHEN 'running' THEN 1 ELSE 0", "WHEN 'running' THEN 0 ELSE 0");
+    let no_mark = (
+        "WHEN 'running' THEN 1 ELSE 0",
+        "WHEN 'running' THEN 0 ELSE 0",
+    );
     assert_eq!(repeat(Some(no_mark)).await, Some((1, 0)));
 }

@@ -16,7 +16,11 @@ use crate::fixture::{Task, connect, eventually, perform, shut_down};
 fn trusting(authorities: impl IntoIterator<Item = CertificateDer<'static>>) -> MakeRustlsConnect {
     let mut roots = RootCertStore::empty();
     assert_eq!(roots.add_parsable_certificates(authorities).1, 0);
-    MakeRustlsConnect::new(ClientConfig::builder().with_root_certificates(roots).with_no_client_auth())
+    MakeRustlsConnect::new(
+        ClientConfig::builder()
+            .with_root_certificates(roots)
+            .with_no_client_auth(),
+    )
 }
 
 #[tokio::test]
@@ -28,37 +32,83 @@ async fn node_connects_with_tls_and_refuses_an_unknown_certificate() {
         certificate.install(&database.url).unwrap();
         Some((database, certificate))
     };
-    let Some((database, certificate)) = std::thread::scope(|scope| scope.spawn(start).join().unwrap()) else {
+    let Some((database, certificate)) =
+        std::thread::scope(|scope| scope.spawn(start).join().unwrap())
+    else {
         return;
     };
     let mut config: Config = database.url.parse().unwrap();
     let address = config.get_hosts().to_vec();
-    assert_eq!(address, [tokio_postgres::config::Host::Tcp("127.0.0.1".into())]);
+    assert_eq!(
+        address,
+        [tokio_postgres::config::Host::Tcp("127.0.0.1".into())]
+    );
     // The name in the certificate, and the address.
     let port = config.get_ports()[0];
     config = Config::new();
-    config.host("localhost").hostaddr("127.0.0.1".parse().unwrap()).port(port);
-    config.user("postgres").dbname("postgres").ssl_mode(SslMode::Require);
+    config
+        .host("localhost")
+        .hostaddr("127.0.0.1".parse().unwrap())
+        .port(port);
+    config
+        .user("postgres")
+        .dbname("postgres")
+        .ssl_mode(SslMode::Require);
 
     let authority = CertificateDer::from_pem_file(certificate.authority()).unwrap();
     let builder = || Scheduler::builder().handler(perform);
-    let node = builder().start(config.clone(), trusting([authority])).await.unwrap();
+    let node = builder()
+        .start(config.clone(), trusting([authority]))
+        .await
+        .unwrap();
     let mut plain = config.clone();
     plain.ssl_mode(SslMode::Disable);
     let client = connect(&plain).await;
     let encrypted = "SELECT count(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid)
         WHERE ssl AND pid <> pg_backend_pid()";
     // The three connections of the node.
-    eventually(async || client.query_one(encrypted, &[]).await.unwrap().get::<_, i64>(0) == 3).await;
-    let job = node.jobs().enqueue(&client, NewJob::new(&Task::Succeed)).await.unwrap().job;
     eventually(async || {
-        node.jobs().history(&client, job, 1).await.unwrap().iter().any(|run| run.finished.is_some())
+        client
+            .query_one(encrypted, &[])
+            .await
+            .unwrap()
+            .get::<_, i64>(0)
+            == 3
+    })
+    .await;
+    let job = node
+        .jobs()
+        .enqueue(&client, NewJob::new(&Task::Succeed))
+        .await
+        .unwrap()
+        .job;
+    eventually(async || {
+        node.jobs()
+            .history(&client, job, 1)
+            .await
+            .unwrap()
+            .iter()
+            .any(|run| run.finished.is_some())
     })
     .await;
 
-    let error = builder().start(config.clone(), trusting([])).await.unwrap_err().to_string();
-    assert!(error.contains("TLS handshake") && error.contains("UnknownIssuer"), "{error}");
-    let error = builder().start(config, NoTls).await.unwrap_err().to_string();
-    assert!(error.contains("no TLS implementation configured"), "{error}");
+    let error = builder()
+        .start(config.clone(), trusting([]))
+        .await
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("TLS handshake") && error.contains("UnknownIssuer"),
+        "{error}"
+    );
+    let error = builder()
+        .start(config, NoTls)
+        .await
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("no TLS implementation configured"),
+        "{error}"
+    );
     shut_down(node).await;
 }

@@ -16,7 +16,9 @@ pub struct Tasks<K>(ExpiringMap<K, Task<K>>);
 
 impl<K> Tasks<K> {
     pub fn new(timer: &HashedWheelTimer) -> Self {
-        Self(ExpiringMap::with_handler(timer, |key, task: Task<K>| task(key)))
+        Self(ExpiringMap::with_handler(timer, |key, task: Task<K>| {
+            task(key)
+        }))
     }
 }
 
@@ -29,7 +31,12 @@ impl<K: Hash + Eq + Send + 'static> Tasks<K> {
         Ok(self.insert(key, Box::new(task), delay)?.is_some())
     }
 
-    pub fn schedule_at<F>(&self, key: K, task: F, deadline: Instant) -> Result<bool, NewTimeoutError>
+    pub fn schedule_at<F>(
+        &self,
+        key: K,
+        task: F,
+        deadline: Instant,
+    ) -> Result<bool, NewTimeoutError>
     where
         F: FnOnce(K) + Send + 'static,
     {
@@ -69,7 +76,10 @@ pub fn pass(model: &mut Model, now: &mut Duration, by: Duration, tick: Duration)
     *now += by;
     let reached = now.as_millis() / tick.as_millis();
     model.retain(|key, (deadline, value)| {
-        let expires = deadline.as_millis().div_ceil(tick.as_millis()).max(last + 1);
+        let expires = deadline
+            .as_millis()
+            .div_ceil(tick.as_millis())
+            .max(last + 1);
         if expires <= reached {
             due.push((*key, *value));
         }

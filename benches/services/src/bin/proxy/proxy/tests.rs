@@ -17,12 +17,22 @@ const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 const LONG: Duration = Duration::from_secs(60);
 /// Long enough for a busy machine.
 const SHORT: Duration = Duration::from_secs(1);
-const LONG_LIMITS: Limits = Limits { connect: LONG, header: LONG, idle: LONG, total: LONG };
+const LONG_LIMITS: Limits = Limits {
+    connect: LONG,
+    header: LONG,
+    idle: LONG,
+    total: LONG,
+};
 
 fn run<F: Future>(test: F) -> F::Output {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .build()
+        .unwrap();
     // A test fails if only one of the long timeouts ends it.
-    runtime.block_on(HashedWheelTimer::global().timeout(LONG / 2, test)).expect("a test takes a few seconds")
+    runtime
+        .block_on(HashedWheelTimer::global().timeout(LONG / 2, test))
+        .expect("a test takes a few seconds")
 }
 
 async fn listen() -> (TcpListener, SocketAddr) {
@@ -35,7 +45,12 @@ async fn listen() -> (TcpListener, SocketAddr) {
 async fn client(limits: Limits, upstream: SocketAddr) -> TcpStream {
     let timers = HashedWheelTimer::new(Duration::from_millis(1), 512);
     let routes = vec![("/".into(), upstream)];
-    let proxy = Arc::new(Proxy { timers, limits, routes, counts: Counts::default() });
+    let proxy = Arc::new(Proxy {
+        timers,
+        limits,
+        routes,
+        counts: Counts::default(),
+    });
     let (listener, address) = listen().await;
     tokio::spawn(proxy.serve(listener));
     TcpStream::connect(address).await.unwrap()
@@ -63,7 +78,8 @@ fn messages_are_passed_on_unchanged_and_in_order() {
     run(async {
         let (listener, address) = listen().await;
         let mut client = client(LONG_LIMITS, address).await;
-        let upload = "PUT /a HTTP/1.1\r\nexpect: 100-continue\r\nTransfer-Encoding: chunked\r\n\r\n";
+        let upload =
+            "PUT /a HTTP/1.1\r\nexpect: 100-continue\r\nTransfer-Encoding: chunked\r\n\r\n";
         send(&mut client, upload).await;
         let (mut upstream, _) = listener.accept().await.unwrap();
         expect(&mut upstream, upload).await;
@@ -81,7 +97,11 @@ fn messages_are_passed_on_unchanged_and_in_order() {
         expect(&mut client, head).await;
         // The last request.
         send(&mut client, "GET /c HTTP/1.1\r\nConnection: close\r\n\r\n").await;
-        expect(&mut upstream, "GET /c HTTP/1.1\r\nConnection: close\r\n\r\n").await;
+        expect(
+            &mut upstream,
+            "GET /c HTTP/1.1\r\nConnection: close\r\n\r\n",
+        )
+        .await;
         send(&mut upstream, OK).await;
         assert_eq!(read_to_end(client).await, OK);
         assert_eq!(read_to_end(upstream).await, "");
@@ -121,12 +141,16 @@ fn answer_is_passed_on_if_the_upstream_does_not_read_the_whole_request() {
         });
         for _ in 0..times {
             let (mut from, mut to) = client(LONG_LIMITS, address).await.into_split();
-            let upload =
-                format!("POST / HTTP/1.1\r\ncontent-length: 99000000\r\n\r\n{}", "x".repeat(1_000_000));
+            let upload = format!(
+                "POST / HTTP/1.1\r\ncontent-length: 99000000\r\n\r\n{}",
+                "x".repeat(1_000_000)
+            );
             let mut text = String::new();
             // It does not matter whether all of it is read.
-            let (_, status_code) =
-                tokio::join!(to.write_all(upload.as_bytes()), from.read_to_string(&mut text));
+            let (_, status_code) = tokio::join!(
+                to.write_all(upload.as_bytes()),
+                from.read_to_string(&mut text)
+            );
             status_code.unwrap();
             assert_eq!(text, OK);
         }
@@ -159,22 +183,51 @@ fn errors_have_a_status_and_end_the_connection() {
         drop(listener);
         let (_listener, stuck) = listen().await;
         let limits_with_short = |kind| match kind {
-            "header" => Limits { header: SHORT, ..LONG_LIMITS },
-            "idle" => Limits { idle: SHORT, ..LONG_LIMITS },
-            "total" => Limits { total: SHORT, ..LONG_LIMITS },
+            "header" => Limits {
+                header: SHORT,
+                ..LONG_LIMITS
+            },
+            "idle" => Limits {
+                idle: SHORT,
+                ..LONG_LIMITS
+            },
+            "total" => Limits {
+                total: SHORT,
+                ..LONG_LIMITS
+            },
             _ => LONG_LIMITS,
         };
         let cases = [
             ("", stuck, "no request\r\n\r\n", "400"),
-            ("", stuck, "PUT / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\nfive\r\n", "400"),
+            (
+                "",
+                stuck,
+                "PUT / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\nfive\r\n",
+                "400",
+            ),
             ("", stuck, "GET http://elsewhere/ HTTP/1.1\r\n\r\n", "502"),
             ("", unreachable, "GET / HTTP/1.1\r\n\r\n", "502"),
             ("header", stuck, "GET /", "408"),
             ("idle", stuck, "GET /", "408"),
             ("total", stuck, "GET /", "408"),
-            ("idle", stuck, "PUT / HTTP/1.1\r\ncontent-length: 10\r\n\r\nfive.", "408"),
-            ("total", stuck, "PUT / HTTP/1.1\r\ncontent-length: 10\r\n\r\nfive.", "408"),
-            ("idle", stuck, "PUT / HTTP/1.1\r\ncontent-length: 5\r\n\r\nfive.", "504"),
+            (
+                "idle",
+                stuck,
+                "PUT / HTTP/1.1\r\ncontent-length: 10\r\n\r\nfive.",
+                "408",
+            ),
+            (
+                "total",
+                stuck,
+                "PUT / HTTP/1.1\r\ncontent-length: 10\r\n\r\nfive.",
+                "408",
+            ),
+            (
+                "idle",
+                stuck,
+                "PUT / HTTP/1.1\r\ncontent-length: 5\r\n\r\nfive.",
+                "504",
+            ),
             ("idle", stuck, "GET / HTTP/1.1\r\n\r\n", "504"),
             ("total", stuck, "GET / HTTP/1.1\r\n\r\n", "504"),
             ("idle", stuck, "", ""),
@@ -212,7 +265,10 @@ fn client_that_still_writes_receives_the_error() {
 fn invalid_answer_is_a_502() {
     run(async {
         let (listener, address) = listen().await;
-        for answer in ["HTTP/1.1 101 Switching Protocols\r\n\r\n", "GET / HTTP/1.1\r\n\r\n"] {
+        for answer in [
+            "HTTP/1.1 101 Switching Protocols\r\n\r\n",
+            "GET / HTTP/1.1\r\n\r\n",
+        ] {
             let mut client = client(LONG_LIMITS, address).await;
             send(&mut client, "GET / HTTP/1.1\r\nconnection: upgrade\r\n\r\n").await;
             let (mut upstream, _) = listener.accept().await.unwrap();
@@ -227,10 +283,21 @@ fn invalid_answer_is_a_502() {
 fn reads_and_writes_reset_the_idle_timeout() {
     run(async {
         let clock = ManualClock::new();
-        let (timer, mut driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven().unwrap();
+        let (timer, mut driver) = HashedWheelTimer::builder()
+            .clock(clock.clone())
+            .build_driven()
+            .unwrap();
         let idle = Idle::new(&timer, SHORT);
-        let (mut from, mut to) =
-            (Tracked { io: &[0; 4][..], idle: &idle }, Tracked { io: sink(), idle: &idle });
+        let (mut from, mut to) = (
+            Tracked {
+                io: &[0; 4][..],
+                idle: &idle,
+            },
+            Tracked {
+                io: sink(),
+                idle: &idle,
+            },
+        );
         for n in 0..8 {
             tokio::select! {
                 biased;
@@ -255,7 +322,16 @@ fn reads_and_writes_reset_the_idle_timeout() {
 fn started_answer_is_aborted_by_a_timeout() {
     run(async {
         let (listener, address) = listen().await;
-        for limits in [Limits { idle: SHORT, ..LONG_LIMITS }, Limits { total: SHORT, ..LONG_LIMITS }] {
+        for limits in [
+            Limits {
+                idle: SHORT,
+                ..LONG_LIMITS
+            },
+            Limits {
+                total: SHORT,
+                ..LONG_LIMITS
+            },
+        ] {
             let mut client = client(limits, address).await;
             send(&mut client, "GET / HTTP/1.1\r\n\r\n").await;
             let (mut upstream, _) = listener.accept().await.unwrap();

@@ -24,7 +24,10 @@ pub(crate) async fn act(
     fields: Fields,
 ) -> Response {
     let changed = app.limited(async {
-        let form = fields.as_ref().ok().and_then(|Form(fields)| fields.get("form"));
+        let form = fields
+            .as_ref()
+            .ok()
+            .and_then(|Form(fields)| fields.get("form"));
         app.guard.check_form(caller, form.map(String::as_str))?;
         let id = number(&id)?;
         let mut lease = app.database.lease().await?;
@@ -71,10 +74,18 @@ async fn change(
             }
             is_repeated
         }
-        _ => return Err(Problem::not_found(format!("There is no action '{action}'."))),
+        _ => {
+            return Err(Problem::not_found(format!(
+                "There is no action '{action}'."
+            )));
+        }
     };
     let name = kind.trim_end_matches('s');
-    if found { Ok(()) } else { Err(Problem::not_found(format!("There is no {name} {id}."))) }
+    if found {
+        Ok(())
+    } else {
+        Err(Problem::not_found(format!("There is no {name} {id}.")))
+    }
 }
 
 /// Appends what the last action has done, on the page after it.

@@ -33,17 +33,20 @@ impl App {
         &self,
         work: impl Future<Output = Result<T, Problem>>,
     ) -> Result<T, Problem> {
-        tokio::time::timeout(TIME_LIMIT, work).await.unwrap_or_else(|_| {
-            let seconds = TIME_LIMIT.as_secs();
-            Err(Problem::unavailable(
-                format!("The database did not answer within {seconds} seconds."),
-                "A change that was requested may still take effect.",
-            ))
-        })
+        tokio::time::timeout(TIME_LIMIT, work)
+            .await
+            .unwrap_or_else(|_| {
+                let seconds = TIME_LIMIT.as_secs();
+                Err(Problem::unavailable(
+                    format!("The database did not answer within {seconds} seconds."),
+                    "A change that was requested may still take effect.",
+                ))
+            })
     }
 }
 
 /// Parses the number of a job or a run in an address.
 pub(crate) fn number(text: &str) -> Result<i64, Problem> {
-    text.parse().map_err(|_| Problem::not_found(format!("'{text}' is not the number of a job or a run.")))
+    text.parse()
+        .map_err(|_| Problem::not_found(format!("'{text}' is not the number of a job or a run.")))
 }

@@ -46,7 +46,10 @@ impl Database {
         if config.get_application_name().is_none() {
             config.application_name("job-scheduler serve");
         }
-        Ok(Self { connector: Connector::new(config)?, idle: Mutex::new(None) })
+        Ok(Self {
+            connector: Connector::new(config)?,
+            idle: Mutex::new(None),
+        })
     }
 
     /// Returns the connection. Waits until no other request has it.
@@ -67,7 +70,14 @@ impl Lease<'_> {
     /// Begins a transaction that sees one state of the database, and cannot change it.
     pub(crate) async fn read(&mut self) -> Result<Transaction<'_>, Problem> {
         let builder = self.connection.client.build_transaction();
-        limited(builder.read_only(true).isolation_level(IsolationLevel::RepeatableRead).start().await).await
+        limited(
+            builder
+                .read_only(true)
+                .isolation_level(IsolationLevel::RepeatableRead)
+                .start()
+                .await,
+        )
+        .await
     }
 
     /// Begins a transaction that may change the database.
@@ -83,7 +93,9 @@ impl Lease<'_> {
 
 /// Limits the times of statements in the transaction. Not of the connection, because a pooler would
 /// refuse that.
-async fn limited(begun: Result<Transaction<'_>, tokio_postgres::Error>) -> Result<Transaction<'_>, Problem> {
+async fn limited(
+    begun: Result<Transaction<'_>, tokio_postgres::Error>,
+) -> Result<Transaction<'_>, Problem> {
     let limited = async {
         let transaction = begun?;
         transaction.batch_execute(STATEMENT_TIMEOUT).await?;
@@ -94,7 +106,10 @@ async fn limited(begun: Result<Transaction<'_>, tokio_postgres::Error>) -> Resul
 
 /// Returns the time by the clock of the database, to which all times here belong.
 pub(crate) async fn now(reader: &Transaction<'_>) -> Result<Timestamp, Error> {
-    let row = reader.query_typed("SELECT clock_timestamp()", &[]).await?.remove(0);
+    let row = reader
+        .query_typed("SELECT clock_timestamp()", &[])
+        .await?
+        .remove(0);
     Ok(row.try_get(0)?)
 }
 
@@ -107,7 +122,9 @@ impl Drop for Connection {
 
 impl From<Error> for Problem {
     fn from(error: Error) -> Self {
-        let Error::Database(why) = &error else { return Self::bad(error.to_string()) };
+        let Error::Database(why) = &error else {
+            return Self::bad(error.to_string());
+        };
         let hint = match why.code() {
             Some(&SqlState::UNDEFINED_TABLE | &SqlState::INVALID_SCHEMA_NAME) => {
                 "No node has created the tables of this schema yet, or its name is another one."

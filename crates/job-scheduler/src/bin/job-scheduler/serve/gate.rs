@@ -22,26 +22,43 @@ const HEADERS: [(HeaderName, &str); 7] = [
     (header::X_FRAME_OPTIONS, "DENY"),
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (header::REFERRER_POLICY, "same-origin"),
-    (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
-    (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+    (
+        HeaderName::from_static("cross-origin-opener-policy"),
+        "same-origin",
+    ),
+    (
+        HeaderName::from_static("cross-origin-resource-policy"),
+        "same-origin",
+    ),
     (header::CACHE_CONTROL, "no-store"),
 ];
 
 /// Where the browser goes after a login: to the page that it wanted. A login does not repeat an
 /// action, and there is no page at the address of one.
 fn target(request: &Request) -> &str {
-    let page =
-        request.uri().path_and_query().filter(|_| [Method::GET, Method::HEAD].contains(request.method()));
+    let page = request
+        .uri()
+        .path_and_query()
+        .filter(|_| [Method::GET, Method::HEAD].contains(request.method()));
     page.map_or("/", PathAndQuery::as_str)
 }
 
 /// Answers a request, or says why not. Adds the headers of each response.
 pub(crate) async fn check(State(app): State<Shared>, mut request: Request, next: Next) -> Response {
-    let admitted = app.guard.admit(request.method(), request.uri().path(), request.headers());
+    let admitted = app
+        .guard
+        .admit(request.method(), request.uri().path(), request.headers());
     let mut response = match admitted {
         // PostgreSQL would refuse it, as if the database had failed.
-        Ok(_) if request.uri().query().is_some_and(|query| query.contains("%00")) => {
-            app.problem(&Problem::bad("The address contains the character NUL, which no name has."))
+        Ok(_)
+            if request
+                .uri()
+                .query()
+                .is_some_and(|query| query.contains("%00")) =>
+        {
+            app.problem(&Problem::bad(
+                "The address contains the character NUL, which no name has.",
+            ))
         }
         Ok(caller) => {
             request.extensions_mut().insert(caller);

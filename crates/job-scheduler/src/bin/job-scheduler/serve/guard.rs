@@ -60,7 +60,13 @@ impl Guard {
         port: u16,
     ) -> Result<Self, getrandom::Error> {
         let [form, session] = [random()?, random()?];
-        Ok(Self { token, allows_changes, form, session, cookie: format!("job_scheduler_{port}") })
+        Ok(Self {
+            token,
+            allows_changes,
+            form,
+            session,
+            cookie: format!("job_scheduler_{port}"),
+        })
     }
 
     pub(crate) fn allows_changes(&self) -> bool {
@@ -78,16 +84,27 @@ impl Guard {
 
     /// Whether this is the token.
     pub(crate) fn is_token(&self, text: &str) -> bool {
-        self.token.as_deref().is_some_and(|token| is_same(token, text))
+        self.token
+            .as_deref()
+            .is_some_and(|token| is_same(token, text))
     }
 
     /// Returns the `Set-Cookie` of a login, or of its end. `Secure` if a proxy says that the
     /// browser uses TLS.
     pub(crate) fn set_cookie(&self, is_login: bool, headers: &HeaderMap) -> String {
-        let (value, age) = if is_login { (self.session.as_str(), "") } else { ("", "; Max-Age=0") };
-        let is_tls = headers.get("x-forwarded-proto").is_some_and(|scheme| scheme == "https");
+        let (value, age) = if is_login {
+            (self.session.as_str(), "")
+        } else {
+            ("", "; Max-Age=0")
+        };
+        let is_tls = headers
+            .get("x-forwarded-proto")
+            .is_some_and(|scheme| scheme == "https");
         let secure = if is_tls { "; Secure" } else { "" };
-        format!("{}={value}; Path=/; HttpOnly; SameSite=Strict{age}{secure}", self.cookie)
+        format!(
+            "{}={value}; Path=/; HttpOnly; SameSite=Strict{age}{secure}",
+            self.cookie
+        )
     }
 
     /// Refuses a form that is not one of this process.
@@ -102,7 +119,12 @@ impl Guard {
     }
 
     /// Says how a request is authenticated, or why it is not admitted.
-    pub(crate) fn admit(&self, method: &Method, path: &str, headers: &HeaderMap) -> Result<Caller, Denied> {
+    pub(crate) fn admit(
+        &self,
+        method: &Method,
+        path: &str,
+        headers: &HeaderMap,
+    ) -> Result<Caller, Denied> {
         if self.token.is_none() && !has_loopback_host(headers) {
             return Err(Denied::Refused(Problem::refused(
                 "Without a token, this page is only shown as http://localhost or a loopback address.",
@@ -135,19 +157,34 @@ impl Guard {
         if let Some(value) = headers.get(header::AUTHORIZATION) {
             let token = value.to_str().ok().and_then(|value| value.split_once(' '));
             return match token {
-                Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") && self.is_token(token) => {
+                Some((scheme, token))
+                    if scheme.eq_ignore_ascii_case("bearer") && self.is_token(token) =>
+                {
                     Ok(Caller::Program)
                 }
                 _ => Err(Denied::Refused(Problem {
                     status: StatusCode::UNAUTHORIZED,
-                    ..Problem::refused("The header Authorization must be: Bearer and the token.", "")
+                    ..Problem::refused(
+                        "The header Authorization must be: Bearer and the token.",
+                        "",
+                    )
                 })),
             };
         }
-        let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
-        let is_session = |(name, value): (&str, &str)| name == self.cookie && is_same(value, &self.session);
-        let mut pairs = cookies.flat_map(|line| line.split("; ")).filter_map(|pair| pair.split_once('='));
-        if pairs.any(is_session) { Ok(Caller::Browser) } else { Err(Denied::NeedsLogin) }
+        let cookies = headers
+            .get_all(header::COOKIE)
+            .iter()
+            .filter_map(|value| value.to_str().ok());
+        let is_session =
+            |(name, value): (&str, &str)| name == self.cookie && is_same(value, &self.session);
+        let mut pairs = cookies
+            .flat_map(|line| line.split("; "))
+            .filter_map(|pair| pair.split_once('='));
+        if pairs.any(is_session) {
+            Ok(Caller::Browser)
+        } else {
+            Err(Denied::NeedsLogin)
+        }
     }
 }
 
@@ -172,7 +209,9 @@ fn has_loopback_host(headers: &HeaderMap) -> bool {
     host(headers).is_some_and(|host| {
         let name = host.host().trim_start_matches('[').trim_end_matches(']');
         name.eq_ignore_ascii_case("localhost")
-            || name.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())
+            || name
+                .parse()
+                .is_ok_and(|address: std::net::IpAddr| address.is_loopback())
     })
 }
 
@@ -183,8 +222,13 @@ fn is_same_origin(headers: &HeaderMap) -> bool {
     if let Some(site) = headers.get("sec-fetch-site") {
         return site == "same-origin";
     }
-    let Some(origin) = headers.get(header::ORIGIN) else { return true };
-    let origin = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
+    let Some(origin) = headers.get(header::ORIGIN) else {
+        return true;
+    };
+    let origin = origin
+        .to_str()
+        .ok()
+        .and_then(|origin| origin.split_once("://"));
     origin.is_some_and(|(_, origin)| host(headers).is_some_and(|host| host == *origin))
 }
 
@@ -195,7 +239,12 @@ mod tests {
     use super::*;
 
     fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
-        let line = |&(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value));
+        let line = |&(name, value)| {
+            (
+                HeaderName::from_static(name),
+                HeaderValue::from_static(value),
+            )
+        };
         // Not collected: that would keep only the last value of a name.
         let mut headers = HeaderMap::new();
         lines.iter().map(line).for_each(|(name, value)| {
@@ -206,14 +255,29 @@ mod tests {
 
     #[test]
     fn only_names_of_this_machine_are_loopback_hosts() {
-        for host in ["localhost", "LocalHost:80", "127.0.0.1:8080", "127.9.9.9", "[::1]:8080"] {
+        for host in [
+            "localhost",
+            "LocalHost:80",
+            "127.0.0.1:8080",
+            "127.9.9.9",
+            "[::1]:8080",
+        ] {
             assert!(has_loopback_host(&headers(&[("host", host)])), "{host}");
         }
-        for host in ["example.com", "127.0.0.1.example.com:8080", "localhost.example.com", "10.0.0.1", ""] {
+        for host in [
+            "example.com",
+            "127.0.0.1.example.com:8080",
+            "localhost.example.com",
+            "10.0.0.1",
+            "",
+        ] {
             assert!(!has_loopback_host(&headers(&[("host", host)])), "{host}");
         }
         assert!(!has_loopback_host(&headers(&[])));
-        assert!(!has_loopback_host(&headers(&[("host", "localhost"), ("host", "example.com")])));
+        assert!(!has_loopback_host(&headers(&[
+            ("host", "localhost"),
+            ("host", "example.com")
+        ])));
     }
 
     #[test]
@@ -230,7 +294,11 @@ mod tests {
             ("origin", "null", false),
             ("accept", "*/*", true),
         ] {
-            assert_eq!(is_same_origin(&headers(&[host, (name, value)])), is_same, "{name}: {value}");
+            assert_eq!(
+                is_same_origin(&headers(&[host, (name, value)])),
+                is_same,
+                "{name}: {value}"
+            );
         }
     }
 }

@@ -64,7 +64,9 @@ pub(crate) struct InQuery<'a>(pub(crate) &'a str);
 impl Display for InQuery<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.bytes().try_for_each(|byte| match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => f.write_char(byte.into()),
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => {
+                f.write_char(byte.into())
+            }
             _ => write!(f, "%{byte:02X}"),
         })
     }
@@ -134,12 +136,18 @@ mod tests {
     fn text_is_escaped_and_markup_is_not() {
         let mut html = Html::default();
         put!(html, "<p title=\"" {"\"'&"} "\">" {"<script>"} "</p>");
-        assert_eq!(html.into_string(), "<p title=\"&quot;&#39;&amp;\">&lt;script&gt;</p>");
+        assert_eq!(
+            html.into_string(),
+            "<p title=\"&quot;&#39;&amp;\">&lt;script&gt;</p>"
+        );
     }
 
     #[test]
     fn values_in_queries_are_escaped() {
-        assert_eq!(InQuery("a b&c=ö/\"").to_string(), "a%20b%26c%3D%C3%B6%2F%22");
+        assert_eq!(
+            InQuery("a b&c=ö/\"").to_string(),
+            "a%20b%26c%3D%C3%B6%2F%22"
+        );
     }
 
     #[test]

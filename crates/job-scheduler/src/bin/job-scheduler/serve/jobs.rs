@@ -33,15 +33,22 @@ struct View<'a> {
 
 impl<'a> View<'a> {
     fn parse(query: &'a HashMap<String, String>) -> Result<Self, Problem> {
-        let get = |name| query.get(name).map(String::as_str).filter(|value| !value.is_empty());
+        let get = |name| {
+            query
+                .get(name)
+                .map(String::as_str)
+                .filter(|value| !value.is_empty())
+        };
         let state = |text: &str| {
             let known = STATES.into_iter().find(|(name, _)| *name == text);
             known.ok_or_else(|| {
                 Problem::bad("'state' must be 'scheduled', 'no next run', 'paused' or 'disabled'.")
             })
         };
-        let after =
-            |text: &str| text.parse().map_err(|_| Problem::bad("'after' must be the number of a job."));
+        let after = |text: &str| {
+            text.parse()
+                .map_err(|_| Problem::bad("'after' must be the number of a job."))
+        };
         Ok(Self {
             kind: get("kind"),
             state: get("state").map(state).transpose()?,
@@ -50,8 +57,13 @@ impl<'a> View<'a> {
     }
 
     fn filter(&self) -> JobFilter {
-        let filter = self.kind.into_iter().fold(JobFilter::new(), JobFilter::handler);
-        self.state.into_iter().fold(filter, |filter, (_, state)| filter.state(state))
+        let filter = self
+            .kind
+            .into_iter()
+            .fold(JobFilter::new(), JobFilter::handler);
+        self.state
+            .into_iter()
+            .fold(filter, |filter, (_, state)| filter.state(state))
     }
 
     /// Appends the address of another page of this view.
@@ -70,7 +82,10 @@ pub(crate) async fn all(app: &App, query: &HashMap<String, String>) -> Result<Pa
     let mut lease = app.database.lease().await?;
     let reader = lease.read().await?;
     let now = now(&reader).await?;
-    let page = app.jobs.search(&reader, &view.filter(), view.after, ROWS).await?;
+    let page = app
+        .jobs
+        .search(&reader, &view.filter(), view.after, ROWS)
+        .await?;
     reader.rollback().await.map_err(Error::from)?;
     lease.keep();
 
@@ -87,7 +102,12 @@ pub(crate) async fn all(app: &App, query: &HashMap<String, String>) -> Result<Pa
     put_pages(&mut body, &view, &page);
     // A search reads up to 10 000 jobs, so it is not repeated again and again.
     let refresh = view.filter() == JobFilter::new();
-    Ok(Page { title: "Jobs".into(), tab: Tab::Jobs, refresh, body })
+    Ok(Page {
+        title: "Jobs".into(),
+        tab: Tab::Jobs,
+        refresh,
+        body,
+    })
 }
 
 fn put_forms(html: &mut Html, view: &View<'_>) {
@@ -156,9 +176,14 @@ pub(crate) async fn find(app: &App, query: &HashMap<String, String>) -> Result<i
 }
 
 /// The page of a job. The query may have `before`: the due time of a run.
-pub(crate) async fn one(app: &App, id: i64, query: &HashMap<String, String>) -> Result<Page, Problem> {
+pub(crate) async fn one(
+    app: &App,
+    id: i64,
+    query: &HashMap<String, String>,
+) -> Result<Page, Problem> {
     let time = |text: &String| {
-        text.parse().map_err(|_| Problem::bad("'before' must be a time: 2026-01-31T12:00:00Z"))
+        text.parse()
+            .map_err(|_| Problem::bad("'before' must be a time: 2026-01-31T12:00:00Z"))
     };
     let before = query.get("before").map(time).transpose()?;
     let mut lease = app.database.lease().await?;
@@ -189,7 +214,12 @@ pub(crate) async fn one(app: &App, id: i64, query: &HashMap<String, String>) -> 
         put!(body, "<a href=\"/jobs/" {job.id} "?before=" {InQuery(&run.due.to_string())} "\">Older</a>");
     }
     put!(body, "</nav>");
-    Ok(Page { title: format!("Job {}", job.id), tab: Tab::Jobs, refresh: before.is_none(), body })
+    Ok(Page {
+        title: format!("Job {}", job.id),
+        tab: Tab::Jobs,
+        refresh: before.is_none(),
+        body,
+    })
 }
 
 fn put_actions(app: &App, html: &mut Html, job: &Job) {
@@ -264,7 +294,11 @@ fn put_state(html: &mut Html, state: JobState, reason: Option<&str>) {
 
 fn state(job: &Job) -> JobState {
     match job {
-        Job { enabled: false, disabled_reason: None, .. } => JobState::Paused,
+        Job {
+            enabled: false,
+            disabled_reason: None,
+            ..
+        } => JobState::Paused,
         Job { enabled: false, .. } => JobState::Disabled,
         Job { next_run: None, .. } => JobState::NoNextRun,
         _ => JobState::Scheduled,

@@ -47,7 +47,10 @@ impl App {
             "<link rel=\"stylesheet\" href=\"/style.css\"><link rel=\"icon\" href=\"/icon.svg\">"
             "<script src=\"/script.js\" defer></script>");
         if page.refresh {
-            put!(html, "<noscript><meta http-equiv=\"refresh\" content=\"10\"></noscript>");
+            put!(
+                html,
+                "<noscript><meta http-equiv=\"refresh\" content=\"10\"></noscript>"
+            );
         }
         put!(html, "</head><body>");
         self.put_header(&mut html, page.tab);
@@ -58,7 +61,11 @@ impl App {
         }
         html.part(&page.body);
         put!(html, "</main></body></html>");
-        ([(CONTENT_TYPE, "text/html; charset=utf-8")], html.into_string()).into_response()
+        (
+            [(CONTENT_TYPE, "text/html; charset=utf-8")],
+            html.into_string(),
+        )
+            .into_response()
     }
 
     /// Returns the response with a reason. A browser asks again if that may help.
@@ -79,7 +86,10 @@ impl App {
     }
 
     fn put_header(&self, html: &mut Html, tab: Tab) {
-        put!(html, "<header><a class=\"name\" href=\"/\">job-scheduler</a>");
+        put!(
+            html,
+            "<header><a class=\"name\" href=\"/\">job-scheduler</a>"
+        );
         if tab == Tab::Login {
             return put!(html, "</header>");
         }
@@ -97,10 +107,16 @@ impl App {
         }
         put!(html, "</nav><span class=\"place\">" {&self.place} "</span>");
         if !self.guard.allows_changes() {
-            put!(html, "<b class=\"badge\" title=\"Started without --allow-changes\">read-only</b>");
+            put!(
+                html,
+                "<b class=\"badge\" title=\"Started without --allow-changes\">read-only</b>"
+            );
         }
         if self.guard.has_token() {
-            put!(html, "<form method=\"post\" action=\"/logout\"><button>Log out</button></form>");
+            put!(
+                html,
+                "<form method=\"post\" action=\"/logout\"><button>Log out</button></form>"
+            );
         }
         put!(html, "</header>");
     }

@@ -15,14 +15,22 @@ use super::layout::{Page, Tab};
 /// Returns the form. After the login, the browser goes to this address.
 pub(crate) fn form(app: &App, to: &str, error: &'static str) -> Response {
     let mut html = Html::default();
-    put!(html, "<section class=\"login\"><h1>Log in</h1><form method=\"post\" action=\"/login\">");
+    put!(
+        html,
+        "<section class=\"login\"><h1>Log in</h1><form method=\"post\" action=\"/login\">"
+    );
     if !error.is_empty() {
         put!(html, "<p class=\"error\" role=\"alert\">" {error} "</p>");
     }
     put!(html, "<label for=\"token\">Token of this page</label>"
         "<input id=\"token\" name=\"token\" type=\"password\" autocomplete=\"current-password\" required autofocus>"
         "<input name=\"to\" type=\"hidden\" value=\"" {to} "\"><button>Log in</button></form></section>");
-    let page = Page { title: "Log in".into(), tab: Tab::Login, refresh: false, body: html };
+    let page = Page {
+        title: "Log in".into(),
+        tab: Tab::Login,
+        refresh: false,
+        body: html,
+    };
     (StatusCode::UNAUTHORIZED, app.page(&page)).into_response()
 }
 
@@ -33,7 +41,10 @@ pub(crate) async fn log_in(
     Form(fields): Form<HashMap<String, String>>,
 ) -> Response {
     let to = fields.get("to").map_or("/", |to| local(to));
-    if !fields.get("token").is_some_and(|token| app.guard.is_token(token)) {
+    if !fields
+        .get("token")
+        .is_some_and(|token| app.guard.is_token(token))
+    {
         return form(&app, to, "This is not the token.");
     }
     go(to, app.guard.set_cookie(true, &headers))
@@ -45,7 +56,11 @@ pub(crate) async fn log_out(State(app): State<Shared>, headers: HeaderMap) -> Re
 }
 
 fn go(to: &str, cookie: String) -> Response {
-    (StatusCode::SEE_OTHER, [(LOCATION, to.to_owned()), (SET_COOKIE, cookie)]).into_response()
+    (
+        StatusCode::SEE_OTHER,
+        [(LOCATION, to.to_owned()), (SET_COOKIE, cookie)],
+    )
+        .into_response()
 }
 
 /// Returns an address of this page. Browsers take `//example.com` and `/\example.com` for other
@@ -63,8 +78,19 @@ mod tests {
 
     #[test]
     fn login_does_not_lead_to_other_sites() {
-        assert_eq!(local("/jobs?after=7&kind=a%20b"), "/jobs?after=7&kind=a%20b");
-        for to in ["//example.com", "/\\example.com", "https://example.com", "", "/a\r\nb", "/\tb", "jobs"] {
+        assert_eq!(
+            local("/jobs?after=7&kind=a%20b"),
+            "/jobs?after=7&kind=a%20b"
+        );
+        for to in [
+            "//example.com",
+            "/\\example.com",
+            "https://example.com",
+            "",
+            "/a\r\nb",
+            "/\tb",
+            "jobs",
+        ] {
             assert_eq!(local(to), "/", "{to}");
         }
     }

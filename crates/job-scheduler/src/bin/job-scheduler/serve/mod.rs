@@ -54,21 +54,45 @@ pub(crate) struct Options {
 
     /// A token of at least 16 characters that users must enter. Better set by the environment,
     /// because other users of the machine see the options of programs
-    #[arg(long, value_name = "TOKEN", env = "JOB_SCHEDULER_TOKEN", hide_env_values = true)]
+    #[arg(
+        long,
+        value_name = "TOKEN",
+        env = "JOB_SCHEDULER_TOKEN",
+        hide_env_values = true
+    )]
     token: Option<String>,
 }
 
 /// Serves the page until a signal ends the program.
-pub(crate) async fn run(jobs: Jobs, schema: &str, config: Config, options: Options) -> Result<(), Failure> {
-    let Options { listen, allow_changes, token } = options;
+pub(crate) async fn run(
+    jobs: Jobs,
+    schema: &str,
+    config: Config,
+    options: Options,
+) -> Result<(), Failure> {
+    let Options {
+        listen,
+        allow_changes,
+        token,
+    } = options;
     check(listen, token.as_deref())?;
-    let listener =
-        TcpListener::bind(listen).await.map_err(|error| format!("cannot listen at {listen}: {error}"))?;
+    let listener = TcpListener::bind(listen)
+        .await
+        .map_err(|error| format!("cannot listen at {listen}: {error}"))?;
     let address = listener.local_addr()?;
     let guard = Guard::new(token, allow_changes, address.port())?;
-    let mode = if allow_changes { "changes are allowed" } else { "read-only" };
+    let mode = if allow_changes {
+        "changes are allowed"
+    } else {
+        "read-only"
+    };
     let place = place(&config, schema);
-    let app = Arc::new(App { jobs, database: Database::new(config)?, guard, place });
+    let app = Arc::new(App {
+        jobs,
+        database: Database::new(config)?,
+        guard,
+        place,
+    });
     println!("listening at http://{address} ({mode})");
 
     let (ended, end) = tokio::sync::oneshot::channel();
@@ -85,9 +109,10 @@ pub(crate) async fn run(jobs: Jobs, schema: &str, config: Config, options: Optio
 
 fn check(listen: SocketAddr, token: Option<&str>) -> Result<(), String> {
     match token {
-        Some(token) if token.chars().count() < MIN_TOKEN => {
-            Err(format!("the token has {} characters: must be at least {MIN_TOKEN}", token.chars().count()))
-        }
+        Some(token) if token.chars().count() < MIN_TOKEN => Err(format!(
+            "the token has {} characters: must be at least {MIN_TOKEN}",
+            token.chars().count()
+        )),
         Some(token) if !token.bytes().all(|byte| byte.is_ascii_graphic()) => {
             Err("the token must have only visible ASCII characters, without spaces".into())
         }
@@ -107,13 +132,17 @@ fn place(config: &Config, schema: &str) -> String {
         Some(tokio_postgres::config::Host::Unix(path)) => path.display().to_string(),
         _ => "localhost".into(),
     };
-    let database = config.get_dbname().or(config.get_user()).unwrap_or_default();
+    let database = config
+        .get_dbname()
+        .or(config.get_user())
+        .unwrap_or_default();
     format!("{schema} · {database} · {host}")
 }
 
 fn router(app: Shared) -> Router {
-    let asset =
-        |kind: &'static str, text: &'static str| get(move || async move { ([(CONTENT_TYPE, kind)], text) });
+    let asset = |kind: &'static str, text: &'static str| {
+        get(move || async move { ([(CONTENT_TYPE, kind)], text) })
+    };
     Router::new()
         .route("/", get(|State(app): State<Shared>| async move { app.show(overview::page(&app)).await }))
         .route(
@@ -197,16 +226,31 @@ mod tests {
     fn other_addresses_than_loopback_need_a_token() {
         let check = |listen: &str, token| check(listen.parse().unwrap(), token);
         let token = Some("0123456789abcdef");
-        for (listen, token) in
-            [("127.0.0.1:1", None), ("[::1]:1", None), ("0.0.0.0:1", token), ("[::]:1", token)]
-        {
+        for (listen, token) in [
+            ("127.0.0.1:1", None),
+            ("[::1]:1", None),
+            ("0.0.0.0:1", token),
+            ("[::]:1", token),
+        ] {
             assert_eq!(check(listen, token), Ok(()));
         }
         for listen in ["0.0.0.0:1", "[::]:1", "10.1.2.3:1"] {
-            assert!(check(listen, None).unwrap_err().contains("is not a loopback address"));
+            assert!(
+                check(listen, None)
+                    .unwrap_err()
+                    .contains("is not a loopback address")
+            );
         }
-        assert!(check("127.0.0.1:1", Some("short")).unwrap_err().contains("has 5 characters"));
-        assert!(check("127.0.0.1:1", Some("0123456789 abcdef")).unwrap_err().contains("visible"));
+        assert!(
+            check("127.0.0.1:1", Some("short"))
+                .unwrap_err()
+                .contains("has 5 characters")
+        );
+        assert!(
+            check("127.0.0.1:1", Some("0123456789 abcdef"))
+                .unwrap_err()
+                .contains("visible")
+        );
     }
 
     #[test]

@@ -38,7 +38,12 @@ pub(crate) async fn page(app: &App) -> Result<Page, Problem> {
     put!(body, "</section>");
     put_next(&mut body, &overview);
     put!(body, "<p class=\"faint\">Database time " {format_args!("{:.0}", overview.now)} "</p>");
-    Ok(Page { title: "Overview".into(), tab: Tab::Overview, refresh: true, body })
+    Ok(Page {
+        title: "Overview".into(),
+        tab: Tab::Overview,
+        refresh: true,
+        body,
+    })
 }
 
 fn put_tiles(html: &mut Html, overview: &Overview) {
@@ -46,10 +51,34 @@ fn put_tiles(html: &mut Html, overview: &Overview) {
     let claimed: u64 = overview.nodes.iter().map(|load| load.claimed).sum();
     let [p50, p99, max] = overview.lateness.map(Rounded);
     put!(html, "<div class=\"tiles\">");
-    put_tile(html, "Jobs", &at_most_10_000(overview.jobs), "", "Stored jobs");
-    put_tile(html, "Running", &running.to_string(), "", "Executions on all nodes");
-    put_tile(html, "Claimed", &claimed.to_string(), "", "Read ahead by a node, not yet started");
-    put_tile(html, "Waiting", &at_most_10_000(overview.waiting), "", "For any node");
+    put_tile(
+        html,
+        "Jobs",
+        &at_most_10_000(overview.jobs),
+        "",
+        "Stored jobs",
+    );
+    put_tile(
+        html,
+        "Running",
+        &running.to_string(),
+        "",
+        "Executions on all nodes",
+    );
+    put_tile(
+        html,
+        "Claimed",
+        &claimed.to_string(),
+        "",
+        "Read ahead by a node, not yet started",
+    );
+    put_tile(
+        html,
+        "Waiting",
+        &at_most_10_000(overview.waiting),
+        "",
+        "For any node",
+    );
     put_tile(
         html,
         "Blocked",
@@ -57,7 +86,10 @@ fn put_tiles(html: &mut Html, overview: &Overview) {
         "",
         "For the end of other runs, or for a rate",
     );
-    put!(html, "</div><h2 class=\"tiles\">Last 10 seconds</h2><div class=\"tiles\">");
+    put!(
+        html,
+        "</div><h2 class=\"tiles\">Last 10 seconds</h2><div class=\"tiles\">"
+    );
     put_tile(html, "Done", &overview.done.to_string(), "", "Succeeded");
     let is_bad = if overview.failed > 0 { "bad" } else { "" };
     put_tile(
@@ -67,20 +99,42 @@ fn put_tiles(html: &mut Html, overview: &Overview) {
         is_bad,
         "Failed without a retry left, or abandoned",
     );
-    put_tile(html, "Skipped", &overview.omitted.to_string(), "", "Skipped or cancelled");
+    put_tile(
+        html,
+        "Skipped",
+        &overview.omitted.to_string(),
+        "",
+        "Skipped or cancelled",
+    );
     for (name, lateness) in [("Lateness p50", p50), ("p99", p99), ("max", max)] {
         let is_late = if lateness.0 > LATE { "warn" } else { "" };
-        put_tile(html, name, &lateness.to_string(), is_late, "How much later than due the runs have started");
+        put_tile(
+            html,
+            name,
+            &lateness.to_string(),
+            is_late,
+            "How much later than due the runs have started",
+        );
     }
     put!(html, "</div>");
 }
 
-fn put_tile(html: &mut Html, name: &'static str, value: &str, class: &'static str, tip: &'static str) {
+fn put_tile(
+    html: &mut Html,
+    name: &'static str,
+    value: &str,
+    class: &'static str,
+    tip: &'static str,
+) {
     put!(html, "<div class=\"tile " {class} "\" title=\"" {tip} "\"><span>" {name} "</span><b>" {value} "</b></div>");
 }
 
 fn at_most_10_000(count: u64) -> String {
-    if count >= 10_000 { "10000+".into() } else { count.to_string() }
+    if count >= 10_000 {
+        "10000+".into()
+    } else {
+        count.to_string()
+    }
 }
 
 fn put_nodes(html: &mut Html, overview: &Overview) {
@@ -90,7 +144,13 @@ fn put_nodes(html: &mut Html, overview: &Overview) {
     }
     put!(html, "<table><thead><tr><th class=\"number\">Node<th>Name<th>Lease"
         "<th class=\"number\">Running<th class=\"number\">Claimed</tr></thead><tbody>");
-    for NodeLoad { node, running, claimed, .. } in &overview.nodes {
+    for NodeLoad {
+        node,
+        running,
+        claimed,
+        ..
+    } in &overview.nodes
+    {
         put!(html, "<tr><td class=\"number\">" {node.id} "<td>" {&node.name} "<td>");
         if node.is_alive {
             put!(html, "<b class=\"badge good\">alive</b> "
@@ -112,7 +172,9 @@ fn put_running(html: &mut Html, overview: &Overview) {
     put!(html, "<table><thead><tr><th class=\"number\">Job<th>Kind<th class=\"number\">Run"
         "<th class=\"number\">Node<th>For<th class=\"number\">Attempt<th>Interrupted</tr></thead><tbody>");
     for run in &overview.running {
-        let took = run.started.map_or(Duration::ZERO, |started| time_between(started, overview.now));
+        let took = run.started.map_or(Duration::ZERO, |started| {
+            time_between(started, overview.now)
+        });
         put_job_and_kind(html, run);
         put_run_and_node(html, run);
         put!(html, "<td>" {Rounded(took)} "<td class=\"number\">" {run.attempt} "<td>");

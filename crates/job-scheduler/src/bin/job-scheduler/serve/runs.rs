@@ -8,7 +8,9 @@ use hashed_wheel_job_scheduler::{Error, RunInfo, RunState, RunSummary};
 use super::actions::put_notice;
 use super::app::App;
 use super::database::now;
-use super::html::{Cut, Html, InQuery, put, put_exact_time, put_run_state, put_time, put_time_or_none};
+use super::html::{
+    Cut, Html, InQuery, put, put_exact_time, put_run_state, put_time, put_time_or_none,
+};
 use super::layout::{Page, Tab};
 use super::problem::Problem;
 use crate::time::{Rounded, time_between};
@@ -37,15 +39,26 @@ pub(crate) async fn failures(app: &App, query: &HashMap<String, String>) -> Resu
     if before.is_some() {
         put!(body, "<a href=\"/failures\">Latest</a>");
     }
-    if let Some((run, finished)) = end_of_page(&runs, ROWS).and_then(|run| Some((run, run.finished?))) {
+    if let Some((run, finished)) =
+        end_of_page(&runs, ROWS).and_then(|run| Some((run, run.finished?)))
+    {
         put!(body, "<a href=\"/failures?before=" {InQuery(&format!("{finished}_{}", run.id))} "\">Older</a>");
     }
     put!(body, "</nav>");
-    Ok(Page { title: "Failures".into(), tab: Tab::Failures, refresh: before.is_none(), body })
+    Ok(Page {
+        title: "Failures".into(),
+        tab: Tab::Failures,
+        refresh: before.is_none(),
+        body,
+    })
 }
 
 /// The page of a run.
-pub(crate) async fn one(app: &App, run: i64, query: &HashMap<String, String>) -> Result<Page, Problem> {
+pub(crate) async fn one(
+    app: &App,
+    run: i64,
+    query: &HashMap<String, String>,
+) -> Result<Page, Problem> {
     let mut lease = app.database.lease().await?;
     let reader = lease.read().await?;
     let now = now(&reader).await?;
@@ -61,8 +74,14 @@ pub(crate) async fn one(app: &App, run: i64, query: &HashMap<String, String>) ->
     put!(body, "</h1>");
     put!(body, "<div class=\"actions\">");
     if run.finished.is_none() {
-        let question = "Cancel this run? If it is executing, its handler is told, and its result is lost.";
-        app.put_button_that_asks(&mut body, &format!("/runs/{}/cancel", run.id), "Cancel", question);
+        let question =
+            "Cancel this run? If it is executing, its handler is told, and its result is lost.";
+        app.put_button_that_asks(
+            &mut body,
+            &format!("/runs/{}/cancel", run.id),
+            "Cancel",
+            question,
+        );
     } else if is_repeatable(run.state) {
         app.put_button(&mut body, &format!("/runs/{}/retry", run.id), "Retry");
     }
@@ -76,11 +95,19 @@ pub(crate) async fn one(app: &App, run: i64, query: &HashMap<String, String>) ->
     }
     put!(body, "</section>");
     let refresh = run.finished.is_none();
-    Ok(Page { title: format!("Run {}", run.id), tab: Tab::Jobs, refresh, body })
+    Ok(Page {
+        title: format!("Run {}", run.id),
+        tab: Tab::Jobs,
+        refresh,
+        body,
+    })
 }
 
 fn is_repeatable(state: RunState) -> bool {
-    matches!(state, RunState::Failed | RunState::Abandoned | RunState::Cancelled)
+    matches!(
+        state,
+        RunState::Failed | RunState::Abandoned | RunState::Cancelled
+    )
 }
 
 fn put_properties(html: &mut Html, run: &RunInfo, now: Timestamp) {
@@ -92,7 +119,10 @@ fn put_properties(html: &mut Html, run: &RunInfo, now: Timestamp) {
         ("Ended", run.finished),
         ("Stands for all due times before", run.misses_until),
     ];
-    for (name, time) in times.into_iter().filter_map(|(name, time)| Some((name, time?))) {
+    for (name, time) in times
+        .into_iter()
+        .filter_map(|(name, time)| Some((name, time?)))
+    {
         put!(html, "<dt>" {name} "<dd>");
         put_exact_time(html, time, now);
     }
@@ -123,7 +153,9 @@ pub(crate) fn put_runs(html: &mut Html, runs: &[RunSummary], now: Timestamp) {
         put_run_state(html, run.state);
         put!(html, "<td>");
         put_time(html, run.due, now);
-        let late = run.started.map(|started| Rounded(time_between(run.start_at, started)).to_string());
+        let late = run
+            .started
+            .map(|started| Rounded(time_between(run.start_at, started)).to_string());
         put!(html, "<td>" {late.as_deref().unwrap_or_default()} "<td>" {duration(run.started, run.finished)}
             "<td class=\"number\">" {run.attempt} "<td class=\"number\">");
         if let Some(node) = run.node {
@@ -174,12 +206,17 @@ pub(crate) fn end_of_page(runs: &[RunSummary], rows: u32) -> Option<&RunSummary>
 }
 
 fn duration(started: Option<Timestamp>, finished: Option<Timestamp>) -> String {
-    let took = started.zip(finished).map(|(started, finished)| time_between(started, finished));
-    took.map(|took| Rounded(took).to_string()).unwrap_or_default()
+    let took = started
+        .zip(finished)
+        .map(|(started, finished)| time_between(started, finished));
+    took.map(|took| Rounded(took).to_string())
+        .unwrap_or_default()
 }
 
 fn cursor(text: &str) -> Result<(Timestamp, i64), Problem> {
-    let parts = text.split_once('_').and_then(|(time, run)| Some((time.parse().ok()?, run.parse().ok()?)));
+    let parts = text
+        .split_once('_')
+        .and_then(|(time, run)| Some((time.parse().ok()?, run.parse().ok()?)));
     parts.ok_or_else(|| {
         Problem::bad("'before' must be a time and the number of a run: 2026-01-31T12:00:00Z_7")
     })
