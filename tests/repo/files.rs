@@ -57,7 +57,8 @@ pub(crate) fn rust_files(folder: &Path) -> Vec<PathBuf> {
     files(folder, "rs")
 }
 
-fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
+/// All files with this extension in a folder and in the folders below it.
+pub(crate) fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
     let (mut files, mut folders) = (Vec::new(), vec![folder.to_owned()]);
     while let Some(folder) = folders.pop() {
         for path in fs::read_dir(&folder)

@@ -8,6 +8,7 @@ mod files;
 mod imports;
 mod limits;
 mod links;
+mod names;
 mod public_api;
 mod readme;
 mod structure;

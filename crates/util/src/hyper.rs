@@ -17,8 +17,6 @@ use hashed_wheel::{HashedWheelTimer, Sleep};
 ///
 /// # Examples
 ///
-/// The example `http_server` in the repository is a complete server. In short:
-///
 /// ```
 /// use hashed_wheel::HashedWheelTimer;
 /// use hashed_wheel_util::HyperTimer;

@@ -17,7 +17,7 @@
 //!
 //! None of these executors refuses a task, however many are waiting. (A runtime that was shut down
 //! drops it, which is not a refusal.) If you need a bound, hand the tasks to a bounded queue, as
-//! the example `bounded_pool` in the repository does, and say by [`TaskExecutorExt`] what happens
+//! the example `pool_executor` in the repository does, and say by [`TaskExecutorExt`] what happens
 //! to the tasks for which there is no room.
 //!
 //! [`TokioSpawnBlocking`] and [`TokioSpawn`] need the feature `tokio`, [`RayonGlobal`] and
