@@ -597,8 +597,10 @@ mod tests {
         slab.shrink_to_fit();
         assert_eq!((slab.cells.len(), slab.capacity()), (1, 1));
         let more: Vec<_> = (0..CELLS).map(|value| slab.insert(0, value)).collect();
+        assert!(keys.iter().map(|key| key.index).eq(0..CELLS as u32));
         assert!(
-            more.iter().all(|key| !keys.contains(key)),
+            more.iter()
+                .all(|key| keys.get(key.index as usize) != Some(key)),
             "no key is used again"
         );
         for key in more {
