@@ -134,9 +134,13 @@ fn the_listener_may_use_the_map() {
     let lens = ends(|| {
         let mut t = Driven::new();
         let own = Arc::<OnceLock<ExpiringMap<u8, u32>>>::default();
-        let (shared, (sender, lens)) = (Arc::clone(&own), channel());
+        // The map owns its listener, so the listener must not own the map.
+        let (shared, (sender, lens)) = (Arc::downgrade(&own), channel());
         // `len` locks every shard.
-        let listener = move |_: &u8, _: &u32, _| sender.send(shared.get().unwrap().len()).unwrap();
+        let listener = move |_: &u8, _: &u32, _| {
+            let map = shared.upgrade().unwrap();
+            sender.send(map.get().unwrap().len()).unwrap();
+        };
         let map = own.get_or_init(|| ExpiringMap::builder(&t.timer).listener(listener).build());
         (0..2).for_each(|value| _ = map.insert(1, value, TICK).unwrap());
         t.pass(TICK);
