@@ -35,8 +35,8 @@ pub enum BuildError {
     },
     /// There is no memory for the slots of a wheel with this many ticks.
     NoMemory {
-        /// How many bytes of address space the slots need. The operating system provides memory
-        /// only for those that are used.
+        /// The size of the array that could not be allocated. The operating system provides memory
+        /// only for the slots that are used, but address space for all.
         bytes: usize,
     },
     /// The name of the worker thread contained a NUL byte.

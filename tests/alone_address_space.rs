@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::Duration;
 use std::{env, thread};
 
-use hashed_wheel::wheel::MAX_TICKS_PER_WHEEL;
+use hashed_wheel::wheel::{HashedWheel, HierarchicalWheel, MAX_TICKS_PER_WHEEL, SizeError};
 use hashed_wheel::{BuildError, Builder, HashedWheelTimer, ManualClock, Unavailable};
 
 /// Runs `test` in a child process with 2.5 GB of address space. `name` is that of the calling test.
@@ -87,6 +87,48 @@ fn a_timeout_in_the_highest_level_finds_memory() {
             assert!(timer.occupancy() == Err(Unavailable::NoMemory));
         }
     });
+}
+
+/// The wheels without a timer. The address space suffices once for 2^28 slots, not twice.
+#[test]
+fn a_public_wheel_for_which_there_is_no_memory_is_an_error() {
+    macro_rules! check {
+        ($Wheel:ident) => {
+            let error = $Wheel::<u8>::try_new(MAX_TICKS_PER_WHEEL).unwrap_err();
+            let SizeError::NoMemory { bytes } = error else {
+                panic!("{error:?}")
+            };
+            assert_eq!(bytes, 4 * MAX_TICKS_PER_WHEEL, "an array of all slots");
+            let error = $Wheel::<u8>::try_with_capacity(64, 1 << 30).unwrap_err();
+            let is_of_the_entries =
+                matches!(error, SizeError::NoMemory { bytes } if bytes >= 16 << 30);
+            assert!(is_of_the_entries, "{error:?}");
+
+            let mut wheel = $Wheel::try_new(1 << 28).unwrap();
+            for _ in 0..2 {
+                let now = wheel.tick();
+                let delays = [1, 1 << 20, 1 << 28, 1 << 44, 1 << 60];
+                for delay in delays {
+                    wheel.insert(now + delay, delay);
+                }
+                assert_eq!(wheel.pop_expired(now + 1).map(|(.., delay)| delay), Some(1));
+                wheel.shrink_to_fit();
+                assert_eq!(wheel.next_deadline(), Some(now + (1 << 20)));
+                wheel.clear();
+                assert_eq!(wheel.next_deadline(), None);
+            }
+            wheel.insert(1 << 60, 9);
+            assert_eq!(wheel.pop_expired((1 << 60) - 1), None);
+            assert!(wheel.pop_expired(1 << 60).is_some_and(|(.., delay)| delay == 9));
+        };
+    }
+    with_little_address_space(
+        "a_public_wheel_for_which_there_is_no_memory_is_an_error",
+        || {
+            check! { HashedWheel }
+            check! { HierarchicalWheel }
+        },
+    );
 }
 
 fn clock_time(clock: &ManualClock) -> Duration {

@@ -15,7 +15,7 @@ use crate::sync::unmodelled::{AtomicUsize, OnceLock};
 use crate::sync::{Arc, Ordering};
 use crate::ticks::{self, DEADLINE_NEVER, DEADLINE_RUNNING};
 use crate::timer::HashedWheelTimer;
-use crate::wheel::{EitherWheel, MAX_TICKS_PER_WHEEL};
+use crate::wheel::{EitherWheel, MAX_TICKS_PER_WHEEL, SizeError};
 
 /// The shortest tick; a shorter one becomes this.
 const SHORTEST_TICK: Duration = Duration::from_micros(1);
@@ -182,8 +182,15 @@ impl Builder {
         if self.clock.is_none() && !HAS_CLOCK {
             return Err(BuildError::NoClock);
         }
-        let wheel = EitherWheel::try_new(self.hierarchical, ticks_per_wheel)
-            .map_err(|bytes| BuildError::NoMemory { bytes })?;
+        let wheel =
+            EitherWheel::try_new(self.hierarchical, ticks_per_wheel).map_err(
+                |error| match error {
+                    SizeError::NoMemory { bytes } => BuildError::NoMemory { bytes },
+                    SizeError::OutOfRange { .. } => BuildError::TooManyTicksPerWheel {
+                        max: MAX_TICKS_PER_WHEEL,
+                    },
+                },
+            )?;
         Ok(Inner::build(Settings {
             tick: self.tick.max(SHORTEST_TICK),
             wheel,

@@ -11,7 +11,7 @@ use super::*;
 use crate::sync::Arc;
 use crate::sync::unmodelled::Mutex;
 use crate::ticks::Ticks;
-use crate::wheel::{EitherWheel, Hashed, Hierarchical};
+use crate::wheel::EitherWheel;
 
 /// The types of an arena whose nodes get no tasks.
 pub(super) struct NoTasks;
@@ -258,8 +258,8 @@ fn memory_is_returned_and_used_again() {
     const COUNT: usize = 300_000;
 
     for wheel in [
-        EitherWheel::Hashed(Hashed::new(512)),
-        EitherWheel::Hierarchical(Hierarchical::new(512)),
+        EitherWheel::try_new(false, 512).expect("memory"),
+        EitherWheel::try_new(true, 512).expect("memory"),
     ] {
         let mut both = Both::new(wheel);
         let mut most_made = None;
@@ -288,7 +288,7 @@ fn memory_is_returned_and_used_again() {
 }
 
 fn both() -> Both {
-    Both::new(EitherWheel::Hashed(Hashed::new(512)))
+    Both::new(EitherWheel::try_new(false, 512).expect("memory"))
 }
 
 #[test]

@@ -24,7 +24,7 @@ use super::word::End;
 use crate::sync::{Arc, Ordering};
 use crate::ticks::{DEADLINE_RUNNING, Ticks};
 use crate::wheel::entries::Entries;
-use crate::wheel::{EitherWheel, Hashed, Rank, SlotCounts};
+use crate::wheel::{EitherWheel, Rank, SlotCounts};
 
 /// The wheel of one pool, and what else the worker has of its nodes.
 pub(crate) struct NodeWheel<S: Owner> {
@@ -398,7 +398,8 @@ impl<S: Owner> WheelOf<'_, S> {
     pub(crate) fn stop_all(&mut self, mut stopped: impl FnMut(Stopped<S>)) {
         let arena = &self.timer.pool().arena;
         // The memory of the wheel is freed at the end of this function.
-        let wheel = std::mem::replace(&mut self.own.wheel, EitherWheel::Hashed(Hashed::new(1)));
+        let one_slot = EitherWheel::try_new(false, 1).expect("memory for one slot");
+        let wheel = std::mem::replace(&mut self.own.wheel, one_slot);
         let mut all = Vec::with_capacity(wheel.len());
         wheel.for_each(|number| {
             // SAFETY: the number stood for the wheel's reference. The wheel that had it is out of

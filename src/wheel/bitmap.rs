@@ -1,7 +1,8 @@
 //! The set of occupied slots of a wheel's level.
 
-use alloc::vec;
 use alloc::vec::Vec;
+
+use super::ring::{SizeError, try_zeros};
 
 /// A set of numbers below a fixed size: a bitmap of several levels.
 ///
@@ -15,22 +16,16 @@ pub(super) struct Bitmap {
 
 impl Bitmap {
     /// Makes an empty set of numbers below `size`.
-    pub(super) fn new(size: usize) -> Self {
+    pub(super) fn try_new(size: usize) -> Result<Self, SizeError> {
         let mut levels = Vec::new();
         let mut words = size;
         loop {
             words = words.div_ceil(64);
-            levels.push(vec![0; words]);
+            levels.push(try_zeros(words)?);
             if words <= 1 {
-                return Self { levels };
+                return Ok(Self { levels });
             }
         }
-    }
-
-    /// Returns about how many bytes [`new`](Self::new) allocates: each level is a 64th of the one
-    /// below.
-    pub(super) fn bytes(size: usize) -> usize {
-        size / 8 / 63 * 64
     }
 
     /// Adds `bit` to the set.
@@ -91,7 +86,7 @@ mod tests {
     fn next_agrees_with_btree_set() {
         for size in [1, 2, 63, 64, 65, 4_096, 4_097, 1 << 19] {
             let mut random = fastrand::Rng::with_seed(size as u64);
-            let mut bitmap = Bitmap::new(size);
+            let mut bitmap = Bitmap::try_new(size).expect("memory");
             let mut model = BTreeSet::new();
             for _ in 0..if cfg!(miri) { 50 } else { 2_000 } {
                 let bit = random.usize(..size);

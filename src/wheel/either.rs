@@ -1,25 +1,10 @@
 //! One type for the orders of both wheels, which the worker of a timer uses.
 
-use std::hint::black_box;
-
 use super::earliest::Rank;
 use super::entries::Entries;
 use super::hashed::Hashed;
 use super::hierarchical::Hierarchical;
-use super::ring::SlotCounts;
-
-/// Returns the number of bytes if they cannot be allocated.
-///
-/// The arrays of a wheel are zeroed, so the operating system provides memory only where they are
-/// used. Such an array cannot be allocated fallibly. So memory of the same size is allocated
-/// before, for a moment and without a use of it.
-fn try_allocate(bytes: usize) -> Result<(), usize> {
-    let mut memory = Vec::<u8>::new();
-    memory.try_reserve_exact(bytes).map_err(|_| bytes)?;
-    // The compiler may leave out an allocation that is not used.
-    drop(black_box(memory));
-    Ok(())
-}
+use super::ring::{SizeError, SlotCounts};
 
 /// The order of a hashed or of a hierarchical wheel. The methods are those of [`Hashed`].
 pub(crate) enum EitherWheel {
@@ -37,20 +22,16 @@ macro_rules! either {
 }
 
 impl EitherWheel {
-    /// Makes an empty wheel. If there is no memory for its slots, returns how many bytes they need.
-    pub(crate) fn try_new(is_hierarchical: bool, ticks_per_wheel: usize) -> Result<Self, usize> {
-        if is_hierarchical {
-            let mut wheel = Hierarchical::new(ticks_per_wheel);
-            // Smaller levels are made when an entry needs them.
-            if wheel.has_large_level() {
-                try_allocate(wheel.slot_bytes())?;
-                wheel.make_lowest_level();
-            }
-            Ok(Self::Hierarchical(wheel))
+    /// Makes an empty wheel.
+    pub(crate) fn try_new(
+        is_hierarchical: bool,
+        ticks_per_wheel: usize,
+    ) -> Result<Self, SizeError> {
+        Ok(if is_hierarchical {
+            Self::Hierarchical(Hierarchical::try_new(ticks_per_wheel)?)
         } else {
-            try_allocate(Hashed::slot_bytes(ticks_per_wheel))?;
-            Ok(Self::Hashed(Hashed::new(ticks_per_wheel)))
-        }
+            Self::Hashed(Hashed::try_new(ticks_per_wheel)?)
+        })
     }
 
     #[inline(always)]
@@ -125,10 +106,11 @@ mod tests {
 
     #[test]
     fn name_is_that_of_the_wheel() {
-        assert_eq!(EitherWheel::Hashed(Hashed::new(8)).name(), "hashed");
-        assert_eq!(
-            EitherWheel::Hierarchical(Hierarchical::new(8)).name(),
-            "hierarchical"
-        );
+        let name = |is_hierarchical| {
+            EitherWheel::try_new(is_hierarchical, 8)
+                .expect("memory")
+                .name()
+        };
+        assert_eq!([false, true].map(name), ["hashed", "hierarchical"]);
     }
 }

@@ -24,7 +24,7 @@ use super::earliest::{self, Rank};
 use super::entries::Entries;
 use super::min_tree::MinTree;
 use super::ready_list::ReadyList;
-use super::ring::{Ring, SlotCounts, slot_count};
+use super::ring::{Ring, SizeError, SlotCounts, slot_count};
 use super::rounds::{RoundsBucket, RoundsItem};
 
 /// The order of a [`HashedWheel`](super::HashedWheel): the slot and position of each entry, and the
@@ -42,23 +42,16 @@ pub(crate) struct Hashed {
 }
 
 impl Hashed {
-    /// Makes an empty wheel at tick 0. Panics if `ticks_per_wheel` is 0 or more than
-    /// `MAX_TICKS_PER_WHEEL`.
-    pub(crate) fn new(ticks_per_wheel: usize) -> Self {
-        let slots = slot_count(ticks_per_wheel);
-        Self {
-            slots: Ring::new(slots),
-            min_deadlines: MinTree::new(slots),
+    /// Makes an empty wheel at tick 0.
+    pub(crate) fn try_new(ticks_per_wheel: usize) -> Result<Self, SizeError> {
+        let slots = slot_count(ticks_per_wheel)?;
+        Ok(Self {
+            slots: Ring::try_new(slots)?,
+            min_deadlines: MinTree::try_new(slots)?,
             ready: ReadyList::default(),
             len: 0,
             tick: 0,
-        }
-    }
-
-    /// Returns about how many bytes [`new`](Self::new) allocates.
-    pub(super) fn slot_bytes(ticks_per_wheel: usize) -> usize {
-        let slots = slot_count(ticks_per_wheel);
-        Ring::<RoundsBucket>::bytes(slots) + MinTree::bytes(slots)
+        })
     }
 
     /// Inserts an entry that is not in the wheel. Returns its position, which the caller stores.
@@ -201,12 +194,12 @@ impl Hashed {
         earliest::earliest(most, self.ready.iter(), buckets, rank)
     }
 
-    /// Removes all entries. The time does not change.
+    /// Removes all entries. The time does not change. The slots stay, because there may be no
+    /// memory for new ones.
     pub(crate) fn clear(&mut self) {
-        *self = Self {
-            tick: self.tick,
-            ..Self::new(self.ticks_per_wheel())
-        };
+        self.slots.clear(|slot| self.min_deadlines.clear(slot));
+        self.ready = ReadyList::default();
+        self.len = 0;
     }
 
     /// Returns the number of slots, which is a power of two.
@@ -310,7 +303,7 @@ mod tests {
     fn late_advance_returns_the_entries_of_a_slot_by_deadline() {
         // In one slot, and less than eight times the ticks of the first one late.
         let mut entries = TestEntries::new([100, 92]);
-        let mut wheel = Hashed::new(8);
+        let mut wheel = Hashed::try_new(8).expect("memory");
         (0..2).for_each(|entry| {
             entries.set_position(entry, wheel.insert(entries.deadline(entry), entry))
         });

@@ -12,13 +12,15 @@
 //! - The time moves from one such slot to the next. The entries of that slot then differ from the
 //!   time in a lower digit, and move down: at most once per level.
 
+use alloc::alloc::handle_alloc_error;
 use alloc::vec::Vec;
+use core::alloc::Layout;
 
 use super::bitmap::Bitmap;
 use super::earliest::{self, Rank};
 use super::entries::Entries;
 use super::ready_list::ReadyList;
-use super::ring::{Bucket, Ring, SlotCounts, slot_count};
+use super::ring::{Bucket, Ring, SizeError, SlotCounts, slot_count};
 use super::tombstone_vec::TombstoneVec;
 
 /// The number of entries whose deadlines a cascade reads before it moves the first of them, so that
@@ -33,7 +35,8 @@ const MAX_UPPER_BITS: u32 = 16;
 /// entry, and the entries that are due. An [`Entries`] stores the entries themselves.
 #[derive(Debug)]
 pub(crate) struct Hierarchical {
-    /// From the lowest level up. `None` is a level that no entry has needed so far.
+    /// From the lowest level up. `None` is a level that no entry has needed so far. The lowest
+    /// level always exists if it is larger than any other may be.
     levels: Vec<Option<Level>>,
     /// All entries with `deadline <= tick`.
     ready: ReadyList,
@@ -69,6 +72,11 @@ impl Digits {
         }
     }
 
+    /// Whether the lowest level needs more memory than any other level may.
+    fn has_large_level(self) -> bool {
+        self.lowest > MAX_UPPER_BITS
+    }
+
     /// Returns the number of slots of a level. The digit of the highest level has only those bits
     /// that are left of the 64.
     fn slot_count(self, level: usize) -> usize {
@@ -78,7 +86,10 @@ impl Digits {
     #[cold]
     #[inline(never)]
     fn make_level(self, level: usize) -> Level {
-        Level::new(self.slot_count(level))
+        // At most 264 KiB, whatever the settings are. Without memory for it the process ends, as
+        // with a `Vec` that grows.
+        Level::try_new(self.slot_count(level))
+            .unwrap_or_else(|_| handle_alloc_error(Layout::new::<Level>()))
     }
 }
 
@@ -103,11 +114,11 @@ impl Bucket for LevelBucket {
 }
 
 impl Level {
-    fn new(slots: usize) -> Self {
-        Self {
-            slots: Ring::new(slots),
-            occupied: Bitmap::new(slots),
-        }
+    fn try_new(slots: usize) -> Result<Self, SizeError> {
+        Ok(Self {
+            slots: Ring::try_new(slots)?,
+            occupied: Bitmap::try_new(slots)?,
+        })
     }
 
     /// Returns the slot's bucket, and marks the slot as occupied.
@@ -125,41 +136,33 @@ impl Level {
         self.slots.clear_slot(slot);
         self.occupied.clear(slot);
     }
+
+    /// Removes all entries.
+    fn clear(&mut self) {
+        self.slots.clear(|slot| self.occupied.clear(slot));
+    }
 }
 
 impl Hierarchical {
-    /// Makes an empty wheel at tick 0. Panics if `ticks_per_wheel` is 0 or more than
-    /// `MAX_TICKS_PER_WHEEL`.
-    pub(crate) fn new(ticks_per_wheel: usize) -> Self {
+    /// Makes an empty wheel at tick 0.
+    pub(crate) fn try_new(ticks_per_wheel: usize) -> Result<Self, SizeError> {
         // With one slot per level a digit would have no bits.
-        let bits = slot_count(ticks_per_wheel).max(2).trailing_zeros();
-        let upper_bits = bits.min(MAX_UPPER_BITS);
-        let levels = 1 + (u64::BITS - bits).div_ceil(upper_bits);
-        Self {
-            levels: (0..levels).map(|_| None).collect(),
+        let lowest = slot_count(ticks_per_wheel)?.max(2).trailing_zeros();
+        let upper = lowest.min(MAX_UPPER_BITS);
+        let digits = Digits { lowest, upper };
+        let levels = 1 + (u64::BITS - lowest).div_ceil(upper);
+        let mut levels: Vec<_> = (0..levels).map(|_| None).collect();
+        if digits.has_large_level() {
+            // There may be no memory for it later.
+            levels[0] = Some(Level::try_new(digits.slot_count(0))?);
+        }
+        Ok(Self {
+            levels,
             ready: ReadyList::default(),
             len: 0,
-            digits: Digits {
-                lowest: bits,
-                upper: upper_bits,
-            },
+            digits,
             tick: 0,
-        }
-    }
-
-    /// Makes the lowest level now, because there may be no memory for it later.
-    pub(super) fn make_lowest_level(&mut self) {
-        self.levels[0] = Some(Level::new(self.ticks_per_wheel()));
-    }
-
-    /// Returns about how many bytes the lowest level needs. No other level needs more.
-    pub(super) fn slot_bytes(&self) -> usize {
-        Ring::<LevelBucket>::bytes(self.ticks_per_wheel()) + Bitmap::bytes(self.ticks_per_wheel())
-    }
-
-    /// Whether the lowest level needs more memory than any other level may.
-    pub(super) fn has_large_level(&self) -> bool {
-        self.digits.lowest > MAX_UPPER_BITS
+        })
     }
 
     /// Inserts an entry that is not in the wheel. Returns its position, which the caller stores.
@@ -303,10 +306,15 @@ impl Hierarchical {
 
     /// Removes all entries. The time does not change.
     pub(crate) fn clear(&mut self) {
-        *self = Self {
-            tick: self.tick,
-            ..Self::new(self.ticks_per_wheel())
-        };
+        let is_kept = |index| index == 0 && self.digits.has_large_level();
+        for (index, level) in self.levels.iter_mut().enumerate() {
+            match level {
+                Some(level) if is_kept(index) => level.clear(),
+                _ => *level = None,
+            }
+        }
+        self.ready = ReadyList::default();
+        self.len = 0;
     }
 
     /// Returns the number of slots of the lowest level, which is a power of two and at least two.
@@ -452,7 +460,7 @@ mod tests {
     fn wheel(deadlines: impl IntoIterator<Item = u64>) -> (Hierarchical, TestEntries) {
         let deadlines: Vec<_> = deadlines.into_iter().collect();
         let (mut wheel, mut entries) = (
-            Hierarchical::new(8),
+            Hierarchical::try_new(8).expect("memory"),
             TestEntries::new(deadlines.iter().copied()),
         );
         insert_all(&mut wheel, &mut entries, &deadlines);
@@ -473,7 +481,10 @@ mod tests {
     #[cfg_attr(miri, ignore = "too much memory")]
     fn upper_levels_have_fewer_slots_than_a_large_lowest_one() {
         let deadlines = [1, 1 << 20, (1 << 36) - 1, 1 << 36, 1 << 52, u64::MAX];
-        let (mut wheel, mut entries) = (Hierarchical::new(1 << 20), TestEntries::new(deadlines));
+        let (mut wheel, mut entries) = (
+            Hierarchical::try_new(1 << 20).expect("memory"),
+            TestEntries::new(deadlines),
+        );
         insert_all(&mut wheel, &mut entries, &deadlines);
         let levels = wheel.levels(0).expect("memory");
         let levels: Vec<_> = levels

@@ -1,8 +1,9 @@
 //! Finds the earliest deadline of all slots of a wheel.
 
-use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
+
+use super::ring::{SizeError, try_zeros};
 
 /// The number of slots, or of groups of the level below, in a group. Their eight 64-bit values fill
 /// a cache line.
@@ -27,24 +28,18 @@ pub(super) struct MinTree {
 
 impl MinTree {
     /// Makes the tree of `slot_count` empty slots.
-    pub(super) fn new(slot_count: usize) -> Self {
+    pub(super) fn try_new(slot_count: usize) -> Result<Self, SizeError> {
         let mut levels = Vec::new();
         let mut groups = slot_count;
         while groups > GROUP_SIZE {
             groups = groups.div_ceil(GROUP_SIZE);
-            levels.push(vec![0; groups.next_multiple_of(GROUP_SIZE)]);
+            levels.push(try_zeros(groups.next_multiple_of(GROUP_SIZE))?);
         }
-        Self {
+        Ok(Self {
             slot_count,
             levels,
             root: 0,
-        }
-    }
-
-    /// Returns about how many bytes [`new`](Self::new) allocates: each level is an eighth of the
-    /// one below, and the lowest one has a byte per slot.
-    pub(super) fn bytes(slot_count: usize) -> usize {
-        slot_count / 7 * 8
+        })
     }
 
     /// Returns the earliest deadline of all slots; `u64::MAX` if all are empty.
@@ -98,6 +93,16 @@ impl MinTree {
         }
         self.root = inverted_min;
     }
+
+    /// Records that `slot` is empty, and that no other slot is occupied without such a call.
+    pub(super) fn clear(&mut self, slot: usize) {
+        let mut group = slot / GROUP_SIZE;
+        for level in &mut self.levels {
+            level[group] = 0;
+            group /= GROUP_SIZE;
+        }
+        self.root = 0;
+    }
 }
 
 #[cfg(test)]
@@ -109,7 +114,7 @@ mod tests {
     fn min_agrees_with_linear_search() {
         for size in [1, 2, 8, 9, 64, 512, 1 << 13] {
             let mut random = fastrand::Rng::with_seed(size as u64);
-            let mut tree = MinTree::new(size);
+            let mut tree = MinTree::try_new(size).expect("memory");
             let mut model = vec![None; size];
             for _ in 0..2_000 {
                 let (slot, deadline) = (random.usize(..size), random.u64(..1 << 20));
@@ -124,6 +129,10 @@ mod tests {
                 let min = model.iter().flatten().min();
                 assert_eq!(tree.min(), *min.unwrap_or(&u64::MAX), "size {size}");
             }
+            let occupied = (0..size).filter(|&slot| model[slot].is_some());
+            occupied.for_each(|slot| tree.clear(slot));
+            assert_eq!(tree.root, 0);
+            assert!(tree.levels.iter().flatten().all(|&value| value == 0));
         }
     }
 }

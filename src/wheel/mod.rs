@@ -82,12 +82,10 @@ mod slab;
 mod tombstone_vec;
 mod whole;
 
-#[cfg(all(test, feature = "timer"))]
-pub(crate) use hierarchical::Hierarchical;
 pub use owned::{HashedWheel, HierarchicalWheel};
 pub use ring::{MAX_TICKS_PER_WHEEL, SizeError};
 pub use slab::{Iter, Key};
 
 pub use crate::ticks::Ticks;
 #[cfg(feature = "timer")]
-pub(crate) use {earliest::Rank, either::EitherWheel, hashed::Hashed, ring::SlotCounts};
+pub(crate) use {earliest::Rank, either::EitherWheel, ring::SlotCounts};

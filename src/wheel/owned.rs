@@ -6,7 +6,7 @@ use core::fmt;
 use super::entries::Entries;
 use super::hashed::Hashed;
 use super::hierarchical::Hierarchical;
-use super::ring::{SizeError, check_size};
+use super::ring::SizeError;
 use super::slab::{Iter, Key, Slab};
 use super::whole::{new_wheel, whole};
 
@@ -37,7 +37,8 @@ macro_rules! wheel {
             /// # Panics
             ///
             /// If `ticks_per_wheel` is 0 or more than
-            /// [`MAX_TICKS_PER_WHEEL`](super::MAX_TICKS_PER_WHEEL).
+            /// [`MAX_TICKS_PER_WHEEL`](super::MAX_TICKS_PER_WHEEL), or if there is no memory for
+            /// this many slots.
             #[must_use]
             pub fn new(ticks_per_wheel: usize) -> Self {
                 Self::with_capacity(ticks_per_wheel, 0)
@@ -49,7 +50,9 @@ macro_rules! wheel {
             /// # Errors
             ///
             /// If `ticks_per_wheel` is 0 or more than
-            /// [`MAX_TICKS_PER_WHEEL`](super::MAX_TICKS_PER_WHEEL).
+            /// [`MAX_TICKS_PER_WHEEL`](super::MAX_TICKS_PER_WHEEL), or if there is no memory for
+            /// this many slots. (A wheel that was made may lack memory for entries. Then the process
+            /// ends, as with a `Vec` that grows.)
             ///
             /// # Examples
             ///
@@ -61,7 +64,7 @@ macro_rules! wheel {
             /// assert!(error.to_string().starts_with("ticks_per_wheel is 0"));
             /// ```
             pub fn try_new(ticks_per_wheel: usize) -> Result<Self, SizeError> {
-                check_size(ticks_per_wheel).map(|()| Self::new(ticks_per_wheel))
+                Self::try_with_capacity(ticks_per_wheel, 0)
             }
 
             /// Makes the same wheel as [`new`](Self::new), with memory for `capacity` entries. It
@@ -72,8 +75,8 @@ macro_rules! wheel {
             /// # Panics
             ///
             /// If `ticks_per_wheel` is 0 or more than
-            /// [`MAX_TICKS_PER_WHEEL`](super::MAX_TICKS_PER_WHEEL), or if `capacity` entries are
-            /// more than `isize::MAX` bytes.
+            /// [`MAX_TICKS_PER_WHEEL`](super::MAX_TICKS_PER_WHEEL), or if there is no memory for
+            /// this many slots or entries.
             ///
             /// # Examples
             ///
@@ -88,7 +91,38 @@ macro_rules! wheel {
             /// ```
             #[must_use]
             pub fn with_capacity(ticks_per_wheel: usize, capacity: usize) -> Self {
-                Self { entries: Slab::with_capacity(capacity), order: $Order::new(ticks_per_wheel) }
+                match Self::try_with_capacity(ticks_per_wheel, capacity) {
+                    Ok(wheel) => wheel,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+
+            /// Does the same as [`with_capacity`](Self::with_capacity), but returns an error
+            /// instead of a panic, for numbers that come from a configuration.
+            ///
+            /// # Errors
+            ///
+            /// If `ticks_per_wheel` is 0 or more than
+            /// [`MAX_TICKS_PER_WHEEL`](super::MAX_TICKS_PER_WHEEL), or if there is no memory for
+            /// this many slots or entries.
+            ///
+            /// # Examples
+            ///
+            /// ```
+            #[doc = concat!("use hashed_wheel::wheel::{", stringify!($Wheel), " as Wheel, SizeError};")]
+            ///
+            /// assert!(Wheel::<u32>::try_with_capacity(512, 1_000).is_ok());
+            /// let error = Wheel::<u32>::try_with_capacity(512, usize::MAX).unwrap_err();
+            /// assert!(matches!(error, SizeError::NoMemory { .. }));
+            /// ```
+            pub fn try_with_capacity(
+                ticks_per_wheel: usize,
+                capacity: usize,
+            ) -> Result<Self, SizeError> {
+                Ok(Self {
+                    order: $Order::try_new(ticks_per_wheel)?,
+                    entries: Slab::try_with_capacity(capacity)?,
+                })
             }
 
             /// Inserts an entry that is due at the absolute tick `deadline`, and returns its key.

@@ -4,6 +4,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::error::Error;
 use core::fmt;
+use core::hint::black_box;
 use core::ops::Range;
 
 /// The largest number of slots that a wheel, or the lowest level of a hierarchical wheel, can have.
@@ -16,50 +17,75 @@ pub const MAX_TICKS_PER_WHEEL: usize = if usize::BITS < 64 { 1 << 28 } else { 1 
 /// used ones.
 const MAX_FREE_BUCKETS: usize = 1_024;
 
-/// The reason why `try_new` of a wheel failed: the number of slots was 0 or more than
-/// [`MAX_TICKS_PER_WHEEL`].
+/// An array of zeros of up to this many bytes is written when it is made.
+const MAX_WRITTEN_BYTES: usize = 1 << 16;
+
+/// The reason why `try_new` or `try_with_capacity` of a wheel failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SizeError {
-    ticks_per_wheel: usize,
+#[non_exhaustive]
+pub enum SizeError {
+    /// The number of slots is 0 or more than [`MAX_TICKS_PER_WHEEL`].
+    OutOfRange {
+        /// The number of slots.
+        ticks_per_wheel: usize,
+    },
+    /// There is no memory for an array of the wheel.
+    NoMemory {
+        /// The size of this array; `usize::MAX` if it is more than the address space.
+        bytes: usize,
+    },
 }
 
 impl fmt::Display for SizeError {
-    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { ticks_per_wheel } = self;
-        write!(
-            f,
-            "ticks_per_wheel is {ticks_per_wheel}, but must be from 1 to {MAX_TICKS_PER_WHEEL}"
-        )
+        match self {
+            Self::OutOfRange { ticks_per_wheel } => write!(
+                f,
+                "ticks_per_wheel is {ticks_per_wheel}, but must be from 1 to {MAX_TICKS_PER_WHEEL}"
+            ),
+            Self::NoMemory { bytes } => {
+                write!(f, "there is no memory for a wheel's array of {bytes} bytes")
+            }
+        }
     }
 }
 
 impl Error for SizeError {}
 
-/// Returns an error if no wheel can have this many slots.
-// Inlined, as the message is: code that is compiled with the ring moves that of the timer.
-#[inline]
-pub(super) fn check_size(ticks_per_wheel: usize) -> Result<(), SizeError> {
-    let is_possible = (1..=MAX_TICKS_PER_WHEEL).contains(&ticks_per_wheel);
-    if is_possible {
-        Ok(())
+/// Returns the number of slots of a wheel: `ticks_per_wheel`, rounded up to a power of two. Returns
+/// an error if no wheel can have this many.
+pub(super) fn slot_count(ticks_per_wheel: usize) -> Result<usize, SizeError> {
+    if (1..=MAX_TICKS_PER_WHEEL).contains(&ticks_per_wheel) {
+        Ok(ticks_per_wheel.next_power_of_two())
     } else {
-        Err(SizeError { ticks_per_wheel })
+        Err(SizeError::OutOfRange { ticks_per_wheel })
     }
 }
 
-/// Returns the number of slots of a wheel: `ticks_per_wheel`, rounded up to a power of two.
+/// Makes an array with memory for `len` values, or returns an error if there is none.
+pub(super) fn try_array<T>(len: usize) -> Result<Vec<T>, SizeError> {
+    let mut array = Vec::new();
+    let bytes = len.saturating_mul(size_of::<T>());
+    match array.try_reserve_exact(len) {
+        Ok(()) => Ok(array),
+        Err(_) => Err(SizeError::NoMemory { bytes }),
+    }
+}
+
+/// Makes an array of `len` zeros, or returns an error if there is no memory for it.
 ///
-/// # Panics
-///
-/// If `ticks_per_wheel` is 0 or more than [`MAX_TICKS_PER_WHEEL`].
-pub(super) fn slot_count(ticks_per_wheel: usize) -> usize {
-    let is_possible = check_size(ticks_per_wheel).is_ok();
-    assert!(
-        is_possible,
-        "ticks_per_wheel is {ticks_per_wheel}, but must be from 1 to {MAX_TICKS_PER_WHEEL}"
-    );
-    ticks_per_wheel.next_power_of_two()
+/// The operating system provides the memory of a large array only where it is used. Safe code
+/// cannot allocate such an array fallibly. So the same memory is allocated before, for a moment and
+/// without a use of it. Only if another thread takes the memory in between, the process ends.
+pub(super) fn try_zeros<T: Copy + Default>(len: usize) -> Result<Vec<T>, SizeError> {
+    let mut array = try_array(len)?;
+    if len * size_of::<T>() <= MAX_WRITTEN_BYTES {
+        array.resize(len, T::default());
+        return Ok(array);
+    }
+    // The compiler may leave out an allocation that is not used.
+    drop(black_box(array));
+    Ok(vec![T::default(); len])
 }
 
 /// The number of entries in each slot of a hashed wheel, or of one level of a hierarchical wheel.
@@ -101,17 +127,12 @@ pub(super) struct Ring<B> {
 
 impl<B: Bucket> Ring<B> {
     /// Makes a ring of `slots` empty slots.
-    pub(super) fn new(slots: usize) -> Self {
-        Self {
-            bucket_of_slot: vec![0; slots],
+    pub(super) fn try_new(slots: usize) -> Result<Self, SizeError> {
+        Ok(Self {
+            bucket_of_slot: try_zeros(slots)?,
             buckets: vec![BucketOfSlot::default()],
             free: Vec::new(),
-        }
-    }
-
-    /// Returns how many bytes [`new`](Self::new) allocates for this many slots.
-    pub(super) fn bytes(slots: usize) -> usize {
-        slots * size_of::<u32>()
+        })
     }
 
     pub(super) fn slot_count(&self) -> usize {
@@ -185,6 +206,19 @@ impl<B: Bucket> Ring<B> {
         }
     }
 
+    /// Removes all entries, and frees all buckets. Calls `cleared` with each slot that was occupied.
+    pub(super) fn clear(&mut self, mut cleared: impl FnMut(usize)) {
+        self.free = Vec::new();
+        for (index, bucket) in (1..).zip(self.buckets.drain(1..)) {
+            let slot = bucket.slot as usize;
+            if self.bucket_of_slot[slot] == index {
+                self.bucket_of_slot[slot] = 0;
+                cleared(slot);
+            }
+        }
+        self.buckets.shrink_to_fit();
+    }
+
     /// Frees all unused buckets, and renumbers the others. Three quarters of the buckets have been
     /// cleared since they were made or since the last call, so the cost per call of `clear_slot` is
     /// constant.
@@ -218,7 +252,7 @@ mod tests {
 
     /// Makes a ring in which `used` slots have been used, and `cleared` of them cleared.
     fn ring_with_unused_buckets(used: usize, cleared: usize) -> Ring<NoEntries> {
-        let mut ring = Ring::new(used.next_power_of_two());
+        let mut ring = Ring::try_new(used.next_power_of_two()).expect("memory");
         for slot in 0..used {
             ring.bucket_or_insert(slot, |_| ());
         }
@@ -239,6 +273,44 @@ mod tests {
             (1, 0),
             "bucket 0 is left"
         );
+    }
+
+    #[test]
+    fn cleared_ring_is_as_new() {
+        let mut ring = ring_with_unused_buckets(8, 3);
+        // Slot 1 has the bucket that slot 2 had.
+        ring.bucket_or_insert(1, |_| ());
+        let mut cleared = Vec::new();
+        ring.clear(|slot| cleared.push(slot));
+        cleared.sort_unstable();
+        assert_eq!(cleared, [1, 3, 4, 5, 6, 7]);
+        assert_eq!(ring.bucket_of_slot, [0; 8]);
+        assert_eq!((ring.buckets.capacity(), ring.free.capacity()), (1, 0));
+    }
+
+    #[test]
+    fn array_without_memory_is_an_error() {
+        let bytes = usize::MAX / 2 + 1;
+        assert_eq!(
+            try_zeros::<u64>(bytes / 8),
+            Err(SizeError::NoMemory { bytes })
+        );
+        let error = try_array::<u64>(usize::MAX).unwrap_err();
+        assert_eq!(error, SizeError::NoMemory { bytes: usize::MAX });
+        assert!(
+            error
+                .to_string()
+                .ends_with(&format!("{} bytes", usize::MAX))
+        );
+    }
+
+    #[test]
+    fn small_and_large_arrays_are_zeros() {
+        for len in [0, 1, MAX_WRITTEN_BYTES / 4, MAX_WRITTEN_BYTES / 4 + 1] {
+            let array = try_zeros::<u32>(len).expect("memory");
+            assert_eq!((array.len(), array.capacity()), (len, len));
+            assert!(array.iter().all(|&item| item == 0));
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@ use core::num::NonZeroU32;
 use core::slice;
 
 use super::entries::Entries;
+use super::ring::{SizeError, try_array};
 
 /// Identifies an entry of the wheel whose [`insert`](super::HashedWheel::insert) returned the key.
 ///
@@ -125,9 +126,9 @@ pub(crate) struct Slab<T> {
 
 impl<T> Slab<T> {
     /// Makes a slab with memory for at least this many entries, which it keeps.
-    pub(crate) fn with_capacity(reserved: usize) -> Self {
-        Self {
-            cells: Vec::with_capacity(reserved),
+    pub(crate) fn try_with_capacity(reserved: usize) -> Result<Self, SizeError> {
+        Ok(Self {
+            cells: try_array(reserved)?,
             free: NO_INDEX,
             len: 0,
             reserved,
@@ -136,7 +137,7 @@ impl<T> Slab<T> {
             last_used: usize::MAX,
             first_generation: NonZeroU32::MIN,
             next_generation: NonZeroU32::MIN,
-        }
+        })
     }
 
     /// Adds an entry. Panics if there are 2^32 − 1 cells and none is free.
@@ -359,9 +360,13 @@ impl<T> Entries for Slab<T> {
 mod tests {
     use super::*;
 
+    fn slab<T>(reserved: usize) -> Slab<T> {
+        Slab::try_with_capacity(reserved).expect("memory")
+    }
+
     #[test]
     fn cell_without_generations_is_not_reused() {
-        let mut slab = Slab::with_capacity(0);
+        let mut slab = slab(0);
         let first = slab.insert(0, 'a');
         slab.cells[0].generation = NonZeroU32::MAX;
         let last = Key {
@@ -377,7 +382,7 @@ mod tests {
 
     #[test]
     fn old_keys_are_stale_after_the_memory_is_freed() {
-        let mut slab = Slab::with_capacity(0);
+        let mut slab = slab(0);
         let keys: Vec<_> = (0..=MAX_IDLE_CELLS)
             .map(|value| slab.insert(0, value))
             .collect();
@@ -402,7 +407,7 @@ mod tests {
     fn check_cells_are_freed(order_of: &str) {
         const CELLS: usize = 4 * MAX_IDLE_CELLS;
 
-        let mut slab = Slab::with_capacity(0);
+        let mut slab = slab(0);
         let keys: Vec<_> = (0..CELLS).map(|value| slab.insert(0, value)).collect();
         // Three entries stay. One of them has a free cell before it.
         let stay = [0, 1, 3];
@@ -437,7 +442,7 @@ mod tests {
     fn slab_that_grew_after_a_search_is_trimmed() {
         const CELLS: usize = 4 * MAX_IDLE_CELLS;
 
-        let mut slab = Slab::with_capacity(0);
+        let mut slab = slab(0);
         let stays = CELLS * 3 / 4;
         for _ in 0..CELLS {
             slab.insert(0, ());
@@ -467,7 +472,7 @@ mod tests {
         // So few that memory is freed only once all entries are removed.
         const CELLS: usize = MAX_IDLE_CELLS + MIN_USED;
 
-        let mut slab = Slab::with_capacity(0);
+        let mut slab = slab(0);
         let keys: Vec<_> = (0..CELLS).map(|_| slab.insert(0, ())).collect();
         // As if this cell had been used this many times.
         slab.cells[0].generation = NonZeroU32::new(MAX_FIRST_GENERATION).unwrap();
@@ -483,7 +488,7 @@ mod tests {
 
     #[test]
     fn old_keys_are_stale_after_take() {
-        let mut slab = Slab::with_capacity(0);
+        let mut slab = slab(0);
         let key = slab.insert(0, 'a');
         assert_eq!(slab.take(), ['a']);
         slab.insert(0, 'b');
@@ -509,7 +514,7 @@ mod tests {
         const LAST: usize = CELLS - 100;
         const REMOVALS_PER_SEARCH: usize = CELLS / 2 / CELLS_PER_REMOVAL;
 
-        let mut slab = Slab::with_capacity(0);
+        let mut slab = slab(0);
         for _ in 0..CELLS {
             slab.insert(0, ());
         }
@@ -547,7 +552,7 @@ mod tests {
     fn half_of_the_cells_are_freed() {
         const CELLS: usize = 4 * MAX_IDLE_CELLS;
 
-        let mut slab = Slab::with_capacity(0);
+        let mut slab = slab(0);
         for _ in 0..CELLS {
             slab.insert(0, ());
         }
@@ -561,7 +566,7 @@ mod tests {
     fn slab_with_the_highest_first_generation_frees_memory() {
         const CELLS: usize = MAX_IDLE_CELLS + MIN_USED;
 
-        let mut slab = Slab::with_capacity(0);
+        let mut slab = slab(0);
         let keys: Vec<_> = (0..CELLS).map(|_| slab.insert(0, ())).collect();
         slab.cells[0].generation = NonZeroU32::new(MAX_FIRST_GENERATION - 1).unwrap();
         for key in &keys {
@@ -575,7 +580,7 @@ mod tests {
 
     #[test]
     fn take_stops_when_the_cells_are_freed() {
-        let mut slab = Slab::with_capacity(0);
+        let mut slab = slab(0);
         let keys: Vec<_> = (0..=MAX_IDLE_CELLS)
             .map(|value| slab.insert(0, value))
             .collect();
@@ -588,7 +593,7 @@ mod tests {
     fn reserved_cells_are_kept_until_the_slab_is_shrunk() {
         const CELLS: usize = 4 * MAX_IDLE_CELLS;
 
-        let mut slab = Slab::with_capacity(CELLS);
+        let mut slab = slab(CELLS);
         let keys: Vec<_> = (0..CELLS).map(|value| slab.insert(0, value)).collect();
         for key in &keys[1..] {
             slab.remove(key.index);
@@ -615,7 +620,7 @@ mod tests {
 
     #[test]
     fn slab_without_generations_for_new_cells_is_not_shrunk() {
-        let mut slab = Slab::with_capacity(8);
+        let mut slab = slab(8);
         let key = slab.insert(0, 'a');
         slab.cells[0].generation = NonZeroU32::new(MAX_FIRST_GENERATION).unwrap();
         slab.remove(key.index);
