@@ -48,12 +48,8 @@
 //! size. So is xxl-job's ring of 60 slots of one second; the earlier slots that xxl-job checks
 //! again after a delay are unnecessary here, because `advance` expires all entries that are due.
 //!
-//! The table compares both wheels with two other ordered structures: a binary heap, in which
-//! cancelled entries stay for a while, and a `BTreeMap`. Delays are counted in rounds of 512 ticks,
-//! and all delays up to the longest are equally likely. Bold values are the best or within a tenth
-//! of the best.
-//!
-#![doc = include_str!("../../docs/which-wheel.md")]
+//! `cargo bench -p hashed-wheel-benches --bench which`, in the repository, compares both wheels
+//! with a binary heap and a `BTreeMap`.
 // The timer uses more of the orders than the public wheels.
 #![cfg_attr(not(feature = "timer"), allow(dead_code))]
 

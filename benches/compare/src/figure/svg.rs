@@ -1,5 +1,5 @@
 //! Writes figures as SVG without a library. Classes give the colours, so that a figure is readable
-//! on a light and on a dark page. benches/which includes this file too.
+//! on a light and on a dark page.
 
 use std::fmt::Write;
 
@@ -190,11 +190,10 @@ fn spread_out(mut positions: Vec<f64>, distance: f64, max: f64) -> Vec<f64> {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+
     #[test]
     fn labels_do_not_overlap() {
-        // (In here: benches/which is built without a test harness, and so without this function.)
-        use super::spread_out;
-
         assert_eq!(
             spread_out(vec![10.0, 40.0, 70.0], 15.0, 90.0),
             [10.0, 40.0, 70.0]
