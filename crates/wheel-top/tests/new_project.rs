@@ -1,12 +1,17 @@
-//! A new project with the lines of the README compiles, and depends on little.
+//! A new project with the lines of the README compiles, and depends on little. It is a build of its
+//! own, so only `.ci/deep` makes it.
 
 use std::fs;
 use std::path::Path;
 
 use hashed_wheel_trial::new_project::{NewProject, block};
+use hashed_wheel_trial::testing::is_deep;
 
 #[test]
 fn readme_is_complete() {
+    if !is_deep() {
+        return;
+    }
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let readme = fs::read_to_string(here.join("README.md")).expect("README.md can be read");
 
