@@ -223,3 +223,18 @@ fn comment_lines_end_at_column_100() {
     }
     assert!(too_long.is_empty(), "{}", too_long.join("\n"));
 }
+
+/// An import from `lib.rs` would hide which module depends on which.
+#[test]
+fn modules_do_not_import_through_the_root() {
+    let found = lines(
+        &["crates/redis-lock/src", "crates/wheel-top/src"],
+        |module| module == "lib",
+        |line| {
+            let names = line.split("crate::").skip(1);
+            let first = |name: &str| name.trim_start_matches('{').chars().next();
+            names.filter_map(first).any(char::is_uppercase)
+        },
+    );
+    assert!(found.is_empty(), "{found:#?}");
+}

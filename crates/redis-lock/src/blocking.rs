@@ -26,7 +26,10 @@ use crate::blocking_lock::OwnRuntime;
 pub use crate::blocking_lock::{Guard, Lock};
 pub use crate::blocking_multi::{MultiGuard, MultiLock};
 pub use crate::blocking_shared::{RwLock, Semaphore};
-use crate::{LockClientBuilder, LockError, LockOptions, LockState};
+use crate::builder::LockClientBuilder;
+use crate::error::LockError;
+use crate::options::LockOptions;
+use crate::state::LockState;
 
 /// [`LockClient`](crate::LockClient) with a runtime of its own.
 ///
@@ -50,7 +53,7 @@ use crate::{LockClientBuilder, LockError, LockOptions, LockState};
 /// ```
 #[derive(Debug, Clone)]
 pub struct LockClient {
-    locks: crate::LockClient,
+    locks: crate::client::LockClient,
     runtime: Arc<OwnRuntime>,
 }
 
@@ -75,7 +78,7 @@ impl LockClient {
     /// # }
     /// ```
     pub fn new(client: Client) -> Result<Self, LockError> {
-        crate::LockClient::builder(client).build_blocking()
+        crate::client::LockClient::builder(client).build_blocking()
     }
 
     /// Makes the client on a runtime of its own.

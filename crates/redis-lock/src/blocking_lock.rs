@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::runtime::{EnterGuard, Handle, Runtime};
 
-use crate::{LockError, Loss};
+use crate::error::{LockError, Loss};
 
 /// A lock in Redis, and an owner of it. See [`Lock`](crate::Lock).
 ///
@@ -22,12 +22,12 @@ use crate::{LockError, Loss};
 /// ```
 #[derive(Debug)]
 pub struct Lock {
-    lock: crate::Lock,
+    lock: crate::lock::Lock,
     runtime: Arc<OwnRuntime>,
 }
 
 impl Lock {
-    pub(crate) fn new(lock: crate::Lock, runtime: &Arc<OwnRuntime>) -> Self {
+    pub(crate) fn new(lock: crate::lock::Lock, runtime: &Arc<OwnRuntime>) -> Self {
         Self {
             lock,
             runtime: Arc::clone(runtime),
@@ -125,7 +125,7 @@ impl Lock {
         Ok(guard.map(|guard| self.guard(guard)))
     }
 
-    fn guard(&self, guard: crate::Guard) -> Guard {
+    fn guard(&self, guard: crate::guard::Guard) -> Guard {
         Guard::new(guard, &self.runtime)
     }
 }
@@ -154,12 +154,12 @@ impl Lock {
 #[must_use = "dropping the guard releases the lock"]
 pub struct Guard {
     /// `None` after the release.
-    guard: Option<crate::Guard>,
+    guard: Option<crate::guard::Guard>,
     runtime: Arc<OwnRuntime>,
 }
 
 impl Guard {
-    pub(crate) fn new(guard: crate::Guard, runtime: &Arc<OwnRuntime>) -> Self {
+    pub(crate) fn new(guard: crate::guard::Guard, runtime: &Arc<OwnRuntime>) -> Self {
         Self {
             guard: Some(guard),
             runtime: Arc::clone(runtime),
@@ -257,7 +257,7 @@ impl Guard {
             .map_or(Ok(()), |guard| self.runtime.block_on(guard.unlock()))
     }
 
-    fn guard(&self) -> &crate::Guard {
+    fn guard(&self) -> &crate::guard::Guard {
         self.guard.as_ref().expect("it was not released")
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::blocking_lock::{OwnRuntime, may_block};
-use crate::{LockError, Loss};
+use crate::error::{LockError, Loss};
 
 /// Several locks that are taken as one. See [`MultiLock`](crate::MultiLock).
 ///
@@ -19,12 +19,12 @@ use crate::{LockError, Loss};
 /// ```
 #[derive(Debug)]
 pub struct MultiLock {
-    lock: crate::MultiLock,
+    lock: crate::multi::MultiLock,
     runtime: Arc<OwnRuntime>,
 }
 
 impl MultiLock {
-    pub(crate) fn new(lock: crate::MultiLock, runtime: &Arc<OwnRuntime>) -> Self {
+    pub(crate) fn new(lock: crate::multi::MultiLock, runtime: &Arc<OwnRuntime>) -> Self {
         Self {
             lock,
             runtime: Arc::clone(runtime),
@@ -140,19 +140,19 @@ impl MultiLock {
 #[must_use = "dropping the guard releases the locks"]
 pub struct MultiGuard {
     /// `None` after the release.
-    guard: Option<crate::MultiGuard>,
+    guard: Option<crate::multi::MultiGuard>,
     runtime: Arc<OwnRuntime>,
 }
 
 impl MultiGuard {
-    fn new(guard: crate::MultiGuard, runtime: &Arc<OwnRuntime>) -> Self {
+    fn new(guard: crate::multi::MultiGuard, runtime: &Arc<OwnRuntime>) -> Self {
         Self {
             guard: Some(guard),
             runtime: Arc::clone(runtime),
         }
     }
 
-    fn guard(&self) -> &crate::MultiGuard {
+    fn guard(&self) -> &crate::multi::MultiGuard {
         self.guard.as_ref().expect("it was not released")
     }
 

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::blocking_lock::{Guard, Lock, OwnRuntime};
-use crate::{LockError, SharedHolder, SharedState};
+use crate::error::LockError;
+use crate::state::{SharedHolder, SharedState};
 
 /// A read-write lock in Redis. See [`RwLock`](crate::RwLock).
 ///
@@ -20,12 +21,12 @@ use crate::{LockError, SharedHolder, SharedState};
 /// ```
 #[derive(Debug)]
 pub struct RwLock {
-    lock: crate::RwLock,
+    lock: crate::rw_lock::RwLock,
     runtime: Arc<OwnRuntime>,
 }
 
 impl RwLock {
-    pub(crate) fn new(lock: crate::RwLock, runtime: &Arc<OwnRuntime>) -> Self {
+    pub(crate) fn new(lock: crate::rw_lock::RwLock, runtime: &Arc<OwnRuntime>) -> Self {
         Self {
             lock,
             runtime: Arc::clone(runtime),
@@ -137,12 +138,12 @@ impl RwLock {
 /// ```
 #[derive(Debug)]
 pub struct Semaphore {
-    semaphore: crate::Semaphore,
+    semaphore: crate::semaphore::Semaphore,
     runtime: Arc<OwnRuntime>,
 }
 
 impl Semaphore {
-    pub(crate) fn new(semaphore: crate::Semaphore, runtime: &Arc<OwnRuntime>) -> Self {
+    pub(crate) fn new(semaphore: crate::semaphore::Semaphore, runtime: &Arc<OwnRuntime>) -> Self {
         Self {
             semaphore,
             runtime: Arc::clone(runtime),

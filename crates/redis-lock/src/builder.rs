@@ -6,8 +6,9 @@ use hashed_wheel::HashedWheelTimer;
 use redis::RedisResult;
 use tokio::runtime::Handle;
 
+use crate::client::LockClient;
 use crate::connection::Server;
-use crate::{LockClient, LockError};
+use crate::error::LockError;
 
 /// The maximum length of a prefix or a holder's name in bytes. Each call of a script has them.
 const MAX_TEXT: usize = 128;

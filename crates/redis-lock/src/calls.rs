@@ -9,10 +9,10 @@ use hashed_wheel::HashedWheelTimer;
 use redis::FromRedisValue;
 use tokio::runtime::Handle;
 
-use crate::LockError;
 #[cfg(feature = "blocking")]
 use crate::blocking_lock::OwnRuntime;
 use crate::connection::{Connection, Server};
+use crate::error::LockError;
 use crate::options::LockOptions;
 use crate::scripts::{Answer, Call, Found, Keys, Request, Scripts};
 

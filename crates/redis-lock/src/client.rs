@@ -10,12 +10,16 @@ use hashed_wheel::HashedWheelTimer;
 use redis::Client;
 use tokio::runtime::Handle;
 
+use crate::builder::LockClientBuilder;
 use crate::calls::Calls;
 use crate::connection::Server;
+use crate::error::LockError;
+use crate::guard::Guard;
+use crate::lock::Lock;
+use crate::options::LockOptions;
 use crate::scripts::{self, Keys, Kind};
 use crate::wakeup::Wakeups;
 use crate::watchdog::Watchdog;
-use crate::{Guard, Lock, LockClientBuilder, LockError, LockOptions};
 
 /// A client of the locks on one Redis server, or on several.
 ///

@@ -15,7 +15,7 @@ use redis::{
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, OwnedMutexGuard, oneshot};
 
-use crate::LockError;
+use crate::error::LockError;
 use crate::scripts::Call;
 
 /// The maximum time to open a connection. It does not depend on leases: a server that is slow to

@@ -10,11 +10,11 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
 use crate::calls::Calls;
+use crate::error::{LockError, Loss};
 use crate::hold::Hold;
 use crate::options::LockOptions;
 use crate::scripts::{Found, Keys};
 use crate::watchdog::Watchdog;
-use crate::{LockError, Loss};
 
 /// Holds a lock until it is dropped or lost.
 ///

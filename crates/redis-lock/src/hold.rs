@@ -17,11 +17,11 @@ use std::{fmt, mem};
 use hashed_wheel::{HashedWheelTimer, NewTimeoutError, Timeout, TimerTask};
 use tokio::sync::watch;
 
+use crate::error::{LockError, Loss};
 use crate::observe;
 use crate::options::LockOptions;
 use crate::scripts::Keys;
 use crate::watchdog::GroupKey;
-use crate::{LockError, Loss};
 
 /// A function that is called when the lock is lost.
 type Callback = Box<dyn FnOnce(Loss) + Send>;
@@ -360,7 +360,7 @@ mod tests {
     use std::thread;
 
     use super::*;
-    use crate::LockOptions;
+    use crate::options::LockOptions;
     use crate::scripts::Kind;
 
     /// Starts a hold without a client, with a timer that expires nothing during the test.

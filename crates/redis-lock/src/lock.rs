@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 
 use crate::calls::Calls;
 use crate::client::Shared;
+use crate::error::LockError;
 use crate::guard::{Guard, Releaser};
 use crate::hold::{Hold, NewHold};
 use crate::observe;
+use crate::options::LockOptions;
 use crate::scripts::{Answer, Keys, Kind, Request};
 use crate::watchdog;
-use crate::{LockError, LockOptions};
 
 /// A lock in Redis, and an owner of it.
 ///

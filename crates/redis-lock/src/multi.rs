@@ -7,9 +7,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
+use crate::client::LockClient;
+use crate::error::{LockError, Loss};
+use crate::guard::Guard;
 use crate::guard::unless_lost;
+use crate::lock::Lock;
 use crate::lock::Patience;
-use crate::{Guard, Lock, LockClient, LockError, LockOptions, Loss};
+use crate::options::LockOptions;
 
 /// Several locks that are taken as one: all of them, or none.
 ///

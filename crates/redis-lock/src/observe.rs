@@ -6,7 +6,7 @@
 use std::panic::{self, AssertUnwindSafe};
 use std::time::Duration;
 
-use crate::{LockError, Loss};
+use crate::error::{LockError, Loss};
 
 /// Calls recorders and subscribers. A panic of theirs does not end a renewal, nor keep a loss from
 /// the holder.

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use crate::LockError;
+use crate::error::LockError;
 use crate::scripts::Kind;
 
 /// The leases that are permitted.

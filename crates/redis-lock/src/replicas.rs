@@ -17,9 +17,9 @@
 use std::time::{Duration, Instant};
 
 use crate::calls::Calls;
+use crate::error::{LockError, Loss};
 use crate::options::LockOptions;
 use crate::scripts::{Found, Keys};
-use crate::{LockError, Loss};
 
 /// The maximum time for the replicas, however long the lease is.
 const WAIT: Duration = Duration::from_secs(1);

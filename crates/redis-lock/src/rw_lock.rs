@@ -3,8 +3,12 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::client::LockClient;
+use crate::error::LockError;
+use crate::lock::Lock;
+use crate::options::LockOptions;
 use crate::scripts::Kind;
-use crate::{Lock, LockClient, LockError, LockOptions, SharedHolder, SharedState};
+use crate::state::{SharedHolder, SharedState};
 
 /// A read-write lock in Redis: either several owners hold it for reading, or one for writing.
 ///

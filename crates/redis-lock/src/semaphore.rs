@@ -4,9 +4,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::client::LockClient;
+use crate::error::LockError;
+use crate::guard::Guard;
+use crate::lock::Lock;
 use crate::lock::Patience;
+use crate::options::LockOptions;
 use crate::scripts::Kind;
-use crate::{Guard, Lock, LockClient, LockError, LockOptions, SharedHolder, SharedState};
+use crate::state::{SharedHolder, SharedState};
 
 /// A semaphore in Redis: a number of permits, each of which one owner may hold.
 ///

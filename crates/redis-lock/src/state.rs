@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use redis::{FromRedisValue, ParsingError, Value};
 
+use crate::client::LockClient;
+use crate::error::LockError;
+use crate::lock::Lock;
 use crate::options::LockOptions;
 use crate::scripts::{Keys, Kind};
-use crate::{Lock, LockClient, LockError};
 
 /// A held lock, as Redis had it when it was asked.
 ///

@@ -21,9 +21,10 @@ use hashed_wheel_util::{ExpiredEntries, ExpiringMap};
 use tokio::runtime::Handle;
 
 use crate::calls::Calls;
+use crate::error::{LockError, Loss};
 use crate::hold::Hold;
+use crate::observe;
 use crate::scripts::Found;
-use crate::{LockError, Loss, observe};
 
 /// The maximum number of leases per call. Redis processes nothing else during a call.
 const BATCH: usize = 256;
