@@ -19,6 +19,9 @@ impl Environment {
         let rustc = first_line(Command::new("rustc").arg("--version"));
         Self(json!({
             "command": command,
+            // Both are those of the beginning.
+            "commit": first_line(Command::new("git").args(["-C", crate::ROOT, "describe", "--always", "--dirty"])),
+            "date": first_line(Command::new("date").args(["--utc", "+%F"])),
             "cores": thread::available_parallelism().map_or(1, usize::from),
             "cpu": cpu.map_or(std::env::consts::ARCH, |(_, cpu)| cpu),
             "kernel": format!("Linux {}", read("/proc/sys/kernel/osrelease").trim()),
@@ -44,13 +47,15 @@ impl Environment {
         self.0["cores"].to_string()
     }
 
-    /// Returns the processor and the compiler.
+    /// Returns the processor, the compiler, the commit and the date.
     pub(crate) fn text(&self) -> String {
         format!(
-            "{} cores of an {}, {}",
+            "{} cores of an {}, {}; commit {}, {}",
             self.cores(),
             self.get("cpu"),
-            self.get("rustc")
+            self.get("rustc"),
+            self.get("commit"),
+            self.get("date"),
         )
     }
 

@@ -74,6 +74,18 @@ mod tests {
     }
 
     #[test]
+    fn page_and_readme_say_what_was_measured_and_when() {
+        let (_, environment) = record::read(&read("docs/benchmarks.json")).unwrap();
+        for key in ["command", "commit", "date", "cpu"] {
+            let value = environment.get(key);
+            assert!(!value.is_empty(), "docs/benchmarks.json: no {key}");
+            for page in ["docs/benchmarks.md", "README.md"] {
+                assert!(read(page).contains(value), "{page}: no {key}");
+            }
+        }
+    }
+
+    #[test]
     fn page_is_short_and_explains_each_row() {
         let page = read("docs/benchmarks.md");
         let (lines, words) = (page.lines().count(), page.split_whitespace().count());

@@ -55,18 +55,15 @@ fn value(summary: &Summary<'_>, row: &Row, peer: &str) -> Option<Spread> {
     summary.spread(row.workload, row.key_of(peer), peer)
 }
 
-/// Returns the ratios of this crate to Netty, computed per repetition.
+/// Returns the cost of this crate as a multiple of Netty's, computed per repetition. The cost of a
+/// rate is its reciprocal, so below 1 this crate is better in each row.
 pub(crate) fn ratio(summary: &Summary<'_>, row: &Row) -> Option<Spread> {
-    summary.ratio(row.workload, (OURS, row.key), (NETTY, row.key_of(NETTY)))
+    let ratio = summary.ratio(row.workload, (OURS, row.key), (NETTY, row.key_of(NETTY)))?;
+    Some(if row.is_rate() { ratio.recip() } else { ratio })
 }
 
-/// Returns a table, and the sentence that says what its numbers are.
-fn table(
-    summary: &Summary<'_>,
-    columns: &[(&str, &str)],
-    rows: &[&Row],
-    has_ratio: bool,
-) -> String {
+/// Returns a table, and the sentences that say what its numbers are.
+fn table(summary: &Summary<'_>, columns: &[(&str, &str)], rows: &[&Row]) -> String {
     let numbers = || {
         rows.iter().flat_map(|row| {
             columns
@@ -76,10 +73,7 @@ fn table(
     };
     let usual = numbers().map(|value| value.count).max().unwrap_or(0);
     let is_usual = numbers().all(|value| value.count == usual);
-    let names = columns
-        .iter()
-        .map(|(_, name)| *name)
-        .chain(has_ratio.then_some("hashed-wheel / Netty"));
+    let names = columns.iter().map(|(_, name)| *name).chain(["× Netty"]);
     let mut table = head(&names.collect::<Vec<_>>());
     for row in rows {
         let cells = columns
@@ -90,17 +84,23 @@ fn table(
                 Some(Spread { median, count, .. }) => format!("{} ({count})", short(median)),
             });
         let cells: Vec<_> = [title(row)].into_iter().chain(cells).collect();
-        let ratio = has_ratio
-            .then(|| ratio(summary, row).map_or(MISSING.into(), |ratio| short(ratio.median)));
-        table += &line(cells.into_iter().chain(ratio));
+        let ratio = ratio(summary, row).map_or(MISSING.into(), |ratio| short(ratio.median));
+        table += &line(cells.into_iter().chain([ratio]));
     }
     let others = if is_usual {
         ""
     } else {
         ", or of as many as the number in parentheses says"
     };
+    let counts = rows
+        .iter()
+        .filter_map(|row| Some(ratio(summary, row)?.count));
+    let pairs = match (counts.clone().min(), counts.max()) {
+        (Some(min), Some(max)) if min < max => format!("{min} to {max} pairs"),
+        (_, max) => format!("{} pairs", max.unwrap_or(0)),
+    };
     format!(
-        "Each number is the median of {usual} repetitions{others}. M/s are millions per second: more is better. Otherwise less is.\n\n{table}"
+        "Each number is the median of {usual} repetitions{others}. M/s are millions per second: more is better. Otherwise less is. *× Netty* is hashed-wheel's cost as a multiple of Netty's, the median of {pairs} of repetitions: below 1, hashed-wheel is better.\n\n{table}"
     )
 }
 
@@ -132,7 +132,7 @@ pub(crate) fn readme(measurements: &Measurements, environment: &Environment) -> 
     let environment = format!("{}; `{}`.", environment.text(), environment.get("command"));
     format!(
         "{environment} {versions}.\n{}{}",
-        table(summary, columns, &rows, true),
+        table(summary, columns, &rows),
         failures(summary)
     )
 }
@@ -144,7 +144,7 @@ pub(crate) fn page(measurements: &Measurements, environment: &Environment) -> St
     format!(
         "    {}\n\n{}{}\n{}. {}.\n{}.\n",
         environment.get("command"),
-        table(summary, &COLUMNS, &rows, false),
+        table(summary, &COLUMNS, &rows),
         failures(summary),
         environment.text(),
         environment.details(),
@@ -205,6 +205,37 @@ mod tests {
         );
     }
 
+    /// Twice Netty's time is 2, and twice its rate is a half.
+    #[test]
+    fn ratio_below_one_is_better_in_each_row() {
+        for row in &ROWS {
+            let repetition = |peer: &str, key, value| Repetition {
+                workload: row.workload.into(),
+                command: String::new(),
+                peer: peer.into(),
+                number: Some(0),
+                answer: Answer::new([(key, value)]),
+            };
+            let measurements = Measurements {
+                repetitions: vec![
+                    repetition(OURS, row.key, 10.0),
+                    repetition(NETTY, row.key_of(NETTY), 5.0),
+                ],
+                ..Measurements::default()
+            };
+            let summary = Summary {
+                measurements: &measurements,
+            };
+            let expected = if row.unit == "M/s" { 0.5 } else { 2.0 };
+            assert_eq!(
+                ratio(&summary, row).unwrap().median,
+                expected,
+                "{}",
+                row.title
+            );
+        }
+    }
+
     /// Two repetitions of one timer, and one of the other.
     #[test]
     fn cells_say_how_often_they_were_measured() {
@@ -228,7 +259,6 @@ mod tests {
                 },
                 columns,
                 &[&ROWS[0]],
-                false,
             )
         };
         let equal = text(&COLUMNS[..1]);
@@ -236,14 +266,17 @@ mod tests {
             equal.starts_with("Each number is the median of 2 repetitions. "),
             "{equal}"
         );
-        assert!(equal.ends_with("| schedule, ns | 7.00 |\n"), "{equal}");
+        assert!(
+            equal.ends_with("| schedule, ns | 7.00 | 1.00 |\n"),
+            "{equal}"
+        );
         let unequal = text(&COLUMNS[..3]);
         assert!(
             unequal.contains("of 2 repetitions, or of as many as"),
             "{unequal}"
         );
         assert!(
-            unequal.ends_with("| schedule, ns | 7.00 | 7.00 (1) | – |\n"),
+            unequal.ends_with("| schedule, ns | 7.00 | 7.00 (1) | – | 1.00 |\n"),
             "{unequal}"
         );
     }

@@ -17,6 +17,16 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
+    /// Returns the reciprocals.
+    pub(crate) fn recip(self) -> Self {
+        Self {
+            median: self.median.recip(),
+            min: self.max.recip(),
+            max: self.min.recip(),
+            count: self.count,
+        }
+    }
+
     /// Returns `None` if there are no values. The median of an even number of values is the mean of
     /// the middle two.
     pub(crate) fn of(mut values: Vec<f64>) -> Option<Self> {

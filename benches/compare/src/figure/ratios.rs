@@ -2,43 +2,24 @@
 
 use super::svg::{Anchor, Chart, LINE, Svg, WIDTH};
 use crate::peers::{NETTY, OURS};
-use crate::plan::{ROWS, Row};
+use crate::plan::ROWS;
 use crate::report::{self, short};
-use crate::summary::{Spread, Summary};
-
-/// Returns by which factor this crate is better than Netty: its smallest, median and largest value.
-fn factor(summary: &Summary<'_>, row: &Row) -> Option<Spread> {
-    let ratio = report::ratio(summary, row)?;
-    let is_rate = row.unit == "M/s";
-    let Spread {
-        median,
-        min,
-        max,
-        count,
-    } = ratio;
-    let inverse = Spread {
-        median: median.recip(),
-        min: max.recip(),
-        max: min.recip(),
-        count,
-    };
-    Some(if is_rate { ratio } else { inverse })
-}
+use crate::summary::Summary;
 
 pub(super) fn draw(summary: &Summary<'_>) -> String {
     const TITLE: &str = "hashed-wheel beside Netty";
-    const NOTE: &str = "How many times as fast, small or punctual as Netty: the median, and the range of all repetitions.";
+    const NOTE: &str = "The cost as a multiple of Netty's: the median, and the range of all repetitions. Below 1, hashed-wheel is better.";
     const TOP: f64 = 90.0;
     const ROW: f64 = 27.0;
 
     let all: Vec<_> = ROWS
         .iter()
-        .filter_map(|row| Some((row, factor(summary, row)?)))
+        .filter_map(|row| Some((row, report::ratio(summary, row)?)))
         .collect();
     // An end of the axis for each side, at a power of two. Zero against something is beyond it.
     let finite = || {
         all.iter()
-            .flat_map(|(_, factor)| [factor.min, factor.max])
+            .flat_map(|(_, ratio)| [ratio.min, ratio.max])
             .filter(|end| end.is_normal())
     };
     let first = finite().fold(0.5, f64::min).log2().floor();
@@ -50,7 +31,7 @@ pub(super) fn draw(summary: &Summary<'_>) -> String {
         width: WIDTH - 330.0 - 110.0,
         height: ROW * all.len() as f64,
     };
-    let x = |factor: f64| ((factor.log2() - first) / (last - first)).clamp(0.0, 1.0);
+    let x = |ratio: f64| ((ratio.log2() - first) / (last - first)).clamp(0.0, 1.0);
 
     let mut svg = Svg::new(TITLE, height);
     svg.text((16.0, 26.0), Anchor::Start, "title", TITLE);
@@ -69,27 +50,27 @@ pub(super) fn draw(summary: &Summary<'_>) -> String {
     svg.text(
         (one.0 - 10.0, TOP - 10.0),
         Anchor::End,
-        "s2",
-        "← Netty is better",
+        "s0",
+        "← hashed-wheel is better",
     );
     svg.text(
         (one.0 + 10.0, TOP - 10.0),
         Anchor::Start,
-        "s0",
-        "hashed-wheel is better →",
+        "s2",
+        "Netty is better →",
     );
-    for (index, (row, factor)) in all.iter().enumerate() {
+    for (index, (row, ratio)) in all.iter().enumerate() {
         let y = 1.0 - (index as f64 + 0.5) / all.len() as f64;
         let (_, line) = chart.at(0.0, y);
-        let class = if factor.median < 1.0 { "s2" } else { "s0" };
+        let class = if ratio.median < 1.0 { "s0" } else { "s2" };
         svg.text((chart.left - 12.0, line + 4.0), Anchor::End, "", row.title);
         svg.path(
-            &[chart.at(x(factor.min), y), chart.at(x(factor.max), y)],
+            &[chart.at(x(ratio.min), y), chart.at(x(ratio.max), y)],
             &format!("line {class}"),
         );
-        svg.dot(chart.at(x(factor.median), y), class);
-        let value = if factor.median.is_finite() {
-            format!("{} ×", short(factor.median))
+        svg.dot(chart.at(x(ratio.median), y), class);
+        let value = if ratio.median > 0.0 {
+            format!("{} ×", short(ratio.median))
         } else {
             let value = |peer| summary.spread(row.workload, row.key_of(peer), peer);
             let values = value(OURS).zip(value(NETTY));
