@@ -2,11 +2,12 @@
 //! code is a doc test.)
 // It runs cargo, and Miri starts no processes.
 
+use std::collections::HashSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::files::root;
+use crate::files::{files, pages, root};
 
 fn read(page: &str) -> String {
     fs::read_to_string(root().join(page)).unwrap()
@@ -50,6 +51,48 @@ fn run(name: &str, dependencies: &str, program: &str) {
         output.status.success(),
         "{name}: {}",
         String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+/// Doc tests compile the pages that a `#[doc = include_str!(…)]` names.
+#[test]
+fn rust_in_pages_is_a_complete_program_and_a_doc_test() {
+    let included = |source: PathBuf| {
+        let (text, folder) = (
+            fs::read_to_string(&source).unwrap(),
+            source.parent().unwrap(),
+        );
+        let pages = text.split("#[doc = include_str!(\"").skip(1);
+        let page = |rest: &str| {
+            folder
+                .join(rest.split('"').next().unwrap())
+                .canonicalize()
+                .ok()
+        };
+        pages.filter_map(page).collect::<Vec<_>>()
+    };
+    let sources = files(&root().join("crates"), "rs");
+    let included: HashSet<_> = sources.into_iter().flat_map(included).collect();
+    let (mut checked, mut wrong) = (0, Vec::new());
+    for page in pages() {
+        let text = fs::read_to_string(&page).unwrap();
+        let programs = text.split("\n```rust").skip(1);
+        let programs: Vec<_> = programs
+            .map(|rest| rest.split("\n```").next().unwrap())
+            .collect();
+        if programs.is_empty() {
+            continue;
+        }
+        checked += programs.len();
+        let is_included = included.contains(&page.canonicalize().unwrap());
+        if !is_included || !programs.iter().all(|program| program.contains("fn main()")) {
+            wrong.push(page);
+        }
+    }
+    assert!(checked > 30, "only {checked} programs were found");
+    assert!(
+        wrong.is_empty(),
+        "pages with a part of a program, or that no doc test names: {wrong:#?}"
     );
 }
 
