@@ -117,6 +117,8 @@ CREATE TABLE @node (
     listens     boolean NOT NULL DEFAULT true,
     -- The handlers whose runs it executes. None: it is ending, or lost.
     handlers    text[] NOT NULL DEFAULT '{}',
+    -- The run that it watches, or has watched last: see `1_interruptions.sql`.
+    suspect     bigint,
     alive_until timestamptz NOT NULL CHECK (isfinite(alive_until) AND alive_until < '9999-12-30 00:00:00+00')
 );
 
@@ -143,8 +145,8 @@ CREATE TABLE @run (
     -- The number of nodes that were lost during the run. From 1 on, an execution may have been done
     -- partially or completely without a result.
     interrupted  integer NOT NULL DEFAULT 0,
-    -- Of these interruptions, the ones that do not count for `max_interruptions`: the node was not
-    -- lost, but could not renew its lease.
+    -- Of these interruptions, the ones that do not count for `max_interruptions`: see
+    -- `1_interruptions.sql`.
     excused      integer NOT NULL DEFAULT 0,
     -- How often another node took over the run, whether it was running or only claimed.
     taken_over   integer NOT NULL DEFAULT 0,
@@ -230,6 +232,7 @@ DECLARE
     full_names text[] := '{}';
     without_use bigint[];
     rated bigint[];
+    suspect bigint;
     -- Runs that their node tries to start again, because of their rate, and when.
     later bigint[] := '{}';
     later_times timestamptz[] := '{}';
@@ -245,9 +248,10 @@ BEGIN
         array_agg(free.id) FILTER (WHERE free.fits AND free.is_limited),
         array_agg(free.id) FILTER (WHERE free.fits AND free.is_rated),
         array_agg(free.id) FILTER (WHERE free.fits AND free.verdict IS NOT NULL),
-        array_agg(free.verdict) FILTER (WHERE free.fits AND free.verdict IS NOT NULL)
-    INTO free_runs, postponed, limited, rated, judged, verdicts FROM (
-        SELECT run.id, run.verdict, run.verdict IS NULL AND run.is_limited AS is_limited,
+        array_agg(free.verdict) FILTER (WHERE free.fits AND free.verdict IS NOT NULL),
+        min(free.id) FILTER (WHERE free.fits AND free.verdict IS NULL AND free.is_suspect)
+    INTO free_runs, postponed, limited, rated, judged, verdicts, suspect FROM (
+        SELECT run.id, run.verdict, run.is_suspect, run.verdict IS NULL AND run.is_limited AS is_limited,
             run.verdict IS NULL AND run.is_rated AS is_rated,
             row_number() OVER first = 1 OR sum(run.bytes) OVER first <= the_bytes AS fits
         FROM (
@@ -256,6 +260,7 @@ BEGIN
                     AND (job.overlap <> 'allow' OR job.limits IS NOT NULL OR kind.running IS NOT NULL)
                     AS is_limited,
                 run.owner = the_node AND run.state = 'claimed' AND kind.interval_us IS NOT NULL AS is_rated,
+                run.interrupted - run.excused >= 2 AS is_suspect,
                 CASE WHEN run.is_cancelled THEN 'cancelled'
                     -- A repetition, because `cancel_runs` has cancelled the others.
                     WHEN NOT job.enabled AND job.disabled_reason IS NULL AND NOT run.is_manual THEN 'paused'
@@ -347,6 +352,7 @@ BEGIN
     IF without_use IS NOT NULL THEN
         PERFORM @free_places(without_use, NULL, '{}');
     END IF;
+    PERFORM @watch(the_node, suspect);
 END $$;
 
 -- Writes the results of runs that the node has started. A run with a `retry` is repeated after this
@@ -362,7 +368,7 @@ END $$;
 CREATE FUNCTION @finish_runs(the_node bigint, the_prefetch bigint, the_runs bigint[], states text[],
     outputs jsonb[], errors text[], retries bigint[])
 RETURNS TABLE (id bigint, state text, job bigint, handler text, due timestamptz, start_at timestamptz,
-    attempt integer, interrupted integer, misses_until timestamptz, priority smallint)
+    attempt integer, interrupted integer, excused integer, misses_until timestamptz, priority smallint)
 LANGUAGE plpgsql SET lock_timeout = '100ms'
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
@@ -438,7 +444,7 @@ BEGIN
     END IF;
 
     RETURN QUERY SELECT outcome.id, outcome.state, NULL::bigint, NULL, NULL::timestamptz, NULL::timestamptz,
-        NULL::integer, NULL::integer, NULL::timestamptz, NULL::smallint
+        NULL::integer, NULL::integer, NULL::integer, NULL::timestamptz, NULL::smallint
     FROM (
         SELECT done, CASE WHEN done = ANY (cancelled) THEN 'cancelled' ELSE 'written' END
         FROM unnest(written) AS done
@@ -450,7 +456,8 @@ BEGIN
             AND run.owner = the_node AND run.state = 'done'
     ) AS outcome (id, state);
     RETURN QUERY SELECT run.id, run.state, run.job, run.handler, run.due, run.start_at, run.attempt,
-        run.interrupted, run.misses_until, run.priority FROM @run run WHERE run.id = ANY (claimed);
+        run.interrupted, run.excused, run.misses_until, run.priority
+    FROM @run run WHERE run.id = ANY (claimed);
 END $$;
 
 -- Removes at most `the_limit` results that are older than `age`, and jobs that are finished and

@@ -13,6 +13,7 @@
 -- | takeover, adoption             | kept: the run is running, or starts again                        |
 -- | given back before its start    | kept by the run, which waits for another node                    |
 -- | no node can start it again     | handed on by `settle`: the run takes places when it starts       |
+-- | pause after an interruption    | the same                                                         |
 -- | cancelled or deleted before it | handed on by the node that had claimed the run, or by `settle`   |
 -- | deleted while it is running    | kept until the end of the execution, or of its node              |
 -- | completed by its handler       | handed on when the handler ends, or by `settle`                  |
@@ -288,9 +289,12 @@ BEGIN
     UPDATE @run run
     SET state = 'waiting', owner = NULL, taken_over = run.taken_over + 1,
         attempt = run.attempt + CASE run.state WHEN 'running' THEN 1 ELSE 0 END,
-        interrupted = run.interrupted + CASE run.state WHEN 'running' THEN 1 ELSE 0 END
+        interrupted = run.interrupted + CASE run.state WHEN 'running' THEN 1 ELSE 0 END,
+        excused = run.excused + CASE WHEN left_over.counts THEN 0 ELSE 1 END,
+        start_at = COALESCE(clock_timestamp() + CASE WHEN left_over.counts AND run.state = 'running'
+            THEN @pause_of(run.job, run.interrupted - run.excused + 1) END, run.start_at)
     FROM (
-        SELECT run.id FROM @run run
+        SELECT run.id, run.state <> 'running' OR @counts(run.id, run.owner) AS counts FROM @run run
         WHERE run.owner = ANY (lost) AND run.state IN ('claimed', 'running')
             AND COALESCE((SELECT true FROM @slot slot WHERE slot.run = run.id LIMIT 1), false)
             AND NOT @is_served(run.handler)
@@ -302,7 +306,7 @@ BEGIN
     -- hand.
     SELECT COALESCE(array_agg(locked.id), '{}') INTO unused FROM (
         SELECT run.id FROM @slot slot JOIN @run run ON run.id = ANY (ARRAY[slot.run])
-        WHERE CASE run.state WHEN 'waiting' THEN NOT @is_served(run.handler)
+        WHERE CASE run.state WHEN 'waiting' THEN NOT @is_served(run.handler) OR run.start_at > clock_timestamp() + ahead
             ELSE run.state NOT IN ('claimed', 'running') END
         FOR UPDATE OF run SKIP LOCKED
     ) AS locked;

@@ -14,7 +14,7 @@ use hashed_wheel::HashedWheelTimer;
 use tokio::sync::watch;
 
 /// The end of the node.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Canceller(watch::Sender<bool>);
 
 /// The end of the handler.
@@ -30,6 +30,11 @@ impl Canceller {
     /// May be called again.
     pub(crate) fn cancel(&self) {
         self.0.send_replace(true);
+    }
+
+    /// Waits until the execution has ended, and its handler has left no [`Cancelled`].
+    pub(crate) async fn unused(&self) {
+        self.0.closed().await;
     }
 }
 

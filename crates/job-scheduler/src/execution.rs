@@ -140,6 +140,18 @@ impl Executions {
         }
     }
 
+    /// Waits until the execution of this run has ended.
+    pub(crate) async fn ended(&self, run: i64) {
+        let canceller = self
+            .lock()
+            .runs
+            .get(&run)
+            .map(|active| active.canceller.clone());
+        if let Some(canceller) = canceller {
+            canceller.unused().await;
+        }
+    }
+
     /// Returns the runs that are executing, or whose results are not written.
     pub(crate) fn runs(&self) -> Vec<i64> {
         self.lock().runs.keys().copied().collect()

@@ -421,12 +421,20 @@ impl NewJob {
 
     /// How often a run is repeated because its node was lost during the run. After more
     /// interruptions than this, it is not repeated and ends as
-    /// [`Abandoned`](crate::RunState::Abandoned). The default is 10.
+    /// [`Abandoned`](crate::RunState::Abandoned). The default is 10, so that a run is abandoned
+    /// half an hour after its first interruption at the earliest.
     ///
-    /// A run whose payload has more than 64 KiB and is not read within a lease counts as
-    /// interrupted too. An error of the database that ends before the lease does interrupts
-    /// nothing, and a node that could not reach the database until then does not count for this
-    /// limit.
+    /// The first interruption has no pause. After the second one the run starts after 4 to 6
+    /// seconds, and each further pause is twice as long, up to an hour. The run is then a suspect:
+    /// its node starts it alone, and starts no other run for as long as the pause (at most a
+    /// minute), or until it has ended. If the process dies in this time, the interruption counts
+    /// for this run only. So a run that ends its process is found, and the runs beside it are not
+    /// abandoned.
+    ///
+    /// An interruption by [`shutdown`](crate::Scheduler::shutdown) does not count, nor one by a
+    /// node that could not reach the database until its lease ended. An error of the database that
+    /// ends before interrupts nothing. A run whose payload has more than 64 KiB and is not read
+    /// within a lease counts as interrupted.
     ///
     /// Without a limit, a run that ends its process (by a stack overflow, or by lack of memory)
     /// would end one node after the other forever.

@@ -51,7 +51,8 @@
 //!   of the nodes show.
 //! - **A run that has not started when its node is lost is started elsewhere, once.** A node is
 //!   lost if it has not renewed its [lease](SchedulerBuilder::lease). The run starts at most
-//!   `lease + heartbeat` after the last renewal, if another node has capacity.
+//!   `lease + heartbeat` after the last renewal, if another node has capacity. So does one that was
+//!   running, if it is interrupted for the first time.
 //! - **A run that was interrupted is repeated and marked**: by [`Context::interrupted`], the
 //!   handler detects that it may have been done before. It is not repeated if its job is paused
 //!   meanwhile, or after more than [`max_interruptions`](NewJob::max_interruptions).
@@ -78,8 +79,10 @@
 //!   machine) may finish runs that it had started, while another node repeats them. It notices that
 //!   when it continues, and drops their futures. A node without a connection drops them at the end
 //!   of its lease; one that is back before keeps them.
-//! - **A handler that ends its process** ends one node after the other, until the run is
-//!   [`Abandoned`](RunState::Abandoned) after [`max_interruptions`](NewJob::max_interruptions).
+//! - **A handler that ends its process** ends one node after the other, with growing pauses, until
+//!   the run is [`Abandoned`](RunState::Abandoned): see
+//!   [`max_interruptions`](NewJob::max_interruptions). Until then, a node that executes this run, or
+//!   another one that was interrupted twice, starts no other run for up to a minute.
 //! - **The end of a handler that blocks its thread.** A [`timeout`](NewJob::timeout), a
 //!   [cancellation](Jobs::cancel) and the loss of a lease take effect at its next `.await`. If all
 //!   threads of the runtime are blocked for longer than a lease, the node loses it.

@@ -15,6 +15,7 @@ const MIGRATIONS: [&str; 1] = [concat!(
     include_str!("../migrations/1_notifications.sql"),
     include_str!("../migrations/1_limits.sql"),
     include_str!("../migrations/1_rates.sql"),
+    include_str!("../migrations/1_interruptions.sql"),
     include_str!("../migrations/1_control.sql")
 )];
 

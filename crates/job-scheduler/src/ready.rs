@@ -15,9 +15,11 @@ pub(crate) struct Queued {
 }
 
 impl Queued {
-    /// A higher priority is first, then an earlier time.
-    fn rank(&self) -> (i16, Reverse<Timestamp>, Reverse<i64>) {
+    /// A suspect is first, because the other ones would interrupt its watch. Then a higher priority,
+    /// then an earlier time.
+    fn rank(&self) -> (bool, i16, Reverse<Timestamp>, Reverse<i64>) {
         (
+            self.run.watch().is_some(),
             self.run.priority,
             Reverse(self.run.start_at),
             Reverse(self.run.id),
@@ -57,6 +59,12 @@ impl Ready {
     /// Takes the run that starts next.
     pub(crate) fn pop(&mut self) -> Option<Queued> {
         self.0.pop()
+    }
+
+    /// The same, if it may start together with others.
+    pub(crate) fn pop_with_others(&mut self) -> Option<Queued> {
+        let is_suspect = self.0.peek()?.run.watch().is_some();
+        (!is_suspect).then(|| self.0.pop())?
     }
 
     pub(crate) fn is_empty(&self) -> bool {

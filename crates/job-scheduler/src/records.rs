@@ -94,7 +94,8 @@ pub enum RunState {
     Skipped,
     /// It was [cancelled](crate::Jobs::cancel), or its job was paused or replaced.
     Cancelled,
-    /// It was interrupted more often than [`max_interruptions`](crate::NewJob::max_interruptions).
+    /// Its node was lost during the run more often than
+    /// [`max_interruptions`](crate::NewJob::max_interruptions): probably because of it.
     Abandoned,
 }
 

@@ -457,7 +457,8 @@ impl Scheduler {
 
     /// Ends the node. Runs that have not started are given back at once, and other nodes start
     /// them. Runs that are executing get the time `grace` to end. After that their futures are
-    /// dropped, and other nodes repeat them as interrupted.
+    /// dropped, and other nodes repeat them as interrupted, which does not count for
+    /// [`max_interruptions`](crate::NewJob::max_interruptions).
     ///
     /// It returns within `grace` and about three leases, even if the database cannot be reached.
     ///

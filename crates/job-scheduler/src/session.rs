@@ -220,9 +220,9 @@ impl Session {
             results.failed(executions);
         }
         match result {
-            // If the handlers have not ended, the runs are taken over after the lease.
-            Ok(()) if executions.end().await => {
-                let leave = async { Ok(stores.lead.leave(number).await?) };
+            Ok(()) => {
+                let have_ended = executions.end().await;
+                let leave = async { Ok(stores.lead.leave(number, have_ended).await?) };
                 (within(&self.shared.timer, lease, leave).await, None)
             }
             Err(Error::LeaseLost) => {
@@ -251,7 +251,6 @@ impl Session {
                     }),
                 )
             }
-            Ok(()) => (result, None),
         }
     }
 

@@ -204,6 +204,7 @@ impl<'a> Inline<'a> {
             start_at: due,
             attempt,
             interrupted,
+            excused: 0,
             misses_until: None,
             priority: job.priority,
         };

@@ -1,10 +1,11 @@
 //! The runs that a session has read and that have not started, and how many more it may read.
 
+use std::future::Future;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, MutexGuard};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use hashed_wheel::NewTimeoutError;
+use hashed_wheel::{NewTimeoutError, TimeoutError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{Session, Stop, lock};
@@ -101,12 +102,14 @@ impl Session {
         if let Ok(permit) = runners.clone().try_acquire_owned() {
             return permit;
         }
+        let permit = self.without_starts(runners.clone().acquire_owned()).await;
+        permit.expect("it is never closed")
+    }
+
+    /// Starts nothing until this has happened, as if all runners were busy.
+    async fn without_starts<T>(&self, wait: impl Future<Output = T>) -> T {
         *lock(&self.out_of_runners) = Some(Instant::now());
-        let permit = runners
-            .clone()
-            .acquire_owned()
-            .await
-            .expect("it is never closed");
+        let result = wait.await;
         let was_stalled = self.is_stalled();
         *lock(&self.out_of_runners) = None;
         if was_stalled {
@@ -115,7 +118,22 @@ impl Session {
         if self.is_postponed.swap(false, Relaxed) {
             self.heard.notify_one();
         }
-        permit
+        result
+    }
+
+    /// Watches a suspect: starts no other run until it has `ended`, or this time has passed.
+    /// Returns when the next suspect may start: others start for as long before.
+    pub(super) async fn watch_suspect(
+        &self,
+        limit: Duration,
+        ended: impl Future<Output = ()>,
+    ) -> Result<Instant, Error> {
+        let began = Instant::now();
+        let watch = self.shared.timer.timeout(limit, ended);
+        if let Err(TimeoutError::Timer(error)) = self.without_starts(watch).await {
+            return Err(error.into());
+        }
+        Ok(Instant::now() + began.elapsed())
     }
 
     /// Gives back what has not started, so that other nodes start it.

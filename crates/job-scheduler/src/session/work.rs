@@ -25,6 +25,7 @@ impl Session {
         executions: &Executions,
     ) -> Result<Infallible, Error> {
         let runners = &executions.runners;
+        let mut next_suspect = Instant::now();
         loop {
             let mut due = HashMap::new();
             let permit = self.runner(runners).await;
@@ -34,12 +35,18 @@ impl Session {
                 self.wake.notify_one();
                 return std::future::pending().await;
             }
+            // A suspect starts alone.
+            let watch = queued.run.watch();
+            if watch.is_some() && next_suspect > Instant::now() {
+                self.insert(queued, next_suspect)?;
+                continue;
+            }
             self.unless_early(self.taken(queued), permit, &mut due)?;
-            while due.len() < executions.start_limit() {
+            while watch.is_none() && due.len() < executions.start_limit() {
                 let Ok(permit) = runners.clone().try_acquire_owned() else {
                     break;
                 };
-                let Some(queued) = self.ready().pop() else {
+                let Some(queued) = self.ready().pop_with_others() else {
                     break;
                 };
                 self.unless_early(self.taken(queued), permit, &mut due)?;
@@ -56,6 +63,7 @@ impl Session {
                 + starts.locked.len()
                 + starts.postponed.len()
                 + starts.later.len();
+            let first = starts.running.first().map(|started| started.id);
             for started in starts.running {
                 let (run, permit) = due.remove(&started.id).expect("only these are started");
                 if !executions.spawn(run, started, permit) {
@@ -89,6 +97,9 @@ impl Session {
                 )?;
             }
             self.forget(ids.len() - kept);
+            if let (Some(limit), Some(suspect)) = (watch, first) {
+                next_suspect = self.watch_suspect(limit, executions.ended(suspect)).await?;
+            }
         }
     }
 

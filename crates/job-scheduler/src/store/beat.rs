@@ -21,21 +21,33 @@ const LOCK_DEAD: &str = "
     FOR UPDATE SKIP LOCKED";
 
 /// A separate statement, because it must see everything that the lost nodes wrote before they were
-/// locked. A run that another client has locked is taken over at a later beat.
+/// locked. A run that another client has locked is taken over at a later beat. One that starts
+/// after a pause waits for any node.
 const TAKE_OVER: &str = "
-    UPDATE @run run
-    SET owner = $1, state = 'claimed', taken_over = taken_over + 1,
-        attempt = attempt + CASE run.state WHEN 'running' THEN 1 ELSE 0 END,
-        interrupted = interrupted + CASE run.state WHEN 'running' THEN 1 ELSE 0 END
-    FROM (
-        SELECT id FROM @run
-        WHERE owner = ANY ($2) AND state IN ('claimed', 'running') AND handler = ANY ($4)
-        ORDER BY priority DESC, start_at LIMIT $3
-        FOR UPDATE SKIP LOCKED
-    ) AS left_over
-    WHERE run.id = ANY (ARRAY[left_over.id])
-    RETURNING run.id, run.job, run.handler, run.due, run.start_at, run.attempt, run.interrupted,
-        run.misses_until, run.priority";
+    WITH taken AS (
+        UPDATE @run run
+        SET owner = CASE WHEN left_over.pause IS NULL THEN $1::bigint END,
+            state = CASE WHEN left_over.pause IS NULL THEN 'claimed' ELSE 'waiting' END,
+            start_at = COALESCE(clock_timestamp() + left_over.pause, start_at), taken_over = taken_over + 1,
+            attempt = attempt + CASE run.state WHEN 'running' THEN 1 ELSE 0 END,
+            interrupted = interrupted + CASE run.state WHEN 'running' THEN 1 ELSE 0 END,
+            excused = excused + CASE WHEN left_over.counts THEN 0 ELSE 1 END
+        FROM (
+            SELECT owned.id, owned.counts, CASE WHEN owned.counts AND owned.state = 'running'
+                THEN @pause_of(owned.job, owned.interrupted - owned.excused + 1) END AS pause
+            FROM (
+                SELECT id, job, state, interrupted, excused, state <> 'running' OR @counts(id, owner) AS counts
+                FROM @run
+                WHERE owner = ANY ($2) AND state IN ('claimed', 'running') AND handler = ANY ($4)
+                ORDER BY priority DESC, start_at LIMIT $3
+                FOR UPDATE SKIP LOCKED
+            ) AS owned
+        ) AS left_over
+        WHERE run.id = ANY (ARRAY[left_over.id])
+        RETURNING run.id, run.job, run.handler, run.due, run.start_at, run.attempt, run.interrupted,
+            run.excused, run.misses_until, run.priority, run.state
+    )
+    SELECT * FROM taken WHERE state = 'claimed'";
 
 /// Deletes lost nodes without runs. The runs of the others are for nodes with free capacity.
 const BURY: &str = "
@@ -66,7 +78,7 @@ const CLAIM_WAITING: &str = "
     ) AS waiting
     WHERE run.id = ANY (ARRAY[waiting.id])
     RETURNING run.id, run.job, run.handler, run.due, run.start_at, run.attempt, run.interrupted,
-        run.misses_until, run.priority";
+        run.excused, run.misses_until, run.priority";
 
 /// For each handler on its own, in the order of an index, so that neither jobs without a handler on
 /// this node nor a large number of jobs that are due are read each time. Jobs beyond the limit that

@@ -68,6 +68,13 @@ const LEAVE: &str = "
     WITH left_over AS (UPDATE @node SET alive_until = LEAST(alive_until, clock_timestamp()) WHERE id = $1)
     SELECT @notify('')";
 
+/// The node has shut down, and this has interrupted its runs.
+const EXCUSE_ALL: &str = "
+    WITH unlocked AS (
+        SELECT id FROM @run WHERE owner = $1 AND state = 'running' FOR UPDATE SKIP LOCKED
+    )
+    UPDATE @run run SET excused = excused + 1 FROM unlocked WHERE run.id = ANY (ARRAY[unlocked.id])";
+
 /// Gives a new number of a node the executions that continue. (A statement that an old connection
 /// has sent may still arrive. It changes nothing, because the runs have another owner.)
 const ADOPT: &str = "
@@ -539,9 +546,14 @@ impl Store {
             .try_get(0)
     }
 
-    /// Ends a node that executes nothing any more.
-    pub(crate) async fn leave(&self, node: i64) -> Result<(), Error> {
-        self.query(LEAVE, &[(&node, Type::INT8)]).await.map(drop)
+    /// Ends a node that shuts down. The interruption of what it was executing does not count. Other
+    /// nodes take it over now, if the executions `have_ended`, and otherwise after the lease.
+    pub(crate) async fn leave(&self, node: i64, have_ended: bool) -> Result<(), Error> {
+        self.query(EXCUSE_ALL, &[(&node, Type::INT8)]).await?;
+        if have_ended {
+            self.query(LEAVE, &[(&node, Type::INT8)]).await?;
+        }
+        Ok(())
     }
 
     /// Removes at most `limit` old results, and the finished jobs that have lost their last one.

@@ -9,6 +9,9 @@ use tokio_postgres::{Error, Row};
 
 use crate::clock::Reading;
 
+/// The longest time in which a node starts no other run, because one of its runs is a suspect.
+const MAX_WATCH: Duration = Duration::from_secs(60);
+
 /// A run that this node owns.
 #[derive(Debug, Clone)]
 pub(crate) struct Run {
@@ -19,8 +22,20 @@ pub(crate) struct Run {
     pub(crate) start_at: Timestamp,
     pub(crate) attempt: i32,
     pub(crate) interrupted: i32,
+    /// Of these, the interruptions that do not count.
+    pub(crate) excused: i32,
     pub(crate) misses_until: Option<Timestamp>,
     pub(crate) priority: i16,
+}
+
+impl Run {
+    /// How long a node watches this run after its start: as long as the pause before it, which
+    /// doubles with each interruption that counts, but not longer than a minute. `None`: it is no
+    /// suspect. See `migrations/1_interruptions.sql`.
+    pub(crate) fn watch(&self) -> Option<Duration> {
+        let doublings = u32::try_from(self.interrupted - self.excused - 2).ok()?;
+        Some(Duration::from_secs(4 << doublings.min(4)).min(MAX_WATCH))
+    }
 }
 
 /// A run with the data for its execution.
@@ -166,6 +181,7 @@ pub(super) fn run(row: &Row) -> Result<Run, Error> {
         start_at: row.try_get("start_at")?,
         attempt: row.try_get("attempt")?,
         interrupted: row.try_get("interrupted")?,
+        excused: row.try_get("excused")?,
         misses_until: row.try_get("misses_until")?,
         priority: row.try_get("priority")?,
     })

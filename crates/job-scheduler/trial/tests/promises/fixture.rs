@@ -173,6 +173,12 @@ impl Fixture {
         );
     }
 
+    /// The clock of the database.
+    pub(crate) async fn now(&self) -> jiff::Timestamp {
+        let row = self.client.query_one("SELECT clock_timestamp()", &[]).await;
+        row.expect("an answer").get(0)
+    }
+
     /// Whether the clock of the database has not reached this time.
     pub(crate) async fn is_before(&self, time: jiff::Timestamp) -> bool {
         let row = self

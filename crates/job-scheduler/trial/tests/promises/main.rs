@@ -13,6 +13,7 @@ mod documents;
 mod failover;
 mod fixture;
 mod health;
+mod interruptions;
 mod keys;
 mod limits;
 mod locks;
