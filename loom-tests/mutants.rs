@@ -281,9 +281,7 @@ pub const ROWS: &[Row] = &[
     // `cancel_and_wait` does not wait for the turn in which the task may run.
     mutant("WaitForNoTurn", "engine/run_end.rs", "drop(self.worker.lock());", ""),
     // `cancel_and_wait` does not wait for a task that an executor has.
-    mutant("WaitForNoRun", "engine/run_end.rs", "«self.wait_for_executor(timeout);» } fn", ""),
-    // A task that is handed to the caller of a turn looks as if the worker had run it.
-    mutant("HandedOutWithoutMark", "engine/dispatch.rs", "claimed.timeout().handle.set_handed_out();", ""),
+    mutant("WaitForNoRun", "engine/run_end.rs", "«self.wait_for_executor(timeout);» } else", ""),
     // The end of a run wakes no thread that waits for it.
     mutant(
         "RunEndWithoutWake",

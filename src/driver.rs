@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use crate::engine::{Inner, time_until};
 use crate::sync::Arc;
-use crate::task::ExpiredTask;
 
 /// The worker of a timer that has no thread:
 /// [`Builder::build_driven`](crate::Builder::build_driven).
@@ -14,9 +13,6 @@ use crate::task::ExpiredTask;
 /// longer than [`next_turn`](Self::next_turn) says. A test advances its
 /// [`ManualClock`](crate::ManualClock) and calls `turn`. Handles of the timer can be used on any
 /// thread.
-///
-/// A driver that several threads turn is in a lock, and hands the due tasks out:
-/// [`turn_into`](Self::turn_into).
 ///
 /// Dropping the driver [stops](crate::HashedWheelTimer::stop) the timer. If another thread has
 /// stopped it, the drop waits until that thread has ended the timeouts and called their hooks.
@@ -130,75 +126,6 @@ impl Driver {
     pub fn turn_at_most(&mut self, n: usize) -> usize {
         self.set_awake();
         self.inner.turn_at_most(n)
-    }
-
-    /// Does what [`turn`](Self::turn) does, but runs no task: appends the due tasks to `tasks`, in
-    /// order. Returns how many it appended.
-    ///
-    /// For a reactor that several threads reach through a lock: a thread collects the tasks under
-    /// the lock, and runs them after it. The turn runs no user code but the
-    /// [clock](crate::Builder::clock). The `process_timers` of async-io collects wakers in the same
-    /// way.
-    ///
-    /// The caller gets every task, also those that would run on the worker, such as the wakers of
-    /// futures, and those of a [task executor](crate::Builder::task_executor). Their timeouts have
-    /// expired. [`cancel_and_wait`](crate::Timeout::cancel_and_wait) waits until the caller has run
-    /// the task. A task that is dropped does not run, which is reported and counted: see
-    /// [`ExpiredTask`]. [`stop`](crate::HashedWheelTimer::stop) does not wait for the tasks.
-    ///
-    /// A periodic task is due again once the caller has run it or dropped it. Tasks that two
-    /// threads have collected may run in any order.
-    ///
-    /// A [`shutdown`](crate::HashedWheelTimer::shutdown) makes turns of its own, which run tasks on
-    /// its thread.
-    ///
-    /// # Examples
-    ///
-    /// A reactor that any thread may turn:
-    ///
-    /// ```
-    /// use hashed_wheel::{Driver, ExpiredTask, HashedWheelTimer, ManualClock};
-    /// use std::sync::{Arc, Mutex};
-    /// use std::time::Duration;
-    ///
-    /// struct Reactor {
-    ///     driver: Mutex<Driver>,
-    /// }
-    ///
-    /// impl Reactor {
-    ///     fn turn(&self) {
-    ///         let mut due = Vec::new();
-    ///         self.driver.lock().unwrap().turn_into(&mut due);
-    ///         // The lock is free, so a task may use the reactor.
-    ///         due.into_iter().for_each(ExpiredTask::run);
-    ///     }
-    ///
-    ///     fn next_turn(&self) -> Option<Duration> {
-    ///         self.driver.lock().unwrap().next_turn()
-    ///     }
-    /// }
-    ///
-    /// let clock = ManualClock::new();
-    /// let (timer, driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven()?;
-    /// let reactor = Arc::new(Reactor { driver: Mutex::new(driver) });
-    /// let in_task = Arc::clone(&reactor);
-    /// timer.new_timeout(move |_| assert_eq!(in_task.next_turn(), None), Duration::from_secs(5))?;
-    ///
-    /// clock.advance(Duration::from_secs(5));
-    /// reactor.turn();
-    /// assert_eq!(timer.stats().panics, 0);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn turn_into(&mut self, tasks: &mut Vec<ExpiredTask>) -> usize {
-        self.set_awake();
-        let before = tasks.len();
-        tasks.extend(
-            self.inner
-                .turn_handing_out()
-                .into_iter()
-                .map(ExpiredTask::new),
-        );
-        tasks.len() - before
     }
 
     /// Does a turn that hands over at most as many tasks as the builder permits.

@@ -386,8 +386,7 @@ impl<E: TaskExecutor + ?Sized> TaskExecutor for &'static E {
 
 /// A task whose delay is over and that has not run yet.
 ///
-/// A [`TaskExecutor`] receives it, or the caller of [`turn_into`](crate::Driver::turn_into), and
-/// calls [`run`](Self::run).
+/// A [`TaskExecutor`] receives it, and calls [`run`](Self::run).
 ///
 /// If it is dropped instead, the task is dropped with it and does not run. If the task is
 /// [periodic](crate::Periodic), only this one run is skipped. Either is reported, and counted in

@@ -106,8 +106,7 @@ impl Timeout {
     ///   executor](crate::Builder::task_executor). A worker with much to do may begin further turns
     ///   before this thread gets its turn.
     /// - until the executor has run or dropped the task, otherwise. That includes the time that the
-    ///   task waits in a pool. The same holds for the caller of
-    ///   [`turn_into`](crate::Driver::turn_into).
+    ///   task waits in a pool.
     ///
     /// Do not hold a lock that the task takes. The thread that turns a [`Driver`](crate::Driver)
     /// should not wait for a task that itself waits for a turn, for example a refused task that a

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use super::inner::{DispatchedTask, Executor, Inner, Running, Timeout};
+use super::inner::{DispatchedTask, Execute, Inner, Running, Timeout};
 use super::run_end::{end_run, while_running};
 use super::thread_cache;
 use crate::node::{ClaimedTask, NextRun, RunOutcome, TaskClaim};
@@ -47,19 +47,9 @@ impl Inner {
     #[inline(never)]
     pub(super) fn dispatch(
         &self,
-        executor: &Executor,
+        execute: &Execute,
         claimed: ClaimedTask<Inner>,
     ) -> Option<Timeout> {
-        let executor = match executor {
-            Executor::Tasks(executor) => executor,
-            Executor::HandOut(tasks) => {
-                if !self.has_executor {
-                    claimed.timeout().handle.set_handed_out();
-                }
-                tasks.borrow_mut().push(DispatchedTask(claimed));
-                return None;
-            }
-        };
         if claimed.runs_on_worker() {
             let node = claimed.timeout().handle.as_ptr().addr();
             let timeout = while_running(node, || self.run(claimed));
@@ -69,7 +59,7 @@ impl Inner {
         let name = claimed.timeout().handle.name();
         let task = DispatchedTask(claimed);
         self.watch(name, || {
-            self.guard("in the executor", || name, || executor(task))
+            self.guard("in the executor", || name, || execute(task))
         });
         None
     }

@@ -219,7 +219,7 @@ impl Inner {
     /// Drops the executor of a stopped timer, without any lock: it may wait for tasks that wait for
     /// the timer.
     pub(crate) fn drop_executor(&self) {
-        let executor = self.worker.lock().swap_executor(None);
+        let executor = self.worker.lock().take_executor();
         self.guard(
             "when it was dropped",
             || "(the task executor)",

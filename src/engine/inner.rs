@@ -3,7 +3,6 @@
 //!
 //! The operations are in the other files of the engine, as methods of [`Inner`].
 
-use std::cell::RefCell;
 use std::num::NonZeroUsize;
 use std::panic::RefUnwindSafe;
 use std::time::Duration;
@@ -63,14 +62,6 @@ pub(crate) struct DispatchedTask(pub(super) ClaimedTask<Inner>);
 
 /// Runs expired tasks elsewhere than on the worker: the user's task executor.
 pub(crate) type Execute = Box<dyn Fn(DispatchedTask) + Send + Sync>;
-
-/// Takes expired tasks, which then do not run on the worker.
-pub(crate) enum Executor {
-    /// The user's task executor.
-    Tasks(Execute),
-    /// The caller of this turn, who gets the list when the turn is over.
-    HandOut(RefCell<Vec<DispatchedTask>>),
-}
 
 impl TaskContext for Inner {
     type Timeout = Timeout;

@@ -5,11 +5,7 @@
 //! | the task | is over when |
 //! |---|---|
 //! | runs on the worker | the worker lock is free: the worker has held it since before the timeout expired. Nothing is recorded, so the runs on the worker cost no more for it |
-//! | was handed to the task executor, or to the caller of a turn | its node has the mark `RUN_OVER` (`node/refs.rs`) |
-//!
-//! On a timer without an executor, the mark `HANDED_OUT` tells the second row from the first. The
-//! worker sets it in the turn in which the timeout expires, so a waiter reads it after it has had
-//! the worker lock. Then the node has this mark or one of those that follow it.
+//! | was handed to the task executor | its node has the mark `RUN_OVER` (`node/refs.rs`) |
 //!
 //! A waiter lists itself in `run_waiters` and then changes the mark. The thread that ends the run
 //! changes the mark and then, if it was awaited, wakes all that are listed:
@@ -79,16 +75,11 @@ impl Inner {
         if is_current(handle.as_ptr().addr()) {
             return;
         }
-        if !self.has_executor {
-            if !self.worker.is_held_by_this_thread() {
-                drop(self.worker.lock());
-            }
-            // After the turn in which the timeout expired, which sets the mark.
-            if !handle.is_handed_out() {
-                return;
-            }
+        if self.has_executor {
+            self.wait_for_executor(timeout);
+        } else if !self.worker.is_held_by_this_thread() {
+            drop(self.worker.lock());
         }
-        self.wait_for_executor(timeout);
     }
 
     fn wait_for_executor(&self, timeout: &Timeout) {

@@ -1,8 +1,6 @@
 //! The worker thread: lazily started, once; parked until there is work; ended by `stop`.
 
-use std::cell::RefCell;
-
-use super::inner::{DispatchedTask, Executor, Inner};
+use super::inner::Inner;
 use super::sleep_policy::Sleep;
 use super::worker::Worker;
 use crate::error::NewTimeoutError;
@@ -168,22 +166,6 @@ impl Inner {
     /// Does a turn that hands over at most `most` tasks.
     pub(crate) fn turn_at_most(self: &Arc<Self>, most: usize) -> usize {
         self.turn_by(|worker, now| worker.turn_at_most(self, now, most))
-    }
-
-    /// Does a turn that runs no user code but the clock. Returns the tasks that are due.
-    pub(crate) fn turn_handing_out(self: &Arc<Self>) -> Vec<DispatchedTask> {
-        let mut due = Vec::new();
-        self.turn_by(|worker, now| {
-            let usual = worker.swap_executor(Some(Box::new(Executor::HandOut(RefCell::default()))));
-            let had_due = worker.turn_at_most(self, now, usize::MAX);
-            if let Some(Executor::HandOut(tasks)) =
-                worker.swap_executor(usual).map(|executor| *executor)
-            {
-                due = tasks.into_inner();
-            }
-            had_due
-        });
-        due
     }
 
     /// Does a turn that hands over at most as many tasks as the builder permits.

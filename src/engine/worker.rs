@@ -13,11 +13,10 @@
 //! A turn that ends early, for `stop` or because it has run as many tasks as it may, leaves the
 //! other nodes of the tick in the wheel's ready list, where their messages find them.
 
-use std::mem;
 use std::time::Duration;
 
 use super::counters::LatenessSampler;
-use super::inner::{Execute, Executor, Inner, Timeout};
+use super::inner::{Execute, Inner, Timeout};
 use super::return_timer::{
     RETURN_INTERVAL, RETURN_TIME, ReturnTimer, SURPLUS_TIME, SURPLUS_TIME_IF_BUSY,
     SURPLUS_TIME_IF_UNPAID, has_passed,
@@ -38,7 +37,7 @@ const MAX_MESSAGES_PER_TURN: usize = if cfg!(hashed_wheel_loom) { 2 } else { 100
 pub(crate) struct Worker {
     /// `None`: the worker runs the tasks itself. It is here and not in [`Inner`], so that it
     /// is dropped when the timer is stopped: it may hold tasks, and these may hold the timer.
-    executor: Option<Box<Executor>>,
+    executor: Option<Execute>,
     pub(super) nodes: NodeWheel<Inner>,
     pub(super) receiver: Receiver,
     lateness: LatenessSampler,
@@ -51,9 +50,9 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    pub(super) fn new(nodes: NodeWheel<Inner>, execute: Option<Execute>, ticks: Ticks) -> Self {
+    pub(super) fn new(nodes: NodeWheel<Inner>, executor: Option<Execute>, ticks: Ticks) -> Self {
         Self {
-            executor: execute.map(|execute| Box::new(Executor::Tasks(execute))),
+            executor,
             nodes,
             receiver: Receiver::default(),
             lateness: LatenessSampler::new(ticks),
@@ -123,7 +122,7 @@ impl Worker {
                     nodes.sort_due(inner.ticks, from + 1);
                 }
             }
-            if !expire_tick(inner, nodes.reborrow(), executor.as_deref(), lateness, tick) {
+            if !expire_tick(inner, nodes.reborrow(), executor.as_ref(), lateness, tick) {
                 return true;
             }
         }
@@ -235,12 +234,9 @@ impl Worker {
         self.receiver.taken_last > 0
     }
 
-    /// Replaces the executor, and returns the one before.
-    pub(super) fn swap_executor(
-        &mut self,
-        executor: Option<Box<Executor>>,
-    ) -> Option<Box<Executor>> {
-        mem::replace(&mut self.executor, executor)
+    /// Takes the executor of a stopped timer.
+    pub(super) fn take_executor(&mut self) -> Option<Execute> {
+        self.executor.take()
     }
 }
 
@@ -273,7 +269,7 @@ impl Inner {
 fn expire_tick(
     inner: &Arc<Inner>,
     mut nodes: WheelOf<'_, Inner>,
-    executor: Option<&Executor>,
+    executor: Option<&Execute>,
     lateness: &mut LatenessSampler,
     tick: u64,
 ) -> bool {

@@ -22,10 +22,8 @@
 //! |---|---|---|---|
 //! | any | 0 | [`FreeNode::fill`] | plain store: no other thread has the node |
 //! | 0 | `MERGED` | [`Handle::merge_wheel_ref`]: the timeout never expires | plain store: the count publishes it |
-//! | 0 | `HANDED_OUT` | [`Handle::set_handed_out`], on a timer without a task executor | plain store: no other thread changes the mark before the worker lock is released, which publishes it |
-//! | `HANDED_OUT` | 0 | [`ClaimedTask::finish_run`](super::ClaimedTask::finish_run), if the task runs again | plain store: no thread waits for a run that the timeout has survived; the message publishes it |
-//! | 0, `HANDED_OUT`, `RUN_AWAITED` | `RUN_AWAITED` | [`Handle::await_run`], after its thread has listed itself as a waiter | `AcqRel`: the thread that ends the run sees the waiter |
-//! | 0, `HANDED_OUT`, `RUN_AWAITED` | `RUN_OVER` | [`Handle::end_run`], after a task executor, or the caller of a turn, has run or dropped the task of a timeout that has ended | `AcqRel`: a waiter sees what the task did |
+//! | 0, `RUN_AWAITED` | `RUN_AWAITED` | [`Handle::await_run`], after its thread has listed itself as a waiter | `AcqRel`: the thread that ends the run sees the waiter |
+//! | 0, `RUN_AWAITED` | `RUN_OVER` | [`Handle::end_run`], after a task executor has run or dropped the task of a timeout that has ended | `AcqRel`: a waiter sees what the task did |
 //!
 //! | released | before the other | after the other |
 //! |---|---|---|
@@ -72,9 +70,6 @@ const RUN_AWAITED: u32 = 2;
 
 /// A `mark`: the task of a timeout that has ended does not run any more.
 const RUN_OVER: u32 = 3;
-
-/// A `mark`: the worker has handed the task to the caller of a turn, and does not run it.
-const HANDED_OUT: u32 = 4;
 
 /// The parts of a timer that its nodes have to know.
 ///
@@ -427,16 +422,6 @@ impl<S: Owner> Handle<S> {
     pub(super) unsafe fn merge_wheel_ref(&self) {
         // Relaxed: the count of this handle's own drop publishes it.
         self.mark.store(MERGED, Ordering::Relaxed);
-    }
-
-    /// For the worker, before it hands the task to the caller of a turn.
-    pub(crate) fn set_handed_out(&self) {
-        self.mark.store(HANDED_OUT, Ordering::Relaxed);
-    }
-
-    /// Whether the task was handed to the caller of a turn.
-    pub(crate) fn is_handed_out(&self) -> bool {
-        self.mark.load(Ordering::Relaxed) != 0
     }
 
     /// The task of a timeout that has ended was run or dropped by a task executor. Returns whether

@@ -12,7 +12,6 @@ use super::message::{Kind, Message};
 use super::refs::{Handle, Owner, WheelRef};
 use super::task::{NextRun, OnCancel, Task, TaskContext};
 use super::timer_ref::TimerRef;
-use crate::sync::Ordering;
 
 /// The right to the task of a node that is borrowed for `'a`.
 #[must_use = "a task whose claim is lost is never dropped"]
@@ -137,10 +136,6 @@ impl<S: Owner> ClaimedTask<S> {
         } else {
             Kind::Ended
         };
-        if next.is_some() {
-            // The run that was handed out is over.
-            self.node().mark.store(0, Ordering::Relaxed);
-        }
         // SAFETY: `finish_run` says that the node is in flight again; or it has ended the timeout,
         // whose node is in the wheel.
         let pushed = push(unsafe { Message::new(S::handle(&self.timeout), kind) });

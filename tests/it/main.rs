@@ -15,7 +15,6 @@ mod both_wheels;
 mod deadlines;
 mod ending;
 mod global;
-mod hand_out;
 mod hashed_wheel;
 mod hierarchical_wheel;
 mod idle_threads;

@@ -149,34 +149,6 @@ fn task_on_an_executor_is_over_after_cancel_and_wait() {
 }
 
 #[test]
-fn task_that_a_turn_hands_out_is_over_after_cancel_and_wait() {
-    let mutants = [
-        mutant("HandedOutWithoutMark"),
-        mutant("WaitForNoTurn"),
-        mutant("WaitForNoRun"),
-    ];
-    explore(Some(3), mutants, || {
-        let driven = Driven::new();
-        let (timeout, flag) = flagging(&driven);
-        driven.clock.advance(TICK);
-        let mut driver = driven.driver;
-        let turn = thread::spawn(move || {
-            let mut tasks = Vec::new();
-            driver.turn_into(&mut tasks);
-            tasks.into_iter().for_each(ExpiredTask::run);
-            driver
-        });
-        let is_cancelled = timeout.cancel_and_wait();
-        assert_eq!(
-            flag.load(Relaxed),
-            usize::from(!is_cancelled),
-            "the task is over"
-        );
-        turn.join().unwrap();
-    });
-}
-
-#[test]
 fn two_threads_wait_for_a_task_on_an_executor() {
     explore(
         Some(2),

@@ -45,7 +45,7 @@
 //! | | turn | `endings::cancel_all_or_expiry_wins` |
 //! | | new timeout | `endings::new_timeout_beside_cancel_all_ends_once` |
 //! | | stop, last drop, driver's drop | –: a cancel of each timeout; the handles are taken under the worker's lock |
-//! | cancel_and_wait, too late to cancel | turn, run on an executor | `endings::task_on_the_worker_is_over_after_cancel_and_wait`, `endings::task_on_an_executor_is_over_after_cancel_and_wait`, handed out `endings::task_that_a_turn_hands_out_is_over_after_cancel_and_wait` |
+//! | cancel_and_wait, too late to cancel | turn, run on an executor | `endings::task_on_the_worker_is_over_after_cancel_and_wait`, `endings::task_on_an_executor_is_over_after_cancel_and_wait` |
 //! | | cancel_and_wait | `endings::two_threads_wait_for_a_task_on_an_executor`, `endings::two_threads_wait_for_different_tasks_on_an_executor` |
 //! | new timeout whose task comes back | stop | `endings::rejected_task_comes_back_or_stop_has_it`; otherwise it is a new timeout |
 //! | wait for an end on a thread of its own | that thread | `endings::thread_that_waits_for_the_end_is_woken` |
@@ -158,8 +158,8 @@ use std::time::Duration;
 
 use hashed_wheel::inside::{FreeNode, Nodes, take_spawned};
 use hashed_wheel::{
-    Builder, Clock, Driver, ExpiredTask, HashedWheelTimer, ManualClock, NewTimeoutError, Timeout,
-    TimerTask, executor,
+    Builder, Clock, Driver, HashedWheelTimer, ManualClock, NewTimeoutError, Timeout, TimerTask,
+    executor,
 };
 use loom::thread;
 
