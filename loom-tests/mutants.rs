@@ -15,7 +15,7 @@ pub const ROWS: &[Row] = &[
         "AlarmMovesSilently",
         "alarm.rs",
         "if «shared.timer.reset_and(&timeout, deadline, || drop(last))» {",
-        "!matches!(timeout.handle.reset(deadline), Reset::HasEnded)",
+        "!matches!(timeout.handle.reset(deadline), Reset::Refused)",
     ),
     // Of two threads that arm an alarm at the same time, both leave their timeouts.
     mutant("AlarmKeepsBoth", "alarm.rs", "«timeout.cancel_and_drop();» } Ok(())", "drop(timeout);"),
@@ -474,6 +474,8 @@ pub const ROWS: &[Row] = &[
         "to <= seen.deadline()",
     ),
     // --- node/transitions.rs ---------------------------------------------------------------------
+    // A `reset` moves the deadline of a periodic task.
+    mutant("PeriodicIsReset", "node/transitions.rs", "if «self.is_periodic()» {", "false"),
     // A `cancel` or `stop` during a run takes the task of a periodic timeout too.
     mutant("CancelTakesRunningTask", "node/local.rs", "(«!before.is_running()»)", "true"),
     mutant("CancelTakesRunningTask", "node/transitions.rs", "match «before.is_running()» {", "false"),

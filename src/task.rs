@@ -412,8 +412,12 @@ impl ExpiredTask {
         }
     }
 
-    /// Returns the timeout of the task. It has expired, so it cannot be cancelled. (A [periodic
-    /// task](crate::Periodic) can, by its own handle.)
+    /// Returns the timeout of the task. It has expired, so [`cancel`](Timeout::cancel) and
+    /// [`reset`](Timeout::reset) return false.
+    ///
+    /// The timeout of a [periodic task](crate::Periodic) has not expired: it is pending from its
+    /// first run to its last. `cancel` ends the task, as [`Periodic::cancel`](crate::Periodic::cancel)
+    /// does. `reset` returns false, because the schedule decides when the task is due.
     ///
     /// # Examples
     ///

@@ -188,7 +188,9 @@ impl Timeout {
 
     /// Re-arms the timeout: it is now due `delay` from now, earlier or later than before.
     ///
-    /// Returns false, and changes nothing, if the timeout has expired or was cancelled.
+    /// Returns false, and changes nothing, if the timeout has expired or was cancelled, or if its
+    /// task is [periodic](crate::Periodic). (An executor has [such a
+    /// timeout](crate::ExpiredTask::timeout).)
     ///
     /// When it returns true, the task runs at the new deadline and not before. The task sees
     /// everything that this thread did before the call.
@@ -225,7 +227,7 @@ impl Timeout {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[doc(alias("reschedule", "touch", "rearm", "mod_timer", "refresh"))]
-    #[must_use = "false: the timeout has ended, and was not re-armed"]
+    #[must_use = "false: the timeout was not re-armed"]
     pub fn reset(&self, delay: Duration) -> bool {
         self.handle.timer().reset(self, delay)
     }
@@ -253,7 +255,7 @@ impl Timeout {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[doc(alias("reschedule", "rearm"))]
-    #[must_use = "false: the timeout has ended, and was not re-armed"]
+    #[must_use = "false: the timeout was not re-armed"]
     pub fn reset_at(&self, deadline: Instant) -> bool {
         let timer = self.handle.timer();
         timer.reset_to(self, timer.deadline_at(deadline))

@@ -337,7 +337,7 @@ impl Inner {
         let reset = handle.reset(deadline());
         changed();
         match reset {
-            Reset::HasEnded => return false,
+            Reset::Refused => return false,
             Reset::Later => {}
             Reset::Earlier => self.wake_for_earlier(handle),
             Reset::EarlierInWheel(message) => {

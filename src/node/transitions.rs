@@ -164,15 +164,20 @@ pub(crate) enum Reset<'a, S: Owner> {
     Earlier,
     /// The deadline is earlier now, and this message has to be pushed.
     EarlierInWheel(Message<'a, S>),
-    HasEnded,
+    /// Nothing has changed: the timeout has ended, or its task is periodic.
+    Refused,
 }
 
 impl<S: Owner> Handle<S> {
-    /// Moves the deadline, unless the timeout has ended.
+    /// Moves the deadline, unless the timeout has ended. That of a periodic task is moved by the
+    /// ends of its runs only: its task knows when it is due, and would not learn of a reset.
     #[inline]
     pub(crate) fn reset(&self, deadline: u64) -> Reset<'_, S> {
+        if self.is_periodic() {
+            return Reset::Refused;
+        }
         match self.word.reset(deadline) {
-            None => Reset::HasEnded,
+            None => Reset::Refused,
             Some(before) if deadline >= before.deadline() => Reset::Later,
             Some(before) if before.is_in_wheel() => {
                 // SAFETY: `reset` has taken the node, which was in the wheel, to `IN_FLIGHT`.

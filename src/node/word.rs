@@ -28,8 +28,8 @@
 //! again afterwards. The thread that runs it owns the task and gives it back together with the next
 //! deadline. A `cancel` meanwhile does not get the task: the runner finds `CANCELLED` and drops it.
 //! While the task runs on another thread than the worker, the node stays in the wheel at a tick
-//! that never comes. A periodic task is never reset, because no user code has its `Timeout` before
-//! it has ended.
+//! that never comes. A task executor has the `Timeout` of a periodic task, and may clone it. A
+//! `reset` through it is refused before it reaches the word ([`Handle::reset`](super::Handle)).
 //!
 //! **At most one message.** A transition into `IN_FLIGHT` pushes a message, and so does one from
 //! `IN_WHEEL` into a final state by another thread than the worker. No other does. So at most one
@@ -198,13 +198,11 @@ impl StateWord {
             .is_ok()
     }
 
-    /// Moves the deadline, unless the timeout has ended, or its periodic task runs. Returns the
-    /// word before.
+    /// Moves the deadline, unless the timeout has ended. Returns the word before. Not for a periodic
+    /// task.
     #[inline]
     pub(super) fn reset(&self, to: u64) -> Option<SeenWord> {
         self.change(Ordering::Release, |seen| match seen.state() {
-            // A run of a periodic task gives the word its next deadline.
-            _ if seen.is_running() => None,
             IN_WHEEL if to < seen.deadline() => Some((IN_FLIGHT, to)),
             IN_FLIGHT | IN_WHEEL => Some((seen.state(), to)),
             _ => None,
@@ -339,13 +337,6 @@ mod tests {
         let word = in_wheel();
         assert!(word.begin_run());
         word
-    }
-
-    #[test]
-    fn periodic_task_that_runs_is_not_reset() {
-        let word = running();
-        assert!(word.reset(DEADLINE).is_none());
-        assert!(word.relaxed().is_running());
     }
 
     #[test]

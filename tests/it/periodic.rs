@@ -908,6 +908,41 @@ fn a_cancelled_task_in_an_executor_does_not_begin() {
 }
 
 #[test]
+fn the_timeout_that_an_executor_has_is_not_reset() {
+    let (mut t, tasks) = held(|builder| builder);
+    let periodic = t
+        .timer
+        .schedule_at_fixed_rate(|| (), PERIOD, PERIOD)
+        .unwrap();
+    t.pass(PERIOD);
+    let run = tasks.try_recv().unwrap();
+    let timeout = run.timeout().clone();
+    assert!(!timeout.is_expired() && !timeout.is_cancelled());
+    let assert_refuses = || {
+        let remaining = timeout.remaining();
+        for delay in [Duration::ZERO, TICK, PERIOD, PERIOD * 9, Duration::MAX] {
+            assert!(!timeout.reset(delay), "{delay:?}, {remaining:?} before");
+        }
+        assert!(!timeout.reset_at(t.timer.now() + PERIOD * 9));
+        assert_eq!(timeout.remaining(), remaining);
+    };
+    assert_refuses(); // It runs, or is about to.
+    run.run();
+    assert_refuses(); // The worker does not know yet that the run is over.
+    assert_eq!(t.driver.turn(), 0);
+    assert_refuses(); // It is in the wheel.
+    assert_eq!(timeout.remaining(), PERIOD);
+    assert_eq!(t.pass(PERIOD - TICK), 0);
+    assert_eq!(t.pass(TICK), 1);
+    tasks.try_recv().unwrap().run();
+    assert_eq!(periodic.runs(), 2);
+    // It is the same timeout as that of the other handle.
+    assert!(timeout.cancel() && periodic.is_cancelled() && !periodic.cancel());
+    assert!(!timeout.reset(TICK));
+    assert_eq!((t.pass(PERIOD * 3), t.timer.pending_timeouts()), (0, 0));
+}
+
+#[test]
 fn a_panic_in_an_executor_ends_the_task() {
     let (mut t, tasks) = held(|builder| builder);
     let periodic = t

@@ -59,7 +59,8 @@
 //! | | falling asleep | –: it tells the worker nothing |
 //! | | stop | `reset::reset_to_later_deadline_keeps_nothing_from_stop` |
 //! | reset, to the same deadline | drain, expiry | `reset::reset_to_the_same_deadline_during_drain_changes_nothing`; otherwise it is a reset to a later deadline |
-//! | reset, either | drop of its handle, turn | `refs::reset_survives_drop_of_its_handle`, `refs::reset_and_drop_of_its_handle_move_the_deadline` |
+//! | reset, either | run of a periodic task | `periodic::reset_of_a_periodic_task_is_refused_beside_its_run` |
+//! | | drop of its handle, turn | `refs::reset_survives_drop_of_its_handle`, `refs::reset_and_drop_of_its_handle_move_the_deadline` |
 //! | | new timeout, start, dispatch | –: they share only the state, which both read; the timeout has expired before the dispatch |
 //! | turn | turn | –: a turn has the worker's lock, and a driver turns by `&mut self` |
 //! | | stop, last drop | `stop::stop_returns_timeouts_that_a_turn_has_not_expired`, `stop::new_timeout_during_a_stopped_turn_ends_once`; `stop::last_drop_ends_the_rest` |

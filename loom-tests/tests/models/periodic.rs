@@ -2,7 +2,7 @@
 
 use super::dispatch::ThreadPerTask;
 use super::*;
-use hashed_wheel::{Periodic, PeriodicRun, Schedule};
+use hashed_wheel::{ExpiredTask, Periodic, PeriodicRun, Schedule};
 use std::ops::ControlFlow;
 
 /// Counts of what happened to a periodic task.
@@ -115,6 +115,32 @@ fn cancel_during_run_on_executor_is_final() {
         executor.join();
         assert!(log.runs() <= 1, "at most the run that had begun");
         log.assert_does_not_run_again(driven.driver, &driven.clock, &driven.timer);
+    });
+}
+
+/// An executor has the timeout of a periodic task, and keeps a clone of it.
+#[test]
+fn reset_of_a_periodic_task_is_refused_beside_its_run() {
+    explore(None, [mutant("PeriodicIsReset")], || {
+        let kept = Arc::new(std::sync::Mutex::new(None));
+        let keep = Arc::clone(&kept);
+        let executor = executor::from_fn(move |task: ExpiredTask| {
+            keep.lock().unwrap().get_or_insert(task.timeout().clone());
+            task.run();
+            Ok(())
+        });
+        let mut driven = Driven::build(|builder| builder.task_executor(executor));
+        let (periodic, log) = schedule_in_wheel(&mut driven, Run::Continues);
+        assert_eq!(driven.driver.turn(), 1);
+        let timeout = kept.lock().unwrap().take().unwrap();
+        driven.clock.advance(TICK);
+        let turn = Driven::turn(driven.driver);
+        assert!(!timeout.reset(TICK * 5));
+        assert!(!timeout.reset(Duration::ZERO));
+        let (runs, driver) = turn.join().unwrap();
+        assert_eq!((runs, log.runs()), (1, 2));
+        assert!(periodic.cancel());
+        log.assert_does_not_run_again(driver, &driven.clock, &driven.timer);
     });
 }
 
