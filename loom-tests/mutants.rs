@@ -311,7 +311,7 @@ pub const ROWS: &[Row] = &[
         handles == 1",
     ),
     // A weak handle raises the count of handles from zero.
-    mutant("UpgradeFromZero", "timer.rs", "«(handles > 0).then_some(handles + 1)»", "Some(handles + 1)"),
+    mutant("UpgradeFromZero", "timer.rs", "«(handles > 0).then(|| handles + 1)»", "Some(handles + 1)"),
     // `shutdown` does not wait for a thread that is replacing a timeout.
     mutant("ShutdownIgnoresRegistered", "engine/end.rs", "if «live == pending» {", "true"),
     // `shutdown` waits for nothing: it stops immediately.

@@ -96,7 +96,7 @@ impl HashedWheelTimer {
     /// unless the count is zero already: then the timer stops or has stopped, which must not happen
     /// twice.
     pub(crate) fn unless_ended(inner: Arc<Inner>) -> Self {
-        let one_more = |handles| (handles > 0).then_some(handles + 1);
+        let one_more = |handles| (handles > 0).then(|| handles + 1);
         let counts = inner
             .handles
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more)

@@ -208,7 +208,7 @@ impl Limit {
 
     /// Takes a place. Returns false if none is free.
     pub(super) fn take(&self) -> bool {
-        let more = |taken| (taken < self.most).then_some(taken + 1);
+        let more = |taken| (taken < self.most).then(|| taken + 1);
         self.taken
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
             .is_ok()
@@ -333,6 +333,16 @@ mod tests {
         }
         assert_eq!(t.inner().pending_counts.all().count(), 1);
         assert_eq!(timer.pending_timeouts(), 3);
+    }
+
+    #[test]
+    fn the_largest_limit_can_be_full() {
+        let limit = Limit::new(u64::MAX);
+        limit.taken.store(u64::MAX - 1, Ordering::Relaxed);
+        assert!(limit.take());
+        assert!(!limit.take());
+        limit.release();
+        assert!(limit.take());
     }
 
     /// Each of them has the next one.
