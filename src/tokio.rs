@@ -47,7 +47,7 @@ impl Builder {
     /// [`clock`](Self::clock)`(`[`TokioClock::new`]`(…))`.
     ///
     /// A clock that was set is used. It should run at the pace of the runtime's clock, by which the
-    /// task sleeps. These settings are not used: a [`waker`](Self::waker), and those of the thread.
+    /// task sleeps.
     ///
     /// On a paused clock a timeout that was cancelled may still be the next one to which
     /// auto-advance moves: the worker sees a cancellation at its next turn.
@@ -70,7 +70,8 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// As for [`build`](Self::build).
+    /// As for [`build`](Self::build). A [`waker`](Self::waker), and the settings of the thread, are
+    /// [an error](BuildError::UnusedOption).
     ///
     /// # Panics
     ///

@@ -13,7 +13,7 @@ use crate::platform::HAS_CLOCK;
 use crate::report;
 use crate::sync::unmodelled::{AtomicUsize, OnceLock};
 use crate::sync::{Arc, Ordering};
-use crate::ticks::{self, DEADLINE_NEVER, DEADLINE_RUNNING};
+use crate::ticks::{self, DEADLINE_RUNNING};
 use crate::timer::HashedWheelTimer;
 use crate::wheel::{EitherWheel, MAX_TICKS_PER_WHEEL, SizeError};
 
@@ -115,6 +115,7 @@ impl Builder {
     fn unused_option(&self, kind: Kind) -> Option<&'static str> {
         let is_driven = kind != Kind::Threaded;
         let options = [
+            ("thread_name", is_driven && self.thread_name.is_some()),
             (
                 "thread_stack_size",
                 is_driven && self.thread_stack_size.is_some(),
@@ -206,9 +207,7 @@ impl Builder {
             executor: self.executor,
             max_tasks_per_turn: self.max_tasks_per_turn.and_then(NonZeroUsize::new),
             is_turned_by_runtime: kind == Kind::OnRuntime,
-            slow_task_threshold: self
-                .slow_task_threshold
-                .map_or(DEADLINE_NEVER, ticks::nanos),
+            slow_task_threshold: self.slow_task_threshold.map(ticks::nanos),
             waker: self.waker,
             clock: self.clock,
         }))

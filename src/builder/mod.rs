@@ -243,16 +243,17 @@ impl Builder {
         }
     }
 
-    /// Reports and counts each task that takes longer than this on the worker. Default: no
+    /// Reports and counts each task that takes longer than this on the worker. Default: `None`, no
     /// threshold.
     ///
     /// The report names the task's type and the time it took. The count is
     /// [`Stats::slow_tasks`](crate::Stats::slow_tasks). While such a task runs, no other timeout
     /// can.
     ///
-    /// With zero, every task is reported that takes any time by the clock. With `Duration::MAX`,
-    /// none is. With a threshold the worker reads the clock before and after each task; without one
-    /// it does not.
+    /// With zero, every task is reported that takes any time by the clock. With a threshold, of any
+    /// length, the worker reads the clock before and after each task, and
+    /// [`Ending::running_task`](crate::Ending::running_task) knows which task runs. With `None` the
+    /// worker does neither.
     ///
     /// With a [task executor](Self::task_executor) it is the executor's
     /// [`execute`](TaskExecutor::execute) that is measured, and not what the task does elsewhere.
@@ -266,7 +267,7 @@ impl Builder {
     /// use std::time::Duration;
     ///
     /// let clock = ManualClock::new();
-    /// let builder = HashedWheelTimer::builder().slow_task_threshold(Duration::from_millis(5));
+    /// let builder = HashedWheelTimer::builder().slow_task_threshold(Some(Duration::from_millis(5)));
     /// let (timer, mut driver) = builder.clock(clock.clone()).build_driven()?;
     ///
     /// let time = clock.clone();
@@ -276,9 +277,9 @@ impl Builder {
     /// assert_eq!(timer.stats().slow_tasks, 1);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn slow_task_threshold(self, threshold: Duration) -> Self {
+    pub fn slow_task_threshold(self, threshold: Option<Duration>) -> Self {
         Self {
-            slow_task_threshold: Some(threshold),
+            slow_task_threshold: threshold,
             ..self
         }
     }
@@ -325,6 +326,8 @@ impl Builder {
     }
 
     /// Sets the worker thread's name. Default: `hashed-wheel-N`, with a number N.
+    ///
+    /// Not for a timer without a thread, which reports itself by the default name.
     ///
     /// On Linux the thread's timer slack is a thousandth of the tick, and at most what the thread
     /// that started it had. Threads and processes that a task starts inherit this.

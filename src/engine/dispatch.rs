@@ -12,7 +12,6 @@ use super::thread_cache;
 use crate::node::{ClaimedTask, NextRun, RunOutcome, TaskClaim};
 use crate::report;
 use crate::sync::unmodelled::PoisonError;
-use crate::ticks::DEADLINE_NEVER;
 
 /// User code: tasks, hooks and the clock, whose panics are caught.
 impl Inner {
@@ -34,11 +33,11 @@ impl Inner {
     #[inline]
     pub(super) fn run(&self, claimed: ClaimedTask<Inner>) -> Timeout {
         // Not through `watch`: to ask for the name is a call, of which most tasks have no need.
-        if self.slow_task_threshold == DEADLINE_NEVER {
+        let Some(threshold) = self.slow_task_threshold else {
             return run_claimed(claimed);
-        }
+        };
         let name = claimed.timeout().handle.name();
-        self.time_task(name, || run_claimed(claimed))
+        self.time_task(name, threshold, || run_claimed(claimed))
     }
 
     /// Hands a task to the executor; or runs it here, if it must not be refused. Returns the
@@ -86,23 +85,22 @@ impl Inner {
     /// a threshold.
     #[inline]
     pub(crate) fn watch<R>(&self, task: &'static str, run: impl FnOnce() -> R) -> R {
-        if self.slow_task_threshold == DEADLINE_NEVER {
-            run()
-        } else {
-            self.time_task(task, run)
+        match self.slow_task_threshold {
+            None => run(),
+            Some(threshold) => self.time_task(task, threshold, run),
         }
     }
 
-    fn time_task<R>(&self, task: &'static str, run: impl FnOnce() -> R) -> R {
+    fn time_task<R>(&self, task: &'static str, threshold: u64, run: impl FnOnce() -> R) -> R {
         let began = self.try_now();
         self.set_running(began.map(|began| Running { task, began }));
         let result = run();
         self.set_running(None);
         let ended = began.and_then(|_| self.try_now());
         let took = ended.unwrap_or(0).saturating_sub(began.unwrap_or(0));
-        if took > self.slow_task_threshold {
+        if took > threshold {
             self.counters.worker.slow_tasks.increment_single_writer();
-            let [took, threshold] = [took, self.slow_task_threshold].map(Duration::from_nanos);
+            let [took, threshold] = [took, threshold].map(Duration::from_nanos);
             report::slow_task(task, took, threshold);
         }
         result

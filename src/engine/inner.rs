@@ -105,8 +105,7 @@ pub(crate) struct Inner {
     pub(crate) ticks: Ticks,
     pub(crate) ticks_per_wheel: usize,
     /// In nanoseconds: a task that the worker runs and that takes longer is reported.
-    /// `DEADLINE_NEVER` is none.
-    pub(super) slow_task_threshold: u64,
+    pub(super) slow_task_threshold: Option<u64>,
     /// For the worker thread, or the task of a runtime.
     pub(super) max_tasks_per_turn: Option<NonZeroUsize>,
     /// A task of a runtime turns the driver, so that no other thread has to.
@@ -146,8 +145,8 @@ pub(crate) struct Settings {
     pub(crate) is_driven: bool,
     pub(crate) detaches_on_drop: bool,
     pub(crate) executor: Option<Execute>,
-    /// In nanoseconds; `DEADLINE_NEVER` is none.
-    pub(crate) slow_task_threshold: u64,
+    /// In nanoseconds.
+    pub(crate) slow_task_threshold: Option<u64>,
     pub(crate) max_tasks_per_turn: Option<NonZeroUsize>,
     pub(crate) is_turned_by_runtime: bool,
     pub(crate) waker: Option<Waker>,

@@ -453,8 +453,14 @@ fn a_wait_with_a_limit_waits_for_the_thread_that_stops_the_timer() {
 
 #[test]
 fn a_wait_with_a_limit_returns_in_time_and_says_what_runs() {
-    ends(|| {
-        let builder = HashedWheelTimer::builder().slow_task_threshold(HOUR);
+    for threshold in [Duration::ZERO, HOUR, Duration::MAX] {
+        wait_with_a_limit_says_what_runs(threshold);
+    }
+}
+
+fn wait_with_a_limit_says_what_runs(threshold: Duration) {
+    ends(move || {
+        let builder = HashedWheelTimer::builder().slow_task_threshold(Some(threshold));
         let (timer, gate, later) = busy(builder);
         let begin = Instant::now();
         let ending = timer.begin_stop().wait_timeout(ms(10)).unwrap_err();

@@ -406,7 +406,7 @@ fn a_periodic_task_that_continues_has_not_expired() {
 // --- slow tasks ----------------------------------------------------------------------------------
 
 fn with_threshold(threshold: Duration) -> Driven {
-    Driven::with(|builder| builder.slow_task_threshold(threshold))
+    Driven::with(|builder| builder.slow_task_threshold(Some(threshold)))
 }
 
 #[test]
@@ -421,7 +421,7 @@ fn a_task_above_the_threshold_is_slow() {
 }
 
 #[test]
-fn a_threshold_may_be_zero_and_the_maximum_disables_it() {
+fn a_threshold_may_be_zero_and_no_task_exceeds_the_longest() {
     for (threshold, slow) in [(Duration::ZERO, 2), (Duration::MAX, 0)] {
         let mut t = with_threshold(threshold);
         [0, 1, 100]
@@ -445,7 +445,7 @@ fn without_a_threshold_no_task_is_slow() {
 fn a_task_that_an_executor_runs_is_slow_if_the_worker_waits_for_it() {
     let mut t = Driven::with(|builder| {
         builder
-            .slow_task_threshold(ms(5))
+            .slow_task_threshold(Some(ms(5)))
             .task_executor(accepts_all(ExpiredTask::run))
     });
     t.slow(ms(60), TICK);
@@ -458,7 +458,9 @@ fn a_task_that_an_executor_runs_is_slow_if_the_worker_waits_for_it() {
     let (queue, tasks) = std::sync::mpsc::channel();
     let mut t = Driven::with(|builder| {
         let executor = accepts_all(move |task| queue.send(task).unwrap());
-        builder.slow_task_threshold(ms(5)).task_executor(executor)
+        builder
+            .slow_task_threshold(Some(ms(5)))
+            .task_executor(executor)
     });
     t.slow(ms(60), TICK);
     t.pass(TICK);
@@ -565,7 +567,7 @@ fn a_waker_can_be_slow() {
     for has_executor in [false, true] {
         let executor = accepts_all(|task| task.run());
         let mut t = Driven::with(|builder| {
-            let builder = builder.slow_task_threshold(ms(5));
+            let builder = builder.slow_task_threshold(Some(ms(5)));
             if has_executor {
                 builder.task_executor(executor)
             } else {
@@ -638,10 +640,8 @@ fn the_clock_is_not_read_for_each_task() {
         (Some(ms(1)), 2 + 2 * COUNT + COUNT / 64 + 1),
     ] {
         let clock = Counted::default();
-        let mut builder = HashedWheelTimer::builder().tick(TICK).clock(clock.clone());
-        if let Some(threshold) = threshold {
-            builder = builder.slow_task_threshold(threshold);
-        }
+        let builder = HashedWheelTimer::builder().tick(TICK).clock(clock.clone());
+        let builder = builder.slow_task_threshold(threshold);
         let (timer, mut driver) = builder.build_driven().unwrap();
         (0..COUNT).for_each(|_| drop(timer.new_timeout(|_| (), TICK).unwrap()));
         clock.0.advance(TICK);
@@ -669,7 +669,7 @@ fn a_clock_that_panics_in_a_turn_loses_nothing() {
             self.0.now()
         }
     }
-    for threshold in [Duration::MAX, ms(1)] {
+    for threshold in [None, Some(ms(1))] {
         let clock = BreakableClock::default();
         let builder = HashedWheelTimer::builder()
             .tick(TICK)

@@ -105,7 +105,7 @@ fn all_statistics_are_published_with_the_timers_name() {
     let mut t = Driven::with(|builder| {
         builder
             .max_pending_timeouts(Some(10))
-            .slow_task_threshold(ms(5))
+            .slow_task_threshold(Some(ms(5)))
     });
     let timeouts: Vec<_> = (1..=10)
         .map(|ticks| t.timer.new_timeout(|_| (), TICK * ticks).unwrap())

@@ -337,7 +337,7 @@ fn refused_task_that_runs_on_the_worker_is_watched() {
     let its_clock = clock.clone();
     let builder = HashedWheelTimer::builder().tick(TICK).clock(clock.clone());
     let builder = builder
-        .slow_task_threshold(TICK)
+        .slow_task_threshold(Some(TICK))
         .task_executor(refuses_all().or_run_here());
     let (timer, mut driver) = builder.build_driven().unwrap();
     timer

@@ -28,7 +28,7 @@ pub(crate) fn start() -> io::Result<SocketAddr> {
         let builder = HashedWheelTimer::builder()
             .tick(TICK)
             .max_pending_timeouts(Some(LIMIT));
-        builder.slow_task_threshold(Duration::from_millis(5))
+        builder.slow_task_threshold(Some(Duration::from_millis(5)))
     };
     // Delays of up to two rounds of the wheel.
     let hashed = builder().build().map_err(io::Error::other)?;
