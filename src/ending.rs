@@ -304,7 +304,8 @@ impl HashedWheelTimer {
 /// # Where a wait is possible
 ///
 /// A task on the worker may begin the end and must not wait for it: [`wait`](Self::wait) panics
-/// there, because it would wait for that task. It may drop this value or send it to another thread.
+/// there, because it would wait for that task. (A `block_on` there waits forever.) It may drop this
+/// value or send it to another thread.
 ///
 /// The destructor of a thread-local may wait, also on the worker thread. On Windows it must not: no
 /// other thread can begin or end there until that destructor has returned.
@@ -433,8 +434,8 @@ impl Ending {
     ///
     /// # Panics
     ///
-    /// If a task calls it on the timer's own worker before the timer has ended, because the call
-    /// would wait for that task.
+    /// If the call would wait for itself: before the timer has ended, in a task on the timer's own
+    /// worker, or on the thread that ends the timer (in a hook, or in the `Drop` of the executor).
     ///
     /// # Examples
     ///
@@ -502,6 +503,14 @@ impl Ending {
                 !self.timer.is_worker(),
                 "the end of a HashedWheelTimer was awaited by a task on the timer's own worker, and would wait for that \
                  task to end: wait on another thread"
+            );
+            assert!(
+                !self
+                    .thread
+                    .as_ref()
+                    .is_some_and(|thread| is_current(thread)),
+                "the end of a HashedWheelTimer was awaited on the thread that ends it, and would wait for itself: wait on \
+                 another thread"
             );
             let Some(limit) = limit else {
                 parker.park();

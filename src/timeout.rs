@@ -108,6 +108,9 @@ impl Timeout {
     /// - until the executor has run or dropped the task, otherwise. That includes the time that the
     ///   task waits in a pool.
     ///
+    /// Do not wait on a thread that has to run the task, or the call never returns: the only thread
+    /// of the pool in whose queue the task waits, or a loop that keeps tasks to run them later.
+    ///
     /// Do not hold a lock that the task takes. The thread that turns a [`Driver`](crate::Driver)
     /// should not wait for a task that itself waits for a turn, for example a refused task that a
     /// timeout of this timer will retry.
@@ -119,6 +122,11 @@ impl Timeout {
     /// waits only for tasks that an executor has. Do not wait there for a refused task that a
     /// timeout of this timer will retry, nor for a task within whose `run` this one runs, on the
     /// same thread.
+    ///
+    /// # Panics
+    ///
+    /// If a task executor calls it within [`execute`](crate::TaskExecutor::execute), for the task
+    /// that it was given and that is not over. (A periodic task is cancelled then.)
     ///
     /// # Examples
     ///

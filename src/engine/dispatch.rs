@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use super::inner::{DispatchedTask, Execute, Inner, Running, Timeout};
-use super::run_end::{end_run, while_running};
+use super::run_end::{end_run, while_handing_over, while_running};
 use super::thread_cache;
 use crate::node::{ClaimedTask, NextRun, RunOutcome, TaskClaim};
 use crate::report;
@@ -49,17 +49,16 @@ impl Inner {
         execute: &Execute,
         claimed: ClaimedTask<Inner>,
     ) -> Option<Timeout> {
+        let node = claimed.timeout().handle.as_ptr().addr();
         if claimed.runs_on_worker() {
-            let node = claimed.timeout().handle.as_ptr().addr();
             let timeout = while_running(node, || self.run(claimed));
             end_run(&timeout);
             return Some(timeout);
         }
         let name = claimed.timeout().handle.name();
         let task = DispatchedTask(claimed);
-        self.watch(name, || {
-            self.guard("in the executor", || name, || execute(task))
-        });
+        let execute = || self.guard("in the executor", || name, || execute(task));
+        self.watch(name, || while_handing_over(node, execute));
         None
     }
 

@@ -16,6 +16,9 @@
 //! | of the end of the run | the waiter finds the mark, and does not wait |
 //!
 //! A waiter that is woken by the end of another run lists itself again.
+//!
+//! No thread waits for a task that it has itself. Each thread notes which one that is: the task that
+//! it runs, or, on the worker, the one that it hands to the executor at this moment.
 
 use std::cell::Cell;
 
@@ -26,11 +29,23 @@ use crate::ticks::DEADLINE_RUNNING;
 
 local!(static CURRENT: Cell<usize> = Cell::new(0));
 
+/// Added to the address of a node whose task is being handed over.
+const HANDED_OVER: usize = 1;
+
 /// Calls `run` while the task of the node at this address is the one that this thread runs for a
 /// task executor.
 pub(super) fn while_running<R>(node: usize, run: impl FnOnce() -> R) -> R {
+    while_current(node, run)
+}
+
+/// Calls `execute`, which hands the task of the node at this address to the executor.
+pub(super) fn while_handing_over<R>(node: usize, execute: impl FnOnce() -> R) -> R {
+    while_current(node + HANDED_OVER, execute)
+}
+
+fn while_current<R>(task: usize, run: impl FnOnce() -> R) -> R {
     // (A thread that is ending has no cell.)
-    let before = CURRENT.try_with(|current| current.replace(node));
+    let before = CURRENT.try_with(|current| current.replace(task));
     let result = run();
     if let Ok(before) = before {
         let _ = CURRENT.try_with(|current| current.set(before));
@@ -38,11 +53,11 @@ pub(super) fn while_running<R>(node: usize, run: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Whether this thread runs the task of the node at this address for a task executor.
-fn is_current(node: usize) -> bool {
+/// Whether this is the task that the thread has.
+fn is_current(task: usize) -> bool {
     CURRENT
         .try_with(Cell::get)
-        .is_ok_and(|current| current == node)
+        .is_ok_and(|current| current == task)
 }
 
 /// A task that was handed to the executor is over.
@@ -94,6 +109,11 @@ impl Inner {
                     .retain(|&(waiter, _)| waiter != itself);
                 return;
             }
+            assert!(
+                !is_current(timeout.handle.as_ptr().addr() + HANDED_OVER),
+                "cancel_and_wait was called by a task executor for the task that it was given, and would wait for \
+                 itself: run or drop the task, or hand it to another thread and return"
+            );
             parker.park();
         }
     }

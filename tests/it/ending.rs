@@ -12,7 +12,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{Driven, Ends, Gate, TICK, accepts_all, ends, eventually, ms, quietly};
-use hashed_wheel::{Builder, ExpiredTask, HashedWheelTimer, NewTimeoutError, Timeout, TimerTask};
+use hashed_wheel::{
+    Builder, Ending, ExpiredTask, HashedWheelTimer, NewTimeoutError, TaskExecutor, Timeout,
+    TimerTask,
+};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -365,6 +368,55 @@ fn cancel_and_wait_in_the_drop_of_a_refused_task_does_not_wait() {
     });
 }
 
+/// An executor that waits, within `execute`, for the task that it was given.
+#[test]
+fn cancel_and_wait_in_an_executor_does_not_wait_for_its_own_task() {
+    ends(|| {
+        let kept = Arc::new(Mutex::new(Vec::new()));
+        let keep = Arc::clone(&kept);
+        let mut t = Driven::with(|builder| {
+            builder.task_executor(accepts_all(move |task: ExpiredTask| {
+                let timeout = task.timeout().clone();
+                keep.lock().unwrap().push(task);
+                timeout.cancel_and_wait();
+                unreachable!("the task has not run");
+            }))
+        });
+        let task_ends = Ends::new();
+        let timeout = t.timer.new_timeout_task(task_ends.task(), TICK).unwrap();
+        let sweep = t.timer.schedule_at_fixed_rate(|| (), TICK, TICK).unwrap();
+        common::quietly(|| assert_eq!(t.pass(TICK), 2));
+        assert_eq!(t.timer.stats().panics, 2);
+        assert!(sweep.is_cancelled() && timeout.is_expired());
+        // The tasks are as they were, and another thread can wait for them.
+        let waiter = thread::spawn(move || (timeout.cancel_and_wait(), sweep.cancel_and_wait()));
+        thread::sleep(ms(5));
+        assert!(!waiter.is_finished());
+        std::mem::take(&mut *kept.lock().unwrap())
+            .into_iter()
+            .for_each(ExpiredTask::run);
+        assert_eq!(waiter.join().unwrap(), (false, false));
+        assert_eq!((task_ends.runs(), t.timer.stats().panics), (1, 2));
+    });
+}
+
+#[test]
+fn cancel_and_wait_in_an_executor_that_has_run_the_task_returns() {
+    ends(|| {
+        let mut t = Driven::with(|builder| {
+            builder.task_executor(accepts_all(|task: ExpiredTask| {
+                let timeout = task.timeout().clone();
+                task.run();
+                assert!(!timeout.cancel_and_wait());
+            }))
+        });
+        let task_ends = Ends::new();
+        t.timer.new_timeout_task(task_ends.task(), TICK).unwrap();
+        t.pass(TICK);
+        assert_eq!((task_ends.runs(), t.timer.stats().panics), (1, 0));
+    });
+}
+
 #[test]
 fn cancel_and_wait_of_a_periodic_task_waits_for_its_run() {
     for settings in [|builder| builder, thread_per_task] {
@@ -477,6 +529,37 @@ fn wait_with_a_limit_says_what_runs(threshold: Duration) {
     });
 }
 
+/// The thread that ends the timer drops the executor, which waits for the end.
+#[test]
+fn a_wait_on_the_thread_that_ends_the_timer_panics() {
+    #[derive(Default)]
+    struct Waits(Arc<Mutex<Option<Ending>>>);
+
+    impl TaskExecutor for Waits {
+        fn execute(&self, task: ExpiredTask) -> Result<(), ExpiredTask> {
+            task.run();
+            Ok(())
+        }
+    }
+
+    impl Drop for Waits {
+        fn drop(&mut self) {
+            let ending = self.0.lock().unwrap().take();
+            common::quietly(|| ending.expect("the timer ends").wait());
+        }
+    }
+
+    ends(|| {
+        let executor = Waits::default();
+        let place = Arc::clone(&executor.0);
+        let (timer, gate, later) = busy(HashedWheelTimer::builder().task_executor(executor));
+        *place.lock().unwrap() = Some(timer.begin_stop());
+        gate.open();
+        eventually("the wait is over", || timer.stats().panics == 1);
+        assert!(timer.is_stopped() && later.is_cancelled());
+    });
+}
+
 #[test]
 fn running_task_is_unknown_without_a_threshold() {
     let (timer, gate, _) = busy(HashedWheelTimer::builder());
@@ -552,8 +635,6 @@ fn begin_shutdown_of_a_driven_timer_runs_what_is_due() {
 mod with_futures {
     use std::pin::Pin;
     use std::task::{Context, Poll, Waker};
-
-    use hashed_wheel::Ending;
 
     use super::common::AsyncTask;
     use super::*;
