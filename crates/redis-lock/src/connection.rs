@@ -16,6 +16,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Mutex, OwnedMutexGuard, oneshot};
 
 use crate::error::LockError;
+use crate::refusal;
 use crate::scripts::Call;
 
 /// The maximum time to open a connection. It does not depend on leases: a server that is slow to
@@ -29,18 +30,6 @@ const MAX_SPARE: usize = 4;
 /// as the one before, up to the maximum.
 const PAUSE: Duration = Duration::from_millis(20);
 const MAX_PAUSE: Duration = Duration::from_millis(250);
-
-/// The errors of a server that does not execute calls now, but may do so soon. Other errors, such
-/// as OOM, MISCONF and NOPERM, last until an administrator changes the server.
-const TRANSIENT: [&str; 7] = [
-    "BUSY",
-    "CLUSTERDOWN",
-    "LOADING",
-    "MASTERDOWN",
-    "NOREPLICAS",
-    "READONLY",
-    "TRYAGAIN",
-];
 
 /// The server or servers that have the locks.
 pub(crate) enum Server {
@@ -71,6 +60,7 @@ impl Link {
             #[cfg(feature = "cluster")]
             Self::Cluster(link) => commands.query_async(link).await,
         }
+        .map_err(refusal::cause)
     }
 
     async fn query<T: FromRedisValue>(&mut self, command: &Cmd) -> RedisResult<T> {
@@ -79,6 +69,7 @@ impl Link {
             #[cfg(feature = "cluster")]
             Self::Cluster(link) => command.query_async(link).await,
         }
+        .map_err(refusal::cause)
     }
 }
 
@@ -332,7 +323,7 @@ impl Connection {
     /// Returns whether the same call may succeed soon. After the connection to a cluster is opened,
     /// that includes errors of the connections to its nodes, which it opens again.
     fn may_pass(&self, error: &RedisError, is_connected: bool) -> bool {
-        error.code().is_some_and(|code| TRANSIENT.contains(&code))
+        refusal::is_transient(error)
             || self.server.is_cluster()
                 && is_connected
                 && !matches!(error.retry_method(), RetryMethod::NoRetry)
@@ -419,10 +410,10 @@ impl Connection {
                     self.spare().put(link, discards);
                     return Ok(answers);
                 }
-                Err(error) => first_error(error),
+                Err(error) => error,
             };
             if self.may_pass(&error, true) {
-                if self.server.is_cluster() || !is_of_connection(&error) {
+                if self.server.is_cluster() || !refusal::is_of_connection(&error) {
                     self.spare().put(link, discards);
                 }
                 *last = Some(error.clone());
@@ -473,7 +464,7 @@ impl Connection {
     /// After an error of the connection, makes the next call open a new one, unless another call
     /// has done so already.
     fn discard_after(&self, error: &RedisError, number: Option<u64>) {
-        if !is_of_connection(error) {
+        if !refusal::is_of_connection(error) {
             return;
         }
         // If the call had no connection, then its attempt to open one failed or took too long.
@@ -488,22 +479,6 @@ impl Connection {
 fn lock(spare: &std::sync::Mutex<Spare>) -> MutexGuard<'_, Spare> {
     // Nothing panics while it is locked.
     spare.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Returns the first error of a pipeline, whose code says more than that of the pipeline.
-fn first_error(error: RedisError) -> RedisError {
-    let errors = error.clone().into_server_errors();
-    errors
-        .and_then(|errors| errors.first().map(|(_, first)| first.clone().into()))
-        .unwrap_or(error)
-}
-
-/// Returns whether another connection may succeed: this one failed, or its server has become a
-/// replica.
-fn is_of_connection(error: &RedisError) -> bool {
-    error
-        .code()
-        .is_none_or(|code| ["READONLY", "MASTERDOWN"].contains(&code))
 }
 
 #[cfg(all(test, feature = "cluster"))]

@@ -197,10 +197,11 @@
 //!
 //! A user of Redis with restricted rights needs `EVALSHA` and `EVAL`, the commands of the scripts
 //! on these keys, and these channels. Without the channels, waiting callers poll. (Redis 6.0 has no
-//! rights for channels: leave `&lock-wake:*` out.)
+//! rights for channels: leave `resetchannels` and `&lock-wake:*` out.)
 //!
 //! ```text
-//! ACL SETUSER locks on >PASSWORD -@all ~{lock:* ~{rwlock:* ~{semaphore:* &lock-wake:*
+//! ACL SETUSER locks on >PASSWORD -@all ~{lock:* ~{rwlock:* ~{semaphore:*
+//!     resetchannels &lock-wake:*
 //!     +evalsha +eval +get +set +del +pexpire +pttl +time +zadd +zrange +zrem +zrank +zcard
 //!     +zscore +zrangebyscore +hget +hmget +hset +hdel +publish +subscribe +ping
 //! ```
@@ -229,6 +230,7 @@ mod lock;
 mod multi;
 mod observe;
 mod options;
+mod refusal;
 mod replicas;
 mod rw_lock;
 mod scripts;

@@ -182,7 +182,7 @@ impl LockOptions {
     /// - Another replica may take over, which does not have the lock. Demand all replicas to
     ///   exclude that; then no lock can be taken while one of them is down.
     /// - The master may be cut off from the others, and not know yet that a replica has taken over.
-    ///   For that time, both grant the lock. `min-replicas-to-write` of Redis limits it.
+    ///   For that time, both grant the lock. `min-replicas-to-write` limits it, from Redis 7.0 on.
     /// - Renewals and releases are not waited for. A replica without the last renewal ends the
     ///   lease earlier, by a third of it per renewal. The holder is told at its next renewal.
     /// - Replicas have it in memory: if all servers restart, it may be lost.

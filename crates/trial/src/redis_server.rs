@@ -182,9 +182,11 @@ impl RedisServer {
         Ok(())
     }
 
-    /// Deletes the data of a killed Redis.
+    /// Deletes the data of a killed Redis: a folder, or a file in Redis 6.2 and older.
     pub fn lose_data(&self) -> io::Result<()> {
-        fs::remove_dir_all(self.scratch.path().join("appendonlydir"))
+        let [folder, file] =
+            ["appendonlydir", "appendonly.aof"].map(|name| self.scratch.path().join(name));
+        fs::remove_dir_all(folder).or_else(|_| fs::remove_file(file))
     }
 
     /// Stops Redis: it accepts connections but does not answer.

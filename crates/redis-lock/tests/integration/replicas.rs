@@ -46,13 +46,12 @@ impl Setup {
             RedisServer::start_with(&name, arguments(&["--replicaof", "127.0.0.1", &port])).unwrap()
         });
         // A replica acknowledges nothing until it has all data.
-        until("the replicas are connected", || {
-            let is_online = |number| {
-                master
-                    .info(&format!("slave{number}"))
-                    .map(|state| state.contains("state=online"))
-            };
-            Ok(is_online(0)? && is_online(1)?)
+        let mut redis = connect(&master.url()).unwrap();
+        until("the replicas acknowledge", || {
+            let mut write = redis::pipe();
+            write.set("probe", 1).ignore().cmd("WAIT").arg(&[2, 100]);
+            let [acknowledged]: [usize; 1] = write.query(&mut redis)?;
+            Ok(acknowledged == 2)
         })
         .unwrap();
         let timer = HashedWheelTimer::new(Duration::from_millis(5), 512);

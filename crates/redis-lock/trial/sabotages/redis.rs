@@ -56,7 +56,7 @@ pub(super) const ROWS: &[Row] = &[
     row(
         "NoNewConnection",
         "connection.rs",
-        "!is_of_connection(error)",
+        "!refusal::is_of_connection(error)",
         "true",
         "without_redis_calls_fail_and_holders_are_told",
     ),
@@ -84,7 +84,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     row(
         "RefusalClosesTheConnection",
-        "connection.rs",
+        "refusal.rs",
         "[\"READONLY\", \"MASTERDOWN\"].contains(&code)",
         "true",
         "refusals::a_redis_without_memory_is_not_asked_again",
