@@ -117,14 +117,14 @@ fn page_works_in_a_browser() {
     assert_eq!(browser.script("return window.marker"), 1);
 
     // Users go to the job by its key, pause it, and delete it.
-    browser.click("//nav/a[.='Jobs']");
+    browser.follow("//nav/a[.='Jobs']");
     browser.type_into("//input[@name='job']", "nightly");
-    browser.click("//button[.='Go']");
+    browser.follow("//button[.='Go']");
     assert_eq!(
         browser.script("return location.pathname"),
         format!("/jobs/{id}")
     );
-    browser.click("//button[.='Pause']");
+    browser.follow("//button[.='Pause']");
     assert!(
         browser.text().contains("The job is paused."),
         "{}",
@@ -132,11 +132,11 @@ fn page_works_in_a_browser() {
     );
     let found = || fixture.wait(fixture.jobs.get(&fixture.client, id)).unwrap();
     assert!(!found().unwrap().enabled);
-    browser.click("//button[.='Resume']");
-    browser.click("//button[.='Run now']");
+    browser.follow("//button[.='Resume']");
+    browser.follow("//button[.='Run now']");
     eventually(|| browser.text().contains("done"), "the run is shown");
     browser.click("//summary");
-    browser.click("//details//button[.='Delete']");
+    browser.follow("//details//button[.='Delete']");
     assert!(
         browser.text().contains("The job is deleted.") && found().is_none(),
         "{}",
@@ -226,26 +226,26 @@ fn users_log_in_with_the_token() {
     let id = fixture.enqueue(job(Value::Null).after(LATER));
     browser.open(&format!("http://{}/jobs/{id}", page.address));
     browser.type_into("//input[@type='password']", "wrong");
-    browser.click("//button");
+    browser.follow("//button");
     assert!(
         browser.text().contains("This is not the token."),
         "{}",
         browser.text()
     );
     browser.type_into("//input[@type='password']", TOKEN);
-    browser.click("//button");
+    browser.follow("//button");
     assert_eq!(
         browser.script("return location.pathname"),
         format!("/jobs/{id}")
     );
     assert_eq!(browser.script("return document.cookie"), "");
-    browser.click("//button[.='Pause']");
+    browser.follow("//button[.='Pause']");
     assert!(
         browser.text().contains("The job is paused."),
         "{}",
         browser.text()
     );
-    browser.click("//button[.='Log out']");
+    browser.follow("//button[.='Log out']");
     assert!(
         browser.text().contains("Token of this page"),
         "{}",

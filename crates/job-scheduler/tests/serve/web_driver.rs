@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use hashed_wheel_trial::process::Process;
 use serde_json::{Value, json};
 
-use crate::fixture::exchange;
+use crate::fixture::{eventually, exchange};
 
 /// The member of an object that contains the number of an element.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
@@ -123,7 +123,18 @@ impl Browser {
 
     /// Returns the value of a script, which ends with `return`.
     pub(crate) fn script(&self, text: &str) -> Value {
-        self.command("/execute/sync", &json!({ "script": text, "args": [] }))
+        let value = self.execute(text);
+        assert!(value.get("error").is_none(), "{text}: {value}");
+        value
+    }
+
+    /// Returns the value of a script, or an error.
+    fn execute(&self, text: &str) -> Value {
+        self.send(
+            "POST",
+            "/execute/sync",
+            &json!({ "script": text, "args": [] }),
+        )
     }
 
     /// Returns the visible text of the page.
@@ -132,6 +143,18 @@ impl Browser {
             .as_str()
             .expect("a text")
             .to_owned()
+    }
+
+    /// Clicks on an element that leads to another document, and waits until that is loaded.
+    pub(crate) fn follow(&self, path: &str) {
+        self.script("window.isLeft = true; return 0");
+        self.click(path);
+        let is_next = "return !window.isLeft && document.readyState === 'complete'";
+        // The script of a document that is being replaced may fail.
+        eventually(
+            || self.execute(is_next) == true,
+            &format!("{path} leads to a document"),
+        );
     }
 
     /// Clicks, as a user does, on the first element that this `XPath` finds.
