@@ -7,23 +7,20 @@
 //! ```
 
 use std::error::Error;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, TrySendError, channel, sync_channel};
 use std::thread;
 use std::time::Duration;
 
 use hashed_wheel::{ExpiredTask, HashedWheelTimer, ManualClock, TaskExecutor, executor};
 use hashed_wheel_util::executor::TaskExecutorExt;
 
+const TICK: Duration = Duration::from_millis(10);
+
 /// A queue with two places in front of a pool. It returns a task for which it has no place.
 fn pool() -> (impl TaskExecutor, Receiver<ExpiredTask>) {
     let (queue, tasks) = sync_channel(2);
-    let pool = executor::from_fn(move |task| {
-        queue
-            .try_send(task)
-            .map_err(|(TrySendError::Full(task) | TrySendError::Disconnected(task))| task)
-    });
+    let refused = |(TrySendError::Full(task) | TrySendError::Disconnected(task))| task;
+    let pool = executor::from_fn(move |task| queue.try_send(task).map_err(refused));
     (pool, tasks)
 }
 
@@ -32,33 +29,25 @@ fn three_tasks(
     executor: impl TaskExecutor,
     tasks: Receiver<ExpiredTask>,
 ) -> Result<(), Box<dyn Error>> {
-    let (clock, ms) = (ManualClock::new(), Duration::from_millis(10));
-    let (timer, mut driver) = HashedWheelTimer::builder()
-        .tick(ms)
-        .clock(clock.clone())
-        .task_executor(executor)
-        .build_driven()?;
-    let ran = Arc::new(AtomicU64::new(0));
+    let clock = ManualClock::new();
+    let builder = HashedWheelTimer::builder().tick(TICK).clock(clock.clone());
+    let (timer, mut driver) = builder.task_executor(executor).build_driven()?;
+    let (done, ran) = channel();
     for _ in 0..3 {
-        let ran = Arc::clone(&ran);
-        timer.new_timeout(move |_| _ = ran.fetch_add(1, Ordering::Relaxed), ms)?;
+        let done = done.clone();
+        timer.new_timeout(move |_| _ = done.send(()), TICK)?;
     }
-    clock.advance(ms);
+    clock.advance(TICK);
     driver.turn(); // hands the tasks to the pool, whose thread has been busy until now
     let thread = thread::spawn(move || tasks.into_iter().for_each(ExpiredTask::run));
-    while ran.load(Ordering::Relaxed) + timer.stats().dropped_tasks < 3 {
-        clock.advance(ms);
+    while let Some(wait) = driver.next_turn() {
+        clock.advance(wait); // until a refused task has been tried again
         driver.turn();
-        thread::yield_now();
     }
     let dropped = timer.stats().dropped_tasks;
     timer.stop(); // drops the executor, and with it the sender
-    drop((timer, driver));
     thread.join().expect("no task panics");
-    println!(
-        "{name}: {} ran, {dropped} dropped",
-        ran.load(Ordering::Relaxed)
-    );
+    println!("{name}: {} ran, {dropped} dropped", ran.try_iter().count());
     Ok(())
 }
 
@@ -66,15 +55,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (full, tasks) = pool();
     three_tasks("dropped if the pool is full", full, tasks)?;
     let (full, tasks) = pool();
-    three_tasks(
-        "run on the timer's thread if it is full",
-        full.or_run_here(),
-        tasks,
-    )?;
+    let name = "run on the timer's thread if it is full";
+    three_tasks(name, full.or_run_here(), tasks)?;
     let (full, tasks) = pool();
-    three_tasks(
-        "tried again after 10 ms if it is full",
-        full.or_retry(Duration::from_millis(10)),
-        tasks,
-    )
+    let name = "tried again after 10 ms if it is full";
+    three_tasks(name, full.or_retry(TICK), tasks)
 }

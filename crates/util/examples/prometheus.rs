@@ -27,11 +27,8 @@ fn serve(
     let _ = stream.read(&mut [0; 1_024])?;
     // Reads the counters now. Between two requests nothing is done.
     publish(&timer.stats(), "requests");
-    write!(
-        stream,
-        "HTTP/1.0 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\n\r\n{}",
-        page.render()
-    )
+    let head = "HTTP/1.0 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\n\r\n";
+    write!(stream, "{head}{}", page.render())
 }
 
 fn main() -> Result<(), Box<dyn Error>> {

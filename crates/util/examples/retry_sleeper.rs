@@ -5,12 +5,12 @@
 //! the answer, after 4 attempts
 //! ```
 use std::cell::Cell;
-use std::pin::{Pin, pin};
-use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use backon::{ConstantBuilder, Retryable, Sleeper};
-use hashed_wheel::{HashedWheelTimer, ManualClock, Sleep};
+use hashed_wheel::{HashedWheelTimer, Sleep};
 
 struct Wheel(HashedWheelTimer);
 
@@ -33,11 +33,10 @@ impl Future for Pause {
     }
 }
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let (clock, pause) = (ManualClock::new(), Duration::from_millis(50));
-    let (timer, mut driver) = HashedWheelTimer::builder()
-        .clock(clock.clone())
-        .build_driven()?;
+fn main() {
+    const PAUSE: Duration = Duration::from_millis(20);
+
+    let timer = HashedWheelTimer::new(Duration::from_millis(1), 512);
     let attempts = Cell::new(0);
     let fetch = || async {
         attempts.set(attempts.get() + 1);
@@ -48,28 +47,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     };
     let policy = ConstantBuilder::default()
-        .with_delay(pause)
+        .with_delay(PAUSE)
         .with_max_times(5);
-    let mut answer = pin!(
-        fetch
-            .retry(policy)
-            .sleep(Wheel(timer.clone()))
-            .into_future()
-    );
-
-    let begin = timer.now();
-    let answer = loop {
-        if let Poll::Ready(answer) = answer
-            .as_mut()
-            .poll(&mut Context::from_waker(Waker::noop()))
-        {
-            break answer;
-        }
-        clock.advance(driver.next_turn().expect("it sleeps"));
-        driver.turn();
-    };
+    let begin = Instant::now();
+    let answer = smol::block_on(fetch.retry(policy).sleep(Wheel(timer)).into_future());
     assert_eq!((answer, attempts.get()), (Ok("the answer"), 4));
-    assert!(timer.now() - begin >= pause * 3);
+    assert!(begin.elapsed() >= PAUSE * 3);
     println!("the answer, after {} attempts", attempts.get());
-    Ok(())
 }
