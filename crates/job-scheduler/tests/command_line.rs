@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use hashed_wheel_job_scheduler::{Context, Error, NewJob, RunError, Scheduler};
+use hashed_wheel_job_scheduler::{Context, Error, KindLimits, NewJob, RunError, Scheduler};
 use hashed_wheel_trial::testing::{RunResult, run_command, server_or_skip};
 use job_scheduler_trial::{Certificate, Database};
 use serde_json::{Value, json};
@@ -98,6 +98,76 @@ fn jobs_are_listed_shown_run_and_changed() {
         assert_eq!(found, Some(status), "{arguments}: {shown}");
         assert!(shown.contains(text), "{arguments}: {shown}");
     }
+}
+
+/// Texts of users, which somebody else than the reader may have written.
+#[test]
+fn nothing_in_the_database_controls_the_terminal() {
+    let Some(database) = server_or_skip(Database::start()) else {
+        return;
+    };
+    let config: Config = database.url.parse().unwrap();
+    let text: &'static str = "\u{1b}[2Jred\u{7}\r\nJOB 7";
+    runtime().block_on(async {
+        let handler = move |_, _: Value| async move { Err::<(), _>(RunError::permanent(text)) };
+        let node = Scheduler::builder()
+            .name(text)
+            .handler_named(text, handler)
+            .start(config.clone(), NoTls)
+            .await
+            .unwrap();
+        let (client, connection) = config.connect(NoTls).await.unwrap();
+        tokio::spawn(connection);
+        let job = NewJob::named(text, json!(text)).key(text).limit(text, 3);
+        node.jobs().enqueue(&client, job).await.unwrap();
+        let later = NewJob::named(text, json!(text)).after(Duration::from_secs(3));
+        node.jobs().enqueue(&client, later).await.unwrap();
+        node.jobs().set_limit(&client, text, Some(3)).await.unwrap();
+        let limits = KindLimits::new().running(3);
+        node.jobs().set_kind(&client, text, limits).await.unwrap();
+        while node
+            .jobs()
+            .history(&client, 1, 1)
+            .await
+            .unwrap()
+            .iter()
+            .all(|run| run.error.is_none())
+        {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        client
+            .execute(
+                "UPDATE job_scheduler.job SET disabled_reason = $1 WHERE id = 1",
+                &[&text],
+            )
+            .await
+            .unwrap();
+        drop(node);
+    });
+    for arguments in [
+        "list",
+        "show 1",
+        "history 1",
+        "limits",
+        "nodes",
+        "top",
+        "top --once",
+    ] {
+        let RunResult { status, text } = run(&database, arguments);
+        assert_eq!(status, Some(0), "{arguments}: {text}");
+        let lines = text.lines().filter(|line| line.contains("JOB 7")).count();
+        assert!(lines > 0, "{arguments}: {text}");
+        let shown = r"\u{1b}[2Jred\u{7}\r\nJOB 7";
+        assert!(
+            text.matches(shown).count() >= lines || arguments == "show 1",
+            "{arguments}: {text}"
+        );
+        let is_control = |character: char| character.is_control() && character != '\n';
+        assert!(!text.contains(is_control), "{arguments}: {text:?}");
+        assert!(!text.contains("\nJOB 7"), "{arguments}: {text}");
+    }
+    let RunResult { text, .. } = run(&database, "--schema \u{1b}x list");
+    assert!(text.contains(r"'\u{1b}x' is no name"), "{text}");
 }
 
 #[test]

@@ -74,10 +74,10 @@ fn header(state: &State, area: Rect, buf: &mut Buffer) {
     let mut left = vec![
         " wheel-top ".bold().reversed(),
         " ".into(),
-        state.program().to_owned().bold(),
+        escaped(state.program()).bold(),
     ];
     if let Some(timer) = state.shown() {
-        left.push(format!(": {}", timer.now.name).into());
+        left.push(format!(": {}", escaped(&timer.now.name)).into());
         if let (place, count @ 2..) = state.position_of_shown() {
             left.push(format!(" ({place} of {count}, Tab: the next)").fg(DIM));
         }
@@ -97,6 +97,19 @@ fn header(state: &State, area: Rect, buf: &mut Buffer) {
             .areas(area);
     Line::from(left).render(start, buf);
     right.render(end, buf);
+}
+
+/// Returns a name from another program with escapes instead of control characters.
+fn escaped(name: &str) -> String {
+    let mut escaped = String::with_capacity(name.len());
+    for character in name.chars() {
+        if character.is_control() {
+            escaped.extend(character.escape_default());
+        } else {
+            escaped.push(character);
+        }
+    }
+    escaped
 }
 
 fn in_a_turn(time: Duration) -> String {

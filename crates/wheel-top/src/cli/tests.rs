@@ -109,6 +109,29 @@ fn assert_shows(picture: &str, texts: &[&str]) {
 
 // --- pictures ------------------------------------------------------------------------------------
 
+/// They come from another program.
+#[test]
+fn names_do_not_control_the_terminal() {
+    let mut state = state();
+    let name = "a\u{1b}[2Jb\u{7}\r\nc\u{9b}d";
+    let frame = Frame {
+        program: name.into(),
+        age: Duration::from_secs(1),
+        timers: vec![Snapshot {
+            name: name.into(),
+            ..snapshot(1, None)
+        }],
+    };
+    state.receive(Message::Frame(frame), Instant::now());
+    let picture = draw(&state, 120, 32);
+    assert_shows(
+        &picture,
+        &[r" a\u{1b}[2Jb\u{7}\r\nc\u{9b}d", r": a\u{1b}[2Jb\u{7}\r\nc"],
+    );
+    let is_control = |character: char| character.is_control() && character != '\n';
+    assert!(!picture.contains(is_control), "{picture:?}");
+}
+
 #[test]
 fn every_state_can_be_drawn_in_every_size() {
     let mut ended = hashed();

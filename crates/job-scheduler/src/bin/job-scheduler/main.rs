@@ -3,6 +3,7 @@
 mod connect;
 #[cfg(feature = "serve")]
 mod serve;
+mod text;
 mod time;
 mod top;
 
@@ -14,6 +15,7 @@ use hashed_wheel_job_scheduler::{Cancellation, Error, Job, Jobs, KindLimits, Run
 use tokio_postgres::{Client, Config};
 
 use self::connect::Connector;
+use self::text::{escaped, print_line};
 
 /// Shows and changes the jobs of hashed-wheel-job-scheduler in a PostgreSQL database
 #[derive(Debug, Parser)]
@@ -124,7 +126,7 @@ async fn main() -> ExitCode {
             ExitCode::from(3)
         }
         Err(error) => {
-            eprintln!("{error}");
+            eprintln!("{}", escaped(&error.to_string()));
             ExitCode::FAILURE
         }
     }
@@ -160,9 +162,12 @@ async fn run(options: Options) -> Result<Found, Failure> {
         .map_err(Error::from)?;
     match options.command {
         Command::List { after, limit } => {
-            println!(
+            print_line!(
                 "{:>8}  {:8}  {:30}  {:24}  NEXT RUN",
-                "JOB", "STATE", "SCHEDULE", "HANDLER"
+                "JOB",
+                "STATE",
+                "SCHEDULE",
+                "HANDLER"
             );
             jobs.list(&client, after, limit)
                 .await?
@@ -173,7 +178,7 @@ async fn run(options: Options) -> Result<Found, Failure> {
         Command::Show { job } => Ok(Found::job(show(&jobs, &client, job).await?)),
         Command::Run { job } => {
             let run = jobs.run_now(&client, job).await?;
-            run.iter().for_each(|run| println!("run {run}"));
+            run.iter().for_each(|run| print_line!("run {run}"));
             Ok(Found::job(run.is_some()))
         }
         Command::Disable { job } => Ok(Found::job(jobs.pause(&mut client, job).await?)),
@@ -190,7 +195,7 @@ async fn run(options: Options) -> Result<Found, Failure> {
             None => Found::No("there is no such run"),
             Some(Cancellation::Ended) => Found::No("the run has ended"),
             Some(Cancellation::Requested) => {
-                println!("it is running, and ends");
+                print_line!("it is running, and ends");
                 Found::Yes
             }
             Some(_) => Found::Yes,
@@ -202,9 +207,11 @@ async fn run(options: Options) -> Result<Found, Failure> {
             }
         }),
         Command::Limits => {
-            println!(
+            print_line!(
                 "{:>8}  {:>12}  {:>6}  HANDLER",
-                "RUNNING", "INTERVAL", "BURST"
+                "RUNNING",
+                "INTERVAL",
+                "BURST"
             );
             for kind in jobs.kinds(&client).await? {
                 let running = kind
@@ -215,16 +222,17 @@ async fn run(options: Options) -> Result<Found, Failure> {
                     .limits
                     .interval
                     .map_or_else(|| "any".into(), |time| format!("{time:?}"));
-                println!(
+                print_line!(
                     "{running:>8}  {interval:>12}  {:>6}  {}",
-                    kind.limits.burst, kind.handler
+                    kind.limits.burst,
+                    kind.handler
                 );
             }
-            println!("{:>8}  NAME", "RUNNING");
+            print_line!("{:>8}  NAME", "RUNNING");
             jobs.limits(&client)
                 .await?
                 .iter()
-                .for_each(|(name, running)| println!("{running:>8}  {name}"));
+                .for_each(|(name, running)| print_line!("{running:>8}  {name}"));
             Ok(Found::Yes)
         }
         Command::LimitName { name, running } => {
@@ -252,9 +260,12 @@ async fn run(options: Options) -> Result<Found, Failure> {
                 } else {
                     "lost since"
                 };
-                println!(
+                print_line!(
                     "{:>8}  {} {}  {}",
-                    node.id, state, node.alive_until, node.name
+                    node.id,
+                    state,
+                    node.alive_until,
+                    node.name
                 );
             }
             Ok(Found::Yes)
@@ -297,7 +308,7 @@ fn next_run(job: &Job) -> String {
 }
 
 fn line(job: &Job) {
-    println!(
+    print_line!(
         "{:>8}  {:8}  {:30}  {:24}  {}",
         job.id,
         state(job),
@@ -311,29 +322,29 @@ async fn show(jobs: &Jobs, client: &Client, id: i64) -> Result<bool, Error> {
     let Some(job) = jobs.get(client, id).await? else {
         return Ok(false);
     };
-    println!("job        {}", job.id);
-    println!("key        {}", job.key.as_deref().unwrap_or("none"));
-    println!("state      {}", state(&job));
+    print_line!("job        {}", job.id);
+    print_line!("key        {}", job.key.as_deref().unwrap_or("none"));
+    print_line!("state      {}", state(&job));
     if let Some(reason) = &job.disabled_reason {
-        println!("disabled   {reason}");
+        print_line!("disabled   {reason}");
     }
-    println!("schedule   {}", job.schedule);
-    println!("time zone  {}", job.time_zone);
-    println!("next run   {}", next_run(&job));
-    println!("handler    {}", job.handler);
-    println!("priority   {}", job.priority);
-    println!("overlap    {:?}", job.overlap);
-    println!("misfire    {:?}", job.misfire);
-    println!("retries    {}", job.retries);
-    println!(
+    print_line!("schedule   {}", job.schedule);
+    print_line!("time zone  {}", job.time_zone);
+    print_line!("next run   {}", next_run(&job));
+    print_line!("handler    {}", job.handler);
+    print_line!("priority   {}", job.priority);
+    print_line!("overlap    {:?}", job.overlap);
+    print_line!("misfire    {:?}", job.misfire);
+    print_line!("retries    {}", job.retries);
+    print_line!(
         "timeout    {}",
         job.timeout
             .map_or_else(|| "none".into(), |timeout| format!("{timeout:?}"))
     );
     job.limits
         .iter()
-        .for_each(|(name, count)| println!("limit      {count} of '{name}'"));
-    println!("payload    {}", job.payload);
+        .for_each(|(name, count)| print_line!("limit      {count} of '{name}'"));
+    print_line!("payload    {}", job.payload);
     Ok(true)
 }
 
@@ -352,5 +363,7 @@ fn run_line(run: &RunInfo) {
         interrupted,
         ..
     } = run;
-    println!("{id:>8}  {due}  {state:9}  attempt {attempt}, interrupted {interrupted}  {result}");
+    print_line!(
+        "{id:>8}  {due}  {state:9}  attempt {attempt}, interrupted {interrupted}  {result}"
+    );
 }

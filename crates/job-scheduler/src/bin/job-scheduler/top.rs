@@ -13,6 +13,7 @@ use ratatui::text::{Line, Text};
 use tokio_postgres::Client;
 
 use crate::Failure;
+use crate::text::escaped;
 use crate::time::{Rounded, time_between};
 
 /// The maximum time without a look at the keys.
@@ -198,7 +199,8 @@ fn node(
     };
     let line = format!(
         "{:<6} {lease:18} {running:7}  {claimed:7}  {}",
-        node.id, node.name
+        node.id,
+        escaped(&node.name)
     );
     if node.is_alive {
         line.into()
@@ -222,7 +224,7 @@ fn running(overview: &Overview, run: &ActiveRun) -> Line<'static> {
         run.job,
         run.node.unwrap_or(0)
     );
-    format!("{start}{took:<12} {}{mark}", run.handler).into()
+    format!("{start}{took:<12} {}{mark}", escaped(&run.handler)).into()
 }
 
 fn next(overview: &Overview, run: &ActiveRun) -> Line<'static> {
@@ -236,7 +238,8 @@ fn next(overview: &Overview, run: &ActiveRun) -> Line<'static> {
     let node = run.node.map_or_else(|| "-".into(), |node| node.to_string());
     let line = format!(
         "{:>13}   {state:9} {node:<6} {time:<12} {}",
-        run.job, run.handler
+        run.job,
+        escaped(&run.handler)
     );
     // Later than the prefetch would explain.
     if ahead.as_secs_f64() < -1.0 {
