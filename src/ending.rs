@@ -47,8 +47,9 @@ impl HashedWheelTimer {
     ///
     /// # Panics
     ///
-    /// If a task calls it on the worker, because the call would wait for that task. The timer is
-    /// unchanged then. (Netty: `IllegalStateException`.)
+    /// If a task calls it on the worker, because the call would wait for that task. (Netty:
+    /// `IllegalStateException`.) On the [global](Self::global) timer, which other code may use. The
+    /// timer is unchanged then.
     ///
     /// Do not call it in a `Drop` that may run on the worker: if the task is panicking already, a
     /// second panic ends the process. Dropping a handle never panics.
@@ -66,6 +67,7 @@ impl HashedWheelTimer {
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
     #[doc(alias("close", "shutdownNow"))]
+    #[track_caller]
     pub fn stop(&self) -> Vec<Timeout> {
         if self.would_wait_for_itself("stop") {
             Vec::new()
@@ -125,7 +127,8 @@ impl HashedWheelTimer {
     ///
     /// # Panics
     ///
-    /// As [`stop`](Self::stop): if a task calls it on the worker. The timer is unchanged then.
+    /// As [`stop`](Self::stop): if a task calls it on the worker, and on the
+    /// [global](Self::global) timer. The timer is unchanged then.
     ///
     /// # Examples
     ///
@@ -142,6 +145,7 @@ impl HashedWheelTimer {
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
     #[doc(alias("awaitTermination", "graceful"))]
+    #[track_caller]
     pub fn shutdown(&self, grace: Duration) -> Vec<Timeout> {
         if self.would_wait_for_itself("shutdown") {
             Vec::new()
@@ -161,6 +165,10 @@ impl HashedWheelTimer {
     /// stops the timer itself, and blocks as `stop` does.
     ///
     /// A task on the worker may call this method. It does not panic as `stop` does.
+    ///
+    /// # Panics
+    ///
+    /// On the [global](Self::global) timer. The timer is unchanged then.
     ///
     /// # Examples
     ///
@@ -188,7 +196,9 @@ impl HashedWheelTimer {
     /// }
     /// ```
     #[doc(alias("shutdown_background", "shutdown_timeout"))]
+    #[track_caller]
     pub fn begin_stop(&self) -> Ending {
+        self.assert_may_end("begin_stop");
         self.inner.close();
         Ending::begin(&self.inner, None)
     }
@@ -198,6 +208,10 @@ impl HashedWheelTimer {
     /// [`begin_stop`](Self::begin_stop) does.
     ///
     /// Another thread ends the timer. It also runs what is due on a [driven timer](Self::shutdown).
+    ///
+    /// # Panics
+    ///
+    /// As for [`begin_stop`](Self::begin_stop).
     ///
     /// # Examples
     ///
@@ -211,7 +225,9 @@ impl HashedWheelTimer {
     /// }
     /// ```
     #[doc(alias("shutdown_timeout", "awaitTermination"))]
+    #[track_caller]
     pub fn begin_shutdown(&self, grace: Duration) -> Ending {
+        self.assert_may_end("begin_shutdown");
         let grace = self.inner.begin_shutdown(grace);
         Ending::begin(&self.inner, Some(grace))
     }
@@ -248,7 +264,7 @@ impl HashedWheelTimer {
     /// # Panics
     ///
     /// As [`stop`](Self::stop): if a task calls it on the worker, because the call would wait for
-    /// that task. No timeout is cancelled then.
+    /// that task, and on the [global](Self::global) timer. No timeout is cancelled then.
     ///
     /// # Examples
     ///
@@ -265,6 +281,7 @@ impl HashedWheelTimer {
     /// timer.new_timeout(|_| println!("expired"), Duration::from_secs(30))?;
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
+    #[track_caller]
     pub fn cancel_all(&self) -> usize {
         if self.would_wait_for_itself("cancel_all") {
             0
@@ -275,7 +292,9 @@ impl HashedWheelTimer {
 
     /// Returns whether the caller is a `cancelled` hook that the end of the timer runs on this
     /// thread. Panics if the caller is a task on the worker.
+    #[track_caller]
     fn would_wait_for_itself(&self, method: &str) -> bool {
+        self.assert_may_end(method);
         let is_mine = self.inner.is_worker();
         assert!(
             !is_mine || self.inner.worker.is_calling_hooks(),
@@ -283,6 +302,15 @@ impl HashedWheelTimer {
              end: call it from another thread, or drop the last handle"
         );
         is_mine
+    }
+
+    #[track_caller]
+    fn assert_may_end(&self, method: &str) {
+        assert!(
+            !self.inner.is_global,
+            "HashedWheelTimer::{method} was called on the global timer, which any code in this process may use: build a \
+             timer of your own to end it"
+        );
     }
 }
 

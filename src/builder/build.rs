@@ -24,14 +24,20 @@ const SHORTEST_TICK: Duration = Duration::from_micros(1);
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Threaded,
+    /// As `Threaded`: the timer of the process.
+    Global,
     Driven,
     OnRuntime,
 }
 
 impl Kind {
+    fn is_driven(self) -> bool {
+        matches!(self, Self::Driven | Self::OnRuntime)
+    }
+
     pub(crate) fn text(self) -> &'static str {
         match self {
-            Self::Threaded => "a timer with a thread",
+            Self::Threaded | Self::Global => "a timer with a thread",
             Self::Driven => "a driven timer",
             Self::OnRuntime => "a timer on a runtime",
         }
@@ -113,7 +119,7 @@ impl Builder {
 
     /// Returns the name of a setting that such a timer cannot use, if there is one.
     fn unused_option(&self, kind: Kind) -> Option<&'static str> {
-        let is_driven = kind != Kind::Threaded;
+        let is_driven = kind.is_driven();
         let options = [
             ("thread_name", is_driven && self.thread_name.is_some()),
             (
@@ -129,7 +135,7 @@ impl Builder {
                 "max_tasks_per_turn",
                 kind == Kind::Driven && self.max_tasks_per_turn.is_some(),
             ),
-            ("waker", kind == Kind::Threaded && self.waker.is_some()),
+            ("waker", !is_driven && self.waker.is_some()),
         ];
         options
             .into_iter()
@@ -202,7 +208,8 @@ impl Builder {
                 on_start: self.on_thread_start,
                 on_stop: self.on_thread_stop,
             },
-            is_driven: kind != Kind::Threaded,
+            is_driven: kind.is_driven(),
+            is_global: kind == Kind::Global,
             detaches_on_drop: self.detach_on_drop,
             executor: self.executor,
             max_tasks_per_turn: self.max_tasks_per_turn.and_then(NonZeroUsize::new),
@@ -273,18 +280,19 @@ impl HashedWheelTimer {
     /// Returns the timer of the process. The first call builds it, and [may block](Builder::build)
     /// for up to 200 ms.
     ///
-    /// It has the [defaults](Self::default) and a thread named `hashed-wheel`. It is never dropped.
+    /// It has the [defaults](Self::default) and a thread named `hashed-wheel`. It is never dropped,
+    /// and cannot be ended, because any code in the process may use it: [`stop`](Self::stop),
+    /// [`shutdown`](Self::shutdown), [`begin_stop`](Self::begin_stop),
+    /// [`begin_shutdown`](Self::begin_shutdown) and [`cancel_all`](Self::cancel_all) panic.
     ///
     /// # When to use it
     ///
     /// Use it in an application that needs timeouts and no settings. All users share one worker, so
     /// every task has to be short.
     ///
-    /// [`stop`](Self::stop) stops it permanently and for every user in the process: each later
-    /// `new_timeout`, in any part of the program, is an error. If no caller stops it, its thread
-    /// ends with the process. What is pending then neither runs nor is dropped. A child process
-    /// that is [forked](Self#after-fork) gets a timer of its own, even if this one is stopped (on
-    /// Linux; elsewhere it gets the copy of this one).
+    /// Its thread ends with the process. What is pending then neither runs nor is dropped. A child
+    /// process that is [forked](Self#after-fork) gets a timer of its own (on Linux; elsewhere it
+    /// gets the copy of this one).
     ///
     /// A library that has to end what it began should not use it. Neither should code that needs
     /// another tick, a limit, an executor, or a clock for tests. Such code should accept a
@@ -330,9 +338,9 @@ impl Global {
     fn new() -> Self {
         watch_forks();
         let named = HashedWheelTimer::builder().thread_name("hashed-wheel");
-        let timer = named.build().expect("the defaults can be built");
+        let inner = named.build_shared(Kind::Global);
         Self {
-            timer,
+            timer: HashedWheelTimer::from_shared(inner.expect("the defaults can be built")),
             forks: forks(),
             next: OnceLock::new(),
         }

@@ -114,6 +114,8 @@ pub(crate) struct Inner {
     /// The name of the wheel, for `Debug`.
     pub(crate) wheel: &'static str,
     pub(crate) is_driven: bool,
+    /// The timer of the process, which no call ends.
+    pub(crate) is_global: bool,
     pub(super) has_executor: bool,
     /// The drop of the last handle waits for nothing.
     pub(crate) detaches_on_drop: bool,
@@ -143,6 +145,7 @@ pub(crate) struct Settings {
     pub(crate) limit: Option<NonZeroUsize>,
     pub(crate) thread: ThreadSettings,
     pub(crate) is_driven: bool,
+    pub(crate) is_global: bool,
     pub(crate) detaches_on_drop: bool,
     pub(crate) executor: Option<Execute>,
     /// In nanoseconds.
@@ -201,6 +204,7 @@ impl Inner {
             is_turned_by_runtime: settings.is_turned_by_runtime,
             clock,
             is_driven: settings.is_driven,
+            is_global: settings.is_global,
             detaches_on_drop: settings.detaches_on_drop,
             has_ending_thread: unmodelled::AtomicBool::new(false),
             pool,

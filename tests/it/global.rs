@@ -1,19 +1,30 @@
-//! The global timer of the process. It can be stopped only once, so this is one test in a process
-//! of its own.
+//! The global timer of the process, which cannot be ended.
 
 use crate::common;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
 #[cfg(all(target_os = "linux", not(miri)))]
 use crate::worker_thread::fork::in_child;
-use common::{TEST_TIMEOUT, ms};
-use hashed_wheel::{HashedWheelTimer, NewTimeoutError};
+use common::{TEST_TIMEOUT, ms, quietly};
+use hashed_wheel::HashedWheelTimer;
+
+/// Every call that would end the timer, or all of its timeouts.
+const ENDS: [(&str, fn(&HashedWheelTimer)); 5] = [
+    ("::stop", |timer| drop(timer.stop())),
+    ("::shutdown", |timer| drop(timer.shutdown(ms(0)))),
+    ("::begin_stop", |timer| drop(timer.begin_stop())),
+    ("::begin_shutdown", |timer| {
+        drop(timer.begin_shutdown(ms(0)));
+    }),
+    ("::cancel_all", |timer| _ = timer.cancel_all()),
+];
 
 #[test]
-fn the_global_timer_has_the_defaults_and_stops_for_every_user() {
+fn the_global_timer_has_the_defaults_and_cannot_be_ended() {
     // All threads that ask at the same time get the same timer.
     let threads: Vec<_> = (0..8)
         .map(|_| thread::spawn(HashedWheelTimer::global))
@@ -44,14 +55,19 @@ fn the_global_timer_has_the_defaults_and_stops_for_every_user() {
     let left = global
         .new_timeout(|_| (), Duration::from_secs(3_600))
         .unwrap();
-    let stopped = thread::spawn(|| HashedWheelTimer::global().stop())
-        .join()
-        .unwrap();
-    assert_eq!(stopped, [left]);
-    let rejected = HashedWheelTimer::global()
-        .new_timeout(|_| (), ms(1))
-        .unwrap_err();
-    assert!(matches!(rejected, NewTimeoutError::Stopped), "{rejected}");
+    for (name, end) in ENDS {
+        for timer in [
+            global,
+            &left.timer(),
+            &global.downgrade().upgrade().unwrap(),
+        ] {
+            let panic = quietly(|| catch_unwind(AssertUnwindSafe(|| end(timer)))).unwrap_err();
+            let text = panic.downcast_ref::<String>().unwrap();
+            assert!(text.contains(name) && text.contains("global"), "{text}");
+            assert!(!global.is_shutting_down() && !global.is_stopped());
+        }
+    }
+    assert!(!left.is_cancelled() && left.cancel());
 
     #[cfg(all(target_os = "linux", not(miri)))]
     in_child(|| {
