@@ -1,9 +1,12 @@
 //! A headless browser, by the protocol `WebDriver`: JSON over HTTP, to the program `chromedriver`.
 
-use std::io::{self, BufRead, BufReader, Write};
+use std::error::Error;
+use std::io::{self, BufRead, BufReader};
 use std::process::{Command, Stdio};
 
 use hashed_wheel_trial::process::Process;
+use hashed_wheel_trial::server::{Missing, find};
+use hashed_wheel_trial::testing::server_or_skip;
 use serde_json::{Value, json};
 
 use crate::fixture::{eventually, exchange};
@@ -19,27 +22,24 @@ pub(crate) struct Browser {
 }
 
 impl Browser {
-    /// `None`: there is no browser, or no driver for it. Then it prints that the test is skipped.
+    /// `None`: there is no browser, or no driver for it. Then it prints how to install them.
     pub(crate) fn start() -> Option<Self> {
-        let started = Self::try_start();
-        if let Err(why) = &started {
-            // Not with `eprintln!`: the test harness hides its output in tests that pass.
-            let _ = writeln!(
-                io::stderr(),
-                "\nSKIPPED: {why}. Install chromedriver and a browser for it: apt install chromium-driver"
-            );
-        }
-        started.ok()
+        server_or_skip(Self::try_start())
     }
 
-    fn try_start() -> Result<Self, String> {
-        let mut command = Command::new("chromedriver");
+    fn try_start() -> Result<Self, Box<dyn Error>> {
+        let missing = |program| Missing {
+            program,
+            package: "chromium-driver",
+            instead: "put the driver of another Chrome into the search path",
+        };
+        let program = find("chromedriver", []).ok_or_else(|| missing("chromedriver"))?;
+        let mut command = Command::new(program);
         command
             .arg("--port=0")
             .stdout(Stdio::piped())
             .stderr(Stdio::null());
-        let mut driver =
-            Process::start(&mut command).map_err(|error| format!("chromedriver: {error}"))?;
+        let mut driver = Process::start(&mut command)?;
         let mut output = BufReader::new(driver.stdout.take().expect("it was piped"));
         let port = loop {
             let mut line = String::new();
@@ -76,7 +76,7 @@ impl Browser {
         match (reply["sessionId"].as_str(), reply["message"].as_str()) {
             (Some(session), _) => session.clone_into(&mut browser.session),
             (None, Some(why)) if why.contains("cannot find") => {
-                return Err(why.lines().next().unwrap_or(why).into());
+                return Err(missing("a browser for chromedriver").into());
             }
             _ => panic!("{reply}"),
         }
