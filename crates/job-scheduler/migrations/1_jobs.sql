@@ -255,7 +255,7 @@ BEGIN
         WHEN date_part('year', every) <> 0 OR date_part('month', every) <> 0
             THEN format('every: %s has no fixed length, use cron', every)
         WHEN every < '1 millisecond' THEN format('every: %s must be at least 1 millisecond', every)
-        WHEN array_length(regexp_split_to_array(btrim(cron), '\s+'), 1) NOT BETWEEN 6 AND 7
+        WHEN array_length(regexp_split_to_array(btrim(cron), '[[:space:]]+'), 1) NOT BETWEEN 6 AND 7
             THEN format('cron: ''%s'' must have 6 or 7 fields: second, minute, hour, day of the month, '
                 'month, day of the week, and optionally the year', cron)
         WHEN misfire NOT IN ('skip', 'run once', 'run all')
@@ -282,7 +282,7 @@ BEGIN
             WHEN period % 1000 = 0 THEN format('every %sms', period / 1000)
             ELSE format('every %sus', period) END;
     ELSIF cron IS NOT NULL THEN
-        schedule := 'cron ' || regexp_replace(btrim(cron), '\s+', ' ', 'g');
+        schedule := 'cron ' || regexp_replace(btrim(cron), '[[:space:]]+', ' ', 'g');
         -- Fails if there is no such zone.
         PERFORM clock_timestamp() AT TIME ZONE time_zone;
     END IF;

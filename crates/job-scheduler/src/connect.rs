@@ -88,7 +88,7 @@ impl Connector {
         let check = if self.has_session {
             check(&client, &settings).await
         } else {
-            check_isolation(&client).await
+            check_defaults(&client, &settings).await
         };
         check.map(|()| client)
     }
@@ -207,12 +207,15 @@ fn with_host(config: &Config, index: usize) -> Config {
 /// the first ones. (And a plan that needs one has a high cost then, for which it would be
 /// compiled.) With these settings the plan does not depend on the parameters, so it is made once: a
 /// new plan often takes longer than the statement.
-fn settings(lease: Duration) -> [(&'static str, String); 8] {
+fn settings(lease: Duration) -> [(&'static str, String); 11] {
     let millis = lease.as_millis();
     [
         ("idle_in_transaction_session_timeout", millis.to_string()),
         ("statement_timeout", millis.to_string()),
+        ("lock_timeout", "0".into()),
         ("default_transaction_isolation", "read committed".into()),
+        ("default_transaction_read_only", "off".into()),
+        ("standard_conforming_strings", "on".into()),
         ("client_min_messages", "warning".into()),
         ("enable_seqscan", "off".into()),
         ("enable_bitmapscan", "off".into()),
@@ -262,16 +265,23 @@ pub(crate) fn local_settings(lease: Duration) -> String {
     })
 }
 
-/// The functions of a node need that each of their statements sees what was committed before it.
-async fn check_isolation(client: &Client) -> Result<(), Error> {
-    let text = "SELECT current_setting('default_transaction_isolation')";
-    let row = client.query_typed_one(text, &[]).await?;
-    match row.try_get(0)? {
-        "read committed" => Ok(()),
-        other => Err(Error::Invalid(format!(
-            "default_transaction_isolation of '{other}': must be 'read committed' for a node without notifications"
-        ))),
+/// Fails if statements outside of a transaction would have another effect. The functions of a node
+/// need that each of their statements sees what was committed before it.
+async fn check_defaults(client: &Client, settings: &[(&str, String)]) -> Result<(), Error> {
+    for (name, expected) in settings
+        .iter()
+        .filter(|(name, _)| name.starts_with("default_"))
+    {
+        let text = format!("SELECT current_setting('{name}')");
+        let row = client.query_typed_one(&text, &[]).await?;
+        let found: &str = row.try_get(0)?;
+        if found != expected {
+            return Err(Error::Invalid(format!(
+                "{name} of '{found}': must be '{expected}' for a node without notifications"
+            )));
+        }
     }
+    Ok(())
 }
 
 /// Whether a server or a pooler has rejected the options.

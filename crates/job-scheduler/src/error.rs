@@ -48,6 +48,12 @@ pub enum Error {
         /// The newest version that this crate knows.
         known: i32,
     },
+    /// The tables have a version that this crate knows, but were not created by it: by an unreleased
+    /// version, for example. They are not changed.
+    SchemaDiffers {
+        /// The version of the tables.
+        version: i32,
+    },
     /// The node has not renewed its lease in time, and other nodes take over its runs.
     LeaseLost,
     /// An execution no longer has its run, in [`Context::complete`](crate::Context::complete): the
@@ -83,6 +89,13 @@ impl fmt::Display for Error {
                 write!(
                     f,
                     "the tables have version {found}, and this program knows versions up to {known}"
+                )
+            }
+            Self::SchemaDiffers { version } => {
+                write!(
+                    f,
+                    "the tables say that they have version {version}, but another program has created them, such as an \
+                     unreleased version of this one: use another schema, or drop this one"
                 )
             }
             Self::LeaseLost => f.write_str("the lease of this node has ended"),

@@ -1,7 +1,7 @@
 //! Creates and updates the tables.
 
-use tokio_postgres::Client;
 use tokio_postgres::types::Type;
+use tokio_postgres::{Client, IsolationLevel};
 
 use crate::error::Error;
 use crate::jobs::Jobs;
@@ -19,6 +19,25 @@ const MIGRATIONS: [&str; 1] = [concat!(
     include_str!("../migrations/1_control.sql")
 )];
 
+/// Returns the checksum of a migration. Tables that another text has created are not the same, even
+/// if they have the same version: such as those of an unreleased version of this crate. (The 64 bits
+/// of FNV-1a.)
+const fn checksum(migration: &str) -> u64 {
+    let (bytes, mut hash, mut index) = (migration.as_bytes(), 0xcbf2_9ce4_8422_2325, 0);
+    while index < bytes.len() {
+        hash = (hash ^ bytes[index] as u64).wrapping_mul(0x0100_0000_01b3);
+        index += 1;
+    }
+    hash
+}
+
+/// Those of the migrations, as they are stored.
+const CHECKSUMS: [u64; MIGRATIONS.len()] = [checksum(MIGRATIONS[0])];
+
+/// Also if the tables are so old that they have no checksums.
+const APPLIED: &str = "
+    SELECT migration.version, to_jsonb(migration) ->> 'checksum' FROM @migration AS migration ORDER BY 1";
+
 /// Waits until no other client migrates this schema. Ends with the transaction.
 const LOCK: &str =
     "SELECT pg_advisory_xact_lock(hashtextextended('hashed-wheel-job-scheduler ' || $1, 0))";
@@ -26,12 +45,32 @@ const LOCK: &str =
 /// Brings the tables to the newest version. All in one transaction: after an error, nothing has
 /// changed.
 pub(crate) async fn migrate(client: &mut Client, names: &Names) -> Result<(), Error> {
-    let transaction = client.transaction().await?;
+    // Whatever the defaults of the role are.
+    let transaction = client
+        .build_transaction()
+        .isolation_level(IsolationLevel::ReadCommitted)
+        .read_only(false)
+        .start()
+        .await?;
     transaction
         .query_typed(LOCK, &[(&names.schema(), Type::TEXT)])
         .await?;
-    let version = version(&transaction, names).await?;
+    create(&transaction, names).await?;
+    let applied = transaction
+        .query_typed(&names.complete(APPLIED), &[])
+        .await?;
     let known = MIGRATIONS.len() as i32;
+    let mut version = 0;
+    for row in applied {
+        version = row.try_get(0)?;
+        let found: Option<&str> = row.try_get(1)?;
+        let expected = usize::try_from(version - 1)
+            .ok()
+            .and_then(|index| CHECKSUMS.get(index));
+        if expected.is_some_and(|expected| found != Some(&hexadecimal(*expected))) {
+            return Err(Error::SchemaDiffers { version });
+        }
+    }
     if version > known {
         return Err(Error::SchemaTooNew {
             found: version,
@@ -42,19 +81,21 @@ pub(crate) async fn migrate(client: &mut Client, names: &Names) -> Result<(), Er
         transaction
             .batch_execute(&names.complete(migration))
             .await?;
-        let insert = names.complete("INSERT INTO @migration VALUES ($1)");
+        let insert = names.complete("INSERT INTO @migration (version, checksum) VALUES ($1, $2)");
+        let checksum = hexadecimal(checksum(migration));
         transaction
-            .query_typed(&insert, &[(&number, Type::INT4)])
+            .query_typed(&insert, &[(&number, Type::INT4), (&checksum, Type::TEXT)])
             .await?;
     }
     Ok(transaction.commit().await?)
 }
 
-/// Returns the version of the tables. Creates the schema if there is none.
-async fn version(
-    transaction: &tokio_postgres::Transaction<'_>,
-    names: &Names,
-) -> Result<i32, Error> {
+fn hexadecimal(checksum: u64) -> String {
+    format!("{checksum:016x}")
+}
+
+/// Creates the schema and the table of its migrations, if there is none.
+async fn create(transaction: &tokio_postgres::Transaction<'_>, names: &Names) -> Result<(), Error> {
     // A separate question, because CREATE TABLE IF NOT EXISTS needs a right that a node may lack.
     let table = names.complete("@migration");
     let exists = transaction
@@ -80,15 +121,10 @@ async fn version(
                 .await?;
         }
         let create = "CREATE TABLE @migration \
-            (version integer PRIMARY KEY, applied timestamptz NOT NULL DEFAULT clock_timestamp())";
+            (version integer PRIMARY KEY, checksum text, applied timestamptz NOT NULL DEFAULT clock_timestamp())";
         transaction.batch_execute(&names.complete(create)).await?;
     }
-    let newest = names.complete("SELECT COALESCE(max(version), 0) FROM @migration");
-    transaction
-        .query_typed_one(&newest, &[])
-        .await?
-        .try_get(0)
-        .map_err(Error::from)
+    Ok(())
 }
 
 impl Jobs {
@@ -101,7 +137,7 @@ impl Jobs {
     ///
     /// # Errors
     ///
-    /// [`Error::SchemaTooNew`], and [`Error::Database`], for example if the role may not create
+    /// [`Error::SchemaTooNew`], [`Error::SchemaDiffers`], and [`Error::Database`], for example if the role may not create
     /// tables.
     ///
     /// # Examples
@@ -117,5 +153,23 @@ impl Jobs {
     /// ```
     pub async fn migrate(&self, client: &mut Client) -> Result<(), Error> {
         migrate(client, &self.names).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checksums_are_those_of_the_texts() {
+        assert_eq!(checksum(""), 0xcbf2_9ce4_8422_2325);
+        assert_eq!(checksum("foobar"), 0x8594_4171_f739_67e8);
+        assert_eq!(CHECKSUMS, MIGRATIONS.map(checksum));
+    }
+
+    /// Otherwise a function would depend on `standard_conforming_strings` of its caller.
+    #[test]
+    fn no_migration_has_a_backslash() {
+        assert!(MIGRATIONS.iter().all(|text| !text.contains('\\')));
     }
 }

@@ -217,8 +217,9 @@ impl SchedulerBuilder {
     /// other, in all databases of a server. See
     /// [`NewJob::without_notification`](crate::NewJob::without_notification) for single jobs.
     ///
-    /// The `default_transaction_isolation` of the role must be `read committed`. The time limits of
-    /// a node for its statements apply to its transactions only.
+    /// The `default_transaction_isolation` of the role must be `read committed`, and its
+    /// `default_transaction_read_only` off. The time limits of a node for its statements apply to
+    /// its transactions only.
     pub fn without_notifications(mut self) -> Self {
         self.settings.listens = false;
         self
@@ -278,7 +279,7 @@ impl SchedulerBuilder {
     ///
     /// If a setting is invalid, if the database cannot be reached or is behind a pooler
     /// ([`Error::Pooler`]), if it does not allow to create
-    /// the tables, or if they belong to a newer version of this crate.
+    /// the tables, or if they belong to another version of this crate.
     ///
     /// # Panics
     ///

@@ -66,6 +66,89 @@ async fn tables_of_a_newer_version_are_not_touched() {
     );
 }
 
+/// Such as those of an unreleased version, which have other columns, or no checksums.
+#[tokio::test]
+async fn tables_of_another_program_are_not_touched() {
+    for change in [
+        "UPDATE @migration SET checksum = '0'",
+        "ALTER TABLE @migration DROP checksum",
+    ] {
+        let Some(fixture) = Fixture::new().await else {
+            return;
+        };
+        shut_down(fixture.node().await).await;
+        shut_down(fixture.node().await).await;
+        let change = change.replace('@', &format!("{}.", fixture.schema));
+        fixture.client.batch_execute(&change).await.unwrap();
+        let error = fixture
+            .builder()
+            .start(fixture.config.clone(), NoTls)
+            .await
+            .unwrap_err();
+        assert!(
+            matches!(error, Error::SchemaDiffers { version: 1 }),
+            "{error}"
+        );
+    }
+}
+
+/// All settings that a role, a database or a URL may have, with which a statement could mean
+/// something else or fail.
+const SETTINGS: &str = "-c standard_conforming_strings=off -c default_transaction_read_only=on \
+    -c default_transaction_isolation=serializable -c lock_timeout=1 -c statement_timeout=1 \
+    -c idle_in_transaction_session_timeout=1 -c search_path=nowhere -c DateStyle=German,DMY \
+    -c IntervalStyle=sql_standard -c TimeZone=Asia/Kathmandu -c bytea_output=escape -c row_security=off \
+    -c check_function_bodies=off -c extra_float_digits=-15 -c plpgsql.variable_conflict=use_variable \
+    -c transform_null_equals=on -c array_nulls=off -c enable_indexscan=off -c enable_nestloop=off";
+
+#[tokio::test]
+async fn settings_of_the_role_change_nothing() {
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
+    let mut config = fixture.config.clone();
+    config.options(SETTINGS);
+    let node = fixture
+        .builder()
+        .start(config.clone(), NoTls)
+        .await
+        .unwrap();
+    // An application with the same role, which allows only itself to write, and to wait.
+    let client = crate::fixture::connect(&config).await;
+    client
+        .batch_execute("SET default_transaction_read_only = off; SET lock_timeout = 0; SET statement_timeout = 0;
+             SET idle_in_transaction_session_timeout = 0")
+        .await
+        .unwrap();
+    let jobs = &fixture.jobs;
+    let second = NewJob::new(&Task::Succeed).cron("* * * * * *");
+    let added = jobs.enqueue(&client, second).await.unwrap();
+    let add = format!(
+        "SELECT job FROM {}.add_job('task', '\"Succeed\"', cron => ' *   * * * *\t* ', key => 'a\\b',
+            limits => '{{\"a\": 1}}', retries => 1, retry_first => '1 s', retry_max => '1 min', timeout => '1 min')",
+        fixture.schema
+    );
+    let by_sql = client.query_one(&add, &[]).await.unwrap().get(0);
+    for job in [added.job, by_sql] {
+        let is_done = |run: &RunInfo| run.state == RunState::Done;
+        fixture.until(job, |runs| runs.iter().any(is_done)).await;
+    }
+    assert_eq!(fixture.job(by_sql).await.schedule, "cron * * * * * *");
+    let interval = NewJob::new(&Task::FailUntil(2)).retries(1, MS, MS);
+    let retried = jobs.enqueue(&client, interval).await.unwrap().job;
+    fixture.until_done(retried, 1).await;
+    shut_down(node).await;
+    // It creates the tables too.
+    let other =
+        hashed_wheel_job_scheduler::Jobs::new(&format!("{}_other", fixture.schema)).unwrap();
+    let mut client = client;
+    client
+        .batch_execute("SET default_transaction_read_only = on")
+        .await
+        .unwrap();
+    other.migrate(&mut client).await.unwrap();
+}
+
 #[tokio::test]
 async fn invalid_settings_are_reported_before_a_connection_is_opened() {
     let nowhere = "postgresql://nobody@127.0.0.1:1/nothing"

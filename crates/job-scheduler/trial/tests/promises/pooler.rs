@@ -243,22 +243,30 @@ async fn nodes_without_notifications_may_use_a_pooler() {
 }
 
 #[tokio::test]
-async fn node_without_notifications_needs_the_usual_isolation() {
-    let Some(fixture) = Fixture::new().await else {
-        return;
-    };
-    let mut config = fixture.config.clone();
-    config.options("-c default_transaction_isolation=serializable");
-    let started = fixture
-        .builder()
-        .without_notifications()
-        .start(config.clone(), NoTls)
-        .await;
-    let error = started.map(drop).unwrap_err();
-    assert!(
-        matches!(&error, Error::Invalid(why) if why.contains("must be 'read committed'")),
-        "{error}"
-    );
-    // Others set it.
-    shut_down(fixture.builder().start(config, NoTls).await.unwrap()).await;
+async fn node_without_notifications_needs_the_usual_transactions() {
+    for (setting, reason) in [
+        ("isolation=serializable", "must be 'read committed'"),
+        (
+            "read_only=on",
+            "default_transaction_read_only of 'on': must be 'off'",
+        ),
+    ] {
+        let Some(fixture) = Fixture::new().await else {
+            return;
+        };
+        let mut config = fixture.config.clone();
+        config.options(format!("-c default_transaction_{setting}"));
+        let started = fixture
+            .builder()
+            .without_notifications()
+            .start(config.clone(), NoTls)
+            .await;
+        let error = started.map(drop).unwrap_err();
+        assert!(
+            matches!(&error, Error::Invalid(why) if why.contains(reason)),
+            "{error}"
+        );
+        // Others set it.
+        shut_down(fixture.builder().start(config, NoTls).await.unwrap()).await;
+    }
 }
