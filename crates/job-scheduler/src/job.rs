@@ -233,6 +233,10 @@ impl NewJob {
     /// with `L-3` (the third day before the last one) and `L-3W` as the day of the month. There are
     /// no due times after the year 5000.
     ///
+    /// If both fields of days are restricted, one of them must match: `13 * FRI` is each 13th and
+    /// each Friday. Both must match if one of them begins with `*`, as in Vixie cron (`*/2 * FRI`),
+    /// or if the weekday begins with `+`: `13 * +FRI` is each Friday the 13th.
+    ///
     /// Weekdays are `SUN` to `SAT`, or 0 to 6; 7 is `SUN` too. **Quartz, and therefore xxl-job,
     /// numbers them from 1 for `SUN` to 7 for `SAT`:** see [`quartz_cron`](Self::quartz_cron). A
     /// pattern with a `?`, which only Quartz needs, and with a number of a weekday is rejected, and

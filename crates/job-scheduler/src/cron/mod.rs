@@ -73,6 +73,10 @@ impl Pattern {
                 );
             }
         }
+        let weekday = fields.get(WEEKDAY).map(|field| format!("+{field}"));
+        if let Some(weekday) = weekday.as_deref().filter(|_| needs_both_days(&fields)) {
+            fields[WEEKDAY] = weekday;
+        }
         let cron = parser()
             .parse(&fields.join(" "))
             .map_err(|error| error.to_string())?;
@@ -116,6 +120,15 @@ impl Pattern {
         cron.pattern.years = years;
         cron
     }
+}
+
+/// As in Vixie's cron: a day must match both fields of days if one of them begins with `*`, such as
+/// `*/2`, and otherwise one of them. (croner knows that of `*` only.)
+fn needs_both_days(fields: &[&str]) -> bool {
+    let days = [DAY, WEEKDAY].map(|index| fields.get(index).copied().unwrap_or_default());
+    days.iter().any(|field| field.starts_with('*'))
+        && !days.iter().any(|field| ["*", "?"].contains(field))
+        && !days[1].starts_with('+')
 }
 
 fn parser() -> CronParser {
@@ -323,6 +336,51 @@ mod tests {
             next("0 0,30 2 28 3 *", "Europe/Berlin", "2027-01-01T00:00:00Z").as_deref(),
             Some("2028-03-28T00:00:00Z")
         );
+    }
+
+    /// Days in January 2027, which begins on a Friday, as Vixie's cron has them.
+    #[test]
+    fn fields_of_days_are_combined_as_in_vixie_cron() {
+        let odd: Vec<i8> = (1..=31).step_by(2).collect();
+        for (fields, days) in [
+            ("13 * FRI", vec![1, 8, 13, 15, 22, 29]),
+            ("13 * +FRI", vec![]),
+            ("15 * +FRI", vec![15]),
+            ("*/2 * *", odd.clone()),
+            ("*/2 * ?", odd.clone()),
+            ("*/10 * FRI", vec![1]),
+            ("*/7 * FRI", vec![1, 8, 15, 22, 29]),
+            ("*/7 * +FRI", vec![1, 8, 15, 22, 29]),
+            ("1-31/10 * FRI", vec![1, 8, 11, 15, 21, 22, 29, 31]),
+            ("8,9 * */3", vec![9]),
+            (
+                "* * */3",
+                vec![2, 3, 6, 9, 10, 13, 16, 17, 20, 23, 24, 27, 30, 31],
+            ),
+        ] {
+            assert_eq!(days_of_january(fields), days, "{fields}");
+        }
+        let both: Vec<_> = odd
+            .into_iter()
+            .filter(|&day| days_of_january("* * */2").contains(&day))
+            .collect();
+        assert_eq!(days_of_january("*/2 * */2"), both);
+        assert_eq!(both, [3, 5, 7, 9, 17, 19, 21, 23, 31]);
+    }
+
+    fn days_of_january(fields: &str) -> Vec<i8> {
+        let pattern = Pattern::parse(&format!("0 0 12 {fields} 2027")).unwrap();
+        let mut days = Vec::new();
+        let mut time: Timestamp = "2027-01-01T00:00:00Z".parse().unwrap();
+        while let Some(next) = occurrence(&pattern, &TimeZone::UTC, time) {
+            let date = next.to_zoned(TimeZone::UTC).date();
+            if date.month() > 1 {
+                break;
+            }
+            days.push(date.day());
+            time = next + SignedDuration::from_secs(1);
+        }
+        days
     }
 
     /// For patterns with frequent due times, the search of croner is right and fast.
