@@ -38,10 +38,10 @@ pub(crate) fn answer<C: Competitor>(command: &Command) -> Answer {
             };
         }
         "sleep" => calls::futures::<C>(command, |caller, delay| {
-            poll_once(pin!(caller.sleep(delay)))
+            poll_once(pin!(caller.sleep(delay)));
         }),
         "timeout-ready" => calls::futures::<C>(command, |caller, delay| {
-            poll_once(pin!(caller.timeout(delay, ready(()))))
+            poll_once(pin!(caller.timeout(delay, ready(()))));
         }),
         "timeout-pending" => calls::futures::<C>(command, |caller, delay| {
             poll_once(pin!(caller.timeout(delay, pending::<()>())));

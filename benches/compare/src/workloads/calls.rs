@@ -215,7 +215,7 @@ pub(super) fn rearm<C: Competitor>(command: &Command) -> WorkloadResult {
         let elapsed = timed(|| {
             order
                 .into_iter()
-                .for_each(|index| caller.rearm(&mut handles[index], IDLE))
+                .for_each(|index| caller.rearm(&mut handles[index], IDLE));
         });
         wait_until_freed(command.setup());
         let used = process::cpu() - before;
