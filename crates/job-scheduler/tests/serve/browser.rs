@@ -124,23 +124,18 @@ fn page_works_in_a_browser() {
         browser.script("return location.pathname"),
         format!("/jobs/{id}")
     );
-    browser.follow("//button[.='Pause']");
-    assert!(
-        browser.text().contains("The job is paused."),
-        "{}",
-        browser.text()
-    );
+    let text = browser.follow("//button[.='Pause']");
+    assert!(text.contains("The job is paused."), "{text}");
     let found = || fixture.wait(fixture.jobs.get(&fixture.client, id)).unwrap();
     assert!(!found().unwrap().enabled);
     browser.follow("//button[.='Resume']");
     browser.follow("//button[.='Run now']");
     eventually(|| browser.text().contains("done"), "the run is shown");
     browser.click("//summary");
-    browser.follow("//details//button[.='Delete']");
+    let text = browser.follow("//details//button[.='Delete']");
     assert!(
-        browser.text().contains("The job is deleted.") && found().is_none(),
-        "{}",
-        browser.text()
+        text.contains("The job is deleted.") && found().is_none(),
+        "{text}"
     );
 
     // No script of a payload ran, and nothing of the page was blocked.
@@ -226,12 +221,8 @@ fn users_log_in_with_the_token() {
     let id = fixture.enqueue(job(Value::Null).after(LATER));
     browser.open(&format!("http://{}/jobs/{id}", page.address));
     browser.type_into("//input[@type='password']", "wrong");
-    browser.follow("//button");
-    assert!(
-        browser.text().contains("This is not the token."),
-        "{}",
-        browser.text()
-    );
+    let text = browser.follow("//button");
+    assert!(text.contains("This is not the token."), "{text}");
     browser.type_into("//input[@type='password']", TOKEN);
     browser.follow("//button");
     assert_eq!(
@@ -239,16 +230,8 @@ fn users_log_in_with_the_token() {
         format!("/jobs/{id}")
     );
     assert_eq!(browser.script("return document.cookie"), "");
-    browser.follow("//button[.='Pause']");
-    assert!(
-        browser.text().contains("The job is paused."),
-        "{}",
-        browser.text()
-    );
-    browser.follow("//button[.='Log out']");
-    assert!(
-        browser.text().contains("Token of this page"),
-        "{}",
-        browser.text()
-    );
+    let text = browser.follow("//button[.='Pause']");
+    assert!(text.contains("The job is paused."), "{text}");
+    let text = browser.follow("//button[.='Log out']");
+    assert!(text.contains("Token of this page"), "{text}");
 }

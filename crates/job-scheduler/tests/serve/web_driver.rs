@@ -145,16 +145,20 @@ impl Browser {
             .to_owned()
     }
 
-    /// Clicks on an element that leads to another document, and waits until that is loaded.
-    pub(crate) fn follow(&self, path: &str) {
+    /// Clicks on an element that leads to another document. Returns its text as soon as it is
+    /// loaded: the next refresh removes the notice of an action.
+    pub(crate) fn follow(&self, path: &str) -> String {
+        const NEXT_TEXT: &str = "return !window.isLeft && document.readyState === 'complete' && document.body.innerText";
         self.script("window.isLeft = true; return 0");
         self.click(path);
-        let is_next = "return !window.isLeft && document.readyState === 'complete'";
-        // The script of a document that is being replaced may fail.
-        eventually(
-            || self.execute(is_next) == true,
-            &format!("{path} leads to a document"),
-        );
+        let mut text = Value::Null;
+        let has_text = || {
+            // The script of a document that is being replaced may fail.
+            text = self.execute(NEXT_TEXT);
+            text.is_string()
+        };
+        eventually(has_text, &format!("{path} leads to a document"));
+        text.as_str().expect("a text").to_owned()
     }
 
     /// Clicks, as a user does, on the first element that this `XPath` finds.
