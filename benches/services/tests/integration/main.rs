@@ -2,5 +2,4 @@
 //! and most of these tests wait.
 
 mod many_pending;
-mod proxy;
 mod request_cost;

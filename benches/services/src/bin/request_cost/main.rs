@@ -10,9 +10,9 @@
 //! connections, most of which are idle. No timeout fires, so this measures what timeouts cost that
 //! are there in case of need.
 //!
-//! Each service is a separate process, which this program starts. There are three kinds, as in
-//! `proxy`: a wheel with a thread, with tokio's timer disabled; a wheel that a task of the
-//! runtime drives; tokio's timer. All of them run at the same time. They get the requests in turns
+//! Each service is a separate process, which this program starts. There are three kinds: a
+//! wheel with a thread, with tokio's timer disabled; a wheel that a task of the runtime drives;
+//! tokio's timer. All of them run at the same time. They get the requests in turns
 //! of a second, in changing order, because the cost of a system call changes from one second to the
 //! next on a virtual machine. The table at the end contains medians, and medians of the ratios in
 //! each round.
@@ -31,7 +31,6 @@ mod load;
 mod process;
 mod report;
 mod server;
-#[path = "../proxy/timers.rs"]
 mod timers;
 
 use std::io;

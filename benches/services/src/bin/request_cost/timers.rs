@@ -1,4 +1,4 @@
-//! The interface of the proxy to a timer, and its implementations: this crate's and tokio's.
+//! The interface of the service to a timer, and its implementations: this crate's and tokio's.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
