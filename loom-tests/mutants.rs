@@ -952,7 +952,7 @@ pub const ROWS: &[Row] = &[
     ),
     always(
         "node/arena.rs",
-        "«»unsafe { words.cast::<AtomicU64>().add(place / PAGE).write(AtomicU64::new(0)) };",
+        "«»unsafe { words.cast::<AtomicU64>().add(place / PAGE).write(AtomicU64::new(0)); };",
         "inside::used(words);",
     ),
     always("node/arena.rs", "«»for at in 0..PAGE {", "inside::used(first.as_ptr());"),

@@ -388,7 +388,7 @@ impl Ending {
         let thread = {
             let (timer, outcome) = (Arc::clone(&timer), Arc::clone(&outcome));
             spawn(THREAD.to_owned(), None, move || {
-                finish(&outcome, end(&timer, grace))
+                finish(&outcome, end(&timer, grace));
             })
         };
         if thread.is_err() {

@@ -108,7 +108,7 @@ mod enabled {
                 ?took,
                 ?threshold,
                 "a slow timer task delayed the worker"
-            )
+            );
         });
     }
 

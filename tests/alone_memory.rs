@@ -103,7 +103,7 @@ fn burst(
 
 fn burst_on_a_thread(name: &str, timer: &HashedWheelTimer, end: impl FnOnce(Vec<Timeout>)) {
     burst(name, timer, BURST, end, || {
-        std::thread::sleep(Duration::from_millis(100))
+        std::thread::sleep(Duration::from_millis(100));
     });
     wait_for_sleep(timer);
 }
@@ -118,9 +118,9 @@ fn sizes(is_deep: bool) {
             let (timer, mut driver) = builder.build_driven().unwrap();
             let end = |timeouts| {
                 if fires {
-                    drop_and_pass(&clock)(timeouts)
+                    drop_and_pass(&clock)(timeouts);
                 } else {
-                    cancel_in_any_order(timeouts)
+                    cancel_in_any_order(timeouts);
                 }
             };
             burst(

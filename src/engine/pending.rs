@@ -328,7 +328,7 @@ mod tests {
                 scope
                     .spawn(|| _ = timer.new_timeout(|_| (), TICK))
                     .join()
-                    .unwrap()
+                    .unwrap();
             });
         }
         assert_eq!(t.inner().pending_counts.all().count(), 1);

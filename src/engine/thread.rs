@@ -110,7 +110,7 @@ impl Inner {
         }
         let (inner, settings) = (Arc::clone(self), &self.thread.settings);
         let thread = spawn(settings.name.clone(), settings.stack_size, move || {
-            run_worker(&inner)
+            run_worker(&inner);
         });
         *handle = Some(thread.map_err(|error| NewTimeoutError::Spawn {
             kind: error.kind(),

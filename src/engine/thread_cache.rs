@@ -338,7 +338,7 @@ fn with_nodes<W: Work>(timer: &Inner, arc: impl FnOnce() -> Arc<Inner>, work: W)
 fn with_opened<W: Work>(timer: &Arc<Inner>, mut work: Option<W>) -> W::Output {
     let mut result = None;
     open_and_borrow(timer, &mut |cache| {
-        result = work.take().map(|work| work.run(cache))
+        result = work.take().map(|work| work.run(cache));
     });
     result.expect("the cache was borrowed")
 }

@@ -340,7 +340,7 @@ impl<S: TaskContext> Arena<S> {
             words
                 .cast::<AtomicU64>()
                 .add(place / PAGE)
-                .write(AtomicU64::new(0))
+                .write(AtomicU64::new(0));
         };
     }
 
@@ -441,7 +441,7 @@ impl<S: TaskContext> Drop for Arena<S> {
                 // SAFETY: the chunk was allocated with this layout, and none of its nodes is used
                 // any more.
                 unsafe {
-                    std::alloc::dealloc((*first.get_mut()).cast(), chunk_layout::<S>(chunk).0)
+                    std::alloc::dealloc((*first.get_mut()).cast(), chunk_layout::<S>(chunk).0);
                 };
             }
         }

@@ -277,7 +277,7 @@ impl Reclaimer {
                     address(place / REGION * REGION),
                     LARGE_PAGE,
                     count == REGION,
-                )
+                );
             };
         }
         // SAFETY: the caller owns the nodes, so no other thread reads them. They are written before

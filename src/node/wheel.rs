@@ -481,7 +481,7 @@ impl<'w, S: Owner> HeldRef<'w, S> {
                 self.wheel
                     .own
                     .free
-                    .put(&self.wheel.timer.pool().arena, node)
+                    .put(&self.wheel.timer.pool().arena, node);
             };
         }
     }

@@ -131,7 +131,7 @@ mod tests {
         let body = move || {
             answer
                 .send(is_current(&handle.recv().expect("the handle")))
-                .expect("a receiver")
+                .expect("a receiver");
         };
         let thread = spawn("test".to_owned(), None, body).expect("a thread");
         assert!(!is_current(&thread));

@@ -305,7 +305,7 @@ mod tests {
         let mut entries = TestEntries::new([100, 92]);
         let mut wheel = Hashed::try_new(8).expect("memory");
         (0..2).for_each(|entry| {
-            entries.set_position(entry, wheel.insert(entries.deadline(entry), entry))
+            entries.set_position(entry, wheel.insert(entries.deadline(entry), entry));
         });
         wheel.advance(&mut entries, 200);
         assert_eq!(

@@ -525,7 +525,7 @@ mod tests {
             order
                 .by_ref()
                 .take(count)
-                .for_each(|index| slab.remove(index))
+                .for_each(|index| slab.remove(index));
         };
         remove(CELLS - trim_below(CELLS, 0) + REMOVALS_PER_SEARCH - 1);
         let (paid, last_used) = (CELLS / 2 - CELLS_PER_REMOVAL, usize::MAX);

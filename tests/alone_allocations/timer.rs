@@ -111,14 +111,14 @@ fn a_task_of_more_than_three_words_is_an_allocation() {
             timer
                 .new_timeout(move |_| assert_eq!(three[0], 0), Duration::ZERO)
                 .unwrap(),
-        )
+        );
     };
     let large = || {
         drop(
             timer
                 .new_timeout(move |_| assert_eq!(four[0], 0), Duration::ZERO)
                 .unwrap(),
-        )
+        );
     };
     assert_eq!(allocations_of(|| (0..50).for_each(|_| small())), 0);
     assert_eq!(allocations_of(|| (0..7).for_each(|_| large())), 7);
@@ -155,7 +155,7 @@ fn cancel_in_the_wheel_allocates_only_queue_blocks() {
     let allocations = allocations_of(|| {
         timeouts
             .iter()
-            .for_each(|timeout| assert!(timeout.cancel()))
+            .for_each(|timeout| assert!(timeout.cancel()));
     });
     assert!(allocations <= 11, "{allocations}");
 }

@@ -115,7 +115,7 @@ fn thousands_of_tasks_sleep_while_a_tokio_task_turns_the_timer() {
                     driver.turn();
                     match driver.next_turn() {
                         Some(wait) => {
-                            drop(tokio::time::timeout(wait, notification.notified()).await)
+                            drop(tokio::time::timeout(wait, notification.notified()).await);
                         }
                         None => notification.notified().await,
                     }

@@ -669,7 +669,7 @@ fn a_timeout_can_be_cancelled_within_its_own_tick() {
                     .lock()
                     .unwrap()
                     .iter()
-                    .for_each(|other| assert!(other.cancel()))
+                    .for_each(|other| assert!(other.cancel()));
             },
             TICK,
         )
@@ -1289,7 +1289,7 @@ fn the_executor_may_run_the_task_on_any_thread() {
     let queue = tasks.clone();
     let mut t = Driven::with(|builder| {
         builder.task_executor(accepts_all(move |task: ExpiredTask| {
-            queue.lock().unwrap().push(task)
+            queue.lock().unwrap().push(task);
         }))
     });
     let ends = Ends::new();

@@ -213,7 +213,7 @@ fn cancel_all_leaves_futures_alone() {
 /// An executor with a thread per task.
 fn thread_per_task(builder: Builder) -> Builder {
     builder.task_executor(accepts_all(|task: ExpiredTask| {
-        drop(thread::spawn(|| task.run()))
+        drop(thread::spawn(|| task.run()));
     }))
 }
 

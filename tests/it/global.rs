@@ -43,7 +43,7 @@ fn the_global_timer_has_the_defaults_and_cannot_be_ended() {
     let send_thread_name = move |_: &_| {
         fired
             .send(thread::current().name().map(str::to_owned))
-            .unwrap()
+            .unwrap();
     };
     global.new_timeout(send_thread_name, ms(1)).unwrap();
     assert_eq!(

@@ -79,7 +79,7 @@ impl Threads {
         self.all(move |_| {
             all.lock()
                 .unwrap()
-                .push(timer.new_timeout(|_| (), TICK * ticks).unwrap())
+                .push(timer.new_timeout(|_| (), TICK * ticks).unwrap());
         });
         std::mem::take(&mut *timeouts.lock().unwrap())
     }

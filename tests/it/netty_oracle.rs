@@ -125,7 +125,7 @@ fn move_late_timeouts(script: &Script, history: &History, results: &mut Results)
         for event in std::mem::take(&mut results[step].0) {
             match event {
                 Event::Fired { tick, id } if is_late(script, history, tick, id) => {
-                    late.push((tick - 1, id))
+                    late.push((tick - 1, id));
                 }
                 _ => results[step].0.push(event),
             }

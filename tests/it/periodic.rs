@@ -1323,7 +1323,7 @@ fn two_runs_never_overlap_and_none_begins_after_a_cancel() {
         let timer = HashedWheelTimer::builder()
             .tick(Duration::from_micros(50))
             .task_executor(accepts_all(move |task| {
-                drop(sender.lock().unwrap().send(task))
+                drop(sender.lock().unwrap().send(task));
             }))
             .build()
             .unwrap();

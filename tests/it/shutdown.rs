@@ -341,7 +341,7 @@ fn shutdown_with_nothing_due_does_not_wait() {
         assert!(
             timer().shutdown(Duration::MAX).is_empty(),
             "the worker was never started"
-        )
+        );
     });
     ends(|| {
         let timer = timer();

@@ -31,7 +31,7 @@ fn thousand_timeouts_per_second_share_at_most_25_wake_ups() {
             lateness
                 .lock()
                 .unwrap()
-                .push(hashed_wheel::Clock::now(&clock) - due)
+                .push(hashed_wheel::Clock::now(&clock) - due);
         };
         t.timer
             .new_timeout_at(task, t.timer.deadline_within(due - now, SLACK))

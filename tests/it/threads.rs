@@ -111,7 +111,7 @@ fn threads_have_names_by_default() {
         .new_timeout(
             move |_| {
                 name.send(thread::current().name().map(str::to_owned))
-                    .unwrap()
+                    .unwrap();
             },
             ms(0),
         )

@@ -406,7 +406,7 @@ fn in_destructor<T: Send + 'static>(last: impl FnOnce() -> T + Send + 'static) -
     let (send, receive) = channel();
     let thread = thread::spawn(move || {
         LAST.set(Some(Last(Some(Box::new(move || {
-            send.send(last()).unwrap()
+            send.send(last()).unwrap();
         })))));
         // As a rule, the thread-local that was used first is destroyed last.
         assert!(Handle::try_current().is_err());

@@ -34,7 +34,7 @@ fn hooks_run_on_the_worker_thread_before_and_after_all_tasks() {
             log.lock()
                 .unwrap()
                 .send((name, thread::current().id()))
-                .unwrap()
+                .unwrap();
         }
     };
     let timer = builder()

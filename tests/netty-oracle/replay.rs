@@ -67,7 +67,7 @@ fn replay(script: &Script, subject: &mut impl Subject) -> Results {
         match step.op {
             Op::Add { delay, ref task } => subject.add(nanos(delay), task),
             Op::Fill { count, delay } => {
-                (0..count).for_each(|_| subject.add(nanos(delay), &Task::default()))
+                (0..count).for_each(|_| subject.add(nanos(delay), &Task::default()));
             }
             Op::Cancel(id) => subject.cancel(id),
             Op::Stall(by) => subject.advance_clock(by),

@@ -280,7 +280,7 @@ fn program_without_timers_or_of_another_kind_is_reported() {
             answers(
                 b"220 mail.example.org\r\n".to_vec(),
                 "does not send timer states",
-            )
+            );
         });
         scope.spawn(|| answers(b"\xff\xfe\n".to_vec(), "does not send timer states"));
         scope.spawn(|| answers(endless, "does not send timer states"));
@@ -306,7 +306,7 @@ fn stuck_worker_is_reported() {
             timer
                 .new_timeout(|_| (), Duration::from_secs(3_600))
                 .unwrap(),
-        )
+        );
     });
     show.watch("stuck", &timer);
     let picture = run(&format!("{} --once", show.address())).text;

@@ -162,10 +162,8 @@ fn check_page_with_a_node_in_use_is_not_returned(unit: usize) {
     for node in used {
         let pointer = node.into_ptr();
         // SAFETY: this is the only reference to the node.
-        assert_eq!(
-            unsafe { pointer.as_ref() }.tick.load(Ordering::Relaxed),
-            MARK
-        );
+        let tick = unsafe { pointer.as_ref() }.tick.load(Ordering::Relaxed);
+        assert_eq!(tick, MARK);
         // SAFETY: this is the only reference to the node, which has no task.
         memory.put([unsafe { FreeNode::new(pointer) }]);
     }

@@ -32,7 +32,7 @@ pub(crate) fn fired_until_panic<T>(wheel: &mut Wheel<T>, now: u64, calls: usize)
 pub(crate) fn check_next<T>(wheel: &Wheel<T>, first: Option<u64>) {
     match (wheel.next_deadline(), first) {
         (Some(next), Some(first)) if first <= wheel.tick() => {
-            assert_eq!(next, wheel.tick(), "{wheel:?}")
+            assert_eq!(next, wheel.tick(), "{wheel:?}");
         }
         (Some(next), Some(first)) => {
             assert!(next <= first, "too late for {first}: {wheel:?}");

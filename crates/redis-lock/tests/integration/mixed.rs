@@ -47,9 +47,9 @@ async fn visit(guard: Guard, counter: &AtomicI32, most: i32, others: &[&AtomicI3
     guard.check().unwrap();
     counter.fetch_sub(1, SeqCst);
     if time % 2 == 0 {
-        guard.unlock().await.unwrap()
+        guard.unlock().await.unwrap();
     } else {
-        drop(guard)
+        drop(guard);
     }
 }
 

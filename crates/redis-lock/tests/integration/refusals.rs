@@ -53,7 +53,7 @@ async fn refuse(code: &'static str, begin: &'static [&str], end: &[&str]) {
     thread::spawn(move || {
         begin
             .iter()
-            .for_each(|command| _ = execute(&mut other, command))
+            .for_each(|command| _ = execute(&mut other, command));
     });
     let write = "return redis.call('set', KEYS[1], 1)";
     until("Redis refuses calls", || {

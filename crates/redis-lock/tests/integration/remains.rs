@@ -253,7 +253,7 @@ async fn random_callers_exclude_each_other_and_leave_nothing() {
                     1 => guard.unlock().await.unwrap(),
                     _ => {
                         _ = tokio::time::timeout(Duration::from_micros(next(500)), guard.unlock())
-                            .await
+                            .await;
                     }
                 }
             }

@@ -551,7 +551,7 @@ fn no_lock_is_held_while_keys_and_values_are_dropped() {
         let (map, calls) = (Arc::default(), Arc::<AtomicUsize>::default());
         let value = |name| CallsBack(Arc::clone(&map), name, Arc::clone(&calls));
         map.set(ExpiringMap::with_handler(&t.timer, |key, value| {
-            drop((key, value))
+            drop((key, value));
         }))
         .unwrap_or_default();
         let own = map.get().unwrap();

@@ -528,10 +528,10 @@ fn no_lock_is_held_while_user_code_runs() {
             assert!(calls.load(SeqCst) > before, "{operation} calls back");
         };
         calls_of("schedule", &mut || {
-            assert!(!map.schedule(calls_back.clone(), task(), FAR).unwrap())
+            assert!(!map.schedule(calls_back.clone(), task(), FAR).unwrap());
         });
         calls_of("replacement", &mut || {
-            assert!(map.schedule(calls_back.clone(), task(), TICK).unwrap())
+            assert!(map.schedule(calls_back.clone(), task(), TICK).unwrap());
         });
         calls_of("reset", &mut || assert!(map.touch(&calls_back, TICK / 2)));
         let other = timer.new_timeout(|_| (), FAR).unwrap();
@@ -725,16 +725,16 @@ fn keys_that_panic_are_dropped_without_a_lock() {
         ("insert", |fussy| assert!(!fussy.insert(9, TICK))),
         ("replace", |fussy| assert!(fussy.insert(2, TICK))),
         ("remove", |fussy| {
-            assert!(fussy.map.remove(&fussy.key(2)).is_some())
+            assert!(fussy.map.remove(&fussy.key(2)).is_some());
         }),
         ("touch", |fussy| {
-            assert!(fussy.map.touch(&fussy.key(2), TICK))
+            assert!(fussy.map.touch(&fussy.key(2), TICK));
         }),
         ("with", |fussy| {
-            assert!(fussy.map.with(&fussy.key(2), |_| ()).is_some())
+            assert!(fussy.map.with(&fussy.key(2), |_| ()).is_some());
         }),
         ("remaining", |fussy| {
-            assert!(fussy.map.remaining(&fussy.key(2)).is_some())
+            assert!(fussy.map.remaining(&fussy.key(2)).is_some());
         }),
         ("retain", |fussy| fussy.map.retain(|key, _| key.name == 2)),
         ("keys", |fussy| assert_eq!(fussy.map.keys().len(), 3)),

@@ -177,7 +177,7 @@ fn runs_of_periodic_tasks_are_published() {
 fn each_metric_is_described() {
     let recorder = TestRecorder::default();
     metrics::with_local_recorder(&recorder, || {
-        publish(&Driven::new().timer.stats(), "requests")
+        publish(&Driven::new().timer.stats(), "requests");
     });
     let described = recorder.described.lock().unwrap();
     for name in recorder.values.lock().unwrap().keys() {

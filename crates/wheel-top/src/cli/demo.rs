@@ -34,7 +34,7 @@ pub(crate) fn start() -> io::Result<SocketAddr> {
     let hashed = builder().build().map_err(io::Error::other)?;
     show.watch("hashed", &hashed);
     thread::spawn(move || {
-        Service::new(hashed, |random| 1.0 + 6.0 * random.f64() * random.f64()).run()
+        Service::new(hashed, |random| 1.0 + 6.0 * random.f64() * random.f64()).run();
     });
     // Delays from 20 ms to an hour.
     let hierarchical = builder()
@@ -44,7 +44,7 @@ pub(crate) fn start() -> io::Result<SocketAddr> {
         .map_err(io::Error::other)?;
     show.watch("hierarchical", &hierarchical);
     thread::spawn(move || {
-        Service::new(hierarchical, |random| 0.02 * 180_000_f64.powf(random.f64())).run()
+        Service::new(hierarchical, |random| 0.02 * 180_000_f64.powf(random.f64())).run();
     });
     Ok(show.address())
 }

@@ -52,7 +52,7 @@ fn every_viewer_sees_all_timers() {
             timer
                 .new_timeout(|_| (), Duration::from_secs(3_600))
                 .unwrap(),
-        )
+        );
     });
     timer
         .new_timeout(|_| (), Duration::from_secs(3_600))

@@ -47,9 +47,7 @@ fn main() -> ExitCode {
         .find(|argument| argument.starts_with("postgresql:"));
     let result = match node {
         Some(url) => execute(url, is_sabotaged).map(|()| ExitCode::SUCCESS),
-        None => Database::start()
-            .map_err(Into::into)
-            .and_then(|database| crash(&database.url, is_sabotaged)),
+        None => Database::start().and_then(|database| crash(&database.url, is_sabotaged)),
     };
     exit_code(result)
 }

@@ -17,7 +17,7 @@ pub struct Tasks<K>(ExpiringMap<K, Task<K>>);
 impl<K> Tasks<K> {
     pub fn new(timer: &HashedWheelTimer) -> Self {
         Self(ExpiringMap::with_handler(timer, |key, task: Task<K>| {
-            task(key)
+            task(key);
         }))
     }
 }
