@@ -296,7 +296,7 @@ impl<S: Owner> IdleNodes<S> {
     /// there were any.
     #[inline]
     pub(crate) fn retire(&self, timer: &S) -> bool {
-        // Most turns find none, and a `pop` that finds none takes ten times as long.
+        // Most turns find none, and a `pop` that finds none takes longer.
         let has_any = !self.0.is_empty();
         if has_any {
             self.retire_all(timer);

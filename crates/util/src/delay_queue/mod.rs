@@ -37,8 +37,8 @@ use crate::sync::{Arc, Mutex};
 pub use self::error::InsertError;
 pub use self::expired::{Expired, Key};
 
-/// A queue ordered by deadline, whose calls take 0.3 to 9 times as long as those of tokio-util's
-/// `DelayQueue`, a wheel: see [Price](#price).
+/// A queue ordered by deadline, for any number of producers and consumers. What it costs beside
+/// tokio-util's `DelayQueue`: see [Price](#price).
 ///
 /// Values come out in the order of their deadlines, and none before it is due. It is the
 /// `DelayQueue` of `java.util.concurrent`.
@@ -93,18 +93,10 @@ pub use self::expired::{Expired, Key};
 ///
 /// # Price
 ///
-/// An ordered map costs more than a wheel, and the more values it has, the more. How long a call
-/// takes, with that of tokio-util as one, on one thread of a busy machine with two cores
-/// (`cargo bench -p hashed-wheel-benches --bench delay_queue`):
-///
-/// | values in the queue | insert and remove | reset | receive |
-/// |---|---|---|---|
-/// | 100 | 1.0 | 1.7 | 0.3 |
-/// | 10 000 | 2.5 | 2.3 | 0.7 |
-/// | 1 000 000 | 4.0 | 8.6 | 1.8 |
-///
-/// With a million values these are 850 ns, 1 450 ns and 840 ns. tokio-util's queue has one owner,
-/// and returns values that are due at the same millisecond in any order.
+/// An ordered map costs more than the wheel of tokio-util's queue, and the more values it has, the
+/// more. With a million values, insertion, removal and reset take several times as long (`cargo
+/// bench -p hashed-wheel-benches --bench delay_queue`). That queue has one owner, and returns values
+/// that are due at the same millisecond in any order.
 ///
 /// A call reads the clock once. One that waits reads it up to four times.
 ///
