@@ -7,50 +7,84 @@
 use super::mutate::{Row, always, mutant};
 
 pub const ROWS: &[Row] = &[
-    // --- alarm.rs --------------------------------------------------------------------------------
+    // --- alarm/ -----------------------------------------------------------------------------------
     // An alarm whose last timeout has expired counts as armed.
-    mutant("AlarmTrustsLastTimeout", "alarm.rs", "return Ok(()); } «drop(last);» }", "return Ok(());"),
+    mutant("AlarmTrustsLastTimeout", "alarm/mod.rs", "return Ok(()); } «drop(last);» }", "return Ok(());"),
     // The worker does not learn that an alarm is due earlier.
     mutant(
         "AlarmMovesSilently",
-        "alarm.rs",
+        "alarm/mod.rs",
         "if «shared.timer.reset_and(&timeout, deadline, || drop(last))» {",
         "!matches!(timeout.handle.reset(deadline), Reset::Refused)",
     ),
     // Of two threads that arm an alarm at the same time, both leave their timeouts.
-    mutant("AlarmKeepsBoth", "alarm.rs", "«timeout.cancel_and_drop();» } Ok(())", "drop(timeout);"),
-    mutant("AlarmInstallsOverAnother", "alarm.rs", "let unneeded = match «is_live(&last)»", "false"),
+    mutant(
+        "AlarmKeepsBoth",
+        "alarm/mod.rs",
+        "unneeded.is_some_and(«Timeout::cancel_and_drop»)",
+        "|timeout| { drop(timeout); false }",
+    ),
+    mutant("AlarmInstallsOverAnother", "alarm/mod.rs", "is_cancelled || «live(&last).is_some()»", "false"),
     // A disarm returns true although the task runs.
     mutant(
         "DisarmIgnoresExpiry",
-        "alarm.rs",
+        "alarm/mod.rs",
         "last.is_some_and(«Timeout::cancel_and_drop»)",
         "|timeout: Timeout| timeout.cancel_and_drop() | true",
     ),
     // An arming that is rejected looks like one that is accepted.
     mutant(
         "AlarmHidesRejection",
-        "alarm.rs",
+        "alarm/mod.rs",
         "let timeout = «(shared.schedule)(self, deadline)?»;",
         "match (shared.schedule)(self, deadline) { Ok(timeout) => timeout, Err(_) => return Ok(()) }",
     ),
     // Two threads run the task of an alarm at the same time.
     mutant(
         "AlarmRunsOverlap",
-        "alarm.rs",
-        "if «due.fetch_add(1, Ordering::AcqRel) > 0» {",
-        "due.fetch_add(1, Ordering::AcqRel) > 0 && {
-            task.try_lock().unwrap()(self);
-            due.fetch_sub(1, Ordering::AcqRel);
+        "alarm/runs.rs",
+        "if «before >= RUN» {",
+        "before >= RUN && {
+            task.try_lock().unwrap().run(self);
+            state.fetch_sub(RUN, Ordering::AcqRel);
             true
         }",
     ),
     // The thread that runs the task does not run it for another arming.
     mutant(
         "AlarmForgetsRun",
-        "alarm.rs",
-        "if «due.fetch_sub(1, Ordering::AcqRel) == 1» {",
-        "{ due.store(0, Ordering::Release); true }",
+        "alarm/runs.rs",
+        "if «before < 2 * RUN» {",
+        "{ state.store(before & (RUN - 1), Ordering::Release); true }",
+    ),
+    // The lock of the task is given back after the next run may have begun.
+    mutant("TaskLockGivenBackLate", "alarm/runs.rs", "«drop(task);» before = state.fetch_sub", ""),
+    // An arming during a cancel of the alarm stays.
+    mutant("AlarmInstallsAfterCancel", "alarm/mod.rs", "let is_cancelled = «self.is_cancelled()»;", "false"),
+    mutant(
+        "CancelDisarmsFirst",
+        "alarm/runs.rs",
+        "let before = «self.0.state.fetch_or(CANCELLED, Ordering::Release)»;",
+        "{ self.disarm(); self.0.state.fetch_or(CANCELLED, Ordering::Release) }",
+    ),
+    mutant("CancelDisarmsFirst", "alarm/runs.rs", "«self.disarm();» let is_first", ""),
+    // A run begins after the cancel of the alarm.
+    mutant("CancelledAlarmRuns", "alarm/runs.rs", "match «before & CANCELLED» {", "0"),
+    // A cancel drops the task of an alarm although it runs; or leaves it where it is.
+    mutant(
+        "CancelDropsRunningTask",
+        "alarm/runs.rs",
+        "if is_first { «self.use_task();»",
+        "self.0.task.try_lock().unwrap().drop_task();",
+    ),
+    mutant("CancelKeepsTask", "alarm/runs.rs", "if is_first { «self.use_task();»", ""),
+    // A thread that waits for the run of an alarm is not woken, or does not wait.
+    mutant("AlarmRunEndWithoutWake", "alarm/runs.rs", "if «before & AWAITED != 0» {", "false"),
+    mutant(
+        "AlarmWaitsForNoRun",
+        "alarm/runs.rs",
+        "«timer.wait_until(|| state.fetch_or(AWAITED, Ordering::AcqRel) < RUN);»",
+        "_ = (timer, state);",
     ),
     // --- clock/counter.rs ------------------------------------------------------------------------
     // A thread that finds the new offset does not see the floor that belongs to it.
@@ -281,7 +315,7 @@ pub const ROWS: &[Row] = &[
     // `cancel_and_wait` does not wait for the turn in which the task may run.
     mutant("WaitForNoTurn", "engine/run_end.rs", "drop(self.worker.lock());", ""),
     // `cancel_and_wait` does not wait for a task that an executor has.
-    mutant("WaitForNoRun", "engine/run_end.rs", "«self.wait_for_executor(timeout);» } else", ""),
+    mutant("WaitForNoRun", "engine/run_end.rs", "let is_over = «!handle.await_run()»;", "true"),
     // The end of a run wakes no thread that waits for it.
     mutant(
         "RunEndWithoutWake",

@@ -1,14 +1,14 @@
-//! Cancellation, by a call or a guard, for timeouts and periodic tasks alike.
+//! Cancellation, by a call or a guard, for timeouts, periodic tasks and alarms alike.
 
 use std::fmt;
 use std::ops::Deref;
 
 use crate::engine::Timeout;
 
-/// A handle to something that the timer will run, and that can be cancelled: a [`Timeout`] or a
-/// [`Periodic`].
+/// A handle to something that the timer will run, and that can be cancelled: a [`Timeout`], a
+/// [`Periodic`] or an [`Alarm`].
 ///
-/// For code that keeps both kinds, such as an actor's timers, in one collection of `Box<dyn
+/// For code that keeps several kinds, such as an actor's timers, in one collection of `Box<dyn
 /// Cancel>`. The methods are those of the types themselves. A wrapper of yours may implement it
 /// too, so that [`CancelOnDrop`] takes it.
 ///
@@ -29,12 +29,14 @@ use crate::engine::Timeout;
 /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
 /// ```
 ///
+/// [`Alarm`]: crate::Alarm
 /// [`Periodic`]: crate::Periodic
 #[doc(alias("Cancellable"))]
 pub trait Cancel {
-    /// Cancels it, if it has not ended: [`Timeout::cancel`], [`Periodic::cancel`]. Returns true for
-    /// exactly one caller.
+    /// Cancels it, if it has not ended: [`Timeout::cancel`], [`Periodic::cancel`],
+    /// [`Alarm::cancel`]. Returns true for exactly one caller.
     ///
+    /// [`Alarm::cancel`]: crate::Alarm::cancel
     /// [`Periodic::cancel`]: crate::Periodic::cancel
     fn cancel(&self) -> bool;
 
@@ -66,13 +68,17 @@ pub trait Cancel {
     }
 
     /// Cancels it, and waits until its task does not run: [`Timeout::cancel_and_wait`],
-    /// [`Periodic::cancel_and_wait`]. Returns what [`cancel`](Self::cancel) returns.
+    /// [`Periodic::cancel_and_wait`], [`Alarm::cancel_and_wait`]. Returns what
+    /// [`cancel`](Self::cancel) returns.
     ///
+    /// [`Alarm::cancel_and_wait`]: crate::Alarm::cancel_and_wait
     /// [`Periodic::cancel_and_wait`]: crate::Periodic::cancel_and_wait
     fn cancel_and_wait(&self) -> bool;
 
-    /// Returns whether it was cancelled: [`Timeout::is_cancelled`], [`Periodic::is_cancelled`].
+    /// Returns whether it was cancelled: [`Timeout::is_cancelled`], [`Periodic::is_cancelled`],
+    /// [`Alarm::is_cancelled`].
     ///
+    /// [`Alarm::is_cancelled`]: crate::Alarm::is_cancelled
     /// [`Periodic::is_cancelled`]: crate::Periodic::is_cancelled
     fn is_cancelled(&self) -> bool;
 }
@@ -91,8 +97,9 @@ impl<T: Cancel + ?Sized> Cancel for Box<T> {
     }
 }
 
-/// A guard that cancels its timeout or its periodic task when it is dropped:
-/// [`Timeout::cancel_on_drop`], [`Periodic::cancel_on_drop`]. tokio-util's `DropGuard`.
+/// A guard that cancels its timeout, its periodic task or its alarm when it is dropped:
+/// [`Timeout::cancel_on_drop`], [`Periodic::cancel_on_drop`], [`Alarm::cancel_on_drop`].
+/// tokio-util's `DropGuard`.
 ///
 /// It dereferences to the handle; [`disarm`](Self::disarm) gives the handle back. A task that runs
 /// at the drop continues.
@@ -118,6 +125,7 @@ impl<T: Cancel + ?Sized> Cancel for Box<T> {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
+/// [`Alarm::cancel_on_drop`]: crate::Alarm::cancel_on_drop
 /// [`Periodic::cancel_on_drop`]: crate::Periodic::cancel_on_drop
 #[must_use = "dropping this guard cancels"]
 #[doc(alias("DropGuard", "ScopeGuard"))]
@@ -127,7 +135,7 @@ pub struct CancelOnDrop<T: Cancel = Timeout> {
 }
 
 impl<T: Cancel> CancelOnDrop<T> {
-    /// Makes a guard, as the method `cancel_on_drop` of both types does.
+    /// Makes a guard, as the method `cancel_on_drop` of these types does.
     ///
     /// # Examples
     ///

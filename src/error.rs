@@ -157,6 +157,8 @@ pub enum NewTimeoutError {
     /// This process was forked from the one that has the timer's worker thread: [After
     /// `fork`](crate::HashedWheelTimer#after-fork). Make a new timer here.
     Forked,
+    /// The alarm [was cancelled](crate::Alarm::cancel), so it cannot be armed any more.
+    Cancelled,
     /// The period of a periodic task, or the delay between its runs, was zero. Java's
     /// `ScheduledExecutorService` throws an `IllegalArgumentException`.
     ZeroPeriod,
@@ -182,6 +184,7 @@ impl fmt::Display for NewTimeoutError {
             Self::Forked => f.write_str(
                 "the timer's thread is in the parent process, from which this one was forked",
             ),
+            Self::Cancelled => f.write_str("the alarm was cancelled"),
             Self::ZeroPeriod => f.write_str(
                 "period is zero, but must be positive; a task runs at most once per tick",
             ),
@@ -194,7 +197,8 @@ impl error::Error for NewTimeoutError {}
 /// The error that `spawn` returned, or one of the kind
 /// [`QuotaExceeded`](io::ErrorKind::QuotaExceeded) at the limit,
 /// [`NotConnected`](io::ErrorKind::NotConnected) for a timer that is stopped or in the parent
-/// process, or [`InvalidInput`](io::ErrorKind::InvalidInput) for a period of zero.
+/// process and for a cancelled alarm, or [`InvalidInput`](io::ErrorKind::InvalidInput) for a period
+/// of zero.
 impl From<NewTimeoutError> for io::Error {
     fn from(error: NewTimeoutError) -> Self {
         match error {
@@ -209,7 +213,7 @@ impl From<NewTimeoutError> for io::Error {
             NewTimeoutError::TooManyPending { .. } => {
                 Self::new(io::ErrorKind::QuotaExceeded, error)
             }
-            NewTimeoutError::Stopped | NewTimeoutError::Forked => {
+            NewTimeoutError::Stopped | NewTimeoutError::Forked | NewTimeoutError::Cancelled => {
                 Self::new(io::ErrorKind::NotConnected, error)
             }
             NewTimeoutError::ZeroPeriod => Self::new(io::ErrorKind::InvalidInput, error),

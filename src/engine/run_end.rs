@@ -15,12 +15,14 @@
 //! | of the waiter | the end of the run finds the mark awaited, and the waiter in the list |
 //! | of the end of the run | the waiter finds the mark, and does not wait |
 //!
-//! A waiter that is woken by the end of another run lists itself again.
+//! A waiter that is woken by the end of another run lists itself again. The mark of a run of an
+//! alarm is in the alarm's own state (`alarm/`).
 //!
 //! No thread waits for a task that it has itself. Each thread notes which one that is: the task that
 //! it runs, or, on the worker, the one that it hands to the executor at this moment.
 
 use std::cell::Cell;
+use std::mem;
 
 use super::inner::{Inner, Timeout};
 use crate::node::End;
@@ -63,14 +65,8 @@ fn is_current(task: usize) -> bool {
 /// A task that was handed to the executor is over.
 pub(super) fn end_run(timeout: &Timeout) {
     if timeout.handle.end_run() {
-        wake_waiters(timeout.handle.timer());
+        timeout.handle.timer().wake_waiters();
     }
-}
-
-#[cold]
-fn wake_waiters(timer: &Inner) {
-    let waiters = std::mem::take(&mut *timer.run_waiters.lock());
-    waiters.iter().for_each(|(_, waiter)| waiter.unpark());
 }
 
 /// The wait for the end of a run.
@@ -91,31 +87,47 @@ impl Inner {
             return;
         }
         if self.has_executor {
-            self.wait_for_executor(timeout);
+            self.wait_until(|| {
+                let is_over = !handle.await_run();
+                assert!(
+                    is_over || !is_current(handle.as_ptr().addr() + HANDED_OVER),
+                    "cancel_and_wait was called by a task executor for the task that it was given, and would wait for \
+                     itself: run or drop the task, or hand it to another thread and return"
+                );
+                is_over
+            });
         } else if !self.worker.is_held_by_this_thread() {
             drop(self.worker.lock());
         }
     }
 
-    fn wait_for_executor(&self, timeout: &Timeout) {
+    /// Waits until `is_over` returns true, which otherwise marks the run as awaited: its end calls
+    /// [`wake_waiters`](Self::wake_waiters).
+    pub(crate) fn wait_until(&self, is_over: impl Fn() -> bool) {
+        if self.thread.is_in_parent_process() {
+            // No task runs here.
+            return;
+        }
         let parker = Parker::default();
         // Unique among the waiters.
         let itself = std::ptr::from_ref(&parker).addr();
         loop {
             self.run_waiters.lock().push((itself, parker.unparker()));
-            if !timeout.handle.await_run() {
+            if is_over() {
                 self.run_waiters
                     .lock()
                     .retain(|&(waiter, _)| waiter != itself);
                 return;
             }
-            assert!(
-                !is_current(timeout.handle.as_ptr().addr() + HANDED_OVER),
-                "cancel_and_wait was called by a task executor for the task that it was given, and would wait for \
-                 itself: run or drop the task, or hand it to another thread and return"
-            );
             parker.park();
         }
+    }
+
+    /// A run that is awaited is over.
+    #[cold]
+    pub(crate) fn wake_waiters(&self) {
+        let waiters = mem::take(&mut *self.run_waiters.lock());
+        waiters.iter().for_each(|(_, waiter)| waiter.unpark());
     }
 }
 
@@ -136,7 +148,7 @@ mod tests {
         assert_eq!(t.pass(TICK), 1);
         let another = Parker::default();
         t.inner().run_waiters.lock().push((1, another.unparker()));
-        t.inner().wait_for_executor(&timeout);
+        t.inner().wait_for_run(&timeout);
         assert!(
             t.inner()
                 .run_waiters

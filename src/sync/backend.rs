@@ -14,13 +14,19 @@ pub(crate) use std::{sync::mpsc, thread};
 /// A mutex without poisoning. The guarded value is consistent whenever user code can panic, so a
 /// panic need not poison it.
 #[derive(Debug, Default)]
-pub(crate) struct Mutex<T>(std::sync::Mutex<T>);
+pub(crate) struct Mutex<T: ?Sized>(std::sync::Mutex<T>);
+
+/// A mutex that is never contended: a thread locks it once it has won that right elsewhere, and
+/// gives it back before the right. The models check that, as for memory that is not atomic.
+pub(crate) use Mutex as TaskLock;
 
 impl<T> Mutex<T> {
     pub(crate) fn new(value: T) -> Self {
         Self(std::sync::Mutex::new(value))
     }
+}
 
+impl<T: ?Sized> Mutex<T> {
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -2,6 +2,7 @@
 //! that loom does not have.
 
 use std::collections::VecDeque;
+use std::ops::{Deref, DerefMut};
 use std::sync::PoisonError;
 use std::time::Duration;
 
@@ -142,6 +143,60 @@ impl<T> Mutex<T> {
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         // No recovery from poisoning: a model that panics under a lock has failed.
         self.0.try_lock().ok()
+    }
+}
+
+/// A lock for the thread that has won the right to it elsewhere. loom sees it as memory that is not
+/// atomic: the lock itself orders nothing, so each use, up to the end of its guard, has to come
+/// before the next one by other means.
+pub(crate) struct TaskLock<T: ?Sized> {
+    access: inside::Access,
+    value: std::sync::Mutex<T>,
+}
+
+pub(crate) struct TaskGuard<'a, T: ?Sized> {
+    access: &'a inside::Access,
+    value: std::sync::MutexGuard<'a, T>,
+}
+
+impl<T> TaskLock<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self {
+            access: inside::Access::new(),
+            value: std::sync::Mutex::new(value),
+        }
+    }
+}
+
+impl<T: ?Sized> TaskLock<T> {
+    #[track_caller]
+    pub(crate) fn try_lock(&self) -> Option<TaskGuard<'_, T>> {
+        let value = self.value.try_lock().ok()?;
+        self.access.change();
+        Some(TaskGuard {
+            access: &self.access,
+            value,
+        })
+    }
+}
+
+impl<T: ?Sized> Drop for TaskGuard<'_, T> {
+    fn drop(&mut self) {
+        self.access.change();
+    }
+}
+
+impl<T: ?Sized> Deref for TaskGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T: ?Sized> DerefMut for TaskGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.value
     }
 }
 

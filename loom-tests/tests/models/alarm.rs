@@ -174,8 +174,9 @@ fn runs_on_executor_follow_each_other() {
     let mutants = [
         mutant("AlarmRunsOverlap"),
         mutant("AlarmForgetsRun"),
-        no_acquire("alarm.rs run"),
-        no_release("alarm.rs run"),
+        mutant("TaskLockGivenBackLate"),
+        no_acquire("alarm/runs.rs use_task"),
+        no_release("alarm/runs.rs use_task"),
     ];
     explore(bound(2, Some(3)), mutants, || {
         let executor = ThreadPerTask::default();
@@ -189,5 +190,140 @@ fn runs_on_executor_follow_each_other() {
         executor.join();
         assert_eq!(runs.load(Relaxed), 2, "one run per arming");
         assert!(!alarm.is_armed());
+    });
+}
+
+/// A cancelled alarm is not armed, and has dropped its task.
+fn assert_cancelled<T>(alarm: &Alarm, in_task: &Arc<T>, timer: &HashedWheelTimer) {
+    assert!(alarm.is_cancelled() && !alarm.is_armed());
+    assert_eq!(alarm.arm(TICK), Err(NewTimeoutError::Cancelled));
+    assert_eq!(timer.pending_timeouts(), 0);
+    assert_eq!(Arc::strong_count(in_task), 1, "the task is dropped");
+}
+
+#[test]
+fn cancel_during_a_run_that_arms_is_final() {
+    let mutants = [
+        mutant("AlarmInstallsAfterCancel"),
+        mutant("CancelDropsRunningTask"),
+        mutant("CancelKeepsTask"),
+    ];
+    explore(bound(2, Some(3)), mutants, || {
+        let driven = Driven::new();
+        let in_task = Arc::new(());
+        let used = Arc::clone(&in_task);
+        let alarm = driven.timer.new_alarm(move |alarm| {
+            let _ = (&used, alarm.arm(TICK));
+        });
+        alarm.arm(TICK).unwrap();
+        driven.clock.advance(TICK);
+        let turn = Driven::turn(driven.driver);
+        assert!(alarm.cancel());
+        assert!(!alarm.is_armed());
+        let (_, driver) = turn.join().unwrap();
+        assert_cancelled(&alarm, &in_task, &driven.timer);
+        assert_eq!(pass_all(driver, &driven.clock, &driven.timer), 0);
+    });
+}
+
+#[test]
+fn cancel_ends_an_arming_by_another_thread() {
+    let mutants = [
+        mutant("AlarmInstallsAfterCancel"),
+        mutant("CancelDisarmsFirst"),
+    ];
+    explore(bound(2, Some(3)), mutants, || {
+        let driven = Driven::new();
+        let (alarm, runs) = alarm_of(&driven.timer);
+        let other = alarm.clone();
+        let arm = thread::spawn(move || other.arm(TICK));
+        assert!(alarm.cancel());
+        let _ended_or_rejected = arm.join().unwrap();
+        assert_cancelled(&alarm, &runs, &driven.timer);
+        let ran = pass_all(driven.driver, &driven.clock, &driven.timer);
+        assert_eq!((ran, runs.load(Relaxed)), (0, 0));
+    });
+}
+
+#[test]
+fn cancel_or_expiry_ends_the_arming() {
+    let mutants = [
+        mutant("CancelledAlarmRuns"),
+        mutant("CancelDropsRunningTask"),
+    ];
+    explore(bound(2, Some(3)), mutants, || {
+        let mut driven = Driven::new();
+        let (alarm, runs) = alarm_of(&driven.timer);
+        alarm.arm(TICK).unwrap();
+        assert_eq!(driven.driver.turn(), 0);
+        driven.clock.advance(TICK);
+        let turn = Driven::turn(driven.driver);
+        assert!(alarm.cancel());
+        let (expired, driver) = turn.join().unwrap();
+        assert_cancelled(&alarm, &runs, &driven.timer);
+        assert!(runs.load(Relaxed) <= expired);
+        assert_eq!(pass_all(driver, &driven.clock, &driven.timer), 0);
+    });
+}
+
+#[test]
+fn cancel_or_stop_ends_the_arming() {
+    explore(bound(2, Some(3)), [mutant("CancelKeepsTask")], || {
+        let driven = Driven::new();
+        let (alarm, runs) = alarm_of(&driven.timer);
+        alarm.arm(TICK).unwrap();
+        let other = alarm.clone();
+        let cancel = thread::spawn(move || other.cancel());
+        let stopped = driven.timer.stop().len();
+        assert!(cancel.join().unwrap() && stopped <= 1);
+        assert_cancelled(&alarm, &runs, &driven.timer);
+        assert_eq!(runs.load(Relaxed), 0);
+    });
+}
+
+#[test]
+fn run_is_over_after_cancel_and_wait() {
+    let mutants = [
+        mutant("AlarmWaitsForNoRun"),
+        mutant("AlarmRunEndWithoutWake"),
+    ];
+    explore(bound(2, Some(3)), mutants, || {
+        let executor = ThreadPerTask::default();
+        let mut driven = executor.driven();
+        let (alarm, runs) = alarm_of(&driven.timer);
+        alarm.arm(TICK).unwrap();
+        driven.clock.advance(TICK);
+        assert_eq!(driven.driver.turn(), 1);
+        assert!(alarm.cancel_and_wait());
+        let ran = runs.load(Relaxed);
+        assert_eq!(Arc::strong_count(&runs), 1, "the task is dropped");
+        executor.join();
+        assert_eq!(runs.load(Relaxed), ran, "no run begins");
+    });
+}
+
+#[test]
+fn run_that_cancels_its_alarm_is_over_after_cancel_and_wait() {
+    let mutants = [
+        mutant("AlarmWaitsForNoRun"),
+        no_acquire("alarm/runs.rs cancel_and_wait"),
+    ];
+    explore(bound(2, Some(3)), mutants, || {
+        let executor = ThreadPerTask::default();
+        let mut driven = executor.driven();
+        let is_over = Arc::new(loom::sync::atomic::AtomicUsize::new(0));
+        let over = Arc::clone(&is_over);
+        let alarm = driven.timer.new_alarm(move |alarm| {
+            let is_first = alarm.cancel_and_wait();
+            over.store(1 + usize::from(is_first), Relaxed);
+        });
+        alarm.arm(TICK).unwrap();
+        driven.clock.advance(TICK);
+        assert_eq!(driven.driver.turn(), 1);
+        let is_first = alarm.cancel_and_wait();
+        let seen = is_over.load(Relaxed);
+        executor.join();
+        assert_eq!(is_over.load(Relaxed), seen, "it has not begun, or is over");
+        assert_eq!(seen == 2, !is_first);
     });
 }

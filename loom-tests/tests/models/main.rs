@@ -130,6 +130,11 @@
 //! | | stop | `alarm::arming_is_ended_by_stop_or_rejected` |
 //! | disarm of an alarm | expiry | `alarm::disarm_or_expiry_ends_the_arming` |
 //! | | disarm | –: one of them takes the timeout, under the lock |
+//! | cancel of an alarm | arm | `alarm::cancel_ends_an_arming_by_another_thread`, by the task `alarm::cancel_during_a_run_that_arms_is_final` |
+//! | | expiry, run | `alarm::cancel_or_expiry_ends_the_arming` |
+//! | | stop | `alarm::cancel_or_stop_ends_the_arming` |
+//! | | cancel, disarm | –: one change of the alarm's word; otherwise it is a disarm |
+//! | cancel_and_wait of an alarm | run | `alarm::run_is_over_after_cancel_and_wait`, `alarm::run_that_cancels_its_alarm_is_over_after_cancel_and_wait` |
 //! | run of an alarm | run | `alarm::runs_on_executor_follow_each_other` |
 //! | occupancy | turn | –: it takes the worker's lock, or returns `None` |
 //! | | stop | `stop::occupancy_sees_the_whole_wheel_or_nothing` |

@@ -70,6 +70,28 @@ impl TimerTask for ReadingTask {
 }
 
 #[test]
+fn thread_that_finds_an_alarm_cancelled_sees_writes_before_that() {
+    let mutants = [
+        no_release("alarm/runs.rs cancel"),
+        no_acquire("alarm/runs.rs is_cancelled"),
+    ];
+    explore(bound(2, None), mutants, || {
+        let driven = Driven::new();
+        let alarm = driven.timer.new_alarm(|_| ());
+        let flag = Flag::default();
+        let (set, other) = (flag.clone(), alarm.clone());
+        let cancel = thread::spawn(move || {
+            set.set();
+            other.cancel()
+        });
+        if alarm.is_cancelled() {
+            flag.assert_seen();
+        }
+        assert!(cancel.join().unwrap());
+    });
+}
+
+#[test]
 fn task_sees_writes_before_reset() {
     explore(
         bound(5, None),
@@ -335,6 +357,10 @@ const NEEDED_BY_NO_MODEL: &[(&str, &str)] = &[
     ),
     (
         "node/refs.rs await_run release",
+        "loom takes the lock of the waiters' list in the order of execution",
+    ),
+    (
+        "alarm/runs.rs cancel_and_wait release",
         "loom takes the lock of the waiters' list in the order of execution",
     ),
     (

@@ -17,20 +17,26 @@
 //! | arm, disarm; armed | the timeout is moved, and then cancelled | a new timeout is scheduled |
 //! | arm, disarm; nothing is armed | the disarm finds the new timeout, or is first | the disarm finds nothing, and the new timeout stays |
 //! | arm, `stop` | as `new_timeout`, or as `reset` | the same |
-//! | the run, another run | counted in `due`, and run by the thread that is first, after its own | – |
+//! | cancel, arm | the arm finds `CANCELLED`, under the lock if it has scheduled a timeout, and cancels that | the cancel disarms |
+//! | cancel, the expiry | the expiry finds `CANCELLED`, and the task does not run | the run goes on, and the task is dropped after it |
+//! | the run or the drop of the task, the same | counted in `state`, and done by the thread that is first, after its own | – |
+//!
+//! The runs of the task, and `cancel`, are in `runs`.
 
 use std::any::type_name;
 use std::fmt;
 use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
+use self::runs::AlarmTask;
 use crate::cancel::Cancel;
 use crate::engine::{Inner, Timeout};
 use crate::error::NewTimeoutError;
 use crate::node::{OnCancel, Reset, Task};
-use crate::sync::unmodelled::Mutex as TaskLock;
-use crate::sync::{Arc, AtomicUsize, Mutex, Ordering};
+use crate::sync::{Arc, AtomicUsize, Mutex, TaskLock, unmodelled};
 use crate::timer::HashedWheelTimer;
+
+mod runs;
 
 /// A timeout that is made unarmed, and armed again and again: folly's `HHWheelTimer::Callback`,
 /// seastar's `timer<>`, and Linux's `timer_setup` with `mod_timer`.
@@ -49,8 +55,9 @@ use crate::timer::HashedWheelTimer;
 /// any other one.
 ///
 /// Each arming ends exactly once: the task runs, or one [`disarm`](Self::disarm) returns true, or
-/// the timer [stops](HashedWheelTimer::stop) or [cancels all](HashedWheelTimer::cancel_all). Then
-/// the alarm is not armed, and stays usable.
+/// the alarm is [cancelled](Self::cancel), or the timer [stops](HashedWheelTimer::stop) or [cancels
+/// all](HashedWheelTimer::cancel_all). Then the alarm is not armed. Only `cancel` and the end of
+/// the timer make it unusable.
 ///
 /// # Runs
 ///
@@ -66,9 +73,19 @@ use crate::timer::HashedWheelTimer;
 /// # Drop
 ///
 /// Dropping a handle does not disarm the alarm. An armed alarm without a handle runs, and the task
-/// is dropped then, unless it has armed the alarm again. A handle keeps the task, and the memory of
-/// the last timeout, and does not keep the timer from ending. If the task has a handle of its own
-/// alarm, it is never dropped; it needs none, because it gets one.
+/// is dropped then, unless it has armed the alarm again. So an owner that goes before its alarm
+/// keeps a [guard](Self::cancel_on_drop), or calls [`cancel`](Self::cancel) in its `Drop`.
+///
+/// A handle keeps the task until the alarm is cancelled, and the memory of the last timeout. It
+/// does not keep the timer from ending. A task that has a handle of its own alarm keeps itself; it
+/// needs none, because it gets one.
+///
+/// # In `Arc::new_cyclic`
+///
+/// An alarm can be made inside the closure of [`Arc::new_cyclic`](std::sync::Arc::new_cyclic), with
+/// a task that upgrades the [`Weak`](std::sync::Weak). Do not arm it there. It may fire before the
+/// object is complete: then `upgrade` returns `None`, and that expiry is lost. Arm it after
+/// `new_cyclic` has returned.
 ///
 /// # Examples
 ///
@@ -99,9 +116,7 @@ use crate::timer::HashedWheelTimer;
 /// ```
 #[derive(Clone)]
 #[doc(alias("Callback", "timer_setup", "timer_list", "ReusableTimeout"))]
-pub struct Alarm(Arc<Shared<AlarmTask>>);
-
-type AlarmTask = dyn FnMut(&Alarm) + Send;
+pub struct Alarm(Arc<Shared<dyn AlarmTask>>);
 
 /// The state that the handles of an alarm, and its timeout, share.
 struct Shared<F: ?Sized> {
@@ -110,14 +125,21 @@ struct Shared<F: ?Sized> {
     last: Mutex<Option<Timeout>>,
     /// Schedules a timeout whose task has the type of this alarm's.
     schedule: fn(&Alarm, u64) -> Result<Timeout, NewTimeoutError>,
-    /// How many runs have begun or wait for another one.
+    /// How many runs have begun or wait for another one, and two flags. The drop of the task by
+    /// `cancel` counts as a run.
     ///
-    /// | operation | on the number | order |
+    /// | operation | on the word | order |
     /// |---|---|---|
-    /// | a timeout has expired | + 1; from zero, this thread runs the task | `AcqRel`: sees the runs before; the thread that runs for this one sees what this one has seen |
-    /// | a run is over | − 1; to zero, no run waits | `AcqRel`: the same |
-    due: AtomicUsize,
-    /// Only the thread that has raised `due` from zero locks it, so it is never contended.
+    /// | a timeout has expired | + `RUN`; from no run, this thread runs the task | `AcqRel`: sees the runs before; the thread that runs for this one sees what this one has seen |
+    /// | a run is over | − `RUN`; to no run, none waits, and threads that wait are woken | `AcqRel`: the same |
+    /// | `cancel` | sets `CANCELLED`; the first one counts a run | `Release`: a thread that finds it cancelled sees what was done before |
+    /// | `is_cancelled`, `arm` | reads | `Acquire`: the same; `arm` reads it under the lock, which `cancel` takes afterwards |
+    /// | `cancel_and_wait` | sets `AWAITED`; with no run, it does not wait | `AcqRel`: sees the runs before; the thread that ends the last run finds the waiter in the list (`engine/run_end.rs`) |
+    state: AtomicUsize,
+    /// The thread that runs the task, so that it does not wait for itself. A thread finds its own
+    /// number only if it has stored it.
+    runner: unmodelled::AtomicUsize,
+    /// Only the thread that has counted the first run locks it, so it is never contended.
     task: TaskLock<F>,
 }
 
@@ -142,7 +164,7 @@ impl HashedWheelTimer {
     /// let retry = timer.new_alarm(move |alarm| {
     ///     if !send() {
     ///         delay *= 2;
-    ///         // An error here means that the timer was stopped: there is nothing left to do.
+    ///         // An error here means that the alarm or the timer has ended.
     ///         let _ = alarm.arm(delay);
     ///     }
     /// });
@@ -168,8 +190,9 @@ impl HashedWheelTimer {
                     .timer
                     .schedule_by(Arming(alarm.clone(), PhantomData::<fn() -> F>), deadline)
             },
-            due: AtomicUsize::new(0),
-            task: TaskLock::new(task),
+            state: AtomicUsize::new(0),
+            runner: unmodelled::AtomicUsize::new(0),
+            task: TaskLock::new(Some(task)),
         }))
     }
 }
@@ -195,9 +218,11 @@ impl Alarm {
     ///
     /// # Errors
     ///
-    /// As for [`new_timeout`](HashedWheelTimer::new_timeout), and only if the alarm is not armed.
-    /// It is not armed then. With a limit, concurrent calls on an alarm that is not armed need a
-    /// place each until they return.
+    /// Only if the alarm is not armed. It is not armed then.
+    ///
+    /// - [`Cancelled`](NewTimeoutError::Cancelled): the alarm [was cancelled](Self::cancel).
+    /// - Otherwise as for [`new_timeout`](HashedWheelTimer::new_timeout). With a limit, concurrent
+    ///   calls on an alarm that is not armed need a place each until they return.
     ///
     /// # Examples
     ///
@@ -255,18 +280,23 @@ impl Alarm {
                 }
             }
         }
+        if self.is_cancelled() {
+            return Err(NewTimeoutError::Cancelled);
+        }
         let timeout = (shared.schedule)(self, deadline)?;
         let mut last = shared.last.lock();
-        let unneeded = match is_live(&last) {
+        let is_cancelled = self.is_cancelled();
+        let unneeded = match is_cancelled || live(&last).is_some() {
             true => Some(timeout),
             false => last.replace(timeout),
         };
         drop(last);
-        if let Some(timeout) = unneeded {
-            // It has ended; or it is the new one, and has to end.
-            timeout.cancel_and_drop();
+        // It has ended; or it is the new one, and has to end.
+        let ended = unneeded.is_some_and(Timeout::cancel_and_drop);
+        match is_cancelled && ended {
+            true => Err(NewTimeoutError::Cancelled),
+            false => Ok(()),
         }
-        Ok(())
     }
 
     /// Disarms the alarm. Returns whether the task would have run. Linux's `timer_delete`, and
@@ -278,10 +308,8 @@ impl Alarm {
     /// Takes effect before it returns, and does not wait for a run, as [`Timeout::cancel`]. The
     /// task itself may call it.
     ///
-    /// This alone does not end a task that arms its alarm again: if it runs at the moment, it does
-    /// so after this call. To end such a task, set a flag, and then call this. The task reads the
-    /// flag after it has armed the alarm, and disarms it if the flag is set. (If it reads the flag
-    /// before, it may run once more.)
+    /// A task that runs at the moment may arm its alarm again after this call.
+    /// [`cancel`](Self::cancel) ends it permanently.
     ///
     /// # Examples
     ///
@@ -296,7 +324,7 @@ impl Alarm {
     /// assert!(!alarm.is_armed());
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
-    #[doc(alias("cancel", "timer_delete", "del_timer", "cancelTimeout"))]
+    #[doc(alias("timer_delete", "del_timer", "cancelTimeout"))]
     #[inline]
     pub fn disarm(&self) -> bool {
         let last = self.0.last.lock().take();
@@ -315,7 +343,57 @@ impl Alarm {
     #[doc(alias("armed", "timer_pending", "isScheduled"))]
     #[inline]
     pub fn is_armed(&self) -> bool {
-        is_live(&self.0.last.lock())
+        live(&self.0.last.lock()).is_some()
+    }
+
+    /// Returns when the alarm is due, or `None` if it is not armed. seastar's `get_timeout`.
+    ///
+    /// The task runs up to one tick later. Otherwise as [`Timeout::deadline`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::HashedWheelTimer;
+    /// # use std::time::Duration;
+    /// let timer = HashedWheelTimer::default();
+    /// let alarm = timer.new_alarm(|_| ());
+    /// assert_eq!((alarm.deadline(), alarm.remaining()), (None, None));
+    /// let minute = Duration::from_secs(60);
+    /// let at = timer.now() + minute;
+    /// alarm.arm_at(at)?;
+    /// assert_eq!(alarm.deadline(), Some(at));
+    /// assert!(alarm.remaining() <= Some(minute));
+    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+    /// ```
+    #[must_use]
+    #[doc(alias("get_timeout", "expires"))]
+    #[inline]
+    pub fn deadline(&self) -> Option<Instant> {
+        let deadline = self.armed_deadline()?;
+        Some(self.0.timer.clock.instant_of(deadline))
+    }
+
+    /// Returns the time left until the [deadline](Self::deadline), to a microsecond, or `None` if
+    /// the alarm is not armed. folly's `getTimeRemaining`.
+    ///
+    /// Returns zero once the alarm is due, and `Duration::MAX` if it never will be, as
+    /// [`Timeout::remaining`].
+    ///
+    /// # Examples
+    ///
+    /// See [`deadline`](Self::deadline).
+    #[must_use]
+    #[doc(alias("getTimeRemaining"))]
+    #[inline]
+    pub fn remaining(&self) -> Option<Duration> {
+        let deadline = self.armed_deadline()?;
+        Some(self.0.timer.remaining(deadline))
+    }
+
+    /// The deadline, if the alarm is armed. No clock is read under the lock: it is user code.
+    #[inline]
+    fn armed_deadline(&self) -> Option<u64> {
+        Some(live(&self.0.last.lock())?.handle.deadline())
     }
 
     /// Returns a handle to the timer, as [`Timeout::timer`].
@@ -324,33 +402,13 @@ impl Alarm {
     pub fn timer(&self) -> HashedWheelTimer {
         HashedWheelTimer::unless_ended(Arc::clone(&self.0.timer))
     }
-
-    /// An arming has expired: runs the task, or leaves that to the thread that runs it at present.
-    #[inline]
-    fn run(&self, name: &'static str) {
-        let Shared {
-            timer, due, task, ..
-        } = &*self.0;
-        if due.fetch_add(1, Ordering::AcqRel) > 0 {
-            return;
-        }
-        loop {
-            let mut task = task.try_lock().expect("runs do not overlap");
-            timer.guard("in run", || name, || task(self));
-            // Before the next run may begin.
-            drop(task);
-            if due.fetch_sub(1, Ordering::AcqRel) == 1 {
-                return;
-            }
-        }
-    }
 }
 
-/// Whether there is a timeout that has not ended.
+/// Returns the timeout, if there is one that has not ended.
 #[inline]
-fn is_live(last: &Option<Timeout>) -> bool {
+fn live(last: &Option<Timeout>) -> Option<&Timeout> {
     last.as_ref()
-        .is_some_and(|timeout| timeout.handle.end().is_none())
+        .filter(|timeout| timeout.handle.end().is_none())
 }
 
 /// The task of a timeout: an arming of an alarm whose closure is of type `F`.
@@ -360,7 +418,7 @@ impl<F: 'static> Task<Inner> for Arming<F> {
     const ON_CANCEL: OnCancel = OnCancel::Drop;
 
     fn run(self, _: &Timeout) {
-        self.0.run(Self::name());
+        self.0.use_task();
     }
 
     fn cancelled(self, _: &Timeout) {}
@@ -376,6 +434,7 @@ impl fmt::Debug for Alarm {
         let last = self.0.last.lock().clone();
         f.debug_struct("Alarm")
             .field("last", &last)
+            .field("is_cancelled", &self.is_cancelled())
             .finish_non_exhaustive()
     }
 }
