@@ -12,6 +12,7 @@ mod async_code;
 mod async_runtimes;
 mod behaviour;
 mod both_wheels;
+mod cancel;
 mod deadlines;
 mod ending;
 mod global;

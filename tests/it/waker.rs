@@ -5,12 +5,12 @@ use crate::common;
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use common::{Driven, Ends, TICK, ends, ms, quietly};
-use hashed_wheel::{Driver, ExpiredTask, HashedWheelTimer, TaskExecutor};
+use hashed_wheel::{Alarm, Clock, Driver, ExpiredTask, HashedWheelTimer, TaskExecutor};
 
 /// Returns a driven timer and the number of calls of its waker.
 fn counted() -> (Driven, Arc<AtomicUsize>) {
@@ -281,6 +281,77 @@ fn a_waker_may_use_the_timer() {
     });
     // The waker's own handle would keep the waker alive, and the leak sanitizer would report it.
     *own.lock().unwrap() = None;
+}
+
+/// No lock of the alarm is held while the waker, or the clock, is called.
+#[test]
+#[cfg_attr(miri, ignore = "too many timeouts")]
+fn a_waker_and_a_clock_may_use_an_alarm() {
+    struct UsesAlarm(Arc<AtomicUsize>, Arc<OnceLock<Alarm>>);
+    impl UsesAlarm {
+        fn use_alarm(&self) {
+            if let Some(alarm) = self.1.get() {
+                self.0.fetch_add(1, SeqCst);
+                let _ = alarm.is_armed();
+            }
+        }
+    }
+    impl Clock for UsesAlarm {
+        fn now(&self) -> Duration {
+            self.use_alarm();
+            Duration::ZERO
+        }
+    }
+    type Step = fn(&Alarm);
+    // Each wakes a loop that sleeps until the alarm is due, or has nothing to do.
+    let steps: [(&str, Step); 5] = [
+        ("arm", |alarm| {
+            assert!(alarm.disarm());
+            alarm.arm(TICK).unwrap();
+        }),
+        ("earlier, in the wheel", |alarm| alarm.arm(TICK).unwrap()),
+        ("disarm", |alarm| {
+            for _ in 0..40_000 {
+                alarm.arm(TICK * 90).unwrap();
+                assert!(alarm.disarm());
+            }
+        }),
+        ("cancel", |alarm| {
+            let other = alarm.timer().new_alarm(|_| ());
+            for _ in 0..40_000 {
+                other.arm(TICK * 90).unwrap();
+                assert!(other.disarm());
+            }
+            assert!(alarm.cancel());
+        }),
+        ("arm_at", |alarm| {
+            alarm.arm_at(alarm.timer().now()).unwrap();
+            assert!(alarm.deadline() > None && alarm.remaining() > None);
+        }),
+    ];
+    for (name, step) in steps {
+        ends(move || {
+            let own = Arc::new(OnceLock::new());
+            let [wakes, reads] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
+            let clock = UsesAlarm(Arc::clone(&reads), Arc::clone(&own));
+            let waker = UsesAlarm(Arc::clone(&wakes), Arc::clone(&own));
+            let (timer, mut driver) = HashedWheelTimer::builder()
+                .tick(TICK)
+                .clock(clock)
+                .waker(move || waker.use_alarm())
+                .build_driven()
+                .unwrap();
+            let alarm = timer.new_alarm(|_| ());
+            alarm.arm(TICK * 50).unwrap();
+            assert!(own.set(alarm.clone()).is_ok());
+            driver.turn();
+            assert_eq!(driver.next_turn(), Some(TICK * 50));
+            step(&alarm);
+            assert!(wakes.load(SeqCst) > 0, "{name}");
+            assert!(reads.load(SeqCst) > 0, "{name}");
+            assert_eq!(timer.stats().panics, 0, "{name}");
+        });
+    }
 }
 
 /// A condition variable on which a loop sleeps. A wake-up that comes before the sleep is not lost.
