@@ -7,7 +7,7 @@
 use super::mutate::{Row, always, mutant};
 
 pub const ROWS: &[Row] = &[
-    // --- alarm/ -----------------------------------------------------------------------------------
+    // --- alarm/ ----------------------------------------------------------------------------------
     // An alarm whose last timeout has expired counts as armed.
     mutant("AlarmTrustsLastTimeout", "alarm/mod.rs", "return Ok(()); } «drop(last);» }", "return Ok(());"),
     // The worker does not learn that an alarm is due earlier.

@@ -81,7 +81,7 @@
 // |---|---|
 // | `timer`, `weak`, `timeout`, `builder/`, `driver`, `ending` | API: the handles of a timer, its construction, a timer without a thread, its end |
 // | `cancel`, `task`, `executor`, `clock/`, `error`, `stats` | API: what users implement or receive |
-// | `alarm`, `periodic/`, `future/`, `infallible` | API, built on the above: timeouts that are armed again, periodic tasks, async code, calls without a `Result` |
+// | `alarm/`, `periodic/`, `future/`, `infallible` | API, built on the above: timeouts that are armed again, periodic tasks, async code, calls without a `Result` |
 // | `local` | API: a timer for one thread, on a wheel alone |
 // | `tokio` | a timer that a task of a tokio runtime turns, and the clock of a runtime |
 // | `engine/` | one timer: callers, queue, worker, sleep, end, thread |

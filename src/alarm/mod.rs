@@ -21,14 +21,15 @@
 //! | cancel, the expiry | the expiry finds `CANCELLED`, and the task does not run | the run goes on, and the task is dropped after it |
 //! | the run or the drop of the task, the same | counted in `state`, and done by the thread that is first, after its own | – |
 //!
-//! The runs of the task, and `cancel`, are in `runs`.
+//! | file | content |
+//! |---|---|
+//! | `runs` | the runs of the task, and their end: `cancel` |
 
 use std::any::type_name;
 use std::fmt;
 use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
-use self::runs::AlarmTask;
 use crate::cancel::Cancel;
 use crate::engine::{Inner, Timeout};
 use crate::error::NewTimeoutError;
@@ -117,6 +118,31 @@ mod runs;
 #[derive(Clone)]
 #[doc(alias("Callback", "timer_setup", "timer_list", "ReusableTimeout"))]
 pub struct Alarm(Arc<Shared<dyn AlarmTask>>);
+
+/// The task, until the alarm is cancelled.
+trait AlarmTask: Send {
+    fn run(&mut self, alarm: &Alarm);
+
+    fn drop_task(&mut self);
+
+    fn name(&self) -> &'static str;
+}
+
+impl<F: FnMut(&Alarm) + Send> AlarmTask for Option<F> {
+    fn run(&mut self, alarm: &Alarm) {
+        if let Some(task) = self {
+            task(alarm);
+        }
+    }
+
+    fn drop_task(&mut self) {
+        *self = None;
+    }
+
+    fn name(&self) -> &'static str {
+        type_name::<F>()
+    }
+}
 
 /// The state that the handles of an alarm, and its timeout, share.
 struct Shared<F: ?Sized> {

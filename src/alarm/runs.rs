@@ -1,35 +1,8 @@
 //! The runs of an alarm's task, and their end: `cancel`.
 
-use std::any::type_name;
-
 use super::{Alarm, Shared};
 use crate::cancel::{Cancel, CancelOnDrop};
 use crate::sync::{Ordering, thread_number};
-
-/// The task, until the alarm is cancelled.
-pub(super) trait AlarmTask: Send {
-    fn run(&mut self, alarm: &Alarm);
-
-    fn drop_task(&mut self);
-
-    fn name(&self) -> &'static str;
-}
-
-impl<F: FnMut(&Alarm) + Send> AlarmTask for Option<F> {
-    fn run(&mut self, alarm: &Alarm) {
-        if let Some(task) = self {
-            task(alarm);
-        }
-    }
-
-    fn drop_task(&mut self) {
-        *self = None;
-    }
-
-    fn name(&self) -> &'static str {
-        type_name::<F>()
-    }
-}
 
 /// In the state of an alarm: it was cancelled.
 const CANCELLED: usize = 1 << 0;

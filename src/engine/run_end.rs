@@ -18,8 +18,8 @@
 //! A waiter that is woken by the end of another run lists itself again. The mark of a run of an
 //! alarm is in the alarm's own state (`alarm/`).
 //!
-//! No thread waits for a task that it has itself. Each thread notes which one that is: the task that
-//! it runs, or, on the worker, the one that it hands to the executor at this moment.
+//! No thread waits for a task that it has itself. Each thread notes which one that is: the task
+//! that it runs, or, on the worker, the one that it hands to the executor at this moment.
 
 use std::cell::Cell;
 use std::mem;

@@ -24,7 +24,7 @@ fn pass_all(mut driver: Driver, clock: &ManualClock, timer: &HashedWheelTimer) -
 
 #[test]
 fn arm_or_expiry_is_first_and_no_arming_is_lost() {
-    explore(None, [mutant("AlarmTrustsLastTimeout")], || {
+    explore(bound(3, None), [mutant("AlarmTrustsLastTimeout")], || {
         let mut driven = Driven::new();
         let (alarm, runs) = alarm_of(&driven.timer);
         alarm.arm(TICK).unwrap();
