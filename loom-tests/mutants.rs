@@ -781,52 +781,85 @@ pub const ROWS: &[Row] = &[
     mutant(
         "ReplaceInTwoSteps",
         "util/expiring_map/items.rs",
-        "let evicted = «current.insert(self.take(pending, hash)?)»;",
-        "{ let new = self.take(pending, hash)?;
-        drop(items);
-        items = self.shard.items.lock();
-        items.current.insert(new) }",
+        "let evicted = «current».insert(Current {",
+        "{ drop(items); items = self.shard.lock(); &mut items.current }",
     ),
     // An item becomes current although its timeout has ended.
     mutant(
         "EndedItemStaysCurrent",
         "util/expiring_map/items.rs",
-        "PendingState::Armed { entry, has_ended } if «!*has_ended» =>",
-        "true",
+        "// `arm` takes the entry. «new.state = NewState::Ended;»",
+        "",
+    ),
+    // The value of an item whose timeout has ended is dropped.
+    mutant(
+        "EndedValueIsLost",
+        "util/expiring_map/items.rs",
+        "if let Some(removed) = removed { «shard.output.pass_on(removed.entry, Cause::Stopped);»",
+        "drop(removed);",
     ),
     // The task of an item does not start while its `arm` is in progress.
     mutant(
         "PendingItemDoesNotStart",
         "util/expiring_map/items.rs",
-        "let Some(state) = «pending.find(item)» else",
-        "None",
+        "let Some(new) = «pending.find(item)» else { let own",
+        "None::<&mut NewItem<K, V>>",
     ),
     // It starts, but does not tell `arm` what it has replaced.
-    mutant("StartLosesReplaced", "util/expiring_map/items.rs", "PendingState::Started(«old»)", "None"),
-    // It tells `arm`, but the listener is not told.
     mutant(
-        "EarlyReplacementIsNotTold",
+        "StartLosesReplaced",
         "util/expiring_map/items.rs",
-        "return replaced.map(|old| «self.shard.output.value_of(old, Cause::Replaced)»);",
-        "old.into_value()",
+        "mem::replace(&mut new.entry, «old»)",
+        "{ drop(old); None }",
     ),
     // The task of an item starts although the item was replaced or removed: it takes the new one.
-    mutant("RemovedItemStarts", "util/expiring_map/items.rs", "|current| «current.item == item»", "true"),
+    mutant("RemovedItemStarts", "util/expiring_map/table.rs", "self.remove(hash, |current| «current.item == item»)", "true"),
+    // A new entry replaces a living one although it must not.
+    mutant(
+        "PresentEntryIsReplaced",
+        "util/expiring_map/items.rs",
+        "if «!self.replaces && current.find(hash, has_key).is_some()» {",
+        "false",
+    ),
+    // A dead item whose key gets another one is dropped.
+    mutant(
+        "DeadItemIsNotSetAside",
+        "util/expiring_map/table.rs",
+        "return Some(old); } «self.aside.insert(old.item, old);» None",
+        "drop(old);",
+    ),
+    // The drop of the last handle drops the values.
+    mutant(
+        "LastDropLosesValues",
+        "util/expiring_map/mod.rs",
+        "«end_all(all, &self.output, Cause::Stopped);»",
+        "drop(all);",
+    ),
+    // A call that has read the clock before another one, and got the lock after it, finds an entry
+    // alive that the other one has found dead.
+    mutant("MapClockGoesBack", "util/expiring_map/table.rs", "self.now = «self.now.max(now)»;", "now"),
     // `touch` gives up if the item that it has found is replaced meanwhile.
     mutant(
         "TouchTriesOneItem",
         "util/expiring_map/by_key.rs",
-        "if «tried != Some(current.item)» =>",
-        "tried.is_none()",
+        "is_reset = «reset(&timeout)»;",
+        "{ if !reset(&timeout) { return false; } true }",
+    ),
+    // `touch` to an earlier deadline sets it although another call has changed the item meanwhile.
+    mutant(
+        "TouchOverwritesAnother",
+        "util/expiring_map/by_key.rs",
+        "if tried == item && «changes == found.changes» => {",
+        "{ let _: u32 = changes; true }",
     ),
     // `remove` looks whether there is an entry, and then removes it.
     mutant(
         "RemoveInTwoSteps",
         "util/expiring_map/by_key.rs",
-        "let removed = «shard.items.lock().current.remove(hash, |current| current.has_key(key))»;",
-        "{ let item = shard.items.lock().current.find(hash, |current| current.has_key(key))?.item;
-        let removed = shard.items.lock().remove_current(hash, item);
-        assert!(removed.is_some(), \"the entry that was found is there\"); removed }",
+        "let removed = «shard.lock_at(now).current.remove_living(hash, |current| current.has_key(key))?»;",
+        "{ let item = shard.lock_at(now).current.find(hash, |current| current.has_key(key))?.item;
+        let removed = shard.lock_at(now).current.remove_item(hash, item);
+        removed.expect(\"the entry that was found is there\") }",
     ),
     // A poll for an expired entry finds none, and then leaves its waker without a second look.
     mutant(
@@ -839,8 +872,8 @@ pub const ROWS: &[Row] = &[
     mutant(
         "ExpiredEntryDoesNotWake",
         "util/expiring_map/receiver.rs",
-        "«self.update(|state| state.entries.push_back(entry));»",
-        "if let Some(queue) = self.0.upgrade() { queue.lock().entries.push_back(entry); }",
+        "«self.update(|state| state.entries.push_back((entry, cause)));»",
+        "if let Some(queue) = self.0.upgrade() { queue.lock().entries.push_back((entry, cause)); }",
     ),
     // The end of the map does not wake the receiver.
     mutant(

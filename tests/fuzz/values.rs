@@ -3,14 +3,17 @@
 //!
 //! To a receiver they go without a call of the user's code. So the model looks for them whenever
 //! the timer calls back: see `settle_values`.
+//!
+//! An entry lives until its deadline by the clock. A dead one leaves its key when the timer has
+//! fired, or when another entry gets the key.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Poll, Wake, Waker};
 
 use hashed_wheel::HashedWheelTimer;
-use hashed_wheel_util::{ExpiredEntries, ExpiringMap};
+use hashed_wheel_util::{Cause, ExpiringMap, Removed, RemovedEntries};
 
 use super::{Kind, Model, Phase, Script, State, Task};
 
@@ -22,6 +25,8 @@ pub(super) struct ValuesModel {
     output: Output,
     /// The timeout of each key. It is pending, or in the executor's queue.
     keys: BTreeMap<u8, usize>,
+    /// Those of dead entries whose keys have others.
+    aside: BTreeSet<usize>,
     /// The entries that have expired and were not delivered, in the order in which they expired.
     expired: Vec<usize>,
     receiver: Option<Receiver>,
@@ -35,7 +40,9 @@ enum Output {
 }
 
 struct Receiver {
-    entries: ExpiredEntries<u8, Task>,
+    entries: RemovedEntries<u8, Task>,
+    /// Entries that the model has received before the script does.
+    arrived: VecDeque<(u8, Task)>,
     task: Arc<ReceiverTask>,
     /// The last poll has found no entry, and none has expired since.
     is_waiting: bool,
@@ -60,18 +67,21 @@ impl ValuesModel {
             map: Some(map),
             output,
             keys: BTreeMap::new(),
+            aside: BTreeSet::new(),
             expired: Vec::new(),
             receiver: None,
         };
+        let builder = ExpiringMap::builder(timer).causes([Cause::Expired]);
         match choice {
             1 => Some(model(
-                ExpiringMap::with_handler(timer, Task::run_value),
+                builder.build_with_handler(Task::run_value),
                 Output::Handler,
             )),
             2 | 3 => {
-                let (map, entries) = ExpiringMap::with_receiver(timer);
+                let (map, entries) = builder.build_with_receiver();
                 let receiver = Receiver {
                     entries,
+                    arrived: VecDeque::new(),
                     task: Arc::default(),
                     is_waiting: false,
                     wakes: 0,
@@ -85,9 +95,12 @@ impl ValuesModel {
         }
     }
 
-    /// Removes the timeout of a key, if it is this one.
+    /// Removes the timeout of an entry of this key, if it is still there.
     fn free_key(&mut self, key: u8, id: usize) -> bool {
-        self.keys.get(&key) == Some(&id) && self.keys.remove(&key).is_some()
+        if self.keys.get(&key) == Some(&id) {
+            return self.keys.remove(&key).is_some();
+        }
+        self.aside.remove(&id)
     }
 }
 
@@ -106,43 +119,34 @@ impl Model {
         self.pending.iter().filter(is_other).count() < max && self.has_room()
     }
 
-    /// Finds the entries that have expired since the last call without a call of the user's code:
-    /// their keys are free.
+    /// Finds the entries that have expired since the last call without a call of the user's code.
     pub(super) fn settle_values(&mut self) {
-        let Some(ValuesModel {
-            map: Some(map),
-            keys,
-            output,
-            ..
-        }) = &self.values
-        else {
+        let values = self.values.as_mut();
+        let Some(receiver) = values.and_then(|values| values.receiver.as_mut()) else {
             return;
         };
-        if *output == Output::Handler {
+        let (count, mut arrived) = (receiver.entries.len(), Vec::new());
+        if count == 0 {
             return;
         }
-        // The values of those that a stop in progress has ended are dropped.
-        let has_expired = |key: &u8, id: &usize| {
-            self.pending.contains(id)
-                && !self.records[*id].task_is_dropped
-                && !map.contains_key(key)
-        };
-        let expired = keys.iter().filter(|(key, id)| has_expired(key, id));
-        let mut expired: Vec<_> = expired.map(|(_, &id)| (self.records[id].due, id)).collect();
-        // Nothing else has fired since the last call, so only their order among themselves is
-        // unknown.
-        expired.sort_unstable();
+        let mut context = Context::from_waker(Waker::noop());
+        let polled = receiver
+            .entries
+            .poll_recv_many(&mut context, &mut arrived, count);
+        assert_eq!(polled, Poll::Ready(count));
         let mut is_tick_uncertain = false;
-        for &(_, id) in &expired {
-            self.fire_next(id);
+        for Removed { key, value, cause } in arrived {
+            assert_eq!(cause, Cause::Expired);
+            self.fire_next(value.id);
             is_tick_uncertain |= self.fired.is_tick_uncertain;
-            self.free_key(id);
-            self.values().expired.push(id);
+            assert!(self.free_key(value.id), "entry {} was removed", value.id);
+            let values = self.values();
+            values.expired.push(value.id);
+            let receiver = values.receiver.as_mut().expect("it has received");
+            receiver.arrived.push_back((key, value));
         }
-        if !expired.is_empty() {
-            self.fired.is_tick_uncertain = is_tick_uncertain;
-            self.expect_wake();
-        }
+        self.fired.is_tick_uncertain = is_tick_uncertain;
+        self.expect_wake();
     }
 
     /// Frees the key of this timeout, if the key is still its own.
@@ -187,19 +191,43 @@ impl Model {
         record.state = State::Ran;
     }
 
-    /// Removes the entry of a key, so that it is not delivered any more. Returns its timeout.
+    /// Returns the timeout of the living entry of a key.
+    fn living(&mut self, key: u8) -> Option<usize> {
+        let id = self.values().keys.get(&key).copied()?;
+        (!self.remaining(id).is_zero()).then_some(id)
+    }
+
+    /// Removes the living entry of a key, so that it is not delivered any more. Returns its
+    /// timeout.
     fn remove_value(&mut self, key: u8) -> Option<usize> {
-        let id = self.values().keys.remove(&key)?;
+        let id = self.living(key)?;
+        self.values().keys.remove(&key);
         self.cancel_record(id);
         self.records[id].state = State::Cancelled;
         Some(id)
     }
 
-    /// The same for all keys. Returns how many there were.
+    /// The same for all keys. Returns how many there were. The dead entries are set aside.
     fn remove_all_values(&mut self) -> usize {
         let keys: Vec<_> = self.values().keys.keys().copied().collect();
-        keys.iter().for_each(|key| _ = self.remove_value(*key));
-        keys.len()
+        let removed = keys
+            .iter()
+            .filter_map(|key| self.remove_value(*key))
+            .count();
+        let values = self.values();
+        values
+            .aside
+            .extend(std::mem::take(&mut values.keys).into_values());
+        removed
+    }
+
+    /// Removes all entries, also the dead ones.
+    fn end_all_values(&mut self) {
+        self.remove_all_values();
+        for id in std::mem::take(&mut self.values().aside) {
+            self.cancel_record(id);
+            self.records[id].state = State::Cancelled;
+        }
     }
 
     /// After a turn.
@@ -245,7 +273,7 @@ impl Script {
     fn insert(&self, map: &ExpiringMap<u8, Task>, key: u8) {
         let mut model = self.model();
         let is_silent = model.values().output != Output::Handler;
-        let replaced = model.values().keys.get(&key).copied();
+        let replaced = model.living(key);
         if !is_silent && !model.has_room_for_hidden(usize::MAX, replaced) || !model.has_room() {
             return;
         }
@@ -256,7 +284,8 @@ impl Script {
         let is_rejected = model.records[id].state == State::Rejected;
         if !is_rejected {
             model.remove_value(key);
-            model.values().keys.insert(key, id);
+            let values = model.values();
+            values.aside.extend(values.keys.insert(key, id));
         }
         drop(model);
         let value = Task {
@@ -280,12 +309,7 @@ impl Script {
     fn touch(&self, map: &ExpiringMap<u8, Task>, key: u8) {
         let mut model = self.model();
         let delay = model.delay();
-        let id = model
-            .values()
-            .keys
-            .get(&key)
-            .copied()
-            .filter(|id| model.pending.contains(id));
+        let id = model.living(key);
         if let Some(id) = id {
             let deadline = model.deadline(delay);
             model.reset_record(id, deadline);
@@ -304,10 +328,14 @@ impl Script {
 
     fn check_map(&self, map: &ExpiringMap<u8, Task>, key: u8) {
         let mut model = self.model();
-        let id = model.values().keys.get(&key).copied();
+        let id = model.living(key);
         let keys: BTreeSet<_> = model.values().keys.keys().copied().collect();
         assert_eq!((map.len(), map.is_empty()), (keys.len(), keys.is_empty()));
-        assert_eq!(map.keys().into_iter().collect::<BTreeSet<_>>(), keys);
+        let living: BTreeSet<_> = keys
+            .into_iter()
+            .filter(|key| model.living(*key).is_some())
+            .collect();
+        assert_eq!(map.keys().into_iter().collect::<BTreeSet<_>>(), living);
         assert_eq!(
             (map.contains_key(&key), map.with(&key, |task| task.id)),
             (id.is_some(), id)
@@ -342,18 +370,17 @@ impl Script {
         if is_another {
             (receiver.task, receiver.wakes) = (Arc::default(), 0);
         }
+        if let Some((key, task)) = receiver.arrived.pop_front() {
+            model.deliver(task.id, key);
+            drop(model);
+            drop(task);
+            return;
+        }
         let waker = Waker::from(Arc::clone(&receiver.task));
         let polled = receiver.entries.poll_recv(&mut Context::from_waker(&waker));
         receiver.is_waiting = polled.is_pending();
-        match polled {
-            Poll::Pending => assert!(!has_entries && !is_closed),
-            Poll::Ready(None) => assert!(!has_entries && is_closed),
-            Poll::Ready(Some((key, task))) => {
-                model.deliver(task.id, key);
-                drop(model);
-                drop(task);
-            }
-        }
+        assert!(!has_entries, "all that have expired have arrived");
+        assert_eq!(is_closed, matches!(polled, Poll::Ready(None)));
     }
 
     /// Cancels all entries. Those that have expired already can still be received.
@@ -363,7 +390,7 @@ impl Script {
             return;
         };
         let map = values.map.take();
-        model.remove_all_values();
+        model.end_all_values();
         if map.is_some() {
             // The end of the map wakes a task that waits.
             model.expect_wake();
@@ -406,7 +433,11 @@ impl Receiver {
 
 impl Task {
     /// The handler of entries.
-    fn run_value(key: u8, task: Self) {
+    fn run_value(
+        Removed {
+            key, value: task, ..
+        }: Removed<u8, Self>,
+    ) {
         {
             let mut model = task.script.model();
             if !model.has_executor {

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use hashed_wheel::{HashedWheelTimer, NewTimeoutError};
-use hashed_wheel_util::{ExpiredEntries, ExpiringMap};
+use hashed_wheel_util::{Cause, ExpiringMap, RemovedEntries};
 use tokio::runtime::Handle;
 
 use crate::calls::Calls;
@@ -94,7 +94,8 @@ impl Watchdog {
         timer: &HashedWheelTimer,
         runtime: &Handle,
     ) -> Arc<Self> {
-        let (due, expired) = ExpiringMap::with_receiver(timer);
+        let due = ExpiringMap::builder(timer).causes([Cause::Expired]);
+        let (due, expired) = due.build_with_receiver();
         let (groups, calls) = (Mutex::default(), Arc::clone(calls));
         let watchdog = Arc::new(Self {
             groups,
@@ -192,12 +193,12 @@ fn lose_all(holds: Vec<Arc<Hold>>) {
 }
 
 /// Renews the groups that are due. It ends when the watchdog is dropped.
-async fn run(watchdog: Weak<Watchdog>, mut due: ExpiredEntries<GroupKey, ()>) {
-    while let Some((group, ())) = due.recv().await {
+async fn run(watchdog: Weak<Watchdog>, mut due: RemovedEntries<GroupKey, ()>) {
+    while let Some(group) = due.recv().await {
         let Some(watchdog) = watchdog.upgrade() else {
             return;
         };
-        for batch in watchdog.take_due(group) {
+        for batch in watchdog.take_due(group.key) {
             watchdog.spawn_renewal(batch);
         }
     }

@@ -11,15 +11,15 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use hashed_wheel::{HashedWheelTimer, NewTimeoutError};
-use hashed_wheel_util::ExpiringMap;
+use hashed_wheel_util::{ExpiringMap, Removed};
 
 fn main() -> Result<(), NewTimeoutError> {
     const IDLE: Duration = Duration::from_millis(200);
 
     let timer = HashedWheelTimer::new(Duration::from_millis(10), 512);
     let (sender, ended) = mpsc::channel();
-    let sessions = ExpiringMap::with_handler(&timer, move |user: &'static str, requests: u32| {
-        _ = sender.send((user, requests));
+    let sessions = ExpiringMap::with_handler(&timer, move |session: Removed<&'static str, u32>| {
+        _ = sender.send((session.key, session.value));
     });
 
     sessions.insert("ada", 1, IDLE)?;

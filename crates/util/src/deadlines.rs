@@ -20,6 +20,11 @@ pub(crate) fn nanos(duration: Duration) -> u64 {
     duration.as_nanos().try_into().map_or(NEVER, or_never)
 }
 
+/// Returns the deadline `delay` after `now`.
+pub(crate) fn after(now: u64, delay: Duration) -> u64 {
+    or_never(now + nanos(delay))
+}
+
 /// The deadlines of a timer.
 pub(crate) trait Deadlines {
     /// The present.
@@ -44,7 +49,7 @@ impl Deadlines for HashedWheelTimer {
     }
 
     fn deadline_after(&self, delay: Duration) -> u64 {
-        or_never(self.now_nanos() + nanos(delay))
+        after(self.now_nanos(), delay)
     }
 
     fn deadline_at(&self, instant: Instant) -> u64 {

@@ -61,7 +61,9 @@ mod sync;
 #[cfg(feature = "tower")]
 pub mod tower;
 
-pub use self::expiring_map::{Cause, ExpiredEntries, ExpiringMap, ExpiringMapBuilder, InsertError};
+pub use self::expiring_map::{
+    Cause, ExpiringMap, ExpiringMapBuilder, InsertError, Removed, RemovedEntries,
+};
 #[cfg(feature = "hyper")]
 pub use self::hyper::HyperTimer;
 #[cfg(feature = "tokio")]

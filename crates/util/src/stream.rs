@@ -7,8 +7,8 @@ use std::time::Instant;
 use futures_core::{FusedStream, Stream};
 use hashed_wheel::{Interval, NewTimeoutError};
 
-use crate::ExpiredEntries;
 use crate::delay_queue::{DelayQueue, Expired};
+use crate::{Removed, RemovedEntries};
 
 /// A `Stream` of the ticks of an [`Interval`], with feature `stream`: tokio-stream's
 /// `IntervalStream`.
@@ -104,16 +104,16 @@ impl<T: Send + 'static> FusedStream for DelayQueue<T> {
     }
 }
 
-/// The stream ends when the map is gone, as [`recv`](ExpiredEntries::recv) does.
-impl<K, V> Stream for ExpiredEntries<K, V> {
-    type Item = (K, V);
+/// The stream ends when the map is gone, as [`recv`](RemovedEntries::recv) does.
+impl<K, V> Stream for RemovedEntries<K, V> {
+    type Item = Removed<K, V>;
 
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<(K, V)>> {
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         self.poll_recv(context)
     }
 }
 
-impl<K, V> FusedStream for ExpiredEntries<K, V> {
+impl<K, V> FusedStream for RemovedEntries<K, V> {
     fn is_terminated(&self) -> bool {
         self.has_ended()
     }

@@ -2,7 +2,7 @@
 
 use std::task::Waker;
 
-pub(crate) use super::super::sync::{Arc, Mutex, Weak};
+pub(crate) use super::super::sync::{Arc, Mutex, MutexGuard, Weak};
 
 /// Parks the thread that makes it.
 #[derive(Default)]

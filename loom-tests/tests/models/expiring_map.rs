@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::task::{Context, Poll, Wake, Waker};
 
-use hashed_wheel::util::{Cause, ExpiredEntries, ExpiringMap};
+use hashed_wheel::util::{Cause, ExpiringMap, Removed, RemovedEntries};
 
 use super::*;
 
@@ -11,7 +11,9 @@ use super::*;
 type Tasks = ExpiringMap<u8, Task>;
 
 fn tasks(timer: &HashedWheelTimer) -> Tasks {
-    ExpiringMap::with_handler(timer, |_, task: Task| task.count_run())
+    ExpiringMap::builder(timer)
+        .causes([Cause::Expired])
+        .build_with_handler(|Removed { value, .. }: Removed<u8, Task>| value.count_run())
 }
 
 /// One insertion of a task, as the model sees it.
@@ -43,22 +45,30 @@ impl Task {
     }
 }
 
-/// Returns a timer with an item that is current and due.
-fn with_due_item() -> (Driven, Tasks, Item) {
+/// Returns a timer with an item that is current and due in a tick.
+fn with_item() -> (Driven, Tasks, Item) {
     let mut driven = Driven::new();
     let map = tasks(&driven.timer);
     let (replaced, item) = Item::schedule(&map, 1);
     assert!(!replaced);
     driven.driver.turn();
-    driven.clock.advance(TICK);
     (driven, map, item)
+}
+
+/// Lets a tick pass on another thread, which turns the driver then.
+fn pass_tick(clock: &ManualClock, mut driver: Driver) -> thread::JoinHandle<(usize, Driver)> {
+    let clock = clock.clone();
+    thread::spawn(move || {
+        clock.advance(TICK);
+        (driver.turn(), driver)
+    })
 }
 
 #[test]
 fn cancel_or_expiry_wins() {
     explore(None, [mutant("RemoveInTwoSteps")], || {
-        let (driven, map, item) = with_due_item();
-        let turn = Driven::turn(driven.driver);
+        let (driven, map, item) = with_item();
+        let turn = pass_tick(&driven.clock, driven.driver);
         let cancelled = map.remove(&7).is_some();
         let (_, _driver) = turn.join().unwrap();
         item.assert(!cancelled);
@@ -70,8 +80,8 @@ fn cancel_or_expiry_wins() {
 #[test]
 fn replacement_or_expiry_wins() {
     explore(Some(4), [mutant("RemovedItemStarts")], || {
-        let (driven, map, old) = with_due_item();
-        let turn = Driven::turn(driven.driver);
+        let (driven, map, old) = with_item();
+        let turn = pass_tick(&driven.clock, driven.driver);
         let (replaced, new) = Item::schedule(&map, 5);
         let (_, mut driver) = turn.join().unwrap();
         old.assert(!replaced);
@@ -91,8 +101,8 @@ fn replacement_or_expiry_wins() {
 #[test]
 fn reset_in_time_moves_the_deadline() {
     explore(None, [mutant("ChangeWithoutCompare")], || {
-        let (driven, map, item) = with_due_item();
-        let turn = Driven::turn(driven.driver);
+        let (driven, map, item) = with_item();
+        let turn = pass_tick(&driven.clock, driven.driver);
         let reset = map.touch(&7, TICK * 3);
         let (expired, mut driver) = turn.join().unwrap();
         assert_eq!(
@@ -105,6 +115,115 @@ fn reset_in_time_moves_the_deadline() {
         driver.turn();
         item.assert(true);
         assert!(map.is_empty());
+    });
+}
+
+/// Who has found an entry dead is not followed by who finds it alive.
+#[test]
+fn touch_does_not_renew_what_another_call_has_found_dead() {
+    explore(None, [mutant("MapClockGoesBack")], || {
+        let Driven {
+            timer,
+            clock,
+            driver: _driver,
+        } = Driven::new();
+        let map = tasks(&timer);
+        let (_, item) = Item::schedule(&map, 1);
+        let other = map.clone();
+        let look = thread::spawn(move || {
+            clock.advance(TICK);
+            other.contains_key(&7)
+        });
+        let is_touched = map.touch(&7, TICK * 3);
+        assert_eq!(look.join().unwrap(), is_touched);
+        drop(map);
+        item.assert(false);
+    });
+}
+
+/// The deadline in the map and that of the timeout are those of the same call.
+#[test]
+fn touches_in_both_directions_leave_one_deadline() {
+    explore(Some(3), [mutant("TouchOverwritesAnother")], || {
+        let mut driven = Driven::new();
+        let map = tasks(&driven.timer);
+        let (_, item) = Item::schedule(&map, 5);
+        driven.driver.turn();
+        let other = map.clone();
+        let touch = thread::spawn(move || assert!(other.touch(&7, TICK * 9)));
+        assert!(map.touch(&7, TICK * 2));
+        touch.join().unwrap();
+        let is_early = map.remaining(&7).unwrap() == TICK * 2;
+        driven.clock.advance(TICK * 2);
+        assert_eq!(driven.driver.turn(), usize::from(is_early));
+        driven.clock.advance(TICK * 7);
+        assert_eq!(driven.driver.turn(), usize::from(!is_early));
+        item.assert(true);
+    });
+}
+
+#[test]
+fn one_of_two_insertions_finds_no_entry() {
+    explore(Some(3), [mutant("PresentEntryIsReplaced")], || {
+        let Driven {
+            timer,
+            driver: _driver,
+            ..
+        } = Driven::new();
+        let map = ExpiringMap::new(&timer);
+        let other = map.clone();
+        let insert = thread::spawn(move || other.insert_if_absent(7, OLD, TICK).unwrap());
+        let ours = map.insert_if_absent(7, NEW, TICK).unwrap();
+        let theirs = insert.join().unwrap();
+        let value = map.get(&7).unwrap();
+        assert_eq!(
+            (ours.is_some(), theirs.is_some()),
+            (value == OLD, value == NEW)
+        );
+        assert_eq!((map.len(), timer.pending_timeouts()), (1, 1));
+    });
+}
+
+#[test]
+fn insertion_finds_an_entry_or_its_expiry() {
+    explore(Some(3), [mutant("DeadItemIsNotSetAside")], || {
+        let (driven, map, old) = with_item();
+        let turn = pass_tick(&driven.clock, driven.driver);
+        let outcome = Arc::new(Outcome::default());
+        let present = map.insert_if_absent(7, Task(Arc::clone(&outcome)), TICK * 5);
+        let is_present = present.unwrap().is_some();
+        let (_, _driver) = turn.join().unwrap();
+        old.assert(true);
+        assert_eq!(map.remove(&7).is_none(), is_present);
+        outcome.assert(0, 0);
+        assert_eq!((map.len(), driven.timer.pending_timeouts()), (0, 0));
+    });
+}
+
+/// The timeout of a new item may expire before the call knows that the key is taken.
+#[test]
+fn insertion_that_expires_at_once_finds_an_entry() {
+    explore(Some(3), [mutant("PresentEntryIsReplaced")], || {
+        let clock = ModelClock::default();
+        let (timer, mut driver) = small_wheel().clock(clock.clone()).build_driven().unwrap();
+        let map = tasks(&timer);
+        let other = map.clone();
+        let turn = thread::spawn(move || {
+            let (_, old) = Item::schedule(&other, 9);
+            clock.0.fetch_add(1, AcqRel);
+            driver.turn();
+            (old, clock, driver)
+        });
+        let outcome = Arc::new(Outcome::default());
+        let present = map.insert_if_absent(7, Task(Arc::clone(&outcome)), Duration::ZERO);
+        let is_present = present.unwrap().is_some();
+        let (old, clock, mut driver) = turn.join().unwrap();
+        clock.0.fetch_add(2, AcqRel);
+        driver.turn();
+        outcome.assert(usize::from(!is_present), 0);
+        assert!(map.remove(&7).is_some());
+        old.assert(false);
+        assert_eq!((map.len(), timer.pending_timeouts()), (0, 0));
     });
 }
 
@@ -254,58 +373,46 @@ fn value(name: u8, drops: &Arc<AtomicUsize>) -> Value {
     }
 }
 
-/// The values that the handler of a map got.
-type Handled = Arc<Mutex<Vec<u8>>>;
+/// The values that the handler of a map got, and the causes.
+type Handled = Arc<Mutex<Vec<(u8, Cause)>>>;
 
-/// The calls of the listener of a map.
-type Told = Arc<Mutex<Vec<(u8, Cause)>>>;
-
-/// Returns a map with values, what its handler got, what its listener was told, and how many values
-/// were dropped.
-fn values(timer: &HashedWheelTimer) -> (ExpiringMap<u8, Value>, Handled, Told, Arc<AtomicUsize>) {
-    let (expired, told) = (Handled::default(), Told::default());
-    let (handled, tells) = (Arc::clone(&expired), Arc::clone(&told));
-    let map = ExpiringMap::builder(timer)
-        .listener(move |_, value: &Value, cause| tells.lock().unwrap().push((value.name, cause)))
-        .build_with_handler(move |_, value: Value| handled.lock().unwrap().push(value.name));
-    (map, expired, told, Arc::default())
+/// Returns a map with values, what its handler got, and how many values were dropped.
+fn values(timer: &HashedWheelTimer) -> (ExpiringMap<u8, Value>, Handled, Arc<AtomicUsize>) {
+    let handled = Handled::default();
+    let handler_has = Arc::clone(&handled);
+    let map = ExpiringMap::with_handler(timer, move |removed: Removed<u8, Value>| {
+        let mut handled = handler_has.lock().unwrap();
+        handled.push((removed.value.name, removed.cause));
+    });
+    (map, handled, Arc::default())
 }
 
-/// Each entry has left the map once, for the cause that says who has its value.
+/// Returns the values, all of which have left the map for this cause.
 #[track_caller]
-fn assert_told(told: &Told, ends: &[(&[u8], Cause)]) {
-    let mut told = told.lock().unwrap().clone();
-    for (name, cause) in ends
-        .iter()
-        .flat_map(|(names, cause)| names.iter().map(move |name| (name, cause)))
-    {
-        let at = told.iter().position(|end| *end == (*name, *cause));
-        told.remove(at.unwrap_or_else(|| panic!("{name} was not told as {cause:?}: {told:?}")));
-    }
-    assert_eq!(told, []);
+fn names(handled: &Handled, cause: Cause) -> Vec<u8> {
+    let handled = handled.lock().unwrap();
+    assert!(handled.iter().all(|(_, own)| *own == cause), "{handled:?}");
+    handled.iter().map(|(name, _)| *name).collect()
 }
 
-/// A map in which the old value is current and due.
+/// A map in which the old value is current and due in a tick.
 struct Values {
     driven: Driven,
     map: ExpiringMap<u8, Value>,
-    expired: Handled,
-    told: Told,
+    handled: Handled,
     drops: Arc<AtomicUsize>,
 }
 
 impl Values {
-    fn with_due_value() -> Self {
+    fn with_value() -> Self {
         let mut driven = Driven::new();
-        let (map, expired, told, drops) = values(&driven.timer);
+        let (map, handled, drops) = values(&driven.timer);
         assert!(map.insert(7, value(OLD, &drops), TICK).unwrap().is_none());
         driven.driver.turn();
-        driven.clock.advance(TICK);
         Self {
             driven,
             map,
-            expired,
-            told,
+            handled,
             drops,
         }
     }
@@ -321,22 +428,17 @@ fn value_goes_to_remove_or_to_the_handler() {
         let Values {
             driven,
             map,
-            expired,
-            told,
+            handled,
             drops,
-        } = Values::with_due_value();
-        let turn = Driven::turn(driven.driver);
+        } = Values::with_value();
+        let turn = pass_tick(&driven.clock, driven.driver);
         let removed = name(map.remove(&7));
         // The timeout of the old value must not take the new one.
         let replaced = name(map.insert(7, value(NEW, &drops), TICK * 5).unwrap());
         let (_, _driver) = turn.join().unwrap();
         assert!(replaced.is_empty(), "the key was free");
-        let expired = expired.lock().unwrap().clone();
+        let expired = names(&handled, Cause::Expired);
         assert_eq!([&removed[..], &expired].concat(), [OLD]);
-        assert_told(
-            &told,
-            &[(&removed, Cause::Removed), (&expired, Cause::Expired)],
-        );
         assert_eq!(drops.load(Relaxed), 1);
         assert_eq!(name(map.remove(&7)), [NEW]);
         assert_eq!(driven.timer.pending_timeouts(), 0);
@@ -349,20 +451,15 @@ fn value_goes_to_insert_or_to_the_handler() {
         let Values {
             driven,
             map,
-            expired,
-            told,
+            handled,
             drops,
-        } = Values::with_due_value();
-        let turn = Driven::turn(driven.driver);
+        } = Values::with_value();
+        let turn = pass_tick(&driven.clock, driven.driver);
         let replaced = name(map.insert(7, value(NEW, &drops), TICK * 5).unwrap());
         let touched = map.touch(&7, TICK * 6);
         let (_, _driver) = turn.join().unwrap();
-        let expired = expired.lock().unwrap().clone();
+        let expired = names(&handled, Cause::Expired);
         assert_eq!([&replaced[..], &expired].concat(), [OLD]);
-        assert_told(
-            &told,
-            &[(&replaced, Cause::Replaced), (&expired, Cause::Expired)],
-        );
         assert!(touched && map.with(&7, |value| value.name) == Some(NEW));
         assert_eq!(map.clear(), 1);
         assert_eq!(drops.load(Relaxed), 2);
@@ -375,7 +472,7 @@ fn value_goes_to_insert_or_to_the_handler() {
 fn touch_moves_the_deadline_of_an_entry_or_of_its_replacement() {
     explore(Some(3), [mutant("TouchTriesOneItem")], || {
         let mut driven = Driven::new();
-        let (map, expired, told, drops) = values(&driven.timer);
+        let (map, handled, drops) = values(&driven.timer);
         assert!(
             map.insert(7, value(OLD, &drops), TICK * 5)
                 .unwrap()
@@ -384,19 +481,15 @@ fn touch_moves_the_deadline_of_an_entry_or_of_its_replacement() {
         let other = map.clone();
         let new = value(NEW, &drops);
         let insert = thread::spawn(move || name(other.insert(7, new, TICK * 5).unwrap()));
-        assert!(map.touch(&7, TICK * 9));
+        assert!(map.touch(&7, TICK * 3));
         assert_eq!(insert.join().unwrap(), [OLD]);
         assert_eq!((map.len(), driven.timer.pending_timeouts()), (1, 1));
         driven.driver.turn();
         driven.clock.advance(TICK * 9);
         assert_eq!(driven.driver.turn(), 1);
         assert_eq!(
-            (expired.lock().unwrap().clone(), drops.load(Relaxed)),
+            (names(&handled, Cause::Expired), drops.load(Relaxed)),
             (vec![NEW], 2)
-        );
-        assert_told(
-            &told,
-            &[(&[OLD], Cause::Replaced), (&[NEW], Cause::Expired)],
         );
     });
 }
@@ -404,78 +497,90 @@ fn touch_moves_the_deadline_of_an_entry_or_of_its_replacement() {
 /// The timeout may expire before `insert` goes on, and replaces the old value in its place.
 #[test]
 fn insert_returns_the_value_that_its_early_expiry_has_replaced() {
+    explore(Some(3), [mutant("StartLosesReplaced")], || {
+        let clock = ModelClock::default();
+        let (timer, mut driver) = small_wheel().clock(clock.clone()).build_driven().unwrap();
+        let (map, handled, drops) = values(&timer);
+        map.insert(7, value(OLD, &drops), TICK * 9).unwrap();
+        driver.turn();
+        let turn = thread::spawn(move || {
+            clock.0.fetch_add(1, AcqRel);
+            driver.turn();
+            (clock, driver)
+        });
+        let replaced = name(map.insert(7, value(NEW, &drops), Duration::ZERO).unwrap());
+        let (clock, mut driver) = turn.join().unwrap();
+        clock.0.fetch_add(2, AcqRel);
+        driver.turn();
+        assert_eq!(
+            (replaced, names(&handled, Cause::Expired)),
+            (vec![OLD], vec![NEW])
+        );
+        assert_eq!(
+            (drops.load(Relaxed), map.len(), timer.pending_timeouts()),
+            (2, 0, 0)
+        );
+    });
+}
+
+#[test]
+fn each_value_comes_out_once_when_the_timer_stops() {
     explore(
         Some(3),
-        [
-            mutant("StartLosesReplaced"),
-            mutant("EarlyReplacementIsNotTold"),
-        ],
+        [mutant("EndedItemStaysCurrent"), mutant("EndedValueIsLost")],
         || {
-            let clock = ModelClock::default();
-            let (timer, mut driver) = small_wheel().clock(clock.clone()).build_driven().unwrap();
-            let (map, expired, told, drops) = values(&timer);
-            map.insert(7, value(OLD, &drops), TICK * 9).unwrap();
-            driver.turn();
-            let turn = thread::spawn(move || {
-                clock.0.fetch_add(1, AcqRel);
-                driver.turn();
-                (clock, driver)
-            });
-            let replaced = name(map.insert(7, value(NEW, &drops), Duration::ZERO).unwrap());
-            let (clock, mut driver) = turn.join().unwrap();
-            clock.0.fetch_add(2, AcqRel);
-            driver.turn();
-            assert_eq!(
-                (replaced, expired.lock().unwrap().clone()),
-                (vec![OLD], vec![NEW])
-            );
-            assert_told(
-                &told,
-                &[(&[OLD], Cause::Replaced), (&[NEW], Cause::Expired)],
-            );
-            assert_eq!(
-                (drops.load(Relaxed), map.len(), timer.pending_timeouts()),
-                (2, 0, 0)
-            );
+            let Values {
+                driven,
+                map,
+                handled,
+                drops,
+            } = Values::with_value();
+            let Driven {
+                timer,
+                driver: _driver,
+                ..
+            } = driven;
+            let stop = thread::spawn(move || timer.stop().len());
+            let result = map.insert(7, value(NEW, &drops), TICK);
+            stop.join().unwrap();
+            let mut out = names(&handled, Cause::Stopped);
+            match &result {
+                Ok(replaced) => out.extend(replaced.as_ref().map(|value| value.name)),
+                Err(rejected) => {
+                    assert_eq!((rejected.key, rejected.value.name), (7, NEW));
+                    out.push(NEW);
+                }
+            }
+            out.sort_unstable();
+            assert_eq!(out, [OLD, NEW]);
+            drop(result);
+            assert_eq!((drops.load(Relaxed), map.len()), (2, 0));
         },
     );
 }
 
+/// The end of the map and an expiry.
 #[test]
-fn rejected_value_comes_back_and_an_accepted_one_is_dropped_by_stop() {
-    explore(Some(3), [mutant("EndedItemStaysCurrent")], || {
+fn value_goes_to_the_handler_once_at_the_end_of_the_map() {
+    explore(Some(4), [mutant("LastDropLosesValues")], || {
         let Values {
             driven,
             map,
-            expired,
-            told,
+            handled,
             drops,
-        } = Values::with_due_value();
-        let Driven {
-            timer,
-            driver: _driver,
-            ..
-        } = driven;
-        let stop = thread::spawn(move || timer.stop().len());
-        let result = map.insert(7, value(NEW, &drops), TICK);
-        stop.join().unwrap();
-        match &result {
-            Ok(replaced) => assert!(replaced.as_ref().is_none_or(|value| value.name == OLD)),
-            Err(rejected) => assert_eq!((rejected.key, rejected.value.name), (7, NEW)),
-        }
-        let replaced = if let Ok(Some(_)) = result {
-            vec![OLD]
-        } else {
-            vec![]
-        };
-        assert_told(&told, &[(&replaced, Cause::Replaced)]);
-        drop(result);
-        assert_eq!(
-            drops.load(Relaxed),
-            2,
-            "each value came out, or was dropped by `stop`"
+        } = Values::with_value();
+        let turn = pass_tick(&driven.clock, driven.driver);
+        drop(map);
+        let (expired, _driver) = turn.join().unwrap();
+        let handled = handled.lock().unwrap().clone();
+        assert!(
+            handled == [(OLD, Cause::Stopped)]
+                || expired == 1 && handled == [(OLD, Cause::Expired)]
         );
-        assert!(map.is_empty() && expired.lock().unwrap().is_empty());
+        assert_eq!(
+            (drops.load(Relaxed), driven.timer.pending_timeouts()),
+            (1, 0)
+        );
     });
 }
 
@@ -490,8 +595,10 @@ impl Wake for Wakes {
 }
 
 impl Wakes {
-    fn poll(self: &Arc<Self>, expired: &mut ExpiredEntries<u8, u8>) -> Poll<Option<(u8, u8)>> {
-        expired.poll_recv(&mut Context::from_waker(&Waker::from(Arc::clone(self))))
+    fn poll(self: &Arc<Self>, expired: &mut RemovedEntries<u8, u8>) -> Poll<Option<u8>> {
+        expired
+            .poll_recv(&mut Context::from_waker(&Waker::from(Arc::clone(self))))
+            .map(|entry| entry.map(|entry| entry.value))
     }
 
     fn count(&self) -> usize {
@@ -514,14 +621,14 @@ fn receiver_has_the_entry_or_is_woken() {
             driven.driver.turn();
             driven.clock.advance(TICK);
             let wakes = Arc::new(Wakes::default());
-            let turn = Driven::turn(driven.driver);
+            let turn = pass_tick(&driven.clock, driven.driver);
             let first = wakes.poll(&mut expired);
             let (_, _driver) = turn.join().unwrap();
             if first.is_pending() {
                 assert_eq!(wakes.count(), 1);
-                assert_eq!(wakes.poll(&mut expired), Poll::Ready(Some((7, OLD))));
+                assert_eq!(wakes.poll(&mut expired), Poll::Ready(Some(OLD)));
             } else {
-                assert_eq!(first, Poll::Ready(Some((7, OLD))));
+                assert_eq!(first, Poll::Ready(Some(OLD)));
             }
         },
     );

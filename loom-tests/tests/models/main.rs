@@ -112,12 +112,15 @@
 //! | reset of a future to a time that has passed | turn, stop | `wakers::reset_to_past_or_expiry_wakes_the_task`, `wakers::reset_to_past_or_stop_wakes_the_task`; otherwise it is a cancel |
 //! | drop of a future | turn, stop | `wakers::drop_or_expiry_ends_the_sleep`, `wakers::drop_or_stop_ends_the_sleep`; otherwise it is a cancel |
 //! | map: insert | schedule, expiry, stop | `expiring_map::one_of_two_schedules_of_a_key_remains`, `expiring_map::replacement_or_expiry_wins`, `expiring_map::task_that_starts_before_schedule_returns_runs_once`, `expiring_map::task_that_starts_before_schedule_returns_replaces_the_current_item`, `expiring_map::schedule_during_stop_leaves_nothing`, `expiring_map::replacement_during_stop_leaves_nothing` |
+//! | map: insert if absent | the same, expiry | `expiring_map::one_of_two_insertions_finds_no_entry`, `expiring_map::insertion_finds_an_entry_or_its_expiry`, `expiring_map::insertion_that_expires_at_once_finds_an_entry` |
 //! | map: remove, touch | expiry | `expiring_map::cancel_or_expiry_wins`, `expiring_map::reset_in_time_moves_the_deadline` |
+//! | map: touch | expiry by the clock, touch | `expiring_map::touch_does_not_renew_what_another_call_has_found_dead`, `expiring_map::touches_in_both_directions_leave_one_deadline` |
 //! | map: insert, touch, remove | expiry | `expiring_map::value_goes_to_insert_or_to_the_handler`, `expiring_map::insert_returns_the_value_that_its_early_expiry_has_replaced`, `expiring_map::value_goes_to_remove_or_to_the_handler` |
 //! | map: touch | insert | `expiring_map::touch_moves_the_deadline_of_an_entry_or_of_its_replacement` |
-//! | map: insert | stop | `expiring_map::rejected_value_comes_back_and_an_accepted_one_is_dropped_by_stop` |
-//! | poll of the receiver of expired entries | expiry, last drop of the map | `expiring_map::receiver_has_the_entry_or_is_woken`, `expiring_map::receiver_sees_the_end_of_the_map_or_is_woken` |
-//! | map: clear, retain, eviction, last drop | expiry | –: the same as a remove, under the same lock |
+//! | map: insert | stop | `expiring_map::each_value_comes_out_once_when_the_timer_stops` |
+//! | map: last drop | expiry | `expiring_map::value_goes_to_the_handler_once_at_the_end_of_the_map` |
+//! | poll of the receiver of a map | expiry, last drop of the map | `expiring_map::receiver_has_the_entry_or_is_woken`, `expiring_map::receiver_sees_the_end_of_the_map_or_is_woken` |
+//! | map: clear, retain, eviction | expiry | –: the same as a remove, under the same lock |
 //! | queue of values: poll, receive | insert, reset | `delay_queue::insert_wakes_a_consumer_that_waits`, `delay_queue::insert_wakes_a_thread_that_waits`, `delay_queue::earlier_value_is_awaited`, `delay_queue::earlier_reset_is_awaited` |
 //! | | poll, drop of a consumer | `delay_queue::two_values_wake_two_consumers`, `delay_queue::dropped_consumer_passes_its_wake_up_on` |
 //! | | turn, with another waker | `delay_queue::last_waker_is_woken_or_its_poll_is_ready` |

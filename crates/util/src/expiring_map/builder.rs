@@ -1,27 +1,30 @@
 //! How a map is made.
 
 use std::hash::RandomState;
+use std::marker::PhantomData;
 use std::time::Duration;
 use std::{array, fmt};
 
 use hashed_wheel::HashedWheelTimer;
 
+use super::cause::Causes;
 use super::items::Shard;
-use super::output::{Listener, Output};
-use super::{Cause, ExpiredEntries, ExpiringMap, Owner, SHARDS, receiver};
+use super::output::Output;
+use super::{Cause, ExpiringMap, Owner, Removed, RemovedEntries, SHARDS, receiver};
 use crate::sync::Arc;
 
 /// A map with a limit divides it among at most this many shards, so that each has room for at least
 /// this many entries. Then random keys fill the shards about equally.
 const LEAST_OF_SHARD: usize = 1_024;
 
-/// Makes an [`ExpiringMap`] with a default time to live, a limit of its entries, or a listener.
+/// Makes an [`ExpiringMap`] with a default time to live, a limit of its entries, or a choice of the
+/// entries that are passed on.
 ///
 /// # Examples
 ///
 /// ```
 /// use hashed_wheel::{HashedWheelTimer, ManualClock};
-/// use hashed_wheel_util::{Cause, ExpiringMap};
+/// use hashed_wheel_util::{Cause, ExpiringMap, Removed};
 /// use std::sync::mpsc;
 /// use std::time::Duration;
 ///
@@ -30,17 +33,18 @@ const LEAST_OF_SHARD: usize = 1_024;
 /// let (sender, ends) = mpsc::channel();
 /// let sessions = ExpiringMap::builder(&timer)
 ///     .time_to_live(Duration::from_secs(30))
-///     .listener(move |user: &&str, _session: &u32, cause| drop(sender.send((*user, cause))))
-///     .build();
+///     .max_entries(2)
+///     .build_with_handler(move |session: Removed<&str, u32>| drop(sender.send(session)));
 ///
 /// sessions.put("ada", 1)?;
 /// assert_eq!(sessions.put("ada", 2)?, Some(1));
 /// clock.advance(Duration::from_secs(30));
 /// driver.turn();
-/// sessions.put("grace", 3)?;
-/// assert_eq!(sessions.remove("grace"), Some(3));
-/// let ends: Vec<_> = ends.try_iter().collect();
-/// assert_eq!(ends, [("ada", Cause::Replaced), ("ada", Cause::Expired), ("grace", Cause::Removed)]);
+/// ["bob", "eve", "joe"].map(|user| sessions.put(user, 0)).into_iter().collect::<Result<Vec<_>, _>>()?;
+/// assert_eq!(sessions.remove("eve"), Some(0));
+/// timer.stop();
+/// let ends: Vec<_> = ends.try_iter().map(|session| (session.key, session.cause)).collect();
+/// assert_eq!(ends, [("ada", Cause::Expired), ("bob", Cause::Evicted), ("joe", Cause::Stopped)]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use = "a builder does nothing until it builds a map"]
@@ -48,7 +52,8 @@ pub struct ExpiringMapBuilder<K, V> {
     timer: HashedWheelTimer,
     time_to_live: Duration,
     max_entries: Option<usize>,
-    listener: Option<Listener<K, V>>,
+    causes: Causes,
+    entries: PhantomData<fn(K, V)>,
 }
 
 impl<K, V> ExpiringMapBuilder<K, V> {
@@ -57,7 +62,8 @@ impl<K, V> ExpiringMapBuilder<K, V> {
             timer: timer.clone(),
             time_to_live: Duration::MAX,
             max_entries: None,
-            listener: None,
+            causes: Causes::UNRETURNED,
+            entries: PhantomData,
         }
     }
 
@@ -79,9 +85,9 @@ impl<K, V> ExpiringMapBuilder<K, V> {
     /// [`get`](ExpiringMap::get), [`with`](ExpiringMap::with), [`touch`](ExpiringMap::touch) and
     /// [`renew`](ExpiringMap::renew). The policy is *second chance*, also called CLOCK. Entries
     /// come up for eviction in the order in which they were inserted. One that was used since goes
-    /// to the end of the order instead, as if it had just been inserted. At most 64 in a row do.
-    /// The listener is told of [`Cause::Evicted`]; the value does not go to the handler or the
-    /// receiver, and is dropped.
+    /// to the end of the order instead, as if it had just been inserted. At most 64 in a row do. An
+    /// entry whose time has come is removed first. The evicted entry goes to the handler or the
+    /// receiver, as [`Cause::Evicted`].
     ///
     /// There are never more entries than this. Below 2 048 an entry is evicted only if the map is
     /// full. From there on the limit is divided among up to 16 locks. Because random keys do not
@@ -90,7 +96,7 @@ impl<K, V> ExpiringMapBuilder<K, V> {
     ///
     /// # Cost
     ///
-    /// The order takes 16 to 32 bytes per entry, and up to 64 after entries have left. A call takes
+    /// The orders of use and of time take 40 to 80 bytes per entry, and up to 160 after entries have left. A call takes
     /// constant time on average: now and then one goes through the whole order of its lock. A map
     /// for fewer than 2 048 entries has one lock.
     ///
@@ -125,34 +131,36 @@ impl<K, V> ExpiringMapBuilder<K, V> {
         self
     }
 
-    /// Sets a function that is told of each entry that leaves the map, with the cause. Caffeine's
-    /// `removalListener`.
+    /// Chooses which entries go to the handler or the receiver. Initially all that no call returns:
+    /// all causes but [`Replaced`](Cause::Replaced). Entries of other causes are dropped.
     ///
-    /// It runs after the entry has left the map, and before its value goes to the caller, to the
-    /// handler or to the receiver, or is dropped. For an expired entry it runs as a task of the
-    /// timer: where the handler runs, and on the worker if the map has a receiver. Otherwise it
-    /// runs on the thread that has called the map. No lock is held, so it may use the map. Calls
-    /// for one key on several threads may come in any order.
-    ///
-    /// It is not told of entries that end with the map or the timer: when the last handle of the
-    /// map is dropped, by `stop`, `shutdown` and `cancel_all` of the timer, and if a task executor
-    /// drops the task of an expired entry.
-    ///
-    /// A panic of it goes to the caller, or is reported and counted like that of a task. The entry
-    /// is dropped then, and so are the others that the same call has removed.
+    /// With [`Replaced`](Cause::Replaced), a replaced value goes to the handler or the receiver, and
+    /// the insertion returns `None`.
     ///
     /// # Examples
     ///
-    /// See [`ExpiringMapBuilder`].
-    pub fn listener<F>(mut self, listener: F) -> Self
-    where
-        F: Fn(&K, &V, Cause) + Send + Sync + 'static,
-    {
-        self.listener = Some(Listener::new(listener));
+    /// A task per key, which does not run at the end of the program:
+    ///
+    /// ```
+    /// use hashed_wheel::HashedWheelTimer;
+    /// use hashed_wheel_util::{Cause, ExpiringMap, Removed};
+    ///
+    /// type Task = Box<dyn FnOnce(u32) + Send>;
+    ///
+    /// let timer = HashedWheelTimer::default();
+    /// let tasks = ExpiringMap::builder(&timer)
+    ///     .causes([Cause::Expired])
+    ///     .build_with_handler(|Removed { key, value, .. }: Removed<u32, Task>| value(key));
+    /// tasks.put(7, Box::new(|id| panic!("task {id} must not run")))?;
+    /// timer.stop();
+    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+    /// ```
+    pub fn causes(mut self, causes: impl IntoIterator<Item = Cause>) -> Self {
+        self.causes = causes.into_iter().collect();
         self
     }
 
-    /// Makes an empty map, whose expired entries are dropped.
+    /// Makes an empty map, whose entries are dropped when they leave it.
     ///
     /// # Examples
     ///
@@ -162,31 +170,31 @@ impl<K, V> ExpiringMapBuilder<K, V> {
         self.build_with(Output::none())
     }
 
-    /// Makes an empty map. When an entry expires, `handler` gets its key and its value. See
+    /// Makes an empty map. `handler` gets the entries that leave it. See
     /// [`ExpiringMap::with_handler`].
     ///
     /// # Examples
     ///
     /// ```
     /// # use hashed_wheel::HashedWheelTimer;
-    /// # use hashed_wheel_util::ExpiringMap;
+    /// # use hashed_wheel_util::{ExpiringMap, Removed};
     /// # use std::time::Duration;
     /// let timer = HashedWheelTimer::default();
     /// let leases = ExpiringMap::builder(&timer)
     ///     .time_to_live(Duration::from_secs(60))
-    ///     .build_with_handler(|file: &str, holder: u32| println!("{holder} has lost {file}"));
+    ///     .build_with_handler(|lease: Removed<&str, u32>| println!("{} is lost", lease.key));
     /// leases.put("log", 7)?;
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
     #[must_use]
     pub fn build_with_handler<F>(self, handler: F) -> ExpiringMap<K, V>
     where
-        F: Fn(K, V) + Send + Sync + 'static,
+        F: Fn(Removed<K, V>) + Send + Sync + 'static,
     {
         self.build_with(Output::handler(handler))
     }
 
-    /// Makes an empty map, and the receiver of its expired entries, for async code. See
+    /// Makes an empty map, and the receiver of the entries that leave it, for async code. See
     /// [`ExpiringMap::with_receiver`].
     ///
     /// # Examples
@@ -200,18 +208,18 @@ impl<K, V> ExpiringMapBuilder<K, V> {
     /// let (leases, mut lost) =
     ///     ExpiringMap::builder(&timer).time_to_live(Duration::from_millis(5)).build_with_receiver();
     /// leases.put("log", 7)?;
-    /// assert_eq!(lost.recv().await, Some(("log", 7)));
+    /// assert_eq!(lost.recv().await.unwrap().key, "log");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// # })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn build_with_receiver(self) -> (ExpiringMap<K, V>, ExpiredEntries<K, V>)
+    pub fn build_with_receiver(self) -> (ExpiringMap<K, V>, RemovedEntries<K, V>)
     where
         K: Send + 'static,
         V: Send + 'static,
     {
-        let (sender, expired) = receiver::channel();
-        (self.build_with(Output::sender(sender)), expired)
+        let (sender, removed) = receiver::channel();
+        (self.build_with(Output::sender(sender)), removed)
     }
 
     fn build_with(self, mut output: Output<K, V>) -> ExpiringMap<K, V> {
@@ -219,9 +227,10 @@ impl<K, V> ExpiringMapBuilder<K, V> {
             timer,
             time_to_live,
             max_entries,
-            listener,
+            causes,
+            ..
         } = self;
-        output.listener = listener;
+        output.causes = causes;
         let output = Arc::new(output);
         let wanted = max_entries.map_or(SHARDS, |max| (max / LEAST_OF_SHARD).clamp(1, SHARDS));
         // The greatest power of two up to this.

@@ -3,18 +3,19 @@
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
+use super::entry::Entry;
+use super::items::{Armed, Current, Expire, NewItem, Registration, arm};
+use super::{ExpiringMap, InsertError};
+use crate::deadlines::{Deadlines, after};
 use equivalent::Equivalent;
 use hashed_wheel::{NewTimeoutError, Timeout};
 
-use super::entry::Entry;
-use super::items::{Expire, Registration, arm};
-use super::{Cause, ExpiringMap, InsertError};
-
 impl<K: Hash + Eq, V> ExpiringMap<K, V> {
-    /// Inserts an entry that expires `delay` from now. Returns the value that was under the key.
+    /// Inserts an entry that expires `delay` from now. Returns the value that was under the key,
+    /// unless its time has come: then it goes to the handler or the receiver.
     ///
-    /// The timeout of the replaced entry is cancelled. When this has returned, the handler does not
-    /// get the old value any more. The new key replaces the old one, unlike in `HashMap::insert`.
+    /// The timeout of the replaced entry is cancelled. The new key replaces the old one, unlike in
+    /// `HashMap::insert`. To keep the old entry: [`insert_if_absent`](Self::insert_if_absent).
     ///
     /// The old timeout is cancelled only when the new one exists, so both count for a moment. Under
     /// a [limit](hashed_wheel::Builder::max_pending_timeouts) there must be room for one more.
@@ -45,9 +46,78 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
         K: Send + 'static,
         V: Send + 'static,
     {
+        Ok(self.insert_after(key, value, delay, true)?.replaced())
+    }
+
+    /// Inserts an entry that expires `delay` from now, unless the key has an entry. Then it returns
+    /// the key and the value. `ConcurrentMap::putIfAbsent` of Java.
+    ///
+    /// The call is atomic: of several that find no entry, one inserts its own. It does not change
+    /// the time of the entry that stays.
+    ///
+    /// # Errors
+    ///
+    /// As for [`insert`](Self::insert).
+    ///
+    /// # Examples
+    ///
+    /// Each user has ten calls per second:
+    ///
+    /// ```
+    /// # use hashed_wheel::{HashedWheelTimer, NewTimeoutError};
+    /// # use hashed_wheel_util::ExpiringMap;
+    /// # use std::time::Duration;
+    /// let calls = ExpiringMap::new(&HashedWheelTimer::default());
+    /// let may_call = |user| -> Result<bool, NewTimeoutError> {
+    ///     let _present = calls.insert_if_absent(user, 0, Duration::from_secs(1))?;
+    ///     let count = calls.with(user, |count| {
+    ///         *count += 1;
+    ///         *count
+    ///     });
+    ///     Ok(count <= Some(10)) // `None`: the second has ended
+    /// };
+    /// assert!(may_call("ada")?);
+    /// # Ok::<(), NewTimeoutError>(())
+    /// ```
+    pub fn insert_if_absent(
+        &self,
+        key: K,
+        value: V,
+        delay: Duration,
+    ) -> Result<Option<(K, V)>, InsertError<K, V>>
+    where
+        K: Send + 'static,
+        V: Send + 'static,
+    {
+        // Otherwise the timer would have to have room.
+        if self.contains_key(&key) {
+            return Ok(Some((key, value)));
+        }
+        match self.insert_after(key, value, delay, false)? {
+            Armed::Inserted(_) => Ok(None),
+            Armed::Occupied(entry) => Ok(Some(entry.into_pair())),
+        }
+    }
+
+    fn insert_after(
+        &self,
+        key: K,
+        value: V,
+        delay: Duration,
+        replaces: bool,
+    ) -> Result<Armed<K, V>, InsertError<K, V>>
+    where
+        K: Send + 'static,
+        V: Send + 'static,
+    {
         let timer = &self.owner.timer;
+        let now = timer.now_nanos();
+        let new = NewItem::new(after(now, delay), replaces);
         self.insert_by(
-            Entry::new(key, value),
+            key,
+            value,
+            now,
+            new,
             |registration, on_worker| match on_worker {
                 true => timer.new_timeout_task(Expire::<_, _, true>(registration), delay),
                 false => timer.new_timeout_task(Expire::<_, _, false>(registration), delay),
@@ -91,13 +161,13 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
         V: Send + 'static,
     {
         let timer = &self.owner.timer;
-        self.insert_by(
-            Entry::new(key, value),
-            |registration, on_worker| match on_worker {
-                true => timer.new_timeout_task_at(Expire::<_, _, true>(registration), deadline),
-                false => timer.new_timeout_task_at(Expire::<_, _, false>(registration), deadline),
-            },
-        )
+        let now = timer.now_nanos();
+        let new = NewItem::new(timer.deadline_at(deadline), true);
+        let schedule = |registration, on_worker| match on_worker {
+            true => timer.new_timeout_task_at(Expire::<_, _, true>(registration), deadline),
+            false => timer.new_timeout_task_at(Expire::<_, _, false>(registration), deadline),
+        };
+        Ok(self.insert_by(key, value, now, new, schedule)?.replaced())
     }
 
     /// Inserts an entry with the default [time to live](crate::ExpiringMapBuilder::time_to_live).
@@ -131,15 +201,19 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
 
     fn insert_by(
         &self,
-        entry: Entry<K, V>,
+        key: K,
+        value: V,
+        now: u64,
+        new: NewItem<K, V>,
         schedule: impl FnOnce(Registration<K, V>, bool) -> Result<Timeout, NewTimeoutError>,
-    ) -> Result<Option<V>, InsertError<K, V>>
+    ) -> Result<Armed<K, V>, InsertError<K, V>>
     where
         K: Send + 'static,
         V: Send + 'static,
     {
-        let (shard, hash) = self.place(entry.key());
-        arm(shard, hash, entry, |registration| {
+        let (shard, hash) = self.place(&key);
+        let new = new.with(Entry::new(key, value));
+        arm(shard, hash, now, new, |registration| {
             schedule(registration, self.owner.output.runs_on_worker)
         })
     }
@@ -175,7 +249,7 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     /// Calls `access` with the value under `key`, and returns its result; `None` if there is no
     /// entry.
     ///
-    /// `access` runs under the lock, so the entry does not expire meanwhile. It should be short and
+    /// `access` runs under the lock, so the entry does not leave the map meanwhile. It should be short and
     /// must not use the map, which can deadlock, nor may the `Drop` of what it has captured. If it
     /// panics, the entry stays as `access` has left it.
     ///
@@ -197,23 +271,21 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        let (shard, hash) = self.place(key);
-        let mut items = shard.items.lock();
-        let current = items
-            .current
-            .find_used(hash, |current| current.has_key(key))?;
-        Some(access(current.entry.parts().1))
+        self.with_current(key, |current| {
+            current.is_used = true;
+            access(current.entry.parts().1)
+        })
     }
 
     /// Re-arms the entry under `key`: it now expires `delay` from now, earlier or later than
     /// before. `DelayQueue::reset` of tokio-util.
     ///
-    /// Returns false, and changes nothing, if there is none or its time has come. Then the value
-    /// has gone to the handler or is about to, unless [`insert`](Self::insert) or
-    /// [`remove`](Self::remove) comes first and returns it.
+    /// Returns false, and changes nothing, if there is none or its time has come. Then the value has
+    /// gone to the handler or is about to.
     ///
-    /// When it returns true, the entry does not expire before. It costs one lookup and one
-    /// [`Timeout::reset`](hashed_wheel::Timeout::reset), and allocates nothing of its own.
+    /// When it returns true, the entry does not expire before. It costs one lookup, or two for an
+    /// earlier deadline, and one [`Timeout::reset`](hashed_wheel::Timeout::reset). It allocates
+    /// nothing of its own.
     ///
     /// # Examples
     ///
@@ -232,7 +304,8 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        self.touch_by(key, |timeout| timeout.reset(delay))
+        let now = self.owner.timer.now_nanos();
+        self.touch_by(key, now, after(now, delay), |timeout| timeout.reset(delay))
     }
 
     /// Re-arms the entry under `key`: it now expires at `deadline`, earlier or later than before.
@@ -258,7 +331,9 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        self.touch_by(key, |timeout| timeout.reset_at(deadline))
+        let timer = &self.owner.timer;
+        let (now, end) = (timer.now_nanos(), timer.deadline_at(deadline));
+        self.touch_by(key, now, end, |timeout| timeout.reset_at(deadline))
     }
 
     /// Re-arms the entry under `key` with the default [time to
@@ -274,37 +349,72 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
         self.touch(key, self.owner.time_to_live)
     }
 
-    fn touch_by<Q>(&self, key: &Q, reset: impl Fn(&Timeout) -> bool) -> bool
+    /// The deadline in the item follows that of its timeout.
+    ///
+    /// To a later deadline, the timeout is reset under the lock. The timer does not call its waker
+    /// for that. To an earlier one, it is reset without the lock. If another call changes the item
+    /// meanwhile, the order of the resets is unknown, so this one comes again.
+    fn touch_by<Q>(
+        &self,
+        key: &Q,
+        now: u64,
+        deadline: u64,
+        reset: impl Fn(&Timeout) -> bool,
+    ) -> bool
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
         let (shard, hash) = self.place(key);
-        let mut tried = None;
+        let (mut tried, mut is_reset) = (None, false);
         loop {
-            let timeout = match shard
-                .items
-                .lock()
-                .current
-                .find_used(hash, |current| current.has_key(key))
-            {
-                // Not tried yet: the first item, or one that has replaced the item that was tried.
-                Some(current) if tried != Some(current.item) => {
-                    tried = Some(current.item);
-                    current.timeout.clone()
-                }
-                _ => return false,
+            let mut items = shard.lock_at(now);
+            let Some(found) = items.current.find(hash, |current| current.has_key(key)) else {
+                // It has left after the reset, if there was one.
+                return is_reset;
             };
-            if reset(&timeout) {
-                return true;
+            found.is_used = true;
+            let item = found.item;
+            match tried {
+                Some((tried, changes)) if tried == item && changes == found.changes => {
+                    if is_reset {
+                        found.set_deadline(deadline);
+                        items.current.hasten(hash, item, deadline);
+                    }
+                    return is_reset;
+                }
+                // It was replaced after the reset.
+                Some((tried, _)) if tried != item && is_reset => return true,
+                _ => {}
             }
+            if deadline >= found.deadline {
+                let is_reset = reset(&found.timeout);
+                if is_reset {
+                    found.set_deadline(deadline);
+                }
+                return is_reset;
+            }
+            tried = Some((item, found.changes));
+            let timeout = found.timeout.clone();
+            drop(items);
+            is_reset = reset(&timeout);
         }
     }
 
+    /// Calls `access` under the lock with the item under `key`, if there is one and it is alive.
+    fn with_current<Q, R>(&self, key: &Q, access: impl FnOnce(&mut Current<K, V>) -> R) -> Option<R>
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+    {
+        let now = self.owner.timer.now_nanos();
+        let (shard, hash) = self.place(key);
+        let mut items = shard.lock_at(now);
+        let current = items.current.find(hash, |current| current.has_key(key))?;
+        Some(access(current))
+    }
+
     /// Removes the entry under `key`, cancels its timeout, and returns its value. Returns `None` if
-    /// there is no entry.
-    ///
-    /// When it returns a value, the handler does not get it any more, even if the entry's time has
-    /// come and it waits in the queue of a [task executor](hashed_wheel::TaskExecutor).
+    /// there is no entry, or its time has come: then the value has gone to the handler or is about
+    /// to.
     ///
     /// # Examples
     ///
@@ -323,18 +433,17 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
+        let now = self.owner.timer.now_nanos();
         let (shard, hash) = self.place(key);
         let removed = shard
-            .items
-            .lock()
+            .lock_at(now)
             .current
-            .remove(hash, |current| current.has_key(key));
-        removed.map(|removed| removed.end(&shard.output, Cause::Removed))
+            .remove_living(hash, |current| current.has_key(key))?;
+        Some(removed.end().into_value())
     }
 
-    /// Returns the time left until the entry under `key` expires; `None` if there is no entry.
-    ///
-    /// See [`Timeout::remaining`](hashed_wheel::Timeout::remaining).
+    /// Returns the time left until the entry under `key` expires; `None` if there is no entry, and
+    /// `Duration::MAX` if it never expires.
     ///
     /// # Examples
     ///
@@ -353,15 +462,8 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        let (shard, hash) = self.place(key);
-        let timeout = shard
-            .items
-            .lock()
-            .current
-            .find(hash, |current| current.has_key(key))?
-            .timeout
-            .clone();
-        Some(timeout.remaining())
+        let deadline = self.with_current(key, |current| current.deadline)?;
+        Some(self.owner.timer.until(deadline))
     }
 
     /// Returns whether there is an entry under `key`. `HashMap::contains_key`.
@@ -382,12 +484,6 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        let (shard, hash) = self.place(key);
-        shard
-            .items
-            .lock()
-            .current
-            .find(hash, |current| current.has_key(key))
-            .is_some()
+        self.with_current(key, |_| ()).is_some()
     }
 }

@@ -1,7 +1,31 @@
-//! Why an entry has left its map.
+//! What leaves a map, and why.
 
-/// Why an entry has left an [`ExpiringMap`](crate::ExpiringMap), for its
-/// [listener](crate::ExpiringMapBuilder::listener). Caffeine's `RemovalCause`.
+/// An entry that has left an [`ExpiringMap`](crate::ExpiringMap), for its handler or its receiver.
+/// `RemovalNotification` of Guava.
+///
+/// # Examples
+///
+/// ```
+/// use hashed_wheel_util::{Cause, Removed};
+///
+/// fn log(Removed { key, value, cause }: Removed<&str, u32>) -> Option<String> {
+///     (cause == Cause::Expired).then(|| format!("{key} was silent after {value} packets"))
+/// }
+/// let ada = Removed { key: "ada", value: 17, cause: Cause::Expired };
+/// assert_eq!(log(ada).unwrap(), "ada was silent after 17 packets");
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Removed<K, V> {
+    /// The key.
+    pub key: K,
+    /// The value.
+    pub value: V,
+    /// Why the entry has left the map.
+    pub cause: Cause,
+}
+
+/// Why an entry has left an [`ExpiringMap`](crate::ExpiringMap): part of [`Removed`]. Caffeine's
+/// `RemovalCause`.
 ///
 /// # Examples
 ///
@@ -11,24 +35,50 @@
 /// fn label(cause: Cause) -> &'static str {
 ///     match cause {
 ///         Cause::Expired => "timeout",
-///         Cause::Replaced => "login elsewhere",
-///         Cause::Removed => "logout",
 ///         Cause::Evicted => "too many sessions",
+///         Cause::Stopped => "shutdown",
 ///         _ => "other",
 ///     }
 /// }
-/// assert_eq!(label(Cause::Removed), "logout");
+/// assert_eq!(label(Cause::Evicted), "too many sessions");
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Cause {
     /// Its time has come.
     Expired,
-    /// Another entry was inserted under its key.
-    Replaced,
-    /// `remove`, `retain`, `clear` or `drain` has removed it.
-    Removed,
     /// The map was full, and a new entry has taken its place: see
     /// [`max_entries`](crate::ExpiringMapBuilder::max_entries). Caffeine's `SIZE`.
     Evicted,
+    /// Another entry was inserted under its key. Without
+    /// [`causes`](crate::ExpiringMapBuilder::causes), the insertion returns the value instead.
+    Replaced,
+    /// `retain` or `clear` has removed it. (`remove` and `drain` return values.)
+    Removed,
+    /// The last handle of the map was dropped, the timer was stopped, its `cancel_all` was called, or
+    /// a task executor has dropped the task of the expired entry.
+    Stopped,
+}
+
+/// A set of causes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Causes(u8);
+
+impl Causes {
+    /// The causes of entries that no call returns.
+    pub(super) const UNRETURNED: Self = Self(!(1 << Cause::Replaced as u8));
+
+    pub(super) fn contains(self, cause: Cause) -> bool {
+        self.0 & (1 << cause as u8) != 0
+    }
+}
+
+impl FromIterator<Cause> for Causes {
+    fn from_iter<I: IntoIterator<Item = Cause>>(causes: I) -> Self {
+        Self(
+            causes
+                .into_iter()
+                .fold(0, |set, cause| set | 1 << cause as u8),
+        )
+    }
 }

@@ -1,32 +1,37 @@
 //! The items of a map of timeouts, and how each of them ends.
 //!
-//! An *item* is a key, a value and a timeout. The timeout only says when. What happens to the item
-//! is decided under the lock of its key's shard, by the thread that removes it from the place where
-//! it is. There are two places: the list of pending items, and the map of current items, which has
-//! at most one item per key. The value is in the same place as its item, so the thread that removes
-//! the item owns the value.
+//! An *item* is a key, a value, a deadline and a timeout. The clock decides until when it lives. The
+//! timeout only says when the map has to pass it on. What happens to the item is decided under the
+//! lock of its key's shard, by the thread that removes it from the place where it is. There are
+//! three places: the list of pending items; the map of current items, which has at most one item
+//! per key; and the dead items that were set aside because a new item needed their place. The value
+//! is in the same place as its item, so the thread that removes the item owns the value.
 //!
 //! | from | to | by |
 //! |---|---|---|
 //! | – | pending | `arm`, before the timeout exists |
 //! | pending | current | `arm`, once the timeout exists; removes the item that was current |
+//! | pending | returned | `arm`, if a living item is current that must not be replaced |
 //! | pending | started | the timeout, if it expires before `arm` goes on; removes the item that was current in place of `arm` |
-//! | pending | ended | the timeout: rejected, cancelled by `stop` or `cancel_all`, or dropped by the executor. `arm` takes the value |
-//! | current | started | the timeout: its task has the value |
-//! | current | dropped | the timeout: cancelled by `stop` or `cancel_all`, or dropped by the executor |
-//! | current | replaced, removed | `arm`, `remove`, `retain`, `clear`, the drop of the map: they have the value |
-//! | current | evicted | `arm` of another key, if the shard is full: it has the value |
+//! | pending | occupied | the same, if that item lives and must not be replaced: `arm` returns the entry |
+//! | pending | ended | the timeout: rejected, cancelled by `stop` or `cancel_all`, or dropped by the executor. `arm` takes the entry |
+//! | current, dead | aside | `arm` of the same key, or of another one if the shard is full; `drain` and `clear` |
+//! | current or aside | started | the timeout: its task has the entry |
+//! | current or aside | passed on | the timeout: cancelled by `stop` or `cancel_all`, or dropped by the executor |
+//! | current, alive | replaced, removed | `arm`, `remove`, `retain`, `clear`, `drain`: they have the entry |
+//! | current, alive | evicted | `arm` of another key, if the shard is full: it has the entry |
+//! | current or aside | passed on | the drop of the map |
 //!
-//! A timeout that expires and finds its item in neither place is too late: it does not run the
-//! task. So each item ends once. It makes no difference whether the timeout can still be cancelled
-//! or waits in an executor's queue already. And no item is left behind: however the timeout ends,
-//! it starts or drops the [`Registration`] in its task, and that removes the item.
+//! A timeout that expires and finds its item in no place is too late: it does not run the task. So
+//! each item ends once. It makes no difference whether the timeout can still be cancelled or waits
+//! in an executor's queue already. And no item is left behind: however the timeout ends, it starts
+//! or drops the [`Registration`] in its task, and that removes the item.
 //!
 //! With a lock held, no user code runs except the keys' `Eq` or `Equivalent`, `Clone` of keys in
-//! `keys` and of values in `get`, and the closures of `with` and `retain`. Each of these may panic.
-//! The items stay where they are until it has returned, so its panic drops no item under the lock.
-//! The timer, which calls the clock and the waker, is called without a lock. The listener is told
-//! of removed items, and they are dropped, after the lock is released.
+//! `keys` and of values in `get`, the closures of `with` and `retain`, and in `touch` the clock. Each
+//! of these may panic. The items stay where they are until it has returned, so its panic drops no
+//! item under the lock. Otherwise the timer, which calls the clock and the waker, is called without
+//! a lock. Removed items are passed on, and dropped, after the lock is released.
 
 use std::mem;
 
@@ -38,15 +43,15 @@ use super::entry::Entry;
 use super::error::InsertError;
 use super::output::Output;
 use super::table::Table;
-use crate::sync::{Arc, Mutex};
+use crate::sync::{Arc, Mutex, MutexGuard};
 
 /// A part of the keys, and their lock. In cache lines of its own: processors prefetch pairs of
 /// them.
 #[repr(align(128))]
 pub(super) struct Shard<K, V> {
-    pub(super) items: Mutex<Items<K, V>>,
+    items: Mutex<Items<K, V>>,
     /// Here, because the task of an item has its shard anyway.
-    pub(super) output: Arc<Output<K, V>>,
+    output: Arc<Output<K, V>>,
 }
 
 /// The items of one shard.
@@ -60,24 +65,50 @@ pub(super) struct Items<K, V> {
 struct PendingItems<K, V> {
     /// The number of the next item.
     next: u64,
-    items: Vec<(u64, PendingState<K, V>)>,
+    items: Vec<(u64, NewItem<K, V>)>,
 }
 
-enum PendingState<K, V> {
-    /// The task has not begun. If the item has ended, it was dropped.
-    Armed { entry: Entry<K, V>, has_ended: bool },
-    /// The task has begun. It has replaced this entry, if one was current.
-    Started(Option<Entry<K, V>>),
+/// A pending item.
+pub(super) struct NewItem<K, V> {
+    /// Once the task has started, the entry that it has replaced, if any.
+    entry: Option<Entry<K, V>>,
+    deadline: u64,
+    /// Whether it replaces a living item of its key.
+    replaces: bool,
+    state: NewState,
+}
+
+enum NewState {
+    /// The timeout has not ended.
+    Armed,
+    /// The timeout was rejected or cancelled, or the executor has dropped its task.
+    Ended,
+    /// A living item has the key.
+    Occupied,
+    /// The task has started.
+    Started,
 }
 
 /// The item under a key.
 pub(super) struct Current<K, V> {
     pub(super) hash: u64,
     pub(super) item: u64,
+    /// Not later than that of the timeout, which has read the clock later.
+    pub(super) deadline: u64,
+    /// How often the deadline was set.
+    pub(super) changes: u32,
     pub(super) timeout: Timeout,
     pub(super) entry: Entry<K, V>,
     /// Since it was inserted, or since an eviction has passed it over.
     pub(super) is_used: bool,
+}
+
+/// What became of a new item.
+pub(super) enum Armed<K, V> {
+    /// It is in the map. It has replaced a living item of its key, with this value.
+    Inserted(Option<V>),
+    /// It is not: a living item has the key.
+    Occupied(Entry<K, V>),
 }
 
 impl<K, V> Shard<K, V> {
@@ -95,56 +126,98 @@ impl<K, V> Shard<K, V> {
             output,
         }
     }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Items<K, V>> {
+        self.items.lock()
+    }
+
+    /// Takes the lock for a call that has read the clock before.
+    pub(super) fn lock_at(&self, now: u64) -> MutexGuard<'_, Items<K, V>> {
+        let mut items = self.items.lock();
+        items.current.see(now);
+        items
+    }
 }
 
 impl<K, V> PendingItems<K, V> {
     /// Returns the number of the new item.
-    fn add(&mut self, entry: Entry<K, V>) -> u64 {
+    fn add(&mut self, new: NewItem<K, V>) -> u64 {
         let item = self.next;
         self.next += 1;
-        self.items.push((
-            item,
-            PendingState::Armed {
-                entry,
-                has_ended: false,
-            },
-        ));
+        self.items.push((item, new));
         item
     }
 
-    fn find(&mut self, item: u64) -> Option<&mut PendingState<K, V>> {
+    fn find(&mut self, item: u64) -> Option<&mut NewItem<K, V>> {
         self.items
             .iter_mut()
             .find(|(number, _)| *number == item)
-            .map(|(_, state)| state)
+            .map(|(_, new)| new)
     }
 
-    fn remove(&mut self, item: u64) -> Option<PendingState<K, V>> {
+    fn remove(&mut self, item: u64) -> Option<NewItem<K, V>> {
         let at = self.items.iter().position(|(number, _)| *number == item)?;
         Some(self.items.swap_remove(at).1)
     }
 }
 
-impl<K, V> Items<K, V> {
-    /// Removes the item, if it is the current one of its key.
-    pub(super) fn remove_current(&mut self, hash: u64, item: u64) -> Option<Current<K, V>> {
-        self.current.remove(hash, |current| current.item == item)
+impl<K, V> NewItem<K, V> {
+    pub(super) fn new(deadline: u64, replaces: bool) -> Self {
+        Self {
+            entry: None,
+            deadline,
+            replaces,
+            state: NewState::Armed,
+        }
+    }
+
+    pub(super) fn with(self, entry: Entry<K, V>) -> Self {
+        Self {
+            entry: Some(entry),
+            ..self
+        }
+    }
+}
+
+impl<K: Eq, V> NewItem<K, V> {
+    /// Frees the key for this item, if it has not started. Returns the living item that had the
+    /// key. If it must not be replaced, it stays, and this item becomes `Occupied`.
+    fn claim_key(&mut self, hash: u64, current: &mut Table<K, V>) -> Option<Current<K, V>> {
+        let key = match (&self.state, &self.entry) {
+            (NewState::Armed | NewState::Ended, Some(entry)) => entry.key(),
+            _ => return None,
+        };
+        let has_key = |current: &Current<K, V>| current.has_key(key);
+        if !self.replaces && current.find(hash, has_key).is_some() {
+            self.state = NewState::Occupied;
+            return None;
+        }
+        current.vacate(hash, has_key)
     }
 }
 
 impl<K, V> Current<K, V> {
+    pub(super) fn is_alive(&self, now: u64) -> bool {
+        now < self.deadline
+    }
+
+    pub(super) fn set_deadline(&mut self, deadline: u64) {
+        self.deadline = deadline;
+        self.changes = self.changes.wrapping_add(1);
+    }
+
     /// Whether the item is under this key.
     pub(super) fn has_key(&self, key: &(impl Equivalent<K> + ?Sized)) -> bool {
         key.equivalent(self.entry.key())
     }
 
-    /// Cancels the timeout of an item that was removed, and returns its value. Must be called
+    /// Cancels the timeout of an item that was removed, and returns its entry. Must be called
     /// without a lock held.
-    pub(super) fn end(self, output: &Output<K, V>, cause: Cause) -> V {
+    pub(super) fn end(self) -> Entry<K, V> {
         // If the timeout has expired already, its registration finds the item removed and does not
         // run the task.
         self.timeout.cancel_and_drop();
-        output.value_of(self.entry, cause)
+        self.entry
     }
 }
 
@@ -156,25 +229,36 @@ pub(super) fn cancel_all<K, V>(removed: &[Current<K, V>]) {
         .for_each(|current| _ = current.timeout.cancel());
 }
 
-/// Ends removed items: cancels their timeouts, and tells the listener.
-pub(super) fn end_all<K, V>(removed: &[Current<K, V>], output: &Output<K, V>) {
-    cancel_all(removed);
+/// Ends removed items: cancels their timeouts, and passes them on.
+pub(super) fn end_all<K, V>(removed: Vec<Current<K, V>>, output: &Output<K, V>, cause: Cause) {
+    cancel_all(&removed);
     removed
-        .iter()
-        .for_each(|current| output.tell(&current.entry, Cause::Removed));
+        .into_iter()
+        .for_each(|current| output.pass_on(current.entry, cause));
 }
 
-/// Makes an item, and its timeout by `schedule`. Cancels the item that is current, and returns its
-/// value. If none is, and the shard is full, cancels another item.
+impl<K, V> Armed<K, V> {
+    /// Returns the value that was replaced.
+    pub(super) fn replaced(self) -> Option<V> {
+        match self {
+            Self::Inserted(replaced) => replaced,
+            Self::Occupied(_) => None,
+        }
+    }
+}
+
+/// Makes an item, and its timeout by `schedule`. Cancels the item that is current, unless the new
+/// one must not replace it. If none is, and the shard is full, cancels another item.
 ///
 /// If the clock or a key's `Eq` panics, the new item is removed, and the current one stays.
 pub(super) fn arm<K: Eq, V>(
     shard: &Arc<Shard<K, V>>,
     hash: u64,
-    entry: Entry<K, V>,
+    now: u64,
+    new: NewItem<K, V>,
     schedule: impl FnOnce(Registration<K, V>) -> Result<Timeout, NewTimeoutError>,
-) -> Result<Option<V>, InsertError<K, V>> {
-    let item = shard.items.lock().pending.add(entry);
+) -> Result<Armed<K, V>, InsertError<K, V>> {
+    let item = shard.lock_at(now).pending.add(new);
     let mut arming = Arming {
         shard,
         item: Some(item),
@@ -189,12 +273,12 @@ pub(super) fn arm<K: Eq, V>(
             arming.timeout = Some(timeout);
             Ok(arming.finish(item, hash))
         }
-        Err(error) => match arming.remove() {
-            Some(PendingState::Armed { entry, .. }) => {
+        Err(error) => match arming.remove().and_then(|new| new.entry) {
+            Some(entry) => {
                 let (key, value) = entry.into_pair();
                 Err(InsertError { key, value, error })
             }
-            _ => unreachable!("a rejected task does not start"),
+            None => unreachable!("a rejected task does not start"),
         },
     }
 }
@@ -208,57 +292,62 @@ struct Arming<'a, K, V> {
 }
 
 impl<K: Eq, V> Arming<'_, K, V> {
-    /// Makes the item current. Returns the value that it replaces.
-    fn finish(mut self, item: u64, hash: u64) -> Option<V> {
-        let mut items = self.shard.items.lock();
+    /// Makes the item current, or returns it.
+    fn finish(mut self, item: u64, hash: u64) -> Armed<K, V> {
+        let output = &self.shard.output;
+        let mut items = self.shard.lock();
         let Items { pending, current } = &mut *items;
-        let removed = match pending.find(item)? {
-            PendingState::Started(replaced) => {
-                let replaced = replaced.take();
-                drop(items);
-                return replaced.map(|old| self.shard.output.value_of(old, Cause::Replaced));
-            }
-            PendingState::Armed { entry, has_ended } if !*has_ended => {
-                let key = entry.key();
-                if let Some(old) = current.find_mut(hash, |current| current.has_key(key)) {
-                    let replaced = mem::replace(old, self.take(pending, hash)?);
-                    current.enqueue(hash, item);
-                    Some((replaced, Cause::Replaced))
-                } else {
-                    let evicted = current.insert(self.take(pending, hash)?);
-                    evicted.map(|evicted| (evicted, Cause::Evicted))
-                }
-            }
-            PendingState::Armed { entry, .. } => current
-                .remove(hash, |current| current.has_key(entry.key()))
-                .map(|replaced| (replaced, Cause::Replaced)),
+        // The first step, because a key's `Eq` may panic.
+        let replaced = pending
+            .find(item)
+            .and_then(|new| new.claim_key(hash, current));
+        let Some(new) = pending.remove(item) else {
+            unreachable!("no other call removes the item")
         };
-        drop(items);
-        let (removed, cause) = removed?;
-        let value = removed.end(&self.shard.output, cause);
-        (cause == Cause::Replaced).then_some(value)
+        self.item = None;
+        match (new.state, new.entry, self.timeout.take()) {
+            (NewState::Armed, Some(entry), Some(timeout)) => {
+                let evicted = current.insert(Current {
+                    hash,
+                    item,
+                    deadline: new.deadline,
+                    changes: 0,
+                    timeout,
+                    entry,
+                    is_used: false,
+                });
+                drop(items);
+                let replaced = replaced.map(Current::end);
+                if let Some(evicted) = evicted {
+                    output.pass_on(evicted.end(), Cause::Evicted);
+                }
+                Armed::Inserted(replaced.and_then(|old| output.value_of_replaced(old)))
+            }
+            (NewState::Ended, Some(entry), _) => {
+                drop(items);
+                let replaced = replaced.map(Current::end);
+                output.pass_on(entry, Cause::Stopped);
+                Armed::Inserted(replaced.and_then(|old| output.value_of_replaced(old)))
+            }
+            (NewState::Occupied, Some(entry), timeout) => {
+                drop(items);
+                if let Some(timeout) = timeout {
+                    timeout.cancel_and_drop();
+                }
+                Armed::Occupied(entry)
+            }
+            (_, replaced, _) => {
+                drop(items);
+                Armed::Inserted(replaced.and_then(|old| output.value_of_replaced(old)))
+            }
+        }
     }
 }
 
 impl<K, V> Arming<'_, K, V> {
-    /// Takes the pending item out, to make it current.
-    fn take(&mut self, pending: &mut PendingItems<K, V>, hash: u64) -> Option<Current<K, V>> {
-        let (item, timeout) = (self.item.take()?, self.timeout.take()?);
-        match pending.remove(item)? {
-            PendingState::Armed { entry, .. } => Some(Current {
-                hash,
-                item,
-                timeout,
-                entry,
-                is_used: false,
-            }),
-            PendingState::Started(_) => None,
-        }
-    }
-
-    fn remove(&mut self) -> Option<PendingState<K, V>> {
+    fn remove(&mut self) -> Option<NewItem<K, V>> {
         let item = self.item.take()?;
-        self.shard.items.lock().pending.remove(item)
+        self.shard.lock().pending.remove(item)
     }
 }
 
@@ -295,48 +384,48 @@ impl<K: Eq, V> Registration<K, V> {
 
 impl<K: Eq, V> Shard<K, V> {
     fn start(&self, hash: u64, item: u64) -> Option<Entry<K, V>> {
-        let mut items = self.items.lock();
+        let mut items = self.lock();
         let Items { pending, current } = &mut *items;
-        let Some(state) = pending.find(item) else {
-            let own = items.remove_current(hash, item);
+        let Some(new) = pending.find(item) else {
+            let own = current.remove_item(hash, item);
             drop(items);
             return own.map(|own| own.entry);
         };
-        let PendingState::Armed { entry, .. } = state else {
-            unreachable!("a task starts once")
-        };
         // `arm` has not gone on yet: do the rest of its work here.
-        let replaced = current.remove(hash, |current| current.has_key(entry.key()));
+        let replaced = new.claim_key(hash, current);
+        if matches!(new.state, NewState::Occupied) {
+            return None;
+        }
         let (old, timeout) = replaced.map(|old| (old.entry, old.timeout)).unzip();
-        let state = mem::replace(state, PendingState::Started(old));
+        new.state = NewState::Started;
+        let entry = mem::replace(&mut new.entry, old);
         drop(items);
         if let Some(timeout) = timeout {
             timeout.cancel_and_drop();
         }
-        match state {
-            PendingState::Armed { entry, .. } => Some(entry),
-            PendingState::Started(_) => None,
-        }
+        entry
     }
 }
 
+/// The item ends without a start: `stop` or `cancel_all` has cancelled the timeout, or the executor
+/// has dropped its task. (The map itself removes an item before it cancels it.)
 impl<K, V> Drop for Registration<K, V> {
     fn drop(&mut self) {
         let Some(shard) = self.shard.take() else {
             return;
         };
-        let mut items = shard.items.lock();
-        if let Some(state) = items.pending.find(self.item) {
+        let mut items = shard.lock();
+        if let Some(new) = items.pending.find(self.item) {
             // `arm` takes the entry.
-            if let PendingState::Armed { has_ended, .. } = state {
-                *has_ended = true;
-            }
+            new.state = NewState::Ended;
             return;
         }
-        let removed = items.remove_current(self.hash, self.item);
-        // Release the lock first, because dropping the key and the value is user code.
+        let removed = items.current.remove_item(self.hash, self.item);
+        // Release the lock first, because the handler, the key and the value are user code.
         drop(items);
-        drop(removed);
+        if let Some(removed) = removed {
+            shard.output.pass_on(removed.entry, Cause::Stopped);
+        }
     }
 }
 
@@ -352,7 +441,7 @@ where
 
     fn run(mut self, _: &Timeout) {
         if let Some((entry, shard)) = self.0.start() {
-            shard.output.expire(entry);
+            shard.output.pass_on(entry, Cause::Expired);
         }
     }
 }

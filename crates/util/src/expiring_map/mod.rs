@@ -18,44 +18,43 @@ use std::time::Duration;
 
 use hashed_wheel::HashedWheelTimer;
 
-use self::items::{Current, Shard, cancel_all};
+use self::items::{Shard, end_all};
 use self::output::Output;
 use crate::sync::Arc;
 
 pub use self::builder::ExpiringMapBuilder;
-pub use self::cause::Cause;
+pub use self::cause::{Cause, Removed};
 pub use self::error::InsertError;
-pub use self::receiver::ExpiredEntries;
+pub use self::receiver::RemovedEntries;
 
 /// How many locks the keys are divided among. Keys of different shards do not contend.
 const SHARDS: usize = 16;
 
 /// A map whose entries expire: sessions, leases, heartbeats, requests by their id.
 ///
-/// Each entry has a key, a value and a timeout. The value is under the same lock as its timeout, so
-/// the two are never out of step. An entry that is due is removed from the map, and goes where the
-/// constructor of the map says:
+/// Each entry has a key, a value and a time. The clock decides when that has come: from then on no
+/// method finds, returns or renews the entry, even if the timer is late. At the timer's next tick
+/// the entry leaves the map. Where it goes, the constructor of the map says:
 ///
-/// | made by | an expired entry |
+/// | made by | an entry that leaves the map |
 /// |---|---|
-/// | [`with_handler`](Self::with_handler) | a function gets its key and its value |
+/// | [`with_handler`](Self::with_handler) | a function gets it, with the cause |
 /// | [`with_receiver`](Self::with_receiver) | async code receives it, one by one or many at a time |
 /// | [`new`](Self::new) | is dropped |
 ///
 /// [`builder`](Self::builder) makes the same maps with a default time to live, with a limit of the
-/// entries, or with a listener, which is told of each entry that leaves the map and why.
+/// entries, or with a choice of causes.
 ///
 /// # Guarantees
 ///
-/// Each value comes out once: `remove` returns it, `insert` returns it because it was replaced,
-/// `drain` returns it, the handler or the receiver gets it, or it is dropped. It is dropped by
-/// `retain`, by `clear`, by the drop of the map, if a full map evicts it, by `stop`, `shutdown` and
-/// `cancel_all` of the timer, and if a task executor drops the task of an expired entry.
+/// Each value comes out once, by value. `remove` and `drain` return it, and `insert` returns one
+/// that it replaces. All others go to the handler or the receiver, with a [`Cause`]: entries that
+/// expire or are evicted, that `retain` and `clear` remove, and that are left at the end: when the
+/// last handle of the map is dropped, or at `stop`, `shutdown` and `cancel_all` of the timer.
 ///
-/// When `insert` or `remove` has returned, the handler does not begin any more for the entry that
-/// was under the key before. (If it had begun, the key was free already, and the return value says
-/// so.) This goes further than [`Timeout::cancel`](hashed_wheel::Timeout::cancel): it also holds
-/// for an expired entry that waits in the queue of a [task executor](hashed_wheel::TaskExecutor).
+/// When `insert` or `remove` has returned a value, the handler does not get it any more. This goes
+/// further than [`Timeout::cancel`](hashed_wheel::Timeout::cancel). When they have returned `None`,
+/// the handler may still run for an entry of this key whose time has come.
 ///
 /// # A task per entry
 ///
@@ -63,13 +62,15 @@ const SHARDS: usize = 16;
 ///
 /// ```
 /// use hashed_wheel::{HashedWheelTimer, NewTimeoutError};
-/// use hashed_wheel_util::ExpiringMap;
+/// use hashed_wheel_util::{Cause, ExpiringMap, Removed};
 /// use std::time::Duration;
 ///
 /// type Task = Box<dyn FnOnce(u32) + Send>;
 ///
 /// let timer = HashedWheelTimer::default();
-/// let requests = ExpiringMap::with_handler(&timer, |id: u32, task: Task| task(id));
+/// let requests = ExpiringMap::builder(&timer)
+///     .causes([Cause::Expired])
+///     .build_with_handler(|Removed { key, value, .. }: Removed<u32, Task>| value(key));
 /// requests.insert(7, Box::new(|id| println!("no answer to {id}")), Duration::from_secs(5))?;
 /// // The answer arrives in time:
 /// assert!(requests.remove(&7).is_some());
@@ -79,14 +80,15 @@ const SHARDS: usize = 16;
 /// # Handles
 ///
 /// This type is a handle. Clones refer to the same map. Dropping the last one ends all entries of
-/// the map; it does not wait for a handler that has begun. A map counts as a handle of its timer.
+/// the map: they go to the handler or the receiver as [`Stopped`](Cause::Stopped). It does not wait
+/// for a handler that has begun. A map counts as a handle of its timer.
 ///
 /// A handler that holds a clone keeps the map, and its timer, alive permanently. Give it a
 /// [`Weak`](std::sync::Weak) instead, by [`Arc::new_cyclic`](std::sync::Arc::new_cyclic):
 ///
 /// ```
 /// use hashed_wheel::{HashedWheelTimer, ManualClock};
-/// use hashed_wheel_util::ExpiringMap;
+/// use hashed_wheel_util::{ExpiringMap, Removed};
 /// use std::sync::{Arc, Weak};
 /// use std::time::Duration;
 ///
@@ -96,7 +98,7 @@ const SHARDS: usize = 16;
 /// let (timer, mut driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven()?;
 /// let peers = Arc::new_cyclic(|peers: &Weak<ExpiringMap<u32, u64>>| {
 ///     let peers = peers.clone();
-///     ExpiringMap::with_handler(&timer, move |peer, beats| {
+///     ExpiringMap::with_handler(&timer, move |Removed { key: peer, value: beats, .. }| {
 ///         println!("are you there, {peer}? ({beats})");
 ///         if let Some(peers) = peers.upgrade() {
 ///             // An error here means that the timer was stopped.
@@ -125,11 +127,12 @@ const SHARDS: usize = 16;
 ///   up;
 /// - the keys' `Clone` in [`keys`](Self::keys), and the values' `Clone` in [`get`](Self::get);
 /// - the closures of [`with`](Self::with) and [`retain`](Self::retain), and the `Drop` of values
-///   that they replace, or that the closure of `with` has captured.
+///   that they replace, or that the closure of `with` has captured;
+/// - a [clock](hashed_wheel::Builder::clock), in `touch`, `touch_at` and `renew`.
 ///
-/// Everything else may use the map: handlers, listeners, clocks, wakers, the `Hash` of keys, and
-/// the `Drop` of keys and values that leave the map. They run without the lock even if one of the
-/// above panics. If `Hash` or `Eq` panics in `insert`, the old entry stays.
+/// Everything else may use the map: handlers, wakers, the `Hash` of keys, and the `Drop` of keys and
+/// values that leave the map. They run without the lock even if one of the above panics. If `Hash` or `Eq`
+/// panics in `insert`, the old entry stays.
 ///
 /// # Large keys and values
 ///
@@ -145,7 +148,7 @@ const SHARDS: usize = 16;
 ///
 /// ```
 /// use hashed_wheel::{HashedWheelTimer, ManualClock};
-/// use hashed_wheel_util::ExpiringMap;
+/// use hashed_wheel_util::{Cause, ExpiringMap, Removed};
 /// use std::sync::mpsc;
 /// use std::time::Duration;
 ///
@@ -157,9 +160,9 @@ const SHARDS: usize = 16;
 ///
 /// let clock = ManualClock::new();
 /// let (timer, mut driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven()?;
-/// let (sender, silent) = mpsc::channel();
-/// let sessions = ExpiringMap::with_handler(&timer, move |user, session: Session| {
-///     let _ = sender.send((user, session.packets));
+/// let (sender, ended) = mpsc::channel();
+/// let sessions = ExpiringMap::with_handler(&timer, move |session: Removed<_, Session>| {
+///     let _ = sender.send((session.key, session.value.packets, session.cause));
 /// });
 ///
 /// // A user logs in, perhaps not for the first time:
@@ -168,12 +171,15 @@ const SHARDS: usize = 16;
 /// // For each packet:
 /// assert!(sessions.touch("ada", SILENCE));
 /// sessions.with("ada", |session| session.packets += 1);
-/// // Silence:
+/// // Silence. The user logs out, too late:
 /// clock.advance(SILENCE);
-/// driver.turn();
-/// assert_eq!(silent.try_recv()?, ("ada", 1));
-/// // The user logs out, too late:
 /// assert!(sessions.remove("ada").is_none());
+/// driver.turn();
+/// assert_eq!(ended.try_recv()?, ("ada", 1, Cause::Expired));
+/// // The service ends:
+/// sessions.insert("grace", Session { packets: 0 }, SILENCE)?;
+/// timer.stop();
+/// assert_eq!(ended.try_recv()?, ("grace", 0, Cause::Stopped));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct ExpiringMap<K, V> {
@@ -194,7 +200,8 @@ struct Owner<K, V> {
 }
 
 impl<K, V> ExpiringMap<K, V> {
-    /// Makes an empty map, whose expired entries are dropped. Its timeouts belong to `timer`.
+    /// Makes an empty map, whose entries are dropped when they leave it. Its timeouts belong to
+    /// `timer`.
     ///
     /// # Examples
     ///
@@ -205,7 +212,10 @@ impl<K, V> ExpiringMap<K, V> {
     /// # use hashed_wheel_util::ExpiringMap;
     /// # use std::time::Duration;
     /// let seen = ExpiringMap::<u64, ()>::new(&HashedWheelTimer::default());
-    /// let mut is_new = |id| seen.insert(id, (), Duration::from_secs(60)).map(|old| old.is_none());
+    /// let is_new = |id| {
+    ///     let present = seen.insert_if_absent(id, (), Duration::from_secs(60))?;
+    ///     Ok(present.is_none())
+    /// };
     /// assert!(is_new(7)? && !is_new(7)?);
     /// # Ok::<(), hashed_wheel_util::InsertError<u64, ()>>(())
     /// ```
@@ -214,12 +224,19 @@ impl<K, V> ExpiringMap<K, V> {
         Self::builder(timer).build()
     }
 
-    /// Makes an empty map. When an entry expires, `handler` gets its key and its value.
+    /// Makes an empty map. `handler` gets the entries that leave it, except those that a call
+    /// returns. [`causes`](ExpiringMapBuilder::causes) of the builder chooses among them.
     ///
-    /// The handler runs as a task of `timer`: on the worker, or by the [task
-    /// executor](hashed_wheel::Builder::task_executor). It may run on several threads at a time.
-    /// When it runs, the key is free: it may insert the entry again. A panic is reported and
-    /// counted. It is what `evictionListener` is in Caffeine, for expired entries only.
+    /// For an expired entry, the handler runs as a task of `timer`: on the worker, or by the [task
+    /// executor](hashed_wheel::Builder::task_executor). It may run on several threads at a time. A
+    /// panic is reported and counted.
+    ///
+    /// Otherwise it runs on the thread that has called the map, that ends the timer, or on which the
+    /// executor drops a task. A panic goes to the caller of the map; the other entries that the
+    /// same call has removed are dropped then.
+    ///
+    /// When it runs, the key is free, and no lock is held: it may insert the entry again. It is what
+    /// `removalListener` is in Caffeine, with the value.
     ///
     /// To send the entries to a channel, move the sender into the handler: see the
     /// [example](Self#examples) of the type.
@@ -228,12 +245,12 @@ impl<K, V> ExpiringMap<K, V> {
     ///
     /// ```
     /// use hashed_wheel::HashedWheelTimer;
-    /// use hashed_wheel_util::ExpiringMap;
+    /// use hashed_wheel_util::{ExpiringMap, Removed};
     /// use std::time::Duration;
     ///
     /// let timer = HashedWheelTimer::default();
-    /// let leases = ExpiringMap::with_handler(&timer, |file: String, holder: u32| {
-    ///     println!("{holder} has lost its lease of {file}");
+    /// let leases = ExpiringMap::with_handler(&timer, |lease: Removed<String, u32>| {
+    ///     println!("{} has lost its lease of {}", lease.value, lease.key);
     /// });
     /// leases.insert("log".to_owned(), 7, Duration::from_secs(60))?;
     /// assert_eq!(leases.remove("log"), Some(7));
@@ -242,14 +259,15 @@ impl<K, V> ExpiringMap<K, V> {
     #[must_use]
     pub fn with_handler<F>(timer: &HashedWheelTimer, handler: F) -> Self
     where
-        F: Fn(K, V) + Send + Sync + 'static,
+        F: Fn(Removed<K, V>) + Send + Sync + 'static,
     {
         Self::builder(timer).build_with_handler(handler)
     }
 
-    /// Makes an empty map, and the receiver of its expired entries, for async code.
+    /// Makes an empty map, and the receiver of the entries that leave it, for async code: of those
+    /// that a handler would get.
     ///
-    /// The worker moves the entries into the receiver, even if the timer has a [task
+    /// The worker moves expired entries into the receiver, even if the timer has a [task
     /// executor](hashed_wheel::Builder::task_executor). Once there, an entry is not in the map any
     /// more: [`remove`](Self::remove) returns `None`.
     ///
@@ -257,21 +275,23 @@ impl<K, V> ExpiringMap<K, V> {
     ///
     /// ```
     /// use hashed_wheel::HashedWheelTimer;
-    /// use hashed_wheel_util::ExpiringMap;
+    /// use hashed_wheel_util::{Cause, ExpiringMap};
     /// use std::time::Duration;
     ///
     /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
     /// let timer = HashedWheelTimer::builder().tick(Duration::from_millis(1)).build()?;
-    /// let (sessions, mut silent) = ExpiringMap::with_receiver(&timer);
+    /// let (sessions, mut ended) = ExpiringMap::with_receiver(&timer);
     /// sessions.insert("ada", 17, Duration::from_millis(5))?;
-    /// assert_eq!(silent.recv().await, Some(("ada", 17)));
+    /// assert_eq!(ended.recv().await.unwrap().value, 17);
+    /// sessions.insert("grace", 0, Duration::from_secs(5))?;
     /// drop(sessions);
-    /// assert_eq!(silent.recv().await, None);
+    /// assert_eq!(ended.recv().await.unwrap().cause, Cause::Stopped);
+    /// assert_eq!(ended.recv().await, None);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// # })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn with_receiver(timer: &HashedWheelTimer) -> (Self, ExpiredEntries<K, V>)
+    pub fn with_receiver(timer: &HashedWheelTimer) -> (Self, RemovedEntries<K, V>)
     where
         K: Send + 'static,
         V: Send + 'static,
@@ -279,7 +299,8 @@ impl<K, V> ExpiringMap<K, V> {
         Self::builder(timer).build_with_receiver()
     }
 
-    /// Begins to make a map with a default time to live, a limit of its entries, or a listener.
+    /// Begins to make a map with a default time to live, a limit of its entries, or a choice of
+    /// causes.
     ///
     /// # Examples
     ///
@@ -304,19 +325,14 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     }
 }
 
-impl<K, V> Owner<K, V> {
-    fn take_all(&self) -> Vec<Current<K, V>> {
-        let all = self
-            .shards
-            .each_ref()
-            .map(|shard| shard.items.lock().current.take_all());
-        all.into_iter().flatten().collect()
-    }
-}
-
 impl<K, V> Drop for Owner<K, V> {
     fn drop(&mut self) {
-        cancel_all(&self.take_all());
+        let all: Vec<_> = self
+            .shards
+            .iter()
+            .flat_map(|shard| shard.lock().current.take_all())
+            .collect();
+        end_all(all, &self.output, Cause::Stopped);
     }
 }
 
@@ -359,7 +375,7 @@ mod tests {
             map.owner
                 .shards
                 .iter()
-                .map(|shard| shard.items.lock().current.room())
+                .map(|shard| shard.lock().current.room())
                 .sum::<usize>()
         };
         for expire in [false, true] {
@@ -393,7 +409,7 @@ mod tests {
             map.owner
                 .shards
                 .iter()
-                .map(|shard| shard.items.lock().current.places())
+                .map(|shard| shard.lock().current.places())
                 .sum::<usize>()
         };
         for key in (0..KEYS).chain(0..KEYS).chain(0..KEYS) {

@@ -1,8 +1,9 @@
-//! Where the expired entries of a map go, and who is told of the others.
+//! Where the entries go that leave a map.
 
 use std::panic::AssertUnwindSafe;
 
-use super::cause::Cause;
+use super::Removed;
+use super::cause::{Cause, Causes};
 use super::entry::Entry;
 use super::receiver::Sender;
 
@@ -11,40 +12,33 @@ use super::receiver::Sender;
 // `AssertUnwindSafe`: the engine catches the panics of a task, and a call on the map passes its
 // panic on when it has done its work.
 pub(super) struct Output<K, V> {
-    expired: AssertUnwindSafe<Box<TakeExpired<K, V>>>,
+    take: AssertUnwindSafe<Box<Take<K, V>>>,
     /// Whether entries expire on the worker, even if there is a task executor.
     pub(super) runs_on_worker: bool,
-    pub(super) listener: Option<Listener<K, V>>,
+    pub(super) causes: Causes,
 }
 
-/// Is told of each entry that leaves the map.
-pub(super) struct Listener<K, V>(AssertUnwindSafe<Box<Listen<K, V>>>);
-
-type TakeExpired<K, V> = dyn Fn(Entry<K, V>) + Send + Sync;
-type Listen<K, V> = dyn Fn(&K, &V, Cause) + Send + Sync;
-
-impl<K, V> Listener<K, V> {
-    pub(super) fn new(listener: impl Fn(&K, &V, Cause) + Send + Sync + 'static) -> Self {
-        Self(AssertUnwindSafe(Box::new(listener)))
-    }
-}
+type Take<K, V> = dyn Fn(Entry<K, V>, Cause) + Send + Sync;
 
 impl<K, V> Output<K, V> {
-    fn new(expired: impl Fn(Entry<K, V>) + Send + Sync + 'static, runs_on_worker: bool) -> Self {
+    fn new(
+        take: impl Fn(Entry<K, V>, Cause) + Send + Sync + 'static,
+        runs_on_worker: bool,
+    ) -> Self {
         Self {
-            expired: AssertUnwindSafe(Box::new(expired)),
+            take: AssertUnwindSafe(Box::new(take)),
             runs_on_worker,
-            listener: None,
+            causes: Causes::UNRETURNED,
         }
     }
 
     /// Drops the entries.
     pub(super) fn none() -> Self {
-        Self::new(|_| (), false)
+        Self::new(|_, _| (), false)
     }
 
-    pub(super) fn handler(handler: impl Fn(K, V) + Send + Sync + 'static) -> Self {
-        Self::new(move |entry| entry.pass_to(&handler), false)
+    pub(super) fn handler(handler: impl Fn(Removed<K, V>) + Send + Sync + 'static) -> Self {
+        Self::new(move |entry, cause| entry.pass_to(&handler, cause), false)
     }
 
     pub(super) fn sender(sender: Sender<K, V>) -> Self
@@ -52,25 +46,22 @@ impl<K, V> Output<K, V> {
         K: Send + 'static,
         V: Send + 'static,
     {
-        Self::new(move |entry| sender.send(entry), true)
+        Self::new(move |entry, cause| sender.send(entry, cause), true)
     }
 
-    /// Tells the listener why an entry has left the map.
-    pub(super) fn tell(&self, entry: &Entry<K, V>, cause: Cause) {
-        if let Some(Listener(listen)) = &self.listener {
-            listen(entry.key(), entry.value(), cause);
+    /// Passes on an entry that has left the map. Drops it if its cause was not chosen.
+    pub(super) fn pass_on(&self, entry: Entry<K, V>, cause: Cause) {
+        if self.causes.contains(cause) {
+            (self.take)(entry, cause);
         }
     }
 
-    /// Passes on an entry whose time has come.
-    pub(super) fn expire(&self, entry: Entry<K, V>) {
-        self.tell(&entry, Cause::Expired);
-        (self.expired)(entry);
-    }
-
-    /// Returns the value of an entry that has left the map for this cause.
-    pub(super) fn value_of(&self, entry: Entry<K, V>, cause: Cause) -> V {
-        self.tell(&entry, cause);
-        entry.into_value()
+    /// Returns the value of a replaced entry, unless it is passed on.
+    pub(super) fn value_of_replaced(&self, entry: Entry<K, V>) -> Option<V> {
+        if self.causes.contains(Cause::Replaced) {
+            (self.take)(entry, Cause::Replaced);
+            return None;
+        }
+        Some(entry.into_value())
     }
 }

@@ -1,4 +1,4 @@
-//! The expired entries of a map for async code.
+//! The entries that leave a map, for async code.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -7,18 +7,19 @@ use std::{fmt, mem};
 
 use super::entry::Entry;
 use super::room::smaller_room;
+use super::{Cause, Removed};
 use crate::sync::{Arc, Mutex, Weak};
 
-/// The expired entries of an [`ExpiringMap`](crate::ExpiringMap):
+/// The entries that leave an [`ExpiringMap`](crate::ExpiringMap):
 /// [`with_receiver`](crate::ExpiringMap::with_receiver).
 ///
 /// It is the receiver of an unbounded channel, as tokio's `mpsc::UnboundedReceiver`, and works on
-/// any runtime. Entries come in the order in which they expired. With feature `stream` it is a
-/// `Stream` of `(K, V)`.
+/// any runtime. Entries come in the order in which they left the map. With feature `stream` it is a
+/// `Stream` of [`Removed`].
 ///
-/// If it is dropped, entries that expire later are dropped when they expire.
-#[must_use = "entries that expire after this was dropped are dropped"]
-pub struct ExpiredEntries<K, V> {
+/// If it is dropped, entries that leave the map later are dropped.
+#[must_use = "entries that leave the map after this was dropped are dropped"]
+pub struct RemovedEntries<K, V> {
     queue: Arc<Queue<K, V>>,
 }
 
@@ -28,7 +29,7 @@ pub(super) struct Sender<K, V>(Weak<Queue<K, V>>);
 type Queue<K, V> = Mutex<State<K, V>>;
 
 struct State<K, V> {
-    entries: VecDeque<Entry<K, V>>,
+    entries: VecDeque<(Entry<K, V>, Cause)>,
     /// The waker of the last poll that found no entry.
     waker: Option<Waker>,
     is_closed: bool,
@@ -36,14 +37,14 @@ struct State<K, V> {
 
 impl<K, V> State<K, V> {
     /// Removes the first entry.
-    fn pop(&mut self) -> Option<Entry<K, V>> {
+    fn pop(&mut self) -> Option<(Entry<K, V>, Cause)> {
         let entry = self.entries.pop_front()?;
         self.free_room();
         Some(entry)
     }
 
     /// Removes the first entries, at most `limit`.
-    fn pop_many(&mut self, limit: usize) -> Vec<Entry<K, V>> {
+    fn pop_many(&mut self, limit: usize) -> Vec<(Entry<K, V>, Cause)> {
         let count = self.entries.len().min(limit);
         let entries = self.entries.drain(..count).collect();
         self.free_room();
@@ -58,19 +59,19 @@ impl<K, V> State<K, V> {
     }
 }
 
-pub(super) fn channel<K, V>() -> (Sender<K, V>, ExpiredEntries<K, V>) {
+pub(super) fn channel<K, V>() -> (Sender<K, V>, RemovedEntries<K, V>) {
     let state = State {
         entries: VecDeque::new(),
         waker: None,
         is_closed: false,
     };
     let queue = Arc::new(Queue::new(state));
-    (Sender(Arc::downgrade(&queue)), ExpiredEntries { queue })
+    (Sender(Arc::downgrade(&queue)), RemovedEntries { queue })
 }
 
 impl<K, V> Sender<K, V> {
-    pub(super) fn send(&self, entry: Entry<K, V>) {
-        self.update(|state| state.entries.push_back(entry));
+    pub(super) fn send(&self, entry: Entry<K, V>, cause: Cause) {
+        self.update(|state| state.entries.push_back((entry, cause)));
     }
 
     /// Changes the state, if there is a receiver, and wakes it.
@@ -95,14 +96,14 @@ impl<K, V> Drop for Sender<K, V> {
     }
 }
 
-impl<K, V> ExpiredEntries<K, V> {
-    /// Receives the next expired entry. `tokio::sync::mpsc::UnboundedReceiver::recv`.
+impl<K, V> RemovedEntries<K, V> {
+    /// Receives the next entry that has left the map. `tokio::sync::mpsc::UnboundedReceiver::recv`.
     ///
     /// Returns `None` once the map is gone and all entries were received: the last handle of the
     /// map was dropped, and no task of an entry runs.
     ///
-    /// The end of the timer does not end it. It drops the entries that are left, and none comes any
-    /// more: drop the map too, or wait for a signal of your own beside it.
+    /// The end of the timer does not end it. It sends the entries that are left, as
+    /// [`Stopped`](Cause::Stopped), and none comes any more: drop the map too.
     ///
     /// # Cancel safety
     ///
@@ -111,18 +112,18 @@ impl<K, V> ExpiredEntries<K, V> {
     /// # Examples
     ///
     /// ```
-    /// # use hashed_wheel_util::ExpiredEntries;
-    /// async fn log_out(mut silent: ExpiredEntries<String, u64>) {
-    ///     while let Some((user, bytes)) = silent.recv().await {
-    ///         println!("{user} was silent, after {bytes} bytes");
+    /// # use hashed_wheel_util::RemovedEntries;
+    /// async fn log_out(mut ended: RemovedEntries<String, u64>) {
+    ///     while let Some(session) = ended.recv().await {
+    ///         println!("{} after {} bytes: {:?}", session.key, session.value, session.cause);
     ///     }
     /// }
     /// ```
-    pub async fn recv(&mut self) -> Option<(K, V)> {
+    pub async fn recv(&mut self) -> Option<Removed<K, V>> {
         poll_fn(|context| self.poll_recv(context)).await
     }
 
-    /// Receives expired entries, at least one and at most `limit`, and appends them to `buffer`.
+    /// Receives entries, at least one and at most `limit`, and appends them to `buffer`.
     /// Returns how many these are. `tokio::sync::mpsc::UnboundedReceiver::recv_many`.
     ///
     /// For work that is cheaper for many entries than for each: one transaction, one message.
@@ -135,9 +136,9 @@ impl<K, V> ExpiredEntries<K, V> {
     /// # Examples
     ///
     /// ```
-    /// # use hashed_wheel_util::ExpiredEntries;
-    /// # async fn delete_all(_: &[(u64, String)]) {}
-    /// async fn delete(mut leases: ExpiredEntries<u64, String>) {
+    /// # use hashed_wheel_util::{Removed, RemovedEntries};
+    /// # async fn delete_all(_: &[Removed<u64, String>]) {}
+    /// async fn delete(mut leases: RemovedEntries<u64, String>) {
     ///     let mut batch = Vec::new();
     ///     while leases.recv_many(&mut batch, 1_000).await > 0 {
     ///         delete_all(&batch).await; // in one transaction
@@ -145,18 +146,18 @@ impl<K, V> ExpiredEntries<K, V> {
     ///     }
     /// }
     /// ```
-    pub async fn recv_many(&mut self, buffer: &mut Vec<(K, V)>, limit: usize) -> usize {
+    pub async fn recv_many(&mut self, buffer: &mut Vec<Removed<K, V>>, limit: usize) -> usize {
         poll_fn(|context| self.poll_recv_many(context, buffer, limit)).await
     }
 
-    /// Polls for expired entries: [`recv_many`](Self::recv_many) without `async`.
+    /// Polls for entries: [`recv_many`](Self::recv_many) without `async`.
     /// `tokio::sync::mpsc::UnboundedReceiver::poll_recv_many`.
     ///
     /// The waker is as for [`poll_recv`](Self::poll_recv).
     pub fn poll_recv_many(
         &mut self,
         context: &mut Context<'_>,
-        buffer: &mut Vec<(K, V)>,
+        buffer: &mut Vec<Removed<K, V>>,
         limit: usize,
     ) -> Poll<usize> {
         if limit == 0 {
@@ -169,24 +170,27 @@ impl<K, V> ExpiredEntries<K, V> {
         // Taken first: a large value is moved without the lock, which the worker may want.
         let more = self.queue.lock().pop_many(limit - 1);
         let count = 1 + more.len();
-        buffer.extend(more.into_iter().map(Entry::into_pair));
+        buffer.extend(
+            more.into_iter()
+                .map(|(entry, cause)| entry.into_removed(cause)),
+        );
         Poll::Ready(count)
     }
 
-    /// Polls for the next expired entry: [`recv`](Self::recv) without `async`.
+    /// Polls for the next entry: [`recv`](Self::recv) without `async`.
     /// `tokio::sync::mpsc::UnboundedReceiver::poll_recv`.
     ///
     /// If it returns [`Poll::Pending`], the waker of the last call is woken when there is an entry,
     /// or when the map is gone.
-    pub fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<Option<(K, V)>> {
+    pub fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<Option<Removed<K, V>>> {
         // Cloned and dropped without the lock, because a waker is user code.
         let mut waker = None;
         loop {
             let mut state = self.queue.lock();
-            if let Some(entry) = state.pop() {
+            if let Some((entry, cause)) = state.pop() {
                 // Release the lock first, because a large entry takes time to move.
                 drop(state);
-                return Poll::Ready(Some(entry.into_pair()));
+                return Poll::Ready(Some(entry.into_removed(cause)));
             }
             if state.is_closed {
                 return Poll::Ready(None);
@@ -207,6 +211,19 @@ impl<K, V> ExpiredEntries<K, V> {
         }
     }
 
+    /// Returns how many entries have left the map and were not received.
+    /// `tokio::sync::mpsc::UnboundedReceiver::len`.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.queue.lock().entries.len()
+    }
+
+    /// Returns whether [`len`](Self::len) is zero.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// Whether the map is gone and all entries were received.
     #[cfg(feature = "stream")]
     pub(crate) fn has_ended(&self) -> bool {
@@ -215,10 +232,10 @@ impl<K, V> ExpiredEntries<K, V> {
     }
 }
 
-impl<K, V> fmt::Debug for ExpiredEntries<K, V> {
+impl<K, V> fmt::Debug for RemovedEntries<K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ExpiredEntries")
-            .field("len", &self.queue.lock().entries.len())
+        f.debug_struct("RemovedEntries")
+            .field("len", &self.len())
             .finish_non_exhaustive()
     }
 }
@@ -234,16 +251,16 @@ mod tests {
         const ENTRIES: usize = 50_000;
         let (sender, mut expired) = channel();
         let mut context = Context::from_waker(Waker::noop());
-        let room = |expired: &ExpiredEntries<_, _>| expired.queue.lock().entries.capacity();
+        let room = |expired: &RemovedEntries<_, _>| expired.queue.lock().entries.capacity();
         for limit in [1, 7, ENTRIES] {
-            (0..ENTRIES).for_each(|key| sender.send(Entry::new(key, ())));
+            (0..ENTRIES).for_each(|key| sender.send(Entry::new(key, ()), Cause::Expired));
             assert!(room(&expired) >= ENTRIES);
             let mut all = Vec::new();
             while expired
                 .poll_recv_many(&mut context, &mut all, limit)
                 .is_ready()
             {}
-            assert!(all.iter().map(|(key, ())| *key).eq(0..ENTRIES));
+            assert!(all.iter().map(|entry| entry.key).eq(0..ENTRIES));
             assert!(room(&expired) <= MAX_IDLE, "room for {}", room(&expired));
         }
     }

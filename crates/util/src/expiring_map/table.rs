@@ -1,10 +1,16 @@
 //! The current items of a shard, in a hash table that stores the hash of each.
 //!
+//! An item is *alive* until its deadline. The clock decides that, and not the timer, which is up to
+//! a tick late. A dead item stays where it is until its task takes it. If a new item needs its
+//! place, it is set aside for the task.
+//!
 //! It never asks for a hash, also when it grows or shrinks. The callers' tests find an item among
 //! those with the same hash. They are the only user code that may run in the table, and each runs
 //! before the table changes.
 
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::binary_heap::PeekMut;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::mem;
 
 use hashbrown::HashTable;
@@ -17,83 +23,98 @@ const MAX_CHANCES: usize = 64;
 
 pub(super) struct Table<K, V> {
     items: HashTable<Current<K, V>>,
-    /// That of a table without a limit is empty.
-    order: VecDeque<Place>,
+    /// Dead items by their numbers.
+    aside: BTreeMap<u64, Current<K, V>>,
+    /// The present. See [`see`](Self::see).
+    now: u64,
     max_items: Option<usize>,
+    /// The order of eviction. That of a table without a limit is empty.
+    order: VecDeque<Place>,
+    /// At least one for each item, not later than its deadline. Without a limit there are none.
+    deadlines: BinaryHeap<Reverse<(u64, Place)>>,
 }
 
-/// The place of an item in the order of eviction. An item that has left the table leaves its place
-/// behind.
+/// Where an item is. An item that has left the table leaves its places behind in the order of
+/// eviction and in the deadlines.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     hash: u64,
     item: u64,
+}
+
+impl Place {
+    fn of<K, V>(item: &Current<K, V>) -> Self {
+        let Current { hash, item, .. } = *item;
+        Self { hash, item }
+    }
 }
 
 impl<K, V> Table<K, V> {
     pub(super) fn new(max_items: Option<usize>) -> Self {
         Self {
             items: HashTable::new(),
-            order: VecDeque::new(),
+            aside: BTreeMap::new(),
+            now: 0,
             max_items,
+            order: VecDeque::new(),
+            deadlines: BinaryHeap::new(),
         }
+    }
+
+    /// Sets the present to the time that a call has read before it took the lock. It does not go
+    /// back: otherwise a call that has waited for the lock could still find an item alive that
+    /// another call has found dead.
+    pub(super) fn see(&mut self, now: u64) {
+        self.now = self.now.max(now);
     }
 
     pub(super) fn len(&self) -> usize {
         self.items.len()
     }
 
-    /// Finds the item with this hash that passes the test.
+    /// Finds the living item with this hash that passes the test.
     pub(super) fn find(
-        &self,
-        hash: u64,
-        test: impl Fn(&Current<K, V>) -> bool,
-    ) -> Option<&Current<K, V>> {
-        self.items.find(hash, test)
-    }
-
-    pub(super) fn find_mut(
         &mut self,
         hash: u64,
         test: impl Fn(&Current<K, V>) -> bool,
     ) -> Option<&mut Current<K, V>> {
-        self.items.find_mut(hash, test)
+        let now = self.now;
+        self.items
+            .find_mut(hash, test)
+            .filter(|found| found.is_alive(now))
     }
 
-    /// Finds an item that is used now.
-    pub(super) fn find_used(
-        &mut self,
-        hash: u64,
-        test: impl Fn(&Current<K, V>) -> bool,
-    ) -> Option<&mut Current<K, V>> {
-        let found = self.find_mut(hash, test)?;
-        found.is_used = true;
-        Some(found)
-    }
-
-    /// Inserts an item that is not in the table. Returns the one that it evicts, if the table was
+    /// Inserts an item whose key is free. Returns a living item that it evicts, if the table was
     /// full.
     pub(super) fn insert(&mut self, item: Current<K, V>) -> Option<Current<K, V>> {
         // First, so that it does not evict the new item.
         let evicted = self.evict();
-        let Current {
-            hash, item: number, ..
-        } = item;
-        self.items.insert_unique(hash, item, |item| item.hash);
-        self.enqueue(hash, number);
+        let (place, deadline) = (Place::of(&item), item.deadline);
+        self.items.insert_unique(place.hash, item, |item| item.hash);
+        if self.max_items.is_some() {
+            self.order.push_back(place);
+            self.hasten(place.hash, place.item, deadline);
+        }
         evicted
     }
 
-    /// Appends an item of the table to the order of eviction.
-    pub(super) fn enqueue(&mut self, hash: u64, item: u64) {
+    /// An item has a new deadline, perhaps an earlier one.
+    pub(super) fn hasten(&mut self, hash: u64, item: u64, deadline: u64) {
         if self.max_items.is_some() {
-            self.order.push_back(Place { hash, item });
-            self.trim_order();
+            self.deadlines
+                .push(Reverse((deadline, Place { hash, item })));
+            self.trim();
         }
     }
 
-    /// If the table is full, removes an item that was not used recently.
+    /// If the table is full, makes room: sets a dead item aside, or else removes one that was not
+    /// used recently.
     fn evict(&mut self) -> Option<Current<K, V>> {
         if self.len() < self.max_items? {
+            return None;
+        }
+        if let Some(dead) = self.take_dead() {
+            self.aside.insert(dead.item, dead);
             return None;
         }
         let mut chances = MAX_CHANCES;
@@ -113,8 +134,65 @@ impl<K, V> Table<K, V> {
         }
     }
 
+    /// Removes a dead item.
+    fn take_dead(&mut self) -> Option<Current<K, V>> {
+        loop {
+            let mut first = self.deadlines.peek_mut()?;
+            let Reverse((deadline, place)) = *first;
+            if deadline > self.now {
+                return None;
+            }
+            let found = self
+                .items
+                .find_entry(place.hash, |current| current.item == place.item);
+            match found {
+                // It was touched.
+                Ok(found) if found.get().is_alive(self.now) => {
+                    first.0.0 = found.get().deadline;
+                }
+                found => {
+                    PeekMut::pop(first);
+                    if let Ok(dead) = found {
+                        return Some(dead.remove().0);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Frees a key for a new item: removes the item with this hash that passes the test. Returns it
+    /// if it is alive.
+    pub(super) fn vacate(
+        &mut self,
+        hash: u64,
+        test: impl Fn(&Current<K, V>) -> bool,
+    ) -> Option<Current<K, V>> {
+        let old = self.remove(hash, test)?;
+        if old.is_alive(self.now) {
+            return Some(old);
+        }
+        self.aside.insert(old.item, old);
+        None
+    }
+
+    /// Removes the living item with this hash that passes the test.
+    pub(super) fn remove_living(
+        &mut self,
+        hash: u64,
+        test: impl Fn(&Current<K, V>) -> bool,
+    ) -> Option<Current<K, V>> {
+        let now = self.now;
+        self.remove(hash, |current| test(current) && current.is_alive(now))
+    }
+
+    /// Removes an item, alive or dead.
+    pub(super) fn remove_item(&mut self, hash: u64, item: u64) -> Option<Current<K, V>> {
+        self.remove(hash, |current| current.item == item)
+            .or_else(|| self.aside.remove(&item))
+    }
+
     /// Removes the item with this hash that passes the test. Frees room that is not needed.
-    pub(super) fn remove(
+    fn remove(
         &mut self,
         hash: u64,
         test: impl Fn(&Current<K, V>) -> bool,
@@ -123,14 +201,20 @@ impl<K, V> Table<K, V> {
         if let Some(room) = smaller_room(self.len(), self.room()) {
             self.items.shrink_to(room, |item| item.hash);
         }
-        self.trim_order();
+        self.trim();
         Some(removed)
     }
 
     /// Drops the places of items that have left, once most places are such.
-    fn trim_order(&mut self) {
-        let Self { items, order, .. } = self;
-        if order.len() > 2 * items.len() + MAX_IDLE {
+    fn trim(&mut self) {
+        let Self {
+            items,
+            order,
+            deadlines,
+            ..
+        } = self;
+        let most = 2 * items.len() + MAX_IDLE;
+        if order.len() > most {
             order.retain(|place| {
                 items
                     .find(place.hash, |current| current.item == place.item)
@@ -138,20 +222,39 @@ impl<K, V> Table<K, V> {
             });
             order.shrink_to(2 * items.len());
         }
+        if deadlines.len() > most {
+            *deadlines = items
+                .iter()
+                .map(|item| Reverse((item.deadline, Place::of(item))))
+                .collect();
+        }
     }
 
-    pub(super) fn items(&self) -> impl Iterator<Item = &Current<K, V>> {
-        self.items.iter()
+    pub(super) fn living(&self) -> impl Iterator<Item = &Current<K, V>> {
+        self.items.iter().filter(|item| item.is_alive(self.now))
     }
 
-    pub(super) fn items_mut(&mut self) -> impl Iterator<Item = &mut Current<K, V>> {
-        self.items.iter_mut()
+    pub(super) fn living_mut(&mut self) -> impl Iterator<Item = &mut Current<K, V>> {
+        let now = self.now;
+        self.items.iter_mut().filter(move |item| item.is_alive(now))
     }
 
-    /// Removes all items.
-    pub(super) fn take_all(&mut self) -> impl Iterator<Item = Current<K, V>> + use<K, V> {
-        self.order = VecDeque::new();
-        mem::replace(&mut self.items, HashTable::new()).into_iter()
+    /// Removes all living items.
+    pub(super) fn take_living(&mut self) -> Vec<Current<K, V>> {
+        let now = self.now;
+        let all = mem::replace(&mut self.items, HashTable::new());
+        (self.order, self.deadlines) = Default::default();
+        let (living, dead): (Vec<_>, Vec<_>) = all.into_iter().partition(|item| item.is_alive(now));
+        self.aside
+            .extend(dead.into_iter().map(|dead| (dead.item, dead)));
+        living
+    }
+
+    /// Removes all items, alive and dead.
+    pub(super) fn take_all(&mut self) -> Vec<Current<K, V>> {
+        let mut all = self.take_living();
+        all.extend(mem::take(&mut self.aside).into_values());
+        all
     }
 
     /// Returns for how many items there is room.
@@ -159,9 +262,9 @@ impl<K, V> Table<K, V> {
         self.items.capacity()
     }
 
-    /// Returns for how many places the order of eviction has room.
+    /// Returns for how many places the order of eviction and the deadlines have room.
     #[cfg(test)]
     pub(super) fn places(&self) -> usize {
-        self.order.capacity()
+        self.order.capacity().max(self.deadlines.capacity())
     }
 }

@@ -1,10 +1,12 @@
 //! Calls that concern all entries of a map.
 
-use super::ExpiringMap;
-use super::items::{Current, end_all};
+use super::items::{Current, cancel_all, end_all};
+use super::{Cause, ExpiringMap};
+use crate::deadlines::Deadlines;
 
 impl<K, V> ExpiringMap<K, V> {
-    /// Returns how many entries there are.
+    /// Returns how many entries there are. Those whose time has come count until the timer's next
+    /// tick removes them.
     ///
     /// While other threads use the map, this is not necessarily the number at any one moment.
     ///
@@ -25,7 +27,7 @@ impl<K, V> ExpiringMap<K, V> {
         self.owner
             .shards
             .iter()
-            .map(|shard| shard.items.lock().current.len())
+            .map(|shard| shard.lock().current.len())
             .sum()
     }
 
@@ -69,21 +71,22 @@ impl<K, V> ExpiringMap<K, V> {
     where
         K: Clone,
     {
+        let now = self.owner.timer.now_nanos();
         let mut keys = Vec::new();
         for shard in &self.owner.shards {
+            let items = shard.lock_at(now);
             keys.extend(
-                shard
-                    .items
-                    .lock()
+                items
                     .current
-                    .items()
+                    .living()
                     .map(|current| current.entry.key().clone()),
             );
         }
         keys
     }
 
-    /// Ends all entries, and drops their values. Returns how many there were.
+    /// Removes all entries, and cancels their timeouts. Returns how many there were. Their values go
+    /// to the handler or the receiver, as [`Removed`](Cause::Removed).
     ///
     /// An entry that another thread makes meanwhile may stay. The call does not wait for a handler
     /// that has begun.
@@ -103,7 +106,10 @@ impl<K, V> ExpiringMap<K, V> {
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
     pub fn clear(&self) -> usize {
-        self.take_all().len()
+        let all = self.take_living();
+        let count = all.len();
+        end_all(all, &self.owner.output, Cause::Removed);
+        count
     }
 
     /// Removes all entries, cancels their timeouts, and returns them, in no particular order.
@@ -125,18 +131,19 @@ impl<K, V> ExpiringMap<K, V> {
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
     pub fn drain(&self) -> Vec<(K, V)> {
-        self.take_all()
-            .into_iter()
+        let all = self.take_living();
+        cancel_all(&all);
+        all.into_iter()
             .map(|current| current.entry.into_pair())
             .collect()
     }
 
-    /// Keeps the entries for which `keep` returns true. Removes the others, cancels their timeouts,
-    /// and drops their values. `HashMap::retain`.
+    /// Keeps the entries for which `keep` returns true. Removes the others, and cancels their
+    /// timeouts. Their values go to the handler or the receiver, as
+    /// [`Removed`](Cause::Removed). `HashMap::retain`.
     ///
     /// It takes one lock after the other. `keep` runs under the lock: it should be short and must
-    /// not use the map, which can deadlock. To have the values that are removed, move them out
-    /// through the `&mut V`.
+    /// not use the map, which can deadlock.
     ///
     /// If `keep` panics, the entries under locks that it has not left stay.
     ///
@@ -155,28 +162,31 @@ impl<K, V> ExpiringMap<K, V> {
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
     pub fn retain(&self, mut keep: impl FnMut(&K, &mut V) -> bool) {
+        let now = self.owner.timer.now_nanos();
         for shard in &self.owner.shards {
             let mut rejected = Vec::new();
-            let mut items = shard.items.lock();
-            for current in items.current.items_mut() {
+            let mut items = shard.lock_at(now);
+            for current in items.current.living_mut() {
                 let place = (current.hash, current.item);
                 let (key, value) = current.entry.parts();
                 if !keep(key, value) {
                     rejected.push(place);
                 }
             }
-            let remove = |(hash, item)| items.remove_current(hash, item);
+            let remove = |(hash, item)| items.current.remove_item(hash, item);
             let removed: Vec<_> = rejected.into_iter().filter_map(remove).collect();
-            // Release the lock first, because the listener and the drop of keys and values are user
+            // Release the lock first, because the handler and the drop of keys and values are user
             // code.
             drop(items);
-            end_all(&removed, &self.owner.output);
+            end_all(removed, &self.owner.output, Cause::Removed);
         }
     }
 
-    fn take_all(&self) -> Vec<Current<K, V>> {
-        let all = self.owner.take_all();
-        end_all(&all, &self.owner.output);
-        all
+    fn take_living(&self) -> Vec<Current<K, V>> {
+        let now = self.owner.timer.now_nanos();
+        let shards = self.owner.shards.iter();
+        shards
+            .flat_map(|shard| shard.lock_at(now).current.take_living())
+            .collect()
     }
 }

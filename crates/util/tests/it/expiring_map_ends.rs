@@ -1,5 +1,4 @@
-//! The listener of a map, which is told of each entry that leaves it; the default time to live; and
-//! lookups by another type.
+//! Where the entries go that leave a map; the default time to live; and lookups by another type.
 
 use crate::common;
 
@@ -12,154 +11,222 @@ use std::time::Duration;
 
 use common::{Driven, TICK, accepts_all, ends, ms, quietly};
 use hashed_wheel::{ExpiredTask, HashedWheelTimer};
-use hashed_wheel_util::{Cause, Equivalent, ExpiringMap, ExpiringMapBuilder};
+use hashed_wheel_util::{Cause, Equivalent, ExpiringMap, ExpiringMapBuilder, Removed};
 
 const FAR: Duration = ms(123_456);
 
-type Told = Receiver<(u8, u32, Cause)>;
+type Ends = Receiver<Removed<u8, u32>>;
 
-/// Begins a map, and returns what its listener is told.
-fn builder(timer: &HashedWheelTimer) -> (ExpiringMapBuilder<u8, u32>, Told) {
-    let (sender, told) = channel();
-    let listener = move |key: &u8, value: &u32, cause| sender.send((*key, *value, cause)).unwrap();
-    (ExpiringMap::builder(timer).listener(listener), told)
+/// A map, and what its handler gets.
+fn with_handler(builder: ExpiringMapBuilder<u8, u32>) -> (ExpiringMap<u8, u32>, Ends) {
+    let (sender, ends) = channel();
+    let map = builder.build_with_handler(move |removed| sender.send(removed).unwrap());
+    (map, ends)
 }
 
-fn all<T: Ord>(receiver: &Receiver<T>) -> Vec<T> {
-    receiver.try_iter().collect()
+/// What the handler got, in the order of the keys.
+fn all(ends: &Ends) -> Vec<(u8, u32, Cause)> {
+    sorted(ends.try_iter())
 }
 
-/// The calls of the listener, in an order of its own for entries that left in no particular order.
-fn told(receiver: &Told) -> Vec<(u8, u32, Cause)> {
-    let mut told: Vec<_> = receiver.try_iter().collect();
-    told.sort_by_key(|(key, ..)| *key);
-    told
+fn sorted(ends: impl Iterator<Item = Removed<u8, u32>>) -> Vec<(u8, u32, Cause)> {
+    let mut all: Vec<_> = ends
+        .map(|Removed { key, value, cause }| (key, value, cause))
+        .collect();
+    all.sort_by_key(|(key, ..)| *key);
+    all
 }
 
-// --- the listener --------------------------------------------------------------------------------
+fn fill(map: &ExpiringMap<u8, u32>, delay: Duration) {
+    (1..=3).for_each(|key| assert!(map.insert(key, 10, delay).unwrap().is_none()));
+}
+
+// --- the output ----------------------------------------------------------------------------------
 
 #[test]
-fn the_listener_is_told_of_each_end_with_its_cause() {
+fn each_value_goes_to_the_caller_or_with_its_cause_to_the_handler() {
     let mut t = Driven::new();
-    let (builder, listener) = builder(&t.timer);
-    let (sender, handled) = channel();
-    let map = builder.build_with_handler(move |key, value| sender.send((key, value)).unwrap());
-    let fill =
-        |delay| (1..=3).for_each(|key| assert!(map.insert(key, 10, delay).unwrap().is_none()));
-
-    fill(TICK);
+    let (map, ends) = with_handler(ExpiringMap::builder(&t.timer));
+    fill(&map, TICK);
     assert_eq!(map.insert(1, 11, TICK).unwrap(), Some(10));
-    assert_eq!(told(&listener), [(1, 10, Cause::Replaced)]);
-    assert_eq!(map.remove(&1), Some(11));
-    assert_eq!(map.remove(&1), None);
-    assert_eq!(told(&listener), [(1, 11, Cause::Removed)]);
-    assert_eq!((t.pass(TICK), all(&handled)), (2, vec![(2, 10), (3, 10)]));
-    assert_eq!(
-        told(&listener),
-        [(2, 10, Cause::Expired), (3, 10, Cause::Expired)]
-    );
+    assert_eq!((map.remove(&1), map.remove(&1)), (Some(11), None));
+    assert_eq!(all(&ends), []);
+    assert_eq!(t.pass(TICK), 2);
+    assert_eq!(all(&ends), [2, 3].map(|key| (key, 10, Cause::Expired)));
 
-    fill(FAR);
+    fill(&map, FAR);
     map.retain(|key, _| *key == 3);
+    assert_eq!(all(&ends), [1, 2].map(|key| (key, 10, Cause::Removed)));
     assert_eq!(
-        told(&listener),
-        [(1, 10, Cause::Removed), (2, 10, Cause::Removed)]
-    );
-    assert_eq!(
-        (map.clear(), told(&listener)),
+        (map.clear(), all(&ends)),
         (1, vec![(3, 10, Cause::Removed)])
     );
-    fill(FAR);
-    assert_eq!(map.drain().len(), 3);
-    assert_eq!(
-        told(&listener),
-        [1, 2, 3].map(|key| (key, 10, Cause::Removed))
-    );
-    assert_eq!((all(&handled), t.timer.pending_timeouts()), (vec![], 0));
+    fill(&map, FAR);
+    assert_eq!((map.drain().len(), all(&ends)), (3, vec![]));
+    assert_eq!(t.timer.pending_timeouts(), 0);
 }
 
 #[test]
-fn the_listener_of_a_map_with_a_receiver_is_told_when_the_entry_expires() {
-    let mut t = Driven::new();
-    let (builder, listener) = builder(&t.timer);
-    let (map, mut expired) = builder.build_with_receiver();
-    map.insert(7, 1, TICK).unwrap();
-    t.pass(TICK);
-    assert_eq!(told(&listener), [(7, 1, Cause::Expired)]);
-    let context = &mut Context::from_waker(Waker::noop());
-    assert_eq!(expired.poll_recv(context), Poll::Ready(Some((7, 1))));
+fn values_that_are_left_come_out_at_each_end_of_the_map_and_the_timer() {
+    type End = fn(&HashedWheelTimer, ExpiringMap<u8, u32>) -> Option<ExpiringMap<u8, u32>>;
+    let ends: [End; 5] = [
+        |timer, map| {
+            assert_eq!(timer.stop().len(), 3);
+            Some(map)
+        },
+        |timer, map| {
+            assert_eq!(timer.shutdown(TICK).len(), 3);
+            Some(map)
+        },
+        |timer, map| {
+            assert_eq!(timer.cancel_all(), 3);
+            Some(map)
+        },
+        |_, map| {
+            drop(map);
+            None
+        },
+        |timer, map| {
+            timer.begin_stop().wait();
+            Some(map)
+        },
+    ];
+    for end in ends {
+        let t = Driven::new();
+        let (map, handled) = with_handler(ExpiringMap::builder(&t.timer));
+        fill(&map, FAR);
+        let map = end(&t.timer, map);
+        assert_eq!(
+            all(&handled),
+            [1, 2, 3].map(|key| (key, 10, Cause::Stopped))
+        );
+        if let Some(map) = map {
+            assert!(map.is_empty());
+            drop(map);
+        }
+        assert_eq!(all(&handled), []);
+
+        let t = Driven::new();
+        let (map, mut entries) = ExpiringMap::with_receiver(&t.timer);
+        fill(&map, FAR);
+        drop(end(&t.timer, map));
+        let mut received = Vec::new();
+        let context = &mut Context::from_waker(Waker::noop());
+        while let Poll::Ready(Some(entry)) = entries.poll_recv(context) {
+            received.push(entry);
+        }
+        assert_eq!(
+            sorted(received.into_iter()),
+            [1, 2, 3].map(|key| (key, 10, Cause::Stopped))
+        );
+        assert_eq!(entries.poll_recv(context), Poll::Ready(None));
+    }
+}
+
+/// A dead entry whose key has another one, and a dead one that has the key.
+#[test]
+fn dead_entries_that_the_timer_has_not_removed_come_out_at_the_end() {
+    type End = fn(&HashedWheelTimer, ExpiringMap<u8, u32>);
+    let ends: [End; 3] = [
+        |timer, _map| assert_eq!(timer.stop().len(), 3),
+        |timer, _map| assert_eq!(timer.cancel_all(), 3),
+        |_, map| drop(map),
+    ];
+    for end in ends {
+        let t = Driven::new();
+        let (map, handled) = with_handler(ExpiringMap::builder(&t.timer));
+        map.insert(1, 10, TICK).unwrap();
+        map.insert(3, 10, TICK).unwrap();
+        t.clock.advance(TICK);
+        map.insert(1, 11, FAR).unwrap();
+        end(&t.timer, map);
+        let ends = all(&handled);
+        let mut values: Vec<_> = ends.iter().map(|(key, value, _)| (*key, *value)).collect();
+        values.sort_unstable();
+        assert_eq!(values, [(1, 10), (1, 11), (3, 10)]);
+        assert!(ends.iter().all(|(.., cause)| *cause == Cause::Stopped));
+        assert_eq!(t.timer.pending_timeouts(), 0);
+    }
 }
 
 #[test]
-fn the_listener_is_not_told_of_the_end_of_the_map_or_the_timer() {
+fn an_entry_whose_task_the_executor_drops_goes_to_the_handler() {
     let mut t = Driven::with(|builder| builder.task_executor(accepts_all(drop::<ExpiredTask>)));
-    let value = Arc::new(());
-    let (sender, listener) = channel();
-    let map = ExpiringMap::builder(&t.timer)
-        .listener(move |_, _, cause| sender.send(cause).unwrap())
-        .build();
-    let insert = || assert!(map.insert(7, Arc::clone(&value), TICK).unwrap().is_none());
-    insert();
-    assert_eq!(
-        (t.pass(TICK), Arc::strong_count(&value)),
-        (1, 1),
-        "dropped by the executor"
+    let (map, ends) = with_handler(ExpiringMap::builder(&t.timer));
+    fill(&map, TICK);
+    assert_eq!(t.pass(TICK), 3);
+    assert_eq!(all(&ends), [1, 2, 3].map(|key| (key, 10, Cause::Stopped)));
+}
+
+#[test]
+fn only_the_chosen_causes_go_to_the_handler() {
+    let mut t = Driven::new();
+    let builder = ExpiringMap::builder(&t.timer);
+    let (map, ends) = with_handler(
+        builder
+            .causes([Cause::Replaced, Cause::Evicted])
+            .max_entries(3),
     );
-    insert();
-    assert_eq!(
-        (t.timer.cancel_all(), map.len(), Arc::strong_count(&value)),
-        (1, 0, 1)
-    );
-    let other = ExpiringMap::new(&t.timer);
-    other.insert(7, Arc::clone(&value), TICK).unwrap();
-    drop(other);
-    assert_eq!(Arc::strong_count(&value), 1);
-    insert();
-    assert_eq!(
-        (t.timer.stop().len(), map.len(), Arc::strong_count(&value)),
-        (1, 0, 1)
-    );
-    let rejected = map.insert(7, Arc::clone(&value), TICK).unwrap_err();
-    drop((map, rejected));
-    assert_eq!(
-        listener.recv(),
-        Err(std::sync::mpsc::RecvError),
-        "it was told of nothing"
-    );
+    fill(&map, TICK);
+    assert_eq!(map.insert(1, 11, TICK).unwrap(), None, "the handler has it");
+    assert_eq!(all(&ends), [(1, 10, Cause::Replaced)]);
+    map.insert(4, 10, FAR).unwrap();
+    assert_eq!(all(&ends), [(2, 10, Cause::Evicted)]);
+    assert_eq!(map.remove(&1), Some(11));
+    assert_eq!(t.pass(TICK), 1);
+    map.insert(5, 10, FAR).unwrap();
+    map.retain(|key, _| *key == 4);
+    t.timer.stop();
+    assert_eq!((all(&ends), map.len()), (vec![], 0));
 }
 
 /// If a lock were held, the call would hang.
 #[test]
-fn the_listener_may_use_the_map() {
+fn the_handler_may_use_the_map() {
     let lens = ends(|| {
         let mut t = Driven::new();
         let own = Arc::<OnceLock<ExpiringMap<u8, u32>>>::default();
-        // The map owns its listener, so the listener must not own the map.
         let (shared, (sender, lens)) = (Arc::downgrade(&own), channel());
         // `len` locks every shard.
-        let listener = move |_: &u8, _: &u32, _| {
-            let map = shared.upgrade().unwrap();
-            sender.send(map.get().unwrap().len()).unwrap();
+        let handler = move |_| {
+            let shared = shared.upgrade().unwrap();
+            sender.send(shared.get().unwrap().len()).unwrap();
         };
-        let map = own.get_or_init(|| ExpiringMap::builder(&t.timer).listener(listener).build());
+        let all_causes = [
+            Cause::Replaced,
+            Cause::Expired,
+            Cause::Removed,
+            Cause::Stopped,
+        ];
+        let builder = ExpiringMap::builder(&t.timer).causes(all_causes);
+        let map = own.get_or_init(|| builder.build_with_handler(handler));
         (0..2).for_each(|value| _ = map.insert(1, value, TICK).unwrap());
         t.pass(TICK);
         (0..8).for_each(|key| _ = map.insert(key, 0, FAR).unwrap());
-        map.remove(&0);
         map.retain(|key, _| *key != 1);
         map.clear();
-        all(&lens)
+        map.insert(1, 0, FAR).unwrap();
+        t.timer.stop();
+        lens.try_iter().collect::<Vec<_>>()
     });
-    // Told of the replaced entry, the new one is there. The others have left before it is told.
-    assert_eq!(lens, [vec![1, 0, 7, 6], vec![0; 6]].concat());
+    // The handler gets the replaced entry when the new one is there, and the others when all of the
+    // call have left.
+    assert_eq!(lens, [vec![1, 0, 7], vec![0; 8]].concat());
 }
 
 #[test]
-fn a_panic_of_the_listener_goes_to_the_caller_and_leaves_a_consistent_map() {
+fn a_panic_of_the_handler_goes_to_the_caller_and_leaves_a_consistent_map() {
     let mut t = Driven::new();
     let value = Arc::new(());
-    let listener = |_: &u8, _: &Arc<()>, cause| panic!("told of {cause:?}");
-    let map = ExpiringMap::builder(&t.timer).listener(listener).build();
+    let causes = [
+        Cause::Replaced,
+        Cause::Removed,
+        Cause::Expired,
+        Cause::Stopped,
+    ];
+    let map = ExpiringMap::builder(&t.timer)
+        .causes(causes)
+        .build_with_handler(|removed: Removed<u8, Arc<()>>| panic!("{:?}", removed.cause));
     let insert = |key, delay| map.insert(key, Arc::clone(&value), delay).unwrap();
     quietly(|| {
         insert(1, FAR);
@@ -169,13 +236,15 @@ fn a_panic_of_the_listener_goes_to_the_caller_and_leaves_a_consistent_map() {
             (1, 1),
             "the new entry is there"
         );
-        assert!(catch_unwind(AssertUnwindSafe(|| map.remove(&1))).is_err());
         insert(2, FAR);
         insert(3, FAR);
         assert!(catch_unwind(AssertUnwindSafe(|| map.clear())).is_err());
         assert_eq!((map.len(), t.timer.pending_timeouts()), (0, 0));
         insert(4, TICK);
         assert_eq!((t.pass(TICK), t.timer.stats().panics), (1, 1));
+        insert(5, FAR);
+        insert(6, FAR);
+        assert_eq!((t.timer.stop().len(), t.timer.stats().panics), (2, 3));
     });
     assert_eq!(
         (map.len(), Arc::strong_count(&value)),

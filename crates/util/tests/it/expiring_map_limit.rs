@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use common::{Driven, TICK, ms};
 use hashed_wheel::HashedWheelTimer;
-use hashed_wheel_util::{Cause, ExpiringMap};
+use hashed_wheel_util::{Cause, ExpiringMap, Removed};
 
 const FAR: Duration = ms(123_456);
 
@@ -53,31 +53,63 @@ fn new_key_evicts_the_first_entry_that_was_not_used() {
 }
 
 #[test]
-fn evicted_entry_goes_to_the_listener_alone() {
+fn evicted_entry_goes_to_the_handler() {
     let mut t = Driven::new();
-    let ((told, listener), (sender, handled)) = (channel(), channel());
+    let (sender, handled) = channel();
     let value = Arc::new(());
     let map = ExpiringMap::builder(&t.timer)
         .time_to_live(TICK)
         .max_entries(1)
-        .listener(move |key: &u8, _: &Arc<()>, cause| told.send((*key, cause)).unwrap())
-        .build_with_handler(move |key, _| sender.send(key).unwrap());
+        .build_with_handler(move |entry: Removed<u8, Arc<()>>| {
+            sender.send((entry.key, entry.cause)).unwrap();
+        });
     map.put(1, Arc::clone(&value)).unwrap();
     assert!(
         map.put(2, Arc::clone(&value)).unwrap().is_none(),
         "another key's value is not returned"
     );
     assert_eq!((map.len(), Arc::strong_count(&value)), (1, 2));
-    assert_eq!(
-        listener.try_iter().collect::<Vec<_>>(),
-        [(1, Cause::Evicted)]
-    );
+    assert_eq!(handled.try_recv(), Ok((1, Cause::Evicted)));
     assert_eq!(t.pass(TICK), 1);
     assert_eq!(
-        listener.try_iter().collect::<Vec<_>>(),
+        handled.try_iter().collect::<Vec<_>>(),
         [(2, Cause::Expired)]
     );
-    assert_eq!(handled.try_iter().collect::<Vec<_>>(), [2]);
+}
+
+/// The worker is late. The dead entries were used, and are not the first ones in the order.
+#[test]
+fn full_map_evicts_the_dead_first_however_their_times_have_changed() {
+    let mut t = Driven::new();
+    let (sender, handled) = channel();
+    let map = ExpiringMap::builder(&t.timer)
+        .max_entries(4)
+        .build_with_handler(move |entry: Removed<usize, ()>| {
+            sender.send((entry.key, entry.cause)).unwrap();
+        });
+    let insert = |key, delay| map.insert(key, (), delay).unwrap();
+    insert(0, FAR);
+    insert(1, TICK);
+    insert(2, TICK);
+    insert(3, FAR);
+    // 1 lives longer now, and 3 not so long.
+    assert!(map.touch(&1, FAR) && map.touch(&3, TICK) && map.get(&2).is_some());
+    t.clock.advance(TICK);
+    insert(4, FAR);
+    insert(5, FAR);
+    let mut keys = map.keys();
+    keys.sort_unstable();
+    assert_eq!((keys, map.len()), (vec![0, 1, 4, 5], 4));
+    assert!(handled.try_recv().is_err(), "they wait for the timer");
+    assert_eq!(t.driver.turn(), 2);
+    let mut expired: Vec<_> = handled.try_iter().collect();
+    expired.sort_unstable_by_key(|(key, _)| *key);
+    assert_eq!(expired, [(2, Cause::Expired), (3, Cause::Expired)]);
+    insert(6, FAR);
+    assert_eq!(
+        handled.try_iter().collect::<Vec<_>>(),
+        [(0, Cause::Evicted)]
+    );
 }
 
 #[test]

@@ -15,9 +15,9 @@ use std::time::Duration;
 
 use common::{TEST_TIMEOUT, accepts_all, ms};
 use hashed_wheel::{ExpiredTask, HashedWheelTimer, TaskExecutor, executor};
-use hashed_wheel_util::ExpiringMap;
 use hashed_wheel_util::delay_queue::DelayQueue;
 use hashed_wheel_util::executor::TaskExecutorExt;
+use hashed_wheel_util::{ExpiringMap, Removed};
 use support::Tasks;
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -108,9 +108,10 @@ fn a_handler_gets_a_value_of_a_quarter_of_the_stack() {
     with_large_stack(|| {
         for timer in [timer(), timer_with_pool()] {
             let (sender, lengths) = channel();
-            let map = ExpiringMap::with_handler(&timer, move |key: u32, value: Bytes<LARGE>| {
-                sender.send((key, value.len())).unwrap();
-            });
+            let map =
+                ExpiringMap::with_handler(&timer, move |removed: Removed<u32, Bytes<LARGE>>| {
+                    sender.send((removed.key, removed.value.len())).unwrap();
+                });
             assert!(map.insert(7, Bytes::new(), ms(1)).unwrap().is_none());
             expect(&lengths, (7, LARGE));
         }
@@ -123,8 +124,8 @@ fn a_handler_gets_a_key_of_a_quarter_of_the_stack() {
     with_large_stack(|| {
         let timer = timer();
         let (sender, lengths) = channel();
-        let map = ExpiringMap::with_handler(&timer, move |key: [u8; LARGE], ()| {
-            sender.send(key.len()).unwrap();
+        let map = ExpiringMap::with_handler(&timer, move |removed: Removed<[u8; LARGE], ()>| {
+            sender.send(removed.key.len()).unwrap();
         });
         assert!(map.insert([7; LARGE], (), ms(1)).unwrap().is_none());
         expect(&lengths, LARGE);
@@ -141,12 +142,12 @@ fn the_worker_sends_a_value_larger_than_its_stack() {
                 .unwrap()
                 .is_none()
         );
-        let (key, value) = smol::block_on(expired.recv()).unwrap();
-        assert_eq!((key, value.len()), (7, HUGE));
+        let first = smol::block_on(expired.recv()).unwrap();
+        assert_eq!((first.key, first.value.len()), (7, HUGE));
         let mut batch = Vec::new();
         assert!(map.insert(8, Bytes::new(), ms(1)).unwrap().is_none());
         assert_eq!(smol::block_on(expired.recv_many(&mut batch, 10)), 1);
-        assert_eq!((batch[0].0, batch[0].1.len()), (8, HUGE));
+        assert_eq!((batch[0].key, batch[0].value.len()), (8, HUGE));
     });
 }
 
@@ -179,7 +180,7 @@ fn values_under_keys_are_dropped_where_they_are() {
     type End = fn(&HashedWheelTimer, Maps);
 
     fn new(timer: &HashedWheelTimer, delay: Duration, drops: &Sender<usize>) -> Maps {
-        let values = ExpiringMap::with_handler(timer, |_, _| unreachable!());
+        let values = ExpiringMap::new(timer);
         let tasks = Tasks::new(timer);
         let value = || Dropped(Bytes::new(), drops.clone());
         assert!(values.insert(7, value(), delay).unwrap().is_none());

@@ -8,6 +8,7 @@ mod client;
 mod delay_queue;
 mod delay_queue_runtimes;
 mod expiring_map;
+mod expiring_map_clock;
 mod expiring_map_ends;
 mod expiring_map_limit;
 mod expiring_map_tasks;

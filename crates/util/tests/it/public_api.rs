@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 use hashed_wheel::Builder;
 use hashed_wheel::{HashedWheelTimer, NewTimeoutError};
 use hashed_wheel_util::delay_queue::{self, DelayQueue, Expired};
-use hashed_wheel_util::{Cause, ExpiredEntries, ExpiringMap, ExpiringMapBuilder, InsertError};
+use hashed_wheel_util::{
+    Cause, ExpiringMap, ExpiringMapBuilder, InsertError, Removed, RemovedEntries,
+};
 
 #[test]
 fn a_delay_queue_has_these_methods() {
@@ -76,7 +78,8 @@ fn rayon_executors_have_these_methods() {
 fn an_expiring_map_has_these_methods() {
     type Map = ExpiringMap<String, u64>;
     type Inserted = Result<Option<u64>, InsertError<String, u64>>;
-    type Handler = fn(String, u64);
+    type IfAbsent = Result<Option<(String, u64)>, InsertError<String, u64>>;
+    type Handler = fn(Removed<String, u64>);
     type Access = fn(&mut u64);
     type Keep = fn(&String, &mut u64) -> bool;
 
@@ -84,6 +87,7 @@ fn an_expiring_map_has_these_methods() {
     let _: fn(&HashedWheelTimer) -> Map = Map::new;
     let _: fn(&Map, String, u64, Duration) -> Inserted = Map::insert;
     let _: fn(&Map, String, u64, Instant) -> Inserted = Map::insert_at;
+    let _: fn(&Map, String, u64, Duration) -> IfAbsent = Map::insert_if_absent;
     let _: fn(&Map, String, u64) -> Inserted = Map::put;
     let _: fn(&Map, &str) -> bool = Map::renew;
     let _: fn(&Map, &str) -> Option<u64> = Map::get;
@@ -102,21 +106,20 @@ fn an_expiring_map_has_these_methods() {
     let _: fn(&Map) -> Map = Map::clone;
 
     type Builder = ExpiringMapBuilder<String, u64>;
-    type Listener = fn(&String, &u64, Cause);
     let _: fn(&HashedWheelTimer) -> Builder = Map::builder;
     let _: fn(Builder, Duration) -> Builder = Builder::time_to_live;
-    let _: fn(Builder, Listener) -> Builder = Builder::listener;
+    let _: fn(Builder, [Cause; 2]) -> Builder = Builder::causes;
     let _: fn(Builder) -> Map = Builder::build;
     let _: fn(Builder, Handler) -> Map = Builder::build_with_handler;
-    let _: fn(Builder) -> (Map, ExpiredEntries<String, u64>) = Builder::build_with_receiver;
+    let _: fn(Builder) -> (Map, RemovedEntries<String, u64>) = Builder::build_with_receiver;
 }
 
 #[test]
-fn the_receiver_of_expired_entries_has_these_methods() {
-    type Receiver = ExpiredEntries<String, u64>;
+fn the_receiver_of_entries_has_these_methods() {
+    type Receiver = RemovedEntries<String, u64>;
     type Made = (ExpiringMap<String, u64>, Receiver);
-    type Received = Poll<Option<(String, u64)>>;
-    type Batch = Vec<(String, u64)>;
+    type Received = Poll<Option<Removed<String, u64>>>;
+    type Batch = Vec<Removed<String, u64>>;
 
     let _: fn(&HashedWheelTimer) -> Made = ExpiringMap::with_receiver;
     let _: fn(&mut Receiver, &mut Context<'_>) -> Received = Receiver::poll_recv;

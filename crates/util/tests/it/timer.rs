@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use common::{Driven, TICK, ms};
 use hashed_wheel::{Builder, Clock, HashedWheelTimer, NewTimeoutError};
 use hashed_wheel_util::delay_queue::DelayQueue;
-use hashed_wheel_util::{ExpiringMap, InsertError};
+use hashed_wheel_util::{ExpiringMap, InsertError, Removed};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -35,7 +35,7 @@ fn by_each_method(timer: &HashedWheelTimer, deadline: Instant) -> Vec<Method> {
         Box::new(move || queue.try_recv().is_some())
     }
 
-    let [inserted, touched] = [(); 2].map(|()| ExpiringMap::with_handler(timer, |_, ()| ()));
+    let [inserted, touched] = [(); 2].map(|()| ExpiringMap::new(timer));
     inserted.insert_at(1, (), deadline).unwrap();
     touched.insert(1, (), Duration::MAX).unwrap();
     assert!(touched.touch_at(&1, deadline));
@@ -128,7 +128,9 @@ fn an_entry_of_a_cache_expires_in_one_wake_up() {
         let mut t = Driven::with(|builder| wheel(builder.tick(ms(1))));
         let (log, expired) = channel();
         let clock = t.clock.clone();
-        let handler = move |key, ()| log.send((key, clock.now().as_millis())).unwrap();
+        let handler = move |entry: Removed<_, ()>| {
+            log.send((entry.key, clock.now().as_millis())).unwrap();
+        };
         let cache = ExpiringMap::with_handler(&t.timer, handler);
         cache.insert(1, (), MINUTE).unwrap();
         t.pass(ms(10));
@@ -152,7 +154,7 @@ fn an_entry_of_a_cache_expires_in_one_wake_up() {
 #[test]
 fn cancel_all_cancels_entries() {
     let t = Driven::new();
-    let map = ExpiringMap::with_handler(&t.timer, |_: &str, ()| unreachable!());
+    let map = ExpiringMap::new(&t.timer);
     map.insert("a", (), TICK).unwrap();
     map.insert("b", (), HOUR).unwrap();
     assert_eq!(t.timer.cancel_all(), 2);
@@ -162,7 +164,7 @@ fn cancel_all_cancels_entries() {
 #[test]
 fn an_entry_has_the_types_of_its_map_in_the_name_of_its_task() {
     let t = Driven::new();
-    let map = ExpiringMap::with_handler(&t.timer, |_: u8, _: u8| ());
+    let map = ExpiringMap::<u8, u8>::new(&t.timer);
     map.insert(1, 2, TICK).unwrap();
     let pending = t.timer.next_timeouts(9).unwrap();
     assert!(
@@ -195,7 +197,7 @@ fn a_thread_can_use_a_map_and_a_queue_while_it_ends() {
             let queue = DelayQueue::new(&timer);
             queue.insert((), ms(1)).unwrap();
             queue.recv().unwrap();
-            let sessions = ExpiringMap::with_handler(&timer, |_: u8, ()| ());
+            let sessions = ExpiringMap::<u8, ()>::new(&timer);
             sessions.insert(1, (), HOUR).unwrap();
             self.0.send(timer.stop().len()).unwrap();
         }

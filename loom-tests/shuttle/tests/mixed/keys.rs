@@ -3,7 +3,7 @@
 
 use std::task::{Context, Poll, Waker};
 
-use hashed_wheel_over_shuttle::util::{ExpiredEntries, ExpiringMap};
+use hashed_wheel_over_shuttle::util::{Cause, ExpiringMap, Removed, RemovedEntries};
 
 use super::sleeps::Poller;
 
@@ -28,7 +28,7 @@ pub(super) struct Keys {
 }
 
 struct Receiver {
-    entries: ExpiredEntries<usize, Item>,
+    entries: RemovedEntries<usize, Item>,
     /// The task of the last poll, if that poll was pending.
     waiting: Option<Arc<Poller>>,
 }
@@ -53,9 +53,9 @@ struct Item {
 }
 
 impl Item {
-    fn run(self, key: usize) {
-        assert_eq!(key, self.key);
-        self.items[key].runs.fetch_add(1, Relaxed);
+    fn run(Removed { key, value, .. }: Removed<usize, Self>) {
+        assert_eq!(key, value.key);
+        value.items[key].runs.fetch_add(1, Relaxed);
     }
 }
 
@@ -68,11 +68,12 @@ impl Drop for Item {
 impl Keys {
     pub(super) fn new(timer: &HashedWheelTimer, random: &mut Rng) -> Self {
         let mut receiver = None;
-        let with_handler = || ExpiringMap::with_handler(timer, |key, item: Item| item.run(key));
+        let builder = || ExpiringMap::builder(timer).causes([Cause::Expired]);
+        let with_handler = || builder().build_with_handler(Item::run);
         let second = if random.bool() {
             with_handler()
         } else {
-            let (map, entries) = ExpiringMap::with_receiver(timer);
+            let (map, entries) = builder().build_with_receiver();
             receiver = Some(Receiver {
                 entries,
                 waiting: None,
@@ -213,9 +214,9 @@ impl Receiver {
         self.entries
             .poll_recv(&mut Context::from_waker(waker))
             .map(|entry| {
-                let (key, item) = entry.expect("there is a handle of the map");
-                item.items[key].received.fetch_add(1, Relaxed);
-                item.run(key);
+                let entry = entry.expect("there is a handle of the map");
+                entry.value.items[entry.key].received.fetch_add(1, Relaxed);
+                Item::run(entry);
             })
     }
 }

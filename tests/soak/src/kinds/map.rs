@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use hashed_wheel::HashedWheelTimer;
-use hashed_wheel_util::{ExpiredEntries, ExpiringMap};
+use hashed_wheel_util::{Cause, ExpiringMap, Removed, RemovedEntries};
 
 use super::{A_DAY, Kind, Load, delay, short_delay};
 use crate::Sabotage;
@@ -35,7 +35,7 @@ struct Shared {
     tally: Arc<Tally>,
     entries: ExpiringMap<u32, Entry>,
     /// `None`: a handler receives the expired entries.
-    receiver: Option<Mutex<ExpiredEntries<u32, Entry>>>,
+    receiver: Option<Mutex<RemovedEntries<u32, Entry>>>,
     /// The entries that have not been dropped.
     live: Arc<AtomicU64>,
     next_key: AtomicU32,
@@ -71,8 +71,9 @@ impl Entry {
         end(&self.ticket);
     }
 
-    fn expire(self) {
-        self.end(|ticket| ticket.expire(Instant::now()));
+    fn expire(entry: Removed<u32, Self>) {
+        let now = Instant::now();
+        entry.value.end(|ticket| ticket.expire(now));
     }
 
     fn cancel(self) {
@@ -94,13 +95,11 @@ pub(crate) struct Keys(Arc<Shared>);
 
 impl Keys {
     pub(super) fn new(kind: Kind, timer: &HashedWheelTimer, tally: &Arc<Tally>) -> Self {
+        let builder = ExpiringMap::builder(timer).causes([Cause::Expired]);
         let (entries, receiver) = if kind == Kind::Map {
-            (
-                ExpiringMap::with_handler(timer, |_, entry: Entry| entry.expire()),
-                None,
-            )
+            (builder.build_with_handler(Entry::expire), None)
         } else {
-            let (entries, expired) = ExpiringMap::with_receiver(timer);
+            let (entries, expired) = builder.build_with_receiver();
             (entries, Some(Mutex::new(expired)))
         };
         Self(Arc::new(Shared {
@@ -124,11 +123,11 @@ impl Keys {
         if self.0.kind == Kind::Batched {
             let mut expired = Vec::new();
             while let Poll::Ready(1..) = receiver.poll_recv_many(&mut context, &mut expired, MANY) {
-                expired.drain(..).for_each(|(_, entry)| entry.expire());
+                expired.drain(..).for_each(Entry::expire);
             }
         } else {
-            while let Poll::Ready(Some((_, entry))) = receiver.poll_recv(&mut context) {
-                entry.expire();
+            while let Poll::Ready(Some(entry)) = receiver.poll_recv(&mut context) {
+                Entry::expire(entry);
             }
         }
     }

@@ -1,0 +1,199 @@
+//! The clock decides how long an entry lives, even if the timer is late. And `insert_if_absent`,
+//! which asks it.
+
+use crate::common;
+
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::Duration;
+
+use common::{Driven, TICK, accepts_all, ms};
+use hashed_wheel::{ExpiredTask, HashedWheelTimer, NewTimeoutError};
+use hashed_wheel_util::{Cause, ExpiringMap, Removed};
+
+const FAR: Duration = ms(123_456);
+
+/// A map, and the values and causes that its handler gets.
+fn with_channel(timer: &HashedWheelTimer) -> (ExpiringMap<u8, u32>, Receiver<(u32, Cause)>) {
+    let (sender, ends) = channel();
+    let handler = move |removed: Removed<_, _>| _ = sender.send((removed.value, removed.cause));
+    (ExpiringMap::with_handler(timer, handler), ends)
+}
+
+/// The entry is in the map, and its time has come.
+#[track_caller]
+fn assert_dead(t: &Driven, map: &ExpiringMap<u8, u32>) {
+    assert_eq!(map.len(), 1, "no tick has removed it");
+    assert_eq!((map.get(&7), map.contains_key(&7)), (None, false));
+    assert_eq!(
+        (map.with(&7, |value| *value), map.remaining(&7)),
+        (None, None)
+    );
+    assert!(!map.touch(&7, FAR) && !map.renew(&7));
+    assert!(!map.touch_at(&7, t.timer.now() + FAR));
+    assert_eq!(map.remove(&7), None);
+    assert_eq!(map.keys(), []);
+    map.retain(|_, _| panic!("a dead entry is not shown"));
+}
+
+#[test]
+fn no_method_finds_an_entry_whose_time_has_come() {
+    let mut t = Driven::new();
+    let (map, ends) = with_channel(&t.timer);
+    map.insert(7, 1, TICK).unwrap();
+    t.clock.advance(TICK - Duration::from_nanos(1));
+    assert_eq!(map.remaining(&7), Some(Duration::from_nanos(1)));
+    assert_eq!((map.get(&7), map.keys()), (Some(1), vec![7]));
+    t.clock.advance(Duration::from_nanos(1));
+    assert_dead(&t, &map);
+    assert_eq!((map.clear(), map.drain()), (0, vec![]));
+    assert!(ends.try_recv().is_err(), "it waits for the timer");
+    assert_eq!(t.driver.turn(), 1);
+    assert_eq!(ends.try_recv(), Ok((1, Cause::Expired)));
+    assert_eq!((map.len(), t.timer.pending_timeouts()), (0, 0));
+}
+
+#[test]
+fn each_way_to_set_a_deadline_counts() {
+    for (name, set) in [
+        (
+            "insert_at",
+            (|t, map| _ = map.insert_at(7, 1, t.timer.now() + TICK).unwrap())
+                as fn(&Driven, &ExpiringMap<u8, u32>),
+        ),
+        ("insert_if_absent", |_, map| {
+            _ = map.insert_if_absent(7, 1, TICK).unwrap()
+        }),
+        ("touch, earlier", |_, map| {
+            map.insert(7, 1, FAR).unwrap();
+            assert!(map.touch(&7, TICK));
+        }),
+        ("touch, later", |_, map| {
+            map.insert(7, 1, TICK / 2).unwrap();
+            assert!(map.touch(&7, TICK));
+        }),
+        ("touch_at", |t, map| {
+            map.insert(7, 1, FAR).unwrap();
+            assert!(map.touch_at(&7, t.timer.now() + TICK));
+        }),
+    ] {
+        let mut t = Driven::new();
+        let (map, _ends) = with_channel(&t.timer);
+        set(&t, &map);
+        t.clock.advance(TICK - ms(1));
+        assert_eq!(map.get(&7), Some(1), "{name}");
+        t.clock.advance(ms(1));
+        assert_dead(&t, &map);
+        assert_eq!((t.driver.turn(), map.len()), (1, 0), "{name}");
+    }
+}
+
+/// A new entry takes the key of a dead one, which still goes to the handler as a task of the timer.
+#[test]
+fn an_insertion_does_not_return_an_entry_whose_time_has_come() {
+    let mut t = Driven::new();
+    let (map, ends) = with_channel(&t.timer);
+    for value in 1..4 {
+        assert_eq!(map.insert(7, value, TICK).unwrap(), None);
+        t.clock.advance(TICK);
+    }
+    assert_eq!(map.insert_if_absent(7, 4, FAR).unwrap(), None);
+    assert_eq!((map.get(&7), map.len()), (Some(4), 1));
+    assert!(ends.try_recv().is_err(), "they wait for the timer");
+    assert_eq!(t.driver.turn(), 3);
+    let expired: Vec<_> = ends.try_iter().collect();
+    assert_eq!(expired, [1, 2, 3].map(|value| (value, Cause::Expired)));
+    assert_eq!((map.remove(&7), t.timer.pending_timeouts()), (Some(4), 0));
+}
+
+/// The task of a dead entry waits in an executor's queue.
+#[test]
+fn an_entry_in_an_executor_is_dead() {
+    let (queue, tasks) = channel::<ExpiredTask>();
+    let mut t = Driven::with(|builder| {
+        builder.task_executor(accepts_all(move |task| drop(queue.send(task))))
+    });
+    let (map, ends) = with_channel(&t.timer);
+    map.insert(7, 1, TICK).unwrap();
+    assert_eq!(t.pass(TICK), 1);
+    assert_dead(&t, &map);
+    map.insert(7, 2, FAR).unwrap();
+    assert!(ends.try_recv().is_err());
+    tasks.try_recv().unwrap().run();
+    assert_eq!(ends.try_recv(), Ok((1, Cause::Expired)));
+    assert_eq!(map.remove(&7), Some(2));
+}
+
+#[test]
+fn an_entry_that_is_present_is_kept() {
+    let mut t = Driven::new();
+    let (map, ends) = with_channel(&t.timer);
+    assert_eq!(map.insert_if_absent(7, 1, TICK).unwrap(), None);
+    assert_eq!(map.insert_if_absent(7, 2, FAR).unwrap(), Some((7, 2)));
+    assert_eq!(
+        (map.remaining(&7), t.timer.pending_timeouts()),
+        (Some(TICK), 1)
+    );
+    assert_eq!(
+        (t.pass(TICK), ends.try_recv()),
+        (1, Ok((1, Cause::Expired)))
+    );
+    assert_eq!(map.insert_if_absent(7, 3, FAR).unwrap(), None);
+    t.timer.stop();
+    let rejected = map.insert_if_absent(7, 4, FAR).unwrap_err();
+    assert_eq!((rejected.key, rejected.value), (7, 4));
+    assert!(matches!(rejected.error, NewTimeoutError::Stopped));
+}
+
+/// An entry that is present needs no room under the timer's limit.
+#[test]
+fn an_insertion_that_finds_an_entry_is_not_rejected() {
+    let t = Driven::with(|builder| builder.max_pending_timeouts(Some(1)));
+    let (map, _ends) = with_channel(&t.timer);
+    assert_eq!(map.insert_if_absent(7, 1, FAR).unwrap(), None);
+    assert_eq!(map.insert_if_absent(7, 2, FAR).unwrap(), Some((7, 2)));
+    map.insert_if_absent(8, 3, FAR).unwrap_err();
+}
+
+#[test]
+fn one_of_many_threads_inserts() {
+    let timer = HashedWheelTimer::new(ms(1), 64);
+    let rounds = if cfg!(miri) { 5 } else { 500 };
+    let map = ExpiringMap::new(&timer);
+    for round in 0..rounds {
+        let inserted = AtomicUsize::new(0);
+        thread::scope(|scope| {
+            for name in 0..4_u32 {
+                let (map, inserted) = (&map, &inserted);
+                scope.spawn(move || {
+                    let present = map.insert_if_absent(round, name, FAR).unwrap();
+                    assert!(present.is_none_or(|present| present == (round, name)));
+                    inserted.fetch_add(usize::from(present.is_none()), SeqCst);
+                });
+            }
+        });
+        assert_eq!(inserted.load(SeqCst), 1);
+    }
+    assert_eq!(timer.pending_timeouts(), rounds);
+}
+
+/// With a real clock and a long tick: an entry is never found after its time.
+#[test]
+fn an_entry_is_not_found_late_in_real_time() {
+    let timer = HashedWheelTimer::new(ms(100), 64);
+    let map = ExpiringMap::new(&timer);
+    for key in 0..if cfg!(miri) { 2 } else { 20 } {
+        map.insert(key, (), ms(5)).unwrap();
+        let end = timer.now() + ms(5);
+        // The clock is read before the look.
+        loop {
+            let now = timer.now();
+            if !map.contains_key(&key) {
+                assert!(!map.touch(&key, FAR));
+                break;
+            }
+            assert!(now < end, "found {:?} after its time", now - end);
+        }
+    }
+}
