@@ -6,7 +6,7 @@ use std::task::{Wake, Waker};
 use std::thread::{self, Thread};
 
 #[cfg(feature = "client")]
-pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+pub(crate) use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) use std::sync::{Arc, MutexGuard, Weak};
 
 /// A mutex without poisoning. The guarded value is consistent whenever user code can panic, so a

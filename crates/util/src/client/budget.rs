@@ -1,6 +1,6 @@
 //! A limit of retries and hedges.
 
-use crate::sync::{Arc, AtomicU32, Ordering};
+use crate::sync::{Arc, AtomicU64, Ordering};
 
 /// Limits the retries and hedges to a fraction of the calls, in addition to a reserve. Without a
 /// limit, a server that is slow because of overload would get several times as many requests.
@@ -26,9 +26,9 @@ use crate::sync::{Arc, AtomicU32, Ordering};
 #[derive(Debug, Clone)]
 pub struct Budget {
     /// One per call. A retry or hedge takes [`price`](Self::price) of them.
-    tokens: Arc<AtomicU32>,
-    max_tokens: u32,
-    price: u32,
+    tokens: Arc<AtomicU64>,
+    max_tokens: u64,
+    price: u64,
 }
 
 impl Budget {
@@ -46,25 +46,26 @@ impl Budget {
             calls_per_retry > 0,
             "calls_per_retry is zero, but must be at least 1"
         );
-        let tokens = reserve.saturating_mul(calls_per_retry);
-        // Room to save for one more.
-        let max_tokens = tokens.saturating_add(calls_per_retry);
+        let price = u64::from(calls_per_retry);
+        // The product of two `u32`, and another one, are less than 2^64.
+        let tokens = u64::from(reserve) * price;
         Self {
-            tokens: Arc::new(AtomicU32::new(tokens)),
-            max_tokens,
-            price: calls_per_retry,
+            tokens: Arc::new(AtomicU64::new(tokens)),
+            // Room to save for one more.
+            max_tokens: tokens + price,
+            price,
         }
     }
 
     pub(super) fn earn(&self) {
-        let add = |tokens| (tokens < self.max_tokens).then_some(tokens + 1);
+        let add = |tokens| (tokens < self.max_tokens).then(|| tokens + 1);
         let _full = self
             .tokens
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
     }
 
     pub(super) fn spend(&self) -> bool {
-        let take = |tokens: u32| tokens.checked_sub(self.price);
+        let take = |tokens: u64| tokens.checked_sub(self.price);
         self.tokens
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, take)
             .is_ok()
@@ -91,5 +92,22 @@ mod tests {
             [true, true, false],
             "the reserve and one more"
         );
+    }
+
+    #[test]
+    fn largest_budgets_have_all_of_their_reserve() {
+        for (reserve, calls) in [(u32::MAX, 1), (u32::MAX, u32::MAX), (1, u32::MAX)] {
+            let budget = Budget::new(reserve, calls);
+            let (reserve, price) = (u64::from(reserve), u64::from(calls));
+            let tokens = || budget.tokens.load(Ordering::Relaxed);
+            assert_eq!(tokens(), reserve * price);
+            budget.earn();
+            assert_eq!(tokens(), reserve * price + 1);
+            assert!(budget.spend());
+            assert_eq!(tokens(), (reserve - 1) * price + 1);
+            budget.tokens.store(budget.max_tokens, Ordering::Relaxed);
+            budget.earn();
+            assert_eq!(tokens(), (reserve + 1) * price, "it is full");
+        }
     }
 }
