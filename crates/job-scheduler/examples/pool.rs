@@ -45,7 +45,7 @@ async fn open_account(pool: &Pool, jobs: &Jobs, name: &str) -> Result<i64, Box<d
 
 pub(crate) async fn run(url: &str) -> Result<(), Box<dyn Error>> {
     let config: Config = url.parse()?;
-    // A node has three connections of its own, because it listens. The pool is for the application.
+    // A node has four connections of its own, because it listens. The pool is for the application.
     let node = Scheduler::builder()
         .handler(welcome)
         .start(config.clone(), NoTls)

@@ -36,10 +36,10 @@ CREATE TABLE @job (
     -- there are no spaces in its text, and numbers have exponents.
     payload_bytes  integer NOT NULL GENERATED ALWAYS AS (octet_length(payload::text)) STORED
         CONSTRAINT payload_too_large CHECK (payload_bytes <= 16 * 1024 * 1024),
-    -- 'once', 'every 500ms', 'cron 0 30 3 * * *' (with seconds).
-    schedule       text NOT NULL,
+    -- 'once', 'every 500ms', 'cron 0 30 3 * * *' (with seconds). A node reads many at a time.
+    schedule       text NOT NULL CHECK (octet_length(schedule) <= 2000),
     -- The time zone of a cron pattern, in the names of the IANA database.
-    time_zone      text NOT NULL,
+    time_zone      text NOT NULL CHECK (octet_length(time_zone) <= 255),
     -- Each run starts at a random time within this duration after it is due.
     jitter_us      bigint NOT NULL CHECK (jitter_us BETWEEN 0 AND 3162240000000000),
     -- The treatment of due times that had no node for too long.
@@ -80,7 +80,8 @@ CREATE TABLE @job (
 -- By handler, because a node has handlers for some jobs only. There may be many that are due and
 -- wait for a node with their handler. By priority, because there may be many that are due: a node
 -- reads one priority after the other.
-CREATE INDEX job_due ON @job (handler, priority, next_run) WHERE enabled AND next_run IS NOT NULL;
+CREATE INDEX job_due ON @job (handler, priority, next_run) WHERE enabled AND next_run IS NOT NULL AND is_planned;
+CREATE INDEX job_unplanned ON @job (handler, next_run) WHERE enabled AND next_run IS NOT NULL AND NOT is_planned;
 
 -- The limits of handlers.
 CREATE TABLE @kind (
@@ -205,6 +206,100 @@ CREATE INDEX slot_run ON @slot (run);
 -- its locks, because the other runs would wait too, and finally the lease of the node would end.
 -- Therefore the functions of a node skip what is locked, and the node tries again later. A lock
 -- that is taken between two of their statements is waited for, but not for long.
+
+-- Claims runs for a node that is alive, at most `the_room`: those of lost nodes, unless only some
+-- priorities are wanted, and then those without an owner that start within `ahead`. A run that
+-- another client has locked is claimed later.
+--
+-- The lock of the row of the node keeps others from taking its runs over, and does not delay the
+-- renewal of its lease.
+CREATE FUNCTION @claim_runs(the_node bigint, the_handlers text[], ahead bigint, the_room bigint, the_priority integer)
+RETURNS TABLE (id bigint, job bigint, handler text, due timestamptz, start_at timestamptz, attempt integer,
+    interrupted integer, excused integer, misses_until timestamptz, priority smallint, is_taken_over boolean)
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_column
+DECLARE
+    horizon timestamptz := clock_timestamp() + ahead * interval '1 microsecond';
+    lost bigint[];
+    room bigint := the_room;
+    count bigint;
+BEGIN
+    PERFORM FROM @node node WHERE node.id = the_node AND node.alive_until > clock_timestamp() FOR KEY SHARE;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    IF the_priority <= -5 THEN
+        -- A node that is claiming runs or taking over has locked its own row, and is skipped.
+        SELECT array_agg(dead.id) INTO lost FROM (
+            SELECT node.id FROM @node node
+            WHERE node.alive_until <= clock_timestamp() AND node.id <> the_node FOR UPDATE SKIP LOCKED
+        ) AS dead;
+    END IF;
+    IF lost IS NOT NULL THEN
+        -- A new statement: it sees everything that the lost nodes wrote before they were locked. A run
+        -- that starts after a pause waits for any node.
+        RETURN QUERY
+        WITH taken AS (
+            UPDATE @run run
+            SET owner = CASE WHEN left_over.pause IS NULL THEN the_node END,
+                state = CASE WHEN left_over.pause IS NULL THEN 'claimed' ELSE 'waiting' END,
+                start_at = COALESCE(clock_timestamp() + left_over.pause, run.start_at),
+                taken_over = run.taken_over + 1,
+                attempt = run.attempt + CASE run.state WHEN 'running' THEN 1 ELSE 0 END,
+                interrupted = run.interrupted + CASE run.state WHEN 'running' THEN 1 ELSE 0 END,
+                excused = run.excused + CASE WHEN left_over.counts THEN 0 ELSE 1 END
+            FROM (
+                SELECT owned.id, owned.counts, CASE WHEN owned.counts AND owned.state = 'running'
+                    THEN @pause_of(owned.job, owned.interrupted - owned.excused + 1) END AS pause
+                FROM (
+                    SELECT run.id, run.job, run.state, run.interrupted, run.excused,
+                        run.state <> 'running' OR @counts(run.id, run.owner) AS counts
+                    FROM @run run
+                    WHERE run.owner = ANY (lost) AND run.state IN ('claimed', 'running')
+                        AND run.handler = ANY (the_handlers)
+                    ORDER BY run.priority DESC, run.start_at LIMIT room
+                    FOR UPDATE SKIP LOCKED
+                ) AS owned
+            ) AS left_over
+            WHERE run.id = ANY (ARRAY[left_over.id])
+            RETURNING run.*
+        )
+        SELECT taken.id, taken.job, taken.handler, taken.due, taken.start_at, taken.attempt, taken.interrupted,
+            taken.excused, taken.misses_until, taken.priority, true
+        FROM taken WHERE taken.state = 'claimed';
+        GET DIAGNOSTICS count = ROW_COUNT;
+        room := room - count;
+        -- The runs of the others are for nodes with free capacity.
+        DELETE FROM @node node WHERE node.id = ANY (lost) AND COALESCE((
+            SELECT false FROM @run run WHERE run.owner = node.id AND run.state IN ('claimed', 'running') LIMIT 1), true);
+    END IF;
+    -- Runs that were given back, or that are repeated, or that were requested. They are searched for
+    -- each handler on its own, one priority after the other, and then locked until there are enough:
+    -- more of them are found than needed, because other nodes lock the first ones.
+    RETURN QUERY
+    UPDATE @run run SET owner = the_node, state = 'claimed'
+    FROM (
+        SELECT run.id FROM @run run
+        WHERE run.id = ANY (ARRAY(
+            SELECT first.id FROM unnest(the_handlers) AS known (handler), LATERAL (
+                SELECT found.* FROM generate_series(5, the_priority, -1) AS level (priority), LATERAL (
+                    SELECT run.id, run.priority, run.start_at FROM @run run
+                    WHERE run.state = 'waiting' AND run.handler = known.handler
+                        AND run.priority = level.priority AND run.start_at <= horizon
+                    ORDER BY run.start_at LIMIT 4 * room
+                ) AS found
+                LIMIT 4 * room
+            ) AS first
+            ORDER BY first.priority DESC, first.start_at LIMIT 4 * room
+        )) AND run.state = 'waiting'
+        ORDER BY run.priority DESC, run.start_at LIMIT room
+        FOR UPDATE SKIP LOCKED
+    ) AS waiting
+    WHERE run.id = ANY (ARRAY[waiting.id])
+    RETURNING run.id, run.job, run.handler, run.due, run.start_at, run.attempt, run.interrupted,
+        run.excused, run.misses_until, run.priority, false;
+END $$;
 
 -- Starts runs that the node owns, as many as have payloads of `the_bytes` together, and at least
 -- one. Returns those whose state has changed, those that are locked (state 'locked'), those whose

@@ -33,8 +33,8 @@ BEGIN
         FROM @job job WHERE job.id = the_job AND interruptions BETWEEN 2 AND job.max_interruptions);
 END $$;
 
--- The node starts this suspect, or, if it is NULL, other runs. The last step of a start, because a
--- beat locks the row of its node.
+-- The node starts this suspect, or, if it is NULL, other runs. The last step of a start, because the
+-- renewal of the lease waits for this lock of its row.
 CREATE FUNCTION @watch(the_node bigint, the_suspect bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN

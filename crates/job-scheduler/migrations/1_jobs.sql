@@ -255,6 +255,7 @@ BEGIN
         WHEN date_part('year', every) <> 0 OR date_part('month', every) <> 0
             THEN format('every: %s has no fixed length, use cron', every)
         WHEN every < '1 millisecond' THEN format('every: %s must be at least 1 millisecond', every)
+        WHEN octet_length(cron) > 1900 THEN 'cron: must have at most 1900 bytes'
         WHEN array_length(regexp_split_to_array(btrim(cron), '[[:space:]]+'), 1) NOT BETWEEN 6 AND 7
             THEN format('cron: ''%s'' must have 6 or 7 fields: second, minute, hour, day of the month, '
                 'month, day of the week, and optionally the year', cron)

@@ -54,10 +54,17 @@ CREATE CONSTRAINT TRIGGER changed AFTER UPDATE ON @job DEFERRABLE INITIALLY DEFE
 CREATE CONSTRAINT TRIGGER requested AFTER INSERT ON @run DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
     WHEN (NEW.is_manual) EXECUTE FUNCTION @wake();
 
--- Whether there is something that a node may take, and whether there was no transaction that may
--- add something without a notification. Writes nothing.
-CREATE FUNCTION @look(the_handlers text[], the_prefetch bigint)
-RETURNS TABLE (has_work boolean, is_settled boolean)
+-- What there is to do for a node, and whether there was no transaction that may add something
+-- without a notification. Writes nothing.
+CREATE FUNCTION @look(the_node bigint, the_handlers text[], the_prefetch bigint)
+RETURNS TABLE (
+    -- Runs that no node owns, or only a lost one; jobs that are due; jobs whose first due time is
+    -- not computed.
+    has_runs boolean, has_due boolean, has_unplanned boolean,
+    -- Whether this node settles the places of limited runs: the first node that is alive.
+    must_settle boolean, is_settled boolean,
+    -- The runs of the node that were cancelled while it executes them.
+    cancelled bigint[])
 LANGUAGE plpgsql AS $$
 DECLARE
     commits bigint := hashtextextended('hashed-wheel-job-scheduler commit @channel', 0);
@@ -66,25 +73,35 @@ BEGIN
     is_settled := CASE WHEN pg_try_advisory_lock(commits) THEN pg_advisory_unlock(commits) ELSE false END;
     -- A new statement: it sees what was committed before the lock was free.
     horizon := clock_timestamp() + the_prefetch * interval '1 microsecond';
-    has_work := EXISTS (SELECT FROM unnest(the_handlers) AS known (handler),
-            generate_series(-5, 5) AS level (priority), LATERAL (
-                SELECT FROM @job job
-                WHERE job.enabled AND job.next_run <= horizon AND job.handler = known.handler
-                    AND job.priority = level.priority
-                ORDER BY job.next_run LIMIT 1
-            ) AS due)
-        OR EXISTS (SELECT FROM unnest(the_handlers) AS known (handler),
+    has_due := EXISTS (SELECT FROM unnest(the_handlers) AS known (handler),
+        generate_series(-5, 5) AS level (priority), LATERAL (
+            SELECT FROM @job job
+            WHERE job.enabled AND job.is_planned AND job.next_run <= horizon AND job.handler = known.handler
+                AND job.priority = level.priority
+            ORDER BY job.next_run LIMIT 1
+        ) AS due);
+    has_unplanned := EXISTS (SELECT FROM unnest(the_handlers) AS known (handler), LATERAL (
+        SELECT FROM @job job
+        WHERE job.enabled AND NOT job.is_planned AND job.next_run <= horizon AND job.handler = known.handler
+        ORDER BY job.next_run LIMIT 1
+    ) AS due);
+    has_runs := EXISTS (SELECT FROM unnest(the_handlers) AS known (handler),
             generate_series(-5, 5) AS level (priority), LATERAL (
                 SELECT FROM @run run
                 WHERE run.state = 'waiting' AND run.start_at <= horizon AND run.handler = known.handler
                     AND run.priority = level.priority
                 ORDER BY run.start_at LIMIT 1
             ) AS waiting)
-        OR EXISTS (SELECT FROM @node node, LATERAL (
-            SELECT FROM @run run
-            WHERE run.owner = node.id AND run.state IN ('claimed', 'running') AND run.handler = ANY (the_handlers)
-            LIMIT 1
-        ) AS left_over
-        WHERE node.alive_until <= clock_timestamp());
+        -- A lost node without runs is deleted.
+        OR EXISTS (SELECT FROM @node node LEFT JOIN LATERAL (
+            SELECT bool_or(run.handler = ANY (the_handlers)) AS is_known FROM @run run
+            WHERE run.owner = node.id AND run.state IN ('claimed', 'running')
+        ) AS left_over ON true
+        WHERE node.alive_until <= clock_timestamp() AND COALESCE(left_over.is_known, true));
+    must_settle := (EXISTS (SELECT FROM @slot) OR EXISTS (SELECT FROM @pace))
+        AND NOT EXISTS (SELECT FROM @node other
+            WHERE other.id < the_node AND other.alive_until > clock_timestamp());
+    cancelled := ARRAY(SELECT run.id FROM @run run
+        WHERE run.owner = the_node AND run.state = 'running' AND run.is_cancelled);
     RETURN NEXT;
 END $$;

@@ -33,7 +33,7 @@ impl Reading {
 /// are early: the thread that takes such a run from the wheel detects that and schedules it again.
 /// (Runs between the adjustment and the reading are early.) Leases last longer by the same amount,
 /// so the runs of lost schedulers are taken over later.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Clock {
     best: Reading,
 }

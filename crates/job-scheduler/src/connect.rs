@@ -5,7 +5,7 @@ use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hashed_wheel::{HashedWheelTimer, TimeoutError};
 use tokio::sync::Notify;
@@ -146,6 +146,17 @@ pub(crate) async fn within<T>(
         Err(TimeoutError::Timer(error)) => Err(error.into()),
         Err(_) => Err(Error::NoAnswer),
     }
+}
+
+/// Returns the shortest time of three round trips.
+pub(crate) async fn round_trip(client: &Client) -> Result<Duration, Error> {
+    let mut shortest = Duration::MAX;
+    for _ in 0..3 {
+        let sent = Instant::now();
+        client.batch_execute("").await?;
+        shortest = shortest.min(sent.elapsed());
+    }
+    Ok(shortest)
 }
 
 /// Returns a configuration for each host. If their numbers are invalid, the error is that of

@@ -29,8 +29,7 @@ pub struct Health {
     /// For a readiness probe or an alert: the node has connections, and its lease has not ended. So
     /// it reads, starts and finishes runs.
     pub is_ready: bool,
-    /// The time since the last renewal of the lease, which is also the last read. It is at most
-    /// about a [`heartbeat`](crate::SchedulerBuilder::heartbeat) if all is well.
+    /// The time since the last renewal of the lease. It is at most about a [`heartbeat`](crate::SchedulerBuilder::heartbeat) if all is well.
     pub last_beat: Duration,
     /// Why the node had to open connections again the last time. It remains when the node is ready
     /// again.

@@ -67,13 +67,33 @@ pub(crate) fn ended(run: &Run, end: End, took: Duration, error: Option<&str>) {
 }
 
 /// Runs of lost nodes were taken over. Some of them were interrupted, others had not started.
-pub(crate) fn taken_over(runs: &[Run]) {
-    let _ = runs;
+pub(crate) fn taken_over(count: usize) {
+    let _ = count;
     #[cfg(feature = "metrics")]
-    metrics::counter!("job_scheduler_taken_over_total").increment(runs.len() as u64);
+    metrics::counter!("job_scheduler_taken_over_total").increment(count as u64);
     #[cfg(feature = "tracing")]
-    if !runs.is_empty() {
-        tracing::warn!(count = runs.len(), "took over the runs of a lost node");
+    if count > 0 {
+        tracing::warn!(count, "took over the runs of a lost node");
+    }
+}
+
+/// A duty of the node has taken this time. The server may have ended it because it was too long.
+pub(crate) fn duty(name: &'static str, took: Duration, was_ended: bool) {
+    let _ = (name, took, was_ended);
+    #[cfg(feature = "metrics")]
+    {
+        metrics::histogram!("job_scheduler_duty_seconds", "duty" => name)
+            .record(took.as_secs_f64());
+        metrics::counter!("job_scheduler_duty_timeouts_total", "duty" => name)
+            .increment(u64::from(was_ended));
+    }
+    #[cfg(feature = "tracing")]
+    if was_ended {
+        tracing::warn!(
+            duty = name,
+            ?took,
+            "a duty takes too long, and is repeated with less"
+        );
     }
 }
 
@@ -84,8 +104,9 @@ pub(crate) fn held(count: usize) {
     metrics::gauge!("job_scheduler_runs_held").set(count as f64);
 }
 
-/// The node has renewed its lease.
-pub(crate) fn beat() {
+/// The node has renewed its lease, in this time.
+pub(crate) fn beat(took: Duration) {
+    duty("lease", took, false);
     #[cfg(feature = "metrics")]
     {
         metrics::gauge!("job_scheduler_session_up").set(1.0);

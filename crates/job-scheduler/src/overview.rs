@@ -47,10 +47,10 @@ const RUNNING: &str = "
 /// They are read for each priority and handler on its own, because the indexes are for that.
 const NEXT: &str = "
     WITH RECURSIVE known (handler) AS (
-        SELECT min(handler) FROM @job WHERE enabled AND next_run IS NOT NULL
+        SELECT min(handler) FROM @job WHERE enabled AND next_run IS NOT NULL AND is_planned
         UNION ALL
         SELECT (SELECT min(job.handler) FROM @job job
-            WHERE job.enabled AND job.next_run IS NOT NULL AND job.handler > known.handler)
+            WHERE job.enabled AND job.next_run IS NOT NULL AND job.is_planned AND job.handler > known.handler)
         FROM known WHERE known.handler IS NOT NULL
     ), waiting (handler) AS (
         SELECT min(handler) FROM @run WHERE state = 'waiting'
@@ -74,6 +74,7 @@ const NEXT: &str = "
         FROM known, generate_series(-5, 5) AS level (priority), LATERAL (
             SELECT job.id, job.handler, job.next_run FROM @job job
             WHERE job.handler = known.handler AND job.priority = level.priority AND job.enabled AND job.next_run IS NOT NULL
+                AND job.is_planned
             ORDER BY job.next_run LIMIT $1
         ) AS due)
     ) AS next ORDER BY start_at LIMIT $1";

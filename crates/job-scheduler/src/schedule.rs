@@ -11,6 +11,9 @@ use crate::cron::{self, Pattern};
 /// The tables store only earlier times: the beginning of 30 December 9999 in UTC, in seconds.
 const END: i64 = 253_402_128_000;
 
+/// The longest cron pattern in bytes. A node reads many at a time.
+const MAX_PATTERN: usize = 1_900;
+
 /// When a job is due.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Schedule {
@@ -38,6 +41,11 @@ impl Schedule {
     }
 
     pub(crate) fn cron(pattern: &str, time_zone: &str) -> Result<Self, String> {
+        if pattern.len() > MAX_PATTERN {
+            return Err(format!(
+                "a cron pattern must have at most {MAX_PATTERN} bytes"
+            ));
+        }
         let pattern = Pattern::parse(pattern)?;
         let zone = TimeZone::get(time_zone).map_err(|error| error.to_string())?;
         Ok(Self::Cron(Box::new(pattern), zone))

@@ -12,7 +12,7 @@ use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
 use tokio_postgres::{Config, Socket};
 
 use crate::caught::caught;
-use crate::connect::{Connector, within};
+use crate::connect::{Connector, round_trip, within};
 use crate::error::Error;
 use crate::execution::Executions;
 use crate::handler::{Context, Handlers, RunError};
@@ -144,16 +144,16 @@ impl SchedulerBuilder {
     ///
     /// A run of a lost node starts elsewhere at most `lease + heartbeat` after the last beat of the
     /// lost node, if another node has capacity. The same durations limit how long a call of the
-    /// database may take.
+    /// database may take. The lease must be at least six times the round trip to the database.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.settings.lease = lease;
         self
     }
 
-    /// The longest time between two renewals of the lease, which are also the regular reads: from
+    /// The longest time between two renewals of the lease, and between two regular reads: from
     /// 50 ms to half of the lease. The default is a third of the lease.
     ///
-    /// The time is random between half of this and this. An idle node commits once each time.
+    /// The time is random between half of this and this. An idle node commits twice each time.
     pub fn heartbeat(mut self, heartbeat: Duration) -> Self {
         self.settings.heartbeat = Some(heartbeat);
         self
@@ -265,7 +265,7 @@ impl SchedulerBuilder {
     /// current tokio runtime.
     ///
     /// `tls` is [`NoTls`](tokio_postgres::NoTls), or the connector of a TLS library for
-    /// tokio-postgres. A node has three connections, directly to PostgreSQL: they have settings, as
+    /// tokio-postgres. A node has four connections, directly to PostgreSQL: they have settings, as
     /// `options` of the start-up message, and one of them listens. (Except
     /// [`without_notifications`](Self::without_notifications).) Several nodes can start at the same
     /// time.
@@ -277,7 +277,8 @@ impl SchedulerBuilder {
     ///
     /// # Errors
     ///
-    /// If a setting is invalid, if the database cannot be reached or is behind a pooler
+    /// If a setting is invalid, if a round trip to the database takes longer than a sixth of the
+    /// lease ([`Error::Invalid`]), if the database cannot be reached or is behind a pooler
     /// ([`Error::Pooler`]), if it does not allow to create
     /// the tables, or if they belong to another version of this crate.
     ///
@@ -309,7 +310,8 @@ impl SchedulerBuilder {
             let mut client = connector
                 .connect(MIGRATION_TIMEOUT, |_, _| {}, Arc::default())
                 .await?;
-            migrate(&mut client, &names).await
+            migrate(&mut client, &names).await?;
+            self.settings.check_network(round_trip(&client).await?)
         };
         within(&timer, MIGRATION_TIMEOUT, migration).await?;
         let vitals = Arc::new(Vitals::new(self.settings.lease));

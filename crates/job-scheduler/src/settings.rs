@@ -69,6 +69,18 @@ impl Settings {
         self.heartbeat.unwrap_or(self.lease / 3)
     }
 
+    /// The time between two beats: random, so that all nodes get a share of the runs.
+    pub(crate) fn pause(&self) -> Duration {
+        let share = fastrand::f64().mul_add(0.5, 0.5);
+        self.heartbeat().mul_f64(share)
+    }
+
+    /// The longest time of a statement that reads, settles or cleans. A long one delays others of
+    /// the same connection.
+    pub(crate) fn duty_limit(&self) -> Duration {
+        self.lease / 4
+    }
+
     /// The time between two removals of old results.
     pub(crate) fn cleaning_interval(&self) -> Duration {
         (self.retention / 10).clamp(Duration::from_secs(1), A_MINUTE)
@@ -126,6 +138,24 @@ impl Settings {
         }
         crate::job::micros("misfire_after", misfire_after)?;
         crate::job::micros("retention", retention).map(drop)
+    }
+}
+
+/// A node needs this many round trips to connect and to register, and that must not take longer
+/// than a lease, because executions continue for a lease without a connection.
+const ROUND_TRIPS: u32 = 6;
+
+impl Settings {
+    /// Returns what is wrong with the lease on a network with this round trip.
+    pub(crate) fn check_network(&self, round_trip: Duration) -> Result<(), Error> {
+        let lease = self.lease;
+        if round_trip > lease / ROUND_TRIPS {
+            return Err(Error::Invalid(format!(
+                "lease of {lease:?}: must be at least {ROUND_TRIPS} times the round trip to the database, which takes \
+                 {round_trip:?}"
+            )));
+        }
+        Ok(())
     }
 }
 

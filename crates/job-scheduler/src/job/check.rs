@@ -232,6 +232,10 @@ mod tests {
             (job().cron("61 * * * * *"), "cron pattern '61 * * * * *'"),
             (job().cron("* * * * *"), "cron pattern '* * * * *'"),
             (
+                job().cron(format!("{} * * * * *", vec!["0"; 1_000].join(","))),
+                "at most 1900 bytes",
+            ),
+            (
                 job().quartz_cron("0 0 12 * * *"),
                 "Quartz pattern '0 0 12 * * *': Quartz requires '?'",
             ),

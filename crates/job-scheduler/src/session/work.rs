@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::{Queued, Session, lock};
+use super::{Session, lock};
 use crate::connect::within;
 use crate::error::Error;
 use crate::execution::{Executions, Results};
+use crate::ready::Queued;
 use crate::store::{Run, Store};
 
 /// The shortest and the longest pause before another attempt to start or finish a run that a
@@ -30,9 +31,9 @@ impl Session {
             let mut due = HashMap::new();
             let permit = self.runner(runners).await;
             let queued = self.next_ready().await?;
-            if self.is_stopping.load(Relaxed) {
+            if self.load.is_stopping.load(Relaxed) {
                 self.insert(queued, Instant::now())?;
-                self.wake.notify_one();
+                self.signals.wake.notify_one();
                 return std::future::pending().await;
             }
             // A suspect starts alone.
@@ -53,7 +54,7 @@ impl Session {
             }
             let ids: Vec<_> = due.keys().copied().collect();
             executions.starting(&ids);
-            let start = async { Ok(store.start(self.id, &ids).await?) };
+            let start = async { Ok(store.start(self.lease.node, &ids).await?) };
             let starts = within(&self.shared.timer, self.shared.settings.lease, start).await?;
             executions.started();
             if starts.is_lease_lost {
@@ -87,7 +88,7 @@ impl Session {
             for (id, time) in starts.later {
                 let (mut run, _) = due.remove(&id).expect("only these are later");
                 run.start_at = time;
-                let start = lock(&self.clock).instant(time);
+                let start = self.lease.instant(time);
                 self.insert(
                     Queued {
                         run,
@@ -110,8 +111,8 @@ impl Session {
                 return Ok(queued);
             }
             tokio::select! {
-                expired = self.queue.expired() => lock(&self.ready).push(expired?.into_inner()),
-                () = self.has_ready.notified() => {}
+                expired = self.load.queue.expired() => lock(&self.load.ready).push(expired?.into_inner()),
+                () = self.load.has_ready.notified() => {}
             }
         }
     }
@@ -123,7 +124,7 @@ impl Session {
         permit: OwnedSemaphorePermit,
         due: &mut HashMap<i64, (Run, OwnedSemaphorePermit)>,
     ) -> Result<(), Error> {
-        let start = lock(&self.clock).instant(run.start_at);
+        let start = self.lease.instant(run.start_at);
         if start > Instant::now() {
             self.insert(
                 Queued {
@@ -144,7 +145,7 @@ impl Session {
     /// Tries again after a pause, which grows with the time that the run is late.
     fn start_later(&self, run: Run) -> Result<(), Error> {
         let now = Instant::now();
-        let late = now.saturating_duration_since(lock(&self.clock).instant(run.start_at));
+        let late = now.saturating_duration_since(self.lease.instant(run.start_at));
         let next = now + (late / 4).clamp(LOCKED_PAUSE.0, LOCKED_PAUSE.1);
         self.insert(
             Queued {
@@ -172,12 +173,12 @@ impl Session {
         loop {
             while results.has_ready() {
                 let batch = results.next_batch();
-                let finish = async { Ok(store.finish(self.id, prefetch, &batch).await?) };
+                let finish = async { Ok(store.finish(self.lease.node, prefetch, &batch).await?) };
                 let finishes =
                     within(&self.shared.timer, self.shared.settings.lease, finish).await?;
                 let finishes = finishes.ok_or(Error::LeaseLost)?;
                 let written = results.written(executions, &batch, &finishes);
-                self.parked.fetch_sub(written, Relaxed);
+                self.load.parked.fetch_sub(written, Relaxed);
                 self.enqueue(finishes.claimed)?;
                 self.forget(written);
             }

@@ -3,11 +3,11 @@
 //! Two invariants hold even if any process stops at any point. All guarantees follow from them:
 //!
 //! - **A run that is claimed or running has an owner with a row in `node`.** A run is assigned to a
-//!   node only in a transaction that holds a lock on that row ([`RENEW`] takes it) or has inserted
-//!   it ([`REGISTER`]), or by the function `finish_runs`, for a job of which the node has a run
-//!   until that statement. A row is deleted only in a transaction that has locked it and then found
-//!   no such run. Therefore a run that is claimed while the lease ends is either visible to the
-//!   node that takes over, or it is not written at all.
+//!   node only in a transaction that holds a lock on that row ([`read::IS_MINE`] and `claim_runs`
+//!   take it) or has inserted it ([`REGISTER`]), or by the function `finish_runs`, for a job of
+//!   which the node has a run until that statement. A row is deleted only in a transaction that has
+//!   locked it and then found no such run. Therefore a run that is claimed while the lease ends is
+//!   either visible to the node that takes over, or it is not written at all.
 //! - **Only its owner starts or finishes a run**, with an `UPDATE` that checks the owner. This
 //!   `UPDATE` and the one that takes over the run conflict on the row of the run: the later one
 //!   sees the changes of the earlier one. Therefore a run that was claimed and never started is
@@ -18,11 +18,13 @@
 //! Why statements join by `id = ANY (ARRAY[other.id])` is said at the beginning of
 //! `migrations/1.sql`.
 //!
+//! Statements that belong together are sent together, so that they take one round trip.
+//!
 //! If the answer to a statement is lost, it is unknown whether it was executed. There is no need to
 //! find out. The node registers again under another number, and takes the executions that continue
 //! with it. The other runs of the old number are given back.
 
-mod beat;
+mod read;
 mod rows;
 mod statements;
 
@@ -31,16 +33,17 @@ use std::time::{Duration, Instant};
 
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{Json, ToSql, Type};
-use tokio_postgres::{Client, Error, IsolationLevel, Row, Transaction};
+use tokio_postgres::{Client, Error, Row};
 
+use crate::clock::Reading;
 use crate::connect::local_settings;
 use crate::json::{LARGE, MAX_BYTES};
 use crate::sql::Names;
 
-use rows::{reading, run, started};
-use statements::Statements;
+use rows::{look, reading, run, started};
+use statements::{Parameter, Statements};
 
-pub(crate) use beat::{Beat, Limits};
+pub(crate) use read::{Portion, Read, Wanted};
 pub(crate) use rows::{
     Finished, Finishes, Look, Previous, Registered, Run, SNOOZED, Started, Starts, Verdict,
 };
@@ -52,21 +55,23 @@ const REGISTER: &str = "
     VALUES ($1, clock_timestamp() + make_interval(secs => $2), $3, $4, $5)
     RETURNING id, clock_timestamp()";
 
-/// Fails after the lease has ended, because another node may be about to take over. Also returns
-/// the runs of the node that were cancelled while it executes them, and whether this node settles
-/// the places of limited runs: the first node that is alive.
+/// Fails after the lease has ended, because another node may be about to take over. It reads and
+/// locks nothing but this row.
 const RENEW: &str = "
     UPDATE @node SET alive_until = clock_timestamp() + make_interval(secs => $2)
     WHERE id = $1 AND alive_until > clock_timestamp()
-    RETURNING clock_timestamp(), ARRAY(SELECT run.id FROM @run run
-            WHERE run.owner = $1 AND run.state = 'running' AND run.is_cancelled),
-        (EXISTS (SELECT FROM @slot) OR EXISTS (SELECT FROM @pace))
-        AND NOT EXISTS (SELECT FROM @node other WHERE other.id < $1 AND other.alive_until > clock_timestamp())";
+    RETURNING clock_timestamp()";
 
-/// The node does nothing any more. Its runs can be taken over immediately.
+/// The node does nothing any more. Its runs can be taken over immediately. Waits until it claims
+/// nothing.
 const LEAVE: &str = "
-    WITH left_over AS (UPDATE @node SET alive_until = LEAST(alive_until, clock_timestamp()) WHERE id = $1)
-    SELECT @notify('')";
+    WITH mine AS (
+        SELECT id FROM @node WHERE id = $1 FOR UPDATE
+    ), left_over AS (
+        UPDATE @node node SET alive_until = LEAST(node.alive_until, clock_timestamp())
+        FROM mine WHERE node.id = ANY (ARRAY[mine.id])
+    )
+    SELECT @notify('') FROM mine";
 
 /// The node has shut down, and this has interrupted its runs.
 const EXCUSE_ALL: &str = "
@@ -137,7 +142,7 @@ const RELEASE: &str = "
 /// The node is ending: no run keeps a place for it.
 const STOP_SERVING: &str = "UPDATE @node SET handlers = '{}' WHERE id = $1";
 
-const LOOK: &str = "SELECT has_work, is_settled FROM @look($1, $2)";
+const LOOK: &str = "SELECT * FROM @look($1, $2, $3)";
 
 const HAS_OTHERS: &str =
     "SELECT EXISTS (SELECT FROM @node WHERE id <> $1 AND alive_until > clock_timestamp())";
@@ -154,8 +159,7 @@ const FINISH: &str = "SELECT * FROM @finish_runs($1, $2, $3, $4, $5, $6, $7)";
 const TAKEN_OVER: &str = "
     SELECT id FROM @run WHERE id = ANY ($1) AND owner IS DISTINCT FROM $2 LIMIT 1";
 
-/// A statement of its own: a node that is stopped between two statements of a transaction would
-/// keep the locks.
+/// A node that is stopped between two statements of a transaction would keep the locks.
 const SETTLE: &str = "SELECT @settle(make_interval(secs => $1))";
 
 const CLEAN: &str = "SELECT @clean(make_interval(secs => $1), $2)";
@@ -163,7 +167,9 @@ const CLEAN: &str = "SELECT @clean(make_interval(secs => $1), $2)";
 /// The purpose of a connection of a node: which statements it executes often.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Role {
-    Lead,
+    /// Renews the lease, and nothing else, so that nothing else delays it.
+    Lease,
+    Read,
     Start,
     Finish,
 }
@@ -174,8 +180,9 @@ pub(crate) struct Store {
     client: Client,
     statements: Statements,
     lease: Duration,
+    has_session: bool,
     /// The settings of each transaction, if the connection has no session of its own.
-    local_settings: Option<String>,
+    local_settings: String,
 }
 
 impl Store {
@@ -189,20 +196,33 @@ impl Store {
     ) -> Result<Self, Error> {
         let mut statements = Statements::new(names);
         if has_session {
-            match role {
-                Role::Lead => {
-                    statements.prepare(&client, &[RENEW, LOOK, SETTLE]).await?;
-                    statements.prepare(&client, &beat::STATEMENTS).await?;
-                }
-                Role::Start => statements.prepare(&client, &[START]).await?,
-                Role::Finish => statements.prepare(&client, &[FINISH]).await?,
-            }
+            let texts = match role {
+                Role::Lease => &[RENEW][..],
+                Role::Read => &[
+                    LOOK,
+                    read::CLAIM_RUNS,
+                    read::IS_MINE,
+                    read::LOCK_DUE,
+                    read::CLAIM,
+                    read::MOVE_ON,
+                    read::LOCK_UNPLANNED,
+                    SETTLE,
+                ],
+                Role::Start => &[START],
+                Role::Finish => &[FINISH],
+            };
+            statements.prepare(&client, texts).await?;
         }
-        let local_settings = (!has_session).then(|| local_settings(lease));
+        let local_settings = if has_session {
+            String::new()
+        } else {
+            local_settings(lease)
+        };
         Ok(Self {
             client,
             statements,
             lease,
+            has_session,
             local_settings,
         })
     }
@@ -217,153 +237,144 @@ impl Store {
         self.client.batch_execute("").await
     }
 
-    async fn begin<'a>(
-        client: &'a mut Client,
-        settings: Option<&str>,
-    ) -> Result<Transaction<'a>, Error> {
-        let read_committed = IsolationLevel::ReadCommitted;
-        let transaction = client
-            .build_transaction()
-            .isolation_level(read_committed)
-            .start()
-            .await?;
-        if let Some(settings) = settings {
-            transaction.batch_execute(settings).await?;
-        }
-        Ok(transaction)
+    /// Begins a transaction, of which the server ends a statement that takes longer than `limit`.
+    /// The caller sends more without waiting for the answer.
+    async fn begin(&self, limit: Duration) -> Result<(), Error> {
+        let (settings, millis) = (&self.local_settings, limit.as_millis());
+        let begin = format!(
+            "BEGIN ISOLATION LEVEL READ COMMITTED;{settings}SET LOCAL statement_timeout = {millis}"
+        );
+        let begin = self.statements.names.complete(&begin);
+        self.client.batch_execute(&begin).await
     }
 
-    async fn query(
+    async fn commit(&self) -> Result<(), Error> {
+        self.client.batch_execute("COMMIT").await
+    }
+
+    /// Executes one statement, which takes `limit` at most.
+    async fn query_limited(
         &self,
+        limit: Duration,
         text: &str,
-        parameters: &[statements::Parameter<'_>],
+        parameters: &[Parameter<'_>],
     ) -> Result<Vec<Row>, Error> {
+        let (begun, rows, committed) = tokio::join!(
+            self.begin(limit),
+            self.query(text, parameters),
+            self.commit()
+        );
+        begun?;
+        let rows = rows?;
+        committed.map(|()| rows)
+    }
+
+    async fn query(&self, text: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, Error> {
         self.statements.query(&self.client, text, parameters).await
     }
 
     /// Registers a new node. Ends its previous number: executions that continue get the new number,
     /// and what has not started is given back.
     pub(crate) async fn register(
-        &mut self,
+        &self,
         name: &str,
         handlers: &[String],
         heartbeat: Duration,
         previous: Previous,
     ) -> Result<Registered, Error> {
         let Previous {
-            number: previous,
+            number,
             executing,
             excused,
             culprit,
         } = previous;
-        let (statements, listens) = (&self.statements, self.local_settings.is_none());
-        let transaction = Self::begin(&mut self.client, self.local_settings.as_deref()).await?;
-        if let Some(previous) = previous {
-            // First: it waits for a beat that an old connection has sent.
-            statements
-                .query(&transaction, LEAVE, &[(&previous, Type::INT8)])
-                .await?;
-        }
         let sent = Instant::now();
         let (lease, heartbeat) = (self.lease.as_secs_f64(), heartbeat.as_micros() as i64);
-        let node = [
-            (&name as &(dyn ToSql + Sync), Type::TEXT),
+        let old: Parameter<'_> = (&number, Type::INT8);
+        let register: [Parameter<'_>; 5] = [
+            (&name, Type::TEXT),
             (&lease, Type::FLOAT8),
             (&heartbeat, Type::INT8),
-            (&listens, Type::BOOL),
+            (&self.has_session, Type::BOOL),
             (&handlers, Type::TEXT_ARRAY),
         ];
-        let row = statements.query_one(&transaction, REGISTER, &node).await?;
-        let (id, reading): (i64, _) = (row.try_get(0)?, reading(&row, 1, sent)?);
+        // The old number first: that waits until an old connection claims nothing.
+        let leave = slice::from_ref(&old);
+        let ((), _, rows) = tokio::try_join!(
+            self.begin(self.lease),
+            self.query(LEAVE, leave),
+            self.query(REGISTER, &register)
+        )?;
+        let (id, reading): (i64, _) = (rows[0].try_get(0)?, reading(&rows[0], 1, sent)?);
         let mut kept = Vec::new();
-        if let Some(previous) = previous {
+        let list: Parameter<'_> = (&executing, Type::INT8_ARRAY);
+        if executing.is_some() {
             let pause = (self.lease / (4 * WAITS)).as_secs_f64();
-            let old = || (&previous as &(dyn ToSql + Sync), Type::INT8);
-            for executing in std::iter::repeat_n(executing.as_ref(), WAITS as usize).flatten() {
-                let list = || (executing as &(dyn ToSql + Sync), Type::INT8_ARRAY);
-                for row in statements
-                    .query(&transaction, ADOPT, &[(&id, Type::INT8), old(), list()])
-                    .await?
-                {
+            let adopt = [
+                (&id as &(dyn ToSql + Sync), Type::INT8),
+                old.clone(),
+                list.clone(),
+            ];
+            let wait = [old.clone(), list.clone(), (&pause, Type::FLOAT8)];
+            for _ in 0..WAITS {
+                let (adopted, locked) = tokio::try_join!(
+                    self.query(ADOPT, &adopt),
+                    self.query(WAIT_FOR_LOCKED, &wait)
+                )?;
+                for row in adopted {
                     kept.push(row.try_get(0)?);
                 }
-                let wait = [old(), list(), (&pause, Type::FLOAT8)];
-                if statements
-                    .query(&transaction, WAIT_FOR_LOCKED, &wait)
-                    .await?
-                    .is_empty()
-                {
+                if locked.is_empty() {
                     break;
                 }
             }
-            if let Some(culprit) = culprit {
-                let blame = [old(), (&culprit, Type::INT8), (&(LARGE as i32), Type::INT4)];
-                statements.query(&transaction, BLAME, &blame).await?;
-            }
-            statements
-                .query(
-                    &transaction,
-                    RELEASE,
-                    &[old(), (&executing, Type::INT8_ARRAY)],
-                )
-                .await?;
         }
-        if !excused.is_empty() {
-            statements
-                .query(&transaction, EXCUSE, &[(&excused, Type::INT8_ARRAY)])
-                .await?;
-        }
-        transaction.commit().await?;
+        let large = LARGE as i32;
+        let blame = [old.clone(), (&culprit, Type::INT8), (&large, Type::INT4)];
+        let release = [old, list];
+        let excuse: [Parameter<'_>; 1] = [(&excused, Type::INT8_ARRAY)];
+        tokio::try_join!(
+            self.query(BLAME, &blame),
+            self.query(RELEASE, &release),
+            self.query(EXCUSE, &excuse),
+            self.commit()
+        )?;
         Ok(Registered { id, reading, kept })
     }
 
-    /// Starts a transaction in which this node is alive. Returns `None` if its lease has ended.
-    pub(crate) async fn beat(&mut self, node: i64) -> Result<Option<Beat<'_>>, Error> {
-        let transaction = Self::begin(&mut self.client, self.local_settings.as_deref()).await?;
+    /// Renews the lease. Returns `None` if it has ended.
+    pub(crate) async fn renew(&self, node: i64) -> Result<Option<Reading>, Error> {
         let sent = Instant::now();
-        let renew = [
-            (&node as &(dyn ToSql + Sync), Type::INT8),
-            (&self.lease.as_secs_f64(), Type::FLOAT8),
-        ];
-        let renewed = self.statements.query(&transaction, RENEW, &renew).await?;
-        let Some(row) = renewed.first() else {
-            return Ok(None);
-        };
-        let (reading, cancelled, must_settle) =
-            (reading(row, 0, sent)?, row.try_get(1)?, row.try_get(2)?);
-        Ok(Some(Beat::new(
-            transaction,
-            &self.statements,
-            node,
-            reading,
-            cancelled,
-            must_settle,
-        )))
+        let lease = self.lease.as_secs_f64();
+        let renew: [Parameter<'_>; 2] = [(&node, Type::INT8), (&lease, Type::FLOAT8)];
+        let renewed = self.query(RENEW, &renew).await?;
+        renewed.first().map(|row| reading(row, 0, sent)).transpose()
     }
 
     /// Hands on the places of limited runs that no node hands on, and gives turns to runs that wait
     /// for a rate, until a time that is so far ahead.
-    pub(crate) async fn settle(&self, ahead: Duration) -> Result<(), Error> {
-        self.query(SETTLE, &[(&ahead.as_secs_f64(), Type::FLOAT8)])
+    pub(crate) async fn settle(&self, ahead: Duration, limit: Duration) -> Result<(), Error> {
+        let ahead = ahead.as_secs_f64();
+        self.query_limited(limit, SETTLE, &[(&ahead, Type::FLOAT8)])
             .await
             .map(drop)
     }
 
-    /// Looks for something to take, after a notification. It writes nothing.
+    /// Looks what there is to do. It writes nothing.
     pub(crate) async fn look(
         &self,
+        node: i64,
         handlers: &[String],
         prefetch: Duration,
+        limit: Duration,
     ) -> Result<Look, Error> {
-        let look = [
-            (&handlers as &(dyn ToSql + Sync), Type::TEXT_ARRAY),
-            (&(prefetch.as_micros() as i64), Type::INT8),
+        let prefetch = prefetch.as_micros() as i64;
+        let parameters: [Parameter<'_>; 3] = [
+            (&node, Type::INT8),
+            (&handlers, Type::TEXT_ARRAY),
+            (&prefetch, Type::INT8),
         ];
-        let row = self.statements.query_one(&self.client, LOOK, &look).await?;
-        Ok(Look {
-            has_work: row.try_get(0)?,
-            is_settled: row.try_get(1)?,
-        })
+        look(&self.query_limited(limit, LOOK, &parameters).await?[0])
     }
 
     /// Starts runs that are due, as many as have payloads of [`MAX_BYTES`] together, and at least
@@ -540,10 +551,7 @@ impl Store {
 
     /// Returns whether there are other nodes that are alive.
     pub(crate) async fn has_others(&self, node: i64) -> Result<bool, Error> {
-        self.statements
-            .query_one(&self.client, HAS_OTHERS, &[(&node, Type::INT8)])
-            .await?
-            .try_get(0)
+        self.query(HAS_OTHERS, &[(&node, Type::INT8)]).await?[0].try_get(0)
     }
 
     /// Ends a node that shuts down. The interruption of what it was executing does not count. Other
@@ -556,21 +564,25 @@ impl Store {
         Ok(())
     }
 
-    /// Removes at most `limit` old results, and the finished jobs that have lost their last one.
+    /// Removes at most `count` old results, and the finished jobs that have lost their last one.
     /// Returns whether there may be more.
-    pub(crate) async fn clean(&self, retention: Duration, limit: usize) -> Result<bool, Error> {
-        let (age, limit) = (retention.as_secs_f64(), limit as i64);
-        let clean = [
-            (&age as &(dyn ToSql + Sync), Type::FLOAT8),
-            (&limit, Type::INT8),
-        ];
-        let row = self
-            .statements
-            .query_one(&self.client, CLEAN, &clean)
-            .await?;
-        let removed: i64 = row.try_get(0)?;
-        Ok(removed >= limit)
+    pub(crate) async fn clean(
+        &self,
+        retention: Duration,
+        count: usize,
+        limit: Duration,
+    ) -> Result<bool, Error> {
+        let (age, count) = (retention.as_secs_f64(), count as i64);
+        let clean: [Parameter<'_>; 2] = [(&age, Type::FLOAT8), (&count, Type::INT8)];
+        let rows = self.query_limited(limit, CLEAN, &clean).await?;
+        let removed: i64 = rows[0].try_get(0)?;
+        Ok(removed >= count)
     }
+}
+
+/// Whether the server has ended a statement because it has taken too long.
+pub(crate) fn was_ended(error: &Error) -> bool {
+    error.code() == Some(&SqlState::QUERY_CANCELED)
 }
 
 /// Whether a value in a statement is invalid, or exceeds a limit (the classes 22 and 54).

@@ -127,13 +127,21 @@ pub(crate) struct Finishes {
     pub(crate) locked: Vec<i64>,
 }
 
-/// An answer to a notification.
-#[derive(Debug, Clone, Copy)]
+/// What there is to do for a node.
+#[derive(Debug, Default)]
 pub(crate) struct Look {
-    /// There is something that this node may take, if no other node does.
-    pub(crate) has_work: bool,
+    /// Runs without an owner, or of a lost node.
+    pub(crate) has_runs: bool,
+    /// Jobs that are due within the prefetch.
+    pub(crate) has_due: bool,
+    /// Such jobs whose first due time is not computed.
+    pub(crate) has_unplanned: bool,
+    /// Whether this node settles the places of limited runs.
+    pub(crate) must_settle: bool,
     /// No transaction was committing jobs without a notification.
     pub(crate) is_settled: bool,
+    /// The runs of this node that were cancelled while they are running.
+    pub(crate) cancelled: Vec<i64>,
 }
 
 /// The session of a node before this one.
@@ -169,6 +177,17 @@ pub(super) fn started(row: &Row) -> Result<Started, Error> {
         backoff: (duration(5)?, duration(6)?),
         at: row.try_get(7)?,
         verdict: verdict.map(Verdict::parse),
+    })
+}
+
+pub(super) fn look(row: &Row) -> Result<Look, Error> {
+    Ok(Look {
+        has_runs: row.try_get(0)?,
+        has_due: row.try_get(1)?,
+        has_unplanned: row.try_get(2)?,
+        must_settle: row.try_get(3)?,
+        is_settled: row.try_get(4)?,
+        cancelled: row.try_get(5)?,
     })
 }
 

@@ -1,9 +1,11 @@
 //! Statements with or without a session.
 
 use std::collections::BTreeMap;
+use std::future::{Future, poll_fn};
+use std::task::Poll;
 
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, Error, GenericClient, Row, Statement};
+use tokio_postgres::{Client, Error, Row, Statement};
 
 use crate::sql::Names;
 
@@ -15,7 +17,7 @@ pub(super) type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
 /// another connection.
 #[derive(Debug)]
 pub(super) struct Statements {
-    names: Names,
+    pub(super) names: Names,
     prepared: BTreeMap<&'static str, Statement>,
 }
 
@@ -27,22 +29,45 @@ impl Statements {
         }
     }
 
+    /// Prepares all of them in one round trip.
     pub(super) async fn prepare(
         &mut self,
         client: &Client,
         texts: &[&'static str],
     ) -> Result<(), Error> {
-        for text in texts {
-            self.prepared
-                .insert(text, client.prepare(&self.names.complete(text)).await?);
+        let mut pending = Vec::new();
+        for &text in texts {
+            let complete = self.names.complete(text);
+            pending.push(Box::pin(async move {
+                Ok::<_, Error>((text, client.prepare(&complete).await?))
+            }));
         }
-        Ok(())
+        // All of them are sent before the first answer is awaited.
+        let prepared = poll_fn(|context| {
+            let mut result = Poll::Pending;
+            pending.retain_mut(|prepare| match prepare.as_mut().poll(context) {
+                Poll::Pending => true,
+                Poll::Ready(Ok((text, statement))) => {
+                    self.prepared.insert(text, statement);
+                    false
+                }
+                Poll::Ready(Err(error)) => {
+                    result = Poll::Ready(Err(error));
+                    false
+                }
+            });
+            if pending.is_empty() && result.is_pending() {
+                result = Poll::Ready(Ok(()));
+            }
+            result
+        });
+        prepared.await
     }
 
     /// Executes a statement, in which `@` stands for the schema.
     pub(super) async fn query(
         &self,
-        client: &impl GenericClient,
+        client: &Client,
         text: &str,
         parameters: &[Parameter<'_>],
     ) -> Result<Vec<Row>, Error> {
@@ -57,16 +82,5 @@ impl Statements {
                     .await
             }
         }
-    }
-
-    /// Executes a statement that returns one row.
-    pub(super) async fn query_one(
-        &self,
-        client: &impl GenericClient,
-        text: &str,
-        parameters: &[Parameter<'_>],
-    ) -> Result<Row, Error> {
-        // The statements for which this is called return a row, so this is no other error.
-        Ok(self.query(client, text, parameters).await?.swap_remove(0))
     }
 }

@@ -75,7 +75,7 @@ struct Options {
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = positive_duration)]
     duration: Duration,
 
-    /// How many nodes there are at a time; each one has 4 connections
+    /// How many nodes there are at a time; each one has 5 connections
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=20))]
     nodes: u32,
 

@@ -67,7 +67,7 @@ pub(crate) fn main(
         let scheduler = loop {
             match builder.clone().start(config.clone(), NoTls).await {
                 // The trial restarts the database, or the machine is busy.
-                Err(error @ (Error::Database(_) | Error::NoAnswer)) => {
+                Err(error @ (Error::Database(_) | Error::NoAnswer | Error::Invalid(_))) => {
                     eprintln!("a node cannot start yet: {error}");
                     tokio::time::sleep(PAUSE * 5).await;
                 }

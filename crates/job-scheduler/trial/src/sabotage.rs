@@ -38,7 +38,8 @@ impl Sabotage {
         AND EXISTS (SELECT FROM @node node WHERE node.id = the_node AND node.alive_until > clock_timestamp())",
                 "",
             )],
-            Self::NoTakeover => &[("WHERE owner = ANY ($2) AND", "WHERE owner = ANY ($2) AND false AND")],
+            Self::NoTakeover => &[("AND run.handler = ANY (the_handlers)
+                    ORDER BY run.priority DESC", "AND false ORDER BY run.priority DESC")],
             Self::NoMark => &[("WHEN 'running' THEN 1 ELSE 0", "WHEN 'running' THEN 0 ELSE 0")],
             Self::NoSkip => &[("FOR NO KEY UPDATE SKIP LOCKED", "FOR NO KEY UPDATE")],
             Self::NoSlot => &[

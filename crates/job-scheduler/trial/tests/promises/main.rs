@@ -10,6 +10,7 @@ mod changes;
 mod completed;
 mod control;
 mod documents;
+mod duties;
 mod failover;
 mod fixture;
 mod health;

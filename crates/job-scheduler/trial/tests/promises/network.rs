@@ -1,4 +1,5 @@
-//! Networks that fail: between the node and the server is a relay that can be cut or frozen.
+//! Networks that fail: between the node and the server is a relay that can be cut or frozen, or is
+//! slow.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,7 +8,7 @@ use hashed_wheel_job_scheduler::{NewJob, RunState};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio_postgres::{Config, NoTls};
 
 use crate::fixture::{Fixture, MS, Task, eventually, shut_down};
@@ -29,6 +30,11 @@ pub(crate) struct Relay {
 
 impl Relay {
     pub(crate) async fn new(server: &Config) -> Self {
+        Self::with_delay(server, Duration::ZERO).await
+    }
+
+    /// What is sent arrives this much later, in each direction.
+    pub(crate) async fn with_delay(server: &Config, delay: Duration) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let to = ("127.0.0.1", server.get_ports()[0]);
         let mut config = Config::new();
@@ -48,8 +54,8 @@ impl Relay {
                 let far = TcpStream::connect(to).await.unwrap();
                 let ((near_read, near_write), (far_read, far_write)) =
                     (near.into_split(), far.into_split());
-                tokio::spawn(relay(near_read, far_write, link.clone()));
-                tokio::spawn(relay(far_read, near_write, link));
+                tokio::spawn(relay(near_read, far_write, link.clone(), delay));
+                tokio::spawn(relay(far_read, near_write, link, delay));
             }
         });
         Self { link, config }
@@ -60,7 +66,15 @@ impl Relay {
     }
 }
 
-async fn relay(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut link: watch::Receiver<Link>) {
+async fn relay(
+    mut from: OwnedReadHalf,
+    to: OwnedWriteHalf,
+    mut link: watch::Receiver<Link>,
+    delay: Duration,
+) {
+    let _ = to.as_ref().set_nodelay(true);
+    let (sender, receiver) = mpsc::unbounded_channel();
+    tokio::spawn(deliver(receiver, to));
     let mut bytes = [0; 4_096];
     let is_cut = |link: &Link| *link == Link::Cut;
     loop {
@@ -72,6 +86,7 @@ async fn relay(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut link: watch:
         if count == 0 {
             return;
         }
+        let arrives = Instant::now() + delay;
         let Ok(now) = link
             .wait_for(|link| *link != Link::Frozen)
             .await
@@ -79,7 +94,17 @@ async fn relay(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut link: watch:
         else {
             return;
         };
-        if now == Link::Cut || to.write_all(&bytes[..count]).await.is_err() {
+        if now == Link::Cut || sender.send((arrives, bytes[..count].to_vec())).is_err() {
+            return;
+        }
+    }
+}
+
+/// What is on the way does not delay what follows it.
+async fn deliver(mut sent: mpsc::UnboundedReceiver<(Instant, Vec<u8>)>, mut to: OwnedWriteHalf) {
+    while let Some((arrives, bytes)) = sent.recv().await {
+        tokio::time::sleep_until(arrives.into()).await;
+        if to.write_all(&bytes).await.is_err() {
             return;
         }
     }

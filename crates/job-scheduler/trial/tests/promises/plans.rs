@@ -313,7 +313,7 @@ async fn plans_for_empty_tables_are_right_for_large_ones() {
         execute(&fixture, &format!("SET {name} = off")).await;
     }
     execute(&fixture, "SET plan_cache_mode = force_generic_plan").await;
-    let seldom = "SELECT @settle('1 s'), @clean('49990 s', 2000), @look('{task}', 1000000)";
+    let seldom = "SELECT @settle('1 s'), @clean('49990 s', 2000), @look(1, '{task}', 1000000)";
     execute(&fixture, seldom).await;
     execute(&fixture, FILL).await;
     execute(&fixture, OTHERS).await;

@@ -213,11 +213,12 @@ async fn run_of_another_node_is_not_started() {
 /// A node that is lost during a run, which another node repeats. Returns the mark of the run.
 async fn repeat(sabotage: Option<(&str, &str)>) -> Option<(i32, i32)> {
     let fixture = Fixture::new().await?;
-    let lost = fixture.node().await;
+    // The first node creates the functions.
+    let builder = sabotaged(fixture.builder(), &sabotage);
+    let lost = fixture.start(builder.clone()).await;
     let job = fixture.enqueue(NewJob::new(&Task::Sleep(600_000))).await;
     fixture.until_state(job, RunState::Running).await;
     fixture.lose(lost).await;
-    let builder = sabotaged(fixture.builder(), &sabotage);
     let other = fixture.start(builder).await;
     let is_again = |run: &RunInfo| run.state == RunState::Running && run.taken_over == 1;
     let run = &fixture

@@ -66,14 +66,14 @@ async fn node_connects_with_tls_and_refuses_an_unknown_certificate() {
     let client = connect(&plain).await;
     let encrypted = "SELECT count(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid)
         WHERE ssl AND pid <> pg_backend_pid()";
-    // The three connections of the node.
+    // The four connections of the node.
     eventually(async || {
         client
             .query_one(encrypted, &[])
             .await
             .unwrap()
             .get::<_, i64>(0)
-            == 3
+            == 4
     })
     .await;
     let job = node

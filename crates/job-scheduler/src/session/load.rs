@@ -1,12 +1,13 @@
 //! The runs that a session has read and that have not started, and how many more it may read.
 
 use std::future::Future;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, MutexGuard};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use hashed_wheel::{NewTimeoutError, TimeoutError};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use hashed_wheel_util::delay_queue::DelayQueue;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use super::{Session, Stop, lock};
 use crate::error::Error;
@@ -16,13 +17,52 @@ use crate::ready::{Queued, Ready};
 use crate::settings::Shared;
 use crate::store::{Run, Store};
 
+/// The runs that a session has.
+pub(super) struct Load {
+    pub(super) queue: DelayQueue<Queued>,
+    /// Those from the queue that are due and have no runner.
+    pub(super) ready: Mutex<Ready>,
+    /// Wakes `start`: runs were taken from the queue.
+    pub(super) has_ready: Notify,
+    /// The number of runs that it has: in the queue, executing, or not yet written.
+    pub(super) held: AtomicUsize,
+    /// Of these, the ones that do not count for the capacity: they wait until a result is written,
+    /// or for the locks of a transaction of an application. That delays no other job.
+    pub(super) parked: AtomicUsize,
+    /// Whether the last read took fewer runs than there were, because it held too many.
+    pub(super) is_starved: AtomicBool,
+    /// No more runs start.
+    pub(super) is_stopping: AtomicBool,
+    /// Since when all runners are busy while `start` needs one.
+    pub(super) out_of_runners: Mutex<Option<Instant>>,
+    /// A look waits for a free runner.
+    pub(super) is_postponed: AtomicBool,
+}
+
+impl Load {
+    /// `held`: the number of executions that continue.
+    pub(super) fn new(shared: &Shared, held: usize) -> Self {
+        Self {
+            queue: DelayQueue::new(&shared.timer),
+            ready: Mutex::default(),
+            has_ready: Notify::new(),
+            held: AtomicUsize::new(held),
+            parked: AtomicUsize::new(0),
+            is_starved: AtomicBool::new(false),
+            is_stopping: AtomicBool::new(false),
+            out_of_runners: Mutex::new(None),
+            is_postponed: AtomicBool::new(false),
+        }
+    }
+}
+
 impl Session {
     /// Returns how many more runs a node may claim that has as many as it may, and from which
     /// priority on: one for each runner, if they start before others that it has.
     pub(super) fn urgent_room(&self, limit: usize) -> (usize, i16) {
         let Shared { settings, .. } = &*self.shared;
         let room = (settings.capacity + settings.runners)
-            .saturating_sub(self.load())
+            .saturating_sub(self.count())
             .min(limit);
         match self.ready().min_priority() {
             Some(priority) if priority < *PRIORITIES.end() => (room, priority + 1),
@@ -33,19 +73,19 @@ impl Session {
     /// Returns the runs that are due and have no runner. It takes them from the queue, where
     /// `start` may be waiting for them: so it wakes `start`.
     pub(super) fn ready(&self) -> MutexGuard<'_, Ready> {
-        let mut ready = lock(&self.ready);
-        while let Some(queued) = self.queue.try_recv() {
+        let mut ready = lock(&self.load.ready);
+        while let Some(queued) = self.load.queue.try_recv() {
             ready.push(queued.into_inner());
-            self.has_ready.notify_one();
+            self.load.has_ready.notify_one();
         }
         ready
     }
 
     /// Puts runs on the wheel. Fails if the timer is stopped, which ends the session.
     pub(super) fn enqueue(&self, runs: Vec<Run>) -> Result<(), Error> {
-        observe::held(self.held.fetch_add(runs.len(), Relaxed) + runs.len());
+        observe::held(self.load.held.fetch_add(runs.len(), Relaxed) + runs.len());
         for run in runs {
-            let start = lock(&self.clock).instant(run.start_at);
+            let start = self.lease.instant(run.start_at);
             self.insert(
                 Queued {
                     run,
@@ -54,15 +94,16 @@ impl Session {
                 start,
             )?;
         }
-        if self.is_stopping.load(Relaxed) {
+        if self.load.is_stopping.load(Relaxed) {
             // Retries, and runs that were blocked. They are given back.
-            self.wake.notify_one();
+            self.signals.wake.notify_one();
         }
         Ok(())
     }
 
     pub(super) fn insert(&self, queued: Queued, start: Instant) -> Result<(), Error> {
-        self.queue
+        self.load
+            .queue
             .insert_at(queued, start)
             .map_err(NewTimeoutError::from)?;
         Ok(())
@@ -85,13 +126,15 @@ impl Session {
     /// Whether all runners have been busy for a lease, so that runs that are due do not start. (Not
     /// less: a database that is slow for a moment must not get more to do by that.)
     pub(super) fn is_stalled(&self) -> bool {
-        let since = *lock(&self.out_of_runners);
+        let since = *lock(&self.load.out_of_runners);
         since.is_some_and(|since| since.elapsed() >= self.shared.settings.lease)
     }
 
     /// Gives what has not started to other nodes, if there are any.
     pub(super) async fn share(&self, store: &Store) -> Result<(), Error> {
-        if !(self.queue.is_empty() && self.ready().is_empty()) && store.has_others(self.id).await? {
+        if !(self.load.queue.is_empty() && self.ready().is_empty())
+            && store.has_others(self.lease.node).await?
+        {
             self.give_back(store).await?;
         }
         Ok(())
@@ -108,15 +151,15 @@ impl Session {
 
     /// Starts nothing until this has happened, as if all runners were busy.
     async fn without_starts<T>(&self, wait: impl Future<Output = T>) -> T {
-        *lock(&self.out_of_runners) = Some(Instant::now());
+        *lock(&self.load.out_of_runners) = Some(Instant::now());
         let result = wait.await;
         let was_stalled = self.is_stalled();
-        *lock(&self.out_of_runners) = None;
+        *lock(&self.load.out_of_runners) = None;
         if was_stalled {
-            self.wake.notify_one();
+            self.signals.wake.notify_one();
         }
-        if self.is_postponed.swap(false, Relaxed) {
-            self.heard.notify_one();
+        if self.load.is_postponed.swap(false, Relaxed) {
+            self.signals.heard.notify_one();
         }
         result
     }
@@ -138,41 +181,48 @@ impl Session {
 
     /// Gives back what has not started, so that other nodes start it.
     pub(super) async fn give_back(&self, store: &Store) -> Result<(), Error> {
-        let entries: Vec<_> = self.ready().drain().chain(self.queue.drain()).collect();
+        let entries: Vec<_> = self
+            .ready()
+            .drain()
+            .chain(self.load.queue.drain())
+            .collect();
         let runs: Vec<_> = entries.into_iter().map(|entry| self.taken(entry)).collect();
         self.forget(runs.len());
-        Ok(store.release(self.id).await?)
+        Ok(store.release(self.lease.node).await?)
     }
 
     /// Reduces the number of runs that this node has.
     pub(super) fn forget(&self, count: usize) {
-        observe::held(self.held.fetch_sub(count, Relaxed) - count);
+        observe::held(self.load.held.fetch_sub(count, Relaxed) - count);
         self.read_if_starved();
     }
 
     /// These runs do not count for the capacity any more.
     pub(super) fn park(&self, count: usize) {
-        self.parked.fetch_add(count, Relaxed);
+        self.load.parked.fetch_add(count, Relaxed);
         self.read_if_starved();
     }
 
     fn read_if_starved(&self) {
-        let is_half_empty = self.load() <= self.shared.settings.capacity / 2;
-        if self.held.load(Relaxed) == 0 || is_half_empty && self.is_starved.swap(false, Relaxed) {
-            self.wake.notify_one();
+        let is_half_empty = self.count() <= self.shared.settings.capacity / 2;
+        if self.load.held.load(Relaxed) == 0
+            || is_half_empty && self.load.is_starved.swap(false, Relaxed)
+        {
+            self.signals.wake.notify_one();
         }
     }
 
     /// Returns the number of runs that count for the capacity.
-    pub(super) fn load(&self) -> usize {
-        self.held
+    pub(super) fn count(&self) -> usize {
+        self.load
+            .held
             .load(Relaxed)
-            .saturating_sub(self.parked.load(Relaxed))
+            .saturating_sub(self.load.parked.load(Relaxed))
     }
 
     /// A run is taken from the queue.
     pub(super) fn taken(&self, Queued { run, is_locked }: Queued) -> Run {
-        self.parked.fetch_sub(usize::from(is_locked), Relaxed);
+        self.load.parked.fetch_sub(usize::from(is_locked), Relaxed);
         run
     }
 }

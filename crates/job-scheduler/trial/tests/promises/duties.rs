@@ -1,0 +1,299 @@
+//! Each duty of a node is slow or has much to do, or the network is slow: the others go on, and the
+//! node keeps its lease. Without a safeguard it loses the lease.
+
+use std::time::{Duration, Instant};
+
+use hashed_wheel_job_scheduler::serde_json::Value;
+use hashed_wheel_job_scheduler::{
+    Context, Error, Misfire, NewJob, RunError, Scheduler, SchedulerBuilder,
+};
+use hashed_wheel_trial::testing::is_deep;
+use tokio_postgres::NoTls;
+
+use crate::fixture::{Fixture, MS, Task, eventually, sabotaged};
+use crate::network::Relay;
+
+/// A short lease, which is lost if anything delays it.
+const LEASE: Duration = Duration::from_secs(3);
+
+/// How long a node without a safeguard may take until it has lost its lease.
+const LOSES: Duration = Duration::from_secs(20);
+
+fn builder(fixture: &Fixture) -> SchedulerBuilder {
+    fixture
+        .builder()
+        .lease(LEASE)
+        .heartbeat(MS * 500)
+        .handler_named("report", |_: Context, _: Value| async {
+            Ok::<_, RunError>(())
+        })
+}
+
+fn tick() -> NewJob {
+    NewJob::new(&Task::Succeed)
+        .every(MS * 50)
+        .misfire(Misfire::Skip)
+}
+
+async fn ticks(fixture: &Fixture) -> i64 {
+    let text = format!(
+        "SELECT count(*) FROM {}.run WHERE handler = 'task' AND state = 'done'",
+        fixture.schema
+    );
+    fixture.client.query_one(&text, &[]).await.unwrap().get(0)
+}
+
+/// Waits until more runs have ended.
+async fn until_more_ticks(fixture: &Fixture, more: i64) {
+    let before = ticks(fixture).await;
+    eventually(async || ticks(fixture).await >= before + more).await;
+}
+
+/// Why the node has lost its connections or its lease.
+async fn fails(node: &Scheduler, within: Duration) -> Option<String> {
+    let begin = Instant::now();
+    while begin.elapsed() < within && node.health().last_error.is_none() {
+        tokio::time::sleep(MS * 10).await;
+    }
+    node.health().last_error
+}
+
+/// Adds cron jobs by one statement in SQL. Half of the patterns have no due time.
+async fn add_cron_jobs(fixture: &Fixture, count: i64) {
+    let text = format!(
+        "SELECT {0}.add_job('report', to_jsonb(n), time_zone => 'Europe/Berlin', key => 'report-' || n,
+            cron => CASE WHEN n % 2 = 0 THEN '0 30 3 * * *' ELSE '0 0 0 30 2 *' END)
+        FROM generate_series(1, $1::bigint) AS n",
+        fixture.schema
+    );
+    fixture.client.execute(&text, &[&count]).await.unwrap();
+}
+
+/// A node on a network with this delay in each direction gets many cron jobs by SQL. The runs of
+/// another handler go on, and all jobs are planned.
+async fn plan_many(delay: Duration, count: i64) {
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
+    let relay = Relay::with_delay(&fixture.config, delay).await;
+    let node = builder(&fixture)
+        .start(relay.config.clone(), NoTls)
+        .await
+        .unwrap();
+    fixture.enqueue(tick()).await;
+    until_more_ticks(&fixture, 5).await;
+    add_cron_jobs(&fixture, count).await;
+    until_more_ticks(&fixture, 10).await;
+    let unplanned = format!(
+        "SELECT count(*) FROM {}.job WHERE enabled AND NOT is_planned",
+        fixture.schema
+    );
+    eventually(async || {
+        let row = fixture.client.query_one(&unplanned, &[]).await.unwrap();
+        row.get::<_, i64>(0) == 0
+    })
+    .await;
+    until_more_ticks(&fixture, 5).await;
+    let disabled = format!(
+        "SELECT count(*) FROM {}.job WHERE disabled_reason LIKE '%has no due time%'",
+        fixture.schema
+    );
+    let row = fixture.client.query_one(&disabled, &[]).await.unwrap();
+    assert_eq!(row.get::<_, i64>(0), count / 2);
+    assert_eq!(node.health().last_error, None);
+    drop(node);
+}
+
+#[tokio::test]
+async fn cron_jobs_by_sql_do_not_stop_others_on_a_slow_network() {
+    plan_many(MS * 5, 1_000).await;
+    if is_deep() {
+        for delay in [1, 25, 100] {
+            plan_many(MS * delay, 5_000).await;
+        }
+    }
+}
+
+/// A change of a statement by which a duty takes longer than a lease.
+type Slow = (&'static str, &'static str);
+
+const SLOW_LOOK: Slow = ("FROM @look(", "FROM pg_sleep(8), @look(");
+const SLOW_CLAIM: Slow = ("FROM @claim_runs(", "FROM pg_sleep(8), @claim_runs(");
+const SLOW_READ: Slow = (" AS now FROM due", " AS now FROM pg_sleep(8), due");
+const SLOW_PLAN: Slow = (
+    "SELECT found.* FROM unnest($2",
+    "SELECT found.* FROM pg_sleep(8), unnest($2",
+);
+const SLOW_SETTLE: Slow = ("SELECT @settle(", "SELECT pg_sleep(8), @settle(");
+const SLOW_CLEAN: Slow = ("SELECT @clean(", "SELECT pg_sleep(8), @clean(");
+
+/// A duty without its limit.
+const UNLIMITED: Slow = (
+    "SET LOCAL statement_timeout = ",
+    "SET LOCAL statement_timeout = 60000; SELECT ",
+);
+
+/// A renewal that waits for what the node reads.
+const SAME_LOCK: Slow = ("FOR KEY SHARE", "FOR UPDATE");
+
+/// A renewal that takes as long as ten round trips of 400 ms.
+const SLOW_LEASE: Slow = (
+    "make_interval(secs => $2)
+    WHERE id",
+    "make_interval(secs => $2) + (SELECT interval '0' FROM pg_sleep(4))
+    WHERE id",
+);
+
+/// Starts a node with these changes, which has something to do for each duty.
+async fn busy(fixture: &Fixture, changes: &[Slow]) -> Scheduler {
+    let node = sabotaged(builder(fixture), changes)
+        .retention(MS * 1_000)
+        .start(fixture.config.clone(), NoTls)
+        .await
+        .unwrap();
+    fixture.enqueue(tick()).await;
+    for _ in 0..2 {
+        let limited = NewJob::new(&Task::Sleep(600_000)).limit("one", 1);
+        fixture.enqueue(limited).await;
+    }
+    add_cron_jobs(fixture, 20).await;
+    node
+}
+
+/// Runs that are requested need a claim. The others are read ahead.
+async fn request(fixture: &Fixture) {
+    let job = NewJob::named("report", Value::Null).after(Duration::from_secs(3_600));
+    let job = fixture.enqueue(job).await;
+    fixture
+        .jobs
+        .run_now(&fixture.client, job)
+        .await
+        .expect("a job");
+}
+
+/// One duty is slow for more than two leases. The others go on.
+async fn others_go_on(slow: Slow) {
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
+    let node = busy(&fixture, &[slow]).await;
+    let begin = Instant::now();
+    if ![SLOW_LOOK, SLOW_READ].contains(&slow) {
+        until_more_ticks(&fixture, 20).await;
+    }
+    request(&fixture).await;
+    if ![SLOW_LOOK, SLOW_CLAIM].contains(&slow) {
+        let done = format!(
+            "SELECT count(*) FROM {}.run WHERE handler = 'report' AND state = 'done'",
+            fixture.schema
+        );
+        eventually(async || {
+            let row = fixture.client.query_one(&done, &[]).await.unwrap();
+            row.get::<_, i64>(0) > 0
+        })
+        .await;
+    }
+    let rest = (LEASE * 5 / 2).saturating_sub(begin.elapsed());
+    assert_eq!(fails(&node, rest).await, None, "{slow:?}");
+    assert_eq!(node.health().last_error, None, "{slow:?}");
+    drop(node);
+}
+
+#[tokio::test]
+async fn slow_look_does_not_delay_the_lease() {
+    others_go_on(SLOW_LOOK).await;
+}
+
+#[tokio::test]
+async fn slow_claim_does_not_delay_others() {
+    others_go_on(SLOW_CLAIM).await;
+}
+
+#[tokio::test]
+async fn slow_read_does_not_delay_others() {
+    others_go_on(SLOW_READ).await;
+}
+
+#[tokio::test]
+async fn slow_plan_does_not_delay_others() {
+    others_go_on(SLOW_PLAN).await;
+}
+
+#[tokio::test]
+async fn slow_settlement_does_not_delay_others() {
+    others_go_on(SLOW_SETTLE).await;
+}
+
+#[tokio::test]
+async fn slow_cleaning_does_not_delay_others() {
+    others_go_on(SLOW_CLEAN).await;
+}
+
+/// Returns whether a node with these changes fails.
+async fn fails_with(changes: &[Slow]) -> Option<bool> {
+    let fixture = Fixture::new().await?;
+    let node = busy(&fixture, changes).await;
+    Some(fails(&node, LOSES).await.is_some())
+}
+
+#[tokio::test]
+async fn duties_need_their_limits_and_the_lease_needs_its_own_lock() {
+    let failed = tokio::join!(
+        fails_with(&[SLOW_READ, UNLIMITED]),
+        fails_with(&[SLOW_PLAN, UNLIMITED]),
+        fails_with(&[SLOW_SETTLE, UNLIMITED]),
+        fails_with(&[SLOW_READ, UNLIMITED, SAME_LOCK]),
+        fails_with(&[SLOW_LEASE]),
+    );
+    let failed: [_; 5] = failed.into();
+    assert!(!failed.contains(&Some(false)), "{failed:?}");
+}
+
+/// On a network with this delay in each direction, a node with the default lease executes jobs, and
+/// keeps its lease.
+async fn execute_far_away(delay: Duration) {
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
+    fixture.migrate().await;
+    let relay = Relay::with_delay(&fixture.config, delay).await;
+    let node = builder(&fixture)
+        .start(relay.config.clone(), NoTls)
+        .await
+        .unwrap();
+    fixture.enqueue(tick()).await;
+    until_more_ticks(&fixture, 50).await;
+    add_cron_jobs(&fixture, 100).await;
+    let begin = Instant::now();
+    until_more_ticks(&fixture, 50).await;
+    let rest = (LEASE * 2).saturating_sub(begin.elapsed());
+    assert_eq!(fails(&node, rest).await, None, "{delay:?}");
+    drop(node);
+}
+
+#[tokio::test]
+async fn node_far_away_from_the_database_keeps_its_lease() {
+    execute_far_away(MS * 100).await;
+    if is_deep() {
+        for delay in [5, 25, 200] {
+            execute_far_away(MS * delay).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn lease_that_is_too_short_for_the_network_is_an_error() {
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
+    fixture.migrate().await;
+    let relay = Relay::with_delay(&fixture.config, MS * 100).await;
+    let node = builder(&fixture).lease(MS * 1_100);
+    let error = node.start(relay.config.clone(), NoTls).await.unwrap_err();
+    assert!(matches!(error, Error::Invalid(_)), "{error}");
+    let text = error.to_string();
+    assert!(
+        text.starts_with("lease of 1.1s: must be at least 6 times the round trip"),
+        "{text}"
+    );
+}
