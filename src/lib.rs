@@ -95,8 +95,7 @@ extern crate alloc;
 // These need no std and no dependency. All other modules have the feature `timer`, or one that
 // enables it.
 mod local;
-// The timer uses more of it than the wheels.
-#[cfg_attr(not(feature = "timer"), allow(dead_code))]
+#[cfg(feature = "timer")]
 mod ticks;
 pub mod wheel;
 

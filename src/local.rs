@@ -5,15 +5,11 @@ use core::time::Duration;
 #[cfg(feature = "timer")]
 use std::time::Instant;
 
-use crate::ticks::DEADLINE_NEVER;
 use crate::wheel::{HierarchicalWheel, Key, Ticks};
 
 /// The slots of a level of the wheel. A level is 1 KiB, and three levels are four hours of
 /// milliseconds.
 const SLOTS: usize = 256;
-
-/// The beginning of a tick that is never reached.
-const NEVER: Duration = Duration::from_nanos(DEADLINE_NEVER);
 
 /// A timer for one thread: the values come back when their times have come. It has no task, no
 /// worker, no clock and no atomics, and the values need not be [`Send`].
@@ -94,7 +90,7 @@ impl<T, I: TimePoint> LocalTimer<T, I> {
     /// Inserts a value that is due at `at`. Returns its key. A value whose time has passed is due
     /// at once.
     ///
-    /// A time more than 146 years after the origin never comes.
+    /// A time 146 years after the origin never comes; see [`Ticks`](crate::wheel::Ticks#never).
     ///
     /// # Panics
     ///
@@ -168,12 +164,11 @@ impl<T, I: TimePoint> LocalTimer<T, I> {
     /// per such value. Then that `poll` returns `None`, and `next` a later time.
     #[must_use]
     pub fn next(&self) -> Option<I> {
-        let start = self.ticks.start(self.wheel.next_deadline()?);
-        if start == NEVER {
-            None
-        } else {
-            self.origin.after(start)
+        let tick = self.wheel.next_deadline()?;
+        if !self.ticks.is_reached(tick) {
+            return None;
         }
+        self.origin.after(self.ticks.start(tick))
     }
 
     /// Returns the number of values.

@@ -58,83 +58,18 @@ pub(crate) fn deadline(now: u64, delay: Duration) -> u64 {
     or_never(now.saturating_add(nanos(delay)))
 }
 
-/// Converts times to ticks and back: tick `n` of a wheel begins `n` lengths of a tick after time
-/// zero.
-///
-/// Times count from an instant that the caller chooses, such as the one at which the wheel was
-/// made. A deadline is rounded up ([`at_or_after`](Self::at_or_after)) and the current time down
-/// ([`at`](Self::at)), so an entry never expires early, and at most a tick late. An entry at
-/// exactly the current time therefore expires when the next tick begins, unless one begins now.
-///
-/// A time of 146 years (2^62 ns) or more is never reached.
-///
-/// # The length of a tick
-///
-/// Each length from one nanosecond is fine; the wheels step from deadline to deadline, not from
-/// tick to tick. But entries that are due in one tick expire together, so with ticks of a
-/// nanosecond nearly every entry has a wake-up of its own, and delays have a million times as many
-/// ticks as with a millisecond. In a [`HierarchicalWheel`](crate::wheel::HierarchicalWheel) of 512
-/// slots that is about two levels more, and an entry moves once per level. A
-/// [`HashedWheel`](crate::wheel::HashedWheel) should not have such ticks: each entry is in another
-/// of very many rounds, so each visit of a slot skips all other entries of the slot.
-///
-/// # Examples
-///
-/// ```
-/// use hashed_wheel::wheel::{HashedWheel, Ticks};
-/// use std::time::Duration;
-///
-/// let ticks = Ticks::new(Duration::from_millis(10));
-/// let mut wheel = HashedWheel::new(512);
-/// let now = Duration::from_millis(1_234);
-/// wheel.insert(ticks.at_or_after(now + Duration::from_millis(100)), "no answer");
-///
-/// let next = wheel.next_deadline().unwrap();
-/// assert_eq!(ticks.start(next), Duration::from_millis(1_340)); // sleep until then
-/// assert!(wheel.pop_expired(ticks.at(Duration::from_millis(1_339))).is_none());
-/// assert!(wheel.pop_expired(ticks.at(Duration::from_millis(1_340))).is_some());
-/// ```
+/// The ticks of a timer: tick `n` begins `n` lengths of a tick after the timer was built. The length is
+/// from one nanosecond to that of the longest deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ticks {
+pub(crate) struct Ticks {
     nanos: u64,
 }
 
 impl Ticks {
-    /// Makes the converter for ticks of a length from one nanosecond to 146 years. (A longer one is
-    /// 146 years.)
-    ///
-    /// # Panics
-    ///
-    /// If `tick` is zero.
+    /// Makes the ticks of this length, which is not zero.
     #[inline]
-    #[must_use]
-    pub fn new(tick: Duration) -> Self {
-        assert!(
-            !tick.is_zero(),
-            "a tick must be at least one nanosecond long"
-        );
+    pub(crate) fn new(tick: Duration) -> Self {
         Self { nanos: nanos(tick) }
-    }
-
-    /// Returns the tick for a deadline: the first one that begins at or after `time`.
-    #[inline]
-    #[must_use]
-    pub fn at_or_after(self, time: Duration) -> u64 {
-        self.of(nanos(time))
-    }
-
-    /// Returns the tick for the current time: the last one that begins at or before `time`.
-    #[inline]
-    #[must_use]
-    pub fn at(self, time: Duration) -> u64 {
-        self.reached(nanos(time).min(DEADLINE_NEVER - 1))
-    }
-
-    /// Returns the time at which a tick begins; 146 years (2^62 ns) if it is never reached.
-    #[inline]
-    #[must_use]
-    pub fn start(self, tick: u64) -> Duration {
-        self.until(tick, 0)
     }
 
     /// Returns the current tick: the last one that begins at or before `now`.
@@ -185,7 +120,7 @@ impl Ticks {
     }
 
     /// Returns the length of a tick.
-    pub fn duration(self) -> Duration {
+    pub(crate) fn duration(self) -> Duration {
         Duration::from_nanos(self.nanos)
     }
 }
@@ -275,50 +210,5 @@ mod tests {
                 assert_eq!(ticks.last_deadline_of(tick - 1), first - 1);
             }
         }
-    }
-
-    #[test]
-    fn time_is_rounded_up_for_deadlines_and_down_for_now() {
-        let ticks = Ticks::new(Duration::from_micros(10));
-        let micros = [0, 1, 9, 10, 11].map(Duration::from_micros);
-        assert_eq!(micros.map(|time| ticks.at_or_after(time)), [0, 1, 1, 1, 2]);
-        assert_eq!(micros.map(|time| ticks.at(time)), [0, 0, 0, 1, 1]);
-        assert_eq!(
-            (ticks.start(2), ticks.duration()),
-            (Duration::from_micros(20), Duration::from_micros(10))
-        );
-        // An entry that is due exactly now stays until a tick begins.
-        assert!(ticks.at_or_after(micros[1]) > ticks.at(micros[1]));
-        assert_eq!(ticks.at_or_after(micros[3]), ticks.at(micros[3]));
-    }
-
-    #[test]
-    fn time_of_146_years_is_never_reached() {
-        for tick in [
-            Duration::from_nanos(1),
-            Duration::from_millis(1),
-            Duration::from_secs(1 << 40),
-            Duration::MAX,
-        ] {
-            let ticks = Ticks::new(tick);
-            let never = ticks.at_or_after(Duration::MAX);
-            assert!(never > ticks.at(Duration::MAX), "{tick:?}");
-            assert_eq!(
-                ticks.start(never),
-                Duration::from_nanos(DEADLINE_NEVER),
-                "{tick:?}"
-            );
-            assert_eq!(
-                ticks.start(u64::MAX),
-                Duration::from_nanos(DEADLINE_NEVER),
-                "{tick:?}"
-            );
-        }
-    }
-
-    #[test]
-    #[should_panic(expected = "a tick must be at least one nanosecond long")]
-    fn tick_of_no_length_is_refused() {
-        let _ = Ticks::new(Duration::ZERO);
     }
 }

@@ -60,6 +60,7 @@
 // | `either` | one type for both, for the timer |
 // | `ring`, `tombstone_vec`, `ready_list`, `earliest` | parts of both: an array of slots; the entries of a slot; the entries that are due; a search for the first ones |
 // | `entries` | where a wheel's entries are stored: the interface |
+// | `ticks` | conversions between times and tick numbers |
 // | `owned`, `whole`, `slab` | the public wheels, which own values; their methods for all entries together; their entries |
 
 mod bitmap;
@@ -75,6 +76,7 @@ mod ready_list;
 mod ring;
 mod rounds;
 mod slab;
+mod ticks;
 mod tombstone_vec;
 mod whole;
 
@@ -82,6 +84,6 @@ pub use owned::{HashedWheel, HierarchicalWheel};
 pub use ring::{MAX_TICKS_PER_WHEEL, SizeError};
 pub use slab::{Iter, Key};
 
-pub use crate::ticks::Ticks;
+pub use ticks::Ticks;
 #[cfg(feature = "timer")]
 pub(crate) use {earliest::Rank, either::EitherWheel, ring::SlotCounts};

@@ -18,7 +18,7 @@ const TICKS: [Duration; 6] = [
 ];
 
 /// 146 years: a later time never comes.
-const NEVER: Duration = Duration::from_nanos((1 << 62) - 1);
+const NEVER: Duration = Duration::from_nanos(1 << 62);
 
 fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).expect("the tests use short times")
