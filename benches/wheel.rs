@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use criterion::{
     BatchSize, BenchmarkId, Criterion, SamplingMode, Throughput, criterion_group, criterion_main,
 };
-use hashed_wheel::wheel::{HashedWheel, HierarchicalWheel};
 use hashed_wheel_benches::wheel::Wheel;
 use hashed_wheel_benches::{BTreeQueue, HeapQueue};
 use hashed_wheel_benches::{random, spread};
+use timing_wheels::{HashedWheel, HierarchicalWheel};
 
 const SIZES: [usize; 3] = [0, 10_000, 1_000_000];
 

@@ -281,12 +281,12 @@ pub const ROWS: &[Row] = &[
         "«self.own.wheel.remove(node.tick.load(Ordering::Relaxed), position, &mut nodes);»",
         "_ = &mut nodes;",
     ),
-    // The entries that are due are sorted, and their positions are not updated.
+    // A node that the wheel moves, as a sort of those that are due does, keeps its old position.
     mutant(
-        "SortWithoutPositions",
-        "wheel/ready_list.rs",
-        "for (position, entry) in (0..).zip(self.items.iter()) {
-            «entries.set_position(entry, position);»",
+        "MoveWithoutPosition",
+        "node/wheel.rs",
+        "fn set_position(&mut self, entry: u32, position: u32) {
+        «self.node(entry).position.store(position, Ordering::Relaxed);»",
         "let _: (u32, u32) = (entry, position);",
     ),
     // The worker counts the message of a `reset` as a new timeout.

@@ -1,8 +1,7 @@
 //! Netty's `HashedWheelTimer` for Rust: a timer for very many coarse timeouts (idle connections,
 //! request deadlines, lock leases, retries), nearly all of which are cancelled before they fire.
 //!
-#![cfg_attr(feature = "timer", doc = "```")]
-#![cfg_attr(not(feature = "timer"), doc = "```text")]
+//! ```
 //! use hashed_wheel::HashedWheelTimer;
 //! use std::time::Duration;
 //!
@@ -54,24 +53,21 @@
 //!
 //! # Features
 //!
-//! Features are additive. `timer` and `tracing` are enabled by default. Each of the others enables
-//! `timer`.
+//! Features are additive. `tracing` is enabled by default.
 //!
 //! | feature | adds |
 //! |---|---|
-//! | none (`default-features = false`) | [`wheel`] and [`LocalTimer`] alone, for `no_std` with `alloc`; no dependencies, no `unsafe` code |
-//! | `timer` | the timer, and all that needs no other feature |
+//! | none (`default-features = false`) | the timer, and all that needs no other feature |
 //! | `tracing` | reports of panics, slow tasks and rejected timeouts |
 //! | `async` | futures that need no runtime: [`Sleep`], [`WithTimeout`], [`Interval`] |
 //! | `tokio` | [`Builder::build_on_tokio`], [`TokioClock`] |
 //!
 //! # Platforms
 //!
-//! The timer needs `std` and 64-bit atomics; the wheels and [`LocalTimer`] need neither. On
-//! `wasm32-unknown-unknown` there are neither threads nor a clock: a timer is driven there and needs
-//! a [`Clock`] of yours. All need Rust 1.85, because the crate is of edition 2024.
-#![cfg_attr(not(any(feature = "timer", test)), no_std)]
-#![cfg_attr(not(feature = "timer"), forbid(unsafe_code))]
+//! The timer needs `std`, 64-bit atomics and Rust 1.85. On `wasm32-unknown-unknown` there are
+//! neither threads nor a clock: a timer is driven there and needs a [`Clock`] of yours. The wheels
+//! and [`LocalTimer`] are in a crate of their own, `timing-wheels`, which needs only `alloc` and
+//! Rust 1.71.
 #![deny(unsafe_code, unsafe_op_in_unsafe_fn)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // The documentation above links to items of all features.
@@ -82,71 +78,42 @@
 // | `timer`, `weak`, `timeout`, `builder/`, `driver`, `ending` | API: the handles of a timer, its construction, a timer without a thread, its end |
 // | `cancel`, `task`, `executor`, `clock/`, `error`, `stats` | API: what users implement or receive |
 // | `alarm/`, `periodic/`, `future/`, `infallible` | API, built on the above: timeouts that are armed again, periodic tasks, async code, calls without a `Result` |
-// | `local` | API: a timer for one thread, on a wheel alone |
 // | `tokio` | a timer that a task of a tokio runtime turns, and the clock of a runtime |
 // | `engine/` | one timer: callers, queue, worker, sleep, end, thread |
 // | `node/` | one timeout: state word, memory, references, messages; all `unsafe`, except for the platform's |
-// | `wheel/` | the timing wheels: plain data structures |
+// | `either_wheel` | one type for both wheels of the crate `timing-wheels` |
 // | `sync/`, `ticks`, `report`, `platform/` | foundation: primitives, arithmetic of time, logging, platform |
 // | `must_not_compile` | code that must not compile, as doc tests |
 
-extern crate alloc;
-
-// These need no std and no dependency. All other modules have the feature `timer`, or one that
-// enables it.
-mod local;
-#[cfg(feature = "timer")]
-mod ticks;
-pub mod wheel;
-
-#[cfg(feature = "timer")]
 mod alarm;
-#[cfg(feature = "timer")]
 mod builder;
-#[cfg(feature = "timer")]
 mod cancel;
-#[cfg(feature = "timer")]
 mod clock;
-#[cfg(feature = "timer")]
 mod driver;
-#[cfg(feature = "timer")]
+mod either_wheel;
 mod ending;
-#[cfg(feature = "timer")]
 mod engine;
-#[cfg(feature = "timer")]
 mod error;
+pub mod executor;
 #[cfg(feature = "async")]
 mod future;
-#[cfg(feature = "timer")]
 mod infallible;
-#[cfg(feature = "timer")]
 mod node;
-#[cfg(feature = "timer")]
 mod periodic;
-#[cfg(feature = "timer")]
 mod platform;
-#[cfg(feature = "timer")]
 mod report;
-#[cfg(feature = "timer")]
 mod stats;
-#[cfg(feature = "timer")]
 mod sync;
-#[cfg(feature = "timer")]
 mod task;
-#[cfg(feature = "timer")]
+mod ticks;
 mod timeout;
-#[cfg(feature = "timer")]
 mod timer;
 #[cfg(feature = "tokio")]
 mod tokio;
-#[cfg(feature = "timer")]
 mod weak;
 
-#[cfg(all(doctest, feature = "timer"))]
+#[cfg(doctest)]
 mod must_not_compile;
-
-#[cfg(feature = "timer")]
-pub mod executor;
 
 #[cfg(feature = "tokio")]
 pub use self::tokio::TokioClock;
@@ -154,8 +121,9 @@ pub use self::tokio::TokioClock;
 pub use future::{Interval, Sleep, TimeoutError, WithTimeout};
 #[cfg(feature = "async")]
 pub use infallible::InfallibleSleep;
-pub use local::{LocalTimer, TimePoint};
-#[cfg(feature = "timer")]
+/// The timing wheels as plain data structures: the crate `timing-wheels`.
+pub use timing_wheels as wheel;
+pub use timing_wheels::{LocalTimer, TimePoint};
 pub use {
     alarm::Alarm,
     builder::Builder,

@@ -7,7 +7,7 @@ use crate::engine::{Balance, Inner, LATENESS_BUCKETS, LatenessCounters, lateness
 use crate::error::Unavailable;
 use crate::sync::Arc;
 use crate::timer::HashedWheelTimer;
-use crate::wheel::SlotCounts;
+use timing_wheels::order::SlotCounts;
 
 /// The statistics of a timer since it was built:
 /// [`HashedWheelTimer::stats`](crate::HashedWheelTimer::stats).

@@ -58,8 +58,8 @@ pub(crate) fn deadline(now: u64, delay: Duration) -> u64 {
     or_never(now.saturating_add(nanos(delay)))
 }
 
-/// The ticks of a timer: tick `n` begins `n` lengths of a tick after the timer was built. The length is
-/// from one nanosecond to that of the longest deadline.
+/// The ticks of a timer: tick `n` begins `n` lengths of a tick after the timer was built. The
+/// length is from one nanosecond to that of the longest deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ticks {
     nanos: u64,

@@ -1,11 +1,6 @@
 //! A timer in a process that may use little address space. The limit holds for the whole process,
 //! so each test runs in a child process.
-#![cfg(all(
-    feature = "timer",
-    target_os = "linux",
-    target_pointer_width = "64",
-    not(miri)
-))]
+#![cfg(all(target_os = "linux", target_pointer_width = "64", not(miri)))]
 
 use std::process::Command;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! The memory of a burst returns to the operating system. One test in a process of its own, because
 //! it measures the process. (Miri has memory of its own.)
-#![cfg(all(feature = "timer", target_os = "linux", not(miri)))]
+#![cfg(all(target_os = "linux", not(miri)))]
 
 use std::time::{Duration, Instant};
 

@@ -1,6 +1,6 @@
 //! The resources that a timer takes, and those that are left after `stop`: threads, descriptors,
 //! mappings. Each test runs in a process of its own that did nothing else.
-#![cfg(all(feature = "timer", target_os = "linux", not(miri)))]
+#![cfg(all(target_os = "linux", not(miri)))]
 
 #[path = "it/common/mod.rs"]
 mod common;

@@ -11,10 +11,10 @@ use std::pin::pin;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use hashed_wheel::wheel::{HashedWheel, HierarchicalWheel};
 use hashed_wheel::{Builder, Driver, HashedWheelTimer, ManualClock, Timeout};
 use hashed_wheel_benches::wheel::Wheel;
 use hashed_wheel_benches::{random, spread};
+use timing_wheels::{HashedWheel, HierarchicalWheel};
 
 /// The largest number of operations of one process. One turn drains more messages than that.
 pub const MAX_OPERATIONS: usize = 20_000;

@@ -1,7 +1,7 @@
 //! The interface of the benchmarked queues of deadlines, [`Wheel`]. The wheels implement it, and so
 //! do the heap and the B-tree, which other timers use instead of a wheel.
 
-use hashed_wheel::wheel::{HashedWheel, HierarchicalWheel, Key};
+use timing_wheels::{HashedWheel, HierarchicalWheel, Key};
 
 /// Netty's default.
 pub const SLOTS: usize = 512;

@@ -3,10 +3,10 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use hashed_wheel::wheel::{HashedWheel, HierarchicalWheel};
 use hashed_wheel_benches::random;
 use hashed_wheel_benches::wheel::Wheel;
 use hashed_wheel_benches::{BTreeQueue, HeapQueue};
+use timing_wheels::{HashedWheel, HierarchicalWheel};
 
 use crate::memory;
 

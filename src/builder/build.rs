@@ -7,6 +7,7 @@ use super::Builder;
 #[cfg(doc)]
 use crate::clock::Clock;
 use crate::driver::Driver;
+use crate::either_wheel::EitherWheel;
 use crate::engine::{Inner, Settings, ThreadSettings, forks, watch_forks};
 use crate::error::BuildError;
 use crate::platform::HAS_CLOCK;
@@ -15,7 +16,7 @@ use crate::sync::unmodelled::{AtomicUsize, OnceLock};
 use crate::sync::{Arc, Ordering};
 use crate::ticks::{self, DEADLINE_RUNNING};
 use crate::timer::HashedWheelTimer;
-use crate::wheel::{EitherWheel, MAX_TICKS_PER_WHEEL, SizeError};
+use timing_wheels::{MAX_TICKS_PER_WHEEL, SizeError};
 
 /// The shortest tick; a shorter one becomes this.
 const SHORTEST_TICK: Duration = Duration::from_micros(1);
@@ -193,7 +194,7 @@ impl Builder {
             EitherWheel::try_new(self.hierarchical, ticks_per_wheel).map_err(
                 |error| match error {
                     SizeError::NoMemory { bytes } => BuildError::NoMemory { bytes },
-                    SizeError::OutOfRange { .. } => BuildError::TooManyTicksPerWheel {
+                    _ => BuildError::TooManyTicksPerWheel {
                         max: MAX_TICKS_PER_WHEEL,
                     },
                 },

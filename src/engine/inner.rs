@@ -17,11 +17,11 @@ use super::waker::Waker;
 use super::worker::Worker;
 use super::worker_lock::WorkerLock;
 use crate::clock::{Clock, TimerClock};
+use crate::either_wheel::EitherWheel;
 use crate::node::{self, ClaimedTask, IdleNodes, Pool, TaskContext, new_timer};
 use crate::report;
 use crate::sync::{Arc, AtomicUsize, CachePadded, Mutex, Ordering, Unparker, unmodelled};
 use crate::ticks::Ticks;
-use crate::wheel::EitherWheel;
 
 /// A user's reference to a node of a timer.
 pub(crate) type Handle = node::Handle<Inner>;

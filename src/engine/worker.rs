@@ -27,7 +27,7 @@ use super::timeouts::TimeoutsQueue;
 use crate::node::{Arrival, Expiry, HeldRef, HeldRun, NodeWheel, RunOutcome, Waiting, WheelOf};
 use crate::sync::{Arc, MutexGuard};
 use crate::ticks::{DEADLINE_RUNNING, Ticks};
-use crate::wheel::SlotCounts;
+use timing_wheels::order::SlotCounts;
 
 /// The most messages of all kinds that a turn takes. It is 100 000, Netty's number for the new
 /// timeouts of a tick: a caller in a tight loop cannot hold up the wheel.

@@ -8,10 +8,10 @@ use std::time::Duration;
 use super::arena::PAGE;
 use super::timer_ref::TimerRef;
 use super::*;
+use crate::either_wheel::EitherWheel;
 use crate::sync::Arc;
 use crate::sync::unmodelled::Mutex;
 use crate::ticks::Ticks;
-use crate::wheel::EitherWheel;
 
 /// The types of an arena whose nodes get no tasks.
 pub(super) struct NoTasks;

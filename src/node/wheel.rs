@@ -9,6 +9,8 @@
 
 use std::ops::Deref;
 
+use timing_wheels::order::{Entries, Rank, SlotCounts};
+
 use super::arena::Arena;
 use super::free_list::FreeList;
 use super::lane::Waiting;
@@ -21,10 +23,9 @@ use super::task::{NextRun, TaskContext};
 use super::timer_ref::{LocalCount, TimerRef};
 use super::transitions::{ClaimedTask, RunOutcome, Stopped, TaskClaim};
 use super::word::End;
+use crate::either_wheel::EitherWheel;
 use crate::sync::{Arc, Ordering};
 use crate::ticks::{DEADLINE_RUNNING, Ticks};
-use crate::wheel::entries::Entries;
-use crate::wheel::{EitherWheel, Rank, SlotCounts};
 
 /// The wheel of one pool, and what else the worker has of its nodes.
 pub(crate) struct NodeWheel<S: Owner> {

@@ -1,12 +1,8 @@
 //! Allocations and their release. A process of its own, because it counts allocations.
 
-#![cfg(feature = "timer")]
 #![allow(unsafe_code, reason = "a global allocator is unsafe code")]
 
 mod timer;
-// The wheels have no unsafe code and use one thread, so Miri would find nothing in them.
-#[cfg(not(miri))]
-mod wheels;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -21,8 +17,6 @@ static EXCLUSIVE: RwLock<()> = RwLock::new(());
 
 thread_local! {
     static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
-    /// The bytes that this thread has allocated, less those that it has freed.
-    static IN_USE: Cell<isize> = const { Cell::new(0) };
 }
 
 struct Counting;
@@ -30,7 +24,6 @@ struct Counting;
 impl Counting {
     fn count(layout: Layout) {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        IN_USE.set(IN_USE.get() + layout.size() as isize);
         LIVE.fetch_add(layout.size(), Relaxed);
     }
 }
@@ -53,7 +46,6 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        IN_USE.set(IN_USE.get() - layout.size() as isize);
         LIVE.fetch_sub(layout.size(), Relaxed);
         // SAFETY: `memory` came from the system's allocator with this layout, because `alloc` and
         // `alloc_zeroed` forward to it.

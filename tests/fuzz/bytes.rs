@@ -18,7 +18,7 @@ impl Bytes {
 
     /// Returns a number from 0 to `max`. Consumes as many bytes as `max` has.
     pub(crate) fn up_to(&mut self, max: u64) -> u64 {
-        let taken = (u64::BITS - max.leading_zeros()).div_ceil(u8::BITS);
+        let taken = (u64::BITS - max.leading_zeros() + 7) / u8::BITS;
         let number = self
             .0
             .by_ref()

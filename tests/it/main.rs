@@ -1,9 +1,4 @@
 //! The tests of the library. What needs a process of its own is in `tests/alone_*.rs`.
-#![cfg(feature = "timer")]
-#![allow(
-    clippy::duplicate_mod,
-    reason = "each wheel is tested by the same module"
-)]
 
 mod common;
 
@@ -16,11 +11,8 @@ mod cancel;
 mod deadlines;
 mod ending;
 mod global;
-mod hashed_wheel;
-mod hierarchical_wheel;
 mod idle_threads;
 mod infallible;
-mod local_timer;
 mod netty;
 mod netty_oracle;
 mod occupancy;

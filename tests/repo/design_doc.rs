@@ -8,8 +8,9 @@ use std::path::Path;
 use crate::files::{root, rust_files};
 
 /// The folders that contain the code, the models and the tests that pages name.
-const FOLDERS: [&str; 5] = [
+const FOLDERS: [&str; 6] = [
     "src",
+    "crates/timing-wheels",
     "crates/util",
     "tests",
     "loom-tests/tests",

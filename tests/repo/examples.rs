@@ -30,8 +30,12 @@ fn examples_print_what_they_show() {
     // `target/debug/deps/repo-…` beside `target/debug/examples/…`.
     let test = env::current_exe().unwrap();
     let built = test.parent().unwrap().with_file_name("examples");
-    let sources =
-        ["examples", "crates/util/examples"].map(|folder| rust_files(&root().join(folder)));
+    let sources = [
+        "examples",
+        "crates/timing-wheels/examples",
+        "crates/util/examples",
+    ]
+    .map(|folder| rust_files(&root().join(folder)));
     let start = |source: &PathBuf| {
         let name = source.file_stem().unwrap();
         let program = built.join(name).with_extension(env::consts::EXE_EXTENSION);

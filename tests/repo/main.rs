@@ -1,6 +1,6 @@
 //! Checks of the repository itself: of its documents, its structure and its public API. No code of
 //! the library runs.
-#![cfg(all(feature = "timer", not(miri)))]
+#![cfg(not(miri))]
 
 mod design_doc;
 mod examples;

@@ -6,19 +6,15 @@ use std::fmt::{Debug, Display};
 use std::hash::Hash;
 use std::ops::Deref;
 use std::panic::{RefUnwindSafe, UnwindSafe};
-use std::rc::Rc;
 use std::sync::Arc;
 #[cfg(feature = "async")]
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use hashed_wheel::wheel::{
-    HashedWheel, HierarchicalWheel, Iter, Key, MAX_TICKS_PER_WHEEL, SizeError, Ticks,
-};
+use hashed_wheel::wheel::MAX_TICKS_PER_WHEEL;
 use hashed_wheel::{
-    BuildError, Builder, CancelOnDrop, Clock, Driver, ExpiredTask, HashedWheelTimer, LocalTimer,
-    ManualClock, MonotonicClock, NewTimeoutError, Stats, TaskExecutor, Timeout, TimerTask,
-    Unavailable,
+    BuildError, Builder, CancelOnDrop, Clock, Driver, ExpiredTask, HashedWheelTimer, ManualClock,
+    MonotonicClock, NewTimeoutError, Stats, TaskExecutor, Timeout, TimerTask, Unavailable,
 };
 
 struct Task;
@@ -112,77 +108,6 @@ fn tasks_executors_and_clocks_have_these_methods() {
     let _: fn(&Driver) -> bool = Driver::is_stopped;
 }
 
-/// The entries of this wheel are not even `Send`.
-macro_rules! wheel_has_these_methods {
-    ($name:ident, $wheel:ident) => {
-        #[test]
-        fn $name() {
-            type Wheel = $wheel<Rc<str>>;
-            let _: fn(usize) -> Wheel = Wheel::new;
-            let _: fn(usize) -> Result<Wheel, SizeError> = Wheel::try_new;
-            let _: fn(usize, usize) -> Wheel = Wheel::with_capacity;
-            let _: fn(&Wheel) -> usize = Wheel::capacity;
-            let _: fn(&mut Wheel) = Wheel::shrink_to_fit;
-            let _: fn(&mut Wheel) = Wheel::clear;
-            let _: fn(&mut Wheel, u64, Rc<str>) -> Key = Wheel::insert;
-            let _: fn(&mut Wheel, Key) -> Option<Rc<str>> = Wheel::remove;
-            let _: fn(&Wheel, Key) -> Option<&Rc<str>> = Wheel::get;
-            let _: fn(&mut Wheel, Key) -> Option<&mut Rc<str>> = Wheel::get_mut;
-            let _: fn(&Wheel, Key) -> Option<u64> = Wheel::deadline;
-            let _: fn(&mut Wheel, Key, u64) -> bool = Wheel::reset;
-            let _: fn(&Wheel) -> Option<(Key, u64, &Rc<str>)> = Wheel::peek;
-            let _: fn(&mut Wheel, u64, fn(Rc<str>)) = Wheel::advance;
-            let _: fn(&mut Wheel, u64) -> Option<(Key, u64, Rc<str>)> = Wheel::pop_expired;
-            let _: fn(&mut Wheel, u64) -> Option<(Key, u64, &mut Rc<str>)> = Wheel::peek_expired;
-            let _: fn(&Wheel) -> Option<u64> = Wheel::next_deadline;
-            let _: fn(&Wheel) -> u64 = Wheel::tick;
-            let _: fn(&Wheel) -> usize = Wheel::len;
-            let _: fn(&Wheel) -> bool = Wheel::is_empty;
-            fn drain(wheel: &mut Wheel) -> impl Iterator<Item = Rc<str>> {
-                wheel.drain()
-            }
-            assert_eq!(drain(&mut Wheel::new(8)).count(), 0);
-            let _: fn(&Wheel) -> Iter<'_, Rc<str>> = Wheel::iter;
-            fn iter(wheel: &Wheel) -> impl Iterator<Item = (Key, u64, &Rc<str>)> {
-                wheel.into_iter()
-            }
-            assert_eq!(iter(&Wheel::new(8)).count(), 0);
-        }
-    };
-}
-
-wheel_has_these_methods!(the_hashed_wheel_has_these_methods, HashedWheel);
-wheel_has_these_methods!(the_hierarchical_wheel_has_these_methods, HierarchicalWheel);
-
-#[test]
-fn ticks_have_these_methods() {
-    let _: fn(Duration) -> Ticks = Ticks::new;
-    let _: fn(Ticks, Duration) -> u64 = Ticks::at_or_after;
-    let _: fn(Ticks, Duration) -> u64 = Ticks::at;
-    let _: fn(Ticks, u64) -> Duration = Ticks::start;
-    let _: fn(Ticks) -> Duration = Ticks::duration;
-}
-
-/// The values are not even `Send`.
-#[test]
-fn the_local_timer_has_these_methods() {
-    type Timer = LocalTimer<Rc<str>, Instant>;
-
-    let _: fn(Instant, Duration) -> Timer = Timer::new;
-    let _: fn(&mut Timer, Instant, Rc<str>) -> Key = Timer::insert;
-    let _: fn(&mut Timer, Key, Instant) -> bool = Timer::reset;
-    let _: fn(&mut Timer, Key) -> Option<Rc<str>> = Timer::remove;
-    let _: fn(&Timer, Key) -> Option<&Rc<str>> = Timer::get;
-    let _: fn(&mut Timer, Key) -> Option<&mut Rc<str>> = Timer::get_mut;
-    let _ = |timer: &mut Timer, now: Instant| -> Option<(Key, Rc<str>)> { timer.poll(now) };
-    let _: fn(&Timer) -> Option<Instant> = Timer::next;
-    let _: fn(&Timer) -> usize = Timer::len;
-    let _: fn(&Timer) -> bool = Timer::is_empty;
-    let _: fn(Duration, Duration) -> LocalTimer<(), Duration> = LocalTimer::new;
-    is_send_sync::<LocalTimer<String, Instant>>();
-    is_debug::<LocalTimer<Box<dyn Send>, Instant>>();
-}
-
 #[test]
 fn errors_and_stats_have_these_parts() {
     let _: usize = MAX_TICKS_PER_WHEEL;
@@ -248,9 +173,6 @@ fn public_types_are_send_and_sync() {
     is_send_sync::<ManualClock>();
     is_send_sync::<MonotonicClock>();
     is_send_sync::<Stats>();
-    is_send_sync::<Key>();
-    is_send_sync::<HashedWheel<String>>();
-    is_send_sync::<HierarchicalWheel<String>>();
     is_error_type::<BuildError>();
     is_error_type::<NewTimeoutError>();
 }
@@ -263,14 +185,11 @@ fn public_types_are_unwind_safe() {
     is_unwind_safe::<Driver>();
     is_unwind_safe::<ManualClock>();
     is_unwind_safe::<Stats>();
-    is_unwind_safe::<Key>();
     is_unwind_safe::<BuildError>();
     is_unwind_safe::<NewTimeoutError>();
     is_unwind_safe::<Unavailable>();
     is_clone::<NewTimeoutError>();
     is_clone::<BuildError>();
-    is_unwind_safe::<HashedWheel<String>>();
-    is_unwind_safe::<HierarchicalWheel<String>>();
 }
 
 #[test]
@@ -279,12 +198,7 @@ fn public_types_are_unpin_debug_and_some_clone() {
     is_unpin::<Timeout>();
     is_unpin::<Driver>();
     is_unpin::<Builder>();
-    is_unpin::<HashedWheel<String>>();
-    is_unpin::<HierarchicalWheel<String>>();
 
-    // `Debug` holds also for a wheel whose entries do not implement it.
-    is_debug::<HashedWheel<Box<dyn Send>>>();
-    is_debug::<HierarchicalWheel<Box<dyn Send>>>();
     is_debug::<HashedWheelTimer>();
     is_debug::<Timeout>();
     is_debug::<CancelOnDrop>();
@@ -293,7 +207,6 @@ fn public_types_are_unpin_debug_and_some_clone() {
     is_debug::<ManualClock>();
     is_debug::<MonotonicClock>();
     is_debug::<Stats>();
-    is_debug::<Key>();
 
     is_clone::<HashedWheelTimer>();
     is_clone::<Timeout>();
@@ -302,7 +215,6 @@ fn public_types_are_unpin_debug_and_some_clone() {
     is_clone::<BuildError>();
 
     is_eq_hash::<Timeout>();
-    is_eq_hash::<Key>();
 }
 
 #[cfg(feature = "async")]

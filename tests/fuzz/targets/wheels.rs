@@ -4,7 +4,7 @@
 
 #[path = "../bytes.rs"]
 mod bytes;
-#[path = "../wheels.rs"]
+#[path = "../../../crates/timing-wheels/tests/it/fuzz.rs"]
 mod wheels;
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| wheels::run(input));

@@ -1,6 +1,9 @@
 //! Builds the tests of a copy of the repository that contains all mutants.
 
-use crate::{instrument, list::Mutant};
+use crate::{
+    instrument,
+    list::{Mutant, PACKAGES},
+};
 use serde_json::Value;
 use std::{
     collections::{BTreeMap, HashSet},
@@ -59,10 +62,13 @@ pub fn build(root: &Path, mutants: &[Mutant], names: &[String]) -> Build {
     }
     // These tests check the sources, or run cargo.
     fs::remove_dir_all(copy.join("tests/repo")).expect("tests to leave out");
-    fs::write(copy.join("src/mutants.rs"), include_str!("runtime.rs")).expect("the switches");
-    let library = copy.join("src/lib.rs");
-    let text = fs::read_to_string(&library).expect("src/lib.rs");
-    fs::write(&library, text + "\n#[doc(hidden)]\npub mod mutants;\n").expect("src/lib.rs");
+    for (_, folder) in PACKAGES {
+        let source = copy.join(folder).join("src");
+        fs::write(source.join("mutants.rs"), include_str!("runtime.rs")).expect("the switches");
+        let library = source.join("lib.rs");
+        let text = fs::read_to_string(&library).expect("lib.rs");
+        fs::write(&library, text + "\n#[doc(hidden)]\npub mod mutants;\n").expect("lib.rs");
+    }
 
     let mut by_file: BTreeMap<&str, Vec<&Mutant>> = BTreeMap::new();
     for mutant in mutants {
@@ -93,12 +99,8 @@ pub fn build(root: &Path, mutants: &[Mutant], names: &[String]) -> Build {
 fn cargo(copy: &Path, target: &Path, arguments: &[&str]) -> Vec<Value> {
     let output = Command::new("cargo")
         .args(arguments)
-        .args([
-            "--package",
-            "hashed-wheel",
-            "--all-features",
-            "--message-format=json",
-        ])
+        .args(PACKAGES.iter().flat_map(|(name, _)| ["--package", name]))
+        .args(["--all-features", "--message-format=json"])
         .current_dir(copy)
         .env("CARGO_TARGET_DIR", target)
         .env("CARGO_INCREMENTAL", "0")

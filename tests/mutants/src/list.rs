@@ -3,6 +3,12 @@
 use serde_json::Value;
 use std::{collections::HashMap, path::Path, process::Command};
 
+/// The packages whose sources are changed: the name of each, and its folder.
+pub const PACKAGES: [(&str, &str); 2] = [
+    ("hashed-wheel", ""),
+    ("timing-wheels", "crates/timing-wheels/"),
+];
+
 /// A change of the source that a test should detect.
 pub struct Mutant {
     /// From 1, in the order of the list.
@@ -20,10 +26,11 @@ pub struct Mutant {
 }
 
 impl Mutant {
-    /// Returns the module in `src` that the mutant is in.
+    /// Returns the module of the library that the mutant is in, or the package of the wheels.
     pub fn part(&self) -> &str {
         let path = self.file.strip_prefix("src/").unwrap_or(&self.file);
         match path {
+            path if path.starts_with("crates/") => "wheels",
             "periodic/schedule.rs" => "schedule",
             _ => path
                 .split('/')
@@ -36,8 +43,9 @@ impl Mutant {
 /// Lists the mutants of the library.
 pub fn of(root: &Path) -> Vec<Mutant> {
     let list = Command::new("cargo")
-        .args(["mutants", "--list", "--json", "--package", "hashed-wheel"])
-        .args(["--file", "src/**"])
+        .args(["mutants", "--list", "--json"])
+        .args(PACKAGES.iter().flat_map(|(name, _)| ["--package", name]))
+        .args(["--file", "src/**", "--file", "crates/timing-wheels/src/**"])
         // Linux does not compile it.
         .args(["--exclude", "src/platform/other.rs"])
         .current_dir(root)

@@ -21,7 +21,7 @@
 //! the survivors and hangs that are known, each with the reason. The program fails if there is
 //! another one.
 //!
-//! TEXT: only the mutants whose names contain one of these texts, such as `src/wheel/`.
+//! TEXT: only the mutants whose names contain one of these texts, such as `src/engine/`.
 //! `--part K/N`: only each N-th mutant. `--seconds S`: see above. `--test NAME`, any number of
 //! times: only these tests, such as `it`; `lib` is the unit tests.
 //!

@@ -1,0 +1,336 @@
+//! The array of slots: a whole hashed wheel, or one level of a hierarchical wheel.
+
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt;
+use core::hint::black_box;
+use core::mem::size_of;
+use core::ops::Range;
+
+/// The largest number of slots that a wheel, or the lowest level of a hierarchical wheel, can have.
+///
+/// It is 2^30, which is Netty's limit. On targets with 32-bit addresses it is 2^28, because the
+/// address space is too small for more.
+pub const MAX_TICKS_PER_WHEEL: usize = if usize::BITS < 64 { 1 << 28 } else { 1 << 30 };
+
+/// A ring frees its unused buckets if it has more of them than this, and three times as many as
+/// used ones.
+const MAX_FREE_BUCKETS: usize = 1_024;
+
+/// An array of zeros of up to this many bytes is written when it is made.
+const MAX_WRITTEN_BYTES: usize = 1 << 16;
+
+/// The reason why `try_new` or `try_with_capacity` of a wheel failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SizeError {
+    /// The number of slots is 0 or more than [`MAX_TICKS_PER_WHEEL`].
+    OutOfRange {
+        /// The number of slots.
+        ticks_per_wheel: usize,
+    },
+    /// There is no memory for an array of the wheel.
+    NoMemory {
+        /// The size of this array; `usize::MAX` if it is more than the address space.
+        bytes: usize,
+    },
+}
+
+impl fmt::Display for SizeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OutOfRange { ticks_per_wheel } => write!(
+                f,
+                "ticks_per_wheel is {ticks_per_wheel}, but must be from 1 to {MAX_TICKS_PER_WHEEL}"
+            ),
+            Self::NoMemory { bytes } => {
+                write!(f, "there is no memory for a wheel's array of {bytes} bytes")
+            }
+        }
+    }
+}
+
+#[cfg(feature = "std")]
+impl std::error::Error for SizeError {}
+
+/// Returns the number of slots of a wheel: `ticks_per_wheel`, rounded up to a power of two. Returns
+/// an error if no wheel can have this many.
+pub(super) fn slot_count(ticks_per_wheel: usize) -> Result<usize, SizeError> {
+    if (1..=MAX_TICKS_PER_WHEEL).contains(&ticks_per_wheel) {
+        Ok(ticks_per_wheel.next_power_of_two())
+    } else {
+        Err(SizeError::OutOfRange { ticks_per_wheel })
+    }
+}
+
+/// Makes an array with memory for `len` values, or returns an error if there is none.
+pub(super) fn try_array<T>(len: usize) -> Result<Vec<T>, SizeError> {
+    let mut array = Vec::new();
+    let bytes = len.saturating_mul(size_of::<T>());
+    match array.try_reserve_exact(len) {
+        Ok(()) => Ok(array),
+        Err(_) => Err(SizeError::NoMemory { bytes }),
+    }
+}
+
+/// Makes an array of `len` zeros, or returns an error if there is no memory for it.
+///
+/// The operating system provides the memory of a large array only where it is used. Safe code
+/// cannot allocate such an array fallibly. So the same memory is allocated before, for a moment and
+/// without a use of it. Only if another thread takes the memory in between, the process ends.
+pub(super) fn try_zeros<T: Copy + Default>(len: usize) -> Result<Vec<T>, SizeError> {
+    let mut array = try_array(len)?;
+    if len * size_of::<T>() <= MAX_WRITTEN_BYTES {
+        array.resize(len, T::default());
+        return Ok(array);
+    }
+    // The compiler may leave out an allocation that is not used.
+    drop(black_box(array));
+    Ok(vec![T::default(); len])
+}
+
+/// The number of entries in each slot of a hashed wheel, or of one level of a hierarchical wheel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SlotCounts {
+    /// The width of a slot, in ticks.
+    pub ticks_per_slot: u64,
+    /// The number of entries in each slot.
+    pub slots: Vec<usize>,
+    /// The slot of the current tick.
+    pub current_slot: usize,
+}
+
+/// The contents of an occupied slot.
+pub(super) trait Bucket: Default {
+    /// Removes all entries. The bucket may keep some capacity for later ones.
+    fn clear(&mut self);
+}
+
+/// A bucket and its slot. The slot is meaningless for bucket 0 and for unused buckets.
+#[derive(Debug, Default)]
+struct BucketOfSlot<B> {
+    bucket: B,
+    slot: u32,
+}
+
+/// An array of slots. Each slot is empty or has a bucket. An empty slot costs four bytes.
+#[derive(Debug)]
+pub(super) struct Ring<B> {
+    /// For each slot, the index of its bucket in `buckets`; zero for an empty slot.
+    ///
+    /// A new array is all zeros, so the operating system need not provide its memory until a slot
+    /// is used.
+    bucket_of_slot: Vec<u32>,
+    /// Bucket 0 represents all empty slots. It never contains an entry.
+    buckets: Vec<BucketOfSlot<B>>,
+    /// The indices of unused buckets. An unused bucket keeps its memory.
+    free: Vec<u32>,
+}
+
+impl<B: Bucket> Ring<B> {
+    /// Makes a ring of `slots` empty slots.
+    pub(super) fn try_new(slots: usize) -> Result<Self, SizeError> {
+        Ok(Self {
+            bucket_of_slot: try_zeros(slots)?,
+            buckets: vec![BucketOfSlot::default()],
+            free: Vec::new(),
+        })
+    }
+
+    pub(super) fn slot_count(&self) -> usize {
+        self.bucket_of_slot.len()
+    }
+
+    /// Returns the number of entries in each slot; `None` if there is no memory for the numbers.
+    pub(super) fn counts(&self, count: impl Fn(&B) -> usize) -> Option<Vec<usize>> {
+        let mut counts = Vec::new();
+        counts.try_reserve_exact(self.slot_count()).ok()?;
+        counts.extend(self.range(0..self.slot_count()).map(count));
+        Some(counts)
+    }
+
+    /// Returns the buckets of a range of slots. The bucket of an empty slot equals a new bucket.
+    pub(super) fn range(&self, slots: Range<usize>) -> impl Iterator<Item = &B> + '_ {
+        self.bucket_of_slot[slots]
+            .iter()
+            .map(|&index| &self.buckets[index as usize].bucket)
+    }
+
+    /// Returns all buckets in no particular order. Unused buckets are among them; they have no
+    /// entries.
+    pub(super) fn buckets(&self) -> impl Iterator<Item = &B> + '_ {
+        self.buckets.iter().map(|bucket| &bucket.bucket)
+    }
+
+    /// Returns the bucket of an occupied slot.
+    pub(super) fn bucket(&self, slot: usize) -> &B {
+        &self.buckets[self.bucket_of_slot[slot] as usize].bucket
+    }
+
+    /// Returns the bucket of an occupied slot.
+    pub(super) fn bucket_mut(&mut self, slot: usize) -> &mut B {
+        &mut self.buckets[self.bucket_of_slot[slot] as usize].bucket
+    }
+
+    /// Returns the slot's bucket. An empty slot gets a bucket first, which `init` prepares.
+    #[inline(always)]
+    pub(super) fn bucket_or_insert(&mut self, slot: usize, init: impl FnOnce(&mut B)) -> &mut B {
+        let index = match self.bucket_of_slot[slot] {
+            0 => self.occupy(slot, init),
+            index => index,
+        };
+        &mut self.buckets[index as usize].bucket
+    }
+
+    /// Gives an empty slot a bucket. Returns its index.
+    #[inline]
+    fn occupy(&mut self, slot: usize, init: impl FnOnce(&mut B)) -> u32 {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.buckets.push(BucketOfSlot::default());
+            self.buckets.len() as u32 - 1
+        });
+        self.bucket_of_slot[slot] = index;
+        let bucket = &mut self.buckets[index as usize];
+        bucket.slot = slot as u32;
+        init(&mut bucket.bucket);
+        index
+    }
+
+    /// Clears the bucket of an occupied slot and keeps it for another slot. The slot is empty
+    /// afterwards.
+    pub(super) fn clear_slot(&mut self, slot: usize) {
+        let index = self.bucket_of_slot[slot];
+        self.buckets[index as usize].bucket.clear();
+        self.free.push(index);
+        self.bucket_of_slot[slot] = 0;
+        if self.free.len() > MAX_FREE_BUCKETS && self.free.len() > self.buckets.len() / 4 * 3 {
+            self.free_unused_buckets();
+        }
+    }
+
+    /// Removes all entries, and frees all buckets. Calls `cleared` with each occupied slot.
+    pub(super) fn clear(&mut self, mut cleared: impl FnMut(usize)) {
+        self.free = Vec::new();
+        for (index, bucket) in (1..).zip(self.buckets.drain(1..)) {
+            let slot = bucket.slot as usize;
+            if self.bucket_of_slot[slot] == index {
+                self.bucket_of_slot[slot] = 0;
+                cleared(slot);
+            }
+        }
+        self.buckets.shrink_to_fit();
+    }
+
+    /// Frees all unused buckets, and renumbers the others. Three quarters of the buckets have been
+    /// cleared since they were made or since the last call, so the cost per call of `clear_slot` is
+    /// constant.
+    #[cold]
+    fn free_unused_buckets(&mut self) {
+        let used = self.buckets.len() - self.free.len();
+        self.free = Vec::new();
+        let buckets = core::mem::replace(&mut self.buckets, Vec::with_capacity(used));
+        for (old, bucket) in (0..).zip(buckets) {
+            let index = &mut self.bucket_of_slot[bucket.slot as usize];
+            if old == 0 {
+                self.buckets.push(bucket);
+            } else if *index == old {
+                *index = self.buckets.len() as u32;
+                self.buckets.push(bucket);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Default)]
+    struct NoEntries;
+
+    impl Bucket for NoEntries {
+        fn clear(&mut self) {}
+    }
+
+    /// Makes a ring in which `used` slots have been used, and `cleared` of them cleared.
+    fn ring_with_unused_buckets(used: usize, cleared: usize) -> Ring<NoEntries> {
+        let mut ring = Ring::try_new(used.next_power_of_two()).expect("memory");
+        for slot in 0..used {
+            ring.bucket_or_insert(slot, |_| ());
+        }
+        (0..cleared).for_each(|slot| ring.clear_slot(slot));
+        ring
+    }
+
+    #[test]
+    fn few_unused_buckets_are_kept() {
+        let mut ring = ring_with_unused_buckets(MAX_FREE_BUCKETS + 1, MAX_FREE_BUCKETS);
+        assert_eq!(
+            (ring.buckets.len(), ring.free.len()),
+            (MAX_FREE_BUCKETS + 2, MAX_FREE_BUCKETS)
+        );
+        ring.clear_slot(MAX_FREE_BUCKETS);
+        assert_eq!(
+            (ring.buckets.len(), ring.free.len()),
+            (1, 0),
+            "bucket 0 is left"
+        );
+    }
+
+    #[test]
+    fn cleared_ring_is_as_new() {
+        let mut ring = ring_with_unused_buckets(8, 3);
+        // Slot 1 has the bucket that slot 2 had.
+        ring.bucket_or_insert(1, |_| ());
+        let mut cleared = Vec::new();
+        ring.clear(|slot| cleared.push(slot));
+        cleared.sort_unstable();
+        assert_eq!(cleared, [1, 3, 4, 5, 6, 7]);
+        assert_eq!(ring.bucket_of_slot, [0; 8]);
+        assert_eq!((ring.buckets.capacity(), ring.free.capacity()), (1, 0));
+    }
+
+    #[test]
+    fn array_without_memory_is_an_error() {
+        let bytes = usize::MAX / 2 + 1;
+        assert_eq!(
+            try_zeros::<u64>(bytes / 8),
+            Err(SizeError::NoMemory { bytes })
+        );
+        let error = try_array::<u64>(usize::MAX).unwrap_err();
+        assert_eq!(error, SizeError::NoMemory { bytes: usize::MAX });
+        assert!(error
+            .to_string()
+            .ends_with(&format!("{} bytes", usize::MAX)));
+    }
+
+    #[test]
+    fn small_and_large_arrays_are_zeros() {
+        for len in [0, 1, MAX_WRITTEN_BYTES / 4, MAX_WRITTEN_BYTES / 4 + 1] {
+            let array = try_zeros::<u32>(len).expect("memory");
+            assert_eq!((array.len(), array.capacity()), (len, len));
+            assert!(array.iter().all(|&item| item == 0));
+        }
+    }
+
+    #[test]
+    fn unused_buckets_are_freed_if_they_are_more_than_three_quarters() {
+        let mut ring = ring_with_unused_buckets(1_599, 1_200);
+        assert_eq!((ring.buckets.len(), ring.free.len()), (1_600, 1_200));
+        ring.clear_slot(1_200);
+        assert_eq!((ring.buckets.len(), ring.free.len()), (399, 0));
+        assert_eq!(
+            ring.buckets.capacity(),
+            399,
+            "no room for more than those in use"
+        );
+        for slot in 0..1_599 {
+            let bucket = ring.bucket_of_slot[slot] as usize;
+            assert_eq!(bucket != 0, slot > 1_200, "slot {slot}");
+            assert!(
+                bucket == 0 || ring.buckets[bucket].slot as usize == slot,
+                "slot {slot}"
+            );
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! The tests of the wheels and of the local timer.
+// Each wheel is tested by the same module.
+#![allow(clippy::duplicate_mod)]
+
+#[path = "../../../../tests/fuzz/bytes.rs"]
+mod bytes;
+mod corpus;
+mod fuzz;
+mod hashed_wheel;
+mod hierarchical_wheel;
+mod local_timer;
+mod public_api;
