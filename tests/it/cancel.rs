@@ -54,8 +54,11 @@ fn schedule_boxed(timer: &HashedWheelTimer, hook: &Arc<Hook>) -> Timeout {
     timer.new_timeout_task(task, FAR).unwrap()
 }
 
-/// Each ends the timeout, whose only handle it gets. The timer has a further handle.
-const WAYS: [(&str, fn(HashedWheelTimer, Timeout)); 11] = [
+/// A name, and a call that ends the timeout.
+type Way = (&'static str, fn(HashedWheelTimer, Timeout));
+
+/// Each gets the only handle of the timeout. The timer has a further handle.
+const WAYS: [Way; 11] = [
     ("cancel", |_, timeout| assert!(timeout.cancel())),
     ("cancel, dyn", |_, timeout| {
         let dynamic: Box<dyn Cancel> = Box::new(timeout);
@@ -167,7 +170,8 @@ fn nothing(timer: &HashedWheelTimer) -> Timeout {
 #[test]
 #[cfg_attr(miri, ignore = "too many timeouts")]
 fn cancelled_timeouts_wake_the_loop() {
-    let ways: [(&str, fn(Timeout)); 5] = [
+    type Way = (&'static str, fn(Timeout));
+    let ways: [Way; 5] = [
         ("cancel", |timeout| assert!(timeout.cancel())),
         ("cancel_and_drop", |timeout| {
             assert!(timeout.cancel_and_drop());

@@ -12,8 +12,11 @@ use crate::worker_thread::fork::in_child;
 use common::{TEST_TIMEOUT, ms, quietly};
 use hashed_wheel::HashedWheelTimer;
 
+/// A call, and the start of its name.
+type End = (&'static str, fn(&HashedWheelTimer));
+
 /// Every call that would end the timer, or all of its timeouts.
-const ENDS: [(&str, fn(&HashedWheelTimer)); 5] = [
+const ENDS: [End; 5] = [
     ("::stop", |timer| drop(timer.stop())),
     ("::shutdown", |timer| drop(timer.shutdown(ms(0)))),
     ("::begin_stop", |timer| drop(timer.begin_stop())),
