@@ -504,7 +504,7 @@ pub const ROWS: &[Row] = &[
     mutant(
         "EqualResetTakesNode",
         "node/word.rs",
-        "IN_WHEEL if «to < seen.deadline()»",
+        "let is_earlier = «to < seen.deadline()»;",
         "to <= seen.deadline()",
     ),
     // --- node/transitions.rs ---------------------------------------------------------------------

@@ -202,10 +202,10 @@ impl StateWord {
     /// task.
     #[inline]
     pub(super) fn reset(&self, to: u64) -> Option<SeenWord> {
-        self.change(Ordering::Release, |seen| match seen.state() {
-            IN_WHEEL if to < seen.deadline() => Some((IN_FLIGHT, to)),
-            IN_FLIGHT | IN_WHEEL => Some((seen.state(), to)),
-            _ => None,
+        self.change(Ordering::Release, |seen| {
+            let is_earlier = to < seen.deadline();
+            let state = if is_earlier { IN_FLIGHT } else { seen.state() };
+            (!seen.has_ended()).then_some((state, to))
         })
         .ok()
     }
