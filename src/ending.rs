@@ -67,7 +67,6 @@ impl HashedWheelTimer {
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
     #[doc(alias("close", "shutdownNow"))]
-    #[track_caller]
     pub fn stop(&self) -> Vec<Timeout> {
         if self.would_wait_for_itself("stop") {
             Vec::new()
@@ -145,7 +144,6 @@ impl HashedWheelTimer {
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
     #[doc(alias("awaitTermination", "graceful"))]
-    #[track_caller]
     pub fn shutdown(&self, grace: Duration) -> Vec<Timeout> {
         if self.would_wait_for_itself("shutdown") {
             Vec::new()
@@ -196,7 +194,6 @@ impl HashedWheelTimer {
     /// }
     /// ```
     #[doc(alias("shutdown_background", "shutdown_timeout"))]
-    #[track_caller]
     pub fn begin_stop(&self) -> Ending {
         self.assert_may_end("begin_stop");
         self.inner.close();
@@ -225,7 +222,6 @@ impl HashedWheelTimer {
     /// }
     /// ```
     #[doc(alias("shutdown_timeout", "awaitTermination"))]
-    #[track_caller]
     pub fn begin_shutdown(&self, grace: Duration) -> Ending {
         self.assert_may_end("begin_shutdown");
         let grace = self.inner.begin_shutdown(grace);
@@ -281,7 +277,6 @@ impl HashedWheelTimer {
     /// timer.new_timeout(|_| println!("expired"), Duration::from_secs(30))?;
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
-    #[track_caller]
     pub fn cancel_all(&self) -> usize {
         if self.would_wait_for_itself("cancel_all") {
             0
@@ -292,7 +287,6 @@ impl HashedWheelTimer {
 
     /// Returns whether the caller is a `cancelled` hook that the end of the timer runs on this
     /// thread. Panics if the caller is a task on the worker.
-    #[track_caller]
     fn would_wait_for_itself(&self, method: &str) -> bool {
         self.assert_may_end(method);
         let is_mine = self.inner.is_worker();
@@ -304,7 +298,6 @@ impl HashedWheelTimer {
         is_mine
     }
 
-    #[track_caller]
     fn assert_may_end(&self, method: &str) {
         assert!(
             !self.inner.is_global,
@@ -527,18 +520,11 @@ impl Ending {
                 }
                 return Some(timeouts);
             }
+            let ends_the_timer = matches!(&self.thread, Some(thread) if is_current(thread));
             assert!(
-                !self.timer.is_worker(),
-                "the end of a HashedWheelTimer was awaited by a task on the timer's own worker, and would wait for that \
-                 task to end: wait on another thread"
-            );
-            assert!(
-                !self
-                    .thread
-                    .as_ref()
-                    .is_some_and(|thread| is_current(thread)),
-                "the end of a HashedWheelTimer was awaited on the thread that ends it, and would wait for itself: wait on \
-                 another thread"
+                !ends_the_timer && !self.timer.is_worker(),
+                "the end of a HashedWheelTimer was awaited by a task on the timer's own worker, or on the thread that \
+                 ends the timer, and would wait for itself: wait on another thread"
             );
             let Some(limit) = limit else {
                 parker.park();

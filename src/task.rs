@@ -416,8 +416,9 @@ impl ExpiredTask {
     /// [`reset`](Timeout::reset) return false.
     ///
     /// The timeout of a [periodic task](crate::Periodic) has not expired: it is pending from its
-    /// first run to its last. `cancel` ends the task, as [`Periodic::cancel`](crate::Periodic::cancel)
-    /// does. `reset` returns false, because the schedule decides when the task is due.
+    /// first run to its last. `cancel` ends the task, as
+    /// [`Periodic::cancel`](crate::Periodic::cancel) does. `reset` returns false, because the
+    /// schedule decides when the task is due.
     ///
     /// # Examples
     ///

@@ -51,8 +51,8 @@ use crate::ticks;
 /// timer in the child. [`global`](Self::global) does that itself, on Linux. In the child
 /// [`stop`](Self::stop) and [`shutdown`](Self::shutdown) return an empty `Vec` at once and call no
 /// hook, so that nothing ends both there and in the parent. Dropping the last handle does the same.
-/// Memory of the timer is not freed in the child. A [`reset`](Timeout::reset) there may return true,
-/// and has no effect.
+/// Memory of the timer is not freed in the child. A [`reset`](Timeout::reset) there may return
+/// true, and has no effect.
 ///
 /// A timer whose thread was not started, or a [driven](crate::Builder::build_driven) one, works in
 /// the child as in the parent. As for every library with locks, another thread of the parent must

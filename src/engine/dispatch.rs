@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use super::inner::{DispatchedTask, Execute, Inner, Running, Timeout};
-use super::run_end::{end_run, while_handing_over, while_running};
+use super::run_end::{HANDED_OVER, end_run, while_current};
 use super::thread_cache;
 use crate::node::{ClaimedTask, NextRun, RunOutcome, TaskClaim};
 use crate::report;
@@ -51,14 +51,14 @@ impl Inner {
     ) -> Option<Timeout> {
         let node = claimed.timeout().handle.as_ptr().addr();
         if claimed.runs_on_worker() {
-            let timeout = while_running(node, || self.run(claimed));
+            let timeout = while_current(node, || self.run(claimed));
             end_run(&timeout);
             return Some(timeout);
         }
         let name = claimed.timeout().handle.name();
         let task = DispatchedTask(claimed);
         let execute = || self.guard("in the executor", || name, || execute(task));
-        self.watch(name, || while_handing_over(node, execute));
+        self.watch(name, || while_current(node + HANDED_OVER, execute));
         None
     }
 
@@ -167,7 +167,7 @@ impl DispatchedTask {
     /// The task, which may wait for its own end when it runs or is dropped, is this thread's.
     fn with_claimed(self, work: impl FnOnce(ClaimedTask<Inner>)) {
         let Self(claimed) = self;
-        while_running(claimed.timeout().handle.as_ptr().addr(), || work(claimed));
+        while_current(claimed.timeout().handle.as_ptr().addr(), || work(claimed));
     }
 }
 

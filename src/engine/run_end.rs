@@ -31,21 +31,12 @@ use crate::ticks::DEADLINE_RUNNING;
 
 local!(static CURRENT: Cell<usize> = Cell::new(0));
 
-/// Added to the address of a node whose task is being handed over.
-const HANDED_OVER: usize = 1;
+/// Added to the address of a node whose task is being handed to the executor.
+pub(super) const HANDED_OVER: usize = 1;
 
-/// Calls `run` while the task of the node at this address is the one that this thread runs for a
-/// task executor.
-pub(super) fn while_running<R>(node: usize, run: impl FnOnce() -> R) -> R {
-    while_current(node, run)
-}
-
-/// Calls `execute`, which hands the task of the node at this address to the executor.
-pub(super) fn while_handing_over<R>(node: usize, execute: impl FnOnce() -> R) -> R {
-    while_current(node + HANDED_OVER, execute)
-}
-
-fn while_current<R>(task: usize, run: impl FnOnce() -> R) -> R {
+/// Calls `run` while this is the task that the thread has: the address of its node, for a task that
+/// the thread runs for a task executor.
+pub(super) fn while_current<R>(task: usize, run: impl FnOnce() -> R) -> R {
     // (A thread that is ending has no cell.)
     let before = CURRENT.try_with(|current| current.replace(task));
     let result = run();

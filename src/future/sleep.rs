@@ -46,6 +46,9 @@ use crate::ticks;
 /// its task directly, that task runs on the worker, so it must not call
 /// [`stop`](crate::HashedWheelTimer::stop).
 ///
+/// A task on the worker must not block until a future of its own timer is ready, as `block_on`
+/// does: it would wait for itself forever.
+///
 /// An overloaded runtime does better if one of its own tasks turns the timer: see
 /// `Builder::build_on_tokio`, and [`Driver`](crate::Driver) for other runtimes.
 ///

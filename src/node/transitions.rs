@@ -131,11 +131,7 @@ impl<S: Owner> ClaimedTask<S> {
         if !self.node().word.finish_run(next, false) {
             return RunOutcome::Cancelled(self);
         }
-        let kind = if next.is_some() {
-            Kind::Moved
-        } else {
-            Kind::Ended
-        };
+        let kind = next.map_or(Kind::Ended, |_| Kind::Moved);
         // SAFETY: `finish_run` says that the node is in flight again; or it has ended the timeout,
         // whose node is in the wheel.
         let pushed = push(unsafe { Message::new(S::handle(&self.timeout), kind) });

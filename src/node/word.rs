@@ -198,8 +198,8 @@ impl StateWord {
             .is_ok()
     }
 
-    /// Moves the deadline, unless the timeout has ended. Returns the word before. Not for a periodic
-    /// task.
+    /// Moves the deadline, unless the timeout has ended. Returns the word before. The task is not a
+    /// periodic one.
     #[inline]
     pub(super) fn reset(&self, to: u64) -> Option<SeenWord> {
         self.change(Ordering::Release, |seen| {
