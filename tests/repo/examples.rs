@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use crate::files::{root, rust_files};
 
 /// The lines of an example, besides the output that it shows.
-const LINES: usize = 76;
+const LINES: usize = 60;
 
 /// The lines of `idle_connections`, a demonstration that checks itself.
 const LINES_OF_THE_DEMONSTRATION: usize = 124;

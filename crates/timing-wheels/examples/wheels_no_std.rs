@@ -30,22 +30,10 @@ struct Device {
 }
 
 impl Device {
-    fn new() -> Self {
-        let (ticks, mut wheel) = (
-            Ticks::new(Duration::from_millis(1)),
-            HierarchicalWheel::new(64),
-        );
-        wheel.insert(500, Event::Blink { is_on: false });
-        let link = wheel.insert(2_000, Event::LinkIsLost);
-        Self { ticks, wheel, link }
-    }
-
     /// A frame has arrived: the link is lost two seconds from now.
     fn on_frame(&mut self, now: Duration) {
-        self.wheel.reset(
-            self.link,
-            self.ticks.at_or_after(now + Duration::from_secs(2)),
-        );
+        let lost = self.ticks.at_or_after(now + Duration::from_secs(2));
+        self.wheel.reset(self.link, lost);
     }
 
     /// Handles what is due. Returns the time until which the processor may sleep.
@@ -59,14 +47,17 @@ impl Device {
                 self.wheel.remove(key);
             }
         }
-        self.wheel
-            .next_deadline()
-            .map(|deadline| self.ticks.start(deadline))
+        let next = self.wheel.next_deadline()?;
+        Some(self.ticks.start(next))
     }
 }
 
 fn main() {
-    let (mut device, mut now) = (Device::new(), Duration::ZERO);
+    let (ticks, mut now) = (Ticks::new(Duration::from_millis(1)), Duration::ZERO);
+    let mut wheel = HierarchicalWheel::new(64);
+    wheel.insert(500, Event::Blink { is_on: false });
+    let link = wheel.insert(2_000, Event::LinkIsLost);
+    let mut device = Device { ticks, wheel, link };
     device.on_frame(Duration::from_millis(300));
     while device.wheel.get(device.link).is_some() {
         now = device.turn(now).expect("the lamp blinks forever");
