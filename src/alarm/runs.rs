@@ -15,8 +15,8 @@ impl Alarm {
     /// Ends the alarm permanently. Linux's `timer_shutdown`.
     ///
     /// From now on the alarm is not armed, and [`arm`](Self::arm) returns the error
-    /// [`Cancelled`](NewTimeoutError::Cancelled), even if the task or another thread calls it at
-    /// this moment. No run begins any more, also not one that waits for the [task
+    /// [`Cancelled`](crate::NewTimeoutError::Cancelled), even if the task or another thread calls it
+    /// at this moment. No run begins any more, not even one that waits for the [task
     /// executor](crate::TaskExecutor). Returns true for exactly one caller, whether or not the
     /// alarm was armed.
     ///
@@ -25,8 +25,8 @@ impl Alarm {
     /// [`cancel_and_wait`](Self::cancel_and_wait). The task itself may call it. The task is dropped
     /// on this thread, or at the end of its run.
     ///
-    /// [`stop`](HashedWheelTimer::stop) and [`cancel_all`](HashedWheelTimer::cancel_all) disarm an
-    /// alarm, and do not cancel it.
+    /// [`stop`](crate::HashedWheelTimer::stop) and
+    /// [`cancel_all`](crate::HashedWheelTimer::cancel_all) disarm an alarm, and do not cancel it.
     ///
     /// # Examples
     ///
@@ -135,7 +135,7 @@ impl Alarm {
     }
 
     /// Turns the handle into a guard that [cancels](Self::cancel) the alarm when the guard is
-    /// dropped, as [`Timeout::cancel_on_drop`] does a timeout.
+    /// dropped, as [`Timeout::cancel_on_drop`](crate::Timeout::cancel_on_drop) does a timeout.
     ///
     /// The guard's own `disarm` gives the handle back. To disarm an alarm in a guard, call
     /// `Alarm::disarm(&guard)`.

@@ -57,7 +57,7 @@ fn schedule_boxed(timer: &HashedWheelTimer, hook: &Arc<Hook>) -> Timeout {
 /// A name, and a call that ends the timeout.
 type Way = (&'static str, fn(HashedWheelTimer, Timeout));
 
-/// Each gets the only handle of the timeout. The timer has a further handle.
+/// Each gets the only handle of the timeout, and the only one of the timer.
 const WAYS: [Way; 11] = [
     ("cancel", |_, timeout| assert!(timeout.cancel())),
     ("cancel, dyn", |_, timeout| {
