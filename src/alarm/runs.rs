@@ -15,8 +15,8 @@ impl Alarm {
     /// Ends the alarm permanently. Linux's `timer_shutdown`.
     ///
     /// From now on the alarm is not armed, and [`arm`](Self::arm) returns the error
-    /// [`Cancelled`](crate::NewTimeoutError::Cancelled), even if the task or another thread calls it
-    /// at this moment. No run begins any more, not even one that waits for the [task
+    /// [`Cancelled`](crate::NewTimeoutError::Cancelled), even if the task or another thread calls
+    /// it at this moment. No run begins any more, not even one that waits for the [task
     /// executor](crate::TaskExecutor). Returns true for exactly one caller, whether or not the
     /// alarm was armed.
     ///
