@@ -23,7 +23,7 @@ fn name(text: &str) -> &str {
     &text[..end.unwrap_or(text.len())]
 }
 
-/// Returns the names after an option, and those in "the example `a`" and "the examples `a` and `b`".
+/// Returns the names after an option, and those in "the examples `a` and `b`".
 fn named(text: &str) -> HashSet<String> {
     let after_options = OPTIONS
         .iter()

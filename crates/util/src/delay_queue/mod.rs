@@ -95,8 +95,8 @@ pub use self::expired::{Expired, Key};
 ///
 /// An ordered map costs more than the wheel of tokio-util's queue, and the more values it has, the
 /// more. With a million values, insertion, removal and reset take several times as long (`cargo
-/// bench -p hashed-wheel-benches --bench delay_queue`). That queue has one owner, and returns values
-/// that are due at the same millisecond in any order.
+/// bench -p hashed-wheel-benches --bench delay_queue`). That queue has one owner, and returns
+/// values that are due at the same millisecond in any order.
 ///
 /// A call reads the clock once. One that waits reads it up to four times.
 ///
