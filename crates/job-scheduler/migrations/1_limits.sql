@@ -166,14 +166,23 @@ END $$;
 --
 -- A run that also needs a place of another name, which has none, is moved to that name: otherwise
 -- it would take the place, find that, and hand it on. These are limited, because there may be many.
+--
+-- The first run shows how many places are free. Then as many runs are read and changed at once, so
+-- that the time grows with their number, and not faster.
 CREATE FUNCTION @pass_on(the_names text[], the_node bigint, the_handlers text[]) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
     the_name text;
     heir record;
-    free_place integer;
-    other text;
+    candidates bigint[];
+    free_places integer[];
+    taken integer;
+    -- Those that are handed places, and these places. NULL: the run does not need it any more.
+    heirs bigint[];
+    places integer[];
     moves integer;
+    -- How many runs are read next.
+    room integer;
     -- Of all names, and of one: a backlog of one name must not delay the others. The rest is for
     -- the next call.
     handed integer := 0;
@@ -182,58 +191,89 @@ DECLARE
         SELECT unnest(node.handlers) FROM @node node WHERE node.alive_until > clock_timestamp()
         UNION SELECT unnest(the_handlers));
     claimed bigint[] := '{}';
+    more bigint[];
     has_waiting boolean := false;
 BEGIN
     FOREACH the_name IN ARRAY the_names LOOP
         moves := 0;
         of_this_name := 0;
-        WHILE handed < 1000 OR of_this_name < 10 LOOP
+        room := 1;
+        WHILE room > 0 AND (handed < 1000 OR of_this_name < 10) LOOP
             -- For each handler on its own, in the order of an index, so that those without a node
             -- are not read.
-            SELECT first.id, first.handler INTO heir FROM unnest(served) AS known (handler), LATERAL (
-                SELECT run.id, run.handler, run.priority, run.due FROM @run run
-                WHERE run.state = 'blocked' AND run.blocked_on = the_name AND run.handler = known.handler
-                ORDER BY run.priority DESC, run.due, run.id LIMIT 1 FOR UPDATE SKIP LOCKED
-            ) AS first
-            ORDER BY first.priority DESC, first.due, first.id LIMIT 1;
-            EXIT WHEN NOT FOUND;
-            free_place := NULL;
-            -- It may not need it any more.
-            IF EXISTS (SELECT FROM @limits_of(ARRAY[heir.id]) AS needed WHERE needed.name = the_name) THEN
-                SELECT each.place INTO free_place
-                FROM @limits_of(ARRAY[heir.id]) AS needed, generate_series(1, needed.places) AS each (place)
-                WHERE needed.name = the_name
-                    AND (SELECT slot.run FROM @slot slot WHERE slot.name = the_name AND slot.place = each.place) IS NULL
+            SELECT array_agg(first.id ORDER BY first.priority DESC, first.due, first.id) INTO candidates FROM (
+                SELECT found.* FROM unnest(served) AS known (handler), LATERAL (
+                    SELECT run.id, run.priority, run.due FROM @run run
+                    WHERE run.state = 'blocked' AND run.blocked_on = the_name AND run.handler = known.handler
+                    ORDER BY run.priority DESC, run.due, run.id LIMIT room FOR UPDATE SKIP LOCKED
+                ) AS found
+                ORDER BY found.priority DESC, found.due, found.id LIMIT room
+            ) AS first;
+            EXIT WHEN candidates IS NULL;
+            SELECT count(slot.run) INTO taken FROM @slot slot WHERE slot.name = the_name;
+            free_places := ARRAY(
+                SELECT generate_series(1, (SELECT max(needed.places) FROM @limits_of(candidates) AS needed
+                    WHERE needed.name = the_name))
+                EXCEPT SELECT slot.place FROM @slot slot WHERE slot.name = the_name AND slot.run IS NOT NULL
+                ORDER BY 1 LIMIT room);
+            heirs := '{}';
+            places := '{}';
+            FOR heir IN
+                WITH needed AS MATERIALIZED (
+                    SELECT needed.* FROM @limits_of(candidates) AS needed
+                ), used AS MATERIALIZED (
+                    SELECT wanted.name, count(slot.run) AS count
+                    FROM (SELECT DISTINCT needed.name FROM needed WHERE needed.name <> the_name) AS wanted
+                        LEFT JOIN @slot slot ON slot.name = ANY (ARRAY[wanted.name])
+                    GROUP BY wanted.name
+                )
+                SELECT candidate.id, this.places, EXISTS (SELECT FROM needed JOIN used USING (name)
+                    WHERE needed.run = candidate.id AND needed.places <= used.count) AS waits
+                FROM unnest(candidates) WITH ORDINALITY AS candidate (id, number)
+                    LEFT JOIN needed AS this ON this.run = candidate.id AND this.name = the_name
+                ORDER BY candidate.number
+            LOOP
+                room := LEAST(100, heir.places - taken);
+                IF heir.places <= taken OR heir.places < free_places[1] THEN
                     -- A limit that has become lower has more of them.
-                    AND needed.places > (SELECT count(slot.run) FROM @slot slot WHERE slot.name = the_name)
-                ORDER BY each.place LIMIT 1;
-                EXIT WHEN NOT FOUND;
-            END IF;
-
-            IF moves < 16 THEN
-                other := @full_name(heir.id, the_name);
-                PERFORM FROM @slot slot WHERE slot.name = other AND slot.place = 1 FOR UPDATE SKIP LOCKED;
-                -- Again, because now no node frees one of its places.
-                IF FOUND AND @full_name(heir.id, the_name) = other THEN
-                    UPDATE @run run SET blocked_on = other WHERE run.id = heir.id;
+                    room := 0;
+                    EXIT;
+                END IF;
+                IF heir.waits AND moves < 16 AND @move_on(heir.id, the_name) THEN
                     moves := moves + 1;
                     CONTINUE;
                 END IF;
-            END IF;
+                heirs := heirs || heir.id;
+                IF heir.places IS NULL THEN
+                    -- It does not need it any more.
+                    places := places || NULL::integer;
+                    room := 100;
+                ELSE
+                    places := places || free_places[1];
+                    free_places := free_places[2:];
+                    taken := taken + 1;
+                    room := LEAST(100, heir.places - taken);
+                END IF;
+                handed := handed + 1;
+                of_this_name := of_this_name + 1;
+                EXIT WHEN handed >= 1000 AND of_this_name >= 10;
+            END LOOP;
 
-            IF free_place IS NOT NULL THEN
-                INSERT INTO @slot AS slot (name, place, run) VALUES (the_name, free_place, heir.id)
-                ON CONFLICT (name, place) DO UPDATE SET run = excluded.run WHERE slot.run IS NULL;
-            END IF;
-            handed := handed + 1;
-            of_this_name := of_this_name + 1;
-            IF heir.handler = ANY (the_handlers) THEN
-                UPDATE @run run SET state = 'claimed', owner = the_node, blocked_on = NULL WHERE run.id = heir.id;
-                claimed := claimed || heir.id;
-            ELSE
-                UPDATE @run run SET state = 'waiting', blocked_on = NULL WHERE run.id = heir.id;
-                has_waiting := true;
-            END IF;
+            INSERT INTO @slot AS slot (name, place, run)
+            SELECT the_name, pair.place, pair.run FROM unnest(heirs, places) AS pair (run, place)
+            WHERE pair.place IS NOT NULL ORDER BY pair.place
+            ON CONFLICT (name, place) DO UPDATE SET run = excluded.run WHERE slot.run IS NULL;
+            WITH changed AS (
+                UPDATE @run run
+                SET state = CASE WHEN run.handler = ANY (the_handlers) THEN 'claimed' ELSE 'waiting' END,
+                    owner = CASE WHEN run.handler = ANY (the_handlers) THEN the_node END, blocked_on = NULL
+                WHERE run.id = ANY (heirs)
+                RETURNING run.id, run.state
+            )
+            SELECT array_agg(changed.id) FILTER (WHERE changed.state = 'claimed'),
+                has_waiting OR COALESCE(bool_or(changed.state = 'waiting'), false)
+            INTO more, has_waiting FROM changed;
+            claimed := claimed || COALESCE(more, '{}');
         END LOOP;
         DELETE FROM @slot slot WHERE slot.name = the_name AND slot.place = 1 AND slot.run IS NULL
             AND NOT EXISTS (SELECT FROM @slot other WHERE other.name = the_name AND other.place > 1)
@@ -243,6 +283,21 @@ BEGIN
         PERFORM @notify('');
     END IF;
     RETURN claimed;
+END $$;
+
+-- Moves a blocked run to another of its names, which has no free place.
+CREATE FUNCTION @move_on(the_run bigint, the_name text) RETURNS boolean
+LANGUAGE plpgsql AS $$
+DECLARE
+    other text := @full_name(the_run, the_name);
+BEGIN
+    PERFORM FROM @slot slot WHERE slot.name = other AND slot.place = 1 FOR UPDATE SKIP LOCKED;
+    -- Again, because now no node frees one of its places.
+    IF NOT FOUND OR @full_name(the_run, the_name) IS DISTINCT FROM other THEN
+        RETURN false;
+    END IF;
+    UPDATE @run run SET blocked_on = other WHERE run.id = the_run;
+    RETURN true;
 END $$;
 
 -- Returns a name of a blocked run, other than `the_name`, that has no free place. A run of a job
@@ -270,15 +325,22 @@ BEGIN
 END $$;
 
 -- Hands on the places that no node hands on, and gives turns to runs that wait for them, until
--- `ahead`. One node calls it at each heartbeat, if there are places or rates.
-CREATE FUNCTION @settle(ahead interval) RETURNS void
+-- `ahead`. One node calls it at each heartbeat, if there are places or rates. Each call reads about
+-- `the_limit` places, of the names that follow `after`, and returns the last one. An empty one: there
+-- are no more.
+CREATE FUNCTION @settle(ahead interval, after text DEFAULT '', the_limit bigint DEFAULT 1000) RETURNS text
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     lost bigint[];
     unused bigint[];
     names text[];
+    count bigint;
+    last text;
 BEGIN
+    SELECT count(*), COALESCE(max(part.name), '') INTO count, last FROM (
+        SELECT slot.name FROM @slot slot WHERE slot.name > after ORDER BY slot.name, slot.place LIMIT the_limit
+    ) AS part;
     -- A node that is renewing its lease, or taking over, has locked its row.
     SELECT COALESCE(array_agg(dead.id), '{}') INTO lost FROM (
         SELECT node.id FROM @node node WHERE node.alive_until <= clock_timestamp() FOR UPDATE SKIP LOCKED
@@ -294,11 +356,12 @@ BEGIN
         start_at = COALESCE(clock_timestamp() + CASE WHEN left_over.counts AND run.state = 'running'
             THEN @pause_of(run.job, run.interrupted - run.excused + 1) END, run.start_at)
     FROM (
-        SELECT run.id, run.state <> 'running' OR @counts(run.id, run.owner) AS counts FROM @run run
-        WHERE run.owner = ANY (lost) AND run.state IN ('claimed', 'running')
-            AND COALESCE((SELECT true FROM @slot slot WHERE slot.run = run.id LIMIT 1), false)
+        SELECT run.id, run.state <> 'running' OR @counts(run.id, run.owner) AS counts
+        FROM @slot slot JOIN @run run ON run.id = ANY (ARRAY[slot.run])
+        WHERE slot.name > after AND slot.name <= last
+            AND (run.owner = ANY (lost)) AND run.state IN ('claimed', 'running')
             AND NOT @is_served(run.handler)
-        FOR UPDATE SKIP LOCKED
+        FOR UPDATE OF run SKIP LOCKED
     ) AS left_over
     WHERE run.id = ANY (ARRAY[left_over.id]);
 
@@ -306,14 +369,15 @@ BEGIN
     -- hand.
     SELECT COALESCE(array_agg(locked.id), '{}') INTO unused FROM (
         SELECT run.id FROM @slot slot JOIN @run run ON run.id = ANY (ARRAY[slot.run])
-        WHERE CASE run.state WHEN 'waiting' THEN NOT @is_served(run.handler) OR run.start_at > clock_timestamp() + ahead
+        WHERE slot.name > after AND slot.name <= last AND CASE run.state WHEN 'waiting' THEN NOT @is_served(run.handler) OR run.start_at > clock_timestamp() + ahead
             ELSE run.state NOT IN ('claimed', 'running') END
         FOR UPDATE OF run SKIP LOCKED
     ) AS locked;
     -- A run that was deleted may still be executing on its node.
     unused := unused || ARRAY(
         SELECT slot.run FROM @slot slot
-        WHERE slot.run IS NOT NULL AND COALESCE((SELECT false FROM @run run WHERE run.id = slot.run), true)
+        WHERE slot.name > after AND slot.name <= last AND slot.run IS NOT NULL
+            AND COALESCE((SELECT false FROM @run run WHERE run.id = slot.run), true)
             AND COALESCE((SELECT node.id = ANY (lost) FROM @node node WHERE node.id = slot.node), true));
     IF unused <> '{}' THEN
         PERFORM @free_places(unused, NULL, '{}');
@@ -326,7 +390,7 @@ BEGIN
                 -- Any of them: `pass_on` chooses.
                 SELECT run.id FROM @run run WHERE run.state = 'blocked' AND run.blocked_on = lock.name LIMIT 1
             ) AS one ON true
-            WHERE lock.place = 1 AND CASE WHEN one.id IS NULL THEN lock.run IS NULL
+            WHERE lock.name > after AND lock.name <= last AND lock.place = 1 AND CASE WHEN one.id IS NULL THEN lock.run IS NULL
                 ELSE NOT EXISTS (SELECT FROM @limits_of(ARRAY[one.id]) AS needed
                     WHERE needed.name = lock.name AND needed.places <= (SELECT count(slot.run)
                         FROM @slot slot WHERE slot.name = lock.name)) END
@@ -336,5 +400,9 @@ BEGIN
     IF names IS NOT NULL THEN
         PERFORM @pass_on(names, NULL, '{}');
     END IF;
-    PERFORM @give_turns(ahead);
+    IF count < the_limit THEN
+        PERFORM @give_turns(ahead);
+        RETURN '';
+    END IF;
+    RETURN last;
 END $$;

@@ -78,7 +78,8 @@ BEGIN
     END LOOP;
 END $$;
 
--- Gives turns to blocked runs, until `ahead`. If the rate was removed, all of them may start.
+-- Gives turns to blocked runs, until `ahead`. If the rate was removed, all of them may start. At most
+-- a number of runs in a call, of handlers in a random order: the rest is for the next call.
 CREATE FUNCTION @give_turns(ahead interval) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -88,13 +89,14 @@ DECLARE
     base timestamptz;
     count bigint;
     given bigint;
-    has_given boolean := false;
+    all_given bigint := 0;
 BEGIN
     FOR paced IN
         SELECT pace.handler, pace.planned, pace.started, kind.interval_us, kind.burst, clock_timestamp() AS now
         FROM @pace pace LEFT JOIN @kind kind ON kind.handler = pace.handler AND kind.interval_us IS NOT NULL
-        ORDER BY pace.handler FOR UPDATE OF pace SKIP LOCKED
+        ORDER BY random() FOR UPDATE OF pace SKIP LOCKED
     LOOP
+        EXIT WHEN all_given >= 2000;
         IF paced.interval_us IS NULL THEN
             count := 1000;
             step := interval '0';
@@ -125,7 +127,7 @@ BEGIN
         FROM next WHERE run.id = ANY (ARRAY[next.id]);
         GET DIAGNOSTICS given = ROW_COUNT;
         IF given > 0 THEN
-            has_given := true;
+            all_given := all_given + given;
             UPDATE @pace pace SET planned = base + given * step
             WHERE pace.handler = paced.handler AND paced.interval_us IS NOT NULL;
         ELSIF paced.interval_us IS NULL THEN
@@ -134,7 +136,7 @@ BEGIN
                 WHERE run.state = 'blocked' AND run.blocked_on = 'rate ' || paced.handler);
         END IF;
     END LOOP;
-    IF has_given THEN
+    IF all_given > 0 THEN
         PERFORM @notify('');
     END IF;
 END $$;

@@ -19,11 +19,15 @@ use crate::store::{Look, Portion, Read, Store, Wanted, was_ended};
 /// The maximum number of results that are removed at a time.
 const CLEANING_BATCH: usize = 2_000;
 
+/// The number of places that are settled at a time.
+const SETTLING_BATCH: usize = 1_000;
+
 /// How much each of these duties does at a time.
 struct Portions {
     claim: Portion,
     read: Portion,
     plan: Portion,
+    settle: Portion,
     clean: Portion,
 }
 
@@ -37,11 +41,14 @@ impl Session {
     ) -> Result<(), Error> {
         let settings = &self.shared.settings;
         let (mut looks, mut has_heard) = (Looks::new(), false);
+        // The last name of the part that was settled.
+        let mut after = String::new();
         let (mut cleaned, mut settled, mut stalled) = (Instant::now(), Instant::now(), None);
         let mut portions = Portions {
             claim: Portion::new(settings.batch),
             read: Portion::new(settings.batch),
             plan: Portion::new(settings.batch),
+            settle: Portion::new(SETTLING_BATCH),
             clean: Portion::new(CLEANING_BATCH),
         };
         loop {
@@ -62,7 +69,7 @@ impl Session {
                 self.within(self.share(store)).await?;
             }
             let limit = self.limit(stopping, stalled);
-            let (count, has_more) = self.take(store, &look, limit, &mut portions).await?;
+            let (count, mut has_more) = self.take(store, &look, limit, &mut portions).await?;
             if has_heard {
                 looks.learn(count > 0);
             }
@@ -76,10 +83,16 @@ impl Session {
                     return Ok(());
                 }
             }
-            if look.must_settle && settled.elapsed() >= settings.heartbeat() / 2 {
+            if look.must_settle
+                && (!after.is_empty() || settled.elapsed() >= settings.heartbeat() / 2)
+            {
                 settled = began;
-                let settle = store.settle(settings.prefetch, settings.duty_limit());
-                self.attempt("settle", settle).await?;
+                let (ahead, rows) = (settings.prefetch, portions.settle.rows);
+                let settle = store.settle(ahead, &after, rows, settings.duty_limit());
+                let last = self.attempt("settle", settle).await?;
+                portions.settle.learn(last.is_none());
+                after = last.unwrap_or_default();
+                has_more |= !after.is_empty();
             }
             if cleaned.elapsed() >= settings.cleaning_interval() {
                 let (age, rows) = (settings.retention, portions.clean.rows);

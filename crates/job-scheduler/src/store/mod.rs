@@ -160,7 +160,7 @@ const TAKEN_OVER: &str = "
     SELECT id FROM @run WHERE id = ANY ($1) AND owner IS DISTINCT FROM $2 LIMIT 1";
 
 /// A node that is stopped between two statements of a transaction would keep the locks.
-const SETTLE: &str = "SELECT @settle(make_interval(secs => $1))";
+const SETTLE: &str = "SELECT @settle(make_interval(secs => $1), $2, $3)";
 
 const CLEAN: &str = "SELECT @clean(make_interval(secs => $1), $2)";
 
@@ -353,11 +353,21 @@ impl Store {
 
     /// Hands on the places of limited runs that no node hands on, and gives turns to runs that wait
     /// for a rate, until a time that is so far ahead.
-    pub(crate) async fn settle(&self, ahead: Duration, limit: Duration) -> Result<(), Error> {
-        let ahead = ahead.as_secs_f64();
-        self.query_limited(limit, SETTLE, &[(&ahead, Type::FLOAT8)])
-            .await
-            .map(drop)
+    /// Only a part, of about this many places of the names after this one. Returns the last name.
+    pub(crate) async fn settle(
+        &self,
+        ahead: Duration,
+        after: &str,
+        count: usize,
+        limit: Duration,
+    ) -> Result<String, Error> {
+        let (ahead, count) = (ahead.as_secs_f64(), count as i64);
+        let settle: [Parameter<'_>; 3] = [
+            (&ahead, Type::FLOAT8),
+            (&after, Type::TEXT),
+            (&count, Type::INT8),
+        ];
+        self.query_limited(limit, SETTLE, &settle).await?[0].try_get(0)
     }
 
     /// Looks what there is to do. It writes nothing.

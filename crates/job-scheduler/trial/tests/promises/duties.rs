@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use hashed_wheel_job_scheduler::serde_json::Value;
 use hashed_wheel_job_scheduler::{
-    Context, Error, Misfire, NewJob, RunError, Scheduler, SchedulerBuilder,
+    Context, Error, KindLimits, Misfire, NewJob, RunError, Scheduler, SchedulerBuilder,
 };
 use hashed_wheel_trial::testing::is_deep;
 use tokio_postgres::NoTls;
 
-use crate::fixture::{Fixture, MS, Task, eventually, sabotaged};
+use crate::fixture::{Fixture, MS, Task, eventually, sabotaged, shut_down};
 use crate::network::Relay;
 
 /// A short lease, which is lost if anything delays it.
@@ -296,4 +296,116 @@ async fn lease_that_is_too_short_for_the_network_is_an_error() {
         text.starts_with("lease of 1.1s: must be at least 6 times the round trip"),
         "{text}"
     );
+}
+
+/// Runs that are blocked on a limit, which has grown since then.
+const BLOCKED: &str = "
+    INSERT INTO @kind (handler, running) VALUES ('report', $n) ON CONFLICT (handler) DO UPDATE SET running = $n;
+    INSERT INTO @node (name, alive_until, handlers)
+        VALUES ('other', clock_timestamp() + interval '1 hour', '{report}');
+    SELECT @add_job('report', delay => '1 hour');
+    INSERT INTO @run (job, due, start_at, handler, state, blocked_on)
+        SELECT (SELECT max(id) FROM @job), now() + n * interval '1 ms', now(), 'report', 'blocked', 'kind report'
+        FROM generate_series(1, $n) AS n;
+    INSERT INTO @slot (name, place) VALUES ('kind report', 1);
+    SET enable_seqscan = off";
+
+/// Returns the number of pages that a settlement reads which hands out this many places, and its
+/// time.
+async fn hand_out(count: u32, sabotage: Option<Slow>) -> Option<(u64, Duration)> {
+    let fixture = Fixture::new().await?;
+    let node = sabotaged(fixture.builder(), &sabotage);
+    shut_down(fixture.start(node).await).await;
+    let complete = |text: &str| {
+        text.replace("$n", &count.to_string())
+            .replace('@', &format!("{}.", fixture.schema))
+    };
+    fixture
+        .client
+        .batch_execute(&complete(BLOCKED))
+        .await
+        .unwrap();
+    let explain = complete("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT @settle('1 s')");
+    let begin = Instant::now();
+    let row = fixture.client.query_one(&explain, &[]).await.unwrap();
+    let took = begin.elapsed();
+    let plan: Value = row.get(0);
+    let waiting = complete(
+        "SELECT count(*) FROM @slot JOIN @run run ON run.id = slot.run AND state = 'waiting'",
+    );
+    let row = fixture.client.query_one(&waiting, &[]).await.unwrap();
+    assert_eq!(row.get::<_, i64>(0), i64::from(count));
+    let pages = plan[0]["Plan"]["Shared Hit Blocks"].as_u64().unwrap();
+    Some((pages, took))
+}
+
+#[tokio::test]
+async fn settlement_takes_as_long_as_it_hands_out() {
+    let (Some(few), Some(many)) = (hand_out(200, None).await, hand_out(1_000, None).await) else {
+        return;
+    };
+    // Five times as many places.
+    assert!(many.0 < few.0 * 8, "{few:?}, {many:?}");
+    // One place after the other: each of them reads all that were handed out before.
+    let one_by_one = (
+        "LEAST(100, heir.places - taken)",
+        "LEAST(1, heir.places - taken)",
+    );
+    let slow = hand_out(1_000, Some(one_by_one)).await.unwrap();
+    let again = hand_out(1_000, None).await.unwrap();
+    // Measured on two cores: 185 ms and 2.6 s.
+    let shortest = many.1.min(again.1);
+    assert!(slow.1 > shortest * 3, "{slow:?}, {shortest:?}");
+}
+
+/// The limit of a handler grows while many runs wait for it, on a slow network.
+#[tokio::test]
+async fn limit_that_grows_does_not_delay_the_lease() {
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
+    fixture.migrate().await;
+    let set = async |running| {
+        let limits = KindLimits::new().running(running);
+        let jobs = &fixture.jobs;
+        jobs.set_kind(&fixture.client, "long", limits)
+            .await
+            .unwrap();
+    };
+    set(1).await;
+    let relay = Relay::with_delay(&fixture.config, MS * 5).await;
+    let node = builder(&fixture)
+        .handler_named("long", |_: Context, _: Value| async {
+            tokio::time::sleep(LOSES * 10).await;
+            Ok::<_, RunError>(())
+        })
+        .runners(1_000)
+        .capacity(4_000)
+        .start(relay.config.clone(), NoTls)
+        .await
+        .unwrap();
+    fixture.enqueue(tick()).await;
+    let jobs = (0..800).map(|_| NewJob::named("long", Value::Null));
+    fixture
+        .jobs
+        .enqueue_all(&fixture.client, jobs)
+        .await
+        .unwrap();
+    let count = async |state: &str| {
+        let text = format!(
+            "SELECT count(*) FROM {}.run WHERE handler = 'long' AND state = $1",
+            fixture.schema
+        );
+        let row = fixture.client.query_one(&text, &[&state]).await.unwrap();
+        row.get::<_, i64>(0)
+    };
+    eventually(async || count("blocked").await == 799).await;
+    for running in [200, 10, 800] {
+        set(running).await;
+        until_more_ticks(&fixture, 10).await;
+    }
+    eventually(async || count("running").await == 800).await;
+    until_more_ticks(&fixture, 10).await;
+    assert_eq!(node.health().last_error, None);
+    drop(node);
 }

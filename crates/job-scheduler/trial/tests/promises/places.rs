@@ -378,8 +378,8 @@ async fn place_of_a_deleted_run_is_free_after_the_end_of_its_node() {
     assert_eq!(started, [false, true]);
     assert_eq!(
         delete_and_lose(Some((
-            "SELECT @settle(make_interval(secs => $1))",
-            "SELECT make_interval(secs => $1)"
+            "SELECT @settle(make_interval(secs => $1), $2, $3)",
+            "SELECT '' FROM (SELECT make_interval(secs => $1), $2::text, $3::bigint) AS nothing"
         )))
         .await,
         Some([false, false])
