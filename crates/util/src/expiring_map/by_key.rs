@@ -36,7 +36,7 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     /// # use hashed_wheel_util::ExpiringMap;
     /// # use std::time::Duration;
     /// # let timer = HashedWheelTimer::default();
-    /// let sessions = ExpiringMap::with_handler(&timer, |_: &str, ip: &str| println!("{ip} was silent"));
+    /// let sessions = ExpiringMap::new(&timer);
     /// assert_eq!(sessions.insert("ada", "10.0.0.7", Duration::from_secs(30))?, None);
     /// assert_eq!(sessions.insert("ada", "10.0.0.8", Duration::from_secs(30))?, Some("10.0.0.7"));
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
@@ -143,7 +143,7 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     /// # use hashed_wheel_util::ExpiringMap;
     /// # use std::time::Duration;
     /// # let timer = HashedWheelTimer::default();
-    /// # let leases = ExpiringMap::with_handler(&timer, |_: &str, _: u64| ());
+    /// # let leases = ExpiringMap::new(&timer);
     /// let end = timer.now() + Duration::from_secs(30);
     /// leases.insert_at("ada", 17, end)?;
     /// // The lease is extended:
@@ -231,7 +231,7 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     /// # use hashed_wheel_util::ExpiringMap;
     /// # use std::time::Duration;
     /// # let timer = HashedWheelTimer::default();
-    /// # let sessions = ExpiringMap::with_handler(&timer, |_: &str, _: &str| ());
+    /// # let sessions = ExpiringMap::new(&timer);
     /// sessions.insert("ada", "10.0.0.7", Duration::from_secs(30))?;
     /// assert_eq!(sessions.get("ada"), Some("10.0.0.7"));
     /// assert_eq!(sessions.get("grace"), None);
@@ -260,7 +260,7 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     /// # use hashed_wheel_util::ExpiringMap;
     /// # use std::time::Duration;
     /// # let timer = HashedWheelTimer::default();
-    /// # let packets = ExpiringMap::with_handler(&timer, |_: &str, _: u64| ());
+    /// # let packets = ExpiringMap::new(&timer);
     /// packets.insert("ada", 0, Duration::from_secs(30))?;
     /// packets.with("ada", |count| *count += 1);
     /// assert_eq!(packets.with("ada", |count| *count), Some(1));
@@ -294,7 +294,7 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     /// # use hashed_wheel_util::ExpiringMap;
     /// # use std::time::Duration;
     /// # let timer = HashedWheelTimer::default();
-    /// # let sessions = ExpiringMap::with_handler(&timer, |_: &str, _: u64| ());
+    /// # let sessions = ExpiringMap::new(&timer);
     /// sessions.insert("ada", 17, Duration::from_secs(30))?;
     /// assert!(sessions.touch("ada", Duration::from_secs(30)));
     /// assert!(!sessions.touch("grace", Duration::from_secs(30)));
@@ -321,7 +321,7 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     /// # use hashed_wheel_util::ExpiringMap;
     /// # use std::time::Duration;
     /// let timer = HashedWheelTimer::default();
-    /// let sessions = ExpiringMap::with_handler(&timer, |user: &str, _: u32| println!("{user} was silent"));
+    /// let sessions = ExpiringMap::new(&timer);
     /// sessions.insert("ada", 1, Duration::from_secs(30))?;
     /// assert!(sessions.touch_at("ada", timer.now() + Duration::from_secs(60)));
     /// assert!(!sessions.touch_at("bob", timer.now()));
@@ -423,7 +423,7 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     /// # use hashed_wheel_util::ExpiringMap;
     /// # use std::time::Duration;
     /// # let timer = HashedWheelTimer::default();
-    /// # let sessions = ExpiringMap::with_handler(&timer, |_: &str, _: u64| ());
+    /// # let sessions = ExpiringMap::new(&timer);
     /// sessions.insert("ada", 17, Duration::from_secs(30))?;
     /// assert_eq!(sessions.remove("ada"), Some(17));
     /// assert_eq!(sessions.remove("ada"), None);

@@ -17,7 +17,7 @@ use hashed_wheel::NewTimeoutError;
 /// use std::time::Duration;
 ///
 /// let timer = HashedWheelTimer::default();
-/// let sessions = ExpiringMap::with_handler(&timer, |user: &str, ip: &str| println!("{user} at {ip}"));
+/// let sessions = ExpiringMap::new(&timer);
 /// timer.stop();
 /// let rejected = sessions.insert("ada", "10.0.0.7", Duration::from_secs(30)).unwrap_err();
 /// assert_eq!((rejected.key, rejected.value), ("ada", "10.0.0.7"));

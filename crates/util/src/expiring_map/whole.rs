@@ -124,7 +124,7 @@ impl<K, V> ExpiringMap<K, V> {
     /// # use hashed_wheel_util::ExpiringMap;
     /// # use std::time::Duration;
     /// # let timer = HashedWheelTimer::default();
-    /// # let sessions = ExpiringMap::with_handler(&timer, |_: &str, _: u64| ());
+    /// # let sessions = ExpiringMap::new(&timer);
     /// sessions.insert("ada", 17, Duration::from_secs(30))?;
     /// assert_eq!(sessions.drain(), [("ada", 17)]);
     /// assert!(sessions.is_empty());
@@ -154,7 +154,7 @@ impl<K, V> ExpiringMap<K, V> {
     /// # use hashed_wheel_util::ExpiringMap;
     /// # use std::time::Duration;
     /// # let timer = HashedWheelTimer::default();
-    /// # let sessions = ExpiringMap::with_handler(&timer, |_: u32, _: &str| ());
+    /// # let sessions = ExpiringMap::new(&timer);
     /// sessions.insert(1, "10.0.0.7", Duration::from_secs(30))?;
     /// sessions.insert(2, "192.168.0.7", Duration::from_secs(30))?;
     /// sessions.retain(|_, ip| ip.starts_with("10."));
