@@ -311,6 +311,11 @@ impl HashedWheelTimer {
     /// up for ([`MissedTick::Burst`]). [`schedule_periodic`](Self::schedule_periodic) offers the
     /// other policies.
     ///
+    /// A task that runs on the worker for longer than its period is always due again, so the worker
+    /// runs it over and over, and all other timeouts are late. If that can happen, leave out the
+    /// missed runs with [`MissedTick::Skip`], or run the task by a [task
+    /// executor](crate::Builder::task_executor).
+    ///
     /// # Errors
     ///
     /// [`ZeroPeriod`](NewTimeoutError::ZeroPeriod) if `period` is zero; otherwise as for

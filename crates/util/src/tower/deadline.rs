@@ -33,7 +33,8 @@ pub struct Deadline(pub Instant);
 ///
 /// - after the time of the layer;
 /// - after the time in the header `grpc-timeout`, as [gRPC] defines it. An invalid value counts as
-///   none, and of several values the least counts;
+///   none, and of several values the least counts. Zero, such as `0n`, is a deadline that has
+///   passed, although gRPC asks for a positive number: the service is not called;
 /// - at the [`Deadline`] in the extensions of the request.
 ///
 /// The time ends when the service responds: a body that is sent after that has no limit.

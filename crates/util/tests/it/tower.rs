@@ -278,6 +278,19 @@ mod deadlines {
         }
     }
 
+    /// grpc-go takes it as a deadline that has passed, too.
+    #[test]
+    fn header_of_zero_is_a_deadline_that_has_passed() {
+        let t = Driven::new();
+        let layer = DeadlineLayer::new(&t.timer, TICK * 5);
+        for zero in ["0n", "0H", "00000000m"] {
+            assert!(
+                seen(&t, &layer, request(Some(zero), None)).is_err(),
+                "{zero}"
+            );
+        }
+    }
+
     #[test]
     fn time_that_is_left_is_written_into_the_header() {
         let t = Driven::new();
