@@ -939,7 +939,7 @@ pub const ROWS: &[Row] = &[
     mutant(
         "EndedAlarmIsKept",
         "util/delay_queue/receive.rs",
-        "if «self.timer.now_nanos() >= deadline» {",
+        "if «self.timer.now_nanos() as i64 >= deadline» {",
         "return Ok(true)",
     ),
     // `stop` does not wake a consumer.

@@ -25,6 +25,10 @@ pub(crate) fn after(now: u64, delay: Duration) -> u64 {
     or_never(now + nanos(delay))
 }
 
+fn to_i64(nanos: u64) -> i64 {
+    nanos.try_into().unwrap_or(i64::MAX)
+}
+
 /// The deadlines of a timer.
 pub(crate) trait Deadlines {
     /// The present.
@@ -36,8 +40,11 @@ pub(crate) trait Deadlines {
     /// The deadline at `instant`; the present if that has passed.
     fn deadline_at(&self, instant: Instant) -> u64;
 
-    /// The `Instant` of a deadline.
-    fn instant_of(&self, deadline: u64) -> Instant;
+    /// The time of the clock at `instant`, in nanoseconds. It is negative before the timer was built.
+    fn time_at(&self, instant: Instant) -> i64;
+
+    /// The `Instant` of a time of the clock.
+    fn instant_of(&self, time: i64) -> Instant;
 
     /// The time until a deadline.
     fn until(&self, deadline: u64) -> Duration;
@@ -56,8 +63,20 @@ impl Deadlines for HashedWheelTimer {
         nanos(self.clock().time_at(instant)).max(self.now_nanos())
     }
 
-    fn instant_of(&self, deadline: u64) -> Instant {
-        self.clock().instant_at(Duration::from_nanos(deadline))
+    fn time_at(&self, instant: Instant) -> i64 {
+        match nanos(self.clock().time_at(instant)) {
+            0 => -to_i64(nanos(self.instant_of(0).saturating_duration_since(instant))),
+            time => to_i64(time),
+        }
+    }
+
+    fn instant_of(&self, time: i64) -> Instant {
+        let distance = Duration::from_nanos(time.unsigned_abs());
+        if time >= 0 {
+            return self.clock().instant_at(distance);
+        }
+        let origin = self.clock().instant_at(Duration::ZERO);
+        origin.checked_sub(distance).unwrap_or(origin)
     }
 
     fn until(&self, deadline: u64) -> Duration {

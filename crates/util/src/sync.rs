@@ -24,6 +24,12 @@ impl<T> Mutex<T> {
     }
 }
 
+/// Returns a number that it has not returned before.
+pub(crate) fn next_id() -> u64 {
+    static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+    NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
+}
+
 /// Parks the thread that makes it.
 pub(crate) struct Parker(Arc<Unpark>);
 

@@ -4,6 +4,12 @@ use std::task::Waker;
 
 pub(crate) use super::super::sync::{Arc, Mutex, MutexGuard, Weak};
 
+/// Returns a number that it has not returned before. loom does not see it.
+pub(crate) fn next_id() -> u64 {
+    static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+    NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
+}
+
 /// Parks the thread that makes it.
 #[derive(Default)]
 pub(crate) struct Parker(super::super::sync::Parker);

@@ -35,14 +35,14 @@ impl<T> DelayQueue<T> {
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
     pub fn insert(&self, value: T, delay: Duration) -> Result<Key, InsertError<T>> {
-        self.insert_by(value, self.timer.deadline_after(delay))
+        self.insert_by(value, self.timer.deadline_after(delay) as i64)
     }
 
     /// Inserts a value that is due at `deadline`. Returns its key.
     ///
     /// The deadline is converted as by
     /// [`new_timeout_at`](hashed_wheel::HashedWheelTimer::new_timeout_at). A value whose deadline
-    /// has passed is due immediately.
+    /// has passed is due immediately, before those with later deadlines.
     ///
     /// # Errors
     ///
@@ -61,10 +61,10 @@ impl<T> DelayQueue<T> {
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
     pub fn insert_at(&self, value: T, deadline: Instant) -> Result<Key, InsertError<T>> {
-        self.insert_by(value, self.timer.deadline_at(deadline))
+        self.insert_by(value, self.timer.time_at(deadline))
     }
 
-    fn insert_by(&self, value: T, deadline: u64) -> Result<Key, InsertError<T>> {
+    fn insert_by(&self, value: T, deadline: i64) -> Result<Key, InsertError<T>> {
         // Before the lock: a stop after this is the same as one after the insertion.
         if self.timer.is_stopped() {
             return Err(InsertError {
@@ -73,11 +73,11 @@ impl<T> DelayQueue<T> {
             });
         }
         let mut state = self.state.lock();
-        let key = state.values.insert(value, deadline);
+        let number = state.values.insert(value, deadline);
         let waker = state.waiters.notify_of(deadline);
         drop(state);
         wake(waker);
-        Ok(Key(key))
+        Ok(self.key(number))
     }
 
     /// Removes a value that was not received, whether it is due or not. Returns `None` if the key
@@ -96,7 +96,8 @@ impl<T> DelayQueue<T> {
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
     pub fn remove(&self, key: Key) -> Option<T> {
-        self.state.lock().values.remove(key.0)
+        let number = self.number(key)?;
+        self.state.lock().values.remove(number)
     }
 
     /// Changes the deadline of a value that was not received: it is now due `delay` from now,
@@ -118,7 +119,7 @@ impl<T> DelayQueue<T> {
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
     pub fn reset(&self, key: Key, delay: Duration) -> bool {
-        self.reset_by(key, self.timer.deadline_after(delay))
+        self.reset_by(key, self.timer.deadline_after(delay) as i64)
     }
 
     /// Changes the deadline of a value that was not received. Returns false if the key is stale.
@@ -139,12 +140,15 @@ impl<T> DelayQueue<T> {
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
     pub fn reset_at(&self, key: Key, deadline: Instant) -> bool {
-        self.reset_by(key, self.timer.deadline_at(deadline))
+        self.reset_by(key, self.timer.time_at(deadline))
     }
 
-    fn reset_by(&self, key: Key, deadline: u64) -> bool {
+    fn reset_by(&self, key: Key, deadline: i64) -> bool {
+        let Some(number) = self.number(key) else {
+            return false;
+        };
         let mut state = self.state.lock();
-        let is_reset = state.values.reset(key.0, deadline);
+        let is_reset = state.values.reset(number, deadline);
         let waker = if is_reset {
             state.waiters.notify_of(deadline)
         } else {

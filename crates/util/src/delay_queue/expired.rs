@@ -6,7 +6,7 @@ use std::time::Instant;
 /// [`insert`](super::DelayQueue::insert) returned the key.
 ///
 /// Once the value was received or removed, the key is stale, and never identifies a value of this
-/// queue again. A key is meaningless to another queue.
+/// queue again. It identifies no value of another queue either.
 ///
 /// # Examples
 ///
@@ -22,7 +22,10 @@ use std::time::Instant;
 /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Key(pub(super) u64);
+pub struct Key {
+    pub(super) queue: u64,
+    pub(super) number: u64,
+}
 
 /// A value that was due and has left its [`DelayQueue`](super::DelayQueue). tokio-util's `Expired`.
 ///

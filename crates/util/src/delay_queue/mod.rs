@@ -31,11 +31,14 @@ use hashed_wheel::{HashedWheelTimer, Timeout};
 
 use self::values::Values;
 use self::waiters::Waiters;
-use crate::deadlines::Deadlines;
-use crate::sync::{Arc, Mutex};
+use crate::deadlines::{self, Deadlines};
+use crate::sync::{Arc, Mutex, next_id};
 
 pub use self::error::InsertError;
 pub use self::expired::{Expired, Key};
+
+/// The deadline that is never reached. A deadline may also be before the timer was built.
+const NEVER: i64 = deadlines::NEVER as i64;
 
 /// A queue ordered by deadline, for any number of producers and consumers. What it costs beside
 /// tokio-util's `DelayQueue`: see [Price](#price).
@@ -57,7 +60,8 @@ pub use self::expired::{Expired, Key};
 /// immediately. A consumer that waits is woken at the first tick of the timer at or after the
 /// deadline.
 ///
-/// Due values come out in the order of their deadlines. Values with the same deadline come out in
+/// Due values come out in the order of their deadlines, also of deadlines that had passed when the
+/// values were inserted: a queue that is loaded again has its order. Values with the same deadline come out in
 /// the order in which they were inserted; [`reset`](Self::reset) does not change this order. A
 /// value whose delay is too large to represent is never due.
 ///
@@ -167,6 +171,8 @@ pub use self::expired::{Expired, Key};
 /// ```
 pub struct DelayQueue<T> {
     state: Arc<Mutex<State<T>>>,
+    /// Of the queue: no other one has it.
+    id: u64,
     /// This handle as a waiter: its place and its alarm. `None` if it does not wait.
     place: Option<u64>,
     alarm: Option<Timeout>,
@@ -195,12 +201,13 @@ impl<T> DelayQueue<T> {
             values: Values::new(),
             waiters: Waiters::new(),
         };
-        Self::with(Arc::new(Mutex::new(state)), timer.clone())
+        Self::with(Arc::new(Mutex::new(state)), next_id(), timer.clone())
     }
 
-    fn with(state: Arc<Mutex<State<T>>>, timer: HashedWheelTimer) -> Self {
+    fn with(state: Arc<Mutex<State<T>>>, id: u64, timer: HashedWheelTimer) -> Self {
         Self {
             state,
+            id,
             place: None,
             alarm: None,
             #[cfg(feature = "stream")]
@@ -209,9 +216,22 @@ impl<T> DelayQueue<T> {
         }
     }
 
+    fn key(&self, number: u64) -> Key {
+        Key {
+            queue: self.id,
+            number,
+        }
+    }
+
+    /// Returns the number of a value; `None` if the key is one of another queue.
+    fn number(&self, key: Key) -> Option<u64> {
+        (key.queue == self.id).then_some(key.number)
+    }
+
     /// Returns the deadline of a value that was not received. Returns `None` if the key is stale.
     ///
-    /// With the default clock this is the exact deadline. With a [custom
+    /// With the default clock this is the exact deadline, even if it had passed when the value was
+    /// inserted. With a [custom
     /// clock](hashed_wheel::Builder::clock) it is converted as in [`insert_at`](Self::insert_at).
     /// For a value that is never due, the result is at least 30 years away.
     ///
@@ -228,7 +248,8 @@ impl<T> DelayQueue<T> {
     /// ```
     #[must_use]
     pub fn deadline(&self, key: Key) -> Option<Instant> {
-        let deadline = self.state.lock().values.deadline(key.0)?;
+        let number = self.number(key)?;
+        let deadline = self.state.lock().values.deadline(number)?;
         Some(self.timer.instant_of(deadline))
     }
 
@@ -249,7 +270,11 @@ impl<T> DelayQueue<T> {
     /// ```
     #[must_use]
     pub fn peek(&self) -> Option<Key> {
-        self.state.lock().values.first().map(|(_, key)| Key(key))
+        self.state
+            .lock()
+            .values
+            .first()
+            .map(|(_, number)| self.key(number))
     }
 
     /// Returns the number of values in the queue, whether they are due or not.
@@ -351,7 +376,7 @@ struct State<T> {
 /// Makes another handle to the same queue. It does not wait, even if this one does.
 impl<T> Clone for DelayQueue<T> {
     fn clone(&self) -> Self {
-        Self::with(Arc::clone(&self.state), self.timer.clone())
+        Self::with(Arc::clone(&self.state), self.id, self.timer.clone())
     }
 }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use hashed_wheel::{Cancel, NewTimeoutError, Timeout, TimerTask};
 
-use super::{DelayQueue, Expired, Key, State, wake};
-use crate::deadlines::{Deadlines, NEVER};
+use super::{DelayQueue, Expired, NEVER, State, wake};
+use crate::deadlines::Deadlines;
 use crate::sync::{Arc, Mutex, Parker};
 
 impl<T> DelayQueue<T> {
@@ -32,16 +32,16 @@ impl<T> DelayQueue<T> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn try_recv(&self) -> Option<Expired<T>> {
-        let now = self.timer.now_nanos();
+        let now = self.timer.now_nanos() as i64;
         let due = self.state.lock().values.take_due(now)?;
         Some(self.expired_of(due))
     }
 
-    fn expired_of(&self, ((deadline, key), value): ((u64, u64), T)) -> Expired<T> {
+    fn expired_of(&self, ((deadline, number), value): ((i64, u64), T)) -> Expired<T> {
         Expired {
             value,
             deadline: self.timer.instant_of(deadline),
-            key: Key(key),
+            key: self.key(number),
         }
     }
 
@@ -125,10 +125,10 @@ impl<T: Send + 'static> DelayQueue<T> {
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
     pub fn recv_timeout(&self, timeout: Duration) -> Result<Option<Expired<T>>, NewTimeoutError> {
-        self.recv_by(self.timer.deadline_after(timeout))
+        self.recv_by(self.timer.deadline_after(timeout) as i64)
     }
 
-    fn recv_by(&self, limit: u64) -> Result<Option<Expired<T>>, NewTimeoutError> {
+    fn recv_by(&self, limit: i64) -> Result<Option<Expired<T>>, NewTimeoutError> {
         if let Some(expired) = self.try_recv() {
             return Ok(Some(expired));
         }
@@ -217,11 +217,11 @@ impl<T: Send + 'static> DelayQueue<T> {
     fn poll_by(
         &mut self,
         waker: &Waker,
-        limit: u64,
+        limit: i64,
     ) -> Poll<Result<Option<Expired<T>>, NewTimeoutError>> {
         loop {
             // Before the lock, because both are user code.
-            let (now, waker) = (self.timer.now_nanos(), waker.clone());
+            let (now, waker) = (self.timer.now_nanos() as i64, waker.clone());
             let mut state = self.state.lock();
             let due = state.values.take_due(now);
             if due.is_some() || now >= limit {
@@ -249,13 +249,13 @@ impl<T: Send + 'static> DelayQueue<T> {
     /// the delay, in `new_timeout_task` or `reset`, and below if the alarm is a new one. None can
     /// be left out: the worker may process a tick between any two of them, and an alarm for a tick
     /// that has passed expires one tick late.
-    fn set_alarm(&mut self, place: u64, deadline: u64) -> Result<bool, NewTimeoutError> {
-        let delay = self.timer.until(deadline);
+    fn set_alarm(&mut self, place: u64, deadline: i64) -> Result<bool, NewTimeoutError> {
+        let delay = self.timer.until(deadline.max(0) as u64);
         if self.alarm.as_ref().is_some_and(|alarm| alarm.reset(delay)) {
             return Ok(true);
         }
         // A new timeout for a tick that the worker has processed would expire at the next one.
-        if self.timer.now_nanos() >= deadline {
+        if self.timer.now_nanos() as i64 >= deadline {
             return Ok(false);
         }
         let alarm = Alarm {

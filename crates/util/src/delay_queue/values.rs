@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use std::mem;
 
-use crate::deadlines::NEVER;
+use super::NEVER;
 
 /// The values, by their deadlines and by their keys. Deadlines are in nanoseconds of the timer's
-/// clock.
+/// clock, and negative before the timer was built.
 pub(super) struct Values<T> {
     /// By deadline, and then by key.
-    order: BTreeMap<(u64, u64), T>,
+    order: BTreeMap<(i64, u64), T>,
     /// The deadline that belongs to a key. A `BTreeMap` because it frees its memory as it empties.
-    deadlines: BTreeMap<u64, u64>,
+    deadlines: BTreeMap<u64, i64>,
     /// The key of the next value. No key is used twice.
     next_key: u64,
 }
@@ -26,7 +26,7 @@ impl<T> Values<T> {
     }
 
     /// Returns the key of the value.
-    pub(super) fn insert(&mut self, value: T, deadline: u64) -> u64 {
+    pub(super) fn insert(&mut self, value: T, deadline: i64) -> u64 {
         let key = self.next_key;
         self.next_key += 1;
         self.order.insert((deadline, key), value);
@@ -40,7 +40,7 @@ impl<T> Values<T> {
     }
 
     /// Changes the deadline of a value. Returns false if the key is stale.
-    pub(super) fn reset(&mut self, key: u64, deadline: u64) -> bool {
+    pub(super) fn reset(&mut self, key: u64, deadline: i64) -> bool {
         let Some(old) = self.deadlines.get_mut(&key) else {
             return false;
         };
@@ -51,7 +51,7 @@ impl<T> Values<T> {
         true
     }
 
-    pub(super) fn deadline(&self, key: u64) -> Option<u64> {
+    pub(super) fn deadline(&self, key: u64) -> Option<i64> {
         self.deadlines.get(&key).copied()
     }
 
@@ -60,17 +60,17 @@ impl<T> Values<T> {
     }
 
     /// Returns the deadline and the key of the first value.
-    pub(super) fn first(&self) -> Option<(u64, u64)> {
+    pub(super) fn first(&self) -> Option<(i64, u64)> {
         self.order.keys().next().copied()
     }
 
     /// Returns the earliest deadline; [`NEVER`] if there is no value.
-    pub(super) fn first_deadline(&self) -> u64 {
+    pub(super) fn first_deadline(&self) -> i64 {
         self.first().map_or(NEVER, |(deadline, _)| deadline)
     }
 
     /// Removes the first value if it is due. Returns it with its deadline and its key.
-    pub(super) fn take_due(&mut self, now: u64) -> Option<((u64, u64), T)> {
+    pub(super) fn take_due(&mut self, now: i64) -> Option<((i64, u64), T)> {
         let first = self
             .order
             .first_entry()

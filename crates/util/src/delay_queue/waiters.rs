@@ -26,7 +26,7 @@
 use std::collections::BTreeMap;
 use std::task::Waker;
 
-use crate::deadlines::NEVER;
+use super::NEVER;
 
 /// The waiting consumers. The table at the head of this file says when they are woken.
 pub(super) struct Waiters {
@@ -34,7 +34,7 @@ pub(super) struct Waiters {
     wakers: BTreeMap<u64, Option<Waker>>,
     next_place: u64,
     /// The deadline that the first waiter awaits, if it has a waker.
-    awaited: u64,
+    awaited: i64,
 }
 
 impl Waiters {
@@ -54,7 +54,7 @@ impl Waiters {
 
     /// The waiter at `place` waits, because nothing is due before `first`. Returns its old waker,
     /// and the deadline for its alarm.
-    pub(super) fn wait(&mut self, place: u64, waker: Waker, first: u64) -> (Option<Waker>, u64) {
+    pub(super) fn wait(&mut self, place: u64, waker: Waker, first: i64) -> (Option<Waker>, i64) {
         let replaced = self.wakers.insert(place, Some(waker)).flatten();
         let is_first = self.wakers.keys().next() == Some(&place);
         if is_first {
@@ -64,7 +64,7 @@ impl Waiters {
     }
 
     /// A value has a new deadline. Returns the waker of the first waiter if it has to look again.
-    pub(super) fn notify_of(&mut self, deadline: u64) -> Option<Waker> {
+    pub(super) fn notify_of(&mut self, deadline: i64) -> Option<Waker> {
         if deadline < self.awaited {
             self.notify_first()
         } else {

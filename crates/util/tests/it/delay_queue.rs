@@ -528,6 +528,62 @@ fn deadline_is_that_of_the_insertion() {
     assert_eq!((expired.key(), expired.get_ref()), (key, &"foo"));
 }
 
+/// A queue that was stored is loaded again. Some deadlines are before the timer was built.
+#[test]
+fn deadlines_that_have_passed_keep_their_order() {
+    let driven = Driven::new();
+    let manual = driven.queue();
+    driven.clock.advance(ms(50));
+    let now = driven.timer.now();
+    let real = DelayQueue::new(&HashedWheelTimer::default());
+    for (queue, now) in [(&manual, now), (&real, Instant::now())] {
+        // Before the timer was built.
+        let Some(past) = now.checked_sub(ms(60_000)) else {
+            continue;
+        };
+        let deadlines = [
+            now - ms(10),
+            past,
+            now + ms(60_000),
+            now - ms(20),
+            past + ms(1),
+            now - ms(90),
+        ];
+        let keys = deadlines.map(|deadline| queue.insert_at(deadline, deadline).unwrap());
+        for (key, deadline) in keys.into_iter().zip(deadlines) {
+            assert_eq!(queue.deadline(key), Some(deadline));
+        }
+        assert!(queue.reset_at(keys[0], past - ms(1)));
+        let mut expected = [deadlines[1], deadlines[4], deadlines[5], deadlines[3]];
+        assert_eq!(queue.peek(), Some(keys[0]));
+        expected.sort_unstable();
+        let received: Vec<_> = std::iter::from_fn(|| queue.try_recv()).collect();
+        assert_eq!(received[0].deadline(), past - ms(1));
+        let rest: Vec<_> = received[1..].iter().map(Expired::deadline).collect();
+        assert_eq!(rest, expected);
+        assert_eq!(queue.len(), 1);
+    }
+}
+
+#[test]
+fn key_of_another_queue_is_refused() {
+    let driven = Driven::new();
+    let (queue, other) = (driven.queue(), driven.queue());
+    let (key, others) = (
+        queue.insert(1, ms(0)).unwrap(),
+        other.insert(2, ms(0)).unwrap(),
+    );
+    assert_ne!(key, others);
+    assert_eq!((queue.remove(others), queue.deadline(others)), (None, None));
+    assert!(!queue.reset(others, ms(9)) && !queue.reset_at(others, driven.timer.now()));
+    assert_eq!(
+        queue.clone().remove(key),
+        Some(1),
+        "a clone is the same queue"
+    );
+    assert_eq!(other.remove(others), Some(2));
+}
+
 #[test]
 fn deadline_by_another_clock_is_as_far_from_now() {
     let clock = ManualClock::new();
