@@ -26,12 +26,25 @@ pin_project! {
     /// | [`reader`](IdleTimes::reader) | reads | read |
     /// | [`writer`](IdleTimes::writer) | writes, flushes, shutdowns | written |
     ///
-    /// An operation that need not wait succeeds, whatever the time. After the failure an operation
-    /// that has to wait fails again, until there is traffic or [`set_times`](Self::set_times) is
-    /// called.
+    /// A time does not begin before the operation waits: one that begins after a rest has its full
+    /// time. An operation that need not wait succeeds, whatever the time. After the failure an
+    /// operation that has to wait fails again, until there is traffic or
+    /// [`set_times`](Self::set_times) is called.
     ///
-    /// The times begin when this is made. A timeout fires up to one tick of the timer later, and
-    /// never early. A time too large to represent is no limit.
+    /// A timeout fires up to one tick of the timer later, and never early. A time too large to
+    /// represent is no limit.
+    ///
+    /// # Which one
+    ///
+    /// | for | use |
+    /// |---|---|
+    /// | a proxy, a tunnel, a chat: both ends may be silent, but not both for long | `IdleIo` with `all` |
+    /// | a client that waits for answers | [`IoTimeout`](crate::IoTimeout) for reads and writes |
+    /// | a server behind hyper or axum | [`IoTimeout`](crate::IoTimeout) for writes alone; [`HyperTimer`](crate::HyperTimer) for the time of a request's head; [`tower`](crate::tower) for that of a handler |
+    ///
+    /// Beware of a time for reads under hyper and axum. They read while a handler works, to see
+    /// whether the client is gone. So a handler that is slower than `all`, `reader` or a read
+    /// timeout loses its connection, without an answer.
     ///
     /// Traffic is bytes through this value. If the inner connection has a buffer or encrypts, what
     /// it moves in a flush or a shutdown is not seen: wrap the socket itself.
@@ -41,7 +54,7 @@ pin_project! {
     ///
     /// # Cost
     ///
-    /// Traffic reads the clock, and moves the deadline of at most two timeouts, by
+    /// Traffic and the beginning of a wait read the clock, and move the deadline of at most two timeouts, by
     /// [`Sleep::reset_at`]. An operation that waits schedules a timeout if its direction has none,
     /// whatever the number of times. The timeouts are cancelled when this is dropped.
     ///
@@ -107,6 +120,7 @@ impl<T> IdleIo<T> {
             clock,
             times: times.into(),
             last: [timer.now(); 2],
+            begin: [None; 2],
             deadlines: [None; 2],
             sleeps: [of_reader, of_writer],
             unlimited: [None, None],
@@ -250,6 +264,8 @@ struct Idle {
     times: IdleTimes,
     /// When the last bytes were read and written.
     last: [Instant; 2],
+    /// Since when an operation waits.
+    begin: [Option<Instant>; 2],
     /// Those of `sleeps`; `None` if the direction has no limit.
     deadlines: [Option<Instant>; 2],
     /// One per direction, because two tasks may wait, each with its own waker. One that was never
@@ -274,14 +290,21 @@ impl Idle {
     /// Moves the deadlines that have changed. (One that has passed may stay although the other
     /// direction moves bytes. Then its operation must not get one more poll each time.)
     fn rearm(&mut self) {
-        let Self { times, last, .. } = *self;
+        let Self {
+            times, last, begin, ..
+        } = *self;
         for direction in [READ, WRITE] {
             let own = [times.reader, times.writer][direction];
+            let end = |last: Instant, time| {
+                begin[direction]
+                    .map_or(last, |begin| begin.max(last))
+                    .checked_add(time)
+            };
             let ends = [
-                own.and_then(|time| last[direction].checked_add(time)),
+                own.and_then(|time| end(last[direction], time)),
                 times
                     .all
-                    .and_then(|time| last[READ].max(last[WRITE]).checked_add(time)),
+                    .and_then(|time| end(last[READ].max(last[WRITE]), time)),
             ];
             let deadline = ends.into_iter().flatten().min();
             if self.deadlines[direction] != deadline {
@@ -318,7 +341,12 @@ impl Idle {
     ) -> Poll<io::Result<R>> {
         let is_last_poll = mem::take(&mut self.is_last_poll[direction]);
         if result.is_ready() {
+            self.begin[direction] = None;
             return result;
+        }
+        if self.begin[direction].is_none() {
+            self.begin[direction] = Some(self.now());
+            self.rearm();
         }
         if self.deadlines[direction].is_none() {
             self.unlimited[direction] = Some(context.waker().clone());

@@ -9,6 +9,7 @@
 //! | keep the tasks that a pool refuses | [`executor::TaskExecutorExt`] | |
 //! | run a task in its `tracing` span | [`InSpan`] | `tracing` |
 //! | close connections that are idle | [`IdleIo`] | `tokio` |
+//! | limit how long a read or a write waits | [`IoTimeout`] | `tokio` |
 //! | limit the requests of a tower service | [`tower::TimeoutLayer`] | `tower` |
 //! | limit HTTP requests by `grpc-timeout` | [`tower::DeadlineLayer`] | `http` |
 //! | give hyper its timeouts | [`HyperTimer`] | `hyper` |
@@ -53,6 +54,8 @@ mod hyper;
 mod idle_io;
 #[cfg(feature = "tracing")]
 mod in_span;
+#[cfg(feature = "tokio")]
+mod io_timeout;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 #[cfg(feature = "stream")]
@@ -70,6 +73,8 @@ pub use self::hyper::HyperTimer;
 pub use self::idle_io::{IdleIo, IdleTimes};
 #[cfg(feature = "tracing")]
 pub use self::in_span::InSpan;
+#[cfg(feature = "tokio")]
+pub use self::io_timeout::IoTimeout;
 #[cfg(feature = "stream")]
 pub use self::stream::IntervalStream;
 #[doc(no_inline)]

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use common::{Driven, TICK, ms};
 use hashed_wheel::{HashedWheelTimer, TimeoutError};
-use hashed_wheel_util::{IdleIo, IdleTimes};
+use hashed_wheel_util::{IdleIo, IdleTimes, IoTimeout};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, DuplexStream, ReadBuf, duplex, split};
 use tokio::net::TcpListener;
 use tokio::runtime;
@@ -146,16 +146,13 @@ fn traffic_in_either_direction_starts_the_time_anew() {
     assert_timed_out(task.read(&mut io));
 }
 
-/// The end of the stream and a flush move no bytes.
+/// A flush moves no bytes.
 #[test]
 fn only_bytes_are_traffic() {
-    let (mut t, mut io, far, task) = connection();
-    drop(far);
+    let (mut t, mut io, _far, task) = connection();
+    assert!(task.read(&mut io).is_pending());
     t.pass(IDLE - TICK);
-    assert_ready(task.read(&mut io), Vec::new());
     assert_ready(task.poll(&mut io, AsyncWrite::poll_flush), ());
-    let (near, _far) = duplex(4);
-    *io.get_mut() = near;
     assert!(task.read(&mut io).is_pending());
     t.pass(TICK);
     assert_timed_out(task.read(&mut io));
@@ -219,6 +216,8 @@ fn flush_and_shutdown_are_limited_and_vectored_writes_are_passed_on() {
     t.pass(IDLE);
     assert_timed_out(task.poll(&mut io, AsyncWrite::poll_flush));
     assert_timed_out(task.poll(&mut io, AsyncWrite::poll_shutdown));
+    assert!(task.read(&mut io).is_pending(), "it begins now");
+    t.pass(IDLE);
     assert_timed_out(task.read(&mut io));
     assert!(io.is_write_vectored());
     let slices = [IoSlice::new(b"ab"), IoSlice::new(b"c")];
@@ -539,4 +538,173 @@ impl AsyncWrite for Simple {
 fn vectored_writes_are_those_of_the_connection() {
     let t = Driven::new();
     assert!(!IdleIo::new(Simple, &t.timer, IDLE).is_write_vectored());
+}
+
+type Operation = fn(&Arc<Task>, &mut IdleIo<Stuck>) -> Poll<io::Result<()>>;
+
+/// Operations that wait.
+const OPERATIONS: [Operation; 4] = [
+    |task, io| task.read(io).map_ok(drop),
+    |task, io| task.write(io, b"x").map_ok(drop),
+    |task, io| task.poll(io, |io, context| io.poll_flush(context)),
+    |task, io| task.poll(io, |io, context| io.poll_shutdown(context)),
+];
+
+#[test]
+fn operation_that_begins_after_a_rest_has_its_full_time() {
+    let each = IdleTimes::new().reader(IDLE).writer(IDLE);
+    for times in [IdleTimes::from(IDLE), each] {
+        for operation in OPERATIONS {
+            let (mut t, task) = (Driven::new(), Arc::<Task>::default());
+            let mut io = IdleIo::new(Stuck, &t.timer, times);
+            t.pass(IDLE * 3);
+            assert!(operation(&task, &mut io).is_pending());
+            t.pass(IDLE - TICK);
+            assert!(operation(&task, &mut io).is_pending());
+            t.pass(TICK);
+            assert_timed_out(operation(&task, &mut io));
+            assert_timed_out(operation(&task, &mut io));
+        }
+    }
+}
+
+/// As over a connection of axum: a request is read, a handler works, and then the answer is written
+/// while the peer is slow.
+#[test]
+fn time_of_a_write_does_not_run_while_a_handler_works() {
+    let mut t = Driven::new();
+    let (near, mut far) = duplex(4);
+    let mut io = IoTimeout::new(near, &t.timer);
+    io.set_write_timeout(IDLE);
+    assert_eq!((io.read_timeout(), io.write_timeout()), (None, Some(IDLE)));
+    let task = Arc::<Task>::default();
+    assert_ready(task.write(&mut far, b"get"), 3);
+    assert_ready(task.read(&mut io), b"get".to_vec());
+    // hyper reads meanwhile, to see whether the peer is gone.
+    assert!(task.read(&mut io).is_pending());
+    t.pass(IDLE * 9);
+    assert!(task.read(&mut io).is_pending());
+    assert_ready(task.write(&mut io, b"answer"), 4);
+    assert!(task.write(&mut io, b"er").is_pending());
+    t.pass(IDLE - TICK);
+    assert!(task.write(&mut io, b"er").is_pending());
+    assert_ready(task.read(&mut far), b"answ".to_vec());
+    assert_ready(task.write(&mut io, b"er"), 2);
+    // The next one has its own time.
+    assert_ready(task.write(&mut io, b"more"), 2);
+    t.pass(IDLE * 9);
+    assert!(task.write(&mut io, b"re").is_pending());
+    t.pass(IDLE);
+    assert_timed_out(task.write(&mut io, b"re"));
+    assert!(task.read(&mut io).is_pending(), "reads have no time");
+    io.set_read_timeout(IDLE);
+    t.pass(IDLE);
+    assert_timed_out(task.read(&mut io));
+    assert_ready(task.read(&mut far), b"ermo".to_vec());
+    assert_ready(task.write(&mut io, b"re"), 2);
+}
+
+/// With idle times, or a time for reads, a handler that is slower loses its connection.
+#[cfg(feature = "hyper")]
+#[test]
+fn server_of_hyper_reads_while_its_handler_works() {
+    use std::convert::Infallible;
+
+    use hyper::server::conn::http1;
+    use hyper::service::service_fn;
+    use tokio::io::AsyncWriteExt;
+
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    enum Limit {
+        Idle,
+        Reads,
+        Writes,
+    }
+
+    trait Connection: AsyncRead + AsyncWrite + Send {}
+
+    impl<T: AsyncRead + AsyncWrite + Send> Connection for T {}
+
+    /// hyper's view of a connection of tokio.
+    struct TokioIo(Pin<Box<dyn Connection>>);
+
+    impl hyper::rt::Read for TokioIo {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            context: &mut Context<'_>,
+            mut buffer: hyper::rt::ReadBufCursor<'_>,
+        ) -> Poll<io::Result<()>> {
+            let mut bytes = [0; 512];
+            let room = buffer.remaining().min(bytes.len());
+            let mut read = ReadBuf::new(&mut bytes[..room]);
+            let result = self.0.as_mut().poll_read(context, &mut read);
+            buffer.put_slice(read.filled());
+            result
+        }
+    }
+
+    impl hyper::rt::Write for TokioIo {
+        fn poll_write(
+            mut self: Pin<&mut Self>,
+            context: &mut Context<'_>,
+            bytes: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            self.0.as_mut().poll_write(context, bytes)
+        }
+
+        fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+            self.0.as_mut().poll_flush(context)
+        }
+
+        fn poll_shutdown(
+            mut self: Pin<&mut Self>,
+            context: &mut Context<'_>,
+        ) -> Poll<io::Result<()>> {
+            self.0.as_mut().poll_shutdown(context)
+        }
+    }
+
+    async fn answer(limit: Limit) -> String {
+        let timer = HashedWheelTimer::new(ms(1), 512);
+        let (near, mut far) = duplex(1_024);
+        let limited: Pin<Box<dyn Connection>> = match limit {
+            Limit::Idle => Box::pin(IdleIo::new(near, &timer, ms(50))),
+            Limit::Reads => {
+                let mut io = IoTimeout::new(near, &timer);
+                io.set_read_timeout(ms(50));
+                Box::pin(io)
+            }
+            Limit::Writes => {
+                let mut io = IoTimeout::new(near, &timer);
+                io.set_write_timeout(ms(50));
+                Box::pin(io)
+            }
+        };
+        let handler = service_fn(move |_| {
+            let timer = timer.clone();
+            async move {
+                timer.sleep(ms(300)).await.unwrap();
+                Ok::<_, Infallible>(hyper::Response::new(String::from("slow")))
+            }
+        });
+        let io = TokioIo(limited);
+        let server = tokio::spawn(
+            http1::Builder::new()
+                .keep_alive(false)
+                .serve_connection(io, handler),
+        );
+        far.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+            .await
+            .unwrap();
+        let mut answer = Vec::new();
+        far.read_to_end(&mut answer).await.unwrap();
+        assert_eq!(server.await.unwrap().is_ok(), limit == Limit::Writes);
+        String::from_utf8(answer).unwrap()
+    }
+
+    let runtime = runtime::Builder::new_current_thread().build().unwrap();
+    for limit in [Limit::Idle, Limit::Reads] {
+        assert_eq!(runtime.block_on(answer(limit)), "", "{limit:?}");
+    }
+    assert!(runtime.block_on(answer(Limit::Writes)).ends_with("slow"));
 }
