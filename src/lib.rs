@@ -38,7 +38,6 @@
 //! | refer to a timer without keeping it | [`HashedWheelTimer::downgrade`], [`WeakTimer`] |
 //! | schedule a task once | [`HashedWheelTimer::new_timeout`], [`new_timeout_task`](HashedWheelTimer::new_timeout_task) with a [`TimerTask`] |
 //! | let timeouts share wake-ups | [`HashedWheelTimer::deadline_within`] |
-//! | schedule without a `Result` | [`HashedWheelTimer::infallible`], [`InfallibleTimer`] |
 //! | cancel, re-arm, ask | [`Timeout`], [`CancelOnDrop`], [`Cancel`] |
 //! | arm a timeout again after it has fired | [`HashedWheelTimer::new_alarm`], [`Alarm`] |
 //! | repeat a task | [`HashedWheelTimer::schedule_at_fixed_rate`], [`Schedule`], [`Periodic`] |
@@ -77,7 +76,7 @@
 // |---|---|
 // | `timer`, `weak`, `timeout`, `builder/`, `driver`, `ending` | API: the handles of a timer, its construction, a timer without a thread, its end |
 // | `cancel`, `task`, `executor`, `clock/`, `error`, `stats` | API: what users implement or receive |
-// | `alarm/`, `periodic/`, `future/`, `infallible` | API, built on the above: timeouts that are armed again, periodic tasks, async code, calls without a `Result` |
+// | `alarm/`, `periodic/`, `future/` | API, built on the above: timeouts that are armed again, periodic tasks, async code |
 // | `tokio` | a timer that a task of a tokio runtime turns, and the clock of a runtime |
 // | `engine/` | one timer: callers, queue, worker, sleep, end, thread |
 // | `node/` | one timeout: state word, memory, references, messages; all `unsafe`, except for the platform's |
@@ -97,7 +96,6 @@ mod error;
 pub mod executor;
 #[cfg(feature = "async")]
 mod future;
-mod infallible;
 mod node;
 mod periodic;
 mod platform;
@@ -119,8 +117,6 @@ mod must_not_compile;
 pub use self::tokio::TokioClock;
 #[cfg(feature = "async")]
 pub use future::{Interval, Sleep, TimeoutError, WithTimeout};
-#[cfg(feature = "async")]
-pub use infallible::InfallibleSleep;
 /// The timing wheels as plain data structures: the crate `timing-wheels`.
 pub use timing_wheels as wheel;
 pub use timing_wheels::{LocalTimer, TimePoint};
@@ -133,7 +129,6 @@ pub use {
     ending::{Ending, RunningTask},
     engine::Timeout,
     error::{BuildError, NewTimeoutError, TryNewTimeoutError, Unavailable},
-    infallible::InfallibleTimer,
     periodic::{MissedTick, Periodic, PeriodicOutput, PeriodicRun, Schedule},
     stats::{Lateness, LevelOccupancy, Occupancy, PendingTimeout, Stats},
     task::{DynTimerTask, ExpiredTask, TaskExecutor, TimerTask},

@@ -214,21 +214,6 @@ pub(crate) fn schedule_closure<F: FnOnce(&Timeout) + Send + 'static>(
     }
 }
 
-/// [`schedule_closure`] on a timer without a limit: if the timer has ended, the timeout is
-/// cancelled.
-#[inline]
-pub(crate) fn schedule_closure_or_cancel<F: FnOnce(&Timeout) + Send + 'static>(
-    timer: &Arc<Inner>,
-    task: F,
-    deadline: u64,
-) -> Timeout {
-    if Closure::<F>::FITS {
-        timer.schedule_or_cancel(Closure(task), deadline)
-    } else {
-        timer.schedule_or_cancel(BoxedClosure(Box::new(task)), deadline)
-    }
-}
-
 /// A [`TimerTask`].
 pub(crate) struct TypedTask<T>(pub(crate) T);
 

@@ -80,31 +80,6 @@ impl Inner {
         Ok(Timeout { handle })
     }
 
-    /// [`schedule_by`](Self::schedule_by) on a timer that was started and has no limit. If the
-    /// timer closes, drops the task, and returns a timeout that is cancelled.
-    #[inline]
-    pub(crate) fn schedule_or_cancel<T: Task<Inner>>(
-        self: &Arc<Self>,
-        task: T,
-        deadline: u64,
-    ) -> Timeout {
-        let mut withdrawn = None;
-        if let Some(handle) = thread_cache::with(
-            self,
-            Schedule {
-                task,
-                deadline,
-                withdrawn: &mut withdrawn,
-            },
-        ) {
-            self.wake_for_new(deadline);
-            return Timeout { handle };
-        }
-        self.count_rejection(&self.closed_error());
-        let claimed = withdrawn.expect("a timeout without a handle was withdrawn");
-        claimed.with(|claim, timeout| self.drop_task(|| timeout.handle.name(), claim))
-    }
-
     /// Decides whether a timer accepts a new timeout that does not just accept all: one with a
     /// limit, or one that is not started (the worker is lazily started here) or is closing.
     #[inline(never)]

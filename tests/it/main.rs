@@ -12,7 +12,6 @@ mod deadlines;
 mod ending;
 mod global;
 mod idle_threads;
-mod infallible;
 mod netty;
 mod netty_oracle;
 mod occupancy;

@@ -9,13 +9,13 @@ use std::path::PathBuf;
 use crate::files::{pages, root, sources};
 
 /// All lines of `src` that are neither blank nor comments nor tests.
-const CODE_LINES: usize = 11_237;
+const CODE_LINES: usize = 9_104;
 
 /// The lines of a file, with its comments and tests.
 const FILE_LINES: usize = 630;
 
 /// Structs, enums, unions, traits and type aliases. The goal is 30.
-const PUBLIC_TYPES: usize = 46;
+const PUBLIC_TYPES: usize = 36;
 
 /// How a transition of a node may end, as the engine sees it.
 const NODE_OUTCOMES: usize = 8;
@@ -31,7 +31,7 @@ const PAGE_LINES: [(&str, usize); 4] = [
 ];
 
 /// The words of all pages, the CHANGELOGs included.
-const WORDS: usize = 31_300;
+const WORDS: usize = 31_280;
 
 #[test]
 fn code_of_the_library() {
