@@ -22,13 +22,13 @@ use std::sync::Arc;
 use redis::{Client, RedisError};
 use tokio::runtime;
 
-use crate::blocking_lock::OwnRuntime;
 pub use crate::blocking_lock::{Guard, Lock};
 pub use crate::blocking_multi::{MultiGuard, MultiLock};
 pub use crate::blocking_shared::{RwLock, Semaphore};
 use crate::builder::LockClientBuilder;
 use crate::error::LockError;
 use crate::options::LockOptions;
+use crate::own_runtime::OwnRuntime;
 use crate::state::LockState;
 
 /// [`LockClient`](crate::LockClient) with a runtime of its own.
@@ -55,6 +55,31 @@ use crate::state::LockState;
 pub struct LockClient {
     locks: crate::client::LockClient,
     runtime: Arc<OwnRuntime>,
+}
+
+impl LockClientBuilder {
+    /// Makes the client for code that is not async. Needs feature `blocking`.
+    ///
+    /// # Errors
+    ///
+    /// - [`Options`](LockError::Options): the prefix or the name of the holder is not valid.
+    /// - [`Redis`](LockError::Redis): the thread of the runtime cannot be started, or the URL of a
+    ///   node of a cluster is not valid.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example() -> Result<(), redis_lock::LockError> {
+    /// # #[cfg(feature = "cluster")]
+    /// let locks = redis_lock::LockClient::cluster(["redis://10.0.0.1/", "redis://10.0.0.2/"])
+    ///     .prefix("shop:")
+    ///     .build_blocking()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn build_blocking(self) -> Result<LockClient, LockError> {
+        LockClient::start(self)
+    }
 }
 
 impl LockClient {

@@ -1,11 +1,12 @@
-//! Locks, guards and the runtime of code that is not async.
+//! Locks and guards of code that is not async.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::runtime::{EnterGuard, Handle, Runtime};
+use tokio::runtime::Handle;
 
 use crate::error::{LockError, Loss};
+use crate::own_runtime::OwnRuntime;
 
 /// A lock in Redis, and an owner of it. See [`Lock`](crate::Lock).
 ///
@@ -278,31 +279,4 @@ impl Drop for Guard {
 /// Returns whether this thread is outside of async runtimes.
 pub(crate) fn may_block() -> bool {
     Handle::try_current().is_err_and(|error| error.is_missing_context())
-}
-
-/// `None` while it is dropped.
-#[derive(Debug)]
-pub(crate) struct OwnRuntime(Option<Runtime>);
-
-impl OwnRuntime {
-    pub(crate) fn new(runtime: Runtime) -> Self {
-        Self(Some(runtime))
-    }
-
-    pub(crate) fn enter(&self) -> Option<EnterGuard<'_>> {
-        self.0.as_ref().map(Runtime::enter)
-    }
-
-    pub(crate) fn block_on<F: Future>(&self, future: F) -> F::Output {
-        self.0.as_ref().expect("it is not dropped").block_on(future)
-    }
-}
-
-impl Drop for OwnRuntime {
-    fn drop(&mut self) {
-        // Dropping a runtime would wait for its thread, and panic on a thread of another runtime.
-        if let Some(runtime) = self.0.take() {
-            runtime.shutdown_background();
-        }
-    }
 }

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::blocking_lock::{OwnRuntime, may_block};
+use crate::blocking_lock::may_block;
 use crate::error::{LockError, Loss};
+use crate::own_runtime::OwnRuntime;
 
 /// Several locks that are taken as one. See [`MultiLock`](crate::MultiLock).
 ///

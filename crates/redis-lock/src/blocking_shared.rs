@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::blocking_lock::{Guard, Lock, OwnRuntime};
+use crate::blocking_lock::{Guard, Lock};
 use crate::error::LockError;
+use crate::own_runtime::OwnRuntime;
 use crate::state::{SharedHolder, SharedState};
 
 /// A read-write lock in Redis. See [`RwLock`](crate::RwLock).

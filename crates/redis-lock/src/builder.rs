@@ -167,30 +167,6 @@ impl LockClientBuilder {
             runtime,
         ))
     }
-
-    /// Makes the client for code that is not async. Needs feature `blocking`.
-    ///
-    /// # Errors
-    ///
-    /// - [`Options`](LockError::Options): the prefix or the name of the holder is not valid.
-    /// - [`Redis`](LockError::Redis): the thread of the runtime cannot be started, or the URL of a
-    ///   node of a cluster is not valid.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # fn example() -> Result<(), redis_lock::LockError> {
-    /// # #[cfg(feature = "cluster")]
-    /// let locks = redis_lock::LockClient::cluster(["redis://10.0.0.1/", "redis://10.0.0.2/"])
-    ///     .prefix("shop:")
-    ///     .build_blocking()?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[cfg(feature = "blocking")]
-    pub fn build_blocking(self) -> Result<crate::blocking::LockClient, LockError> {
-        crate::blocking::LockClient::start(self)
-    }
 }
 
 impl fmt::Debug for LockClientBuilder {

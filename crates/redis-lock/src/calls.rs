@@ -9,11 +9,11 @@ use hashed_wheel::HashedWheelTimer;
 use redis::FromRedisValue;
 use tokio::runtime::Handle;
 
-#[cfg(feature = "blocking")]
-use crate::blocking_lock::OwnRuntime;
 use crate::connection::{Connection, Server};
 use crate::error::LockError;
 use crate::options::LockOptions;
+#[cfg(feature = "blocking")]
+use crate::own_runtime::OwnRuntime;
 use crate::scripts::{Answer, Call, Found, Keys, Request, Scripts};
 
 /// The calls of a client to Redis.

@@ -1,10 +1,7 @@
 //! A client of the locks on one server or cluster.
 
 use std::fmt;
-use std::hash::{BuildHasher, RandomState};
-use std::process;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use hashed_wheel::HashedWheelTimer;
 use redis::Client;
@@ -13,13 +10,12 @@ use tokio::runtime::Handle;
 use crate::builder::LockClientBuilder;
 use crate::calls::Calls;
 use crate::connection::Server;
+use crate::context::Context;
 use crate::error::LockError;
 use crate::guard::Guard;
 use crate::lock::Lock;
 use crate::options::LockOptions;
-use crate::scripts::{self, Keys, Kind};
-use crate::wakeup::Wakeups;
-use crate::watchdog::Watchdog;
+use crate::scripts::Kind;
 
 /// A client of the locks on one Redis server, or on several.
 ///
@@ -48,21 +44,7 @@ use crate::watchdog::Watchdog;
 /// ```
 #[derive(Clone)]
 pub struct LockClient {
-    pub(crate) shared: Arc<Shared>,
-}
-
-/// The state that a client and its locks share.
-pub(crate) struct Shared {
-    /// Unique to this client.
-    name: Arc<str>,
-    /// The beginning of all keys and channels in Redis.
-    pub(crate) prefix: Box<str>,
-    owners: AtomicU64,
-    pub(crate) calls: Arc<Calls>,
-    pub(crate) timer: HashedWheelTimer,
-    pub(crate) runtime: Handle,
-    pub(crate) watchdog: Arc<Watchdog>,
-    pub(crate) wakeups: Arc<Wakeups>,
+    pub(crate) shared: Arc<Context>,
 }
 
 impl LockClient {
@@ -172,22 +154,8 @@ impl LockClient {
         [prefix, holder]: [&str; 2],
         runtime: Handle,
     ) -> Self {
-        // The process, because a fork copies the state of the random numbers.
-        let random = RandomState::new().hash_one(process::id());
-        let name: Arc<str> = format!("{holder}:{random:016x}").into();
-        let calls = Arc::new(Calls::new(server, timer, &runtime));
-        let channel = scripts::channel(prefix, &name);
         Self {
-            shared: Arc::new(Shared {
-                watchdog: Watchdog::start(&calls, timer, &runtime),
-                wakeups: Wakeups::new(channel, &calls, timer, &runtime),
-                name,
-                prefix: prefix.into(),
-                owners: AtomicU64::new(0),
-                calls,
-                timer: timer.clone(),
-                runtime,
-            }),
+            shared: Arc::new(Context::start(server, timer, [prefix, holder], runtime)),
         }
     }
 
@@ -279,7 +247,7 @@ impl LockClient {
 #[cfg(feature = "blocking")]
 impl LockClient {
     /// Keeps the runtime of a blocking client until the calls in the background have ended.
-    pub(crate) fn keep(&self, runtime: &Arc<crate::blocking_lock::OwnRuntime>) {
+    pub(crate) fn keep(&self, runtime: &Arc<crate::own_runtime::OwnRuntime>) {
         self.shared.calls.keep(runtime);
     }
 }
@@ -289,13 +257,5 @@ impl fmt::Debug for LockClient {
         f.debug_struct("LockClient")
             .field("name", &self.shared.name)
             .finish_non_exhaustive()
-    }
-}
-
-impl Shared {
-    /// Returns an owner that was never used before, and its number.
-    pub(crate) fn new_owner(&self, keys: &Keys) -> (Arc<str>, u64) {
-        let number = self.owners.fetch_add(1, Relaxed);
-        (keys.owner(&self.name, number), number)
     }
 }

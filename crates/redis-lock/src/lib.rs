@@ -223,6 +223,7 @@ mod builder;
 mod calls;
 mod client;
 mod connection;
+mod context;
 mod error;
 mod guard;
 mod hold;
@@ -230,6 +231,8 @@ mod lock;
 mod multi;
 mod observe;
 mod options;
+#[cfg(feature = "blocking")]
+mod own_runtime;
 mod refusal;
 mod replicas;
 mod rw_lock;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::calls::Calls;
-use crate::client::Shared;
+use crate::context::Context;
 use crate::error::LockError;
 use crate::guard::{Guard, Releaser};
 use crate::hold::{Hold, NewHold};
@@ -39,7 +39,7 @@ use crate::watchdog;
 /// # }
 /// ```
 pub struct Lock {
-    shared: Arc<Shared>,
+    shared: Arc<Context>,
     name: Arc<str>,
     keys: Arc<Keys>,
     options: Arc<LockOptions>,
@@ -95,7 +95,7 @@ impl Patience {
 }
 
 impl Lock {
-    pub(crate) fn new(shared: Arc<Shared>, kind: Kind, name: &str, options: LockOptions) -> Self {
+    pub(crate) fn new(shared: Arc<Context>, kind: Kind, name: &str, options: LockOptions) -> Self {
         let (keys, options) = (
             Arc::new(Keys::new(&shared.prefix, kind, name)),
             Arc::new(options),
@@ -292,7 +292,7 @@ impl Lock {
     }
 
     fn releaser(&self) -> Releaser {
-        let Shared {
+        let Context {
             calls,
             runtime,
             watchdog,

@@ -27,7 +27,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     row(
         "OwnerKeepsItsName",
-        "client.rs",
+        "context.rs",
         "self.owners.fetch_add(1, Relaxed)",
         "0",
         "one_owner_at_a_time_with_increasing_tokens",
