@@ -209,11 +209,13 @@ CREATE INDEX slot_run ON @slot (run);
 
 -- Claims runs for a node that is alive, at most `the_room`: those of lost nodes, unless only some
 -- priorities are wanted, and then those without an owner that start within `ahead`. A run that
--- another client has locked is claimed later.
+-- another client has locked is claimed later. Of those without an owner, it claims at most
+-- `the_rooms` of each handler.
 --
 -- The lock of the row of the node keeps others from taking its runs over, and does not delay the
 -- renewal of its lease.
-CREATE FUNCTION @claim_runs(the_node bigint, the_handlers text[], ahead bigint, the_room bigint, the_priority integer)
+CREATE FUNCTION @claim_runs(the_node bigint, the_handlers text[], ahead bigint, the_room bigint, the_priority integer,
+    the_rooms bigint[])
 RETURNS TABLE (id bigint, job bigint, handler text, due timestamptz, start_at timestamptz, attempt integer,
     interrupted integer, excused integer, misses_until timestamptz, priority smallint, is_taken_over boolean)
 LANGUAGE plpgsql
@@ -282,14 +284,14 @@ BEGIN
     FROM (
         SELECT run.id FROM @run run
         WHERE run.id = ANY (ARRAY(
-            SELECT first.id FROM unnest(the_handlers) AS known (handler), LATERAL (
+            SELECT first.id FROM unnest(the_handlers, the_rooms) AS known (handler, most), LATERAL (
                 SELECT found.* FROM generate_series(5, the_priority, -1) AS level (priority), LATERAL (
                     SELECT run.id, run.priority, run.start_at FROM @run run
                     WHERE run.state = 'waiting' AND run.handler = known.handler
                         AND run.priority = level.priority AND run.start_at <= horizon
                     ORDER BY run.start_at LIMIT 4 * room
                 ) AS found
-                LIMIT 4 * room
+                LIMIT LEAST(4 * room, known.most)
             ) AS first
             ORDER BY first.priority DESC, first.start_at LIMIT 4 * room
         )) AND run.state = 'waiting'

@@ -10,14 +10,14 @@ use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::{AbortHandle, JoinSet};
 
 use crate::cancel::{self, Canceller};
 use crate::handler::Kind;
 use crate::json::{LARGE, MAX_BYTES};
 use crate::observe::{self, End};
-use crate::perform::{Executing, Execution, Failure, bytes};
+use crate::perform::{Executing, Execution, Failure, Runner, bytes};
 use crate::settings::Shared;
 use crate::store::{Finished, Finishes, Run, SNOOZED, Started, Verdict};
 
@@ -107,7 +107,7 @@ impl Executions {
 
     /// Executes a run that has started. Returns false if it replaces an earlier execution of the
     /// run, which the node had lost.
-    pub(crate) fn spawn(&self, run: Run, started: Started, runner: OwnedSemaphorePermit) -> bool {
+    pub(crate) fn spawn(&self, run: Run, started: Started, runner: Runner) -> bool {
         let id = run.id;
         let (canceller, cancelled) = cancel::pair();
         let mut state = self.lock();

@@ -337,9 +337,9 @@ impl NewJob {
     }
 
     /// Among the runs that are due, those with a higher priority start first, on all nodes,
-    /// whatever their due times: from -5 to 5. The default is 0. With the same priority, the run
-    /// that is due first starts first. A backlog with a higher priority delays lower ones as long
-    /// as it lasts.
+    /// whatever their due times: from -5 to 5. The default is 0. With the same priority, a
+    /// node first starts a run of the handler with the fewest executions, and then the one that is
+    /// due first. A backlog with a higher priority delays lower ones as long as it lasts.
     ///
     /// It decides which due jobs a node reads first, which of its runs get a runner, and which of
     /// the runs that wait for a [`limit`](Self::limit) or because of [`Overlap::Wait`] are next. A

@@ -171,6 +171,7 @@ mod schedule;
 mod scheduler;
 mod session;
 mod settings;
+mod shares;
 mod sql;
 mod store;
 pub mod testing;

@@ -15,6 +15,7 @@ use crate::caught::caught;
 use crate::handler::{Kind, Link, RunError, error_text};
 use crate::observe;
 use crate::settings::Shared;
+use crate::shares::Place;
 use crate::store::{Run, Started, Verdict};
 
 /// The size of a result without its text, in bytes, rounded up.
@@ -80,13 +81,19 @@ impl From<RunError> for Failure {
     }
 }
 
+/// A runner, and the share that a handler has of the runners.
+pub(crate) struct Runner {
+    pub(crate) _permit: OwnedSemaphorePermit,
+    pub(crate) _place: Place,
+}
+
 /// The state of the task of an execution.
 pub(crate) struct Executing {
     pub(crate) shared: Arc<Shared>,
     pub(crate) run: Run,
     pub(crate) number: u64,
     pub(crate) cancelled: Cancelled,
-    pub(crate) runner: OwnedSemaphorePermit,
+    pub(crate) runner: Runner,
     pub(crate) places: Arc<Semaphore>,
     pub(crate) results: mpsc::UnboundedSender<Execution>,
 }
@@ -119,7 +126,7 @@ impl Executing {
         };
         let took = began.elapsed();
         let Self {
-            run,
+            mut run,
             number,
             runner,
             places,
@@ -134,6 +141,7 @@ impl Executing {
             .expect("it is never closed");
         // Another run may start, although this result is not written.
         drop(runner);
+        run.place = None;
         let (writes, _place) = (0, place);
         // If it fails, the node has ended.
         let _ = results.send(Execution {

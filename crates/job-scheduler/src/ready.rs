@@ -1,10 +1,11 @@
 //! The runs that are due and wait for a runner, in the order in which they start.
 
 use std::cmp::{Ordering, Reverse};
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 
 use jiff::Timestamp;
 
+use crate::shares::Shares;
 use crate::store::Run;
 
 /// A run on the wheel, or one that is due.
@@ -47,36 +48,52 @@ impl PartialEq for Queued {
 
 impl Eq for Queued {}
 
-/// The runs that are due.
+/// The runs that are due, by handler.
 #[derive(Default)]
-pub(crate) struct Ready(BinaryHeap<Queued>);
+pub(crate) struct Ready(BTreeMap<String, BinaryHeap<Queued>>);
 
 impl Ready {
     pub(crate) fn push(&mut self, queued: Queued) {
-        self.0.push(queued);
+        let handler = queued.run.handler.clone();
+        self.0.entry(handler).or_default().push(queued);
     }
 
-    /// Takes the run that starts next.
-    pub(crate) fn pop(&mut self) -> Option<Queued> {
-        self.0.pop()
+    /// Takes the run that starts next. Of runs with the same priority, that is one of the handler
+    /// with the fewest executions, so that a backlog of slow ones does not delay others.
+    pub(crate) fn pop(&mut self, executing: &Shares) -> Option<Queued> {
+        self.first(executing)?.pop()
     }
 
     /// The same, if it may start together with others.
-    pub(crate) fn pop_with_others(&mut self) -> Option<Queued> {
-        let is_suspect = self.0.peek()?.run.watch().is_some();
-        (!is_suspect).then(|| self.0.pop())?
+    pub(crate) fn pop_with_others(&mut self, executing: &Shares) -> Option<Queued> {
+        let first = self.first(executing)?;
+        let is_suspect = first.peek()?.run.watch().is_some();
+        (!is_suspect).then(|| first.pop())?
+    }
+
+    fn first(&mut self, executing: &Shares) -> Option<&mut BinaryHeap<Queued>> {
+        let rank = |handler: &String, runs: &BinaryHeap<Queued>| {
+            let (is_suspect, priority, start, id) = runs.peek()?.rank();
+            let executing = Reverse(executing.count(handler));
+            Some((is_suspect, priority, executing, start, id))
+        };
+        let lanes = self.0.iter_mut();
+        lanes
+            .max_by_key(|(handler, runs)| rank(handler, runs))
+            .map(|(_, runs)| runs)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.0.values().all(BinaryHeap::is_empty)
     }
 
     /// The lowest priority of these runs.
     pub(crate) fn min_priority(&self) -> Option<i16> {
-        self.0.iter().map(|queued| queued.run.priority).min()
+        let runs = self.0.values().flatten();
+        runs.map(|queued| queued.run.priority).min()
     }
 
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Queued> + '_ {
-        self.0.drain()
+        self.0.values_mut().flat_map(BinaryHeap::drain)
     }
 }

@@ -23,6 +23,7 @@ use crate::migrate::migrate;
 use crate::node;
 use crate::session::{Session, Stop};
 use crate::settings::{Settings, Shared};
+use crate::shares::Shares;
 use crate::sql::Names;
 use crate::testing::Inline;
 
@@ -175,6 +176,9 @@ impl SchedulerBuilder {
     /// The maximum number of runs that the node has at a time: read ahead, waiting for a runner, or
     /// running. Other nodes get the rest. Runs that wait for the locks of an application do not
     /// count. The default is 1024.
+    ///
+    /// If the node has several handlers, each takes one more place only if it has less than seven
+    /// times the free ones. So a backlog of one handler takes at most seven eighths.
     pub fn capacity(mut self, count: usize) -> Self {
         self.settings.capacity = count;
         self
@@ -182,8 +186,14 @@ impl SchedulerBuilder {
 
     /// The maximum number of runs that execute at a time. The default is 64.
     ///
+    /// A runner that becomes free is for the handler with the fewest executions. So a backlog of
+    /// slow runs delays other handlers by one of its runs, and not by all of them. If these take
+    /// minutes, give their handler a [limit](crate::KindLimits::running) that is lower than the
+    /// number of runners.
+    ///
     /// If all of them are busy for longer than a lease, the node gives the runs that have not
-    /// started to other nodes, and reads no more until a run has ended.
+    /// started to other nodes, and reads no more until a run has ended. If there are no others, it
+    /// reads on.
     pub fn runners(mut self, count: usize) -> Self {
         self.settings.runners = count;
         self
@@ -324,6 +334,8 @@ impl SchedulerBuilder {
             connector,
             timer,
             vitals,
+            held: Shares::default(),
+            executing: Shares::default(),
         });
         let (executions, results) = Executions::new(shared.clone());
         let first = Session::open(shared.clone(), &executions, None).await?;

@@ -9,6 +9,7 @@ use crate::connect::Connector;
 use crate::error::Error;
 use crate::handler::Handlers;
 use crate::health::Vitals;
+use crate::shares::Shares;
 use crate::sql::Names;
 
 /// The durations and limits that a user can set.
@@ -37,6 +38,10 @@ pub(crate) struct Shared {
     pub(crate) connector: Connector,
     pub(crate) timer: HashedWheelTimer,
     pub(crate) vitals: Arc<Vitals>,
+    /// The runs that the node has, by handler: those that count for the capacity.
+    pub(crate) held: Shares,
+    /// Of these, the ones that are executing.
+    pub(crate) executing: Shares,
 }
 
 /// The longest time that a handler has to end after its run is cancelled.

@@ -207,6 +207,7 @@ impl<'a> Inline<'a> {
             excused: 0,
             misses_until: None,
             priority: job.priority,
+            place: None,
         };
         let (canceller, cancelled) = cancel::pair();
         let names = Names::new("job_scheduler")?;

@@ -84,7 +84,8 @@ impl Session {
     /// Puts runs on the wheel. Fails if the timer is stopped, which ends the session.
     pub(super) fn enqueue(&self, runs: Vec<Run>) -> Result<(), Error> {
         observe::held(self.load.held.fetch_add(runs.len(), Relaxed) + runs.len());
-        for run in runs {
+        for mut run in runs {
+            run.place = Some(self.shared.held.take(&run.handler));
             let start = self.lease.instant(run.start_at);
             self.insert(
                 Queued {
@@ -111,13 +112,18 @@ impl Session {
 
     /// Returns the maximum number of runs that the next beat claims. After a stall it is small for
     /// some time, because the next one may be near.
-    pub(super) fn limit(&self, stopping: Stop, stalled: Option<Instant>) -> usize {
+    pub(super) fn limit(
+        &self,
+        stopping: Stop,
+        stalled: Option<Instant>,
+        has_shared: bool,
+    ) -> usize {
         let settings = &self.shared.settings;
         let was_stalled =
             stalled.is_some_and(|stalled| stalled.elapsed() < settings.heartbeat() * 10);
         match stopping {
             Stop::At(_) => 0,
-            Stop::No if self.is_stalled() => 0,
+            Stop::No if has_shared && self.is_stalled() => 0,
             Stop::No if was_stalled => settings.runners.min(settings.batch),
             Stop::No => settings.batch,
         }
@@ -130,14 +136,26 @@ impl Session {
         since.is_some_and(|since| since.elapsed() >= self.shared.settings.lease)
     }
 
-    /// Gives what has not started to other nodes, if there are any.
-    pub(super) async fn share(&self, store: &Store) -> Result<(), Error> {
-        if !(self.load.queue.is_empty() && self.ready().is_empty())
-            && store.has_others(self.lease.node).await?
-        {
+    /// Gives what has not started to other nodes. Returns false if there are none: then it reads on,
+    /// so that no handler has to wait until the node has started all runs of another one.
+    pub(super) async fn share(&self, store: &Store) -> Result<bool, Error> {
+        let has_others = store.has_others(self.lease.node).await?;
+        if has_others && !(self.load.queue.is_empty() && self.ready().is_empty()) {
             self.give_back(store).await?;
         }
-        Ok(())
+        Ok(has_others)
+    }
+
+    /// Returns how many runs of each handler the node may claim.
+    pub(super) fn rooms(&self, handlers: &[String], free: usize) -> Vec<i64> {
+        let room = |handler: &String| match handlers.len() {
+            1 => free,
+            _ => self.shared.held.room(handler, free),
+        };
+        handlers
+            .iter()
+            .map(|handler| room(handler) as i64)
+            .collect()
     }
 
     /// Waits for a runner.
@@ -221,8 +239,11 @@ impl Session {
     }
 
     /// A run is taken from the queue.
-    pub(super) fn taken(&self, Queued { run, is_locked }: Queued) -> Run {
-        self.load.parked.fetch_sub(usize::from(is_locked), Relaxed);
+    pub(super) fn taken(&self, Queued { mut run, is_locked }: Queued) -> Run {
+        if is_locked {
+            self.load.parked.fetch_sub(1, Relaxed);
+            run.place = Some(self.shared.held.take(&run.handler));
+        }
         run
     }
 }

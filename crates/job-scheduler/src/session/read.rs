@@ -14,7 +14,7 @@ use crate::job::PRIORITIES;
 use crate::looks::{Looks, MIN_PAUSE};
 use crate::observe;
 use crate::settings::Settings;
-use crate::store::{Look, Portion, Read, Store, Wanted, was_ended};
+use crate::store::{Look, Portion, Read, Run, Store, Wanted, was_ended};
 
 /// The maximum number of results that are removed at a time.
 const CLEANING_BATCH: usize = 2_000;
@@ -64,11 +64,12 @@ impl Session {
             });
             looks.is_needed = !look.is_settled;
             executions.cancel(&look.cancelled);
+            let mut has_shared = false;
             if self.is_stalled() {
                 stalled = Some(began);
-                self.within(self.share(store)).await?;
+                has_shared = self.within(self.share(store)).await?;
             }
-            let limit = self.limit(stopping, stalled);
+            let limit = self.limit(stopping, stalled, has_shared);
             let (count, mut has_more) = self.take(store, &look, limit, &mut portions).await?;
             if has_heard {
                 looks.learn(count > 0);
@@ -123,9 +124,15 @@ impl Session {
             _ => (0, *PRIORITIES.start()),
         };
         let names = self.shared.handlers.names();
+        // What is urgent exceeds the capacity.
+        let rooms = match urgent {
+            0 => self.rooms(&names, free),
+            urgent => vec![urgent as i64; names.len()],
+        };
         let mut wanted = Wanted {
             room: room + urgent,
             handlers: &names,
+            rooms: &rooms,
             // Only what is due now is urgent.
             ahead: if urgent == 0 {
                 settings.prefetch
@@ -138,6 +145,12 @@ impl Session {
         };
         // Also those that are skipped, or start so late that no node has claimed them.
         let (mut taken, mut count, mut has_more) = (0, 0, false);
+        let mut left = rooms.clone();
+        let mut subtract = |runs: &[Run]| {
+            for (handler, left) in names.iter().zip(&mut left) {
+                *left -= runs.iter().filter(|run| run.handler == *handler).count() as i64;
+            }
+        };
         if look.has_runs && wanted.room > 0 {
             let portion = &mut portions.claim;
             let most = wanted.room.min(portion.rows);
@@ -156,6 +169,7 @@ impl Session {
                 taken += runs.len();
                 count += runs.len();
                 wanted.room -= runs.len();
+                subtract(&runs);
                 self.enqueue(runs)?;
             }
         }
@@ -180,6 +194,7 @@ impl Session {
                 has_more |= is_cut || read == most;
                 taken += read;
                 count += runs.len();
+                subtract(&runs);
                 self.enqueue(runs)?;
             }
         }
@@ -194,9 +209,11 @@ impl Session {
             // Those that are planned may be due.
             has_more |= planned > Some(0);
         }
+        // A handler has got as many as it may have now.
+        let is_limited = left.iter().any(|&left| left <= 0);
         self.load
             .is_starved
-            .store(urgent > 0 || taken == free, Relaxed);
+            .store(urgent > 0 || is_limited || taken == free, Relaxed);
         Ok((count, has_more && count < free && limit == settings.batch))
     }
 

@@ -11,6 +11,7 @@ use super::{Session, lock};
 use crate::connect::within;
 use crate::error::Error;
 use crate::execution::{Executions, Results};
+use crate::perform::Runner;
 use crate::ready::Queued;
 use crate::store::{Run, Store};
 
@@ -47,7 +48,7 @@ impl Session {
                 let Ok(permit) = runners.clone().try_acquire_owned() else {
                     break;
                 };
-                let Some(queued) = self.ready().pop_with_others() else {
+                let Some(queued) = self.ready().pop_with_others(&self.shared.executing) else {
                     break;
                 };
                 self.unless_early(self.taken(queued), permit, &mut due)?;
@@ -107,7 +108,7 @@ impl Session {
     /// Waits for a run that is due, and takes the first one.
     async fn next_ready(&self) -> Result<Queued, Error> {
         loop {
-            if let Some(queued) = self.ready().pop() {
+            if let Some(queued) = self.ready().pop(&self.shared.executing) {
                 return Ok(queued);
             }
             tokio::select! {
@@ -122,7 +123,7 @@ impl Session {
         &self,
         run: Run,
         permit: OwnedSemaphorePermit,
-        due: &mut HashMap<i64, (Run, OwnedSemaphorePermit)>,
+        due: &mut HashMap<i64, (Run, Runner)>,
     ) -> Result<(), Error> {
         let start = self.lease.instant(run.start_at);
         if start > Instant::now() {
@@ -134,8 +135,12 @@ impl Session {
                 start,
             )?;
         } else {
+            let runner = Runner {
+                _permit: permit,
+                _place: self.shared.executing.take(&run.handler),
+            };
             // A run that the node has lost and claimed again is there twice.
-            if due.insert(run.id, (run, permit)).is_some() {
+            if due.insert(run.id, (run, runner)).is_some() {
                 self.forget(1);
             }
         }
@@ -143,7 +148,8 @@ impl Session {
     }
 
     /// Tries again after a pause, which grows with the time that the run is late.
-    fn start_later(&self, run: Run) -> Result<(), Error> {
+    fn start_later(&self, mut run: Run) -> Result<(), Error> {
+        run.place = None;
         let now = Instant::now();
         let late = now.saturating_duration_since(self.lease.instant(run.start_at));
         let next = now + (late / 4).clamp(LOCKED_PAUSE.0, LOCKED_PAUSE.1);

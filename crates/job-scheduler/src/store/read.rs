@@ -16,7 +16,7 @@ use crate::misfire::{Misfire, Window};
 use crate::schedule::Schedule;
 
 /// Claims runs without an owner, and takes over. Its locks last as long as the server executes it.
-pub(super) const CLAIM_RUNS: &str = "SELECT * FROM @claim_runs($1, $2, $3, $4, $5)";
+pub(super) const CLAIM_RUNS: &str = "SELECT * FROM @claim_runs($1, $2, $3, $4, $5, $6)";
 
 /// Locks the row of a node that is alive, until the end of the transaction: until then no other
 /// node takes its runs over. The renewal of the lease does not wait for this lock.
@@ -33,7 +33,7 @@ pub(super) const IS_MINE: &str = "
 /// others.
 pub(super) const LOCK_DUE: &str = "
     WITH due AS MATERIALIZED (
-        SELECT first.* FROM unnest($3::text[]) AS known (handler), LATERAL (
+        SELECT first.* FROM unnest($3::text[], $5::bigint[]) AS known (handler, most), LATERAL (
             SELECT found.* FROM generate_series(5, $4::integer, -1) AS level (priority), LATERAL (
                 SELECT id, handler, schedule, time_zone, misfire, jitter_us, next_run, first_run, priority
                 FROM @job job
@@ -42,18 +42,18 @@ pub(super) const LOCK_DUE: &str = "
                 ORDER BY job.next_run LIMIT $2
                 FOR NO KEY UPDATE SKIP LOCKED
             ) AS found
-            LIMIT $2
+            LIMIT LEAST($2, known.most)
         ) AS first
         ORDER BY priority DESC, next_run LIMIT $2
     ), soon AS MATERIALIZED (
-        SELECT found.* FROM unnest($3::text[]) AS known (handler),
+        SELECT found.* FROM unnest($3::text[], $5::bigint[]) AS known (handler, most),
             generate_series(5, $4::integer, -1) AS level (priority), LATERAL (
                 SELECT id, handler, schedule, time_zone, misfire, jitter_us, next_run, first_run, priority
                 FROM @job job
                 WHERE job.enabled AND job.is_planned AND job.handler = known.handler AND job.priority = level.priority
                     AND job.next_run > statement_timestamp()
                     AND job.next_run <= statement_timestamp() + $1::bigint * interval '1 microsecond'
-                ORDER BY job.next_run LIMIT $2 - (SELECT count(*) FROM due)
+                ORDER BY job.next_run LIMIT LEAST(known.most, $2 - (SELECT count(*) FROM due))
                 FOR NO KEY UPDATE SKIP LOCKED
             ) AS found
         ORDER BY next_run LIMIT $2 - (SELECT count(*) FROM due)
@@ -129,6 +129,8 @@ pub(crate) struct Wanted<'a> {
     /// The maximum number of runs.
     pub(crate) room: usize,
     pub(crate) handlers: &'a [String],
+    /// The maximum number of runs of each of them.
+    pub(crate) rooms: &'a [i64],
     /// How soon they start.
     pub(crate) ahead: Duration,
     /// Only runs and jobs with this priority or a higher one.
@@ -188,12 +190,13 @@ impl Store {
     ) -> Result<(usize, Vec<Run>), Error> {
         let (ahead, room) = (wanted.ahead.as_micros() as i64, wanted.room as i64);
         let min_priority = i32::from(wanted.min_priority);
-        let claim: [Parameter<'_>; 5] = [
+        let claim: [Parameter<'_>; 6] = [
             (&node, Type::INT8),
             (&wanted.handlers, Type::TEXT_ARRAY),
             (&ahead, Type::INT8),
             (&room, Type::INT8),
             (&min_priority, Type::INT4),
+            (&wanted.rooms, Type::INT8_ARRAY),
         ];
         let rows = self.query_limited(wanted.limit, CLAIM_RUNS, &claim).await?;
         let mut taken_over = 0;
@@ -233,11 +236,12 @@ impl Store {
         let room = wanted.room;
         let (ahead, room_in_sql) = (wanted.ahead.as_micros() as i64, room as i64);
         let min_priority = i32::from(wanted.min_priority);
-        let lock: [Parameter<'_>; 4] = [
+        let lock: [Parameter<'_>; 5] = [
             (&ahead, Type::INT8),
             (&room_in_sql, Type::INT8),
             (&wanted.handlers, Type::TEXT_ARRAY),
             (&min_priority, Type::INT4),
+            (&wanted.rooms, Type::INT8_ARRAY),
         ];
         let mine: [Parameter<'_>; 1] = [(&node, Type::INT8)];
         let ((), mine, rows) = tokio::try_join!(
@@ -273,12 +277,18 @@ impl Store {
                 Err(reason) => moves.disable(id, reason),
             }
         }
+        let names = wanted.handlers.iter().map(String::as_str);
+        let mut rooms: BTreeMap<_, _> = names.zip(wanted.rooms.iter().copied()).collect();
         let mut plans = Plans::default();
         let mut is_cut = false;
         while let (false, Some(Reverse((_, due, index)))) =
             (is_cut || plans.jobs.len() == room, next.pop())
         {
             let (row, schedule, misfire) = &jobs[index];
+            match rooms.get_mut(row.try_get::<_, &str>(1)?) {
+                Some(room) if *room > 0 => *room -= 1,
+                _ => continue,
+            }
             let first_run: Timestamp = row.try_get(7)?;
             let (planned, next_run) = schedule.plan(*misfire, due, first_run, window);
             let (job, priority) = (row.try_get(0)?, row.try_get(8)?);

@@ -8,12 +8,13 @@ use tokio_postgres::types::Json;
 use tokio_postgres::{Error, Row};
 
 use crate::clock::Reading;
+use crate::shares::Place;
 
 /// The longest time in which a node starts no other run, because one of its runs is a suspect.
 const MAX_WATCH: Duration = Duration::from_secs(60);
 
 /// A run that this node owns.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) id: i64,
     pub(crate) job: i64,
@@ -26,6 +27,8 @@ pub(crate) struct Run {
     pub(crate) excused: i32,
     pub(crate) misses_until: Option<Timestamp>,
     pub(crate) priority: i16,
+    /// While it counts for the capacity of the node.
+    pub(crate) place: Option<Place>,
 }
 
 impl Run {
@@ -203,6 +206,7 @@ pub(super) fn run(row: &Row) -> Result<Run, Error> {
         excused: row.try_get("excused")?,
         misses_until: row.try_get("misses_until")?,
         priority: row.try_get("priority")?,
+        place: None,
     })
 }
 

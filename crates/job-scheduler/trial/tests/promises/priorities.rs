@@ -193,3 +193,55 @@ async fn new_priority_of_a_job_concerns_runs_that_were_read() {
     assert_eq!(priorities, [0, 3]);
     shut_down(node).await;
 }
+
+/// A backlog of one handler, whose runs take this long. Then other jobs are due.
+async fn others_beside_a_backlog(lease: Duration, length: Duration, backlog: usize) {
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
+    fixture.migrate().await;
+    let slow = |_| NewJob::new(&Task::Sleep(length.as_millis() as u64));
+    let slow = (0..backlog).map(slow).collect::<Vec<_>>();
+    fixture
+        .jobs
+        .enqueue_all(&fixture.client, slow)
+        .await
+        .unwrap();
+    let gate = Arc::new(Semaphore::new(0));
+    gate.close();
+    let builder = fixture.builder().lease(lease).runners(8).capacity(16);
+    let node = fixture.start(with_gate(builder, &gate)).await;
+    let done = format!(
+        "SELECT count(*) FILTER (WHERE handler = 'gate'), count(*) FILTER (WHERE handler = 'task')
+         FROM {}.run WHERE state = 'done'",
+        fixture.schema
+    );
+    let done = async || {
+        let row = fixture.client.query_one(&done, &[]).await.unwrap();
+        (row.get::<_, i64>(0), row.get::<_, i64>(1))
+    };
+    eventually(async || done().await.1 >= 8).await;
+    // The next ones have just started.
+    tokio::time::sleep(length * 3 / 4).await;
+    let before = done().await.1;
+    for _ in 0..10 {
+        fixture.enqueue(gate_job()).await;
+    }
+    eventually(async || done().await.0 == 10).await;
+    // They start when the first of the slow ones ends, and not after all of them.
+    let meanwhile = done().await.1 - before;
+    assert!(meanwhile <= 32, "{meanwhile} slow runs have ended first");
+    assert!(before + meanwhile < backlog as i64);
+    drop(node);
+}
+
+#[tokio::test]
+async fn backlog_of_a_handler_does_not_delay_others() {
+    others_beside_a_backlog(MS * 60_000, MS * 400, 200).await;
+}
+
+/// All runners are busy for longer than a lease.
+#[tokio::test]
+async fn backlog_of_slow_runs_does_not_delay_others() {
+    others_beside_a_backlog(MS * 1_500, MS * 4_000, 80).await;
+}
