@@ -130,7 +130,7 @@ macro_rules! wheel {
             ///
             /// An entry whose deadline has passed expires in the next [`advance`](Self::advance).
             /// Entries with the same deadline expire in insertion order; a [`reset`](Self::reset)
-            /// counts as an insertion.
+            /// to another deadline counts as an insertion.
             ///
             /// # Panics
             ///
@@ -195,9 +195,13 @@ macro_rules! wheel {
             /// expired, was removed or was drained. `tokio_util::time::DelayQueue::reset`.
             ///
             /// The entry expires as if it was removed and inserted again: after all entries that
-            /// have the same deadline already. An entry that is due, and that
-            /// [`pop_expired`](Self::pop_expired) has not returned yet, can be reset too. The cost
-            /// is that of [`remove`](Self::remove) and [`insert`](Self::insert).
+            /// have the same deadline already. The cost is that of [`remove`](Self::remove) and
+            /// [`insert`](Self::insert). But a reset to the deadline that the entry already has
+            /// costs a comparison: the entry keeps its place among those of its deadline.
+            ///
+            /// An entry that is due, and that [`pop_expired`](Self::pop_expired) has not returned
+            /// yet, can be reset too. It always moves, also to the deadline that it has: if it is
+            /// due again, then after those that are due already.
             ///
             /// # Examples
             ///
@@ -212,13 +216,15 @@ macro_rules! wheel {
             /// assert!(!wheel.reset(idle, 170));
             /// ```
             pub fn reset(&mut self, key: Key, deadline: u64) -> bool {
-                let is_live = self.entries.get(key).is_some();
-                if is_live {
+                let Some(before) = self.deadline(key) else {
+                    return false;
+                };
+                if before != deadline || before <= self.tick() {
                     self.unlink(key.index());
                     self.entries.set_deadline(key.index(), deadline);
                     self.link(deadline, key.index());
                 }
-                is_live
+                true
             }
 
             /// Returns the key, the deadline and the value of the entry that expires next. Returns

@@ -198,6 +198,7 @@ impl<B: Bucket> Ring<B> {
 
     /// Clears the bucket of an occupied slot and keeps it for another slot. The slot is empty
     /// afterwards.
+    #[inline]
     pub(super) fn clear_slot(&mut self, slot: usize) {
         let index = self.bucket_of_slot[slot];
         self.buckets[index as usize].bucket.clear();

@@ -25,7 +25,7 @@ fn nanos(time: Duration) -> u64 {
 }
 
 /// The position of a value in the order in which they come: the tick, and then the number of the
-/// insertion. A reset counts as an insertion.
+/// insertion. A reset to another tick counts as an insertion.
 type Rank = (u64, u64);
 
 /// A timer, and what it should hold.
@@ -76,26 +76,32 @@ impl<I: TimePoint + PartialOrd + Debug> Model<I> {
         self.values.insert(rank, (key, rank.1));
     }
 
-    fn take_any(&mut self, random: &mut fastrand::Rng) -> Option<(Key, u64)> {
+    fn take_any(&mut self, random: &mut fastrand::Rng) -> Option<(Rank, (Key, u64))> {
         let rank = *self
             .values
             .keys()
             .nth(random.usize(0..self.values.len().max(1)))?;
         self.early += 1;
-        self.values.remove(&rank)
+        Some((rank, self.values.remove(&rank)?))
     }
 
     fn reset_any(&mut self, random: &mut fastrand::Rng, time: Duration) {
-        let Some((key, number)) = self.take_any(random) else {
+        let Some((before, (key, number))) = self.take_any(random) else {
             return;
         };
         let rank = self.rank(time);
+        let is_due = before.0 <= nanos(self.now) / self.tick;
+        let rank = if before.0 == rank.0 && !is_due {
+            before
+        } else {
+            rank
+        };
         assert!(self.timer.reset(key, self.at(time)));
         self.values.insert(rank, (key, number));
     }
 
     fn remove_any(&mut self, random: &mut fastrand::Rng) {
-        let Some((key, number)) = self.take_any(random) else {
+        let Some((_, (key, number))) = self.take_any(random) else {
             return;
         };
         assert_eq!(self.timer.get(key).map(|value| **value), Some(number));

@@ -343,12 +343,30 @@ fn size_that_is_not_possible_is_an_error() {
 }
 
 #[test]
+fn entry_that_is_reset_to_its_own_deadline_keeps_its_place() {
+    for slots in SIZES {
+        let mut wheel = wheel_at(slots, 3);
+        let keys = insert_all(&mut wheel, &[100, 100, 4, 100, 9_999]);
+        for key in &keys {
+            let deadline = wheel.deadline(*key).unwrap();
+            assert!(wheel.reset(*key, deadline));
+            assert_eq!(wheel.deadline(*key), Some(deadline));
+        }
+        assert_eq!((wheel.len(), wheel.next_deadline()), (5, Some(4)));
+        assert_eq!(fired(&mut wheel, 4), [2]);
+        assert!(wheel.reset(keys[1], 100) && wheel.reset(keys[0], 101));
+        assert!(wheel.reset(keys[0], 100));
+        assert_eq!(fired(&mut wheel, 9_999), [1, 3, 0, 4]);
+    }
+}
+
+#[test]
 fn reset_entry_keeps_its_key_and_expires_after_those_of_its_deadline() {
     for slots in SIZES {
         let mut wheel = wheel_at(slots, 3);
         let keys = insert_all(&mut wheel, &[100, 50, 100, 2]);
         assert!(wheel.reset(keys[0], 50));
-        assert!(wheel.reset(keys[1], 50));
+        assert!(wheel.reset(keys[1], 50)); // the deadline that it has
         assert!(wheel.reset(keys[3], 100));
         assert_eq!(
             keys.iter()
@@ -357,7 +375,7 @@ fn reset_entry_keeps_its_key_and_expires_after_those_of_its_deadline() {
             [50, 50, 100, 100].map(Some)
         );
         *wheel.get_mut(keys[2]).unwrap() = 7;
-        assert_eq!(fired(&mut wheel, 50), [0, 1]);
+        assert_eq!(fired(&mut wheel, 50), [1, 0]);
         assert!(!wheel.reset(keys[0], 60));
         assert_eq!(
             (wheel.deadline(keys[0]), wheel.get_mut(keys[0])),

@@ -13,7 +13,7 @@ const MAX_BATCH: u64 = 100;
 
 /// The position of an entry in the order of expiry: its deadline or, if that had passed, the tick
 /// of its insertion, and then its number in the order of insertion. The number is also its value. A
-/// reset counts as an insertion.
+/// reset to another deadline counts as an insertion, and so does each reset of a due entry.
 type Rank = (u64, u64);
 
 pub(crate) struct Script {
@@ -133,10 +133,12 @@ impl Script {
         }
         let (at, deadline) = (self.bytes.below(self.keys.len()), self.deadline());
         let (key, rank) = self.keys[at];
-        let was_live = self.entries.remove(&rank).is_some();
-        assert_eq!(self.wheel.reset(key, deadline), was_live);
-        assert_eq!(self.wheel.deadline(key), was_live.then_some(deadline));
-        if was_live {
+        let before = self.entries.remove(&rank).map(|(deadline, _)| deadline);
+        assert_eq!(self.wheel.reset(key, deadline), before.is_some());
+        assert_eq!(self.wheel.deadline(key), before.map(|_| deadline));
+        if before == Some(deadline) && deadline > self.tick {
+            self.entries.insert(rank, (deadline, key));
+        } else if before.is_some() {
             self.keys[at].1 = self.record(deadline, key);
             *self.wheel.get_mut(key).expect("the key is still valid") = self.keys[at].1 .1;
         }
