@@ -80,8 +80,19 @@ impl<T, I: TimePoint> LocalTimer<T, I> {
     /// If `tick` is zero.
     #[must_use]
     pub fn new(origin: I, tick: Duration) -> Self {
+        Self::with_capacity(origin, tick, 0)
+    }
+
+    /// Makes the same timer as [`new`](Self::new), with memory for `capacity` values, which it
+    /// keeps. `HierarchicalWheel::with_capacity`.
+    ///
+    /// # Panics
+    ///
+    /// If `tick` is zero, or if there is no memory for this many values.
+    #[must_use]
+    pub fn with_capacity(origin: I, tick: Duration, capacity: usize) -> Self {
         Self {
-            wheel: HierarchicalWheel::new(SLOTS),
+            wheel: HierarchicalWheel::with_capacity(SLOTS, capacity),
             ticks: Ticks::new(tick),
             origin,
         }
@@ -122,6 +133,59 @@ impl<T, I: TimePoint> LocalTimer<T, I> {
     #[must_use]
     pub fn get_mut(&mut self, key: Key) -> Option<&mut T> {
         self.wheel.get_mut(key)
+    }
+
+    /// Returns when a value is due: the beginning of its tick, which is not before the time that was
+    /// given to [`insert`](Self::insert) or [`reset`](Self::reset), and less than a tick after it.
+    /// Returns `None` if the value is gone, or if that time cannot be represented.
+    ///
+    /// A time that never comes is 146 years after the origin.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use timing_wheels::LocalTimer;
+    ///
+    /// let mut timer = LocalTimer::new(Duration::ZERO, Duration::from_millis(10));
+    /// let key = timer.insert(Duration::from_millis(25), "connection 1");
+    /// assert_eq!(timer.deadline(key), Some(Duration::from_millis(30)));
+    /// timer.remove(key);
+    /// assert_eq!(timer.deadline(key), None);
+    /// ```
+    #[must_use]
+    pub fn deadline(&self, key: Key) -> Option<I> {
+        self.origin
+            .after(self.ticks.start(self.wheel.deadline(key)?))
+    }
+
+    /// Returns the value that [`poll`](Self::poll) would remove, and its key. Returns `None` if
+    /// none is due, or if `now` is before the `now` of an earlier call.
+    ///
+    /// The value stays, so it can live on under its key: [`reset`](Self::reset) it to a later time,
+    /// or [`remove`](Self::remove) it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use timing_wheels::LocalTimer;
+    ///
+    /// let second = Duration::from_secs(1);
+    /// let mut timer = LocalTimer::new(Duration::ZERO, Duration::from_millis(1));
+    /// let periodic = timer.insert(second, 0);
+    /// for now in (1..=3).map(|seconds| second * seconds) {
+    ///     while let Some((key, runs)) = timer.peek_expired(now) {
+    ///         *runs += 1;
+    ///         assert!(timer.reset(key, now + second));
+    ///     }
+    /// }
+    /// assert_eq!(timer.remove(periodic), Some(3));
+    /// ```
+    pub fn peek_expired(&mut self, now: I) -> Option<(Key, &mut T)> {
+        let tick = self.ticks.at(now.since(self.origin));
+        let (key, _, value) = self.wheel.peek_expired(tick)?;
+        Some((key, value))
     }
 
     /// Removes one value that is due at `now`, and returns it with its key, which is stale. The
@@ -181,6 +245,39 @@ impl<T, I: TimePoint> LocalTimer<T, I> {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.wheel.is_empty()
+    }
+
+    /// Removes all values, and drops them. The time does not change.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use timing_wheels::LocalTimer;
+    ///
+    /// let mut timer = LocalTimer::new(Duration::ZERO, Duration::from_millis(1));
+    /// let key = timer.insert(Duration::from_secs(1), "request");
+    /// timer.clear();
+    /// assert_eq!((timer.next(), timer.get(key)), (None, None));
+    /// ```
+    pub fn clear(&mut self) {
+        self.wheel.clear();
+    }
+
+    /// Returns the key of each value, and the value, in no particular order.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use timing_wheels::LocalTimer;
+    ///
+    /// let mut timer = LocalTimer::new(Duration::ZERO, Duration::from_millis(1));
+    /// let key = timer.insert(Duration::from_secs(1), "request");
+    /// assert!(timer.iter().eq([(key, &"request")]));
+    /// ```
+    pub fn iter(&self) -> impl Iterator<Item = (Key, &T)> + '_ {
+        self.wheel.iter().map(|(key, _, value)| (key, value))
     }
 
     fn tick_of(&self, at: I) -> u64 {

@@ -105,6 +105,10 @@ impl<I: TimePoint + PartialOrd + Debug> Model<I> {
             return;
         };
         assert_eq!(self.timer.get(key).map(|value| **value), Some(number));
+        assert!(self
+            .timer
+            .iter()
+            .any(|(other, value)| other == key && **value == number));
         assert_eq!(self.timer.remove(key), Some(Rc::new(number)));
         assert!(self.timer.get_mut(key).is_none() && !self.timer.reset(key, self.origin));
     }
@@ -290,4 +294,49 @@ fn debug_shows_the_tick_and_the_number_of_values() {
 #[should_panic(expected = "at least one nanosecond")]
 fn tick_of_zero_is_a_panic() {
     let _ = LocalTimer::<(), _>::new(Duration::ZERO, Duration::ZERO);
+}
+
+#[test]
+fn deadline_is_the_beginning_of_the_tick() {
+    for tick in TICKS {
+        let origin = Duration::from_nanos(777);
+        let mut timer = LocalTimer::new(origin, tick);
+        for time in [Duration::ZERO, origin, origin + tick / 2, origin + tick * 9] {
+            let key = timer.insert(time, time);
+            let due = timer.deadline(key).expect("it is in the timer");
+            assert!(due >= time.max(origin) && due - time.max(origin) < tick);
+            assert_eq!(timer.next(), Some(due));
+            assert_eq!(timer.peek_expired(due), Some((key, &mut { time })));
+            assert_eq!(timer.poll(due), Some((key, time)));
+            assert_eq!(timer.deadline(key), None);
+        }
+        let never = timer.insert(Duration::MAX, Duration::MAX);
+        assert_eq!(timer.deadline(never), Some(origin + NEVER));
+        assert_eq!(timer.peek_expired(Duration::MAX), None);
+    }
+}
+
+#[test]
+fn value_that_is_due_lives_on_under_its_key() {
+    let ms = Duration::from_millis;
+    let mut timer = LocalTimer::with_capacity(Duration::ZERO, ms(1), 2);
+    let keys = [5, 3].map(|time| timer.insert(ms(time), 0));
+    assert_eq!(timer.peek_expired(ms(2)), None);
+    for (now, key) in [(3, keys[1]), (5, keys[0]), (13, keys[1]), (15, keys[0])] {
+        assert_eq!(timer.next(), Some(ms(now)));
+        let (found, runs) = timer.peek_expired(ms(now)).expect("one is due");
+        *runs += 1;
+        assert_eq!(found, key);
+        assert!(timer.reset(key, ms(now + 10)));
+        assert_eq!(timer.peek_expired(ms(now)), None);
+    }
+    assert_eq!(keys.map(|key| timer.get(key)), [Some(&2); 2]);
+    timer.clear();
+    assert_eq!(
+        (timer.len(), timer.iter().count(), timer.next()),
+        (0, 0, None)
+    );
+    assert_eq!(timer.poll(ms(14)), None, "the time does not step back");
+    timer.insert(ms(1), 7);
+    assert_eq!(timer.next(), Some(ms(15)));
 }

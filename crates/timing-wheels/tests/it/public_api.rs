@@ -74,6 +74,15 @@ fn the_local_timer_has_these_methods() {
     let _: fn(&Timer, Key) -> Option<&Rc<str>> = Timer::get;
     let _: fn(&mut Timer, Key) -> Option<&mut Rc<str>> = Timer::get_mut;
     let _ = |timer: &mut Timer, now: Instant| -> Option<(Key, Rc<str>)> { timer.poll(now) };
+    let _: fn(Instant, Duration, usize) -> Timer = Timer::with_capacity;
+    let _: fn(&Timer, Key) -> Option<Instant> = Timer::deadline;
+    let _ = |timer: &mut Timer, now: Instant| -> Option<Key> { Some(timer.peek_expired(now)?.0) };
+    let _: fn(&mut Timer) = Timer::clear;
+    fn iter(timer: &Timer) -> impl Iterator<Item = (Key, &Rc<str>)> + '_ {
+        timer.iter()
+    }
+    let empty = Timer::new(Instant::now(), Duration::from_secs(1));
+    assert_eq!(iter(&empty).count(), 0);
     let _: fn(&Timer) -> Option<Instant> = Timer::next;
     let _: fn(&Timer) -> usize = Timer::len;
     let _: fn(&Timer) -> bool = Timer::is_empty;
