@@ -6,6 +6,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll, RawWakerVTable, Waker};
 use std::time::{Duration, Instant};
 
+use timing_wheels::QueueSleep;
+
 use crate::clock::TimerClock;
 use crate::engine::{Inner, Timeout};
 use crate::error::NewTimeoutError;
@@ -318,6 +320,29 @@ pub(super) fn deadline(time: &TimerClock, delay: Duration) -> u64 {
         time.now()
     } else {
         ticks::deadline(time.deadline_base(), delay)
+    }
+}
+
+/// One sleep for all values of a queue of one owner.
+///
+/// # Panics
+///
+/// `poll_elapsed`, if the timer rejects the sleep or is stopped. tokio's sleeps panic too if their
+/// runtime has ended.
+impl QueueSleep for Sleep {
+    type Instant = Instant;
+
+    fn now(&self) -> Instant {
+        self.time().instant_now()
+    }
+
+    fn reset_at(&mut self, deadline: Instant) {
+        Self::reset_at(self, deadline);
+    }
+
+    fn poll_elapsed(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let ended = Pin::new(self).poll(context);
+        ended.map(|ended| ended.unwrap_or_else(|error| panic!("the sleep of a queue: {error}")))
     }
 }
 

@@ -14,6 +14,7 @@ use std::task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use common::{AsyncTask, Driven, TEST_TIMEOUT, TICK, accepts_all, ends, eventually, ms, quietly};
+use hashed_wheel::wheel::DelayQueue;
 use hashed_wheel::{
     Driver, ExpiredTask, HashedWheelTimer, Interval, ManualClock, MissedTick, NewTimeoutError,
     Schedule, Sleep, TimeoutError, WithTimeout,
@@ -379,6 +380,52 @@ fn a_reset_to_a_time_that_has_passed_on_a_timer_that_ends() {
     assert_eq!((shutdown.join().unwrap(), task.wakes()), (1, 2));
     other.reset(Duration::ZERO);
     assert!(is_stopped(&poll(&mut other, &task)));
+}
+
+#[test]
+fn a_sleep_serves_a_queue_of_one_owner() {
+    let Driven {
+        timer,
+        mut driver,
+        clock,
+        ..
+    } = Driven::new();
+    let begin = timer.now();
+    let mut queue = DelayQueue::new(timer.sleep(Duration::ZERO), ms(1));
+    for millis in [35, 5, 20] {
+        queue.insert(millis, ms(millis));
+    }
+    let seventh = queue.insert_at(7, begin + ms(30));
+    queue.reset_at(&seventh, begin + ms(7));
+    let mut due = Vec::new();
+    let all = async {
+        while let Some(expired) = poll_fn(|context| queue.poll_expired(context)).await {
+            assert_eq!(expired.deadline(), begin + ms(*expired.get_ref()));
+            due.push((expired.into_inner(), timer.now() - begin));
+        }
+    };
+    block_on(&mut driver, &clock, all);
+    // The ticks of the timer are longer than those of the queue.
+    assert_eq!(due, [(5, TICK), (7, TICK), (20, TICK * 2), (35, TICK * 4)]);
+    assert_eq!(timer.pending_timeouts(), 0);
+}
+
+#[test]
+fn a_queue_panics_if_its_timer_is_stopped() {
+    let (t, task) = (Driven::new(), AsyncTask::new());
+    let mut queue = DelayQueue::new(t.timer.sleep(Duration::ZERO), TICK);
+    queue.insert((), TICK * 5);
+    let waker = Waker::from(task.clone());
+    assert!(
+        queue
+            .poll_expired(&mut Context::from_waker(&waker))
+            .is_pending()
+    );
+    t.timer.stop();
+    assert_eq!(task.wakes(), 1);
+    let poll = || queue.poll_expired(&mut Context::from_waker(&waker));
+    let panic = quietly(|| std::panic::catch_unwind(std::panic::AssertUnwindSafe(poll)));
+    assert!(panic.is_err());
 }
 
 #[test]

@@ -53,14 +53,19 @@
 //!
 //! # More than a wheel
 //!
-//! [`LocalTimer`] takes and returns times instead of ticks: a timer for one thread. [`order`] has
-//! the wheels for entries that are stored elsewhere.
+//! [`LocalTimer`] takes and returns times instead of ticks: a timer for one thread. [`DelayQueue`]
+//! is such a timer for one task, with a sleep of its runtime. [`order`] has the wheels for entries
+//! that are stored elsewhere.
 //!
 //! # Features
 //!
 //! `std`, which is enabled by default: [`TimePoint`] for `std::time::Instant`, and
-//! `std::error::Error` for [`SizeError`]. Without it the crate needs only `alloc`. It has no
-//! dependencies and no `unsafe` code, and builds with Rust 1.71.
+//! `std::error::Error` for [`SizeError`]. Without it the crate needs only `alloc`.
+//!
+//! `stream`: `futures_core::Stream` for [`DelayQueue`]. `tokio`: [`QueueSleep`] for tokio's `Sleep`.
+//!
+//! Without these two features the crate has no dependencies. It has no `unsafe` code, and builds
+//! with Rust 1.71; with `tokio`, with the Rust that tokio needs.
 #![cfg_attr(not(any(feature = "std", test)), no_std)]
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -75,11 +80,12 @@
 // | `entries`, `order` | where a wheel's entries are stored: the interface; the module for entries that are stored elsewhere |
 // | `ticks` | conversions between times and tick numbers |
 // | `owned`, `whole`, `slab`, `key` | the wheels that own values; their methods for all entries together; their entries, and the keys of these |
-// | `local` | a timer for one thread |
+// | `local`, `delay_queue` | a timer for one thread; a queue for one task, on such a timer |
 
 extern crate alloc;
 
 mod bitmap;
+mod delay_queue;
 mod earliest;
 mod entries;
 mod hashed;
@@ -97,6 +103,7 @@ mod ticks;
 mod tombstone_vec;
 mod whole;
 
+pub use delay_queue::{DelayQueue, Expired, QueueSleep};
 pub use key::Key;
 pub use local::{LocalTimer, TimePoint};
 pub use owned::{HashedWheel, HierarchicalWheel};

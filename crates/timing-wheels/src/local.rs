@@ -63,10 +63,10 @@ const SLOTS: usize = 256;
 /// The example `local_timer` builds a runtime of one thread with a `Sleep` on it:
 /// `cargo run -p timing-wheels --example local_timer`.
 pub struct LocalTimer<T, I> {
-    wheel: HierarchicalWheel<T>,
-    ticks: Ticks,
+    pub(super) wheel: HierarchicalWheel<T>,
+    pub(super) ticks: Ticks,
     /// The beginning of tick 0.
-    origin: I,
+    pub(super) origin: I,
 }
 
 impl<T, I: TimePoint> LocalTimer<T, I> {
@@ -155,8 +155,7 @@ impl<T, I: TimePoint> LocalTimer<T, I> {
     /// ```
     #[must_use]
     pub fn deadline(&self, key: Key) -> Option<I> {
-        self.origin
-            .after(self.ticks.start(self.wheel.deadline(key)?))
+        self.start(self.wheel.deadline(key)?)
     }
 
     /// Returns the value that [`poll`](Self::poll) would remove, and its key. Returns `None` if
@@ -183,8 +182,7 @@ impl<T, I: TimePoint> LocalTimer<T, I> {
     /// assert_eq!(timer.remove(periodic), Some(3));
     /// ```
     pub fn peek_expired(&mut self, now: I) -> Option<(Key, &mut T)> {
-        let tick = self.ticks.at(now.since(self.origin));
-        let (key, _, value) = self.wheel.peek_expired(tick)?;
+        let (key, _, value) = self.wheel.peek_expired(self.reached(now))?;
         Some((key, value))
     }
 
@@ -215,9 +213,7 @@ impl<T, I: TimePoint> LocalTimer<T, I> {
     /// assert_eq!(due, [10, 30, 25]); // 25 ms is rounded up to 30
     /// ```
     pub fn poll(&mut self, now: I) -> Option<(Key, T)> {
-        let (key, _, value) = self
-            .wheel
-            .pop_expired(self.ticks.at(now.since(self.origin)))?;
+        let (key, _, value) = self.wheel.pop_expired(self.reached(now))?;
         Some((key, value))
     }
 
@@ -228,11 +224,7 @@ impl<T, I: TimePoint> LocalTimer<T, I> {
     /// per such value. Then that `poll` returns `None`, and `next` a later time.
     #[must_use]
     pub fn next(&self) -> Option<I> {
-        let tick = self.wheel.next_deadline()?;
-        if !self.ticks.is_reached(tick) {
-            return None;
-        }
-        self.origin.after(self.ticks.start(tick))
+        self.start(self.next_tick()?)
     }
 
     /// Returns the number of values.
@@ -280,8 +272,25 @@ impl<T, I: TimePoint> LocalTimer<T, I> {
         self.wheel.iter().map(|(key, _, value)| (key, value))
     }
 
-    fn tick_of(&self, at: I) -> u64 {
+    /// The tick at which a value with this time is due.
+    pub(super) fn tick_of(&self, at: I) -> u64 {
         self.ticks.at_or_after(at.since(self.origin))
+    }
+
+    /// The tick that has been reached.
+    pub(super) fn reached(&self, now: I) -> u64 {
+        self.ticks.at(now.since(self.origin))
+    }
+
+    /// The next tick at which a value may be due, if it is ever reached.
+    pub(super) fn next_tick(&self) -> Option<u64> {
+        let next = self.wheel.next_deadline();
+        next.filter(|&tick| self.ticks.is_reached(tick))
+    }
+
+    /// The beginning of a tick; `None` if it cannot be represented.
+    pub(super) fn start(&self, tick: u64) -> Option<I> {
+        self.origin.after(self.ticks.start(tick))
     }
 }
 

@@ -5,6 +5,7 @@
 #[path = "../../../../tests/fuzz/bytes.rs"]
 mod bytes;
 mod corpus;
+mod delay_queue;
 mod fuzz;
 mod hashed_wheel;
 mod hierarchical_wheel;
