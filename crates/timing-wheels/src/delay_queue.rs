@@ -72,7 +72,7 @@ pub struct DelayQueue<T, S: QueueSleep> {
     waker: Option<Waker>,
 }
 
-/// A value that has left a [`DelayQueue`], with its deadline: `tokio_util::time::delay_queue::Expired`.
+/// A value that has left a [`DelayQueue`], with its deadline. tokio-util's `Expired`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Expired<T, I> {
     key: Key,

@@ -62,7 +62,8 @@
 //! `std`, which is enabled by default: [`TimePoint`] for `std::time::Instant`, and
 //! `std::error::Error` for [`SizeError`]. Without it the crate needs only `alloc`.
 //!
-//! `stream`: `futures_core::Stream` for [`DelayQueue`]. `tokio`: [`QueueSleep`] for tokio's `Sleep`.
+//! `stream`: `futures_core::Stream` for [`DelayQueue`]. `tokio`: [`QueueSleep`] for tokio's
+//! `Sleep`.
 //!
 //! Without these two features the crate has no dependencies. It has no `unsafe` code, and builds
 //! with Rust 1.71; with `tokio`, with the Rust that tokio needs.

@@ -135,7 +135,7 @@ impl<T, I: TimePoint> LocalTimer<T, I> {
         self.wheel.get_mut(key)
     }
 
-    /// Returns when a value is due: the beginning of its tick, which is not before the time that was
+    /// Returns when a value is due: the beginning of its tick. That is not before the time that was
     /// given to [`insert`](Self::insert) or [`reset`](Self::reset), and less than a tick after it.
     /// Returns `None` if the value is gone, or if that time cannot be represented.
     ///
