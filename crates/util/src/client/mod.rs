@@ -269,7 +269,7 @@ impl<R> Client<R> {
         let mut reason = Reason::First;
         let mut retries = 0;
         loop {
-            let attempt = self.hedged(reason, &mut send);
+            let attempt = self.hedged(deadline, reason, &mut send);
             let end = match self.policy.attempt_timeout {
                 Some(limit) => self.timer.timeout(limit, attempt).await,
                 None => Ok(attempt.await),
@@ -285,9 +285,7 @@ impl<R> Client<R> {
             };
             // Here too, because attempts that fail without waiting never let the deadline end the
             // call.
-            let left = deadline.map_or(Duration::MAX, |deadline| {
-                deadline.saturating_duration_since(self.timer.now())
-            });
+            let left = self.until(deadline);
             if left.is_zero() {
                 return Err(CallError::Deadline);
             }
@@ -297,13 +295,25 @@ impl<R> Client<R> {
                 return Err(failure);
             }
             self.timer.sleep(pause).await.map_err(CallError::Timer)?;
+            // The timer may be late: then the deadline ends the call after this poll.
+            if self.until(deadline).is_zero() {
+                return Err(CallError::Deadline);
+            }
             retries += 1;
             reason = Reason::Retry;
         }
     }
 
+    /// Returns the time until the deadline.
+    fn until(&self, deadline: Option<Instant>) -> Duration {
+        deadline.map_or(Duration::MAX, |deadline| {
+            deadline.saturating_duration_since(self.timer.now())
+        })
+    }
+
     async fn hedged<T, E, F>(
         &self,
+        deadline: Option<Instant>,
         reason: Reason,
         send: &mut impl FnMut(Reason) -> F,
     ) -> Result<T, E>
@@ -312,12 +322,12 @@ impl<R> Client<R> {
     {
         let Some(latencies) = &self.latencies else {
             return self
-                .hedged_after(self.policy.hedge_after, reason, send)
+                .hedged_after(self.policy.hedge_after, deadline, reason, send)
                 .await;
         };
         let began = self.timer.now();
         let after = latencies.percentile().or(self.policy.hedge_after);
-        let end = self.hedged_after(after, reason, send).await;
+        let end = self.hedged_after(after, deadline, reason, send).await;
         if end.is_ok() {
             latencies.record(self.timer.now().saturating_duration_since(began));
         }
@@ -327,6 +337,7 @@ impl<R> Client<R> {
     async fn hedged_after<T, E, F>(
         &self,
         after: Option<Duration>,
+        deadline: Option<Instant>,
         reason: Reason,
         send: &mut impl FnMut(Reason) -> F,
     ) -> Result<T, E>
@@ -340,7 +351,7 @@ impl<R> Client<R> {
         // By reference, so that the first request continues after the time has passed.
         match self.timer.timeout(after, first.as_mut()).await {
             Ok(end) => return end,
-            Err(TimeoutError::Elapsed) if self.spend() => {}
+            Err(TimeoutError::Elapsed) if !self.until(deadline).is_zero() && self.spend() => {}
             Err(_) => return first.await,
         }
         let second = pin!(send(Reason::Hedge));

@@ -4,7 +4,7 @@
 
 use crate::common;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::error::Error;
 use std::future::pending;
 use std::pin::{Pin, pin};
@@ -267,6 +267,40 @@ fn stopped_timer_is_an_error() {
         pending().await
     });
     assert!(matches!(end, Err(CallError::Timer(_))), "{end:?}");
+}
+
+/// The worker is late: the pause, or the time before a hedge, and the deadline are over in one turn.
+#[test]
+fn nothing_is_sent_after_the_deadline() {
+    for answers in [true, false] {
+        let Test {
+            clock,
+            timer,
+            mut driver,
+            client,
+            ..
+        } = Test::new(policy(9));
+        let sent = Cell::new(0);
+        let mut call = pin!(client.call(|_| {
+            sent.set(sent.get() + 1);
+            let timer = timer.clone();
+            async move {
+                if !answers {
+                    timer.sleep(Duration::MAX).await.unwrap();
+                }
+                Answer::Err("busy")
+            }
+        }));
+        let context = &mut Context::from_waker(Waker::noop());
+        assert!(call.as_mut().poll(context).is_pending());
+        clock.advance(ms(1_000));
+        driver.turn();
+        let Poll::Ready(end) = call.as_mut().poll(context) else {
+            panic!("the deadline has passed")
+        };
+        assert_eq!(end, Err(CallError::Deadline));
+        assert_eq!(sent.get(), 1);
+    }
 }
 
 #[test]
