@@ -40,7 +40,8 @@ pub(crate) trait Deadlines {
     /// The deadline at `instant`; the present if that has passed.
     fn deadline_at(&self, instant: Instant) -> u64;
 
-    /// The time of the clock at `instant`, in nanoseconds. It is negative before the timer was built.
+    /// The time of the clock at `instant`, in nanoseconds. It is negative before the timer was
+    /// built.
     fn time_at(&self, instant: Instant) -> i64;
 
     /// The `Instant` of a time of the clock.

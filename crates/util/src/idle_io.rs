@@ -54,9 +54,10 @@ pin_project! {
     ///
     /// # Cost
     ///
-    /// Traffic and the beginning of a wait read the clock, and move the deadline of at most two timeouts, by
-    /// [`Sleep::reset_at`]. An operation that waits schedules a timeout if its direction has none,
-    /// whatever the number of times. The timeouts are cancelled when this is dropped.
+    /// Traffic and the beginning of a wait read the clock, and move the deadline of at most two
+    /// timeouts, by [`Sleep::reset_at`]. An operation that waits schedules a timeout if its
+    /// direction has none, whatever the number of times. The timeouts are cancelled when this is
+    /// dropped.
     ///
     /// # Errors
     ///

@@ -76,8 +76,8 @@ impl<T> IoTimeout<T> {
         self.read
     }
 
-    /// Sets the time for which a read may wait. It begins now, also for one that waits. `None` is no
-    /// limit.
+    /// Sets the time for which a read may wait. It begins now, also for one that waits. `None` is
+    /// no limit.
     pub fn set_read_timeout(&mut self, time: impl Into<Option<Duration>>) {
         self.read = time.into();
         self.set_times();

@@ -31,14 +31,11 @@ use hashed_wheel::{HashedWheelTimer, Timeout};
 
 use self::values::Values;
 use self::waiters::Waiters;
-use crate::deadlines::{self, Deadlines};
+use crate::deadlines::Deadlines;
 use crate::sync::{Arc, Mutex, next_id};
 
 pub use self::error::InsertError;
 pub use self::expired::{Expired, Key};
-
-/// The deadline that is never reached. A deadline may also be before the timer was built.
-const NEVER: i64 = deadlines::NEVER as i64;
 
 /// A queue ordered by deadline, for any number of producers and consumers. What it costs beside
 /// tokio-util's `DelayQueue`: see [Price](#price).
@@ -61,9 +58,9 @@ const NEVER: i64 = deadlines::NEVER as i64;
 /// deadline.
 ///
 /// Due values come out in the order of their deadlines, also of deadlines that had passed when the
-/// values were inserted: a queue that is loaded again has its order. Values with the same deadline come out in
-/// the order in which they were inserted; [`reset`](Self::reset) does not change this order. A
-/// value whose delay is too large to represent is never due.
+/// values were inserted: a queue that is loaded again has its order. Values with the same deadline
+/// come out in the order in which they were inserted; [`reset`](Self::reset) does not change this
+/// order. A value whose delay is too large to represent is never due.
 ///
 /// # Several consumers
 ///

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use hashed_wheel::{Cancel, NewTimeoutError, Timeout, TimerTask};
 
-use super::{DelayQueue, Expired, NEVER, State, wake};
+use super::values::NEVER;
+use super::{DelayQueue, Expired, State, wake};
 use crate::deadlines::Deadlines;
 use crate::sync::{Arc, Mutex, Parker};
 

@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 use std::mem;
 
-use super::NEVER;
+use crate::deadlines;
+
+/// The deadline that is never reached. A deadline may also be before the timer was built.
+pub(super) const NEVER: i64 = deadlines::NEVER as i64;
 
 /// The values, by their deadlines and by their keys. Deadlines are in nanoseconds of the timer's
 /// clock, and negative before the timer was built.

@@ -26,7 +26,7 @@
 use std::collections::BTreeMap;
 use std::task::Waker;
 
-use super::NEVER;
+use super::values::NEVER;
 
 /// The waiting consumers. The table at the head of this file says when they are woken.
 pub(super) struct Waiters {

@@ -40,7 +40,9 @@ const LEAST_OF_SHARD: usize = 1_024;
 /// assert_eq!(sessions.put("ada", 2)?, Some(1));
 /// clock.advance(Duration::from_secs(30));
 /// driver.turn();
-/// ["bob", "eve", "joe"].map(|user| sessions.put(user, 0)).into_iter().collect::<Result<Vec<_>, _>>()?;
+/// for user in ["bob", "eve", "joe"] {
+///     sessions.put(user, 0)?;
+/// }
 /// assert_eq!(sessions.remove("eve"), Some(0));
 /// timer.stop();
 /// let ends: Vec<_> = ends.try_iter().map(|session| (session.key, session.cause)).collect();
@@ -96,9 +98,9 @@ impl<K, V> ExpiringMapBuilder<K, V> {
     ///
     /// # Cost
     ///
-    /// The orders of use and of time take 40 to 80 bytes per entry, and up to 160 after entries have left. A call takes
-    /// constant time on average: now and then one goes through the whole order of its lock. A map
-    /// for fewer than 2 048 entries has one lock.
+    /// The orders of use and of time take 40 to 80 bytes per entry, and up to 160 after entries
+    /// have left. A call takes constant time on average: now and then one goes through the whole
+    /// order of its lock. A map for fewer than 2 048 entries has one lock.
     ///
     /// # Panics
     ///
@@ -134,8 +136,8 @@ impl<K, V> ExpiringMapBuilder<K, V> {
     /// Chooses which entries go to the handler or the receiver. Initially all that no call returns:
     /// all causes but [`Replaced`](Cause::Replaced). Entries of other causes are dropped.
     ///
-    /// With [`Replaced`](Cause::Replaced), a replaced value goes to the handler or the receiver, and
-    /// the insertion returns `None`.
+    /// With [`Replaced`](Cause::Replaced), a replaced value goes to the handler or the receiver,
+    /// and the insertion returns `None`.
     ///
     /// # Examples
     ///

@@ -249,9 +249,9 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     /// Calls `access` with the value under `key`, and returns its result; `None` if there is no
     /// entry.
     ///
-    /// `access` runs under the lock, so the entry does not leave the map meanwhile. It should be short and
-    /// must not use the map, which can deadlock, nor may the `Drop` of what it has captured. If it
-    /// panics, the entry stays as `access` has left it.
+    /// `access` runs under the lock, so the entry does not leave the map meanwhile. It should be
+    /// short and must not use the map, which can deadlock, nor may the `Drop` of what it has
+    /// captured. If it panics, the entry stays as `access` has left it.
     ///
     /// # Examples
     ///
@@ -280,8 +280,8 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     /// Re-arms the entry under `key`: it now expires `delay` from now, earlier or later than
     /// before. `DelayQueue::reset` of tokio-util.
     ///
-    /// Returns false, and changes nothing, if there is none or its time has come. Then the value has
-    /// gone to the handler or is about to.
+    /// Returns false, and changes nothing, if there is none or its time has come. Then the value
+    /// has gone to the handler or is about to.
     ///
     /// When it returns true, the entry does not expire before. It costs one lookup, or two for an
     /// earlier deadline, and one [`Timeout::reset`](hashed_wheel::Timeout::reset). It allocates

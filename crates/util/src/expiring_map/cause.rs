@@ -55,8 +55,8 @@ pub enum Cause {
     Replaced,
     /// `retain` or `clear` has removed it. (`remove` and `drain` return values.)
     Removed,
-    /// The last handle of the map was dropped, the timer was stopped, its `cancel_all` was called, or
-    /// a task executor has dropped the task of the expired entry.
+    /// The last handle of the map was dropped, the timer was stopped, its `cancel_all` was called,
+    /// or a task executor has dropped the task of the expired entry.
     Stopped,
 }
 

@@ -1,6 +1,6 @@
 //! The value that a map keeps under a key.
 
-use super::{Cause, Removed};
+use super::cause::{Cause, Removed};
 
 /// The key and the value of an item, in memory of their own, which the caller fills. They may be
 /// too large for the worker's stack, so the worker moves only the pointer.

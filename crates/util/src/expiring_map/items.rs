@@ -1,8 +1,8 @@
 //! The items of a map of timeouts, and how each of them ends.
 //!
-//! An *item* is a key, a value, a deadline and a timeout. The clock decides until when it lives. The
-//! timeout only says when the map has to pass it on. What happens to the item is decided under the
-//! lock of its key's shard, by the thread that removes it from the place where it is. There are
+//! An *item* is a key, a value, a deadline and a timeout. The clock decides until when it lives.
+//! The timeout only says when the map has to pass it on. What happens to the item is decided under
+//! the lock of its key's shard, by the thread that removes it from the place where it is. There are
 //! three places: the list of pending items; the map of current items, which has at most one item
 //! per key; and the dead items that were set aside because a new item needed their place. The value
 //! is in the same place as its item, so the thread that removes the item owns the value.
@@ -28,10 +28,10 @@
 //! or drops the [`Registration`] in its task, and that removes the item.
 //!
 //! With a lock held, no user code runs except the keys' `Eq` or `Equivalent`, `Clone` of keys in
-//! `keys` and of values in `get`, the closures of `with` and `retain`, and in `touch` the clock. Each
-//! of these may panic. The items stay where they are until it has returned, so its panic drops no
-//! item under the lock. Otherwise the timer, which calls the clock and the waker, is called without
-//! a lock. Removed items are passed on, and dropped, after the lock is released.
+//! `keys` and of values in `get`, the closures of `with` and `retain`, and in `touch` the clock.
+//! Each of these may panic. The items stay where they are until it has returned, so its panic drops
+//! no item under the lock. Otherwise the timer, which calls the clock and the waker, is called
+//! without a lock. Removed items are passed on, and dropped, after the lock is released.
 
 use std::mem;
 

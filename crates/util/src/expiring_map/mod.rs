@@ -130,9 +130,9 @@ const SHARDS: usize = 16;
 ///   that they replace, or that the closure of `with` has captured;
 /// - a [clock](hashed_wheel::Builder::clock), in `touch`, `touch_at` and `renew`.
 ///
-/// Everything else may use the map: handlers, wakers, the `Hash` of keys, and the `Drop` of keys and
-/// values that leave the map. They run without the lock even if one of the above panics. If `Hash` or `Eq`
-/// panics in `insert`, the old entry stays.
+/// Everything else may use the map: handlers, wakers, the `Hash` of keys, and the `Drop` of keys
+/// and values that leave the map. They run without the lock even if one of the above panics. If
+/// `Hash` or `Eq` panics in `insert`, the old entry stays.
 ///
 /// # Large keys and values
 ///
@@ -231,12 +231,12 @@ impl<K, V> ExpiringMap<K, V> {
     /// executor](hashed_wheel::Builder::task_executor). It may run on several threads at a time. A
     /// panic is reported and counted.
     ///
-    /// Otherwise it runs on the thread that has called the map, that ends the timer, or on which the
-    /// executor drops a task. A panic goes to the caller of the map; the other entries that the
+    /// Otherwise it runs on the thread that has called the map, that ends the timer, or on which
+    /// the executor drops a task. A panic goes to the caller of the map; the other entries that the
     /// same call has removed are dropped then.
     ///
-    /// When it runs, the key is free, and no lock is held: it may insert the entry again. It is what
-    /// `removalListener` is in Caffeine, with the value.
+    /// When it runs, the key is free, and no lock is held: it may insert the entry again. It is
+    /// what `removalListener` is in Caffeine, with the value.
     ///
     /// To send the entries to a channel, move the sender into the handler: see the
     /// [example](Self#examples) of the type.

@@ -2,8 +2,7 @@
 
 use std::panic::AssertUnwindSafe;
 
-use super::Removed;
-use super::cause::{Cause, Causes};
+use super::cause::{Cause, Causes, Removed};
 use super::entry::Entry;
 use super::receiver::Sender;
 

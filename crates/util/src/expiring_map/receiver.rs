@@ -5,9 +5,9 @@ use std::future::poll_fn;
 use std::task::{Context, Poll, Waker, ready};
 use std::{fmt, mem};
 
+use super::cause::{Cause, Removed};
 use super::entry::Entry;
 use super::room::smaller_room;
-use super::{Cause, Removed};
 use crate::sync::{Arc, Mutex, Weak};
 
 /// The entries that leave an [`ExpiringMap`](crate::ExpiringMap):

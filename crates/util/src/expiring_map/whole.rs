@@ -85,8 +85,8 @@ impl<K, V> ExpiringMap<K, V> {
         keys
     }
 
-    /// Removes all entries, and cancels their timeouts. Returns how many there were. Their values go
-    /// to the handler or the receiver, as [`Removed`](Cause::Removed).
+    /// Removes all entries, and cancels their timeouts. Returns how many there were. Their values
+    /// go to the handler or the receiver, as [`Removed`](Cause::Removed).
     ///
     /// An entry that another thread makes meanwhile may stay. The call does not wait for a handler
     /// that has begun.

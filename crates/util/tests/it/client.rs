@@ -269,7 +269,8 @@ fn stopped_timer_is_an_error() {
     assert!(matches!(end, Err(CallError::Timer(_))), "{end:?}");
 }
 
-/// The worker is late: the pause, or the time before a hedge, and the deadline are over in one turn.
+/// The worker is late: the pause, or the time before a hedge, and the deadline are over in one
+/// turn.
 #[test]
 fn nothing_is_sent_after_the_deadline() {
     for answers in [true, false] {
