@@ -69,7 +69,8 @@ impl<T: Item> ReadyList<T> {
         let is_empty = self.items.is_empty();
         if is_empty {
             core::mem::swap(&mut self.items, items);
-            (0..POP_PREFETCH_DISTANCE).for_each(|position| self.items.prefetch(position, entries));
+            let first = self.items.position_count().min(POP_PREFETCH_DISTANCE);
+            (0..first).for_each(|position| self.items.prefetch(position, entries));
         }
         is_empty
     }
