@@ -112,7 +112,7 @@
 //! | reset of a future to a time that has passed | turn, stop | `wakers::reset_to_past_or_expiry_wakes_the_task`, `wakers::reset_to_past_or_stop_wakes_the_task`; otherwise it is a cancel |
 //! | drop of a future | turn, stop | `wakers::drop_or_expiry_ends_the_sleep`, `wakers::drop_or_stop_ends_the_sleep`; otherwise it is a cancel |
 //! | map: insert | schedule, expiry, stop | `expiring_map::one_of_two_schedules_of_a_key_remains`, `expiring_map::replacement_or_expiry_wins`, `expiring_map::task_that_starts_before_schedule_returns_runs_once`, `expiring_map::task_that_starts_before_schedule_returns_replaces_the_current_item`, `expiring_map::schedule_during_stop_leaves_nothing`, `expiring_map::replacement_during_stop_leaves_nothing` |
-//! | map: insert if absent | the same, expiry | `expiring_map::one_of_two_insertions_finds_no_entry`, `expiring_map::insertion_finds_an_entry_or_its_expiry`, `expiring_map::insertion_that_expires_at_once_finds_an_entry` |
+//! | map: insert if absent | the same, expiry | `expiring_map::one_of_two_insertions_finds_no_entry`, `expiring_map::insertion_leaves_a_dead_entry_to_its_task`, `expiring_map::insertion_that_expires_at_once_finds_an_entry` |
 //! | map: remove, touch | expiry | `expiring_map::cancel_or_expiry_wins`, `expiring_map::reset_in_time_moves_the_deadline` |
 //! | map: touch | expiry by the clock, touch | `expiring_map::touch_does_not_renew_what_another_call_has_found_dead`, `expiring_map::touches_in_both_directions_leave_one_deadline` |
 //! | map: insert, touch, remove | expiry | `expiring_map::value_goes_to_insert_or_to_the_handler`, `expiring_map::insert_returns_the_value_that_its_early_expiry_has_replaced`, `expiring_map::value_goes_to_remove_or_to_the_handler` |
