@@ -1,7 +1,7 @@
 //! One type for the orders of both wheels, which the worker of a timer uses.
 
 use timing_wheels::SizeError;
-use timing_wheels::order::{Entries, Hashed, Hierarchical, Rank, SlotCounts};
+use timing_wheels::order::{Entries, Hashed, Hierarchical, SlotCounts};
 
 /// The order of a hashed or of a hierarchical wheel. The methods are those of [`Hashed`].
 pub(crate) enum EitherWheel {
@@ -82,14 +82,6 @@ impl EitherWheel {
             Self::Hashed(_) => "hashed",
             Self::Hierarchical(_) => "hierarchical",
         }
-    }
-
-    pub(crate) fn earliest(
-        &self,
-        most: usize,
-        rank: impl Fn(u32) -> Option<Rank>,
-    ) -> Vec<(Rank, u32)> {
-        either!(self, wheel => wheel.earliest(most, rank))
     }
 
     pub(crate) fn for_each(&self, visit: impl FnMut(u32)) {

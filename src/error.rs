@@ -268,11 +268,7 @@ impl<T> fmt::Display for TryNewTimeoutError<T> {
 
 impl<T> error::Error for TryNewTimeoutError<T> {}
 
-/// The reason why [`HashedWheelTimer::occupancy`] or [`HashedWheelTimer::next_timeouts`] could not
-/// look at the wheel.
-///
-/// [`HashedWheelTimer::occupancy`]: crate::HashedWheelTimer::occupancy
-/// [`HashedWheelTimer::next_timeouts`]: crate::HashedWheelTimer::next_timeouts
+/// The reason why [`occupancy`](crate::HashedWheelTimer::occupancy) could not look at the wheel.
 ///
 /// # Examples
 ///

@@ -46,7 +46,7 @@
 //! | turn the timer yourself | [`Builder::build_driven`], [`Driver`]; on tokio [`Builder::build_on_tokio`] |
 //! | turn time in tests | [`ManualClock`]; on tokio [`TokioClock`] |
 //! | end a timer | [`HashedWheelTimer::stop`], [`shutdown`](HashedWheelTimer::shutdown), [`begin_stop`](HashedWheelTimer::begin_stop) with [`Ending`] |
-//! | observe a timer | [`HashedWheelTimer::stats`], [`next_timeouts`](HashedWheelTimer::next_timeouts), [`occupancy`](HashedWheelTimer::occupancy) |
+//! | observe a timer | [`HashedWheelTimer::stats`], [`occupancy`](HashedWheelTimer::occupancy) |
 //! | let one thread own its timer | [`LocalTimer`] |
 //! | use a wheel without a timer | [`wheel::HashedWheel`], [`wheel::HierarchicalWheel`] |
 //!
@@ -130,7 +130,7 @@ pub use {
     engine::Timeout,
     error::{BuildError, NewTimeoutError, TryNewTimeoutError, Unavailable},
     periodic::{MissedTick, Periodic, PeriodicOutput, PeriodicRun, Schedule},
-    stats::{Lateness, LevelOccupancy, Occupancy, PendingTimeout, Stats},
+    stats::{Lateness, LevelOccupancy, Occupancy, Stats},
     task::{DynTimerTask, ExpiredTask, TaskExecutor, TimerTask},
     timer::HashedWheelTimer,
     weak::WeakTimer,

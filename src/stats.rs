@@ -1,11 +1,10 @@
-//! The figures of a timer: its statistics, how full its wheel is, and its pending timeouts.
+//! The figures of a timer: its statistics, and how full its wheel is.
 
 use std::fmt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::engine::{Balance, Inner, LATENESS_BUCKETS, LatenessCounters, lateness_bound};
 use crate::error::Unavailable;
-use crate::sync::Arc;
 use crate::timer::HashedWheelTimer;
 use timing_wheels::order::SlotCounts;
 
@@ -275,32 +274,6 @@ impl LevelOccupancy {
     }
 }
 
-/// One pending timeout: [`HashedWheelTimer::next_timeouts`].
-///
-/// # Examples
-///
-/// ```
-/// use hashed_wheel::HashedWheelTimer;
-/// use std::time::Duration;
-///
-/// let timer = HashedWheelTimer::default();
-/// timer.new_timeout(|_| (), Duration::from_secs(5))?;
-/// for timeout in timer.next_timeouts(10)? {
-///     println!("{} in {:?}", timeout.task_type, timeout.deadline - timer.now());
-/// }
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct PendingTimeout {
-    /// The name of the task's type, as [`std::any::type_name`] returns it. The name of a closure
-    /// contains the path of the function that it is in. A sleep, and what else this crate schedules
-    /// for itself, has a name that says so.
-    pub task_type: &'static str,
-    /// The deadline, as [`Timeout::deadline`](crate::Timeout::deadline) returns it.
-    pub deadline: Instant,
-}
-
 impl HashedWheelTimer {
     /// Returns how many timeouts have not ended. Netty's `pendingTimeouts`.
     ///
@@ -388,57 +361,6 @@ impl HashedWheelTimer {
     pub fn occupancy(&self) -> Result<Occupancy, Unavailable> {
         self.inner.occupancy()
     }
-
-    /// Returns the `limit` pending timeouts that fire first, in that order: the type of the task,
-    /// and the deadline. To find out what a service waits for.
-    ///
-    /// A periodic task is one timeout, and is left out while it runs. Timeouts with the same
-    /// deadline come in no particular order. The result includes all timeouts that this thread has
-    /// scheduled, unless more than 100 000 messages are waiting in the queue. What other threads do
-    /// during the call may or may not be included.
-    ///
-    /// # Errors
-    ///
-    /// [`Unavailable`]: `Busy` also for a task on the worker. While very much is due, turns follow
-    /// each other without a pause, so nearly every call returns it.
-    ///
-    /// # Cost
-    ///
-    /// This call never waits. But the worker and `stop` wait for it. Under the worker's lock it
-    /// takes in what is in the queue, which the next turn need not do then. After that it looks at
-    /// each occupied slot, and then at the timeouts slot by slot, until no further slot can contain
-    /// an earlier one. So it looks at little more than `limit` timeouts if most delays are shorter
-    /// than a round, and on a [hierarchical](crate::Builder::hierarchical) wheel even if they are
-    /// longer. In the worst case it looks at all that are pending.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use hashed_wheel::{HashedWheelTimer, ManualClock, Timeout, TimerTask};
-    /// use std::time::Duration;
-    ///
-    /// struct Lease;
-    ///
-    /// impl TimerTask for Lease {
-    ///     fn run(self, _: &Timeout) {}
-    /// }
-    ///
-    /// let builder = HashedWheelTimer::builder().clock(ManualClock::new());
-    /// let (timer, _driver) = builder.build_driven()?;
-    /// timer.new_timeout_task(Lease, Duration::from_secs(30))?;
-    /// timer.new_timeout_task(Lease, Duration::from_secs(20))?;
-    /// timer.new_timeout(|_| (), Duration::from_secs(60))?;
-    ///
-    /// let first = timer.next_timeouts(2)?;
-    /// assert!(first[0].task_type.ends_with("Lease"));
-    /// assert_eq!(first[0].deadline, timer.now() + Duration::from_secs(20));
-    /// assert_eq!(first[1].deadline, timer.now() + Duration::from_secs(30));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    #[doc(alias("pending", "getQueue"))]
-    pub fn next_timeouts(&self, limit: usize) -> Result<Vec<PendingTimeout>, Unavailable> {
-        self.inner.next_timeouts(limit)
-    }
 }
 
 /// Statistics: what the timer has counted.
@@ -494,18 +416,6 @@ impl Inner {
         } else {
             Unavailable::Busy
         }
-    }
-
-    fn next_timeouts(self: &Arc<Self>, limit: usize) -> Result<Vec<PendingTimeout>, Unavailable> {
-        let mut worker = self.look_at_wheel().ok_or_else(|| self.why_unavailable())?;
-        let next = worker.earliest(self, limit);
-        drop(worker);
-        // Without any lock, because the clock may be the user's.
-        let describe = |(deadline, task_type)| PendingTimeout {
-            task_type,
-            deadline: self.clock.instant_of(deadline),
-        };
-        Ok(next.into_iter().map(describe).collect())
     }
 
     /// `Debug` of a timer and of its driver.

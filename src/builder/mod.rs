@@ -298,10 +298,9 @@ impl Builder {
     /// - Calls that wait for the end of a turn: [`cancel_all`](HashedWheelTimer::cancel_all) and
     ///   [`cancel_and_wait`](crate::Timeout::cancel_and_wait).
     ///
-    /// [`next_timeouts`](HashedWheelTimer::next_timeouts) and
-    /// [`occupancy`](HashedWheelTimer::occupancy) never wait, and are an error during a turn. The
-    /// turns of a burst follow each other within a microsecond, so these calls nearly always are
-    /// until the burst is over.
+    /// [`occupancy`](HashedWheelTimer::occupancy) never waits, and is an error during a turn. The
+    /// turns of a burst follow each other within a microsecond, so it nearly always is until the
+    /// burst is over.
     ///
     /// Timeouts fire in the same order with any limit, except those that were reset, and those that
     /// tasks schedule meanwhile. A task that is handed to a [task executor](Self::task_executor)

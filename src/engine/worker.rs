@@ -187,13 +187,6 @@ impl Worker {
         self.nodes.tick()
     }
 
-    /// Returns the `most` pending timeouts that fire first: the deadline of each, and the name of
-    /// its task's type. Takes in messages before, as a turn does.
-    pub(crate) fn earliest(&mut self, inner: &Arc<Inner>, most: usize) -> Vec<(u64, &'static str)> {
-        self.drain_messages_unless_behind(inner);
-        self.nodes.of(inner).earliest(inner.ticks, most)
-    }
-
     /// Takes in messages, unless more of them wait than a turn may take: then the next turn is due
     /// immediately, and takes them in.
     ///

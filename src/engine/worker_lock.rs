@@ -51,8 +51,8 @@ impl<W> WorkerLock<W> {
         WorkerGuard { lock: self, worker }
     }
 
-    /// For a look that runs no user code. The caller does not become the holder. For `occupancy`
-    /// and `next_timeouts`, which fail while a turn runs; nothing else depends on the result.
+    /// For a look that runs no user code. The caller does not become the holder. For
+    /// `occupancy`, which fails while a turn runs; nothing else depends on the result.
     pub(crate) fn try_look(&self) -> Option<MutexGuard<'_, W>> {
         self.worker.try_lock()
     }

@@ -3,7 +3,6 @@
 #![allow(unsafe_code)]
 
 use std::ops::Deref;
-use std::time::Duration;
 
 use super::arena::PAGE;
 use super::timer_ref::TimerRef;
@@ -11,7 +10,6 @@ use super::*;
 use crate::either_wheel::EitherWheel;
 use crate::sync::Arc;
 use crate::sync::unmodelled::Mutex;
-use crate::ticks::Ticks;
 
 /// The types of an arena whose nodes get no tasks.
 pub(super) struct NoTasks;
@@ -436,30 +434,6 @@ fn last_reference_of_the_wheel_gives_the_node() {
     assert!(handle.release().node.is_none());
     assert!(wheel_ref.is_last_reference());
     assert!(wheel_ref.release().is_some());
-}
-
-/// The worker has the node of the second one, whose message says that it has ended, in the wheel.
-#[test]
-fn earliest_timeouts_are_those_that_have_not_ended() {
-    let mut both = both();
-    let _running = both.borrow().schedule(RunsOnce, 5);
-    let handles = [30, 10, 20].map(|deadline| both.schedule(deadline));
-    both.receive();
-    let [_first, second, third] = handles;
-    both.cancel(second);
-    let mut nodes = both.timer.nodes.lock().unwrap();
-    let mut nodes = nodes.of(&both.timer);
-    nodes.advance(5);
-    let Expiry::Run(run) = nodes.next_due().unwrap().expire(|_| true) else {
-        panic!("it is periodic")
-    };
-    let _claimed = run.hand_over(1_000);
-    assert!(
-        matches!(third.reset(8), Reset::EarlierInWheel(_)),
-        "a message is under way"
-    );
-    let earliest = nodes.earliest(Ticks::new(Duration::from_nanos(1)), 10);
-    assert_eq!(earliest, [(8, "nothing"), (30, "nothing")]);
 }
 
 /// The worker has refused the timeout, because the timer closes.

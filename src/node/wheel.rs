@@ -9,7 +9,7 @@
 
 use std::ops::Deref;
 
-use timing_wheels::order::{Entries, Rank, SlotCounts};
+use timing_wheels::order::{Entries, SlotCounts};
 
 use super::arena::Arena;
 use super::free_list::FreeList;
@@ -25,7 +25,7 @@ use super::transitions::{ClaimedTask, RunOutcome, Stopped, TaskClaim};
 use super::word::End;
 use crate::either_wheel::EitherWheel;
 use crate::sync::{Arc, Ordering};
-use crate::ticks::{DEADLINE_RUNNING, Ticks};
+use crate::ticks::Ticks;
 
 /// The wheel of one pool, and what else the worker has of its nodes.
 pub(crate) struct NodeWheel<S: Owner> {
@@ -350,29 +350,6 @@ impl<S: Owner> WheelOf<'_, S> {
             }
         });
         (first, live)
-    }
-
-    /// The `most` timeouts that fire first and have not ended, in that order: the deadline of each,
-    /// and the name of its task's type. Leaves out periodic tasks that run at the moment.
-    pub(crate) fn earliest(&self, ticks: Ticks, most: usize) -> Vec<(u64, &'static str)> {
-        // SAFETY: only nodes of this pool are put into its wheel.
-        let nodes = unsafe { Nodes::new(&self.timer.pool().arena) };
-        let earliest = self.own.wheel.earliest(most, |number| {
-            let node = nodes.node(number);
-            let seen = node.word.relaxed();
-            let deadline = seen.deadline();
-            let is_pending =
-                (seen.is_in_wheel() || seen.is_in_flight()) && deadline != DEADLINE_RUNNING;
-            // Not before the slot that the node is in.
-            is_pending.then(|| {
-                (
-                    ticks.of(deadline).max(node.tick.load(Ordering::Relaxed)),
-                    deadline,
-                )
-            })
-        });
-        let describe = |((_, deadline), number): (Rank, u32)| (deadline, nodes.node(number).name());
-        earliest.into_iter().map(describe).collect()
     }
 
     /// Returns a handle to each timeout that has not ended, except those that futures wait for.

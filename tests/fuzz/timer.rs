@@ -858,6 +858,11 @@ impl Script {
             (40..52, Some(driver)) => drop(self.next_turn(driver)),
             (52..80, Some(driver)) => drop(self.sleep(driver)),
             (80, _) => self.drop_driver(driver.take()),
+            (138..140, Some(driver)) => {
+                // It takes in the messages.
+                self.next_turn(driver);
+                self.check_occupancy(true);
+            }
             _ => self.act(choice),
         }
     }
@@ -873,7 +878,7 @@ impl Script {
             128..130 => self.advance_clock(),
             130..134 => self.cancel_all(),
             134..138 => self.schedule_many(),
-            138..140 => self.list_pending(),
+            138..140 => self.check_occupancy(false),
             140..158 => self.cancel(),
             158..176 => self.reset(),
             176..182 => self.use_value_map(choice - 176),

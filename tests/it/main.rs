@@ -16,7 +16,6 @@ mod netty;
 mod netty_oracle;
 mod occupancy;
 mod peers;
-mod pending;
 mod periodic;
 mod portions;
 mod races;

@@ -20,7 +20,6 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::iter;
 
-use super::earliest::{self, Rank};
 use super::entries::Entries;
 use super::min_tree::MinTree;
 use super::ready_list::ReadyList;
@@ -190,16 +189,6 @@ impl Hashed {
     pub fn for_each(&self, visit: impl FnMut(u32)) {
         let in_slots = self.slots.buckets().flat_map(|bucket| bucket.iter());
         self.ready.iter().chain(in_slots).for_each(visit);
-    }
-
-    /// Returns the `most` entries with the lowest ranks, in that order. `rank` returns the rank of
-    /// an entry, which is not before its deadline, or `None` to leave it out.
-    pub fn earliest(&self, most: usize, rank: impl Fn(u32) -> Option<Rank>) -> Vec<(Rank, u32)> {
-        let occupied = self.slots.buckets().filter(|bucket| bucket.len() > 0);
-        let buckets = occupied
-            .map(|bucket| (bucket.min_deadline(), bucket.iter()))
-            .collect();
-        earliest::earliest(most, self.ready.iter(), buckets, rank)
     }
 
     /// Removes all entries. The time does not change. The slots stay, because there may be no

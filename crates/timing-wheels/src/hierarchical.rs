@@ -17,7 +17,6 @@ use alloc::vec::Vec;
 use core::alloc::Layout;
 
 use super::bitmap::Bitmap;
-use super::earliest::{self, Rank};
 use super::entries::Entries;
 use super::ready_list::ReadyList;
 use super::ring::{slot_count, Bucket, Ring, SizeError, SlotCounts};
@@ -298,16 +297,6 @@ impl Hierarchical {
     pub fn for_each(&self, visit: impl FnMut(u32)) {
         let in_levels = self.buckets().flat_map(|bucket| bucket.items.iter());
         self.ready.iter().chain(in_levels).for_each(visit);
-    }
-
-    /// Returns the `most` entries with the lowest ranks, in that order. `rank` returns the rank of
-    /// an entry, which is not before its deadline, or `None` to leave it out.
-    pub fn earliest(&self, most: usize, rank: impl Fn(u32) -> Option<Rank>) -> Vec<(Rank, u32)> {
-        let occupied = self.buckets().filter(|bucket| !bucket.items.is_empty());
-        let buckets = occupied
-            .map(|bucket| (bucket.min_deadline, bucket.items.iter()))
-            .collect();
-        earliest::earliest(most, self.ready.iter(), buckets, rank)
     }
 
     /// Returns all buckets in no particular order. Unused buckets are among them; they have no

@@ -77,7 +77,7 @@
 // |---|---|
 // | `hashed`, `rounds`, `min_tree` | scheme 6: its slots; the entries of a slot and their rounds; the first deadline of all slots |
 // | `hierarchical`, `bitmap` | scheme 7: its levels; the occupied slots of a level |
-// | `ring`, `tombstone_vec`, `ready_list`, `earliest` | parts of both: an array of slots; the entries of a slot; the entries that are due; a search for the first ones |
+// | `ring`, `tombstone_vec`, `ready_list` | parts of both: an array of slots; the entries of a slot; the entries that are due |
 // | `entries`, `order` | where a wheel's entries are stored: the interface; the module for entries that are stored elsewhere |
 // | `ticks` | conversions between times and tick numbers |
 // | `owned`, `whole`, `slab`, `key` | the wheels that own values; their methods for all entries together; their entries, and the keys of these |
@@ -87,7 +87,6 @@ extern crate alloc;
 
 mod bitmap;
 mod delay_queue;
-mod earliest;
 mod entries;
 mod hashed;
 mod hierarchical;

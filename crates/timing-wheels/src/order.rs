@@ -47,7 +47,6 @@
 //! assert_eq!(wheel.next_deadline(), Some(30));
 //! ```
 
-pub use crate::earliest::Rank;
 pub use crate::entries::Entries;
 pub use crate::hashed::Hashed;
 pub use crate::hierarchical::Hierarchical;

@@ -66,8 +66,6 @@
 //! | | stop, last drop | `stop::stop_returns_timeouts_that_a_turn_has_not_expired`, `stop::new_timeout_during_a_stopped_turn_ends_once`; `stop::last_drop_ends_the_rest` |
 //! | turns that run at most one task | stop | `portions::stop_returns_what_a_portion_has_left` |
 //! | | cancel | `portions::cancel_or_second_portion_wins`, `portions::cancel_during_portions_of_owed_timeouts_ends_that_one` |
-//! | snapshot of what is pending | new timeout, and a loop that announces its turn | `portions::snapshot_keeps_no_new_timeout_from_a_loop_that_announced_a_later_turn` |
-//! | | stop | `portions::snapshot_sees_the_whole_wheel_or_nothing` |
 //! | | driver's drop | –: a turn borrows the driver |
 //! | dispatch, rejection by the executor | stop | `dispatch::stop_leaves_dispatched_tasks_alone`, `dispatch::rejecting_executor_keeps_nothing_from_stop` |
 //! | | last drop | `dispatch::last_drop_leaves_dispatched_tasks_alone`, by a task itself: `stop::task_that_drops_the_last_handle_ends_the_worker` |

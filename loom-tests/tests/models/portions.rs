@@ -1,5 +1,4 @@
-//! Turns that run a limited number of tasks, and snapshots of what is pending, which take in
-//! messages between turns.
+//! Turns that run a limited number of tasks.
 
 use super::*;
 
@@ -74,44 +73,5 @@ fn cancel_during_portions_of_owed_timeouts_ends_that_one() {
             .iter()
             .for_each(|(_, outcome)| outcome.assert(1, 0));
         second.assert(1 - cancelled, cancelled);
-    });
-}
-
-/// The snapshot takes in the message that the caller has pushed for the worker.
-#[test]
-fn snapshot_keeps_no_new_timeout_from_a_loop_that_announced_a_later_turn() {
-    explore(
-        Some(2),
-        [mutant("PushWithoutLook"), mutant("SleepWithoutSecondLook")],
-        || {
-            let (driven, woken) = announce::with_turn_in_five_ticks();
-            let timers = [driven.timer.clone(), driven.timer.clone()];
-            let [caller, observer] = timers;
-            let caller = thread::spawn(move || caller.new_timeout(|_| (), TICK).unwrap());
-            let observer = thread::spawn(move || observer.next_timeouts(1));
-            let announced = driven.driver.next_turn().unwrap();
-            caller.join().unwrap();
-            let seen = observer.join().unwrap();
-            assert!(
-                announced == TICK || woken.load(Relaxed) == 1,
-                "{announced:?}, {woken:?}, {seen:?}"
-            );
-            assert_eq!(driven.driver.next_turn(), Some(TICK));
-        },
-    );
-}
-
-#[test]
-fn snapshot_sees_the_whole_wheel_or_nothing() {
-    explore(None, [mutant("StateReadBeforeLock")], || {
-        let mut driven = Driven::new();
-        let (in_wheel, _) = driven.schedule_in_wheel(3);
-        let other = driven.timer.clone();
-        let look = thread::spawn(move || other.next_timeouts(9));
-        assert_eq!(driven.timer.stop(), [in_wheel]);
-        assert!(driven.timer.next_timeouts(9).is_err());
-        if let Ok(pending) = look.join().unwrap() {
-            assert_eq!(pending.len(), 1, "not the wheel that stop has emptied");
-        }
     });
 }

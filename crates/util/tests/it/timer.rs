@@ -162,18 +162,6 @@ fn cancel_all_cancels_entries() {
 }
 
 #[test]
-fn an_entry_has_the_types_of_its_map_in_the_name_of_its_task() {
-    let t = Driven::new();
-    let map = ExpiringMap::<u8, u8>::new(&t.timer);
-    map.insert(1, 2, TICK).unwrap();
-    let pending = t.timer.next_timeouts(9).unwrap();
-    assert!(
-        pending[0].task_type.contains("Expire<u8, u8"),
-        "{pending:?}"
-    );
-}
-
-#[test]
 fn an_error_that_returns_the_entry_names_its_reason() {
     let error = InsertError {
         key: 1,
