@@ -436,7 +436,10 @@ async fn cancelled_run_does_not_get_the_place_of_a_run_that_ends() {
         return;
     };
     assert_eq!(state, RunState::Cancelled);
-    let no_lock = ("run.id LIMIT 1 FOR UPDATE SKIP LOCKED", "run.id LIMIT 1");
+    let no_lock = (
+        "run.id LIMIT room FOR UPDATE SKIP LOCKED",
+        "run.id LIMIT room",
+    );
     assert_eq!(cancel_the_heir(Some(no_lock)).await, Some(RunState::Done));
 }
 
