@@ -18,7 +18,7 @@
 //! | look | read | each heartbeat, after a notification, before the next five | 1 | nothing: one row for each handler and priority | the next one is a heartbeat later |
 //! | claim | read | if there are waiting runs, or those of lost nodes | 1 | their number | `batch` and free capacity |
 //! | read ahead | read | if there are jobs that are due | 2 | their number, the time that a pattern takes | as claim; the rest is next |
-//! | plan | read | if SQL has added cron jobs that start soon | 2 | their number, the time that a pattern takes | `batch`; the rest is next |
+//! | plan | read | if SQL has added cron jobs that start soon | 2 | their number, the time that a pattern takes | `batch`, a fortieth of a lease; the rest is at the next heartbeat |
 //! | settle | read | each heartbeat, by one node, if there are limits | 1 | the number of names and of blocked runs | a part of the names; the rest is next |
 //! | clean | read | each minute | 1 | the number and the size of old results | 2 000; the rest is next |
 //! | start | start | when runs are due | 1 | payloads | 256 runs, 16 MiB |

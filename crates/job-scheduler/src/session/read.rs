@@ -207,7 +207,7 @@ impl Session {
             let planned = self.attempt("plan", plan).await?;
             portion.learn(planned.is_none());
             // Those that are planned may be due.
-            has_more |= planned > Some(0);
+            has_more |= planned == Some(true);
         }
         // A handler has got as many as it may have now.
         let is_limited = left.iter().any(|&left| left <= 0);

@@ -216,8 +216,9 @@ impl Store {
     }
 
     /// Computes the first due times of jobs that SQL has added with a cron pattern, of at most this
-    /// many. Returns the number of jobs.
-    pub(crate) async fn plan(&self, wanted: Wanted<'_>) -> Result<usize, Error> {
+    /// many, and in a small part of the limit, because that takes the time of a thread. Returns
+    /// whether some jobs were planned, and there was time for all.
+    pub(crate) async fn plan(&self, wanted: Wanted<'_>) -> Result<bool, Error> {
         self.or_roll_back(self.try_plan(wanted)).await
     }
 
@@ -325,7 +326,7 @@ impl Store {
         }))
     }
 
-    async fn try_plan(&self, wanted: Wanted<'_>) -> Result<usize, Error> {
+    async fn try_plan(&self, wanted: Wanted<'_>) -> Result<bool, Error> {
         let (ahead, room) = (wanted.ahead.as_micros() as i64, wanted.room as i64);
         let lock: [Parameter<'_>; 3] = [
             (&ahead, Type::INT8),
@@ -334,8 +335,9 @@ impl Store {
         ];
         let ((), rows) =
             tokio::try_join!(self.begin(wanted.limit), self.query(LOCK_UNPLANNED, &lock))?;
-        let mut budget = Budget::new(wanted.limit);
+        let mut budget = Budget::new(wanted.limit / 10);
         let mut moves = Moves::default();
+        let mut is_cut = false;
         for row in &rows {
             let (id, first_run, next_run) = (row.try_get(0)?, row.try_get(3)?, row.try_get(4)?);
             let planned = Schedule::parse(row.try_get(1)?, row.try_get(2)?)
@@ -344,12 +346,13 @@ impl Store {
                 Ok(planned) => drop(moves.moved.insert(id, planned)),
                 Err(reason) => moves.disable(id, reason),
             }
-            if budget.is_spent().await {
+            is_cut = budget.is_spent().await;
+            if is_cut {
                 break;
             }
         }
-        let count = moves.moved.len() + moves.disabled.len();
-        self.move_on(moves).await.map(|()| count)
+        self.move_on(moves).await?;
+        Ok(!is_cut && !rows.is_empty())
     }
 
     /// Commits what becomes of the jobs that the transaction has locked.
