@@ -86,7 +86,7 @@ impl Driver {
     #[doc(alias("poll", "advance", "tick"))]
     pub fn turn(&mut self) -> usize {
         self.set_awake();
-        self.inner.turn()
+        self.inner.turn(usize::MAX)
     }
 
     /// Does what [`turn`](Self::turn) does, but runs at most `n` tasks. Returns how many timeouts
@@ -125,14 +125,14 @@ impl Driver {
     /// ```
     pub fn turn_at_most(&mut self, n: usize) -> usize {
         self.set_awake();
-        self.inner.turn_at_most(n)
+        self.inner.turn(n)
     }
 
     /// Does a turn that hands over at most as many tasks as the builder permits.
     #[cfg(feature = "tokio")]
     pub(crate) fn turn_within_limit(&mut self) {
         self.set_awake();
-        self.inner.turn_within_limit();
+        self.inner.turn(self.inner.max_tasks_per_turn);
     }
 
     /// The loop is awake: no thread has to wake it.

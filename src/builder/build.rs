@@ -213,7 +213,7 @@ impl Builder {
             is_global: kind == Kind::Global,
             detaches_on_drop: self.detach_on_drop,
             executor: self.executor,
-            max_tasks_per_turn: self.max_tasks_per_turn.and_then(NonZeroUsize::new),
+            max_tasks_per_turn: self.max_tasks_per_turn.unwrap_or(usize::MAX),
             is_turned_by_runtime: kind == Kind::OnRuntime,
             slow_task_threshold: self.slow_task_threshold.map(ticks::nanos),
             waker: self.waker,

@@ -97,10 +97,6 @@ pub(crate) struct LatenessSampler {
     now: u64,
     /// How many tasks were ever counted.
     counted: u64,
-    /// The sample ends when this many tasks were handed over.
-    sample_end: u64,
-    /// The turn ends when this many tasks were handed over.
-    turn_end: u64,
 }
 
 /// The clock is read again after this many tasks.
@@ -112,8 +108,6 @@ impl LatenessSampler {
             ticks,
             now: 0,
             counted: 0,
-            sample_end: TASKS_PER_SAMPLE,
-            turn_end: u64::MAX,
         }
     }
 
@@ -121,24 +115,10 @@ impl LatenessSampler {
         self.now = now;
     }
 
-    /// The turn that follows ends when this many tasks were handed over. So does its last sample.
-    pub(super) fn end_turn_after(&mut self, handed_over: u64) {
-        self.turn_end = handed_over;
-        self.sample_end = (self.counted / TASKS_PER_SAMPLE + 1) * TASKS_PER_SAMPLE;
-        self.sample_end = self.sample_end.min(handed_over);
-    }
-
-    /// Whether the last task of a sample was handed over.
+    /// The sample ends when this many tasks were handed over.
     #[inline]
-    pub(super) fn is_sample_over(&self, counters: &WorkerCounters) -> bool {
-        counters.handed_over() >= self.sample_end
-    }
-
-    /// The sample is over. Returns whether the turn is, too.
-    pub(super) fn begin_sample(&mut self, counters: &WorkerCounters) -> bool {
-        let handed_over = counters.handed_over();
-        self.end_turn_after(self.turn_end);
-        handed_over >= self.turn_end
+    pub(super) fn sample_end(&self) -> u64 {
+        (self.counted / TASKS_PER_SAMPLE + 1) * TASKS_PER_SAMPLE
     }
 
     /// Counts the tasks that were handed over and are not counted yet, all of them at this tick.

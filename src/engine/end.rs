@@ -308,7 +308,7 @@ impl Inner {
             match next {
                 // A turn would move the time past a timeout that a thread is about to push.
                 0 => backoff.snooze(),
-                _ if next <= self.ticks.reached(self.clock.now()) => _ = self.turn(),
+                _ if next <= self.ticks.reached(self.clock.now()) => _ = self.turn(usize::MAX),
                 _ => break,
             }
         }

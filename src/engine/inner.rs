@@ -107,7 +107,7 @@ pub(crate) struct Inner {
     /// In nanoseconds: a task that the worker runs and that takes longer is reported.
     pub(super) slow_task_threshold: Option<u64>,
     /// For the worker thread, or the task of a runtime.
-    pub(super) max_tasks_per_turn: Option<NonZeroUsize>,
+    pub(crate) max_tasks_per_turn: usize,
     /// A task of a runtime turns the driver, so that no other thread has to.
     pub(super) is_turned_by_runtime: bool,
     pub(crate) clock: TimerClock,
@@ -150,7 +150,7 @@ pub(crate) struct Settings {
     pub(crate) executor: Option<Execute>,
     /// In nanoseconds.
     pub(crate) slow_task_threshold: Option<u64>,
-    pub(crate) max_tasks_per_turn: Option<NonZeroUsize>,
+    pub(crate) max_tasks_per_turn: usize,
     pub(crate) is_turned_by_runtime: bool,
     pub(crate) waker: Option<Waker>,
     /// `None` is the operating system's.

@@ -2,7 +2,6 @@
 
 use super::inner::Inner;
 use super::sleep_policy::Sleep;
-use super::worker::Worker;
 use crate::error::NewTimeoutError;
 use crate::platform::limit_timer_slack;
 use crate::report;
@@ -157,35 +156,24 @@ impl Inner {
         state.is_closing() && (state.is_stopped() || self.worker.is_held_by_this_thread())
     }
 
-    /// Does a turn of the worker, for its thread or for a driver. Returns how many tasks were
-    /// handed to the executor, or run.
-    pub(crate) fn turn(self: &Arc<Self>) -> usize {
-        self.turn_by(|worker, now| worker.turn(self, now))
-    }
-
-    /// Does a turn that hands over at most `most` tasks.
-    pub(crate) fn turn_at_most(self: &Arc<Self>, most: usize) -> usize {
-        self.turn_by(|worker, now| worker.turn_at_most(self, now, most))
-    }
-
-    /// Does a turn that hands over at most as many tasks as the builder permits.
-    pub(crate) fn turn_within_limit(self: &Arc<Self>) {
-        match self.max_tasks_per_turn {
-            None => self.turn(),
-            Some(most) => self.turn_at_most(most.get()),
-        };
-    }
-
-    /// Does a turn by `step`, which returns whether anything was due.
+    /// Does a turn of the worker, for its thread or for a driver, that hands over at most `most`
+    /// tasks. Returns how many were handed to the executor, or run.
+    // Without the arguments an empty turn takes 5 instructions less.
     #[inline]
-    fn turn_by(self: &Arc<Self>, step: impl FnOnce(&mut Worker, u64) -> bool) -> usize {
+    pub(crate) fn turn(self: &Arc<Self>, most: usize) -> usize {
         if self.cannot_turn() {
             return 0;
         }
         let now = self.clock.now();
         let mut worker = self.worker.lock();
         let before = self.counters.worker.handed_over();
-        let had_work = step(&mut worker, now) || worker.has_traffic();
+        let mut had_work = false;
+        if most > 0 {
+            had_work = worker.turn(self, now, before.saturating_add(most as u64));
+        } else {
+            worker.drain_messages(self);
+        }
+        had_work |= worker.has_traffic();
         let expired = self.counters.worker.handed_over() - before;
         if self.worker.is_stopped_by_worker() {
             worker.end_all(self);
@@ -222,7 +210,7 @@ fn run_worker(inner: &Arc<Inner>) {
             .take()
             .expect("the thread is started once");
         loop {
-            inner.turn_within_limit();
+            inner.turn(inner.max_tasks_per_turn);
             match inner.after_turn() {
                 Sleep::Ended => return,
                 Sleep::UntilNextTick(time) if time.is_zero() => continue,

@@ -63,32 +63,12 @@ impl Worker {
         }
     }
 
-    /// Does a turn that hands over at most `most` tasks. If more are due they are left in the
-    /// wheel, and the next deadline of the wheel has passed.
-    pub(crate) fn turn_at_most(&mut self, inner: &Arc<Inner>, now: u64, most: usize) -> bool {
-        if most == 0 {
-            if !self.has_ended {
-                self.receiver
-                    .drain(inner, &mut self.nodes.of(inner), MAX_MESSAGES_PER_TURN);
-            }
-            return false;
-        }
-        self.lateness.end_turn_after(
-            inner
-                .counters
-                .worker
-                .handed_over()
-                .saturating_add(most as u64),
-        );
-        let had_due = self.turn(inner, now);
-        self.lateness.end_turn_after(u64::MAX);
-        had_due
-    }
-
-    /// Does a turn at time `now`. Returns whether anything was due in the wheel.
-    // Into both kinds of turns: a call costs an empty turn 40 instructions.
+    /// Does a turn at time `now`, until `turn_end` tasks were ever handed over. If more are due they
+    /// are left in the wheel, and the next deadline of the wheel has passed. Returns whether
+    /// anything was due in the wheel.
+    // Into the turn of `Inner`: a call costs an empty turn 40 instructions.
     #[inline]
-    pub(crate) fn turn(&mut self, inner: &Arc<Inner>, now: u64) -> bool {
+    pub(crate) fn turn(&mut self, inner: &Arc<Inner>, now: u64, turn_end: u64) -> bool {
         inner.counters.worker.turns.increment_single_writer();
         let Self {
             executor,
@@ -122,7 +102,8 @@ impl Worker {
                     nodes.sort_due(inner.ticks, from + 1);
                 }
             }
-            if !expire_tick(inner, nodes.reborrow(), executor.as_ref(), lateness, tick) {
+            let executor = executor.as_ref();
+            if !expire_tick(inner, nodes.reborrow(), executor, lateness, tick, turn_end) {
                 return true;
             }
         }
@@ -194,7 +175,14 @@ impl Worker {
     /// pushes, and then looks whether it has to wake the worker, whichever thread takes the
     /// message.
     pub(super) fn drain_messages_unless_behind(&mut self, inner: &Arc<Inner>) {
-        if !self.receiver.has_backlog && !self.has_ended {
+        if !self.receiver.has_backlog {
+            self.drain_messages(inner);
+        }
+    }
+
+    /// Does a turn that hands over nothing.
+    pub(super) fn drain_messages(&mut self, inner: &Arc<Inner>) {
+        if !self.has_ended {
             self.receiver
                 .drain(inner, &mut self.nodes.of(inner), MAX_MESSAGES_PER_TURN);
         }
@@ -265,12 +253,15 @@ fn expire_tick(
     executor: Option<&Execute>,
     lateness: &mut LatenessSampler,
     tick: u64,
+    turn_end: u64,
 ) -> bool {
     // First the wheel collects the whole tick in its ready list, so that no task runs meanwhile.
     // Then the nodes are taken out and decided one by one, so that each timeout can be cancelled
     // until then.
     nodes.advance(tick);
     let last_deadline = inner.ticks.last_deadline_of(tick);
+    // One comparison for both ends, because it is in the worker's loop.
+    let mut pause = lateness.sample_end().min(turn_end);
     loop {
         if inner.state.snapshot().is_stopped() {
             // The rest is for `stop` to return.
@@ -290,9 +281,6 @@ fn expire_tick(
                 if let Some(timeout) = timeout {
                     nodes.recycle(timeout.handle);
                 }
-                if is_turn_over(inner, lateness, tick) {
-                    return false;
-                }
             }
             Expiry::Run(run) => {
                 inner.counters.worker.runs.increment_single_writer();
@@ -303,12 +291,20 @@ fn expire_tick(
                         inner.dispatch(executor, claimed);
                     }
                 }
-                if is_turn_over(inner, lateness, tick) {
-                    return false;
-                }
             }
-            Expiry::Later(node, deadline) => insert_again(node, inner.ticks.of(deadline)),
-            Expiry::LeftToMessage => {}
+            Expiry::Later(node, deadline) => {
+                insert_again(node, inner.ticks.of(deadline));
+                continue;
+            }
+            Expiry::LeftToMessage => continue,
+        }
+        if inner.counters.worker.handed_over() >= pause {
+            lateness.count(&inner.counters.worker, tick);
+            if inner.counters.worker.handed_over() >= turn_end {
+                return false;
+            }
+            begin_sample(inner, lateness);
+            pause = lateness.sample_end().min(turn_end);
         }
     }
     lateness.count(&inner.counters.worker, tick);
@@ -408,24 +404,12 @@ fn apply(
     is_new
 }
 
-/// A task was handed over at this tick: reads the clock again if it was the last one of a sample.
-/// Returns whether the turn has handed over as many tasks as it may.
-#[inline]
-fn is_turn_over(inner: &Inner, lateness: &mut LatenessSampler, tick: u64) -> bool {
-    // One comparison for both, because this is in the worker's loop.
-    lateness.is_sample_over(&inner.counters.worker) && end_sample(inner, lateness, tick)
-}
-
+/// Reads the clock again.
 #[cold]
-fn end_sample(inner: &Inner, lateness: &mut LatenessSampler, tick: u64) -> bool {
-    lateness.count(&inner.counters.worker, tick);
-    if lateness.begin_sample(&inner.counters.worker) {
-        return true;
-    }
+fn begin_sample(inner: &Inner, lateness: &mut LatenessSampler) {
     if let Some(now) = inner.try_now() {
         lateness.set_now(now);
     }
-    false
 }
 
 /// Puts a node that was due back into the wheel.
