@@ -29,7 +29,6 @@ impl Bitmap {
     }
 
     /// Adds `bit` to the set.
-    #[inline]
     pub(super) fn set(&mut self, mut bit: usize) {
         for level in &mut self.levels {
             let word = &mut level[bit / 64];
@@ -44,7 +43,6 @@ impl Bitmap {
     }
 
     /// Removes `bit` from the set.
-    #[inline]
     pub(super) fn clear(&mut self, mut bit: usize) {
         for level in &mut self.levels {
             let word = &mut level[bit / 64];

@@ -205,7 +205,6 @@ impl Hierarchical {
 
     /// Advances the time to `now`, which is not before [`tick`](Self::tick).
     /// [`pop_due`](Self::pop_due) then returns the entries that are due.
-    #[inline]
     pub fn advance(&mut self, entries: &mut impl Entries, now: u64) {
         // There are tombstones if the caller has not popped all entries of an earlier `advance`.
         self.ready.compact(entries);

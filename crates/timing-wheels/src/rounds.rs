@@ -79,7 +79,6 @@ impl Default for RoundsBucket {
 }
 
 impl Bucket for RoundsBucket {
-    #[inline]
     fn clear(&mut self) {
         self.items.clear();
         tombstone_vec::clear_and_trim(&mut self.chunk_minima);
