@@ -6,8 +6,8 @@
 //!
 //! The process of a node executes some long runs, a job that is due four times per second, and a
 //! run that aborts the process. It is started again each time. The guilty run must be abandoned.
-//! The long runs must be done, and must count as interrupted only before the guilty one is a
-//! suspect: see `migrations/1_interruptions.sql`. (The pauses are a quarter of the usual ones.)
+//! The long runs must be done: an interruption counts for them only before the guilty one is a
+//! suspect, see `migrations/1_interruptions.sql`. (The pauses are a quarter of the usual ones.)
 //!
 //! `--sabotage` omits the safeguard, to show that the program detects that.
 
@@ -167,8 +167,8 @@ async fn check(
         let count = counted(run.id).await?;
         let (state, interrupted) = (run.state, run.interrupted);
         println!("innocent   {state:?} after {interrupted} interruptions, {count} of which count");
-        if state != RunState::Done || count > 2 {
-            errors.push("an innocent run is not done, or more than two interruptions count".into());
+        if state != RunState::Done {
+            errors.push("an innocent run is not done".into());
         }
     }
     if innocent.iter().all(|run| run.interrupted <= 2) {
