@@ -147,7 +147,7 @@ pub const ROWS: &[Row] = &[
         "cache.look_after_push(); true",
     ),
     // `cancel` leaves it to the worker to free the place under the limit, as in Netty.
-    mutant("CancelKeepsPlace", "engine/caller.rs", "«self.release_place();» if wakes", ""),
+    mutant("CancelKeepsPlace", "engine/caller.rs", "«self.release_place();» if cancelled.leaves_memory", ""),
     // `cancel` does not list the lane.
     mutant(
         "CancelWithoutListing",
@@ -214,7 +214,7 @@ pub const ROWS: &[Row] = &[
     // A caller that has pushed a new timeout does not look whether the worker sleeps.
     mutant("PushWithoutLook", "engine/sleep.rs", "self.wake_if_needed(self.state.snapshot(), deadline);", ""),
     // `cancel` does not wake the worker.
-    mutant("CancelWithoutWake", "engine/caller.rs", "if «wakes» { self.wake(); } Some(task)", "false"),
+    mutant("CancelWithoutWake", "engine/caller.rs", "if «cancelled.leaves_memory» { self.wake(); } Some(cancelled.task)", "false"),
     // A caller calls the waker even if another caller has cleared ASLEEP.
     mutant("WakeWithoutCheck", "engine/sleep.rs", "if «self.state.wake()» {", "self.state.wake(); true"),
     // The worker does not look at the lanes again after it has set ASLEEP.

@@ -7,7 +7,7 @@ use super::pending::Balance;
 use super::state::StateSnapshot;
 use super::thread_cache::{self, CacheGuard, Work};
 use crate::error::NewTimeoutError;
-use crate::node::{ClaimedTask, Released, Reset, SeenWord, Task, TaskClaim};
+use crate::node::{Cancelled, ClaimedTask, Released, Reset, SeenWord, Task, TaskClaim};
 use crate::report;
 use crate::sync::Arc;
 use crate::ticks::{self, DEADLINE_NEVER};
@@ -183,12 +183,12 @@ impl Inner {
         let handle = &timeout.handle;
         // If the timeout has ended, there is nothing to send, and on a stopped timer no consumer.
         let seen = handle.not_ended()?;
-        let (task, wakes) = thread_cache::with_handle(handle, Cancel { handle, seen })?;
+        let cancelled = thread_cache::with_handle(handle, Cancel { handle, seen })?;
         self.release_place();
-        if wakes {
+        if cancelled.leaves_memory {
             self.wake();
         }
-        Some(task)
+        Some(cancelled.task)
     }
 
     /// Replaces a timeout that has not ended by another one with the same deadline, and drops the
@@ -204,7 +204,7 @@ impl Inner {
         let replaced = match handle.not_ended() {
             None => Err(task),
             Some(seen) => thread_cache::with(self, |cache: &mut CacheGuard<'_>| {
-                let Some((old, leaves_memory)) = cache.nodes.cancel(handle, seen) else {
+                let Some(old) = cache.nodes.cancel(handle, seen) else {
                     return Err(task);
                 };
                 // In this order, so that one of the two is in the sum of pending timeouts at all
@@ -214,23 +214,23 @@ impl Inner {
                 let handle = cache.nodes.schedule_replacement(task, handle.deadline());
                 let state = cache.look_after_push();
                 cache.counts.cancel();
-                Ok((old, leaves_memory, state, Timeout { handle }))
+                Ok((old, state, Timeout { handle }))
             }),
         };
-        let (old, leaves_memory, state, new) = match replaced {
+        let (old, state, new) = match replaced {
             Ok(replaced) => replaced,
             Err(task) => {
                 self.guard("when it was dropped", T::name, || drop(task));
                 return None;
             }
         };
-        if leaves_memory && state.wakes_to_reclaim() {
+        if old.leaves_memory && state.wakes_to_reclaim() {
             self.wake();
         }
         // As for a deadline that has become earlier: the worker may have seen the old timeout end,
         // and not the new one.
         self.wake_for_pushed(state, &new.handle);
-        if let Some(claim) = old {
+        if let Some(claim) = old.task {
             self.drop_task(|| timeout.handle.name(), claim);
         }
         Some(new)
@@ -362,25 +362,26 @@ impl<T: Task<Inner>> Work for Schedule<'_, T> {
     }
 }
 
-/// Cancels a timeout whose word was `seen`, if it has not ended, and counts that. Returns the task,
-/// unless it runs, and whether the worker has to be woken.
+/// Cancels a timeout whose word was `seen`, if it has not ended, and counts that. It leaves memory
+/// only if the worker has to be woken for it.
 struct Cancel<'a> {
     handle: &'a Handle,
     seen: SeenWord,
 }
 
 impl<'a> Work for Cancel<'a> {
-    type Output = Option<(Option<TaskClaim<'a, Inner>>, bool)>;
+    type Output = Option<Cancelled<TaskClaim<'a, Inner>>>;
 
     #[inline(always)]
     fn run(self, cache: &mut CacheGuard<'_>) -> Self::Output {
-        let (task, leaves_memory) = cache.nodes.cancel(self.handle, self.seen)?;
-        let wakes = leaves_memory && cache.look_after_push().wakes_to_reclaim();
+        let mut cancelled = cache.nodes.cancel(self.handle, self.seen)?;
+        cancelled.leaves_memory =
+            cancelled.leaves_memory && cache.look_after_push().wakes_to_reclaim();
         // After the push: `stop` waits for the count, and then finds the message. Before the cache
         // is given back: that may drop what the thread caches of stopped timers, and user code with
         // it, which may call `stop`.
         cache.counts.cancel();
-        Some((task, wakes))
+        Some(cancelled)
     }
 }
 

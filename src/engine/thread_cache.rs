@@ -378,14 +378,14 @@ pub(super) fn push(message: Message<'_, Inner>) -> StateSnapshot {
     })
 }
 
-/// A task to drop, and its handle's reference to the timer.
-type Discarded = (DetachedTask<Inner>, TimerRef<Inner>);
-
 /// Cancels a timeout and gives up its handle, in one pass through the thread's cache, and counts
 /// that. The caller drops the task and recycles the reference, unless there is nothing to drop. The
 /// error is the handle: see [`LocalNodes::discard`].
 #[inline]
-pub(super) fn discard(handle: Handle, skips_hook: bool) -> Result<Option<Discarded>, Handle> {
+pub(super) fn discard(
+    handle: Handle,
+    skips_hook: bool,
+) -> Result<Option<(DetachedTask<Inner>, TimerRef<Inner>)>, Handle> {
     if handle.timer().is_stopped_hint() {
         return Err(handle);
     }
@@ -404,14 +404,14 @@ pub(super) fn discard(handle: Handle, skips_hook: bool) -> Result<Option<Discard
             let discarded = nodes
                 .discard(handle, skips_hook)
                 .map_err(|handle| left = Some(handle));
-            let (detached, timer, leaves_memory) = discarded.ok()?;
-            if leaves_memory && look_after_push(nodes, timer.get()).wakes_to_reclaim() {
+            let (cancelled, timer) = discarded.ok()?;
+            if cancelled.leaves_memory && look_after_push(nodes, timer.get()).wakes_to_reclaim() {
                 wakes = weak.upgrade();
             }
             // After the push, as in `cancel`.
             counts.cancel();
             timer.get().release_place();
-            match detached {
+            match cancelled.task {
                 None => nodes.put(timer),
                 // The reference keeps the timer until the task is dropped.
                 Some(detached) => task = Some((detached, timer)),

@@ -63,8 +63,8 @@ impl Worker {
         }
     }
 
-    /// Does a turn at time `now`, until `turn_end` tasks were ever handed over. If more are due they
-    /// are left in the wheel, and the next deadline of the wheel has passed. Returns whether
+    /// Does a turn at time `now`, until `turn_end` tasks were ever handed over. If more are due
+    /// they are left in the wheel, and the next deadline of the wheel has passed. Returns whether
     /// anything was due in the wheel.
     // Into the turn of `Inner`: a call costs an empty turn 40 instructions.
     #[inline]

@@ -52,9 +52,14 @@ use crate::sync::{Arc, SegQueue};
 /// memory.
 const BLOCKS_PER_BATCH: usize = 8;
 
-/// The task, if there is anything to drop; the handle's reference to the timer; and whether the
-/// worker has memory to reclaim.
-type Discarded<S> = (Option<DetachedTask<S>>, TimerRef<S>, bool);
+/// What a [cancel](NodesGuard::cancel) or [discard](LocalNodes::discard) leaves.
+pub(crate) struct Cancelled<T> {
+    /// `None` if a run of it is not over: then the thread that runs it drops it. Or if there is
+    /// nothing to drop.
+    pub(crate) task: Option<T>,
+    /// The worker has memory to reclaim.
+    pub(crate) leaves_memory: bool,
+}
 
 pub(crate) struct LocalNodes<S: Owner> {
     count: LocalCount<S>,
@@ -183,9 +188,9 @@ impl<S: Owner> LocalNodes<S> {
         is_full
     }
 
-    /// Cancels a timeout and gives up its handle. `skips_hook`: even if the task has a hook, which
-    /// is not called. The error is the handle: the timeout has ended, or the caller has to
-    /// [cancel](NodesGuard::cancel) it.
+    /// Cancels a timeout and gives up its handle, whose reference to the timer it returns.
+    /// `skips_hook`: even if the task has a hook, which is not called. The error is the handle: the
+    /// timeout has ended, or the caller has to [cancel](NodesGuard::cancel) it.
     ///
     /// # Panics
     ///
@@ -195,7 +200,7 @@ impl<S: Owner> LocalNodes<S> {
         &mut self,
         mut handle: Handle<S>,
         skips_hook: bool,
-    ) -> Result<Discarded<S>, Handle<S>> {
+    ) -> Result<(Cancelled<DetachedTask<S>>, TimerRef<S>), Handle<S>> {
         assert!(
             self.is_of(handle.timer()),
             "the handle is one of this timer"
@@ -231,7 +236,11 @@ impl<S: Owner> LocalNodes<S> {
             unsafe { self.push(Kind::Discarded.encode(number)) };
             true
         };
-        Ok((task, timer, leaves_memory))
+        let cancelled = Cancelled {
+            task,
+            leaves_memory,
+        };
+        Ok((cancelled, timer))
     }
 
     /// Takes in the reference to the timer that a discarded handle had.
@@ -368,8 +377,7 @@ impl<S: Owner> NodesGuard<'_, S> {
     }
 
     /// Cancels the timeout whose word was `seen`, unless it has ended, and pushes a message if the
-    /// worker has to know. Returns its task, unless a run of it is not over: then the thread that
-    /// runs it drops it. Also returns whether the worker has memory to reclaim.
+    /// worker has to know.
     ///
     /// # Panics
     ///
@@ -379,12 +387,14 @@ impl<S: Owner> NodesGuard<'_, S> {
         &mut self,
         handle: &'h Handle<S>,
         seen: SeenWord,
-    ) -> Option<(Option<TaskClaim<'h, S>>, bool)> {
+    ) -> Option<Cancelled<TaskClaim<'h, S>>> {
         self.assert_is_of(handle);
         // SAFETY: `cancel_seen` has changed the word to `CANCELLED`. If the task was not running,
         // its owner is this thread.
-        let task =
-            |before: SeenWord| (!before.is_running()).then(|| unsafe { TaskClaim::new(handle) });
+        let cancelled = |before: SeenWord, leaves_memory| Cancelled {
+            task: (!before.is_running()).then(|| unsafe { TaskClaim::new(handle) }),
+            leaves_memory,
+        };
         // Most often the worker has not seen the message, and never will.
         if seen.is_in_flight() && self.nodes.take_back(handle) {
             // Other threads may have borrowed the handle, even if it is the only one: they may end
@@ -392,14 +402,14 @@ impl<S: Owner> NodesGuard<'_, S> {
             let before = handle.word.cancel_seen(seen);
             // SAFETY: the message that was taken back owned the wheel's reference to this node.
             unsafe { handle.merge_wheel_ref() };
-            return Some((task(before?), false));
+            return Some(cancelled(before?, false));
         }
         let before = handle.word.cancel_seen(seen)?;
         if before.is_in_wheel() {
             // SAFETY: `cancel_seen` has found the node in the wheel and changed its word.
             self.push(unsafe { Message::new(handle, Kind::Ended) });
         }
-        Some((task(before), true))
+        Some(cancelled(before, true))
     }
 
     /// Ends a timeout that this thread has just scheduled and not given to any other, and returns

@@ -41,7 +41,7 @@ mod wheel;
 mod word;
 
 pub(crate) use lane::{Consumer, Producer, Waiting, lane};
-pub(crate) use local::{IdleNodes, LocalNodes, NodesGuard};
+pub(crate) use local::{Cancelled, IdleNodes, LocalNodes, NodesGuard};
 pub(crate) use message::Message;
 pub(crate) use pool::{Pool, PoolId};
 #[cfg(feature = "async")]

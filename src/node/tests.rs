@@ -133,7 +133,7 @@ impl Both {
     /// Returns whether nodes were freed for the worker to reclaim.
     fn cancel(&mut self, handle: Handle<Timer>) -> bool {
         let seen = handle.not_ended().expect("the timeout has not ended");
-        if let Some((task, _)) = self.borrow().cancel(&handle, seen) {
+        if let Some(Cancelled { task, .. }) = self.borrow().cancel(&handle, seen) {
             let task = task.expect("the task does not run");
             assert!(task.is_plain(), "its cancellation has nothing to do");
             task.drop_task();
@@ -486,10 +486,10 @@ impl Both {
     /// Cancels a timeout and gives up its handle. Returns whether the worker has memory to reclaim.
     fn discard(&mut self, handle: Handle<Timer>) -> Result<bool, Handle<Timer>> {
         self.local.make_room();
-        let (task, released, leaves_memory) = self.local.discard(handle, false)?;
-        assert!(task.is_none(), "there is nothing to drop");
-        self.local.put(released);
-        Ok(leaves_memory)
+        let (cancelled, timer) = self.local.discard(handle, false)?;
+        assert!(cancelled.task.is_none(), "there is nothing to drop");
+        self.local.put(timer);
+        Ok(cancelled.leaves_memory)
     }
 }
 
