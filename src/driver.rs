@@ -38,9 +38,9 @@ use crate::sync::Arc;
 ///
 /// # On tokio
 ///
-/// A task of a tokio runtime can turn the timer. With the feature `tokio`,
-/// `Builder::build_on_tokio` builds the timer and spawns that task; it replaces the driver and its
-/// waker.
+/// A task of a tokio runtime can turn the timer: `tokio::build_on` of the crate hashed-wheel-util
+/// builds the timer and spawns that task, over
+/// [`build_hosted`](crate::Builder::build_hosted).
 #[doc(alias("EventLoop"))]
 pub struct Driver {
     inner: Arc<Inner>,
@@ -86,7 +86,7 @@ impl Driver {
     #[doc(alias("poll", "advance", "tick"))]
     pub fn turn(&mut self) -> usize {
         self.set_awake();
-        self.inner.turn(usize::MAX)
+        self.inner.turn(self.inner.max_tasks_per_turn)
     }
 
     /// Does what [`turn`](Self::turn) does, but runs at most `n` tasks. Returns how many timeouts
@@ -126,13 +126,6 @@ impl Driver {
     pub fn turn_at_most(&mut self, n: usize) -> usize {
         self.set_awake();
         self.inner.turn(n)
-    }
-
-    /// Does a turn that hands over at most as many tasks as the builder permits.
-    #[cfg(feature = "tokio")]
-    pub(crate) fn turn_within_limit(&mut self) {
-        self.set_awake();
-        self.inner.turn(self.inner.max_tasks_per_turn);
     }
 
     /// The loop is awake: no thread has to wake it.

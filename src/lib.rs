@@ -43,8 +43,8 @@
 //! | repeat a task | [`HashedWheelTimer::schedule_at_fixed_rate`], [`Schedule`], [`Periodic`] |
 //! | wait in async code | [`HashedWheelTimer::sleep`], [`timeout`](HashedWheelTimer::timeout), [`interval`](HashedWheelTimer::interval) |
 //! | run tasks elsewhere | [`Builder::task_executor`], [`TaskExecutor`], [`ExpiredTask`] |
-//! | turn the timer yourself | [`Builder::build_driven`], [`Driver`]; on tokio [`Builder::build_on_tokio`] |
-//! | turn time in tests | [`ManualClock`]; on tokio [`TokioClock`] |
+//! | turn the timer yourself | [`Builder::build_driven`], [`Builder::build_hosted`], [`Driver`]; on tokio `tokio::build_on` of hashed-wheel-util |
+//! | turn time in tests | [`ManualClock`] |
 //! | end a timer | [`HashedWheelTimer::stop`], [`shutdown`](HashedWheelTimer::shutdown), [`begin_stop`](HashedWheelTimer::begin_stop) with [`Ending`] |
 //! | observe a timer | [`HashedWheelTimer::stats`], [`occupancy`](HashedWheelTimer::occupancy) |
 //! | let one thread own its timer | [`LocalTimer`] |
@@ -59,7 +59,6 @@
 //! | none (`default-features = false`) | the timer, and all that needs no other feature |
 //! | `tracing` | reports of panics, slow tasks and rejected timeouts |
 //! | `async` | futures that need no runtime: [`Sleep`], [`WithTimeout`], [`Interval`] |
-//! | `tokio` | [`Builder::build_on_tokio`], [`TokioClock`] |
 //!
 //! # Platforms
 //!
@@ -70,14 +69,13 @@
 #![deny(unsafe_code, unsafe_op_in_unsafe_fn)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // The documentation above links to items of all features.
-#![cfg_attr(not(feature = "tokio"), allow(rustdoc::broken_intra_doc_links))]
+#![cfg_attr(not(feature = "async"), allow(rustdoc::broken_intra_doc_links))]
 
 // | file | content |
 // |---|---|
 // | `timer`, `weak`, `timeout`, `builder/`, `driver`, `ending` | API: the handles of a timer, its construction, a timer without a thread, its end |
 // | `cancel`, `task`, `executor`, `clock/`, `error`, `stats` | API: what users implement or receive |
 // | `alarm/`, `periodic/`, `future/` | API, built on the above: timeouts that are armed again, periodic tasks, async code |
-// | `tokio` | a timer that a task of a tokio runtime turns, and the clock of a runtime |
 // | `engine/` | one timer: callers, queue, worker, sleep, end, thread |
 // | `node/` | one timeout: state word, memory, references, messages; all `unsafe`, except for the platform's |
 // | `either_wheel` | one type for both wheels of the crate `timing-wheels` |
@@ -106,15 +104,11 @@ mod task;
 mod ticks;
 mod timeout;
 mod timer;
-#[cfg(feature = "tokio")]
-mod tokio;
 mod weak;
 
 #[cfg(doctest)]
 mod must_not_compile;
 
-#[cfg(feature = "tokio")]
-pub use self::tokio::TokioClock;
 #[cfg(feature = "async")]
 pub use future::{Interval, Sleep, TimeoutError, WithTimeout};
 /// The timing wheels as plain data structures: the crate `timing-wheels`.

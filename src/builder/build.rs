@@ -23,24 +23,24 @@ const SHORTEST_TICK: Duration = Duration::from_micros(1);
 
 /// Who turns a timer.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+enum Kind {
     Threaded,
     /// As `Threaded`: the timer of the process.
     Global,
     Driven,
-    OnRuntime,
+    Hosted,
 }
 
 impl Kind {
     fn is_driven(self) -> bool {
-        matches!(self, Self::Driven | Self::OnRuntime)
+        matches!(self, Self::Driven | Self::Hosted)
     }
 
-    pub(crate) fn text(self) -> &'static str {
+    fn text(self) -> &'static str {
         match self {
             Self::Threaded | Self::Global => "a timer with a thread",
             Self::Driven => "a driven timer",
-            Self::OnRuntime => "a timer on a runtime",
+            Self::Hosted => "a hosted timer",
         }
     }
 }
@@ -107,10 +107,72 @@ impl Builder {
         self.build_driven_as(Kind::Driven)
     }
 
-    pub(crate) fn build_driven_as(
+    /// Builds a timer that a loop of its own turns until it stops, such as a task of a runtime. To
+    /// the other threads it is as a timer with a thread.
+    ///
+    /// It differs from a [driven timer](Self::build_driven) in this:
+    ///
+    /// - [`shutdown`](HashedWheelTimer::shutdown) waits for the loop, in real time, and does not
+    ///   turn the timer on its own thread. So tasks run nowhere but in the loop.
+    /// - [`max_tasks_per_turn`](Self::max_tasks_per_turn) limits each [`turn`](Driver::turn).
+    /// - It always has a waker, because a loop without one would sleep for ever: `waker` is what
+    ///   [`Builder::waker`](Self::waker) describes.
+    ///
+    /// The loop turns the driver and sleeps for [`next_turn`](Driver::next_turn), until the timer
+    /// [is stopped](Driver::is_stopped). Then it drops the driver. The crate hashed-wheel-util has
+    /// such a loop for tokio.
+    ///
+    /// # Errors
+    ///
+    /// As for [`build`](Self::build). A waker that was set, and the settings of the thread, are [an
+    /// error](BuildError::UnusedOption).
+    ///
+    /// # Examples
+    ///
+    /// The loop is a thread that parks:
+    ///
+    /// ```
+    /// use hashed_wheel::HashedWheelTimer;
+    /// use std::sync::mpsc;
+    /// use std::thread;
+    /// use std::time::Duration;
+    ///
+    /// let (send, receive) = mpsc::channel();
+    /// let host = thread::spawn(move || {
+    ///     let this = thread::current();
+    ///     let builder = HashedWheelTimer::builder().tick(Duration::from_millis(1));
+    ///     let (timer, mut driver) = builder.build_hosted(move || this.unpark()).unwrap();
+    ///     send.send(timer).unwrap();
+    ///     while !driver.is_stopped() {
+    ///         driver.turn();
+    ///         match driver.next_turn() {
+    ///             _ if driver.is_stopped() => break,
+    ///             Some(wait) => thread::park_timeout(wait),
+    ///             None => thread::park(),
+    ///         }
+    ///     }
+    /// });
+    /// let timer = receive.recv()?;
+    /// let near = timer.new_timeout(|_| println!("expired"), Duration::from_millis(5))?;
+    /// assert!(timer.shutdown(Duration::from_secs(10)).is_empty()); // the host has run it
+    /// assert!(near.is_expired());
+    /// host.join().unwrap();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn build_hosted(
         self,
-        kind: Kind,
+        waker: impl Fn() + Send + Sync + 'static,
     ) -> Result<(HashedWheelTimer, Driver), BuildError> {
+        if self.waker.is_some() {
+            return Err(BuildError::UnusedOption {
+                option: "waker",
+                timer: Kind::Hosted.text(),
+            });
+        }
+        self.waker(waker).build_driven_as(Kind::Hosted)
+    }
+
+    fn build_driven_as(self, kind: Kind) -> Result<(HashedWheelTimer, Driver), BuildError> {
         let inner = self.build_shared(kind)?;
         // A driven timer has no thread to start.
         inner.state.set_started();
@@ -214,7 +276,7 @@ impl Builder {
             detaches_on_drop: self.detach_on_drop,
             executor: self.executor,
             max_tasks_per_turn: self.max_tasks_per_turn.unwrap_or(usize::MAX),
-            is_turned_by_runtime: kind == Kind::OnRuntime,
+            is_hosted: kind == Kind::Hosted,
             slow_task_threshold: self.slow_task_threshold.map(ticks::nanos),
             waker: self.waker,
             clock: self.clock,

@@ -18,9 +18,6 @@ use crate::task::{ExpiredTask, TaskExecutor};
 #[cfg(doc)]
 use crate::timer::HashedWheelTimer;
 
-#[cfg(feature = "tokio")]
-pub(crate) use build::Kind;
-
 /// Configures and builds a timer: [`HashedWheelTimer::builder`].
 ///
 /// Every setting has a default, which is Netty's where Netty has the setting. A setting that the
@@ -307,7 +304,8 @@ impl Builder {
     /// counts as one that runs. A timeout that was [reset](crate::Timeout::reset) to a later
     /// deadline does not count when it is moved.
     ///
-    /// Not for a [driven timer](Self::build_driven), which has [`Driver::turn_at_most`].
+    /// Not for a [driven timer](Self::build_driven), which has [`Driver::turn_at_most`]; but for a
+    /// [hosted](Self::build_hosted) one.
     ///
     /// # Examples
     ///
@@ -533,6 +531,23 @@ impl Builder {
             clock: (!is_default).then(|| Box::new(clock) as Box<dyn Clock>),
             ..self
         }
+    }
+
+    /// Returns whether a [clock](Self::clock) was set, other than the default. For code that sets
+    /// one only if the user has not.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use hashed_wheel::{Builder, ManualClock};
+    ///
+    /// let builder = Builder::default();
+    /// assert!(!builder.has_clock());
+    /// assert!(builder.clock(ManualClock::new()).has_clock());
+    /// ```
+    #[must_use]
+    pub fn has_clock(&self) -> bool {
+        self.clock.is_some()
     }
 }
 

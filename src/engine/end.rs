@@ -261,7 +261,7 @@ impl Inner {
             // Nothing runs here that could be waited for.
             return self.stop();
         }
-        if self.thread.is_started() || self.is_turned_by_runtime {
+        if self.thread.is_started() || self.is_hosted {
             self.wait_for_worker(last, at_most);
         } else {
             self.turn_while_due(last);
@@ -288,7 +288,7 @@ impl Inner {
             }
             let is_due = next <= self.ticks.reached(now);
             // This thread may be the one on which a runtime would turn the timer.
-            if (!is_due || self.is_turned_by_runtime) && Instant::now() > by {
+            if (!is_due || self.is_hosted) && Instant::now() > by {
                 return;
             }
             if is_due && next > 0 {

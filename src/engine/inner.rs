@@ -106,10 +106,10 @@ pub(crate) struct Inner {
     pub(crate) ticks_per_wheel: usize,
     /// In nanoseconds: a task that the worker runs and that takes longer is reported.
     pub(super) slow_task_threshold: Option<u64>,
-    /// For the worker thread, or the task of a runtime.
+    /// For the worker thread, or the loop of a hosted timer.
     pub(crate) max_tasks_per_turn: usize,
-    /// A task of a runtime turns the driver, so that no other thread has to.
-    pub(super) is_turned_by_runtime: bool,
+    /// A loop turns the driver, so that no other thread has to.
+    pub(super) is_hosted: bool,
     pub(crate) clock: TimerClock,
     /// The name of the wheel, for `Debug`.
     pub(crate) wheel: &'static str,
@@ -151,7 +151,7 @@ pub(crate) struct Settings {
     /// In nanoseconds.
     pub(crate) slow_task_threshold: Option<u64>,
     pub(crate) max_tasks_per_turn: usize,
-    pub(crate) is_turned_by_runtime: bool,
+    pub(crate) is_hosted: bool,
     pub(crate) waker: Option<Waker>,
     /// `None` is the operating system's.
     pub(crate) clock: Option<Box<dyn Clock>>,
@@ -201,7 +201,7 @@ impl Inner {
             ticks,
             slow_task_threshold: settings.slow_task_threshold,
             max_tasks_per_turn: settings.max_tasks_per_turn,
-            is_turned_by_runtime: settings.is_turned_by_runtime,
+            is_hosted: settings.is_hosted,
             clock,
             is_driven: settings.is_driven,
             is_global: settings.is_global,

@@ -52,7 +52,8 @@ use crate::ticks;
 /// does: it would wait for itself forever.
 ///
 /// An overloaded runtime does better if one of its own tasks turns the timer: see
-/// `Builder::build_on_tokio`, and [`Driver`](crate::Driver) for other runtimes.
+/// `tokio::build_on` of the crate hashed-wheel-util, and
+/// [`build_hosted`](crate::Builder::build_hosted) for other runtimes.
 ///
 /// # When the timer stops
 ///

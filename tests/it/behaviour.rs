@@ -1514,20 +1514,13 @@ fn option_that_a_timer_cannot_use_is_an_error() {
         assert_eq!(threaded, result(with_thread, "a timer with a thread"));
         let turned = set(HashedWheelTimer::builder()).build_driven().map(|_| ());
         assert_eq!(turned, result(driven, "a driven timer"));
-        #[cfg(all(feature = "tokio", not(miri)))]
-        {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_time()
-                .build()
-                .unwrap();
-            let on_runtime = set(HashedWheelTimer::builder())
-                .build_on_tokio(runtime.handle())
-                .map(|_| ());
-            assert_eq!(
-                on_runtime,
-                result(option == "max_tasks_per_turn", "a timer on a runtime")
-            );
-        }
+        let hosted = set(HashedWheelTimer::builder())
+            .build_hosted(|| ())
+            .map(|_| ());
+        assert_eq!(
+            hosted,
+            result(option == "max_tasks_per_turn", "a hosted timer")
+        );
     }
     let text = BuildError::UnusedOption {
         option: "waker",

@@ -28,6 +28,5 @@ mod suspend;
 mod thread_cache;
 mod threads;
 mod tokio;
-mod tokio_runtime;
 mod waker;
 mod worker_thread;

@@ -8,7 +8,7 @@ use std::sync::{Mutex, mpsc};
 use std::time::Duration;
 
 use common::{Driven, Log, TICK, accepts_all, ms};
-use hashed_wheel::{Builder, HashedWheelTimer, MissedTick, Schedule, Timeout};
+use hashed_wheel::{Builder, HashedWheelTimer, ManualClock, MissedTick, Schedule, Timeout};
 
 /// A turn drains at most so many messages.
 const MAX_MESSAGES: u64 = 100_000;
@@ -332,4 +332,18 @@ fn calls_that_wait_for_a_turn_need_not_wait_for_a_storm() {
     );
     assert!(timer.cancel_all() >= STORM / 2, "it waited for one turn");
     assert_eq!(timer.pending_timeouts(), 0);
+}
+
+#[test]
+fn the_limit_is_that_of_each_turn_of_a_hosted_timer() {
+    let clock = ManualClock::new();
+    let builder = HashedWheelTimer::builder()
+        .clock(clock.clone())
+        .max_tasks_per_turn(Some(2));
+    let (timer, mut driver) = builder.build_hosted(|| ()).unwrap();
+    for _ in 0..3 {
+        timer.new_timeout(|_| (), ms(1)).unwrap();
+    }
+    clock.advance(ms(100));
+    assert_eq!([driver.turn(), driver.turn(), driver.turn()], [2, 1, 0]);
 }

@@ -711,3 +711,31 @@ fn nothing_is_lost_between_new_timeouts_and_a_shutdown() {
         assert_eq!(timer.pending_timeouts(), 0);
     }
 }
+
+/// The tasks run on the thread of the loop, and `shutdown` ends its sleep.
+#[test]
+fn a_hosted_timer_is_turned_by_its_loop_alone() {
+    let (send, timers) = channel();
+    let host = thread::spawn(move || {
+        let host = thread::current();
+        let builder = HashedWheelTimer::builder().tick(ms(1));
+        let (timer, mut driver) = builder.build_hosted(move || host.unpark()).unwrap();
+        send.send(timer).unwrap();
+        while !driver.is_stopped() {
+            driver.turn();
+            match driver.next_turn() {
+                _ if driver.is_stopped() => break,
+                Some(wait) => thread::park_timeout(wait),
+                None => thread::park(),
+            }
+        }
+    });
+    let timer = timers.recv().unwrap();
+    let (ran, runs) = channel();
+    let near = move |_: &Timeout| ran.send(thread::current().id()).unwrap();
+    timer.new_timeout(near, ms(20)).unwrap();
+    let far = timer.new_timeout(|_| (), HOUR).unwrap();
+    assert_eq!(timer.shutdown(TEST_TIMEOUT), [far]);
+    assert_eq!(runs.try_recv(), Ok(host.thread().id()));
+    host.join().unwrap();
+}

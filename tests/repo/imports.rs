@@ -10,7 +10,7 @@ use crate::files::{Source, root, rust_files, sources};
 const LAYERS: [&[&str]; 4] = [
     &[
         "alarm", "builder", "cancel", "clock", "driver", "ending", "error", "executor", "future",
-        "lib", "periodic", "stats", "task", "timeout", "timer", "tokio", "weak",
+        "lib", "periodic", "stats", "task", "timeout", "timer", "weak",
     ],
     &["engine"],
     &["node"],

@@ -9,13 +9,13 @@ use std::path::PathBuf;
 use crate::files::{pages, root, sources};
 
 /// All lines of `src` that are neither blank nor comments nor tests.
-const CODE_LINES: usize = 9_044;
+const CODE_LINES: usize = 8_940;
 
 /// The lines of a file, with its comments and tests.
 const FILE_LINES: usize = 630;
 
 /// Structs, enums, unions, traits and type aliases. The goal is 30.
-const PUBLIC_TYPES: usize = 35;
+const PUBLIC_TYPES: usize = 34;
 
 /// How a transition of a node may end, as the engine sees it.
 const NODE_OUTCOMES: usize = 8;

@@ -68,6 +68,10 @@ fn the_builder_has_these_methods() {
     let _: fn(Builder, fn()) -> Builder = Builder::waker;
     let _: fn(Builder) -> Result<HashedWheelTimer, BuildError> = Builder::build;
     let _: fn(Builder) -> Result<(HashedWheelTimer, Driver), BuildError> = Builder::build_driven;
+    let _ = |builder: Builder| -> Result<(HashedWheelTimer, Driver), BuildError> {
+        builder.build_hosted(|| ())
+    };
+    let _: fn(&Builder) -> bool = Builder::has_clock;
 }
 
 #[test]

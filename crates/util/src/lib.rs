@@ -5,6 +5,7 @@
 //! | keep values by key until they expire | [`ExpiringMap`] | |
 //! | get values back when they are due | [`delay_queue::DelayQueue`] | |
 //! | limit and repeat calls | [`client::Client`] | `client` |
+//! | let a task of tokio turn a timer | [`tokio::build_on`], [`tokio::TokioClock`] | `tokio` |
 //! | run tasks on a pool or runtime | [`executor`] | `tokio`, `rayon` |
 //! | keep the tasks that a pool refuses | [`executor::TaskExecutorExt`] | |
 //! | run a task in its `tracing` span | [`InSpan`] | `tracing` |
@@ -61,6 +62,8 @@ pub mod metrics;
 #[cfg(feature = "stream")]
 mod stream;
 mod sync;
+#[cfg(feature = "tokio")]
+pub mod tokio;
 #[cfg(feature = "tower")]
 pub mod tower;
 

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 use hashed_wheel::{Builder, Clock, Driver, ExpiredTask, HashedWheelTimer, Timeout, executor};
 use hashed_wheel_util::executor::TaskExecutorExt;
+use hashed_wheel_util::tokio::build_on;
 
 use crate::Sabotage;
 use crate::kinds::{Action, Entry, Loads, Plains, Shared, cancel_all, is_dropping, schedule};
@@ -244,7 +245,7 @@ impl TurnedBy {
     fn build(self, builder: Builder) -> (HashedWheelTimer, Option<DriverThread>) {
         let built = match self {
             Self::Thread => builder.build(),
-            Self::Tokio => builder.build_on_tokio(&runtime()),
+            Self::Tokio => build_on(builder, &runtime()),
             Self::Loop => {
                 let (timer, driver) = DriverThread::start(builder);
                 return (timer, Some(driver));

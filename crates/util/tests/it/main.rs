@@ -24,4 +24,5 @@ mod refused;
 mod stream;
 mod timer;
 mod tokio_executor;
+mod tokio_runtime;
 mod tower;

@@ -51,6 +51,21 @@ fn a_delay_queue_has_these_methods() {
 
 #[cfg(feature = "tokio")]
 #[test]
+fn timers_on_tokio_are_built_by_this_function() {
+    use hashed_wheel::{BuildError, Clock};
+    use hashed_wheel_util::tokio::{TokioClock, build_on};
+    use tokio::runtime::Handle;
+
+    let _: fn(Builder, &Handle) -> Result<HashedWheelTimer, BuildError> = build_on;
+    let _: fn(Handle) -> TokioClock = TokioClock::new;
+    let _: fn(&TokioClock) -> Duration = Clock::now;
+    is_send_sync::<TokioClock>();
+    is_clone::<TokioClock>();
+    is_debug::<TokioClock>();
+}
+
+#[cfg(feature = "tokio")]
+#[test]
 fn tokio_executors_have_these_methods() {
     use hashed_wheel_util::executor::{TokioSpawn, TokioSpawnBlocking};
     use tokio::runtime::Handle;

@@ -12,6 +12,7 @@ use hashed_wheel::{HashedWheelTimer, Stats};
 use hashed_wheel_services::On;
 use hashed_wheel_trial::process::{self, cpu_time};
 use hashed_wheel_util::HyperTimer;
+use hashed_wheel_util::tokio::build_on;
 use hyper_util::rt::TokioTimer;
 use tokio::net::TcpSocket;
 use tokio::runtime::{self, Runtime};
@@ -52,9 +53,7 @@ pub(crate) fn main(on: On, tick: Duration) -> io::Result<()> {
         On::Wheel => on_wheel(&runtime.build()?, wheel.build().map_err(io::Error::other)?),
         On::Task => {
             let runtime = runtime.enable_time().build()?;
-            let timer = wheel
-                .build_on_tokio(runtime.handle())
-                .map_err(io::Error::other)?;
+            let timer = build_on(wheel, runtime.handle()).map_err(io::Error::other)?;
             on_wheel(&runtime, timer)
         }
         On::Tokio => run(

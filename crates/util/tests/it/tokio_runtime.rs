@@ -12,9 +12,8 @@ use std::thread;
 use std::time::Duration;
 
 use common::{Ends, TEST_TIMEOUT, ends, ms};
-use hashed_wheel::{
-    BuildError, Builder, Clock, HashedWheelTimer, ManualClock, NewTimeoutError, TokioClock,
-};
+use hashed_wheel::{BuildError, Builder, Clock, HashedWheelTimer, ManualClock, NewTimeoutError};
+use hashed_wheel_util::tokio::{TokioClock, build_on};
 use tokio::runtime::{self, Handle, Runtime};
 use tokio::time::{self, Instant};
 
@@ -25,7 +24,7 @@ fn builder() -> Builder {
 }
 
 fn timer() -> HashedWheelTimer {
-    builder().build_on_tokio(&Handle::current()).unwrap()
+    build_on(builder(), &Handle::current()).unwrap()
 }
 
 fn runtime(threads: usize) -> Runtime {
@@ -86,7 +85,7 @@ fn timeouts_and_sleeps_end_on_either_runtime() {
 fn other_threads_wake_the_task() {
     ends(|| {
         let runtime = runtime(1);
-        let timer = builder().build_on_tokio(runtime.handle()).unwrap();
+        let timer = build_on(builder(), runtime.handle()).unwrap();
         let (send, receive) = tokio::sync::oneshot::channel();
         let other = timer.clone();
         let thread = thread::spawn(move || {
@@ -114,7 +113,7 @@ fn task_yields_to_the_runtime_between_turns() {
     ends(|| {
         runtime(1).block_on(async {
             let builder = HashedWheelTimer::builder().tick(Duration::from_micros(1));
-            let timer = builder.build_on_tokio(&Handle::current()).unwrap();
+            let timer = build_on(builder, &Handle::current()).unwrap();
             again(&timer);
             while timer.stats().expired < 1_000 {
                 tokio::task::yield_now().await;
@@ -145,10 +144,7 @@ fn stop_ends_the_task_and_drops_the_clock() {
         runtime(1).block_on(async {
             let drops = Arc::new(AtomicUsize::new(0));
             let clock = Dropped(Arc::clone(&drops));
-            let timer = builder()
-                .clock(clock)
-                .build_on_tokio(&Handle::current())
-                .unwrap();
+            let timer = build_on(builder().clock(clock), &Handle::current()).unwrap();
             let pending = timer.new_timeout(|_| (), HOUR).unwrap();
             tokio::task::yield_now().await;
             assert_eq!(timer.stop(), [pending]);
@@ -168,7 +164,7 @@ fn stop_ends_the_task_and_drops_the_clock() {
 fn end_of_the_runtime_stops_the_timer() {
     ends(|| {
         let runtime = runtime(2);
-        let timer = builder().build_on_tokio(runtime.handle()).unwrap();
+        let timer = build_on(builder(), runtime.handle()).unwrap();
         let ends = Ends::new();
         let pending = timer.new_timeout_task(ends.task(), HOUR).unwrap();
         let (slept, wait) = std::sync::mpsc::channel();
@@ -196,21 +192,18 @@ fn end_of_the_runtime_stops_the_timer() {
 #[test]
 fn timer_on_a_dropped_runtime_is_stopped() {
     let handle = runtime(1).handle().clone();
-    let timer = builder().build_on_tokio(&handle).unwrap();
+    let timer = build_on(builder(), &handle).unwrap();
     assert!(timer.is_stopped());
 }
 
 #[test]
 fn errors_of_the_builder_and_a_runtime_without_a_timer_are_reported_by_the_call() {
     let with_time = runtime(1);
-    let wrong = HashedWheelTimer::builder()
-        .tick(Duration::ZERO)
-        .build_on_tokio(with_time.handle());
+    let wrong = build_on(builder().tick(Duration::ZERO), with_time.handle());
     assert!(matches!(wrong, Err(BuildError::ZeroTick)));
     let without_time = runtime::Builder::new_current_thread().build().unwrap();
     let handle = without_time.handle().clone();
-    let panic =
-        thread::spawn(move || common::quietly(|| builder().build_on_tokio(&handle).is_ok()));
+    let panic = thread::spawn(move || common::quietly(|| build_on(builder(), &handle).is_ok()));
     let panic = panic.join().unwrap_err();
     let text = panic
         .downcast_ref::<&str>()
@@ -292,10 +285,7 @@ async fn threads_outside_the_runtime_see_the_paused_clock() {
 #[tokio::test]
 async fn clock_that_is_paused_later_is_followed_if_it_was_set() {
     let clock = TokioClock::new(Handle::current());
-    let timer = builder()
-        .clock(clock.clone())
-        .build_on_tokio(&Handle::current())
-        .unwrap();
+    let timer = build_on(builder().clock(clock.clone()), &Handle::current()).unwrap();
     timer.sleep(ms(5)).await.unwrap();
     time::pause();
     let begin = Instant::now();
@@ -309,10 +299,7 @@ async fn clock_that_is_paused_later_is_followed_if_it_was_set() {
 #[tokio::test(start_paused = true)]
 async fn clock_that_was_set_is_used() {
     let clock = ManualClock::new();
-    let timer = builder()
-        .clock(clock.clone())
-        .build_on_tokio(&Handle::current())
-        .unwrap();
+    let timer = build_on(builder().clock(clock.clone()), &Handle::current()).unwrap();
     assert_eq!(timer.now(), clock.instant());
 }
 
@@ -419,7 +406,7 @@ fn in_destructor<T: Send + 'static>(last: impl FnOnce() -> T + Send + 'static) -
 fn timer_on_a_paused_clock_can_be_used_in_a_destructor() {
     let mut paused = runtime::Builder::new_current_thread();
     let runtime = paused.enable_time().start_paused(true).build().unwrap();
-    let timer = builder().build_on_tokio(runtime.handle()).unwrap();
+    let timer = build_on(builder(), runtime.handle()).unwrap();
     runtime.block_on(time::advance(HOUR));
     let (its_timer, before) = (timer.clone(), timer.now());
     let timeout = in_destructor(move || {
