@@ -208,11 +208,6 @@ impl Drop for Driver {
             waker.set_unused();
         }
         self.inner.stop_on_any_thread();
-        // If a task stopped the timer, no `stop` drops the executor, so this does. If a task drops
-        // the driver itself, in a turn of a `shutdown`, that `shutdown` drops the executor.
-        if self.inner.worker.is_stopped_by_worker() && !self.inner.worker.is_held_by_this_thread() {
-            self.inner.drop_executor();
-        }
     }
 }
 

@@ -191,7 +191,7 @@ impl Inner {
         }
     }
 
-    /// Stops the timer. Returns whether this call did, which then has to drop the executor.
+    /// Stops the timer. Returns whether this call did.
     fn set_stopped(&self) -> bool {
         let is_first = !self.state.stop().is_stopped();
         if is_first {
@@ -218,7 +218,8 @@ impl Inner {
 
     /// Drops the executor of a stopped timer, without any lock: it may wait for tasks that wait for
     /// the timer.
-    pub(crate) fn drop_executor(&self) {
+    #[cold]
+    pub(super) fn drop_executor(&self) {
         let executor = self.worker.lock().take_executor();
         self.guard(
             "when it was dropped",
@@ -311,10 +312,6 @@ impl Inner {
                 _ if next <= self.ticks.reached(self.clock.now()) => _ = self.turn(usize::MAX),
                 _ => break,
             }
-        }
-        if self.worker.is_stopped_by_worker() {
-            // A task that owned the driver has dropped it.
-            self.drop_executor();
         }
     }
 

@@ -185,6 +185,10 @@ impl Inner {
         drop(worker);
         if had_work {
             self.count_turn(now);
+            // No `stop` does it. (A turn without work has run nothing that stops the timer.)
+            if self.worker.is_stopped_by_worker() {
+                self.drop_executor();
+            }
         }
         expired as usize
     }
@@ -229,12 +233,10 @@ fn run_worker(inner: &Arc<Inner>) {
         inner.stop_on_worker();
         if inner.worker.is_stopped_by_worker() {
             inner.worker.lock().end_all(inner);
+            inner.drop_executor();
         }
         report::clock_panicked(panic);
     });
-    if inner.worker.is_stopped_by_worker() {
-        inner.drop_executor();
-    }
     inner.call_thread_hook("(on_thread_stop)", settings.on_stop.as_ref());
     report::thread_ended(inner.thread.name());
 }

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use common::{Driven, Ends, Gate, TEST_TIMEOUT, TICK, accepts_all, ends, eventually, ms};
 use hashed_wheel::{
-    Clock, Driver, ExpiredTask, HashedWheelTimer, NewTimeoutError, TaskExecutor, Timeout, TimerTask,
+    Clock, Driver, ExpiredTask, HashedWheelTimer, ManualClock, NewTimeoutError, TaskExecutor,
+    Timeout, TimerTask,
 };
 
 /// Calls its closure when it is cancelled.
@@ -345,6 +346,30 @@ fn an_executor_that_keeps_a_task_does_not_keep_itself_alive() {
     assert_eq!(t.pass(TICK), 1);
     drop(t);
     drop(queue);
+    assert_eq!(Arc::strong_count(&memory), 1);
+}
+
+/// No call of `stop` drops it then.
+#[test]
+fn a_turn_in_which_a_task_drops_the_last_handle_drops_the_executor() {
+    let memory = Arc::new(());
+    let held = memory.clone();
+    let clock = ManualClock::new();
+    let (timer, mut driver) = HashedWheelTimer::builder()
+        .tick(TICK)
+        .clock(clock.clone())
+        .task_executor(accepts_all(move |task: ExpiredTask| {
+            let _ = &held;
+            task.run();
+        }))
+        .build_driven()
+        .unwrap();
+    let last = timer.clone();
+    timer.new_timeout(move |_| drop(last), TICK).unwrap();
+    drop(timer);
+    clock.advance(TICK);
+    assert_eq!(driver.turn(), 1);
+    assert!(driver.is_stopped());
     assert_eq!(Arc::strong_count(&memory), 1);
 }
 
