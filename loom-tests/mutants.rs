@@ -781,7 +781,7 @@ pub const ROWS: &[Row] = &[
     mutant(
         "ReplaceInTwoSteps",
         "util/expiring_map/items.rs",
-        "let evicted = «current».insert(Current {",
+        "let removed = «current».insert(Current {",
         "{ drop(items); items = self.shard.lock(); &mut items.current }",
     ),
     // An item becomes current although its timeout has ended.

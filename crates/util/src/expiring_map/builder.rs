@@ -87,9 +87,11 @@ impl<K, V> ExpiringMapBuilder<K, V> {
     /// [`get`](ExpiringMap::get), [`with`](ExpiringMap::with), [`touch`](ExpiringMap::touch) and
     /// [`renew`](ExpiringMap::renew). The policy is *second chance*, also called CLOCK. Entries
     /// come up for eviction in the order in which they were inserted. One that was used since goes
-    /// to the end of the order instead, as if it had just been inserted. At most 64 in a row do. An
-    /// entry whose time has come is removed first. The evicted entry goes to the handler or the
-    /// receiver, as [`Cause::Evicted`].
+    /// to the end of the order instead, as if it had just been inserted. At most 64 in a row do.
+    /// The evicted entry goes to the handler or the receiver, as [`Cause::Evicted`].
+    ///
+    /// An entry whose time has come leaves first, as [`Cause::Expired`]: the insertion does not
+    /// wait for the timer, but passes it on itself. If that is the new entry, it evicts none.
     ///
     /// There are never more entries than this. Below 2 048 an entry is evicted only if the map is
     /// full. From there on the limit is divided among up to 16 locks. Because random keys do not

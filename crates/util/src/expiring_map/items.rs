@@ -15,7 +15,9 @@
 //! | pending | started | the timeout, if it expires before `arm` goes on; removes the item that was current in place of `arm` |
 //! | pending | occupied | the same, if that item lives and must not be replaced: `arm` returns the entry |
 //! | pending | ended | the timeout: rejected, cancelled by `stop` or `cancel_all`, or dropped by the executor. `arm` takes the entry |
-//! | current, dead | aside | `arm` of the same key, or of another one if the shard is full; `drain` and `clear` |
+//! | current, dead | aside | `arm` of the same key, or the timeout of its item; not in a map with a limit |
+//! | current, dead | passed on | the same in a map with a limit, and `arm` of another key, if the shard is full |
+//! | pending, dead | passed on | `arm`, if the shard is full |
 //! | current or aside | started | the timeout: its task has the entry |
 //! | current or aside | passed on | the timeout: cancelled by `stop` or `cancel_all`, or dropped by the executor |
 //! | current, alive | replaced, removed | `arm`, `remove`, `retain`, `clear`, `drain`: they have the entry |
@@ -86,7 +88,10 @@ enum NewState {
     /// A living item has the key.
     Occupied,
     /// The task has started.
-    Started,
+    Started {
+        /// Whether the item that it has replaced was alive.
+        was_alive: bool,
+    },
 }
 
 /// The item under a key.
@@ -248,7 +253,8 @@ impl<K, V> Armed<K, V> {
 }
 
 /// Makes an item, and its timeout by `schedule`. Cancels the item that is current, unless the new
-/// one must not replace it. If none is, and the shard is full, cancels another item.
+/// one must not replace it. If none is, and the shard is full, cancels another item, or the new one
+/// if it is dead already.
 ///
 /// If the clock or a key's `Eq` panics, the new item is removed, and the current one stays.
 pub(super) fn arm<K: Eq, V>(
@@ -305,9 +311,10 @@ impl<K: Eq, V> Arming<'_, K, V> {
             unreachable!("no other call removes the item")
         };
         self.item = None;
+        let now = current.now();
         match (new.state, new.entry, self.timeout.take()) {
             (NewState::Armed, Some(entry), Some(timeout)) => {
-                let evicted = current.insert(Current {
+                let removed = current.insert(Current {
                     hash,
                     item,
                     deadline: new.deadline,
@@ -317,17 +324,28 @@ impl<K: Eq, V> Arming<'_, K, V> {
                     is_used: false,
                 });
                 drop(items);
-                let replaced = replaced.map(Current::end);
-                if let Some(evicted) = evicted {
-                    output.pass_on(evicted.end(), Cause::Evicted);
+                // At most one of the two: the place of a replaced item is free.
+                if let Some(removed) = removed {
+                    let cause = match removed.is_alive(now) {
+                        true => Cause::Evicted,
+                        false => Cause::Expired,
+                    };
+                    output.pass_on(removed.end(), cause);
                 }
-                Armed::Inserted(replaced.and_then(|old| output.value_of_replaced(old)))
+                let replaced = replaced.and_then(|old| {
+                    let was_alive = old.is_alive(now);
+                    output.end_replaced(old.end(), was_alive)
+                });
+                Armed::Inserted(replaced)
             }
             (NewState::Ended, Some(entry), _) => {
                 drop(items);
-                let replaced = replaced.map(Current::end);
+                let replaced = replaced.and_then(|old| {
+                    let was_alive = old.is_alive(now);
+                    output.end_replaced(old.end(), was_alive)
+                });
                 output.pass_on(entry, Cause::Stopped);
-                Armed::Inserted(replaced.and_then(|old| output.value_of_replaced(old)))
+                Armed::Inserted(replaced)
             }
             (NewState::Occupied, Some(entry), timeout) => {
                 drop(items);
@@ -336,9 +354,10 @@ impl<K: Eq, V> Arming<'_, K, V> {
                 }
                 Armed::Occupied(entry)
             }
-            (_, replaced, _) => {
+            (state, replaced, _) => {
                 drop(items);
-                Armed::Inserted(replaced.and_then(|old| output.value_of_replaced(old)))
+                let was_alive = matches!(state, NewState::Started { was_alive: true });
+                Armed::Inserted(replaced.and_then(|old| output.end_replaced(old, was_alive)))
             }
         }
     }
@@ -396,8 +415,11 @@ impl<K: Eq, V> Shard<K, V> {
         if matches!(new.state, NewState::Occupied) {
             return None;
         }
+        let was_alive = replaced
+            .as_ref()
+            .is_some_and(|old| old.is_alive(current.now()));
+        new.state = NewState::Started { was_alive };
         let (old, timeout) = replaced.map(|old| (old.entry, old.timeout)).unzip();
-        new.state = NewState::Started;
         let entry = mem::replace(&mut new.entry, old);
         drop(items);
         if let Some(timeout) = timeout {

@@ -229,7 +229,8 @@ impl<K, V> ExpiringMap<K, V> {
     ///
     /// For an expired entry, the handler runs as a task of `timer`: on the worker, or by the [task
     /// executor](hashed_wheel::Builder::task_executor). It may run on several threads at a time. A
-    /// panic is reported and counted.
+    /// panic is reported and counted. (In a map with a
+    /// [limit](ExpiringMapBuilder::max_entries), an insertion that needs the place calls it.)
     ///
     /// Otherwise it runs on the thread that has called the map, that ends the timer, or on which
     /// the executor drops a task. A panic goes to the caller of the map; the other entries that the

@@ -55,8 +55,12 @@ impl<K, V> Output<K, V> {
         }
     }
 
-    /// Returns the value of a replaced entry, unless it is passed on.
-    pub(super) fn value_of_replaced(&self, entry: Entry<K, V>) -> Option<V> {
+    /// Returns the value of a replaced entry if it was alive, unless it is passed on.
+    pub(super) fn end_replaced(&self, entry: Entry<K, V>, was_alive: bool) -> Option<V> {
+        if !was_alive {
+            self.pass_on(entry, Cause::Expired);
+            return None;
+        }
         if self.causes.contains(Cause::Replaced) {
             (self.take)(entry, Cause::Replaced);
             return None;

@@ -2,7 +2,8 @@
 //!
 //! An item is *alive* until its deadline. The clock decides that, and not the timer, which is up to
 //! a tick late. A dead item stays where it is until its task takes it. If a new item needs its
-//! place, it is set aside for the task.
+//! place, it is set aside for the task. With a limit it is removed instead, because dead items
+//! count for the limit too.
 //!
 //! It never asks for a hash, also when it grows or shrinks. The callers' tests find an item among
 //! those with the same hash. They are the only user code that may run in the table, and each runs
@@ -23,7 +24,7 @@ const MAX_CHANCES: usize = 64;
 
 pub(super) struct Table<K, V> {
     items: HashTable<Current<K, V>>,
-    /// Dead items by their numbers.
+    /// Dead items by their numbers. With a limit there are none.
     aside: BTreeMap<u64, Current<K, V>>,
     /// The present. See [`see`](Self::see).
     now: u64,
@@ -84,18 +85,25 @@ impl<K, V> Table<K, V> {
             .filter(|found| found.is_alive(now))
     }
 
-    /// Inserts an item whose key is free. Returns a living item that it evicts, if the table was
-    /// full.
+    /// Inserts an item whose key is free. If the table is full, returns one for which there is no
+    /// room: a dead item, perhaps the new one, or else one that was not used recently.
     pub(super) fn insert(&mut self, item: Current<K, V>) -> Option<Current<K, V>> {
         // First, so that it does not evict the new item.
-        let evicted = self.evict();
+        let mut removed = None;
+        if self.max_items.is_some_and(|max| self.len() >= max) {
+            removed = self.take_dead();
+            if removed.is_none() && !item.is_alive(self.now) {
+                return Some(item);
+            }
+            removed = removed.or_else(|| self.evict());
+        }
         let (place, deadline) = (Place::of(&item), item.deadline);
         self.items.insert_unique(place.hash, item, |item| item.hash);
         if self.max_items.is_some() {
             self.order.push_back(place);
             self.hasten(place.hash, place.item, deadline);
         }
-        evicted
+        removed
     }
 
     /// An item has a new deadline, perhaps an earlier one.
@@ -107,16 +115,8 @@ impl<K, V> Table<K, V> {
         }
     }
 
-    /// If the table is full, makes room: sets a dead item aside, or else removes one that was not
-    /// used recently.
+    /// Removes an item that was not used recently.
     fn evict(&mut self) -> Option<Current<K, V>> {
-        if self.len() < self.max_items? {
-            return None;
-        }
-        if let Some(dead) = self.take_dead() {
-            self.aside.insert(dead.item, dead);
-            return None;
-        }
         let mut chances = MAX_CHANCES;
         loop {
             let place = self.order.pop_front()?;
@@ -161,14 +161,14 @@ impl<K, V> Table<K, V> {
     }
 
     /// Frees a key for a new item: removes the item with this hash that passes the test. Returns it
-    /// if it is alive.
+    /// if it is alive, and in a table with a limit also if it is dead.
     pub(super) fn vacate(
         &mut self,
         hash: u64,
         test: impl Fn(&Current<K, V>) -> bool,
     ) -> Option<Current<K, V>> {
         let old = self.remove(hash, test)?;
-        if old.is_alive(self.now) {
+        if self.max_items.is_some() || old.is_alive(self.now) {
             return Some(old);
         }
         self.aside.insert(old.item, old);
@@ -207,27 +207,24 @@ impl<K, V> Table<K, V> {
 
     /// Drops the places of items that have left, once most places are such.
     fn trim(&mut self) {
-        let Self {
-            items,
-            order,
-            deadlines,
-            ..
-        } = self;
-        let most = 2 * items.len() + MAX_IDLE;
-        if order.len() > most {
-            order.retain(|place| {
-                items
-                    .find(place.hash, |current| current.item == place.item)
-                    .is_some()
-            });
-            order.shrink_to(2 * items.len());
+        let most = 2 * self.len() + MAX_IDLE;
+        if self.order.len().max(self.deadlines.len()) > most {
+            self.drop_places();
         }
-        if deadlines.len() > most {
-            *deadlines = items
-                .iter()
-                .map(|item| Reverse((item.deadline, Place::of(item))))
-                .collect();
-        }
+    }
+
+    fn drop_places(&mut self) {
+        let Self { items, order, .. } = self;
+        order.retain(|place| {
+            items
+                .find(place.hash, |current| current.item == place.item)
+                .is_some()
+        });
+        order.shrink_to(2 * items.len());
+        self.deadlines = items
+            .iter()
+            .map(|item| Reverse((item.deadline, Place::of(item))))
+            .collect();
     }
 
     pub(super) fn living(&self) -> impl Iterator<Item = &Current<K, V>> {
@@ -243,18 +240,25 @@ impl<K, V> Table<K, V> {
     pub(super) fn take_living(&mut self) -> Vec<Current<K, V>> {
         let now = self.now;
         let all = mem::replace(&mut self.items, HashTable::new());
-        (self.order, self.deadlines) = Default::default();
         let (living, dead): (Vec<_>, Vec<_>) = all.into_iter().partition(|item| item.is_alive(now));
-        self.aside
-            .extend(dead.into_iter().map(|dead| (dead.item, dead)));
+        for dead in dead {
+            self.items.insert_unique(dead.hash, dead, |item| item.hash);
+        }
+        if self.max_items.is_some() {
+            self.drop_places();
+        }
         living
     }
 
     /// Removes all items, alive and dead.
     pub(super) fn take_all(&mut self) -> Vec<Current<K, V>> {
-        let mut all = self.take_living();
-        all.extend(mem::take(&mut self.aside).into_values());
-        all
+        let dead = mem::take(&mut self.aside).into_values();
+        mem::take(&mut self.items).into_iter().chain(dead).collect()
+    }
+
+    /// The present, as the last call has seen it.
+    pub(super) fn now(&self) -> u64 {
+        self.now
     }
 
     /// Returns for how many items there is room.

@@ -6,7 +6,7 @@ use crate::deadlines::Deadlines;
 
 impl<K, V> ExpiringMap<K, V> {
     /// Returns how many entries there are. Those whose time has come count until the timer's next
-    /// tick removes them.
+    /// tick, or a new entry in their place, removes them.
     ///
     /// While other threads use the map, this is not necessarily the number at any one moment.
     ///
@@ -88,6 +88,8 @@ impl<K, V> ExpiringMap<K, V> {
     /// Removes all entries, and cancels their timeouts. Returns how many there were. Their values
     /// go to the handler or the receiver, as [`Removed`](Cause::Removed).
     ///
+    /// Entries whose time has come stay for the timer, and count in [`len`](Self::len).
+    ///
     /// An entry that another thread makes meanwhile may stay. The call does not wait for a handler
     /// that has begun.
     ///
@@ -114,6 +116,8 @@ impl<K, V> ExpiringMap<K, V> {
 
     /// Removes all entries, cancels their timeouts, and returns them, in no particular order.
     /// `HashMap::drain`.
+    ///
+    /// Entries whose time has come stay for the timer, and count in [`len`](Self::len).
     ///
     /// An entry that another thread makes meanwhile may stay.
     ///

@@ -77,6 +77,46 @@ fn evicted_entry_goes_to_the_handler() {
     );
 }
 
+/// The worker does not turn at all.
+#[test]
+fn dead_entries_of_a_map_with_a_limit_do_not_pile_up() {
+    let t = Driven::new();
+    let (sender, handled) = channel();
+    let value = Arc::new(());
+    let map = ExpiringMap::builder(&t.timer)
+        .max_entries(10)
+        .build_with_handler(move |entry: Removed<usize, Arc<()>>| {
+            sender.send((entry.key, entry.cause)).unwrap();
+        });
+    for key in 0..1_000 {
+        // Now and then the key is that of a dead entry.
+        map.insert(key % 15, Arc::clone(&value), ms(5)).unwrap();
+        t.clock.advance(ms(1));
+        assert!(map.len() <= 10 && t.timer.pending_timeouts() <= 10);
+        assert!(Arc::strong_count(&value) <= 1 + 10);
+    }
+    let ends: Vec<_> = handled.try_iter().collect();
+    assert!(ends.len() >= 1_000 - 10, "{} ends", ends.len());
+    assert!(ends.iter().all(|(_, cause)| *cause == Cause::Expired));
+}
+
+#[test]
+fn entry_that_is_dead_on_arrival_evicts_none() {
+    let t = Driven::new();
+    let (sender, handled) = channel();
+    let map = ExpiringMap::builder(&t.timer)
+        .max_entries(1)
+        .build_with_handler(move |entry: Removed<u8, u8>| {
+            sender.send((entry.key, entry.cause)).unwrap();
+        });
+    map.insert(1, 1, FAR).unwrap();
+    map.insert(2, 2, Duration::ZERO).unwrap();
+    assert_eq!((map.get(&1), map.get(&2), map.len()), (Some(1), None, 1));
+    assert_eq!(handled.try_recv(), Ok((2, Cause::Expired)));
+    assert!(handled.try_recv().is_err());
+    assert_eq!(t.timer.pending_timeouts(), 1);
+}
+
 /// The worker is late. The dead entries were used, and are not the first ones in the order.
 #[test]
 fn full_map_evicts_the_dead_first_however_their_times_have_changed() {
@@ -100,8 +140,11 @@ fn full_map_evicts_the_dead_first_however_their_times_have_changed() {
     let mut keys = map.keys();
     keys.sort_unstable();
     assert_eq!((keys, map.len()), (vec![0, 1, 4, 5], 4));
-    assert!(handled.try_recv().is_err(), "they wait for the timer");
-    assert_eq!(t.driver.turn(), 2);
+    assert_eq!(
+        (t.timer.pending_timeouts(), t.driver.turn()),
+        (4, 0),
+        "they do not wait for the timer"
+    );
     let mut expired: Vec<_> = handled.try_iter().collect();
     expired.sort_unstable_by_key(|(key, _)| *key);
     assert_eq!(expired, [(2, Cause::Expired), (3, Cause::Expired)]);
