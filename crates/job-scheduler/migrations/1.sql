@@ -329,7 +329,6 @@ DECLARE
     full_names text[] := '{}';
     without_use bigint[];
     rated bigint[];
-    suspect bigint;
     -- Runs that their node tries to start again, because of their rate, and when.
     later bigint[] := '{}';
     later_times timestamptz[] := '{}';
@@ -345,10 +344,9 @@ BEGIN
         array_agg(free.id) FILTER (WHERE free.fits AND free.is_limited),
         array_agg(free.id) FILTER (WHERE free.fits AND free.is_rated),
         array_agg(free.id) FILTER (WHERE free.fits AND free.verdict IS NOT NULL),
-        array_agg(free.verdict) FILTER (WHERE free.fits AND free.verdict IS NOT NULL),
-        min(free.id) FILTER (WHERE free.fits AND free.verdict IS NULL AND free.is_suspect)
-    INTO free_runs, postponed, limited, rated, judged, verdicts, suspect FROM (
-        SELECT run.id, run.verdict, run.is_suspect, run.verdict IS NULL AND run.is_limited AS is_limited,
+        array_agg(free.verdict) FILTER (WHERE free.fits AND free.verdict IS NOT NULL)
+    INTO free_runs, postponed, limited, rated, judged, verdicts FROM (
+        SELECT run.id, run.verdict, run.verdict IS NULL AND run.is_limited AS is_limited,
             run.verdict IS NULL AND run.is_rated AS is_rated,
             row_number() OVER first = 1 OR sum(run.bytes) OVER first <= the_bytes AS fits
         FROM (
@@ -357,7 +355,6 @@ BEGIN
                     AND (job.overlap <> 'allow' OR job.limits IS NOT NULL OR kind.running IS NOT NULL)
                     AS is_limited,
                 run.owner = the_node AND run.state = 'claimed' AND kind.interval_us IS NOT NULL AS is_rated,
-                run.interrupted - run.excused >= 2 AS is_suspect,
                 CASE WHEN run.is_cancelled THEN 'cancelled'
                     -- A repetition, because `cancel_runs` has cancelled the others.
                     WHEN NOT job.enabled AND job.disabled_reason IS NULL AND NOT run.is_manual THEN 'paused'
@@ -449,7 +446,6 @@ BEGIN
     IF without_use IS NOT NULL THEN
         PERFORM @free_places(without_use, NULL, '{}');
     END IF;
-    PERFORM @watch(the_node, suspect);
 END $$;
 
 -- Writes the results of runs that the node has started. A run with a `retry` is repeated after this

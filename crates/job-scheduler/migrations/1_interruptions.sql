@@ -32,12 +32,3 @@ BEGIN
     RETURN (SELECT LEAST(interval '4 s' * power(2, LEAST(interruptions - 2, 10)), interval '1 hour') * (1 + random() / 2)
         FROM @job job WHERE job.id = the_job AND interruptions BETWEEN 2 AND job.max_interruptions);
 END $$;
-
--- The node starts this suspect, or, if it is NULL, other runs. The last step of a start, because the
--- renewal of the lease waits for this lock of its row.
-CREATE FUNCTION @watch(the_node bigint, the_suspect bigint) RETURNS void
-LANGUAGE plpgsql AS $$
-BEGIN
-    UPDATE @node node SET suspect = the_suspect
-    WHERE node.id = the_node AND node.suspect IS DISTINCT FROM the_suspect;
-END $$;

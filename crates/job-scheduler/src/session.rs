@@ -21,8 +21,8 @@
 //! | plan | read | if SQL has added cron jobs that start soon | 2 | their number, the time that a pattern takes | `batch`, a fortieth of a lease; the rest is at the next heartbeat |
 //! | settle | read | each heartbeat, by one node, if there are limits | 1 | the number of names and of blocked runs | a part of the names; the rest is next |
 //! | clean | read | each minute | 1 | the number and the size of old results | 2 000; the rest is next |
-//! | start | start | when runs are due | 1 | payloads | 256 runs, 16 MiB |
-//! | finish | finish | when executions end | 1 | outputs | 256 results, 16 MiB |
+//! | start | start | when runs are due | 1 | payloads | 256 runs, 4 MiB |
+//! | finish | finish | when executions end | 1 | outputs | 256 results, 4 MiB |
 //!
 //! The server ends a duty of the connection `read` after a quarter of a lease. Then the next attempt
 //! has half of the rows, and the session goes on. A start or a result that takes longer than a lease

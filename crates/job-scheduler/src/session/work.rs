@@ -28,6 +28,8 @@ impl Session {
     ) -> Result<Infallible, Error> {
         let runners = &executions.runners;
         let mut next_suspect = Instant::now();
+        // As in the row of the node.
+        let mut watched = None;
         loop {
             let mut due = HashMap::new();
             let permit = self.runner(runners).await;
@@ -55,7 +57,25 @@ impl Session {
             }
             let ids: Vec<_> = due.keys().copied().collect();
             executions.starting(&ids);
-            let start = async { Ok(store.start(self.lease.node, &ids).await?) };
+            let (node, before) = (self.lease.node, watched);
+            watched = watch.and(ids.first().copied());
+            let start = async {
+                // Both are sent at once, and in this order.
+                let watch = async {
+                    match watched == before {
+                        true => Ok(()),
+                        false => store.watch(node, watched).await,
+                    }
+                };
+                let ((), starts) = tokio::try_join!(watch, store.start(node, &ids))?;
+                // It does not start, or starts only to end.
+                let starts_one = starts.running.iter().any(|run| run.verdict.is_none());
+                if watched.is_some() && !starts_one {
+                    store.watch(node, None).await?;
+                    watched = None;
+                }
+                Ok(starts)
+            };
             let starts = within(&self.shared.timer, self.shared.settings.lease, start).await?;
             executions.started();
             if starts.is_lease_lost {
@@ -65,7 +85,6 @@ impl Session {
                 + starts.locked.len()
                 + starts.postponed.len()
                 + starts.later.len();
-            let first = starts.running.first().map(|started| started.id);
             for started in starts.running {
                 let (run, permit) = due.remove(&started.id).expect("only these are started");
                 if !executions.spawn(run, started, permit) {
@@ -99,7 +118,7 @@ impl Session {
                 )?;
             }
             self.forget(ids.len() - kept);
-            if let (Some(limit), Some(suspect)) = (watch, first) {
+            if let (Some(limit), Some(suspect)) = (watch, watched) {
                 next_suspect = self.watch_suspect(limit, executions.ended(suspect)).await?;
             }
         }

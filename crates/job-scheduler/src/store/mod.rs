@@ -147,6 +147,11 @@ const LOOK: &str = "SELECT * FROM @look($1, $2, $3)";
 const HAS_OTHERS: &str =
     "SELECT EXISTS (SELECT FROM @node WHERE id <> $1 AND alive_until > clock_timestamp())";
 
+/// The node starts this suspect next, or, if it is NULL, other runs. A statement of its own, because
+/// the renewal of the lease waits for this lock of its row.
+const WATCH: &str = "
+    UPDATE @node SET suspect = $2 WHERE id = $1 AND suspect IS DISTINCT FROM $2";
+
 const START: &str = "SELECT * FROM @start_runs($1, $2, $3)";
 
 /// Runs that could not start were cancelled, released or taken over, or the lease has ended.
@@ -208,7 +213,7 @@ impl Store {
                     read::LOCK_UNPLANNED,
                     SETTLE,
                 ],
-                Role::Start => &[START],
+                Role::Start => &[WATCH, START],
                 Role::Finish => &[FINISH],
             };
             statements.prepare(&client, texts).await?;
@@ -385,6 +390,13 @@ impl Store {
             (&prefetch, Type::INT8),
         ];
         look(&self.query_limited(limit, LOOK, &parameters).await?[0])
+    }
+
+    /// From now on the node watches this suspect, or none.
+    pub(crate) async fn watch(&self, node: i64, suspect: Option<i64>) -> Result<(), Error> {
+        self.query(WATCH, &[(&node, Type::INT8), (&suspect, Type::INT8)])
+            .await
+            .map(drop)
     }
 
     /// Starts runs that are due, as many as have payloads of [`MAX_BYTES`] together, and at least

@@ -1,12 +1,14 @@
 //! Interruptions: which count, the pauses after them, and what is watched.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hashed_wheel_job_scheduler::{NewJob, RunInfo, RunState, SchedulerBuilder};
 use tokio::sync::Semaphore;
+use tokio_postgres::NoTls;
 
 use crate::fixture::{Fixture, MS, Task, eventually, gate_job, sabotaged, shut_down, with_gate};
+use crate::network::Relay;
 
 /// Sets how often the only run of a job was interrupted, and makes it start now.
 async fn interrupt(fixture: &Fixture, job: i64, count: i32) {
@@ -38,8 +40,12 @@ async fn excused(fixture: &Fixture, job: i64) -> i32 {
 
 /// Adds a job for [`with_gate`] whose run was interrupted this often, before a node has started it.
 async fn interrupted(fixture: &Fixture, count: i32) -> i64 {
-    let job = NewJob::named("gate", serde_json::Value::Null).after(Duration::from_secs(3_600));
-    let job = fixture.enqueue(job.max_interruptions(5)).await;
+    interrupted_job(fixture, gate_job(), count).await
+}
+
+async fn interrupted_job(fixture: &Fixture, job: NewJob, count: i32) -> i64 {
+    let job = job.after(Duration::from_secs(3_600)).max_interruptions(5);
+    let job = fixture.enqueue(job).await;
     // One transaction, because a node would start it in between.
     fixture.client.batch_execute("BEGIN").await.unwrap();
     fixture.jobs.run_now(&fixture.client, job).await.unwrap();
@@ -136,8 +142,64 @@ async fn runs_beside_a_suspect_are_excused() {
         return;
     };
     assert_eq!(excused, (0, 1));
-    let no_watch = ("PERFORM @watch(the_node, suspect)", "NULL");
+    let no_watch = ("SET suspect = $2", "SET suspect = NULL");
     assert_eq!(lose_beside_a_suspect(&[no_watch]).await, Some((0, 0)));
+}
+
+/// The renewal of the lease does not wait until a large payload of a suspect has arrived.
+#[tokio::test]
+async fn start_of_a_suspect_does_not_lock_its_node() {
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
+    fixture.migrate().await;
+    let gate = Arc::new(Semaphore::new(0));
+    gate.close();
+    // 512 KiB in a second.
+    let relay = Relay::with_pace(&fixture.config, Duration::from_micros(2)).await;
+    let builder = with_gate(fixture.builder(), &gate);
+    let node = builder.start(relay.config.clone(), NoTls).await.unwrap();
+    let large = NewJob::named("gate", "a".repeat((4 << 20) - 2).into());
+    let job = interrupted_job(&fixture, large, 2).await;
+    let (began, mut free) = (Instant::now(), Instant::now());
+    let mut longest = Duration::ZERO;
+    let unlocked = format!(
+        "SELECT id FROM {}.node FOR NO KEY UPDATE SKIP LOCKED",
+        fixture.schema
+    );
+    while fixture.history(job).await[0].state != RunState::Done {
+        if fixture.client.query(&unlocked, &[]).await.unwrap().len() == 1 {
+            free = Instant::now();
+        }
+        longest = longest.max(free.elapsed());
+        tokio::time::sleep(MS * 10).await;
+    }
+    assert!(began.elapsed() > MS * 5_000, "{:?}", began.elapsed());
+    assert!(longest < MS * 1_000, "it was locked for {longest:?}");
+    shut_down(node).await;
+}
+
+/// A suspect that is blocked is not watched.
+#[tokio::test]
+async fn suspect_that_does_not_start_is_not_watched() {
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
+    let gate = Arc::new(Semaphore::new(0));
+    let node = fixture.start(with_gate(fixture.builder(), &gate)).await;
+    fixture
+        .enqueue_until(gate_job().limit("x", 1), RunState::Running)
+        .await;
+    let suspect = interrupted_job(&fixture, gate_job().limit("x", 1), 2).await;
+    fixture.until_state(suspect, RunState::Blocked).await;
+    let watched = format!("SELECT suspect FROM {}.node", fixture.schema);
+    eventually(async || {
+        let node = fixture.client.query_one(&watched, &[]).await.unwrap();
+        node.get::<_, Option<i64>>(0).is_none()
+    })
+    .await;
+    gate.close();
+    shut_down(node).await;
 }
 
 /// After a suspect has been watched, the next start of another run ends that.

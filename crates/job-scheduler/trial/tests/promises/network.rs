@@ -1,13 +1,14 @@
 //! Networks that fail: between the node and the server is a relay that can be cut or frozen, or is
 //! slow.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hashed_wheel_job_scheduler::{NewJob, RunState};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::{mpsc, watch};
 use tokio_postgres::{Config, NoTls};
 
@@ -33,10 +34,19 @@ impl Relay {
         Self::with_delay(server, Duration::ZERO).await
     }
 
+    /// Each byte of a connection takes this long, and the sender waits meanwhile.
+    pub(crate) async fn with_pace(server: &Config, pace: Duration) -> Self {
+        Self::start(server, Duration::ZERO, pace).await
+    }
+
     /// What is sent arrives this much later, in each direction.
     pub(crate) async fn with_delay(server: &Config, delay: Duration) -> Self {
+        Self::start(server, delay, Duration::ZERO).await
+    }
+
+    async fn start(server: &Config, delay: Duration, pace: Duration) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let to = ("127.0.0.1", server.get_ports()[0]);
+        let to = SocketAddr::from(([127, 0, 0, 1], server.get_ports()[0]));
         let mut config = Config::new();
         config
             .host("127.0.0.1")
@@ -51,11 +61,16 @@ impl Relay {
                 if *link.borrow_and_update() == Link::Cut {
                     continue;
                 }
-                let far = TcpStream::connect(to).await.unwrap();
+                let far = TcpSocket::new_v4().unwrap();
+                if !pace.is_zero() {
+                    // The network holds little.
+                    far.set_recv_buffer_size(16 << 10).unwrap();
+                }
+                let far = far.connect(to).await.unwrap();
                 let ((near_read, near_write), (far_read, far_write)) =
                     (near.into_split(), far.into_split());
-                tokio::spawn(relay(near_read, far_write, link.clone(), delay));
-                tokio::spawn(relay(far_read, near_write, link, delay));
+                tokio::spawn(relay(near_read, far_write, link.clone(), (delay, pace)));
+                tokio::spawn(relay(far_read, near_write, link, (delay, pace)));
             }
         });
         Self { link, config }
@@ -70,7 +85,7 @@ async fn relay(
     mut from: OwnedReadHalf,
     to: OwnedWriteHalf,
     mut link: watch::Receiver<Link>,
-    delay: Duration,
+    (delay, pace): (Duration, Duration),
 ) {
     let _ = to.as_ref().set_nodelay(true);
     let (sender, receiver) = mpsc::unbounded_channel();
@@ -85,6 +100,9 @@ async fn relay(
         };
         if count == 0 {
             return;
+        }
+        if !pace.is_zero() {
+            tokio::time::sleep(pace * count as u32).await;
         }
         let arrives = Instant::now() + delay;
         let Ok(now) = link
