@@ -4,7 +4,7 @@
 //! 20 ms are over
 //! ```
 
-use std::pin::{pin, Pin};
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 use std::{cell::RefCell, future::Future, io};

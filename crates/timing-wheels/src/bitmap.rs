@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::ring::{try_zeros, SizeError};
+use super::ring::{SizeError, try_zeros};
 
 /// A set of numbers below a fixed size: a bitmap of several levels.
 ///

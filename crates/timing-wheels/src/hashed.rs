@@ -23,7 +23,7 @@ use core::iter;
 use super::entries::Entries;
 use super::min_tree::MinTree;
 use super::ready_list::ReadyList;
-use super::ring::{slot_count, Ring, SizeError, SlotCounts};
+use super::ring::{Ring, SizeError, SlotCounts, slot_count};
 use super::rounds::{RoundsBucket, RoundsItem};
 
 /// The order of a [`HashedWheel`](crate::HashedWheel): the slot and position of each entry, and the

@@ -19,7 +19,7 @@ use core::alloc::Layout;
 use super::bitmap::Bitmap;
 use super::entries::Entries;
 use super::ready_list::ReadyList;
-use super::ring::{slot_count, Bucket, Ring, SizeError, SlotCounts};
+use super::ring::{Bucket, Ring, SizeError, SlotCounts, slot_count};
 use super::tombstone_vec::TombstoneVec;
 
 /// The number of entries whose deadlines a cascade reads before it moves the first of them, so that
@@ -58,11 +58,7 @@ impl Digits {
     /// Returns the number of bits in the digit of a level. The highest one may have fewer.
     #[inline]
     fn bits(self, level: usize) -> u32 {
-        if level == 0 {
-            self.lowest
-        } else {
-            self.upper
-        }
+        if level == 0 { self.lowest } else { self.upper }
     }
 
     /// Returns the number of bits below the digit of a level.
@@ -534,11 +530,13 @@ mod tests {
 
         let (mut wheel, mut entries) = wheel((0..ENTRIES).map(|_| 9));
         wheel.advance(&mut entries, 8);
-        assert!(entries
-            .prefetched
-            .borrow()
-            .iter()
-            .copied()
-            .eq(CASCADE_BATCH as u32..ENTRIES));
+        assert!(
+            entries
+                .prefetched
+                .borrow()
+                .iter()
+                .copied()
+                .eq(CASCADE_BATCH as u32..ENTRIES)
+        );
     }
 }

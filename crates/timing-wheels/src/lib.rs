@@ -107,7 +107,7 @@ pub use delay_queue::{DelayQueue, Expired, QueueSleep};
 pub use key::Key;
 pub use local::{LocalTimer, TimePoint};
 pub use owned::{HashedWheel, HierarchicalWheel};
-pub use ring::{SizeError, MAX_TICKS_PER_WHEEL};
+pub use ring::{MAX_TICKS_PER_WHEEL, SizeError};
 pub use slab::Iter;
 pub use ticks::Ticks;
 

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use super::ring::{try_zeros, SizeError};
+use super::ring::{SizeError, try_zeros};
 
 /// The number of slots, or of groups of the level below, in a group. Their eight 64-bit values fill
 /// a cache line.

@@ -291,9 +291,11 @@ mod tests {
         );
         let error = try_array::<u64>(usize::MAX).unwrap_err();
         assert_eq!(error, SizeError::NoMemory { bytes: usize::MAX });
-        assert!(error
-            .to_string()
-            .ends_with(&format!("{} bytes", usize::MAX)));
+        assert!(
+            error
+                .to_string()
+                .ends_with(&format!("{} bytes", usize::MAX))
+        );
     }
 
     #[test]

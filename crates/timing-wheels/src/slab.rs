@@ -7,7 +7,7 @@ use core::slice;
 
 use super::entries::Entries;
 use super::key::Key;
-use super::ring::{try_array, SizeError};
+use super::ring::{SizeError, try_array};
 
 /// The end of the free list. All indices are less.
 const NO_INDEX: u32 = u32::MAX;

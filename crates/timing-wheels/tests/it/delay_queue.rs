@@ -2,10 +2,10 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
@@ -288,9 +288,11 @@ fn queue_is_a_stream() {
     let waker = Waker::from(task.wakes.clone());
     let mut context = Context::from_waker(&waker);
     assert_eq!(task.queue.size_hint(), (0, Some(1)));
-    assert!(Pin::new(&mut task.queue)
-        .poll_next(&mut context)
-        .is_pending());
+    assert!(
+        Pin::new(&mut task.queue)
+            .poll_next(&mut context)
+            .is_pending()
+    );
     task.pass(10);
     let next = Pin::new(&mut task.queue).poll_next(&mut context);
     assert!(matches!(next, Poll::Ready(Some(expired)) if **expired.get_ref() == 1));
@@ -326,8 +328,10 @@ fn queue_sleeps_by_the_clock_of_tokio() {
             let late = begin.elapsed() - ms(millis);
             assert!(late <= ms(1), "{late:?} late");
         }
-        assert!(poll_fn(|context| queue.poll_expired(context))
-            .await
-            .is_none());
+        assert!(
+            poll_fn(|context| queue.poll_expired(context))
+                .await
+                .is_none()
+        );
     });
 }

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use fastrand::Rng;
 use timing_wheels::{HierarchicalWheel as Wheel, Key};
 
-use wheel::{advance_until_empty, check_next, fired, in_order, insert_all, wheel_at, SIZES};
+use wheel::{SIZES, advance_until_empty, check_next, fired, in_order, insert_all, wheel_at};
 
 const MIN_SLOTS: u64 = 2;
 
@@ -275,10 +275,11 @@ mod next_deadline {
                     unnecessary += usize::from(due.is_empty());
                     // All entries of one deadline come out together, so no deadline causes two
                     // wake-ups.
-                    assert!(live
-                        .keys()
-                        .next()
-                        .map_or(true, |&(deadline, _)| deadline > next));
+                    assert!(
+                        live.keys()
+                            .next()
+                            .map_or(true, |&(deadline, _)| deadline > next)
+                    );
                     assert!(
                         unnecessary <= removed,
                         "{unnecessary} wakes for {removed} removals, seed {seed}"

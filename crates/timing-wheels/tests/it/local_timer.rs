@@ -105,10 +105,11 @@ impl<I: TimePoint + PartialOrd + Debug> Model<I> {
             return;
         };
         assert_eq!(self.timer.get(key).map(|value| **value), Some(number));
-        assert!(self
-            .timer
-            .iter()
-            .any(|(other, value)| other == key && **value == number));
+        assert!(
+            self.timer
+                .iter()
+                .any(|(other, value)| other == key && **value == number)
+        );
         assert_eq!(self.timer.remove(key), Some(Rc::new(number)));
         assert!(self.timer.get_mut(key).is_none() && !self.timer.reset(key, self.origin));
     }

@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 use std::mem;
-use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use super::*;
 
@@ -603,9 +603,11 @@ fn check_passage(slots: usize, edge: u64) {
             "{slots} slots, at {now}"
         );
     }
-    assert!(fired(&mut wheel, u64::MAX)
-        .into_iter()
-        .eq(expected.into_values().flatten()));
+    assert!(
+        fired(&mut wheel, u64::MAX)
+            .into_iter()
+            .eq(expected.into_values().flatten())
+    );
 }
 
 /// `edge` as a far deadline, and as the current time.

@@ -14,7 +14,7 @@ use std::rc::Rc;
 use fastrand::Rng;
 use timing_wheels::{Key, MAX_TICKS_PER_WHEEL};
 
-use super::{Wheel, MIN_SLOTS};
+use super::{MIN_SLOTS, Wheel};
 
 pub(crate) use steps::{check_next, fired, fired_until_panic};
 
@@ -143,11 +143,12 @@ mod order {
         }
         let last = fired(&mut wheel, 403);
         let expected = (0..deadlines.len()).filter(|&index| deadlines[index] == 403);
-        assert!(last
-            .iter()
-            .copied()
-            .filter(|&index| deadlines[index] == 403)
-            .eq(expected));
+        assert!(
+            last.iter()
+                .copied()
+                .filter(|&index| deadlines[index] == 403)
+                .eq(expected)
+        );
     }
 }
 
@@ -221,9 +222,11 @@ mod stale_keys {
         let mut stale = Vec::new();
         for value in 1..200 {
             let key = wheel.insert(value as u64 % 7, value);
-            assert!(stale
-                .iter()
-                .all(|&old| old != key && wheel.get(old).is_none()));
+            assert!(
+                stale
+                    .iter()
+                    .all(|&old| old != key && wheel.get(old).is_none())
+            );
             assert!(stale.iter().all(|&old| wheel.remove(old).is_none()));
             assert_eq!(wheel.remove(key), Some(value));
             stale.push(key);
@@ -314,9 +317,10 @@ mod panics {
         assert_eq!(wheel.len(), left.len());
         assert!((TICK..=NOW).contains(&wheel.tick()));
         assert!(fired.iter().all(|&index| wheel.get(keys[index]).is_none()));
-        assert!(left
-            .iter()
-            .all(|&index| wheel.get(keys[index]) == Some(&index)));
+        assert!(
+            left.iter()
+                .all(|&index| wheel.get(keys[index]) == Some(&index))
+        );
 
         match between {
             Between::Nothing => {}
@@ -348,9 +352,10 @@ mod panics {
             assert_eq!(fired_until_panic(&mut wheel, now, calls), left[..due]);
             left.drain(..due);
             check_next(&wheel, left.iter().map(|&index| deadlines[index]).min());
-            assert!(left
-                .iter()
-                .all(|&index| wheel.get(keys[index]) == Some(&index)));
+            assert!(
+                left.iter()
+                    .all(|&index| wheel.get(keys[index]) == Some(&index))
+            );
         }
         assert_eq!(left, []);
         assert!(wheel.is_empty());

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use timing_wheels::Key;
 
 use super::bytes::Bytes;
-use super::{check_next, fired, fired_until_panic, Wheel};
+use super::{Wheel, check_next, fired, fired_until_panic};
 
 /// The maximum number of entries that one action adds.
 const MAX_BATCH: u64 = 100;
@@ -140,7 +140,7 @@ impl Script {
             self.entries.insert(rank, (deadline, key));
         } else if before.is_some() {
             self.keys[at].1 = self.record(deadline, key);
-            *self.wheel.get_mut(key).expect("the key is still valid") = self.keys[at].1 .1;
+            *self.wheel.get_mut(key).expect("the key is still valid") = self.keys[at].1.1;
         }
     }
 
@@ -352,9 +352,11 @@ impl Script {
         assert_eq!(drained.len(), part);
         let mut left: Vec<_> = self.entries.keys().map(|rank| rank.1).collect();
         left.sort_unstable();
-        assert!(drained
-            .iter()
-            .all(|number| left.binary_search(number).is_ok()));
+        assert!(
+            drained
+                .iter()
+                .all(|number| left.binary_search(number).is_ok())
+        );
         self.entries.clear();
     }
 

@@ -1,6 +1,6 @@
 //! Steps that the tests of a wheel and its model share.
 
-use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use super::Wheel;
 
