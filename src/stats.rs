@@ -377,7 +377,9 @@ impl Inner {
                 ..
             },
             cancelled_not_reclaimed,
-        ) = self.balance_and_unreclaimed();
+        ) = self
+            .pending_counts
+            .balance_and_unreclaimed(counters, self.state.snapshot().is_ended());
         Stats {
             scheduled: registered,
             expired,

@@ -8,7 +8,6 @@ use crate::engine::{Inner, Timeout};
 use crate::error::{NewTimeoutError, TryNewTimeoutError};
 use crate::sync::{Arc, Ordering};
 use crate::task::{TimerTask, schedule_closure, schedule_task, try_schedule_task};
-use crate::ticks;
 
 /// A timer for very many coarse timeouts: Netty's `HashedWheelTimer`.
 ///
@@ -350,8 +349,7 @@ impl HashedWheelTimer {
         task: T,
         delay: Duration,
     ) -> Result<Timeout, TryNewTimeoutError<T>> {
-        let deadline = ticks::deadline(self.inner.clock.deadline_base(), delay);
-        try_schedule_task(&self.inner, task, deadline)
+        try_schedule_task(&self.inner, task, self.inner.deadline_after(delay))
     }
 
     /// Schedules a [`TimerTask`] to run once, at `deadline`, or gives it back.

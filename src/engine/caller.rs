@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use super::inner::{Handle, Inner, Timeout};
-use super::pending::Balance;
 use super::state::StateSnapshot;
 use super::thread_cache::{self, CacheGuard, Work};
 use crate::error::NewTimeoutError;
@@ -240,34 +239,16 @@ impl Inner {
     /// everything that the calling thread did; zero once all have ended. With a limit it is exact
     /// at every moment.
     pub(crate) fn pending(&self) -> u64 {
-        match &self.limit {
-            Some(_) if self.state.snapshot().is_ended() => 0,
-            Some(limit) => limit.taken(),
-            None => self.balance().pending,
-        }
-    }
-
-    pub(crate) fn balance(&self) -> Balance {
-        self.pending_counts
-            .balance(&self.counters, self.state.snapshot().is_ended())
-    }
-
-    /// [`balance`](Self::balance), and the number of ended timeouts whose entries the worker has
-    /// not removed yet.
-    pub(crate) fn balance_and_unreclaimed(&self) -> (Balance, u64) {
-        let worker = &self.counters.worker;
-        // Read before the balance: what is taken in meanwhile counts as queued, and as pending.
-        let (taken, in_wheel_or_expired) = (worker.taken.get(), worker.in_wheel_or_expired.get());
         let is_ended = self.state.snapshot().is_ended();
-        let balance = self.balance();
-        let in_wheel = in_wheel_or_expired.saturating_sub(worker.expired.get());
-        let queued = (balance.registered + balance.withdrawn).saturating_sub(taken);
-        let unreclaimed = if is_ended {
-            0
-        } else {
-            (in_wheel + queued).saturating_sub(balance.pending)
-        };
-        (balance, unreclaimed)
+        match &self.limit {
+            Some(_) if is_ended => 0,
+            Some(limit) => limit.taken(),
+            None => {
+                self.pending_counts
+                    .balance(&self.counters, is_ended)
+                    .pending
+            }
+        }
     }
 
     /// A timeout has ended, and its end was counted: its place is free.
@@ -400,17 +381,6 @@ mod tests {
         assert!(reset.reset_at(begin));
         assert_eq!((t.turn(), t.pass(TICK)), (0, 2));
         assert!(new.is_expired() && reset.is_expired());
-    }
-
-    #[test]
-    fn messages_of_withdrawn_timeouts_are_unreclaimed() {
-        let t = Driven::new();
-        let mut counts = t.inner().pending_counts.take();
-        (0..3).for_each(|_| counts.register());
-        (0..2).for_each(|_| counts.withdraw());
-        let (balance, unreclaimed) = t.inner().balance_and_unreclaimed();
-        assert_eq!((balance.pending, unreclaimed), (1, 2));
-        counts.withdraw();
     }
 
     /// A caller that comes too late has a place for a moment.

@@ -256,6 +256,24 @@ impl PendingCounts {
         balance
     }
 
+    /// [`balance`](Self::balance), and the number of ended timeouts whose entries the worker has
+    /// not removed yet.
+    pub(crate) fn balance_and_unreclaimed(
+        &self,
+        counters: &Counters,
+        is_ended: bool,
+    ) -> (Balance, u64) {
+        let worker = &counters.worker;
+        // Read before the balance: what is taken in meanwhile counts as queued, and as pending.
+        let (taken, in_wheel_or_expired) = (worker.taken.get(), worker.in_wheel_or_expired.get());
+        let balance = self.balance(counters, is_ended);
+        let in_wheel = in_wheel_or_expired.saturating_sub(worker.expired.get());
+        let queued = (balance.registered + balance.withdrawn).saturating_sub(taken);
+        let entries = if is_ended { 0 } else { in_wheel + queued };
+        let unreclaimed = entries.saturating_sub(balance.pending);
+        (balance, unreclaimed)
+    }
+
     /// The timeouts that had not ended at one moment in this call, and some of those that were
     /// registered and ended in it. Zero means that none was pending at that moment.
     pub(super) fn at_most(&self, counters: &Counters) -> u64 {
@@ -333,6 +351,20 @@ mod tests {
         }
         assert_eq!(t.inner().pending_counts.all().count(), 1);
         assert_eq!(timer.pending_timeouts(), 3);
+    }
+
+    #[test]
+    fn messages_of_withdrawn_timeouts_are_unreclaimed() {
+        let t = Driven::new();
+        let mut counts = t.inner().pending_counts.take();
+        (0..3).for_each(|_| counts.register());
+        (0..2).for_each(|_| counts.withdraw());
+        let inner = t.inner();
+        let (balance, unreclaimed) = inner
+            .pending_counts
+            .balance_and_unreclaimed(&inner.counters, false);
+        assert_eq!((balance.pending, unreclaimed), (1, 2));
+        counts.withdraw();
     }
 
     #[test]

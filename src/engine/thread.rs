@@ -9,10 +9,6 @@ use crate::sync::{
     Arc, JoinHandle, Mutex, Ordering, Parker, TakeCell, Unparker, spawn, unmodelled,
 };
 
-/// By how many steps a driver's turn returns memory to the operating system: about half a
-/// millisecond.
-const RETURN_STEPS: usize = 16;
-
 /// The thread's timer slack is at most a tick divided by this. By default Linux may wake it 50 µs
 /// late, which matters for a tick of 1 ms, and not for a long one.
 const SLACKS_PER_TICK: u64 = 1_000;
@@ -95,7 +91,7 @@ impl Thread {
     }
 }
 
-/// The worker thread: its start, and the turns that it and a driver make.
+/// The start of the worker thread.
 impl Inner {
     /// Starts the worker thread, unless it is started. (A driven timer is from the beginning.)
     pub(crate) fn start(self: &Arc<Self>) -> Result<(), NewTimeoutError> {
@@ -146,51 +142,6 @@ impl Inner {
         self.check_process()
             .err()
             .unwrap_or(NewTimeoutError::Stopped)
-    }
-
-    /// Whether a turn has nothing to do, or this thread is in a turn already and would wait for
-    /// itself: in a hook that `stop` calls, or in a task that `shutdown` runs and that has the
-    /// driver.
-    pub(crate) fn cannot_turn(&self) -> bool {
-        let state = self.state.snapshot();
-        state.is_closing() && (state.is_stopped() || self.worker.is_held_by_this_thread())
-    }
-
-    /// Does a turn of the worker, for its thread or for a driver, that hands over at most `most`
-    /// tasks. Returns how many were handed to the executor, or run.
-    // Without the arguments an empty turn takes 5 instructions less.
-    #[inline]
-    pub(crate) fn turn(self: &Arc<Self>, most: usize) -> usize {
-        if self.cannot_turn() {
-            return 0;
-        }
-        let now = self.clock.now();
-        let mut worker = self.worker.lock();
-        let before = self.counters.worker.handed_over();
-        let mut had_work = false;
-        if most > 0 {
-            had_work = worker.turn(self, now, before.saturating_add(most as u64));
-        } else {
-            worker.drain_messages(self);
-        }
-        had_work |= worker.has_traffic();
-        let expired = self.counters.worker.handed_over() - before;
-        if self.worker.is_stopped_by_worker() {
-            worker.end_all(self);
-        }
-        if self.is_driven && !worker.receiver.has_backlog {
-            // (The thread does this before it sleeps.)
-            worker.return_memory(self, now, RETURN_STEPS);
-        }
-        drop(worker);
-        if had_work {
-            self.count_turn(now);
-            // No `stop` does it. (A turn without work has run nothing that stops the timer.)
-            if self.worker.is_stopped_by_worker() {
-                self.drop_executor();
-            }
-        }
-        expired as usize
     }
 
     /// Calls a hook of the worker thread, on this thread.
