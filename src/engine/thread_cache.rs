@@ -378,14 +378,14 @@ pub(super) fn push(message: Message<'_, Inner>) -> StateSnapshot {
     })
 }
 
+/// A task to drop, and its handle's reference to the timer.
+type Discarded = (DetachedTask<Inner>, TimerRef<Inner>);
+
 /// Cancels a timeout and gives up its handle, in one pass through the thread's cache, and counts
 /// that. The caller drops the task and recycles the reference, unless there is nothing to drop. The
 /// error is the handle: see [`LocalNodes::discard`].
 #[inline]
-pub(super) fn discard(
-    handle: Handle,
-    skips_hook: bool,
-) -> Result<Option<(DetachedTask<Inner>, TimerRef<Inner>)>, Handle> {
+pub(super) fn discard(handle: Handle, skips_hook: bool) -> Result<Option<Discarded>, Handle> {
     if handle.timer().is_stopped_hint() {
         return Err(handle);
     }

@@ -61,6 +61,9 @@ pub(crate) struct Cancelled<T> {
     pub(crate) leaves_memory: bool,
 }
 
+/// What a discard leaves, and the handle's reference to the timer.
+type Discarded<S> = (Cancelled<DetachedTask<S>>, TimerRef<S>);
+
 pub(crate) struct LocalNodes<S: Owner> {
     count: LocalCount<S>,
     /// The address of the timer; zero while a block of messages is full: see
@@ -200,7 +203,7 @@ impl<S: Owner> LocalNodes<S> {
         &mut self,
         mut handle: Handle<S>,
         skips_hook: bool,
-    ) -> Result<(Cancelled<DetachedTask<S>>, TimerRef<S>), Handle<S>> {
+    ) -> Result<Discarded<S>, Handle<S>> {
         assert!(
             self.is_of(handle.timer()),
             "the handle is one of this timer"
@@ -389,9 +392,9 @@ impl<S: Owner> NodesGuard<'_, S> {
         seen: SeenWord,
     ) -> Option<Cancelled<TaskClaim<'h, S>>> {
         self.assert_is_of(handle);
-        // SAFETY: `cancel_seen` has changed the word to `CANCELLED`. If the task was not running,
-        // its owner is this thread.
         let cancelled = |before: SeenWord, leaves_memory| Cancelled {
+            // SAFETY: `cancel_seen` has changed the word to `CANCELLED`. If the task was not
+            // running, its owner is this thread.
             task: (!before.is_running()).then(|| unsafe { TaskClaim::new(handle) }),
             leaves_memory,
         };
