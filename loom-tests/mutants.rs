@@ -795,8 +795,8 @@ pub const ROWS: &[Row] = &[
     mutant(
         "EndedValueIsLost",
         "util/expiring_map/items.rs",
-        "if let Some(removed) = removed { «shard.output.pass_on(removed.entry, Cause::Stopped);»",
-        "drop(removed);",
+        "«shard.output.pass_on(removed.entry, cause);» } }",
+        "{ _ = cause; drop(removed.entry); }",
     ),
     // The task of an item does not start while its `arm` is in progress.
     mutant(
@@ -832,7 +832,7 @@ pub const ROWS: &[Row] = &[
     mutant(
         "LastDropLosesValues",
         "util/expiring_map/mod.rs",
-        "«end_all(all, &self.output, Cause::Stopped);»",
+        "«end_all(all, &self.output, now, Cause::Stopped).map(drop_panic);»",
         "drop(all);",
     ),
     // A call that has read the clock before another one, and got the lock after it, finds an entry

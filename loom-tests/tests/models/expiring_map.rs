@@ -573,12 +573,10 @@ fn value_goes_to_the_handler_once_at_the_end_of_the_map() {
         } = Values::with_value();
         let turn = pass_tick(&driven.clock, driven.driver);
         drop(map);
-        let (expired, _driver) = turn.join().unwrap();
+        let _driver = turn.join().unwrap();
         let handled = handled.lock().unwrap().clone();
-        assert!(
-            handled == [(OLD, Cause::Stopped)]
-                || expired == 1 && handled == [(OLD, Cause::Expired)]
-        );
+        // The clock decides, also if the drop is faster than the turn.
+        assert!(handled == [(OLD, Cause::Stopped)] || handled == [(OLD, Cause::Expired)]);
         assert_eq!(
             (drops.load(Relaxed), driven.timer.pending_timeouts()),
             (1, 0)

@@ -45,7 +45,7 @@ pub struct Removed<K, V> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Cause {
-    /// Its time has come.
+    /// Its time has come, by the clock, also if the timer was stopped before it has passed it on.
     Expired,
     /// The map was full, and a new entry has taken its place: see
     /// [`max_entries`](crate::ExpiringMapBuilder::max_entries). Caffeine's `SIZE`.
@@ -55,8 +55,8 @@ pub enum Cause {
     Replaced,
     /// `retain` or `clear` has removed it. (`remove` and `drain` return values.)
     Removed,
-    /// The last handle of the map was dropped, the timer was stopped, its `cancel_all` was called,
-    /// or a task executor has dropped the task of the expired entry.
+    /// The last handle of the map was dropped, the timer was stopped, or its `cancel_all` was
+    /// called, before its time.
     Stopped,
 }
 

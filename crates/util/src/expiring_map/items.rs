@@ -35,7 +35,10 @@
 //! no item under the lock. Otherwise the timer, which calls the clock and the waker, is called
 //! without a lock. Removed items are passed on, and dropped, after the lock is released.
 
+use std::any::Any;
 use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
 
 use equivalent::Equivalent;
 use hashed_wheel::{Cancel, NewTimeoutError, Timeout, TimerTask};
@@ -206,6 +209,14 @@ impl<K, V> Current<K, V> {
         now < self.deadline
     }
 
+    /// Why the item has left: `cause` if it was alive.
+    fn cause_at(&self, now: u64, cause: Cause) -> Cause {
+        match self.is_alive(now) {
+            true => cause,
+            false => Cause::Expired,
+        }
+    }
+
     pub(super) fn set_deadline(&mut self, deadline: u64) {
         self.deadline = deadline;
         self.changes = self.changes.wrapping_add(1);
@@ -234,12 +245,31 @@ pub(super) fn cancel_all<K, V>(removed: &[Current<K, V>]) {
         .for_each(|current| _ = current.timeout.cancel());
 }
 
-/// Ends removed items: cancels their timeouts, and passes them on.
-pub(super) fn end_all<K, V>(removed: Vec<Current<K, V>>, output: &Output<K, V>, cause: Cause) {
+/// Ends removed items: cancels their timeouts, and passes all of them on, also if a handler panics.
+/// Returns the first panic.
+#[must_use]
+pub(super) fn end_all<K, V>(
+    removed: Vec<Current<K, V>>,
+    output: &Output<K, V>,
+    now: u64,
+    cause: Cause,
+) -> Option<Panic> {
     cancel_all(&removed);
-    removed
-        .into_iter()
-        .for_each(|current| output.pass_on(current.entry, cause));
+    let mut panics = removed.into_iter().filter_map(|current| {
+        let cause = current.cause_at(now, cause);
+        catch_unwind(AssertUnwindSafe(|| output.pass_on(current.entry, cause))).err()
+    });
+    let first = panics.next();
+    panics.for_each(drop_panic);
+    first
+}
+
+/// What a panic carries.
+pub(super) type Panic = Box<dyn Any + Send>;
+
+/// Its `Drop` may panic too. Then what that one carries is leaked, because this could go on.
+pub(super) fn drop_panic(panic: Panic) {
+    mem::forget(catch_unwind(AssertUnwindSafe(|| drop(panic))));
 }
 
 impl<K, V> Armed<K, V> {
@@ -326,10 +356,7 @@ impl<K: Eq, V> Arming<'_, K, V> {
                 drop(items);
                 // At most one of the two: the place of a replaced item is free.
                 if let Some(removed) = removed {
-                    let cause = match removed.is_alive(now) {
-                        true => Cause::Evicted,
-                        false => Cause::Expired,
-                    };
+                    let cause = removed.cause_at(now, Cause::Evicted);
                     output.pass_on(removed.end(), cause);
                 }
                 let replaced = replaced.and_then(|old| {
@@ -443,10 +470,16 @@ impl<K, V> Drop for Registration<K, V> {
             return;
         }
         let removed = items.current.remove_item(self.hash, self.item);
-        // Release the lock first, because the handler, the key and the value are user code.
+        let now = items.current.now();
+        // Release the lock first, because the clock, the handler, the key and the value are user
+        // code.
         drop(items);
         if let Some(removed) = removed {
-            shard.output.pass_on(removed.entry, Cause::Stopped);
+            let cause = match removed.timeout.remaining() {
+                Duration::ZERO => Cause::Expired,
+                _ => removed.cause_at(now, Cause::Stopped),
+            };
+            shard.output.pass_on(removed.entry, cause);
         }
     }
 }

@@ -18,8 +18,9 @@ use std::time::Duration;
 
 use hashed_wheel::HashedWheelTimer;
 
-use self::items::{Shard, end_all};
+use self::items::{Shard, drop_panic, end_all};
 use self::output::Output;
+use crate::deadlines::Deadlines;
 use crate::sync::Arc;
 
 pub use self::builder::ExpiringMapBuilder;
@@ -80,8 +81,8 @@ const SHARDS: usize = 16;
 /// # Handles
 ///
 /// This type is a handle. Clones refer to the same map. Dropping the last one ends all entries of
-/// the map: they go to the handler or the receiver as [`Stopped`](Cause::Stopped). It does not wait
-/// for a handler that has begun. A map counts as a handle of its timer.
+/// the map: those whose time has not come go to the handler or the receiver as
+/// [`Stopped`](Cause::Stopped). It does not wait for a handler that has begun. A map counts as a handle of its timer.
 ///
 /// A handler that holds a clone keeps the map, and its timer, alive permanently. Give it a
 /// [`Weak`](std::sync::Weak) instead, by [`Arc::new_cyclic`](std::sync::Arc::new_cyclic):
@@ -233,8 +234,9 @@ impl<K, V> ExpiringMap<K, V> {
     /// [limit](ExpiringMapBuilder::max_entries), an insertion that needs the place calls it.)
     ///
     /// Otherwise it runs on the thread that has called the map, that ends the timer, or on which
-    /// the executor drops a task. A panic goes to the caller of the map; the other entries that the
-    /// same call has removed are dropped then.
+    /// the executor drops a task. A panic goes to the caller of the map, once the handler was called
+    /// with all entries that the call has removed. In the drop of the last handle it ends there,
+    /// and only the panic hook reports it.
     ///
     /// When it runs, the key is free, and no lock is held: it may insert the entry again. It is
     /// what `removalListener` is in Caffeine, with the value.
@@ -328,12 +330,14 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
 
 impl<K, V> Drop for Owner<K, V> {
     fn drop(&mut self) {
+        let now = self.timer.now_nanos();
         let all: Vec<_> = self
             .shards
             .iter()
-            .flat_map(|shard| shard.lock().current.take_all())
+            .flat_map(|shard| shard.lock_at(now).current.take_all())
             .collect();
-        end_all(all, &self.output, Cause::Stopped);
+        // The panic hook has reported it. This may be dropped during another panic.
+        end_all(all, &self.output, now, Cause::Stopped).map(drop_panic);
     }
 }
 

@@ -1,6 +1,8 @@
 //! Calls that concern all entries of a map.
 
-use super::items::{Current, cancel_all, end_all};
+use std::panic::resume_unwind;
+
+use super::items::{Current, cancel_all, drop_panic, end_all};
 use super::{Cause, ExpiringMap};
 use crate::deadlines::Deadlines;
 
@@ -108,9 +110,12 @@ impl<K, V> ExpiringMap<K, V> {
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
     pub fn clear(&self) -> usize {
-        let all = self.take_living();
+        let now = self.owner.timer.now_nanos();
+        let all = self.take_living(now);
         let count = all.len();
-        end_all(all, &self.owner.output, Cause::Removed);
+        if let Some(panic) = end_all(all, &self.owner.output, now, Cause::Removed) {
+            resume_unwind(panic);
+        }
         count
     }
 
@@ -135,7 +140,7 @@ impl<K, V> ExpiringMap<K, V> {
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
     pub fn drain(&self) -> Vec<(K, V)> {
-        let all = self.take_living();
+        let all = self.take_living(self.owner.timer.now_nanos());
         cancel_all(&all);
         all.into_iter()
             .map(|current| current.entry.into_pair())
@@ -167,6 +172,7 @@ impl<K, V> ExpiringMap<K, V> {
     /// ```
     pub fn retain(&self, mut keep: impl FnMut(&K, &mut V) -> bool) {
         let now = self.owner.timer.now_nanos();
+        let mut first = None;
         for shard in &self.owner.shards {
             let mut rejected = Vec::new();
             let mut items = shard.lock_at(now);
@@ -182,12 +188,18 @@ impl<K, V> ExpiringMap<K, V> {
             // Release the lock first, because the handler and the drop of keys and values are user
             // code.
             drop(items);
-            end_all(removed, &self.owner.output, Cause::Removed);
+            let panic = end_all(removed, &self.owner.output, now, Cause::Removed);
+            match first {
+                None => first = panic,
+                Some(_) => _ = panic.map(drop_panic),
+            }
+        }
+        if let Some(panic) = first {
+            resume_unwind(panic);
         }
     }
 
-    fn take_living(&self) -> Vec<Current<K, V>> {
-        let now = self.owner.timer.now_nanos();
+    fn take_living(&self, now: u64) -> Vec<Current<K, V>> {
         let shards = self.owner.shards.iter();
         shards
             .flat_map(|shard| shard.lock_at(now).current.take_living())

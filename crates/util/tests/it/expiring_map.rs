@@ -292,7 +292,7 @@ fn an_expired_entry_in_an_executor_is_neither_removed_nor_replaced() {
     drop(due(5));
     assert_eq!(
         (all(&expired), map.len()),
-        (vec![], 0),
+        (vec![(7, 5)], 0),
         "dropped by the executor"
     );
 }

@@ -140,11 +140,16 @@ fn dead_entries_that_the_timer_has_not_removed_come_out_at_the_end() {
         t.clock.advance(TICK);
         map.insert(1, 11, FAR).unwrap();
         end(&t.timer, map);
-        let ends = all(&handled);
-        let mut values: Vec<_> = ends.iter().map(|(key, value, _)| (*key, *value)).collect();
-        values.sort_unstable();
-        assert_eq!(values, [(1, 10), (1, 11), (3, 10)]);
-        assert!(ends.iter().all(|(.., cause)| *cause == Cause::Stopped));
+        let mut ends = all(&handled);
+        ends.sort_unstable_by_key(|(key, value, _)| (*key, *value));
+        assert_eq!(
+            ends,
+            [
+                (1, 10, Cause::Expired),
+                (1, 11, Cause::Stopped),
+                (3, 10, Cause::Expired)
+            ]
+        );
         assert_eq!(t.timer.pending_timeouts(), 0);
     }
 }
@@ -155,7 +160,7 @@ fn an_entry_whose_task_the_executor_drops_goes_to_the_handler() {
     let (map, ends) = with_handler(ExpiringMap::builder(&t.timer));
     fill(&map, TICK);
     assert_eq!(t.pass(TICK), 3);
-    assert_eq!(all(&ends), [1, 2, 3].map(|key| (key, 10, Cause::Stopped)));
+    assert_eq!(all(&ends), [1, 2, 3].map(|key| (key, 10, Cause::Expired)));
 }
 
 #[test]
@@ -251,6 +256,34 @@ fn a_panic_of_the_handler_goes_to_the_caller_and_leaves_a_consistent_map() {
         (0, 1),
         "no value leaks"
     );
+}
+
+#[test]
+fn a_panic_of_the_handler_loses_no_other_value() {
+    type End = fn(ExpiringMap<u8, u8>, &HashedWheelTimer);
+    let ends: [(End, bool); 7] = [
+        (|map, _| _ = map.clear(), true),
+        (|map, _| map.retain(|_, _| false), true),
+        (|map, _| drop(map), false),
+        (|_map, _| panic!("the map is dropped meanwhile"), true),
+        (|_map, timer| _ = timer.stop(), false),
+        (|_map, timer| _ = timer.shutdown(TICK), false),
+        (|_map, timer| _ = timer.cancel_all(), false),
+    ];
+    for (end, panics) in ends {
+        let t = Driven::new();
+        let (sender, handled) = channel();
+        let map = ExpiringMap::with_handler(&t.timer, move |removed: Removed<u8, u8>| {
+            sender.send(removed.key).unwrap();
+            panic!("each call");
+        });
+        (0..20).for_each(|key| _ = map.insert(key, 0, FAR).unwrap());
+        let ended = quietly(|| catch_unwind(AssertUnwindSafe(|| end(map, &t.timer))));
+        let mut keys: Vec<_> = handled.try_iter().collect();
+        keys.sort_unstable();
+        assert_eq!((ended.is_err(), keys), (panics, (0..20).collect()));
+        assert_eq!(t.timer.pending_timeouts(), 0);
+    }
 }
 
 // --- the default time to live --------------------------------------------------------------------
