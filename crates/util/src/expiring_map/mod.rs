@@ -84,12 +84,15 @@ const SHARDS: usize = 16;
 /// the map: those whose time has not come go to the handler or the receiver as
 /// [`Stopped`](Cause::Stopped). It does not wait for a handler that has begun. A map counts as a handle of its timer.
 ///
+/// A handler that inserts the entry again should do so only for [`Expired`](Cause::Expired).
+/// Otherwise it undoes `clear`, and in a full map each insertion evicts the next, without end.
+///
 /// A handler that holds a clone keeps the map, and its timer, alive permanently. Give it a
 /// [`Weak`](std::sync::Weak) instead, by [`Arc::new_cyclic`](std::sync::Arc::new_cyclic):
 ///
 /// ```
 /// use hashed_wheel::{HashedWheelTimer, ManualClock};
-/// use hashed_wheel_util::{ExpiringMap, Removed};
+/// use hashed_wheel_util::{Cause, ExpiringMap, Removed};
 /// use std::sync::{Arc, Weak};
 /// use std::time::Duration;
 ///
@@ -99,9 +102,9 @@ const SHARDS: usize = 16;
 /// let (timer, mut driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven()?;
 /// let peers = Arc::new_cyclic(|peers: &Weak<ExpiringMap<u32, u64>>| {
 ///     let peers = peers.clone();
-///     ExpiringMap::with_handler(&timer, move |Removed { key: peer, value: beats, .. }| {
-///         println!("are you there, {peer}? ({beats})");
-///         if let Some(peers) = peers.upgrade() {
+///     ExpiringMap::with_handler(&timer, move |Removed { key: peer, value: beats, cause }| {
+///         if let (Cause::Expired, Some(peers)) = (cause, peers.upgrade()) {
+///             println!("are you there, {peer}? ({beats})");
 ///             // An error here means that the timer was stopped.
 ///             let _ = peers.insert(peer, beats + 1, EVERY);
 ///         }
