@@ -10,6 +10,9 @@ use crate::deadlines::{Deadlines, after};
 use equivalent::Equivalent;
 use hashed_wheel::{NewTimeoutError, Timeout};
 
+/// That of [`Timeout::remaining`].
+const PRECISION: Duration = Duration::from_micros(1);
+
 impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     /// Inserts an entry that expires `delay` from now. Returns the value that was under the key,
     /// unless its time has come: then it goes to the handler or the receiver.
@@ -305,7 +308,8 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
         Q: Hash + Equivalent<K> + ?Sized,
     {
         let now = self.owner.timer.now_nanos();
-        self.touch_by(key, now, after(now, delay), |timeout| timeout.reset(delay))
+        let end = after(now, delay);
+        self.touch_by(key, now, end, || delay, |timeout| timeout.reset(delay))
     }
 
     /// Re-arms the entry under `key`: it now expires at `deadline`, earlier or later than before.
@@ -333,7 +337,8 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     {
         let timer = &self.owner.timer;
         let (now, end) = (timer.now_nanos(), timer.deadline_at(deadline));
-        self.touch_by(key, now, end, |timeout| timeout.reset_at(deadline))
+        let rest = || timer.until(end);
+        self.touch_by(key, now, end, rest, |timeout| timeout.reset_at(deadline))
     }
 
     /// Re-arms the entry under `key` with the default [time to
@@ -354,11 +359,15 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     /// To a later deadline, the timeout is reset under the lock. The timer does not call its waker
     /// for that. To an earlier one, it is reset without the lock. If another call changes the item
     /// meanwhile, the order of the resets is unknown, so this one comes again.
+    ///
+    /// The deadline of the timeout may be later than that of its item, because it has read the
+    /// clock later. So it is compared with `rest`, the time until `deadline`.
     fn touch_by<Q>(
         &self,
         key: &Q,
         now: u64,
         deadline: u64,
+        rest: impl Fn() -> Duration,
         reset: impl Fn(&Timeout) -> bool,
     ) -> bool
     where
@@ -387,11 +396,17 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
                 _ => {}
             }
             if deadline >= found.deadline {
-                let is_reset = reset(&found.timeout);
-                if is_reset {
-                    found.set_deadline(deadline);
+                // In this order: the time that passes in between makes `rest` shorter.
+                let remaining = found.timeout.remaining().saturating_add(PRECISION);
+                if remaining <= rest() {
+                    let is_reset = reset(&found.timeout);
+                    if is_reset {
+                        found.set_deadline(deadline);
+                    }
+                    return is_reset;
                 }
-                return is_reset;
+                // The item may live on until the reset, because its timeout is later still.
+                found.set_deadline(deadline);
             }
             tried = Some((item, found.changes));
             let timeout = found.timeout.clone();

@@ -3,13 +3,14 @@
 
 use crate::common;
 
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
-use common::{Driven, TICK, accepts_all, ms};
-use hashed_wheel::{ExpiredTask, HashedWheelTimer, NewTimeoutError};
+use common::{Driven, TICK, accepts_all, ends, ms};
+use hashed_wheel::{Clock, ExpiredTask, HashedWheelTimer, NewTimeoutError};
 use hashed_wheel_util::{Cause, ExpiringMap, Removed};
 
 const FAR: Duration = ms(123_456);
@@ -196,4 +197,58 @@ fn an_entry_is_not_found_late_in_real_time() {
             assert!(now < end, "found {:?} after its time", now - end);
         }
     }
+}
+
+/// A clock that jumps once, right after it was read: the thread is suspended there.
+#[derive(Default)]
+struct Jump {
+    now: AtomicU64,
+    by: AtomicU64,
+}
+
+impl Clock for Jump {
+    fn now(&self) -> Duration {
+        let by = self.by.swap(0, SeqCst);
+        Duration::from_secs(self.now.fetch_add(by, SeqCst))
+    }
+}
+
+/// The timeout is later than the entry. If a lock were held, the waker would hang.
+#[test]
+fn a_touch_between_the_deadlines_of_an_entry_and_its_timeout_calls_no_waker_under_the_lock() {
+    const S: Duration = Duration::from_secs(1);
+
+    let counts = ends(|| {
+        let (clock, wakes) = (Arc::new(Jump::default()), Arc::new(AtomicUsize::new(0)));
+        let own = Arc::<OnceLock<ExpiringMap<u8, u32>>>::default();
+        let (map, count) = (Arc::downgrade(&own), Arc::clone(&wakes));
+        let waker = move || {
+            if let Some(own) = map.upgrade()
+                && let Some(map) = own.get()
+            {
+                assert_eq!(map.get(&7), Some(1));
+                count.fetch_add(1, SeqCst);
+            }
+        };
+        let (timer, mut driver) = HashedWheelTimer::builder()
+            .clock(Arc::clone(&clock))
+            .waker(waker)
+            .build_driven()
+            .unwrap();
+        let map = ExpiringMap::new(&timer);
+        clock.by.store(5, SeqCst);
+        map.insert(7, 1, S * 10).unwrap();
+        driver.turn();
+        assert!(driver.next_turn().is_some(), "it sleeps");
+        let map = own.get_or_init(|| map);
+        // It is 5 s. The entry ends at 10 s, its timeout at 15 s, and the new deadline is 12 s.
+        assert!(map.touch(&7, S * 7));
+        let wakes = wakes.load(SeqCst);
+        clock.now.store(11, SeqCst);
+        assert_eq!((driver.turn(), map.remaining(&7)), (0, Some(S)));
+        clock.now.store(13, SeqCst);
+        assert_eq!((map.get(&7), driver.turn()), (None, 1));
+        (wakes, map.len())
+    });
+    assert_eq!(counts, (1, 0));
 }
