@@ -27,7 +27,10 @@ pin_project! {
     /// | [`writer`](IdleTimes::writer) | writes, flushes, shutdowns | written |
     ///
     /// A time does not begin before the operation waits: one that begins after a rest has its full
-    /// time. An operation that need not wait succeeds, whatever the time. After the failure an
+    /// time. If an operation is given up, for example in `select!`, it counts as waiting until one of
+    /// its direction is ready. Before the next one after a rest, call
+    /// [`set_times`](Self::set_times). An operation that need not wait succeeds, whatever the time.
+    /// After the failure an
     /// operation that has to wait fails again, until there is traffic or
     /// [`set_times`](Self::set_times) is called.
     ///
@@ -163,14 +166,23 @@ impl<T> IdleIo<T> {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn set_times(&mut self, times: impl Into<IdleTimes>) {
-        self.idle.times = times.into();
-        self.idle.last = [self.idle.now(); 2];
+        self.set_times_and_begin(times.into(), &[READ, WRITE]);
+    }
+
+    /// Sets the times. Those of the given directions begin now.
+    pub(crate) fn set_times_and_begin(&mut self, times: IdleTimes, directions: &[usize]) {
+        let now = self.idle.now();
+        self.idle.times = times;
+        for &direction in directions {
+            self.idle.last[direction] = now;
+        }
         self.idle.rearm();
-        self.idle
-            .unlimited
-            .iter_mut()
-            .filter_map(Option::take)
-            .for_each(Waker::wake);
+        for &direction in directions {
+            self.idle.unlimited[direction]
+                .take()
+                .into_iter()
+                .for_each(Waker::wake);
+        }
     }
 
     /// Returns a reference to the inner connection.
@@ -279,8 +291,8 @@ struct Idle {
 }
 
 /// Indices of the arrays of [`Idle`].
-const READ: usize = 0;
-const WRITE: usize = 1;
+pub(crate) const READ: usize = 0;
+pub(crate) const WRITE: usize = 1;
 
 impl Idle {
     fn now(&mut self) -> Instant {
@@ -349,11 +361,18 @@ impl Idle {
             self.begin[direction] = Some(self.now());
             self.rearm();
         }
-        if self.deadlines[direction].is_none() {
+        let Some(deadline) = self.deadlines[direction] else {
             self.unlimited[direction] = Some(context.waker().clone());
             return result;
+        };
+        let mut sleep = Pin::new(&mut self.sleeps[direction]);
+        let mut end = sleep.as_mut().poll(context);
+        if end.is_pending() && sleep.remaining().is_zero() {
+            // The timer is late. The reset looks at the clock.
+            sleep.reset_at(deadline);
+            end = sleep.poll(context);
         }
-        let end = ready!(Pin::new(&mut self.sleeps[direction]).poll(context));
+        let end = ready!(end);
         if end.is_ok() && !is_last_poll {
             // The timer may have woken this task before the runtime, which was busy, has looked at
             // its connections; or the task has used up its budget. `yield_now` wakes the task after

@@ -9,7 +9,7 @@ use hashed_wheel::HashedWheelTimer;
 use pin_project_lite::pin_project;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::idle_io::{IdleIo, IdleTimes};
+use crate::idle_io::{IdleIo, IdleTimes, READ, WRITE};
 
 pin_project! {
     /// A connection whose reads and writes fail with [`TimedOut`](io::ErrorKind::TimedOut) if they
@@ -20,7 +20,7 @@ pin_project! {
     /// use which.
     ///
     /// A timeout fires up to one tick of the timer later, and never early. If an operation is given
-    /// up, for example in `select!`, its time continues until one of its direction is ready.
+    /// up, for example in `select!`, its time continues until one of its direction is ready, or its time is set.
     ///
     /// # Errors
     ///
@@ -80,7 +80,7 @@ impl<T> IoTimeout<T> {
     /// no limit.
     pub fn set_read_timeout(&mut self, time: impl Into<Option<Duration>>) {
         self.read = time.into();
-        self.set_times();
+        self.set_times_and_begin(READ);
     }
 
     /// Returns the time for which a write, a flush or a shutdown may wait.
@@ -92,12 +92,12 @@ impl<T> IoTimeout<T> {
     /// that waits. `None` is no limit.
     pub fn set_write_timeout(&mut self, time: impl Into<Option<Duration>>) {
         self.write = time.into();
-        self.set_times();
+        self.set_times_and_begin(WRITE);
     }
 
-    fn set_times(&mut self) {
+    fn set_times_and_begin(&mut self, direction: usize) {
         let times = IdleTimes::new().reader(self.read).writer(self.write);
-        self.io.set_times(times);
+        self.io.set_times_and_begin(times, &[direction]);
     }
 
     /// Returns a reference to the inner connection.

@@ -568,6 +568,63 @@ fn operation_that_begins_after_a_rest_has_its_full_time() {
     }
 }
 
+/// The worker does not turn.
+#[test]
+fn operation_ends_by_the_clock_although_the_timer_is_late() {
+    for operation in OPERATIONS {
+        let (t, task) = (Driven::new(), Arc::<Task>::default());
+        let mut io = IdleIo::new(Stuck, &t.timer, IDLE);
+        assert!(operation(&task, &mut io).is_pending());
+        t.clock.advance(IDLE - Duration::from_nanos(1));
+        assert!(operation(&task, &mut io).is_pending());
+        t.clock.advance(Duration::from_nanos(1));
+        assert_timed_out(operation(&task, &mut io));
+    }
+}
+
+#[test]
+fn operation_that_was_given_up_counts_until_the_times_are_set() {
+    let (t, mut io, _far, task) = connection();
+    assert!(task.read(&mut io).is_pending());
+    t.clock.advance(IDLE * 3);
+    io.set_times(io.times());
+    assert!(task.read(&mut io).is_pending());
+    t.clock.advance(IDLE);
+    assert_timed_out(task.read(&mut io));
+}
+
+#[test]
+fn time_that_is_set_for_one_direction_leaves_that_of_the_other() {
+    type Set = fn(&mut IoTimeout<Stuck>);
+    let sets: [(Set, Set); 2] = [
+        (
+            |io| io.set_read_timeout(IDLE),
+            |io| io.set_write_timeout(IDLE),
+        ),
+        (
+            |io| io.set_write_timeout(IDLE),
+            |io| io.set_read_timeout(IDLE),
+        ),
+    ];
+    for (direction, (set, set_other)) in sets.into_iter().enumerate() {
+        let poll = |task: &Arc<Task>, io: &mut IoTimeout<Stuck>| match direction {
+            0 => task.read(io).map_ok(drop),
+            _ => task.write(io, b"x").map_ok(drop),
+        };
+        let (mut t, task) = (Driven::new(), Arc::<Task>::default());
+        let mut io = IoTimeout::new(Stuck, &t.timer);
+        set(&mut io);
+        assert!(poll(&task, &mut io).is_pending());
+        t.pass(IDLE - TICK);
+        set_other(&mut io);
+        assert!(poll(&task, &mut io).is_pending());
+        t.pass(TICK);
+        assert_timed_out(poll(&task, &mut io));
+        set(&mut io);
+        assert!(poll(&task, &mut io).is_pending());
+    }
+}
+
 /// As over a connection of axum: a request is read, a handler works, and then the answer is written
 /// while the peer is slow.
 #[test]
