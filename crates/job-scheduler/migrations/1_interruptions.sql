@@ -5,8 +5,9 @@
 -- job. A run with at least two that count is a suspect:
 --
 -- - It starts after a pause, which doubles with each further interruption.
--- - It starts alone. For some time, its node starts no other run: it watches this one, whose number
---   is in `node.suspect`. If the node is lost then, the loss counts for the suspect only.
+-- - It starts alone, and not in the first four seconds of a session, so that each process starts
+--   others. For some time, its node starts no other run: it watches this one, whose number is in
+--   `node.suspect`. If the node is lost then, the loss counts for the suspect only.
 --
 -- So a run that ends its process is found, and the runs beside it are excused.
 --

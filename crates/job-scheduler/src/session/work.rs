@@ -19,6 +19,9 @@ use crate::store::{Run, Store};
 /// transaction of an application has locked.
 const LOCKED_PAUSE: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(250));
 
+/// How long a session starts no suspect.
+const FIRST_SUSPECT: Duration = Duration::from_secs(4);
+
 impl Session {
     /// Starts runs that are due, as many as there are runners.
     pub(super) async fn start(
@@ -27,7 +30,8 @@ impl Session {
         executions: &Executions,
     ) -> Result<Infallible, Error> {
         let runners = &executions.runners;
-        let mut next_suspect = Instant::now();
+        // Others start before, also if each process ends soon because of a suspect.
+        let mut next_suspect = Instant::now() + FIRST_SUSPECT;
         // As in the row of the node.
         let mut watched = None;
         loop {

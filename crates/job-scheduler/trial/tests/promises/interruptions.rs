@@ -39,7 +39,7 @@ async fn excused(fixture: &Fixture, job: i64) -> i32 {
 }
 
 /// Adds a job for [`with_gate`] whose run was interrupted this often, before a node has started it.
-async fn interrupted(fixture: &Fixture, count: i32) -> i64 {
+pub(crate) async fn interrupted(fixture: &Fixture, count: i32) -> i64 {
     interrupted_job(fixture, gate_job(), count).await
 }
 
@@ -200,6 +200,25 @@ async fn suspect_that_does_not_start_is_not_watched() {
     .await;
     gate.close();
     shut_down(node).await;
+}
+
+/// However many suspects there are, each process starts others before.
+#[tokio::test]
+async fn others_start_before_the_first_suspect() {
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
+    fixture.migrate().await;
+    let gate = Arc::new(Semaphore::new(0));
+    let suspect = interrupted(&fixture, 5).await;
+    let other = fixture.enqueue(NewJob::new(&Task::Succeed)).await;
+    let node = fixture.start(with_gate(fixture.builder(), &gate)).await;
+    let suspect = fixture.until_state(suspect, RunState::Running).await;
+    // If the suspect were first, it would be watched for 32 seconds.
+    let other = fixture.history(other).await.remove(0);
+    assert_eq!(other.state, RunState::Done);
+    assert!(other.started < suspect.started);
+    drop(node);
 }
 
 /// After a suspect has been watched, the next start of another run ends that.
