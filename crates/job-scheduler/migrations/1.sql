@@ -207,24 +207,25 @@ CREATE INDEX slot_run ON @slot (run);
 -- Therefore the functions of a node skip what is locked, and the node tries again later. A lock
 -- that is taken between two of their statements is waited for, but not for long.
 
--- Claims runs for a node that is alive, at most `the_room`: those of lost nodes, unless only some
+-- Claims runs for a node that is alive, at most `room`: those of lost nodes, unless only some
 -- priorities are wanted, and then those without an owner that start within `ahead`. A run that
 -- another client has locked is claimed later. Of those without an owner, it claims at most
--- `the_rooms` of each handler.
+-- `the_rooms` of each handler, and none if it takes over: that changes the rooms.
+--
+-- It returns also the runs that it takes over for any node, because they pause (`is_mine` is false).
 --
 -- The lock of the row of the node keeps others from taking its runs over, and does not delay the
 -- renewal of its lease.
-CREATE FUNCTION @claim_runs(the_node bigint, the_handlers text[], ahead bigint, the_room bigint, the_priority integer,
+CREATE FUNCTION @claim_runs(the_node bigint, the_handlers text[], ahead bigint, room bigint, the_priority integer,
     the_rooms bigint[])
 RETURNS TABLE (id bigint, job bigint, handler text, due timestamptz, start_at timestamptz, attempt integer,
-    interrupted integer, excused integer, misses_until timestamptz, priority smallint, is_taken_over boolean)
+    interrupted integer, excused integer, misses_until timestamptz, priority smallint, is_taken_over boolean, is_mine boolean)
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
     horizon timestamptz := clock_timestamp() + ahead * interval '1 microsecond';
     lost bigint[];
-    room bigint := the_room;
     count bigint;
 BEGIN
     PERFORM FROM @node node WHERE node.id = the_node AND node.alive_until > clock_timestamp() FOR KEY SHARE;
@@ -268,39 +269,48 @@ BEGIN
             RETURNING run.*
         )
         SELECT taken.id, taken.job, taken.handler, taken.due, taken.start_at, taken.attempt, taken.interrupted,
-            taken.excused, taken.misses_until, taken.priority, true
-        FROM taken WHERE taken.state = 'claimed';
+            taken.excused, taken.misses_until, taken.priority, true, taken.state = 'claimed'
+        FROM taken;
         GET DIAGNOSTICS count = ROW_COUNT;
-        room := room - count;
         -- The runs of the others are for nodes with free capacity.
         DELETE FROM @node node WHERE node.id = ANY (lost) AND COALESCE((
             SELECT false FROM @run run WHERE run.owner = node.id AND run.state IN ('claimed', 'running') LIMIT 1), true);
+        IF count > 0 THEN
+            RETURN;
+        END IF;
     END IF;
     -- Runs that were given back, or that are repeated, or that were requested. They are searched for
     -- each handler on its own, one priority after the other, and then locked until there are enough:
-    -- more of them are found than needed, because other nodes lock the first ones.
+    -- more of them are found than needed, because other clients lock the first ones. First as many
+    -- as each handler may have, and then the others. If these are locked instead of the first ones,
+    -- only as many remain.
     RETURN QUERY
     UPDATE @run run SET owner = the_node, state = 'claimed'
     FROM (
-        SELECT run.id FROM @run run
-        WHERE run.id = ANY (ARRAY(
-            SELECT first.id FROM unnest(the_handlers, the_rooms) AS known (handler, most), LATERAL (
-                SELECT found.* FROM generate_series(5, the_priority, -1) AS level (priority), LATERAL (
-                    SELECT run.id, run.priority, run.start_at FROM @run run
-                    WHERE run.state = 'waiting' AND run.handler = known.handler
-                        AND run.priority = level.priority AND run.start_at <= horizon
-                    ORDER BY run.start_at LIMIT 4 * room
+        SELECT locked.id, locked.most, row_number() OVER (PARTITION BY locked.handler ORDER BY locked.number) AS number
+        FROM (
+            SELECT run.id, run.handler, first.number, first.most
+            FROM (
+                SELECT found.*, known.most, row_number() OVER each AS number
+                FROM unnest(the_handlers, the_rooms) AS known (handler, most), LATERAL (
+                    SELECT found.* FROM generate_series(5, the_priority, -1) AS level (priority), LATERAL (
+                        SELECT run.id, run.priority, run.start_at FROM @run run
+                        WHERE run.state = 'waiting' AND run.handler = known.handler
+                            AND run.priority = level.priority AND run.start_at <= horizon
+                        ORDER BY run.start_at LIMIT 4 * LEAST(room, known.most)
+                    ) AS found
+                    LIMIT 4 * LEAST(room, known.most)
                 ) AS found
-                LIMIT LEAST(4 * room, known.most)
-            ) AS first
-            ORDER BY first.priority DESC, first.start_at LIMIT 4 * room
-        )) AND run.state = 'waiting'
-        ORDER BY run.priority DESC, run.start_at LIMIT room
-        FOR UPDATE SKIP LOCKED
+                WINDOW each AS (PARTITION BY known.handler ORDER BY found.priority DESC, found.start_at)
+                ORDER BY row_number() OVER each > known.most, found.priority DESC, found.start_at LIMIT 4 * room
+            ) AS first JOIN @run run ON run.id = ANY (ARRAY[first.id]) AND run.state = 'waiting'
+            ORDER BY first.number > first.most, first.priority DESC, first.start_at LIMIT room
+            FOR UPDATE OF run SKIP LOCKED
+        ) AS locked
     ) AS waiting
-    WHERE run.id = ANY (ARRAY[waiting.id])
+    WHERE run.id = ANY (ARRAY[waiting.id]) AND waiting.number <= waiting.most
     RETURNING run.id, run.job, run.handler, run.due, run.start_at, run.attempt, run.interrupted,
-        run.excused, run.misses_until, run.priority, false;
+        run.excused, run.misses_until, run.priority, false, true;
 END $$;
 
 -- Starts runs that the node owns, as many as have payloads of `the_bytes` together, and at least

@@ -146,9 +146,10 @@ impl Session {
         // Also those that are skipped, or start so late that no node has claimed them.
         let (mut taken, mut count, mut has_more) = (0, 0, false);
         let mut left = rooms.clone();
-        let mut subtract = |runs: &[Run]| {
-            for (handler, left) in names.iter().zip(&mut left) {
-                *left -= runs.iter().filter(|run| run.handler == *handler).count() as i64;
+        let subtract = |left: &mut [i64], runs: &[Run]| {
+            for (handler, left) in names.iter().zip(left) {
+                let taken = runs.iter().filter(|run| run.handler == *handler).count();
+                *left = (*left - taken as i64).max(0);
             }
         };
         if look.has_runs && wanted.room > 0 {
@@ -165,11 +166,12 @@ impl Session {
             portion.learn(claimed.is_none());
             if let Some((taken_over, runs)) = claimed {
                 observe::taken_over(taken_over);
-                has_more |= runs.len() == most;
+                // After a takeover, it has not searched for other runs.
+                has_more |= taken_over > 0 || runs.len() == most;
                 taken += runs.len();
                 count += runs.len();
                 wanted.room -= runs.len();
-                subtract(&runs);
+                subtract(&mut left, &runs);
                 self.enqueue(runs)?;
             }
         }
@@ -180,6 +182,7 @@ impl Session {
                 self.lease.node,
                 Wanted {
                     room: most,
+                    rooms: &left,
                     ..wanted
                 },
             );
@@ -194,7 +197,7 @@ impl Session {
                 has_more |= is_cut || read == most;
                 taken += read;
                 count += runs.len();
-                subtract(&runs);
+                subtract(&mut left, &runs);
                 self.enqueue(runs)?;
             }
         }
@@ -210,7 +213,7 @@ impl Session {
             has_more |= planned == Some(true);
         }
         // A handler has got as many as it may have now.
-        let is_limited = left.iter().any(|&left| left <= 0);
+        let is_limited = left.contains(&0);
         self.load
             .is_starved
             .store(urgent > 0 || is_limited || taken == free, Relaxed);

@@ -182,7 +182,8 @@ impl Moves {
 }
 
 impl Store {
-    /// Claims runs without an owner, and those of lost nodes. Returns their number first.
+    /// Claims runs without an owner, or takes over those of lost nodes. Returns how many it has taken
+    /// over first, among them those that pause and are for any node.
     pub(crate) async fn claim(
         &self,
         node: i64,
@@ -199,11 +200,14 @@ impl Store {
             (&wanted.rooms, Type::INT8_ARRAY),
         ];
         let rows = self.query_limited(wanted.limit, CLAIM_RUNS, &claim).await?;
-        let mut taken_over = 0;
+        let (mut taken_over, mut runs) = (0, Vec::new());
         for row in &rows {
             taken_over += usize::from(row.try_get::<_, bool>("is_taken_over")?);
+            if row.try_get("is_mine")? {
+                runs.push(run(row)?);
+            }
         }
-        Ok((taken_over, rows.iter().map(run).collect::<Result<_, _>>()?))
+        Ok((taken_over, runs))
     }
 
     /// Claims the first due times that are not claimed. `None`: the lease has ended.

@@ -320,3 +320,40 @@ async fn no_caller_waits_for_a_transaction_that_has_enqueued() {
     transaction.rollback().await.unwrap();
     shut_down(node).await;
 }
+
+/// A client locks the first runs of a handler, more than a node has room for.
+#[tokio::test]
+async fn locked_runs_do_not_delay_those_behind_them() {
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
+    fixture.migrate().await;
+    let mut runs = Vec::new();
+    for _ in 0..24 {
+        let job = NewJob::new(&Task::Succeed).after(AN_HOUR);
+        let job = fixture.enqueue(job).await;
+        fixture.jobs.run_now(&fixture.client, job).await.unwrap();
+        runs.push(job);
+    }
+    let first = format!(
+        "SELECT FROM {}.run WHERE job = ANY ($1) FOR UPDATE",
+        fixture.schema
+    );
+    let mut other = connect(&fixture.config).await;
+    let locks = other.transaction().await.unwrap();
+    assert_eq!(
+        locks.query(&first, &[&&runs[..20]]).await.unwrap().len(),
+        20
+    );
+    let gate = Arc::new(Semaphore::new(0));
+    let builder = fixture.builder().runners(8).capacity(16);
+    let node = fixture.start(with_gate(builder, &gate)).await;
+    for &job in &runs[20..] {
+        fixture.until_done(job, 1).await;
+    }
+    locks.rollback().await.unwrap();
+    for job in runs {
+        fixture.until_done(job, 1).await;
+    }
+    shut_down(node).await;
+}

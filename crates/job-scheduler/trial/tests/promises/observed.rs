@@ -19,6 +19,7 @@ use tracing::{Event, Level, Metadata, Subscriber};
 use crate::fixture::{
     Fixture, MS, Task, begun, connect, eventually, gate_job, shut_down, with_gate,
 };
+use crate::interruptions::interrupted;
 
 /// Executes runs that succeed, fail and are taken over. Then the node loses its connections.
 async fn do_everything(fixture: &Fixture) {
@@ -118,6 +119,31 @@ async fn metrics_have_the_documented_names_and_labels() {
     let names: std::collections::BTreeSet<_> =
         found.keys().map(|name| name.split('{').next()).collect();
     assert_eq!(documented, names.len());
+}
+
+#[tokio::test]
+async fn takeover_of_a_run_that_pauses_is_counted() {
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
+    let gate = Arc::new(Semaphore::new(0));
+    let builder = || with_gate(fixture.builder(), &gate);
+    let lost = fixture.start(builder()).await;
+    let job = interrupted(&fixture, 2).await;
+    fixture.until_state(job, RunState::Running).await;
+    fixture.lose(lost).await;
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let _recorder = metrics::set_default_local_recorder(&recorder);
+    let node = fixture.start(builder()).await;
+    fixture.until_state(job, RunState::Waiting).await;
+    shut_down(node).await;
+    let counted = snapshotter.snapshot().into_vec().into_iter();
+    let counted: Vec<_> = counted
+        .filter(|(key, ..)| key.key().name() == "job_scheduler_taken_over_total")
+        .map(|(.., value)| value)
+        .collect();
+    assert_eq!(counted, [DebugValue::Counter(1)]);
 }
 
 /// A recorder of which one metric panics each time, until it is repaired.

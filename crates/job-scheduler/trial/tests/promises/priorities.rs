@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hashed_wheel_job_scheduler::{NewJob, RunState};
+use hashed_wheel_job_scheduler::{NewJob, RunInfo, RunState};
 use tokio::sync::Semaphore;
 
 use crate::fixture::{Fixture, MS, Task, eventually, gate_job, shut_down, with_gate};
@@ -119,7 +119,10 @@ async fn beat_at_the_due_time_does_not_keep_a_run_from_starting() {
     let job = fixture
         .enqueue(NewJob::new(&Task::Succeed).every(MS * 60))
         .await;
-    fixture.until_done(job, 50).await;
+    let is_done = |run: &&RunInfo| run.state == RunState::Done;
+    fixture
+        .until(job, |runs| runs.iter().filter(is_done).count() >= 50)
+        .await;
     busy.abort();
     shut_down(node).await;
 }
@@ -244,4 +247,62 @@ async fn backlog_of_a_handler_does_not_delay_others() {
 #[tokio::test]
 async fn backlog_of_slow_runs_does_not_delay_others() {
     others_beside_a_backlog(MS * 1_500, MS * 4_000, 80).await;
+}
+
+/// Returns how many runs of one handler a node with room for 16 has. There are runs that wait and
+/// jobs that are due, and perhaps runs of a lost node.
+async fn share_of_a_handler(has_lost: bool) -> Option<i64> {
+    let fixture = Fixture::new().await?;
+    fixture.migrate().await;
+    let gate = Arc::new(Semaphore::new(0));
+    let builder = || with_gate(fixture.builder(), &gate).runners(8);
+    let add = async |job: fn() -> NewJob| {
+        let jobs = (0..20).map(|_| job());
+        let added = fixture.jobs.enqueue_all(&fixture.client, jobs).await;
+        added.unwrap()
+    };
+    let lost = match has_lost {
+        true => Some(fixture.start(builder().capacity(10)).await),
+        false => None,
+    };
+    let owned = format!(
+        "SELECT count(*) FROM {}.run WHERE owner IS NOT NULL",
+        fixture.schema
+    );
+    let owned = async || -> i64 {
+        let row = fixture.client.query_one(&owned, &[]).await.unwrap();
+        row.get(0)
+    };
+    fixture.client.batch_execute("BEGIN").await.unwrap();
+    for job in add(|| gate_job().after(Duration::from_secs(3_600))).await {
+        fixture
+            .jobs
+            .run_now(&fixture.client, job.job)
+            .await
+            .unwrap();
+    }
+    add(gate_job).await;
+    fixture.client.batch_execute("COMMIT").await.unwrap();
+    if let Some(lost) = lost {
+        eventually(async || owned().await >= 9).await;
+        fixture.lose(lost).await;
+    }
+    let node = fixture.start(builder().capacity(16)).await;
+    eventually(async || owned().await >= 14).await;
+    // Some heartbeats.
+    tokio::time::sleep(MS * 1_000).await;
+    let owned = owned().await;
+    drop(node);
+    Some(owned)
+}
+
+/// Whatever they come from: runs that wait, jobs that are due, and a lost node.
+#[tokio::test]
+async fn handler_never_takes_all_places() {
+    for has_lost in [false, true] {
+        let Some(owned) = share_of_a_handler(has_lost).await else {
+            return;
+        };
+        assert_eq!(owned, 14, "has lost: {has_lost}");
+    }
 }
