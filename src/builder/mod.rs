@@ -174,9 +174,9 @@ impl Builder {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[doc(alias("maxPendingTimeouts", "limit", "capacity"))]
-    pub fn max_pending_timeouts(self, limit: Option<usize>) -> Self {
+    pub fn max_pending_timeouts(self, limit: impl Into<Option<usize>>) -> Self {
         Self {
-            max_pending_timeouts: limit,
+            max_pending_timeouts: limit.into(),
             ..self
         }
     }
@@ -264,7 +264,7 @@ impl Builder {
     /// use std::time::Duration;
     ///
     /// let clock = ManualClock::new();
-    /// let builder = HashedWheelTimer::builder().slow_task_threshold(Some(Duration::from_millis(5)));
+    /// let builder = HashedWheelTimer::builder().slow_task_threshold(Duration::from_millis(5));
     /// let (timer, mut driver) = builder.clock(clock.clone()).build_driven()?;
     ///
     /// let time = clock.clone();
@@ -274,9 +274,9 @@ impl Builder {
     /// assert_eq!(timer.stats().slow_tasks, 1);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn slow_task_threshold(self, threshold: Option<Duration>) -> Self {
+    pub fn slow_task_threshold(self, threshold: impl Into<Option<Duration>>) -> Self {
         Self {
-            slow_task_threshold: threshold,
+            slow_task_threshold: threshold.into(),
             ..self
         }
     }
@@ -315,9 +315,9 @@ impl Builder {
     /// let timer = HashedWheelTimer::builder().max_tasks_per_turn(Some(1_000)).build()?;
     /// # Ok::<(), hashed_wheel::BuildError>(())
     /// ```
-    pub fn max_tasks_per_turn(self, limit: Option<usize>) -> Self {
+    pub fn max_tasks_per_turn(self, limit: impl Into<Option<usize>>) -> Self {
         Self {
-            max_tasks_per_turn: limit,
+            max_tasks_per_turn: limit.into(),
             ..self
         }
     }
