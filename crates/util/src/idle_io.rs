@@ -30,8 +30,7 @@ pin_project! {
     /// time. If an operation is given up, for example in `select!`, it counts as waiting until one of
     /// its direction is ready. Before the next one after a rest, call
     /// [`set_times`](Self::set_times). An operation that need not wait succeeds, whatever the time.
-    /// After the failure an
-    /// operation that has to wait fails again, until there is traffic or
+    /// After the failure an operation that has to wait fails again, until there is traffic or
     /// [`set_times`](Self::set_times) is called.
     ///
     /// A timeout fires up to one tick of the timer later, and never early. A time too large to

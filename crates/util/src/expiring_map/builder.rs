@@ -139,7 +139,8 @@ impl<K, V> ExpiringMapBuilder<K, V> {
     /// all causes but [`Replaced`](Cause::Replaced). Entries of other causes are dropped.
     ///
     /// With [`Replaced`](Cause::Replaced), a replaced value goes to the handler or the receiver,
-    /// and the insertion returns `None`.
+    /// and the insertion returns `None`. (A map without both has no choice: insertions return what
+    /// they replace.)
     ///
     /// # Examples
     ///
@@ -164,13 +165,15 @@ impl<K, V> ExpiringMapBuilder<K, V> {
         self
     }
 
-    /// Makes an empty map, whose entries are dropped when they leave it.
+    /// Makes an empty map, whose entries are dropped when they leave it, except those that a call
+    /// returns.
     ///
     /// # Examples
     ///
     /// See [`ExpiringMapBuilder`].
     #[must_use]
-    pub fn build(self) -> ExpiringMap<K, V> {
+    pub fn build(mut self) -> ExpiringMap<K, V> {
+        self.causes = Causes::UNRETURNED;
         self.build_with(Output::none())
     }
 

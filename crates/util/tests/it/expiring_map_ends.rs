@@ -185,6 +185,16 @@ fn only_the_chosen_causes_go_to_the_handler() {
     assert_eq!((all(&ends), map.len()), (vec![], 0));
 }
 
+#[test]
+fn a_map_without_a_handler_returns_what_it_replaces_whatever_the_causes() {
+    let t = Driven::new();
+    let map = ExpiringMap::builder(&t.timer)
+        .causes([Cause::Replaced])
+        .build();
+    assert_eq!(map.put(7, 1).unwrap(), None);
+    assert_eq!(map.put(7, 2).unwrap(), Some(1));
+}
+
 /// If a lock were held, the call would hang.
 #[test]
 fn the_handler_may_use_the_map() {
