@@ -339,8 +339,11 @@ impl<K, V> Drop for Owner<K, V> {
             .iter()
             .flat_map(|shard| shard.lock_at(now).current.take_all())
             .collect();
+        let panic = end_all(all, &self.output, now, Cause::Stopped);
         // The panic hook has reported it. This may be dropped during another panic.
-        end_all(all, &self.output, now, Cause::Stopped).map(drop_panic);
+        if let Some(panic) = panic {
+            drop_panic(panic);
+        }
     }
 }
 
