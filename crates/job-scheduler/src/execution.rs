@@ -49,6 +49,8 @@ struct State {
     runs: HashMap<i64, Active>,
     /// The number of the last execution.
     last: u64,
+    /// The suspect that the node watches, or has watched last.
+    watched: Option<i64>,
     /// The runs that have ended because the lease could not be renewed.
     excused: Vec<i64>,
     /// The runs that a statement is starting, and when it was sent.
@@ -175,11 +177,22 @@ impl Executions {
             .is_ok()
     }
 
-    /// Ends all executions, because the lease could not be renewed. That is not their fault.
+    /// Ends all executions, because the lease could not be renewed. That is not their fault. If the
+    /// node watches one, the takeover excuses the others.
     pub(crate) async fn end_excused(&self) -> bool {
-        let runs = self.runs();
+        let (mut runs, watched) = (self.runs(), self.watched());
+        runs.retain(|&run| watched.is_none_or(|watched| watched == run));
         self.lock().excused.extend(runs);
         self.end().await
+    }
+
+    /// From now on the node watches this suspect, or none.
+    pub(crate) fn watch(&self, suspect: Option<i64>) {
+        self.lock().watched = suspect;
+    }
+
+    pub(crate) fn watched(&self) -> Option<i64> {
+        self.lock().watched
     }
 
     pub(crate) fn excused(&self) -> Vec<i64> {

@@ -33,7 +33,7 @@ impl Session {
         // Others start before, also if each process ends soon because of a suspect.
         let mut next_suspect = Instant::now() + FIRST_SUSPECT;
         // As in the row of the node.
-        let mut watched = None;
+        executions.watch(None);
         loop {
             let mut due = HashMap::new();
             let permit = self.runner(runners).await;
@@ -61,14 +61,16 @@ impl Session {
             }
             let ids: Vec<_> = due.keys().copied().collect();
             executions.starting(&ids);
-            let (node, before) = (self.lease.node, watched);
-            watched = watch.and(ids.first().copied());
+            let node = self.lease.node;
+            let watched = watch.and(ids.first().copied());
+            let has_changed = executions.watched() != watched;
+            executions.watch(watched);
             let start = async {
                 // Both are sent at once, and in this order.
                 let watch = async {
-                    match watched == before {
-                        true => Ok(()),
-                        false => store.watch(node, watched).await,
+                    match has_changed {
+                        true => store.watch(node, watched).await,
+                        false => Ok(()),
                     }
                 };
                 let ((), starts) = tokio::try_join!(watch, store.start(node, &ids))?;
@@ -76,7 +78,7 @@ impl Session {
                 let starts_one = starts.running.iter().any(|run| run.verdict.is_none());
                 if watched.is_some() && !starts_one {
                     store.watch(node, None).await?;
-                    watched = None;
+                    executions.watch(None);
                 }
                 Ok(starts)
             };
@@ -122,7 +124,7 @@ impl Session {
                 )?;
             }
             self.forget(ids.len() - kept);
-            if let (Some(limit), Some(suspect)) = (watch, watched) {
+            if let (Some(limit), Some(suspect)) = (watch, executions.watched()) {
                 next_suspect = self.watch_suspect(limit, executions.ended(suspect)).await?;
             }
         }

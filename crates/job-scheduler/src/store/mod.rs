@@ -73,10 +73,12 @@ const LEAVE: &str = "
     )
     SELECT @notify('') FROM mine";
 
-/// The node has shut down, and this has interrupted its runs.
+/// The node has shut down, and this has interrupted its runs. If it watches one, the takeover excuses
+/// the others.
 const EXCUSE_ALL: &str = "
     WITH unlocked AS (
-        SELECT id FROM @run WHERE owner = $1 AND state = 'running' FOR UPDATE SKIP LOCKED
+        SELECT id FROM @run WHERE owner = $1 AND state = 'running' AND @counts(id, $1)
+        FOR UPDATE SKIP LOCKED
     )
     UPDATE @run run SET excused = excused + 1 FROM unlocked WHERE run.id = ANY (ARRAY[unlocked.id])";
 
@@ -116,10 +118,13 @@ const BLAME: &str = "
     WHERE run.id = ANY (ARRAY[unlocked.id])";
 
 /// Executions that have ended because the node could not renew its lease. Perhaps another node has
-/// taken them over meanwhile.
+/// taken them over meanwhile. No interruption is excused twice.
 const EXCUSE: &str = "
     WITH unlocked AS (
-        SELECT id FROM @run WHERE id = ANY ($1) AND finished IS NULL FOR UPDATE SKIP LOCKED
+        SELECT id FROM @run
+        WHERE id = ANY ($1) AND finished IS NULL
+            AND excused < interrupted + CASE WHEN owner = $2 AND state = 'running' THEN 1 ELSE 0 END
+        FOR UPDATE SKIP LOCKED
     )
     UPDATE @run run SET excused = run.excused + 1 FROM unlocked WHERE run.id = ANY (ARRAY[unlocked.id])";
 
@@ -336,8 +341,11 @@ impl Store {
         }
         let large = LARGE as i32;
         let blame = [old.clone(), (&culprit, Type::INT8), (&large, Type::INT4)];
+        let excuse = [
+            (&excused as &(dyn ToSql + Sync), Type::INT8_ARRAY),
+            old.clone(),
+        ];
         let release = [old, list];
-        let excuse: [Parameter<'_>; 1] = [(&excused, Type::INT8_ARRAY)];
         tokio::try_join!(
             self.query(BLAME, &blame),
             self.query(RELEASE, &release),

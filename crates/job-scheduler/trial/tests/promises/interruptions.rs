@@ -8,7 +8,7 @@ use tokio::sync::Semaphore;
 use tokio_postgres::NoTls;
 
 use crate::fixture::{Fixture, MS, Task, eventually, gate_job, sabotaged, shut_down, with_gate};
-use crate::network::Relay;
+use crate::network::{Link, Relay};
 
 /// Sets how often the only run of a job was interrupted, and makes it start now.
 async fn interrupt(fixture: &Fixture, job: i64, count: i32) {
@@ -111,18 +111,45 @@ async fn pauses_after_interruptions_double() {
     assert_eq!(state, RunState::Running);
 }
 
-/// A node is lost while it watches a suspect, beside another run. Returns how many interruptions do
+#[derive(Clone, Copy)]
+enum End {
+    Lost,
+    ShutDown,
+    /// It has no network for longer than a lease.
+    Network,
+}
+
+/// A node ends while it watches a suspect, beside another run. Returns how many interruptions do
 /// not count, of the suspect and of the other one.
-async fn lose_beside_a_suspect(sabotage: &[(&str, &str)]) -> Option<(i32, i32)> {
+async fn lose_beside_a_suspect(sabotage: &[(&str, &str)], end: End) -> Option<(i32, i32)> {
     let fixture = Fixture::new().await?;
+    let relay = Relay::new(&fixture.config).await;
     let gate = Arc::new(Semaphore::new(0));
     let builder = || with_gate(sabotaged(fixture.builder(), sabotage), &gate);
-    let lost = fixture.start(builder()).await;
+    let first = match end {
+        End::Network => builder().lease(MS * 2_500),
+        _ => builder(),
+    };
+    let first = first.start(relay.config.clone(), NoTls).await.unwrap();
     let innocent = fixture.enqueue_until(gate_job(), RunState::Running).await;
     let suspect = interrupted(&fixture, 2).await;
     fixture.until_state(suspect, RunState::Running).await;
-    fixture.lose(lost).await;
-    let node = fixture.start(builder()).await;
+    let node = match end {
+        End::Lost => {
+            fixture.lose(first).await;
+            fixture.start(builder()).await
+        }
+        End::ShutDown => {
+            first.shutdown(MS * 10).await.unwrap();
+            fixture.start(builder()).await
+        }
+        End::Network => {
+            relay.set(Link::Cut);
+            tokio::time::sleep(MS * 5_500).await;
+            relay.set(Link::Passes);
+            first
+        }
+    };
     fixture
         .until(innocent, |runs| runs[0].interrupted == 1)
         .await;
@@ -138,12 +165,23 @@ async fn lose_beside_a_suspect(sabotage: &[(&str, &str)]) -> Option<(i32, i32)> 
 
 #[tokio::test]
 async fn runs_beside_a_suspect_are_excused() {
-    let Some(excused) = lose_beside_a_suspect(&[]).await else {
+    let Some(excused) = lose_beside_a_suspect(&[], End::Lost).await else {
         return;
     };
     assert_eq!(excused, (0, 1));
     let no_watch = ("SET suspect = $2", "SET suspect = NULL");
-    assert_eq!(lose_beside_a_suspect(&[no_watch]).await, Some((0, 0)));
+    let excused = lose_beside_a_suspect(&[no_watch], End::Lost).await;
+    assert_eq!(excused, Some((0, 0)));
+}
+
+#[tokio::test]
+async fn no_interruption_is_excused_twice() {
+    for end in [End::ShutDown, End::Network] {
+        let Some(excused) = lose_beside_a_suspect(&[], end).await else {
+            return;
+        };
+        assert_eq!(excused, (1, 1));
+    }
 }
 
 /// The renewal of the lease does not wait until a large payload of a suspect has arrived.
