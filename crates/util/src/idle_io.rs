@@ -27,8 +27,8 @@ pin_project! {
     /// | [`writer`](IdleTimes::writer) | writes, flushes, shutdowns | written |
     ///
     /// A time does not begin before the operation waits: one that begins after a rest has its full
-    /// time. If an operation is given up, for example in `select!`, it counts as waiting until one of
-    /// its direction is ready. Before the next one after a rest, call
+    /// time. If an operation is given up, for example in `select!`, it counts as waiting until one
+    /// of its direction is ready. Before the next one after a rest, call
     /// [`set_times`](Self::set_times). An operation that need not wait succeeds, whatever the time.
     /// After the failure an operation that has to wait fails again, until there is traffic or
     /// [`set_times`](Self::set_times) is called.

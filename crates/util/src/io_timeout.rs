@@ -20,7 +20,8 @@ pin_project! {
     /// use which.
     ///
     /// A timeout fires up to one tick of the timer later, and never early. If an operation is given
-    /// up, for example in `select!`, its time continues until one of its direction is ready, or its time is set.
+    /// up, for example in `select!`, its time continues until one of its direction is ready, or
+    /// until its time is set.
     ///
     /// # Errors
     ///

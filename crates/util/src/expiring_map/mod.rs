@@ -82,7 +82,8 @@ const SHARDS: usize = 16;
 ///
 /// This type is a handle. Clones refer to the same map. Dropping the last one ends all entries of
 /// the map: those whose time has not come go to the handler or the receiver as
-/// [`Stopped`](Cause::Stopped). It does not wait for a handler that has begun. A map counts as a handle of its timer.
+/// [`Stopped`](Cause::Stopped). It does not wait for a handler that has begun. A map counts as a
+/// handle of its timer.
 ///
 /// A handler that inserts the entry again should do so only for [`Expired`](Cause::Expired).
 /// Otherwise it undoes `clear`, and in a full map each insertion evicts the next, without end.
@@ -233,13 +234,13 @@ impl<K, V> ExpiringMap<K, V> {
     ///
     /// For an expired entry, the handler runs as a task of `timer`: on the worker, or by the [task
     /// executor](hashed_wheel::Builder::task_executor). It may run on several threads at a time. A
-    /// panic is reported and counted. (In a map with a
-    /// [limit](ExpiringMapBuilder::max_entries), an insertion that needs the place calls it.)
+    /// panic is reported and counted. In a map with a [limit](ExpiringMapBuilder::max_entries), an
+    /// insertion that needs the place calls it instead.
     ///
-    /// Otherwise it runs on the thread that has called the map, that ends the timer, or on which
-    /// the executor drops a task. A panic goes to the caller of the map, once the handler was called
-    /// with all entries that the call has removed. In the drop of the last handle it ends there,
-    /// and only the panic hook reports it.
+    /// Otherwise, and at the end of the map or the timer, it runs on the thread that has called the
+    /// map, that ends the timer, or on which the executor drops a task. A panic goes to the caller
+    /// of the map, once the handler was called with all entries that the call has removed. In the
+    /// drop of the last handle it ends there, and only the panic hook reports it.
     ///
     /// When it runs, the key is free, and no lock is held: it may insert the entry again. It is
     /// what `removalListener` is in Caffeine, with the value.
