@@ -64,7 +64,7 @@ fn each_way_to_set_a_deadline_counts() {
                 as fn(&Driven, &ExpiringMap<u8, u32>),
         ),
         ("insert_if_absent", |_, map| {
-            _ = map.insert_if_absent(7, 1, TICK).unwrap()
+            _ = map.insert_if_absent(7, 1, TICK).unwrap();
         }),
         ("touch, earlier", |_, map| {
             map.insert(7, 1, FAR).unwrap();

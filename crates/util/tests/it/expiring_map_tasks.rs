@@ -826,7 +826,7 @@ fn touch_follows_the_replacements_of_its_entry() {
     let (timer, mut driver) = builder.build_driven().unwrap();
     let (sender, expired) = channel();
     let map = ExpiringMap::with_handler(&timer, move |removed: Removed<u8, _>| {
-        sender.send(removed.value).unwrap()
+        sender.send(removed.value).unwrap();
     });
     for replacements in 0..4 {
         map.insert(7, 0, FAR).unwrap();
