@@ -38,7 +38,6 @@
 use std::any::Any;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::Duration;
 
 use equivalent::Equivalent;
 use hashed_wheel::{Cancel, NewTimeoutError, Timeout, TimerTask};
@@ -237,6 +236,14 @@ impl<K, V> Current<K, V> {
     }
 }
 
+/// Why an item ends with its timeout, which did not start it. This reads the clock.
+fn cause_of_end(is_alive: bool, timeout: &Timeout) -> Cause {
+    match is_alive && !timeout.remaining().is_zero() {
+        true => Cause::Stopped,
+        false => Cause::Expired,
+    }
+}
+
 /// Cancels the timeouts of removed items. Must be called without a lock held, and before the first
 /// one is dropped, because dropping a key may panic.
 pub(super) fn cancel_all<K, V>(removed: &[Current<K, V>]) {
@@ -365,13 +372,13 @@ impl<K: Eq, V> Arming<'_, K, V> {
                 });
                 Armed::Inserted(replaced)
             }
-            (NewState::Ended, Some(entry), _) => {
+            (NewState::Ended, Some(entry), Some(timeout)) => {
                 drop(items);
                 let replaced = replaced.and_then(|old| {
                     let was_alive = old.is_alive(now);
                     output.end_replaced(old.end(), was_alive)
                 });
-                output.pass_on(entry, Cause::Stopped);
+                output.pass_on(entry, cause_of_end(now < new.deadline, &timeout));
                 Armed::Inserted(replaced)
             }
             (NewState::Occupied, Some(entry), timeout) => {
@@ -475,10 +482,7 @@ impl<K, V> Drop for Registration<K, V> {
         // code.
         drop(items);
         if let Some(removed) = removed {
-            let cause = match removed.timeout.remaining() {
-                Duration::ZERO => Cause::Expired,
-                _ => removed.cause_at(now, Cause::Stopped),
-            };
+            let cause = cause_of_end(removed.is_alive(now), &removed.timeout);
             shard.output.pass_on(removed.entry, cause);
         }
     }
