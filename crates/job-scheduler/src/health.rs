@@ -26,8 +26,10 @@ pub struct Health {
     /// It remains true while the database cannot be reached: the node tries again, and a restart
     /// would not help.
     pub is_alive: bool,
-    /// For a readiness probe or an alert: the node has connections, and its lease has not ended. So
-    /// it reads, starts and finishes runs.
+    /// For a readiness probe or an alert: the node has connections, and its lease has not ended.
+    ///
+    /// It follows from the renewal of the lease only, which has a connection of its own. It remains
+    /// true if the other statements are slow, or if handlers occupy all runners.
     pub is_ready: bool,
     /// The time since the last renewal of the lease. It is at most about a [`heartbeat`](crate::SchedulerBuilder::heartbeat) if all is well.
     pub last_beat: Duration,

@@ -178,7 +178,8 @@ impl SchedulerBuilder {
     /// count. The default is 1024.
     ///
     /// If the node has several handlers, each takes one more place only if it has less than seven
-    /// times the free ones. So a backlog of one handler takes at most seven eighths.
+    /// times the free ones. So a backlog of one handler takes at most seven eighths, and that of another
+    /// one seven eighths of the rest. With the default, four handlers with backlogs can take all.
     pub fn capacity(mut self, count: usize) -> Self {
         self.settings.capacity = count;
         self

@@ -15,7 +15,7 @@
 //! | duty | connection | sent | round trips | what others can make large | bound, and what happens there |
 //! |---|---|---|--:|---|---|
 //! | lease | its own | each heartbeat | 1 | nothing | a lease: the session ends |
-//! | look | read | each heartbeat, after a notification, before the next five | 1 | nothing: one row for each handler and priority | the next one is a heartbeat later |
+//! | look | read | each heartbeat, after a notification, before the next five | 1 | the number of runs of lost nodes without a handler here: it reads them. Else one row for each handler and priority | the next one is a heartbeat later |
 //! | claim | read | if there are waiting runs, or those of lost nodes | 1 | their number | `batch` and free capacity |
 //! | read ahead | read | if there are jobs that are due | 2 | their number, the time that a pattern takes | as claim; the rest is next |
 //! | plan | read | if SQL has added cron jobs that start soon | 2 | their number, the time that a pattern takes | `batch`, a fortieth of a lease; the rest is at the next heartbeat |

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A handler takes one more place if it has less than this many times the free ones. So one handler
-/// takes at most seven eighths, and several never take all.
+/// takes at most seven eighths, and the next one at most seven eighths of the rest. A few with
+/// backlogs can take all: of 1024 places, that are four.
 const MOST: usize = 7;
 
 /// A place of a handler. It is free again when this is dropped.

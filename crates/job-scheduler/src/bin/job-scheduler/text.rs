@@ -5,7 +5,7 @@
 pub(crate) fn escaped(text: &str) -> String {
     let is_obeyed = |character: char| {
         character.is_control()
-            || matches!(character, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+            || matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
     };
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
@@ -40,8 +40,8 @@ mod tests {
             ("one\r\ntwo\tthree\0\u{7f}", r"one\r\ntwo\tthree\u{0}\u{7f}"),
             ("\u{9b}2J", r"\u{9b}2J"),
             (
-                "\u{2028}\u{202e}abc\u{2069}",
-                r"\u{2028}\u{202e}abc\u{2069}",
+                "\u{61c}\u{2028}\u{202e}abc\u{2069}",
+                r"\u{61c}\u{2028}\u{202e}abc\u{2069}",
             ),
         ] {
             assert_eq!(escaped(text), shown);
