@@ -134,6 +134,8 @@ async fn lose_beside_a_suspect(sabotage: &[(&str, &str)], end: End) -> Option<(i
     let innocent = fixture.enqueue_until(gate_job(), RunState::Running).await;
     let suspect = interrupted(&fixture, 2).await;
     fixture.until_state(suspect, RunState::Running).await;
+    // The node begins it once it has the answer of the database.
+    tokio::time::sleep(MS * 1_000).await;
     let node = match end {
         End::Lost => {
             fixture.lose(first).await;

@@ -130,6 +130,8 @@ async fn lose_the_network_for_longer_than_a_lease(
         .unwrap();
     let job = fixture.enqueue(gate_job().max_interruptions(0)).await;
     fixture.until_state(job, RunState::Running).await;
+    // The node begins it once it has the answer of the database.
+    tokio::time::sleep(MS * 1_000).await;
     relay.set(Link::Cut);
     tokio::time::sleep(LEASE + MS * 3_000).await;
     relay.set(Link::Passes);
