@@ -10,7 +10,7 @@ use crate::caught::caught;
 use crate::error::Error;
 use crate::execution::{Executions, Results};
 use crate::observe;
-use crate::session::{Previous, Session, Stop, Stores};
+use crate::session::{Portions, Previous, Session, Stop, Stores};
 use crate::settings::Shared;
 
 /// The pause after an error, before the next session.
@@ -26,6 +26,7 @@ pub(crate) async fn run(
     own_timer: bool,
 ) -> Result<(), Error> {
     let _stop_timer = own_timer.then(|| StopTimer(shared.timer.clone()));
+    let mut portions = Portions::new(&shared.settings);
     let mut opened = Ok(first);
     let mut previous: Option<Previous> = None;
     loop {
@@ -33,7 +34,7 @@ pub(crate) async fn run(
             Ok((session, stores)) => {
                 let result;
                 (result, previous) = session
-                    .run(stores, &executions, &mut results, &mut stop)
+                    .run(stores, &executions, &mut results, &mut portions, &mut stop)
                     .await;
                 result
             }

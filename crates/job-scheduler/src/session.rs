@@ -17,7 +17,7 @@
 //! | lease | its own | each heartbeat | 1 | nothing | a lease: the session ends |
 //! | look | read | each heartbeat, after a notification, before the next five | 1 | the number of runs of lost nodes without a handler here: it reads them. Else one row for each handler and priority | the next one is a heartbeat later |
 //! | claim | read | if there are waiting runs, or those of lost nodes | 1 | their number | `batch` and free capacity |
-//! | read ahead | read | if there are jobs that are due | 2 | their number, the time that a pattern takes | as claim; the rest is next |
+//! | read ahead | read | if there are jobs that are due | 2 | their number, the time that a pattern takes | as claim, and a sixteenth of a lease; the rest is next |
 //! | plan | read | if SQL has added cron jobs that start soon | 2 | their number, the time that a pattern takes | `batch`, a fortieth of a lease; the rest is at the next heartbeat |
 //! | settle | read | each heartbeat, by one node, if there are limits | 1 | the number of names and of blocked runs | a part of the names; the rest is next |
 //! | clean | read | each minute | 1 | the number and the size of old results | 2 000; the rest is next |
@@ -25,7 +25,7 @@
 //! | finish | finish | when executions end | 1 | outputs | 256 results, 4 MiB |
 //!
 //! The server ends a duty of the connection `read` after a quarter of a lease. Then the next attempt
-//! has half of the rows, and the session goes on. A start or a result that takes longer than a lease
+//! has half of the rows, and the session goes on, or the next one. A start or a result that takes longer than a lease
 //! ends the session, and the next one sends them one by one.
 //!
 //! An error of the database or the loss of the lease ends the session. The scheduler opens another
@@ -54,6 +54,8 @@ use crate::store::{self, Registered, Role, Store};
 
 use self::lease::Lease;
 use self::load::Load;
+
+pub(crate) use self::read::Portions;
 
 /// Whether a node should end.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -190,12 +192,13 @@ impl Session {
         stores: Stores,
         executions: &Executions,
         results: &mut Results,
+        portions: &mut Portions,
         stop: &mut watch::Receiver<Stop>,
     ) -> (Result<(), Error>, Option<Previous>) {
         let session = async {
             tokio::select! {
                 Err(error) = self.lease.keep(&stores.lease, &self.shared) => Err(error),
-                result = Box::pin(self.read(&stores.read, executions, stop)) => result,
+                result = Box::pin(self.read(&stores.read, executions, portions, stop)) => result,
                 Err(error) = self.start(&stores.start, executions) => Err(error),
                 Err(error) = self.finish(&stores.finish, executions, results) => Err(error),
                 Err(error) = self.watch(&stores) => Err(error),
@@ -208,6 +211,7 @@ impl Session {
         if result.is_err() {
             executions.failed();
             results.failed(executions);
+            portions.failed();
         }
         match result {
             Ok(()) => {

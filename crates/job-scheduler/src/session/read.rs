@@ -22,13 +22,40 @@ const CLEANING_BATCH: usize = 2_000;
 /// The number of places that are settled at a time.
 const SETTLING_BATCH: usize = 1_000;
 
-/// How much each of these duties does at a time.
-struct Portions {
+/// How much each of these duties does at a time. It outlives a session.
+#[derive(Debug)]
+pub(crate) struct Portions {
     claim: Portion,
     read: Portion,
     plan: Portion,
     settle: Portion,
     clean: Portion,
+}
+
+impl Portions {
+    pub(crate) fn new(settings: &Settings) -> Self {
+        Self {
+            claim: Portion::new(settings.batch),
+            read: Portion::new(settings.batch),
+            plan: Portion::new(settings.batch),
+            settle: Portion::new(SETTLING_BATCH),
+            clean: Portion::new(CLEANING_BATCH),
+        }
+    }
+
+    /// A session has failed, perhaps because of one of them. The next one begins with less.
+    pub(super) fn failed(&mut self) {
+        let Self {
+            claim,
+            read,
+            plan,
+            settle,
+            clean,
+        } = self;
+        for portion in [claim, read, plan, settle, clean] {
+            portion.learn(true);
+        }
+    }
 }
 
 impl Session {
@@ -37,6 +64,7 @@ impl Session {
         &self,
         store: &Store,
         executions: &Executions,
+        portions: &mut Portions,
         stop: &mut watch::Receiver<Stop>,
     ) -> Result<(), Error> {
         let settings = &self.shared.settings;
@@ -44,13 +72,6 @@ impl Session {
         // The last name of the part that was settled.
         let mut after = String::new();
         let (mut cleaned, mut settled, mut stalled) = (Instant::now(), Instant::now(), None);
-        let mut portions = Portions {
-            claim: Portion::new(settings.batch),
-            read: Portion::new(settings.batch),
-            plan: Portion::new(settings.batch),
-            settle: Portion::new(SETTLING_BATCH),
-            clean: Portion::new(CLEANING_BATCH),
-        };
         loop {
             let began = Instant::now();
             let stopping = *stop.borrow_and_update();
@@ -70,7 +91,7 @@ impl Session {
                 has_shared = self.within(self.share(store)).await?;
             }
             let limit = self.limit(stopping, stalled, has_shared);
-            let (count, mut has_more) = self.take(store, &look, limit, &mut portions).await?;
+            let (count, mut has_more) = self.take(store, &look, limit, portions).await?;
             if has_heard {
                 looks.learn(count > 0);
             }
@@ -280,5 +301,23 @@ impl Session {
         let result = self.within(attempt).await?;
         observe::duty(duty, began.elapsed(), result.is_none());
         Ok(result)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn session_after_a_failure_begins_with_less() {
+        let mut portions = Portions::new(&Settings {
+            batch: 1_000,
+            ..Settings::default()
+        });
+        portions.failed();
+        portions.failed();
+        assert_eq!((portions.read.rows, portions.clean.rows), (250, 500));
+        portions.read.learn(false);
+        assert_eq!(portions.read.rows, 282);
     }
 }

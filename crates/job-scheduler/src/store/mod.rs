@@ -258,6 +258,14 @@ impl Store {
         self.client.batch_execute(&begin).await
     }
 
+    /// Limits each of the next statements of the transaction.
+    async fn limit(&self, limit: Duration) -> Result<(), Error> {
+        // Zero would be none.
+        let millis = limit.as_millis().max(1);
+        let limit = format!("SET LOCAL statement_timeout = {millis}");
+        self.client.batch_execute(&limit).await
+    }
+
     async fn commit(&self) -> Result<(), Error> {
         self.client.batch_execute("COMMIT").await
     }

@@ -137,7 +137,7 @@ pub(crate) struct Wanted<'a> {
     pub(crate) min_priority: i16,
     /// Earlier due times are misfires.
     pub(crate) misfire_after: Duration,
-    /// The time of each statement, and of the computation of due times.
+    /// The time of each statement. The computation of due times gets a part of it.
     pub(crate) limit: Duration,
 }
 
@@ -249,6 +249,7 @@ impl Store {
             (&wanted.rooms, Type::INT8_ARRAY),
         ];
         let mine: [Parameter<'_>; 1] = [(&node, Type::INT8)];
+        let began = Instant::now();
         let ((), mine, rows) = tokio::try_join!(
             self.begin(wanted.limit),
             self.query(IS_MINE, &mine),
@@ -265,7 +266,7 @@ impl Store {
             oldest: now - wanted.misfire_after,
             horizon: now + wanted.ahead,
         };
-        let mut budget = Budget::new(wanted.limit);
+        let mut budget = Budget::new(wanted.limit / 4);
         let mut moves = Moves::default();
         let mut jobs = Vec::new();
         // The next due time of each job: first the highest priority of those that are due now, then
@@ -322,7 +323,12 @@ impl Store {
             (&window.horizon, Type::TIMESTAMPTZ),
             (&plans.priorities, Type::INT2_ARRAY),
         ];
-        let (claimed, ()) = tokio::try_join!(self.query(CLAIM, &columns), self.move_on(moves))?;
+        let left = wanted.limit.saturating_sub(began.elapsed());
+        let ((), claimed, ()) = tokio::try_join!(
+            self.limit(left),
+            self.query(CLAIM, &columns),
+            self.move_on(moves)
+        )?;
         Ok(Some(Read {
             runs: claimed.iter().map(run).collect::<Result<_, _>>()?,
             count: plans.jobs.len(),
