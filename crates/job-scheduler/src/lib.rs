@@ -165,6 +165,7 @@ mod observe;
 mod overview;
 mod pages;
 mod perform;
+mod portions;
 mod ready;
 mod records;
 mod schedule;

@@ -10,7 +10,8 @@ use crate::caught::caught;
 use crate::error::Error;
 use crate::execution::{Executions, Results};
 use crate::observe;
-use crate::session::{Portions, Previous, Session, Stop, Stores};
+use crate::portions::Portions;
+use crate::session::{Previous, Session, Stop, Stores};
 use crate::settings::Shared;
 
 /// The pause after an error, before the next session.

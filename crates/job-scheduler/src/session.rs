@@ -49,13 +49,12 @@ use crate::caught::caught;
 use crate::connect::within;
 use crate::error::Error;
 use crate::execution::{Executions, Results};
+use crate::portions::Portions;
 use crate::settings::Shared;
 use crate::store::{self, Registered, Role, Store};
 
 use self::lease::Lease;
 use self::load::Load;
-
-pub(crate) use self::read::Portions;
 
 /// Whether a node should end.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -13,50 +13,9 @@ use crate::execution::Executions;
 use crate::job::PRIORITIES;
 use crate::looks::{Looks, MIN_PAUSE};
 use crate::observe;
+use crate::portions::Portions;
 use crate::settings::Settings;
-use crate::store::{Look, Portion, Read, Run, Store, Wanted, was_ended};
-
-/// The maximum number of results that are removed at a time.
-const CLEANING_BATCH: usize = 2_000;
-
-/// The number of places that are settled at a time.
-const SETTLING_BATCH: usize = 1_000;
-
-/// How much each of these duties does at a time. It outlives a session.
-#[derive(Debug)]
-pub(crate) struct Portions {
-    claim: Portion,
-    read: Portion,
-    plan: Portion,
-    settle: Portion,
-    clean: Portion,
-}
-
-impl Portions {
-    pub(crate) fn new(settings: &Settings) -> Self {
-        Self {
-            claim: Portion::new(settings.batch),
-            read: Portion::new(settings.batch),
-            plan: Portion::new(settings.batch),
-            settle: Portion::new(SETTLING_BATCH),
-            clean: Portion::new(CLEANING_BATCH),
-        }
-    }
-
-    /// A session has failed, perhaps because of one of them. The next one begins with less.
-    pub(super) fn failed(&mut self) {
-        let Self {
-            claim,
-            read,
-            plan,
-            settle,
-            clean,
-        } = self;
-        for portion in [claim, read, plan, settle, clean] {
-            portion.learn(true);
-        }
-    }
-}
+use crate::store::{Look, Read, Run, Store, Wanted, was_ended};
 
 impl Session {
     /// Reads until `stop`. Then it ends when all runs have ended.
@@ -301,23 +260,5 @@ impl Session {
         let result = self.within(attempt).await?;
         observe::duty(duty, began.elapsed(), result.is_none());
         Ok(result)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn session_after_a_failure_begins_with_less() {
-        let mut portions = Portions::new(&Settings {
-            batch: 1_000,
-            ..Settings::default()
-        });
-        portions.failed();
-        portions.failed();
-        assert_eq!((portions.read.rows, portions.clean.rows), (250, 500));
-        portions.read.learn(false);
-        assert_eq!(portions.read.rows, 282);
     }
 }
