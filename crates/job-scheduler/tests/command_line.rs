@@ -100,7 +100,7 @@ fn jobs_are_listed_shown_run_and_changed() {
     }
 }
 
-/// Texts of users, which somebody else than the reader may have written.
+/// Text in the database, which another user may have written.
 #[test]
 fn nothing_in_the_database_controls_the_terminal() {
     let Some(database) = server_or_skip(Database::start()) else {

@@ -118,7 +118,7 @@ fn reset_in_time_moves_the_deadline() {
     });
 }
 
-/// Who has found an entry dead is not followed by who finds it alive.
+/// After one call has found an entry dead, no other call finds it alive.
 #[test]
 fn touch_does_not_renew_what_another_call_has_found_dead() {
     explore(None, [mutant("MapClockGoesBack")], || {

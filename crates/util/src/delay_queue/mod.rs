@@ -168,7 +168,7 @@ pub use self::expired::{Expired, Key};
 /// ```
 pub struct DelayQueue<T> {
     state: Arc<Mutex<State<T>>>,
-    /// Of the queue: no other one has it.
+    /// The number of the queue, which no other queue has.
     id: u64,
     /// This handle as a waiter: its place and its alarm. `None` if it does not wait.
     place: Option<u64>,
