@@ -23,8 +23,9 @@ use serde_json::Value;
 /// The programs that take longest, apart from the models. They begin first.
 const LONGEST: [&str; 4] = ["sabotages", "promises", "doc tests", "trial"];
 
-/// Programs at the same time, per core. More of them delay each other by more than what they wait.
-const PER_CORE: usize = 2;
+/// Programs at the same time beside one per core. More of them delay each other by more than what
+/// they wait.
+const BESIDE: usize = 1;
 
 /// What the end of the output names.
 const SLOWEST: usize = 3;
@@ -62,7 +63,7 @@ fn main() -> ExitCode {
         let programs = Mutex::new(VecDeque::from(programs));
         let next = || programs.lock().unwrap().pop_front();
         thread::scope(|scope| {
-            for _ in 0..PER_CORE * available_parallelism().map_or(1, usize::from) {
+            for _ in 0..BESIDE + available_parallelism().map_or(1, usize::from) {
                 scope.spawn(|| {
                     while let Some(program) = next() {
                         run(program, &ended);

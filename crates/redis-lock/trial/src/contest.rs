@@ -324,7 +324,7 @@ impl<'a, 'b> Contest<'a, 'b> {
     }
 
     /// Stops the holder until another process has the lock. Returns false if the holder had just
-    /// released it.
+    /// released it, or was about to: then it may learn only that its call was not answered.
     fn stop(&mut self, holder: &Holder) -> Result<bool, Box<dyn Error>> {
         let worker = &mut self.workers[holder.worker];
         let (process, stopped) = (worker.id(), worker.0.stop()?);
@@ -338,10 +338,13 @@ impl<'a, 'b> Contest<'a, 'b> {
         if token.is_some() {
             self.until(
                 "the stopped process detects that the lock is lost",
-                |contest| Ok(contest.has_reported(process, &[Event::Lost, Event::LostEarly], now)),
+                |contest| {
+                    let events = [Event::Lost, Event::LostEarly, Event::Trouble];
+                    Ok(contest.has_reported(process, &events, now))
+                },
             )?;
         }
-        Ok(token.is_some())
+        Ok(token.is_some() && self.has_reported(process, &[Event::Lost, Event::LostEarly], now))
     }
 
     /// Stops Redis: it accepts connections but does not answer.
