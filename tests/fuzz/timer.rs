@@ -1113,6 +1113,7 @@ impl Script {
         } else {
             self.model().skip_run(id);
             drop(task);
+            self.drop_dead();
         }
         let mut model = self.model();
         model.schedule_next_run(id);
@@ -1242,6 +1243,7 @@ impl Script {
     /// A stop is complete. Returns the timeouts that it has ended, and the number of those without
     /// a handle.
     fn finish_stop(&self, has_driver: bool) -> (HashSet<Timeout>, usize) {
+        self.drop_dead();
         let mut model = self.model();
         assert_eq!((model.phase, model.stopping.len()), (Phase::Draining, 0));
         (model.phase, model.is_on_another_thread) = (Phase::Idle, false);

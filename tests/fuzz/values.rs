@@ -5,7 +5,8 @@
 //! the timer calls back: see `settle_values`.
 //!
 //! An entry lives until its deadline by the clock. A dead one leaves its key when the timer has
-//! fired, or when another entry gets the key.
+//! fired, or when another entry gets the key. If its timeout or the map ends before the timer has
+//! fired, it comes out as expired too.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -43,6 +44,8 @@ struct Receiver {
     entries: RemovedEntries<u8, Task>,
     /// Entries that the model has received before the script does.
     arrived: VecDeque<(u8, Task)>,
+    /// Those that were dead when they ended otherwise.
+    dead: Vec<Task>,
     task: Arc<ReceiverTask>,
     /// The last poll has found no entry, and none has expired since.
     is_waiting: bool,
@@ -82,6 +85,7 @@ impl ValuesModel {
                 let receiver = Receiver {
                     entries,
                     arrived: VecDeque::new(),
+                    dead: Vec::new(),
                     task: Arc::default(),
                     is_waiting: false,
                     wakes: 0,
@@ -137,6 +141,11 @@ impl Model {
         let mut is_tick_uncertain = false;
         for Removed { key, value, cause } in arrived {
             assert_eq!(cause, Cause::Expired);
+            if self.was_dead(value.id) {
+                let receiver = self.values().receiver.as_mut().expect("it has received");
+                receiver.dead.push(value);
+                continue;
+            }
             self.fire_next(value.id);
             is_tick_uncertain |= self.fired.is_tick_uncertain;
             assert!(self.free_key(value.id), "entry {} was removed", value.id);
@@ -147,6 +156,29 @@ impl Model {
         }
         self.fired.is_tick_uncertain = is_tick_uncertain;
         self.expect_wake();
+    }
+
+    /// Whether an entry that comes out as expired was dead when the map or its timeout ended. The
+    /// timer has not fired for it.
+    fn was_dead(&mut self, id: usize) -> bool {
+        let is_turning = self.phase == Phase::Turning && !self.is_stopped;
+        if is_turning && self.closing.is_some() {
+            self.shutdown_turns();
+        }
+        let record = &self.records[id];
+        let was_dead = match record.state {
+            State::Pending => {
+                let is_reached = record.deadline.div_ceil(self.tick) <= self.turned;
+                let is_due = record.due <= self.turned || record.may_fire_now;
+                !is_turning || !is_reached || !is_due
+            }
+            state => state != State::HandedOver,
+        };
+        assert!(
+            !was_dead || self.remaining(id).is_zero(),
+            "entry {id} is alive"
+        );
+        was_dead
     }
 
     /// Frees the key of this timeout, if the key is still its own.
@@ -397,6 +429,20 @@ impl Script {
         }
         drop(model);
         drop(map);
+        self.drop_dead();
+    }
+
+    /// Drops the entries that were dead when they ended.
+    pub(super) fn drop_dead(&self) {
+        let mut model = self.model();
+        model.settle_values();
+        let values = model.values.as_mut();
+        let Some(receiver) = values.and_then(|values| values.receiver.as_mut()) else {
+            return;
+        };
+        let dead = std::mem::take(&mut receiver.dead);
+        drop(model);
+        drop(dead);
     }
 
     /// Drops the map, and receives what is left.
@@ -440,6 +486,10 @@ impl Task {
     ) {
         {
             let mut model = task.script.model();
+            if model.was_dead(task.id) {
+                drop(model);
+                return drop(task);
+            }
             if !model.has_executor {
                 model.fire(task.id);
             }

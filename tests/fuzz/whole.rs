@@ -100,6 +100,7 @@ impl Script {
         model.cancelled_by_all.push(0);
         drop(model);
         let count = timer.cancel_all();
+        self.drop_dead();
         let mut model = self.model();
         model.hooks_are_quiet = were_quiet;
         for &id in &silent {
