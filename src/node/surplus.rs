@@ -147,13 +147,13 @@ impl Reclaimer {
     /// nodes were recycled since the last search.
     #[inline]
     pub(super) fn has_surplus<S: TaskContext>(&self, list: &FreeList, arena: &Arena<S>) -> bool {
-        let has_news = list.recycled() > self.recycled;
+        list.recycled() > self.recycled && self.has_many_pages(arena)
+    }
+
+    #[cold]
+    fn has_many_pages<S: TaskContext>(&self, arena: &Arena<S>) -> bool {
         // Most turns find few pages.
-        if !has_news
-            || arena.pages.len() as u64 <= 2 * MIN_RESERVE
-            || self.is_refused
-            || !is_possible::<S>()
-        {
+        if arena.pages.len() as u64 <= 2 * MIN_RESERVE || self.is_refused || !is_possible::<S>() {
             return false;
         }
         let (queued, in_use) = queued_and_in_use(arena);

@@ -230,6 +230,7 @@ impl<S: Owner> WheelOf<'_, S> {
     }
 
     /// Whether there may be memory that [`return_memory`](Self::return_memory) would return.
+    #[inline]
     pub(crate) fn has_surplus(&self) -> bool {
         self.own
             .reclaimer
