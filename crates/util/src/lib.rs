@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | keep values by key until they expire | [`ExpiringMap`] | |
 //! | get values back when they are due | [`delay_queue::DelayQueue`] | |
+//! | replace `tokio::time` by changing one line | [`time`] | `tokio`, on other runtimes none |
 //! | limit and repeat calls | [`client::Client`] | `client` |
 //! | let a task of tokio turn a timer | [`tokio::build_on`], [`tokio::TokioClock`] | `tokio` |
 //! | run tasks on a pool or runtime | [`executor`] | `tokio`, `rayon` |
@@ -62,6 +63,7 @@ pub mod metrics;
 #[cfg(feature = "stream")]
 mod stream;
 mod sync;
+pub mod time;
 #[cfg(feature = "tokio")]
 pub mod tokio;
 #[cfg(feature = "tower")]

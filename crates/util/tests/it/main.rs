@@ -22,6 +22,7 @@ mod public_api;
 mod rayon_executor;
 mod refused;
 mod stream;
+mod time;
 mod timer;
 mod tokio_executor;
 mod tokio_runtime;

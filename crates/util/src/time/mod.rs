@@ -1,0 +1,106 @@
+//! tokio's module `time`, on a timer of this library. To change to it, a program replaces
+//! `use tokio::time` by `use hashed_wheel_util::time`.
+//!
+//! ```
+//! use hashed_wheel_util::time; // was: use tokio::time;
+//! use std::time::Duration;
+//!
+//! # tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap().block_on(async {
+//! time::sleep(Duration::from_millis(5)).await;
+//! let answer = time::timeout(Duration::from_secs(5), async { "yes" }).await;
+//! assert_eq!(answer, Ok("yes"));
+//! let mut interval = time::interval(Duration::from_millis(5));
+//! for _ in 0..3 {
+//!     interval.tick().await;
+//! }
+//! # });
+//! ```
+//!
+//! Names, signatures and meanings are tokio's, and nothing here returns an error that tokio does
+//! not return. The timer of the module belongs to it: no code can stop it. Its tick is a
+//! millisecond. Its thread starts with the first future that waits. For a timer of your own, with
+//! another tick or clock, use a [`Timer`].
+//!
+//! # Tests with a paused clock
+//!
+//! Enable the feature `tokio` of this crate. If a build contains tokio's feature `test-util`,
+//! futures that are first polled on a current-thread runtime wait for that runtime's own timer:
+//! only the clock of such a runtime can be paused. So `start_paused`, `pause`, `resume`, `advance`
+//! and auto-advance work, also for futures that waited before `pause`. This module exports these
+//! functions if tokio does.
+//!
+//! ```
+//! # #[cfg(feature = "tokio")] {
+//! use hashed_wheel_util::time;
+//! use std::time::Duration;
+//!
+//! # let mut paused = tokio::runtime::Builder::new_current_thread();
+//! # paused.enable_time().start_paused(true).build().unwrap().block_on(async {
+//! // #[tokio::test(start_paused = true)]
+//! let begin = time::Instant::now();
+//! time::sleep(Duration::from_secs(3_600)).await; // takes no time
+//! time::advance(Duration::from_secs(60)).await;
+//! assert_eq!(begin.elapsed(), Duration::from_secs(3_660));
+//! # });
+//! # }
+//! ```
+//!
+//! # Other runtimes
+//!
+//! The module works on every runtime, and without one:
+//!
+//! ```
+//! use hashed_wheel_util::time;
+//! use std::time::Duration;
+//!
+//! let late = smol::block_on(time::timeout(Duration::from_millis(5), std::future::pending::<()>()));
+//! assert!(late.is_err());
+//! ```
+//!
+//! # What is different
+//!
+//! | | tokio 1.54 | here |
+//! |---|---|---|
+//! | outside of a runtime, or on one without `enable_time` | `sleep`, `timeout` and `interval` panic | they work |
+//! | after the end of the runtime | a [`Sleep`] that is polled panics | it is woken and ends as always |
+//! | resolution | rounded up to a millisecond, at least the next one | the same, but a deadline that has passed at the first poll does not wait: `sleep(Duration::ZERO)` is ready |
+//! | wake-ups | on the runtime's thread | on the timer's thread |
+//! | `Unpin` | a [`Sleep`] has to be pinned | is [`Unpin`]. Pinning it works too |
+//! | `Send`, `Sync` | all types, a [`Timeout`] if its future is | the same |
+//! | budget of a task (`coop`) | each poll uses it | used by a first poll that is ready at once, with feature `tokio`. A `timeout` also ends if its future has used up the budget |
+//! | [`Sleep::is_elapsed`] after a [`reset`](Sleep::reset) without a poll | as the clock says | false until it is polled |
+//! | [`Instant`], [`MissedTickBehavior`] | | tokio's own with feature `tokio`. Without it, types with the same methods |
+//! | [`error::Elapsed`] | | a type of its own, with the same traits |
+//! | the first future of a process | | may wait for 200 ms on a busy machine, while the timer [is built](hashed_wheel::Builder::build) |
+//! | no thread can be started | the runtime cannot be built | the first poll panics |
+//! | `fork` | the runtime does not work in the child | the child gets a timer of its own, on Linux |
+//!
+//! On a current-thread runtime of a build with `test-util`, all of it is as in tokio, `Unpin`
+//! excepted.
+
+pub mod error;
+#[cfg(not(feature = "tokio"))]
+mod instant;
+mod interval;
+mod module_timer;
+#[cfg(feature = "tokio")]
+mod paused;
+mod sleep;
+mod timeout;
+mod timer;
+
+#[cfg(not(feature = "tokio"))]
+pub use self::instant::Instant;
+#[cfg(not(feature = "tokio"))]
+pub use self::interval::MissedTickBehavior;
+pub use self::interval::{Interval, interval, interval_at};
+pub use self::sleep::{Sleep, sleep, sleep_until};
+pub use self::timeout::{Timeout, timeout, timeout_at};
+pub use self::timer::Timer;
+#[doc(no_inline)]
+pub use std::time::Duration;
+/// The names that this module does not define: `Instant`, `MissedTickBehavior`, and with tokio's
+/// feature `test-util` `pause`, `resume` and `advance`.
+#[cfg(feature = "tokio")]
+#[doc(no_inline)]
+pub use tokio::time::*;
