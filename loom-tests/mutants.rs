@@ -2,11 +2,11 @@
 //! the model is able to fail.
 //!
 //! A row names the mutant, the file, the text that changes, and the code that replaces it: see
-//! [`Row`]. A mutant may have several rows.
+//! [`Mutant`]. A mutant may have several rows.
 
-use super::mutate::{Row, always, mutant};
+use mutants::{Mutant, always, mutant};
 
-pub const ROWS: &[Row] = &[
+pub const MUTANTS: &[Mutant] = &[
     // --- alarm/ ----------------------------------------------------------------------------------
     // An alarm whose last timeout has expired counts as armed.
     mutant("AlarmTrustsLastTimeout", "alarm/mod.rs", "return Ok(()); } «drop(last);» }", "return Ok(());"),
@@ -788,7 +788,7 @@ pub const ROWS: &[Row] = &[
     mutant(
         "EndedItemStaysCurrent",
         "util/expiring_map/items.rs",
-        "// `arm` takes the entry. «new.state = NewState::Ended;»",
+        "new.state = NewState::Ended;",
         "",
     ),
     // The value of an item whose timeout has ended is dropped.

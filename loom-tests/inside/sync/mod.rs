@@ -10,7 +10,6 @@ use std::sync::{Arc, LazyLock};
 #[cfg(hashed_wheel_shuttle)]
 use shuttle as loom;
 
-use crate::inside::REQUEST;
 use crate::sync::Ordering;
 use crate::sync::unmodelled::AtomicPtr;
 
@@ -572,7 +571,7 @@ struct Weakness {
 
 impl Weakness {
     fn from_environment() -> Option<Self> {
-        let mut parts = REQUEST.as_ref()?.split(':');
+        let mut parts = mutants::requested()?.split(':');
         let (file, lines, side) = (parts.next()?, parts.next()?, parts.next()?);
         let (first, last) = lines.split_once('-')?;
         let lines = first.parse().ok()?..=last.parse().ok()?;

@@ -21,12 +21,10 @@ use shuttle::thread::{self, JoinHandle};
 use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
 
 mod mixed;
-#[path = "../../process.rs"]
-mod process;
 mod queue;
 mod whole;
 
-use process::{Bounds, DEEP, Ended, is_deep};
+use mutants::{DEEP, Ended, is_deep};
 use whole::Policy;
 
 const TICK: Duration = Duration::from_millis(1);
@@ -123,21 +121,20 @@ impl Drop for OnFailure {
 /// and has to fail again when its seed is given.
 #[track_caller]
 fn is_detected_by(test: &str, mutant: &str) {
-    let bounds = Bounds {
-        time: Duration::from_secs(600),
-        mebibytes: 8 << 10,
-    };
+    const TIME: Duration = Duration::from_secs(600);
+    const MEBIBYTES: u64 = 8 << 10;
     let run = |seed: Option<&str>| {
         // An empty variable counts as unset.
-        let environment = [
-            ("HASHED_WHEEL_MUTANT", mutant),
-            ("HASHED_WHEEL_SEED", seed.unwrap_or_default()),
-        ];
-        let Ended { status, errors } = process::run(test, &environment, bounds);
+        let mut test_run = mutants::test(test, mutant, MEBIBYTES);
+        test_run.env("HASHED_WHEEL_SEED", seed.unwrap_or_default());
+        let Ended {
+            status,
+            output: errors,
+            ..
+        } = mutants::run(&mut test_run, TIME, |_| false);
         let status = status.unwrap_or_else(|| {
             panic!(
-                "test {test} does not detect mutant {mutant}: it was killed after {:?}: {errors}",
-                bounds.time
+                "test {test} does not detect mutant {mutant}: it was killed after {TIME:?}: {errors}"
             )
         });
         let seed = errors.lines().find_map(|line| {

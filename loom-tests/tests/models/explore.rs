@@ -10,19 +10,10 @@ use std::time::{Duration, Instant};
 
 use loom::thread;
 
+use mutants::{Ended, VARIABLE, is_deep};
+
 #[path = "../../mutants.rs"]
-mod mutants;
-#[allow(dead_code, reason = "only the names of the rows are used here")]
-#[path = "../../mutate.rs"]
-mod mutate;
-#[path = "../../process.rs"]
-mod process;
-
-use process::{Bounds, Ended, is_deep};
-
-/// The variable in which the library finds the request: the name of a mutant, or an order to
-/// weaken, for example `engine/state.rs:149-153:release`.
-const MUTANT: &str = "HASHED_WHEEL_MUTANT";
+mod list;
 
 /// After this many executions without a failure, a mutant counts as not detected.
 const MAX_EXECUTIONS: &str = "HASHED_WHEEL_MAX_EXECUTIONS";
@@ -55,7 +46,7 @@ pub(crate) fn explore_in_deep<const N: usize, M>(preemptions: usize, mutants: [M
 where
     M: Fn() + Sync + Send + 'static,
 {
-    let requested = std::env::var_os(MUTANT).is_some();
+    let requested = std::env::var_os(VARIABLE).is_some();
     if is_deep() || requested {
         explore(Some(preemptions), mutants, model);
     } else {
@@ -80,8 +71,8 @@ fn explore_with<const N: usize, M>(preemptions: Bound, mutants: [Mutant; N], mod
 where
     M: Fn() + Sync + Send + 'static,
 {
-    let requested = std::env::var(MUTANT).ok();
-    if let Some(name) = &requested {
+    let requested = mutants::requested();
+    if let Some(name) = requested {
         assert!(
             name.contains(':') || is_known(name),
             "there is no mutant {name}"
@@ -171,7 +162,8 @@ fn watch_panics(ends: bool) {
 pub(crate) struct Mutant {
     /// The name for reports.
     name: String,
-    /// The request for the library.
+    /// The request for the library: the name of a mutant, or an order to weaken, for example
+    /// `engine/state.rs:149-153:release`.
     request: String,
     /// See [`Mutant::never_ends`].
     never_ends: bool,
@@ -203,21 +195,10 @@ fn weak(of: &str, side: &str) -> Mutant {
     // The copy is compiled, and the library knows the line numbers of the copy.
     let copy = Path::new(env!("OUT_DIR")).join("src").join(file);
     let source = std::fs::read_to_string(copy).expect(file);
-    let begins = |line: &str| {
-        [format!("fn {function}("), format!("fn {function}<")]
-            .iter()
-            .any(|fn_| line.contains(fn_))
-    };
-    let first = source.lines().position(begins).expect(of) + 1;
-    let line = source.lines().nth(first - 1).expect(of);
-    let end = format!("{}}}", &line[..line.len() - line.trim_start().len()]);
-    let last = first
-        + source
-            .lines()
-            .skip(first)
-            .position(|line| line == end)
-            .expect(of)
-        + 1;
+    let lines = mutants::functions(&source, function);
+    let lines = lines.first().expect(of);
+    let [first, last] = [lines.start, lines.end].map(|end| source[..end].lines().count());
+    let first = first + 1;
     let (name, request) = (
         format!("{of} without {side}"),
         format!("{file}:{first}-{last}:{side}"),
@@ -254,7 +235,15 @@ pub(crate) fn sources() -> Vec<(String, String)> {
 }
 
 fn is_known(name: &str) -> bool {
-    mutants::ROWS.iter().any(|row| row.mutant == Some(name)) || HARNESS_MUTANTS.contains(&name)
+    list::MUTANTS.iter().any(|row| row.name == Some(name)) || HARNESS_MUTANTS.contains(&name)
+}
+
+/// The limits of a mutant's process.
+#[derive(Clone, Copy)]
+struct Bounds {
+    time: Duration,
+    /// Of its address space.
+    mebibytes: u64,
 }
 
 /// The cost of a model without a mutant.
@@ -296,8 +285,12 @@ impl Mutant {
         (executions, bounds): (usize, Bounds),
     ) -> Result<(), String> {
         let max = executions.to_string();
-        let environment = [(MUTANT, self.request.as_str()), (MAX_EXECUTIONS, &max)];
-        let Ended { status, errors } = process::run(model, &environment, bounds);
+        let mut test = mutants::test(model, &self.request, bounds.mebibytes);
+        let Ended {
+            status,
+            output: errors,
+            ..
+        } = mutants::run(test.env(MAX_EXECUTIONS, max), bounds.time, |_| false);
         let undetected = format!("model {model} does not detect mutant {}", self.name);
         let Some(status) = status else {
             return Err(format!(
@@ -333,7 +326,7 @@ fn each_mutant_has_a_model() {
         .chain([tests.join("shuttle/tests/schedules.rs")])
         .map(|path| std::fs::read_to_string(path).unwrap())
         .collect();
-    for name in mutants::ROWS.iter().filter_map(|row| row.mutant) {
+    for name in list::MUTANTS.iter().filter_map(|row| row.name) {
         assert!(
             texts.contains(&format!("\"{name}\"")),
             "no model has mutant {name}"
@@ -390,7 +383,7 @@ const HARNESS_MUTANTS: &[&str] = &[
 #[test]
 fn harness_model() {
     explore(None, [mutant("Fails")], || {
-        let is = hashed_wheel::inside::mutant;
+        let is = mutants::is_on;
         let shared = Arc::new(loom::sync::atomic::AtomicUsize::new(0));
         let steps = if is("HasTooManyExecutions") { 20 } else { 1 };
         let other = Arc::clone(&shared);

@@ -31,7 +31,7 @@ struct Setup {
 
 impl Setup {
     /// Returns `None` if Redis is not installed, and in the tests of the trial unless they are run
-    /// for a sabotage: each test of the crate is run once.
+    /// for a mutant: each test of the crate is run once.
     fn new(test: &str) -> Option<Self> {
         if is_run_elsewhere() {
             return None;

@@ -21,7 +21,7 @@ use tokio::runtime::{Builder, Runtime};
 /// The additional time that a busy machine gets for an expected event.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A variable with the milliseconds that replace [`PATIENCE`] in the process of a sabotage, where
+/// A variable with the milliseconds that replace [`PATIENCE`] in the process of a mutant, where
 /// most tests wait for what never happens.
 pub(crate) const SHORTER: &str = "REDIS_LOCK_PATIENCE_MS";
 
@@ -32,10 +32,10 @@ pub(crate) fn patience() -> Duration {
     })
 }
 
-/// Whether this is a copy of the test in the trial, without a sabotage: each test of the crate is
+/// Whether this is a copy of the test in the trial, without a mutant: each test of the crate is
 /// run once.
 pub(crate) fn is_run_elsewhere() -> bool {
-    module_path!().starts_with("sabotages::") && env::var_os("REDIS_LOCK_SABOTAGE").is_none()
+    module_path!().starts_with("mutants::") && env::var_os("MUTANT").is_none()
 }
 
 /// The lease of tests that wait for renewals or for its end. A sixth of it is the time of a call,
@@ -55,7 +55,7 @@ pub(crate) struct Setup {
 
 impl Setup {
     /// Returns `None` if Redis is not installed, and in the tests of the trial unless they are run
-    /// for a sabotage: each test of the crate is run once.
+    /// for a mutant: each test of the crate is run once.
     pub(crate) fn new(test: &str) -> Option<Self> {
         Self::with(test, &[])
     }

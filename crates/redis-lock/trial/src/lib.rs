@@ -3,22 +3,19 @@
 // Where `build.rs` inserts a condition.
 #![allow(unused_parens, clippy::all)]
 
-#[path = "../sabotages/mod.rs"]
-pub mod sabotages;
+#[path = "../mutants.rs"]
+pub mod list;
 
 include!(concat!(env!("OUT_DIR"), "/src/lib.rs"));
 
-/// Returns whether the environment selects this sabotage.
-fn sabotage(name: &str) -> bool {
-    static SELECTED: std::sync::LazyLock<Option<String>> =
-        std::sync::LazyLock::new(|| std::env::var(sabotages::VARIABLE).ok());
-    SELECTED.as_deref() == Some(name)
-}
-
-/// Returns a script with the change of the selected sabotage.
-fn sabotaged_script(script: String) -> String {
-    let row = sabotages::rows().find(|row| row.file == sabotages::LUA && sabotage(row.name));
-    row.map_or(script.clone(), |row| {
-        script.replace(row.original, row.wrong)
-    })
+/// Returns a script with the change of the mutant, if the environment selects one of a script.
+fn mutated_script(script: String) -> String {
+    let mut of_scripts = list::ROWS.iter().map(|row| &row.mutant);
+    let is_on = |mutant: &&mutants::Mutant| {
+        mutant.file == list::LUA && mutant.name.is_some_and(mutants::is_on)
+    };
+    match of_scripts.find(is_on) {
+        Some(mutant) => script.replace(mutant.place, mutant.replacement),
+        None => script,
+    }
 }

@@ -76,7 +76,7 @@ fn unlock_by_a_former_owner_is_detected() {
 /// The program uses the copy of the lock in which each safeguard can be omitted.
 #[test]
 fn readers_with_a_writer_too_many_permits_and_two_owners_are_detected() {
-    for (sabotage, failure) in [
+    for (mutant, failure) in [
         ("WriterIsNotAlone", " holds overlapped a write"),
         ("PermitsAreNotCounted", " permits of 2 were held"),
         ("GrantsAHeldLock", " owners held one lock"),
@@ -84,7 +84,7 @@ fn readers_with_a_writer_too_many_permits_and_two_owners_are_detected() {
         let mut command = Command::new(PROGRAM);
         command
             .args(["--only-crowd", "--duration", "500ms"])
-            .env("REDIS_LOCK_SABOTAGE", sabotage);
+            .env("MUTANT", mutant);
         let ran = testing::run_command(&mut command);
         if ran.was_skipped() {
             return;

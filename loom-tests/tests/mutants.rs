@@ -1,11 +1,6 @@
-//! Tests of `mutate.rs`: the code that the build script generates for a row.
+//! Tests of `tests/mutants`: the places of mutants, and the code that replaces them.
 
-#[path = "../mutants.rs"]
-mod mutants;
-#[path = "../mutate.rs"]
-mod mutate;
-
-use mutate::{Row, always, apply, mutant};
+use mutants::{Mutant, always, apply, mutant};
 
 const TEXT: &str = "
 fn wait(count: &Count) -> bool {
@@ -16,11 +11,21 @@ fn wait(count: &Count) -> bool {
     count
         .load(Acquire) == 0
 }
+
+fn start() {
+    notify();
+}
+
+fn stop() {
+    notify();
+    start();
+}
 ";
 
-/// Returns the lines that the rows change. All other lines stay the same.
-fn changed(rows: &[Row]) -> Vec<String> {
-    let text = apply(TEXT, rows).unwrap();
+/// Returns the lines that the mutants change. All other lines stay the same.
+fn changed(mutants: &[Mutant]) -> Vec<String> {
+    let changes = mutants.iter().map(|mutant| mutant.change(TEXT).unwrap());
+    let text = apply(TEXT, &changes.collect::<Vec<_>>());
     assert_eq!(text.lines().count(), TEXT.lines().count());
     let lines = text
         .lines()
@@ -29,17 +34,15 @@ fn changed(rows: &[Row]) -> Vec<String> {
     lines.map(|(new, _)| new.trim().to_owned()).collect()
 }
 
-fn stale(original: &'static str) -> String {
-    apply(TEXT, &[mutant("Name", "a.rs", original, "")])
-        .unwrap_err()
-        .join("; ")
+fn stale(file: &'static str, place: &'static str) -> String {
+    mutant("Name", file, place, "").change(TEXT).unwrap_err()
 }
 
 #[test]
 fn expression_gets_an_alternative() {
     assert_eq!(
         changed(&[mutant("Name", "a.rs", "while «!is_over(count)» {", "false")]),
-        ["while (if crate::inside::mutant(\"Name\") { false } else { !is_over(count) }) {"]
+        ["while (if mutants::is_on(\"Name\") { false } else { !is_over(count) }) {"]
     );
 }
 
@@ -52,7 +55,7 @@ fn statement_gets_an_alternative() {
             "park();",
             "spin();\n            spin();"
         )]),
-        ["if crate::inside::mutant(\"Name\") { spin(); spin(); } else { park(); }"]
+        ["if mutants::is_on(\"Name\") { spin(); spin(); } else { park(); }"]
     );
 }
 
@@ -60,7 +63,7 @@ fn statement_gets_an_alternative() {
 fn code_for_an_empty_part_is_inserted_there() {
     assert_eq!(
         changed(&[mutant("Name", "a.rs", "«»park();", "return true;")]),
-        ["if crate::inside::mutant(\"Name\") { return true; }; park();"]
+        ["if mutants::is_on(\"Name\") { return true; }; park();"]
     );
 }
 
@@ -78,12 +81,12 @@ fn line_breaks_and_comments_are_ignored() {
             "bool { while !is_over(count) { «»",
             "break;"
         )]),
-        ["if crate::inside::mutant(\"Name\") { break; }; park();"]
+        ["if mutants::is_on(\"Name\") { break; }; park();"]
     );
     assert_eq!(
         changed(&[mutant("Name", "a.rs", "count.load(Acquire) == 0", "true")]),
         [
-            "(if crate::inside::mutant(\"Name\") { true } else { count",
+            "(if mutants::is_on(\"Name\") { true } else { count",
             ".load(Acquire) == 0 })"
         ]
     );
@@ -107,7 +110,7 @@ fn rows_may_change_the_same_part_or_nested_parts() {
             "yield_now();",
         ),
     ];
-    let is = |name: &str| format!("if crate::inside::mutant(\"{name}\") {{");
+    let is = |name: &str| format!("if mutants::is_on(\"{name}\") {{");
     let (before, all, same, part) = (is("Before"), is("All"), is("Same"), is("Part"));
     let first = format!(
         "{before} yield_now(); }}; {all}  }} else {{ {same} spin(); }} else {{ while ({part} false }} else {{ \
@@ -117,38 +120,48 @@ fn rows_may_change_the_same_part_or_nested_parts() {
 }
 
 #[test]
-fn error_names_the_stale_row() {
+fn place_is_looked_for_in_one_function() {
     assert_eq!(
-        stale("unpark();"),
-        "loom-tests/mutants.rs, Name in a.rs: the text is not in the file: unpark();"
-    );
-    assert_eq!(
-        stale("count"),
-        "loom-tests/mutants.rs, Name in a.rs: the text is in the file more than once: count"
-    );
-    assert_eq!(
-        stale("«park();"),
-        "loom-tests/mutants.rs, Name in a.rs: there is no »: «park();"
+        changed(&[mutant("Name", "a.rs stop", "notify();", "")]),
+        ["if mutants::is_on(\"Name\") {  } else { notify(); }"]
     );
 }
 
-/// The build script checks this too. Here a failure is a failed test.
 #[test]
-fn each_row_changes_one_place_of_a_file() {
-    assert!(mutants::ROWS.len() > 40);
-    for row in mutants::ROWS {
-        let file = match row.file.strip_prefix("util/") {
-            Some(file) => format!("crates/util/src/{file}"),
-            None => format!("src/{}", row.file),
-        };
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../").to_owned() + &file;
-        let text = std::fs::read_to_string(path).unwrap();
-        let copy = apply(&text, [row]).unwrap();
-        assert_ne!(copy, text);
+fn arguments_may_be_left_out() {
+    for place in [
+        "is_over(…)",
+        "while !«is_over(…)» {",
+        "!«is_over(…)» { park(…); }",
+    ] {
         assert_eq!(
-            copy.lines().count(),
-            text.lines().count(),
-            "each line keeps its number"
+            changed(&[mutant("Name", "a.rs", place, "true")]),
+            ["while !(if mutants::is_on(\"Name\") { true } else { is_over(count) }) {"],
+            "{place}"
         );
     }
+}
+
+#[test]
+fn error_names_the_mutant() {
+    assert_eq!(
+        stale("a.rs", "unpark();"),
+        "mutant Name in a.rs: it is not there: unpark();"
+    );
+    assert_eq!(
+        stale("a.rs wait", "notify();"),
+        "mutant Name in a.rs wait: it is not there: notify();"
+    );
+    assert_eq!(
+        stale("a.rs", "notify();"),
+        "mutant Name in a.rs: it is there more than once: notify();"
+    );
+    assert_eq!(
+        stale("a.rs", "«park();"),
+        "mutant Name in a.rs: « or » is missing: «park();"
+    );
+    assert_eq!(
+        stale("a.rs park", "park();"),
+        "mutant Name in a.rs park: the file has no such function: park();"
+    );
 }
