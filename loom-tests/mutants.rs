@@ -6,513 +6,254 @@
 
 use mutants::{Mutant, always, mutant};
 
+#[rustfmt::skip]
 pub const MUTANTS: &[Mutant] = &[
     // --- alarm/ ----------------------------------------------------------------------------------
     // An alarm whose last timeout has expired counts as armed.
-    mutant("AlarmTrustsLastTimeout", "alarm/mod.rs", "return Ok(()); } «drop(last);» }", "return Ok(());"),
+    mutant("AlarmTrustsLastTimeout", "alarm/mod.rs arm_to", "«drop(last);» }", "return Ok(());"),
     // The worker does not learn that an alarm is due earlier.
-    mutant(
-        "AlarmMovesSilently",
-        "alarm/mod.rs",
-        "if «shared.timer.reset_and(&timeout, deadline, || drop(last))» {",
-        "!matches!(timeout.handle.reset(deadline), Reset::Refused)",
-    ),
+    mutant("AlarmMovesSilently", "alarm/mod.rs arm_to", "shared.timer.reset_and(…)",
+        "!matches!(timeout.handle.reset(deadline), Reset::Refused)"),
     // Of two threads that arm an alarm at the same time, both leave their timeouts.
-    mutant(
-        "AlarmKeepsBoth",
-        "alarm/mod.rs",
-        "unneeded.is_some_and(«Timeout::cancel_and_drop»)",
-        "|timeout| { drop(timeout); false }",
-    ),
-    mutant("AlarmInstallsOverAnother", "alarm/mod.rs", "is_cancelled || «live(&last).is_some()»", "false"),
+    mutant("AlarmKeepsBoth", "alarm/mod.rs arm_to", "Timeout::cancel_and_drop",
+        "|timeout| { drop(timeout); false }"),
+    mutant("AlarmInstallsOverAnother", "alarm/mod.rs arm_to", "live(&last).is_some()", "false"),
     // A disarm returns true although the task runs.
-    mutant(
-        "DisarmIgnoresExpiry",
-        "alarm/mod.rs",
-        "last.is_some_and(«Timeout::cancel_and_drop»)",
-        "|timeout: Timeout| timeout.cancel_and_drop() | true",
-    ),
+    mutant("DisarmIgnoresExpiry", "alarm/mod.rs disarm", "Timeout::cancel_and_drop",
+        "|timeout: Timeout| timeout.cancel_and_drop() | true"),
     // An arming that is rejected looks like one that is accepted.
-    mutant(
-        "AlarmHidesRejection",
-        "alarm/mod.rs",
-        "let timeout = «(shared.schedule)(self, deadline)?»;",
-        "match (shared.schedule)(self, deadline) { Ok(timeout) => timeout, Err(_) => return Ok(()) }",
-    ),
+    mutant("AlarmHidesRejection", "alarm/mod.rs arm_to", "(shared.schedule)(self, deadline)?",
+        "match (shared.schedule)(self, deadline) { Ok(timeout) => timeout, Err(_) => return Ok(()) }"),
     // Two threads run the task of an alarm at the same time.
-    mutant(
-        "AlarmRunsOverlap",
-        "alarm/runs.rs",
-        "if «before >= RUN» {",
-        "before >= RUN && {
-            task.try_lock().unwrap().run(self);
-            state.fetch_sub(RUN, Ordering::AcqRel);
-            true
-        }",
-    ),
+    mutant("AlarmRunsOverlap", "alarm/runs.rs", "if «before >= RUN» {",
+        "before >= RUN && { task.try_lock().unwrap().run(self); state.fetch_sub(RUN, Ordering::AcqRel); true }"),
     // The thread that runs the task does not run it for another arming.
-    mutant(
-        "AlarmForgetsRun",
-        "alarm/runs.rs",
-        "if «before < 2 * RUN» {",
-        "{ state.store(before & (RUN - 1), Ordering::Release); true }",
-    ),
+    mutant("AlarmForgetsRun", "alarm/runs.rs", "if «before < 2 * RUN» {",
+        "{ state.store(before & (RUN - 1), Ordering::Release); true }"),
     // The lock of the task is given back after the next run may have begun.
-    mutant("TaskLockGivenBackLate", "alarm/runs.rs", "«drop(task);» before = state.fetch_sub", ""),
+    mutant("TaskLockGivenBackLate", "alarm/runs.rs use_task", "drop(…);", ""),
     // An arming during a cancel of the alarm stays.
-    mutant("AlarmInstallsAfterCancel", "alarm/mod.rs", "let is_cancelled = «self.is_cancelled()»;", "false"),
-    mutant(
-        "CancelDisarmsFirst",
-        "alarm/runs.rs",
-        "let before = «self.0.state.fetch_or(CANCELLED, Ordering::Release)»;",
-        "{ self.disarm(); self.0.state.fetch_or(CANCELLED, Ordering::Release) }",
-    ),
-    mutant("CancelDisarmsFirst", "alarm/runs.rs", "«self.disarm();» let is_first", ""),
+    mutant("AlarmInstallsAfterCancel", "alarm/mod.rs arm_to", "«self.is_cancelled()»;", "false"),
+    mutant("CancelDisarmsFirst", "alarm/runs.rs cancel", "self.0.state.fetch_or(…)",
+        "{ self.disarm(); self.0.state.fetch_or(CANCELLED, Ordering::Release) }"),
+    mutant("CancelDisarmsFirst", "alarm/runs.rs cancel", "self.disarm();", ""),
     // A run begins after the cancel of the alarm.
-    mutant("CancelledAlarmRuns", "alarm/runs.rs", "match «before & CANCELLED» {", "0"),
+    mutant("CancelledAlarmRuns", "alarm/runs.rs use_task", "before & CANCELLED", "0"),
     // A cancel drops the task of an alarm although it runs; or leaves it where it is.
-    mutant(
-        "CancelDropsRunningTask",
-        "alarm/runs.rs",
-        "if is_first { «self.use_task();»",
-        "self.0.task.try_lock().unwrap().drop_task();",
-    ),
-    mutant("CancelKeepsTask", "alarm/runs.rs", "if is_first { «self.use_task();»", ""),
+    mutant("CancelDropsRunningTask", "alarm/runs.rs cancel", "self.use_task();",
+        "self.0.task.try_lock().unwrap().drop_task();"),
+    mutant("CancelKeepsTask", "alarm/runs.rs cancel", "self.use_task();", ""),
     // A thread that waits for the run of an alarm is not woken, or does not wait.
     mutant("AlarmRunEndWithoutWake", "alarm/runs.rs", "if «before & AWAITED != 0» {", "false"),
-    mutant(
-        "AlarmWaitsForNoRun",
-        "alarm/runs.rs",
-        "«timer.wait_until(|| state.fetch_or(AWAITED, Ordering::AcqRel) < RUN);»",
-        "_ = (timer, state);",
-    ),
+    mutant("AlarmWaitsForNoRun", "alarm/runs.rs cancel_and_wait", "timer.wait_until(…);",
+        "_ = (timer, state);"),
     // --- clock/counter.rs ------------------------------------------------------------------------
     // A thread that finds the new offset does not see the floor that belongs to it.
-    mutant(
-        "OffsetWithoutRelease",
-        "clock/counter.rs",
-        "self.offset.store(now.wrapping_sub(counted), «Ordering::Release»)",
-        "Ordering::Relaxed",
-    ),
-    mutant(
-        "OffsetWithoutAcquire",
-        "clock/counter.rs",
-        "counted.wrapping_add(self.offset.load(«Ordering::Acquire»))",
-        "Ordering::Relaxed",
-    ),
+    mutant("OffsetWithoutRelease", "clock/counter.rs",
+        "self.offset.store(now.wrapping_sub(counted), «Ordering::Release»)", "Ordering::Relaxed"),
+    mutant("OffsetWithoutAcquire", "clock/counter.rs",
+        "counted.wrapping_add(self.offset.load(«Ordering::Acquire»))", "Ordering::Relaxed"),
     // A thread that finds the new `valid_until` does not see the new offset.
-    mutant(
-        "ValidityWithoutRelease",
-        "clock/counter.rs",
-        "self.valid_until.store(counted + COUNTER_VALIDITY, «Ordering::Release»)",
-        "Ordering::Relaxed",
-    ),
-    mutant(
-        "ValidityWithoutAcquire",
-        "clock/counter.rs",
-        "(counter.nanos(), self.valid_until.load(«Ordering::Acquire»))",
-        "Ordering::Relaxed",
-    ),
+    mutant("ValidityWithoutRelease", "clock/counter.rs synchronise", "COUNTER_VALIDITY, «Ordering::Release»",
+        "Ordering::Relaxed"),
+    mutant("ValidityWithoutAcquire", "clock/counter.rs deadline_base",
+        "self.valid_until.load(«Ordering::Acquire»", "Ordering::Relaxed"),
     // The latest time of the old offset is not in the floor.
     mutant("OffsetWithoutFloor", "clock/counter.rs", "latest = latest.max(of_offset);", ""),
     // A time that a thread returns without an update of the offset is not in the floor.
-    mutant(
-        "TimeWithoutFloor",
-        "clock/counter.rs",
-        "self.floor.fetch_max(«latest», Ordering::Relaxed)",
-        "if valid_until == UPDATING { 0 } else { latest }",
-    ),
+    mutant("TimeWithoutFloor", "clock/counter.rs synchronise", "«latest»,",
+        "if valid_until == UPDATING { 0 } else { latest }"),
     // A thread replaces an offset that another thread has just set.
-    mutant(
-        "ValidOffsetReplaced",
-        "clock/counter.rs",
-        "valid_until != UPDATING && «!is_valid(valid_until, counted_again)»",
-        "true",
-    ),
+    mutant("ValidOffsetReplaced", "clock/counter.rs synchronise", "!is_valid(…)", "true"),
     // The time of an offset may be behind the clock.
-    mutant("OffsetWithoutDrift", "clock/counter.rs", "self.now() + «MAX_DRIFT»", "0"),
+    mutant("OffsetWithoutDrift", "clock/counter.rs synchronise", "MAX_DRIFT", "0"),
     // --- engine/caller.rs ------------------------------------------------------------------------
     // `new_timeout` does not look at the state before it pushes.
-    mutant(
-        "NewTimeoutWithoutFirstLook",
-        "engine/caller.rs",
-        "!state.accepts_all() || self.limit.is_some()",
-        "false",
-    ),
+    mutant("NewTimeoutWithoutFirstLook", "engine/caller.rs", "!state.accepts_all() || self.limit.is_some()",
+        "false"),
     // A timer that closes does not take a new timeout back.
-    mutant(
-        "NewTimeoutNotWithdrawn",
-        "engine/caller.rs",
-        "!cache.look_after_push().is_closing()",
-        "cache.look_after_push(); true",
-    ),
+    mutant("NewTimeoutNotWithdrawn", "engine/caller.rs", "!cache.look_after_push().is_closing()",
+        "cache.look_after_push(); true"),
     // `cancel` leaves it to the worker to free the place under the limit, as in Netty.
-    mutant("CancelKeepsPlace", "engine/caller.rs", "«self.release_place();» if cancelled.leaves_memory", ""),
+    mutant("CancelKeepsPlace", "engine/caller.rs end_by_cancel", "self.release_place();", ""),
     // `cancel` does not list the lane.
-    mutant(
-        "CancelWithoutListing",
-        "engine/caller.rs",
-        "leaves_memory && «cache.look_after_push()».wakes_to_reclaim()",
-        "self.handle.timer().state.fence_after_push()",
-    ),
+    mutant("CancelWithoutListing", "engine/caller.rs run", "&& «cache.look_after_push()»",
+        "self.handle.timer().state.fence_after_push()"),
     // A timeout in the place of another one does not list the lane.
-    mutant(
-        "ReplaceWithoutListing",
-        "engine/caller.rs",
-        "let state = «cache.look_after_push()»; cache.counts.cancel();",
-        "self.state.fence_after_push()",
-    ),
+    mutant("ReplaceWithoutListing", "engine/caller.rs replace", "cache.look_after_push()",
+        "self.state.fence_after_push()"),
     // The end of a timeout that is replaced is counted before the new one is registered.
-    mutant(
-        "ReplaceCountsEndFirst",
-        "engine/caller.rs",
-        "«cache.counts.register();»
-        let handle = cache.nodes.schedule_replacement(task, handle.deadline());",
-        "cache.counts.cancel(); cache.counts.register();",
-    ),
-    mutant("ReplaceCountsEndFirst", "engine/caller.rs", "«cache.counts.cancel();» Ok((old,", ""),
+    mutant("ReplaceCountsEndFirst", "engine/caller.rs replace", "cache.counts.register();",
+        "cache.counts.cancel(); cache.counts.register();"),
+    mutant("ReplaceCountsEndFirst", "engine/caller.rs replace", "cache.counts.cancel();", ""),
     // A thread that has replaced a timeout does not look whether the worker sleeps.
-    mutant("ReplaceWithoutLook", "engine/caller.rs", "self.wake_for_pushed(state, &new.handle);", ""),
+    mutant("ReplaceWithoutLook", "engine/caller.rs replace", "self.wake_for_pushed(…);", ""),
     // A timeout that is replaced gives its place back, and the new one takes it again.
-    mutant(
-        "ReplaceFreesPlace",
-        "engine/caller.rs",
-        "«»let handle = cache.nodes.schedule_replacement(task, handle.deadline());",
-        "self.release_place(); self.limit.as_ref().map(|limit| limit.take());",
-    ),
+    mutant("ReplaceFreesPlace", "engine/caller.rs replace",
+        "«»let handle = cache.nodes.schedule_replacement(task,",
+        "self.release_place(); self.limit.as_ref().map(|limit| limit.take());"),
     // A caller that makes a deadline in a lane earlier does not look whether the worker sleeps.
-    mutant(
-        "EarlierResetWithoutLook",
-        "engine/caller.rs",
-        "Reset::Earlier => «self.wake_for_earlier(handle)»",
-        "",
-    ),
+    mutant("EarlierResetWithoutLook", "engine/caller.rs reset_by", "self.wake_for_earlier(…)", ""),
     // `reset` to an earlier deadline does not tell the worker; a run on another thread does not
     // either.
-    mutant(
-        "ResetWithoutPush",
-        "engine/caller.rs",
-        "«let state = thread_cache::with_handle(handle, |cache: &mut CacheGuard<'_>| { cache.push(message) });
-        self.wake_for_pushed(state, handle);»",
-        "",
-    ),
-    mutant(
-        "ResetWithoutPush",
-        "engine/dispatch.rs",
-        "claimed.finish_run(next.map(|next| next.deadline), «thread_cache::push»)",
-        "|message: crate::node::Message<'_, Inner>| message.handle().timer().state.snapshot()",
-    ),
+    mutant("ResetWithoutPush", "engine/caller.rs",
+        "«let state = thread_cache::with_handle(handle, |cache: &mut CacheGuard<'_>| { cache.push(message) }); self.wake_for_pushed(state, handle);»",
+        ""),
+    mutant("ResetWithoutPush", "engine/dispatch.rs finish_run", "thread_cache::push",
+        "|message: crate::node::Message<'_, Inner>| message.handle().timer().state.snapshot()"),
     // The end of the last run on another thread is counted before it.
-    mutant(
-        "LastRunCountedFirst",
-        "engine/dispatch.rs",
-        "«»match claimed.finish_run(next",
-        "_ = next.is_none().then(|| claimed.timeout().handle.timer().counters.ended_on_executor.add_one());",
-    ),
+    mutant("LastRunCountedFirst", "engine/dispatch.rs finish_run", "«»match",
+        "_ = next.is_none().then(|| claimed.timeout().handle.timer().counters.ended_on_executor.add_one());"),
     mutant("LastRunCountedFirst", "engine/dispatch.rs", "timer.counters.ended_on_executor.add_one();", ""),
     // --- engine/sleep.rs -------------------------------------------------------------------------
     // A caller that has pushed a new timeout does not look whether the worker sleeps.
-    mutant("PushWithoutLook", "engine/sleep.rs", "self.wake_if_needed(self.state.snapshot(), deadline);", ""),
+    mutant("PushWithoutLook", "engine/sleep.rs wake_for_new", "self.wake_if_needed(…);", ""),
     // `cancel` does not wake the worker.
-    mutant("CancelWithoutWake", "engine/caller.rs", "if «cancelled.leaves_memory» { self.wake(); } Some(cancelled.task)", "false"),
+    mutant("CancelWithoutWake", "engine/caller.rs end_by_cancel", "cancelled.leaves_memory", "false"),
     // A caller calls the waker even if another caller has cleared ASLEEP.
-    mutant("WakeWithoutCheck", "engine/sleep.rs", "if «self.state.wake()» {", "self.state.wake(); true"),
+    mutant("WakeWithoutCheck", "engine/sleep.rs wake", "self.state.wake()", "self.state.wake(); true"),
     // The worker does not look at the lanes again after it has set ASLEEP.
     mutant("SleepWithoutSecondLook", "engine/sleep.rs", "self.next_tick(inner).min(next)", "next"),
     // The second look may answer with a later turn than the announced one.
     mutant("AnnouncedTurnDropped", "engine/sleep.rs", "self.next_tick(inner).min(«next»)", "u64::MAX"),
     // --- engine/state.rs -------------------------------------------------------------------------
     // A caller executes no fence between its push and its look.
-    mutant("PushWithoutFence", "engine/state.rs", "«fence(Ordering::SeqCst);» StateSnapshot(", ""),
+    mutant("PushWithoutFence", "engine/state.rs fence_after_push", "fence(…);", ""),
     // A thread that closes the timer, or falls asleep, executes no fence before its look.
-    mutant(
-        "ChangeWithoutFence",
-        "engine/state.rs",
-        "fn fence_after_change() { «fence(Ordering::SeqCst);»",
-        "",
-    ),
+    mutant("ChangeWithoutFence", "engine/state.rs fence_after_change", "fence(…);", ""),
     // --- engine/pending.rs -----------------------------------------------------------------------
     // A place is taken before the limit is checked, and given back if there is none, as in Netty.
-    mutant(
-        "PlaceTakenBeforeCheck",
-        "engine/pending.rs",
+    mutant("PlaceTakenBeforeCheck", "engine/pending.rs",
         "self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()",
-        "{ let before = self.taken.fetch_add(1, Ordering::Relaxed);
-        if before >= self.most { self.release(); }
-        more(before).is_some() }",
-    ),
+        "{ let before = self.taken.fetch_add(1, Ordering::Relaxed); if before >= self.most { self.release(); } more(before).is_some() }"),
     // A place is taken by a check and an addition, with a gap in between.
-    mutant(
-        "PlaceTakenWithoutCompare",
-        "engine/pending.rs",
+    mutant("PlaceTakenWithoutCompare", "engine/pending.rs",
         "self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()",
-        "more(self.taken.load(Ordering::Relaxed)).is_some() && {
-        self.taken.fetch_add(1, Ordering::Relaxed); true }",
-    ),
+        "more(self.taken.load(Ordering::Relaxed)).is_some() && { self.taken.fetch_add(1, Ordering::Relaxed); true }"),
     // The registrations are read before the ends.
-    mutant(
-        "RegistrationsReadFirst",
-        "engine/pending.rs",
-        "let mut balance = «self.since(self.ended(counters))»;",
-        "{ let registered = self.ever_registered();
-        let ended = self.ended(counters);
-        let pending = registered - ended.withdrawn - ended.expired - ended.cancelled;
-        Balance { pending, ..ended } }",
-    ),
+    mutant("RegistrationsReadFirst", "engine/pending.rs balance", "self.since(self.ended(counters))",
+        "{ let registered = self.ever_registered(); let ended = self.ended(counters); let pending = registered - ended.withdrawn - ended.expired - ended.cancelled; Balance { pending, ..ended } }"),
     // Of two threads that list their counts, the second one does not.
-    mutant(
-        "SecondCountsNotListed",
-        "engine/pending.rs",
-        "while «place.set(Arc::clone(&counts)).is_err()» {",
-        "_ = place.set(Arc::clone(&counts)); false",
-    ),
+    mutant("SecondCountsNotListed", "engine/pending.rs take", "place.set(Arc::clone(&counts)).is_err()",
+        "_ = place.set(Arc::clone(&counts)); false"),
     // A thread that takes the counts of an ended thread counts from zero.
-    mutant(
-        "CountsStartAtZero",
-        "engine/pending.rs",
-        "«self.free.pop()».unwrap_or_else(|| {",
-        "self.free.pop().map(|counts| OwnCounts::new(counts.inner))",
-    ),
+    mutant("CountsStartAtZero", "engine/pending.rs take", "self.free.pop()",
+        "self.free.pop().map(|counts| OwnCounts::new(counts.inner))"),
     // --- engine/worker.rs ------------------------------------------------------------------------
     // A message about a node that is in the wheel does not take it out.
-    mutant(
-        "KnownNodeStaysInWheel",
-        "node/wheel.rs",
-        "«self.own.wheel.remove(node.tick.load(Ordering::Relaxed), position, &mut nodes);»",
-        "_ = &mut nodes;",
-    ),
+    mutant("KnownNodeStaysInWheel", "node/wheel.rs arrival", "self.own.wheel.remove(…);", "_ = &mut nodes;"),
     // A node that the wheel moves, as a sort of those that are due does, keeps its old position.
-    mutant(
-        "MoveWithoutPosition",
-        "node/wheel.rs",
-        "fn set_position(&mut self, entry: u32, position: u32) {
-        «self.node(entry).position.store(position, Ordering::Relaxed);»",
-        "let _: (u32, u32) = (entry, position);",
-    ),
+    mutant("MoveWithoutPosition", "node/wheel.rs set_position",
+        "self.node(entry).position.store(position, Ordering::Relaxed);",
+        "let _: (u32, u32) = (entry, position);"),
     // The worker counts the message of a `reset` as a new timeout.
-    mutant(
-        "ResetTakenForNew",
-        "engine/worker.rs",
-        "Arrival::Update(node) => «(node, false)»",
-        "(node, true)",
-    ),
+    mutant("ResetTakenForNew", "engine/worker.rs apply", "(node, false)", "(node, true)"),
     // `cancel_all` takes in no messages.
-    mutant(
-        "CancelAllIgnoresLanes",
-        "engine/worker.rs",
-        "self.receiver.drain(inner, &mut nodes, «usize::MAX»);",
-        "0",
-    ),
+    mutant("CancelAllIgnoresLanes", "engine/worker.rs pending", "usize::MAX", "0"),
     // --- ending.rs -------------------------------------------------------------------------------
     // The thread that has ended the timer does not wake the thread that waits for it.
-    mutant(
-        "EndWithoutWake",
-        "ending.rs",
-        "if let Outcome::Awaited(Some(waker)) = before { «waker.wake();» }",
-        "drop(waker);",
-    ),
+    mutant("EndWithoutWake", "ending.rs finish", "waker.wake();", "drop(waker);"),
     // --- engine/run_end.rs -----------------------------------------------------------------------
     // `cancel_and_wait` does not wait for the turn in which the task may run.
-    mutant("WaitForNoTurn", "engine/run_end.rs", "drop(self.worker.lock());", ""),
+    mutant("WaitForNoTurn", "engine/run_end.rs wait_for_run", "drop(…);", ""),
     // `cancel_and_wait` does not wait for a task that an executor has.
-    mutant("WaitForNoRun", "engine/run_end.rs", "let is_over = «!handle.await_run()»;", "true"),
+    mutant("WaitForNoRun", "engine/run_end.rs wait_for_run", "!handle.await_run()", "true"),
     // The end of a run wakes no thread that waits for it.
-    mutant(
-        "RunEndWithoutWake",
-        "engine/run_end.rs",
-        "if «timeout.handle.end_run()» {",
-        "{ _ = timeout.handle.end_run(); false }",
-    ),
+    mutant("RunEndWithoutWake", "engine/run_end.rs", "if «timeout.handle.end_run()» {",
+        "{ _ = timeout.handle.end_run(); false }"),
     // The end of a run wakes only the first thread that waits for it.
-    mutant(
-        "RunEndWakesOneWaiter",
-        "engine/run_end.rs",
+    mutant("RunEndWakesOneWaiter", "engine/run_end.rs",
         "waiters.iter().for_each(|(_, waiter)| waiter.unpark());",
-        "waiters.iter().take(1).for_each(|(_, waiter)| waiter.unpark());",
-    ),
+        "waiters.iter().take(1).for_each(|(_, waiter)| waiter.unpark());"),
     // A thread that waits for a run gives up when another one ends.
     mutant("AnotherRunEndsTheWait", "engine/run_end.rs", "«parker.park();» } }", "parker.park(); return;"),
     // --- engine/end.rs ---------------------------------------------------------------------------
     // The drop of the last handle waits for the worker even if this thread is the worker.
     mutant("LastDropOnWorkerWaits", "engine/end.rs", "if «self.is_worker()» {", "false"),
     // The count of handles is lowered by a load and a store, with a gap in between.
-    mutant(
-        "DropHandleWithoutCompare",
-        "engine/end.rs",
-        "self.handles.fetch_sub(1, Ordering::AcqRel) == 1",
-        "let handles = self.handles.load(Ordering::SeqCst);
-        self.handles.store(handles.saturating_sub(1), Ordering::SeqCst);
-        handles == 1",
-    ),
+    mutant("DropHandleWithoutCompare", "engine/end.rs", "self.handles.fetch_sub(1, Ordering::AcqRel) == 1",
+        "let handles = self.handles.load(Ordering::SeqCst); self.handles.store(handles.saturating_sub(1), Ordering::SeqCst); handles == 1"),
     // A weak handle raises the count of handles from zero.
     mutant("UpgradeFromZero", "timer.rs", "«(handles > 0).then(|| handles + 1)»", "Some(handles + 1)"),
     // `shutdown` does not wait for a thread that is replacing a timeout.
     mutant("ShutdownIgnoresRegistered", "engine/end.rs", "if «live == pending» {", "true"),
     // `shutdown` waits for nothing: it stops immediately.
-    mutant(
-        "ShutdownWithoutGrace",
-        "engine/end.rs",
-        "fn next_due(self: &Arc<Self>, last: u64) -> Option<u64> {
-        if «self.state.snapshot().is_stopped()» {",
-        "true",
-    ),
+    mutant("ShutdownWithoutGrace", "engine/end.rs next_due", "self.state.snapshot().is_stopped()", "true"),
     // A timer that closes takes new timeouts in after those that it has accepted.
-    mutant("ClosedTimerTakesNew", "engine/end.rs", "Arrival::New(node) if «receiver.refuses_new»", "false"),
-    mutant("ClosedTimerTakesNew", "engine/worker.rs", "Arrival::New(node) if «refuses_new»", "false"),
+    mutant("ClosedTimerTakesNew", "engine/end.rs end_all", "if «receiver.refuses_new»", "false"),
+    mutant("ClosedTimerTakesNew", "engine/worker.rs apply", "if «refuses_new»", "false"),
     // `stop` leaves out the nodes that a step which was cut short had taken out of the wheel.
-    mutant(
-        "StopIgnoresUnfinishedTurn",
-        "engine/end.rs",
-        "«»nodes.stop_all(",
-        "while nodes.next_due().is_some() {}",
-    ),
-    mutant(
-        "StopIgnoresUnfinishedTurn",
-        "engine/end.rs",
-        "inner.pending_counts.at_most(&inner.counters) == 0",
-        "true",
-    ),
+    mutant("StopIgnoresUnfinishedTurn", "engine/end.rs", "«»nodes.stop_all(",
+        "while nodes.next_due().is_some() {}"),
+    mutant("StopIgnoresUnfinishedTurn", "engine/end.rs",
+        "inner.pending_counts.at_most(&inner.counters) == 0", "true"),
     // `stop` does not wait for a thread that is replacing a timeout.
-    mutant(
-        "StopWithoutWaiting",
-        "engine/end.rs",
-        "inner.pending_counts.at_most(&inner.counters) == 0",
-        "true",
-    ),
+    mutant("StopWithoutWaiting", "engine/end.rs", "inner.pending_counts.at_most(&inner.counters) == 0",
+        "true"),
     // A `stop` that is not the first one drains the timer too.
-    mutant("SecondStopDrains", "engine/end.rs", "if «!is_first» {", "false"),
+    mutant("SecondStopDrains", "engine/end.rs stop", "!is_first", "false"),
     // A `stop` that is not the first one does not wait for the first.
-    mutant("SecondStopWithoutWaiting", "engine/end.rs", "while «!self.worker.lock().has_ended» {", "false"),
+    mutant("SecondStopWithoutWaiting", "engine/end.rs stop", "!self.worker.lock().has_ended", "false"),
     // `stop` does not wake the worker.
     mutant("StopWithoutNotify", "engine/end.rs", "self.notify_worker();", ""),
     // --- engine/thread.rs, engine/timeouts.rs ----------------------------------------------------
     // `start` does not read the state again after it has taken the lock.
-    mutant(
-        "StartWithoutSecondLook",
-        "engine/thread.rs",
-        "let mut handle = self.thread.handle.lock(); if let Some(known) = «self.start_result()» {",
-        "None",
-    ),
+    mutant("StartWithoutSecondLook", "engine/thread.rs start",
+        "self.thread.handle.lock(); if let Some(known) = «self.start_result()»", "None"),
     // The worker adopts new lanes after it has looked at the others.
-    mutant(
-        "NewLanesAdoptedLate",
-        "engine/timeouts.rs",
-        "«self.adopt_new_lanes(new);» self.idle = 0; let (next",
-        "",
-    ),
-    mutant(
-        "NewLanesAdoptedLate",
-        "engine/timeouts.rs",
-        "«»((most - left) as usize, left == 0 && !queue.is_empty(new))",
-        "queue.adopt_new_lanes(new)",
-    ),
+    mutant("NewLanesAdoptedLate", "engine/timeouts.rs scan", "self.adopt_new_lanes(…);", ""),
+    mutant("NewLanesAdoptedLate", "engine/timeouts.rs end", "«»((most", "queue.adopt_new_lanes(new)"),
     // The worker drops a retired lane that still has messages.
-    mutant(
-        "RetiredLaneDroppedEarly",
-        "engine/timeouts.rs",
-        "listed.lane.waiting() != (0, true)",
-        "!listed.lane.waiting().1",
-    ),
+    mutant("RetiredLaneDroppedEarly", "engine/timeouts.rs", "listed.lane.waiting() != (0, true)",
+        "!listed.lane.waiting().1"),
     // The worker tells threads that it has unlisted their lanes after the fence.
-    mutant(
-        "UnlistAfterFence",
-        "engine/timeouts.rs",
+    mutant("UnlistAfterFence", "engine/timeouts.rs",
         "idle.for_each(|listed| listed.lane.unlist()); fence();",
-        "fence(); idle.for_each(|listed| listed.lane.unlist());",
-    ),
+        "fence(); idle.for_each(|listed| listed.lane.unlist());"),
     // A turn unlists lanes without a fence.
-    mutant(
-        "UnlistWithoutFence",
-        "engine/worker.rs",
-        "self.queue.unlist_idle(«fence_after_change»);",
-        "|| ()",
-    ),
+    mutant("UnlistWithoutFence", "engine/worker.rs unlist_idle", "fence_after_change", "|| ()"),
     // The worker does not look at a lane again after it has unlisted it.
     mutant("UnlistWithoutSecondLook", "engine/timeouts.rs", "listed.lane.stays_listed()", "false"),
     // --- engine/thread_cache.rs ------------------------------------------------------------------
     // A thread that pushes does not list its lane.
     mutant("PushWithoutListing", "engine/thread_cache.rs", "if «nodes.is_unlisted()» {", "false"),
     // A discard does not list the lane.
-    mutant(
-        "DiscardWithoutListing",
-        "engine/thread_cache.rs",
-        "leaves_memory && «look_after_push(nodes, timer.get())»",
-        "timer.get().state.fence_after_push()",
-    ),
+    mutant("DiscardWithoutListing", "engine/thread_cache.rs discard", "look_after_push(…)",
+        "timer.get().state.fence_after_push()"),
     // A discard does not wake the worker.
-    mutant(
-        "DiscardWithoutWake",
-        "engine/thread_cache.rs",
-        "wakes.inspect(|timer| «timer.wake()»);",
-        "_ = timer;",
-    ),
+    mutant("DiscardWithoutWake", "engine/thread_cache.rs discard", "timer.wake()", "_ = timer;"),
     // A thread that ends does not wake a worker that sleeps.
-    mutant(
-        "ThreadEndWithoutWake",
-        "engine/thread_cache.rs",
-        "«timer.wake_to_reclaim();» } timer.pending_counts.give_back(&self.counts);",
-        "",
-    ),
+    mutant("ThreadEndWithoutWake", "engine/thread_cache.rs give_back", "timer.wake_to_reclaim();", ""),
     // A thread reads whether its lane is unlisted before the fence.
-    mutant(
-        "UnlistedReadBeforeFence",
-        "engine/thread_cache.rs",
-        "«»let state = timer.state.fence_after_push();",
-        "let is_listed = !nodes.is_unlisted(); if is_listed { return timer.state.fence_after_push(); }",
-    ),
+    mutant("UnlistedReadBeforeFence", "engine/thread_cache.rs look_after_push", "«»let state",
+        "let is_listed = !nodes.is_unlisted(); if is_listed { return timer.state.fence_after_push(); }"),
     // A thread that lists its lane reads the state without another fence.
-    mutant(
-        "ListingWithoutFence",
-        "engine/thread_cache.rs",
-        "«timer.state.fence_after_push()» }",
-        "timer.state.snapshot()",
-    ),
+    mutant("ListingWithoutFence", "engine/thread_cache.rs", "«timer.state.fence_after_push()» }",
+        "timer.state.snapshot()"),
     // A message other than that of a new timeout, or of a cancelled one, does not list the lane.
-    mutant(
-        "MessageWithoutListing",
-        "engine/thread_cache.rs",
-        "self.nodes.push(message); «self.look_after_push()»",
-        "self.nodes.parts().1.state.fence_after_push()",
-    ),
+    mutant("MessageWithoutListing", "engine/thread_cache.rs push", "self.look_after_push()",
+        "self.nodes.parts().1.state.fence_after_push()"),
     // --- node/word.rs ----------------------------------------------------------------------------
     // The end of a run gives a periodic task its next deadline even if the timeout was cancelled.
     mutant("RunRevivesCancelled", "node/word.rs", "seen.is_in_wheel() && seen.is_running()", "true"),
     // The state word changes by a load and a store, with a gap in between.
-    mutant(
-        "ChangeWithoutCompare",
-        "node/word.rs",
-        "«»match self.0.compare_exchange_weak(",
-        "self.0.store(after, Ordering::SeqCst); return Ok(seen);",
-    ),
+    mutant("ChangeWithoutCompare", "node/word.rs change_seen", "«»match",
+        "self.0.store(after, Ordering::SeqCst); return Ok(seen);"),
     // A discard ends a timeout by a load and a store, with a gap in between.
-    mutant(
-        "DiscardWithoutCompare",
-        "node/word.rs",
-        "«»self.0.compare_exchange(seen.0, cancelled, Ordering::Release, Ordering::Relaxed).is_ok()",
-        "if self.0.load(Ordering::SeqCst) == seen.0 { self.0.store(cancelled, Ordering::SeqCst); return true; }",
-    ),
+    mutant("DiscardWithoutCompare", "node/word.rs cancel_unchanged", "«»self.0.compare_exchange(seen.0,",
+        "if self.0.load(Ordering::SeqCst) == seen.0 { self.0.store(cancelled, Ordering::SeqCst); return true; }"),
     // A reset to the same deadline only reads the word.
-    mutant(
-        "EqualResetWithoutChange",
-        "node/word.rs",
-        "«»self.change(Ordering::Release,",
-        "let seen = SeenWord(self.0.load(Ordering::Acquire));
-        if !seen.has_ended() && seen.deadline() == to { return Some(seen); }",
-    ),
+    mutant("EqualResetWithoutChange", "node/word.rs", "«»self.change(Ordering::Release,",
+        "let seen = SeenWord(self.0.load(Ordering::Acquire)); if !seen.has_ended() && seen.deadline() == to { return Some(seen); }"),
     // A reset to the same deadline takes the node out of the wheel as an earlier one does, and
     // sends no message.
-    mutant(
-        "EqualResetTakesNode",
-        "node/word.rs",
-        "let is_earlier = «to < seen.deadline()»;",
-        "to <= seen.deadline()",
-    ),
+    mutant("EqualResetTakesNode", "node/word.rs reset", "to < seen.deadline()", "to <= seen.deadline()"),
     // --- node/transitions.rs ---------------------------------------------------------------------
     // A `reset` moves the deadline of a periodic task.
-    mutant("PeriodicIsReset", "node/transitions.rs", "if «self.is_periodic()» {", "false"),
+    mutant("PeriodicIsReset", "node/transitions.rs reset", "self.is_periodic()", "false"),
     // A `cancel` or `stop` during a run takes the task of a periodic timeout too.
     mutant("CancelTakesRunningTask", "node/local.rs", "(«!before.is_running()»)", "true"),
-    mutant("CancelTakesRunningTask", "node/transitions.rs", "match «before.is_running()» {", "false"),
+    mutant("CancelTakesRunningTask", "node/transitions.rs stop", "before.is_running()", "false"),
     // `stop` takes the reference that belongs to the message under way.
     mutant("StopTakesLeftReference", "node/transitions.rs", "if «is_told» {", "true"),
     mutant("StopTakesLeftReference", "node/transitions.rs", "before.is_in_wheel() || is_told", "true"),
@@ -521,598 +262,288 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("ExpiryTakesLeftReference", "node/wheel.rs", "if «before.is_in_wheel()» {", "true"),
     // The worker meets an ended timeout in the wheel, and releases the reference that belongs to
     // the message under way.
-    mutant(
-        "ReleaseLeftReference",
-        "node/wheel.rs",
-        "Err(_) => «Expiry::LeftToMessage»",
-        "Self { wheel, node }.release(); Expiry::LeftToMessage",
-    ),
+    mutant("ReleaseLeftReference", "node/wheel.rs", "Err(_) => «Expiry::LeftToMessage»",
+        "Self { wheel, node }.release(); Expiry::LeftToMessage"),
     // The worker does not release the reference of a handle that comes with a message.
     mutant("DiscardKeepsReference", "node/wheel.rs", "if «kind == Kind::Discarded» {", "false"),
     // --- node/local.rs ---------------------------------------------------------------------------
     // `cancel` does not tell the worker about a timeout that is in the wheel.
-    mutant(
-        "CancelWithoutPush",
-        "node/local.rs",
-        "self.push(unsafe { Message::new(handle, Kind::Ended) });",
-        "",
-    ),
+    mutant("CancelWithoutPush", "node/local.rs cancel", "self.push(…);", ""),
     // A thread that has taken its message back counts down by a load and a store, as if no other
     // thread could borrow the handle.
-    mutant(
-        "TakeBackWithoutMerge",
-        "node/local.rs",
-        "«unsafe { handle.merge_wheel_ref() };» return Some",
-        "use crate::sync::Ordering::SeqCst;
-        let references = handle.references.load(SeqCst);
-        handle.references.store(references - 1, SeqCst);",
-    ),
+    mutant("TakeBackWithoutMerge", "node/local.rs cancel", "unsafe { handle.merge_wheel_ref() };",
+        "use crate::sync::Ordering::SeqCst; let references = handle.references.load(SeqCst); handle.references.store(references - 1, SeqCst);"),
     // A discard frees a node although there are other handles.
-    mutant(
-        "DiscardIgnoresHandles",
-        "node/local.rs",
-        "true => «is_only_handle» && self.take_back(&handle)",
-        "true",
-    ),
+    mutant("DiscardIgnoresHandles", "node/local.rs discard", "«is_only_handle» &&", "true"),
     // A discard reads the word before the count.
-    mutant(
-        "DiscardReadsWordFirst",
-        "node/local.rs",
-        "let is_only_handle = «handle.is_only_handle()»;",
-        "true",
-    ),
-    mutant(
-        "DiscardReadsWordFirst",
-        "node/local.rs",
-        "true => «is_only_handle» && self.take_back(&handle)",
-        "handle.is_only_handle()",
-    ),
+    mutant("DiscardReadsWordFirst", "node/local.rs discard", "handle.is_only_handle()", "true"),
+    mutant("DiscardReadsWordFirst", "node/local.rs discard", "«is_only_handle» &&",
+        "handle.is_only_handle()"),
     // A discard takes the task of a periodic timeout during its run.
     mutant("DiscardTakesRunningTask", "node/local.rs", "|| «seen.is_running()»", "false"),
     // A discard does not tell the worker about a timeout that is in the wheel.
-    mutant(
-        "DiscardWithoutPush",
-        "node/local.rs",
-        "«unsafe { self.push(Kind::Discarded.encode(number)) };»",
-        "_ = number;",
-    ),
+    mutant("DiscardWithoutPush", "node/local.rs", "«unsafe { self.push(Kind::Discarded.encode(number)) };»",
+        "_ = number;"),
     // The nodes that a thread leaves keep their references to the timer.
-    mutant("EndKeepsReferences", "node/local.rs", "«nodes.count.empty();» self.0.push(Box::new(nodes));", ""),
+    mutant("EndKeepsReferences", "node/local.rs put", "nodes.count.empty();", ""),
     // The reference of a future to the timer is not taken from the thread's reserve.
-    mutant(
-        "FutureDoesNotKeepTimer",
-        "node/local.rs",
-        "TimerHandle::of(«self.nodes.count.take()»)",
-        "{
-        let taken = self.nodes.count.take();
-        let copy = unsafe { std::ptr::read(&taken) };
-        self.nodes.count.put(taken);
-        copy
-        }",
-    ),
+    mutant("FutureDoesNotKeepTimer", "node/local.rs timer_handle", "self.nodes.count.take()",
+        "{ let taken = self.nodes.count.take(); let copy = unsafe { std::ptr::read(&taken) }; self.nodes.count.put(taken); copy }"),
     // The nodes that a thread leaves are dropped.
-    mutant("EndForgetsNodes", "node/local.rs", "self.0.push(Box::new(nodes));", "drop(nodes);"),
+    mutant("EndForgetsNodes", "node/local.rs put", "self.0.push(…);", "drop(nodes);"),
     // The worker does not recycle the nodes that a thread has left.
     mutant("IdleNodesNotRecycled", "node/local.rs", "nodes.empty(timer);", "_ = (&mut nodes, timer);"),
     // --- node/refs.rs ----------------------------------------------------------------------------
     // The drop of a future does not give up its reference to the timer.
     mutant("FutureKeepsTimerForGood", "node/refs.rs", "«S::recycle»(Released::of(", "std::mem::forget"),
     // The references of a node are counted down by a load and a store, with a gap in between.
-    mutant(
-        "ReleaseWithoutCompare",
-        "node/refs.rs",
-        "let mut count = references.load(Ordering::Acquire); «»",
-        "references.store(count - 1, Ordering::Release);
-        return (count == 1).then(|| unsafe { FreeNode::new(node) });",
-    ),
+    mutant("ReleaseWithoutCompare", "node/refs.rs release", "references.load(Ordering::Acquire); «»",
+        "references.store(count - 1, Ordering::Release); return (count == 1).then(|| unsafe { FreeNode::new(node) });"),
     // `mark` is read after the reference was counted down, when the node may hold another
     // timeout.
-    mutant(
-        "MergedReadAfterRelease",
-        "node/refs.rs",
-        "let mut count = references.load(Ordering::Acquire); «»",
-        "let is_last = |count| count == 1 ||
-        count == 2 && mark.load_of_another(Ordering::Relaxed) == 1;
-        return (is_last(count) || is_last(references.fetch_sub(1, Ordering::AcqRel)))
-        .then(|| unsafe { FreeNode::new(node) });",
-    ),
+    mutant("MergedReadAfterRelease", "node/refs.rs release", "references.load(Ordering::Acquire); «»",
+        "let is_last = |count| count == 1 || count == 2 && mark.load_of_another(Ordering::Relaxed) == 1; return (is_last(count) || is_last(references.fetch_sub(1, Ordering::AcqRel))) .then(|| unsafe { FreeNode::new(node) });"),
     // The reference of a handle that comes with a message is released as if there were no other.
-    mutant(
-        "HandleReleasedWithoutCount",
-        "node/refs.rs",
-        "if «self.references.load(Ordering::Acquire) == 2» { self.references.store(1",
-        "true",
-    ),
+    mutant("HandleReleasedWithoutCount", "node/refs.rs release_handle",
+        "self.references.load(Ordering::Acquire) == 2", "true"),
     // --- node/timer_ref.rs -----------------------------------------------------------------------
     // References are added to the shared count by a load and a store, with a gap in between.
-    mutant(
-        "SharedCountAddWithoutCompare",
-        "node/timer_ref.rs",
-        "self.0.fetch_add(references, Ordering::Relaxed)",
-        "let before = self.0.load(Ordering::SeqCst);
-        self.0.store(before + references, Ordering::SeqCst);
-        before",
-    ),
+    mutant("SharedCountAddWithoutCompare", "node/timer_ref.rs add_some", "self.0.fetch_add(…)",
+        "let before = self.0.load(Ordering::SeqCst); self.0.store(before + references, Ordering::SeqCst); before"),
     // References are subtracted from the shared count by a load and a store, with a gap in between.
-    mutant(
-        "SharedCountReleaseWithoutCompare",
-        "node/timer_ref.rs",
+    mutant("SharedCountReleaseWithoutCompare", "node/timer_ref.rs",
         "count.0.fetch_sub(references, Ordering::AcqRel) == references",
-        "let before = count.0.load(Ordering::SeqCst);
-        count.0.store(before - references, Ordering::SeqCst);
-        before == references",
-    ),
+        "let before = count.0.load(Ordering::SeqCst); count.0.store(before - references, Ordering::SeqCst); before == references"),
     // The first batch takes no strong reference.
-    mutant(
-        "FirstBatchTakesNoReference",
-        "node/timer_ref.rs",
-        "if «value.count().add_some(references) == 0» {",
-        "value.count().add_some(references); false",
-    ),
+    mutant("FirstBatchTakesNoReference", "node/timer_ref.rs add", "value.count().add_some(references) == 0",
+        "value.count().add_some(references); false"),
     // Whether a batch is the first one is decided before it is counted, with a gap in between.
-    mutant(
-        "FirstBatchDecidedBeforeAdd",
-        "node/timer_ref.rs",
-        "if «value.count().add_some(references) == 0» {",
-        "let is_first = value.count().0.load(Ordering::SeqCst) == 0;
-        value.count().add_some(references);
-        is_first",
-    ),
+    mutant("FirstBatchDecidedBeforeAdd", "node/timer_ref.rs add", "value.count().add_some(references) == 0",
+        "let is_first = value.count().0.load(Ordering::SeqCst) == 0; value.count().add_some(references); is_first"),
     // Each batch takes a strong reference.
-    mutant(
-        "EachBatchTakesReference",
-        "node/timer_ref.rs",
-        "if «value.count().add_some(references) == 0» {",
-        "value.count().add_some(references); true",
-    ),
+    mutant("EachBatchTakesReference", "node/timer_ref.rs add", "value.count().add_some(references) == 0",
+        "value.count().add_some(references); true"),
     // --- node/lane.rs ----------------------------------------------------------------------------
     // A message is taken back by a load and a store, with a gap in between.
-    mutant(
-        "TakeBackWithoutCompare",
-        "node/lane.rs",
-        "«»let take = |message| slot.compare_exchange(",
-        "let is_there = slot.load(Ordering::Relaxed) == message;
-        if is_there { slot.store(0, Ordering::Relaxed); }
-        return is_there;",
-    ),
+    mutant("TakeBackWithoutCompare", "node/lane.rs take_back", "«»let take",
+        "let is_there = slot.load(Ordering::Relaxed) == message; if is_there { slot.store(0, Ordering::Relaxed); } return is_there;"),
     // The worker believes that the block before the last one is not taken back from.
-    mutant(
-        "SettledTooEarly",
-        "node/lane.rs",
-        "«(pushed.saturating_sub(1) / BLOCK).saturating_sub(1)» * BLOCK",
-        "pushed.saturating_sub(1) / BLOCK",
-    ),
+    mutant("SettledTooEarly", "node/lane.rs",
+        "«(pushed.saturating_sub(1) / BLOCK).saturating_sub(1)» * BLOCK", "pushed.saturating_sub(1) / BLOCK"),
     // The worker and the thread both get the consumer's end of a lane.
-    mutant(
-        "LaneListedTwice",
-        "node/lane.rs",
-        "«self.unlisted.compare_exchange(taken, LISTED, Ordering::Relaxed, Ordering::Relaxed)
-        .is_ok()»",
-        "self.unlisted.store(LISTED, Ordering::Relaxed); taken != LISTED",
-    ),
+    mutant("LaneListedTwice", "node/lane.rs",
+        "«self.unlisted.compare_exchange(taken, LISTED, Ordering::Relaxed, Ordering::Relaxed) .is_ok()»",
+        "self.unlisted.store(LISTED, Ordering::Relaxed); taken != LISTED"),
     // A thread lists its lane with the block of its last message.
-    mutant(
-        "LaneListedAtLastBlock",
-        "node/lane.rs",
-        "let block = «self.block_of(taken.saturating_sub(1))?»;",
-        "&self.block",
-    ),
+    mutant("LaneListedAtLastBlock", "node/lane.rs list", "self.block_of(taken.saturating_sub(1))?",
+        "&self.block"),
     // A lane gives out its messages in another order than they were pushed.
-    mutant("LaneOutOfOrder", "node/lane.rs", "&self.lane.block.slots[«place» as usize]", "place ^ 1"),
+    mutant("LaneOutOfOrder", "node/lane.rs next", "«place» as", "place ^ 1"),
     // A lane that no thread goes on with is not retired.
-    mutant("IdleLaneNotRetired", "node/lane.rs", "fn drop(&mut self) { «self.retire();» }", ""),
+    mutant("IdleLaneNotRetired", "node/lane.rs drop", "self.retire();", ""),
     // --- node/arena.rs, node/surplus.rs ----------------------------------------------------------
     // A page is pushed to the queue although it is there.
-    mutant(
-        "PageQueuedTwice",
-        "node/arena.rs",
-        "if «available.fetch_or(free, Ordering::Release) == 0» {",
-        "available.fetch_or(free, Ordering::Release); true",
-    ),
+    mutant("PageQueuedTwice", "node/arena.rs", "if «available.fetch_or(free, Ordering::Release) == 0» {",
+        "available.fetch_or(free, Ordering::Release); true"),
     // The available nodes of a page are taken by a load and a store, with a gap in between.
-    mutant(
-        "AvailableTakenInTwoSteps",
-        "node/arena.rs",
-        "Some((page, «available.swap(0, Ordering::Acquire)»))",
-        "let nodes = available.load(Ordering::Acquire);
-        available.store(0, Ordering::Relaxed);
-        nodes",
-    ),
+    mutant("AvailableTakenInTwoSteps", "node/arena.rs take_available", "available.swap(…)",
+        "let nodes = available.load(Ordering::Acquire); available.store(0, Ordering::Relaxed); nodes"),
     // The pointer to a chunk is read and written, with a gap in between.
-    mutant(
-        "ChunkSetWithoutCompare",
-        "node/arena.rs",
-        "match «self.chunks[chunk].compare_exchange(null, new.as_ptr(), Ordering::AcqRel, Ordering::Acquire)»",
-        "self.chunks[chunk].store(new.as_ptr(), Ordering::Release); Ok::<_, *mut _>(null)",
-    ),
+    mutant("ChunkSetWithoutCompare", "node/arena.rs chunk",
+        "self.chunks[chunk].compare_exchange(null, new.as_ptr(), Ordering::AcqRel, Ordering::Acquire)",
+        "self.chunks[chunk].store(new.as_ptr(), Ordering::Release); Ok::<_, *mut _>(null)"),
     // The second of two threads that allocate a chunk goes on with its own.
-    mutant(
-        "SecondChunkUsed",
-        "node/arena.rs",
-        "NonNull::new(other).expect(\"another thread has set it\")",
-        "_ = other; new",
-    ),
+    mutant("SecondChunkUsed", "node/arena.rs", "NonNull::new(other).expect(\"another thread has set it\")",
+        "_ = other; new"),
     // The nodes of a page are not written after its memory was returned.
-    mutant(
-        "ReturnedPageNotWritten",
-        "node/arena.rs",
-        "Some(page) => «unsafe { self.write_page(page) }»,",
-        "Page { first: self.at(page * PAGE as u32), free: ALL_FREE }",
-    ),
+    mutant("ReturnedPageNotWritten", "node/arena.rs take_page", "unsafe { self.write_page(page) }",
+        "Page { first: self.at(page * PAGE as u32), free: ALL_FREE }"),
     // The worker makes pages that another thread has made meanwhile.
-    mutant(
-        "MadeWithoutCompare",
-        "node/arena.rs",
+    mutant("MadeWithoutCompare", "node/arena.rs",
         "«self.made.compare_exchange(made, end, Ordering::Relaxed, Ordering::Relaxed).is_ok()»",
-        "self.made.store(end, Ordering::Relaxed); true",
-    ),
+        "self.made.store(end, Ordering::Relaxed); true"),
     // The worker returns the memory of a page of which it has some nodes.
-    mutant("PageInUseReturned", "node/surplus.rs", "place >= self.first && «free == ALL_FREE»", "free != 0"),
+    mutant("PageInUseReturned", "node/surplus.rs take", "free == ALL_FREE", "free != 0"),
     // A page is in the queue of returned ones before its memory is returned.
-    mutant(
-        "ReturnedBeforeItsMemory",
-        "node/surplus.rs",
-        "«»let is_returned =",
-        "if !whole.is_empty() {
-            whole.clone().for_each(|place| arena.returned.push((place - FIRST_PLACE) as u32));
-            inside::return_pages(whole.start - FIRST_PLACE, whole.len());
-            return;
-        }",
-    ),
+    mutant("ReturnedBeforeItsMemory", "node/surplus.rs", "«»let is_returned =",
+        "if !whole.is_empty() { whole.clone().for_each(|place| arena.returned.push((place - FIRST_PLACE) as u32)); inside::return_pages(whole.start - FIRST_PLACE, whole.len()); return; }"),
     // --- util/executor/refused.rs ----------------------------------------------------------------
     // A refused task is not offered to the executor again.
-    mutant(
-        "RefusedTaskIsNotOfferedAgain",
-        "util/executor/refused.rs",
-        "match «timer.try_new_timeout_task(retry, self.retried.delay)» {",
-        "{ drop(retry); return Ok(()); }",
-    ),
+    mutant("RefusedTaskIsNotOfferedAgain", "util/executor/refused.rs execute",
+        "timer.try_new_timeout_task(…)", "{ drop(retry); return Ok(()); }"),
     // --- the others ------------------------------------------------------------------------------
     // `occupancy` reads the state before it takes the worker's lock, and not again.
-    mutant(
-        "StateReadBeforeLock",
-        "engine/worker.rs",
-        "«»let worker = self.worker.try_look()?;",
-        "let state = self.state.snapshot();
-        let worker = self.worker.try_look()?;
-        return (!state.is_stopped()).then_some(worker);",
-    ),
+    mutant("StateReadBeforeLock", "engine/worker.rs look_at_wheel", "«»let",
+        "let state = self.state.snapshot(); let worker = self.worker.try_look()?; return (!state.is_stopped()).then_some(worker);"),
     // An entry replaces another one in two steps, with a gap in between.
-    mutant(
-        "ReplaceInTwoSteps",
-        "util/expiring_map/items.rs",
-        "let removed = «current».insert(Current {",
-        "{ drop(items); items = self.shard.lock(); &mut items.current }",
-    ),
+    mutant("ReplaceInTwoSteps", "util/expiring_map/items.rs finish", "removed = «current»",
+        "{ drop(items); items = self.shard.lock(); &mut items.current }"),
     // An item becomes current although its timeout has ended.
-    mutant(
-        "EndedItemStaysCurrent",
-        "util/expiring_map/items.rs",
-        "new.state = NewState::Ended;",
-        "",
-    ),
+    mutant("EndedItemStaysCurrent", "util/expiring_map/items.rs", "new.state = NewState::Ended;", ""),
     // The value of an item whose timeout has ended is dropped.
-    mutant(
-        "EndedValueIsLost",
-        "util/expiring_map/items.rs",
-        "«shard.output.pass_on(removed.entry, cause);» } }",
-        "{ _ = cause; drop(removed.entry); }",
-    ),
+    mutant("EndedValueIsLost", "util/expiring_map/items.rs drop", "shard.output.pass_on(…);",
+        "{ _ = cause; drop(removed.entry); }"),
     // The task of an item does not start while its `arm` is in progress.
-    mutant(
-        "PendingItemDoesNotStart",
-        "util/expiring_map/items.rs",
-        "let Some(new) = «pending.find(item)» else { let own",
-        "None::<&mut NewItem<K, V>>",
-    ),
+    mutant("PendingItemDoesNotStart", "util/expiring_map/items.rs start", "pending.find(…)",
+        "None::<&mut NewItem<K, V>>"),
     // It starts, but does not tell `arm` what it has replaced.
-    mutant(
-        "StartLosesReplaced",
-        "util/expiring_map/items.rs",
-        "mem::replace(&mut new.entry, «old»)",
-        "{ drop(old); None }",
-    ),
+    mutant("StartLosesReplaced", "util/expiring_map/items.rs start", "«old»)", "{ drop(old); None }"),
     // The task of an item starts although the item was replaced or removed: it takes the new one.
-    mutant("RemovedItemStarts", "util/expiring_map/table.rs", "self.remove(hash, |current| «current.item == item»)", "true"),
+    mutant("RemovedItemStarts", "util/expiring_map/table.rs remove_item", "current.item == item", "true"),
     // A new entry replaces a living one although it must not.
-    mutant(
-        "PresentEntryIsReplaced",
-        "util/expiring_map/items.rs",
-        "if «!self.replaces && current.find(hash, has_key).is_some()» {",
-        "false",
-    ),
+    mutant("PresentEntryIsReplaced", "util/expiring_map/items.rs",
+        "if «!self.replaces && current.find(hash, has_key).is_some()» {", "false"),
     // A dead item whose key gets another one is dropped.
-    mutant(
-        "DeadItemIsNotSetAside",
-        "util/expiring_map/table.rs",
-        "return Some(old); } «self.aside.insert(old.item, old);» None",
-        "drop(old);",
-    ),
+    mutant("DeadItemIsNotSetAside", "util/expiring_map/table.rs vacate", "self.aside.insert(…);",
+        "drop(old);"),
     // The drop of the last handle drops the values.
-    mutant(
-        "LastDropLosesValues",
-        "util/expiring_map/mod.rs",
-        "let panic = «end_all(all, &self.output, now, Cause::Stopped)»;",
-        "drop(all); None",
-    ),
+    mutant("LastDropLosesValues", "util/expiring_map/mod.rs drop", "end_all(…)", "drop(all); None"),
     // A call that has read the clock before another one, and got the lock after it, finds an entry
     // alive that the other one has found dead.
-    mutant("MapClockGoesBack", "util/expiring_map/table.rs", "self.now = «self.now.max(now)»;", "now"),
+    mutant("MapClockGoesBack", "util/expiring_map/table.rs see", "self.now.max(…)", "now"),
     // `touch` gives up if the item that it has found is replaced meanwhile.
-    mutant(
-        "TouchTriesOneItem",
-        "util/expiring_map/by_key.rs",
-        "is_reset = «reset(&timeout)»;",
-        "{ if !reset(&timeout) { return false; } true }",
-    ),
+    mutant("TouchTriesOneItem", "util/expiring_map/by_key.rs touch_by", "reset(&timeout)",
+        "{ if !reset(&timeout) { return false; } true }"),
     // `touch` to an earlier deadline sets it although another call has changed the item meanwhile.
-    mutant(
-        "TouchOverwritesAnother",
-        "util/expiring_map/by_key.rs",
-        "if tried == item && «changes == found.changes» => {",
-        "{ let _: u32 = changes; true }",
-    ),
+    mutant("TouchOverwritesAnother", "util/expiring_map/by_key.rs touch_by", "changes == found.changes",
+        "{ let _: u32 = changes; true }"),
     // `remove` looks whether there is an entry, and then removes it.
-    mutant(
-        "RemoveInTwoSteps",
-        "util/expiring_map/by_key.rs",
-        "let removed = «shard.lock_at(now).current.remove_living(hash, |current| current.has_key(key))?»;",
-        "{ let item = shard.lock_at(now).current.find(hash, |current| current.has_key(key))?.item;
-        let removed = shard.lock_at(now).current.remove_item(hash, item);
-        removed.expect(\"the entry that was found is there\") }",
-    ),
+    mutant("RemoveInTwoSteps", "util/expiring_map/by_key.rs remove",
+        "shard.lock_at(now).current.remove_living(hash, |current| current.has_key(key))?",
+        "{ let item = shard.lock_at(now).current.find(hash, |current| current.has_key(key))?.item; let removed = shard.lock_at(now).current.remove_item(hash, item); removed.expect(\"the entry that was found is there\") }"),
     // A poll for an expired entry finds none, and then leaves its waker without a second look.
-    mutant(
-        "PollWithoutSecondLook",
-        "util/expiring_map/receiver.rs",
-        "waker = Some(context.waker().clone()); «»} }",
-        "self.queue.lock().waker = waker.take(); return Poll::Pending;",
-    ),
+    mutant("PollWithoutSecondLook", "util/expiring_map/receiver.rs poll_recv", "«»} }",
+        "self.queue.lock().waker = waker.take(); return Poll::Pending;"),
     // An expired entry does not wake the receiver.
-    mutant(
-        "ExpiredEntryDoesNotWake",
-        "util/expiring_map/receiver.rs",
-        "«self.update(|state| state.entries.push_back((entry, cause)));»",
-        "if let Some(queue) = self.0.upgrade() { queue.lock().entries.push_back((entry, cause)); }",
-    ),
+    mutant("ExpiredEntryDoesNotWake", "util/expiring_map/receiver.rs send", "self.update(…);",
+        "if let Some(queue) = self.0.upgrade() { queue.lock().entries.push_back((entry, cause)); }"),
     // The end of the map does not wake the receiver.
-    mutant(
-        "ClosedMapDoesNotWake",
-        "util/expiring_map/receiver.rs",
-        "«self.update(|state| state.is_closed = true);»",
-        "if let Some(queue) = self.0.upgrade() { queue.lock().is_closed = true; }",
-    ),
+    mutant("ClosedMapDoesNotWake", "util/expiring_map/receiver.rs drop", "self.update(…);",
+        "if let Some(queue) = self.0.upgrade() { queue.lock().is_closed = true; }"),
     // A future that is polled again keeps the waker of the first poll.
     mutant("RepollKeepsOldWaker", "future/sleep.rs", "*id == WakerId::of(waker)", "true"),
     // A reset to a time that has passed does not wake the task that waits.
-    mutant(
-        "ResetToPastWithoutWake",
-        "future/sleep.rs",
-        "if has_passed => «timeout.cancel()»",
-        "self.timer().cancel(timeout, true)",
-    ),
+    mutant("ResetToPastWithoutWake", "future/sleep.rs reset_to", "timeout.cancel()",
+        "self.timer().cancel(timeout, true)"),
     // --- periodic/ -------------------------------------------------------------------------------
     // A task that ends itself runs again.
-    mutant(
-        "BreakRunsAgain",
-        "periodic/mod.rs",
-        "if «(self.task)(&run).ends_task()» {",
-        "{ _ = (self.task)(&run); false }",
-    ),
+    mutant("BreakRunsAgain", "periodic/mod.rs step", "(self.task)(&run).ends_task()",
+        "{ _ = (self.task)(&run); false }"),
     // A task that does not continue after shutdown ends, and is not left to `stop`.
-    mutant(
-        "ShutdownForgetsTask",
-        "periodic/mod.rs",
-        "return «Some(NextRun { deadline: DEADLINE_NEVER, tick_began: 0 })»;",
-        "None",
-    ),
+    mutant("ShutdownForgetsTask", "periodic/mod.rs repeat", "Some(…)", "None"),
     // --- util/delay_queue/ -----------------------------------------------------------------------
     // A producer does not wake the consumer that waits for a later deadline.
-    mutant(
-        "InsertWithoutNotify",
-        "util/delay_queue/change.rs",
-        "«state.waiters.notify_of(deadline)»; drop(state);",
-        "None",
-    ),
+    mutant("InsertWithoutNotify", "util/delay_queue/change.rs insert_by", "state.waiters.notify_of(…)",
+        "None"),
     // A reset to an earlier deadline does not either.
     mutant("QueueResetWithoutNotify", "util/delay_queue/change.rs", "if «is_reset» { state", "false"),
     // A consumer looks for a value and begins to wait in two steps.
-    mutant(
-        "WaitInTwoSteps",
-        "util/delay_queue/receive.rs",
-        "waiters.wait(place, waker, values.first_deadline())",
-        "{ let first = values.first_deadline(); drop(state); state = self.state.lock(); \
-         state.waiters.wait(place, waker, first) }",
-    ),
+    mutant("WaitInTwoSteps", "util/delay_queue/receive.rs poll_by", "waiters.wait(…)",
+        "{ let first = values.first_deadline(); drop(state); state = self.state.lock(); state.waiters.wait(place, waker, first) }"),
     // A producer does not know for which deadline the first consumer waits.
     mutant("AwaitedNotStored", "util/delay_queue/waiters.rs", "self.awaited = first;", ""),
     // A poll with another waker keeps the waker of the first poll.
-    mutant(
-        "QueueRepollKeepsOldWaker",
-        "util/delay_queue/waiters.rs",
+    mutant("QueueRepollKeepsOldWaker", "util/delay_queue/waiters.rs",
         "self.wakers.insert(place, Some(waker)).flatten()",
-        "{ self.wakers.entry(place).or_insert(Some(waker)); None }",
-    ),
+        "{ self.wakers.entry(place).or_insert(Some(waker)); None }"),
     // A consumer that leaves does not wake the next one.
     mutant("LeaveWithoutNotify", "util/delay_queue/waiters.rs", "if «was_first» {", "false"),
     // A consumer takes an alarm that has ended for one that is set.
-    mutant(
-        "EndedAlarmIsKept",
-        "util/delay_queue/receive.rs",
-        "if «self.timer.now_nanos() as i64 >= deadline» {",
-        "return Ok(true)",
-    ),
+    mutant("EndedAlarmIsKept", "util/delay_queue/receive.rs",
+        "if «self.timer.now_nanos() as i64 >= deadline» {", "return Ok(true)"),
     // `stop` does not wake a consumer.
-    mutant(
-        "AlarmIgnoresStop",
-        "util/delay_queue/receive.rs",
-        "fn cancelled(self, _: &Timeout) { «self.ring();» }",
-        "",
-    ),
+    mutant("AlarmIgnoresStop", "util/delay_queue/receive.rs cancelled", "self.ring();", ""),
     // A value is looked up and removed in two steps.
-    mutant(
-        "TakeInTwoSteps",
-        "util/delay_queue/receive.rs",
-        "let due = «self.state.lock().values.take_due(now)?»;",
-        "{ let first = self.state.lock().values.first()?;
-        (first, self.state.lock().values.remove(first.1).unwrap()) }",
-    ),
+    mutant("TakeInTwoSteps", "util/delay_queue/receive.rs try_recv",
+        "self.state.lock().values.take_due(now)?",
+        "{ let first = self.state.lock().values.first()?; (first, self.state.lock().values.remove(first.1).unwrap()) }"),
     // --- no mutants ------------------------------------------------------------------------------
     // Keys of one shard contend, and a model has few.
     always("util/expiring_map/mod.rs", "const SHARDS: usize = «16»;", "1"),
     // Fences whose order loom explores: inside/sync/mod.rs.
-    always(
-        "engine/state.rs",
-        "pub(crate) fn new() -> Self { «»Self { word: AtomicU64::new(0),",
-        "crate::sync::inside::set_fences();",
-    ),
+    always("engine/state.rs new", "-> Self { «»", "crate::sync::inside::set_fences();"),
     // The batched reference counts, which loom explores only in their own models:
     // inside/sync/mod.rs.
     always("node/timer_ref.rs", "Arc, «AtomicUsize», Ordering, Weak", "inside::Count as AtomicUsize"),
     // The pointers to chunks, and the words of pages, which loom explores only in their own models:
     // inside/sync/mod.rs.
-    always(
-        "node/arena.rs",
-        "use crate::sync::unmodelled::{AtomicPtr, AtomicU64};",
-        "use crate::sync::inside::{ChunkPtr as AtomicPtr, PageWord as AtomicU64};",
-    ),
+    always("node/arena.rs", "use crate::sync::unmodelled::{AtomicPtr, AtomicU64};",
+        "use crate::sync::inside::{ChunkPtr as AtomicPtr, PageWord as AtomicU64};"),
     // The words of the clocks: inside/clock/mod.rs.
-    always(
-        "clock/counter.rs",
-        "use crate::sync::unmodelled::AtomicU64;",
-        "use crate::clock::inside::ClockWord as AtomicU64;",
-    ),
-    always(
-        "clock/manual.rs",
-        "use crate::sync::unmodelled::AtomicU64;",
-        "use crate::clock::inside::ClockWord as AtomicU64;",
-    ),
+    always("clock/counter.rs", "use crate::sync::unmodelled::AtomicU64;",
+        "use crate::clock::inside::ClockWord as AtomicU64;"),
+    always("clock/manual.rs", "use crate::sync::unmodelled::AtomicU64;",
+        "use crate::clock::inside::ClockWord as AtomicU64;"),
     // The time of their models: inside/clock/counter.rs.
-    always(
-        "clock/counter.rs",
-        "pub(super) fn now(&self) -> u64 { «»ticks::nanos(self.clock.now())",
-        "if let Some(now) = inside::now() { return now; }",
-    ),
-    always(
-        "platform/mod.rs",
-        "«»self.clock.delta_as_nanos(self.zero, self.clock.raw())",
-        "if let Some(counted) = crate::clock::inside::counted() { return counted; }",
-    ),
+    always("clock/counter.rs now", "{ «»", "if let Some(now) = inside::now() { return now; }"),
+    always("platform/mod.rs nanos", "«»self.clock.delta_as_nanos(self.zero,",
+        "if let Some(counted) = crate::clock::inside::counted() { return counted; }"),
     // The counters, which loom explores only in models of what they order:
     // inside/engine/counters.rs.
-    always(
-        "engine/counters.rs",
-        "use crate::sync::unmodelled::AtomicU64;",
-        "use self::inside::CounterWord as AtomicU64;",
-    ),
+    always("engine/counters.rs", "use crate::sync::unmodelled::AtomicU64;",
+        "use self::inside::CounterWord as AtomicU64;"),
     // The memory of chunks in these models: inside/node/arena.rs.
     always("node/arena.rs", "«»let new = new.cast::<Node<S>>();", "inside::allocated(new, layout);"),
-    always(
-        "node/arena.rs",
-        "«»unsafe { std::alloc::dealloc(new.as_ptr().cast(), layout) };",
-        "inside::freed(new);",
-    ),
-    always(
-        "node/arena.rs",
-        "«»unsafe { &*words.cast::<AtomicU64>().add(place / PAGE) }",
-        "inside::used(words);",
-    ),
-    always(
-        "node/arena.rs",
-        "«»unsafe { words.cast::<AtomicU64>().add(place / PAGE).write(AtomicU64::new(0)); };",
-        "inside::used(words);",
-    ),
-    always("node/arena.rs", "«»for at in 0..PAGE {", "inside::used(first.as_ptr());"),
+    always("node/arena.rs chunk", "«»unsafe { std::alloc::dealloc(new.as_ptr().cast(),",
+        "inside::freed(new);"),
+    always("node/arena.rs available", "«»unsafe {", "inside::used(words);"),
+    always("node/arena.rs make_word", "«»unsafe {", "inside::used(words);"),
+    always("node/arena.rs write_page", "«»for", "inside::used(first.as_ptr());"),
     // Threads that begin and end in their models: inside/sync/mod.rs. In all other models what a
     // thread caches is dropped at its end, and what it uses is there from the beginning:
     // inside/engine/pending.rs, inside/engine/timeouts.rs.
-    always(
-        "engine/thread_cache.rs",
-        "«»let Some(timer) = self.timer.upgrade() else { return; };",
-        "if !crate::sync::inside::threads_come_and_go() { return; }",
-    ),
-    always(
-        "node/lane.rs",
-        "fn drop(&mut self) { «self.retire();» }",
-        "if crate::sync::inside::threads_come_and_go() { self.retire(); }",
-    ),
+    always("engine/thread_cache.rs drop", "«»let",
+        "if !crate::sync::inside::threads_come_and_go() { return; }"),
+    always("node/lane.rs drop", "self.retire();",
+        "if crate::sync::inside::threads_come_and_go() { self.retire(); }"),
     always("engine/pending.rs", "Ordering, «SegQueue», drop_list", "inside::IdleQueue as SegQueue"),
     always("node/local.rs", "use crate::sync::{Arc, «SegQueue»};", "inside::IdleQueue as SegQueue"),
-    always(
-        "engine/pending.rs",
+    always("engine/pending.rs",
         "«Self { first: OnceLock::new(), free: SegQueue::new(), stopped: AtomicU64::new(0) }»",
-        "inside::with_counts(Self { first: OnceLock::new(), free: SegQueue::new(), stopped: AtomicU64::new(0) })",
-    ),
+        "inside::with_counts(Self { first: OnceLock::new(), free: SegQueue::new(), stopped: AtomicU64::new(0) })"),
     always("engine/timeouts.rs", "use crate::sync::«SegQueue»;", "inside::SeenQueue as SegQueue"),
     always("engine/timeouts.rs", "lanes: SegQueue<Consumer>, pool: PoolId«»", "made: inside::MadeLanes,"),
-    always(
-        "engine/timeouts.rs",
-        "«Self { lanes: SegQueue::new(), pool }»",
-        "inside::with_lanes(Self { lanes: SegQueue::new(), pool, made: inside::MadeLanes::default() })",
-    ),
-    always(
-        "engine/timeouts.rs",
-        "«»let (producer, consumer) = lane(self.pool);",
-        "if let Some(made) = inside::made_lane(self) { return made; }",
-    ),
-    always(
-        "engine/pending.rs",
-        "use crate::sync::unmodelled::OnceLock;",
-        "use crate::sync::inside::OnceLock;",
-    ),
+    always("engine/timeouts.rs", "«Self { lanes: SegQueue::new(), pool }»",
+        "inside::with_lanes(Self { lanes: SegQueue::new(), pool, made: inside::MadeLanes::default() })"),
+    always("engine/timeouts.rs open", "«»let (producer,",
+        "if let Some(made) = inside::made_lane(self) { return made; }"),
+    always("engine/pending.rs", "use crate::sync::unmodelled::OnceLock;",
+        "use crate::sync::inside::OnceLock;"),
     // Loads of a value that no thread loads before it changes it: inside/sync/mod.rs.
-    always("engine/pending.rs", "counts.registered.«load»(Ordering::Relaxed)", "load_of_another"),
-    always("engine/pending.rs", "count.«load»(Ordering::Acquire)", "load_of_another"),
-    always("engine/pending.rs", "self.stopped.«load»(Ordering::Acquire)", "load_of_another"),
-    always("node/lane.rs", "self.lane.unlisted.«load»(Ordering::Relaxed) != LISTED", "load_of_another"),
-    always("node/lane.rs", "let taken = self.lane.unlisted.«load»(Ordering::Relaxed)", "load_of_another"),
-    always("node/lane.rs", "self.lane.pushed.«load»(Ordering::Acquire)", "load_of_another"),
-    always("node/refs.rs", "mark.«load»(Ordering::Relaxed) == MERGED", "load_of_another"),
+    always("engine/pending.rs ever_registered", "load", "load_of_another"),
+    always("engine/pending.rs ended_by_threads", "load", "load_of_another"),
+    always("engine/pending.rs ended", "load", "load_of_another"),
+    always("node/lane.rs is_unlisted", "load", "load_of_another"),
+    always("node/lane.rs list", "load", "load_of_another"),
+    always("node/lane.rs waiting", "load", "load_of_another"),
+    always("node/refs.rs release", "mark.«load»", "load_of_another"),
     // Loads of a count for which an older value is as good as the newest: inside/sync/mod.rs.
-    always("node/refs.rs", "let mut count = references.«load»(Ordering::Acquire)", "load_count"),
-    always("node/refs.rs", "self.references.«load»(Ordering::Acquire) == 1", "load_count"),
+    always("node/refs.rs release", "references.«load»", "load_count"),
+    always("node/refs.rs is_last_reference", "load", "load_count"),
     // A prefetch reads what is taken later.
-    always(
-        "node/lane.rs",
-        "«group.iter().map(|slot| slot.load(Ordering::Relaxed)).for_each(prefetch);»",
-        "_ = (group, prefetch);",
-    ),
+    always("node/lane.rs", "«group.iter().map(|slot| slot.load(Ordering::Relaxed)).for_each(prefetch);»",
+        "_ = (group, prefetch);"),
     // The swap that this look saves has the same result.
-    always("node/lane.rs", "if is_final «|| slot.load(Ordering::Relaxed) == 0» {", ""),
+    always("node/lane.rs next", "|| slot.load(Ordering::Relaxed) == 0", ""),
     // The orders of these changes, which the environment can weaken, are named by their callers.
-    always("node/word.rs", "«»fn change(&self", "#[track_caller]"),
-    always("node/word.rs", "«»fn change_seen(&self", "#[track_caller]"),
+    always("node/word.rs change", "«»fn", "#[track_caller]"),
+    always("node/word.rs change_seen", "«»fn", "#[track_caller]"),
     // The uses of the task in a cell: inside/node/task.rs.
     always("node/task.rs", "space: UnsafeCell<MaybeUninit<Space>>«»", "observed: inside::Observed,"),
-    always(
-        "node/task.rs",
-        "«»operations: UnsafeCell::new(Operations::NONE)",
-        "observed: inside::Observed::new(),",
-    ),
-    always("node/task.rs", "«»let space = self.space.get().cast::<Space>();", "self.observed.put();"),
-    always("node/task.rs", "«»unsafe { ((*self.operations.get()).run)(", "self.observed.take();"),
-    always("node/task.rs", "«»unsafe { ((*self.operations.get()).repeat?)(", "self.observed.use_task();"),
-    always("node/task.rs", "«»unsafe { ((*self.operations.get()).cancelled)(", "self.observed.take();"),
+    always("node/task.rs empty", "«»operations:", "observed: inside::Observed::new(),"),
+    always("node/task.rs put", "«»let", "self.observed.put();"),
+    always("node/task.rs run", "«»unsafe {", "self.observed.take();"),
+    always("node/task.rs repeat", "«»unsafe {", "self.observed.use_task();"),
+    always("node/task.rs cancelled", "«»unsafe {", "self.observed.take();"),
     always("node/task.rs", "«»unsafe { ((*self.operations.get()).drop_task)(", "self.observed.take();"),
-    always("node/task.rs", "«»unsafe { DetachedTask {", "self.observed.take();"),
-    always("node/task.rs", "«»unsafe { Typed::<S, T>::move_out(self.space", "self.observed.take();"),
-    always("node/task.rs", "«»unsafe { *self.operations.get() }", "self.observed.look();"),
+    always("node/task.rs detach", "«»unsafe {", "self.observed.take();"),
+    always("node/task.rs take", "«»unsafe { Typed::<S,", "self.observed.take();"),
+    always("node/task.rs operations", "«»unsafe {", "self.observed.look();"),
     // The return of memory in these models: inside/node/surplus.rs.
-    always("node/arena.rs", "match if «»CAN_RETURN_MEMORY {", "super::surplus::inside::returns_memory() ||"),
-    always(
-        "node/arena.rs",
-        "«»let number = page * PAGE as u32; let first = self.at(number);",
-        "super::surplus::inside::write_page(page);",
-    ),
-    always(
-        "node/arena.rs",
-        "Page { first, free: «ALL_FREE» }",
-        "super::surplus::inside::given_out(ALL_FREE)",
-    ),
-    always("node/surplus.rs", "«»CAN_RETURN_MEMORY && !needs_drop", "inside::returns_memory() ||"),
-    always(
-        "node/surplus.rs",
-        "unsafe { «»return_memory(address(whole.start), whole.len() * PAGE_SIZE) }",
-        "inside::return_pages(whole.start - FIRST_PLACE, whole.len()) ||",
-    ),
+    always("node/arena.rs take_page", "match if «»", "super::surplus::inside::returns_memory() ||"),
+    always("node/arena.rs write_page", "«»let number", "super::surplus::inside::write_page(page);"),
+    always("node/arena.rs write_page", "ALL_FREE", "super::surplus::inside::given_out(ALL_FREE)"),
+    always("node/surplus.rs is_possible", "«»CAN_RETURN_MEMORY", "inside::returns_memory() ||"),
+    always("node/surplus.rs return_pages", "«»return_memory(address(whole.start),",
+        "inside::return_pages(whole.start - FIRST_PLACE, whole.len()) ||"),
 ];
