@@ -68,8 +68,6 @@ pub struct SchedulerBuilder {
     /// A name that has two handlers.
     duplicate: Option<String>,
     timer: Option<HashedWheelTimer>,
-    #[cfg(feature = "sabotage")]
-    sabotages: Vec<(String, String)>,
 }
 
 impl SchedulerBuilder {
@@ -243,14 +241,6 @@ impl SchedulerBuilder {
         self
     }
 
-    /// Replaces a fragment of all SQL statements that contain it.
-    #[cfg(feature = "sabotage")]
-    #[doc(hidden)]
-    pub fn sabotage(mut self, original: impl Into<String>, replacement: impl Into<String>) -> Self {
-        self.sabotages.push((original.into(), replacement.into()));
-        self
-    }
-
     /// Executes a job with the handlers of this builder, without a database and nodes, in a test.
     /// See [`testing`](crate::testing).
     pub fn inline(&self) -> Inline<'_> {
@@ -305,12 +295,7 @@ impl SchedulerBuilder {
     {
         self.check()?;
         let jobs = Jobs::new(&self.schema)?;
-        #[cfg_attr(not(feature = "sabotage"), expect(unused_mut))]
-        let mut names = Names::new(&self.schema)?;
-        #[cfg(feature = "sabotage")]
-        {
-            names.sabotages = self.sabotages;
-        }
+        let names = Names::new(&self.schema)?;
         let own_timer = self.timer.is_none();
         // All of its timeouts are due within a minute.
         let timer = self
@@ -406,8 +391,6 @@ impl Scheduler {
             handlers: Handlers::default(),
             duplicate: None,
             timer: None,
-            #[cfg(feature = "sabotage")]
-            sabotages: Vec::new(),
         }
     }
 

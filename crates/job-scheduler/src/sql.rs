@@ -10,9 +10,6 @@ const MAX_NAME: usize = 50;
 #[derive(Debug, Clone)]
 pub(crate) struct Names {
     schema: String,
-    /// Fragments of statements that a trial changes: original and replacement.
-    #[cfg(feature = "sabotage")]
-    pub(crate) sabotages: Vec<(String, String)>,
 }
 
 impl Names {
@@ -33,8 +30,6 @@ impl Names {
         }
         Ok(Self {
             schema: schema.to_owned(),
-            #[cfg(feature = "sabotage")]
-            sabotages: Vec::new(),
         })
     }
 
@@ -55,11 +50,6 @@ impl Names {
     /// Completes a text in which `@` stands for the schema, and `@channel` for the channel. (So
     /// `@channel_cancel` stands for the [`cancel_channel`](Self::cancel_channel).)
     pub(crate) fn complete(&self, text: &str) -> String {
-        #[cfg(feature = "sabotage")]
-        let text = &self
-            .sabotages
-            .iter()
-            .fold(text.to_owned(), |text, (from, to)| text.replace(from, to));
         text.replace("@channel", &self.channel())
             .replace('@', &format!("\"{}\".", self.schema))
     }

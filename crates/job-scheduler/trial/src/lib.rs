@@ -3,6 +3,7 @@
 mod certificate;
 mod database;
 pub mod disk;
+pub mod rewrite;
 mod wall_clock;
 
 pub use crate::certificate::Certificate;

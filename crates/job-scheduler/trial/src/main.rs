@@ -36,7 +36,6 @@
 mod accident;
 mod jobs;
 mod process;
-mod sabotage;
 mod tally;
 mod trial;
 
@@ -54,7 +53,6 @@ use tokio_postgres::Config;
 
 use crate::accident::Accident;
 use crate::process::Launch;
-use crate::sabotage::Sabotage;
 use crate::tally::Tally;
 
 /// The maximum number of runs that a node executes at a time.
@@ -118,9 +116,9 @@ struct Options {
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
-    /// Omit something, to show that it is detected
-    #[arg(long, hide = true)]
-    sabotage: Option<Sabotage>,
+    /// How long runs that are not done are awaited at the end
+    #[arg(long, value_name = "TIME", default_value = "20s", value_parser = positive_duration)]
+    patience: Duration,
 
     /// Run as a node, with the tables in this schema
     #[arg(long, hide = true)]
@@ -141,14 +139,11 @@ impl Options {
             .misfire_after(self.misfire_after)
             .runners(RUNNERS)
             .capacity(25 * RUNNERS);
-        let builder = if self.poll {
+        if self.poll {
             builder.without_notifications()
         } else {
             builder
-        };
-        self.sabotage
-            .iter()
-            .fold(builder, |builder, sabotage| sabotage.apply(builder))
+        }
     }
 }
 

@@ -142,12 +142,7 @@ pub(crate) fn run(
     thread::sleep(REMAINING_TIME);
     outcome.end = now(&mut client)?;
 
-    // Sabotage does not become correct by waiting.
-    let timeout = if options.sabotage.is_some() {
-        Duration::ZERO
-    } else {
-        TIMEOUT
-    } + options.lease * 3;
+    let timeout = options.patience + options.lease * 3;
     let end = Timestamp::from_microsecond(outcome.end)?;
     wait_for_none(
         &mut client,

@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
 
 use hashed_wheel_trial::testing::{self, RunResult};
-use job_scheduler_trial::Database;
+use job_scheduler_trial::{Database, rewrite};
+use tokio_postgres::Config;
 
 /// Settings for a short run with a large misfire limit, because the machine may be busy.
 const SHORT: &str = "--prefetch 2s --lease 1s --misfire-after 7s --max-late 10s";
@@ -118,27 +119,54 @@ fn minimum_lease_passes() {
     );
 }
 
-/// The sabotages, and what the trial says about each. Only the first one is always tried, because
-/// it makes a difference whenever a node is killed. `.ci/deep` tries all.
-const SABOTAGES: [(&str, &str); 12] = [
-    ("no-takeover", "due times were not done"),
-    // Starts of runs of another owner.
-    ("no-check", "without a mark"),
-    ("no-mark", "without a mark"),
-    (
-        "no-skip",
-        "no other job was claimed while one job was locked",
-    ),
-    ("no-slot", "executions overlapped"),
-    ("no-slot", "exceed their limit"),
-    // Runs that wait forever.
-    ("no-heir", "due times were not done"),
-    ("no-rate", "exceed their rate"),
-    ("no-retry", "due times were not done"),
-    ("no-snooze", "without a mark"),
-    ("early", "runs started early"),
-    // Runs that were given back and not claimed.
-    ("no-return", "due times were not done"),
+/// What the trial says about a missing safeguard, and the statements that leave it out. Only the
+/// first one is always tried, because it makes a difference whenever a node is killed. `.ci/deep`
+/// tries all.
+#[rustfmt::skip]
+const SABOTAGES: [(&str, &[(&str, &str)]); 12] = [
+    // The runs of a lost node are not taken over.
+    ("due times were not done", &[
+        ("AND run.handler = ANY (the_handlers)\n                    ORDER BY run.priority DESC",
+            "AND false ORDER BY run.priority DESC"),
+    ]),
+    // A node does not check whether it still owns a run before it starts it.
+    ("without a mark", &[
+        ("AND (run.owner, run.state) IS NOT DISTINCT FROM (the_node, 'claimed')", ""),
+        ("WHERE node.id = the_node AND node.alive_until > clock_timestamp())", ")"),
+    ]),
+    // An interrupted run is not marked.
+    ("without a mark", &[("WHEN 'running' THEN 1 ELSE 0", "WHEN 'running' THEN 0 ELSE 0")]),
+    // A node waits for a job that another client has locked.
+    ("no other job was claimed while one job was locked",
+        &[("FOR NO KEY UPDATE SKIP LOCKED", "FOR NO KEY UPDATE")]),
+    // A run starts although no place is free.
+    ("executions overlapped", &NO_SLOT),
+    ("exceed their limit", &NO_SLOT),
+    // The end of a run does not start the run that waits for it.
+    ("due times were not done", &[("run.state = 'blocked' AND run.blocked_on = the_name", "false")]),
+    // Runs start although their handler has a rate.
+    ("exceed their rate", &[
+        ("IF has_blocked OR GREATEST(may_start, next_planned - slack) > the_time THEN", "IF false THEN"),
+        ("IF may_start > the_time THEN", "IF false THEN"),
+    ]),
+    // A failed run is not repeated.
+    ("due times were not done",
+        &[("WHEN result.retry <= the_prefetch THEN 'claimed' ELSE 'waiting'", "ELSE result.state")]),
+    // A run that its handler postpones counts as failed.
+    ("without a mark", &[("OR result.state = 'snoozed' THEN 0 ELSE 1", "THEN 0 ELSE 1")]),
+    // Runs start 50 ms before they are due.
+    ("runs started early", &[
+        ("due, start_at, CASE WHEN is_skipped", "due, start_at - interval '50 ms', CASE WHEN is_skipped"),
+    ]),
+    // A run that a node has given back is not claimed by another one.
+    ("due times were not done",
+        &[("WHERE run.state = 'waiting' AND", "WHERE false AND run.state = 'waiting' AND")]),
+];
+
+#[rustfmt::skip]
+const NO_SLOT: [(&str, &str); 2] = [
+    ("candidate.free[n] <= COALESCE((used ->> candidate.names[n])::integer, 0)", "false"),
+    ("AND slot.place BETWEEN 1 AND needed.places", ""),
 ];
 
 /// The number of trials at a time. They share a server, and mostly wait.
@@ -147,11 +175,12 @@ const AT_A_TIME: usize = 4;
 /// Checks that a sabotage is detected, with this reason. Whether one execution detects it depends
 /// on the moment at which a node is killed or stopped, so there are several. `promises/` has tests
 /// of the same safeguards that do not depend on it.
-fn detect(sabotage: &str, reason: &str, url: &str) {
+fn detect(reason: &str, changes: &[(&str, &str)], server: &Config) {
+    let url = rewrite::start(server, changes.iter().copied()).expect("a relay");
     let mut others = String::new();
     for seed in 1..=20 {
         let RunResult { status, text } = run(&format!(
-            "{SHORTEST} --jobs 150 --seed {seed} --sabotage {sabotage} --url {url}"
+            "{SHORTEST} --jobs 150 --seed {seed} --patience 1ms --url {url}"
         ));
         let failures = text
             .split_once("\nFAIL\n")
@@ -163,7 +192,7 @@ fn detect(sabotage: &str, reason: &str, url: &str) {
         // that is very busy.
         others += &text;
     }
-    panic!("no execution detected {sabotage}:\n{others}");
+    panic!("no execution detected {changes:?}:\n{others}");
 }
 
 #[test]
@@ -176,10 +205,11 @@ fn sabotages_are_detected() {
     } else {
         &SABOTAGES[..1]
     };
+    let config = server.url.parse().expect("a valid URL");
     let next = AtomicUsize::new(0);
     let detect_some = || {
-        while let Some((sabotage, reason)) = tried.get(next.fetch_add(1, Relaxed)) {
-            detect(sabotage, reason, &server.url);
+        while let Some((reason, changes)) = tried.get(next.fetch_add(1, Relaxed)) {
+            detect(reason, changes, &config);
         }
     };
     thread::scope(|scope| {

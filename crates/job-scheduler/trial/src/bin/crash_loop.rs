@@ -20,7 +20,7 @@ use hashed_wheel_job_scheduler::{
 };
 use hashed_wheel_trial::process::Process;
 use hashed_wheel_trial::{exit_code, when_parent_ends};
-use job_scheduler_trial::Database;
+use job_scheduler_trial::{Database, rewrite};
 use serde_json::{Value, json};
 use tokio_postgres::{Client, Config, NoTls};
 
@@ -46,21 +46,19 @@ fn main() -> ExitCode {
         .iter()
         .find(|argument| argument.starts_with("postgresql:"));
     let result = match node {
-        Some(url) => execute(url, is_sabotaged).map(|()| ExitCode::SUCCESS),
-        None => Database::start().and_then(|database| crash(&database.url, is_sabotaged)),
+        Some(url) => execute(url).map(|()| ExitCode::SUCCESS),
+        None => Database::start().and_then(|database| {
+            let faster = ("interval '4 s'", "interval '1 s'");
+            let omitted = ("SELECT node.suspect = the_run", "SELECT true");
+            let changes = [faster].into_iter().chain(is_sabotaged.then_some(omitted));
+            crash(&rewrite::start(&database.url.parse()?, changes)?)
+        }),
     };
     exit_code(result)
 }
 
-fn builder(is_sabotaged: bool) -> SchedulerBuilder {
-    let builder = Scheduler::builder()
-        .lease(MS * 500)
-        .sabotage("interval '4 s'", "interval '1 s'");
-    if is_sabotaged {
-        builder.sabotage("SELECT node.suspect = the_run", "SELECT true")
-    } else {
-        builder
-    }
+fn builder() -> SchedulerBuilder {
+    Scheduler::builder().lease(MS * 500)
 }
 
 async fn abort(_: Context, _: Value) -> Result<(), RunError> {
@@ -70,9 +68,9 @@ async fn abort(_: Context, _: Value) -> Result<(), RunError> {
 
 /// The process of the node. It ends by itself when its parent ends.
 #[tokio::main]
-async fn execute(url: &str, is_sabotaged: bool) -> Result<(), Box<dyn Error>> {
+async fn execute(url: &str) -> Result<(), Box<dyn Error>> {
     when_parent_ends(|| std::process::exit(0));
-    let node = builder(is_sabotaged)
+    let node = builder()
         .handler_named("guilty", abort)
         .handler_named("innocent", |_, _: Value| async {
             tokio::time::sleep(LONG).await;
@@ -86,10 +84,10 @@ async fn execute(url: &str, is_sabotaged: bool) -> Result<(), Box<dyn Error>> {
 }
 
 #[tokio::main]
-async fn crash(url: &str, is_sabotaged: bool) -> Result<ExitCode, Box<dyn Error>> {
+async fn crash(url: &str) -> Result<ExitCode, Box<dyn Error>> {
     let config: Config = url.parse()?;
     // Creates the tables.
-    builder(is_sabotaged)
+    builder()
         .start(config.clone(), NoTls)
         .await?
         .shutdown(TIMEOUT)
@@ -111,9 +109,6 @@ async fn crash(url: &str, is_sabotaged: bool) -> Result<ExitCode, Box<dyn Error>
     let start = || {
         let mut command = Command::new(std::env::current_exe()?);
         command.arg(url).stdin(Stdio::piped());
-        if is_sabotaged {
-            command.arg("--sabotage");
-        }
         // What an abort prints.
         Process::start(command.stderr(Stdio::null()))
     };

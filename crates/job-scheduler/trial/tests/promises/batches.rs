@@ -4,7 +4,7 @@ use hashed_wheel_job_scheduler::{Error, Jobs, NewJob, Outcome};
 use sqlx::Connection;
 use tokio_postgres::error::SqlState;
 
-use crate::fixture::{Fixture, LATER, MS, Task, connect, sabotaged, shut_down};
+use crate::fixture::{Fixture, LATER, MS, Task, connect, shut_down};
 
 fn job() -> NewJob {
     NewJob::new(&Task::Succeed)
@@ -104,8 +104,8 @@ async fn batch_is_stored_completely_or_not_at_all() {
 /// Two clients that enqueue the same keys, in opposite orders. Returns whether one of them got an
 /// error because of a deadlock.
 async fn deadlocks(sabotage: Option<(&str, &str)>) -> Option<bool> {
-    let fixture = Fixture::new().await?;
-    shut_down(fixture.start(sabotaged(fixture.builder(), &sabotage)).await).await;
+    let fixture = Fixture::sabotaged(&sabotage).await?;
+    shut_down(fixture.start(fixture.builder()).await).await;
     let clients = [
         connect(&fixture.config).await,
         connect(&fixture.config).await,

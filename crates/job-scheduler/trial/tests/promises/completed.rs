@@ -12,7 +12,7 @@ use sqlx::Connection;
 use tokio::sync::Semaphore;
 use tokio_postgres::Config;
 
-use crate::fixture::{Fixture, MS, connect, eventually, sabotaged, shut_down};
+use crate::fixture::{Fixture, MS, connect, eventually, shut_down};
 
 /// Where the first execution stops until its gate is closed.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -219,11 +219,9 @@ async fn handler_that_fails_has_done_its_work_if_and_only_if_the_transaction_has
 /// The node is lost between the commit and the return of the handler, or before the commit. Returns
 /// the number of effects, and of executions.
 async fn lose_the_node(stop: Stop, sabotage: Option<(&str, &str)>) -> Option<(i64, usize)> {
-    let fixture = Fixture::new().await?;
+    let fixture = Fixture::sabotaged(&sabotage).await?;
     let work = Work::new(&fixture, stop).await;
-    let lost = fixture
-        .start(work.handler(sabotaged(fixture.builder(), &sabotage), false))
-        .await;
+    let lost = fixture.start(work.handler(fixture.builder(), false)).await;
     let id = fixture.enqueue(job()).await;
     eventually(async || work.arrived.load(Relaxed) == 1).await;
     fixture.lose(lost).await;
@@ -263,11 +261,9 @@ async fn node_that_is_lost_after_the_commit_has_done_the_work_once() {
 /// A node is stopped for longer than its lease, and another one repeats the run. Then the first one
 /// continues. Returns the number of effects.
 async fn continue_after_the_lease(sabotage: Option<(&str, &str)>) -> Option<i64> {
-    let fixture = Fixture::new().await?;
+    let fixture = Fixture::sabotaged(&sabotage).await?;
     let work = Work::new(&fixture, Stop::BeforeTheWork).await;
-    let stopped = fixture
-        .start(work.handler(sabotaged(fixture.builder(), &sabotage), true))
-        .await;
+    let stopped = fixture.start(work.handler(fixture.builder(), true)).await;
     let id = fixture.enqueue(job()).await;
     eventually(async || work.arrived.load(Relaxed) == 1).await;
     // The handler is a task that continues.
@@ -297,9 +293,9 @@ async fn work_of_a_node_that_was_stopped_for_longer_than_its_lease_is_not_stored
 
 /// A run is cancelled before the handler completes it. Returns the number of effects.
 async fn cancel_before_the_work(sabotage: Option<(&str, &str)>) -> Option<i64> {
-    let fixture = Fixture::new().await?;
+    let fixture = Fixture::sabotaged(&sabotage).await?;
     let work = Work::new(&fixture, Stop::BeforeTheWork).await;
-    let builder = sabotaged(fixture.builder(), &sabotage).cancel_grace(MS * 60_000);
+    let builder = fixture.builder().cancel_grace(MS * 60_000);
     let node = fixture.start(work.handler(builder, false)).await;
     let id = fixture.enqueue(job()).await;
     eventually(async || work.arrived.load(Relaxed) == 1).await;

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 use crate::fixture::{
-    Fixture, LATER, MS, Task, connect, eventually, gate_job, sabotaged, shut_down, with_gate,
+    Fixture, LATER, MS, Task, connect, eventually, gate_job, shut_down, with_gate,
 };
 
 /// Much less than half of the longest heartbeat, after which a node reads without a notification.
@@ -131,14 +131,14 @@ async fn handler_that_ignores_the_cancellation_is_dropped_after_the_grace() {
 /// The next beat finds it.
 #[tokio::test]
 async fn cancellation_needs_no_notification() {
-    let Some(fixture) = Fixture::new().await else {
-        return;
-    };
     let silent = (
         "PERFORM pg_notify('@channel_cancel', found_run.owner::text)",
         "NULL",
     );
-    let builder = sabotaged(fixture.builder(), &[silent]);
+    let Some(fixture) = Fixture::sabotaged(&[silent]).await else {
+        return;
+    };
+    let builder = fixture.builder();
     let node = fixture.start(builder.handler_named("obey", obey)).await;
     let id = fixture.enqueue(job("obey")).await;
     let run = fixture.running(id).await;
@@ -149,8 +149,8 @@ async fn cancellation_needs_no_notification() {
 
 /// Returns whether the handler of a node that reads rarely has learnt it some time before.
 async fn learns_soon(sabotage: Option<(&str, &str)>) -> Option<bool> {
-    let fixture = Fixture::new().await?;
-    let builder = sabotaged(rarely(fixture.builder()), &sabotage);
+    let fixture = Fixture::sabotaged(&sabotage).await?;
+    let builder = rarely(fixture.builder());
     let node = fixture.start(builder.handler_named("obey", obey)).await;
     let id = fixture.enqueue(job("obey")).await;
     let run = fixture.running(id).await;
@@ -281,12 +281,12 @@ async fn all_runs_of_a_job_are_cancelled() {
 
 /// A run that fails after it is cancelled. Returns its state after that.
 async fn fail_after_the_cancellation(sabotage: Option<(&str, &str)>) -> Option<RunInfo> {
-    let fixture = Fixture::new().await?;
+    let fixture = Fixture::sabotaged(&sabotage).await?;
     let fail = async |context: Context, _: Value| {
         context.cancelled().await;
         Err::<(), _>(RunError::from("stopped"))
     };
-    let builder = sabotaged(fixture.builder(), &sabotage).handler_named("fail", fail);
+    let builder = fixture.builder().handler_named("fail", fail);
     let node = fixture.start(builder).await;
     let id = fixture.enqueue(job("fail").retries(5, LATER, LATER)).await;
     let run = fixture.running(id).await;
@@ -321,7 +321,7 @@ async fn cancelled_run_is_not_repeated_if_it_fails() {
 async fn lose_the_node_after_the_cancellation(
     sabotage: Option<(&str, &str)>,
 ) -> Option<(RunInfo, usize)> {
-    let fixture = Fixture::new().await?;
+    let fixture = Fixture::sabotaged(&sabotage).await?;
     let calls = Arc::new(AtomicUsize::new(0));
     let builder = |builder: SchedulerBuilder| {
         let calls = calls.clone();
@@ -339,9 +339,7 @@ async fn lose_the_node_after_the_cancellation(
         )
     };
     // It creates the functions.
-    let lost = fixture
-        .start(builder(sabotaged(fixture.builder(), &sabotage)))
-        .await;
+    let lost = fixture.start(builder(fixture.builder())).await;
     let id = fixture.enqueue(job("count")).await;
     let run = fixture.running(id).await;
     eventually(async || calls.load(Relaxed) == 1).await;
@@ -381,11 +379,9 @@ async fn cancelled_run_of_a_lost_node_is_not_repeated() {
 /// The transaction that cancels it commits when a node waits for its locks, which it must not, or
 /// after some time.
 async fn cancel_the_heir(sabotage: Option<(&str, &str)>) -> Option<RunState> {
-    let mut fixture = Fixture::new().await?;
+    let mut fixture = Fixture::sabotaged(&sabotage).await?;
     let gate = Arc::new(Semaphore::new(0));
-    let node = fixture
-        .start(with_gate(sabotaged(fixture.builder(), &sabotage), &gate))
-        .await;
+    let node = fixture.start(with_gate(fixture.builder(), &gate)).await;
     let id = fixture.enqueue(gate_job().overlap(Overlap::Wait)).await;
     let first = fixture.running(id).await;
     let blocked = fixture

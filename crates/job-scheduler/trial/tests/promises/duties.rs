@@ -10,7 +10,7 @@ use hashed_wheel_job_scheduler::{
 use hashed_wheel_trial::testing::is_deep;
 use tokio_postgres::NoTls;
 
-use crate::fixture::{Fixture, MS, Task, eventually, sabotaged, shut_down};
+use crate::fixture::{Fixture, MS, Task, eventually, shut_down};
 use crate::network::Relay;
 
 /// A short lease, which is lost if anything delays it.
@@ -144,9 +144,9 @@ const SLOW_LEASE: Slow = (
     WHERE id",
 );
 
-/// Starts a node with these changes, which has something to do for each duty.
-async fn busy(fixture: &Fixture, changes: &[Slow]) -> Scheduler {
-    let node = sabotaged(builder(fixture), changes)
+/// Starts a node that has something to do for each duty.
+async fn busy(fixture: &Fixture) -> Scheduler {
+    let node = builder(fixture)
         .retention(MS * 1_000)
         .start(fixture.config.clone(), NoTls)
         .await
@@ -173,10 +173,10 @@ async fn request(fixture: &Fixture) {
 
 /// One duty is slow for more than two leases. The others go on.
 async fn others_go_on(slow: Slow) {
-    let Some(fixture) = Fixture::new().await else {
+    let Some(fixture) = Fixture::sabotaged(&[slow]).await else {
         return;
     };
-    let node = busy(&fixture, &[slow]).await;
+    let node = busy(&fixture).await;
     let begin = Instant::now();
     if ![SLOW_LOOK, SLOW_READ].contains(&slow) {
         until_more_ticks(&fixture, 20).await;
@@ -231,8 +231,8 @@ async fn slow_cleaning_does_not_delay_others() {
 
 /// Returns whether a node with these changes fails.
 async fn fails_with(changes: &[Slow]) -> Option<bool> {
-    let fixture = Fixture::new().await?;
-    let node = busy(&fixture, changes).await;
+    let fixture = Fixture::sabotaged(changes).await?;
+    let node = busy(&fixture).await;
     Some(fails(&node, LOSES).await.is_some())
 }
 
@@ -313,8 +313,8 @@ const BLOCKED: &str = "
 /// Returns the number of pages that a settlement reads which hands out this many places, and its
 /// time.
 async fn hand_out(count: u32, sabotage: Option<Slow>) -> Option<(u64, Duration)> {
-    let fixture = Fixture::new().await?;
-    let node = sabotaged(fixture.builder(), &sabotage);
+    let fixture = Fixture::sabotaged(&sabotage).await?;
+    let node = fixture.builder();
     shut_down(fixture.start(node).await).await;
     let complete = |text: &str| {
         text.replace("$n", &count.to_string())

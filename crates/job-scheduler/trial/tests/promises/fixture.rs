@@ -9,7 +9,7 @@ use hashed_wheel_job_scheduler::{
     Context, Job, Jobs, NewJob, Payload, RunError, RunInfo, RunState, Scheduler, SchedulerBuilder,
 };
 use hashed_wheel_trial::testing::server_or_skip;
-use job_scheduler_trial::Database;
+use job_scheduler_trial::{Database, rewrite};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 use tokio_postgres::{Client, Config, GenericClient, NoTls};
@@ -94,6 +94,23 @@ impl Fixture {
             jobs: Jobs::new(&schema).expect("a valid name"),
             schema,
         })
+    }
+
+    /// What connects later makes these changes of statements. Each leaves a safeguard out.
+    pub(crate) async fn sabotaged<'a>(
+        changes: impl IntoIterator<Item = &'a (&'a str, &'a str)>,
+    ) -> Option<Self> {
+        let mut fixture = Self::new().await?;
+        let schema = &fixture.schema;
+        let complete = |text: &str| {
+            text.replace("@channel", &format!("{schema}_jobs"))
+                .replace('@', &format!("\"{schema}\"."))
+        };
+        let changes = changes.into_iter();
+        let changes = changes.map(|(from, to)| (complete(from), complete(to)));
+        let url = rewrite::start(&fixture.config, changes).expect("a relay");
+        fixture.config = url.parse().expect("a valid URL");
+        Some(fixture)
     }
 
     /// The address of the database, for clients that do not take a `Config`.
@@ -292,16 +309,6 @@ impl Fixture {
         self.until(job, |runs| runs.len() == count && runs.iter().all(is_done))
             .await
     }
-}
-
-/// Makes these changes of the statements, each of which leaves a safeguard out.
-pub(crate) fn sabotaged<'a>(
-    builder: SchedulerBuilder,
-    sabotages: impl IntoIterator<Item = &'a (&'a str, &'a str)>,
-) -> SchedulerBuilder {
-    sabotages
-        .into_iter()
-        .fold(builder, |builder, &(from, to)| builder.sabotage(from, to))
 }
 
 /// Adds the handler `gate`, whose runs end when this semaphore is closed.

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hashed_wheel_job_scheduler::{NewJob, RunInfo, RunState, SchedulerBuilder};
+use hashed_wheel_job_scheduler::{NewJob, RunInfo, RunState};
 use tokio::sync::Semaphore;
 use tokio_postgres::NoTls;
 
-use crate::fixture::{Fixture, MS, Task, eventually, gate_job, sabotaged, shut_down, with_gate};
+use crate::fixture::{Fixture, MS, Task, eventually, gate_job, shut_down, with_gate};
 use crate::network::{Link, Relay};
 
 /// Sets how often the only run of a job was interrupted, and makes it start now.
@@ -56,9 +56,9 @@ async fn interrupted_job(fixture: &Fixture, job: NewJob, count: i32) -> i64 {
 
 /// Returns the pause of a run after this interruption, and its state.
 async fn pause_after(sabotage: &[(&str, &str)], interruption: i32) -> Option<(f64, RunState)> {
-    let fixture = Fixture::new().await?;
+    let fixture = Fixture::sabotaged(sabotage).await?;
     let gate = Arc::new(Semaphore::new(0));
-    let builder = || with_gate(sabotaged(fixture.builder(), sabotage), &gate);
+    let builder = || with_gate(fixture.builder(), &gate);
     shut_down(fixture.start(builder()).await).await;
     let job = interrupted(&fixture, interruption - 1).await;
     let lost = fixture.start(builder()).await;
@@ -122,10 +122,10 @@ enum End {
 /// A node ends while it watches a suspect, beside another run. Returns how many interruptions do
 /// not count, of the suspect and of the other one.
 async fn lose_beside_a_suspect(sabotage: &[(&str, &str)], end: End) -> Option<(i32, i32)> {
-    let fixture = Fixture::new().await?;
+    let fixture = Fixture::sabotaged(sabotage).await?;
     let relay = Relay::new(&fixture.config).await;
     let gate = Arc::new(Semaphore::new(0));
-    let builder = || with_gate(sabotaged(fixture.builder(), sabotage), &gate);
+    let builder = || with_gate(fixture.builder(), &gate);
     let first = match end {
         End::Network => builder().lease(MS * 2_500),
         _ => builder(),
@@ -308,10 +308,10 @@ async fn suspect_starts_alone() {
 }
 
 /// Shuts a node down again and again, while a run is executing that may not be interrupted.
-async fn shut_down_often(change: impl Fn(SchedulerBuilder) -> SchedulerBuilder) -> Option<RunInfo> {
-    let fixture = Fixture::new().await?;
+async fn shut_down_often(sabotage: Option<(&str, &str)>) -> Option<RunInfo> {
+    let fixture = Fixture::sabotaged(&sabotage).await?;
     let gate = Arc::new(Semaphore::new(0));
-    let builder = || with_gate(change(fixture.builder()), &gate);
+    let builder = || with_gate(fixture.builder(), &gate);
     let mut node = fixture.start(builder()).await;
     let job = fixture.enqueue(gate_job().max_interruptions(0)).await;
     let is_next = |number: i32, run: &RunInfo| {
@@ -335,17 +335,15 @@ async fn shut_down_often(change: impl Fn(SchedulerBuilder) -> SchedulerBuilder) 
 
 #[tokio::test]
 async fn shutdown_does_not_count() {
-    let Some(run) = shut_down_often(|builder| builder).await else {
+    let Some(run) = shut_down_often(None).await else {
         return;
     };
     assert_eq!((run.state, run.interrupted), (RunState::Running, 3));
-    let counts = |builder: SchedulerBuilder| {
-        builder.sabotage(
-            "SET excused = excused + 1 FROM unlocked",
-            "SET excused = 0 FROM unlocked",
-        )
-    };
-    let run = shut_down_often(counts).await.unwrap();
+    let counts = (
+        "SET excused = excused + 1 FROM unlocked",
+        "SET excused = 0 FROM unlocked",
+    );
+    let run = shut_down_often(Some(counts)).await.unwrap();
     assert_eq!(run.state, RunState::Abandoned);
 }
 

@@ -9,7 +9,7 @@ use hashed_wheel_job_scheduler::{NewJob, Outcome, Overlap, RunInfo, RunState};
 use tokio::sync::Semaphore;
 
 use crate::fixture::{
-    DELAYS, Fixture, MS, Task, connect, eventually, gate_job, sabotaged, shut_down, with_gate,
+    DELAYS, Fixture, MS, Task, connect, eventually, gate_job, shut_down, with_gate,
 };
 
 const AN_HOUR: Duration = Duration::from_secs(3_600);
@@ -24,9 +24,9 @@ const HOLD: Duration = Duration::from_millis(4_000);
 ///
 /// `None`: there is no server, or the machine was too busy to change the jobs before they are due.
 async fn hold_locks(sabotage: &[(&str, &str)], delay: Duration) -> Option<i64> {
-    let mut fixture = Fixture::new().await?;
+    let mut fixture = Fixture::sabotaged(sabotage).await?;
     let gate = Arc::new(Semaphore::new(0));
-    let builder = sabotaged(fixture.builder(), sabotage);
+    let builder = fixture.builder();
     let node = fixture.start(with_gate(builder.lease(LEASE), &gate)).await;
     let running = fixture.enqueue(gate_job().overlap(Overlap::Wait)).await;
     let slow = fixture.enqueue(gate_job()).await;

@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio_postgres::{AsyncMessage, Client, NoTls};
 
-use crate::fixture::{Fixture, LATER, MS, Task, connect, sabotaged, shut_down};
+use crate::fixture::{Fixture, LATER, MS, Task, connect, shut_down};
 
 /// Much less than half of the longest heartbeat, after which a node reads without a notification.
 const SOON: Duration = Duration::from_secs(12);
@@ -146,8 +146,8 @@ async fn notifications_without_work_write_nothing() {
 /// A transaction commits while another one, which was about to notify, makes its notification
 /// needless. Returns whether its job has started soon.
 async fn starts_without_a_notification_of_its_own(sabotage: Option<(&str, &str)>) -> Option<bool> {
-    let fixture = Fixture::new().await?;
-    let builder = sabotaged(fixture.builder(), &sabotage);
+    let fixture = Fixture::sabotaged(&sabotage).await?;
+    let builder = fixture.builder();
     let node = fixture.start(rarely(builder)).await;
     tokio::time::sleep(MS * 500).await;
     let mut listener = Listener::new(&fixture).await;
@@ -253,8 +253,8 @@ async fn jobs_of_many_clients_start_soon_on_many_nodes() {
 
 /// Returns what is notified by the calls of an application, if no node listens.
 async fn notifications_without_listeners(sabotage: Option<(&str, &str)>) -> Option<Vec<String>> {
-    let mut fixture = Fixture::new().await?;
-    let builder = sabotaged(fixture.builder().without_notifications(), &sabotage);
+    let mut fixture = Fixture::sabotaged(&sabotage).await?;
+    let builder = fixture.builder().without_notifications();
     let node = fixture.start(builder).await;
     let mut listener = Listener::new(&fixture).await;
     let fails = fixture.enqueue(NewJob::new(&Task::Fail)).await;

@@ -10,9 +10,7 @@ use hashed_wheel_job_scheduler::{
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
-use crate::fixture::{
-    Fixture, LATER, MS, Task, eventually, gate_job, kill, sabotaged, shut_down, with_gate,
-};
+use crate::fixture::{Fixture, LATER, MS, Task, eventually, gate_job, kill, shut_down, with_gate};
 
 /// Long enough to show that something does not happen.
 const UNEXPECTED: Duration = Duration::from_millis(1_500);
@@ -89,13 +87,9 @@ async fn are_running(fixture: &Fixture, running: i64, blocked: i64) -> bool {
 /// Jobs with a limit of 3 on three nodes, of which some are killed. Returns the largest number of
 /// runs that were running at a time.
 async fn count_under_kills(sabotage: &[(&str, &str)]) -> Option<usize> {
-    let fixture = Fixture::new().await?;
+    let fixture = Fixture::sabotaged(sabotage).await?;
     let counter = Counter::default();
-    let builder = |name: &str| {
-        counter
-            .add_to(sabotaged(fixture.builder(), sabotage))
-            .name(name)
-    };
+    let builder = |name: &str| counter.add_to(fixture.builder()).name(name);
     let mut nodes = Vec::new();
     for number in 0..3 {
         nodes.push(fixture.start(builder(&number.to_string())).await);
@@ -343,7 +337,7 @@ async fn runs_with_several_names_end_although_each_name_is_full() {
 /// A run that is deleted while it is executing, and whose node is lost after that. Returns whether
 /// the next run with its name has started, before and after the loss.
 async fn delete_and_lose(sabotage: Option<(&str, &str)>) -> Option<[bool; 2]> {
-    let fixture = Fixture::new().await?;
+    let fixture = Fixture::sabotaged(&sabotage).await?;
     let gate = Arc::new(Semaphore::new(0));
     let lost = fixture
         .start(with_gate(fixture.builder().name("lost"), &gate))
@@ -351,7 +345,7 @@ async fn delete_and_lose(sabotage: Option<(&str, &str)>) -> Option<[bool; 2]> {
     let deleted = fixture
         .enqueue_until(gate_job().limit("x", 1), RunState::Running)
         .await;
-    let builder = sabotaged(fixture.builder(), &sabotage);
+    let builder = fixture.builder();
     let other = fixture.start(builder).await;
     assert!(fixture.jobs.delete(&fixture.client, deleted).await.unwrap());
     let next = fixture
@@ -389,11 +383,9 @@ async fn place_of_a_deleted_run_is_free_after_the_end_of_its_node() {
 /// The node of the first blocked runs is lost, and no other node has their handler. Returns whether
 /// a later run with their name gets the place that becomes free.
 async fn pass_over_a_lost_handler(sabotage: Option<(&str, &str)>) -> Option<bool> {
-    let fixture = Fixture::new().await?;
+    let fixture = Fixture::sabotaged(&sabotage).await?;
     let gate = Arc::new(Semaphore::new(0));
-    let node = fixture
-        .start(with_gate(sabotaged(fixture.builder(), &sabotage), &gate))
-        .await;
+    let node = fixture.start(with_gate(fixture.builder(), &gate)).await;
     let first = fixture
         .enqueue_until(gate_job().limit("x", 1), RunState::Running)
         .await;
@@ -449,11 +441,9 @@ async fn place_goes_to_a_run_whose_handler_a_node_has() {
 /// A run that was handed a place, and waits for its node, which does not answer and then is lost.
 /// Returns whether the next run gets the place.
 async fn lose_the_heir(sabotage: Option<(&str, &str)>) -> Option<bool> {
-    let fixture = Fixture::new().await?;
+    let fixture = Fixture::sabotaged(&sabotage).await?;
     let gate = Arc::new(Semaphore::new(0));
-    let node = fixture
-        .start(with_gate(sabotaged(fixture.builder(), &sabotage), &gate))
-        .await;
+    let node = fixture.start(with_gate(fixture.builder(), &gate)).await;
     fixture
         .enqueue_until(gate_job().limit("x", 1), RunState::Running)
         .await;
@@ -496,10 +486,10 @@ async fn place_of_a_run_that_waits_for_a_lost_handler_is_handed_on() {
 /// A node is lost with a run that no other node executes. Returns whether the next run with its
 /// name gets the place.
 async fn lose_the_only_handler(sabotage: Option<(&str, &str)>) -> Option<bool> {
-    let fixture = Fixture::new().await?;
+    let fixture = Fixture::sabotaged(&sabotage).await?;
     let gate = Arc::new(Semaphore::new(0));
     // The first node creates the functions.
-    let builder = || sabotaged(fixture.builder(), &sabotage);
+    let builder = || fixture.builder();
     let lost = fixture
         .start(with_gate(builder().name("lost"), &gate))
         .await;
@@ -549,9 +539,9 @@ async fn place_of_a_lost_run_is_free_if_no_node_has_its_handler() {
 /// The end of a node's lease passes while a transaction renews it. Returns whether the place of its
 /// run is handed on.
 async fn renew_slowly(sabotage: &[(&str, &str)]) -> Option<bool> {
-    let fixture = Fixture::new().await?;
+    let fixture = Fixture::sabotaged(sabotage).await?;
     let gate = Arc::new(Semaphore::new(0));
-    let builder = || sabotaged(fixture.builder(), sabotage);
+    let builder = || fixture.builder();
     let slow = fixture
         .start(with_gate(builder().name("slow"), &gate))
         .await;

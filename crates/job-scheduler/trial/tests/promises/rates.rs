@@ -5,7 +5,7 @@ use std::time::Duration;
 use hashed_wheel_job_scheduler::{Context, KindLimits, NewJob, RunError, RunState, Scheduler};
 use serde_json::Value;
 
-use crate::fixture::{Fixture, MS, connect, eventually, sabotaged, shut_down};
+use crate::fixture::{Fixture, MS, connect, eventually, shut_down};
 
 const INTERVAL: Duration = Duration::from_millis(40);
 
@@ -13,10 +13,10 @@ fn job() -> NewJob {
     NewJob::named("rated", Value::Null)
 }
 
-async fn node(fixture: &Fixture, sabotage: Option<(&str, &str)>) -> Scheduler {
+async fn node(fixture: &Fixture) -> Scheduler {
     let handler = |_: Context, _: Value| async { Ok::<_, RunError>(()) };
     fixture
-        .start(sabotaged(fixture.builder(), &sabotage).handler_named("rated", handler))
+        .start(fixture.builder().handler_named("rated", handler))
         .await
 }
 
@@ -51,11 +51,8 @@ fn conform(starts: &[jiff::Timestamp], burst: usize) -> bool {
 
 /// A backlog on two nodes, one of which is replaced. Returns whether all starts conform.
 async fn start_a_backlog(burst: u32, sabotage: Option<(&str, &str)>) -> Option<bool> {
-    let fixture = Fixture::new().await?;
-    let [first, second] = [
-        node(&fixture, sabotage).await,
-        node(&fixture, sabotage).await,
-    ];
+    let fixture = Fixture::sabotaged(&sabotage).await?;
+    let [first, second] = [node(&fixture).await, node(&fixture).await];
     let limits = KindLimits::new()
         .rate(25, Duration::from_secs(1))
         .burst(burst);
@@ -81,7 +78,7 @@ async fn start_a_backlog(burst: u32, sabotage: Option<(&str, &str)>) -> Option<b
         fixture.schema
     );
     fixture.client.batch_execute(&lose).await.unwrap();
-    let third = node(&fixture, sabotage).await;
+    let third = node(&fixture).await;
     let starts = starts(&fixture, 60).await;
     shut_down(second).await;
     shut_down(third).await;
@@ -105,8 +102,8 @@ async fn backlog_starts_no_faster_than_its_rate_although_a_node_is_lost() {
 /// Runs that have got turns, and are late, so that all of them could start at once. Returns whether
 /// their starts conform.
 async fn start_late_turns(sabotage: Option<(&str, &str)>) -> Option<bool> {
-    let fixture = Fixture::new().await?;
-    let node = node(&fixture, sabotage).await;
+    let fixture = Fixture::sabotaged(&sabotage).await?;
+    let node = node(&fixture).await;
     let hourly = KindLimits::new().rate(1, Duration::from_secs(3_600));
     fixture
         .jobs
@@ -155,7 +152,7 @@ async fn rate_can_be_changed_and_removed_while_runs_wait() {
     let Some(fixture) = Fixture::new().await else {
         return;
     };
-    let node = node(&fixture, None).await;
+    let node = node(&fixture).await;
     let hourly = KindLimits::new().rate(1, Duration::from_secs(3_600));
     fixture
         .jobs
@@ -226,10 +223,10 @@ async fn retries_count_for_the_rate() {
 
 /// A run that was cancelled after the loss of its node. Returns its state at the next node.
 async fn cancel_a_lost_run(sabotage: Option<(&str, &str)>) -> Option<RunState> {
-    let fixture = Fixture::new().await?;
+    let fixture = Fixture::sabotaged(&sabotage).await?;
     let hang =
         |_: Context, _: Value| async { std::future::pending::<Result<(), RunError>>().await };
-    let builder = sabotaged(fixture.builder(), &sabotage);
+    let builder = fixture.builder();
     let lost = fixture.start(builder.handler_named("rated", hang)).await;
     let hourly = KindLimits::new().rate(1, Duration::from_secs(3_600));
     fixture
@@ -241,7 +238,7 @@ async fn cancel_a_lost_run(sabotage: Option<(&str, &str)>) -> Option<RunState> {
     let run = fixture.until_state(id, RunState::Running).await;
     fixture.lose(lost).await;
     fixture.jobs.cancel(&fixture.client, run.id).await.unwrap();
-    let node = node(&fixture, sabotage).await;
+    let node = node(&fixture).await;
     let is_over = |state| [RunState::Cancelled, RunState::Blocked].contains(&state);
     let state = fixture.until(id, |runs| is_over(runs[0].state)).await[0].state;
     drop(node);
@@ -285,7 +282,7 @@ async fn run_that_was_locked_when_its_rate_was_removed_starts() {
     let Some(fixture) = Fixture::new().await else {
         return;
     };
-    let node = node(&fixture, None).await;
+    let node = node(&fixture).await;
     let id = block(&fixture).await;
     let mut locker = connect(&fixture.config).await;
     let transaction = locker.transaction().await.unwrap();
@@ -312,7 +309,7 @@ async fn one_off_job_that_is_paused_while_its_run_is_blocked_runs_after_the_paus
     let Some(mut fixture) = Fixture::new().await else {
         return;
     };
-    let node = node(&fixture, None).await;
+    let node = node(&fixture).await;
     let id = block(&fixture).await;
     let jobs = fixture.jobs.clone();
     assert!(jobs.pause(&mut fixture.client, id).await.unwrap());

@@ -10,7 +10,7 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio_postgres::NoTls;
 
-use crate::fixture::{Fixture, MS, Task, eventually, gate_job, sabotaged, shut_down, with_gate};
+use crate::fixture::{Fixture, MS, Task, eventually, gate_job, shut_down, with_gate};
 use crate::network::{Link, Relay};
 
 /// So long that it does not end because the machine is busy.
@@ -35,9 +35,9 @@ impl Fixture {
 /// Closes the connections of a node three times while a run is executing that must not be
 /// interrupted. Returns the end of the run.
 async fn close_connections_again_and_again(sabotage: Option<(&str, &str)>) -> Option<RunInfo> {
-    let fixture = Fixture::new().await?;
+    let fixture = Fixture::sabotaged(&sabotage).await?;
     let gate = Arc::new(Semaphore::new(0));
-    let builder = sabotaged(fixture.builder(), &sabotage);
+    let builder = fixture.builder();
     let node = fixture.start(with_gate(builder, &gate)).await;
     let job = fixture.enqueue(gate_job().max_interruptions(0)).await;
     fixture.until_state(job, RunState::Running).await;
@@ -120,10 +120,10 @@ async fn executions_end_with_the_lease() {
 async fn lose_the_network_for_longer_than_a_lease(
     sabotage: Option<(&str, &str)>,
 ) -> Option<RunInfo> {
-    let fixture = Fixture::new().await?;
+    let fixture = Fixture::sabotaged(&sabotage).await?;
     let relay = Relay::new(&fixture.config).await;
     let gate = Arc::new(Semaphore::new(0));
-    let builder = sabotaged(fixture.builder().lease(LEASE), &sabotage);
+    let builder = fixture.builder().lease(LEASE);
     let node = with_gate(builder, &gate)
         .start(relay.config.clone(), NoTls)
         .await

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use hashed_wheel_job_scheduler::{NewJob, RunInfo, RunState};
 use tokio::sync::Semaphore;
 
-use crate::fixture::{DELAYS, Fixture, MS, Task, eventually, gate_job, sabotaged, with_gate};
+use crate::fixture::{DELAYS, Fixture, MS, Task, eventually, gate_job, with_gate};
 
 /// How long a test waits for something that must not happen.
 const UNEXPECTED: Duration = Duration::from_secs(1);
@@ -18,8 +18,8 @@ const EXPECTED: Duration = Duration::from_secs(30);
 /// A node that runs a job while another node takes the run over. Returns the state of the run
 /// afterwards.
 async fn finish_without_owning(sabotage: Option<(&str, &str)>) -> Option<RunState> {
-    let fixture = Fixture::new().await?;
-    let builder = sabotaged(fixture.builder(), &sabotage);
+    let fixture = Fixture::sabotaged(&sabotage).await?;
+    let builder = fixture.builder();
     let gate = Arc::new(Semaphore::new(0));
     let node = fixture.start(with_gate(builder, &gate)).await;
     let job = fixture.enqueue(gate_job()).await;
@@ -63,8 +63,8 @@ async fn result_of_a_run_of_another_node_is_not_written() {
 /// A job that is due at once, on a node that reads every 15 seconds at most. Returns whether it has
 /// started some time before that.
 async fn starts_immediately(sabotage: Option<(&str, &str)>) -> Option<bool> {
-    let fixture = Fixture::new().await?;
-    let builder = sabotaged(fixture.builder(), &sabotage);
+    let fixture = Fixture::sabotaged(&sabotage).await?;
+    let builder = fixture.builder();
     let node = fixture
         .start(builder.heartbeat(MS * 30_000).prefetch(MS * 30_000))
         .await;
@@ -112,8 +112,8 @@ async fn happens(delay: Duration, is_expected: bool, mut holds: impl AsyncFnMut(
 
 /// Pauses a job after a node has read its run ahead. Returns whether it ran nevertheless.
 async fn runs_although_paused(sabotage: &[(&str, &str)]) -> Option<bool> {
-    let mut fixture = Fixture::new().await?;
-    let builder = sabotaged(fixture.builder(), sabotage);
+    let mut fixture = Fixture::sabotaged(sabotage).await?;
+    let builder = fixture.builder();
     let node = fixture.start(builder).await;
     for delay in DELAYS {
         let job = fixture
@@ -168,8 +168,8 @@ async fn pause_needs_to_cancel_what_was_read() {
 /// A node that has read a run ahead, while another node takes it over. Returns the state of the run
 /// after its due time.
 async fn start_without_owning(sabotage: Option<(&str, &str)>) -> Option<RunState> {
-    let fixture = Fixture::new().await?;
-    let builder = sabotaged(fixture.builder(), &sabotage);
+    let fixture = Fixture::sabotaged(&sabotage).await?;
+    let builder = fixture.builder();
     let node = fixture.start(builder).await;
     let schema = &fixture.schema;
     for delay in DELAYS {
@@ -212,9 +212,9 @@ async fn run_of_another_node_is_not_started() {
 
 /// A node that is lost during a run, which another node repeats. Returns the mark of the run.
 async fn repeat(sabotage: Option<(&str, &str)>) -> Option<(i32, i32)> {
-    let fixture = Fixture::new().await?;
+    let fixture = Fixture::sabotaged(&sabotage).await?;
     // The first node creates the functions.
-    let builder = sabotaged(fixture.builder(), &sabotage);
+    let builder = fixture.builder();
     let lost = fixture.start(builder.clone()).await;
     let job = fixture.enqueue(NewJob::new(&Task::Sleep(600_000))).await;
     fixture.until_state(job, RunState::Running).await;
