@@ -5,6 +5,7 @@
 //! | keep values by key until they expire | [`ExpiringMap`] | |
 //! | get values back when they are due | [`delay_queue::DelayQueue`] | |
 //! | replace `tokio::time` by changing one line | [`time`] | `tokio`, on other runtimes none |
+//! | let a deadline follow a request | [`deadline`] | |
 //! | limit and repeat calls | [`client::Client`] | `client` |
 //! | let a task of tokio turn a timer | [`tokio::build_on`], [`tokio::TokioClock`] | `tokio` |
 //! | run tasks on a pool or runtime | [`executor`] | `tokio`, `rayon` |
@@ -38,6 +39,7 @@
 
 #[cfg(feature = "client")]
 pub mod client;
+pub mod deadline;
 mod deadlines;
 pub mod delay_queue;
 pub mod executor;

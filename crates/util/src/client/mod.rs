@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 use hashed_wheel::{HashedWheelTimer, TimeoutError};
 
 use self::latencies::Latencies;
+use crate::deadline;
 use crate::sync::Arc;
 
 pub use self::budget::Budget;
@@ -46,6 +47,9 @@ pub enum Reason {
 }
 
 /// Makes calls with a [`Policy`]. Clones share the [`Budget`] and the observed answer times.
+///
+/// A call also ends at the [deadline of the request](crate::deadline) during which it is made. What
+/// it sends has the nearest of these deadlines as its own.
 ///
 /// # Examples
 ///
@@ -157,10 +161,8 @@ impl<R> Client<R> {
         F: Future<Output = Result<T, E>>,
         R: Retry<E>,
     {
-        self.earn();
         let deadline = self.deadline();
-        self.timer
-            .timeout(self.policy.deadline, self.attempts(deadline, send))
+        self.limited(deadline, self.attempts(deadline, send))
             .await?
     }
 
@@ -205,19 +207,30 @@ impl<R> Client<R> {
         F: Future<Output = Result<T, E>>,
         R: Retry<E>,
     {
-        if deadline <= self.timer.now() {
-            return Err(CallError::Deadline);
-        }
-        self.earn();
-        let deadline = self.deadline().map_or(deadline, |own| own.min(deadline));
-        self.timer
-            .timeout_at(deadline, self.attempts(Some(deadline), send))
+        let deadline = Some(self.deadline().map_or(deadline, |own| own.min(deadline)));
+        self.limited(deadline, self.attempts(deadline, send))
             .await?
     }
 
     /// Returns the deadline of a call that begins now; `None` if it is too far to be represented.
     fn deadline(&self) -> Option<Instant> {
-        self.timer.now().checked_add(self.policy.deadline)
+        deadline::nearest(self.timer.now().checked_add(self.policy.deadline))
+    }
+
+    /// Ends a call at its deadline, which is that of everything it awaits.
+    async fn limited<T, E>(
+        &self,
+        deadline: Option<Instant>,
+        call: impl Future<Output = T>,
+    ) -> Result<T, CallError<E>> {
+        if self.until(deadline).is_zero() {
+            return Err(CallError::Deadline);
+        }
+        let call = deadline::until(deadline, call);
+        Ok(match deadline {
+            Some(deadline) => self.timer.timeout_at(deadline, call).await?,
+            None => self.timer.timeout(Duration::MAX, call).await?,
+        })
     }
 
     /// Calls an operation that must not be repeated: one request with the deadline.
@@ -250,8 +263,7 @@ impl<R> Client<R> {
         &self,
         request: impl Future<Output = Result<T, E>>,
     ) -> Result<T, CallError<E>> {
-        self.timer
-            .timeout(self.policy.deadline, request)
+        self.limited(self.deadline(), request)
             .await?
             .map_err(CallError::Failed)
     }
@@ -266,6 +278,7 @@ impl<R> Client<R> {
         F: Future<Output = Result<T, E>>,
         R: Retry<E>,
     {
+        self.earn();
         let mut reason = Reason::First;
         let mut retries = 0;
         loop {

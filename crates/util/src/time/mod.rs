@@ -21,6 +21,9 @@
 //! millisecond. Its thread starts with the first future that waits. For a timer of your own, with
 //! another tick or clock, use a [`Timer`].
 //!
+//! A [`timeout`](timeout()) also ends at the [deadline of the request](crate::deadline), if that is
+//! earlier.
+//!
 //! # Tests with a paused clock
 //!
 //! Enable the feature `tokio` of this crate. If a build contains tokio's feature `test-util`,

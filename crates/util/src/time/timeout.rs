@@ -9,6 +9,7 @@ use pin_project_lite::pin_project;
 use super::Instant;
 use super::error::Elapsed;
 use super::sleep::{Sleep, sleep_until};
+use crate::deadline;
 
 /// Limits the time of `future` to `duration` from now: `tokio::time::timeout`.
 ///
@@ -84,9 +85,10 @@ impl<T> Timeout<T> {
         deadline: Option<Instant>,
         sleep_until: impl FnOnce(Instant) -> Sleep,
     ) -> Self {
+        let deadline = deadline::nearest(deadline.map(Into::into));
         Self {
             value: future.into_future(),
-            delay: deadline.map(sleep_until),
+            delay: deadline.map(|deadline| sleep_until(deadline.into())),
         }
     }
 

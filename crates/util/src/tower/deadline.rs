@@ -10,6 +10,7 @@ use tower_service::Service;
 use hashed_wheel::HashedWheelTimer;
 
 use super::{BoxError, ResponseFuture, grpc_timeout};
+use crate::deadline::{self, Within};
 
 const HEADER: &str = "grpc-timeout";
 
@@ -35,26 +36,29 @@ pub struct Deadline(pub Instant);
 /// - after the time in the header `grpc-timeout`, as [gRPC] defines it. An invalid value counts as
 ///   none, and of several values the least counts. Zero, such as `0n`, is a deadline that has
 ///   passed, although gRPC asks for a positive number: the service is not called;
-/// - at the [`Deadline`] in the extensions of the request.
+/// - at the [`Deadline`] in the extensions of the request;
+/// - at the deadline of the task, [`deadline::current`].
 ///
 /// The time ends when the service responds: a body that is sent after that has no limit.
 ///
-/// The service gets the request with this deadline as its [`Deadline`]. With
-/// [`write_header`](Self::write_header) it also gets the time that is left as its `grpc-timeout`.
+/// While the service handles the request, this deadline is [current](deadline::current). The service
+/// also gets it as the [`Deadline`] of the request, and with [`write_header`](Self::write_header) the
+/// time that is left as its `grpc-timeout`.
 ///
 /// # Errors
 ///
 /// As for [`Timeout`](super::Timeout). If the deadline has passed already, the service is not
 /// called, and the response future resolves with
-/// [`Elapsed`](hashed_wheel::TimeoutError::Elapsed). gRPC calls this status `DEADLINE_EXCEEDED`.
+/// [`Elapsed`](hashed_wheel::TimeoutError::Elapsed). [`http_status`](super::http_status) and
+/// [`grpc_status`](super::grpc_status) say what to answer to each error.
 ///
 /// # Examples
 ///
-/// A server asks another one, which gets the rest of the time:
+/// A server asks another one, which gets the rest of the time. The deadline follows the task:
 ///
 /// ```
 /// use hashed_wheel::HashedWheelTimer;
-/// use hashed_wheel_util::tower::{BoxError, Deadline, DeadlineLayer};
+/// use hashed_wheel_util::tower::{BoxError, DeadlineLayer};
 /// use http::{Request, Response};
 /// use std::time::Duration;
 /// use tower::{Layer, ServiceExt, service_fn};
@@ -67,11 +71,8 @@ pub struct Deadline(pub Instant);
 ///     Ok::<_, BoxError>(Response::new(request.headers()["grpc-timeout"].clone()))
 /// });
 /// let client = DeadlineLayer::new(&timer, of_client).write_header(true).layer(send);
-/// let server = DeadlineLayer::new(&timer, of_server).layer(service_fn(move |request: Request<()>| {
-///     let deadline = *request.extensions().get::<Deadline>().expect("the layer has set it");
-///     let mut question = Request::new(());
-///     question.extensions_mut().insert(deadline);
-///     client.clone().oneshot(question)
+/// let server = DeadlineLayer::new(&timer, of_server).layer(service_fn(move |_: Request<()>| {
+///     client.clone().oneshot(Request::new(()))
 /// }));
 ///
 /// let request = Request::builder().header("grpc-timeout", "100m").body(())?;
@@ -136,7 +137,7 @@ where
 {
     type Response = S::Response;
     type Error = BoxError;
-    type Future = ResponseFuture<S::Future>;
+    type Future = ResponseFuture<Within<S::Future>>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         self.inner.poll_ready(context).map_err(Into::into)
@@ -156,9 +157,11 @@ where
             .extensions()
             .get::<Deadline>()
             .map(|deadline| deadline.0);
-        let Some(deadline) = now.checked_add(after).into_iter().chain(extension).min() else {
+        let nearest = now.checked_add(after).into_iter().chain(extension).min();
+        let Some(deadline) = deadline::nearest(nearest) else {
+            let response = deadline::until(None, self.inner.call(request));
             return ResponseFuture {
-                response: Some(timer.timeout(Duration::MAX, self.inner.call(request))),
+                response: Some(timer.timeout(Duration::MAX, response)),
             };
         };
         let left = deadline.saturating_duration_since(now);
@@ -171,8 +174,12 @@ where
                 HeaderValue::try_from(grpc_timeout::format(left)).expect("digits and a letter");
             request.headers_mut().insert(HEADER, value);
         }
+        // The service may look at the deadline before it returns its future.
+        let entered = deadline::enter(Some(deadline));
+        let response = deadline::until(Some(deadline), self.inner.call(request));
+        drop(entered);
         ResponseFuture {
-            response: Some(timer.timeout_at(deadline, self.inner.call(request))),
+            response: Some(timer.timeout_at(deadline, response)),
         }
     }
 }

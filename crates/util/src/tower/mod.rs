@@ -4,7 +4,8 @@
 //! layer outside of a retry limits the whole call; one inside of it limits each attempt.
 //!
 //! With feature `http`, the limit of [`DeadlineLayer`] depends on the HTTP request: on its header
-//! `grpc-timeout`, and on its extension [`Deadline`].
+//! `grpc-timeout`, on its extension [`Deadline`], and on the [deadline](crate::deadline) of the
+//! task.
 //!
 //! There are no layers for retries and hedged requests. `tower::retry` works with this timer: the
 //! future of its `Policy` may be a [`Sleep`](hashed_wheel::Sleep). The module `client`, with the
@@ -15,6 +16,8 @@
 mod deadline;
 #[cfg(feature = "http")]
 mod grpc_timeout;
+#[cfg(feature = "http")]
+mod status;
 
 use std::error;
 use std::pin::Pin;
@@ -29,6 +32,8 @@ use hashed_wheel::{HashedWheelTimer, TimeoutError, WithTimeout};
 
 #[cfg(feature = "http")]
 pub use self::deadline::{Deadline, DeadlineLayer, DeadlineService};
+#[cfg(feature = "http")]
+pub use self::status::{grpc_status, http_status};
 
 /// The error of a [`Timeout`]: `tower::BoxError`.
 pub type BoxError = Box<dyn error::Error + Send + Sync>;

@@ -5,6 +5,7 @@ mod common;
 mod support;
 
 mod client;
+mod deadline;
 mod delay_queue;
 mod delay_queue_runtimes;
 mod expiring_map;
