@@ -5,9 +5,9 @@
 //! `tests/time_*.rs`, `rt_time_start_paused.rs`, `task_join_set.rs`), in our words. Those of them
 //! that expect something else than this module promises are in `differences`, with one test for
 //! each row of the module's table.
-#![cfg(feature = "tokio")]
 #![allow(clippy::duplicate_mod, reason = "one source for two modules")]
 
+#[cfg(feature = "tokio")]
 mod differences;
 mod own_timer;
 
@@ -24,6 +24,7 @@ mod ours {
     use hashed_wheel_util::time;
 
     mod real_clock;
+    #[cfg(feature = "tokio")]
     mod suite;
 }
 

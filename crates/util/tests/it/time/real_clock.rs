@@ -69,6 +69,7 @@ fn a_sleep_in_a_task_that_never_waits_ends() {
     }
 }
 
+#[cfg(feature = "tokio")]
 #[test]
 fn a_loop_over_sleeps_of_no_time_lets_other_tasks_run() {
     let runtime = Builder::new_multi_thread()
