@@ -76,12 +76,6 @@ pub const MUTANTS: &[Mutant] = &[
         "cache.look_after_push(); true"),
     // `cancel` leaves it to the worker to free the place under the limit, as in Netty.
     mutant("CancelKeepsPlace", "engine/caller.rs end_by_cancel", "self.release_place();", ""),
-    // `cancel` does not list the lane.
-    mutant("CancelWithoutListing", "engine/caller.rs run", "&& «cache.look_after_push()»",
-        "self.handle.timer().state.fence_after_push()"),
-    // A timeout in the place of another one does not list the lane.
-    mutant("ReplaceWithoutListing", "engine/caller.rs replace", "cache.look_after_push()",
-        "self.state.fence_after_push()"),
     // The end of a timeout that is replaced is counted before the new one is registered.
     mutant("ReplaceCountsEndFirst", "engine/caller.rs replace", "cache.counts.register();",
         "cache.counts.cancel(); cache.counts.register();"),
@@ -204,35 +198,13 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("NewLanesAdoptedLate", "engine/timeouts.rs scan", "self.adopt_new_lanes(…);", ""),
     mutant("NewLanesAdoptedLate", "engine/timeouts.rs end", "«»((most", "queue.adopt_new_lanes(new)"),
     // The worker drops a retired lane that still has messages.
-    mutant("RetiredLaneDroppedEarly", "engine/timeouts.rs", "listed.lane.waiting() != (0, true)",
-        "!listed.lane.waiting().1"),
-    // The worker tells threads that it has unlisted their lanes after the fence.
-    mutant("UnlistAfterFence", "engine/timeouts.rs",
-        "idle.for_each(|listed| listed.lane.unlist()); fence();",
-        "fence(); idle.for_each(|listed| listed.lane.unlist());"),
-    // A turn unlists lanes without a fence.
-    mutant("UnlistWithoutFence", "engine/worker.rs unlist_idle", "fence_after_change", "|| ()"),
-    // The worker does not look at a lane again after it has unlisted it.
-    mutant("UnlistWithoutSecondLook", "engine/timeouts.rs", "listed.lane.stays_listed()", "false"),
+    mutant("RetiredLaneDroppedEarly", "engine/timeouts.rs", "lane.waiting() != (0, true)",
+        "!lane.waiting().1"),
     // --- engine/thread_cache.rs ------------------------------------------------------------------
-    // A thread that pushes does not list its lane.
-    mutant("PushWithoutListing", "engine/thread_cache.rs", "if «nodes.is_unlisted()» {", "false"),
-    // A discard does not list the lane.
-    mutant("DiscardWithoutListing", "engine/thread_cache.rs discard", "look_after_push(…)",
-        "timer.get().state.fence_after_push()"),
     // A discard does not wake the worker.
     mutant("DiscardWithoutWake", "engine/thread_cache.rs discard", "timer.wake()", "_ = timer;"),
     // A thread that ends does not wake a worker that sleeps.
     mutant("ThreadEndWithoutWake", "engine/thread_cache.rs give_back", "timer.wake_to_reclaim();", ""),
-    // A thread reads whether its lane is unlisted before the fence.
-    mutant("UnlistedReadBeforeFence", "engine/thread_cache.rs look_after_push", "«»let state",
-        "let is_listed = !nodes.is_unlisted(); if is_listed { return timer.state.fence_after_push(); }"),
-    // A thread that lists its lane reads the state without another fence.
-    mutant("ListingWithoutFence", "engine/thread_cache.rs", "«timer.state.fence_after_push()» }",
-        "timer.state.snapshot()"),
-    // A message other than that of a new timeout, or of a cancelled one, does not list the lane.
-    mutant("MessageWithoutListing", "engine/thread_cache.rs push", "self.look_after_push()",
-        "self.nodes.parts().1.state.fence_after_push()"),
     // --- node/word.rs ----------------------------------------------------------------------------
     // The end of a run gives a periodic task its next deadline even if the timeout was cancelled.
     mutant("RunRevivesCancelled", "node/word.rs", "seen.is_in_wheel() && seen.is_running()", "true"),
@@ -330,13 +302,6 @@ pub const MUTANTS: &[Mutant] = &[
     // The worker believes that the block before the last one is not taken back from.
     mutant("SettledTooEarly", "node/lane.rs",
         "«(pushed.saturating_sub(1) / BLOCK).saturating_sub(1)» * BLOCK", "pushed.saturating_sub(1) / BLOCK"),
-    // The worker and the thread both get the consumer's end of a lane.
-    mutant("LaneListedTwice", "node/lane.rs",
-        "«self.unlisted.compare_exchange(taken, LISTED, Ordering::Relaxed, Ordering::Relaxed) .is_ok()»",
-        "self.unlisted.store(LISTED, Ordering::Relaxed); taken != LISTED"),
-    // A thread lists its lane with the block of its last message.
-    mutant("LaneListedAtLastBlock", "node/lane.rs list", "self.block_of(taken.saturating_sub(1))?",
-        "&self.block"),
     // A lane gives out its messages in another order than they were pushed.
     mutant("LaneOutOfOrder", "node/lane.rs next", "«place» as", "place ^ 1"),
     // A lane that no thread goes on with is not retired.
@@ -513,8 +478,6 @@ pub const MUTANTS: &[Mutant] = &[
     always("engine/pending.rs ever_registered", "load", "load_of_another"),
     always("engine/pending.rs ended_by_threads", "load", "load_of_another"),
     always("engine/pending.rs ended", "load", "load_of_another"),
-    always("node/lane.rs is_unlisted", "load", "load_of_another"),
-    always("node/lane.rs list", "load", "load_of_another"),
     always("node/lane.rs waiting", "load", "load_of_another"),
     always("node/refs.rs release", "mark.«load»", "load_of_another"),
     // Loads of a count for which an older value is as good as the newest: inside/sync/mod.rs.

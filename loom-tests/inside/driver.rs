@@ -31,8 +31,8 @@ impl crate::Driver {
     }
 
     /// Returns how many lanes the worker looks at.
-    pub fn listed_lanes(&self) -> usize {
-        self.inner.listed_lanes()
+    pub fn lanes(&self) -> usize {
+        self.inner.lanes()
     }
 
     /// Returns how many nodes were ever made.

@@ -40,7 +40,6 @@
 //! | return | of memory: give pages that are not needed to the operating system |
 //! | give back | on a thread that ends, leave nodes, lane and counts to other threads |
 //! | retire | of a lane: its thread pushes no more messages |
-//! | unlist, list | of a lane: the worker stops to look at it; its thread makes the worker look again |
 //! | take back | remove a message from the own lane before the worker has taken it |
 //! | carry over | of messages: a later turn takes them, for the tick of a turn that could take no more |
 //! | backlog, batch | more messages than a turn takes; the messages of one thread for which it wakes the worker |

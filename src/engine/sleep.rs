@@ -26,8 +26,7 @@
 //! 4. takes in what is in the lanes, and sleeps until the earlier of the two ticks.
 //!
 //! A caller pushes a message, or makes a deadline in a lane earlier, executes its fence, and looks.
-//! (If its lane is unlisted, the push is over when the lane is listed: see [`timeouts`].) If the
-//! caller's fence comes first, step 4 sees the push, and what the caller does is irrelevant.
+//! If the caller's fence comes first, step 4 sees the push, and what the caller does is irrelevant.
 //! Otherwise it sees `ASLEEP` and what was announced, or later values.
 //!
 //! * If it sees this sleep, it wakes the worker if what was announced is too late.
@@ -59,7 +58,6 @@
 //! How long the worker sleeps, and which messages end which of its sleeps, is in [`sleep_policy`].
 //!
 //! [`sleep_policy`]: super::sleep_policy
-//! [`timeouts`]: super::timeouts
 
 use std::mem;
 
@@ -257,11 +255,8 @@ impl Worker {
             .state
             .announced
             .store(needed_before, Ordering::Relaxed);
-        // One fence for both: each of them is a change before a look at lanes.
-        self.receiver.queue.unlist_idle(|| {
-            inner.state.fall_asleep(how);
-            fence_after_change();
-        });
+        inner.state.fall_asleep(how);
+        fence_after_change();
         // Look again: a caller may have looked before `fall_asleep`. The answer is not later than
         // announced, because another caller may have relied on that:
         // - worker: announces tick 5; its timeout for tick 5 is reset to tick 9; looks again.

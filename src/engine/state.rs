@@ -18,10 +18,6 @@
 //! | fence: [`fence_after_push`](TimerState::fence_after_push) | fence: [`fence_after_change`] |
 //! | looks at the word | looks at the lanes |
 //!
-//! If the worker does not look at the caller's lane, the caller also lists the lane before it looks
-//! at the word, and executes the fence after that: see [`timeouts`](super::timeouts). Then the lane
-//! is what it pushes. The worker unlists lanes with the same pair of fences.
-//!
 //! The fences have an order. If the caller's fence is first, the other side's look sees the push.
 //! Otherwise the caller's look sees the change. So at least one of the two learns of the other. The
 //! word only needs to say what has to be done then: [`sleep`](super::sleep) and [`end`](super::end)
@@ -123,8 +119,7 @@ impl fmt::Debug for StateSnapshot {
     }
 }
 
-/// The fence between a change of the word and a look at the lanes, or between unlisting lanes and
-/// looking at them again.
+/// The fence between a change of the word and a look at the lanes.
 pub(super) fn fence_after_change() {
     fence(Ordering::SeqCst);
 }
@@ -150,8 +145,7 @@ impl TimerState {
         StateSnapshot(self.word.load(Ordering::Acquire))
     }
 
-    /// Reads the state after a push: see the head of this file. A caller that has pushed to a lane
-    /// uses `CacheGuard::look_after_push`, which also lists the lane.
+    /// Reads the state after a push: see the head of this file.
     #[inline]
     pub(super) fn fence_after_push(&self) -> StateSnapshot {
         fence(Ordering::SeqCst);

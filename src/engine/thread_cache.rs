@@ -260,13 +260,10 @@ impl CacheGuard<'_> {
     /// its task, or the handle if the timeout has ended, or runs.
     #[cold]
     pub(super) fn withdraw(&mut self, handle: Handle) -> Result<ClaimedTask<Inner>, Handle> {
-        let withdrawn = self
-            .nodes
-            .withdraw(handle)
-            .inspect(|_| self.counts.withdraw());
         // A message that was pushed can wait for the next turn.
-        self.look_after_push();
-        withdrawn
+        self.nodes
+            .withdraw(handle)
+            .inspect(|_| self.counts.withdraw())
     }
 
     /// Pushes a message. Returns the state after that.
@@ -276,33 +273,11 @@ impl CacheGuard<'_> {
         self.look_after_push()
     }
 
-    /// Executes the fence after pushes, lists the lane if the worker does not look at it, and reads
-    /// the state. To be called after at most two pushes.
+    /// Executes the fence after pushes, and reads the state.
     #[inline]
     pub(super) fn look_after_push(&self) -> StateSnapshot {
-        let (nodes, timer) = self.nodes.parts();
-        look_after_push(nodes, timer)
+        self.nodes.timer().state.fence_after_push()
     }
-}
-
-/// [`CacheGuard::look_after_push`] for a caller that has the nodes and their timer.
-#[inline]
-fn look_after_push(nodes: &LocalNodes<Inner>, timer: &Inner) -> StateSnapshot {
-    let state = timer.state.fence_after_push();
-    if nodes.is_unlisted() {
-        list_lane(nodes, timer)
-    } else {
-        state
-    }
-}
-
-/// Lists the lane, and looks at the state again: for the worker this is the push.
-#[cold]
-fn list_lane(nodes: &LocalNodes<Inner>, timer: &Inner) -> StateSnapshot {
-    if let Some(lane) = nodes.list() {
-        timer.new_lanes.list(lane);
-    }
-    timer.state.fence_after_push()
 }
 
 /// Calls `work` with what is in the thread's caches at this index, if there is anything.
@@ -405,7 +380,7 @@ pub(super) fn discard(handle: Handle, skips_hook: bool) -> Result<Option<Discard
                 .discard(handle, skips_hook)
                 .map_err(|handle| left = Some(handle));
             let (cancelled, timer) = discarded.ok()?;
-            if cancelled.leaves_memory && look_after_push(nodes, timer.get()).wakes_to_reclaim() {
+            if cancelled.leaves_memory && timer.get().state.fence_after_push().wakes_to_reclaim() {
                 wakes = weak.upgrade();
             }
             // After the push, as in `cancel`.

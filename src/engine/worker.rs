@@ -22,7 +22,6 @@ use super::return_timer::{
     SURPLUS_TIME_IF_UNPAID, has_passed,
 };
 use super::sleep_policy::SleepPolicy;
-use super::state::fence_after_change;
 use super::timeouts::TimeoutsQueue;
 use crate::node::{Arrival, Expiry, HeldRef, HeldRun, NodeWheel, RunOutcome, Waiting, WheelOf};
 use crate::sync::{Arc, MutexGuard};
@@ -74,47 +73,56 @@ impl Worker {
     #[inline]
     pub(crate) fn turn(&mut self, inner: &Arc<Inner>, now: u64, turn_end: u64) -> bool {
         inner.counters.worker.turns.increment_single_writer();
-        let Self {
-            executor,
-            nodes,
-            receiver,
-            lateness,
-            has_ended,
-            ..
-        } = self;
-        let mut nodes = nodes.of(inner);
-        if !*has_ended {
-            receiver.drain(inner, &mut nodes, MAX_MESSAGES_PER_TURN);
-            if receiver.queue.has_many_idle() {
-                receiver.unlist_idle();
-            }
+        let mut nodes = self.nodes.of(inner);
+        if !self.has_ended {
+            self.receiver
+                .drain(inner, &mut nodes, MAX_MESSAGES_PER_TURN);
         }
-        lateness.set_now(now);
+        self.lateness.set_now(now);
         let now = inner.ticks.reached(now);
-        if receiver.has_backlog && now > nodes.tick() {
+        if self.receiver.has_backlog && now > nodes.tick() {
             // Messages left over from a capped turn must not fire a tick late, so they are carried
             // over. (Without a backlog, all messages that were carried over have been taken.)
-            receiver.queue.carry_over(&inner.new_lanes, nodes.tick());
+            self.receiver
+                .queue
+                .carry_over(&inner.new_lanes, nodes.tick());
         }
-        let mut had_due = false;
-        while let Some(tick) = nodes.next_deadline().filter(|&tick| tick <= now) {
-            had_due = true;
+        if let Some(tick) = nodes.next_deadline().filter(|&tick| tick <= now) {
+            self.expire_due(inner, tick, now, turn_end);
+            return true;
+        }
+        if now > nodes.tick() {
+            nodes.advance(now);
+        }
+        false
+    }
+
+    /// Expires what is due, from `tick`, the next deadline of the wheel, up to the tick `now`.
+    // Not inlined: keeps register spills out of turns that expire nothing.
+    #[inline(never)]
+    fn expire_due(&mut self, inner: &Arc<Inner>, mut tick: u64, now: u64, turn_end: u64) {
+        let mut nodes = self.nodes.of(inner);
+        loop {
             if tick == nodes.tick() {
-                if let Some(from) = receiver.queue.carried_over_from(receiver.has_backlog) {
+                let has_backlog = self.receiver.has_backlog;
+                if let Some(from) = self.receiver.queue.carried_over_from(has_backlog) {
                     // In the order in which they would have fired. (An earlier turn that was cut
                     // short may have left others at this tick, which are sorted with them.)
                     nodes.sort_due(inner.ticks, from + 1);
                 }
             }
-            let executor = executor.as_ref();
-            if !expire_tick(inner, nodes.reborrow(), executor, lateness, tick, turn_end) {
-                return true;
+            let (due, executor) = (nodes.reborrow(), self.executor.as_ref());
+            if !expire_tick(inner, due, executor, &mut self.lateness, tick, turn_end) {
+                return;
+            }
+            match nodes.next_deadline() {
+                Some(next) if next <= now => tick = next,
+                _ => break,
             }
         }
         if now > nodes.tick() {
             nodes.advance(now);
         }
-        had_due
     }
 
     /// Returns memory to the operating system that was not needed for some time, by at most this
@@ -297,8 +305,7 @@ impl Inner {
 
 /// Expires what is due at `tick`. Returns false if the turn is over: the timer was stopped
 /// meanwhile, or the turn has handed over as many tasks as it may.
-// Not inlined: keeps register spills out of turns that expire nothing.
-#[inline(never)]
+#[inline]
 fn expire_tick(
     inner: &Arc<Inner>,
     mut nodes: WheelOf<'_, Inner>,
@@ -397,12 +404,6 @@ impl Receiver {
         }
         (self.taken_last, self.has_backlog) = scan.end(&inner.new_lanes);
         self.taken_since_plan += self.taken_last;
-    }
-
-    /// Unlists idle lanes of a worker that may not sleep for long.
-    #[cold]
-    fn unlist_idle(&mut self) {
-        self.queue.unlist_idle(fence_after_change);
     }
 }
 

@@ -13,11 +13,6 @@
 //! | slot | the worker, [`next`](Waiting::next), in the last two blocks that it has seen counted | message → 0, by a swap | `Relaxed` | –: it has seen the message counted |
 //! | slot | the worker, in an earlier block | only read: the thread takes no message back from there any more | `Relaxed` | the same |
 //! | `pushed` | the producer | + 1; `RETIRED` when the thread retires the lane | `Release` | the `Acquire` of [`waiting`](Consumer::waiting): a worker that sees the count sees the messages |
-//! | `unlisted` | the worker, [`unlist`](Consumer::unlist), while it is `LISTED` | how many messages the worker has taken | `Relaxed` | the fences of both sides order it |
-//! | `unlisted` | the worker, [`stays_listed`](Consumer::stays_listed), or the producer, [`list`](Producer::list) | that number → `LISTED`, by compare-exchange | `Relaxed` | each other: the one that succeeds has the consumer's end |
-//!
-//! The worker gives up its end of a lane to which its thread has not pushed for some time, and the
-//! thread makes that end anew when it pushes again. The protocol is in `engine/timeouts.rs`.
 //!
 //! The memory of a block is freed when both ends have passed it.
 
@@ -37,14 +32,8 @@ const BLOCK: u64 = if cfg!(hashed_wheel_loom) {
     512
 };
 
-// See `Producer::list`.
-const _: () = assert!(BLOCK >= 2);
-
 /// Set in `pushed` when no more messages will come.
 const RETIRED: u64 = 1 << 63;
-
-/// The value of `unlisted` while there is a consumer's end.
-const LISTED: u64 = u64::MAX;
 
 /// For how many messages at a time the nodes are fetched into the cache, so that the cache misses
 /// overlap.
@@ -60,19 +49,8 @@ fn first_takeable(pushed: u64) -> u64 {
 /// The state that both ends of a lane share.
 struct Lane {
     pushed: AtomicU64,
-    /// How many messages the worker had taken when it gave its end up, or [`LISTED`].
-    unlisted: AtomicU64,
     /// The messages are about nodes of this pool.
     pool: PoolId,
-}
-
-impl Lane {
-    /// Returns whether the caller has the consumer's end now, of which `taken` messages were taken.
-    fn set_listed(&self, taken: u64) -> bool {
-        self.unlisted
-            .compare_exchange(taken, LISTED, Ordering::Relaxed, Ordering::Relaxed)
-            .is_ok()
-    }
 }
 
 struct Block {
@@ -118,23 +96,25 @@ pub(crate) struct Consumer {
 
 /// Makes a lane for messages about the nodes of one pool.
 pub(crate) fn lane(pool: PoolId) -> (Producer, Consumer) {
-    let (pushed, unlisted) = (AtomicU64::new(0), AtomicU64::new(LISTED));
     let lane = Arc::new(CachePadded::new(Lane {
-        pushed,
-        unlisted,
+        pushed: AtomicU64::new(0),
         pool,
     }));
     let block = Block::new();
-    let consumer = Consumer::new(Arc::clone(&lane), Arc::clone(&block), 0);
-    (
-        Producer {
-            lane,
-            block,
-            before: None,
-            pushed: 0,
-        },
-        consumer,
-    )
+    let consumer = Consumer {
+        lane: Arc::clone(&lane),
+        block: Arc::clone(&block),
+        taken: 0,
+        seen: 0,
+        carried_over: 0,
+    };
+    let producer = Producer {
+        lane,
+        block,
+        before: None,
+        pushed: 0,
+    };
+    (producer, consumer)
 }
 
 impl Producer {
@@ -182,11 +162,11 @@ impl Producer {
 
     /// Returns the block of the message with this ticket, if it is the last one or the one before.
     #[inline]
-    fn block_of(&self, ticket: u64) -> Option<&Arc<Block>> {
+    fn block_of(&self, ticket: u64) -> Option<&Block> {
         let last = self.pushed.checked_sub(1)?;
         match (last / BLOCK).wrapping_sub(ticket / BLOCK) {
             0 => Some(&self.block),
-            1 => self.before.as_ref(),
+            1 => self.before.as_deref(),
             _ => None,
         }
     }
@@ -208,30 +188,6 @@ impl Producer {
         }
     }
 
-    /// Whether the worker has given up its end of the lane. To be asked after the fence that
-    /// follows a push.
-    #[inline]
-    pub(super) fn is_unlisted(&self) -> bool {
-        self.lane.unlisted.load(Ordering::Relaxed) != LISTED
-    }
-
-    /// Returns the consumer's end of an unlisted lane, for the queue of lanes that the worker has
-    /// to adopt. `None`: the worker keeps it, or has taken all messages. At most two messages were
-    /// pushed since the thread last found its lane listed, so their block is known here.
-    #[cold]
-    pub(super) fn list(&self) -> Option<Consumer> {
-        let taken = self.lane.unlisted.load(Ordering::Relaxed);
-        if taken == LISTED || taken == self.pushed {
-            return None;
-        }
-        // The consumer has not passed the block of the last message that it has taken. If that
-        // block is no longer known here, this thread has pushed other messages before, and found
-        // the lane listed then. So the worker sees these when it looks again.
-        let block = self.block_of(taken.saturating_sub(1))?;
-        let has_end = self.lane.set_listed(taken);
-        has_end.then(|| Consumer::new(Arc::clone(&self.lane), Arc::clone(block), taken))
-    }
-
     /// Retires the lane: no more messages will come.
     pub(crate) fn retire(&self) {
         self.lane
@@ -247,28 +203,6 @@ impl Drop for Producer {
 }
 
 impl Consumer {
-    fn new(lane: Arc<CachePadded<Lane>>, block: Arc<Block>, taken: u64) -> Self {
-        Self {
-            lane,
-            block,
-            taken,
-            seen: taken,
-            carried_over: 0,
-        }
-    }
-
-    /// Tells the producer that this end is about to be given up. Then the worker executes a fence,
-    /// and drops this end unless it [`stays_listed`](Self::stays_listed).
-    pub(crate) fn unlist(&self) {
-        self.lane.unlisted.store(self.taken, Ordering::Relaxed);
-    }
-
-    /// Looks at an unlisted lane again: if a message waits and the producer has not made this end
-    /// anew, it is kept.
-    pub(crate) fn stays_listed(&self) -> bool {
-        self.waiting().0 > 0 && self.lane.set_listed(self.taken)
-    }
-
     /// How many messages wait, and whether the lane is retired.
     #[inline]
     pub(crate) fn waiting(&self) -> (u64, bool) {
@@ -503,35 +437,6 @@ mod tests {
         assert_eq!(consumer.waiting(), (3, true));
         assert_eq!(take(&mut consumer, u64::MAX).len(), 3);
         assert_eq!(consumer.waiting(), (0, true));
-    }
-
-    #[test]
-    fn one_side_gets_the_end_of_an_unlisted_lane() {
-        let (mut producer, mut consumer) = new();
-        assert!(
-            !producer.is_unlisted() && producer.list().is_none(),
-            "the worker has the end"
-        );
-        push(&mut producer, 1);
-        take(&mut consumer, 1);
-        consumer.unlist();
-        assert!(producer.is_unlisted());
-        assert!(
-            producer.list().is_none() && !consumer.stays_listed(),
-            "no message waits"
-        );
-        push(&mut producer, 1);
-        assert!(consumer.stays_listed());
-        assert!(
-            !producer.is_unlisted() && producer.list().is_none(),
-            "the worker has kept the end"
-        );
-        take(&mut consumer, 1);
-        consumer.unlist();
-        push(&mut producer, 1);
-        let mut made = producer.list().expect("the thread makes the end anew");
-        assert!(!consumer.stays_listed(), "the thread has made the end anew");
-        assert_eq!(take(&mut made, u64::MAX)[0].0, 3);
     }
 
     /// If each block dropped the next one, a long lane would overflow the stack.

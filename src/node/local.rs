@@ -37,7 +37,7 @@ use std::iter;
 use std::ptr;
 
 use super::arena::{FreeNode, PAGE, Page};
-use super::lane::{Consumer, Producer};
+use super::lane::Producer;
 use super::message::{Kind, Message};
 #[cfg(feature = "async")]
 use super::refs::TimerHandle;
@@ -252,18 +252,6 @@ impl<S: Owner> LocalNodes<S> {
         self.count.put(timer);
     }
 
-    /// Whether the worker does not look at this thread's lane. To be asked after the fence that
-    /// follows a push.
-    #[inline]
-    pub(crate) fn is_unlisted(&self) -> bool {
-        self.producer.is_unlisted()
-    }
-
-    /// Returns the consumer's end of the unlisted lane, if it is for this thread to list it.
-    pub(crate) fn list(&self) -> Option<Consumer> {
-        self.producer.list()
-    }
-
     /// Gives up the nodes that were freed first, which are no longer in the processor's cache.
     #[cold]
     fn free_some(&mut self, timer: &S) {
@@ -453,10 +441,10 @@ impl<S: Owner> NodesGuard<'_, S> {
         unsafe { self.nodes.push(message.encode()) };
     }
 
-    /// The nodes, and their timer.
+    /// The timer of the nodes.
     #[inline]
-    pub(crate) fn parts(&self) -> (&LocalNodes<S>, &S) {
-        (self.nodes, self.timer)
+    pub(crate) fn timer(&self) -> &S {
+        self.timer
     }
 
     #[inline]

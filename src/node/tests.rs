@@ -378,14 +378,6 @@ fn what_a_thread_leaves_is_for_the_next_thread_or_for_the_worker() {
 }
 
 #[test]
-fn thread_sees_whether_the_worker_looks_at_its_lane() {
-    let both = both();
-    assert!(!both.local.is_unlisted());
-    both.consumer.unlist();
-    assert!(both.local.is_unlisted());
-}
-
-#[test]
 fn last_handle_frees_the_node_for_a_thread_without_a_cache() {
     let mut both = both();
     let handle = both.schedule(1);

@@ -11,7 +11,6 @@ mod cancel;
 mod deadlines;
 mod ending;
 mod global;
-mod idle_threads;
 mod netty;
 mod netty_oracle;
 mod occupancy;

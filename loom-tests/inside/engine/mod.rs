@@ -46,7 +46,7 @@ impl Inner {
         self.state.snapshot().is_asleep() && !self.idle_nodes.is_empty()
     }
 
-    pub(crate) fn listed_lanes(&self) -> usize {
+    pub(crate) fn lanes(&self) -> usize {
         self.worker.lock().receiver.queue.count()
     }
 

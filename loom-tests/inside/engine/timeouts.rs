@@ -4,10 +4,10 @@
 use std::collections::VecDeque;
 
 use super::{NewLanes, TimeoutsQueue};
-use crate::node::inside::{list, messages, new_pool_id, push};
+use crate::node::inside::{messages, new_pool_id, push};
 use crate::node::{Producer, lane};
 use crate::sync::inside::threads_come_and_go;
-use crate::sync::{Mutex, Ordering, fence};
+use crate::sync::Mutex;
 
 /// More threads than a model has.
 const THREADS: usize = 4;
@@ -69,11 +69,6 @@ impl Lanes {
         (taken, more)
     }
 
-    /// Unlists the lanes that are idle.
-    pub fn unlist_idle(&self) {
-        self.queue.lock().unlist_idle(|| fence(Ordering::SeqCst));
-    }
-
     /// Returns how many lanes the worker has adopted and not dropped.
     pub fn count(&self) -> usize {
         self.queue.lock().count()
@@ -81,7 +76,7 @@ impl Lanes {
 }
 
 impl TimeoutsQueue {
-    /// How many lanes are listed.
+    /// How many lanes there are.
     pub(crate) fn count(&self) -> usize {
         self.lanes.len()
     }
@@ -93,14 +88,6 @@ impl Lane {
         let ticket = self.0.ticket();
         push(&mut self.0, message);
         ticket
-    }
-
-    /// Does what a thread does after a push: lists the lane, if the worker does not look at it.
-    pub fn list_if_unlisted(&self, lanes: &Lanes) {
-        fence(Ordering::SeqCst);
-        if let Some(lane) = list(&self.0) {
-            lanes.new.list(lane);
-        }
     }
 
     pub fn take_back(&self, ticket: u64, message: u64) -> bool {

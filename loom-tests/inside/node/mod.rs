@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::lane::{Consumer, Producer, Waiting};
+use super::lane::{Producer, Waiting};
 use super::{Owner, PoolId, arena, refs, timer_ref};
 use crate::engine::Inner;
 use crate::sync::{Arc, Ordering};
@@ -134,15 +134,6 @@ pub(crate) fn new_pool_id() -> PoolId {
 pub(crate) fn push(producer: &mut Producer, message: u64) {
     // SAFETY: no wheel receives the messages of this lane.
     unsafe { producer.push(message) };
-}
-
-/// Returns the consumer's end of an unlisted lane, if it is for this thread to list it.
-pub(crate) fn list(producer: &Producer) -> Option<Consumer> {
-    if producer.is_unlisted() {
-        producer.list()
-    } else {
-        None
-    }
 }
 
 /// Takes the messages that wait in a lane.

@@ -39,7 +39,7 @@
 //! | | drain, expiry | `discard::discard_during_drain_leaves_nothing`, `discard::discard_or_expiry_wins` |
 //! | | run of a periodic task | `discard::discard_of_a_periodic_task_is_final` |
 //! | | stop, cancel_all | `discard::discard_or_stop_wins`, `discard::discard_in_lane_or_stop_wins`, `discard::discard_or_cancel_all_wins` |
-//! | | falling asleep | `discard::worker_sees_a_discard_or_is_woken`; unlisting of its lane: `unlisted::worker_finds_a_discard_in_an_unlisted_lane` |
+//! | | falling asleep | `discard::worker_sees_a_discard_or_is_woken` |
 //! | | reset | –: one compare-exchange each; otherwise it is a cancel |
 //! | cancel_all | cancel, reset | `endings::cancel_or_cancel_all_wins`, `endings::reset_does_not_revive_what_cancel_all_has_cancelled` |
 //! | | turn | `endings::cancel_all_or_expiry_wins` |
@@ -91,15 +91,12 @@
 //! | | last drop | –: the caller of `shutdown` has a handle |
 //! | drop or clone of a timeout's handle | the same, turn | `refs::last_of_handle_and_wheel_ref_frees_the_node`, `refs::last_of_handle_clone_and_wheel_ref_frees_the_node`, `refs::cancelled_or_expired_node_is_recycled_once`; after its message was taken back: `refs::last_of_two_handles_frees_a_merged_node`, `refs::release_does_not_read_a_recycled_node` |
 //! | its reference to the timer: take, clone, give back | the same | `timer_ref::last_of_two_references_drops_the_value`, `timer_ref::last_of_two_reserves_drops_the_value`, `timer_ref::new_references_keep_the_value_when_the_last_one_goes`, `timer_ref::clone_keeps_the_value_when_another_reference_goes`; that of a future: `wakers::future_keeps_the_timer_that_has_ended` |
-//! | push of any message | unlisting of the thread's lane, before a sleep | `unlisted::worker_sees_a_push_or_the_thread_lists_its_lane`, `unlisted::push_to_an_unlisted_lane_wakes_a_worker_that_falls_asleep`; a loop: `unlisted::push_to_an_unlisted_lane_wakes_a_loop_that_announces`; cancel: `unlisted::worker_finds_a_cancel_in_an_unlisted_lane`; reset, earlier: `unlisted::worker_finds_a_reset_in_an_unlisted_lane`; poll with another waker: `unlisted::worker_finds_a_poll_in_an_unlisted_lane`; lanes alone: `unlisted::lane_is_listed_by_one_side` |
-//! | | unlisting without a sleep | `unlisted::turn_without_a_sleep_sees_a_push_or_the_thread_lists_its_lane` |
-//! | | stop, shutdown | `unlisted::stop_finds_a_new_timeout_in_an_unlisted_lane`, `unlisted::shutdown_finds_a_new_timeout_in_an_unlisted_lane` |
 //! | first operation of a thread | falling asleep | `begin_end::worker_sees_a_new_lane_or_is_woken` |
 //! | | stop | `begin_end::first_timeout_of_a_thread_is_not_lost_by_stop` |
 //! | | count of pending timeouts | `begin_end::counts_of_a_new_thread_are_seen_whole` |
 //! | | first operation of another thread | `begin_end::first_timeouts_of_two_threads_are_counted`: they share the list of counts; nodes: `pages::chunk_is_allocated_by_one_of_two` |
 //! | end of a thread | turn | `begin_end::timeouts_of_an_ended_thread_fire`, `begin_end::timeouts_of_a_thread_that_ends_fire`, `begin_end::nodes_of_an_ended_thread_are_used_again`; the lane alone: `lanes::retired_lane_is_dropped_when_it_is_empty` |
-//! | | first operation of another thread | `begin_end::next_thread_goes_on_with_what_an_ended_thread_has_left`, with the worker falling asleep `begin_end::next_thread_lists_an_unlisted_lane`, with the count of pending timeouts `begin_end::count_includes_the_registration_of_what_the_next_thread_takes_back` |
+//! | | first operation of another thread | `begin_end::next_thread_goes_on_with_what_an_ended_thread_has_left`, with the worker falling asleep `begin_end::worker_sees_a_push_of_the_next_thread_or_is_woken`, with the count of pending timeouts `begin_end::count_includes_the_registration_of_what_the_next_thread_takes_back` |
 //! | | falling asleep | `begin_end::worker_sees_what_a_thread_leaves_or_is_woken` |
 //! | | stop | `begin_end::end_of_a_thread_during_stop_leaves_nothing` |
 //! | first poll of a future | turn, stop | `wakers::first_poll_is_woken_or_ready`, `wakers::first_poll_during_stop_is_woken_or_rejected`; otherwise it is a new timeout |
@@ -197,7 +194,6 @@ mod sleep;
 mod start;
 mod stop;
 mod timer_ref;
-mod unlisted;
 mod wakers;
 
 const TICK: Duration = Duration::from_millis(1);

@@ -88,16 +88,6 @@ fn a_closing_timer_refuses_new_timeouts_that_come_later() {
     }
 }
 
-/// A turn looks at lanes of threads that do not use the timer only for some time.
-#[test]
-fn turns_unlist_idle_lanes() {
-    let mut t = Driven::new();
-    let lanes: Vec<_> = (0..20).map(|_| t.open_lane()).collect();
-    (0..70).for_each(|_| _ = t.turn());
-    assert!(!t.inner().worker.lock().receiver.queue.has_many_idle());
-    drop(lanes);
-}
-
 /// In each case one message is left over from a turn.
 #[test]
 #[cfg_attr(miri, ignore = "too many timeouts")]
