@@ -78,10 +78,11 @@
 
 use std::time::{Duration, Instant};
 
-use super::inner::{Inner, LIVE_TIMERS, Timeout};
+use super::inner::{Execute, Inner, LIVE_TIMERS, Timeout};
 use super::state::{CLOSING, ENDED, STOPPED, StateSnapshot, TimerState, fence_after_change};
 use super::thread_cache;
 use super::worker::Worker;
+use super::worker_lock::WorkerGuard;
 use crate::node::{Arrival, Stopped};
 use crate::sync::{Arc, Backoff, Ordering, Parker, is_current};
 use crate::ticks::{self, DEADLINE_NEVER};
@@ -150,7 +151,7 @@ impl Inner {
         }
         // Before the waker is called and the thread is joined: both may run user code that stops
         // the timer.
-        let timeouts = self.worker.lock().end_all(self);
+        let (timeouts, executor) = self.worker.lock().end_all(self);
         self.notify_worker();
         // The worker thread itself gets here if the user's clock, which it runs, calls `stop`.
         if let Some(thread) = self
@@ -161,7 +162,7 @@ impl Inner {
             // The thread catches all panics.
             let _ = thread.join();
         }
-        self.drop_executor();
+        self.drop_executor(executor);
         thread_cache::drop_cache(self);
         timeouts
     }
@@ -216,11 +217,17 @@ impl Inner {
         self.stopped.load(Ordering::Relaxed)
     }
 
+    /// Ends a timer that its worker has stopped, in place of a `stop`.
+    #[cold]
+    pub(super) fn end_on_worker(self: &Arc<Self>, mut worker: WorkerGuard<'_, Worker>) {
+        let (_timeouts, executor) = worker.end_all(self);
+        drop(worker);
+        self.drop_executor(executor);
+    }
+
     /// Drops the executor of a stopped timer, without any lock: it may wait for tasks that wait for
     /// the timer.
-    #[cold]
-    pub(super) fn drop_executor(&self) {
-        let executor = self.worker.lock().take_executor();
+    fn drop_executor(&self, executor: Option<Execute>) {
         self.guard(
             "when it was dropped",
             || "(the task executor)",
@@ -346,8 +353,9 @@ impl Worker {
     }
 
     /// Cancels every timeout that has not ended, once the timer is stopped; returns them, with
-    /// their hooks called. Waits for callers that have registered a timeout, or cancelled one.
-    pub(super) fn end_all(&mut self, inner: &Arc<Inner>) -> Vec<Timeout> {
+    /// their hooks called, and the executor, which the caller drops. Waits for callers that have
+    /// registered a timeout, or cancelled one.
+    pub(super) fn end_all(&mut self, inner: &Arc<Inner>) -> (Vec<Timeout>, Option<Execute>) {
         let mut all = Vec::new();
         let backoff = Backoff::new();
         let Self {
@@ -393,7 +401,7 @@ impl Worker {
         let all = all.into_iter().map(cancelled).collect();
         self.nodes.of(inner).empty_reserve();
         self.has_ended = true;
-        all
+        (all, self.executor.take())
     }
 }
 

@@ -182,9 +182,9 @@ fn run_worker(inner: &Arc<Inner>) {
         // Only the user's clock can panic here. No other thread would turn the timer, so it stops.
         inner.counters.panics.add_one();
         inner.stop_on_worker();
+        let worker = inner.worker.lock();
         if inner.worker.is_stopped_by_worker() {
-            inner.worker.lock().end_all(inner);
-            inner.drop_executor();
+            inner.end_on_worker(worker);
         }
         report::clock_panicked(panic);
     });

@@ -40,7 +40,7 @@ const RETURN_STEPS: usize = 16;
 pub(crate) struct Worker {
     /// `None`: the worker runs the tasks itself. It is here and not in [`Inner`], so that it
     /// is dropped when the timer is stopped: it may hold tasks, and these may hold the timer.
-    executor: Option<Execute>,
+    pub(super) executor: Option<Execute>,
     pub(super) nodes: NodeWheel<Inner>,
     pub(super) receiver: Receiver,
     lateness: LatenessSampler,
@@ -226,11 +226,6 @@ impl Worker {
     pub(crate) fn has_traffic(&self) -> bool {
         self.receiver.taken_last > 0
     }
-
-    /// Takes the executor of a stopped timer.
-    pub(super) fn take_executor(&mut self) -> Option<Execute> {
-        self.executor.take()
-    }
 }
 
 /// The turns that the worker thread and a driver make.
@@ -263,19 +258,16 @@ impl Inner {
         had_work |= worker.has_traffic();
         let expired = self.counters.worker.handed_over() - before;
         if self.worker.is_stopped_by_worker() {
-            worker.end_all(self);
+            self.end_on_worker(worker);
+        } else {
+            if self.is_driven && !worker.receiver.has_backlog {
+                // (The thread does this before it sleeps.)
+                worker.return_memory(self, now, RETURN_STEPS);
+            }
+            drop(worker);
         }
-        if self.is_driven && !worker.receiver.has_backlog {
-            // (The thread does this before it sleeps.)
-            worker.return_memory(self, now, RETURN_STEPS);
-        }
-        drop(worker);
         if had_work {
             self.count_turn(now);
-            // No `stop` does it. (A turn without work has run nothing that stops the timer.)
-            if self.worker.is_stopped_by_worker() {
-                self.drop_executor();
-            }
         }
         expired as usize
     }

@@ -8,7 +8,7 @@
 //! |---|---|---|---|
 //! | `holder` | own number while the lock is held, 0 before it is released | by any thread, to compare with its own number | a thread sees its own writes in order; no other thread writes its number |
 //! | `calling_hooks` | true by `end_all`, false before the lock is released | by a thread that has found itself to be the holder | the same thread wrote it |
-//! | `stopped_by_worker` | set, once, by the worker in its turn, or by the worker thread when the clock panics | by each thread that has made a turn; by the worker thread after that panic | one of them wrote it, and drops the executor. Another one that reads it early waits for the lock before it does so |
+//! | `stopped_by_worker` | set, once, by the worker in its turn, or by the worker thread when the clock panics | by the worker at the end of its turn, or after that panic | the same thread wrote it, or did so before it released the lock |
 //!
 //! The lock itself orders everything else. loom need not know these three, because nothing between
 //! threads depends on their values.

@@ -76,7 +76,7 @@ fn a_closing_timer_refuses_new_timeouts_that_come_later() {
         let mut worker = t.inner().worker.lock();
         worker.receiver.refuses_new = true;
         if ends {
-            assert_eq!(worker.end_all(t.inner()).len(), 0);
+            assert_eq!(worker.end_all(t.inner()).0.len(), 0);
         } else {
             worker.drain_messages_unless_behind(t.inner());
         }
