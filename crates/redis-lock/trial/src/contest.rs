@@ -10,7 +10,6 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use clap::ValueEnum;
 use fastrand::Rng;
 use hashed_wheel_trial::process::Process;
 use hashed_wheel_trial::redis_server::{RedisServer, connect};
@@ -539,13 +538,6 @@ impl Worker {
         command
             .args([option, &trial.name, "--lease", &lease])
             .args(trial.servers.options());
-        if let Some(sabotage) = trial
-            .options
-            .sabotage
-            .and_then(|sabotage| sabotage.to_possible_value())
-        {
-            command.args(["--sabotage", sabotage.get_name()]);
-        }
         let mut worker = Process::start(command.stdin(Stdio::piped()).stdout(Stdio::piped()))?;
         let (process, output, sender) = (worker.id(), worker.stdout.take(), sender.clone());
         thread::spawn(move || {

@@ -52,7 +52,7 @@ mod worker;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Parser, ValueEnum};
+use clap::Parser;
 use hashed_wheel_trial::options::positive_duration;
 use hashed_wheel_trial::{Verdict, exit_code};
 
@@ -91,10 +91,6 @@ struct Options {
     #[arg(long)]
     goals: bool,
 
-    /// Do something wrong, to show that it is detected
-    #[arg(long)]
-    sabotage: Option<Sabotage>,
-
     /// The Redis of the counter, if it is not that of the locks
     #[arg(long, hide = true)]
     resource: Option<String>,
@@ -110,12 +106,6 @@ struct Options {
     /// Run as one of the four processes that use everything of this name
     #[arg(long, hide = true, requires = "url")]
     crowd: Option<String>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Sabotage {
-    /// A process that has lost the lock unlocks it, whoever owns it
-    NoOwnerCheck,
 }
 
 fn redis_url(text: &str) -> Result<String, redis::RedisError> {

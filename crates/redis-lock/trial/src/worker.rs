@@ -8,13 +8,12 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 use hashed_wheel::HashedWheelTimer;
 use hashed_wheel_trial::when_parent_ends;
-use redis::{Client, Commands};
 use redis_lock::blocking::Guard;
 use redis_lock::{LockError, Loss};
 
+use crate::Options;
 use crate::counter::Counter;
-use crate::trial::{self, Servers, key};
-use crate::{Options, Sabotage};
+use crate::trial::{self, Servers};
 
 /// How long it waits for the lock before it reports trouble.
 pub(crate) const WAIT: Duration = Duration::from_secs(10);
@@ -103,10 +102,6 @@ fn work(servers: &Servers, name: &str, options: &Options) -> Result<(), LockErro
                     Ok(()) if is_long => Event::ReleasedLate.print(""),
                     Ok(()) => Event::Released.print(""),
                     Err(error @ LockError::Lost(Loss::LeaseEnded(_))) => {
-                        if options.sabotage == Some(Sabotage::NoOwnerCheck) {
-                            // It may have lost the lock because there is no Redis.
-                            let _ = unlock_for_anyone(&servers.url, name);
-                        }
                         Event::Lost.print(&error.to_string());
                     }
                     Err(error @ LockError::Lost(_)) => Event::LostEarly.print(&error.to_string()),
@@ -119,13 +114,6 @@ fn work(servers: &Servers, name: &str, options: &Options) -> Result<(), LockErro
         // Gives other processes a chance, and limits the rate of attempts without Redis.
         thread::sleep(Duration::from_millis(random.u64(1..20)));
     }
-}
-
-/// The sabotage: deletes the lock of the next owner.
-fn unlock_for_anyone(url: &str, name: &str) -> redis::RedisResult<()> {
-    let mut redis = Client::open(url)?.get_connection()?;
-    while !redis.del::<_, bool>(key(name))? {}
-    Ok(())
 }
 
 /// Writes without checking the lock first, like a process that is stopped immediately after its
