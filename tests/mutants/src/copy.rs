@@ -18,6 +18,24 @@ pub struct Change {
     pub is_removed: bool,
 }
 
+impl Change {
+    /// Replaces an expression where the condition holds. If the range is empty, inserts a statement.
+    pub fn switched(range: Range<usize>, condition: &str, replacement: &str) -> Self {
+        let branch = format!("if {condition} {{ {replacement} }}");
+        let (before, after) = if range.is_empty() {
+            (format!("{branch}; "), "")
+        } else {
+            (format!("({branch} else {{ "), " })")
+        };
+        Self {
+            range,
+            before,
+            after,
+            is_removed: false,
+        }
+    }
+}
+
 /// Makes changes of a text. Each line keeps its number, unless a change adds lines. Several changes
 /// may concern the same part, or one of them a part of another one.
 pub fn apply(text: &str, changes: &[Change]) -> String {

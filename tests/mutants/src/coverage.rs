@@ -6,10 +6,6 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    sync::{
-        Mutex,
-        atomic::{AtomicUsize, Ordering},
-    },
     thread,
     time::{Duration, Instant},
 };
@@ -27,27 +23,28 @@ pub struct Coverage {
     pub by_mutant: HashMap<u32, Vec<usize>>,
 }
 
-/// Tests that need more address space than `MAX_MEMORY`.
+/// Tests that need more address space than [`MEBIBYTES`].
 const NOT_FOR_MUTANTS: [&str; 1] = ["the_largest_wheel_uses_no_memory_until_it_is_used"];
 
 /// How often a test may fail without a mutant, because the machine is busy.
 const ATTEMPTS: usize = 3;
 
-/// In kilobytes of address space, of which some tests need a lot for thread stacks. With a mutant,
+/// The limit of the address space, of which some tests need a lot for thread stacks. With a mutant,
 /// a loop may never end, and allocate.
-const MAX_MEMORY: &str = "16777216";
+const MEBIBYTES: u64 = 16 << 10;
 
 /// Returns a command that runs a test binary.
 pub fn command(build: &Build, binary: &Path) -> Command {
-    let mut command = Command::new("sh");
-    command
-        .args(["-c", "ulimit -v $0 && exec \"$@\"", MAX_MEMORY])
-        .arg(binary);
+    let mut command = mutants::command(binary, MEBIBYTES);
     command
         .current_dir(&build.copy)
-        .env("CARGO_MANIFEST_DIR", &build.copy)
-        .env("RUST_BACKTRACE", "0");
+        .env("CARGO_MANIFEST_DIR", &build.copy);
     command
+}
+
+/// Twice as many as the machine has cores: many tests wait for timers.
+pub fn threads() -> usize {
+    2 * thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// Runs each test, several at a time.
@@ -62,7 +59,7 @@ pub fn measure(build: &Build) -> Coverage {
         })
         .collect();
     println!("{} tests", names.len());
-    let tests = in_parallel(names.len(), |index| {
+    let tests = mutants::in_parallel(names.len(), threads(), |index| {
         let (binary, name) = &names[index];
         measure_test(build, binary, name, index)
     });
@@ -125,32 +122,4 @@ fn measure_test(build: &Build, binary: &Path, name: &str, index: usize) -> Test 
         println!("fails without a mutant: {name}");
     }
     panic!("{name} fails without a mutant")
-}
-
-/// Calls a function for each number below `n`, on twice as many threads as the machine has cores:
-/// many tests wait for timers.
-pub fn in_parallel<R: Send>(n: usize, function: impl Fn(usize) -> R + Sync) -> Vec<R> {
-    let next = AtomicUsize::new(0);
-    let results = Mutex::new((0..n).map(|_| None).collect::<Vec<_>>());
-    let threads = 2 * thread::available_parallelism().map_or(1, usize::from);
-    thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                loop {
-                    let index = next.fetch_add(1, Ordering::Relaxed);
-                    if index >= n {
-                        return;
-                    }
-                    let result = function(index);
-                    results.lock().expect("no panic")[index] = Some(result);
-                }
-            });
-        }
-    });
-    results
-        .into_inner()
-        .expect("no panic")
-        .into_iter()
-        .map(|result| result.expect("a result"))
-        .collect()
 }

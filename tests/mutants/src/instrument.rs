@@ -13,38 +13,16 @@
 //! can be assigned to it.
 
 use crate::list::Mutant;
+use mutants::{Change, apply};
 use std::collections::HashSet;
 use syn::{spanned::Spanned, visit::Visit};
 
 /// Bytes of the file.
 type Range = (usize, usize);
 
-/// A replacement: the mutant's identifier, and the complete new text.
-type Replacement = (u32, String);
-
-enum Edit {
-    /// At the beginning of a body: returns early.
-    Return(Vec<Replacement>),
-    /// In place of an expression or a guard.
-    Expression(Vec<Replacement>),
-    /// After the pattern of an arm.
-    Guard(u32),
-}
-
-impl Edit {
-    fn ids(&self) -> Vec<u32> {
-        match self {
-            Self::Return(replacements) | Self::Expression(replacements) => {
-                replacements.iter().map(|(id, _)| *id).collect()
-            }
-            Self::Guard(id) => vec![*id],
-        }
-    }
-}
-
 /// Begins the line of a replacement.
-pub fn mark(id: u32) -> String {
-    format!("/*mutant {id}*/")
+fn mark(id: u32) -> String {
+    format!("\n/*mutant {id}*/")
 }
 
 /// Returns the text of a file with its mutants, except those in `unviable`; and the mutants that
@@ -59,87 +37,32 @@ pub fn instrument(text: &str, mutants: &[&Mutant], unviable: &HashSet<u32>) -> (
         text,
         lines,
         mutants,
-        edits: Vec::new(),
+        changes: Vec::new(),
         constants: Vec::new(),
     };
     places.visit_file(&file);
     let Places {
-        mut edits,
+        mut changes,
         constants,
         ..
     } = places;
-    edits.retain(|(range, _)| {
+    changes.retain(|(_, change)| {
         // A body that begins with a constant is not in it.
+        let range = &change.range;
         let is_in = |constant: &Range| {
-            constant.0 <= range.0 && constant.0 < range.1 && range.1 <= constant.1
+            constant.0 <= range.start && constant.0 < range.end && range.end <= constant.1
         };
         !constants.iter().any(is_in)
     });
-    // An edit comes before those that it contains.
-    edits.sort_by_key(|(range, edit)| {
-        (
-            range.0,
-            matches!(edit, Edit::Expression(_)),
-            usize::MAX - range.1,
-        )
-    });
-    let placed: HashSet<u32> = edits.iter().flat_map(|(_, edit)| edit.ids()).collect();
+    let placed: HashSet<u32> = changes.iter().map(|(id, _)| *id).collect();
     let missing = mutants
         .iter()
         .map(|mutant| mutant.id)
         .filter(|id| !placed.contains(id))
         .collect();
-    (emit(text, &edits, (0, text.len()), unviable), missing)
-}
-
-/// Returns a part of the text with its edits.
-fn emit(text: &str, edits: &[(Range, Edit)], part: Range, unviable: &HashSet<u32>) -> String {
-    let switch = |id: u32, replacement: &str| {
-        format!(
-            "if crate::mutants::is_on({id}) {{\n{} {replacement}\n}} else ",
-            mark(id)
-        )
-    };
-    let mut result = String::new();
-    let mut position = part.0;
-    let mut rest = edits;
-    while let Some(((range, edit), after)) = rest.split_first() {
-        result.push_str(&text[position..range.0]);
-        position = range.1;
-        match edit {
-            Edit::Return(replacements) => {
-                for (id, replacement) in
-                    replacements.iter().filter(|(id, _)| !unviable.contains(id))
-                {
-                    result.push_str(&switch(*id, &format!("return {replacement};")));
-                    result.push_str("{}\n");
-                }
-                rest = after;
-            }
-            Edit::Guard(id) => {
-                if !unviable.contains(id) {
-                    result.push_str(&format!(
-                        "\n{} if !crate::mutants::is_on({id})\n",
-                        mark(*id)
-                    ));
-                }
-                rest = after;
-            }
-            Edit::Expression(replacements) => {
-                let (inner, outer) =
-                    after.split_at(after.partition_point(|(other, _)| other.0 < range.1));
-                result.push('(');
-                for (id, replacement) in
-                    replacements.iter().filter(|(id, _)| !unviable.contains(id))
-                {
-                    result.push_str(&switch(*id, replacement));
-                }
-                result.push_str(&format!("{{ {} }})", emit(text, inner, *range, unviable)));
-                rest = outer;
-            }
-        }
-    }
-    result + &text[position..part.1]
+    let viable = changes.into_iter().filter(|(id, _)| !unviable.contains(id));
+    let changes: Vec<_> = viable.map(|(_, change)| change).collect();
+    (apply(text, &changes), missing)
 }
 
 /// Finds the places of mutants.
@@ -148,12 +71,13 @@ struct Places<'a> {
     /// The offset of each line.
     lines: Vec<usize>,
     mutants: &'a [&'a Mutant],
-    edits: Vec<(Range, Edit)>,
+    /// Each with its mutant.
+    changes: Vec<(u32, Change)>,
     /// Code that the compiler may execute.
     constants: Vec<Range>,
 }
 
-impl Places<'_> {
+impl<'a> Places<'a> {
     /// Returns the offset of a column (from 0) of a line (from 1).
     fn offset(&self, line: usize, column: usize) -> usize {
         let start = self.lines[line - 1];
@@ -177,29 +101,32 @@ impl Places<'_> {
     }
 
     /// Returns the mutants of this genre whose replaced text begins there.
-    fn at(&self, genre: &str, start: usize) -> Vec<&Mutant> {
+    fn at(&self, genre: &str, start: usize) -> Vec<&'a Mutant> {
         let is_there = |mutant: &&&Mutant| mutant.genre == genre && self.start_of(mutant) == start;
         self.mutants.iter().filter(is_there).copied().collect()
+    }
+
+    /// Puts a replacement of an expression behind a switch, or a statement.
+    fn switch(&mut self, id: u32, range: Range, replacement: &str) {
+        let without_comment = |line: &str| {
+            let code = line.split("//").next().unwrap_or_default();
+            code.trim().to_owned()
+        };
+        let lines: Vec<_> = replacement.lines().map(without_comment).collect();
+        let replacement = format!("{} {}\n", mark(id), lines.join(" "));
+        let condition = format!("crate::mutants::is_on({id})");
+        let change = Change::switched(range.0..range.1, &condition, &replacement);
+        self.changes.push((id, change));
     }
 
     /// Adds replacements of an expression. `replaced` is the text that the mutants replace by
     /// theirs.
     fn replace(&mut self, expression: Range, genre: &str, replaced: Range) {
-        let replacement = |mutant: &Mutant| {
-            let (before, after) = (
-                &self.text[expression.0..replaced.0],
-                &self.text[replaced.1..expression.1],
-            );
-            (mutant.id, format!("{before}{}{after}", mutant.replacement))
-        };
-        let replacements: Vec<_> = self
-            .at(genre, replaced.0)
-            .into_iter()
-            .map(replacement)
-            .collect();
-        if !replacements.is_empty() {
-            self.edits
-                .push((expression, Edit::Expression(on_one_line(replacements))));
+        let before = &self.text[expression.0..replaced.0];
+        let after = &self.text[replaced.1..expression.1];
+        for mutant in self.at(genre, replaced.0) {
+            let replacement = format!("{before}{}{after}", mutant.replacement);
+            self.switch(mutant.id, expression, &replacement);
         }
     }
 
@@ -208,62 +135,45 @@ impl Places<'_> {
             return;
         };
         let start = self.range(first).0;
-        // `impl Trait` stands for the type of the original body.
-        let is_replaceable = |mutant: &&Mutant| !mutant.return_type.contains("impl ");
-        let mutants = self.at("FnValue", start).into_iter().filter(is_replaceable);
-        let replacements: Vec<_> = mutants
-            .map(|mutant| (mutant.id, mutant.replacement.clone()))
-            .collect();
-        if !replacements.is_empty() {
-            self.edits
-                .push(((start, start), Edit::Return(on_one_line(replacements))));
+        for mutant in self.at("FnValue", start) {
+            // `impl Trait` stands for the type of the original body.
+            if !mutant.return_type.contains("impl ") {
+                let statement = format!("return {};", mutant.replacement);
+                self.switch(mutant.id, (start, start), &statement);
+            }
         }
     }
 
     /// Without its guard, or without itself if the match has a default.
     fn arm(&mut self, arm: &syn::Arm, has_default: bool) {
-        let deleted = self
-            .at("MatchArm", self.range(arm).0)
-            .into_iter()
-            .map(|mutant| mutant.id);
-        let deleted: Vec<u32> = deleted.filter(|_| has_default).collect();
+        let mut deleted = self.at("MatchArm", self.range(arm).0);
+        deleted.retain(|_| has_default);
         let Some((_, guard)) = &arm.guard else {
             let end = self.range(&arm.pat).1;
-            self.edits
-                .extend(deleted.into_iter().map(|id| ((end, end), Edit::Guard(id))));
+            for mutant in deleted {
+                let before = format!(
+                    "{} if !crate::mutants::is_on({})\n",
+                    mark(mutant.id),
+                    mutant.id
+                );
+                let change = Change {
+                    range: end..end,
+                    before,
+                    after: "",
+                    is_removed: false,
+                };
+                self.changes.push((mutant.id, change));
+            }
             return;
         };
         let guard = self.range(&**guard);
-        let replaced = self.at("MatchArmGuard", guard.0).into_iter();
-        let mut replacements: Vec<_> = replaced
-            .map(|mutant| (mutant.id, mutant.replacement.clone()))
-            .collect();
-        replacements.extend(deleted.into_iter().map(|id| (id, "false".to_owned())));
-        if !replacements.is_empty() {
-            self.edits.push((guard, Edit::Expression(replacements)));
+        for mutant in self.at("MatchArmGuard", guard.0) {
+            self.switch(mutant.id, guard, &mutant.replacement);
+        }
+        for mutant in deleted {
+            self.switch(mutant.id, guard, "false");
         }
     }
-}
-
-/// Joins the lines of each replacement.
-fn on_one_line(replacements: Vec<Replacement>) -> Vec<Replacement> {
-    let without_comment = |line: &str| {
-        line.split("//")
-            .next()
-            .unwrap_or_default()
-            .trim()
-            .to_owned()
-    };
-    let join = |text: String| {
-        text.lines()
-            .map(without_comment)
-            .collect::<Vec<_>>()
-            .join(" ")
-    };
-    replacements
-        .into_iter()
-        .map(|(id, text)| (id, join(text)))
-        .collect()
 }
 
 impl<'ast> Visit<'ast> for Places<'_> {

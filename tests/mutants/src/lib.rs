@@ -85,18 +85,16 @@ impl Mutant {
                 is_removed: true,
             });
         };
-        let branch = format!("if mutants::is_on(\"{name}\") {{ {replacement} }}");
-        let (before, after) = match text[range.clone()].chars().last() {
-            None => (format!("{branch}; "), ""),
+        let condition = format!("mutants::is_on(\"{name}\")");
+        Ok(match text[range.clone()].chars().last() {
             // Statements.
-            Some(';' | '}') => (format!("{branch} else {{ "), " }"),
-            Some(_) => (format!("({branch} else {{ "), " })"),
-        };
-        Ok(Change {
-            range,
-            before,
-            after,
-            is_removed: false,
+            Some(';' | '}') => Change {
+                range,
+                before: format!("if {condition} {{ {replacement} }} else {{ "),
+                after: " }",
+                is_removed: false,
+            },
+            _ => Change::switched(range, &condition, &replacement),
         })
     }
 }

@@ -7,15 +7,8 @@ use crate::{
     known::Known,
     list::Mutant,
 };
-use std::{
-    collections::HashMap,
-    io::{BufRead, BufReader},
-    os::unix::process::CommandExt,
-    process::{Child, ChildStdout, Command, Stdio},
-    sync::{Mutex, mpsc},
-    thread,
-    time::Duration,
-};
+use mutants::in_parallel;
+use std::{collections::HashMap, os::unix::process::CommandExt, sync::Mutex, time::Duration};
 
 /// How often each test has killed a mutant of each file. It is likely to kill the next one too.
 type Kills = Mutex<HashMap<(String, String), usize>>;
@@ -48,7 +41,7 @@ pub fn run_all(
 ) -> Vec<Outcome> {
     let kills = Kills::default();
     let budget = Duration::from_secs_f64(seconds);
-    let mut outcomes = coverage::in_parallel(mutants.len(), |index| {
+    let mut outcomes = in_parallel(mutants.len(), coverage::threads(), |index| {
         let hangs = if known.is_hang(mutants[index]) {
             1
         } else {
@@ -216,58 +209,27 @@ fn run_again(build: &Build, id: u32, group: &[&Test], name: &str, patience: Dura
 
 fn run_group(build: &Build, id: u32, tests: &[&Test], patience: Duration) -> Ended {
     let usual: Duration = tests.iter().map(|test| test.time).sum();
-    let mut child = coverage::command(build, &tests[0].binary)
+    let mut command = coverage::command(build, &tests[0].binary);
+    command
         .args(["--test-threads", TEST_THREADS, "--exact"])
         .args(tests.iter().map(|test| &test.name))
         .env("MUTANT", id.to_string())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .process_group(0)
-        .spawn()
-        .expect("a test binary");
-    let output = child.stdout.take().expect("a pipe");
-    let ended = wait(&mut child, output, patience + 8 * usual, tests);
-    let _ = child.wait();
-    ended
-}
-
-/// Waits until a test fails, all pass, or the time is over.
-fn wait(child: &mut Child, output: ChildStdout, limit: Duration, tests: &[&Test]) -> Ended {
-    let (sender, receiver) = mpsc::channel();
-    let reader = thread::spawn(move || {
-        let failed = BufReader::new(output)
-            .lines()
-            .map_while(Result::ok)
-            .find_map(|line| failed_test(&line));
-        let _ = sender.send(failed);
+        // For what the tests start.
+        .process_group(0);
+    let ended = mutants::run(&mut command, patience + 8 * usual, |line| {
+        failed_test(line).is_some()
     });
     let all = || {
-        tests
-            .iter()
-            .map(|test| test.name.as_str())
-            .collect::<Vec<_>>()
-            .join(", ")
+        let names: Vec<_> = tests.iter().map(|test| test.name.as_str()).collect();
+        names.join(", ")
     };
-    let ended = match receiver.recv_timeout(limit) {
-        Ok(Some(name)) => Ended::Failed(name),
-        Ok(None) if child.wait().is_ok_and(|status| status.success()) => Ended::Passed,
+    match (ended.line, ended.status) {
+        (Some(line), _) => Ended::Failed(failed_test(&line).unwrap_or_else(all)),
+        (None, Some(status)) if status.success() => Ended::Passed,
         // The process ended before it could tell a result.
-        Ok(None) => Ended::Failed(all()),
-        Err(_) => Ended::Hung(all()),
-    };
-    kill(child);
-    let _ = reader.join();
-    ended
-}
-
-/// Kills the process, and those that its tests have started: they have its output.
-fn kill(child: &mut Child) {
-    let group = format!("-{}", child.id());
-    let _ = Command::new("kill")
-        .args(["-KILL", "--", &group])
-        .stderr(Stdio::null())
-        .status();
-    let _ = child.kill();
+        (None, Some(_)) => Ended::Failed(all()),
+        (None, None) => Ended::Hung(all()),
+    }
 }
 
 /// Parses "test NAME ... FAILED".
