@@ -21,7 +21,7 @@ use std::time::Instant;
 use serde_json::Value;
 
 /// The programs that take longest, apart from the models. They begin first.
-const LONGEST: [&str; 4] = ["mutants", "promises", "doc tests", "trial"];
+const LONGEST: [&str; 5] = ["mutants", "sabotages", "promises", "doc tests", "trial"];
 
 /// Programs at the same time beside one per core. More of them delay each other by more than what
 /// they wait.

@@ -99,8 +99,8 @@ fn significant(text: &str) -> Vec<(usize, char)> {
     chars
 }
 
-/// Returns the functions with this name, from the line of their `fn` to that of their last brace. In
-/// the layout of rustfmt.
+/// Returns the functions with this name in the layout of rustfmt: from the line of their `fn` to
+/// that of their last brace.
 pub fn functions(text: &str, name: &str) -> Vec<Range<usize>> {
     let begins = [format!("fn {name}("), format!("fn {name}<")];
     let mut functions = Vec::new();

@@ -4,11 +4,23 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use crate::VARIABLE;
+/// The variable that selects a mutant by its name.
+pub const VARIABLE: &str = "MUTANT";
+
+/// The mutant that the environment selects, or another request to the copy.
+pub fn requested() -> Option<&'static str> {
+    static REQUESTED: LazyLock<Option<String>> = LazyLock::new(|| std::env::var(VARIABLE).ok());
+    REQUESTED.as_deref()
+}
+
+/// Returns whether the environment selects this mutant.
+pub fn is_on(name: &str) -> bool {
+    requested() == Some(name)
+}
 
 /// The variable that is set in `.ci/deep`.
 pub const DEEP: &str = "HASHED_WHEEL_DEEP";
