@@ -50,7 +50,8 @@ where
     if is_deep() || requested {
         explore(Some(preemptions), mutants, model);
     } else {
-        explore_with(Some(preemptions - 1), [], model);
+        let name = name_of_test::<M>();
+        explore_with(name, Some(preemptions - 1), &[], Arc::new(model));
     }
 }
 
@@ -63,14 +64,18 @@ where
     M: Fn() + Sync + Send + 'static,
 {
     const { assert!(N > 0, "a model without mutants may be unable to fail") };
-    explore_with(preemptions, mutants, model);
+    let name = name_of_test::<M>();
+    explore_with(name, preemptions, &mutants, Arc::new(model));
 }
 
+/// Not generic: each instance would contain loom's scheduler.
 #[track_caller]
-fn explore_with<const N: usize, M>(preemptions: Bound, mutants: [Mutant; N], model: M)
-where
-    M: Fn() + Sync + Send + 'static,
-{
+fn explore_with(
+    name: &str,
+    preemptions: Bound,
+    mutants: &[Mutant],
+    model: Arc<dyn Fn() + Sync + Send>,
+) {
     let requested = mutants::requested();
     if let Some(name) = requested {
         assert!(
@@ -102,20 +107,19 @@ where
         executions: executions.load(Relaxed),
         took: began.elapsed(),
     };
-    let name = name_of_test::<M>();
     let fails = match requested {
         Some(mutant) => format!("passes with: {mutant}"),
         None => {
             assert!(baseline.executions > 1, "the model has only one execution");
             // A mutant's process ends at the first panic, so the model itself must not panic.
             assert_eq!(PANICS.get(), 0, "{name} passes, although code in it panics");
-            for mutant in &mutants {
+            for mutant in mutants {
                 mutant
                     .is_detected_by(name, baseline.bounds())
                     .unwrap_or_else(|why| panic!("{why}"));
             }
-            let names = mutants.map(|mutant| mutant.name);
-            if N == 0 {
+            let names: Vec<_> = mutants.iter().map(|mutant| &*mutant.name).collect();
+            if names.is_empty() {
                 "no mutants".into()
             } else {
                 format!("fails with: {}", names.join(", "))
