@@ -1,5 +1,6 @@
 //! A deadline for each request, in async code on tokio. Any other runtime works too, because the
-//! timer has its own thread.
+//! timer has its own thread. It needs hashed-wheel with `features = ["async"]`, and tokio with
+//! `features = ["macros", "rt"]`.
 //!
 //! ```text
 //! fast: Ok("answer")

@@ -99,9 +99,13 @@ fn rust_in_pages_is_a_complete_program_and_a_doc_test() {
 #[test]
 fn programs_of_the_readmes_run_as_printed() {
     let (readme, util) = (read("README.md"), read("crates/util/README.md"));
-    let (dependencies, programs) = (blocks(&readme, "toml"), blocks(&readme, "rust"));
-    run("quick-start", dependencies[0], programs[0]);
-    run("expiring-map", dependencies[1], programs[1]);
+    let (dependencies, programs) = (blocks(&readme, "toml")[0], blocks(&readme, "rust"));
+    for (name, program) in ["quick-start", "one-line", "expiring-map"]
+        .into_iter()
+        .zip(programs)
+    {
+        run(name, dependencies, program);
+    }
     run(
         "sessions",
         blocks(&util, "toml")[0],

@@ -1,4 +1,5 @@
 //! The counters of a timer as a page for Prometheus.
+//! hashed-wheel-util needs `features = ["metrics"]`.
 //!
 //! ```text
 //! hashed_wheel_cancelled_total{timer="requests"} 2

@@ -1,4 +1,5 @@
 //! A call with a deadline and retries: the server refuses twice, and then answers.
+//! hashed-wheel-util needs `features = ["client"]`.
 //!
 //! ```text
 //! First: refused

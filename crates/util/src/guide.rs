@@ -19,6 +19,10 @@ struct Keys;
 #[doc = include_str!("../../../docs/guide/async.md")]
 struct Async;
 
+#[cfg(feature = "http")]
+#[doc = include_str!("../../../docs/guide/axum.md")]
+struct Axum;
+
 #[doc = include_str!("../../../docs/guide/executors.md")]
 struct Executors;
 

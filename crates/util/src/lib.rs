@@ -40,6 +40,7 @@
 #[cfg(feature = "client")]
 pub mod client;
 pub mod deadline;
+mod deadline_of_task;
 mod deadlines;
 pub mod delay_queue;
 pub mod executor;

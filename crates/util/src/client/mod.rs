@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use hashed_wheel::{HashedWheelTimer, TimeoutError};
 
 use self::latencies::Latencies;
-use crate::deadline;
+use crate::deadline_of_task as deadline;
 use crate::sync::Arc;
 
 pub use self::budget::Budget;

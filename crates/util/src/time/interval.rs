@@ -5,10 +5,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use super::Instant;
-#[cfg(feature = "tokio")]
-use super::MissedTickBehavior;
 use super::sleep::{LONGEST, Sleep, sleep_until};
+use super::types::{Instant, MissedTickBehavior};
 
 /// A tick that comes later than this was missed, as in tokio.
 const LATE: Duration = Duration::from_millis(5);
@@ -161,18 +159,4 @@ impl Interval {
     pub fn period(&self) -> Duration {
         self.period
     }
-}
-
-/// What happens to ticks that were missed: `tokio::time::MissedTickBehavior`, which this is with
-/// feature `tokio`.
-#[cfg(not(feature = "tokio"))]
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum MissedTickBehavior {
-    /// They come one after the other, until the interval has caught up.
-    #[default]
-    Burst,
-    /// The ticks after a late one are at multiples of the period after it.
-    Delay,
-    /// They are left out: all ticks stay at multiples of the period after the first.
-    Skip,
 }

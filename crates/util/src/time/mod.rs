@@ -82,24 +82,23 @@
 //! excepted.
 
 pub mod error;
-#[cfg(not(feature = "tokio"))]
-mod instant;
 mod interval;
 mod module_timer;
+#[cfg(not(feature = "tokio"))]
+mod own_types;
 #[cfg(feature = "tokio")]
 mod paused;
 mod sleep;
 mod timeout;
 mod timer;
+mod types;
 
-#[cfg(not(feature = "tokio"))]
-pub use self::instant::Instant;
-#[cfg(not(feature = "tokio"))]
-pub use self::interval::MissedTickBehavior;
 pub use self::interval::{Interval, interval, interval_at};
 pub use self::sleep::{Sleep, sleep, sleep_until};
 pub use self::timeout::{Timeout, timeout, timeout_at};
 pub use self::timer::Timer;
+#[cfg(not(feature = "tokio"))]
+pub use self::types::{Instant, MissedTickBehavior};
 #[doc(no_inline)]
 pub use std::time::Duration;
 /// The names that this module does not define: `Instant`, `MissedTickBehavior`, and with tokio's

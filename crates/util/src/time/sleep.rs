@@ -10,7 +10,10 @@ use std::time::Duration;
 use hashed_wheel::NewTimeoutError;
 use hashed_wheel::wheel::QueueSleep;
 
-use super::{Instant, module_timer};
+use super::module_timer;
+#[cfg(feature = "tokio")]
+use super::paused;
+use super::types::Instant;
 
 /// tokio's longest delay: 30 years. Every platform can represent an `Instant` that is so far away.
 pub(super) const LONGEST: Duration = Duration::from_secs(30 * 365 * 86_400);
@@ -87,7 +90,7 @@ enum Kind {
 impl Kind {
     fn here(deadline: Instant) -> Self {
         #[cfg(feature = "tokio")]
-        if super::paused::may_be_paused() {
+        if paused::may_be_paused() {
             return Self::Runtime(Box::pin(tokio::time::sleep_until(deadline)));
         }
         Self::Module(module_timer::sleep_until(deadline.into_std()))

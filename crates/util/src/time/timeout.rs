@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use pin_project_lite::pin_project;
 
-use super::Instant;
 use super::error::Elapsed;
 use super::sleep::{Sleep, sleep_until};
-use crate::deadline;
+use super::types::Instant;
+use crate::deadline_of_task as deadline;
 
 /// Limits the time of `future` to `duration` from now: `tokio::time::timeout`.
 ///

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use hashed_wheel::HashedWheelTimer;
 
-use super::Instant;
 use super::interval::Interval;
 use super::sleep::{LONGEST, Sleep};
 use super::timeout::Timeout;
+use super::types::Instant;
 
 /// The functions of this module on a timer of your own: with its tick, its clock and its
 /// statistics.

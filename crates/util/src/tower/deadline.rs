@@ -10,7 +10,7 @@ use tower_service::Service;
 use hashed_wheel::HashedWheelTimer;
 
 use super::{BoxError, ResponseFuture, grpc_timeout};
-use crate::deadline::{self, Within};
+use crate::deadline_of_task::{self as deadline, Within};
 
 const HEADER: &str = "grpc-timeout";
 
@@ -41,9 +41,9 @@ pub struct Deadline(pub Instant);
 ///
 /// The time ends when the service responds: a body that is sent after that has no limit.
 ///
-/// While the service handles the request, this deadline is [current](deadline::current). The service
-/// also gets it as the [`Deadline`] of the request, and with [`write_header`](Self::write_header) the
-/// time that is left as its `grpc-timeout`.
+/// While the service handles the request, this deadline is [current](deadline::current). The
+/// service also gets it as the [`Deadline`] of the request, and with
+/// [`write_header`](Self::write_header) the time that is left as its `grpc-timeout`.
 ///
 /// # Errors
 ///

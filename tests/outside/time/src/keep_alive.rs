@@ -1,6 +1,6 @@
-//! The keep-alive of a broker's connections, as in MQTT. A client that has nothing to send pings. A
-//! broker that hears nothing for one and a half keep-alive times ends the connection, and then keeps
-//! the session for a while.
+//! The keep-alive of a broker's connections, as in MQTT. A client that has nothing to send pings.
+//! A broker that hears nothing for one and a half keep-alive times ends the connection, and then
+//! keeps the session for a while.
 
 use std::collections::HashMap;
 use std::pin::Pin;

@@ -1,4 +1,4 @@
-//! `tokio::time::Instant` for builds without tokio.
+//! Two types of `tokio::time` for builds without tokio.
 
 use std::ops::{Add, AddAssign, Sub, SubAssign};
 use std::time::{Duration, Instant as StdInstant};
@@ -128,4 +128,17 @@ impl fmt::Debug for Instant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
+}
+
+/// What happens to ticks that were missed: `tokio::time::MissedTickBehavior`, which this is with
+/// feature `tokio`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum MissedTickBehavior {
+    /// They come one after the other, until the interval has caught up.
+    #[default]
+    Burst,
+    /// The ticks after a late one are at multiples of the period after it.
+    Delay,
+    /// They are left out: all ticks stay at multiples of the period after the first.
+    Skip,
 }
