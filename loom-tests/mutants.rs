@@ -90,9 +90,8 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("EarlierResetWithoutLook", "engine/caller.rs reset_by", "self.wake_for_earlier(…)", ""),
     // `reset` to an earlier deadline does not tell the worker; a run on another thread does not
     // either.
-    mutant("ResetWithoutPush", "engine/caller.rs",
-        "«let state = thread_cache::with_handle(handle, |cache: &mut CacheGuard<'_>| { cache.push(message) }); self.wake_for_pushed(state, handle);»",
-        ""),
+    mutant("ResetWithoutPush", "engine/caller.rs reset_by",
+        "let state = thread_cache::with(self, |cache| cache.push(message)); self.wake_for_pushed(state, handle);", ""),
     mutant("ResetWithoutPush", "engine/dispatch.rs finish_run", "thread_cache::push",
         "|message: crate::node::Message<'_, Inner>| message.handle().timer().state.snapshot()"),
     // The end of the last run on another thread is counted before it.
@@ -103,7 +102,7 @@ pub const MUTANTS: &[Mutant] = &[
     // A caller that has pushed a new timeout does not look whether the worker sleeps.
     mutant("PushWithoutLook", "engine/sleep.rs wake_for_new", "self.wake_if_needed(…);", ""),
     // `cancel` does not wake the worker.
-    mutant("CancelWithoutWake", "engine/caller.rs end_by_cancel", "cancelled.leaves_memory", "false"),
+    mutant("CancelWithoutWake", "engine/caller.rs end_by_cancel", "if «cancelled.leaves_memory»", "false"),
     // A caller calls the waker even if another caller has cleared ASLEEP.
     mutant("WakeWithoutCheck", "engine/sleep.rs wake", "self.state.wake()", "self.state.wake(); true"),
     // The worker does not look at the lanes again after it has set ASLEEP.
@@ -204,7 +203,7 @@ pub const MUTANTS: &[Mutant] = &[
     // A discard does not wake the worker.
     mutant("DiscardWithoutWake", "engine/thread_cache.rs discard", "timer.wake()", "_ = timer;"),
     // A thread that ends does not wake a worker that sleeps.
-    mutant("ThreadEndWithoutWake", "engine/thread_cache.rs give_back", "timer.wake_to_reclaim();", ""),
+    mutant("ThreadEndWithoutWake", "engine/thread_cache.rs drop", "timer.wake_to_reclaim();", ""),
     // --- node/word.rs ----------------------------------------------------------------------------
     // The end of a run gives a periodic task its next deadline even if the timeout was cancelled.
     mutant("RunRevivesCancelled", "node/word.rs", "seen.is_in_wheel() && seen.is_running()", "true"),
@@ -457,8 +456,16 @@ pub const MUTANTS: &[Mutant] = &[
     // Threads that begin and end in their models: inside/sync/mod.rs. In all other models what a
     // thread caches is dropped at its end, and what it uses is there from the beginning:
     // inside/engine/pending.rs, inside/engine/timeouts.rs.
-    always("engine/thread_cache.rs drop", "«»let",
+    always("engine/thread_cache.rs drop", "«»let nodes",
         "if !crate::sync::inside::threads_come_and_go() { return; }"),
+    // loom destroys all that is thread-local.
+    always("engine/thread_cache.rs", "use std::mem::{self, «ManuallyDrop»};", ""),
+    always("engine/thread_cache.rs", "type ThreadCaches = RefCell<«ManuallyDrop<Caches>»>;", "Caches"),
+    always("engine/thread_cache.rs", "ThreadCaches::new(«ManuallyDrop::new(Caches::NONE)»)", "Caches::NONE"),
+    always("engine/thread_cache.rs with_caches", "let result = CACHES.try_with(work);",
+        "let mut work = Some(work);
+        let mut work = |caches: &ThreadCaches| (work.take().unwrap())(caches);
+        let result = CACHES.try_with(&mut work).or_else(|_| Ok::<_, ()>(work(&ThreadCaches::new(Caches::NONE))));"),
     always("node/lane.rs drop", "self.retire();",
         "if crate::sync::inside::threads_come_and_go() { self.retire(); }"),
     always("engine/pending.rs", "Ordering, «SegQueue», drop_list", "inside::IdleQueue as SegQueue"),

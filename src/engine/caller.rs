@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use super::inner::{Handle, Inner, Timeout};
+use super::inner::{Inner, Timeout};
 use super::state::StateSnapshot;
-use super::thread_cache::{self, CacheGuard, Work};
+use super::thread_cache;
 use crate::error::NewTimeoutError;
-use crate::node::{Cancelled, ClaimedTask, Released, Reset, SeenWord, Task, TaskClaim};
+use crate::node::{ClaimedTask, Owner, Released, Reset, Task, TaskClaim};
 use crate::report;
 use crate::sync::Arc;
 use crate::ticks::{self, DEADLINE_NEVER};
@@ -40,7 +40,7 @@ impl Inner {
     // Inlined into the function for each type of task, so that the timeout stays in registers.
     #[inline(always)]
     pub(crate) fn schedule_by<T: Task<Inner>>(
-        self: &Arc<Self>,
+        &self,
         task: T,
         deadline: u64,
     ) -> Result<Timeout, NewTimeoutError> {
@@ -54,7 +54,7 @@ impl Inner {
     /// [`schedule_by`](Self::schedule_by) that gives a rejected task back.
     #[inline(always)]
     pub(crate) fn try_schedule_by<T: Task<Inner>>(
-        self: &Arc<Self>,
+        &self,
         task: T,
         deadline: u64,
     ) -> Result<Timeout, (T, NewTimeoutError)> {
@@ -66,15 +66,21 @@ impl Inner {
             }
         }
         // No user code runs in here, because `stop` may be waiting.
-        let mut withdrawn = None;
-        let schedule = Schedule {
-            task,
-            deadline,
-            withdrawn: &mut withdrawn,
-        };
-        let Some(handle) = thread_cache::with(self, schedule) else {
-            return Err(self.reject_withdrawn(withdrawn));
-        };
+        let scheduled = thread_cache::with(self, |cache| {
+            cache.counts.register();
+            let handle = cache.nodes.schedule(task, deadline);
+            // With the cache, because a thread that is ending retires its lane when the cache is
+            // given back.
+            if !cache.look_after_push().is_closing() {
+                return Ok(handle);
+            }
+            match cache.withdraw(handle) {
+                Ok(withdrawn) => Err(withdrawn),
+                // It has ended, or runs.
+                Err(handle) => Ok(handle),
+            }
+        });
+        let handle = scheduled.map_err(|withdrawn| self.reject_withdrawn(withdrawn))?;
         self.wake_for_new(deadline);
         Ok(Timeout { handle })
     }
@@ -82,7 +88,7 @@ impl Inner {
     /// Decides whether a timer accepts a new timeout that does not just accept all: one with a
     /// limit, or one that is not started (the worker is lazily started here) or is closing.
     #[inline(never)]
-    fn admit(self: &Arc<Self>, mut state: StateSnapshot) -> Result<(), NewTimeoutError> {
+    fn admit(&self, mut state: StateSnapshot) -> Result<(), NewTimeoutError> {
         while !state.is_started() && !state.is_closing() {
             self.start()?;
             state = self.state.snapshot();
@@ -102,15 +108,12 @@ impl Inner {
     #[cold]
     fn reject_withdrawn<T: Task<Inner>>(
         &self,
-        withdrawn: Option<ClaimedTask<Inner>>,
+        withdrawn: ClaimedTask<Inner>,
     ) -> (T, NewTimeoutError) {
         self.release_place();
-        let task = withdrawn
-            .expect("a timeout without a handle was withdrawn")
-            .into_task();
         let error = self.closed_error();
         self.count_rejection(&error);
-        (task, error)
+        (withdrawn.into_task(), error)
     }
 
     /// Counts a rejected timeout. Rejections of a stopped timer are not reported, because the
@@ -147,7 +150,7 @@ impl Inner {
                 timer
                     .get()
                     .guard("when it was dropped", || name, || task.drop_task());
-                thread_cache::recycle(Released::of(timer));
+                Self::recycle(Released::of(timer));
                 true
             }
             Err(handle) => {
@@ -182,7 +185,16 @@ impl Inner {
         let handle = &timeout.handle;
         // If the timeout has ended, there is nothing to send, and on a stopped timer no consumer.
         let seen = handle.not_ended()?;
-        let cancelled = thread_cache::with_handle(handle, Cancel { handle, seen })?;
+        let cancelled = thread_cache::with(self, |cache| {
+            let mut cancelled = cache.nodes.cancel(handle, seen)?;
+            // Memory for which the worker has to be woken.
+            cancelled.leaves_memory =
+                cancelled.leaves_memory && cache.look_after_push().wakes_to_reclaim();
+            // After the push: `stop` waits for the count, and then finds the message. Before the
+            // cache is given back: that may call a driver's waker, which may call `stop`.
+            cache.counts.cancel();
+            Some(cancelled)
+        })?;
         self.release_place();
         if cancelled.leaves_memory {
             self.wake();
@@ -194,15 +206,11 @@ impl Inner {
     /// old task. If the timeout has ended, drops the new task and returns `None`. For `stop` and
     /// for the limit there is one of the two at all times.
     #[cfg(feature = "async")]
-    pub(crate) fn replace<T: Task<Inner>>(
-        self: &Arc<Self>,
-        timeout: &Timeout,
-        task: T,
-    ) -> Option<Timeout> {
+    pub(crate) fn replace<T: Task<Inner>>(&self, timeout: &Timeout, task: T) -> Option<Timeout> {
         let handle = &timeout.handle;
         let replaced = match handle.not_ended() {
             None => Err(task),
-            Some(seen) => thread_cache::with(self, |cache: &mut CacheGuard<'_>| {
+            Some(seen) => thread_cache::with(self, |cache| {
                 let Some(old) = cache.nodes.cancel(handle, seen) else {
                     return Err(task);
                 };
@@ -297,9 +305,7 @@ impl Inner {
             Reset::Later => {}
             Reset::Earlier => self.wake_for_earlier(handle),
             Reset::EarlierInWheel(message) => {
-                let state = thread_cache::with_handle(handle, |cache: &mut CacheGuard<'_>| {
-                    cache.push(message)
-                });
+                let state = thread_cache::with(self, |cache| cache.push(message));
                 self.wake_for_pushed(state, handle);
             }
         }
@@ -312,57 +318,6 @@ impl Inner {
             DEADLINE_NEVER => Duration::MAX,
             deadline => Duration::from_nanos(deadline.saturating_sub(self.clock.now_upper_bound())),
         }
-    }
-}
-
-/// Registers a timeout that was admitted, and pushes its message. If the timer closes, withdraws
-/// it; if it has ended, or runs, it stays.
-struct Schedule<'a, T> {
-    task: T,
-    deadline: u64,
-    /// Not in the output, which would not fit into registers then.
-    withdrawn: &'a mut Option<ClaimedTask<Inner>>,
-}
-
-impl<T: Task<Inner>> Work for Schedule<'_, T> {
-    type Output = Option<Handle>;
-
-    #[inline(always)]
-    fn run(self, cache: &mut CacheGuard<'_>) -> Self::Output {
-        cache.counts.register();
-        let handle = cache.nodes.schedule(self.task, self.deadline);
-        // With the cache, because a thread that is ending retires its lane when the cache is given
-        // back.
-        if !cache.look_after_push().is_closing() {
-            return Some(handle);
-        }
-        cache
-            .withdraw(handle)
-            .map(|claimed| *self.withdrawn = Some(claimed))
-            .err()
-    }
-}
-
-/// Cancels a timeout whose word was `seen`, if it has not ended, and counts that. It leaves memory
-/// only if the worker has to be woken for it.
-struct Cancel<'a> {
-    handle: &'a Handle,
-    seen: SeenWord,
-}
-
-impl<'a> Work for Cancel<'a> {
-    type Output = Option<Cancelled<TaskClaim<'a, Inner>>>;
-
-    #[inline(always)]
-    fn run(self, cache: &mut CacheGuard<'_>) -> Self::Output {
-        let mut cancelled = cache.nodes.cancel(self.handle, self.seen)?;
-        cancelled.leaves_memory =
-            cancelled.leaves_memory && cache.look_after_push().wakes_to_reclaim();
-        // After the push: `stop` waits for the count, and then finds the message. Before the cache
-        // is given back: that may drop what the thread caches of stopped timers, and user code with
-        // it, which may call `stop`.
-        cache.counts.cancel();
-        Some(cancelled)
     }
 }
 

@@ -162,7 +162,7 @@ mod tests {
 
         /// Opens a lane, as another thread would.
         pub(super) fn open_lane(&self) -> LocalNodes<Inner> {
-            LocalNodes::new(self.inner(), self.inner().new_lanes.open())
+            LocalNodes::<Inner>::new(self.inner(), self.inner().new_lanes.open())
         }
 
         /// The worker sleeps. `how` is some of the bits that say what wakes it.

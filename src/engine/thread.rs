@@ -94,7 +94,7 @@ impl Thread {
 /// The start of the worker thread.
 impl Inner {
     /// Starts the worker thread, unless it is started. (A driven timer is from the beginning.)
-    pub(crate) fn start(self: &Arc<Self>) -> Result<(), NewTimeoutError> {
+    pub(crate) fn start(&self) -> Result<(), NewTimeoutError> {
         if let Some(known) = self.start_result() {
             return known;
         }
@@ -103,7 +103,7 @@ impl Inner {
         if let Some(known) = self.start_result() {
             return known;
         }
-        let (inner, settings) = (Arc::clone(self), &self.thread.settings);
+        let (inner, settings) = (self.pool.timer(), &self.thread.settings);
         let thread = spawn(settings.name.clone(), settings.stack_size, move || {
             run_worker(&inner);
         });

@@ -5,9 +5,8 @@
 //! in one step, however many timers the thread uses. A `reset` to a later deadline needs no cache.
 //!
 //! A thread that ends gives all of it back: nodes and lane to the next thread, or to the worker at
-//! its next turn, whichever comes first ([`IdleNodes`](crate::node::IdleNodes)). After the
-//! thread-local has been destroyed, an operation takes a cache in the same way and gives it back
-//! immediately.
+//! its next turn, whichever comes first ([`IdleNodes`](crate::node::IdleNodes)). After that, in the
+//! destructor of another thread-local, an operation takes a cache for itself alone.
 //!
 //! A thread's cache of a stopped timer keeps the timer's memory, as a handle would. The thread
 //! drops it when one of these comes first:
@@ -25,8 +24,8 @@
 //! thread is in the parent process stops the copy of the timer, before the operation is done. So
 //! nothing is scheduled there, and the paths above ask for no process.
 
-use std::cell::{Cell, RefCell};
-use std::mem;
+use std::cell::{RefCell, RefMut};
+use std::mem::{self, ManuallyDrop};
 
 use super::inner::{Handle, Inner, Timeout};
 use super::pending::OwnCounts;
@@ -38,11 +37,21 @@ use crate::node::{
 };
 use crate::platform::call_after_fork;
 use crate::sync::unmodelled::{AtomicBool, AtomicUsize};
-use crate::sync::{Arc, Ordering, Weak, local};
+use crate::sync::{Arc, Ordering, local};
 
-local!(static CACHES: RefCell<Caches> = RefCell::new(Caches { by_index: Vec::new(), stops: 0 }));
+type ThreadCaches = RefCell<ManuallyDrop<Caches>>;
 
-local!(static HAS_CACHES: Cell<bool> = Cell::new(false));
+// Without a destructor, so that it exists until the thread has ended. `THREAD_END` empties it.
+local!(static CACHES: ThreadCaches = ThreadCaches::new(ManuallyDrop::new(Caches::NONE)));
+
+local!(static THREAD_END: ThreadEnd = ThreadEnd);
+
+// Not by `LocalKey::with`, which is not inlined.
+#[inline(always)]
+fn with_caches<R>(work: impl FnOnce(&ThreadCaches) -> R) -> R {
+    let result = CACHES.try_with(work);
+    result.expect("the static has no destructor")
+}
 
 /// How many timers were ever stopped.
 static STOPS: AtomicUsize = AtomicUsize::new(0);
@@ -70,14 +79,24 @@ pub(crate) fn watch_forks() {
 /// number and an empty vector, and nothing else.
 extern "C" fn after_fork() {
     FORKS.fetch_add(1, Ordering::Relaxed);
-    // The first use of `CACHES` by a thread would register its destructor.
-    if HAS_CACHES.try_with(Cell::get).unwrap_or(false) {
-        let forget = |caches: &RefCell<Caches>| {
-            caches
-                .try_borrow_mut()
-                .map(|mut caches| mem::forget(mem::take(&mut caches.by_index)))
-        };
-        let _ = CACHES.try_with(forget);
+    mem::forget(take_all());
+}
+
+/// Takes all that the thread caches, unless it is being used.
+fn take_all() -> Vec<Option<Box<ThreadCache>>> {
+    with_caches(|caches| {
+        caches
+            .try_borrow_mut()
+            .map_or_else(|_| Vec::new(), |mut caches| mem::take(&mut caches.by_index))
+    })
+}
+
+/// Gives back what the thread caches, when the thread ends.
+struct ThreadEnd;
+
+impl Drop for ThreadEnd {
+    fn drop(&mut self) {
+        drop(take_all());
     }
 }
 
@@ -93,77 +112,86 @@ struct Caches {
 
 /// A thread's cache of one timer.
 struct ThreadCache {
-    /// `None` before they are first borrowed, and once they were given back.
+    /// `None` once they were given back, when the cache is dropped.
     nodes: Option<LocalNodes<Inner>>,
     counts: OwnCounts,
     /// Whether the timer is stopped.
     stopped: Arc<AtomicBool>,
-    timer: Weak<Inner>,
 }
 
 impl ThreadCache {
-    fn open(timer: &Arc<Inner>) -> Self {
+    fn open(timer: &Inner) -> Self {
         watch_forks();
         timer.stop_copy();
-        let _ = HAS_CACHES.try_with(|has_caches| has_caches.set(true));
+        let idle = timer.idle_nodes.take();
+        let nodes = idle.unwrap_or_else(|| LocalNodes::new(timer, timer.new_lanes.open()));
         Self {
-            nodes: None,
+            nodes: Some(nodes),
             counts: timer.pending_counts.take(),
             stopped: Arc::clone(&timer.stopped),
-            timer: Arc::downgrade(timer),
         }
     }
 
-    /// Borrows the nodes, which are opened if there are none.
-    fn borrow<'a>(&'a mut self, timer: &'a Arc<Inner>) -> CacheGuard<'a> {
-        let open = || LocalNodes::new(timer, timer.new_lanes.open());
-        let nodes = self
-            .nodes
-            .get_or_insert_with(|| timer.idle_nodes.take().unwrap_or_else(open));
-        nodes.make_room();
+    #[inline]
+    fn parts(&mut self) -> (&mut LocalNodes<Inner>, &mut OwnCounts) {
+        let nodes = self.nodes.as_mut();
+        (nodes.expect("they are given back last"), &mut self.counts)
+    }
+
+    #[inline]
+    fn is_ready_for(&self, timer: &Inner) -> bool {
+        let nodes = self.nodes.as_ref();
+        nodes.is_some_and(|nodes| nodes.has_room_for(timer))
+    }
+
+    /// Borrows the cache, which is ready for this timer.
+    #[inline]
+    fn borrow<'a>(&'a mut self, timer: &'a Inner) -> CacheGuard<'a> {
+        let (nodes, counts) = self.parts();
         CacheGuard {
             nodes: nodes.borrow(timer),
-            counts: &mut self.counts,
+            counts,
         }
-    }
-
-    /// Borrows the nodes, if they may be borrowed without opening them.
-    #[inline]
-    fn fast_path_for<'a>(&'a mut self, timer: &'a Inner) -> Option<CacheGuard<'a>> {
-        let nodes = self
-            .nodes
-            .as_mut()
-            .filter(|nodes| nodes.has_room_for(timer))?;
-        Some(CacheGuard {
-            nodes: nodes.borrow(timer),
-            counts: &mut self.counts,
-        })
-    }
-
-    /// Gives back what the thread has of the timer.
-    fn give_back(&mut self, timer: &Inner) {
-        if let Some(nodes) = self.nodes.take() {
-            timer.idle_nodes.put(nodes);
-            // The worker recycles the nodes, unless another thread takes them before.
-            timer.wake_to_reclaim();
-        }
-        timer.pending_counts.give_back(&self.counts);
     }
 }
 
+/// The worker reclaims nodes that this thread has freed and does not need. (No user code runs: only
+/// the thread is woken to reclaim.)
+#[cold]
+fn wake_to_reclaim(nodes: &LocalNodes<Inner>) {
+    if let Some(timer) = nodes.timer() {
+        timer.wake_to_reclaim();
+    }
+}
+
+/// Gives back what the thread has of the timer.
 impl Drop for ThreadCache {
     fn drop(&mut self) {
-        let Some(timer) = self.timer.upgrade() else {
-            return;
-        };
-        self.give_back(&timer);
+        let nodes = self.nodes.take().expect("they are given back once");
+        if let Some(timer) = nodes.timer() {
+            timer.idle_nodes.put(nodes);
+            // The worker recycles the nodes, unless another thread takes them before.
+            timer.wake_to_reclaim();
+            timer.pending_counts.give_back(&self.counts);
+        }
     }
 }
 
 impl Caches {
+    const NONE: Self = Self {
+        by_index: Vec::new(),
+        stops: 0,
+    };
+
+    /// Returns the cache at the index of this timer.
+    #[inline]
+    fn at(&mut self, timer: &Inner) -> Option<&mut ThreadCache> {
+        self.by_index.get_mut(timer.index.get())?.as_deref_mut()
+    }
+
     /// Returns the cache of this timer, which is opened if there is none. To be called after
     /// [`remove_stopped`](Self::remove_stopped), so that no other timer's cache is in its place.
-    fn of_or_open(&mut self, timer: &Arc<Inner>) -> &mut ThreadCache {
+    fn of_or_open(&mut self, timer: &Inner) -> &mut ThreadCache {
         let index = timer.index.get();
         if index >= self.by_index.len() {
             self.by_index.resize_with(index + 1, || None);
@@ -190,10 +218,6 @@ impl Caches {
             .filter_map(|place| Some(*place.take_if(is_stopped)?))
             .collect()
     }
-
-    fn remove(&mut self, timer: &Inner) -> Option<ThreadCache> {
-        Some(*self.by_index.get_mut(timer.index.get())?.take()?)
-    }
 }
 
 /// Stops the caching of this timer.
@@ -202,50 +226,65 @@ pub(super) fn set_stopped(timer: &Inner) {
     STOPS.fetch_add(1, Ordering::Release);
 }
 
-/// An operation on the thread's nodes of a timer. It does not run user code.
-///
-/// The common operations are types of their own, whose `run` is inlined where the nodes are found
-/// and where they have to be opened. A closure would be a call in both.
-pub(super) trait Work {
-    type Output;
-
-    fn run(self, cache: &mut CacheGuard<'_>) -> Self::Output;
+/// What the thread caches at the index of this timer.
+#[inline]
+fn cached<'a>(caches: &'a ThreadCaches, timer: &Inner) -> Option<RefMut<'a, ThreadCache>> {
+    RefMut::filter_map(caches.try_borrow_mut().ok()?, |caches| caches.at(timer)).ok()
 }
 
-impl<R, F: FnOnce(&mut CacheGuard<'_>) -> R> Work for F {
-    type Output = R;
-
-    #[inline(always)]
-    fn run(self, cache: &mut CacheGuard<'_>) -> R {
-        self(cache)
-    }
+/// The thread's cache of this timer, if it is ready.
+#[inline]
+fn ready<'a>(caches: &'a ThreadCaches, timer: &Inner) -> Option<RefMut<'a, ThreadCache>> {
+    cached(caches, timer).filter(|cache| cache.is_ready_for(timer))
 }
 
-/// Calls `work` with the thread's nodes of this timer, which are opened if there are none. `work`
-/// is called once, and does not run user code.
+/// Does `work`, which does not run user code, with the thread's cache of this timer.
+#[inline(always)]
+pub(super) fn with<R>(timer: &Inner, work: impl FnOnce(&mut CacheGuard<'_>) -> R) -> R {
+    with_caches(|caches| match ready(caches, timer) {
+        Some(mut cache) => work(&mut cache.borrow(timer)),
+        None => with_prepared(caches, timer, work),
+    })
+}
+
+/// [`with`] for a cache that is not ready.
 #[cold]
-fn open_and_borrow(timer: &Arc<Inner>, work: &mut dyn FnMut(&mut CacheGuard<'_>)) {
-    // Dropped at the end, when the caches are not borrowed, because user code may go with them. In
-    // an outer variable because a `Vec` allocates only when something is put into it.
-    let mut removed = Vec::new();
-    let worked = CACHES.try_with(|caches| {
-        let mut caches = caches.try_borrow_mut().ok()?;
-        removed = caches.remove_stopped();
-        let cache = caches.of_or_open(timer);
-        work(&mut cache.borrow(timer));
-        Some(
-            cache
-                .nodes
-                .as_mut()
-                .is_some_and(LocalNodes::take_full_batch),
-        )
-    });
-    match worked {
-        Ok(Some(false)) => {}
-        // Outside of the borrow, because a driver's waker is user code.
-        Ok(Some(true)) => timer.wake_for_batch(),
+#[inline(never)]
+fn with_prepared<R>(
+    caches: &ThreadCaches,
+    timer: &Inner,
+    work: impl FnOnce(&mut CacheGuard<'_>) -> R,
+) -> R {
+    tidy(caches, timer);
+    let (mut borrowed, mut apart);
+    let cache = match caches.try_borrow_mut() {
+        Ok(caches) if THREAD_END.try_with(|_| ()).is_ok() => {
+            borrowed = caches;
+            borrowed.of_or_open(timer)
+        }
         // The thread is ending, or uses its caches already.
-        Ok(None) | Err(_) => work(&mut ThreadCache::open(timer).borrow(timer)),
+        _ => {
+            apart = ThreadCache::open(timer);
+            &mut apart
+        }
+    };
+    cache.parts().0.make_room();
+    work(&mut cache.borrow(timer))
+}
+
+/// Does what is not worth a check in each operation.
+fn tidy(caches: &ThreadCaches, timer: &Inner) {
+    let Ok(mut borrowed) = caches.try_borrow_mut() else {
+        return;
+    };
+    let removed = borrowed.remove_stopped();
+    let cache = borrowed.at(timer);
+    let has_batch = cache.is_some_and(|cache| cache.parts().0.take_full_batch());
+    drop(borrowed);
+    // Now, because both may run user code: what goes with the caches, and a driver's waker.
+    drop(removed);
+    if has_batch {
+        timer.wake_for_batch();
     }
 }
 
@@ -280,77 +319,9 @@ impl CacheGuard<'_> {
     }
 }
 
-/// Calls `work` with what is in the thread's caches at this index, if there is anything.
-#[inline(always)]
-fn with_cache<R>(index: usize, work: impl FnOnce(&mut ThreadCache) -> Option<R>) -> Option<R> {
-    CACHES
-        .try_with(|caches| {
-            work(
-                caches
-                    .try_borrow_mut()
-                    .ok()?
-                    .by_index
-                    .get_mut(index)?
-                    .as_mut()?,
-            )
-        })
-        .ok()?
-}
-
-/// Does `work` with the thread's nodes of this timer. `arc` returns the timer.
-#[inline]
-fn with_nodes<W: Work>(timer: &Inner, arc: impl FnOnce() -> Arc<Inner>, work: W) -> W::Output {
-    let mut left = Some(work);
-    let result = with_cache(timer.index.get(), |cache| {
-        let mut guard = cache.fast_path_for(timer)?;
-        left.take().map(|work| work.run(&mut guard))
-    });
-    result.unwrap_or_else(|| with_opened(&arc(), left))
-}
-
-#[cold]
-#[inline(never)]
-fn with_opened<W: Work>(timer: &Arc<Inner>, mut work: Option<W>) -> W::Output {
-    let mut result = None;
-    open_and_borrow(timer, &mut |cache| {
-        result = work.take().map(|work| work.run(cache));
-    });
-    result.expect("the cache was borrowed")
-}
-
-/// Does `work` with the thread's nodes of this timer.
-#[inline]
-pub(super) fn with<W: Work>(timer: &Arc<Inner>, work: W) -> W::Output {
-    with_nodes(timer, || Arc::clone(timer), work)
-}
-
-/// Does `work` with the thread's nodes of the timer of this handle.
-#[inline]
-pub(super) fn with_handle<W: Work>(handle: &Handle, work: W) -> W::Output {
-    with_nodes(handle.timer(), || handle.to_arc(), work)
-}
-
-#[cfg(feature = "async")]
-impl Inner {
-    /// Returns a reference to the timer, from the thread's reserve.
-    #[inline]
-    pub(crate) fn handle(self: &Arc<Self>) -> TimerHandle<Self> {
-        match self.is_stopped_hint() {
-            // Nothing is cached of a stopped timer.
-            true => TimerHandle::new(self),
-            false => with(self, |cache: &mut CacheGuard<'_>| {
-                cache.nodes.timer_handle()
-            }),
-        }
-    }
-}
-
 /// Pushes a message to the thread's lane. Returns the state after that.
-#[inline]
 pub(super) fn push(message: Message<'_, Inner>) -> StateSnapshot {
-    with_handle(message.handle(), |cache: &mut CacheGuard<'_>| {
-        cache.push(message)
-    })
+    with(message.handle().timer(), |cache| cache.push(message))
 }
 
 /// A task to drop, and its handle's reference to the timer.
@@ -364,67 +335,31 @@ pub(super) fn discard(handle: Handle, skips_hook: bool) -> Result<Option<Discard
     if handle.timer().is_stopped_hint() {
         return Err(handle);
     }
-    let index = handle.timer().index.get();
-    let (mut left, mut task, mut wakes) = (Some(handle), None, None);
-    with_cache(
-        index,
-        |ThreadCache {
-             nodes,
-             counts,
-             timer: weak,
-             ..
-         }| {
-            let nodes = nodes.as_mut()?;
-            let handle = left.take_if(|handle| nodes.has_room_for(handle.timer()))?;
-            let discarded = nodes
-                .discard(handle, skips_hook)
-                .map_err(|handle| left = Some(handle));
-            let (cancelled, timer) = discarded.ok()?;
-            if cancelled.leaves_memory && timer.get().state.fence_after_push().wakes_to_reclaim() {
-                wakes = weak.upgrade();
-            }
-            // After the push, as in `cancel`.
-            counts.cancel();
-            timer.get().release_place();
-            match cancelled.task {
-                None => nodes.put(timer),
-                // The reference keeps the timer until the task is dropped.
-                Some(detached) => task = Some((detached, timer)),
-            }
-            Some(())
-        },
-    );
-    wakes.inspect(|timer| timer.wake());
-    left.map_or(Ok(task), Err)
-}
-
-/// Takes what a dropped handle has released.
-#[inline]
-pub(super) fn recycle(released: Released<Inner>) {
-    if released.timer().is_stopped_hint() {
-        // Nothing is cached of a stopped timer.
-        return drop_cache(released.timer());
-    }
-    let index = released.timer().index.get();
-    let mut left = Some(released);
-    with_cache(index, |cache| {
-        if cache.nodes.as_mut()?.recycle(&mut left) {
-            wake_for_freed(cache);
+    let (task, wakes) = with_caches(|caches| {
+        let Some(mut cache) = ready(caches, handle.timer()) else {
+            return Err(handle);
+        };
+        let (nodes, counts) = cache.parts();
+        let (cancelled, timer) = nodes.discard(handle, skips_hook)?;
+        let mut wakes = None;
+        if cancelled.leaves_memory && timer.get().state.fence_after_push().wakes_to_reclaim() {
+            wakes = nodes.timer();
         }
-        Some(())
-    });
-    if let Some(released) = left {
-        free_remotely(released);
-    }
-}
-
-/// The worker reclaims nodes that this thread has freed and does not need. (No user code runs: only
-/// the thread is woken to reclaim.)
-#[cold]
-fn wake_for_freed(cache: &ThreadCache) {
-    if let Some(timer) = cache.timer.upgrade() {
-        timer.wake_to_reclaim();
-    }
+        // After the push, as in `cancel`.
+        counts.cancel();
+        timer.get().release_place();
+        // The reference keeps the timer until the task is dropped.
+        let task = match cancelled.task {
+            Some(detached) => Some((detached, timer)),
+            None => {
+                nodes.put(timer);
+                None
+            }
+        };
+        Ok((task, wakes))
+    })?;
+    wakes.inspect(|timer| timer.wake());
+    Ok(task)
 }
 
 #[cold]
@@ -437,8 +372,24 @@ fn free_remotely(released: Released<Inner>) {
 /// Drops what the thread caches of a stopped timer, which the caller keeps.
 #[cold]
 pub(super) fn drop_cache(timer: &Inner) {
-    let cache = CACHES.try_with(|caches| caches.try_borrow_mut().ok()?.remove(timer));
+    let cache = with_caches(|caches| {
+        let by_index = &mut caches.try_borrow_mut().ok()?.by_index;
+        by_index.get_mut(timer.index.get())?.take()
+    });
     drop(cache);
+}
+
+#[cfg(feature = "async")]
+impl Inner {
+    /// Returns a reference to the timer, from the thread's reserve.
+    #[inline]
+    pub(crate) fn handle(&self) -> TimerHandle<Self> {
+        match self.is_stopped_hint() {
+            // Nothing is cached of a stopped timer.
+            true => TimerHandle::new(&self.pool.timer()),
+            false => with(self, |cache| cache.nodes.timer_handle()),
+        }
+    }
 }
 
 impl Owner for Inner {
@@ -459,7 +410,23 @@ impl Owner for Inner {
 
     #[inline]
     fn recycle(released: Released<Self>) {
-        recycle(released);
+        if released.timer().is_stopped_hint() {
+            // Nothing is cached of a stopped timer.
+            return drop_cache(released.timer());
+        }
+        let recycled = with_caches(|caches| {
+            let Some(mut cache) = cached(caches, released.timer()) else {
+                return Err(released);
+            };
+            let (nodes, _) = cache.parts();
+            if nodes.recycle(released)? {
+                wake_to_reclaim(nodes);
+            }
+            Ok(())
+        });
+        if let Err(released) = recycled {
+            free_remotely(released);
+        }
     }
 }
 
@@ -478,11 +445,8 @@ mod tests {
     /// Calls `work` with what this thread caches of a timer.
     fn with_cached<R>(timer: &Inner, work: impl FnOnce(Option<&mut ThreadCache>) -> R) -> R {
         CACHES.with_borrow_mut(|caches| {
-            let cache = caches
-                .by_index
-                .get_mut(timer.index.get())
-                .and_then(Option::as_deref_mut);
-            work(cache.filter(|cache| std::ptr::eq(cache.timer.as_ptr(), timer)))
+            let cache = caches.at(timer);
+            work(cache.filter(|cache| cache.nodes.as_ref().unwrap().is_of(timer)))
         })
     }
 
@@ -493,8 +457,7 @@ mod tests {
         t.schedule(TICK);
         assert!(with_cached(t.inner(), |cache| cache
             .unwrap()
-            .fast_path_for(t.inner())
-            .is_some()));
+            .is_ready_for(t.inner())));
         assert!(with_cached(other.inner(), |cache| cache.is_none()));
     }
 

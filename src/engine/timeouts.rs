@@ -206,7 +206,7 @@ mod tests {
         }
 
         fn open(&mut self, count: usize) {
-            let open = || LocalNodes::new(self.t.inner(), self.new.open());
+            let open = || LocalNodes::<Inner>::new(self.t.inner(), self.new.open());
             self.lanes.extend((0..count).map(|_| open()));
         }
 

@@ -301,10 +301,7 @@ impl Sleep {
             return Poll::Ready(Ok(()));
         }
         let (wake, id) = Wake::with(waker);
-        match self
-            .timer
-            .with_arc(|timer| timer.schedule_by(wake, self.deadline))
-        {
+        match self.timer().schedule_by(wake, self.deadline) {
             Ok(timeout) => {
                 self.state = State::Waiting(timeout, id);
                 Poll::Pending
@@ -367,7 +364,7 @@ impl Future for Sleep {
             }
             None => {
                 let (wake, id) = Wake::with(waker);
-                if let Some(replaced) = this.timer.with_arc(|timer| timer.replace(timeout, wake)) {
+                if let Some(replaced) = this.timer().replace(timeout, wake) {
                     this.state = State::Waiting(replaced, id);
                     return Poll::Pending;
                 }

@@ -81,13 +81,13 @@ impl<S: Owner> LocalNodes<S> {
     /// # Panics
     ///
     /// If the lane is that of another pool.
-    pub(crate) fn new(timer: &Arc<S>, producer: Producer) -> Self {
+    pub(crate) fn new(timer: &S, producer: Producer) -> Self {
         assert_eq!(
             producer.pool(),
             timer.pool().id(),
             "the lane leads to the worker of this timer"
         );
-        let count = LocalCount::new(Arc::downgrade(timer));
+        let count = LocalCount::new(timer.pool().timer.clone());
         Self {
             timer_with_room: count.address(),
             count,
@@ -96,6 +96,11 @@ impl<S: Owner> LocalNodes<S> {
             free: Vec::with_capacity(2 * PAGE + 1),
             page: Page::EMPTY,
         }
+    }
+
+    /// The timer, unless it is gone.
+    pub(crate) fn timer(&self) -> Option<Arc<S>> {
+        self.count.value()
     }
 
     /// Whether these are nodes of this timer.
@@ -166,17 +171,17 @@ impl<S: Owner> LocalNodes<S> {
         self.producer.take_back(handle.ticket(), new, replacement)
     }
 
-    /// Takes what a handle has released, if the handle was one of this timer. Returns whether nodes
-    /// were freed for the worker to reclaim.
+    /// Takes what a handle has released, unless the handle was one of another timer. Returns
+    /// whether nodes were freed for the worker to reclaim.
     #[inline]
-    pub(crate) fn recycle(&mut self, released: &mut Option<Released<S>>) -> bool {
-        let Some(released) = released.take_if(|released| self.is_of(released.timer())) else {
-            return false;
-        };
+    pub(crate) fn recycle(&mut self, released: Released<S>) -> Result<bool, Released<S>> {
+        if !self.is_of(released.timer()) {
+            return Err(released);
+        }
         let Released { node, timer } = released;
         let has_freed = node.is_some_and(|node| self.keep(node, timer.get()));
         self.count.put(timer);
-        has_freed
+        Ok(has_freed)
     }
 
     /// Keeps a free node of the pool of `timer`. Returns whether others were freed for the worker

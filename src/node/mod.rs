@@ -41,7 +41,7 @@ mod wheel;
 mod word;
 
 pub(crate) use lane::{Consumer, Producer, Waiting, lane};
-pub(crate) use local::{Cancelled, IdleNodes, LocalNodes, NodesGuard};
+pub(crate) use local::{IdleNodes, LocalNodes, NodesGuard};
 pub(crate) use message::Message;
 pub(crate) use pool::{Pool, PoolId};
 #[cfg(feature = "async")]
@@ -51,4 +51,4 @@ pub(crate) use task::{DetachedTask, NextRun, OnCancel, Task, TaskContext};
 pub(crate) use timer_ref::TimerRef;
 pub(crate) use transitions::{ClaimedTask, Reset, RunOutcome, Stopped, TaskClaim};
 pub(crate) use wheel::{Arrival, Expiry, HeldRef, HeldRun, NodeWheel, WheelOf, new_timer};
-pub(crate) use word::{End, SeenWord};
+pub(crate) use word::End;

@@ -5,8 +5,8 @@
 use super::arena::Arena;
 use super::task::TaskContext;
 use super::timer_ref::SharedCount;
-use crate::sync::Ordering;
 use crate::sync::unmodelled::AtomicU64;
+use crate::sync::{Arc, Ordering, Weak};
 
 /// Identifies a [`Pool`]: no other pool of the process has the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,14 +26,17 @@ impl PoolId {
 /// the nodes lives as long as any of them.
 pub(crate) struct Pool<S: TaskContext> {
     id: PoolId,
+    /// The timer that has this pool.
+    pub(super) timer: Weak<S>,
     pub(super) references: SharedCount,
     pub(super) arena: Arena<S>,
 }
 
 impl<S: TaskContext> Pool<S> {
-    pub(super) fn new(id: PoolId) -> Self {
+    pub(super) fn new(id: PoolId, timer: Weak<S>) -> Self {
         Self {
             id,
+            timer,
             references: SharedCount::default(),
             arena: Arena::new(),
         }
@@ -41,5 +44,14 @@ impl<S: TaskContext> Pool<S> {
 
     pub(crate) fn id(&self) -> PoolId {
         self.id
+    }
+
+    /// The timer that has this pool.
+    ///
+    /// # Panics
+    ///
+    /// If it is being dropped.
+    pub(crate) fn timer(&self) -> Arc<S> {
+        self.timer.upgrade().expect("the caller has the timer")
     }
 }

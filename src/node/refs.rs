@@ -346,7 +346,7 @@ impl<S: Owner> Handle<S> {
     }
 
     pub(crate) fn to_arc(&self) -> Arc<S> {
-        self.timer.to_arc()
+        self.timer().pool().timer()
     }
 
     /// The address of the node, which identifies the timeout.

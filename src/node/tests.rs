@@ -5,6 +5,7 @@
 use std::ops::Deref;
 
 use super::arena::PAGE;
+use super::local::Cancelled;
 use super::timer_ref::TimerRef;
 use super::*;
 use crate::either_wheel::EitherWheel;
@@ -115,7 +116,7 @@ impl Both {
         });
         let (producer, consumer) = lane(timer.pool.id());
         Self {
-            local: LocalNodes::new(&timer, producer),
+            local: LocalNodes::<Timer>::new(&timer, producer),
             timer: WorkerTimer(timer),
             consumer,
         }
@@ -138,10 +139,8 @@ impl Both {
             assert!(task.is_plain(), "its cancellation has nothing to do");
             task.drop_task();
         }
-        let mut released = Some(handle.release());
-        let has_freed = self.local.recycle(&mut released);
-        assert!(released.is_none());
-        has_freed
+        let recycled = self.local.recycle(handle.release());
+        recycled.unwrap_or_else(|_| panic!("the handle is one of this timer"))
     }
 
     fn receive(&mut self) {
@@ -221,8 +220,7 @@ fn burst(both: &mut Both, count: usize, kind: &str) -> Vec<Handle<Timer>> {
     for each in 1..=count {
         let handle = both.schedule(start + 1 + random.u64(..SPREAD));
         if kind == "expire" {
-            let mut released = Some(handle.release());
-            both.local.recycle(&mut released);
+            assert!(both.local.recycle(handle.release()).is_ok());
         } else {
             handles.push(handle);
         }
@@ -320,14 +318,11 @@ fn thread_with_a_cache_takes_only_handles_of_its_timer() {
     assert!(
         own.local.is_of(Arc::as_ptr(&own.timer)) && !own.local.is_of(Arc::as_ptr(&other.timer))
     );
-    let mut released = Some(other.schedule(1).release());
-    assert!(!own.local.recycle(&mut released));
-    assert!(released.is_some(), "it is left to the caller");
-    assert!(
-        !other.local.recycle(&mut released),
-        "the message still has the node"
-    );
-    assert!(released.is_none());
+    let Err(released) = own.local.recycle(other.schedule(1).release()) else {
+        panic!("it is left to the caller");
+    };
+    let has_freed = other.local.recycle(released).ok();
+    assert_eq!(has_freed, Some(false), "the message still has the node");
 }
 
 #[test]

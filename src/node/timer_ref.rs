@@ -18,7 +18,6 @@
 
 #![allow(unsafe_code)]
 
-use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
 use crate::sync::{Arc, AtomicUsize, Ordering, Weak};
@@ -109,20 +108,6 @@ impl<T: Counted> TimerRef<T> {
     pub(crate) fn as_ptr(&self) -> *const T {
         self.0.as_ptr()
     }
-
-    pub(crate) fn to_arc(&self) -> Arc<T> {
-        self.with_arc(Arc::clone)
-    }
-
-    /// Calls `work` with the `Arc` of the value.
-    #[inline]
-    pub(crate) fn with_arc<R>(&self, work: impl FnOnce(&Arc<T>) -> R) -> R {
-        // SAFETY: the pointer comes from an `Arc`, whose strong count is not zero, because this
-        // reference is counted. The `Arc` that is made of it is not dropped.
-        work(&ManuallyDrop::new(unsafe {
-            Arc::from_raw(self.0.as_ptr())
-        }))
-    }
 }
 
 impl<T: Counted> Clone for TimerRef<T> {
@@ -165,6 +150,11 @@ impl<T: Counted> LocalCount<T> {
         }
     }
 
+    /// The value, unless it is gone.
+    pub(crate) fn value(&self) -> Option<Arc<T>> {
+        self.value.upgrade()
+    }
+
     /// Whether this is the reserve of the value at this address.
     #[inline]
     pub(crate) fn is_of(&self, value: *const T) -> bool {
@@ -193,7 +183,7 @@ impl<T: Counted> LocalCount<T> {
 
     #[cold]
     fn refill(&mut self) {
-        let value = self.value.upgrade().expect("the caller has the value");
+        let value = self.value().expect("the caller has the value");
         SharedCount::add(&value, BATCH);
         self.references = BATCH;
     }

@@ -57,7 +57,7 @@ pub(crate) fn new_timer<S: Owner>(
                 reclaimer,
                 count,
             },
-            Pool::new(id),
+            Pool::new(id, timer.clone()),
         );
         assert_eq!(timer.pool().id(), id, "the timer has the pool of its wheel");
         timer
