@@ -45,8 +45,8 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("CancelKeepsTask", "alarm/runs.rs cancel", "self.use_task();", ""),
     // A thread that waits for the run of an alarm is not woken, or does not wait.
     mutant("AlarmRunEndWithoutWake", "alarm/runs.rs", "if «before & AWAITED != 0» {", "false"),
-    mutant("AlarmWaitsForNoRun", "alarm/runs.rs cancel_and_wait", "timer.wait_until(…);",
-        "_ = (timer, state);"),
+    mutant("AlarmWaitsForNoRun", "alarm/runs.rs cancel_and_wait", "timer.run_waiters.wait_until(…);",
+        "_ = is_over;"),
     // --- clock/counter.rs ------------------------------------------------------------------------
     // A thread that finds the new offset does not see the floor that belongs to it.
     mutant("OffsetWithoutRelease", "clock/counter.rs",
@@ -69,13 +69,13 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("OffsetWithoutDrift", "clock/counter.rs synchronise", "MAX_DRIFT", "0"),
     // --- engine/caller.rs ------------------------------------------------------------------------
     // `new_timeout` does not look at the state before it pushes.
-    mutant("NewTimeoutWithoutFirstLook", "engine/caller.rs", "!state.accepts_all() || self.limit.is_some()",
+    mutant("NewTimeoutWithoutFirstLook", "engine/caller.rs", "!state.accepts_all() || self.pending_counts.limit().is_some()",
         "false"),
     // A timer that closes does not take a new timeout back.
     mutant("NewTimeoutNotWithdrawn", "engine/caller.rs", "!cache.look_after_push().is_closing()",
         "cache.look_after_push(); true"),
     // `cancel` leaves it to the worker to free the place under the limit, as in Netty.
-    mutant("CancelKeepsPlace", "engine/caller.rs end_by_cancel", "self.release_place();", ""),
+    mutant("CancelKeepsPlace", "engine/caller.rs end_by_cancel", "self.pending_counts.release_place();", ""),
     // The end of a timeout that is replaced is counted before the new one is registered.
     mutant("ReplaceCountsEndFirst", "engine/caller.rs replace", "cache.counts.register();",
         "cache.counts.cancel(); cache.counts.register();"),
@@ -85,7 +85,7 @@ pub const MUTANTS: &[Mutant] = &[
     // A timeout that is replaced gives its place back, and the new one takes it again.
     mutant("ReplaceFreesPlace", "engine/caller.rs replace",
         "«»let handle = cache.nodes.schedule_replacement(task,",
-        "self.release_place(); self.limit.as_ref().map(|limit| limit.take());"),
+        "self.pending_counts.release_place(); let _ = self.pending_counts.take_place();"),
     // A caller that makes a deadline in a lane earlier does not look whether the worker sleeps.
     mutant("EarlierResetWithoutLook", "engine/caller.rs reset_by", "self.wake_for_earlier(…)", ""),
     // `reset` to an earlier deadline does not tell the worker; a run on another thread does not
@@ -146,28 +146,22 @@ pub const MUTANTS: &[Mutant] = &[
     // --- ending.rs -------------------------------------------------------------------------------
     // The thread that has ended the timer does not wake the thread that waits for it.
     mutant("EndWithoutWake", "ending.rs finish", "waker.wake();", "drop(waker);"),
-    // --- engine/run_end.rs -----------------------------------------------------------------------
+    // --- engine/dispatch.rs ----------------------------------------------------------------------
     // `cancel_and_wait` does not wait for the turn in which the task may run.
-    mutant("WaitForNoTurn", "engine/run_end.rs wait_for_run", "drop(…);", ""),
+    mutant("WaitForNoTurn", "engine/dispatch.rs wait_for_run", "drop(…);", ""),
     // `cancel_and_wait` does not wait for a task that an executor has.
-    mutant("WaitForNoRun", "engine/run_end.rs wait_for_run", "!handle.await_run()", "true"),
+    mutant("WaitForNoRun", "engine/dispatch.rs wait_for_run", "!handle.await_run()", "true"),
     // The end of a run wakes no thread that waits for it.
-    mutant("RunEndWithoutWake", "engine/run_end.rs", "if «timeout.handle.end_run()» {",
+    mutant("RunEndWithoutWake", "engine/dispatch.rs", "if «timeout.handle.end_run()» {",
         "{ _ = timeout.handle.end_run(); false }"),
-    // The end of a run wakes only the first thread that waits for it.
-    mutant("RunEndWakesOneWaiter", "engine/run_end.rs",
-        "waiters.iter().for_each(|(_, waiter)| waiter.unpark());",
-        "waiters.iter().take(1).for_each(|(_, waiter)| waiter.unpark());"),
-    // A thread that waits for a run gives up when another one ends.
-    mutant("AnotherRunEndsTheWait", "engine/run_end.rs", "«parker.park();» } }", "parker.park(); return;"),
     // --- engine/end.rs ---------------------------------------------------------------------------
     // The drop of the last handle waits for the worker even if this thread is the worker.
     mutant("LastDropOnWorkerWaits", "engine/end.rs", "if «self.is_worker()» {", "false"),
     // The count of handles is lowered by a load and a store, with a gap in between.
-    mutant("DropHandleWithoutCompare", "engine/end.rs", "self.handles.fetch_sub(1, Ordering::AcqRel) == 1",
-        "let handles = self.handles.load(Ordering::SeqCst); self.handles.store(handles.saturating_sub(1), Ordering::SeqCst); handles == 1"),
+    mutant("DropHandleWithoutCompare", "engine/state.rs remove", "self.0.fetch_sub(1, Ordering::AcqRel) == 1",
+        "let handles = self.0.load(Ordering::SeqCst); self.0.store(handles.saturating_sub(1), Ordering::SeqCst); handles == 1"),
     // A weak handle raises the count of handles from zero.
-    mutant("UpgradeFromZero", "timer.rs", "«(handles > 0).then(|| handles + 1)»", "Some(handles + 1)"),
+    mutant("UpgradeFromZero", "engine/state.rs", "«(handles > 0).then(|| handles + 1)»", "Some(handles + 1)"),
     // `shutdown` does not wait for a thread that is replacing a timeout.
     mutant("ShutdownIgnoresRegistered", "engine/end.rs", "if «live == pending» {", "true"),
     // `shutdown` waits for nothing: it stops immediately.
@@ -204,6 +198,13 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("DiscardWithoutWake", "engine/thread_cache.rs discard", "timer.wake()", "_ = timer;"),
     // A thread that ends does not wake a worker that sleeps.
     mutant("ThreadEndWithoutWake", "engine/thread_cache.rs drop", "timer.wake_to_reclaim();", ""),
+    // --- sync/mod.rs -----------------------------------------------------------------------------
+    // The end of a run wakes only the first thread that waits for it.
+    mutant("RunEndWakesOneWaiter", "sync/mod.rs wake_all",
+        "waiters.iter().for_each(|(_, waiter)| waiter.unpark());",
+        "waiters.iter().take(1).for_each(|(_, waiter)| waiter.unpark());"),
+    // A thread that waits for a run gives up when another one ends.
+    mutant("AnotherRunEndsTheWait", "sync/mod.rs wait_until", "«parker.park();» } }", "parker.park(); return;"),
     // --- node/word.rs ----------------------------------------------------------------------------
     // The end of a run gives a periodic task its next deadline even if the timeout was cancelled.
     mutant("RunRevivesCancelled", "node/word.rs", "seen.is_in_wheel() && seen.is_running()", "true"),
@@ -425,7 +426,7 @@ pub const MUTANTS: &[Mutant] = &[
     // Keys of one shard contend, and a model has few.
     always("util/expiring_map/mod.rs", "const SHARDS: usize = «16»;", "1"),
     // Fences whose order loom explores: inside/sync/mod.rs.
-    always("engine/state.rs new", "-> Self { «»", "crate::sync::inside::set_fences();"),
+    always("engine/state.rs new", "-> Self { «»Self { word", "crate::sync::inside::set_fences();"),
     // The batched reference counts, which loom explores only in their own models:
     // inside/sync/mod.rs.
     always("node/timer_ref.rs", "Arc, «AtomicUsize», Ordering, Weak", "inside::Count as AtomicUsize"),
@@ -444,8 +445,8 @@ pub const MUTANTS: &[Mutant] = &[
         "if let Some(counted) = crate::clock::inside::counted() { return counted; }"),
     // The counters, which loom explores only in models of what they order:
     // inside/engine/counters.rs.
-    always("engine/counters.rs", "use crate::sync::unmodelled::AtomicU64;",
-        "use self::inside::CounterWord as AtomicU64;"),
+    always("engine/counters.rs", "use crate::sync::unmodelled::{AtomicU64, Mutex, PoisonError};",
+        "use crate::sync::unmodelled::{Mutex, PoisonError}; use self::inside::CounterWord as AtomicU64;"),
     // The memory of chunks in these models: inside/node/arena.rs.
     always("node/arena.rs", "«»let new = new.cast::<Node<S>>();", "inside::allocated(new, layout);"),
     always("node/arena.rs chunk", "«»unsafe { std::alloc::dealloc(new.as_ptr().cast(),",
@@ -471,8 +472,8 @@ pub const MUTANTS: &[Mutant] = &[
     always("engine/pending.rs", "Ordering, «SegQueue», drop_list", "inside::IdleQueue as SegQueue"),
     always("node/local.rs", "use crate::sync::{Arc, «SegQueue»};", "inside::IdleQueue as SegQueue"),
     always("engine/pending.rs",
-        "«Self { first: OnceLock::new(), free: SegQueue::new(), stopped: AtomicU64::new(0) }»",
-        "inside::with_counts(Self { first: OnceLock::new(), free: SegQueue::new(), stopped: AtomicU64::new(0) })"),
+        "Self { first: OnceLock::new(), free: SegQueue::new(), stopped: AtomicU64::new(0), limit: limit.map(|limit| Limit::new(limit.get() as u64)) }",
+        "inside::with_counts(Self { first: OnceLock::new(), free: SegQueue::new(), stopped: AtomicU64::new(0), limit: limit.map(|limit| Limit::new(limit.get() as u64)) })"),
     always("engine/timeouts.rs", "use crate::sync::«SegQueue»;", "inside::SeenQueue as SegQueue"),
     always("engine/timeouts.rs", "lanes: SegQueue<Consumer>, pool: PoolId«»", "made: inside::MadeLanes,"),
     always("engine/timeouts.rs", "«Self { lanes: SegQueue::new(), pool }»",

@@ -148,7 +148,7 @@ impl HashedWheelTimer {
         if self.would_wait_for_itself("shutdown") {
             Vec::new()
         } else {
-            self.inner.shutdown(grace)
+            Grace::begin(&self.inner, grace).end(&self.inner)
         }
     }
 
@@ -196,7 +196,7 @@ impl HashedWheelTimer {
     #[doc(alias("shutdown_background", "shutdown_timeout"))]
     pub fn begin_stop(&self) -> Ending {
         self.assert_may_end("begin_stop");
-        self.inner.close();
+        self.inner.state.close();
         Ending::begin(&self.inner, None)
     }
 
@@ -224,7 +224,7 @@ impl HashedWheelTimer {
     #[doc(alias("shutdown_timeout", "awaitTermination"))]
     pub fn begin_shutdown(&self, grace: Duration) -> Ending {
         self.assert_may_end("begin_shutdown");
-        let grace = self.inner.begin_shutdown(grace);
+        let grace = Grace::begin(&self.inner, grace);
         Ending::begin(&self.inner, Some(grace))
     }
 
@@ -442,7 +442,7 @@ impl Ending {
     /// ```
     #[must_use]
     pub fn running_task(&self) -> Option<RunningTask> {
-        let running = self.timer.running()?;
+        let running = self.timer.running.get()?;
         let elapsed = Duration::from_nanos(self.timer.clock.now().saturating_sub(running.began));
         Some(RunningTask {
             task: running.task,
@@ -554,10 +554,7 @@ fn end(timer: &Arc<Inner>, grace: Option<Grace>) -> Vec<Timeout> {
     let mut timeouts = None;
     if let Some(grace) = grace {
         // A shutdown reads the user's clock.
-        report::guard(
-            || timeouts = Some(timer.end_shutdown(grace)),
-            report::clock_panicked,
-        );
+        report::guard(|| timeouts = Some(grace.end(timer)), report::clock_panicked);
     }
     timeouts.unwrap_or_else(|| timer.stop())
 }

@@ -274,6 +274,43 @@ impl LevelOccupancy {
     }
 }
 
+impl Stats {
+    fn of(timer: &Inner) -> Self {
+        let counters = &timer.counters;
+        let worker = &counters.worker;
+        let (
+            Balance {
+                registered,
+                expired,
+                cancelled,
+                pending,
+                ..
+            },
+            cancelled_not_reclaimed,
+        ) = timer
+            .pending_counts
+            .balance_and_unreclaimed(counters, timer.state.snapshot().is_ended());
+        Self {
+            scheduled: registered,
+            expired,
+            cancelled,
+            pending,
+            cancelled_not_reclaimed,
+            rejected: counters.rejected.get(),
+            periodic_runs: counters.periodic_runs.get(),
+            panics: counters.panics.get(),
+            dropped_tasks: counters.dropped_tasks.get(),
+            slow_tasks: worker.slow_tasks.get(),
+            turns: worker.turns.get(),
+            wake_ups: worker.wake_ups.get(),
+            long_turns: worker.long_turns.get(),
+            longest_turn: Duration::from_nanos(worker.longest_turn.get()),
+            busy_time: Duration::from_nanos(worker.busy_time.get()),
+            lateness: Lateness::of(&worker.lateness, timer.ticks.nanos()),
+        }
+    }
+}
+
 impl HashedWheelTimer {
     /// Returns how many timeouts have not ended. Netty's `pendingTimeouts`.
     ///
@@ -304,7 +341,13 @@ impl HashedWheelTimer {
     #[must_use]
     #[doc(alias("pendingTimeouts"))]
     pub fn pending_timeouts(&self) -> usize {
-        self.inner.pending() as usize
+        let Inner {
+            pending_counts,
+            counters,
+            state,
+            ..
+        } = &*self.inner;
+        pending_counts.pending(counters, state.snapshot().is_ended()) as usize
     }
 
     /// Returns what the timer has done since it was built: counters, the worker's load, lateness.
@@ -322,7 +365,7 @@ impl HashedWheelTimer {
     /// ```
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.inner.stats()
+        Stats::of(&self.inner)
     }
 
     /// Returns how full each slot of the wheel is: to draw a live timer, or to find out why it is
@@ -359,76 +402,36 @@ impl HashedWheelTimer {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn occupancy(&self) -> Result<Occupancy, Unavailable> {
-        self.inner.occupancy()
-    }
-}
-
-/// Statistics: what the timer has counted.
-impl Inner {
-    pub(crate) fn stats(&self) -> Stats {
-        let counters = &self.counters;
-        let worker = &counters.worker;
-        let (
-            Balance {
-                registered,
-                expired,
-                cancelled,
-                pending,
-                ..
-            },
-            cancelled_not_reclaimed,
-        ) = self
-            .pending_counts
-            .balance_and_unreclaimed(counters, self.state.snapshot().is_ended());
-        Stats {
-            scheduled: registered,
-            expired,
-            cancelled,
-            pending,
-            cancelled_not_reclaimed,
-            rejected: counters.rejected.get(),
-            periodic_runs: counters.periodic_runs.get(),
-            panics: counters.panics.get(),
-            dropped_tasks: counters.dropped_tasks.get(),
-            slow_tasks: worker.slow_tasks.get(),
-            turns: worker.turns.get(),
-            wake_ups: worker.wake_ups.get(),
-            long_turns: worker.long_turns.get(),
-            longest_turn: Duration::from_nanos(worker.longest_turn.get()),
-            busy_time: Duration::from_nanos(worker.busy_time.get()),
-            lateness: Lateness::of(&worker.lateness, self.ticks.nanos()),
-        }
-    }
-
-    fn occupancy(&self) -> Result<Occupancy, Unavailable> {
+        let timer = &*self.inner;
         // Without any lock, because the clock may be the user's.
-        let now = self.ticks.reached(self.clock.now());
-        let worker = self.look_at_wheel().ok_or_else(|| self.why_unavailable())?;
-        let (tick, levels, queued) = worker.occupancy(self, now).ok_or(Unavailable::NoMemory)?;
+        let now = timer.ticks.reached(timer.clock.now());
+        let Some(worker) = timer.look_at_wheel() else {
+            return Err(match self.is_stopped() {
+                true => Unavailable::Stopped,
+                false => Unavailable::Busy,
+            });
+        };
+        let occupancy = worker.occupancy(timer, now);
+        let (tick, levels, queued) = occupancy.ok_or(Unavailable::NoMemory)?;
         Ok(Occupancy {
             tick,
             levels: levels.into_iter().map(LevelOccupancy::of).collect(),
             queued,
         })
     }
+}
 
-    fn why_unavailable(&self) -> Unavailable {
-        if self.state.snapshot().is_stopped() {
-            Unavailable::Stopped
-        } else {
-            Unavailable::Busy
-        }
-    }
-
+/// Statistics: what the timer has counted.
+impl Inner {
     /// `Debug` of a timer and of its driver.
     pub(crate) fn debug(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let stats = self.stats();
+        let stats = Stats::of(self);
         let mut debug = f.debug_struct(name);
         debug
             .field("life", &self.state.snapshot())
             .field("pending", &stats.pending);
-        if let Some(limit) = &self.limit {
-            debug.field("limit", &limit.most);
+        if let Some(limit) = self.pending_counts.limit() {
+            debug.field("limit", &limit);
         }
         debug
             .field("scheduled", &stats.scheduled)

@@ -82,6 +82,14 @@ impl Ticks {
         self.reached(now) * self.nanos
     }
 
+    /// Returns the first multiple of `slack`, in whole ticks, at or after `deadline`.
+    pub(crate) fn align(self, deadline: u64, slack: Duration) -> u64 {
+        match self.begun(nanos(slack)) {
+            0 => deadline,
+            slack => or_never(deadline.div_ceil(slack) * slack),
+        }
+    }
+
     /// Returns the tick at which a deadline expires: the first one that begins at or after
     /// `deadline`. A timeout is therefore never early, and at most one tick late.
     pub(crate) fn of(self, deadline: u64) -> u64 {

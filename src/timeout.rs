@@ -266,7 +266,7 @@ impl Timeout {
     #[must_use = "false: the timeout was not re-armed"]
     pub fn reset_at(&self, deadline: Instant) -> bool {
         let timer = self.handle.timer();
-        timer.reset_to(self, timer.deadline_at(deadline))
+        timer.reset_to(self, timer.clock.at(deadline))
     }
 
     /// Returns when the timeout is due. `tokio::time::Sleep::deadline`, and Netty's `deadline`.
@@ -320,7 +320,7 @@ impl Timeout {
     pub fn remaining(&self) -> Duration {
         match self.handle.deadline() {
             DEADLINE_RUNNING => Duration::ZERO,
-            deadline => self.handle.timer().remaining(deadline),
+            deadline => self.handle.timer().clock.remaining(deadline),
         }
     }
 

@@ -85,7 +85,7 @@ pub struct HashedWheelTimer {
 impl HashedWheelTimer {
     /// Makes a handle and counts it.
     pub(crate) fn from_shared(inner: Arc<Inner>) -> Self {
-        inner.handles.fetch_add(1, Ordering::Relaxed);
+        inner.handles.add();
         Self {
             inner,
             counts: true,
@@ -96,11 +96,7 @@ impl HashedWheelTimer {
     /// unless the count is zero already: then the timer stops or has stopped, which must not happen
     /// twice.
     pub(crate) fn unless_ended(inner: Arc<Inner>) -> Self {
-        let one_more = |handles| (handles > 0).then(|| handles + 1);
-        let counts = inner
-            .handles
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more)
-            .is_ok();
+        let counts = inner.handles.add_unless_zero();
         Self { inner, counts }
     }
 
@@ -189,7 +185,7 @@ impl HashedWheelTimer {
     where
         F: FnOnce(&Timeout) + Send + 'static,
     {
-        schedule_closure(&self.inner, task, self.inner.deadline_after(delay))
+        schedule_closure(&self.inner, task, self.inner.clock.deadline_after(delay))
     }
 
     /// Schedules a [`TimerTask`] to run once, `delay` from now.
@@ -231,7 +227,7 @@ impl HashedWheelTimer {
         task: T,
         delay: Duration,
     ) -> Result<Timeout, NewTimeoutError> {
-        schedule_task(&self.inner, task, self.inner.deadline_after(delay))
+        schedule_task(&self.inner, task, self.inner.clock.deadline_after(delay))
     }
 
     /// Schedules `task` to run once, at `deadline`.
@@ -272,7 +268,7 @@ impl HashedWheelTimer {
     where
         F: FnOnce(&Timeout) + Send + 'static,
     {
-        schedule_closure(&self.inner, task, self.inner.deadline_at(deadline))
+        schedule_closure(&self.inner, task, self.inner.clock.at(deadline))
     }
 
     /// Schedules a [`TimerTask`] to run once, at `deadline`.
@@ -310,7 +306,7 @@ impl HashedWheelTimer {
         task: T,
         deadline: Instant,
     ) -> Result<Timeout, NewTimeoutError> {
-        schedule_task(&self.inner, task, self.inner.deadline_at(deadline))
+        schedule_task(&self.inner, task, self.inner.clock.at(deadline))
     }
 
     /// Schedules a [`TimerTask`] to run once, `delay` from now, or gives it back.
@@ -349,7 +345,7 @@ impl HashedWheelTimer {
         task: T,
         delay: Duration,
     ) -> Result<Timeout, TryNewTimeoutError<T>> {
-        try_schedule_task(&self.inner, task, self.inner.deadline_after(delay))
+        try_schedule_task(&self.inner, task, self.inner.clock.deadline_after(delay))
     }
 
     /// Schedules a [`TimerTask`] to run once, at `deadline`, or gives it back.
@@ -382,7 +378,7 @@ impl HashedWheelTimer {
         task: T,
         deadline: Instant,
     ) -> Result<Timeout, TryNewTimeoutError<T>> {
-        try_schedule_task(&self.inner, task, self.inner.deadline_at(deadline))
+        try_schedule_task(&self.inner, task, self.inner.clock.at(deadline))
     }
 
     /// Returns the time of the timer's clock as an `Instant`. `tokio::time::Instant::now`.
@@ -441,9 +437,8 @@ impl HashedWheelTimer {
     #[must_use]
     #[doc(alias("slack", "leeway", "tolerance", "coalesce"))]
     pub fn deadline_within(&self, delay: Duration, slack: Duration) -> Instant {
-        self.inner
-            .clock
-            .instant_of(self.inner.deadline_within(delay, slack))
+        let Inner { clock, ticks, .. } = &*self.inner;
+        clock.instant_of(ticks.align(clock.deadline_after(delay), slack))
     }
 
     /// Returns the timer's clock. Its time is zero when the timer is built, and stops after 146
@@ -589,7 +584,7 @@ impl Clone for HashedWheelTimer {
 /// [`Ending`](crate::Ending) has begun.
 impl Drop for HashedWheelTimer {
     fn drop(&mut self) {
-        if !self.counts || !self.inner.drop_handle() {
+        if !self.counts || !self.inner.handles.remove() {
             return;
         }
         if self.inner.has_ending_thread.load(Ordering::Relaxed) {

@@ -160,7 +160,7 @@ struct Shared<F: ?Sized> {
     /// | a run is over | − `RUN`; to no run, none waits, and threads that wait are woken | `AcqRel`: the same |
     /// | `cancel` | sets `CANCELLED`; the first one counts a run | `Release`: a thread that finds it cancelled sees what was done before |
     /// | `is_cancelled`, `arm` | reads | `Acquire`: the same; `arm` reads it under the lock, which `cancel` takes afterwards |
-    /// | `cancel_and_wait` | sets `AWAITED`; with no run, it does not wait | `AcqRel`: sees the runs before; the thread that ends the last run finds the waiter in the list (`engine/run_end.rs`) |
+    /// | `cancel_and_wait` | sets `AWAITED`; with no run, it does not wait | `AcqRel`: sees the runs before; the thread that ends the last run finds the waiter in the list (`engine/dispatch.rs`) |
     state: AtomicUsize,
     /// The thread that runs the task, so that it does not wait for itself. A thread finds its own
     /// number only if it has stored it.
@@ -256,7 +256,7 @@ impl Alarm {
     #[doc(alias("mod_timer", "rearm", "scheduleTimeout", "reset"))]
     #[inline]
     pub fn arm(&self, delay: Duration) -> Result<(), NewTimeoutError> {
-        self.arm_to(self.0.timer.deadline_after(delay))
+        self.arm_to(self.0.timer.clock.deadline_after(delay))
     }
 
     /// Arms the alarm: the task runs once, at `deadline`. seastar's `arm(time_point)`.
@@ -282,7 +282,7 @@ impl Alarm {
     /// ```
     #[inline]
     pub fn arm_at(&self, deadline: Instant) -> Result<(), NewTimeoutError> {
-        self.arm_to(self.0.timer.deadline_at(deadline))
+        self.arm_to(self.0.timer.clock.at(deadline))
     }
 
     #[inline]
@@ -413,7 +413,7 @@ impl Alarm {
     #[inline]
     pub fn remaining(&self) -> Option<Duration> {
         let deadline = self.armed_deadline()?;
-        Some(self.0.timer.remaining(deadline))
+        Some(self.0.timer.clock.remaining(deadline))
     }
 
     /// The deadline, if the alarm is armed. No clock is read under the lock: it is user code.

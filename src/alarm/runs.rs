@@ -117,8 +117,11 @@ impl Alarm {
             runner,
             ..
         } = &*self.0;
-        if runner.load(Ordering::Relaxed) != thread_number() {
-            timer.wait_until(|| state.fetch_or(AWAITED, Ordering::AcqRel) < RUN);
+        // (No task runs in a child process.)
+        let is_mine = runner.load(Ordering::Relaxed) == thread_number();
+        if !is_mine && !timer.thread.is_in_parent_process() {
+            let is_over = || state.fetch_or(AWAITED, Ordering::AcqRel) < RUN;
+            timer.run_waiters.wait_until(is_over);
         }
         is_first
     }
@@ -191,8 +194,10 @@ impl Alarm {
             let name = task.name();
             runner.store(thread_number(), Ordering::Relaxed);
             match before & CANCELLED {
-                0 => timer.guard("in run", || name, || task.run(self)),
-                _ => timer.guard("when it was dropped", || name, || task.drop_task()),
+                0 => timer.counters.guard("in run", || name, || task.run(self)),
+                _ => timer
+                    .counters
+                    .guard("when it was dropped", || name, || task.drop_task()),
             }
             runner.store(0, Ordering::Relaxed);
             // Before the next run may begin.
@@ -203,7 +208,7 @@ impl Alarm {
             }
         }
         if before & AWAITED != 0 {
-            timer.wake_waiters();
+            timer.run_waiters.wake_all();
         }
     }
 }

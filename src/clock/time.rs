@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::Clock;
 use super::counter::CounterClock;
 use crate::report;
-use crate::ticks::{self, DEADLINE_RUNNING};
+use crate::ticks::{self, DEADLINE_NEVER, DEADLINE_RUNNING};
 
 /// The clock of a timer. Its time is zero when the timer is built.
 pub(crate) enum TimerClock {
@@ -58,6 +58,20 @@ impl TimerClock {
         match self {
             Self::Counter(counter) => counter.deadline_base().min(DEADLINE_RUNNING - 1),
             Self::Given { .. } => self.now(),
+        }
+    }
+
+    /// Returns the deadline after this delay.
+    #[inline]
+    pub(crate) fn deadline_after(&self, delay: Duration) -> u64 {
+        ticks::deadline(self.deadline_base(), delay)
+    }
+
+    /// Returns how long it is until `deadline`.
+    pub(crate) fn remaining(&self, deadline: u64) -> Duration {
+        match deadline {
+            DEADLINE_NEVER => Duration::MAX,
+            deadline => Duration::from_nanos(deadline.saturating_sub(self.now_upper_bound())),
         }
     }
 
@@ -134,7 +148,6 @@ mod tests {
     use super::*;
     use crate::clock::ManualClock;
     use crate::sync::thread::sleep;
-    use crate::ticks::DEADLINE_NEVER;
 
     #[test]
     fn instant_is_converted_by_the_same_clock() {

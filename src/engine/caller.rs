@@ -1,7 +1,8 @@
 //! The callers' side: schedule, cancel, reset, replace.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use super::dispatch::call_cancelled;
 use super::inner::{Inner, Timeout};
 use super::state::StateSnapshot;
 use super::thread_cache;
@@ -9,34 +10,11 @@ use crate::error::NewTimeoutError;
 use crate::node::{ClaimedTask, Owner, Released, Reset, Task, TaskClaim};
 use crate::report;
 use crate::sync::Arc;
-use crate::ticks::{self, DEADLINE_NEVER};
 
 /// The callers' side: schedule, cancel, reset, replace, and the number of pending timeouts.
 impl Inner {
-    /// Returns the deadline after this delay, for [`schedule_by`](Self::schedule_by).
-    #[inline]
-    pub(crate) fn deadline_after(&self, delay: Duration) -> u64 {
-        ticks::deadline(self.clock.deadline_base(), delay)
-    }
-
-    /// Returns the first multiple of `slack`, in whole ticks, at or after the deadline after this
-    /// delay.
-    pub(crate) fn deadline_within(&self, delay: Duration, slack: Duration) -> u64 {
-        let deadline = self.deadline_after(delay);
-        match self.ticks.begun(ticks::nanos(slack)) {
-            0 => deadline,
-            slack => ticks::or_never(deadline.div_ceil(slack) * slack),
-        }
-    }
-
-    /// Returns the deadline at this time. If that has passed, the timeout is due at the next tick.
-    /// With the machine's clock this reads no clock.
-    #[inline]
-    pub(crate) fn deadline_at(&self, instant: Instant) -> u64 {
-        self.clock.at(instant)
-    }
-
-    /// `deadline` is in nanoseconds since the timer was built, and at most [`DEADLINE_NEVER`].
+    /// `deadline` is in nanoseconds since the timer was built, and at most
+    /// [`DEADLINE_NEVER`](crate::ticks::DEADLINE_NEVER).
     // Inlined into the function for each type of task, so that the timeout stays in registers.
     #[inline(always)]
     pub(crate) fn schedule_by<T: Task<Inner>>(
@@ -46,7 +24,8 @@ impl Inner {
     ) -> Result<Timeout, NewTimeoutError> {
         self.try_schedule_by(task, deadline)
             .map_err(|(task, error)| {
-                self.guard("when it was dropped", T::name, || drop(task));
+                self.counters
+                    .guard("when it was dropped", T::name, || drop(task));
                 error
             })
     }
@@ -59,7 +38,7 @@ impl Inner {
         deadline: u64,
     ) -> Result<Timeout, (T, NewTimeoutError)> {
         let state = self.state.snapshot();
-        if !state.accepts_all() || self.limit.is_some() {
+        if !state.accepts_all() || self.pending_counts.limit().is_some() {
             if let Err(error) = self.admit(state) {
                 self.count_rejection(&error);
                 return Err((task, error));
@@ -94,13 +73,11 @@ impl Inner {
             state = self.state.snapshot();
         }
         if state.is_closing() {
-            return Err(self.closed_error());
+            return Err(self.thread.closed_error());
         }
-        match &self.limit {
-            Some(limit) if !limit.take() => Err(NewTimeoutError::TooManyPending {
-                limit: limit.most as usize,
-            }),
-            _ => Ok(()),
+        match self.pending_counts.take_place() {
+            Ok(()) => Ok(()),
+            Err(limit) => Err(NewTimeoutError::TooManyPending { limit }),
         }
     }
 
@@ -110,8 +87,8 @@ impl Inner {
         &self,
         withdrawn: ClaimedTask<Inner>,
     ) -> (T, NewTimeoutError) {
-        self.release_place();
-        let error = self.closed_error();
+        self.pending_counts.release_place();
+        let error = self.thread.closed_error();
         self.count_rejection(&error);
         (withdrawn.into_task(), error)
     }
@@ -132,8 +109,8 @@ impl Inner {
             return false;
         };
         match task {
-            Some(claim) if skips_hook => self.drop_task(|| timeout.handle.name(), claim),
-            Some(claim) => self.call_cancelled(timeout, claim),
+            Some(claim) if skips_hook => self.counters.drop_task(|| timeout.handle.name(), claim),
+            Some(claim) => call_cancelled(timeout, claim),
             None => {}
         }
         true
@@ -149,6 +126,7 @@ impl Inner {
                 let name = task.name();
                 timer
                     .get()
+                    .counters
                     .guard("when it was dropped", || name, || task.drop_task());
                 Self::recycle(Released::of(timer));
                 true
@@ -195,7 +173,7 @@ impl Inner {
             cache.counts.cancel();
             Some(cancelled)
         })?;
-        self.release_place();
+        self.pending_counts.release_place();
         if cancelled.leaves_memory {
             self.wake();
         }
@@ -227,7 +205,8 @@ impl Inner {
         let (old, state, new) = match replaced {
             Ok(replaced) => replaced,
             Err(task) => {
-                self.guard("when it was dropped", T::name, || drop(task));
+                self.counters
+                    .guard("when it was dropped", T::name, || drop(task));
                 return None;
             }
         };
@@ -238,39 +217,15 @@ impl Inner {
         // and not the new one.
         self.wake_for_pushed(state, &new.handle);
         if let Some(claim) = old.task {
-            self.drop_task(|| timeout.handle.name(), claim);
+            self.counters.drop_task(|| timeout.handle.name(), claim);
         }
         Some(new)
-    }
-
-    /// The timeouts that have not ended: exact if no call is in progress; never negative; includes
-    /// everything that the calling thread did; zero once all have ended. With a limit it is exact
-    /// at every moment.
-    pub(crate) fn pending(&self) -> u64 {
-        let is_ended = self.state.snapshot().is_ended();
-        match &self.limit {
-            Some(_) if is_ended => 0,
-            Some(limit) => limit.taken(),
-            None => {
-                self.pending_counts
-                    .balance(&self.counters, is_ended)
-                    .pending
-            }
-        }
-    }
-
-    /// A timeout has ended, and its end was counted: its place is free.
-    #[inline]
-    pub(super) fn release_place(&self) {
-        if let Some(limit) = &self.limit {
-            limit.release();
-        }
     }
 
     pub(crate) fn reset(&self, timeout: &Timeout, delay: Duration) -> bool {
         // The cache miss on the node overlaps with reading the clock.
         timeout.handle.prefetch();
-        self.reset_by(timeout, || self.deadline_after(delay), || ())
+        self.reset_by(timeout, || self.clock.deadline_after(delay), || ())
     }
 
     /// `deadline` is as for [`schedule_by`](Self::schedule_by).
@@ -311,14 +266,6 @@ impl Inner {
         }
         true
     }
-
-    /// Returns how long it is until `deadline`.
-    pub(crate) fn remaining(&self, deadline: u64) -> Duration {
-        match deadline {
-            DEADLINE_NEVER => Duration::MAX,
-            deadline => Duration::from_nanos(deadline.saturating_sub(self.clock.now_upper_bound())),
-        }
-    }
 }
 
 #[cfg(test)]
@@ -343,9 +290,9 @@ mod tests {
     fn nothing_is_pending_on_a_stopped_timer_with_a_limit() {
         let t = Driven::with(|builder| builder.max_pending_timeouts(Some(5)));
         t.schedule(TICK);
-        assert_eq!(t.inner().pending(), 1);
+        assert_eq!(t.timer.pending_timeouts(), 1);
         assert_eq!(t.timer.stop().len(), 1);
-        assert!(t.inner().limit.as_ref().unwrap().take());
-        assert_eq!(t.inner().pending(), 0);
+        assert_eq!(t.inner().pending_counts.take_place(), Ok(()));
+        assert_eq!(t.timer.pending_timeouts(), 0);
     }
 }

@@ -5,7 +5,9 @@
 //! timeouts. The number of pending timeouts, and with it `stop`, relies on their orders: see
 //! [`pending`](super::pending). No other thread's progress depends on any other counter here.
 
-use crate::sync::unmodelled::AtomicU64;
+use crate::node::{Owner, TaskClaim};
+use crate::report;
+use crate::sync::unmodelled::{AtomicU64, Mutex, PoisonError};
 use crate::sync::{CachePadded, Ordering};
 use crate::ticks::Ticks;
 
@@ -36,6 +38,31 @@ pub(crate) struct Counters {
     pub(crate) ended_on_executor: Counter,
     /// Written by the worker.
     pub(crate) worker: CachePadded<WorkerCounters>,
+}
+
+impl Counters {
+    /// Runs user code for a task. A panic is reported and counted.
+    #[inline]
+    pub(crate) fn guard<'a>(
+        &self,
+        doing: &str,
+        task: impl FnOnce() -> &'a str,
+        code: impl FnOnce(),
+    ) {
+        report::guard(code, |panic| {
+            self.panics.add_one();
+            report::task_panicked(doing, task(), panic);
+        });
+    }
+
+    /// Drops a task that does not run. `name` returns the name of its type.
+    pub(super) fn drop_task<'a, S: Owner>(
+        &self,
+        name: impl FnOnce() -> &'a str,
+        claim: TaskClaim<'_, S>,
+    ) {
+        self.guard("when it was dropped", name, || claim.drop_task());
+    }
 }
 
 #[derive(Default)]
@@ -135,6 +162,29 @@ impl LatenessSampler {
             );
             self.counted = handed_over;
         }
+    }
+}
+
+/// A task that runs on the worker.
+#[derive(Clone, Copy)]
+pub(crate) struct Running {
+    /// The name of its type.
+    pub(crate) task: &'static str,
+    /// When it began, by the timer's clock.
+    pub(crate) began: u64,
+}
+
+/// The task that runs on the worker, if that is known.
+#[derive(Default)]
+pub(crate) struct RunningCell(Mutex<Option<Running>>);
+
+impl RunningCell {
+    pub(super) fn set(&self, running: Option<Running>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = running;
+    }
+
+    pub(crate) fn get(&self) -> Option<Running> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,34 +1,78 @@
 //! From an expired timeout to its task: on the worker, or through the task executor.
 //!
-//! Tasks, hooks, executors and wakers run only through the functions of this file, which catch
-//! their panics, report and count them. A clock does not: its panic reaches the caller, or ends the
+//! Tasks, hooks, executors and wakers run only through [`Counters::guard`], which catches their
+//! panics, reports and counts them. A clock does not: its panic reaches the caller, or ends the
 //! timer on the worker thread.
+//!
+//! # The end of a run
+//!
+//! `cancel_and_wait` waits for it. A timeout can expire and its task not be over for two reasons.
+//!
+//! | the task | is over when |
+//! |---|---|
+//! | runs on the worker | the worker lock is free: the worker has held it since before the timeout expired. Nothing is recorded, so the runs on the worker cost no more for it |
+//! | was handed to the task executor | its node has the mark `RUN_OVER` (`node/refs.rs`) |
+//!
+//! A waiter lists itself in `run_waiters` and then changes the mark. The thread that ends the run
+//! changes the mark and then, if it was awaited, wakes all that are listed:
+//!
+//! | the first change of the mark | |
+//! |---|---|
+//! | of the waiter | the end of the run finds the mark awaited, and the waiter in the list |
+//! | of the end of the run | the waiter finds the mark, and does not wait |
+//!
+//! A waiter that is woken by the end of another run lists itself again. The mark of a run of an
+//! alarm is in the alarm's own state (`alarm/`).
+//!
+//! No thread waits for a task that it has itself. Each thread notes which one that is: the task
+//! that it runs, or, on the worker, the one that it hands to the executor at this moment.
+//!
+//! [`Counters::guard`]: super::counters::Counters::guard
 
+use std::cell::Cell;
 use std::time::Duration;
 
-use super::inner::{DispatchedTask, Execute, Inner, Running, Timeout};
-use super::run_end::{HANDED_OVER, end_run, while_current};
+use super::counters::Running;
+use super::inner::{DispatchedTask, Execute, Inner, Timeout};
 use super::thread_cache;
-use crate::node::{ClaimedTask, NextRun, RunOutcome, TaskClaim};
+use crate::node::{ClaimedTask, End, NextRun, RunOutcome, TaskClaim};
 use crate::report;
-use crate::sync::unmodelled::PoisonError;
+use crate::sync::local;
+use crate::ticks::DEADLINE_RUNNING;
+
+local!(static CURRENT: Cell<usize> = Cell::new(0));
+
+/// Added to the address of a node whose task is being handed to the executor.
+const HANDED_OVER: usize = 1;
+
+/// Calls `run` while this is the task that the thread has: the address of its node, for a task that
+/// the thread runs for a task executor.
+fn while_current<R>(task: usize, run: impl FnOnce() -> R) -> R {
+    // (A thread that is ending has no cell.)
+    let before = CURRENT.try_with(|current| current.replace(task));
+    let result = run();
+    if let Ok(before) = before {
+        let _ = CURRENT.try_with(|current| current.set(before));
+    }
+    result
+}
+
+/// Whether this is the task that the thread has.
+fn is_current(task: usize) -> bool {
+    CURRENT
+        .try_with(Cell::get)
+        .is_ok_and(|current| current == task)
+}
+
+/// A task that was handed to the executor is over.
+fn end_run(timeout: &Timeout) {
+    if timeout.handle.end_run() {
+        timeout.handle.timer().run_waiters.wake_all();
+    }
+}
 
 /// User code: tasks, hooks and the clock, whose panics are caught.
 impl Inner {
-    /// Runs user code for a task. A panic is reported and counted.
-    #[inline]
-    pub(crate) fn guard<'a>(
-        &self,
-        doing: &str,
-        task: impl FnOnce() -> &'a str,
-        code: impl FnOnce(),
-    ) {
-        report::guard(code, |panic| {
-            self.counters.panics.add_one();
-            report::task_panicked(doing, task(), panic);
-        });
-    }
-
     /// Runs the task of an expired timeout on this thread, which is the worker.
     #[inline]
     pub(super) fn run(&self, claimed: ClaimedTask<Inner>) -> Timeout {
@@ -57,27 +101,42 @@ impl Inner {
         }
         let name = claimed.timeout().handle.name();
         let task = DispatchedTask(claimed);
-        let execute = || self.guard("in the executor", || name, || execute(task));
+        let execute = || {
+            self.counters
+                .guard("in the executor", || name, || execute(task));
+        };
         self.watch(name, || while_current(node + HANDED_OVER, execute));
         None
     }
 
-    /// Calls the hook of a cancelled task, which drops it.
-    #[inline]
-    pub(super) fn call_cancelled(&self, timeout: &Timeout, claim: TaskClaim<'_, Inner>) {
-        if !claim.is_plain() {
-            let name = || timeout.handle.name();
-            self.guard("in cancelled", name, || claim.cancelled(timeout));
+    /// Waits until the task of a timeout that has ended is over. Waits for nothing if this thread
+    /// runs that task; on the worker, only for tasks that were handed to an executor.
+    pub(crate) fn wait_for_run(&self, timeout: &Timeout) {
+        let handle = &timeout.handle;
+        // A cancelled timeout has a run only if it is periodic and was cancelled during that run.
+        if handle.end() != Some(End::Expired) && handle.deadline() != DEADLINE_RUNNING {
+            return;
         }
-    }
-
-    /// Drops a task that does not run. `name` returns the name of its type.
-    pub(super) fn drop_task<'a>(
-        &self,
-        name: impl FnOnce() -> &'a str,
-        claim: TaskClaim<'_, Inner>,
-    ) {
-        self.guard("when it was dropped", name, || claim.drop_task());
+        if self.thread.is_in_parent_process() {
+            // No task runs here, and the worker's lock may never be released.
+            return;
+        }
+        if is_current(handle.as_ptr().addr()) {
+            return;
+        }
+        if self.has_executor {
+            self.run_waiters.wait_until(|| {
+                let is_over = !handle.await_run();
+                assert!(
+                    is_over || !is_current(handle.as_ptr().addr() + HANDED_OVER),
+                    "cancel_and_wait was called by a task executor for the task that it was given, and would wait for \
+                     itself: run or drop the task, or hand it to another thread and return"
+                );
+                is_over
+            });
+        } else if !self.worker.is_held_by_this_thread() {
+            drop(self.worker.lock());
+        }
     }
 
     /// Runs a task on the worker, and reports it if it is slow. The clock is read only if there is
@@ -92,9 +151,9 @@ impl Inner {
 
     fn time_task<R>(&self, task: &'static str, threshold: u64, run: impl FnOnce() -> R) -> R {
         let began = self.try_now();
-        self.set_running(began.map(|began| Running { task, began }));
+        self.running.set(began.map(|began| Running { task, began }));
         let result = run();
-        self.set_running(None);
+        self.running.set(None);
         let ended = began.and_then(|_| self.try_now());
         let took = ended.unwrap_or(0).saturating_sub(began.unwrap_or(0));
         if took > threshold {
@@ -105,21 +164,13 @@ impl Inner {
         result
     }
 
-    fn set_running(&self, running: Option<Running>) {
-        *self.running.lock().unwrap_or_else(PoisonError::into_inner) = running;
-    }
-
-    /// The task that runs on the worker, if that is known: see `running`.
-    pub(crate) fn running(&self) -> Option<Running> {
-        *self.running.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Reads the time for statistics. The clock is user code: if it panics here, that is reported,
     /// and the turn goes on. (A panic at the beginning of a turn ends it.)
     pub(super) fn try_now(&self) -> Option<u64> {
         let mut now = None;
         let read = || now = Some(self.clock.now());
-        self.guard("when it was asked for the time", || "(the clock)", read);
+        self.counters
+            .guard("when it was asked for the time", || "(the clock)", read);
         now
     }
 
@@ -135,6 +186,17 @@ impl Inner {
             let took = Duration::from_nanos(took);
             report::long_turn(self.thread.name(), took, self.ticks.duration(), long_turns);
         }
+    }
+}
+
+/// Calls the hook of a cancelled task, which drops it.
+#[inline]
+pub(super) fn call_cancelled(timeout: &Timeout, claim: TaskClaim<'_, Inner>) {
+    if !claim.is_plain() {
+        let Timeout { handle } = timeout;
+        let call = || claim.cancelled(timeout);
+        let counters = &handle.timer().counters;
+        counters.guard("in cancelled", || handle.name(), call);
     }
 }
 
@@ -178,6 +240,7 @@ fn run_claimed(claimed: ClaimedTask<Inner>) -> Timeout {
         let handle = &timeout.handle;
         handle
             .timer()
+            .counters
             .guard("in run", || handle.name(), || claim.run(timeout));
     })
 }
@@ -185,10 +248,8 @@ fn run_claimed(claimed: ClaimedTask<Inner>) -> Timeout {
 /// Drops the task of a timeout that has ended, which the executor had.
 fn drop_dispatched(claimed: ClaimedTask<Inner>) {
     let drop_task = |claim: TaskClaim<'_, Inner>, timeout: &Timeout| {
-        timeout
-            .handle
-            .timer()
-            .drop_task(|| timeout.handle.name(), claim);
+        let Timeout { handle } = timeout;
+        handle.timer().counters.drop_task(|| handle.name(), claim);
     };
     end_run(&claimed.with(drop_task));
 }
@@ -244,7 +305,7 @@ fn finish_run(claimed: ClaimedTask<Inner>, next: Option<NextRun>) {
             let timer = claimed.timeout().handle.timer();
             // After the push, as in `cancel`: `stop` waits for the count.
             timer.counters.ended_on_executor.add_one();
-            timer.release_place();
+            timer.pending_counts.release_place();
             timer.wake_to_reclaim();
             drop_dispatched(claimed);
         }

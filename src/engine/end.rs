@@ -78,6 +78,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::dispatch::call_cancelled;
 use super::inner::{Execute, Inner, LIVE_TIMERS, Timeout};
 use super::state::{CLOSING, ENDED, STOPPED, StateSnapshot, TimerState, fence_after_change};
 use super::thread_cache;
@@ -108,7 +109,7 @@ pub(crate) struct Grace {
 
 impl TimerState {
     /// From now on new timeouts are rejected.
-    fn close(&self) {
+    pub(crate) fn close(&self) {
         self.word.fetch_or(CLOSING, Ordering::Relaxed);
         fence_after_change();
     }
@@ -228,98 +229,11 @@ impl Inner {
     /// Drops the executor of a stopped timer, without any lock: it may wait for tasks that wait for
     /// the timer.
     fn drop_executor(&self, executor: Option<Execute>) {
-        self.guard(
+        self.counters.guard(
             "when it was dropped",
             || "(the task executor)",
             || drop(executor),
         );
-    }
-
-    /// Drops one handle. Returns whether it was the last.
-    pub(crate) fn drop_handle(&self) -> bool {
-        self.handles.fetch_sub(1, Ordering::AcqRel) == 1
-    }
-
-    /// Rejects new timeouts, lets those run that fall due within `grace`, and stops. Another thread
-    /// that stops the timer meanwhile ends the wait, and gets what is left.
-    ///
-    /// Not to be called by the worker in a turn.
-    pub(crate) fn shutdown(self: &Arc<Self>, grace: Duration) -> Vec<Timeout> {
-        let grace = self.begin_shutdown(grace);
-        self.end_shutdown(grace)
-    }
-
-    /// Rejects new timeouts from now on. The grace begins.
-    pub(crate) fn begin_shutdown(&self, grace: Duration) -> Grace {
-        self.close();
-        // By the same clock as `new_timeout`, and later: a timeout that was accepted with a delay
-        // of `grace` falls due within it.
-        let now = self.clock.deadline_base();
-        let last = self.ticks.of(ticks::deadline(now, grace));
-        let last = last.min(self.ticks.reached(DEADLINE_NEVER - 1));
-        Grace {
-            last,
-            at_most: self.ticks.until(last + 1, now),
-        }
-    }
-
-    /// The rest of a [`shutdown`](Self::shutdown).
-    pub(crate) fn end_shutdown(self: &Arc<Self>, Grace { last, at_most }: Grace) -> Vec<Timeout> {
-        if self.thread.is_in_parent_process() {
-            // Nothing runs here that could be waited for.
-            return self.stop();
-        }
-        if self.thread.is_started() || self.is_hosted {
-            self.wait_for_worker(last, at_most);
-        } else {
-            self.turn_while_due(last);
-        }
-        self.stop()
-    }
-
-    /// Rejects new timeouts from now on.
-    pub(crate) fn close(&self) {
-        self.state.close();
-    }
-
-    /// Waits until nothing is left that falls due up to the tick `last`; or for as long as that
-    /// should take in real time, if what is left is not due by the timer's clock then.
-    fn wait_for_worker(self: &Arc<Self>, last: u64, at_most: Duration) {
-        let parker = Parker::default();
-        let (mut awaited, mut by) = (0, Instant::now() + at_most);
-        while let Some(next) = self.next_due(last) {
-            let now = self.clock.now();
-            if next > awaited {
-                // A caller that was accepted may push so late that its tick comes after `last`.
-                awaited = next;
-                by = by.max(Instant::now() + self.ticks.until(next, now) + LOOK_INTERVAL);
-            }
-            let is_due = next <= self.ticks.reached(now);
-            // This thread may be the one on which a runtime would turn the timer.
-            if (!is_due || self.is_hosted) && Instant::now() > by {
-                return;
-            }
-            if is_due && next > 0 {
-                // The worker may sleep for a time that its clock has jumped over.
-                self.wake();
-            }
-            let shortest = Duration::from_nanos(self.pending() * LOOK_INTERVAL_PER_PENDING)
-                + MIN_LOOK_INTERVAL;
-            parker.park_timeout(self.ticks.until(next, now).min(LOOK_INTERVAL).max(shortest));
-        }
-    }
-
-    /// Turns a driven timer in place of its loop, without letting any time pass.
-    fn turn_while_due(self: &Arc<Self>, last: u64) {
-        let backoff = Backoff::new();
-        while let Some(next) = self.next_due(last) {
-            match next {
-                // A turn would move the time past a timeout that a thread is about to push.
-                0 => backoff.snooze(),
-                _ if next <= self.ticks.reached(self.clock.now()) => _ = self.turn(usize::MAX),
-                _ => break,
-            }
-        }
     }
 
     /// Returns the tick at which the first timeout fires that falls due up to `last`; zero if a
@@ -329,6 +243,85 @@ impl Inner {
             return None;
         }
         self.worker.lock().next_due(self, last)
+    }
+}
+
+impl Grace {
+    /// Rejects new timeouts from now on. The grace begins.
+    pub(crate) fn begin(inner: &Inner, grace: Duration) -> Self {
+        inner.state.close();
+        // By the same clock as `new_timeout`, and later: a timeout that was accepted with a delay
+        // of `grace` falls due within it.
+        let now = inner.clock.deadline_base();
+        let last = inner.ticks.of(ticks::deadline(now, grace));
+        let last = last.min(inner.ticks.reached(DEADLINE_NEVER - 1));
+        Self {
+            last,
+            at_most: inner.ticks.until(last + 1, now),
+        }
+    }
+
+    /// Lets those timeouts run that fall due within the grace, and stops. Another thread that stops
+    /// the timer meanwhile ends the wait, and gets what is left.
+    ///
+    /// Not to be called by the worker in a turn.
+    pub(crate) fn end(self, inner: &Arc<Inner>) -> Vec<Timeout> {
+        // Nothing runs in a child process that could be waited for.
+        if !inner.thread.is_in_parent_process() {
+            if inner.thread.is_started() || inner.is_hosted {
+                self.wait_for_worker(inner);
+            } else {
+                self.turn_while_due(inner);
+            }
+        }
+        inner.stop()
+    }
+
+    /// Waits until nothing is left that falls due within the grace; or for as long as that should
+    /// take in real time, if what is left is not due by the timer's clock then.
+    fn wait_for_worker(self, inner: &Arc<Inner>) {
+        let parker = Parker::default();
+        let (mut awaited, mut by) = (0, Instant::now() + self.at_most);
+        while let Some(next) = inner.next_due(self.last) {
+            let now = inner.clock.now();
+            if next > awaited {
+                // A caller that was accepted may push so late that its tick comes after `last`.
+                awaited = next;
+                by = by.max(Instant::now() + inner.ticks.until(next, now) + LOOK_INTERVAL);
+            }
+            let is_due = next <= inner.ticks.reached(now);
+            // This thread may be the one on which a runtime would turn the timer.
+            if (!is_due || inner.is_hosted) && Instant::now() > by {
+                return;
+            }
+            if is_due && next > 0 {
+                // The worker may sleep for a time that its clock has jumped over.
+                inner.wake();
+            }
+            let pending = inner.pending_counts.at_most(&inner.counters);
+            let shortest =
+                Duration::from_nanos(pending * LOOK_INTERVAL_PER_PENDING) + MIN_LOOK_INTERVAL;
+            parker.park_timeout(
+                inner
+                    .ticks
+                    .until(next, now)
+                    .min(LOOK_INTERVAL)
+                    .max(shortest),
+            );
+        }
+    }
+
+    /// Turns a driven timer in place of its loop, without letting any time pass.
+    fn turn_while_due(self, inner: &Arc<Inner>) {
+        let backoff = Backoff::new();
+        while let Some(next) = inner.next_due(self.last) {
+            match next {
+                // A turn would move the time past a timeout that a thread is about to push.
+                0 => backoff.snooze(),
+                _ if next <= inner.ticks.reached(inner.clock.now()) => _ = inner.turn(usize::MAX),
+                _ => break,
+            }
+        }
     }
 }
 
@@ -364,7 +357,7 @@ impl Worker {
         let mut nodes = nodes.of(inner);
         let mut end = |stopped| {
             inner.pending_counts.count_stopped();
-            inner.release_place();
+            inner.pending_counts.release_place();
             all.push(stopped);
         };
         nodes.stop_all(&mut end);
@@ -394,7 +387,7 @@ impl Worker {
         inner.worker.set_calling_hooks();
         let cancelled = |stopped| match stopped {
             Stopped::WithTask(claimed) => {
-                claimed.with(|claim, timeout| inner.call_cancelled(timeout, claim))
+                claimed.with(|claim, timeout| call_cancelled(timeout, claim))
             }
             Stopped::Running(timeout) => timeout,
         };
@@ -417,7 +410,7 @@ mod tests {
     #[test]
     fn a_grace_ends_with_its_last_tick() {
         let t = Driven::new();
-        let grace = t.inner().begin_shutdown(TICK * 3);
+        let grace = Grace::begin(t.inner(), TICK * 3);
         assert_eq!((grace.last, grace.at_most), (3, TICK * 4));
     }
 
@@ -428,7 +421,7 @@ mod tests {
         for tick in [Duration::from_nanos((1 << 31) - 1), TICK] {
             let t = Driven::with(|builder| builder.tick(tick).ticks_per_wheel(1));
             let never = t.inner().ticks.of(DEADLINE_NEVER);
-            let grace = t.inner().begin_shutdown(Duration::MAX);
+            let grace = Grace::begin(t.inner(), Duration::MAX);
             assert_eq!(grace.last, never - 1, "{tick:?}");
         }
     }

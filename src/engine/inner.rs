@@ -7,9 +7,9 @@ use std::num::NonZeroUsize;
 use std::panic::RefUnwindSafe;
 use std::time::Duration;
 
-use super::counters::Counters;
-use super::pending::{Limit, PendingCounts};
-use super::state::TimerState;
+use super::counters::{Counters, RunningCell};
+use super::pending::PendingCounts;
+use super::state::{HandleCount, TimerState};
 use super::thread::{Thread, ThreadSettings};
 use super::timeouts::NewLanes;
 use super::timer_index::TimerIndex;
@@ -20,7 +20,7 @@ use crate::clock::{Clock, TimerClock};
 use crate::either_wheel::EitherWheel;
 use crate::node::{self, ClaimedTask, IdleNodes, Pool, TaskContext, new_timer};
 use crate::report;
-use crate::sync::{Arc, AtomicUsize, CachePadded, Mutex, Ordering, Unparker, unmodelled};
+use crate::sync::{Arc, CachePadded, Ordering, WaitList, unmodelled};
 use crate::ticks::Ticks;
 
 /// A user's reference to a node of a timer.
@@ -73,8 +73,6 @@ pub(crate) struct Inner {
     /// The lifecycle, and whether the worker sleeps.
     pub(crate) state: CachePadded<TimerState>,
     pub(crate) pending_counts: PendingCounts,
-    /// The places of pending timeouts, if the user has set a limit.
-    pub(crate) limit: Option<Limit>,
     /// The lanes that the worker has not adopted yet.
     pub(crate) new_lanes: NewLanes,
     /// Thread caches left behind by ended threads.
@@ -89,18 +87,12 @@ pub(crate) struct Inner {
     pub(crate) thread: Thread,
     /// Ends the sleep of a driver's loop.
     pub(crate) waker: Option<Waker>,
-    /// How many `HashedWheelTimer`s there are. The drop that makes it zero stops the timer.
-    ///
-    /// | operation | on the count | order | pairs with |
-    /// |---|---|---|---|
-    /// | `clone` | + 1 | `Relaxed` | nothing: the caller has a handle, so it is not zero |
-    /// | `Timeout::timer`, `WeakTimer::upgrade` | + 1 unless zero | `AcqRel` | nothing (`Relaxed` would do): by compare-exchange, so zero is final |
-    /// | [`drop_handle`](Inner::drop_handle) | − 1 | `AcqRel` | itself: the last one sees what was done before the others |
-    pub(crate) handles: AtomicUsize,
+    /// The drop of the last one stops the timer.
+    pub(crate) handles: HandleCount,
     /// The threads that wait for the end of a run on the task executor.
-    pub(super) run_waiters: Mutex<Vec<(usize, Unparker)>>,
+    pub(crate) run_waiters: WaitList,
     /// The task that the worker runs, if the user has set a threshold for slow tasks.
-    pub(super) running: unmodelled::Mutex<Option<Running>>,
+    pub(crate) running: RunningCell,
     pub(crate) counters: Counters,
     pub(crate) ticks: Ticks,
     pub(crate) ticks_per_wheel: usize,
@@ -128,15 +120,6 @@ pub(crate) struct Inner {
 
 // User code runs only where everything is consistent, so its panic leaves nothing half done.
 impl RefUnwindSafe for Inner {}
-
-/// A task that runs on the worker.
-#[derive(Clone, Copy)]
-pub(crate) struct Running {
-    /// The name of its type.
-    pub(crate) task: &'static str,
-    /// When it began, by the timer's clock.
-    pub(crate) began: u64,
-}
 
 /// Validated settings of a timer.
 pub(crate) struct Settings {
@@ -178,8 +161,7 @@ impl Inner {
         let (ticks_per_wheel, wheel) = (settings.wheel.ticks_per_wheel(), settings.wheel.name());
         new_timer(settings.wheel, |nodes, pool| Self {
             state: CachePadded::new(TimerState::new()),
-            pending_counts: PendingCounts::default(),
-            limit: settings.limit.map(|limit| Limit::new(limit.get() as u64)),
+            pending_counts: PendingCounts::new(settings.limit),
             new_lanes: NewLanes::new(pool.id()),
             idle_nodes: IdleNodes::new(),
             index: TimerIndex::take(),
@@ -194,9 +176,9 @@ impl Inner {
             ))),
             thread: Thread::new(settings.thread),
             waker: settings.waker,
-            handles: AtomicUsize::new(0),
-            run_waiters: Mutex::default(),
-            running: unmodelled::Mutex::default(),
+            handles: HandleCount::new(),
+            run_waiters: WaitList::default(),
+            running: RunningCell::default(),
             counters: Counters::default(),
             ticks,
             slow_task_threshold: settings.slow_task_threshold,

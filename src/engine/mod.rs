@@ -19,7 +19,7 @@
 //! Two protocols have a file each, with word, table and proof: `sleep.rs` (no wake-up is lost) and
 //! `end.rs` (no timeout is lost). Both rest on the fences of `state.rs`. How long the worker sleeps
 //! is decided in `sleep_policy.rs`. How one timeout ends is in `node/word.rs`, how a thread waits
-//! for the end of its run in `run_end.rs`.
+//! for the end of its run in `dispatch.rs`.
 //!
 //! # Words
 //!
@@ -63,7 +63,7 @@
 //! | `thread_cache`, `timer_index` | what a thread caches of a timer; how it finds that |
 //! | `timeouts` | the `timeouts` queue, made of one lane per thread |
 //! | `worker`, `worker_lock` | one turn: drain messages, advance the wheel, expire; which thread is the worker |
-//! | `dispatch`, `run_end` | from an expired timeout to its task; the end of its run |
+//! | `dispatch` | from an expired timeout to its task; the end of its run |
 //! | `thread`, `return_timer` | start and loop of the worker thread; when memory is returned |
 //! | `sleep`, `sleep_policy`, `waker` | sleep and wake-up; how long the worker sleeps; what wakes a driver's loop |
 //! | `end` | stop, shutdown, last drop |
@@ -78,7 +78,6 @@ mod end;
 mod inner;
 mod pending;
 mod return_timer;
-mod run_end;
 mod sleep;
 mod sleep_policy;
 mod state;

@@ -41,6 +41,8 @@
 //! have this word. All operations on it are `Relaxed` read-modify-write operations: it publishes
 //! nothing but itself.
 
+use std::num::NonZeroUsize;
+
 use super::counters::Counters;
 use crate::sync::unmodelled::OnceLock;
 use crate::sync::{Arc, AtomicU64, CachePadded, Ordering, SegQueue, drop_list};
@@ -135,19 +137,51 @@ pub(crate) struct PendingCounts {
     free: SegQueue<OwnCounts>,
     /// Timeouts that the end of the timer has cancelled.
     stopped: AtomicU64,
+    /// The places of pending timeouts, if the user has set a limit.
+    limit: Option<Limit>,
 }
 
-impl Default for PendingCounts {
-    fn default() -> Self {
+impl PendingCounts {
+    pub(super) fn new(limit: Option<NonZeroUsize>) -> Self {
         Self {
             first: OnceLock::new(),
             free: SegQueue::new(),
             stopped: AtomicU64::new(0),
+            limit: limit.map(|limit| Limit::new(limit.get() as u64)),
         }
     }
-}
 
-impl PendingCounts {
+    pub(crate) fn limit(&self) -> Option<u64> {
+        self.limit.as_ref().map(|limit| limit.most)
+    }
+
+    /// Takes a place for a new timeout. The error is the limit: none is free.
+    pub(super) fn take_place(&self) -> Result<(), usize> {
+        match &self.limit {
+            Some(limit) if !limit.take() => Err(limit.most as usize),
+            _ => Ok(()),
+        }
+    }
+
+    /// A timeout has ended, and its end was counted: its place is free.
+    #[inline]
+    pub(super) fn release_place(&self) {
+        if let Some(limit) = &self.limit {
+            limit.release();
+        }
+    }
+
+    /// The timeouts that have not ended: exact if no call is in progress; never negative; includes
+    /// everything that the calling thread did; zero once all have ended. With a limit it is exact
+    /// at every moment. `counters` are those of the same timer. `is_ended`: all have ended.
+    pub(crate) fn pending(&self, counters: &Counters, is_ended: bool) -> u64 {
+        match &self.limit {
+            Some(_) if is_ended => 0,
+            Some(limit) => limit.taken(),
+            None => self.balance(counters, is_ended).pending,
+        }
+    }
+
     /// Takes counts, which no other thread writes until they are given back.
     pub(super) fn take(&self) -> OwnCounts {
         self.free.pop().unwrap_or_else(|| {
@@ -193,13 +227,13 @@ impl PendingCounts {
 }
 
 /// The places under a limit.
-pub(crate) struct Limit {
-    pub(crate) most: u64,
+struct Limit {
+    most: u64,
     taken: CachePadded<AtomicU64>,
 }
 
 impl Limit {
-    pub(super) fn new(most: u64) -> Self {
+    fn new(most: u64) -> Self {
         Self {
             most,
             taken: CachePadded::new(AtomicU64::new(0)),
@@ -207,19 +241,19 @@ impl Limit {
     }
 
     /// Takes a place. Returns false if none is free.
-    pub(super) fn take(&self) -> bool {
+    fn take(&self) -> bool {
         let more = |taken| (taken < self.most).then(|| taken + 1);
         self.taken
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
             .is_ok()
     }
 
-    pub(super) fn taken(&self) -> u64 {
+    fn taken(&self) -> u64 {
         self.taken.load(Ordering::Relaxed)
     }
 
     /// Gives a place back.
-    pub(super) fn release(&self) {
+    fn release(&self) {
         let before = self.taken.fetch_sub(1, Ordering::Relaxed);
         debug_assert_ne!(before, 0, "only a taken place is given back");
     }
@@ -318,7 +352,7 @@ mod tests {
 
     #[test]
     fn the_counts_of_all_threads_add_up() {
-        let (pending, counters) = (PendingCounts::default(), Counters::default());
+        let (pending, counters) = (PendingCounts::new(None), Counters::default());
         for (registered, cancelled, withdrawn) in [(6, 2, 1), (9, 3, 4)] {
             let mut counts = pending.take();
             (0..registered).for_each(|_| counts.register());

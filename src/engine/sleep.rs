@@ -163,7 +163,8 @@ impl Inner {
             waker.wake();
             has_panicked = false;
         };
-        self.guard("when it was called", || "(the waker)", wake);
+        self.counters
+            .guard("when it was called", || "(the waker)", wake);
         if has_panicked {
             // The loop sleeps on: the next caller that needs it tries again.
             self.state.sleep_on();

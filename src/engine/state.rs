@@ -37,7 +37,7 @@
 
 use std::fmt;
 
-use crate::sync::{AtomicU64, Ordering, fence, unmodelled};
+use crate::sync::{AtomicU64, AtomicUsize, Ordering, fence, unmodelled};
 use crate::ticks::DEADLINE_NEVER;
 
 pub(super) const STOPPED: u64 = 1 << 0;
@@ -154,6 +154,38 @@ impl TimerState {
 
     pub(crate) fn set_started(&self) {
         self.word.fetch_or(STARTED, Ordering::AcqRel);
+    }
+}
+
+/// How many `HashedWheelTimer`s of a timer there are.
+///
+/// | operation | on the count | order | pairs with |
+/// |---|---|---|---|
+/// | [`add`](Self::add) | + 1 | `Relaxed` | nothing: the caller has a handle, so it is not zero, or has just built the timer |
+/// | [`add_unless_zero`](Self::add_unless_zero) | + 1 unless zero | `AcqRel` | nothing (`Relaxed` would do): by compare-exchange, so zero is final |
+/// | [`remove`](Self::remove) | − 1 | `AcqRel` | itself: the last one sees what was done before the others |
+pub(crate) struct HandleCount(AtomicUsize);
+
+impl HandleCount {
+    pub(super) fn new() -> Self {
+        Self(AtomicUsize::new(0))
+    }
+
+    pub(crate) fn add(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns whether the handle is counted.
+    pub(crate) fn add_unless_zero(&self) -> bool {
+        let one_more = |handles| (handles > 0).then(|| handles + 1);
+        self.0
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more)
+            .is_ok()
+    }
+
+    /// Returns whether this handle was the last.
+    pub(crate) fn remove(&self) -> bool {
+        self.0.fetch_sub(1, Ordering::AcqRel) == 1
     }
 }
 

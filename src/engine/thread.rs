@@ -80,9 +80,26 @@ impl Thread {
 
     /// Whether this process was forked from the one that has the thread. Locks that the thread held
     /// at that moment are never released here, and it cannot be joined.
-    pub(super) fn is_in_parent_process(&self) -> bool {
+    pub(crate) fn is_in_parent_process(&self) -> bool {
         let process = self.process.load(Ordering::Relaxed);
         process != 0 && process != std::process::id()
+    }
+
+    /// Whether the thread that was started is in this process.
+    #[cold]
+    fn check_process(&self) -> Result<(), NewTimeoutError> {
+        match self.is_in_parent_process() {
+            true => Err(NewTimeoutError::Forked),
+            false => Ok(()),
+        }
+    }
+
+    /// Why a timer that closes rejects a timeout.
+    #[cold]
+    pub(crate) fn closed_error(&self) -> NewTimeoutError {
+        self.check_process()
+            .err()
+            .unwrap_or(NewTimeoutError::Stopped)
     }
 
     /// Takes the handle, to join the thread or to let it go.
@@ -122,33 +139,16 @@ impl Inner {
     fn start_result(&self) -> Option<Result<(), NewTimeoutError>> {
         let state = self.state.snapshot();
         match state.is_closing() {
-            true => Some(Err(self.closed_error())),
-            false => state.is_started().then(|| self.check_process()),
+            true => Some(Err(self.thread.closed_error())),
+            false => state.is_started().then(|| self.thread.check_process()),
         }
     }
+}
 
-    /// Whether the thread that was started is in this process.
-    #[cold]
-    fn check_process(&self) -> Result<(), NewTimeoutError> {
-        match self.thread.is_in_parent_process() {
-            true => Err(NewTimeoutError::Forked),
-            false => Ok(()),
-        }
-    }
-
-    /// Why a timer that closes rejects a timeout.
-    #[cold]
-    pub(crate) fn closed_error(&self) -> NewTimeoutError {
-        self.check_process()
-            .err()
-            .unwrap_or(NewTimeoutError::Stopped)
-    }
-
-    /// Calls a hook of the worker thread, on this thread.
-    fn call_thread_hook(&self, name: &str, hook: Option<&ThreadHook>) {
-        if let Some(hook) = hook {
-            self.guard("when it was called", || name, hook);
-        }
+/// Calls a hook of the worker thread, on this thread.
+fn call_hook(inner: &Inner, name: &str, hook: Option<&ThreadHook>) {
+    if let Some(hook) = hook {
+        inner.counters.guard("when it was called", || name, hook);
     }
 }
 
@@ -157,7 +157,7 @@ fn run_worker(inner: &Arc<Inner>) {
     report::thread_started(inner.thread.name());
     limit_timer_slack(inner.ticks.nanos() / SLACKS_PER_TICK);
     let settings = &inner.thread.settings;
-    inner.call_thread_hook("(on_thread_start)", settings.on_start.as_ref());
+    call_hook(inner, "(on_thread_start)", settings.on_start.as_ref());
     let turns = || {
         let parker = inner
             .thread
@@ -188,7 +188,7 @@ fn run_worker(inner: &Arc<Inner>) {
         }
         report::clock_panicked(panic);
     });
-    inner.call_thread_hook("(on_thread_stop)", settings.on_stop.as_ref());
+    call_hook(inner, "(on_thread_stop)", settings.on_stop.as_ref());
     report::thread_ended(inner.thread.name());
 }
 

@@ -347,7 +347,7 @@ pub(super) fn discard(handle: Handle, skips_hook: bool) -> Result<Option<Discard
         }
         // After the push, as in `cancel`.
         counts.cancel();
-        timer.get().release_place();
+        timer.get().pending_counts.release_place();
         // The reference keeps the timer until the task is dropped.
         let task = match cancelled.task {
             Some(detached) => Some((detached, timer)),

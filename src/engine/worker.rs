@@ -23,7 +23,9 @@ use super::return_timer::{
 };
 use super::sleep_policy::SleepPolicy;
 use super::timeouts::TimeoutsQueue;
-use crate::node::{Arrival, Expiry, HeldRef, HeldRun, NodeWheel, RunOutcome, Waiting, WheelOf};
+use crate::node::{
+    Arrival, Expiry, HeldRef, HeldRun, NodeWheel, RunOutcome, TaskClaim, Waiting, WheelOf,
+};
 use crate::sync::{Arc, MutexGuard};
 use crate::ticks::{DEADLINE_RUNNING, Ticks};
 use timing_wheels::order::SlotCounts;
@@ -324,7 +326,7 @@ fn expire_tick(
             Expiry::Once(claimed) => {
                 inner.counters.worker.expired.increment_single_writer();
                 // Before the task runs: a task that schedules another one finds its place free.
-                inner.release_place();
+                inner.pending_counts.release_place();
                 let timeout = match executor {
                     None => Some(inner.run(claimed)),
                     Some(executor) => inner.dispatch(executor, claimed),
@@ -470,6 +472,7 @@ fn insert_again(node: HeldRef<'_, Inner>, tick: u64) {
 fn run_once(inner: &Arc<Inner>, mut run: HeldRun<'_, Inner>) {
     let name = run.name();
     let next = inner.watch(name, || run.repeat(inner));
+    let drop_task = |claim: TaskClaim<'_, Inner>| inner.counters.drop_task(|| name, claim);
     match run.finish(next.map(|next| next.deadline)) {
         RunOutcome::Again((node, deadline)) => {
             let earliest = node.wheel_tick();
@@ -479,10 +482,10 @@ fn run_once(inner: &Arc<Inner>, mut run: HeldRun<'_, Inner>) {
             let counters = &inner.counters.worker;
             counters.runs.set_single_writer(counters.runs.get() - 1);
             counters.expired.increment_single_writer();
-            inner.release_place();
-            run.drop_task(|claim| inner.drop_task(|| name, claim));
+            inner.pending_counts.release_place();
+            run.drop_task(drop_task);
         }
-        RunOutcome::Cancelled(run) => run.drop_task(|claim| inner.drop_task(|| name, claim)),
+        RunOutcome::Cancelled(run) => run.drop_task(drop_task),
     }
 }
 

@@ -13,7 +13,6 @@ use crate::engine::{Inner, Timeout};
 use crate::error::NewTimeoutError;
 use crate::node::{End, OnCancel, Task, TimerHandle};
 use crate::sync::Arc;
-use crate::ticks;
 
 /// A future that is ready once a delay is over:
 /// [`HashedWheelTimer::sleep`](crate::HashedWheelTimer::sleep).
@@ -243,7 +242,7 @@ impl Sleep {
     /// ready up to one tick after the deadline.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        self.timer().remaining(self.deadline)
+        self.timer().clock.remaining(self.deadline)
     }
 
     /// Returns whether the timer has seen the delay end: the next poll is ready, or the last one
@@ -295,7 +294,7 @@ impl Sleep {
             // As `schedule_by` does: a future that is rejected before its deadline is also rejected
             // after it.
             if self.timer().state.snapshot().is_closing() {
-                return Poll::Ready(Err(self.timer().closed_error()));
+                return Poll::Ready(Err(self.timer().thread.closed_error()));
             }
             self.state = State::Elapsed;
             return Poll::Ready(Ok(()));
@@ -317,7 +316,7 @@ pub(super) fn deadline(time: &TimerClock, delay: Duration) -> u64 {
     if delay.is_zero() {
         time.now()
     } else {
-        ticks::deadline(time.deadline_base(), delay)
+        time.deadline_after(delay)
     }
 }
 
@@ -382,7 +381,7 @@ impl Future for Sleep {
             // By `stop`, because no other handle to this timeout exists.
             End::Cancelled => {
                 this.state = State::Idle;
-                Poll::Ready(Err(this.timer().closed_error()))
+                Poll::Ready(Err(this.timer().thread.closed_error()))
             }
         }
     }

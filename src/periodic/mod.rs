@@ -470,6 +470,7 @@ impl HashedWheelTimer {
             Ok(recurrence) => recurrence,
             Err(error) => {
                 self.inner
+                    .counters
                     .guard("when it was dropped", type_name::<N>, || drop(task));
                 return Err(error);
             }
@@ -569,10 +570,12 @@ where
         }
         let mut next = None;
         let mut has_panicked = true;
-        timer.guard("in run, and runs no more", Self::name, || {
-            next = self.step(timer, runs);
-            has_panicked = false;
-        });
+        timer
+            .counters
+            .guard("in run, and runs no more", Self::name, || {
+                next = self.step(timer, runs);
+                has_panicked = false;
+            });
         if has_panicked {
             self.progress.has_panicked.store(true, Ordering::Relaxed);
         }

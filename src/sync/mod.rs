@@ -46,6 +46,36 @@ impl Wake for Unpark {
     }
 }
 
+/// Threads that wait until something is over.
+#[derive(Default)]
+pub(crate) struct WaitList(Mutex<Vec<(usize, Unparker)>>);
+
+impl WaitList {
+    /// Waits until `is_over` returns true. Otherwise that has seen to it that the end calls
+    /// [`wake_all`](Self::wake_all).
+    pub(crate) fn wait_until(&self, is_over: impl Fn() -> bool) {
+        let parker = Parker::default();
+        // Unique among the waiters.
+        let itself = std::ptr::from_ref(&parker).addr();
+        loop {
+            self.0.lock().push((itself, parker.unparker()));
+            if is_over() {
+                self.0.lock().retain(|&(waiter, _)| waiter != itself);
+                return;
+            }
+            parker.park();
+        }
+    }
+
+    /// Something is over for which threads wait. Those that wait for something else list themselves
+    /// again.
+    #[cold]
+    pub(crate) fn wake_all(&self) {
+        let waiters = std::mem::take(&mut *self.0.lock());
+        waiters.iter().for_each(|(_, waiter)| waiter.unpark());
+    }
+}
+
 /// Stores a value until it is taken.
 ///
 /// A caller of [`take`](Self::take) has the exclusive right to the value, which it has won by a
@@ -76,6 +106,14 @@ mod tests {
     std::thread_local! {
         /// How many items are being dropped at present, and the most so far.
         static NESTED: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
+    }
+
+    #[test]
+    fn a_waiter_that_waits_no_more_unlists_only_itself() {
+        let (list, another) = (WaitList::default(), Parker::default());
+        list.0.lock().push((1, another.unparker()));
+        list.wait_until(|| true);
+        assert!(list.0.lock().iter().map(|(waiter, _)| *waiter).eq([1]));
     }
 
     struct Item(Option<Arc<Item>>);

@@ -320,7 +320,7 @@ fn is_stopped_sees_writes_before_stop() {
 /// The last drop of a handle sees what was written before the other drops, as with an `Arc`.
 #[test]
 fn last_drop_sees_writes_before_other_drops() {
-    explore(None, [no_release("engine/end.rs drop_handle")], || {
+    explore(None, [no_release("engine/state.rs remove")], || {
         let (
             flag,
             Driven {
@@ -368,7 +368,7 @@ const NEEDED_BY_NO_MODEL: &[(&str, &str)] = &[
         "loom takes the lock of the waiters' list in the order of execution",
     ),
     (
-        "engine/end.rs drop_handle acquire",
+        "engine/state.rs remove acquire",
         "the last drop is a `stop`, whose fence acquires",
     ),
     (
@@ -424,11 +424,11 @@ const NEEDED_BY_NO_MODEL: &[(&str, &str)] = &[
         "`expire` acquires what `reset` released: `enter_wheel` carries it on",
     ),
     (
-        "timer.rs unless_ended acquire",
+        "engine/state.rs add_unless_zero acquire",
         "it counts one more handle, as the clone of an `Arc` does",
     ),
     (
-        "timer.rs unless_ended release",
+        "engine/state.rs add_unless_zero release",
         "it counts one more handle, as the clone of an `Arc` does",
     ),
 ];
