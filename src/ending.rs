@@ -68,11 +68,7 @@ impl HashedWheelTimer {
     /// ```
     #[doc(alias("close", "shutdownNow"))]
     pub fn stop(&self) -> Vec<Timeout> {
-        if self.would_wait_for_itself("stop") {
-            Vec::new()
-        } else {
-            self.inner.stop()
-        }
+        self.unless_in_hook("stop", |timer| timer.stop())
     }
 
     /// Runs what falls due within `grace` from now, then [stops](Self::stop) the timer. Returns the
@@ -145,11 +141,7 @@ impl HashedWheelTimer {
     /// ```
     #[doc(alias("awaitTermination", "graceful"))]
     pub fn shutdown(&self, grace: Duration) -> Vec<Timeout> {
-        if self.would_wait_for_itself("shutdown") {
-            Vec::new()
-        } else {
-            Grace::begin(&self.inner, grace).end(&self.inner)
-        }
+        self.unless_in_hook("shutdown", |timer| Grace::begin(timer, grace).end(timer))
     }
 
     /// Begins to stop the timer, without blocking the calling thread. Returns what waits for the
@@ -278,24 +270,22 @@ impl HashedWheelTimer {
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
     pub fn cancel_all(&self) -> usize {
-        if self.would_wait_for_itself("cancel_all") {
-            0
-        } else {
-            self.inner.cancel_all()
-        }
+        self.unless_in_hook("cancel_all", |timer| timer.cancel_all())
     }
 
-    /// Returns whether the caller is a `cancelled` hook that the end of the timer runs on this
+    /// Does `end`, unless the caller is a `cancelled` hook that the end of the timer runs on this
     /// thread. Panics if the caller is a task on the worker.
-    fn would_wait_for_itself(&self, method: &str) -> bool {
+    fn unless_in_hook<R: Default>(&self, method: &str, end: impl FnOnce(&Arc<Inner>) -> R) -> R {
         self.assert_may_end(method);
-        let is_mine = self.inner.is_worker();
+        if !self.inner.is_worker() {
+            return end(&self.inner);
+        }
         assert!(
-            !is_mine || self.inner.worker.is_calling_hooks(),
+            self.inner.worker.is_calling_hooks(),
             "HashedWheelTimer::{method} was called by a task on the timer's own worker, and would wait for that task to \
              end: call it from another thread, or drop the last handle"
         );
-        is_mine
+        R::default()
     }
 
     fn assert_may_end(&self, method: &str) {
@@ -400,22 +390,7 @@ impl Ending {
     ///
     /// # Examples
     ///
-    /// ```
-    /// # use hashed_wheel::HashedWheelTimer;
-    /// # use std::time::Duration;
-    /// /// Gives a task ten seconds, and says each second what it waits for.
-    /// fn stop(timer: HashedWheelTimer) {
-    ///     let ending = timer.begin_stop();
-    ///     for _ in 0..10 {
-    ///         if ending.is_finished() {
-    ///             return;
-    ///         }
-    ///         println!("still running: {:?}", ending.running_task());
-    ///         std::thread::sleep(Duration::from_secs(1));
-    ///     }
-    /// }
-    /// # stop(HashedWheelTimer::default());
-    /// ```
+    /// See [`Ending`].
     #[must_use]
     pub fn is_finished(&self) -> bool {
         matches!(*self.outcome.lock(), Outcome::Ended(_))

@@ -282,24 +282,8 @@ impl HashedWheelTimer {
     ///
     /// # Examples
     ///
-    /// ```
-    /// use hashed_wheel::{HashedWheelTimer, Timeout, TimerTask};
-    /// use std::time::Duration;
-    ///
-    /// struct Lease(u32);
-    ///
-    /// impl TimerTask for Lease {
-    ///     fn run(self, _: &Timeout) {
-    ///         println!("lease {} has run out", self.0);
-    ///     }
-    /// }
-    ///
-    /// let timer = HashedWheelTimer::default();
-    /// let end = timer.now() + Duration::from_secs(30);
-    /// let lease = timer.new_timeout_task_at(Lease(7), end)?;
-    /// assert_eq!(lease.deadline(), end);
-    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
-    /// ```
+    /// See [`new_timeout_task`](Self::new_timeout_task) and
+    /// [`new_timeout_at`](Self::new_timeout_at).
     #[inline]
     pub fn new_timeout_task_at<T: TimerTask>(
         &self,
@@ -567,14 +551,12 @@ impl HashedWheelTimer {
 /// Makes another handle to the same timer.
 impl Clone for HashedWheelTimer {
     fn clone(&self) -> Self {
-        let inner = Arc::clone(&self.inner);
         if self.counts {
-            Self::from_shared(inner)
-        } else {
-            Self {
-                inner,
-                counts: false,
-            }
+            self.inner.handles.add();
+        }
+        Self {
+            inner: Arc::clone(&self.inner),
+            counts: self.counts,
         }
     }
 }
@@ -584,10 +566,8 @@ impl Clone for HashedWheelTimer {
 /// [`Ending`](crate::Ending) has begun.
 impl Drop for HashedWheelTimer {
     fn drop(&mut self) {
-        if !self.counts || !self.inner.handles.remove() {
-            return;
-        }
-        if self.inner.has_ending_thread.load(Ordering::Relaxed) {
+        let is_last = self.counts && self.inner.handles.remove();
+        if !is_last || self.inner.has_ending_thread.load(Ordering::Relaxed) {
             return;
         }
         if self.inner.detaches_on_drop && !self.inner.is_worker() {

@@ -12,7 +12,7 @@ use crate::files::{pages, root, sources};
 const CODE_LINES: usize = 8_816;
 
 /// The lines of a file, with its comments and tests.
-const FILE_LINES: usize = 630;
+const FILE_LINES: usize = 600;
 
 /// Structs, enums, unions, traits and type aliases. The goal is 30.
 const PUBLIC_TYPES: usize = 34;

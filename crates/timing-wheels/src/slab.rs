@@ -44,14 +44,9 @@ struct Cell<T> {
 
 impl<T> Cell<T> {
     fn entry(&self, index: u32) -> Option<(Key, u64, &T)> {
-        Some((
-            Key {
-                index,
-                generation: self.generation,
-            },
-            self.deadline,
-            self.value.as_ref()?,
-        ))
+        let generation = self.generation;
+        let key = Key { index, generation };
+        Some((key, self.deadline, self.value.as_ref()?))
     }
 }
 
