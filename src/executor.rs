@@ -1,6 +1,7 @@
 //! A [task executor](TaskExecutor) made of a closure.
 
-use crate::task::{ExpiredTask, TaskExecutor};
+use crate::engine::ExpiredTask;
+use crate::task::TaskExecutor;
 
 struct FromFn<F>(F);
 

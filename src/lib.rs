@@ -121,11 +121,11 @@ pub use {
     clock::{Clock, ManualClock, MonotonicClock},
     driver::Driver,
     ending::{Ending, RunningTask},
-    engine::Timeout,
+    engine::{ExpiredTask, Timeout},
     error::{BuildError, NewTimeoutError, TryNewTimeoutError, Unavailable},
     periodic::{MissedTick, Periodic, PeriodicOutput, PeriodicRun, Schedule},
     stats::{Lateness, LevelOccupancy, Occupancy, Stats},
-    task::{DynTimerTask, ExpiredTask, TaskExecutor, TimerTask},
+    task::{DynTimerTask, TaskExecutor, TimerTask},
     timer::HashedWheelTimer,
     weak::WeakTimer,
 };

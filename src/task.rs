@@ -4,9 +4,9 @@ use std::any::type_name;
 use std::fmt;
 use std::mem::needs_drop;
 
-use crate::engine::{DispatchedTask, Inner, Timeout};
+use crate::engine::{ExpiredTask, Inner, Timeout, drop_or_skip, run_dispatched};
 use crate::error::{NewTimeoutError, TryNewTimeoutError};
-use crate::node::{OnCancel, Task};
+use crate::node::{ClaimedTask, OnCancel, Task};
 use crate::sync::Arc;
 
 /// A task with a type of its own: Netty's `TimerTask`.
@@ -369,31 +369,14 @@ impl<E: TaskExecutor + ?Sized> TaskExecutor for &'static E {
     }
 }
 
-/// A task whose delay is over and that has not run yet.
-///
-/// A [`TaskExecutor`] receives it, and calls [`run`](Self::run).
-///
-/// If it is dropped instead, the task is dropped with it and does not run. If the task is
-/// [periodic](crate::Periodic), only this one run is skipped. Either is reported, and counted in
-/// [`Stats::dropped_tasks`](crate::Stats::dropped_tasks).
-#[must_use = "a task that is dropped does not run"]
-pub struct ExpiredTask {
-    /// `None` once the task has run.
-    task: Option<DispatchedTask>,
-}
-
 impl ExpiredTask {
-    pub(crate) fn new(task: DispatchedTask) -> Self {
-        Self { task: Some(task) }
-    }
-
     /// Runs the task on this thread. A panic of the task is caught here, reported and counted.
     ///
     /// A [periodic](crate::Periodic) task that makes up for missed runs runs again immediately, as
     /// often as it was due by the end of this run.
     pub fn run(mut self) {
-        if let Some(task) = self.task.take() {
-            task.run();
+        if let Some(claimed) = self.claimed.take() {
+            run_dispatched(claimed);
         }
     }
 
@@ -427,8 +410,8 @@ impl ExpiredTask {
         self.waiting().timeout()
     }
 
-    fn waiting(&self) -> &DispatchedTask {
-        self.task
+    fn waiting(&self) -> &ClaimedTask<Inner> {
+        self.claimed
             .as_ref()
             .expect("only `run` and the drop take the task, and both end this value")
     }
@@ -436,8 +419,8 @@ impl ExpiredTask {
 
 impl Drop for ExpiredTask {
     fn drop(&mut self) {
-        if let Some(task) = self.task.take() {
-            task.drop_or_skip();
+        if let Some(claimed) = self.claimed.take() {
+            drop_or_skip(claimed);
         }
     }
 }
@@ -445,7 +428,7 @@ impl Drop for ExpiredTask {
 impl fmt::Debug for ExpiredTask {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ExpiredTask")
-            .field("timeout", &self.task.as_ref().map(DispatchedTask::timeout))
+            .field("timeout", &self.claimed.as_ref().map(ClaimedTask::timeout))
             .finish_non_exhaustive()
     }
 }

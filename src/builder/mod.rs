@@ -14,7 +14,7 @@ use crate::clock::{Clock, MonotonicClock};
 #[cfg(doc)]
 use crate::driver::Driver;
 use crate::engine::{Execute, ThreadHook, Waker};
-use crate::task::{ExpiredTask, TaskExecutor};
+use crate::task::TaskExecutor;
 #[cfg(doc)]
 use crate::timer::HashedWheelTimer;
 
@@ -206,7 +206,7 @@ impl Builder {
     #[doc(alias("taskExecutor"))]
     pub fn task_executor(self, executor: impl TaskExecutor) -> Self {
         // A task that comes back is dropped, which is reported and counted.
-        let execute = move |task| drop(executor.execute(ExpiredTask::new(task)));
+        let execute = move |task| drop(executor.execute(task));
         Self {
             executor: Some(Box::new(execute)),
             ..self

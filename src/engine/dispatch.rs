@@ -33,7 +33,7 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use super::counters::Running;
-use super::inner::{DispatchedTask, Execute, Inner, Timeout};
+use super::inner::{Execute, ExpiredTask, Inner, Timeout};
 use super::thread_cache;
 use crate::node::{ClaimedTask, End, NextRun, RunOutcome, TaskClaim};
 use crate::report;
@@ -100,7 +100,9 @@ impl Inner {
             return Some(timeout);
         }
         let name = claimed.timeout().handle.name();
-        let task = DispatchedTask(claimed);
+        let task = ExpiredTask {
+            claimed: Some(claimed),
+        };
         let execute = || {
             self.counters
                 .guard("in the executor", || name, || execute(task));
@@ -200,37 +202,32 @@ pub(super) fn call_cancelled(timeout: &Timeout, claim: TaskClaim<'_, Inner>) {
     }
 }
 
-impl DispatchedTask {
-    pub(crate) fn timeout(&self) -> &Timeout {
-        self.0.timeout()
-    }
-
-    /// Runs the task on this thread. A periodic task that makes up for missed runs runs again for
-    /// those that were due by the end of the first one.
-    pub(crate) fn run(self) {
-        self.with_claimed(|claimed| match claimed.timeout().handle.is_periodic() {
+/// Runs the task of an executor on this thread. A periodic task that makes up for missed runs runs
+/// again for those that were due by the end of the first one.
+pub(crate) fn run_dispatched(claimed: ClaimedTask<Inner>) {
+    with_own(claimed, |claimed| {
+        match claimed.timeout().handle.is_periodic() {
             true => run_periodic(claimed),
             false => end_run(&run_claimed(claimed)),
-        });
-    }
+        }
+    });
+}
 
-    /// Drops the task, or leaves out this run of a periodic one: the executor does not run it.
-    pub(crate) fn drop_or_skip(self) {
-        self.with_claimed(|claimed| {
-            if claimed.timeout().handle.is_periodic() {
-                skip_run(claimed);
-            } else {
-                count_dropped(claimed.timeout());
-                drop_dispatched(claimed);
-            }
-        });
-    }
+/// Drops the task of an executor, or leaves out this run of a periodic one.
+pub(crate) fn drop_or_skip(claimed: ClaimedTask<Inner>) {
+    with_own(claimed, |claimed| {
+        if claimed.timeout().handle.is_periodic() {
+            skip_run(claimed);
+        } else {
+            count_dropped(claimed.timeout());
+            drop_dispatched(claimed);
+        }
+    });
+}
 
-    /// The task, which may wait for its own end when it runs or is dropped, is this thread's.
-    fn with_claimed(self, work: impl FnOnce(ClaimedTask<Inner>)) {
-        let Self(claimed) = self;
-        while_current(claimed.timeout().handle.as_ptr().addr(), || work(claimed));
-    }
+/// The task, which may wait for its own end when it runs or is dropped, is this thread's.
+fn with_own(claimed: ClaimedTask<Inner>, work: impl FnOnce(ClaimedTask<Inner>)) {
+    while_current(claimed.timeout().handle.as_ptr().addr(), || work(claimed));
 }
 
 /// Runs the task of an expired timeout.

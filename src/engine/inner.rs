@@ -55,13 +55,22 @@ pub struct Timeout {
     pub(crate) handle: Handle,
 }
 
-/// An expired task that a task executor has.
-// It is defined here because the worker has the executor; its methods are in `dispatch.rs`.
-#[must_use = "it has to be run, or dropped by `drop_or_skip`"]
-pub(crate) struct DispatchedTask(pub(super) ClaimedTask<Inner>);
+/// A task whose delay is over and that has not run yet.
+///
+/// A [`TaskExecutor`](crate::TaskExecutor) receives it, and calls [`run`](Self::run).
+///
+/// If it is dropped instead, the task is dropped with it and does not run. If the task is
+/// [periodic](crate::Periodic), only this one run is skipped. Either is reported, and counted in
+/// [`Stats::dropped_tasks`](crate::Stats::dropped_tasks).
+// It is defined here because the worker has the executor; its methods are in `task.rs`.
+#[must_use = "a task that is dropped does not run"]
+pub struct ExpiredTask {
+    /// `None` once the task has run, or was dropped.
+    pub(crate) claimed: Option<ClaimedTask<Inner>>,
+}
 
 /// Runs expired tasks elsewhere than on the worker: the user's task executor.
-pub(crate) type Execute = Box<dyn Fn(DispatchedTask) + Send + Sync>;
+pub(crate) type Execute = Box<dyn Fn(ExpiredTask) + Send + Sync>;
 
 impl TaskContext for Inner {
     type Timeout = Timeout;

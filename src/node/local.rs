@@ -38,13 +38,12 @@ use std::ptr;
 
 use super::arena::{FreeNode, PAGE, Page};
 use super::lane::Producer;
-use super::message::{Kind, Message};
 #[cfg(feature = "async")]
 use super::refs::TimerHandle;
 use super::refs::{Handle, Owner, Released};
 use super::task::{DetachedTask, OnCancel, Task};
 use super::timer_ref::{LocalCount, TimerRef};
-use super::transitions::{ClaimedTask, TaskClaim};
+use super::transitions::{ClaimedTask, Kind, Message, TaskClaim};
 use super::word::SeenWord;
 use crate::sync::{Arc, SegQueue};
 

@@ -16,8 +16,8 @@
 //! | [`layout`], [`arena`], [`pool`] | the fields of a node; the memory of nodes; what a timer has of that memory |
 //! | [`free_list`], [`surplus`] | the worker's side of the arena: which free nodes are given out again, and which memory is returned |
 //! | [`refs`] | reference counts: handles, the wheel's reference, free nodes |
-//! | [`message`], [`lane`](mod@lane) | from a caller's thread to the worker |
-//! | [`transitions`] | who gets the task, the reference and the message when the word changes |
+//! | [`lane`](mod@lane) | from a caller's thread to the worker |
+//! | [`transitions`] | who gets the task, the reference and the message when the word changes; what a message is |
 //! | [`local`] | the callers' side: schedule, cancel, recycle |
 //! | [`wheel`] | the worker's side: the wheel whose entries are nodes |
 //!
@@ -28,7 +28,6 @@ mod free_list;
 mod lane;
 mod layout;
 mod local;
-mod message;
 mod pool;
 mod refs;
 mod surplus;
@@ -42,13 +41,12 @@ mod word;
 
 pub(crate) use lane::{Consumer, Producer, Waiting, lane};
 pub(crate) use local::{IdleNodes, LocalNodes, NodesGuard};
-pub(crate) use message::Message;
 pub(crate) use pool::{Pool, PoolId};
 #[cfg(feature = "async")]
 pub(crate) use refs::TimerHandle;
 pub(crate) use refs::{Handle, Owner, Released};
 pub(crate) use task::{DetachedTask, NextRun, OnCancel, Task, TaskContext};
 pub(crate) use timer_ref::TimerRef;
-pub(crate) use transitions::{ClaimedTask, Reset, RunOutcome, Stopped, TaskClaim};
+pub(crate) use transitions::{ClaimedTask, Message, Reset, RunOutcome, Stopped, TaskClaim};
 pub(crate) use wheel::{Arrival, Expiry, HeldRef, HeldRun, NodeWheel, WheelOf, new_timer};
 pub(crate) use word::End;
