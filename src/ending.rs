@@ -290,7 +290,7 @@ impl HashedWheelTimer {
 
     fn assert_may_end(&self, method: &str) {
         assert!(
-            !self.inner.is_global,
+            !self.inner.options.is_global,
             "HashedWheelTimer::{method} was called on the global timer, which any code in this process may use: build a \
              timer of your own to end it"
         );

@@ -54,90 +54,92 @@ fn message(payload: &(dyn Any + Send)) -> &str {
     }
 }
 
-#[cfg(feature = "tracing")]
-pub(crate) use enabled::*;
+/// Logs a message, if the feature `tracing` is enabled. A subscriber is user code, and its panic
+/// cannot be reported, so each call is guarded.
+macro_rules! log {
+    ($level:ident, $($message:tt)*) => {
+        #[cfg(feature = "tracing")]
+        guard_quietly(|| tracing::$level!($($message)*));
+    };
+}
 
-/// The log messages. A subscriber is user code, and its panic cannot be reported, so each call is
-/// guarded.
-#[cfg(feature = "tracing")]
-mod enabled {
+pub(crate) use messages::*;
+
+#[cfg_attr(not(feature = "tracing"), expect(unused_variables))]
+mod messages {
     use std::fmt::Display;
     use std::time::Duration;
 
+    #[cfg(feature = "tracing")]
     use super::guard_quietly;
 
     pub(crate) fn task_panicked(doing: &str, task: &str, panic: &str) {
-        guard_quietly(|| tracing::error!(task, panic, "a timer task panicked {doing}"));
+        log!(error, task, panic, "a timer task panicked {doing}");
     }
 
     pub(crate) fn task_dropped(task: &str) {
-        guard_quietly(|| {
-            tracing::error!(
-                task,
-                "the task executor refused or dropped a task, which does not run"
-            );
-        });
+        log!(
+            error,
+            task,
+            "the task executor refused or dropped a task, which does not run"
+        );
     }
 
     pub(crate) fn clock_panicked(panic: &str) {
-        guard_quietly(|| {
-            tracing::error!(
-                panic,
-                "the clock panicked on a timer's worker; the timer is stopped"
-            );
-        });
+        log!(
+            error,
+            panic,
+            "the clock panicked on a timer's worker; the timer is stopped"
+        );
     }
 
     pub(crate) fn too_many_timers(live: usize) {
-        guard_quietly(|| {
-            tracing::warn!(
-                live,
-                "many timers are alive: one timer is enough for a process, share it by cloning"
-            );
-        });
+        log!(
+            warn,
+            live,
+            "many timers are alive: one timer is enough for a process, share it by cloning"
+        );
     }
 
     pub(crate) fn tick_raised(tick: Duration, to: Duration) {
-        guard_quietly(|| tracing::warn!(?tick, "the tick is too short, using {to:?} instead"));
+        log!(warn, ?tick, "the tick is too short, using {to:?} instead");
     }
 
     pub(crate) fn slow_task(task: &str, took: Duration, threshold: Duration) {
-        guard_quietly(|| {
-            tracing::warn!(
-                task,
-                ?took,
-                ?threshold,
-                "a slow timer task delayed the worker"
-            );
-        });
+        log!(
+            warn,
+            task,
+            ?took,
+            ?threshold,
+            "a slow timer task delayed the worker"
+        );
     }
 
     pub(crate) fn timeout_rejected(timer: &str, error: &dyn Display, rejected: u64) {
         if should_log(rejected) {
-            guard_quietly(|| tracing::warn!(timer, %error, rejected, "a timer rejects timeouts"));
+            log!(warn, timer, %error, rejected, "a timer rejects timeouts");
         }
     }
 
     pub(crate) fn long_turn(timer: &str, took: Duration, tick: Duration, long_turns: u64) {
         if should_log(long_turns) {
-            guard_quietly(|| {
-                tracing::warn!(
-                    timer,
-                    ?took,
-                    ?tick,
-                    long_turns,
-                    "a turn took longer than a tick and delayed the next turn"
-                );
-            });
+            log!(
+                warn,
+                timer,
+                ?took,
+                ?tick,
+                long_turns,
+                "a turn took longer than a tick and delayed the next turn"
+            );
         }
     }
 
     pub(crate) fn thread_started(thread: &str) {
-        guard_quietly(|| tracing::debug!(thread, "a timer's worker started"));
+        log!(debug, thread, "a timer's worker started");
     }
 
     pub(crate) fn thread_ended(thread: &str) {
-        guard_quietly(|| tracing::debug!(thread, "a timer's worker ended"));
+        log!(debug, thread, "a timer's worker ended");
     }
 
     /// Returns whether to log the `count`-th occurrence of a frequent event: the first, second,
@@ -145,27 +147,6 @@ mod enabled {
     fn should_log(count: u64) -> bool {
         count.is_power_of_two()
     }
-}
-
-#[cfg(not(feature = "tracing"))]
-pub(crate) use disabled::*;
-
-/// The same functions without the feature `tracing`: they do nothing.
-#[cfg(not(feature = "tracing"))]
-mod disabled {
-    use std::fmt::Display;
-    use std::time::Duration;
-
-    pub(crate) fn task_panicked(_: &str, _: &str, _: &str) {}
-    pub(crate) fn task_dropped(_: &str) {}
-    pub(crate) fn clock_panicked(_: &str) {}
-    pub(crate) fn too_many_timers(_: usize) {}
-    pub(crate) fn tick_raised(_: Duration, _: Duration) {}
-    pub(crate) fn slow_task(_: &str, _: Duration, _: Duration) {}
-    pub(crate) fn timeout_rejected(_: &str, _: &dyn Display, _: u64) {}
-    pub(crate) fn long_turn(_: &str, _: Duration, _: Duration, _: u64) {}
-    pub(crate) fn thread_started(_: &str) {}
-    pub(crate) fn thread_ended(_: &str) {}
 }
 
 #[cfg(test)]

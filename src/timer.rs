@@ -570,7 +570,7 @@ impl Drop for HashedWheelTimer {
         if !is_last || self.inner.has_ending_thread.load(Ordering::Relaxed) {
             return;
         }
-        if self.inner.detaches_on_drop && !self.inner.is_worker() {
+        if self.inner.options.detaches_on_drop && !self.inner.is_worker() {
             drop(self.begin_stop());
         } else {
             self.inner.stop_on_any_thread();

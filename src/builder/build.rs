@@ -8,7 +8,7 @@ use super::Builder;
 use crate::clock::Clock;
 use crate::driver::Driver;
 use crate::either_wheel::EitherWheel;
-use crate::engine::{Inner, Settings, ThreadSettings, forks, watch_forks};
+use crate::engine::{Inner, Options, Settings, ThreadSettings, forks, watch_forks};
 use crate::error::BuildError;
 use crate::platform::HAS_CLOCK;
 use crate::report;
@@ -271,13 +271,15 @@ impl Builder {
                 on_start: self.on_thread_start,
                 on_stop: self.on_thread_stop,
             },
-            is_driven: kind.is_driven(),
-            is_global: kind == Kind::Global,
-            detaches_on_drop: self.detach_on_drop,
+            options: Options {
+                is_driven: kind.is_driven(),
+                is_hosted: kind == Kind::Hosted,
+                is_global: kind == Kind::Global,
+                detaches_on_drop: self.detach_on_drop,
+                slow_task_threshold: self.slow_task_threshold.map(ticks::nanos),
+                max_tasks_per_turn: self.max_tasks_per_turn.unwrap_or(usize::MAX),
+            },
             executor: self.executor,
-            max_tasks_per_turn: self.max_tasks_per_turn.unwrap_or(usize::MAX),
-            is_hosted: kind == Kind::Hosted,
-            slow_task_threshold: self.slow_task_threshold.map(ticks::nanos),
             waker: self.waker,
             clock: self.clock,
         }))

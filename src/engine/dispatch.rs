@@ -77,7 +77,7 @@ impl Inner {
     #[inline]
     pub(super) fn run(&self, claimed: ClaimedTask<Inner>) -> Timeout {
         // Not through `watch`: to ask for the name is a call, of which most tasks have no need.
-        let Some(threshold) = self.slow_task_threshold else {
+        let Some(threshold) = self.options.slow_task_threshold else {
             return run_claimed(claimed);
         };
         let name = claimed.timeout().handle.name();
@@ -145,7 +145,7 @@ impl Inner {
     /// a threshold.
     #[inline]
     pub(crate) fn watch<R>(&self, task: &'static str, run: impl FnOnce() -> R) -> R {
-        match self.slow_task_threshold {
+        match self.options.slow_task_threshold {
             None => run(),
             Some(threshold) => self.time_task(task, threshold, run),
         }

@@ -268,7 +268,7 @@ impl Grace {
     pub(crate) fn end(self, inner: &Arc<Inner>) -> Vec<Timeout> {
         // Nothing runs in a child process that could be waited for.
         if !inner.thread.is_in_parent_process() {
-            if inner.thread.is_started() || inner.is_hosted {
+            if inner.thread.is_started() || inner.options.is_hosted {
                 self.wait_for_worker(inner);
             } else {
                 self.turn_while_due(inner);
@@ -291,7 +291,7 @@ impl Grace {
             }
             let is_due = next <= inner.ticks.reached(now);
             // This thread may be the one on which a runtime would turn the timer.
-            if (!is_due || inner.is_hosted) && Instant::now() > by {
+            if (!is_due || inner.options.is_hosted) && Instant::now() > by {
                 return;
             }
             if is_due && next > 0 {

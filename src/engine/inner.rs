@@ -105,21 +105,11 @@ pub(crate) struct Inner {
     pub(crate) counters: Counters,
     pub(crate) ticks: Ticks,
     pub(crate) ticks_per_wheel: usize,
-    /// In nanoseconds: a task that the worker runs and that takes longer is reported.
-    pub(super) slow_task_threshold: Option<u64>,
-    /// For the worker thread, or the loop of a hosted timer.
-    pub(crate) max_tasks_per_turn: usize,
-    /// A loop turns the driver, so that no other thread has to.
-    pub(super) is_hosted: bool,
     pub(crate) clock: TimerClock,
     /// The name of the wheel, for `Debug`.
     pub(crate) wheel: &'static str,
-    pub(crate) is_driven: bool,
-    /// The timer of the process, which no call ends.
-    pub(crate) is_global: bool,
     pub(super) has_executor: bool,
-    /// The drop of the last handle waits for nothing.
-    pub(crate) detaches_on_drop: bool,
+    pub(crate) options: Options,
     /// A thread was started that ends the timer. So the drop of the last handle has nothing to do.
     /// `Relaxed`: the count of handles orders it.
     pub(crate) has_ending_thread: unmodelled::AtomicBool,
@@ -130,20 +120,29 @@ pub(crate) struct Inner {
 // User code runs only where everything is consistent, so its panic leaves nothing half done.
 impl RefUnwindSafe for Inner {}
 
+/// The settings that a timer keeps as they are.
+pub(crate) struct Options {
+    pub(crate) is_driven: bool,
+    /// A loop turns the driver, so that no other thread has to.
+    pub(crate) is_hosted: bool,
+    /// The timer of the process, which no call ends.
+    pub(crate) is_global: bool,
+    /// The drop of the last handle waits for nothing.
+    pub(crate) detaches_on_drop: bool,
+    /// In nanoseconds: a task that the worker runs and that takes longer is reported.
+    pub(crate) slow_task_threshold: Option<u64>,
+    /// For the worker thread, or the loop of a hosted timer.
+    pub(crate) max_tasks_per_turn: usize,
+}
+
 /// Validated settings of a timer.
 pub(crate) struct Settings {
     pub(crate) tick: Duration,
     pub(crate) wheel: EitherWheel,
     pub(crate) limit: Option<NonZeroUsize>,
     pub(crate) thread: ThreadSettings,
-    pub(crate) is_driven: bool,
-    pub(crate) is_global: bool,
-    pub(crate) detaches_on_drop: bool,
+    pub(crate) options: Options,
     pub(crate) executor: Option<Execute>,
-    /// In nanoseconds.
-    pub(crate) slow_task_threshold: Option<u64>,
-    pub(crate) max_tasks_per_turn: usize,
-    pub(crate) is_hosted: bool,
     pub(crate) waker: Option<Waker>,
     /// `None` is the operating system's.
     pub(crate) clock: Option<Box<dyn Clock>>,
@@ -190,13 +189,8 @@ impl Inner {
             running: RunningCell::default(),
             counters: Counters::default(),
             ticks,
-            slow_task_threshold: settings.slow_task_threshold,
-            max_tasks_per_turn: settings.max_tasks_per_turn,
-            is_hosted: settings.is_hosted,
             clock,
-            is_driven: settings.is_driven,
-            is_global: settings.is_global,
-            detaches_on_drop: settings.detaches_on_drop,
+            options: settings.options,
             has_ending_thread: unmodelled::AtomicBool::new(false),
             pool,
         })

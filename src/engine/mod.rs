@@ -92,7 +92,7 @@ mod worker_lock;
 pub(crate) use counters::{LATENESS_BUCKETS, LatenessCounters, lateness_bound};
 pub(crate) use dispatch::{drop_or_skip, run_dispatched};
 pub(crate) use end::Grace;
-pub(crate) use inner::{Execute, Inner, Settings};
+pub(crate) use inner::{Execute, Inner, Options, Settings};
 pub use inner::{ExpiredTask, Timeout};
 pub(crate) use pending::Balance;
 pub(crate) use sleep_policy::time_until;

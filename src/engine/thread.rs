@@ -165,7 +165,7 @@ fn run_worker(inner: &Arc<Inner>) {
             .take()
             .expect("the thread is started once");
         loop {
-            inner.turn(inner.max_tasks_per_turn);
+            inner.turn(inner.options.max_tasks_per_turn);
             match inner.after_turn() {
                 Sleep::Ended => return,
                 Sleep::UntilNextTick(time) if time.is_zero() => continue,
