@@ -9,7 +9,7 @@ use criterion::{
     BatchSize, BenchmarkId, Criterion, SamplingMode, Throughput, criterion_group, criterion_main,
 };
 use hashed_wheel_benches::wheel::Wheel;
-use hashed_wheel_benches::{BTreeQueue, HeapQueue};
+use hashed_wheel_benches::{BTreeQueue, HeapQueue, SortedQueue};
 use hashed_wheel_benches::{random, spread};
 use timing_wheels::{HashedWheel, HierarchicalWheel};
 
@@ -183,6 +183,30 @@ fn next_deadline<W: Wheel>(criterion: &mut Criterion) {
     }
 }
 
+/// Measures a sleep of a microsecond timer: each task sleeps for 1 ms to 1 s, again and again.
+///
+/// The only benchmark with few entries. An array is the usual choice for these.
+fn sleep<W: Wheel>(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("wheel/sleep");
+    for tasks in [4, 32, 512] {
+        group.bench_function(BenchmarkId::new(W::NAME, tasks), |bencher| {
+            let mut wheel = W::new();
+            let mut delays = spread(1_000..=1_000_000);
+            for task in 0..tasks {
+                wheel.insert(delays.next().unwrap(), task);
+            }
+            let mut due = Vec::new();
+            bencher.iter(|| {
+                let now = wheel.next_deadline().unwrap();
+                wheel.advance(now, |task| due.push(task));
+                for task in due.drain(..) {
+                    wheel.insert(now + delays.next().unwrap(), task);
+                }
+            });
+        });
+    }
+}
+
 fn all<W: Wheel>(criterion: &mut Criterion) {
     insert_remove::<W>(criterion);
     replace::<W>(criterion);
@@ -204,5 +228,7 @@ criterion_group! {
         all::<HierarchicalWheel<u64>>,
         all::<HeapQueue>,
         all::<BTreeQueue>,
+        sleep::<HierarchicalWheel<u64>>,
+        sleep::<SortedQueue>,
 }
 criterion_main!(benches);

@@ -30,7 +30,7 @@ const TICK: Duration = Duration::from_millis(100);
 /// A name, and a function that performs the given number of operations.
 pub type Path = (&'static str, fn(usize));
 
-pub const PATHS: [Path; 18] = [
+pub const PATHS: [Path; 19] = [
     ("new_timeout", new_timeout),
     ("new_timeout_cancel", new_timeout_cancel),
     ("new_timeout_drop", new_timeout_drop),
@@ -61,6 +61,7 @@ pub const PATHS: [Path; 18] = [
         insert_remove::<HierarchicalWheel<u64>>,
     ),
     ("wheel/hierarchical/cascade", cascade),
+    ("wheel/hierarchical/sleep", sleep),
 ];
 
 /// Calls `operation` `n` times. Its second argument is the number of calls before.
@@ -340,4 +341,19 @@ fn cascade(n: usize) {
         }
     });
     assert_eq!(expired, n);
+}
+
+/// Four tasks sleep again and again, for 1 ms to 1 s at a tick of a microsecond.
+fn sleep(n: usize) {
+    let mut wheel = HierarchicalWheel::new(256);
+    let delays: Vec<_> = spread(1_000..=1_000_000).take(MAX_OPERATIONS).collect();
+    for &delay in &delays[..4] {
+        wheel.insert(delay, 0);
+    }
+    repeat(n, wheel, |wheel, i| {
+        let now = wheel.next_deadline().unwrap();
+        while wheel.pop_expired(now).is_some() {
+            wheel.insert(now + delays[i], 0);
+        }
+    });
 }

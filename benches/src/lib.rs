@@ -1,11 +1,12 @@
 //! Benchmarks of the operations that a caller performs on a timer. Every timer implements
 //! [`Timer`]. Each operation is a criterion group, and each timer is one line in it.
 //!
-//! The module [`wheel`] is for the data structures without a timer. A heap and a B-tree, which
-//! other timers use instead of a wheel, are beside it.
+//! The module [`wheel`] is for the data structures without a timer. A heap, a B-tree and a
+//! sorted array, which other timers use instead of a wheel, are beside it.
 
 mod btree;
 mod heap;
+mod sorted;
 pub mod wheel;
 
 use std::hint::black_box;
@@ -20,6 +21,7 @@ use hashed_wheel::{HashedWheelTimer, Timeout};
 
 pub use btree::BTreeQueue;
 pub use heap::HeapQueue;
+pub use sorted::SortedQueue;
 
 /// A timer from the point of view of its callers. Its worker runs concurrently with the callers, as
 /// in a service, until the timer is dropped.

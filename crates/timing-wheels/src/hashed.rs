@@ -23,7 +23,7 @@ use core::iter;
 use super::entries::Entries;
 use super::min_tree::MinTree;
 use super::ready_list::ReadyList;
-use super::ring::{Ring, SizeError, SlotCounts, slot_count};
+use super::ring::{Ring, SizeError, SlotCounts, check_slots, slot_count};
 use super::rounds::{RoundsBucket, RoundsItem};
 
 /// The order of a [`HashedWheel`](crate::HashedWheel): the slot and position of each entry, and the
@@ -41,6 +41,18 @@ pub struct Hashed {
 }
 
 impl Hashed {
+    /// Does the same as [`try_new`](Self::try_new), but panics instead of an error.
+    ///
+    /// # Panics
+    ///
+    /// If `ticks_per_wheel` is 0 or more than
+    /// [`MAX_TICKS_PER_WHEEL`](crate::MAX_TICKS_PER_WHEEL), or if there is no memory for this many
+    /// slots.
+    #[must_use]
+    pub fn new(ticks_per_wheel: usize) -> Self {
+        Self::try_new(ticks_per_wheel).unwrap_or_else(|error| panic!("{error}"))
+    }
+
     /// Makes an empty wheel at tick 0.
     ///
     /// # Errors
@@ -49,11 +61,12 @@ impl Hashed {
     /// [`MAX_TICKS_PER_WHEEL`](crate::MAX_TICKS_PER_WHEEL), or if there is no memory for this many
     /// slots.
     pub fn try_new(ticks_per_wheel: usize) -> Result<Self, SizeError> {
-        let slots = slot_count(ticks_per_wheel)?;
+        check_slots(ticks_per_wheel)?;
+        let slots = slot_count(ticks_per_wheel);
         Ok(Self {
             slots: Ring::try_new(slots)?,
             min_deadlines: MinTree::try_new(slots)?,
-            ready: ReadyList::default(),
+            ready: ReadyList::new(),
             len: 0,
             tick: 0,
         })
@@ -195,7 +208,7 @@ impl Hashed {
     /// memory for new ones.
     pub fn clear(&mut self) {
         self.slots.clear(|slot| self.min_deadlines.clear(slot));
-        self.ready = ReadyList::default();
+        self.ready = ReadyList::new();
         self.len = 0;
     }
 

@@ -9,17 +9,25 @@
 //! - If the higher digits agree, a later deadline has a greater digit. So on each level the slots
 //!   up to the time's own are empty, and all of a level is due before any entry of the next one.
 //!   The first occupied slot of the lowest level has the first entry.
-//! - The time moves from one such slot to the next. The entries of that slot then differ from the
-//!   time in a lower digit, and move down: at most once per level.
+//! - The time of the levels moves from one such slot to the next, when the slot's first entry is
+//!   due. The other entries of that slot then differ from the time in a lower digit, and move down:
+//!   at most once per level.
+//!
+//! While there are few entries they are in no level, but in a short sorted list ([`ShortList`]).
+//!
+//! - A new entry goes to the list if it is due before all entries of the levels and the list is not
+//!   full. So of two entries with the same deadline, the one in the list was inserted first.
+//! - The entries of a slot that move down go to the list instead if there is room for all of them.
 
-use alloc::alloc::handle_alloc_error;
 use alloc::vec::Vec;
-use core::alloc::Layout;
 
 use super::bitmap::Bitmap;
 use super::entries::Entries;
 use super::ready_list::ReadyList;
-use super::ring::{Bucket, Ring, SizeError, SlotCounts, slot_count};
+use super::ring::{
+    Bucket, Ring, SizeError, SlotCounts, check_slots, slot_count, try_array, try_memory,
+};
+use super::short_list::{FIRST_POSITION, MAX_LEN, ShortList};
 use super::tombstone_vec::TombstoneVec;
 
 /// The number of entries whose deadlines a cascade reads before it moves the first of them, so that
@@ -27,21 +35,28 @@ use super::tombstone_vec::TombstoneVec;
 const CASCADE_BATCH: usize = 16;
 
 /// The most bits in a digit, except the lowest. So the memory of a level that is made when an entry
-/// needs it is small, at most 264 KiB, however many slots the lowest level has.
+/// needs it is small, at most 265 KiB, however many slots the lowest level has.
 const MAX_UPPER_BITS: u32 = 16;
 
 /// The order of a [`HierarchicalWheel`](crate::HierarchicalWheel): the slot and position of each
 /// entry, and the entries that are due. An [`Entries`] stores the entries themselves.
 #[derive(Debug)]
 pub struct Hierarchical {
-    /// From the lowest level up. `None` is a level that no entry has needed so far. The lowest
-    /// level always exists if it is larger than any other may be.
-    levels: Vec<Option<Level>>,
+    /// From the lowest level up. A level has no slots until an entry needs it. The lowest level
+    /// always has its slots if it is larger than any other may be.
+    levels: Vec<Level>,
+    digits: Digits,
+    /// The time of the levels, which is not after `tick`: that of the last entry that left them.
+    levels_tick: u64,
+    /// The least `min_deadline` in the levels, which is that of the first occupied slot. `None` if
+    /// there are no entries.
+    first_in_levels: Option<u64>,
+    /// Entries that are in no slot.
+    list: ShortList,
     /// All entries with `deadline <= tick`.
     ready: ReadyList,
-    /// The number of entries in `levels` and `ready`.
+    /// The number of entries in `levels`, `list` and `ready`.
     len: usize,
-    digits: Digits,
     tick: u64,
 }
 
@@ -81,18 +96,9 @@ impl Digits {
     fn slot_count(self, level: usize) -> usize {
         1 << self.bits(level).min(u64::BITS - self.shift(level))
     }
-
-    #[cold]
-    #[inline(never)]
-    fn make_level(self, level: usize) -> Level {
-        // At most 264 KiB, whatever the settings are. Without memory for it the process ends, as
-        // with a `Vec` that grows.
-        Level::try_new(self.slot_count(level))
-            .unwrap_or_else(|_| handle_alloc_error(Layout::new::<Level>()))
-    }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Level {
     slots: Ring<LevelBucket>,
     occupied: Bitmap,
@@ -114,11 +120,11 @@ impl Bucket for LevelBucket {
 }
 
 impl Level {
-    fn try_new(slots: usize) -> Result<Self, SizeError> {
-        Ok(Self {
-            slots: Ring::try_new(slots)?,
-            occupied: Bitmap::try_new(slots)?,
-        })
+    fn new(slots: usize) -> Self {
+        Self {
+            slots: Ring::new(slots),
+            occupied: Bitmap::new(slots),
+        }
     }
 
     /// Returns the slot's bucket, and marks the slot as occupied.
@@ -145,7 +151,39 @@ impl Level {
 }
 
 impl Hierarchical {
-    /// Makes an empty wheel at tick 0.
+    /// Makes an empty wheel at tick 0. Allocates nothing: a level gets its slots when an entry
+    /// first needs them. Without memory for them the process ends then, as with a `Vec` that grows.
+    ///
+    /// # Panics
+    ///
+    /// If `ticks_per_wheel` is 0 or more than
+    /// [`MAX_TICKS_PER_WHEEL`](crate::MAX_TICKS_PER_WHEEL).
+    #[must_use]
+    pub const fn new(ticks_per_wheel: usize) -> Self {
+        // With one slot per level a digit would have no bits.
+        let lowest = match slot_count(ticks_per_wheel) {
+            1 => 1,
+            slots => slots.trailing_zeros(),
+        };
+        let upper = if lowest < MAX_UPPER_BITS {
+            lowest
+        } else {
+            MAX_UPPER_BITS
+        };
+        Self {
+            levels: Vec::new(),
+            digits: Digits { lowest, upper },
+            levels_tick: 0,
+            first_in_levels: None,
+            list: ShortList::new(),
+            ready: ReadyList::new(),
+            len: 0,
+            tick: 0,
+        }
+    }
+
+    /// Makes the same wheel as [`new`](Self::new). If its lowest level is large, that level already
+    /// has slots.
     ///
     /// # Errors
     ///
@@ -153,47 +191,67 @@ impl Hierarchical {
     /// [`MAX_TICKS_PER_WHEEL`](crate::MAX_TICKS_PER_WHEEL), or if there is no memory for this many
     /// slots.
     pub fn try_new(ticks_per_wheel: usize) -> Result<Self, SizeError> {
-        // With one slot per level a digit would have no bits.
-        let lowest = slot_count(ticks_per_wheel)?.max(2).trailing_zeros();
-        let upper = lowest.min(MAX_UPPER_BITS);
-        let digits = Digits { lowest, upper };
-        let levels = 1 + (u64::BITS - lowest + upper - 1) / upper;
-        let mut levels: Vec<_> = (0..levels).map(|_| None).collect();
-        if digits.has_large_level() {
+        check_slots(ticks_per_wheel)?;
+        let mut wheel = Self::new(ticks_per_wheel);
+        if wheel.digits.has_large_level() {
             // There may be no memory for it later.
-            levels[0] = Some(Level::try_new(digits.slot_count(0))?);
+            try_memory::<u32>(wheel.ticks_per_wheel())?;
+            wheel.make_level(0);
         }
-        Ok(Self {
-            levels,
-            ready: ReadyList::default(),
-            len: 0,
-            digits,
-            tick: 0,
-        })
+        Ok(wheel)
     }
 
     /// Inserts an entry that is not in the wheel. Returns its position, which the caller stores.
     #[inline]
     pub fn insert(&mut self, deadline: u64, entry: u32) -> u32 {
         self.len += 1;
+        if deadline <= self.tick {
+            return self.ready.push(entry);
+        }
+        if self.first_in_levels.map_or(true, |first| deadline < first) {
+            return self.insert_first(deadline, entry);
+        }
+        self.link(deadline, entry)
+    }
+
+    /// Inserts an entry that is due before those of the levels.
+    // Not inlined: it is rare in a wheel with many entries.
+    #[inline(never)]
+    fn insert_first(&mut self, deadline: u64, entry: u32) -> u32 {
+        // So an entry of the list was inserted before those of a slot with the same deadline.
+        if self.list.len() < MAX_LEN {
+            return self.list.insert(deadline, entry);
+        }
+        if self.first_in_levels.is_none() {
+            self.levels_tick = self.tick;
+        }
+        self.first_in_levels = Some(deadline);
         self.link(deadline, entry)
     }
 
     /// Removes the entry that was inserted at `deadline` and is at `position`, even if it is due.
     #[inline]
     pub fn remove(&mut self, deadline: u64, position: u32, entries: &mut impl Entries) {
-        let position = position as usize;
         self.len -= 1;
         if deadline <= self.tick {
-            self.ready.remove_at(position, entries);
+            self.ready.remove_at(position as usize, entries);
+        } else if position >= FIRST_POSITION {
+            self.list.remove(position);
         } else {
-            let (level, slot) = self.slot(deadline);
-            let level = existing_level(&mut self.levels, level);
-            let items = &mut level.slots.bucket_mut(slot).items;
-            if items.remove_at(position) {
+            let (level, slot) = self.slot(deadline, self.levels_tick);
+            let level = &mut self.levels[level];
+            let LevelBucket {
+                items,
+                min_deadline,
+            } = level.slots.bucket_mut(slot);
+            if items.remove_at(position as usize) {
                 items.compact(|entry, position| entries.set_position(entry, position));
                 if items.is_empty() {
+                    let was_first = Some(*min_deadline) == self.first_in_levels;
                     level.clear_slot(slot);
+                    if was_first {
+                        self.find_first_in_levels();
+                    }
                 }
             }
         }
@@ -201,17 +259,23 @@ impl Hierarchical {
 
     /// Advances the time to `now`, which is not before [`tick`](Self::tick).
     /// [`pop_due`](Self::pop_due) then returns the entries that are due.
+    #[inline]
     pub fn advance(&mut self, entries: &mut impl Entries, now: u64) {
         // There are tombstones if the caller has not popped all entries of an earlier `advance`.
         self.ready.compact(entries);
-        while let Some((level, slot)) = self
-            .first_occupied_slot()
-            .filter(|&(level, slot)| self.slot_start(level, slot) <= now)
-        {
-            self.cascade(level, slot, now, entries);
-        }
         // Never back: a deadline would be looked for in the slots although it is in the ready list.
         self.tick = self.tick.max(now);
+        loop {
+            // Those of the list come before those of a slot that have the same deadline.
+            let until = self.first_in_levels.map_or(now, |first| first.min(now));
+            if let Some(entry) = self.list.pop(until) {
+                entries.set_position(entry, self.ready.push(entry));
+            } else if self.first_in_levels.is_some_and(|first| first <= now) {
+                self.cascade(entries);
+            } else {
+                return;
+            }
+        }
     }
 
     /// Removes the first entry that is due.
@@ -235,19 +299,25 @@ impl Hierarchical {
         if !self.ready.is_empty() {
             return Some(self.tick);
         }
-        self.first_bucket().map(|bucket| bucket.min_deadline)
+        let in_list = self.list.first().map(|(deadline, _)| deadline);
+        in_list.into_iter().chain(self.first_in_levels).min()
     }
 
     /// Returns the entry that expires first. Reads the first occupied slot.
     pub fn first(&self, entries: &impl Entries) -> Option<u32> {
+        let in_first_slot = self
+            .first_bucket()
+            .into_iter()
+            .flat_map(|bucket| bucket.items.iter());
+        let in_list = self.list.first().map(|(_, entry)| entry);
         // The first one of several with the same deadline.
-        let in_first_slot = || {
-            self.first_bucket()?
-                .items
-                .iter()
+        let first_later = || {
+            in_list
+                .into_iter()
+                .chain(in_first_slot)
                 .min_by_key(|&entry| entries.deadline(entry))
         };
-        self.ready.first().or_else(in_first_slot)
+        self.ready.first().or_else(first_later)
     }
 
     /// Sorts the entries that are due by a key, which is read once per entry. The sort is stable.
@@ -271,48 +341,70 @@ impl Hierarchical {
         self.len == 0
     }
 
-    /// Returns the number of entries in each slot of each existing level, from the lowest level up;
-    /// `None` if there is no memory for the numbers. The current slot is that of the tick `now`.
+    /// Returns the number of entries in each slot of each level that has been used, from the lowest
+    /// level up; `None` if there is no memory for the numbers. The current slot is that of the tick
+    /// `now`.
     pub fn levels(&self, now: u64) -> Option<Vec<SlotCounts>> {
-        let existing =
-            self.levels.iter().enumerate().filter_map(|(index, level)| {
-                Some((&level.as_ref()?.slots, self.digits.shift(index)))
-            });
-        let levels = existing.map(|(slots, shift)| {
-            Some(SlotCounts {
-                ticks_per_slot: 1 << shift,
-                slots: slots.counts(|bucket| bucket.items.len())?,
-                current_slot: (now >> shift) as usize & (slots.slot_count() - 1),
-            })
-        });
-        levels.collect()
+        let mut levels = Vec::new();
+        for index in (0..).take_while(|&index| self.digits.shift(index) < u64::BITS) {
+            let mut slots = Vec::new();
+            if let Some(level) = self.levels.get(index) {
+                slots = level.slots.counts(|bucket| bucket.items.len())?;
+            }
+            // An entry of the list counts for the slot that it would have.
+            let in_list = self
+                .list
+                .iter()
+                .map(|(deadline, _)| self.slot(deadline, self.tick));
+            for (_, slot) in in_list.filter(|&(level, _)| level == index) {
+                if slots.is_empty() {
+                    slots = try_array(self.digits.slot_count(index)).ok()?;
+                    slots.resize(self.digits.slot_count(index), 0);
+                }
+                slots[slot] += 1;
+            }
+            if !slots.is_empty() {
+                let shift = self.digits.shift(index);
+                levels.push(SlotCounts {
+                    ticks_per_slot: 1 << shift,
+                    current_slot: (now >> shift) as usize & (slots.len() - 1),
+                    slots,
+                });
+            }
+        }
+        Some(levels)
     }
 
     /// Calls `visit` with each entry, in no particular order.
     pub fn for_each(&self, visit: impl FnMut(u32)) {
         let in_levels = self.buckets().flat_map(|bucket| bucket.items.iter());
-        self.ready.iter().chain(in_levels).for_each(visit);
+        let in_list = self.list.iter().map(|(_, entry)| entry);
+        self.ready
+            .iter()
+            .chain(in_list)
+            .chain(in_levels)
+            .for_each(visit);
     }
 
     /// Returns all buckets in no particular order. Unused buckets are among them; they have no
     /// entries.
     fn buckets(&self) -> impl Iterator<Item = &LevelBucket> + '_ {
-        self.levels
-            .iter()
-            .flatten()
-            .flat_map(|level| level.slots.buckets())
+        self.levels.iter().flat_map(|level| level.slots.buckets())
     }
 
     /// Removes all entries. The time does not change.
     pub fn clear(&mut self) {
         let is_kept = |index| index == 0 && self.digits.has_large_level();
         for (index, level) in self.levels.iter_mut().enumerate() {
-            match level {
-                Some(level) if is_kept(index) => level.clear(),
-                _ => *level = None,
+            if is_kept(index) {
+                level.clear();
+            } else {
+                *level = Level::default();
             }
         }
-        self.ready = ReadyList::default();
+        self.first_in_levels = None;
+        self.list = ShortList::new();
+        self.ready = ReadyList::new();
         self.len = 0;
     }
 
@@ -322,13 +414,14 @@ impl Hierarchical {
         1 << self.digits.lowest
     }
 
-    /// Returns the level and the slot of a deadline after the current tick.
+    /// Returns the level and the slot of a deadline after `tick`.
     ///
     /// The level is that of the highest digit in which the deadline and the tick differ. The slot
     /// is this digit of the deadline.
     #[inline]
-    fn slot(&self, deadline: u64) -> (usize, usize) {
-        let highest_bit = (deadline ^ self.tick).ilog2();
+    fn slot(&self, deadline: u64, tick: u64) -> (usize, usize) {
+        // They differ. The bit does not matter, and saves a check for that.
+        let highest_bit = ((deadline ^ tick) | 1).ilog2();
         if highest_bit < self.digits.lowest {
             return (0, deadline as usize & (self.ticks_per_wheel() - 1));
         }
@@ -340,28 +433,13 @@ impl Hierarchical {
         )
     }
 
-    /// Returns the first tick of a slot that starts after the current tick.
-    #[inline]
-    fn slot_start(&self, level: usize, slot: usize) -> u64 {
-        let above = self.digits.shift(level) + self.digits.bits(level);
-        // The digits above the level are those of the current tick. The highest level has none.
-        let prefix = self
-            .tick
-            .checked_shr(above)
-            .map_or(0, |digits| digits << above);
-        prefix | (slot as u64) << self.digits.shift(level)
-    }
-
     /// Returns the slot of the earliest entry that is not due.
     ///
     /// All entries of a level are due before those of the next level, and the slots up to that of
     /// the current tick are empty.
     #[inline]
     fn first_occupied_slot(&self) -> Option<(usize, usize)> {
-        let slots = self
-            .levels
-            .iter()
-            .map(|level| level.as_ref()?.occupied.next(0));
+        let slots = self.levels.iter().map(|level| level.occupied.first());
         slots
             .enumerate()
             .find_map(|(level, slot)| Some((level, slot?)))
@@ -371,46 +449,68 @@ impl Hierarchical {
     #[inline]
     fn first_bucket(&self) -> Option<&LevelBucket> {
         let (level, slot) = self.first_occupied_slot()?;
-        Some(self.levels[level].as_ref()?.slots.bucket(slot))
+        Some(self.levels[level].slots.bucket(slot))
     }
 
-    /// Adds an entry to its slot or to the ready list, depending on the current tick. Returns its
-    /// position.
-    #[inline(always)]
+    /// Sets `first_in_levels` after the first occupied slot has changed.
+    fn find_first_in_levels(&mut self) {
+        self.first_in_levels = self.first_bucket().map(|bucket| bucket.min_deadline);
+    }
+
+    /// Gives a level its slots. That takes at most 265 KiB, except in the lowest level.
+    #[cold]
+    #[inline(never)]
+    fn make_level(&mut self, level: usize) {
+        let count = self.levels.len().max(level + 1);
+        self.levels.resize_with(count, Level::default);
+        self.levels[level] = Level::new(self.digits.slot_count(level));
+    }
+
+    /// Adds an entry to its slot. Returns its position.
+    #[inline]
     fn link(&mut self, deadline: u64, entry: u32) -> u32 {
-        if deadline <= self.tick {
-            return self.ready.push(entry);
+        let (level, slot) = self.slot(deadline, self.levels_tick);
+        let exists = |level: &Level| slot < level.slots.slot_count();
+        if !self.levels.get(level).is_some_and(exists) {
+            self.make_level(level);
         }
-        let (level, slot) = self.slot(deadline);
-        let digits = self.digits;
-        let bucket = self.levels[level]
-            .get_or_insert_with(|| digits.make_level(level))
-            .bucket_or_insert(slot);
+        let bucket = self.levels[level].bucket_or_insert(slot);
         bucket.min_deadline = bucket.min_deadline.min(deadline);
         bucket.items.push(entry)
     }
 
-    /// [`link`](Self::link) for an entry that a cascade moves.
+    /// Adds an entry that leaves its slot to the ready list, to the list or to another slot,
+    /// depending on the time of the levels. Returns its position.
     // Not inlined: keeps register spills out of the cascade's loop.
     #[inline(never)]
-    fn link_again(&mut self, deadline: u64, entry: u32) -> u32 {
-        self.link(deadline, entry)
+    fn link_again(&mut self, deadline: u64, entry: u32, fits_list: bool) -> u32 {
+        if deadline <= self.levels_tick {
+            self.ready.push(entry)
+        } else if fits_list {
+            self.list.insert(deadline, entry)
+        } else {
+            self.link(deadline, entry)
+        }
     }
 
-    /// Advances the time into the first occupied slot: to its earliest deadline, or to `now` if
-    /// that is before it. Moves the slot's entries to lower levels or to the ready list.
-    fn cascade(&mut self, level: usize, slot: usize, now: u64, entries: &mut impl Entries) {
+    /// Advances the time of the levels to the earliest deadline of the first occupied slot. Moves
+    /// the slot's entries to the ready list, and the others to the list or to lower levels.
+    // Not inlined: keeps its registers out of calls that move no entry of a slot.
+    #[inline(never)]
+    fn cascade(&mut self, entries: &mut impl Entries) {
+        let Some((level, slot)) = self.first_occupied_slot() else {
+            return;
+        };
         let LevelBucket {
             items,
             min_deadline,
-        } = existing_level(&mut self.levels, level)
-            .slots
-            .bucket_mut(slot);
-        self.tick = now.min(*min_deadline);
+        } = self.levels[level].slots.bucket_mut(slot);
+        self.levels_tick = *min_deadline;
         // In the lowest level all entries of a slot have the same deadline, so the whole bucket is
         // due.
         if level > 0 || !self.ready.swap_if_empty(items, entries) {
             let items = core::mem::take(items);
+            let fits_list = self.list.len() + items.len() <= MAX_LEN;
             let mut batch = [(0, 0); CASCADE_BATCH];
             for start in (0..items.position_count()).step_by(CASCADE_BATCH) {
                 let mut count = 0;
@@ -422,25 +522,15 @@ impl Hierarchical {
                     }
                 }
                 for &(deadline, entry) in &batch[..count] {
-                    entries.set_position(entry, self.link_again(deadline, entry));
+                    entries.set_position(entry, self.link_again(deadline, entry, fits_list));
                 }
             }
             // Put the array back, so that the bucket keeps its capacity.
-            existing_level(&mut self.levels, level)
-                .slots
-                .bucket_mut(slot)
-                .items = items;
+            self.levels[level].slots.bucket_mut(slot).items = items;
         }
-        existing_level(&mut self.levels, level).clear_slot(slot);
+        self.levels[level].clear_slot(slot);
+        self.find_first_in_levels();
     }
-}
-
-/// Returns a level that has an entry and therefore exists.
-#[inline]
-fn existing_level(levels: &mut [Option<Level>], level: usize) -> &mut Level {
-    levels[level]
-        .as_mut()
-        .expect("a level with an entry exists")
 }
 
 #[cfg(test)]
@@ -528,15 +618,12 @@ mod tests {
     fn cascade_prefetches_the_next_batch() {
         const ENTRIES: u32 = 2 * CASCADE_BATCH as u32 + 3;
 
-        let (mut wheel, mut entries) = wheel((0..ENTRIES).map(|_| 9));
-        wheel.advance(&mut entries, 8);
-        assert!(
-            entries
-                .prefetched
-                .borrow()
-                .iter()
-                .copied()
-                .eq(CASCADE_BATCH as u32..ENTRIES)
-        );
+        // The first ones fill the list.
+        let first = MAX_LEN as u32;
+        let deadlines = (0..first).map(|_| 8).chain((0..ENTRIES).map(|_| 9));
+        let (mut wheel, mut entries) = wheel(deadlines);
+        wheel.advance(&mut entries, 9);
+        let prefetched = first + CASCADE_BATCH as u32..first + ENTRIES;
+        assert!(entries.prefetched.borrow().iter().copied().eq(prefetched));
     }
 }

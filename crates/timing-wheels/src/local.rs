@@ -79,8 +79,12 @@ impl<T, I: TimePoint> LocalTimer<T, I> {
     ///
     /// If `tick` is zero.
     #[must_use]
-    pub fn new(origin: I, tick: Duration) -> Self {
-        Self::with_capacity(origin, tick, 0)
+    pub const fn new(origin: I, tick: Duration) -> Self {
+        Self {
+            wheel: HierarchicalWheel::new(SLOTS),
+            ticks: Ticks::new(tick),
+            origin,
+        }
     }
 
     /// Makes the same timer as [`new`](Self::new), with memory for `capacity` values, which it

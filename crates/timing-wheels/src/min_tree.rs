@@ -1,9 +1,10 @@
 //! Finds the earliest deadline of all slots of a wheel.
 
+use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use super::ring::{SizeError, try_zeros};
+use super::ring::{SizeError, try_memory};
 
 /// The number of slots, or of groups of the level below, in a group. Their eight 64-bit values fill
 /// a cache line.
@@ -33,7 +34,9 @@ impl MinTree {
         let mut groups = slot_count;
         while groups > GROUP_SIZE {
             groups = groups_of(groups);
-            levels.push(try_zeros(groups_of(groups) * GROUP_SIZE)?);
+            let groups = groups_of(groups) * GROUP_SIZE;
+            try_memory::<u64>(groups)?;
+            levels.push(vec![0; groups]);
         }
         Ok(Self {
             slot_count,

@@ -18,7 +18,7 @@ macro_rules! wheel {
         $(#[doc = $type:literal])*
         $Wheel:ident on $Order:ident
         $(#[doc = $new:literal])*
-        fn new
+        ($($constant:tt)?) fn new
         $(#[doc = $advance:literal])*
         fn advance
         $(#[doc = $next_deadline:literal])*
@@ -34,15 +34,12 @@ macro_rules! wheel {
 
         impl<T> $Wheel<T> {
             $(#[doc = $new])*
-            ///
-            /// # Panics
-            ///
-            /// If `ticks_per_wheel` is 0 or more than
-            /// [`MAX_TICKS_PER_WHEEL`](super::MAX_TICKS_PER_WHEEL), or if there is no memory for
-            /// this many slots.
             #[must_use]
-            pub fn new(ticks_per_wheel: usize) -> Self {
-                Self::with_capacity(ticks_per_wheel, 0)
+            pub $($constant)? fn new(ticks_per_wheel: usize) -> Self {
+                Self {
+                    order: $Order::new(ticks_per_wheel),
+                    entries: Slab::new(),
+                }
             }
 
             /// Does the same as [`new`](Self::new), but returns an error instead of a panic, for a
@@ -461,7 +458,13 @@ wheel! {
 
     /// Makes an empty wheel at tick 0. It has `ticks_per_wheel` slots, rounded up to a power of
     /// two.
-    fn new
+    ///
+    /// # Panics
+    ///
+    /// If `ticks_per_wheel` is 0 or more than
+    /// [`MAX_TICKS_PER_WHEEL`](super::MAX_TICKS_PER_WHEEL), or if there is no memory for this many
+    /// slots.
+    () fn new
 
     /// The cost depends on the number of entries that expire and on the number of slots that
     /// contain them; each such slot is visited once. It does not depend on the number of ticks
@@ -499,6 +502,9 @@ wheel! {
     /// next level. So the earliest entry is in the first occupied slot of the lowest occupied
     /// level. The time advances from one such slot to the next, not tick by tick.
     ///
+    /// The first 32 entries are in a sorted list, and not in the levels. So a wheel with few
+    /// entries is about as fast as such a list, and allocates no level.
+    ///
     /// [`insert`](Self::insert) and [`remove`](Self::remove) take amortised constant time. Memory
     /// use is at most proportional to the largest number of entries since the wheel was last empty.
     /// Most of it is freed earlier, unless one of the entries that are left was inserted when the
@@ -522,7 +528,27 @@ wheel! {
 
     /// Makes an empty wheel at tick 0. Each level has `ticks_per_wheel` slots, rounded up to a
     /// power of two and at least two. (Levels above the lowest one have at most 2^16 slots.)
-    fn new
+    ///
+    /// It allocates nothing, so a wheel can be a `static`: in a `Mutex`, or what the target has in
+    /// its place.
+    ///
+    /// # Panics
+    ///
+    /// If `ticks_per_wheel` is 0 or more than
+    /// [`MAX_TICKS_PER_WHEEL`](super::MAX_TICKS_PER_WHEEL).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::sync::Mutex;
+    /// use timing_wheels::HierarchicalWheel;
+    ///
+    /// static WHEEL: Mutex<HierarchicalWheel<&str>> = Mutex::new(HierarchicalWheel::new(64));
+    ///
+    /// WHEEL.lock().unwrap().insert(3, "first");
+    /// assert_eq!(WHEEL.lock().unwrap().next_deadline(), Some(3));
+    /// ```
+    (const) fn new
 
     /// The cost depends on the number of entries that expire or cascade, not on the number of ticks
     /// since the last call. An entry cascades at most once per level. All entries of a slot cascade

@@ -20,10 +20,10 @@ pub(super) struct ReadyList<T = u32> {
     front: usize,
 }
 
-impl<T> Default for ReadyList<T> {
-    fn default() -> Self {
+impl<T> ReadyList<T> {
+    pub(super) const fn new() -> Self {
         Self {
-            items: TombstoneVec::default(),
+            items: TombstoneVec::new(),
             front: 0,
         }
     }
@@ -167,7 +167,7 @@ mod tests {
 
     /// Makes a list of `len` entries.
     fn list(len: u32) -> (ReadyList, TestEntries) {
-        let mut list = ReadyList::default();
+        let mut list = ReadyList::new();
         let mut entries = TestEntries::new((0..len).map(u64::from));
         (0..len).for_each(|entry| entries.set_position(entry, list.push(entry)));
         (list, entries)
@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn empty_list_is_swapped() {
         let (mut list, entries) = list(2);
-        let mut items = TombstoneVec::default();
+        let mut items = TombstoneVec::new();
         items.push(7);
         assert!(!list.swap_if_empty(&mut items, &entries));
         assert_eq!((list.len(), items.len()), (2, 1));

@@ -50,14 +50,22 @@ impl fmt::Display for SizeError {
 #[cfg(feature = "std")]
 impl std::error::Error for SizeError {}
 
-/// Returns the number of slots of a wheel: `ticks_per_wheel`, rounded up to a power of two. Returns
-/// an error if no wheel can have this many.
-pub(super) fn slot_count(ticks_per_wheel: usize) -> Result<usize, SizeError> {
-    if (1..=MAX_TICKS_PER_WHEEL).contains(&ticks_per_wheel) {
-        Ok(ticks_per_wheel.next_power_of_two())
-    } else {
-        Err(SizeError::OutOfRange { ticks_per_wheel })
+/// Returns an error if no wheel can have this many slots.
+pub(super) const fn check_slots(ticks_per_wheel: usize) -> Result<(), SizeError> {
+    match ticks_per_wheel {
+        1..=MAX_TICKS_PER_WHEEL => Ok(()),
+        _ => Err(SizeError::OutOfRange { ticks_per_wheel }),
     }
+}
+
+/// Returns the number of slots of a wheel: `ticks_per_wheel`, rounded up to a power of two. Panics
+/// if no wheel can have this many.
+pub(super) const fn slot_count(ticks_per_wheel: usize) -> usize {
+    assert!(
+        check_slots(ticks_per_wheel).is_ok(),
+        "ticks_per_wheel must be from 1 to MAX_TICKS_PER_WHEEL"
+    );
+    ticks_per_wheel.next_power_of_two()
 }
 
 /// Makes an array with memory for `len` values, or returns an error if there is none.
@@ -70,15 +78,16 @@ pub(super) fn try_array<T>(len: usize) -> Result<Vec<T>, SizeError> {
     }
 }
 
-/// Makes an array of `len` zeros, or returns an error if there is no memory for it.
+/// Returns an error if there is no memory for an array of `len` values.
 ///
-/// The operating system provides the memory of a large array only where it is used. Safe code
-/// cannot allocate such an array fallibly. So the same memory is allocated before, for a moment and
-/// without a use of it. Only if another thread takes the memory in between, the process ends.
-pub(super) fn try_zeros<T: Copy + Default>(len: usize) -> Result<Vec<T>, SizeError> {
+/// The operating system provides the memory of a large array of zeros only where it is used. Safe
+/// code cannot allocate such an array fallibly. So the same memory is allocated before, for a
+/// moment and without a use of it. Only if another thread takes the memory in between, the process
+/// ends.
+pub(super) fn try_memory<T>(len: usize) -> Result<(), SizeError> {
     // The compiler may leave out an allocation that is not used.
     drop(black_box(try_array::<T>(len)?));
-    Ok(vec![T::default(); len])
+    Ok(())
 }
 
 /// The number of entries in each slot of a hashed wheel, or of one level of a hierarchical wheel.
@@ -106,7 +115,7 @@ struct BucketOfSlot<B> {
 }
 
 /// An array of slots. Each slot is empty or has a bucket. An empty slot costs four bytes.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Ring<B> {
     /// For each slot, the index of its bucket in `buckets`; zero for an empty slot.
     ///
@@ -121,12 +130,18 @@ pub(super) struct Ring<B> {
 
 impl<B: Bucket> Ring<B> {
     /// Makes a ring of `slots` empty slots.
-    pub(super) fn try_new(slots: usize) -> Result<Self, SizeError> {
-        Ok(Self {
-            bucket_of_slot: try_zeros(slots)?,
+    pub(super) fn new(slots: usize) -> Self {
+        Self {
+            bucket_of_slot: vec![0; slots],
             buckets: vec![BucketOfSlot::default()],
             free: Vec::new(),
-        })
+        }
+    }
+
+    /// Makes the same ring as [`new`](Self::new), or returns an error if there is no memory for it.
+    pub(super) fn try_new(slots: usize) -> Result<Self, SizeError> {
+        try_memory::<u32>(slots)?;
+        Ok(Self::new(slots))
     }
 
     pub(super) fn slot_count(&self) -> usize {
@@ -218,18 +233,21 @@ impl<B: Bucket> Ring<B> {
     /// constant.
     #[cold]
     fn free_unused_buckets(&mut self) {
-        let used = self.buckets.len() - self.free.len();
         self.free = Vec::new();
-        let buckets = core::mem::replace(&mut self.buckets, Vec::with_capacity(used));
-        for (old, bucket) in (0..).zip(buckets) {
+        let (mut old, mut new) = (0, 0);
+        self.buckets.retain(|bucket| {
             let index = &mut self.bucket_of_slot[bucket.slot as usize];
-            if old == 0 {
-                self.buckets.push(bucket);
-            } else if *index == old {
-                *index = self.buckets.len() as u32;
-                self.buckets.push(bucket);
+            let is_used = old == 0 || *index == old;
+            if is_used {
+                if old > 0 {
+                    *index = new;
+                }
+                new += 1;
             }
-        }
+            old += 1;
+            is_used
+        });
+        self.buckets.shrink_to_fit();
     }
 }
 
@@ -286,7 +304,7 @@ mod tests {
     fn array_without_memory_is_an_error() {
         let bytes = usize::MAX / 2 + 1;
         assert_eq!(
-            try_zeros::<u64>(bytes / 8),
+            try_memory::<u64>(bytes / 8),
             Err(SizeError::NoMemory { bytes })
         );
         let error = try_array::<u64>(usize::MAX).unwrap_err();
@@ -296,15 +314,6 @@ mod tests {
                 .to_string()
                 .ends_with(&format!("{} bytes", usize::MAX))
         );
-    }
-
-    #[test]
-    fn array_is_zeros() {
-        for len in [0, 1, 1_000, 1 << 20] {
-            let array = try_zeros::<u32>(len).expect("memory");
-            assert_eq!((array.len(), array.capacity()), (len, len));
-            assert!(array.iter().all(|&item| item == 0));
-        }
     }
 
     #[test]

@@ -43,6 +43,8 @@ impl Item for RoundsItem {
         remaining_rounds: u32::MAX,
     };
 
+    const POSITIONS: u64 = 1 << 32;
+
     fn entry(self) -> u32 {
         self.entry
     }

@@ -88,18 +88,26 @@ pub(crate) struct Slab<T> {
 }
 
 impl<T> Slab<T> {
-    /// Makes a slab with memory for at least this many entries, which it keeps.
-    pub(crate) fn try_with_capacity(reserved: usize) -> Result<Self, SizeError> {
-        Ok(Self {
-            cells: try_array(reserved)?,
+    pub(crate) const fn new() -> Self {
+        Self {
+            cells: Vec::new(),
             free: NO_INDEX,
             len: 0,
-            reserved,
+            reserved: 0,
             trim_below: 0,
             paid: 0,
             last_used: usize::MAX,
             first_generation: NonZeroU32::MIN,
             next_generation: NonZeroU32::MIN,
+        }
+    }
+
+    /// Makes a slab with memory for at least this many entries, which it keeps.
+    pub(crate) fn try_with_capacity(reserved: usize) -> Result<Self, SizeError> {
+        Ok(Self {
+            cells: try_array(reserved)?,
+            reserved,
+            ..Self::new()
         })
     }
 

@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 
 use super::entries::Entries;
+use super::short_list::FIRST_POSITION;
 
 /// An array with more capacity than this frees memory when it becomes empty or nearly empty.
 ///
@@ -20,12 +21,18 @@ pub(super) trait Item: Copy {
     /// The item that replaces a removed entry.
     const TOMBSTONE: Self;
 
+    /// The number of positions that an array can have.
+    const POSITIONS: u64;
+
     /// Returns the number of the entry; `u32::MAX` for a tombstone.
     fn entry(self) -> u32;
 }
 
 impl Item for u32 {
     const TOMBSTONE: u32 = u32::MAX;
+
+    // Higher ones are those of a `ShortList`.
+    const POSITIONS: u64 = FIRST_POSITION as u64;
 
     fn entry(self) -> u32 {
         self
@@ -43,12 +50,18 @@ pub(super) struct TombstoneVec<T = u32> {
     tombstones: usize,
 }
 
-impl<T> Default for TombstoneVec<T> {
-    fn default() -> Self {
+impl<T> TombstoneVec<T> {
+    pub(super) const fn new() -> Self {
         Self {
             items: Vec::new(),
             tombstones: 0,
         }
+    }
+}
+
+impl<T> Default for TombstoneVec<T> {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
@@ -77,10 +90,13 @@ impl<T: Item> TombstoneVec<T> {
     // Inlined, as its callers are: then the cache misses of one insertion overlap.
     #[inline]
     pub(super) fn push(&mut self, item: T) -> u32 {
-        let position =
-            u32::try_from(self.items.len()).expect("fewer than 2^32 entries and tombstones");
+        let position = self.items.len();
+        assert!(
+            (position as u64) < T::POSITIONS,
+            "too many entries and tombstones"
+        );
         self.items.push(item);
-        position
+        position as u32
     }
 
     /// Returns the entry at `position`; `None` for a tombstone and for a position past the end.
@@ -122,8 +138,12 @@ impl<T: Item> TombstoneVec<T> {
     /// not compact any more: then the caller calls [`compact`](Self::compact).
     #[inline]
     pub(super) fn remove_at(&mut self, position: usize) -> bool {
+        if position + 1 == self.items.len() {
+            self.items.pop();
+            return true;
+        }
         self.leave_tombstone(position);
-        position + 1 == self.items.len() || self.tombstones > self.items.len() / 2
+        self.tombstones > self.items.len() / 2
     }
 
     /// Removes all entries and tombstones.

@@ -175,7 +175,8 @@ macro_rules! both {
             #[test]
             fn of_many_slots_is_freed() {
                 let mut wheel = $Wheel::new(1 << 16);
-                wheel.insert(1, ());
+                // As many as need a slot.
+                (0..40).for_each(|_| _ = wheel.insert(1, ()));
                 wheel.advance(1, |()| ());
                 let left = bytes_of(|| {
                     let keys: Vec<_> = (2..BURST)
@@ -208,7 +209,8 @@ macro_rules! both {
             #[test]
             fn of_many_slots_is_freed_while_some_are_in_use() {
                 let mut wheel = $Wheel::new(1 << 16);
-                wheel.insert(1, ());
+                // As many as need a slot.
+                (0..40).for_each(|_| _ = wheel.insert(1, ()));
                 wheel.advance(1, |()| ());
                 let mut stay = Vec::new();
                 let left = bytes_of(|| {
@@ -253,11 +255,16 @@ both!(memory_of_the_hierarchical_wheel, HierarchicalWheel);
 #[test]
 fn a_level_is_allocated_when_an_entry_needs_it() {
     const SLOTS: usize = 1 << 16;
-    /// Four bytes per slot, and the bitmap.
-    const LEVEL: isize = (SLOTS * 4 + SLOTS / 8 + SLOTS / 512) as isize;
+    /// Four bytes per slot, and the bitmap: a bit per slot, and the words above them.
+    const LEVEL: isize = (SLOTS * 4 + SLOTS / 8 + 65 * 8) as isize;
 
     let mut wheel = HierarchicalWheel::new(SLOTS);
     assert!(bytes_of(|| wheel = HierarchicalWheel::new(SLOTS)) < 1_024);
+    let few = bytes_of(|| (0..32).for_each(|_| _ = wheel.insert(u64::MAX, ())));
+    assert!(
+        few < 4_096,
+        "{few} bytes for 32 entries, which need no level"
+    );
     let mut levels = |deadline| {
         let bytes = bytes_of(|| {
             wheel.insert(deadline, ());
@@ -282,7 +289,7 @@ fn a_level_is_allocated_when_an_entry_needs_it() {
     assert_eq!(levels((1 << 32) + (1 << 16) + 1), 1);
     assert_eq!(levels((1 << 32) + (1 << 16) + 2), 0);
     assert_eq!(bytes_of(|| wheel.advance(1 << 40, |()| ())) / LEVEL, 0);
-    assert_eq!(wheel.len(), 1);
+    assert_eq!(wheel.len(), 32 + 1);
 }
 
 /// Four gigabytes per level, of which a few pages are used.

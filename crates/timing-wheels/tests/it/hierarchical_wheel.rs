@@ -26,6 +26,26 @@ fn widths(slots: usize) -> impl Iterator<Item = u64> {
         .map(|shift| 1 << shift)
 }
 
+/// The value of the entries of [`wheel_with_list`] whose deadline never comes.
+const FILLER: usize = usize::MAX;
+
+/// Makes a wheel at a tick. If its list of the first entries `is_full`, the entries of the tests go
+/// to the levels. Otherwise the first ones are in the list.
+fn wheel_with_list(slots: usize, tick: u64, is_full: bool) -> Wheel<usize> {
+    let mut wheel = wheel_at(slots, tick);
+    if is_full {
+        (0..32).for_each(|_| _ = wheel.insert(u64::MAX, FILLER));
+    }
+    wheel
+}
+
+/// Returns the values that are left, in order, except the fillers.
+fn rest(wheel: &mut Wheel<usize>) -> Vec<usize> {
+    let mut rest = fired(wheel, u64::MAX);
+    rest.retain(|&value| value != FILLER);
+    rest
+}
+
 mod order {
     use super::*;
 
@@ -51,7 +71,12 @@ mod order {
     /// At each stop, inserts entries for `deadline` and its neighbours, and removes some earlier
     /// entries.
     fn check(slots: usize, deadline: u64, stops: &[u64], random: &mut Rng) {
-        let mut wheel = Wheel::new(slots);
+        for is_full in [false, true] {
+            check_wheel(wheel_with_list(slots, 0, is_full), deadline, stops, random);
+        }
+    }
+
+    fn check_wheel(mut wheel: Wheel<usize>, deadline: u64, stops: &[u64], random: &mut Rng) {
         let mut deadlines = Vec::new();
         let mut live: Vec<(usize, Key)> = Vec::new();
         for &stop in stops {
@@ -71,11 +96,7 @@ mod order {
         }
         live.sort_by_key(|&(index, _)| (deadlines[index], index));
         let expected: Vec<_> = live.into_iter().map(|(index, _)| index).collect();
-        assert_eq!(
-            fired(&mut wheel, u64::MAX),
-            expected,
-            "{deadline} with {slots} slots: {stops:?}"
-        );
+        assert_eq!(rest(&mut wheel), expected, "{deadline}: {stops:?}");
     }
 
     #[test]
@@ -137,16 +158,20 @@ mod levels {
             for tick in ticks {
                 for far in widths(slots).skip(1).map(|width| tick + width) {
                     for near in [1, 2, (1 << size) - 1, 1 << size].map(|ticks| tick + ticks) {
-                        for deadlines in [[far, near], [near, far]] {
-                            let mut wheel = wheel_at(slots, tick);
+                        for (deadlines, is_full) in [[far, near], [near, far]]
+                            .into_iter()
+                            .flat_map(|deadlines| [(deadlines, false), (deadlines, true)])
+                        {
+                            let mut wheel = wheel_with_list(slots, tick, is_full);
                             insert_all(&mut wheel, &deadlines);
                             let (order, first) = (in_order(tick, &deadlines), near.min(far));
                             assert_eq!(wheel.next_deadline(), Some(first));
                             assert_eq!(fired(&mut wheel, first - 1), []);
                             let due = if near == far { 2 } else { 1 };
                             assert_eq!(fired(&mut wheel, first), order[..due]);
-                            check_next(&wheel, deadlines.into_iter().max().filter(|_| due == 1));
-                            assert_eq!(fired(&mut wheel, u64::MAX), order[due..]);
+                            let next = deadlines.into_iter().max().filter(|_| due == 1);
+                            check_next(&wheel, next.or(is_full.then_some(u64::MAX)));
+                            assert_eq!(rest(&mut wheel), order[due..]);
                         }
                     }
                 }
@@ -159,8 +184,9 @@ mod levels {
     fn can_complete_many_rounds() {
         for slots in SIZES {
             let mut random = Rng::with_seed(slots as u64);
-            for width in widths(slots) {
-                let mut wheel = Wheel::new(slots);
+            for (width, is_full) in widths(slots).flat_map(|width| [(width, false), (width, true)])
+            {
+                let mut wheel = wheel_with_list(slots, 0, is_full);
                 let mut entries = BTreeSet::new();
                 let mut inserted = 0;
                 for round in 1..40 {
@@ -175,7 +201,7 @@ mod levels {
                         .filter(|&now| now >= wheel.tick())
                         .collect::<Vec<_>>()
                     {
-                        let due: Vec<_> = entries.range(..=(now, u64::MAX)).copied().collect();
+                        let due: Vec<_> = entries.range(..=(now, usize::MAX)).copied().collect();
                         let expected: Vec<_> = due.iter().map(|&(_, number)| number).collect();
                         assert_eq!(
                             fired(&mut wheel, now),
@@ -183,7 +209,8 @@ mod levels {
                             "{slots} slots, round {round} of {width}"
                         );
                         entries.retain(|&(deadline, _)| deadline > now);
-                        check_next(&wheel, entries.first().map(|&(deadline, _)| deadline));
+                        let next = entries.first().map(|&(deadline, _)| deadline);
+                        check_next(&wheel, next.or(is_full.then_some(u64::MAX)));
 
                         for from in [now, edge - 1, edge, edge.saturating_add(width)] {
                             let deadline = from.saturating_add(random.u64(..4)).max(now);
@@ -193,7 +220,7 @@ mod levels {
                         }
                     }
                 }
-                assert_eq!(fired(&mut wheel, u64::MAX).len(), entries.len());
+                assert_eq!(rest(&mut wheel).len(), entries.len());
             }
         }
     }
@@ -346,8 +373,11 @@ mod cost {
 
     #[test]
     fn a_jump_of_2_to_the_50_loses_no_entry_of_any_level() {
-        for slots in SIZES {
-            let mut wheel = Wheel::new(slots);
+        for (slots, is_full) in SIZES
+            .into_iter()
+            .flat_map(|slots| [(slots, false), (slots, true)])
+        {
+            let mut wheel = wheel_with_list(slots, 0, is_full);
             let mut deadlines: Vec<u64> = widths(slots).collect();
             deadlines.reverse();
             insert_all(&mut wheel, &deadlines);
@@ -357,7 +387,7 @@ mod cost {
                 .filter(|&&deadline| deadline <= 1 << 50)
                 .count();
             assert_eq!(fired(&mut wheel, 1 << 50), order[..due]);
-            assert_eq!(fired(&mut wheel, u64::MAX), order[due..]);
+            assert_eq!(rest(&mut wheel), order[due..]);
         }
     }
 }

@@ -1,0 +1,114 @@
+//! A short list of entries, sorted by deadline.
+
+use alloc::vec::Vec;
+
+/// The most entries in a list. Each has a bit of [`ShortList::used_ids`].
+pub(super) const MAX_LEN: usize = 32;
+
+/// The position of the entry with the ID 0, and that of each other entry is one more. No entry of a
+/// slot has such a position.
+pub(super) const FIRST_POSITION: u32 = u32::MAX - MAX_LEN as u32;
+
+#[derive(Debug, Clone, Copy)]
+struct Item {
+    deadline: u64,
+    entry: u32,
+    /// Is less than [`MAX_LEN`], and differs from those of the other items.
+    id: u32,
+}
+
+/// A sorted list of at most [`MAX_LEN`] entries. Those of one deadline are in insertion order.
+///
+/// The cost of an insertion and of a removal is a search and a move of up to 512 bytes.
+#[derive(Debug)]
+pub(super) struct ShortList {
+    /// The latest deadline first.
+    items: Vec<Item>,
+    used_ids: u32,
+}
+
+impl ShortList {
+    pub(super) const fn new() -> Self {
+        Self {
+            items: Vec::new(),
+            used_ids: 0,
+        }
+    }
+
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    /// Adds an entry to a list that is not full. Returns its position.
+    #[inline]
+    pub(super) fn insert(&mut self, deadline: u64, entry: u32) -> u32 {
+        let id = self.used_ids.trailing_ones();
+        self.used_ids |= 1 << id;
+        let mut at = self.items.len();
+        self.items.push(Item {
+            deadline,
+            entry,
+            id,
+        });
+        // Not `Vec::insert`: it is slower for a few entries, and is more code.
+        while at > 0 && self.items[at - 1].deadline <= deadline {
+            let Item {
+                deadline,
+                entry,
+                id,
+            } = self.items[at - 1];
+            self.items[at] = Item {
+                deadline,
+                entry,
+                id,
+            };
+            at -= 1;
+        }
+        self.items[at] = Item {
+            deadline,
+            entry,
+            id,
+        };
+        FIRST_POSITION + id
+    }
+
+    /// Removes the entry with this position.
+    // Not inlined: it is rare in a wheel with many entries.
+    #[inline(never)]
+    pub(super) fn remove(&mut self, position: u32) {
+        let id = position - FIRST_POSITION;
+        self.used_ids &= !(1 << id);
+        self.items.retain(|item| item.id != id);
+    }
+
+    /// Removes the first entry if its deadline is at or before `last`.
+    #[inline]
+    pub(super) fn pop(&mut self, last: u64) -> Option<u32> {
+        let &Item {
+            deadline,
+            entry,
+            id,
+        } = self.items.last()?;
+        if deadline > last {
+            return None;
+        }
+        self.items.pop();
+        self.used_ids &= !(1 << id);
+        Some(entry)
+    }
+
+    /// Returns the first deadline and its entry.
+    #[inline]
+    pub(super) fn first(&self) -> Option<(u64, u32)> {
+        self.iter().next()
+    }
+
+    /// Returns the deadline and the number of each entry, the first one first.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, u32)> + '_ {
+        self.items
+            .iter()
+            .rev()
+            .map(|item| (item.deadline, item.entry))
+    }
+}
