@@ -183,7 +183,7 @@ impl RunningCell {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = running;
     }
 
-    pub(crate) fn get(&self) -> Option<Running> {
+    pub(crate) fn task(&self) -> Option<Running> {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
