@@ -275,7 +275,7 @@ impl HashedWheelTimer {
 
     /// Does `end`, unless the caller is a `cancelled` hook that the end of the timer runs on this
     /// thread. Panics if the caller is a task on the worker.
-    fn unless_in_hook<R: Default>(&self, method: &str, end: impl FnOnce(&Arc<Inner>) -> R) -> R {
+    fn unless_in_hook<R: Default>(&self, method: &str, end: impl FnOnce(&Inner) -> R) -> R {
         self.assert_may_end(method);
         if !self.inner.is_worker() {
             return end(&self.inner);
@@ -525,7 +525,7 @@ impl Ending {
 }
 
 /// Ends the timer on this thread.
-fn end(timer: &Arc<Inner>, grace: Option<Grace>) -> Vec<Timeout> {
+fn end(timer: &Inner, grace: Option<Grace>) -> Vec<Timeout> {
     let mut timeouts = None;
     if let Some(grace) = grace {
         // A shutdown reads the user's clock.
@@ -535,7 +535,7 @@ fn end(timer: &Arc<Inner>, grace: Option<Grace>) -> Vec<Timeout> {
 }
 
 /// [`end`] on the thread of the caller, because no other thread could be started.
-fn end_here(timer: &Arc<Inner>, grace: Option<Grace>) -> Vec<Timeout> {
+fn end_here(timer: &Inner, grace: Option<Grace>) -> Vec<Timeout> {
     if timer.is_worker() {
         timer.stop_on_any_thread();
         return Vec::new();

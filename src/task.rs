@@ -203,7 +203,7 @@ impl<F: FnOnce(&Timeout) + Send + 'static> Task<Inner> for BoxedClosure<F> {
 /// filled: each function in between would move it on the stack, which may be too small for that.
 #[inline]
 pub(crate) fn schedule_closure<F: FnOnce(&Timeout) + Send + 'static>(
-    timer: &Arc<Inner>,
+    timer: &Inner,
     task: F,
     deadline: u64,
 ) -> Result<Timeout, NewTimeoutError> {
@@ -257,7 +257,7 @@ impl<T: TimerTask> Task<Inner> for Box<TypedTask<T>> {
 /// Schedules a [`TimerTask`], as [`schedule_closure`] does a closure.
 #[inline]
 pub(crate) fn schedule_task<T: TimerTask>(
-    timer: &Arc<Inner>,
+    timer: &Inner,
     task: T,
     deadline: u64,
 ) -> Result<Timeout, NewTimeoutError> {
@@ -271,7 +271,7 @@ pub(crate) fn schedule_task<T: TimerTask>(
 /// [`schedule_task`] that gives a rejected task back.
 #[inline]
 pub(crate) fn try_schedule_task<T: TimerTask>(
-    timer: &Arc<Inner>,
+    timer: &Inner,
     task: T,
     deadline: u64,
 ) -> Result<Timeout, TryNewTimeoutError<T>> {

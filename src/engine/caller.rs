@@ -9,7 +9,6 @@ use super::thread_cache;
 use crate::error::NewTimeoutError;
 use crate::node::{ClaimedTask, Owner, Released, Reset, Task, TaskClaim};
 use crate::report;
-use crate::sync::Arc;
 
 /// The callers' side: schedule, cancel, reset, replace, and the number of pending timeouts.
 impl Inner {
@@ -142,7 +141,7 @@ impl Inner {
     /// for. Returns how many these were.
     ///
     /// Not to be called by the worker in a turn.
-    pub(crate) fn cancel_all(self: &Arc<Self>) -> usize {
+    pub(crate) fn cancel_all(&self) -> usize {
         if self.thread.is_in_parent_process() {
             // The timeouts are the parent's, and the worker's lock may never be released here.
             return 0;

@@ -85,7 +85,7 @@ use super::thread_cache;
 use super::worker::Worker;
 use super::worker_lock::WorkerGuard;
 use crate::node::{Arrival, Stopped};
-use crate::sync::{Arc, Backoff, Ordering, Parker, is_current};
+use crate::sync::{Backoff, Ordering, Parker, is_current};
 use crate::ticks::{self, DEADLINE_NEVER};
 
 /// How often a `shutdown` looks whether it still has to wait. A `cancel` does not notify it.
@@ -134,7 +134,7 @@ impl Inner {
     /// the timer is stopped takes nothing from the caller of `stop`.
     ///
     /// Not to be called by the worker in a turn.
-    pub(crate) fn stop(self: &Arc<Self>) -> Vec<Timeout> {
+    pub(crate) fn stop(&self) -> Vec<Timeout> {
         let is_first = self.set_stopped();
         if self.thread.is_in_parent_process() {
             // The thread may have held the worker's lock at the moment of the fork. The timeouts
@@ -175,7 +175,7 @@ impl Inner {
     }
 
     /// Stops the timer, and waits for the end unless this thread would wait for itself.
-    pub(crate) fn stop_on_any_thread(self: &Arc<Self>) {
+    pub(crate) fn stop_on_any_thread(&self) {
         if self.is_worker() {
             // The worker sees it before the next task, and ends the rest when its turn is over.
             self.stop_on_worker();
@@ -220,7 +220,7 @@ impl Inner {
 
     /// Ends a timer that its worker has stopped, in place of a `stop`.
     #[cold]
-    pub(super) fn end_on_worker(self: &Arc<Self>, mut worker: WorkerGuard<'_, Worker>) {
+    pub(super) fn end_on_worker(&self, mut worker: WorkerGuard<'_, Worker>) {
         let (_timeouts, executor) = worker.end_all(self);
         drop(worker);
         self.drop_executor(executor);
@@ -238,7 +238,7 @@ impl Inner {
 
     /// Returns the tick at which the first timeout fires that falls due up to `last`; zero if a
     /// thread is about to push it; `None` if there is none, or the timer is stopped.
-    pub(crate) fn next_due(self: &Arc<Self>, last: u64) -> Option<u64> {
+    pub(crate) fn next_due(&self, last: u64) -> Option<u64> {
         if self.state.snapshot().is_stopped() {
             return None;
         }
@@ -265,7 +265,7 @@ impl Grace {
     /// the timer meanwhile ends the wait, and gets what is left.
     ///
     /// Not to be called by the worker in a turn.
-    pub(crate) fn end(self, inner: &Arc<Inner>) -> Vec<Timeout> {
+    pub(crate) fn end(self, inner: &Inner) -> Vec<Timeout> {
         // Nothing runs in a child process that could be waited for.
         if !inner.thread.is_in_parent_process() {
             if inner.thread.is_started() || inner.options.is_hosted {
@@ -279,7 +279,7 @@ impl Grace {
 
     /// Waits until nothing is left that falls due within the grace; or for as long as that should
     /// take in real time, if what is left is not due by the timer's clock then.
-    fn wait_for_worker(self, inner: &Arc<Inner>) {
+    fn wait_for_worker(self, inner: &Inner) {
         let parker = Parker::default();
         let (mut awaited, mut by) = (0, Instant::now() + self.at_most);
         while let Some(next) = inner.next_due(self.last) {
@@ -312,7 +312,7 @@ impl Grace {
     }
 
     /// Turns a driven timer in place of its loop, without letting any time pass.
-    fn turn_while_due(self, inner: &Arc<Inner>) {
+    fn turn_while_due(self, inner: &Inner) {
         let backoff = Backoff::new();
         while let Some(next) = inner.next_due(self.last) {
             match next {
@@ -328,7 +328,7 @@ impl Grace {
 impl Worker {
     /// Returns the tick at which the first timeout fires that falls due up to the tick `last`, once
     /// no more are accepted. Zero if that is not known yet, because a thread is about to push.
-    fn next_due(&mut self, inner: &Arc<Inner>, last: u64) -> Option<u64> {
+    fn next_due(&mut self, inner: &Inner, last: u64) -> Option<u64> {
         self.drain_messages_unless_behind(inner);
         if self.receiver.has_backlog {
             // A turn is due immediately.
@@ -348,7 +348,7 @@ impl Worker {
     /// Cancels every timeout that has not ended, once the timer is stopped; returns them, with
     /// their hooks called, and the executor, which the caller drops. Waits for callers that have
     /// registered a timeout, or cancelled one.
-    pub(super) fn end_all(&mut self, inner: &Arc<Inner>) -> (Vec<Timeout>, Option<Execute>) {
+    pub(super) fn end_all(&mut self, inner: &Inner) -> (Vec<Timeout>, Option<Execute>) {
         let mut all = Vec::new();
         let backoff = Backoff::new();
         let Self {

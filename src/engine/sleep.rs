@@ -65,7 +65,7 @@ use super::inner::{Handle, Inner};
 use super::sleep_policy::{AfterTurn, Plan, Sleep, wakes_driver};
 use super::state::{ASLEEP, HOW_ASLEEP, StateSnapshot, TimerState, fence_after_change};
 use super::worker::Worker;
-use crate::sync::{Arc, Ordering};
+use crate::sync::Ordering;
 use crate::ticks::DEADLINE_NEVER;
 
 impl TimerState {
@@ -175,7 +175,7 @@ impl Inner {
 /// The worker thread's side of sleep and wake-up.
 impl Inner {
     /// Decides what the worker thread does after a turn.
-    pub(crate) fn after_turn(self: &Arc<Self>) -> Sleep {
+    pub(crate) fn after_turn(&self) -> Sleep {
         let now = self.clock.now();
         let Some(plan) = self.worker.lock().plan_sleep(self, now) else {
             return Sleep::Ended;
@@ -198,7 +198,7 @@ impl Inner {
 impl Worker {
     /// Decides how the worker thread sleeps after a turn, and announces the sleep if it has to.
     /// Returns `None` if the timer is stopped.
-    pub(super) fn plan_sleep(&mut self, inner: &Arc<Inner>, now: u64) -> Option<Plan> {
+    pub(super) fn plan_sleep(&mut self, inner: &Inner, now: u64) -> Option<Plan> {
         if inner.state.snapshot().is_stopped() {
             return None;
         }
@@ -228,7 +228,7 @@ impl Worker {
     }
 
     /// Returns the tick at which the driver's next turn has work, and announces a sleep until then.
-    pub(crate) fn next_turn(&mut self, inner: &Arc<Inner>) -> Option<u64> {
+    pub(crate) fn next_turn(&mut self, inner: &Inner) -> Option<u64> {
         // A timeout that is never due needs no turn, and no caller has to wake the loop for it.
         let never = inner.ticks.of(DEADLINE_NEVER);
         let mut next = self.next_tick(inner).min(never);
@@ -244,7 +244,7 @@ impl Worker {
 
     /// Announces a sleep until tick `next`; `how` is some bits of [`HOW_ASLEEP`]. Returns the tick
     /// of the next turn, which is not later.
-    fn announce(&mut self, inner: &Arc<Inner>, next: u64, how: u64) -> u64 {
+    fn announce(&mut self, inner: &Inner, next: u64, how: u64) -> u64 {
         // No timeout that comes from now on fires before the wheel's next tick.
         let earliest = self.nodes.tick() + 1;
         let needed_before = if next <= earliest {
@@ -267,7 +267,7 @@ impl Worker {
 
     /// Returns the tick at which a turn has work; `u64::MAX` is never. Takes in the messages that
     /// have come since the last turn, so that the answer is exact.
-    fn next_tick(&mut self, inner: &Arc<Inner>) -> u64 {
+    fn next_tick(&mut self, inner: &Inner) -> u64 {
         self.drain_messages_unless_behind(inner);
         if self.receiver.has_backlog {
             0

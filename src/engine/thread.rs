@@ -5,9 +5,7 @@ use super::sleep_policy::Sleep;
 use crate::error::NewTimeoutError;
 use crate::platform::limit_timer_slack;
 use crate::report;
-use crate::sync::{
-    Arc, JoinHandle, Mutex, Ordering, Parker, TakeCell, Unparker, spawn, unmodelled,
-};
+use crate::sync::{JoinHandle, Mutex, Ordering, Parker, TakeCell, Unparker, spawn, unmodelled};
 
 /// The thread's timer slack is at most a tick divided by this. By default Linux may wake it 50 µs
 /// late, which matters for a tick of 1 ms, and not for a long one.
@@ -153,7 +151,7 @@ fn call_hook(inner: &Inner, name: &str, hook: Option<&ThreadHook>) {
 }
 
 /// The worker thread.
-fn run_worker(inner: &Arc<Inner>) {
+fn run_worker(inner: &Inner) {
     report::thread_started(inner.thread.name());
     limit_timer_slack(inner.ticks.nanos() / SLACKS_PER_TICK);
     let settings = &inner.thread.settings;

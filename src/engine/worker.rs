@@ -26,7 +26,7 @@ use super::timeouts::TimeoutsQueue;
 use crate::node::{
     Arrival, Expiry, HeldRef, HeldRun, NodeWheel, RunOutcome, TaskClaim, Waiting, WheelOf,
 };
-use crate::sync::{Arc, MutexGuard};
+use crate::sync::MutexGuard;
 use crate::ticks::{DEADLINE_RUNNING, Ticks};
 use timing_wheels::order::SlotCounts;
 
@@ -73,7 +73,7 @@ impl Worker {
     /// anything was due in the wheel.
     // Into the turn of `Inner`: a call costs an empty turn 40 instructions.
     #[inline]
-    pub(crate) fn turn(&mut self, inner: &Arc<Inner>, now: u64, turn_end: u64) -> bool {
+    pub(crate) fn turn(&mut self, inner: &Inner, now: u64, turn_end: u64) -> bool {
         inner.counters.worker.turns.increment_single_writer();
         let mut nodes = self.nodes.of(inner);
         if !self.has_ended {
@@ -102,7 +102,7 @@ impl Worker {
     /// Expires what is due, from `tick`, the next deadline of the wheel, up to the tick `now`.
     // Not inlined: keeps register spills out of turns that expire nothing.
     #[inline(never)]
-    fn expire_due(&mut self, inner: &Arc<Inner>, mut tick: u64, now: u64, turn_end: u64) {
+    fn expire_due(&mut self, inner: &Inner, mut tick: u64, now: u64, turn_end: u64) {
         let mut nodes = self.nodes.of(inner);
         loop {
             if tick == nodes.tick() {
@@ -131,7 +131,7 @@ impl Worker {
     /// many steps. A step takes some ten microseconds, and 100 µs at most. Does nothing if
     /// something falls due soon, which would be late; unless the memory was not needed for long.
     #[inline]
-    pub(crate) fn return_memory(&mut self, inner: &Arc<Inner>, now: u64, steps: usize) {
+    pub(crate) fn return_memory(&mut self, inner: &Inner, now: u64, steps: usize) {
         // Most turns find no surplus.
         let has_work = self.return_timer != ReturnTimer::Idle || self.nodes.of(inner).has_surplus();
         if has_work && !self.has_ended {
@@ -140,7 +140,7 @@ impl Worker {
     }
 
     #[cold]
-    fn return_surplus(&mut self, inner: &Arc<Inner>, now: u64, steps: usize) {
+    fn return_surplus(&mut self, inner: &Inner, now: u64, steps: usize) {
         let mut nodes = self.nodes.of(inner);
         let next = nodes.next_deadline().unwrap_or(u64::MAX);
         let is_due_soon = inner.ticks.until(next, now) <= RETURN_TIME;
@@ -166,7 +166,7 @@ impl Worker {
     }
 
     /// After this time there is memory to return, as far as it is known now.
-    pub(crate) fn surplus_wait(&mut self, inner: &Arc<Inner>) -> Option<Duration> {
+    pub(crate) fn surplus_wait(&mut self, inner: &Inner) -> Option<Duration> {
         match self.return_timer {
             _ if self.has_ended => None,
             ReturnTimer::Returning => Some(RETURN_INTERVAL),
@@ -188,14 +188,14 @@ impl Worker {
     /// For a look at the wheel between two turns. It keeps no wake-up from the worker: a caller
     /// pushes, and then looks whether it has to wake the worker, whichever thread takes the
     /// message.
-    pub(super) fn drain_messages_unless_behind(&mut self, inner: &Arc<Inner>) {
+    pub(super) fn drain_messages_unless_behind(&mut self, inner: &Inner) {
         if !self.receiver.has_backlog {
             self.drain_messages(inner);
         }
     }
 
     /// Does a turn that hands over nothing.
-    pub(super) fn drain_messages(&mut self, inner: &Arc<Inner>) {
+    pub(super) fn drain_messages(&mut self, inner: &Inner) {
         if !self.has_ended {
             self.receiver
                 .drain(inner, &mut self.nodes.of(inner), MAX_MESSAGES_PER_TURN);
@@ -204,7 +204,7 @@ impl Worker {
 
     /// Takes in all messages that wait, and returns the timeouts that have not ended, except those
     /// that futures wait for.
-    pub(super) fn pending(&mut self, inner: &Arc<Inner>) -> Vec<Timeout> {
+    pub(super) fn pending(&mut self, inner: &Inner) -> Vec<Timeout> {
         let mut nodes = self.nodes.of(inner);
         if !self.has_ended {
             self.receiver.drain(inner, &mut nodes, usize::MAX);
@@ -244,7 +244,7 @@ impl Inner {
     /// tasks. Returns how many were handed to the executor, or run.
     // Without the arguments an empty turn takes 5 instructions less.
     #[inline]
-    pub(crate) fn turn(self: &Arc<Self>, most: usize) -> usize {
+    pub(crate) fn turn(&self, most: usize) -> usize {
         if self.cannot_turn() {
             return 0;
         }
@@ -301,7 +301,7 @@ impl Inner {
 /// meanwhile, or the turn has handed over as many tasks as it may.
 #[inline]
 fn expire_tick(
-    inner: &Arc<Inner>,
+    inner: &Inner,
     mut nodes: WheelOf<'_, Inner>,
     executor: Option<&Execute>,
     lateness: &mut LatenessSampler,
@@ -469,7 +469,7 @@ fn insert_again(node: HeldRef<'_, Inner>, tick: u64) {
 /// Runs a periodic task once, on the worker.
 // Not in the loop.
 #[inline(never)]
-fn run_once(inner: &Arc<Inner>, mut run: HeldRun<'_, Inner>) {
+fn run_once(inner: &Inner, mut run: HeldRun<'_, Inner>) {
     let name = run.name();
     let next = inner.watch(name, || run.repeat(inner));
     let drop_task = |claim: TaskClaim<'_, Inner>| inner.counters.drop_task(|| name, claim);

@@ -10,7 +10,6 @@ use super::sleep::{self, Sleep};
 use crate::engine::Inner;
 use crate::error::NewTimeoutError;
 use crate::periodic::{Recurrence, Schedule};
-use crate::sync::Arc;
 use crate::ticks::Ticks;
 
 /// Periodic ticks for async code:
@@ -52,7 +51,7 @@ pub struct Interval {
 }
 
 impl Interval {
-    pub(super) fn new(inner: &Arc<Inner>, schedule: Schedule) -> Self {
+    pub(super) fn new(inner: &Inner, schedule: Schedule) -> Self {
         let time = &inner.clock;
         let recurrence = schedule
             .begin(time.deadline_base(), |start| time.at(start))

@@ -12,7 +12,6 @@ use crate::clock::TimerClock;
 use crate::engine::{Inner, Timeout};
 use crate::error::NewTimeoutError;
 use crate::node::{End, OnCancel, Task, TimerHandle};
-use crate::sync::Arc;
 
 /// A future that is ready once a delay is over:
 /// [`HashedWheelTimer::sleep`](crate::HashedWheelTimer::sleep).
@@ -122,15 +121,15 @@ enum State {
 }
 
 impl Sleep {
-    pub(super) fn new(inner: &Arc<Inner>, delay: Duration) -> Self {
+    pub(super) fn new(inner: &Inner, delay: Duration) -> Self {
         Self::until(inner, deadline(&inner.clock, delay))
     }
 
-    pub(super) fn at(inner: &Arc<Inner>, moment: Instant) -> Self {
+    pub(super) fn at(inner: &Inner, moment: Instant) -> Self {
         Self::until(inner, inner.clock.at(moment))
     }
 
-    pub(super) fn until(inner: &Arc<Inner>, deadline: u64) -> Self {
+    pub(super) fn until(inner: &Inner, deadline: u64) -> Self {
         Self {
             timer: inner.handle(),
             deadline,

@@ -108,11 +108,8 @@ impl<S: Owner> NodeWheel<S> {
     ///
     /// If the wheel is that of another timer.
     #[inline]
-    pub(crate) fn of<'a>(&'a mut self, timer: &'a Arc<S>) -> WheelOf<'a, S> {
-        assert!(
-            self.count.is_of(Arc::as_ptr(timer)),
-            "the wheel is that of this timer"
-        );
+    pub(crate) fn of<'a>(&'a mut self, timer: &'a S) -> WheelOf<'a, S> {
+        assert!(self.count.is_of(timer), "the wheel is that of this timer");
         WheelOf { own: self, timer }
     }
 
@@ -138,7 +135,7 @@ impl<S: Owner> NodeWheel<S> {
 /// The wheel together with its pool.
 pub(crate) struct WheelOf<'a, S: Owner> {
     own: &'a mut NodeWheel<S>,
-    timer: &'a Arc<S>,
+    timer: &'a S,
 }
 
 impl<S: Owner> Deref for WheelOf<'_, S> {
@@ -354,7 +351,7 @@ impl<S: Owner> WheelOf<'_, S> {
 
     /// Returns a handle to each timeout that has not ended, except those that futures wait for.
     pub(crate) fn pending(&self) -> Vec<S::Timeout> {
-        let arena = &self.timer.pool().arena;
+        let (arena, timer) = (&self.timer.pool().arena, self.timer.pool().timer());
         let mut pending = Vec::with_capacity(self.own.wheel.len());
         self.own.wheel.for_each(|number| {
             // SAFETY: the number stands for the wheel's reference, which stays in the wheel: to
@@ -366,7 +363,7 @@ impl<S: Owner> WheelOf<'_, S> {
             }
             // SAFETY: the node is one of this pool.
             pending.push(S::timeout(unsafe {
-                node.another_handle(TimerRef::new(self.timer))
+                node.another_handle(TimerRef::new(&timer))
             }));
         });
         pending
@@ -374,7 +371,7 @@ impl<S: Owner> WheelOf<'_, S> {
 
     /// Cancels all timeouts in the wheel that have not ended, on behalf of `stop`.
     pub(crate) fn stop_all(&mut self, mut stopped: impl FnMut(Stopped<S>)) {
-        let arena = &self.timer.pool().arena;
+        let (arena, timer) = (&self.timer.pool().arena, self.timer.pool().timer());
         // The memory of the wheel is freed at the end of this function.
         let one_slot = EitherWheel::try_new(false, 1).expect("memory for one slot");
         let wheel = std::mem::replace(&mut self.own.wheel, one_slot);
@@ -388,7 +385,7 @@ impl<S: Owner> WheelOf<'_, S> {
         });
         for node in all {
             // SAFETY: the node is one of this pool.
-            unsafe { node.stop(|| TimerRef::new(self.timer), false) }.map(&mut stopped);
+            unsafe { node.stop(|| TimerRef::new(&timer), false) }.map(&mut stopped);
         }
     }
 
@@ -495,7 +492,7 @@ impl<S: Owner> ArrivedRef<'_, S> {
     pub(crate) fn stop(self) -> Option<Stopped<S>> {
         let HeldRef { wheel, node } = self.0;
         // SAFETY: the node is one of this pool.
-        unsafe { node.stop(|| TimerRef::new(wheel.timer), true) }
+        unsafe { node.stop(|| TimerRef::new(&wheel.timer.pool().timer()), true) }
     }
 }
 
