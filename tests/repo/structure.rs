@@ -176,10 +176,14 @@ fn no_file_names_types_of_tokio() {
 /// The packages that are built on the timer use its public API. So there is no other door.
 #[test]
 fn nothing_is_public_and_hidden() {
-    for source in ["src", "crates/timing-wheels/src"]
-        .into_iter()
-        .flat_map(sources)
-    {
+    let folders = [
+        "src",
+        "crates/timing-wheels/src",
+        "crates/util/src",
+        "crates/redis-lock/src",
+        "crates/job-scheduler/src",
+    ];
+    for source in folders.into_iter().flat_map(sources) {
         assert!(
             !source.text.contains("doc(hidden)"),
             "{}",
