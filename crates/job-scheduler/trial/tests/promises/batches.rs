@@ -105,7 +105,7 @@ async fn batch_is_stored_completely_or_not_at_all() {
 /// error because of a deadlock.
 async fn deadlocks(sabotage: Option<(&str, &str)>) -> Option<bool> {
     let fixture = Fixture::sabotaged(&sabotage).await?;
-    shut_down(fixture.start(fixture.builder()).await).await;
+    shut_down(fixture.node().await).await;
     let clients = [
         connect(&fixture.config).await,
         connect(&fixture.config).await,

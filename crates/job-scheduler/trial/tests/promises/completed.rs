@@ -349,7 +349,7 @@ async fn place_of_a_completed_run_is_not_handed_to_a_node_that_is_lost() {
         .replace("HEIR", &heir.to_string());
     fixture.client.batch_execute(&prepare).await.unwrap();
     assert_eq!(fixture.history(heir).await[0].state, RunState::Waiting);
-    let node = fixture.start(fixture.builder()).await;
+    let node = fixture.node().await;
     fixture.until_done(heir, 1).await;
     shut_down(node).await;
 }

@@ -138,8 +138,9 @@ async fn cancellation_needs_no_notification() {
     let Some(fixture) = Fixture::sabotaged(&[silent]).await else {
         return;
     };
-    let builder = fixture.builder();
-    let node = fixture.start(builder.handler_named("obey", obey)).await;
+    let node = fixture
+        .start(fixture.builder().handler_named("obey", obey))
+        .await;
     let id = fixture.enqueue(job("obey")).await;
     let run = fixture.running(id).await;
     assert_eq!(fixture.cancel(run).await, Some(Cancellation::Requested));

@@ -314,8 +314,7 @@ const BLOCKED: &str = "
 /// time.
 async fn hand_out(count: u32, sabotage: Option<Slow>) -> Option<(u64, Duration)> {
     let fixture = Fixture::sabotaged(&sabotage).await?;
-    let node = fixture.builder();
-    shut_down(fixture.start(node).await).await;
+    shut_down(fixture.node().await).await;
     let complete = |text: &str| {
         text.replace("$n", &count.to_string())
             .replace('@', &format!("{}.", fixture.schema))

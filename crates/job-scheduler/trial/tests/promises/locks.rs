@@ -26,8 +26,9 @@ const HOLD: Duration = Duration::from_millis(4_000);
 async fn hold_locks(sabotage: &[(&str, &str)], delay: Duration) -> Option<i64> {
     let mut fixture = Fixture::sabotaged(sabotage).await?;
     let gate = Arc::new(Semaphore::new(0));
-    let builder = fixture.builder();
-    let node = fixture.start(with_gate(builder.lease(LEASE), &gate)).await;
+    let node = fixture
+        .start(with_gate(fixture.builder().lease(LEASE), &gate))
+        .await;
     let running = fixture.enqueue(gate_job().overlap(Overlap::Wait)).await;
     let slow = fixture.enqueue(gate_job()).await;
     let other = fixture

@@ -147,8 +147,7 @@ async fn notifications_without_work_write_nothing() {
 /// needless. Returns whether its job has started soon.
 async fn starts_without_a_notification_of_its_own(sabotage: Option<(&str, &str)>) -> Option<bool> {
     let fixture = Fixture::sabotaged(&sabotage).await?;
-    let builder = fixture.builder();
-    let node = fixture.start(rarely(builder)).await;
+    let node = fixture.start(rarely(fixture.builder())).await;
     tokio::time::sleep(MS * 500).await;
     let mut listener = Listener::new(&fixture).await;
     let [mut first, mut second] = [

@@ -345,8 +345,7 @@ async fn delete_and_lose(sabotage: Option<(&str, &str)>) -> Option<[bool; 2]> {
     let deleted = fixture
         .enqueue_until(gate_job().limit("x", 1), RunState::Running)
         .await;
-    let builder = fixture.builder();
-    let other = fixture.start(builder).await;
+    let other = fixture.node().await;
     assert!(fixture.jobs.delete(&fixture.client, deleted).await.unwrap());
     let next = fixture
         .enqueue_until(NewJob::new(&Task::Succeed).limit("x", 1), RunState::Blocked)
@@ -489,14 +488,13 @@ async fn lose_the_only_handler(sabotage: Option<(&str, &str)>) -> Option<bool> {
     let fixture = Fixture::sabotaged(&sabotage).await?;
     let gate = Arc::new(Semaphore::new(0));
     // The first node creates the functions.
-    let builder = || fixture.builder();
     let lost = fixture
-        .start(with_gate(builder().name("lost"), &gate))
+        .start(with_gate(fixture.builder().name("lost"), &gate))
         .await;
     let first = fixture
         .enqueue_until(gate_job().limit("x", 1), RunState::Running)
         .await;
-    let node = fixture.start(builder()).await;
+    let node = fixture.node().await;
     let next = fixture
         .enqueue_until(NewJob::new(&Task::Succeed).limit("x", 1), RunState::Blocked)
         .await;
@@ -541,14 +539,13 @@ async fn place_of_a_lost_run_is_free_if_no_node_has_its_handler() {
 async fn renew_slowly(sabotage: &[(&str, &str)]) -> Option<bool> {
     let fixture = Fixture::sabotaged(sabotage).await?;
     let gate = Arc::new(Semaphore::new(0));
-    let builder = || fixture.builder();
     let slow = fixture
-        .start(with_gate(builder().name("slow"), &gate))
+        .start(with_gate(fixture.builder().name("slow"), &gate))
         .await;
     fixture
         .enqueue_until(gate_job().limit("x", 1), RunState::Running)
         .await;
-    let node = fixture.start(builder()).await;
+    let node = fixture.node().await;
     let next = fixture
         .enqueue_until(NewJob::new(&Task::Succeed).limit("x", 1), RunState::Blocked)
         .await;

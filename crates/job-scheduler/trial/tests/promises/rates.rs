@@ -226,8 +226,9 @@ async fn cancel_a_lost_run(sabotage: Option<(&str, &str)>) -> Option<RunState> {
     let fixture = Fixture::sabotaged(&sabotage).await?;
     let hang =
         |_: Context, _: Value| async { std::future::pending::<Result<(), RunError>>().await };
-    let builder = fixture.builder();
-    let lost = fixture.start(builder.handler_named("rated", hang)).await;
+    let lost = fixture
+        .start(fixture.builder().handler_named("rated", hang))
+        .await;
     let hourly = KindLimits::new().rate(1, Duration::from_secs(3_600));
     fixture
         .jobs

@@ -37,8 +37,7 @@ impl Fixture {
 async fn close_connections_again_and_again(sabotage: Option<(&str, &str)>) -> Option<RunInfo> {
     let fixture = Fixture::sabotaged(&sabotage).await?;
     let gate = Arc::new(Semaphore::new(0));
-    let builder = fixture.builder();
-    let node = fixture.start(with_gate(builder, &gate)).await;
+    let node = fixture.start(with_gate(fixture.builder(), &gate)).await;
     let job = fixture.enqueue(gate_job().max_interruptions(0)).await;
     fixture.until_state(job, RunState::Running).await;
     for number in 1..=3 {

@@ -19,9 +19,8 @@ const EXPECTED: Duration = Duration::from_secs(30);
 /// afterwards.
 async fn finish_without_owning(sabotage: Option<(&str, &str)>) -> Option<RunState> {
     let fixture = Fixture::sabotaged(&sabotage).await?;
-    let builder = fixture.builder();
     let gate = Arc::new(Semaphore::new(0));
-    let node = fixture.start(with_gate(builder, &gate)).await;
+    let node = fixture.start(with_gate(fixture.builder(), &gate)).await;
     let job = fixture.enqueue(gate_job()).await;
     fixture.until_state(job, RunState::Running).await;
     let schema = &fixture.schema;
@@ -64,9 +63,13 @@ async fn result_of_a_run_of_another_node_is_not_written() {
 /// started some time before that.
 async fn starts_immediately(sabotage: Option<(&str, &str)>) -> Option<bool> {
     let fixture = Fixture::sabotaged(&sabotage).await?;
-    let builder = fixture.builder();
     let node = fixture
-        .start(builder.heartbeat(MS * 30_000).prefetch(MS * 30_000))
+        .start(
+            fixture
+                .builder()
+                .heartbeat(MS * 30_000)
+                .prefetch(MS * 30_000),
+        )
         .await;
     tokio::time::sleep(MS * 1_000).await;
     let job = fixture.enqueue(NewJob::new(&Task::Succeed)).await;
@@ -113,8 +116,7 @@ async fn happens(delay: Duration, is_expected: bool, mut holds: impl AsyncFnMut(
 /// Pauses a job after a node has read its run ahead. Returns whether it ran nevertheless.
 async fn runs_although_paused(sabotage: &[(&str, &str)]) -> Option<bool> {
     let mut fixture = Fixture::sabotaged(sabotage).await?;
-    let builder = fixture.builder();
-    let node = fixture.start(builder).await;
+    let node = fixture.node().await;
     for delay in DELAYS {
         let job = fixture
             .enqueue(NewJob::new(&Task::Succeed).after(delay))
@@ -169,8 +171,7 @@ async fn pause_needs_to_cancel_what_was_read() {
 /// after its due time.
 async fn start_without_owning(sabotage: Option<(&str, &str)>) -> Option<RunState> {
     let fixture = Fixture::sabotaged(&sabotage).await?;
-    let builder = fixture.builder();
-    let node = fixture.start(builder).await;
+    let node = fixture.node().await;
     let schema = &fixture.schema;
     for delay in DELAYS {
         let job = fixture
@@ -214,12 +215,11 @@ async fn run_of_another_node_is_not_started() {
 async fn repeat(sabotage: Option<(&str, &str)>) -> Option<(i32, i32)> {
     let fixture = Fixture::sabotaged(&sabotage).await?;
     // The first node creates the functions.
-    let builder = fixture.builder();
-    let lost = fixture.start(builder.clone()).await;
+    let lost = fixture.node().await;
     let job = fixture.enqueue(NewJob::new(&Task::Sleep(600_000))).await;
     fixture.until_state(job, RunState::Running).await;
     fixture.lose(lost).await;
-    let other = fixture.start(builder).await;
+    let other = fixture.node().await;
     let is_again = |run: &RunInfo| run.state == RunState::Running && run.taken_over == 1;
     let run = &fixture
         .until(job, |runs| matches!(runs, [run] if is_again(run)))
