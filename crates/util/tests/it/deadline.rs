@@ -1,5 +1,5 @@
 //! The deadline that follows a request.
-#![cfg(all(feature = "client", feature = "http", feature = "tokio"))]
+#![cfg(all(feature = "client", feature = "http", feature = "tokio", not(miri)))]
 
 use std::future::{pending, ready};
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -7,10 +7,11 @@
 //! each row of the module's table.
 #![allow(clippy::duplicate_mod, reason = "one source for two modules")]
 
-#[cfg(feature = "tokio")]
+#[cfg(all(feature = "tokio", not(miri)))]
 mod differences;
 mod own_timer;
 
+#[cfg(not(miri))]
 #[path = "."]
 mod tokios {
     use tokio::time;
@@ -19,6 +20,7 @@ mod tokios {
     mod suite;
 }
 
+#[cfg(not(miri))]
 #[path = "."]
 mod ours {
     use hashed_wheel_util::time;
