@@ -340,48 +340,58 @@ pub const MUTANTS: &[Mutant] = &[
     // `occupancy` reads the state before it takes the worker's lock, and not again.
     mutant("StateReadBeforeLock", "engine/worker.rs look_at_wheel", "«»let",
         "let state = self.state.snapshot(); let worker = self.worker.try_look()?; return (!state.is_stopped()).then_some(worker);"),
-    // An entry replaces another one in two steps, with a gap in between.
-    mutant("ReplaceInTwoSteps", "util/expiring_map/items.rs finish", "removed = «current»",
-        "{ drop(items); items = self.shard.lock(); &mut items.current }"),
-    // An item becomes current although its timeout has ended.
-    mutant("EndedItemStaysCurrent", "util/expiring_map/items.rs", "new.state = NewState::Ended;", ""),
-    // The value of an item whose timeout has ended is dropped.
+    // A new item does not take the key in the step in which the old one leaves it.
+    mutant("ReplaceInTwoSteps", "util/expiring_map/items.rs insert", "items.table.put(&mut new)",
+        "{ let replaced = items.table.remove_living(hash, |other| other.has_key(&new.item().entry.key)); drop(items); items = shard.lock(); Left { replaced, removed: items.table.insert(new.take()) } }"),
+    // An item goes into the table although its timeout has ended.
+    mutant("EndedItemIsInserted", "util/expiring_map/items.rs insert", "new.item().has_ended()", "false"),
+    // The value of an item whose timeout was cancelled is dropped.
     mutant("EndedValueIsLost", "util/expiring_map/items.rs drop", "shard.output.pass_on(…);",
-        "{ _ = cause; drop(removed.entry); }"),
-    // The task of an item does not start while its `arm` is in progress.
-    mutant("PendingItemDoesNotStart", "util/expiring_map/items.rs start", "pending.find(…)",
-        "None::<&mut NewItem<K, V>>"),
-    // It starts, but does not tell `arm` what it has replaced.
-    mutant("StartLosesReplaced", "util/expiring_map/items.rs start", "«old»)", "{ drop(old); None }"),
-    // The task of an item starts although the item was replaced or removed: it takes the new one.
-    mutant("RemovedItemStarts", "util/expiring_map/table.rs remove_item", "current.item == item", "true"),
+        "{ _ = cause; drop(leaving); }"),
+    // An item whose timeout has ended before it was in the table leaves the old one there.
+    mutant("EndedItemReplacesNothing", "util/expiring_map/items.rs insert",
+        "items.table.remove_living(hash, has_key)", "None"),
+    // The task of an item takes another one with the same key.
+    mutant("RemovedItemStarts", "util/expiring_map/items.rs run", "item.timeout() == own", "true"),
     // A new entry replaces a living one although it must not.
-    mutant("PresentEntryIsReplaced", "util/expiring_map/items.rs",
-        "if «!self.replaces && current.find(hash, has_key).is_some()» {", "false"),
-    // A dead item whose key gets another one is dropped.
-    mutant("DeadItemIsNotSetAside", "util/expiring_map/table.rs vacate", "self.aside.insert(…);",
-        "drop(old);"),
+    mutant("PresentEntryIsReplaced", "util/expiring_map/items.rs insert",
+        "if «!replaces && items.table.find(hash, has_key).is_some()» {", "false"),
+    // An item is found after its time.
+    mutant("DeadItemIsFound", "util/expiring_map/table.rs find", "item.is_alive(now)", "true"),
+    // Another call gets a reserved key.
+    mutant("ReservedKeyIsGivenOut", "util/expiring_map/shard.rs lock_key",
+        "items.reserved.contains(hash)", "false"),
+    // An entry whose time has come while a call had it goes back to the table.
+    mutant("EndedEntryGoesBack", "util/expiring_map/entry.rs drop", "item.has_ended()", "false"),
+    // The key of an entry that is written back is free before that.
+    mutant("KeyIsFreeBeforeTheWrite", "util/expiring_map/output.rs write_back",
+        "output.reserves_keys = «true»;", "false"),
+    // A call finds no entry, because its time has come, although it was not written back.
+    mutant("DeadEntryIsNotWritten", "util/expiring_map/shard.rs take_unwritten",
+        "!self.output.reserves_keys", "true"),
+    // A call that waits for a key is not woken.
+    mutant("FreedKeyDoesNotWake", "util/expiring_map/shard.rs drop",
+        "waiters.into_iter().for_each(Waker::wake);", "drop(waiters);"),
     // The drop of the last handle drops the values.
     mutant("LastDropLosesValues", "util/expiring_map/mod.rs drop", "end_all(…)", "drop(all); None"),
     // A call that has read the clock before another one, and got the lock after it, finds an entry
     // alive that the other one has found dead.
     mutant("MapClockGoesBack", "util/expiring_map/table.rs see", "self.now.max(…)", "now"),
     // `touch` gives up if the item that it has found is replaced meanwhile.
-    mutant("TouchTriesOneItem", "util/expiring_map/by_key.rs touch_by", "reset(&timeout)",
-        "{ if !reset(&timeout) { return false; } true }"),
+    mutant("TouchTriesOneItem", "util/expiring_map/by_key.rs touch_by", "time.reset(&timeout)",
+        "{ if !time.reset(&timeout) { return false; } true }"),
     // `touch` to an earlier deadline sets it although another call has changed the item meanwhile.
-    mutant("TouchOverwritesAnother", "util/expiring_map/by_key.rs touch_by", "changes == found.changes",
-        "{ let _: u32 = changes; true }"),
+    mutant("TouchOverwritesAnother", "util/expiring_map/by_key.rs touch_by", "*changes == found.changes",
+        "{ let _: &u16 = changes; true }"),
     // `remove` looks whether there is an entry, and then removes it.
-    mutant("RemoveInTwoSteps", "util/expiring_map/by_key.rs remove",
-        "shard.lock_at(now).current.remove_living(hash, |current| current.has_key(key))?",
-        "{ let item = shard.lock_at(now).current.find(hash, |current| current.has_key(key))?.item; let removed = shard.lock_at(now).current.remove_item(hash, item); removed.expect(\"the entry that was found is there\") }"),
+    mutant("RemoveInTwoSteps", "util/expiring_map/by_key.rs remove", "«»let removed",
+        "let is_there = items.table.find(hash, |item| item.has_key(key)).is_some(); drop(items); items = self.lock_key(key).2; assert!(!is_there || items.table.find(hash, |item| item.has_key(key)).is_some());"),
     // A poll for an expired entry finds none, and then leaves its waker without a second look.
     mutant("PollWithoutSecondLook", "util/expiring_map/receiver.rs poll_recv", "«»} }",
         "self.queue.lock().waker = waker.take(); return Poll::Pending;"),
     // An expired entry does not wake the receiver.
     mutant("ExpiredEntryDoesNotWake", "util/expiring_map/receiver.rs send", "self.update(…);",
-        "if let Some(queue) = self.0.upgrade() { queue.lock().entries.push_back((entry, cause)); }"),
+        "if let Some(queue) = self.0.upgrade() { queue.lock().entries.push_back(item); }"),
     // The end of the map does not wake the receiver.
     mutant("ClosedMapDoesNotWake", "util/expiring_map/receiver.rs drop", "self.update(…);",
         "if let Some(queue) = self.0.upgrade() { queue.lock().is_closed = true; }"),
@@ -423,8 +433,6 @@ pub const MUTANTS: &[Mutant] = &[
         "self.state.lock().values.take_due(now)?",
         "{ let first = self.state.lock().values.first()?; (first, self.state.lock().values.remove(first.1).unwrap()) }"),
     // --- no mutants ------------------------------------------------------------------------------
-    // Keys of one shard contend, and a model has few.
-    always("util/expiring_map/mod.rs", "const SHARDS: usize = «16»;", "1"),
     // Fences whose order loom explores: inside/sync/mod.rs.
     always("engine/state.rs new", "-> Self { «»Self { word", "crate::sync::inside::set_fences();"),
     // The batched reference counts, which loom explores only in their own models:

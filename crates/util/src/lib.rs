@@ -1,5 +1,22 @@
 //! Tools on top of the timer of [`hashed_wheel`], which use nothing but its public API.
 //!
+//! ```
+//! use hashed_wheel::HashedWheelTimer;
+//! use hashed_wheel_util::{ExpiringMap, Removed};
+//! use std::time::Duration;
+//!
+//! let timer = HashedWheelTimer::default();
+//! let sessions = ExpiringMap::builder(&timer)
+//!     .time_to_idle(Duration::from_secs(30))
+//!     .build_with_handler(|session: Removed<&str, u32>| {
+//!         println!("{} after {} packets: {:?}", session.key, session.value, session.cause);
+//!     });
+//! sessions.put("ada", 0)?;
+//! sessions.with("ada", |packets| *packets += 1);
+//! assert_eq!(sessions.get("ada"), Some(1));
+//! # Ok::<(), hashed_wheel::NewTimeoutError>(())
+//! ```
+//!
 //! | to | use | feature |
 //! |---|---|---|
 //! | keep values by key until they expire | [`ExpiringMap`] | |
@@ -72,8 +89,10 @@ pub mod tokio;
 #[cfg(feature = "tower")]
 pub mod tower;
 
+pub use self::expiring_map::entry::{Entry, OccupiedEntry, VacantEntry};
 pub use self::expiring_map::{
-    Cause, ExpiringMap, ExpiringMapBuilder, InsertError, Removed, RemovedEntries,
+    BeingWritten, BoxFuture, Cause, ExpiringMap, ExpiringMapBuilder, InsertError, Removed,
+    RemovedEntries,
 };
 #[cfg(feature = "hyper")]
 pub use self::hyper::HyperTimer;

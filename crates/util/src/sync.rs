@@ -30,6 +30,13 @@ pub(crate) fn next_id() -> u64 {
     NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
 }
 
+/// Returns among how many locks the keys of a map are divided: a power of two, and several for each
+/// processor, so that two threads rarely want the same one.
+pub(crate) fn shards() -> usize {
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    (8 * processors).next_power_of_two().clamp(16, 256)
+}
+
 /// Parks the thread that makes it.
 pub(crate) struct Parker(Arc<Unpark>);
 

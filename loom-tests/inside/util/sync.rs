@@ -12,6 +12,11 @@ pub(crate) fn next_id() -> u64 {
     NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
 }
 
+/// Keys of one shard contend, and a model has few.
+pub(crate) fn shards() -> usize {
+    1
+}
+
 /// Parks the thread that makes it.
 #[derive(Default)]
 pub(crate) struct Parker(super::super::sync::Parker);

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::task::{Context, Poll, Wake, Waker};
 
-use hashed_wheel::util::{Cause, ExpiringMap, Removed, RemovedEntries};
+use hashed_wheel::util::{Cause, Entry, ExpiringMap, Removed, RemovedEntries};
 
 use super::*;
 
@@ -188,7 +188,7 @@ fn one_of_two_insertions_finds_no_entry() {
 /// The time of the old entry has come, and the worker is late.
 #[test]
 fn insertion_leaves_a_dead_entry_to_its_task() {
-    explore(Some(3), [mutant("DeadItemIsNotSetAside")], || {
+    explore(Some(3), [mutant("DeadItemIsFound")], || {
         let (driven, map, old) = with_item();
         driven.clock.advance(TICK);
         let turn = Driven::turn(driven.driver);
@@ -233,7 +233,7 @@ fn insertion_that_expires_at_once_finds_an_entry() {
 /// The timeout may expire before `schedule` has made its item current.
 #[test]
 fn task_that_starts_before_schedule_returns_runs_once() {
-    explore(Some(3), [mutant("PendingItemDoesNotStart")], || {
+    explore(Some(3), [mutant("EndedItemIsInserted")], || {
         let clock = ModelClock::default();
         let (timer, mut driver) = small_wheel().clock(clock.clone()).build_driven().unwrap();
         let map = tasks(&timer);
@@ -256,7 +256,7 @@ fn task_that_starts_before_schedule_returns_runs_once() {
 /// In that case the old item is replaced before the task starts.
 #[test]
 fn task_that_starts_before_schedule_returns_replaces_the_current_item() {
-    explore(Some(3), [mutant("PendingItemDoesNotStart")], || {
+    explore(Some(3), [mutant("EndedItemIsInserted")], || {
         let clock = ModelClock::default();
         let (timer, mut driver) = small_wheel().clock(clock.clone()).build_driven().unwrap();
         let map = tasks(&timer);
@@ -312,7 +312,7 @@ fn one_of_two_schedules_of_a_key_remains() {
 /// The item is dropped, whether `stop` finds its timeout or `schedule` is rejected.
 #[test]
 fn schedule_during_stop_leaves_nothing() {
-    explore(bound(5, None), [mutant("EndedItemStaysCurrent")], || {
+    explore(bound(5, None), [mutant("EndedItemIsInserted")], || {
         let Driven {
             timer,
             driver: _driver,
@@ -333,7 +333,7 @@ fn schedule_during_stop_leaves_nothing() {
 /// Both items of the key are dropped: the replaced one and the new one.
 #[test]
 fn replacement_during_stop_leaves_nothing() {
-    explore(Some(3), [mutant("EndedItemStaysCurrent")], || {
+    explore(Some(3), [mutant("EndedItemIsInserted")], || {
         let Driven {
             timer,
             driver: _driver,
@@ -500,7 +500,7 @@ fn touch_moves_the_deadline_of_an_entry_or_of_its_replacement() {
 /// The timeout may expire before `insert` goes on, and replaces the old value in its place.
 #[test]
 fn insert_returns_the_value_that_its_early_expiry_has_replaced() {
-    explore(Some(3), [mutant("StartLosesReplaced")], || {
+    explore(Some(3), [mutant("EndedItemReplacesNothing")], || {
         let clock = ModelClock::default();
         let (timer, mut driver) = small_wheel().clock(clock.clone()).build_driven().unwrap();
         let (map, handled, drops) = values(&timer);
@@ -530,7 +530,7 @@ fn insert_returns_the_value_that_its_early_expiry_has_replaced() {
 fn each_value_comes_out_once_when_the_timer_stops() {
     explore(
         Some(3),
-        [mutant("EndedItemStaysCurrent"), mutant("EndedValueIsLost")],
+        [mutant("EndedItemIsInserted"), mutant("EndedValueIsLost")],
         || {
             let Values {
                 driven,
@@ -560,6 +560,131 @@ fn each_value_comes_out_once_when_the_timer_stops() {
             assert_eq!((drops.load(Relaxed), map.len()), (2, 0));
         },
     );
+}
+
+/// A new key needs the place of an entry that another call removes.
+#[test]
+fn eviction_or_remove_wins() {
+    explore(Some(3), [mutant("RemoveInTwoSteps")], || {
+        let Driven {
+            timer,
+            driver: _driver,
+            ..
+        } = Driven::new();
+        let (handled, drops) = (Handled::default(), Arc::default());
+        let handler_has = Arc::clone(&handled);
+        let map = ExpiringMap::builder(&timer)
+            .max_entries(1)
+            .build_with_handler(move |removed: Removed<u8, Value>| {
+                let mut handled = handler_has.lock().unwrap();
+                handled.push((removed.value.name, removed.cause));
+            });
+        map.insert(7, value(OLD, &drops), TICK).unwrap();
+        let (other, new) = (map.clone(), value(NEW, &drops));
+        let insert = thread::spawn(move || name(other.insert(8, new, TICK).unwrap()));
+        let mut out = name(map.remove(&7));
+        assert!(insert.join().unwrap().is_empty());
+        out.extend(names(&handled, Cause::Evicted));
+        assert_eq!(out, [OLD]);
+        assert_eq!((map.len(), timer.pending_timeouts()), (1, 1));
+        assert!(map.contains_key(&8));
+    });
+}
+
+/// A call has the entry while its time comes, or while the timer stops.
+#[test]
+fn entry_that_a_call_has_ends_once() {
+    for stops in [false, true] {
+        explore(Some(3), [mutant("EndedEntryGoesBack")], move || {
+            let Values {
+                driven,
+                map,
+                handled,
+                drops,
+            } = Values::with_value();
+            let (timer, clock) = (driven.timer.clone(), driven.clock.clone());
+            let mut driver = driven.driver;
+            let end = thread::spawn(move || {
+                if stops {
+                    timer.stop();
+                } else {
+                    clock.advance(TICK);
+                    driver.turn();
+                }
+                driver
+            });
+            let is_found = match map.entry(7) {
+                Entry::Occupied(mut entry) => {
+                    entry.get_mut().name = NEW;
+                    true
+                }
+                Entry::Vacant(_) => false,
+            };
+            let _driver = end.join().unwrap();
+            let cause = if stops {
+                Cause::Stopped
+            } else {
+                Cause::Expired
+            };
+            let name = if is_found { NEW } else { OLD };
+            assert_eq!(names(&handled, cause), [name]);
+            assert_eq!((map.len(), drops.load(Relaxed)), (0, 1));
+        });
+    }
+}
+
+#[test]
+fn two_entries_of_a_key_change_it_one_after_the_other() {
+    let mutants = [
+        mutant("ReservedKeyIsGivenOut"),
+        mutant("FreedKeyDoesNotWake"),
+    ];
+    explore(Some(2), mutants, || {
+        let driven = Driven::new();
+        let map = ExpiringMap::new(&driven.timer);
+        let add = |map: &ExpiringMap<u8, u8>| {
+            *map.entry(7).or_insert(0, TICK).unwrap().get_mut() += 1;
+        };
+        let other = map.clone();
+        let thread = thread::spawn(move || add(&other));
+        add(&map);
+        thread.join().unwrap();
+        assert_eq!((map.get(&7), driven.timer.pending_timeouts()), (Some(2), 1));
+    });
+}
+
+/// A call that finds no entry finds its value in the table of rows.
+#[test]
+fn get_waits_until_the_entry_is_written() {
+    let mutants = [
+        mutant("KeyIsFreeBeforeTheWrite"),
+        mutant("DeadEntryIsNotWritten"),
+        mutant("ReservedKeyIsGivenOut"),
+        mutant("FreedKeyDoesNotWake"),
+    ];
+    explore(Some(3), mutants, || {
+        let mut driven = Driven::new();
+        let (row, rows) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (written, count) = (Arc::clone(&row), Arc::clone(&rows));
+        let map = ExpiringMap::builder(&driven.timer).build_with_write_back(
+            move |removed: Removed<u8, u8>| {
+                // loom does not see the row, and otherwise no other thread runs here.
+                thread::yield_now();
+                written.store(removed.value.into(), Relaxed);
+                count.fetch_add(1, Relaxed);
+            },
+        );
+        map.insert(7, OLD, TICK).unwrap();
+        driven.driver.turn();
+        let turn = pass_tick(&driven.clock, driven.driver);
+        // The other thread may run before this one reads the clock.
+        assert!(map.len() <= 1);
+        if map.get(&7).is_none() {
+            assert_eq!(row.load(Relaxed), OLD.into());
+        }
+        let _driver = turn.join().unwrap();
+        assert_eq!((rows.load(Relaxed), map.len()), (1, 0));
+    });
 }
 
 /// The end of the map and an expiry.

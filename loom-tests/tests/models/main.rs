@@ -113,6 +113,9 @@
 //! | map: insert, touch, remove | expiry | `expiring_map::value_goes_to_insert_or_to_the_handler`, `expiring_map::insert_returns_the_value_that_its_early_expiry_has_replaced`, `expiring_map::value_goes_to_remove_or_to_the_handler` |
 //! | map: touch | insert | `expiring_map::touch_moves_the_deadline_of_an_entry_or_of_its_replacement` |
 //! | map: insert | stop | `expiring_map::each_value_comes_out_once_when_the_timer_stops` |
+//! | map: evicting insert | remove | `expiring_map::eviction_or_remove_wins` |
+//! | map: entry | entry; expiry, stop | `expiring_map::two_entries_of_a_key_change_it_one_after_the_other`; `expiring_map::entry_that_a_call_has_ends_once` |
+//! | map: get | write-back | `expiring_map::get_waits_until_the_entry_is_written` |
 //! | map: last drop | expiry | `expiring_map::value_goes_to_the_handler_once_at_the_end_of_the_map` |
 //! | poll of the receiver of a map | expiry, last drop of the map | `expiring_map::receiver_has_the_entry_or_is_woken`, `expiring_map::receiver_sees_the_end_of_the_map_or_is_woken` |
 //! | map: clear, retain, eviction | expiry | –: the same as a remove, under the same lock |

@@ -1,24 +1,34 @@
 //! How a map is made.
 
+use std::fmt;
 use std::hash::RandomState;
-use std::marker::PhantomData;
+use std::panic::AssertUnwindSafe;
 use std::time::Duration;
-use std::{array, fmt};
 
 use hashed_wheel::HashedWheelTimer;
 
 use super::cause::Causes;
-use super::items::Shard;
-use super::output::Output;
-use super::{Cause, ExpiringMap, Owner, Removed, RemovedEntries, SHARDS, receiver};
-use crate::sync::Arc;
+use super::output::{BoxFuture, Output};
+use super::shard::Shard;
+use super::table::Limit;
+use super::{Cause, ExpiringMap, Owner, Removed, RemovedEntries, Weigher, receiver};
+use crate::sync::{self, Arc};
 
 /// A map with a limit divides it among at most this many shards, so that each has room for at least
 /// this many entries. Then random keys fill the shards about equally.
 const LEAST_OF_SHARD: usize = 1_024;
 
-/// Makes an [`ExpiringMap`] with a default time to live, a limit of its entries, or a choice of the
-/// entries that are passed on.
+/// The same with a limit of their weight.
+const LEAST_WEIGHT_OF_SHARD: u64 = 1 << 20;
+
+/// Makes an [`ExpiringMap`] with options.
+///
+/// | option | initially | |
+/// |---|---|---|
+/// | [`time_to_live`](Self::time_to_live) | none | how long an entry of `put` lives |
+/// | [`time_to_idle`](Self::time_to_idle) | none | how long an entry lives that is not used |
+/// | [`max_entries`](Self::max_entries), [`max_weight`](Self::max_weight) | none | from when on entries are evicted |
+/// | [`causes`](Self::causes) | all but `Replaced` | which entries go to the handler or the receiver |
 ///
 /// # Examples
 ///
@@ -53,9 +63,10 @@ const LEAST_OF_SHARD: usize = 1_024;
 pub struct ExpiringMapBuilder<K, V> {
     timer: HashedWheelTimer,
     time_to_live: Duration,
-    max_entries: Option<usize>,
+    time_to_idle: Option<Duration>,
+    limit: Limit,
+    weigher: Option<Weigher<K, V>>,
     causes: Causes,
-    entries: PhantomData<fn(K, V)>,
 }
 
 impl<K, V> ExpiringMapBuilder<K, V> {
@@ -63,20 +74,61 @@ impl<K, V> ExpiringMapBuilder<K, V> {
         Self {
             timer: timer.clone(),
             time_to_live: Duration::MAX,
-            max_entries: None,
+            time_to_idle: None,
+            limit: Limit {
+                entries: None,
+                weight: None,
+            },
+            weigher: None,
             causes: Causes::UNRETURNED,
-            entries: PhantomData,
         }
     }
 
     /// Sets the time after which the entries of [`put`](ExpiringMap::put) expire. Initially they
-    /// never expire. Caffeine's `expireAfterWrite`.
+    /// never expire. moka's `time_to_live`, Caffeine's `expireAfterWrite`.
     ///
     /// # Examples
     ///
     /// See [`ExpiringMapBuilder`].
+    #[doc(alias("ttl", "expire_after_write"))]
     pub fn time_to_live(mut self, time_to_live: Duration) -> Self {
         self.time_to_live = time_to_live;
+        self
+    }
+
+    /// Sets the time after which an entry expires that is not used. Initially there is none. moka's
+    /// `time_to_idle`, Caffeine's `expireAfterAccess`.
+    ///
+    /// An insertion and each use moves the deadline of the entry: [`get`](ExpiringMap::get),
+    /// [`with`](ExpiringMap::with), [`entry`](ExpiringMap::entry), [`touch`](ExpiringMap::touch)
+    /// and [`renew`](ExpiringMap::renew). But an entry never lives longer than the time that it was
+    /// inserted or touched with: it expires when it was idle for this time, and at the latest after
+    /// that one.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use hashed_wheel::{HashedWheelTimer, ManualClock};
+    /// use hashed_wheel_util::ExpiringMap;
+    /// use std::time::Duration;
+    ///
+    /// let clock = ManualClock::new();
+    /// let (timer, _driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven()?;
+    /// let minute = Duration::from_secs(60);
+    /// let sessions =
+    ///     ExpiringMap::builder(&timer).time_to_live(60 * minute).time_to_idle(minute).build();
+    /// sessions.put("ada", 1)?;
+    /// for _ in 0..119 {
+    ///     clock.advance(minute / 2);
+    ///     assert_eq!(sessions.get("ada"), Some(1));
+    /// }
+    /// clock.advance(minute / 2);
+    /// assert_eq!(sessions.get("ada"), None, "the hour is over");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[doc(alias("tti", "expire_after_access"))]
+    pub fn time_to_idle(mut self, time_to_idle: Duration) -> Self {
+        self.time_to_idle = Some(time_to_idle);
         self
     }
 
@@ -125,13 +177,50 @@ impl<K, V> ExpiringMapBuilder<K, V> {
     /// assert!(cache.contains_key("ada") && !cache.contains_key("grace"));
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
+    #[doc(alias("max_capacity", "maximum_size", "evict"))]
     #[track_caller]
     pub fn max_entries(mut self, max_entries: impl Into<Option<usize>>) -> Self {
-        self.max_entries = max_entries.into();
+        self.limit.entries = max_entries.into();
         assert!(
-            self.max_entries != Some(0),
+            self.limit.entries != Some(0),
             "max_entries is zero, but must be at least 1"
         );
+        self
+    }
+
+    /// Sets the maximum weight of all entries together, and the weight of an entry. Caffeine's
+    /// `maximumWeight` and `weigher`.
+    ///
+    /// It works as [`max_entries`](Self::max_entries) does, and the two can be combined. An entry
+    /// is weighed when it is inserted, without a lock held. One that is heavier than the limit is
+    /// evicted at once.
+    ///
+    /// From 2 097 152 on the limit is divided among several locks, and an entry may have at most
+    /// the weight of one part, which is at least 1 048 576.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use hashed_wheel::HashedWheelTimer;
+    /// use hashed_wheel_util::ExpiringMap;
+    ///
+    /// let pages = ExpiringMap::<&str, Vec<u8>>::builder(&HashedWheelTimer::default())
+    ///     .max_weight(100, |_, page| page.len() as u32)
+    ///     .build();
+    /// for name in ["a", "b", "c"] {
+    ///     pages.put(name, vec![0; 40])?;
+    /// }
+    /// assert!(!pages.contains_key("a") && pages.len() == 2);
+    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+    /// ```
+    #[doc(alias("weigher", "evict"))]
+    pub fn max_weight(
+        mut self,
+        max_weight: u64,
+        weigher: impl Fn(&K, &V) -> u32 + Send + Sync + 'static,
+    ) -> Self {
+        self.limit.weight = Some(max_weight);
+        self.weigher = Some(AssertUnwindSafe(Box::new(weigher)));
         self
     }
 
@@ -201,6 +290,89 @@ impl<K, V> ExpiringMapBuilder<K, V> {
         self.build_with(Output::handler(handler))
     }
 
+    /// Makes an empty map. `write` gets the entries that leave it, and until it has returned, their
+    /// keys are reserved. So nobody finds a key free before its value was written, and reads an old
+    /// one from where it is written.
+    ///
+    /// `write` runs where a handler runs: see [`ExpiringMap::with_handler`]. A call that finds an
+    /// entry dead before the timer does calls it itself. `write` must not use the map with its own
+    /// key.
+    ///
+    /// Calls for a reserved key wait, on their thread. On the worker that delays other timeouts.
+    /// [`try_get`](ExpiringMap::try_get) answers [`BeingWritten`](crate::BeingWritten) instead, and
+    /// async code can wait with [`written`](ExpiringMap::written). Calls that concern all entries
+    /// do not wait, and leave reserved keys out.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use hashed_wheel::HashedWheelTimer;
+    /// use hashed_wheel_util::{ExpiringMap, Removed};
+    /// use std::collections::HashMap;
+    /// use std::sync::{Arc, Mutex};
+    /// use std::time::Duration;
+    ///
+    /// let timer = HashedWheelTimer::default();
+    /// let rows = Arc::new(Mutex::new(HashMap::new()));
+    /// let table = Arc::clone(&rows);
+    /// let sessions = ExpiringMap::builder(&timer)
+    ///     .time_to_live(Duration::from_millis(5))
+    ///     .build_with_write_back(move |session: Removed<u32, u64>| {
+    ///         table.lock().unwrap().insert(session.key, session.value);
+    ///     });
+    /// sessions.put(7, 100)?;
+    /// // If there is no session, its row was written, whether or not the timer has ticked.
+    /// while sessions.contains_key(&7) {}
+    /// assert_eq!(rows.lock().unwrap()[&7], 100);
+    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+    /// ```
+    #[must_use]
+    pub fn build_with_write_back<F>(self, write: F) -> ExpiringMap<K, V>
+    where
+        F: Fn(Removed<K, V>) + Send + Sync + 'static,
+    {
+        self.build_with(Output::write_back(write))
+    }
+
+    /// The same with an async function. `spawn` gets its futures, and runs them on a runtime. A key
+    /// is reserved until its future has ended, or was dropped.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::HashedWheelTimer;
+    /// # use hashed_wheel_util::{ExpiringMap, Removed};
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// # async fn update_row(_: u32, _: u64) {}
+    /// # let timer = HashedWheelTimer::default();
+    /// let runtime = tokio::runtime::Handle::current();
+    /// let sessions = ExpiringMap::builder(&timer).build_with_async_write_back(
+    ///     move |write| drop(runtime.spawn(write)),
+    ///     |session: Removed<u32, u64>| update_row(session.key, session.value),
+    /// );
+    /// sessions.put(7, 100)?;
+    /// sessions.clear();
+    /// assert!(sessions.try_get(&7).is_err(), "it is being written");
+    /// sessions.written(&7).await;
+    /// assert_eq!(sessions.try_get(&7)?, None);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn build_with_async_write_back<F>(
+        self,
+        spawn: impl Fn(BoxFuture) + Send + Sync + 'static,
+        write: impl Fn(Removed<K, V>) -> F + Send + Sync + 'static,
+    ) -> ExpiringMap<K, V>
+    where
+        K: Send + 'static,
+        V: Send + 'static,
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.build_with(Output::async_write_back(spawn, write))
+    }
+
     /// Makes an empty map, and the receiver of the entries that leave it, for async code. See
     /// [`ExpiringMap::with_receiver`].
     ///
@@ -226,31 +398,70 @@ impl<K, V> ExpiringMapBuilder<K, V> {
         V: Send + 'static,
     {
         let (sender, removed) = receiver::channel();
-        (self.build_with(Output::sender(sender)), removed)
+        (self.build_with(Output::sender(sender, None)), removed)
+    }
+
+    /// The same with a bound: while this many entries were not received, insertions fail with
+    /// [`TooManyPending`](hashed_wheel::NewTimeoutError::TooManyPending). So a slow receiver slows
+    /// those who insert, and neither the worker waits nor a value is lost.
+    ///
+    /// The entries that are in the map still go to the receiver when they leave it. So there are at
+    /// most this many more than the map has had.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::HashedWheelTimer;
+    /// # use hashed_wheel_util::ExpiringMap;
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// # let timer = HashedWheelTimer::default();
+    /// let (leases, mut lost) = ExpiringMap::builder(&timer).build_with_bounded_receiver(1);
+    /// leases.put("log", 7)?;
+    /// leases.clear();
+    /// assert_eq!(leases.put("lock", 8).unwrap_err().value, 8);
+    /// assert_eq!(lost.recv().await.unwrap().value, 7);
+    /// leases.put("lock", 8)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn build_with_bounded_receiver(
+        self,
+        capacity: usize,
+    ) -> (ExpiringMap<K, V>, RemovedEntries<K, V>)
+    where
+        K: Send + 'static,
+        V: Send + 'static,
+    {
+        let (sender, removed) = receiver::channel();
+        let output = Output::sender(sender, Some(capacity));
+        (self.build_with(output), removed)
     }
 
     fn build_with(self, mut output: Output<K, V>) -> ExpiringMap<K, V> {
-        let Self {
-            timer,
-            time_to_live,
-            max_entries,
-            causes,
-            ..
-        } = self;
-        output.causes = causes;
+        let Self { limit, .. } = self;
+        output.causes = self.causes;
         let output = Arc::new(output);
-        let wanted = max_entries.map_or(SHARDS, |max| (max / LEAST_OF_SHARD).clamp(1, SHARDS));
+        // Each shard has its part of the limit. Then random keys fill the shards about equally.
+        let least = match (limit.entries, limit.weight) {
+            (Some(entries), _) => entries / LEAST_OF_SHARD,
+            (None, Some(weight)) => (weight / LEAST_WEIGHT_OF_SHARD) as usize,
+            (None, None) => usize::MAX,
+        };
         // The greatest power of two up to this.
-        let used = 1 << wanted.ilog2();
-        let max_of_shard = max_entries.map(|max| max / used);
-        let shards = array::from_fn(|_| Arc::new(Shard::new(Arc::clone(&output), max_of_shard)));
-        let (hasher, shard_mask) = (RandomState::new(), used - 1);
+        let count = 1 << least.clamp(1, sync::shards()).ilog2();
+        let limit = Limit {
+            entries: limit.entries.map(|entries| entries / count),
+            weight: limit.weight.map(|weight| weight / count as u64),
+        };
+        let shard = |_| Arc::new(Shard::new(Arc::clone(&output), limit));
         let owner = Owner {
-            timer,
-            time_to_live,
-            hasher,
-            shards,
-            shard_mask,
+            timer: self.timer,
+            time_to_live: self.time_to_live,
+            time_to_idle: self.time_to_idle,
+            weigher: self.weigher,
+            hasher: RandomState::new(),
+            shards: (0..count).map(shard).collect(),
             output,
         };
         ExpiringMap {
@@ -263,7 +474,7 @@ impl<K, V> fmt::Debug for ExpiringMapBuilder<K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ExpiringMapBuilder")
             .field("time_to_live", &self.time_to_live)
-            .field("max_entries", &self.max_entries)
+            .field("max_entries", &self.limit.entries)
             .finish_non_exhaustive()
     }
 }

@@ -3,15 +3,18 @@
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
-use super::entry::Entry;
-use super::items::{Armed, Current, Expire, NewItem, Registration, arm};
-use super::{ExpiringMap, InsertError};
-use crate::deadlines::{Deadlines, after};
 use equivalent::Equivalent;
-use hashed_wheel::{NewTimeoutError, Timeout};
+use hashed_wheel::Timeout;
 
-/// That of [`Timeout::remaining`].
-const PRECISION: Duration = Duration::from_micros(1);
+use super::item::Item;
+use super::items::{Inserted, insert};
+use super::shard::{Items, Shard};
+use super::time::When;
+use super::{ExpiringMap, InsertError};
+use crate::deadlines::Deadlines;
+use crate::sync::{Arc, MutexGuard};
+
+type Locked<'a, K, V> = (&'a Arc<Shard<K, V>>, u64, MutexGuard<'a, Items<K, V>>);
 
 impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     /// Inserts an entry that expires `delay` from now. Returns the value that was under the key,
@@ -49,7 +52,7 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
         K: Send + 'static,
         V: Send + 'static,
     {
-        Ok(self.insert_after(key, value, delay, true)?.replaced())
+        self.replace_by(key, value, When::After(delay))
     }
 
     /// Inserts an entry that expires `delay` from now, unless the key has an entry. Then it returns
@@ -96,36 +99,10 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
         if self.contains_key(&key) {
             return Ok(Some((key, value)));
         }
-        match self.insert_after(key, value, delay, false)? {
-            Armed::Inserted(_) => Ok(None),
-            Armed::Occupied(entry) => Ok(Some(entry.into_pair())),
+        match self.insert_by(key, value, When::After(delay), false)? {
+            Inserted::Yes(_) => Ok(None),
+            Inserted::Occupied(key, value) => Ok(Some((key, value))),
         }
-    }
-
-    fn insert_after(
-        &self,
-        key: K,
-        value: V,
-        delay: Duration,
-        replaces: bool,
-    ) -> Result<Armed<K, V>, InsertError<K, V>>
-    where
-        K: Send + 'static,
-        V: Send + 'static,
-    {
-        let timer = &self.owner.timer;
-        let now = timer.now_nanos();
-        let new = NewItem::new(after(now, delay), replaces);
-        self.insert_by(
-            key,
-            value,
-            now,
-            new,
-            |registration, on_worker| match on_worker {
-                true => timer.new_timeout_task(Expire::<_, _, true>(registration), delay),
-                false => timer.new_timeout_task(Expire::<_, _, false>(registration), delay),
-            },
-        )
     }
 
     /// Inserts an entry that expires at `deadline`. Returns the value that was under the key.
@@ -163,14 +140,7 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
         K: Send + 'static,
         V: Send + 'static,
     {
-        let timer = &self.owner.timer;
-        let now = timer.now_nanos();
-        let new = NewItem::new(timer.deadline_at(deadline), true);
-        let schedule = |registration, on_worker| match on_worker {
-            true => timer.new_timeout_task_at(Expire::<_, _, true>(registration), deadline),
-            false => timer.new_timeout_task_at(Expire::<_, _, false>(registration), deadline),
-        };
-        Ok(self.insert_by(key, value, now, new, schedule)?.replaced())
+        self.replace_by(key, value, When::At(deadline))
     }
 
     /// Inserts an entry with the default [time to live](crate::ExpiringMapBuilder::time_to_live).
@@ -202,23 +172,32 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
         self.insert(key, value, self.owner.time_to_live)
     }
 
+    fn replace_by(&self, key: K, value: V, when: When) -> Result<Option<V>, InsertError<K, V>>
+    where
+        K: Send + 'static,
+        V: Send + 'static,
+    {
+        match self.insert_by(key, value, when, true)? {
+            Inserted::Yes(replaced) => Ok(replaced),
+            Inserted::Occupied(..) => unreachable!("it replaces the other entry"),
+        }
+    }
+
     fn insert_by(
         &self,
         key: K,
         value: V,
-        now: u64,
-        new: NewItem<K, V>,
-        schedule: impl FnOnce(Registration<K, V>, bool) -> Result<Timeout, NewTimeoutError>,
-    ) -> Result<Armed<K, V>, InsertError<K, V>>
+        when: When,
+        replaces: bool,
+    ) -> Result<Inserted<K, V>, InsertError<K, V>>
     where
         K: Send + 'static,
         V: Send + 'static,
     {
         let (shard, hash) = self.place(&key);
-        let new = new.with(Entry::new(key, value));
-        arm(shard, hash, now, new, |registration| {
-            schedule(registration, self.owner.output.runs_on_worker)
-        })
+        let now = self.owner.timer.now_nanos();
+        let new = self.owner.new_item(shard, hash, now, (key, value), when)?;
+        Ok(insert(shard, now, &self.owner.timer, new, replaces))
     }
 
     /// Returns a clone of the value under `key`; `None` if there is no entry. `HashMap::get`, and a
@@ -274,9 +253,9 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        self.with_current(key, |current| {
-            current.is_used = true;
-            access(current.entry.parts().1)
+        self.with_item(key, |item, now| {
+            self.owner.use_item(item, now);
+            access(&mut item.entry.value)
         })
     }
 
@@ -303,13 +282,12 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     /// assert!(!sessions.touch("grace", Duration::from_secs(30)));
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
+    #[doc(alias("keepalive", "reset", "refresh"))]
     pub fn touch<Q>(&self, key: &Q, delay: Duration) -> bool
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        let now = self.owner.timer.now_nanos();
-        let end = after(now, delay);
-        self.touch_by(key, now, end, || delay, |timeout| timeout.reset(delay))
+        self.touch_by(key, When::After(delay))
     }
 
     /// Re-arms the entry under `key`: it now expires at `deadline`, earlier or later than before.
@@ -335,10 +313,7 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        let timer = &self.owner.timer;
-        let (now, end) = (timer.now_nanos(), timer.deadline_at(deadline));
-        let rest = || timer.until(end);
-        self.touch_by(key, now, end, rest, |timeout| timeout.reset_at(deadline))
+        self.touch_by(key, When::At(deadline))
     }
 
     /// Re-arms the entry under `key` with the default [time to
@@ -359,75 +334,84 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     /// To a later deadline, the timeout is reset under the lock. The timer does not call its waker
     /// for that. To an earlier one, it is reset without the lock. If another call changes the item
     /// meanwhile, the order of the resets is unknown, so this one comes again.
-    ///
-    /// The deadline of the timeout may be later than that of its item, because it has read the
-    /// clock later. So it is compared with `rest`, the time until `deadline`.
-    fn touch_by<Q>(
-        &self,
-        key: &Q,
-        now: u64,
-        deadline: u64,
-        rest: impl Fn() -> Duration,
-        reset: impl Fn(&Timeout) -> bool,
-    ) -> bool
+    fn touch_by<Q>(&self, key: &Q, when: When) -> bool
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
         let (shard, hash) = self.place(key);
-        let (mut tried, mut is_reset) = (None, false);
+        let timer = &self.owner.timer;
+        let now = timer.now_nanos();
+        let time = self.owner.time(now, when);
+        let mut tried: Option<(Timeout, u16)> = None;
+        let mut is_reset = false;
         loop {
-            let mut items = shard.lock_at(now);
-            let Some(found) = items.current.find(hash, |current| current.has_key(key)) else {
+            let mut items = shard.lock_key(hash, now, timer, |item| item.has_key(key));
+            let Some(found) = items.table.find(hash, |item| item.has_key(key)) else {
                 // It has left after the reset, if there was one.
                 return is_reset;
             };
             found.is_used = true;
-            let item = found.item;
-            match tried {
-                Some((tried, changes)) if tried == item && changes == found.changes => {
+            match &tried {
+                Some((timeout, changes))
+                    if timeout == found.timeout() && *changes == found.changes =>
+                {
                     if is_reset {
-                        found.set_deadline(deadline);
-                        items.current.hasten(hash, item, deadline);
+                        found.set_time(&time);
+                        let number = found.number;
+                        items.table.hasten(hash, number, time.deadline);
                     }
                     return is_reset;
                 }
                 // It was replaced after the reset.
-                Some((tried, _)) if tried != item && is_reset => return true,
+                Some((timeout, _)) if timeout != found.timeout() && is_reset => return true,
                 _ => {}
             }
-            if deadline >= found.deadline {
-                // In this order: the time that passes in between makes `rest` shorter.
-                let remaining = found.timeout.remaining().saturating_add(PRECISION);
-                if remaining <= rest() {
-                    let is_reset = reset(&found.timeout);
+            if time.deadline >= found.deadline {
+                // In this order: the time that passes in between makes the rest shorter.
+                if found.is_before(time.rest(timer)) {
+                    let is_reset = time.reset(found.timeout());
                     if is_reset {
-                        found.set_deadline(deadline);
+                        found.set_time(&time);
                     }
                     return is_reset;
                 }
                 // The item may live on until the reset, because its timeout is later still.
-                found.set_deadline(deadline);
+                found.set_time(&time);
             }
-            tried = Some((item, found.changes));
-            let timeout = found.timeout.clone();
+            let timeout = found.timeout().clone();
+            let changes = found.changes;
             drop(items);
-            is_reset = reset(&timeout);
+            is_reset = time.reset(&timeout);
+            tried = Some((timeout, changes));
         }
     }
 
-    /// Calls `access` under the lock with the item under `key`, if there is one and it is alive.
-    fn with_current<Q, R>(&self, key: &Q, access: impl FnOnce(&mut Current<K, V>) -> R) -> Option<R>
+    /// Takes the lock for a call for this key. Returns the shard and the hash too.
+    pub(super) fn lock_key<Q>(&self, key: &Q) -> Locked<'_, K, V>
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        let now = self.owner.timer.now_nanos();
+        let timer = &self.owner.timer;
         let (shard, hash) = self.place(key);
-        let mut items = shard.lock_at(now);
-        let current = items.current.find(hash, |current| current.has_key(key))?;
-        Some(access(current))
+        let has_key = |item: &Item<K, V>| item.has_key(key);
+        let items = shard.lock_key(hash, timer.now_nanos(), timer, has_key);
+        (shard, hash, items)
     }
 
-    /// Removes the entry under `key`, cancels its timeout, and returns its value. Returns `None` if
+    /// Calls `access` under the lock with the item under `key`, if there is one and it is alive,
+    /// and with the present.
+    fn with_item<Q, R>(&self, key: &Q, access: impl FnOnce(&mut Item<K, V>, u64) -> R) -> Option<R>
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+    {
+        let (_, hash, mut items) = self.lock_key(key);
+        let now = items.table.now();
+        let item = items.table.find(hash, |item| item.has_key(key))?;
+        Some(access(item, now))
+    }
+
+    /// Removes the entry under `key`, cancels its timeout, and returns its value. moka's and
+    /// Caffeine's `invalidate`. Returns `None` if
     /// there is no entry, or its time has come: then the value has gone to the handler or is about
     /// to.
     ///
@@ -444,17 +428,15 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     /// assert_eq!(sessions.remove("ada"), None);
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
+    #[doc(alias("invalidate"))]
     pub fn remove<Q>(&self, key: &Q) -> Option<V>
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        let now = self.owner.timer.now_nanos();
-        let (shard, hash) = self.place(key);
-        let removed = shard
-            .lock_at(now)
-            .current
-            .remove_living(hash, |current| current.has_key(key))?;
-        Some(removed.end().into_value())
+        let (_, hash, mut items) = self.lock_key(key);
+        let removed = items.table.remove_living(hash, |item| item.has_key(key));
+        drop(items);
+        Some(removed?.into_value())
     }
 
     /// Returns the time left until the entry under `key` expires; `None` if there is no entry, and
@@ -477,7 +459,7 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        let deadline = self.with_current(key, |current| current.deadline)?;
+        let deadline = self.with_item(key, |item, _| item.deadline)?;
         Some(self.owner.timer.until(deadline))
     }
 
@@ -499,6 +481,6 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        self.with_current(key, |_| ()).is_some()
+        self.with_item(key, |_, _| ()).is_some()
     }
 }

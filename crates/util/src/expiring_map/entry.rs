@@ -1,49 +1,492 @@
-//! The value that a map keeps under a key.
+//! The entry API, and write-back as the callers see it: what a call finds under a key, and what it
+//! does then, is one step.
 
-use super::cause::{Cause, Removed};
+use std::fmt;
+use std::future::poll_fn;
+use std::hash::Hash;
+use std::task::Poll;
+use std::time::Duration;
 
-/// The key and the value of an item, in memory of their own, which the caller fills. They may be
-/// too large for the worker's stack, so the worker moves only the pointer.
+use equivalent::Equivalent;
+
+use super::item::Item;
+use super::items::{drop_panic, end_all};
+use super::shard::Reservation;
+use super::time::When;
+use super::{BeingWritten, Cause, ExpiringMap, InsertError};
+use crate::deadlines::Deadlines;
+
+/// What is under a key, from [`ExpiringMap::entry`]. `Entry` of `HashMap`.
 ///
-/// Keys and values are the user's. Whatever drops one must be called without a lock held.
-pub(super) struct Entry<K, V>(Box<Removed<K, V>>);
+/// It reserves the key: other calls for this key wait until it is dropped. It holds no lock, so it
+/// may be kept across an `await`, and calls for other keys do not wait. A thread that has it must
+/// make no other call for the same key, which would wait forever.
+///
+/// # Examples
+///
+/// Each user has ten calls per second:
+///
+/// ```
+/// # use hashed_wheel::{HashedWheelTimer, NewTimeoutError};
+/// # use hashed_wheel_util::ExpiringMap;
+/// # use std::time::Duration;
+/// let calls = ExpiringMap::new(&HashedWheelTimer::default());
+/// let may_call = |user| -> Result<bool, NewTimeoutError> {
+///     let mut count = calls.entry(user).or_insert(0, Duration::from_secs(1))?;
+///     *count.get_mut() += 1;
+///     Ok(*count.get() <= 10)
+/// };
+/// assert!((0..10).all(|_| may_call("ada").unwrap()));
+/// assert!(!may_call("ada")? && may_call("grace")?);
+/// # Ok::<(), NewTimeoutError>(())
+/// ```
+pub enum Entry<'a, K, V> {
+    /// There is an entry.
+    Occupied(OccupiedEntry<'a, K, V>),
+    /// There is none.
+    Vacant(VacantEntry<'a, K, V>),
+}
 
-impl<K, V> Entry<K, V> {
-    pub(super) fn new(key: K, value: V) -> Self {
-        // Set when it leaves the map.
-        let cause = Cause::Removed;
-        Self(Box::new(Removed { key, value, cause }))
+/// An entry of a map: part of [`Entry`].
+///
+/// Its time runs on. If that comes meanwhile, the entry leaves the map when this is dropped. Until
+/// then, calls that concern all entries leave it out.
+pub struct OccupiedEntry<'a, K, V> {
+    map: &'a ExpiringMap<K, V>,
+    /// `None` once it was removed.
+    item: Option<Box<Item<K, V>>>,
+    reservation: Reservation<K, V>,
+}
+
+/// A key without an entry: part of [`Entry`].
+pub struct VacantEntry<'a, K, V> {
+    map: &'a ExpiringMap<K, V>,
+    key: K,
+    reservation: Reservation<K, V>,
+}
+
+impl<K: Hash + Eq, V> ExpiringMap<K, V> {
+    /// Returns what is under `key`, and reserves the key until the result is dropped.
+    /// `HashMap::entry`.
+    ///
+    /// # Examples
+    ///
+    /// See [`Entry`].
+    pub fn entry(&self, key: K) -> Entry<'_, K, V> {
+        let map = self;
+        let (shard, hash, mut items) = self.lock_key(&key);
+        let item = items.table.remove_living(hash, |item| item.has_key(&key));
+        let reservation = items.reserved.add(shard, hash);
+        let now = items.table.now();
+        drop(items);
+        let Some(item) = item else {
+            return Entry::Vacant(VacantEntry {
+                map,
+                key,
+                reservation,
+            });
+        };
+        let mut occupied = OccupiedEntry {
+            map,
+            item: Some(item),
+            reservation,
+        };
+        self.owner.use_item(occupied.item_mut(), now);
+        Entry::Occupied(occupied)
     }
 
-    pub(super) fn key(&self) -> &K {
-        &self.0.key
+    /// Returns a clone of the value under `key`. If there is none, `make` makes it, and it is
+    /// inserted, to expire `delay` from now. moka's `get_with`.
+    ///
+    /// The call is atomic: of several that find no entry, one makes it, and the others wait for
+    /// that.
+    ///
+    /// # Errors
+    ///
+    /// As for [`insert`](Self::insert).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::HashedWheelTimer;
+    /// # use hashed_wheel_util::ExpiringMap;
+    /// # use std::time::Duration;
+    /// # let timer = HashedWheelTimer::default();
+    /// # let pages = ExpiringMap::new(&timer);
+    /// let page = pages.get_or_insert_with("/", || "a page".to_owned(), Duration::from_secs(60))?;
+    /// assert_eq!(page, "a page");
+    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+    /// ```
+    #[doc(alias("get_with", "computeIfAbsent", "get_or_insert"))]
+    pub fn get_or_insert_with(
+        &self,
+        key: K,
+        make: impl FnOnce() -> V,
+        delay: Duration,
+    ) -> Result<V, InsertError<K, V>>
+    where
+        K: Send + 'static,
+        V: Clone + Send + 'static,
+    {
+        if let Some(value) = self.get(&key) {
+            return Ok(value);
+        }
+        let entry = self.entry(key).or_insert_with(make, delay)?;
+        Ok(entry.get().clone())
     }
 
-    pub(super) fn parts(&mut self) -> (&K, &mut V) {
-        let Removed { key, value, .. } = &mut *self.0;
-        (key, value)
+    /// Returns a clone of the value under `key`, as [`get`](Self::get) does, but does not wait.
+    ///
+    /// # Errors
+    ///
+    /// If another call has an [`entry`](Self::entry) of this key, or the key is reserved because
+    /// its entry is [written back](crate::ExpiringMapBuilder::build_with_write_back).
+    ///
+    /// # Examples
+    ///
+    /// See [`build_with_async_write_back`](crate::ExpiringMapBuilder::build_with_async_write_back).
+    pub fn try_get<Q>(&self, key: &Q) -> Result<Option<V>, BeingWritten>
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+        V: Clone,
+    {
+        let (shard, hash) = self.place(key);
+        let mut items = shard.lock_at(self.owner.timer.now_nanos());
+        if items.reserved.contains(hash) {
+            return Err(BeingWritten);
+        }
+        if let Some(dead) = shard.take_unwritten(&mut items, hash, |item| item.has_key(key)) {
+            drop(items);
+            shard.output.pass_on(dead, Cause::Expired);
+            return Err(BeingWritten);
+        }
+        let now = items.table.now();
+        let Some(item) = items.table.find(hash, |item| item.has_key(key)) else {
+            return Ok(None);
+        };
+        self.owner.use_item(item, now);
+        Ok(Some(item.entry.value.clone()))
     }
 
-    /// Returns the value, and drops the key. If that panics, the value is dropped too.
-    pub(super) fn into_value(self) -> V {
-        let Removed { key, value, .. } = *self.0;
-        drop(key);
-        value
+    /// Waits until `key` is not reserved: no call has an [`entry`](Self::entry) of it, and its
+    /// entry is not being [written back](crate::ExpiringMapBuilder::build_with_write_back).
+    ///
+    /// When this has returned, another call may have reserved the key again.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future may be dropped at any time.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel_util::ExpiringMap;
+    /// async fn get(sessions: &ExpiringMap<u32, u64>, key: u32) -> Option<u64> {
+    ///     loop {
+    ///         match sessions.try_get(&key) {
+    ///             Ok(value) => break value,
+    ///             Err(_) => sessions.written(&key).await,
+    ///         }
+    ///     }
+    /// }
+    /// ```
+    pub async fn written<Q>(&self, key: &Q)
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+    {
+        let (shard, hash) = self.place(key);
+        poll_fn(|context| {
+            // Cloned and dropped without the lock, because a waker is user code.
+            let mut waker = Some(context.waker().clone());
+            let mut items = shard.lock_at(self.owner.timer.now_nanos());
+            if let Some(dead) = shard.take_unwritten(&mut items, hash, |item| item.has_key(key)) {
+                drop(items);
+                shard.output.pass_on(dead, Cause::Expired);
+                items = shard.lock();
+            }
+            let waits = items.reserved.wait(hash, &mut waker);
+            drop(items);
+            if waits {
+                Poll::Pending
+            } else {
+                Poll::Ready(())
+            }
+        })
+        .await;
+    }
+}
+
+impl<'a, K, V> Entry<'a, K, V> {
+    /// Returns the key.
+    #[must_use]
+    pub fn key(&self) -> &K {
+        match self {
+            Self::Occupied(entry) => entry.key(),
+            Self::Vacant(entry) => &entry.key,
+        }
     }
 
-    pub(super) fn into_pair(self) -> (K, V) {
-        let Removed { key, value, .. } = *self.0;
-        (key, value)
+    /// Changes the value, if there is one.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::HashedWheelTimer;
+    /// # use hashed_wheel_util::ExpiringMap;
+    /// # use std::time::Duration;
+    /// # let counts = ExpiringMap::new(&HashedWheelTimer::default());
+    /// for _ in 0..3 {
+    ///     counts.entry("ada").and_modify(|count| *count += 1).or_insert(1, Duration::MAX)?;
+    /// }
+    /// assert_eq!(counts.get("ada"), Some(3));
+    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+    /// ```
+    #[must_use]
+    pub fn and_modify(mut self, modify: impl FnOnce(&mut V)) -> Self {
+        if let Self::Occupied(entry) = &mut self {
+            modify(entry.get_mut());
+        }
+        self
     }
 
-    pub(super) fn into_removed(mut self, cause: Cause) -> Removed<K, V> {
-        self.0.cause = cause;
-        *self.0
+    /// Inserts a value, to expire `delay` from now, unless there is an entry.
+    ///
+    /// # Errors
+    ///
+    /// As for [`ExpiringMap::insert`].
+    ///
+    /// # Examples
+    ///
+    /// See [`Entry`].
+    pub fn or_insert(
+        self,
+        value: V,
+        delay: Duration,
+    ) -> Result<OccupiedEntry<'a, K, V>, InsertError<K, V>>
+    where
+        K: Send + 'static,
+        V: Send + 'static,
+    {
+        self.or_insert_with(|| value, delay)
     }
 
-    /// Calls `handler` with the entry, which is moved to the stack for that.
-    pub(super) fn pass_to(mut self, handler: &impl Fn(Removed<K, V>), cause: Cause) {
-        self.0.cause = cause;
-        handler(*self.0);
+    /// Inserts the value that `make` returns, to expire `delay` from now, unless there is an entry.
+    ///
+    /// `make` runs without a lock held. It must make no call for the same key.
+    ///
+    /// # Errors
+    ///
+    /// As for [`ExpiringMap::insert`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::HashedWheelTimer;
+    /// # use hashed_wheel_util::ExpiringMap;
+    /// # use std::time::Duration;
+    /// # let logs = ExpiringMap::new(&HashedWheelTimer::default());
+    /// logs.entry("ada").or_insert_with(Vec::new, Duration::from_secs(60))?.get_mut().push("in");
+    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+    /// ```
+    pub fn or_insert_with(
+        self,
+        make: impl FnOnce() -> V,
+        delay: Duration,
+    ) -> Result<OccupiedEntry<'a, K, V>, InsertError<K, V>>
+    where
+        K: Send + 'static,
+        V: Send + 'static,
+    {
+        match self {
+            Self::Occupied(entry) => Ok(entry),
+            Self::Vacant(entry) => entry.insert(make(), delay),
+        }
+    }
+}
+
+impl<K, V> OccupiedEntry<'_, K, V> {
+    fn item(&self) -> &Item<K, V> {
+        match &self.item {
+            Some(item) => item,
+            None => unreachable!("it is taken by value"),
+        }
+    }
+
+    fn item_mut(&mut self) -> &mut Item<K, V> {
+        match &mut self.item {
+            Some(item) => item,
+            None => unreachable!("it is taken by value"),
+        }
+    }
+
+    /// Returns the key.
+    #[must_use]
+    pub fn key(&self) -> &K {
+        &self.item().entry.key
+    }
+
+    /// Returns the value.
+    #[must_use]
+    pub fn get(&self) -> &V {
+        &self.item().entry.value
+    }
+
+    /// Returns the value, to change it.
+    #[must_use]
+    pub fn get_mut(&mut self) -> &mut V {
+        &mut self.item_mut().entry.value
+    }
+
+    /// Replaces the value, and returns the old one. The time stays.
+    pub fn insert(&mut self, value: V) -> V {
+        std::mem::replace(self.get_mut(), value)
+    }
+
+    /// Re-arms the entry: it now expires `delay` from now. Returns false if its timeout has ended.
+    /// See [`ExpiringMap::touch`].
+    pub fn touch(&mut self, delay: Duration) -> bool {
+        let owner = &self.map.owner;
+        let time = owner.time(owner.timer.now_nanos(), When::After(delay));
+        let is_reset = time.reset(self.item().timeout());
+        if is_reset {
+            self.item_mut().set_time(&time);
+        }
+        is_reset
+    }
+
+    /// Removes the entry, cancels its timeout, and returns its value.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::HashedWheelTimer;
+    /// # use hashed_wheel_util::{Entry, ExpiringMap};
+    /// # use std::time::Duration;
+    /// # let leases = ExpiringMap::new(&HashedWheelTimer::default());
+    /// leases.insert("log", 7, Duration::from_secs(60))?;
+    /// // Give it up, if it is still ours:
+    /// match leases.entry("log") {
+    ///     Entry::Occupied(lease) if *lease.get() == 7 => drop(lease.remove()),
+    ///     _ => println!("too late"),
+    /// }
+    /// assert!(leases.is_empty());
+    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+    /// ```
+    #[must_use]
+    pub fn remove(mut self) -> V {
+        match self.item.take() {
+            Some(item) => item.into_value(),
+            None => unreachable!("it is taken by value"),
+        }
+    }
+}
+
+/// It goes back to the table, unless its timeout has ended.
+impl<K, V> Drop for OccupiedEntry<'_, K, V> {
+    fn drop(&mut self) {
+        let Some(item) = self.item.take() else {
+            return;
+        };
+        let shard = &self.reservation.shard;
+        let mut items = shard.lock_at(self.map.owner.timer.now_nanos());
+        let now = items.table.now();
+        let has_ended = item.has_ended();
+        let removed = match has_ended {
+            true => vec![item],
+            false => items.table.insert(item),
+        };
+        let leave = |item| shard.leave(&mut items, item);
+        let removed: Vec<_> = removed.into_iter().map(leave).collect();
+        drop(items);
+        let cause = match &removed[..] {
+            [ended] if has_ended => ended.item.cause_of_end(now),
+            _ => Cause::Evicted,
+        };
+        // The panic hook has reported it. This may be dropped during another panic.
+        if let Some(panic) = end_all(removed, &shard.output, now, cause) {
+            drop_panic(panic);
+        }
+    }
+}
+
+impl<'a, K, V> VacantEntry<'a, K, V> {
+    /// Returns the key.
+    #[must_use]
+    pub fn key(&self) -> &K {
+        &self.key
+    }
+
+    /// Returns the key, and frees it.
+    #[must_use]
+    pub fn into_key(self) -> K {
+        self.key
+    }
+
+    /// Inserts an entry that expires `delay` from now.
+    ///
+    /// # Errors
+    ///
+    /// As for [`ExpiringMap::insert`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::HashedWheelTimer;
+    /// # use hashed_wheel_util::{Entry, ExpiringMap};
+    /// # use std::time::Duration;
+    /// # let leases = ExpiringMap::new(&HashedWheelTimer::default());
+    /// if let Entry::Vacant(free) = leases.entry("log") {
+    ///     free.insert(7, Duration::from_secs(60))?;
+    /// }
+    /// assert_eq!(leases.get("log"), Some(7));
+    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+    /// ```
+    pub fn insert(
+        self,
+        value: V,
+        delay: Duration,
+    ) -> Result<OccupiedEntry<'a, K, V>, InsertError<K, V>>
+    where
+        K: Send + 'static,
+        V: Send + 'static,
+    {
+        let Self {
+            map,
+            key,
+            reservation,
+        } = self;
+        let owner = &map.owner;
+        let (now, when) = (owner.timer.now_nanos(), When::After(delay));
+        let Reservation { shard, hash } = &reservation;
+        let mut new = owner.new_item(shard, *hash, now, (key, value), when)?;
+        let item = Some(new.take());
+        Ok(OccupiedEntry {
+            map,
+            item,
+            reservation,
+        })
+    }
+}
+
+impl<K: fmt::Debug, V> fmt::Debug for Entry<'_, K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Occupied(entry) => f.debug_tuple("Occupied").field(entry).finish(),
+            Self::Vacant(entry) => f.debug_tuple("Vacant").field(entry).finish(),
+        }
+    }
+}
+
+impl<K: fmt::Debug, V> fmt::Debug for OccupiedEntry<'_, K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("OccupiedEntry");
+        debug.field("key", self.key()).finish_non_exhaustive()
+    }
+}
+
+impl<K: fmt::Debug, V> fmt::Debug for VacantEntry<'_, K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("VacantEntry");
+        debug.field("key", &self.key).finish_non_exhaustive()
     }
 }

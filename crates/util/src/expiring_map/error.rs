@@ -1,4 +1,4 @@
-//! The error of an insertion.
+//! The errors.
 
 use std::{error, fmt};
 
@@ -54,3 +54,22 @@ impl<K, V> fmt::Display for InsertError<K, V> {
 }
 
 impl<K, V> error::Error for InsertError<K, V> {}
+
+/// The answer of [`ExpiringMap::try_get`](crate::ExpiringMap::try_get) if the entry has left the
+/// map, and its handler has not written it yet.
+///
+/// # Examples
+///
+/// ```
+/// assert_eq!(hashed_wheel_util::BeingWritten.to_string(), "the entry is being written");
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BeingWritten;
+
+impl fmt::Display for BeingWritten {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the entry is being written")
+    }
+}
+
+impl error::Error for BeingWritten {}

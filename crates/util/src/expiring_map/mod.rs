@@ -3,33 +3,38 @@
 mod builder;
 mod by_key;
 mod cause;
-mod entry;
+pub(crate) mod entry;
 mod error;
+mod item;
 mod items;
 mod output;
 mod receiver;
 mod room;
+mod shard;
 mod table;
+mod time;
 mod whole;
 
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
+use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use hashed_wheel::HashedWheelTimer;
 
-use self::items::{Shard, drop_panic, end_all};
+use self::item::{Item, New};
+use self::items::{Expire, drop_panic, end_all};
 use self::output::Output;
+use self::shard::{Leaving, Shard};
+use self::time::{Time, When};
 use crate::deadlines::Deadlines;
 use crate::sync::Arc;
 
 pub use self::builder::ExpiringMapBuilder;
 pub use self::cause::{Cause, Removed};
-pub use self::error::InsertError;
+pub use self::error::{BeingWritten, InsertError};
+pub use self::output::BoxFuture;
 pub use self::receiver::RemovedEntries;
-
-/// How many locks the keys are divided among. Keys of different shards do not contend.
-const SHARDS: usize = 16;
 
 /// A map whose entries expire: sessions, leases, heartbeats, requests by their id.
 ///
@@ -43,8 +48,13 @@ const SHARDS: usize = 16;
 /// | [`with_receiver`](Self::with_receiver) | async code receives it, one by one or many at a time |
 /// | [`new`](Self::new) | is dropped |
 ///
-/// [`builder`](Self::builder) makes the same maps with a default time to live, with a limit of the
-/// entries, or with a choice of causes.
+/// [`builder`](Self::builder) makes the same maps with a time to live and a time to idle, with a
+/// limit of the entries or of their weight, with a choice of causes, a receiver with a bound, and a
+/// handler that [writes entries back](ExpiringMapBuilder::build_with_write_back) before their keys
+/// are free.
+///
+/// [`entry`](Self::entry), [`get_or_insert_with`](Self::get_or_insert_with) and
+/// [`insert_if_absent`](Self::insert_if_absent) are atomic per key.
 ///
 /// # Guarantees
 ///
@@ -124,7 +134,10 @@ const SHARDS: usize = 16;
 /// # Locks
 ///
 /// Each call takes a lock, for as long as one access to a `HashMap` takes. The keys are divided
-/// among a few locks.
+/// among several locks for each processor.
+///
+/// An [`entry`](Self::entry) does not hold a lock: it reserves its key. Other calls for that key
+/// wait, and calls for other keys do not.
 ///
 /// This user code runs under the lock, and must not use the same map, which can deadlock:
 ///
@@ -133,10 +146,12 @@ const SHARDS: usize = 16;
 /// - the keys' `Clone` in [`keys`](Self::keys), and the values' `Clone` in [`get`](Self::get);
 /// - the closures of [`with`](Self::with) and [`retain`](Self::retain), and the `Drop` of values
 ///   that they replace, or that the closure of `with` has captured;
-/// - a [clock](hashed_wheel::Builder::clock), in `touch`, `touch_at` and `renew`.
+/// - a [clock](hashed_wheel::Builder::clock), in `touch`, `touch_at` and `renew`, and with a time
+///   to idle in `get`, `try_get` and `with`.
 ///
-/// Everything else may use the map: handlers, wakers, the `Hash` of keys, and the `Drop` of keys
-/// and values that leave the map. They run without the lock even if one of the above panics. If
+/// Everything else may use the map: handlers, wakers, the `Hash` of keys, the closures of entries
+/// and of `get_or_insert_with` (but not for their own key), and the `Drop` of keys and values that
+/// leave the map. They run without the lock even if one of the above panics. If
 /// `Hash` or `Eq` panics in `insert`, the old entry stays.
 ///
 /// # Large keys and values
@@ -187,6 +202,16 @@ const SHARDS: usize = 16;
 /// assert_eq!(ended.try_recv()?, ("grace", 0, Cause::Stopped));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+#[doc(alias(
+    "cache",
+    "session",
+    "lease",
+    "rate limit",
+    "throttle",
+    "debounce",
+    "watchdog",
+    "ttl"
+))]
 pub struct ExpiringMap<K, V> {
     owner: Arc<Owner<K, V>>,
 }
@@ -197,12 +222,15 @@ struct Owner<K, V> {
     timer: HashedWheelTimer,
     /// The time to live of entries of `put` and `renew`.
     time_to_live: Duration,
+    time_to_idle: Option<Duration>,
+    weigher: Option<Weigher<K, V>>,
     hasher: RandomState,
-    shards: [Arc<Shard<K, V>>; SHARDS],
-    /// Selects the shard of a key. A map for few entries uses only the first shards.
-    shard_mask: usize,
+    /// A power of two. Keys of different shards do not contend.
+    shards: Box<[Arc<Shard<K, V>>]>,
     output: Arc<Output<K, V>>,
 }
+
+type Weigher<K, V> = AssertUnwindSafe<Box<dyn Fn(&K, &V) -> u32 + Send + Sync>>;
 
 impl<K, V> ExpiringMap<K, V> {
     /// Makes an empty map, whose entries are dropped when they leave it. Its timeouts belong to
@@ -234,8 +262,9 @@ impl<K, V> ExpiringMap<K, V> {
     ///
     /// For an expired entry, the handler runs as a task of `timer`: on the worker, or by the [task
     /// executor](hashed_wheel::Builder::task_executor). It may run on several threads at a time. A
-    /// panic is reported and counted. In a map with a [limit](ExpiringMapBuilder::max_entries), an
-    /// insertion that needs the place calls it instead.
+    /// panic is reported and counted. The insertion calls it instead if the entry expires before
+    /// that returns, and in a map with a [limit](ExpiringMapBuilder::max_entries) if it needs the
+    /// place.
     ///
     /// Otherwise, and at the end of the map or the timer, it runs on the thread that has called the
     /// map, that ends the timer, or on which the executor drops a task. A panic goes to the caller
@@ -306,8 +335,7 @@ impl<K, V> ExpiringMap<K, V> {
         Self::builder(timer).build_with_receiver()
     }
 
-    /// Begins to make a map with a default time to live, a limit of its entries, or a choice of
-    /// causes.
+    /// Begins to make a map with the options of [`ExpiringMapBuilder`].
     ///
     /// # Examples
     ///
@@ -320,15 +348,62 @@ impl<K, V> ExpiringMap<K, V> {
 impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     /// Returns the shard of a key, and its hash.
     fn place<Q: Hash + ?Sized>(&self, key: &Q) -> (&Arc<Shard<K, V>>, u64) {
-        let Owner {
-            hasher,
-            shards,
-            shard_mask,
-            ..
-        } = &*self.owner;
+        let Owner { hasher, shards, .. } = &*self.owner;
         let hash = hasher.hash_one(key);
-        // A `HashMap` uses the lowest and the highest bits for its own places.
-        (&shards[(hash >> 32) as usize & shard_mask], hash)
+        // A hash table uses the lowest and the highest bits for its own places.
+        (&shards[(hash >> 32) as usize & (shards.len() - 1)], hash)
+    }
+}
+
+impl<K, V> Owner<K, V> {
+    fn time(&self, now: u64, when: When) -> Time {
+        Time::new(when, now, self.time_to_idle, &self.timer)
+    }
+
+    /// Makes an item that is not in the table yet. If the timer rejects it, the entry comes back.
+    fn new_item(
+        &self,
+        shard: &Arc<Shard<K, V>>,
+        hash: u64,
+        now: u64,
+        (key, value): (K, V),
+        when: When,
+    ) -> Result<New<K, V>, InsertError<K, V>>
+    where
+        K: Send + 'static,
+        V: Send + 'static,
+    {
+        let (timer, time) = (&self.timer, self.time(now, when));
+        let weight = self.weigher.as_ref().map_or(0, |weigh| weigh(&key, &value));
+        let shard = Some(Arc::clone(shard));
+        let schedule = |()| match self.output.runs_on_worker {
+            true => time.schedule(timer, Expire::<_, _, true> { shard, hash }),
+            false => time.schedule(timer, Expire::<_, _, false> { shard, hash }),
+        };
+        let timeout = match self.output.check().and_then(schedule) {
+            Ok(timeout) => Some(timeout),
+            Err(error) => return Err(InsertError { key, value, error }),
+        };
+        let cause = Cause::Removed;
+        Ok(New(Some(Box::new(Item {
+            hash,
+            deadline: time.deadline,
+            end: time.end,
+            weight,
+            changes: 0,
+            is_used: false,
+            number: 0,
+            timeout,
+            entry: Removed { key, value, cause },
+        }))))
+    }
+
+    /// The item is used.
+    fn use_item(&self, item: &mut Item<K, V>, now: u64) {
+        item.is_used = true;
+        if let Some(idle) = self.time_to_idle {
+            item.stay(now, idle);
+        }
     }
 }
 
@@ -338,7 +413,12 @@ impl<K, V> Drop for Owner<K, V> {
         let all: Vec<_> = self
             .shards
             .iter()
-            .flat_map(|shard| shard.lock_at(now).current.take_all())
+            .flat_map(|shard| shard.lock_at(now).table.take_all())
+            .map(|item| Leaving {
+                item,
+                // No other call can use the map.
+                reservation: None,
+            })
             .collect();
         let panic = end_all(all, &self.output, now, Cause::Stopped);
         // The panic hook has reported it. This may be dropped during another panic.
@@ -387,7 +467,7 @@ mod tests {
             map.owner
                 .shards
                 .iter()
-                .map(|shard| shard.lock().current.room())
+                .map(|shard| shard.lock().table.room())
                 .sum::<usize>()
         };
         for expire in [false, true] {
@@ -404,7 +484,7 @@ mod tests {
                 assert!((LEFT..KEYS).all(|key| map.remove(&key).is_some()));
             }
             assert_eq!(map.len(), LEFT);
-            let most = SHARDS * 2 * MAX_IDLE;
+            let most = map.owner.shards.len() * 2 * MAX_IDLE;
             assert!(room() <= most, "room for {}", room());
         }
     }
@@ -421,7 +501,7 @@ mod tests {
             map.owner
                 .shards
                 .iter()
-                .map(|shard| shard.lock().current.places())
+                .map(|shard| shard.lock().table.places())
                 .sum::<usize>()
         };
         for key in (0..KEYS).chain(0..KEYS).chain(0..KEYS) {
@@ -429,12 +509,16 @@ mod tests {
         }
         // A place has 16 bytes.
         assert!(
-            (KEYS..=4 * KEYS + SHARDS * 2 * MAX_IDLE).contains(&places()),
+            (KEYS..=4 * KEYS + map.owner.shards.len() * 2 * MAX_IDLE).contains(&places()),
             "{} places",
             places()
         );
         assert!((0..KEYS).all(|key| map.remove(&key).is_some()));
-        assert!(places() <= SHARDS * 2 * MAX_IDLE, "{} places", places());
+        assert!(
+            places() <= map.owner.shards.len() * 2 * MAX_IDLE,
+            "{} places",
+            places()
+        );
         map.put(0, ()).expect("the timer is not stopped");
         map.clear();
         assert_eq!(places(), 0);

@@ -1,10 +1,14 @@
 //! Where the entries go that leave a map.
 
 use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+
+use hashed_wheel::NewTimeoutError;
 
 use super::cause::{Cause, Causes, Removed};
-use super::entry::Entry;
 use super::receiver::Sender;
+use super::shard::Leaving;
+use crate::sync::Arc;
 
 /// The destination of entries that leave a map, chosen by its constructor. Each method must be
 /// called without a lock held, because it runs user code.
@@ -14,57 +18,110 @@ pub(super) struct Output<K, V> {
     take: AssertUnwindSafe<Box<Take<K, V>>>,
     /// Whether entries expire on the worker, even if there is a task executor.
     pub(super) runs_on_worker: bool,
+    /// Whether the key of an entry stays reserved until the output has done with it.
+    pub(super) reserves_keys: bool,
     pub(super) causes: Causes,
+    bound: Option<Bound>,
 }
 
-type Take<K, V> = dyn Fn(Entry<K, V>, Cause) + Send + Sync;
+/// Returns the capacity of the receiver if that is full.
+type Bound = AssertUnwindSafe<Box<dyn Fn() -> Option<usize> + Send + Sync>>;
+
+type Take<K, V> = dyn Fn(Leaving<K, V>) + Send + Sync;
 
 impl<K, V> Output<K, V> {
-    fn new(
-        take: impl Fn(Entry<K, V>, Cause) + Send + Sync + 'static,
-        runs_on_worker: bool,
-    ) -> Self {
+    fn new(take: impl Fn(Leaving<K, V>) + Send + Sync + 'static, runs_on_worker: bool) -> Self {
         Self {
             take: AssertUnwindSafe(Box::new(take)),
             runs_on_worker,
+            reserves_keys: false,
             causes: Causes::UNRETURNED,
+            bound: None,
         }
     }
 
     /// Drops the entries.
     pub(super) fn none() -> Self {
-        Self::new(|_, _| (), false)
+        Self::new(|_| (), false)
     }
 
     pub(super) fn handler(handler: impl Fn(Removed<K, V>) + Send + Sync + 'static) -> Self {
-        Self::new(move |entry, cause| entry.pass_to(&handler, cause), false)
+        // The entry is moved to the stack for that.
+        Self::new(move |leaving| handler(leaving.item.entry), false)
     }
 
-    pub(super) fn sender(sender: Sender<K, V>) -> Self
+    pub(super) fn sender(sender: Sender<K, V>, capacity: Option<usize>) -> Self
     where
         K: Send + 'static,
         V: Send + 'static,
     {
-        Self::new(move |entry, cause| sender.send(entry, cause), true)
+        let sender = Arc::new(sender);
+        let queue = Arc::clone(&sender);
+        let mut output = Self::new(move |leaving| sender.send(leaving.item), true);
+        output.bound = capacity.map(|most| -> Bound {
+            AssertUnwindSafe(Box::new(move || (queue.len() >= most).then_some(most)))
+        });
+        output
+    }
+
+    /// Returns the error of an insertion if the receiver is full.
+    pub(super) fn check(&self) -> Result<(), NewTimeoutError> {
+        match self.bound.as_ref().and_then(|bound| (bound.0)()) {
+            Some(limit) => Err(NewTimeoutError::TooManyPending { limit }),
+            None => Ok(()),
+        }
+    }
+
+    /// The same, and the keys stay reserved until `handler` has returned.
+    pub(super) fn write_back(handler: impl Fn(Removed<K, V>) + Send + Sync + 'static) -> Self {
+        let mut output = Self::handler(handler);
+        output.reserves_keys = true;
+        output
+    }
+
+    /// The keys stay reserved until the futures have ended, which `spawn` runs.
+    pub(super) fn async_write_back<F>(
+        spawn: impl Fn(BoxFuture) + Send + Sync + 'static,
+        handler: impl Fn(Removed<K, V>) -> F + Send + Sync + 'static,
+    ) -> Self
+    where
+        K: Send + 'static,
+        V: Send + 'static,
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let take = move |Leaving { item, reservation }| {
+            // The key is free when the future has ended, or was dropped.
+            let write = (handler(item.entry), reservation);
+            spawn(Box::pin(async move {
+                let (write, _reservation) = write;
+                write.await;
+            }));
+        };
+        let mut output = Self::new(take, false);
+        output.reserves_keys = true;
+        output
     }
 
     /// Passes on an entry that has left the map. Drops it if its cause was not chosen.
-    pub(super) fn pass_on(&self, entry: Entry<K, V>, cause: Cause) {
+    pub(super) fn pass_on(&self, mut leaving: Leaving<K, V>, cause: Cause) {
+        leaving.item.cancel();
+        leaving.item.entry.cause = cause;
         if self.causes.contains(cause) {
-            (self.take)(entry, cause);
+            (self.take)(leaving);
         }
     }
 
-    /// Returns the value of a replaced entry if it was alive, unless it is passed on.
-    pub(super) fn end_replaced(&self, entry: Entry<K, V>, was_alive: bool) -> Option<V> {
-        if !was_alive {
-            self.pass_on(entry, Cause::Expired);
-            return None;
+    /// Ends a replaced entry. Returns its value if it was alive, unless it is passed on.
+    pub(super) fn end_replaced(&self, mut leaving: Leaving<K, V>, now: u64) -> Option<V> {
+        leaving.item.cancel();
+        let cause = leaving.item.cause_at(now, Cause::Replaced);
+        if cause == Cause::Replaced && !self.causes.contains(cause) {
+            return Some(leaving.item.into_value());
         }
-        if self.causes.contains(Cause::Replaced) {
-            (self.take)(entry, Cause::Replaced);
-            return None;
-        }
-        Some(entry.into_value())
+        self.pass_on(leaving, cause);
+        None
     }
 }
+
+/// A future of a handler, for a function that runs futures.
+pub type BoxFuture = Pin<Box<dyn Future<Output = ()> + Send>>;

@@ -5,8 +5,8 @@ use std::future::poll_fn;
 use std::task::{Context, Poll, Waker, ready};
 use std::{fmt, mem};
 
-use super::cause::{Cause, Removed};
-use super::entry::Entry;
+use super::cause::Removed;
+use super::item::Item;
 use super::room::smaller_room;
 use crate::sync::{Arc, Mutex, Weak};
 
@@ -14,8 +14,9 @@ use crate::sync::{Arc, Mutex, Weak};
 /// [`with_receiver`](crate::ExpiringMap::with_receiver).
 ///
 /// It is the receiver of an unbounded channel, as tokio's `mpsc::UnboundedReceiver`, and works on
-/// any runtime. Entries come in the order in which they left the map. With feature `stream` it is a
-/// `Stream` of [`Removed`].
+/// any runtime. With [a bound](crate::ExpiringMapBuilder::build_with_bounded_receiver), insertions
+/// fail while it is full. Entries come in the order in which they left the map. With feature
+/// `stream` it is a `Stream` of [`Removed`].
 ///
 /// If it is dropped, entries that leave the map later are dropped.
 #[must_use = "entries that leave the map after this was dropped are dropped"]
@@ -29,7 +30,7 @@ pub(super) struct Sender<K, V>(Weak<Queue<K, V>>);
 type Queue<K, V> = Mutex<State<K, V>>;
 
 struct State<K, V> {
-    entries: VecDeque<(Entry<K, V>, Cause)>,
+    entries: VecDeque<Box<Item<K, V>>>,
     /// The waker of the last poll that found no entry.
     waker: Option<Waker>,
     is_closed: bool,
@@ -37,14 +38,14 @@ struct State<K, V> {
 
 impl<K, V> State<K, V> {
     /// Removes the first entry.
-    fn pop(&mut self) -> Option<(Entry<K, V>, Cause)> {
-        let entry = self.entries.pop_front()?;
+    fn pop(&mut self) -> Option<Box<Item<K, V>>> {
+        let item = self.entries.pop_front()?;
         self.free_room();
-        Some(entry)
+        Some(item)
     }
 
     /// Removes the first entries, at most `limit`.
-    fn pop_many(&mut self, limit: usize) -> Vec<(Entry<K, V>, Cause)> {
+    fn pop_many(&mut self, limit: usize) -> Vec<Box<Item<K, V>>> {
         let count = self.entries.len().min(limit);
         let entries = self.entries.drain(..count).collect();
         self.free_room();
@@ -70,8 +71,14 @@ pub(super) fn channel<K, V>() -> (Sender<K, V>, RemovedEntries<K, V>) {
 }
 
 impl<K, V> Sender<K, V> {
-    pub(super) fn send(&self, entry: Entry<K, V>, cause: Cause) {
-        self.update(|state| state.entries.push_back((entry, cause)));
+    pub(super) fn send(&self, item: Box<Item<K, V>>) {
+        self.update(|state| state.entries.push_back(item));
+    }
+
+    /// Returns how many entries were not received.
+    pub(super) fn len(&self) -> usize {
+        let queue = self.0.upgrade();
+        queue.map_or(0, |queue| queue.lock().entries.len())
     }
 
     /// Changes the state, if there is a receiver, and wakes it.
@@ -103,7 +110,7 @@ impl<K, V> RemovedEntries<K, V> {
     /// map was dropped, and no task of an entry runs.
     ///
     /// The end of the timer does not end it. It sends the entries that are left, as
-    /// [`Stopped`](Cause::Stopped), and none comes any more: drop the map too.
+    /// [`Stopped`](crate::Cause::Stopped), and none comes any more: drop the map too.
     ///
     /// # Cancel safety
     ///
@@ -170,10 +177,7 @@ impl<K, V> RemovedEntries<K, V> {
         // Taken first: a large value is moved without the lock, which the worker may want.
         let more = self.queue.lock().pop_many(limit - 1);
         let count = 1 + more.len();
-        buffer.extend(
-            more.into_iter()
-                .map(|(entry, cause)| entry.into_removed(cause)),
-        );
+        buffer.extend(more.into_iter().map(|item| item.entry));
         Poll::Ready(count)
     }
 
@@ -187,10 +191,10 @@ impl<K, V> RemovedEntries<K, V> {
         let mut waker = None;
         loop {
             let mut state = self.queue.lock();
-            if let Some((entry, cause)) = state.pop() {
+            if let Some(item) = state.pop() {
                 // Release the lock first, because a large entry takes time to move.
                 drop(state);
-                return Poll::Ready(Some(entry.into_removed(cause)));
+                return Poll::Ready(Some(item.entry));
             }
             if state.is_closed {
                 return Poll::Ready(None);
@@ -243,7 +247,23 @@ impl<K, V> fmt::Debug for RemovedEntries<K, V> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::expiring_map::Cause;
     use crate::expiring_map::room::MAX_IDLE;
+
+    fn item(key: usize) -> Box<Item<usize, ()>> {
+        let (value, cause) = ((), Cause::Expired);
+        Box::new(Item {
+            hash: 0,
+            deadline: 0,
+            end: 0,
+            weight: 0,
+            changes: 0,
+            is_used: false,
+            number: 0,
+            timeout: None,
+            entry: Removed { key, value, cause },
+        })
+    }
 
     #[test]
     #[cfg_attr(miri, ignore = "takes minutes")]
@@ -253,7 +273,7 @@ mod tests {
         let mut context = Context::from_waker(Waker::noop());
         let room = |expired: &RemovedEntries<_, _>| expired.queue.lock().entries.capacity();
         for limit in [1, 7, ENTRIES] {
-            (0..ENTRIES).for_each(|key| sender.send(Entry::new(key, ()), Cause::Expired));
+            (0..ENTRIES).for_each(|key| sender.send(item(key)));
             assert!(room(&expired) >= ENTRIES);
             let mut all = Vec::new();
             while expired

@@ -1,9 +1,12 @@
-//! The current items of a shard, in a hash table that stores the hash of each.
+//! The items of a shard, in a hash table that stores the hash of each.
 //!
 //! An item is *alive* until its deadline. The clock decides that, and not the timer, which is up to
-//! a tick late. A dead item stays where it is until its task takes it. If a new item needs its
-//! place, it is set aside for the task. With a limit it is removed instead, because dead items
-//! count for the limit too.
+//! a tick late. A dead item stays where it is until its task takes it, and no call finds it. With a
+//! limit it is removed when a new item needs its place or its key, because dead items count for the
+//! limit too.
+//!
+//! A slot has a pointer to its item, so the slots of a million items fit into a processor's cache,
+//! and a look-up waits for memory once.
 //!
 //! It never asks for a hash, also when it grows or shrinks. The callers' tests find an item among
 //! those with the same hash. They are the only user code that may run in the table, and each runs
@@ -11,28 +14,37 @@
 
 use std::cmp::Reverse;
 use std::collections::binary_heap::PeekMut;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::{BinaryHeap, VecDeque};
 use std::mem;
 
 use hashbrown::HashTable;
 
-use super::items::Current;
+use super::item::{Item, New};
 use super::room::{MAX_IDLE, smaller_room};
 
 /// How many used items in a row an eviction passes over.
 const MAX_CHANCES: usize = 64;
 
 pub(super) struct Table<K, V> {
-    items: HashTable<Current<K, V>>,
-    /// Dead items by their numbers. With a limit there are none.
-    aside: BTreeMap<u64, Current<K, V>>,
+    items: HashTable<Box<Item<K, V>>>,
     /// The present. See [`see`](Self::see).
     now: u64,
-    max_items: Option<usize>,
+    limit: Limit,
+    /// The weight of all items.
+    weight: u64,
+    /// The number of the next item.
+    next: u64,
     /// The order of eviction. That of a table without a limit is empty.
     order: VecDeque<Place>,
     /// At least one for each item, not later than its deadline. Without a limit there are none.
     deadlines: BinaryHeap<Reverse<(u64, Place)>>,
+}
+
+/// How many items there may be, and how much they may weigh together.
+#[derive(Clone, Copy)]
+pub(super) struct Limit {
+    pub(super) entries: Option<usize>,
+    pub(super) weight: Option<u64>,
 }
 
 /// Where an item is. An item that has left the table leaves its places behind in the order of
@@ -40,23 +52,37 @@ pub(super) struct Table<K, V> {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     hash: u64,
-    item: u64,
+    number: u64,
 }
 
 impl Place {
-    fn of<K, V>(item: &Current<K, V>) -> Self {
-        let Current { hash, item, .. } = *item;
-        Self { hash, item }
+    fn of<K, V>(item: &Item<K, V>) -> Self {
+        let Item { hash, number, .. } = *item;
+        Self { hash, number }
+    }
+
+    fn has<K, V>(self, item: &Item<K, V>) -> bool {
+        item.number == self.number
     }
 }
 
+/// What has left for a new item.
+pub(super) struct Left<K, V> {
+    /// The item of the same key. With a limit it may be dead.
+    pub(super) replaced: Option<Box<Item<K, V>>>,
+    /// Those for which there is no room: dead items, perhaps the new one, or else some that were
+    /// not used recently.
+    pub(super) removed: Vec<Box<Item<K, V>>>,
+}
+
 impl<K, V> Table<K, V> {
-    pub(super) fn new(max_items: Option<usize>) -> Self {
+    pub(super) fn new(limit: Limit) -> Self {
         Self {
             items: HashTable::new(),
-            aside: BTreeMap::new(),
             now: 0,
-            max_items,
+            limit,
+            weight: 0,
+            next: 0,
             order: VecDeque::new(),
             deadlines: BinaryHeap::new(),
         }
@@ -69,65 +95,116 @@ impl<K, V> Table<K, V> {
         self.now = self.now.max(now);
     }
 
+    /// The present, as the last call has seen it.
+    pub(super) fn now(&self) -> u64 {
+        self.now
+    }
+
     pub(super) fn len(&self) -> usize {
         self.items.len()
+    }
+
+    fn has_limit(&self) -> bool {
+        self.limit.entries.is_some() || self.limit.weight.is_some()
     }
 
     /// Finds the living item with this hash that passes the test.
     pub(super) fn find(
         &mut self,
         hash: u64,
-        test: impl Fn(&Current<K, V>) -> bool,
-    ) -> Option<&mut Current<K, V>> {
+        test: impl Fn(&Item<K, V>) -> bool,
+    ) -> Option<&mut Item<K, V>> {
         let now = self.now;
-        self.items
-            .find_mut(hash, test)
-            .filter(|found| found.is_alive(now))
+        let found = self
+            .items
+            .find_mut(hash, |item| item.is_alive(now) && test(item));
+        found.map(|item| &mut **item)
     }
 
-    /// Inserts an item whose key is free. If the table is full, returns one for which there is no
-    /// room: a dead item, perhaps the new one, or else one that was not used recently.
-    pub(super) fn insert(&mut self, item: Current<K, V>) -> Option<Current<K, V>> {
-        // First, so that it does not evict the new item.
-        let mut removed = None;
-        if self.max_items.is_some_and(|max| self.len() >= max) {
-            removed = self.take_dead();
-            if removed.is_none() && !item.is_alive(self.now) {
-                return Some(item);
+    /// Inserts an item in place of the living one of its key.
+    pub(super) fn put(&mut self, new: &mut New<K, V>) -> Left<K, V>
+    where
+        K: Eq,
+    {
+        let (now, has_limit) = (self.now, self.has_limit());
+        let Item { hash, entry, .. } = new.item();
+        let found = self.items.find_entry(*hash, |item| {
+            (has_limit || item.is_alive(now)) && item.has_key(&entry.key)
+        });
+        match found {
+            Ok(mut found) if !has_limit => Left {
+                replaced: Some(mem::replace(found.get_mut(), new.take())),
+                removed: Vec::new(),
+            },
+            found => {
+                let replaced = found.ok().map(|found| found.remove().0);
+                self.weight -= replaced.as_ref().map_or(0, |old| u64::from(old.weight));
+                let removed = self.insert(new.take());
+                Left { replaced, removed }
             }
-            removed = removed.or_else(|| self.evict());
+        }
+    }
+
+    /// Inserts an item whose key is free. Returns items for which there is no room.
+    pub(super) fn insert(&mut self, mut item: Box<Item<K, V>>) -> Vec<Box<Item<K, V>>> {
+        let mut removed = Vec::new();
+        if self.has_limit() {
+            // First, so that it does not evict the new item.
+            while self.is_full(u64::from(item.weight)) {
+                let fits = self
+                    .limit
+                    .weight
+                    .is_none_or(|most| u64::from(item.weight) <= most);
+                let is_useful = item.is_alive(self.now) && fits;
+                let other = self.take_dead();
+                match other.or_else(|| is_useful.then(|| self.evict())?) {
+                    Some(other) => removed.push(other),
+                    None => {
+                        removed.push(item);
+                        return removed;
+                    }
+                }
+            }
+            item.number = self.next;
+            self.next += 1;
+            self.weight += u64::from(item.weight);
+            self.order.push_back(Place::of(&item));
         }
         let (place, deadline) = (Place::of(&item), item.deadline);
         self.items.insert_unique(place.hash, item, |item| item.hash);
-        if self.max_items.is_some() {
-            self.order.push_back(place);
-            self.hasten(place.hash, place.item, deadline);
-        }
+        self.hasten(place.hash, place.number, deadline);
         removed
     }
 
+    /// Whether there is no room for an item of this weight.
+    fn is_full(&self, weight: u64) -> bool {
+        let Limit {
+            entries,
+            weight: most,
+        } = self.limit;
+        entries.is_some_and(|most| self.len() >= most)
+            || most.is_some_and(|most| self.weight + weight > most)
+    }
+
     /// An item has a new deadline, perhaps an earlier one.
-    pub(super) fn hasten(&mut self, hash: u64, item: u64, deadline: u64) {
-        if self.max_items.is_some() {
-            self.deadlines
-                .push(Reverse((deadline, Place { hash, item })));
+    pub(super) fn hasten(&mut self, hash: u64, number: u64, deadline: u64) {
+        if self.has_limit() {
+            let place = Place { hash, number };
+            self.deadlines.push(Reverse((deadline, place)));
             self.trim();
         }
     }
 
     /// Removes an item that was not used recently.
-    fn evict(&mut self) -> Option<Current<K, V>> {
+    fn evict(&mut self) -> Option<Box<Item<K, V>>> {
         let mut chances = MAX_CHANCES;
         loop {
             let place = self.order.pop_front()?;
-            let Ok(mut found) = self
-                .items
-                .find_entry(place.hash, |current| current.item == place.item)
-            else {
+            let Some(found) = self.items.find_mut(place.hash, |item| place.has(item)) else {
                 continue;
             };
-            if chances == 0 || !mem::take(&mut found.get_mut().is_used) {
-                return Some(found.remove().0);
+            if chances == 0 || !mem::take(&mut found.is_used) {
+                return self.take(place);
             }
             chances -= 1;
             self.order.push_back(place);
@@ -135,74 +212,58 @@ impl<K, V> Table<K, V> {
     }
 
     /// Removes a dead item.
-    fn take_dead(&mut self) -> Option<Current<K, V>> {
+    fn take_dead(&mut self) -> Option<Box<Item<K, V>>> {
         loop {
             let mut first = self.deadlines.peek_mut()?;
             let Reverse((deadline, place)) = *first;
             if deadline > self.now {
                 return None;
             }
-            let found = self
-                .items
-                .find_entry(place.hash, |current| current.item == place.item);
-            match found {
+            match self.items.find(place.hash, |item| place.has(item)) {
                 // It was touched.
-                Ok(found) if found.get().is_alive(self.now) => {
-                    first.0.0 = found.get().deadline;
-                }
+                Some(found) if found.is_alive(self.now) => first.0.0 = found.deadline,
                 found => {
                     PeekMut::pop(first);
-                    if let Ok(dead) = found {
-                        return Some(dead.remove().0);
+                    if found.is_some() {
+                        return self.take(place);
                     }
                 }
             }
         }
     }
 
-    /// Frees a key for a new item: removes the item with this hash that passes the test. Returns it
-    /// if it is alive, and in a table with a limit also if it is dead.
-    pub(super) fn vacate(
-        &mut self,
-        hash: u64,
-        test: impl Fn(&Current<K, V>) -> bool,
-    ) -> Option<Current<K, V>> {
-        let old = self.remove(hash, test)?;
-        if self.max_items.is_some() || old.is_alive(self.now) {
-            return Some(old);
-        }
-        self.aside.insert(old.item, old);
-        None
+    fn take(&mut self, place: Place) -> Option<Box<Item<K, V>>> {
+        let found = self.items.find_entry(place.hash, |item| place.has(item));
+        let (item, _) = found.ok()?.remove();
+        self.weight -= u64::from(item.weight);
+        Some(item)
     }
 
     /// Removes the living item with this hash that passes the test.
     pub(super) fn remove_living(
         &mut self,
         hash: u64,
-        test: impl Fn(&Current<K, V>) -> bool,
-    ) -> Option<Current<K, V>> {
+        test: impl Fn(&Item<K, V>) -> bool,
+    ) -> Option<Box<Item<K, V>>> {
         let now = self.now;
-        self.remove(hash, |current| test(current) && current.is_alive(now))
+        self.remove(hash, |item| item.is_alive(now) && test(item))
     }
 
-    /// Removes an item, alive or dead.
-    pub(super) fn remove_item(&mut self, hash: u64, item: u64) -> Option<Current<K, V>> {
-        self.remove(hash, |current| current.item == item)
-            .or_else(|| self.aside.remove(&item))
-    }
-
-    /// Removes the item with this hash that passes the test. Frees room that is not needed.
-    fn remove(
+    /// Removes the item with this hash that passes the test, alive or dead. Frees room that is not
+    /// needed.
+    pub(super) fn remove(
         &mut self,
         hash: u64,
-        test: impl Fn(&Current<K, V>) -> bool,
-    ) -> Option<Current<K, V>> {
-        let (removed, _) = self.items.find_entry(hash, test).ok()?.remove();
+        test: impl Fn(&Item<K, V>) -> bool,
+    ) -> Option<Box<Item<K, V>>> {
+        let found = self.items.find_entry(hash, |item| test(item));
+        let (item, _) = found.ok()?.remove();
+        self.weight -= u64::from(item.weight);
         if let Some(room) = smaller_room(self.len(), self.room()) {
             self.items.shrink_to(room, |item| item.hash);
         }
         self.trim();
-        Some(removed)
+        Some(item)
     }
 
     /// Drops the places of items that have left, once most places are such.
@@ -215,11 +276,7 @@ impl<K, V> Table<K, V> {
 
     fn drop_places(&mut self) {
         let Self { items, order, .. } = self;
-        order.retain(|place| {
-            items
-                .find(place.hash, |current| current.item == place.item)
-                .is_some()
-        });
+        order.retain(|place| items.find(place.hash, |item| place.has(item)).is_some());
         order.shrink_to(2 * items.len());
         self.deadlines = items
             .iter()
@@ -227,38 +284,36 @@ impl<K, V> Table<K, V> {
             .collect();
     }
 
-    pub(super) fn living(&self) -> impl Iterator<Item = &Current<K, V>> {
-        self.items.iter().filter(|item| item.is_alive(self.now))
+    pub(super) fn living(&self) -> impl Iterator<Item = &Item<K, V>> {
+        let items = self.items.iter().map(|item| &**item);
+        items.filter(|item| item.is_alive(self.now))
     }
 
-    pub(super) fn living_mut(&mut self) -> impl Iterator<Item = &mut Current<K, V>> {
+    /// Removes the living items that pass the test.
+    pub(super) fn take_living(
+        &mut self,
+        mut test: impl FnMut(&mut Item<K, V>) -> bool,
+    ) -> Vec<Box<Item<K, V>>> {
+        // First all tests, because one may panic.
         let now = self.now;
-        self.items.iter_mut().filter(move |item| item.is_alive(now))
-    }
-
-    /// Removes all living items.
-    pub(super) fn take_living(&mut self) -> Vec<Current<K, V>> {
-        let now = self.now;
-        let all = mem::replace(&mut self.items, HashTable::new());
-        let (living, dead): (Vec<_>, Vec<_>) = all.into_iter().partition(|item| item.is_alive(now));
-        for dead in dead {
-            self.items.insert_unique(dead.hash, dead, |item| item.hash);
+        let items = self.items.iter_mut();
+        let passed: Vec<_> = items.map(|item| item.is_alive(now) && test(item)).collect();
+        let mut passed = passed.into_iter();
+        let taken = self.items.extract_if(|_| passed.next() == Some(true));
+        let taken: Vec<_> = taken.collect();
+        self.weight -= taken.iter().map(|item| u64::from(item.weight)).sum::<u64>();
+        if let Some(room) = smaller_room(self.len(), self.room()) {
+            self.items.shrink_to(room, |item| item.hash);
         }
-        if self.max_items.is_some() {
+        if self.has_limit() {
             self.drop_places();
         }
-        living
+        taken
     }
 
     /// Removes all items, alive and dead.
-    pub(super) fn take_all(&mut self) -> Vec<Current<K, V>> {
-        let dead = mem::take(&mut self.aside).into_values();
-        mem::take(&mut self.items).into_iter().chain(dead).collect()
-    }
-
-    /// The present, as the last call has seen it.
-    pub(super) fn now(&self) -> u64 {
-        self.now
+    pub(super) fn take_all(&mut self) -> Vec<Box<Item<K, V>>> {
+        mem::take(&mut self.items).into_iter().collect()
     }
 
     /// Returns for how many items there is room.

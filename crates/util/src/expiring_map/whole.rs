@@ -2,8 +2,9 @@
 
 use std::panic::resume_unwind;
 
-use super::items::{Current, cancel_all, drop_panic, end_all};
-use super::{Cause, ExpiringMap};
+use super::items::{drop_panic, end_all};
+use super::shard::Leaving;
+use super::{Cause, ExpiringMap, Removed};
 use crate::deadlines::Deadlines;
 
 impl<K, V> ExpiringMap<K, V> {
@@ -29,7 +30,7 @@ impl<K, V> ExpiringMap<K, V> {
         self.owner
             .shards
             .iter()
-            .map(|shard| shard.lock().current.len())
+            .map(|shard| shard.lock().table.len())
             .sum()
     }
 
@@ -77,12 +78,7 @@ impl<K, V> ExpiringMap<K, V> {
         let mut keys = Vec::new();
         for shard in &self.owner.shards {
             let items = shard.lock_at(now);
-            keys.extend(
-                items
-                    .current
-                    .living()
-                    .map(|current| current.entry.key().clone()),
-            );
+            keys.extend(items.table.living().map(|item| item.entry.key.clone()));
         }
         keys
     }
@@ -140,10 +136,11 @@ impl<K, V> ExpiringMap<K, V> {
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
     pub fn drain(&self) -> Vec<(K, V)> {
-        let all = self.take_living(self.owner.timer.now_nanos());
-        cancel_all(&all);
+        let mut all = self.take_living(self.owner.timer.now_nanos());
+        // All before the first one is dropped, because dropping a key may panic.
+        all.iter_mut().for_each(|leaving| leaving.item.cancel());
         all.into_iter()
-            .map(|current| current.entry.into_pair())
+            .map(|leaving| leaving.item.into_pair())
             .collect()
     }
 
@@ -174,17 +171,13 @@ impl<K, V> ExpiringMap<K, V> {
         let now = self.owner.timer.now_nanos();
         let mut first = None;
         for shard in &self.owner.shards {
-            let mut rejected = Vec::new();
             let mut items = shard.lock_at(now);
-            for current in items.current.living_mut() {
-                let place = (current.hash, current.item);
-                let (key, value) = current.entry.parts();
-                if !keep(key, value) {
-                    rejected.push(place);
-                }
-            }
-            let remove = |(hash, item)| items.current.remove_item(hash, item);
-            let removed: Vec<_> = rejected.into_iter().filter_map(remove).collect();
+            let removed = items.table.take_living(|item| {
+                let Removed { key, value, .. } = &mut item.entry;
+                !keep(key, value)
+            });
+            let leave = |item| shard.leave(&mut items, item);
+            let removed: Vec<_> = removed.into_iter().map(leave).collect();
             // Release the lock first, because the handler and the drop of keys and values are user
             // code.
             drop(items);
@@ -199,10 +192,13 @@ impl<K, V> ExpiringMap<K, V> {
         }
     }
 
-    fn take_living(&self, now: u64) -> Vec<Current<K, V>> {
-        let shards = self.owner.shards.iter();
-        shards
-            .flat_map(|shard| shard.lock_at(now).current.take_living())
-            .collect()
+    fn take_living(&self, now: u64) -> Vec<Leaving<K, V>> {
+        let mut all = Vec::new();
+        for shard in &self.owner.shards {
+            let mut items = shard.lock_at(now);
+            let living = items.table.take_living(|_| true);
+            all.extend(living.into_iter().map(|item| shard.leave(&mut items, item)));
+        }
+        all
     }
 }

@@ -100,7 +100,7 @@ fn an_insertion_does_not_return_an_entry_whose_time_has_come() {
         t.clock.advance(TICK);
     }
     assert_eq!(map.insert_if_absent(7, 4, FAR).unwrap(), None);
-    assert_eq!((map.get(&7), map.len()), (Some(4), 1));
+    assert_eq!((map.get(&7), map.len()), (Some(4), 4));
     assert!(ends.try_recv().is_err(), "they wait for the timer");
     assert_eq!(t.driver.turn(), 3);
     let expired: Vec<_> = ends.try_iter().collect();

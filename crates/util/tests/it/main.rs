@@ -11,6 +11,7 @@ mod delay_queue_runtimes;
 mod expiring_map;
 mod expiring_map_clock;
 mod expiring_map_ends;
+mod expiring_map_entry;
 mod expiring_map_limit;
 mod expiring_map_tasks;
 mod hyper;

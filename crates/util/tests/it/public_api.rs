@@ -13,7 +13,8 @@ use hashed_wheel::Builder;
 use hashed_wheel::{HashedWheelTimer, NewTimeoutError};
 use hashed_wheel_util::delay_queue::{self, DelayQueue, Expired};
 use hashed_wheel_util::{
-    Cause, ExpiringMap, ExpiringMapBuilder, InsertError, Removed, RemovedEntries,
+    BeingWritten, BoxFuture, Cause, Entry, ExpiringMap, ExpiringMapBuilder, InsertError,
+    OccupiedEntry, Removed, RemovedEntries, VacantEntry,
 };
 
 #[test]
@@ -127,6 +128,48 @@ fn an_expiring_map_has_these_methods() {
     let _: fn(Builder) -> Map = Builder::build;
     let _: fn(Builder, Handler) -> Map = Builder::build_with_handler;
     let _: fn(Builder) -> (Map, RemovedEntries<String, u64>) = Builder::build_with_receiver;
+    let _: fn(Builder, usize) -> (Map, RemovedEntries<String, u64>) =
+        Builder::build_with_bounded_receiver;
+    let _: fn(Builder, Duration) -> Builder = Builder::time_to_idle;
+    let _ = |builder: Builder, weigh: fn(&String, &u64) -> u32| builder.max_weight(7, weigh);
+    let _: fn(Builder, Handler) -> Map = Builder::build_with_write_back;
+    let _ = |builder: Builder, spawn: fn(BoxFuture)| {
+        builder.build_with_async_write_back(spawn, async |_: Removed<String, u64>| ())
+    };
+}
+
+#[test]
+fn entries_have_these_methods() {
+    type Map = ExpiringMap<String, u64>;
+    type Occupied = OccupiedEntry<'static, String, u64>;
+    type Vacant = VacantEntry<'static, String, u64>;
+    type Inserted = Result<Occupied, InsertError<String, u64>>;
+
+    let _: for<'a> fn(&'a Map, String) -> Entry<'a, String, u64> = Map::entry;
+    let _ = |map: &Map| -> Result<u64, InsertError<String, u64>> {
+        map.get_or_insert_with(String::new(), || 7, Duration::MAX)
+    };
+    let _: fn(&Map, &str) -> Result<Option<u64>, BeingWritten> = Map::try_get;
+    let _ = async |map: &Map| map.written("key").await;
+    let _: fn(Entry<'static, String, u64>, u64, Duration) -> Inserted = Entry::or_insert;
+    let _ = |entry: Entry<'static, String, u64>| -> Inserted {
+        let _: &String = entry.key();
+        entry
+            .and_modify(|value| *value += 1)
+            .or_insert_with(|| 7, Duration::MAX)
+    };
+    let _: for<'a> fn(&'a Occupied) -> &'a u64 = Occupied::get;
+    let _: for<'a> fn(&'a mut Occupied) -> &'a mut u64 = Occupied::get_mut;
+    let _: for<'a> fn(&'a Occupied) -> &'a String = Occupied::key;
+    let _: fn(&mut Occupied, u64) -> u64 = Occupied::insert;
+    let _: fn(&mut Occupied, Duration) -> bool = Occupied::touch;
+    let _: fn(Occupied) -> u64 = Occupied::remove;
+    let _: fn(Vacant, u64, Duration) -> Inserted = Vacant::insert;
+    let _: fn(Vacant) -> String = Vacant::into_key;
+    let _: for<'a> fn(&'a Vacant) -> &'a String = Vacant::key;
+    // An entry may be kept across an `await`.
+    is_send_sync::<Entry<'static, String, u64>>();
+    is_debug::<Entry<'static, String, Box<dyn Send>>>();
 }
 
 #[test]

@@ -1,0 +1,179 @@
+//! The shards: the tables of items, their locks, and the reserved keys.
+//!
+//! A call or a handler reserves a key by its hash, so the key need not be cloned. Another key with
+//! the same hash waits too, which is rare and harmless.
+
+use std::collections::BTreeMap;
+use std::task::Waker;
+
+use hashed_wheel::HashedWheelTimer;
+
+use super::cause::Cause;
+use super::item::Item;
+use super::output::Output;
+use super::table::{Limit, Table};
+use crate::deadlines::Deadlines;
+use crate::sync::{Arc, Mutex, MutexGuard, Parker};
+
+/// A part of the keys, and their lock. In cache lines of its own: processors prefetch pairs of
+/// them.
+#[repr(align(128))]
+pub(super) struct Shard<K, V> {
+    items: Mutex<Items<K, V>>,
+    /// Here, because the task of an item has its shard anyway.
+    pub(super) output: Arc<Output<K, V>>,
+}
+
+/// What the lock of a shard guards.
+pub(super) struct Items<K, V> {
+    pub(super) table: Table<K, V>,
+    pub(super) reserved: ReservedKeys,
+}
+
+/// An item that leaves the map for the output. If its key is reserved meanwhile, that ends after
+/// the item.
+pub(super) struct Leaving<K, V> {
+    pub(super) item: Box<Item<K, V>>,
+    pub(super) reservation: Option<Reservation<K, V>>,
+}
+
+impl<K, V> Shard<K, V> {
+    pub(super) fn new(output: Arc<Output<K, V>>, limit: Limit) -> Self {
+        let items = Items {
+            table: Table::new(limit),
+            reserved: ReservedKeys::default(),
+        };
+        Self {
+            items: Mutex::new(items),
+            output,
+        }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Items<K, V>> {
+        self.items.lock()
+    }
+
+    /// Takes the lock for a call that has read the clock before.
+    pub(super) fn lock_at(&self, now: u64) -> MutexGuard<'_, Items<K, V>> {
+        let mut items = self.items.lock();
+        items.table.see(now);
+        items
+    }
+
+    /// The same for a call for one key. If a call or a handler has reserved the key, it waits for
+    /// that, and reads the clock of the timer again. If the output reserves keys, and the item of
+    /// the key is dead, that one goes to the output first.
+    pub(super) fn lock_key(
+        self: &Arc<Self>,
+        hash: u64,
+        now: u64,
+        timer: &HashedWheelTimer,
+        has_key: impl Fn(&Item<K, V>) -> bool,
+    ) -> MutexGuard<'_, Items<K, V>> {
+        let mut items = self.lock_at(now);
+        loop {
+            if items.reserved.contains(hash) {
+                let parker = Parker::new();
+                items.reserved.wait(hash, &mut Some(parker.waker()));
+                drop(items);
+                parker.park();
+            } else if let Some(dead) = self.take_unwritten(&mut items, hash, &has_key) {
+                drop(items);
+                self.output.pass_on(dead, Cause::Expired);
+            } else {
+                return items;
+            }
+            items = self.lock_at(timer.now_nanos());
+        }
+    }
+
+    /// Removes the dead item of a key that stays reserved until the output has written it.
+    pub(super) fn take_unwritten(
+        self: &Arc<Self>,
+        items: &mut Items<K, V>,
+        hash: u64,
+        has_key: impl Fn(&Item<K, V>) -> bool,
+    ) -> Option<Leaving<K, V>> {
+        if !self.output.reserves_keys {
+            return None;
+        }
+        let now = items.table.now();
+        let is_dead = |item: &Item<K, V>| !item.is_alive(now) && has_key(item);
+        let dead = items.table.remove(hash, is_dead)?;
+        Some(self.leave(items, dead))
+    }
+
+    /// An item was removed for the output. Its key stays reserved if the output demands it.
+    pub(super) fn leave(
+        self: &Arc<Self>,
+        items: &mut Items<K, V>,
+        item: Box<Item<K, V>>,
+    ) -> Leaving<K, V> {
+        let reserves = self.output.reserves_keys;
+        let reservation = reserves.then(|| items.reserved.add(self, item.hash));
+        Leaving { item, reservation }
+    }
+}
+
+/// The reserved keys of a shard.
+#[derive(Default)]
+pub(super) struct ReservedKeys(BTreeMap<u64, Reserved>);
+
+#[derive(Default)]
+struct Reserved {
+    /// How many have reserved keys with this hash.
+    count: usize,
+    /// Those of the calls that wait.
+    waiters: Vec<Waker>,
+}
+
+impl ReservedKeys {
+    /// Reserves the keys with this hash for one more.
+    pub(super) fn add<K, V>(&mut self, shard: &Arc<Shard<K, V>>, hash: u64) -> Reservation<K, V> {
+        self.0.entry(hash).or_default().count += 1;
+        let shard = Arc::clone(shard);
+        Reservation { shard, hash }
+    }
+
+    pub(super) fn contains(&self, hash: u64) -> bool {
+        !self.0.is_empty() && self.0.contains_key(&hash)
+    }
+
+    /// If the key is reserved, leaves a waker that is called when it is free.
+    pub(super) fn wait(&mut self, hash: u64, waker: &mut Option<Waker>) -> bool {
+        let Some(reserved) = self.0.get_mut(&hash) else {
+            return false;
+        };
+        let is_known = |known: &Waker| waker.as_ref().is_some_and(|new| new.will_wake(known));
+        if !reserved.waiters.iter().any(is_known) {
+            reserved.waiters.extend(waker.take());
+        }
+        true
+    }
+
+    /// Ends one reservation. Returns the wakers to call.
+    fn remove(&mut self, hash: u64) -> Vec<Waker> {
+        let Some(reserved) = self.0.get_mut(&hash) else {
+            return Vec::new();
+        };
+        reserved.count -= 1;
+        match reserved.count {
+            0 => self.0.remove(&hash).map_or(Vec::new(), |all| all.waiters),
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// A reserved key. Its drop frees the key, and must happen without a lock held.
+pub(super) struct Reservation<K, V> {
+    pub(super) shard: Arc<Shard<K, V>>,
+    pub(super) hash: u64,
+}
+
+impl<K, V> Drop for Reservation<K, V> {
+    fn drop(&mut self) {
+        let waiters = self.shard.lock().reserved.remove(self.hash);
+        // Without the lock, because a waker is user code.
+        waiters.into_iter().for_each(Waker::wake);
+    }
+}

@@ -1,0 +1,730 @@
+//! The entry API, the time to idle, write-back, weights, and the receiver with a bound.
+
+use crate::common;
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Barrier, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
+use std::time::Duration;
+
+use common::{Driven, TICK, ends, eventually, ms, quietly};
+use fastrand::Rng;
+use hashed_wheel::{HashedWheelTimer, NewTimeoutError};
+use hashed_wheel_util::{
+    BeingWritten, BoxFuture, Cause, Entry, ExpiringMap, ExpiringMapBuilder, Removed,
+};
+
+const FAR: Duration = ms(123_456);
+
+type Ends = Receiver<(u8, u64, Cause)>;
+
+/// A map, and what its handler gets.
+fn with_handler(builder: ExpiringMapBuilder<u8, u64>) -> (ExpiringMap<u8, u64>, Ends) {
+    let (sender, ends) = channel();
+    let map = builder.build_with_handler(send(sender));
+    (map, ends)
+}
+
+fn send(sender: Sender<(u8, u64, Cause)>) -> impl Fn(Removed<u8, u64>) + Send + Sync + 'static {
+    move |Removed { key, value, cause }| sender.send((key, value, cause)).unwrap()
+}
+
+fn all(ends: &Ends) -> Vec<(u8, u64, Cause)> {
+    ends.try_iter().collect()
+}
+
+// --- entries -------------------------------------------------------------------------------------
+
+#[test]
+fn an_entry_is_occupied_or_vacant() {
+    let mut t = Driven::new();
+    let (map, ends) = with_handler(ExpiringMap::builder(&t.timer));
+    let Entry::Vacant(vacant) = map.entry(7) else {
+        panic!("there is no entry");
+    };
+    assert_eq!((*vacant.key(), map.len()), (7, 0));
+    let mut occupied = vacant.insert(1, TICK).unwrap();
+    assert_eq!((occupied.insert(2), *occupied.get()), (1, 2));
+    *occupied.get_mut() += 1;
+    assert_eq!((*occupied.key(), map.len()), (7, 0), "nobody else sees it");
+    drop(occupied);
+    assert_eq!((map.get(&7), map.remaining(&7)), (Some(3), Some(TICK)));
+
+    let entry = map.entry(7).and_modify(|value| *value *= 2);
+    assert_eq!(*entry.key(), 7);
+    let mut occupied = entry
+        .or_insert_with(|| panic!("there is one"), FAR)
+        .unwrap();
+    assert!(occupied.touch(TICK * 3) && *occupied.get() == 6);
+    drop(occupied);
+    assert_eq!((t.pass(TICK * 2), map.remaining(&7)), (0, Some(TICK)));
+
+    let Entry::Occupied(occupied) = map.entry(7) else {
+        panic!("there is an entry");
+    };
+    assert_eq!((occupied.remove(), t.timer.pending_timeouts()), (6, 0));
+    assert_eq!(
+        map.entry(7).and_modify(|_| panic!("there is none")).key(),
+        &7
+    );
+    map.entry(7).or_insert(9, TICK).unwrap();
+    assert_eq!(
+        (t.pass(TICK), all(&ends)),
+        (1, vec![(7, 9, Cause::Expired)])
+    );
+    let Entry::Vacant(vacant) = map.entry(7) else {
+        panic!("it has expired");
+    };
+    assert_eq!((vacant.into_key(), map.len(), all(&ends)), (7, 0, vec![]));
+}
+
+#[test]
+fn an_entry_that_is_dead_is_vacant() {
+    let t = Driven::new();
+    let (map, ends) = with_handler(ExpiringMap::builder(&t.timer));
+    map.insert(7, 1, TICK).unwrap();
+    t.clock.advance(TICK);
+    assert!(matches!(map.entry(7), Entry::Vacant(_)));
+    let value = map.get_or_insert_with(7, || 2, FAR).unwrap();
+    assert_eq!(
+        (value, map.get_or_insert_with(7, || 3, FAR).unwrap()),
+        (2, 2)
+    );
+    drop(map);
+    let mut all = all(&ends);
+    all.sort_unstable_by_key(|(_, value, _)| *value);
+    assert_eq!(all, [(7, 1, Cause::Expired), (7, 2, Cause::Stopped)]);
+}
+
+/// Its time comes, or the timer ends, while a call has the entry.
+#[test]
+fn an_entry_whose_timeout_ends_leaves_the_map_when_it_is_dropped() {
+    type End = fn(&mut Driven);
+    let ends: [(End, Cause); 4] = [
+        (|t| _ = t.pass(TICK), Cause::Expired),
+        (|t| _ = t.timer.stop(), Cause::Stopped),
+        (|t| _ = t.timer.cancel_all(), Cause::Stopped),
+        // Dead, and the timer is late.
+        (
+            |t| {
+                t.clock.advance(TICK);
+                t.timer.stop();
+            },
+            Cause::Expired,
+        ),
+    ];
+    for (end, cause) in ends {
+        let mut t = Driven::new();
+        let (map, handled) = with_handler(ExpiringMap::builder(&t.timer));
+        map.insert(7, 1, TICK).unwrap();
+        let Entry::Occupied(mut entry) = map.entry(7) else {
+            panic!("there is an entry");
+        };
+        end(&mut t);
+        *entry.get_mut() = 2;
+        assert_eq!((entry.touch(FAR), all(&handled)), (false, vec![]));
+        drop(entry);
+        assert_eq!(all(&handled), [(7, 2, cause)]);
+        assert_eq!((map.len(), t.timer.pending_timeouts()), (0, 0));
+    }
+}
+
+#[test]
+fn a_rejected_entry_comes_back_and_the_key_is_free() {
+    let t = Driven::new();
+    let (map, ends) = with_handler(ExpiringMap::builder(&t.timer));
+    t.timer.stop();
+    let rejected = map.entry(7).or_insert(1, TICK).unwrap_err();
+    assert_eq!((rejected.key, rejected.value), (7, 1));
+    let rejected = map.get_or_insert_with(7, || 2, TICK).unwrap_err();
+    assert!(matches!(rejected.error, NewTimeoutError::Stopped));
+    assert_eq!((map.get(&7), map.len(), all(&ends)), (None, 0, vec![]));
+}
+
+#[test]
+fn a_closure_that_panics_frees_the_key() {
+    let t = Driven::new();
+    let (map, _ends) = with_handler(ExpiringMap::builder(&t.timer));
+    map.insert(7, 1, FAR).unwrap();
+    quietly(|| {
+        let modify = || drop(map.entry(7).and_modify(|_| panic!("in `and_modify`")));
+        assert!(catch_unwind(AssertUnwindSafe(modify)).is_err());
+        let make = || _ = map.get_or_insert_with(8, || panic!("in the closure"), FAR);
+        assert!(catch_unwind(AssertUnwindSafe(make)).is_err());
+    });
+    assert_eq!((map.get(&7), map.get(&8)), (Some(1), None));
+    assert_eq!((map.len(), t.timer.pending_timeouts()), (1, 1));
+}
+
+/// All calls for the key wait, and others do not.
+#[test]
+fn calls_for_the_key_of_an_entry_wait() {
+    let t = Driven::new();
+    let map = Arc::new(ExpiringMap::new(&t.timer));
+    type Call = fn(&ExpiringMap<u8, u64>);
+    let calls: [Call; 8] = [
+        |map| assert_eq!(map.get(&7), Some(2)),
+        |map| assert_eq!(map.with(&7, |value| *value), Some(2)),
+        |map| assert!(map.touch(&7, FAR)),
+        |map| assert!(map.contains_key(&7)),
+        |map| assert_eq!(map.insert(7, 3, FAR).unwrap(), Some(2)),
+        |map| assert_eq!(map.insert_if_absent(7, 3, FAR).unwrap(), Some((7, 3))),
+        |map| assert_eq!(map.remove(&7), Some(2)),
+        |map| assert!(matches!(map.entry(7), Entry::Occupied(_))),
+    ];
+    for call in calls {
+        map.insert(7, 1, FAR).unwrap();
+        let Entry::Occupied(mut entry) = map.entry(7) else {
+            panic!("there is an entry");
+        };
+        let (begins, other) = (Arc::new(Barrier::new(2)), Arc::clone(&map));
+        let begun = Arc::clone(&begins);
+        let caller = thread::spawn(move || {
+            begun.wait();
+            call(&other);
+        });
+        begins.wait();
+        assert_eq!(map.try_get(&7), Err(BeingWritten));
+        assert_eq!(
+            (map.insert(8, 1, FAR).is_ok(), map.get(&8)),
+            (true, Some(1))
+        );
+        assert_eq!(entry.insert(2), 1);
+        drop(entry);
+        caller.join().unwrap();
+    }
+}
+
+#[test]
+fn threads_count_with_entries_and_lose_nothing() {
+    const THREADS: u64 = 4;
+    let each = if cfg!(miri) { 20 } else { 5_000 };
+    let timer = HashedWheelTimer::new(ms(1), 64);
+    let (map, made) = (ExpiringMap::new(&timer), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                for number in 0..each {
+                    let make = || {
+                        made.fetch_add(1, SeqCst);
+                        0
+                    };
+                    let mut count = map.entry(number % 3).or_insert_with(make, FAR).unwrap();
+                    *count.get_mut() += 1;
+                }
+            });
+        }
+    });
+    let total: u64 = map.drain().into_iter().map(|(_, count)| count).sum();
+    assert_eq!((total, made.load(SeqCst)), (THREADS * each, 3));
+}
+
+// --- the time to idle ----------------------------------------------------------------------------
+
+#[test]
+fn each_use_moves_the_deadline_at_most_to_the_end() {
+    type Use = fn(&ExpiringMap<u8, u64>);
+    let uses: [Use; 5] = [
+        |map| assert_eq!(map.get(&7), Some(1)),
+        |map| assert_eq!(map.try_get(&7), Ok(Some(1))),
+        |map| assert_eq!(map.with(&7, |value| *value), Some(1)),
+        |map| assert!(matches!(map.entry(7), Entry::Occupied(_))),
+        |map| assert_eq!(map.get_or_insert_with(7, || 2, FAR).unwrap(), 1),
+    ];
+    for call in uses {
+        let mut t = Driven::new();
+        let builder = ExpiringMap::builder(&t.timer).time_to_live(TICK * 5);
+        let (map, ends) = with_handler(builder.time_to_idle(TICK * 2));
+        map.put(7, 1).unwrap();
+        for left in [2, 2, 2, 1] {
+            assert!(map.contains_key(&7), "that is no use");
+            assert_eq!(t.pass(TICK), 0);
+            call(&map);
+            assert_eq!(map.remaining(&7), Some(TICK * left));
+        }
+        assert_eq!((t.pass(TICK), map.get(&7)), (1, None));
+        assert_eq!(all(&ends), [(7, 1, Cause::Expired)]);
+    }
+}
+
+#[test]
+fn an_idle_entry_expires_and_a_touch_moves_the_end() {
+    let mut t = Driven::new();
+    let (map, ends) = with_handler(ExpiringMap::builder(&t.timer).time_to_idle(TICK * 2));
+    map.put(7, 1).unwrap();
+    map.insert(8, 2, TICK).unwrap();
+    assert_eq!(
+        (map.remaining(&7), map.remaining(&8)),
+        (Some(TICK * 2), Some(TICK))
+    );
+    map.insert_at(9, 3, t.timer.now() + FAR).unwrap();
+    assert_eq!(map.remaining(&9), Some(TICK * 2));
+    // `get` does not go beyond the end, and `touch` moves that.
+    assert_eq!(map.get(&8), Some(2));
+    assert_eq!(map.remaining(&8), Some(TICK));
+    assert!(map.touch(&8, TICK * 3) && map.touch(&9, TICK));
+    assert_eq!(
+        (map.remaining(&8), map.remaining(&9)),
+        (Some(TICK * 2), Some(TICK))
+    );
+    assert_eq!((t.pass(TICK), map.get(&8)), (1, Some(2)));
+    assert_eq!(map.remaining(&8), Some(TICK * 2), "the end is at 3 ticks");
+    assert!(map.renew(&8));
+    assert_eq!((t.pass(TICK), t.pass(TICK)), (1, 1));
+    let keys: Vec<_> = all(&ends).into_iter().map(|(key, ..)| key).collect();
+    assert_eq!(keys, [9, 7, 8]);
+}
+
+// --- write-back ----------------------------------------------------------------------------------
+
+/// A table of rows, as a database has them.
+type Rows = Arc<Mutex<BTreeMap<u8, u64>>>;
+
+fn with_rows(builder: ExpiringMapBuilder<u8, u64>) -> (ExpiringMap<u8, u64>, Rows) {
+    let rows = Rows::default();
+    let table = Arc::clone(&rows);
+    let map = builder.build_with_write_back(move |Removed { key, value, .. }| {
+        table.lock().unwrap().insert(key, value);
+    });
+    (map, rows)
+}
+
+/// The worker does not turn. A call that finds no entry finds a row.
+#[test]
+fn a_call_that_finds_a_dead_entry_writes_it_first() {
+    type Call = fn(&ExpiringMap<u8, u64>);
+    let calls: [Call; 8] = [
+        |map| assert_eq!(map.get(&7), None),
+        |map| assert_eq!(map.try_get(&7), Err(BeingWritten)),
+        |map| assert!(!map.touch(&7, FAR)),
+        |map| assert!(!map.contains_key(&7)),
+        |map| assert_eq!(map.remove(&7), None),
+        |map| assert_eq!(map.insert(7, 2, FAR).unwrap(), None),
+        |map| assert!(matches!(map.entry(7), Entry::Vacant(_))),
+        |map| smol::block_on(map.written(&7)),
+    ];
+    for call in calls {
+        let t = Driven::new();
+        let (map, rows) = with_rows(ExpiringMap::builder(&t.timer));
+        map.insert(7, 1, TICK).unwrap();
+        t.clock.advance(TICK);
+        call(&map);
+        assert_eq!(*rows.lock().unwrap(), BTreeMap::from([(7, 1)]));
+        let others = usize::from(map.contains_key(&7));
+        assert_eq!((map.len(), t.timer.pending_timeouts()), (others, others));
+    }
+}
+
+/// Other threads read the row when they find no entry, and add to it. No addition is lost.
+#[test]
+fn no_update_is_lost_between_the_map_and_the_table() {
+    const THREADS: u64 = 4;
+    let each = if cfg!(miri) { 20 } else { 3_000 };
+    let timer = HashedWheelTimer::new(ms(1), 64);
+    let builder = ExpiringMap::builder(&timer);
+    let (map, rows) = with_rows(builder.time_to_live(Duration::from_micros(50)));
+    thread::scope(|scope| {
+        for index in 0..THREADS {
+            let (map, rows) = (&map, &rows);
+            scope.spawn(move || {
+                let mut random = Rng::with_seed(index);
+                for _ in 0..each {
+                    let key = random.u8(..3);
+                    let read = || rows.lock().unwrap().get(&key).copied().unwrap_or_default();
+                    let delay = Duration::from_micros(random.u64(..100));
+                    let mut count = map.entry(key).or_insert_with(read, delay).unwrap();
+                    *count.get_mut() += 1;
+                }
+            });
+        }
+    });
+    timer.stop();
+    assert_eq!(map.len(), 0);
+    assert_eq!(rows.lock().unwrap().values().sum::<u64>(), THREADS * each);
+}
+
+/// A handler that panics frees the key.
+#[test]
+fn a_write_that_panics_frees_the_key() {
+    let mut t = Driven::new();
+    let write = |_: Removed<u8, u64>| panic!("the database is away");
+    let map = ExpiringMap::builder(&t.timer).build_with_write_back(write);
+    map.insert(7, 1, TICK).unwrap();
+    quietly(|| assert_eq!((t.pass(TICK), t.timer.stats().panics), (1, 1)));
+    assert_eq!((map.get(&7), map.len()), (None, 0));
+}
+
+#[test]
+fn a_key_is_reserved_until_its_future_has_ended() {
+    #[derive(Default)]
+    struct Wakes(AtomicUsize);
+
+    impl Wake for Wakes {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, SeqCst);
+        }
+    }
+
+    for is_dropped in [false, true] {
+        let mut t = Driven::new();
+        let (sender, futures) = channel::<BoxFuture>();
+        let rows = Rows::default();
+        let table = Arc::clone(&rows);
+        let map = ExpiringMap::builder(&t.timer).build_with_async_write_back(
+            move |write| sender.send(write).unwrap(),
+            move |Removed { key, value, .. }| {
+                let table = Arc::clone(&table);
+                async move {
+                    smol::future::yield_now().await;
+                    table.lock().unwrap().insert(key, value);
+                }
+            },
+        );
+        map.insert(7, 1, TICK).unwrap();
+        map.insert(8, 2, FAR).unwrap();
+        assert_eq!(t.pass(TICK), 1);
+        assert_eq!(
+            (map.try_get(&7), map.try_get(&8)),
+            (Err(BeingWritten), Ok(Some(2)))
+        );
+        let wakes = Arc::new(Wakes::default());
+        let waker = Waker::from(Arc::clone(&wakes));
+        let mut written = std::pin::pin!(map.written(&7));
+        let mut poll = || written.as_mut().poll(&mut Context::from_waker(&waker));
+        assert_eq!((poll(), poll()), (Poll::Pending, Poll::Pending));
+        let write = futures.try_recv().unwrap();
+        if is_dropped {
+            drop(write);
+        } else {
+            smol::block_on(write);
+        }
+        assert_eq!((wakes.0.load(SeqCst), poll()), (1, Poll::Ready(())));
+        assert_eq!((map.try_get(&7), map.len()), (Ok(None), 1));
+        assert_eq!(rows.lock().unwrap().len(), usize::from(!is_dropped));
+    }
+}
+
+#[test]
+fn a_thread_waits_for_a_write_in_progress() {
+    let (timer, rows) = (HashedWheelTimer::new(ms(1), 64), Rows::default());
+    let (table, (sender, begun)) = (Arc::clone(&rows), channel());
+    let map = ExpiringMap::builder(&timer).build_with_write_back(
+        move |Removed { key, value, .. }: Removed<u8, u64>| {
+            sender.send(()).unwrap();
+            thread::sleep(ms(20));
+            table.lock().unwrap().insert(key, value);
+        },
+    );
+    map.insert(7, 1, ms(1)).unwrap();
+    begun.recv().unwrap();
+    assert_eq!(map.try_get(&7), Err(BeingWritten));
+    assert_eq!(map.get(&7), None);
+    assert_eq!(rows.lock().unwrap()[&7], 1);
+}
+
+/// Each cause reserves the key.
+#[test]
+fn entries_of_each_cause_are_written_back() {
+    let t = Driven::new();
+    let (map, rows) = with_rows(ExpiringMap::builder(&t.timer).max_entries(2));
+    let take = || std::mem::take(&mut *rows.lock().unwrap());
+    (1..4).for_each(|key| assert_eq!(map.insert(key, 10, FAR).unwrap(), None));
+    assert_eq!(take(), BTreeMap::from([(1, 10)]), "evicted");
+    assert_eq!(map.insert(2, 11, FAR).unwrap(), Some(10), "returned");
+    map.retain(|key, _| *key != 2);
+    assert_eq!(take(), BTreeMap::from([(2, 11)]), "removed");
+    t.timer.stop();
+    assert_eq!(take(), BTreeMap::from([(3, 10)]), "stopped");
+    assert_eq!((map.get(&1), map.get(&2), map.get(&3)), (None, None, None));
+}
+
+// --- weights -------------------------------------------------------------------------------------
+
+#[test]
+fn entries_are_evicted_by_their_weight() {
+    let t = Driven::new();
+    let builder = ExpiringMap::builder(&t.timer).max_weight(100, |_, value| *value as u32);
+    let (map, ends) = with_handler(builder);
+    for (key, weight) in [(1, 40), (2, 40), (3, 20)] {
+        map.insert(key, weight, FAR).unwrap();
+    }
+    assert_eq!((map.get(&1), all(&ends)), (Some(40), vec![]));
+    map.insert(4, 50, FAR).unwrap();
+    assert_eq!(
+        all(&ends),
+        [(2, 40, Cause::Evicted), (3, 20, Cause::Evicted)]
+    );
+    assert_eq!(
+        map.insert(4, 10, FAR).unwrap(),
+        Some(50),
+        "it weighs less now"
+    );
+    map.insert(5, 50, FAR).unwrap();
+    assert_eq!((map.len(), all(&ends)), (3, vec![]));
+    map.insert(6, 101, FAR).unwrap();
+    assert_eq!((map.len(), all(&ends)), (3, vec![(6, 101, Cause::Evicted)]));
+    assert_eq!(map.remove(&1), Some(40));
+    map.insert(7, 40, FAR).unwrap();
+    assert_eq!((map.len(), all(&ends)), (3, vec![]));
+    assert_eq!((map.clear(), all(&ends).len()), (3, 3));
+    (1..=10).for_each(|key| _ = map.insert(key, 10, FAR).unwrap());
+    assert_eq!(
+        (map.len(), t.timer.pending_timeouts(), all(&ends)),
+        (10, 10, vec![])
+    );
+}
+
+// --- the receiver with a bound -------------------------------------------------------------------
+
+#[test]
+fn insertions_fail_while_the_receiver_is_full() {
+    let mut t = Driven::new();
+    let (map, mut removed) = ExpiringMap::builder(&t.timer).build_with_bounded_receiver(2);
+    (0..3).for_each(|key| _ = map.insert(key, (), TICK).unwrap());
+    assert_eq!((t.pass(TICK), removed.len()), (3, 3), "none is lost");
+    let mut context = Context::from_waker(Waker::noop());
+    for _ in 0..2 {
+        let rejected = map.insert(9, (), FAR).unwrap_err();
+        assert!(matches!(
+            rejected.error,
+            NewTimeoutError::TooManyPending { limit: 2 }
+        ));
+        assert!(removed.poll_recv(&mut context).is_ready());
+    }
+    map.insert(9, (), FAR).unwrap();
+    drop(removed);
+    map.insert(10, (), FAR).unwrap();
+    assert_eq!((map.len(), t.timer.pending_timeouts()), (2, 2));
+}
+
+// --- random operations ---------------------------------------------------------------------------
+
+/// An entry of the model: its value, its deadline, and its end.
+type Record = (u64, Duration, Duration);
+
+/// What a map does whose worker turns after each pause: a plain map with deadlines.
+struct Model {
+    now: Duration,
+    idle: Duration,
+    entries: BTreeMap<u8, Record>,
+}
+
+impl Model {
+    fn find(&mut self, key: u8) -> Option<&mut Record> {
+        let now = self.now;
+        self.entries.get_mut(&key).filter(|(_, end, _)| *end > now)
+    }
+
+    fn insert(&mut self, key: u8, value: u64, delay: Duration) -> Option<Record> {
+        let end = self.now + delay;
+        self.entries
+            .insert(key, (value, end.min(self.now + self.idle), end))
+    }
+
+    fn use_entry(&mut self, key: u8) -> Option<u64> {
+        let idle = self.now + self.idle;
+        let (value, deadline, end) = self.find(key)?;
+        *deadline = idle.min(*end).max(*deadline);
+        Some(*value)
+    }
+
+    fn touch(&mut self, key: u8, delay: Duration) -> bool {
+        let (end, idle) = (self.now + delay, self.now + self.idle);
+        let found = self.find(key);
+        found
+            .map(|found| (found.1, found.2) = (end.min(idle), end))
+            .is_some()
+    }
+
+    fn pass(&mut self, by: Duration) -> Vec<(u8, u64, Cause)> {
+        self.now += by;
+        let now = self.now;
+        let mut due = Vec::new();
+        self.entries.retain(|key, (value, deadline, _)| {
+            if *deadline <= now {
+                due.push((*key, *value, Cause::Expired));
+            }
+            *deadline > now
+        });
+        due
+    }
+}
+
+/// With and without a time to idle, a handler or write-back.
+#[test]
+fn random_operations_agree_with_a_plain_map() {
+    for seed in 0..if cfg!(miri) { 2 } else { 80 } {
+        let mut random = Rng::with_seed(seed);
+        let mut t = Driven::new();
+        let idle = if seed % 2 == 0 { TICK * 3 } else { FAR * 2 };
+        let builder = ExpiringMap::builder(&t.timer)
+            .time_to_live(TICK * 7)
+            .time_to_idle(idle);
+        let (sender, ends) = channel();
+        let map = match seed % 4 < 2 {
+            true => builder.build_with_handler(send(sender)),
+            false => builder.build_with_write_back(send(sender)),
+        };
+        let (now, entries) = (Duration::ZERO, BTreeMap::new());
+        let mut model = Model { now, idle, entries };
+        for name in 0..if cfg!(miri) { 60 } else { 1_000 } {
+            let (key, delay) = (random.u8(..5), TICK * random.u32(1..9));
+            let mut due = vec![];
+            match random.u8(..16) {
+                0 | 1 => {
+                    let old = model.insert(key, name, delay).map(|old| old.0);
+                    assert_eq!(map.insert(key, name, delay).unwrap(), old);
+                }
+                2 => {
+                    let old = model.insert(key, name, TICK * 7).map(|old| old.0);
+                    assert_eq!(map.put(key, name).unwrap(), old);
+                }
+                3 => {
+                    let is_absent = model.find(key).is_none();
+                    let present = map.insert_if_absent(key, name, delay).unwrap();
+                    assert_eq!(present, (!is_absent).then_some((key, name)));
+                    if is_absent {
+                        model.insert(key, name, delay);
+                    }
+                }
+                4 => assert_eq!(map.get(&key), model.use_entry(key)),
+                5 => assert_eq!(map.touch(&key, delay), model.touch(key, delay)),
+                6 => assert_eq!(map.renew(&key), model.touch(key, TICK * 7)),
+                7 => {
+                    let removed = model.entries.remove(&key).map(|(value, ..)| value);
+                    assert_eq!(map.remove(&key), removed);
+                }
+                8 | 9 => {
+                    let found = model.use_entry(key);
+                    let mut entry = map.entry(key).or_insert(name, delay).unwrap();
+                    assert_eq!(*entry.get(), found.unwrap_or(name));
+                    assert_eq!(entry.insert(name + 10_000), found.unwrap_or(name));
+                    if found.is_none() {
+                        model.insert(key, name, delay);
+                    }
+                    model.find(key).unwrap().0 = name + 10_000;
+                    if random.bool() {
+                        assert!(entry.touch(delay) && model.touch(key, delay));
+                    }
+                }
+                10 => {
+                    if let Entry::Occupied(entry) = map.entry(key) {
+                        let (value, ..) = model.entries.remove(&key).unwrap();
+                        assert_eq!(entry.remove(), value);
+                    } else {
+                        assert!(model.find(key).is_none());
+                    }
+                }
+                11 => {
+                    let found = model.use_entry(key);
+                    if found.is_none() {
+                        model.insert(key, name, delay);
+                    }
+                    let value = map.get_or_insert_with(key, || name, delay).unwrap();
+                    assert_eq!(value, found.unwrap_or(name));
+                }
+                12 => {
+                    map.retain(|kept, _| *kept != key);
+                    let removed = model.entries.remove(&key);
+                    due.extend(removed.map(|(value, ..)| (key, value, Cause::Removed)));
+                }
+                _ => {
+                    let by = TICK * random.u32(..3);
+                    due = model.pass(by);
+                    assert_eq!(t.pass(by), due.len());
+                }
+            }
+            let mut out = all(&ends);
+            out.sort_unstable_by_key(|(key, ..)| *key);
+            assert_eq!(out, due, "seed {seed}, step {name}");
+            let left = model.find(key).map(|(_, deadline, _)| *deadline);
+            assert_eq!(
+                map.remaining(&key),
+                left.map(|deadline| deadline - model.now)
+            );
+            assert_eq!(map.len(), model.entries.len());
+            assert_eq!(t.timer.pending_timeouts(), model.entries.len());
+        }
+        t.timer.stop();
+        assert_eq!(all(&ends).len(), model.entries.len());
+    }
+}
+
+/// All options at once, and each value comes out once.
+#[test]
+fn each_value_comes_out_once_in_a_storm() {
+    const THREADS: u64 = 4;
+    let each = if cfg!(miri) { 30 } else { 5_000 };
+    let count = ends(move || {
+        let timer = HashedWheelTimer::builder()
+            .tick(Duration::from_micros(50))
+            .build()
+            .unwrap();
+        let out = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&out);
+        let map = ExpiringMap::builder(&timer)
+            .time_to_idle(Duration::from_micros(100))
+            .max_entries(3)
+            .max_weight(20, |_, weight: &Arc<u32>| **weight)
+            .causes([
+                Cause::Expired,
+                Cause::Evicted,
+                Cause::Removed,
+                Cause::Replaced,
+                Cause::Stopped,
+            ])
+            .build_with_write_back(move |_| _ = counter.fetch_add(1, SeqCst));
+        let (value, mut inserted) = (Arc::new(7), 0);
+        let begin = Arc::new(Barrier::new(THREADS as usize));
+        let threads: Vec<_> = (0..THREADS)
+            .map(|index| {
+                let (map, value, out) = (map.clone(), Arc::clone(&value), Arc::clone(&out));
+                let begin = Arc::clone(&begin);
+                thread::spawn(move || {
+                    begin.wait();
+                    let mut random = Rng::with_seed(index);
+                    let mut inserted = 0;
+                    for _ in 0..each {
+                        let (key, value) = (random.u8(..5), Arc::clone(&value));
+                        let delay = Duration::from_micros(random.u64(..300));
+                        match random.u8(..8) {
+                            0 | 1 => {
+                                assert!(map.insert(key, value, delay).unwrap().is_none());
+                                inserted += 1;
+                            }
+                            2 => {
+                                let make = || {
+                                    inserted += 1;
+                                    value
+                                };
+                                drop(map.entry(key).or_insert_with(make, delay).unwrap());
+                            }
+                            3 => _ = map.touch(&key, delay),
+                            4 => _ = map.get(&key),
+                            5 => {
+                                let removed = usize::from(map.remove(&key).is_some());
+                                out.fetch_add(removed, SeqCst);
+                            }
+                            6 => map.retain(|other, _| *other != key),
+                            _ => thread::sleep(Duration::from_micros(random.u64(..50))),
+                        }
+                    }
+                    inserted
+                })
+            })
+            .collect();
+        threads
+            .into_iter()
+            .for_each(|thread| inserted += thread.join().unwrap());
+        timer.stop();
+        drop(map);
+        eventually("all values were dropped", || Arc::strong_count(&value) == 1);
+        assert_eq!(out.load(SeqCst), inserted, "each value comes out once");
+        inserted
+    });
+    assert!(count > 30, "{count}");
+}
