@@ -16,6 +16,7 @@
 //!   `expire,memory,burst`; `lateness,idle`; and all with
 //!   `--peers tokio-sleep,delay-queue,util-delay-queue,hhwt`
 //! - `-- --repetitions 9`: more or fewer repetitions
+//! - `-- --maps`: `ExpiringMap` beside moka, quick_cache and dashmap, with 1, 2, 4, ... threads
 //!
 //! `benches/compare/versions REVISION` compares this tree with another version of the library.
 //! `NETTY_JAR` names the class path of another version of Netty, which is measured beside Debian's.
@@ -28,6 +29,8 @@ mod command;
 mod competitors;
 mod figure;
 mod machine;
+#[cfg(feature = "util")]
+mod maps;
 mod measure;
 mod pages;
 mod peers;
@@ -74,6 +77,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         };
         match &**word {
             "--serve" => return serve::run(&next()?),
+            #[cfg(feature = "util")]
+            "--maps" => return maps::print(false),
+            #[cfg(feature = "util")]
+            "--map-memory" => return maps::print_memory(&next()?),
             "--render" => {
                 let text = fs::read_to_string(format!("{ROOT}/docs/benchmarks.json"))?;
                 let (measurements, environment) = record::read(&text)?;
@@ -115,6 +122,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Err(format!("unknown workload; {USAGE}").into());
     }
     if is_test {
+        #[cfg(feature = "util")]
+        maps::print(true)?;
         return test(&plan, &peers);
     }
     let mut options = all.clone();
