@@ -165,6 +165,10 @@ async fn check(
         if state != RunState::Done {
             errors.push("an innocent run is not done".into());
         }
+        // The guilty run is a suspect after two.
+        if count > 2 {
+            errors.push("an interruption by the suspect counts for an innocent run".into());
+        }
     }
     if innocent.iter().all(|run| run.interrupted <= 2) {
         errors.push("no innocent run was beside the guilty one after it was a suspect".into());
