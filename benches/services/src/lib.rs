@@ -11,8 +11,18 @@ pub enum On {
     Wheel,
     /// A wheel that a task of the runtime drives
     Task,
+    /// The module `time` of hashed-wheel-util; hyper's own timeouts stay on tokio's timer
+    Module,
     /// The timer of the runtime
     Tokio,
+}
+
+impl On {
+    /// Whether this program can read the counters of the timer.
+    #[must_use]
+    pub fn has_counters(self) -> bool {
+        matches!(self, Self::Wheel | Self::Task)
+    }
 }
 
 impl fmt::Display for On {
@@ -20,6 +30,7 @@ impl fmt::Display for On {
         f.pad(match self {
             Self::Wheel => "hashed-wheel",
             Self::Task => "hashed-wheel, driven by a task",
+            Self::Module => "hashed_wheel_util::time",
             Self::Tokio => "tokio::time",
         })
     }

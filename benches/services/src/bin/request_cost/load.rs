@@ -1,9 +1,11 @@
-//! The load: persistent connections, and requests at a steady rate.
+//! The load: persistent connections, and requests at a steady rate. Beside them a probe measures how
+//! long an answer takes.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::thread::sleep;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
 use crate::server::BODY;
@@ -21,8 +23,12 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// most numbers of connections, so that each connection gets its turn.
 const STRIDE: usize = 7_919;
 
+/// The time between two requests of the probe.
+const PROBE_GAP: Duration = Duration::from_millis(1);
+
 pub(crate) struct Load {
     connections: Vec<TcpStream>,
+    probe: TcpStream,
     next: usize,
     /// The time between two requests.
     gap: Duration,
@@ -33,13 +39,36 @@ impl Load {
         let connections: io::Result<_> = (0..count).map(|_| connect(server)).collect();
         Ok(Self {
             connections: connections?,
+            probe: connect(server)?,
             next: 0,
             gap: Duration::from_secs(1) / rate,
         })
     }
 
-    /// Sends requests for this time. Returns how many. All of them were answered.
-    pub(crate) fn run(&mut self, time: Duration) -> io::Result<u64> {
+    /// Sends requests for this time. Returns how many, and how long each answer to the probe took.
+    /// All of them were answered.
+    pub(crate) fn run(&mut self, time: Duration) -> io::Result<(u64, Vec<Duration>)> {
+        let (has_ended, mut probe) = (AtomicBool::new(false), self.probe.try_clone()?);
+        thread::scope(|scope| {
+            let probe = scope.spawn(|| {
+                let mut answers = Vec::new();
+                while !has_ended.load(Relaxed) {
+                    let begin = Instant::now();
+                    probe.write_all(REQUEST)?;
+                    read_answer(&mut probe)?;
+                    answers.push(begin.elapsed());
+                    sleep(PROBE_GAP);
+                }
+                io::Result::Ok(answers)
+            });
+            let sent = self.send(time);
+            has_ended.store(true, Relaxed);
+            let answers = probe.join().expect("the probe does not panic")?;
+            Ok((sent? + answers.len() as u64, answers))
+        })
+    }
+
+    fn send(&mut self, time: Duration) -> io::Result<u64> {
         let (start, mut unanswered, mut sent) = (Instant::now(), VecDeque::new(), 0);
         while self.gap * sent < time {
             let due = self.gap * sent;

@@ -10,9 +10,10 @@
 //! connections, most of which are idle. No timeout fires, so this measures what timeouts cost that
 //! are there in case of need.
 //!
-//! Each service is a separate process, which this program starts. There are three kinds: a
+//! Each service is a separate process, which this program starts. There are four kinds: a
 //! wheel with a thread, with tokio's timer disabled; a wheel that a task of the runtime drives;
-//! tokio's timer. All of them run at the same time. They get the requests in turns
+//! `hashed_wheel_util::time` in place of `tokio::time`, with one changed line; tokio's timer. All of
+//! them run at the same time. They get the requests in turns
 //! of a second, in changing order, because the cost of a system call changes from one second to the
 //! next on a virtual machine. The table at the end contains medians, and medians of the ratios in
 //! each round.
@@ -84,13 +85,17 @@ struct Options {
         long,
         value_name = "WHOSE",
         value_delimiter = ',',
-        default_value = "wheel,task,tokio"
+        default_value = "wheel,task,module,tokio"
     )]
     timers: Vec<On>,
 
     /// The wheel's tick; tokio's is 1 ms
     #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = positive_duration)]
     tick: Duration,
+
+    /// How many threads the runtime of a service has; one per core if this is not set
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1_024))]
+    threads: Option<u16>,
 
     /// Run as the service
     #[arg(long, hide = true)]
@@ -100,7 +105,8 @@ struct Options {
 fn main() -> ExitCode {
     let options = Options::parse();
     let end = match options.serve_on {
-        Some(on) => process::main(on, options.tick).map(|()| ExitCode::SUCCESS),
+        Some(on) => process::main(on, options.tick, options.threads.map(usize::from))
+            .map(|()| ExitCode::SUCCESS),
         None => compare(&options),
     };
     end.unwrap_or_else(|error| {
@@ -174,7 +180,7 @@ impl Service {
     fn measure(&mut self, options: &Options, round: u32) -> io::Result<Measurement> {
         let time = options.duration;
         let before = self.process.ask()?;
-        let requests = self
+        let (requests, answers) = self
             .load
             .run(time)
             .map_err(|error| self.process.explain(error))?;
@@ -184,6 +190,7 @@ impl Service {
             round,
             requests,
             time,
+            answers,
             used,
         })
     }

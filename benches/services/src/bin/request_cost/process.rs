@@ -18,7 +18,7 @@ use tokio::net::TcpSocket;
 use tokio::runtime::{self, Runtime};
 
 use crate::server::serve;
-use crate::timers::{Timers, Tokio};
+use crate::timers::{Module, Timers, Tokio};
 
 /// The load connects faster than the service accepts.
 const BACKLOG: u32 = 4096;
@@ -28,7 +28,7 @@ const BACKLOG: u32 = 4096;
 pub(crate) struct Used {
     /// The CPU time of all its threads. Zero if the system does not provide it.
     pub(crate) cpu: Duration,
-    // The counters of the wheel. tokio's timer has none.
+    // The counters of the wheel. The two modules have none.
     pub(crate) scheduled: u64,
     pub(crate) wake_ups: u64,
 }
@@ -44,9 +44,12 @@ impl Used {
 }
 
 /// The main function of the service's process. It ends when its standard input is closed.
-pub(crate) fn main(on: On, tick: Duration) -> io::Result<()> {
+pub(crate) fn main(on: On, tick: Duration, threads: Option<usize>) -> io::Result<()> {
     let mut runtime = runtime::Builder::new_multi_thread();
     runtime.enable_io();
+    if let Some(threads) = threads {
+        runtime.worker_threads(threads);
+    }
     let wheel = HashedWheelTimer::builder().tick(tick);
     match on {
         // tokio's own timer is not enabled.
@@ -56,13 +59,13 @@ pub(crate) fn main(on: On, tick: Duration) -> io::Result<()> {
             let timer = build_on(wheel, runtime.handle()).map_err(io::Error::other)?;
             on_wheel(&runtime, timer)
         }
-        On::Tokio => run(
-            &runtime.enable_time().build()?,
-            Tokio,
-            TokioTimer::new(),
-            Stats::default,
-        ),
+        On::Module => on_tokio(&runtime.enable_time().build()?, Module),
+        On::Tokio => on_tokio(&runtime.enable_time().build()?, Tokio),
     }
+}
+
+fn on_tokio(runtime: &Runtime, timers: impl Timers) -> io::Result<()> {
+    run(runtime, timers, TokioTimer::new(), Stats::default)
 }
 
 fn on_wheel(runtime: &Runtime, timer: HashedWheelTimer) -> io::Result<()> {

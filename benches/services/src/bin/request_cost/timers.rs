@@ -51,27 +51,43 @@ impl Sleep for hashed_wheel::Sleep {
     }
 }
 
-/// The timer of the runtime.
-pub(crate) struct Tokio;
+/// A module that is `tokio::time`, or takes its place.
+macro_rules! implement_on_module {
+    ($(#[$doc:meta])* $name:ident, $($time:ident)::+) => {
+        $(#[$doc])*
+        pub(crate) struct $name;
 
-impl Timers for Tokio {
-    type Sleep = tokio::time::Sleep;
+        impl Timers for $name {
+            type Sleep = $($time)::+::Sleep;
 
-    fn sleep(&self, delay: Duration) -> Self::Sleep {
-        tokio::time::sleep(delay)
-    }
+            fn sleep(&self, delay: Duration) -> Self::Sleep {
+                $($time)::+::sleep(delay)
+            }
 
-    async fn timeout<F: Future + Send>(&self, delay: Duration, future: F) -> Option<F::Output> {
-        tokio::time::timeout(delay, future).await.ok()
-    }
+            async fn timeout<F: Future + Send>(&self, delay: Duration, future: F) -> Option<F::Output> {
+                $($time)::+::timeout(delay, future).await.ok()
+            }
+        }
+
+        impl Sleep for $($time)::+::Sleep {
+            fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+                Future::poll(self, context)
+            }
+
+            fn reset(self: Pin<&mut Self>, delay: Duration) {
+                self.reset(Instant::now() + delay);
+            }
+        }
+    };
 }
 
-impl Sleep for tokio::time::Sleep {
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        Future::poll(self, context)
-    }
-
-    fn reset(self: Pin<&mut Self>, delay: Duration) {
-        self.reset(Instant::now() + delay);
-    }
-}
+implement_on_module!(
+    /// The timer of the runtime.
+    Tokio,
+    tokio::time
+);
+implement_on_module!(
+    /// The module of hashed-wheel-util.
+    Module,
+    hashed_wheel_util::time
+);
