@@ -21,14 +21,11 @@
 
 use alloc::vec::Vec;
 
-use super::bitmap::Bitmap;
 use super::entries::Entries;
+use super::level::{Level, LevelBucket};
 use super::ready_list::ReadyList;
-use super::ring::{
-    Bucket, Ring, SizeError, SlotCounts, check_slots, slot_count, try_array, try_memory,
-};
+use super::ring::{SizeError, SlotCounts, check_slots, slot_count, try_array, try_memory};
 use super::short_list::{FIRST_POSITION, MAX_LEN, ShortList};
-use super::tombstone_vec::TombstoneVec;
 
 /// The number of entries whose deadlines a cascade reads before it moves the first of them, so that
 /// their cache misses overlap.
@@ -42,8 +39,8 @@ const MAX_UPPER_BITS: u32 = 16;
 /// entry, and the entries that are due. An [`Entries`] stores the entries themselves.
 #[derive(Debug)]
 pub struct Hierarchical {
-    /// From the lowest level up. A level has no slots until an entry needs it. The lowest level
-    /// always has its slots if it is larger than any other may be.
+    /// From the lowest level up. A level has no slots until an entry needs it. Then it keeps them,
+    /// until all entries are [cleared](Self::clear), or permanently if it is large.
     levels: Vec<Level>,
     digits: Digits,
     /// The time of the levels, which is not after `tick`: that of the last entry that left them.
@@ -95,58 +92,6 @@ impl Digits {
     /// that are left of the 64.
     fn slot_count(self, level: usize) -> usize {
         1 << self.bits(level).min(u64::BITS - self.shift(level))
-    }
-}
-
-#[derive(Debug, Default)]
-struct Level {
-    slots: Ring<LevelBucket>,
-    occupied: Bitmap,
-}
-
-#[derive(Debug, Default)]
-struct LevelBucket {
-    items: TombstoneVec,
-    /// No entry has an earlier deadline. A removal may leave it too low, but never before the
-    /// slot's first tick.
-    min_deadline: u64,
-}
-
-impl Bucket for LevelBucket {
-    #[inline]
-    fn clear(&mut self) {
-        self.items.clear();
-    }
-}
-
-impl Level {
-    fn new(slots: usize) -> Self {
-        Self {
-            slots: Ring::new(slots),
-            occupied: Bitmap::new(slots),
-        }
-    }
-
-    /// Returns the slot's bucket, and marks the slot as occupied.
-    #[inline]
-    fn bucket_or_insert(&mut self, slot: usize) -> &mut LevelBucket {
-        self.slots.bucket_or_insert(slot, |bucket| {
-            bucket.items.prepare();
-            bucket.min_deadline = u64::MAX;
-            self.occupied.set(slot);
-        })
-    }
-
-    /// Removes all entries of an occupied slot.
-    #[inline]
-    fn clear_slot(&mut self, slot: usize) {
-        self.slots.clear_slot(slot);
-        self.occupied.clear(slot);
-    }
-
-    /// Removes all entries.
-    fn clear(&mut self) {
-        self.slots.clear(|slot| self.occupied.clear(slot));
     }
 }
 

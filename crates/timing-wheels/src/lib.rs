@@ -76,7 +76,7 @@
 // | file | content |
 // |---|---|
 // | `hashed`, `rounds`, `min_tree` | scheme 6: its slots; the entries of a slot and their rounds; the first deadline of all slots |
-// | `hierarchical`, `bitmap`, `short_list` | scheme 7: its levels; the occupied slots of a level; the entries while they are few |
+// | `hierarchical`, `level`, `bitmap`, `short_list` | scheme 7: its levels; a level; the occupied slots of a level; the entries while they are few |
 // | `ring`, `tombstone_vec`, `ready_list` | parts of both: an array of slots; the entries of a slot; the entries that are due |
 // | `entries`, `order` | where a wheel's entries are stored: the interface; the module for entries that are stored elsewhere |
 // | `ticks` | conversions between times and tick numbers |
@@ -91,6 +91,7 @@ mod entries;
 mod hashed;
 mod hierarchical;
 mod key;
+mod level;
 mod local;
 mod min_tree;
 pub mod order;
