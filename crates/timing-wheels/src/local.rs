@@ -355,10 +355,12 @@ pub trait TimePoint: Copy {
 }
 
 impl TimePoint for Duration {
+    #[inline]
     fn since(self, origin: Self) -> Duration {
         self.saturating_sub(origin)
     }
 
+    #[inline]
     fn after(self, duration: Duration) -> Option<Self> {
         self.checked_add(duration)
     }
@@ -366,10 +368,12 @@ impl TimePoint for Duration {
 
 #[cfg(feature = "std")]
 impl TimePoint for Instant {
+    #[inline]
     fn since(self, origin: Self) -> Duration {
         self.saturating_duration_since(origin)
     }
 
+    #[inline]
     fn after(self, duration: Duration) -> Option<Self> {
         self.checked_add(duration)
     }

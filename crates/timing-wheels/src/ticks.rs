@@ -72,8 +72,10 @@ impl Ticks {
     #[inline]
     #[must_use]
     pub const fn at_or_after(self, time: Duration) -> u64 {
-        let nanos = nanos(time);
-        nanos / self.nanos + (nanos % self.nanos != 0) as u64
+        match nanos(time) {
+            0 => 0,
+            nanos => (nanos - 1) / self.nanos + 1,
+        }
     }
 
     /// Returns the tick for the current time: the last one that begins at or before `time`.
@@ -111,12 +113,15 @@ impl Ticks {
 /// Returns `duration` in nanoseconds, at most [`NEVER`].
 #[inline]
 const fn nanos(duration: Duration) -> u64 {
-    let nanos = duration.as_nanos();
-    if nanos < NEVER as u128 {
-        nanos as u64
-    } else {
-        NEVER
-    }
+    const SECOND: u64 = 1_000_000_000;
+    const MAX_SECONDS: u64 = NEVER / SECOND;
+
+    // Not `as_nanos`, which has 128 bits.
+    let nanos = match duration.as_secs() {
+        0..=MAX_SECONDS => duration.as_secs() * SECOND + duration.subsec_nanos() as u64,
+        _ => NEVER,
+    };
+    if nanos < NEVER { nanos } else { NEVER }
 }
 
 #[cfg(test)]
