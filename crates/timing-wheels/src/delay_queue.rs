@@ -41,6 +41,20 @@ pub trait QueueSleep {
 /// early, and at most a tick late, plus what the sleep is late. Values of one tick come in the
 /// order of their insertions, and cause one wake-up.
 ///
+/// # Differences from tokio-util
+///
+/// | | `tokio_util::time::DelayQueue` | here |
+/// |---|---|---|
+/// | values of one tick | the last one inserted comes first | in the order of their insertions |
+/// | the key of a value that is gone | may name a later value | names no other value of this queue |
+/// | delays | over two years: a panic | of 146 years and more: never end |
+/// | a tick | 1 ms | what you choose |
+/// | runtime | tokio, with its time enabled | that of the [`QueueSleep`] |
+/// | memory | `compact`, `reserve` | is freed as values leave, except for [`with_capacity`](Self::with_capacity) |
+///
+/// `tests/it/both_queues.rs`, in the repository, has the tests that both queues pass, and those of
+/// the differences. `cargo bench -p hashed-wheel-benches --bench delay_queue` compares their speed.
+///
 /// # Examples
 ///
 #[cfg_attr(feature = "tokio", doc = "```")]
@@ -265,7 +279,7 @@ impl<T, S: QueueSleep> DelayQueue<T, S> {
 
     /// Wakes the task if its sleep does not end by `tick`.
     fn wake_before(&mut self, tick: u64) {
-        if self.sleeps_until.map_or(true, |until| tick < until) {
+        if self.waker.is_some() && self.sleeps_until.map_or(true, |until| tick < until) {
             self.wake();
         }
     }
@@ -360,10 +374,12 @@ impl<T, S: QueueSleep> futures_core::Stream for DelayQueue<T, S> {
 
 #[cfg(feature = "tokio")]
 impl TimePoint for tokio::time::Instant {
+    #[inline]
     fn since(self, origin: Self) -> Duration {
         self.saturating_duration_since(origin)
     }
 
+    #[inline]
     fn after(self, duration: Duration) -> Option<Self> {
         self.checked_add(duration)
     }
@@ -374,6 +390,7 @@ impl TimePoint for tokio::time::Instant {
 impl QueueSleep for core::pin::Pin<alloc::boxed::Box<tokio::time::Sleep>> {
     type Instant = tokio::time::Instant;
 
+    #[inline]
     fn now(&self) -> tokio::time::Instant {
         tokio::time::Instant::now()
     }

@@ -4,6 +4,9 @@
 
 #[path = "../../../../tests/fuzz/bytes.rs"]
 mod bytes;
+// Its clock is tokio's.
+#[cfg(all(feature = "tokio", not(miri)))]
+mod both_queues;
 mod corpus;
 mod delay_queue;
 mod fuzz;
