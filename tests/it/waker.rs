@@ -5,7 +5,7 @@ use crate::common;
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Condvar, Mutex, OnceLock};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
@@ -287,10 +287,11 @@ fn a_waker_may_use_the_timer() {
 #[test]
 #[cfg_attr(miri, ignore = "too many timeouts")]
 fn a_waker_and_a_clock_may_use_an_alarm() {
-    struct UsesAlarm(Arc<AtomicUsize>, Arc<OnceLock<Alarm>>);
+    struct UsesAlarm(Arc<AtomicUsize>, Arc<Mutex<Option<Alarm>>>);
     impl UsesAlarm {
         fn use_alarm(&self) {
-            if let Some(alarm) = self.1.get() {
+            let alarm = self.1.lock().unwrap().clone();
+            if let Some(alarm) = alarm {
                 self.0.fetch_add(1, SeqCst);
                 let _ = alarm.is_armed();
             }
@@ -331,7 +332,7 @@ fn a_waker_and_a_clock_may_use_an_alarm() {
     ];
     for (name, step) in steps {
         ends(move || {
-            let own = Arc::new(OnceLock::new());
+            let own = Arc::new(Mutex::new(None));
             let [wakes, reads] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
             let clock = UsesAlarm(Arc::clone(&reads), Arc::clone(&own));
             let waker = UsesAlarm(Arc::clone(&wakes), Arc::clone(&own));
@@ -343,13 +344,15 @@ fn a_waker_and_a_clock_may_use_an_alarm() {
                 .unwrap();
             let alarm = timer.new_alarm(|_| ());
             alarm.arm(TICK * 50).unwrap();
-            assert!(own.set(alarm.clone()).is_ok());
+            *own.lock().unwrap() = Some(alarm.clone());
             driver.turn();
             assert_eq!(driver.next_turn(), Some(TICK * 50));
             step(&alarm);
             assert!(wakes.load(SeqCst) > 0, "{name}");
             assert!(reads.load(SeqCst) > 0, "{name}");
             assert_eq!(timer.stats().panics, 0, "{name}");
+            // The clock's own handle would keep the timer alive.
+            *own.lock().unwrap() = None;
         });
     }
 }
