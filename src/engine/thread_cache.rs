@@ -41,7 +41,9 @@ use crate::sync::{Arc, Ordering, local};
 
 type ThreadCaches = RefCell<ManuallyDrop<Caches>>;
 
-// Without a destructor, so that it exists until the thread has ended. `THREAD_END` empties it.
+// Without a destructor, so that it exists until the thread has ended: an operation that finds the
+// cache need not ask. `THREAD_END` empties it. (Where thread-locals are keys of the system, its
+// memory may go earlier, and what it has is lost: on Android. Windows destroys the last key first.)
 local!(static CACHES: ThreadCaches = ThreadCaches::new(ManuallyDrop::new(Caches::NONE)));
 
 local!(static THREAD_END: ThreadEnd = ThreadEnd);
