@@ -365,7 +365,7 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("EndedEntryGoesBack", "util/expiring_map/entry.rs drop", "item.has_ended()", "false"),
     // The key of an entry that is written back is free before that.
     mutant("KeyIsFreeBeforeTheWrite", "util/expiring_map/output.rs write_back",
-        "output.reserves_keys = «true»;", "false"),
+        "output.reserves_keys = true;", ""),
     // A call finds no entry, because its time has come, although it was not written back.
     mutant("DeadEntryIsNotWritten", "util/expiring_map/shard.rs take_unwritten",
         "!self.output.reserves_keys", "true"),

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Poll, Wake, Waker};
 
 use hashed_wheel::HashedWheelTimer;
-use hashed_wheel_util::{Cause, ExpiringMap, Removed, RemovedEntries};
+use hashed_wheel_util::{Cause, Entry, ExpiringMap, Removed, RemovedEntries};
 
 use super::{Kind, Model, Phase, Script, State, Task};
 
@@ -326,7 +326,12 @@ impl Script {
             behaviour,
             script: self.clone(),
         };
-        match map.insert(key, value, delay) {
+        // The same, if there is no living entry.
+        let inserted = match replaced {
+            None if key % 2 == 1 => map.entry(key).or_insert(value, delay).map(|_| None),
+            _ => map.insert(key, value, delay),
+        };
+        match inserted {
             Ok(old) => assert_eq!((old.map(|old| old.id), is_rejected), (replaced, false)),
             Err(rejected) => {
                 self.model().expect_rejection(&rejected.error);
@@ -348,12 +353,25 @@ impl Script {
             model.reset_record(id, deadline);
         }
         drop(model);
-        assert_eq!(map.touch(&key, delay), id.is_some());
+        let is_touched = match map.entry(key) {
+            Entry::Occupied(mut entry) if key % 2 == 1 => entry.touch(delay),
+            entry => {
+                drop(entry);
+                map.touch(&key, delay)
+            }
+        };
+        assert_eq!(is_touched, id.is_some());
     }
 
     fn remove(&self, map: &ExpiringMap<u8, Task>, key: u8) {
         let expected = self.model().remove_value(key);
-        let removed = map.remove(&key);
+        let removed = match map.entry(key) {
+            Entry::Occupied(entry) if key % 2 == 1 => Some(entry.remove()),
+            entry => {
+                drop(entry);
+                map.remove(&key)
+            }
+        };
         assert_eq!(removed.as_ref().map(|task| task.id), expected);
         drop(removed);
         assert!(expected.is_none_or(|id| self.model().records[id].task_is_dropped));
