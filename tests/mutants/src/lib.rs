@@ -2,7 +2,8 @@
 //! to notice. All mutants of a list are in one build, a copy of the sources that a build script
 //! makes. The environment selects one of them when a program of that build runs.
 //!
-//! [`struct@Copy`] makes the copy, [`is_on`] is the switch in it, [`run`] runs a program with a mutant.
+//! [`struct@Copy`] makes the copy, [`is_on`] is the switch in it, and [`run`] runs a program with a
+//! mutant.
 
 mod change;
 mod copy;
