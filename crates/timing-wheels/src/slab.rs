@@ -167,20 +167,10 @@ impl<T> Slab<T> {
 
     /// Returns the same as [`entry`](Self::entry), to modify the value.
     pub(crate) fn entry_mut(&mut self, index: u32) -> Option<(Key, u64, &mut T)> {
-        let Cell {
-            deadline,
-            generation,
-            value,
-            ..
-        } = self.cells.get_mut(index as usize)?;
-        Some((
-            Key {
-                index,
-                generation: *generation,
-            },
-            *deadline,
-            value.as_mut()?,
-        ))
+        let cell = self.cells.get_mut(index as usize)?;
+        let generation = cell.generation;
+        let key = Key { index, generation };
+        Some((key, cell.deadline, cell.value.as_mut()?))
     }
 
     /// Returns all entries in no particular order.
