@@ -328,10 +328,11 @@ pub const MUTANTS: &[Mutant] = &[
         "«self.made.compare_exchange(made, end, Ordering::Relaxed, Ordering::Relaxed).is_ok()»",
         "self.made.store(end, Ordering::Relaxed); true"),
     // The worker returns the memory of a page of which it has some nodes.
-    mutant("PageInUseReturned", "node/surplus.rs take", "free == ALL_FREE", "free != 0"),
+    mutant("PageInUseReturned", "node/surplus.rs return_whole",
+        "«list.held(page_at(place)) as usize == PAGE»", "list.held(page_at(place)) > 0"),
     // A page is in the queue of returned ones before its memory is returned.
-    mutant("ReturnedBeforeItsMemory", "node/surplus.rs", "«»let is_returned =",
-        "if !whole.is_empty() { whole.clone().for_each(|place| arena.returned.push((place - FIRST_PLACE) as u32)); inside::return_pages(whole.start - FIRST_PLACE, whole.len()); return; }"),
+    mutant("ReturnedBeforeItsMemory", "node/surplus.rs return_run", "«»let is_returned =",
+        "{ run.clone().for_each(|place| arena.returned.push(page_at(place) as u32)); inside::return_pages(page_at(run.start), run.len()); return; }"),
     // --- util/executor/refused.rs ----------------------------------------------------------------
     // A refused task is not offered to the executor again.
     mutant("RefusedTaskIsNotOfferedAgain", "util/executor/refused.rs execute",
@@ -523,6 +524,6 @@ pub const MUTANTS: &[Mutant] = &[
     always("node/arena.rs write_page", "«»let number", "super::surplus::inside::write_page(page);"),
     always("node/arena.rs write_page", "ALL_FREE", "super::surplus::inside::given_out(ALL_FREE)"),
     always("node/surplus.rs is_possible", "«»CAN_RETURN_MEMORY", "inside::returns_memory() ||"),
-    always("node/surplus.rs return_pages", "«»return_memory(address(whole.start),",
-        "inside::return_pages(whole.start - FIRST_PLACE, whole.len()) ||"),
+    always("node/surplus.rs return_run", "«»return_memory(address(arena, page_at(run.start)),",
+        "inside::return_pages(page_at(run.start), run.len()) ||"),
 ];

@@ -139,8 +139,7 @@ impl Driver {
     ///
     /// Returns zero if there is work now, which may be only to process a cancellation. So it does
     /// if [`turn_at_most`](Self::turn_at_most) has left something that is due. Returns at most two
-    /// seconds while there is memory of a burst to return to the operating system; at most a minute
-    /// if few timeouts have ended since memory was last returned.
+    /// seconds while there is memory of a burst to return to the operating system.
     ///
     /// Otherwise returns `None` if nothing is pending, or nothing that will become due: a deadline
     /// too far away to represent, or a periodic task that is with the task executor (the end of its

@@ -55,7 +55,8 @@ impl EitherWheel {
         either!(self, wheel => wheel.sort_due_by_key(key, entries));
     }
 
-    #[inline]
+    // A call costs an empty turn 20 instructions.
+    #[inline(always)]
     pub(crate) fn next_deadline(&self) -> Option<u64> {
         either!(self, wheel => wheel.next_deadline())
     }

@@ -27,9 +27,8 @@
 //! | fewer | no | has no limit | wakes it | wakes it |
 //!
 //! While there is memory to return to the operating system, no sleep of the thread is longer than
-//! two seconds, or than a minute if few timeouts have ended since memory was last returned. While
-//! the clock reads an earlier time than before and something is pending, none is longer than
-//! [`HEAVY_TRAFFIC_INTERVAL`]: see [`time_until`].
+//! two seconds. While the clock reads an earlier time than before and something is pending, none is
+//! longer than [`HEAVY_TRAFFIC_INTERVAL`]: see [`time_until`].
 //!
 //! So steady traffic with far deadlines wakes the thread about once per second, and each time a
 //! thread has pushed a batch: in all one to two times per second with 3 000 timeouts per second.

@@ -17,10 +17,7 @@ use std::time::Duration;
 
 use super::counters::LatenessSampler;
 use super::inner::{Execute, Inner, Timeout};
-use super::return_timer::{
-    RETURN_INTERVAL, RETURN_TIME, ReturnTimer, SURPLUS_TIME, SURPLUS_TIME_IF_BUSY,
-    SURPLUS_TIME_IF_UNPAID, has_passed,
-};
+use super::return_timer::ReturnTimer;
 use super::sleep_policy::SleepPolicy;
 use super::timeouts::TimeoutsQueue;
 use crate::node::{
@@ -48,8 +45,6 @@ pub(crate) struct Worker {
     lateness: LatenessSampler,
     pub(super) sleep_policy: SleepPolicy,
     return_timer: ReturnTimer,
-    /// When [`return_memory`](Self::return_memory) last did steps, if there were any to do.
-    last_return: u64,
     /// All timeouts have ended, and their hooks were called.
     pub(super) has_ended: bool,
 }
@@ -62,8 +57,7 @@ impl Worker {
             receiver: Receiver::default(),
             lateness: LatenessSampler::new(ticks),
             sleep_policy: SleepPolicy::new(),
-            return_timer: ReturnTimer::Idle,
-            last_return: 0,
+            return_timer: ReturnTimer::default(),
             has_ended: false,
         }
     }
@@ -128,53 +122,21 @@ impl Worker {
     }
 
     /// Returns memory to the operating system that was not needed for some time, by at most this
-    /// many steps. A step takes some ten microseconds, and 100 µs at most. Does nothing if
-    /// something falls due soon, which would be late; unless the memory was not needed for long.
+    /// many steps: see [`ReturnTimer::step`].
     #[inline]
     pub(crate) fn return_memory(&mut self, inner: &Inner, now: u64, steps: usize) {
-        // Most turns find no surplus.
-        let has_work = self.return_timer != ReturnTimer::Idle || self.nodes.of(inner).has_surplus();
-        if has_work && !self.has_ended {
-            self.return_surplus(inner, now, steps);
-        }
-    }
-
-    #[cold]
-    fn return_surplus(&mut self, inner: &Inner, now: u64, steps: usize) {
         let mut nodes = self.nodes.of(inner);
-        let next = nodes.next_deadline().unwrap_or(u64::MAX);
-        let is_due_soon = inner.ticks.until(next, now) <= RETURN_TIME;
-        self.return_timer = self
-            .return_timer
-            .after_turn(surplus_time(&nodes, is_due_soon), now);
-        let mut left = steps;
-        if is_due_soon {
-            if !has_passed(RETURN_INTERVAL, self.last_return, now) {
-                return;
-            }
-            left = 1;
-        }
-        self.last_return = now;
-        while left > 0 && self.return_timer == ReturnTimer::Returning {
-            left -= 1;
-            if !nodes.return_memory() {
-                // More may have been freed since the search began.
-                self.return_timer =
-                    ReturnTimer::Idle.after_turn(surplus_time(&nodes, is_due_soon), now);
-            }
+        if self.return_timer.has_work(&mut nodes) && !self.has_ended {
+            self.return_timer.step(&mut nodes, inner.ticks, now, steps);
         }
     }
 
     /// After this time there is memory to return, as far as it is known now.
     pub(crate) fn surplus_wait(&mut self, inner: &Inner) -> Option<Duration> {
-        match self.return_timer {
-            _ if self.has_ended => None,
-            ReturnTimer::Returning => Some(RETURN_INTERVAL),
-            // Messages may have been taken in since the last look.
-            ReturnTimer::Idle | ReturnTimer::Since { .. } => {
-                surplus_time(&self.nodes.of(inner), false)
-            }
+        if self.has_ended {
+            return None;
         }
+        self.return_timer.wait(&mut self.nodes.of(inner))
     }
 
     /// Returns the tick of the wheel.
@@ -272,16 +234,6 @@ impl Inner {
             self.count_turn(now);
         }
         expired as usize
-    }
-}
-
-/// After this time memory is returned, if there is too much.
-fn surplus_time(nodes: &WheelOf<'_, Inner>, is_due_soon: bool) -> Option<Duration> {
-    match nodes.has_surplus() {
-        false => None,
-        true if !nodes.is_search_paid() => Some(SURPLUS_TIME_IF_UNPAID),
-        true if is_due_soon => Some(SURPLUS_TIME_IF_BUSY),
-        true => Some(SURPLUS_TIME),
     }
 }
 
@@ -421,6 +373,7 @@ fn take_in(
         .in_wheel_or_expired
         .set_single_writer(nodes.len() as u64 + counters.expired.get());
     counters.taken.add_single_writer(new);
+    nodes.refill();
     (new, nodes.len() != entries + messages)
 }
 

@@ -17,9 +17,8 @@
 //! |---|---|---|
 //! | the cache of a thread: `free` and `page` of [`LocalNodes`](super::LocalNodes) | that thread | `fill`, `free_remotely` |
 //! | `remote_frees`, `single_remote_frees` | none | the worker, `collect_remote_frees` |
-//! | `held` of the `FreeList` | the worker | `give_out` |
+//! | `held` of the `FreeList` | the worker | `give_out`, or the return of the memory |
 //! | a bit of `available` | none | the thread that has popped the page from `pages` |
-//! | `taken` of the [`Reclaimer`](super::surplus::Reclaimer) | the worker | `give_out`, or the return of the memory |
 //! | a page in `returned`: its nodes are not written | none | the thread that has popped the page, which writes its nodes |
 //!
 //! Each page has a word `available` with a bit per node, and is in the queue `pages` at most once:

@@ -2,10 +2,14 @@
 //!
 //! A page is given out once half of its nodes are free, so that timeouts that are scheduled
 //! together lie together. Until then its free nodes are *held*. In the worst case this would hold
-//! almost half of all nodes. So there is a limit: if more than one in [`MAX_HELD`] of the nodes
-//! that were made are held, pages with fewer free nodes are given out too, from
-//! [`MIN_FREE_AT_LIMIT`] on. This is the mean at the limit, so there are such pages. The worker
-//! looks for them in turn, a few for each node that it recycles.
+//! almost half of all nodes. So while callers have few pages, and more than one in [`MAX_HELD`] of
+//! the nodes that were made are held, pages with fewer free nodes are given out too, from
+//! [`MIN_FREE_AT_LIMIT`] on ([`refill`](FreeList::refill)). This is the mean at the limit, so there
+//! are such pages.
+//!
+//! If callers do not need the free nodes, the list *keeps* them ([`keep`](FreeList::keep)): it holds
+//! each page until it is *whole*, with all of its nodes free, and then the memory is returned
+//! ([`surplus`](super::surplus)). That ends as soon as callers have few pages.
 
 #![allow(unsafe_code)]
 
@@ -13,16 +17,19 @@ use super::arena::{Arena, FreeNode, PAGE};
 use super::task::TaskContext;
 
 /// A page with this many free nodes is given out again.
-const MIN_FREE_PER_PAGE: u32 = PAGE.div_ceil(2) as u32;
+pub(super) const MIN_FREE_PER_PAGE: u32 = PAGE.div_ceil(2) as u32;
 
-/// One in this many of the nodes that were made are held at most.
+/// One in this many of the nodes that were made are held at most, while callers have few pages.
 const MAX_HELD: u64 = 8;
 
 /// While more nodes are held, a page with this many free nodes is given out.
 const MIN_FREE_AT_LIMIT: u32 = (PAGE as u64).div_ceil(MAX_HELD) as u32;
 
-/// How many pages are looked at for each node that is recycled while too many are held.
-const PAGES_PER_NODE: usize = 8;
+/// Callers have few pages if there are fewer. They get as many more.
+const MIN_AVAILABLE: usize = if cfg!(miri) { 2 } else { 32 };
+
+/// How many pages are looked at when callers have few.
+const PAGES_PER_REFILL: usize = 1_024;
 
 /// The nodes of a page that are held.
 #[derive(Clone, Copy, Default)]
@@ -34,30 +41,23 @@ struct Held {
 }
 
 /// The worker's record of free nodes that are in no thread's cache.
+#[derive(Default)]
 pub(super) struct FreeList {
     /// For each page, the nodes that are held.
     held: Vec<Held>,
-    /// How many nodes were ever given out.
-    given_out: i64,
-    /// How many nodes may be held.
-    limit: i64,
-    /// How many more than are held now. Negative: too many are held.
-    room: i64,
-    /// The next page to look at while too many nodes are held.
-    next: usize,
+    /// How many nodes are held.
+    count: u64,
+    /// How many pages are whole.
+    pub(super) whole: usize,
+    /// The page that was last looked at because callers had few.
+    last: usize,
+    /// Pages are held until they are whole.
+    pub(super) keeps: bool,
+    /// A page was given out, or has become whole, since this was set to false.
+    pub(super) has_news: bool,
 }
 
 impl FreeList {
-    pub(super) fn new() -> Self {
-        Self {
-            held: Vec::new(),
-            given_out: 0,
-            limit: 0,
-            room: 0,
-            next: 0,
-        }
-    }
-
     /// Recycles a node.
     ///
     /// # Safety
@@ -78,20 +78,39 @@ impl FreeList {
     #[inline]
     unsafe fn put_number<S: TaskContext>(&mut self, arena: &Arena<S>, number: u32) {
         let page = number as usize / PAGE;
+        let count = self.hold(page, 1 << (number as usize - page * PAGE), 1);
+        // Half of the page, or all of it.
+        if count % MIN_FREE_PER_PAGE == 0 {
+            // SAFETY: the caller uses the list with no other arena.
+            unsafe { self.give_out_or_keep(arena, page) };
+        }
+    }
+
+    /// Holds `count` more nodes of a page. Returns how many of that page are held.
+    #[inline]
+    fn hold(&mut self, page: usize, free: u64, count: u32) -> u32 {
         if page >= self.held.len() {
             self.held
                 .resize((page + 1).next_power_of_two(), Held::default());
         }
+        self.count += u64::from(count);
         let held = &mut self.held[page];
-        held.free |= 1 << (number as usize - page * PAGE);
-        held.count += 1;
-        self.room -= 1;
-        if held.count >= MIN_FREE_PER_PAGE {
-            // SAFETY: the nodes that are held are free nodes of `arena`, which the list owns.
+        held.free |= free;
+        held.count += count;
+        held.count
+    }
+
+    /// # Safety
+    ///
+    /// Nodes of this page are held. The list is used with no other arena.
+    #[inline(never)]
+    unsafe fn give_out_or_keep<S: TaskContext>(&mut self, arena: &Arena<S>, page: usize) {
+        let is_whole = self.held(page) == PAGE as u32;
+        self.whole += usize::from(is_whole);
+        self.has_news |= is_whole || !self.keeps;
+        if !self.keeps {
+            // SAFETY: the caller vouches for this.
             unsafe { self.give_out(arena, page) };
-        } else if self.room < 0 {
-            // SAFETY: the caller uses the list with no other arena.
-            unsafe { self.enforce_limit(arena) };
         }
     }
 
@@ -100,8 +119,7 @@ impl FreeList {
     /// # Safety
     ///
     /// The list is used with no other arena.
-    #[inline(never)]
-    unsafe fn give_out<S: TaskContext>(&mut self, arena: &Arena<S>, page: usize) {
+    pub(super) unsafe fn give_out<S: TaskContext>(&mut self, arena: &Arena<S>, page: usize) {
         let free = self.take_held(page);
         // SAFETY: nodes that are held are free nodes of this arena, and are not held any more.
         unsafe { arena.give_out(page as u32, free) };
@@ -113,42 +131,64 @@ impl FreeList {
             .held
             .get_mut(page)
             .map_or_else(Held::default, std::mem::take);
-        let count = i64::from(count);
-        self.given_out += count;
-        self.room += count;
+        self.count -= u64::from(count);
+        self.whole -= usize::from(count == PAGE as u32);
         free
     }
 
-    /// How many nodes were ever recycled: given out, or held.
-    pub(super) fn recycled(&self) -> i64 {
-        self.given_out + self.limit - self.room
+    /// How many nodes of a page are held.
+    pub(super) fn held(&self, page: usize) -> u32 {
+        self.held.get(page).map_or(0, |held| held.count)
     }
 
-    /// Looks at a few pages if too many nodes are held.
+    /// The number of pages that may have nodes that are held.
+    pub(super) fn pages(&self) -> usize {
+        self.held.len()
+    }
+
+    /// From now on pages are held until they are whole, or callers have few. Takes at most `most`
+    /// of the available pages.
     ///
     /// # Safety
     ///
     /// The list is used with no other arena.
+    pub(super) unsafe fn keep<S: TaskContext>(&mut self, arena: &Arena<S>, most: usize) {
+        self.keeps = true;
+        for (page, free) in std::iter::from_fn(|| arena.take_available()).take(most) {
+            let count = self.hold(page as usize, free, free.count_ones());
+            self.whole += usize::from(count == PAGE as u32);
+        }
+    }
+
+    /// Gives out pages that are held if callers have few, and keeps none.
+    ///
+    /// # Safety
+    ///
+    /// The list is used with no other arena.
+    #[inline]
+    pub(super) unsafe fn refill<S: TaskContext>(&mut self, arena: &Arena<S>) {
+        let has_many = self.whole > 0 || self.count > arena.made() / MAX_HELD;
+        if (self.keeps || has_many) && arena.pages.len() < MIN_AVAILABLE {
+            // SAFETY: the caller uses the list with no other arena.
+            unsafe { self.give_out_held(arena) };
+        }
+    }
+
+    /// # Safety
+    ///
+    /// The list is used with no other arena.
     #[cold]
-    #[inline(never)]
-    unsafe fn enforce_limit<S: TaskContext>(&mut self, arena: &Arena<S>) {
-        let made = arena.made();
-        let limit = (made / MAX_HELD) as i64;
-        self.room += limit - self.limit;
-        self.limit = limit;
-        let pages = self.held.len().min(made as usize / PAGE);
-        for _ in 0..PAGES_PER_NODE {
-            if self.room >= 0 {
-                return;
-            }
-            self.next = if self.next + 1 < pages {
-                self.next + 1
-            } else {
-                0
-            };
-            if self.held[self.next].count >= MIN_FREE_AT_LIMIT {
+    unsafe fn give_out_held<S: TaskContext>(&mut self, arena: &Arena<S>) {
+        (self.keeps, self.has_news) = (false, true);
+        let pages = self.held.len();
+        for _ in 0..pages.min(PAGES_PER_REFILL) {
+            self.last = (self.last + 1) % pages;
+            if self.held(self.last) >= MIN_FREE_AT_LIMIT {
                 // SAFETY: the caller uses the list with no other arena.
-                unsafe { self.give_out(arena, self.next) };
+                unsafe { self.give_out(arena, self.last) };
+                if arena.pages.len() >= 2 * MIN_AVAILABLE {
+                    return;
+                }
             }
         }
     }
@@ -192,27 +232,59 @@ mod tests {
     use super::*;
     use crate::node::tests::NoTasks;
 
-    /// Each second page has too few free nodes to be given out at once, so that the limit matters.
-    #[test]
-    fn recycled_nodes_are_counted_whether_given_out_or_held() {
-        let (arena, mut list) = (Arena::<NoTasks>::new(), FreeList::new());
-        let mut recycled = 0;
-        for page in 0..40 {
-            let mut nodes = arena.take_page();
-            let nodes = std::iter::from_fn(|| nodes.next());
-            for node in nodes.take(if page % 2 == 0 { PAGE } else { PAGE / 2 - 1 }) {
-                // SAFETY: the list is used with one arena, of which this is a free node.
-                unsafe { list.put(&arena, node) };
-                recycled += 1;
-                assert_eq!(list.recycled(), recycled);
-            }
+    fn put(list: &mut FreeList, arena: &Arena<NoTasks>, nodes: Vec<FreeNode<NoTasks>>) {
+        for node in nodes {
+            // SAFETY: the list is used with one arena, of which this is a free node.
+            unsafe { list.put(arena, node) };
         }
-        assert!(list.limit > 0 && list.given_out > 0);
+    }
+
+    fn take_page(arena: &Arena<NoTasks>) -> Vec<FreeNode<NoTasks>> {
+        let mut page = arena.take_page();
+        std::iter::from_fn(|| page.next()).collect()
+    }
+
+    /// More pages than callers need.
+    const PAGES: usize = 2 * MIN_AVAILABLE;
+
+    #[test]
+    fn pages_are_kept_until_callers_have_few() {
+        let (arena, mut list) = (Arena::<NoTasks>::new(), FreeList::default());
+        let mut pages: Vec<_> = (0..2 * PAGES).map(|_| take_page(&arena)).collect();
+        let mut last = pages.pop().unwrap();
+        let half = last.split_off(PAGE / 2);
+        for page in pages.drain(..PAGES) {
+            put(&mut list, &arena, page);
+        }
+        assert_eq!((arena.pages.len(), list.whole), (PAGES, 0));
+        // SAFETY: the list is used with one arena.
+        unsafe { list.keep(&arena, PAGES / 4) };
+        assert_eq!((arena.pages.len(), list.whole), (PAGES * 3 / 4, PAGES / 4));
+        put(&mut list, &arena, half);
+        assert_eq!(list.whole, PAGES / 4);
+        put(&mut list, &arena, last);
+        put(&mut list, &arena, pages.pop().unwrap());
+        assert_eq!(
+            (arena.pages.len(), list.whole),
+            (PAGES * 3 / 4, PAGES / 4 + 2)
+        );
+        for pages in [PAGES * 3 / 4, MIN_AVAILABLE] {
+            while arena.pages.len() > pages {
+                take_page(&arena);
+            }
+            // SAFETY: the list is used with one arena.
+            unsafe { list.refill(&arena) };
+            assert!(list.keeps && arena.pages.len() == pages);
+        }
+        take_page(&arena);
+        // SAFETY: the list is used with one arena.
+        unsafe { list.refill(&arena) };
+        assert!(!list.keeps && arena.pages.len() > MIN_AVAILABLE);
     }
 
     #[test]
     fn all_that_threads_have_freed_is_collected_at_once() {
-        let (arena, mut list) = (Arena::<NoTasks>::new(), FreeList::new());
+        let (arena, mut list) = (Arena::<NoTasks>::new(), FreeList::default());
         let mut page = arena.take_page();
         let mut take = |count| Vec::from_iter(std::iter::from_fn(|| page.next()).take(count));
         for _ in 0..2 {
@@ -227,7 +299,8 @@ mod tests {
         }
         // SAFETY: the list is used with one arena.
         assert!(unsafe { list.collect_remote_frees(&arena) });
-        assert_eq!(list.recycled(), 12);
+        let given_out = arena.take_available().map_or(0, |(_, free)| free);
+        assert_eq!((list.take_held(0) | given_out).count_ones(), 12);
         // SAFETY: the list is used with one arena.
         assert!(!unsafe { list.collect_remote_frees(&arena) });
     }

@@ -6,24 +6,20 @@
 //! first, as those of a new page. The head of [`arena`](super::arena) says why the worker knows
 //! that it owns them.
 //!
-//! Work is done in steps of bounded length, in two phases:
+//! The worker takes the available pages, and from then on holds pages until all of their nodes are
+//! free ([`FreeList::keep`]). So no page is searched for: the last node makes it whole. Work is done
+//! in steps of bounded length:
 //!
 //! | phase | each step |
 //! |---|---|
-//! | `Take` | pops some pages from `pages`, takes those of which all nodes are free, and pushes the others again |
-//! | `Return` | returns some of the pages that were taken, in the order of their addresses |
+//! | `Take` | takes some of the available pages |
+//! | `Return` | gives out a *reserve*, the pages with the lowest numbers; then returns runs of whole pages, in the order of their addresses |
 //!
-//! A *reserve* stays: the pages with the lowest numbers. A search begins only if the pages with
-//! free nodes are twice the reserve, so a steady load keeps its memory. While no page is available,
-//! callers need the pages that were taken, which are given out again.
-//!
-//! A page in `pages` has some free nodes, not necessarily all, so a search may find nothing. Its
-//! cost is paid for by the nodes that were recycled since the last search: one for
-//! [`PAGES_PER_RECYCLED`] pages. If there are fewer, the worker waits longer, and searches then.
-//! Otherwise the pages of which few nodes were in use at the last search would stay permanently.
+//! It begins only if the pages that are available or whole are twice the reserve, so a steady load
+//! keeps its memory. It ends when callers have few pages ([`FreeList::refill`]).
 //!
 //! **Large pages.** Pages of nodes are returned one by one, because a few timeouts that live long
-//! are enough to keep each large page in use. If all of a large page was taken, it is returned
+//! are enough to keep each large page in use. If all of a large page is whole, it is returned
 //! whole, and is large again later. Otherwise its memory uses small pages from then on: the
 //! operating system would merge what is left into a large page, which takes up as much memory as
 //! before.
@@ -32,8 +28,8 @@
 
 use std::mem::{needs_drop, size_of};
 
-use super::arena::{ALL_FREE, Arena, FIRST_CHUNK, PAGE, PAGE_SIZE};
-use super::free_list::FreeList;
+use super::arena::{Arena, FIRST_CHUNK, PAGE, PAGE_SIZE};
+use super::free_list::{FreeList, MIN_FREE_PER_PAGE};
 use super::layout::Node;
 use super::task::TaskContext;
 use crate::platform::{
@@ -48,15 +44,12 @@ const REGION: usize = LARGE_PAGE / PAGE_SIZE;
 const FIRST_PLACE: usize = FIRST_CHUNK / PAGE;
 
 /// The fewest pages in reserve: 256 kB.
-const MIN_RESERVE: u64 = if cfg!(miri) { 4 } else { 64 };
+const MIN_RESERVE: usize = if cfg!(miri) { 4 } else { 64 };
 
 /// The reserve is one in this many of the pages that are in use, if these are many.
-const RESERVE: u64 = 8;
+const RESERVE: usize = 8;
 
-/// A search of this many pages costs one recycled node.
-const PAGES_PER_RECYCLED: u64 = 8;
-
-/// How many pages a step of `Take` looks at.
+/// How many pages a step of `Take` takes.
 const PAGES_PER_STEP: usize = 512;
 
 /// When a step of `Return` ends: a call of the operating system costs as much as about 32 pages.
@@ -66,24 +59,15 @@ const COST_OF_CALL: usize = 32;
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Phase {
     Idle,
-    /// This many pages are left to be looked at.
-    Take(usize),
-    /// The next place in `taken`.
+    Take,
+    /// The next place that is looked at.
     Return(usize),
 }
 
 pub(super) struct Reclaimer {
     phase: Phase,
-    /// How many nodes had been recycled when the last search began.
-    recycled: i64,
-    /// How many must be recycled since then to pay for the next one.
-    price: i64,
-    /// Pages before this place stay.
-    first: usize,
-    /// Pages from this place on were not written.
-    unwritten: usize,
-    /// By place, whether the page was taken to be returned.
-    taken: Vec<bool>,
+    /// This many available pages stay.
+    reserve: usize,
     /// How many pages of nodes a page of the operating system has.
     unit: usize,
     /// The operating system has refused a call, and is not asked again.
@@ -95,9 +79,11 @@ fn is_possible<S: TaskContext>() -> bool {
     CAN_RETURN_MEMORY && !needs_drop::<Node<S>>() && PAGE * size_of::<Node<S>>() == PAGE_SIZE
 }
 
-/// The number of pages that stay while this many are in use.
-fn reserve(in_use: u64) -> u64 {
-    MIN_RESERVE.max(in_use / RESERVE)
+/// How many pages are free, available or whole, and how many of the available ones stay.
+fn free_and_reserve<S: TaskContext>(list: &FreeList, arena: &Arena<S>) -> (usize, usize) {
+    let with_memory = (arena.made() as usize / PAGE).saturating_sub(arena.returned.len());
+    let free = (arena.pages.len() + list.whole).min(with_memory);
+    (free, MIN_RESERVE.max((with_memory - free) / RESERVE))
 }
 
 /// The end of the large page with this place, or of its chunk if that is smaller.
@@ -106,18 +92,38 @@ fn end_of_region(place: usize) -> usize {
     (2 << place.ilog2()).min(place / REGION * REGION + REGION)
 }
 
+/// The page with this place.
+fn page_at(place: usize) -> usize {
+    place - FIRST_PLACE
+}
+
 impl Reclaimer {
     pub(super) fn new() -> Self {
         Self {
             phase: Phase::Idle,
-            recycled: 0,
-            price: MIN_RESERVE as i64,
-            first: FIRST_PLACE,
-            unwritten: 0,
-            taken: Vec::new(),
+            reserve: 0,
             unit: memory_page_size().div_ceil(PAGE_SIZE),
             is_refused: false,
         }
+    }
+
+    /// Whether there is memory to return. Most turns find that nothing was freed.
+    #[inline]
+    pub(super) fn has_surplus<S: TaskContext>(
+        &self,
+        list: &mut FreeList,
+        arena: &Arena<S>,
+    ) -> bool {
+        if list.has_news {
+            list.has_news = self.has_many_pages(list, arena);
+        }
+        list.has_news
+    }
+
+    #[cold]
+    fn has_many_pages<S: TaskContext>(&self, list: &FreeList, arena: &Arena<S>) -> bool {
+        let (free, reserve) = free_and_reserve(list, arena);
+        free > 2 * reserve && !self.is_refused && is_possible::<S>()
     }
 
     /// Does one step. Returns whether there is more to do.
@@ -130,186 +136,128 @@ impl Reclaimer {
         list: &mut FreeList,
         arena: &Arena<S>,
     ) -> bool {
-        if !is_possible::<S>() {
-            return false;
-        }
         self.phase = match self.phase {
-            Phase::Idle => self.begin(list, arena),
+            Phase::Idle if !self.has_surplus(list, arena) => Phase::Idle,
+            Phase::Idle => {
+                self.reserve = free_and_reserve(list, arena).1;
+                list.has_news = false;
+                return_rest_of_region(arena);
+                Phase::Take
+            }
+            Phase::Take if arena.pages.len() > 2 * PAGES_PER_STEP => {
+                // SAFETY: the caller uses both with no other arena.
+                unsafe { list.keep(arena, PAGES_PER_STEP) };
+                Phase::Take
+            }
+            Phase::Take => {
+                // In the same step, so that callers find pages after it. SAFETY: the caller uses
+                // both with no other arena.
+                unsafe {
+                    list.keep(arena, usize::MAX);
+                    self.return_whole(list, arena, FIRST_PLACE)
+                }
+            }
             // SAFETY: the caller uses both with no other arena.
-            Phase::Take(left) => unsafe { self.take(list, arena, left) },
-            // SAFETY: the caller uses both with no other arena.
-            Phase::Return(place) => unsafe { self.return_taken(arena, place) },
+            Phase::Return(place) => unsafe { self.return_whole(list, arena, place) },
         };
         self.phase != Phase::Idle
     }
 
-    /// Whether a search may find memory to return: there are enough pages with free nodes, and some
-    /// nodes were recycled since the last search.
-    #[inline]
-    pub(super) fn has_surplus<S: TaskContext>(&self, list: &FreeList, arena: &Arena<S>) -> bool {
-        list.recycled() > self.recycled && self.has_many_pages(arena)
-    }
-
-    #[cold]
-    fn has_many_pages<S: TaskContext>(&self, arena: &Arena<S>) -> bool {
-        // Most turns find few pages.
-        if arena.pages.len() as u64 <= 2 * MIN_RESERVE || self.is_refused || !is_possible::<S>() {
-            return false;
-        }
-        let (queued, in_use) = queued_and_in_use(arena);
-        queued > 2 * reserve(in_use)
-    }
-
-    /// Whether enough nodes were recycled since the last search to pay for the next one.
-    pub(super) fn is_search_paid(&self, list: &FreeList) -> bool {
-        list.recycled() - self.recycled >= self.price
-    }
-
-    /// Begins a search, if there is a surplus.
-    fn begin<S: TaskContext>(&mut self, list: &FreeList, arena: &Arena<S>) -> Phase {
-        if !self.has_surplus(list, arena) {
-            return Phase::Idle;
-        }
-        let (queued, in_use) = queued_and_in_use(arena);
-        self.recycled = list.recycled();
-        self.price = MIN_RESERVE.max(queued / PAGES_PER_RECYCLED) as i64;
-        self.first = FIRST_PLACE + reserve(in_use) as usize;
-        let made = arena.made();
-        self.unwritten = FIRST_PLACE + made as usize / PAGE;
-        self.taken = vec![false; self.unwritten];
-        // The operating system has provided all of the last large page.
-        let end = self.unwritten.next_multiple_of(REGION);
-        if self.unwritten > REGION
-            && arena.make_unwritten(made, ((end - FIRST_PLACE) * PAGE) as u64)
-        {
-            self.taken.resize(end, true);
-        }
-        Phase::Take(queued as usize)
-    }
-
+    /// Returns whole pages, from `place` on.
+    ///
     /// # Safety
     ///
     /// The list and this value are used with no other arena.
-    unsafe fn take<S: TaskContext>(
+    unsafe fn return_whole<S: TaskContext>(
         &mut self,
         list: &mut FreeList,
         arena: &Arena<S>,
-        left: usize,
+        mut place: usize,
     ) -> Phase {
-        for _ in 0..left.min(PAGES_PER_STEP) {
-            let Some((page, free)) = arena.take_available() else {
-                break;
-            };
-            let free = free | list.take_held(page as usize);
-            let place = page as usize + FIRST_PLACE;
-            let is_taken = place >= self.first && free == ALL_FREE;
-            // A page that was made since `begin` is left for the next search.
-            match self.taken.get_mut(place).filter(|_| is_taken) {
-                Some(is_taken) => *is_taken = true,
-                // SAFETY: the nodes were just taken from this page of the arena.
-                None => unsafe { arena.give_out(page, free) },
-            }
-        }
-        if left > PAGES_PER_STEP {
-            Phase::Take(left - PAGES_PER_STEP)
-        } else {
-            Phase::Return(self.first)
-        }
-    }
-
-    /// Returns pages that were taken, from `place` on.
-    ///
-    /// # Safety
-    ///
-    /// The list and this value are used with no other arena.
-    unsafe fn return_taken<S: TaskContext>(&mut self, arena: &Arena<S>, mut place: usize) -> Phase {
+        let end = FIRST_PLACE + list.pages();
         let mut cost = 0;
         while cost < COST_PER_STEP {
-            if place >= self.taken.len() {
-                self.taken = Vec::new();
+            if place >= end || !list.keeps {
                 return Phase::Idle;
             }
-            let region = &self.taken[place..end_of_region(place).min(self.taken.len())];
-            let count_of =
-                |taken: &[bool], sought| taken.iter().take_while(|&&is| is == sought).count();
-            let others = count_of(region, false);
-            let mut count = count_of(&region[others..], true);
-            if arena.pages.is_empty() {
-                // Callers need some, or those in reserve are in use: give out no more than these.
-                // At least one, so that the loop goes on in the models, which have no reserve.
-                count = count.min((self.first - FIRST_PLACE).max(1));
+            let is_whole = |&place: &usize| list.held(page_at(place)) as usize == PAGE;
+            let mut count = (place..end_of_region(place)).take_while(is_whole).count();
+            let is_half = list.held(page_at(place)) >= MIN_FREE_PER_PAGE;
+            if is_half && arena.pages.len() < self.reserve {
+                count = 1;
+                // SAFETY: nodes of this page are held, and the list is used with no other arena.
+                unsafe { list.give_out(arena, page_at(place)) };
+            } else if count > 0 {
+                // SAFETY: all nodes of these pages are held. They lie in one region, which is part
+                // of one chunk.
+                unsafe { self.return_run(list, arena, place, count) };
+                cost += COST_OF_CALL;
             }
-            place += others;
-            if count > 0 {
-                // SAFETY: the worker owns all nodes of these pages.
-                unsafe { self.return_pages(arena, place, count) };
-                cost += count + COST_OF_CALL;
-            }
-            place += count;
-            cost += 1;
+            place += count.max(1);
+            cost += count.max(1);
         }
         Phase::Return(place)
     }
 
-    /// Returns the memory of pages from `place` on, or gives them out: those that callers need, or
-    /// that the operating system refuses, or that are not whole pages of it.
+    /// Returns the memory of pages from `place` on, as far as they are whole pages of the operating
+    /// system.
     ///
     /// # Safety
     ///
-    /// The worker owns all nodes of these pages, which are pages of `arena`, and gives them up.
-    /// They lie in one region and in one chunk.
-    unsafe fn return_pages<S: TaskContext>(
+    /// All nodes of these pages are held by the list, which is used with no other arena. They lie
+    /// in one region and in one chunk.
+    unsafe fn return_run<S: TaskContext>(
         &mut self,
+        list: &mut FreeList,
         arena: &Arena<S>,
         place: usize,
         count: usize,
     ) {
-        let address = |place: usize| arena.at(((place - FIRST_PLACE) * PAGE) as u32).cast();
-        let mut whole = place.next_multiple_of(self.unit)..(place + count) / self.unit * self.unit;
-        if self.is_refused || arena.pages.is_empty() {
-            whole = 0..0;
+        let run = place.next_multiple_of(self.unit)..(place + count) / self.unit * self.unit;
+        if run.is_empty() {
+            return;
         }
-        if !whole.is_empty() && place >= REGION {
+        run.clone()
+            .for_each(|place| _ = list.take_held(page_at(place)));
+        let large = (place >= REGION).then(|| address(arena, page_at(place / REGION * REGION)));
+        if let Some(large) = large {
             // SAFETY: a region is as large as a large page and aligned like one, so it is part of
             // one chunk.
-            unsafe {
-                allow_large_pages(
-                    address(place / REGION * REGION),
-                    LARGE_PAGE,
-                    count == REGION,
-                );
-            };
+            unsafe { allow_large_pages(large, LARGE_PAGE, count == REGION) };
         }
-        // SAFETY: the caller owns the nodes, so no other thread reads them. They are written before
-        // they are given out: by the thread that pops the page from `returned`, or below.
-        let is_returned = whole.is_empty()
-            || unsafe { return_memory(address(whole.start), whole.len() * PAGE_SIZE) };
+        // SAFETY: the worker owns the nodes, so no other thread reads them. The thread that pops a
+        // page from `returned` writes them, also if the call fails, perhaps after it has returned
+        // some of the pages.
+        let is_returned =
+            unsafe { return_memory(address(arena, page_at(run.start)), run.len() * PAGE_SIZE) };
+        run.for_each(|place| arena.returned.push(page_at(place) as u32));
         self.is_refused |= !is_returned;
-        for place in place..place + count {
-            let page = (place - FIRST_PLACE) as u32;
-            if is_returned && whole.contains(&place) {
-                arena.returned.push(page);
-                continue;
-            }
-            if !is_returned || place >= self.unwritten {
-                // The call may have failed after it had returned some of the pages. SAFETY: the
-                // page was made, the caller owns its nodes, and `is_possible` says that they have
-                // nothing to drop.
-                unsafe { arena.write_page(page) };
-            }
-            // SAFETY: the caller owns all nodes of the page, and gives them up.
-            unsafe { arena.give_out(page, ALL_FREE) };
-        }
+        list.keeps &= is_returned;
     }
 }
 
-/// How many pages have available nodes, and how many others have memory. The numbers are those of
-/// one moment only if no other thread takes pages meanwhile.
-fn queued_and_in_use<S: TaskContext>(arena: &Arena<S>) -> (u64, u64) {
-    let returned = arena.returned.len() as u64;
-    let with_memory = (arena.made() / PAGE as u64).saturating_sub(returned);
-    let queued = (arena.pages.len() as u64).min(with_memory);
-    (queued, with_memory - queued)
+/// The operating system has provided all of the last large page. Makes its other pages, without
+/// memory.
+fn return_rest_of_region<S: TaskContext>(arena: &Arena<S>) {
+    let made = arena.made();
+    let first = FIRST_PLACE + made as usize / PAGE;
+    let end = first.next_multiple_of(REGION);
+    if first <= REGION || first == end || !arena.make_unwritten(made, (page_at(end) * PAGE) as u64)
+    {
+        return;
+    }
+    // SAFETY: these pages were just made, and no other thread knows of them. A thread that takes
+    // one from `returned` writes its nodes first. If the call fails they stay as they are.
+    unsafe {
+        allow_large_pages(address(arena, page_at(end - REGION)), LARGE_PAGE, false);
+        return_memory(address(arena, page_at(first)), (end - first) * PAGE_SIZE);
+    }
+    (first..end).for_each(|place| arena.returned.push(page_at(place) as u32));
+}
+
+/// The address of a page.
+fn address<S: TaskContext>(arena: &Arena<S>, page: usize) -> std::ptr::NonNull<u8> {
+    arena.at((page * PAGE) as u32).cast()
 }
 
 #[cfg(test)]

@@ -48,7 +48,7 @@ pub(crate) fn new_timer<S: Owner>(
     let id = PoolId::new();
     Arc::new_cyclic(|timer| {
         let count = LocalCount::new(timer.clone());
-        let (free, reclaimer) = (FreeList::new(), Reclaimer::new());
+        let (free, reclaimer) = (FreeList::default(), Reclaimer::new());
         let timer = make(
             NodeWheel {
                 wheel,
@@ -122,6 +122,7 @@ impl<S: Owner> NodeWheel<S> {
         self.wheel.len()
     }
 
+    #[inline]
     pub(crate) fn next_deadline(&self) -> Option<u64> {
         self.wheel.next_deadline()
     }
@@ -227,15 +228,17 @@ impl<S: Owner> WheelOf<'_, S> {
 
     /// Whether there may be memory that [`return_memory`](Self::return_memory) would return.
     #[inline]
-    pub(crate) fn has_surplus(&self) -> bool {
-        self.own
-            .reclaimer
-            .has_surplus(&self.own.free, &self.timer.pool().arena)
+    pub(crate) fn has_surplus(&mut self) -> bool {
+        let arena = &self.timer.pool().arena;
+        self.own.reclaimer.has_surplus(&mut self.own.free, arena)
     }
 
-    /// Whether enough nodes were recycled to pay for the search for this memory.
-    pub(crate) fn is_search_paid(&self) -> bool {
-        self.own.reclaimer.is_search_paid(&self.own.free)
+    /// Messages of a lane were taken in: callers may need nodes that are kept for the operating
+    /// system.
+    #[inline]
+    pub(crate) fn refill(&mut self) {
+        // SAFETY: the free list is used with the arena of its own pool alone.
+        unsafe { self.own.free.refill(&self.timer.pool().arena) };
     }
 
     /// Returns memory that is not needed to the operating system. Each call does a bounded amount

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use super::{FIRST_PLACE, Phase, Reclaimer};
+use super::{Phase, Reclaimer};
 use crate::node::arena::inside::forget_chunks;
 use crate::node::arena::{Arena, FreeNode, PAGE};
 use crate::node::free_list::FreeList;
@@ -131,7 +131,7 @@ impl Pages {
         model_page_words(true);
         Self {
             arena,
-            worker: Mutex::new((FreeList::new(), Reclaimer::new())),
+            worker: Mutex::new((FreeList::default(), Reclaimer::new())),
             observed,
         }
     }
@@ -192,10 +192,7 @@ impl Pages {
     /// The worker returns the memory of all pages that are free, without a reserve.
     pub fn return_memory(&self) {
         let (list, reclaimer) = &mut *self.worker.try_lock().expect("there is one worker");
-        reclaimer.first = FIRST_PLACE;
-        reclaimer.taken = vec![false; FIRST_PLACE + PAGES];
-        reclaimer.unwritten = reclaimer.taken.len();
-        reclaimer.phase = Phase::Take(self.arena.pages.len());
+        (reclaimer.reserve, reclaimer.phase) = (0, Phase::Take);
         // SAFETY: the list is used with one arena.
         while unsafe { reclaimer.return_memory(list, &self.arena) } {}
         assert_eq!(reclaimer.phase, Phase::Idle);
@@ -226,6 +223,9 @@ impl Pages {
     /// Takes all nodes that no thread has, without making any. Returns how many.
     pub fn take_all(&self) -> usize {
         self.collect();
+        let (list, _) = &mut *self.worker.try_lock().expect("there is one worker");
+        // SAFETY: the list is used with one arena.
+        unsafe { list.refill(&self.arena) };
         let mut count = 0;
         while self.arena.pages.len() + self.arena.returned.len() > 0 {
             count += self.take().count();

@@ -71,7 +71,8 @@ fn memory_of_free_pages_is_returned() {
     );
 }
 
-/// Two threads take pages while the worker returns memory.
+/// Two threads take pages while the worker returns memory. (The chunk of the pages that they may make
+/// is allocated before.)
 #[test]
 fn page_of_returned_memory_is_taken_by_one_of_two() {
     explore(
@@ -81,7 +82,7 @@ fn page_of_returned_memory_is_taken_by_one_of_two() {
             mutant("PageInUseReturned"),
         ],
         || {
-            let (pages, used) = pages(2);
+            let (pages, used) = pages(3);
             let callers = [(); 2].map(|()| {
                 let other = Arc::clone(&pages);
                 thread::spawn(move || other.take())

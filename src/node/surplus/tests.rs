@@ -19,14 +19,19 @@ impl Memory {
     fn new() -> Self {
         Self {
             arena: Arena::new(),
-            list: FreeList::new(),
+            list: FreeList::default(),
             reclaimer: Reclaimer::new(),
         }
     }
 
     /// Takes nodes as a thread does.
-    fn take(&self, count: usize) -> Vec<FreeNode<NoTasks>> {
-        let pages = std::iter::repeat_with(|| self.arena.take_page());
+    fn take(&mut self, count: usize) -> Vec<FreeNode<NoTasks>> {
+        let Self { arena, list, .. } = self;
+        let pages = std::iter::repeat_with(|| {
+            // SAFETY: the list is used with one arena.
+            unsafe { list.refill(arena) };
+            arena.take_page()
+        });
         let nodes = pages.flat_map(|mut page| std::iter::from_fn(move || page.next()));
         nodes.take(count.next_multiple_of(PAGE)).collect()
     }
@@ -54,13 +59,6 @@ impl Memory {
     }
 }
 
-/// Does steps until memory is to be returned.
-fn step_until_return(memory: &mut Memory) {
-    while !matches!(memory.reclaimer.phase, Phase::Return(_)) {
-        assert!(memory.step());
-    }
-}
-
 fn number(node: &FreeNode<NoTasks>) -> u32 {
     // SAFETY: the arena exists in each of these tests.
     unsafe { node.number() }
@@ -77,8 +75,8 @@ fn different(nodes: &[FreeNode<NoTasks>]) -> usize {
 /// All places of several regions.
 const BURST: usize = (if cfg!(miri) { 2 } else { 4 }) * REGION * PAGE - FIRST_CHUNK;
 
-/// Pages that may have memory when all nodes are free, because no search begins for them.
-const KEPT: usize = 2 * MIN_RESERVE as usize;
+/// Pages that may have memory when all nodes are free, because no return begins for them.
+const KEPT: usize = 2 * MIN_RESERVE;
 
 #[test]
 fn memory_of_a_burst_is_returned_and_used_again() {
@@ -107,7 +105,7 @@ fn memory_of_a_burst_is_returned_and_used_again() {
             memory.put(nodes);
             // Under Miri, one step of each phase is enough for all pages.
             assert!(memory.return_all() > if cfg!(miri) { 1 } else { 2 });
-            assert_eq!(pages - memory.arena.returned.len(), MIN_RESERVE as usize);
+            assert_eq!(pages - memory.arena.returned.len(), MIN_RESERVE);
             assert!(!memory.step() && memory.reclaimer.phase == Phase::Idle);
         }
     }
@@ -168,7 +166,6 @@ fn check_page_with_a_node_in_use_is_not_returned(unit: usize) {
         memory.put([unsafe { FreeNode::new(pointer) }]);
     }
     // The rest of the regions is returned too, although few nodes were recycled.
-    assert!(!memory.reclaimer.is_search_paid(&memory.list));
     memory.return_all();
     let left = memory.pages() - memory.arena.returned.len();
     assert!(left <= KEPT, "{left} pages");
@@ -183,7 +180,7 @@ fn refused_pages_are_written_before_they_are_used() {
     let mut memory = Memory::new();
     let nodes = memory.take(BURST);
     let pages = memory.pages();
-    // In the middle of a region. The pages before this region are returned.
+    // In the middle of a region. This region and the pages before it count as returned.
     let page = REGION + REGION / 2 - FIRST_PLACE;
     let locked = memory.arena.at((page * PAGE) as u32).cast();
     // SAFETY: the pages are pages of the arena.
@@ -195,85 +192,12 @@ fn refused_pages_are_written_before_they_are_used() {
     assert!(memory.reclaimer.is_refused);
     assert_eq!(
         memory.arena.returned.len(),
-        REGION - FIRST_PLACE - MIN_RESERVE as usize
+        2 * REGION - FIRST_PLACE - MIN_RESERVE
     );
     assert_eq!(different(&memory.take(BURST)), BURST);
     assert_eq!(memory.pages(), pages, "all pages were given out again");
     // SAFETY: the pages are pages of the arena.
     unsafe { lock_memory(locked, memory_page_size(), false) };
-}
-
-/// Callers take all available pages while the worker has taken others.
-#[test]
-fn pages_that_callers_need_are_given_out() {
-    if !is_possible::<NoTasks>() {
-        return;
-    }
-    let mut memory = Memory::new();
-    let nodes = memory.take(BURST);
-    let pages = memory.pages();
-    memory.put(nodes);
-    step_until_return(&mut memory);
-    let mut nodes = memory.take(memory.arena.pages.len() * PAGE);
-    let taken = || {
-        memory
-            .reclaimer
-            .taken
-            .iter()
-            .filter(|&&is_taken| is_taken)
-            .count()
-    };
-    assert_eq!(taken() + nodes.len() / PAGE, pages);
-    memory.return_all();
-    // The first run of them, and no more than the reserve.
-    let given_out = memory.arena.pages.len();
-    let first_run = end_of_region(memory.reclaimer.first) - memory.reclaimer.first;
-    assert_eq!(given_out, first_run.min(MIN_RESERVE as usize));
-    assert_eq!(
-        memory.arena.returned.len(),
-        pages - nodes.len() / PAGE - given_out
-    );
-    nodes.extend(memory.take(BURST - nodes.len()));
-    assert_eq!(different(&nodes), BURST);
-    assert_eq!(memory.pages(), pages, "no page is lost");
-}
-
-/// Almost all pages have free nodes, and none has only free nodes.
-#[test]
-fn searches_that_find_nothing_are_rare() {
-    if !is_possible::<NoTasks>() {
-        return;
-    }
-    let mut memory = Memory::new();
-    let mut random = fastrand::Rng::with_seed(1);
-    let (used, free): (Vec<_>, Vec<_>) = memory
-        .take(BURST)
-        .into_iter()
-        .partition(|node| number(node) % 64 == 0 || random.u8(..10) < 3);
-    memory.put(free);
-    let (mut recycled, mut pages) = (0, 0);
-    for _ in 0..if cfg!(miri) { 4 } else { 64 } {
-        let nodes = memory.take(MIN_RESERVE as usize);
-        recycled += nodes.len();
-        memory.put(nodes);
-        if memory.reclaimer.is_search_paid(&memory.list) && memory.step() {
-            let Phase::Take(count) = memory.reclaimer.phase else {
-                panic!("a search begins")
-            };
-            pages += count;
-            memory.return_all();
-        }
-    }
-    assert!(memory.arena.returned.is_empty() && pages > 0);
-    // The nodes that were free before pay for the first search.
-    let most = recycled * PAGES_PER_RECYCLED as usize + BURST / PAGE;
-    assert!(
-        pages <= most,
-        "{pages} pages were looked at for {recycled} recycled nodes"
-    );
-    memory.put(used);
-    memory.return_all();
-    assert!(memory.pages() - memory.arena.returned.len() <= KEPT);
 }
 
 #[test]
@@ -392,8 +316,10 @@ fn memory_with(pages: usize, free: usize) -> (Memory, Vec<FreeNode<NoTasks>>) {
     (memory, used)
 }
 
-fn has_surplus(memory: &Memory) -> bool {
-    memory.reclaimer.has_surplus(&memory.list, &memory.arena)
+fn has_surplus(memory: &mut Memory) -> bool {
+    memory
+        .reclaimer
+        .has_surplus(&mut memory.list, &memory.arena)
 }
 
 #[test]
@@ -402,63 +328,35 @@ fn memory_is_returned_on_each_platform_that_can() {
 }
 
 #[test]
-fn reserve_is_one_in_eight_of_the_pages_in_use() {
-    assert_eq!(reserve(0), MIN_RESERVE);
-    assert_eq!(reserve(RESERVE * MIN_RESERVE), MIN_RESERVE);
-    assert_eq!(reserve(RESERVE * (MIN_RESERVE + 100)), MIN_RESERVE + 100);
-}
-
-#[test]
-fn search_needs_more_than_twice_the_reserve() {
+fn return_needs_more_than_twice_the_reserve() {
     if !is_possible::<NoTasks>() {
         return;
     }
-    let least = 2 * MIN_RESERVE as usize;
-    assert!(!has_surplus(&memory_with(least, least).0));
-    assert!(has_surplus(&memory_with(least + 1, least + 1).0));
+    let least = 2 * MIN_RESERVE;
+    assert!(!has_surplus(&mut memory_with(least, least).0));
+    assert!(has_surplus(&mut memory_with(least + 1, least + 1).0));
     // Three times as many pages are in use, which is not enough for a larger reserve.
-    assert!(has_surplus(&memory_with(4 * (least + 1), least + 1).0));
+    assert!(has_surplus(&mut memory_with(4 * (least + 1), least + 1).0));
+    // The reserve is one in eight of the pages in use.
+    let (used, reserve) = (RESERVE * (MIN_RESERVE + 100), MIN_RESERVE + 100);
+    for free in [2 * reserve, 2 * reserve + 1] {
+        let (mut memory, _used) = memory_with(used + free, free);
+        assert_eq!(has_surplus(&mut memory), free > 2 * reserve);
+    }
 }
 
 #[test]
-fn search_is_paid_for_by_recycled_nodes_and_does_not_begin_without_any_or_after_a_refusal() {
+fn whole_pages_count_as_surplus_until_the_operating_system_refuses() {
     if !is_possible::<NoTasks>() {
         return;
     }
-    let pages = 2 * MIN_RESERVE as usize + 8;
+    let pages = 2 * MIN_RESERVE + 8;
     let (mut memory, _used) = memory_with(pages, pages);
-    let is_paid = |memory: &Memory| memory.reclaimer.is_search_paid(&memory.list);
-    memory.reclaimer.price = memory.list.recycled();
-    assert!(has_surplus(&memory) && is_paid(&memory));
-    memory.reclaimer.price += 1;
-    assert!(has_surplus(&memory) && !is_paid(&memory));
-    memory.reclaimer.price = 1;
-    memory.reclaimer.recycled = memory.list.recycled();
-    assert!(!has_surplus(&memory) && !is_paid(&memory));
-    memory.reclaimer.recycled -= 1;
-    assert!(has_surplus(&memory) && is_paid(&memory));
+    // SAFETY: the list is used with one arena.
+    unsafe { memory.list.keep(&memory.arena, pages) };
+    assert!(memory.arena.pages.is_empty() && has_surplus(&mut memory));
     memory.reclaimer.is_refused = true;
-    assert!(!has_surplus(&memory));
-}
-
-/// Those with the lowest numbers stay.
-#[test]
-fn search_takes_the_pages_after_the_reserve() {
-    if !is_possible::<NoTasks>() {
-        return;
-    }
-    let pages = 3 * MIN_RESERVE as usize;
-    let (mut memory, _used) = memory_with(pages, pages);
-    assert!(memory.step());
-    assert_eq!(memory.reclaimer.phase, Phase::Take(pages));
-    assert_eq!(memory.reclaimer.first, FIRST_PLACE + MIN_RESERVE as usize);
-    step_until_return(&mut memory);
-    let (stay, taken) = memory.reclaimer.taken.split_at(memory.reclaimer.first);
-    assert!(taken.iter().all(|&is_taken| is_taken) && !stay.contains(&true));
-    assert_eq!(
-        (taken.len(), memory.arena.pages.len()),
-        (2 * MIN_RESERVE as usize, MIN_RESERVE as usize)
-    );
+    assert!(!has_surplus(&mut memory));
 }
 
 /// The operating system provides large pages as a whole.
@@ -474,7 +372,7 @@ fn rest_of_the_last_large_page_is_returned_too() {
     let all = BURST / PAGE + REGION;
     assert_eq!(
         (memory.pages(), memory.arena.returned.len()),
-        (all, all - MIN_RESERVE as usize)
+        (all, all - MIN_RESERVE)
     );
     assert_eq!(different(&memory.take(all * PAGE)), all * PAGE);
     assert_eq!(
@@ -504,12 +402,12 @@ fn reserve_stays_also_if_its_first_pages_are_in_use() {
     }
     let mut memory = Memory::new();
     let mut nodes = memory.take(BURST);
-    let free = nodes.split_off(2 * MIN_RESERVE as usize * PAGE);
+    let free = nodes.split_off(2 * MIN_RESERVE * PAGE);
     memory.put(free);
     memory.return_all();
-    assert_eq!(memory.arena.pages.len(), MIN_RESERVE as usize);
+    assert_eq!(memory.arena.pages.len(), MIN_RESERVE);
     assert_eq!(
         memory.pages() - memory.arena.returned.len(),
-        3 * MIN_RESERVE as usize
+        3 * MIN_RESERVE
     );
 }
