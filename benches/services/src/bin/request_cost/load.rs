@@ -1,5 +1,5 @@
-//! The load: persistent connections, and requests at a steady rate. Beside them a probe measures how
-//! long an answer takes.
+//! The load: persistent connections, and requests at a steady rate. Beside them a probe measures
+//! how long an answer takes.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};

@@ -10,13 +10,12 @@
 //! connections, most of which are idle. No timeout fires, so this measures what timeouts cost that
 //! are there in case of need.
 //!
-//! Each service is a separate process, which this program starts. There are four kinds: a
-//! wheel with a thread, with tokio's timer disabled; a wheel that a task of the runtime drives;
-//! `hashed_wheel_util::time` in place of `tokio::time`, with one changed line; tokio's timer. All of
-//! them run at the same time. They get the requests in turns
-//! of a second, in changing order, because the cost of a system call changes from one second to the
-//! next on a virtual machine. The table at the end contains medians, and medians of the ratios in
-//! each round.
+//! Each service is a separate process, which this program starts. There are four kinds: a wheel
+//! with a thread, with tokio's timer disabled; a wheel that a task of the runtime drives;
+//! `hashed_wheel_util::time` in place of `tokio::time`; tokio's timer. All of them run at the same
+//! time. They get the requests in turns of a second, in changing order, because the cost of a
+//! system call changes from one second to the next on a virtual machine. The table at the end
+//! contains medians, and medians of the ratios in each round.
 //!
 //! With 18 000 connections per service (`ulimit -n 60000`, as root):
 //!
