@@ -229,7 +229,8 @@ pub struct Occupancy {
     /// not have reached it.
     pub tick: u64,
     /// The levels. A hashed wheel has one. A hierarchical wheel has, from the lowest up, the levels
-    /// that have been needed so far.
+    /// that have been needed so far. Its first entries, up to 32, need none: each counts for the
+    /// slot that it would have.
     pub levels: Vec<LevelOccupancy>,
     /// New timeouts in the queue, which the worker has not seen yet. Those that were cancelled
     /// meanwhile are included.

@@ -351,9 +351,7 @@ mod tests {
             slab.remove(key.index);
         }
         assert_eq!(slab.cells.capacity(), 0);
-        for value in 0..=MAX_IDLE_CELLS {
-            slab.insert(0, value);
-        }
+        (0..=MAX_IDLE_CELLS).for_each(|value| _ = slab.insert(0, value));
         assert!(keys.iter().all(|key| slab.get(*key).is_none()));
     }
 
@@ -405,9 +403,7 @@ mod tests {
 
         let mut slab = slab(0);
         let stays = CELLS * 3 / 4;
-        for _ in 0..CELLS {
-            slab.insert(0, ());
-        }
+        (0..CELLS).for_each(|_| _ = slab.insert(0, ()));
         for index in (0..CELLS).filter(|&index| index != stays) {
             slab.remove(index as u32);
         }
@@ -441,9 +437,7 @@ mod tests {
             slab.remove(key.index);
         }
         assert_eq!(slab.cells.len(), CELLS);
-        for _ in 0..CELLS {
-            slab.insert(0, ());
-        }
+        (0..CELLS).for_each(|_| _ = slab.insert(0, ()));
         assert!(keys.iter().all(|key| slab.get(*key).is_none()));
     }
 
@@ -476,9 +470,7 @@ mod tests {
         const REMOVALS_PER_SEARCH: usize = CELLS / 2 / CELLS_PER_REMOVAL;
 
         let mut slab = slab(0);
-        for _ in 0..CELLS {
-            slab.insert(0, ());
-        }
+        (0..CELLS).for_each(|_| _ = slab.insert(0, ()));
         let mut order = (0..CELLS as u32)
             .rev()
             .filter(|&index| index as usize != LAST);
@@ -514,9 +506,7 @@ mod tests {
         const CELLS: usize = 4 * MAX_IDLE_CELLS;
 
         let mut slab = slab(0);
-        for _ in 0..CELLS {
-            slab.insert(0, ());
-        }
+        (0..CELLS).for_each(|_| _ = slab.insert(0, ()));
         for index in (0..CELLS).filter(|&index| index != CELLS / 2 - 1) {
             slab.remove(index as u32);
         }
