@@ -35,7 +35,7 @@ fn last() -> &'static Link {
 fn timer_of(link: &Link) -> &HashedWheelTimer {
     link.timer.get_or_init(|| {
         let builder = HashedWheelTimer::builder().tick(Duration::from_millis(1));
-        let named = builder.thread_name("hashed-wheel-time");
+        let named = builder.thread_name("wheel-time");
         named.build().expect("these settings can be built")
     })
 }

@@ -185,6 +185,80 @@ fn the_receiver_of_entries_has_these_methods() {
         Receiver::poll_recv_many;
 }
 
+#[test]
+fn the_module_time_has_these_functions() {
+    use hashed_wheel_util::time::{
+        self, Instant, Interval, MissedTickBehavior, Sleep, Timeout, Timer, error::Elapsed,
+    };
+    use std::future::Ready;
+    use std::pin::Pin;
+
+    type Limited = Timeout<Ready<u8>>;
+    let _: fn(Duration) -> Sleep = time::sleep;
+    let _: fn(time::Instant) -> Sleep = time::sleep_until;
+    let _: fn(Duration, Ready<u8>) -> Limited = time::timeout;
+    let _: fn(time::Instant, Ready<u8>) -> Limited = time::timeout_at;
+    let _: fn(Duration) -> Interval = time::interval;
+    let _: fn(time::Instant, Duration) -> Interval = time::interval_at;
+    let _: fn(&Sleep) -> time::Instant = Sleep::deadline;
+    let _: fn(&Sleep) -> bool = Sleep::is_elapsed;
+    let _: fn(Pin<&mut Sleep>, time::Instant) = Sleep::reset;
+    let _: fn(&Limited) -> &Ready<u8> = Timeout::get_ref;
+    let _: fn(&mut Limited) -> &mut Ready<u8> = Timeout::get_mut;
+    let _: fn(Limited) -> Ready<u8> = Timeout::into_inner;
+    let _ = async |limited: Limited| -> Result<u8, Elapsed> { limited.await };
+    let _ = async |interval: &mut Interval| -> time::Instant { interval.tick().await };
+    let _: fn(&mut Interval, &mut Context<'_>) -> Poll<time::Instant> = Interval::poll_tick;
+    let _: fn(&mut Interval) = Interval::reset;
+    let _: fn(&mut Interval) = Interval::reset_immediately;
+    let _: fn(&mut Interval, Duration) = Interval::reset_after;
+    let _: fn(&mut Interval, time::Instant) = Interval::reset_at;
+    let _: fn(&Interval) -> MissedTickBehavior = Interval::missed_tick_behavior;
+    let _: fn(&mut Interval, MissedTickBehavior) = Interval::set_missed_tick_behavior;
+    let _: fn(&Interval) -> Duration = Interval::period;
+
+    let _: fn(&HashedWheelTimer) -> Timer = Timer::new;
+    let _: fn(&Timer) -> time::Instant = Timer::now;
+    let _: fn(&Timer, Duration) -> Sleep = Timer::sleep;
+    let _: fn(&Timer, time::Instant) -> Sleep = Timer::sleep_until;
+    let _: fn(&Timer, Duration, Ready<u8>) -> Limited = Timer::timeout;
+    let _: fn(&Timer, time::Instant, Ready<u8>) -> Limited = Timer::timeout_at;
+    let _: fn(&Timer, Duration) -> Interval = Timer::interval;
+    let _: fn(&Timer, time::Instant, Duration) -> Interval = Timer::interval_at;
+
+    // The same with and without tokio's types.
+    let _: fn() -> Instant = Instant::now;
+    let _: fn(std::time::Instant) -> Instant = Instant::from_std;
+    let _: fn(Instant) -> std::time::Instant = Instant::into_std;
+    let _: fn(&Instant) -> Duration = Instant::elapsed;
+    let _: fn(&Instant, Instant) -> Duration = Instant::duration_since;
+    let _: fn(&Instant, Instant) -> Duration = Instant::saturating_duration_since;
+    let _: fn(&Instant, Instant) -> Option<Duration> = Instant::checked_duration_since;
+    let _: fn(&Instant, Duration) -> Option<Instant> = Instant::checked_add;
+    let _: fn(&Instant, Duration) -> Option<Instant> = Instant::checked_sub;
+    is_eq_hash::<Instant>();
+    is_clone::<MissedTickBehavior>();
+    is_send_sync::<(Sleep, Interval, Limited, Timer, Instant)>();
+    is_unpin::<(Sleep, Interval)>();
+    is_debug::<(Sleep, Interval, Limited, Timer, Instant, Elapsed)>();
+}
+
+#[test]
+fn a_deadline_has_these_functions() {
+    use hashed_wheel_util::deadline::{self, Within};
+    use hashed_wheel_util::time::{self, Timeout};
+    use std::future::Ready;
+
+    let _: fn() -> Option<Instant> = deadline::current;
+    let _: fn() -> Option<Duration> = deadline::remaining;
+    let _: fn(Ready<u8>) -> Within<Ready<u8>> = deadline::inherit;
+    let _ = |at: Instant, future: Ready<u8>| -> Timeout<Within<Ready<u8>>> {
+        deadline::within(at, future)
+    };
+    let _ = |at: time::Instant, future: Ready<u8>| deadline::within(at, future);
+    is_send_sync::<Within<Ready<u8>>>();
+}
+
 // --- auto traits and derived traits --------------------------------------------------------------
 
 fn is_send_sync<T: Send + Sync + 'static>() {}

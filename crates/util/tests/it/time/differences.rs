@@ -100,7 +100,7 @@ fn the_thread_of_the_timer_wakes_tasks() {
     assert!(poll.is_pending());
     crate::common::eventually("it is woken", || woken.0.lock().unwrap().is_some());
     let by = woken.0.lock().unwrap().take().unwrap();
-    assert_eq!(by.1.as_deref(), Some("hashed-wheel-time"));
+    assert_eq!(by.1.as_deref(), Some("wheel-time"));
 }
 
 #[test]
