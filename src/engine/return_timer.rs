@@ -33,7 +33,7 @@ enum State {
 pub(super) struct ReturnTimer {
     state: State,
     /// When [`step`](Self::step) last did steps, if there were any to do.
-    last_return: u64,
+    pub(super) last_return: u64,
 }
 
 impl ReturnTimer {
@@ -85,13 +85,6 @@ impl ReturnTimer {
             // Messages may have been taken in since the last look.
             State::Idle | State::Since(_) => nodes.has_surplus().then_some(SURPLUS_TIME),
         }
-    }
-}
-
-#[cfg(test)]
-impl ReturnTimer {
-    pub(super) fn last_return(&self) -> u64 {
-        self.last_return
     }
 }
 

@@ -7,8 +7,8 @@
 //! [`MIN_FREE_AT_LIMIT`] on ([`refill`](FreeList::refill)). This is the mean at the limit, so there
 //! are such pages.
 //!
-//! If callers do not need the free nodes, the list *keeps* them ([`keep`](FreeList::keep)): it holds
-//! each page until it is *whole*, with all of its nodes free, and then the memory is returned
+//! If callers do not need the free nodes, the list *keeps* them ([`keep`](FreeList::keep)): it
+//! holds each page until it is *whole*, with all of its nodes free, and then the memory is returned
 //! ([`surplus`](super::surplus)). That ends as soon as callers have few pages.
 
 #![allow(unsafe_code)]
@@ -18,6 +18,9 @@ use super::task::TaskContext;
 
 /// A page with this many free nodes is given out again.
 pub(super) const MIN_FREE_PER_PAGE: u32 = PAGE.div_ceil(2) as u32;
+
+/// A page with this many free nodes is whole.
+pub(super) const WHOLE: u32 = PAGE as u32;
 
 /// One in this many of the nodes that were made are held at most, while callers have few pages.
 const MAX_HELD: u64 = 8;
@@ -79,8 +82,7 @@ impl FreeList {
     unsafe fn put_number<S: TaskContext>(&mut self, arena: &Arena<S>, number: u32) {
         let page = number as usize / PAGE;
         let count = self.hold(page, 1 << (number as usize - page * PAGE), 1);
-        // Half of the page, or all of it.
-        if count % MIN_FREE_PER_PAGE == 0 {
+        if matches!(count, MIN_FREE_PER_PAGE | WHOLE) {
             // SAFETY: the caller uses the list with no other arena.
             unsafe { self.give_out_or_keep(arena, page) };
         }
@@ -105,7 +107,7 @@ impl FreeList {
     /// Nodes of this page are held. The list is used with no other arena.
     #[inline(never)]
     unsafe fn give_out_or_keep<S: TaskContext>(&mut self, arena: &Arena<S>, page: usize) {
-        let is_whole = self.held(page) == PAGE as u32;
+        let is_whole = self.held(page) == WHOLE;
         self.whole += usize::from(is_whole);
         self.has_news |= is_whole || !self.keeps;
         if !self.keeps {
@@ -132,7 +134,7 @@ impl FreeList {
             .get_mut(page)
             .map_or_else(Held::default, std::mem::take);
         self.count -= u64::from(count);
-        self.whole -= usize::from(count == PAGE as u32);
+        self.whole -= usize::from(count == WHOLE);
         free
     }
 
@@ -156,7 +158,7 @@ impl FreeList {
         self.keeps = true;
         for (page, free) in std::iter::from_fn(|| arena.take_available()).take(most) {
             let count = self.hold(page as usize, free, free.count_ones());
-            self.whole += usize::from(count == PAGE as u32);
+            self.whole += usize::from(count == WHOLE);
         }
     }
 

@@ -7,8 +7,8 @@
 //! that it owns them.
 //!
 //! The worker takes the available pages, and from then on holds pages until all of their nodes are
-//! free ([`FreeList::keep`]). So no page is searched for: the last node makes it whole. Work is done
-//! in steps of bounded length:
+//! free ([`FreeList::keep`]). So no page is searched for: the last node makes it whole. Work is
+//! done in steps of bounded length:
 //!
 //! | phase | each step |
 //! |---|---|
@@ -29,7 +29,7 @@
 use std::mem::{needs_drop, size_of};
 
 use super::arena::{Arena, FIRST_CHUNK, PAGE, PAGE_SIZE};
-use super::free_list::{FreeList, MIN_FREE_PER_PAGE};
+use super::free_list::{FreeList, MIN_FREE_PER_PAGE, WHOLE};
 use super::layout::Node;
 use super::task::TaskContext;
 use crate::platform::{
@@ -180,7 +180,7 @@ impl Reclaimer {
             if place >= end || !list.keeps {
                 return Phase::Idle;
             }
-            let is_whole = |&place: &usize| list.held(page_at(place)) as usize == PAGE;
+            let is_whole = |&place: &usize| list.held(page_at(place)) == WHOLE;
             let mut count = (place..end_of_region(place)).take_while(is_whole).count();
             let is_half = list.held(page_at(place)) >= MIN_FREE_PER_PAGE;
             if is_half && arena.pages.len() < self.reserve {

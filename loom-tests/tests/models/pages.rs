@@ -71,8 +71,8 @@ fn memory_of_free_pages_is_returned() {
     );
 }
 
-/// Two threads take pages while the worker returns memory. (The chunk of the pages that they may make
-/// is allocated before.)
+/// Two threads take pages while the worker returns memory. (The chunk of the pages that they may
+/// make is allocated before.)
 #[test]
 fn page_of_returned_memory_is_taken_by_one_of_two() {
     explore(

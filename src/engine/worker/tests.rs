@@ -209,12 +209,12 @@ fn a_busy_worker_returns_memory_in_single_steps() {
     worker.return_memory(t.inner(), now, 16);
     let wait = worker.surplus_wait(t.inner());
     assert_eq!(wait, Some(RETURN_INTERVAL), "one step is not enough");
-    assert_eq!(worker.return_timer.last_return(), now);
+    assert_eq!(worker.return_timer.last_return, now);
     let interval = RETURN_INTERVAL.as_nanos() as u64;
     worker.return_memory(t.inner(), now + interval - 1, 16);
-    assert_eq!(worker.return_timer.last_return(), now, "too soon");
+    assert_eq!(worker.return_timer.last_return, now, "too soon");
     worker.return_memory(t.inner(), now + interval, 16);
-    assert_eq!(worker.return_timer.last_return(), now + interval);
+    assert_eq!(worker.return_timer.last_return, now + interval);
     drop(worker);
     assert_eq!(surplus(&t).0, Some(RETURN_INTERVAL));
     t.timer.stop();
