@@ -11,7 +11,8 @@
 //! | [`current`], [`remaining`] | return it |
 //!
 //! Of nested deadlines the nearest counts. It is a thread-local that is set while the future is
-//! polled. So it needs no runtime, and a spawned task has none, unless it is made with [`inherit`].
+//! polled. So it needs no runtime, and a spawned task has none, unless it is made with [`inherit`],
+//! or its executor, such as a `LocalSet`, runs in the future itself.
 //!
 //! # Examples
 //!
@@ -61,8 +62,8 @@ pub fn remaining() -> Option<Duration> {
     current().map(|deadline| time::Instant::from(deadline).saturating_duration_since(now))
 }
 
-/// Ends `future` at `deadline`, or at the [`current`] one if that is nearer, and lets
-/// everything in it find the deadline.
+/// Ends `future` at `deadline`, or at that of the task that polls it first if that is nearer, and
+/// lets everything in it find the deadline.
 ///
 /// It takes an `Instant` of std, of tokio or of [`time`].
 ///

@@ -21,8 +21,8 @@
 //! millisecond. Its thread starts with the first future that waits. For a timer of your own, with
 //! another tick or clock, use a [`Timer`].
 //!
-//! A [`timeout`](timeout()) also ends at the [deadline of the request](crate::deadline), if that is
-//! earlier.
+//! A [`timeout`](timeout()) also ends at the [deadline of the request](crate::deadline) that first
+//! polls it, if that is earlier.
 //!
 //! # Tests with a paused clock
 //!

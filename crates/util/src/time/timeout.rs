@@ -1,5 +1,6 @@
 //! A future with a time limit.
 
+use std::mem;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -74,8 +75,12 @@ pin_project! {
     pub struct Timeout<T> {
         #[pin]
         value: T,
-        // `None` if the time is never over.
+        // `None` if the time is never over, or no longer counts.
         delay: Option<Sleep>,
+        // Without a deadline of its own.
+        is_endless: bool,
+        // The first poll finds out whether its task has a nearer deadline.
+        is_new: bool,
     }
 }
 
@@ -85,10 +90,11 @@ impl<T> Timeout<T> {
         deadline: Option<Instant>,
         sleep_until: impl FnOnce(Instant) -> Sleep,
     ) -> Self {
-        let deadline = deadline::nearest(deadline.map(Into::into));
         Self {
             value: future.into_future(),
-            delay: deadline.map(|deadline| sleep_until(deadline.into())),
+            delay: Some(sleep_until(deadline.unwrap_or_else(Instant::now))),
+            is_endless: deadline.is_none(),
+            is_new: true,
         }
     }
 
@@ -118,9 +124,17 @@ impl<T: Future> Future for Timeout<T> {
             *this.delay = None;
             return Poll::Ready(Ok(output));
         }
-        match this.delay {
-            Some(delay) => Pin::new(delay).poll(context).map(|()| Err(Elapsed(()))),
-            None => Poll::Pending,
+        let Some(delay) = this.delay else {
+            return Poll::Pending;
+        };
+        if mem::take(this.is_new) {
+            let own = (!*this.is_endless).then(|| delay.deadline().into());
+            let Some(nearest) = deadline::nearest(own) else {
+                *this.delay = None;
+                return Poll::Pending;
+            };
+            Pin::new(&mut *delay).reset(nearest.into());
         }
+        Pin::new(delay).poll(context).map(|()| Err(Elapsed(())))
     }
 }

@@ -140,6 +140,35 @@ async fn a_time_limit_ends_at_the_deadline_if_that_is_nearer() {
     assert_eq!(deadline::remaining(), None);
 }
 
+/// Awaits a future that was made within a deadline, but outside of it.
+async fn made_within<F: Future>(deadline: Instant, make: impl FnOnce() -> F) -> F::Output {
+    let mut made = None;
+    let makes = async { made = Some(make()) };
+    deadline::within(deadline, makes).await.unwrap();
+    made.unwrap().await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_time_limit_heeds_the_deadline_of_the_task_that_polls_it() {
+    let far = in_ms(60_000);
+    for limit in [ms(50_000), Duration::MAX] {
+        let begin = time::Instant::now();
+        let later = time::sleep(ms(10_000));
+        let spawned = made_within(in_ms(100), || tokio::spawn(time::timeout(limit, later)));
+        assert_eq!(spawned.await.unwrap(), Ok(()));
+        assert!(begin.elapsed() >= ms(10_000));
+
+        let limited = time::timeout(limit, pending::<()>());
+        let inherited = made_within(in_ms(100), || deadline::inherit(limited));
+        let begin = time::Instant::now();
+        assert!(inherited.await.is_err());
+        assert!(begin.elapsed() <= ms(101), "{:?}", begin.elapsed());
+    }
+    let nested = deadline::within(far, async { deadline::current() });
+    let spawned = made_within(in_ms(100), || tokio::spawn(nested));
+    assert_eq!(spawned.await.unwrap(), Ok(Some(far)));
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_rest_of_the_time_follows_the_paused_clock() {
     let limited = deadline::within(in_ms(100), async {
