@@ -70,7 +70,7 @@
 //! | wake-ups | on the runtime's thread | on the timer's thread |
 //! | `Unpin` | a [`Sleep`] has to be pinned | is [`Unpin`]. Pinning it works too |
 //! | `Send`, `Sync` | all types, a [`Timeout`] if its future is | the same |
-//! | budget of a task (`coop`) | each poll uses it | used by a first poll that is ready at once, with feature `tokio`. A `timeout` also ends if its future has used up the budget |
+//! | budget of a task (`coop`) | each poll uses it | used by the first poll, and the first after a reset, if it is ready at once, with feature `tokio`. A `timeout` also ends if its future has used up the budget |
 //! | [`Sleep::is_elapsed`] after a [`reset`](Sleep::reset) without a poll | as the clock says | false until it is polled |
 //! | [`Instant`], [`MissedTickBehavior`] | | tokio's own with feature `tokio`. Without it, types with the same methods |
 //! | [`error::Elapsed`] | | a type of its own, with the same traits |
@@ -78,8 +78,8 @@
 //! | no thread can be started | the runtime cannot be built | the first poll panics |
 //! | `fork` | the runtime does not work in the child | the child gets a timer of its own, on Linux |
 //!
-//! On a current-thread runtime of a build with `test-util`, all of it is as in tokio, `Unpin`
-//! excepted.
+//! On a current-thread runtime of a build with `test-util`, all of it is as in tokio, except
+//! `Unpin`, `Elapsed`, `is_elapsed` and the budget.
 
 pub mod error;
 mod interval;

@@ -1,6 +1,7 @@
 //! A future that waits.
 
 use std::fmt;
+use std::mem;
 use std::pin::Pin;
 #[cfg(feature = "tokio")]
 use std::pin::pin;
@@ -55,6 +56,7 @@ pub fn sleep(duration: Duration) -> Sleep {
 pub fn sleep_until(deadline: Instant) -> Sleep {
     Sleep {
         deadline,
+        is_new: true,
         kind: Kind::Unpolled,
     }
 }
@@ -74,6 +76,8 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct Sleep {
     deadline: Instant,
+    /// It was not polled since it was made or reset.
+    is_new: bool,
     kind: Kind,
 }
 
@@ -102,6 +106,7 @@ impl Sleep {
     pub(super) fn own(deadline: Instant, sleep: hashed_wheel::Sleep) -> Self {
         Self {
             deadline,
+            is_new: true,
             kind: Kind::Own(sleep),
         }
     }
@@ -142,6 +147,7 @@ impl Sleep {
     /// ```
     pub fn reset(mut self: Pin<&mut Self>, deadline: Instant) {
         self.deadline = deadline;
+        self.is_new = true;
         match &mut self.kind {
             Kind::Unpolled => {}
             Kind::Module(sleep) | Kind::Own(sleep) => sleep.reset_at(deadline.into_std()),
@@ -171,9 +177,13 @@ impl Future for Sleep {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let Self { deadline, kind } = self.get_mut();
-        let is_first = matches!(kind, Kind::Unpolled);
-        if is_first {
+        let Self {
+            deadline,
+            is_new,
+            kind,
+        } = self.get_mut();
+        let is_first = mem::take(is_new);
+        if matches!(kind, Kind::Unpolled) {
             *kind = Kind::here(*deadline);
         }
         loop {

@@ -7,7 +7,8 @@ use std::task::Poll;
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
-use hashed_wheel_util::time::{self, Instant, Interval, Sleep, Timeout};
+use hashed_wheel::HashedWheelTimer;
+use hashed_wheel_util::time::{self, Instant, Interval, Sleep, Timeout, Timer};
 use tokio::runtime::{Builder, Runtime};
 
 use super::Task;
@@ -142,6 +143,24 @@ fn a_first_poll_that_is_ready_uses_the_budget() {
             firsts
         });
         assert_eq!(polls.await.unwrap(), 128);
+        let resets = tokio::spawn(async {
+            let (past, task) = (Instant::now(), Task::new());
+            let mut sleep = pin!(time::sleep(ms(60_000)));
+            assert!(task.poll(sleep.as_mut()).is_pending());
+            let ready = |_: &usize| {
+                sleep.as_mut().reset(past);
+                task.poll(sleep.as_mut()).is_ready()
+            };
+            (0..1_000).take_while(ready).count()
+        });
+        assert_eq!(resets.await.unwrap(), 128);
+        let own = tokio::spawn(async {
+            let timer = HashedWheelTimer::new(ms(1), 64);
+            let (time, task) = (Timer::new(&timer), Task::new());
+            let ready = |_: &usize| task.poll(pin!(time.sleep(Duration::ZERO))).is_ready();
+            (0..1_000).take_while(ready).count()
+        });
+        assert_eq!(own.await.unwrap(), 128);
     });
 }
 
