@@ -75,7 +75,7 @@ pub struct Interval {
 impl Interval {
     #[track_caller]
     pub(super) fn new(sleep: Sleep, period: Duration) -> Self {
-        assert!(!period.is_zero(), "`period` must be non-zero");
+        assert!(!period.is_zero(), "`period` must be non-zero.");
         Self {
             sleep,
             period: period.min(LONGEST),

@@ -407,7 +407,7 @@ async fn limits_can_be_nested() {
 // --- interval ------------------------------------------------------------------------------------
 
 #[tokio::test]
-#[should_panic]
+#[should_panic(expected = "`period` must be non-zero.")]
 async fn an_interval_needs_a_period() {
     drop(time::interval_at(Instant::now(), ms(0)));
 }
