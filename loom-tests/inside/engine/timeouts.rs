@@ -6,8 +6,8 @@ use std::collections::VecDeque;
 use super::{NewLanes, TimeoutsQueue};
 use crate::node::inside::{messages, new_pool_id, push};
 use crate::node::{Producer, lane};
-use crate::sync::inside::threads_come_and_go;
 use crate::sync::Mutex;
+use crate::sync::inside::threads_come_and_go;
 
 /// More threads than a model has.
 const THREADS: usize = 4;
