@@ -136,17 +136,18 @@ impl<K, V> ExpiringMapBuilder<K, V> {
     /// Caffeine's `maximumSize`.
     ///
     /// If the map is full, a new key evicts an entry that was not used recently. A use is
-    /// [`get`](ExpiringMap::get), [`with`](ExpiringMap::with), [`touch`](ExpiringMap::touch) and
-    /// [`renew`](ExpiringMap::renew). The policy is *second chance*, also called CLOCK. Entries
-    /// come up for eviction in the order in which they were inserted. One that was used since goes
-    /// to the end of the order instead, as if it had just been inserted. At most 64 in a row do.
-    /// The evicted entry goes to the handler or the receiver, as [`Cause::Evicted`].
+    /// [`get`](ExpiringMap::get), [`with`](ExpiringMap::with), [`entry`](ExpiringMap::entry),
+    /// [`touch`](ExpiringMap::touch) and [`renew`](ExpiringMap::renew). The policy is *second
+    /// chance*, also called CLOCK. Entries come up for eviction in the order in which they were
+    /// inserted. One that was used since goes to the end of the order instead, as if it had just
+    /// been inserted. At most 64 in a row do. The evicted entry goes to the handler or the
+    /// receiver, as [`Cause::Evicted`].
     ///
     /// An entry whose time has come leaves first, as [`Cause::Expired`]: the insertion does not
     /// wait for the timer, but passes it on itself. If that is the new entry, it evicts none.
     ///
     /// There are never more entries than this. Below 2 048 an entry is evicted only if the map is
-    /// full. From there on the limit is divided among up to 16 locks. Because random keys do not
+    /// full. From there on the limit is divided among up to 256 locks. Because random keys do not
     /// fill them equally, the first entries are evicted when the map is some per cent below the
     /// limit.
     ///
@@ -192,8 +193,8 @@ impl<K, V> ExpiringMapBuilder<K, V> {
     /// `maximumWeight` and `weigher`.
     ///
     /// It works as [`max_entries`](Self::max_entries) does, and the two can be combined. An entry
-    /// is weighed when it is inserted, without a lock held. One that is heavier than the limit is
-    /// evicted at once.
+    /// is weighed when it is inserted, without a lock held, and not when its value changes. One
+    /// that is heavier than the limit is evicted at once.
     ///
     /// From 2 097 152 on the limit is divided among several locks, and an entry may have at most
     /// the weight of one part, which is at least 1 048 576.
@@ -295,8 +296,9 @@ impl<K, V> ExpiringMapBuilder<K, V> {
     /// one from where it is written.
     ///
     /// `write` runs where a handler runs: see [`ExpiringMap::with_handler`]. A call that finds an
-    /// entry dead before the timer does calls it itself. `write` must not use the map with its own
-    /// key.
+    /// entry dead before the timer does calls it itself. `write` must not call the map for a key,
+    /// its own or another, which can wait forever: `clear`, for example, reserves all its keys
+    /// first. [`try_get`](ExpiringMap::try_get) does not wait.
     ///
     /// Calls for a reserved key wait, on their thread. On the worker that delays other timeouts.
     /// [`try_get`](ExpiringMap::try_get) answers [`BeingWritten`](crate::BeingWritten) instead, and
@@ -336,6 +338,10 @@ impl<K, V> ExpiringMapBuilder<K, V> {
 
     /// The same with an async function. `spawn` gets its futures, and runs them on a runtime. A key
     /// is reserved until its future has ended, or was dropped.
+    ///
+    /// A call that waits for a key blocks its thread. If the futures need that thread, it waits
+    /// forever. So async code on their runtime should call only `try_get` and `written`, or `spawn`
+    /// should use another runtime.
     ///
     /// # Examples
     ///
@@ -443,11 +449,15 @@ impl<K, V> ExpiringMapBuilder<K, V> {
         output.causes = self.causes;
         let output = Arc::new(output);
         // Each shard has its part of the limit. Then random keys fill the shards about equally.
-        let least = match (limit.entries, limit.weight) {
-            (Some(entries), _) => entries / LEAST_OF_SHARD,
-            (None, Some(weight)) => (weight / LEAST_WEIGHT_OF_SHARD) as usize,
-            (None, None) => usize::MAX,
-        };
+        let entries = limit.entries.map(|entries| entries / LEAST_OF_SHARD);
+        let weight = limit
+            .weight
+            .map(|weight| (weight / LEAST_WEIGHT_OF_SHARD) as usize);
+        let least = entries
+            .into_iter()
+            .chain(weight)
+            .min()
+            .unwrap_or(usize::MAX);
         // The greatest power of two up to this.
         let count = 1 << least.clamp(1, sync::shards()).ilog2();
         let limit = Limit {

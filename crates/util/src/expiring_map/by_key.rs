@@ -9,7 +9,7 @@ use hashed_wheel::Timeout;
 use super::item::Item;
 use super::items::{Inserted, insert};
 use super::shard::{Items, Shard};
-use super::time::When;
+use super::time::{Time, When};
 use super::{ExpiringMap, InsertError};
 use crate::deadlines::Deadlines;
 use crate::sync::{Arc, MutexGuard};
@@ -341,31 +341,33 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
         let (shard, hash) = self.place(key);
         let timer = &self.owner.timer;
         let now = timer.now_nanos();
-        let time = self.owner.time(now, when);
-        let mut tried: Option<(Timeout, u16)> = None;
+        let mut tried: Option<(Timeout, u16, Time)> = None;
         let mut is_reset = false;
         loop {
             let mut items = shard.lock_key(hash, now, timer, |item| item.has_key(key));
+            let now = items.table.now();
             let Some(found) = items.table.find(hash, |item| item.has_key(key)) else {
                 // It has left after the reset, if there was one.
                 return is_reset;
             };
             found.is_used = true;
             match &tried {
-                Some((timeout, changes))
+                Some((timeout, changes, time))
                     if timeout == found.timeout() && *changes == found.changes =>
                 {
                     if is_reset {
-                        found.set_time(&time);
+                        found.set_time(time);
                         let number = found.number;
                         items.table.hasten(hash, number, time.deadline);
                     }
                     return is_reset;
                 }
                 // It was replaced after the reset.
-                Some((timeout, _)) if timeout != found.timeout() && is_reset => return true,
+                Some((timeout, ..)) if timeout != found.timeout() && is_reset => return true,
                 _ => {}
             }
+            // From now, and not from before a wait for the key.
+            let time = self.owner.time(now, when);
             if time.deadline >= found.deadline {
                 // In this order: the time that passes in between makes the rest shorter.
                 if found.is_before(time.rest(timer)) {
@@ -382,7 +384,7 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
             let changes = found.changes;
             drop(items);
             is_reset = time.reset(&timeout);
-            tried = Some((timeout, changes));
+            tried = Some((timeout, changes, time));
         }
     }
 

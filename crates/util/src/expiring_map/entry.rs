@@ -18,9 +18,10 @@ use crate::deadlines::Deadlines;
 
 /// What is under a key, from [`ExpiringMap::entry`]. `Entry` of `HashMap`.
 ///
-/// It reserves the key: other calls for this key wait until it is dropped. It holds no lock, so it
-/// may be kept across an `await`, and calls for other keys do not wait. A thread that has it must
-/// make no other call for the same key, which would wait forever.
+/// It works as a lock of its key: other calls for this key wait until it is dropped, on their
+/// threads. Calls for other keys do not wait. A thread that has it must make no other call for the
+/// same key, which would wait forever. In async code, drop it before an `await`: otherwise another
+/// task on the same thread can make that call. [`try_get`](ExpiringMap::try_get) does not wait.
 ///
 /// # Examples
 ///
@@ -54,9 +55,10 @@ pub enum Entry<'a, K, V> {
 pub struct OccupiedEntry<'a, K, V> {
     map: &'a ExpiringMap<K, V>,
     /// `None` once it was removed.
-    item: Option<Box<Item<K, V>>>,
-    reservation: Reservation<K, V>,
+    held: Option<Held<K, V>>,
 }
+
+type Held<K, V> = (Box<Item<K, V>>, Reservation<K, V>);
 
 /// A key without an entry: part of [`Entry`].
 pub struct VacantEntry<'a, K, V> {
@@ -88,8 +90,7 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
         };
         let mut occupied = OccupiedEntry {
             map,
-            item: Some(item),
-            reservation,
+            held: Some((item, reservation)),
         };
         self.owner.use_item(occupied.item_mut(), now);
         Entry::Occupied(occupied)
@@ -306,15 +307,15 @@ impl<'a, K, V> Entry<'a, K, V> {
 
 impl<K, V> OccupiedEntry<'_, K, V> {
     fn item(&self) -> &Item<K, V> {
-        match &self.item {
-            Some(item) => item,
+        match &self.held {
+            Some((item, _)) => item,
             None => unreachable!("it is taken by value"),
         }
     }
 
     fn item_mut(&mut self) -> &mut Item<K, V> {
-        match &mut self.item {
-            Some(item) => item,
+        match &mut self.held {
+            Some((item, _)) => item,
             None => unreachable!("it is taken by value"),
         }
     }
@@ -337,17 +338,18 @@ impl<K, V> OccupiedEntry<'_, K, V> {
         &mut self.item_mut().entry.value
     }
 
-    /// Replaces the value, and returns the old one. The time stays.
+    /// Replaces the value, and returns the old one. The time stays, and the weight.
     pub fn insert(&mut self, value: V) -> V {
         std::mem::replace(self.get_mut(), value)
     }
 
-    /// Re-arms the entry: it now expires `delay` from now. Returns false if its timeout has ended.
-    /// See [`ExpiringMap::touch`].
+    /// Re-arms the entry: it now expires `delay` from now. Returns false if its time has come, or
+    /// its timeout was cancelled. See [`ExpiringMap::touch`].
     pub fn touch(&mut self, delay: Duration) -> bool {
         let owner = &self.map.owner;
-        let time = owner.time(owner.timer.now_nanos(), When::After(delay));
-        let is_reset = time.reset(self.item().timeout());
+        let now = owner.timer.now_nanos();
+        let time = owner.time(now, When::After(delay));
+        let is_reset = self.item().is_alive(now) && time.reset(self.item().timeout());
         if is_reset {
             self.item_mut().set_time(&time);
         }
@@ -374,8 +376,12 @@ impl<K, V> OccupiedEntry<'_, K, V> {
     /// ```
     #[must_use]
     pub fn remove(mut self) -> V {
-        match self.item.take() {
-            Some(item) => item.into_value(),
+        match self.held.take() {
+            Some((item, reservation)) => {
+                // First, because the end of the timeout can call the handler for a dead item.
+                drop(reservation);
+                item.into_value()
+            }
             None => unreachable!("it is taken by value"),
         }
     }
@@ -384,10 +390,10 @@ impl<K, V> OccupiedEntry<'_, K, V> {
 /// It goes back to the table, unless its timeout has ended.
 impl<K, V> Drop for OccupiedEntry<'_, K, V> {
     fn drop(&mut self) {
-        let Some(item) = self.item.take() else {
+        let Some((item, reservation)) = self.held.take() else {
             return;
         };
-        let shard = &self.reservation.shard;
+        let shard = &reservation.shard;
         let mut items = shard.lock_at(self.map.owner.timer.now_nanos());
         let now = items.table.now();
         let has_ended = item.has_ended();
@@ -398,12 +404,14 @@ impl<K, V> Drop for OccupiedEntry<'_, K, V> {
         let leave = |item| shard.leave(&mut items, item);
         let removed: Vec<_> = removed.into_iter().map(leave).collect();
         drop(items);
+        // First, because the handler may use the key.
+        drop(reservation);
         let cause = match &removed[..] {
             [ended] if has_ended => ended.item.cause_of_end(now),
             _ => Cause::Evicted,
         };
         // The panic hook has reported it. This may be dropped during another panic.
-        if let Some(panic) = end_all(removed, &shard.output, now, cause) {
+        if let Some(panic) = end_all(removed, &self.map.owner.output, now, cause) {
             drop_panic(panic);
         }
     }
@@ -459,12 +467,8 @@ impl<'a, K, V> VacantEntry<'a, K, V> {
         let (now, when) = (owner.timer.now_nanos(), When::After(delay));
         let Reservation { shard, hash } = &reservation;
         let mut new = owner.new_item(shard, *hash, now, (key, value), when)?;
-        let item = Some(new.take());
-        Ok(OccupiedEntry {
-            map,
-            item,
-            reservation,
-        })
+        let held = Some((new.take(), reservation));
+        Ok(OccupiedEntry { map, held })
     }
 }
 

@@ -12,12 +12,12 @@
 //! | – | returned | `insert`, if a living item has the key and must not be replaced |
 //! | table, alive or dead | started | the timeout: its task has the item |
 //! | table, alive or dead | passed on | the timeout: cancelled by `stop` or `cancel_all`, or its task dropped by the executor; or the drop of the map |
-//! | table, dead | passed on | `insert` of the same key, if there is a limit; `insert` of another key, if the shard is full |
+//! | table, dead | passed on | `insert`, if the shard is full |
 //! | table, alive | replaced, removed | `insert`, `remove`, `retain`, `clear`, `drain` |
 //! | table, alive | evicted | `insert` of another key, if the shard is full |
 //!
-//! In a map without a limit, a dead item stays in the table for its timeout, although another item
-//! gets its key. No call finds it.
+//! Otherwise a dead item stays in the table for its timeout, although another item gets its key. No
+//! call finds it.
 //!
 //! A timeout that expires and does not find its item does nothing. So each item ends once. It makes
 //! no difference whether the timeout can still be cancelled or waits in an executor's queue
@@ -118,7 +118,7 @@ pub(super) fn insert<K: Eq, V>(
     let (replaced, ended) = (replaced.map(&mut leave), ended.map(leave));
     drop(items);
     let panic = end_all(removed, output, now, Cause::Evicted);
-    let replaced = replaced.and_then(|old| output.end_replaced(old, now));
+    let replaced = replaced.and_then(|old| output.end_replaced(old));
     if let Some(panic) = panic {
         resume_unwind(panic);
     }

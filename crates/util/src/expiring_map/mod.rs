@@ -269,7 +269,8 @@ impl<K, V> ExpiringMap<K, V> {
     /// Otherwise, and at the end of the map or the timer, it runs on the thread that has called the
     /// map, that ends the timer, or on which the executor drops a task. A panic goes to the caller
     /// of the map, once the handler was called with all entries that the call has removed. In the
-    /// drop of the last handle it ends there, and only the panic hook reports it.
+    /// drop of the last handle or of an [`Entry`](crate::Entry) it ends there, and only the panic
+    /// hook reports it.
     ///
     /// When it runs, the key is free, and no lock is held: it may insert the entry again. It is
     /// what `removalListener` is in Caffeine, with the value.

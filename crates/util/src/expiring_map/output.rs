@@ -111,14 +111,12 @@ impl<K, V> Output<K, V> {
         }
     }
 
-    /// Ends a replaced entry. Returns its value if it was alive, unless it is passed on.
-    pub(super) fn end_replaced(&self, mut leaving: Leaving<K, V>, now: u64) -> Option<V> {
-        leaving.item.cancel();
-        let cause = leaving.item.cause_at(now, Cause::Replaced);
-        if cause == Cause::Replaced && !self.causes.contains(cause) {
+    /// Ends a replaced entry. Returns its value, unless it is passed on.
+    pub(super) fn end_replaced(&self, leaving: Leaving<K, V>) -> Option<V> {
+        if !self.causes.contains(Cause::Replaced) {
             return Some(leaving.item.into_value());
         }
-        self.pass_on(leaving, cause);
+        self.pass_on(leaving, Cause::Replaced);
         None
     }
 }

@@ -2,8 +2,7 @@
 //!
 //! An item is *alive* until its deadline. The clock decides that, and not the timer, which is up to
 //! a tick late. A dead item stays where it is until its task takes it, and no call finds it. With a
-//! limit it is removed when a new item needs its place or its key, because dead items count for the
-//! limit too.
+//! limit it is removed when a new item needs its place, because dead items count for the limit too.
 //!
 //! A slot has a pointer to its item, so the slots of a million items fit into a processor's cache,
 //! and a look-up waits for memory once.
@@ -68,7 +67,7 @@ impl Place {
 
 /// What has left for a new item.
 pub(super) struct Left<K, V> {
-    /// The item of the same key. With a limit it may be dead.
+    /// The living item of the same key.
     pub(super) replaced: Option<Box<Item<K, V>>>,
     /// Those for which there is no room: dead items, perhaps the new one, or else some that were
     /// not used recently.
@@ -128,9 +127,9 @@ impl<K, V> Table<K, V> {
     {
         let (now, has_limit) = (self.now, self.has_limit());
         let Item { hash, entry, .. } = new.item();
-        let found = self.items.find_entry(*hash, |item| {
-            (has_limit || item.is_alive(now)) && item.has_key(&entry.key)
-        });
+        let found = self
+            .items
+            .find_entry(*hash, |item| item.is_alive(now) && item.has_key(&entry.key));
         match found {
             Ok(mut found) if !has_limit => Left {
                 replaced: Some(mem::replace(found.get_mut(), new.take())),

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Barrier, Mutex};
+use std::sync::{Arc, Barrier, Mutex, OnceLock};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
@@ -131,6 +131,80 @@ fn an_entry_whose_timeout_ends_leaves_the_map_when_it_is_dropped() {
         assert_eq!(all(&handled), [(7, 2, cause)]);
         assert_eq!((map.len(), t.timer.pending_timeouts()), (0, 0));
     }
+}
+
+/// The entry expires, or is too much for the map, while a call has it. If the key were still
+/// reserved for the handler, this would hang.
+#[test]
+fn the_handler_of_an_entry_may_insert_it_again() {
+    let keys = ends(|| {
+        let mut t = Driven::new();
+        let own = Arc::<OnceLock<ExpiringMap<u8, u64>>>::default();
+        let shared = Arc::downgrade(&own);
+        let handler = move |Removed { key, value, cause }| {
+            if let (Cause::Expired, Some(own)) = (cause, shared.upgrade()) {
+                own.get().unwrap().insert(key, value + 1, FAR).unwrap();
+            }
+        };
+        let builder = ExpiringMap::builder(&t.timer);
+        let map = own.get_or_init(|| builder.build_with_handler(handler));
+        map.insert(7, 1, TICK).unwrap();
+        let entry = map.entry(7);
+        t.pass(TICK);
+        drop(entry);
+        map.drain()
+    });
+    assert_eq!(keys, [(7, 2)]);
+}
+
+/// The worker is late.
+#[test]
+fn a_dead_entry_of_a_call_is_not_touched() {
+    let t = Driven::new();
+    let (map, ends) = with_handler(ExpiringMap::builder(&t.timer));
+    map.insert(7, 1, TICK).unwrap();
+    let Entry::Occupied(mut entry) = map.entry(7) else {
+        panic!("there is an entry");
+    };
+    t.clock.advance(TICK);
+    assert!(!entry.touch(FAR));
+    drop(entry);
+    assert_eq!((map.get(&7), all(&ends)), (None, vec![]));
+    drop(map);
+    assert_eq!(all(&ends), [(7, 1, Cause::Expired)]);
+}
+
+/// The dead one that the vacant entry has left is in the table too.
+#[test]
+fn an_insertion_replaces_the_living_entry_of_its_key() {
+    for limit in [None, Some(10)] {
+        let t = Driven::new();
+        let (map, ends) = with_handler(ExpiringMap::builder(&t.timer).max_entries(limit));
+        map.insert(7, 1, TICK).unwrap();
+        t.clock.advance(TICK);
+        drop(map.entry(7).or_insert(2, FAR).unwrap());
+        assert_eq!(map.insert(7, 3, FAR).unwrap(), Some(2));
+        assert_eq!((map.remove(&7), map.get(&7)), (Some(3), None));
+        drop(map);
+        assert_eq!(all(&ends), [(7, 1, Cause::Expired)]);
+    }
+}
+
+/// It counts from the end of the wait.
+#[test]
+fn a_touch_that_waits_gives_its_whole_time() {
+    let t = Driven::new();
+    let map = ExpiringMap::new(&t.timer);
+    map.insert(7, 1, FAR).unwrap();
+    let entry = map.entry(7);
+    thread::scope(|scope| {
+        let touch = scope.spawn(|| map.touch(&7, TICK));
+        thread::sleep(ms(50));
+        t.clock.advance(TICK * 2);
+        drop(entry);
+        assert!(touch.join().unwrap());
+    });
+    assert_eq!(map.remaining(&7), Some(TICK));
 }
 
 #[test]
@@ -476,6 +550,16 @@ fn entries_are_evicted_by_their_weight() {
         (map.len(), t.timer.pending_timeouts(), all(&ends)),
         (10, 10, vec![])
     );
+}
+
+/// The number alone would allow many locks, and each a small part of the weight.
+#[test]
+fn a_limit_of_the_weight_is_not_divided_into_small_parts() {
+    let t = Driven::new();
+    let builder = ExpiringMap::builder(&t.timer).max_entries(1_000_000);
+    let (map, ends) = with_handler(builder.max_weight(100, |_, value| *value as u32));
+    map.insert(1, 100, FAR).unwrap();
+    assert_eq!((map.get(&1), all(&ends)), (Some(100), vec![]));
 }
 
 // --- the receiver with a bound -------------------------------------------------------------------
