@@ -2,6 +2,11 @@
 
 use std::{error, fmt, io};
 
+/// The error of tokio's own timer, which nothing here returns.
+#[cfg(feature = "tokio")]
+#[doc(no_inline)]
+pub use tokio::time::error::Error;
+
 /// The time was over before the future was ready: `tokio::time::error::Elapsed`.
 ///
 /// It converts into an [`io::Error`] of kind [`TimedOut`](io::ErrorKind::TimedOut).

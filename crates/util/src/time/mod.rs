@@ -76,7 +76,8 @@
 //! | [`error::Elapsed`] | | a type of its own, with the same traits |
 //! | the first future of a process | | may wait for 200 ms on a busy machine, while the timer [is built](hashed_wheel::Builder::build) |
 //! | no thread can be started | the runtime cannot be built | the first poll panics |
-//! | `fork` | the runtime does not work in the child | the child gets a timer of its own, on Linux |
+//! | `fork` | the runtime does not work in the child | on Linux the child gets a timer of its own, for futures first polled there; those that waited at the fork wait for ever in it |
+//! | the runtime of a [`Sleep`] | that in which it is made | that of its first poll |
 //!
 //! On a current-thread runtime of a build with `test-util`, all of it is as in tokio, except
 //! `Unpin`, `Elapsed`, `is_elapsed` and the budget.

@@ -39,7 +39,9 @@ pub struct Deadline(pub Instant);
 /// - at the [`Deadline`] in the extensions of the request;
 /// - at the deadline of the task, [`deadline::current`].
 ///
-/// The time ends when the service responds: a body that is sent after that has no limit.
+/// The time ends when the service responds: a body that is sent after that has no limit. In tests
+/// with a paused clock, the layer's timer has to follow that clock, as one of
+/// [`tokio::build_on`](crate::tokio::build_on) does.
 ///
 /// While the service handles the request, this deadline is [current](deadline::current). The
 /// service also gets it as the [`Deadline`] of the request, and with
