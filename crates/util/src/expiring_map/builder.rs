@@ -414,6 +414,10 @@ impl<K, V> ExpiringMapBuilder<K, V> {
     /// The entries that are in the map still go to the receiver when they leave it. So there are at
     /// most this many more than the map has had.
     ///
+    /// # Panics
+    ///
+    /// If `capacity` is zero. Then every insertion would fail.
+    ///
     /// # Examples
     ///
     /// ```
@@ -431,6 +435,7 @@ impl<K, V> ExpiringMapBuilder<K, V> {
     /// # })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    #[track_caller]
     pub fn build_with_bounded_receiver(
         self,
         capacity: usize,
@@ -439,6 +444,7 @@ impl<K, V> ExpiringMapBuilder<K, V> {
         K: Send + 'static,
         V: Send + 'static,
     {
+        assert!(capacity > 0, "capacity is zero, but must be at least 1");
         let (sender, removed) = receiver::channel();
         let output = Output::sender(sender, Some(capacity));
         (self.build_with(output), removed)

@@ -585,6 +585,13 @@ fn insertions_fail_while_the_receiver_is_full() {
     assert_eq!((map.len(), t.timer.pending_timeouts()), (2, 2));
 }
 
+#[test]
+#[should_panic(expected = "capacity is zero")]
+fn a_bound_of_zero_is_refused() {
+    let builder = ExpiringMap::<u8, u8>::builder(&HashedWheelTimer::default());
+    let _ = builder.build_with_bounded_receiver(0);
+}
+
 // --- random operations ---------------------------------------------------------------------------
 
 /// An entry of the model: its value, its deadline, and its end.
