@@ -136,7 +136,10 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
         Ok(entry.get().clone())
     }
 
-    /// Returns a clone of the value under `key`, as [`get`](Self::get) does, but does not wait.
+    /// Returns a clone of the value under `key`, as [`get`](Self::get) does, but does not wait for a
+    /// reserved key.
+    ///
+    /// If it finds the entry dead before the timer does, it has it written first, as all calls do.
     ///
     /// # Errors
     ///
@@ -152,17 +155,20 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
         V: Clone,
     {
         let (shard, hash) = self.place(key);
-        let mut items = shard.lock_at(self.owner.timer.now_nanos());
-        if items.reserved.contains(hash) {
-            return Err(BeingWritten);
-        }
-        if let Some(dead) = shard.take_unwritten(&mut items, hash, |item| item.has_key(key)) {
+        let has_key = |item: &Item<K, V>| item.has_key(key);
+        let mut items = loop {
+            let mut items = shard.lock_at(self.owner.timer.now_nanos());
+            if items.reserved.contains(hash) {
+                return Err(BeingWritten);
+            }
+            let Some(dead) = shard.take_unwritten(&mut items, hash, has_key) else {
+                break items;
+            };
             drop(items);
             shard.output.pass_on(dead, Cause::Expired);
-            return Err(BeingWritten);
-        }
+        };
         let now = items.table.now();
-        let Some(item) = items.table.find(hash, |item| item.has_key(key)) else {
+        let Some(item) = items.table.find(hash, has_key) else {
             return Ok(None);
         };
         self.owner.use_item(item, now);

@@ -55,20 +55,22 @@ impl<K, V> fmt::Display for InsertError<K, V> {
 
 impl<K, V> error::Error for InsertError<K, V> {}
 
-/// The answer of [`ExpiringMap::try_get`](crate::ExpiringMap::try_get) if the entry has left the
-/// map, and its handler has not written it yet.
+/// The answer of [`ExpiringMap::try_get`](crate::ExpiringMap::try_get) if the key is reserved: its
+/// entry has left the map and was not written yet, or another call has an
+/// [`entry`](crate::ExpiringMap::entry) of it.
 ///
 /// # Examples
 ///
 /// ```
-/// assert_eq!(hashed_wheel_util::BeingWritten.to_string(), "the entry is being written");
+/// let error = hashed_wheel_util::BeingWritten;
+/// assert_eq!(error.to_string(), "the key is reserved: its entry is being written or changed");
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BeingWritten;
 
 impl fmt::Display for BeingWritten {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the entry is being written")
+        f.write_str("the key is reserved: its entry is being written or changed")
     }
 }
 
