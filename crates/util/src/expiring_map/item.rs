@@ -54,8 +54,9 @@ impl<K, V> Item<K, V> {
         }
         // The timer calls its waker for an earlier deadline only.
         let rest = Duration::from_nanos(deadline - now);
-        if self.is_before(rest) {
-            let _has_ended = !self.timeout().reset(rest);
+        if self.is_before(rest) && !self.timeout().reset(rest) {
+            // The timeout has ended meanwhile, so the item ends at its deadline.
+            return;
         }
         self.set_deadline(deadline);
     }

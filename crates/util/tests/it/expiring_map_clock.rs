@@ -5,12 +5,12 @@ use crate::common;
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::Duration;
 
 use common::{Driven, TICK, accepts_all, ends, ms};
-use hashed_wheel::{Clock, ExpiredTask, HashedWheelTimer, NewTimeoutError};
+use hashed_wheel::{Clock, ExpiredTask, HashedWheelTimer, ManualClock, NewTimeoutError};
 use hashed_wheel_util::{Cause, ExpiringMap, Removed};
 
 const FAR: Duration = ms(123_456);
@@ -211,6 +211,49 @@ impl Clock for Jump {
         let by = self.by.swap(0, SeqCst);
         Duration::from_secs(self.now.fetch_add(by, SeqCst))
     }
+}
+
+/// A clock that calls a function once, right after it was read: the thread is suspended there.
+#[derive(Default)]
+struct Meanwhile {
+    clock: ManualClock,
+    run: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+}
+
+impl Clock for Meanwhile {
+    fn now(&self) -> Duration {
+        let now = self.clock.now();
+        let run = self.run.lock().unwrap().take();
+        if let Some(run) = run {
+            run();
+        }
+        now
+    }
+}
+
+/// The timer fires between the look at the clock and the reset. The task waits in an executor.
+#[test]
+fn a_use_that_is_too_late_for_the_timeout_does_not_move_the_deadline() {
+    let (queue, tasks) = channel::<ExpiredTask>();
+    let clock = Arc::new(Meanwhile::default());
+    let (timer, mut driver) = HashedWheelTimer::builder()
+        .tick(TICK)
+        .clock(Arc::clone(&clock))
+        .task_executor(accepts_all(move |task| drop(queue.send(task))))
+        .build_driven()
+        .unwrap();
+    let map = ExpiringMap::builder(&timer).time_to_idle(TICK).build();
+    map.insert(7, 1, FAR).unwrap();
+    clock.clock.advance(TICK - ms(1));
+    let (meanwhile, (sender, turned)) = (clock.clock.clone(), channel());
+    *clock.run.lock().unwrap() = Some(Box::new(move || {
+        meanwhile.advance(ms(1));
+        sender.send(driver.turn()).unwrap();
+    }));
+    assert_eq!(map.get(&7), Some(1), "it was alive");
+    assert_eq!((turned.try_recv(), map.get(&7)), (Ok(1), None));
+    tasks.try_recv().unwrap().run();
+    assert!(map.is_empty());
 }
 
 /// The timeout is later than the entry. If a lock were held, the waker would hang.
