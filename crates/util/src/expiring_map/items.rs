@@ -118,15 +118,16 @@ pub(super) fn insert<K: Eq, V>(
     let (replaced, ended) = (replaced.map(&mut leave), ended.map(leave));
     drop(items);
     let panic = end_all(removed, output, now, Cause::Evicted);
-    let replaced = replaced.and_then(|old| output.end_replaced(old));
-    if let Some(panic) = panic {
-        resume_unwind(panic);
-    }
+    let end_replaced = || replaced.and_then(|old| output.end_replaced(old));
+    let replaced = catch_unwind(AssertUnwindSafe(end_replaced));
     if let Some(ended) = ended {
         let cause = ended.item.cause_of_end(now);
         output.pass_on(ended, cause);
     }
-    Inserted::Yes(replaced)
+    match (panic, replaced) {
+        (None, Ok(replaced)) => Inserted::Yes(replaced),
+        (Some(panic), _) | (None, Err(panic)) => resume_unwind(panic),
+    }
 }
 
 /// The timer's task of an item. However the timeout ends, it removes the item.

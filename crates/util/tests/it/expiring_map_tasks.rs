@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use common::{Driven, TICK, accepts_all, ends, eventually, ms, quietly};
 use fastrand::Rng;
 use hashed_wheel::{Clock, Driver, ExpiredTask, HashedWheelTimer, ManualClock, NewTimeoutError};
-use hashed_wheel_util::{ExpiringMap, Removed};
+use hashed_wheel_util::{Cause, ExpiringMap, Removed};
 use support::Tasks;
 
 const FAR: Duration = ms(123_456);
@@ -419,6 +419,26 @@ fn a_task_that_begins_before_schedule_returns_replaces_the_earlier_one() {
     assert_eq!(t.log.take(), (vec![3], 1));
     assert!(map.is_empty());
     assert_eq!(t.timer.pending_timeouts(), 0);
+}
+
+/// The new entry expires before the call returns, and the handler panics for the old one.
+#[test]
+fn a_panic_for_a_replaced_entry_does_not_lose_the_new_one() {
+    let t = ImmediateTimer::new(true);
+    let (sender, handled) = channel();
+    let map = ExpiringMap::builder(&t.timer)
+        .causes([Cause::Replaced, Cause::Expired])
+        .build_with_handler(move |Removed { key, value, cause }| {
+            sender.send((key, value, cause)).unwrap();
+            assert_eq!(cause, Cause::Expired, "the handler panics");
+        });
+    map.insert(7, 1, FAR).unwrap();
+    t.announce_sleep();
+    let insert = AssertUnwindSafe(|| map.insert(7, 2, TICK));
+    assert!(quietly(|| catch_unwind(insert)).is_err());
+    let handled: Vec<_> = handled.try_iter().collect();
+    assert_eq!(handled, [(7, 1, Cause::Replaced), (7, 2, Cause::Expired)]);
+    assert_eq!((map.len(), t.timer.pending_timeouts()), (0, 0));
 }
 
 #[test]
