@@ -183,10 +183,11 @@ impl<'a, 'b> Contest<'a, 'b> {
         }))
     }
 
+    /// The last token, or 0 while nobody has held the lock since Redis lost its data, or at all.
     fn token(&mut self) -> RedisResult<u64> {
-        self.trial
-            .redis
-            .get(format!("{}:token", key(&self.trial.name)))
+        let token = format!("{}:token", key(&self.trial.name));
+        let token: Option<u64> = self.trial.redis.get(token)?;
+        Ok(token.unwrap_or_default())
     }
 
     fn until_taken_over(&mut self, token: u64) -> Outcome {

@@ -233,8 +233,10 @@ async fn others_beside_a_backlog(lease: Duration, length: Duration, backlog: usi
     eventually(async || done().await.0 == 10).await;
     // They start when the first of the slow ones ends, and not after all of them.
     let meanwhile = done().await.1 - before;
-    assert!(meanwhile <= 32, "{meanwhile} slow runs have ended first");
-    assert!(before + meanwhile < backlog as i64);
+    assert!(
+        (before + meanwhile) * 2 < backlog as i64,
+        "{before} slow runs had ended before, {meanwhile} while others waited"
+    );
     drop(node);
 }
 
