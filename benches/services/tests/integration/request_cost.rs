@@ -10,8 +10,12 @@ fn run(options: &str) -> RunResult {
 fn each_timer_serves_and_each_request_takes_the_expected_timeouts() {
     let RunResult { status, text } = run("--connections 200 --rate 500 --rounds 2 --threads 2");
     assert_eq!(status, Some(0), "{text}");
-    let counts = "| 2.00 |";
-    assert_eq!(text.matches(counts).count(), 2, "{text}");
+    // A request at the end of a round may be counted without its second one.
+    let counts = text
+        .lines()
+        .filter_map(|line| line.split('|').nth(6)?.trim().parse::<f64>().ok());
+    let expected = counts.filter(|count| (1.9..=2.1).contains(count));
+    assert_eq!(expected.count(), 2, "{text}");
     for line in [
         "| hashed-wheel | ",
         "| hashed_wheel_util::time | ",
