@@ -759,7 +759,6 @@ mutants! { is_detected_by;
     detects_awaited_not_stored: queue::no_value_is_forgotten, "AwaitedNotStored";
     detects_leave_without_notify: queue::no_value_is_forgotten, "LeaveWithoutNotify";
     detects_queue_reset_without_notify: queue::no_value_is_forgotten, "QueueResetWithoutNotify";
-    detects_removed_item_starts: mixed::all_operations_end_once, "RemovedItemStarts";
     detects_expired_entry_does_not_wake: mixed::all_operations_end_once, "ExpiredEntryDoesNotWake";
     detects_cancel_all_ignores_lanes: whole::each_cancel_all_counts_what_it_cancels, "CancelAllIgnoresLanes";
     detects_refused_task_is_not_offered_again:
