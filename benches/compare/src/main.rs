@@ -16,7 +16,7 @@
 //!   `expire,memory,burst`; `lateness,idle`; and all with
 //!   `--peers tokio-sleep,delay-queue,util-delay-queue,hhwt`
 //! - `-- --repetitions 9`: more or fewer repetitions
-//! - `-- --maps`: `ExpiringMap` beside moka, quick_cache and dashmap, with 1, 2, 4, ... threads
+//! - `-- --maps`: `ExpiringMap` beside moka, `quick_cache` and dashmap, with 1, 2, 4, ... threads
 //!
 //! `benches/compare/versions REVISION` compares this tree with another version of the library.
 //! `NETTY_JAR` names the class path of another version of Netty, which is measured beside Debian's.
