@@ -136,8 +136,8 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
         Ok(entry.get().clone())
     }
 
-    /// Returns a clone of the value under `key`, as [`get`](Self::get) does, but does not wait for a
-    /// reserved key.
+    /// Returns a clone of the value under `key`, as [`get`](Self::get) does, but does not wait for
+    /// a reserved key.
     ///
     /// If it finds the entry dead before the timer does, it has it written first, as all calls do.
     ///
