@@ -18,7 +18,8 @@
 //!
 //! Names, signatures and meanings are tokio's, and nothing here returns an error that tokio does
 //! not return. The timer of the module belongs to it: no code can stop it. Its tick is a
-//! millisecond. Its thread starts with the first future that waits. For a timer of your own, with
+//! millisecond. Its thread starts with the first future that waits, which may take 200 ms on a busy
+//! machine, while the timer [is built](hashed_wheel::Builder::build). For a timer of your own, with
 //! another tick or clock, use a [`Timer`].
 //!
 //! A [`timeout`](timeout()) also ends at the [deadline of the request](crate::deadline) that first
@@ -74,7 +75,6 @@
 //! | [`Sleep::is_elapsed`] after a [`reset`](Sleep::reset) without a poll | as the clock says | false until it is polled |
 //! | [`Instant`], [`MissedTickBehavior`] | | tokio's own with feature `tokio`. Without it, types with the same methods |
 //! | [`error::Elapsed`] | | a type of its own, with the same traits |
-//! | the first future of a process | | may wait for 200 ms on a busy machine, while the timer [is built](hashed_wheel::Builder::build) |
 //! | no thread can be started | the runtime cannot be built | the first poll panics |
 //! | `fork` | the runtime does not work in the child | on Linux the child gets a timer of its own, for futures first polled there; those that waited at the fork wait for ever in it |
 //! | the runtime of a [`Sleep`] | that in which it is made | that of its first poll |

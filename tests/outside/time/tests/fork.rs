@@ -33,6 +33,8 @@ fn sleeps_end_in_a_child_process_and_in_its_child() {
     assert!(!is_ready(before.as_mut()));
     in_child(|| {
         sleeps();
+        // Its timer is the parent's.
+        assert!(!is_ready(before.as_mut()));
         while !is_ready(unpolled.as_mut()) {
             thread::yield_now();
         }

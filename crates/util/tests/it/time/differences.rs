@@ -1,9 +1,11 @@
 //! A test for each row of the table "What is different" of the module.
 
+use std::env;
 use std::future::pending;
-use std::panic::catch_unwind;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
-use std::task::Poll;
+use std::process::Command;
+use std::task::{Context, Poll, Waker};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
@@ -218,4 +220,28 @@ fn a_future_is_on_the_clock_of_its_first_poll() {
             let mut here = pin!(time::sleep_until(Instant::now() + ms(1)));
             here.as_mut().await;
         });
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "starts a process")]
+fn the_first_poll_panics_where_no_thread_can_be_started() {
+    const CHILD: &str = "HASHED_WHEEL_TEST_NO_THREADS";
+    if env::var_os(CHILD).is_none() {
+        // A stack that is larger than the address space. (The harness then runs the test itself on
+        // the main thread.)
+        let stack: u64 = if usize::BITS < 64 { 3 << 30 } else { 1 << 50 };
+        let test = "time::differences::the_first_poll_panics_where_no_thread_can_be_started";
+        let child = Command::new(env::current_exe().unwrap())
+            .args([test, "--exact", "--test-threads=1"])
+            .env("RUST_MIN_STACK", stack.to_string())
+            .env(CHILD, "1")
+            .output()
+            .unwrap();
+        assert!(child.status.success(), "{child:?}");
+        return;
+    }
+    let mut sleep = pin!(time::sleep(ms(5)));
+    let mut context = Context::from_waker(Waker::noop());
+    let polled = catch_unwind(AssertUnwindSafe(|| sleep.as_mut().poll(&mut context)));
+    assert!(polled.is_err());
 }
