@@ -18,8 +18,8 @@ type Locked<'a, K, V> = (&'a Arc<Shard<K, V>>, u64, MutexGuard<'a, Items<K, V>>)
 
 impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     /// Inserts an entry that expires `delay` from now. Returns the value that was under the key,
-    /// unless its time has come: then it goes to the handler or the receiver. The delay begins before
-    /// the call waits for a key that is reserved.
+    /// unless its time has come: then it goes to the handler or the receiver. The delay begins
+    /// before the call waits for a key that is reserved.
     ///
     /// The timeout of the replaced entry is cancelled. The new key replaces the old one, unlike in
     /// `HashMap::insert`. To keep the old entry: [`insert_if_absent`](Self::insert_if_absent).
