@@ -240,7 +240,8 @@ fn the_first_poll_panics_where_no_thread_can_be_started() {
         assert!(child.status.success(), "{child:?}");
         return;
     }
-    let mut sleep = pin!(time::sleep(ms(5)));
+    // Not over when the timer has been built.
+    let mut sleep = pin!(time::sleep(ms(60_000)));
     let mut context = Context::from_waker(Waker::noop());
     let polled = catch_unwind(AssertUnwindSafe(|| sleep.as_mut().poll(&mut context)));
     assert!(polled.is_err());
