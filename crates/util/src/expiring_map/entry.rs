@@ -407,8 +407,7 @@ impl<K, V> Drop for OccupiedEntry<'_, K, V> {
             true => vec![item],
             false => items.table.insert(item),
         };
-        let leave = |item| shard.leave(&mut items, item);
-        let removed: Vec<_> = removed.into_iter().map(leave).collect();
+        let removed = shard.leave_all(&mut items, removed);
         drop(items);
         // First, because the handler may use the key.
         drop(reservation);

@@ -56,10 +56,14 @@ pub(super) fn end_all<K, V>(
     cause: Cause,
 ) -> Option<Panic> {
     removed.iter_mut().for_each(|leaving| leaving.item.cancel());
-    let mut panics = removed.into_iter().filter_map(|leaving| {
+    first_of(removed.into_iter().filter_map(|leaving| {
         let cause = leaving.item.cause_at(now, cause);
         catch_unwind(AssertUnwindSafe(|| output.pass_on(leaving, cause))).err()
-    });
+    }))
+}
+
+/// Returns the first of some panics, and drops the others.
+pub(super) fn first_of(mut panics: impl Iterator<Item = Panic>) -> Option<Panic> {
     let first = panics.next();
     panics.for_each(drop_panic);
     first
@@ -113,8 +117,8 @@ pub(super) fn insert<K: Eq, V>(
         false => items.table.put(&mut new),
     };
     let ended = has_ended.then(|| new.take());
+    let removed = shard.leave_all(&mut items, removed);
     let mut leave = |item| shard.leave(&mut items, item);
-    let removed: Vec<_> = removed.into_iter().map(&mut leave).collect();
     let (replaced, ended) = (replaced.map(&mut leave), ended.map(leave));
     drop(items);
     let panic = end_all(removed, output, now, Cause::Evicted);
@@ -124,9 +128,13 @@ pub(super) fn insert<K: Eq, V>(
         let cause = ended.item.cause_of_end(now);
         output.pass_on(ended, cause);
     }
-    match (panic, replaced) {
-        (None, Ok(replaced)) => Inserted::Yes(replaced),
-        (Some(panic), _) | (None, Err(panic)) => resume_unwind(panic),
+    let (replaced, second) = match replaced {
+        Ok(replaced) => (replaced, None),
+        Err(panic) => (None, Some(panic)),
+    };
+    match first_of(panic.into_iter().chain(second)) {
+        None => Inserted::Yes(replaced),
+        Some(panic) => resume_unwind(panic),
     }
 }
 

@@ -113,6 +113,16 @@ impl<K, V> Shard<K, V> {
         let reservation = reserves.then(|| items.reserved.add(self, item.hash));
         Leaving { item, reservation }
     }
+
+    /// The same for several.
+    pub(super) fn leave_all(
+        self: &Arc<Self>,
+        items: &mut Items<K, V>,
+        removed: Vec<Box<Item<K, V>>>,
+    ) -> Vec<Leaving<K, V>> {
+        let removed = removed.into_iter();
+        removed.map(|item| self.leave(items, item)).collect()
+    }
 }
 
 /// The reserved keys of a shard.

@@ -258,11 +258,16 @@ impl<K, V> Table<K, V> {
         let found = self.items.find_entry(hash, |item| test(item));
         let (item, _) = found.ok()?.remove();
         self.weight -= u64::from(item.weight);
+        self.free_room();
+        self.trim();
+        Some(item)
+    }
+
+    /// Frees room that is not needed.
+    fn free_room(&mut self) {
         if let Some(room) = smaller_room(self.len(), self.room()) {
             self.items.shrink_to(room, |item| item.hash);
         }
-        self.trim();
-        Some(item)
     }
 
     /// Drops the places of items that have left, once most places are such.
@@ -301,9 +306,7 @@ impl<K, V> Table<K, V> {
         let taken = self.items.extract_if(|_| passed.next() == Some(true));
         let taken: Vec<_> = taken.collect();
         self.weight -= taken.iter().map(|item| u64::from(item.weight)).sum::<u64>();
-        if let Some(room) = smaller_room(self.len(), self.room()) {
-            self.items.shrink_to(room, |item| item.hash);
-        }
+        self.free_room();
         if self.has_limit() {
             self.drop_places();
         }

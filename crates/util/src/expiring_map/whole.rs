@@ -2,7 +2,7 @@
 
 use std::panic::resume_unwind;
 
-use super::items::{drop_panic, end_all};
+use super::items::{end_all, first_of};
 use super::shard::Leaving;
 use super::{Cause, ExpiringMap, Removed};
 use crate::deadlines::Deadlines;
@@ -169,25 +169,19 @@ impl<K, V> ExpiringMap<K, V> {
     /// ```
     pub fn retain(&self, mut keep: impl FnMut(&K, &mut V) -> bool) {
         let now = self.owner.timer.now_nanos();
-        let mut first = None;
-        for shard in &self.owner.shards {
+        let panics = self.owner.shards.iter().filter_map(|shard| {
             let mut items = shard.lock_at(now);
             let removed = items.table.take_living(|item| {
                 let Removed { key, value, .. } = &mut item.entry;
                 !keep(key, value)
             });
-            let leave = |item| shard.leave(&mut items, item);
-            let removed: Vec<_> = removed.into_iter().map(leave).collect();
+            let removed = shard.leave_all(&mut items, removed);
             // Release the lock first, because the handler and the drop of keys and values are user
             // code.
             drop(items);
-            let panic = end_all(removed, &self.owner.output, now, Cause::Removed);
-            match first {
-                None => first = panic,
-                Some(_) => _ = panic.map(drop_panic),
-            }
-        }
-        if let Some(panic) = first {
+            end_all(removed, &self.owner.output, now, Cause::Removed)
+        });
+        if let Some(panic) = first_of(panics) {
             resume_unwind(panic);
         }
     }
@@ -197,7 +191,7 @@ impl<K, V> ExpiringMap<K, V> {
         for shard in &self.owner.shards {
             let mut items = shard.lock_at(now);
             let living = items.table.take_living(|_| true);
-            all.extend(living.into_iter().map(|item| shard.leave(&mut items, item)));
+            all.extend(shard.leave_all(&mut items, living));
         }
         all
     }
