@@ -45,31 +45,19 @@ impl ShortList {
     pub(super) fn insert(&mut self, deadline: u64, entry: u32) -> u32 {
         let id = self.used_ids.trailing_ones();
         self.used_ids |= 1 << id;
-        let mut at = self.items.len();
-        self.items.push(Item {
-            deadline,
-            entry,
-            id,
-        });
-        // Not `Vec::insert`: it is slower for a few entries, and is more code.
-        while at > 0 && self.items[at - 1].deadline <= deadline {
-            let Item {
-                deadline,
-                entry,
-                id,
-            } = self.items[at - 1];
-            self.items[at] = Item {
-                deadline,
-                entry,
-                id,
-            };
-            at -= 1;
-        }
-        self.items[at] = Item {
+        let item = Item {
             deadline,
             entry,
             id,
         };
+        let mut at = self.items.len();
+        self.items.push(item);
+        // Not `Vec::insert`: it is slower for a few entries, and is more code.
+        while at > 0 && self.items[at - 1].deadline <= deadline {
+            self.items[at] = self.items[at - 1];
+            at -= 1;
+        }
+        self.items[at] = item;
         FIRST_POSITION + id
     }
 
