@@ -4,24 +4,16 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tokio::runtime::{Builder, EnterGuard, Runtime};
 use tokio::time::{self, Instant};
 
+use super::delay_queue::Wakes;
+
 fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
-}
-
-#[derive(Default)]
-struct Wakes(AtomicUsize);
-
-impl Wake for Wakes {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, Relaxed);
-    }
 }
 
 /// What a poll returned.
@@ -64,7 +56,7 @@ impl<Q> Task<Q> {
 
     /// Whether the task was woken since the last call.
     fn is_woken(&self) -> bool {
-        self.wakes.0.swap(0, Relaxed) > 0
+        self.wakes.take() > 0
     }
 
     /// The instant `millis` after the queue was made.

@@ -46,8 +46,15 @@ impl QueueSleep for Sleep {
     }
 }
 
+/// A task: how often it was woken since the last look.
 #[derive(Default)]
-struct Wakes(AtomicUsize);
+pub(super) struct Wakes(AtomicUsize);
+
+impl Wakes {
+    pub(super) fn take(&self) -> usize {
+        self.0.swap(0, Relaxed)
+    }
+}
 
 impl Wake for Wakes {
     fn wake(self: Arc<Self>) {
@@ -101,7 +108,7 @@ impl Task {
 
     /// How many wake-ups there were since the last call.
     fn wakes(&self) -> usize {
-        self.wakes.0.swap(0, Relaxed)
+        self.wakes.take()
     }
 
     fn resets(&self) -> usize {

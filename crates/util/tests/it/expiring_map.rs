@@ -13,7 +13,7 @@ use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Driven, TICK, accepts_all, ends, ms, quietly};
+use common::{AsyncTask, Driven, TICK, accepts_all, ends, ms, quietly};
 use fastrand::Rng;
 use hashed_wheel::{ExpiredTask, HashedWheelTimer, ManualClock, NewTimeoutError};
 use hashed_wheel_util::{Cause, ExpiringMap, Removed};
@@ -329,22 +329,16 @@ fn drain_returns_all_entries_and_cancels_their_timeouts() {
 // --- the receiver --------------------------------------------------------------------------------
 
 mod receiver {
-    use std::task::{Context, Poll, Wake, Waker};
+    use std::task::{Context, Poll, Waker};
 
     use hashed_wheel_util::RemovedEntries;
 
     use super::*;
 
-    #[derive(Default)]
-    struct Wakes(AtomicUsize);
-
-    impl Wake for Wakes {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, SeqCst);
-        }
-    }
-
-    fn poll<K, V>(expired: &mut RemovedEntries<K, V>, wakes: &Arc<Wakes>) -> Poll<Option<(K, V)>> {
+    fn poll<K, V>(
+        expired: &mut RemovedEntries<K, V>,
+        wakes: &Arc<AsyncTask>,
+    ) -> Poll<Option<(K, V)>> {
         expired
             .poll_recv(&mut Context::from_waker(&Waker::from(Arc::clone(wakes))))
             .map(|removed| removed.map(pair))
@@ -373,7 +367,7 @@ mod receiver {
         for key in 0..10 {
             map.insert(key, key * 10, TICK * (10 - key)).unwrap();
         }
-        let wakes = Arc::new(Wakes::default());
+        let wakes = AsyncTask::new();
         let mut poll_many = |buffer: &mut Vec<_>, limit| {
             expired.poll_recv_many(
                 &mut Context::from_waker(&Waker::from(Arc::clone(&wakes))),
@@ -389,7 +383,7 @@ mod receiver {
         );
         assert_eq!(poll_many(&mut batch, 100), Poll::Pending);
         assert_eq!(t.pass(TICK * 3), 3);
-        assert_eq!(wakes.0.load(SeqCst), 1);
+        assert_eq!(wakes.wakes(), 1);
         assert_eq!(poll_many(&mut batch, 2), Poll::Ready(2), "at most so many");
         assert_eq!(poll_many(&mut batch, 100), Poll::Ready(1));
         let pairs: Vec<_> = batch.drain(..).map(pair).collect();
@@ -416,8 +410,8 @@ mod receiver {
     fn a_receiver_is_woken_gets_all_and_ends_with_the_map() {
         let mut t = Driven::with(|builder| builder.task_executor(accepts_all(drop::<ExpiredTask>)));
         let (map, mut expired) = ExpiringMap::with_receiver(&t.timer);
-        let [first, last] = [(); 2].map(|()| Arc::new(Wakes::default()));
-        let counts = || [&first, &last].map(|wakes| wakes.0.load(SeqCst));
+        let [first, last] = [(); 2].map(|()| AsyncTask::new());
+        let counts = || [&first, &last].map(|wakes| wakes.wakes());
         (1..=3).for_each(|key| _ = map.insert(key, (), TICK * key).unwrap());
         assert_eq!(poll(&mut expired, &first), Poll::Pending);
         assert_eq!(poll(&mut expired, &last), Poll::Pending);

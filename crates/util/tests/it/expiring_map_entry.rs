@@ -7,11 +7,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Barrier, Mutex, OnceLock};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
-use common::{Driven, TICK, ends, eventually, ms, quietly};
+use common::{AsyncTask, Driven, TICK, ends, eventually, ms, quietly};
 use fastrand::Rng;
 use hashed_wheel::{HashedWheelTimer, NewTimeoutError};
 use hashed_wheel_util::{
@@ -50,7 +50,11 @@ fn an_entry_is_occupied_or_vacant() {
     let mut occupied = vacant.insert(1, TICK).unwrap();
     assert_eq!((occupied.insert(2), *occupied.get()), (1, 2));
     *occupied.get_mut() += 1;
-    assert_eq!((*occupied.key(), map.len()), (7, 0), "nobody else sees it");
+    assert_eq!(
+        (*occupied.key(), map.len()),
+        (7, 0),
+        "no other call sees it"
+    );
     drop(occupied);
     assert_eq!((map.get(&7), map.remaining(&7)), (Some(3), Some(TICK)));
 
@@ -434,15 +438,6 @@ fn a_write_that_panics_frees_the_key() {
 
 #[test]
 fn a_key_is_reserved_until_its_future_has_ended() {
-    #[derive(Default)]
-    struct Wakes(AtomicUsize);
-
-    impl Wake for Wakes {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, SeqCst);
-        }
-    }
-
     for is_dropped in [false, true] {
         let mut t = Driven::new();
         let (sender, futures) = channel::<BoxFuture>();
@@ -465,8 +460,8 @@ fn a_key_is_reserved_until_its_future_has_ended() {
             (map.try_get(&7), map.try_get(&8)),
             (Err(BeingWritten), Ok(Some(2)))
         );
-        let wakes = Arc::new(Wakes::default());
-        let waker = Waker::from(Arc::clone(&wakes));
+        let task = AsyncTask::new();
+        let waker = Waker::from(Arc::clone(&task));
         let mut written = std::pin::pin!(map.written(&7));
         let mut poll = || written.as_mut().poll(&mut Context::from_waker(&waker));
         assert_eq!((poll(), poll()), (Poll::Pending, Poll::Pending));
@@ -476,7 +471,7 @@ fn a_key_is_reserved_until_its_future_has_ended() {
         } else {
             smol::block_on(write);
         }
-        assert_eq!((wakes.0.load(SeqCst), poll()), (1, Poll::Ready(())));
+        assert_eq!((task.wakes(), poll()), (1, Poll::Ready(())));
         assert_eq!((map.try_get(&7), map.len()), (Ok(None), 1));
         assert_eq!(rows.lock().unwrap().len(), usize::from(!is_dropped));
     }
