@@ -183,7 +183,7 @@ impl<'a, 'b> Contest<'a, 'b> {
         }))
     }
 
-    /// The last token, or 0 while nobody has held the lock since Redis lost its data, or at all.
+    /// The last token, or 0 if the lock was not held yet, or not since Redis has lost its data.
     fn token(&mut self) -> RedisResult<u64> {
         let token = format!("{}:token", key(&self.trial.name));
         let token: Option<u64> = self.trial.redis.get(token)?;

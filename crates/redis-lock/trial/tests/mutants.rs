@@ -57,7 +57,7 @@ const ATTEMPTS: usize = 3;
 /// Longer than a test takes that waits several times.
 const LIMIT: Duration = Duration::from_secs(240);
 
-/// Of the address space of a test.
+/// The limit on the address space of a test.
 const MEBIBYTES: u64 = 64 << 10;
 
 #[test]

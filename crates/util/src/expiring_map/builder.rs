@@ -292,8 +292,8 @@ impl<K, V> ExpiringMapBuilder<K, V> {
     }
 
     /// Makes an empty map. `write` gets the entries that leave it, and until it has returned, their
-    /// keys are reserved. So nobody finds a key free before its value was written, and reads an old
-    /// one from where it is written.
+    /// keys are reserved. So no call finds a key free before its value was written, and then reads
+    /// an old one from where it is written.
     ///
     /// `write` runs where a handler runs: see [`ExpiringMap::with_handler`]. A call that finds an
     /// entry dead before the timer does calls it itself. `write` must not call the map for a key,
