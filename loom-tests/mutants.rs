@@ -432,7 +432,7 @@ pub const MUTANTS: &[Mutant] = &[
     // A value is looked up and removed in two steps.
     mutant("TakeInTwoSteps", "util/delay_queue/receive.rs try_recv",
         "self.state.lock().values.take_due(now)?",
-        "{ let first = self.state.lock().values.first()?; (first, self.state.lock().values.remove(first.1).unwrap()) }"),
+        "{ let key = self.state.lock().values.first()?; (key, now, self.state.lock().values.remove(key).unwrap()) }"),
     // --- no mutants ------------------------------------------------------------------------------
     // Fences whose order loom explores: inside/sync/mod.rs.
     always("engine/state.rs new", "-> Self { «»Self { word", "crate::sync::inside::set_fences();"),

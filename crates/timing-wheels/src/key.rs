@@ -8,7 +8,8 @@ use core::num::NonZeroU32;
 /// this wheel again. The index in the key may be reused, but together with its generation it is
 /// unique. A key is meaningless to another wheel.
 ///
-/// An `Option<Key>` is as large as a `Key`, eight bytes. `slotmap::DefaultKey`.
+/// An `Option<Key>` is as large as a `Key`, eight bytes. The order of keys has no meaning; it is for
+/// collections such as `BTreeSet`. `slotmap::DefaultKey`.
 ///
 /// # Examples
 ///
@@ -22,7 +23,7 @@ use core::num::NonZeroU32;
 /// wheel.insert(3, "connection 2");
 /// assert_eq!(wheel.remove(key), None);
 /// ```
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(C)] // With the generation first, `remove` would need one more register.
 pub struct Key {
     pub(super) index: u32,

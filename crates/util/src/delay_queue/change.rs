@@ -11,7 +11,7 @@ impl<T> DelayQueue<T> {
     /// Inserts a value that is due `delay` from now. Returns its key.
     ///
     /// A value with a delay of zero is due immediately. One with a delay too large to represent is
-    /// never due. The queue has no limit.
+    /// never due.
     ///
     /// If a consumer waits for a later deadline, this wakes it.
     ///
@@ -20,6 +20,10 @@ impl<T> DelayQueue<T> {
     /// [`Stopped`](hashed_wheel::NewTimeoutError::Stopped): the timer
     /// [is stopped](hashed_wheel::HashedWheelTimer::is_stopped). The error returns the value. While
     /// a [`shutdown`](hashed_wheel::HashedWheelTimer::shutdown) waits, the queue accepts values.
+    ///
+    /// # Panics
+    ///
+    /// If the queue has 2^32 − 1 values.
     ///
     /// # Examples
     ///
@@ -48,6 +52,10 @@ impl<T> DelayQueue<T> {
     ///
     /// As for [`insert`](Self::insert).
     ///
+    /// # Panics
+    ///
+    /// As for [`insert`](Self::insert).
+    ///
     /// # Examples
     ///
     /// ```
@@ -67,17 +75,15 @@ impl<T> DelayQueue<T> {
     fn insert_by(&self, value: T, deadline: i64) -> Result<Key, InsertError<T>> {
         // Before the lock: a stop after this is the same as one after the insertion.
         if self.timer.is_stopped() {
-            return Err(InsertError {
-                value,
-                error: NewTimeoutError::Stopped,
-            });
+            let error = NewTimeoutError::Stopped;
+            return Err(InsertError { value, error });
         }
         let mut state = self.state.lock();
-        let number = state.values.insert(value, deadline);
+        let key = state.values.insert(value, deadline);
         let waker = state.waiters.notify_of(deadline);
         drop(state);
         wake(waker);
-        Ok(self.key(number))
+        Ok(key)
     }
 
     /// Removes a value that was not received, whether it is due or not. Returns `None` if the key
@@ -96,14 +102,14 @@ impl<T> DelayQueue<T> {
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
     pub fn remove(&self, key: Key) -> Option<T> {
-        let number = self.number(key)?;
-        self.state.lock().values.remove(number)
+        self.state.lock().values.remove(key)
     }
 
     /// Changes the deadline of a value that was not received: it is now due `delay` from now,
     /// earlier or later than before. Returns false if the key is stale.
     ///
-    /// A value that was due may not be due any more then. The key stays valid.
+    /// A value that was due may not be due any more then. The key stays valid. Among values with
+    /// the same deadline, it is then the last; the deadline that it already has changes nothing.
     ///
     /// # Examples
     ///
@@ -144,11 +150,8 @@ impl<T> DelayQueue<T> {
     }
 
     fn reset_by(&self, key: Key, deadline: i64) -> bool {
-        let Some(number) = self.number(key) else {
-            return false;
-        };
         let mut state = self.state.lock();
-        let is_reset = state.values.reset(number, deadline);
+        let is_reset = state.values.reset(key, deadline);
         let waker = if is_reset {
             state.waiters.notify_of(deadline)
         } else {

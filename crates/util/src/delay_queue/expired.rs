@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use hashed_wheel::wheel;
+
 /// Identifies a value of the [`DelayQueue`](super::DelayQueue) whose
 /// [`insert`](super::DelayQueue::insert) returned the key.
 ///
@@ -23,8 +25,8 @@ use std::time::Instant;
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Key {
-    pub(super) queue: u64,
-    pub(super) number: u64,
+    pub(super) values: u64,
+    pub(super) place: wheel::Key,
 }
 
 /// A value that was due and has left its [`DelayQueue`](super::DelayQueue). tokio-util's `Expired`.

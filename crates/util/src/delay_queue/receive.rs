@@ -7,7 +7,7 @@ use std::time::Duration;
 use hashed_wheel::{Cancel, NewTimeoutError, Timeout, TimerTask};
 
 use super::values::NEVER;
-use super::{DelayQueue, Expired, State, wake};
+use super::{DelayQueue, Expired, Key, State, wake};
 use crate::deadlines::Deadlines;
 use crate::sync::{Arc, Mutex, Parker};
 
@@ -38,11 +38,11 @@ impl<T> DelayQueue<T> {
         Some(self.expired_of(due))
     }
 
-    fn expired_of(&self, ((deadline, number), value): ((i64, u64), T)) -> Expired<T> {
+    fn expired_of(&self, (key, deadline, value): (Key, i64, T)) -> Expired<T> {
         Expired {
             value,
             deadline: self.timer.instant_of(deadline),
-            key: self.key(number),
+            key,
         }
     }
 

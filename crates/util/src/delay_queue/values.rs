@@ -1,91 +1,134 @@
 //! The values of a queue, in their order.
 
-use std::collections::BTreeMap;
-use std::mem;
+use std::collections::BTreeSet;
+use std::{iter, mem};
 
+use hashed_wheel::wheel::{self, HierarchicalWheel};
+
+use super::Key;
 use crate::deadlines;
+use crate::sync::next_id;
 
 /// The deadline that is never reached. A deadline may also be before the timer was built.
 pub(super) const NEVER: i64 = deadlines::NEVER as i64;
 
+/// The slots of a level of the wheel: an hour has six levels, as its ticks are nanoseconds.
+const SLOTS: usize = 1 << 8;
+
 /// The values, by their deadlines and by their keys. Deadlines are in nanoseconds of the timer's
 /// clock, and negative before the timer was built.
 pub(super) struct Values<T> {
-    /// By deadline, and then by key.
-    order: BTreeMap<(i64, u64), T>,
-    /// The deadline that belongs to a key. A `BTreeMap` because it frees its memory as it empties.
-    deadlines: BTreeMap<u64, i64>,
-    /// The key of the next value. No key is used twice.
-    next_key: u64,
+    /// Differs from that of all other values, also of later ones of this queue.
+    id: u64,
+    /// The wheel's time is that of the last value that came out, or the
+    /// [`first_deadline`](Self::first_deadline) at that time.
+    wheel: HierarchicalWheel<T>,
+    /// The values with a deadline before the wheel's time, which the wheel does not order.
+    late: BTreeSet<(u64, wheel::Key)>,
+}
+
+/// Returns the tick of a deadline.
+fn tick(deadline: i64) -> u64 {
+    (deadline + NEVER) as u64
+}
+
+fn deadline(tick: u64) -> i64 {
+    tick as i64 - NEVER
 }
 
 impl<T> Values<T> {
     pub(super) fn new() -> Self {
         Self {
-            order: BTreeMap::new(),
-            deadlines: BTreeMap::new(),
-            next_key: 0,
+            id: next_id(),
+            wheel: HierarchicalWheel::new(SLOTS),
+            late: BTreeSet::new(),
+        }
+    }
+
+    fn key(&self, place: wheel::Key) -> Key {
+        let values = self.id;
+        Key { values, place }
+    }
+
+    /// Returns the tick of a value; `None` if the key is stale or of another queue.
+    fn find(&self, key: Key) -> Option<u64> {
+        let tick = self.wheel.deadline(key.place);
+        tick.filter(|_| key.values == self.id)
+    }
+
+    fn note_if_late(&mut self, tick: u64, place: wheel::Key) {
+        if tick < self.wheel.tick() {
+            self.late.insert((tick, place));
         }
     }
 
     /// Returns the key of the value.
-    pub(super) fn insert(&mut self, value: T, deadline: i64) -> u64 {
-        let key = self.next_key;
-        self.next_key += 1;
-        self.order.insert((deadline, key), value);
-        self.deadlines.insert(key, deadline);
-        key
+    pub(super) fn insert(&mut self, value: T, deadline: i64) -> Key {
+        let place = self.wheel.insert(tick(deadline), value);
+        self.note_if_late(tick(deadline), place);
+        self.key(place)
     }
 
-    pub(super) fn remove(&mut self, key: u64) -> Option<T> {
-        let deadline = self.deadlines.remove(&key)?;
-        self.order.remove(&(deadline, key))
+    pub(super) fn remove(&mut self, key: Key) -> Option<T> {
+        let place = (self.find(key)?, key.place);
+        self.late.remove(&place);
+        self.wheel.remove(key.place)
     }
 
     /// Changes the deadline of a value. Returns false if the key is stale.
-    pub(super) fn reset(&mut self, key: u64, deadline: i64) -> bool {
-        let Some(old) = self.deadlines.get_mut(&key) else {
+    pub(super) fn reset(&mut self, key: Key, deadline: i64) -> bool {
+        let Some(before) = self.find(key) else {
             return false;
         };
-        let old = mem::replace(old, deadline);
-        if let Some(value) = self.order.remove(&(old, key)) {
-            self.order.insert((deadline, key), value);
-        }
-        true
+        self.late.remove(&(before, key.place));
+        self.note_if_late(tick(deadline), key.place);
+        self.wheel.reset(key.place, tick(deadline))
     }
 
-    pub(super) fn deadline(&self, key: u64) -> Option<i64> {
-        self.deadlines.get(&key).copied()
+    pub(super) fn deadline(&self, key: Key) -> Option<i64> {
+        self.find(key).map(deadline)
     }
 
     pub(super) fn len(&self) -> usize {
-        self.order.len()
+        self.wheel.len()
     }
 
-    /// Returns the deadline and the key of the first value.
-    pub(super) fn first(&self) -> Option<(i64, u64)> {
-        self.order.keys().next().copied()
+    /// Returns the key of the first value.
+    pub(super) fn first(&self) -> Option<Key> {
+        let late = self.late.first().map(|&(_, place)| place);
+        let place = late.or_else(|| Some(self.wheel.peek()?.0));
+        place.map(|place| self.key(place))
     }
 
-    /// Returns the earliest deadline; [`NEVER`] if there is no value.
+    fn next_tick(&self) -> Option<u64> {
+        let late = self.late.first().map(|&(tick, _)| tick);
+        late.or_else(|| self.wheel.next_deadline())
+    }
+
+    /// Returns the earliest deadline, or an earlier one of a value that is gone; [`NEVER`] if there
+    /// is no value.
     pub(super) fn first_deadline(&self) -> i64 {
-        self.first().map_or(NEVER, |(deadline, _)| deadline)
+        self.next_tick().map_or(NEVER, deadline)
     }
 
     /// Removes the first value if it is due. Returns it with its deadline and its key.
-    pub(super) fn take_due(&mut self, now: i64) -> Option<((i64, u64), T)> {
-        let first = self
-            .order
-            .first_entry()
-            .filter(|first| first.key().0 <= now)?;
-        let due = first.remove_entry();
-        self.deadlines.remove(&due.0.1);
-        Some(due)
+    pub(super) fn take_due(&mut self, now: i64) -> Option<(Key, i64, T)> {
+        loop {
+            let next = self.next_tick().filter(|&next| next <= tick(now))?;
+            let due = match self.late.pop_first() {
+                Some((tick, place)) => Some((place, tick, self.wheel.remove(place)?)),
+                // `None` if it was the deadline of a value that is gone.
+                None => self.wheel.pop_expired(next),
+            };
+            if let Some((place, tick, value)) = due {
+                return Some((self.key(place), deadline(tick), value));
+            }
+        }
     }
 
-    /// Removes all values, and returns them in their order.
+    /// Removes all values, and returns them in their order. Their keys are stale then.
     pub(super) fn take_all(&mut self) -> impl Iterator<Item = T> + use<T> {
-        self.deadlines.clear();
-        mem::take(&mut self.order).into_values()
+        let mut all = mem::replace(self, Self::new());
+        iter::from_fn(move || all.take_due(NEVER)).map(|(_, _, value)| value)
     }
 }

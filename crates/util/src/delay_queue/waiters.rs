@@ -29,6 +29,7 @@ use std::task::Waker;
 use super::values::NEVER;
 
 /// The waiting consumers. The table at the head of this file says when they are woken.
+#[derive(Default)]
 pub(super) struct Waiters {
     /// By place, so in the order in which they began to wait. `None`: woken, and not polled since.
     wakers: BTreeMap<u64, Option<Waker>>,
@@ -38,14 +39,6 @@ pub(super) struct Waiters {
 }
 
 impl Waiters {
-    pub(super) fn new() -> Self {
-        Self {
-            wakers: BTreeMap::new(),
-            next_place: 0,
-            awaited: 0,
-        }
-    }
-
     pub(super) fn next_place(&mut self) -> u64 {
         let place = self.next_place;
         self.next_place += 1;

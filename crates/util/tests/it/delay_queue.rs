@@ -488,7 +488,7 @@ fn values_that_are_not_due_are_counted_and_drained() {
 // --- order and deadlines -------------------------------------------------------------------------
 
 #[test]
-fn values_with_one_deadline_come_out_in_insertion_order() {
+fn values_come_out_in_the_order_in_which_they_got_one_deadline() {
     let driven = Driven::new();
     let queue = driven.queue();
     let keys: Vec<Key> = (0..100)
@@ -496,12 +496,56 @@ fn values_with_one_deadline_come_out_in_insertion_order() {
         .collect();
     queue.reset(keys[7], ms(500));
     queue.reset(keys[7], ms(10));
+    queue.reset(keys[8], ms(10)); // the same
     driven.clock.advance(ms(10));
-    assert_eq!(
-        all_due(&queue),
-        (0..100).collect::<Vec<_>>(),
-        "a reset does not change the order"
-    );
+    let expected = (0..100).filter(|&value| value != 7).chain([7]);
+    assert_eq!(all_due(&queue), expected.collect::<Vec<_>>());
+}
+
+/// The queue beside a list. Half of the deadlines have passed, so many are earlier than one that
+/// has come out.
+#[test]
+fn random_operations_agree_with_a_list() {
+    for seed in 0..if cfg!(miri) { 2 } else { 200 } {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let driven = Driven::new();
+        let queue = driven.queue();
+        driven.clock.advance(ms(5_000));
+        let mut values: Vec<(Key, Instant)> = Vec::new();
+        let first = |values: &[(Key, Instant)]| values.iter().map(|value| value.1).min();
+        for number in 0..500 {
+            let now = driven.timer.now();
+            let deadline = now + ms(random.u64(..2_000)) - ms(1_000);
+            let at = random.usize(..values.len().max(1));
+            match random.u32(..8) {
+                0..3 => values.push((queue.insert_at(number, deadline).unwrap(), deadline)),
+                3 if at < values.len() => {
+                    assert!(queue.reset_at(values[at].0, deadline));
+                    values[at].1 = deadline;
+                }
+                4 if at < values.len() => {
+                    let (key, deadline) = values.swap_remove(at);
+                    assert_eq!(queue.deadline(key), Some(deadline));
+                    assert!(queue.remove(key).is_some());
+                    assert!(queue.remove(key).is_none() && !queue.reset(key, ms(1)));
+                }
+                5 if number % 50 == 0 => {
+                    let kept = queue.drain().len();
+                    assert_eq!(kept, values.len());
+                    values.clear();
+                }
+                5 => driven.clock.advance(ms(random.u64(..200))),
+                _ => {
+                    let due = first(&values).filter(|&deadline| deadline <= now);
+                    let received = queue.try_recv();
+                    assert_eq!(received.as_ref().map(Expired::deadline), due);
+                    values.retain(|&(key, _)| received.as_ref().map(Expired::key) != Some(key));
+                }
+            }
+            let peeked = queue.peek().and_then(|key| queue.deadline(key));
+            assert_eq!((peeked, queue.len()), (first(&values), values.len()));
+        }
+    }
 }
 
 #[test]
