@@ -241,6 +241,19 @@ mod tests {
         }
     }
 
+    #[test]
+    fn bounds_of_the_time_contain_it_and_do_not_go_back() {
+        let clock = TimerClock::of(None);
+        let mut last = (Duration::ZERO, Duration::ZERO);
+        for _ in 0..if cfg!(miri) { 100 } else { 200_000 } {
+            let before = Clock::now(&clock);
+            let (earliest, latest) = clock.now_bounds();
+            assert!(earliest <= Clock::now(&clock) && before <= latest);
+            assert!(earliest >= last.0 && latest >= last.1);
+            last = (earliest, latest);
+        }
+    }
+
     /// Makes a clock whose counter stands still unless the test moves it.
     fn counted() -> (CounterClock, impl Fn(u64), impl Fn(u64)) {
         let (counter, mock) = Counter::mock();

@@ -8,6 +8,10 @@ use super::counter::CounterClock;
 use crate::report;
 use crate::ticks::{self, DEADLINE_NEVER, DEADLINE_RUNNING};
 
+/// `deadline_base` is ahead of the machine's clock by less than this, but not by a constant. In
+/// nanoseconds.
+const MAX_AHEAD: u64 = 1_000;
+
 /// The clock of a timer. Its time is zero when the timer is built.
 pub(crate) enum TimerClock {
     Counter(CounterClock),
@@ -44,9 +48,7 @@ impl TimerClock {
     /// than the delay.
     pub(crate) fn now_upper_bound(&self) -> u64 {
         match self {
-            // `deadline_base` is ahead of the clock by less than a microsecond, but not by a
-            // constant.
-            Self::Counter(counter) => counter.now() + 1_000,
+            Self::Counter(counter) => counter.now() + MAX_AHEAD,
             Self::Given { .. } => self.now(),
         }
     }
@@ -115,6 +117,15 @@ impl TimerClock {
 impl Clock for TimerClock {
     fn now(&self) -> Duration {
         Duration::from_nanos(self.now())
+    }
+
+    fn now_bounds(&self) -> (Duration, Duration) {
+        let latest = self.deadline_base();
+        let earliest = match self {
+            Self::Counter(_) => latest.saturating_sub(MAX_AHEAD),
+            Self::Given { .. } => latest,
+        };
+        (Duration::from_nanos(earliest), Duration::from_nanos(latest))
     }
 
     fn time_at(&self, instant: Instant) -> Duration {
