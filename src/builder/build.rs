@@ -225,18 +225,18 @@ impl Builder {
         if self.tick.is_zero() {
             return Err(BuildError::ZeroTick);
         }
-        if self.ticks_per_wheel == 0 {
-            return Err(BuildError::ZeroTicksPerWheel);
-        }
-        if self.ticks_per_wheel > MAX_TICKS_PER_WHEEL {
-            return Err(BuildError::TooManyTicksPerWheel {
+        let wheel = EitherWheel::try_new(self.hierarchical, self.ticks_per_wheel);
+        let wheel = wheel.map_err(|error| match error {
+            SizeError::NoMemory { bytes } => BuildError::NoMemory { bytes },
+            _ if self.ticks_per_wheel == 0 => BuildError::ZeroTicksPerWheel,
+            _ => BuildError::TooManyTicksPerWheel {
                 max: MAX_TICKS_PER_WHEEL,
-            });
-        }
-        let ticks_per_wheel = self.ticks_per_wheel.next_power_of_two();
+            },
+        })?;
         // One round of the wheel must be a representable time, as in Netty, and shorter than the
         // longest time that a timer can count.
-        let longest_tick = Duration::from_nanos((DEADLINE_RUNNING - 1) / ticks_per_wheel as u64);
+        let longest_tick =
+            Duration::from_nanos((DEADLINE_RUNNING - 1) / wheel.ticks_per_wheel() as u64);
         if self.tick > longest_tick {
             return Err(BuildError::TickTooLong { max: longest_tick });
         }
@@ -252,15 +252,6 @@ impl Builder {
         if self.clock.is_none() && !HAS_CLOCK {
             return Err(BuildError::NoClock);
         }
-        let wheel =
-            EitherWheel::try_new(self.hierarchical, ticks_per_wheel).map_err(
-                |error| match error {
-                    SizeError::NoMemory { bytes } => BuildError::NoMemory { bytes },
-                    _ => BuildError::TooManyTicksPerWheel {
-                        max: MAX_TICKS_PER_WHEEL,
-                    },
-                },
-            )?;
         Ok(Inner::build(Settings {
             tick: self.tick.max(SHORTEST_TICK),
             wheel,
@@ -339,7 +330,7 @@ impl HashedWheelTimer {
     /// # Ok::<(), hashed_wheel::BuildError>(())
     /// ```
     pub fn builder() -> Builder {
-        Builder::new()
+        Builder::default()
     }
 
     /// Returns the timer of the process. The first call builds it, and [may block](Builder::build)

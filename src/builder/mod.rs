@@ -59,25 +59,6 @@ pub struct Builder {
 }
 
 impl Builder {
-    pub(crate) fn new() -> Self {
-        Self {
-            tick: Duration::from_millis(100),
-            ticks_per_wheel: 512,
-            hierarchical: false,
-            max_pending_timeouts: None,
-            slow_task_threshold: None,
-            max_tasks_per_turn: None,
-            thread_name: None,
-            thread_stack_size: None,
-            on_thread_start: None,
-            on_thread_stop: None,
-            executor: None,
-            detach_on_drop: false,
-            waker: None,
-            clock: None,
-        }
-    }
-
     /// Sets the length of a tick. Default: 100 ms.
     ///
     /// The tick bounds how late a timeout fires, and how often the worker wakes for timeouts that
@@ -94,8 +75,9 @@ impl Builder {
     /// # Ok::<(), hashed_wheel::BuildError>(())
     /// ```
     #[doc(alias("tickDuration", "resolution"))]
-    pub fn tick(self, tick: Duration) -> Self {
-        Self { tick, ..self }
+    pub fn tick(mut self, tick: Duration) -> Self {
+        self.tick = tick;
+        self
     }
 
     /// Sets the number of slots, from 1 to [2^30](crate::wheel::MAX_TICKS_PER_WHEEL). Default: 512.
@@ -112,11 +94,9 @@ impl Builder {
     /// # Ok::<(), hashed_wheel::BuildError>(())
     /// ```
     #[doc(alias("ticksPerWheel", "wheelSize"))]
-    pub fn ticks_per_wheel(self, n: usize) -> Self {
-        Self {
-            ticks_per_wheel: n,
-            ..self
-        }
+    pub fn ticks_per_wheel(mut self, n: usize) -> Self {
+        self.ticks_per_wheel = n;
+        self
     }
 
     /// Whether to use the [hierarchical wheel](crate::wheel::HierarchicalWheel). Default: false,
@@ -140,11 +120,9 @@ impl Builder {
     /// }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn hierarchical(self, hierarchical: bool) -> Self {
-        Self {
-            hierarchical,
-            ..self
-        }
+    pub fn hierarchical(mut self, hierarchical: bool) -> Self {
+        self.hierarchical = hierarchical;
+        self
     }
 
     /// Limits how many timeouts may be pending at a time. Default: `None`, no limit.
@@ -174,11 +152,9 @@ impl Builder {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[doc(alias("maxPendingTimeouts", "limit", "capacity"))]
-    pub fn max_pending_timeouts(self, limit: impl Into<Option<usize>>) -> Self {
-        Self {
-            max_pending_timeouts: limit.into(),
-            ..self
-        }
+    pub fn max_pending_timeouts(mut self, limit: impl Into<Option<usize>>) -> Self {
+        self.max_pending_timeouts = limit.into();
+        self
     }
 
     /// Sets the executor that runs expired tasks. Default: the worker runs them itself.
@@ -204,13 +180,11 @@ impl Builder {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[doc(alias("taskExecutor"))]
-    pub fn task_executor(self, executor: impl TaskExecutor) -> Self {
+    pub fn task_executor(mut self, executor: impl TaskExecutor) -> Self {
         // A task that comes back is dropped, which is reported and counted.
         let execute = move |task| drop(executor.execute(task));
-        Self {
-            executor: Some(Box::new(execute)),
-            ..self
-        }
+        self.executor = Some(Box::new(execute));
+        self
     }
 
     /// Whether the drop of the last handle returns immediately. Default: false. It waits for a task
@@ -233,11 +207,9 @@ impl Builder {
     /// drop(timer); // does not join the worker thread
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn detach_on_drop(self, detach_on_drop: bool) -> Self {
-        Self {
-            detach_on_drop,
-            ..self
-        }
+    pub fn detach_on_drop(mut self, detach_on_drop: bool) -> Self {
+        self.detach_on_drop = detach_on_drop;
+        self
     }
 
     /// Reports and counts each task that takes longer than this on the worker. Default: `None`, no
@@ -274,11 +246,9 @@ impl Builder {
     /// assert_eq!(timer.stats().slow_tasks, 1);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn slow_task_threshold(self, threshold: impl Into<Option<Duration>>) -> Self {
-        Self {
-            slow_task_threshold: threshold.into(),
-            ..self
-        }
+    pub fn slow_task_threshold(mut self, threshold: impl Into<Option<Duration>>) -> Self {
+        self.slow_task_threshold = threshold.into();
+        self
     }
 
     /// Limits how many tasks the worker thread runs in one turn. Default: `None`, no limit. A limit
@@ -315,11 +285,9 @@ impl Builder {
     /// let timer = HashedWheelTimer::builder().max_tasks_per_turn(Some(1_000)).build()?;
     /// # Ok::<(), hashed_wheel::BuildError>(())
     /// ```
-    pub fn max_tasks_per_turn(self, limit: impl Into<Option<usize>>) -> Self {
-        Self {
-            max_tasks_per_turn: limit.into(),
-            ..self
-        }
+    pub fn max_tasks_per_turn(mut self, limit: impl Into<Option<usize>>) -> Self {
+        self.max_tasks_per_turn = limit.into();
+        self
     }
 
     /// Sets the worker thread's name. Default: `hashed-wheel-N`, with a number N.
@@ -345,11 +313,9 @@ impl Builder {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[doc(alias("threadFactory"))]
-    pub fn thread_name(self, name: impl Into<String>) -> Self {
-        Self {
-            thread_name: Some(name.into()),
-            ..self
-        }
+    pub fn thread_name(mut self, name: impl Into<String>) -> Self {
+        self.thread_name = Some(name.into());
+        self
     }
 
     /// Sets the stack size of the worker thread, in bytes. Default: that of [`std::thread`], which
@@ -372,11 +338,9 @@ impl Builder {
     /// timer.start()?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn thread_stack_size(self, bytes: usize) -> Self {
-        Self {
-            thread_stack_size: Some(bytes),
-            ..self
-        }
+    pub fn thread_stack_size(mut self, bytes: usize) -> Self {
+        self.thread_stack_size = Some(bytes);
+        self
     }
 
     /// Sets a function that the worker thread calls when it starts, before any task. Default: none.
@@ -410,11 +374,9 @@ impl Builder {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[doc(alias("threadFactory"))]
-    pub fn on_thread_start(self, f: impl Fn() + Send + Sync + 'static) -> Self {
-        Self {
-            on_thread_start: Some(Box::new(f)),
-            ..self
-        }
+    pub fn on_thread_start(mut self, f: impl Fn() + Send + Sync + 'static) -> Self {
+        self.on_thread_start = Some(Box::new(f));
+        self
     }
 
     /// Sets a function that the worker thread calls before it ends. Default: none. tokio's
@@ -427,11 +389,9 @@ impl Builder {
     ///
     /// Panics, captured handles and later calls: as for
     /// [`on_thread_start`](Self::on_thread_start), which also has an example.
-    pub fn on_thread_stop(self, f: impl Fn() + Send + Sync + 'static) -> Self {
-        Self {
-            on_thread_stop: Some(Box::new(f)),
-            ..self
-        }
+    pub fn on_thread_stop(mut self, f: impl Fn() + Send + Sync + 'static) -> Self {
+        self.on_thread_stop = Some(Box::new(f));
+        self
     }
 
     /// Sets the function that ends the sleep of the event loop that turns a [`Driver`]. Default:
@@ -493,11 +453,9 @@ impl Builder {
     /// }
     /// # Ok::<(), hashed_wheel::BuildError>(())
     /// ```
-    pub fn waker(self, waker: impl Fn() + Send + Sync + 'static) -> Self {
-        Self {
-            waker: Some(Waker::new(waker)),
-            ..self
-        }
+    pub fn waker(mut self, waker: impl Fn() + Send + Sync + 'static) -> Self {
+        self.waker = Some(Waker::new(waker));
+        self
     }
 
     /// Sets the clock. Default: the machine's monotonic clock, which is [`MonotonicClock`].
@@ -524,13 +482,11 @@ impl Builder {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[doc(alias("Ticker"))]
-    pub fn clock(self, clock: impl Clock) -> Self {
+    pub fn clock(mut self, clock: impl Clock) -> Self {
         // `None` is the machine's clock too, and costs less to read.
         let is_default = (&clock as &dyn Any).is::<MonotonicClock>();
-        Self {
-            clock: (!is_default).then(|| Box::new(clock) as Box<dyn Clock>),
-            ..self
-        }
+        self.clock = (!is_default).then(|| Box::new(clock) as Box<dyn Clock>);
+        self
     }
 
     /// Returns whether a [clock](Self::clock) was set, other than the default. For code that sets
@@ -554,7 +510,22 @@ impl Builder {
 /// Returns the same as [`HashedWheelTimer::builder`].
 impl Default for Builder {
     fn default() -> Self {
-        Self::new()
+        Self {
+            tick: Duration::from_millis(100),
+            ticks_per_wheel: 512,
+            hierarchical: false,
+            max_pending_timeouts: None,
+            slow_task_threshold: None,
+            max_tasks_per_turn: None,
+            thread_name: None,
+            thread_stack_size: None,
+            on_thread_start: None,
+            on_thread_stop: None,
+            executor: None,
+            detach_on_drop: false,
+            waker: None,
+            clock: None,
+        }
     }
 }
 

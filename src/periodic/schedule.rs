@@ -189,11 +189,9 @@ impl Schedule {
     /// # Examples
     ///
     /// See [`Schedule`].
-    pub fn initial_delay(self, delay: Duration) -> Self {
-        Self {
-            first: FirstRun::After(delay),
-            ..self
-        }
+    pub fn initial_delay(mut self, delay: Duration) -> Self {
+        self.first = FirstRun::After(delay);
+        self
     }
 
     /// Sets the time at which the first run is due. Replaces an [initial
@@ -228,11 +226,9 @@ impl Schedule {
     /// assert_eq!((first.runs(), second.runs()), (1, 1));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn start_at(self, start: Instant) -> Self {
-        Self {
-            first: FirstRun::At(start),
-            ..self
-        }
+    pub fn start_at(mut self, start: Instant) -> Self {
+        self.first = FirstRun::At(start);
+        self
     }
 
     /// Sets the policy for missed runs. It has no effect with a fixed delay, because no run can be
@@ -242,11 +238,9 @@ impl Schedule {
     ///
     /// See [`MissedTick`].
     #[doc(alias("set_missed_tick_behavior"))]
-    pub fn missed_tick(self, policy: MissedTick) -> Self {
-        Self {
-            missed_tick: self.missed_tick.map(|_| policy),
-            ..self
-        }
+    pub fn missed_tick(mut self, policy: MissedTick) -> Self {
+        self.missed_tick = self.missed_tick.map(|_| policy);
+        self
     }
 
     /// Delays each run by a random time from zero to `max`, inclusive. This spreads the load if
@@ -274,11 +268,9 @@ impl Schedule {
     /// }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn jitter(self, max: Duration) -> Self {
-        Self {
-            jitter: max,
-            ..self
-        }
+    pub fn jitter(mut self, max: Duration) -> Self {
+        self.jitter = max;
+        self
     }
 
     /// Sets whether the task keeps running while the timer [shuts
@@ -316,11 +308,9 @@ impl Schedule {
     /// assert_eq!((renewal.runs(), sweep.runs()), (1, 0));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn continue_after_shutdown(self, continues: bool) -> Self {
-        Self {
-            continues_after_shutdown: continues,
-            ..self
-        }
+    pub fn continue_after_shutdown(mut self, continues: bool) -> Self {
+        self.continues_after_shutdown = continues;
+        self
     }
 
     /// Starts the schedule at the time `now`. `time_at` converts an `Instant`.
