@@ -124,7 +124,7 @@ pub use {
     engine::{ExpiredTask, Timeout},
     error::{BuildError, NewTimeoutError, TryNewTimeoutError, Unavailable},
     periodic::{MissedTick, Periodic, PeriodicOutput, PeriodicRun, Schedule},
-    stats::{Lateness, LevelOccupancy, Occupancy, Stats},
+    stats::{Lateness, Occupancy, Stats},
     task::{DynTimerTask, TaskExecutor, TimerTask},
     timer::HashedWheelTimer,
     weak::WeakTimer,

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::engine::{Balance, Inner, LATENESS_BUCKETS, LatenessCounters, lateness_bound};
+use crate::engine::{Inner, LATENESS_BUCKETS, LatenessCounters, lateness_bound};
 use crate::error::Unavailable;
 use crate::timer::HashedWheelTimer;
 use timing_wheels::order::SlotCounts;
@@ -231,7 +231,7 @@ pub struct Occupancy {
     /// The levels. A hashed wheel has one. A hierarchical wheel has, from the lowest up, the levels
     /// that have been needed so far. Its first entries, up to 32, need none: each counts for the
     /// slot that it would have.
-    pub levels: Vec<LevelOccupancy>,
+    pub levels: Vec<SlotCounts>,
     /// New timeouts in the queue, which the worker has not seen yet. Those that were cancelled
     /// meanwhile are included.
     ///
@@ -240,62 +240,19 @@ pub struct Occupancy {
     pub queued: usize,
 }
 
-/// One level of a wheel, which is a ring of slots: part of an [`Occupancy`].
-///
-/// # Examples
-///
-/// See [`Occupancy`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct LevelOccupancy {
-    /// How many ticks a slot covers: one in the lowest level, and in a higher level as many as all
-    /// slots of the level below.
-    pub ticks_per_slot: u64,
-    /// How many entries each slot has, of all rounds: an entry of the hashed wheel that is more
-    /// than a round away has a slot too.
-    pub slots: Vec<usize>,
-    /// The slot of the current tick. Time moves from here to the end, and continues at the
-    /// beginning.
-    pub current_slot: usize,
-}
-
-impl LevelOccupancy {
-    fn of(
-        SlotCounts {
-            ticks_per_slot,
-            slots,
-            current_slot,
-        }: SlotCounts,
-    ) -> Self {
-        Self {
-            ticks_per_slot,
-            slots,
-            current_slot,
-        }
-    }
-}
-
 impl Stats {
     fn of(timer: &Inner) -> Self {
         let counters = &timer.counters;
         let worker = &counters.worker;
-        let (
-            Balance {
-                registered,
-                expired,
-                cancelled,
-                pending,
-                ..
-            },
-            cancelled_not_reclaimed,
-        ) = timer
+        let is_ended = timer.state.snapshot().is_ended();
+        let (balance, cancelled_not_reclaimed) = timer
             .pending_counts
-            .balance_and_unreclaimed(counters, timer.state.snapshot().is_ended());
+            .balance_and_unreclaimed(counters, is_ended);
         Self {
-            scheduled: registered,
-            expired,
-            cancelled,
-            pending,
+            scheduled: balance.registered,
+            expired: balance.expired,
+            cancelled: balance.cancelled,
+            pending: balance.pending,
             cancelled_not_reclaimed,
             rejected: counters.rejected.get(),
             periodic_runs: counters.periodic_runs.get(),
@@ -416,7 +373,7 @@ impl HashedWheelTimer {
         let (tick, levels, queued) = occupancy.ok_or(Unavailable::NoMemory)?;
         Ok(Occupancy {
             tick,
-            levels: levels.into_iter().map(LevelOccupancy::of).collect(),
+            levels,
             queued,
         })
     }

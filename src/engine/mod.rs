@@ -12,7 +12,7 @@
 //!
 //! The two sides share [`Inner`] (`inner.rs`): the state word (`state.rs`), new lanes, the number
 //! of pending timeouts (`pending.rs`), the counters (`counters.rs`) and the memory of the nodes
-//! (`node/`). The worker itself is there too, behind its lock (`worker_lock.rs`). A thread becomes
+//! (`node/`). The worker itself is there too, behind its lock (`worker.rs`). A thread becomes
 //! the worker by taking that lock: the worker thread (`thread.rs`), a `Driver` in its loop, a
 //! `stop` or a `shutdown`.
 //!

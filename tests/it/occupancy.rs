@@ -8,7 +8,8 @@ use std::thread;
 use std::time::Duration;
 
 use common::{Driven, TICK, ms};
-use hashed_wheel::{LevelOccupancy, Occupancy, Timeout, Unavailable};
+use hashed_wheel::wheel::order::SlotCounts;
+use hashed_wheel::{Occupancy, Timeout, Unavailable};
 
 impl Driven {
     fn after(&self, ticks: u32) -> Timeout {
@@ -24,7 +25,7 @@ impl Driven {
 }
 
 /// Returns the slots that are not empty, with their counts.
-fn occupied(level: &LevelOccupancy) -> Vec<(usize, usize)> {
+fn occupied(level: &SlotCounts) -> Vec<(usize, usize)> {
     level
         .slots
         .iter()
@@ -45,7 +46,7 @@ fn a_new_timer_is_empty() {
     } = t.occupancy();
     assert_eq!((tick, queued), (0, 0));
     let [
-        LevelOccupancy {
+        SlotCounts {
             ticks_per_slot: 1,
             current_slot: 0,
             slots,

@@ -15,7 +15,7 @@ const CODE_LINES: usize = 8_726;
 const FILE_LINES: usize = 600;
 
 /// Structs, enums, unions, traits and type aliases. The goal is 30.
-const PUBLIC_TYPES: usize = 34;
+const PUBLIC_TYPES: usize = 33;
 
 /// How a transition of a node may end, as the engine sees it.
 const NODE_OUTCOMES: usize = 8;

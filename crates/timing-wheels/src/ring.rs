@@ -90,14 +90,19 @@ pub(super) fn try_memory<T>(len: usize) -> Result<(), SizeError> {
     Ok(())
 }
 
-/// The number of entries in each slot of a hashed wheel, or of one level of a hierarchical wheel.
+/// One level of a wheel, which is a ring of slots: how many entries each slot has. A hashed wheel
+/// has one level.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SlotCounts {
-    /// The width of a slot, in ticks.
+    /// How many ticks a slot covers: one in the lowest level, and in a higher level as many as all
+    /// slots of the level below.
     pub ticks_per_slot: u64,
-    /// The number of entries in each slot.
+    /// How many entries each slot has, of all rounds: an entry of the hashed wheel that is more
+    /// than a round away has a slot too.
     pub slots: Vec<usize>,
-    /// The slot of the current tick.
+    /// The slot of the current tick. Time moves from here to the end, and continues at the
+    /// beginning.
     pub current_slot: usize,
 }
 
