@@ -82,8 +82,7 @@ use super::dispatch::call_cancelled;
 use super::inner::{Execute, Inner, LIVE_TIMERS, Timeout};
 use super::state::{CLOSING, ENDED, STOPPED, StateSnapshot, TimerState, fence_after_change};
 use super::thread_cache;
-use super::worker::Worker;
-use super::worker_lock::WorkerGuard;
+use super::worker::{Worker, WorkerGuard};
 use crate::node::{Arrival, Stopped};
 use crate::sync::{Backoff, Ordering, Parker, is_current};
 use crate::ticks::{self, DEADLINE_NEVER};
@@ -220,7 +219,7 @@ impl Inner {
 
     /// Ends a timer that its worker has stopped, in place of a `stop`.
     #[cold]
-    pub(super) fn end_on_worker(&self, mut worker: WorkerGuard<'_, Worker>) {
+    pub(super) fn end_on_worker(&self, mut worker: WorkerGuard<'_>) {
         let (_timeouts, executor) = worker.end_all(self);
         drop(worker);
         self.drop_executor(executor);

@@ -3,6 +3,8 @@
 //!
 //! The operations are in the other files of the engine, as methods of [`Inner`].
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::num::NonZeroUsize;
 use std::panic::RefUnwindSafe;
 use std::time::Duration;
@@ -10,12 +12,9 @@ use std::time::Duration;
 use super::counters::{Counters, RunningCell};
 use super::pending::PendingCounts;
 use super::state::{HandleCount, TimerState};
-use super::thread::{Thread, ThreadSettings};
+use super::thread::{Thread, ThreadSettings, Waker};
 use super::timeouts::NewLanes;
-use super::timer_index::TimerIndex;
-use super::waker::Waker;
-use super::worker::Worker;
-use super::worker_lock::WorkerLock;
+use super::worker::{Worker, WorkerLock};
 use crate::clock::{Clock, TimerClock};
 use crate::either_wheel::EitherWheel;
 use crate::node::{self, ClaimedTask, IdleNodes, Pool, TaskContext, new_timer};
@@ -92,7 +91,7 @@ pub(crate) struct Inner {
     /// their caches look at it without keeping the timer.
     pub(super) stopped: Arc<unmodelled::AtomicBool>,
     /// Padded: the worker writes it in each turn, and callers read its neighbours.
-    pub(crate) worker: CachePadded<WorkerLock<Worker>>,
+    pub(crate) worker: CachePadded<WorkerLock>,
     pub(crate) thread: Thread,
     /// Ends the sleep of a driver's loop.
     pub(crate) waker: Option<Waker>,
@@ -194,5 +193,67 @@ impl Inner {
             has_ending_thread: unmodelled::AtomicBool::new(false),
             pool,
         })
+    }
+}
+
+/// The index of a timer, by which a thread finds its cache of that timer. No other timer whose memory
+/// exists has the same one. The lowest free index is given out, so that they stay small.
+pub(crate) struct TimerIndex(usize);
+
+struct Indices {
+    /// How many were ever given out at a time.
+    count: usize,
+    free: BinaryHeap<Reverse<usize>>,
+}
+
+static INDICES: unmodelled::Mutex<Indices> = unmodelled::Mutex::new(Indices {
+    count: 0,
+    free: BinaryHeap::new(),
+});
+
+impl TimerIndex {
+    pub(super) fn take() -> Self {
+        let mut indices = INDICES
+            .lock()
+            .unwrap_or_else(unmodelled::PoisonError::into_inner);
+        let Reverse(index) = indices.free.pop().unwrap_or_else(|| {
+            indices.count += 1;
+            Reverse(indices.count - 1)
+        });
+        Self(index)
+    }
+
+    #[inline]
+    pub(super) fn get(&self) -> usize {
+        self.0
+    }
+}
+
+/// Gives the index back.
+impl Drop for TimerIndex {
+    fn drop(&mut self) {
+        INDICES
+            .lock()
+            .unwrap_or_else(unmodelled::PoisonError::into_inner)
+            .free
+            .push(Reverse(self.0));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Other tests take indices at the same time, but not this many.
+    #[test]
+    fn indices_stay_small() {
+        let count = || INDICES.lock().unwrap().count;
+        let rounds = if cfg!(miri) { 100 } else { 10_000 };
+        for _ in 0..rounds {
+            let (first, second) = (TimerIndex::take(), TimerIndex::take());
+            assert_ne!(first.get(), second.get());
+            assert!(first.get().max(second.get()) < count());
+        }
+        assert!(count() < rounds);
     }
 }

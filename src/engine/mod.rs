@@ -60,12 +60,12 @@
 //! | file | content |
 //! |---|---|
 //! | `caller` | schedule, cancel, reset, replace |
-//! | `thread_cache`, `timer_index` | what a thread caches of a timer; how it finds that |
+//! | `thread_cache` | what a thread caches of a timer |
 //! | `timeouts` | the `timeouts` queue, made of one lane per thread |
-//! | `worker`, `worker_lock` | one turn: drain messages, advance the wheel, expire; which thread is the worker |
+//! | `worker` | one turn: drain messages, advance the wheel, expire; which thread is the worker |
 //! | `dispatch` | from an expired timeout to its task; the end of its run |
-//! | `thread`, `return_timer` | start and loop of the worker thread; when memory is returned |
-//! | `sleep`, `sleep_policy`, `waker` | sleep and wake-up; how long the worker sleeps; what wakes a driver's loop |
+//! | `thread`, `return_timer` | start and loop of the worker thread, or what wakes a driver's loop; when memory is returned |
+//! | `sleep`, `sleep_policy` | sleep and wake-up; how long the worker sleeps |
 //! | `end` | stop, shutdown, last drop |
 //! | `inner`, `state`, `pending`, `counters` | what both sides share: the fields; the lifecycle; the number of pending timeouts; statistics |
 //!
@@ -84,21 +84,16 @@ mod state;
 mod thread;
 mod thread_cache;
 mod timeouts;
-mod timer_index;
-mod waker;
 mod worker;
-mod worker_lock;
 
 pub(crate) use counters::{LATENESS_BUCKETS, LatenessCounters, lateness_bound};
 pub(crate) use dispatch::{drop_or_skip, run_dispatched};
 pub(crate) use end::Grace;
 pub(crate) use inner::{Execute, Inner, Options, Settings};
 pub use inner::{ExpiredTask, Timeout};
-pub(crate) use pending::Balance;
 pub(crate) use sleep_policy::time_until;
-pub(crate) use thread::{ThreadHook, ThreadSettings};
+pub(crate) use thread::{ThreadHook, ThreadSettings, Waker};
 pub(crate) use thread_cache::{forks, watch_forks};
-pub(crate) use waker::Waker;
 
 #[cfg(test)]
 mod tests {

@@ -1,4 +1,7 @@
-//! The worker thread: lazily started, once; parked until there is work; ended by `stop`.
+//! The worker thread: lazily started, once; parked until there is work; ended by `stop`. What wakes a
+//! driver's loop in its place.
+
+use std::mem;
 
 use super::inner::Inner;
 use super::sleep_policy::Sleep;
@@ -246,5 +249,39 @@ mod tests {
         fires.recv().unwrap();
         let turns = timer.stats().turns;
         assert!(turns < 100, "{turns} turns");
+    }
+}
+
+/// The user's function that wakes the loop which turns a driver.
+pub(crate) struct Waker {
+    wake: Box<dyn Fn() + Send + Sync>,
+    /// Set once, when the driver is dropped. `Relaxed`: a call at that moment is as good as one
+    /// before it.
+    is_unused: unmodelled::AtomicBool,
+}
+
+impl Waker {
+    pub(crate) fn new(wake: impl Fn() + Send + Sync + 'static) -> Self {
+        Self {
+            wake: Box::new(wake),
+            is_unused: unmodelled::AtomicBool::new(false),
+        }
+    }
+
+    /// There is no loop any more.
+    pub(crate) fn set_unused(&self) {
+        self.is_unused.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn wake(&self) {
+        if !self.is_unused.load(Ordering::Relaxed) {
+            (self.wake)();
+        }
+    }
+}
+
+impl Drop for Waker {
+    fn drop(&mut self) {
+        report::guard_drop("(the waker)", mem::replace(&mut self.wake, Box::new(|| ())));
     }
 }

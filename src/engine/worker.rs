@@ -13,6 +13,7 @@
 //! A turn that ends early, for `stop` or because it has run as many tasks as it may, leaves the
 //! other nodes of the tick in the wheel's ready list, where their messages find them.
 
+use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 use super::counters::LatenessSampler;
@@ -23,7 +24,8 @@ use super::timeouts::TimeoutsQueue;
 use crate::node::{
     Arrival, Expiry, HeldRef, HeldRun, NodeWheel, RunOutcome, TaskClaim, Waiting, WheelOf,
 };
-use crate::sync::MutexGuard;
+use crate::sync::unmodelled::{AtomicBool, AtomicUsize};
+use crate::sync::{Mutex, MutexGuard, Ordering, thread_number};
 use crate::ticks::{DEADLINE_RUNNING, Ticks};
 use timing_wheels::order::SlotCounts;
 
@@ -35,7 +37,7 @@ const MAX_MESSAGES_PER_TURN: usize = if cfg!(hashed_wheel_loom) { 2 } else { 100
 /// millisecond.
 const RETURN_STEPS: usize = 16;
 
-/// The state of the worker, which the [worker lock](super::worker_lock) guards.
+/// The state of the worker, which the [`WorkerLock`] guards.
 pub(crate) struct Worker {
     /// `None`: the worker runs the tasks itself. It is here and not in [`Inner`], so that it
     /// is dropped when the timer is stopped: it may hold tasks, and these may hold the timer.
@@ -439,6 +441,104 @@ fn run_once(inner: &Inner, mut run: HeldRun<'_, Inner>) {
             run.drop_task(drop_task);
         }
         RunOutcome::Cancelled(run) => run.drop_task(drop_task),
+    }
+}
+
+/// The lock that makes a thread the worker: the thread that holds it has the state of the worker.
+///
+/// Tasks run under it, because they run on the worker. An operation that would wait for it (`stop`,
+/// dropping the last handle) asks [`is_held_by_this_thread`](WorkerLock::is_held_by_this_thread)
+/// first.
+///
+/// | word | written | read | why `Relaxed` is enough |
+/// |---|---|---|---|
+/// | `holder` | own number while the lock is held, 0 before it is released | by any thread, to compare with its own number | a thread sees its own writes in order; no other thread writes its number |
+/// | `calling_hooks` | true by `end_all`, false before the lock is released | by a thread that has found itself to be the holder | the same thread wrote it |
+/// | `stopped_by_worker` | set, once, by the worker in its turn, or by the worker thread when the clock panics | by the worker at the end of its turn, or after that panic | the same thread wrote it, or did so before it released the lock |
+///
+/// The lock itself orders everything else. loom need not know these three, because nothing between
+/// threads depends on their values.
+pub(crate) struct WorkerLock {
+    worker: Mutex<Worker>,
+    /// The number of the thread that holds the lock; 0 is none.
+    holder: AtomicUsize,
+    /// Whether the holder calls the hooks of a stopped timer.
+    calling_hooks: AtomicBool,
+    /// The worker itself has stopped the timer, so that it has to end what is left.
+    stopped_by_worker: AtomicBool,
+}
+
+pub(crate) struct WorkerGuard<'a> {
+    lock: &'a WorkerLock,
+    worker: MutexGuard<'a, Worker>,
+}
+
+impl WorkerLock {
+    pub(crate) fn new(worker: Worker) -> Self {
+        Self {
+            worker: Mutex::new(worker),
+            holder: AtomicUsize::new(0),
+            calling_hooks: AtomicBool::new(false),
+            stopped_by_worker: AtomicBool::new(false),
+        }
+    }
+
+    /// Makes this thread the worker, as soon as no other thread is.
+    pub(crate) fn lock(&self) -> WorkerGuard<'_> {
+        let worker = self.worker.lock();
+        self.holder.store(thread_number(), Ordering::Relaxed);
+        WorkerGuard { lock: self, worker }
+    }
+
+    /// For a look that runs no user code. The caller does not become the holder. For
+    /// `occupancy`, which fails while a turn runs; nothing else depends on the result.
+    pub(crate) fn try_look(&self) -> Option<MutexGuard<'_, Worker>> {
+        self.worker.try_lock()
+    }
+
+    pub(crate) fn is_held_by_this_thread(&self) -> bool {
+        self.holder.load(Ordering::Relaxed) == thread_number()
+    }
+
+    /// The worker has stopped the timer, and ends what is left after its turn.
+    pub(super) fn set_stopped_by_worker(&self) {
+        self.stopped_by_worker.store(true, Ordering::Relaxed);
+    }
+
+    /// For the worker: whether it has stopped the timer.
+    pub(crate) fn is_stopped_by_worker(&self) -> bool {
+        self.stopped_by_worker.load(Ordering::Relaxed)
+    }
+
+    /// The worker begins to call the hooks of a stopped timer.
+    pub(super) fn set_calling_hooks(&self) {
+        self.calling_hooks.store(true, Ordering::Relaxed);
+    }
+
+    /// For the worker: whether it is calling the hooks of a stopped timer.
+    pub(crate) fn is_calling_hooks(&self) -> bool {
+        self.calling_hooks.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for WorkerGuard<'_> {
+    fn drop(&mut self) {
+        self.lock.calling_hooks.store(false, Ordering::Relaxed);
+        self.lock.holder.store(0, Ordering::Relaxed);
+    }
+}
+
+impl Deref for WorkerGuard<'_> {
+    type Target = Worker;
+
+    fn deref(&self) -> &Worker {
+        &self.worker
+    }
+}
+
+impl DerefMut for WorkerGuard<'_> {
+    fn deref_mut(&mut self) -> &mut Worker {
+        &mut self.worker
     }
 }
 

@@ -18,7 +18,7 @@
 
 #![allow(unsafe_code)]
 
-use super::pool::PoolId;
+use super::arena::PoolId;
 use crate::sync::unmodelled::OnceLock;
 use crate::sync::{Arc, AtomicU64, CachePadded, Ordering, drop_list};
 

@@ -13,7 +13,7 @@
 //! | [`word`] | the state word: how a timeout ends, and which deadline it has |
 //! | [`timer_ref`] | batched references to a timer; independent of timers |
 //! | [`task`] | a task of any type inside a node |
-//! | [`layout`], [`arena`], [`pool`] | the fields of a node; the memory of nodes; what a timer has of that memory |
+//! | [`layout`], [`arena`] | the fields of a node; the memory of nodes, and what a timer has of it |
 //! | [`free_list`], [`surplus`] | the worker's side of the arena: which free nodes are given out again, and which memory is returned |
 //! | [`refs`] | reference counts: handles, the wheel's reference, free nodes |
 //! | [`lane`](mod@lane) | from a caller's thread to the worker |
@@ -28,7 +28,6 @@ mod free_list;
 mod lane;
 mod layout;
 mod local;
-mod pool;
 mod refs;
 mod surplus;
 mod task;
@@ -39,9 +38,9 @@ mod transitions;
 mod wheel;
 mod word;
 
+pub(crate) use arena::{Pool, PoolId};
 pub(crate) use lane::{Consumer, Producer, Waiting, lane};
 pub(crate) use local::{IdleNodes, LocalNodes, NodesGuard};
-pub(crate) use pool::{Pool, PoolId};
 #[cfg(feature = "async")]
 pub(crate) use refs::TimerHandle;
 pub(crate) use refs::{Handle, Owner, Released};

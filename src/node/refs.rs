@@ -49,9 +49,9 @@ use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::ptr::NonNull;
 
+use super::arena::Pool;
 use super::arena::{Arena, FreeNode};
 use super::layout::Node;
-use super::pool::Pool;
 use super::task::{Task, TaskContext};
 use super::timer_ref::{Counted, SharedCount, TimerRef};
 use super::word::{End, SeenWord};

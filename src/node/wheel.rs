@@ -12,10 +12,10 @@ use std::ops::Deref;
 use timing_wheels::order::{Entries, SlotCounts};
 
 use super::arena::Arena;
+use super::arena::{Pool, PoolId};
 use super::free_list::FreeList;
 use super::lane::Waiting;
 use super::layout::{NOT_IN_WHEEL, Node};
-use super::pool::{Pool, PoolId};
 use super::refs::{Handle, Owner, Released, WheelRef};
 use super::surplus::Reclaimer;
 use super::task::{NextRun, TaskContext};
