@@ -96,8 +96,8 @@ pub const MUTANTS: &[Mutant] = &[
         "|message: crate::node::Message<'_, Inner>| message.handle().timer().state.snapshot()"),
     // The end of the last run on another thread is counted before it.
     mutant("LastRunCountedFirst", "engine/dispatch.rs finish_run", "«»match",
-        "_ = next.is_none().then(|| claimed.timeout().handle.timer().counters.ended_on_executor.add_one());"),
-    mutant("LastRunCountedFirst", "engine/dispatch.rs", "timer.counters.ended_on_executor.add_one();", ""),
+        "_ = next.is_none().then(|| claimed.timeout().handle.timer().counters.ended_on_executor.add(1));"),
+    mutant("LastRunCountedFirst", "engine/dispatch.rs", "timer.counters.ended_on_executor.add(1);", ""),
     // --- engine/sleep.rs -------------------------------------------------------------------------
     // A caller that has pushed a new timeout does not look whether the worker sleeps.
     mutant("PushWithoutLook", "engine/sleep.rs wake_for_new", "self.wake_if_needed(…);", ""),
@@ -454,8 +454,8 @@ pub const MUTANTS: &[Mutant] = &[
         "if let Some(counted) = crate::clock::inside::counted() { return counted; }"),
     // The counters, which loom explores only in models of what they order:
     // inside/engine/counters.rs.
-    always("engine/counters.rs", "use crate::sync::unmodelled::{AtomicU64, Mutex, PoisonError};",
-        "use crate::sync::unmodelled::{Mutex, PoisonError}; use self::inside::CounterWord as AtomicU64;"),
+    always("engine/counters.rs", "use crate::sync::unmodelled::AtomicU64;",
+        "use self::inside::CounterWord as AtomicU64;"),
     // The memory of chunks in these models: inside/node/arena.rs.
     always("node/arena.rs", "«»let new = new.cast::<Node<S>>();", "inside::allocated(new, layout);"),
     always("node/arena.rs chunk", "«»unsafe { std::alloc::dealloc(new.as_ptr().cast(),",

@@ -417,7 +417,7 @@ impl Ending {
     /// ```
     #[must_use]
     pub fn running_task(&self) -> Option<RunningTask> {
-        let running = self.timer.running.task()?;
+        let running = (*self.timer.running.lock())?;
         let elapsed = Duration::from_nanos(self.timer.clock.now().saturating_sub(running.began));
         Some(RunningTask {
             task: running.task,

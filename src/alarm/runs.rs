@@ -195,9 +195,7 @@ impl Alarm {
             runner.store(thread_number(), Ordering::Relaxed);
             match before & CANCELLED {
                 0 => timer.counters.guard("in run", || name, || task.run(self)),
-                _ => timer
-                    .counters
-                    .guard("when it was dropped", || name, || task.drop_task()),
+                _ => timer.counters.guard_drop(|| name, || task.drop_task()),
             }
             runner.store(0, Ordering::Relaxed);
             // Before the next run may begin.

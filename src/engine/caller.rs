@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::dispatch::call_cancelled;
+use super::dispatch::{call_cancelled, drop_claimed};
 use super::inner::{Inner, Timeout};
 use super::state::StateSnapshot;
 use super::thread_cache;
@@ -23,8 +23,7 @@ impl Inner {
     ) -> Result<Timeout, NewTimeoutError> {
         self.try_schedule_by(task, deadline)
             .map_err(|(task, error)| {
-                self.counters
-                    .guard("when it was dropped", T::name, || drop(task));
+                self.counters.guard_drop(T::name, || drop(task));
                 error
             })
     }
@@ -96,7 +95,7 @@ impl Inner {
     /// caller of `stop` expects them.
     #[cold]
     fn count_rejection(&self, error: &NewTimeoutError) {
-        let rejected = self.counters.rejected.add_one();
+        let rejected = self.counters.rejected.add(1);
         if !matches!(error, NewTimeoutError::Stopped) {
             report::timeout_rejected(self.thread.name(), error, rejected);
         }
@@ -108,7 +107,7 @@ impl Inner {
             return false;
         };
         match task {
-            Some(claim) if skips_hook => self.counters.drop_task(|| timeout.handle.name(), claim),
+            Some(claim) if skips_hook => drop_claimed(timeout, claim),
             Some(claim) => call_cancelled(timeout, claim),
             None => {}
         }
@@ -123,10 +122,8 @@ impl Inner {
             Ok(None) => true,
             Ok(Some((task, timer))) => {
                 let name = task.name();
-                timer
-                    .get()
-                    .counters
-                    .guard("when it was dropped", || name, || task.drop_task());
+                let counters = &timer.get().counters;
+                counters.guard_drop(|| name, || task.drop_task());
                 Self::recycle(Released::of(timer));
                 true
             }
@@ -204,8 +201,7 @@ impl Inner {
         let (old, state, new) = match replaced {
             Ok(replaced) => replaced,
             Err(task) => {
-                self.counters
-                    .guard("when it was dropped", T::name, || drop(task));
+                self.counters.guard_drop(T::name, || drop(task));
                 return None;
             }
         };
@@ -216,7 +212,7 @@ impl Inner {
         // and not the new one.
         self.wake_for_pushed(state, &new.handle);
         if let Some(claim) = old.task {
-            self.counters.drop_task(|| timeout.handle.name(), claim);
+            drop_claimed(timeout, claim);
         }
         Some(new)
     }

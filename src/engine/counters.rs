@@ -5,9 +5,8 @@
 //! timeouts. The number of pending timeouts, and with it `stop`, relies on their orders: see
 //! [`pending`](super::pending). No other thread's progress depends on any other counter here.
 
-use crate::node::{Owner, TaskClaim};
 use crate::report;
-use crate::sync::unmodelled::{AtomicU64, Mutex, PoisonError};
+use crate::sync::unmodelled::AtomicU64;
 use crate::sync::{CachePadded, Ordering};
 use crate::ticks::Ticks;
 
@@ -50,18 +49,15 @@ impl Counters {
         code: impl FnOnce(),
     ) {
         report::guard(code, |panic| {
-            self.panics.add_one();
+            self.panics.add(1);
             report::task_panicked(doing, task(), panic);
         });
     }
 
-    /// Drops a task that does not run. `name` returns the name of its type.
-    pub(super) fn drop_task<'a, S: Owner>(
-        &self,
-        name: impl FnOnce() -> &'a str,
-        claim: TaskClaim<'_, S>,
-    ) {
-        self.guard("when it was dropped", name, || claim.drop_task());
+    /// Drops what a user has given. `name` returns the name of its type.
+    #[inline]
+    pub(crate) fn guard_drop<'a>(&self, name: impl FnOnce() -> &'a str, drop: impl FnOnce()) {
+        self.guard("when it was dropped", name, drop);
     }
 }
 
@@ -174,20 +170,6 @@ pub(crate) struct Running {
     pub(crate) began: u64,
 }
 
-/// The task that runs on the worker, if that is known.
-#[derive(Default)]
-pub(crate) struct RunningCell(Mutex<Option<Running>>);
-
-impl RunningCell {
-    pub(super) fn set(&self, running: Option<Running>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = running;
-    }
-
-    pub(crate) fn task(&self) -> Option<Running> {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// The methods that end in `_single_writer` are for a counter with one writer at a time, and save
 /// a locked instruction.
 #[derive(Default)]
@@ -195,18 +177,9 @@ pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
     /// Returns the new count.
-    pub(crate) fn add_one(&self) -> u64 {
-        self.add(1)
-    }
-
-    /// Returns the new count.
-    pub(super) fn add(&self, more: u64) -> u64 {
+    pub(crate) fn add(&self, more: u64) -> u64 {
         // Release: as in `set_single_writer`.
         self.0.fetch_add(more, Ordering::Release).wrapping_add(more)
-    }
-
-    pub(super) fn increment_single_writer(&self) {
-        self.add_single_writer(1);
     }
 
     pub(super) fn add_single_writer(&self, more: u64) {
@@ -244,7 +217,7 @@ mod tests {
         sampler.set_now(90_000_000);
         sampler.count(&counters, 1);
         assert_eq!(counters.lateness.max.get(), 0);
-        counters.expired.increment_single_writer();
+        counters.expired.add_single_writer(1);
         sampler.count(&counters, 1);
         assert_eq!(counters.lateness.max.get(), 80_000_000);
     }

@@ -153,13 +153,13 @@ impl Inner {
 
     fn time_task<R>(&self, task: &'static str, threshold: u64, run: impl FnOnce() -> R) -> R {
         let began = self.try_now();
-        self.running.set(began.map(|began| Running { task, began }));
+        *self.running.lock() = began.map(|began| Running { task, began });
         let result = run();
-        self.running.set(None);
+        *self.running.lock() = None;
         let ended = began.and_then(|_| self.try_now());
         let took = ended.unwrap_or(0).saturating_sub(began.unwrap_or(0));
         if took > threshold {
-            self.counters.worker.slow_tasks.increment_single_writer();
+            self.counters.worker.slow_tasks.add_single_writer(1);
             let [took, threshold] = [took, threshold].map(Duration::from_nanos);
             report::slow_task(task, took, threshold);
         }
@@ -184,7 +184,7 @@ impl Inner {
         counters.longest_turn.raise(took);
         counters.busy_time.add(took);
         if took > self.ticks.nanos() {
-            let long_turns = counters.long_turns.add_one();
+            let long_turns = counters.long_turns.add(1);
             let took = Duration::from_nanos(took);
             report::long_turn(self.thread.name(), took, self.ticks.duration(), long_turns);
         }
@@ -200,6 +200,13 @@ pub(super) fn call_cancelled(timeout: &Timeout, claim: TaskClaim<'_, Inner>) {
         let counters = &handle.timer().counters;
         counters.guard("in cancelled", || handle.name(), call);
     }
+}
+
+/// Drops a task that does not run. A panic is reported and counted.
+pub(super) fn drop_claimed(timeout: &Timeout, claim: TaskClaim<'_, Inner>) {
+    let Timeout { handle } = timeout;
+    let counters = &handle.timer().counters;
+    counters.guard_drop(|| handle.name(), || claim.drop_task());
 }
 
 /// Runs the task of an executor on this thread. A periodic task that makes up for missed runs runs
@@ -244,15 +251,11 @@ fn run_claimed(claimed: ClaimedTask<Inner>) -> Timeout {
 
 /// Drops the task of a timeout that has ended, which the executor had.
 fn drop_dispatched(claimed: ClaimedTask<Inner>) {
-    let drop_task = |claim: TaskClaim<'_, Inner>, timeout: &Timeout| {
-        let Timeout { handle } = timeout;
-        handle.timer().counters.drop_task(|| handle.name(), claim);
-    };
-    end_run(&claimed.with(drop_task));
+    end_run(&claimed.with(|claim, timeout| drop_claimed(timeout, claim)));
 }
 
 fn count_dropped(timeout: &Timeout) {
-    timeout.handle.timer().counters.dropped_tasks.add_one();
+    timeout.handle.timer().counters.dropped_tasks.add(1);
     report::task_dropped(timeout.handle.name());
 }
 
@@ -301,7 +304,7 @@ fn finish_run(claimed: ClaimedTask<Inner>, next: Option<NextRun>) {
         RunOutcome::LastRun(claimed) => {
             let timer = claimed.timeout().handle.timer();
             // After the push, as in `cancel`: `stop` waits for the count.
-            timer.counters.ended_on_executor.add_one();
+            timer.counters.ended_on_executor.add(1);
             timer.pending_counts.release_place();
             timer.wake_to_reclaim();
             drop_dispatched(claimed);

@@ -228,11 +228,8 @@ impl Inner {
     /// Drops the executor of a stopped timer, without any lock: it may wait for tasks that wait for
     /// the timer.
     fn drop_executor(&self, executor: Option<Execute>) {
-        self.counters.guard(
-            "when it was dropped",
-            || "(the task executor)",
-            || drop(executor),
-        );
+        let name = || "(the task executor)";
+        self.counters.guard_drop(name, || drop(executor));
     }
 
     /// Returns the tick at which the first timeout fires that falls due up to `last`; zero if a

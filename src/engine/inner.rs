@@ -9,7 +9,7 @@ use std::num::NonZeroUsize;
 use std::panic::RefUnwindSafe;
 use std::time::Duration;
 
-use super::counters::{Counters, RunningCell};
+use super::counters::{Counters, Running};
 use super::pending::PendingCounts;
 use super::state::{HandleCount, TimerState};
 use super::thread::{Thread, ThreadSettings, Waker};
@@ -19,7 +19,7 @@ use crate::clock::{Clock, TimerClock};
 use crate::either_wheel::EitherWheel;
 use crate::node::{self, ClaimedTask, IdleNodes, Pool, TaskContext, new_timer};
 use crate::report;
-use crate::sync::{Arc, CachePadded, Ordering, WaitList, unmodelled};
+use crate::sync::{Arc, CachePadded, Mutex, Ordering, WaitList, unmodelled};
 use crate::ticks::Ticks;
 
 /// A user's reference to a node of a timer.
@@ -99,8 +99,9 @@ pub(crate) struct Inner {
     pub(crate) handles: HandleCount,
     /// The threads that wait for the end of a run on the task executor.
     pub(crate) run_waiters: WaitList,
-    /// The task that the worker runs, if the user has set a threshold for slow tasks.
-    pub(crate) running: RunningCell,
+    /// The task that the worker runs, if that is known: if the user has set a threshold for slow
+    /// tasks.
+    pub(crate) running: Mutex<Option<Running>>,
     pub(crate) counters: Counters,
     pub(crate) ticks: Ticks,
     pub(crate) ticks_per_wheel: usize,
@@ -185,7 +186,7 @@ impl Inner {
             waker: settings.waker,
             handles: HandleCount::new(),
             run_waiters: WaitList::default(),
-            running: RunningCell::default(),
+            running: Mutex::default(),
             counters: Counters::default(),
             ticks,
             clock,

@@ -57,20 +57,11 @@ pub(super) struct ThreadCounts {
     next: OnceLock<Arc<ThreadCounts>>,
 }
 
+#[derive(Default)]
 struct Counts {
     registered: AtomicU64,
     cancelled: AtomicU64,
     withdrawn: AtomicU64,
-}
-
-impl Default for Counts {
-    fn default() -> Self {
-        Self {
-            registered: AtomicU64::new(0),
-            cancelled: AtomicU64::new(0),
-            withdrawn: AtomicU64::new(0),
-        }
-    }
 }
 
 impl Drop for ThreadCounts {

@@ -8,7 +8,7 @@ use super::sleep_policy::Sleep;
 use crate::error::NewTimeoutError;
 use crate::platform::limit_timer_slack;
 use crate::report;
-use crate::sync::{JoinHandle, Mutex, Ordering, Parker, TakeCell, Unparker, spawn, unmodelled};
+use crate::sync::{JoinHandle, Mutex, Ordering, Parker, Unparker, spawn, unmodelled};
 
 /// The thread's timer slack is at most a tick divided by this. By default Linux may wake it 50 µs
 /// late, which matters for a tick of 1 ms, and not for a long one.
@@ -47,8 +47,8 @@ pub(crate) struct Thread {
     /// | the first `stop` | takes the thread, to join it without the lock | `start` |
     /// | `stop_on_worker`, if it is the first | drops the handle of the thread | `start`, which has spawned it and still has the lock |
     handle: Mutex<Option<JoinHandle<()>>>,
-    /// The thread takes it when it begins.
-    parker: TakeCell<Parker>,
+    /// Locked by the thread as long as it runs, and by no other.
+    parker: unmodelled::Mutex<Parker>,
     unparker: Unparker,
 }
 
@@ -60,7 +60,7 @@ impl Thread {
             settings,
             process: unmodelled::AtomicU32::new(0),
             handle: Mutex::new(None),
-            parker: TakeCell::new(parker),
+            parker: unmodelled::Mutex::new(parker),
             unparker,
         }
     }
@@ -160,11 +160,8 @@ fn run_worker(inner: &Inner) {
     let settings = &inner.thread.settings;
     call_hook(inner, "(on_thread_start)", settings.on_start.as_ref());
     let turns = || {
-        let parker = inner
-            .thread
-            .parker
-            .take()
-            .expect("the thread is started once");
+        let parker = inner.thread.parker.try_lock();
+        let parker = parker.expect("the thread is started once");
         loop {
             inner.turn(inner.options.max_tasks_per_turn);
             match inner.after_turn() {
@@ -176,12 +173,12 @@ fn run_worker(inner: &Inner) {
                     inner.state.wake();
                 }
             }
-            inner.counters.worker.wake_ups.increment_single_writer();
+            inner.counters.worker.wake_ups.add_single_writer(1);
         }
     };
     report::guard(turns, |panic| {
         // Only the user's clock can panic here. No other thread would turn the timer, so it stops.
-        inner.counters.panics.add_one();
+        inner.counters.panics.add(1);
         inner.stop_on_worker();
         let worker = inner.worker.lock();
         if inner.worker.is_stopped_by_worker() {
@@ -191,6 +188,40 @@ fn run_worker(inner: &Inner) {
     });
     call_hook(inner, "(on_thread_stop)", settings.on_stop.as_ref());
     report::thread_ended(inner.thread.name());
+}
+
+/// The user's function that wakes the loop which turns a driver.
+pub(crate) struct Waker {
+    wake: Box<dyn Fn() + Send + Sync>,
+    /// Set once, when the driver is dropped. `Relaxed`: a call at that moment is as good as one
+    /// before it.
+    is_unused: unmodelled::AtomicBool,
+}
+
+impl Waker {
+    pub(crate) fn new(wake: impl Fn() + Send + Sync + 'static) -> Self {
+        Self {
+            wake: Box::new(wake),
+            is_unused: unmodelled::AtomicBool::new(false),
+        }
+    }
+
+    /// There is no loop any more.
+    pub(crate) fn set_unused(&self) {
+        self.is_unused.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn wake(&self) {
+        if !self.is_unused.load(Ordering::Relaxed) {
+            (self.wake)();
+        }
+    }
+}
+
+impl Drop for Waker {
+    fn drop(&mut self) {
+        report::guard_drop("(the waker)", mem::replace(&mut self.wake, Box::new(|| ())));
+    }
 }
 
 #[cfg(test)]
@@ -249,39 +280,5 @@ mod tests {
         fires.recv().unwrap();
         let turns = timer.stats().turns;
         assert!(turns < 100, "{turns} turns");
-    }
-}
-
-/// The user's function that wakes the loop which turns a driver.
-pub(crate) struct Waker {
-    wake: Box<dyn Fn() + Send + Sync>,
-    /// Set once, when the driver is dropped. `Relaxed`: a call at that moment is as good as one
-    /// before it.
-    is_unused: unmodelled::AtomicBool,
-}
-
-impl Waker {
-    pub(crate) fn new(wake: impl Fn() + Send + Sync + 'static) -> Self {
-        Self {
-            wake: Box::new(wake),
-            is_unused: unmodelled::AtomicBool::new(false),
-        }
-    }
-
-    /// There is no loop any more.
-    pub(crate) fn set_unused(&self) {
-        self.is_unused.store(true, Ordering::Relaxed);
-    }
-
-    pub(super) fn wake(&self) {
-        if !self.is_unused.load(Ordering::Relaxed) {
-            (self.wake)();
-        }
-    }
-}
-
-impl Drop for Waker {
-    fn drop(&mut self) {
-        report::guard_drop("(the waker)", mem::replace(&mut self.wake, Box::new(|| ())));
     }
 }

@@ -70,7 +70,7 @@ impl Worker {
     // Into the turn of `Inner`: a call costs an empty turn 40 instructions.
     #[inline]
     pub(crate) fn turn(&mut self, inner: &Inner, now: u64, turn_end: u64) -> bool {
-        inner.counters.worker.turns.increment_single_writer();
+        inner.counters.worker.turns.add_single_writer(1);
         let mut nodes = self.nodes.of(inner);
         if !self.has_ended {
             self.receiver
@@ -278,7 +278,7 @@ fn expire_tick(
         let Some(node) = nodes.next_due() else { break };
         match node.expire(|deadline| deadline <= last_deadline) {
             Expiry::Once(claimed) => {
-                inner.counters.worker.expired.increment_single_writer();
+                inner.counters.worker.expired.add_single_writer(1);
                 // Before the task runs: a task that schedules another one finds its place free.
                 inner.pending_counts.release_place();
                 let timeout = match executor {
@@ -290,7 +290,7 @@ fn expire_tick(
                 }
             }
             Expiry::Run(run) => {
-                inner.counters.worker.runs.increment_single_writer();
+                inner.counters.worker.runs.add_single_writer(1);
                 match executor {
                     None => run_once(inner, run),
                     Some(executor) => {
@@ -427,7 +427,9 @@ fn insert_again(node: HeldRef<'_, Inner>, tick: u64) {
 fn run_once(inner: &Inner, mut run: HeldRun<'_, Inner>) {
     let name = run.name();
     let next = inner.watch(name, || run.repeat(inner));
-    let drop_task = |claim: TaskClaim<'_, Inner>| inner.counters.drop_task(|| name, claim);
+    let drop_task = |claim: TaskClaim<'_, Inner>| {
+        inner.counters.guard_drop(|| name, || claim.drop_task());
+    };
     match run.finish(next.map(|next| next.deadline)) {
         RunOutcome::Again((node, deadline)) => {
             let earliest = node.wheel_tick();
@@ -436,7 +438,7 @@ fn run_once(inner: &Inner, mut run: HeldRun<'_, Inner>) {
         RunOutcome::LastRun(run) => {
             let counters = &inner.counters.worker;
             counters.runs.set_single_writer(counters.runs.get() - 1);
-            counters.expired.increment_single_writer();
+            counters.expired.add_single_writer(1);
             inner.pending_counts.release_place();
             run.drop_task(drop_task);
         }

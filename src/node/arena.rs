@@ -57,7 +57,7 @@ use crate::platform::{
     CAN_RETURN_MEMORY, LARGE_PAGE, memory_page_size, prefer_large_pages, prefetch,
 };
 use crate::sync::unmodelled::{AtomicPtr, AtomicU64};
-use crate::sync::{Arc, Ordering, SegQueue, Weak};
+use crate::sync::{Arc, Ordering, SegQueue, Weak, unmodelled};
 
 /// How many nodes a page has: as many as a word has bits.
 pub(super) const PAGE: usize = if cfg!(hashed_wheel_loom) { 2 } else { 64 };
@@ -454,7 +454,7 @@ pub(crate) struct PoolId(u64);
 
 impl PoolId {
     pub(super) fn new() -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
+        static NEXT: unmodelled::AtomicU64 = unmodelled::AtomicU64::new(0);
         Self(NEXT.fetch_add(1, Ordering::Relaxed))
     }
 }

@@ -471,7 +471,7 @@ impl HashedWheelTimer {
             Err(error) => {
                 self.inner
                     .counters
-                    .guard("when it was dropped", type_name::<N>, || drop(task));
+                    .guard_drop(type_name::<N>, || drop(task));
                 return Err(error);
             }
         };
@@ -521,7 +521,7 @@ where
     fn step(&mut self, timer: &Inner, runs: bool) -> Option<NextRun> {
         if runs {
             let number = self.progress.runs.fetch_add(1, Ordering::Relaxed) + 1;
-            timer.counters.periodic_runs.add_one();
+            timer.counters.periodic_runs.add(1);
             let Self {
                 recurrence,
                 last_due,

@@ -76,27 +76,6 @@ impl WaitList {
     }
 }
 
-/// Stores a value until it is taken.
-///
-/// A caller of [`take`](Self::take) has the exclusive right to the value, which it has won by a
-/// compare-exchange elsewhere. So the lock is never contended, and loom does not have to explore
-/// it.
-pub(crate) struct TakeCell<T>(std::sync::Mutex<Option<T>>);
-
-impl<T> TakeCell<T> {
-    pub(crate) fn new(value: T) -> Self {
-        Self(std::sync::Mutex::new(Some(value)))
-    }
-
-    /// Returns the value; `None` if it was taken before.
-    pub(crate) fn take(&self) -> Option<T> {
-        self.0
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-            .take()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;

@@ -21,6 +21,12 @@ macro_rules! atomic {
     ($name:ident, $value:ty) => {
         pub(crate) struct $name(pub(super) inside::$name, Gate);
 
+        impl Default for $name {
+            fn default() -> Self {
+                Self::new(<$value>::default())
+            }
+        }
+
         #[allow(dead_code, reason = "each backend has all methods")]
         impl $name {
             pub(crate) fn new(value: $value) -> Self {
