@@ -12,7 +12,7 @@ pub const MUTANTS: &[Mutant] = &[
     // An alarm whose last timeout has expired counts as armed.
     mutant("AlarmTrustsLastTimeout", "alarm/mod.rs arm_to", "«drop(last);» }", "return Ok(());"),
     // The worker does not learn that an alarm is due earlier.
-    mutant("AlarmMovesSilently", "alarm/mod.rs arm_to", "shared.timer.reset_and(…)",
+    mutant("AlarmMovesSilently", "alarm/mod.rs arm_to", "shared.timer.reset(…)",
         "!matches!(timeout.handle.reset(deadline), Reset::Refused)"),
     // Of two threads that arm an alarm at the same time, both leave their timeouts.
     mutant("AlarmKeepsBoth", "alarm/mod.rs arm_to", "Timeout::cancel_and_drop",
@@ -87,10 +87,10 @@ pub const MUTANTS: &[Mutant] = &[
         "«»let handle = cache.nodes.schedule_replacement(task,",
         "self.pending_counts.release_place(); let _ = self.pending_counts.take_place();"),
     // A caller that makes a deadline in a lane earlier does not look whether the worker sleeps.
-    mutant("EarlierResetWithoutLook", "engine/caller.rs reset_by", "self.wake_for_earlier(…)", ""),
+    mutant("EarlierResetWithoutLook", "engine/caller.rs reset", "Reset::Earlier => «self.wake_for_pushed(…)»", "()"),
     // `reset` to an earlier deadline does not tell the worker; a run on another thread does not
     // either.
-    mutant("ResetWithoutPush", "engine/caller.rs reset_by",
+    mutant("ResetWithoutPush", "engine/caller.rs reset",
         "let state = thread_cache::with(self, |cache| cache.push(message)); self.wake_for_pushed(state, handle);", ""),
     mutant("ResetWithoutPush", "engine/dispatch.rs finish_run", "thread_cache::push",
         "|message: crate::node::Message<'_, Inner>| message.handle().timer().state.snapshot()"),

@@ -237,7 +237,10 @@ impl Timeout {
     #[doc(alias("reschedule", "touch", "rearm", "mod_timer", "refresh"))]
     #[must_use = "false: the timeout was not re-armed"]
     pub fn reset(&self, delay: Duration) -> bool {
-        self.handle.timer().reset(self, delay)
+        let timer = self.handle.timer();
+        // The cache miss on the node overlaps with reading the clock.
+        self.handle.prefetch();
+        timer.reset(self, timer.clock.deadline_after(delay), || ())
     }
 
     /// Re-arms the timeout: it is now due at `deadline`, earlier or later than before.
@@ -266,7 +269,7 @@ impl Timeout {
     #[must_use = "false: the timeout was not re-armed"]
     pub fn reset_at(&self, deadline: Instant) -> bool {
         let timer = self.handle.timer();
-        timer.reset_to(self, timer.clock.at(deadline))
+        timer.reset(self, timer.clock.at(deadline), || ())
     }
 
     /// Returns when the timeout is due. `tokio::time::Sleep::deadline`, and Netty's `deadline`.

@@ -401,7 +401,7 @@ impl HashedWheelTimer {
     /// The deadline is the next multiple of `slack` since the timer was built, so choose slacks
     /// that are multiples of each other. `slack` counts in whole ticks; one of less than a tick
     /// changes nothing. With a [`Clock`] that does not override
-    /// [`time_at`](crate::Clock::time_at), timeouts may miss the shared wake-up by a tick.
+    /// [`time_at`](Clock::time_at), timeouts may miss the shared wake-up by a tick.
     ///
     /// # Examples
     ///
@@ -477,9 +477,8 @@ impl HashedWheelTimer {
 
     /// Returns whether the timer is stopped.
     ///
-    /// These stop a timer: [`stop`](Self::stop), the end of a [`shutdown`](Self::shutdown),
-    /// dropping the last handle or the [`Driver`](crate::Driver), and a panic of its
-    /// [`Clock`] on the worker thread.
+    /// A [`stop`](Self::stop) does that, the end of a [`shutdown`](Self::shutdown), the drop of the
+    /// last handle or of the [`Driver`](crate::Driver), and a panic of the thread's [`Clock`].
     ///
     /// # Examples
     ///
@@ -560,8 +559,7 @@ impl HashedWheelTimer {
     /// ```
     #[must_use]
     pub fn max_pending_timeouts(&self) -> Option<usize> {
-        let limit = self.inner.pending_counts.limit()?;
-        Some(limit.try_into().unwrap_or(usize::MAX))
+        self.inner.pending_counts.limit()
     }
 }
 

@@ -301,7 +301,7 @@ impl Alarm {
             Some(timeout) => {
                 let timeout = timeout.clone();
                 // To wake the worker may call a driver's waker, so not under the lock.
-                if shared.timer.reset_and(&timeout, deadline, || drop(last)) {
+                if shared.timer.reset(&timeout, deadline, || drop(last)) {
                     return Ok(());
                 }
             }

@@ -1,7 +1,5 @@
 //! The callers' side: schedule, cancel, reset, replace.
 
-use std::time::Duration;
-
 use super::dispatch::{call_cancelled, drop_claimed};
 use super::inner::{Inner, Timeout};
 use super::state::StateSnapshot;
@@ -73,10 +71,8 @@ impl Inner {
         if state.is_closing() {
             return Err(self.thread.closed_error());
         }
-        match self.pending_counts.take_place() {
-            Ok(()) => Ok(()),
-            Err(limit) => Err(NewTimeoutError::TooManyPending { limit }),
-        }
+        let place = self.pending_counts.take_place();
+        place.map_err(|limit| NewTimeoutError::TooManyPending { limit })
     }
 
     /// Rejects a timeout that was withdrawn, because the timer closes.
@@ -217,43 +213,18 @@ impl Inner {
         Some(new)
     }
 
-    pub(crate) fn reset(&self, timeout: &Timeout, delay: Duration) -> bool {
-        // The cache miss on the node overlaps with reading the clock.
-        timeout.handle.prefetch();
-        self.reset_by(timeout, || self.clock.deadline_after(delay), || ())
-    }
-
-    /// `deadline` is as for [`schedule_by`](Self::schedule_by).
+    /// Re-arms a timeout, unless it has ended or is periodic. `deadline` is as for
+    /// [`schedule_by`](Self::schedule_by). `changed` is called before the worker is told.
     #[inline]
-    pub(crate) fn reset_to(&self, timeout: &Timeout, deadline: u64) -> bool {
-        self.reset_by(timeout, || deadline, || ())
-    }
-
-    /// [`reset_to`](Self::reset_to) that calls `changed` before the worker is told.
-    pub(crate) fn reset_and(
-        &self,
-        timeout: &Timeout,
-        deadline: u64,
-        changed: impl FnOnce(),
-    ) -> bool {
-        self.reset_by(timeout, || deadline, changed)
-    }
-
-    // By closures, so that each caller has an instance of its own, without a call in it.
-    #[inline(always)]
-    fn reset_by(
-        &self,
-        timeout: &Timeout,
-        deadline: impl FnOnce() -> u64,
-        changed: impl FnOnce(),
-    ) -> bool {
+    pub(crate) fn reset(&self, timeout: &Timeout, deadline: u64, changed: impl FnOnce()) -> bool {
         let handle = &timeout.handle;
-        let reset = handle.reset(deadline());
+        let reset = handle.reset(deadline);
         changed();
         match reset {
             Reset::Refused => return false,
             Reset::Later => {}
-            Reset::Earlier => self.wake_for_earlier(handle),
+            // Without a message: the worker finds the deadline in the node.
+            Reset::Earlier => self.wake_for_pushed(self.state.fence_after_push(), handle),
             Reset::EarlierInWheel(message) => {
                 let state = thread_cache::with(self, |cache| cache.push(message));
                 self.wake_for_pushed(state, handle);

@@ -73,7 +73,6 @@ pub(crate) type Execute = Box<dyn Fn(ExpiredTask) + Send + Sync>;
 
 impl TaskContext for Inner {
     type Timeout = Timeout;
-    type Timer = Self;
 }
 
 /// The state that a timer's handles, timeouts and worker share, in an `Arc`.
@@ -184,7 +183,7 @@ impl Inner {
             ))),
             thread: Thread::new(settings.thread),
             waker: settings.waker,
-            handles: HandleCount::new(),
+            handles: HandleCount::default(),
             run_waiters: WaitList::default(),
             running: Mutex::default(),
             counters: Counters::default(),
@@ -197,8 +196,8 @@ impl Inner {
     }
 }
 
-/// The index of a timer, by which a thread finds its cache of that timer. No other timer whose memory
-/// exists has the same one. The lowest free index is given out, so that they stay small.
+/// The index of a timer, by which a thread finds its cache of that timer. No other timer whose
+/// memory exists has the same one. The lowest free index is given out, so that they stay small.
 pub(crate) struct TimerIndex(usize);
 
 struct Indices {

@@ -142,8 +142,8 @@ impl PendingCounts {
         }
     }
 
-    pub(crate) fn limit(&self) -> Option<u64> {
-        self.limit.as_ref().map(|limit| limit.most)
+    pub(crate) fn limit(&self) -> Option<usize> {
+        self.limit.as_ref().map(|limit| limit.most as usize)
     }
 
     /// Takes a place for a new timeout. The error is the limit: none is free.

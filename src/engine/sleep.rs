@@ -104,11 +104,6 @@ impl Inner {
         self.wake_if_needed(self.state.snapshot(), deadline);
     }
 
-    /// The deadline of a node that is in a lane has become earlier, and the thread has not pushed.
-    pub(super) fn wake_for_earlier(&self, handle: &Handle) {
-        self.wake_for_pushed(self.state.fence_after_push(), handle);
-    }
-
     /// The deadline of a node has become earlier, and a message about it was pushed. `state` is
     /// that after the push.
     pub(super) fn wake_for_pushed(&self, state: StateSnapshot, handle: &Handle) {

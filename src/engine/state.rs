@@ -164,13 +164,10 @@ impl TimerState {
 /// | [`add`](Self::add) | + 1 | `Relaxed` | nothing: the caller has a handle, so it is not zero, or has just built the timer |
 /// | [`add_unless_zero`](Self::add_unless_zero) | + 1 unless zero | `AcqRel` | nothing (`Relaxed` would do): by compare-exchange, so zero is final |
 /// | [`remove`](Self::remove) | − 1 | `AcqRel` | itself: the last one sees what was done before the others |
+#[derive(Default)]
 pub(crate) struct HandleCount(AtomicUsize);
 
 impl HandleCount {
-    pub(super) fn new() -> Self {
-        Self(AtomicUsize::new(0))
-    }
-
     pub(crate) fn add(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }

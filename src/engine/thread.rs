@@ -1,5 +1,5 @@
-//! The worker thread: lazily started, once; parked until there is work; ended by `stop`. What wakes a
-//! driver's loop in its place.
+//! The worker thread: lazily started, once; parked until there is work; ended by `stop`. What wakes
+//! a driver's loop in its place.
 
 use std::mem;
 

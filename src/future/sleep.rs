@@ -201,7 +201,7 @@ impl Sleep {
         let was_ended = match &self.state {
             // The task that waits may be another one than the caller, so this calls the waker.
             State::Waiting(timeout, _) if has_passed => timeout.cancel(),
-            State::Waiting(timeout, _) if self.timer().reset_to(timeout, deadline) => return,
+            State::Waiting(timeout, _) if self.timer().reset(timeout, deadline, || ()) => return,
             State::Waiting(..) | State::Idle | State::Elapsed => false,
         };
         let is_over = has_passed && (was_ended || !self.timer().state.snapshot().is_closing());

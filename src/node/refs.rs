@@ -75,7 +75,7 @@ const RUN_OVER: u32 = 3;
 ///
 /// This is the one implementation outside `node/` that the nodes trust: `handle(timeout(h))` is
 /// `h`, and `pool` is the pool that [`new_timer`](super::new_timer) gave to the timer.
-pub(crate) trait Owner: TaskContext<Timer = Self> + Send + Sync + Sized {
+pub(crate) trait Owner: TaskContext + Send + Sync {
     /// The memory of the nodes, which is a field.
     fn pool(&self) -> &Pool<Self>;
 

@@ -8,13 +8,10 @@ use std::marker::PhantomData;
 use std::mem::{MaybeUninit, align_of, size_of};
 use std::ptr;
 
-/// The types that a timer's tasks meet.
-pub(crate) trait TaskContext: 'static {
+/// A timer, as its tasks meet it.
+pub(crate) trait TaskContext: Sized + 'static {
     /// The user's handle, which a task receives.
     type Timeout;
-
-    /// The timer, as a periodic task needs it to compute its next deadline.
-    type Timer;
 }
 
 /// The contents of a node: a closure, a `TimerTask`, a waker or a periodic task.
@@ -41,7 +38,7 @@ pub(crate) trait Task<S: TaskContext>: Send + Sized + 'static {
     /// Runs a periodic task once, or leaves this run out if `runs` is false. Returns when the next
     /// run is due, or `None` if there is none: the task has ended itself, or panicked. Does not
     /// panic.
-    fn repeat(&mut self, timer: &S::Timer, runs: bool) -> Option<NextRun> {
+    fn repeat(&mut self, timer: &S, runs: bool) -> Option<NextRun> {
         let _ = (timer, runs);
         None
     }
@@ -90,7 +87,7 @@ pub(super) struct Operations<S: TaskContext> {
     pub(super) is_awaited: bool,
 }
 
-type Repeat<S> = unsafe fn(*mut Space, &<S as TaskContext>::Timer, bool) -> Option<NextRun>;
+type Repeat<S> = unsafe fn(*mut Space, &S, bool) -> Option<NextRun>;
 
 /// Holds a task, or the bytes of one that was moved out.
 pub(super) struct TaskCell<S: TaskContext> {
@@ -207,7 +204,7 @@ impl<S: TaskContext> TaskCell<S> {
     /// # Safety
     ///
     /// A task is in the cell, and the caller owns it.
-    pub(super) unsafe fn repeat(&self, timer: &S::Timer, runs: bool) -> Option<NextRun> {
+    pub(super) unsafe fn repeat(&self, timer: &S, runs: bool) -> Option<NextRun> {
         // SAFETY: the operations are those of the type of the task, which the caller owns.
         unsafe { ((*self.operations.get()).repeat?)(self.space.get().cast(), timer, runs) }
     }

@@ -17,7 +17,6 @@ pub(super) struct NoTasks;
 
 impl TaskContext for NoTasks {
     type Timeout = ();
-    type Timer = ();
 }
 
 /// A timer without anything but nodes.
@@ -28,7 +27,6 @@ struct Timer {
 
 impl TaskContext for Timer {
     type Timeout = Handle<Self>;
-    type Timer = Self;
 }
 
 impl Owner for Timer {

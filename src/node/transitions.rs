@@ -115,7 +115,7 @@ impl<'a, S: TaskContext> TaskClaim<'a, S> {
 
     /// Runs a periodic task once, or leaves this run out. Returns when the next run is due, or
     /// `None` after a panic.
-    pub(crate) fn repeat(&mut self, timer: &S::Timer, runs: bool) -> Option<NextRun> {
+    pub(crate) fn repeat(&mut self, timer: &S, runs: bool) -> Option<NextRun> {
         // SAFETY: a claim is the right to the task, which stays in the node.
         unsafe { self.0.task.repeat(timer, runs) }
     }

@@ -9,7 +9,7 @@
 
 use std::ops::Deref;
 
-use timing_wheels::order::{Entries, SlotCounts};
+use timing_wheels::order::Entries;
 
 use super::arena::Arena;
 use super::arena::{Pool, PoolId};
@@ -112,24 +112,15 @@ impl<S: Owner> NodeWheel<S> {
         assert!(self.count.is_of(timer), "the wheel is that of this timer");
         WheelOf { own: self, timer }
     }
+}
 
-    pub(crate) fn tick(&self) -> u64 {
-        self.wheel.tick()
-    }
-
-    /// How many nodes are in the wheel.
-    pub(crate) fn len(&self) -> usize {
-        self.wheel.len()
-    }
+/// What a wheel tells without its timer.
+impl<S: Owner> Deref for NodeWheel<S> {
+    type Target = EitherWheel;
 
     #[inline]
-    pub(crate) fn next_deadline(&self) -> Option<u64> {
-        self.wheel.next_deadline()
-    }
-
-    /// How full each level is at tick `now`, which is not before [`tick`](Self::tick).
-    pub(crate) fn levels(&self, now: u64) -> Option<Vec<SlotCounts>> {
-        self.wheel.levels(now)
+    fn deref(&self) -> &EitherWheel {
+        &self.wheel
     }
 }
 

@@ -16,7 +16,6 @@ struct NoTasks;
 
 impl TaskContext for NoTasks {
     type Timeout = ();
-    type Timer = ();
 }
 
 /// The pages of a model. loom sees each use of a node, each write of a page, and each return of its
