@@ -40,24 +40,26 @@ mod timers;
 
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::Ordering::SeqCst;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
 use fastrand::Rng;
+use hashed_wheel_ledger::{Count, KINDS, Kind};
 use hashed_wheel_trial::Verdict;
 use hashed_wheel_trial::options::positive_duration;
 
-use crate::kinds::{Kind, Loads, Shared};
+use crate::kinds::{Loads, Shared};
 use crate::phases::{Observer, Phase};
-use crate::tally::{Count, Tally, lock, wait_until};
+use crate::tally::{Tally, wait_until};
 use crate::timers::{Ending, Executor, Plan, TurnedBy};
 
 /// Timers under load for a given time; each timeout is accounted for
 #[derive(Debug, Parser)]
 #[command(
     name = "soak",
+    args_override_self = true,
     after_help = "Exit status: 0 is PASS, 1 is FAIL, 2 is bad options."
 )]
 struct Options {
@@ -259,7 +261,7 @@ fn run(options: &Options) -> Outcome<'_> {
             while phase.goes_on(|| ()) {
                 ended.push(timers::run_temporary(&mut random, max_late, sabotage));
                 total.add_all(&ended[ended.len() - 1]);
-                ended.retain(|tally| Arc::strong_count(tally) > 1);
+                ended.retain(Tally::is_in_use);
                 number += 1;
             }
             (total, number, ended)
@@ -301,7 +303,7 @@ fn run(options: &Options) -> Outcome<'_> {
     let live = || {
         ended
             .iter()
-            .filter(|tally| Arc::strong_count(tally) > 1)
+            .filter(|tally| tally.is_in_use())
             .map(|tally| &tally.name)
     };
     let is_free = || machine::threads() <= threads && live().next().is_none();
@@ -337,20 +339,17 @@ impl Outcome<'_> {
             ..
         } = &self.observer;
         println!("\n{timers} timers, {visitors} threads that ended soon");
-        Kind::ALL
+        KINDS
             .iter()
             .for_each(|kind| println!("{}", total.line(*kind)));
-        let (resets, panics) = (total.resets.load(SeqCst), total.panics.load(SeqCst));
+        let (resets, panics) = (total.total(Count::Reset), total.panics.load(SeqCst));
         let registered = total.get(Kind::Plain, Count::Registered) as f64;
         println!(
             "{:.0} plain timeouts per second",
             registered / time.as_secs_f64()
         );
         println!("{resets} resets; {panics} panics, all caught");
-        println!(
-            "plain timeouts at most {:.1?} late",
-            Duration::from_nanos(total.lateness.load(SeqCst))
-        );
+        println!("plain timeouts at most {:.1?} late", total.lateness());
         println!(
             "{:.1} wake-ups per second in the last pause",
             wake_ups.unwrap_or(f64::NAN)
@@ -373,9 +372,8 @@ impl Outcome<'_> {
             ..
         } = &self.observer;
         let mut verdict = Verdict::default();
-        let errors = lock(&total.errors);
+        let (errors, count) = total.errors();
         errors.iter().for_each(|error| verdict.expect(false, error));
-        let count = total.error_count.load(SeqCst);
         verdict.expect(
             count <= errors.len() as u64,
             format!("{count} errors in total"),
@@ -388,14 +386,13 @@ impl Outcome<'_> {
             is_usual,
             format!("a share of {share:.2} of the timeouts was cancelled"),
         );
-        let is_used = |count: &AtomicU64| count.load(SeqCst) > 0;
         verdict.expect(
-            is_used(&total.resets) && is_used(&total.panics),
+            total.total(Count::Reset) > 0 && total.panics.load(SeqCst) > 0,
             "nothing was reset, or panicked",
         );
         let ends = [Count::Expired, Count::Cancelled];
         let is_unused = |kind: &Kind| ends.iter().any(|end| total.get(*kind, *end) == 0);
-        let unused: Vec<_> = Kind::ALL.into_iter().filter(is_unused).collect();
+        let unused: Vec<_> = KINDS.into_iter().filter(is_unused).collect();
         verdict.expect(
             unused.is_empty(),
             format!("nothing expired or was cancelled of {unused:?}"),

@@ -8,13 +8,14 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use hashed_wheel::{Builder, Clock, Driver, ExpiredTask, HashedWheelTimer, Timeout, executor};
+use hashed_wheel_ledger::{Count, lock};
 use hashed_wheel_util::executor::TaskExecutorExt;
 use hashed_wheel_util::tokio::build_on;
 
 use crate::Sabotage;
-use crate::kinds::{Action, Entry, Loads, Plains, Shared, cancel_all, is_dropping, schedule};
+use crate::kinds::{Action, Entry, Loads, Plains, Shared, cancel_all, schedule};
 use crate::machine::{WORKERS, runtime};
-use crate::tally::{Count, Tally, comes, lock};
+use crate::tally::{Tally, comes};
 
 /// The configuration of a timer.
 #[derive(Debug, Clone, Copy)]
@@ -164,12 +165,13 @@ impl Executor {
                     .send(task)
                     .expect("the pool lives as long as the executor"),
                 Self::Refuses | Self::Overflows if one_in_ten() => return Err(task),
-                Self::Drops if one_in_ten() => is_dropping(|| drop(task)),
-                // The panic drops the task.
-                Self::Panics if one_in_ten() => is_dropping(|| {
-                    let _task = task;
-                    tally.panic_intentionally();
-                }),
+                Self::Drops | Self::Panics if one_in_ten() => {
+                    tally.drops.fetch_add(1, SeqCst);
+                    if self == Self::Panics {
+                        // The panic drops the task.
+                        tally.panic_intentionally();
+                    }
+                }
                 _ => task.run(),
             }
             Ok(())
@@ -287,7 +289,7 @@ impl Ending {
             ..
         }: &Shared,
     ) -> Option<Vec<Timeout>> {
-        tally.ending.set(Instant::now()).expect("a timer ends once");
+        tally.begin_end();
         match self {
             Self::Stop => Some(timer.stop()),
             Self::TwoStops => {

@@ -4,14 +4,15 @@ use std::mem;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
-use std::time::Instant;
+use std::time::Duration;
 
 use fastrand::Rng;
 use hashed_wheel::{HashedWheelTimer, Interval, MissedTick, NewTimeoutError, Sleep};
+use hashed_wheel_ledger::{Deadline, Kind, Ticket};
 
-use super::{Kind, Load, Recurring, Shared, delay, take};
+use super::{Load, Recurring, Shared, delay, take};
 use crate::Sabotage;
-use crate::tally::{Deadline, Tally, Ticket, comes, lock};
+use crate::tally::{Tally, await_if_due, comes, fail, lock, now};
 
 /// How many a thread has at a time.
 const MAX_WAITING: usize = 200;
@@ -34,7 +35,7 @@ impl Subject {
 #[derive(Debug, Default)]
 struct Task {
     /// When it was woken.
-    woken: Mutex<Option<Instant>>,
+    woken: Mutex<Option<Duration>>,
     /// For sabotage: it does not notice that it is woken.
     is_deaf: bool,
 }
@@ -48,7 +49,7 @@ impl Task {
 impl Wake for Task {
     fn wake(self: Arc<Self>) {
         if !self.is_deaf {
-            lock(&self.woken).get_or_insert_with(Instant::now);
+            lock(&self.woken).get_or_insert_with(now);
         }
     }
 }
@@ -97,7 +98,7 @@ impl Futures {
             )
         } else {
             let delay = delay(random);
-            let deadline = Deadline::after(delay);
+            let deadline = self.tally.after(delay);
             (Subject::Sleep(self.timer.sleep(delay)), deadline)
         };
         let ticket = Ticket::new(&self.tally, self.kind, deadline);
@@ -124,19 +125,19 @@ impl Futures {
                 self.waiting.push(one);
             }
             Poll::Ready(Ok(())) => {
-                one.ticket.expire(woken.unwrap_or_else(Instant::now));
+                one.ticket.expire_at(woken.unwrap_or_else(now));
                 if let Subject::Ticks(interval, recurring) = one.subject {
                     self.idle.push((interval, recurring, one.ticket.deadline()));
                 }
             }
-            Poll::Ready(Err(error)) => one.ticket.fail(&error, one.is_accepted),
+            Poll::Ready(Err(error)) => fail(&one.ticket, &error, one.is_accepted),
         }
     }
 
     /// Takes any, unless it must be woken first.
     fn take(&mut self, random: &mut Rng) -> Option<Waiting> {
         let one = take(&mut self.waiting, random)?;
-        if one.task.is_woken() || !one.ticket.deadline().is_overdue() {
+        if one.task.is_woken() || !one.ticket.is_overdue() {
             return Some(one);
         }
         self.waiting.push(one);
@@ -153,7 +154,7 @@ impl Futures {
             ..
         }: Waiting,
     ) {
-        ticket.cancel(lock(&task.woken).unwrap_or_else(Instant::now));
+        ticket.cancel_at(lock(&task.woken).unwrap_or_else(now));
         drop(subject);
         // The worker may be about to call the waker.
         let is_free = comes(|| Arc::strong_count(&task) == 1);
@@ -182,7 +183,7 @@ impl Load for Futures {
                     return;
                 };
                 let delay = delay(random);
-                one.ticket.set_deadline(Deadline::after(delay));
+                one.ticket.set_deadline(self.tally.after(delay));
                 match &mut one.subject {
                     Subject::Sleep(sleep) => sleep.reset(delay),
                     Subject::Ticks(interval, _) => interval.reset_after(delay),
@@ -207,7 +208,7 @@ impl Load for Futures {
 
     fn leave(&mut self) {
         for one in mem::take(&mut self.waiting) {
-            one.ticket.await_if_due(|| one.task.is_woken());
+            await_if_due(&one.ticket, || one.task.is_woken());
             self.drop_one(one);
         }
         self.idle.clear();

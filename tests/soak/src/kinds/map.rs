@@ -7,15 +7,16 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fastrand::Rng;
 use hashed_wheel::HashedWheelTimer;
+use hashed_wheel_ledger::{Count, Deadline, Kind, Ticket};
 use hashed_wheel_util::{Cause, ExpiringMap, Removed, RemovedEntries};
 
-use super::{A_DAY, Kind, Load, delay, short_delay};
+use super::{A_DAY, Load, delay, short_delay};
 use crate::Sabotage;
-use crate::tally::{Count, Deadline, Tally, Ticket, comes, lock};
+use crate::tally::{Tally, await_if_due, comes, fail, lock, now};
 
 /// The keys for which threads contend. Few, so that they do.
 const KEYS: u32 = 64;
@@ -48,7 +49,7 @@ struct Shared {
 /// The latest deadline to which each of the first keys was reset. It is set before the call. A
 /// reset concerns an entry that was current then or later, so no entry has a later deadline than
 /// its own one and this one.
-type Resets = Arc<[Mutex<Option<Instant>>; KEYS as usize]>;
+type Resets = Arc<[Mutex<Option<Duration>>; KEYS as usize]>;
 
 /// The value under a key.
 struct Entry {
@@ -72,12 +73,11 @@ impl Entry {
     }
 
     fn expire(entry: Removed<u32, Self>) {
-        let now = Instant::now();
-        entry.value.end(|ticket| ticket.expire(now));
+        entry.value.end(Ticket::expire);
     }
 
     fn cancel(self) {
-        self.end(|ticket| ticket.cancel(Instant::now()));
+        self.end(Ticket::cancel);
     }
 }
 
@@ -141,7 +141,7 @@ impl Keys {
             resets,
             ..
         } = &*self.0;
-        let ticket = Arc::new(Ticket::new(tally, *kind, Deadline::after(recorded)));
+        let ticket = Arc::new(Ticket::new(tally, *kind, tally.after(recorded)));
         live.fetch_add(1, SeqCst);
         let (resets, live) = (Arc::clone(resets), Arc::clone(live));
         let entry = Entry {
@@ -152,7 +152,7 @@ impl Keys {
         };
         match entries.insert(key, entry, delay) {
             Ok(replaced) => replaced.into_iter().for_each(Entry::cancel),
-            Err(rejected) => rejected.value.ticket.fail(&rejected.error, false),
+            Err(rejected) => fail(&ticket, &rejected.error, false),
         }
         ticket
     }
@@ -204,7 +204,7 @@ impl Load for Keys {
                 } else {
                     short_delay(random)
                 };
-                let due = Some(Instant::now() + delay);
+                let due = Some(now() + delay);
                 {
                     let mut latest = lock(&resets[key as usize]);
                     *latest = due.max(*latest);
@@ -223,7 +223,7 @@ impl Load for Keys {
     fn rest(&mut self) {
         let pending = lock(&self.0.once).clone();
         for ticket in pending {
-            ticket.await_if_due(|| {
+            await_if_due(&ticket, || {
                 self.receive();
                 ticket.get(Count::TaskDrop) > 0
             });

@@ -12,43 +12,12 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use hashed_wheel::{HashedWheelTimer, MissedTick, Schedule};
+use hashed_wheel_ledger::Kind;
 
 use crate::Sabotage;
-use crate::tally::{Deadline, Tally};
+use crate::tally::{Deadline, Tally, now};
 
-pub(crate) use plain::{Action, Entry, Plains, cancel_all, is_dropping, schedule};
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// A timeout with a task.
-    Plain,
-    Sleep,
-    /// A tick of an interval.
-    Interval,
-    Periodic,
-    /// An entry of a map, whose end a handler receives.
-    Map,
-    /// The same, and a receiver of batches.
-    Batched,
-    /// The same, and a receiver of single entries.
-    Received,
-    /// A value in a `DelayQueue`.
-    Queue,
-}
-
-impl Kind {
-    pub(crate) const ALL: [Self; 8] = [
-        Self::Plain,
-        Self::Sleep,
-        Self::Interval,
-        Self::Periodic,
-        Self::Map,
-        Self::Batched,
-        Self::Received,
-        Self::Queue,
-    ];
-    pub(crate) const MAPS: [Self; 3] = [Self::Map, Self::Batched, Self::Received];
-}
+pub(crate) use plain::{Action, Entry, Plains, cancel_all, schedule};
 
 /// One kind of use of one timer by one thread. It adds everything that it registers to the tally.
 pub(crate) trait Load: Send {
@@ -211,7 +180,7 @@ impl Recurring {
 
     /// Returns when the first run is due, if the schedule begins now.
     fn first(self) -> Deadline {
-        Deadline::after(self.period)
+        Deadline::at(now() + self.period)
     }
 
     /// Returns when the next run is due, if the one with this deadline ends now. The permitted
@@ -220,10 +189,11 @@ impl Recurring {
     /// At a fixed rate, no policy makes the next run due before one period after the last one was
     /// due.
     fn next(self, last: Deadline) -> Deadline {
+        let next = self.first();
         if self.has_fixed_delay {
-            Deadline::after(self.period)
-        } else {
-            last.next(self.period)
+            return next;
         }
+        let earliest = last.earliest.map(|due| due + self.period);
+        Deadline { earliest, ..next }
     }
 }

@@ -5,14 +5,14 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
-use std::time::Instant;
 
 use fastrand::Rng;
 use hashed_wheel::{HashedWheelTimer, MissedTick, Periodic, PeriodicRun};
+use hashed_wheel_ledger::{Count, Deadline, Kind, Ticket};
 
-use super::{Kind, Load, Recurring, Shared, take};
+use super::{Load, Recurring, Shared, take};
 use crate::Sabotage;
-use crate::tally::{Count, Deadline, Tally, Ticket, comes};
+use crate::tally::{Tally, await_if_due, comes, fail, now, since_start};
 
 /// How many a thread has at a time.
 const MAX_TASKS: usize = 20;
@@ -30,8 +30,11 @@ struct Runs {
 impl Runs {
     fn run(&self, run: &PeriodicRun<'_>, overlaps: bool) {
         // When the timer says that it is due, and when it must be.
-        for deadline in [Deadline::at(run.deadline()), self.ticket.deadline()] {
-            self.ticket.expect_on_time(deadline, Instant::now());
+        for deadline in [
+            Deadline::at(since_start(run.deadline())),
+            self.ticket.deadline(),
+        ] {
+            self.ticket.expect_on_time(deadline, now());
         }
         self.count.fetch_add(1, SeqCst);
         self.while_running(|| match overlaps {
@@ -106,7 +109,7 @@ impl PeriodicTasks {
                 runs,
                 max_runs,
             }),
-            Err(error) => runs.ticket.fail(&error, false),
+            Err(error) => fail(&runs.ticket, &error, false),
         }
     }
 
@@ -159,8 +162,7 @@ impl Load for PeriodicTasks {
             3 => match take(&mut self.tasks, random) {
                 // The run before has recorded the deadline of the next one.
                 Some(task)
-                    if task.periodic.next_run().is_some()
-                        && task.runs.ticket.deadline().is_overdue() =>
+                    if task.periodic.next_run().is_some() && task.runs.ticket.is_overdue() =>
                 {
                     self.tasks.push(task);
                 }
@@ -183,9 +185,9 @@ impl Load for PeriodicTasks {
         for task in mem::take(&mut self.tasks) {
             let runs = task.periodic.runs();
             if task.periodic.next_run().is_some() {
-                task.runs
-                    .ticket
-                    .await_if_due(|| task.periodic.runs() > runs || task.periodic.is_finished());
+                await_if_due(&task.runs.ticket, || {
+                    task.periodic.runs() > runs || task.periodic.is_finished()
+                });
             }
             self.cancel(task, false);
         }

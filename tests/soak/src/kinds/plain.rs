@@ -2,18 +2,18 @@
 
 use std::cell::Cell;
 use std::mem;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fastrand::Rng;
 use hashed_wheel::{HashedWheelTimer, Timeout, TimerTask};
+use hashed_wheel_ledger::{Count, Kind, Ticket};
 
-use super::{A_DAY, Kind, Load, take};
+use super::{A_DAY, Load, take};
 use crate::Sabotage;
-use crate::tally::{Count, Deadline, Tally, Ticket, comes, lock};
+use crate::tally::{Tally, await_if_due, comes, lock, now};
 
 /// How many pending timeouts a thread has at most that it will cancel, and how many of them it
 /// leaves to others when it ends.
@@ -65,7 +65,7 @@ impl Plains {
     }
 
     fn cancel(&self, Entry { timeout, ticket }: &Entry) {
-        let (when, tally) = (Instant::now(), &self.tally);
+        let (when, tally) = (now(), &self.tally);
         let cancels = self.cancels.fetch_add(1, SeqCst);
         // Not if a task is lost: the wait would not end.
         let won = if cancels % WAITING_CANCELS == 0 && !tally.does(Sabotage::LostTask) {
@@ -78,7 +78,7 @@ impl Plains {
             timeout.cancel()
         };
         if won && !(tally.does(Sabotage::LostCancel) && cancels % 100 == 0) {
-            ticket.cancel(when);
+            ticket.cancel_at(when);
         }
     }
 
@@ -140,7 +140,7 @@ struct Task {
 
 impl TimerTask for Task {
     fn run(mut self, timeout: &Timeout) {
-        self.ticket.expire(Instant::now());
+        self.ticket.expire();
         let tally = &self.plains.tally;
         tally.expect(timeout.is_expired(), || {
             "a task runs, and its timeout is not expired".into()
@@ -162,14 +162,10 @@ impl TimerTask for Task {
 
     fn cancelled(self, timeout: &Timeout) {
         let (ticket, tally) = (&self.ticket, &self.plains.tally);
-        ticket.count(if tally.ending.get().is_some() {
-            Count::HookAtEnd
-        } else {
-            Count::Hook
-        });
+        ticket.call_hook();
         if let Some(count) = CANCELLED_AT_ONCE.get() {
             CANCELLED_AT_ONCE.set(Some(count + 1));
-            ticket.cancel(Instant::now());
+            ticket.cancel();
         }
         tally.expect(timeout.is_cancelled(), || {
             "a hook, and its timeout is not cancelled".into()
@@ -183,12 +179,6 @@ impl TimerTask for Task {
 impl Drop for Task {
     fn drop(&mut self) {
         let (ticket, tally) = (&self.ticket, &self.plains.tally);
-        let was_called = [Count::Expired, Count::Hook, Count::HookAtEnd]
-            .iter()
-            .any(|call| ticket.get(*call) > 0);
-        if IS_DROPPING.get() && !was_called {
-            ticket.count(Count::Dropped);
-        }
         ticket.count(Count::TaskDrop);
         if matches!(self.action, Action::PanicInDrop) && !thread::panicking() {
             tally.panic_intentionally();
@@ -197,19 +187,8 @@ impl Drop for Task {
 }
 
 thread_local! {
-    /// Whether this thread is in an executor that does not run its task.
-    static IS_DROPPING: Cell<bool> = const { Cell::new(false) };
-
     /// How many hooks `cancel_all` has called, if this thread is in it.
     static CANCELLED_AT_ONCE: Cell<Option<u64>> = const { Cell::new(None) };
-}
-
-/// Runs an executor that does not run its task.
-pub(crate) fn is_dropping(how: impl FnOnce()) {
-    IS_DROPPING.set(true);
-    let outcome = catch_unwind(AssertUnwindSafe(how));
-    IS_DROPPING.set(false);
-    outcome.unwrap_or_else(|panic| resume_unwind(panic));
 }
 
 #[derive(Clone)]
@@ -225,11 +204,8 @@ pub(crate) fn schedule(
     delay: Duration,
     action: Action,
 ) -> Option<Entry> {
-    let ticket = Arc::new(Ticket::new(
-        &plains.tally,
-        Kind::Plain,
-        Deadline::after(delay),
-    ));
+    let deadline = plains.tally.after(delay);
+    let ticket = Arc::new(Ticket::new(&plains.tally, Kind::Plain, deadline));
     let task = Task {
         ticket: Arc::clone(&ticket),
         plains: Arc::clone(plains),
@@ -246,7 +222,7 @@ pub(crate) fn schedule(
 
 /// Cancels all that is pending, with other kinds of use too if `is_mixed`.
 pub(crate) fn cancel_all(timer: &HashedWheelTimer, tally: &Tally, is_mixed: bool) {
-    tally.is_cleared.store(true, SeqCst);
+    tally.clear();
     CANCELLED_AT_ONCE.set(Some(0));
     let cancelled = timer.cancel_all() as u64;
     let hooks = CANCELLED_AT_ONCE.take().unwrap_or_default();
@@ -317,8 +293,7 @@ impl Producer {
             return;
         };
         let delay = MAX_DELAY.mul_f64(random.f64());
-        let is_reset = ticket.set(delay, || timeout.reset(delay));
-        self.plains.tally.resets.fetch_add(is_reset.into(), SeqCst);
+        ticket.reset(delay, || timeout.reset(delay));
     }
 
     fn cancel_one(&mut self, random: &mut Rng) {
@@ -330,7 +305,7 @@ impl Producer {
 
     /// Removes a timeout that has ended, or checks that it is not overdue.
     fn look_at_one(&mut self, random: &mut Rng) {
-        let now = Instant::now();
+        let now = now();
         if let Some(entry) = take(&mut self.waiting, random).filter(|entry| !entry.has_ended()) {
             entry.ticket.expect_not_overdue(now);
             self.waiting.push(entry);
@@ -408,7 +383,7 @@ impl Load for Producer {
         let waiting = mem::take(&mut self.waiting);
         waiting
             .iter()
-            .for_each(|entry| entry.ticket.await_if_due(|| entry.has_ended()));
+            .for_each(|entry| await_if_due(&entry.ticket, || entry.has_ended()));
         let lists = [
             waiting,
             self.plains.take_shared(),

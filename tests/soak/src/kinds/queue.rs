@@ -2,15 +2,16 @@
 
 use std::mem;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fastrand::Rng;
 use hashed_wheel::{HashedWheelTimer, NewTimeoutError};
+use hashed_wheel_ledger::{Count, Kind, Ticket};
 use hashed_wheel_util::delay_queue::{DelayQueue, Key};
 
-use super::{A_DAY, Kind, Load, delay, take};
+use super::{A_DAY, Load, delay, take};
 use crate::Sabotage;
-use crate::tally::{Count, Deadline, Tally, Ticket};
+use crate::tally::{Tally, fail, now};
 
 /// How many values of its own a thread may remove or reset later.
 const MAX_KEYS: usize = 100;
@@ -56,11 +57,8 @@ impl Queue {
             () if self.tally.does(Sabotage::Half) => delay / 2,
             () => delay,
         };
-        let ticket = Arc::new(Ticket::new(
-            &self.tally,
-            Kind::Queue,
-            Deadline::after(delay),
-        ));
+        let deadline = self.tally.after(delay);
+        let ticket = Arc::new(Ticket::new(&self.tally, Kind::Queue, deadline));
         let mut key = None;
         ticket.set(delay, || {
             key = Some(self.queue.insert(Arc::clone(&ticket), inserted));
@@ -68,7 +66,7 @@ impl Queue {
         });
         match key.expect("it was inserted or rejected") {
             Ok(key) => self.keep(key, ticket),
-            Err(rejected) => ticket.fail(&rejected.error, false),
+            Err(rejected) => fail(&ticket, &rejected.error, false),
         }
     }
 
@@ -82,7 +80,7 @@ impl Queue {
 
     /// Gives up a key. The value stays, unless it is due in a day.
     fn give_up(&self, key: Key, ticket: &Ticket) {
-        if !ticket.deadline().is_before(Instant::now() + A_DAY / 2) {
+        if !ticket.deadline().is_before(now() + A_DAY / 2) {
             self.remove(key);
         }
     }
@@ -90,18 +88,14 @@ impl Queue {
     fn remove(&self, key: Key) {
         match self.queue.remove(key) {
             Some(value) if self.tally.does(Sabotage::LostValue) => mem::forget(value),
-            value => value
-                .into_iter()
-                .for_each(|value| value.cancel(Instant::now())),
+            value => value.into_iter().for_each(|value| value.cancel()),
         }
     }
 
     fn try_recv(&self) -> bool {
         // Also a value of the longest delay, which a reset has brought forward.
         let received = self.queue.try_recv();
-        received
-            .map(|value| value.get_ref().expire(Instant::now()))
-            .is_some()
+        received.map(|value| value.get_ref().expire()).is_some()
     }
 }
 
@@ -125,9 +119,7 @@ impl Load for Queue {
                 .queue
                 .recv_timeout(Duration::from_micros(random.u64(0..2_000)))
             {
-                Ok(value) => value
-                    .into_iter()
-                    .for_each(|value| value.get_ref().expire(Instant::now())),
+                Ok(value) => value.into_iter().for_each(|value| value.get_ref().expire()),
                 // The timer is at its limit, or is stopped: the value stays.
                 Err(NewTimeoutError::Stopped | NewTimeoutError::TooManyPending { .. }) => {}
                 Err(error) => self.tally.expect(false, || format!("a queue: {error}")),
@@ -144,7 +136,7 @@ impl Load for Queue {
 
     fn rest(&mut self) {
         self.leave();
-        let now = Instant::now();
+        let now = now();
         while self.try_recv() {}
         // A receiver compares deadlines with the clock, so none of these may have been due.
         let drained = self.queue.drain();
@@ -155,9 +147,7 @@ impl Load for Queue {
         self.tally.expect(due == 0, || {
             format!("Queue: {due} due values were not received")
         });
-        drained
-            .iter()
-            .for_each(|value| value.cancel(Instant::now()));
+        drained.iter().for_each(|value| value.cancel());
     }
 
     /// The first thread finds everything.
