@@ -24,21 +24,21 @@ fn each_timeout_is_accounted_for_and_memory_returns() {
     assert!(text.contains("PASS"), "{text}");
 }
 
+/// Runs with this sabotage for a time, perhaps with more options. An option that is given twice has
+/// its last value.
 #[track_caller]
-fn fails(sabotage: &str, options: &str, why: &str) {
-    fails_for_all(sabotage, options, &[why]);
-}
-
-#[track_caller]
-fn fails_for_all(sabotage: &str, options: &str, reasons: &[&str]) {
-    let options = format!("--producers 2 --sabotage {sabotage} --bursts 0 --quiet 1s {options}");
+fn fails(sabotage: &str, time_and_options: &str, reasons: &[&str]) {
+    let options = format!(
+        "--producers 2 --bursts 0 --quiet 1s --max-growth 400 --sabotage {sabotage} --duration "
+    );
+    let run = |time_and_options: &str| run(&(options.clone() + time_and_options));
     let RunResult {
         mut status,
         mut text,
-    } = run(&options);
+    } = run(time_and_options);
     // On a busy machine, a second may be too short for what is wrong to happen.
     if !reasons.iter().all(|why| text.contains(why)) {
-        RunResult { status, text } = run(&options.replace("--duration 1s", "--duration 10s"));
+        RunResult { status, text } = run(&time_and_options.replacen("1s", "10s", 1));
     }
     assert_eq!(status, Some(1), "{text}");
     assert!(text.contains("FAIL"), "{text}");
@@ -47,145 +47,45 @@ fn fails_for_all(sabotage: &str, options: &str, reasons: &[&str]) {
         .for_each(|why| assert!(text.contains(why), "{why}: {text}"));
 }
 
-#[test]
-fn lost_cancel_is_detected() {
-    fails(
-        "lost-cancel",
-        "--duration 1s --max-growth 400",
-        "Plain: [(Expired, 0), (Cancelled, 0)",
-    );
+macro_rules! sabotages {
+    ($($(#[$cfg:meta])? $name:ident: $sabotage:literal, $options:literal => [$($why:literal),+];)*) => {$(
+        #[test]
+        $(#[$cfg])?
+        fn $name() {
+            fails($sabotage, $options, &[$($why),+]);
+        }
+    )*};
 }
 
-#[test]
-fn lost_task_is_detected() {
-    fails(
-        "lost-task",
-        "--duration 1s --max-growth 400",
-        "not accounted for: Plain",
-    );
-}
-
-#[test]
-fn lost_value_is_detected() {
-    fails(
-        "lost-value",
-        "--duration 1s --max-growth 400",
-        "not accounted for: Queue",
-    );
-}
-
-#[test]
-#[cfg(target_os = "linux")]
-fn timer_that_does_not_sleep_is_detected() {
-    fails(
-        "busy",
-        "--duration 1s --max-growth 400",
-        "wake-ups per second in the last pause",
-    );
-}
-
-#[test]
-#[cfg(target_os = "linux")]
-fn leak_is_detected() {
-    fails("leak", "--duration 3s --max-growth 10", "memory grew");
-}
-
-#[test]
-#[cfg(target_os = "linux")]
-fn memory_that_does_not_return_is_detected() {
-    let options = "--producers 2 --sabotage hoard --duration 2s --bursts 1 --burst-size 500000 --quiet 5s --max-growth 400";
-    let RunResult { status, text } = run(options);
-    assert_eq!(status, Some(1), "{text}");
-    assert!(
-        text.contains("more than 32 MiB were not returned after the last pause"),
-        "{text}"
-    );
-}
-
-#[test]
-#[cfg(target_os = "linux")]
-fn leftover_thread_is_detected() {
-    fails(
-        "thread",
-        "--duration 1s --max-growth 400",
-        "threads are left",
-    );
-}
-
-#[test]
-fn late_timeouts_are_detected() {
-    fails(
-        "stall",
-        "--duration 2s --max-growth 400 --max-late 200ms",
-        "Plain: expired",
-    );
-}
-
-#[test]
-fn waker_that_is_not_called_is_detected() {
-    let reasons = ["Sleep: has not expired", "Interval: has not expired"];
-    fails_for_all(
-        "lost-wake",
-        "--duration 1s --max-growth 400 --max-late 500ms",
-        &reasons,
-    );
-}
-
-/// The checks do not rely on the deadlines that the timer reports.
-#[test]
-fn early_runs_and_values_are_detected() {
-    let reasons = [
-        "Periodic: expired early",
-        "Interval: expired early",
-        "Queue: expired early",
-    ];
-    fails_for_all("half", "--duration 1s --max-growth 400", &reasons);
-}
-
-/// Of each kind of map with keys, of a queue, and of schedules.
-#[test]
-fn entry_that_does_not_expire_is_detected() {
-    let reasons = [
-        "Map: has not expired",
-        "Batched: has not expired",
-        "Received: has not expired",
-        "due values were not received",
-        "Periodic: has not expired",
-        "Interval: has not expired",
-    ];
-    fails_for_all(
-        "late",
-        "--duration 1s --max-growth 400 --max-late 500ms",
-        &reasons,
-    );
-}
-
-#[test]
-fn overlapping_runs_are_detected() {
-    fails(
-        "overlap",
-        "--duration 1s --max-growth 400",
-        "overlapping runs",
-    );
-}
-
-#[test]
-fn wrong_number_of_runs_is_detected() {
-    fails(
-        "extra-run",
-        "--duration 1s --max-growth 400",
-        "end: Expired",
-    );
-}
-
-#[test]
-#[cfg(target_os = "linux")]
-fn too_many_threads_are_detected() {
-    fails(
-        "threads",
-        "--duration 1s --max-growth 400",
-        "threads at once",
-    );
+sabotages! {
+    lost_cancel_is_detected: "lost-cancel", "1s" => ["Plain: [(Expired, 0), (Cancelled, 0)"];
+    lost_task_is_detected: "lost-task", "1s" => ["not accounted for: Plain"];
+    lost_value_is_detected: "lost-value", "1s" => ["not accounted for: Queue"];
+    #[cfg(target_os = "linux")]
+    timer_that_does_not_sleep_is_detected: "busy", "1s" => ["wake-ups per second in the last pause"];
+    #[cfg(target_os = "linux")]
+    leak_is_detected: "leak", "3s --max-growth 10" => ["memory grew"];
+    #[cfg(target_os = "linux")]
+    memory_that_does_not_return_is_detected:
+        "hoard", "2s --bursts 1 --burst-size 500000 --quiet 5s"
+        => ["more than 32 MiB were not returned after the last pause"];
+    #[cfg(target_os = "linux")]
+    leftover_thread_is_detected: "thread", "1s" => ["threads are left"];
+    late_timeouts_are_detected: "stall", "2s --max-late 200ms" => ["Plain: expired"];
+    waker_that_is_not_called_is_detected: "lost-wake", "1s --max-late 500ms"
+        => ["Sleep: has not expired", "Interval: has not expired"];
+    // The checks do not rely on the deadlines that the timer reports.
+    early_runs_and_values_are_detected: "half", "1s"
+        => ["Periodic: expired early", "Interval: expired early", "Queue: expired early"];
+    // Of each kind of map with keys, of a queue, and of schedules.
+    entry_that_does_not_expire_is_detected: "late", "1s --max-late 500ms"
+        => ["Map: has not expired", "Batched: has not expired", "Received: has not expired",
+            "due values were not received", "Periodic: has not expired",
+            "Interval: has not expired"];
+    overlapping_runs_are_detected: "overlap", "1s" => ["overlapping runs"];
+    wrong_number_of_runs_is_detected: "extra-run", "1s" => ["end: Expired"];
+    #[cfg(target_os = "linux")]
+    too_many_threads_are_detected: "threads", "1s" => ["threads at once"];
 }
 
 #[test]
