@@ -21,30 +21,19 @@ fn all_operations_end_once() {
     explore(|random| {
         let (scenario, mut event_loop) = Scenario::new(random);
         let ending = Ending::new(random, event_loop.as_mut());
-        let event_loop = event_loop.map(|event_loop| thread::spawn(|| event_loop.turn()));
-        let producers: Vec<_> = (0..3)
-            .map(|_| {
-                let (scenario, mut random) = (scenario.clone(), random.fork());
-                thread::spawn(move || {
-                    (0..random.u8(1..9)).for_each(|_| scenario.do_one_operation(&mut random))
-                })
-            })
-            .collect();
+        let event_loop = event_loop.map(EventLoop::start);
+        let producers = spawn(3, &scenario, random, |scenario, random| {
+            (0..random.u8(1..9)).for_each(|_| scenario.do_one_operation(random));
+        });
         let consumer = random.bool().then(|| scenario.queue.start_consumer());
         let clock = scenario.world.advance_clock(random);
         let max = *random.choice(&[20, 200]).unwrap();
-        (0..random.u8(0..max)).for_each(|_| thread::yield_now());
+        pause(random, max);
 
         let last = scenario.world.clock.now() + GRACE;
         let returned = scenario.end(&ending, random);
-        for thread in producers
-            .into_iter()
-            .chain([clock])
-            .chain(event_loop)
-            .chain(consumer)
-        {
-            thread.join().unwrap();
-        }
+        let others = event_loop.into_iter().chain(consumer);
+        join(producers.into_iter().chain([clock]).chain(others));
         if ending.waits_for_all {
             scenario.world.assert_ran_by(last, &returned);
         }
@@ -162,16 +151,10 @@ impl Scenario {
 impl World {
     /// Checks that the shutdown has returned no timeout that was due by `last`.
     fn assert_ran_by(&self, last: Duration, returned: &[Timeout]) {
-        for Scheduled {
-            timeout,
-            outcome,
-            due,
-            ..
-        } in &*self.known.lock().unwrap()
-        {
-            let is_due = get(&outcome.resets) == 0 && *due <= last;
+        for one in &*self.known.lock().unwrap() {
+            let is_due = one.ticket.get(Count::Reset) == 0 && one.ticket.deadline().is_before(last);
             assert!(
-                !is_due || !returned.contains(timeout),
+                !is_due || !returned.contains(&*one.timeout),
                 "a timeout that was due by {last:?} was not run"
             );
         }
@@ -194,7 +177,8 @@ struct Scenario {
 impl Scenario {
     fn new(random: &mut Rng) -> (Self, Option<EventLoop>) {
         let (world, timer, event_loop) = World::new(random);
-        let (keys, queue) = (Keys::new(&timer, random), Queue::new(&timer, &world));
+        let keys = Keys::new(&timer, &world, random);
+        let queue = Queue::new(&timer, &world);
         let second = (random.u8(0..4) == 0).then(|| SecondTimer::new(random));
         let (sleeps, periodic_tasks) = (Arc::default(), Arc::default());
         (
@@ -238,7 +222,7 @@ impl Scenario {
             15 => sleeps.drop_one(random),
             16..18 => periodic_tasks.add(self, delay),
             18 => drop(periodic_tasks.pick(random).map(|one| one.cancel())),
-            19..22 => keys.schedule(self, random.usize(0..KEYS), delay),
+            19..22 => keys.schedule(timer, random.usize(0..KEYS), delay),
             22 => keys.cancel(random.usize(0..KEYS)),
             23 => keys.reset(random.usize(0..KEYS), delay),
             24 | 25 => {
@@ -264,30 +248,23 @@ impl Scenario {
             second,
         } = self;
         let returned = (!ending.drops_driver).then_some(returned);
-        let totals = world.totals(returned);
         let rejected = get(&world.rejected);
-        assert!(
-            totals.expired - totals.runs <= rejected,
-            "each task runs unless the executor drops it"
-        );
-        let mut counts = totals.counts(returned.is_some());
-        counts.add(&sleeps.check(ending.waits_for_all));
-        counts.add(&periodic_tasks.check());
+        let on_other_threads = world.settle(returned);
+        let mut counts = sleeps.check(ending.waits_for_all);
+        counts.add(&periodic_tasks.check(&world.ledger));
         counts.add(&keys.check(if ending.waits_for_all {
             rejected
         } else {
-            usize::MAX
+            u64::MAX
         }));
         counts.add(&queue.check());
         if let Some(second) = second {
             second.check();
         }
-        let stats = timer.stats();
-        assert_eq!(
-            (stats.scheduled, stats.pending),
-            (stats.expired + stats.cancelled, 0)
-        );
-        assert_eq!(stats.panics, 0);
+        world.close(&timer, returned, false);
+        let dropped = world.ledger.get(Kind::Plain, Count::Dropped);
+        assert!(dropped <= rejected, "each other task runs");
+        counts.add(&world.counts(on_other_threads, returned.is_some()));
         counts
     }
 }
@@ -303,11 +280,11 @@ struct SecondTimer {
 impl SecondTimer {
     fn new(random: &mut Rng) -> Self {
         let (world, timer, event_loop) = World::new(random);
-        let event_loop = event_loop.map(|event_loop| thread::spawn(|| event_loop.turn()));
+        let event_loop = Arc::new(Mutex::new(event_loop.map(EventLoop::start)));
         Self {
             world,
             timer,
-            event_loop: Arc::new(Mutex::new(event_loop)),
+            event_loop,
         }
     }
 
@@ -325,17 +302,14 @@ impl SecondTimer {
     }
 
     /// Stops the timer, and checks how its timeouts have ended.
-    fn check(self) {
+    fn check(&self) {
         let Self {
             world,
             timer,
             event_loop,
         } = self;
         let returned = timer.stop();
-        let event_loop = event_loop.lock().unwrap().take();
-        event_loop
-            .into_iter()
-            .for_each(|event_loop| event_loop.join().unwrap());
+        join(event_loop.lock().unwrap().take());
         world.check(Some(&returned));
     }
 }

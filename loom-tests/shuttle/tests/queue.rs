@@ -2,7 +2,7 @@
 
 use std::task::{Context, Poll, Wake, Waker};
 
-use hashed_wheel_over_shuttle::util::delay_queue::{DelayQueue, Expired, Key};
+use hashed_wheel_over_shuttle::util::delay_queue::{DelayQueue, Key};
 
 use super::*;
 
@@ -13,79 +13,41 @@ const MAX_ATTEMPTS: usize = 3;
 fn no_value_is_forgotten() {
     explore(|random| {
         let (world, timer, event_loop) = World::new(random);
-        let event_loop = event_loop.map(|event_loop| thread::spawn(|| event_loop.turn()));
+        let event_loop = event_loop.map(EventLoop::start);
         let queue = Queue::new(&timer, &world);
         let consumers: Vec<_> = (0..2).map(|_| queue.start_consumer()).collect();
-        let producers: Vec<_> = (0..random.u8(1..=3))
-            .map(|_| {
-                let (queue, mut random) = (queue.clone(), random.fork());
-                thread::spawn(move || (0..random.u8(1..4)).for_each(|_| queue.produce(&mut random)))
-            })
-            .collect();
-        producers
-            .into_iter()
-            .for_each(|producer| producer.join().unwrap());
-        let mut attempts_left = 3_000;
-        while queue.values.left() > 0 {
-            world.clock.advance(TICK / 4);
-            thread::yield_now();
-            attempts_left -= 1;
-            assert!(attempts_left > 0, "a value that is due is forgotten");
-        }
+        let producers = random.u8(1..=3);
+        join(spawn(producers, &queue, random, |queue, random| {
+            (0..random.u8(1..4)).for_each(|_| queue.produce(random));
+        }));
+        world.advance_until("a value that is due is forgotten", || {
+            world.ledger.pending(Kind::Queue) == 0
+        });
         timer.stop();
-        consumers
-            .into_iter()
-            .chain(event_loop)
-            .for_each(|thread| thread.join().unwrap());
+        join(consumers.into_iter().chain(event_loop));
         queue.check();
+        world.close(&timer, None, false);
+        let of = |count| world.ledger.get(Kind::Queue, count);
         Counts::of([
-            ("received", get(&queue.values.received)),
-            ("removed", get(&queue.values.removed)),
+            ("received", of(Count::Expired)),
+            ("removed", of(Count::Cancelled)),
         ])
     });
 }
 
-/// Counts of the values of a queue.
-#[derive(Default)]
-struct Values {
-    inserted: AtomicUsize,
-    received: AtomicUsize,
-    /// Of those: by a consumer that polls.
-    polled: AtomicUsize,
-    removed: AtomicUsize,
-    resets: AtomicUsize,
-    drops: AtomicUsize,
-}
-
-impl Values {
-    /// Returns how many are in the queue if no call is in progress.
-    fn left(&self) -> usize {
-        get(&self.inserted) - get(&self.received) - get(&self.removed)
-    }
-}
-
-struct Value {
-    /// It may not come out before, in nanoseconds. Zero if it was reset.
-    due: Arc<Mutex<Duration>>,
-    values: Arc<Values>,
-}
-
-impl Drop for Value {
-    fn drop(&mut self) {
-        self.values.drops.fetch_add(1, Relaxed);
-    }
-}
+/// A value has its own ticket.
+type Value = Arc<Ticket>;
 
 /// A value that is in the queue or was there.
 #[derive(Clone)]
 pub(super) struct Inserted {
     key: Key,
-    due: Arc<Mutex<Duration>>,
+    ticket: Arc<Ticket>,
 }
 
 /// An async task that waits for a value.
 #[derive(Default)]
-struct Poller(AtomicUsize);
+struct Poller(AtomicU64);
 
 impl Wake for Poller {
     fn wake(self: Arc<Self>) {
@@ -105,7 +67,8 @@ pub(super) struct Queue {
     queue: Arc<DelayQueue<Value>>,
     timer: HashedWheelTimer,
     world: World,
-    values: Arc<Values>,
+    /// How many values a consumer that polls has received.
+    polled: Arc<AtomicU64>,
     inserted: Arc<Mutex<Vec<Inserted>>>,
     consumers: Arc<Mutex<Vec<PollingConsumer>>>,
 }
@@ -116,7 +79,7 @@ impl Queue {
             queue: Arc::new(DelayQueue::new(timer)),
             timer: timer.clone(),
             world: world.clone(),
-            values: Arc::default(),
+            polled: Arc::default(),
             inserted: Arc::default(),
             consumers: Arc::default(),
         }
@@ -124,13 +87,13 @@ impl Queue {
 
     /// Inserts a value that comes out soon, or one that does so only after a reset, or never.
     fn produce(&self, random: &mut Rng) {
-        (0..random.u8(0..20)).for_each(|_| thread::yield_now());
+        pause(random, 20);
         let delay = TICK * random.u32(0..3);
         let is_far = random.bool();
         let Some(inserted) = self.insert(if is_far { FAR } else { delay }) else {
             return;
         };
-        (0..random.u8(0..20)).for_each(|_| thread::yield_now());
+        pause(random, 20);
         if is_far && random.u8(0..4) > 0 {
             self.reset(&inserted, delay);
         } else if is_far {
@@ -140,18 +103,14 @@ impl Queue {
 
     /// Returns `None` if the timer is stopped: the value comes back, like one that is removed.
     pub(super) fn insert(&self, delay: Duration) -> Option<Inserted> {
-        let due = Arc::new(Mutex::new(self.world.clock.now() + delay));
-        let value = Value {
-            due: Arc::clone(&due),
-            values: Arc::clone(&self.values),
-        };
-        self.values.inserted.fetch_add(1, Relaxed);
-        let Ok(key) = self.queue.insert(value, delay) else {
+        let deadline = self.world.ledger.after(delay);
+        let ticket = Arc::new(Ticket::new(&self.world.ledger, Kind::Queue, deadline));
+        let Ok(key) = self.queue.insert(Arc::clone(&ticket), delay) else {
             assert!(self.timer.is_stopped());
-            self.values.removed.fetch_add(1, Relaxed);
+            ticket.count(Count::Rejected);
             return None;
         };
-        let inserted = Inserted { key, due };
+        let inserted = Inserted { key, ticket };
         self.inserted.lock().unwrap().push(inserted.clone());
         Some(inserted)
     }
@@ -170,15 +129,11 @@ impl Queue {
 
     fn remove(&self, inserted: &Inserted) {
         let removed = self.queue.remove(inserted.key);
-        self.values
-            .removed
-            .fetch_add(usize::from(removed.is_some()), Relaxed);
+        removed.inspect(|ticket| ticket.count(Count::Cancelled));
     }
 
-    fn reset(&self, inserted: &Inserted, delay: Duration) {
-        *inserted.due.lock().unwrap() = Duration::ZERO;
-        let is_reset = self.queue.reset(inserted.key, delay);
-        self.values.resets.fetch_add(usize::from(is_reset), Relaxed);
+    fn reset(&self, Inserted { key, ticket }: &Inserted, delay: Duration) {
+        ticket.reset(delay, || self.queue.reset(*key, delay));
     }
 
     /// Starts a thread that receives values until the timer ends.
@@ -188,7 +143,7 @@ impl Queue {
             let mut attempts_left = MAX_ATTEMPTS;
             while attempts_left > 0 {
                 match this.queue.recv() {
-                    Ok(expired) => this.receive(&expired),
+                    Ok(expired) => expired.get_ref().expire(),
                     Err(NewTimeoutError::TooManyPending { .. }) => {
                         attempts_left -= 1;
                         thread::yield_now();
@@ -197,15 +152,6 @@ impl Queue {
                 }
             }
         })
-    }
-
-    fn receive(&self, expired: &Expired<Value>) {
-        let due = *expired.get_ref().due.lock().unwrap();
-        assert!(
-            self.world.clock.now() >= due,
-            "a value came out before it was due"
-        );
-        self.values.received.fetch_add(1, Relaxed);
     }
 
     /// Polls with a consumer that waits already, or with a new one. If it waits now, it may be
@@ -224,8 +170,8 @@ impl Queue {
             .poll_expired(&mut Context::from_waker(&waker))
         {
             Poll::Ready(Ok(expired)) => {
-                self.values.polled.fetch_add(1, Relaxed);
-                self.receive(&expired);
+                self.polled.fetch_add(1, Relaxed);
+                expired.get_ref().expire();
             }
             Poll::Ready(Err(error)) => self.world.assert_may_reject(&self.timer, &error),
             Poll::Pending if random.bool() => self.consumers.lock().unwrap().push(consumer),
@@ -242,26 +188,16 @@ impl Queue {
             drop(queue);
             assert_eq!(Arc::strong_count(&poller), 1, "all wakers are dropped");
         }
-        let values = &self.values;
+        self.inserted.lock().unwrap().clear();
         let left = self.queue.drain();
-        assert_eq!(
-            left.len(),
-            values.left(),
-            "each value is received, removed or left"
-        );
-        let left_count = left.len();
-        drop(left);
-        assert_eq!(
-            get(&values.drops),
-            get(&values.inserted),
-            "each value is dropped once"
-        );
+        left.iter().for_each(|ticket| ticket.count(Count::Left));
+        let of = |count| self.world.ledger.get(Kind::Queue, count);
         Counts::of([
-            ("values received", get(&values.received)),
-            ("values received by a poll", get(&values.polled)),
-            ("values removed", get(&values.removed)),
-            ("values reset", get(&values.resets)),
-            ("values left", left_count),
+            ("values received", of(Count::Expired)),
+            ("values received by a poll", get(&self.polled)),
+            ("values removed", of(Count::Cancelled)),
+            ("values reset", of(Count::Reset)),
+            ("values left", of(Count::Left)),
         ])
     }
 }

@@ -6,11 +6,12 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use fastrand::Rng;
+use hashed_wheel_ledger::{Count, Deadline, Kind, Ledger, Ticket, reported};
 use hashed_wheel_over_shuttle::{
     Builder, Clock, Driver, HashedWheelTimer, ManualClock, NewTimeoutError, TaskExecutor, Timeout,
     TimerTask, executor,
@@ -90,8 +91,8 @@ fn explore(scenario: fn(&mut Rng) -> Counts) {
 struct Counts(BTreeMap<&'static str, u64>);
 
 impl Counts {
-    fn of<const N: usize>(counts: [(&'static str, usize); N]) -> Self {
-        Self(counts.map(|(name, count)| (name, count as u64)).into())
+    fn of<const N: usize>(counts: [(&'static str, u64); N]) -> Self {
+        Self(counts.into())
     }
 
     fn add(&mut self, other: &Self) {
@@ -187,64 +188,52 @@ fn models() -> String {
 
 // --- timeouts and how they end -------------------------------------------------------------------
 
-/// How one timeout ended. shuttle does not see these counts: it switches threads only in the
-/// library's primitives.
-#[derive(Default)]
-struct Outcome {
-    runs: AtomicUsize,
-    hooks: AtomicUsize,
-    drops: AtomicUsize,
-    /// How often a thread has begun to cancel it.
-    cancel_calls: AtomicUsize,
-    cancels: AtomicUsize,
-    resets: AtomicUsize,
-}
-
-fn get(count: &AtomicUsize) -> usize {
+fn get(count: &AtomicU64) -> u64 {
     count.load(Relaxed)
 }
 
-struct Task(Arc<Outcome>);
+/// shuttle does not see the counts of a ledger: it switches threads only in the library's
+/// primitives, and so when a ticket reads the clock.
+struct Task(Arc<Ticket>);
 
 impl TimerTask for Task {
     fn run(self, _: &Timeout) {
-        self.0.runs.fetch_add(1, Relaxed);
+        self.0.expire();
     }
 
     fn cancelled(self, _: &Timeout) {
-        self.0.hooks.fetch_add(1, Relaxed);
+        self.0.call_hook();
     }
 }
 
 impl Drop for Task {
     fn drop(&mut self) {
-        self.0.drops.fetch_add(1, Relaxed);
+        self.0.count(Count::TaskDrop);
     }
 }
 
-/// A timeout and its outcome. The handles are in `Arc`s because shuttle may switch threads in the
+/// A timeout and its ticket. The handles are in `Arc`s because shuttle may switch threads in the
 /// clone of a handle, and must not do so while the list of all timeouts is locked.
 #[derive(Clone)]
 struct Scheduled {
     timeout: Arc<Timeout>,
     /// A second handle, so that a reference that is released twice is missing at the end.
     second: Arc<Timeout>,
-    outcome: Arc<Outcome>,
-    /// It is due by this time if no thread resets it.
-    due: Duration,
+    ticket: Arc<Ticket>,
+    /// A thread has begun to cancel it.
+    is_being_cancelled: Arc<AtomicBool>,
 }
 
 impl Scheduled {
     fn cancel(&self) {
-        self.outcome.cancel_calls.fetch_add(1, Relaxed);
+        self.is_being_cancelled.store(true, Relaxed);
         if self.timeout.cancel() {
-            self.outcome.cancels.fetch_add(1, Relaxed);
+            self.ticket.count(Count::Cancelled);
         }
     }
 
     fn reset(&self, delay: Duration) {
-        self.outcome.resets.fetch_add(1, Relaxed);
-        _ = self.timeout.reset(delay);
+        self.ticket.reset(delay, || self.timeout.reset(delay));
     }
 }
 
@@ -255,13 +244,11 @@ impl Scheduled {
 struct World {
     clock: ManualClock,
     limit: usize,
+    ledger: Arc<Ledger>,
+    /// The timeouts with a handle. The nodes of the others are recycled.
     known: Arc<Mutex<Vec<Scheduled>>>,
-    /// Timeouts without a handle: their nodes are recycled.
-    without_handle: Arc<Mutex<Vec<Arc<Outcome>>>>,
-    /// How many new timeouts the timer has rejected.
-    refused_new: Arc<AtomicUsize>,
     /// How many tasks the executor has refused.
-    rejected: Arc<AtomicUsize>,
+    rejected: Arc<AtomicU64>,
     /// Threads that run a task.
     on_other_threads: Arc<Mutex<Vec<JoinHandle<()>>>>,
     /// A thread shuts the timer down: it rejects new timeouts, and may not be stopped yet.
@@ -312,12 +299,16 @@ impl World {
         random: &mut Rng,
         policy: Policy,
     ) -> (Self, HashedWheelTimer, Option<EventLoop>) {
+        let clock = ManualClock::new();
+        let its_clock = clock.clone();
+        // A cancel may race with the end by any time, and the end of the timer with anything.
+        let ledger = Ledger::new(String::new(), Duration::MAX, move || its_clock.now());
+        ledger.begin_end();
         let world = Self {
-            clock: ManualClock::new(),
+            clock,
             limit: *random.choice(&[0, 0, 2, 5]).unwrap(),
+            ledger,
             known: Arc::default(),
-            without_handle: Arc::default(),
-            refused_new: Arc::default(),
             rejected: Arc::default(),
             on_other_threads: Arc::default(),
             is_closing: Arc::default(),
@@ -367,7 +358,7 @@ impl World {
     /// Returns an executor that refuses the first task, and runs the others alternately on this
     /// thread and on another one.
     fn executor(&self) -> impl TaskExecutor + use<> {
-        let (taken, rejected) = (AtomicUsize::new(0), Arc::clone(&self.rejected));
+        let (taken, rejected) = (AtomicU64::new(0), Arc::clone(&self.rejected));
         let on_other_threads = Arc::clone(&self.on_other_threads);
         executor::from_fn(move |task| {
             match taken.fetch_add(1, Relaxed) {
@@ -386,14 +377,13 @@ impl World {
     }
 
     fn schedule(&self, timer: &HashedWheelTimer, delay: Duration) -> Option<Scheduled> {
-        let (timeout, outcome) = self.try_to_schedule(timer, delay)?;
+        let (timeout, ticket) = self.try_to_schedule(timer, delay)?;
         let second = Arc::new(timeout.clone());
-        let due = self.clock.now() + delay;
         let scheduled = Scheduled {
             timeout: Arc::new(timeout),
             second,
-            outcome,
-            due,
+            ticket,
+            is_being_cancelled: Arc::default(),
         };
         self.known.lock().unwrap().push(scheduled.clone());
         Some(scheduled)
@@ -401,31 +391,30 @@ impl World {
 
     /// Schedules a timeout and drops its handle, perhaps after a cancel.
     fn schedule_and_drop_handle(&self, timer: &HashedWheelTimer, delay: Duration, cancels: bool) {
-        let Some((timeout, outcome)) = self.try_to_schedule(timer, delay) else {
-            return;
-        };
-        if cancels {
-            timeout.cancel();
+        match self.try_to_schedule(timer, delay) {
+            Some((timeout, ticket)) if cancels && timeout.cancel() => {
+                ticket.count(Count::Cancelled);
+            }
+            _ => {}
         }
-        self.without_handle.lock().unwrap().push(outcome);
     }
 
     fn try_to_schedule(
         &self,
         timer: &HashedWheelTimer,
         delay: Duration,
-    ) -> Option<(Timeout, Arc<Outcome>)> {
-        let outcome = Arc::new(Outcome::default());
-        let scheduled = timer.new_timeout_task(Task(Arc::clone(&outcome)), delay);
+    ) -> Option<(Timeout, Arc<Ticket>)> {
+        let deadline = self.ledger.after(delay);
+        let ticket = Arc::new(Ticket::new(&self.ledger, Kind::Plain, deadline));
+        let scheduled = timer.new_timeout_task(Task(Arc::clone(&ticket)), delay);
         assert!(
             self.limit == 0 || timer.pending_timeouts() <= self.limit,
             "more than the limit"
         );
         match scheduled {
-            Ok(timeout) => Some((timeout, outcome)),
+            Ok(timeout) => Some((timeout, ticket)),
             Err(error) => {
-                self.refused_new.fetch_add(1, Relaxed);
-                assert_eq!(outcome.drops.load(Relaxed), 1, "a rejected task is dropped");
+                ticket.count(Count::Rejected);
                 self.assert_may_reject(timer, &error);
                 None
             }
@@ -464,137 +453,117 @@ impl World {
         })
     }
 
-    /// Checks all timeouts and the statistics, if the timer had only plain timeouts.
-    fn check(self, returned: Option<&[Timeout]>) -> Counts {
-        let totals @ Totals {
-            expired,
-            cancelled,
-            runs,
-            ..
-        } = self.totals(returned);
-        assert_eq!(
-            expired - runs,
-            get(&self.rejected),
-            "each task runs unless the executor drops it"
-        );
-        if let Some(first) = self.known.lock().unwrap().first() {
-            let stats = first.timeout.timer().stats();
-            let [expired, cancelled, runs] = [expired, cancelled, runs].map(|count| count as u64);
-            assert_eq!(
-                (stats.expired, stats.cancelled, stats.pending),
-                (expired, cancelled, 0)
-            );
-            assert_eq!((stats.dropped_tasks, stats.panics), (expired - runs, 0));
+    /// Advances the clock until `holds`.
+    fn advance_until(&self, failure: &str, holds: impl Fn() -> bool) {
+        let mut attempts_left = 3_000;
+        while !holds() {
+            self.clock.advance(TICK / 4);
+            thread::yield_now();
+            attempts_left -= 1;
+            assert!(attempts_left > 0, "{failure}");
         }
-        totals.counts(returned.is_some())
     }
 
-    /// Checks that each timeout has ended in exactly one way. `returned` has the timeouts that
-    /// `stop` has returned, if a thread called it.
-    fn totals(&self, returned: Option<&[Timeout]>) -> Totals {
+    /// Ends the timeouts with a handle. `returned` has those that `stop` has returned, if a thread
+    /// called it. Returns how many threads have run a task.
+    fn settle(&self, returned: Option<&[Timeout]>) -> u64 {
         let threads = std::mem::take(&mut *self.on_other_threads.lock().unwrap());
-        let on_other_threads = threads.len();
-        threads
-            .into_iter()
-            .for_each(|thread| thread.join().unwrap());
-        let Totals {
-            mut expired,
-            mut cancelled,
-            mut runs,
-            mut stopped,
-            ..
-        } = Totals::default();
+        let count = threads.len() as u64;
+        join(threads);
         for Scheduled {
             timeout,
             second,
-            outcome,
+            ticket,
             ..
-        } in &*self.known.lock().unwrap()
+        } in std::mem::take(&mut *self.known.lock().unwrap())
         {
-            let is_expired = usize::from(timeout.is_expired());
-            let cancels = get(&outcome.cancels);
-            let stops = match returned {
-                Some(returned) => returned.iter().filter(|other| **other == **timeout).count(),
-                None => usize::from(timeout.is_cancelled()) - cancels,
-            };
-            assert_eq!(
-                is_expired + cancels + stops,
-                1,
-                "{is_expired} expired, {cancels} cancels, {stops} in stop"
-            );
-            assert_eq!(
-                get(&outcome.hooks),
-                cancels + stops,
-                "the hook of each cancelled task is called once"
-            );
-            assert_eq!(get(&outcome.drops), 1, "each task is dropped once");
+            assert_ne!(timeout.is_expired(), timeout.is_cancelled());
+            let hooks = ticket.get(Count::HookAtEnd);
+            assert_eq!(hooks, timeout.is_cancelled().into(), "one hook per cancel");
+            let is_it = |other: &&Timeout| **other == *timeout;
+            let stops = returned.map_or(0, |returned| returned.iter().filter(is_it).count());
+            (0..stops).for_each(|_| ticket.count(Count::Left));
             assert!(
-                get(&outcome.runs) <= is_expired,
-                "a task runs at most once, and only if its timeout is expired"
-            );
-            let handles = if returned.is_some() { 2 + stops } else { 2 };
-            assert!(
-                second.references() as usize >= handles,
+                second.references() as usize >= 2 + stops,
                 "no reference is released twice"
             );
-            expired += is_expired;
-            cancelled += cancels + stops;
-            runs += get(&outcome.runs);
-            stopped += stops;
         }
-        for outcome in &*self.without_handle.lock().unwrap() {
-            assert_eq!(get(&outcome.drops), 1, "each task is dropped once");
-            assert!(
-                get(&outcome.runs) + get(&outcome.hooks) <= 1,
-                "each timeout ends once"
-            );
-            expired += 1 - get(&outcome.hooks);
-            cancelled += get(&outcome.hooks);
-            runs += get(&outcome.runs);
-        }
-        Totals {
-            expired,
-            cancelled,
-            runs,
-            stopped,
-            on_other_threads,
-        }
+        count
     }
-}
 
-/// How many timeouts have ended in which way.
-#[derive(Clone, Copy, Default)]
-struct Totals {
-    expired: usize,
-    cancelled: usize,
-    /// Those of the expired ones whose task ran.
-    runs: usize,
-    /// Those of the cancelled ones that ended with the timer.
-    stopped: usize,
-    /// Runs on other threads, including those of periodic tasks and of the entries of maps.
-    on_other_threads: usize,
-}
+    /// Checks the ledger of a timer that has ended, after all other threads.
+    fn close(&self, timer: &HashedWheelTimer, returned: Option<&[Timeout]>, is_exact: bool) {
+        let stats = timer.stats();
+        let returned = returned.map(<[_]>::len);
+        self.ledger.close(reported!(&stats), returned, is_exact);
+        assert_eq!(stats.panics, 0);
+        self.assert_no_fault();
+    }
 
-impl Totals {
-    fn counts(self, is_returned: bool) -> Counts {
+    fn assert_no_fault(&self) {
+        let (faults, _) = self.ledger.errors();
+        assert!(faults.is_empty(), "{faults:#?}");
+    }
+
+    /// Checks all timeouts, if the timer had only plain timeouts.
+    fn check(&self, returned: Option<&[Timeout]>) -> Counts {
+        let first = self.known.lock().unwrap().first().cloned();
+        let timer = first.map(|first| first.timeout.timer());
+        let on_other_threads = self.settle(returned);
+        timer.inspect(|timer| self.close(timer, returned, true));
+        self.assert_no_fault();
+        let dropped = self.ledger.get(Kind::Plain, Count::Dropped);
+        assert_eq!(dropped, get(&self.rejected), "each other task runs");
+        self.counts(on_other_threads, returned.is_some())
+    }
+
+    fn counts(&self, on_other_threads: u64, is_returned: bool) -> Counts {
+        let of = |count| self.ledger.get(Kind::Plain, count);
+        let left = if is_returned {
+            "returned by stop"
+        } else {
+            "dropped with the timer"
+        };
         Counts::of([
-            ("run", self.runs),
-            ("run on another thread", self.on_other_threads),
-            ("dropped by the executor", self.expired - self.runs),
-            ("cancelled", self.cancelled - self.stopped),
-            (
-                if is_returned {
-                    "returned by stop"
-                } else {
-                    "dropped with the timer"
-                },
-                self.stopped,
-            ),
+            ("run", of(Count::Expired)),
+            ("run on another thread", on_other_threads),
+            ("dropped by the executor", of(Count::Dropped)),
+            ("cancelled", of(Count::Cancelled)),
+            (left, of(Count::Left)),
         ])
     }
 }
 
+/// Starts threads that do the same, each with random numbers of its own.
+fn spawn<S: Clone + Send + 'static>(
+    threads: u8,
+    shared: &S,
+    random: &mut Rng,
+    work: fn(&S, &mut Rng),
+) -> Vec<JoinHandle<()>> {
+    let start = |_| {
+        let (shared, mut random) = (shared.clone(), random.fork());
+        thread::spawn(move || work(&shared, &mut random))
+    };
+    (0..threads).map(start).collect()
+}
+
+fn join(threads: impl IntoIterator<Item = JoinHandle<()>>) {
+    threads
+        .into_iter()
+        .for_each(|thread| thread.join().unwrap());
+}
+
+/// Lets the other threads run for a random time.
+fn pause(random: &mut Rng, max: u8) {
+    (0..random.u8(0..max)).for_each(|_| thread::yield_now());
+}
+
 impl EventLoop {
+    fn start(self) -> JoinHandle<()> {
+        thread::spawn(|| self.turn())
+    }
+
     /// Turns the driver until the timer is stopped, and drops it. That drop must take no timeout
     /// from the thread that has stopped the timer.
     fn turn(mut self) {
@@ -622,28 +591,25 @@ fn each_timeout_ends_once() {
         if let (3, Some(event_loop)) = (ending, &mut event_loop) {
             event_loop.turns = random.usize(0..4);
         }
-        let event_loop = event_loop.map(|event_loop| thread::spawn(|| event_loop.turn()));
-        let producers: Vec<_> = (0..4)
-            .map(|_| {
-                let (world, timer, mut random) = (world.clone(), timer.clone(), random.fork());
-                thread::spawn(move || {
-                    for _ in 0..random.u8(1..6) {
-                        let delay = TICK * random.u32(0..4);
-                        match random.u8(0..10) {
-                            0..4 => drop(world.schedule(&timer, delay)),
-                            4..6 => world.schedule_and_drop_handle(&timer, delay, random.bool()),
-                            6 => drop(world.schedule(&timer, FAR)),
-                            7..9 => drop(world.pick(&mut random).map(|one| one.cancel())),
-                            _ => drop(world.pick(&mut random).map(|one| one.reset(delay))),
-                        }
-                    }
-                })
-            })
-            .collect();
+        let event_loop = event_loop.map(EventLoop::start);
+        let shared = (world.clone(), timer.clone());
+        let producers = spawn(4, &shared, random, |(world, timer), random| {
+            for _ in 0..random.u8(1..6) {
+                let delay = TICK * random.u32(0..4);
+                match random.u8(0..10) {
+                    0..4 => drop(world.schedule(timer, delay)),
+                    4..6 => world.schedule_and_drop_handle(timer, delay, random.bool()),
+                    6 => drop(world.schedule(timer, FAR)),
+                    7..9 => drop(world.pick(random).map(|one| one.cancel())),
+                    _ => drop(world.pick(random).map(|one| one.reset(delay))),
+                }
+            }
+        });
+        drop(shared);
         let clock = world.advance_clock(random);
         // The end comes while the threads work, or after many timeouts have fired.
         let max = *random.choice(&[20, 200]).unwrap();
-        (0..random.u8(0..max)).for_each(|_| thread::yield_now());
+        pause(random, max);
 
         let mut returned = None;
         match ending {
@@ -670,9 +636,7 @@ fn each_timeout_ends_once() {
             }
             _ => drop(timer),
         }
-        for thread in producers.into_iter().chain([clock]).chain(event_loop) {
-            thread.join().unwrap();
-        }
+        join(producers.into_iter().chain([clock]).chain(event_loop));
         world.check(returned.as_deref())
     });
 }
@@ -681,46 +645,32 @@ fn each_timeout_ends_once() {
 fn no_timeout_is_forgotten() {
     explore(|random| {
         let (world, timer, event_loop) = World::new(random);
-        let event_loop = event_loop.map(|event_loop| thread::spawn(|| event_loop.turn()));
+        let event_loop = event_loop.map(EventLoop::start);
         // With this timeout the worker's sleep does not end by itself.
-        let rest = world.schedule(&timer, FAR);
-        let producers: Vec<_> = (0..random.u8(1..=4))
-            .map(|_| {
-                let (world, timer, mut random) = (world.clone(), timer.clone(), random.fork());
-                thread::spawn(move || {
-                    for _ in 0..random.u8(1..3) {
-                        (0..random.u8(0..20)).for_each(|_| thread::yield_now());
-                        let delay = TICK * random.u32(0..3);
-                        let far = random.bool();
-                        let Some(scheduled) = world.schedule(&timer, if far { FAR } else { delay })
-                        else {
-                            continue;
-                        };
-                        (0..random.u8(0..20)).for_each(|_| thread::yield_now());
-                        // Otherwise the timeout would not end.
-                        if far && random.u8(0..4) > 0 {
-                            scheduled.reset(delay);
-                        } else if far {
-                            scheduled.cancel();
-                        }
-                    }
-                })
-            })
-            .collect();
-        for producer in producers {
-            producer.join().unwrap();
-        }
-        let mut attempts_left = 3_000;
-        while timer.pending_timeouts() > usize::from(rest.is_some()) {
-            world.clock.advance(TICK / 4);
-            thread::yield_now();
-            attempts_left -= 1;
-            assert!(attempts_left > 0, "a due timeout is forgotten");
-        }
+        let rest = usize::from(world.schedule(&timer, FAR).is_some());
+        let (threads, shared) = (random.u8(1..=4), (world.clone(), timer.clone()));
+        join(spawn(threads, &shared, random, |(world, timer), random| {
+            for _ in 0..random.u8(1..3) {
+                pause(random, 20);
+                let delay = TICK * random.u32(0..3);
+                let far = random.bool();
+                let Some(scheduled) = world.schedule(timer, if far { FAR } else { delay }) else {
+                    continue;
+                };
+                pause(random, 20);
+                // Otherwise the timeout would not end.
+                if far && random.u8(0..4) > 0 {
+                    scheduled.reset(delay);
+                } else if far {
+                    scheduled.cancel();
+                }
+            }
+        }));
+        world.advance_until("a due timeout is forgotten", || {
+            timer.pending_timeouts() <= rest
+        });
         let returned = timer.stop();
-        if let Some(event_loop) = event_loop {
-            event_loop.join().unwrap();
-        }
+        join(event_loop);
         world.check(Some(&returned))
     });
 }

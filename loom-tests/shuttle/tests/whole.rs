@@ -12,39 +12,32 @@ fn each_cancel_all_counts_what_it_cancels() {
             .choice(&[Policy::Drop, Policy::RunHere, Policy::Retry])
             .unwrap();
         let (world, timer, event_loop) = World::with_policy(random, policy);
-        let event_loop = event_loop.map(|event_loop| thread::spawn(|| event_loop.turn()));
-        let cancelled = Arc::new(AtomicUsize::new(0));
-        let producers: Vec<_> = (0..3)
-            .map(|_| {
-                let (world, timer, mut random) = (world.clone(), timer.clone(), random.fork());
-                let cancelled = Arc::clone(&cancelled);
-                thread::spawn(move || {
-                    for _ in 0..random.u8(1..6) {
-                        let delay = TICK * random.u32(0..4);
-                        match random.u8(0..10) {
-                            0..4 => drop(world.schedule(&timer, delay)),
-                            4 => world.schedule_and_drop_handle(&timer, delay, false),
-                            5 => drop(world.schedule(&timer, FAR)),
-                            6 => drop(world.pick(&mut random).map(|one| one.cancel())),
-                            7 => drop(world.pick(&mut random).map(|one| one.cancel_and_wait())),
-                            8 => drop(world.pick(&mut random).map(|one| one.reset(delay))),
-                            _ => _ = cancelled.fetch_add(world.cancel_all(&timer), Relaxed),
-                        }
-                    }
-                })
-            })
-            .collect();
+        let event_loop = event_loop.map(EventLoop::start);
+        let shared = (world.clone(), timer.clone(), Arc::new(AtomicU64::new(0)));
+        let cancelled = Arc::clone(&shared.2);
+        let producers = spawn(3, &shared, random, |(world, timer, cancelled), random| {
+            for _ in 0..random.u8(1..6) {
+                let delay = TICK * random.u32(0..4);
+                match random.u8(0..10) {
+                    0..4 => drop(world.schedule(timer, delay)),
+                    4 => world.schedule_and_drop_handle(timer, delay, false),
+                    5 => drop(world.schedule(timer, FAR)),
+                    6 => drop(world.pick(random).map(|one| one.cancel())),
+                    7 => drop(world.pick(random).map(|one| one.cancel_and_wait())),
+                    8 => drop(world.pick(random).map(|one| one.reset(delay))),
+                    _ => _ = cancelled.fetch_add(world.cancel_all(timer), Relaxed),
+                }
+            }
+        });
         let clock = world.advance_clock(random);
-        (0..random.u8(0..60)).for_each(|_| thread::yield_now());
+        pause(random, 60);
         cancelled.fetch_add(world.cancel_all(&timer), Relaxed);
         let returned = if random.bool() {
             timer.stop()
         } else {
             world.stop_later(&timer)
         };
-        for thread in producers.into_iter().chain([clock]).chain(event_loop) {
-            thread.join().unwrap();
-        }
+        join(producers.into_iter().chain([clock]).chain(event_loop));
         world.check_cancelled(&timer, policy, get(&cancelled), &returned)
     });
 }
@@ -52,16 +45,14 @@ fn each_cancel_all_counts_what_it_cancels() {
 impl World {
     /// Each timeout that was scheduled before the call, and that no other thread cancels, has ended
     /// when it returns.
-    fn cancel_all(&self, timer: &HashedWheelTimer) -> usize {
+    fn cancel_all(&self, timer: &HashedWheelTimer) -> u64 {
         let before = self.known.lock().unwrap().clone();
-        let count = timer.cancel_all();
-        for Scheduled {
-            timeout, outcome, ..
-        } in &before
-        {
+        let count = timer.cancel_all() as u64;
+        for one in &before {
             // A thread that is about to cancel a timeout takes its message back first. Then the
             // timeout is neither in the wheel nor in a lane, and ends a moment later.
-            let is_being_cancelled = get(&outcome.cancel_calls) > 0;
+            let timeout = &one.timeout;
+            let is_being_cancelled = one.is_being_cancelled.load(Relaxed);
             assert!(
                 timeout.is_cancelled() || timeout.is_expired() || is_being_cancelled,
                 "`cancel_all` has left {timeout:?} of {timer:?}"
@@ -85,55 +76,37 @@ impl World {
         self,
         timer: &HashedWheelTimer,
         policy: Policy,
-        by_all: usize,
+        by_all: u64,
         returned: &[Timeout],
     ) -> Counts {
-        let threads = std::mem::take(&mut *self.on_other_threads.lock().unwrap());
-        threads
-            .into_iter()
-            .for_each(|thread| thread.join().unwrap());
-        let (mut runs, mut hooks, mut by_cancel, mut ended) = (0, 0, 0, 0);
-        let known = self.known.lock().unwrap().clone();
-        for Scheduled {
-            timeout, outcome, ..
-        } in &known
-        {
-            assert_ne!(timeout.is_expired(), timeout.is_cancelled());
-            assert_eq!(
-                get(&outcome.hooks),
-                usize::from(timeout.is_cancelled()),
-                "one hook per cancel"
-            );
-            by_cancel += get(&outcome.cancels);
-        }
-        let without_handle = self.without_handle.lock().unwrap().clone();
-        for outcome in known.iter().map(|one| &one.outcome).chain(&without_handle) {
-            assert_eq!(get(&outcome.drops), 1, "each task is dropped once");
-            assert!(
-                get(&outcome.runs) + get(&outcome.hooks) <= 1,
-                "each timeout ends once"
-            );
-            (runs, hooks, ended) = (
-                runs + get(&outcome.runs),
-                hooks + get(&outcome.hooks),
-                ended + 1,
-            );
-        }
-        let (stats, lost) = (timer.stats(), ended - runs - hooks);
-        assert_eq!((stats.dropped_tasks, stats.panics), (lost as u64, 0));
+        self.settle(Some(returned));
+        let of = |count| self.ledger.get(Kind::Plain, count);
+        let [runs, hooks, by_cancel, lost, rejected] = [
+            Count::Expired,
+            Count::HookAtEnd,
+            Count::Cancelled,
+            Count::Dropped,
+            Count::Rejected,
+        ]
+        .map(of);
+        let returned = returned.len() as u64;
+        let stats = timer.stats();
+        self.assert_no_fault();
+        assert!(self.ledger.has_ended(Kind::Plain));
+        assert_eq!((stats.dropped_tasks, stats.panics), (lost, 0));
         assert_eq!(
             (stats.cancelled, stats.pending),
-            ((by_cancel + by_all + returned.len()) as u64, 0)
+            (by_cancel + by_all + returned, 0)
         );
         // The timeout of a task that waits to be offered again is cancelled, or it has expired, and
         // the task has run. Or it was rejected.
-        let of_retry = by_cancel + by_all + returned.len() - hooks;
+        let of_retry = by_cancel + by_all + returned - hooks;
         let max_of_retry = if policy == Policy::Retry { lost } else { 0 };
         assert!(
             of_retry <= max_of_retry,
             "{of_retry} timeouts were counted twice"
         );
-        let rejected_retries = stats.rejected as usize - get(&self.refused_new);
+        let rejected_retries = stats.rejected - rejected;
         let has_retried = policy != Policy::Retry || lost == of_retry + rejected_retries;
         assert!(
             has_retried,
@@ -152,7 +125,7 @@ impl World {
             ("run", runs),
             ("cancelled", by_cancel),
             ("cancelled by cancel_all", by_all),
-            ("returned by stop", returned.len()),
+            ("returned by stop", returned),
             ("waits to be offered again when it is cancelled", of_retry),
             ("tasks lost", lost),
         ])
@@ -162,12 +135,12 @@ impl World {
 impl Scheduled {
     /// If the timeout has expired, its task is over when this returns.
     fn cancel_and_wait(&self) {
-        self.outcome.cancel_calls.fetch_add(1, Relaxed);
+        self.is_being_cancelled.store(true, Relaxed);
         if self.timeout.cancel_and_wait() {
-            self.outcome.cancels.fetch_add(1, Relaxed);
+            self.ticket.count(Count::Cancelled);
         } else if self.timeout.is_expired() {
             assert_eq!(
-                get(&self.outcome.drops),
+                self.ticket.get(Count::TaskDrop),
                 1,
                 "`cancel_and_wait` returns before the task is over"
             );

@@ -24,7 +24,9 @@ pub(super) struct Keys {
     /// Where the values of the second map go, if they do not go to a handler. A thread takes it out
     /// to poll it.
     receiver: Arc<Mutex<Option<Receiver>>>,
-    items: Arc<[Items; KEYS]>,
+    has_receiver: bool,
+    world: World,
+    replaced: Arc<AtomicU64>,
 }
 
 struct Receiver {
@@ -33,40 +35,20 @@ struct Receiver {
     waiting: Option<Arc<Poller>>,
 }
 
-/// Counts of what happened to the items of one key.
-#[derive(Default)]
-struct Items {
-    accepted: AtomicUsize,
-    rejected: AtomicUsize,
-    runs: AtomicUsize,
-    /// Those of the runs that were received by a poll.
-    received: AtomicUsize,
-    replaced: AtomicUsize,
-    cancelled: AtomicUsize,
-    resets: AtomicUsize,
-    drops: AtomicUsize,
-}
-
 struct Item {
     key: usize,
-    items: Arc<[Items; KEYS]>,
+    ticket: Ticket,
 }
 
 impl Item {
     fn run(Removed { key, value, .. }: Removed<usize, Self>) {
         assert_eq!(key, value.key);
-        value.items[key].runs.fetch_add(1, Relaxed);
-    }
-}
-
-impl Drop for Item {
-    fn drop(&mut self) {
-        self.items[self.key].drops.fetch_add(1, Relaxed);
+        value.ticket.expire();
     }
 }
 
 impl Keys {
-    pub(super) fn new(timer: &HashedWheelTimer, random: &mut Rng) -> Self {
+    pub(super) fn new(timer: &HashedWheelTimer, world: &World, random: &mut Rng) -> Self {
         let mut receiver = None;
         let builder = || ExpiringMap::builder(timer).causes([Cause::Expired]);
         let with_handler = || builder().build_with_handler(Item::run);
@@ -80,12 +62,13 @@ impl Keys {
             });
             map
         };
-        let receiver = Arc::new(Mutex::new(receiver));
         Self {
             first: with_handler(),
             second,
-            receiver,
-            items: Arc::default(),
+            has_receiver: receiver.is_some(),
+            receiver: Arc::new(Mutex::new(receiver)),
+            world: world.clone(),
+            replaced: Arc::default(),
         }
     }
 
@@ -125,86 +108,58 @@ impl Keys {
         }
     }
 
-    pub(super) fn schedule(&self, scenario: &Scenario, key: usize, delay: Duration) {
-        let item = Item {
-            key,
-            items: Arc::clone(&self.items),
+    pub(super) fn schedule(&self, timer: &HashedWheelTimer, key: usize, delay: Duration) {
+        let is_received = is_in_second(key) && self.has_receiver;
+        let kind = if is_received {
+            Kind::Received
+        } else {
+            Kind::Map
         };
-        let items = &self.items[key];
-        let inserted = self.map(key).insert(key, item, delay);
-        match inserted
-            .map(|replaced| replaced.is_some())
-            .map_err(NewTimeoutError::from)
-        {
-            Ok(has_replaced) => {
-                items.accepted.fetch_add(1, Relaxed);
-                items.replaced.fetch_add(usize::from(has_replaced), Relaxed);
+        // Its deadline is not known: another thread may reset the entry of this key.
+        let ticket = Ticket::new(&self.world.ledger, kind, Deadline::default());
+        match self.map(key).insert(key, Item { key, ticket }, delay) {
+            Ok(replaced) => {
+                self.replaced.fetch_add(replaced.is_some().into(), Relaxed);
+                replaced.inspect(|item| item.ticket.count(Count::Cancelled));
             }
-            Err(error) => {
-                items.rejected.fetch_add(1, Relaxed);
-                scenario.world.assert_may_reject(&scenario.timer, &error);
+            Err(rejected) => {
+                rejected.value.ticket.count(Count::Rejected);
+                self.world.assert_may_reject(timer, &rejected.error);
             }
         }
     }
 
     pub(super) fn cancel(&self, key: usize) {
-        let is_cancelled = self.map(key).remove(&key).is_some();
-        self.items[key]
-            .cancelled
-            .fetch_add(usize::from(is_cancelled), Relaxed);
+        let removed = self.map(key).remove(&key);
+        removed.inspect(|item| item.ticket.count(Count::Cancelled));
     }
 
     pub(super) fn reset(&self, key: usize, delay: Duration) {
-        let is_reset = self.map(key).touch(&key, delay);
-        self.items[key]
-            .resets
-            .fetch_add(usize::from(is_reset), Relaxed);
+        if self.map(key).touch(&key, delay) {
+            self.world.ledger.add(Kind::Map, Count::Reset);
+        }
     }
 
     /// After all threads have ended. Checks that at most `max_lost` items have neither run nor been
     /// replaced or cancelled.
-    pub(super) fn check(&self, max_lost: usize) -> Counts {
+    pub(super) fn check(&self, max_lost: u64) -> Counts {
         self.receive_rest();
         assert!(
             self.first.is_empty() && self.second.is_empty(),
             "each key is free"
         );
-        let (mut counts, mut lost) = (Counts::default(), 0);
-        for items in &*self.items {
-            let Items {
-                accepted,
-                rejected,
-                runs,
-                received,
-                replaced,
-                cancelled,
-                resets,
-                drops,
-            } = items;
-            let [accepted, runs, replaced, cancelled] =
-                [accepted, runs, replaced, cancelled].map(get);
-            assert_eq!(
-                get(drops),
-                accepted + get(rejected),
-                "each task is dropped once"
-            );
-            let ended = runs + replaced + cancelled;
-            assert!(
-                ended <= accepted,
-                "{runs} runs, {replaced} replaced, {cancelled} cancelled of {accepted}"
-            );
-            lost += accepted - ended;
-            counts.add(&Counts::of([
-                ("run by key", runs),
-                ("received by key", get(received)),
-                ("replaced by key", replaced),
-                ("cancelled by key", cancelled),
-                ("reset by key", get(resets)),
-                ("stopped by key", accepted - ended),
-            ]));
-        }
+        let of = |count| [Kind::Map, Kind::Received].map(|kind| self.world.ledger.get(kind, count));
+        let sum = |count| of(count).iter().sum();
+        let (lost, replaced) = (sum(Count::Left), get(&self.replaced));
         assert!(lost <= max_lost, "{lost} items were due and did not end");
-        counts
+        Counts::of([
+            ("run by key", sum(Count::Expired)),
+            ("received by key", of(Count::Expired)[1]),
+            ("replaced by key", replaced),
+            ("cancelled by key", sum(Count::Cancelled) - replaced),
+            ("reset by key", sum(Count::Reset)),
+            ("stopped by key", lost),
+        ])
     }
 }
 
@@ -214,9 +169,7 @@ impl Receiver {
         self.entries
             .poll_recv(&mut Context::from_waker(waker))
             .map(|entry| {
-                let entry = entry.expect("there is a handle of the map");
-                entry.value.items[entry.key].received.fetch_add(1, Relaxed);
-                Item::run(entry);
+                Item::run(entry.expect("there is a handle of the map"));
             })
     }
 }

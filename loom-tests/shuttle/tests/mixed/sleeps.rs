@@ -10,9 +10,9 @@ use super::*;
 /// A future's task, which waits for a sleep.
 #[derive(Default)]
 pub(super) struct Poller {
-    wakes: AtomicUsize,
+    wakes: AtomicU64,
     /// How often the task has reset the sleep and polled it again.
-    resets: AtomicUsize,
+    resets: AtomicU64,
 }
 
 impl Poller {
@@ -66,10 +66,7 @@ impl PolledSleep {
             (&self.subject, &polled),
             (Subject::Interval(_), Poll::Ready(Ok(())))
         );
-        scenario
-            .sleeps
-            .ticks
-            .fetch_add(usize::from(is_tick), Relaxed);
+        scenario.sleeps.ticks.fetch_add(u64::from(is_tick), Relaxed);
         self.waiting_poller = polled.is_pending().then_some(poller);
     }
 }
@@ -80,10 +77,10 @@ pub(super) struct Sleeps {
     all: Mutex<Vec<PolledSleep>>,
     pollers: Mutex<Vec<Arc<Poller>>>,
     /// How often another task has taken over a sleep.
-    taken_over: AtomicUsize,
-    dropped: AtomicUsize,
+    taken_over: AtomicU64,
+    dropped: AtomicU64,
     /// Ticks of intervals.
-    ticks: AtomicUsize,
+    ticks: AtomicU64,
 }
 
 impl Sleeps {
@@ -121,7 +118,7 @@ impl Sleeps {
         let before = one.waiting_poller.take();
         one.poll(scenario, poller);
         self.taken_over.fetch_add(
-            usize::from(before.is_some() && one.waiting_poller.is_some()),
+            u64::from(before.is_some() && one.waiting_poller.is_some()),
             Relaxed,
         );
         self.put(one);
@@ -143,7 +140,7 @@ impl Sleeps {
     pub(super) fn drop_one(&self, random: &mut Rng) {
         if let Some(one) = self.take(random) {
             self.dropped
-                .fetch_add(usize::from(one.waiting_poller.is_some()), Relaxed);
+                .fetch_add(u64::from(one.waiting_poller.is_some()), Relaxed);
         }
     }
 
