@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hashed_wheel::{NewTimeoutError, Periodic};
 
-use super::{Kind, Model, NEVER, Record, Script, State, Task, later};
+use super::{Count, Kind, Model, NEVER, Record, Script, State, Task, later};
 
 /// The maximum number of periodic tasks at the same time.
 const MAX_PERIODIC: usize = 4;
@@ -79,8 +79,8 @@ impl Model {
         }
         if has_panicked {
             record.state = State::Ran;
+            record.ticket.count(Count::Expired);
             self.pending.remove(&id);
-            self.expected.expired += 1;
             self.has_removed = true;
             return;
         }
@@ -191,7 +191,7 @@ impl Script {
             }
         }
         let record = &model.records[id];
-        assert_eq!(record.task_is_dropped, record.state == State::Rejected);
+        assert_eq!(record.is_dropped(), record.state == State::Rejected);
     }
 
     /// Checks a periodic task, and perhaps cancels it.
@@ -237,7 +237,7 @@ impl Script {
             1 if !would_wait => assert_eq!(periodic.cancel_and_wait(), succeeds),
             _ => assert_eq!(periodic.cancel(), succeeds),
         }
-        assert!(!succeeds || self.model().records[id].task_is_dropped != is_in_executor);
+        assert!(!succeeds || self.model().records[id].is_dropped() != is_in_executor);
     }
 
     pub(super) fn cancel_periodic(&self) {

@@ -150,7 +150,7 @@ impl Model {
         } else {
             let id = self.schedule(Kind::Alarm, deadline);
             if self.records[id].state == State::Rejected {
-                self.records[id].task_is_dropped = true;
+                self.records[id].drop_task();
                 self.leave(consumer);
                 return PollResult::Rejected;
             }
@@ -180,8 +180,7 @@ impl Model {
         let is_stopping = self.stopping.remove(&id);
         self.returned_hidden += usize::from(is_stopping);
         if is_stopping || self.cancel_record(id) {
-            let record = &mut self.records[id];
-            (record.state, record.task_is_dropped) = (State::Cancelled, true);
+            self.records[id].end(State::Cancelled);
         }
     }
 }
@@ -504,13 +503,10 @@ impl Wake for ConsumerTask {
         } else {
             model.fire(id);
         }
-        let record = &mut model.records[id];
-        record.state = if by_stop {
+        model.records[id].end(if by_stop {
             State::Cancelled
         } else {
             State::Ran
-        };
-        assert!(!record.task_is_dropped);
-        record.task_is_dropped = true;
+        });
     }
 }

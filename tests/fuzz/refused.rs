@@ -58,7 +58,7 @@ impl Model {
     /// If this is the timeout of a task that waits to be offered again, that task is dropped.
     pub(super) fn drop_retried(&mut self, id: usize) {
         if let Kind::Retry(original) = self.records[id].kind {
-            self.records[id].task_is_dropped = true;
+            self.records[id].drop_task();
             self.skip_run(original);
         }
     }
@@ -69,8 +69,7 @@ impl Model {
         let Kind::Retry(original) = self.records[id].kind else {
             return id;
         };
-        let record = &mut self.records[id];
-        (record.state, record.task_is_dropped) = (State::Ran, true);
+        self.records[id].end(State::Ran);
         original
     }
 }

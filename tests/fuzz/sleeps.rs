@@ -152,7 +152,7 @@ impl Model {
     fn wait(&mut self, sleeper: &mut Sleeper, is_rejected: bool) -> PollResult {
         let id = self.add(Kind::Sleep, sleeper.deadline, is_rejected);
         if is_rejected {
-            self.records[id].task_is_dropped = true;
+            self.records[id].drop_task();
             return PollResult::Rejected;
         }
         sleeper.state = SleepState::Waiting(id);
@@ -175,8 +175,7 @@ impl Model {
     /// Cancels the timeout of a sleep. No task is woken.
     fn cancel_sleep(&mut self, id: usize) {
         if self.cancel_record(id) {
-            let record = &mut self.records[id];
-            (record.state, record.task_is_dropped) = (State::Cancelled, true);
+            self.records[id].end(State::Cancelled);
         }
     }
 }
@@ -376,14 +375,11 @@ impl Wake for PollingTask {
             } else if expires {
                 model.fire(id);
             }
-            let record = &mut model.records[id];
-            record.state = if expires {
+            model.records[id].end(if expires {
                 State::Ran
             } else {
                 State::Cancelled
-            };
-            assert!(!record.task_is_dropped);
-            record.task_is_dropped = true;
+            });
             expires
         };
         if self.behaviour >= 128 {

@@ -28,6 +28,7 @@ use hashed_wheel::{
     Clock, Driver, Ending, ExpiredTask, HashedWheelTimer, ManualClock, NewTimeoutError, Timeout,
     TimerTask,
 };
+use hashed_wheel_ledger::{self as ledger, Count, Ledger, Ticket};
 
 use self::periodic::PeriodicModel;
 use self::queue::QueueModel;
@@ -129,6 +130,8 @@ fn build(has: u64, bytes: &SharedBytes) -> (Script, Driver) {
         handles: Vec::new(),
         any: None,
         records: Vec::new(),
+        // The model knows the deadlines, so the tickets do not need the time.
+        ledger: Ledger::new(String::new(), Duration::MAX, || Duration::ZERO),
         pending: BTreeSet::new(),
         turned: 0,
         is_cut: false,
@@ -225,6 +228,18 @@ enum Kind {
     Sleep,
 }
 
+impl Kind {
+    fn of_ticket(&self) -> ledger::Kind {
+        match self {
+            Self::Task(_) => ledger::Kind::Plain,
+            Self::Periodic(_) => ledger::Kind::Periodic,
+            Self::Value { .. } => ledger::Kind::Map,
+            Self::Retry(_) | Self::Sleep => ledger::Kind::Sleep,
+            Self::Alarm => ledger::Kind::Queue,
+        }
+    }
+}
+
 /// The model's state of a timeout.
 struct Record {
     state: State,
@@ -239,10 +254,25 @@ struct Record {
     /// It was reset or has run before. Its position among the timeouts of one tick is not
     /// specified.
     was_reset: bool,
-    task_is_dropped: bool,
+    ticket: Ticket,
 }
 
 impl Record {
+    fn is_dropped(&self) -> bool {
+        self.ticket.get(Count::TaskDrop) > 0
+    }
+
+    fn drop_task(&self) {
+        assert!(!self.is_dropped(), "a task was dropped before");
+        self.ticket.count(Count::TaskDrop);
+    }
+
+    /// The task has been dropped without a call of the user's code.
+    fn end(&mut self, state: State) {
+        self.state = state;
+        self.drop_task();
+    }
+
     fn handle(&self) -> Option<&Timeout> {
         match &self.kind {
             Kind::Task(handle) => handle.as_ref(),
@@ -293,16 +323,13 @@ struct Fired {
     is_tick_uncertain: bool,
 }
 
-/// The counts that the timer should report.
+/// The counts that the timer should report, apart from those of the ledger.
 #[derive(Default)]
 struct Expected {
     wakes: usize,
     /// Executions of tasks, final or not.
     handed_over: u64,
     periodic_runs: u64,
-    expired: u64,
-    cancelled: u64,
-    rejected: u64,
     panicked: u64,
     dropped: u64,
 }
@@ -332,6 +359,7 @@ struct Model {
     /// Gives access to the timer when no handle is left.
     any: Option<Timeout>,
     records: Vec<Record>,
+    ledger: Arc<Ledger>,
     pending: BTreeSet<usize>,
     /// The tick of the last turn, or of the turn in progress. If the last turn was cut short, the
     /// tick of the last timeout that fired.
@@ -404,7 +432,7 @@ impl Model {
     /// Whether a `cancel_and_wait` would wait for a task that the executor has.
     fn would_wait(&self, id: usize) -> bool {
         let record = &self.records[id];
-        self.has_executor && record.state != State::Pending && !record.task_is_dropped
+        self.has_executor && record.state != State::Pending && !record.is_dropped()
     }
 
     /// The time at which a tick begins, or `NEVER`.
@@ -453,6 +481,10 @@ impl Model {
 
     fn add(&mut self, kind: Kind, deadline: u64, is_rejected: bool) -> usize {
         let id = self.records.len();
+        let ticket = Ticket::new(&self.ledger, kind.of_ticket(), Default::default());
+        if is_rejected {
+            ticket.count(Count::Rejected);
+        }
         self.records.push(Record {
             state: if is_rejected {
                 State::Rejected
@@ -464,11 +496,9 @@ impl Model {
             due: self.due(deadline),
             may_fire_now: false,
             was_reset: false,
-            task_is_dropped: false,
+            ticket,
         });
-        if is_rejected {
-            self.expected.rejected += 1;
-        } else {
+        if !is_rejected {
             self.pending.insert(id);
             self.note_addition(id);
             self.needs_turn(id);
@@ -515,7 +545,7 @@ impl Model {
         let succeeds = self.pending.remove(&id);
         if succeeds {
             self.records[id].state = State::Cancelling;
-            self.expected.cancelled += 1;
+            self.records[id].ticket.count(Count::Cancelled);
             self.has_removed = true;
         }
         succeeds
@@ -598,7 +628,7 @@ impl Model {
         self.expected.handed_over += 1;
         if !record.is_periodic() {
             self.pending.remove(&id);
-            self.expected.expired += 1;
+            record.ticket.count(Count::Expired);
         }
         assert!(
             record.deadline.div_ceil(self.tick) <= self.turned,
@@ -733,9 +763,9 @@ impl Model {
         }
         self.is_stopped = true;
         self.phase = Phase::Draining;
-        self.expected.cancelled += self.pending.len() as u64;
         for id in std::mem::take(&mut self.pending) {
             let record = &mut self.records[id];
+            record.ticket.count(Count::Left);
             if record.is_hidden() || matches!(record.kind, Kind::Value { .. }) {
                 record.state = State::Cancelled;
                 self.drop_retried(id);
@@ -980,7 +1010,7 @@ impl Script {
             1 => timer
                 .try_new_timeout_task(task, delay)
                 .map_err(|mut rejected| {
-                    assert!(rejected.task.id == id && !self.model().records[id].task_is_dropped);
+                    assert!(rejected.task.id == id && !self.model().records[id].is_dropped());
                     // Nothing would catch a panic of its drop.
                     rejected.task.behaviour = 0;
                     rejected.into()
@@ -997,7 +1027,7 @@ impl Script {
             }
             Err(error) => model.expect_rejection(&error),
         }
-        assert_eq!(model.records[id].task_is_dropped, is_rejected);
+        assert_eq!(model.records[id].is_dropped(), is_rejected);
     }
 
     /// A random timeout that has a handle.
@@ -1031,7 +1061,7 @@ impl Script {
         }
         let model = self.model();
         let record = &model.records[id];
-        assert!(!succeeds || record.state == State::Cancelled && record.task_is_dropped);
+        assert!(!succeeds || record.state == State::Cancelled && record.is_dropped());
     }
 
     fn reset(&self) {
@@ -1118,7 +1148,7 @@ impl Script {
         let mut model = self.model();
         model.schedule_next_run(id);
         let record = &model.records[id];
-        assert_eq!(record.task_is_dropped, record.state != State::Pending);
+        assert_eq!(record.is_dropped(), record.state != State::Pending);
     }
 
     fn clone_handle(&self) {
@@ -1451,13 +1481,14 @@ impl Script {
         assert!(model.limit == 0 || model.pending.len() <= model.limit);
         let (stats, expected) = (timer.stats(), &model.expected);
         assert_eq!(stats.pending, model.pending.len() as u64);
-        assert_eq!(stats.expired, expected.expired);
-        assert_eq!(stats.cancelled, expected.cancelled);
+        let of = |end| model.ledger.total(end);
+        assert_eq!(stats.expired, of(Count::Expired));
+        assert_eq!(stats.cancelled, of(Count::Cancelled) + of(Count::Left));
+        assert_eq!(stats.rejected, of(Count::Rejected));
         assert_eq!(
             stats.scheduled,
             stats.pending + stats.expired + stats.cancelled
         );
-        assert_eq!(stats.rejected, expected.rejected);
         assert_eq!(stats.panics, expected.panicked);
         // A stop in progress drops the tasks that wait to be offered again one by one.
         assert!(stats.dropped_tasks == expected.dropped || model.phase == Phase::Draining);
@@ -1514,18 +1545,11 @@ impl Script {
             )
         };
         drop((handles, any));
-        for (id, record) in records.iter().enumerate() {
-            let has_ended = matches!(
-                record.state,
-                State::Cancelled | State::Ran | State::Dropped | State::Rejected
-            );
-            assert!(
-                has_ended && record.task_is_dropped,
-                "timeout {id} is {:?}",
-                record.state
-            );
-        }
+        let kept = records.iter().position(|record| !record.is_dropped());
+        assert_eq!(kept, None, "a task was not dropped");
         drop(records);
+        let (faults, _) = self.model().ledger.errors();
+        assert!(faults.is_empty(), "{faults:#?}");
         assert_eq!(
             Arc::strong_count(&self.model().live_values),
             1,
@@ -1577,6 +1601,7 @@ impl TimerTask for Task {
             let by_stop = model.end_by_stop(self.id);
             model.end_by_cancel_all(self.id);
             let record = &mut model.records[self.id];
+            record.ticket.call_hook();
             let expected = if by_stop {
                 State::Stopping
             } else {
@@ -1607,15 +1632,10 @@ impl Task {
 impl Drop for Task {
     fn drop(&mut self) {
         let mut model = self.script.model();
-        let Some(record) = model.records.get_mut(self.id) else {
+        let Some(record) = model.records.get(self.id) else {
             return;
         };
-        assert!(
-            !record.task_is_dropped,
-            "task {} was dropped before",
-            self.id
-        );
-        record.task_is_dropped = true;
+        record.drop_task();
         model.end_by_cancel_all(self.id);
         if self.behaviour % 64 == 63 && !thread::panicking() {
             model.expected.panicked += 1;

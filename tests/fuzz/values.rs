@@ -374,7 +374,7 @@ impl Script {
         };
         assert_eq!(removed.as_ref().map(|task| task.id), expected);
         drop(removed);
-        assert!(expected.is_none_or(|id| self.model().records[id].task_is_dropped));
+        assert!(expected.is_none_or(|id| self.model().records[id].is_dropped()));
     }
 
     fn check_map(&self, map: &ExpiringMap<u8, Task>, key: u8) {
@@ -403,7 +403,7 @@ impl Script {
             .collect();
         map.retain(|kept, _| *kept > key);
         let model = self.model();
-        assert!(removed.iter().all(|&id| model.records[id].task_is_dropped));
+        assert!(removed.iter().all(|&id| model.records[id].is_dropped()));
     }
 
     /// Polls the receiver, perhaps by another task than before.
