@@ -94,9 +94,15 @@ impl Script {
             .copied()
             .filter(|&id| model.is_cancelled_silently(id))
             .collect();
-        // The model does not know when those are cancelled. So the hooks of the others do nothing.
+        // The model does not know when those are cancelled, or when an entry that is dead by then
+        // goes to a receiver. So the hooks of the others do nothing.
+        let may_be_received = |id: &usize| {
+            let kind = &model.records[*id].kind;
+            matches!(kind, Kind::Value { is_silent, .. } if *is_silent)
+        };
+        let is_quiet = !silent.is_empty() || all.iter().any(may_be_received);
         let were_quiet = model.hooks_are_quiet;
-        model.hooks_are_quiet |= !silent.is_empty();
+        model.hooks_are_quiet |= is_quiet;
         model.cancelled_by_all.push(0);
         drop(model);
         let count = timer.cancel_all();

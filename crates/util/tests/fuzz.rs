@@ -19,3 +19,16 @@ fn a_driven_timer_agrees_with_a_model() {
         timer::run,
     );
 }
+
+/// Longer scripts than those of the corpus.
+#[test]
+#[cfg_attr(miri, ignore = "takes hours")]
+fn random_scripts_agree_with_a_model() {
+    for seed in 0..500 {
+        // The last one is the one that has failed.
+        println!("seed {seed}");
+        let mut bytes = [0; 2_500];
+        fastrand::Rng::with_seed(seed).fill(&mut bytes);
+        timer::run(&bytes);
+    }
+}
