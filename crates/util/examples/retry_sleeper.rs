@@ -9,8 +9,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use backon::{ConstantBuilder, Retryable, Sleeper};
+use backon::{Retryable, Sleeper};
 use hashed_wheel::{HashedWheelTimer, Sleep};
+use hashed_wheel_util::{Backoff, Jitter};
 
 struct Wheel(HashedWheelTimer);
 
@@ -46,12 +47,10 @@ fn main() {
             Ok("the answer")
         }
     };
-    let policy = ConstantBuilder::default()
-        .with_delay(PAUSE)
-        .with_max_times(5);
+    let pauses = Backoff::new(PAUSE).jitter(Jitter::Equal).take(5);
     let begin = Instant::now();
-    let answer = smol::block_on(fetch.retry(policy).sleep(Wheel(timer)).into_future());
+    let answer = smol::block_on(fetch.retry(pauses).sleep(Wheel(timer)).into_future());
     assert_eq!((answer, attempts.get()), (Ok("the answer"), 4));
-    assert!(begin.elapsed() >= PAUSE * 3);
+    assert!(begin.elapsed() >= (PAUSE + PAUSE * 2 + PAUSE * 4) / 2);
     println!("the answer, after {} attempts", attempts.get());
 }

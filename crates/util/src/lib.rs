@@ -24,6 +24,7 @@
 //! | replace `tokio::time` by changing one line | [`time`] | `tokio`, on other runtimes none |
 //! | let a deadline follow a request | [`deadline`] | |
 //! | limit and repeat calls | [`client::Client`] | `client` |
+//! | pause between attempts of your own | [`Backoff`] | |
 //! | let a task of tokio turn a timer | [`tokio::build_on`], [`tokio::TokioClock`] | `tokio` |
 //! | run tasks on a pool or runtime | [`executor`] | `tokio`, `rayon` |
 //! | keep the tasks that a pool refuses | [`executor::TaskExecutorExt`] | |
@@ -54,6 +55,7 @@
     allow(rustdoc::broken_intra_doc_links)
 )]
 
+mod backoff;
 #[cfg(feature = "client")]
 pub mod client;
 pub mod deadline;
@@ -89,6 +91,7 @@ pub mod tokio;
 #[cfg(feature = "tower")]
 pub mod tower;
 
+pub use self::backoff::{Backoff, Jitter};
 pub use self::expiring_map::entry::{Entry, OccupiedEntry, VacantEntry};
 pub use self::expiring_map::{
     BeingWritten, BoxFuture, Cause, ExpiringMap, ExpiringMapBuilder, InsertError, Removed,

@@ -27,7 +27,7 @@ use crate::sync::Arc;
 
 pub use self::budget::Budget;
 pub use self::error::CallError;
-pub use self::policy::{AllErrors, Jitter, Policy, Retry};
+pub use self::policy::{AllErrors, Policy, Retry};
 
 /// Why a request is sent.
 ///
@@ -138,12 +138,14 @@ impl<R> Client<R> {
     ///
     /// ```
     /// use hashed_wheel::HashedWheelTimer;
+    /// use hashed_wheel_util::Backoff;
     /// use hashed_wheel_util::client::{CallError, Client, Policy, Reason};
     /// use std::time::Duration;
     ///
     /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
     /// let timer = HashedWheelTimer::new(Duration::from_millis(1), 512);
-    /// let policy = Policy::new(Duration::from_secs(1)).retries(1).backoff(Duration::from_millis(2));
+    /// let pauses = Backoff::new(Duration::from_millis(2));
+    /// let policy = Policy::new(Duration::from_secs(1)).retries(1).backoff(pauses);
     /// let client = Client::new(&timer, policy);
     /// let answer = client.call(|reason| async move {
     ///     match reason {
@@ -280,7 +282,8 @@ impl<R> Client<R> {
     {
         self.earn();
         let mut reason = Reason::First;
-        let mut retries = 0;
+        let backoff = self.policy.backoff.clone();
+        let mut pauses = backoff.take(self.policy.retries as usize);
         loop {
             let attempt = self.hedged(deadline, reason, &mut send);
             let end = match self.policy.attempt_timeout {
@@ -302,17 +305,15 @@ impl<R> Client<R> {
             if left.is_zero() {
                 return Err(CallError::Deadline);
             }
-            let pause = self.policy.pause(retries);
-            let is_possible = pause < left;
-            if retries == self.policy.retries || !is_possible || !self.spend() {
+            let pause = pauses.next().filter(|&pause| pause < left && self.spend());
+            let Some(pause) = pause else {
                 return Err(failure);
-            }
+            };
             self.timer.sleep(pause).await.map_err(CallError::Timer)?;
             // The timer may be late: then the deadline ends the call after this poll.
             if self.until(deadline).is_zero() {
                 return Err(CallError::Deadline);
             }
-            retries += 1;
             reason = Reason::Retry;
         }
     }

@@ -1,11 +1,9 @@
 //! How long a client waits, and how often it repeats a request.
 
-use std::collections::hash_map::RandomState;
 use std::fmt;
-use std::hash::BuildHasher;
 use std::time::Duration;
 
-use crate::deadlines::nanos;
+use crate::Backoff;
 
 /// How long a [`Client`](super::Client) waits, and how often it repeats a request.
 ///
@@ -25,7 +23,7 @@ use crate::deadlines::nanos;
 ///     .retry_if(|error: &Error| error.kind() != ErrorKind::PermissionDenied)
 ///     .hedge_after(Duration::from_millis(50));
 /// ```
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[must_use = "a policy does nothing until a client has it"]
 pub struct Policy<R = AllErrors> {
     pub(super) deadline: Duration,
@@ -34,9 +32,7 @@ pub struct Policy<R = AllErrors> {
     pub(super) hedge_after: Option<Duration>,
     pub(super) hedge_percent: Option<u8>,
     pub(super) retry: R,
-    backoff: Duration,
-    max_backoff: Duration,
-    jitter: Jitter,
+    pub(super) backoff: Backoff,
 }
 
 /// Says which errors a [`Client`](super::Client) retries: implemented by each function from `&E` to
@@ -73,33 +69,6 @@ pub trait Retry<E> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AllErrors;
 
-/// How random the pauses before retries are. [`Policy::jitter`] sets it.
-///
-/// Without jitter, all calls that failed at the same time are repeated at the same time. The names
-/// are those of the article [Exponential Backoff And Jitter][article], which compares them.
-///
-/// [article]: https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/
-///
-/// # Examples
-///
-/// ```
-/// use hashed_wheel_util::client::{Jitter, Policy};
-/// use std::time::Duration;
-///
-/// let policy = Policy::new(Duration::from_secs(1)).retries(2).jitter(Jitter::Equal);
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum Jitter {
-    /// A pause is random, from zero to the maximum.
-    #[default]
-    Full,
-    /// A pause is random, from half the maximum to the maximum.
-    Equal,
-    /// A pause is the maximum.
-    None,
-}
-
 impl<E> Retry<E> for AllErrors {
     fn retries(&self, _: &E) -> bool {
         true
@@ -124,9 +93,7 @@ impl Policy {
             hedge_after: None,
             hedge_percent: None,
             retry: AllErrors,
-            backoff: Duration::from_millis(100),
-            max_backoff: Duration::from_secs(10),
-            jitter: Jitter::Full,
+            backoff: Backoff::new(Duration::from_millis(100)),
         }
     }
 }
@@ -170,50 +137,21 @@ impl<R> Policy<R> {
     /// let service = Service { client: Client::new(&HashedWheelTimer::default(), policy) };
     /// ```
     pub fn retry_if<E, F: Fn(&E) -> bool>(self, predicate: F) -> Policy<F> {
-        let Self {
-            deadline,
-            attempt_timeout,
-            retries,
-            hedge_after,
-            hedge_percent,
-            ..
-        } = self;
-        let Self {
-            retry: _,
-            backoff,
-            max_backoff,
-            jitter,
-            ..
-        } = self;
         Policy {
-            deadline,
-            attempt_timeout,
-            retries,
-            hedge_after,
-            hedge_percent,
+            deadline: self.deadline,
+            attempt_timeout: self.attempt_timeout,
+            retries: self.retries,
+            hedge_after: self.hedge_after,
+            hedge_percent: self.hedge_percent,
             retry: predicate,
-            backoff,
-            max_backoff,
-            jitter,
+            backoff: self.backoff,
         }
     }
 
-    /// Sets the maximum pause before the first retry. It doubles for each further retry. Initially
-    /// 100 ms.
-    pub fn backoff(mut self, backoff: Duration) -> Self {
+    /// Sets the pauses before the retries. Initially `Backoff::new(Duration::from_millis(100))`. If
+    /// they [end](Backoff::max_total), so do the retries.
+    pub fn backoff(mut self, backoff: Backoff) -> Self {
         self.backoff = backoff;
-        self
-    }
-
-    /// Sets the limit up to which the maximum pause doubles. Initially 10 s.
-    pub fn max_backoff(mut self, max_backoff: Duration) -> Self {
-        self.max_backoff = max_backoff;
-        self
-    }
-
-    /// Sets how random the pauses are. Initially [`Jitter::Full`].
-    pub fn jitter(mut self, jitter: Jitter) -> Self {
-        self.jitter = jitter;
         self
     }
 
@@ -263,22 +201,6 @@ impl<R> Policy<R> {
         );
         self
     }
-
-    /// Returns the pause before a retry, of which there were `retries` before.
-    pub(super) fn pause(&self, retries: u32) -> Duration {
-        let longest = self
-            .backoff
-            .saturating_mul(2_u32.saturating_pow(retries))
-            .min(self.max_backoff);
-        let shortest = match self.jitter {
-            Jitter::Full => Duration::ZERO,
-            Jitter::Equal => longest / 2,
-            Jitter::None => return longest,
-        };
-        // Each `RandomState` has other keys, so the hash of a constant is a random number.
-        let random = RandomState::new().hash_one(());
-        shortest + Duration::from_nanos(random % nanos(longest - shortest).saturating_add(1))
-    }
 }
 
 impl<R> fmt::Debug for Policy<R> {
@@ -288,8 +210,6 @@ impl<R> fmt::Debug for Policy<R> {
             .field("attempt_timeout", &self.attempt_timeout)
             .field("retries", &self.retries)
             .field("backoff", &self.backoff)
-            .field("max_backoff", &self.max_backoff)
-            .field("jitter", &self.jitter)
             .field("hedge_after", &self.hedge_after)
             .field("hedge_percent", &self.hedge_percent)
             .finish_non_exhaustive()

@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use common::{ends, ms};
 use hashed_wheel::{Clock, Driver, HashedWheelTimer, ManualClock, NewTimeoutError};
-use hashed_wheel_util::client::{Budget, CallError, Client, Jitter, Policy, Reason};
+use hashed_wheel_util::client::{Budget, CallError, Client, Policy, Reason};
+use hashed_wheel_util::{Backoff, Jitter};
 
 fn policy(retries: u32) -> Policy {
     with_deadline(ms(1_000), retries)
@@ -179,7 +180,7 @@ fn call_to_a_silent_server_ends_after_the_last_attempt_or_at_the_deadline() {
     );
 
     // Without pauses: a pause that lasts until the deadline would end the call before it.
-    let mut test = Test::new(policy(9).backoff(Duration::ZERO));
+    let mut test = Test::new(policy(9).backoff(Backoff::new(Duration::ZERO)));
     let (end, took) = test.call(|_, _| pending());
     assert!(matches!(end, Err(CallError::Deadline)));
     assert_eq!(took, ms(1_000));
@@ -221,7 +222,7 @@ fn deadline_ends_retries_that_never_wait() {
         let timer = HashedWheelTimer::new(ms(1), 64);
         let policy = Policy::new(ms(20))
             .retries(u32::MAX)
-            .backoff(Duration::ZERO);
+            .backoff(Backoff::new(Duration::ZERO));
         let client = Client::with_budget(&timer, policy, None);
         let call = pin!(client.call(|_| async { Err::<(), _>(()) }));
         call.poll(&mut Context::from_waker(Waker::noop()))
@@ -231,11 +232,8 @@ fn deadline_ends_retries_that_never_wait() {
 
 #[test]
 fn retry_that_does_not_fit_before_the_deadline_is_not_paid_for() {
-    let mut test = Test::new(
-        with_deadline(ms(1), 5)
-            .backoff(Duration::MAX)
-            .max_backoff(Duration::MAX),
-    );
+    let pauses = Backoff::new(Duration::MAX).max_pause(Duration::MAX);
+    let mut test = Test::new(with_deadline(ms(1), 5).backoff(pauses));
     // The pause is random: one of a millisecond or less is rare.
     let (end, took) = test.call(|_, _| async { Err("broken") });
     assert!(matches!(end, Err(CallError::Failed("broken"))), "{end:?}");
@@ -244,7 +242,10 @@ fn retry_that_does_not_fit_before_the_deadline_is_not_paid_for() {
 
 #[test]
 fn budget_without_a_reserve_earns_retries() {
-    let mut test = Test::with_budget(policy(1).backoff(Duration::ZERO), Budget::new(0, 5));
+    let mut test = Test::with_budget(
+        policy(1).backoff(Backoff::new(Duration::ZERO)),
+        Budget::new(0, 5),
+    );
     for _ in 0..100 {
         test.call(|_, _| async { Err("broken") }).0.unwrap_err();
     }
@@ -305,8 +306,9 @@ fn nothing_is_sent_after_the_deadline() {
 }
 
 #[test]
-fn pause_doubles_up_to_its_limit() {
-    let mut test = Test::new(with_deadline(Duration::MAX, 50).max_backoff(ms(150)));
+fn pauses_of_a_call_are_those_of_the_policy() {
+    let pauses = Backoff::new(ms(100)).max_pause(ms(150));
+    let mut test = Test::new(with_deadline(Duration::MAX, 50).backoff(pauses));
     let (end, took) = test.call(|_, timer| after(timer, 10, Err("no")));
     assert!(matches!(end, Err(CallError::Failed("no"))));
     let sent = test.sent.take();
@@ -376,7 +378,7 @@ fn failing_call(
         .unwrap();
     let policy = Policy::new(ms(1_000))
         .retries(retries)
-        .backoff(Duration::ZERO);
+        .backoff(Backoff::new(Duration::ZERO));
     let client = Client::with_budget(&timer, policy, budget);
     let sent = std::cell::Cell::new(0);
     let call = pin!(client.call(|_| {
@@ -393,8 +395,7 @@ fn pause_that_lasts_until_the_deadline_is_not_begun() {
     let nano = Duration::from_nanos(1);
     let mut test = Test::new(
         Policy::new(nano)
-            .backoff(nano)
-            .max_backoff(nano)
+            .backoff(Backoff::new(nano).max_pause(nano))
             .retries(u32::MAX),
     );
     let (end, took) = test.call(|_, _| async { Err("broken") });
@@ -402,49 +403,15 @@ fn pause_that_lasts_until_the_deadline_is_not_begun() {
     assert_eq!(took, ms(0));
 }
 
-/// The pauses before six retries, whose maxima are 100, 200, 400, 800, 1 000 and 1 000 ms.
-fn pauses(jitter: Jitter) -> Vec<Duration> {
-    let policy = Policy::new(Duration::MAX)
-        .retries(6)
-        .max_backoff(ms(1_000))
-        .jitter(jitter);
-    let mut test = Test::new(policy);
-    test.call(|_, _| async { Err("broken") }).0.unwrap_err();
-    test.sent
-        .take()
-        .windows(2)
-        .map(|pair| pair[1].1 - pair[0].1)
-        .collect()
-}
-
 #[test]
-fn jitter_says_how_random_the_pauses_are() {
-    let maxima = [100, 200, 400, 800, 1_000, 1_000].map(ms);
-    // The timer wakes at its ticks, at most one later.
-    assert_eq!(pauses(Jitter::None), maxima);
-    for _ in 0..50 {
-        let equal = pauses(Jitter::Equal);
-        assert!(
-            equal
-                .iter()
-                .zip(maxima)
-                .all(|(pause, max)| (max / 2..=max + ms(1)).contains(pause)),
-            "{equal:?}"
-        );
-    }
-    let mut is_short = false;
-    for _ in 0..50 {
-        let full = pauses(Jitter::default());
-        assert!(
-            full.iter()
-                .zip(maxima)
-                .all(|(pause, max)| *pause <= max + ms(1)),
-            "{full:?}"
-        );
-        is_short |= full.iter().zip(maxima).any(|(pause, max)| *pause < max / 2);
-    }
-    // 300 pauses are all in the upper half with a probability of 2 to the power of -300.
-    assert!(is_short);
+fn end_of_the_pauses_is_the_end_of_the_retries() {
+    let pauses = Backoff::new(ms(100))
+        .jitter(Jitter::None)
+        .max_total(ms(300));
+    let mut test = Test::new(Policy::new(Duration::MAX).retries(9).backoff(pauses));
+    let (end, took) = test.call(|_, _| async { Err("broken") });
+    assert_eq!((end, took), (Err(CallError::Failed("broken")), ms(300)));
+    assert_eq!(test.sent.take().len(), 3);
 }
 
 #[test]
@@ -453,7 +420,7 @@ fn only_the_errors_of_the_predicate_are_retried() {
     let policy = Policy::new(ms(1_000))
         .attempt_timeout(ms(100))
         .retries(5)
-        .backoff(Duration::ZERO);
+        .backoff(Backoff::new(Duration::ZERO));
     let client = Client::new(&test.timer, policy.retry_if(|error: &u16| *error >= 500));
     let sent = std::cell::Cell::new(0);
     let call = pin!(client.call(|_| {
@@ -482,7 +449,7 @@ fn only_the_errors_of_the_predicate_are_retried() {
 
 #[test]
 fn call_until_ends_at_the_earlier_deadline() {
-    let mut test = Test::new(policy(9).backoff(Duration::ZERO));
+    let mut test = Test::new(policy(9).backoff(Backoff::new(Duration::ZERO)));
     let mut call = |ahead: Duration| {
         let began = test.clock.now();
         let sent = std::cell::Cell::new(0);
@@ -508,8 +475,7 @@ fn call_until_ends_at_the_earlier_deadline() {
     let test = Test::new(
         Policy::new(Duration::MAX)
             .retries(1)
-            .backoff(ms(50))
-            .jitter(Jitter::None),
+            .backoff(Backoff::new(ms(50)).jitter(Jitter::None)),
     );
     let until = |ahead| {
         let call = pin!(test.client.call_until(test.timer.now() + ahead, |_| async {
@@ -555,7 +521,7 @@ fn hedge_time(test: &mut Test) -> Option<Duration> {
 #[test]
 fn hedge_is_sent_at_the_observed_percentile() {
     let policy = Policy::new(ms(1_000)).hedge_at_percentile(95);
-    let mut test = Test::new(policy);
+    let mut test = Test::new(policy.clone());
     observe(&mut test, 1..=127);
     assert_eq!(hedge_time(&mut test), None, "too few answers");
     observe(&mut test, [1]);

@@ -4,6 +4,7 @@
 mod common;
 mod support;
 
+mod backoff;
 mod client;
 mod deadline;
 mod delay_queue;

@@ -4,6 +4,7 @@
 use crate::common;
 
 use std::future::{Ready, pending, ready};
+use std::iter::Take;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -12,6 +13,7 @@ use std::task::{Context, Poll, Waker};
 use common::{Driven, TICK};
 use hashed_wheel::{HashedWheelTimer, Sleep, TimeoutError};
 use hashed_wheel_util::tower::{BoxError, Timeout, TimeoutLayer};
+use hashed_wheel_util::{Backoff, Jitter};
 use tower::retry::{Policy, Retry};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
@@ -118,7 +120,7 @@ fn stopped_timer_is_an_error() {
 
 /// Retries after a pause on this timer.
 #[derive(Clone)]
-struct AfterPause(HashedWheelTimer, u32);
+struct AfterPause(HashedWheelTimer, Take<Backoff>);
 
 /// tower's pauses have no result. If the timer is stopped, the next attempt fails.
 struct Pause(Sleep);
@@ -135,8 +137,8 @@ impl Policy<u32, u32, BoxError> for AfterPause {
     type Future = Pause;
 
     fn retry(&mut self, _: &mut u32, result: &mut Result<u32, BoxError>) -> Option<Pause> {
-        self.1 = self.1.checked_sub(1)?;
-        result.is_err().then(|| Pause(self.0.sleep(TICK * 5)))
+        let pause = self.1.next().filter(|_| result.is_err())?;
+        Some(Pause(self.0.sleep(pause)))
     }
 
     fn clone_request(&mut self, request: &u32) -> Option<u32> {
@@ -161,9 +163,11 @@ fn layer_works_inside_and_outside_of_a_retry_of_tower() {
             }
         }
     });
+    let pauses = Backoff::new(TICK * 5).max_pause(TICK * 5);
+    let pauses = pauses.jitter(Jitter::None);
     let with_retry = |retries| {
         Retry::new(
-            AfterPause(timer.clone(), retries),
+            AfterPause(timer.clone(), pauses.clone().take(retries)),
             Timeout::new(service.clone(), &timer, TICK * 10),
         )
     };
