@@ -35,7 +35,7 @@
 //! | limit HTTP requests by `grpc-timeout` | [`tower::DeadlineLayer`] | `http` |
 //! | give hyper its timeouts | [`HyperTimer`] | `hyper` |
 //! | use intervals, queues and maps as streams | [`IntervalStream`] | `stream` |
-//! | publish a timer's counters | [`metrics::publish`] | `metrics` |
+//! | publish the counters of a timer or client | [`metrics`](mod@metrics) | `metrics` |
 //!
 //! Features are additive, and none is enabled by default.
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -1,5 +1,7 @@
 //! [`Stats`] for the `metrics` crate: feature `metrics`.
 
+#[cfg(feature = "client")]
+use crate::client::ClientStats;
 use hashed_wheel::Stats;
 use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
 
@@ -162,5 +164,31 @@ pub fn publish(stats: &Stats, timer: &str) {
         so_far += count;
         let bound = bound.map_or("+Inf".to_owned(), |bound| bound.as_secs_f64().to_string());
         counter!(LATENESS_BUCKET, "timer" => timer.to_owned(), "le" => bound).absolute(so_far);
+    }
+}
+
+/// Publishes the numbers of a client, each as a counter with a label `client` of the given value:
+/// features `metrics` and `client`.
+///
+/// Like [`publish`], it goes to the installed recorder. The names are those of the fields of
+/// [`ClientStats`]: `calls` is `hashed_wheel_client_calls_total`.
+///
+/// # Examples
+///
+/// ```
+/// use hashed_wheel_util::client::Client;
+/// use hashed_wheel_util::metrics;
+///
+/// /// When the metrics page is requested.
+/// fn publish(payments: &Client) {
+///     metrics::publish_client(&payments.stats(), "payments");
+/// }
+/// ```
+#[cfg(feature = "client")]
+pub fn publish_client(stats: &ClientStats, client: &str) {
+    for (field, description, value) in stats.all() {
+        let name = format!("hashed_wheel_client_{field}_total");
+        describe_counter!(name.clone(), description.trim());
+        counter!(name, "client" => client.to_owned()).absolute(value);
     }
 }

@@ -12,6 +12,7 @@ mod budget;
 mod error;
 mod latencies;
 mod policy;
+mod stats;
 
 use std::fmt;
 use std::future::poll_fn;
@@ -22,12 +23,14 @@ use std::time::{Duration, Instant};
 use hashed_wheel::{HashedWheelTimer, TimeoutError};
 
 use self::latencies::Latencies;
+use self::stats::Counters;
 use crate::deadline_of_task as deadline;
 use crate::sync::Arc;
 
 pub use self::budget::Budget;
 pub use self::error::CallError;
 pub use self::policy::{AllErrors, Policy, Retry};
+pub use self::stats::ClientStats;
 
 /// Why a request is sent.
 ///
@@ -46,7 +49,8 @@ pub enum Reason {
     Hedge,
 }
 
-/// Makes calls with a [`Policy`]. Clones share the [`Budget`] and the observed answer times.
+/// Makes calls with a [`Policy`]. Clones share the [`Budget`], the observed answer times and the
+/// [counters](Self::stats).
 ///
 /// A call also ends at the [deadline of the request](crate::deadline) during which it is made. What
 /// it sends has the nearest of these deadlines as its own.
@@ -77,6 +81,7 @@ pub struct Client<R = AllErrors> {
     budget: Option<Budget>,
     /// For a policy that hedges at a percentile.
     latencies: Option<Arc<Latencies>>,
+    counters: Arc<Counters>,
 }
 
 impl<R> Client<R> {
@@ -102,7 +107,30 @@ impl<R> Client<R> {
             policy,
             budget: budget.into(),
             latencies,
+            counters: Arc::default(),
         }
+    }
+
+    /// Returns how many calls, attempts, retries and hedges there have been, and how they ended.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use hashed_wheel::HashedWheelTimer;
+    /// use hashed_wheel_util::client::{Client, Policy};
+    /// use std::time::Duration;
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let client = Client::new(&HashedWheelTimer::default(), Policy::new(Duration::from_secs(1)));
+    /// client.call(|_| async { Ok::<_, &str>("answer") }).await.unwrap();
+    /// let stats = client.stats();
+    /// assert_eq!((stats.calls, stats.answers, stats.retries), (1, 1, 0));
+    /// # });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[must_use]
+    pub fn stats(&self) -> ClientStats {
+        self.counters.stats()
     }
 
     fn earn(&self) {
@@ -113,7 +141,11 @@ impl<R> Client<R> {
 
     /// Pays for one retry or hedge. Returns false if the budget does not suffice.
     fn spend(&self) -> bool {
-        self.budget.as_ref().is_none_or(Budget::spend)
+        let is_paid = self.budget.as_ref().is_none_or(Budget::spend);
+        if !is_paid {
+            self.counters.over_budget.add_one();
+        }
+        is_paid
     }
 
     /// Calls an operation that may be repeated.
@@ -164,8 +196,7 @@ impl<R> Client<R> {
         R: Retry<E>,
     {
         let deadline = self.deadline();
-        self.limited(deadline, self.attempts(deadline, send))
-            .await?
+        self.limited(deadline, self.attempts(deadline, send)).await
     }
 
     /// [`call`](Self::call) with the rest of a request's time: the call ends at `deadline`, or at
@@ -210,8 +241,7 @@ impl<R> Client<R> {
         R: Retry<E>,
     {
         let deadline = Some(self.deadline().map_or(deadline, |own| own.min(deadline)));
-        self.limited(deadline, self.attempts(deadline, send))
-            .await?
+        self.limited(deadline, self.attempts(deadline, send)).await
     }
 
     /// Returns the deadline of a call that begins now; `None` if it is too far to be represented.
@@ -223,16 +253,22 @@ impl<R> Client<R> {
     async fn limited<T, E>(
         &self,
         deadline: Option<Instant>,
-        call: impl Future<Output = T>,
+        call: impl Future<Output = Result<T, CallError<E>>>,
     ) -> Result<T, CallError<E>> {
-        if self.until(deadline).is_zero() {
-            return Err(CallError::Deadline);
-        }
+        self.counters.calls.add_one();
         let call = deadline::until(deadline, call);
-        Ok(match deadline {
-            Some(deadline) => self.timer.timeout_at(deadline, call).await?,
-            None => self.timer.timeout(Duration::MAX, call).await?,
-        })
+        let end = match deadline {
+            _ if self.until(deadline).is_zero() => Err(TimeoutError::Elapsed),
+            Some(deadline) => self.timer.timeout_at(deadline, call).await,
+            None => self.timer.timeout(Duration::MAX, call).await,
+        };
+        let end = end.unwrap_or_else(|error| Err(error.into()));
+        match end {
+            Ok(_) => self.counters.answers.add_one(),
+            Err(CallError::Deadline) => self.counters.past_deadline.add_one(),
+            Err(_) => {}
+        }
+        end
     }
 
     /// Calls an operation that must not be repeated: one request with the deadline.
@@ -265,9 +301,12 @@ impl<R> Client<R> {
         &self,
         request: impl Future<Output = Result<T, E>>,
     ) -> Result<T, CallError<E>> {
-        self.limited(self.deadline(), request)
-            .await?
-            .map_err(CallError::Failed)
+        let request = async {
+            self.counters.attempts.add_one();
+            let end = request.await.map_err(CallError::Failed);
+            end.inspect_err(|_| self.counters.failures.add_one())
+        };
+        self.limited(self.deadline(), request).await
     }
 
     /// Makes attempts until the `deadline`. An attempt in progress goes on after that.
@@ -285,11 +324,13 @@ impl<R> Client<R> {
         let backoff = self.policy.backoff.clone();
         let mut pauses = backoff.take(self.policy.retries as usize);
         loop {
+            self.counters.attempts.add_one();
             let attempt = self.hedged(deadline, reason, &mut send);
             let end = match self.policy.attempt_timeout {
                 Some(limit) => self.timer.timeout(limit, attempt).await,
                 None => Ok(attempt.await),
             };
+            self.count(reason, &end);
             let failure = match end {
                 Ok(Ok(answer)) => return Ok(answer),
                 Ok(Err(error)) if !self.policy.retry.retries(&error) => {
@@ -314,7 +355,18 @@ impl<R> Client<R> {
             if self.until(deadline).is_zero() {
                 return Err(CallError::Deadline);
             }
+            self.counters.retries.add_one();
             reason = Reason::Retry;
+        }
+    }
+
+    /// Counts the end of an attempt.
+    fn count<T, E>(&self, reason: Reason, end: &Result<Result<T, E>, TimeoutError>) {
+        match end {
+            Ok(Ok(_)) if reason == Reason::Retry => self.counters.retry_answers.add_one(),
+            Ok(Ok(_)) | Err(TimeoutError::Timer(_)) => {}
+            Ok(Err(_)) => self.counters.failures.add_one(),
+            Err(TimeoutError::Elapsed) => self.counters.attempt_timeouts.add_one(),
         }
     }
 
@@ -368,7 +420,10 @@ impl<R> Client<R> {
             Err(TimeoutError::Elapsed) if !self.until(deadline).is_zero() && self.spend() => {}
             Err(_) => return first.await,
         }
-        let second = pin!(send(Reason::Hedge));
+        self.counters.hedges.add_one();
+        let hedge = send(Reason::Hedge);
+        let count = |_: &T| self.counters.hedge_answers.add_one();
+        let second = pin!(async { hedge.await.inspect(count) });
         first_answer(first, second).await
     }
 }
@@ -380,14 +435,15 @@ impl<R> fmt::Debug for Client<R> {
             .field("policy", &self.policy)
             .field("budget", &self.budget)
             .field("latencies", &self.latencies)
+            .field("stats", &self.stats())
             .finish()
     }
 }
 
 /// Returns the first answer. If one request fails, the other one may still be answered.
-async fn first_answer<T, E, F: Future<Output = Result<T, E>>>(
-    mut first: Pin<&mut F>,
-    mut second: Pin<&mut F>,
+async fn first_answer<T, E>(
+    mut first: Pin<&mut impl Future<Output = Result<T, E>>>,
+    mut second: Pin<&mut impl Future<Output = Result<T, E>>>,
 ) -> Result<T, E> {
     let (end, is_of_first) = poll_fn(|context| match first.as_mut().poll(context) {
         Poll::Ready(end) => Poll::Ready((end, true)),

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use common::{ends, ms};
 use hashed_wheel::{Clock, Driver, HashedWheelTimer, ManualClock, NewTimeoutError};
-use hashed_wheel_util::client::{Budget, CallError, Client, Policy, Reason};
+use hashed_wheel_util::client::{Budget, CallError, Client, ClientStats, Policy, Reason};
 use hashed_wheel_util::{Backoff, Jitter};
 
 fn policy(retries: u32) -> Policy {
@@ -412,6 +412,48 @@ fn end_of_the_pauses_is_the_end_of_the_retries() {
     let (end, took) = test.call(|_, _| async { Err("broken") });
     assert_eq!((end, took), (Err(CallError::Failed("broken")), ms(300)));
     assert_eq!(test.sent.take().len(), 3);
+}
+
+#[test]
+fn clones_of_a_client_count_together() {
+    let policy = policy(3).backoff(Backoff::new(Duration::ZERO));
+    let mut test = Test::with_budget(policy, Budget::new(4, 100));
+    let (client, mut expected) = (test.client.clone(), ClientStats::default());
+
+    let (end, _) = test.call(|number, timer| after(timer, 200 / number as u64, Ok("yes")));
+    assert_eq!(end, Ok("yes"));
+    (expected.calls, expected.attempts, expected.answers) = (1, 1, 1);
+    (expected.hedges, expected.hedge_answers) = (1, 1);
+    assert_eq!(client.stats(), expected);
+
+    test.sent.take();
+    let (end, _) = test.call(|number, timer| match number {
+        1 => after(timer, 10, Err("no")),
+        2 | 3 => after(timer, 10_000, Ok("too late")),
+        _ => after(timer, 10, Ok("yes")),
+    });
+    assert_eq!(end, Ok("yes"));
+    (expected.calls, expected.attempts, expected.answers) = (2, 4, 2);
+    (expected.failures, expected.attempt_timeouts) = (1, 1);
+    (expected.retries, expected.retry_answers, expected.hedges) = (2, 1, 2);
+    assert_eq!(client.stats(), expected);
+
+    // The budget is empty.
+    let (end, _) = test.call(|_, _| pending());
+    assert_eq!(end, Err(CallError::AttemptTimeout));
+    (expected.calls, expected.attempts, expected.attempt_timeouts) = (3, 5, 2);
+    expected.over_budget = 2;
+    assert_eq!(client.stats(), expected);
+
+    let call = pin!(client.call_until(test.timer.now(), |_| pending::<Answer>()));
+    let end = drive(&test.clock, &mut test.driver, call);
+    assert_eq!(end, Err(CallError::Deadline));
+    let call = pin!(client.call_once(async { Answer::Err("no") }));
+    let end = drive(&test.clock, &mut test.driver, call);
+    assert_eq!(end, Err(CallError::Failed("no")));
+    (expected.calls, expected.attempts, expected.failures) = (5, 6, 2);
+    expected.past_deadline = 1;
+    assert_eq!(client.stats(), expected);
 }
 
 #[test]

@@ -190,6 +190,27 @@ fn each_metric_is_described() {
     }
 }
 
+#[cfg(feature = "client")]
+#[test]
+fn counters_of_a_client_are_published_with_its_name() {
+    use hashed_wheel_util::client::{Client, Policy};
+    use hashed_wheel_util::metrics::publish_client;
+
+    let (t, recorder) = (Driven::new(), TestRecorder::default());
+    let client = Client::new(&t.timer, Policy::new(TICK));
+    let call = std::pin::pin!(client.call(|_| async { Err::<(), _>("no") }));
+    let context = &mut std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(call.poll(context).is_ready());
+    metrics::with_local_recorder(&recorder, || publish_client(&client.stats(), "payments"));
+    let values = recorder.values.lock().unwrap();
+    assert_eq!(values.len(), 11);
+    for (name, value) in [("attempts", "1"), ("failures", "1"), ("answers", "0")] {
+        let name = format!("hashed_wheel_client_{name}_total");
+        assert_eq!(values[&format!("{name}{{client=payments}}")], value);
+        assert_eq!(recorder.described.lock().unwrap()[&name], None);
+    }
+}
+
 #[test]
 fn publish_without_a_recorder_does_nothing() {
     publish(&Driven::new().timer.stats(), "requests");
