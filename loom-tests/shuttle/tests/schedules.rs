@@ -717,7 +717,5 @@ mutants! { is_detected_by;
 }
 
 mutants! { is_detected_by_many_seeds;
-    detects_shutdown_ignores_registered: mixed::all_operations_end_once, "ShutdownIgnoresRegistered";
     detects_replace_in_two_steps: mixed::all_operations_end_once, "ReplaceInTwoSteps";
-    detects_wait_for_no_turn: whole::each_cancel_all_counts_what_it_cancels, "WaitForNoTurn";
 }
