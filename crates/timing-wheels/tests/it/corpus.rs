@@ -1,5 +1,5 @@
-//! Replays the corpus of the fuzzer. Each input covers code that no other input covers.
-//! `tests/fuzz/run` finds more inputs.
+//! Compares the wheels with the model under random scripts, and under the corpus of the fuzzer. Each
+//! input of that covers code that no other input covers. `tests/fuzz/run` finds more inputs.
 
 use crate::fuzz;
 #[path = "../../../../tests/fuzz/replay.rs"]
@@ -13,4 +13,22 @@ fn the_wheels_agree_with_a_model() {
         include_str!("../../../../tests/fuzz/wheels.hex"),
         fuzz::run,
     );
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "takes hours")]
+fn random_scripts_agree_with_a_model() {
+    const MAX_BYTES: usize = 2_500;
+
+    for seed in 0..2_000 {
+        // The last one is the one that has failed.
+        println!("seed {seed}");
+        let mut random = fastrand::Rng::with_seed(seed);
+        // Short scripts have few entries, long ones thousands.
+        let mut bytes = vec![0; random.usize(1..=MAX_BYTES)];
+        random.fill(&mut bytes);
+        // The wheel and its size.
+        bytes[0] = (seed % 10) as u8;
+        fuzz::run(&bytes);
+    }
 }

@@ -24,7 +24,7 @@ pub(crate) fn run(input: &[u8]) {
         0 => Wheel::Hashed(HashedWheel::new(slots)),
         _ => Wheel::Hierarchical(HierarchicalWheel::new(slots)),
     };
-    Script::new(wheel, slots, bytes).run(|| ());
+    Script::new(wheel, slots, bytes).run();
 }
 
 /// Either wheel, with the same methods.

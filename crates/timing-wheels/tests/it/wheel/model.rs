@@ -1,5 +1,4 @@
-//! Compares a wheel with a model of it. The actions follow from a string of bytes. Random strings
-//! come from `random.rs`, others from a fuzzer: `tests/fuzz/wheels.rs`.
+//! Compares a wheel with a model of it. The actions follow from a string of bytes.
 
 use std::collections::BTreeMap;
 
@@ -44,10 +43,9 @@ impl Script {
         }
     }
 
-    /// Performs all actions and then expires everything. Calls `step` before each action.
-    pub(crate) fn run(mut self, mut step: impl FnMut()) {
+    /// Performs all actions and then expires everything.
+    pub(crate) fn run(mut self) {
         while !self.bytes.is_empty() {
-            step();
             self.step();
             self.check();
         }
