@@ -7,64 +7,59 @@ use crate::common;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread::{self, sleep};
 use std::time::Duration;
 
-use common::{accepts_all, ms};
+use common::{Ends, accepts_all, ms};
 use hashed_wheel::{
     ExpiredTask, HashedWheelTimer, ManualClock, NewTimeoutError, Timeout, TimerTask,
 };
+use hashed_wheel_ledger::{Count, Kind, Ledger, Ticket, reported};
 
-/// How one timeout ended.
-#[derive(Default)]
-struct Outcome {
-    runs: AtomicUsize,
-    hooks: AtomicUsize,
-    drops: AtomicUsize,
-    cancels: AtomicUsize,
-    returned: AtomicUsize,
-}
-
-struct Task(Arc<Outcome>);
+struct Task(Arc<Ticket>);
 
 impl TimerTask for Task {
     fn run(self, timeout: &Timeout) {
         assert!(timeout.is_expired());
-        self.0.runs.fetch_add(1, SeqCst);
+        self.0.expire();
     }
 
     fn cancelled(self, timeout: &Timeout) {
         assert!(timeout.is_cancelled());
-        self.0.hooks.fetch_add(1, SeqCst);
+        self.0.call_hook();
     }
 }
 
 impl Drop for Task {
     fn drop(&mut self) {
-        self.0.drops.fetch_add(1, SeqCst);
+        self.0.count(Count::TaskDrop);
     }
 }
 
 /// Schedules, cancels and resets as fast as it can until the timer rejects a timeout because it is
 /// stopped. Returns the timeouts that it scheduled.
-fn produce(timer: &HashedWheelTimer, seed: u64, limit: usize) -> Vec<(Timeout, Arc<Outcome>)> {
+fn produce(
+    timer: &HashedWheelTimer,
+    ledger: &Arc<Ledger>,
+    seed: u64,
+    limit: usize,
+) -> Vec<(Timeout, Arc<Ticket>)> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut mine = Vec::new();
     loop {
-        let outcome = Arc::new(Outcome::default());
         let delay = Duration::from_micros(random.u64(0..5_000));
-        match timer.new_timeout_task(Task(outcome.clone()), delay) {
-            Ok(timeout) => mine.push((timeout, outcome)),
-            Err(NewTimeoutError::TooManyPending { .. }) => {
-                assert_eq!(outcome.drops.load(SeqCst), 1, "a rejected task is dropped");
-                thread::yield_now();
+        let ticket = Arc::new(Ticket::new(ledger, Kind::Plain, ledger.after(delay)));
+        match timer.new_timeout_task(Task(ticket.clone()), delay) {
+            Ok(timeout) => mine.push((timeout, ticket)),
+            Err(error) => {
+                ticket.count(Count::Rejected);
+                match error {
+                    NewTimeoutError::TooManyPending { .. } => thread::yield_now(),
+                    NewTimeoutError::Stopped => return mine,
+                    error => panic!("{error}"),
+                }
             }
-            Err(NewTimeoutError::Stopped) => {
-                assert_eq!(outcome.drops.load(SeqCst), 1, "a rejected task is dropped");
-                return mine;
-            }
-            Err(error) => panic!("{error}"),
         }
         assert!(
             limit == 0 || timer.pending_timeouts() <= limit,
@@ -76,23 +71,23 @@ fn produce(timer: &HashedWheelTimer, seed: u64, limit: usize) -> Vec<(Timeout, A
             }
             // Mostly a recent one, so that the operation races with the worker.
             let back = random.usize(0..mine.len().min(20));
-            let (timeout, outcome) = &mine[mine.len() - 1 - back];
+            let (timeout, ticket) = &mine[mine.len() - 1 - back];
+            let cancel = |timeout: &Timeout| {
+                if timeout.cancel() {
+                    ticket.cancel();
+                }
+            };
             match random.u8(0..4) {
-                0 => drop(
-                    outcome
-                        .cancels
-                        .fetch_add(usize::from(timeout.cancel()), SeqCst),
-                ),
-                1 => drop(timeout.reset(Duration::from_micros(random.u64(0..500)))),
-                2 => drop(timeout.reset(Duration::from_micros(random.u64(5_000..50_000)))),
+                0 => cancel(timeout),
+                choice @ (1 | 2) => {
+                    let micros = if choice == 1 { 0..500 } else { 5_000..50_000 };
+                    let delay = Duration::from_micros(random.u64(micros));
+                    ticket.reset(delay, || timeout.reset(delay));
+                }
                 _ => {
                     let clone = timeout.clone();
-                    outcome
-                        .cancels
-                        .fetch_add(usize::from(timeout.cancel()), SeqCst);
-                    outcome
-                        .cancels
-                        .fetch_add(usize::from(clone.cancel()), SeqCst);
+                    cancel(timeout);
+                    cancel(&clone);
                 }
             }
         }
@@ -125,10 +120,15 @@ fn race(seed: u64, limit: usize, executor: bool, turner: bool) {
             }
         })
     });
+    // By the clock of the timer.
+    let (clock, origin) = (timer.clone(), timer.now());
+    let ledger = Ledger::new(format!("seed {seed}"), Duration::MAX, move || {
+        clock.now().saturating_duration_since(origin)
+    });
     let producers: Vec<_> = (0..3)
         .map(|n| {
-            let timer = timer.clone();
-            thread::spawn(move || produce(&timer, seed * 10 + n, limit))
+            let (timer, ledger) = (timer.clone(), ledger.clone());
+            thread::spawn(move || produce(&timer, &ledger, seed * 10 + n, limit))
         })
         .collect();
     sleep(ms(fastrand::Rng::with_seed(seed).u64(0..30)));
@@ -148,44 +148,23 @@ fn race(seed: u64, limit: usize, executor: bool, turner: bool) {
         .collect();
     for timeout in &returned {
         assert!(timeout.is_cancelled());
-        timeouts[timeout].returned.fetch_add(1, SeqCst);
+        timeouts[timeout].count(Count::Left);
     }
-    let (mut expired, mut cancelled) = (0, 0);
-    for (timeout, outcome) in &timeouts {
-        let [runs, hooks, drops, cancels, returned] = [
-            &outcome.runs,
-            &outcome.hooks,
-            &outcome.drops,
-            &outcome.cancels,
-            &outcome.returned,
-        ]
-        .map(|count| count.load(SeqCst));
-        assert_eq!(
-            runs + cancels + returned,
-            1,
-            "seed {seed}: {runs} runs, {cancels} cancels, {returned} returned"
-        );
-        assert_eq!(
-            hooks,
-            cancels + returned,
-            "seed {seed}: the hook of each cancelled timeout runs once"
-        );
-        assert_eq!(drops, 1, "seed {seed}: the task is dropped once");
+    for (timeout, ticket) in timeouts {
         assert_eq!(
             (timeout.is_expired(), timeout.is_cancelled()),
-            (runs == 1, hooks == 1),
+            (
+                ticket.get(Count::Expired) == 1,
+                ticket.get(Count::Hook) == 1
+            ),
             "seed {seed}"
         );
         assert!(!timeout.cancel() && !timeout.reset(ms(1)), "seed {seed}");
-        expired += runs as u64;
-        cancelled += hooks as u64;
     }
     let stats = timer.stats();
-    assert_eq!(
-        (stats.expired, stats.cancelled, stats.pending),
-        (expired, cancelled, 0),
-        "seed {seed}"
-    );
+    ledger.close(reported!(&stats), Some(returned.len()), true);
+    let (faults, _) = ledger.errors();
+    assert!(faults.is_empty(), "{faults:#?}");
     assert_eq!((stats.panics, stats.dropped_tasks), (0, 0), "seed {seed}");
 }
 
@@ -235,14 +214,8 @@ fn two_threads_can_share_one_handle() {
         .build_driven()
         .unwrap();
     for iteration in 0..if cfg!(miri) { 50 } else { 4_000 } {
-        let (outcome, ready, go) = (
-            Arc::new(Outcome::default()),
-            AtomicBool::new(false),
-            AtomicBool::new(false),
-        );
-        let timeout = timer
-            .new_timeout_task(Task(outcome.clone()), ms(60_000))
-            .unwrap();
+        let (ends, ready, go) = (Ends::new(), AtomicBool::new(false), AtomicBool::new(false));
+        let timeout = timer.new_timeout_task(ends.task(), ms(60_000)).unwrap();
         let (cancelled, others, clone) = thread::scope(|scope| {
             let other = scope.spawn(|| {
                 ready.store(true, SeqCst);
@@ -263,11 +236,7 @@ fn two_threads_can_share_one_handle() {
             1,
             "exactly one cancel returns true"
         );
-        assert_eq!(
-            (outcome.hooks.load(SeqCst), outcome.drops.load(SeqCst)),
-            (1, 1),
-            "exactly one end"
-        );
+        assert_eq!((ends.hooks(), ends.drops()), (1, 1), "exactly one end");
         drop(timeout);
         let next = timer.new_timeout(|_| (), ms(60_000)).unwrap();
         assert_ne!(clone, next, "a node that has a handle is not used again");

@@ -848,33 +848,3 @@ fn a_timeout_outlives_its_timer() {
     assert!(!timeout.cancel() && !timeout.reset(ms(1)));
     assert!(timeout.timer().stop().is_empty());
 }
-
-#[test]
-fn a_stop_during_concurrent_schedules_loses_nothing() {
-    for _ in 0..30 {
-        let timer = timer("hw-reject", ms(1));
-        let task_ends = Ends::new();
-        let producers: Vec<_> = (0..2)
-            .map(|_| {
-                let (timer, task_ends) = (timer.clone(), task_ends.clone());
-                thread::spawn(move || -> Vec<Timeout> {
-                    std::iter::from_fn(|| timer.new_timeout_task(task_ends.task(), ms(60_000)).ok())
-                        .collect()
-                })
-            })
-            .collect();
-        sleep(ms(2));
-        let mut rest = timer.stop().len();
-        let accepted: usize = producers
-            .into_iter()
-            .map(|producer| producer.join().unwrap().len())
-            .sum();
-        rest += timer.stop().len();
-        assert_eq!(rest, accepted);
-        // The two rejected tasks were dropped as well.
-        assert_eq!(
-            (task_ends.hooks(), task_ends.drops()),
-            (accepted, accepted + 2)
-        );
-    }
-}
