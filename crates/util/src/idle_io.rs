@@ -42,7 +42,7 @@ pin_project! {
     /// |---|---|
     /// | a proxy, a tunnel, a chat: both ends may be silent, but not both for long | `IdleIo` with `all` |
     /// | a client that waits for answers | [`IoTimeout`](crate::IoTimeout) for reads and writes |
-    /// | a server behind hyper or axum | [`IoTimeout`](crate::IoTimeout) for writes alone; [`HyperTimer`](crate::HyperTimer) for the time of a request's head; [`tower`](crate::tower) for that of a handler |
+    /// | a server behind hyper or axum | `IdleIo` with an `all` that is longer than the time of a handler, or [`IoTimeout`](crate::IoTimeout) for writes alone; [`HyperTimer`](crate::HyperTimer) for the time of a request's head; [`tower`](crate::tower) for that of a handler: example `http_server` |
     ///
     /// Beware of a time for reads under hyper and axum. They read while a handler works, to see
     /// whether the client is gone. So a handler that is slower than `all`, `reader` or a read

@@ -17,7 +17,7 @@ pin_project! {
     ///
     /// A time runs only while a read, or a write, flush or shutdown, waits. Each operation that
     /// makes progress ends it. Initially there is no time. [`IdleIo`] has a table that says when to
-    /// use which.
+    /// use which, and the example `http_server` shows a server's times.
     ///
     /// A timeout fires up to one tick of the timer later, and never early. If an operation is given
     /// up, for example in `select!`, its time continues until one of its direction is ready, or
