@@ -8,8 +8,8 @@ use core::num::NonZeroU32;
 /// this wheel again. The index in the key may be reused, but together with its generation it is
 /// unique. A key is meaningless to another wheel.
 ///
-/// An `Option<Key>` is as large as a `Key`, eight bytes. The order of keys has no meaning; it is for
-/// collections such as `BTreeSet`. `slotmap::DefaultKey`.
+/// An `Option<Key>` is as large as a `Key`, eight bytes. The order of keys has no meaning: it is
+/// for collections such as `BTreeSet`. `slotmap::DefaultKey`.
 ///
 /// # Examples
 ///

@@ -5,7 +5,7 @@ use std::{iter, mem};
 
 use hashed_wheel::wheel::{self, HierarchicalWheel};
 
-use super::Key;
+use super::expired::Key;
 use crate::deadlines;
 use crate::sync::next_id;
 
