@@ -78,8 +78,8 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("CancelKeepsPlace", "engine/caller.rs end_by_cancel", "self.pending_counts.release_place();", ""),
     // The end of a timeout that is replaced is counted before the new one is registered.
     mutant("ReplaceCountsEndFirst", "engine/caller.rs replace", "cache.counts.register();",
-        "cache.counts.cancel(); cache.counts.register();"),
-    mutant("ReplaceCountsEndFirst", "engine/caller.rs replace", "cache.counts.cancel();", ""),
+        "cache.counts.cancel(1); cache.counts.register();"),
+    mutant("ReplaceCountsEndFirst", "engine/caller.rs replace", "cache.counts.cancel(1);", ""),
     // A thread that has replaced a timeout does not look whether the worker sleeps.
     mutant("ReplaceWithoutLook", "engine/caller.rs replace", "self.wake_for_pushed(…);", ""),
     // A timeout that is replaced gives its place back, and the new one takes it again.
@@ -87,7 +87,7 @@ pub const MUTANTS: &[Mutant] = &[
         "«»let handle = cache.nodes.schedule_replacement(task,",
         "self.pending_counts.release_place(); let _ = self.pending_counts.take_place();"),
     // A caller that makes a deadline in a lane earlier does not look whether the worker sleeps.
-    mutant("EarlierResetWithoutLook", "engine/caller.rs reset", "Reset::Earlier => «self.wake_for_pushed(…)»", "()"),
+    mutant("EarlierResetWithoutLook", "engine/caller.rs reset", "Reset::Earlier => «self.wake_for_pushed(…)»", "_ = handle"),
     // `reset` to an earlier deadline does not tell the worker; a run on another thread does not
     // either.
     mutant("ResetWithoutPush", "engine/caller.rs reset",
@@ -98,6 +98,24 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("LastRunCountedFirst", "engine/dispatch.rs finish_run", "«»match",
         "_ = next.is_none().then(|| claimed.timeout().handle.timer().counters.ended_on_executor.add(1));"),
     mutant("LastRunCountedFirst", "engine/dispatch.rs", "timer.counters.ended_on_executor.add(1);", ""),
+    // --- engine/group.rs -------------------------------------------------------------------------
+    // A group is counted before its messages are pushed.
+    mutant("GroupCountedFirst", "engine/group.rs cancel_with_cache", "«»let (count, leaves_memory)",
+        "cache.counts.cancel(1);"),
+    mutant("GroupCountedFirst", "engine/group.rs cancel_with_cache", "cache.counts.cancel(«count»);",
+        "count.saturating_sub(1)"),
+    // A group of cancels does not wake the worker.
+    mutant("GroupWithoutWake", "engine/group.rs cancel_with_cache", "if «wakes» {", "false"),
+    // A group is counted as one.
+    mutant("GroupCountedAsOne", "engine/group.rs cancel_with_cache", "cache.counts.cancel(«count»);",
+        "count.min(1)"),
+    // A group of resets does not tell the worker; or does not look whether it sleeps, after a
+    // message or without one; or looks at its own deadline alone.
+    mutant("ResetsWithoutPush", "engine/group.rs reset_group", "cache.nodes.push(message)", "_ = message"),
+    mutant("ResetsWithoutLook", "engine/group.rs reset_group", "if «state.is_asleep()» {", "false"),
+    mutant("EarlierResetsWithoutLook", "engine/group.rs reset_group", "«is_earlier» {", "false"),
+    mutant("ResetsTrustTheirDeadline", "engine/group.rs reset_group", "self.wake_if_needed(…)",
+        "{ _ = first; self.wake_if_needed(state, deadline) }"),
     // --- engine/sleep.rs -------------------------------------------------------------------------
     // A caller that has pushed a new timeout does not look whether the worker sleeps.
     mutant("PushWithoutLook", "engine/sleep.rs wake_for_new", "self.wake_if_needed(…);", ""),

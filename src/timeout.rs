@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use std::{fmt, ptr};
 
 use crate::cancel::{Cancel, CancelOnDrop};
-use crate::engine::{Inner, Timeout};
+use crate::engine::{self, Inner, Timeout};
 use crate::node::End;
 use crate::ticks::DEADLINE_RUNNING;
 use crate::timer::HashedWheelTimer;
@@ -325,6 +325,67 @@ impl Timeout {
             DEADLINE_RUNNING => Duration::ZERO,
             deadline => self.handle.timer().clock.remaining(deadline),
         }
+    }
+
+    /// Cancels many timeouts and drops their handles. Returns how many it has cancelled.
+    ///
+    /// Each ends as by [`cancel_and_drop`](Cancel::cancel_and_drop). If they are not in the
+    /// processor's cache, this takes a quarter to a third of the time: they are prefetched in
+    /// groups. They may be of any timers, and in any state.
+    ///
+    /// A group is up to 64 timeouts in a row. It is taken from the iterator first. Then all of it
+    /// are cancelled, and after that the hooks are called and the tasks dropped, in order. If the
+    /// iterator panics, the timeouts that it has returned before are cancelled.
+    ///
+    /// # Examples
+    ///
+    /// A connection is lost, with all of its requests:
+    ///
+    /// ```
+    /// # use hashed_wheel::{HashedWheelTimer, Timeout};
+    /// # use std::collections::HashMap;
+    /// # use std::time::Duration;
+    /// let timer = HashedWheelTimer::default();
+    /// let mut requests = HashMap::new();
+    /// for id in 0..1_000 {
+    ///     requests.insert(id, timer.new_timeout(|_| println!("late"), Duration::from_secs(5))?);
+    /// }
+    /// assert_eq!(Timeout::cancel_each(requests.into_values()), 1_000);
+    /// assert_eq!(timer.pending_timeouts(), 0);
+    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+    /// ```
+    pub fn cancel_each(timeouts: impl IntoIterator<Item = Self>) -> usize {
+        engine::cancel_each(timeouts)
+    }
+
+    /// Re-arms many timeouts: they are now due at `deadline`. Returns how many it has re-armed.
+    ///
+    /// Each moves as by [`reset_at`](Self::reset_at). If they are not in the processor's cache,
+    /// this takes a fifth of the time or less: they are prefetched in groups of up to 64, as by
+    /// [`cancel_each`](Self::cancel_each). They may be of any timers, and in any state.
+    ///
+    /// # Examples
+    ///
+    /// An event loop has got a packet on each of these connections:
+    ///
+    /// ```
+    /// # use hashed_wheel::{HashedWheelTimer, Timeout};
+    /// # use std::time::Duration;
+    /// let timer = HashedWheelTimer::default();
+    /// let idle = || timer.new_timeout(|_| println!("closed: idle"), Duration::from_secs(60));
+    /// let connections = [idle()?, idle()?, idle()?];
+    /// let ready = [2, 0];
+    ///
+    /// let deadline = timer.now() + Duration::from_secs(60);
+    /// let timeouts = ready.iter().map(|&socket| &connections[socket]);
+    /// assert_eq!(Timeout::reset_each(timeouts, deadline), 2);
+    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+    /// ```
+    pub fn reset_each<'a>(
+        timeouts: impl IntoIterator<Item = &'a Self>,
+        deadline: Instant,
+    ) -> usize {
+        engine::reset_each(timeouts, deadline)
     }
 
     /// Turns the handle into a guard that cancels the timeout when the guard is dropped. See

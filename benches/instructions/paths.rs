@@ -30,15 +30,17 @@ const TICK: Duration = Duration::from_millis(100);
 /// A name, and a function that performs the given number of operations.
 pub type Path = (&'static str, fn(usize));
 
-pub const PATHS: [Path; 19] = [
+pub const PATHS: [Path; 21] = [
     ("new_timeout", new_timeout),
     ("new_timeout_cancel", new_timeout_cancel),
     ("new_timeout_drop", new_timeout_drop),
     ("new_timeout_warm", new_timeout_warm),
     ("cancel", cancel),
     ("cancel_by_guard", cancel_by_guard),
+    ("cancel_each", cancel_each),
     ("reset_later", reset_later),
     ("reset_earlier", reset_earlier),
+    ("reset_each", reset_each),
     ("sleep_polled_dropped", sleep_polled_dropped),
     ("hashed/expire_short", |n| expire_short(n, hashed())),
     ("hashed/expire_100_rounds", |n| {
@@ -218,6 +220,18 @@ fn cancel_by_guard(n: usize) {
     });
 }
 
+/// The same, a thousand at a time.
+fn cancel_each(n: usize) {
+    let (driven, mut timeouts) = Driven::with_timeouts(hashed(), &delays());
+    random().shuffle(&mut timeouts);
+    call(n, driven, timeouts, |_, timeouts, i| {
+        if is_last_in_group(BATCH, i) {
+            let first = timeouts.len() - BATCH;
+            Timeout::cancel_each(timeouts.drain(first..));
+        }
+    });
+}
+
 /// Resets an idle timeout to a later deadline.
 fn reset_later(n: usize) {
     let (driven, timeouts) = Driven::with_timeouts(hashed(), &delays()[..BATCH]);
@@ -234,6 +248,17 @@ fn reset_earlier(n: usize) {
         .collect();
     call(n, driven, timeouts, |_, timeouts, i| {
         _ = timeouts[i % BATCH].reset(delays[i]);
+    });
+}
+
+/// Resets idle timeouts to a later deadline, a thousand at a time.
+fn reset_each(n: usize) {
+    let (driven, timeouts) = Driven::with_timeouts(hashed(), &delays()[..BATCH]);
+    let begin = driven.timer.now();
+    call(n, driven, timeouts, |_, timeouts, i| {
+        if is_last_in_group(BATCH, i) {
+            Timeout::reset_each(&*timeouts, begin + Duration::new(90, i as u32));
+        }
     });
 }
 

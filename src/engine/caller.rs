@@ -1,11 +1,12 @@
 //! The callers' side: schedule, cancel, reset, replace.
 
 use super::dispatch::{call_cancelled, drop_claimed};
+use super::group::cancel_each;
 use super::inner::{Inner, Timeout};
 use super::state::StateSnapshot;
 use super::thread_cache;
 use crate::error::NewTimeoutError;
-use crate::node::{ClaimedTask, Owner, Released, Reset, Task, TaskClaim};
+use crate::node::{ClaimedTask, OnCancel, Owner, Released, Reset, Task, TaskClaim};
 use crate::report;
 
 /// The callers' side: schedule, cancel, reset, replace, and the number of pending timeouts.
@@ -114,7 +115,11 @@ impl Inner {
     /// the thread caches, where a cancel and the drop of the handle take one each.
     #[inline]
     pub(crate) fn discard(timeout: Timeout, skips_hook: bool) -> bool {
-        match thread_cache::discard(timeout.handle, skips_hook) {
+        let most = match skips_hook {
+            true => OnCancel::CallHook,
+            false => OnCancel::Drop,
+        };
+        match thread_cache::discard(timeout.handle, most) {
             Ok(None) => true,
             Ok(Some((task, timer))) => {
                 let name = task.name();
@@ -139,13 +144,9 @@ impl Inner {
             // The timeouts are the parent's, and the worker's lock may never be released here.
             return 0;
         }
-        // Without the lock, because the hooks are user code; one by one, so that each timeout ends
-        // as by its own `cancel`.
+        // Without the lock, because the hooks are user code.
         let pending = self.worker.lock().pending(self);
-        pending
-            .into_iter()
-            .filter(|timeout| self.cancel(timeout, false))
-            .count()
+        cancel_each(pending)
     }
 
     /// Cancels a timeout, if it has not ended, and counts that. The caller owns the task, unless it
@@ -162,7 +163,7 @@ impl Inner {
                 cancelled.leaves_memory && cache.look_after_push().wakes_to_reclaim();
             // After the push: `stop` waits for the count, and then finds the message. Before the
             // cache is given back: that may call a driver's waker, which may call `stop`.
-            cache.counts.cancel();
+            cache.counts.cancel(1);
             Some(cancelled)
         })?;
         self.pending_counts.release_place();
@@ -190,7 +191,7 @@ impl Inner {
                 // The deadline of a timeout that has ended does not move.
                 let handle = cache.nodes.schedule_replacement(task, handle.deadline());
                 let state = cache.look_after_push();
-                cache.counts.cancel();
+                cache.counts.cancel(1);
                 Ok((old, state, Timeout { handle }))
             }),
         };

@@ -59,7 +59,7 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | `caller` | schedule, cancel, reset, replace |
+//! | `caller`, `group` | schedule, cancel, reset, replace; many timeouts at once |
 //! | `thread_cache` | what a thread caches of a timer |
 //! | `timeouts` | the `timeouts` queue, made of one lane per thread |
 //! | `worker` | one turn: drain messages, advance the wheel, expire; which thread is the worker |
@@ -75,6 +75,7 @@ mod caller;
 mod counters;
 mod dispatch;
 mod end;
+mod group;
 mod inner;
 mod pending;
 mod return_timer;
@@ -89,6 +90,7 @@ mod worker;
 pub(crate) use counters::{LATENESS_BUCKETS, LatenessCounters, lateness_bound};
 pub(crate) use dispatch::{drop_or_skip, run_dispatched};
 pub(crate) use end::Grace;
+pub(crate) use group::{cancel_each, reset_each};
 pub(crate) use inner::{Execute, Inner, Options, Settings};
 pub use inner::{ExpiredTask, Timeout};
 pub(crate) use sleep_policy::time_until;

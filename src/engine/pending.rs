@@ -99,10 +99,10 @@ impl OwnCounts {
             .store(self.registered, Ordering::Relaxed);
     }
 
-    /// Counts a timeout that was cancelled.
+    /// Counts timeouts that were cancelled.
     #[inline]
-    pub(super) fn cancel(&mut self) {
-        self.cancelled += 1;
+    pub(super) fn cancel(&mut self, count: u64) {
+        self.cancelled += count;
         self.inner
             .counts
             .cancelled
@@ -347,7 +347,7 @@ mod tests {
         for (registered, cancelled, withdrawn) in [(6, 2, 1), (9, 3, 4)] {
             let mut counts = pending.take();
             (0..registered).for_each(|_| counts.register());
-            (0..cancelled).for_each(|_| counts.cancel());
+            (0..cancelled).for_each(|_| counts.cancel(1));
             (0..withdrawn).for_each(|_| counts.withdraw());
         }
         (0..2).for_each(|_| pending.count_stopped());

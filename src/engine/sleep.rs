@@ -114,7 +114,7 @@ impl Inner {
 
     /// Wakes the worker if it sleeps and would miss this deadline.
     #[inline]
-    fn wake_if_needed(&self, state: StateSnapshot, deadline: u64) {
+    pub(super) fn wake_if_needed(&self, state: StateSnapshot, deadline: u64) {
         if state.is_asleep() && self.state.is_needed_for(deadline) {
             self.wake_for(deadline);
         }

@@ -33,7 +33,8 @@ use super::state::StateSnapshot;
 #[cfg(feature = "async")]
 use crate::node::TimerHandle;
 use crate::node::{
-    ClaimedTask, DetachedTask, LocalNodes, Message, NodesGuard, Owner, Pool, Released, TimerRef,
+    ClaimedTask, DetachedTask, LocalNodes, Message, NodesGuard, OnCancel, Owner, Pool, Released,
+    TimerRef,
 };
 use crate::platform::call_after_fork;
 use crate::sync::unmodelled::{AtomicBool, AtomicUsize};
@@ -333,7 +334,7 @@ type Discarded = (DetachedTask<Inner>, TimerRef<Inner>);
 /// that. The caller drops the task and recycles the reference, unless there is nothing to drop. The
 /// error is the handle: see [`LocalNodes::discard`].
 #[inline]
-pub(super) fn discard(handle: Handle, skips_hook: bool) -> Result<Option<Discarded>, Handle> {
+pub(super) fn discard(handle: Handle, most: OnCancel) -> Result<Option<Discarded>, Handle> {
     if handle.timer().is_stopped_hint() {
         return Err(handle);
     }
@@ -342,13 +343,13 @@ pub(super) fn discard(handle: Handle, skips_hook: bool) -> Result<Option<Discard
             return Err(handle);
         };
         let (nodes, counts) = cache.parts();
-        let (cancelled, timer) = nodes.discard(handle, skips_hook)?;
+        let (cancelled, timer) = nodes.discard(handle, most)?;
         let mut wakes = None;
         if cancelled.leaves_memory && timer.get().state.fence_after_push().wakes_to_reclaim() {
             wakes = nodes.timer();
         }
         // After the push, as in `cancel`.
-        counts.cancel();
+        counts.cancel(1);
         timer.get().pending_counts.release_place();
         // The reference keeps the timer until the task is dropped.
         let task = match cancelled.task {

@@ -195,9 +195,9 @@ impl<S: Owner> LocalNodes<S> {
         is_full
     }
 
-    /// Cancels a timeout and gives up its handle, whose reference to the timer it returns.
-    /// `skips_hook`: even if the task has a hook, which is not called. The error is the handle: the
-    /// timeout has ended, or the caller has to [cancel](NodesGuard::cancel) it.
+    /// Cancels a timeout and gives up its handle, whose reference to the timer it returns. If the
+    /// duty towards the task is more than `most`, it does nothing. A hook is not called. The error
+    /// is the handle: the timeout has ended, or the caller has to [cancel](NodesGuard::cancel) it.
     ///
     /// # Panics
     ///
@@ -206,7 +206,7 @@ impl<S: Owner> LocalNodes<S> {
     pub(crate) fn discard(
         &mut self,
         mut handle: Handle<S>,
-        skips_hook: bool,
+        most: OnCancel,
     ) -> Result<Discarded<S>, Handle<S>> {
         assert!(
             self.is_of(handle.timer()),
@@ -219,7 +219,7 @@ impl<S: Owner> LocalNodes<S> {
         };
         // SAFETY: the handle keeps the node, so no task is put in.
         let on_cancel = unsafe { handle.task.operations().on_cancel };
-        if on_cancel == OnCancel::CallHook && !skips_hook || seen.is_running() {
+        if on_cancel > most || seen.is_running() {
             return Err(handle);
         }
         let is_ended = match seen.is_in_flight() {
@@ -369,6 +369,15 @@ impl<S: Owner> NodesGuard<'_, S> {
             .page
             .next()
             .expect("a page is given out when it has free nodes")
+    }
+
+    /// Cancels a timeout that leaves no task, and gives up its handle. Returns whether the worker
+    /// has memory to reclaim. The error is the handle: see [`LocalNodes::discard`].
+    #[inline]
+    pub(crate) fn discard(&mut self, handle: Handle<S>) -> Result<bool, Handle<S>> {
+        let (cancelled, timer) = self.nodes.discard(handle, OnCancel::Nothing)?;
+        self.nodes.put(timer);
+        Ok(cancelled.leaves_memory)
     }
 
     /// Cancels the timeout whose word was `seen`, unless it has ended, and pushes a message if the

@@ -48,7 +48,7 @@ pub(crate) trait Task<S: TaskContext>: Send + Sized + 'static {
 }
 
 /// The duty of a cancellation towards the task.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd)]
 pub(crate) enum OnCancel {
     Nothing,
     /// [`Task::cancelled`] only drops the task.

@@ -471,7 +471,7 @@ impl Both {
     /// Cancels a timeout and gives up its handle. Returns whether the worker has memory to reclaim.
     fn discard(&mut self, handle: Handle<Timer>) -> Result<bool, Handle<Timer>> {
         self.local.make_room();
-        let (cancelled, timer) = self.local.discard(handle, false)?;
+        let (cancelled, timer) = self.local.discard(handle, OnCancel::Drop)?;
         assert!(cancelled.task.is_none(), "there is nothing to drop");
         self.local.put(timer);
         Ok(cancelled.leaves_memory)

@@ -11,6 +11,7 @@ mod cancel;
 mod deadlines;
 mod ending;
 mod global;
+mod groups;
 mod netty;
 mod netty_oracle;
 mod occupancy;

@@ -41,6 +41,13 @@
 //! | | stop, cancel_all | `discard::discard_or_stop_wins`, `discard::discard_in_lane_or_stop_wins`, `discard::discard_or_cancel_all_wins` |
 //! | | falling asleep | `discard::worker_sees_a_discard_or_is_woken` |
 //! | | reset | –: one compare-exchange each; otherwise it is a cancel |
+//! | cancel_each | stop, expiry | `groups::group_or_stop_cancels_each`, `groups::group_of_discards_or_stop_cancels_each`, `groups::group_or_expiry_ends_each` |
+//! | | cancel_each, cancel of a clone | `groups::one_of_two_groups_cancels_each`, `groups::group_of_discards_or_cancel_of_a_clone_wins` |
+//! | | falling asleep | `groups::worker_sees_a_group_or_is_woken`, `groups::worker_sees_a_group_of_discards_or_is_woken` |
+//! | | all others | –: a cancel or a discard of each timeout |
+//! | reset_each | drain, expiry | `groups::group_of_resets_reaches_the_worker` |
+//! | | falling asleep, reset_each | `groups::group_of_resets_wakes_a_loop_that_announced_a_later_turn`, `groups::two_groups_of_resets_wake_a_loop_that_announced_a_later_turn` |
+//! | | all others | –: a reset of each timeout |
 //! | cancel_all | cancel, reset | `endings::cancel_or_cancel_all_wins`, `endings::reset_does_not_revive_what_cancel_all_has_cancelled` |
 //! | | turn | `endings::cancel_all_or_expiry_wins` |
 //! | | new timeout | `endings::new_timeout_beside_cancel_all_ends_once` |
@@ -183,6 +190,7 @@ mod endings;
 mod ends;
 mod expiring_map;
 mod explore;
+mod groups;
 mod lanes;
 mod limit;
 mod orders;
