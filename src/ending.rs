@@ -312,15 +312,6 @@ impl HashedWheelTimer {
 /// are called, and no caller gets them. The drop of the last handle of the timer does not wait for
 /// the end either.
 ///
-/// # Where a wait is possible
-///
-/// A task on the worker may begin the end and must not wait for it: [`wait`](Self::wait) panics
-/// there, because it would wait for that task. (A `block_on` there waits forever.) It may drop this
-/// value or send it to another thread.
-///
-/// The destructor of a thread-local may wait, also on the worker thread. On Windows it must not: no
-/// other thread can begin or end there until that destructor has returned.
-///
 /// # Examples
 ///
 /// ```
@@ -347,6 +338,15 @@ impl HashedWheelTimer {
 /// assert_eq!(ending.wait(), [later]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// # Where a wait is possible
+///
+/// A task on the worker may begin the end and must not wait for it: [`wait`](Self::wait) panics
+/// there, because it would wait for that task. (A `block_on` there waits forever.) It may drop this
+/// value or send it to another thread.
+///
+/// The destructor of a thread-local may wait, also on the worker thread. On Windows it must not: no
+/// other thread can begin or end there until that destructor has returned.
 #[must_use = "the timeouts that are left come from this value"]
 pub struct Ending {
     timer: Arc<Inner>,

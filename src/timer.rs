@@ -14,6 +14,23 @@ use crate::task::{TimerTask, schedule_closure, schedule_task, try_schedule_task}
 /// This type is a handle. Clones refer to the same timer. A process needs one timer, or a few;
 /// share a timer by cloning its handle.
 ///
+/// # Examples
+///
+/// ```
+/// use hashed_wheel::HashedWheelTimer;
+/// use std::sync::mpsc;
+/// use std::time::Duration;
+///
+/// let timer = HashedWheelTimer::new(Duration::from_millis(10), 512);
+/// let (fired, wait) = mpsc::channel();
+/// timer.new_timeout(move |_| fired.send("ring").unwrap(), Duration::from_millis(50))?;
+/// let never = timer.new_timeout(|_| unreachable!(), Duration::from_secs(60))?;
+///
+/// assert!(never.cancel());
+/// assert_eq!(wait.recv()?, "ring");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// # Dropping the last handle joins a thread
 ///
 /// Dropping the last handle stops the timer, as [`stop`](Self::stop) does: it cancels all pending
@@ -57,23 +74,6 @@ use crate::task::{TimerTask, schedule_closure, schedule_task, try_schedule_task}
 /// the child as in the parent. As for every library with locks, another thread of the parent must
 /// not be within a call of this library at the moment of the fork: the child could wait for it
 /// forever. The worker thread may be anywhere.
-///
-/// # Examples
-///
-/// ```
-/// use hashed_wheel::HashedWheelTimer;
-/// use std::sync::mpsc;
-/// use std::time::Duration;
-///
-/// let timer = HashedWheelTimer::new(Duration::from_millis(10), 512);
-/// let (fired, wait) = mpsc::channel();
-/// timer.new_timeout(move |_| fired.send("ring").unwrap(), Duration::from_millis(50))?;
-/// let never = timer.new_timeout(|_| unreachable!(), Duration::from_secs(60))?;
-///
-/// assert!(never.cancel());
-/// assert_eq!(wait.recv()?, "ring");
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 #[doc(alias("Timer", "TimerWheel", "TimingWheel"))]
 pub struct HashedWheelTimer {
     pub(crate) inner: Arc<Inner>,

@@ -48,6 +48,34 @@ mod runs;
 ///
 /// A handle is cheap to clone. Clones refer to the same alarm.
 ///
+/// # Examples
+///
+/// A connection is closed after a minute without a packet, and the alarm lives as long as the
+/// connection:
+///
+/// ```
+/// use hashed_wheel::{HashedWheelTimer, ManualClock};
+/// use std::sync::mpsc;
+/// use std::time::Duration;
+///
+/// let clock = ManualClock::new();
+/// let (timer, mut driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven()?;
+/// let minute = Duration::from_secs(60);
+///
+/// let (close, closed) = mpsc::channel();
+/// let idle = timer.new_alarm(move |_| close.send("idle").unwrap());
+/// idle.arm(minute)?;
+/// clock.advance(minute / 2);
+/// idle.arm(minute)?; // a packet
+/// clock.advance(minute / 2);
+/// assert_eq!(driver.turn(), 0);
+/// clock.advance(minute / 2);
+/// assert_eq!((driver.turn(), closed.recv()?), (1, "idle"));
+/// idle.arm(minute)?; // the next connection
+/// assert!(idle.disarm());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// # Armings
 ///
 /// An alarm is armed or not. While it is armed it counts as one of
@@ -87,34 +115,6 @@ mod runs;
 /// a task that upgrades the [`Weak`](std::sync::Weak). Do not arm it there. It may fire before the
 /// object is complete: then `upgrade` returns `None`, and that expiry is lost. Arm it after
 /// `new_cyclic` has returned.
-///
-/// # Examples
-///
-/// A connection is closed after a minute without a packet, and the alarm lives as long as the
-/// connection:
-///
-/// ```
-/// use hashed_wheel::{HashedWheelTimer, ManualClock};
-/// use std::sync::mpsc;
-/// use std::time::Duration;
-///
-/// let clock = ManualClock::new();
-/// let (timer, mut driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven()?;
-/// let minute = Duration::from_secs(60);
-///
-/// let (close, closed) = mpsc::channel();
-/// let idle = timer.new_alarm(move |_| close.send("idle").unwrap());
-/// idle.arm(minute)?;
-/// clock.advance(minute / 2);
-/// idle.arm(minute)?; // a packet
-/// clock.advance(minute / 2);
-/// assert_eq!(driver.turn(), 0);
-/// clock.advance(minute / 2);
-/// assert_eq!((driver.turn(), closed.recv()?), (1, "idle"));
-/// idle.arm(minute)?; // the next connection
-/// assert!(idle.disarm());
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 #[derive(Clone)]
 #[doc(alias("Callback", "timer_setup", "timer_list", "ReusableTimeout"))]
 pub struct Alarm(Arc<Shared<dyn AlarmTask>>);

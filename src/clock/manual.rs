@@ -14,20 +14,6 @@ use crate::sync::{Arc, Ordering};
 /// the driver. All tasks that are due have run when `turn` returns. Such a test does not sleep, and
 /// does not depend on the speed of the machine.
 ///
-/// # `Instant`s
-///
-/// The clock's time is also an [`Instant`], which [`instant`](Self::instant) and
-/// [`HashedWheelTimer::now`](crate::HashedWheelTimer::now) return. A timer with this clock converts
-/// such `Instant`s exactly. An `Instant` before time zero has passed, so a timeout with this
-/// deadline is due at once.
-///
-/// The timer takes `Instant`s of the machine too: an `Instant` one hour from [`Instant::now`] is
-/// one hour from the time of this clock, less what passes on the machine before the call. Time zero
-/// of this clock is 70 000 years after the machine's time, and an `Instant` belongs to the nearer
-/// one. So a timer with another clock takes an `Instant` of this clock for a deadline that never
-/// comes. Another `ManualClock` has the same zero, except for the time between the two calls of
-/// [`new`](Self::new).
-///
 /// # Examples
 ///
 /// ```
@@ -45,6 +31,20 @@ use crate::sync::{Arc, Ordering};
 /// assert!(lease.is_expired());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// # `Instant`s
+///
+/// The clock's time is also an [`Instant`], which [`instant`](Self::instant) and
+/// [`HashedWheelTimer::now`](crate::HashedWheelTimer::now) return. A timer with this clock converts
+/// such `Instant`s exactly. An `Instant` before time zero has passed, so a timeout with this
+/// deadline is due at once.
+///
+/// The timer takes `Instant`s of the machine too: an `Instant` one hour from [`Instant::now`] is
+/// one hour from the time of this clock, less what passes on the machine before the call. Time zero
+/// of this clock is 70 000 years after the machine's time, and an `Instant` belongs to the nearer
+/// one. So a timer with another clock takes an `Instant` of this clock for a deadline that never
+/// comes. Another `ManualClock` has the same zero, except for the time between the two calls of
+/// [`new`](Self::new).
 #[derive(Clone)]
 #[doc(alias("MockClock", "FakeClock", "MockTicker"))]
 pub struct ManualClock {

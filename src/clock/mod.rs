@@ -52,23 +52,6 @@ use crate::sync::Arc;
 /// the timer with [`Builder::build_driven`](crate::Builder::build_driven), and turn it whenever the
 /// clock has moved.
 ///
-/// # Suspend
-///
-/// On Linux the machine's clock stands still while the machine is suspended, as `Instant` does: it
-/// is `CLOCK_MONOTONIC`. A `Clock` that reads `CLOCK_BOOTTIME` goes on, for example for leases that
-/// a server counts too. Deadlines are right then. But a thread's sleep is measured by
-/// `CLOCK_MONOTONIC`, so after a suspend the worker thread sleeps for the rest of its time first.
-/// There are two remedies:
-///
-/// - A [periodic task](crate::HashedWheelTimer::schedule_with_fixed_delay) that does nothing, each
-///   second: the thread never sleeps for longer, so it is late by a second at most.
-/// - A [driver](crate::Driver) whose loop waits for a `timerfd` of `CLOCK_BOOTTIME`, which ends the
-///   wait on time.
-///
-/// This crate has no such clock. To be on time by itself, the thread would have to wait for a
-/// `timerfd` instead of a futex: a second way to sleep and to be woken, by system calls that cost
-/// every wake-up more, for programs that are rarely suspended.
-///
 /// # Examples
 ///
 /// ```
@@ -87,6 +70,23 @@ use crate::sync::Arc;
 /// let (timer, driver) = HashedWheelTimer::builder().clock(DoubleSpeed(Instant::now())).build_driven()?;
 /// # Ok::<(), hashed_wheel::BuildError>(())
 /// ```
+///
+/// # Suspend
+///
+/// On Linux the machine's clock stands still while the machine is suspended, as `Instant` does: it
+/// is `CLOCK_MONOTONIC`. A `Clock` that reads `CLOCK_BOOTTIME` goes on, for example for leases that
+/// a server counts too. Deadlines are right then. But a thread's sleep is measured by
+/// `CLOCK_MONOTONIC`, so after a suspend the worker thread sleeps for the rest of its time first.
+/// There are two remedies:
+///
+/// - A [periodic task](crate::HashedWheelTimer::schedule_with_fixed_delay) that does nothing, each
+///   second: the thread never sleeps for longer, so it is late by a second at most.
+/// - A [driver](crate::Driver) whose loop waits for a `timerfd` of `CLOCK_BOOTTIME`, which ends the
+///   wait on time.
+///
+/// This crate has no such clock. To be on time by itself, the thread would have to wait for a
+/// `timerfd` instead of a futex: a second way to sleep and to be woken, by system calls that cost
+/// every wake-up more, for programs that are rarely suspended.
 pub trait Clock: Send + Sync + 'static {
     /// Returns the time since a fixed origin, which the clock chooses.
     ///

@@ -21,6 +21,41 @@ use crate::node::{End, OnCancel, Task, TimerHandle};
 /// deadline, never early. Futures are woken in tick order. Futures of the same tick that one thread
 /// scheduled are woken in the order of their first polls.
 ///
+/// # Examples
+///
+/// A test advances the clock to the next deadline whenever the code waits, so an hour takes no
+/// time:
+///
+/// ```
+/// use hashed_wheel::{Driver, HashedWheelTimer, ManualClock};
+/// use std::pin::pin;
+/// use std::task::{Context, Poll, RawWakerVTable, Waker};
+/// use std::time::Duration;
+///
+/// /// Runs `future`, which waits for nothing but the timer.
+/// fn block_on<T>(driver: &mut Driver, clock: &ManualClock, future: impl Future<Output = T>) -> T {
+///     let mut future = pin!(future);
+///     loop {
+///         let mut context = Context::from_waker(Waker::noop());
+///         if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+///             return output;
+///         }
+///         clock.advance(driver.next_turn().expect("the future waits for something else"));
+///         driver.turn();
+///     }
+/// }
+///
+/// let clock = ManualClock::new();
+/// let (timer, mut driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven()?;
+/// block_on(&mut driver, &clock, async {
+///     timer.sleep(Duration::from_secs(3_600)).await?;
+///     let late = timer.timeout(Duration::from_secs(5), std::future::pending::<()>()).await;
+///     assert!(late.is_err());
+///     Ok::<(), hashed_wheel::NewTimeoutError>(())
+/// })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// # While it waits
 ///
 /// The future counts as one of [`pending_timeouts`](crate::HashedWheelTimer::pending_timeouts). The
@@ -69,41 +104,6 @@ use crate::node::{End, OnCancel, Task, TimerHandle};
 ///
 /// A poll after an error tries again. Once the delay is over, the future stays ready until it is
 /// [reset](Self::reset).
-///
-/// # Examples
-///
-/// A test advances the clock to the next deadline whenever the code waits, so an hour takes no
-/// time:
-///
-/// ```
-/// use hashed_wheel::{Driver, HashedWheelTimer, ManualClock};
-/// use std::pin::pin;
-/// use std::task::{Context, Poll, RawWakerVTable, Waker};
-/// use std::time::Duration;
-///
-/// /// Runs `future`, which waits for nothing but the timer.
-/// fn block_on<T>(driver: &mut Driver, clock: &ManualClock, future: impl Future<Output = T>) -> T {
-///     let mut future = pin!(future);
-///     loop {
-///         let mut context = Context::from_waker(Waker::noop());
-///         if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
-///             return output;
-///         }
-///         clock.advance(driver.next_turn().expect("the future waits for something else"));
-///         driver.turn();
-///     }
-/// }
-///
-/// let clock = ManualClock::new();
-/// let (timer, mut driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven()?;
-/// block_on(&mut driver, &clock, async {
-///     timer.sleep(Duration::from_secs(3_600)).await?;
-///     let late = timer.timeout(Duration::from_secs(5), std::future::pending::<()>()).await;
-///     assert!(late.is_err());
-///     Ok::<(), hashed_wheel::NewTimeoutError>(())
-/// })?;
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct Sleep {
     timer: TimerHandle<Inner>,

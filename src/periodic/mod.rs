@@ -47,23 +47,6 @@ pub use schedule::{MissedTick, Schedule};
 /// A handle is cheap to clone. Clones refer to the same task. Dropping a handle does not cancel the
 /// task. Holding a handle does not keep the timer running.
 ///
-/// # Runs
-///
-/// Runs do not overlap: the next run becomes due after one has ended.
-///
-/// The task counts as one of [`pending_timeouts`](HashedWheelTimer::pending_timeouts) while it is
-/// going to run and while it runs. It is also one of the timeouts that
-/// [`stop`](HashedWheelTimer::stop) returns.
-///
-/// The task ends when it is [cancelled](Self::cancel), when the timer is stopped, or when a run
-/// returns [`ControlFlow::Break`].
-///
-/// A task that panics does not run again, as in Java. The panic is reported, and
-/// [`has_panicked`](Self::has_panicked) returns true.
-///
-/// If the [task executor](crate::TaskExecutor) drops a run, that run is skipped and reported. The
-/// next run comes at its time.
-///
 /// # Examples
 ///
 /// ```
@@ -83,6 +66,23 @@ pub use schedule::{MissedTick, Schedule};
 /// assert_eq!(heartbeat.next_run(), Some(begin + second * 2));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// # Runs
+///
+/// Runs do not overlap: the next run becomes due after one has ended.
+///
+/// The task counts as one of [`pending_timeouts`](HashedWheelTimer::pending_timeouts) while it is
+/// going to run and while it runs. It is also one of the timeouts that
+/// [`stop`](HashedWheelTimer::stop) returns.
+///
+/// The task ends when it is [cancelled](Self::cancel), when the timer is stopped, or when a run
+/// returns [`ControlFlow::Break`].
+///
+/// A task that panics does not run again, as in Java. The panic is reported, and
+/// [`has_panicked`](Self::has_panicked) returns true.
+///
+/// If the [task executor](crate::TaskExecutor) drops a run, that run is skipped and reported. The
+/// next run comes at its time.
 #[derive(Clone)]
 #[doc(alias("ScheduledFuture", "Ticker"))]
 pub struct Periodic {

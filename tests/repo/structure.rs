@@ -243,3 +243,58 @@ fn modules_do_not_import_through_the_root() {
     );
     assert!(found.is_empty(), "{found:#?}");
 }
+
+/// At most one heading is above the first example of a crate or of a public type.
+#[test]
+fn examples_are_at_the_top_of_the_documentation() {
+    const FOLDERS: [&str; 6] = [
+        "src",
+        "crates/timing-wheels/src",
+        "crates/util/src",
+        "crates/wheel-top/src",
+        "crates/redis-lock/src",
+        "crates/job-scheduler/src",
+    ];
+    let is_late = |docs: &[&str]| {
+        let example = docs.iter().position(|line| line.contains("```"));
+        let headings = |above: &[&str]| {
+            above
+                .iter()
+                .filter(|line| line[3..].starts_with(" # "))
+                .count()
+        };
+        example.is_some_and(|example| headings(&docs[..example]) > 1)
+    };
+    let (mut checked, mut late) = (0, Vec::new());
+    for source in FOLDERS.into_iter().flat_map(sources) {
+        let mut docs = Vec::new();
+        for line in source.text.lines() {
+            if ["//!", "///", "#[", "#!["]
+                .iter()
+                .any(|start| line.starts_with(start))
+            {
+                docs.push(line);
+                continue;
+            }
+            let is_type = ["struct ", "enum ", "trait "].iter().any(|kind| {
+                line.strip_prefix("pub ")
+                    .is_some_and(|rest| rest.starts_with(kind))
+            });
+            if is_type || docs.iter().any(|line| line.starts_with("//!")) {
+                checked += 1;
+                if is_late(&docs) {
+                    late.push(format!("{}: {line}", source.path.display()));
+                }
+            }
+            docs.clear();
+        }
+    }
+    assert!(
+        checked > 100,
+        "only {checked} crates, modules and types were found"
+    );
+    assert!(
+        late.is_empty(),
+        "two headings are above the first example: {late:#?}"
+    );
+}

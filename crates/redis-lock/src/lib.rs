@@ -5,6 +5,43 @@
 //! lease after each third of it. If the holder dies, the lease ends and the lock becomes free.
 //! Redisson, the Redis client for Java, made this scheme popular.
 //!
+//! # Use
+//!
+//! ```no_run
+//! use redis_lock::{LockClient, LockOptions, redis};
+//! use std::time::Duration;
+//!
+//! # async fn pay(invoice: u64, token: u64) {}
+//! #[tokio::main]
+//! async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     let locks = LockClient::new(redis::Client::open("redis://127.0.0.1/")?)?;
+//!
+//!     let mut lock = locks.lock_with("invoices", LockOptions::new().lease(Duration::from_secs(10)));
+//!     let Some(guard) = lock.lock_timeout(Duration::from_secs(3)).await? else {
+//!         return Err("another process pays the invoices".into());
+//!     };
+//!     // If the lock is lost, the work is cancelled, and this returns an error.
+//!     guard.run(async |guard| pay(7, guard.token()).await).await?;
+//!     Ok(())
+//! }
+//! ```
+//!
+//! - A [`LockClient`] has the connections. A [`Lock`] is a name and an owner. A [`Guard`] holds it.
+//! - A [`LockClientBuilder`] makes a client with another timer than that of the process, or a
+//!   prefix of the keys.
+//! - A [`RwLock`] is a name with owners that read or write. A [`Semaphore`] is a name and a number
+//!   of permits. Both give the same guards.
+//! - A [`MultiLock`] takes several locks as one, and its [`MultiGuard`] holds them. The example
+//!   `leader_election` shows how processes choose a leader.
+//! - [`LockOptions`] are the lease, the watchdog, the maximum holding time, the queue and the poll.
+//! - [`LockClient::with_lock`], [`Lock::with_lock`] and [`Guard::run`] cancel the work when the
+//!   lock is lost, [`MultiLock::with_lock`] and [`MultiGuard::run`] when one of several is.
+//!   [`Guard::lost`], [`Guard::on_lost`] and [`Guard::check`] are for other code.
+//! - [`LockClient::state`] tells which holder has a lock, and [`LockClient::force_unlock`] ends its
+//!   hold. [`RwLock::state`] and [`Semaphore::state`] tell all holders, and
+//!   [`RwLock::force_release`] and [`Semaphore::force_release`] end one hold.
+//! - `blocking` has the same types for code that is not async.
+//!
 //! # What is promised
 //!
 //! As long as Redis keeps its data, and its clock runs evenly:
@@ -73,43 +110,6 @@
 //! cannot do that, the lock makes duplicate work rare, but not impossible. The discussion is in
 //! Martin Kleppmann's "How to do distributed locking" and Salvatore Sanfilippo's "Is Redlock
 //! safe?".
-//!
-//! # Use
-//!
-//! ```no_run
-//! use redis_lock::{LockClient, LockOptions, redis};
-//! use std::time::Duration;
-//!
-//! # async fn pay(invoice: u64, token: u64) {}
-//! #[tokio::main]
-//! async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//!     let locks = LockClient::new(redis::Client::open("redis://127.0.0.1/")?)?;
-//!
-//!     let mut lock = locks.lock_with("invoices", LockOptions::new().lease(Duration::from_secs(10)));
-//!     let Some(guard) = lock.lock_timeout(Duration::from_secs(3)).await? else {
-//!         return Err("another process pays the invoices".into());
-//!     };
-//!     // If the lock is lost, the work is cancelled, and this returns an error.
-//!     guard.run(async |guard| pay(7, guard.token()).await).await?;
-//!     Ok(())
-//! }
-//! ```
-//!
-//! - A [`LockClient`] has the connections. A [`Lock`] is a name and an owner. A [`Guard`] holds it.
-//! - A [`LockClientBuilder`] makes a client with another timer than that of the process, or a
-//!   prefix of the keys.
-//! - A [`RwLock`] is a name with owners that read or write. A [`Semaphore`] is a name and a number
-//!   of permits. Both give the same guards.
-//! - A [`MultiLock`] takes several locks as one, and its [`MultiGuard`] holds them. The example
-//!   `leader_election` shows how processes choose a leader.
-//! - [`LockOptions`] are the lease, the watchdog, the maximum holding time, the queue and the poll.
-//! - [`LockClient::with_lock`], [`Lock::with_lock`] and [`Guard::run`] cancel the work when the
-//!   lock is lost, [`MultiLock::with_lock`] and [`MultiGuard::run`] when one of several is.
-//!   [`Guard::lost`], [`Guard::on_lost`] and [`Guard::check`] are for other code.
-//! - [`LockClient::state`] tells which holder has a lock, and [`LockClient::force_unlock`] ends its
-//!   hold. [`RwLock::state`] and [`Semaphore::state`] tell all holders, and
-//!   [`RwLock::force_release`] and [`Semaphore::force_release`] end one hold.
-//! - `blocking` has the same types for code that is not async.
 //!
 //! # Features
 //!

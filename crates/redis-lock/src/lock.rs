@@ -21,11 +21,6 @@ use crate::watchdog;
 /// client. The methods take `&mut self`, so that one task cannot enter by accident through the hold
 /// of another one.
 ///
-/// # Cancel safety
-///
-/// If the future of a method is dropped before it is ready, the owner does not hold the lock, or as
-/// often as before. What Redis has granted in the meantime is released in the background.
-///
 /// # Examples
 ///
 /// ```no_run
@@ -38,6 +33,11 @@ use crate::watchdog;
 /// # Ok(())
 /// # }
 /// ```
+///
+/// # Cancel safety
+///
+/// If the future of a method is dropped before it is ready, the owner does not hold the lock, or as
+/// often as before. What Redis has granted in the meantime is released in the background.
 pub struct Lock {
     shared: Arc<Context>,
     name: Arc<str>,

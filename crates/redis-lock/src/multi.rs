@@ -27,11 +27,6 @@ use crate::options::LockOptions;
 /// The methods take `&mut self`, and the locks may be taken again by the same owner, as for a
 /// [`Lock`].
 ///
-/// # Cancel safety
-///
-/// If the future of a method is dropped before it is ready, the owner holds none of the locks, or
-/// as often as before. What Redis has granted in the meantime is released in the background.
-///
 /// # Examples
 ///
 /// ```no_run
@@ -47,6 +42,11 @@ use crate::options::LockOptions;
 /// # Ok(())
 /// # }
 /// ```
+///
+/// # Cancel safety
+///
+/// If the future of a method is dropped before it is ready, the owner holds none of the locks, or
+/// as often as before. What Redis has granted in the meantime is released in the background.
 #[derive(Debug)]
 pub struct MultiLock {
     /// In the order of their names, which differ.

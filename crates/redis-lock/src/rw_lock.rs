@@ -23,6 +23,22 @@ use crate::state::{SharedHolder, SharedState};
 /// A waiting writer whose process has died keeps new readers out until 500 ms after the other
 /// readers are gone, or its place in the queue ends: a lease after its last attempt.
 ///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example(locks: redis_lock::LockClient) -> Result<(), redis_lock::LockError> {
+/// let prices = locks.rw_lock("prices");
+/// let (mut first, mut second) = (prices.read(), prices.read());
+/// let readers = [first.lock().await?, second.lock().await?];
+/// assert!(prices.write().try_lock().await?.is_none());
+/// for reader in readers {
+///     reader.unlock().await?;
+/// }
+/// let writer = prices.write().lock().await?;
+/// writer.unlock().await
+/// # }
+/// ```
+///
 /// # One task with several owners
 ///
 /// A reading and a writing owner are different, and exclude each other also within one task. So a
@@ -48,22 +64,6 @@ use crate::state::{SharedHolder, SharedState};
 ///
 /// Then no reader sees a half of a write, and no former writer changes what a reader has seen, even
 /// if their leases have ended. It must not reject a read because of a later read.
-///
-/// # Examples
-///
-/// ```no_run
-/// # async fn example(locks: redis_lock::LockClient) -> Result<(), redis_lock::LockError> {
-/// let prices = locks.rw_lock("prices");
-/// let (mut first, mut second) = (prices.read(), prices.read());
-/// let readers = [first.lock().await?, second.lock().await?];
-/// assert!(prices.write().try_lock().await?.is_none());
-/// for reader in readers {
-///     reader.unlock().await?;
-/// }
-/// let writer = prices.write().lock().await?;
-/// writer.unlock().await
-/// # }
-/// ```
 pub struct RwLock {
     read: Lock,
     write: Lock,

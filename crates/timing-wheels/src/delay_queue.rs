@@ -35,26 +35,6 @@ pub trait QueueSleep {
 /// For several owners use `DelayQueue` of the crate `hashed-wheel-util`; for a loop instead of a
 /// task, [`LocalTimer`].
 ///
-/// # When a value is due
-///
-/// A deadline is rounded up to the beginning of a tick, as by [`LocalTimer`]: a value is never
-/// early, and at most a tick late, plus what the sleep is late. Values of one tick come in the
-/// order of their insertions, and cause one wake-up.
-///
-/// # Differences from tokio-util
-///
-/// | | `tokio_util::time::DelayQueue` | here |
-/// |---|---|---|
-/// | values of one tick | the last one inserted comes first | in the order of their insertions |
-/// | the key of a value that is gone | may name a later value | names no other value of this queue |
-/// | delays | over two years: a panic | of 146 years and more: never end |
-/// | a tick | 1 ms | what you choose |
-/// | runtime | tokio, with its time enabled | that of the [`QueueSleep`] |
-/// | memory | `compact`, `reserve` | is freed as values leave, except for [`with_capacity`](Self::with_capacity) |
-///
-/// `tests/it/both_queues.rs`, in the repository, has the tests that both queues pass, and those of
-/// the differences. `cargo bench -p hashed-wheel-benches --bench delay_queue` compares their speed.
-///
 /// # Examples
 ///
 #[cfg_attr(feature = "tokio", doc = "```")]
@@ -77,6 +57,26 @@ pub trait QueueSleep {
 /// assert_eq!(due, ["second", "first"]);
 /// # });
 /// ```
+///
+/// # When a value is due
+///
+/// A deadline is rounded up to the beginning of a tick, as by [`LocalTimer`]: a value is never
+/// early, and at most a tick late, plus what the sleep is late. Values of one tick come in the
+/// order of their insertions, and cause one wake-up.
+///
+/// # Differences from tokio-util
+///
+/// | | `tokio_util::time::DelayQueue` | here |
+/// |---|---|---|
+/// | values of one tick | the last one inserted comes first | in the order of their insertions |
+/// | the key of a value that is gone | may name a later value | names no other value of this queue |
+/// | delays | over two years: a panic | of 146 years and more: never end |
+/// | a tick | 1 ms | what you choose |
+/// | runtime | tokio, with its time enabled | that of the [`QueueSleep`] |
+/// | memory | `compact`, `reserve` | is freed as values leave, except for [`with_capacity`](Self::with_capacity) |
+///
+/// `tests/it/both_queues.rs`, in the repository, has the tests that both queues pass, and those of
+/// the differences. `cargo bench -p hashed-wheel-benches --bench delay_queue` compares their speed.
 pub struct DelayQueue<T, S: QueueSleep> {
     timer: LocalTimer<T, S::Instant>,
     sleep: S,

@@ -21,26 +21,6 @@ const SLOTS: usize = 256;
 ///
 /// It is a [`HierarchicalWheel`] that takes and returns times instead of ticks.
 ///
-/// # When a value is due
-///
-/// A time is rounded up to a tick, and the present down. So a value is never early, and at most a
-/// tick late. A value whose time is exactly now is due at the next beginning of a tick, unless a
-/// tick begins now. [`next`](Self::next) knows: it returns the beginning of the tick, and not the
-/// time that was given to [`insert`](Self::insert).
-///
-/// Values of the same tick come in the order of their insertions.
-///
-/// # The length of a tick
-///
-/// Values of one tick cause one wake-up, so the longest tick that is exact enough is the best.
-/// One millisecond, the resolution of `epoll_wait`, suits most loops.
-///
-/// With ticks of a nanosecond no time is rounded. That costs wake-ups, because hardly any two
-/// values have the same tick. It also costs moves: the wheel has a level for each eight bits of the
-/// number of ticks to a deadline. A value that is a second away begins on the second level with
-/// ticks of a millisecond, on the fourth with ticks of a nanosecond, and moves down once per level
-/// if it stays until then. (Most timeouts are removed long before.)
-///
 /// # Examples
 ///
 #[cfg_attr(feature = "std", doc = "```")]
@@ -62,6 +42,26 @@ const SLOTS: usize = 256;
 ///
 /// The example `local_timer` builds a runtime of one thread with a `Sleep` on it:
 /// `cargo run -p timing-wheels --example local_timer`.
+///
+/// # When a value is due
+///
+/// A time is rounded up to a tick, and the present down. So a value is never early, and at most a
+/// tick late. A value whose time is exactly now is due at the next beginning of a tick, unless a
+/// tick begins now. [`next`](Self::next) knows: it returns the beginning of the tick, and not the
+/// time that was given to [`insert`](Self::insert).
+///
+/// Values of the same tick come in the order of their insertions.
+///
+/// # The length of a tick
+///
+/// Values of one tick cause one wake-up, so the longest tick that is exact enough is the best.
+/// One millisecond, the resolution of `epoll_wait`, suits most loops.
+///
+/// With ticks of a nanosecond no time is rounded. That costs wake-ups, because hardly any two
+/// values have the same tick. It also costs moves: the wheel has a level for each eight bits of the
+/// number of ticks to a deadline. A value that is a second away begins on the second level with
+/// ticks of a millisecond, on the fourth with ticks of a nanosecond, and moves down once per level
+/// if it stays until then. (Most timeouts are removed long before.)
 pub struct LocalTimer<T, I> {
     pub(super) wheel: HierarchicalWheel<T>,
     pub(super) ticks: Ticks,

@@ -13,23 +13,6 @@ const NEVER: u64 = 1 << 62;
 /// ([`at`](Self::at)), so an entry never expires early, and at most a tick late. An entry at
 /// exactly the current time therefore expires when the next tick begins, unless one begins now.
 ///
-/// # Never
-///
-/// A time of 2^62 ns (146 years) or more is never reached: [`at`](Self::at) takes it for the last
-/// nanosecond before. So the last tick that is reached is the last one that begins before 2^62 ns.
-/// A deadline after its beginning is never reached either, because it is rounded up to a later
-/// tick. [`start`](Self::start) returns exactly 2^62 ns for each tick that is never reached.
-///
-/// # The length of a tick
-///
-/// Each length from one nanosecond is fine; the wheels step from deadline to deadline, not from
-/// tick to tick. But entries that are due in one tick expire together, so with ticks of a
-/// nanosecond nearly every entry has a wake-up of its own, and delays have a million times as many
-/// ticks as with a millisecond. In a [`HierarchicalWheel`](super::HierarchicalWheel) of 512 slots
-/// that is about two levels more, and an entry moves once per level. A
-/// [`HashedWheel`](super::HashedWheel) should not have such ticks: each entry is in another of very
-/// many rounds, so each visit of a slot skips all other entries of the slot.
-///
 /// # Examples
 ///
 /// ```
@@ -46,6 +29,23 @@ const NEVER: u64 = 1 << 62;
 /// assert!(wheel.pop_expired(ticks.at(Duration::from_millis(1_339))).is_none());
 /// assert!(wheel.pop_expired(ticks.at(Duration::from_millis(1_340))).is_some());
 /// ```
+///
+/// # Never
+///
+/// A time of 2^62 ns (146 years) or more is never reached: [`at`](Self::at) takes it for the last
+/// nanosecond before. So the last tick that is reached is the last one that begins before 2^62 ns.
+/// A deadline after its beginning is never reached either, because it is rounded up to a later
+/// tick. [`start`](Self::start) returns exactly 2^62 ns for each tick that is never reached.
+///
+/// # The length of a tick
+///
+/// Each length from one nanosecond is fine; the wheels step from deadline to deadline, not from
+/// tick to tick. But entries that are due in one tick expire together, so with ticks of a
+/// nanosecond nearly every entry has a wake-up of its own, and delays have a million times as many
+/// ticks as with a millisecond. In a [`HierarchicalWheel`](super::HierarchicalWheel) of 512 slots
+/// that is about two levels more, and an entry moves once per level. A
+/// [`HashedWheel`](super::HashedWheel) should not have such ticks: each entry is in another of very
+/// many rounds, so each visit of a slot skips all other entries of the slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ticks {
     nanos: u64,

@@ -36,6 +36,30 @@ pin_project! {
     /// A timeout fires up to one tick of the timer later, and never early. A time too large to
     /// represent is no limit.
     ///
+    /// # Examples
+    ///
+    /// ```
+    /// use hashed_wheel::HashedWheelTimer;
+    /// use hashed_wheel_util::IdleIo;
+    /// use std::time::Duration;
+    /// use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+    ///
+    /// async fn echo(timer: &HashedWheelTimer, socket: impl AsyncRead + AsyncWrite + Unpin) -> std::io::Result<()> {
+    ///     let mut socket = IdleIo::new(socket, timer, Duration::from_secs(60));
+    ///     let mut buffer = [0; 1_024];
+    ///     loop {
+    ///         match socket.read(&mut buffer).await? {
+    ///             0 => return Ok(()),
+    ///             n => socket.write_all(&buffer[..n]).await?,
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// # let timer = HashedWheelTimer::new(Duration::from_millis(1), 512);
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(echo(&timer, tokio::io::empty()))?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
     /// # Which one
     ///
     /// | for | use |
@@ -68,30 +92,6 @@ pin_project! {
     /// - What a [`NewTimeoutError`](hashed_wheel::NewTimeoutError) converts into: an operation has
     ///   to wait, and the timer is stopped or rejects the timeout.
     /// - Errors of the inner connection are returned as they are.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use hashed_wheel::HashedWheelTimer;
-    /// use hashed_wheel_util::IdleIo;
-    /// use std::time::Duration;
-    /// use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-    ///
-    /// async fn echo(timer: &HashedWheelTimer, socket: impl AsyncRead + AsyncWrite + Unpin) -> std::io::Result<()> {
-    ///     let mut socket = IdleIo::new(socket, timer, Duration::from_secs(60));
-    ///     let mut buffer = [0; 1_024];
-    ///     loop {
-    ///         match socket.read(&mut buffer).await? {
-    ///             0 => return Ok(()),
-    ///             n => socket.write_all(&buffer[..n]).await?,
-    ///         }
-    ///     }
-    /// }
-    ///
-    /// # let timer = HashedWheelTimer::new(Duration::from_millis(1), 512);
-    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(echo(&timer, tokio::io::empty()))?;
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
     #[derive(Debug)]
     pub struct IdleIo<T> {
         #[pin]

@@ -23,10 +23,6 @@ pin_project! {
     /// up, for example in `select!`, its time continues until one of its direction is ready, or
     /// until its time is set.
     ///
-    /// # Errors
-    ///
-    /// As for [`IdleIo`].
-    ///
     /// # Examples
     ///
     /// A client that expects each part of an answer within five seconds:
@@ -53,6 +49,10 @@ pin_project! {
     /// # assert_eq!(answer, b"answer");
     /// # Ok::<(), std::io::Error>(())
     /// ```
+    ///
+    /// # Errors
+    ///
+    /// As for [`IdleIo`].
     #[derive(Debug)]
     pub struct IoTimeout<T> {
         #[pin]

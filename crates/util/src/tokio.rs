@@ -18,6 +18,46 @@ use crate::sync::{Arc, AtomicU64, Ordering};
 ///
 /// The first timer of a process [may block](Builder::build) this call for up to 200 ms.
 ///
+/// # Examples
+///
+/// ```
+/// use hashed_wheel::HashedWheelTimer;
+/// use hashed_wheel_util::tokio::build_on;
+/// use std::time::Duration;
+/// use tokio::runtime::Handle;
+/// use tokio::sync::oneshot;
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+/// let builder = HashedWheelTimer::builder().tick(Duration::from_millis(1));
+/// let timer = build_on(builder, &Handle::current())?;
+///
+/// let (send, receive) = oneshot::channel();
+/// timer.new_timeout(|_| drop(send.send("fired")), Duration::from_millis(20))?;
+/// assert_eq!(receive.await?, "fired");
+/// timer.sleep(Duration::from_millis(20)).await?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// A test with `#[tokio::test(start_paused = true)]`, where an hour takes no time:
+///
+/// ```
+/// # use hashed_wheel::HashedWheelTimer;
+/// # use hashed_wheel_util::tokio::build_on;
+/// # use std::time::Duration;
+/// # use tokio::runtime::Handle;
+/// # let mut paused = tokio::runtime::Builder::new_current_thread();
+/// # paused.enable_time().start_paused(true).build()?.block_on(async {
+/// let timer = build_on(HashedWheelTimer::builder(), &Handle::current())?;
+/// let lease = timer.new_timeout(|_| println!("expired"), Duration::from_secs(3_600))?;
+/// tokio::time::sleep(Duration::from_secs(3_601)).await;
+/// assert!(lease.is_expired());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// # Thread or task
 ///
 /// The task is better than a [thread](Builder::build) if the runtime is overloaded, because an
@@ -70,46 +110,6 @@ use crate::sync::{Arc, AtomicU64, Ordering};
 ///   `sleep` panics likewise.
 /// - In the destructor of a thread-local, if tokio's own thread-locals have been destroyed. A
 ///   panic there ends the process. A timer that was built before [can be used](TokioClock).
-///
-/// # Examples
-///
-/// ```
-/// use hashed_wheel::HashedWheelTimer;
-/// use hashed_wheel_util::tokio::build_on;
-/// use std::time::Duration;
-/// use tokio::runtime::Handle;
-/// use tokio::sync::oneshot;
-///
-/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
-/// let builder = HashedWheelTimer::builder().tick(Duration::from_millis(1));
-/// let timer = build_on(builder, &Handle::current())?;
-///
-/// let (send, receive) = oneshot::channel();
-/// timer.new_timeout(|_| drop(send.send("fired")), Duration::from_millis(20))?;
-/// assert_eq!(receive.await?, "fired");
-/// timer.sleep(Duration::from_millis(20)).await?;
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// # })?;
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-///
-/// A test with `#[tokio::test(start_paused = true)]`, where an hour takes no time:
-///
-/// ```
-/// # use hashed_wheel::HashedWheelTimer;
-/// # use hashed_wheel_util::tokio::build_on;
-/// # use std::time::Duration;
-/// # use tokio::runtime::Handle;
-/// # let mut paused = tokio::runtime::Builder::new_current_thread();
-/// # paused.enable_time().start_paused(true).build()?.block_on(async {
-/// let timer = build_on(HashedWheelTimer::builder(), &Handle::current())?;
-/// let lease = timer.new_timeout(|_| println!("expired"), Duration::from_secs(3_600))?;
-/// tokio::time::sleep(Duration::from_secs(3_601)).await;
-/// assert!(lease.is_expired());
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// # })?;
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 #[track_caller]
 pub fn build_on(builder: Builder, runtime: &Handle) -> Result<HashedWheelTimer, BuildError> {
     let builder = match builder.has_clock() {

@@ -45,6 +45,65 @@ pub use self::expired::{Expired, Key};
 /// Any thread can insert values, and any thread or async task can receive them. Until a value is
 /// received, its [`Key`] removes it or changes its deadline, even if it is due already.
 ///
+/// # Examples
+///
+/// A thread that retries failed requests:
+///
+/// ```
+/// use hashed_wheel::HashedWheelTimer;
+/// use hashed_wheel_util::delay_queue::DelayQueue;
+/// use std::thread;
+/// use std::time::Duration;
+///
+/// let timer = HashedWheelTimer::new(Duration::from_millis(1), 512);
+/// let retries = DelayQueue::new(&timer);
+/// let failed = retries.clone();
+/// thread::spawn(move || {
+///     failed.insert("second", Duration::from_millis(20))?;
+///     failed.insert("first", Duration::from_millis(10))
+/// });
+/// assert_eq!(retries.recv()?.into_inner(), "first");
+/// assert_eq!(retries.recv()?.into_inner(), "second");
+/// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+/// ```
+///
+/// A cache whose entries expire, in an async task:
+///
+/// ```
+/// # use hashed_wheel_util::delay_queue::{DelayQueue, Key};
+/// # use hashed_wheel::{HashedWheelTimer, NewTimeoutError};
+/// # use std::collections::HashMap;
+/// # use std::time::Duration;
+/// const TTL: Duration = Duration::from_secs(30);
+///
+/// struct Cache {
+///     entries: HashMap<u32, (String, Key)>,
+///     expirations: DelayQueue<u32>,
+/// }
+///
+/// impl Cache {
+///     fn insert(&mut self, id: u32, value: String) -> Result<(), NewTimeoutError> {
+///         let key = self.expirations.insert(id, TTL)?;
+///         if let Some((_, replaced)) = self.entries.insert(id, (value, key)) {
+///             self.expirations.remove(replaced);
+///         }
+///         Ok(())
+///     }
+///
+///     async fn expire(&mut self) -> Result<(), NewTimeoutError> {
+///         let expired = self.expirations.expired().await?;
+///         self.entries.remove(expired.get_ref());
+///         Ok(())
+///     }
+/// }
+/// # let timer = HashedWheelTimer::default();
+/// # let mut cache = Cache { entries: HashMap::new(), expirations: DelayQueue::new(&timer) };
+/// # cache.insert(7, "old".to_owned())?;
+/// # cache.insert(7, "new".to_owned())?;
+/// # assert_eq!(cache.expirations.len(), 1);
+/// # Ok::<(), NewTimeoutError>(())
+/// ```
+///
 /// # Handles
 ///
 /// This type is a handle. Clones refer to the same queue. A queue counts as a handle of its timer.
@@ -109,65 +168,6 @@ pub use self::expired::{Expired, Key};
 /// values, may use the queue.
 ///
 /// A consumer sees everything that the producer of its value did before the insertion.
-///
-/// # Examples
-///
-/// A thread that retries failed requests:
-///
-/// ```
-/// use hashed_wheel::HashedWheelTimer;
-/// use hashed_wheel_util::delay_queue::DelayQueue;
-/// use std::thread;
-/// use std::time::Duration;
-///
-/// let timer = HashedWheelTimer::new(Duration::from_millis(1), 512);
-/// let retries = DelayQueue::new(&timer);
-/// let failed = retries.clone();
-/// thread::spawn(move || {
-///     failed.insert("second", Duration::from_millis(20))?;
-///     failed.insert("first", Duration::from_millis(10))
-/// });
-/// assert_eq!(retries.recv()?.into_inner(), "first");
-/// assert_eq!(retries.recv()?.into_inner(), "second");
-/// # Ok::<(), hashed_wheel::NewTimeoutError>(())
-/// ```
-///
-/// A cache whose entries expire, in an async task:
-///
-/// ```
-/// # use hashed_wheel_util::delay_queue::{DelayQueue, Key};
-/// # use hashed_wheel::{HashedWheelTimer, NewTimeoutError};
-/// # use std::collections::HashMap;
-/// # use std::time::Duration;
-/// const TTL: Duration = Duration::from_secs(30);
-///
-/// struct Cache {
-///     entries: HashMap<u32, (String, Key)>,
-///     expirations: DelayQueue<u32>,
-/// }
-///
-/// impl Cache {
-///     fn insert(&mut self, id: u32, value: String) -> Result<(), NewTimeoutError> {
-///         let key = self.expirations.insert(id, TTL)?;
-///         if let Some((_, replaced)) = self.entries.insert(id, (value, key)) {
-///             self.expirations.remove(replaced);
-///         }
-///         Ok(())
-///     }
-///
-///     async fn expire(&mut self) -> Result<(), NewTimeoutError> {
-///         let expired = self.expirations.expired().await?;
-///         self.entries.remove(expired.get_ref());
-///         Ok(())
-///     }
-/// }
-/// # let timer = HashedWheelTimer::default();
-/// # let mut cache = Cache { entries: HashMap::new(), expirations: DelayQueue::new(&timer) };
-/// # cache.insert(7, "old".to_owned())?;
-/// # cache.insert(7, "new".to_owned())?;
-/// # assert_eq!(cache.expirations.len(), 1);
-/// # Ok::<(), NewTimeoutError>(())
-/// ```
 pub struct DelayQueue<T> {
     state: Arc<Mutex<State<T>>>,
     /// This handle as a waiter: its place and its alarm. `None` if it does not wait.

@@ -65,14 +65,23 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
 ///
 /// Once it is ready, it stays so until it is [reset](Self::reset).
 ///
+/// # Examples
+///
+/// ```
+/// use hashed_wheel_util::time::{self, Duration, Instant};
+/// use std::pin::pin;
+///
+/// # smol::block_on(async {
+/// let mut sleep = pin!(time::sleep(Duration::from_secs(60)));
+/// sleep.as_mut().reset(Instant::now() + Duration::from_millis(5));
+/// sleep.await;
+/// # });
+/// ```
+///
 /// # Panics
 ///
 /// A poll panics if the timer refuses a timeout. That of the module does so only if no thread can
 /// be started. The timer of a [`Timer`](super::Timer) may be stopped, or full.
-///
-/// # Examples
-///
-/// See [`sleep`].
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct Sleep {
     deadline: Instant,

@@ -15,12 +15,6 @@ use super::types::Instant;
 /// It never waits for a runtime's own timer. For tests with a paused clock build the timer with
 /// `tokio::build_on`, or on a [`ManualClock`](hashed_wheel::ManualClock).
 ///
-/// # Panics
-///
-/// A poll panics if the timer [is stopped](HashedWheelTimer::is_stopped) or rejects a timeout, as a
-/// poll of tokio's `Sleep` does after the end of its runtime. Methods of [`HashedWheelTimer`] with
-/// the same names return an error.
-///
 /// # Examples
 ///
 /// ```
@@ -36,6 +30,12 @@ use super::types::Instant;
 /// assert_eq!(answer, Ok("yes"));
 /// # });
 /// ```
+///
+/// # Panics
+///
+/// A poll panics if the timer [is stopped](HashedWheelTimer::is_stopped) or rejects a timeout, as a
+/// poll of tokio's `Sleep` does after the end of its runtime. Methods of [`HashedWheelTimer`] with
+/// the same names return an error.
 #[derive(Debug, Clone)]
 pub struct Timer(HashedWheelTimer);
 

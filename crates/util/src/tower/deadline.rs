@@ -47,13 +47,6 @@ pub struct Deadline(pub Instant);
 /// service also gets it as the [`Deadline`] of the request, and with
 /// [`write_header`](Self::write_header) the time that is left as its `grpc-timeout`.
 ///
-/// # Errors
-///
-/// As for [`Timeout`](super::Timeout). If the deadline has passed already, the service is not
-/// called, and the response future resolves with
-/// [`Elapsed`](hashed_wheel::TimeoutError::Elapsed). [`http_status`](super::http_status) and
-/// [`grpc_status`](super::grpc_status) say what to answer to each error.
-///
 /// # Examples
 ///
 /// A server asks another one, which gets the rest of the time. The deadline follows the task:
@@ -85,6 +78,13 @@ pub struct Deadline(pub Instant);
 /// ```
 ///
 /// [gRPC]: https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md
+///
+/// # Errors
+///
+/// As for [`Timeout`](super::Timeout). If the deadline has passed already, the service is not
+/// called, and the response future resolves with
+/// [`Elapsed`](hashed_wheel::TimeoutError::Elapsed). [`http_status`](super::http_status) and
+/// [`grpc_status`](super::grpc_status) say what to answer to each error.
 #[derive(Debug, Clone)]
 pub struct DeadlineLayer {
     timer: HashedWheelTimer,

@@ -89,13 +89,6 @@ impl<S> Layer<S> for TimeoutLayer {
 /// When the time is over, the response future of the inner service is dropped together with that of
 /// this one.
 ///
-/// # Errors
-///
-/// The response future resolves with a boxed [`TimeoutError`]:
-/// [`Elapsed`](hashed_wheel::TimeoutError::Elapsed) when the time is over,
-/// [`Timer`](hashed_wheel::TimeoutError::Timer) if the timer is stopped or rejects the timeout.
-/// Errors of the inner service are boxed.
-///
 /// # Examples
 ///
 /// ```
@@ -112,6 +105,13 @@ impl<S> Layer<S> for TimeoutLayer {
 /// assert!(matches!(error.downcast_ref(), Some(TimeoutError::Elapsed)));
 /// # });
 /// ```
+///
+/// # Errors
+///
+/// The response future resolves with a boxed [`TimeoutError`]:
+/// [`Elapsed`](hashed_wheel::TimeoutError::Elapsed) when the time is over,
+/// [`Timer`](hashed_wheel::TimeoutError::Timer) if the timer is stopped or rejects the timeout.
+/// Errors of the inner service are boxed.
 #[derive(Debug, Clone)]
 pub struct Timeout<S> {
     inner: S,
