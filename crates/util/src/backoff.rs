@@ -51,8 +51,7 @@ use crate::deadlines::nanos;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use = "pauses do nothing until something waits for them"]
-#[doc(alias = "exponential")]
-#[doc(alias = "retry")]
+#[doc(alias("exponential", "retry", "ExponentialBackoff", "ExponentialBuilder"))]
 pub struct Backoff {
     /// The longest that the next pause may be, if it is less than `max_pause`.
     longest: Duration,
@@ -109,6 +108,7 @@ impl Backoff {
 
     /// Sets how long all pauses may be together. They end before the first one that would make them
     /// longer. Initially, and with [`Duration::MAX`], they never end.
+    #[doc(alias("max_elapsed_time", "with_total_delay"))]
     pub const fn max_total(mut self, total: Duration) -> Self {
         self.left = Some(total);
         self

@@ -93,6 +93,7 @@ pin_project! {
     ///   to wait, and the timer is stopped or rejects the timeout.
     /// - Errors of the inner connection are returned as they are.
     #[derive(Debug)]
+    #[doc(alias("IdleStateHandler", "keepalive", "idle_timeout"))]
     pub struct IdleIo<T> {
         #[pin]
         io: T,

@@ -54,6 +54,7 @@ pin_project! {
     ///
     /// As for [`IdleIo`].
     #[derive(Debug)]
+    #[doc(alias("TimeoutStream", "ReadTimeoutHandler", "WriteTimeoutHandler"))]
     pub struct IoTimeout<T> {
         #[pin]
         io: IdleIo<T>,

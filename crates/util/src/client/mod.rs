@@ -74,6 +74,7 @@ pub enum Reason {
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(look_up(&client, &Key)).unwrap();
 /// ```
 #[derive(Clone)]
+#[doc(alias("retry", "hedge", "BackupRequestFilter"))]
 pub struct Client<R = AllErrors> {
     timer: HashedWheelTimer,
     policy: Policy<R>,

@@ -38,6 +38,7 @@ impl<T> DelayQueue<T> {
     /// assert!(queue.try_recv().is_none());
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
+    #[doc(alias("offer", "put", "schedule"))]
     pub fn insert(&self, value: T, delay: Duration) -> Result<Key, InsertError<T>> {
         self.insert_by(value, self.timer.deadline_after(delay) as i64)
     }

@@ -32,6 +32,7 @@ impl<T> DelayQueue<T> {
     /// assert_eq!(queue.try_recv().unwrap().into_inner(), "in a second");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    #[doc(alias("poll"))]
     pub fn try_recv(&self) -> Option<Expired<T>> {
         let now = self.timer.now_nanos() as i64;
         let due = self.state.lock().values.take_due(now)?;
@@ -94,6 +95,7 @@ impl<T: Send + 'static> DelayQueue<T> {
     /// assert_eq!(queue.recv()?.into_inner(), "soon");
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
+    #[doc(alias("take"))]
     pub fn recv(&self) -> Result<Expired<T>, NewTimeoutError> {
         self.recv_by(NEVER).map(without_limit)
     }
