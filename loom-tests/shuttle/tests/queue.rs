@@ -1,7 +1,5 @@
 //! A `DelayQueue`: threads insert, remove and reset values, wait for them, and poll for them.
 
-use std::task::{Context, Poll, Wake, Waker};
-
 use hashed_wheel_over_shuttle::util::delay_queue::{DelayQueue, Key};
 
 use super::*;
@@ -43,16 +41,6 @@ type Value = Arc<Ticket>;
 pub(super) struct Inserted {
     key: Key,
     ticket: Arc<Ticket>,
-}
-
-/// An async task that waits for a value.
-#[derive(Default)]
-struct Poller(AtomicU64);
-
-impl Wake for Poller {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, Relaxed);
-    }
 }
 
 struct PollingConsumer {
@@ -184,7 +172,7 @@ impl Queue {
         for PollingConsumer { queue, poller } in
             std::mem::take(&mut *self.consumers.lock().unwrap())
         {
-            assert!(get(&poller.0) > 0, "a waiting consumer is woken by the end");
+            assert!(poller.was_woken(), "a waiting consumer is woken by the end");
             drop(queue);
             assert_eq!(Arc::strong_count(&poller), 1, "all wakers are dropped");
         }

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use fastrand::Rng;
@@ -531,6 +532,26 @@ impl World {
             ("cancelled", of(Count::Cancelled)),
             (left, of(Count::Left)),
         ])
+    }
+}
+
+/// An async task that polls.
+#[derive(Default)]
+struct Poller {
+    wakes: AtomicU64,
+    /// How often the task has reset a sleep and polled it again.
+    resets: AtomicU64,
+}
+
+impl Poller {
+    fn was_woken(&self) -> bool {
+        get(&self.wakes) > 0
+    }
+}
+
+impl Wake for Poller {
+    fn wake(self: Arc<Self>) {
+        self.wakes.fetch_add(1, Relaxed);
     }
 }
 

@@ -1,11 +1,7 @@
 //! Two expiring maps. Expired values of the first go to a handler, those of the second to a handler
 //! or to a receiver that threads poll.
 
-use std::task::{Context, Poll, Waker};
-
 use hashed_wheel_over_shuttle::util::{Cause, ExpiringMap, Removed, RemovedEntries};
-
-use super::sleeps::Poller;
 
 use super::*;
 

@@ -1,31 +1,10 @@
 //! Sleeps and intervals. Threads take one out to poll, reset or drop it.
 
 use std::pin::Pin;
-use std::task::{Context, Poll, Wake, Waker};
 
 use hashed_wheel_over_shuttle::{Interval, Sleep};
 
 use super::*;
-
-/// A future's task, which waits for a sleep.
-#[derive(Default)]
-pub(super) struct Poller {
-    wakes: AtomicU64,
-    /// How often the task has reset the sleep and polled it again.
-    resets: AtomicU64,
-}
-
-impl Poller {
-    pub(super) fn was_woken(&self) -> bool {
-        get(&self.wakes) > 0
-    }
-}
-
-impl Wake for Poller {
-    fn wake(self: Arc<Self>) {
-        self.wakes.fetch_add(1, Relaxed);
-    }
-}
 
 enum Subject {
     Sleep(Sleep),
@@ -154,7 +133,7 @@ impl Sleeps {
             let Some(poller) = waiting_poller else {
                 continue;
             };
-            assert!(get(&poller.wakes) > 0, "the task of the last poll is woken");
+            assert!(poller.was_woken(), "the task of the last poll is woken");
             match subject.poll(Waker::noop()) {
                 Poll::Pending => panic!("a task is woken before the end of its sleep"),
                 Poll::Ready(Ok(())) => in_time += 1,
