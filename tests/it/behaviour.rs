@@ -207,51 +207,6 @@ fn a_task_that_reschedules_itself_with_zero_delay_does_not_extend_the_turn() {
 }
 
 #[test]
-fn random_operations_agree_with_a_calculation() {
-    for seed in if cfg!(miri) { 5..6 } else { 0..20 } {
-        let mut random = fastrand::Rng::with_seed(seed);
-        let mut t = Driven::with(|builder| builder.ticks_per_wheel(1 << (seed % 7)));
-        let fired = Arc::new(Mutex::new(Vec::new()));
-        let mut now = 0;
-        let mut due = Vec::new();
-        for name in 0..300 {
-            if random.bool() {
-                let delay = random.u64(0..1 << random.clone().u32(1..32));
-                let (log, deadline) = (Arc::clone(&fired), now + delay);
-                t.timer
-                    .new_timeout(
-                        move |_| log.lock().unwrap().push(name),
-                        Duration::from_nanos(delay),
-                    )
-                    .unwrap();
-                // The first boundary at or after the deadline, or the next one if that has been
-                // processed.
-                due.push((
-                    deadline.div_ceil(10_000_000).max(now / 10_000_000 + 1),
-                    name,
-                ));
-            } else {
-                let step = random.u64(0..1 << random.clone().u32(1..30));
-                now += step;
-                t.pass(Duration::from_nanos(step));
-                let (mut out, rest): (Vec<_>, Vec<_>) = due
-                    .into_iter()
-                    .partition(|(tick, _)| *tick <= now / 10_000_000);
-                out.sort();
-                due = rest;
-                let names: Vec<_> = out.into_iter().map(|(_, name)| name).collect();
-                assert_eq!(
-                    std::mem::take(&mut *fired.lock().unwrap()),
-                    names,
-                    "seed {seed}, at {now} ns"
-                );
-            }
-            assert_eq!(t.timer.pending_timeouts(), due.len(), "seed {seed}");
-        }
-    }
-}
-
-#[test]
 fn a_delay_too_large_to_represent_never_fires() {
     let mut t = Driven::new();
     let never = t.timer.new_timeout(|_| (), Duration::MAX).unwrap();
