@@ -1,5 +1,5 @@
-//! Compares the wheels with the model under random scripts, and under the corpus of the fuzzer. Each
-//! input of that covers code that no other input covers. `tests/fuzz/run` finds more inputs.
+//! Compares the wheels with the model, under random scripts and under the corpus of the fuzzer. Each
+//! input of the corpus covers code of its own. `tests/fuzz/run` finds more inputs.
 
 use crate::fuzz;
 #[path = "../../../../tests/fuzz/replay.rs"]

@@ -1,5 +1,5 @@
-//! Black-box tests of a plain wheel: at every boundary, and after a panic at every position.
-//! `fuzz.rs` compares it with a model. The file that includes this module chooses the wheel as `super::Wheel`.
+//! Black-box tests of a plain wheel: at every boundary, and after a panic at every position. The
+//! file that includes this module chooses the wheel as `super::Wheel`. The model is in `fuzz.rs`.
 
 mod boundaries;
 mod steps;
