@@ -1,4 +1,4 @@
-//! Compares the wheels with the model, under random scripts and under the corpus of the fuzzer. Each
+//! Compares the wheels with the model, under random scripts and under the corpus of the fuzzer. An
 //! input of the corpus covers code of its own. `tests/fuzz/run` finds more inputs.
 
 use crate::fuzz;
