@@ -410,7 +410,7 @@ pub const MUTANTS: &[Mutant] = &[
         "self.queue.lock().waker = waker.take(); return Poll::Pending;"),
     // An expired entry does not wake the receiver.
     mutant("ExpiredEntryDoesNotWake", "util/expiring_map/receiver.rs send", "self.update(…);",
-        "if let Some(queue) = self.0.upgrade() { queue.lock().entries.push_back(item); }"),
+        "if let Some(queue) = self.0.upgrade() { queue.lock().entries.push_back(entry); }"),
     // The end of the map does not wake the receiver.
     mutant("ClosedMapDoesNotWake", "util/expiring_map/receiver.rs drop", "self.update(…);",
         "if let Some(queue) = self.0.upgrade() { queue.lock().is_closed = true; }"),

@@ -9,7 +9,7 @@ use hashed_wheel::Timeout;
 use super::item::Item;
 use super::items::{Inserted, insert};
 use super::shard::{Items, Shard};
-use super::time::{Time, When};
+use super::time::{Now, Time, When};
 use super::{ExpiringMap, InsertError};
 use crate::deadlines::Deadlines;
 use crate::sync::{Arc, MutexGuard};
@@ -196,7 +196,7 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
         V: Send + 'static,
     {
         let (shard, hash) = self.place(&key);
-        let now = self.owner.timer.now_nanos();
+        let now = Now::of(&self.owner.timer);
         let new = self.owner.new_item(shard, hash, now, (key, value), when)?;
         Ok(insert(shard, now, &self.owner.timer, new, replaces))
     }
@@ -341,7 +341,7 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     {
         let (shard, hash) = self.place(key);
         let timer = &self.owner.timer;
-        let now = timer.now_nanos();
+        let now = Now::of(timer);
         let mut tried: Option<(Timeout, u16, Time)> = None;
         let mut is_reset = false;
         loop {
@@ -351,7 +351,7 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
                 // It has left after the reset, if there was one.
                 return is_reset;
             };
-            found.is_used = true;
+            found.set_used();
             match &tried {
                 Some((timeout, changes, time))
                     if timeout == found.timeout() && *changes == found.changes =>
@@ -397,13 +397,13 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
         let timer = &self.owner.timer;
         let (shard, hash) = self.place(key);
         let has_key = |item: &Item<K, V>| item.has_key(key);
-        let items = shard.lock_key(hash, timer.now_nanos(), timer, has_key);
+        let items = shard.lock_key(hash, Now::of(timer), timer, has_key);
         (shard, hash, items)
     }
 
     /// Calls `access` under the lock with the item under `key`, if there is one and it is alive,
     /// and with the present.
-    fn with_item<Q, R>(&self, key: &Q, access: impl FnOnce(&mut Item<K, V>, u64) -> R) -> Option<R>
+    fn with_item<Q, R>(&self, key: &Q, access: impl FnOnce(&mut Item<K, V>, Now) -> R) -> Option<R>
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {

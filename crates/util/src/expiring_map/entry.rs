@@ -12,9 +12,8 @@ use equivalent::Equivalent;
 use super::item::Item;
 use super::items::{drop_panic, end_all};
 use super::shard::Reservation;
-use super::time::When;
+use super::time::{Now, When};
 use super::{BeingWritten, Cause, ExpiringMap, InsertError};
-use crate::deadlines::Deadlines;
 
 /// What is under a key, from [`ExpiringMap::entry`]. `Entry` of `HashMap`.
 ///
@@ -58,7 +57,7 @@ pub struct OccupiedEntry<'a, K, V> {
     held: Option<Held<K, V>>,
 }
 
-type Held<K, V> = (Box<Item<K, V>>, Reservation<K, V>);
+type Held<K, V> = (Item<K, V>, Reservation<K, V>);
 
 /// A key without an entry: part of [`Entry`].
 pub struct VacantEntry<'a, K, V> {
@@ -157,7 +156,7 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
         let (shard, hash) = self.place(key);
         let has_key = |item: &Item<K, V>| item.has_key(key);
         let mut items = loop {
-            let mut items = shard.lock_at(self.owner.timer.now_nanos());
+            let mut items = shard.lock_at(Now::of(&self.owner.timer));
             if items.reserved.contains(hash) {
                 return Err(BeingWritten);
             }
@@ -205,7 +204,7 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
         poll_fn(|context| {
             // Cloned and dropped without the lock, because a waker is user code.
             let mut waker = Some(context.waker().clone());
-            let mut items = shard.lock_at(self.owner.timer.now_nanos());
+            let mut items = shard.lock_at(Now::of(&self.owner.timer));
             if let Some(dead) = shard.take_unwritten(&mut items, hash, |item| item.has_key(key)) {
                 drop(items);
                 shard.output.pass_on(dead, Cause::Expired);
@@ -353,7 +352,7 @@ impl<K, V> OccupiedEntry<'_, K, V> {
     /// its timeout was cancelled. See [`ExpiringMap::touch`].
     pub fn touch(&mut self, delay: Duration) -> bool {
         let owner = &self.map.owner;
-        let now = owner.timer.now_nanos();
+        let now = Now::of(&owner.timer);
         let time = owner.time(now, When::After(delay));
         let is_reset = self.item().is_alive(now) && time.reset(self.item().timeout());
         if is_reset {
@@ -400,7 +399,7 @@ impl<K, V> Drop for OccupiedEntry<'_, K, V> {
             return;
         };
         let shard = &reservation.shard;
-        let mut items = shard.lock_at(self.map.owner.timer.now_nanos());
+        let mut items = shard.lock_at(Now::of(&self.map.owner.timer));
         let now = items.table.now();
         let has_ended = item.has_ended();
         let removed = match has_ended {
@@ -469,7 +468,7 @@ impl<'a, K, V> VacantEntry<'a, K, V> {
             reservation,
         } = self;
         let owner = &map.owner;
-        let (now, when) = (owner.timer.now_nanos(), When::After(delay));
+        let (now, when) = (Now::of(&owner.timer), When::After(delay));
         let Reservation { shard, hash } = &reservation;
         let mut new = owner.new_item(shard, *hash, now, (key, value), when)?;
         let held = Some((new.take(), reservation));

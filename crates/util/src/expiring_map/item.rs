@@ -6,24 +6,23 @@ use equivalent::Equivalent;
 use hashed_wheel::{Cancel, Timeout};
 
 use super::cause::{Cause, Removed};
+use super::time::Now;
 use crate::deadlines::after;
 
 /// That of [`Timeout::remaining`].
 const PRECISION: Duration = Duration::from_micros(1);
 
-/// A key, its value, and its time, in memory of their own. They may be too large for the worker's
-/// stack, so the worker moves only the pointer.
+/// A key, its value, and its time.
 ///
 /// Keys and values are the user's. Whatever drops one must be called without a lock held.
-// In this order, so that what a look-up needs is together.
-#[repr(C)]
 pub(super) struct Item<K, V> {
     /// Not later than that of the timeout, which has read the clock later.
     pub(super) deadline: u64,
     pub(super) weight: u32,
     /// How often the deadline was set.
     pub(super) changes: u16,
-    /// Since it was inserted, or since an eviction has passed it over.
+    /// Since it was inserted, or since an eviction has passed it over. Without a limit, always, so
+    /// that a look-up writes to no memory.
     pub(super) is_used: bool,
     /// The cause is set when it leaves the map.
     pub(super) entry: Removed<K, V>,
@@ -33,12 +32,18 @@ pub(super) struct Item<K, V> {
     /// The latest deadline, whatever the use of the item.
     pub(super) end: u64,
     /// In a table with a limit.
-    pub(super) number: u64,
+    pub(super) number: u32,
 }
 
 impl<K, V> Item<K, V> {
-    pub(super) fn is_alive(&self, now: u64) -> bool {
-        now < self.deadline
+    pub(super) fn is_alive(&self, now: Now) -> bool {
+        now.earliest < self.deadline
+    }
+
+    pub(super) fn set_used(&mut self) {
+        if !self.is_used {
+            self.is_used = true;
+        }
     }
 
     pub(super) fn set_deadline(&mut self, deadline: u64) {
@@ -47,13 +52,13 @@ impl<K, V> Item<K, V> {
     }
 
     /// A use of an item with a time to idle moves its deadline, at most to its end.
-    pub(super) fn stay(&mut self, now: u64, idle: Duration) {
-        let deadline = after(now, idle).min(self.end);
+    pub(super) fn stay(&mut self, now: Now, idle: Duration) {
+        let deadline = after(now.latest, idle).min(self.end);
         if deadline <= self.deadline {
             return;
         }
         // The timer calls its waker for an earlier deadline only.
-        let rest = Duration::from_nanos(deadline - now);
+        let rest = Duration::from_nanos(deadline - now.latest);
         if self.is_before(rest) && !self.timeout().reset(rest) {
             // The timeout has ended meanwhile, so the item ends at its deadline.
             return;
@@ -84,7 +89,7 @@ impl<K, V> Item<K, V> {
     }
 
     /// Why the item leaves: `cause` if it is alive.
-    pub(super) fn cause_at(&self, now: u64, cause: Cause) -> Cause {
+    pub(super) fn cause_at(&self, now: Now, cause: Cause) -> Cause {
         match self.is_alive(now) {
             true => cause,
             false => Cause::Expired,
@@ -92,7 +97,7 @@ impl<K, V> Item<K, V> {
     }
 
     /// Why it leaves with its timeout, which did not start it. This reads the clock.
-    pub(super) fn cause_of_end(&self, now: u64) -> Cause {
+    pub(super) fn cause_of_end(&self, now: Now) -> Cause {
         match self.is_alive(now) && !self.timeout().remaining().is_zero() {
             true => Cause::Stopped,
             false => Cause::Expired,
@@ -110,8 +115,7 @@ impl<K, V> Item<K, V> {
 
     /// Cancels the timeout, and returns the value. If the drop of the key panics, the value is
     /// dropped too.
-    #[expect(clippy::boxed_local, reason = "it may be too large for another move")]
-    pub(super) fn into_value(mut self: Box<Self>) -> V {
+    pub(super) fn into_value(mut self) -> V {
         self.cancel();
         let Removed { key, value, .. } = self.entry;
         drop(key);
@@ -119,8 +123,7 @@ impl<K, V> Item<K, V> {
     }
 
     /// Cancels the timeout, and returns the key and the value.
-    #[expect(clippy::boxed_local, reason = "it may be too large for another move")]
-    pub(super) fn into_pair(mut self: Box<Self>) -> (K, V) {
+    pub(super) fn into_pair(mut self) -> (K, V) {
         self.cancel();
         let Removed { key, value, .. } = self.entry;
         (key, value)
@@ -128,7 +131,7 @@ impl<K, V> Item<K, V> {
 }
 
 /// An item that is not in a table yet. Its drop cancels the timeout.
-pub(super) struct New<K, V>(pub(super) Option<Box<Item<K, V>>>);
+pub(super) struct New<K, V>(pub(super) Option<Item<K, V>>);
 
 impl<K, V> New<K, V> {
     pub(super) fn item(&self) -> &Item<K, V> {
@@ -138,7 +141,7 @@ impl<K, V> New<K, V> {
         }
     }
 
-    pub(super) fn take(&mut self) -> Box<Item<K, V>> {
+    pub(super) fn take(&mut self) -> Item<K, V> {
         match self.0.take() {
             Some(item) => item,
             None => unreachable!("the item was not taken"),

@@ -43,6 +43,7 @@ use super::item::{Item, New};
 use super::output::Output;
 use super::shard::{Leaving, Shard};
 use super::table::Left;
+use super::time::Now;
 use crate::sync::Arc;
 
 /// Cancels the timeouts of removed items, and passes the items on. If one panics, the others are
@@ -52,7 +53,7 @@ use crate::sync::Arc;
 pub(super) fn end_all<K, V>(
     mut removed: Vec<Leaving<K, V>>,
     output: &Output<K, V>,
-    now: u64,
+    now: Now,
     cause: Cause,
 ) -> Option<Panic> {
     removed.iter_mut().for_each(|leaving| leaving.item.cancel());
@@ -93,7 +94,7 @@ pub(super) enum Inserted<K, V> {
 /// If a key's `Eq` panics, the new item ends, and the table is unchanged.
 pub(super) fn insert<K: Eq, V>(
     shard: &Arc<Shard<K, V>>,
-    now: u64,
+    now: Now,
     timer: &HashedWheelTimer,
     mut new: New<K, V>,
     replaces: bool,
@@ -145,7 +146,7 @@ pub(super) struct Expire<K, V, const ON_WORKER: bool> {
     pub(super) hash: u64,
 }
 
-type Found<K, V> = (Leaving<K, V>, u64, Arc<Shard<K, V>>);
+type Found<K, V> = (Leaving<K, V>, Now, Arc<Shard<K, V>>);
 
 impl<K, V, const ON_WORKER: bool> Expire<K, V, ON_WORKER> {
     /// Removes the item that passes the test, if it is still there. Returns the present too, as the

@@ -26,8 +26,7 @@ use self::item::{Item, New};
 use self::items::{Expire, drop_panic, end_all};
 use self::output::Output;
 use self::shard::{Leaving, Shard};
-use self::time::{Time, When};
-use crate::deadlines::Deadlines;
+use self::time::{Now, Time, When};
 use crate::sync::Arc;
 
 pub use self::builder::ExpiringMapBuilder;
@@ -156,11 +155,10 @@ pub use self::receiver::RemovedEntries;
 ///
 /// # Large keys and values
 ///
-/// The map stores each entry in memory of its own, and the worker moves only a pointer to it. But a
-/// handler of [`with_handler`](Self::with_handler) gets its arguments by value. They are on the
-/// stack of the thread that runs the handler, in a debug build twice. The worker's stack is 2 MiB
-/// by [default](hashed_wheel::Builder::thread_stack_size). Box a value that is larger than half a
-/// mebibyte.
+/// The map stores the entries in its table, as `HashMap` does, and moves them by value. When an
+/// entry expires, it is on the worker's stack, in a debug build several times. That is 2 MiB by
+/// [default](hashed_wheel::Builder::thread_stack_size). Box a value that is larger than a few
+/// kibibytes.
 ///
 /// # Examples
 ///
@@ -357,7 +355,7 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
 }
 
 impl<K, V> Owner<K, V> {
-    fn time(&self, now: u64, when: When) -> Time {
+    fn time(&self, now: Now, when: When) -> Time {
         Time::new(when, now, self.time_to_idle, &self.timer)
     }
 
@@ -366,7 +364,7 @@ impl<K, V> Owner<K, V> {
         &self,
         shard: &Arc<Shard<K, V>>,
         hash: u64,
-        now: u64,
+        now: Now,
         (key, value): (K, V),
         when: When,
     ) -> Result<New<K, V>, InsertError<K, V>>
@@ -386,22 +384,22 @@ impl<K, V> Owner<K, V> {
             Err(error) => return Err(InsertError { key, value, error }),
         };
         let cause = Cause::Removed;
-        Ok(New(Some(Box::new(Item {
+        Ok(New(Some(Item {
             hash,
             deadline: time.deadline,
             end: time.end,
             weight,
             changes: 0,
-            is_used: false,
+            is_used: true,
             number: 0,
             timeout,
             entry: Removed { key, value, cause },
-        }))))
+        })))
     }
 
     /// The item is used.
-    fn use_item(&self, item: &mut Item<K, V>, now: u64) {
-        item.is_used = true;
+    fn use_item(&self, item: &mut Item<K, V>, now: Now) {
+        item.set_used();
         if let Some(idle) = self.time_to_idle {
             item.stay(now, idle);
         }
@@ -410,7 +408,7 @@ impl<K, V> Owner<K, V> {
 
 impl<K, V> Drop for Owner<K, V> {
     fn drop(&mut self) {
-        let now = self.timer.now_nanos();
+        let now = Now::of(&self.timer);
         let all: Vec<_> = self
             .shards
             .iter()

@@ -57,7 +57,7 @@ impl<K, V> Output<K, V> {
     {
         let sender = Arc::new(sender);
         let queue = Arc::clone(&sender);
-        let mut output = Self::new(move |leaving| sender.send(leaving.item), true);
+        let mut output = Self::new(move |leaving| sender.send(leaving.item.entry), true);
         output.bound = capacity.map(|most| -> Bound {
             AssertUnwindSafe(Box::new(move || (queue.len() >= most).then_some(most)))
         });

@@ -6,7 +6,6 @@ use std::task::{Context, Poll, Waker, ready};
 use std::{fmt, mem};
 
 use super::cause::Removed;
-use super::item::Item;
 use super::room::smaller_room;
 use crate::sync::{Arc, Mutex, Weak};
 
@@ -30,7 +29,7 @@ pub(super) struct Sender<K, V>(Weak<Queue<K, V>>);
 type Queue<K, V> = Mutex<State<K, V>>;
 
 struct State<K, V> {
-    entries: VecDeque<Box<Item<K, V>>>,
+    entries: VecDeque<Removed<K, V>>,
     /// The waker of the last poll that found no entry.
     waker: Option<Waker>,
     is_closed: bool,
@@ -38,14 +37,14 @@ struct State<K, V> {
 
 impl<K, V> State<K, V> {
     /// Removes the first entry.
-    fn pop(&mut self) -> Option<Box<Item<K, V>>> {
-        let item = self.entries.pop_front()?;
+    fn pop(&mut self) -> Option<Removed<K, V>> {
+        let entry = self.entries.pop_front()?;
         self.free_room();
-        Some(item)
+        Some(entry)
     }
 
     /// Removes the first entries, at most `limit`.
-    fn pop_many(&mut self, limit: usize) -> Vec<Box<Item<K, V>>> {
+    fn pop_many(&mut self, limit: usize) -> Vec<Removed<K, V>> {
         let count = self.entries.len().min(limit);
         let entries = self.entries.drain(..count).collect();
         self.free_room();
@@ -71,8 +70,8 @@ pub(super) fn channel<K, V>() -> (Sender<K, V>, RemovedEntries<K, V>) {
 }
 
 impl<K, V> Sender<K, V> {
-    pub(super) fn send(&self, item: Box<Item<K, V>>) {
-        self.update(|state| state.entries.push_back(item));
+    pub(super) fn send(&self, entry: Removed<K, V>) {
+        self.update(|state| state.entries.push_back(entry));
     }
 
     /// Returns how many entries were not received.
@@ -174,10 +173,10 @@ impl<K, V> RemovedEntries<K, V> {
             return Poll::Ready(0);
         };
         buffer.push(first);
-        // Taken first: a large value is moved without the lock, which the worker may want.
+        // `buffer` may have to grow: without the lock, which the worker may want.
         let more = self.queue.lock().pop_many(limit - 1);
         let count = 1 + more.len();
-        buffer.extend(more.into_iter().map(|item| item.entry));
+        buffer.extend(more);
         Poll::Ready(count)
     }
 
@@ -191,10 +190,8 @@ impl<K, V> RemovedEntries<K, V> {
         let mut waker = None;
         loop {
             let mut state = self.queue.lock();
-            if let Some(item) = state.pop() {
-                // Release the lock first, because a large entry takes time to move.
-                drop(state);
-                return Poll::Ready(Some(item.entry));
+            if let Some(entry) = state.pop() {
+                return Poll::Ready(Some(entry));
             }
             if state.is_closed {
                 return Poll::Ready(None);
@@ -250,19 +247,9 @@ mod tests {
     use crate::expiring_map::Cause;
     use crate::expiring_map::room::MAX_IDLE;
 
-    fn item(key: usize) -> Box<Item<usize, ()>> {
+    fn entry(key: usize) -> Removed<usize, ()> {
         let (value, cause) = ((), Cause::Expired);
-        Box::new(Item {
-            hash: 0,
-            deadline: 0,
-            end: 0,
-            weight: 0,
-            changes: 0,
-            is_used: false,
-            number: 0,
-            timeout: None,
-            entry: Removed { key, value, cause },
-        })
+        Removed { key, value, cause }
     }
 
     #[test]
@@ -273,7 +260,7 @@ mod tests {
         let mut context = Context::from_waker(Waker::noop());
         let room = |expired: &RemovedEntries<_, _>| expired.queue.lock().entries.capacity();
         for limit in [1, 7, ENTRIES] {
-            (0..ENTRIES).for_each(|key| sender.send(item(key)));
+            (0..ENTRIES).for_each(|key| sender.send(entry(key)));
             assert!(room(&expired) >= ENTRIES);
             let mut all = Vec::new();
             while expired

@@ -12,7 +12,7 @@ use super::cause::Cause;
 use super::item::Item;
 use super::output::Output;
 use super::table::{Limit, Table};
-use crate::deadlines::Deadlines;
+use super::time::Now;
 use crate::sync::{Arc, Mutex, MutexGuard, Parker};
 
 /// A part of the keys, and their lock. In cache lines of its own: processors prefetch pairs of
@@ -33,7 +33,7 @@ pub(super) struct Items<K, V> {
 /// An item that leaves the map for the output. If its key is reserved meanwhile, that ends after
 /// the item.
 pub(super) struct Leaving<K, V> {
-    pub(super) item: Box<Item<K, V>>,
+    pub(super) item: Item<K, V>,
     pub(super) reservation: Option<Reservation<K, V>>,
 }
 
@@ -54,7 +54,7 @@ impl<K, V> Shard<K, V> {
     }
 
     /// Takes the lock for a call that has read the clock before.
-    pub(super) fn lock_at(&self, now: u64) -> MutexGuard<'_, Items<K, V>> {
+    pub(super) fn lock_at(&self, now: Now) -> MutexGuard<'_, Items<K, V>> {
         let mut items = self.items.lock();
         items.table.see(now);
         items
@@ -66,7 +66,7 @@ impl<K, V> Shard<K, V> {
     pub(super) fn lock_key(
         self: &Arc<Self>,
         hash: u64,
-        now: u64,
+        now: Now,
         timer: &HashedWheelTimer,
         has_key: impl Fn(&Item<K, V>) -> bool,
     ) -> MutexGuard<'_, Items<K, V>> {
@@ -83,7 +83,7 @@ impl<K, V> Shard<K, V> {
             } else {
                 return items;
             }
-            items = self.lock_at(timer.now_nanos());
+            items = self.lock_at(Now::of(timer));
         }
     }
 
@@ -107,7 +107,7 @@ impl<K, V> Shard<K, V> {
     pub(super) fn leave(
         self: &Arc<Self>,
         items: &mut Items<K, V>,
-        item: Box<Item<K, V>>,
+        item: Item<K, V>,
     ) -> Leaving<K, V> {
         let reserves = self.output.reserves_keys;
         let reservation = reserves.then(|| items.reserved.add(self, item.hash));
@@ -118,7 +118,7 @@ impl<K, V> Shard<K, V> {
     pub(super) fn leave_all(
         self: &Arc<Self>,
         items: &mut Items<K, V>,
-        removed: Vec<Box<Item<K, V>>>,
+        removed: Vec<Item<K, V>>,
     ) -> Vec<Leaving<K, V>> {
         let removed = removed.into_iter();
         removed.map(|item| self.leave(items, item)).collect()

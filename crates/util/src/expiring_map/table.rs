@@ -4,8 +4,8 @@
 //! a tick late. A dead item stays where it is until its task takes it, and no call finds it. With a
 //! limit it is removed when a new item needs its place, because dead items count for the limit too.
 //!
-//! A slot has a pointer to its item, so the slots of a million items fit into a processor's cache,
-//! and a look-up waits for memory once.
+//! The items are in the slots themselves. So when they have left, their memory is free for the whole
+//! process, and not only inside the allocator.
 //!
 //! It never asks for a hash, also when it grows or shrinks. The callers' tests find an item among
 //! those with the same hash. They are the only user code that may run in the table, and each runs
@@ -20,19 +20,20 @@ use hashbrown::HashTable;
 
 use super::item::{Item, New};
 use super::room::{MAX_IDLE, smaller_room};
+use super::time::Now;
 
 /// How many used items in a row an eviction passes over.
 const MAX_CHANCES: usize = 64;
 
 pub(super) struct Table<K, V> {
-    items: HashTable<Box<Item<K, V>>>,
+    items: HashTable<Item<K, V>>,
     /// The present. See [`see`](Self::see).
-    now: u64,
+    now: Now,
     limit: Limit,
     /// The weight of all items.
     weight: u64,
     /// The number of the next item.
-    next: u64,
+    next: u32,
     /// The order of eviction. That of a table without a limit is empty.
     order: VecDeque<Place>,
     /// At least one for each item, not later than its deadline. Without a limit there are none.
@@ -47,11 +48,12 @@ pub(super) struct Limit {
 }
 
 /// Where an item is. An item that has left the table leaves its places behind in the order of
-/// eviction and in the deadlines.
+/// eviction and in the deadlines. (Another item is taken for it only if it has the same hash, and
+/// 2^32 items came in between.)
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     hash: u64,
-    number: u64,
+    number: u32,
 }
 
 impl Place {
@@ -68,17 +70,17 @@ impl Place {
 /// What has left for a new item.
 pub(super) struct Left<K, V> {
     /// The living item of the same key.
-    pub(super) replaced: Option<Box<Item<K, V>>>,
+    pub(super) replaced: Option<Item<K, V>>,
     /// Those for which there is no room: dead items, perhaps the new one, or else some that were
     /// not used recently.
-    pub(super) removed: Vec<Box<Item<K, V>>>,
+    pub(super) removed: Vec<Item<K, V>>,
 }
 
 impl<K, V> Table<K, V> {
     pub(super) fn new(limit: Limit) -> Self {
         Self {
             items: HashTable::new(),
-            now: 0,
+            now: Now::default(),
             limit,
             weight: 0,
             next: 0,
@@ -90,12 +92,12 @@ impl<K, V> Table<K, V> {
     /// Sets the present to the time that a call has read before it took the lock. It does not go
     /// back: otherwise a call that has waited for the lock could still find an item alive that
     /// another call has found dead.
-    pub(super) fn see(&mut self, now: u64) {
+    pub(super) fn see(&mut self, now: Now) {
         self.now = self.now.max(now);
     }
 
     /// The present, as the last call has seen it.
-    pub(super) fn now(&self) -> u64 {
+    pub(super) fn now(&self) -> Now {
         self.now
     }
 
@@ -114,10 +116,8 @@ impl<K, V> Table<K, V> {
         test: impl Fn(&Item<K, V>) -> bool,
     ) -> Option<&mut Item<K, V>> {
         let now = self.now;
-        let found = self
-            .items
-            .find_mut(hash, |item| item.is_alive(now) && test(item));
-        found.map(|item| &mut **item)
+        self.items
+            .find_mut(hash, |item| item.is_alive(now) && test(item))
     }
 
     /// Inserts an item in place of the living one of its key.
@@ -145,7 +145,7 @@ impl<K, V> Table<K, V> {
     }
 
     /// Inserts an item whose key is free. Returns items for which there is no room.
-    pub(super) fn insert(&mut self, mut item: Box<Item<K, V>>) -> Vec<Box<Item<K, V>>> {
+    pub(super) fn insert(&mut self, mut item: Item<K, V>) -> Vec<Item<K, V>> {
         let mut removed = Vec::new();
         if self.has_limit() {
             // First, so that it does not evict the new item.
@@ -164,8 +164,9 @@ impl<K, V> Table<K, V> {
                     }
                 }
             }
+            item.is_used = false;
             item.number = self.next;
-            self.next += 1;
+            self.next = self.next.wrapping_add(1);
             self.weight += u64::from(item.weight);
             self.order.push_back(Place::of(&item));
         }
@@ -186,7 +187,7 @@ impl<K, V> Table<K, V> {
     }
 
     /// An item has a new deadline, perhaps an earlier one.
-    pub(super) fn hasten(&mut self, hash: u64, number: u64, deadline: u64) {
+    pub(super) fn hasten(&mut self, hash: u64, number: u32, deadline: u64) {
         if self.has_limit() {
             let place = Place { hash, number };
             self.deadlines.push(Reverse((deadline, place)));
@@ -195,7 +196,7 @@ impl<K, V> Table<K, V> {
     }
 
     /// Removes an item that was not used recently.
-    fn evict(&mut self) -> Option<Box<Item<K, V>>> {
+    fn evict(&mut self) -> Option<Item<K, V>> {
         let mut chances = MAX_CHANCES;
         loop {
             let place = self.order.pop_front()?;
@@ -211,11 +212,11 @@ impl<K, V> Table<K, V> {
     }
 
     /// Removes a dead item.
-    fn take_dead(&mut self) -> Option<Box<Item<K, V>>> {
+    fn take_dead(&mut self) -> Option<Item<K, V>> {
         loop {
             let mut first = self.deadlines.peek_mut()?;
             let Reverse((deadline, place)) = *first;
-            if deadline > self.now {
+            if deadline > self.now.earliest {
                 return None;
             }
             match self.items.find(place.hash, |item| place.has(item)) {
@@ -231,7 +232,7 @@ impl<K, V> Table<K, V> {
         }
     }
 
-    fn take(&mut self, place: Place) -> Option<Box<Item<K, V>>> {
+    fn take(&mut self, place: Place) -> Option<Item<K, V>> {
         let found = self.items.find_entry(place.hash, |item| place.has(item));
         let (item, _) = found.ok()?.remove();
         self.weight -= u64::from(item.weight);
@@ -243,7 +244,7 @@ impl<K, V> Table<K, V> {
         &mut self,
         hash: u64,
         test: impl Fn(&Item<K, V>) -> bool,
-    ) -> Option<Box<Item<K, V>>> {
+    ) -> Option<Item<K, V>> {
         let now = self.now;
         self.remove(hash, |item| item.is_alive(now) && test(item))
     }
@@ -254,7 +255,7 @@ impl<K, V> Table<K, V> {
         &mut self,
         hash: u64,
         test: impl Fn(&Item<K, V>) -> bool,
-    ) -> Option<Box<Item<K, V>>> {
+    ) -> Option<Item<K, V>> {
         let found = self.items.find_entry(hash, |item| test(item));
         let (item, _) = found.ok()?.remove();
         self.weight -= u64::from(item.weight);
@@ -289,15 +290,14 @@ impl<K, V> Table<K, V> {
     }
 
     pub(super) fn living(&self) -> impl Iterator<Item = &Item<K, V>> {
-        let items = self.items.iter().map(|item| &**item);
-        items.filter(|item| item.is_alive(self.now))
+        self.items.iter().filter(|item| item.is_alive(self.now))
     }
 
     /// Removes the living items that pass the test.
     pub(super) fn take_living(
         &mut self,
         mut test: impl FnMut(&mut Item<K, V>) -> bool,
-    ) -> Vec<Box<Item<K, V>>> {
+    ) -> Vec<Item<K, V>> {
         // First all tests, because one may panic.
         let now = self.now;
         let items = self.items.iter_mut();
@@ -314,7 +314,7 @@ impl<K, V> Table<K, V> {
     }
 
     /// Removes all items, alive and dead.
-    pub(super) fn take_all(&mut self) -> Vec<Box<Item<K, V>>> {
+    pub(super) fn take_all(&mut self) -> Vec<Item<K, V>> {
         mem::take(&mut self.items).into_iter().collect()
     }
 

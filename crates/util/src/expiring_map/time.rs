@@ -5,13 +5,40 @@ use std::time::{Duration, Instant};
 use hashed_wheel::{HashedWheelTimer, NewTimeoutError, Timeout, TimerTask};
 
 use super::item::Item;
-use crate::deadlines::{Deadlines, after};
+use crate::deadlines::{Deadlines, after, nanos};
 
 /// When an entry expires, as a call says it.
 #[derive(Clone, Copy)]
 pub(super) enum When {
     After(Duration),
     At(Instant),
+}
+
+/// The present, by a timer's clock.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Now {
+    /// Not ahead of the clock: what is dead by this time is dead.
+    pub(super) earliest: u64,
+    /// Not behind it: a delay begins at this time, so that no entry is early.
+    pub(super) latest: u64,
+}
+
+impl Now {
+    pub(super) fn of(timer: &HashedWheelTimer) -> Self {
+        let (earliest, latest) = timer.clock().now_bounds();
+        Self {
+            earliest: nanos(earliest),
+            latest: nanos(latest),
+        }
+    }
+
+    /// The present does not go back.
+    pub(super) fn max(self, other: Self) -> Self {
+        Self {
+            earliest: self.earliest.max(other.earliest),
+            latest: self.latest.max(other.latest),
+        }
+    }
 }
 
 /// The time of an entry that is not used.
@@ -25,18 +52,18 @@ pub(super) struct Time {
 impl Time {
     pub(super) fn new(
         when: When,
-        now: u64,
+        now: Now,
         idle: Option<Duration>,
         timer: &HashedWheelTimer,
     ) -> Self {
         let end = match when {
-            When::After(delay) => after(now, delay),
+            When::After(delay) => after(now.latest, delay),
             When::At(instant) => timer.deadline_at(instant),
         };
         match idle {
-            Some(idle) if after(now, idle) < end => Self {
+            Some(idle) if after(now.latest, idle) < end => Self {
                 when: When::After(idle),
-                deadline: after(now, idle),
+                deadline: after(now.latest, idle),
                 end,
             },
             _ => Self {

@@ -4,8 +4,8 @@ use std::panic::resume_unwind;
 
 use super::items::{end_all, first_of};
 use super::shard::Leaving;
+use super::time::Now;
 use super::{Cause, ExpiringMap, Removed};
-use crate::deadlines::Deadlines;
 
 impl<K, V> ExpiringMap<K, V> {
     /// Returns how many entries there are. Those whose time has come count until the timer's next
@@ -74,7 +74,7 @@ impl<K, V> ExpiringMap<K, V> {
     where
         K: Clone,
     {
-        let now = self.owner.timer.now_nanos();
+        let now = Now::of(&self.owner.timer);
         let mut keys = Vec::new();
         for shard in &self.owner.shards {
             let items = shard.lock_at(now);
@@ -106,7 +106,7 @@ impl<K, V> ExpiringMap<K, V> {
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
     pub fn clear(&self) -> usize {
-        let now = self.owner.timer.now_nanos();
+        let now = Now::of(&self.owner.timer);
         let all = self.take_living(now);
         let count = all.len();
         if let Some(panic) = end_all(all, &self.owner.output, now, Cause::Removed) {
@@ -136,7 +136,7 @@ impl<K, V> ExpiringMap<K, V> {
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
     pub fn drain(&self) -> Vec<(K, V)> {
-        let mut all = self.take_living(self.owner.timer.now_nanos());
+        let mut all = self.take_living(Now::of(&self.owner.timer));
         // All before the first one is dropped, because dropping a key may panic.
         all.iter_mut().for_each(|leaving| leaving.item.cancel());
         all.into_iter()
@@ -168,7 +168,7 @@ impl<K, V> ExpiringMap<K, V> {
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
     pub fn retain(&self, mut keep: impl FnMut(&K, &mut V) -> bool) {
-        let now = self.owner.timer.now_nanos();
+        let now = Now::of(&self.owner.timer);
         let panics = self.owner.shards.iter().filter_map(|shard| {
             let mut items = shard.lock_at(now);
             let removed = items.table.take_living(|item| {
@@ -186,7 +186,7 @@ impl<K, V> ExpiringMap<K, V> {
         }
     }
 
-    fn take_living(&self, now: u64) -> Vec<Leaving<K, V>> {
+    fn take_living(&self, now: Now) -> Vec<Leaving<K, V>> {
         let mut all = Vec::new();
         for shard in &self.owner.shards {
             let mut items = shard.lock_at(now);
