@@ -255,7 +255,7 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("ReleaseLeftReference", "node/wheel.rs", "Err(_) => «Expiry::LeftToMessage»",
         "Self { wheel, node }.release(); Expiry::LeftToMessage"),
     // The worker does not release the reference of a handle that comes with a message.
-    mutant("DiscardKeepsReference", "node/wheel.rs", "if «kind == Kind::Discarded» {", "false"),
+    mutant("DiscardKeepsReference", "node/wheel.rs", "if «kind == Kind::DISCARDED» {", "false"),
     // --- node/local.rs ---------------------------------------------------------------------------
     // `cancel` does not tell the worker about a timeout that is in the wheel.
     mutant("CancelWithoutPush", "node/local.rs cancel", "self.push(…);", ""),
@@ -272,7 +272,7 @@ pub const MUTANTS: &[Mutant] = &[
     // A discard takes the task of a periodic timeout during its run.
     mutant("DiscardTakesRunningTask", "node/local.rs", "|| «seen.is_running()»", "false"),
     // A discard does not tell the worker about a timeout that is in the wheel.
-    mutant("DiscardWithoutPush", "node/local.rs", "«unsafe { self.push(Kind::Discarded.encode(number)) };»",
+    mutant("DiscardWithoutPush", "node/local.rs", "«unsafe { self.push(Kind::DISCARDED.encode(number)) };»",
         "_ = number;"),
     // The nodes that a thread leaves keep their references to the timer.
     mutant("EndKeepsReferences", "node/local.rs put", "nodes.count.empty();", ""),

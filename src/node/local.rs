@@ -166,7 +166,7 @@ impl<S: Owner> LocalNodes<S> {
     #[inline]
     fn take_back(&self, handle: &Handle<S>) -> bool {
         let [new, replacement] =
-            [Kind::New, Kind::Replacement].map(|kind| kind.encode(handle.number));
+            [Kind::NEW, Kind::REPLACEMENT].map(|kind| kind.encode(handle.number));
         self.producer.take_back(handle.ticket(), new, replacement)
     }
 
@@ -240,7 +240,7 @@ impl<S: Owner> LocalNodes<S> {
         } else {
             // SAFETY: the node is of this pool. `cancel_unchanged` has found it in the wheel and
             // ended the timeout, which requires this message. It owns the handle's reference.
-            unsafe { self.push(Kind::Discarded.encode(number)) };
+            unsafe { self.push(Kind::DISCARDED.encode(number)) };
             true
         };
         let cancelled = Cancelled {
@@ -333,13 +333,13 @@ impl<S: Owner> NodesGuard<'_, S> {
     /// Makes a timeout and pushes its message.
     #[inline(always)]
     pub(crate) fn schedule<T: Task<S>>(&mut self, task: T, deadline: u64) -> Handle<S> {
-        self.schedule_as(Kind::New, task, deadline)
+        self.schedule_as(Kind::NEW, task, deadline)
     }
 
     /// Makes a timeout in the place of another one, and pushes its message.
     #[cfg(feature = "async")]
     pub(crate) fn schedule_replacement<T: Task<S>>(&mut self, task: T, deadline: u64) -> Handle<S> {
-        self.schedule_as(Kind::Replacement, task, deadline)
+        self.schedule_as(Kind::REPLACEMENT, task, deadline)
     }
 
     #[inline(always)]
@@ -411,7 +411,7 @@ impl<S: Owner> NodesGuard<'_, S> {
         let before = handle.word.cancel_seen(seen)?;
         if before.is_in_wheel() {
             // SAFETY: `cancel_seen` has found the node in the wheel and changed its word.
-            self.push(unsafe { Message::new(handle, Kind::Ended) });
+            self.push(unsafe { Message::new(handle, Kind::CHANGED) });
         }
         Some(cancelled(before, true))
     }
@@ -434,7 +434,7 @@ impl<S: Owner> NodesGuard<'_, S> {
             unsafe { handle.merge_wheel_ref() };
         } else if before.is_in_wheel() {
             // SAFETY: `withdraw` has found the node in the wheel and changed its word.
-            self.push(unsafe { Message::new(&handle, Kind::Ended) });
+            self.push(unsafe { Message::new(&handle, Kind::CHANGED) });
         }
         // SAFETY: `withdraw` has changed the word, and the task was not running, so this thread
         // owns it.

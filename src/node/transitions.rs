@@ -18,36 +18,28 @@ use super::timer_ref::TimerRef;
 
 /// The content of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// A new timeout. The message owns the wheel's reference.
-    New = 1,
-    /// The same, for a timeout that takes the place of another one: a timer that closes accepts it.
-    Replacement = 4,
-    /// The deadline has become earlier, or a periodic task has its next one. The wheel's reference
-    /// is in the wheel, or the worker met the node there and left the reference to this message.
-    Moved = 2,
-    /// The timeout has ended. The wheel's reference as for `Moved`.
-    Ended = 3,
-    /// The timeout was cancelled, and the message owns the reference of the handle too. The wheel's
-    /// reference as for `Moved`.
-    Discarded = 5,
-}
+pub(super) struct Kind(u32);
 
 impl Kind {
+    /// A new timeout. The message owns the wheel's reference.
+    pub(super) const NEW: Self = Self(1);
+    /// The same, for a timeout that takes the place of another one: a timer that closes accepts it.
+    pub(super) const REPLACEMENT: Self = Self(2);
+    /// The timeout has ended, its deadline has become earlier, or a periodic task has its next one.
+    /// The wheel's reference is in the wheel, or the worker met the node there and left the
+    /// reference to this message.
+    pub(super) const CHANGED: Self = Self(3);
+    /// The timeout was cancelled, and the message owns the reference of the handle too. The wheel's
+    /// reference as for `CHANGED`.
+    pub(super) const DISCARDED: Self = Self(4);
+
     pub(super) fn encode(self, number: u32) -> u64 {
-        (self as u64) << 32 | u64::from(number)
+        u64::from(self.0) << 32 | u64::from(number)
     }
 
     #[inline]
     pub(super) fn decode(message: u64) -> (Self, u32) {
-        let kind = match message >> 32 {
-            1 => Self::New,
-            2 => Self::Moved,
-            3 => Self::Ended,
-            4 => Self::Replacement,
-            _ => Self::Discarded,
-        };
-        (kind, message as u32)
+        (Self((message >> 32) as u32), message as u32)
     }
 }
 
@@ -198,10 +190,9 @@ impl<S: Owner> ClaimedTask<S> {
         if !self.node().word.finish_run(next, false) {
             return RunOutcome::Cancelled(self);
         }
-        let kind = next.map_or(Kind::Ended, |_| Kind::Moved);
         // SAFETY: `finish_run` says that the node is in flight again; or it has ended the timeout,
         // whose node is in the wheel.
-        let pushed = push(unsafe { Message::new(S::handle(&self.timeout), kind) });
+        let pushed = push(unsafe { Message::new(S::handle(&self.timeout), Kind::CHANGED) });
         match next {
             Some(_) => RunOutcome::Again((self.timeout, pushed)),
             None => RunOutcome::LastRun(self),
@@ -244,7 +235,7 @@ impl<S: Owner> Handle<S> {
             Some(before) if deadline >= before.deadline() => Reset::Later,
             Some(before) if before.is_in_wheel() => {
                 // SAFETY: `reset` has taken the node, which was in the wheel, to `IN_FLIGHT`.
-                Reset::EarlierInWheel(unsafe { Message::new(self, Kind::Moved) })
+                Reset::EarlierInWheel(unsafe { Message::new(self, Kind::CHANGED) })
             }
             Some(_) => Reset::Earlier,
         }
@@ -300,13 +291,7 @@ mod tests {
 
     #[test]
     fn message_is_not_zero_and_names_its_kind_and_its_node() {
-        for kind in [
-            Kind::New,
-            Kind::Replacement,
-            Kind::Moved,
-            Kind::Ended,
-            Kind::Discarded,
-        ] {
+        for kind in [Kind::NEW, Kind::REPLACEMENT, Kind::CHANGED, Kind::DISCARDED] {
             for number in [0, 1, 64, u32::MAX] {
                 let message = kind.encode(number);
                 assert_ne!(message, 0);

@@ -277,10 +277,10 @@ impl<S: Owner> WheelOf<'_, S> {
         // SAFETY: the message of a new timeout owns the wheel's reference. Any other message owns
         // it too, or the number is in the wheel: then it is taken out below.
         let node = unsafe { WheelRef::from_number(arena, number) };
-        if let Kind::New | Kind::Replacement = kind {
+        if kind == Kind::NEW || kind == Kind::REPLACEMENT {
             // SAFETY: a message from a lane of this pool is about a node of this pool.
             let node = ArrivedRef(unsafe { self.hold(node) });
-            return if kind == Kind::New {
+            return if kind == Kind::NEW {
                 Arrival::New(node)
             } else {
                 Arrival::Replacement(node)
@@ -295,7 +295,7 @@ impl<S: Owner> WheelOf<'_, S> {
                 .remove(node.tick.load(Ordering::Relaxed), position, &mut nodes);
             node.position.store(NOT_IN_WHEEL, Ordering::Relaxed);
         }
-        if kind == Kind::Discarded {
+        if kind == Kind::DISCARDED {
             // SAFETY: this message owns the reference of a handle, which is given up here.
             unsafe { node.release_handle() };
         }
