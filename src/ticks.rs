@@ -25,7 +25,8 @@
 //! the ready list each keep it. It holds within the messages of one turn. A cancelled timeout
 //! leaves a gap, and a timeout that was reset has no promised place.
 
-use core::time::Duration;
+use std::num::NonZeroU64;
+use std::time::Duration;
 
 /// The deadline that is never reached: the greatest number of 62 bits, which is 146 years in
 /// nanoseconds.
@@ -62,14 +63,15 @@ pub(crate) fn deadline(now: u64, delay: Duration) -> u64 {
 /// length is from one nanosecond to that of the longest deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ticks {
-    nanos: u64,
+    nanos: NonZeroU64,
 }
 
 impl Ticks {
     /// Makes the ticks of this length, which is not zero.
     #[inline]
     pub(crate) fn new(tick: Duration) -> Self {
-        Self { nanos: nanos(tick) }
+        let nanos = NonZeroU64::new(nanos(tick)).expect("a tick is not zero");
+        Self { nanos }
     }
 
     /// Returns the current tick: the last one that begins at or before `now`.
@@ -79,7 +81,7 @@ impl Ticks {
 
     /// Returns the time at which the current tick began.
     pub(crate) fn begun(self, now: u64) -> u64 {
-        self.reached(now) * self.nanos
+        self.reached(now) * self.nanos()
     }
 
     /// Returns the first multiple of `slack`, in whole ticks, at or after `deadline`.
@@ -93,24 +95,25 @@ impl Ticks {
     /// Returns the tick at which a deadline expires: the first one that begins at or after
     /// `deadline`. A timeout is therefore never early, and at most one tick late.
     pub(crate) fn of(self, deadline: u64) -> u64 {
-        deadline.div_ceil(self.nanos)
+        // `div_ceil` would ask whether the length is zero.
+        deadline / self.nanos + u64::from(deadline % self.nanos > 0)
     }
 
     /// Returns the first deadline that expires at `tick`, which is not zero. Each earlier deadline
     /// expires before `tick`, and each later one at `tick` or after it.
     pub(crate) fn first_deadline_of(self, tick: u64) -> u64 {
-        (tick - 1).saturating_mul(self.nanos).saturating_add(1)
+        self.last_deadline_of(tick - 1).saturating_add(1)
     }
 
     /// Returns the last deadline that expires at `tick` or before it.
     pub(crate) fn last_deadline_of(self, tick: u64) -> u64 {
-        tick.saturating_mul(self.nanos)
+        tick.saturating_mul(self.nanos())
     }
 
     /// Returns the time from `now` to the beginning of `tick`. It is zero if `tick` has begun, and
     /// 146 years if `tick` is never reached.
     pub(crate) fn until(self, tick: u64, now: u64) -> Duration {
-        match tick.saturating_mul(self.nanos) {
+        match self.last_deadline_of(tick) {
             DEADLINE_NEVER.. => Duration::from_nanos(DEADLINE_NEVER),
             begins => Duration::from_nanos(begins.saturating_sub(now)),
         }
@@ -119,17 +122,17 @@ impl Ticks {
     /// Returns the time from the beginning of `tick` to `now`, in nanoseconds; zero if `tick` has
     /// not begun.
     pub(crate) fn since(self, tick: u64, now: u64) -> u64 {
-        now.saturating_sub(tick.saturating_mul(self.nanos))
+        now.saturating_sub(self.last_deadline_of(tick))
     }
 
     /// Returns the length of a tick in nanoseconds.
     pub(crate) fn nanos(self) -> u64 {
-        self.nanos
+        self.nanos.get()
     }
 
     /// Returns the length of a tick.
     pub(crate) fn duration(self) -> Duration {
-        Duration::from_nanos(self.nanos)
+        Duration::from_nanos(self.nanos())
     }
 }
 
@@ -208,7 +211,7 @@ mod tests {
             let tick = ticks.of(deadline);
             let begins = ticks.until(tick, 0).as_nanos() as u64;
             assert!(
-                begins >= deadline && begins - deadline < ticks.nanos,
+                begins >= deadline && begins - deadline < ticks.nanos(),
                 "{deadline} with {ticks:?}"
             );
             assert_eq!(ticks.reached(begins), tick);

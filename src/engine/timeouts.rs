@@ -227,6 +227,7 @@ mod tests {
             let mut counts = Vec::new();
             let mut worker = self.t.inner().worker.lock();
             let mut nodes = worker.nodes.of(self.t.inner());
+            let next_tick = nodes.tick() + 1;
             self.carried_over.clear();
             let mut scan = self.queue.scan(&self.new, most);
             while let Some(mut lane) = scan.next_lane() {
@@ -235,7 +236,7 @@ mod tests {
                     let Arrival::New(node) = arrival else {
                         panic!("each message is a new timeout")
                     };
-                    node.accept(|_, tick| tick + 1);
+                    node.accept(|_| next_tick);
                     self.carried_over.push(lane.is_carried_over());
                 }
                 counts.push(self.carried_over.len() - before);

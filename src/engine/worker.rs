@@ -365,10 +365,13 @@ fn take_in(
     mut lane: Waiting<'_>,
     refuses_new: bool,
 ) -> (u64, bool) {
-    let (mut messages, mut new, entries) = (0, 0, nodes.len());
+    let (mut messages, mut new, entries, tick) = (0, 0, nodes.len(), nodes.tick());
     while let Some(arrival) = nodes.next_arrival(&mut lane) {
         messages += 1;
-        new += u64::from(apply(inner, arrival, lane.is_carried_over(), refuses_new));
+        // A timeout that is carried over comes out of the wheel at the very tick that the wheel has
+        // reached.
+        let earliest = tick + u64::from(!lane.is_carried_over());
+        new += u64::from(apply(inner, arrival, earliest, refuses_new));
     }
     let counters = &inner.counters.worker;
     counters
@@ -379,14 +382,10 @@ fn take_in(
     (new, nodes.len() != entries + messages)
 }
 
-/// Does what a message says. Returns whether it was about a new timeout.
+/// Does what a message says. Returns whether it was about a new timeout. A node enters the wheel at
+/// the tick `earliest` or later.
 #[inline]
-fn apply(
-    inner: &Inner,
-    arrival: Arrival<'_, Inner>,
-    is_carried_over: bool,
-    refuses_new: bool,
-) -> bool {
+fn apply(inner: &Inner, arrival: Arrival<'_, Inner>, earliest: u64, refuses_new: bool) -> bool {
     let (node, is_new) = match arrival {
         // A new timeout that was cancelled before the worker saw it.
         Arrival::TakenBack => return true,
@@ -397,12 +396,7 @@ fn apply(
         Arrival::New(node) | Arrival::Replacement(node) => (node, true),
         Arrival::Update(node) => (node, false),
     };
-    node.accept(|deadline, wheel_tick| {
-        // A timeout that is carried over comes out of the wheel at the very tick that the wheel has
-        // reached.
-        let earliest = wheel_tick + u64::from(!is_carried_over);
-        inner.ticks.of(deadline).max(earliest)
-    });
+    node.accept(|deadline| inner.ticks.of(deadline).max(earliest));
     is_new
 }
 

@@ -158,8 +158,10 @@ pub(super) struct Arena<S: TaskContext> {
 /// Returns the chunk of the node with this number, and its place there.
 fn location(number: u32) -> (usize, usize) {
     let number = number as usize + FIRST_CHUNK;
-    let chunk = number.ilog2() - FIRST_CHUNK.ilog2();
-    (chunk as usize, number - (FIRST_CHUNK << chunk))
+    // The highest bit names the chunk, and the bits below it the place.
+    let bit = number.ilog2();
+    let chunk = bit - FIRST_CHUNK.ilog2();
+    (chunk as usize, number ^ (1 << bit))
 }
 
 /// The alignment of a chunk whose nodes have this size: its pages can be returned.

@@ -151,7 +151,7 @@ impl Both {
             match arrival {
                 Arrival::TakenBack => {}
                 Arrival::New(node) | Arrival::Replacement(node) | Arrival::Update(node) => {
-                    node.accept(|deadline, _| deadline);
+                    node.accept(|deadline| deadline);
                 }
             }
         }

@@ -461,17 +461,14 @@ impl<'w, S: Owner> HeldRef<'w, S> {
 pub(crate) struct ArrivedRef<'w, S: Owner>(HeldRef<'w, S>);
 
 impl<S: Owner> ArrivedRef<'_, S> {
-    /// Puts the node into the wheel at the tick that `tick` returns for its deadline and for the
-    /// tick that the wheel has reached. If the timeout has ended, releases the reference instead,
-    /// and recycles the node if it was the last one.
+    /// Puts the node into the wheel at the tick that `tick` returns for its deadline. If the
+    /// timeout has ended, releases the reference instead, and recycles the node if it was the last
+    /// one.
     #[inline(always)]
-    pub(crate) fn accept(self, tick: impl FnOnce(u64, u64) -> u64) {
+    pub(crate) fn accept(self, tick: impl FnOnce(u64) -> u64) {
         let Self(held) = self;
         match held.node.word.enter_wheel(held.node.is_last_reference()) {
-            Some(deadline) => {
-                let tick = tick(deadline, held.wheel_tick());
-                held.insert(tick);
-            }
+            Some(deadline) => held.insert(tick(deadline)),
             None => held.release(),
         }
     }
