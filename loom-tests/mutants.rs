@@ -378,7 +378,7 @@ pub const MUTANTS: &[Mutant] = &[
     // An item is found after its time.
     mutant("DeadItemIsFound", "util/expiring_map/table.rs find", "item.is_alive(now)", "true"),
     // Another call gets a reserved key.
-    mutant("ReservedKeyIsGivenOut", "util/expiring_map/shard.rs lock_key",
+    mutant("ReservedKeyIsGivenOut", "util/expiring_map/shard.rs try_lock_key",
         "items.reserved.contains(hash)", "false"),
     // An entry whose time has come while a call had it goes back to the table.
     mutant("EndedEntryGoesBack", "util/expiring_map/entry.rs drop", "item.has_ended()", "false"),
@@ -386,11 +386,11 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("KeyIsFreeBeforeTheWrite", "util/expiring_map/output.rs write_back",
         "output.reserves_keys = true;", ""),
     // A call finds no entry, because its time has come, although it was not written back.
-    mutant("DeadEntryIsNotWritten", "util/expiring_map/shard.rs take_unwritten",
+    mutant("DeadEntryIsNotWritten", "util/expiring_map/shard.rs try_lock_key",
         "!self.output.reserves_keys", "true"),
     // A call that waits for a key is not woken.
     mutant("FreedKeyDoesNotWake", "util/expiring_map/shard.rs drop",
-        "waiters.into_iter().for_each(Waker::wake);", "drop(waiters);"),
+        "waker.wake()", "drop(waker)"),
     // The drop of the last handle drops the values.
     mutant("LastDropLosesValues", "util/expiring_map/mod.rs drop", "end_all(…)", "drop(all); None"),
     // A call that has read the clock before another one, and got the lock after it, finds an entry

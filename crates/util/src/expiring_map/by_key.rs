@@ -14,7 +14,7 @@ use super::{ExpiringMap, InsertError};
 use crate::deadlines::Deadlines;
 use crate::sync::{Arc, MutexGuard};
 
-type Locked<'a, K, V> = (&'a Arc<Shard<K, V>>, u64, MutexGuard<'a, Items<K, V>>);
+pub(super) type Locked<'a, K, V> = (&'a Arc<Shard<K, V>>, u64, MutexGuard<'a, Items<K, V>>);
 
 impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     /// Inserts an entry that expires `delay` from now. Returns the value that was under the key,
@@ -198,7 +198,7 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
         let (shard, hash) = self.place(&key);
         let now = Now::of(&self.owner.timer);
         let new = self.owner.new_item(shard, hash, now, (key, value), when)?;
-        Ok(insert(shard, now, &self.owner.timer, new, replaces))
+        Ok(insert(shard, &self.owner.timer, new, replaces))
     }
 
     /// Returns a clone of the value under `key`; `None` if there is no entry. `HashMap::get`, and a
@@ -341,11 +341,10 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     {
         let (shard, hash) = self.place(key);
         let timer = &self.owner.timer;
-        let now = Now::of(timer);
         let mut tried: Option<(Timeout, u16, Time)> = None;
         let mut is_reset = false;
         loop {
-            let mut items = shard.lock_key(hash, now, timer, |item| item.has_key(key));
+            let mut items = shard.lock_key(hash, timer, |item| item.has_key(key));
             let now = items.table.now();
             let Some(found) = items.table.find(hash, |item| item.has_key(key)) else {
                 // It has left after the reset, if there was one.
@@ -397,7 +396,7 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
         let timer = &self.owner.timer;
         let (shard, hash) = self.place(key);
         let has_key = |item: &Item<K, V>| item.has_key(key);
-        let items = shard.lock_key(hash, Now::of(timer), timer, has_key);
+        let items = shard.lock_key(hash, timer, has_key);
         (shard, hash, items)
     }
 

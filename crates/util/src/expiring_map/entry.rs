@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use equivalent::Equivalent;
 
+use super::by_key::Locked;
 use super::item::Item;
 use super::items::{drop_panic, end_all};
 use super::shard::Reservation;
@@ -74,8 +75,44 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     ///
     /// See [`Entry`].
     pub fn entry(&self, key: K) -> Entry<'_, K, V> {
+        let locked = self.lock_key(&key);
+        self.entry_in(key, locked)
+    }
+
+    /// [`entry`](Self::entry) that does not wait for a reserved key.
+    ///
+    /// # Errors
+    ///
+    /// As for [`try_get`](Self::try_get).
+    ///
+    /// # Examples
+    ///
+    /// Async code, which must not block its thread:
+    ///
+    /// ```
+    /// # use hashed_wheel_util::{Entry, ExpiringMap};
+    /// async fn count(sessions: &ExpiringMap<u32, u64>, key: u32) -> u64 {
+    ///     loop {
+    ///         match sessions.try_entry(key) {
+    ///             Ok(Entry::Occupied(mut entry)) => {
+    ///                 *entry.get_mut() += 1;
+    ///                 break *entry.get();
+    ///             }
+    ///             Ok(Entry::Vacant(_)) => break 0,
+    ///             Err(_) => sessions.written(&key).await,
+    ///         }
+    ///     }
+    /// }
+    /// ```
+    pub fn try_entry(&self, key: K) -> Result<Entry<'_, K, V>, BeingWritten> {
+        let (shard, hash) = self.place(&key);
+        let items = shard.try_lock_key(hash, &self.owner.timer, |item| item.has_key(&key))?;
+        Ok(self.entry_in(key, (shard, hash, items)))
+    }
+
+    // In this order: if `Eq` panics, the key is dropped after the lock is released.
+    fn entry_in(&self, key: K, (shard, hash, mut items): Locked<'_, K, V>) -> Entry<'_, K, V> {
         let map = self;
-        let (shard, hash, mut items) = self.lock_key(&key);
         let item = items.table.remove_living(hash, |item| item.has_key(&key));
         let reservation = items.reserved.add(shard, hash);
         let now = items.table.now();
@@ -155,17 +192,7 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     {
         let (shard, hash) = self.place(key);
         let has_key = |item: &Item<K, V>| item.has_key(key);
-        let mut items = loop {
-            let mut items = shard.lock_at(Now::of(&self.owner.timer));
-            if items.reserved.contains(hash) {
-                return Err(BeingWritten);
-            }
-            let Some(dead) = shard.take_unwritten(&mut items, hash, has_key) else {
-                break items;
-            };
-            drop(items);
-            shard.output.pass_on(dead, Cause::Expired);
-        };
+        let mut items = shard.try_lock_key(hash, &self.owner.timer, has_key)?;
         let now = items.table.now();
         let Some(item) = items.table.find(hash, has_key) else {
             return Ok(None);
@@ -204,12 +231,9 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
         poll_fn(|context| {
             // Cloned and dropped without the lock, because a waker is user code.
             let mut waker = Some(context.waker().clone());
-            let mut items = shard.lock_at(Now::of(&self.owner.timer));
-            if let Some(dead) = shard.take_unwritten(&mut items, hash, |item| item.has_key(key)) {
-                drop(items);
-                shard.output.pass_on(dead, Cause::Expired);
-                items = shard.lock();
-            }
+            let has_key = |item: &Item<K, V>| item.has_key(key);
+            let locked = shard.try_lock_key(hash, &self.owner.timer, has_key);
+            let mut items = locked.unwrap_or_else(|_| shard.lock());
             let waits = items.reserved.wait(hash, &mut waker);
             drop(items);
             if waits {

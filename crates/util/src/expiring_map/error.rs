@@ -55,9 +55,10 @@ impl<K, V> fmt::Display for InsertError<K, V> {
 
 impl<K, V> error::Error for InsertError<K, V> {}
 
-/// The answer of [`ExpiringMap::try_get`](crate::ExpiringMap::try_get) if the key is reserved: its
-/// entry has left the map and was not written yet, or another call has an
-/// [`entry`](crate::ExpiringMap::entry) of it.
+/// The answer of [`try_get`](crate::ExpiringMap::try_get) and
+/// [`try_entry`](crate::ExpiringMap::try_entry) of a map if the key is reserved: its entry has left
+/// the map and was not written yet, or another call has an [`entry`](crate::ExpiringMap::entry) of
+/// it.
 ///
 /// # Examples
 ///

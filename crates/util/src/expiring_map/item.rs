@@ -15,6 +15,8 @@ const PRECISION: Duration = Duration::from_micros(1);
 /// A key, its value, and its time.
 ///
 /// Keys and values are the user's. Whatever drops one must be called without a lock held.
+// In this order, so that what a look-up needs is together.
+#[repr(C)]
 pub(super) struct Item<K, V> {
     /// Not later than that of the timeout, which has read the clock later.
     pub(super) deadline: u64,

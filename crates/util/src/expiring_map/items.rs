@@ -36,7 +36,7 @@ use std::any::Any;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use hashed_wheel::{HashedWheelTimer, Timeout, TimerTask};
+use hashed_wheel::{HashedWheelTimer, NewTimeoutError, Timeout, TimerTask, TryNewTimeoutError};
 
 use super::cause::Cause;
 use super::item::{Item, New};
@@ -94,14 +94,13 @@ pub(super) enum Inserted<K, V> {
 /// If a key's `Eq` panics, the new item ends, and the table is unchanged.
 pub(super) fn insert<K: Eq, V>(
     shard: &Arc<Shard<K, V>>,
-    now: Now,
     timer: &HashedWheelTimer,
     mut new: New<K, V>,
     replaces: bool,
 ) -> Inserted<K, V> {
     let (hash, output) = (new.item().hash, &shard.output);
     let has_key = |other: &Item<K, V>| other.has_key(&new.item().entry.key);
-    let mut items = shard.lock_key(hash, now, timer, has_key);
+    let mut items = shard.lock_key(hash, timer, has_key);
     if !replaces && items.table.find(hash, has_key).is_some() {
         drop(items);
         let (key, value) = new.take().into_pair();
@@ -144,6 +143,15 @@ pub(super) struct Expire<K, V, const ON_WORKER: bool> {
     /// `None` once the timeout has ended.
     pub(super) shard: Option<Arc<Shard<K, V>>>,
     pub(super) hash: u64,
+}
+
+impl<K, V, const ON_WORKER: bool> Expire<K, V, ON_WORKER> {
+    /// The timer has rejected the task. It ends no item: the caller may have reserved the key, for
+    /// which a handler could wait.
+    pub(super) fn reject(mut rejected: TryNewTimeoutError<Self>) -> NewTimeoutError {
+        rejected.task.shard = None;
+        rejected.error
+    }
 }
 
 type Found<K, V> = (Leaving<K, V>, Now, Arc<Shard<K, V>>);

@@ -376,8 +376,12 @@ impl<K, V> Owner<K, V> {
         let weight = self.weigher.as_ref().map_or(0, |weigh| weigh(&key, &value));
         let shard = Some(Arc::clone(shard));
         let schedule = |()| match self.output.runs_on_worker {
-            true => time.schedule(timer, Expire::<_, _, true> { shard, hash }),
-            false => time.schedule(timer, Expire::<_, _, false> { shard, hash }),
+            true => time
+                .schedule(timer, Expire::<_, _, true> { shard, hash })
+                .map_err(Expire::reject),
+            false => time
+                .schedule(timer, Expire::<_, _, false> { shard, hash })
+                .map_err(Expire::reject),
         };
         let timeout = match self.output.check().and_then(schedule) {
             Ok(timeout) => Some(timeout),

@@ -4,12 +4,15 @@
 //! the same hash waits too, which is rare and harmless.
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 
 use hashed_wheel::HashedWheelTimer;
 
+use super::BeingWritten;
 use super::cause::Cause;
 use super::item::Item;
+use super::items::drop_panic;
 use super::output::Output;
 use super::table::{Limit, Table};
 use super::time::Now;
@@ -60,47 +63,52 @@ impl<K, V> Shard<K, V> {
         items
     }
 
-    /// The same for a call for one key. If a call or a handler has reserved the key, it waits for
-    /// that, and reads the clock of the timer again. If the output reserves keys, and the item of
-    /// the key is dead, that one goes to the output first.
-    pub(super) fn lock_key(
+    /// The same for a call for one key, which fails if a call or a handler has reserved the key. If
+    /// the output reserves keys, and the item of the key is dead, that one goes to the output
+    /// first.
+    pub(super) fn try_lock_key(
         self: &Arc<Self>,
         hash: u64,
-        now: Now,
         timer: &HashedWheelTimer,
         has_key: impl Fn(&Item<K, V>) -> bool,
-    ) -> MutexGuard<'_, Items<K, V>> {
-        let mut items = self.lock_at(now);
+    ) -> Result<MutexGuard<'_, Items<K, V>>, BeingWritten> {
         loop {
+            let mut items = self.lock_at(Now::of(timer));
             if items.reserved.contains(hash) {
-                let parker = Parker::new();
-                items.reserved.wait(hash, &mut Some(parker.waker()));
-                drop(items);
-                parker.park();
-            } else if let Some(dead) = self.take_unwritten(&mut items, hash, &has_key) {
-                drop(items);
-                self.output.pass_on(dead, Cause::Expired);
-            } else {
-                return items;
+                return Err(BeingWritten);
             }
-            items = self.lock_at(Now::of(timer));
+            if !self.output.reserves_keys {
+                return Ok(items);
+            }
+            let now = items.table.now();
+            let is_dead = |item: &Item<K, V>| !item.is_alive(now) && has_key(item);
+            let Some(dead) = items.table.remove(hash, is_dead) else {
+                return Ok(items);
+            };
+            let dead = self.leave(&mut items, dead);
+            drop(items);
+            self.output.pass_on(dead, Cause::Expired);
         }
     }
 
-    /// Removes the dead item of a key that stays reserved until the output has written it.
-    pub(super) fn take_unwritten(
+    /// The same, but waits for a reserved key.
+    pub(super) fn lock_key(
         self: &Arc<Self>,
-        items: &mut Items<K, V>,
         hash: u64,
+        timer: &HashedWheelTimer,
         has_key: impl Fn(&Item<K, V>) -> bool,
-    ) -> Option<Leaving<K, V>> {
-        if !self.output.reserves_keys {
-            return None;
+    ) -> MutexGuard<'_, Items<K, V>> {
+        loop {
+            if let Ok(items) = self.try_lock_key(hash, timer, &has_key) {
+                return items;
+            }
+            let parker = Parker::new();
+            let mut waker = Some(parker.waker());
+            let is_reserved = self.lock().reserved.wait(hash, &mut waker);
+            if is_reserved {
+                parker.park();
+            }
         }
-        let now = items.table.now();
-        let is_dead = |item: &Item<K, V>| !item.is_alive(now) && has_key(item);
-        let dead = items.table.remove(hash, is_dead)?;
-        Some(self.leave(items, dead))
     }
 
     /// An item was removed for the output. Its key stays reserved if the output demands it.
@@ -183,7 +191,12 @@ pub(super) struct Reservation<K, V> {
 impl<K, V> Drop for Reservation<K, V> {
     fn drop(&mut self) {
         let waiters = self.shard.lock().reserved.remove(self.hash);
-        // Without the lock, because a waker is user code.
-        waiters.into_iter().for_each(Waker::wake);
+        // Without the lock, because a waker is user code. If one panics, which the panic hook
+        // reports, it wakes the others all the same.
+        for waker in waiters {
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
+                drop_panic(panic);
+            }
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use hashed_wheel::{HashedWheelTimer, NewTimeoutError, Timeout, TimerTask};
+use hashed_wheel::{HashedWheelTimer, Timeout, TimerTask, TryNewTimeoutError};
 
 use super::item::Item;
 use crate::deadlines::{Deadlines, after, nanos};
@@ -74,14 +74,14 @@ impl Time {
         }
     }
 
-    pub(super) fn schedule(
+    pub(super) fn schedule<T: TimerTask>(
         &self,
         timer: &HashedWheelTimer,
-        task: impl TimerTask,
-    ) -> Result<Timeout, NewTimeoutError> {
+        task: T,
+    ) -> Result<Timeout, TryNewTimeoutError<T>> {
         match self.when {
-            When::After(delay) => timer.new_timeout_task(task, delay),
-            When::At(instant) => timer.new_timeout_task_at(task, instant),
+            When::After(delay) => timer.try_new_timeout_task(task, delay),
+            When::At(instant) => timer.try_new_timeout_task_at(task, instant),
         }
     }
 

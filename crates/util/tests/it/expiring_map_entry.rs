@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Barrier, Mutex, OnceLock};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
@@ -38,6 +38,69 @@ fn all(ends: &Ends) -> Vec<(u8, u64, Cause)> {
 }
 
 // --- entries -------------------------------------------------------------------------------------
+
+#[test]
+fn try_entry_answers_at_once() {
+    let mut t = Driven::new();
+    let (map, ends) = with_handler(ExpiringMap::builder(&t.timer));
+    let entry = map.entry(7).or_insert(1, TICK).unwrap();
+    assert_eq!(map.try_entry(7).map(drop), Err(BeingWritten));
+    drop(entry);
+    let Ok(Entry::Occupied(mut entry)) = map.try_entry(7) else {
+        panic!("it is there");
+    };
+    assert_eq!(entry.insert(2), 1);
+    drop(entry);
+    assert_eq!(t.pass(TICK), 1);
+    assert_eq!(all(&ends), [(7, 2, Cause::Expired)]);
+    assert!(matches!(map.try_entry(7), Ok(Entry::Vacant(_))));
+}
+
+/// The dead entry waits for the executor, and the handler would wait for the key.
+#[test]
+fn a_rejected_insertion_calls_no_handler_while_it_has_the_key() {
+    let (to_pool, tasks) = channel();
+    let executor = common::accepts_all(move |task| to_pool.send(task).unwrap());
+    let mut t = Driven::with(|builder| builder.task_executor(executor));
+    let (map, ends) = with_handler(ExpiringMap::builder(&t.timer));
+    map.insert(7, 1, TICK).unwrap();
+    assert_eq!(t.pass(TICK), 1);
+    let Entry::Vacant(vacant) = map.entry(7) else {
+        panic!("it is dead");
+    };
+    t.timer.stop();
+    assert_eq!(vacant.insert(2, TICK).unwrap_err().value, 2);
+    assert_eq!(all(&ends), []);
+    drop(tasks);
+    assert_eq!(all(&ends), [(7, 1, Cause::Expired)]);
+}
+
+#[test]
+fn a_waker_that_panics_leaves_no_other_call_asleep() {
+    struct Panics;
+
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            panic!("the waker");
+        }
+    }
+
+    let t = Driven::new();
+    let (map, _ends) = with_handler(ExpiringMap::builder(&t.timer));
+    let entry = map.entry(7);
+    let task = AsyncTask::new();
+    let wakers = [
+        Waker::from(Arc::new(Panics)),
+        Waker::from(Arc::clone(&task)),
+    ];
+    let mut written = [map.written(&7), map.written(&7)].map(Box::pin);
+    for (written, waker) in written.iter_mut().zip(&wakers) {
+        let polled = written.as_mut().poll(&mut Context::from_waker(waker));
+        assert!(polled.is_pending());
+    }
+    quietly(|| drop(entry));
+    assert_eq!(task.wakes(), 1);
+}
 
 #[test]
 fn an_entry_is_occupied_or_vacant() {
