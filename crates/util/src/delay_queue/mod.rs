@@ -117,9 +117,8 @@ pub use self::expired::{Expired, Key};
 ///
 /// Due values come out in the order of their deadlines, also of deadlines that had passed when the
 /// values were inserted: a queue that is loaded again has its order. Values with the same deadline
-/// come out in the order in which they got it, by insertion or [`reset`](Self::reset), unless a
-/// value with a later deadline has come out before. A value whose delay is too large to represent
-/// is never due.
+/// come out in the order in which they got it, by insertion or [`reset`](Self::reset). A value
+/// whose delay is too large to represent is never due.
 ///
 /// # Several consumers
 ///
@@ -153,12 +152,12 @@ pub use self::expired::{Expired, Key};
 ///
 /// # Price
 ///
-/// An insertion, removal or reset takes amortised constant time: the values are in a
+/// An operation on a value takes amortised constant time: the values are in a
 /// [`HierarchicalWheel`](hashed_wheel::wheel::HierarchicalWheel) whose tick is a nanosecond. Only a
-/// value with an earlier deadline than one that has come out costs an access to a `BTreeSet`. With
-/// one thread, each operation takes at most 0.7 of the time of tokio-util's queue, which has one
-/// owner and returns values of the same millisecond in any order (`cargo bench -p
-/// hashed-wheel-benches --bench delay_queue`).
+/// value with an earlier deadline than one that has come out, or that [`peek`](Self::peek) has
+/// found, is in `BTreeMap`s too. With one thread, each operation takes at most 0.7 of the time of
+/// tokio-util's queue, which has one owner and returns values of the same millisecond in any order
+/// (`cargo bench -p hashed-wheel-benches --bench delay_queue`).
 ///
 /// A call reads the clock once. One that waits reads it up to four times.
 ///

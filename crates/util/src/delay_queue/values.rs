@@ -1,6 +1,6 @@
 //! The values of a queue, in their order.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::{iter, mem};
 
 use hashed_wheel::wheel::{self, HierarchicalWheel};
@@ -20,11 +20,41 @@ const SLOTS: usize = 1 << 8;
 pub(super) struct Values<T> {
     /// Differs from that of all other values, also of later ones of this queue.
     id: u64,
-    /// The wheel's time is that of the last value that came out, or the
-    /// [`first_deadline`](Self::first_deadline) at that time.
+    /// The wheel's time is the [`first_deadline`](Self::first_deadline) of the last call that
+    /// looked for the first value.
     wheel: HierarchicalWheel<T>,
-    /// The values with a deadline before the wheel's time, which the wheel does not order.
-    late: BTreeSet<(u64, wheel::Key)>,
+    late: Late,
+}
+
+/// The values with a deadline before the wheel's time, which the wheel does not order.
+#[derive(Default)]
+struct Late {
+    /// By deadline, and then in the order in which the values came here.
+    places: BTreeMap<(u64, u64), wheel::Key>,
+    /// By value, its key in `places`.
+    numbers: BTreeMap<wheel::Key, (u64, u64)>,
+    next_number: u64,
+}
+
+impl Late {
+    fn insert(&mut self, tick: u64, place: wheel::Key) {
+        let number = (tick, self.next_number);
+        self.next_number += 1;
+        self.places.insert(number, place);
+        self.numbers.insert(place, number);
+    }
+
+    /// Removes a value if it is here.
+    fn remove(&mut self, place: wheel::Key) {
+        let number = self.numbers.remove(&place);
+        number.and_then(|number| self.places.remove(&number));
+    }
+
+    /// Returns the first value, after its deadline.
+    fn first(&self) -> Option<(u64, wheel::Key)> {
+        let (&(tick, _), &place) = self.places.first_key_value()?;
+        Some((tick, place))
+    }
 }
 
 /// Returns the tick of a deadline.
@@ -41,7 +71,7 @@ impl<T> Values<T> {
         Self {
             id: next_id(),
             wheel: HierarchicalWheel::new(SLOTS),
-            late: BTreeSet::new(),
+            late: Late::default(),
         }
     }
 
@@ -58,7 +88,7 @@ impl<T> Values<T> {
 
     fn note_if_late(&mut self, tick: u64, place: wheel::Key) {
         if tick < self.wheel.tick() {
-            self.late.insert((tick, place));
+            self.late.insert(tick, place);
         }
     }
 
@@ -70,17 +100,17 @@ impl<T> Values<T> {
     }
 
     pub(super) fn remove(&mut self, key: Key) -> Option<T> {
-        let place = (self.find(key)?, key.place);
-        self.late.remove(&place);
+        self.find(key)?;
+        self.late.remove(key.place);
         self.wheel.remove(key.place)
     }
 
     /// Changes the deadline of a value. Returns false if the key is stale.
     pub(super) fn reset(&mut self, key: Key, deadline: i64) -> bool {
-        let Some(before) = self.find(key) else {
+        if self.find(key).is_none() {
             return false;
-        };
-        self.late.remove(&(before, key.place));
+        }
+        self.late.remove(key.place);
         self.note_if_late(tick(deadline), key.place);
         self.wheel.reset(key.place, tick(deadline))
     }
@@ -93,15 +123,22 @@ impl<T> Values<T> {
         self.wheel.len()
     }
 
-    /// Returns the key of the first value.
-    pub(super) fn first(&self) -> Option<Key> {
-        let late = self.late.first().map(|&(_, place)| place);
-        let place = late.or_else(|| Some(self.wheel.peek()?.0));
-        place.map(|place| self.key(place))
+    /// Returns the key of the first value. The wheel's time is the value's deadline then, so that
+    /// the next call does not search.
+    pub(super) fn first(&mut self) -> Option<Key> {
+        while let Some(next) = self.next_tick() {
+            let late = self.late.first().map(|(_, place)| place);
+            let place = late.or_else(|| Some(self.wheel.peek_expired(next)?.0));
+            // `None` if it was the deadline of a value that is gone.
+            if let Some(place) = place {
+                return Some(self.key(place));
+            }
+        }
+        None
     }
 
     fn next_tick(&self) -> Option<u64> {
-        let late = self.late.first().map(|&(tick, _)| tick);
+        let late = self.late.first().map(|(tick, _)| tick);
         late.or_else(|| self.wheel.next_deadline())
     }
 
@@ -115,8 +152,11 @@ impl<T> Values<T> {
     pub(super) fn take_due(&mut self, now: i64) -> Option<(Key, i64, T)> {
         loop {
             let next = self.next_tick().filter(|&next| next <= tick(now))?;
-            let due = match self.late.pop_first() {
-                Some((tick, place)) => Some((place, tick, self.wheel.remove(place)?)),
+            let due = match self.late.first() {
+                Some((tick, place)) => {
+                    self.late.remove(place);
+                    Some((place, tick, self.wheel.remove(place)?))
+                }
                 // `None` if it was the deadline of a value that is gone.
                 None => self.wheel.pop_expired(next),
             };

@@ -84,6 +84,64 @@ fn all_due<T>(queue: &DelayQueue<T>) -> Vec<T> {
         .collect()
 }
 
+#[test]
+fn values_of_one_deadline_keep_their_order_after_a_later_one_has_come_out() {
+    let driven = Driven::new();
+    let queue = driven.queue();
+    let past = driven.timer.now();
+    driven.clock.advance(ms(10));
+    // The places of these are used again, in another order.
+    for value in ["a", "b", "c"] {
+        queue.insert(value, Duration::ZERO).unwrap();
+    }
+    assert_eq!(all_due(&queue), ["a", "b", "c"]);
+    let [first, _, third] = ["1", "2", "3"].map(|value| queue.insert_at(value, past).unwrap());
+    assert_eq!(queue.peek(), Some(first));
+    assert!(queue.reset_at(first, past + ms(1)));
+    assert!(queue.reset_at(first, past));
+    assert_eq!(queue.remove(third), Some("3"));
+    queue.insert_at("4", past).unwrap();
+    assert_eq!(all_due(&queue), ["2", "1", "4"]);
+}
+
+/// A peek may look further ahead than the present.
+#[test]
+fn values_before_the_one_that_was_found_first_come_out_in_order() {
+    let driven = Driven::new();
+    let queue = driven.queue();
+    let never = queue.insert("never", Duration::MAX).unwrap();
+    assert_eq!(queue.peek(), Some(never));
+    let later = queue.insert("later", ms(20)).unwrap();
+    assert_eq!(queue.peek(), Some(later));
+    for value in ["1", "2", "3"] {
+        queue.insert(value, ms(10)).unwrap();
+    }
+    queue.insert("too", ms(20)).unwrap();
+    assert!(queue.try_recv().is_none());
+    driven.clock.advance(ms(10));
+    assert_eq!(all_due(&queue), ["1", "2", "3"]);
+    driven.clock.advance(ms(10));
+    assert_eq!(all_due(&queue), ["later", "too"]);
+    driven.clock.advance(Duration::from_secs(1 << 40));
+    assert!(queue.try_recv().is_none());
+    assert_eq!(queue.drain(), ["never"]);
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "too many values")]
+fn peeking_at_the_values_one_by_one_does_not_search_all_of_them_each_time() {
+    let driven = Driven::new();
+    let queue = driven.queue();
+    for number in 0..100_000 {
+        queue.insert(number, ms(3_600_000 - number)).unwrap();
+    }
+    let began = Instant::now();
+    while let Some(key) = queue.peek() {
+        queue.remove(key).unwrap();
+        assert!(began.elapsed() < TEST_TIMEOUT, "{} are left", queue.len());
+    }
+}
+
 // --- tokio-util ----------------------------------------------------------------------------------
 
 #[test]
