@@ -94,15 +94,9 @@ impl Script {
             .copied()
             .filter(|&id| model.is_cancelled_silently(id))
             .collect();
-        // The model does not know when those are cancelled, or when an entry that is dead by then
-        // goes to a receiver. So the hooks of the others do nothing.
-        let may_be_received = |id: &usize| {
-            let kind = &model.records[*id].kind;
-            matches!(kind, Kind::Value { is_silent, .. } if *is_silent)
-        };
-        let is_quiet = !silent.is_empty() || all.iter().any(may_be_received);
-        let were_quiet = model.hooks_are_quiet;
-        model.hooks_are_quiet |= is_quiet;
+        // The call cancels a group before it calls the hooks of that. The model does not know the
+        // groups, so the hooks do nothing.
+        let were_quiet = std::mem::replace(&mut model.hooks_are_quiet, true);
         model.cancelled_by_all.push(0);
         drop(model);
         let count = timer.cancel_all();
