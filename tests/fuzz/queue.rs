@@ -18,12 +18,18 @@ const MAX_CONSUMERS: usize = 4;
 /// A value: its number, and a reference by which the model finds values that are leaked.
 type Value = (u64, Arc<()>);
 
+/// The deadline of a value, in nanoseconds, and when it got that.
+type Rank = (u64, u64);
+
 pub(super) struct QueueModel {
     queue: DelayQueue<Value>,
-    /// The numbers of the values by deadline, in nanoseconds, and by insertion.
-    values: BTreeMap<(u64, u64), Key>,
-    /// The keys of all values that were ever inserted, by number, and their deadlines.
-    keys: Vec<(Key, u64)>,
+    /// The numbers of the values, in their order.
+    values: BTreeMap<Rank, u64>,
+    /// The keys of all values that were ever inserted, by number, and their ranks.
+    keys: Vec<(Key, Rank)>,
+    next_rank: u64,
+    /// The deadline of the last value that came out.
+    last_out: u64,
     consumers: Vec<Consumer>,
     /// The consumers that wait, by the order in which they began.
     places: BTreeMap<u64, Arc<ConsumerTask>>,
@@ -65,6 +71,8 @@ impl QueueModel {
             queue: DelayQueue::new(timer),
             values: BTreeMap::new(),
             keys: Vec::new(),
+            next_rank: 0,
+            last_out: 0,
             consumers: Vec::new(),
             places: BTreeMap::new(),
             next_place: 0,
@@ -81,22 +89,26 @@ impl QueueModel {
 
     /// Removes the first value if it is due.
     fn take_due(&mut self, now: u64) -> Option<u64> {
-        let (&(deadline, number), _) = self.values.first_key_value()?;
+        let (&(deadline, _), &number) = self.values.first_key_value()?;
         (deadline <= now).then(|| {
             self.values.pop_first();
+            self.last_out = deadline;
             number
         })
     }
 
     fn contains(&self, number: usize) -> bool {
-        self.values
-            .contains_key(&(self.keys[number].1, number as u64))
+        self.values.contains_key(&self.keys[number].1)
     }
 
     fn remove(&mut self, number: usize) -> bool {
-        self.values
-            .remove(&(self.keys[number].1, number as u64))
-            .is_some()
+        self.values.remove(&self.keys[number].1).is_some()
+    }
+
+    /// The rank of a value that gets this deadline now.
+    fn rank(&mut self, deadline: u64) -> Rank {
+        self.next_rank += 1;
+        (deadline, self.next_rank)
     }
 
     /// A value has this deadline now.
@@ -228,8 +240,9 @@ impl Script {
         let Ok(key) = inserted else { return };
         let mut model = self.model();
         let queue = model.queue();
-        queue.keys.push((key, deadline));
-        queue.values.insert((deadline, number), key);
+        let rank = queue.rank(deadline);
+        queue.keys.push((key, rank));
+        queue.values.insert(rank, number);
     }
 
     /// Calls `action` with a random value, which may have left the queue.
@@ -264,14 +277,21 @@ impl Script {
         let delay = model.delay();
         let deadline = model.deadline(delay);
         let queue = model.queue();
-        let (handle, (key, _), is_there) = (
+        let (handle, (key, before), is_there) = (
             queue.queue.clone(),
             queue.keys[number],
             queue.remove(number),
         );
         if is_there {
-            queue.keys[number].1 = deadline;
-            queue.values.insert((deadline, number as u64), key);
+            // The same deadline keeps its place, unless values with it are coming out.
+            let keeps_place = deadline == before.0 && deadline > queue.last_out;
+            let rank = if keeps_place {
+                before
+            } else {
+                queue.rank(deadline)
+            };
+            queue.keys[number].1 = rank;
+            queue.values.insert(rank, number as u64);
             queue.notify_of(deadline);
         }
         drop(model);
@@ -398,7 +418,9 @@ impl Script {
             (queue.queue.len(), queue.queue.is_empty()),
             (queue.values.len(), queue.values.is_empty())
         );
-        assert_eq!(queue.queue.peek(), queue.values.values().next().copied());
+        let first = queue.values.values().next();
+        let first = first.map(|&number| queue.keys[number as usize].0);
+        assert_eq!(queue.queue.peek(), first);
         for (number, &(key, _)) in queue.keys.iter().enumerate() {
             assert_eq!(queue.queue.deadline(key).is_some(), queue.contains(number));
         }
@@ -408,10 +430,7 @@ impl Script {
             drop(model);
             if drains {
                 let drained = handle.drain().into_iter().map(|(number, _)| number);
-                assert!(
-                    drained.eq(all.keys().map(|&(_, number)| number)),
-                    "not in order"
-                );
+                assert!(drained.eq(all.into_values()), "not in order");
             } else {
                 handle.clear();
             }
