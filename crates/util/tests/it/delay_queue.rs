@@ -560,8 +560,8 @@ fn values_come_out_in_the_order_in_which_they_got_one_deadline() {
     assert_eq!(all_due(&queue), expected.collect::<Vec<_>>());
 }
 
-/// The queue beside a list. Half of the deadlines have passed, so many are earlier than one that
-/// has come out.
+/// The queue beside a list, which is ordered by the deadlines and by when the values got them. Half
+/// of the deadlines have passed, so many are earlier than one that has come out.
 #[test]
 fn random_operations_agree_with_a_list() {
     for seed in 0..if cfg!(miri) { 2 } else { 200 } {
@@ -569,20 +569,24 @@ fn random_operations_agree_with_a_list() {
         let driven = Driven::new();
         let queue = driven.queue();
         driven.clock.advance(ms(5_000));
-        let mut values: Vec<(Key, Instant)> = Vec::new();
-        let first = |values: &[(Key, Instant)]| values.iter().map(|value| value.1).min();
+        let mut values: Vec<(Instant, u64, Key)> = Vec::new();
+        // A peek changes where later values are kept.
+        let peeks = [1, 20, u64::MAX][seed as usize % 3];
         for number in 0..500 {
             let now = driven.timer.now();
-            let deadline = now + ms(random.u64(..2_000)) - ms(1_000);
+            let deadline = now + 20 * ms(random.u64(..100)) - ms(1_000);
             let at = random.usize(..values.len().max(1));
             match random.u32(..8) {
-                0..3 => values.push((queue.insert_at(number, deadline).unwrap(), deadline)),
-                3 if at < values.len() => {
-                    assert!(queue.reset_at(values[at].0, deadline));
-                    values[at].1 = deadline;
+                0..3 => {
+                    let key = queue.insert_at(number, deadline).unwrap();
+                    values.push((deadline, number, key));
+                }
+                3 if at < values.len() && values[at].0 != deadline => {
+                    assert!(queue.reset_at(values[at].2, deadline));
+                    (values[at].0, values[at].1) = (deadline, number);
                 }
                 4 if at < values.len() => {
-                    let (key, deadline) = values.swap_remove(at);
+                    let (deadline, _, key) = values.swap_remove(at);
                     assert_eq!(queue.deadline(key), Some(deadline));
                     assert!(queue.remove(key).is_some());
                     assert!(queue.remove(key).is_none() && !queue.reset(key, ms(1)));
@@ -592,16 +596,22 @@ fn random_operations_agree_with_a_list() {
                     assert_eq!(kept, values.len());
                     values.clear();
                 }
-                5 => driven.clock.advance(ms(random.u64(..200))),
+                5 => driven.clock.advance(20 * ms(random.u64(..10))),
                 _ => {
-                    let due = first(&values).filter(|&deadline| deadline <= now);
+                    values.sort_unstable_by_key(|&(deadline, order, _)| (deadline, order));
+                    let due = values.first().filter(|value| value.0 <= now);
+                    let due = due.map(|&(deadline, _, key)| (deadline, key));
                     let received = queue.try_recv();
-                    assert_eq!(received.as_ref().map(Expired::deadline), due);
-                    values.retain(|&(key, _)| received.as_ref().map(Expired::key) != Some(key));
+                    let received = received.map(|value| (value.deadline(), value.key()));
+                    assert_eq!(received, due);
+                    values.drain(..usize::from(due.is_some()));
                 }
             }
-            let peeked = queue.peek().and_then(|key| queue.deadline(key));
-            assert_eq!((peeked, queue.len()), (first(&values), values.len()));
+            assert_eq!(queue.len(), values.len());
+            if number % peeks == 0 {
+                let first = values.iter().min_by_key(|value| (value.0, value.1));
+                assert_eq!(queue.peek(), first.map(|value| value.2));
+            }
         }
     }
 }
