@@ -28,8 +28,6 @@ pub(super) struct QueueModel {
     /// The keys of all values that were ever inserted, by number, and their ranks.
     keys: Vec<(Key, Rank)>,
     next_rank: u64,
-    /// The deadline of the last value that came out.
-    last_out: u64,
     consumers: Vec<Consumer>,
     /// The consumers that wait, by the order in which they began.
     places: BTreeMap<u64, Arc<ConsumerTask>>,
@@ -72,7 +70,6 @@ impl QueueModel {
             values: BTreeMap::new(),
             keys: Vec::new(),
             next_rank: 0,
-            last_out: 0,
             consumers: Vec::new(),
             places: BTreeMap::new(),
             next_place: 0,
@@ -92,7 +89,6 @@ impl QueueModel {
         let (&(deadline, _), &number) = self.values.first_key_value()?;
         (deadline <= now).then(|| {
             self.values.pop_first();
-            self.last_out = deadline;
             number
         })
     }
@@ -283,9 +279,8 @@ impl Script {
             queue.remove(number),
         );
         if is_there {
-            // The same deadline keeps its place, unless values with it are coming out.
-            let keeps_place = deadline == before.0 && deadline > queue.last_out;
-            let rank = if keeps_place {
+            // The same deadline keeps its place.
+            let rank = if deadline == before.0 {
                 before
             } else {
                 queue.rank(deadline)

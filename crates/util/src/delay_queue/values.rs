@@ -105,14 +105,18 @@ impl<T> Values<T> {
         self.wheel.remove(key.place)
     }
 
-    /// Changes the deadline of a value. Returns false if the key is stale.
+    /// Changes the deadline of a value, which keeps its place if it has this deadline. Returns false
+    /// if the key is stale.
     pub(super) fn reset(&mut self, key: Key, deadline: i64) -> bool {
-        if self.find(key).is_none() {
+        let Some(before) = self.find(key) else {
             return false;
+        };
+        if before != tick(deadline) {
+            self.late.remove(key.place);
+            self.note_if_late(tick(deadline), key.place);
+            self.wheel.reset(key.place, tick(deadline));
         }
-        self.late.remove(key.place);
-        self.note_if_late(tick(deadline), key.place);
-        self.wheel.reset(key.place, tick(deadline))
+        true
     }
 
     pub(super) fn deadline(&self, key: Key) -> Option<i64> {
