@@ -381,11 +381,9 @@ impl Worker {
         // about timeouts that have ended since; their nodes are freed with the timer.
         inner.state.set_ended();
         inner.worker.set_calling_hooks();
-        let cancelled = |stopped| match stopped {
-            Stopped::WithTask(claimed) => {
-                claimed.with(|claim, timeout| call_cancelled(timeout, claim))
-            }
-            Stopped::Running(timeout) => timeout,
+        let cancelled = |stopped: Stopped<Inner>| match stopped {
+            Ok(claimed) => claimed.with(|claim, timeout| call_cancelled(timeout, claim)),
+            Err(timeout) => timeout,
         };
         let all = all.into_iter().map(cancelled).collect();
         self.nodes.of(inner).empty_reserve();

@@ -242,12 +242,9 @@ impl<S: Owner> Handle<S> {
     }
 }
 
-/// A timeout that `stop` has cancelled.
-pub(crate) enum Stopped<S: Owner> {
-    WithTask(ClaimedTask<S>),
-    /// Its task runs. The thread that runs it drops it.
-    Running(S::Timeout),
-}
+/// A timeout that the end of the timer has cancelled: with its task, or without it, if that runs.
+/// Then the thread that runs it drops it.
+pub(crate) type Stopped<S> = Result<ClaimedTask<S>, <S as TaskContext>::Timeout>;
 
 impl<S: Owner> WheelRef<S> {
     /// Cancels the timeout on behalf of `stop`, unless it has ended. `timer` returns a reference
@@ -277,10 +274,10 @@ impl<S: Owner> WheelRef<S> {
             unsafe { self.another_handle(timer()) }
         };
         Some(match before.is_running() {
-            true => Stopped::Running(S::timeout(handle)),
+            true => Err(S::timeout(handle)),
             // SAFETY: this thread has changed the word to `CANCELLED`, and the task was not
             // running, so its owner is this thread.
-            false => Stopped::WithTask(unsafe { ClaimedTask::new(handle) }),
+            false => Ok(unsafe { ClaimedTask::new(handle) }),
         })
     }
 }

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use crate::files::{pages, root, sources};
 
 /// All lines of `src` that are neither blank nor comments nor tests.
-const CODE_LINES: usize = 8_690;
+const CODE_LINES: usize = 8_685;
 
 /// The lines of a file, with its comments and tests.
 const FILE_LINES: usize = 600;
@@ -18,7 +18,7 @@ const FILE_LINES: usize = 600;
 const PUBLIC_TYPES: usize = 33;
 
 /// How a transition of a node may end, as the engine sees it.
-const NODE_OUTCOMES: usize = 8;
+const NODE_OUTCOMES: usize = 6;
 
 const TEST_ENTRIES: usize = 15;
 
