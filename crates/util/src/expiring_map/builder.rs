@@ -340,8 +340,8 @@ impl<K, V> ExpiringMapBuilder<K, V> {
     /// is reserved until its future has ended, or was dropped.
     ///
     /// A call that waits for a key blocks its thread. If the futures need that thread, it waits
-    /// forever. So async code on their runtime should call only `try_get`, `try_entry` and `written`,
-    /// or `spawn` should use another runtime.
+    /// forever. So async code on their runtime should call only `try_get`, `try_entry` and
+    /// `written`, or `spawn` should use another runtime.
     ///
     /// # Examples
     ///

@@ -11,7 +11,8 @@ use equivalent::Equivalent;
 
 use super::by_key::Locked;
 use super::item::Item;
-use super::items::{drop_panic, end_all};
+use super::items::end_all;
+use super::panics::drop_panic;
 use super::shard::Reservation;
 use super::time::{Now, When};
 use super::{BeingWritten, Cause, ExpiringMap, InsertError};

@@ -32,8 +32,6 @@
 //! and the waker, is called without a lock. Removed items are passed on, and dropped, after the
 //! lock is released.
 
-use std::any::Any;
-use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use hashed_wheel::{HashedWheelTimer, NewTimeoutError, Timeout, TimerTask, TryNewTimeoutError};
@@ -41,6 +39,7 @@ use hashed_wheel::{HashedWheelTimer, NewTimeoutError, Timeout, TimerTask, TryNew
 use super::cause::Cause;
 use super::item::{Item, New};
 use super::output::Output;
+use super::panics::{Panic, first_of};
 use super::shard::{Leaving, Shard};
 use super::table::Left;
 use super::time::Now;
@@ -61,21 +60,6 @@ pub(super) fn end_all<K, V>(
         let cause = leaving.item.cause_at(now, cause);
         catch_unwind(AssertUnwindSafe(|| output.pass_on(leaving, cause))).err()
     }))
-}
-
-/// Returns the first of some panics, and drops the others.
-pub(super) fn first_of(mut panics: impl Iterator<Item = Panic>) -> Option<Panic> {
-    let first = panics.next();
-    panics.for_each(drop_panic);
-    first
-}
-
-/// What a panic carries.
-pub(super) type Panic = Box<dyn Any + Send>;
-
-/// Its `Drop` may panic too. Then what that one carries is leaked, because this could go on.
-pub(super) fn drop_panic(panic: Panic) {
-    mem::forget(catch_unwind(AssertUnwindSafe(|| drop(panic))));
 }
 
 /// What became of a new item.

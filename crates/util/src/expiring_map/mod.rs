@@ -8,6 +8,7 @@ mod error;
 mod item;
 mod items;
 mod output;
+mod panics;
 mod receiver;
 mod room;
 mod shard;
@@ -23,8 +24,9 @@ use std::time::Duration;
 use hashed_wheel::HashedWheelTimer;
 
 use self::item::{Item, New};
-use self::items::{Expire, drop_panic, end_all};
+use self::items::{Expire, end_all};
 use self::output::Output;
+use self::panics::drop_panic;
 use self::shard::{Leaving, Shard};
 use self::time::{Now, Time, When};
 use crate::sync::Arc;

@@ -9,11 +9,11 @@ use std::task::Waker;
 
 use hashed_wheel::HashedWheelTimer;
 
-use super::BeingWritten;
 use super::cause::Cause;
+use super::error::BeingWritten;
 use super::item::Item;
-use super::items::drop_panic;
 use super::output::Output;
+use super::panics::drop_panic;
 use super::table::{Limit, Table};
 use super::time::Now;
 use crate::sync::{Arc, Mutex, MutexGuard, Parker};

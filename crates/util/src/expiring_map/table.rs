@@ -4,8 +4,8 @@
 //! a tick late. A dead item stays where it is until its task takes it, and no call finds it. With a
 //! limit it is removed when a new item needs its place, because dead items count for the limit too.
 //!
-//! The items are in the slots themselves. So when they have left, their memory is free for the whole
-//! process, and not only inside the allocator.
+//! The items are in the slots themselves. So when they have left, their memory is free for the
+//! whole process, and not only inside the allocator.
 //!
 //! It never asks for a hash, also when it grows or shrinks. The callers' tests find an item among
 //! those with the same hash. They are the only user code that may run in the table, and each runs

@@ -2,7 +2,8 @@
 
 use std::panic::resume_unwind;
 
-use super::items::{end_all, first_of};
+use super::items::end_all;
+use super::panics::first_of;
 use super::shard::Leaving;
 use super::time::Now;
 use super::{Cause, ExpiringMap, Removed};
