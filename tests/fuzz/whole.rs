@@ -3,8 +3,18 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use super::{Kind, Model, NEVER, Phase, Script, State};
+use super::{Kind, Model, NEVER, PeriodicModel, Phase, Record, Script, State};
 use crate::common::quietly;
+
+impl Record {
+    /// Whether its handle says that it is cancelled, if it has one.
+    fn is_cancelled(&self) -> Option<bool> {
+        match &self.kind {
+            Kind::Periodic(PeriodicModel { handle, .. }) => Some(handle.as_ref()?.is_cancelled()),
+            _ => Some(self.handle()?.is_cancelled()),
+        }
+    }
+}
 
 impl Model {
     /// Whether `cancel_all` cancels this timeout. Futures and consumers of a queue wait for the
@@ -25,21 +35,29 @@ impl Model {
     }
 
     /// The task of a timeout ends. If it is pending between turns, the `cancel_all` in progress has
-    /// cancelled it.
+    /// cancelled it, and perhaps others.
     pub(super) fn end_by_cancel_all(&mut self, id: usize) {
         let is_pending = self.pending.contains(&id) && self.records[id].state == State::Pending;
         if self.phase != Phase::Idle || !is_pending {
             return;
         }
+        let has_ended = |other: &usize| {
+            let record = &self.records[*other];
+            let is_cancelled = record.is_cancelled() == Some(true);
+            *other == id || record.state == State::Pending && is_cancelled
+        };
+        let group: Vec<_> = self.pending.iter().copied().filter(has_ended).collect();
         *self
             .cancelled_by_all
             .last_mut()
-            .expect("a `cancel_all` is in progress") += 1;
-        self.cancel_record(id);
-        if !matches!(self.records[id].kind, Kind::Task(_)) {
-            // There is no hook.
-            self.records[id].state = State::Cancelled;
-            self.free_key(id);
+            .expect("a `cancel_all` is in progress") += group.len();
+        for id in group {
+            self.cancel_record(id);
+            if !matches!(self.records[id].kind, Kind::Task(_)) {
+                // There is no hook.
+                self.records[id].state = State::Cancelled;
+                self.free_key(id);
+            }
         }
     }
 
@@ -94,9 +112,12 @@ impl Script {
             .copied()
             .filter(|&id| model.is_cancelled_silently(id))
             .collect();
-        // The call cancels a group before it calls the hooks of that. The model does not know the
-        // groups, so the hooks do nothing.
-        let were_quiet = std::mem::replace(&mut model.hooks_are_quiet, true);
+        // The call cancels a group before it calls the hooks of that. Where the model cannot see what
+        // is in the group, the hooks do nothing.
+        let is_hidden = |id: &usize| model.records[*id].is_cancelled().is_none();
+        let is_quiet = !silent.is_empty() || all.iter().any(is_hidden);
+        let were_quiet = model.hooks_are_quiet;
+        model.hooks_are_quiet |= is_quiet;
         model.cancelled_by_all.push(0);
         drop(model);
         let count = timer.cancel_all();
