@@ -105,8 +105,8 @@ impl<T> Values<T> {
         self.wheel.remove(key.place)
     }
 
-    /// Changes the deadline of a value, which keeps its place if it has this deadline. Returns false
-    /// if the key is stale.
+    /// Changes the deadline of a value. It keeps its place if it has this deadline already. Returns
+    /// false if the key is stale.
     pub(super) fn reset(&mut self, key: Key, deadline: i64) -> bool {
         let Some(before) = self.find(key) else {
             return false;
