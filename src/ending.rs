@@ -245,7 +245,9 @@ impl HashedWheelTimer {
     /// [`max_tasks_per_turn`](crate::Builder::max_tasks_per_turn) ends the turn sooner.
     ///
     /// The call holds the worker up while it looks at all timeouts, for some ten nanoseconds each.
-    /// The hooks are called after that.
+    /// The hooks are called after that, in groups as by
+    /// [`cancel_each`](crate::Timeout::cancel_each): the timeouts of a group end before its first
+    /// hook is called.
     ///
     /// On a timer that is stopped, or was never started, it returns zero.
     ///
