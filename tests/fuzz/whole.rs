@@ -112,8 +112,8 @@ impl Script {
             .copied()
             .filter(|&id| model.is_cancelled_silently(id))
             .collect();
-        // The call cancels a group before it calls the hooks of that. Where the model cannot see what
-        // is in the group, the hooks do nothing.
+        // The call cancels a group before it calls the hooks of that. Where the model cannot see
+        // what is in the group, the hooks do nothing.
         let is_hidden = |id: &usize| model.records[*id].is_cancelled().is_none();
         let is_quiet = !silent.is_empty() || all.iter().any(is_hidden);
         let were_quiet = model.hooks_are_quiet;
