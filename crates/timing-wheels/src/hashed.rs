@@ -119,6 +119,13 @@ impl Hashed {
         self.tick = self.tick.max(now);
     }
 
+    /// Does the same as [`advance`](Self::advance) and [`pop_due`](Self::pop_due).
+    #[inline]
+    pub(crate) fn pop_expired(&mut self, entries: &mut impl Entries, now: u64) -> Option<u32> {
+        self.advance(entries, now);
+        self.pop_due(entries)
+    }
+
     /// Removes the first entry that is due.
     #[inline]
     pub fn pop_due(&mut self, entries: &impl Entries) -> Option<u32> {

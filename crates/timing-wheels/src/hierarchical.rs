@@ -154,24 +154,22 @@ impl Hierarchical {
             return self.ready.push(entry);
         }
         if self.first_in_levels.map_or(true, |first| deadline < first) {
-            return self.insert_first(deadline, entry);
+            // So an entry of the list was inserted before those of a slot with the same deadline.
+            if !self.list.is_full() {
+                return self.list.insert(deadline, entry);
+            }
+            self.lower_first_in_levels(deadline);
         }
         self.link(deadline, entry)
     }
 
-    /// Inserts an entry that is due before those of the levels.
-    // Not inlined: it is rare in a wheel with many entries.
-    #[inline(never)]
-    fn insert_first(&mut self, deadline: u64, entry: u32) -> u32 {
-        // So an entry of the list was inserted before those of a slot with the same deadline.
-        if self.list.len() < MAX_LEN {
-            return self.list.insert(deadline, entry);
-        }
+    /// Prepares the levels for an entry that is due before all others in them.
+    #[cold]
+    fn lower_first_in_levels(&mut self, deadline: u64) {
         if self.first_in_levels.is_none() {
             self.levels_tick = self.tick;
         }
         self.first_in_levels = Some(deadline);
-        self.link(deadline, entry)
     }
 
     /// Removes the entry that was inserted at `deadline` and is at `position`, even if it is due.
@@ -221,6 +219,27 @@ impl Hierarchical {
                 return;
             }
         }
+    }
+
+    /// Does the same as [`advance`](Self::advance) and [`pop_due`](Self::pop_due).
+    #[inline]
+    pub(crate) fn pop_expired(&mut self, entries: &mut impl Entries, now: u64) -> Option<u32> {
+        let levels_wait = self.first_in_levels.map_or(true, |first| first > now);
+        if levels_wait && self.ready.is_empty() && !self.list.has_two(now) {
+            // At most one entry is due. It need not go through the ready list.
+            self.tick = self.tick.max(now);
+            let entry = self.list.pop(now)?;
+            self.len -= 1;
+            return Some(entry);
+        }
+        self.pop_one_of_many(entries, now)
+    }
+
+    // Not inlined: keeps register spills out of calls that find at most one entry.
+    #[inline(never)]
+    fn pop_one_of_many(&mut self, entries: &mut impl Entries, now: u64) -> Option<u32> {
+        self.advance(entries, now);
+        self.pop_due(entries)
     }
 
     /// Removes the first entry that is due.
@@ -406,8 +425,9 @@ impl Hierarchical {
     #[cold]
     #[inline(never)]
     fn make_level(&mut self, level: usize) {
-        let count = self.levels.len().max(level + 1);
-        self.levels.resize_with(count, Level::default);
+        while self.levels.len() <= level {
+            self.levels.push(Level::default());
+        }
         self.levels[level] = Level::new(self.digits.slot_count(level));
     }
 
@@ -434,8 +454,14 @@ impl Hierarchical {
         } else if fits_list {
             self.list.insert(deadline, entry)
         } else {
-            self.link(deadline, entry)
+            self.link_lower(deadline, entry)
         }
+    }
+
+    // Not inlined: keeps register spills out of `link_again`.
+    #[inline(never)]
+    fn link_lower(&mut self, deadline: u64, entry: u32) -> u32 {
+        self.link(deadline, entry)
     }
 
     /// Advances the time of the levels to the earliest deadline of the first occupied slot. Moves

@@ -277,11 +277,10 @@ macro_rules! wheel {
             /// and all others are still in the wheel. The next `advance` continues with the entry
             /// that follows.
             pub fn advance(&mut self, now: u64, mut expired: impl FnMut(T)) {
-                if self.reach(now).is_none() {
-                    return;
-                }
-                while let Some(entry) = self.order.pop_due(&self.entries) {
+                let mut due = self.pop_first(now);
+                while let Some(entry) = due {
                     expired(self.entries.remove(entry));
+                    due = self.order.pop_due(&self.entries);
                 }
             }
 
@@ -328,8 +327,7 @@ macro_rules! wheel {
             /// assert_eq!(portion, [0, 1, 2, 3, 4]);
             /// ```
             pub fn pop_expired(&mut self, now: u64) -> Option<(Key, u64, T)> {
-                self.reach(now)?;
-                let entry = self.order.pop_due(&self.entries)?;
+                let entry = self.pop_first(now)?;
                 Some(self.entries.remove_entry(entry))
             }
 
@@ -360,7 +358,10 @@ macro_rules! wheel {
             /// assert_eq!(wheel.remove(periodic), Some(3)); // still the same key
             /// ```
             pub fn peek_expired(&mut self, now: u64) -> Option<(Key, u64, &mut T)> {
-                self.reach(now)?;
+                if now < self.tick() {
+                    return None;
+                }
+                self.order.advance(&mut self.entries, now);
                 self.entries.entry_mut(self.order.first_due()?)
             }
 
@@ -397,10 +398,14 @@ macro_rules! wheel {
                 self.order.tick()
             }
 
-            /// Advances the time to `now`; `None` if `now` is before it.
+            /// Advances the time to `now`, and removes the first entry that is due from the order;
+            /// `None` if there is none, or if `now` is before the time.
             #[inline]
-            fn reach(&mut self, now: u64) -> Option<()> {
-                (now >= self.tick()).then(|| self.order.advance(&mut self.entries, now))
+            fn pop_first(&mut self, now: u64) -> Option<u32> {
+                if now < self.tick() {
+                    return None;
+                }
+                self.order.pop_expired(&mut self.entries, now)
             }
 
             #[inline]

@@ -40,8 +40,14 @@ impl ShortList {
         self.items.len()
     }
 
-    /// Adds an entry to a list that is not full. Returns its position.
     #[inline]
+    pub(super) fn is_full(&self) -> bool {
+        self.items.len() == MAX_LEN
+    }
+
+    /// Adds an entry to a list that is not full. Returns its position.
+    // Not inlined: it is rare in a wheel with many entries.
+    #[inline(never)]
     pub(super) fn insert(&mut self, deadline: u64, entry: u32) -> u32 {
         let id = self.used_ids.trailing_ones();
         self.used_ids |= 1 << id;
@@ -52,9 +58,14 @@ impl ShortList {
         };
         let mut at = self.items.len();
         self.items.push(item);
-        // Not `Vec::insert`: it is slower for a few entries, and is more code.
-        while at > 0 && self.items[at - 1].deadline <= deadline {
-            self.items[at] = self.items[at - 1];
+        // Not `Vec::insert`: it is slower for a few entries, and is more code. So is a copy from
+        // item to item without a local variable: a call of `memmove`.
+        while at > 0 {
+            let before = self.items[at - 1];
+            if before.deadline > deadline {
+                break;
+            }
+            self.items[at] = before;
             at -= 1;
         }
         self.items[at] = item;
@@ -84,6 +95,13 @@ impl ShortList {
         self.items.pop();
         self.used_ids &= !(1 << id);
         Some(entry)
+    }
+
+    /// Returns whether at least two entries have deadlines at or before `last`.
+    #[inline]
+    pub(super) fn has_two(&self, last: u64) -> bool {
+        let second = self.items.iter().nth_back(1);
+        second.is_some_and(|item| item.deadline <= last)
     }
 
     /// Returns the first deadline and its entry.

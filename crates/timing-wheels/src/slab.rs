@@ -116,10 +116,7 @@ impl<T> Slab<T> {
     pub(crate) fn insert(&mut self, deadline: u64, value: T) -> Key {
         if self.free == NO_INDEX {
             let index = u32::try_from(self.cells.len()).unwrap_or(NO_INDEX);
-            assert!(
-                index < NO_INDEX,
-                "a wheel holds at most {NO_INDEX} entries at a time"
-            );
+            assert!(index < NO_INDEX, "a wheel holds at most 2^32 - 1 entries");
             let generation = self.first_generation;
             self.cells.push(Cell {
                 deadline,
