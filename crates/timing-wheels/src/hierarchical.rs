@@ -165,6 +165,7 @@ impl Hierarchical {
 
     /// Prepares the levels for an entry that is due before all others in them.
     #[cold]
+    #[inline(never)]
     fn lower_first_in_levels(&mut self, deadline: u64) {
         if self.first_in_levels.is_none() {
             self.levels_tick = self.tick;
@@ -458,8 +459,7 @@ impl Hierarchical {
         }
     }
 
-    // Not inlined: keeps register spills out of `link_again`.
-    #[inline(never)]
+    #[inline(never)] // Keeps register spills out of `link_again`.
     fn link_lower(&mut self, deadline: u64, entry: u32) -> u32 {
         self.link(deadline, entry)
     }
