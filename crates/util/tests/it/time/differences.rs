@@ -223,6 +223,7 @@ fn a_future_is_on_the_clock_of_its_first_poll() {
 }
 
 #[test]
+#[cfg_attr(windows, ignore = "the test harness needs a thread for the test there")]
 #[cfg_attr(miri, ignore = "starts a process")]
 fn the_first_poll_panics_where_no_thread_can_be_started() {
     const CHILD: &str = "HASHED_WHEEL_TEST_NO_THREADS";
