@@ -437,7 +437,14 @@ async fn cancelled_run_does_not_get_the_place_of_a_run_that_ends() {
         "run.id LIMIT room FOR UPDATE SKIP LOCKED",
         "run.id LIMIT room",
     );
-    assert_eq!(cancel_the_heir(Some(no_lock)).await, Some(RunState::Done));
+    // On a busy machine the statement of the node may reach its time limit before the transaction
+    // commits. Then the node finds that the run is cancelled.
+    for _ in 0..3 {
+        if cancel_the_heir(Some(no_lock)).await == Some(RunState::Done) {
+            return;
+        }
+    }
+    panic!("the run was cancelled although nothing locks it");
 }
 
 /// Runs of milliseconds, that are cancelled at any time. Each ends as the answer says.
