@@ -686,8 +686,8 @@ mod with_futures {
         let timer = timer();
         let (sender, receiver) = channel();
         let task = move |timeout: &Timeout| sender.send(timeout.timer().begin_stop()).unwrap();
-        timer.new_timeout(task, Duration::ZERO).unwrap();
         let later = timer.new_timeout(|_| (), HOUR).unwrap();
+        timer.new_timeout(task, Duration::ZERO).unwrap();
         assert_eq!(receiver.recv().unwrap().wait(), [later]);
         assert_eq!(timer.stats().panics, 0);
     }

@@ -135,7 +135,7 @@ fn the_same_types_are_send_and_sync_as_in_tokio() {
 fn a_first_poll_that_is_ready_uses_the_budget() {
     with_threads().block_on(async {
         let polls = tokio::spawn(async {
-            let (past, task) = (Instant::now(), Task::new());
+            let (past, task) = (Instant::now() - ms(1), Task::new());
             let ready = |_: &usize| task.poll(pin!(time::sleep_until(past))).is_ready();
             let firsts = (0..1_000).take_while(ready).count();
             // A future that was polled before is ready without budget.
@@ -146,7 +146,7 @@ fn a_first_poll_that_is_ready_uses_the_budget() {
         });
         assert_eq!(polls.await.unwrap(), 128);
         let resets = tokio::spawn(async {
-            let (past, task) = (Instant::now(), Task::new());
+            let (past, task) = (Instant::now() - ms(1), Task::new());
             let mut sleep = pin!(time::sleep(ms(60_000)));
             assert!(task.poll(sleep.as_mut()).is_pending());
             let ready = |_: &usize| {
