@@ -37,9 +37,6 @@ pub(crate) trait Deadlines {
     /// The deadline after `delay`.
     fn deadline_after(&self, delay: Duration) -> u64;
 
-    /// The deadline at `instant`; the present if that has passed.
-    fn deadline_at(&self, instant: Instant) -> u64;
-
     /// The time of the clock at `instant`, in nanoseconds. It is negative before the timer was
     /// built.
     fn time_at(&self, instant: Instant) -> i64;
@@ -58,10 +55,6 @@ impl Deadlines for HashedWheelTimer {
 
     fn deadline_after(&self, delay: Duration) -> u64 {
         after(self.now_nanos(), delay)
-    }
-
-    fn deadline_at(&self, instant: Instant) -> u64 {
-        nanos(self.clock().time_at(instant)).max(self.now_nanos())
     }
 
     fn time_at(&self, instant: Instant) -> i64 {

@@ -7,7 +7,6 @@ use hashed_wheel::{Cancel, Timeout};
 
 use super::cause::{Cause, Removed};
 use super::time::Now;
-use crate::deadlines::after;
 
 /// That of [`Timeout::remaining`].
 const PRECISION: Duration = Duration::from_micros(1);
@@ -55,8 +54,9 @@ impl<K, V> Item<K, V> {
 
     /// A use of an item with a time to idle moves its deadline, at most to its end.
     pub(super) fn stay(&mut self, now: Now, idle: Duration) {
-        let deadline = after(now.latest, idle).min(self.end);
-        if deadline <= self.deadline {
+        let deadline = now.after(idle).min(self.end);
+        // Its time may have come meanwhile, between the two bounds of the present.
+        if deadline <= self.deadline.max(now.latest) {
             return;
         }
         // The timer calls its waker for an earlier deadline only.

@@ -26,11 +26,11 @@
 //! the lock that the timeout has ended.
 //!
 //! With a lock held, no user code runs except the keys' `Eq` or `Equivalent`, `Clone` of keys in
-//! `keys` and of values in `get`, the closures of `with` and `retain`, and where an item gets a
-//! later deadline the clock. Each of these may panic. The items stay where they are until it has
-//! returned, so its panic drops no item under the lock. Otherwise the timer, which calls the clock
-//! and the waker, is called without a lock. Removed items are passed on, and dropped, after the
-//! lock is released.
+//! `keys` and of values in `get` and `try_get`, the closures of `with` and `retain`, and where an
+//! item gets a later deadline the clock. Each of these may panic. The items stay where they are
+//! until it has returned, so its panic drops no item under the lock. Otherwise the timer, which
+//! calls the clock and the waker, is called without a lock. Removed items are passed on, and
+//! dropped, after the lock is released.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 

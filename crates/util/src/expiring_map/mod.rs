@@ -39,9 +39,10 @@ pub use self::receiver::RemovedEntries;
 
 /// A map whose entries expire: sessions, leases, heartbeats, requests by their id.
 ///
-/// Each entry has a key, a value and a time. The clock decides when that has come: from then on no
-/// method finds, returns or renews the entry, even if the timer is late. At the timer's next tick
-/// the entry leaves the map. Where it goes, the constructor of the map says:
+/// Each entry has a key, a value and a time. The clock decides when that has come: from then on, or
+/// from a microsecond later, no method finds, returns or renews the entry, even if the timer is
+/// late. At the timer's next tick the entry leaves the map. Where it goes, the constructor of the
+/// map says:
 ///
 /// | made by | an entry that leaves the map |
 /// |---|---|
@@ -144,7 +145,8 @@ pub use self::receiver::RemovedEntries;
 ///
 /// - the keys' `Eq`, or the [`Equivalent`](crate::Equivalent) of the type by which a key is looked
 ///   up;
-/// - the keys' `Clone` in [`keys`](Self::keys), and the values' `Clone` in [`get`](Self::get);
+/// - the keys' `Clone` in [`keys`](Self::keys), and the values' `Clone` in [`get`](Self::get) and
+///   [`try_get`](Self::try_get);
 /// - the closures of [`with`](Self::with) and [`retain`](Self::retain), and the `Drop` of values
 ///   that they replace, or that the closure of `with` has captured;
 /// - a [clock](hashed_wheel::Builder::clock), in `touch`, `touch_at` and `renew`, and with a time
@@ -527,5 +529,48 @@ mod tests {
         map.put(0, ()).expect("the timer is not stopped");
         map.clear();
         assert_eq!(places(), 0);
+    }
+
+    /// The present is only known by its bounds. Both ends of the item's time are between them.
+    #[test]
+    fn a_use_between_the_bounds_of_the_present_does_not_go_beyond_the_end() {
+        let clock = ManualClock::new();
+        let builder = HashedWheelTimer::builder().clock(clock.clone());
+        let (timer, mut driver) = builder.build_driven().expect("a driven timer");
+        let (end, idle) = (Duration::from_nanos(10_000), Duration::from_nanos(9_800));
+        let map = ExpiringMap::builder(&timer).time_to_idle(idle).build();
+        map.insert(7, (), end).expect("the timer is not stopped");
+        let now = Now {
+            earliest: 9_500,
+            latest: 10_500,
+        };
+        let (shard, hash) = map.place(&7);
+        let mut items = shard.lock();
+        let item = items.table.find(hash, |_| true).expect("it is alive");
+        map.owner.use_item(item, now);
+        drop(items);
+        clock.advance(Duration::from_secs(1));
+        assert_eq!(driver.turn(), 1);
+        assert_eq!(map.len(), 0);
+    }
+
+    #[test]
+    fn a_delay_of_zero_is_over_at_once() {
+        let clock = ManualClock::new();
+        let builder = HashedWheelTimer::builder().clock(clock.clone());
+        let (timer, _driver) = builder.build_driven().expect("a driven timer");
+        let start = clock.instant();
+        clock.advance(Duration::from_nanos(10_000));
+        let now = Now {
+            earliest: 9_500,
+            latest: 10_500,
+        };
+        let deadline = |when, idle| Time::new(when, now, idle, &timer).deadline;
+        let zero = When::After(Duration::ZERO);
+        assert_eq!(deadline(zero, None), now.earliest);
+        assert_eq!(deadline(When::At(start), None), now.earliest);
+        let second = When::After(Duration::from_secs(1));
+        assert_eq!(deadline(second, Some(Duration::ZERO)), now.earliest);
+        assert_eq!(deadline(second, None), 1_000_010_500);
     }
 }

@@ -32,6 +32,14 @@ impl Now {
         }
     }
 
+    /// Returns the deadline `delay` from now. If that is zero, the time has come.
+    pub(super) fn after(self, delay: Duration) -> u64 {
+        match delay {
+            Duration::ZERO => self.earliest,
+            delay => after(self.latest, delay),
+        }
+    }
+
     /// The present does not go back.
     pub(super) fn max(self, other: Self) -> Self {
         Self {
@@ -57,13 +65,13 @@ impl Time {
         timer: &HashedWheelTimer,
     ) -> Self {
         let end = match when {
-            When::After(delay) => after(now.latest, delay),
-            When::At(instant) => timer.deadline_at(instant),
+            When::After(delay) => now.after(delay),
+            When::At(instant) => nanos(timer.clock().time_at(instant)).max(now.earliest),
         };
         match idle {
-            Some(idle) if after(now.latest, idle) < end => Self {
+            Some(idle) if now.after(idle) < end => Self {
                 when: When::After(idle),
-                deadline: after(now.latest, idle),
+                deadline: now.after(idle),
                 end,
             },
             _ => Self {
