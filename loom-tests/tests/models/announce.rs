@@ -64,6 +64,28 @@ fn two_new_timeouts_wake_a_loop_that_turns_in_between() {
     });
 }
 
+/// Two threads make a deadline earlier while the loop announces a later turn. `reset` gets the
+/// present of the clock, which stands still, and the delay from then.
+pub(crate) fn two_resets_beside_an_announcement(reset: fn(&Timeout, Instant, Duration) -> bool) {
+    let (mut driven, woken) = with_turn_in_five_ticks();
+    let (timeout, _) = driven.schedule_in_wheel(20);
+    let begin = driven.timer.now();
+    let resets = [10, 1].map(|ticks| {
+        let timeout = timeout.clone();
+        thread::spawn(move || assert!(reset(&timeout, begin, TICK * ticks)))
+    });
+    let mut announced = driven.driver.next_turn().unwrap();
+    if woken.swap(0, Relaxed) > 0 {
+        announced = driven.driver.next_turn().unwrap();
+    }
+    resets.into_iter().for_each(|reset| reset.join().unwrap());
+    let needed = timeout.remaining();
+    assert!(
+        announced <= needed || woken.load(Relaxed) > 0,
+        "{announced:?}, {needed:?}, {woken:?}"
+    );
+}
+
 /// The first reset may be about to push the node when the second one finds it in flight.
 #[test]
 fn two_resets_wake_a_loop_that_announced_a_later_turn() {
@@ -74,22 +96,7 @@ fn two_resets_wake_a_loop_that_announced_a_later_turn() {
             mutant("SleepWithoutSecondLook"),
         ],
         || {
-            let (mut driven, woken) = with_turn_in_five_ticks();
-            let (timeout, _) = driven.schedule_in_wheel(20);
-            let resets = [10, 1].map(|ticks| {
-                let timeout = timeout.clone();
-                thread::spawn(move || assert!(timeout.reset(TICK * ticks)))
-            });
-            let mut announced = driven.driver.next_turn().unwrap();
-            if woken.swap(0, Relaxed) > 0 {
-                announced = driven.driver.next_turn().unwrap();
-            }
-            resets.into_iter().for_each(|reset| reset.join().unwrap());
-            let needed = timeout.remaining();
-            assert!(
-                announced <= needed || woken.load(Relaxed) > 0,
-                "{announced:?}, {needed:?}, {woken:?}"
-            );
+            two_resets_beside_an_announcement(|timeout, _, delay| timeout.reset(delay));
         },
     );
 }

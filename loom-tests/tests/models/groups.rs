@@ -1,7 +1,7 @@
 //! Many timeouts at once: one fence, one look and one count per group. A group has two timeouts in
 //! a model. What a group does to each of them is a cancel, a discard or a reset.
 
-use super::announce::with_turn_in_five_ticks;
+use super::announce::{two_resets_beside_an_announcement, with_turn_in_five_ticks};
 use super::sleep::turn_and_idle;
 use super::*;
 
@@ -133,18 +133,22 @@ fn group_of_discards_or_cancel_of_a_clone_wins() {
 
 /// One of the group has ended, so that there is one message: the worker sleeps for a limited time
 /// after another one.
+fn cancel_while_the_worker_falls_asleep(mut driven: Driven, group: [Timeout; 2], ended: usize) {
+    assert!(group[ended].cancel());
+    assert_eq!(driven.driver.turn(), 0);
+    let worker = turn_and_idle(driven.driver);
+    assert_eq!(Timeout::cancel_each(group), 1);
+    let (asleep, driver) = worker.join().unwrap();
+    assert!(!(asleep && driver.misses_messages()));
+}
+
 #[test]
 fn worker_sees_a_group_or_is_woken() {
     let mutants = ["PushWithoutFence", "ChangeWithoutFence", "GroupWithoutWake"].map(mutant);
     explore(bound(3, None), mutants, || {
-        let mut driven = Driven::new();
-        let [(ended, _), (timeout, _)] = [driven.schedule(5), driven.schedule(5)];
-        assert!(ended.cancel());
-        assert_eq!(driven.driver.turn(), 0);
-        let worker = turn_and_idle(driven.driver);
-        assert_eq!(Timeout::cancel_each([ended, timeout]), 1);
-        let (asleep, driver) = worker.join().unwrap();
-        assert!(!(asleep && driver.misses_messages()));
+        let driven = Driven::new();
+        let group = [driven.schedule(5).0, driven.schedule(5).0];
+        cancel_while_the_worker_falls_asleep(driven, group, 0);
     });
 }
 
@@ -152,14 +156,9 @@ fn worker_sees_a_group_or_is_woken() {
 fn worker_sees_a_group_of_discards_or_is_woken() {
     let mutants = ["PushWithoutFence", "ChangeWithoutFence", "GroupWithoutWake"].map(mutant);
     explore(bound(3, None), mutants, || {
-        let mut driven = Driven::new();
-        let [ended, timeout] = [0, 1].map(|_| driven.timer.new_timeout(|_| (), TICK * 5).unwrap());
-        assert!(ended.cancel());
-        assert_eq!(driven.driver.turn(), 0);
-        let worker = turn_and_idle(driven.driver);
-        assert_eq!(Timeout::cancel_each([timeout, ended]), 1);
-        let (asleep, driver) = worker.join().unwrap();
-        assert!(!(asleep && driver.misses_messages()));
+        let driven = Driven::new();
+        let group = [0, 1].map(|_| driven.timer.new_timeout(|_| (), TICK * 5).unwrap());
+        cancel_while_the_worker_falls_asleep(driven, group, 1);
     });
 }
 
@@ -216,24 +215,9 @@ fn two_groups_of_resets_wake_a_loop_that_announced_a_later_turn() {
             mutant("ResetsTrustTheirDeadline"),
         ],
         || {
-            let (mut driven, woken) = with_turn_in_five_ticks();
-            let (timeout, _) = driven.schedule_in_wheel(20);
-            let begin = driven.timer.now();
-            let resets = [10, 1].map(|ticks| {
-                let timeout = timeout.clone();
-                let deadline = begin + TICK * ticks;
-                thread::spawn(move || assert_eq!(Timeout::reset_each([&timeout], deadline), 1))
+            two_resets_beside_an_announcement(|timeout, begin, delay| {
+                Timeout::reset_each([timeout], begin + delay) == 1
             });
-            let mut announced = driven.driver.next_turn().unwrap();
-            if woken.swap(0, Relaxed) > 0 {
-                announced = driven.driver.next_turn().unwrap();
-            }
-            resets.into_iter().for_each(|reset| reset.join().unwrap());
-            let needed = timeout.remaining();
-            assert!(
-                announced <= needed || woken.load(Relaxed) > 0,
-                "{announced:?}, {needed:?}, {woken:?}"
-            );
         },
     );
 }

@@ -168,7 +168,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::AcqRel, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hashed_wheel::inside::{FreeNode, Nodes, take_spawned};
 use hashed_wheel::{
