@@ -18,7 +18,7 @@ fn each_timeout_is_accounted_for_and_memory_returns() {
     };
     let bursts = format!("--bursts 2 --burst-size {burst_size}");
     let limits = "--max-growth 400 --reserve 200 --max-late 60s";
-    let options = format!("--duration 5s --producers 3 {bursts} --quiet 6s {limits}");
+    let options = format!("--duration 5s --producers 3 {bursts} --quiet 12s {limits}");
     let RunResult { status, text } = run(&options);
     assert_eq!(status, Some(0), "{text}");
     assert!(text.contains("PASS"), "{text}");
