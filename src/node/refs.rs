@@ -49,8 +49,7 @@ use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::ptr::NonNull;
 
-use super::arena::Pool;
-use super::arena::{Arena, FreeNode};
+use super::arena::{Arena, FreeNode, Pool};
 use super::layout::Node;
 use super::task::{Task, TaskContext};
 use super::timer_ref::{Counted, SharedCount, TimerRef};

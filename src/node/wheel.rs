@@ -11,8 +11,7 @@ use std::ops::Deref;
 
 use timing_wheels::order::Entries;
 
-use super::arena::Arena;
-use super::arena::{Pool, PoolId};
+use super::arena::{Arena, Pool, PoolId};
 use super::free_list::FreeList;
 use super::lane::Waiting;
 use super::layout::{NOT_IN_WHEEL, Node};

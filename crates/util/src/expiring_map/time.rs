@@ -68,10 +68,10 @@ impl Time {
             When::After(delay) => now.after(delay),
             When::At(instant) => nanos(timer.clock().time_at(instant)).max(now.earliest),
         };
-        match idle {
-            Some(idle) if now.after(idle) < end => Self {
+        match idle.map(|idle| (idle, now.after(idle))) {
+            Some((idle, deadline)) if deadline < end => Self {
                 when: When::After(idle),
-                deadline: now.after(idle),
+                deadline,
                 end,
             },
             _ => Self {
