@@ -75,7 +75,7 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("NewTimeoutNotWithdrawn", "engine/caller.rs", "!cache.look_after_push().is_closing()",
         "cache.look_after_push(); true"),
     // `cancel` leaves it to the worker to free the place under the limit, as in Netty.
-    mutant("CancelKeepsPlace", "engine/caller.rs end_by_cancel", "self.pending_counts.release_place();", ""),
+    mutant("CancelKeepsPlace", "engine/caller.rs end_by_cancel", "self.pending_counts.release_places(1);", ""),
     // The end of a timeout that is replaced is counted before the new one is registered.
     mutant("ReplaceCountsEndFirst", "engine/caller.rs replace", "cache.counts.register();",
         "cache.counts.cancel(1); cache.counts.register();"),
@@ -85,7 +85,7 @@ pub const MUTANTS: &[Mutant] = &[
     // A timeout that is replaced gives its place back, and the new one takes it again.
     mutant("ReplaceFreesPlace", "engine/caller.rs replace",
         "«»let handle = cache.nodes.schedule_replacement(task,",
-        "self.pending_counts.release_place(); let _ = self.pending_counts.take_place();"),
+        "self.pending_counts.release_places(1); let _ = self.pending_counts.take_place();"),
     // A caller that makes a deadline in a lane earlier does not look whether the worker sleeps.
     mutant("EarlierResetWithoutLook", "engine/caller.rs reset", "Reset::Earlier => «self.wake_for_pushed(…)»", "_ = handle"),
     // `reset` to an earlier deadline does not tell the worker; a run on another thread does not
@@ -136,7 +136,7 @@ pub const MUTANTS: &[Mutant] = &[
     // A place is taken before the limit is checked, and given back if there is none, as in Netty.
     mutant("PlaceTakenBeforeCheck", "engine/pending.rs",
         "self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()",
-        "{ let before = self.taken.fetch_add(1, Ordering::Relaxed); if before >= self.most { self.release(); } more(before).is_some() }"),
+        "{ let before = self.taken.fetch_add(1, Ordering::Relaxed); if before >= self.most { self.release(1); } more(before).is_some() }"),
     // A place is taken by a check and an addition, with a gap in between.
     mutant("PlaceTakenWithoutCompare", "engine/pending.rs",
         "self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()",

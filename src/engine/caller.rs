@@ -82,7 +82,7 @@ impl Inner {
         &self,
         withdrawn: ClaimedTask<Inner>,
     ) -> (T, NewTimeoutError) {
-        self.pending_counts.release_place();
+        self.pending_counts.release_places(1);
         let error = self.thread.closed_error();
         self.count_rejection(&error);
         (withdrawn.into_task(), error)
@@ -166,7 +166,7 @@ impl Inner {
             cache.counts.cancel(1);
             Some(cancelled)
         })?;
-        self.pending_counts.release_place();
+        self.pending_counts.release_places(1);
         if cancelled.leaves_memory {
             self.wake();
         }

@@ -305,7 +305,7 @@ fn finish_run(claimed: ClaimedTask<Inner>, next: Option<NextRun>) {
             let timer = claimed.timeout().handle.timer();
             // After the push, as in `cancel`: `stop` waits for the count.
             timer.counters.ended_on_executor.add(1);
-            timer.pending_counts.release_place();
+            timer.pending_counts.release_places(1);
             timer.wake_to_reclaim();
             drop_dispatched(claimed);
         }

@@ -353,7 +353,7 @@ impl Worker {
         let mut nodes = nodes.of(inner);
         let mut end = |stopped| {
             inner.pending_counts.count_stopped();
-            inner.pending_counts.release_place();
+            inner.pending_counts.release_places(1);
             all.push(stopped);
         };
         nodes.stop_all(&mut end);

@@ -111,7 +111,7 @@ impl Inner {
             cache.counts.cancel(count);
             (count, wakes)
         });
-        (0..count).for_each(|_| self.pending_counts.release_place());
+        self.pending_counts.release_places(count);
         if wakes {
             self.wake();
         }

@@ -154,11 +154,11 @@ impl PendingCounts {
         }
     }
 
-    /// A timeout has ended, and its end was counted: its place is free.
+    /// Timeouts have ended, and their ends were counted: their places are free.
     #[inline]
-    pub(super) fn release_place(&self) {
+    pub(super) fn release_places(&self, count: u64) {
         if let Some(limit) = &self.limit {
-            limit.release();
+            limit.release(count);
         }
     }
 
@@ -243,10 +243,10 @@ impl Limit {
         self.taken.load(Ordering::Relaxed)
     }
 
-    /// Gives a place back.
-    fn release(&self) {
-        let before = self.taken.fetch_sub(1, Ordering::Relaxed);
-        debug_assert_ne!(before, 0, "only a taken place is given back");
+    /// Gives places back.
+    fn release(&self, count: u64) {
+        let before = self.taken.fetch_sub(count, Ordering::Relaxed);
+        debug_assert!(before >= count, "only taken places are given back");
     }
 }
 
@@ -398,7 +398,7 @@ mod tests {
         limit.taken.store(u64::MAX - 1, Ordering::Relaxed);
         assert!(limit.take());
         assert!(!limit.take());
-        limit.release();
+        limit.release(1);
         assert!(limit.take());
     }
 

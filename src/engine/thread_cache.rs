@@ -350,7 +350,7 @@ pub(super) fn discard(handle: Handle, most: OnCancel) -> Result<Option<Discarded
         }
         // After the push, as in `cancel`.
         counts.cancel(1);
-        timer.get().pending_counts.release_place();
+        timer.get().pending_counts.release_places(1);
         // The reference keeps the timer until the task is dropped.
         let task = match cancelled.task {
             Some(detached) => Some((detached, timer)),

@@ -280,7 +280,7 @@ fn expire_tick(
             Expiry::Once(claimed) => {
                 inner.counters.worker.expired.add_single_writer(1);
                 // Before the task runs: a task that schedules another one finds its place free.
-                inner.pending_counts.release_place();
+                inner.pending_counts.release_places(1);
                 let timeout = match executor {
                     None => Some(inner.run(claimed)),
                     Some(executor) => inner.dispatch(executor, claimed),
@@ -433,7 +433,7 @@ fn run_once(inner: &Inner, mut run: HeldRun<'_, Inner>) {
             let counters = &inner.counters.worker;
             counters.runs.set_single_writer(counters.runs.get() - 1);
             counters.expired.add_single_writer(1);
-            inner.pending_counts.release_place();
+            inner.pending_counts.release_places(1);
             run.drop_task(drop_task);
         }
         RunOutcome::Cancelled(run) => run.drop_task(drop_task),
