@@ -284,7 +284,10 @@ fn a_deadline_that_has_passed_is_no_delay_by_the_default_clock() {
             "the next tick boundary was not reached in time"
         );
     }
-    assert_eq!(log.take(), [1, 2, 3]);
+    // A tick may pass between the calls, and then the first one is due later than the others.
+    let mut fired = log.take();
+    fired.sort_unstable();
+    assert_eq!(fired, [1, 2, 3]);
 }
 
 #[test]

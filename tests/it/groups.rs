@@ -168,7 +168,11 @@ fn another_thread_cancels_what_is_in_the_wheel() {
         (10 * MANY as usize, 5 * MANY as usize / 3 * 2)
     );
     driven.driver.turn();
-    assert_eq!(driven.driver.next_turn(), None);
+    let next = driven.driver.next_turn();
+    assert!(
+        next.is_none_or(|next| next < FAR / 2),
+        "at most memory to return, after {next:?}"
+    );
 }
 
 #[test]
@@ -185,7 +189,8 @@ fn timeouts_of_a_stopped_timer_have_ended() {
 
 #[test]
 fn each_timeout_fires_at_the_new_deadline() {
-    let (mut first, mut second) = (Driven::new(), Driven::new());
+    let mut first = Driven::new();
+    let mut second = Driven::with(|builder| builder.clock(first.clock.clone()));
     let deadline = |driven: &Driven, ticks| driven.timer.now() + TICK * ticks;
     // In the wheel and in the lane; to earlier and to later.
     for (before, to) in [(9, 3), (2, 5)] {
@@ -209,14 +214,14 @@ fn each_timeout_fires_at_the_new_deadline() {
         timeouts[1].cancel();
         let count = 3 * MANY as usize - 1;
         assert_eq!(Timeout::reset_each(&timeouts, deadline(&first, to)), count);
-        for driven in [&mut first, &mut second] {
-            driven.driver.turn();
-            driven.pass(TICK * (to - 1));
-        }
+        let mut pass = |time| {
+            first.pass(time);
+            second.driver.turn();
+        };
+        pass(Duration::ZERO);
+        pass(TICK * (to - 1));
         assert_eq!(fired.load(SeqCst), 0, "not before the deadline");
-        for driven in [&mut first, &mut second] {
-            driven.pass(TICK);
-        }
+        pass(TICK);
         assert_eq!(fired.load(SeqCst), count);
     }
 }

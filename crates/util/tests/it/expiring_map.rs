@@ -829,7 +829,9 @@ fn each_value_comes_out_once_when_threads_share_keys() {
         }
         let mut received = Vec::new();
         if let Some(mut receiver) = receiver {
-            smol::block_on(async { while receiver.recv_many(&mut received, 10).await > 0 {} });
+            smol::future::block_on(async {
+                while receiver.recv_many(&mut received, 10).await > 0 {}
+            });
         }
         let expired = expired.load(SeqCst) + received.len();
         drop(received);

@@ -446,7 +446,7 @@ fn a_call_that_finds_a_dead_entry_writes_it_first() {
         |map| assert_eq!(map.remove(&7), None),
         |map| assert_eq!(map.insert(7, 2, FAR).unwrap(), None),
         |map| assert!(matches!(map.entry(7), Entry::Vacant(_))),
-        |map| smol::block_on(map.written(&7)),
+        |map| smol::future::block_on(map.written(&7)),
     ];
     for call in calls {
         let t = Driven::new();
@@ -532,7 +532,7 @@ fn a_key_is_reserved_until_its_future_has_ended() {
         if is_dropped {
             drop(write);
         } else {
-            smol::block_on(write);
+            smol::future::block_on(write);
         }
         assert_eq!((task.wakes(), poll()), (1, Poll::Ready(())));
         assert_eq!((map.try_get(&7), map.len()), (Ok(None), 1));
