@@ -86,7 +86,8 @@ impl Driver {
     #[doc(alias("poll", "advance", "tick"))]
     pub fn turn(&mut self) -> usize {
         self.set_awake();
-        self.inner.turn(self.inner.options.max_tasks_per_turn)
+        self.inner
+            .turn(self.inner.options.max_tasks_per_turn.unwrap_or(usize::MAX))
     }
 
     /// Does what [`turn`](Self::turn) does, but runs at most `n` tasks. Returns how many timeouts

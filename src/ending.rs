@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use crate::engine::{Grace, Inner, Timeout};
+use crate::engine::{Grace, Inner, Kind, Timeout};
 use crate::report;
 use crate::sync::{Arc, JoinHandle, Mutex, Ordering, Parker, Unpark, is_current, spawn};
 use crate::timer::HashedWheelTimer;
@@ -292,7 +292,7 @@ impl HashedWheelTimer {
 
     fn assert_may_end(&self, method: &str) {
         assert!(
-            !self.inner.options.is_global,
+            self.inner.options.kind != Kind::Global,
             "HashedWheelTimer::{method} was called on the global timer, which any code in this process may use: build a \
              timer of your own to end it"
         );

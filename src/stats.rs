@@ -398,7 +398,7 @@ impl Inner {
             .field("tick", &self.ticks.duration())
             .field("ticks_per_wheel", &self.ticks_per_wheel)
             .field("wheel", &format_args!("{}", self.wheel));
-        if self.options.is_driven {
+        if self.options.kind.is_driven() {
             debug.field("worker", &format_args!("driven"));
         } else {
             debug.field("worker", &format_args!("thread {:?}", self.thread.name()));

@@ -1,6 +1,5 @@
 //! The check of the settings, and the timer.
 
-use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use super::Builder;
@@ -8,42 +7,18 @@ use super::Builder;
 use crate::clock::Clock;
 use crate::driver::Driver;
 use crate::either_wheel::EitherWheel;
-use crate::engine::{Inner, Options, Settings, ThreadSettings, forks, watch_forks};
+use crate::engine::{Inner, Kind, Settings, forks, watch_forks};
 use crate::error::BuildError;
 use crate::platform::HAS_CLOCK;
 use crate::report;
 use crate::sync::unmodelled::{AtomicUsize, OnceLock};
 use crate::sync::{Arc, Ordering};
-use crate::ticks::{self, DEADLINE_RUNNING};
+use crate::ticks::DEADLINE_RUNNING;
 use crate::timer::HashedWheelTimer;
 use timing_wheels::{MAX_TICKS_PER_WHEEL, SizeError};
 
 /// The shortest tick; a shorter one becomes this.
 const SHORTEST_TICK: Duration = Duration::from_micros(1);
-
-/// Who turns a timer.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Threaded,
-    /// As `Threaded`: the timer of the process.
-    Global,
-    Driven,
-    Hosted,
-}
-
-impl Kind {
-    fn is_driven(self) -> bool {
-        matches!(self, Self::Driven | Self::Hosted)
-    }
-
-    fn text(self) -> &'static str {
-        match self {
-            Self::Threaded | Self::Global => "a timer with a thread",
-            Self::Driven => "a driven timer",
-            Self::Hosted => "a hosted timer",
-        }
-    }
-}
 
 impl Builder {
     /// Builds the timer.
@@ -163,7 +138,7 @@ impl Builder {
         self,
         waker: impl Fn() + Send + Sync + 'static,
     ) -> Result<(HashedWheelTimer, Driver), BuildError> {
-        if self.waker.is_some() {
+        if self.0.waker.is_some() {
             return Err(BuildError::UnusedOption {
                 option: "waker",
                 timer: Kind::Hosted.text(),
@@ -180,55 +155,55 @@ impl Builder {
         Ok((HashedWheelTimer::from_shared(inner), driver))
     }
 
-    /// Returns the name of a setting that such a timer cannot use, if there is one.
-    fn unused_option(&self, kind: Kind) -> Option<&'static str> {
+    /// Checks that such a timer can use all settings.
+    fn check_options(&self, kind: Kind) -> Result<(), BuildError> {
+        let Settings {
+            options, thread, ..
+        } = &self.0;
         let is_driven = kind.is_driven();
+        let of_driver = kind == Kind::Driven;
         let options = [
-            ("thread_name", is_driven && self.thread_name.is_some()),
+            (is_driven, "thread_name", thread.name.is_some()),
+            (is_driven, "thread_stack_size", thread.stack_size.is_some()),
+            (is_driven, "on_thread_start", thread.on_start.is_some()),
+            (is_driven, "on_thread_stop", thread.on_stop.is_some()),
             (
-                "thread_stack_size",
-                is_driven && self.thread_stack_size.is_some(),
-            ),
-            (
-                "on_thread_start",
-                is_driven && self.on_thread_start.is_some(),
-            ),
-            ("on_thread_stop", is_driven && self.on_thread_stop.is_some()),
-            (
+                of_driver,
                 "max_tasks_per_turn",
-                kind == Kind::Driven && self.max_tasks_per_turn.is_some(),
+                options.max_tasks_per_turn.is_some(),
             ),
-            ("waker", !is_driven && self.waker.is_some()),
+            (!is_driven, "waker", self.0.waker.is_some()),
         ];
-        options
-            .into_iter()
-            .find(|(_, is_unused)| *is_unused)
-            .map(|(option, _)| option)
+        let is_unused = |&(is_useless, _, is_set): &(bool, _, bool)| is_useless && is_set;
+        match options.into_iter().find(is_unused) {
+            Some((_, option, _)) => Err(BuildError::UnusedOption {
+                option,
+                timer: kind.text(),
+            }),
+            None => Ok(()),
+        }
     }
 
     fn build_shared(self, kind: Kind) -> Result<Arc<Inner>, BuildError> {
         static NUMBER: AtomicUsize = AtomicUsize::new(1);
 
-        if let Some(option) = self.unused_option(kind) {
-            return Err(BuildError::UnusedOption {
-                option,
-                timer: kind.text(),
-            });
-        }
+        self.check_options(kind)?;
+        let Self(mut settings) = self;
+        settings.options.kind = kind;
         let limits = [
-            ("max_pending_timeouts", self.max_pending_timeouts),
-            ("max_tasks_per_turn", self.max_tasks_per_turn),
+            ("max_pending_timeouts", settings.max_pending_timeouts),
+            ("max_tasks_per_turn", settings.options.max_tasks_per_turn),
         ];
         if let Some((option, _)) = limits.into_iter().find(|(_, limit)| *limit == Some(0)) {
             return Err(BuildError::ZeroLimit { option });
         }
-        if self.tick.is_zero() {
+        if settings.tick.is_zero() {
             return Err(BuildError::ZeroTick);
         }
-        let wheel = EitherWheel::try_new(self.hierarchical, self.ticks_per_wheel);
+        let wheel = EitherWheel::try_new(settings.hierarchical, settings.ticks_per_wheel);
         let wheel = wheel.map_err(|error| match error {
             SizeError::NoMemory { bytes } => BuildError::NoMemory { bytes },
-            _ if self.ticks_per_wheel == 0 => BuildError::ZeroTicksPerWheel,
+            _ if settings.ticks_per_wheel == 0 => BuildError::ZeroTicksPerWheel,
             _ => BuildError::TooManyTicksPerWheel {
                 max: MAX_TICKS_PER_WHEEL,
             },
@@ -237,43 +212,22 @@ impl Builder {
         // longest time that a timer can count.
         let longest_tick =
             Duration::from_nanos((DEADLINE_RUNNING - 1) / wheel.ticks_per_wheel() as u64);
-        if self.tick > longest_tick {
+        if settings.tick > longest_tick {
             return Err(BuildError::TickTooLong { max: longest_tick });
         }
-        if self.tick < SHORTEST_TICK {
-            report::tick_raised(self.tick, SHORTEST_TICK);
+        if settings.tick < SHORTEST_TICK {
+            report::tick_raised(settings.tick, SHORTEST_TICK);
+            settings.tick = SHORTEST_TICK;
         }
-        let thread_name = self
-            .thread_name
-            .unwrap_or_else(|| format!("hashed-wheel-{}", NUMBER.fetch_add(1, Ordering::Relaxed)));
+        let default_name = || format!("hashed-wheel-{}", NUMBER.fetch_add(1, Ordering::Relaxed));
+        let thread_name = settings.thread.name.get_or_insert_with(default_name);
         if thread_name.contains('\0') {
             return Err(BuildError::NulInThreadName);
         }
-        if self.clock.is_none() && !HAS_CLOCK {
+        if settings.clock.is_none() && !HAS_CLOCK {
             return Err(BuildError::NoClock);
         }
-        Ok(Inner::build(Settings {
-            tick: self.tick.max(SHORTEST_TICK),
-            wheel,
-            limit: self.max_pending_timeouts.and_then(NonZeroUsize::new),
-            thread: ThreadSettings {
-                name: thread_name,
-                stack_size: self.thread_stack_size,
-                on_start: self.on_thread_start,
-                on_stop: self.on_thread_stop,
-            },
-            options: Options {
-                is_driven: kind.is_driven(),
-                is_hosted: kind == Kind::Hosted,
-                is_global: kind == Kind::Global,
-                detaches_on_drop: self.detach_on_drop,
-                slow_task_threshold: self.slow_task_threshold.map(ticks::nanos),
-                max_tasks_per_turn: self.max_tasks_per_turn.unwrap_or(usize::MAX),
-            },
-            executor: self.executor,
-            waker: self.waker,
-            clock: self.clock,
-        }))
+        Ok(Inner::build(settings, wheel))
     }
 }
 

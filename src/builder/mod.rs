@@ -13,8 +13,9 @@ use std::time::Duration;
 use crate::clock::{Clock, MonotonicClock};
 #[cfg(doc)]
 use crate::driver::Driver;
-use crate::engine::{Execute, ThreadHook, Waker};
+use crate::engine::{Settings, Waker};
 use crate::task::TaskExecutor;
+use crate::ticks;
 #[cfg(doc)]
 use crate::timer::HashedWheelTimer;
 
@@ -40,23 +41,7 @@ use crate::timer::HashedWheelTimer;
 /// # Ok::<(), hashed_wheel::BuildError>(())
 /// ```
 #[must_use]
-pub struct Builder {
-    tick: Duration,
-    ticks_per_wheel: usize,
-    hierarchical: bool,
-    max_pending_timeouts: Option<usize>,
-    slow_task_threshold: Option<Duration>,
-    max_tasks_per_turn: Option<usize>,
-    thread_name: Option<String>,
-    thread_stack_size: Option<usize>,
-    on_thread_start: Option<ThreadHook>,
-    on_thread_stop: Option<ThreadHook>,
-    executor: Option<Execute>,
-    detach_on_drop: bool,
-    pub(crate) waker: Option<Waker>,
-    /// `None` is the machine's.
-    pub(crate) clock: Option<Box<dyn Clock>>,
-}
+pub struct Builder(Settings);
 
 impl Builder {
     /// Sets the length of a tick. Default: 100 ms.
@@ -76,7 +61,7 @@ impl Builder {
     /// ```
     #[doc(alias("tickDuration", "resolution"))]
     pub fn tick(mut self, tick: Duration) -> Self {
-        self.tick = tick;
+        self.0.tick = tick;
         self
     }
 
@@ -95,7 +80,7 @@ impl Builder {
     /// ```
     #[doc(alias("ticksPerWheel", "wheelSize"))]
     pub fn ticks_per_wheel(mut self, n: usize) -> Self {
-        self.ticks_per_wheel = n;
+        self.0.ticks_per_wheel = n;
         self
     }
 
@@ -121,7 +106,7 @@ impl Builder {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn hierarchical(mut self, hierarchical: bool) -> Self {
-        self.hierarchical = hierarchical;
+        self.0.hierarchical = hierarchical;
         self
     }
 
@@ -153,7 +138,7 @@ impl Builder {
     /// ```
     #[doc(alias("maxPendingTimeouts", "limit", "capacity"))]
     pub fn max_pending_timeouts(mut self, limit: impl Into<Option<usize>>) -> Self {
-        self.max_pending_timeouts = limit.into();
+        self.0.max_pending_timeouts = limit.into();
         self
     }
 
@@ -183,7 +168,7 @@ impl Builder {
     pub fn task_executor(mut self, executor: impl TaskExecutor) -> Self {
         // A task that comes back is dropped, which is reported and counted.
         let execute = move |task| drop(executor.execute(task));
-        self.executor = Some(Box::new(execute));
+        self.0.executor = Some(Box::new(execute));
         self
     }
 
@@ -208,7 +193,7 @@ impl Builder {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn detach_on_drop(mut self, detach_on_drop: bool) -> Self {
-        self.detach_on_drop = detach_on_drop;
+        self.0.options.detaches_on_drop = detach_on_drop;
         self
     }
 
@@ -247,7 +232,7 @@ impl Builder {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn slow_task_threshold(mut self, threshold: impl Into<Option<Duration>>) -> Self {
-        self.slow_task_threshold = threshold.into();
+        self.0.options.slow_task_threshold = threshold.into().map(ticks::nanos);
         self
     }
 
@@ -286,7 +271,7 @@ impl Builder {
     /// # Ok::<(), hashed_wheel::BuildError>(())
     /// ```
     pub fn max_tasks_per_turn(mut self, limit: impl Into<Option<usize>>) -> Self {
-        self.max_tasks_per_turn = limit.into();
+        self.0.options.max_tasks_per_turn = limit.into();
         self
     }
 
@@ -314,7 +299,7 @@ impl Builder {
     /// ```
     #[doc(alias("threadFactory"))]
     pub fn thread_name(mut self, name: impl Into<String>) -> Self {
-        self.thread_name = Some(name.into());
+        self.0.thread.name = Some(name.into());
         self
     }
 
@@ -339,7 +324,7 @@ impl Builder {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn thread_stack_size(mut self, bytes: usize) -> Self {
-        self.thread_stack_size = Some(bytes);
+        self.0.thread.stack_size = Some(bytes);
         self
     }
 
@@ -375,7 +360,7 @@ impl Builder {
     /// ```
     #[doc(alias("threadFactory"))]
     pub fn on_thread_start(mut self, f: impl Fn() + Send + Sync + 'static) -> Self {
-        self.on_thread_start = Some(Box::new(f));
+        self.0.thread.on_start = Some(Box::new(f));
         self
     }
 
@@ -390,7 +375,7 @@ impl Builder {
     /// Panics, captured handles and later calls: as for
     /// [`on_thread_start`](Self::on_thread_start), which also has an example.
     pub fn on_thread_stop(mut self, f: impl Fn() + Send + Sync + 'static) -> Self {
-        self.on_thread_stop = Some(Box::new(f));
+        self.0.thread.on_stop = Some(Box::new(f));
         self
     }
 
@@ -454,7 +439,7 @@ impl Builder {
     /// # Ok::<(), hashed_wheel::BuildError>(())
     /// ```
     pub fn waker(mut self, waker: impl Fn() + Send + Sync + 'static) -> Self {
-        self.waker = Some(Waker::new(waker));
+        self.0.waker = Some(Waker::new(waker));
         self
     }
 
@@ -485,7 +470,7 @@ impl Builder {
     pub fn clock(mut self, clock: impl Clock) -> Self {
         // `None` is the machine's clock too, and costs less to read.
         let is_default = (&clock as &dyn Any).is::<MonotonicClock>();
-        self.clock = (!is_default).then(|| Box::new(clock) as Box<dyn Clock>);
+        self.0.clock = (!is_default).then(|| Box::new(clock) as Box<dyn Clock>);
         self
     }
 
@@ -503,44 +488,38 @@ impl Builder {
     /// ```
     #[must_use]
     pub fn has_clock(&self) -> bool {
-        self.clock.is_some()
+        self.0.clock.is_some()
     }
 }
 
 /// Returns the same as [`HashedWheelTimer::builder`].
 impl Default for Builder {
     fn default() -> Self {
-        Self {
+        Self(Settings {
             tick: Duration::from_millis(100),
             ticks_per_wheel: 512,
-            hierarchical: false,
-            max_pending_timeouts: None,
-            slow_task_threshold: None,
-            max_tasks_per_turn: None,
-            thread_name: None,
-            thread_stack_size: None,
-            on_thread_start: None,
-            on_thread_stop: None,
-            executor: None,
-            detach_on_drop: false,
-            waker: None,
-            clock: None,
-        }
+            ..Settings::default()
+        })
     }
 }
 
 impl fmt::Debug for Builder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(settings) = self;
+        let Settings {
+            options, thread, ..
+        } = settings;
+        let slow_task_threshold = options.slow_task_threshold.map(Duration::from_nanos);
         f.debug_struct("Builder")
-            .field("tick", &self.tick)
-            .field("ticks_per_wheel", &self.ticks_per_wheel)
-            .field("hierarchical", &self.hierarchical)
-            .field("max_pending_timeouts", &self.max_pending_timeouts)
-            .field("slow_task_threshold", &self.slow_task_threshold)
-            .field("max_tasks_per_turn", &self.max_tasks_per_turn)
-            .field("thread_name", &self.thread_name)
-            .field("thread_stack_size", &self.thread_stack_size)
-            .field("detach_on_drop", &self.detach_on_drop)
+            .field("tick", &settings.tick)
+            .field("ticks_per_wheel", &settings.ticks_per_wheel)
+            .field("hierarchical", &settings.hierarchical)
+            .field("max_pending_timeouts", &settings.max_pending_timeouts)
+            .field("slow_task_threshold", &slow_task_threshold)
+            .field("max_tasks_per_turn", &options.max_tasks_per_turn)
+            .field("thread_name", &thread.name)
+            .field("thread_stack_size", &thread.stack_size)
+            .field("detach_on_drop", &options.detaches_on_drop)
             .finish_non_exhaustive()
     }
 }

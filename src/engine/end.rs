@@ -79,7 +79,7 @@
 use std::time::{Duration, Instant};
 
 use super::dispatch::call_cancelled;
-use super::inner::{Execute, Inner, LIVE_TIMERS, Timeout};
+use super::inner::{Execute, Inner, Kind, LIVE_TIMERS, Timeout};
 use super::state::{CLOSING, ENDED, STOPPED, StateSnapshot, TimerState, fence_after_change};
 use super::thread_cache;
 use super::worker::{Worker, WorkerGuard};
@@ -264,7 +264,7 @@ impl Grace {
     pub(crate) fn end(self, inner: &Inner) -> Vec<Timeout> {
         // Nothing runs in a child process that could be waited for.
         if !inner.thread.is_in_parent_process() {
-            if inner.thread.is_started() || inner.options.is_hosted {
+            if inner.thread.is_started() || inner.options.kind == Kind::Hosted {
                 self.wait_for_worker(inner);
             } else {
                 self.turn_while_due(inner);
@@ -287,7 +287,7 @@ impl Grace {
             }
             let is_due = next <= inner.ticks.reached(now);
             // This thread may be the one on which a runtime would turn the timer.
-            if (!is_due || inner.options.is_hosted) && Instant::now() > by {
+            if (!is_due || inner.options.kind == Kind::Hosted) && Instant::now() > by {
                 return;
             }
             if is_due && next > 0 {

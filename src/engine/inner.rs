@@ -5,7 +5,6 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::num::NonZeroUsize;
 use std::panic::RefUnwindSafe;
 use std::time::Duration;
 
@@ -119,26 +118,52 @@ pub(crate) struct Inner {
 // User code runs only where everything is consistent, so its panic leaves nothing half done.
 impl RefUnwindSafe for Inner {}
 
-/// The settings that a timer keeps as they are.
-pub(crate) struct Options {
-    pub(crate) is_driven: bool,
+/// Who turns a timer.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Kind {
+    #[default]
+    Threaded,
+    /// As `Threaded`: the timer of the process, which no call ends.
+    Global,
+    Driven,
     /// A loop turns the driver, so that no other thread has to.
-    pub(crate) is_hosted: bool,
-    /// The timer of the process, which no call ends.
-    pub(crate) is_global: bool,
+    Hosted,
+}
+
+impl Kind {
+    #[inline]
+    pub(crate) fn is_driven(self) -> bool {
+        matches!(self, Self::Driven | Self::Hosted)
+    }
+
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Self::Threaded | Self::Global => "a timer with a thread",
+            Self::Driven => "a driven timer",
+            Self::Hosted => "a hosted timer",
+        }
+    }
+}
+
+/// The settings that a timer keeps as they are.
+#[derive(Default)]
+pub(crate) struct Options {
+    pub(crate) kind: Kind,
     /// The drop of the last handle waits for nothing.
     pub(crate) detaches_on_drop: bool,
     /// In nanoseconds: a task that the worker runs and that takes longer is reported.
     pub(crate) slow_task_threshold: Option<u64>,
     /// For the worker thread, or the loop of a hosted timer.
-    pub(crate) max_tasks_per_turn: usize,
+    pub(crate) max_tasks_per_turn: Option<usize>,
 }
 
-/// Validated settings of a timer.
+/// The settings of a timer. The builder sets and checks them.
+#[derive(Default)]
 pub(crate) struct Settings {
     pub(crate) tick: Duration,
-    pub(crate) wheel: EitherWheel,
-    pub(crate) limit: Option<NonZeroUsize>,
+    pub(crate) ticks_per_wheel: usize,
+    pub(crate) hierarchical: bool,
+    pub(crate) max_pending_timeouts: Option<usize>,
     pub(crate) thread: ThreadSettings,
     pub(crate) options: Options,
     pub(crate) executor: Option<Execute>,
@@ -155,7 +180,7 @@ const MANY_TIMERS: usize = 64;
 
 /// Construction.
 impl Inner {
-    pub(crate) fn build(settings: Settings) -> Arc<Self> {
+    pub(crate) fn build(settings: Settings, wheel: EitherWheel) -> Arc<Self> {
         static WARNED: unmodelled::AtomicBool = unmodelled::AtomicBool::new(false);
 
         // First, because the clock is the user's and may panic.
@@ -165,16 +190,16 @@ impl Inner {
             report::too_many_timers(live);
         }
         let ticks = Ticks::new(settings.tick);
-        let (ticks_per_wheel, wheel) = (settings.wheel.ticks_per_wheel(), settings.wheel.name());
-        new_timer(settings.wheel, |nodes, pool| Self {
+        let (ticks_per_wheel, name) = (wheel.ticks_per_wheel(), wheel.name());
+        new_timer(wheel, |nodes, pool| Self {
             state: CachePadded::new(TimerState::new()),
-            pending_counts: PendingCounts::new(settings.limit),
+            pending_counts: PendingCounts::new(settings.max_pending_timeouts),
             new_lanes: NewLanes::new(pool.id()),
             idle_nodes: IdleNodes::new(),
             index: TimerIndex::take(),
             stopped: Arc::default(),
             ticks_per_wheel,
-            wheel,
+            wheel: name,
             has_executor: settings.executor.is_some(),
             worker: CachePadded::new(WorkerLock::new(Worker::new(
                 nodes,

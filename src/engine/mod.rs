@@ -91,10 +91,10 @@ pub(crate) use counters::{LATENESS_BUCKETS, LatenessCounters, lateness_bound};
 pub(crate) use dispatch::{drop_or_skip, run_dispatched};
 pub(crate) use end::Grace;
 pub(crate) use group::{cancel_each, reset_each};
-pub(crate) use inner::{Execute, Inner, Options, Settings};
 pub use inner::{ExpiredTask, Timeout};
+pub(crate) use inner::{Inner, Kind, Settings};
 pub(crate) use sleep_policy::time_until;
-pub(crate) use thread::{ThreadHook, ThreadSettings, Waker};
+pub(crate) use thread::Waker;
 pub(crate) use thread_cache::{forks, watch_forks};
 
 #[cfg(test)]

@@ -41,8 +41,6 @@
 //! have this word. All operations on it are `Relaxed` read-modify-write operations: it publishes
 //! nothing but itself.
 
-use std::num::NonZeroUsize;
-
 use super::counters::Counters;
 use crate::sync::unmodelled::OnceLock;
 use crate::sync::{Arc, AtomicU64, CachePadded, Ordering, SegQueue, drop_list};
@@ -133,12 +131,12 @@ pub(crate) struct PendingCounts {
 }
 
 impl PendingCounts {
-    pub(super) fn new(limit: Option<NonZeroUsize>) -> Self {
+    pub(super) fn new(limit: Option<usize>) -> Self {
         Self {
             first: OnceLock::new(),
             free: SegQueue::new(),
             stopped: AtomicU64::new(0),
-            limit: limit.map(|limit| Limit::new(limit.get() as u64)),
+            limit: limit.map(|limit| Limit::new(limit as u64)),
         }
     }
 

@@ -15,8 +15,9 @@ use crate::sync::{JoinHandle, Mutex, Ordering, Parker, Unparker, spawn, unmodell
 const SLACKS_PER_TICK: u64 = 1_000;
 
 /// The user's settings of the worker thread.
+#[derive(Default)]
 pub(crate) struct ThreadSettings {
-    pub(crate) name: String,
+    pub(crate) name: Option<String>,
     /// In bytes; `None` is the default of std.
     pub(crate) stack_size: Option<usize>,
     pub(crate) on_start: Option<ThreadHook>,
@@ -66,7 +67,7 @@ impl Thread {
     }
 
     pub(crate) fn name(&self) -> &str {
-        &self.settings.name
+        self.settings.name.as_deref().unwrap_or_default()
     }
 
     pub(super) fn unpark(&self) {
@@ -122,9 +123,13 @@ impl Inner {
             return known;
         }
         let (inner, settings) = (self.pool.timer(), &self.thread.settings);
-        let thread = spawn(settings.name.clone(), settings.stack_size, move || {
-            run_worker(&inner);
-        });
+        let thread = spawn(
+            self.thread.name().to_owned(),
+            settings.stack_size,
+            move || {
+                run_worker(&inner);
+            },
+        );
         *handle = Some(thread.map_err(|error| NewTimeoutError::Spawn {
             kind: error.kind(),
             os_error: error.raw_os_error(),
@@ -163,7 +168,7 @@ fn run_worker(inner: &Inner) {
         let parker = inner.thread.parker.try_lock();
         let parker = parker.expect("the thread is started once");
         loop {
-            inner.turn(inner.options.max_tasks_per_turn);
+            inner.turn(inner.options.max_tasks_per_turn.unwrap_or(usize::MAX));
             match inner.after_turn() {
                 Sleep::Ended => return,
                 Sleep::UntilNextTick(time) if time.is_zero() => continue,
@@ -233,7 +238,7 @@ mod tests {
 
     fn settings(on_start: Option<ThreadHook>) -> ThreadSettings {
         ThreadSettings {
-            name: "test".to_owned(),
+            name: None,
             stack_size: None,
             on_start,
             on_stop: None,

@@ -226,7 +226,7 @@ impl Inner {
         if self.worker.is_stopped_by_worker() {
             self.end_on_worker(worker);
         } else {
-            if self.options.is_driven && !worker.receiver.has_backlog {
+            if self.options.kind.is_driven() && !worker.receiver.has_backlog {
                 // (The thread does this before it sleeps.)
                 worker.return_memory(self, now, RETURN_STEPS);
             }
