@@ -9,9 +9,9 @@
 use std::time::{Duration, Instant};
 
 use hashed_wheel::{Cancel, Driver, HashedWheelTimer, ManualClock, Timeout};
-use hashed_wheel_benches::random;
+use hashed_wheel_benches::{random, size};
 
-const TIMEOUTS: u32 = 1_000_000;
+const TIMEOUTS: usize = 1_000_000;
 
 const ROUNDS: usize = 9;
 
@@ -27,7 +27,7 @@ fn schedule<F: FnOnce(&Timeout) + Send + 'static>(
     let builder = HashedWheelTimer::builder().clock(ManualClock::new());
     let (timer, mut driver) = builder.build_driven().unwrap();
     let minute = |n| Duration::from_secs(60) + Duration::from_micros(n);
-    let mut timeouts: Vec<_> = (0..u64::from(TIMEOUTS))
+    let mut timeouts: Vec<_> = (0..size(TIMEOUTS) as u64)
         .map(|n| {
             timer
                 .new_timeout(task(), minute(n * 37 % 1_000_000))
@@ -50,8 +50,8 @@ fn measure<F: FnOnce(&Timeout) + Send + 'static>(
     let alone = begin.elapsed();
     turn(&mut driver);
     let with_worker = begin.elapsed();
-    assert_eq!(count, TIMEOUTS as usize);
-    [alone, with_worker].map(|time| time.as_nanos() as f64 / f64::from(TIMEOUTS))
+    assert_eq!(count, size(TIMEOUTS));
+    [alone, with_worker].map(|time| time.as_nanos() as f64 / count as f64)
 }
 
 fn one_by_one(timeouts: &mut Vec<Timeout>) -> usize {

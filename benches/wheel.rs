@@ -10,10 +10,13 @@ use criterion::{
 };
 use hashed_wheel_benches::wheel::Wheel;
 use hashed_wheel_benches::{BTreeQueue, HeapQueue, SortedQueue};
-use hashed_wheel_benches::{random, spread};
+use hashed_wheel_benches::{random, size, spread};
 use timing_wheels::{HashedWheel, HierarchicalWheel};
 
-const SIZES: [usize; 3] = [0, 10_000, 1_000_000];
+/// The numbers of entries.
+fn sizes() -> [usize; 3] {
+    [0, 10_000, 1_000_000].map(size)
+}
 
 /// Returns deadlines of 30 to 90 s at a tick of 100 ms.
 fn deadlines() -> impl Iterator<Item = u64> {
@@ -43,7 +46,7 @@ fn wheel_with_late_entries<W: Wheel>(size: usize) -> W {
 /// Measures inserting an entry and removing it immediately.
 fn insert_remove<W: Wheel>(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("wheel/insert_remove");
-    for size in SIZES {
+    for size in sizes() {
         group.bench_function(BenchmarkId::new(W::NAME, size), |bencher| {
             let (mut wheel, _) = wheel_with_entries::<W>(size);
             let mut deadlines = deadlines();
@@ -58,7 +61,7 @@ fn insert_remove<W: Wheel>(criterion: &mut Criterion) {
 /// Measures removing a random entry and inserting another one, so that gaps appear and are filled.
 fn replace<W: Wheel>(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("wheel/replace");
-    for size in SIZES.into_iter().filter(|&size| size > 0) {
+    for size in sizes().into_iter().filter(|&size| size > 0) {
         group.bench_function(BenchmarkId::new(W::NAME, size), |bencher| {
             let (mut wheel, mut keys) = wheel_with_entries::<W>(size);
             random().shuffle(&mut keys);
@@ -82,7 +85,7 @@ fn insert<W: Wheel>(criterion: &mut Criterion) {
     const BATCH: u64 = 1_000;
 
     let mut group = criterion.benchmark_group("wheel/insert");
-    for size in SIZES {
+    for size in sizes() {
         group.bench_function(BenchmarkId::new(W::NAME, size), |bencher| {
             let (mut wheel, _) = wheel_with_entries::<W>(size);
             let mut deadlines = deadlines();
@@ -115,7 +118,7 @@ fn insert<W: Wheel>(criterion: &mut Criterion) {
 /// Measures a tick in which no entry is due and no entry moves.
 fn advance_idle<W: Wheel>(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("wheel/advance_idle");
-    for size in SIZES {
+    for size in sizes() {
         group.bench_function(BenchmarkId::new(W::NAME, size), |bencher| {
             let mut wheel = wheel_with_late_entries::<W>(size);
             let (mut now, mut expired) = (0, 0);
@@ -134,7 +137,7 @@ fn advance_idle<W: Wheel>(criterion: &mut Criterion) {
 /// the next used slot.
 fn advance_busy<W: Wheel>(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("wheel/advance_busy");
-    for size in SIZES {
+    for size in sizes() {
         group.bench_function(BenchmarkId::new(W::NAME, size), |bencher| {
             let mut wheel = wheel_with_late_entries::<W>(size);
             let (mut now, mut expired) = (0, 0);
@@ -154,7 +157,7 @@ fn advance_busy<W: Wheel>(criterion: &mut Criterion) {
 fn expire<W: Wheel>(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("wheel/expire");
     group.sampling_mode(SamplingMode::Flat).sample_size(20);
-    for size in SIZES.into_iter().filter(|&size| size > 0) {
+    for size in sizes().into_iter().filter(|&size| size > 0) {
         group.throughput(Throughput::Elements(size as u64));
         group.bench_function(BenchmarkId::new(W::NAME, size), |bencher| {
             let expire_all = |mut wheel: W| {
@@ -175,7 +178,7 @@ fn expire<W: Wheel>(criterion: &mut Criterion) {
 /// Measures the query for the next deadline.
 fn next_deadline<W: Wheel>(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("wheel/next_deadline");
-    for size in SIZES {
+    for size in sizes() {
         group.bench_function(BenchmarkId::new(W::NAME, size), |bencher| {
             let (wheel, _) = wheel_with_entries::<W>(size);
             bencher.iter(|| black_box(&wheel).next_deadline());

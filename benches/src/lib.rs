@@ -10,10 +10,10 @@ mod sorted;
 pub mod wheel;
 
 use std::hint::black_box;
-use std::iter;
 use std::ops::RangeInclusive;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
+use std::{env, iter};
 
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, SamplingMode, Throughput};
@@ -22,6 +22,13 @@ use hashed_wheel::{HashedWheelTimer, Timeout};
 pub use btree::BTreeQueue;
 pub use heap::HeapQueue;
 pub use sorted::SortedQueue;
+
+/// Returns the size of a benchmark: `full`, or a thousandth of it if it only has to show that it
+/// works (`--test`).
+pub fn size(full: usize) -> usize {
+    let is_test = env::args().any(|argument| argument == "--test");
+    if is_test { full / 1_000 } else { full }
+}
 
 /// A timer from the point of view of its callers. Its worker runs concurrently with the callers, as
 /// in a service, until the timer is dropped.
