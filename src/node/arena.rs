@@ -50,8 +50,7 @@ use std::mem::needs_drop;
 use std::ptr;
 use std::ptr::NonNull;
 
-use super::layout::Node;
-use super::task::TaskContext;
+use super::task::{Node, TaskContext};
 use super::timer_ref::SharedCount;
 use crate::platform::{
     CAN_RETURN_MEMORY, LARGE_PAGE, memory_page_size, prefer_large_pages, prefetch,

@@ -12,8 +12,8 @@
 //! |---|---|
 //! | [`word`] | the state word: how a timeout ends, and which deadline it has |
 //! | [`timer_ref`] | batched references to a timer; independent of timers |
-//! | [`task`] | a task of any type inside a node |
-//! | [`layout`], [`arena`] | the fields of a node; the memory of nodes, and what a timer has of it |
+//! | [`task`] | the fields of a node, and its task of any type |
+//! | [`arena`] | the memory of nodes, and what a timer has of it |
 //! | [`free_list`], [`surplus`] | the worker's side of the arena: which free nodes are given out again, and which memory is returned |
 //! | [`refs`] | reference counts: handles, the wheel's reference, free nodes |
 //! | [`lane`](mod@lane) | from a caller's thread to the worker |
@@ -26,7 +26,6 @@
 mod arena;
 mod free_list;
 mod lane;
-mod layout;
 mod local;
 mod refs;
 mod surplus;

@@ -50,8 +50,7 @@ use std::ops::Deref;
 use std::ptr::NonNull;
 
 use super::arena::{Arena, FreeNode, Pool};
-use super::layout::Node;
-use super::task::{Task, TaskContext};
+use super::task::{Node, Task, TaskContext};
 use super::timer_ref::{Counted, SharedCount, TimerRef};
 use super::word::{End, SeenWord};
 use crate::platform::prefetch;

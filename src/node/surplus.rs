@@ -30,8 +30,7 @@ use std::mem::{needs_drop, size_of};
 
 use super::arena::{Arena, FIRST_CHUNK, PAGE, PAGE_SIZE};
 use super::free_list::{FreeList, MIN_FREE_PER_PAGE, WHOLE};
-use super::layout::Node;
-use super::task::TaskContext;
+use super::task::{Node, TaskContext};
 use crate::platform::{
     CAN_RETURN_MEMORY, LARGE_PAGE, allow_large_pages, memory_page_size, return_memory,
 };

@@ -11,9 +11,8 @@
 
 #![allow(unsafe_code)]
 
-use super::layout::Node;
 use super::refs::{Handle, Owner, WheelRef};
-use super::task::{NextRun, OnCancel, Task, TaskContext};
+use super::task::{NextRun, Node, OnCancel, Task, TaskContext};
 use super::timer_ref::TimerRef;
 
 /// The content of a message.

@@ -6,8 +6,7 @@ use std::ops::Range;
 use std::ptr::NonNull;
 
 use super::FreeNode;
-use crate::node::layout::Node;
-use crate::node::task::TaskContext;
+use crate::node::task::{Node, TaskContext};
 use crate::sync::inside::Access;
 
 std::thread_local! {
