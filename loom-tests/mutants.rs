@@ -149,7 +149,7 @@ pub const MUTANTS: &[Mutant] = &[
         "_ = place.set(Arc::clone(&counts)); false"),
     // A thread that takes the counts of an ended thread counts from zero.
     mutant("CountsStartAtZero", "engine/pending.rs take", "self.free.pop()",
-        "self.free.pop().map(|counts| OwnCounts::new(counts.inner))"),
+        "self.free.pop().map(|counts| OwnCounts { registered: 0, cancelled: 0, withdrawn: 0, ..counts })"),
     // --- engine/worker.rs ------------------------------------------------------------------------
     // A message about a node that is in the wheel does not take it out.
     mutant("KnownNodeStaysInWheel", "node/wheel.rs arrival", "self.own.wheel.remove(…);", "_ = &mut nodes;"),
@@ -499,8 +499,8 @@ pub const MUTANTS: &[Mutant] = &[
     always("engine/pending.rs", "Ordering, «SegQueue», drop_list", "inside::IdleQueue as SegQueue"),
     always("node/local.rs", "use crate::sync::{Arc, «SegQueue»};", "inside::IdleQueue as SegQueue"),
     always("engine/pending.rs",
-        "Self { first: OnceLock::new(), free: SegQueue::new(), stopped: AtomicU64::new(0), limit: limit.map(|limit| Limit::new(limit.get() as u64)) }",
-        "inside::with_counts(Self { first: OnceLock::new(), free: SegQueue::new(), stopped: AtomicU64::new(0), limit: limit.map(|limit| Limit::new(limit.get() as u64)) })"),
+        "Self { first: OnceLock::new(), free: SegQueue::new(), stopped: AtomicU64::new(0), limit: limit.map(|most| Limit { most: most as u64, taken: CachePadded::default() }) }",
+        "inside::with_counts(Self { first: OnceLock::new(), free: SegQueue::new(), stopped: AtomicU64::new(0), limit: limit.map(|most| Limit { most: most as u64, taken: CachePadded::default() }) })"),
     always("engine/timeouts.rs", "use crate::sync::«SegQueue»;", "inside::SeenQueue as SegQueue"),
     always("engine/timeouts.rs", "lanes: SegQueue<Consumer>, pool: PoolId«»", "made: inside::MadeLanes,"),
     always("engine/timeouts.rs", "«Self { lanes: SegQueue::new(), pool }»",

@@ -78,42 +78,27 @@ pub(super) struct OwnCounts {
 }
 
 impl OwnCounts {
-    fn new(inner: Arc<ThreadCounts>) -> Self {
-        Self {
-            inner,
-            registered: 0,
-            cancelled: 0,
-            withdrawn: 0,
-        }
-    }
-
     /// Counts a timeout whose message is about to be pushed.
     #[inline]
     pub(super) fn register(&mut self) {
         self.registered += 1;
-        self.inner
-            .counts
-            .registered
-            .store(self.registered, Ordering::Relaxed);
+        let count = &self.inner.counts.registered;
+        count.store(self.registered, Ordering::Relaxed);
     }
 
     /// Counts timeouts that were cancelled.
     #[inline]
     pub(super) fn cancel(&mut self, count: u64) {
         self.cancelled += count;
-        self.inner
-            .counts
-            .cancelled
-            .store(self.cancelled, Ordering::Release);
+        let count = &self.inner.counts.cancelled;
+        count.store(self.cancelled, Ordering::Release);
     }
 
     /// Counts a new timeout that was taken back, because the timer closes.
     pub(super) fn withdraw(&mut self) {
         self.withdrawn += 1;
-        self.inner
-            .counts
-            .withdrawn
-            .store(self.withdrawn, Ordering::Release);
+        let count = &self.inner.counts.withdrawn;
+        count.store(self.withdrawn, Ordering::Release);
     }
 }
 
@@ -136,7 +121,10 @@ impl PendingCounts {
             first: OnceLock::new(),
             free: SegQueue::new(),
             stopped: AtomicU64::new(0),
-            limit: limit.map(|limit| Limit::new(limit as u64)),
+            limit: limit.map(|most| Limit {
+                most: most as u64,
+                taken: CachePadded::default(),
+            }),
         }
     }
 
@@ -166,7 +154,7 @@ impl PendingCounts {
     pub(crate) fn pending(&self, counters: &Counters, is_ended: bool) -> u64 {
         match &self.limit {
             Some(_) if is_ended => 0,
-            Some(limit) => limit.taken(),
+            Some(limit) => limit.taken.load(Ordering::Relaxed),
             None => self.balance(counters, is_ended).pending,
         }
     }
@@ -179,7 +167,12 @@ impl PendingCounts {
             while place.set(Arc::clone(&counts)).is_err() {
                 place = &place.get().expect("another thread has set it").next;
             }
-            OwnCounts::new(counts)
+            OwnCounts {
+                inner: counts,
+                registered: 0,
+                cancelled: 0,
+                withdrawn: 0,
+            }
         })
     }
 
@@ -222,23 +215,12 @@ struct Limit {
 }
 
 impl Limit {
-    fn new(most: u64) -> Self {
-        Self {
-            most,
-            taken: CachePadded::new(AtomicU64::new(0)),
-        }
-    }
-
     /// Takes a place. Returns false if none is free.
     fn take(&self) -> bool {
         let more = |taken| (taken < self.most).then(|| taken + 1);
         self.taken
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
             .is_ok()
-    }
-
-    fn taken(&self) -> u64 {
-        self.taken.load(Ordering::Relaxed)
     }
 
     /// Gives places back.
@@ -392,8 +374,10 @@ mod tests {
 
     #[test]
     fn the_largest_limit_can_be_full() {
-        let limit = Limit::new(u64::MAX);
-        limit.taken.store(u64::MAX - 1, Ordering::Relaxed);
+        let limit = Limit {
+            most: u64::MAX,
+            taken: CachePadded::new(AtomicU64::new(u64::MAX - 1)),
+        };
         assert!(limit.take());
         assert!(!limit.take());
         limit.release(1);
