@@ -69,26 +69,20 @@ impl fmt::Display for BuildError {
                 write!(f, "ticks_per_wheel must be at most {max}")
             }
             Self::TickTooLong { max } => {
-                write!(
-                    f,
-                    "tick must be at most {max:?} for a wheel with this many ticks"
-                )
+                write!(f, "tick must be at most {max:?} with this ticks_per_wheel")
             }
             Self::NoMemory { bytes } => {
                 write!(
                     f,
-                    "there is no memory for {bytes} bytes of slots, so ticks_per_wheel must be smaller"
+                    "no memory for {bytes} bytes: ticks_per_wheel must shrink"
                 )
             }
             Self::NulInThreadName => f.write_str("thread_name must not contain a NUL byte"),
             Self::NoClock => {
-                f.write_str("this platform has no clock, so the builder's clock must be set")
+                f.write_str("this platform has no clock, so the builder's must be set")
             }
             Self::ZeroLimit { option } => {
-                write!(
-                    f,
-                    "{option} is zero, but must be at least 1; None is no limit"
-                )
+                write!(f, "{option} must be at least 1; None is no limit")
             }
             Self::UnusedOption { option, timer } => {
                 write!(f, "{option} is set, which {timer} cannot use")
@@ -169,17 +163,11 @@ impl fmt::Display for NewTimeoutError {
         match self {
             Self::Stopped => f.write_str("the timer is stopped"),
             Self::TooManyPending { limit } => {
-                write!(
-                    f,
-                    "too many timeouts are pending: {limit}, which is the limit"
-                )
+                write!(f, "too many timeouts are pending: the limit is {limit}")
             }
             Self::Spawn { .. } => {
-                write!(
-                    f,
-                    "the worker thread could not be started: {}",
-                    io::Error::from(self.clone())
-                )
+                let error = io::Error::from(self.clone());
+                write!(f, "the worker thread could not be started: {error}")
             }
             Self::Forked => f.write_str(
                 "the timer's thread is in the parent process, from which this one was forked",

@@ -929,8 +929,7 @@ fn a_timeout_that_cannot_be_scheduled_returns_an_error() {
         full,
         TimeoutError::Timer(NewTimeoutError::TooManyPending { limit: 1 })
     ));
-    let reason =
-        "the timer cannot limit the time: too many timeouts are pending: 1, which is the limit";
+    let reason = "the timer cannot limit the time: too many timeouts are pending: the limit is 1";
     assert_eq!(full.to_string(), reason);
     assert_eq!(io::Error::from(full).kind(), io::ErrorKind::QuotaExceeded);
     t.timer.stop();

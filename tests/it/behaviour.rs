@@ -96,7 +96,7 @@ fn a_rejected_task_is_dropped_and_the_error_states_the_reason() {
     ));
     assert_eq!(
         rejected.to_string(),
-        "too many timeouts are pending: 1, which is the limit"
+        "too many timeouts are pending: the limit is 1"
     );
     assert_eq!(
         (ends.runs(), ends.hooks(), ends.drops()),

@@ -896,7 +896,7 @@ fn errors_name_their_reason_and_convert_into_io_errors() {
         (
             NewTimeoutError::TooManyPending { limit: 7 },
             ErrorKind::QuotaExceeded,
-            "too many timeouts are pending: 7, which is the limit",
+            "too many timeouts are pending: the limit is 7",
         ),
         (
             NewTimeoutError::ZeroPeriod,

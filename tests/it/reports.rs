@@ -189,7 +189,7 @@ fn rejections_are_reported_less_and_less_often() {
     let parts = [
         "a timer rejects timeouts",
         "timer=\"requests\"",
-        "too many timeouts are pending: 1",
+        "too many timeouts are pending: the limit is 1",
     ];
     reports
         .iter()
