@@ -83,18 +83,29 @@ pub trait Cancel {
     fn is_cancelled(&self) -> bool;
 }
 
+/// The methods of [`Cancel`] that a type has itself.
+macro_rules! forward_cancel {
+    ($to:ty) => {
+        #[inline]
+        fn cancel(&self) -> bool {
+            <$to>::cancel(self)
+        }
+
+        #[inline]
+        fn cancel_and_wait(&self) -> bool {
+            <$to>::cancel_and_wait(self)
+        }
+
+        #[inline]
+        fn is_cancelled(&self) -> bool {
+            <$to>::is_cancelled(self)
+        }
+    };
+}
+pub(crate) use forward_cancel;
+
 impl<T: Cancel + ?Sized> Cancel for Box<T> {
-    fn cancel(&self) -> bool {
-        (**self).cancel()
-    }
-
-    fn cancel_and_wait(&self) -> bool {
-        (**self).cancel_and_wait()
-    }
-
-    fn is_cancelled(&self) -> bool {
-        (**self).is_cancelled()
-    }
+    forward_cancel!(T);
 }
 
 /// A guard that cancels its timeout, its periodic task or its alarm when it is dropped:

@@ -4,7 +4,7 @@ use std::hash::{Hash, Hasher};
 use std::time::{Duration, Instant};
 use std::{fmt, ptr};
 
-use crate::cancel::{Cancel, CancelOnDrop};
+use crate::cancel::{Cancel, CancelOnDrop, forward_cancel};
 use crate::engine::{self, Inner, Timeout};
 use crate::node::End;
 use crate::ticks::DEADLINE_RUNNING;
@@ -400,17 +400,7 @@ impl Cancel for Timeout {
         Inner::discard(self, false)
     }
 
-    fn cancel(&self) -> bool {
-        self.cancel()
-    }
-
-    fn cancel_and_wait(&self) -> bool {
-        self.cancel_and_wait()
-    }
-
-    fn is_cancelled(&self) -> bool {
-        self.is_cancelled()
-    }
+    forward_cancel!(Self);
 }
 
 /// Compares by identity.

@@ -1,7 +1,7 @@
 //! The runs of an alarm's task, and their end: `cancel`.
 
 use super::{Alarm, Shared};
-use crate::cancel::{Cancel, CancelOnDrop};
+use crate::cancel::{Cancel, CancelOnDrop, forward_cancel};
 use crate::sync::{Ordering, thread_number};
 
 /// In the state of an alarm: it was cancelled.
@@ -212,18 +212,5 @@ impl Alarm {
 }
 
 impl Cancel for Alarm {
-    #[inline]
-    fn cancel(&self) -> bool {
-        self.cancel()
-    }
-
-    #[inline]
-    fn cancel_and_wait(&self) -> bool {
-        self.cancel_and_wait()
-    }
-
-    #[inline]
-    fn is_cancelled(&self) -> bool {
-        self.is_cancelled()
-    }
+    forward_cancel!(Self);
 }

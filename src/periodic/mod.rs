@@ -29,7 +29,7 @@ use std::marker::PhantomData;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use crate::cancel::{Cancel, CancelOnDrop};
+use crate::cancel::{Cancel, CancelOnDrop, forward_cancel};
 use crate::engine::{Inner, Timeout};
 use crate::error::NewTimeoutError;
 use crate::node::{NextRun, OnCancel, Task};
@@ -280,17 +280,7 @@ impl Cancel for Periodic {
         Inner::discard(self.timeout, false)
     }
 
-    fn cancel(&self) -> bool {
-        self.cancel()
-    }
-
-    fn cancel_and_wait(&self) -> bool {
-        self.cancel_and_wait()
-    }
-
-    fn is_cancelled(&self) -> bool {
-        self.is_cancelled()
-    }
+    forward_cancel!(Self);
 }
 
 impl fmt::Debug for Periodic {
