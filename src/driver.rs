@@ -43,14 +43,10 @@ use crate::sync::Arc;
 /// [`build_hosted`](crate::Builder::build_hosted).
 #[doc(alias("EventLoop"))]
 pub struct Driver {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
 }
 
 impl Driver {
-    pub(crate) fn new(inner: Arc<Inner>) -> Self {
-        Self { inner }
-    }
-
     /// Runs every tick that is due, in order. Returns how many timeouts expired.
     ///
     /// Hands each expired task to the [task executor](crate::Builder::task_executor). Without one

@@ -299,13 +299,9 @@ impl HashedWheelTimer {
     #[must_use]
     #[doc(alias("pendingTimeouts"))]
     pub fn pending_timeouts(&self) -> usize {
-        let Inner {
-            pending_counts,
-            counters,
-            state,
-            ..
-        } = &*self.inner;
-        pending_counts.pending(counters, state.snapshot().is_ended()) as usize
+        let timer = &*self.inner;
+        let is_ended = timer.state.snapshot().is_ended();
+        timer.pending_counts.pending(&timer.counters, is_ended) as usize
     }
 
     /// Returns what the timer has done since it was built: counters, the worker's load, lateness.

@@ -79,7 +79,7 @@ pub struct HashedWheelTimer {
     pub(crate) inner: Arc<Inner>,
     /// Whether `Inner::handles` counts this handle. False if [`Timeout::timer`] made it
     /// after the last counted handle was dropped.
-    counts: bool,
+    pub(crate) counts: bool,
 }
 
 impl HashedWheelTimer {
@@ -98,11 +98,6 @@ impl HashedWheelTimer {
     pub(crate) fn unless_ended(inner: Arc<Inner>) -> Self {
         let counts = inner.handles.add_unless_zero();
         Self { inner, counts }
-    }
-
-    /// Whether this handle keeps the timer from ending.
-    pub(crate) fn counts(&self) -> bool {
-        self.counts
     }
 
     /// Starts the worker thread now, instead of at the first [`new_timeout`](Self::new_timeout).

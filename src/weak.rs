@@ -72,7 +72,8 @@ impl WeakTimer {
     /// See [`WeakTimer`].
     #[must_use]
     pub fn upgrade(&self) -> Option<HashedWheelTimer> {
-        Some(HashedWheelTimer::unless_ended(self.0.upgrade()?)).filter(HashedWheelTimer::counts)
+        let timer = HashedWheelTimer::unless_ended(self.0.upgrade()?);
+        timer.counts.then_some(timer)
     }
 }
 

@@ -151,8 +151,8 @@ impl Builder {
         let inner = self.build_shared(kind)?;
         // A driven timer has no thread to start.
         inner.state.set_started();
-        let driver = Driver::new(Arc::clone(&inner));
-        Ok((HashedWheelTimer::from_shared(inner), driver))
+        let timer = HashedWheelTimer::from_shared(Arc::clone(&inner));
+        Ok((timer, Driver { inner }))
     }
 
     /// Checks that such a timer can use all settings.

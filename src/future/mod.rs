@@ -67,7 +67,7 @@ impl HashedWheelTimer {
     /// ```
     #[doc(alias("delay", "delay_for"))]
     pub fn sleep(&self, delay: Duration) -> Sleep {
-        Sleep::new(&self.inner, delay)
+        Sleep::until(&self.inner, sleep::deadline(&self.inner.clock, delay))
     }
 
     /// Returns a future that is ready at `deadline`. `tokio::time::sleep_until`.
@@ -89,7 +89,7 @@ impl HashedWheelTimer {
     /// }
     /// ```
     pub fn sleep_until(&self, deadline: Instant) -> Sleep {
-        Sleep::at(&self.inner, deadline)
+        Sleep::until(&self.inner, self.inner.clock.at(deadline))
     }
 
     /// Limits the time of `future` to `delay` from now. `tokio::time::timeout`.

@@ -121,14 +121,6 @@ enum State {
 }
 
 impl Sleep {
-    pub(super) fn new(inner: &Inner, delay: Duration) -> Self {
-        Self::until(inner, deadline(&inner.clock, delay))
-    }
-
-    pub(super) fn at(inner: &Inner, moment: Instant) -> Self {
-        Self::until(inner, inner.clock.at(moment))
-    }
-
     pub(super) fn until(inner: &Inner, deadline: u64) -> Self {
         Self {
             timer: inner.handle(),
