@@ -34,7 +34,10 @@ fn serve(
     let (mut accepted, mut closed_by_timer, mut re_armed) = (0, 0, 0);
     let mut active = Vec::new();
     while accepted < clients || !open.is_empty() {
-        poll.poll(&mut events, None)?;
+        match poll.poll(&mut events, None) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            polled => polled?,
+        }
         for event in &events {
             while event.token() == LISTENER {
                 let Ok((mut stream, _)) = listener.accept() else {

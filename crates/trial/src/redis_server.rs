@@ -204,11 +204,10 @@ impl RedisServer {
 }
 
 /// Opens a connection for queries of a test.
+///
+/// It has no timeouts. With one, a read fails if this process is stopped and continued meanwhile.
 pub fn connect(url: &str) -> RedisResult<Connection> {
-    let connection = Client::open(url)?.get_connection_with_timeout(PATIENCE)?;
-    connection.set_read_timeout(Some(PATIENCE))?;
-    connection.set_write_timeout(Some(PATIENCE))?;
-    Ok(connection)
+    Client::open(url)?.get_connection()
 }
 
 /// Waits until the condition is true. An error counts as false.

@@ -59,7 +59,7 @@ fn contend(
     let settings = trial::options(options.lease);
     let lock = locks.rw_lock_with(name, settings.clone());
     let semaphore = locks.semaphore_with(name, PERMITS, settings);
-    let mut register = register(servers, name, options);
+    let mut register = register(servers, name);
     let (mut random, mut times) = (Rng::new(), Times::new(options));
     loop {
         let kind = choose(&mut random);
@@ -109,7 +109,7 @@ fn contend_for_locks(servers: &Servers, name: &str, options: &Options) {
         let settings = trial::options(options.lease);
         let mut one = locks.lock_with(&names[0], settings.clone());
         let mut both = locks.multi_lock_with(&names, settings);
-        let mut register = register(servers, name, options);
+        let mut register = register(servers, name);
         let (mut random, mut times) = (Rng::new(), Times::new(options));
         loop {
             let (time, register) = (times.next(), &mut register);
@@ -174,8 +174,8 @@ fn report(held: Result<Option<Result<(), LockError>>, LockError>, kind: Kind) {
     }
 }
 
-fn register(servers: &Servers, name: &str, options: &Options) -> Register {
-    Register::new(&servers.resource, name, options.lease).expect("the resource is never stopped")
+fn register(servers: &Servers, name: &str) -> Register {
+    Register::new(&servers.resource, name).expect("the resource is never stopped")
 }
 
 /// For how long something is held: sometimes for longer than a lease, because that requires

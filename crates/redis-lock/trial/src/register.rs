@@ -6,7 +6,6 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::time::Duration;
 
 use redis::{Client, Commands, Connection, RedisResult, Script};
 
@@ -38,10 +37,9 @@ pub(crate) struct Register {
 }
 
 impl Register {
-    pub(crate) fn new(url: &str, name: &str, timeout: Duration) -> RedisResult<Self> {
-        let connection = Client::open(url)?.get_connection_with_timeout(timeout)?;
+    pub(crate) fn new(url: &str, name: &str) -> RedisResult<Self> {
         Ok(Self {
-            connection,
+            connection: Client::open(url)?.get_connection()?,
             key: key(name),
             access: Script::new(ACCESS),
         })

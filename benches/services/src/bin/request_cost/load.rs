@@ -102,9 +102,12 @@ fn connect(server: SocketAddr) -> io::Result<TcpStream> {
 fn read_answer(connection: &mut TcpStream) -> io::Result<()> {
     let (mut answer, mut length) = ([0; 512], 0);
     while !answer[..length].ends_with(BODY.as_bytes()) {
-        match connection.read(&mut answer[length..])? {
-            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-            more => length += more,
+        match connection.read(&mut answer[length..]) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(more) => length += more,
+            // This process was stopped and continued.
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
         }
     }
     if answer.starts_with(b"HTTP/1.1 200") {
