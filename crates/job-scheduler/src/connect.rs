@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use hashed_wheel::{HashedWheelTimer, TimeoutError};
 use tokio::sync::Notify;
 use tokio_postgres::config::{Host, LoadBalanceHosts};
+use tokio_postgres::error::{DbError, SqlState};
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{AsyncMessage, Client, Config, Connection, Socket};
@@ -124,7 +125,11 @@ impl Connector {
             if self.has_session {
                 config.options(options(config.get_options().unwrap_or_default(), settings));
             }
-            let connecting = async { (self.connect)(config).await.map_err(rejection) };
+            let connecting = async {
+                (self.connect)(config)
+                    .await
+                    .map_err(|error| rejection(error, settings))
+            };
             result = within(&self.timer, limit, connecting).await;
             if matches!(result, Ok(_) | Err(Error::Timer(_))) {
                 break;
@@ -295,9 +300,17 @@ async fn check_defaults(client: &Client, settings: &[(&str, String)]) -> Result<
     Ok(())
 }
 
-/// Whether a server or a pooler has rejected the options.
-fn rejection(error: tokio_postgres::Error) -> Error {
+/// Whether a server or a pooler has rejected the options. PostgreSQL 12 has all of them.
+fn rejection(error: tokio_postgres::Error, settings: &[(&str, String)]) -> Error {
+    let is_named = |why: &DbError| {
+        settings
+            .iter()
+            .any(|(name, _)| why.message().contains(name))
+    };
     match error.as_db_error() {
+        Some(why) if why.code() == &SqlState::UNDEFINED_OBJECT && is_named(why) => {
+            Error::ServerTooOld(why.message().into())
+        }
         Some(why) if why.message().contains("startup parameter") => {
             Error::Pooler(why.message().into())
         }

@@ -4,6 +4,9 @@ use std::fmt;
 
 use hashed_wheel::NewTimeoutError;
 
+/// The oldest version of PostgreSQL that has what the statements use.
+pub(crate) const OLDEST_SERVER: i32 = 12;
+
 /// Why a call failed.
 ///
 /// # Examples
@@ -41,6 +44,8 @@ pub enum Error {
     /// settings of a session. The text says how that was noticed. See
     /// [`without_notifications`](crate::SchedulerBuilder::without_notifications).
     Pooler(String),
+    /// The server is older than PostgreSQL 12. The text says how that was noticed.
+    ServerTooOld(String),
     /// The tables belong to a newer version of this crate.
     SchemaTooNew {
         /// The version of the tables.
@@ -84,6 +89,9 @@ impl fmt::Display for Error {
                     f,
                     "a node with notifications must connect to PostgreSQL directly, not through a pooler: {why}"
                 )
+            }
+            Self::ServerTooOld(why) => {
+                write!(f, "PostgreSQL {OLDEST_SERVER} or newer is required: {why}")
             }
             Self::SchemaTooNew { found, known } => {
                 write!(

@@ -3,7 +3,7 @@
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, IsolationLevel};
 
-use crate::error::Error;
+use crate::error::{Error, OLDEST_SERVER};
 use crate::jobs::Jobs;
 use crate::sql::Names;
 
@@ -34,6 +34,9 @@ const fn checksum(migration: &str) -> u64 {
 /// Those of the migrations, as they are stored.
 const CHECKSUMS: [u64; MIGRATIONS.len()] = [checksum(MIGRATIONS[0])];
 
+const SERVER: &str =
+    "SELECT current_setting('server_version_num')::integer, current_setting('server_version')";
+
 /// Also if the tables are so old that they have no checksums.
 const APPLIED: &str = "
     SELECT migration.version, to_jsonb(migration) ->> 'checksum' FROM @migration AS migration ORDER BY 1";
@@ -52,6 +55,13 @@ pub(crate) async fn migrate(client: &mut Client, names: &Names) -> Result<(), Er
         .read_only(false)
         .start()
         .await?;
+    let row = transaction.query_typed_one(SERVER, &[]).await?;
+    if row.try_get::<_, i32>(0)? / 10_000 < OLDEST_SERVER {
+        let version: &str = row.try_get(1)?;
+        return Err(Error::ServerTooOld(format!(
+            "the server has version {version}"
+        )));
+    }
     transaction
         .query_typed(LOCK, &[(&names.schema(), Type::TEXT)])
         .await?;
@@ -137,8 +147,8 @@ impl Jobs {
     ///
     /// # Errors
     ///
-    /// [`Error::SchemaTooNew`], [`Error::SchemaDiffers`], and [`Error::Database`], for example if the role may not create
-    /// tables.
+    /// [`Error::ServerTooOld`], [`Error::SchemaTooNew`], [`Error::SchemaDiffers`], and
+    /// [`Error::Database`], for example if the role may not create tables.
     ///
     /// # Examples
     ///

@@ -279,9 +279,9 @@ impl SchedulerBuilder {
     /// # Errors
     ///
     /// If a setting is invalid, if a round trip to the database takes longer than a sixth of the
-    /// lease ([`Error::Invalid`]), if the database cannot be reached or is behind a pooler
-    /// ([`Error::Pooler`]), if it does not allow to create
-    /// the tables, or if they belong to another version of this crate.
+    /// lease ([`Error::Invalid`]), if the database cannot be reached, is behind a pooler
+    /// ([`Error::Pooler`]) or older than PostgreSQL 12 ([`Error::ServerTooOld`]), if it does not
+    /// allow to create the tables, or if they belong to another version of this crate.
     ///
     /// # Panics
     ///

@@ -8,7 +8,7 @@ use hashed_wheel_job_scheduler::{
 };
 use serde_json::Value;
 use tokio::sync::Semaphore;
-use tokio_postgres::NoTls;
+use tokio_postgres::{Config, NoTls};
 
 use crate::fixture::{Fixture, LATER, MS, Task, eventually, gate_job, shut_down, with_gate};
 
@@ -45,6 +45,35 @@ async fn nodes_that_start_at_once_create_the_tables_once() {
     for node in nodes {
         shut_down(node).await;
     }
+}
+
+/// A server answers that its version is 11.22, or does not know a setting, as it would.
+#[tokio::test]
+async fn server_that_is_too_old_is_refused() {
+    let number = ("current_setting('server_version_num')", "'110022'");
+    let version = ("current_setting('server_version')", "'11.22'");
+    let Some(fixture) = Fixture::sabotaged(&[number, version]).await else {
+        return;
+    };
+    let start = async |config: &Config| {
+        let node = fixture.builder().start(config.clone(), NoTls);
+        let error = node.await.unwrap_err();
+        assert!(matches!(error, Error::ServerTooOld(_)), "{error}");
+        error.to_string()
+    };
+    assert_eq!(
+        start(&fixture.config).await,
+        "PostgreSQL 12 or newer is required: the server has version 11.22"
+    );
+    let mut config = fixture.config.clone();
+    config.options("-c plan_cache_modes=auto");
+    assert_eq!(
+        start(&config).await,
+        "PostgreSQL 12 or newer is required: unrecognized configuration parameter \"plan_cache_modes\""
+    );
+    let text = "SELECT to_regnamespace($1) IS NULL";
+    let row = fixture.client.query_one(text, &[&fixture.schema]).await;
+    assert!(row.unwrap().get::<_, bool>(0), "it has created the schema");
 }
 
 #[tokio::test]
