@@ -3,7 +3,7 @@
 use std::cmp;
 use std::error::Error;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
@@ -108,13 +108,7 @@ impl Database {
     pub fn start_standby(&self) -> Result<Self, Box<dyn Error>> {
         let standby = Self::new(self.is_durable)?;
         let mut backup = standby.command("pg_basebackup");
-        backup.args([
-            "--write-recovery-conf",
-            "--checkpoint=fast",
-            "--no-sync",
-            "--dbname",
-            &self.url,
-        ]);
+        backup.args(["--checkpoint=fast", "--no-sync", "--dbname", &self.url]);
         let Output { status, stderr, .. } = backup.output()?;
         let why = || {
             format!(
@@ -123,11 +117,15 @@ impl Database {
                 String::from_utf8_lossy(&stderr)
             )
         };
-        if status.success() {
-            standby.listen_somewhere()
-        } else {
-            Err(why().into())
+        if !status.success() {
+            return Err(why().into());
         }
+        // Not by pg_basebackup, whose version may be newer, with settings that this server lacks.
+        File::create(standby.data().join("standby.signal"))?;
+        let settings = standby.data().join("postgresql.auto.conf");
+        let mut settings = File::options().append(true).open(settings)?;
+        writeln!(settings, "primary_conninfo = '{}'", self.url)?;
+        standby.listen_somewhere()
     }
 
     /// Returns the statements that restore a schema, by `pg_dump`.

@@ -26,7 +26,7 @@
 //! policy of their job. Runs of a job that must not overlap must not. Some jobs have a common limit
 //! of executions at a time, and others a rate: neither may be exceeded.
 //!
-//! The program needs PostgreSQL (tested with 15). If it is installed, the program starts it in a
+//! The program needs PostgreSQL 12 or newer. If it is installed, the program starts it in a
 //! temporary folder on a free port. With `--url` it uses another server, where it creates and drops
 //! its own schemas, and which it does not kill.
 //!
