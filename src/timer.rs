@@ -446,6 +446,27 @@ impl HashedWheelTimer {
         &self.inner.clock
     }
 
+    /// Returns the time of the [clock](Self::clock) in nanoseconds, by its bounds: it is not before
+    /// the first, and not after the second. Neither goes back.
+    ///
+    /// To read the machine's clock exactly, a processor waits until its earlier instructions are
+    /// done. This reads the processor's counter instead, and the two are a microsecond apart. With
+    /// a [clock of your own](crate::Builder::clock), both are its time.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let timer = hashed_wheel::HashedWheelTimer::default();
+    /// let (earliest, latest) = timer.now_bounds();
+    /// let now = timer.clock().now().as_nanos() as u64;
+    /// assert!(earliest <= now && latest - earliest <= 1_000);
+    /// ```
+    #[inline]
+    #[must_use]
+    pub fn now_bounds(&self) -> (u64, u64) {
+        self.inner.clock.now_bounds()
+    }
+
     /// Whether this thread is the worker at the moment: it runs a turn of this timer, or the hooks
     /// that the end of the timer calls. A call that waits for a task of this timer would wait for
     /// itself then.

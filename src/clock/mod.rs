@@ -105,28 +105,6 @@ pub trait Clock: Send + Sync + 'static {
     /// only measures how late a turn is, is reported and has no other effect.
     fn now(&self) -> Duration;
 
-    /// Returns a time that is not after [`now`](Self::now), and one that is not before it. By
-    /// default both are `now`.
-    ///
-    /// To read the machine's clock exactly, a processor waits until its earlier instructions are
-    /// done. The [clock of a timer](crate::HashedWheelTimer::clock) reads the processor's counter
-    /// here instead, and the two times are a microsecond apart. Neither goes back.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use hashed_wheel::HashedWheelTimer;
-    /// use std::time::Duration;
-    ///
-    /// let timer = HashedWheelTimer::default();
-    /// let (before, after) = timer.clock().now_bounds();
-    /// assert!(before <= timer.clock().now() && after - before <= Duration::from_micros(1));
-    /// ```
-    fn now_bounds(&self) -> (Duration, Duration) {
-        let now = self.now();
-        (now, now)
-    }
-
     /// Returns this clock's time at `instant`. Zero if that is before time zero.
     ///
     /// By default the distance from the present counts: an `Instant` one hour from [`Instant::now`]
@@ -198,10 +176,6 @@ pub trait Clock: Send + Sync + 'static {
 impl<C: Clock + ?Sized> Clock for Arc<C> {
     fn now(&self) -> Duration {
         (**self).now()
-    }
-
-    fn now_bounds(&self) -> (Duration, Duration) {
-        (**self).now_bounds()
     }
 
     fn time_at(&self, instant: Instant) -> Duration {
@@ -362,6 +336,17 @@ impl TimerClock {
         }
     }
 
+    /// Returns a time that is not after [`now`](Self::now), and one that is not before it. Neither
+    /// goes back.
+    #[inline]
+    pub(crate) fn now_bounds(&self) -> (u64, u64) {
+        let latest = self.deadline_base();
+        match self {
+            Self::Counter(_) => (latest.saturating_sub(MAX_AHEAD), latest),
+            Self::Given { .. } => (latest, latest),
+        }
+    }
+
     /// Returns the deadline after this delay.
     #[inline]
     pub(crate) fn deadline_after(&self, delay: Duration) -> u64 {
@@ -416,15 +401,6 @@ impl TimerClock {
 impl Clock for TimerClock {
     fn now(&self) -> Duration {
         Duration::from_nanos(self.now())
-    }
-
-    fn now_bounds(&self) -> (Duration, Duration) {
-        let latest = self.deadline_base();
-        let earliest = match self {
-            Self::Counter(_) => latest.saturating_sub(MAX_AHEAD),
-            Self::Given { .. } => latest,
-        };
-        (Duration::from_nanos(earliest), Duration::from_nanos(latest))
     }
 
     fn time_at(&self, instant: Instant) -> Duration {

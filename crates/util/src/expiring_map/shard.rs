@@ -102,12 +102,17 @@ impl<K, V> Shard<K, V> {
             if let Ok(items) = self.try_lock_key(hash, timer, &has_key) {
                 return items;
             }
-            let parker = Parker::new();
-            let mut waker = Some(parker.waker());
-            let is_reserved = self.lock().reserved.wait(hash, &mut waker);
-            if is_reserved {
-                parker.park();
-            }
+            self.wait_for_key(hash);
+        }
+    }
+
+    #[cold]
+    fn wait_for_key(&self, hash: u64) {
+        let parker = Parker::new();
+        let mut waker = Some(parker.waker());
+        let is_reserved = self.lock().reserved.wait(hash, &mut waker);
+        if is_reserved {
+            parker.park();
         }
     }
 

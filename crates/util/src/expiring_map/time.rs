@@ -25,11 +25,8 @@ pub(super) struct Now {
 
 impl Now {
     pub(super) fn of(timer: &HashedWheelTimer) -> Self {
-        let (earliest, latest) = timer.clock().now_bounds();
-        Self {
-            earliest: nanos(earliest),
-            latest: nanos(latest),
-        }
+        let (earliest, latest) = timer.now_bounds();
+        Self { earliest, latest }
     }
 
     /// Returns the deadline `delay` from now. If that is zero, the time has come.
