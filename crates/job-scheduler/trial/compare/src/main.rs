@@ -239,6 +239,10 @@ execute one job. Jobs of a lost worker stay locked; recovery must be enabled, an
 without a heartbeat, which is sent each second, without a delay. Its documentation says that recovered jobs may still be
 running. Due times are found by polls.
 
+riverqueue, as in its README: 10 workers, notifications, a fetch at most every 100 ms, and a poll every second; the leader looks for
+scheduled jobs every 5 s. Tuned: 100 workers, a fetch at most each millisecond, polls every 10 ms, by the leader too. A client has no
+heartbeat: any job that has run for longer than an hour is repeated. (A shorter time would also repeat jobs that are still running.)
+
 fang 0.11 is not measured: two statements of its asynchronous queue, without a transaction, select a job and mark it, so that
 two workers may execute the same job. It does not repeat the jobs of a lost worker.";
 

@@ -15,6 +15,8 @@ use graphile_worker::{
 };
 use hashed_wheel_job_scheduler::{Context, Jobs, NewJob, RunError, Scheduler};
 use jiff::Timestamp;
+use riverqueue::migrate::PostgresMigrator;
+use riverqueue::{InsertOpts, MaintenanceConfig, QueueConfig, WorkContext, WorkOutcome, Workers};
 use tokio_postgres::{Client, NoTls};
 
 use crate::work::Work;
@@ -42,6 +44,8 @@ pub(crate) enum Peer {
     ApalisTuned,
     Graphile,
     GraphileTuned,
+    River,
+    RiverTuned,
 }
 
 impl Peer {
@@ -50,14 +54,15 @@ impl Peer {
             Self::Own => "hashed-wheel-job-scheduler",
             Self::Apalis | Self::ApalisTuned => "apalis-postgres 1.0",
             Self::Graphile | Self::GraphileTuned => "graphile_worker 0.14",
+            Self::River | Self::RiverTuned => "riverqueue 0.5",
         }
     }
 
     pub(crate) fn settings(self) -> &'static str {
         match self {
             Self::Own | Self::Graphile => "defaults",
-            Self::Apalis => "as in its README",
-            Self::ApalisTuned | Self::GraphileTuned => "tuned",
+            Self::Apalis | Self::River => "as in its README",
+            Self::ApalisTuned | Self::GraphileTuned | Self::RiverTuned => "tuned",
         }
     }
 
@@ -71,6 +76,7 @@ impl Peer {
         match self {
             Self::Apalis => Some("after 300 s"),
             Self::Graphile => Some("none"),
+            Self::River | Self::RiverTuned => Some("after 1 h"),
             _ => None,
         }
     }
@@ -92,6 +98,10 @@ impl Peer {
             Self::Apalis | Self::ApalisTuned => self.run_apalis(&url).await,
             Self::Graphile | Self::GraphileTuned => {
                 Ok(self.graphile(&url).init().await?.run().await?)
+            }
+            Self::River | Self::RiverTuned => {
+                let client = self.river(PgPool::connect(&url).await?)?;
+                Ok(client.start()?.wait().await?)
             }
         }
     }
@@ -153,6 +163,33 @@ impl Peer {
             .complete_job_batch_delay(Duration::from_millis(5))
             .worker_recovery(recovery)
     }
+
+    fn river(self, pool: PgPool) -> Fallible<riverqueue::Client> {
+        let mut workers = Workers::new();
+        workers.add_fn(async |_: WorkContext, job: riverqueue::Job<Work>| {
+            job.args.execute().await;
+            Ok::<_, BoxDynError>(WorkOutcome::Complete)
+        })?;
+        let client = riverqueue::Client::builder(pool).workers(workers);
+        let client = if self == Self::River {
+            client.queue(RIVER_QUEUE, QueueConfig::new(10))
+        } else {
+            let queue = QueueConfig::new(100)
+                .with_fetch_cooldown(riverqueue::FETCH_COOLDOWN_MIN)
+                .with_fetch_poll_interval(POLL);
+            client
+                .queue(RIVER_QUEUE, queue)
+                .maintenance(MaintenanceConfig::default().with_scheduler_interval(POLL))
+        };
+        Ok(client.build()?)
+    }
+}
+
+/// The default queue of riverqueue.
+const RIVER_QUEUE: &str = "default";
+
+impl riverqueue::JobArgs for Work {
+    const KIND: &'static str = "work";
 }
 
 /// The name of the queue of apalis.
@@ -172,6 +209,7 @@ pub(crate) enum Queue {
     Own(Client, Jobs),
     Apalis(PgPool),
     Graphile(Box<graphile_worker::Worker>),
+    River(riverqueue::Client),
 }
 
 impl Queue {
@@ -196,6 +234,11 @@ impl Queue {
             }
             Peer::Graphile | Peer::GraphileTuned => {
                 Self::Graphile(Box::new(peer.graphile(url).init().await?))
+            }
+            Peer::River | Peer::RiverTuned => {
+                let pool = PgPool::connect(url).await?;
+                PostgresMigrator::new(pool.clone()).migrate_up().await?;
+                Self::River(peer.river(pool)?)
             }
         })
     }
@@ -237,6 +280,19 @@ impl Queue {
                 let specs: Vec<_> = works.iter().map(|work| (*work, spec(work))).collect();
                 let specs: Vec<_> = specs.iter().map(|(work, spec)| (*work, spec)).collect();
                 worker.create_utils().add_jobs(&specs).await?;
+            }
+            Self::River(client) => {
+                let mut jobs = Vec::new();
+                for &work in works {
+                    let due = Timestamp::from_microsecond(work.due as i64)?;
+                    let options = InsertOpts::default();
+                    jobs.push(if is_due {
+                        (work, options)
+                    } else {
+                        (work, options.with_scheduled_at(due))
+                    });
+                }
+                client.insert_many(jobs).await?;
             }
         }
         Ok(())
