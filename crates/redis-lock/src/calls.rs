@@ -15,6 +15,7 @@ use crate::options::LockOptions;
 #[cfg(feature = "blocking")]
 use crate::own_runtime::OwnRuntime;
 use crate::scripts::{Answer, Call, Found, Keys, Request, Scripts};
+use crate::state::SharedState;
 
 /// The calls of a client to Redis.
 pub(crate) struct Calls {
@@ -51,7 +52,7 @@ impl Calls {
         request: &Request<'_>,
         timeout: Duration,
     ) -> Result<Answer, LockError> {
-        self.call(&self.scripts.lock(keys, request), timeout).await
+        self.call(&self.scripts.enter(keys, request), timeout).await
     }
 
     /// Returns which owner Redis had. If that is unknown, other attempts are made in the
@@ -89,7 +90,7 @@ impl Calls {
         owner: &str,
         options: &LockOptions,
     ) -> Result<Found, LockError> {
-        let script = self.scripts.release(keys, owner, options.claim());
+        let script = self.scripts.leave(keys, owner, options.claim());
         let end = Instant::now() + options.call_timeout();
         match self.connection.call(&script, options.call_timeout()).await {
             Err(LockError::Redis(error)) if self.connection.was_closed(&error) => {
@@ -105,7 +106,7 @@ impl Calls {
 
     /// A timer that is stopped does not keep other owners from the lock.
     async fn release_without_timer(&self, keys: &Keys, owner: &str, options: &LockOptions) {
-        let script = self.scripts.release(keys, owner, options.claim());
+        let script = self.scripts.leave(keys, owner, options.claim());
         let _ = self.connection.call_without_timer::<Found>(&script).await;
     }
 
@@ -117,45 +118,24 @@ impl Calls {
         self.call(&self.scripts.renew(locks), timeout).await
     }
 
-    pub(crate) async fn state<T: FromRedisValue>(
-        &self,
-        keys: &Keys,
-        timeout: Duration,
-    ) -> Result<T, LockError> {
-        self.call(&self.scripts.state(keys, None), timeout).await
-    }
-
-    /// Ends the hold of any owner. Executed twice, it would also end the hold of the next one.
-    pub(crate) async fn force_unlock<T: FromRedisValue>(
-        &self,
-        keys: &Keys,
-        claim: Duration,
-        timeout: Duration,
-    ) -> Result<T, LockError> {
-        self.connection
-            .call(&self.scripts.state(keys, Some(claim)), timeout)
-            .await
-    }
-
-    pub(crate) async fn state_shared<T: FromRedisValue>(
+    pub(crate) async fn state(
         &self,
         keys: &Keys,
         options: &LockOptions,
-    ) -> Result<T, LockError> {
-        let script = self.scripts.state_shared(keys, None, options.claim());
+    ) -> Result<SharedState, LockError> {
+        let script = self.scripts.state(keys, "", options.claim());
         self.call(&script, options.call_timeout()).await
     }
 
-    /// Ends the hold with this token. Executed twice, it would not find the hold that it has ended.
-    pub(crate) async fn force_release<T: FromRedisValue>(
+    /// Ends the hold with this token, or any hold if it is `*`. Executed twice, it would not find
+    /// the hold that it has ended, or end the next one.
+    pub(crate) async fn end_hold(
         &self,
         keys: &Keys,
-        token: u64,
+        token: &str,
         options: &LockOptions,
-    ) -> Result<T, LockError> {
-        let script = self
-            .scripts
-            .state_shared(keys, Some(token), options.claim());
+    ) -> Result<SharedState, LockError> {
+        let script = self.scripts.state(keys, token, options.claim());
         let timeout = options.call_timeout();
         self.connection.call(&script, timeout).await
     }

@@ -8,7 +8,6 @@ use redis::Client;
 use tokio::runtime::Handle;
 
 use crate::builder::LockClientBuilder;
-use crate::calls::Calls;
 use crate::connection::Server;
 use crate::context::Context;
 use crate::error::LockError;
@@ -221,7 +220,7 @@ impl LockClient {
     }
 
     /// Returns the name of this client: the first part of the names of its owners in Redis. The
-    /// value of a held lock's key `{lock:NAME}` begins with it. It is the
+    /// member of a held lock's set `{lock:NAME}` begins with it. It is the
     /// [name of the holder](LockClientBuilder::holder), a colon, and a random number.
     ///
     /// # Examples
@@ -233,14 +232,6 @@ impl LockClient {
     /// ```
     pub fn name(&self) -> &str {
         &self.shared.name
-    }
-
-    pub(crate) fn calls(&self) -> &Calls {
-        &self.shared.calls
-    }
-
-    pub(crate) fn prefix(&self) -> &str {
-        &self.shared.prefix
     }
 }
 

@@ -235,7 +235,7 @@ impl Hold {
         if let Some(lease_end) = lease_end {
             lease_end.cancel();
         }
-        observe::lost(&self.keys.lock, &loss);
+        observe::lost(self.keys.lock(), &loss);
         self.lost.send_replace(Some(loss.clone()));
         callbacks
             .into_iter()
@@ -327,7 +327,7 @@ impl fmt::Debug for Hold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.state();
         f.debug_struct("Hold")
-            .field("lock", &self.keys.lock)
+            .field("lock", &self.keys.lock())
             .field("owner", &self.owner)
             .field("token", &self.token)
             .field("guards", &state.guards)
@@ -376,7 +376,7 @@ mod tests {
             keys,
             owner,
             id: 0,
-            group: (0, false, lease),
+            group: (0, lease),
             token: 1,
             options,
             start,

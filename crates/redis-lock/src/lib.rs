@@ -188,12 +188,12 @@
 //!
 //! # In Redis
 //!
-//! A lock with the name NAME has the keys `{lock:NAME}`, `{lock:NAME}:token`, `{lock:NAME}:queue`
+//! A lock with the name NAME has the keys `{lock:NAME}`, `{lock:NAME}:tokens`, `{lock:NAME}:queue`
 //! and `{lock:NAME}:seen`. Those of a read-write lock begin with `{rwlock:NAME}`, and those of a
-//! semaphore with `{semaphore:NAME}`. These have `{…:NAME}:tokens` in addition. All of them expire.
-//! Messages are published on channels that begin with `lock-wake:`. A name that is not used any
-//! more leaves its token for a day. The keys and channels of a client with a
-//! [prefix](LockClientBuilder::prefix) begin with it: `shop:{lock:NAME}`.
+//! semaphore with `{semaphore:NAME}`. All of them expire. Messages are published on channels that
+//! begin with `lock-wake:`. A name that is not used any more leaves its tokens for a day. The keys
+//! and channels of a client with a [prefix](LockClientBuilder::prefix) begin with it:
+//! `shop:{lock:NAME}`.
 //!
 //! A user of Redis with restricted rights needs `EVALSHA` and `EVAL`, the commands of the scripts
 //! on these keys, and these channels. Without the channels, waiting callers poll. (Redis 6.0 has no
@@ -202,7 +202,7 @@
 //! ```text
 //! ACL SETUSER locks on >PASSWORD -@all ~{lock:* ~{rwlock:* ~{semaphore:*
 //!     resetchannels &lock-wake:*
-//!     +evalsha +eval +get +set +del +pexpire +pttl +time +zadd +zrange +zrem +zrank +zcard
+//!     +evalsha +eval +pexpire +pttl +time +zadd +zrange +zrem +zrank +zcard
 //!     +zscore +zrangebyscore +hget +hmget +hset +hdel +publish +subscribe +ping
 //! ```
 //!
@@ -233,12 +233,12 @@ mod observe;
 mod options;
 #[cfg(feature = "blocking")]
 mod own_runtime;
+mod protocol;
 mod refusal;
 mod replicas;
 mod rw_lock;
 mod scripts;
 mod semaphore;
-mod shared;
 mod state;
 mod wakeup;
 mod watchdog;

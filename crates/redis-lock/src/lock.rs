@@ -277,7 +277,7 @@ impl Lock {
         let begin = Instant::now();
         let granted = Attempt::new(self).wait(patience).await?;
         let Some(hold) = granted else { return Ok(None) };
-        observe::acquired(&self.keys.lock, hold.token, begin.elapsed());
+        observe::acquired(self.keys.lock(), hold.token, begin.elapsed());
         let guard = Guard::new(Arc::clone(&hold), self.releaser());
         // This task may have been stalled for longer than the lease.
         hold.check()?;
@@ -427,8 +427,7 @@ impl<'a> Attempt<'a> {
         } = self.lock;
         let new = NewHold {
             group: (
-                shared.calls.connection.server.group(&keys.lock),
-                keys.is_shared(),
+                shared.calls.connection.server.group(keys.lock()),
                 options.lease_time(),
             ),
             keys: Arc::clone(keys),

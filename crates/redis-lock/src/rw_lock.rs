@@ -171,7 +171,7 @@ impl RwLock {
     /// # }
     /// ```
     pub async fn state(&self) -> Result<SharedState, LockError> {
-        self.read.state_shared().await
+        self.read.state().await
     }
 
     /// Ends the hold with this token, whatever owner has it, and wakes the callers that can enter

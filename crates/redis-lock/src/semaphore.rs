@@ -208,7 +208,7 @@ impl Semaphore {
     /// # }
     /// ```
     pub async fn state(&self) -> Result<SharedState, LockError> {
-        self.permit.state_shared().await
+        self.permit.state().await
     }
 
     /// Ends the hold with this token, whatever owner has it, and wakes the callers that can enter

@@ -9,7 +9,7 @@ use crate::client::LockClient;
 use crate::error::LockError;
 use crate::lock::Lock;
 use crate::options::LockOptions;
-use crate::scripts::{Keys, Kind};
+use crate::scripts::Kind;
 
 /// A held lock, as Redis had it when it was asked.
 ///
@@ -29,37 +29,31 @@ use crate::scripts::{Keys, Kind};
 pub struct LockState {
     /// The [name of the holder](crate::LockClientBuilder::holder): by default `HOST/PID`.
     pub holder: String,
-    /// The [token](crate::Guard::token) of this hold. `None` if it has lasted for more than a day.
+    /// The [token](crate::Guard::token) of this hold. `None` if it has lasted for more than a
+    /// day.
     pub token: Option<u64>,
     /// After which time the lease ends if it is not renewed, in whole milliseconds. A watchdog
-    /// renews it before. [`Duration::MAX`] if another program has set the key without an end.
+    /// renews it before.
     pub expires_in: Duration,
     /// How many callers wait for the lock. Callers that have died count until they lose their
     /// places: two [polls](LockOptions::poll) and a lease after their last attempt.
     pub waiting: usize,
 }
 
-/// The answer of the script: the state, if the lock is held.
-struct Answer(Option<LockState>);
-
-impl FromRedisValue for Answer {
-    fn from_redis_value(value: Value) -> Result<Self, ParsingError> {
-        let (owner, expires_in, token, waiting): (String, i64, Option<u64>, usize) =
-            match redis::from_redis_value(value)? {
-                Some(state) => state,
-                None => return Ok(Self(None)),
-            };
-        let (holder, expires_in) = (holder_of(&owner), duration(expires_in));
-        Ok(Self(Some(LockState {
-            holder,
-            token,
-            expires_in,
-            waiting,
-        })))
+impl LockState {
+    /// A lock has one holder at most.
+    fn of(state: SharedState) -> Option<Self> {
+        let holder = state.holders.into_iter().next()?;
+        Some(Self {
+            holder: holder.holder,
+            token: holder.token,
+            expires_in: holder.expires_in,
+            waiting: state.waiting,
+        })
     }
 }
 
-/// Returns the first part of `HOLDER:CLIENT:NUMBER`. A name that another program has written may
+/// Returns the first part of `HOLDER:RANDOM:NUMBER`. A name that another program has written may
 /// have other parts.
 fn holder_of(owner: &str) -> String {
     owner.rsplitn(3, ':').nth(2).unwrap_or(owner).to_owned()
@@ -110,8 +104,8 @@ pub struct SharedState {
 pub struct SharedHolder {
     /// The [name of the holder](crate::LockClientBuilder::holder): by default `HOST/PID`.
     pub holder: String,
-    /// The [token](crate::Guard::token) of this hold. `None` if Redis has deleted it: then the hold
-    /// cannot be ended by it, and ends with its lease.
+    /// The [token](crate::Guard::token) of this hold. `None` if it has lasted for more than
+    /// a day, and no other hold has begun in that time: then it cannot be ended by its token.
     pub token: Option<u64>,
     /// After which time the lease ends if it is not renewed, in whole milliseconds. A watchdog
     /// renews it before.
@@ -139,21 +133,24 @@ impl FromRedisValue for SharedState {
     }
 }
 
-/// The same for what several owners may hold. All its owners have the same keys.
+/// All owners of a name have the same keys.
 impl Lock {
-    pub(crate) async fn state_shared(&self) -> Result<SharedState, LockError> {
+    pub(crate) async fn state(&self) -> Result<SharedState, LockError> {
         let (calls, keys) = self.in_redis();
-        calls.state_shared(keys, &LockOptions::new()).await
+        calls.state(keys, &LockOptions::new()).await
+    }
+
+    /// Ends the hold with this token, or any hold if it is `*`.
+    pub(crate) async fn end_hold(&self, token: &str) -> Result<SharedState, LockError> {
+        let (calls, keys) = self.in_redis();
+        calls.end_hold(keys, token, &LockOptions::new()).await
     }
 
     pub(crate) async fn force_release(
         &self,
         token: u64,
     ) -> Result<Option<SharedHolder>, LockError> {
-        let (calls, keys) = self.in_redis();
-        let ended: SharedState = calls
-            .force_release(keys, token, &LockOptions::new())
-            .await?;
+        let ended = self.end_hold(&token.to_string()).await?;
         Ok(ended.holders.into_iter().next())
     }
 }
@@ -182,11 +179,7 @@ impl LockClient {
     /// # }
     /// ```
     pub async fn state(&self, name: &str) -> Result<Option<LockState>, LockError> {
-        let (keys, timeout) = (self.keys(name), LockOptions::new().call_timeout());
-        self.calls()
-            .state::<Answer>(&keys, timeout)
-            .await
-            .map(|answer| answer.0)
+        self.lock(name).state().await.map(LockState::of)
     }
 
     /// Ends the hold of the lock with this name, whatever owner has it. The first waiting caller is
@@ -223,14 +216,6 @@ impl LockClient {
     /// # }
     /// ```
     pub async fn force_unlock(&self, name: &str) -> Result<Option<LockState>, LockError> {
-        let (keys, options) = (self.keys(name), LockOptions::new());
-        let ended =
-            self.calls()
-                .force_unlock::<Answer>(&keys, options.claim(), options.call_timeout());
-        ended.await.map(|answer| answer.0)
-    }
-
-    fn keys(&self, name: &str) -> Keys {
-        Keys::new(self.prefix(), Kind::Lock, name)
+        self.lock(name).end_hold("*").await.map(LockState::of)
     }
 }

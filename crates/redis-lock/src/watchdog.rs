@@ -1,7 +1,7 @@
 //! Renews leases in batches.
 //!
-//! Locks that one call can renew form a group: those with the same lease and script, on a cluster
-//! those of one slot. (A lock with a shorter lease would have the others renewed with it, more
+//! Locks that one call can renew form a group: those with the same lease, on a cluster those of
+//! one slot. (A lock with a shorter lease would have the others renewed with it, more
 //! often than necessary, in calls that fail earlier than theirs.) Each group has one timeout on the
 //! wheel, at the time when the first of its locks is due. Then one call renews up to 256 locks:
 //! those that are due, and those that are due next, even if that is later. So the locks of a batch
@@ -37,9 +37,8 @@ pub(crate) struct Watchdog {
     runtime: Handle,
 }
 
-/// The slot on a cluster, otherwise 0; whether several owners may hold it, because another script
-/// renews those; and the lease.
-pub(crate) type GroupKey = (u16, bool, Duration);
+/// The slot on a cluster, otherwise 0; and the lease.
+pub(crate) type GroupKey = (u16, Duration);
 
 /// The locks that one call can renew.
 #[derive(Default)]

@@ -11,7 +11,7 @@ use list::{LUA, ROWS};
 use mutants::{Copy, Mutant, always, files, includable};
 
 /// The files with scripts.
-const LUA_FILES: [&str; 2] = ["scripts.rs", "shared.rs"];
+const LUA_FILES: [&str; 1] = ["protocol.rs"];
 
 /// Where all scripts pass.
 const SCRIPT: Mutant = always(

@@ -54,7 +54,7 @@ async fn clients_with_different_prefixes_have_different_locks() {
     guard.unlock().await.unwrap();
 
     let keys: Vec<String> = setup.redis.keys("shop:*").unwrap();
-    assert_eq!(keys, ["shop:{lock:a{b}}:token"]);
+    assert_eq!(keys, ["shop:{lock:a{b}}:tokens"]);
 }
 
 /// The poll is longer than the patience: only the message on the channel with the prefix wakes.

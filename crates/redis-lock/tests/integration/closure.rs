@@ -7,10 +7,10 @@ use std::thread;
 use std::time::Duration;
 
 use hashed_wheel::HashedWheelTimer;
-use redis::{Client, Commands};
+use redis::Client;
 use redis_lock::{Guard, LockClient, LockError, Loss};
 
-use super::common::{LEASE, Setup, long, options, within};
+use super::common::{ANOTHER, LEASE, Setup, long, options, take_away, within};
 
 /// Says when it is dropped.
 struct Canary(Arc<AtomicBool>);
@@ -103,7 +103,7 @@ async fn work_is_cancelled_when_the_lock_is_lost() {
     });
     within(told).await.unwrap();
     assert!(!is_dropped.load(SeqCst));
-    let () = setup.redis.set("{lock:a}", "another owner").unwrap();
+    take_away(&mut setup.redis, "a");
     let ended = within(working).await.unwrap();
     // On a machine that stalls for two thirds of the lease, the lease ends first.
     let is_lost = matches!(
@@ -112,7 +112,7 @@ async fn work_is_cancelled_when_the_lock_is_lost() {
     );
     assert!(is_lost, "{ended:?}");
     assert!(is_dropped.load(SeqCst));
-    assert_eq!(setup.holder("a").as_deref(), Some("another owner"));
+    assert_eq!(setup.holder("a").as_deref(), Some(ANOTHER));
 }
 
 /// The timer's thread is blocked, so it reports no end of a lease.
@@ -158,7 +158,7 @@ async fn a_loss_that_the_release_finds_is_an_error() {
         return;
     };
     let redis = &mut setup.redis;
-    let work = async |_: &Guard| redis.set::<_, _, ()>("{lock:a}", "another owner").unwrap();
+    let work = async |_: &Guard| take_away(redis, "a");
     let ended = setup.locks.lock_with("a", long()).with_lock(work).await;
     assert!(
         matches!(ended, Err(LockError::Lost(Loss::OtherOwner))),

@@ -92,9 +92,14 @@ fn is_of_first(name: &str) -> bool {
     RedisCluster::FIRST_SLOTS.contains(&slot(name).into())
 }
 
-/// Returns the slot of a lock: CRC-16/XMODEM of the name of its key, modulo 16384.
+/// Returns the slot of a lock.
 fn slot(name: &str) -> u16 {
-    let crc = format!("lock:{name}").bytes().fold(0_u16, |crc, byte| {
+    slot_of(&format!("lock:{name}"))
+}
+
+/// Returns the slot of keys with this part in braces: its CRC-16/XMODEM, modulo 16384.
+fn slot_of(part: &str) -> u16 {
+    let crc = part.bytes().fold(0_u16, |crc, byte| {
         (0..8).fold(crc ^ (u16::from(byte) << 8), |crc, _| {
             if crc & 0x8000 == 0 {
                 crc << 1
@@ -392,11 +397,19 @@ async fn locks_of_a_slot_that_moves_are_renewed_and_errors_have_the_reason() {
     let [first, second, third] = [(); 3].map(|()| names.next().unwrap());
     let number = slot_of_all.to_string();
 
-    // One call renews both.
+    let mut permits = (0..).map(|number| format!("permits-{number}"));
+    let permits = permits
+        .find(|name| slot_of(&format!("semaphore:{name}")) == slot_of_all)
+        .unwrap();
+
+    // One call renews all.
     let short = options().lease(LEASE / 2);
     let guards = [
         take(&locks, &first, short.clone()).await,
-        take(&locks, &second, short).await,
+        take(&locks, &second, short.clone()).await,
+        within(locks.semaphore_with(&permits, 2, short).acquire())
+            .await
+            .unwrap(),
     ];
     let [from, to] = [FIRST, 1].map(|node| setup.cluster.node(node).url());
     let [from_id, to_id]: [String; 2] = [&from, &to].map(|url| cluster(url, &["MYID"]));

@@ -80,11 +80,15 @@ impl Setup {
     }
 
     pub(crate) fn holder(&mut self, name: &str) -> Option<String> {
-        self.redis.get(format!("{{lock:{name}}}")).unwrap()
+        holder(&mut self.redis, name)
     }
 
     pub(crate) fn queue_len(&mut self, name: &str) -> usize {
         self.redis.zcard(format!("{{lock:{name}}}:queue")).unwrap()
+    }
+
+    pub(crate) fn last_token(&mut self, key: &str) -> u64 {
+        self.redis.hget(format!("{key}:tokens"), "").unwrap()
     }
 
     /// Returns how many hold what has this key.
@@ -135,6 +139,25 @@ impl Setup {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     }
+}
+
+pub(crate) fn holder(redis: &mut Connection, name: &str) -> Option<String> {
+    let holders: Vec<String> = redis.zrange(format!("{{lock:{name}}}"), 0, 0).unwrap();
+    holders.into_iter().next()
+}
+
+/// The owner that has a lock after [`take_away`].
+pub(crate) const ANOTHER: &str = "another client:0/w";
+
+/// Gives a lock to another owner, without an end.
+pub(crate) fn take_away(redis: &mut Connection, name: &str) {
+    let key = format!("{{lock:{name}}}");
+    let () = redis::pipe()
+        .atomic()
+        .del(&key)
+        .zadd(&key, ANOTHER, 1e15)
+        .query(redis)
+        .unwrap();
 }
 
 pub(crate) fn client(server: &RedisServer, timer: &HashedWheelTimer) -> LockClient {

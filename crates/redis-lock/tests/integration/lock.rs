@@ -8,7 +8,7 @@ use hashed_wheel::HashedWheelTimer;
 use redis::{Client, Commands, Connection};
 use redis_lock::{Guard, LockClient, LockError, LockOptions, Loss};
 
-use super::common::{LEASE, PATIENCE, Setup, client, options, take, within};
+use super::common::{ANOTHER, LEASE, PATIENCE, Setup, client, options, take, take_away, within};
 
 fn assert_is_send<T: Send>(value: T) -> T {
     value
@@ -73,7 +73,7 @@ async fn tokens_increase_when_the_clock_is_behind() {
     };
     let () = setup
         .redis
-        .set("{lock:a}:token", 8_000_000_000_000_000_u64)
+        .hset("{lock:a}:tokens", "", 8_000_000_000_000_000_u64)
         .unwrap();
     let mut lock = setup.locks.lock_with("a", options());
     for token in [8_000_000_000_000_001, 8_000_000_000_000_002] {
@@ -143,7 +143,7 @@ async fn a_lock_that_was_taken_away_is_reported_and_left_to_its_owner() {
     let record = Arc::clone(&calls);
     guard.on_lost(|_| panic!("on purpose"));
     guard.on_lost(move |loss| record.lock().unwrap().push(loss));
-    let () = setup.redis.set("{lock:a}", "another owner").unwrap();
+    take_away(&mut setup.redis, "a");
     let loss = within(guard.lost()).await;
     // On a machine that stalls for two thirds of the lease, the lease ends first.
     assert!(
@@ -164,7 +164,7 @@ async fn a_lock_that_was_taken_away_is_reported_and_left_to_its_owner() {
         })
         .await;
     assert!(matches!(guard.unlock().await, Err(LockError::Lost(_))));
-    assert_eq!(setup.holder("a").as_deref(), Some("another owner"));
+    assert_eq!(setup.holder("a").as_deref(), Some(ANOTHER));
     let left: i64 = setup.redis.pttl("{lock:a}").unwrap();
     assert_eq!(left, -1, "the lock of another owner was changed");
 }
@@ -176,9 +176,9 @@ async fn an_unlock_does_not_release_the_lock_of_the_next_owner() {
     };
     let mut lock = setup.locks.lock_with("a", options().lease(PATIENCE * 3));
     let guard = lock.lock().await.unwrap();
-    let () = setup.redis.set("{lock:a}", "another owner").unwrap();
+    take_away(&mut setup.redis, "a");
     assert!(matches!(guard.unlock().await, Err(LockError::Lost(_))));
-    assert_eq!(setup.holder("a").as_deref(), Some("another owner"));
+    assert_eq!(setup.holder("a").as_deref(), Some(ANOTHER));
 }
 
 #[tokio::test]
@@ -260,10 +260,7 @@ async fn the_end_of_a_dead_holders_lease_wakes() {
     let Some(mut setup) = Setup::new("lock-dead") else {
         return;
     };
-    let () = setup
-        .redis
-        .pset_ex("{lock:a}", "a dead owner", 700)
-        .unwrap();
+    setup.add_dead_holder("{lock:a}", "a dead client:0/w", Duration::from_millis(700));
     let waiting: Vec<_> = (0..3)
         .map(|_| {
             let mut lock = setup.locks.lock_with("a", options());
@@ -300,7 +297,7 @@ async fn the_next_waiting_caller_learns_when_the_new_lease_ends() {
         .until("both wait", |setup| setup.queue_len("a") == 2)
         .await;
     // The end of the time to take the lock is told to a caller of another client.
-    setup.add_dead_caller_at(1 << 52, "{lock:a}", "a dead client:0");
+    setup.add_dead_caller_at(1 << 52, "{lock:a}", "a dead client:0/w");
     guard.unlock().await.unwrap();
     within(first).await.unwrap();
     within(second)
@@ -452,12 +449,12 @@ async fn nobody_overtakes_the_queue_of_a_fair_lock() {
     let now: (u64, u64) = redis::cmd("TIME").query(&mut setup.redis).unwrap();
     let () = setup
         .redis
-        .zadd("{lock:a}:queue", "a stalled client:0", 1)
+        .zadd("{lock:a}:queue", "a stalled client:0/w", 1)
         .unwrap();
     let expires = now.0 * 1_000 + 1_000_000;
     let () = setup
         .redis
-        .hset("{lock:a}:seen", "a stalled client:0", expires)
+        .hset("{lock:a}:seen", "a stalled client:0/w", expires)
         .unwrap();
     let fair = options().fair(true);
     assert!(

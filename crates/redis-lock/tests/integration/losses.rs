@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use redis::Commands;
 use redis_lock::{LockError, Loss};
 
-use super::common::{Setup, long, options, patience, take, within};
+use super::common::{Setup, long, options, patience, take, take_away, within};
 
 #[tokio::test]
 async fn re_entry_detects_another_owner() {
@@ -20,7 +20,7 @@ async fn re_entry_detects_another_owner() {
     };
     let mut lock = setup.locks.lock_with("a", long());
     let guard = lock.lock().await.unwrap();
-    let () = setup.redis.set("{lock:a}", "another owner").unwrap();
+    take_away(&mut setup.redis, "a");
     let again = lock.lock().await;
     assert!(
         matches!(again, Err(LockError::Lost(Loss::OtherOwner))),
@@ -43,7 +43,7 @@ async fn an_unlock_says_who_has_the_lock() {
         return;
     };
     let guard = setup.locks.lock_with("a", long()).lock().await.unwrap();
-    let () = setup.redis.set("{lock:a}", "another owner").unwrap();
+    take_away(&mut setup.redis, "a");
     assert!(matches!(
         guard.unlock().await,
         Err(LockError::Lost(Loss::OtherOwner))
@@ -150,7 +150,7 @@ async fn lock_while_stalled(
             let begin = Instant::now();
             while !setup
                 .redis
-                .exists::<_, bool>(format!("{{lock:{name}}}:token"))
+                .exists::<_, bool>(format!("{{lock:{name}}}:tokens"))
                 .unwrap()
             {
                 assert!(

@@ -169,7 +169,7 @@ async fn tasks_that_give_up_at_any_time_exclude_each_other_and_leave_nothing() {
     }
     let only_tokens = |setup: &mut Setup| {
         let keys: Vec<String> = setup.redis.keys("*").unwrap();
-        keys.iter().all(|key| key.ends_with(":token"))
+        keys.iter().all(|key| key.ends_with(":tokens"))
     };
     setup.until("only tokens stay", only_tokens).await;
     let keys: Vec<String> = setup.redis.keys("*").unwrap();
@@ -225,17 +225,16 @@ async fn each_key_in_use_expires() {
     let mut all: Vec<_> = families
         .iter()
         .flat_map(|family| {
-            ["", ":queue", ":seen", ":token"].map(|part| format!("{{{family}:a}}{part}"))
+            ["", ":queue", ":seen", ":tokens"].map(|part| format!("{{{family}:a}}{part}"))
         })
-        .chain(["{rwlock:a}:tokens", "{semaphore:a}:tokens"].map(str::to_owned))
         .collect();
     all.sort();
     assert_eq!(keys, all);
     for key in keys {
         let millis: i64 = setup.redis.pttl(&key).unwrap();
-        let most = if key.ends_with(":token") {
+        let most = if key.ends_with(":tokens") {
             Duration::from_secs(86_400)
-        } else if key.ends_with('}') || key.ends_with(":tokens") {
+        } else if key.ends_with('}') {
             lease + Duration::from_millis(1)
         } else {
             (poll * 2 + lease) * 2

@@ -9,7 +9,7 @@ use hashed_wheel::HashedWheelTimer;
 use redis::Commands;
 use redis_lock::{LockError, Loss, MultiGuard};
 
-use super::common::{LEASE, Setup, client, long, options, within};
+use super::common::{ANOTHER, LEASE, Setup, client, long, options, take_away, within};
 
 #[tokio::test]
 async fn all_locks_are_taken_or_none() {
@@ -24,13 +24,7 @@ async fn all_locks_are_taken_or_none() {
         .map(|(name, token)| (name.to_owned(), token))
         .collect();
     for (name, token) in &tokens {
-        assert_eq!(
-            setup
-                .redis
-                .get::<_, u64>(format!("{{lock:{name}}}:token"))
-                .unwrap(),
-            *token
-        );
+        assert_eq!(setup.last_token(&format!("{{lock:{name}}}")), *token);
         assert!(setup.locks.lock(name).try_lock().await.unwrap().is_none());
     }
     assert_eq!(tokens.len(), 3);
@@ -181,13 +175,13 @@ async fn a_lock_that_is_lost_while_others_are_awaited_ends_the_waiting() {
     setup
         .until("it waits", |setup| setup.queue_len("b") == 1)
         .await;
-    let () = setup.redis.set("{lock:a}", "another owner").unwrap();
+    take_away(&mut setup.redis, "a");
     let failed = within(waiting).await.unwrap();
     assert!(matches!(failed, Err(LockError::Lost(_))), "{failed:?}");
     setup
         .until("it has left the queue", |setup| setup.queue_len("b") == 0)
         .await;
-    assert_eq!(setup.holder("a").as_deref(), Some("another owner"));
+    assert_eq!(setup.holder("a").as_deref(), Some(ANOTHER));
     held.unlock().await.unwrap();
 }
 
@@ -270,7 +264,7 @@ async fn work_is_cancelled_when_one_of_the_locks_is_lost() {
         locks.with_lock(work).await
     });
     within(told).await.unwrap();
-    let () = setup.redis.set("{lock:b}", "another owner").unwrap();
+    take_away(&mut setup.redis, "b");
     let ended = within(working).await.unwrap();
     // On a machine that stalls for two thirds of the lease, the lease ends first.
     let is_lost = matches!(
@@ -282,7 +276,7 @@ async fn work_is_cancelled_when_one_of_the_locks_is_lost() {
     setup
         .until("the other one is free", |setup| setup.holder("a").is_none())
         .await;
-    assert_eq!(setup.holder("b").as_deref(), Some("another owner"));
+    assert_eq!(setup.holder("b").as_deref(), Some(ANOTHER));
 }
 
 /// The work ends, but another owner has one of the locks.
@@ -292,7 +286,7 @@ async fn a_loss_of_one_lock_that_the_release_finds_is_an_error() {
         return;
     };
     let redis = &mut setup.redis;
-    let work = async |_: &MultiGuard| redis.set::<_, _, ()>("{lock:b}", "another owner").unwrap();
+    let work = async |_: &MultiGuard| take_away(redis, "b");
     let ended = setup
         .locks
         .multi_lock_with(["a", "b"], long())

@@ -38,8 +38,8 @@ async fn a_late_caller_takes_a_free_fair_lock() {
         .atomic()
         .del("{lock:a}")
         .hset("{lock:a}:seen", owner, 1)
-        .zadd("{lock:a}:queue", "a stalled client:0", arrival + 1.0)
-        .hset("{lock:a}:seen", "a stalled client:0", 1_u64 << 52)
+        .zadd("{lock:a}:queue", "a stalled client:0/w", arrival + 1.0)
+        .hset("{lock:a}:seen", "a stalled client:0/w", 1_u64 << 52)
         .query(&mut setup.redis)
         .unwrap();
     let late = within(late).await.unwrap().unwrap();
@@ -73,8 +73,8 @@ async fn a_refused_caller_passes_a_free_fair_lock_on() {
     let () = redis::pipe()
         .atomic()
         .del("{lock:a}")
-        .zadd("{lock:a}:queue", "a dead client:0", 1)
-        .hset("{lock:a}:seen", "a dead client:0", 1)
+        .zadd("{lock:a}:queue", "a dead client:0/w", 1)
+        .hset("{lock:a}:seen", "a dead client:0/w", 1)
         .query(&mut setup.redis)
         .unwrap();
     assert!(
@@ -98,10 +98,10 @@ async fn a_refused_caller_passes_a_free_fair_lock_on() {
     // If the second one has died too, it loses its place soon.
     let () = redis::pipe()
         .atomic()
-        .zadd("{lock:b}:queue", "a dead client:0", 1)
-        .hset("{lock:b}:seen", "a dead client:0", 1)
-        .zadd("{lock:b}:queue", "a dead client:1", 2)
-        .hset("{lock:b}:seen", "a dead client:1", 1_u64 << 52)
+        .zadd("{lock:b}:queue", "a dead client:0/w", 1)
+        .hset("{lock:b}:seen", "a dead client:0/w", 1)
+        .zadd("{lock:b}:queue", "a dead client:1/w", 2)
+        .hset("{lock:b}:seen", "a dead client:1/w", 1_u64 << 52)
         .query(&mut setup.redis)
         .unwrap();
     let mut third = setup.locks.lock_with("b", fair);

@@ -219,7 +219,7 @@ async fn a_refused_renewal_is_no_loss() {
         .unwrap();
     let mut lock = locks.lock_with("a", options().lease(LONG));
     let guard = lock.lock().await.unwrap();
-    for (command, refusal) in [("get", "ERR"), ("evalsha", "NOPERM")] {
+    for (command, refusal) in [("zscore", "ERR"), ("evalsha", "NOPERM")] {
         execute(&mut setup.redis, &format!("ACL SETUSER locks -{command}")).unwrap();
         let again = lock.lock().await;
         assert!(

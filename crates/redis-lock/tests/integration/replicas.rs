@@ -78,10 +78,7 @@ fn options(replicas: u8) -> LockOptions {
 }
 
 fn holder(server: &RedisServer, name: &str) -> Option<String> {
-    connect(&server.url())
-        .unwrap()
-        .get(format!("{{lock:{name}}}"))
-        .unwrap()
+    super::common::holder(&mut connect(&server.url()).unwrap(), name)
 }
 
 /// Closes the connection to this server whose last command is this one.
@@ -117,7 +114,7 @@ async fn replicas_have_a_lock_and_its_token_when_it_is_granted() {
             assert_eq!(holder(replica, &name), holder(&setup.master, &name));
             let token: u64 = connect(&replica.url())
                 .unwrap()
-                .get(format!("{{lock:{name}}}:token"))
+                .hget(format!("{{lock:{name}}}:tokens"), "")
                 .unwrap();
             assert_eq!(token, guard.token());
         }

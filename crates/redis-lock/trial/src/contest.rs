@@ -144,8 +144,8 @@ impl<'a, 'b> Contest<'a, 'b> {
     }
 
     fn holder(&mut self) -> RedisResult<Option<Holder>> {
-        let owner: Option<String> = self.trial.redis.get(key(&self.trial.name))?;
-        Ok(owner.and_then(|owner| {
+        let owners: Vec<String> = self.trial.redis.zrange(key(&self.trial.name), 0, 0)?;
+        Ok(owners.into_iter().next().and_then(|owner| {
             Some(Holder {
                 worker: self.worker_of(&owner)?,
                 owner,
@@ -185,8 +185,8 @@ impl<'a, 'b> Contest<'a, 'b> {
 
     /// The last token, or 0 if the lock was not held yet, or not since Redis has lost its data.
     fn token(&mut self) -> RedisResult<u64> {
-        let token = format!("{}:token", key(&self.trial.name));
-        let token: Option<u64> = self.trial.redis.get(token)?;
+        let tokens = format!("{}:tokens", key(&self.trial.name));
+        let token: Option<u64> = self.trial.redis.hget(tokens, "")?;
         Ok(token.unwrap_or_default())
     }
 

@@ -176,13 +176,14 @@ fn taken_away(trial: &mut Trial<'_>, locks: &LockClient, timer: &HashedWheelTime
     let () = redis::pipe()
         .atomic()
         .del(&key)
-        .pset_ex(&key, "another owner", their_lease as u64)
+        .zadd(&key, "another client:0/w", 1e15)
+        .pexpire(&key, their_lease)
         .ignore()
         .query(&mut trial.redis)?;
     let (later, lost) = until_lost(&guard)?;
     let (pending, unlocked) = (settled(trial, timer), guard.unlock());
     let (is_still_theirs, left): (bool, i64) = (
-        trial.redis.get::<_, String>(&key)? == "another owner",
+        trial.redis.zrange::<_, [String; 1]>(&key, 0, -1)? == ["another client:0/w"],
         trial.redis.pttl(&key)?,
     );
     let () = trial.redis.del(&key)?;
