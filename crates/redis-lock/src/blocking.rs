@@ -22,9 +22,8 @@ use std::sync::Arc;
 use redis::{Client, RedisError};
 use tokio::runtime;
 
-pub use crate::blocking_lock::{Guard, Lock};
-pub use crate::blocking_multi::{MultiGuard, MultiLock};
-pub use crate::blocking_shared::{RwLock, Semaphore};
+pub use crate::blocking_guard::Guard;
+pub use crate::blocking_lock::{Blocking, Lock, MultiGuard, MultiLock, RwLock, Semaphore};
 use crate::builder::LockClientBuilder;
 use crate::error::LockError;
 use crate::options::LockOptions;
@@ -154,7 +153,7 @@ impl LockClient {
     /// # }
     /// ```
     pub fn lock_with(&self, name: &str, options: LockOptions) -> Lock {
-        Lock::new(self.locks.lock_with(name, options), &self.runtime)
+        Blocking::new(self.locks.lock_with(name, options), &self.runtime)
     }
 
     /// Asks which owner has a lock. See [`LockClient::state`](crate::LockClient::state).
@@ -245,7 +244,7 @@ impl LockClient {
     /// # }
     /// ```
     pub fn rw_lock_with(&self, name: &str, options: LockOptions) -> RwLock {
-        RwLock::new(self.locks.rw_lock_with(name, options), &self.runtime)
+        Blocking::new(self.locks.rw_lock_with(name, options), &self.runtime)
     }
 
     /// Returns the semaphore with this name and number of permits, with the default options. See
@@ -277,7 +276,7 @@ impl LockClient {
     /// # }
     /// ```
     pub fn semaphore_with(&self, name: &str, permits: u32, options: LockOptions) -> Semaphore {
-        Semaphore::new(
+        Blocking::new(
             self.locks.semaphore_with(name, permits, options),
             &self.runtime,
         )
@@ -317,6 +316,6 @@ impl LockClient {
         names: impl IntoIterator<Item = T>,
         options: LockOptions,
     ) -> MultiLock {
-        MultiLock::new(self.locks.multi_lock_with(names, options), &self.runtime)
+        Blocking::new(self.locks.multi_lock_with(names, options), &self.runtime)
     }
 }

@@ -214,11 +214,9 @@
 #[cfg(feature = "blocking")]
 pub mod blocking;
 #[cfg(feature = "blocking")]
+mod blocking_guard;
+#[cfg(feature = "blocking")]
 mod blocking_lock;
-#[cfg(feature = "blocking")]
-mod blocking_multi;
-#[cfg(feature = "blocking")]
-mod blocking_shared;
 mod builder;
 mod calls;
 mod client;

@@ -56,10 +56,13 @@ const READY: Duration = Duration::from_secs(1);
 const STAGGER: Duration = Duration::from_millis(50);
 
 /// How long a caller waits.
-#[derive(Clone, Copy)]
-pub(crate) enum Patience {
+#[derive(Debug, Clone, Copy)]
+pub enum Patience {
+    /// It does not wait.
     None,
+    /// Until this time.
     Until(Instant),
+    /// Without an end.
     Forever,
 }
 

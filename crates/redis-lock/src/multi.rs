@@ -219,7 +219,10 @@ impl MultiLock {
     }
 
     /// If it returns an error, it drops the guards that it has, which releases them.
-    async fn take(&mut self, patience: Patience) -> Result<Option<MultiGuard>, LockError> {
+    pub(crate) async fn take(
+        &mut self,
+        patience: Patience,
+    ) -> Result<Option<MultiGuard>, LockError> {
         if self.locks.is_empty() {
             return Err(LockError::Options(
                 "a lock of several has no names; it needs at least one".to_owned(),

@@ -99,14 +99,14 @@ pub const ROWS: &[Row] = &[
     row("EndOfOneHoldIsRepeated", "state::a_call_that_ends_one_hold_is_not_repeated", "calls.rs",
         "self.connection.call(&script, timeout).await", "self.call(&script, timeout).await"),
     // Blocking.
-    row("BlockingDropDoesNotWait", "blocking::a_dropped_guard_has_released_the_lock", "blocking_lock.rs",
+    row("BlockingDropDoesNotWait", "blocking::a_dropped_guard_has_released_the_lock", "blocking_guard.rs",
         "_ = self.runtime.block_on(guard.unlock());", "drop(guard);"),
     row("BlockingDropIsForgotten", "blocking::a_guard_that_is_dropped_on_the_thread_of_a_runtime_is_released", "blocking.rs start",
         "locks.keep(…);", ""),
     row("RuntimeEndsBeforeTheRelease", "blocking::a_release_is_repeated_after_the_client_was_dropped", "blocking.rs start",
         "locks.keep(…);", ""),
-    row("BlockingDropBlocksTheTimer", "blocking::a_callback_may_drop_its_guard_without_an_answer", "guard.rs",
-        "checked?;", "drop(checked);"),
+    row("BlockingDropBlocksTheTimer", "blocking::a_callback_may_drop_a_guard_of_several_locks_without_an_answer", "blocking_guard.rs",
+        "guard.check().is_ok() && may_block()", "may_block()"),
     // --- What several owners hold at the same time -----------------------------------------------
     // Several owners at the same time.
     row("WriterIsNotAlone", "shared::readers_share_and_a_writer_is_alone", LUA,

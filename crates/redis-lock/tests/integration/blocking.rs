@@ -10,7 +10,7 @@ use redis_lock::blocking::{Guard, Lock, LockClient};
 use redis_lock::{LockClientBuilder, LockError, Loss};
 use tokio::runtime::{Builder, Runtime};
 
-use super::common::{PATIENCE, Setup, long, options, patience};
+use super::common::{LEASE, PATIENCE, Setup, long, options, patience};
 
 /// Takes a lock whose lease is so short that a busy machine may not answer within a sixth of it.
 fn take(lock: &mut Lock) -> Guard {
@@ -242,14 +242,41 @@ fn a_callback_may_drop_its_guard_without_an_answer() {
             .watchdog(false),
     );
     let guard = take(&mut lock);
+    is_dropped_by_its_callback(&test, guard, |guard, f| guard.on_lost(f));
+}
+
+/// The lease of the other lock ends later, so its release would be awaited.
+#[test]
+fn a_callback_may_drop_a_guard_of_several_locks_without_an_answer() {
+    let Some(test) = Blocking::new("blocking-callback-multi") else {
+        return;
+    };
+    let second = test.locks.lock_with("b", long()).lock().unwrap();
+    let options = options().lease(LEASE / 2).watchdog(false);
+    let mut both = test.locks.multi_lock_with(["a", "b"], options);
+    let guard = thread::scope(|scope| {
+        let both = scope.spawn(|| both.lock());
+        thread::sleep(Duration::from_secs(1));
+        second.unlock().unwrap();
+        both.join().unwrap().unwrap()
+    });
+    is_dropped_by_its_callback(&test, guard, |guard, f| guard.on_lost(f));
+}
+
+fn is_dropped_by_its_callback<G: Send + 'static>(
+    test: &Blocking,
+    guard: G,
+    on_lost: impl FnOnce(&G, Box<dyn FnOnce(Loss) + Send>),
+) {
     test.setup.server.freeze().unwrap();
     let (slot, (tell, told)) = (Arc::new(Mutex::new(None)), mpsc::channel());
     let own = Arc::clone(&slot);
     // If the lease has ended already, this thread runs the callback, and there is no guard yet.
-    guard.on_lost(move |loss| {
+    let callback = move |loss| {
         drop(own.lock().unwrap().take());
         tell.send(loss).unwrap();
-    });
+    };
+    on_lost(&guard, Box::new(callback));
     *slot.lock().unwrap() = Some(guard);
     assert_eq!(told.recv_timeout(patience()), Ok(Loss::LeaseEnded(None)));
     test.setup.server.thaw().unwrap();
