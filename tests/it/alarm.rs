@@ -553,10 +553,10 @@ fn threads_that_arm_one_alarm_leave_it_armed_once() {
     });
     let before = runs.get();
     let (rang, rings) = channel();
+    alarm.arm(ms(1)).unwrap();
     let last = timer
         .new_timeout(move |_| rang.send(()).unwrap(), ms(20))
         .unwrap();
-    alarm.arm(ms(1)).unwrap();
     rings.recv_timeout(TEST_TIMEOUT).unwrap();
     assert!(last.is_expired() && !alarm.is_armed());
     assert_eq!(runs.get(), before + 1);
