@@ -82,8 +82,7 @@ impl Driver {
     #[doc(alias("poll", "advance", "tick"))]
     pub fn turn(&mut self) -> usize {
         self.set_awake();
-        self.inner
-            .turn(self.inner.options.max_tasks_per_turn.unwrap_or(usize::MAX))
+        self.inner.turn(self.inner.max_tasks_per_turn)
     }
 
     /// Does what [`turn`](Self::turn) does, but runs at most `n` tasks. Returns how many timeouts

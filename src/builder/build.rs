@@ -7,7 +7,7 @@ use super::Builder;
 use crate::clock::Clock;
 use crate::driver::Driver;
 use crate::either_wheel::EitherWheel;
-use crate::engine::{Inner, Kind, Settings, forks, watch_forks};
+use crate::engine::{Inner, Kind, forks, watch_forks};
 use crate::error::BuildError;
 use crate::platform::HAS_CLOCK;
 use crate::report;
@@ -157,22 +157,17 @@ impl Builder {
 
     /// Checks that such a timer can use all settings.
     fn check_options(&self, kind: Kind) -> Result<(), BuildError> {
-        let Settings {
-            options, thread, ..
-        } = &self.0;
-        let is_driven = kind.is_driven();
-        let of_driver = kind == Kind::Driven;
+        let Self(settings) = self;
+        let thread = &settings.thread;
+        let (is_driven, of_driver) = (kind.is_driven(), kind == Kind::Driven);
+        let limits_tasks = settings.max_tasks_per_turn.is_some();
         let options = [
             (is_driven, "thread_name", thread.name.is_some()),
             (is_driven, "thread_stack_size", thread.stack_size.is_some()),
             (is_driven, "on_thread_start", thread.on_start.is_some()),
             (is_driven, "on_thread_stop", thread.on_stop.is_some()),
-            (
-                of_driver,
-                "max_tasks_per_turn",
-                options.max_tasks_per_turn.is_some(),
-            ),
-            (!is_driven, "waker", self.0.waker.is_some()),
+            (of_driver, "max_tasks_per_turn", limits_tasks),
+            (!is_driven, "waker", settings.waker.is_some()),
         ];
         let is_unused = |&(is_useless, _, is_set): &(bool, _, bool)| is_useless && is_set;
         match options.into_iter().find(is_unused) {
@@ -192,7 +187,7 @@ impl Builder {
         settings.options.kind = kind;
         let limits = [
             ("max_pending_timeouts", settings.max_pending_timeouts),
-            ("max_tasks_per_turn", settings.options.max_tasks_per_turn),
+            ("max_tasks_per_turn", settings.max_tasks_per_turn),
         ];
         if let Some((option, _)) = limits.into_iter().find(|(_, limit)| *limit == Some(0)) {
             return Err(BuildError::ZeroLimit { option });

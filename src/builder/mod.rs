@@ -271,7 +271,7 @@ impl Builder {
     /// # Ok::<(), hashed_wheel::BuildError>(())
     /// ```
     pub fn max_tasks_per_turn(mut self, limit: impl Into<Option<usize>>) -> Self {
-        self.0.options.max_tasks_per_turn = limit.into();
+        self.0.max_tasks_per_turn = limit.into();
         self
     }
 
@@ -516,7 +516,7 @@ impl fmt::Debug for Builder {
             .field("hierarchical", &settings.hierarchical)
             .field("max_pending_timeouts", &settings.max_pending_timeouts)
             .field("slow_task_threshold", &slow_task_threshold)
-            .field("max_tasks_per_turn", &options.max_tasks_per_turn)
+            .field("max_tasks_per_turn", &settings.max_tasks_per_turn)
             .field("thread_name", &thread.name)
             .field("thread_stack_size", &thread.stack_size)
             .field("detach_on_drop", &options.detaches_on_drop)

@@ -108,6 +108,8 @@ pub(crate) struct Inner {
     pub(crate) wheel: &'static str,
     pub(super) has_executor: bool,
     pub(crate) options: Options,
+    /// For the worker thread, or the loop of a hosted timer.
+    pub(crate) max_tasks_per_turn: usize,
     /// A thread was started that ends the timer. So the drop of the last handle has nothing to do.
     /// `Relaxed`: the count of handles orders it.
     pub(crate) has_ending_thread: unmodelled::AtomicBool,
@@ -153,8 +155,6 @@ pub(crate) struct Options {
     pub(crate) detaches_on_drop: bool,
     /// In nanoseconds: a task that the worker runs and that takes longer is reported.
     pub(crate) slow_task_threshold: Option<u64>,
-    /// For the worker thread, or the loop of a hosted timer.
-    pub(crate) max_tasks_per_turn: Option<usize>,
 }
 
 /// The settings of a timer. The builder sets and checks them.
@@ -164,6 +164,7 @@ pub(crate) struct Settings {
     pub(crate) ticks_per_wheel: usize,
     pub(crate) hierarchical: bool,
     pub(crate) max_pending_timeouts: Option<usize>,
+    pub(crate) max_tasks_per_turn: Option<usize>,
     pub(crate) thread: ThreadSettings,
     pub(crate) options: Options,
     pub(crate) executor: Option<Execute>,
@@ -215,6 +216,7 @@ impl Inner {
             ticks,
             clock,
             options: settings.options,
+            max_tasks_per_turn: settings.max_tasks_per_turn.unwrap_or(usize::MAX),
             has_ending_thread: unmodelled::AtomicBool::new(false),
             pool,
         })

@@ -168,7 +168,7 @@ fn run_worker(inner: &Inner) {
         let parker = inner.thread.parker.try_lock();
         let parker = parker.expect("the thread is started once");
         loop {
-            inner.turn(inner.options.max_tasks_per_turn.unwrap_or(usize::MAX));
+            inner.turn(inner.max_tasks_per_turn);
             match inner.after_turn() {
                 Sleep::Ended => return,
                 Sleep::UntilNextTick(time) if time.is_zero() => continue,
