@@ -1,7 +1,6 @@
 //! A map whose entries expire: each value comes out once.
 
 use crate::common;
-use crate::support;
 
 use std::cell::Cell;
 use std::hash::{Hash, Hasher};
@@ -697,71 +696,6 @@ fn a_key_whose_drop_panics_leaks_no_value() {
         );
     });
     assert_eq!((t.timer.pending_timeouts(), all(&expired).len()), (0, 0));
-}
-
-// --- random operations ---------------------------------------------------------------------------
-
-/// The model is a map that is scanned for due entries.
-#[test]
-fn random_operations_agree_with_a_naive_model() {
-    for seed in 0..if cfg!(miri) { 2 } else { 60 } {
-        let mut random = Rng::with_seed(seed);
-        let mut t = Driven::new();
-        let (map, expired) = with_channel(&t.timer);
-        let mut model = support::Model::default();
-        for name in 0..if cfg!(miri) { 60 } else { 1_000 } {
-            let (key, delay) = (random.u8(0..4), ms(random.u64(0..100)));
-            let mut due = vec![];
-            match random.u32(0..100) {
-                0..10 => {
-                    let is_absent = model.get(key).is_none();
-                    let rejected = map.insert_if_absent(key, name, delay).unwrap();
-                    assert_eq!(rejected, (!is_absent).then_some((key, name)));
-                    if is_absent {
-                        model.insert(key, name, delay);
-                    }
-                }
-                10..40 => {
-                    let old = model.insert(key, name, delay);
-                    assert_eq!(map.insert(key, name, delay).unwrap(), old);
-                }
-                40..55 => {
-                    assert_eq!(map.touch(&key, delay), model.touch(key, delay));
-                }
-                55..65 => assert_eq!(map.remove(&key), model.remove(key)),
-                65..70 => {
-                    let new = model
-                        .get_mut(key)
-                        .map(|(_, value)| std::mem::replace(value, name));
-                    assert_eq!(map.with(&key, |value| std::mem::replace(value, name)), new);
-                }
-                70..74 => {
-                    map.retain(|key, name| (u64::from(*key) + *name) % 2 == 0);
-                    model.retain(|key, name| (u64::from(key) + name) % 2 == 0);
-                }
-                74 => assert_eq!(map.clear(), model.retain(|_, _| false)),
-                _ => {
-                    let by = ms(random.u64(0..50));
-                    let turned = t.pass(by);
-                    due = model.pass(by, TICK);
-                    assert_eq!(turned, due.len());
-                }
-            }
-            let mut out = all(&expired);
-            out.sort_unstable();
-            due.sort_unstable();
-            assert_eq!(out, due, "seed {seed}, step {name}");
-            let mut keys = map.keys();
-            keys.sort_unstable();
-            assert_eq!(keys, model.keys());
-            assert_eq!(map.remaining(&key), model.remaining(key));
-            assert_eq!(
-                t.timer.pending_timeouts(),
-                model.timeouts(),
-                "each pending timeout belongs to an entry"
-            );
-        }
-    }
 }
 
 /// All threads use the same few keys.

@@ -2,7 +2,6 @@
 
 use crate::common;
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread;
@@ -206,67 +205,6 @@ fn rejected_entry_evicts_nothing() {
 #[should_panic(expected = "max_entries is zero")]
 fn limit_of_zero_is_refused() {
     let _ = ExpiringMap::<u8, u8>::builder(&HashedWheelTimer::default()).max_entries(0);
-}
-
-/// The order of eviction: keys, and whether each was used.
-#[derive(Default)]
-struct Model(VecDeque<(usize, bool)>);
-
-impl Model {
-    fn use_entry(&mut self, key: usize) {
-        self.0
-            .iter_mut()
-            .filter(|(other, _)| *other == key)
-            .for_each(|(_, is_used)| *is_used = true);
-    }
-
-    fn remove(&mut self, key: usize) -> bool {
-        let before = self.0.len();
-        self.0.retain(|(other, _)| *other != key);
-        self.0.len() < before
-    }
-
-    fn insert(&mut self, key: usize, max: usize) {
-        if !self.remove(key) && self.0.len() == max {
-            while let Some((key, true)) = self.0.pop_front() {
-                self.0.push_back((key, false));
-            }
-        }
-        self.0.push_back((key, false));
-    }
-
-    fn keys(&self) -> Vec<usize> {
-        let mut keys: Vec<_> = self.0.iter().map(|(key, _)| *key).collect();
-        keys.sort_unstable();
-        keys
-    }
-}
-
-#[test]
-fn random_calls_evict_as_the_model_does() {
-    let rounds = if cfg!(miri) { 200 } else { 20_000 };
-    for seed in 0..4 {
-        let t = Driven::new();
-        let (mut random, mut model) = (fastrand::Rng::with_seed(seed), Model::default());
-        let max = random.usize(1..=40);
-        let map = ExpiringMap::builder(&t.timer).max_entries(max).build();
-        for round in 0..rounds {
-            let key = random.usize(..2 * max);
-            match random.u8(..8) {
-                0..4 => {
-                    map.insert(key, key, FAR).unwrap();
-                    model.insert(key, max);
-                }
-                4..7 => {
-                    assert_eq!(map.get(&key).is_some(), map.contains_key(&key));
-                    model.use_entry(key);
-                }
-                _ => assert_eq!(map.remove(&key).is_some(), model.remove(key)),
-            }
-            assert_eq!(keys(&map), model.keys(), "seed {seed}, round {round}");
-        }
-        assert_eq!(t.timer.pending_timeouts(), map.len());
-    }
 }
 
 /// From 2 048 on there are several locks, each with its part of the limit.

@@ -887,64 +887,6 @@ fn maps_are_send_and_sync() {
     );
 }
 
-// --- random operations ---------------------------------------------------------------------------
-
-/// The model is a map that is scanned for due timeouts.
-#[test]
-fn random_operations_agree_with_a_naive_model() {
-    for seed in 0..if cfg!(miri) { 2 } else { 60 } {
-        let mut random = Rng::with_seed(seed);
-        let mut t = Driven::new();
-        let (map, log) = (Tasks::new(&t.timer), Log::default());
-        let mut model = support::Model::default();
-        for name in 0..if cfg!(miri) { 60 } else { 1_000 } {
-            let (key, delay) = (random.u8(0..4), ms(random.u64(0..100)));
-            let mut dropped_unrun = 0;
-            let mut due = vec![];
-            match random.u32(0..100) {
-                0..40 => {
-                    let replaced = map.schedule(key, log.task(name), delay).unwrap();
-                    assert_eq!(replaced, model.insert(key, name, delay).is_some());
-                    dropped_unrun = usize::from(replaced);
-                }
-                40..60 => {
-                    assert_eq!(map.touch(&key, delay), model.touch(key, delay));
-                }
-                60..75 => {
-                    let cancelled = map.cancel(&key);
-                    assert_eq!(cancelled, model.remove(key).is_some());
-                    dropped_unrun = usize::from(cancelled);
-                }
-                75 => {
-                    dropped_unrun = model.retain(|_, _| false);
-                    assert_eq!(map.clear(), dropped_unrun);
-                }
-                _ => {
-                    let by = ms(random.u64(0..50));
-                    let turned = t.pass(by);
-                    let passed = model.pass(by, TICK);
-                    due = passed.into_iter().map(|(_, name)| name).collect();
-                    assert_eq!(turned, due.len());
-                }
-            }
-            let (mut ran, dropped) = log.take();
-            ran.sort_unstable();
-            due.sort_unstable();
-            assert_eq!(
-                (ran, dropped),
-                (due, dropped_unrun),
-                "seed {seed}, step {name}"
-            );
-            assert_eq!(map.contains_key(&key), model.get(key).is_some());
-            assert_eq!(
-                t.timer.pending_timeouts(),
-                model.timeouts(),
-                "each pending timeout belongs to an entry"
-            );
-        }
-    }
-}
-
 /// A thread with a key of its own knows which task a call has replaced or cancelled.
 #[test]
 fn a_replaced_or_cancelled_task_does_not_begin() {
