@@ -397,7 +397,7 @@ impl Timeout {
 
 impl Cancel for Timeout {
     fn cancel_and_drop(self) -> bool {
-        Inner::discard(self, false)
+        Inner::discard(self)
     }
 
     forward_cancel!(Self);

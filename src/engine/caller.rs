@@ -6,7 +6,7 @@ use super::inner::{Inner, Timeout};
 use super::state::StateSnapshot;
 use super::thread_cache;
 use crate::error::NewTimeoutError;
-use crate::node::{ClaimedTask, OnCancel, Owner, Released, Reset, Task, TaskClaim};
+use crate::node::{ClaimedTask, DetachedTask, OnCancel, Owner, Released, Reset, Task, TaskClaim};
 use crate::report;
 
 /// The callers' side: schedule, cancel, reset, replace, and the number of pending timeouts.
@@ -114,25 +114,36 @@ impl Inner {
     /// [`cancel`](Self::cancel), and drops the handle. Most often this takes one pass through what
     /// the thread caches, where a cancel and the drop of the handle take one each.
     #[inline]
-    pub(crate) fn discard(timeout: Timeout, skips_hook: bool) -> bool {
-        let most = match skips_hook {
-            true => OnCancel::CallHook,
-            false => OnCancel::Drop,
-        };
-        match thread_cache::discard(timeout.handle, most) {
+    pub(crate) fn discard(timeout: Timeout) -> bool {
+        match thread_cache::discard(timeout.handle, OnCancel::Drop, false) {
             Ok(None) => true,
             Ok(Some((task, timer))) => {
-                let name = task.name();
-                let counters = &timer.get().counters;
-                counters.guard_drop(|| name, || task.drop_task());
+                let timer = timer.expect("it was not given back");
+                timer.get().drop_detached(task);
                 Self::recycle(Released::of(timer));
                 true
             }
             Err(handle) => {
                 let timeout = Timeout { handle };
-                timeout.handle.timer().cancel(&timeout, skips_hook)
+                timeout.handle.timer().cancel(&timeout, false)
             }
         }
+    }
+
+    /// [`discard`](Self::discard) without the task's hook, for a caller that keeps the timer.
+    #[cfg(feature = "async")]
+    #[inline]
+    pub(crate) fn discard_without_hook(&self, timeout: Timeout) {
+        match thread_cache::discard(timeout.handle, OnCancel::CallHook, true) {
+            Ok(None) => {}
+            Ok(Some((task, _))) => self.drop_detached(task),
+            Err(handle) => _ = self.cancel(&Timeout { handle }, true),
+        }
+    }
+
+    #[inline]
+    fn drop_detached(&self, task: DetachedTask<Self>) {
+        self.counters.guard_drop(task.name(), || task.drop_task());
     }
 
     /// Cancels all timeouts that were scheduled before this call, except those that futures wait

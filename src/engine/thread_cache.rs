@@ -327,14 +327,18 @@ pub(super) fn push(message: Message<'_, Inner>) -> StateSnapshot {
     with(message.handle().timer(), |cache| cache.push(message))
 }
 
-/// A task to drop, and its handle's reference to the timer.
-type Discarded = (DetachedTask<Inner>, TimerRef<Inner>);
+/// A task to drop, and its handle's reference to the timer, unless the thread has it back.
+type Discarded = (DetachedTask<Inner>, Option<TimerRef<Inner>>);
 
 /// Cancels a timeout and gives up its handle, in one pass through the thread's cache, and counts
-/// that. The caller drops the task and recycles the reference, unless there is nothing to drop. The
-/// error is the handle: see [`LocalNodes::discard`].
+/// that. The caller drops the task and recycles the reference, unless there is nothing to drop, or
+/// it has another reference (`keeps_timer`). The error is the handle: see [`LocalNodes::discard`].
 #[inline]
-pub(super) fn discard(handle: Handle, most: OnCancel) -> Result<Option<Discarded>, Handle> {
+pub(super) fn discard(
+    handle: Handle,
+    most: OnCancel,
+    keeps_timer: bool,
+) -> Result<Option<Discarded>, Handle> {
     if handle.timer().is_stopped_hint() {
         return Err(handle);
     }
@@ -352,14 +356,14 @@ pub(super) fn discard(handle: Handle, most: OnCancel) -> Result<Option<Discarded
         counts.cancel(1);
         timer.get().pending_counts.release_places(1);
         // The reference keeps the timer until the task is dropped.
-        let task = match cancelled.task {
-            Some(detached) => Some((detached, timer)),
-            None => {
+        let timer = match cancelled.task.is_some() && !keeps_timer {
+            true => Some(timer),
+            false => {
                 nodes.put(timer);
                 None
             }
         };
-        Ok((task, wakes))
+        Ok((cancelled.task.map(|task| (task, timer)), wakes))
     })?;
     wakes.inspect(|timer| timer.wake());
     Ok(task)
@@ -430,6 +434,27 @@ impl Owner for Inner {
         if let Err(released) = recycled {
             free_remotely(released);
         }
+    }
+
+    #[cfg(feature = "async")]
+    #[inline]
+    fn put_back(timer: TimerRef<Self>) {
+        if timer.get().is_stopped_hint() {
+            // Nothing is cached of a stopped timer.
+            return drop_cache(timer.get());
+        }
+        with_caches(|caches| {
+            let mut cache = cached(caches, timer.get());
+            let nodes = cache.as_mut().map(|cache| cache.parts().0);
+            match nodes.filter(|nodes| nodes.is_of(timer.get())) {
+                Some(nodes) => nodes.put(timer),
+                None => {
+                    // Before the timer is dropped, which may be the last reference.
+                    drop(cache);
+                    drop(timer);
+                }
+            }
+        });
     }
 }
 

@@ -265,7 +265,7 @@ impl Sleep {
     /// Cancels the timeout. The waker is dropped, and not called.
     pub(super) fn disarm(&mut self) {
         match mem::replace(&mut self.state, State::Idle) {
-            State::Waiting(timeout, _) => _ = Inner::discard(timeout, true),
+            State::Waiting(timeout, _) => self.timer().discard_without_hook(timeout),
             other => self.state = other,
         }
     }

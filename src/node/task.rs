@@ -375,8 +375,8 @@ impl<S: TaskContext> DetachedTask<S> {
         unsafe { (self.operations.drop_task)(self.space.as_mut_ptr()) }
     }
 
-    /// The name of its type.
-    pub(crate) fn name(&self) -> &'static str {
-        (self.operations.name)()
+    /// Returns the name of its type when it is called, for reports.
+    pub(crate) fn name(&self) -> fn() -> &'static str {
+        self.operations.name
     }
 }

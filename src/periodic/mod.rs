@@ -277,7 +277,7 @@ impl Periodic {
 
 impl Cancel for Periodic {
     fn cancel_and_drop(self) -> bool {
-        Inner::discard(self.timeout, false)
+        Inner::discard(self.timeout)
     }
 
     forward_cancel!(Self);
