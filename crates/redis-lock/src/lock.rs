@@ -57,6 +57,10 @@ const STAGGER: Duration = Duration::from_millis(50);
 
 /// How long a caller waits.
 #[derive(Debug, Clone, Copy)]
+#[cfg_attr(
+    not(feature = "blocking"),
+    expect(unreachable_pub, reason = "a trait of `blocking` has it")
+)]
 pub enum Patience {
     /// It does not wait.
     None,
