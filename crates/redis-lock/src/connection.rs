@@ -1,6 +1,7 @@
 //! The connection of a client. It is opened by the first call, and opened again by the next call
 //! after it has failed.
 
+use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -10,7 +11,7 @@ use hashed_wheel::{HashedWheelTimer, TimeoutError};
 use redis::aio::{MultiplexedConnection, PubSub};
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, Pipeline, RedisError,
-    RedisResult, RetryMethod, ServerErrorKind,
+    RedisResult, RetryMethod, ServerErrorKind, Value,
 };
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, OwnedMutexGuard, oneshot};
@@ -30,6 +31,9 @@ const MAX_SPARE: usize = 4;
 /// as the one before, up to the maximum.
 const PAUSE: Duration = Duration::from_millis(20);
 const MAX_PAUSE: Duration = Duration::from_millis(250);
+
+/// The oldest version of Redis that is supported. Valkey continues its numbers.
+const OLDEST: (u32, u32) = (6, 2);
 
 /// The server or servers that have the locks.
 pub(crate) enum Server {
@@ -98,18 +102,19 @@ impl Server {
     }
 
     async fn connect(&self) -> RedisResult<Link> {
-        match self {
-            Self::Single(client) => open(client).await,
+        let mut link = match self {
+            Self::Single(client) => open(client).await?,
             #[cfg(feature = "sentinel")]
             Self::Sentinel(sentinel) => {
                 let client = sentinel.lock().await.async_get_client().await?;
-                open(&client).await
+                open(&client).await?
             }
             #[cfg(feature = "cluster")]
-            Self::Cluster { cluster, .. } => {
-                Ok(Link::Cluster(cluster.get_async_connection().await?))
-            }
-        }
+            Self::Cluster { cluster, .. } => Link::Cluster(cluster.get_async_connection().await?),
+        };
+        // Each user has the right to it. On a cluster, any node answers.
+        refuse_old(link.query(&redis::cmd("HELLO")).await)?;
+        Ok(link)
     }
 
     /// Opens a connection that receives messages. On a cluster, the node depends on the number of
@@ -160,6 +165,34 @@ async fn open(client: &Client) -> RedisResult<Link> {
             .get_multiplexed_async_connection_with_config(&config)
             .await?,
     ))
+}
+
+/// Refuses a server that is too old by its answer to `HELLO`, which Redis has since 6.0. Another
+/// error says nothing about the version.
+fn refuse_old(hello: RedisResult<HashMap<String, Value>>) -> RedisResult<()> {
+    let version = match hello {
+        Ok(mut fields) => fields
+            .remove("version")
+            .and_then(|version| redis::from_redis_value(version).ok()),
+        Err(error) => error
+            .detail()
+            .filter(|text| text.starts_with("unknown command"))
+            .map(|_| "5.0 or older".to_owned()),
+    };
+    let numbers = |version: &String| {
+        let mut parts = version.split(['.', ' ']).map(str::parse);
+        Some((parts.next()?.ok()?, parts.next()?.ok()?))
+    };
+    match version {
+        Some(version) if numbers(&version).is_some_and(|numbers| numbers < OLDEST) => {
+            let (major, minor) = OLDEST;
+            let text =
+                format!("it is {version}, and {major}.{minor} is the oldest that is supported");
+            let why = "the version of Redis is too old";
+            Err((ErrorKind::InvalidClientConfig, why, text).into())
+        }
+        _ => Ok(()),
+    }
 }
 
 async fn subscribe(client: &Client, channel: &str) -> RedisResult<PubSub> {
@@ -481,11 +514,38 @@ fn lock(spare: &std::sync::Mutex<Spare>) -> MutexGuard<'_, Spare> {
     spare.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-#[cfg(all(test, feature = "cluster"))]
+#[cfg(test)]
 mod tests {
-    use super::slot;
+    use super::*;
+
+    /// Redis 5.0 answers that it does not know the command.
+    #[test]
+    fn servers_that_are_too_old_are_refused() {
+        let unknown = b"-ERR unknown command `HELLO`, with args beginning with: \r\n";
+        let refused = [
+            (
+                &b"*4\r\n$6\r\nserver\r\n$5\r\nredis\r\n$7\r\nversion\r\n$6\r\n6.0.16\r\n"[..],
+                true,
+            ),
+            (b"*2\r\n$7\r\nversion\r\n$5\r\n6.2.0\r\n", false),
+            (b"*2\r\n$7\r\nversion\r\n$6\r\n7.0.15\r\n", false),
+            (b"*2\r\n$7\r\nversion\r\n$6\r\n10.0.0\r\n", false),
+            (b"*2\r\n$7\r\nversion\r\n$8\r\nunstable\r\n", false),
+            (b"*0\r\n", false),
+            (unknown, true),
+            (b"-NOPERM no permissions\r\n", false),
+        ];
+        for (answer, is_refused) in refused {
+            let answer = redis::parse_redis_value(answer).unwrap();
+            let hello = answer
+                .extract_error()
+                .and_then(|value| Ok(redis::from_redis_value(value)?));
+            assert_eq!(refuse_old(hello.clone()).is_err(), is_refused, "{hello:?}");
+        }
+    }
 
     /// The values are those of `CLUSTER KEYSLOT`.
+    #[cfg(feature = "cluster")]
     #[test]
     fn slots_are_those_of_redis() {
         assert_eq!(slot("123456789"), 0x31c3);

@@ -188,6 +188,9 @@
 //!
 //! # In Redis
 //!
+//! It has to be Redis 6.2 or later, or Valkey. With an older server, each call is an error of
+//! [`Redis`](LockError::Redis) that says so.
+//!
 //! A lock with the name NAME has the keys `{lock:NAME}`, `{lock:NAME}:tokens`, `{lock:NAME}:queue`
 //! and `{lock:NAME}:seen`. Those of a read-write lock begin with `{rwlock:NAME}`, and those of a
 //! semaphore with `{semaphore:NAME}`. All of them expire. Messages are published on channels that
@@ -196,8 +199,7 @@
 //! `shop:{lock:NAME}`.
 //!
 //! A user of Redis with restricted rights needs `EVALSHA` and `EVAL`, the commands of the scripts
-//! on these keys, and these channels. Without the channels, waiting callers poll. (Redis 6.0 has no
-//! rights for channels: leave `resetchannels` and `&lock-wake:*` out.)
+//! on these keys, and these channels. Without the channels, waiting callers poll.
 //!
 //! ```text
 //! ACL SETUSER locks on >PASSWORD -@all ~{lock:* ~{rwlock:* ~{semaphore:*

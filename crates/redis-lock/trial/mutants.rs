@@ -284,6 +284,8 @@ pub const ROWS: &[Row] = &[
     row("NoNewConnection", "lock::without_redis_calls_fail_and_holders_are_told", "connection.rs",
         "!refusal::is_of_connection(error)", "true"),
     // Redis refuses.
+    row("OldServerIsUsed", "refusals::a_server_that_is_too_old_is_refused", "connection.rs",
+        "numbers < OLDEST", "false"),
     row("RefusalIsFinal", "refusals::a_redis_without_replicas_is_asked_again", "connection.rs call_until",
         "self.may_pass(…)", "false"),
     row("ReplicaIsNotLeft", "refusals::a_call_follows_the_address_of_the_master", "connection.rs call_until",

@@ -219,6 +219,8 @@ pub(crate) enum Answers {
     SwallowNew,
     /// The first one of each new connection comes after [`SLOW`].
     DelayNew,
+    /// They say that the server has version 5, if they say its version.
+    Old,
 }
 
 /// Forwards connections to a server.
@@ -285,7 +287,7 @@ fn address(server: &RedisServer) -> String {
 
 fn forward_both(client: &TcpStream, server: &TcpStream, answers: &Arc<AtomicU8>) {
     let (from_client, to_server) = (client.try_clone().unwrap(), server.try_clone().unwrap());
-    thread::spawn(move || forward(from_client, to_server, || true));
+    thread::spawn(move || forward(from_client, to_server, |_| true));
     let (from_server, to_client) = (server.try_clone().unwrap(), client.try_clone().unwrap());
     let answers = Arc::clone(answers);
     let is_silent = answers.load(SeqCst) == Answers::SwallowNew as u8;
@@ -298,7 +300,7 @@ fn forward_both(client: &TcpStream, server: &TcpStream, answers: &Arc<AtomicU8>)
             from_server.try_clone().unwrap(),
             to_client.try_clone().unwrap(),
         );
-        forward(from_server, to_client, || {
+        forward(from_server, to_client, |answer| {
             const CUT: u8 = Answers::Cut as u8;
             if answers
                 .compare_exchange(CUT, Answers::Forward as u8, SeqCst, SeqCst)
@@ -308,16 +310,28 @@ fn forward_both(client: &TcpStream, server: &TcpStream, answers: &Arc<AtomicU8>)
                     .into_iter()
                     .for_each(|stream| _ = stream.shutdown(Shutdown::Both));
             }
+            if answers.load(SeqCst) == Answers::Old as u8 {
+                make_old(answer);
+            }
             !is_silent && answers.load(SeqCst) != Answers::Swallow as u8
         });
     });
 }
 
+/// Changes the first digit of the version in an answer to `HELLO`: `version\r\n$6\r\n7.0.15`.
+fn make_old(answer: &mut [u8]) {
+    let name = b"version\r\n$";
+    let at = answer.windows(name.len()).position(|part| part == name);
+    if let Some(at) = at {
+        answer[at + name.len() + 3] = b'5';
+    }
+}
+
 /// Forwards what `may_pass`, until a connection ends.
-fn forward(mut from: TcpStream, mut to: TcpStream, may_pass: impl Fn() -> bool) {
+fn forward(mut from: TcpStream, mut to: TcpStream, may_pass: impl Fn(&mut [u8]) -> bool) {
     let mut buffer = [0; 4_096];
     while let Ok(length @ 1..) = from.read(&mut buffer) {
-        if may_pass() && to.write_all(&buffer[..length]).is_err() {
+        if may_pass(&mut buffer[..length]) && to.write_all(&buffer[..length]).is_err() {
             break;
         }
     }

@@ -7,7 +7,7 @@ use hashed_wheel_trial::redis_server::{connect, until};
 use redis::{Client, Commands, Connection, RedisError, RedisResult};
 use redis_lock::{LockClient, LockError, Loss};
 
-use super::common::{PATIENCE, Proxy, Setup, options, restricted_user, take, within};
+use super::common::{Answers, PATIENCE, Proxy, Setup, options, restricted_user, take, within};
 
 /// A call may take a sixth of it: enough for several attempts.
 const SHORT: Duration = Duration::from_secs(3);
@@ -89,6 +89,27 @@ async fn refuse(code: &'static str, begin: &'static [&str], end: &[&str]) {
     end.iter()
         .for_each(|command| execute(&mut redis, command).unwrap());
     within(long).await.unwrap().unwrap().unlock().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_that_is_too_old_is_refused() {
+    let Some(setup) = Setup::new("lock-old") else {
+        return;
+    };
+    let proxy = Proxy::new(&setup.server);
+    let locks = LockClient::builder(Client::open(&*proxy.url).unwrap())
+        .timer(&setup.timer)
+        .build()
+        .unwrap();
+    proxy.set(Answers::Old);
+    let failed = within(locks.lock_with("a", options()).lock()).await;
+    let text = failed.unwrap_err().to_string();
+    let is_clear = text.contains("too old") && text.contains("6.2 is the oldest");
+    assert!(is_clear, "{text}");
+    // It was replaced.
+    proxy.set(Answers::Forward);
+    let guard = within(locks.lock_with("a", options()).lock()).await;
+    guard.unwrap().unlock().await.unwrap();
 }
 
 #[tokio::test]
