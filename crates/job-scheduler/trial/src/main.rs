@@ -26,6 +26,10 @@
 //! policy of their job. Runs of a job that must not overlap must not. Some jobs have a common limit
 //! of executions at a time, and others a rate: neither may be exceeded.
 //!
+//! With `--strain` no node is killed, and there are no accidents. Instead, the network is slow at
+//! times, SQL adds thousands of cron jobs at once, and a limit changes while many runs wait for it. No
+//! node may lose its lease.
+//!
 //! The program needs PostgreSQL 12 or newer. If it is installed, the program starts it in a
 //! temporary folder on a free port. With `--url` it uses another server, where it creates and drops
 //! its own schemas, and which it does not kill.
@@ -36,6 +40,8 @@
 mod accident;
 mod jobs;
 mod process;
+mod report;
+mod strain;
 mod tally;
 mod trial;
 
@@ -53,6 +59,7 @@ use tokio_postgres::Config;
 
 use crate::accident::Accident;
 use crate::process::Launch;
+use crate::strain::Network;
 use crate::tally::Tally;
 
 /// The maximum number of runs that a node executes at a time.
@@ -108,6 +115,11 @@ struct Options {
     )]
     accidents: Vec<Accident>,
 
+    /// Kill no node, and have no accidents: strain the nodes by a slow network, jobs by SQL and
+    /// changing limits. FAIL if one loses its lease. Without --url
+    #[arg(long)]
+    strain: bool,
+
     /// FAIL if the 99th percentile of the lateness is higher, without runs that were taken over
     #[arg(long, value_name = "TIME", default_value = "3s", value_parser = positive_duration)]
     max_late: Duration,
@@ -123,6 +135,10 @@ struct Options {
     /// Run as a node, with the tables in this schema
     #[arg(long, hide = true)]
     node_in: Option<String>,
+
+    /// As a node, connect through this relay
+    #[arg(long, hide = true)]
+    through: Option<Config>,
 
     /// As a node, use no notifications
     #[arg(long, hide = true)]
@@ -152,7 +168,9 @@ fn main() -> ExitCode {
     let result = match (&options.node_in, &options.url) {
         (Some(schema), Some(url)) => {
             let config = with_effects(url, schema);
-            process::main(&config, options.builder(schema), GRACE)
+            let through = options.through.as_ref();
+            let through = through.map(|url| with_effects(url, schema));
+            process::main(&config, through, options.builder(schema), GRACE)
         }
         _ => serve(&options),
     };
@@ -166,7 +184,12 @@ fn serve(options: &Options) -> Result<ExitCode, Box<dyn Error>> {
             .error(ErrorKind::ValueValidation, error)
             .exit();
     }
-    let accidents = if options.url.is_some() {
+    if options.strain && options.url.is_some() {
+        Options::command()
+            .error(ErrorKind::ArgumentConflict, "--strain is without --url")
+            .exit();
+    }
+    let accidents = if options.url.is_some() || options.strain {
         Vec::new()
     } else {
         possible(&options.accidents)
@@ -191,6 +214,10 @@ fn serve(options: &Options) -> Result<ExitCode, Box<dyn Error>> {
         }
         (None, None) => unreachable!("without --url a server has been started"),
     };
+    let network = options.strain.then(|| Network::start(&url)).transpose()?;
+    if let Some(network) = &network {
+        more.extend(["--through".to_string(), network.url.clone()]);
+    }
     let config = with_effects(&url, &schema);
     let mut client = trial::connect(&config)?;
     let version: String = client.query_one("SHOW server_version", &[])?.get(0);
@@ -208,8 +235,12 @@ fn serve(options: &Options) -> Result<ExitCode, Box<dyn Error>> {
         ..
     } = options;
     println!(
-        "{nodes} nodes read {jobs} jobs {prefetch:?} in advance, with a lease of {lease:?}. For {duration:?} they are killed, \
-         stopped or replaced one after the other (seed {seed}).\n"
+        "{nodes} nodes read {jobs} jobs {prefetch:?} in advance, with a lease of {lease:?}. For {duration:?} {} (seed {seed}).\n",
+        if network.is_some() {
+            "they are strained"
+        } else {
+            "they are killed, stopped or replaced one after the other"
+        }
     );
     let launch = Launch::new(
         more,
@@ -218,12 +249,13 @@ fn serve(options: &Options) -> Result<ExitCode, Box<dyn Error>> {
             .map(|clocks| &clocks.nodes),
     );
     let own = own.as_mut().map(|own| (own, &accidents[..]));
-    let result = trial::run(options, &schema, &config, own, &launch).and_then(|outcome| {
-        Ok((
-            Tally::count(&mut trial::connect(&config)?, &outcome, options.lease)?,
-            outcome,
-        ))
-    });
+    let result =
+        trial::run(options, &schema, &config, own, network.as_ref(), &launch).and_then(|outcome| {
+            Ok((
+                Tally::count(&mut trial::connect(&config)?, &outcome, options.lease)?,
+                outcome,
+            ))
+        });
     let drop_schemas = format!(
         "SET client_min_messages = warning; DROP SCHEMA IF EXISTS {schema} CASCADE; DROP SCHEMA IF EXISTS {schema}_effects CASCADE"
     );

@@ -20,6 +20,7 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Config, NoTls, Row};
 
 use crate::jobs::{EXACT, HANDLER, RATED, SNOOZE};
+use crate::strain::BULK;
 
 /// The maximum duration of a slow task in milliseconds.
 const SLOW: u64 = 300;
@@ -38,9 +39,10 @@ const POSTPONE: &str =
     "INSERT INTO snooze (job, due) VALUES ($1, $2) ON CONFLICT DO NOTHING RETURNING job";
 
 /// The main function of the process. It runs until its standard input ends, because the parent has
-/// closed it or has ended.
+/// closed it or has ended. `through`: how the node connects, if not as its executions.
 pub(crate) fn main(
     config: &Config,
+    through: Option<Config>,
     builder: SchedulerBuilder,
     grace: Duration,
 ) -> Result<ExitCode, Box<dyn std::error::Error>> {
@@ -64,8 +66,16 @@ pub(crate) fn main(
         let builder = builder
             .handler_named(HANDLER, handler.clone())
             .handler_named(RATED, handler);
+        let builder = match through {
+            Some(_) => builder.handler_named(BULK, async |_: Context, _: Value| {
+                tokio::time::sleep(PAUSE / 20).await;
+                Ok::<_, RunError>(())
+            }),
+            None => builder,
+        };
+        let through = through.as_ref().unwrap_or(config);
         let scheduler = loop {
-            match builder.clone().start(config.clone(), NoTls).await {
+            match builder.clone().start(through.clone(), NoTls).await {
                 // The trial restarts the database, or the machine is busy.
                 Err(error @ (Error::Database(_) | Error::NoAnswer | Error::Invalid(_))) => {
                     eprintln!("a node cannot start yet: {error}");

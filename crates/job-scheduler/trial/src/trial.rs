@@ -17,6 +17,7 @@ use crate::Options;
 use crate::accident::{Accident, Accidents};
 use crate::jobs::{self, Job, Time};
 use crate::process::Launch;
+use crate::strain::{Network, strain};
 
 /// The table with the effects of the runs. The nodes do not use it.
 const EFFECT: &str = "
@@ -50,6 +51,9 @@ pub(crate) struct Outcome {
     pub(crate) replaced: u64,
     pub(crate) replaced_regularly: u64,
     pub(crate) accidents: Accidents,
+    /// The numbers of changes of the network, of statements that added cron jobs, and of changes of
+    /// a limit.
+    pub(crate) strained: [u64; 3],
     /// The start of the downtime.
     pub(crate) down: Time,
     /// The end of the period that is checked.
@@ -73,12 +77,14 @@ pub(crate) fn connect(config: &Config) -> Result<Client, postgres::Error> {
     postgres::Config::from(config.clone()).connect(NoTls)
 }
 
-/// Runs the trial. The accidents need a server of its own.
+/// Runs the trial. The accidents need a server of its own. With a network, the nodes are strained
+/// instead of killed.
 pub(crate) fn run(
     options: &Options,
     schema: &str,
     config: &Config,
     mut own: Option<(&mut Database, &[Accident])>,
+    network: Option<&Network>,
     launch: &Launch,
 ) -> Result<Outcome, Box<dyn Error>> {
     let length = options.duration;
@@ -110,14 +116,21 @@ pub(crate) fn run(
     // Between two of these, and at the end.
     let pauses = accidents.len() as u32 + 2;
     let mut disturb_until = |pause: u32, outcome: &mut Outcome| {
-        disturb(
-            &mut nodes,
-            launch,
-            begun + length * pause / pauses,
-            options.lease,
-            &mut random,
-            outcome,
-        )
+        let (end, lease) = (begun + length * pause / pauses, options.lease);
+        match network {
+            Some(network) => {
+                let counts = &mut outcome.strained;
+                strain(config, network, end, lease, &mut random, counts)
+            }
+            None => Ok(disturb(
+                &mut nodes,
+                launch,
+                end,
+                lease,
+                &mut random,
+                outcome,
+            )?),
+        }
     };
     disturb_until(1, &mut outcome)?;
     outcome.claimed_others = lock_one(&mut client, options.lease)?;

@@ -108,6 +108,14 @@ fn clocks_that_are_set_cause_no_missing_and_no_unmarked_repetitions() {
 }
 
 #[test]
+fn strained_nodes_keep_their_leases() {
+    let options = "--strain --duration 10s --misfire-after 7s --max-late 10s";
+    let Some(text) = passes(options) else { return };
+    assert!(value(&text, "nodes").ends_with("; 8 in all"), "{text}");
+    assert!(!value(&text, "strain").contains("0 times"), "{text}");
+}
+
+#[test]
 fn minimum_lease_passes() {
     let text = passes(
         "--duration 4s --jobs 60 --prefetch 1s --lease 500ms --misfire-after 7s --max-late 10s --accidents immediate",
