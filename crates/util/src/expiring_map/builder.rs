@@ -1,10 +1,10 @@
 //! How a map is made.
 
 use std::fmt;
-use std::hash::RandomState;
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
+use hashbrown::DefaultHashBuilder;
 use hashed_wheel::HashedWheelTimer;
 
 use super::cause::Causes;
@@ -476,7 +476,7 @@ impl<K, V> ExpiringMapBuilder<K, V> {
             time_to_live: self.time_to_live,
             time_to_idle: self.time_to_idle,
             weigher: self.weigher,
-            hasher: RandomState::new(),
+            hasher: DefaultHashBuilder::default(),
             shards: (0..count).map(shard).collect(),
             output,
         };

@@ -17,10 +17,11 @@ mod time;
 mod whole;
 
 use std::fmt;
-use std::hash::{BuildHasher, Hash, RandomState};
+use std::hash::{BuildHasher, Hash};
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
+use hashbrown::DefaultHashBuilder;
 use hashed_wheel::HashedWheelTimer;
 
 use self::item::{Item, New};
@@ -157,6 +158,13 @@ pub use self::receiver::RemovedEntries;
 /// leave the map. They run without the lock even if one of the above panics. If
 /// `Hash` or `Eq` panics in `insert`, the old entry stays.
 ///
+/// # Hashes
+///
+/// The keys are hashed by foldhash, as in `hashbrown`, with a random seed of the map. It is faster
+/// than the hash function of std's `HashMap`, but not cryptographic: a peer that chooses the keys
+/// and measures the time of many look-ups might find keys that collide. If that matters, give such
+/// keys a type whose `Hash` hashes them with a secret of its own.
+///
 /// # Large keys and values
 ///
 /// The map stores the entries in its table, as `HashMap` does, and moves them by value. When an
@@ -226,7 +234,9 @@ struct Owner<K, V> {
     time_to_live: Duration,
     time_to_idle: Option<Duration>,
     weigher: Option<Weigher<K, V>>,
-    hasher: RandomState,
+    /// Short, because two look-ups overlap their cache misses only if few instructions lie between
+    /// them.
+    hasher: DefaultHashBuilder,
     /// A power of two. Keys of different shards do not contend.
     shards: Box<[Arc<Shard<K, V>>]>,
     output: Arc<Output<K, V>>,
