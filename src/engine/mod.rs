@@ -45,7 +45,7 @@
 //! | backlog, batch | more messages than a turn takes; the messages of one thread for which it wakes the worker |
 //! | borrow | use what this thread caches of a timer, for one operation |
 //! | announce | say, before a sleep, which deadlines need an earlier turn |
-//! | `now`, `deadline_base`, `now_upper_bound` | the time by which timeouts are due; the one from which delays count; the one from which the rest of a delay is computed |
+//! | `now`, `deadline_base` | the time by which timeouts are due; the one from which delays and the rests of delays count |
 //!
 //! # The import cycle
 //!
