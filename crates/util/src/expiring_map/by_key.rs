@@ -196,9 +196,17 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
         V: Send + 'static,
     {
         let (shard, hash) = self.place(&key);
-        let now = Now::of(&self.owner.timer);
-        let new = self.owner.new_item(shard, hash, now, (key, value), when)?;
-        Ok(insert(shard, &self.owner.timer, new, replaces))
+        let mut entry = (key, value);
+        loop {
+            let now = Now::of(&self.owner.timer);
+            let new = self.owner.new_item(shard, hash, now, entry, when)?;
+            match insert(shard, &self.owner.timer, new, replaces) {
+                Ok(inserted) => return Ok(inserted),
+                // Its delay begins when the key is free.
+                Err(rejected) => entry = rejected,
+            }
+            shard.wait_for_key(hash);
+        }
     }
 
     /// Returns a clone of the value under `key`; `None` if there is no entry. `HashMap::get`, and a

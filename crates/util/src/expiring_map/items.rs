@@ -75,20 +75,24 @@ pub(super) enum Inserted<K, V> {
 /// there is none, and the shard is full, removes another item, or the new one if it is dead
 /// already.
 ///
+/// Returns the key and the value if a call or a handler has reserved the key.
+///
 /// If a key's `Eq` panics, the new item ends, and the table is unchanged.
 pub(super) fn insert<K: Eq, V>(
     shard: &Arc<Shard<K, V>>,
     timer: &HashedWheelTimer,
     mut new: New<K, V>,
     replaces: bool,
-) -> Inserted<K, V> {
+) -> Result<Inserted<K, V>, (K, V)> {
     let (hash, output) = (new.item().hash, &shard.output);
     let has_key = |other: &Item<K, V>| other.has_key(&new.item().entry.key);
-    let mut items = shard.lock_key(hash, timer, has_key);
+    let Ok(mut items) = shard.try_lock_key(hash, timer, has_key) else {
+        return Err(new.take().into_pair());
+    };
     if !replaces && items.table.find(hash, has_key).is_some() {
         drop(items);
         let (key, value) = new.take().into_pair();
-        return Inserted::Occupied(key, value);
+        return Ok(Inserted::Occupied(key, value));
     }
     let now = items.table.now();
     // The task that does not find the item has locked the shard before. Then this is true.
@@ -117,7 +121,7 @@ pub(super) fn insert<K: Eq, V>(
         Err(panic) => (None, Some(panic)),
     };
     match first_of(panic.into_iter().chain(second)) {
-        None => Inserted::Yes(replaced),
+        None => Ok(Inserted::Yes(replaced)),
         Some(panic) => resume_unwind(panic),
     }
 }

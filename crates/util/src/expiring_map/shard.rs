@@ -106,8 +106,9 @@ impl<K, V> Shard<K, V> {
         }
     }
 
+    /// Waits until the key is not reserved.
     #[cold]
-    fn wait_for_key(&self, hash: u64) {
+    pub(super) fn wait_for_key(&self, hash: u64) {
         let parker = Parker::new();
         let mut waker = Some(parker.waker());
         let is_reserved = self.lock().reserved.wait(hash, &mut waker);

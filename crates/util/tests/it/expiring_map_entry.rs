@@ -274,6 +274,22 @@ fn a_touch_that_waits_gives_its_whole_time() {
     assert_eq!(map.remaining(&7), Some(TICK));
 }
 
+/// Its delay begins when the key is free.
+#[test]
+fn an_insertion_that_waits_gives_its_whole_time() {
+    let t = Driven::new();
+    let map = ExpiringMap::new(&t.timer);
+    let entry = map.entry(7);
+    thread::scope(|scope| {
+        let insert = scope.spawn(|| map.insert(7, 1, TICK));
+        thread::sleep(ms(50));
+        t.clock.advance(TICK * 2);
+        drop(entry);
+        assert_eq!(insert.join().unwrap().unwrap(), None);
+    });
+    assert_eq!(map.remaining(&7), Some(TICK));
+}
+
 #[test]
 fn a_rejected_entry_comes_back_and_the_key_is_free() {
     let t = Driven::new();
