@@ -227,6 +227,7 @@ mod context;
 mod error;
 mod guard;
 mod hold;
+mod inspect;
 mod lock;
 mod multi;
 mod observe;
