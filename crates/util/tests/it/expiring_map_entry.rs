@@ -671,72 +671,91 @@ fn a_bound_of_zero_is_refused() {
 fn each_value_comes_out_once_in_a_storm() {
     const THREADS: u64 = 4;
     let each = if cfg!(miri) { 30 } else { 5_000 };
-    let count = ends(move || {
-        let timer = HashedWheelTimer::builder()
-            .tick(Duration::from_micros(50))
-            .build()
-            .unwrap();
-        let out = Arc::new(AtomicUsize::new(0));
-        let counter = Arc::clone(&out);
-        let map = ExpiringMap::builder(&timer)
-            .time_to_idle(Duration::from_micros(100))
-            .max_entries(3)
-            .max_weight(20, |_, weight: &Arc<u32>| **weight)
-            .causes([
-                Cause::Expired,
-                Cause::Evicted,
-                Cause::Removed,
-                Cause::Replaced,
-                Cause::Stopped,
-            ])
-            .build_with_write_back(move |_| _ = counter.fetch_add(1, SeqCst));
-        let (value, mut inserted) = (Arc::new(7), 0);
-        let begin = Arc::new(Barrier::new(THREADS as usize));
-        let threads: Vec<_> = (0..THREADS)
-            .map(|index| {
-                let (map, value, out) = (map.clone(), Arc::clone(&value), Arc::clone(&out));
-                let begin = Arc::clone(&begin);
-                thread::spawn(move || {
-                    begin.wait();
-                    let mut random = Rng::with_seed(index);
-                    let mut inserted = 0;
-                    for _ in 0..each {
-                        let (key, value) = (random.u8(..5), Arc::clone(&value));
-                        let delay = Duration::from_micros(random.u64(..300));
-                        match random.u8(..8) {
-                            0 | 1 => {
-                                assert!(map.insert(key, value, delay).unwrap().is_none());
-                                inserted += 1;
-                            }
-                            2 => {
-                                let make = || {
-                                    inserted += 1;
-                                    value
-                                };
-                                drop(map.entry(key).or_insert_with(make, delay).unwrap());
-                            }
-                            3 => _ = map.touch(&key, delay),
-                            4 => _ = map.get(&key),
-                            5 => {
-                                let removed = usize::from(map.remove(&key).is_some());
-                                out.fetch_add(removed, SeqCst);
-                            }
-                            6 => map.retain(|other, _| *other != key),
-                            _ => thread::sleep(Duration::from_micros(random.u64(..50))),
-                        }
+    let storm = |is_async| {
+        ends(move || {
+            let timer = HashedWheelTimer::builder()
+                .tick(Duration::from_micros(50))
+                .build()
+                .unwrap();
+            let out = Arc::new(AtomicUsize::new(0));
+            let counter = Arc::clone(&out);
+            let builder = ExpiringMap::builder(&timer)
+                .time_to_idle(Duration::from_micros(100))
+                .max_entries(3)
+                .max_weight(20, |_, weight: &Arc<u32>| **weight)
+                .causes([
+                    Cause::Expired,
+                    Cause::Evicted,
+                    Cause::Removed,
+                    Cause::Replaced,
+                    Cause::Stopped,
+                ]);
+            let map = if is_async {
+                let (spawn, writes) = channel::<BoxFuture>();
+                thread::spawn(move || writes.into_iter().for_each(smol::future::block_on));
+                let write = move |removed| {
+                    let counter = Arc::clone(&counter);
+                    async move {
+                        counter.fetch_add(1, SeqCst);
+                        drop(removed);
                     }
-                    inserted
+                };
+                builder.build_with_async_write_back(move |write| spawn.send(write).unwrap(), write)
+            } else {
+                builder.build_with_write_back(move |_| _ = counter.fetch_add(1, SeqCst))
+            };
+            let (value, mut inserted) = (Arc::new(7), 0);
+            let begin = Arc::new(Barrier::new(THREADS as usize));
+            let threads: Vec<_> = (0..THREADS)
+                .map(|index| {
+                    let (map, value, out) = (map.clone(), Arc::clone(&value), Arc::clone(&out));
+                    let begin = Arc::clone(&begin);
+                    thread::spawn(move || {
+                        begin.wait();
+                        let mut random = Rng::with_seed(index);
+                        let mut inserted = 0;
+                        for _ in 0..each {
+                            let (key, value) = (random.u8(..5), Arc::clone(&value));
+                            let delay = Duration::from_micros(random.u64(..300));
+                            match random.u8(..8) {
+                                0 | 1 => {
+                                    assert!(map.insert(key, value, delay).unwrap().is_none());
+                                    inserted += 1;
+                                }
+                                2 => {
+                                    let make = || {
+                                        inserted += 1;
+                                        value
+                                    };
+                                    drop(map.entry(key).or_insert_with(make, delay).unwrap());
+                                }
+                                3 => _ = map.touch(&key, delay),
+                                4 => _ = map.get(&key),
+                                5 => {
+                                    let removed = usize::from(map.remove(&key).is_some());
+                                    out.fetch_add(removed, SeqCst);
+                                }
+                                6 if key == 0 => _ = out.fetch_add(map.drain().len(), SeqCst),
+                                6 if key == 1 => _ = map.clear(),
+                                6 => map.retain(|other, _| *other != key),
+                                _ => thread::sleep(Duration::from_micros(random.u64(..50))),
+                            }
+                        }
+                        inserted
+                    })
                 })
-            })
-            .collect();
-        threads
-            .into_iter()
-            .for_each(|thread| inserted += thread.join().unwrap());
-        timer.stop();
-        drop(map);
-        eventually("all values were dropped", || Arc::strong_count(&value) == 1);
-        assert_eq!(out.load(SeqCst), inserted, "each value comes out once");
-        inserted
-    });
-    assert!(count > 30, "{count}");
+                .collect();
+            threads
+                .into_iter()
+                .for_each(|thread| inserted += thread.join().unwrap());
+            timer.stop();
+            drop(map);
+            eventually("all values were dropped", || Arc::strong_count(&value) == 1);
+            assert_eq!(out.load(SeqCst), inserted, "each value comes out once");
+            inserted
+        })
+    };
+    for is_async in [false, true] {
+        assert!(storm(is_async) > 30);
+    }
 }
