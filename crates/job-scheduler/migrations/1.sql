@@ -165,6 +165,8 @@ CREATE TABLE @run (
     output       jsonb,
     -- Why the last execution failed, or why the run was skipped.
     error        text,
+    -- The last 20 executions that have failed: attempt, node, started, ended, error.
+    failures     jsonb,
     -- A due time has one run, even if `next_run` was set back.
     UNIQUE (job, due),
     -- The nodes cannot read others.
@@ -179,7 +181,7 @@ CREATE INDEX run_cancelled ON @run (owner) WHERE state = 'running' AND is_cancel
 CREATE INDEX run_waiting ON @run (handler, priority, start_at) WHERE state = 'waiting';
 CREATE INDEX run_blocked ON @run (blocked_on, handler, priority DESC, due, id) WHERE state = 'blocked';
 CREATE INDEX run_blocked_of_job ON @run (job) WHERE state = 'blocked' AND job > 0;
-CREATE INDEX run_finished ON @run (finished) WHERE finished IS NOT NULL;
+CREATE INDEX run_finished ON @run (finished, id) WHERE finished IS NOT NULL;
 -- For the page of failures. Only a failure writes it.
 CREATE INDEX run_failed ON @run (finished, id) WHERE state IN ('failed', 'abandoned');
 
@@ -514,7 +516,11 @@ BEGIN
                 + CASE WHEN result.retry IS NULL OR run.is_cancelled OR result.state = 'snoozed' THEN 0 ELSE 1 END,
             finished = CASE WHEN result.retry IS NULL OR run.is_cancelled THEN clock_timestamp() END,
             output = result.output,
-            error = result.error
+            error = result.error,
+            failures = CASE WHEN result.error IS NULL THEN run.failures ELSE
+                COALESCE(CASE WHEN jsonb_array_length(run.failures) < 20 THEN run.failures ELSE run.failures - 0 END, '[]')
+                || jsonb_build_object('attempt', run.attempt, 'node', run.owner, 'started', run.started,
+                    'ended', clock_timestamp(), 'error', left(result.error, 2000)) END
         FROM unnest(the_runs, states, outputs, errors, retries) AS result (id, state, output, error, retry)
         WHERE run.id = ANY (ARRAY[result.id]) AND result.id = ANY (free_runs)
             AND (run.owner, run.state) IS NOT DISTINCT FROM (the_node, 'running')
@@ -563,26 +569,19 @@ BEGIN
     FROM @run run WHERE run.id = ANY (claimed);
 END $$;
 
--- Removes at most `the_limit` results that are older than `age`, and jobs that are finished and
--- have lost their last one. Returns the number of these results.
-CREATE FUNCTION @clean(age interval, the_limit bigint) RETURNS bigint
+-- Removes those of these runs that have ended, and their jobs that are finished and have no other
+-- run. Its transaction is the only one that does so: if two removed the last two results of a job,
+-- neither would know that there are no more. A search for such jobs would read all jobs whose
+-- results are kept.
+CREATE FUNCTION @delete_runs(the_runs bigint[]) RETURNS bigint
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
-    -- An index is not searched for a time that may change from row to row.
-    oldest timestamptz := clock_timestamp() - age;
     removed bigint;
     jobs bigint[];
 BEGIN
-    -- One node at a time. If two nodes removed the last two results of a job, neither would know
-    -- that there are no more. A search for such jobs would read all jobs whose results are kept.
-    IF NOT pg_try_advisory_xact_lock(hashtextextended('hashed-wheel-job-scheduler clean @channel', 0)) THEN
-        RETURN 0;
-    END IF;
+    PERFORM pg_advisory_xact_lock(hashtextextended('hashed-wheel-job-scheduler clean @channel', 0));
     WITH old AS (
-        DELETE FROM @run WHERE id = ANY (ARRAY(
-            SELECT run.id FROM @run run WHERE run.finished < oldest
-            ORDER BY run.finished LIMIT the_limit FOR UPDATE SKIP LOCKED))
-        RETURNING job
+        DELETE FROM @run WHERE id = ANY (the_runs) AND finished IS NOT NULL RETURNING job
     )
     SELECT count(*), array_agg(DISTINCT old.job) INTO removed, jobs FROM old;
     -- Locked first: a caller may be about to request another run.
@@ -593,4 +592,20 @@ BEGIN
     DELETE FROM @job job WHERE job.id = ANY (jobs)
         AND COALESCE((SELECT false FROM @run run WHERE run.job = job.id LIMIT 1), true);
     RETURN removed;
+END $$;
+
+-- Removes at most `the_limit` results that are older than `age`, and jobs that are finished and
+-- have lost their last one. Returns the number of these results.
+CREATE FUNCTION @clean(age interval, the_limit bigint) RETURNS bigint
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
+DECLARE
+    -- An index is not searched for a time that may change from row to row.
+    oldest timestamptz := clock_timestamp() - age;
+BEGIN
+    -- One node at a time: see `delete_runs`.
+    IF NOT pg_try_advisory_xact_lock(hashtextextended('hashed-wheel-job-scheduler clean @channel', 0)) THEN
+        RETURN 0;
+    END IF;
+    RETURN @delete_runs(ARRAY(SELECT run.id FROM @run run WHERE run.finished < oldest
+        ORDER BY run.finished LIMIT the_limit FOR UPDATE SKIP LOCKED));
 END $$;

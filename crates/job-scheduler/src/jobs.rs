@@ -51,8 +51,7 @@ const HISTORY: &str = concat!(
     " FROM @run WHERE job = $1 ORDER BY due DESC LIMIT $2"
 );
 
-const NODES: &str =
-    "SELECT id, name, alive_until, alive_until > clock_timestamp() FROM @node ORDER BY id";
+const NODES: &str = "SELECT id, name, alive_until, alive_until > clock_timestamp(), handlers FROM @node ORDER BY id";
 
 /// The jobs of a schema.
 ///

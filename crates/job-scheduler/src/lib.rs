@@ -168,6 +168,7 @@ mod perform;
 mod portions;
 mod ready;
 mod records;
+mod runs;
 mod schedule;
 mod scheduler;
 mod session;
@@ -189,9 +190,10 @@ pub use crate::job::{NewJob, Overlap, Payload};
 pub use crate::jobs::{Enqueued, Jobs, Outcome};
 pub use crate::limits::{KindInfo, KindLimits};
 pub use crate::misfire::Misfire;
-pub use crate::overview::{ActiveRun, NodeLoad, Overview};
+pub use crate::overview::{ActiveRun, Minute, NodeLoad, Overview, Queue};
 pub use crate::pages::{JobFilter, JobPage, JobState, JobSummary, RunSummary};
-pub use crate::records::{BlockedOn, Job, NodeInfo, RunInfo, RunState};
+pub use crate::records::{BlockedOn, FailedAttempt, Job, NodeInfo, RunInfo, RunState};
+pub use crate::runs::{RunChange, RunFilter, RunPage};
 pub use crate::scheduler::{Scheduler, SchedulerBuilder};
 
 /// The code of the README is compiled as a doc test.

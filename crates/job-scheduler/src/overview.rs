@@ -8,7 +8,7 @@ use tokio_postgres::{GenericClient, Row};
 
 use crate::error::Error;
 use crate::jobs::Jobs;
-use crate::records::{NodeInfo, RunState, node_info, run_state};
+use crate::records::{BlockedOn, NodeInfo, RunState, node_info, run_state};
 
 /// Each part reads by an index, and no more rows than its limit. `$1`: the length of the lists.
 const COUNTS: &str = "
@@ -17,26 +17,67 @@ const COUNTS: &str = "
         (SELECT count(*) FROM (SELECT FROM @run WHERE state = 'waiting' LIMIT 10000) AS counted),
         (SELECT count(*) FROM (SELECT FROM @run WHERE state = 'blocked' LIMIT 10000) AS counted)";
 
+/// With what the last 10 000 runs of the last hour tell about each node.
 const NODES: &str = "
-    SELECT node.id, node.name, node.alive_until, node.alive_until > clock_timestamp(),
-        count(*) FILTER (WHERE run.state = 'claimed'), count(*) FILTER (WHERE run.state = 'running')
-    FROM @node node LEFT JOIN @run run ON run.owner = node.id AND run.state IN ('claimed', 'running')
-    GROUP BY node.id ORDER BY node.id";
+    WITH ended AS MATERIALIZED (
+        SELECT owner, state, extract(epoch FROM finished - started) AS took,
+            GREATEST(extract(epoch FROM started - start_at), 0) AS late
+        FROM @run WHERE finished > statement_timestamp() - interval '1 hour' ORDER BY finished DESC, id DESC LIMIT 10000
+    )
+    SELECT node.id, node.name, node.alive_until, node.alive_until > clock_timestamp(), node.handlers,
+        present.claimed, present.running, past.ended, past.failed, past.took::double precision, past.late::double precision
+    FROM @node node, LATERAL (
+        SELECT count(*) FILTER (WHERE run.state = 'claimed') AS claimed,
+            count(*) FILTER (WHERE run.state = 'running') AS running
+        FROM @run run WHERE run.owner = node.id AND run.state IN ('claimed', 'running')
+    ) AS present, LATERAL (
+        SELECT count(*) AS ended, count(*) FILTER (WHERE state IN ('failed', 'abandoned')) AS failed,
+            COALESCE(percentile_disc(0.5) WITHIN GROUP (ORDER BY took), 0) AS took,
+            COALESCE(percentile_disc(0.99) WITHIN GROUP (ORDER BY late), 0) AS late
+        FROM ended WHERE ended.owner = node.id
+    ) AS past ORDER BY node.id";
 
-/// The runs of the last ten seconds, among the last 10 000 that have ended.
-const ENDED: &str = "
-    SELECT count(*) FILTER (WHERE state = 'done'),
-        count(*) FILTER (WHERE state IN ('failed', 'abandoned')),
-        count(*) FILTER (WHERE state IN ('skipped', 'cancelled')),
-        COALESCE(percentile_disc(0.5) WITHIN GROUP (ORDER BY late), 0)::double precision,
-        COALESCE(percentile_disc(0.99) WITHIN GROUP (ORDER BY late), 0)::double precision,
-        COALESCE(max(late), 0)::double precision
-    FROM (
-        SELECT state, CASE WHEN state IN ('done', 'failed') THEN
-            GREATEST(extract(epoch FROM started - start_at), 0) END AS late
-        FROM @run WHERE finished > clock_timestamp() - interval '10 seconds'
-        ORDER BY finished DESC LIMIT 10000
-    ) AS ended";
+/// The last 60 minutes: at most 1 000 runs of each are read, and stand for all of them.
+const HOUR: &str = "
+    SELECT round(past.done * scale)::bigint, round(past.failed * scale)::bigint, past.late::double precision
+    FROM generate_series(59, 0, -1) AS ago, LATERAL (
+        SELECT count(*) FILTER (WHERE state = 'done') AS done, count(*) AS count, min(finished) AS first,
+            count(*) FILTER (WHERE state IN ('failed', 'abandoned')) AS failed,
+            COALESCE(percentile_disc(0.99) WITHIN GROUP (ORDER BY late), 0) AS late
+        FROM (
+            SELECT state, finished, CASE WHEN state IN ('done', 'failed') THEN
+                GREATEST(extract(epoch FROM started - start_at), 0) END AS late
+            FROM @run WHERE finished <= statement_timestamp() - ago * interval '1 minute'
+                AND finished > statement_timestamp() - (ago + 1) * interval '1 minute'
+            ORDER BY finished DESC LIMIT 1000
+        ) AS ended
+    ) AS past, LATERAL (SELECT CASE WHEN past.count < 1000 THEN 1 ELSE 60 / GREATEST(0.001, extract(epoch FROM
+        statement_timestamp() - ago * interval '1 minute' - past.first)) END AS scale) AS scaled
+    ORDER BY ago DESC";
+
+/// What waits, at most 100 handlers and 100 names, and at most 1 000 runs of each.
+const QUEUES: &str = "
+    WITH RECURSIVE waiting (name) AS (
+        SELECT min(handler) FROM @run WHERE state = 'waiting'
+        UNION ALL
+        SELECT (SELECT min(run.handler) FROM @run run WHERE run.state = 'waiting' AND run.handler > waiting.name)
+        FROM waiting WHERE waiting.name IS NOT NULL
+    ), blocked (name) AS (
+        SELECT min(blocked_on) FROM @run WHERE state = 'blocked'
+        UNION ALL
+        SELECT (SELECT min(run.blocked_on) FROM @run run WHERE run.state = 'blocked' AND run.blocked_on > blocked.name)
+        FROM blocked WHERE blocked.name IS NOT NULL
+    )
+    (SELECT NULL, waiting.name, counted.count, counted.first, 0::bigint
+    FROM (SELECT name FROM waiting WHERE name IS NOT NULL LIMIT 100) AS waiting, LATERAL (
+        SELECT count(*), min(start_at) AS first FROM (SELECT start_at FROM @run run
+            WHERE run.state = 'waiting' AND run.handler = waiting.name LIMIT 1000) AS first) AS counted)
+    UNION ALL
+    (SELECT blocked.name, split_part(blocked.name, ' ', 1), counted.count, counted.first,
+        (SELECT count(*) FROM @slot slot WHERE slot.name = blocked.name AND slot.run IS NOT NULL)
+    FROM (SELECT name FROM blocked WHERE name IS NOT NULL LIMIT 100) AS blocked, LATERAL (
+        SELECT count(*), min(due) AS first FROM (SELECT due FROM @run run
+            WHERE run.state = 'blocked' AND run.blocked_on = blocked.name LIMIT 1000) AS first) AS counted)";
 
 const RUNNING: &str = "
     SELECT id, job, handler, state, start_at, started, attempt, interrupted, owner FROM @run
@@ -93,16 +134,8 @@ pub struct Overview {
     pub blocked: u64,
     /// The nodes, in the order of their numbers.
     pub nodes: Vec<NodeLoad>,
-    /// The number of runs that have succeeded in the last ten seconds. This and the following
-    /// numbers are those of the last 10 000 runs that have ended.
-    pub done: u64,
-    /// The number of runs that have failed or were abandoned in the last ten seconds.
-    pub failed: u64,
-    /// The number of runs that were skipped or cancelled in the last ten seconds.
-    pub omitted: u64,
-    /// How much later than they should the runs of the last ten seconds have started: median, 99th
-    /// percentile, and maximum. Zero if there are none.
-    pub lateness: [Duration; 3],
+    /// The last 60 minutes, the latest one last.
+    pub hour: Vec<Minute>,
     /// The runs that are executing, the longest first.
     pub running: Vec<ActiveRun>,
     /// The runs that start next.
@@ -118,6 +151,43 @@ pub struct NodeLoad {
     /// The number of runs that it has read ahead and not started.
     pub claimed: u64,
     /// The number of its runs that are executing.
+    pub running: u64,
+    /// Of the last hour: how many of the last 10 000 runs of all nodes it has ended. The following
+    /// are about them.
+    pub ended: u64,
+    /// How many of them have failed or were abandoned.
+    pub failed: u64,
+    /// The median of their durations.
+    pub duration: Duration,
+    /// The 99th percentile of how much later than they should they have started.
+    pub lateness: Duration,
+}
+
+/// What has ended in a minute. If these are more than 1 000 runs, it is estimated by the last ones.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Minute {
+    /// The number of runs that have succeeded.
+    pub done: u64,
+    /// The number of runs that have failed or were abandoned.
+    pub failed: u64,
+    /// The 99th percentile of how much later than they should they have started. Zero: none has.
+    pub lateness: Duration,
+}
+
+/// Runs that wait for the same. See [`Jobs::queues`].
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Queue {
+    /// What they wait for. `None`: for a node that has their handler.
+    pub waits_for: Option<BlockedOn>,
+    /// The name of the handler or of the limit, or the number of the job.
+    pub name: String,
+    /// How many wait, at most 1 000.
+    pub waiting: u64,
+    /// The earliest time of these 1 000: of the start, and if they are blocked, the due time.
+    pub first: Timestamp,
+    /// How many runs have a place of the limit.
     pub running: u64,
 }
 
@@ -147,7 +217,7 @@ pub struct ActiveRun {
 
 impl Jobs {
     /// Returns what all nodes are doing now, with at most `limit` runs in each list. This is what
-    /// `job-scheduler top` shows.
+    /// `job-scheduler serve` shows.
     ///
     /// It may be called every second on tables of any size, because each part reads only the rows
     /// of active or recent runs. The parts are read one after the other, so they may contradict
@@ -176,34 +246,51 @@ impl Jobs {
         limit: u32,
     ) -> Result<Overview, Error> {
         let limit = i64::from(limit);
-        let query = async |text: &str| {
-            client
-                .query_typed_one(&self.names.complete(text), &[])
-                .await
-        };
+        let query = async |text: &str| client.query_typed(&self.names.complete(text), &[]).await;
         let list = async |text: &str| -> Result<Vec<ActiveRun>, Error> {
             let rows = client
                 .query_typed(&self.names.complete(text), &[(&limit, Type::INT8)])
                 .await?;
             Ok(rows.iter().map(active_run).collect::<Result<_, _>>()?)
         };
-        let counts = query(COUNTS).await?;
-        let ended = query(ENDED).await?;
-        let nodes = client.query_typed(&self.names.complete(NODES), &[]).await?;
-        let lateness = |column| Ok::<_, Error>(Duration::from_secs_f64(ended.try_get(column)?));
+        let counts = query(COUNTS).await?.remove(0);
+        let (nodes, hour) = (query(NODES).await?, query(HOUR).await?);
         Ok(Overview {
             now: counts.try_get(0)?,
             jobs: count(&counts, 1)?,
             waiting: count(&counts, 2)?,
             blocked: count(&counts, 3)?,
             nodes: nodes.iter().map(node_load).collect::<Result<_, _>>()?,
-            done: count(&ended, 0)?,
-            failed: count(&ended, 1)?,
-            omitted: count(&ended, 2)?,
-            lateness: [lateness(3)?, lateness(4)?, lateness(5)?],
+            hour: hour.iter().map(minute).collect::<Result<_, _>>()?,
             running: list(RUNNING).await?,
             next: list(NEXT).await?,
         })
+    }
+
+    /// Returns what waits: for a node, a limit, a rate, or another run. At most 100 handlers, and
+    /// 100 limits, rates and jobs.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Database`].
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use hashed_wheel_job_scheduler::Jobs;
+    ///
+    /// # async fn example(client: tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// for queue in Jobs::new("jobs")?.queues(&client).await? {
+    ///     println!("{} runs wait since {} for {}", queue.waiting, queue.first, queue.name);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn queues(&self, client: &impl GenericClient) -> Result<Vec<Queue>, Error> {
+        let rows = client
+            .query_typed(&self.names.complete(QUEUES), &[])
+            .await?;
+        Ok(rows.iter().map(queue).collect::<Result<_, _>>()?)
     }
 }
 
@@ -214,8 +301,40 @@ fn count(row: &Row, column: usize) -> Result<u64, tokio_postgres::Error> {
 fn node_load(row: &Row) -> Result<NodeLoad, tokio_postgres::Error> {
     Ok(NodeLoad {
         node: node_info(row)?,
-        claimed: count(row, 4)?,
-        running: count(row, 5)?,
+        claimed: count(row, 5)?,
+        running: count(row, 6)?,
+        ended: count(row, 7)?,
+        failed: count(row, 8)?,
+        duration: seconds(row, 9)?,
+        lateness: seconds(row, 10)?,
+    })
+}
+
+/// Zero if a clock was set back meanwhile.
+fn seconds(row: &Row, column: usize) -> Result<Duration, tokio_postgres::Error> {
+    Ok(Duration::try_from_secs_f64(row.try_get(column)?).unwrap_or_default())
+}
+
+fn minute(row: &Row) -> Result<Minute, tokio_postgres::Error> {
+    Ok(Minute {
+        done: count(row, 0)?,
+        failed: count(row, 1)?,
+        lateness: seconds(row, 2)?,
+    })
+}
+
+fn queue(row: &Row) -> Result<Queue, tokio_postgres::Error> {
+    let place: Option<&str> = row.try_get(0)?;
+    let name = match place {
+        Some(place) => place.split_once(' ').map_or(place, |(_, name)| name),
+        None => row.try_get(1)?,
+    };
+    Ok(Queue {
+        waits_for: place.map(BlockedOn::parse),
+        name: name.into(),
+        waiting: count(row, 2)?,
+        first: row.try_get(3)?,
+        running: count(row, 4)?,
     })
 }
 

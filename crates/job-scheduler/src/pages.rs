@@ -26,21 +26,26 @@ const SEARCH: &str = "
         WHERE ($3 IS NULL OR handler = $3) AND ($4 IS NULL OR state = $4) ORDER BY id LIMIT $5
     )
     SELECT found.id, found.key, found.handler, found.schedule, found.time_zone, found.next_run,
-        found.disabled_reason, found.state, examined.count, examined.last
+        found.disabled_reason, found.state, examined.count, examined.last,
+        (SELECT state FROM (SELECT run.state, run.finished FROM @run run WHERE run.job = found.id
+            ORDER BY run.due DESC LIMIT 20) AS latest WHERE finished IS NOT NULL LIMIT 1)
     FROM (SELECT count(*), max(id) AS last FROM examined) AS examined LEFT JOIN found ON true
     ORDER BY found.id";
 
-/// `$1`, `$2`: before the run with this end and this number.
-const FAILURES: &str = "
-    SELECT id, job, handler, due, start_at, state, attempt, interrupted, owner, started, finished, left(error, 300)
-    FROM @run
-    WHERE state IN ('failed', 'abandoned')
-        AND (finished, id) < (COALESCE($1, 'infinity'), COALESCE($2, 9223372036854775807))
-    ORDER BY finished DESC, id DESC LIMIT $3";
+/// The columns of `run` that [`run_summary`] reads.
+macro_rules! summary_columns {
+    () => {
+        "run.id, run.job, run.handler, run.due, run.start_at, run.state, run.attempt, run.interrupted, run.owner,
+        run.started, run.finished, left(run.error, 300), (SELECT job.key FROM @job job WHERE job.id = run.job)"
+    };
+}
+pub(crate) use summary_columns;
 
-const RUNS: &str = "
-    SELECT id, job, handler, due, start_at, state, attempt, interrupted, owner, started, finished, left(error, 300)
-    FROM @run WHERE job = $1 AND due < COALESCE($2, 'infinity') ORDER BY due DESC LIMIT $3";
+const RUNS: &str = concat!(
+    "SELECT ",
+    summary_columns!(),
+    " FROM @run run WHERE job = $1 AND due < COALESCE($2, 'infinity') ORDER BY due DESC LIMIT $3"
+);
 
 const RUN: &str = concat!("SELECT ", run_columns!(), " FROM @run WHERE id = $1");
 
@@ -104,6 +109,8 @@ pub struct JobSummary {
     pub state: JobState,
     /// Why a node has disabled it.
     pub disabled_reason: Option<String>,
+    /// How the latest of its runs has ended, among the last 20.
+    pub last_result: Option<RunState>,
 }
 
 /// A run without its output, which may be large.
@@ -135,6 +142,8 @@ pub struct RunSummary {
     /// The first 300 characters of the reason why the last execution failed, or why the run was
     /// skipped.
     pub error: Option<String>,
+    /// The unique key of its job.
+    pub key: Option<String>,
 }
 
 impl JobState {
@@ -241,49 +250,6 @@ impl Jobs {
         Ok(page)
     }
 
-    /// Returns at most `limit` runs that have failed or were abandoned, the latest end first.
-    /// `before`: only those that come after this one in this order. Results are removed after the
-    /// [`retention`](crate::SchedulerBuilder::retention).
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Database`].
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// use hashed_wheel_job_scheduler::Jobs;
-    ///
-    /// # async fn example(client: tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
-    /// let jobs = Jobs::new("jobs")?;
-    /// let mut page = jobs.failures(&client, None, 100).await?;
-    /// while let Some(last) = page.last().and_then(|run| Some((run.finished?, run.id))) {
-    ///     page.iter().for_each(|run| println!("{} {} {:?}", run.id, run.handler, run.error));
-    ///     page = jobs.failures(&client, Some(last), 100).await?;
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub async fn failures(
-        &self,
-        client: &impl GenericClient,
-        before: Option<(Timestamp, i64)>,
-        limit: u32,
-    ) -> Result<Vec<RunSummary>, Error> {
-        let (finished, run) = before.unzip();
-        let rows = client
-            .query_typed(
-                &self.names.complete(FAILURES),
-                &[
-                    (&finished, Type::TIMESTAMPTZ),
-                    (&run, Type::INT8),
-                    (&i64::from(limit), Type::INT8),
-                ],
-            )
-            .await?;
-        Ok(rows.iter().map(run_summary).collect::<Result<_, _>>()?)
-    }
-
     /// Returns at most `limit` runs of a job, the latest due time first. `before`: only those with
     /// an earlier due time. They have no outputs, unlike those of [`history`](Self::history).
     ///
@@ -369,10 +335,11 @@ fn job_summary(row: &Row) -> Result<JobSummary, tokio_postgres::Error> {
             "disabled" => JobState::Disabled,
             _ => JobState::NoNextRun,
         },
+        last_result: row.try_get::<_, Option<_>>(10)?.map(run_state),
     })
 }
 
-fn run_summary(row: &Row) -> Result<RunSummary, tokio_postgres::Error> {
+pub(crate) fn run_summary(row: &Row) -> Result<RunSummary, tokio_postgres::Error> {
     Ok(RunSummary {
         id: row.try_get(0)?,
         job: row.try_get(1)?,
@@ -386,5 +353,6 @@ fn run_summary(row: &Row) -> Result<RunSummary, tokio_postgres::Error> {
         started: row.try_get(9)?,
         finished: row.try_get(10)?,
         error: row.try_get(11)?,
+        key: row.try_get(12)?,
     })
 }

@@ -29,7 +29,7 @@ macro_rules! job_columns {
 macro_rules! run_columns {
     () => {
         "id, job, due, state, attempt, interrupted, taken_over, misses_until, owner, start_at,
-        started, finished, output, error, is_cancelled, blocked_on"
+        started, finished, output, error, is_cancelled, blocked_on, failures"
     };
 }
 
@@ -115,7 +115,7 @@ pub enum BlockedOn {
 
 impl BlockedOn {
     /// Reads the name of a place.
-    fn parse(name: &str) -> Self {
+    pub(crate) fn parse(name: &str) -> Self {
         match name.split_once(' ') {
             Some(("job", _)) => Self::Job,
             Some(("kind", _)) => Self::Kind,
@@ -174,6 +174,25 @@ pub struct RunInfo {
     pub is_cancelled: bool,
     /// What it waits for. `None`: it is not [`Blocked`](RunState::Blocked).
     pub blocked_on: Option<BlockedOn>,
+    /// Its last executions that have failed, at most 20, the latest one last. An execution that was
+    /// interrupted, because its node was lost, is not among them.
+    pub failures: Vec<FailedAttempt>,
+}
+
+/// An execution that has failed.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct FailedAttempt {
+    /// The number of this execution, from 1.
+    pub attempt: i64,
+    /// The number of its node.
+    pub node: i64,
+    /// When it has started.
+    pub started: Timestamp,
+    /// When it has ended.
+    pub ended: Timestamp,
+    /// The first 2 000 characters of the reason.
+    pub error: String,
 }
 
 /// A node.
@@ -188,6 +207,8 @@ pub struct NodeInfo {
     pub alive_until: Timestamp,
     /// Whether the lease has not ended.
     pub is_alive: bool,
+    /// The names of the handlers whose runs it executes. None: it is ending, or lost.
+    pub handlers: Vec<String>,
 }
 
 pub(crate) fn job(row: &Row) -> Result<Job, tokio_postgres::Error> {
@@ -223,6 +244,7 @@ pub(crate) fn node_info(row: &Row) -> Result<NodeInfo, tokio_postgres::Error> {
         name: row.try_get(1)?,
         alive_until: row.try_get(2)?,
         is_alive: row.try_get(3)?,
+        handlers: row.try_get(4)?,
     })
 }
 
@@ -262,6 +284,22 @@ pub(crate) fn run_info(row: &Row) -> Result<RunInfo, tokio_postgres::Error> {
         blocked_on: row
             .try_get::<_, Option<&str>>("blocked_on")?
             .map(BlockedOn::parse),
+        failures: row
+            .try_get::<_, Option<Json<Vec<Value>>>>("failures")?
+            .map_or_else(Vec::new, |Json(entries)| {
+                entries.iter().filter_map(failed_attempt).collect()
+            }),
+    })
+}
+
+fn failed_attempt(entry: &Value) -> Option<FailedAttempt> {
+    let time = |name: &str| entry[name].as_str()?.parse().ok();
+    Some(FailedAttempt {
+        attempt: entry["attempt"].as_i64()?,
+        node: entry["node"].as_i64()?,
+        started: time("started")?,
+        ended: time("ended")?,
+        error: entry["error"].as_str()?.into(),
     })
 }
 

@@ -1,9 +1,9 @@
 //! Runs the command line as a user would.
 
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use hashed_wheel_job_scheduler::{Context, Error, KindLimits, NewJob, RunError, Scheduler};
+use hashed_wheel_job_scheduler::{Error, KindLimits, NewJob, RunError, RunFilter, Scheduler};
 use hashed_wheel_trial::testing::{RunResult, run_command, server_or_skip};
 use job_scheduler_trial::{Certificate, Database};
 use serde_json::{Value, json};
@@ -144,15 +144,7 @@ fn nothing_in_the_database_controls_the_terminal() {
             .unwrap();
         drop(node);
     });
-    for arguments in [
-        "list",
-        "show 1",
-        "history 1",
-        "limits",
-        "nodes",
-        "top",
-        "top --once",
-    ] {
+    for arguments in ["list", "show 1", "history 1", "limits", "nodes", "runs"] {
         let RunResult { status, text } = run(&database, arguments);
         assert_eq!(status, Some(0), "{arguments}: {text}");
         let lines = text.lines().filter(|line| line.contains("JOB 7")).count();
@@ -240,79 +232,79 @@ fn documents_that_cannot_be_read_are_shown_as_text() {
     }
 }
 
-/// Starts a node, with a run that is executing, one that has ended, one that is read ahead, and one
-/// that is not read yet.
-async fn start(config: Config) -> Result<Scheduler, Error> {
-    let work = |_: Context, time: Value| async move {
-        tokio::time::sleep(Duration::from_secs(time.as_u64().unwrap_or(0))).await;
-        Ok::<_, RunError>(())
-    };
-    let node = Scheduler::builder()
-        .name("first")
-        .handler_named("work", work);
-    let node = node.start(config.clone(), NoTls).await?;
-    let (client, connection) = config.connect(NoTls).await?;
-    tokio::spawn(connection);
-    let job = |time: u64| NewJob::named("work", json!(time));
-    for job in [job(600), job(0), job(0).after(Duration::from_secs(7_200))] {
-        node.jobs().enqueue(&client, job).await?;
-    }
-    // Read ahead again and again.
-    node.jobs()
-        .enqueue(&client, job(0).every(Duration::from_secs(1)))
-        .await?;
-    node.jobs()
-        .enqueue(&client, NewJob::named("unknown", Value::Null))
-        .await?;
-    Ok(node)
-}
-
+/// An operator finds the failed runs of a tenant since midnight, sees why, repeats them, raises a
+/// limit, and sees the nodes.
 #[test]
-fn top_shows_nodes_runs_and_what_is_next() {
+fn failed_runs_of_a_tenant_are_found_and_repeated() {
     let Some(database) = server_or_skip(Database::start()) else {
         return;
     };
-    let runtime = runtime();
     let config: Config = database.url.parse().unwrap();
-    let node = runtime.block_on(start(config)).unwrap();
-    let begin = Instant::now();
-    // Standard output is no terminal.
-    loop {
-        let RunResult { status, text } = run(&database, "top");
-        assert_eq!(status, Some(0), "{text}");
-        let line = |start: &str| {
-            text.lines()
-                .find(|line| line.starts_with(start))
-                .unwrap_or_default()
-        };
-        let has_row = |parts: &[&str]| {
-            text.lines()
-                .any(|line| parts.iter().all(|part| line.contains(part)))
-        };
-        let is_complete = line("jobs ") == "jobs      5"
-            && line("runs ").contains("1 running, ")
-            && line("last 10s ").contains(" done, 0 failed, 0 skipped")
-            && !line("last 10s ").contains(" 0 done,")
-            && line("lateness ").contains("p50 ")
-            && has_row(&["1 ", "s left", "first"])
-            // The executing run, the one that is read ahead, and those that are not.
-            && has_row(&[" 1 ", "s ", "work"])
-            && has_row(&[" 4 ", "claimed", "work"])
-            && has_row(&[" 3 ", "not read", "min", "work"])
-            && has_row(&[" 5 ", "not read", "-", "unknown"]);
-        if is_complete {
-            break;
+    runtime().block_on(async {
+        let fail = |_, _: Value| async { Err::<(), _>(RunError::permanent("no paper")) };
+        let node = Scheduler::builder().handler_named("print", fail);
+        let node = node.start(config.clone(), NoTls).await.unwrap();
+        let (client, connection) = config.connect(NoTls).await.unwrap();
+        tokio::spawn(connection);
+        for key in ["tenant-7/a", "tenant-7/b", "tenant-8/a"] {
+            let job = NewJob::named("print", Value::Null)
+                .key(key)
+                .limit("printer", 1);
+            node.jobs().enqueue(&client, job).await.unwrap();
         }
-        assert!(begin.elapsed() < Duration::from_secs(60), "{text}");
+        let failed = async || {
+            let filter = RunFilter::default();
+            let page = node.jobs().search_runs(&client, &filter, None, 10).await;
+            page.unwrap().runs.len()
+        };
+        while failed().await < 3 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        node.shutdown(Duration::ZERO).await.unwrap();
+    });
+    for (arguments, status, text) in [
+        (
+            "runs key=tenant-7/ since=24h",
+            0,
+            "print  tenant-7/a  no paper",
+        ),
+        ("runs key=tenant-8/ since=24h --limit 1", 0, "tenant-8/a"),
+        ("runs error=PAPER until=24h", 0, ""),
+        (
+            "runs key=tenant-7/ --retry 3",
+            1,
+            "2 runs match, not 3: nothing is changed",
+        ),
+        (
+            "runs key=tenant-7/ --cancel 2",
+            1,
+            "only 0 of them can be changed",
+        ),
+        ("runs key=tenant-7/ --retry 2", 0, ""),
+        ("runs key=tenant-7/ --retry 0", 0, ""),
+        ("runs state=waiting limit=printer --cancel 2", 0, ""),
+        ("runs state=cancelled --delete 2", 0, ""),
+        (
+            "runs state=odd",
+            1,
+            "'state' must be one of waiting, claimed",
+        ),
+        ("runs color=red", 2, "must be like 'kind=mail'"),
+        ("runs since=midnight", 1, "must be like 2026-01-31"),
+        ("limit-name printer --running 4", 0, ""),
+        ("limits", 0, "       4  printer"),
+        ("nodes", 0, ""),
+    ] {
+        let RunResult {
+            status: found,
+            text: shown,
+        } = run(&database, arguments);
+        assert_eq!(found, Some(status), "{arguments}: {shown}");
+        assert!(shown.contains(text), "{arguments}: {shown}");
     }
-    runtime.block_on(node.shutdown(Duration::ZERO)).unwrap();
-    // The run that was executing is repeated by the next node.
-    let text = run(&database, "top --once --interval 2s").text;
+    let RunResult { text, .. } = run(&database, "runs");
     assert!(
-        text.contains(" running, 0 claimed, ") && text.contains("lost "),
+        text.contains("tenant-8/a") && !text.contains("tenant-7/"),
         "{text}"
     );
-    let RunResult { status, text } = run(&database, "--schema nothing top");
-    assert_eq!(status, Some(1), "{text}");
-    assert!(text.contains("does not exist"), "{text}");
 }

@@ -173,13 +173,7 @@ fn page_is_readable_in_light_and_dark_and_on_a_telephone() {
         browser.prefer(scheme);
         let [running, id] = [format!("/jobs/{running}"), format!("/jobs/{id}?done=pause")];
         for path in [
-            "/",
-            "/jobs",
-            &running,
-            &id,
-            "/failures",
-            "/runs/1",
-            "/nothing",
+            "/", "/jobs", &running, &id, "/runs", "/limits", "/runs/1", "/nothing",
         ] {
             browser.open(&format!("http://{}{path}", page.address));
             browser
@@ -198,7 +192,7 @@ fn page_is_readable_in_light_and_dark_and_on_a_telephone() {
         "light and dark are the same: {backgrounds:?}"
     );
     browser.resize(500, 900);
-    for path in ["/", "/jobs", "/failures"] {
+    for path in ["/", "/jobs", "/runs", "/limits"] {
         browser.open(&format!("http://{}{path}", page.address));
         let overflow =
             browser.script("return document.documentElement.scrollWidth - window.innerWidth");
@@ -207,6 +201,104 @@ fn page_is_readable_in_light_and_dark_and_on_a_telephone() {
             "{path}: {overflow} pixels are outside"
         );
     }
+}
+
+/// Finds the failed runs of a tenant since midnight, sees why, repeats them, raises a limit, and sees
+/// which node is slow.
+#[test]
+fn operator_repeats_the_failed_runs_of_a_tenant() {
+    let Some(browser) = Browser::start() else {
+        return;
+    };
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let page = fixture.serve(&["--allow-changes"]);
+    for key in ["tenant-7/a", "tenant-7/b", "tenant-8/a"] {
+        fixture.enqueue(job(json!({ "error": "no <b>paper" })).key(key));
+    }
+    page.until("/runs", &["tenant-7/a", "tenant-7/b", "tenant-8/a"]);
+    browser.open(&format!("http://{}/", page.address));
+    browser.follow("//nav/a[.='Runs']");
+    browser.type_into("//input[@name='key']", "tenant-7/");
+    browser.type_into("//input[@name='since']", "24h");
+    let text = browser.follow("//button[.='Filter']");
+    let rows = |text: &str| {
+        (
+            text.matches("tenant-7/").count(),
+            text.matches("tenant-8/").count(),
+        )
+    };
+    assert_eq!(rows(&text), (2, 0), "{text}");
+    let text = browser.follow("//td/a[starts-with(@href, '/runs/')]");
+    assert!(
+        text.contains("Failed attempts") && text.contains("no <b>paper"),
+        "{text}"
+    );
+    browser.script("history.back(); return 0");
+    eventually(
+        || browser.text().contains("retry all"),
+        "the list is shown again",
+    );
+
+    // One of them is repeated by somebody else meanwhile. So nothing is done.
+    let text = browser.follow("//a[starts-with(., 'retry all')]");
+    assert!(text.contains("retry these 2 runs?"), "{text}");
+    fixture.execute("UPDATE @run SET finished = finished + interval '1 s' WHERE job = 1");
+    let text = browser.follow("//button[.='retry 2 runs']");
+    assert!(
+        text.contains("These are not the runs that were confirmed"),
+        "{text}"
+    );
+    let attempts = || {
+        let run = |job| {
+            fixture
+                .wait(fixture.jobs.history(&fixture.client, job, 1))
+                .unwrap()[0]
+                .attempt
+        };
+        [run(1), run(2), run(3)]
+    };
+    assert_eq!(attempts(), [1, 1, 1]);
+    // The browser reports the status of this refusal, and nothing else.
+    let messages = browser.messages();
+    assert!(
+        messages.len() == 1 && messages[0]["message"].to_string().contains("409"),
+        "{messages:?}"
+    );
+    browser.open(&format!(
+        "http://{}/runs?key=tenant-7%2F&since=24h",
+        page.address
+    ));
+    browser.follow("//a[starts-with(., 'retry all')]");
+    let text = browser.follow("//button[.='retry 2 runs']");
+    assert!(text.contains("Done: 2 runs."), "{text}");
+    eventually(
+        || attempts() == [2, 2, 1],
+        "both are repeated, and the other one is not",
+    );
+
+    browser.follow("//nav/a[.='Limits']");
+    browser.type_into("//tr[td/input[@name='burst']]//input[@name='kind']", "work");
+    browser.type_into("//tr[td/input[@name='burst']]//input[@name='running']", "3");
+    let text = browser.follow("//tr[td/input[@name='burst']]//button");
+    assert!(text.contains("The limit is set."), "{text}");
+    let kinds = fixture.wait(fixture.jobs.kinds(&fixture.client)).unwrap();
+    assert_eq!(
+        (&*kinds[0].handler, kinds[0].limits.running),
+        ("work", Some(3))
+    );
+    fixture.execute(
+        "INSERT INTO @run (job, handler, due, start_at, state, blocked_on)
+        SELECT 1, 'work', now(), now(), 'blocked', 'key bank'",
+    );
+    eventually(|| browser.text().contains("bank"), "what waits is shown");
+    let text = browser.follow("//nav/a[.='Overview']");
+    assert!(
+        text.contains("Median") && text.contains("first <node>"),
+        "{text}"
+    );
+    assert_eq!(browser.messages(), Vec::<Value>::new());
 }
 
 #[test]

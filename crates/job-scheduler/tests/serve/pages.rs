@@ -40,11 +40,20 @@ fn overview_shows_nodes_runs_lateness_and_failures() {
         "{shown}"
     );
     assert!(shown.contains("data-refresh"), "{shown}");
-    page.until(
+    // The chart, the kinds of the node, and its share of the failures.
+    let shown = page.until(
         "/",
-        &["<span>Done</span><b>", "<span>Lateness p50</span><b>"],
+        &[
+            "0 minutes ago: ",
+            " done, 1 failed, lateness p99 ",
+            ">1</a><td>",
+        ],
     );
-    let has_lateness = |shown: &str| !shown.contains("<span>max</span><b>0s</b>");
+    assert!(
+        shown.contains("title=\"work\">work") && shown.contains("<polyline"),
+        "{shown}"
+    );
+    let has_lateness = |shown: &str| !shown.contains("lateness (p99), at most 0s");
     crate::fixture::eventually(|| has_lateness(&page.get("/").body), "lateness is shown");
 }
 
@@ -138,7 +147,7 @@ fn jobs_are_filtered_found_and_shown_page_by_page() {
     for path in [
         "/jobs?state=x",
         "/jobs?after=x",
-        "/failures?before=x",
+        "/runs?before=x",
         &format!("/jobs/{other}?before=x"),
     ] {
         let reply = page.get(path);
@@ -161,7 +170,7 @@ fn histories_and_failures_are_shown_page_by_page() {
         SELECT {id}, time, time, 'work', 'failed', time, time, 'error ' || n || '.' FROM generate_series(1, 120) AS n,
             LATERAL (SELECT '2026-01-01'::timestamptz + n * interval '1 second' AS time) AS x"
     ));
-    for path in ["/failures".to_owned(), format!("/jobs/{id}")] {
+    for path in ["/runs".to_owned(), format!("/jobs/{id}")] {
         let (mut path, mut errors) = (path, 0);
         for length in [50, 50, 20] {
             let shown = page.get(&path).body;
@@ -193,7 +202,7 @@ fn hostile_text_is_shown_as_text() {
     fixture.execute(&format!(
         "UPDATE @job SET enabled = false, disabled_reason = handler WHERE id = {other}"
     ));
-    page.until("/failures", &["&lt;script&gt;window.hacked"]);
+    page.until("/runs", &["&lt;script&gt;window.hacked"]);
     let run = fixture
         .wait(fixture.jobs.history(&fixture.client, id, 1))
         .unwrap()
@@ -203,7 +212,7 @@ fn hostile_text_is_shown_as_text() {
     for path in [
         "/".to_owned(),
         "/jobs".into(),
-        "/failures".into(),
+        "/runs".into(),
         format!("/jobs/{id}"),
         format!("/jobs/{other}"),
         format!("/runs/{run}"),
@@ -375,10 +384,10 @@ fn buttons_cancel_and_repeat_runs() {
             .unwrap()
             .remove(0)
     };
-    page.until("/failures", &["no paper", "/retry\""]);
+    page.until("/runs", &["no paper", "/retry\""]);
     let run = format!("/runs/{}", last(failed).id);
     assert!(
-        page.get("/failures")
+        page.get("/runs")
             .body
             .contains(&format!("action=\"{run}/retry\""))
     );

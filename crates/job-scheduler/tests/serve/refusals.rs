@@ -44,6 +44,12 @@ fn page_is_read_only_by_default() {
     for action in ["cancel", "retry"] {
         assert_eq!(page.post(&format!("/runs/1/{action}"), "").status, 403);
     }
+    for path in ["/runs", "/limits"] {
+        assert_eq!(
+            page.post(path, "kind=work&running=1&change=retry").status,
+            403
+        );
+    }
     assert!(fixture.is_enabled(id));
 }
 
@@ -79,6 +85,12 @@ fn forms_of_other_sites_are_refused() {
     }
     assert_eq!(pause(&page, id, &[("Origin", &origin)], &form).status, 303);
     assert!(!fixture.is_enabled(id));
+    for path in ["/runs", "/limits"] {
+        assert_eq!(
+            page.post(path, "kind=work&running=1&change=retry").status,
+            403
+        );
+    }
     // Links change nothing.
     let reply = page.get(&format!("/jobs/{id}/resume?{form}"));
     assert!(
@@ -126,7 +138,7 @@ fn token_is_needed_for_everything() {
         "/jobs",
         "/jobs/1",
         "/runs/1",
-        "/failures",
+        "/runs",
         "/find?job=1",
         "/nothing",
     ] {
@@ -174,6 +186,29 @@ fn token_is_needed_for_everything() {
         303
     );
     assert!(!fixture.is_enabled(id));
+}
+
+#[test]
+fn wrong_tokens_are_limited() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let page = fixture.serve(&["--token", TOKEN]);
+    let status = |token: &str| {
+        let bearer = format!("Bearer {token}");
+        page.request("GET", "/jobs", &[("Authorization", &bearer)], "")
+            .status
+    };
+    let log_in = |token: &str| {
+        page.request("POST", "/login", &[], &format!("token={token}"))
+            .status
+    };
+    for count in 0..10 {
+        assert_eq!((status("x"), log_in("x")), (401, 401), "{count}");
+    }
+    // In this minute, even the token is not looked at.
+    assert_eq!((status(TOKEN), log_in(TOKEN)), (429, 429));
+    assert_eq!(page.get("/jobs").status, 401);
 }
 
 #[test]

@@ -1,17 +1,20 @@
 //! Shows and changes the jobs of a schema.
 
 mod connect;
+mod filter;
 #[cfg(feature = "serve")]
 mod serve;
 mod text;
 mod time;
-mod top;
 
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
-use hashed_wheel_job_scheduler::{Cancellation, Error, Job, Jobs, KindLimits, RunInfo};
+use hashed_wheel_job_scheduler::jiff::Timestamp;
+use hashed_wheel_job_scheduler::{
+    Cancellation, Error, Job, Jobs, KindLimits, RunChange, RunFilter, RunInfo,
+};
 use tokio_postgres::{Client, Config};
 
 use self::connect::Connector;
@@ -67,6 +70,27 @@ enum Command {
         #[arg(long, value_name = "N", default_value_t = 20)]
         limit: u32,
     },
+    /// List the runs that have failed, or those of another state, the latest first
+    ///
+    /// With a count, all runs of the filter are changed, if they are exactly as many: up to 10000.
+    Runs {
+        /// `state=`, `kind=`, `node=`, `key=` (its beginning), `limit=` (a name), `since=`, `until=`
+        /// (`2026-01-31`, `2026-01-31T12:00+01:00`, or `8h` ago) and `error=` (a part of it)
+        #[arg(value_name = "NAME=TEXT", value_parser = field)]
+        filter: Vec<(String, String)>,
+        /// At most this many
+        #[arg(long, value_name = "N", default_value_t = 50)]
+        limit: u32,
+        /// Retry all of them
+        #[arg(long, value_name = "COUNT", group = "change")]
+        retry: Option<usize>,
+        /// Cancel all of them
+        #[arg(long, value_name = "COUNT", group = "change")]
+        cancel: Option<usize>,
+        /// Delete all of them
+        #[arg(long, value_name = "COUNT", group = "change")]
+        delete: Option<usize>,
+    },
     /// Cancel a run: it does not start, or its handler learns that it should end
     Cancel { run: i64 },
     /// Repeat a run that has failed, or was cancelled or abandoned
@@ -95,15 +119,6 @@ enum Command {
     },
     /// Show the nodes
     Nodes,
-    /// Show what all nodes are doing: live in a terminal, otherwise once
-    Top {
-        /// Print the view once as plain text
-        #[arg(long)]
-        once: bool,
-        /// The time between two views
-        #[arg(long, value_name = "TIME", default_value = "1s", value_parser = humantime::parse_duration)]
-        interval: Duration,
-    },
     /// Serve a page that shows nodes, jobs, runs, lateness and failures
     ///
     /// It is read-only unless changes are allowed. It has no TLS: put it behind a proxy that has,
@@ -191,6 +206,29 @@ async fn run(options: Options) -> Result<Found, Failure> {
                 .for_each(run_line);
             Ok(Found::job(jobs.get(&client, job).await?.is_some()))
         }
+        Command::Runs {
+            filter,
+            limit,
+            retry,
+            cancel,
+            delete,
+        } => {
+            let now = Timestamp::now();
+            let filter = filter::filter(&filter.into_iter().collect(), now)?;
+            let changes = [
+                (RunChange::Retry, retry),
+                (RunChange::Cancel, cancel),
+                (RunChange::Delete, delete),
+            ];
+            let asked = |(change, count): (_, Option<usize>)| Some((change, count?));
+            match changes.into_iter().find_map(asked) {
+                Some((change, count)) => {
+                    change_runs(&jobs, &mut client, &filter, change, count).await?;
+                }
+                None => list_runs(&jobs, &client, &filter, limit).await?,
+            }
+            Ok(Found::Yes)
+        }
         Command::Cancel { run } => Ok(match jobs.cancel(&client, run).await? {
             None => Found::No("there is no such run"),
             Some(Cancellation::Ended) => Found::No("the run has ended"),
@@ -270,14 +308,68 @@ async fn run(options: Options) -> Result<Found, Failure> {
             }
             Ok(Found::Yes)
         }
-        Command::Top { once, interval } => {
-            top::show(&jobs, &client, once, interval).await?;
-            Ok(Found::Yes)
-        }
         // It has its own connections.
         #[cfg(feature = "serve")]
         Command::Serve(_) => Ok(Found::Yes),
     }
+}
+
+fn field(text: &str) -> Result<(String, String), String> {
+    text.split_once('=')
+        .filter(|(name, _)| filter::NAMES.contains(name))
+        .map(|(name, text)| (name.into(), text.into()))
+        .ok_or_else(|| format!("must be like 'kind=mail', with one of {:?}", filter::NAMES))
+}
+
+async fn list_runs(
+    jobs: &Jobs,
+    client: &Client,
+    filter: &RunFilter,
+    mut limit: u32,
+) -> Result<(), Error> {
+    let mut next = None;
+    loop {
+        let page = jobs.search_runs(client, filter, next, limit).await?;
+        for run in &page.runs {
+            let time = run.finished.unwrap_or(run.start_at);
+            let state = format!("{:?}", run.state).to_lowercase();
+            print_line!(
+                "{:>8}  job {}  {time:.0}  {state:9}  node {}  attempt {}  {}  {}  {}",
+                run.id,
+                run.job,
+                run.node.unwrap_or(0),
+                run.attempt,
+                run.handler,
+                run.key.as_deref().unwrap_or("-"),
+                run.error.as_deref().unwrap_or_default()
+            );
+        }
+        limit -= page.runs.len() as u32;
+        next = page.next;
+        if limit == 0 || next.is_none() {
+            return Ok(());
+        }
+    }
+}
+
+/// Changes exactly this many runs, or none.
+async fn change_runs(
+    jobs: &Jobs,
+    client: &mut Client,
+    filter: &RunFilter,
+    change: RunChange,
+    count: usize,
+) -> Result<(), Failure> {
+    let transaction = client.transaction().await?;
+    let runs = jobs.select_runs(&transaction, filter, None).await?;
+    if runs.len() != count {
+        return Err(format!("{} runs match, not {count}: nothing is changed", runs.len()).into());
+    }
+    let changed = jobs.change_runs(&transaction, change, &runs).await?;
+    if changed != count as u64 {
+        return Err(format!("only {changed} of them can be changed: nothing is changed").into());
+    }
+    Ok(transaction.commit().await?)
 }
 
 /// Reads a number of runs and a duration.

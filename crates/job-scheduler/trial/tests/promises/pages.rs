@@ -1,6 +1,8 @@
 //! Pages of jobs and runs: filters, order, and where the next page begins.
 
-use hashed_wheel_job_scheduler::{JobFilter, JobState, NewJob, RunState};
+use hashed_wheel_job_scheduler::{
+    JobFilter, JobState, NewJob, RunChange, RunFilter, RunState, RunSummary,
+};
 use serde_json::Value;
 
 use crate::fixture::{Fixture, LATER, MS, Task, shut_down};
@@ -170,18 +172,34 @@ async fn runs_and_failures_are_read_page_by_page() {
     numbers.reverse();
 
     let (jobs, client) = (&fixture.jobs, &fixture.client);
-    let (mut found, mut last) = (Vec::new(), None);
+    let (mut found, mut next) = (Vec::new(), None);
     loop {
-        let page = jobs.failures(client, last, 2).await.unwrap();
-        let Some(end) = page.last() else { break };
-        last = Some((end.finished.unwrap(), end.id));
-        assert!(
-            page.iter()
-                .all(|run| run.error.as_deref() == Some("too early") && run.handler == "task")
-        );
-        found.extend(page.iter().map(|run| run.id));
+        let filter = RunFilter::default();
+        let page = jobs.search_runs(client, &filter, next, 2).await.unwrap();
+        assert!(page.runs.len() <= 2, "{page:?}");
+        let is_right = |run: &RunSummary| {
+            run.error.as_deref() == Some("too early") && run.handler == "task" && run.key.is_none()
+        };
+        assert!(page.runs.iter().all(is_right), "{page:?}");
+        found.extend(page.runs.iter().map(|run| run.id));
+        next = page.next;
+        if next.is_none() {
+            break;
+        }
     }
     assert_eq!(found, numbers);
+    // The attempt before the last one has failed, too.
+    let attempts = jobs
+        .history(client, good, 1)
+        .await
+        .unwrap()
+        .remove(0)
+        .failures;
+    assert_eq!(
+        (attempts.len(), attempts[0].attempt, &*attempts[0].error),
+        (1, 1, "too early")
+    );
+    assert!(attempts[0].started <= attempts[0].ended);
 
     let (mut found, mut last) = (Vec::new(), None);
     loop {
@@ -202,4 +220,98 @@ async fn runs_and_failures_are_read_page_by_page() {
         (job, RunState::Failed, Some("too early"))
     );
     assert!(jobs.get_run(client, i64::MAX).await.unwrap().is_none());
+}
+
+/// Each field of the filter finds its run among others that differ in this field only.
+#[tokio::test]
+async fn runs_are_found_by_each_field_and_changed_together() {
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
+    fixture.migrate().await;
+    let job = |handler: &str, key: &str, limit: &str| {
+        NewJob::named(handler, Value::Null)
+            .after(LATER)
+            .key(key)
+            .limit(limit, 1)
+    };
+    let first = fixture.enqueue(job("a", "tenant_7/x", "t7")).await;
+    let second = fixture.enqueue(job("b", "tenant.7/x", "t8")).await;
+    let insert = format!(
+        "INSERT INTO {0}.run (job, handler, due, start_at, state, owner, error, started, finished)
+        SELECT job.id, job.handler, now(), now(), state, job.id, 'Why ' || job.id, now(), '2026-01-01T00:00Z'::timestamptz + job.id * interval '1 hour'
+        FROM {0}.job, unnest(array['failed']) AS state;
+        UPDATE {0}.job SET next_run = NULL",
+        fixture.schema
+    );
+    fixture.client.batch_execute(&insert).await.unwrap();
+    let (jobs, client) = (&fixture.jobs, &fixture.client);
+    let select = async |change: &dyn Fn(&mut RunFilter)| {
+        let mut filter = RunFilter::default();
+        change(&mut filter);
+        let mut found = Vec::new();
+        for run in jobs.select_runs(client, &filter, None).await.unwrap() {
+            found.push(jobs.get_run(client, run).await.unwrap().unwrap().job);
+        }
+        let page = jobs.search_runs(client, &filter, None, 10).await.unwrap();
+        assert!(
+            page.next.is_none() && page.runs.len() == found.len(),
+            "{page:?}"
+        );
+        found
+    };
+    let middle = "2026-01-01T01:30Z".parse().unwrap();
+    assert_eq!(select(&|_| ()).await, [first, second]);
+    assert_eq!(
+        select(&|filter| filter.state = Some(RunState::Failed)).await,
+        [first, second]
+    );
+    assert!(
+        select(&|filter| filter.state = Some(RunState::Abandoned))
+            .await
+            .is_empty()
+    );
+    assert!(
+        select(&|filter| filter.state = Some(RunState::Running))
+            .await
+            .is_empty()
+    );
+    assert_eq!(
+        select(&|filter| filter.handler = Some("b".into())).await,
+        [second]
+    );
+    assert_eq!(select(&|filter| filter.node = Some(first)).await, [first]);
+    // Not a pattern.
+    assert_eq!(
+        select(&|filter| filter.key = Some("tenant_7".into())).await,
+        [first]
+    );
+    assert_eq!(
+        select(&|filter| filter.limit = Some("t8".into())).await,
+        [second]
+    );
+    assert_eq!(
+        select(&|filter| filter.since = Some(middle)).await,
+        [second]
+    );
+    assert_eq!(select(&|filter| filter.until = Some(middle)).await, [first]);
+    assert_eq!(
+        select(&|filter| filter.error = Some(format!("WHY {second}"))).await,
+        [second]
+    );
+
+    let runs = jobs
+        .select_runs(client, &RunFilter::default(), None)
+        .await
+        .unwrap();
+    let change = async |change, runs: &[i64]| jobs.change_runs(client, change, runs).await.unwrap();
+    assert_eq!(change(RunChange::Cancel, &runs).await, 0);
+    assert_eq!(change(RunChange::Retry, &runs[..1]).await, 1);
+    assert_eq!(change(RunChange::Retry, &runs).await, 1);
+    assert_eq!(change(RunChange::Delete, &runs).await, 0);
+    assert_eq!(change(RunChange::Cancel, &runs[1..]).await, 1);
+    assert_eq!(change(RunChange::Delete, &runs).await, 1);
+    // The last run of a job that has ended takes the job with it.
+    assert!(jobs.get(client, first).await.unwrap().is_some());
+    assert!(jobs.get(client, second).await.unwrap().is_none());
 }

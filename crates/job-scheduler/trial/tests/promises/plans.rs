@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use hashed_wheel_job_scheduler::jiff::Timestamp;
 use hashed_wheel_job_scheduler::{
-    JobFilter, JobState, KindLimits, NewJob, Payload, RunState, SchedulerBuilder,
+    JobFilter, JobState, KindLimits, NewJob, Payload, RunFilter, RunState, SchedulerBuilder,
 };
 
 use crate::fixture::{Fixture, MS, Task, eventually, shut_down};
@@ -396,13 +396,22 @@ async fn nodes_and_applications_read_only_indexes() {
                 .len(),
             10
         );
-        assert_eq!(
-            jobs.failures(&fixture.client, Some((middle, 0)), 10)
-                .await
-                .unwrap()
-                .len(),
-            10
-        );
+        let mut filter = RunFilter::default();
+        for state in [
+            None,
+            Some(RunState::Done),
+            Some(RunState::Waiting),
+            Some(RunState::Blocked),
+        ] {
+            filter.state = state;
+            let page = jobs.search_runs(&fixture.client, &filter, Some((middle, 0)), 10);
+            let is_over = state.is_none_or(|state| state == RunState::Done);
+            assert!(
+                page.await.unwrap().runs.len() == 10 || !is_over,
+                "{state:?}"
+            );
+        }
+        jobs.queues(&fixture.client).await.unwrap();
         let page = jobs
             .search(&fixture.client, &paused, 1_000, 10)
             .await

@@ -10,9 +10,12 @@ use hashed_wheel_job_scheduler::{Cancellation, Error};
 use tokio_postgres::Transaction;
 
 use super::app::{App, Shared, number};
+use super::database::now;
 use super::guard::Caller;
 use super::html::{Html, put};
 use super::problem::Problem;
+use super::runs::{Address, cursor, expectation};
+use crate::filter::{changes, filter};
 
 type Fields = Result<Form<HashMap<String, String>>, FormRejection>;
 
@@ -40,6 +43,48 @@ pub(crate) async fn act(
         } else {
             format!("/{kind}/{id}?done={action}")
         })
+    });
+    match changed.await {
+        Ok(target) => Redirect::to(&target).into_response(),
+        Err(problem) => app.problem(&problem),
+    }
+}
+
+/// Changes exactly the runs that were confirmed, or none.
+pub(crate) async fn act_on_all(
+    State(app): State<Shared>,
+    Extension(caller): Extension<Caller>,
+    fields: Fields,
+) -> Response {
+    let changed = app.limited(async {
+        let Form(fields) = fields.map_err(|error| Problem::bad(error.to_string()))?;
+        let field = |name| fields.get(name).map(String::as_str);
+        app.guard.check_form(caller, field("form"))?;
+        let mut lease = app.database.lease().await?;
+        let transaction = lease.change().await?;
+        let filter = filter(&fields, now(&transaction).await?).map_err(Problem::bad)?;
+        let before = field("before").map(cursor).transpose()?;
+        let (name, change) = changes(&filter)
+            .iter()
+            .find(|(name, _)| field("change") == Some(*name))
+            .ok_or_else(|| Problem::bad("The state of these runs allows no such 'change'."))?;
+        let runs = app.jobs.select_runs(&transaction, &filter, before).await?;
+        let mut count = 0;
+        if field("expect") == Some(&*expectation(&runs)) {
+            count = app.jobs.change_runs(&transaction, *change, &runs).await?;
+        }
+        if count == 0 || count != runs.len() as u64 {
+            return Err(Problem::conflict(
+                "These are not the runs that were confirmed: some of them have changed meanwhile. \
+                 Nothing was done.",
+            ));
+        }
+        transaction.commit().await.map_err(Error::from)?;
+        lease.keep();
+        Ok(format!(
+            "/runs?{}done={name}&count={count}",
+            Address(&fields)
+        ))
     });
     match changed.await {
         Ok(target) => Redirect::to(&target).into_response(),
@@ -97,7 +142,16 @@ pub(crate) fn put_notice(html: &mut Html, query: &HashMap<String, String>) {
         Some("delete") => "The job is deleted.",
         Some("cancel") => "The run is cancelled. If it was executing, its handler is told.",
         Some("retry") => "The run is repeated.",
+        Some("limit") => "The limit is set. Runs that wait for it start within a heartbeat.",
         _ => return,
     };
-    put!(html, "<p class=\"notice\" role=\"status\">" {notice} "</p>");
+    put!(html, "<p class=\"notice\" role=\"status\">");
+    match query
+        .get("count")
+        .and_then(|count| count.parse::<u64>().ok())
+    {
+        Some(count) => put!(html, "Done: " {count} " runs."),
+        None => put!(html, { notice }),
+    }
+    put!(html, "</p>");
 }

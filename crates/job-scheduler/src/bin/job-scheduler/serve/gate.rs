@@ -1,9 +1,11 @@
 //! The way of each request to its page, and the headers of each response.
 
-use axum::extract::{Request, State};
-use axum::http::Method;
+use std::net::SocketAddr;
+
+use axum::extract::{ConnectInfo, Request, State};
 use axum::http::header::{self, HeaderName, HeaderValue};
 use axum::http::uri::PathAndQuery;
+use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::Response;
 
@@ -44,11 +46,25 @@ fn target(request: &Request) -> &str {
 }
 
 /// Answers a request, or says why not. Adds the headers of each response.
-pub(crate) async fn check(State(app): State<Shared>, mut request: Request, next: Next) -> Response {
+pub(crate) async fn check(
+    State(app): State<Shared>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let is_login = request.method() == Method::POST && request.uri().path() == "/login"
+        || request.headers().contains_key(header::AUTHORIZATION);
     let admitted = app
         .guard
         .admit(request.method(), request.uri().path(), request.headers());
     let mut response = match admitted {
+        _ if is_login && !app.guard.may_log_in(peer.ip()) => app.problem(&Problem {
+            status: StatusCode::TOO_MANY_REQUESTS,
+            ..Problem::refused(
+                "There were too many wrong tokens.",
+                "Try again in a minute.",
+            )
+        }),
         // PostgreSQL would refuse it, as if the database had failed.
         Ok(_)
             if request
@@ -67,6 +83,9 @@ pub(crate) async fn check(State(app): State<Shared>, mut request: Request, next:
         Err(Denied::NeedsLogin) => login::form(&app, target(&request), ""),
         Err(Denied::Refused(problem)) => app.problem(&problem),
     };
+    if is_login && response.status() == StatusCode::UNAUTHORIZED {
+        app.guard.count_wrong_token(peer.ip());
+    }
     let headers = HEADERS.map(|(name, value)| (name, HeaderValue::from_static(value)));
     response.headers_mut().extend(headers);
     response

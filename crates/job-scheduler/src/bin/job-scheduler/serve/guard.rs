@@ -7,8 +7,13 @@
 //! | another site sends a form with the user's cookie (CSRF) | `SameSite=Strict`, `Sec-Fetch-Site` or `Origin`, and a random value in each form |
 //! | another site frames the page | `X-Frame-Options` and `frame-ancestors` |
 //! | a payload that contains markup | a type whose markup is in this program, and a policy without inline scripts and foreign content |
-//! | the token is guessed | at least [`MIN_TOKEN`] characters, compared in constant time |
+//! | the token is guessed | at least [`MIN_TOKEN`] characters, compared in constant time; [`MAX_WRONG`] wrong ones per minute and address |
 //! | a change by mistake | read-only without `--allow-changes`; transactions that only read are read-only |
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use axum::http::header;
 use axum::http::uri::Authority;
@@ -19,6 +24,12 @@ use super::problem::Problem;
 
 /// The least number of characters of a token.
 pub(crate) const MIN_TOKEN: usize = 16;
+
+/// How many wrong tokens an address may send per minute. Behind a proxy, all users have its address.
+const MAX_WRONG: u32 = 20;
+
+/// The number of addresses that are remembered.
+const MAX_ADDRESSES: usize = 10_000;
 
 /// The paths that a browser needs to show the login form.
 const PUBLIC: [&str; 4] = ["/login", "/style.css", "/script.js", "/icon.svg"];
@@ -33,6 +44,8 @@ pub(crate) struct Guard {
     session: String,
     /// Cookies of a host are the same for all ports, so the name contains the port.
     cookie: String,
+    /// The wrong tokens of each address since this time.
+    wrong: Mutex<(Instant, HashMap<IpAddr, u32>)>,
 }
 
 /// How a request is authenticated.
@@ -66,7 +79,22 @@ impl Guard {
             form,
             session,
             cookie: format!("job_scheduler_{port}"),
+            wrong: Mutex::new((Instant::now(), HashMap::new())),
         })
+    }
+
+    /// Whether this address has not sent too many wrong tokens in this minute.
+    pub(crate) fn may_log_in(&self, address: IpAddr) -> bool {
+        let mut wrong = self.wrong.lock().unwrap_or_else(PoisonError::into_inner);
+        if wrong.0.elapsed() >= Duration::from_secs(60) || wrong.1.len() >= MAX_ADDRESSES {
+            *wrong = (Instant::now(), HashMap::new());
+        }
+        wrong.1.get(&address).is_none_or(|count| *count < MAX_WRONG)
+    }
+
+    pub(crate) fn count_wrong_token(&self, address: IpAddr) {
+        let mut wrong = self.wrong.lock().unwrap_or_else(PoisonError::into_inner);
+        *wrong.1.entry(address).or_default() += 1;
     }
 
     pub(crate) fn allows_changes(&self) -> bool {

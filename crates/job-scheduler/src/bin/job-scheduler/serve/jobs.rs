@@ -8,7 +8,7 @@ use hashed_wheel_job_scheduler::{Error, Job, JobFilter, JobPage, JobState};
 use super::actions::put_notice;
 use super::app::App;
 use super::database::now;
-use super::html::{Cut, Html, InQuery, put, put_exact_time, put_time_or_none};
+use super::html::{Cut, Html, InQuery, put, put_exact_time, put_run_state, put_time_or_none};
 use super::layout::{Page, Tab};
 use super::problem::Problem;
 use super::runs::{MAX_TEXT, end_of_page, put_runs};
@@ -128,7 +128,7 @@ fn put_forms(html: &mut Html, view: &View<'_>) {
 }
 
 fn put_table(html: &mut Html, page: &JobPage, now: Timestamp) {
-    put!(html, "<table><thead><tr><th class=\"number\">Job<th>State<th>Kind<th>Key<th>Schedule<th>Next run"
+    put!(html, "<table><thead><tr><th class=\"number\">Job<th>State<th>Kind<th>Key<th>Schedule<th>Last result<th>Next run"
         "</tr></thead><tbody>");
     for job in &page.jobs {
         put!(html, "<tr><td class=\"number\"><a href=\"/jobs/" {job.id} "\">" {job.id} "</a><td>");
@@ -136,6 +136,10 @@ fn put_table(html: &mut Html, page: &JobPage, now: Timestamp) {
         put!(html, "<td><a href=\"/jobs?kind=" {InQuery(&job.handler)} "\">" {&job.handler} "</a><td class=\"long\">"
             {Cut(job.key.as_deref().unwrap_or_default(), 60)} "<td>");
         put_schedule(html, &job.schedule, &job.time_zone);
+        put!(html, "<td>");
+        if let Some(state) = job.last_result {
+            put_run_state(html, state);
+        }
         put!(html, "<td>");
         put_time_or_none(html, job.next_run, now);
         put!(html, "</tr>");

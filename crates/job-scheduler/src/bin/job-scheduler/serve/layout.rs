@@ -22,7 +22,8 @@ pub(crate) struct Page {
 pub(crate) enum Tab {
     Overview,
     Jobs,
-    Failures,
+    Runs,
+    Limits,
     /// Before the login nothing about the database is shown.
     Login,
     None,
@@ -97,7 +98,8 @@ impl App {
         for (name, href, this) in [
             ("Overview", "/", Tab::Overview),
             ("Jobs", "/jobs", Tab::Jobs),
-            ("Failures", "/failures", Tab::Failures),
+            ("Runs", "/runs", Tab::Runs),
+            ("Limits", "/limits", Tab::Limits),
         ] {
             put!(html, "<a href=\"" {href} "\"");
             if this == tab {

@@ -8,6 +8,7 @@ mod guard;
 mod html;
 mod jobs;
 mod layout;
+mod limits;
 mod login;
 mod overview;
 mod problem;
@@ -47,8 +48,8 @@ pub(crate) struct Options {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
 
-    /// Allow to pause, resume, run and delete jobs, and to cancel and retry runs. Without this
-    /// option the page is read-only
+    /// Allow to pause, resume, run and delete jobs, to cancel, retry and delete runs, and to set
+    /// limits. Without this option the page is read-only
     #[arg(long)]
     allow_changes: bool,
 
@@ -96,7 +97,11 @@ pub(crate) async fn run(
     println!("listening at http://{address} ({mode})");
 
     let (ended, end) = tokio::sync::oneshot::channel();
-    let server = serve(listener, router(app)).with_graceful_shutdown(async {
+    let server = serve(
+        listener,
+        router(app).into_make_service_with_connect_info::<SocketAddr>(),
+    )
+    .with_graceful_shutdown(async {
         signal().await;
         let _ = ended.send(());
     });
@@ -166,10 +171,18 @@ fn router(app: Shared) -> Router {
             }),
         )
         .route(
-            "/failures",
+            "/runs",
             get(|State(app): State<Shared>, Query(query): Fields| async move {
-                app.show(runs::failures(&app, &query)).await
-            }),
+                app.show(runs::all(&app, &query)).await
+            })
+            .post(actions::act_on_all),
+        )
+        .route(
+            "/limits",
+            get(|State(app): State<Shared>, Query(query): Fields| async move {
+                app.show(limits::page(&app, &query)).await
+            })
+            .post(limits::set),
         )
         .route("/login", post(login::log_in).get(|| async { Redirect::to("/") }))
         .route("/logout", post(login::log_out))

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use hashed_wheel_job_scheduler::{ActiveRun, Error, NodeLoad, Overview};
+use hashed_wheel_job_scheduler::{ActiveRun, Error, Minute, Overview, RunFilter};
 
 use super::app::App;
-use super::html::{Html, put, put_run_state, put_time};
+use super::html::{Cut, Html, put, put_run_state, put_time};
 use super::layout::{Page, Tab};
 use super::problem::Problem;
 use super::runs::put_failures;
@@ -24,13 +24,19 @@ pub(crate) async fn page(app: &App) -> Result<Page, Problem> {
     let mut lease = app.database.lease().await?;
     let reader = lease.read().await?;
     let overview = app.jobs.overview(&reader, ROWS).await?;
-    let failures = app.jobs.failures(&reader, None, FAILURES).await?;
+    let filter = RunFilter::default();
+    let failures = app
+        .jobs
+        .search_runs(&reader, &filter, None, FAILURES)
+        .await?
+        .runs;
     reader.rollback().await.map_err(Error::from)?;
     lease.keep();
 
     let mut body = Html::default();
     put!(body, "<h1 class=\"hidden\">Overview</h1>");
     put_tiles(&mut body, &overview);
+    put_chart(&mut body, &overview.hour);
     put_nodes(&mut body, &overview);
     put_running(&mut body, &overview);
     put!(body, "<section><h2>Latest failures</h2>");
@@ -49,84 +55,54 @@ pub(crate) async fn page(app: &App) -> Result<Page, Problem> {
 fn put_tiles(html: &mut Html, overview: &Overview) {
     let running: u64 = overview.nodes.iter().map(|load| load.running).sum();
     let claimed: u64 = overview.nodes.iter().map(|load| load.claimed).sum();
-    let [p50, p99, max] = overview.lateness.map(Rounded);
     put!(html, "<div class=\"tiles\">");
-    put_tile(
-        html,
-        "Jobs",
-        &at_most_10_000(overview.jobs),
-        "",
-        "Stored jobs",
-    );
-    put_tile(
-        html,
-        "Running",
-        &running.to_string(),
-        "",
-        "Executions on all nodes",
-    );
-    put_tile(
-        html,
-        "Claimed",
-        &claimed.to_string(),
-        "",
-        "Read ahead by a node, not yet started",
-    );
-    put_tile(
-        html,
-        "Waiting",
-        &at_most_10_000(overview.waiting),
-        "",
-        "For any node",
-    );
-    put_tile(
-        html,
-        "Blocked",
-        &at_most_10_000(overview.blocked),
-        "",
-        "For the end of other runs, or for a rate",
-    );
-    put!(
-        html,
-        "</div><h2 class=\"tiles\">Last 10 seconds</h2><div class=\"tiles\">"
-    );
-    put_tile(html, "Done", &overview.done.to_string(), "", "Succeeded");
-    let is_bad = if overview.failed > 0 { "bad" } else { "" };
-    put_tile(
-        html,
-        "Failed",
-        &overview.failed.to_string(),
-        is_bad,
-        "Failed without a retry left, or abandoned",
-    );
-    put_tile(
-        html,
-        "Skipped",
-        &overview.omitted.to_string(),
-        "",
-        "Skipped or cancelled",
-    );
-    for (name, lateness) in [("Lateness p50", p50), ("p99", p99), ("max", max)] {
-        let is_late = if lateness.0 > LATE { "warn" } else { "" };
-        put_tile(
-            html,
-            name,
-            &lateness.to_string(),
-            is_late,
-            "How much later than due the runs have started",
-        );
+    for (name, count, tip) in [
+        ("Jobs", overview.jobs, "Stored jobs"),
+        ("Running", running, "Executions on all nodes"),
+        ("Claimed", claimed, "Read ahead by a node, not yet started"),
+        ("Waiting", overview.waiting, "For any node"),
+        (
+            "Blocked",
+            overview.blocked,
+            "For the end of other runs, or for a rate",
+        ),
+    ] {
+        put!(html, "<div class=\"tile\" title=\"" {tip} "\"><span>" {name} "</span><b>" {at_most_10_000(count)} "</b></div>");
     }
     put!(html, "</div>");
 }
 
-fn put_tile(
-    html: &mut Html,
-    name: &'static str,
-    value: &str,
-    class: &'static str,
-    tip: &'static str,
-) {
-    put!(html, "<div class=\"tile " {class} "\" title=\"" {tip} "\"><span>" {name} "</span><b>" {value} "</b></div>");
+/// Appends a bar for each minute, and a line for the lateness below.
+fn put_chart(html: &mut Html, hour: &[Minute]) {
+    let most = hour
+        .iter()
+        .map(|minute| minute.done + minute.failed)
+        .max()
+        .unwrap_or(0);
+    let latest = hour
+        .iter()
+        .map(|minute| minute.lateness)
+        .max()
+        .unwrap_or_default();
+    let failed: u64 = hour.iter().map(|minute| minute.failed).sum();
+    put!(html, "<section><h2>Last hour</h2><svg viewBox=\"0 0 600 130\" role=\"img\" aria-label=\""
+        {failed} " runs have failed\">");
+    let mut line = String::new();
+    for (index, minute) in hour.iter().enumerate() {
+        let height = |count: u64| 80.0 * count as f64 / most.max(1) as f64;
+        let (done, failed) = (height(minute.done), height(minute.failed));
+        put!(html, "<g><title>" {59 - index} " minutes ago: " {minute.done} " done, " {minute.failed}
+            " failed, lateness p99 " {Rounded(minute.lateness)} "</title>");
+        for (class, from, height) in [("done", failed, done), ("failed", 0.0, failed)] {
+            put!(html, "<rect class=\"" {class} "\" width=\"8\" x=\"" {index * 10} "\" y=\"" {format_args!("{:.1}", 80.0 - from - height)}
+                "\" height=\"" {format_args!("{height:.1}")} "\"/>");
+        }
+        put!(html, "</g>");
+        let share = minute.lateness.as_secs_f64() / latest.as_secs_f64().max(1e-6);
+        line += &format!("{},{:.1} ", index * 10 + 4, 128.0 - 40.0 * share);
+    }
+    put!(html, "<polyline class=\"" {if latest > LATE { "late" } else { "" }} "\" points=\"" {line} "\"/></svg><p class=\"faint\">"
+        "Bars: done and failed per minute, at most " {most} ". Line: lateness (p99), at most " {Rounded(latest)} ".</p></section>");
 }
 
 fn at_most_10_000(count: u64) -> String {
@@ -142,15 +118,11 @@ fn put_nodes(html: &mut Html, overview: &Overview) {
     if overview.nodes.is_empty() {
         return put!(html, "<p class=\"none\">No node is running.</p></section>");
     }
-    put!(html, "<table><thead><tr><th class=\"number\">Node<th>Name<th>Lease"
-        "<th class=\"number\">Running<th class=\"number\">Claimed</tr></thead><tbody>");
-    for NodeLoad {
-        node,
-        running,
-        claimed,
-        ..
-    } in &overview.nodes
-    {
+    put!(html, "<table><thead><tr><th class=\"number\">Node<th>Name<th>Lease<th class=\"number\">Running"
+        "<th class=\"number\">Claimed<th class=\"number\">Ended<th class=\"number\">Failed<th>Median<th>Late"
+        "<th>Kinds</tr></thead><tbody>");
+    for load in &overview.nodes {
+        let node = &load.node;
         put!(html, "<tr><td class=\"number\">" {node.id} "<td>" {&node.name} "<td>");
         if node.is_alive {
             put!(html, "<b class=\"badge good\">alive</b> "
@@ -159,9 +131,14 @@ fn put_nodes(html: &mut Html, overview: &Overview) {
             put!(html, "<b class=\"badge bad\">lost</b> "
                 {Rounded(time_between(node.alive_until, overview.now))} " ago");
         }
-        put!(html, "<td class=\"number\">" {running} "<td class=\"number\">" {claimed} "</tr>");
+        let handlers = node.handlers.join(", ");
+        put!(html, "<td class=\"number\">" {load.running} "<td class=\"number\">" {load.claimed}
+            "<td class=\"number\">" {load.ended} "<td class=\"number\"><a href=\"/runs?node=" {node.id} "\">" {load.failed}
+            "</a><td>" {Rounded(load.duration)} "<td>" {Rounded(load.lateness)}
+            "<td class=\"long\" title=\"" {&handlers} "\">" {Cut(&handlers, 100)} "</tr>");
     }
-    put!(html, "</tbody></table></section>");
+    put!(html, "</tbody></table><p class=\"faint\">Ended, failed, the median of durations and the lateness (p99): "
+        "of the last hour, among the last 10000 runs.</p></section>");
 }
 
 fn put_running(html: &mut Html, overview: &Overview) {

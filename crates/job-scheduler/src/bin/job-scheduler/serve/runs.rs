@@ -1,19 +1,22 @@
 //! Runs: lists of them, the page of one, and the page of failures.
 
 use std::collections::HashMap;
+use std::fmt::{self, Display};
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use hashed_wheel_job_scheduler::jiff::Timestamp;
-use hashed_wheel_job_scheduler::{Error, RunInfo, RunState, RunSummary};
+use hashed_wheel_job_scheduler::{Error, RunFilter, RunInfo, RunState, RunSummary};
 
 use super::actions::put_notice;
 use super::app::App;
 use super::database::now;
-use super::html::{
-    Cut, Html, InQuery, put, put_exact_time, put_run_state, put_time, put_time_or_none,
-};
+use super::html::{Cut, Html, InQuery, put, put_exact_time, put_run_state, put_time};
 use super::layout::{Page, Tab};
 use super::problem::Problem;
+use crate::filter::{NAMES, STATES, changes, filter};
 use crate::time::{Rounded, time_between};
+
+type Fields = HashMap<String, String>;
 
 /// The runs of a page.
 pub(crate) const ROWS: u32 = 50;
@@ -21,44 +24,171 @@ pub(crate) const ROWS: u32 = 50;
 /// The characters of a document that a page shows.
 pub(crate) const MAX_TEXT: usize = 20_000;
 
-/// The page of all runs that have failed. The query may have `before`: the end and the number of a
-/// run.
-pub(crate) async fn failures(app: &App, query: &HashMap<String, String>) -> Result<Page, Problem> {
+/// What a user has asked to change: all runs of a filter, and a confirmation is missing.
+struct Question {
+    change: &'static str,
+    /// See [`expectation`].
+    expect: String,
+    count: usize,
+}
+
+/// The page of the runs that match a filter. The query may have `before`, the time and the number
+/// of a run, and `change`, which asks whether all runs of the filter should be changed.
+pub(crate) async fn all(app: &App, query: &Fields) -> Result<Page, Problem> {
     let before = query.get("before").map(|text| cursor(text)).transpose()?;
     let mut lease = app.database.lease().await?;
     let reader = lease.read().await?;
     let now = now(&reader).await?;
-    let runs = app.jobs.failures(&reader, before, ROWS).await?;
+    let filter = filter(query, now).map_err(Problem::bad)?;
+    let page = app.jobs.search_runs(&reader, &filter, before, ROWS).await?;
+    let changes = changes(&filter);
+    let asked = query.get("change").and_then(|change| {
+        let known = changes.iter().find(|(name, _)| name == change);
+        known.map(|(name, _)| *name)
+    });
+    let question = match asked {
+        Some(change) => {
+            let runs = app.jobs.select_runs(&reader, &filter, before).await?;
+            let (expect, count) = (expectation(&runs), runs.len());
+            Some(Question {
+                change,
+                expect,
+                count,
+            })
+        }
+        None => None,
+    };
     reader.rollback().await.map_err(Error::from)?;
     lease.keep();
 
     let mut body = Html::default();
-    put!(body, "<section><h1>Failures</h1>");
-    put_failures(app, &mut body, &runs, now);
+    put_notice(&mut body, query);
+    put!(body, "<section><h1>Runs</h1>");
+    put_filter(&mut body, query);
+    if let (Some(question), Some(first)) = (&question, page.runs.first()) {
+        put_question(app, &mut body, query, &filter, question, first);
+    } else if app.guard.allows_changes() && !page.runs.is_empty() {
+        put!(body, "<div class=\"actions\">");
+        for (change, _) in changes {
+            put!(body, "<a href=\"/runs?" {Address(query)} "change=" {change} "\">" {change} " all…</a>");
+        }
+        put!(body, "</div>");
+    }
+    put_failures(app, &mut body, &page.runs, now);
     put!(body, "</section><nav class=\"pages\">");
     if before.is_some() {
-        put!(body, "<a href=\"/failures\">Latest</a>");
+        put!(body, "<a href=\"/runs?" {Address(query)} "\">Latest</a>");
     }
-    if let Some((run, finished)) =
-        end_of_page(&runs, ROWS).and_then(|run| Some((run, run.finished?)))
-    {
-        put!(body, "<a href=\"/failures?before=" {InQuery(&format!("{finished}_{}", run.id))} "\">Older</a>");
+    if let Some((time, run)) = page.next {
+        let next = format!("{time}_{run}");
+        put!(body, "<a href=\"/runs?" {Address(query)} "before=" {InQuery(&next)} "\">Older</a>");
     }
     put!(body, "</nav>");
+    // A search reads up to 10 000 runs, so only the first page is shown again and again.
+    let refresh = before.is_none() && question.is_none() && filter == RunFilter::default();
     Ok(Page {
-        title: "Failures".into(),
-        tab: Tab::Failures,
-        refresh: before.is_none(),
+        title: "Runs".into(),
+        tab: Tab::Runs,
+        refresh,
         body,
     })
 }
 
-/// The page of a run.
-pub(crate) async fn one(
+fn put_filter(html: &mut Html, query: &Fields) {
+    put!(html, "<div class=\"forms\"><form action=\"/runs\"><label>State <select name=\"state\">"
+        "<option value=\"\">failed or abandoned</option>");
+    for state in STATES {
+        put!(html, "<option");
+        if query.get("state").is_some_and(|chosen| chosen == state) {
+            put!(html, " selected");
+        }
+        put!(html, ">" {state} "</option>");
+    }
+    put!(html, "</select></label>");
+    for (name, label, tip) in [
+        ("kind", "Kind", "The name of the handler"),
+        ("node", "Node", "The number of the last node"),
+        ("key", "Key", "The beginning of the key of the job"),
+        ("limit", "Limit", "The name of a limit of the job"),
+        (
+            "since",
+            "Since",
+            "A date or a time (UTC), or 8h for eight hours ago",
+        ),
+        (
+            "until",
+            "Until",
+            "A date or a time (UTC), or 8h for eight hours ago",
+        ),
+        ("error", "Error", "A part of the error"),
+    ] {
+        let value = query.get(name).map_or("", String::as_str);
+        put!(html, "<label title=\"" {tip} "\">" {label} " <input name=\"" {name} "\" size=\"12\" value=\"" {value} "\"></label>");
+    }
+    put!(html, "<button>Filter</button></form></div>");
+}
+
+/// Appends the form that changes all runs of the filter, up to this first one.
+fn put_question(
     app: &App,
-    run: i64,
-    query: &HashMap<String, String>,
-) -> Result<Page, Problem> {
+    html: &mut Html,
+    query: &Fields,
+    filter: &RunFilter,
+    question: &Question,
+    first: &RunSummary,
+) {
+    let Question {
+        change,
+        expect,
+        count,
+    } = question;
+    let time = first.finished.unwrap_or(first.start_at);
+    put!(html, "<form class=\"question\" method=\"post\" action=\"/runs\"><p>" {change} " these " {count}
+        " runs? Later ones are not among them. If any of them has changed meanwhile, nothing is done.</p>");
+    let mut hidden = vec![
+        ("form", app.guard.form().to_owned()),
+        ("change", (*change).to_owned()),
+        ("expect", expect.clone()),
+        ("before", format!("{time}_{}", first.id + 1)),
+    ];
+    for name in NAMES {
+        // A time that is relative would be another one after the confirmation.
+        let text = match name {
+            "since" => filter.since.map(|time| time.to_string()),
+            "until" => filter.until.map(|time| time.to_string()),
+            _ => query.get(name).cloned(),
+        };
+        hidden.push((name, text.unwrap_or_default()));
+    }
+    for (name, value) in hidden {
+        put!(html, "<input type=\"hidden\" name=\"" {name} "\" value=\"" {value} "\">");
+    }
+    put!(html, "<button>" {change} " " {count} " runs</button></form>");
+}
+
+/// The fields of a filter in an address, each with `&` after it.
+pub(crate) struct Address<'a>(pub(crate) &'a Fields);
+
+impl Display for Address<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let fields = NAMES
+            .iter()
+            .filter_map(|name| Some((name, self.0.get(*name)?)));
+        fields
+            .filter(|(_, text)| !text.is_empty())
+            .try_for_each(|(name, text)| write!(f, "{name}={}&", InQuery(text)))
+    }
+}
+
+/// What a confirmation contains: how many runs, and a hash of their numbers.
+pub(crate) fn expectation(runs: &[i64]) -> String {
+    let mut hasher = DefaultHasher::new();
+    runs.hash(&mut hasher);
+    format!("{} {:x}", runs.len(), hasher.finish())
+}
+
+/// The page of a run.
+pub(crate) async fn one(app: &App, run: i64, query: &Fields) -> Result<Page, Problem> {
     let mut lease = app.database.lease().await?;
     let reader = lease.read().await?;
     let now = now(&reader).await?;
@@ -89,6 +219,19 @@ pub(crate) async fn one(
     put_properties(&mut body, &run, now);
     if let Some(error) = &run.error {
         put!(body, "<h2>Error</h2><pre class=\"error\">" {Cut(error, MAX_TEXT)} "</pre>");
+    }
+    if !run.failures.is_empty() {
+        put!(body, "<h2>Failed attempts</h2><table><thead><tr><th class=\"number\">Attempt<th class=\"number\">Node"
+            "<th>Ended<th>Duration<th>Error</tr></thead><tbody>");
+    }
+    for failure in &run.failures {
+        put!(body, "<tr><td class=\"number\">" {failure.attempt} "<td class=\"number\">" {failure.node} "<td>");
+        put_exact_time(&mut body, failure.ended, now);
+        put!(body, "<td>" {Rounded(time_between(failure.started, failure.ended))}
+            "<td class=\"wrap\">" {&failure.error} "</tr>");
+    }
+    if !run.failures.is_empty() {
+        put!(body, "</tbody></table>");
     }
     if let Some(output) = &run.output {
         put!(body, "<h2>Output</h2><pre>" {Cut(&format!("{output:#}"), MAX_TEXT)} "</pre>");
@@ -167,28 +310,32 @@ pub(crate) fn put_runs(html: &mut Html, runs: &[RunSummary], now: Timestamp) {
     put!(html, "</tbody></table>");
 }
 
-/// Appends the table of runs that have failed.
+/// Appends the table of runs of all jobs.
 pub(crate) fn put_failures(app: &App, html: &mut Html, runs: &[RunSummary], now: Timestamp) {
     if runs.is_empty() {
-        return put!(html, "<p class=\"none\">There are no failures.</p>");
+        return put!(html, "<p class=\"none\">No run matches.</p>");
     }
-    put!(html, "<table><thead><tr><th class=\"number\">Job<th>Kind<th class=\"number\">Run<th>State<th>Ended"
-        "<th class=\"number\">Attempt<th>Error");
+    put!(html, "<table><thead><tr><th class=\"number\">Job<th>Kind<th>Key<th class=\"number\">Run<th>State<th>Time"
+        "<th class=\"number\">Node<th class=\"number\">Attempt<th>Error");
     if app.guard.allows_changes() {
         put!(html, "<th>");
     }
     put!(html, "</tr></thead><tbody>");
     for run in runs {
         put!(html, "<tr><td class=\"number\"><a href=\"/jobs/" {run.job} "\">" {run.job} "</a><td>" {&run.handler}
+            "<td>" {Cut(run.key.as_deref().unwrap_or_default(), 40)}
             "<td class=\"number\"><a href=\"/runs/" {run.id} "\">" {run.id} "</a><td>");
         put_run_state(html, run.state);
         put!(html, "<td>");
-        put_time_or_none(html, run.finished, now);
-        put!(html, "<td class=\"number\">" {run.attempt});
+        put_time(html, run.finished.unwrap_or(run.start_at), now);
+        put!(html, "<td class=\"number\">" {run.node.map_or_else(String::new, |node| node.to_string())}
+            "<td class=\"number\">" {run.attempt});
         put_error(html, run);
         if app.guard.allows_changes() {
             put!(html, "<td class=\"number\">");
-            app.put_button(html, &format!("/runs/{}/retry", run.id), "Retry");
+            if is_repeatable(run.state) {
+                app.put_button(html, &format!("/runs/{}/retry", run.id), "Retry");
+            }
         }
         put!(html, "</tr>");
     }
@@ -213,7 +360,7 @@ fn duration(started: Option<Timestamp>, finished: Option<Timestamp>) -> String {
         .unwrap_or_default()
 }
 
-fn cursor(text: &str) -> Result<(Timestamp, i64), Problem> {
+pub(crate) fn cursor(text: &str) -> Result<(Timestamp, i64), Problem> {
     let parts = text
         .split_once('_')
         .and_then(|(time, run)| Some((time.parse().ok()?, run.parse().ok()?)));

@@ -1,0 +1,103 @@
+//! The filter of runs, on the command line and in the addresses of the page.
+
+use std::collections::HashMap;
+
+use hashed_wheel_job_scheduler::jiff::tz::TimeZone;
+use hashed_wheel_job_scheduler::jiff::{Timestamp, civil};
+use hashed_wheel_job_scheduler::{RunChange, RunFilter, RunState};
+
+/// The names of the fields.
+pub(crate) const NAMES: [&str; 8] = [
+    "state", "kind", "node", "key", "limit", "since", "until", "error",
+];
+
+pub(crate) const STATES: [&str; 9] = [
+    "waiting",
+    "claimed",
+    "running",
+    "blocked",
+    "done",
+    "failed",
+    "skipped",
+    "cancelled",
+    "abandoned",
+];
+
+/// Reads the fields that are not empty.
+pub(crate) fn filter(
+    fields: &HashMap<String, String>,
+    now: Timestamp,
+) -> Result<RunFilter, String> {
+    let mut filter = RunFilter::default();
+    for (name, text) in fields.iter().filter(|(_, text)| !text.is_empty()) {
+        match name.as_str() {
+            "state" => filter.state = Some(state(text)?),
+            "kind" => filter.handler = Some(text.clone()),
+            "node" => {
+                let number = |_| "'node' must be the number of a node".to_owned();
+                filter.node = Some(text.parse().map_err(number)?);
+            }
+            "key" => filter.key = Some(text.clone()),
+            "limit" => filter.limit = Some(text.clone()),
+            "since" => filter.since = Some(time(text, now)?),
+            "until" => filter.until = Some(time(text, now)?),
+            "error" => filter.error = Some(text.clone()),
+            _ => {}
+        }
+    }
+    Ok(filter)
+}
+
+/// Reads a time, a date or a time of UTC, or how long ago it was.
+fn time(text: &str, now: Timestamp) -> Result<Timestamp, String> {
+    let utc = || {
+        let time: civil::DateTime = text.parse().ok()?;
+        Some(time.to_zoned(TimeZone::UTC).ok()?.timestamp())
+    };
+    let ago = || now.checked_sub(humantime::parse_duration(text).ok()?).ok();
+    text.parse().ok().or_else(utc).or_else(ago).ok_or_else(|| {
+        format!("the time '{text}' must be like 2026-01-31, 2026-01-31T12:00+01:00, or 8h ('ago')")
+    })
+}
+
+fn state(text: &str) -> Result<RunState, String> {
+    use RunState::*;
+    let all = [
+        Waiting, Claimed, Running, Blocked, Done, Failed, Skipped, Cancelled, Abandoned,
+    ];
+    let known = STATES.iter().zip(all).find(|(name, _)| **name == text);
+    known
+        .map(|(_, state)| state)
+        .ok_or_else(|| format!("'state' must be one of {}", STATES.join(", ")))
+}
+
+/// The changes that the state of these runs allows.
+pub(crate) fn changes(filter: &RunFilter) -> &'static [(&'static str, RunChange)] {
+    use RunState::*;
+    const RETRY: (&str, RunChange) = ("retry", RunChange::Retry);
+    const DELETE: (&str, RunChange) = ("delete", RunChange::Delete);
+    match filter.state {
+        None | Some(Failed | Abandoned | Cancelled) => &[RETRY, DELETE],
+        Some(Done | Skipped) => &[DELETE],
+        _ => &[("cancel", RunChange::Cancel)],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_in_utc_with_an_offset_or_as_ago() {
+        let now = "2026-11-28T03:00:00Z".parse().unwrap();
+        for (text, meant) in [
+            ("2026-11-28", "2026-11-28T00:00:00Z"),
+            ("2026-11-28T02:30", "2026-11-28T02:30:00Z"),
+            ("2026-11-28T00:00+01:00", "2026-11-27T23:00:00Z"),
+            ("3h", "2026-11-28T00:00:00Z"),
+        ] {
+            assert_eq!(time(text, now).unwrap().to_string(), meant, "{text}");
+        }
+        assert!(time("midnight", now).unwrap_err().contains("must be like"));
+    }
+}

@@ -1,0 +1,177 @@
+//! The page of limits and rates, and of the runs that wait.
+
+use std::collections::HashMap;
+
+use axum::Form;
+use axum::extract::{Extension, State};
+use axum::response::{IntoResponse, Redirect, Response};
+use hashed_wheel_job_scheduler::{BlockedOn, Error, KindLimits, Queue};
+
+use super::actions::put_notice;
+use super::app::{App, Shared};
+use super::database::now;
+use super::guard::Caller;
+use super::html::{Html, InQuery, put, put_time};
+use super::layout::{Page, Tab};
+use super::problem::Problem;
+use crate::rate;
+
+type Fields = HashMap<String, String>;
+
+pub(crate) async fn page(app: &App, query: &Fields) -> Result<Page, Problem> {
+    let mut lease = app.database.lease().await?;
+    let reader = lease.read().await?;
+    let now = now(&reader).await?;
+    let kinds = app.jobs.kinds(&reader).await?;
+    let limits = app.jobs.limits(&reader).await?;
+    let queues = app.jobs.queues(&reader).await?;
+    reader.rollback().await.map_err(Error::from)?;
+    lease.keep();
+
+    let mut body = Html::default();
+    put_notice(&mut body, query);
+    put!(
+        body,
+        "<section><h1>Limits of kinds</h1><table><thead><tr><th>Kind<th>Running<th>Rate<th>Burst</tr></thead><tbody>"
+    );
+    let none = (String::new(), KindLimits::new());
+    let kinds = kinds.into_iter().map(|kind| (kind.handler, kind.limits));
+    for (kind, limits) in kinds.chain([none]) {
+        let rate = limits
+            .interval
+            .map(|time| format!("1/{}", humantime::format_duration(time)));
+        let running = limits.running.map(|count| count.to_string());
+        let fields = [
+            ("kind", kind),
+            ("running", running.unwrap_or_default()),
+            ("rate", rate.unwrap_or_default()),
+            ("burst", limits.burst.to_string()),
+        ];
+        put_row(app, &mut body, &fields);
+    }
+    put!(
+        body,
+        "</tbody></table></section><section><h2>Limits of names</h2><table><thead><tr><th>Name<th>Running</tr></thead><tbody>"
+    );
+    let none = (String::new(), String::new());
+    let limits = limits
+        .into_iter()
+        .map(|(name, count)| (name, count.to_string()));
+    for (name, running) in limits.chain([none]) {
+        put_row(app, &mut body, &[("name", name), ("running", running)]);
+    }
+    put!(body, "</tbody></table></section><section><h2>Waiting</h2>");
+    if queues.is_empty() {
+        put!(body, "<p class=\"none\">Nothing waits.</p></section>");
+    } else {
+        put!(body, "<table><thead><tr><th>For<th>Name<th class=\"number\">Waiting<th class=\"number\">Running"
+            "<th>First</tr></thead><tbody>");
+        for queue in &queues {
+            put_queue(&mut body, queue);
+            put_time(&mut body, queue.first, now);
+            put!(body, "</tr>");
+        }
+        put!(body, "</tbody></table></section>");
+    }
+    Ok(Page {
+        title: "Limits".into(),
+        tab: Tab::Limits,
+        refresh: true,
+        body,
+    })
+}
+
+fn put_queue(html: &mut Html, queue: &Queue) {
+    let (what, field) = match &queue.waits_for {
+        None => ("a node", "kind"),
+        Some(BlockedOn::Job) => ("another run of job", ""),
+        Some(BlockedOn::Kind) => ("the limit of kind", "kind"),
+        Some(BlockedOn::Limit(_)) => ("the limit", "limit"),
+        _ => ("the rate of kind", "kind"),
+    };
+    let state = if queue.waits_for.is_some() {
+        "blocked"
+    } else {
+        "waiting"
+    };
+    put!(html, "<tr><td>" {what} "<td><a href=\"/runs?state=" {state} "&amp;" {field} "=" {InQuery(&queue.name)} "\">"
+        {&queue.name} "</a><td class=\"number\">" {queue.waiting});
+    put!(html, {if queue.waiting == 1_000 { "+" } else { "" }} "<td class=\"number\">");
+    if !matches!(queue.waits_for, None | Some(BlockedOn::Rate)) {
+        put!(html, { queue.running });
+    }
+    put!(html, "<td>");
+}
+
+/// Appends limits, as a form if changes are allowed: the last row is for new ones.
+fn put_row(app: &App, html: &mut Html, fields: &[(&'static str, String)]) {
+    if !app.guard.allows_changes() {
+        if !fields[0].1.is_empty() {
+            put!(html, "<tr>");
+            fields
+                .iter()
+                .for_each(|(_, value)| put!(html, "<td>" {value}));
+            put!(html, "</tr>");
+        }
+        return;
+    }
+    let form = format!("{}-{}", fields[0].0, fields[0].1);
+    put!(html, "<tr>");
+    for (index, (name, value)) in fields.iter().enumerate() {
+        let is_fixed = index == 0 && !value.is_empty();
+        put!(html, "<td><input form=\"" {&form} "\" aria-label=\"" {name} "\" name=\"" {name} "\" value=\"" {value} "\"");
+        if is_fixed {
+            put!(html, " readonly");
+        }
+        put!(html, ">");
+    }
+    put!(html, "<td><form id=\"" {&form} "\" method=\"post\" action=\"/limits\"><input type=\"hidden\" name=\"form\" value=\""
+        {app.guard.form()} "\"><button>Set</button></form></tr>");
+}
+
+/// Sets the limits of a kind or of a name. Empty fields: no limit.
+pub(crate) async fn set(
+    State(app): State<Shared>,
+    Extension(caller): Extension<Caller>,
+    Form(fields): Form<Fields>,
+) -> Response {
+    let set = app.limited(async {
+        let field = |name| {
+            fields
+                .get(name)
+                .map(|text| text.trim())
+                .filter(|text| !text.is_empty())
+        };
+        app.guard.check_form(caller, field("form"))?;
+        let number = |name| {
+            let bad = |_| Problem::bad(format!("'{name}' must be a whole number."));
+            field(name)
+                .map(|text| text.parse::<u32>().map_err(bad))
+                .transpose()
+        };
+        let mut limits = KindLimits::new().burst(number("burst")?.unwrap_or(1));
+        limits.running = number("running")?;
+        if let Some(text) = field("rate") {
+            let (count, period) =
+                rate(text).map_err(|why| Problem::bad(format!("The rate {why}.")))?;
+            limits = limits.rate(count, period);
+        }
+        let mut lease = app.database.lease().await?;
+        let transaction = lease.change().await?;
+        if let Some(kind) = field("kind") {
+            app.jobs.set_kind(&transaction, kind, limits).await?;
+        } else if let Some(name) = field("name") {
+            let running = limits.running;
+            app.jobs.set_limit(&transaction, name, running).await?;
+        } else {
+            return Err(Problem::bad("The name is missing."));
+        }
+        transaction.commit().await.map_err(Error::from)?;
+        lease.keep();
+        Ok(())
+    });
+    match set.await {
+        Ok(()) => Redirect::to("/limits?done=limit").into_response(),
+        Err(problem) => app.problem(&problem),
+    }
+}
