@@ -1,10 +1,11 @@
 //! How a map is made.
 
 use std::fmt;
+use std::hash::{BuildHasher, RandomState};
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
-use hashbrown::DefaultHashBuilder;
+use foldhash::{SharedSeed, fast::SeedableRandomState};
 use hashed_wheel::HashedWheelTimer;
 
 use super::cause::Causes;
@@ -12,7 +13,7 @@ use super::output::{BoxFuture, Output};
 use super::shard::Shard;
 use super::table::Limit;
 use super::{Cause, ExpiringMap, Owner, Removed, RemovedEntries, Weigher, receiver};
-use crate::sync::{self, Arc};
+use crate::sync::{self, Arc, OnceLock};
 
 /// A map with a limit divides it among at most this many shards, so that each has room for at least
 /// this many entries. Then random keys fill the shards about equally.
@@ -193,8 +194,9 @@ impl<K, V> ExpiringMapBuilder<K, V> {
     /// `maximumWeight` and `weigher`.
     ///
     /// It works as [`max_entries`](Self::max_entries) does, and the two can be combined. An entry
-    /// is weighed when it is inserted, without a lock held, and not when its value changes. One
-    /// that is heavier than the limit is evicted at once.
+    /// is weighed when it is inserted, without a lock held, and not when its value changes; an
+    /// insertion that waits for its key weighs again. One that is heavier than the limit is evicted
+    /// at once.
     ///
     /// From 2 097 152 on the limit is divided among several locks, and an entry may have at most
     /// the weight of one part, which is at least 1 048 576.
@@ -476,7 +478,7 @@ impl<K, V> ExpiringMapBuilder<K, V> {
             time_to_live: self.time_to_live,
             time_to_idle: self.time_to_idle,
             weigher: self.weigher,
-            hasher: DefaultHashBuilder::default(),
+            hasher: random_hasher(),
             shards: (0..count).map(shard).collect(),
             output,
         };
@@ -484,6 +486,15 @@ impl<K, V> ExpiringMapBuilder<K, V> {
             owner: Arc::new(owner),
         }
     }
+}
+
+/// With seeds from std: those that foldhash makes by default are only as random as addresses are.
+fn random_hasher() -> SeedableRandomState {
+    static SHARED: OnceLock<SharedSeed> = OnceLock::new();
+    // Each `RandomState` has other keys, so the hash of a constant is a random number.
+    let random = || RandomState::new().hash_one(());
+    let shared = SHARED.get_or_init(|| SharedSeed::from_u64(random()));
+    SeedableRandomState::with_seed(random(), shared)
 }
 
 impl<K, V> fmt::Debug for ExpiringMapBuilder<K, V> {

@@ -33,8 +33,9 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     ///
     /// # Errors
     ///
-    /// As for [`new_timeout`](hashed_wheel::HashedWheelTimer::new_timeout). The error returns the
-    /// key and the value, and the old entry is unchanged.
+    /// As for [`new_timeout`](hashed_wheel::HashedWheelTimer::new_timeout), also after a wait for
+    /// the key, because a call that waits has no timeout yet. The error returns the key and the
+    /// value, and the old entry is unchanged.
     ///
     /// # Examples
     ///

@@ -21,7 +21,7 @@ use std::hash::{BuildHasher, Hash};
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
-use hashbrown::DefaultHashBuilder;
+use foldhash::fast::SeedableRandomState;
 use hashed_wheel::HashedWheelTimer;
 
 use self::item::{Item, New};
@@ -160,10 +160,12 @@ pub use self::receiver::RemovedEntries;
 ///
 /// # Hashes
 ///
-/// The keys are hashed by foldhash, as in `hashbrown`, with a random seed of the map. It is faster
-/// than the hash function of std's `HashMap`, but not cryptographic: a peer that chooses the keys
-/// and measures the time of many look-ups might find keys that collide. If that matters, give such
-/// keys a type whose `Hash` hashes them with a secret of its own.
+/// The keys are hashed by foldhash, as in `hashbrown`, with random seeds of the process and of the
+/// map. It is faster than the hash function of std's `HashMap`, but not cryptographic: a peer that
+/// chooses the keys and measures the time of many look-ups might find keys that collide. They make
+/// look-ups slow, and a handler of a write-back that calls the map for a key with the same hash
+/// waits for itself. If that matters, give such keys a type whose `Hash` hashes them with a secret
+/// of its own.
 ///
 /// # Large keys and values
 ///
@@ -236,7 +238,7 @@ struct Owner<K, V> {
     weigher: Option<Weigher<K, V>>,
     /// Short, because two look-ups overlap their cache misses only if few instructions lie between
     /// them.
-    hasher: DefaultHashBuilder,
+    hasher: SeedableRandomState,
     /// A power of two. Keys of different shards do not contend.
     shards: Box<[Arc<Shard<K, V>>]>,
     output: Arc<Output<K, V>>,
