@@ -285,7 +285,7 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("IdleNodesNotRecycled", "node/local.rs", "nodes.empty(timer);", "_ = (&mut nodes, timer);"),
     // --- node/refs.rs ----------------------------------------------------------------------------
     // The drop of a future does not give up its reference to the timer.
-    mutant("FutureKeepsTimerForGood", "node/refs.rs", "«S::put_back»(unsafe", "std::mem::forget"),
+    mutant("FutureKeepsTimerForGood", "node/refs.rs", "«S::recycle»(Released::of(", "std::mem::forget"),
     // The references of a node are counted down by a load and a store, with a gap in between.
     mutant("ReleaseWithoutCompare", "node/refs.rs release", "references.load(Ordering::Acquire); «»",
         "references.store(count - 1, Ordering::Release); return (count == 1).then(|| unsafe { FreeNode::new(node) });"),

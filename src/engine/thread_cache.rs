@@ -435,27 +435,6 @@ impl Owner for Inner {
             free_remotely(released);
         }
     }
-
-    #[cfg(feature = "async")]
-    #[inline]
-    fn put_back(timer: TimerRef<Self>) {
-        if timer.get().is_stopped_hint() {
-            // Nothing is cached of a stopped timer.
-            return drop_cache(timer.get());
-        }
-        with_caches(|caches| {
-            let mut cache = cached(caches, timer.get());
-            let nodes = cache.as_mut().map(|cache| cache.parts().0);
-            match nodes.filter(|nodes| nodes.is_of(timer.get())) {
-                Some(nodes) => nodes.put(timer),
-                None => {
-                    // Before the timer is dropped, which may be the last reference.
-                    drop(cache);
-                    drop(timer);
-                }
-            }
-        });
-    }
 }
 
 #[cfg(test)]

@@ -85,12 +85,6 @@ pub(crate) trait Owner: TaskContext + Send + Sync {
 
     /// Takes what a dropped handle has released.
     fn recycle(released: Released<Self>);
-
-    /// Takes the reference of a dropped [`TimerHandle`]: [`recycle`](Self::recycle) without a node.
-    #[cfg(feature = "async")]
-    fn put_back(timer: TimerRef<Self>) {
-        Self::recycle(Released::of(timer));
-    }
 }
 
 // SAFETY: `references` is a field of a field of the timer, which no other value has:
@@ -327,7 +321,7 @@ impl<S: Owner> Drop for TimerHandle<S> {
     #[inline]
     fn drop(&mut self) {
         // SAFETY: the handle is gone after its drop.
-        S::put_back(unsafe { ManuallyDrop::take(&mut self.0) });
+        S::recycle(Released::of(unsafe { ManuallyDrop::take(&mut self.0) }));
     }
 }
 
