@@ -9,8 +9,8 @@ use job_scheduler_trial::{Database, End};
 use postgres::Client;
 use tokio_postgres::Config;
 
+use crate::connection::{connect, now};
 use crate::jobs::Time;
-use crate::trial::{connect, now};
 
 /// By how much the clocks are set, in seconds.
 pub(crate) const STEP: i64 = 3_600;

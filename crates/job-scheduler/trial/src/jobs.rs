@@ -12,6 +12,9 @@ use serde_json::json;
 /// The name of the handler of most jobs.
 pub(crate) const HANDLER: &str = "effect";
 
+/// The name of the handler of the jobs that one statement adds.
+pub(crate) const BULK: &str = "bulk";
+
 /// The name of the handler whose executions have a rate.
 pub(crate) const RATED: &str = "rated effect";
 

@@ -38,6 +38,7 @@
 //! 2 is bad options, 77 means that there is no PostgreSQL.
 
 mod accident;
+mod connection;
 mod jobs;
 mod process;
 mod report;
@@ -219,7 +220,7 @@ fn serve(options: &Options) -> Result<ExitCode, Box<dyn Error>> {
         more.extend(["--through".to_string(), network.url.clone()]);
     }
     let config = with_effects(&url, &schema);
-    let mut client = trial::connect(&config)?;
+    let mut client = connection::connect(&config)?;
     let version: String = client.query_one("SHOW server_version", &[])?.get(0);
     println!(
         "PostgreSQL {version} at {}",
@@ -252,14 +253,14 @@ fn serve(options: &Options) -> Result<ExitCode, Box<dyn Error>> {
     let result =
         trial::run(options, &schema, &config, own, network.as_ref(), &launch).and_then(|outcome| {
             Ok((
-                Tally::count(&mut trial::connect(&config)?, &outcome, options.lease)?,
+                Tally::count(&mut connection::connect(&config)?, &outcome, options.lease)?,
                 outcome,
             ))
         });
     let drop_schemas = format!(
         "SET client_min_messages = warning; DROP SCHEMA IF EXISTS {schema} CASCADE; DROP SCHEMA IF EXISTS {schema}_effects CASCADE"
     );
-    let dropped = trial::connect(&config)?.batch_execute(&drop_schemas);
+    let dropped = connection::connect(&config)?.batch_execute(&drop_schemas);
     let (tally, outcome) = result?;
     dropped?;
     Ok(tally.report(options, &outcome))

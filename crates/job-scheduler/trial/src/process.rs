@@ -19,8 +19,7 @@ use tokio::sync::{Mutex, oneshot};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Config, NoTls, Row};
 
-use crate::jobs::{EXACT, HANDLER, RATED, SNOOZE};
-use crate::strain::BULK;
+use crate::jobs::{BULK, EXACT, HANDLER, RATED, SNOOZE};
 
 /// The maximum duration of a slow task in milliseconds.
 const SLOW: u64 = 300;

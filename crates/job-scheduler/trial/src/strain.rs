@@ -12,10 +12,7 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 use tokio_postgres::Config;
 
-use crate::trial::connect;
-
-/// The handler of the jobs that are added here.
-pub(crate) const BULK: &str = "bulk";
+use crate::connection::connect;
 
 /// The delays of the network in each direction, in milliseconds.
 const DELAYS: [u64; 3] = [0, 5, 25];

@@ -10,8 +10,7 @@ use postgres::{Client, Error};
 use hashed_wheel_job_scheduler::{Misfire, Overlap};
 
 use crate::accident::{Accident, STEP};
-use crate::jobs::{Due, EXACT, Job, Limited, SNOOZE, Time, most_at_a_time, too_fast};
-use crate::strain::BULK;
+use crate::jobs::{BULK, Due, EXACT, Job, Limited, SNOOZE, Time, most_at_a_time, too_fast};
 use crate::trial::{Outcome, micros};
 
 /// The nodes' record of a run.

@@ -10,11 +10,12 @@ use hashed_wheel_job_scheduler::Jobs;
 use hashed_wheel_trial::process::Process;
 use jiff::Timestamp;
 use job_scheduler_trial::Database;
-use postgres::{Client, NoTls};
+use postgres::Client;
 use tokio_postgres::Config;
 
 use crate::Options;
 use crate::accident::{Accident, Accidents};
+use crate::connection::{connect, now};
 use crate::jobs::{self, Job, Time};
 use crate::process::Launch;
 use crate::strain::{Network, strain};
@@ -70,11 +71,6 @@ pub(crate) struct Outcome {
 /// are too old for the new ones.
 pub(crate) fn downtime(options: &Options) -> Duration {
     options.prefetch + options.misfire_after + Duration::from_millis(1_500)
-}
-
-/// Opens a blocking connection, for the trial itself.
-pub(crate) fn connect(config: &Config) -> Result<Client, postgres::Error> {
-    postgres::Config::from(config.clone()).connect(NoTls)
 }
 
 /// Runs the trial. The accidents need a server of its own. With a network, the nodes are strained
@@ -303,11 +299,6 @@ fn wait_for_none(
         thread::sleep(Duration::from_millis(50));
     }
     Ok(())
-}
-
-pub(crate) fn now(client: &mut Client) -> Result<Time, postgres::Error> {
-    let now: Timestamp = client.query_one("SELECT clock_timestamp()", &[])?.get(0);
-    Ok(now.as_microsecond())
 }
 
 pub(crate) fn micros(duration: Duration) -> Time {
