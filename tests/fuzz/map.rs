@@ -1,5 +1,6 @@
-//! Compares an expiring map that one thread uses with a plain map with deadlines, on a manual clock:
-//! times to live and to idle, limits of the number and of the weight, each output, and write-back.
+//! Compares an expiring map that one thread uses with a plain map with deadlines, on a manual
+//! clock: times to live and to idle, limits of the number and of the weight, each output, and
+//! write-back.
 //!
 //! The model does not know when a dead entry leaves, except that it is due after a turn, before an
 //! eviction, and with write-back when a call looks for its key. It predicts all else, also which
