@@ -127,8 +127,8 @@ impl Calls {
         self.call(&script, options.call_timeout()).await
     }
 
-    /// Ends the hold with this token, or any hold if it is `*`. Executed twice, it would not find
-    /// the hold that it has ended, or end the next one.
+    /// Ends the hold with this token, or any hold if it is `*`. Executed twice, it would find no
+    /// hold with this token; with `*`, it would end the next one.
     pub(crate) async fn end_hold(
         &self,
         keys: &Keys,

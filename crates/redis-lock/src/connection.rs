@@ -177,7 +177,8 @@ fn refuse_old(hello: RedisResult<HashMap<String, Value>>) -> RedisResult<()> {
         Err(error) => error
             .detail()
             .filter(|text| text.starts_with("unknown command"))
-            .map(|_| "5.0 or older".to_owned()),
+            // A newer one may have renamed it, and a proxy may not know it.
+            .map(|_| "5.0 or older, or does not know HELLO".to_owned()),
     };
     let numbers = |version: &String| {
         let mut parts = version.split(['.', ' ']).map(str::parse);

@@ -184,14 +184,17 @@ pub(crate) const ENTER: &str = r"
             return redis.error_reply('ERR the last token of the lock has no successor')
         end
         local text = string.format('%.0f', token)
-        redis.call('hset', tokens, '', text, owner, text)
-        -- While the clock is behind, only this key makes tokens increase.
-        local behind = math.floor((token - now) / 1000000)
-        redis.call('pexpire', tokens, (86400 + behind) * 1000)
+        -- First: Redis without memory refuses it, and nothing after it.
         local till = clock() + 1 + lease
         redis.call('zadd', holders, string.format('%.0f', till), owner)
         local rest = held > 0 and redis.call('pttl', holders) or 0
         redis.call('pexpire', holders, math.max(rest, lease + 1))
+        -- The last holders may have expired with their key, before a script took their tokens.
+        if held == 0 then redis.call('pexpire', tokens, 0) end
+        redis.call('hset', tokens, '', text, owner, text)
+        -- While the clock is behind, only this key makes tokens increase.
+        local behind = math.floor((token - now) / 1000000)
+        redis.call('pexpire', tokens, (86400 + behind) * 1000)
         if head then
             if redis.call('zrem', queue, owner) == 1 then redis.call('hdel', seen, owner) end
             held, is_closed, ends = held + (is_in and 0 or 1), is_alone(owner), math.min(ends or till, till)

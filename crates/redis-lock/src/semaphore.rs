@@ -212,7 +212,8 @@ impl Semaphore {
     }
 
     /// Ends the hold with this token, whatever owner has it, and wakes the callers that can enter
-    /// then. Returns the holder, or `None` if no hold has this token.
+    /// then. Returns the holder, or `None` if no hold has this token, or only one whose
+    /// [token](crate::SharedHolder::token) is forgotten.
     ///
     /// The holder learns it like that of a lock, and works on until then. See
     /// [`LockClient::force_unlock`] for when that is safe.

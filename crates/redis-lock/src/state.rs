@@ -99,8 +99,8 @@ pub struct SharedState {
 pub struct SharedHolder {
     /// The [name of the holder](crate::LockClientBuilder::holder): by default `HOST/PID`.
     pub holder: String,
-    /// The [token](crate::Guard::token) of this hold. `None` if it has lasted for more than
-    /// a day, and no other hold has begun in that time: then it cannot be ended by its token.
+    /// The [token](crate::Guard::token) of this hold. `None` if no hold has begun for more than a
+    /// day, not even this one: then it cannot be ended by its token.
     pub token: Option<u64>,
     /// After which time the lease ends if it is not renewed, in whole milliseconds. A watchdog
     /// renews it before.

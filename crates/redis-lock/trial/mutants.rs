@@ -117,6 +117,8 @@ pub const ROWS: &[Row] = &[
         "return not is_closed and held <= limit(owner)", "return not is_closed"),
     row("TokensOfEndedLeasesStay", "state::the_state_of_a_semaphore_has_each_holder_and_its_token", LUA,
         "redis.call('hdel', tokens, unpack(ended))", ""),
+    row("TokensOfExpiredHoldersStay", "state::tokens_of_holders_that_expired_with_their_key_are_forgotten", LUA,
+        "if held == 0 then redis.call('pexpire', tokens, 0) end", ""),
     row("PermitsHaveNoEnd", "shared::the_permit_of_a_dead_holder_is_free_after_its_lease", LUA,
         "while holder and tonumber(ends) <= clock() do", "while false do"),
     row("SharedHoldsAreNotRenewed", "shared::renewals_of_shared_holds_share_calls", LUA,

@@ -154,19 +154,17 @@ async fn the_state_of_a_semaphore_has_each_holder_and_its_token() {
     };
     let semaphore = setup.locks.semaphore_with("a", 2, long());
     assert_eq!(semaphore.state().await.unwrap().holders, []);
+    let begin = Instant::now();
+    let [first, second] =
+        ["first", "second"].map(|name| named(&setup, name).semaphore_with("a", 2, long()));
+    let first = first.acquire().await.unwrap();
     // Its lease ends, and no release removes its token.
     setup.add_dead_holder("{semaphore:a}", "dead:client:0/1", Duration::from_millis(1));
     let () = setup
         .redis
         .hset("{semaphore:a}:tokens", "dead:client:0/1", 7)
         .unwrap();
-    let begin = Instant::now();
-    let permits =
-        ["first", "second"].map(|name| named(&setup, name).semaphore_with("a", 2, long()));
-    let permits = [
-        permits[0].acquire().await.unwrap(),
-        permits[1].acquire().await.unwrap(),
-    ];
+    let permits = [first, second.acquire().await.unwrap()];
     let waiting = tokio::spawn({
         let semaphore = setup.locks.semaphore_with("a", 2, long());
         async move { semaphore.acquire().await }
@@ -207,6 +205,21 @@ async fn the_state_of_a_semaphore_has_each_holder_and_its_token() {
         .await
         .unwrap();
     assert_eq!(setup.redis.hlen("{semaphore:a}:tokens"), Ok(1));
+}
+
+#[tokio::test]
+async fn tokens_of_holders_that_expired_with_their_key_are_forgotten() {
+    let Some(mut setup) = Setup::new("lock-state-expired") else {
+        return;
+    };
+    for n in 0..3 {
+        let owner = format!("dead:client:0/{n}");
+        let () = setup.redis.hset("{lock:a}:tokens", owner, 7).unwrap();
+    }
+    let guard = setup.locks.lock("a").lock().await.unwrap();
+    // The last token, and that of the holder.
+    assert_eq!(setup.redis.hlen("{lock:a}:tokens"), Ok(2));
+    guard.unlock().await.unwrap();
 }
 
 #[tokio::test]
