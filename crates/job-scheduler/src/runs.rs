@@ -99,6 +99,8 @@ pub enum RunChange {
     /// See [`Jobs::cancel`]. It changes runs that have not ended.
     Cancel,
     /// Removes runs that have ended, and their jobs that have no further due time and no other run.
+    /// If a job is paused while an earlier due time has not started, a due time whose run was
+    /// removed may run again.
     Delete,
 }
 

@@ -73,6 +73,7 @@ enum Command {
     /// List the runs that have failed, or those of another state, the latest first
     ///
     /// With a count, all runs of the filter are changed, if they are exactly as many: up to 10000.
+    /// They may be others than those that were listed before: `until=` keeps later ones out.
     Runs {
         /// `state=`, `kind=`, `node=`, `key=` (its beginning), `limit=` (a name), `since=`, `until=`
         /// (`2026-01-31`, `2026-01-31T12:00+01:00`, or `8h` ago) and `error=` (a part of it)

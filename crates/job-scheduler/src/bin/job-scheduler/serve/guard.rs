@@ -11,7 +11,7 @@
 //! | a change by mistake | read-only without `--allow-changes`; transactions that only read are read-only |
 
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -89,12 +89,15 @@ impl Guard {
         if wrong.0.elapsed() >= Duration::from_secs(60) || wrong.1.len() >= MAX_ADDRESSES {
             *wrong = (Instant::now(), HashMap::new());
         }
-        wrong.1.get(&address).is_none_or(|count| *count < MAX_WRONG)
+        wrong
+            .1
+            .get(&network(address))
+            .is_none_or(|count| *count < MAX_WRONG)
     }
 
     pub(crate) fn count_wrong_token(&self, address: IpAddr) {
         let mut wrong = self.wrong.lock().unwrap_or_else(PoisonError::into_inner);
-        *wrong.1.entry(address).or_default() += 1;
+        *wrong.1.entry(network(address)).or_default() += 1;
     }
 
     pub(crate) fn allows_changes(&self) -> bool {
@@ -258,6 +261,14 @@ fn is_same_origin(headers: &HeaderMap) -> bool {
         .ok()
         .and_then(|origin| origin.split_once("://"));
     origin.is_some_and(|(_, origin)| host(headers).is_some_and(|host| host == *origin))
+}
+
+/// With IPv6, a user has a network of 2^64 addresses.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
+        address => address,
+    }
 }
 
 #[cfg(test)]

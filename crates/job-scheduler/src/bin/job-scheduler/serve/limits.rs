@@ -94,8 +94,12 @@ fn put_queue(html: &mut Html, queue: &Queue) {
     } else {
         "waiting"
     };
-    put!(html, "<tr><td>" {what} "<td><a href=\"/runs?state=" {state} "&amp;" {field} "=" {InQuery(&queue.name)} "\">"
-        {&queue.name} "</a><td class=\"number\">" {queue.waiting});
+    put!(html, "<tr><td>" {what} "<td><a href=\"");
+    match field {
+        "" => put!(html, "/jobs/" {InQuery(&queue.name)}),
+        _ => put!(html, "/runs?state=" {state} "&amp;" {field} "=" {InQuery(&queue.name)}),
+    }
+    put!(html, "\">" {&queue.name} "</a><td class=\"number\">" {queue.waiting});
     put!(html, {if queue.waiting == 1_000 { "+" } else { "" }} "<td class=\"number\">");
     if !matches!(queue.waits_for, None | Some(BlockedOn::Rate)) {
         put!(html, { queue.running });

@@ -38,7 +38,7 @@ use crate::Failure;
 /// How long requests may continue after a signal to end.
 const SHUTDOWN_LIMIT: Duration = Duration::from_secs(3);
 
-/// The forms here have a hundred bytes.
+/// The forms here have some hundred bytes, and a filter in them some thousand.
 const MAX_BODY: usize = 16 << 10;
 
 /// The options of the page.

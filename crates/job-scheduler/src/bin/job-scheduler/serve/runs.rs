@@ -42,13 +42,16 @@ pub(crate) async fn all(app: &App, query: &Fields) -> Result<Page, Problem> {
     let filter = filter(query, now).map_err(Problem::bad)?;
     let page = app.jobs.search_runs(&reader, &filter, before, ROWS).await?;
     let changes = changes(&filter);
-    let asked = query.get("change").and_then(|change| {
+    let change = query.get("change").filter(|_| app.guard.allows_changes());
+    let asked = change.and_then(|change| {
         let known = changes.iter().find(|(name, _)| name == change);
         known.map(|(name, _)| *name)
     });
-    let question = match asked {
-        Some(change) => {
-            let runs = app.jobs.select_runs(&reader, &filter, before).await?;
+    // From the first run on, as the confirmation does: a call examines a limited number of runs.
+    let question = match (asked, page.runs.first()) {
+        (Some(change), Some(first)) => {
+            let from = Some(before_which(first));
+            let runs = app.jobs.select_runs(&reader, &filter, from).await?;
             let (expect, count) = (expectation(&runs), runs.len());
             Some(Question {
                 change,
@@ -56,7 +59,7 @@ pub(crate) async fn all(app: &App, query: &Fields) -> Result<Page, Problem> {
                 count,
             })
         }
-        None => None,
+        _ => None,
     };
     reader.rollback().await.map_err(Error::from)?;
     lease.keep();
@@ -70,11 +73,22 @@ pub(crate) async fn all(app: &App, query: &Fields) -> Result<Page, Problem> {
     } else if app.guard.allows_changes() && !page.runs.is_empty() {
         put!(body, "<div class=\"actions\">");
         for (change, _) in changes {
-            put!(body, "<a href=\"/runs?" {Address(query)} "change=" {change} "\">" {change} " all…</a>");
+            put!(body, "<a href=\"/runs?" {Address(query)});
+            if let Some(before) = query.get("before") {
+                put!(body, "before=" {InQuery(before)} "&amp;");
+            }
+            put!(body, "change=" {change} "\">" {change} " all…</a>");
         }
         put!(body, "</div>");
     }
-    put_failures(app, &mut body, &page.runs, now);
+    if page.runs.is_empty() && page.next.is_some() {
+        put!(
+            body,
+            "<p class=\"none\">None of these 10 000 runs matches. There are older ones.</p>"
+        );
+    } else {
+        put_failures(app, &mut body, &page.runs, now);
+    }
     put!(body, "</section><nav class=\"pages\">");
     if before.is_some() {
         put!(body, "<a href=\"/runs?" {Address(query)} "\">Latest</a>");
@@ -128,6 +142,11 @@ fn put_filter(html: &mut Html, query: &Fields) {
     put!(html, "<button>Filter</button></form></div>");
 }
 
+/// The `before` of a search in which this run is the first one.
+fn before_which(first: &RunSummary) -> (Timestamp, i64) {
+    (first.finished.unwrap_or(first.start_at), first.id + 1)
+}
+
 /// Appends the form that changes all runs of the filter, up to this first one.
 fn put_question(
     app: &App,
@@ -142,14 +161,14 @@ fn put_question(
         expect,
         count,
     } = question;
-    let time = first.finished.unwrap_or(first.start_at);
+    let (time, id) = before_which(first);
     put!(html, "<form class=\"question\" method=\"post\" action=\"/runs\"><p>" {change} " these " {count}
         " runs? Later ones are not among them. If any of them has changed meanwhile, nothing is done.</p>");
     let mut hidden = vec![
         ("form", app.guard.form().to_owned()),
         ("change", (*change).to_owned()),
         ("expect", expect.clone()),
-        ("before", format!("{time}_{}", first.id + 1)),
+        ("before", format!("{time}_{id}")),
     ];
     for name in NAMES {
         // A time that is relative would be another one after the confirmation.
