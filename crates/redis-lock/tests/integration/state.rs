@@ -35,8 +35,9 @@ async fn a_lock_says_who_holds_it_for_how_long_and_how_many_wait() {
         (&*state.holder, state.token, state.waiting),
         (holder, Some(guard.token()), 0)
     );
-    assert!(state.expires_in <= PATIENCE * 3, "{state:?}");
     // Redis rounds to milliseconds.
+    let most = PATIENCE * 3 + Duration::from_millis(1);
+    assert!(state.expires_in <= most, "{state:?}");
     let rest = (PATIENCE * 3).saturating_sub(begin.elapsed() + Duration::from_millis(1));
     assert!(state.expires_in >= rest, "{state:?} {rest:?}");
 
