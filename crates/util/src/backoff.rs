@@ -1,11 +1,10 @@
 //! Pauses between attempts.
 
-use std::collections::hash_map::RandomState;
-use std::hash::BuildHasher;
 use std::iter::FusedIterator;
 use std::time::Duration;
 
 use crate::deadlines::nanos;
+use crate::random::random;
 
 /// The pauses between the attempts of an operation: each may be twice as long as the one before, up
 /// to a maximum, and is random within that.
@@ -132,9 +131,7 @@ impl Iterator for Backoff {
             Jitter::Equal => longest / 2,
             Jitter::None => longest,
         };
-        // Each `RandomState` has other keys, so the hash of a constant is a random number.
-        let random = RandomState::new().hash_one(());
-        let pause = shortest + Duration::from_nanos(random % (nanos(longest - shortest) + 1));
+        let pause = shortest + Duration::from_nanos(random() % (nanos(longest - shortest) + 1));
         self.left = self.left?.checked_sub(pause);
         self.left.map(|_| pause)
     }

@@ -82,6 +82,7 @@ mod in_span;
 mod io_timeout;
 #[cfg(feature = "metrics")]
 pub mod metrics;
+mod random;
 #[cfg(feature = "stream")]
 mod stream;
 mod sync;

@@ -1,7 +1,6 @@
 //! How a map is made.
 
 use std::fmt;
-use std::hash::{BuildHasher, RandomState};
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
@@ -13,6 +12,7 @@ use super::output::{BoxFuture, Output};
 use super::shard::Shard;
 use super::table::Limit;
 use super::{Cause, ExpiringMap, Owner, Removed, RemovedEntries, Weigher, receiver};
+use crate::random::random;
 use crate::sync::{self, Arc, OnceLock};
 
 /// A map with a limit divides it among at most this many shards, so that each has room for at least
@@ -491,8 +491,6 @@ impl<K, V> ExpiringMapBuilder<K, V> {
 /// With seeds from std: those that foldhash makes by default are only as random as addresses are.
 fn random_hasher() -> SeedableRandomState {
     static SHARED: OnceLock<SharedSeed> = OnceLock::new();
-    // Each `RandomState` has other keys, so the hash of a constant is a random number.
-    let random = || RandomState::new().hash_one(());
     let shared = SHARED.get_or_init(|| SharedSeed::from_u64(random()));
     SeedableRandomState::with_seed(random(), shared)
 }
