@@ -20,41 +20,29 @@ pub trait Held {
     fn unlock(self) -> impl Future<Output = Result<(), LockError>>;
 }
 
-impl Held for crate::guard::Guard {
-    fn check(&self) -> Result<(), LockError> {
-        self.check()
-    }
+/// The guards have these methods themselves.
+macro_rules! held {
+    ($($guard:ty),*) => {$(
+        impl Held for $guard {
+            fn check(&self) -> Result<(), LockError> {
+                self.check()
+            }
 
-    async fn lost(&self) -> Loss {
-        self.lost().await
-    }
+            async fn lost(&self) -> Loss {
+                self.lost().await
+            }
 
-    fn on_lost(&self, f: impl FnOnce(Loss) + Send + 'static) {
-        self.on_lost(f);
-    }
+            fn on_lost(&self, f: impl FnOnce(Loss) + Send + 'static) {
+                self.on_lost(f);
+            }
 
-    async fn unlock(self) -> Result<(), LockError> {
-        self.unlock().await
-    }
+            async fn unlock(self) -> Result<(), LockError> {
+                self.unlock().await
+            }
+        }
+    )*};
 }
-
-impl Held for MultiGuard {
-    fn check(&self) -> Result<(), LockError> {
-        self.check()
-    }
-
-    async fn lost(&self) -> Loss {
-        self.lost().await
-    }
-
-    fn on_lost(&self, f: impl FnOnce(Loss) + Send + 'static) {
-        self.on_lost(f);
-    }
-
-    async fn unlock(self) -> Result<(), LockError> {
-        self.unlock().await
-    }
-}
+held!(crate::guard::Guard, MultiGuard);
 
 /// Holds a lock until it is dropped or lost, or several as one if `G` is a
 /// [`MultiGuard`](crate::MultiGuard). See [`Guard`](crate::Guard).

@@ -79,6 +79,13 @@ impl Setup {
         })
     }
 
+    /// Returns a client whose connections the proxy forwards.
+    pub(crate) fn through_proxy(&self) -> (Proxy, LockClient) {
+        let proxy = Proxy::new(&self.server);
+        let locks = client_of(&proxy.url, &self.timer);
+        (proxy, locks)
+    }
+
     pub(crate) fn holder(&mut self, name: &str) -> Option<String> {
         holder(&mut self.redis, name)
     }
@@ -161,7 +168,11 @@ pub(crate) fn take_away(redis: &mut Connection, name: &str) {
 }
 
 pub(crate) fn client(server: &RedisServer, timer: &HashedWheelTimer) -> LockClient {
-    LockClient::builder(Client::open(server.url()).unwrap())
+    client_of(&server.url(), timer)
+}
+
+fn client_of(url: &str, timer: &HashedWheelTimer) -> LockClient {
+    LockClient::builder(Client::open(url).unwrap())
         .timer(timer)
         .build()
         .unwrap()

@@ -2,21 +2,16 @@
 
 use std::time::{Duration, Instant};
 
-use redis::Client;
-use redis_lock::{LockClient, LockError, Loss};
+use redis_lock::{LockError, Loss};
 
-use super::common::{Answers, Proxy, Setup, long, options, within};
+use super::common::{Answers, Setup, long, options, within};
 
 #[tokio::test]
 async fn a_lock_that_was_granted_is_not_lost_with_the_connection() {
     let Some(mut setup) = Setup::new("lock-cut") else {
         return;
     };
-    let proxy = Proxy::new(&setup.server);
-    let locks = LockClient::builder(Client::open(&*proxy.url).unwrap())
-        .timer(&setup.timer)
-        .build()
-        .unwrap();
+    let (proxy, locks) = setup.through_proxy();
     locks
         .lock("warm up")
         .lock()
@@ -41,11 +36,7 @@ async fn a_lock_whose_answer_never_comes_is_released() {
     let Some(mut setup) = Setup::new("lock-swallow") else {
         return;
     };
-    let proxy = Proxy::new(&setup.server);
-    let locks = LockClient::builder(Client::open(&*proxy.url).unwrap())
-        .timer(&setup.timer)
-        .build()
-        .unwrap();
+    let (proxy, locks) = setup.through_proxy();
     locks
         .lock("warm up")
         .lock()
@@ -129,11 +120,7 @@ async fn a_failed_renewal_is_repeated_after_a_sixth_of_the_lease() {
     let Some(mut setup) = Setup::new("lock-sixth") else {
         return;
     };
-    let proxy = Proxy::new(&setup.server);
-    let locks = LockClient::builder(Client::open(&*proxy.url).unwrap())
-        .timer(&setup.timer)
-        .build()
-        .unwrap();
+    let (proxy, locks) = setup.through_proxy();
     let guard = locks
         .lock_with("a", options().lease(Duration::from_secs(12)))
         .lock()
@@ -189,11 +176,7 @@ async fn without_a_subscription_callers_poll() {
     let Some(mut setup) = Setup::new("lock-no-subscription") else {
         return;
     };
-    let proxy = Proxy::new(&setup.server);
-    let locks = LockClient::builder(Client::open(&*proxy.url).unwrap())
-        .timer(&setup.timer)
-        .build()
-        .unwrap();
+    let (proxy, locks) = setup.through_proxy();
     // A call may take 10 s.
     let options = long().poll(Duration::from_millis(100));
     let guard = locks.lock_with("a", options.clone()).lock().await.unwrap();

@@ -96,11 +96,7 @@ async fn a_server_that_is_too_old_is_refused() {
     let Some(setup) = Setup::new("lock-old") else {
         return;
     };
-    let proxy = Proxy::new(&setup.server);
-    let locks = LockClient::builder(Client::open(&*proxy.url).unwrap())
-        .timer(&setup.timer)
-        .build()
-        .unwrap();
+    let (proxy, locks) = setup.through_proxy();
     proxy.set(Answers::Old);
     let failed = within(locks.lock_with("a", options()).lock()).await;
     let text = failed.unwrap_err().to_string();

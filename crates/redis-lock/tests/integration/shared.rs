@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use redis::{Client, Commands};
-use redis_lock::{Guard, LockClient, LockError, Loss};
+use redis::Commands;
+use redis_lock::{Guard, LockError, Loss};
 
-use super::common::{Answers, LEASE, Proxy, READ, Setup, client, long, options, take, within};
+use super::common::{Answers, LEASE, READ, Setup, client, long, options, take, within};
 
 #[tokio::test]
 async fn readers_share_and_a_writer_is_alone() {
@@ -547,11 +547,7 @@ async fn a_repeated_call_finds_its_own_hold() {
     let Some(mut setup) = Setup::new("lock-rw-cut") else {
         return;
     };
-    let proxy = Proxy::new(&setup.server);
-    let locks = LockClient::builder(Client::open(&*proxy.url).unwrap())
-        .timer(&setup.timer)
-        .build()
-        .unwrap();
+    let (proxy, locks) = setup.through_proxy();
     locks
         .rw_lock("warm up")
         .read()

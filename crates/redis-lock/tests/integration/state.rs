@@ -7,7 +7,7 @@ use redis::{Client, Commands};
 use redis_lock::{LockClient, LockError, Loss};
 
 use super::common::{
-    ANOTHER, Answers, LEASE, PATIENCE, Proxy, Setup, client, long, options, take_away, within,
+    ANOTHER, Answers, LEASE, PATIENCE, Setup, client, long, options, take_away, within,
 };
 
 /// A client whose locks have a holder of this name.
@@ -132,9 +132,7 @@ async fn a_call_that_ends_a_hold_is_not_repeated() {
     let Some(mut setup) = Setup::new("lock-force-cut") else {
         return;
     };
-    let proxy = Proxy::new(&setup.server);
-    let builder = LockClient::builder(Client::open(&*proxy.url).unwrap()).timer(&setup.timer);
-    let locks = builder.build().unwrap();
+    let (proxy, locks) = setup.through_proxy();
     let guard = setup.locks.lock_with("a", long()).lock().await.unwrap();
     locks.state("a").await.unwrap().expect("it is held");
     proxy.set(Answers::Cut);
@@ -322,9 +320,8 @@ async fn a_call_that_ends_one_hold_is_not_repeated() {
     let Some(mut setup) = Setup::new("lock-force-shared-cut") else {
         return;
     };
-    let proxy = Proxy::new(&setup.server);
-    let builder = LockClient::builder(Client::open(&*proxy.url).unwrap()).timer(&setup.timer);
-    let semaphore = builder.build().unwrap().semaphore_with("a", 1, long());
+    let (proxy, locks) = setup.through_proxy();
+    let semaphore = locks.semaphore_with("a", 1, long());
     let permit = semaphore.acquire().await.unwrap();
     // Redis knows the script from now on.
     assert_eq!(semaphore.state().await.unwrap().holders.len(), 1);
