@@ -8,7 +8,7 @@ use tokio_postgres::{GenericClient, Row};
 
 use crate::error::Error;
 use crate::jobs::Jobs;
-use crate::records::{BlockedOn, NodeInfo, RunState, node_info, run_state};
+use crate::records::{BlockedOn, NodeInfo, RunState, node_info};
 
 /// Each part reads by an index, and no more rows than its limit. `$1`: the length of the lists.
 const COUNTS: &str = "
@@ -152,8 +152,8 @@ pub struct NodeLoad {
     pub claimed: u64,
     /// The number of its runs that are executing.
     pub running: u64,
-    /// Of the last hour: how many of the last 10 000 runs of all nodes it has ended. The following
-    /// are about them.
+    /// The number of runs that it has ended in the last hour, of the last 10 000 of all nodes. The
+    /// fields after this one are about these runs.
     pub ended: u64,
     /// How many of them have failed or were abandoned.
     pub failed: u64,
@@ -343,7 +343,7 @@ fn active_run(row: &Row) -> Result<ActiveRun, tokio_postgres::Error> {
         run: row.try_get(0)?,
         job: row.try_get(1)?,
         handler: row.try_get(2)?,
-        state: row.try_get::<_, Option<&str>>(3)?.map(run_state),
+        state: row.try_get::<_, Option<&str>>(3)?.map(RunState::parse),
         start_at: row.try_get(4)?,
         started: row.try_get(5)?,
         attempt: row.try_get(6)?,

@@ -6,7 +6,7 @@ use tokio_postgres::{GenericClient, Row};
 
 use crate::error::Error;
 use crate::jobs::Jobs;
-use crate::records::{RunInfo, RunState, run_columns, run_info, run_state};
+use crate::records::{RunInfo, RunState, run_columns, run_info};
 
 /// The number of jobs that a search with a filter reads at most. There is no index for the filters,
 /// because each index makes each new job slower.
@@ -335,7 +335,7 @@ fn job_summary(row: &Row) -> Result<JobSummary, tokio_postgres::Error> {
             "disabled" => JobState::Disabled,
             _ => JobState::NoNextRun,
         },
-        last_result: row.try_get::<_, Option<_>>(10)?.map(run_state),
+        last_result: row.try_get::<_, Option<_>>(10)?.map(RunState::parse),
     })
 }
 
@@ -346,7 +346,7 @@ pub(crate) fn run_summary(row: &Row) -> Result<RunSummary, tokio_postgres::Error
         handler: row.try_get(2)?,
         due: row.try_get(3)?,
         start_at: row.try_get(4)?,
-        state: run_state(row.try_get(5)?),
+        state: RunState::parse(row.try_get(5)?),
         attempt: row.try_get(6)?,
         interrupted: row.try_get(7)?,
         node: row.try_get(8)?,

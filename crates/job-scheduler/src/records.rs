@@ -99,6 +99,39 @@ pub enum RunState {
     Abandoned,
 }
 
+/// The states, and their names in the table.
+const STATES: [(&str, RunState); 9] = [
+    ("waiting", RunState::Waiting),
+    ("claimed", RunState::Claimed),
+    ("running", RunState::Running),
+    ("blocked", RunState::Blocked),
+    ("done", RunState::Done),
+    ("failed", RunState::Failed),
+    ("skipped", RunState::Skipped),
+    ("cancelled", RunState::Cancelled),
+    ("abandoned", RunState::Abandoned),
+];
+
+impl RunState {
+    /// Reads the name of a state.
+    pub(crate) fn parse(name: &str) -> Self {
+        let known = STATES.into_iter().find(|(known, _)| *known == name);
+        // The table has no other.
+        known.map_or(Self::Cancelled, |(_, state)| state)
+    }
+}
+
+/// Its name in English, as in the table: `waiting`.
+impl fmt::Display for RunState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut names = STATES.into_iter();
+        let (name, _) = names
+            .find(|(_, state)| state == self)
+            .expect("all are there");
+        f.pad(name)
+    }
+}
+
 /// What a [`Blocked`](RunState::Blocked) run waits for. Its text is in English: `the limit 'bank'`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -248,28 +281,13 @@ pub(crate) fn node_info(row: &Row) -> Result<NodeInfo, tokio_postgres::Error> {
     })
 }
 
-pub(crate) fn run_state(text: &str) -> RunState {
-    match text {
-        "waiting" => RunState::Waiting,
-        "claimed" => RunState::Claimed,
-        "running" => RunState::Running,
-        "blocked" => RunState::Blocked,
-        "done" => RunState::Done,
-        "failed" => RunState::Failed,
-        "skipped" => RunState::Skipped,
-        "abandoned" => RunState::Abandoned,
-        // The table has no other.
-        _ => RunState::Cancelled,
-    }
-}
-
 pub(crate) fn run_info(row: &Row) -> Result<RunInfo, tokio_postgres::Error> {
     let output: Option<Json<&RawValue>> = row.try_get("output")?;
     Ok(RunInfo {
         id: row.try_get("id")?,
         job: row.try_get("job")?,
         due: row.try_get("due")?,
-        state: run_state(row.try_get("state")?),
+        state: RunState::parse(row.try_get("state")?),
         attempt: row.try_get("attempt")?,
         interrupted: row.try_get("interrupted")?,
         taken_over: row.try_get("taken_over")?,

@@ -158,7 +158,7 @@ impl RunFilter {
         let (time, id) = until.into_iter().chain(before).min().unzip();
         let id = id.unwrap_or(i64::MAX);
         let states = match self.state {
-            Some(state) => vec![format!("{state:?}").to_lowercase()],
+            Some(state) => vec![state.to_string()],
             None => vec!["failed".into(), "abandoned".into()],
         };
         let parameters = [

@@ -241,7 +241,7 @@ fn operator_repeats_the_failed_runs_of_a_tenant() {
         "the list is shown again",
     );
 
-    // One of them is repeated by somebody else meanwhile. So nothing is done.
+    // Another user repeats one of them meanwhile, so nothing is done.
     let text = browser.follow("//a[starts-with(., 'retry all')]");
     assert!(text.contains("retry these 2 runs?"), "{text}");
     fixture.execute("UPDATE @run SET finished = finished + interval '1 s' WHERE job = 1");

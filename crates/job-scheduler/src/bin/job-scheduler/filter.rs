@@ -11,16 +11,16 @@ pub(crate) const NAMES: [&str; 8] = [
     "state", "kind", "node", "key", "limit", "since", "until", "error",
 ];
 
-pub(crate) const STATES: [&str; 9] = [
-    "waiting",
-    "claimed",
-    "running",
-    "blocked",
-    "done",
-    "failed",
-    "skipped",
-    "cancelled",
-    "abandoned",
+pub(crate) const STATES: [RunState; 9] = [
+    RunState::Waiting,
+    RunState::Claimed,
+    RunState::Running,
+    RunState::Blocked,
+    RunState::Done,
+    RunState::Failed,
+    RunState::Skipped,
+    RunState::Cancelled,
+    RunState::Abandoned,
 ];
 
 /// Reads the fields that are not empty.
@@ -61,14 +61,11 @@ fn time(text: &str, now: Timestamp) -> Result<Timestamp, String> {
 }
 
 fn state(text: &str) -> Result<RunState, String> {
-    use RunState::*;
-    let all = [
-        Waiting, Claimed, Running, Blocked, Done, Failed, Skipped, Cancelled, Abandoned,
-    ];
-    let known = STATES.iter().zip(all).find(|(name, _)| **name == text);
-    known
-        .map(|(_, state)| state)
-        .ok_or_else(|| format!("'state' must be one of {}", STATES.join(", ")))
+    let known = STATES.into_iter().find(|state| state.to_string() == text);
+    known.ok_or_else(|| {
+        let names = STATES.map(|state| state.to_string());
+        format!("'state' must be one of {}", names.join(", "))
+    })
 }
 
 /// The changes that the state of these runs allows.

@@ -333,7 +333,7 @@ async fn list_runs(
         let page = jobs.search_runs(client, filter, next, limit).await?;
         for run in &page.runs {
             let time = run.finished.unwrap_or(run.start_at);
-            let state = format!("{:?}", run.state).to_lowercase();
+            let state = run.state;
             print_line!(
                 "{:>8}  job {}  {time:.0}  {state:9}  node {}  attempt {}  {}  {}  {}",
                 run.id,
@@ -448,7 +448,7 @@ fn run_line(run: &RunInfo) {
         (None, None, Some(output)) => output.to_string(),
         (None, None, None) => String::new(),
     };
-    let state = format!("{:?}", run.state).to_lowercase();
+    let state = run.state;
     let RunInfo {
         id,
         due,

@@ -113,19 +113,14 @@ pub(crate) fn put_time_or_none(html: &mut Html, time: Option<Timestamp>, now: Ti
 
 /// Appends the state of a run as a badge.
 pub(crate) fn put_run_state(html: &mut Html, state: RunState) {
-    match state {
-        RunState::Waiting => put!(html, "<b class=\"badge\">waiting</b>"),
-        RunState::Claimed => put!(html, "<b class=\"badge\">claimed</b>"),
-        RunState::Running => put!(html, "<b class=\"badge active\">running</b>"),
-        RunState::Blocked => put!(html, "<b class=\"badge warn\">blocked</b>"),
-        RunState::Done => put!(html, "<b class=\"badge good\">done</b>"),
-        RunState::Failed => put!(html, "<b class=\"badge bad\">failed</b>"),
-        RunState::Abandoned => put!(html, "<b class=\"badge bad\">abandoned</b>"),
-        RunState::Skipped => put!(html, "<b class=\"badge\">skipped</b>"),
-        RunState::Cancelled => put!(html, "<b class=\"badge\">cancelled</b>"),
-        // One that the library will have later.
-        other => put!(html, "<b class=\"badge\">" {format!("{other:?}").to_lowercase()} "</b>"),
-    }
+    let class = match state {
+        RunState::Running => " active",
+        RunState::Blocked => " warn",
+        RunState::Done => " good",
+        RunState::Failed | RunState::Abandoned => " bad",
+        _ => "",
+    };
+    put!(html, "<b class=\"badge" {class} "\">" {state} "</b>");
 }
 
 #[cfg(test)]

@@ -111,12 +111,12 @@ pub(crate) async fn all(app: &App, query: &Fields) -> Result<Page, Problem> {
 fn put_filter(html: &mut Html, query: &Fields) {
     put!(html, "<div class=\"forms\"><form action=\"/runs\"><label>State <select name=\"state\">"
         "<option value=\"\">failed or abandoned</option>");
-    for state in STATES {
+    for state in STATES.map(|state| state.to_string()) {
         put!(html, "<option");
-        if query.get("state").is_some_and(|chosen| chosen == state) {
+        if query.get("state").is_some_and(|chosen| *chosen == state) {
             put!(html, " selected");
         }
-        put!(html, ">" {state} "</option>");
+        put!(html, ">" {&state} "</option>");
     }
     put!(html, "</select></label>");
     for (name, label, tip) in [
