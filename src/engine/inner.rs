@@ -120,7 +120,7 @@ pub(crate) struct Inner {
 // User code runs only where everything is consistent, so its panic leaves nothing half done.
 impl RefUnwindSafe for Inner {}
 
-/// Who turns a timer.
+/// What turns a timer.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Kind {
     #[default]
