@@ -182,6 +182,7 @@ fn nothing_is_public_and_hidden() {
         "crates/util/src",
         "crates/redis-lock/src",
         "crates/job-scheduler/src",
+        "crates/job-scheduler/cli/src",
     ];
     for source in folders.into_iter().flat_map(sources) {
         assert!(

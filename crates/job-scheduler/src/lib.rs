@@ -119,8 +119,6 @@
 //! | `tracing` (default) | reports failed runs, takeovers and restarts, as warnings |
 //! | `metrics` | the metrics below |
 //! | `sqlx` | jobs are enqueued, and runs completed, on connections and in transactions of sqlx 0.8 too |
-//! | `cli` | the program `job-scheduler` |
-//! | `serve` | `cli`, with the command `serve`: a page in a browser |
 //!
 //! # Metrics
 //!

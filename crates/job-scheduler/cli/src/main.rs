@@ -2,7 +2,6 @@
 
 mod connect;
 mod filter;
-#[cfg(feature = "serve")]
 mod serve;
 mod text;
 mod time;
@@ -125,7 +124,6 @@ enum Command {
     /// It is read-only unless changes are allowed. It has no TLS: put it behind a proxy that has,
     /// if it is not used on this machine only. Programs send the token as `Authorization: Bearer
     /// TOKEN`.
-    #[cfg(feature = "serve")]
     Serve(serve::Options),
 }
 
@@ -167,7 +165,6 @@ impl Found {
 
 async fn run(options: Options) -> Result<Found, Failure> {
     let jobs = Jobs::new(&options.schema)?;
-    #[cfg(feature = "serve")]
     if let Command::Serve(page) = options.command {
         serve::run(jobs, &options.schema, options.url, page).await?;
         return Ok(Found::Yes);
@@ -310,7 +307,6 @@ async fn run(options: Options) -> Result<Found, Failure> {
             Ok(Found::Yes)
         }
         // It has its own connections.
-        #[cfg(feature = "serve")]
         Command::Serve(_) => Ok(Found::Yes),
     }
 }
