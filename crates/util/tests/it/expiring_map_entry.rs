@@ -257,6 +257,9 @@ fn an_insertion_replaces_the_living_entry_of_its_key() {
     }
 }
 
+/// After this time another thread waits for a key that is reserved.
+const WAITS: Duration = ms(if cfg!(miri) { 3_000 } else { 200 });
+
 /// It counts from the end of the wait.
 #[test]
 fn a_touch_that_waits_gives_its_whole_time() {
@@ -266,7 +269,7 @@ fn a_touch_that_waits_gives_its_whole_time() {
     let entry = map.entry(7);
     thread::scope(|scope| {
         let touch = scope.spawn(|| map.touch(&7, TICK));
-        thread::sleep(ms(50));
+        thread::sleep(WAITS);
         t.clock.advance(TICK * 2);
         drop(entry);
         assert!(touch.join().unwrap());
@@ -282,7 +285,7 @@ fn an_insertion_that_waits_gives_its_whole_time() {
     let entry = map.entry(7);
     thread::scope(|scope| {
         let insert = scope.spawn(|| map.insert(7, 1, TICK));
-        thread::sleep(ms(50));
+        thread::sleep(WAITS);
         t.clock.advance(TICK * 2);
         drop(entry);
         assert_eq!(insert.join().unwrap().unwrap(), None);
