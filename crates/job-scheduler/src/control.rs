@@ -1,10 +1,11 @@
 //! Users cancel and retry single runs.
 
-use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
+use tokio_postgres::{GenericClient, Row};
 
 use crate::error::Error;
 use crate::jobs::Jobs;
+use crate::records::count;
 
 const CANCEL: &str = "SELECT @cancel_run($1)";
 
@@ -90,15 +91,19 @@ impl Jobs {
         client: &impl GenericClient,
         run: i64,
     ) -> Result<Option<Cancellation>, Error> {
-        let row = client
-            .query_typed_one(&self.names.complete(CANCEL), &[(&run, Type::INT8)])
-            .await?;
-        let outcome: Option<&str> = row.try_get(0)?;
-        Ok(outcome.map(|outcome| match outcome {
-            "cancelled" => Cancellation::Cancelled,
-            "requested" => Cancellation::Requested,
-            _ => Cancellation::Ended,
-        }))
+        let outcome = |row: &Row| {
+            let outcome: Option<&str> = row.try_get(0)?;
+            Ok(outcome.map(|outcome| match outcome {
+                "cancelled" => Cancellation::Cancelled,
+                "requested" => Cancellation::Requested,
+                _ => Cancellation::Ended,
+            }))
+        };
+        let parameters = [(&run as _, Type::INT8)];
+        Ok(self
+            .row(client, CANCEL, &parameters, outcome)
+            .await?
+            .flatten())
     }
 
     /// Cancels all runs of a job that have not ended, as [`cancel`](Self::cancel) does. Returns
@@ -127,10 +132,11 @@ impl Jobs {
     /// # }
     /// ```
     pub async fn cancel_all(&self, client: &impl GenericClient, job: i64) -> Result<u64, Error> {
-        let row = client
-            .query_typed_one(&self.names.complete(CANCEL_ALL), &[(&job, Type::INT8)])
+        let parameters = [(&job as _, Type::INT8)];
+        let count = self
+            .row(client, CANCEL_ALL, &parameters, |row| count(row, 0))
             .await?;
-        Ok(row.try_get::<_, i64>(0)?.unsigned_abs())
+        Ok(count.unwrap_or_default())
     }
 
     /// Repeats a run that has failed, or was cancelled or abandoned, immediately. Returns false if
@@ -169,9 +175,10 @@ impl Jobs {
     /// # }
     /// ```
     pub async fn retry(&self, client: &impl GenericClient, run: i64) -> Result<bool, Error> {
-        let row = client
-            .query_typed_one(&self.names.complete(RETRY), &[(&run, Type::INT8)])
+        let parameters = [(&run as _, Type::INT8)];
+        let is_repeated = self
+            .row(client, RETRY, &parameters, |row| row.try_get(0))
             .await?;
-        Ok(row.try_get(0)?)
+        Ok(is_repeated.unwrap_or_default())
     }
 }

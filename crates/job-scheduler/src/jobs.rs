@@ -1,11 +1,11 @@
 //! Users enqueue, change and inspect jobs.
 
 use jiff::Timestamp;
-use tokio_postgres::GenericClient;
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{GenericClient, Row};
 
 use crate::error::Error;
-use crate::records::{Job, NodeInfo, RunInfo, job, job_columns, node_info, run_columns, run_info};
+use crate::records::{Job, RunInfo, job, job_columns, run_columns, run_info};
 use crate::schedule::Schedule;
 use crate::sql::Names;
 
@@ -50,8 +50,6 @@ const HISTORY: &str = concat!(
     run_columns!(),
     " FROM @run WHERE job = $1 ORDER BY due DESC LIMIT $2"
 );
-
-const NODES: &str = "SELECT id, name, alive_until, alive_until > clock_timestamp(), handlers FROM @node ORDER BY id";
 
 /// The jobs of a schema.
 ///
@@ -150,6 +148,30 @@ impl Jobs {
         })
     }
 
+    /// Returns what `read` reads from the rows of a statement.
+    pub(crate) async fn rows<T>(
+        &self,
+        client: &impl GenericClient,
+        text: &str,
+        parameters: &[(&(dyn ToSql + Sync), Type)],
+        read: impl FnMut(&Row) -> Result<T, tokio_postgres::Error>,
+    ) -> Result<Vec<T>, Error> {
+        let text = self.names.complete(text);
+        let rows = client.query_typed(&text, parameters).await?;
+        Ok(rows.iter().map(read).collect::<Result<_, _>>()?)
+    }
+
+    /// The same for a statement that has one row, or none.
+    pub(crate) async fn row<T>(
+        &self,
+        client: &impl GenericClient,
+        text: &str,
+        parameters: &[(&(dyn ToSql + Sync), Type)],
+        read: impl FnMut(&Row) -> Result<T, tokio_postgres::Error>,
+    ) -> Result<Option<T>, Error> {
+        Ok(self.rows(client, text, parameters, read).await?.pop())
+    }
+
     /// Pauses a job: its runs that have not started do not start, although a node may have read
     /// them. Those that are running continue, but are not repeated if they fail or are interrupted.
     /// Returns false if there is no such job.
@@ -177,17 +199,16 @@ impl Jobs {
     /// ```
     pub async fn pause(&self, client: &mut impl GenericClient, job: i64) -> Result<bool, Error> {
         let transaction = client.transaction().await?;
-        let found = transaction
-            .query_typed_opt(&self.names.complete(PAUSE), &[(&job, Type::INT8)])
-            .await?
-            .is_some();
-        if found {
-            transaction
-                .query_typed(&self.names.complete(CANCEL), &[(&job, Type::INT8)])
+        let parameters = [(&job as _, Type::INT8)];
+        let found = self
+            .row(&transaction, PAUSE, &parameters, |_| Ok(()))
+            .await?;
+        if found.is_some() {
+            self.row(&transaction, CANCEL, &parameters, |_| Ok(()))
                 .await?;
         }
         transaction.commit().await?;
-        Ok(found)
+        Ok(found.is_some())
     }
 
     /// Resumes a paused or disabled job. Due times during the pause are omitted; a job that is due
@@ -221,15 +242,12 @@ impl Jobs {
             Schedule::Once => Some(now),
             _ => schedule.next(next_run, first_run, now),
         });
-        transaction
-            .query_typed(
-                &self.names.complete(RESUME),
-                &[
-                    (&job, Type::INT8),
-                    (&next_run, Type::TIMESTAMPTZ),
-                    (&first_run, Type::TIMESTAMPTZ),
-                ],
-            )
+        let parameters = [
+            (&job as _, Type::INT8),
+            (&next_run as _, Type::TIMESTAMPTZ),
+            (&first_run as _, Type::TIMESTAMPTZ),
+        ];
+        self.row(&transaction, RESUME, &parameters, |_| Ok(()))
             .await?;
         transaction.commit().await?;
         Ok(true)
@@ -242,10 +260,9 @@ impl Jobs {
     ///
     /// [`Error::Database`].
     pub async fn delete(&self, client: &impl GenericClient, job: i64) -> Result<bool, Error> {
-        Ok(client
-            .query_typed_opt(&self.names.complete(DELETE), &[(&job, Type::INT8)])
-            .await?
-            .is_some())
+        let parameters = [(&job as _, Type::INT8)];
+        let found = self.row(client, DELETE, &parameters, |_| Ok(())).await?;
+        Ok(found.is_some())
     }
 
     /// Runs a job immediately, in addition to its schedule, even if it is paused. Returns the
@@ -275,10 +292,9 @@ impl Jobs {
         client: &impl GenericClient,
         job: i64,
     ) -> Result<Option<i64>, Error> {
-        let row = client
-            .query_typed_opt(&self.names.complete(RUN_NOW), &[(&job, Type::INT8)])
-            .await?;
-        Ok(row.map(|row| row.try_get(0)).transpose()?)
+        let parameters = [(&job as _, Type::INT8)];
+        self.row(client, RUN_NOW, &parameters, |row| row.try_get(0))
+            .await
     }
 
     /// Returns at most `limit` jobs whose number is greater than `after`, in the order of numbers.
@@ -310,13 +326,9 @@ impl Jobs {
         after: i64,
         limit: u32,
     ) -> Result<Vec<Job>, Error> {
-        let rows = client
-            .query_typed(
-                &self.names.complete(LIST),
-                &[(&after, Type::INT8), (&i64::from(limit), Type::INT8)],
-            )
-            .await?;
-        Ok(rows.iter().map(job).collect::<Result<_, _>>()?)
+        let limit = i64::from(limit);
+        let parameters = [(&after as _, Type::INT8), (&limit as _, Type::INT8)];
+        self.rows(client, LIST, &parameters, job).await
     }
 
     /// Returns a job.
@@ -325,10 +337,7 @@ impl Jobs {
     ///
     /// [`Error::Database`].
     pub async fn get(&self, client: &impl GenericClient, id: i64) -> Result<Option<Job>, Error> {
-        let row = client
-            .query_typed_opt(&self.names.complete(GET), &[(&id, Type::INT8)])
-            .await?;
-        Ok(row.as_ref().map(job).transpose()?)
+        self.row(client, GET, &[(&id, Type::INT8)], job).await
     }
 
     /// Returns the number of the job with this key. It may be finished.
@@ -337,10 +346,8 @@ impl Jobs {
     ///
     /// [`Error::Database`].
     pub async fn find(&self, client: &impl GenericClient, key: &str) -> Result<Option<i64>, Error> {
-        let row = client
-            .query_typed_opt(&self.names.complete(FIND), &[(&key, Type::TEXT)])
-            .await?;
-        Ok(row.map(|row| row.try_get(0)).transpose()?)
+        self.row(client, FIND, &[(&key, Type::TEXT)], |row| row.try_get(0))
+            .await
     }
 
     /// Returns the last runs of a job, at most `limit`, the latest due time first. Results are
@@ -355,34 +362,8 @@ impl Jobs {
         job: i64,
         limit: u32,
     ) -> Result<Vec<RunInfo>, Error> {
-        let rows = client
-            .query_typed(
-                &self.names.complete(HISTORY),
-                &[(&job, Type::INT8), (&i64::from(limit), Type::INT8)],
-            )
-            .await?;
-        Ok(rows.iter().map(run_info).collect::<Result<_, _>>()?)
-    }
-
-    /// Returns the nodes, among them lost ones whose runs are not taken over yet.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Database`].
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// use hashed_wheel_job_scheduler::Jobs;
-    ///
-    /// # async fn example(client: tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
-    /// let nodes = Jobs::new("jobs")?.nodes(&client).await?;
-    /// println!("{} nodes are alive", nodes.iter().filter(|node| node.is_alive).count());
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub async fn nodes(&self, client: &impl GenericClient) -> Result<Vec<NodeInfo>, Error> {
-        let rows = client.query_typed(&self.names.complete(NODES), &[]).await?;
-        Ok(rows.iter().map(node_info).collect::<Result<_, _>>()?)
+        let limit = i64::from(limit);
+        let parameters = [(&job as _, Type::INT8), (&limit as _, Type::INT8)];
+        self.rows(client, HISTORY, &parameters, run_info).await
     }
 }

@@ -188,9 +188,9 @@ pub use crate::job::{NewJob, Overlap, Payload};
 pub use crate::jobs::{Enqueued, Jobs, Outcome};
 pub use crate::limits::{KindInfo, KindLimits};
 pub use crate::misfire::Misfire;
-pub use crate::overview::{ActiveRun, Minute, NodeLoad, Overview, Queue};
+pub use crate::overview::{ActiveRun, Minute, NodeInfo, Overview, Queue};
 pub use crate::pages::{JobFilter, JobPage, JobState, JobSummary, RunSummary};
-pub use crate::records::{BlockedOn, FailedAttempt, Job, NodeInfo, RunInfo, RunState};
+pub use crate::records::{BlockedOn, FailedAttempt, Job, RunInfo, RunState};
 pub use crate::runs::{RunChange, RunFilter, RunPage};
 pub use crate::scheduler::{Scheduler, SchedulerBuilder};
 

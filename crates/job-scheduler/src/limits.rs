@@ -196,10 +196,9 @@ impl Jobs {
             (&interval as _, Type::INT8),
             (&burst as _, Type::INT4),
         ];
-        client
-            .query_typed(&self.names.complete(SET_KIND), &parameters)
-            .await?;
-        Ok(())
+        self.rows(client, SET_KIND, &parameters, |_| Ok(()))
+            .await
+            .map(drop)
     }
 
     /// Sets how many runs with a [`limit`](crate::NewJob::limit) of this name may be running, for
@@ -236,10 +235,9 @@ impl Jobs {
         check_limits(&BTreeMap::from([(name.to_owned(), running.unwrap_or(1))]))?;
         let running = running.map(|count| count as i32);
         let parameters = [(&name as _, Type::TEXT), (&running as _, Type::INT4)];
-        client
-            .query_typed(&self.names.complete(SET_LIMIT), &parameters)
-            .await?;
-        Ok(())
+        self.rows(client, SET_LIMIT, &parameters, |_| Ok(()))
+            .await
+            .map(drop)
     }
 
     /// Returns all limits that were set by [`set_limit`](Self::set_limit), by their names. The
@@ -252,11 +250,9 @@ impl Jobs {
         &self,
         client: &impl GenericClient,
     ) -> Result<BTreeMap<String, u32>, Error> {
-        let rows = client
-            .query_typed(&self.names.complete(LIMITS), &[])
-            .await?;
         let limit = |row: &Row| Ok((row.try_get(0)?, row.try_get::<_, i32>(1)?.unsigned_abs()));
-        rows.iter().map(limit).collect()
+        let limits = self.rows(client, LIMITS, &[], limit).await?;
+        Ok(limits.into_iter().collect())
     }
 
     /// Returns the handlers that have limits, in the order of their names.
@@ -278,8 +274,7 @@ impl Jobs {
     /// # }
     /// ```
     pub async fn kinds(&self, client: &impl GenericClient) -> Result<Vec<KindInfo>, Error> {
-        let rows = client.query_typed(&self.names.complete(KINDS), &[]).await?;
-        Ok(rows.iter().map(kind_info).collect::<Result<_, _>>()?)
+        self.rows(client, KINDS, &[], kind_info).await
     }
 }
 

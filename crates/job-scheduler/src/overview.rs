@@ -8,7 +8,7 @@ use tokio_postgres::{GenericClient, Row};
 
 use crate::error::Error;
 use crate::jobs::Jobs;
-use crate::records::{BlockedOn, NodeInfo, RunState, node_info};
+use crate::records::{BlockedOn, RunState, count};
 
 /// Each part reads by an index, and no more rows than its limit. `$1`: the length of the lists.
 const COUNTS: &str = "
@@ -133,7 +133,7 @@ pub struct Overview {
     /// The number of runs that wait for the end of other runs, or for a rate, at most 10 000.
     pub blocked: u64,
     /// The nodes, in the order of their numbers.
-    pub nodes: Vec<NodeLoad>,
+    pub nodes: Vec<NodeInfo>,
     /// The last 60 minutes, the latest one last.
     pub hour: Vec<Minute>,
     /// The runs that are executing, the longest first.
@@ -142,12 +142,20 @@ pub struct Overview {
     pub next: Vec<ActiveRun>,
 }
 
-/// A node and its runs.
+/// A node and its runs. See [`Jobs::nodes`].
 #[derive(Debug, Clone)]
 #[non_exhaustive]
-pub struct NodeLoad {
-    /// The node.
-    pub node: NodeInfo,
+pub struct NodeInfo {
+    /// Its number. A node gets a new one after an error of the database.
+    pub id: i64,
+    /// The name from [`SchedulerBuilder::name`](crate::SchedulerBuilder::name).
+    pub name: String,
+    /// The end of its lease, if it does not renew it.
+    pub alive_until: Timestamp,
+    /// Whether the lease has not ended.
+    pub is_alive: bool,
+    /// The names of the handlers whose runs it executes. None: it is ending, or lost.
+    pub handlers: Vec<String>,
     /// The number of runs that it has read ahead and not started.
     pub claimed: u64,
     /// The number of its runs that are executing.
@@ -234,9 +242,7 @@ impl Jobs {
     ///
     /// # async fn example(client: tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
     /// let overview = Jobs::new("jobs")?.overview(&client, 10).await?;
-    /// for load in overview.nodes {
-    ///     println!("node {}: {} running, {} claimed", load.node.id, load.running, load.claimed);
-    /// }
+    /// println!("{} runs wait for {} nodes", overview.waiting, overview.nodes.len());
     /// # Ok(())
     /// # }
     /// ```
@@ -245,26 +251,42 @@ impl Jobs {
         client: &impl GenericClient,
         limit: u32,
     ) -> Result<Overview, Error> {
-        let limit = i64::from(limit);
-        let query = async |text: &str| client.query_typed(&self.names.complete(text), &[]).await;
-        let list = async |text: &str| -> Result<Vec<ActiveRun>, Error> {
-            let rows = client
-                .query_typed(&self.names.complete(text), &[(&limit, Type::INT8)])
-                .await?;
-            Ok(rows.iter().map(active_run).collect::<Result<_, _>>()?)
-        };
-        let counts = query(COUNTS).await?.remove(0);
-        let (nodes, hour) = (query(NODES).await?, query(HOUR).await?);
+        let limit = [(&i64::from(limit) as _, Type::INT8)];
+        let counts = client
+            .query_typed_one(&self.names.complete(COUNTS), &[])
+            .await?;
         Ok(Overview {
             now: counts.try_get(0)?,
             jobs: count(&counts, 1)?,
             waiting: count(&counts, 2)?,
             blocked: count(&counts, 3)?,
-            nodes: nodes.iter().map(node_load).collect::<Result<_, _>>()?,
-            hour: hour.iter().map(minute).collect::<Result<_, _>>()?,
-            running: list(RUNNING).await?,
-            next: list(NEXT).await?,
+            nodes: self.nodes(client).await?,
+            hour: self.rows(client, HOUR, &[], minute).await?,
+            running: self.rows(client, RUNNING, &limit, active_run).await?,
+            next: self.rows(client, NEXT, &limit, active_run).await?,
         })
+    }
+
+    /// Returns the nodes, among them lost ones whose runs are not taken over yet.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Database`].
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use hashed_wheel_job_scheduler::Jobs;
+    ///
+    /// # async fn example(client: tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// for node in Jobs::new("jobs")?.nodes(&client).await? {
+    ///     println!("{}: {} runs, {:?} late", node.name, node.ended, node.lateness);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn nodes(&self, client: &impl GenericClient) -> Result<Vec<NodeInfo>, Error> {
+        self.rows(client, NODES, &[], node_info).await
     }
 
     /// Returns what waits: for a node, a limit, a rate, or another run. At most 100 handlers, and
@@ -287,20 +309,17 @@ impl Jobs {
     /// # }
     /// ```
     pub async fn queues(&self, client: &impl GenericClient) -> Result<Vec<Queue>, Error> {
-        let rows = client
-            .query_typed(&self.names.complete(QUEUES), &[])
-            .await?;
-        Ok(rows.iter().map(queue).collect::<Result<_, _>>()?)
+        self.rows(client, QUEUES, &[], queue).await
     }
 }
 
-fn count(row: &Row, column: usize) -> Result<u64, tokio_postgres::Error> {
-    Ok(row.try_get::<_, i64>(column)?.unsigned_abs())
-}
-
-fn node_load(row: &Row) -> Result<NodeLoad, tokio_postgres::Error> {
-    Ok(NodeLoad {
-        node: node_info(row)?,
+fn node_info(row: &Row) -> Result<NodeInfo, tokio_postgres::Error> {
+    Ok(NodeInfo {
+        id: row.try_get(0)?,
+        name: row.try_get(1)?,
+        alive_until: row.try_get(2)?,
+        is_alive: row.try_get(3)?,
+        handlers: row.try_get(4)?,
         claimed: count(row, 5)?,
         running: count(row, 6)?,
         ended: count(row, 7)?,

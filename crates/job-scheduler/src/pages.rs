@@ -218,23 +218,19 @@ impl Jobs {
         let limit = limit.min(EXAMINED);
         let has_filter = *filter != JobFilter::default();
         let examined = i64::from(if has_filter { EXAMINED } else { limit });
-        let rows = client
-            .query_typed(
-                &self.names.complete(SEARCH),
-                &[
-                    (&after, Type::INT8),
-                    (&examined, Type::INT8),
-                    (&filter.handler, Type::TEXT),
-                    (&filter.state.map(JobState::name), Type::TEXT),
-                    (&i64::from(limit), Type::INT8),
-                ],
-            )
-            .await?;
+        let (state, returned) = (filter.state.map(JobState::name), i64::from(limit));
+        let parameters = [
+            (&after as _, Type::INT8),
+            (&examined as _, Type::INT8),
+            (&filter.handler as _, Type::TEXT),
+            (&state as _, Type::TEXT),
+            (&returned as _, Type::INT8),
+        ];
         let mut page = JobPage {
             jobs: Vec::new(),
             next: None,
         };
-        for row in &rows {
+        let put = |row: &Row| {
             if row.try_get::<_, Option<i64>>(0)?.is_some() {
                 page.jobs.push(job_summary(row)?);
             }
@@ -242,7 +238,9 @@ impl Jobs {
             if row.try_get::<_, i64>(8)? == examined {
                 page.next = row.try_get(9)?;
             }
-        }
+            Ok(())
+        };
+        self.rows(client, SEARCH, &parameters, put).await?;
         // Runs that it has read after the last job are read again.
         if page.jobs.len() == limit as usize {
             page.next = page.jobs.last().map(|job| job.id);
@@ -277,17 +275,13 @@ impl Jobs {
         before: Option<Timestamp>,
         limit: u32,
     ) -> Result<Vec<RunSummary>, Error> {
-        let rows = client
-            .query_typed(
-                &self.names.complete(RUNS),
-                &[
-                    (&job, Type::INT8),
-                    (&before, Type::TIMESTAMPTZ),
-                    (&i64::from(limit), Type::INT8),
-                ],
-            )
-            .await?;
-        Ok(rows.iter().map(run_summary).collect::<Result<_, _>>()?)
+        let limit = i64::from(limit);
+        let parameters = [
+            (&job as _, Type::INT8),
+            (&before as _, Type::TIMESTAMPTZ),
+            (&limit as _, Type::INT8),
+        ];
+        self.rows(client, RUNS, &parameters, run_summary).await
     }
 
     /// Returns a run.
@@ -313,10 +307,7 @@ impl Jobs {
         client: &impl GenericClient,
         run: i64,
     ) -> Result<Option<RunInfo>, Error> {
-        let row = client
-            .query_typed_opt(&self.names.complete(RUN), &[(&run, Type::INT8)])
-            .await?;
-        Ok(row.as_ref().map(run_info).transpose()?)
+        self.row(client, RUN, &[(&run, Type::INT8)], run_info).await
     }
 }
 

@@ -1,4 +1,4 @@
-//! Rows of the tables, as users see them: jobs, runs and nodes.
+//! Rows of the tables, as users see them: jobs and runs.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -228,20 +228,9 @@ pub struct FailedAttempt {
     pub error: String,
 }
 
-/// A node.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct NodeInfo {
-    /// Its number. A node gets a new one after an error of the database.
-    pub id: i64,
-    /// The name from [`SchedulerBuilder::name`](crate::SchedulerBuilder::name).
-    pub name: String,
-    /// The end of its lease, if it does not renew it.
-    pub alive_until: Timestamp,
-    /// Whether the lease has not ended.
-    pub is_alive: bool,
-    /// The names of the handlers whose runs it executes. None: it is ending, or lost.
-    pub handlers: Vec<String>,
+/// Reads a count.
+pub(crate) fn count(row: &Row, column: usize) -> Result<u64, tokio_postgres::Error> {
+    Ok(row.try_get::<_, i64>(column)?.unsigned_abs())
 }
 
 pub(crate) fn job(row: &Row) -> Result<Job, tokio_postgres::Error> {
@@ -268,16 +257,6 @@ pub(crate) fn job(row: &Row) -> Result<Job, tokio_postgres::Error> {
             .unwrap_or_default(),
         retries: row.try_get::<_, i32>("retries")?.unsigned_abs(),
         timeout: timeout.map(|micros| Duration::from_micros(micros.unsigned_abs())),
-    })
-}
-
-pub(crate) fn node_info(row: &Row) -> Result<NodeInfo, tokio_postgres::Error> {
-    Ok(NodeInfo {
-        id: row.try_get(0)?,
-        name: row.try_get(1)?,
-        alive_until: row.try_get(2)?,
-        is_alive: row.try_get(3)?,
-        handlers: row.try_get(4)?,
     })
 }
 

@@ -1,16 +1,16 @@
 //! Runs that match a filter, and changes of all of them.
 
 use jiff::Timestamp;
-use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
+use tokio_postgres::{GenericClient, Row};
 
 use crate::error::Error;
 use crate::jobs::Jobs;
 use crate::pages::{RunSummary, run_summary, summary_columns};
-use crate::records::RunState;
+use crate::records::{RunState, count};
 
 /// The number of runs that a call examines at most.
-const EXAMINED: usize = 10_000;
+const EXAMINED: i64 = 10_000;
 
 /// `$1`, `$2`: before the run with this time and number. `$3`: since this time. `$4`: the states.
 /// `$5` to `$9`: the rest of the filter. `$10`: how many to return. The
@@ -146,14 +146,15 @@ impl RunFilter {
         examine + select
     }
 
-    async fn query(
+    async fn query<T>(
         &self,
         jobs: &Jobs,
         client: &impl GenericClient,
         before: Option<(Timestamp, i64)>,
         limit: i64,
         select: &str,
-    ) -> Result<Vec<tokio_postgres::Row>, Error> {
+        read: impl FnMut(&Row) -> Result<T, tokio_postgres::Error>,
+    ) -> Result<Vec<T>, Error> {
         let until = self.until.map(|until| (until, i64::MIN));
         let (time, id) = until.into_iter().chain(before).min().unzip();
         let id = id.unwrap_or(i64::MAX);
@@ -173,8 +174,8 @@ impl RunFilter {
             (&self.error as _, Type::TEXT),
             (&limit as _, Type::INT8),
         ];
-        let text = jobs.names.complete(&self.text(select));
-        Ok(client.query_typed(&text, &parameters).await?)
+        jobs.rows(client, &self.text(select), &parameters, read)
+            .await
     }
 }
 
@@ -218,9 +219,6 @@ impl Jobs {
         before: Option<(Timestamp, i64)>,
         limit: u32,
     ) -> Result<RunPage, Error> {
-        let rows = filter
-            .query(self, client, before, limit.into(), PAGE)
-            .await?;
         let mut page = RunPage {
             runs: Vec::new(),
             next: None,
@@ -229,20 +227,23 @@ impl Jobs {
             filter.state,
             Some(RunState::Waiting | RunState::Claimed | RunState::Running | RunState::Blocked)
         );
-        for row in &rows {
-            let examined: i64 = row.try_get("count")?;
-            if row.try_get::<_, Option<i64>>(0)?.is_some() {
+        let put = |row: &Row| {
+            if let Some(id) = row.try_get(0)? {
                 page.runs.push(run_summary(row)?);
-                page.next = Some((row.try_get("moment")?, page.runs[page.runs.len() - 1].id));
+                page.next = Some((row.try_get("moment")?, id));
             }
             if page.runs.len() < limit as usize {
-                let is_cut = examined as usize == EXAMINED && has_ended;
+                let is_cut = row.try_get::<_, i64>("count")? == EXAMINED && has_ended;
                 page.next = match is_cut {
                     true => Some((row.try_get("last")?, row.try_get("last_id")?)),
                     false => None,
                 };
             }
-        }
+            Ok(())
+        };
+        filter
+            .query(self, client, before, limit.into(), PAGE, put)
+            .await?;
         Ok(page)
     }
 
@@ -259,13 +260,10 @@ impl Jobs {
         before: Option<(Timestamp, i64)>,
     ) -> Result<Vec<i64>, Error> {
         let select = "SELECT id FROM found ORDER BY id";
-        let rows = filter
-            .query(self, client, before, EXAMINED as i64, select)
-            .await?;
-        Ok(rows
-            .iter()
-            .map(|row| row.try_get(0))
-            .collect::<Result<_, _>>()?)
+        let id = |row: &Row| row.try_get(0);
+        filter
+            .query(self, client, before, EXAMINED, select, id)
+            .await
     }
 
     /// Changes all these runs, and returns how many it has changed. The others do not exist, or
@@ -304,9 +302,10 @@ impl Jobs {
             }
             RunChange::Delete => "SELECT @delete_runs($1)".into(),
         };
-        let row = client
-            .query_typed_one(&self.names.complete(&text), &[(&runs, Type::INT8_ARRAY)])
+        let parameters = [(&runs as _, Type::INT8_ARRAY)];
+        let count = self
+            .row(client, &text, &parameters, |row| count(row, 0))
             .await?;
-        Ok(row.try_get::<_, i64>(0)?.unsigned_abs())
+        Ok(count.unwrap_or_default())
     }
 }

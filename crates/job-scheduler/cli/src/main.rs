@@ -18,6 +18,7 @@ use tokio_postgres::{Client, Config};
 
 use self::connect::Connector;
 use self::text::{escaped, print_line};
+use self::time::Rounded;
 
 /// Shows and changes the jobs of hashed-wheel-job-scheduler in a PostgreSQL database
 #[derive(Debug, Parser)]
@@ -117,7 +118,10 @@ enum Command {
         #[arg(long, value_name = "N", default_value_t = 1)]
         burst: u32,
     },
-    /// Show the nodes
+    /// Show the nodes, and what they have done in the last hour
+    ///
+    /// MEDIAN is that of the durations, LATE the 99th percentile of how much later than they should
+    /// runs have started.
     Nodes,
     /// Serve a page that shows nodes, jobs, runs, lateness and failures
     ///
@@ -290,17 +294,28 @@ async fn run(options: Options) -> Result<Found, Failure> {
             Ok(Found::Yes)
         }
         Command::Nodes => {
+            print_line!(
+                "{:>8}  {:5}  {:20}  {:>7}  {:>7}  {:>6}  {:>6}  {:>6}  NAME",
+                "NODE",
+                "LEASE",
+                "UNTIL",
+                "RUNNING",
+                "ENDED",
+                "FAILED",
+                "MEDIAN",
+                "LATE"
+            );
             for node in jobs.nodes(&client).await? {
-                let state = if node.is_alive {
-                    "alive until"
-                } else {
-                    "lost since"
-                };
                 print_line!(
-                    "{:>8}  {} {}  {}",
+                    "{:>8}  {:5}  {:.0}  {:>7}  {:>7}  {:>6}  {:>6}  {:>6}  {}",
                     node.id,
-                    state,
+                    if node.is_alive { "alive" } else { "lost" },
                     node.alive_until,
+                    node.running,
+                    node.ended,
+                    node.failed,
+                    Rounded(node.duration).to_string(),
+                    Rounded(node.lateness).to_string(),
                     node.name
                 );
             }

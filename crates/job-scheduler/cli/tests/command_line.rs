@@ -293,7 +293,7 @@ fn failed_runs_of_a_tenant_are_found_and_repeated() {
         ("runs since=midnight", 1, "must be like 2026-01-31"),
         ("limit-name printer --running 4", 0, ""),
         ("limits", 0, "       4  printer"),
-        ("nodes", 0, ""),
+        ("nodes", 0, "      0        1       1  "),
     ] {
         let RunResult {
             status: found,

@@ -8,7 +8,7 @@ use super::app::App;
 use super::html::{Cut, Html, put, put_run_state, put_time};
 use super::layout::{Page, Tab};
 use super::problem::Problem;
-use super::runs::put_failures;
+use super::runs::put_runs_of_all_jobs;
 use crate::time::{Rounded, time_between};
 
 /// The length of the lists.
@@ -40,7 +40,7 @@ pub(crate) async fn page(app: &App) -> Result<Page, Problem> {
     put_nodes(&mut body, &overview);
     put_running(&mut body, &overview);
     put!(body, "<section><h2>Latest failures</h2>");
-    put_failures(app, &mut body, &failures, overview.now);
+    put_runs_of_all_jobs(app, &mut body, &failures, overview.now);
     put!(body, "</section>");
     put_next(&mut body, &overview);
     put!(body, "<p class=\"faint\">Database time " {format_args!("{:.0}", overview.now)} "</p>");
@@ -53,8 +53,8 @@ pub(crate) async fn page(app: &App) -> Result<Page, Problem> {
 }
 
 fn put_tiles(html: &mut Html, overview: &Overview) {
-    let running: u64 = overview.nodes.iter().map(|load| load.running).sum();
-    let claimed: u64 = overview.nodes.iter().map(|load| load.claimed).sum();
+    let running: u64 = overview.nodes.iter().map(|node| node.running).sum();
+    let claimed: u64 = overview.nodes.iter().map(|node| node.claimed).sum();
     put!(html, "<div class=\"tiles\">");
     for (name, count, tip) in [
         ("Jobs", overview.jobs, "Stored jobs"),
@@ -121,8 +121,7 @@ fn put_nodes(html: &mut Html, overview: &Overview) {
     put!(html, "<table><thead><tr><th class=\"number\">Node<th>Name<th>Lease<th class=\"number\">Running"
         "<th class=\"number\">Claimed<th class=\"number\">Ended<th class=\"number\">Failed<th>Median<th>Late"
         "<th>Kinds</tr></thead><tbody>");
-    for load in &overview.nodes {
-        let node = &load.node;
+    for node in &overview.nodes {
         put!(html, "<tr><td class=\"number\">" {node.id} "<td>" {&node.name} "<td>");
         if node.is_alive {
             put!(html, "<b class=\"badge good\">alive</b> "
@@ -132,9 +131,9 @@ fn put_nodes(html: &mut Html, overview: &Overview) {
                 {Rounded(time_between(node.alive_until, overview.now))} " ago");
         }
         let handlers = node.handlers.join(", ");
-        put!(html, "<td class=\"number\">" {load.running} "<td class=\"number\">" {load.claimed}
-            "<td class=\"number\">" {load.ended} "<td class=\"number\"><a href=\"/runs?node=" {node.id} "\">" {load.failed}
-            "</a><td>" {Rounded(load.duration)} "<td>" {Rounded(load.lateness)}
+        put!(html, "<td class=\"number\">" {node.running} "<td class=\"number\">" {node.claimed}
+            "<td class=\"number\">" {node.ended} "<td class=\"number\"><a href=\"/runs?node=" {node.id} "\">" {node.failed}
+            "</a><td>" {Rounded(node.duration)} "<td>" {Rounded(node.lateness)}
             "<td class=\"long\" title=\"" {&handlers} "\">" {Cut(&handlers, 100)} "</tr>");
     }
     put!(html, "</tbody></table><p class=\"faint\">Ended, failed, the median of durations and the lateness (p99): "
