@@ -41,10 +41,16 @@ const PAGE: &str = concat!(
     ORDER BY run.moment DESC, run.id DESC"
 );
 
-/// In the order of numbers, as other functions lock them.
+/// Locks the jobs first, in the order of their keys, and then the runs in the order of numbers, as
+/// `put_jobs` does.
 const CHANGE: &str = "
+    WITH locked AS MATERIALIZED (
+        SELECT job.id FROM @job job WHERE job.id = ANY (ARRAY(SELECT run.job FROM @run run WHERE run.id = ANY ($1)))
+        ORDER BY job.key, job.id FOR KEY SHARE
+    )
     SELECT count(*) FROM (
         SELECT {call} AS changed FROM (SELECT id FROM unnest($1) AS listed (id) ORDER BY id) AS listed
+        WHERE (SELECT count(*) FROM locked) > 0
     ) AS called WHERE changed";
 
 /// Which runs [`Jobs::search_runs`] returns. The default: those that have failed or were abandoned.

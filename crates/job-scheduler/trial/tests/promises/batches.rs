@@ -1,10 +1,10 @@
 //! Many jobs in one call, and jobs in transactions of sqlx.
 
-use hashed_wheel_job_scheduler::{Error, Jobs, NewJob, Outcome};
+use hashed_wheel_job_scheduler::{Error, Jobs, NewJob, Outcome, RunChange};
 use sqlx::Connection;
 use tokio_postgres::error::SqlState;
 
-use crate::fixture::{Fixture, LATER, MS, Task, connect, shut_down};
+use crate::fixture::{Fixture, LATER, MS, Task, connect, eventually, shut_down};
 
 fn job() -> NewJob {
     NewJob::new(&Task::Succeed)
@@ -101,6 +101,18 @@ async fn batch_is_stored_completely_or_not_at_all() {
     assert!(enqueued.is_sorted_by_key(|enqueued| enqueued.job) && enqueued.len() == 1_000);
 }
 
+/// Panics after another error.
+fn is_deadlock<T>(result: &Result<T, Error>) -> bool {
+    match result {
+        Ok(_) => false,
+        Err(Error::Database(error)) => {
+            assert_eq!(error.code(), Some(&SqlState::T_R_DEADLOCK_DETECTED));
+            true
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
 /// Two clients that enqueue the same keys, in opposite orders. Returns whether one of them got an
 /// error because of a deadlock.
 async fn deadlocks(sabotage: Option<(&str, &str)>) -> Option<bool> {
@@ -117,16 +129,8 @@ async fn deadlocks(sabotage: Option<(&str, &str)>) -> Option<bool> {
             .jobs
             .enqueue_all(&clients[1], (0..1_000).rev().map(keyed));
         let (forth, back) = tokio::join!(forth, back);
-        for result in [&forth, &back] {
-            match result {
-                Ok(_) => {}
-                Err(Error::Database(error))
-                    if error.code() == Some(&SqlState::T_R_DEADLOCK_DETECTED) =>
-                {
-                    return Some(true);
-                }
-                Err(error) => panic!("{error}"),
-            }
+        if is_deadlock(&forth) || is_deadlock(&back) {
+            return Some(true);
         }
         let added = |outcome| {
             move |enqueued: &&hashed_wheel_job_scheduler::Enqueued| enqueued.outcome == outcome
@@ -152,6 +156,57 @@ async fn batches_with_the_same_keys_do_not_wait_for_each_other_forever() {
         "ORDER BY wanted.number\n            ON CONFLICT",
     );
     assert_eq!(deadlocks(Some(no_order)).await, Some(true));
+}
+
+/// A transaction replaces two jobs in the order of their keys. After the first one, the runs of both
+/// are changed, whose numbers are in the other order. Returns whether there is a deadlock.
+async fn bulk_change_deadlocks(change: RunChange, sabotage: Option<(&str, &str)>) -> Option<bool> {
+    let mut fixture = Fixture::sabotaged(&sabotage).await?;
+    fixture.migrate().await;
+    let jobs = fixture.jobs.clone();
+    let (changing, watching) = (
+        connect(&fixture.config).await,
+        connect(&fixture.config).await,
+    );
+    let mut runs = Vec::new();
+    for key in ["b", "a"] {
+        let id = fixture.enqueue(job().key(key).after(LATER)).await;
+        let run = jobs.run_now(&fixture.client, id).await.unwrap().unwrap();
+        if change == RunChange::Retry {
+            jobs.cancel(&fixture.client, run).await.unwrap();
+        }
+        runs.push(run);
+    }
+    let waits = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE $1";
+    let query = format!("%\"{}\".%called WHERE changed%", fixture.schema);
+    let replacement = |key| job().key(key).after(LATER).priority(1).replace_existing();
+    let transaction = fixture.client.transaction().await.unwrap();
+    jobs.enqueue(&transaction, replacement("a")).await.unwrap();
+    let replace = async {
+        eventually(async || !watching.query(waits, &[&query]).await.unwrap().is_empty()).await;
+        let replaced = jobs.enqueue(&transaction, replacement("b")).await;
+        transaction.commit().await.unwrap();
+        replaced
+    };
+    let (changed, replaced) = tokio::join!(jobs.change_runs(&changing, change, &runs), replace);
+    let has_deadlock = is_deadlock(&changed) || is_deadlock(&replaced);
+    assert!(has_deadlock || changed.unwrap() == 2);
+    Some(has_deadlock)
+}
+
+#[tokio::test]
+async fn changes_of_many_runs_and_replacements_do_not_wait_for_each_other_forever() {
+    for change in [RunChange::Retry, RunChange::Cancel] {
+        let Some(has_deadlock) = bulk_change_deadlocks(change, None).await else {
+            return;
+        };
+        assert!(!has_deadlock, "{change:?}");
+        let no_locks = ("WHERE (SELECT count(*) FROM locked) > 0", "");
+        assert_eq!(
+            bulk_change_deadlocks(change, Some(no_locks)).await,
+            Some(true)
+        );
+    }
 }
 
 #[tokio::test]
