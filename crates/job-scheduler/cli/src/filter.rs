@@ -55,9 +55,19 @@ fn time(text: &str, now: Timestamp) -> Result<Timestamp, String> {
         Some(time.to_zoned(TimeZone::UTC).ok()?.timestamp())
     };
     let ago = || now.checked_sub(humantime::parse_duration(text).ok()?).ok();
-    text.parse().ok().or_else(utc).or_else(ago).ok_or_else(|| {
+    let time = text.parse().ok().or_else(utc).or_else(ago);
+    let time = time.ok_or_else(|| {
         format!("the time '{text}' must be like 2026-01-31, 2026-01-31T12:00+01:00, or 8h ('ago')")
-    })
+    });
+    time.and_then(in_range)
+}
+
+/// Refuses times that PostgreSQL does not have.
+pub(crate) fn in_range(time: Timestamp) -> Result<Timestamp, String> {
+    if time.to_zoned(TimeZone::UTC).year() < -4712 {
+        return Err(format!("the time {time} must be from 4713 BC to 9999"));
+    }
+    Ok(time)
 }
 
 fn state(text: &str) -> Result<RunState, String> {
@@ -96,5 +106,10 @@ mod tests {
             assert_eq!(time(text, now).unwrap().to_string(), meant, "{text}");
         }
         assert!(time("midnight", now).unwrap_err().contains("must be like"));
+        for text in ["-009000-01-01T00:00Z", "-004713-12-31", "7000y"] {
+            let error = time(text, now).unwrap_err();
+            assert!(error.contains("must be from 4713 BC to 9999"), "{error}");
+        }
+        assert!(time("-004712-01-01", now).is_ok());
     }
 }

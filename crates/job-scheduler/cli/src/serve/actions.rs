@@ -2,36 +2,29 @@
 
 use std::collections::HashMap;
 
-use axum::Form;
-use axum::extract::rejection::FormRejection;
 use axum::extract::{Extension, Path, State};
 use axum::response::{IntoResponse, Redirect, Response};
 use hashed_wheel_job_scheduler::{Cancellation, Error};
 use tokio_postgres::Transaction;
 
-use super::app::{App, Shared, number};
+use super::app::{App, Posted, Shared, number};
 use super::database::now;
 use super::guard::Caller;
-use super::html::{Html, put};
+use super::html::{Html, Runs, put};
 use super::problem::Problem;
 use super::runs::{Address, cursor, expectation};
 use crate::filter::{changes, filter};
-
-type Fields = Result<Form<HashMap<String, String>>, FormRejection>;
 
 /// Changes a job or a run, at addresses such as `/jobs/7/pause`. Then the browser goes to its page.
 pub(crate) async fn act(
     State(app): State<Shared>,
     Extension(caller): Extension<Caller>,
     Path((kind, id, action)): Path<(String, String, String)>,
-    fields: Fields,
+    Posted(fields): Posted,
 ) -> Response {
     let changed = app.limited(async {
-        let form = fields
-            .as_ref()
-            .ok()
-            .and_then(|Form(fields)| fields.get("form"));
-        app.guard.check_form(caller, form.map(String::as_str))?;
+        let form = fields.get("form").map(String::as_str);
+        app.guard.check_form(caller, form)?;
         let id = number(&id)?;
         let mut lease = app.database.lease().await?;
         let mut transaction = lease.change().await?;
@@ -54,10 +47,9 @@ pub(crate) async fn act(
 pub(crate) async fn act_on_all(
     State(app): State<Shared>,
     Extension(caller): Extension<Caller>,
-    fields: Fields,
+    Posted(fields): Posted,
 ) -> Response {
     let changed = app.limited(async {
-        let Form(fields) = fields.map_err(|error| Problem::bad(error.to_string()))?;
         let field = |name| fields.get(name).map(String::as_str);
         app.guard.check_form(caller, field("form"))?;
         let mut lease = app.database.lease().await?;
@@ -150,7 +142,7 @@ pub(crate) fn put_notice(html: &mut Html, query: &HashMap<String, String>) {
         .get("count")
         .and_then(|count| count.parse::<u64>().ok())
     {
-        Some(count) => put!(html, "Done: " {count} " runs."),
+        Some(count) => put!(html, "Done: " {Runs(count)} "."),
         None => put!(html, { notice }),
     }
     put!(html, "</p>");

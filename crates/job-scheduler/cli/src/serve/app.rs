@@ -4,7 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::Query;
+use axum::Form;
+use axum::extract::rejection::FormRejection;
+use axum::extract::{FromRequest, Query, Request};
+use axum::response::Response;
 use hashed_wheel_job_scheduler::Jobs;
 
 use super::database::Database;
@@ -26,6 +29,23 @@ pub(crate) struct App {
 pub(crate) type Shared = Arc<App>;
 /// The values in the query of an address.
 pub(crate) type Fields = Query<HashMap<String, String>>;
+
+/// The values of a form that was sent. Without a form there are none.
+pub(crate) struct Posted(pub(crate) HashMap<String, String>);
+
+impl FromRequest<Shared> for Posted {
+    type Rejection = Response;
+
+    async fn from_request(request: Request, app: &Shared) -> Result<Self, Response> {
+        let problem = match Form::<HashMap<_, String>>::from_request(request, app).await {
+            Ok(Form(fields)) if fields.values().any(|text| text.contains('\0')) => Problem::nul(),
+            Ok(Form(fields)) => return Ok(Self(fields)),
+            Err(FormRejection::InvalidFormContentType(_)) => return Ok(Self(HashMap::new())),
+            Err(error) => Problem::bad(error.to_string()),
+        };
+        Err(app.problem(&problem))
+    }
+}
 
 impl App {
     /// Limits the time of a request. Its connection is closed then.

@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 
 use axum::extract::{ConnectInfo, Request, State};
+use axum::http::Method;
 use axum::http::header::{self, HeaderName, HeaderValue};
 use axum::http::uri::PathAndQuery;
-use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::Response;
 
@@ -52,29 +52,20 @@ pub(crate) async fn check(
     mut request: Request,
     next: Next,
 ) -> Response {
-    let is_login = request.method() == Method::POST && request.uri().path() == "/login"
-        || request.headers().contains_key(header::AUTHORIZATION);
-    let admitted = app
-        .guard
-        .admit(request.method(), request.uri().path(), request.headers());
+    let admitted = app.guard.admit(
+        peer.ip(),
+        request.method(),
+        request.uri().path(),
+        request.headers(),
+    );
     let mut response = match admitted {
-        _ if is_login && !app.guard.may_log_in(peer.ip()) => app.problem(&Problem {
-            status: StatusCode::TOO_MANY_REQUESTS,
-            ..Problem::refused(
-                "There were too many wrong tokens.",
-                "Try again in a minute.",
-            )
-        }),
-        // PostgreSQL would refuse it, as if the database had failed.
         Ok(_)
             if request
                 .uri()
                 .query()
                 .is_some_and(|query| query.contains("%00")) =>
         {
-            app.problem(&Problem::bad(
-                "The address contains the character NUL, which no name has.",
-            ))
+            app.problem(&Problem::nul())
         }
         Ok(caller) => {
             request.extensions_mut().insert(caller);
@@ -83,9 +74,6 @@ pub(crate) async fn check(
         Err(Denied::NeedsLogin) => login::form(&app, target(&request), ""),
         Err(Denied::Refused(problem)) => app.problem(&problem),
     };
-    if is_login && response.status() == StatusCode::UNAUTHORIZED {
-        app.guard.count_wrong_token(peer.ip());
-    }
     let headers = HEADERS.map(|(name, value)| (name, HeaderValue::from_static(value)));
     response.headers_mut().extend(headers);
     response

@@ -83,23 +83,6 @@ impl Guard {
         })
     }
 
-    /// Whether this address has not sent too many wrong tokens in this minute.
-    pub(crate) fn may_log_in(&self, address: IpAddr) -> bool {
-        let mut wrong = self.wrong.lock().unwrap_or_else(PoisonError::into_inner);
-        if wrong.0.elapsed() >= Duration::from_secs(60) || wrong.1.len() >= MAX_ADDRESSES {
-            *wrong = (Instant::now(), HashMap::new());
-        }
-        wrong
-            .1
-            .get(&network(address))
-            .is_none_or(|count| *count < MAX_WRONG)
-    }
-
-    pub(crate) fn count_wrong_token(&self, address: IpAddr) {
-        let mut wrong = self.wrong.lock().unwrap_or_else(PoisonError::into_inner);
-        *wrong.1.entry(network(address)).or_default() += 1;
-    }
-
     pub(crate) fn allows_changes(&self) -> bool {
         self.allows_changes
     }
@@ -113,11 +96,30 @@ impl Guard {
         &self.form
     }
 
-    /// Whether this is the token.
-    pub(crate) fn is_token(&self, text: &str) -> bool {
-        self.token
+    /// Whether this is the token. An address that has sent too many wrong ones in this minute is
+    /// refused. Comparing and counting are one step, so requests at the same time have no more
+    /// attempts.
+    pub(crate) fn is_token(&self, address: IpAddr, text: &str) -> Result<bool, Problem> {
+        let mut wrong = self.wrong.lock().unwrap_or_else(PoisonError::into_inner);
+        if wrong.0.elapsed() >= Duration::from_secs(60) || wrong.1.len() >= MAX_ADDRESSES {
+            *wrong = (Instant::now(), HashMap::new());
+        }
+        let count = wrong.1.entry(network(address)).or_default();
+        if *count >= MAX_WRONG {
+            return Err(Problem {
+                status: StatusCode::TOO_MANY_REQUESTS,
+                ..Problem::refused(
+                    "There were too many wrong tokens.",
+                    "Try again in a minute.",
+                )
+            });
+        }
+        let is_token = self
+            .token
             .as_deref()
-            .is_some_and(|token| is_same(token, text))
+            .is_some_and(|token| is_same(token, text));
+        *count += u32::from(!is_token);
+        Ok(is_token)
     }
 
     /// Returns the `Set-Cookie` of a login, or of its end. `Secure` if a proxy says that the
@@ -152,6 +154,7 @@ impl Guard {
     /// Says how a request is authenticated, or why it is not admitted.
     pub(crate) fn admit(
         &self,
+        address: IpAddr,
         method: &Method,
         path: &str,
         headers: &HeaderMap,
@@ -162,7 +165,7 @@ impl Guard {
                 "Start it with --token to use it under another name, for example behind a proxy.",
             )));
         }
-        let caller = self.authenticate(path, headers)?;
+        let caller = self.authenticate(address, path, headers)?;
         if [Method::GET, Method::HEAD].contains(method) {
             return Ok(caller);
         }
@@ -181,26 +184,29 @@ impl Guard {
         Ok(caller)
     }
 
-    fn authenticate(&self, path: &str, headers: &HeaderMap) -> Result<Caller, Denied> {
+    fn authenticate(
+        &self,
+        address: IpAddr,
+        path: &str,
+        headers: &HeaderMap,
+    ) -> Result<Caller, Denied> {
         if self.token.is_none() || PUBLIC.contains(&path) {
             return Ok(Caller::Browser);
         }
         if let Some(value) = headers.get(header::AUTHORIZATION) {
-            let token = value.to_str().ok().and_then(|value| value.split_once(' '));
-            return match token {
-                Some((scheme, token))
-                    if scheme.eq_ignore_ascii_case("bearer") && self.is_token(token) =>
-                {
-                    Ok(Caller::Program)
-                }
-                _ => Err(Denied::Refused(Problem {
-                    status: StatusCode::UNAUTHORIZED,
-                    ..Problem::refused(
-                        "The header Authorization must be: Bearer and the token.",
-                        "",
-                    )
-                })),
-            };
+            let value = value.to_str().ok().and_then(|value| value.split_once(' '));
+            let bearer = value.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
+            let token = bearer.map_or("", |(_, token)| token);
+            if self.is_token(address, token).map_err(Denied::Refused)? {
+                return Ok(Caller::Program);
+            }
+            return Err(Denied::Refused(Problem {
+                status: StatusCode::UNAUTHORIZED,
+                ..Problem::refused(
+                    "The header Authorization must be: Bearer and the token.",
+                    "",
+                )
+            }));
         }
         let cookies = headers
             .get_all(header::COOKIE)

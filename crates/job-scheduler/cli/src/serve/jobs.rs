@@ -12,6 +12,7 @@ use super::html::{Cut, Html, InQuery, put, put_exact_time, put_run_state, put_ti
 use super::layout::{Page, Tab};
 use super::problem::Problem;
 use super::runs::{MAX_TEXT, end_of_page, put_runs};
+use crate::filter::in_range;
 
 /// The jobs, or the runs of a job, of a page.
 const ROWS: u32 = 50;
@@ -186,8 +187,9 @@ pub(crate) async fn one(
     query: &HashMap<String, String>,
 ) -> Result<Page, Problem> {
     let time = |text: &String| {
-        text.parse()
-            .map_err(|_| Problem::bad("'before' must be a time: 2026-01-31T12:00:00Z"))
+        let time = text.parse();
+        let time = time.map_err(|_| "'before' must be a time: 2026-01-31T12:00:00Z".to_owned());
+        time.and_then(in_range).map_err(Problem::bad)
     };
     let before = query.get("before").map(time).transpose()?;
     let mut lease = app.database.lease().await?;

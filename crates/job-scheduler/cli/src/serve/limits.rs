@@ -2,13 +2,12 @@
 
 use std::collections::HashMap;
 
-use axum::Form;
 use axum::extract::{Extension, State};
 use axum::response::{IntoResponse, Redirect, Response};
 use hashed_wheel_job_scheduler::{BlockedOn, Error, KindLimits, Queue};
 
 use super::actions::put_notice;
-use super::app::{App, Shared};
+use super::app::{App, Posted, Shared};
 use super::database::now;
 use super::guard::Caller;
 use super::html::{Html, InQuery, put, put_time};
@@ -137,25 +136,23 @@ fn put_row(app: &App, html: &mut Html, fields: &[(&'static str, String)]) {
 pub(crate) async fn set(
     State(app): State<Shared>,
     Extension(caller): Extension<Caller>,
-    Form(fields): Form<Fields>,
+    Posted(fields): Posted,
 ) -> Response {
     let set = app.limited(async {
-        let field = |name| {
-            fields
-                .get(name)
-                .map(|text| text.trim())
-                .filter(|text| !text.is_empty())
-        };
-        app.guard.check_form(caller, field("form"))?;
+        // Names as they are written: a space may be a part of them.
+        let field = |name| fields.get(name).filter(|text| !text.is_empty());
+        let trimmed = |name| field(name).map(|text| text.trim());
+        app.guard.check_form(caller, trimmed("form"))?;
         let number = |name| {
             let bad = |_| Problem::bad(format!("'{name}' must be a whole number."));
-            field(name)
+            trimmed(name)
+                .filter(|text| !text.is_empty())
                 .map(|text| text.parse::<u32>().map_err(bad))
                 .transpose()
         };
         let mut limits = KindLimits::new().burst(number("burst")?.unwrap_or(1));
         limits.running = number("running")?;
-        if let Some(text) = field("rate") {
+        if let Some(text) = trimmed("rate").filter(|text| !text.is_empty()) {
             let (count, period) =
                 rate(text).map_err(|why| Problem::bad(format!("The rate {why}.")))?;
             limits = limits.rate(count, period);

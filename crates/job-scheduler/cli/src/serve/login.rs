@@ -1,14 +1,13 @@
 //! The login with the token.
 
-use std::collections::HashMap;
+use std::net::SocketAddr;
 
-use axum::Form;
-use axum::extract::State;
+use axum::extract::{ConnectInfo, State};
 use axum::http::header::{LOCATION, SET_COOKIE};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 
-use super::app::{App, Shared};
+use super::app::{App, Posted, Shared};
 use super::html::{Html, put};
 use super::layout::{Page, Tab};
 
@@ -37,17 +36,17 @@ pub(crate) fn form(app: &App, to: &str, error: &'static str) -> Response {
 /// Compares the token.
 pub(crate) async fn log_in(
     State(app): State<Shared>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
     headers: HeaderMap,
-    Form(fields): Form<HashMap<String, String>>,
+    Posted(fields): Posted,
 ) -> Response {
     let to = fields.get("to").map_or("/", |to| local(to));
-    if !fields
-        .get("token")
-        .is_some_and(|token| app.guard.is_token(token))
-    {
-        return form(&app, to, "This is not the token.");
+    let token = fields.get("token").map_or("", String::as_str);
+    match app.guard.is_token(peer.ip(), token) {
+        Ok(true) => go(to, app.guard.set_cookie(true, &headers)),
+        Ok(false) => form(&app, to, "This is not the token."),
+        Err(problem) => app.problem(&problem),
     }
-    go(to, app.guard.set_cookie(true, &headers))
 }
 
 /// Removes the cookie.

@@ -22,6 +22,11 @@ impl Problem {
         }
     }
 
+    /// PostgreSQL would refuse such a text, as if the database had failed.
+    pub(crate) fn nul() -> Self {
+        Self::bad("The request contains the character NUL, which no text has.")
+    }
+
     pub(crate) fn not_found(text: impl Into<String>) -> Self {
         Self {
             status: StatusCode::NOT_FOUND,

@@ -10,10 +10,10 @@ use hashed_wheel_job_scheduler::{Error, RunFilter, RunInfo, RunState, RunSummary
 use super::actions::put_notice;
 use super::app::App;
 use super::database::now;
-use super::html::{Cut, Html, InQuery, put, put_exact_time, put_run_state, put_time};
+use super::html::{Cut, Html, InQuery, Runs, put, put_exact_time, put_run_state, put_time};
 use super::layout::{Page, Tab};
 use super::problem::Problem;
-use crate::filter::{NAMES, STATES, changes, filter};
+use crate::filter::{NAMES, STATES, changes, filter, in_range};
 use crate::time::{Rounded, time_between};
 
 type Fields = HashMap<String, String>;
@@ -87,7 +87,7 @@ pub(crate) async fn all(app: &App, query: &Fields) -> Result<Page, Problem> {
             "<p class=\"none\">None of these 10 000 runs matches. There are older ones.</p>"
         );
     } else {
-        put_failures(app, &mut body, &page.runs, now);
+        put_runs_of_all_jobs(app, &mut body, &page.runs, now);
     }
     put!(body, "</section><nav class=\"pages\">");
     if before.is_some() {
@@ -162,8 +162,8 @@ fn put_question(
         count,
     } = question;
     let (time, id) = before_which(first);
-    put!(html, "<form class=\"question\" method=\"post\" action=\"/runs\"><p>" {change} " these " {count}
-        " runs? Later ones are not among them. If any of them has changed meanwhile, nothing is done.</p>");
+    put!(html, "<form class=\"question\" method=\"post\" action=\"/runs\"><p>" {change} " " {Runs(*count as u64)}
+        "? Later ones are not among them. If any of them has changed meanwhile, nothing is done.</p>");
     let mut hidden = vec![
         ("form", app.guard.form().to_owned()),
         ("change", (*change).to_owned()),
@@ -182,7 +182,7 @@ fn put_question(
     for (name, value) in hidden {
         put!(html, "<input type=\"hidden\" name=\"" {name} "\" value=\"" {value} "\">");
     }
-    put!(html, "<button>" {change} " " {count} " runs</button></form>");
+    put!(html, "<button>" {change} " " {Runs(*count as u64)} "</button></form>");
 }
 
 /// The fields of a filter in an address, each with `&` after it.
@@ -330,7 +330,12 @@ pub(crate) fn put_runs(html: &mut Html, runs: &[RunSummary], now: Timestamp) {
 }
 
 /// Appends the table of runs of all jobs.
-pub(crate) fn put_failures(app: &App, html: &mut Html, runs: &[RunSummary], now: Timestamp) {
+pub(crate) fn put_runs_of_all_jobs(
+    app: &App,
+    html: &mut Html,
+    runs: &[RunSummary],
+    now: Timestamp,
+) {
     if runs.is_empty() {
         return put!(html, "<p class=\"none\">No run matches.</p>");
     }
@@ -383,7 +388,8 @@ pub(crate) fn cursor(text: &str) -> Result<(Timestamp, i64), Problem> {
     let parts = text
         .split_once('_')
         .and_then(|(time, run)| Some((time.parse().ok()?, run.parse().ok()?)));
-    parts.ok_or_else(|| {
+    let (time, run) = parts.ok_or_else(|| {
         Problem::bad("'before' must be a time and the number of a run: 2026-01-31T12:00:00Z_7")
-    })
+    })?;
+    Ok((in_range(time).map_err(Problem::bad)?, run))
 }

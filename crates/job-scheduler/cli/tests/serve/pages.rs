@@ -148,7 +148,10 @@ fn jobs_are_filtered_found_and_shown_page_by_page() {
         "/jobs?state=x",
         "/jobs?after=x",
         "/runs?before=x",
+        "/runs?before=-009000-01-01T00:00:00Z_1",
+        "/runs?since=-009000-01-01T00:00:00Z",
         &format!("/jobs/{other}?before=x"),
+        &format!("/jobs/{other}?before=-009000-01-01T00:00:00Z"),
     ] {
         let reply = page.get(path);
         assert!(
@@ -365,6 +368,50 @@ fn buttons_change_jobs() {
     let reply = page.post(&format!("{path}/delete"), &form);
     assert!(
         reply.status == 404 && reply.body.contains("There is no job"),
+        "{reply:?}"
+    );
+}
+
+#[test]
+fn limits_are_set_as_they_are_written() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let page = fixture.serve(&["--allow-changes"]);
+    let form = page.form("/limits");
+    let set = |fields: &str| page.post("/limits", &format!("{form}&{fields}"));
+    for fields in [
+        "kind=+mail+&running=+3+&rate=&burst=",
+        "name=+bank&running=4",
+    ] {
+        assert_eq!(set(fields).status, 303, "{fields}");
+    }
+    let kinds = fixture.wait(fixture.jobs.kinds(&fixture.client)).unwrap();
+    assert_eq!(
+        (&*kinds[0].handler, kinds[0].limits.running),
+        (" mail ", Some(3))
+    );
+    let limits = fixture.wait(fixture.jobs.limits(&fixture.client)).unwrap();
+    assert_eq!(
+        limits.into_iter().collect::<Vec<_>>(),
+        [(" bank".into(), 4)]
+    );
+    for (fields, why) in [
+        ("name=a%00&running=1", "the character NUL"),
+        ("name=a&running=%00", "the character NUL"),
+        ("name=&running=1", "The name is missing."),
+        ("name=a&running=x", "must be a whole number"),
+        ("kind=a&rate=x", "must be like"),
+    ] {
+        let reply = set(fields);
+        assert!(
+            reply.status == 400 && reply.body.contains(why),
+            "{fields}: {reply:?}"
+        );
+    }
+    let reply = page.post("/runs", &format!("{form}&change=retry&key=%00"));
+    assert!(
+        reply.status == 400 && reply.body.contains("the character NUL"),
         "{reply:?}"
     );
 }

@@ -1,5 +1,7 @@
 //! Requests that are refused.
 
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
 use std::process::Command;
 use std::time::Duration;
 
@@ -81,7 +83,7 @@ fn forms_of_other_sites_are_refused() {
         // Without the value of this process, even if the browser sends no such header.
         (vec![], ""),
         (vec![], "form="),
-        (vec![], "form=%00"),
+        (vec![], "form=%01"),
         (vec![("Sec-Fetch-Site", "same-origin")], &other),
     ] {
         let reply = pause(&page, id, &headers, form);
@@ -214,6 +216,37 @@ fn wrong_tokens_are_limited() {
     // In this minute, even the token is not looked at.
     assert_eq!((status(TOKEN), log_in(TOKEN)), (429, 429));
     assert_eq!(page.get("/jobs").status, 401);
+}
+
+/// All of them are admitted before the first one has sent its form.
+#[test]
+fn logins_at_the_same_time_have_no_more_attempts() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let page = fixture.serve(&["--token", TOKEN]);
+    let head = format!(
+        "POST /login HTTP/1.1\r\nHost: {}\r\nContent-Type: application/x-www-form-urlencoded\r\n\
+         Content-Length: 7\r\nConnection: close\r\n\r\ntoken=",
+        page.address
+    );
+    let open = |_| {
+        let mut stream = TcpStream::connect(&page.address).unwrap();
+        stream.write_all(head.as_bytes()).unwrap();
+        stream
+    };
+    let mut streams: Vec<_> = (0..40).map(open).collect();
+    // The server has read the heads of the others before it answers this one.
+    assert_eq!(page.get("/jobs").status, 401);
+    let status = |stream: &mut TcpStream| {
+        stream.write_all(b"x").unwrap();
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).unwrap();
+        line.split(' ').nth(1).unwrap().to_owned()
+    };
+    let statuses: Vec<_> = streams.iter_mut().map(status).collect();
+    let count = |wanted| statuses.iter().filter(|status| *status == wanted).count();
+    assert_eq!((count("401"), count("429")), (20, 20), "{statuses:?}");
 }
 
 #[test]
