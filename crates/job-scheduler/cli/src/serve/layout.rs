@@ -47,7 +47,8 @@ impl App {
             "<title>" {&page.title} " · job-scheduler</title>"
             "<link rel=\"stylesheet\" href=\"/style.css\"><link rel=\"icon\" href=\"/icon.svg\">"
             "<script src=\"/script.js\" defer></script>");
-        if page.refresh {
+        // It would discard the limits that a user is typing.
+        if page.refresh && page.tab != Tab::Limits {
             put!(
                 html,
                 "<noscript><meta http-equiv=\"refresh\" content=\"10\"></noscript>"

@@ -1,12 +1,17 @@
 // Shows the page again every few seconds, without what a reload would disturb: scrolling, a selected
-// text, a form that the user fills in, a button that is pressed. Without scripts, the page reloads
-// itself.
+// text, a form with values that are not sent yet, a button that is pressed. Without scripts, the page
+// reloads itself.
 "use strict";
+
+// A list whose choice is not the one of the page, or a text.
+const isChanged = ({ options, selectedIndex, value, defaultValue }) =>
+  options ? selectedIndex > 0 && !options[selectedIndex].defaultSelected : value !== defaultValue;
 
 const isInUse = (main) =>
   document.hidden ||
   main.querySelector("details[open], :active") ||
   main.contains(document.activeElement) ||
+  [...main.querySelectorAll("input, select")].some(isChanged) ||
   !document.getSelection().isCollapsed;
 
 // Says that what is shown may be old.

@@ -243,7 +243,7 @@ fn operator_repeats_the_failed_runs_of_a_tenant() {
 
     // Another user repeats one of them meanwhile, so nothing is done.
     let text = browser.follow("//a[starts-with(., 'retry all')]");
-    assert!(text.contains("retry these 2 runs?"), "{text}");
+    assert!(text.contains("retry 2 runs?"), "{text}");
     fixture.execute("UPDATE @run SET finished = finished + interval '1 s' WHERE job = 1");
     let text = browser.follow("//button[.='retry 2 runs']");
     assert!(
@@ -273,6 +273,11 @@ fn operator_repeats_the_failed_runs_of_a_tenant() {
     browser.follow("//a[starts-with(., 'retry all')]");
     let text = browser.follow("//button[.='retry 2 runs']");
     assert!(text.contains("Done: 2 runs."), "{text}");
+    assert!(
+        page.get("/runs?done=retry&count=1")
+            .body
+            .contains("Done: 1 run.")
+    );
     eventually(
         || attempts() == [2, 2, 1],
         "both are repeated, and the other one is not",
@@ -288,6 +293,14 @@ fn operator_repeats_the_failed_runs_of_a_tenant() {
         (&*kinds[0].handler, kinds[0].limits.running),
         ("work", Some(3))
     );
+    // What is typed is not discarded when the page is shown again.
+    browser.type_into("//tr[td/input[@name='burst']]//input[@name='running']", "7");
+    browser.script("document.activeElement.blur(); return 0");
+    thread::sleep(Duration::from_secs(7));
+    let typed =
+        "return [...document.querySelectorAll('input')].some((input) => input.value === '37')";
+    assert_eq!(browser.script(typed), true);
+    browser.follow("//nav/a[.='Limits']");
     fixture.execute(
         "INSERT INTO @run (job, handler, due, start_at, state, blocked_on)
         SELECT 1, 'work', now(), now(), 'blocked', 'key bank'",
