@@ -15,6 +15,15 @@ pub(crate) struct Queued {
     pub(crate) is_locked: bool,
 }
 
+impl From<Run> for Queued {
+    fn from(run: Run) -> Self {
+        Self {
+            run,
+            is_locked: false,
+        }
+    }
+}
+
 impl Queued {
     /// A suspect is first, because the other ones would interrupt its watch. Then a higher priority,
     /// then an earlier time.

@@ -334,9 +334,7 @@ impl Wanted {
     ///
     /// The errors of the database. The role must be allowed to read the tables.
     pub async fn find(&self, jobs: &Jobs, mut client: impl JobClient) -> Result<Vec<i64>, Error> {
-        let rows = client
-            .rows(&jobs.names.complete(FIND), &self.to_json().to_string())
-            .await?;
+        let rows = self.rows(jobs, &mut client, FIND).await?;
         Ok(rows.into_iter().map(|(id, _)| id).collect())
     }
 
@@ -347,15 +345,10 @@ impl Wanted {
     /// If there is none. The message has the last 20 jobs, those of the same handler first. Also
     /// after an error of the database.
     pub async fn assert_enqueued(&self, jobs: &Jobs, mut client: impl JobClient) -> i64 {
-        let found = match client
-            .rows(&jobs.names.complete(FIND), &self.to_json().to_string())
-            .await
-        {
-            Ok(rows) => rows.first().map(|&(id, _)| id),
-            Err(error) => panic!("cannot look for {self}: {error}"),
-        };
-        match found {
-            Some(id) => id,
+        let found = self.rows(jobs, &mut client, FIND).await;
+        let found = found.unwrap_or_else(|error| panic!("cannot look for {self}: {error}"));
+        match found.first() {
+            Some(&(id, _)) => id,
             None => panic!(
                 "{self} was not enqueued.\n{}",
                 self.others(jobs, client).await
@@ -369,20 +362,25 @@ impl Wanted {
     ///
     /// If there is one. The message has the last 20 jobs. Also after an error of the database.
     pub async fn assert_not_enqueued(&self, jobs: &Jobs, mut client: impl JobClient) {
-        match client
-            .rows(&jobs.names.complete(FIND), &self.to_json().to_string())
-            .await
-        {
-            Ok(rows) if rows.is_empty() => {}
-            Ok(rows) => {
-                let ids: Vec<_> = rows.iter().map(|(id, _)| id).collect();
-                panic!(
-                    "{self} was enqueued: {ids:?}.\n{}",
-                    self.others(jobs, client).await
-                )
-            }
-            Err(error) => panic!("cannot look for {self}: {error}"),
+        let found = self.rows(jobs, &mut client, FIND).await;
+        let found = found.unwrap_or_else(|error| panic!("cannot look for {self}: {error}"));
+        if !found.is_empty() {
+            let ids: Vec<_> = found.iter().map(|(id, _)| id).collect();
+            panic!(
+                "{self} was enqueued: {ids:?}.\n{}",
+                self.others(jobs, client).await
+            );
         }
+    }
+
+    async fn rows(
+        &self,
+        jobs: &Jobs,
+        client: &mut impl JobClient,
+        text: &str,
+    ) -> Result<Vec<(i64, String)>, Error> {
+        let wanted = self.to_json().to_string();
+        client.rows(&jobs.names.complete(text), &wanted).await
     }
 
     fn to_json(&self) -> Value {
@@ -395,10 +393,7 @@ impl Wanted {
 
     /// Returns the jobs that there are, as text.
     async fn others(&self, jobs: &Jobs, mut client: impl JobClient) -> String {
-        match client
-            .rows(&jobs.names.complete(SHOW), &self.to_json().to_string())
-            .await
-        {
+        match self.rows(jobs, &mut client, SHOW).await {
             Ok(rows) if rows.is_empty() => "There are no jobs.".into(),
             Ok(rows) => {
                 let lines = rows.into_iter().map(|(_, line)| line);

@@ -87,13 +87,7 @@ impl Session {
         for mut run in runs {
             run.place = Some(self.shared.held.take(&run.handler));
             let start = self.lease.instant(run.start_at);
-            self.insert(
-                Queued {
-                    run,
-                    is_locked: false,
-                },
-                start,
-            )?;
+            self.insert(run, start)?;
         }
         if self.load.is_stopping.load(Relaxed) {
             // Retries, and runs that were blocked. They are given back.
@@ -102,10 +96,10 @@ impl Session {
         Ok(())
     }
 
-    pub(super) fn insert(&self, queued: Queued, start: Instant) -> Result<(), Error> {
+    pub(super) fn insert(&self, queued: impl Into<Queued>, start: Instant) -> Result<(), Error> {
         self.load
             .queue
-            .insert_at(queued, start)
+            .insert_at(queued.into(), start)
             .map_err(NewTimeoutError::from)?;
         Ok(())
     }

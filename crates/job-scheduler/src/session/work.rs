@@ -103,25 +103,13 @@ impl Session {
             }
             for id in starts.postponed {
                 let (run, _) = due.remove(&id).expect("only these are postponed");
-                self.insert(
-                    Queued {
-                        run,
-                        is_locked: false,
-                    },
-                    Instant::now(),
-                )?;
+                self.insert(run, Instant::now())?;
             }
             for (id, time) in starts.later {
                 let (mut run, _) = due.remove(&id).expect("only these are later");
                 run.start_at = time;
                 let start = self.lease.instant(time);
-                self.insert(
-                    Queued {
-                        run,
-                        is_locked: false,
-                    },
-                    start,
-                )?;
+                self.insert(run, start)?;
             }
             self.forget(ids.len() - kept);
             if let (Some(limit), Some(suspect)) = (watch, executions.watched()) {
@@ -152,13 +140,7 @@ impl Session {
     ) -> Result<(), Error> {
         let start = self.lease.instant(run.start_at);
         if start > Instant::now() {
-            self.insert(
-                Queued {
-                    run,
-                    is_locked: false,
-                },
-                start,
-            )?;
+            self.insert(run, start)?;
         } else {
             let runner = Runner {
                 _permit: permit,
