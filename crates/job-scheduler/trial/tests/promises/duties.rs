@@ -35,9 +35,11 @@ fn tick() -> NewJob {
         .misfire(Misfire::Skip)
 }
 
+/// The number of the last one that has ended. (Their results may be removed.)
 async fn ticks(fixture: &Fixture) -> i64 {
     let text = format!(
-        "SELECT count(*) FROM {}.run WHERE handler = 'task' AND state = 'done'",
+        "SELECT COALESCE(1 + max(round(extract(epoch FROM run.due - job.first_run) * 20)), 0)::bigint
+        FROM {0}.run JOIN {0}.job ON job.id = run.job WHERE run.handler = 'task' AND run.state = 'done'",
         fixture.schema
     );
     fixture.client.query_one(&text, &[]).await.unwrap().get(0)
@@ -126,6 +128,26 @@ const SLOW_PLAN: Slow = (
 );
 const SLOW_SETTLE: Slow = ("SELECT @settle(", "SELECT pg_sleep(8), @settle(");
 const SLOW_CLEAN: Slow = ("SELECT @clean(", "SELECT pg_sleep(8), @clean(");
+
+/// The bound of a start and of a result is the lease: these are shorter.
+const SLOW_START: Slow = (
+    "SELECT * FROM @start_runs($1, $2, $3)",
+    "SELECT started.* FROM pg_sleep(2), @start_runs($1, $2, $3) AS started",
+);
+const SLOW_FINISH: Slow = (
+    "SELECT * FROM @finish_runs($1, $2, $3, $4, $5, $6, $7)",
+    "SELECT ended.* FROM pg_sleep(2), @finish_runs($1, $2, $3, $4, $5, $6, $7) AS ended",
+);
+
+/// These are longer.
+const TOO_SLOW_START: Slow = (
+    SLOW_START.0,
+    "SELECT started.* FROM pg_sleep(8), @start_runs($1, $2, $3) AS started",
+);
+const TOO_SLOW_FINISH: Slow = (
+    SLOW_FINISH.0,
+    "SELECT ended.* FROM pg_sleep(8), @finish_runs($1, $2, $3, $4, $5, $6, $7) AS ended",
+);
 
 /// A duty without its limit.
 const UNLIMITED: Slow = (
@@ -220,6 +242,16 @@ async fn slow_plan_does_not_delay_others() {
 }
 
 #[tokio::test]
+async fn slow_start_does_not_delay_others() {
+    others_go_on(SLOW_START).await;
+}
+
+#[tokio::test]
+async fn slow_result_does_not_delay_others() {
+    others_go_on(SLOW_FINISH).await;
+}
+
+#[tokio::test]
 async fn slow_settlement_does_not_delay_others() {
     others_go_on(SLOW_SETTLE).await;
 }
@@ -227,6 +259,54 @@ async fn slow_settlement_does_not_delay_others() {
 #[tokio::test]
 async fn slow_cleaning_does_not_delay_others() {
     others_go_on(SLOW_CLEAN).await;
+}
+
+/// What a look reads: runs of a lost node whose handler is not here. And what is cleaned: results.
+const LARGE: &str = "
+    WITH lost AS (
+        INSERT INTO @node (name, alive_until, handlers)
+        VALUES ('lost', clock_timestamp() - interval '1 hour', '{other}') RETURNING id
+    )
+    INSERT INTO @run (job, due, start_at, handler, state, owner)
+        SELECT (SELECT min(id) FROM @job), now() + n * interval '1 us', now(), 'other', 'claimed', lost.id
+        FROM lost, generate_series(1, $n) AS n;
+    INSERT INTO @run (job, due, start_at, handler, state, started, finished, output)
+        SELECT (SELECT min(id) FROM @job), time, time, 'report', 'done', time, time, to_jsonb(repeat('x', 4000))
+        FROM (SELECT now() - interval '1 hour' - n * interval '1 us' AS time FROM generate_series(1, $n) AS n) AS old";
+
+/// The runs of a handler go on, the old results are removed, and the node keeps its lease.
+#[tokio::test]
+async fn large_look_and_cleaning_do_not_delay_others() {
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
+    let node = busy(&fixture).await;
+    let count = if is_deep() { "200000" } else { "20000" };
+    let complete = |text: &str| {
+        text.replace("$n", count)
+            .replace('@', &format!("{}.", fixture.schema))
+    };
+    fixture
+        .client
+        .batch_execute(&complete(LARGE))
+        .await
+        .unwrap();
+    let begin = Instant::now();
+    let old = complete("SELECT count(*) FROM @run WHERE finished < now() - interval '1 hour'");
+    eventually(async || {
+        until_more_ticks(&fixture, 5).await;
+        fixture
+            .client
+            .query_one(&old, &[])
+            .await
+            .unwrap()
+            .get::<_, i64>(0)
+            == 0
+    })
+    .await;
+    let rest = (LEASE * 5 / 2).saturating_sub(begin.elapsed());
+    assert_eq!(fails(&node, rest).await, None);
+    drop(node);
 }
 
 /// Returns whether a node with these changes fails.
@@ -244,8 +324,10 @@ async fn duties_need_their_limits_and_the_lease_needs_its_own_lock() {
         fails_with(&[SLOW_SETTLE, UNLIMITED]),
         fails_with(&[SLOW_READ, UNLIMITED, SAME_LOCK]),
         fails_with(&[SLOW_LEASE]),
+        fails_with(&[TOO_SLOW_START]),
+        fails_with(&[TOO_SLOW_FINISH]),
     );
-    let failed: [_; 5] = failed.into();
+    let failed: [_; 7] = failed.into();
     assert!(!failed.contains(&Some(false)), "{failed:?}");
 }
 
