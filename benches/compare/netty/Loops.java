@@ -8,8 +8,6 @@ import io.netty.util.Timeout;
  * the warm-up, before a workload calls it.
  */
 final class Loops {
-    private static final long HALF_A_MINUTE = 30_000_000_000L;
-
     private Loops() {}
 
     static void schedule(HashedWheelTimer timer, long[] delays) {
@@ -37,15 +35,14 @@ final class Loops {
         }
     }
 
-    static void pairs(HashedWheelTimer timer, int count) {
-        for (int i = 0; i < count; i++) {
-            timer.newTimeout(new Tasks.Count(1), HALF_A_MINUTE, NANOSECONDS).cancel();
+    static void pairs(HashedWheelTimer timer, long[] delays) {
+        for (long delay : delays) {
+            timer.newTimeout(new Tasks.Count(1), delay, NANOSECONDS).cancel();
         }
     }
 
     /** Schedules a timeout per delay, and cancels the one that was scheduled 64 timeouts earlier. */
-    static void mix(HashedWheelTimer timer, long[] delays) {
-        Timeout[] last = new Timeout[64];
+    static void mix(HashedWheelTimer timer, long[] delays, Timeout[] last) {
         for (int i = 0; i < delays.length; i++) {
             Timeout old = last[i & 63];
             last[i & 63] = timer.newTimeout(new Tasks.Count(1), delays[i], NANOSECONDS);

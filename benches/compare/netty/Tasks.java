@@ -26,11 +26,11 @@ final class Tasks {
 
     /**
      * Records its lateness. Only the worker writes to the array, and the worker has ended when the
-     * array is read.
+     * array is read (threads that wait read the number).
      */
     static final class RecordLateness implements TimerTask {
         static long[] lateness;
-        static int recorded;
+        static volatile int recorded;
         private final long due;
 
         RecordLateness(long due) {

@@ -21,11 +21,11 @@ final class WarmUp {
                 calls(random);
                 expiry(random);
                 idle(random);
-                Workloads.pairs(10 * MS, 512, 300_000);
                 Workloads.schedule(10 * MS, 512, random, 300_000);
                 Workloads.cancel(10 * MS, 512, random, 300_000);
-                Workloads.scheduleConcurrently(10 * MS, 512, random, 300_000, 2);
-                Workloads.mix(10 * MS, 512, random, 300_000, 2);
+                for (String name : new String[] {"schedule-many", "schedule-cancel", "mixed"}) {
+                    Threads.run(name, MS, 512, random, 2, 200, 1_000_000);
+                }
                 Workloads.rearm(10 * MS, 512, random, 10_000, 300_000);
             }
         } catch (InterruptedException e) {
@@ -37,14 +37,15 @@ final class WarmUp {
         long[] delays = random.delays(SMALL, 30, 90);
         int[] indexes = random.indexes(SMALL, SMALL);
         Timeout[] kept = new Timeout[SMALL];
+        Timeout[] window = new Timeout[64];
         try (Wheel wheel = new Wheel(MS, 64)) {
             for (int i = 0; i < 300; i++) {
                 Loops.schedule(wheel.timer, delays);
-                Loops.pairs(wheel.timer, SMALL);
+                Loops.pairs(wheel.timer, delays);
                 Loops.scheduleAndKeep(wheel.timer, delays, kept);
                 Loops.replace(wheel.timer, kept, indexes, Tasks.Connection.IDLE);
                 Loops.cancel(kept);
-                Loops.mix(wheel.timer, delays);
+                Loops.mix(wheel.timer, delays, window);
             }
         }
     }

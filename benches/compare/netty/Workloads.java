@@ -21,15 +21,16 @@ final class Workloads {
         switch (name) {
             case "burst": return unsupported("the JVM keeps its heap, which it touches when it starts");
             case "schedule": return schedule(tick, slots, random, keys.count("count"));
-            case "schedule-cancel": return pairs(tick, slots, keys.count("count"));
             case "random-cancel": return cancel(tick, slots, random, keys.count("count"));
-            case "concurrent-schedule": return scheduleConcurrently(tick, slots, random, keys.count("count"), keys.count("threads"));
             case "expire": return expire(tick, slots, random, keys.count("count"));
             case "memory": return memory(tick, slots, random, keys.count("count"));
             case "lateness": return lateness(tick, slots, random, keys.count("rate"), keys.number("seconds"));
             case "idle": return idle(tick, slots, keys.number("seconds"));
             case "rearm": return rearm(tick, slots, random, keys.count("count"), keys.count("resets"));
-            case "mixed": return mix(tick, slots, random, keys.count("count"), keys.count("threads"));
+            case "schedule-many":
+            case "schedule-cancel":
+            case "mixed":
+                return Threads.run(name, tick, slots, random, keys.count("threads"), keys.count("millis"), keys.count("most", Integer.MAX_VALUE));
             default: return unsupported("unknown workload");
         }
     }
@@ -45,14 +46,6 @@ final class Workloads {
         try (Wheel wheel = new Wheel(tick, slots)) {
             Machine.Stopwatch stopwatch = new Machine.Stopwatch();
             Loops.schedule(wheel.timer, delays);
-            return json("ns", (double) stopwatch.stop() / count);
-        }
-    }
-
-    static String pairs(long tick, int slots, int count) {
-        try (Wheel wheel = new Wheel(tick, slots)) {
-            Machine.Stopwatch stopwatch = new Machine.Stopwatch();
-            Loops.pairs(wheel.timer, count);
             return json("ns", (double) stopwatch.stop() / count);
         }
     }
@@ -74,30 +67,6 @@ final class Workloads {
             double worker = (double) (wheel.workerCpu() - cpu) / count;
             return json("ns", ns, "worker_ns", worker, "sum_ns", worker + (double) calls / count);
         }
-    }
-
-    static String scheduleConcurrently(long tick, int slots, SplitMix random, int count, int threads) throws InterruptedException {
-        long[][] delays = share(random, count, threads);
-        try (Wheel wheel = new Wheel(tick, slots)) {
-            long ns = Team.run(threads, i -> Loops.schedule(wheel.timer, delays[i]));
-            return json("mops", count * 1e3 / ns);
-        }
-    }
-
-    static String mix(long tick, int slots, SplitMix random, int count, int threads) throws InterruptedException {
-        long[][] delays = share(random, count, threads);
-        try (Wheel wheel = new Wheel(tick, slots)) {
-            long ns = Team.run(threads, i -> Loops.mix(wheel.timer, delays[i]));
-            return json("mops", count * 1e3 / ns);
-        }
-    }
-
-    private static long[][] share(SplitMix random, int count, int threads) {
-        long[][] delays = new long[threads][];
-        for (int i = 0; i < threads; i++) {
-            delays[i] = random.delays(count / threads + (i < count % threads ? 1 : 0), 30, 90);
-        }
-        return delays;
     }
 
     static String rearm(long tick, int slots, SplitMix random, int count, int resets) throws InterruptedException {
@@ -278,7 +247,7 @@ final class Workloads {
         return numbers.substring(0, numbers.length() - 1) + ",\"cdf\":[" + cdf + "]}";
     }
 
-    private static double at(long[] sorted, double fraction) {
+    static double at(long[] sorted, double fraction) {
         int rank = (int) Math.ceil(fraction * sorted.length);
         return sorted[Math.max(0, rank - 1)] / 1e6;
     }
@@ -286,7 +255,7 @@ final class Workloads {
     // --- JSON -----------------------------------------------------------------------------------------------------
 
     /** Formats members as a JSON object. The arguments are alternating names and numbers. */
-    private static String json(Object... members) {
+    static String json(Object... members) {
         StringBuilder json = new StringBuilder("{");
         for (int i = 0; i < members.length; i += 2) {
             Object number = members[i + 1];

@@ -57,6 +57,7 @@ impl Command {
         Setup {
             tick,
             slots: self.find("slots").unwrap_or(512) as usize,
+            threads: self.find("threads").unwrap_or(1) as usize,
         }
     }
 
@@ -82,6 +83,20 @@ impl Answer {
                 .map(|(key, figure)| (key.to_owned(), json!(figure)))
                 .collect(),
         )
+    }
+
+    /// Adds a figure.
+    pub(crate) fn with(mut self, key: &str, figure: f64) -> Self {
+        if let Self::Figures(figures) = &mut self {
+            figures.insert(key.into(), json!(figure));
+        }
+        self
+    }
+
+    pub(crate) fn unsupported(why: &str) -> Self {
+        Self::Unsupported {
+            unsupported: why.into(),
+        }
     }
 
     pub(crate) fn failed(error: String) -> Self {

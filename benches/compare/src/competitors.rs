@@ -10,6 +10,7 @@ mod util_delay_queue;
 use std::future::pending;
 use std::pin::Pin;
 use std::task::{Context, Waker};
+use std::thread::Scope;
 use std::time::Duration;
 
 pub(crate) use delay_queue::Queue as DelayQueue;
@@ -26,10 +27,12 @@ use crate::task::Task;
 pub(crate) struct Setup {
     pub(crate) tick: Duration,
     pub(crate) slots: usize,
+    /// The number of callers.
+    pub(crate) threads: usize,
 }
 
 /// A timer that runs until it is stopped.
-pub(crate) trait Competitor: Sized + Sync {
+pub(crate) trait Competitor: Sized + Sync + 'static {
     /// The handle that cancels a timeout.
     type Handle: Send;
 
@@ -44,6 +47,9 @@ pub(crate) trait Competitor: Sized + Sync {
     /// Whether [`Caller::sleep`] and [`Caller::timeout`] are of this competitor.
     const HAS_FUTURES: bool = false;
 
+    /// Whether the timer has a thread that is no caller's.
+    const HAS_WORKER: bool = true;
+
     /// Returns the reason if the competitor does not support the workload.
     fn unsupported_reason(_workload: &str) -> Option<&'static str> {
         None
@@ -54,6 +60,24 @@ pub(crate) trait Competitor: Sized + Sync {
 
     /// Returns the interface for the calling thread.
     fn caller(&self) -> Self::Caller<'_>;
+
+    /// Schedules a task that records its lateness.
+    fn probe(&self, delay: Duration) {
+        self.caller().schedule(delay, Task::record(delay));
+    }
+
+    /// Calls `work` until it returns false, on a thread. If the timer belongs to a runtime, it is
+    /// one of the runtime.
+    fn run_caller<'s, 'e>(
+        &'e self,
+        scope: &'s Scope<'s, 'e>,
+        mut work: impl FnMut(&mut Self::Caller<'_>) -> bool + Send + 'static,
+    ) {
+        scope.spawn(move || {
+            let mut caller = self.caller();
+            while work(&mut caller) {}
+        });
+    }
 
     /// Stops the timer's threads and drops all pending timeouts.
     fn stop(self);

@@ -5,22 +5,30 @@ mod lateness;
 mod ratios;
 mod svg;
 
-use crate::machine::Environment;
 use crate::measure::Measurements;
 use crate::peers::{PEERS, Peer};
 use crate::summary::Summary;
 
 /// Returns the name and the text of each file.
-pub(crate) fn all(
-    measurements: &Measurements,
-    environment: &Environment,
-) -> [(&'static str, String); 4] {
+pub(crate) fn all(measurements: &Measurements) -> [(&'static str, String); 6] {
     let summary = &Summary { measurements };
+    let threads = |name, title| bars::threads(summary, name, title);
     [
         ("benchmarks-netty.svg", ratios::draw(summary)),
         (
             "benchmarks-threads.svg",
-            bars::threads(summary, &environment.cores()),
+            threads(
+                "mixed",
+                "Schedule one timeout and cancel another, by threads",
+            ),
+        ),
+        (
+            "benchmarks-sleep.svg",
+            threads("sleep", "Poll a Sleep once and drop it, by threads"),
+        ),
+        (
+            "benchmarks-map.svg",
+            threads("map-touch", "Touch a random entry of a million, by threads"),
         ),
         ("benchmarks-memory.svg", bars::memory(summary)),
         ("benchmarks-lateness.svg", lateness::draw(summary)),
@@ -38,12 +46,10 @@ fn name(summary: &Summary<'_>, peer: &Peer) -> String {
     number.unwrap_or(peer.title).replace('`', "")
 }
 
-/// The number of a timer's colour.
+/// The number of a timer's colour. Timers and maps are in different figures.
 fn index(peer: &Peer) -> usize {
-    PEERS
-        .iter()
-        .position(|other| other.name == peer.name)
-        .unwrap_or(0)
+    let position = PEERS.iter().position(|other| other.name == peer.name);
+    position.unwrap_or(0) % svg::COLOURS.len()
 }
 
 /// The class of a timer's colour.

@@ -16,11 +16,12 @@ impl Environment {
         let cpu = cpuinfo
             .lines()
             .find_map(|line| line.strip_prefix("model name")?.split_once(": "));
-        let rustc = first_line(Command::new("rustc").arg("--version"));
+        let rustc = option_env!("COMPARE_RUSTC").map(str::to_owned);
+        let rustc = rustc.or_else(|| first_line(Command::new("rustc").arg("--version")));
         Self(json!({
             "command": command,
-            // Both are those of the beginning.
-            "commit": first_line(Command::new("git").args(["-C", crate::ROOT, "describe", "--always", "--dirty"])),
+            // Commit and compiler of a bundle are those of its build.
+            "commit": option_env!("COMPARE_COMMIT").map(str::to_owned).or_else(|| first_line(Command::new("git").args(["-C", crate::ROOT, "describe", "--always", "--dirty"]))),
             "date": first_line(Command::new("date").args(["--utc", "+%F"])),
             "cores": thread::available_parallelism().map_or(1, usize::from),
             "cpu": cpu.map_or(std::env::consts::ARCH, |(_, cpu)| cpu),

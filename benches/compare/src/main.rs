@@ -7,19 +7,20 @@
 //!   figures and the table in README.md
 //! - `-- --render`: writes the same from docs/benchmarks.json, without a measurement
 //! - `-- --test`: runs each workload once with small parameters and checks the answers
+//! - `-- --threads`: the rows by number of threads: 1, 2, 4 and so on, up to the cores
+//! - `-- --limit 600`: ends after these seconds, with what it has
+//! - `-- --output FILE`: writes all repetitions to a file: as docs/benchmarks.json, it can be rendered
 //! - `-- --only random-cancel,rearm`, `-- --peers ours,netty`: selects workloads or competitors.
 //!   With `--write` it is a part of a measurement: the other workloads and competitors in docs/
-//!   stay, if this source on this machine has measured them. Parts of at most twenty minutes: the
-//!   first four with `--peers ours,netty,netty-jar,hierarchical`:
-//!   `schedule,first-million,schedule-cancel,random-cancel,rearm`;
-//!   `concurrent-schedule,mixed,sleep,timeout-ready,timeout-pending`;
-//!   `expire,memory,burst`; `lateness,idle`; and all with
-//!   `--peers tokio-sleep,delay-queue,util-delay-queue,hhwt`
+//!   stay, if this source on this machine has measured them
 //! - `-- --repetitions 9`: more or fewer repetitions
-//! - `-- --maps`: `ExpiringMap` beside moka, `quick_cache` and dashmap, with 1, 2, 4, ... threads
+//!
+//! With `RUSTFLAGS="--cfg tokio_unstable"`, tokio's alternative timer is measured too: the flag must
+//! be the compiler's, no manifest can set it. Go needs a toolchain (1.18).
 //!
 //! `benches/compare/versions REVISION` compares this tree with another version of the library.
-//! `NETTY_JAR` names the class path of another version of Netty, which is measured beside Debian's.
+//! `NETTY_JAR` names the class path of another version of Netty than Debian's.
+//! `benches/compare/bundle DIR` makes a folder that runs on a machine without Rust and Java.
 //!
 //! Each competitor is a separate process. This process starts it (`--serve NAME`) and sends it one
 //! command at a time.
@@ -29,8 +30,6 @@ mod command;
 mod competitors;
 mod figure;
 mod machine;
-#[cfg(feature = "util")]
-mod maps;
 mod measure;
 mod pages;
 mod peers;
@@ -46,6 +45,7 @@ mod task;
 mod workloads;
 
 use std::error::Error;
+use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
 use command::Answer;
@@ -60,13 +60,15 @@ const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
 const COMMAND: &str = "cargo run --release --manifest-path benches/compare/Cargo.toml";
 
-const USAGE: &str = "usage: compare [--quick] [--write] [--render] [--test] [--repetitions 5] [--only schedule,rearm] [--peers ours,netty] | --serve NAME";
+const USAGE: &str = "usage: compare [--quick] [--write] [--render] [--test] [--repetitions 5] [--only schedule,rearm] [--peers ours,netty] [--threads] [--limit 600] [--output FILE] | --serve NAME";
 
 fn main() -> Result<(), Box<dyn Error>> {
     let all: Vec<_> = env::args().skip(1).collect();
     let mut size = FULL;
-    let (mut writes, mut is_test, mut repetitions) = (false, false, None);
-    let (mut only, mut names) = (None::<String>, None::<String>);
+    let (mut writes, mut is_test, mut is_threads, mut repetitions) = (false, false, false, None);
+    let (mut only, mut names, mut output) = (None::<String>, None::<String>, None);
+    let mut limit = Duration::from_secs(24 * 3_600);
+    let begin = Instant::now();
     let mut words = all.iter();
     while let Some(word) = words.next() {
         let mut next = || {
@@ -77,10 +79,6 @@ fn main() -> Result<(), Box<dyn Error>> {
         };
         match &**word {
             "--serve" => return serve::run(&next()?),
-            #[cfg(feature = "util")]
-            "--maps" => return maps::print(false),
-            #[cfg(feature = "util")]
-            "--map-memory" => return maps::print_memory(&next()?),
             "--render" => {
                 let text = fs::read_to_string(format!("{ROOT}/docs/benchmarks.json"))?;
                 let (measurements, environment) = record::read(&text)?;
@@ -89,41 +87,35 @@ fn main() -> Result<(), Box<dyn Error>> {
             "--quick" => size = QUICK,
             "--test" => (is_test, size) = (true, TEST),
             "--write" => writes = true,
-            "--repetitions" => {
-                let number = next()?;
-                repetitions = Some(
-                    number
-                        .parse()
-                        .map_err(|error| format!("{number}: {error}; {USAGE}"))?,
-                );
-            }
+            "--repetitions" => repetitions = Some(parse(&next()?)? as usize),
+            "--threads" => is_threads = true,
+            "--limit" => limit = Duration::from_secs(parse(&next()?)?),
+            "--output" => output = Some(next()?),
             "--only" => only = Some(next()?),
             "--peers" => names = Some(next()?),
             _ => return Err(format!("unknown option {word}; {USAGE}").into()),
         }
     }
     size.repetitions = repetitions.unwrap_or(size.repetitions);
-    let mut plan = size.plan();
+    let mut plan = if is_threads {
+        size.threads_plan()
+    } else {
+        size.plan()
+    };
     if let Some(only) = &only {
         plan.retain(|workload| {
             only.split(',')
                 .any(|name| workload.name.split(' ').next() == Some(name))
         });
     }
-    // The machine that runs `--test` need not have Java.
     let peers = match &names {
-        None => PEERS
-            .iter()
-            .filter(|peer| peer.is_available() && !(is_test && peer.is_netty()))
-            .collect(),
+        None => available(is_test),
         Some(names) => choose(names)?,
     };
     if plan.is_empty() {
         return Err(format!("unknown workload; {USAGE}").into());
     }
     if is_test {
-        #[cfg(feature = "util")]
-        maps::print(true)?;
         return test(&plan, &peers);
     }
     let mut options = all.clone();
@@ -137,13 +129,26 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let mut environment =
         Environment::of_this_machine(&[COMMAND, "--", &options.join(" ")].join(" "));
-    let mut measurements = measure(&plan, &peers, size.warms_up, |name| eprintln!("{name}"));
+    let mut measurements = measure(&plan, &peers, size.warms_up, begin + limit, |name| {
+        eprintln!("{name}");
+    });
     environment.end();
     if writes && (only.is_some() || names.is_some()) {
         let text = fs::read_to_string(format!("{ROOT}/docs/benchmarks.json"))?;
         record::add_other_parts(&text, &mut measurements, &mut environment)?;
     }
-    println!("{}", report::terminal(&measurements));
+    if !is_threads {
+        println!("{}", report::terminal(&measurements));
+    }
+    println!(
+        "{}",
+        report::threads(&Summary {
+            measurements: &measurements
+        })
+    );
+    if let Some(file) = output {
+        fs::write(file, record::json(&measurements, &environment))?;
+    }
     if writes {
         let json = record::json(&measurements, &environment);
         fs::write(format!("{ROOT}/docs/benchmarks.json"), &json)?;
@@ -152,6 +157,23 @@ fn main() -> Result<(), Box<dyn Error>> {
         pages::write(&measurements, &environment)?;
     }
     Ok(())
+}
+
+fn parse(number: &str) -> Result<u64, String> {
+    let parsed = number.parse();
+    parsed.map_err(|error| format!("{number}: {error}; {USAGE}"))
+}
+
+/// Returns the peers that this machine can measure. One that runs `--test` need not have Java.
+fn available(is_test: bool) -> Vec<&'static Peer> {
+    let is_available = |peer: &&Peer| match peer.skipped() {
+        Some(why) => {
+            eprintln!("{}: skipped: {why}", peer.name);
+            false
+        }
+        None => !(is_test && peer.is_netty()),
+    };
+    PEERS.iter().filter(is_available).collect()
 }
 
 /// Returns the peers with these names, in the order of the tables.
@@ -169,10 +191,11 @@ fn choose(names: &str) -> Result<Vec<&'static Peer>, String> {
 
 /// `--test`: checks that all children answer all commands, and that each row has a plausible value.
 fn test(plan: &[Workload], peers: &[&'static Peer]) -> Result<(), Box<dyn Error>> {
+    let limit = Instant::now() + Duration::from_secs(600);
     // All competitors concurrently, because the values do not matter.
     let mut measurements = Measurements::default();
     thread::scope(|scope| {
-        let measure_one = |peer| scope.spawn(move || measure(plan, &[peer], false, |_| ()));
+        let measure_one = |peer| scope.spawn(move || measure(plan, &[peer], false, limit, |_| ()));
         let threads: Vec<_> = peers.iter().copied().map(measure_one).collect();
         for thread in threads {
             let one = thread.join().expect("the thread has not panicked");
@@ -208,10 +231,10 @@ fn test(plan: &[Workload], peers: &[&'static Peer]) -> Result<(), Box<dyn Error>
     {
         for peer in peers
             .iter()
-            .filter(|peer| summary.has_answered(row.workload, peer.name))
+            .filter(|peer| summary.has_answered(&row.workload, peer.name))
         {
             if summary
-                .spread(row.workload, row.key_of(peer.name), peer.name)
+                .spread(&row.workload, row.key_of(peer.name), peer.name)
                 .is_none()
             {
                 errors.push(format!("{}: no value for {}", peer.name, row.title));

@@ -1,6 +1,7 @@
 //! Sends the commands to all competitors, one competitor after the other in each repetition.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
@@ -35,15 +36,25 @@ pub(crate) fn measure(
     plan: &[Workload],
     peers: &[&'static Peer],
     warms_up: bool,
+    limit: Instant,
     on_start: impl Fn(&str),
 ) -> Measurements {
     let mut parent = Parent {
         measurements: Measurements::default(),
         children: BTreeMap::new(),
+        silent: BTreeSet::new(),
+        limit,
     };
-    for workload in plan {
-        on_start(&workload.name);
-        parent.measure(workload, peers, warms_up);
+    // One repetition of everything after the other: what a limit cuts off are repetitions.
+    let repetitions = plan.iter().map(|workload| workload.repetitions).max();
+    for number in 0..repetitions.unwrap_or(0) {
+        for workload in plan.iter().take_while(|_| Instant::now() < limit) {
+            on_start(&format!("{}, repetition {}", workload.name, number + 1));
+            if warms_up && number == 0 {
+                parent.warm_up(workload, peers);
+            }
+            parent.ask_all(workload, peers, Some(number));
+        }
     }
     parent.measurements
 }
@@ -51,33 +62,46 @@ pub(crate) fn measure(
 struct Parent {
     measurements: Measurements,
     children: BTreeMap<&'static str, Child>,
+    /// Each workload with a competitor that did not answer it. It is not asked again.
+    silent: BTreeSet<(String, &'static str)>,
+    /// When the measurement ends, with what it has.
+    limit: Instant,
 }
 
 impl Parent {
-    fn measure(&mut self, workload: &Workload, peers: &[&'static Peer], warms_up: bool) {
-        /// A JVM compiles code only after it was executed often.
+    /// A JVM compiles code only after it was executed often. And the first process that gets much
+    /// memory waits for the host of a virtual machine.
+    fn warm_up(&mut self, workload: &Workload, peers: &[&'static Peer]) {
         const WARM_UPS: usize = 3;
 
-        let mut peers = peers.to_vec();
-        peers.retain(|peer| peer.is_primary() || !workload.is_primary_only);
-        for number in
-            (0..workload.repetitions + WARM_UPS).map(|number| number.checked_sub(WARM_UPS))
-        {
-            peers.retain(|peer| {
-                let is_asked = number.is_some() || (warms_up && peer.is_netty());
-                !is_asked || self.ask(workload, peer, number)
-            });
+        let gets_memory = workload.name == "first-million";
+        let is_cold = |peer: &&&Peer| peer.is_netty() || gets_memory;
+        let cold: Vec<_> = peers.iter().filter(is_cold).copied().collect();
+        (0..WARM_UPS).for_each(|_| self.ask_all(workload, &cold, None));
+    }
+
+    fn ask_all(&mut self, workload: &Workload, peers: &[&'static Peer], number: Option<usize>) {
+        for peer in peers.iter().filter(|peer| (workload.asks)(peer)) {
+            let key = (workload.name.clone(), peer.name);
+            if !self.silent.contains(&key) && !self.ask(workload, peer, number) {
+                self.silent.insert(key);
+            }
         }
     }
 
     /// Sends one command and records the answer. Returns whether the peer should get further
     /// commands of this workload.
     fn ask(&mut self, workload: &Workload, peer: &'static Peer, number: Option<usize>) -> bool {
+        let limit = self.limit;
         let Some(child) = self.child(peer) else {
             return false;
         };
         let command = format!("{} seed={}", workload.command, 7 + number.unwrap_or(0));
-        let answer = child.ask(&command, TIMEOUT);
+        let answer = child.ask(&command, until(limit, TIMEOUT));
+        if Instant::now() >= limit {
+            // An error may be that of the limit.
+            return false;
+        }
         let is_answer = matches!(answer, Answer::Figures(_));
         if let Answer::Failed { error } = &answer {
             eprintln!("  {}: {error}", peer.name);
@@ -106,13 +130,15 @@ impl Parent {
         }
         if !self.children.contains_key(peer.name) {
             let started = peer.command().map_err(|error| error.to_string());
-            match started.and_then(|mut command| Child::start(&mut command, START_TIMEOUT)) {
+            let timeout = until(self.limit, START_TIMEOUT);
+            match started.and_then(|mut command| Child::start(&mut command, timeout)) {
                 Ok(child) => {
                     self.measurements
                         .versions
                         .insert(peer.name.into(), child.version.clone());
                     self.children.insert(peer.name, child);
                 }
+                Err(_) if Instant::now() >= self.limit => (),
                 Err(error) => {
                     eprintln!("  {}: {error}", peer.name);
                     self.measurements.missing.insert(peer.name.into(), error);
@@ -121,4 +147,9 @@ impl Parent {
         }
         self.children.get_mut(peer.name)
     }
+}
+
+/// Returns the time until the limit, at most `most`.
+fn until(limit: Instant, most: Duration) -> Duration {
+    limit.saturating_duration_since(Instant::now()).min(most)
 }

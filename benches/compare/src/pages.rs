@@ -6,6 +6,7 @@ use std::fs;
 use crate::figure;
 use crate::machine::Environment;
 use crate::measure::Measurements;
+use crate::summary::Summary;
 use crate::{ROOT, report};
 
 /// Returns the path of each file, without [`ROOT`], and its new text.
@@ -24,10 +25,16 @@ pub(crate) fn render(
             &report::page(measurements, environment),
         )?,
         file("README.md", &report::readme(measurements, environment))?,
+        (
+            "docs/benchmarks-threads.txt".into(),
+            format!(
+                "{}.\n{}",
+                environment.text(),
+                report::threads(&Summary { measurements })
+            ),
+        ),
     ];
-    files.extend(
-        figure::all(measurements, environment).map(|(name, svg)| (format!("docs/{name}"), svg)),
-    );
+    files.extend(figure::all(measurements).map(|(name, svg)| (format!("docs/{name}"), svg)));
     Ok(files)
 }
 
@@ -54,7 +61,7 @@ fn splice(old: &str, part: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::ROWS;
+    use crate::plan::{OPERATIONS, ROWS};
     use crate::record;
 
     fn read(path: &str) -> String {
@@ -93,10 +100,10 @@ mod tests {
             lines <= 90 && words <= 1_000,
             "{lines} lines and {words} words"
         );
-        for row in &ROWS {
-            let name = row.workload.split(' ').next().unwrap();
+        let operations = OPERATIONS.iter().map(|operation| operation.name);
+        for name in ROWS.iter().map(|row| &*row.workload).chain(operations) {
             assert!(
-                page.contains(&format!("- `{name}`")),
+                page.contains(&format!("`{name}`")),
                 "the page does not say what {name} measures"
             );
         }

@@ -1,5 +1,6 @@
 //! The competitors, and how the child of each one is started.
 
+use std::path::PathBuf;
 use std::process::Command;
 use std::{env, io};
 
@@ -12,73 +13,69 @@ pub(crate) struct Peer {
 
 /// The competitors in the order of the tables and of the measurement. Measurements close in time
 /// compare best, so Netty comes directly after this crate.
-pub(crate) const PEERS: [Peer; 9] = [
-    Peer {
-        name: OURS,
-        title: "hashed-wheel",
-    },
-    Peer {
-        name: BASE,
-        title: "hashed-wheel, base",
-    },
-    Peer {
-        name: NETTY,
-        title: "Netty",
-    },
-    Peer {
-        name: NETTY_JAR,
-        title: "Netty of NETTY_JAR",
-    },
-    Peer {
-        name: "hierarchical",
-        title: "hashed-wheel, hierarchical",
-    },
-    Peer {
-        name: "tokio-sleep",
-        title: "tokio `Sleep`",
-    },
-    Peer {
-        name: "delay-queue",
-        title: "tokio-util's `DelayQueue`",
-    },
-    Peer {
-        name: "util-delay-queue",
-        title: "hashed-wheel-util's `DelayQueue`",
-    },
-    Peer {
-        name: "hhwt",
-        title: "`hierarchical_hash_wheel_timer`",
-    },
+pub(crate) const PEERS: [Peer; 14] = [
+    peer(OURS, "hashed-wheel"),
+    peer(BASE, "hashed-wheel, base"),
+    peer(NETTY, "Netty"),
+    peer("hierarchical", "hashed-wheel, hierarchical"),
+    peer(TOKIO, "tokio `Sleep`"),
+    peer(TOKIO_ALT, "tokio, `enable_alt_timer`"),
+    peer(GO, "Go `AfterFunc`"),
+    peer("delay-queue", "tokio-util's `DelayQueue`"),
+    peer("util-delay-queue", "hashed-wheel-util's `DelayQueue`"),
+    peer("hhwt", "`hierarchical_hash_wheel_timer`"),
+    peer(MAP, "`ExpiringMap`"),
+    peer("moka", "moka"),
+    peer("quick-cache", "quick_cache"),
+    peer("dashmap", "dashmap"),
 ];
+
+const fn peer(name: &'static str, title: &'static str) -> Peer {
+    Peer { name, title }
+}
 
 pub(crate) const OURS: &str = "ours";
 pub(crate) const NETTY: &str = "netty";
-
-/// Another version of Netty: the environment variable names its class path.
-pub(crate) const NETTY_JAR: &str = "netty-jar";
-const JAR_VARIABLE: &str = "NETTY_JAR";
+pub(crate) const TOKIO: &str = "tokio-sleep";
+pub(crate) const GO: &str = "go";
+pub(crate) const TOKIO_ALT: &str = "tokio-alt";
+pub(crate) const MAP: &str = "expiring-map";
 
 /// Another version of this crate: the environment variable names a build of this program with that
 /// version. The script `versions` sets it.
 const BASE: &str = "base";
 const BASE_VARIABLE: &str = "COMPARE_BASE";
 
-/// Whether the peer with this name is Netty, in some version.
-pub(crate) fn is_netty(name: &str) -> bool {
-    [NETTY, NETTY_JAR].contains(&name)
+fn has_go() -> bool {
+    let is_built = home().is_ok_and(|home| home.join("go/compare-go").exists());
+    is_built || Command::new("go").arg("version").output().is_ok()
+}
+
+/// Returns the folder with what starts the competitors that are not in this program: that of the
+/// program in a bundle, or the sources.
+fn home() -> io::Result<PathBuf> {
+    let program = env::current_exe()?;
+    let bundle = program.parent().filter(|home| home.join("netty").exists());
+    Ok(bundle.map_or(env!("CARGO_MANIFEST_DIR").into(), Into::into))
 }
 
 impl Peer {
-    /// Whether the peer can be measured without naming it: another version needs its variable.
-    pub(crate) fn is_available(&self) -> bool {
-        let variable = [(BASE, BASE_VARIABLE), (NETTY_JAR, JAR_VARIABLE)].into_iter();
-        variable
-            .filter(|(name, _)| *name == self.name)
-            .all(|(_, variable)| env::var_os(variable).is_some())
+    /// Why the peer is not measured, unless it is named.
+    pub(crate) fn skipped(&self) -> Option<&'static str> {
+        match self.name {
+            BASE if env::var_os(BASE_VARIABLE).is_none() => {
+                Some("the script `versions` measures it")
+            }
+            TOKIO_ALT if !cfg!(tokio_unstable) => {
+                Some("built without RUSTFLAGS=\"--cfg tokio_unstable\"")
+            }
+            GO if !has_go() => Some("no Go toolchain"),
+            _ => None,
+        }
     }
 
     pub(crate) fn is_netty(&self) -> bool {
-        is_netty(self.name)
+        self.name == NETTY
     }
 
     /// Whether it is this crate or Netty, in some version.
@@ -86,23 +83,29 @@ impl Peer {
         self.is_netty() || [OURS, BASE, "hierarchical"].contains(&self.name)
     }
 
+    pub(crate) fn is_map(&self) -> bool {
+        [MAP, "moka", "quick-cache", "dashmap"].contains(&self.name)
+    }
+
+    /// Whether rows by number of threads show it.
+    pub(crate) fn has_threads(&self) -> bool {
+        [OURS, BASE, NETTY, TOKIO, TOKIO_ALT, GO].contains(&self.name)
+    }
+
     /// Returns the command that starts a child.
     pub(crate) fn command(&self) -> io::Result<Command> {
-        if self.is_netty() {
-            let mut command = Command::new("bash");
-            command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/netty/run"));
-            if self.name == NETTY {
-                command.env_remove(JAR_VARIABLE);
+        let script = || Ok::<_, io::Error>(home()?.join(self.name).join("run"));
+        let (program, argument, name) = match self.name {
+            NETTY | GO => ("bash".into(), script()?.into_os_string(), ""),
+            BASE => {
+                let base = env::var_os(BASE_VARIABLE);
+                let base = base.ok_or_else(|| io::Error::other("COMPARE_BASE is not set"))?;
+                (base.into(), "--serve".into(), OURS)
             }
-            return Ok(command);
-        }
-        let no_base = || io::Error::other(format!("the variable {BASE_VARIABLE} is not set"));
-        let (program, name) = match self.name {
-            BASE => (env::var_os(BASE_VARIABLE).ok_or_else(no_base)?.into(), OURS),
-            name => (env::current_exe()?, name),
+            name => (env::current_exe()?, "--serve".into(), name),
         };
-        let mut command = Command::new(program);
-        command.args(["--serve", name]);
+        let mut command = Command::new::<PathBuf>(program);
+        command.args([argument, name.into()]);
         Ok(command)
     }
 }

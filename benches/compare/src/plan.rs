@@ -1,8 +1,10 @@
 //! The plan: what is measured, how often, and which rows of the tables show it.
 
+use std::borrow::Cow;
+use std::thread;
 use std::time::Duration;
 
-use crate::peers::is_netty;
+use crate::peers::{NETTY, Peer};
 
 /// One command, which all competitors get in each repetition.
 pub(crate) struct Workload {
@@ -11,8 +13,8 @@ pub(crate) struct Workload {
     /// The command without the seed. Each repetition appends its own seed.
     pub(crate) command: String,
     pub(crate) repetitions: usize,
-    /// Whether only this crate and Netty get the command.
-    pub(crate) is_primary_only: bool,
+    /// Which competitors get the command.
+    pub(crate) asks: fn(&Peer) -> bool,
 }
 
 /// How long a child may take for one command.
@@ -32,6 +34,8 @@ pub(crate) struct Size {
     /// How long after a burst the memory is read.
     seconds_after: usize,
     tick_us: usize,
+    /// How long the callers of a row by number of threads run.
+    millis: usize,
     pub(crate) warms_up: bool,
 }
 
@@ -44,6 +48,7 @@ pub(crate) const FULL: Size = Size {
     most: 10_000_000,
     seconds_after: 10,
     tick_us: 10_000,
+    millis: 600,
     warms_up: true,
 };
 
@@ -54,6 +59,7 @@ pub(crate) const QUICK: Size = Size {
     seconds: 1,
     rate: 20_000,
     most: 1_000_000,
+    millis: 300,
     ..FULL
 };
 
@@ -66,6 +72,7 @@ pub(crate) const TEST: Size = Size {
     most: 2_000,
     seconds_after: 1,
     tick_us: 1_000,
+    millis: 30,
     warms_up: false,
 };
 
@@ -86,16 +93,12 @@ impl Size {
             name: name.into(),
             command,
             repetitions: self.repetitions,
-            is_primary_only: false,
+            asks: |peer| !peer.is_map(),
         };
         let mut plan = vec![
             workload(
                 "schedule",
                 format!("schedule count={count} {coarse} warm=1"),
-            ),
-            workload(
-                "schedule-cancel",
-                format!("schedule-cancel count={count} {coarse}"),
             ),
             workload(
                 "random-cancel",
@@ -111,25 +114,6 @@ impl Size {
             ),
             workload("expire", format!("expire count={count} {coarse}")),
         ];
-        for name in [
-            "concurrent-schedule threads=2",
-            "mixed threads=1",
-            "mixed threads=2",
-        ] {
-            plan.push(workload(
-                name,
-                format!("{name} count={count} {coarse} warm=1"),
-            ));
-        }
-        for name in ["sleep", "timeout-ready", "timeout-pending"] {
-            for threads in [1, 2] {
-                let name = format!("{name} threads={threads}");
-                plan.push(workload(
-                    &name,
-                    format!("{name} count={count} {coarse} warm=1"),
-                ));
-            }
-        }
         plan.push(workload("memory", format!("memory count={count} {coarse}")));
         plan.push(workload("idle", format!("idle seconds={seconds} {fine}")));
         plan.push(workload(
@@ -137,10 +121,6 @@ impl Size {
             format!("lateness rate={rate} seconds={} {fine}", 5 * seconds),
         ));
         // Netty's JVM cannot be new: it touches its heap when it starts. Only its timer is new.
-        let primary_only = |name: &str, command| Workload {
-            is_primary_only: true,
-            ..workload(name, command)
-        };
         plan.push(workload(
             "first-million",
             format!("schedule count={count} {coarse}"),
@@ -148,22 +128,97 @@ impl Size {
         for cancel in [0, 1] {
             let command =
                 format!("burst count={most} seconds={seconds_after} cancel={cancel} {coarse}");
-            plan.push(primary_only(&format!("burst cancel={cancel}"), command));
+            plan.push(Workload {
+                asks: Peer::is_primary,
+                ..workload(&format!("burst cancel={cancel}"), command)
+            });
         }
+        plan.extend(self.threads_plan());
+        plan
+    }
+
+    /// The rows by number of threads: 1, 2, 4 and so on, up to the cores.
+    pub(crate) fn threads_plan(&self) -> Vec<Workload> {
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        let powers = (0..).map(|power| 1 << power);
+        let workload = |name: String, asks, keys: String| Workload {
+            command: format!("{name} {keys}"),
+            name,
+            repetitions: self.repetitions,
+            asks,
+        };
+        let mut plan = Vec::new();
+        for threads in powers.take_while(|threads| *threads <= cores) {
+            for operation in &OPERATIONS {
+                let asks = if operation.is_of_maps() {
+                    Peer::is_map
+                } else {
+                    Peer::has_threads
+                };
+                // Timeouts that stay take memory: as many of each caller on a warm timer.
+                let keys = if operation.name == "schedule-many" {
+                    format!("count={} most={} warm=1", threads * self.count, self.count)
+                } else {
+                    format!("count={}", self.count)
+                };
+                let keys = format!("{keys} millis={} tick_us=1000", self.millis);
+                plan.push(workload(
+                    format!("{} threads={threads}", operation.name),
+                    asks,
+                    keys,
+                ));
+            }
+        }
+        let keys = format!("count={}", self.count);
+        plan.push(workload("map-memory".into(), Peer::is_map, keys));
         plan
     }
 }
 
-/// A row of the page.
+/// An operation that some threads repeat.
+pub(crate) struct Operation {
+    /// The name of the workload, without the number of threads.
+    pub(crate) name: &'static str,
+    pub(crate) title: &'static str,
+    is_in_readme: bool,
+}
+
+impl Operation {
+    pub(crate) fn is_of_maps(&self) -> bool {
+        self.name.starts_with("map-")
+    }
+}
+
+const fn operation(name: &'static str, title: &'static str, is_in_readme: bool) -> Operation {
+    Operation {
+        name,
+        title,
+        is_in_readme,
+    }
+}
+
+pub(crate) const OPERATIONS: [Operation; 9] = [
+    operation("schedule-cancel", "schedule and cancel at once", true),
+    operation("mixed", "schedule one, cancel another", false),
+    operation("schedule-many", "schedule only", false),
+    operation("sleep", "`Sleep`, polled once, dropped", true),
+    operation("timeout-ready", "`timeout` of a ready future", false),
+    operation("timeout-pending", "`timeout` of a pending future", false),
+    operation("map-get", "get an entry", false),
+    operation("map-touch", "touch an entry", false),
+    operation("map-insert", "insert a new entry", false),
+];
+
+/// A row of a table.
 pub(crate) struct Row {
     /// The name of the workload.
-    pub(crate) workload: &'static str,
+    pub(crate) workload: Cow<'static, str>,
     /// The name of the value in the answers.
     pub(crate) key: &'static str,
     /// The name of the value in the answers of Netty's child. It differs from `key` in the row that
     /// shows Netty with a compacted heap.
     netty_key: &'static str,
-    pub(crate) title: &'static str,
+    pub(crate) title: Cow<'static, str>,
     pub(crate) unit: &'static str,
     /// Whether the table in the README contains the row.
     pub(crate) is_in_readme: bool,
@@ -176,35 +231,45 @@ const fn row(
     unit: &'static str,
 ) -> Row {
     Row {
-        workload,
+        workload: Cow::Borrowed(workload),
         key,
         netty_key: key,
-        title,
+        title: Cow::Borrowed(title),
         unit,
         is_in_readme: false,
     }
 }
 
 impl Row {
+    /// The throughput of an operation with a number of threads.
+    pub(crate) fn of_threads(operation: &Operation, threads: usize) -> Self {
+        let plural = if threads == 1 { "" } else { "s" };
+        Self {
+            workload: format!("{} threads={threads}", operation.name).into(),
+            title: format!("{}, {threads} thread{plural}", operation.title).into(),
+            is_in_readme: operation.is_in_readme,
+            ..row("", "mops", "", "M/s")
+        }
+    }
+
     /// Whether more is better.
     pub(crate) fn is_rate(&self) -> bool {
         self.unit == "M/s"
     }
 
-    const fn in_readme(self) -> Self {
-        Self {
-            is_in_readme: true,
-            ..self
-        }
+    const fn in_readme(mut self) -> Self {
+        self.is_in_readme = true;
+        self
     }
 
-    const fn against(self, netty_key: &'static str) -> Self {
-        Self { netty_key, ..self }
+    const fn against(mut self, netty_key: &'static str) -> Self {
+        self.netty_key = netty_key;
+        self
     }
 
     /// The name of the value in the answers of a peer.
     pub(crate) fn key_of(&self, peer: &str) -> &'static str {
-        if is_netty(peer) {
+        if peer == NETTY {
             self.netty_key
         } else {
             self.key
@@ -212,32 +277,17 @@ impl Row {
     }
 }
 
-/// The rows of the page. docs/benchmarks.md says what each one measures.
-pub(crate) const ROWS: [Row; 12] = [
-    row("schedule", "ns", "schedule", "ns"),
+/// The rows without a number of threads. docs/benchmarks.md says what each one measures.
+pub(crate) const ROWS: [Row; 9] = [
+    row("schedule", "ns", "schedule", "ns").in_readme(),
     row(
         "first-million",
         "ns",
         "schedule the first million of a new timer",
         "ns",
-    )
-    .in_readme(),
-    row("schedule-cancel", "ns", "schedule and cancel at once", "ns").in_readme(),
-    row("random-cancel", "ns", "cancel in random order", "ns").in_readme(),
-    row("rearm", "ns", "re-arm random timeouts", "ns"),
-    row(
-        "concurrent-schedule threads=2",
-        "mops",
-        "schedule, 2 threads",
-        "M/s",
     ),
-    row(
-        "mixed threads=2",
-        "mops",
-        "schedule one and cancel another, 2 threads",
-        "M/s",
-    )
-    .in_readme(),
+    row("random-cancel", "ns", "cancel in random order", "ns").in_readme(),
+    row("rearm", "ns", "re-arm random timeouts", "ns").in_readme(),
     row(
         "expire",
         "life_ns",

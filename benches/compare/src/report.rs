@@ -4,25 +4,20 @@
 use crate::command::Answer;
 use crate::machine::Environment;
 use crate::measure::Measurements;
-use crate::peers::{NETTY, OURS};
-use crate::plan::{ROWS, Row};
+use crate::peers::{MAP, NETTY, OURS, PEERS, TOKIO};
+use crate::plan::{OPERATIONS, ROWS, Row};
 use crate::summary::{Spread, Summary};
 
 /// The cell of a missing value.
 const MISSING: &str = "–";
 
-/// The timers in the table of the page, with the names of the columns.
-const COLUMNS: [(&str, &str); 5] = [
+/// The timers in the tables, with the names of the columns: the timer that this one replaces, and
+/// the timer of a program that needs no other.
+const COLUMNS: [(&str, &str); 3] = [
     (OURS, "hashed-wheel"),
     (NETTY, "Netty"),
-    ("tokio-sleep", "tokio `Sleep`"),
-    ("delay-queue", "`DelayQueue`"),
-    ("hhwt", "hhwt"),
+    (TOKIO, "tokio `Sleep`"),
 ];
-
-/// In the table of the README: the timer that this one replaces, and the timer of a program that
-/// needs no other.
-const README_COLUMNS: usize = 3;
 
 /// Formats a value with about three significant digits.
 pub(crate) fn short(value: f64) -> String {
@@ -42,8 +37,8 @@ fn line(cells: impl IntoIterator<Item = String>) -> String {
     )
 }
 
-fn head(columns: &[&str]) -> String {
-    let names = line([""].iter().chain(columns).map(|&column| column.into()));
+fn head(columns: &[String]) -> String {
+    let names = line([String::new()].iter().chain(columns).cloned());
     format!("{names}|---|{}\n", "--:|".repeat(columns.len()))
 }
 
@@ -52,31 +47,47 @@ fn title(row: &Row) -> String {
 }
 
 fn value(summary: &Summary<'_>, row: &Row, peer: &str) -> Option<Spread> {
-    summary.spread(row.workload, row.key_of(peer), peer)
+    summary.spread(&row.workload, row.key_of(peer), peer)
 }
 
-/// Returns the cost of this crate as a multiple of Netty's, computed per repetition. The cost of a
-/// rate is its reciprocal, so below 1 this crate is better in each row.
-pub(crate) fn ratio(summary: &Summary<'_>, row: &Row) -> Option<Spread> {
-    let ratio = summary.ratio(row.workload, (OURS, row.key), (NETTY, row.key_of(NETTY)))?;
+/// Returns the cost of `this` as a multiple of the peer's, computed per repetition. The cost of a
+/// rate is its reciprocal, so below 1 `this` is better in each row.
+pub(crate) fn ratio(summary: &Summary<'_>, row: &Row, this: &str, peer: &str) -> Option<Spread> {
+    let ratio = summary.ratio(&row.workload, (this, row.key), (peer, row.key_of(peer)))?;
     Some(if row.is_rate() { ratio.recip() } else { ratio })
 }
 
+/// Returns the rows of timers by number of threads.
+pub(crate) fn thread_rows(summary: &Summary<'_>) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for operation in &OPERATIONS {
+        for threads in summary.threads() {
+            let row = Row::of_threads(operation, threads);
+            if summary.has_answered(&row.workload, OURS) {
+                rows.push(row);
+            }
+        }
+    }
+    rows
+}
+
 /// Returns a table, and the sentences that say what its numbers are.
-fn table(summary: &Summary<'_>, columns: &[(&str, &str)], rows: &[&Row]) -> String {
+fn table(summary: &Summary<'_>, rows: &[Row]) -> String {
     let numbers = || {
         rows.iter().flat_map(|row| {
-            columns
+            COLUMNS
                 .iter()
                 .filter_map(|(peer, _)| value(summary, row, peer))
         })
     };
     let usual = numbers().map(|value| value.count).max().unwrap_or(0);
     let is_usual = numbers().all(|value| value.count == usual);
-    let names = columns.iter().map(|(_, name)| *name).chain(["× Netty"]);
+    let others = COLUMNS[1..].iter();
+    let names = COLUMNS.iter().map(|(_, name)| (*name).to_owned());
+    let names = names.chain(others.clone().map(|(_, name)| format!("× {name}")));
     let mut table = head(&names.collect::<Vec<_>>());
     for row in rows {
-        let cells = columns
+        let cells = COLUMNS
             .iter()
             .map(|(peer, _)| match value(summary, row, peer) {
                 None => MISSING.into(),
@@ -84,24 +95,85 @@ fn table(summary: &Summary<'_>, columns: &[(&str, &str)], rows: &[&Row]) -> Stri
                 Some(Spread { median, count, .. }) => format!("{} ({count})", short(median)),
             });
         let cells: Vec<_> = [title(row)].into_iter().chain(cells).collect();
-        let ratio = ratio(summary, row).map_or(MISSING.into(), |ratio| short(ratio.median));
-        table += &line(cells.into_iter().chain([ratio]));
+        let ratios = others.clone().map(|(peer, _)| {
+            let ratio = ratio(summary, row, OURS, peer);
+            ratio.map_or(MISSING.into(), |ratio| short(ratio.median))
+        });
+        table += &line(cells.into_iter().chain(ratios));
     }
     let others = if is_usual {
         ""
     } else {
         ", or of as many as the number in parentheses says"
     };
-    let counts = rows
-        .iter()
-        .filter_map(|row| Some(ratio(summary, row)?.count));
-    let pairs = match (counts.clone().min(), counts.max()) {
-        (Some(min), Some(max)) if min < max => format!("{min} to {max} pairs"),
-        (_, max) => format!("{} pairs", max.unwrap_or(0)),
-    };
     format!(
-        "Each number is the median of {usual} repetitions{others}. M/s are millions per second: more is better. Otherwise less is. *× Netty* is hashed-wheel's cost as a multiple of Netty's, the median of {pairs} of repetitions: below 1, hashed-wheel is better.\n\n{table}"
+        "Each number is the median of {usual} repetitions{others}. M/s are millions per second: more is better. Otherwise less is. *×* is hashed-wheel's cost as a multiple of the other's, the median of as many pairs: below 1, hashed-wheel is better.\n\n{table}"
     )
+}
+
+/// Returns the rows by number of threads, as text in columns.
+pub(crate) fn threads(summary: &Summary<'_>) -> String {
+    let numbers = summary.threads();
+    let Some(most) = numbers.last() else {
+        return String::new();
+    };
+    let mut text = "\
+Million operations per second of all threads, the medians; in parentheses our cost as a multiple of
+the other's: below 1, ours is better. Then, with the most threads: CPU time of the process per
+operation; lateness of a few other timeouts meanwhile, at a tick of 1 ms; the worker's share of the
+CPU time.
+
+"
+    .to_owned();
+    text += &format!("{:<28}", "threads");
+    for number in &numbers {
+        text += &format!("{number:<15}");
+    }
+    text += "CPU     late, ms        worker\n";
+    text += &format!("{:<28}", "");
+    text += &format!("{:<15}", "M/s (×)").repeat(numbers.len());
+    text += "ns      p50     p99     %\n";
+    for operation in &OPERATIONS {
+        let mut lines = String::new();
+        let last = Row::of_threads(operation, *most);
+        let this = if operation.is_of_maps() { MAP } else { OURS };
+        for peer in &PEERS {
+            let figure = |key| {
+                let value = summary.spread(&last.workload, key, peer.name);
+                format!(
+                    "{:<8}",
+                    value.map_or(MISSING.into(), |value| short(value.median))
+                )
+            };
+            let cell = |number: &usize| {
+                let row = Row::of_threads(operation, *number);
+                let rate = value(summary, &row, peer.name)?;
+                let ratio = ratio(summary, &row, this, peer.name);
+                let ratio = ratio.filter(|_| peer.name != this);
+                let ratio = ratio.map(|ratio| format!(" ({})", short(ratio.median)));
+                let cell = format!("{}{}", short(rate.median), ratio.unwrap_or_default());
+                Some(format!("{cell:<15}"))
+            };
+            // A peer that the limit has cut off has some of the cells.
+            if numbers.iter().any(|number| cell(number).is_some()) {
+                let cells = numbers.iter().map(cell);
+                let cells = cells.map(|cell| cell.unwrap_or(format!("{MISSING:<15}")));
+                let name = peer.title.replace('`', "");
+                let figures = ["cpu_ns", "late_p50", "late_p99", "worker_percent"].map(figure);
+                let line = format!(
+                    "  {name:<26}{}{}",
+                    cells.collect::<String>(),
+                    figures.concat()
+                );
+                lines += line.trim_end();
+                lines += "\n";
+            }
+        }
+        if !lines.is_empty() {
+            text += &format!("\n{}\n{lines}", operation.title.replace('`', ""));
+        }
+    }
+    text
 }
 
 /// Returns the versions of the timers in these columns.
@@ -126,13 +198,17 @@ fn failures(summary: &Summary<'_>) -> String {
 
 /// Returns the generated part of the README.
 pub(crate) fn readme(measurements: &Measurements, environment: &Environment) -> String {
-    let (summary, columns) = (&Summary { measurements }, &COLUMNS[..README_COLUMNS]);
-    let rows: Vec<_> = ROWS.iter().filter(|row| row.is_in_readme).collect();
-    let versions = versions(measurements, columns);
+    let summary = &Summary { measurements };
+    let rows: Vec<_> = thread_rows(summary)
+        .into_iter()
+        .chain(ROWS)
+        .filter(|row| row.is_in_readme)
+        .collect();
+    let versions = versions(measurements, &COLUMNS);
     let environment = format!("{}; `{}`.", environment.text(), environment.get("command"));
     format!(
         "{environment} {versions}.\n{}{}",
-        table(summary, columns, &rows),
+        table(summary, &rows),
         failures(summary)
     )
 }
@@ -140,15 +216,15 @@ pub(crate) fn readme(measurements: &Measurements, environment: &Environment) -> 
 /// Returns the generated part of the page.
 pub(crate) fn page(measurements: &Measurements, environment: &Environment) -> String {
     let summary = &Summary { measurements };
-    let rows: Vec<_> = ROWS.iter().collect();
+    let names: Vec<_> = PEERS.iter().map(|peer| (peer.name, peer.title)).collect();
     format!(
         "    {}\n\n{}{}\n{}. {}.\n{}.\n",
         environment.get("command"),
-        table(summary, &COLUMNS, &rows),
+        table(summary, &ROWS),
         failures(summary),
         environment.text(),
         environment.details(),
-        versions(measurements, &COLUMNS),
+        versions(measurements, &names),
     )
 }
 
@@ -208,9 +284,10 @@ mod tests {
     /// Twice Netty's time is 2, and twice its rate is a half.
     #[test]
     fn ratio_below_one_is_better_in_each_row() {
-        for row in &ROWS {
+        let rate = Row::of_threads(&OPERATIONS[0], 2);
+        for row in ROWS.iter().chain([&rate]) {
             let repetition = |peer: &str, key, value| Repetition {
-                workload: row.workload.into(),
+                workload: row.workload.clone().into(),
                 command: String::new(),
                 peer: peer.into(),
                 number: Some(0),
@@ -228,7 +305,7 @@ mod tests {
             };
             let expected = if row.unit == "M/s" { 0.5 } else { 2.0 };
             assert_eq!(
-                ratio(&summary, row).unwrap().median,
+                ratio(&summary, row, OURS, NETTY).unwrap().median,
                 expected,
                 "{}",
                 row.title
@@ -248,36 +325,29 @@ mod tests {
         };
         let repetitions =
             [(OURS, 0), (OURS, 1), (NETTY, 0)].map(|(peer, number)| repetition(peer, number));
-        let measurements = Measurements {
+        let mut measurements = Measurements {
             repetitions: repetitions.into(),
             ..Measurements::default()
         };
-        let text = |columns| {
-            table(
-                &Summary {
-                    measurements: &measurements,
-                },
-                columns,
-                &[&ROWS[0]],
-            )
-        };
-        let equal = text(&COLUMNS[..1]);
-        assert!(
-            equal.starts_with("Each number is the median of 2 repetitions. "),
-            "{equal}"
-        );
-        assert!(
-            equal.ends_with("| schedule, ns | 7.00 | 1.00 |\n"),
-            "{equal}"
-        );
-        let unequal = text(&COLUMNS[..3]);
+        let text = |measurements: &_| table(&Summary { measurements }, &ROWS[..1]);
+        let unequal = text(&measurements);
         assert!(
             unequal.contains("of 2 repetitions, or of as many as"),
             "{unequal}"
         );
         assert!(
-            unequal.ends_with("| schedule, ns | 7.00 | 7.00 (1) | – | 1.00 |\n"),
+            unequal.ends_with("| schedule, ns | 7.00 | 7.00 (1) | – | 1.00 | – |\n"),
             "{unequal}"
+        );
+        measurements.repetitions.remove(2);
+        let equal = text(&measurements);
+        assert!(
+            equal.starts_with("Each number is the median of 2 repetitions. "),
+            "{equal}"
+        );
+        assert!(
+            equal.ends_with("| schedule, ns | 7.00 | – | – | – | – |\n"),
+            "{equal}"
         );
     }
 }

@@ -11,31 +11,41 @@ use serde_json::json;
 use crate::command::{Answer, Command};
 #[cfg(feature = "util")]
 use crate::competitors::UtilQueue;
-use crate::competitors::{Competitor, DelayQueue, Ours, QuadWheel, Sleeps};
-use crate::workloads;
+use crate::competitors::{DelayQueue, Ours, QuadWheel, Sleeps};
+use crate::workloads::answer;
+#[cfg(feature = "util")]
+use crate::workloads::maps::Expiring;
+use crate::workloads::maps::{self, DashMap, Moka, QuickCache};
 
 type Error = Box<dyn std::error::Error>;
 
-type Server = fn(&str) -> Result<(), Error>;
+type Execute = fn(&Command) -> Answer;
 
-/// The name of a competitor, the crate that contains it, and the function that serves it.
-const SERVERS: &[(&str, &str, Server)] = &[
-    ("ours", "hashed-wheel", serve::<Ours<false>>),
-    ("hierarchical", "hashed-wheel", serve::<Ours<true>>),
-    ("tokio-sleep", "tokio", serve::<Sleeps>),
-    ("delay-queue", "tokio-util", serve::<DelayQueue>),
+/// The name of a competitor, the crate that contains it, and the function that executes a command.
+const SERVERS: &[(&str, &str, Execute)] = &[
+    ("ours", "hashed-wheel", answer::<Ours<false>>),
+    ("hierarchical", "hashed-wheel", answer::<Ours<true>>),
+    ("tokio-sleep", "tokio", answer::<Sleeps<false>>),
+    #[cfg(tokio_unstable)]
+    ("tokio-alt", "tokio", answer::<Sleeps<true>>),
+    ("delay-queue", "tokio-util", answer::<DelayQueue>),
+    ("hhwt", "hierarchical_hash_wheel_timer", answer::<QuadWheel>),
     #[cfg(feature = "util")]
-    ("util-delay-queue", "hashed-wheel-util", serve::<UtilQueue>),
-    ("hhwt", "hierarchical_hash_wheel_timer", serve::<QuadWheel>),
+    ("util-delay-queue", "hashed-wheel-util", answer::<UtilQueue>),
+    #[cfg(feature = "util")]
+    (
+        "expiring-map",
+        "hashed-wheel-util",
+        maps::answer::<Expiring>,
+    ),
+    ("moka", "moka", maps::answer::<Moka>),
+    ("quick-cache", "quick_cache", maps::answer::<QuickCache>),
+    ("dashmap", "dashmap", maps::answer::<DashMap>),
 ];
 
 pub(crate) fn run(name: &str) -> Result<(), Error> {
     let server = SERVERS.iter().find(|(other, ..)| *other == name);
-    let (_, package, serve) = server.ok_or_else(|| format!("unknown competitor {name}"))?;
-    serve(package)
-}
-
-fn serve<C: Competitor>(package: &str) -> Result<(), Error> {
+    let (_, package, answer) = server.ok_or_else(|| format!("unknown competitor {name}"))?;
     let mut output = redirect_stdout()?;
     let mut write = |line: String| {
         writeln!(output, "{line}")?;
@@ -45,7 +55,7 @@ fn serve<C: Competitor>(package: &str) -> Result<(), Error> {
     for line in io::stdin().lock().lines() {
         let answer = match line?.parse::<Command>() {
             Ok(command) => {
-                let answer = catch_unwind(AssertUnwindSafe(|| workloads::answer::<C>(&command)));
+                let answer = catch_unwind(AssertUnwindSafe(|| answer(&command)));
                 answer.unwrap_or_else(|panic| Answer::failed(message(&*panic).into()))
             }
             Err(error) => Answer::failed(error),

@@ -1,5 +1,7 @@
 //! Medians, minima and maxima over all repetitions.
 
+use std::collections::BTreeSet;
+
 use crate::command::Answer;
 use crate::measure::{Measurements, Repetition};
 
@@ -95,6 +97,15 @@ impl<'a> Summary<'a> {
             .filter_map(pair)
             .filter(is_ratio);
         Spread::of(ratios.collect())
+    }
+
+    /// Returns the measured numbers of threads.
+    pub(crate) fn threads(&self) -> BTreeSet<usize> {
+        let repetitions = self.measurements.repetitions.iter();
+        let threads = repetitions.filter_map(|one| one.workload.split_once(" threads="));
+        threads
+            .filter_map(|(_, number)| number.parse().ok())
+            .collect()
     }
 
     /// Whether the peer supports the workload and has answered.

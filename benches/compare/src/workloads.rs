@@ -3,54 +3,60 @@
 mod calls;
 mod expiry;
 mod idle;
+pub(crate) mod maps;
+mod threads;
 
 use std::future::{pending, ready};
+use std::hint::black_box;
 use std::pin::pin;
 use std::time::Duration;
 
 use crate::command::{Answer, Command};
 use crate::competitors::{Caller, Competitor, poll_once};
+use crate::task::Task;
 
 pub(crate) type WorkloadResult = Result<Answer, String>;
 
 /// Executes a command.
 pub(crate) fn answer<C: Competitor>(command: &Command) -> Answer {
     if let Some(why) = C::unsupported_reason(&command.workload) {
-        return Answer::Unsupported {
-            unsupported: why.into(),
-        };
+        return Answer::unsupported(why);
     }
     let answer = match &*command.workload {
         "burst" => idle::memory_after_burst::<C>(command),
         "schedule" => calls::schedule::<C>(command),
-        "schedule-cancel" => calls::schedule_and_cancel::<C>(command),
         "random-cancel" => calls::cancel::<C>(command),
-        "concurrent-schedule" => calls::schedule_concurrently::<C>(command),
         "expire" => expiry::spread::<C>(command),
         "memory" => idle::memory::<C>(command),
         "lateness" => expiry::lateness::<C>(command),
         "idle" => idle::empty::<C>(command),
         "rearm" => calls::rearm::<C>(command),
-        "mixed" => calls::mixed::<C>(command),
+        "schedule-many" => threads::timer::<C>(command, |caller, handles, delay| {
+            handles.keep(caller.schedule(delay, Task::count()));
+        }),
+        "schedule-cancel" => threads::timer::<C>(command, |caller, _, delay| {
+            let handle = black_box(caller.schedule(delay, Task::count()));
+            caller.cancel(handle);
+        }),
+        "mixed" => threads::timer::<C>(command, |caller, handles, delay| {
+            let handle = caller.schedule(delay, Task::count());
+            if let Some(old) = handles.replace(handle) {
+                caller.cancel(old);
+            }
+        }),
         "sleep" | "timeout-ready" | "timeout-pending" if !C::HAS_FUTURES => {
-            return Answer::Unsupported {
-                unsupported: "it has no futures".into(),
-            };
+            return Answer::unsupported("it has no futures");
         }
-        "sleep" => calls::futures::<C>(command, |caller, delay| {
+        "sleep" => threads::timer::<C>(command, |caller, _, delay| {
             poll_once(pin!(caller.sleep(delay)));
         }),
-        "timeout-ready" => calls::futures::<C>(command, |caller, delay| {
+        "timeout-ready" => threads::timer::<C>(command, |caller, _, delay| {
             poll_once(pin!(caller.timeout(delay, ready(()))));
         }),
-        "timeout-pending" => calls::futures::<C>(command, |caller, delay| {
+        "timeout-pending" => threads::timer::<C>(command, |caller, _, delay| {
             poll_once(pin!(caller.timeout(delay, pending::<()>())));
         }),
-        other => {
-            return Answer::Unsupported {
-                unsupported: format!("unknown workload {other}"),
-            };
-        }
+        _ => return Answer::unsupported("unknown workload"),
     };
     answer.unwrap_or_else(Answer::failed)
 }

@@ -2,7 +2,7 @@
 
 use super::svg::{Anchor, Chart, LINE, Svg, WIDTH};
 use super::{name, series};
-use crate::peers::{OURS, PEERS, Peer};
+use crate::peers::{PEERS, Peer};
 use crate::report::short;
 use crate::summary::Summary;
 
@@ -25,30 +25,19 @@ pub(super) fn memory(summary: &Summary<'_>) -> String {
     )
 }
 
-/// The throughput with each measured number of threads.
-pub(super) fn threads(summary: &Summary<'_>, cores: &str) -> String {
-    const MAX_THREADS: usize = 64;
-
+/// The throughput of an operation with each number of threads.
+pub(super) fn threads(summary: &Summary<'_>, name: &str, title: &str) -> String {
     let groups = groups(|peer| {
         let value = |threads| {
-            let value = summary.spread(&format!("mixed threads={threads}"), "mops", peer.name)?;
+            let workload = format!("{name} threads={threads}");
+            let value = summary.spread(&workload, "mops", peer.name)?;
             let plural = if threads == 1 { "" } else { "s" };
             Some((value.median, format!(" with {threads} thread{plural}")))
         };
-        (1..=MAX_THREADS).filter_map(value).collect()
+        summary.threads().into_iter().filter_map(value).collect()
     });
-    let has_threads =
-        |threads: &usize| summary.has_answered(&format!("mixed threads={threads}"), OURS);
-    let last = (1..=MAX_THREADS).rev().find(has_threads).unwrap_or(0);
-    let note = format!(
-        "Million pairs per second of all threads, on one timer. On {cores} cores the measurement ends at {last} threads. Longer is better."
-    );
-    draw(
-        summary,
-        "Schedule one timeout and cancel another, by threads",
-        &note,
-        &groups,
-    )
+    let note = "Million per second of all threads, which are as many as the machine has cores at the most. Longer is better.";
+    draw(summary, title, note, &groups)
 }
 
 /// Returns the bars of all timers that have some.

@@ -2,9 +2,9 @@
 
 use super::svg::{Anchor, Chart, LINE, Svg, WIDTH};
 use crate::peers::{NETTY, OURS};
-use crate::plan::ROWS;
+use crate::plan::{ROWS, Row};
 use crate::report::{self, short};
-use crate::summary::Summary;
+use crate::summary::{Spread, Summary};
 
 pub(super) fn draw(summary: &Summary<'_>) -> String {
     const TITLE: &str = "hashed-wheel beside Netty";
@@ -12,14 +12,13 @@ pub(super) fn draw(summary: &Summary<'_>) -> String {
     const TOP: f64 = 90.0;
     const ROW: f64 = 27.0;
 
-    let all: Vec<_> = ROWS
-        .iter()
-        .filter_map(|row| Some((row, report::ratio(summary, row)?)))
-        .collect();
+    let rows = ROWS.into_iter().chain(report::thread_rows(summary));
+    let with_ratio = |row| Some((report::ratio(summary, &row, OURS, NETTY)?, row));
+    let all: Vec<(Spread, Row)> = rows.filter_map(with_ratio).collect();
     // An end of the axis for each side, at a power of two. Zero against something is beyond it.
     let finite = || {
         all.iter()
-            .flat_map(|(_, ratio)| [ratio.min, ratio.max])
+            .flat_map(|(ratio, _)| [ratio.min, ratio.max])
             .filter(|end| end.is_normal())
     };
     let first = finite().fold(0.5, f64::min).log2().floor();
@@ -59,11 +58,11 @@ pub(super) fn draw(summary: &Summary<'_>) -> String {
         "s2",
         "Netty is better →",
     );
-    for (index, (row, ratio)) in all.iter().enumerate() {
+    for (index, (ratio, row)) in all.iter().enumerate() {
         let y = 1.0 - (index as f64 + 0.5) / all.len() as f64;
         let (_, line) = chart.at(0.0, y);
         let class = if ratio.median < 1.0 { "s0" } else { "s2" };
-        svg.text((chart.left - 12.0, line + 4.0), Anchor::End, "", row.title);
+        svg.text((chart.left - 12.0, line + 4.0), Anchor::End, "", &row.title);
         svg.path(
             &[chart.at(x(ratio.min), y), chart.at(x(ratio.max), y)],
             &format!("line {class}"),
@@ -72,7 +71,7 @@ pub(super) fn draw(summary: &Summary<'_>) -> String {
         let value = if ratio.median > 0.0 {
             format!("{} ×", short(ratio.median))
         } else {
-            let value = |peer| summary.spread(row.workload, row.key_of(peer), peer);
+            let value = |peer| summary.spread(&row.workload, row.key_of(peer), peer);
             let values = value(OURS).zip(value(NETTY));
             values.map_or(String::new(), |(a, b)| {
                 format!("{} against {}", short(a.median), short(b.median))

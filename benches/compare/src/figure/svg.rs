@@ -11,7 +11,7 @@ pub(crate) const LINE: f64 = 18.0;
 
 /// A series per class `s0`, `s1` and so on: on a light and on a dark page. All are dark or light
 /// enough for text.
-const COLOURS: [(&str, &str); 9] = [
+pub(crate) const COLOURS: [(&str, &str); 9] = [
     ("0072B2", "58B4F0"),
     ("4A3FB5", "A9A3FF"),
     ("C24E00", "FF8F45"),

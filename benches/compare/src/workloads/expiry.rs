@@ -95,7 +95,7 @@ pub(super) fn spread<C: Competitor>(command: &Command) -> WorkloadResult {
 
 /// Returns the smallest value such that at least `fraction` of all values are not larger, in
 /// milliseconds.
-fn percentile(sorted: &[i64], fraction: f64) -> f64 {
+pub(super) fn percentile(sorted: &[i64], fraction: f64) -> f64 {
     let index = ((sorted.len() as f64 * fraction).ceil() as usize).clamp(1, sorted.len()) - 1;
     sorted[index] as f64 / 1e6
 }
