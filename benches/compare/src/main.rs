@@ -9,14 +9,14 @@
 //! - `-- --test`: runs each workload once with small parameters and checks the answers
 //! - `-- --threads`: the rows by number of threads: 1, 2, 4 and so on, up to the cores
 //! - `-- --limit 600`: ends after these seconds, with what it has
-//! - `-- --output FILE`: writes all repetitions to a file: as docs/benchmarks.json, it can be rendered
+//! - `-- --output FILE`: writes all repetitions to a file, which can replace docs/benchmarks.json
 //! - `-- --only random-cancel,rearm`, `-- --peers ours,netty`: selects workloads or competitors.
 //!   With `--write` it is a part of a measurement: the other workloads and competitors in docs/
 //!   stay, if this source on this machine has measured them
 //! - `-- --repetitions 9`: more or fewer repetitions
 //!
-//! With `RUSTFLAGS="--cfg tokio_unstable"`, tokio's alternative timer is measured too: the flag must
-//! be the compiler's, no manifest can set it. Go needs a toolchain (1.18).
+//! With `RUSTFLAGS="--cfg tokio_unstable"`, tokio's alternative timer is measured too: no manifest
+//! can set that flag. Go's timers need its toolchain (1.18).
 //!
 //! `benches/compare/versions REVISION` compares this tree with another version of the library.
 //! `NETTY_JAR` names the class path of another version of Netty than Debian's.
@@ -58,7 +58,12 @@ use summary::Summary;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
-const COMMAND: &str = "cargo run --release --manifest-path benches/compare/Cargo.toml";
+/// How this program is started.
+const COMMAND: &str = if cfg!(tokio_unstable) {
+    "RUSTFLAGS='--cfg tokio_unstable' cargo run --release --manifest-path benches/compare/Cargo.toml"
+} else {
+    "cargo run --release --manifest-path benches/compare/Cargo.toml"
+};
 
 const USAGE: &str = "usage: compare [--quick] [--write] [--render] [--test] [--repetitions 5] [--only schedule,rearm] [--peers ours,netty] [--threads] [--limit 600] [--output FILE] | --serve NAME";
 
@@ -121,9 +126,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut options = all.clone();
     if writes {
         // The parts of a measurement are, together, the whole.
-        for part in ["--only", "--peers"] {
+        for (part, words) in [("--only", 2), ("--peers", 2), ("--threads", 1)] {
             while let Some(index) = options.iter().position(|option| option == part) {
-                options.drain(index..index + 2);
+                options.drain(index..index + words);
             }
         }
     }
@@ -133,7 +138,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         eprintln!("{name}");
     });
     environment.end();
-    if writes && (only.is_some() || names.is_some()) {
+    if writes && (is_threads || only.is_some() || names.is_some()) {
         let text = fs::read_to_string(format!("{ROOT}/docs/benchmarks.json"))?;
         record::add_other_parts(&text, &mut measurements, &mut environment)?;
     }

@@ -173,7 +173,14 @@ CPU time.
             text += &format!("\n{}\n{lines}", operation.title.replace('`', ""));
         }
     }
-    text
+    for peer in PEERS.iter().filter(|peer| peer.is_map()) {
+        if let Some(bytes) = summary.spread("map-memory", "bytes", peer.name) {
+            let name = peer.title.replace('`', "");
+            text += &format!("\nbytes per entry of {name}: {}", short(bytes.median));
+        }
+    }
+    text += "\n";
+    text + &failures(summary)
 }
 
 /// Returns the versions of the timers in these columns.
