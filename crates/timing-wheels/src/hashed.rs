@@ -30,6 +30,7 @@ use super::rounds::{RoundsBucket, RoundsItem};
 /// entries that are due. An [`Entries`] stores the entries themselves.
 #[derive(Debug)]
 pub struct Hashed {
+    /// Has no slots until an entry needs one, unless they were allocated before.
     slots: Ring<RoundsBucket>,
     /// The earliest deadline in `slots`.
     min_deadlines: MinTree,
@@ -38,22 +39,31 @@ pub struct Hashed {
     /// The number of entries in `slots` and `ready`.
     len: usize,
     tick: u64,
+    /// The number of slots, also before they are allocated.
+    slot_count: usize,
 }
 
 impl Hashed {
-    /// Does the same as [`try_new`](Self::try_new), but panics instead of an error.
+    /// Makes an empty wheel at tick 0. Allocates nothing: the slots are allocated when an entry
+    /// first needs one. Without memory for them it panics then.
     ///
     /// # Panics
     ///
     /// If `ticks_per_wheel` is 0 or more than
-    /// [`MAX_TICKS_PER_WHEEL`](crate::MAX_TICKS_PER_WHEEL), or if there is no memory for this many
-    /// slots.
+    /// [`MAX_TICKS_PER_WHEEL`](crate::MAX_TICKS_PER_WHEEL).
     #[must_use]
-    pub fn new(ticks_per_wheel: usize) -> Self {
-        Self::try_new(ticks_per_wheel).unwrap_or_else(|error| panic!("{error}"))
+    pub const fn new(ticks_per_wheel: usize) -> Self {
+        Self {
+            slot_count: slot_count(ticks_per_wheel),
+            slots: Ring::NONE,
+            min_deadlines: MinTree::NONE,
+            ready: ReadyList::new(),
+            len: 0,
+            tick: 0,
+        }
     }
 
-    /// Makes an empty wheel at tick 0.
+    /// Makes the same wheel as [`new`](Self::new), with its slots.
     ///
     /// # Errors
     ///
@@ -62,14 +72,25 @@ impl Hashed {
     /// slots.
     pub fn try_new(ticks_per_wheel: usize) -> Result<Self, SizeError> {
         check_slots(ticks_per_wheel)?;
-        let slots = slot_count(ticks_per_wheel);
-        Ok(Self {
-            slots: Ring::try_new(slots)?,
-            min_deadlines: MinTree::try_new(slots)?,
-            ready: ReadyList::new(),
-            len: 0,
-            tick: 0,
-        })
+        let mut wheel = Self::new(ticks_per_wheel);
+        wheel.allocate()?;
+        Ok(wheel)
+    }
+
+    /// Allocates the slots. All are empty.
+    fn allocate(&mut self) -> Result<(), SizeError> {
+        self.slots = Ring::try_new(self.slot_count)?;
+        self.min_deadlines = MinTree::try_new(self.slot_count)?;
+        Ok(())
+    }
+
+    /// [`insert`](Self::insert) of the first entry that needs a slot.
+    #[cold]
+    #[inline(never)]
+    fn insert_first(&mut self, deadline: u64, entry: u32) -> u32 {
+        self.len -= 1;
+        self.allocate().unwrap_or_else(|error| panic!("{error}"));
+        self.insert(deadline, entry)
     }
 
     /// Inserts an entry that is not in the wheel. Returns its position, which the caller stores.
@@ -79,7 +100,12 @@ impl Hashed {
         if deadline <= self.tick {
             return self.ready.push(RoundsItem::due(entry));
         }
-        let (slot, round, tick) = (self.slot(deadline), self.round(deadline), self.tick);
+        let slot = self.slot(deadline);
+        // Also the check of the index: it costs nothing.
+        if slot >= self.slots.slot_count() {
+            return self.insert_first(deadline, entry);
+        }
+        let (round, tick) = (self.round(deadline), self.tick);
         let shift = self.slots.slot_count().trailing_zeros();
         let bucket = self
             .slots
@@ -197,11 +223,15 @@ impl Hashed {
     /// Returns the number of entries in each slot; `None` if there is no memory for the numbers.
     /// The current slot is that of the tick `now`.
     pub fn levels(&self, now: u64) -> Option<Vec<SlotCounts>> {
-        let slots = self.slots.counts(RoundsBucket::len)?;
+        let mut slots = self.slots.counts(RoundsBucket::len)?;
+        slots
+            .try_reserve_exact(self.slot_count - slots.len())
+            .ok()?;
+        slots.resize(self.slot_count, 0);
         Some(vec![SlotCounts {
             ticks_per_slot: 1,
             slots,
-            current_slot: self.slot(now),
+            current_slot: now as usize & (self.slot_count - 1),
         }])
     }
 
@@ -214,21 +244,24 @@ impl Hashed {
     /// Removes all entries. The time does not change. The slots stay, because there may be no
     /// memory for new ones.
     pub fn clear(&mut self) {
-        self.slots.clear(|slot| self.min_deadlines.clear(slot));
+        if self.slots.slot_count() > 0 {
+            self.slots.clear(|slot| self.min_deadlines.clear(slot));
+        }
         self.ready = ReadyList::new();
         self.len = 0;
     }
 
     /// Returns the number of slots, which is a power of two.
     pub fn ticks_per_wheel(&self) -> usize {
-        self.slots.slot_count()
+        self.slot_count
     }
 
     /// Returns the slot of a tick: its low bits. The number of slots is a power of two, so a mask
     /// is enough.
     #[inline]
     fn slot(&self, tick: u64) -> usize {
-        tick as usize & (self.slots.slot_count() - 1)
+        // Before the slots are allocated, this is the number of no slot.
+        tick as usize & self.slots.slot_count().wrapping_sub(1)
     }
 
     /// Returns the round of a tick: the number of complete rounds before it.

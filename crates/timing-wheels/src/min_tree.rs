@@ -28,6 +28,13 @@ pub(super) struct MinTree {
 }
 
 impl MinTree {
+    /// The tree of no slots.
+    pub(super) const NONE: Self = Self {
+        slot_count: 0,
+        levels: Vec::new(),
+        root: 0,
+    };
+
     /// Makes the tree of `slot_count` empty slots.
     pub(super) fn try_new(slot_count: usize) -> Result<Self, SizeError> {
         let mut levels = Vec::new();

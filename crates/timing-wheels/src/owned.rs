@@ -18,7 +18,7 @@ macro_rules! wheel {
         $(#[doc = $type:literal])*
         $Wheel:ident on $Order:ident
         $(#[doc = $new:literal])*
-        ($($constant:tt)?) fn new
+        fn new
         $(#[doc = $advance:literal])*
         fn advance
         $(#[doc = $next_deadline:literal])*
@@ -35,7 +35,7 @@ macro_rules! wheel {
         impl<T> $Wheel<T> {
             $(#[doc = $new])*
             #[must_use]
-            pub $($constant)? fn new(ticks_per_wheel: usize) -> Self {
+            pub const fn new(ticks_per_wheel: usize) -> Self {
                 Self {
                     order: $Order::new(ticks_per_wheel),
                     entries: Slab::new(),
@@ -462,14 +462,14 @@ wheel! {
     HashedWheel on Hashed
 
     /// Makes an empty wheel at tick 0. It has `ticks_per_wheel` slots, rounded up to a power of
-    /// two.
+    /// two. Allocates nothing: the slots are allocated when an entry first needs one. Without
+    /// memory for them that panics; [`try_new`](Self::try_new) allocates them at once.
     ///
     /// # Panics
     ///
     /// If `ticks_per_wheel` is 0 or more than
-    /// [`MAX_TICKS_PER_WHEEL`](super::MAX_TICKS_PER_WHEEL), or if there is no memory for this many
-    /// slots.
-    () fn new
+    /// [`MAX_TICKS_PER_WHEEL`](super::MAX_TICKS_PER_WHEEL).
+    fn new
 
     /// The cost depends on the number of entries that expire and on the number of slots that
     /// contain them; each such slot is visited once. It does not depend on the number of ticks
@@ -553,7 +553,7 @@ wheel! {
     /// WHEEL.lock().unwrap().insert(3, "first");
     /// assert_eq!(WHEEL.lock().unwrap().next_deadline(), Some(3));
     /// ```
-    (const) fn new
+    fn new
 
     /// The cost depends on the number of entries that expire or cascade, not on the number of ticks
     /// since the last call. An entry cascades at most once per level. All entries of a slot cascade

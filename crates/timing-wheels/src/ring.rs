@@ -134,6 +134,13 @@ pub(super) struct Ring<B> {
 }
 
 impl<B: Bucket> Ring<B> {
+    /// A ring without slots.
+    pub(super) const NONE: Self = Self {
+        bucket_of_slot: Vec::new(),
+        buckets: Vec::new(),
+        free: Vec::new(),
+    };
+
     /// Makes a ring of `slots` empty slots.
     pub(super) fn new(slots: usize) -> Self {
         Self {

@@ -56,20 +56,35 @@ impl ShortList {
             entry,
             id,
         };
-        let mut at = self.items.len();
-        self.items.push(item);
+        if self.items.len() < self.items.capacity() {
+            self.items.push(item);
+        } else {
+            self.push_and_grow(item);
+        }
         // Not `Vec::insert`: it is slower for a few entries, and is more code. So is a copy from
-        // item to item without a local variable: a call of `memmove`.
-        while at > 0 {
-            let before = self.items[at - 1];
-            if before.deadline > deadline {
+        // item to item without a local variable: a call of `memmove`. A slice that gets shorter,
+        // because an index would be checked for each item.
+        let mut items = &mut self.items[..];
+        while let [.., before, place] = items {
+            let earlier = *before;
+            if earlier.deadline > deadline {
                 break;
             }
-            self.items[at] = before;
-            at -= 1;
+            *place = earlier;
+            let len = items.len() - 1;
+            items = &mut items[..len];
         }
-        self.items[at] = item;
+        if let [.., place] = items {
+            *place = item;
+        }
         FIRST_POSITION + id
+    }
+
+    // Apart, so that the other insertions save no registers for the call.
+    #[cold]
+    #[inline(never)]
+    fn push_and_grow(&mut self, item: Item) {
+        self.items.push(item);
     }
 
     /// Removes the entry with this position.

@@ -253,6 +253,28 @@ both!(memory_of_the_hashed_wheel, HashedWheel);
 both!(memory_of_the_hierarchical_wheel, HierarchicalWheel);
 
 #[test]
+fn the_slots_of_a_hashed_wheel_are_allocated_when_an_entry_needs_one() {
+    const SLOTS: usize = 1 << 16;
+    /// Four bytes per slot, and the tree: a value per eight slots, and per eight of these.
+    const ALL: isize = (SLOTS * 4 + SLOTS * 8 / 7) as isize;
+
+    const WHEEL: HashedWheel<()> = HashedWheel::new(SLOTS);
+    let mut wheel = WHEEL;
+    let unused = bytes_of(|| {
+        wheel.advance(5, |()| ());
+        wheel.clear();
+        assert!(wheel.next_deadline().is_none() && wheel.peek().is_none());
+    });
+    assert_eq!(unused, 0);
+    let overdue = bytes_of(|| _ = wheel.insert(5, ()));
+    assert!(overdue < 1_024, "{overdue} bytes for an overdue entry");
+    let first = bytes_of(|| _ = wheel.insert(6, ()));
+    assert!((ALL..ALL + 2_048).contains(&first), "{first} bytes");
+    let second = bytes_of(|| _ = wheel.insert(7, ()));
+    assert!(second < 1_024, "{second} bytes for the second one");
+}
+
+#[test]
 fn a_level_is_allocated_when_an_entry_needs_it() {
     const SLOTS: usize = 1 << 16;
     /// Four bytes per slot, and the bitmap: a bit per slot, and the words above them.
