@@ -285,8 +285,9 @@ pub(crate) const ROWS: [Row; 9] = [
         "ns",
         "schedule the first million of a new timer",
         "ns",
-    ),
-    row("random-cancel", "ns", "cancel in random order", "ns").in_readme(),
+    )
+    .in_readme(),
+    row("random-cancel", "ns", "cancel in random order", "ns"),
     row("rearm", "ns", "re-arm random timeouts", "ns").in_readme(),
     row(
         "expire",

@@ -78,7 +78,10 @@ pub(crate) fn add_other_parts(
     measurements.repetitions.splice(0..0, earlier.repetitions);
     measurements.missing.extend(earlier.missing);
     measurements.versions.extend(earlier.versions);
-    environment.0["load_before"] = parts.0["load_before"].clone();
+    // The parts before have changed the pages, but nothing that is measured.
+    for key in ["load_before", "commit"] {
+        environment.0[key] = parts.0[key].clone();
+    }
     Ok(())
 }
 

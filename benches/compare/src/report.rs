@@ -101,13 +101,18 @@ fn table(summary: &Summary<'_>, rows: &[Row]) -> String {
         });
         table += &line(cells.into_iter().chain(ratios));
     }
+    let rates = if rows.iter().any(Row::is_rate) {
+        "M/s are millions per second: more is better. Otherwise less is. "
+    } else {
+        ""
+    };
     let others = if is_usual {
         ""
     } else {
         ", or of as many as the number in parentheses says"
     };
     format!(
-        "Each number is the median of {usual} repetitions{others}. M/s are millions per second: more is better. Otherwise less is. *×* is hashed-wheel's cost as a multiple of the other's, the median of as many pairs: below 1, hashed-wheel is better.\n\n{table}"
+        "Each number is the median of {usual} repetitions{others}. {rates}*×* is hashed-wheel's cost as a multiple of the other's, the median of as many pairs: below 1, hashed-wheel is better.\n\n{table}"
     )
 }
 
@@ -183,14 +188,13 @@ CPU time.
     text + &failures(summary)
 }
 
-/// Returns the versions of the timers in these columns.
-fn versions(measurements: &Measurements, columns: &[(&str, &str)]) -> String {
-    let version = |(peer, _): &(&str, &str)| measurements.versions.get(*peer).cloned();
-    columns
-        .iter()
-        .filter_map(version)
-        .collect::<Vec<_>>()
-        .join("; ")
+/// Returns the versions of these peers.
+fn versions<'a>(measurements: &Measurements, peers: impl IntoIterator<Item = &'a str>) -> String {
+    let version = |peer| measurements.versions.get(peer).cloned();
+    let mut versions: Vec<_> = peers.into_iter().filter_map(version).collect();
+    versions.sort();
+    versions.dedup();
+    versions.join("; ")
 }
 
 /// Says which timers did not answer. A page without them would look as if all had.
@@ -211,7 +215,7 @@ pub(crate) fn readme(measurements: &Measurements, environment: &Environment) -> 
         .chain(ROWS)
         .filter(|row| row.is_in_readme)
         .collect();
-    let versions = versions(measurements, &COLUMNS);
+    let versions = versions(measurements, COLUMNS.map(|(peer, _)| peer));
     let environment = format!("{}; `{}`.", environment.text(), environment.get("command"));
     format!(
         "{environment} {versions}.\n{}{}",
@@ -223,7 +227,6 @@ pub(crate) fn readme(measurements: &Measurements, environment: &Environment) -> 
 /// Returns the generated part of the page.
 pub(crate) fn page(measurements: &Measurements, environment: &Environment) -> String {
     let summary = &Summary { measurements };
-    let names: Vec<_> = PEERS.iter().map(|peer| (peer.name, peer.title)).collect();
     format!(
         "    {}\n\n{}{}\n{}. {}.\n{}.\n",
         environment.get("command"),
@@ -231,7 +234,7 @@ pub(crate) fn page(measurements: &Measurements, environment: &Environment) -> St
         failures(summary),
         environment.text(),
         environment.details(),
-        versions(measurements, &names),
+        versions(measurements, PEERS.iter().map(|peer| peer.name)),
     )
 }
 
