@@ -383,11 +383,8 @@ impl Inner {
         let mut debug = f.debug_struct(name);
         debug
             .field("life", &self.state.snapshot())
-            .field("pending", &stats.pending);
-        if let Some(limit) = self.pending_counts.limit() {
-            debug.field("limit", &limit);
-        }
-        debug
+            .field("pending", &stats.pending)
+            .field("limit", &self.pending_counts.limit())
             .field("scheduled", &stats.scheduled)
             .field("expired", &stats.expired)
             .field("cancelled", &stats.cancelled)

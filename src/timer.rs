@@ -561,6 +561,21 @@ impl HashedWheelTimer {
     pub fn ticks_per_wheel(&self) -> usize {
         self.inner.ticks_per_wheel
     }
+
+    /// Returns how many timeouts may be pending, if the builder was given a
+    /// [limit](crate::Builder::max_pending_timeouts).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let timer = hashed_wheel::HashedWheelTimer::builder().max_pending_timeouts(1_000).build()?;
+    /// assert_eq!(timer.max_pending_timeouts(), Some(1_000));
+    /// # Ok::<(), hashed_wheel::BuildError>(())
+    /// ```
+    #[must_use]
+    pub fn max_pending_timeouts(&self) -> Option<usize> {
+        self.inner.pending_counts.limit()
+    }
 }
 
 /// Makes another handle to the same timer.
