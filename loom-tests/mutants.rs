@@ -360,18 +360,35 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("StateReadBeforeLock", "engine/worker.rs look_at_wheel", "«»let",
         "let state = self.state.snapshot(); let worker = self.worker.try_look()?; return (!state.is_stopped()).then_some(worker);"),
     // A new item does not take the key in the step in which the old one leaves it.
-    mutant("ReplaceInTwoSteps", "util/expiring_map/items.rs insert", "items.table.put(&mut new)",
-        "{ let replaced = items.table.remove_living(hash, |other| other.has_key(&new.item().entry.key)); drop(items); items = shard.lock(); Left { replaced, removed: items.table.insert(new.take()) } }"),
-    // An item goes into the table although its timeout has ended.
-    mutant("EndedItemIsInserted", "util/expiring_map/items.rs insert", "new.item().has_ended()", "false"),
-    // The value of an item whose timeout was cancelled is dropped.
-    mutant("EndedValueIsLost", "util/expiring_map/items.rs drop", "shard.output.pass_on(…);",
+    mutant("ReplaceInTwoSteps", "util/expiring_map/items.rs insert", "«»let replaced = replaced",
+        "drop(items); items = shard.lock();"),
+    // An item goes into the table although its timeout has ended, and stays there.
+    mutant("EndedItemIsInserted", "util/expiring_map/items.rs put", "item.has_ended()", "false"),
+    // The value of an item whose timeout has ended is dropped.
+    mutant("EndedValueIsLost", "util/expiring_map/items.rs end_own", "self.output.pass_on(…);",
         "{ _ = cause; drop(leaving); }"),
-    // An item whose timeout has ended before it was in the table leaves the old one there.
-    mutant("EndedItemReplacesNothing", "util/expiring_map/items.rs insert",
-        "items.table.remove_living(hash, has_key)", "None"),
     // The task of an item takes another one with the same key.
-    mutant("RemovedItemStarts", "util/expiring_map/items.rs run", "item.timeout() == own", "true"),
+    mutant("RemovedItemStarts", "util/expiring_map/item.rs is_of", "self.timeout() == own",
+        "{ _ = own; true }"),
+    // A touched item ends with its first timeout.
+    mutant("MovedItemEnds", "util/expiring_map/items.rs", "own.is_expired() && «!item.is_moved»", "true"),
+    // A touched item gets no other timeout if the timer is stopped meanwhile, and stays.
+    mutant("RejectedItemStays", "util/expiring_map/items.rs expire", "is_rejected = true;", "return;"),
+    // The other timeout of an item that was removed meanwhile stays.
+    mutant("TimeoutOfRemovedItemStays", "util/expiring_map/items.rs expire", "drop(Armed(Some(new)))",
+        "drop(new)"),
+    // The other timeout of an item has ended before the item has it, and the item stays.
+    mutant("EndedTimeoutIsKept", "util/expiring_map/items.rs expire", "item.has_ended()", "false"),
+    // An item gets another timeout, and an earlier deadline meanwhile, which the timer is not told.
+    mutant("SecondTimeoutIsLate", "util/expiring_map/items.rs expire", "self.settle(…)", "()"),
+    // Of two calls that tell the timer earlier deadlines, the one with the later deadline is the last.
+    mutant("TouchOverwritesAnother", "util/expiring_map/items.rs settle",
+        "if «!own.reset(Now::of(timer).until(told))» {",
+        "{ let _ = own.reset(Now::of(timer).until(told)); true }"),
+    // With a limit of the timer, a call that tells it an earlier deadline is later than one with a
+    // later deadline.
+    mutant("LimitedTouchOverwritesAnother", "util/expiring_map/items.rs settle", "item.deadline > told",
+        "false"),
     // A new entry replaces a living one although it must not.
     mutant("PresentEntryIsReplaced", "util/expiring_map/items.rs insert",
         "if «!replaces && items.table.find(hash, has_key).is_some()» {", "false"),
@@ -380,8 +397,6 @@ pub const MUTANTS: &[Mutant] = &[
     // Another call gets a reserved key.
     mutant("ReservedKeyIsGivenOut", "util/expiring_map/shard.rs try_lock_key",
         "items.reserved.contains(hash)", "false"),
-    // An entry whose time has come while a call had it goes back to the table.
-    mutant("EndedEntryGoesBack", "util/expiring_map/entry.rs drop", "item.has_ended()", "false"),
     // The key of an entry that is written back is free before that.
     mutant("KeyIsFreeBeforeTheWrite", "util/expiring_map/output.rs write_back",
         "output.reserves_keys = true;", ""),
@@ -396,12 +411,6 @@ pub const MUTANTS: &[Mutant] = &[
     // A call that has read the clock before another one, and got the lock after it, finds an entry
     // alive that the other one has found dead.
     mutant("MapClockGoesBack", "util/expiring_map/table.rs see", "self.now.max(…)", "now"),
-    // `touch` gives up if the item that it has found is replaced meanwhile.
-    mutant("TouchTriesOneItem", "util/expiring_map/by_key.rs touch_by", "time.reset(&timeout)",
-        "{ if !time.reset(&timeout) { return false; } true }"),
-    // `touch` to an earlier deadline sets it although another call has changed the item meanwhile.
-    mutant("TouchOverwritesAnother", "util/expiring_map/by_key.rs touch_by", "*changes == found.changes",
-        "{ let _: &u16 = changes; true }"),
     // `remove` looks whether there is an entry, and then removes it.
     mutant("RemoveInTwoSteps", "util/expiring_map/by_key.rs remove", "«»let removed",
         "let is_there = items.table.find(hash, |item| item.has_key(key)).is_some(); drop(items); items = self.lock_key(key).2; assert!(!is_there || items.table.find(hash, |item| item.has_key(key)).is_some());"),

@@ -350,6 +350,10 @@ impl Script {
         let id = model.living(key);
         if let Some(id) = id {
             let deadline = model.deadline(delay);
+            // The entry would get another timeout later, which this model does not know.
+            if model.limit == 0 && deadline > model.records[id].deadline {
+                return;
+            }
             model.reset_record(id, deadline);
         }
         drop(model);

@@ -1,8 +1,10 @@
 //! An expiring map. The lock of the shard decides how an item ends, and loom sees that lock.
 
 use std::sync::Mutex;
+use std::sync::mpsc::channel;
 use std::task::{Context, Poll, Wake, Waker};
 
+use hashed_wheel::ExpiredTask;
 use hashed_wheel::util::{Cause, Entry, ExpiringMap, Removed, RemovedEntries};
 
 use super::*;
@@ -99,22 +101,89 @@ fn replacement_or_expiry_wins() {
 }
 
 #[test]
-fn reset_in_time_moves_the_deadline() {
-    explore(None, [mutant("ChangeWithoutCompare")], || {
+fn touch_in_time_moves_the_deadline() {
+    explore(None, [mutant("MovedItemEnds")], || {
         let (driven, map, item) = with_item();
         let turn = pass_tick(&driven.clock, driven.driver);
-        let reset = map.touch(&7, TICK * 3);
-        let (expired, mut driver) = turn.join().unwrap();
+        let is_touched = map.touch(&7, TICK * 3);
+        let (_, mut driver) = turn.join().unwrap();
         assert_eq!(
-            usize::from(reset) + expired,
-            1,
-            "either the reset was in time or the expiry"
+            (item.ran(), map.contains_key(&7)),
+            (!is_touched, is_touched),
+            "either the touch was in time or the expiry"
         );
-        assert_eq!((item.ran(), map.contains_key(&7)), (!reset, reset));
         driven.clock.advance(TICK * 3);
         driver.turn();
         item.assert(true);
         assert!(map.is_empty());
+        assert_eq!(driven.timer.pending_timeouts(), 0);
+    });
+}
+
+/// Returns a timer with an item that is current, and that was touched, so that it lives for longer
+/// than its timeout, which is due in a tick.
+fn with_touched_item() -> (Driven, Tasks, Item) {
+    let (driven, map, item) = with_item();
+    assert!(map.touch(&7, TICK * 9));
+    (driven, map, item)
+}
+
+/// The item gets another timeout meanwhile. That is not later than the touch demands.
+#[test]
+fn touch_to_an_earlier_deadline_or_another_timeout_is_first() {
+    explore(Some(4), [mutant("SecondTimeoutIsLate")], || {
+        let (driven, map, item) = with_touched_item();
+        let turn = pass_tick(&driven.clock, driven.driver);
+        assert!(map.touch(&7, TICK * 3));
+        let (_, mut driver) = turn.join().unwrap();
+        assert!(!item.ran());
+        driven.clock.advance(map.remaining(&7).unwrap());
+        driver.turn();
+        item.assert(true);
+        assert!(map.is_empty());
+        assert_eq!(driven.timer.pending_timeouts(), 0);
+    });
+}
+
+#[test]
+fn removed_item_gets_no_other_timeout() {
+    explore(Some(4), [mutant("TimeoutOfRemovedItemStays")], || {
+        let (driven, map, item) = with_touched_item();
+        let turn = pass_tick(&driven.clock, driven.driver);
+        assert!(map.remove(&7).is_some());
+        let (_, _driver) = turn.join().unwrap();
+        item.assert(false);
+        assert_eq!((map.len(), driven.timer.pending_timeouts()), (0, 0));
+    });
+}
+
+/// The task of the first timeout runs on an executor. That of the second one may run on the worker
+/// before the item has its timeout.
+#[test]
+fn second_timeout_that_ends_at_once_ends_its_item() {
+    explore(Some(3), [mutant("EndedTimeoutIsKept")], || {
+        let (queue, tasks_of_executor) = channel();
+        let count = AtomicUsize::new(0);
+        let executor = executor::from_fn(move |task: ExpiredTask| {
+            match count.fetch_add(1, Relaxed) {
+                0 => queue.send(task).unwrap(),
+                _ => task.run(),
+            }
+            Ok(())
+        });
+        let mut driven = Driven::build(|builder| builder.task_executor(executor));
+        let map = tasks(&driven.timer);
+        let (_, item) = Item::schedule(&map, 1);
+        assert!(map.touch(&7, TICK * 2));
+        driven.clock.advance(TICK);
+        assert_eq!(driven.driver.turn(), 1);
+        let turn = pass_tick(&driven.clock, driven.driver);
+        tasks_of_executor.recv().unwrap().run();
+        let (_, mut driver) = turn.join().unwrap();
+        driven.clock.advance(TICK);
+        driver.turn();
+        item.assert(true);
+        assert_eq!((map.len(), driven.timer.pending_timeouts()), (0, 0));
     });
 }
 
@@ -142,11 +211,33 @@ fn touch_does_not_renew_what_another_call_has_found_dead() {
     });
 }
 
-/// The deadline in the map and that of the timeout are those of the same call.
+/// The timeout is not later than the item, whichever touch is the last.
 #[test]
-fn touches_in_both_directions_leave_one_deadline() {
+fn two_touches_to_earlier_deadlines_leave_the_last_one() {
     explore(Some(3), [mutant("TouchOverwritesAnother")], || {
         let mut driven = Driven::new();
+        let map = tasks(&driven.timer);
+        let (_, item) = Item::schedule(&map, 5);
+        driven.driver.turn();
+        let other = map.clone();
+        let touch = thread::spawn(move || assert!(other.touch(&7, TICK * 3)));
+        assert!(map.touch(&7, TICK * 2));
+        touch.join().unwrap();
+        let is_early = map.remaining(&7).unwrap() == TICK * 2;
+        driven.clock.advance(TICK * 2);
+        driven.driver.turn();
+        assert_eq!(item.ran(), is_early);
+        driven.clock.advance(TICK);
+        driven.driver.turn();
+        item.assert(true);
+    });
+}
+
+/// With a limit, the timeout of a living item does not end: the timer might reject another one.
+#[test]
+fn touches_in_both_directions_keep_the_place_of_the_item() {
+    explore(Some(3), [mutant("LimitedTouchOverwritesAnother")], || {
+        let mut driven = Driven::with_limit(1);
         let map = tasks(&driven.timer);
         let (_, item) = Item::schedule(&map, 5);
         driven.driver.turn();
@@ -473,7 +564,7 @@ fn value_goes_to_insert_or_to_the_handler() {
 /// There is an entry all the time, and its time has not come.
 #[test]
 fn touch_moves_the_deadline_of_an_entry_or_of_its_replacement() {
-    explore(Some(3), [mutant("TouchTriesOneItem")], || {
+    explore(Some(3), [mutant("ReplaceInTwoSteps")], || {
         let mut driven = Driven::new();
         let (map, handled, drops) = values(&driven.timer);
         assert!(
@@ -500,7 +591,7 @@ fn touch_moves_the_deadline_of_an_entry_or_of_its_replacement() {
 /// The timeout may expire before `insert` goes on, and replaces the old value in its place.
 #[test]
 fn insert_returns_the_value_that_its_early_expiry_has_replaced() {
-    explore(Some(3), [mutant("EndedItemReplacesNothing")], || {
+    explore(Some(3), [mutant("EndedItemIsInserted")], || {
         let clock = ModelClock::default();
         let (timer, mut driver) = small_wheel().clock(clock.clone()).build_driven().unwrap();
         let (map, handled, drops) = values(&timer);
@@ -562,6 +653,25 @@ fn each_value_comes_out_once_when_the_timer_stops() {
     );
 }
 
+/// The timer stops while a touched item gets another timeout.
+#[test]
+fn touched_value_comes_out_once_when_the_timer_stops() {
+    explore(Some(3), [mutant("RejectedItemStays")], || {
+        let Values {
+            driven,
+            map,
+            handled,
+            drops,
+        } = Values::with_value();
+        assert!(map.touch(&7, TICK * 9));
+        let turn = pass_tick(&driven.clock, driven.driver);
+        driven.timer.stop();
+        let (_, _driver) = turn.join().unwrap();
+        assert_eq!(names(&handled, Cause::Stopped), [OLD]);
+        assert_eq!((drops.load(Relaxed), map.len()), (1, 0));
+    });
+}
+
 /// A new key needs the place of an entry that another call removes.
 #[test]
 fn eviction_or_remove_wins() {
@@ -595,7 +705,7 @@ fn eviction_or_remove_wins() {
 #[test]
 fn entry_that_a_call_has_ends_once() {
     for stops in [false, true] {
-        explore(Some(3), [mutant("EndedEntryGoesBack")], move || {
+        explore(Some(3), [mutant("EndedItemIsInserted")], move || {
             let Values {
                 driven,
                 map,

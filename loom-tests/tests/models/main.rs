@@ -115,8 +115,9 @@
 //! | drop of a future | turn, stop | `wakers::drop_or_expiry_ends_the_sleep`, `wakers::drop_or_stop_ends_the_sleep`; otherwise it is a cancel |
 //! | map: insert | schedule, expiry, stop | `expiring_map::one_of_two_schedules_of_a_key_remains`, `expiring_map::replacement_or_expiry_wins`, `expiring_map::task_that_starts_before_schedule_returns_runs_once`, `expiring_map::task_that_starts_before_schedule_returns_replaces_the_current_item`, `expiring_map::schedule_during_stop_leaves_nothing`, `expiring_map::replacement_during_stop_leaves_nothing` |
 //! | map: insert if absent | the same, expiry | `expiring_map::one_of_two_insertions_finds_no_entry`, `expiring_map::insertion_leaves_a_dead_entry_to_its_task`, `expiring_map::insertion_that_expires_at_once_finds_an_entry` |
-//! | map: remove, touch | expiry | `expiring_map::cancel_or_expiry_wins`, `expiring_map::reset_in_time_moves_the_deadline` |
-//! | map: touch | expiry by the clock, touch | `expiring_map::touch_does_not_renew_what_another_call_has_found_dead`, `expiring_map::touches_in_both_directions_leave_one_deadline` |
+//! | map: remove, touch | expiry | `expiring_map::cancel_or_expiry_wins`, `expiring_map::touch_in_time_moves_the_deadline` |
+//! | map: touch | expiry by the clock, touch | `expiring_map::touch_does_not_renew_what_another_call_has_found_dead`, `expiring_map::two_touches_to_earlier_deadlines_leave_the_last_one`; with a limit of the timer `expiring_map::touches_in_both_directions_keep_the_place_of_the_item` |
+//! | map: another timeout of a touched entry | earlier touch, remove, expiry, stop | `expiring_map::touch_to_an_earlier_deadline_or_another_timeout_is_first`, `expiring_map::removed_item_gets_no_other_timeout`, `expiring_map::second_timeout_that_ends_at_once_ends_its_item`, `expiring_map::touched_value_comes_out_once_when_the_timer_stops` |
 //! | map: insert, touch, remove | expiry | `expiring_map::value_goes_to_insert_or_to_the_handler`, `expiring_map::insert_returns_the_value_that_its_early_expiry_has_replaced`, `expiring_map::value_goes_to_remove_or_to_the_handler` |
 //! | map: touch | insert | `expiring_map::touch_moves_the_deadline_of_an_entry_or_of_its_replacement` |
 //! | map: insert | stop | `expiring_map::each_value_comes_out_once_when_the_timer_stops` |

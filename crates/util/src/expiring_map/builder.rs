@@ -70,7 +70,7 @@ pub struct ExpiringMapBuilder<K, V> {
     causes: Causes,
 }
 
-impl<K, V> ExpiringMapBuilder<K, V> {
+impl<K: Send + 'static, V: Send + 'static> ExpiringMapBuilder<K, V> {
     pub(super) fn new(timer: &HashedWheelTimer) -> Self {
         Self {
             timer: timer.clone(),
@@ -374,8 +374,6 @@ impl<K, V> ExpiringMapBuilder<K, V> {
         write: impl Fn(Removed<K, V>) -> F + Send + Sync + 'static,
     ) -> ExpiringMap<K, V>
     where
-        K: Send + 'static,
-        V: Send + 'static,
         F: Future<Output = ()> + Send + 'static,
     {
         self.build_with(Output::async_write_back(spawn, write))
@@ -400,11 +398,7 @@ impl<K, V> ExpiringMapBuilder<K, V> {
     /// # })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn build_with_receiver(self) -> (ExpiringMap<K, V>, RemovedEntries<K, V>)
-    where
-        K: Send + 'static,
-        V: Send + 'static,
-    {
+    pub fn build_with_receiver(self) -> (ExpiringMap<K, V>, RemovedEntries<K, V>) {
         let (sender, removed) = receiver::channel();
         (self.build_with(Output::sender(sender, None)), removed)
     }
@@ -441,11 +435,7 @@ impl<K, V> ExpiringMapBuilder<K, V> {
     pub fn build_with_bounded_receiver(
         self,
         capacity: usize,
-    ) -> (ExpiringMap<K, V>, RemovedEntries<K, V>)
-    where
-        K: Send + 'static,
-        V: Send + 'static,
-    {
+    ) -> (ExpiringMap<K, V>, RemovedEntries<K, V>) {
         assert!(capacity > 0, "capacity is zero, but must be at least 1");
         let (sender, removed) = receiver::channel();
         let output = Output::sender(sender, Some(capacity));
@@ -474,6 +464,7 @@ impl<K, V> ExpiringMapBuilder<K, V> {
         };
         let shard = |_| Arc::new(Shard::new(Arc::clone(&output), limit));
         let owner = Owner {
+            is_limited: self.timer.max_pending_timeouts().is_some(),
             timer: self.timer,
             time_to_live: self.time_to_live,
             time_to_idle: self.time_to_idle,

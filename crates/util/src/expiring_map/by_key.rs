@@ -4,12 +4,11 @@ use std::hash::Hash;
 use std::time::{Duration, Instant};
 
 use equivalent::Equivalent;
-use hashed_wheel::Timeout;
 
 use super::item::Item;
 use super::items::{Inserted, insert};
 use super::shard::{Items, Shard};
-use super::time::{Now, Time, When};
+use super::time::{Now, When};
 use super::{ExpiringMap, InsertError};
 use crate::deadlines::Deadlines;
 use crate::sync::{Arc, MutexGuard};
@@ -18,8 +17,8 @@ pub(super) type Locked<'a, K, V> = (&'a Arc<Shard<K, V>>, u64, MutexGuard<'a, It
 
 impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     /// Inserts an entry that expires `delay` from now. Returns the value that was under the key,
-    /// unless its time has come: then it goes to the handler or the receiver. The delay begins
-    /// before the call waits for a key that is reserved.
+    /// unless its time has come: then it goes to the handler or the receiver. If the key is reserved,
+    /// the delay begins when it is free.
     ///
     /// The timeout of the replaced entry is cancelled. The new key replaces the old one, unlike in
     /// `HashMap::insert`. To keep the old entry: [`insert_if_absent`](Self::insert_if_absent).
@@ -49,11 +48,12 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     /// assert_eq!(sessions.insert("ada", "10.0.0.8", Duration::from_secs(30))?, Some("10.0.0.7"));
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
-    pub fn insert(&self, key: K, value: V, delay: Duration) -> Result<Option<V>, InsertError<K, V>>
-    where
-        K: Send + 'static,
-        V: Send + 'static,
-    {
+    pub fn insert(
+        &self,
+        key: K,
+        value: V,
+        delay: Duration,
+    ) -> Result<Option<V>, InsertError<K, V>> {
         self.replace_by(key, value, When::After(delay))
     }
 
@@ -92,11 +92,7 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
         key: K,
         value: V,
         delay: Duration,
-    ) -> Result<Option<(K, V)>, InsertError<K, V>>
-    where
-        K: Send + 'static,
-        V: Send + 'static,
-    {
+    ) -> Result<Option<(K, V)>, InsertError<K, V>> {
         // Otherwise the timer would have to have room.
         if self.contains_key(&key) {
             return Ok(Some((key, value)));
@@ -137,12 +133,8 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
         key: K,
         value: V,
         deadline: Instant,
-    ) -> Result<Option<V>, InsertError<K, V>>
-    where
-        K: Send + 'static,
-        V: Send + 'static,
-    {
-        self.replace_by(key, value, When::At(deadline))
+    ) -> Result<Option<V>, InsertError<K, V>> {
+        self.replace_by(key, value, When::at(deadline, &self.owner.timer))
     }
 
     /// Inserts an entry with the default [time to live](crate::ExpiringMapBuilder::time_to_live).
@@ -166,19 +158,11 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     /// assert!(sessions.renew("ada"));
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
-    pub fn put(&self, key: K, value: V) -> Result<Option<V>, InsertError<K, V>>
-    where
-        K: Send + 'static,
-        V: Send + 'static,
-    {
+    pub fn put(&self, key: K, value: V) -> Result<Option<V>, InsertError<K, V>> {
         self.insert(key, value, self.owner.time_to_live)
     }
 
-    fn replace_by(&self, key: K, value: V, when: When) -> Result<Option<V>, InsertError<K, V>>
-    where
-        K: Send + 'static,
-        V: Send + 'static,
-    {
+    fn replace_by(&self, key: K, value: V, when: When) -> Result<Option<V>, InsertError<K, V>> {
         match self.insert_by(key, value, when, true)? {
             Inserted::Yes(replaced) => Ok(replaced),
             Inserted::Occupied(..) => unreachable!("it replaces the other entry"),
@@ -191,11 +175,7 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
         value: V,
         when: When,
         replaces: bool,
-    ) -> Result<Inserted<K, V>, InsertError<K, V>>
-    where
-        K: Send + 'static,
-        V: Send + 'static,
-    {
+    ) -> Result<Inserted<K, V>, InsertError<K, V>> {
         let (shard, hash) = self.place(&key);
         let mut entry = (key, value);
         loop {
@@ -275,9 +255,16 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     /// Returns false, and changes nothing, if there is none or its time has come. Then the value
     /// has gone to the handler or is about to.
     ///
-    /// When it returns true, the entry does not expire before. It costs one lookup, or two for an
-    /// earlier deadline, and one [`Timeout::reset`](hashed_wheel::Timeout::reset). It allocates
-    /// nothing of its own.
+    /// When it returns true, the entry does not expire before.
+    ///
+    /// # Cost
+    ///
+    /// A later deadline is only stored in the entry. When the old one has come, the entry gets
+    /// another timeout for the rest, so [`stats`](hashed_wheel::HashedWheelTimer::stats) counts a
+    /// timeout more. If the timer [shuts down](hashed_wheel::HashedWheelTimer::shutdown) by then,
+    /// the entry leaves the map, as [`Stopped`](crate::Cause::Stopped). With a
+    /// [limit](hashed_wheel::Builder::max_pending_timeouts) of the timer, the timeout is
+    /// [reset](hashed_wheel::Timeout::reset) instead, as for an earlier deadline.
     ///
     /// # Examples
     ///
@@ -323,7 +310,7 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        self.touch_by(key, When::At(deadline))
+        self.touch_by(key, When::at(deadline, &self.owner.timer))
     }
 
     /// Re-arms the entry under `key` with the default [time to
@@ -348,53 +335,23 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        let (shard, hash) = self.place(key);
-        let timer = &self.owner.timer;
-        let mut tried: Option<(Timeout, u16, Time)> = None;
-        let mut is_reset = false;
-        loop {
-            let mut items = shard.lock_key(hash, timer, |item| item.has_key(key));
-            let now = items.table.now();
-            let Some(found) = items.table.find(hash, |item| item.has_key(key)) else {
-                // It has left after the reset, if there was one.
-                return is_reset;
-            };
-            found.set_used();
-            match &tried {
-                Some((timeout, changes, time))
-                    if timeout == found.timeout() && *changes == found.changes =>
-                {
-                    if is_reset {
-                        found.set_time(time);
-                        let number = found.number;
-                        items.table.hasten(hash, number, time.deadline);
-                    }
-                    return is_reset;
-                }
-                // It was replaced after the reset.
-                Some((timeout, ..)) if timeout != found.timeout() && is_reset => return true,
-                _ => {}
-            }
-            // From now, and not from before a wait for the key.
-            let time = self.owner.time(now, when);
-            if time.deadline >= found.deadline {
-                // In this order: the time that passes in between makes the rest shorter.
-                if found.is_before(time.rest(timer)) {
-                    let is_reset = time.reset(found.timeout());
-                    if is_reset {
-                        found.set_time(&time);
-                    }
-                    return is_reset;
-                }
-                // The item may live on until the reset, because its timeout is later still.
-                found.set_time(&time);
-            }
-            let timeout = found.timeout().clone();
-            let changes = found.changes;
-            drop(items);
-            is_reset = time.reset(&timeout);
-            tried = Some((timeout, changes, time));
+        let (shard, hash, mut items) = self.lock_key(key);
+        // From now, and not from before a wait for the key.
+        let now = items.table.now();
+        let (owner, time) = (&self.owner, self.owner.time(now, when));
+        let Some(item) = items.table.find(hash, |item| item.has_key(key)) else {
+            return false;
+        };
+        item.set_used();
+        if time.deadline >= item.deadline {
+            return item.set_later(&time, now, owner.is_limited);
         }
+        let (own, number, told) = (item.timeout().clone(), item.number, item.deadline);
+        item.set_time(&time);
+        items.table.hasten(hash, number, time.deadline);
+        drop(items);
+        shard.settle(hash, &own, told, &owner.timer);
+        true
     }
 
     /// Takes the lock for a call for this key. Returns the shard and the hash too.

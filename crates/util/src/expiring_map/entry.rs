@@ -11,11 +11,12 @@ use equivalent::Equivalent;
 
 use super::by_key::Locked;
 use super::item::Item;
-use super::items::end_all;
+use super::items::put;
 use super::panics::drop_panic;
 use super::shard::Reservation;
 use super::time::{Now, When};
-use super::{BeingWritten, Cause, ExpiringMap, InsertError};
+use super::{BeingWritten, ExpiringMap, InsertError};
+use crate::sync::Arc;
 
 /// What is under a key, from [`ExpiringMap::entry`]. `Entry` of `HashMap`.
 ///
@@ -163,8 +164,7 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
         delay: Duration,
     ) -> Result<V, InsertError<K, V>>
     where
-        K: Send + 'static,
-        V: Clone + Send + 'static,
+        V: Clone,
     {
         if let Some(value) = self.get(&key) {
             return Ok(value);
@@ -293,11 +293,7 @@ impl<'a, K, V> Entry<'a, K, V> {
         self,
         value: V,
         delay: Duration,
-    ) -> Result<OccupiedEntry<'a, K, V>, InsertError<K, V>>
-    where
-        K: Send + 'static,
-        V: Send + 'static,
-    {
+    ) -> Result<OccupiedEntry<'a, K, V>, InsertError<K, V>> {
         self.or_insert_with(|| value, delay)
     }
 
@@ -323,11 +319,7 @@ impl<'a, K, V> Entry<'a, K, V> {
         self,
         make: impl FnOnce() -> V,
         delay: Duration,
-    ) -> Result<OccupiedEntry<'a, K, V>, InsertError<K, V>>
-    where
-        K: Send + 'static,
-        V: Send + 'static,
-    {
+    ) -> Result<OccupiedEntry<'a, K, V>, InsertError<K, V>> {
         match self {
             Self::Occupied(entry) => Ok(entry),
             Self::Vacant(entry) => entry.insert(make(), delay),
@@ -379,11 +371,18 @@ impl<K, V> OccupiedEntry<'_, K, V> {
         let owner = &self.map.owner;
         let now = Now::of(&owner.timer);
         let time = owner.time(now, When::After(delay));
-        let is_reset = self.item().is_alive(now) && time.reset(self.item().timeout());
-        if is_reset {
-            self.item_mut().set_time(&time);
+        let item = self.item_mut();
+        if !item.is_alive(now) || item.timeout().is_cancelled() {
+            return false;
         }
-        is_reset
+        let is_told = time.deadline < item.deadline || owner.is_limited;
+        let is_reset = !is_told || item.timeout().reset(now.until(time.deadline));
+        // If the timeout has ended, the drop of this finds the deadline.
+        let is_set = is_reset || !owner.is_limited;
+        if is_set {
+            item.set_time(&time);
+        }
+        is_set
     }
 
     /// Removes the entry, cancels its timeout, and returns its value.
@@ -417,30 +416,18 @@ impl<K, V> OccupiedEntry<'_, K, V> {
     }
 }
 
-/// It goes back to the table, unless its timeout has ended.
+/// It goes back to the table.
 impl<K, V> Drop for OccupiedEntry<'_, K, V> {
     fn drop(&mut self) {
         let Some((item, reservation)) = self.held.take() else {
             return;
         };
-        let shard = &reservation.shard;
-        let mut items = shard.lock_at(Now::of(&self.map.owner.timer));
-        let now = items.table.now();
-        let has_ended = item.has_ended();
-        let removed = match has_ended {
-            true => vec![item],
-            false => items.table.insert(item),
-        };
-        let removed = shard.leave_all(&mut items, removed);
-        drop(items);
+        let shard = Arc::clone(&reservation.shard);
+        let items = shard.lock_at(Now::of(&self.map.owner.timer));
         // First, because the handler may use the key.
-        drop(reservation);
-        let cause = match &removed[..] {
-            [ended] if has_ended => ended.item.cause_of_end(now),
-            _ => Cause::Evicted,
-        };
+        let free_key = || drop(reservation);
         // The panic hook has reported it. This may be dropped during another panic.
-        if let Some(panic) = end_all(removed, &self.map.owner.output, now, cause) {
+        if let Err(panic) = put(&shard, items, item, free_key) {
             drop_panic(panic);
         }
     }
@@ -482,11 +469,7 @@ impl<'a, K, V> VacantEntry<'a, K, V> {
         self,
         value: V,
         delay: Duration,
-    ) -> Result<OccupiedEntry<'a, K, V>, InsertError<K, V>>
-    where
-        K: Send + 'static,
-        V: Send + 'static,
-    {
+    ) -> Result<OccupiedEntry<'a, K, V>, InsertError<K, V>> {
         let Self {
             map,
             key,
@@ -495,8 +478,8 @@ impl<'a, K, V> VacantEntry<'a, K, V> {
         let owner = &map.owner;
         let (now, when) = (Now::of(&owner.timer), When::After(delay));
         let Reservation { shard, hash } = &reservation;
-        let mut new = owner.new_item(shard, *hash, now, (key, value), when)?;
-        let held = Some((new.take(), reservation));
+        let item = owner.new_item(shard, *hash, now, (key, value), when)?;
+        let held = Some((item, reservation));
         Ok(OccupiedEntry { map, held })
     }
 }

@@ -6,7 +6,7 @@ use equivalent::Equivalent;
 use hashed_wheel::{Cancel, Timeout};
 
 use super::cause::{Cause, Removed};
-use super::time::Now;
+use super::time::{Now, Time};
 
 /// That of [`Timeout::remaining`].
 const PRECISION: Duration = Duration::from_micros(1);
@@ -17,23 +17,34 @@ const PRECISION: Duration = Duration::from_micros(1);
 // In this order, so that what a look-up needs is together.
 #[repr(C)]
 pub(super) struct Item<K, V> {
-    /// Not later than that of the timeout, which has read the clock later.
+    /// Not later than that of the timeout, which has read the clock later, or else `is_moved`.
     pub(super) deadline: u64,
     pub(super) weight: u32,
-    /// How often the deadline was set.
-    pub(super) changes: u16,
     /// Since it was inserted, or since an eviction has passed it over. Without a limit, always, so
     /// that a look-up writes to no memory.
     pub(super) is_used: bool,
+    /// Whether the deadline was changed since the timeout was scheduled.
+    pub(super) is_moved: bool,
     /// The cause is set when it leaves the map.
     pub(super) entry: Removed<K, V>,
-    /// `None` once it was removed.
-    pub(super) timeout: Option<Timeout>,
+    pub(super) timeout: Armed,
     pub(super) hash: u64,
     /// The latest deadline, whatever the use of the item.
     pub(super) end: u64,
     /// In a table with a limit.
     pub(super) number: u32,
+}
+
+/// The timeout of an item; `None` once it was cancelled. Its drop cancels it, and must happen
+/// without a lock held. If it has expired already, its task does not find the item.
+pub(super) struct Armed(pub(super) Option<Timeout>);
+
+impl Drop for Armed {
+    fn drop(&mut self) {
+        if let Some(timeout) = self.0.take() {
+            timeout.cancel_and_drop();
+        }
+    }
 }
 
 impl<K, V> Item<K, V> {
@@ -47,31 +58,25 @@ impl<K, V> Item<K, V> {
         }
     }
 
-    pub(super) fn set_deadline(&mut self, deadline: u64) {
-        self.deadline = deadline;
-        self.changes = self.changes.wrapping_add(1);
+    pub(super) fn set_time(&mut self, time: &Time) {
+        (self.deadline, self.end) = (time.deadline, time.end);
+        self.is_moved = true;
     }
 
-    /// A use of an item with a time to idle moves its deadline, at most to its end.
-    pub(super) fn stay(&mut self, now: Now, idle: Duration) {
-        let deadline = now.after(idle).min(self.end);
-        // Its time may have come meanwhile, between the two bounds of the present.
-        if deadline <= self.deadline.max(now.latest) {
-            return;
+    /// Moves the deadline to a later one. The timer gets no word: the task of the timeout finds the
+    /// deadline, and schedules another timeout. If the timer could reject that, because `is_limited`,
+    /// this resets the timeout. Returns false if it has ended already.
+    pub(super) fn set_later(&mut self, time: &Time, now: Now, is_limited: bool) -> bool {
+        let rest = now.until(time.deadline);
+        // The timeout may be later than the item, because the timer has read the clock later. A
+        // reset to an earlier deadline would call the waker of the timer, under the lock.
+        let is_reset = !is_limited
+            || self.timeout().remaining().saturating_add(PRECISION) > rest
+            || self.timeout().reset(rest);
+        if is_reset {
+            self.set_time(time);
         }
-        // The timer calls its waker for an earlier deadline only.
-        let rest = Duration::from_nanos(deadline - now.latest);
-        if self.is_before(rest) && !self.timeout().reset(rest) {
-            // The timeout has ended meanwhile, so the item ends at its deadline.
-            return;
-        }
-        self.set_deadline(deadline);
-    }
-
-    /// Whether the deadline of the timeout is this far away or nearer. It may be later than that of
-    /// the item, because the timer has read the clock later.
-    pub(super) fn is_before(&self, rest: Duration) -> bool {
-        self.timeout().remaining().saturating_add(PRECISION) <= rest
+        is_reset
     }
 
     /// Whether the item is under this key.
@@ -80,10 +85,14 @@ impl<K, V> Item<K, V> {
     }
 
     pub(super) fn timeout(&self) -> &Timeout {
-        match &self.timeout {
+        match &self.timeout.0 {
             Some(timeout) => timeout,
             None => unreachable!("an item that was not removed has a timeout"),
         }
+    }
+
+    pub(super) fn is_of(&self, own: &Timeout) -> bool {
+        self.timeout() == own
     }
 
     pub(super) fn has_ended(&self) -> bool {
@@ -98,28 +107,15 @@ impl<K, V> Item<K, V> {
         }
     }
 
-    /// Why it leaves with its timeout, which did not start it. This reads the clock.
-    pub(super) fn cause_of_end(&self, now: Now) -> Cause {
-        match self.is_alive(now) && !self.timeout().remaining().is_zero() {
-            true => Cause::Stopped,
-            false => Cause::Expired,
-        }
-    }
-
     /// Cancels the timeout of an item that was removed. Must be called without a lock held.
-    ///
-    /// If the timeout has expired already, its task does not find the item.
     pub(super) fn cancel(&mut self) {
-        if let Some(timeout) = self.timeout.take() {
-            timeout.cancel_and_drop();
-        }
+        self.timeout = Armed(None);
     }
 
     /// Cancels the timeout, and returns the value. If the drop of the key panics, the value is
     /// dropped too.
-    pub(super) fn into_value(mut self) -> V {
-        self.cancel();
-        let Removed { key, value, .. } = self.entry;
+    pub(super) fn into_value(self) -> V {
+        let (key, value) = self.into_pair();
         drop(key);
         value
     }
@@ -129,32 +125,5 @@ impl<K, V> Item<K, V> {
         self.cancel();
         let Removed { key, value, .. } = self.entry;
         (key, value)
-    }
-}
-
-/// An item that is not in a table yet. Its drop cancels the timeout.
-pub(super) struct New<K, V>(pub(super) Option<Item<K, V>>);
-
-impl<K, V> New<K, V> {
-    pub(super) fn item(&self) -> &Item<K, V> {
-        match &self.0 {
-            Some(item) => item,
-            None => unreachable!("the item was not taken"),
-        }
-    }
-
-    pub(super) fn take(&mut self) -> Item<K, V> {
-        match self.0.take() {
-            Some(item) => item,
-            None => unreachable!("the item was not taken"),
-        }
-    }
-}
-
-impl<K, V> Drop for New<K, V> {
-    fn drop(&mut self) {
-        if let Some(item) = &mut self.0 {
-            item.cancel();
-        }
     }
 }

@@ -7,11 +7,11 @@
 //!
 //! | from | to | by |
 //! |---|---|---|
-//! | – | table | [`insert`], once there is a timeout, if that has not ended already |
-//! | – | passed on | `insert`, if the timeout has ended meanwhile |
+//! | – | table | [`insert`], once there is a timeout |
 //! | – | returned | `insert`, if a living item has the key and must not be replaced |
-//! | table, alive or dead | started | the timeout: its task has the item |
-//! | table, alive or dead | passed on | the timeout: cancelled by `stop` or `cancel_all`, or its task dropped by the executor; or the drop of the map |
+//! | table, dead | passed on | the timeout, whose task is run or dropped |
+//! | table, alive | passed on | the timeout, cancelled by `stop` or `cancel_all`; or the drop of the map |
+//! | table, alive | table, with another timeout | the timeout, whose task is run or dropped, if the item was touched |
 //! | table, dead | passed on | `insert`, if the shard is full |
 //! | table, alive | replaced, removed | `insert`, `remove`, `retain`, `clear`, `drain` |
 //! | table, alive | evicted | `insert` of another key, if the shard is full |
@@ -21,29 +21,37 @@
 //!
 //! A timeout that expires and does not find its item does nothing. So each item ends once. It makes
 //! no difference whether the timeout can still be cancelled or waits in an executor's queue
-//! already. And no item is left behind: however the timeout ends, it starts or drops the
-//! [`Expire`], and that removes the item. If it was too early to find the item, `insert` sees under
-//! the lock that the timeout has ended.
+//! already. And no item is left behind: however the timeout ends, it runs, cancels or drops the
+//! [`Expire`], and that [looks for the item](Shard::expire). If it was too early to find the item,
+//! the thread that puts the item into the table sees under the lock that the timeout has ended, and
+//! looks for it then.
+//!
+//! A later deadline is only stored in the item. An earlier one is stored, and then the timer is
+//! told, without the lock. If the timeout has ended meanwhile, its task finds the deadline. If
+//! another call has stored a still earlier one, the timer is [told again](Shard::settle). So in the
+//! end no timeout is later than its item. A `cancel_all` meanwhile may miss an item that gets
+//! another timeout, as it may miss one that is inserted.
 //!
 //! With a lock held, no user code runs except the keys' `Eq` or `Equivalent`, `Clone` of keys in
-//! `keys` and of values in `get` and `try_get`, the closures of `with` and `retain`, and where an
-//! item gets a later deadline the clock. Each of these may panic. The items stay where they are
-//! until it has returned, so its panic drops no item under the lock. Otherwise the timer, which
-//! calls the clock and the waker, is called without a lock. Removed items are passed on, and
-//! dropped, after the lock is released.
+//! `keys` and of values in `get` and `try_get`, the closures of `with` and `retain`, and with a
+//! limit of the timer, where an item gets a later deadline, the clock. Each of these may panic. The
+//! items stay where they are until it has returned, so its panic drops no item under the lock.
+//! Otherwise the timer, which calls the clock and the waker, is called without a lock. Removed
+//! items are passed on, and dropped, after the lock is released.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use hashed_wheel::{HashedWheelTimer, NewTimeoutError, Timeout, TimerTask, TryNewTimeoutError};
+use std::time::Duration;
+
+use hashed_wheel::{HashedWheelTimer, NewTimeoutError, Timeout, TimerTask};
 
 use super::cause::Cause;
-use super::item::{Item, New};
+use super::item::{Armed, Item};
 use super::output::Output;
-use super::panics::{Panic, first_of};
-use super::shard::{Leaving, Shard};
-use super::table::Left;
-use super::time::Now;
-use crate::sync::Arc;
+use super::panics::{Panic, drop_panic, first_of};
+use super::shard::{Items, Leaving, Shard};
+use super::time::{Now, Time};
+use crate::sync::{Arc, MutexGuard};
 
 /// Cancels the timeouts of removed items, and passes the items on. If one panics, the others are
 /// passed on first. Must be called without a lock held.
@@ -81,81 +89,192 @@ pub(super) enum Inserted<K, V> {
 pub(super) fn insert<K: Eq, V>(
     shard: &Arc<Shard<K, V>>,
     timer: &HashedWheelTimer,
-    mut new: New<K, V>,
+    new: Item<K, V>,
     replaces: bool,
 ) -> Result<Inserted<K, V>, (K, V)> {
-    let (hash, output) = (new.item().hash, &shard.output);
-    let has_key = |other: &Item<K, V>| other.has_key(&new.item().entry.key);
+    let hash = new.hash;
+    let has_key = |other: &Item<K, V>| other.has_key(&new.entry.key);
     let Ok(mut items) = shard.try_lock_key(hash, timer, has_key) else {
-        return Err(new.take().into_pair());
+        return Err(new.into_pair());
     };
     if !replaces && items.table.find(hash, has_key).is_some() {
         drop(items);
-        let (key, value) = new.take().into_pair();
+        let (key, value) = new.into_pair();
         return Ok(Inserted::Occupied(key, value));
     }
-    let now = items.table.now();
+    let replaced = items.table.remove_living(hash, has_key);
+    let replaced = replaced.map(|old| shard.leave(&mut items, old));
+    let end_replaced = || replaced.and_then(|old| shard.output.end_replaced(old));
+    match put(shard, items, new, end_replaced) {
+        Ok(replaced) => Ok(Inserted::Yes(replaced)),
+        Err(panic) => resume_unwind(panic),
+    }
+}
+
+/// Puts an item into the table. Releases the lock, calls `then`, and passes on the items for which
+/// there is no room. If the timeout of the item has ended meanwhile, its task has not found the
+/// item. So this does what the task would have done. The error is the first panic.
+pub(super) fn put<K, V, R>(
+    shard: &Arc<Shard<K, V>>,
+    mut items: MutexGuard<'_, Items<K, V>>,
+    item: Item<K, V>,
+    then: impl FnOnce() -> R,
+) -> Result<R, Panic> {
+    let (hash, now) = (item.hash, items.table.now());
     // The task that does not find the item has locked the shard before. Then this is true.
-    let has_ended = new.item().has_ended();
-    let Left { replaced, removed } = match has_ended {
-        true => Left {
-            replaced: items.table.remove_living(hash, has_key),
-            removed: Vec::new(),
-        },
-        false => items.table.put(&mut new),
-    };
-    let ended = has_ended.then(|| new.take());
+    let ended = item.has_ended().then(|| item.timeout().clone());
+    let removed = items.table.insert(item);
     let removed = shard.leave_all(&mut items, removed);
-    let mut leave = |item| shard.leave(&mut items, item);
-    let (replaced, ended) = (replaced.map(&mut leave), ended.map(leave));
     drop(items);
-    let panic = end_all(removed, output, now, Cause::Evicted);
-    let end_replaced = || replaced.and_then(|old| output.end_replaced(old));
-    let replaced = catch_unwind(AssertUnwindSafe(end_replaced));
-    if let Some(ended) = ended {
-        let cause = ended.item.cause_of_end(now);
-        output.pass_on(ended, cause);
-    }
-    let (replaced, second) = match replaced {
-        Ok(replaced) => (replaced, None),
-        Err(panic) => (None, Some(panic)),
-    };
-    match first_of(panic.into_iter().chain(second)) {
-        None => Ok(Inserted::Yes(replaced)),
-        Some(panic) => resume_unwind(panic),
+    let result = catch_unwind(AssertUnwindSafe(then));
+    let evicted = end_all(removed, &shard.output, now, Cause::Evicted);
+    let expire = || ended.map(|own| shard.expire(hash, own));
+    let ended = catch_unwind(AssertUnwindSafe(expire)).err();
+    match (result, first_of(evicted.into_iter().chain(ended))) {
+        (result, None) => result,
+        (Ok(_), Some(panic)) => Err(panic),
+        (Err(panic), Some(second)) => {
+            drop_panic(second);
+            Err(panic)
+        }
     }
 }
 
-/// The timer's task of an item. However the timeout ends, it removes the item.
-pub(super) struct Expire<K, V, const ON_WORKER: bool> {
-    /// `None` once the timeout has ended.
-    pub(super) shard: Option<Arc<Shard<K, V>>>,
-    pub(super) hash: u64,
-}
-
-impl<K, V, const ON_WORKER: bool> Expire<K, V, ON_WORKER> {
-    /// The timer has rejected the task. It ends no item: the caller may have reserved the key, for
-    /// which a handler could wait.
-    pub(super) fn reject(mut rejected: TryNewTimeoutError<Self>) -> NewTimeoutError {
-        rejected.task.shard = None;
-        rejected.error
+impl<K, V> Shard<K, V> {
+    /// A timeout has ended. Passes its item on, if that is still there. But if the item was touched
+    /// and is alive, and the timeout was not cancelled, gives it another one. Must be called without
+    /// a lock held.
+    pub(super) fn expire(self: &Arc<Self>, hash: u64, mut own: Timeout) {
+        let timer = own.timer();
+        let mut is_rejected = false;
+        loop {
+            let mut items = self.lock_at(Now::exactly(&timer));
+            let now = items.table.now();
+            let Some(item) = items.table.find_own(hash, &own) else {
+                return;
+            };
+            let deadline = item.deadline;
+            if is_rejected || own.is_cancelled() || !item.is_alive(now) {
+                return self.end_own(hash, items, &own, Cause::Stopped);
+            }
+            drop(items);
+            // The clock is read again, because this may have waited for the lock.
+            let rest = Now::of(&timer).until(deadline);
+            let Ok(new) = (self.output.arm)(self, &timer, hash, rest) else {
+                is_rejected = true;
+                continue;
+            };
+            let mut items = self.lock();
+            let Some(item) = items.table.find_own(hash, &own) else {
+                drop(items);
+                return drop(Armed(Some(new)));
+            };
+            let old = item.timeout.0.replace(new.clone());
+            // The task that does not find the item has locked the shard before.
+            let has_ended = item.has_ended();
+            drop(items);
+            drop(old);
+            if !has_ended {
+                return self.settle(hash, &new, deadline, &timer);
+            }
+            own = new;
+        }
     }
-}
 
-type Found<K, V> = (Leaving<K, V>, Now, Arc<Shard<K, V>>);
-
-impl<K, V, const ON_WORKER: bool> Expire<K, V, ON_WORKER> {
-    /// Removes the item that passes the test, if it is still there. Returns the present too, as the
-    /// shard has seen it, and the shard.
-    fn remove(&mut self, test: impl Fn(&Item<K, V>) -> bool) -> Option<Found<K, V>> {
-        let shard = self.shard.take()?;
-        let mut items = shard.lock();
-        let item = items.table.remove(self.hash, test)?;
-        let (leaving, now) = (shard.leave(&mut items, item), items.table.now());
-        // Release the lock first, because the clock, the handler, the key and the value are user
-        // code.
+    /// Removes the item of a timeout, and passes it on: if it is alive, with this cause.
+    fn end_own(
+        self: &Arc<Self>,
+        hash: u64,
+        mut items: MutexGuard<'_, Items<K, V>>,
+        own: &Timeout,
+        cause: Cause,
+    ) {
+        let now = items.table.now();
+        let item = items.table.remove(hash, |item| item.is_of(own));
+        let leaving = item.map(|item| self.leave(&mut items, item));
+        // Release the lock first, because the handler, the key and the value are user code.
         drop(items);
-        Some((leaving, now, shard))
+        if let Some(leaving) = leaving {
+            let cause = leaving.item.cause_at(now, cause);
+            self.output.pass_on(leaving, cause);
+        }
+    }
+
+    /// Tells the timer the deadline of an item, if that is earlier than the one that it was told.
+    /// Must be called without a lock held.
+    pub(super) fn settle(&self, hash: u64, own: &Timeout, mut told: u64, timer: &HashedWheelTimer) {
+        loop {
+            let mut items = self.lock();
+            let now = items.table.now();
+            match items.table.find_own(hash, own) {
+                Some(item) if item.deadline < told => told = item.deadline,
+                // A later touch has reset the timeout before this call did.
+                Some(item) if item.deadline > told && timer.max_pending_timeouts().is_some() => {
+                    let (deadline, end) = (item.deadline, item.end);
+                    item.set_later(&Time { deadline, end }, now, true);
+                    return;
+                }
+                _ => return,
+            }
+            drop(items);
+            // Otherwise its task finds the deadline.
+            if !own.reset(Now::of(timer).until(told)) {
+                return;
+            }
+        }
+    }
+}
+
+/// Schedules the timeout of an item.
+pub(super) type Arm<K, V> =
+    fn(&Arc<Shard<K, V>>, &HashedWheelTimer, u64, Duration) -> Result<Timeout, NewTimeoutError>;
+
+pub(super) fn arm<K, V, const ON_WORKER: bool>(
+    shard: &Arc<Shard<K, V>>,
+    timer: &HashedWheelTimer,
+    hash: u64,
+    delay: Duration,
+) -> Result<Timeout, NewTimeoutError>
+where
+    K: Send + 'static,
+    V: Send + 'static,
+{
+    let shard = Some(Arc::clone(shard));
+    let task = Expire::<K, V, ON_WORKER> { shard, hash };
+    timer
+        .try_new_timeout_task(task, delay)
+        .map_err(|mut rejected| {
+            // It ends no item: the caller may have reserved the key, for which a handler could wait.
+            rejected.task.shard = None;
+            rejected.error
+        })
+}
+
+/// The timer's task of an item.
+struct Expire<K, V, const ON_WORKER: bool> {
+    /// `None` once the timeout has ended.
+    shard: Option<Arc<Shard<K, V>>>,
+    hash: u64,
+}
+
+impl<K, V, const ON_WORKER: bool> Expire<K, V, ON_WORKER> {
+    /// The timeout has ended. A call that has removed its item has cancelled it.
+    fn end(&mut self, own: &Timeout) {
+        let Some(shard) = self.shard.take() else {
+            return;
+        };
+        let mut items = shard.lock();
+        match items.table.find_own(self.hash, own) {
+            None => {}
+            // This needs no clock.
+            Some(item) if own.is_expired() && !item.is_moved => {
+                shard.end_own(self.hash, items, own, Cause::Expired);
+            }
+            Some(_) => {
+                drop(items);
+                shard.expire(self.hash, own.clone());
+            }
+        }
     }
 }
 
@@ -167,22 +286,24 @@ where
     const RUNS_ON_WORKER: bool = ON_WORKER;
 
     fn run(mut self, own: &Timeout) {
-        if let Some((leaving, _, shard)) = self.remove(|item| item.timeout() == own) {
-            shard.output.pass_on(leaving, Cause::Expired);
-        }
+        self.end(own);
+    }
+
+    fn cancelled(mut self, own: &Timeout) {
+        self.end(own);
     }
 }
 
-/// The timeout was cancelled by `stop` or `cancel_all`, or the executor has dropped the task. Which
-/// item is its own is unknown, so this ends all items with this hash whose timeouts have ended.
-/// Their own tasks will not find them. (The map itself removes an item before it cancels the
-/// timeout.)
+/// The executor has dropped the task. Which item is its own is unknown, so this looks for all items
+/// with this hash whose timeouts have ended.
 impl<K, V, const ON_WORKER: bool> Drop for Expire<K, V, ON_WORKER> {
     fn drop(&mut self) {
-        while let Some((leaving, now, shard)) = self.remove(Item::has_ended) {
-            self.shard = Some(Arc::clone(&shard));
-            let cause = leaving.item.cause_of_end(now);
-            shard.output.pass_on(leaving, cause);
+        let Some(shard) = self.shard.take() else {
+            return;
+        };
+        let ended = || shard.lock().table.ended(self.hash);
+        while let Some(own) = ended() {
+            shard.expire(self.hash, own);
         }
     }
 }

@@ -24,8 +24,8 @@ use std::time::Duration;
 use foldhash::fast::SeedableRandomState;
 use hashed_wheel::HashedWheelTimer;
 
-use self::item::{Item, New};
-use self::items::{Expire, end_all};
+use self::item::{Armed, Item};
+use self::items::end_all;
 use self::output::Output;
 use self::panics::drop_panic;
 use self::shard::{Leaving, Shard};
@@ -150,8 +150,8 @@ pub use self::receiver::RemovedEntries;
 ///   [`try_get`](Self::try_get);
 /// - the closures of [`with`](Self::with) and [`retain`](Self::retain), and the `Drop` of values
 ///   that they replace, or that the closure of `with` has captured;
-/// - a [clock](hashed_wheel::Builder::clock), in `touch`, `touch_at` and `renew`, and with a time
-///   to idle in `get`, `try_get` and `with`.
+/// - a [clock](hashed_wheel::Builder::clock), if the timer has a limit of its pending timeouts: in
+///   `touch`, `touch_at` and `renew`, and with a time to idle in `get`, `try_get` and `with`.
 ///
 /// Everything else may use the map: handlers, wakers, the `Hash` of keys, the closures of entries
 /// and of `get_or_insert_with` (but not for their own key), and the `Drop` of keys and values that
@@ -232,6 +232,8 @@ pub struct ExpiringMap<K, V> {
 /// it.
 struct Owner<K, V> {
     timer: HashedWheelTimer,
+    /// Whether the timer has a limit of its pending timeouts.
+    is_limited: bool,
     /// The time to live of entries of `put` and `renew`.
     time_to_live: Duration,
     time_to_idle: Option<Duration>,
@@ -246,7 +248,7 @@ struct Owner<K, V> {
 
 type Weigher<K, V> = AssertUnwindSafe<Box<dyn Fn(&K, &V) -> u32 + Send + Sync>>;
 
-impl<K, V> ExpiringMap<K, V> {
+impl<K: Send + 'static, V: Send + 'static> ExpiringMap<K, V> {
     /// Makes an empty map, whose entries are dropped when they leave it. Its timeouts belong to
     /// `timer`.
     ///
@@ -342,11 +344,7 @@ impl<K, V> ExpiringMap<K, V> {
     /// # })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn with_receiver(timer: &HashedWheelTimer) -> (Self, RemovedEntries<K, V>)
-    where
-        K: Send + 'static,
-        V: Send + 'static,
-    {
+    pub fn with_receiver(timer: &HashedWheelTimer) -> (Self, RemovedEntries<K, V>) {
         Self::builder(timer).build_with_receiver()
     }
 
@@ -372,7 +370,7 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
 
 impl<K, V> Owner<K, V> {
     fn time(&self, now: Now, when: When) -> Time {
-        Time::new(when, now, self.time_to_idle, &self.timer)
+        Time::new(when, now, self.time_to_idle)
     }
 
     /// Makes an item that is not in the table yet. If the timer rejects it, the entry comes back.
@@ -383,45 +381,36 @@ impl<K, V> Owner<K, V> {
         now: Now,
         (key, value): (K, V),
         when: When,
-    ) -> Result<New<K, V>, InsertError<K, V>>
-    where
-        K: Send + 'static,
-        V: Send + 'static,
-    {
-        let (timer, time) = (&self.timer, self.time(now, when));
+    ) -> Result<Item<K, V>, InsertError<K, V>> {
+        let time = self.time(now, when);
         let weight = self.weigher.as_ref().map_or(0, |weigh| weigh(&key, &value));
-        let shard = Some(Arc::clone(shard));
-        let schedule = |()| match self.output.runs_on_worker {
-            true => time
-                .schedule(timer, Expire::<_, _, true> { shard, hash })
-                .map_err(Expire::reject),
-            false => time
-                .schedule(timer, Expire::<_, _, false> { shard, hash })
-                .map_err(Expire::reject),
-        };
-        let timeout = match self.output.check().and_then(schedule) {
-            Ok(timeout) => Some(timeout),
+        let arm = |()| (self.output.arm)(shard, &self.timer, hash, now.until(time.deadline));
+        let timeout = match self.output.check().and_then(arm) {
+            Ok(timeout) => Armed(Some(timeout)),
             Err(error) => return Err(InsertError { key, value, error }),
         };
         let cause = Cause::Removed;
-        Ok(New(Some(Item {
+        Ok(Item {
             hash,
             deadline: time.deadline,
             end: time.end,
             weight,
-            changes: 0,
             is_used: true,
+            is_moved: false,
             number: 0,
             timeout,
             entry: Removed { key, value, cause },
-        })))
+        })
     }
 
-    /// The item is used.
+    /// The item is used. With a time to idle, that moves its deadline, at most to its end.
     fn use_item(&self, item: &mut Item<K, V>, now: Now) {
         item.set_used();
         if let Some(idle) = self.time_to_idle {
-            item.stay(now, idle);
+            let (deadline, end) = (now.after(idle).min(item.end), item.end);
+            if deadline > item.deadline {
+                item.set_later(&Time { deadline, end }, now, self.is_limited);
+            }
         }
     }
 }
@@ -577,10 +566,10 @@ mod tests {
             earliest: 9_500,
             latest: 10_500,
         };
-        let deadline = |when, idle| Time::new(when, now, idle, &timer).deadline;
+        let deadline = |when, idle| Time::new(when, now, idle).deadline;
         let zero = When::After(Duration::ZERO);
         assert_eq!(deadline(zero, None), now.earliest);
-        assert_eq!(deadline(When::At(start), None), now.earliest);
+        assert_eq!(deadline(When::at(start, &timer), None), now.earliest);
         let second = When::After(Duration::from_secs(1));
         assert_eq!(deadline(second, Some(Duration::ZERO)), now.earliest);
         assert_eq!(deadline(second, None), 1_000_010_500);

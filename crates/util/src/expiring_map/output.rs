@@ -6,6 +6,7 @@ use std::pin::Pin;
 use hashed_wheel::NewTimeoutError;
 
 use super::cause::{Cause, Causes, Removed};
+use super::items::{Arm, arm};
 use super::receiver::Sender;
 use super::shard::Leaving;
 use crate::sync::Arc;
@@ -16,8 +17,8 @@ use crate::sync::Arc;
 // panic on when it has done its work.
 pub(super) struct Output<K, V> {
     take: AssertUnwindSafe<Box<Take<K, V>>>,
-    /// Whether entries expire on the worker, even if there is a task executor.
-    pub(super) runs_on_worker: bool,
+    /// Schedules the timeout of an item.
+    pub(super) arm: Arm<K, V>,
     /// Whether the key of an entry stays reserved until the output has done with it.
     pub(super) reserves_keys: bool,
     pub(super) causes: Causes,
@@ -29,11 +30,11 @@ type Bound = AssertUnwindSafe<Box<dyn Fn() -> Option<usize> + Send + Sync>>;
 
 type Take<K, V> = dyn Fn(Leaving<K, V>) + Send + Sync;
 
-impl<K, V> Output<K, V> {
-    fn new(take: impl Fn(Leaving<K, V>) + Send + Sync + 'static, runs_on_worker: bool) -> Self {
+impl<K: Send + 'static, V: Send + 'static> Output<K, V> {
+    fn new(take: impl Fn(Leaving<K, V>) + Send + Sync + 'static) -> Self {
         Self {
             take: AssertUnwindSafe(Box::new(take)),
-            runs_on_worker,
+            arm: arm::<K, V, false>,
             reserves_keys: false,
             causes: Causes::UNRETURNED,
             bound: None,
@@ -42,34 +43,24 @@ impl<K, V> Output<K, V> {
 
     /// Drops the entries.
     pub(super) fn none() -> Self {
-        Self::new(|_| (), false)
+        Self::new(|_| ())
     }
 
     pub(super) fn handler(handler: impl Fn(Removed<K, V>) + Send + Sync + 'static) -> Self {
         // The entry is moved to the stack for that.
-        Self::new(move |leaving| handler(leaving.item.entry), false)
+        Self::new(move |leaving| handler(leaving.item.entry))
     }
 
-    pub(super) fn sender(sender: Sender<K, V>, capacity: Option<usize>) -> Self
-    where
-        K: Send + 'static,
-        V: Send + 'static,
-    {
+    /// Entries expire on the worker, even if there is a task executor.
+    pub(super) fn sender(sender: Sender<K, V>, capacity: Option<usize>) -> Self {
         let sender = Arc::new(sender);
         let queue = Arc::clone(&sender);
-        let mut output = Self::new(move |leaving| sender.send(leaving.item.entry), true);
+        let mut output = Self::new(move |leaving| sender.send(leaving.item.entry));
+        output.arm = arm::<K, V, true>;
         output.bound = capacity.map(|most| -> Bound {
             AssertUnwindSafe(Box::new(move || (queue.len() >= most).then_some(most)))
         });
         output
-    }
-
-    /// Returns the error of an insertion if the receiver is full.
-    pub(super) fn check(&self) -> Result<(), NewTimeoutError> {
-        match self.bound.as_ref().and_then(|bound| (bound.0)()) {
-            Some(limit) => Err(NewTimeoutError::TooManyPending { limit }),
-            None => Ok(()),
-        }
     }
 
     /// The same, and the keys stay reserved until `handler` has returned.
@@ -85,8 +76,6 @@ impl<K, V> Output<K, V> {
         handler: impl Fn(Removed<K, V>) -> F + Send + Sync + 'static,
     ) -> Self
     where
-        K: Send + 'static,
-        V: Send + 'static,
         F: Future<Output = ()> + Send + 'static,
     {
         let take = move |Leaving { item, reservation }| {
@@ -97,9 +86,19 @@ impl<K, V> Output<K, V> {
                 write.await;
             }));
         };
-        let mut output = Self::new(take, false);
+        let mut output = Self::new(take);
         output.reserves_keys = true;
         output
+    }
+}
+
+impl<K, V> Output<K, V> {
+    /// Returns the error of an insertion if the receiver is full.
+    pub(super) fn check(&self) -> Result<(), NewTimeoutError> {
+        match self.bound.as_ref().and_then(|bound| (bound.0)()) {
+            Some(limit) => Err(NewTimeoutError::TooManyPending { limit }),
+            None => Ok(()),
+        }
     }
 
     /// Passes on an entry that has left the map. Drops it if its cause was not chosen.

@@ -17,8 +17,9 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::mem;
 
 use hashbrown::HashTable;
+use hashed_wheel::Timeout;
 
-use super::item::{Item, New};
+use super::item::Item;
 use super::room::{MAX_IDLE, smaller_room};
 use super::time::Now;
 
@@ -67,15 +68,6 @@ impl Place {
     }
 }
 
-/// What has left for a new item.
-pub(super) struct Left<K, V> {
-    /// The living item of the same key.
-    pub(super) replaced: Option<Item<K, V>>,
-    /// Those for which there is no room: dead items, perhaps the new one, or else some that were
-    /// not used recently.
-    pub(super) removed: Vec<Item<K, V>>,
-}
-
 impl<K, V> Table<K, V> {
     pub(super) fn new(limit: Limit) -> Self {
         Self {
@@ -120,28 +112,15 @@ impl<K, V> Table<K, V> {
             .find_mut(hash, |item| item.is_alive(now) && test(item))
     }
 
-    /// Inserts an item in place of the living one of its key.
-    pub(super) fn put(&mut self, new: &mut New<K, V>) -> Left<K, V>
-    where
-        K: Eq,
-    {
-        let (now, has_limit) = (self.now, self.has_limit());
-        let Item { hash, entry, .. } = new.item();
-        let found = self
-            .items
-            .find_entry(*hash, |item| item.is_alive(now) && item.has_key(&entry.key));
-        match found {
-            Ok(mut found) if !has_limit => Left {
-                replaced: Some(mem::replace(found.get_mut(), new.take())),
-                removed: Vec::new(),
-            },
-            found => {
-                let replaced = found.ok().map(|found| found.remove().0);
-                self.weight -= replaced.as_ref().map_or(0, |old| u64::from(old.weight));
-                let removed = self.insert(new.take());
-                Left { replaced, removed }
-            }
-        }
+    /// Finds the item of a timeout, alive or dead.
+    pub(super) fn find_own(&mut self, hash: u64, own: &Timeout) -> Option<&mut Item<K, V>> {
+        self.items.find_mut(hash, |item| item.is_of(own))
+    }
+
+    /// Returns the timeout of an item with this hash, if it has ended.
+    pub(super) fn ended(&self, hash: u64) -> Option<Timeout> {
+        let ended = self.items.find(hash, |item| item.has_ended());
+        ended.map(|item| item.timeout().clone())
     }
 
     /// Inserts an item whose key is free. Returns items for which there is no room.

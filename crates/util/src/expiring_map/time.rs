@@ -2,16 +2,23 @@
 
 use std::time::{Duration, Instant};
 
-use hashed_wheel::{HashedWheelTimer, Timeout, TimerTask, TryNewTimeoutError};
+use hashed_wheel::HashedWheelTimer;
 
-use super::item::Item;
-use crate::deadlines::{Deadlines, after, nanos};
+use crate::deadlines::{NEVER, after, nanos};
 
 /// When an entry expires, as a call says it.
 #[derive(Clone, Copy)]
 pub(super) enum When {
     After(Duration),
-    At(Instant),
+    /// A time of the timer's clock.
+    At(u64),
+}
+
+impl When {
+    /// This calls the clock.
+    pub(super) fn at(instant: Instant, timer: &HashedWheelTimer) -> Self {
+        Self::At(nanos(timer.clock().time_at(instant)))
+    }
 }
 
 /// The present, by a timer's clock.
@@ -29,11 +36,27 @@ impl Now {
         Self { earliest, latest }
     }
 
+    /// The time of the clock, which takes longer to read.
+    pub(super) fn exactly(timer: &HashedWheelTimer) -> Self {
+        let now = nanos(timer.clock().now());
+        let (earliest, latest) = (now, now);
+        Self { earliest, latest }
+    }
+
     /// Returns the deadline `delay` from now. If that is zero, the time has come.
     pub(super) fn after(self, delay: Duration) -> u64 {
         match delay {
             Duration::ZERO => self.earliest,
             delay => after(self.latest, delay),
+        }
+    }
+
+    /// Returns the time until a deadline. The timer counts it from a later time, so a timeout is
+    /// not earlier than its item.
+    pub(super) fn until(self, deadline: u64) -> Duration {
+        match deadline {
+            NEVER => Duration::MAX,
+            deadline => Duration::from_nanos(deadline.saturating_sub(self.latest)),
         }
     }
 
@@ -48,67 +71,18 @@ impl Now {
 
 /// The time of an entry that is not used.
 pub(super) struct Time {
-    when: When,
     pub(super) deadline: u64,
     /// Its latest deadline. It is later if there is a time to idle.
     pub(super) end: u64,
 }
 
 impl Time {
-    pub(super) fn new(
-        when: When,
-        now: Now,
-        idle: Option<Duration>,
-        timer: &HashedWheelTimer,
-    ) -> Self {
+    pub(super) fn new(when: When, now: Now, idle: Option<Duration>) -> Self {
         let end = match when {
             When::After(delay) => now.after(delay),
-            When::At(instant) => nanos(timer.clock().time_at(instant)).max(now.earliest),
+            When::At(time) => time.max(now.earliest),
         };
-        match idle.map(|idle| (idle, now.after(idle))) {
-            Some((idle, deadline)) if deadline < end => Self {
-                when: When::After(idle),
-                deadline,
-                end,
-            },
-            _ => Self {
-                when,
-                deadline: end,
-                end,
-            },
-        }
-    }
-
-    pub(super) fn schedule<T: TimerTask>(
-        &self,
-        timer: &HashedWheelTimer,
-        task: T,
-    ) -> Result<Timeout, TryNewTimeoutError<T>> {
-        match self.when {
-            When::After(delay) => timer.try_new_timeout_task(task, delay),
-            When::At(instant) => timer.try_new_timeout_task_at(task, instant),
-        }
-    }
-
-    pub(super) fn reset(&self, timeout: &Timeout) -> bool {
-        match self.when {
-            When::After(delay) => timeout.reset(delay),
-            When::At(instant) => timeout.reset_at(instant),
-        }
-    }
-
-    /// The time until the deadline.
-    pub(super) fn rest(&self, timer: &HashedWheelTimer) -> Duration {
-        match self.when {
-            When::After(delay) => delay,
-            When::At(_) => timer.until(self.deadline),
-        }
-    }
-}
-
-impl<K, V> Item<K, V> {
-    pub(super) fn set_time(&mut self, time: &Time) {
-        self.end = time.end;
-        self.set_deadline(time.deadline);
+        let deadline = idle.map_or(end, |idle| now.after(idle).min(end));
+        Self { deadline, end }
     }
 }

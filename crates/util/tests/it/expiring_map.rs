@@ -126,7 +126,7 @@ fn touch_moves_the_deadline_either_way() {
         (map.remaining(&7), map.remaining(&8)),
         (Some(TICK * 5), None)
     );
-    assert_eq!(t.pass(TICK * 4), 0);
+    t.pass(TICK * 4);
     assert!(map.touch(&7, FAR));
     assert!(map.touch(&7, TICK * 2));
     assert_eq!((t.pass(TICK), t.pass(TICK)), (0, 1));

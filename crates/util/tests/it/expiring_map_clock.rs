@@ -231,9 +231,9 @@ impl Clock for Meanwhile {
     }
 }
 
-/// The timer fires between the look at the clock and the reset. The task waits in an executor.
+/// The timer fires after the look at the clock. The task waits in an executor.
 #[test]
-fn a_use_that_is_too_late_for_the_timeout_does_not_move_the_deadline() {
+fn a_use_that_is_too_late_for_the_timeout_moves_the_deadline() {
     let (queue, tasks) = channel::<ExpiredTask>();
     let clock = Arc::new(Meanwhile::default());
     let (timer, mut driver) = HashedWheelTimer::builder()
@@ -248,50 +248,60 @@ fn a_use_that_is_too_late_for_the_timeout_does_not_move_the_deadline() {
     let (meanwhile, (sender, turned)) = (clock.clock.clone(), channel());
     *clock.run.lock().unwrap() = Some(Box::new(move || {
         meanwhile.advance(ms(1));
-        sender.send(driver.turn()).unwrap();
+        sender.send((driver.turn(), driver)).unwrap();
     }));
     assert_eq!(map.get(&7), Some(1), "it was alive");
-    assert_eq!((turned.try_recv(), map.get(&7)), (Ok(1), None));
+    let (expired, mut driver) = turned.try_recv().unwrap();
+    assert_eq!((expired, map.remaining(&7)), (1, Some(TICK - ms(1))));
+    tasks.try_recv().unwrap().run();
+    assert_eq!((map.len(), timer.pending_timeouts()), (1, 1));
+    clock.clock.advance(TICK);
+    assert_eq!((map.get(&7), driver.turn()), (None, 1));
     tasks.try_recv().unwrap().run();
     assert!(map.is_empty());
 }
 
 /// The timeout is later than the entry. If a lock were held, the waker would hang.
 #[test]
-fn a_touch_between_the_deadlines_of_an_entry_and_its_timeout_calls_no_waker_under_the_lock() {
+fn a_touch_to_a_deadline_before_that_of_the_timeout_calls_no_waker_under_the_lock() {
     const S: Duration = Duration::from_secs(1);
 
-    let counts = ends(|| {
-        let (clock, wakes) = (Arc::new(Jump::default()), Arc::new(AtomicUsize::new(0)));
-        let own = Arc::<OnceLock<ExpiringMap<u8, u32>>>::default();
-        let (map, count) = (Arc::downgrade(&own), Arc::clone(&wakes));
-        let waker = move || {
-            if let Some(own) = map.upgrade()
-                && let Some(map) = own.get()
-            {
-                assert_eq!(map.get(&7), Some(1));
-                count.fetch_add(1, SeqCst);
-            }
-        };
-        let (timer, mut driver) = HashedWheelTimer::builder()
-            .clock(Arc::clone(&clock))
-            .waker(waker)
-            .build_driven()
-            .unwrap();
-        let map = ExpiringMap::new(&timer);
-        clock.by.store(5, SeqCst);
-        map.insert(7, 1, S * 10).unwrap();
-        driver.turn();
-        assert!(driver.next_turn().is_some(), "it sleeps");
-        let map = own.get_or_init(|| map);
-        // It is 5 s. The entry ends at 10 s, its timeout at 15 s, and the new deadline is 12 s.
-        assert!(map.touch(&7, S * 7));
-        let wakes = wakes.load(SeqCst);
-        clock.now.store(11, SeqCst);
-        assert_eq!((driver.turn(), map.remaining(&7)), (0, Some(S)));
-        clock.now.store(13, SeqCst);
-        assert_eq!((map.get(&7), driver.turn()), (None, 1));
-        (wakes, map.len())
-    });
-    assert_eq!(counts, (1, 0));
+    // It is 5 s. The entry ends at 10 s, and its timeout at 15 s.
+    for (limit, delay, wakes) in [(None, S * 3, 1), (None, S * 7, 0), (Some(9), S * 7, 0)] {
+        let counts = ends(move || {
+            let (clock, wakes) = (Arc::new(Jump::default()), Arc::new(AtomicUsize::new(0)));
+            let own = Arc::<OnceLock<ExpiringMap<u8, u32>>>::default();
+            let (map, count) = (Arc::downgrade(&own), Arc::clone(&wakes));
+            let waker = move || {
+                if let Some(own) = map.upgrade()
+                    && let Some(map) = own.get()
+                {
+                    assert_eq!(map.get(&7), Some(1));
+                    count.fetch_add(1, SeqCst);
+                }
+            };
+            let (timer, mut driver) = HashedWheelTimer::builder()
+                .clock(Arc::clone(&clock))
+                .waker(waker)
+                .max_pending_timeouts(limit)
+                .build_driven()
+                .unwrap();
+            let map = ExpiringMap::new(&timer);
+            clock.by.store(5, SeqCst);
+            map.insert(7, 1, S * 10).unwrap();
+            driver.turn();
+            assert!(driver.next_turn().is_some(), "it sleeps");
+            let map = own.get_or_init(|| map);
+            assert!(map.touch(&7, delay));
+            let wakes = wakes.load(SeqCst);
+            clock.now.store(4 + delay.as_secs(), SeqCst);
+            assert_eq!((driver.turn(), map.remaining(&7)), (0, Some(S)));
+            clock.now.store(5 + delay.as_secs(), SeqCst);
+            assert_eq!(map.get(&7), None);
+            clock.now.store(16, SeqCst);
+            driver.turn();
+            (wakes, map.len())
+        });
+        assert_eq!(counts, (wakes, 0));
+    }
 }

@@ -323,10 +323,8 @@ fn without_a_time_to_live_an_entry_of_put_never_expires() {
     map.put(7, ()).unwrap();
     map.insert(8, (), TICK).unwrap();
     assert!(map.renew(&8));
-    assert_eq!(
-        (t.pass(Duration::from_secs(1_000_000_000)), map.len()),
-        (0, 2)
-    );
+    t.pass(Duration::from_secs(1_000_000_000));
+    assert_eq!((map.keys().len(), t.timer.pending_timeouts()), (2, 2));
     assert_eq!(
         format!(
             "{:?}",

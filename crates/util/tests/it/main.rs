@@ -15,6 +15,7 @@ mod expiring_map_ends;
 mod expiring_map_entry;
 mod expiring_map_limit;
 mod expiring_map_tasks;
+mod expiring_map_touch;
 mod hyper;
 mod idle_io;
 mod in_span;

@@ -13,7 +13,7 @@ type Task<K> = Box<dyn FnOnce(K) + Send>;
 /// A map whose values are tasks, which get their keys.
 pub struct Tasks<K>(ExpiringMap<K, Task<K>>);
 
-impl<K> Tasks<K> {
+impl<K: Send + 'static> Tasks<K> {
     pub fn new(timer: &HashedWheelTimer) -> Self {
         let run = |Removed { key, value, .. }: Removed<K, Task<K>>| value(key);
         Self(

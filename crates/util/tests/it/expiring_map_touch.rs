@@ -1,0 +1,228 @@
+//! A later deadline is only stored in the entry. The timer finds it when the old one has come.
+
+use crate::common;
+
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use common::{Driven, TICK, accepts_all, ends, ms};
+use hashed_wheel::{ExpiredTask, HashedWheelTimer, ManualClock, NewTimeoutError};
+use hashed_wheel_util::{Cause, Entry, ExpiringMap, ExpiringMapBuilder, Removed};
+
+const FAR: Duration = ms(123_456);
+
+type Ends = Receiver<(u32, Cause)>;
+
+/// A map, and the values and causes that its handler gets.
+fn with_channel(builder: ExpiringMapBuilder<u8, u32>) -> (ExpiringMap<u8, u32>, Ends) {
+    let (sender, ends) = channel();
+    let handler = move |removed: Removed<_, _>| _ = sender.send((removed.value, removed.cause));
+    (builder.build_with_handler(handler), ends)
+}
+
+fn all(ends: &Ends) -> Vec<(u32, Cause)> {
+    ends.try_iter().collect()
+}
+
+#[test]
+fn an_entry_that_is_touched_often_ends_at_the_last_deadline_and_tells_the_timer_nothing() {
+    type Use = fn(&ExpiringMap<u8, u32>);
+    let uses: [Use; 4] = [
+        |map| assert!(map.touch(&7, TICK * 3)),
+        |map| assert_eq!(map.get(&7), Some(1)),
+        |map| assert!(matches!(map.entry(7), Entry::Occupied(_))),
+        |map| match map.entry(7) {
+            Entry::Occupied(mut entry) => assert!(entry.touch(TICK * 3)),
+            Entry::Vacant(_) => panic!("it is there"),
+        },
+    ];
+    for call in uses {
+        let mut t = Driven::new();
+        let builder = ExpiringMap::builder(&t.timer).time_to_idle(TICK * 3);
+        let (map, ends) = with_channel(builder);
+        map.insert(7, 1, FAR).unwrap();
+        // Nine times per tick.
+        for call_number in 1..=90 {
+            t.clock.advance(TICK / 10);
+            t.driver.turn();
+            call(&map);
+            // One timeout for each time to idle, from the end of the one before.
+            let timeouts = 1 + (call_number / 10) / 3;
+            assert_eq!(t.timer.stats().scheduled, timeouts, "{call_number} calls");
+            assert_eq!(t.timer.pending_timeouts(), 1);
+        }
+        t.pass(TICK * 3 - Duration::from_nanos(1));
+        assert_eq!((map.get(&8), map.len(), all(&ends)), (None, 1, vec![]));
+        assert_eq!(t.pass(Duration::from_nanos(1)), 1);
+        assert_eq!(all(&ends), [(1, Cause::Expired)]);
+        assert_eq!((map.len(), t.timer.pending_timeouts()), (0, 0));
+    }
+}
+
+/// The old timeout comes first, or the new deadline.
+#[test]
+fn an_earlier_deadline_counts_after_a_later_one() {
+    let calls = [(2, 5), (5, 2), (5, 5)];
+    let calls = calls
+        .into_iter()
+        .flat_map(|call| [(call, false), (call, true)]);
+    for ((first, last), has_entry) in calls {
+        let mut t = Driven::new();
+        let (map, ends) = with_channel(ExpiringMap::builder(&t.timer));
+        map.insert(7, 1, TICK * first).unwrap();
+        assert!(map.touch(&7, TICK * 9));
+        match map.entry(7) {
+            Entry::Occupied(mut entry) if has_entry => assert!(entry.touch(TICK * last)),
+            entry => {
+                drop(entry);
+                assert!(map.touch(&7, TICK * last));
+            }
+        }
+        t.pass(TICK * last - Duration::from_nanos(1));
+        assert_eq!((map.get(&7), all(&ends)), (Some(1), vec![]));
+        assert_eq!(t.pass(Duration::from_nanos(1)), 1);
+        assert_eq!(all(&ends), [(1, Cause::Expired)]);
+        t.pass(FAR);
+        assert_eq!((t.timer.pending_timeouts(), map.len()), (0, 0));
+    }
+}
+
+/// The worker is late for the old deadline and for the new one. One turn is enough.
+#[test]
+fn a_touched_entry_whose_time_has_come_too_ends_at_once() {
+    let mut t = Driven::new();
+    let (map, ends) = with_channel(ExpiringMap::builder(&t.timer));
+    map.insert(7, 1, TICK).unwrap();
+    assert!(map.touch(&7, TICK * 3));
+    assert_eq!(t.pass(TICK * 3), 1);
+    assert_eq!(all(&ends), [(1, Cause::Expired)]);
+    assert_eq!(t.timer.stats().scheduled, 1);
+}
+
+#[test]
+fn each_touched_value_comes_out_once_when_the_timer_ends() {
+    type End = fn(&HashedWheelTimer);
+    let ends: [End; 2] = [|timer| _ = timer.stop(), |timer| _ = timer.cancel_all()];
+    for end in ends {
+        // Before the old deadline, and after it.
+        for ticks in [0, 2] {
+            let mut t = Driven::new();
+            let (map, ends) = with_channel(ExpiringMap::builder(&t.timer));
+            (0..9).for_each(|key| _ = map.insert(key, key.into(), TICK).unwrap());
+            assert!((0..9).all(|key| map.touch(&key, TICK * 5)));
+            t.pass(TICK * ticks);
+            end(&t.timer);
+            let mut out = all(&ends);
+            out.sort_unstable_by_key(|(value, _)| *value);
+            assert!(out.iter().map(|(value, _)| *value).eq(0..9));
+            assert!(out.iter().all(|(_, cause)| *cause == Cause::Stopped));
+            assert_eq!((map.len(), t.timer.pending_timeouts()), (0, 0));
+        }
+    }
+}
+
+/// An executor that is busy drops the task of the old deadline.
+#[test]
+fn a_touched_entry_whose_task_is_dropped_lives_on() {
+    let clock = ManualClock::new();
+    let (timer, mut driver) = HashedWheelTimer::builder()
+        .tick(TICK)
+        .clock(clock.clone())
+        .task_executor(accepts_all(drop::<ExpiredTask>))
+        .build_driven()
+        .unwrap();
+    let (map, ends) = with_channel(ExpiringMap::builder(&timer));
+    map.insert(7, 1, TICK).unwrap();
+    assert!(map.touch(&7, TICK * 3));
+    for is_alive in [true, true, false] {
+        clock.advance(TICK);
+        driver.turn();
+        assert_eq!(map.get(&7), is_alive.then_some(1));
+        assert_eq!(timer.pending_timeouts(), usize::from(is_alive));
+    }
+    assert_eq!(all(&ends), [(1, Cause::Expired)]);
+}
+
+/// The old deadline comes while a call has the entry.
+#[test]
+fn a_touched_entry_that_a_call_has_gets_another_timeout_when_it_goes_back() {
+    for touches_first in [false, true] {
+        let mut t = Driven::new();
+        let (map, ends) = with_channel(ExpiringMap::builder(&t.timer));
+        map.insert(7, 1, TICK).unwrap();
+        assert!(!touches_first || map.touch(&7, TICK * 4));
+        let Entry::Occupied(mut entry) = map.entry(7) else {
+            panic!("it is there");
+        };
+        assert!(touches_first || entry.touch(TICK * 4));
+        assert_eq!((t.pass(TICK), t.timer.pending_timeouts()), (1, 0));
+        assert!(entry.touch(TICK), "an earlier deadline");
+        drop(entry);
+        assert_eq!((map.get(&7), t.timer.pending_timeouts()), (Some(1), 1));
+        assert_eq!((t.pass(TICK), map.len()), (1, 0));
+        assert_eq!(all(&ends), [(1, Cause::Expired)]);
+    }
+}
+
+/// Otherwise the timer could reject the next timeout of an entry that was touched.
+#[test]
+fn with_a_limit_of_the_timer_a_touched_entry_keeps_its_place() {
+    type Use = fn(&ExpiringMap<u8, u32>);
+    let uses: [Use; 2] = [
+        |map| assert!(map.touch(&7, TICK * 3)),
+        |map| assert_eq!(map.get(&7), Some(1)),
+    ];
+    for call in uses {
+        let mut t = Driven::with(|builder| builder.max_pending_timeouts(Some(1)));
+        let builder = ExpiringMap::builder(&t.timer).time_to_idle(TICK * 3);
+        let (map, ends) = with_channel(builder);
+        map.insert(7, 1, FAR).unwrap();
+        for _ in 0..9 {
+            assert_eq!(t.pass(TICK * 2), 0);
+            let full = NewTimeoutError::TooManyPending { limit: 1 };
+            assert_eq!(t.timer.new_timeout(|_| (), TICK).unwrap_err(), full);
+            call(&map);
+        }
+        assert_eq!((t.pass(TICK * 3), map.len()), (1, 0));
+        assert_eq!(all(&ends), [(1, Cause::Expired)]);
+    }
+}
+
+/// The next timeout of an entry wakes the driver, which uses the map. Under the lock that would
+/// hang.
+#[test]
+fn no_lock_is_held_while_an_entry_gets_another_timeout() {
+    let calls = ends(|| {
+        let (queue, tasks) = channel::<ExpiredTask>();
+        let (clock, calls) = (ManualClock::new(), Arc::new(Mutex::new(0)));
+        let own = Arc::<OnceLock<ExpiringMap<u8, u32>>>::default();
+        let (map, count) = (Arc::downgrade(&own), Arc::clone(&calls));
+        let waker = move || {
+            if let Some(own) = map.upgrade()
+                && let Some(map) = own.get()
+            {
+                assert_eq!(map.get(&7), Some(1));
+                *count.lock().unwrap() += 1;
+            }
+        };
+        let (timer, mut driver) = HashedWheelTimer::builder()
+            .tick(TICK)
+            .clock(clock.clone())
+            .waker(waker)
+            .task_executor(accepts_all(move |task| drop(queue.send(task))))
+            .build_driven()
+            .unwrap();
+        let map = own.get_or_init(|| ExpiringMap::new(&timer));
+        map.insert(7, 1, TICK).unwrap();
+        assert!(map.touch(&7, TICK * 3));
+        clock.advance(TICK);
+        assert_eq!((driver.turn(), driver.next_turn()), (1, None), "it sleeps");
+        let before = *calls.lock().unwrap();
+        tasks.try_recv().unwrap().run();
+        let calls = *calls.lock().unwrap() - before;
+        assert_eq!(timer.pending_timeouts(), 1);
+        calls
+    });
+    assert_eq!(calls, 1);
+}
