@@ -207,7 +207,13 @@ pub const MUTANTS: &[Mutant] = &[
         "self.thread.handle.lock(); if let Some(known) = «self.start_result()»", "None"),
     // The worker adopts new lanes after it has looked at the others.
     mutant("NewLanesAdoptedLate", "engine/timeouts.rs scan", "self.adopt_new_lanes(…);", ""),
-    mutant("NewLanesAdoptedLate", "engine/timeouts.rs end", "«»((most", "queue.adopt_new_lanes(new)"),
+    mutant("NewLanesAdoptedLate", "engine/timeouts.rs end", "«»((self.most",
+        "queue.adopt_new_lanes(new)"),
+    // A scan that leaves messages in a lane, because it takes a portion of each, leaves no backlog.
+    mutant("PortionWithoutBacklog", "engine/timeouts.rs next_lane", "self.has_more |= count > most;", ""),
+    // Messages that wait when the wheel leaves a tick are not carried over.
+    mutant("NothingCarriedOver", "engine/timeouts.rs carry_over",
+        "self.lanes.iter_mut().for_each(Consumer::carry_over);", ""),
     // The worker drops a retired lane that still has messages.
     mutant("RetiredLaneDroppedEarly", "engine/timeouts.rs", "lane.waiting() != (0, true)",
         "!lane.waiting().1"),

@@ -56,7 +56,9 @@ use crate::task::{TimerTask, schedule_closure, schedule_task, try_schedule_task}
 /// After a delay (a slow task, a suspended machine) the worker catches up with everything that is
 /// due, in tick order. It drains at most 100 000 messages at a time. Messages of all kinds count:
 /// new timeouts, cancellations, resets. If more messages are waiting, the order holds within each
-/// batch.
+/// batch. The next batches then take a portion of each thread's messages, in about a quarter of a
+/// tick: threads that schedule faster than the worker drains delay neither what is due nor the
+/// timeouts of other threads.
 ///
 /// # After `fork`
 ///

@@ -358,7 +358,8 @@ impl Worker {
         };
         nodes.stop_all(&mut end);
         loop {
-            let mut scan = receiver.queue.scan(&inner.new_lanes, usize::MAX);
+            let most = usize::MAX;
+            let mut scan = receiver.queue.scan(&inner.new_lanes, most, most);
             while let Some(mut lane) = scan.next_lane() {
                 while let Some(arrival) = nodes.next_arrival(&mut lane) {
                     match arrival {

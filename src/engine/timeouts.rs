@@ -36,10 +36,9 @@ impl NewLanes {
 /// The consumer's side of the queue: the lanes that the worker has adopted.
 #[derive(Default)]
 pub(crate) struct TimeoutsQueue {
+    /// In the order of the next scan. If more messages wait than may be taken at a time, each lane
+    /// gets its turn.
     lanes: Vec<Consumer>,
-    /// The lane that is looked at first. If more messages wait than may be taken at a time, each
-    /// lane gets its turn.
-    first: usize,
     /// Messages were carried over when the wheel left this tick. Some of them may have been taken.
     carried_over_from: Option<u64>,
 }
@@ -58,18 +57,18 @@ impl TimeoutsQueue {
         self.lanes.extend(std::iter::from_fn(|| new.lanes.pop()));
     }
 
-    /// Looks at each lane once, for a worker that takes what waits now: at most `most` messages.
+    /// Looks at each lane once, for a worker that takes what waits now: at most `most` messages, and
+    /// at most `portion` of each lane.
     #[inline]
-    pub(crate) fn scan(&mut self, new: &NewLanes, most: usize) -> Scan<'_> {
+    pub(crate) fn scan(&mut self, new: &NewLanes, most: usize, portion: usize) -> Scan<'_> {
         self.adopt_new_lanes(new);
-        let (next, lanes_left, most) = (self.first, self.lanes.len(), most as u64);
         Scan {
             queue: self,
-            next,
-            lanes_left,
-            most,
-            left: most,
-            first_left: None,
+            next: 0,
+            most: most as u64,
+            left: most as u64,
+            portion: portion as u64,
+            has_more: false,
             any_retired: false,
         }
     }
@@ -95,20 +94,27 @@ impl TimeoutsQueue {
     pub(crate) fn is_empty(&self, new: &NewLanes) -> bool {
         new.lanes.is_empty() && self.lanes.iter().all(|lane| lane.waiting().0 == 0)
     }
+
+    /// How many lanes the worker has adopted, and in how many of them messages wait.
+    pub(crate) fn busy_lanes(&self) -> (usize, usize) {
+        let busy = self.lanes.iter().filter(|lane| lane.waiting().0 > 0);
+        (self.lanes.len(), busy.count())
+    }
 }
 
 /// A scan of all lanes.
 pub(crate) struct Scan<'a> {
     queue: &'a mut TimeoutsQueue,
-    /// The lane that is looked at next, and how many lanes are left to look at.
+    /// The lane that is looked at next.
     next: usize,
-    lanes_left: usize,
     /// The most messages that are taken.
     most: u64,
     /// How many of them are left.
     left: u64,
-    /// The first lane in which messages are left.
-    first_left: Option<usize>,
+    /// The most messages that are taken from a lane.
+    portion: u64,
+    /// Messages are left in a lane that was looked at.
+    has_more: bool,
     any_retired: bool,
 }
 
@@ -116,25 +122,14 @@ impl Scan<'_> {
     /// Returns the next lane in which messages wait, for a worker that takes them.
     #[inline]
     pub(crate) fn next_lane(&mut self) -> Option<Waiting<'_>> {
-        while self.lanes_left > 0 {
-            self.lanes_left -= 1;
+        while self.next < self.queue.lanes.len() && self.left > 0 {
             let at = self.next;
-            self.next = if at + 1 < self.queue.lanes.len() {
-                at + 1
-            } else {
-                0
-            };
+            self.next += 1;
             let (count, is_retired) = self.queue.lanes[at].look();
             self.any_retired |= is_retired;
-            if count == 0 {
-                continue;
-            }
-            let most = self.left;
-            if count > most && self.first_left.is_none() {
-                // A lane that was left out is the first one next time.
-                self.first_left = Some(if most > 0 { self.next } else { at });
-            }
-            if most > 0 {
+            if count > 0 {
+                let most = self.left.min(self.portion);
+                self.has_more |= count > most;
                 self.left -= count.min(most);
                 return Some(self.queue.lanes[at].take(most));
             }
@@ -145,24 +140,18 @@ impl Scan<'_> {
     /// Returns how many messages were taken, and whether more wait.
     #[inline]
     pub(crate) fn end(self, new: &NewLanes) -> (usize, bool) {
-        let Self {
-            queue,
-            most,
-            left,
-            first_left,
-            any_retired,
-            ..
-        } = self;
-        queue.first = first_left.unwrap_or(0);
-        if any_retired {
+        let (queue, mut has_backlog) = (self.queue, self.has_more);
+        if self.left == 0 {
+            // The lanes that were left out are the first ones next time.
+            queue.lanes.rotate_left(self.next);
+            has_backlog |= !queue.is_empty(new);
+        }
+        if self.any_retired {
             // A thread may have pushed to its lane before it retired it, and after this step has
             // looked: a lane goes only when it is empty.
             queue.lanes.retain(|lane| lane.waiting() != (0, true));
-            if queue.first >= queue.lanes.len() {
-                queue.first = 0;
-            }
         }
-        ((most - left) as usize, left == 0 && !queue.is_empty(new))
+        ((self.most - self.left) as usize, has_backlog)
     }
 }
 
@@ -224,12 +213,17 @@ mod tests {
         /// Takes messages. Returns how many were taken from each lane that had any; then what
         /// [`end`](Scan::end) returns.
         fn take(&mut self, most: usize) -> (Vec<usize>, (usize, bool)) {
+            self.take_portions(most, usize::MAX)
+        }
+
+        /// [`take`](Self::take), at most `portion` messages of each lane.
+        fn take_portions(&mut self, most: usize, portion: usize) -> (Vec<usize>, (usize, bool)) {
             let mut counts = Vec::new();
             let mut worker = self.t.inner().worker.lock();
             let mut nodes = worker.nodes.of(self.t.inner());
             let next_tick = nodes.tick() + 1;
             self.carried_over.clear();
-            let mut scan = self.queue.scan(&self.new, most);
+            let mut scan = self.queue.scan(&self.new, most, portion);
             while let Some(mut lane) = scan.next_lane() {
                 let before = self.carried_over.len();
                 while let Some(arrival) = nodes.next_arrival(&mut lane) {
@@ -262,7 +256,7 @@ mod tests {
             q.push(&[1, 2, 3]);
             assert_eq!(
                 q.take(9),
-                (vec![1, 2, 3], (6, false)),
+                (vec![3, 1, 2], (6, false)),
                 "all were taken before"
             );
         }
@@ -277,12 +271,32 @@ mod tests {
     }
 
     #[test]
+    fn no_lane_gives_out_more_than_a_portion() {
+        let mut q = Queue::with_lanes(3);
+        q.push(&[5, 1, 3]);
+        assert_eq!(q.take_portions(9, 2), (vec![2, 1, 2], (5, true)));
+        assert_eq!(q.queue.busy_lanes(), (3, 2));
+        assert_eq!(q.take_portions(3, 2), (vec![2, 1], (3, true)));
+        assert_eq!(q.take_portions(9, 2), (vec![1], (1, false)));
+    }
+
+    #[test]
+    fn a_lane_that_was_left_out_is_the_first_one_after_others_have_gone() {
+        let mut q = Queue::with_lanes(4);
+        q.push(&[1, 1, 2, 3]);
+        q.lanes.drain(..2);
+        assert_eq!(q.take(3), (vec![1, 1, 1], (3, true)));
+        assert_eq!(q.queue.lanes.len(), 2);
+        assert_eq!(q.take(9), (vec![3, 1], (4, false)));
+    }
+
+    #[test]
     fn as_many_messages_as_may_be_taken_leave_no_backlog() {
         let mut q = Queue::with_lanes(3);
         q.push(&[3, 3]);
         assert_eq!(q.take(6), (vec![3, 3], (6, false)));
         q.push(&[1, 2, 3]);
-        assert_eq!(q.take(6), (vec![1, 2, 3], (6, false)));
+        assert_eq!(q.take(6), (vec![3, 1, 2], (6, false)));
     }
 
     #[test]
@@ -291,7 +305,7 @@ mod tests {
         q.push(&[3, 3]);
         q.lanes.clear();
         assert_eq!(q.take(4), (vec![3, 1], (4, true)));
-        assert_eq!((q.queue.lanes.len(), q.queue.first), (1, 0));
+        assert_eq!(q.queue.lanes.len(), 1);
         assert_eq!(q.take(4), (vec![2], (2, false)));
         assert_eq!(q.queue.lanes.len(), 0);
     }

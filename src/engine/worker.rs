@@ -4,7 +4,9 @@
 //! [`Driver`](crate::Driver), the tests and loom's models all call the same [`turn`](Worker::turn).
 //!
 //! 1. It drains messages of all kinds, at most [`MAX_MESSAGES_PER_TURN`], one lane after the other,
-//!    beginning where the last turn ended. If more wait, the next turn is due immediately.
+//!    beginning where the last turn ended. If more wait, the next turn is due immediately, and takes
+//!    a [portion](Receiver::portion) of each lane, so that callers that are faster than the worker
+//!    hold up neither what is due nor other threads.
 //! 2. It goes from one tick that has entries to the next, up to now, also after a stall. It takes
 //!    all nodes of a tick out of the wheel, so that no task runs while the wheel changes, and then
 //!    decides node by node. What a task schedules meanwhile is for the next turn.
@@ -17,7 +19,7 @@ use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 use super::counters::LatenessSampler;
-use super::inner::{Execute, Inner, Timeout};
+use super::inner::{Execute, Inner, Kind, Timeout};
 use super::return_timer::ReturnTimer;
 use super::sleep_policy::SleepPolicy;
 use super::timeouts::TimeoutsQueue;
@@ -32,6 +34,13 @@ use timing_wheels::order::SlotCounts;
 /// The most messages of all kinds that a turn takes. It is 100 000, Netty's number for the new
 /// timeouts of a tick: a caller in a tight loop cannot hold up the wheel.
 const MAX_MESSAGES_PER_TURN: usize = if cfg!(hashed_wheel_loom) { 2 } else { 100_000 };
+
+/// The time that a message may take the worker. Most take less: it is for those that wait for
+/// several cache lines.
+const NANOS_PER_MESSAGE: u64 = 100;
+
+/// The least portion of a lane: as many messages as are fetched into the cache together.
+const MIN_PORTION: usize = if cfg!(hashed_wheel_loom) { 1 } else { 16 };
 
 /// By how many steps a driver's turn returns memory to the operating system: about half a
 /// millisecond.
@@ -171,6 +180,7 @@ impl Worker {
     pub(super) fn pending(&mut self, inner: &Inner) -> Vec<Timeout> {
         let mut nodes = self.nodes.of(inner);
         if !self.has_ended {
+            self.receiver.has_backlog = false;
             self.receiver.drain(inner, &mut nodes, usize::MAX);
         }
         nodes.pending()
@@ -339,12 +349,15 @@ pub(super) struct Receiver {
 }
 
 impl Receiver {
-    /// Takes in at most `most` messages.
+    /// Takes in at most `most` messages; with a backlog, at most a portion of each lane.
     #[inline]
     fn drain(&mut self, inner: &Inner, nodes: &mut WheelOf<'_, Inner>, most: usize) {
         let has_retired = inner.idle_nodes.retire(inner);
         self.has_reclaimed = nodes.collect_remote_frees() || has_retired;
-        let mut scan = self.queue.scan(&inner.new_lanes, most);
+        // (The turns of a driver that is not hosted are up to the user.)
+        let is_behind = self.has_backlog && inner.options.kind != Kind::Driven;
+        let portion = if is_behind { self.portion(inner) } else { most };
+        let mut scan = self.queue.scan(&inner.new_lanes, most, portion);
         while let Some(lane) = scan.next_lane() {
             let (new, has_reclaimed) = take_in(inner, nodes.reborrow(), lane, self.refuses_new);
             self.taken += new;
@@ -352,6 +365,18 @@ impl Receiver {
         }
         (self.taken_last, self.has_backlog) = scan.end(&inner.new_lanes);
         self.taken_since_plan += self.taken_last;
+    }
+
+    /// How many messages of each lane a turn takes if it begins with a backlog: all together take
+    /// about a quarter of a tick. So a timeout that is due, or that another thread schedules, does
+    /// not wait for callers that are faster than the worker.
+    #[cold]
+    fn portion(&self, inner: &Inner) -> usize {
+        let messages = inner.ticks.nanos() / 4 / NANOS_PER_MESSAGE;
+        let messages = messages.min(MAX_MESSAGES_PER_TURN as u64) as usize;
+        // The look at all lanes takes no longer than the messages.
+        let (lanes, busy) = self.queue.busy_lanes();
+        (messages.max(lanes) / busy.max(1)).max(MIN_PORTION)
     }
 }
 

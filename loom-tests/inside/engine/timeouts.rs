@@ -58,9 +58,14 @@ impl Lanes {
     /// Takes at most `most` messages. Returns them, with a zero for each message that was taken
     /// back, and whether more wait.
     pub fn take(&self, most: usize) -> (Vec<u64>, bool) {
+        self.take_portions(most, most)
+    }
+
+    /// [`take`](Self::take), at most `portion` messages of each lane.
+    pub fn take_portions(&self, most: usize, portion: usize) -> (Vec<u64>, bool) {
         let mut taken = Vec::new();
         let mut queue = self.queue.lock();
-        let mut scan = queue.scan(&self.new, most);
+        let mut scan = queue.scan(&self.new, most, portion);
         while let Some(lane) = scan.next_lane() {
             taken.extend(messages(lane));
         }

@@ -20,6 +20,17 @@ impl Queue {
         })
     }
 
+    /// One thread pushes the messages 1 to 3, another one 4 to 6.
+    fn two_producers(self: &Arc<Self>) -> [thread::JoinHandle<()>; 2] {
+        [1, 4].map(|first| {
+            let queue = Arc::clone(self);
+            thread::spawn(move || {
+                let mut lane = queue.lanes.open();
+                (first..first + 3).for_each(|message| _ = queue.push(&mut lane, message));
+            })
+        })
+    }
+
     fn push(&self, lane: &mut Lane, message: u64) -> u64 {
         self.written[message as usize].store(1, Relaxed);
         lane.push(message)
@@ -28,7 +39,13 @@ impl Queue {
     /// Takes at most `most` messages. Zeros are messages that were taken back.
     #[track_caller]
     fn take(&self, most: usize, taken: &mut Vec<u64>) {
-        let messages = self.lanes.take(most).0;
+        self.take_portions(most, most, taken);
+    }
+
+    /// [`take`](Self::take), at most `portion` messages of each lane. Returns whether more wait.
+    #[track_caller]
+    fn take_portions(&self, most: usize, portion: usize, taken: &mut Vec<u64>) -> bool {
+        let (messages, more) = self.lanes.take_portions(most, portion);
         for &message in messages.iter().filter(|message| **message != 0) {
             assert_eq!(
                 self.written[message as usize].load(Relaxed),
@@ -37,6 +54,7 @@ impl Queue {
             );
         }
         taken.extend(messages);
+        more
     }
 }
 
@@ -92,13 +110,7 @@ fn messages_of_two_threads_arrive_in_order_of_each() {
         ],
         || {
             let queue = Queue::new();
-            let producers = [1, 4].map(|first| {
-                let other = Arc::clone(&queue);
-                thread::spawn(move || {
-                    let mut lane = other.lanes.open();
-                    (first..first + 3).for_each(|message| _ = other.push(&mut lane, message));
-                })
-            });
+            let producers = queue.two_producers();
             let mut taken = Vec::new();
             queue.take(2, &mut taken);
             queue.take(2, &mut taken);
@@ -107,6 +119,32 @@ fn messages_of_two_threads_arrive_in_order_of_each() {
                 .for_each(|producer| producer.join().unwrap());
             queue.take(8, &mut taken);
             assert_eq!(taken.len(), 6, "no message arrives twice: {taken:?}");
+            assert_in_order(&taken, 1..=3);
+            assert_in_order(&taken, 4..=6);
+        },
+    );
+}
+
+/// The worker takes one message of each lane at a time.
+#[test]
+fn portions_of_two_lanes_arrive_in_order_of_each() {
+    explore(
+        bound(2, Some(3)),
+        [
+            no_release("node/lane.rs push"),
+            mutant("LaneOutOfOrder"),
+            mutant("PortionWithoutBacklog"),
+        ],
+        || {
+            let queue = Queue::new();
+            let producers = queue.two_producers();
+            let mut taken = Vec::new();
+            queue.take_portions(8, 1, &mut taken);
+            producers
+                .into_iter()
+                .for_each(|producer| producer.join().unwrap());
+            while queue.take_portions(8, 1, &mut taken) {}
+            assert_eq!(taken.len(), 6, "no message stays: {taken:?}");
             assert_in_order(&taken, 1..=3);
             assert_in_order(&taken, 4..=6);
         },

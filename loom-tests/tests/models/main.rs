@@ -18,7 +18,7 @@
 //! |---|---|---|
 //! | new timeout | new timeout | `limit::limit_is_exact`, `sleep::two_new_timeouts_wake_a_worker_that_falls_asleep`, `announce::two_new_timeouts_wake_a_loop_that_turns_in_between`, `announce::loop_is_woken_once_per_announced_sleep` |
 //! | | start | `start::start_and_new_timeout_start_one_worker` |
-//! | | drain | `ends::timeouts_of_two_threads_fire_in_order_of_each`, `ends::cancel_in_lane_keeps_the_timeout_behind_it`; lanes alone: `lanes::messages_of_one_thread_arrive_in_order`, `lanes::messages_of_two_threads_arrive_in_order_of_each` |
+//! | | drain | `ends::timeouts_of_two_threads_fire_in_order_of_each`, `ends::cancel_in_lane_keeps_the_timeout_behind_it`; lanes alone: `lanes::messages_of_one_thread_arrive_in_order`, `lanes::messages_of_two_threads_arrive_in_order_of_each`, `lanes::portions_of_two_lanes_arrive_in_order_of_each` |
 //! | | expiry | `limit::expiry_makes_room_before_the_task_runs`: they share the count alone |
 //! | | falling asleep | `sleep::new_timeout_wakes_a_worker_that_falls_asleep`, `sleep::worker_sees_a_new_timeout_or_is_woken`, `sleep::worker_sees_two_new_timeouts_or_is_woken`; driver: `announce::new_timeout_wakes_a_loop_that_announced_a_later_turn`, with a cancel `announce::announced_turn_is_kept` |
 //! | | stop | `stop::new_timeout_is_not_lost_by_stop`, `stop::two_new_timeouts_are_not_lost_by_stop`; with a turn: `stop::new_timeout_during_a_stopped_turn_ends_once`; timer not started: `start::timeout_that_starts_the_worker_ends_with_it` |

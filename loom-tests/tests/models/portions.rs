@@ -56,7 +56,8 @@ fn cancel_or_second_portion_wins() {
 /// which a message may come then.
 #[test]
 fn cancel_during_portions_of_owed_timeouts_ends_that_one() {
-    explore(Some(2), [mutant("MoveWithoutPosition")], || {
+    let mutants = [mutant("MoveWithoutPosition"), mutant("NothingCarriedOver")];
+    explore(Some(2), mutants, || {
         let mut driven = Driven::new();
         let [first, (victim, second), third, fourth] =
             [2, 2, 1, 1].map(|ticks| driven.schedule(ticks));

@@ -4,6 +4,7 @@ use super::*;
 use crate::engine::return_timer::{RETURN_INTERVAL, SURPLUS_TIME, SURPLUS_TIME_IF_BUSY};
 use crate::engine::tests::{Driven, Nothing, TICK};
 use crate::sync::thread;
+use crate::{HashedWheelTimer, ManualClock};
 
 #[test]
 fn what_comes_between_two_sleeps_adds_up() {
@@ -87,6 +88,54 @@ fn a_closing_timer_refuses_new_timeouts_that_come_later() {
             true
         }));
     }
+}
+
+/// Threads schedule faster than the worker takes in.
+#[test]
+#[cfg_attr(miri, ignore = "too many timeouts")]
+fn a_backlog_holds_up_neither_what_is_due_nor_other_threads() {
+    const MOST: usize = MAX_MESSAGES_PER_TURN;
+
+    let clock = ManualClock::new();
+    let builder = HashedWheelTimer::builder().tick(TICK).clock(clock.clone());
+    let (timer, mut driver) = builder.build_hosted(|| ()).unwrap();
+    let schedule = |ticks| drop(timer.new_timeout(|_| (), TICK * ticks).unwrap());
+    (0..2 * MOST).for_each(|number| schedule(if number == 0 { 1 } else { 9 }));
+    assert_eq!(driver.turn(), 0);
+    let taken = || timer.inner.worker.lock().receiver.taken as usize;
+    assert_eq!(taken(), MOST, "a stall is made up for in one turn");
+    thread::scope(|scope| {
+        scope.spawn(|| (0..MOST).for_each(|number| schedule(if number == 0 { 1 } else { 9 })));
+    });
+    clock.advance(TICK);
+    assert_eq!(driver.turn(), 2);
+    let quarter = (TICK.as_nanos() as u64 / 4 / NANOS_PER_MESSAGE) as usize;
+    assert_eq!(taken(), MOST + 2 * quarter, "one lane was known");
+    assert_eq!(driver.turn(), 0);
+    assert_eq!(taken(), MOST + 3 * quarter, "two lanes were busy");
+    while driver.next_turn() == Some(Duration::ZERO) {
+        assert_eq!(driver.turn(), 0);
+    }
+    assert_eq!(taken(), 3 * MOST);
+}
+
+#[test]
+fn portions_are_as_large_as_a_look_at_many_lanes_needs() {
+    let timer = |tick| {
+        let builder = HashedWheelTimer::builder().tick(tick);
+        builder.build_hosted(|| ()).unwrap()
+    };
+    let portion = |timer: &HashedWheelTimer| {
+        let mut worker = timer.inner.worker.lock();
+        worker.drain_messages(&timer.inner);
+        worker.receiver.portion(&timer.inner)
+    };
+    let (shortest, longest) = (Duration::from_micros(1), Duration::from_secs(1));
+    let (short, _driver) = timer(shortest);
+    assert_eq!(portion(&short), MIN_PORTION);
+    let lanes: Vec<_> = (0..100).map(|_| short.inner.new_lanes.open()).collect();
+    assert_eq!(portion(&short), lanes.len());
+    assert_eq!(portion(&timer(longest).0), MAX_MESSAGES_PER_TURN);
 }
 
 /// In each case one message is left over from a turn.
