@@ -41,6 +41,10 @@
 //! those that fit together with it. A writer that has died does not try again, and loses its place
 //! after a lease.
 //!
+//! Why the dead leave the queue: the first waiting owner, if the queue no longer keeps it, is removed
+//! by each script. The others are removed by those that ask again: the owner behind them, or the
+//! first one if there is none.
+//!
 //! Why all are woken: after each change, a script tells the first waiting owners that fit together,
 //! or if there are none, it tells the first one when enough leases end. In case they have died, it
 //! also tells the next one when their time to enter ends; again after each change, because the one
@@ -88,16 +92,22 @@ pub(crate) const HOUSE: &str = r"
         local last = is_closed and 0 or held - limit(owner) - 1
         return (last > 0 and redis.call('zrange', holders, last, last, 'withscores')[2] or ends) - clock()
     end
-    -- The first waiting owner. Removes those that the queue no longer keeps, but not the caller.
+    -- Until when the queue keeps an owner. Removes one that it no longer keeps.
+    local function kept(owner)
+        local expires = tonumber(redis.call('hget', seen, owner) or 0)
+        if expires > clock() then return expires end
+        redis.call('zrem', queue, owner)
+        redis.call('hdel', seen, owner)
+    end
+    -- The first waiting owner that the queue keeps. Not removed: the caller.
     local function first()
-        while true do
-            local head = redis.call('zrange', queue, 0, 0)[1]
+        local head, expires
+        repeat
+            head = redis.call('zrange', queue, 0, 0)[1]
             if not head or head == ARGV[1] then return head end
-            local expires = tonumber(redis.call('hget', seen, head) or 0)
-            if expires > clock() then return head, expires end
-            redis.call('zrem', queue, head)
-            redis.call('hdel', seen, head)
-        end
+            expires = kept(head)
+        until expires
+        return head, expires
     end
     local function client(owner)
         return string.match(owner, '^(.*):')
@@ -212,6 +222,13 @@ pub(crate) const ENTER: &str = r"
             redis.call('pexpire', seen, keep * 2)
         end
         place = redis.call('zrank', queue, owner)
+        -- Owners that have died behind others may never be the first. So each caller removes those
+        -- right before it, and the first one those at the end.
+        repeat
+            local other = redis.call('zrange', queue, place - 1, place - 1)[1]
+            local is_dead = other ~= owner and not kept(other)
+            if is_dead and place > 0 then place = place - 1 end
+        until not is_dead
     end
     if not (head or is_closed) then head, reserved = first() end
     if not head or not fits(head) then

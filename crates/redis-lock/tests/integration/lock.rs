@@ -528,6 +528,11 @@ async fn a_caller_that_gives_up_leaves_nothing() {
         .until("both wait", |setup| setup.queue_len("a") == 2)
         .await;
     aborted.abort();
+    setup
+        .until("the first has left the queue", |setup| {
+            setup.queue_len("a") == 1
+        })
+        .await;
     guard.unlock().await.unwrap();
     within(next).await.unwrap().unwrap().unlock().await.unwrap();
     setup

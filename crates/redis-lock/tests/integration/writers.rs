@@ -1,10 +1,11 @@
 //! Callers that wait for a read-write lock or a semaphore, and have died, on a real Redis.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use redis::Commands;
 use redis_lock::Guard;
 
-use super::common::{LEASE, Setup, client, long, options, runtime, within};
+use super::common::{LEASE, READ, Setup, client, long, options, runtime, within};
 
 /// No other message tells the one that waits behind them, and its poll is longer than the patience.
 #[tokio::test]
@@ -74,6 +75,48 @@ async fn a_free_permit_passes_a_caller_that_died_and_one_that_gives_up() {
         .unlock()
         .await
         .unwrap();
+}
+
+/// A writer waits before them all, so they do not become the first.
+#[tokio::test]
+async fn callers_that_died_behind_a_waiting_writer_leave_the_queue() {
+    let Some(mut setup) = Setup::new("lock-dead-behind") else {
+        return;
+    };
+    let options = long().poll(Duration::from_millis(100));
+    let lock = setup.locks.rw_lock_with("a", options);
+    let reading = lock.read().lock().await.unwrap();
+    let (mut writer, mut reader) = (lock.write(), lock.read());
+    let writing = tokio::spawn(async move { writer.lock().await });
+    setup
+        .until("it waits", |setup| setup.waiting("{rwlock:a}") == 1)
+        .await;
+    let dead: Vec<_> = (0..6)
+        .map(|number| format!("a dead client:{number}/{READ}"))
+        .collect();
+    let add = |setup: &mut Setup, dead: &[String]| {
+        for owner in dead {
+            let now = setup.clock() * 1_000;
+            setup.add_dead_caller_at(now, "{rwlock:a}", owner);
+        }
+    };
+    add(&mut setup, &dead[..3]);
+    let reading_later = tokio::spawn(async move { reader.lock().await });
+    setup
+        .until("both wait", |setup| setup.waiting("{rwlock:a}") == 5)
+        .await;
+    add(&mut setup, &dead[3..]);
+    for owner in &dead {
+        let () = setup.redis.hset("{rwlock:a}:seen", owner, 1).unwrap();
+    }
+    setup
+        .until("only they wait", |setup| setup.waiting("{rwlock:a}") == 2)
+        .await;
+    reading.unlock().await.unwrap();
+    let guard = within(writing).await.unwrap().unwrap();
+    guard.unlock().await.unwrap();
+    let guard = within(reading_later).await.unwrap().unwrap();
+    guard.unlock().await.unwrap();
 }
 
 /// The lease of the reader and the polls are longer than the patience.
