@@ -7,12 +7,18 @@ mod svg;
 
 use crate::measure::Measurements;
 use crate::peers::{PEERS, Peer};
+use crate::plan::OPERATIONS;
 use crate::summary::Summary;
 
 /// Returns the name and the text of each file.
 pub(crate) fn all(measurements: &Measurements) -> [(&'static str, String); 6] {
     let summary = &Summary { measurements };
-    let threads = |name, title| bars::threads(summary, name, title);
+    let threads = |name, title| {
+        let operation = OPERATIONS.iter().find(|operation| operation.name == name);
+        operation.map_or(String::new(), |operation| {
+            bars::threads(summary, operation, title)
+        })
+    };
     [
         ("benchmarks-netty.svg", ratios::draw(summary)),
         (

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::thread;
 use std::time::Duration;
 
-use crate::peers::{NETTY, Peer};
+use crate::peers::{MAP, NETTY, OURS, Peer};
 
 /// One command, which all competitors get in each repetition.
 pub(crate) struct Workload {
@@ -186,6 +186,11 @@ pub(crate) struct Operation {
 impl Operation {
     pub(crate) fn is_of_maps(&self) -> bool {
         self.name.starts_with("map-")
+    }
+
+    /// The peer that the others are compared with.
+    pub(crate) fn this(&self) -> &'static str {
+        if self.is_of_maps() { MAP } else { OURS }
     }
 }
 

@@ -4,7 +4,7 @@
 use crate::command::Answer;
 use crate::machine::Environment;
 use crate::measure::Measurements;
-use crate::peers::{MAP, NETTY, OURS, PEERS, TOKIO};
+use crate::peers::{NETTY, OURS, PEERS, TOKIO};
 use crate::plan::{OPERATIONS, ROWS, Row};
 use crate::summary::{Spread, Summary};
 
@@ -141,7 +141,7 @@ CPU time.
     for operation in &OPERATIONS {
         let mut lines = String::new();
         let last = Row::of_threads(operation, *most);
-        let this = if operation.is_of_maps() { MAP } else { OURS };
+        let this = operation.this();
         for peer in &PEERS {
             let figure = |key| {
                 let value = summary.spread(&last.workload, key, peer.name);

@@ -3,7 +3,8 @@
 use super::svg::{Anchor, Chart, LINE, Svg, WIDTH};
 use super::{name, series};
 use crate::peers::{PEERS, Peer};
-use crate::report::short;
+use crate::plan::{Operation, Row};
+use crate::report::{self, short};
 use crate::summary::Summary;
 
 /// The bars of a timer, each with what is written after its value.
@@ -26,17 +27,25 @@ pub(super) fn memory(summary: &Summary<'_>) -> String {
 }
 
 /// The throughput of an operation with each number of threads.
-pub(super) fn threads(summary: &Summary<'_>, name: &str, title: &str) -> String {
+pub(super) fn threads(summary: &Summary<'_>, operation: &Operation, title: &str) -> String {
+    let this = operation.this();
     let groups = groups(|peer| {
         let value = |threads| {
-            let workload = format!("{name} threads={threads}");
-            let value = summary.spread(&workload, "mops", peer.name)?;
+            let row = Row::of_threads(operation, threads);
+            let value = summary.spread(&row.workload, row.key, peer.name)?;
             let plural = if threads == 1 { "" } else { "s" };
-            Some((value.median, format!(" with {threads} thread{plural}")))
+            let ratio = report::ratio(summary, &row, this, peer.name);
+            let ratio = ratio.filter(|_| peer.name != this);
+            let ratio = ratio.map(|ratio| format!(" ({})", short(ratio.median)));
+            let text = format!(
+                " with {threads} thread{plural}{}",
+                ratio.unwrap_or_default()
+            );
+            Some((value.median, text))
         };
         summary.threads().into_iter().filter_map(value).collect()
     });
-    let note = "Million per second of all threads, which are as many as the machine has cores at the most. Longer is better.";
+    let note = "Million per second of all threads: longer is better. In parentheses our cost as a multiple of the other's: below 1, ours is better.";
     draw(summary, title, note, &groups)
 }
 
@@ -53,7 +62,7 @@ fn draw(summary: &Summary<'_>, title: &str, note: &str, groups: &[Group]) -> Str
     const TOP: f64 = 64.0;
     const NAMES: f64 = 250.0;
     /// The room right of a bar for its value.
-    const VALUES: f64 = 160.0;
+    const VALUES: f64 = 180.0;
     const GAP: f64 = 12.0;
     /// A bar is a little lower than a line of text.
     const BAR: f64 = 14.0;
