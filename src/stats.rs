@@ -304,6 +304,21 @@ impl HashedWheelTimer {
         timer.pending_counts.pending(&timer.counters, is_ended) as usize
     }
 
+    /// Returns how many timeouts may be pending, if the builder was given a
+    /// [limit](crate::Builder::max_pending_timeouts).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let timer = hashed_wheel::HashedWheelTimer::builder().max_pending_timeouts(1_000).build()?;
+    /// assert_eq!(timer.max_pending_timeouts(), Some(1_000));
+    /// # Ok::<(), hashed_wheel::BuildError>(())
+    /// ```
+    #[must_use]
+    pub fn max_pending_timeouts(&self) -> Option<usize> {
+        self.inner.pending_counts.limit()
+    }
+
     /// Returns what the timer has done since it was built: counters, the worker's load, lateness.
     ///
     /// # Examples
@@ -383,19 +398,21 @@ impl Inner {
         let mut debug = f.debug_struct(name);
         debug
             .field("life", &self.state.snapshot())
-            .field("pending", &stats.pending)
-            .field("limit", &self.pending_counts.limit())
+            .field("pending", &stats.pending);
+        if let Some(limit) = self.pending_counts.limit() {
+            debug.field("limit", &limit);
+        }
+        debug
             .field("scheduled", &stats.scheduled)
             .field("expired", &stats.expired)
             .field("cancelled", &stats.cancelled)
             .field("tick", &self.ticks.duration())
             .field("ticks_per_wheel", &self.ticks_per_wheel)
             .field("wheel", &format_args!("{}", self.wheel));
-        if self.options.kind.is_driven() {
-            debug.field("worker", &format_args!("driven"));
-        } else {
-            debug.field("worker", &format_args!("thread {:?}", self.thread.name()));
-        }
+        match self.options.kind.is_driven() {
+            true => debug.field("worker", &format_args!("driven")),
+            false => debug.field("worker", &format_args!("thread {:?}", self.thread.name())),
+        };
         debug.finish_non_exhaustive()
     }
 }

@@ -50,8 +50,7 @@ use crate::task::{TimerTask, schedule_closure, schedule_task, try_schedule_task}
 /// to wake a thread. (The default clock assumes that the system's clock is not slewed by more than
 /// a thousandth. While chrony slews it at its default rate, a timeout may be 21 µs early.)
 ///
-/// Timeouts that one thread schedules for the same tick fire in the order in which they were
-/// scheduled.
+/// Timeouts of one thread for the same tick fire in the order in which it has scheduled them.
 ///
 /// After a delay (a slow task, a suspended machine) the worker catches up with everything that is
 /// due, in tick order. It drains at most 100 000 messages at a time. Messages of all kinds count:
@@ -95,8 +94,7 @@ impl HashedWheelTimer {
     }
 
     /// Makes a handle for [`Timeout::timer`] or a [`WeakTimer`](crate::WeakTimer). It is counted,
-    /// unless the count is zero already: then the timer stops or has stopped, which must not happen
-    /// twice.
+    /// unless the count is zero: then the timer stops or has stopped, which must not happen twice.
     pub(crate) fn unless_ended(inner: Arc<Inner>) -> Self {
         let counts = inner.handles.add_unless_zero();
         Self { inner, counts }
@@ -562,21 +560,6 @@ impl HashedWheelTimer {
     #[doc(alias("ticksPerWheel", "wheelSize"))]
     pub fn ticks_per_wheel(&self) -> usize {
         self.inner.ticks_per_wheel
-    }
-
-    /// Returns how many timeouts may be pending, if the builder was given a
-    /// [limit](crate::Builder::max_pending_timeouts).
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// let timer = hashed_wheel::HashedWheelTimer::builder().max_pending_timeouts(1_000).build()?;
-    /// assert_eq!(timer.max_pending_timeouts(), Some(1_000));
-    /// # Ok::<(), hashed_wheel::BuildError>(())
-    /// ```
-    #[must_use]
-    pub fn max_pending_timeouts(&self) -> Option<usize> {
-        self.inner.pending_counts.limit()
     }
 }
 

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use crate::files::{pages, root, sources};
 
 /// All lines of `src` that are neither blank nor comments nor tests.
-const CODE_LINES: usize = 8_573;
+const CODE_LINES: usize = 8_574;
 
 /// The lines of a file, with its comments and tests.
 const FILE_LINES: usize = 600;
