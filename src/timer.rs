@@ -53,11 +53,9 @@ use crate::task::{TimerTask, schedule_closure, schedule_task, try_schedule_task}
 /// Timeouts of one thread for the same tick fire in the order in which it has scheduled them.
 ///
 /// After a delay (a slow task, a suspended machine) the worker catches up with everything that is
-/// due, in tick order. It drains at most 100 000 messages at a time. Messages of all kinds count:
-/// new timeouts, cancellations, resets. If more messages are waiting, the order holds within each
-/// batch. The next batches then take a portion of each thread's messages, in about a quarter of a
-/// tick: threads that schedule faster than the worker drains delay neither what is due nor the
-/// timeouts of other threads.
+/// due, in tick order. It drains at most 100 000 messages (new timeouts, cancellations, resets) at
+/// a time. If more are waiting, the order holds within each batch, and each of the next batches
+/// takes a portion of every thread's, in about a quarter of a tick: a flood delays nothing else.
 ///
 /// # After `fork`
 ///

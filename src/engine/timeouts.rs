@@ -57,8 +57,8 @@ impl TimeoutsQueue {
         self.lanes.extend(std::iter::from_fn(|| new.lanes.pop()));
     }
 
-    /// Looks at each lane once, for a worker that takes what waits now: at most `most` messages, and
-    /// at most `portion` of each lane.
+    /// Looks at each lane once, for a worker that takes what waits now: at most `most` messages,
+    /// and at most `portion` of each lane.
     #[inline]
     pub(crate) fn scan(&mut self, new: &NewLanes, most: usize, portion: usize) -> Scan<'_> {
         self.adopt_new_lanes(new);

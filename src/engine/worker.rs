@@ -4,9 +4,9 @@
 //! [`Driver`](crate::Driver), the tests and loom's models all call the same [`turn`](Worker::turn).
 //!
 //! 1. It drains messages of all kinds, at most [`MAX_MESSAGES_PER_TURN`], one lane after the other,
-//!    beginning where the last turn ended. If more wait, the next turn is due immediately, and takes
-//!    a [portion](Receiver::portion) of each lane, so that callers that are faster than the worker
-//!    hold up neither what is due nor other threads.
+//!    beginning where the last turn ended. If more wait, the next turn is due immediately, and
+//!    takes a [portion](Receiver::portion) of each lane, so that callers that are faster than the
+//!    worker hold up neither what is due nor other threads.
 //! 2. It goes from one tick that has entries to the next, up to now, also after a stall. It takes
 //!    all nodes of a tick out of the wheel, so that no task runs while the wheel changes, and then
 //!    decides node by node. What a task schedules meanwhile is for the next turn.
