@@ -366,7 +366,7 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("StateReadBeforeLock", "engine/worker.rs look_at_wheel", "«»let",
         "let state = self.state.snapshot(); let worker = self.worker.try_look()?; return (!state.is_stopped()).then_some(worker);"),
     // A new item does not take the key in the step in which the old one leaves it.
-    mutant("ReplaceInTwoSteps", "util/expiring_map/items.rs insert", "«»let replaced = replaced",
+    mutant("ReplaceInTwoSteps", "util/expiring_map/by_key.rs insert_by", "«»let replaced = replaced",
         "drop(items); items = shard.lock();"),
     // An item goes into the table although its timeout has ended, and stays there.
     mutant("EndedItemIsInserted", "util/expiring_map/items.rs put", "item.has_ended()", "false"),
@@ -396,8 +396,11 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("LimitedTouchOverwritesAnother", "util/expiring_map/items.rs settle", "item.deadline > told",
         "false"),
     // A new entry replaces a living one although it must not.
-    mutant("PresentEntryIsReplaced", "util/expiring_map/items.rs insert",
-        "if «!replaces && items.table.find(hash, has_key).is_some()» {", "false"),
+    mutant("PresentEntryIsReplaced", "util/expiring_map/by_key.rs insert_by",
+        "Some(_) if «!replaces» => {", "false"),
+    // An entry that takes over a timeout ends with that.
+    mutant("TakenTimeoutEndsEntry", "util/expiring_map/by_key.rs insert_by", "new.set_time(&time);",
+        "(new.deadline, new.end) = (time.deadline, time.end);"),
     // An item is found after its time.
     mutant("DeadItemIsFound", "util/expiring_map/table.rs find", "item.is_alive(now)", "true"),
     // Another call gets a reserved key.
@@ -421,8 +424,8 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("RemoveInTwoSteps", "util/expiring_map/by_key.rs remove", "«»let removed",
         "let is_there = items.table.find(hash, |item| item.has_key(key)).is_some(); drop(items); items = self.lock_key(key).2; assert!(!is_there || items.table.find(hash, |item| item.has_key(key)).is_some());"),
     // A poll for an expired entry finds none, and then leaves its waker without a second look.
-    mutant("PollWithoutSecondLook", "util/expiring_map/receiver.rs poll_recv", "«»} }",
-        "self.queue.lock().waker = waker.take(); return Poll::Pending;"),
+    mutant("PollWithoutSecondLook", "util/expiring_map/receiver.rs poll_recv",
+        "«»mem::swap", "drop(state); state = self.queue.lock();"),
     // An expired entry does not wake the receiver.
     mutant("ExpiredEntryDoesNotWake", "util/expiring_map/receiver.rs send", "self.update(…);",
         "if let Some(queue) = self.0.upgrade() { queue.lock().entries.push_back(entry); }"),

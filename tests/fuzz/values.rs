@@ -313,6 +313,11 @@ impl Script {
         // Some calls that drop values do not catch their panics.
         let (delay, behaviour) = (model.delay(), model.bytes.up_to(255) & !1);
         let deadline = model.deadline(delay);
+        // The entry would take over the timeout, and get another one later.
+        let is_later = |id: usize| deadline >= model.records[id].deadline;
+        if model.limit == 0 && replaced.is_some_and(is_later) {
+            return;
+        }
         let id = model.schedule(Kind::Value { key, is_silent }, deadline);
         let is_rejected = model.records[id].state == State::Rejected;
         if !is_rejected {

@@ -81,7 +81,7 @@ fn cancel_or_expiry_wins() {
 
 #[test]
 fn replacement_or_expiry_wins() {
-    explore(Some(4), [mutant("RemovedItemStarts")], || {
+    explore(Some(4), [mutant("TakenTimeoutEndsEntry")], || {
         let (driven, map, old) = with_item();
         let turn = pass_tick(&driven.clock, driven.driver);
         let (replaced, new) = Item::schedule(&map, 5);
@@ -431,7 +431,7 @@ fn replacement_during_stop_leaves_nothing() {
             ..
         } = Driven::new();
         let map = tasks(&timer);
-        let (_, old) = Item::schedule(&map, 1);
+        let (_, old) = Item::schedule(&map, 2);
         let stop = thread::spawn(move || timer.stop().len());
         let outcome = Arc::new(Outcome::default());
         let task = Task(Arc::clone(&outcome));
@@ -541,7 +541,7 @@ fn value_goes_to_remove_or_to_the_handler() {
 
 #[test]
 fn value_goes_to_insert_or_to_the_handler() {
-    explore(bound(3, Some(4)), [mutant("RemovedItemStarts")], || {
+    explore(bound(3, Some(4)), [mutant("TakenTimeoutEndsEntry")], || {
         let Values {
             driven,
             map,
@@ -574,7 +574,7 @@ fn touch_moves_the_deadline_of_an_entry_or_of_its_replacement() {
         );
         let other = map.clone();
         let new = value(NEW, &drops);
-        let insert = thread::spawn(move || name(other.insert(7, new, TICK * 5).unwrap()));
+        let insert = thread::spawn(move || name(other.insert(7, new, TICK * 4).unwrap()));
         assert!(map.touch(&7, TICK * 3));
         assert_eq!(insert.join().unwrap(), [OLD]);
         assert_eq!((map.len(), driven.timer.pending_timeouts()), (1, 1));
@@ -617,12 +617,11 @@ fn insert_returns_the_value_that_its_early_expiry_has_replaced() {
     });
 }
 
+/// The new value has a timeout of its own, or takes over that of the old one.
 #[test]
 fn each_value_comes_out_once_when_the_timer_stops() {
-    explore(
-        Some(3),
-        [mutant("EndedItemIsInserted"), mutant("EndedValueIsLost")],
-        || {
+    for delay in [TICK / 2, TICK] {
+        explore(Some(3), [mutant("EndedValueIsLost")], move || {
             let Values {
                 driven,
                 map,
@@ -635,7 +634,7 @@ fn each_value_comes_out_once_when_the_timer_stops() {
                 ..
             } = driven;
             let stop = thread::spawn(move || timer.stop().len());
-            let result = map.insert(7, value(NEW, &drops), TICK);
+            let result = map.insert(7, value(NEW, &drops), delay);
             stop.join().unwrap();
             let mut out = names(&handled, Cause::Stopped);
             match &result {
@@ -649,8 +648,8 @@ fn each_value_comes_out_once_when_the_timer_stops() {
             assert_eq!(out, [OLD, NEW]);
             drop(result);
             assert_eq!((drops.load(Relaxed), map.len()), (2, 0));
-        },
-    );
+        });
+    }
 }
 
 /// The timer stops while a touched item gets another timeout.

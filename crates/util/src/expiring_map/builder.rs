@@ -194,9 +194,8 @@ impl<K: Send + 'static, V: Send + 'static> ExpiringMapBuilder<K, V> {
     /// `maximumWeight` and `weigher`.
     ///
     /// It works as [`max_entries`](Self::max_entries) does, and the two can be combined. An entry
-    /// is weighed when it is inserted, without a lock held, and not when its value changes; an
-    /// insertion that waits for its key weighs again. One that is heavier than the limit is evicted
-    /// at once.
+    /// is weighed when it is inserted, without a lock held, and not when its value changes. One that
+    /// is heavier than the limit is evicted at once.
     ///
     /// From 2 097 152 on the limit is divided among several locks, and an entry may have at most
     /// the weight of one part, which is at least 1 048 576.

@@ -1,15 +1,17 @@
 //! Calls that concern the entry under one key.
 
 use std::hash::Hash;
+use std::mem;
+use std::panic::resume_unwind;
 use std::time::{Duration, Instant};
 
 use equivalent::Equivalent;
 
 use super::item::Item;
-use super::items::{Inserted, insert};
+use super::items::put;
 use super::shard::{Items, Shard};
-use super::time::{Now, When};
-use super::{ExpiringMap, InsertError};
+use super::time::Now;
+use super::{BeingWritten, Cause, ExpiringMap, InsertError};
 use crate::deadlines::Deadlines;
 use crate::sync::{Arc, MutexGuard};
 
@@ -20,11 +22,13 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     /// unless its time has come: then it goes to the handler or the receiver. If the key is reserved,
     /// the delay begins when it is free.
     ///
-    /// The timeout of the replaced entry is cancelled. The new key replaces the old one, unlike in
-    /// `HashMap::insert`. To keep the old entry: [`insert_if_absent`](Self::insert_if_absent).
+    /// The new key replaces the old one, unlike in `HashMap::insert`. To keep the old entry:
+    /// [`insert_if_absent`](Self::insert_if_absent).
     ///
-    /// The old timeout is cancelled only when the new one exists, so both count for a moment. Under
-    /// a [limit](hashed_wheel::Builder::max_pending_timeouts) there must be room for one more.
+    /// The new entry takes over the timeout of the replaced one, as if that was touched, unless it
+    /// expires earlier, or the map or the timer has a limit. Then the old timeout is cancelled, but
+    /// only when the new one exists, so both count for a moment. Under a
+    /// [limit](hashed_wheel::Builder::max_pending_timeouts) there must be room for one more.
     /// ([`touch`](Self::touch) needs no room.)
     ///
     /// If the map has a limit of its own and is full, a new key evicts another entry: see
@@ -54,7 +58,7 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
         value: V,
         delay: Duration,
     ) -> Result<Option<V>, InsertError<K, V>> {
-        self.replace_by(key, value, When::After(delay))
+        self.replace_by(key, value, |now| now.after(delay))
     }
 
     /// Inserts an entry that expires `delay` from now, unless the key has an entry. Then it returns
@@ -93,14 +97,9 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
         value: V,
         delay: Duration,
     ) -> Result<Option<(K, V)>, InsertError<K, V>> {
-        // Otherwise the timer would have to have room.
-        if self.contains_key(&key) {
-            return Ok(Some((key, value)));
-        }
-        match self.insert_by(key, value, When::After(delay), false)? {
-            Inserted::Yes(_) => Ok(None),
-            Inserted::Occupied(key, value) => Ok(Some((key, value))),
-        }
+        Ok(self
+            .insert_by(key, value, |now| now.after(delay), false)?
+            .err())
     }
 
     /// Inserts an entry that expires at `deadline`. Returns the value that was under the key.
@@ -134,7 +133,8 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
         value: V,
         deadline: Instant,
     ) -> Result<Option<V>, InsertError<K, V>> {
-        self.replace_by(key, value, When::at(deadline, &self.owner.timer))
+        let end = self.owner.time_at(deadline);
+        self.replace_by(key, value, |_| end)
     }
 
     /// Inserts an entry with the default [time to live](crate::ExpiringMapBuilder::time_to_live).
@@ -162,31 +162,78 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
         self.insert(key, value, self.owner.time_to_live)
     }
 
-    fn replace_by(&self, key: K, value: V, when: When) -> Result<Option<V>, InsertError<K, V>> {
-        match self.insert_by(key, value, when, true)? {
-            Inserted::Yes(replaced) => Ok(replaced),
-            Inserted::Occupied(..) => unreachable!("it replaces the other entry"),
-        }
+    fn replace_by(
+        &self,
+        key: K,
+        value: V,
+        end: impl Fn(Now) -> u64,
+    ) -> Result<Option<V>, InsertError<K, V>> {
+        let inserted = self.insert_by(key, value, end, true)?;
+        // It cannot come back: it replaces the other entry.
+        Ok(inserted.ok().flatten())
     }
 
+    /// Inserts an entry. Returns the living one of its key, which it replaces unless it must not:
+    /// then it comes back. If there is none, and the shard is full, removes another entry, or the
+    /// new one if it is dead already.
+    ///
+    /// If a key's `Eq` panics, the new entry ends, and the table is unchanged.
     fn insert_by(
         &self,
         key: K,
         value: V,
-        when: When,
+        end: impl Fn(Now) -> u64,
         replaces: bool,
-    ) -> Result<Inserted<K, V>, InsertError<K, V>> {
+    ) -> Result<Result<Option<V>, (K, V)>, InsertError<K, V>> {
         let (shard, hash) = self.place(&key);
-        let mut entry = (key, value);
+        let owner = &self.owner;
+        let mut new = owner.new_item(hash, key, value);
         loop {
-            let now = Now::of(&self.owner.timer);
-            let new = self.owner.new_item(shard, hash, now, entry, when)?;
-            match insert(shard, &self.owner.timer, new, replaces) {
-                Ok(inserted) => return Ok(inserted),
-                // Its delay begins when the key is free.
-                Err(rejected) => entry = rejected,
+            let has_key = |other: &Item<K, V>| other.has_key(&new.entry.key);
+            let Ok(mut items) = shard.try_lock_key(hash, &owner.timer, has_key) else {
+                // A timer that rejects the entry does so at once. Its delay begins when the key is
+                // free.
+                new = owner.arm(shard, new, &end)?;
+                new.cancel();
+                shard.wait_for_key(hash);
+                continue;
+            };
+            let now = items.table.now();
+            let time = owner.time(now, end(now));
+            let has_limit = items.table.has_limit();
+            match items.table.find(hash, has_key) {
+                Some(_) if !replaces => {
+                    drop(items);
+                    return Ok(Err(new.into_pair()));
+                }
+                _ if new.timeout.0.is_some() => {}
+                // It takes over the timeout of the old one, as if that was touched.
+                Some(old)
+                    if !has_limit
+                        && owner.can_store(old, &time)
+                        && owner.output.check().is_ok() =>
+                {
+                    mem::swap(&mut new.timeout, &mut old.timeout);
+                    new.set_time(&time);
+                    mem::swap(&mut new, old);
+                    let old = shard.leave(&mut items, new, Cause::Replaced);
+                    drop(items);
+                    return Ok(Ok(shard.output.end_replaced(old)));
+                }
+                _ => {
+                    drop(items);
+                    new = owner.arm(shard, new, &end)?;
+                    continue;
+                }
             }
-            shard.wait_for_key(hash);
+            let has_key = |other: &Item<K, V>| other.has_key(&new.entry.key);
+            let replaced = items.table.remove_living(hash, has_key);
+            let replaced = replaced.map(|old| shard.leave(&mut items, old, Cause::Replaced));
+            let end_replaced = || replaced.and_then(|old| shard.output.end_replaced(old));
+            return match put(shard, items, new, end_replaced) {
+                Ok(replaced) => Ok(Ok(replaced)),
+                Err(panic) => resume_unwind(panic),
+            };
         }
     }
 
@@ -243,7 +290,7 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        self.with_item(key, |item, now| {
+        self.with_item(self.lock_key(key), key, |item, now| {
             self.owner.use_item(item, now);
             access(&mut item.entry.value)
         })
@@ -284,7 +331,7 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        self.touch_by(key, When::After(delay))
+        self.touch_by(key, |now| now.after(delay))
     }
 
     /// Re-arms the entry under `key`: it now expires at `deadline`, earlier or later than before.
@@ -310,7 +357,8 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        self.touch_by(key, When::at(deadline, &self.owner.timer))
+        let end = self.owner.time_at(deadline);
+        self.touch_by(key, |_| end)
     }
 
     /// Re-arms the entry under `key` with the default [time to
@@ -331,14 +379,14 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     /// To a later deadline, the timeout is reset under the lock. The timer does not call its waker
     /// for that. To an earlier one, it is reset without the lock. If another call changes the item
     /// meanwhile, the order of the resets is unknown, so this one comes again.
-    fn touch_by<Q>(&self, key: &Q, when: When) -> bool
+    fn touch_by<Q>(&self, key: &Q, end: impl FnOnce(Now) -> u64) -> bool
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
         let (shard, hash, mut items) = self.lock_key(key);
         // From now, and not from before a wait for the key.
         let now = items.table.now();
-        let (owner, time) = (&self.owner, self.owner.time(now, when));
+        let (owner, time) = (&self.owner, self.owner.time(now, end(now)));
         let Some(item) = items.table.find(hash, |item| item.has_key(key)) else {
             return false;
         };
@@ -354,25 +402,43 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
         true
     }
 
-    /// Takes the lock for a call for this key. Returns the shard and the hash too.
+    /// Takes the lock for a call for this key. Returns the shard and the hash too. The error is that
+    /// a call or a handler has reserved the key.
+    pub(super) fn try_lock_key<Q>(&self, key: &Q) -> Result<Locked<'_, K, V>, BeingWritten>
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+    {
+        let (shard, hash) = self.place(key);
+        let has_key = |item: &Item<K, V>| item.has_key(key);
+        let items = shard.try_lock_key(hash, &self.owner.timer, has_key)?;
+        Ok((shard, hash, items))
+    }
+
+    /// The same, but waits for a reserved key.
     pub(super) fn lock_key<Q>(&self, key: &Q) -> Locked<'_, K, V>
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        let timer = &self.owner.timer;
-        let (shard, hash) = self.place(key);
-        let has_key = |item: &Item<K, V>| item.has_key(key);
-        let items = shard.lock_key(hash, timer, has_key);
-        (shard, hash, items)
+        loop {
+            if let Ok(locked) = self.try_lock_key(key) {
+                return locked;
+            }
+            let (shard, hash) = self.place(key);
+            shard.wait_for_key(hash);
+        }
     }
 
     /// Calls `access` under the lock with the item under `key`, if there is one and it is alive,
     /// and with the present.
-    fn with_item<Q, R>(&self, key: &Q, access: impl FnOnce(&mut Item<K, V>, Now) -> R) -> Option<R>
+    pub(super) fn with_item<Q, R>(
+        &self,
+        (_, hash, mut items): Locked<'_, K, V>,
+        key: &Q,
+        access: impl FnOnce(&mut Item<K, V>, Now) -> R,
+    ) -> Option<R>
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        let (_, hash, mut items) = self.lock_key(key);
         let now = items.table.now();
         let item = items.table.find(hash, |item| item.has_key(key))?;
         Some(access(item, now))
@@ -427,7 +493,7 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        let deadline = self.with_item(key, |item, _| item.deadline)?;
+        let deadline = self.with_item(self.lock_key(key), key, |item, _| item.deadline)?;
         Some(self.owner.timer.until(deadline))
     }
 
@@ -449,6 +515,6 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        self.with_item(key, |_, _| ()).is_some()
+        self.with_item(self.lock_key(key), key, |_, _| ()).is_some()
     }
 }

@@ -14,7 +14,7 @@ use super::item::Item;
 use super::items::put;
 use super::panics::drop_panic;
 use super::shard::Reservation;
-use super::time::{Now, When};
+use super::time::Now;
 use super::{BeingWritten, ExpiringMap, InsertError};
 use crate::sync::Arc;
 
@@ -107,9 +107,8 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     /// }
     /// ```
     pub fn try_entry(&self, key: K) -> Result<Entry<'_, K, V>, BeingWritten> {
-        let (shard, hash) = self.place(&key);
-        let items = shard.try_lock_key(hash, &self.owner.timer, |item| item.has_key(&key))?;
-        Ok(self.entry_in(key, (shard, hash, items)))
+        let locked = self.try_lock_key(&key)?;
+        Ok(self.entry_in(key, locked))
     }
 
     // In this order: if `Eq` panics, the key is dropped after the lock is released.
@@ -191,15 +190,11 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
         Q: Hash + Equivalent<K> + ?Sized,
         V: Clone,
     {
-        let (shard, hash) = self.place(key);
-        let has_key = |item: &Item<K, V>| item.has_key(key);
-        let mut items = shard.try_lock_key(hash, &self.owner.timer, has_key)?;
-        let now = items.table.now();
-        let Some(item) = items.table.find(hash, has_key) else {
-            return Ok(None);
-        };
-        self.owner.use_item(item, now);
-        Ok(Some(item.entry.value.clone()))
+        let locked = self.try_lock_key(key)?;
+        Ok(self.with_item(locked, key, |item, now| {
+            self.owner.use_item(item, now);
+            item.entry.value.clone()
+        }))
     }
 
     /// Waits until `key` is not reserved: no call has an [`entry`](Self::entry) of it, and its
@@ -232,15 +227,11 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
         poll_fn(|context| {
             // Cloned and dropped without the lock, because a waker is user code.
             let mut waker = Some(context.waker().clone());
-            let has_key = |item: &Item<K, V>| item.has_key(key);
-            let locked = shard.try_lock_key(hash, &self.owner.timer, has_key);
-            let mut items = locked.unwrap_or_else(|_| shard.lock());
-            let waits = items.reserved.wait(hash, &mut waker);
-            drop(items);
-            if waits {
-                Poll::Pending
-            } else {
-                Poll::Ready(())
+            // A dead entry is written first.
+            drop(self.try_lock_key(key));
+            match shard.lock().reserved.wait(hash, &mut waker) {
+                true => Poll::Pending,
+                false => Poll::Ready(()),
             }
         })
         .await;
@@ -370,7 +361,7 @@ impl<K, V> OccupiedEntry<'_, K, V> {
     pub fn touch(&mut self, delay: Duration) -> bool {
         let owner = &self.map.owner;
         let now = Now::of(&owner.timer);
-        let time = owner.time(now, When::After(delay));
+        let time = owner.time(now, now.after(delay));
         let item = self.item_mut();
         if !item.is_alive(now) || item.timeout().is_cancelled() {
             return false;
@@ -476,9 +467,9 @@ impl<'a, K, V> VacantEntry<'a, K, V> {
             reservation,
         } = self;
         let owner = &map.owner;
-        let (now, when) = (Now::of(&owner.timer), When::After(delay));
         let Reservation { shard, hash } = &reservation;
-        let item = owner.new_item(shard, *hash, now, (key, value), when)?;
+        let item = owner.new_item(*hash, key, value);
+        let item = owner.arm(shard, item, |now| now.after(delay))?;
         let held = Some((item, reservation));
         Ok(OccupiedEntry { map, held })
     }

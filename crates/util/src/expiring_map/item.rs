@@ -99,12 +99,12 @@ impl<K, V> Item<K, V> {
         self.timeout().is_expired() || self.timeout().is_cancelled()
     }
 
-    /// Why the item leaves: `cause` if it is alive.
-    pub(super) fn cause_at(&self, now: Now, cause: Cause) -> Cause {
-        match self.is_alive(now) {
+    /// It leaves the map, for this cause if it is alive.
+    pub(super) fn set_cause(&mut self, now: Now, cause: Cause) {
+        self.entry.cause = match self.is_alive(now) {
             true => cause,
             false => Cause::Expired,
-        }
+        };
     }
 
     /// Cancels the timeout of an item that was removed. Must be called without a lock held.

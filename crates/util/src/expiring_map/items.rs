@@ -7,7 +7,7 @@
 //!
 //! | from | to | by |
 //! |---|---|---|
-//! | – | table | [`insert`], once there is a timeout |
+//! | – | table | `insert`, once there is a timeout |
 //! | – | returned | `insert`, if a living item has the key and must not be replaced |
 //! | table, dead | passed on | the timeout, whose task is run or dropped |
 //! | table, alive | passed on | the timeout, cancelled by `stop` or `cancel_all`; or the drop of the map |
@@ -39,7 +39,7 @@
 //! Otherwise the timer, which calls the clock and the waker, is called without a lock. Removed
 //! items are passed on, and dropped, after the lock is released.
 
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use std::time::Duration;
 
@@ -60,55 +60,13 @@ use crate::sync::{Arc, MutexGuard};
 pub(super) fn end_all<K, V>(
     mut removed: Vec<Leaving<K, V>>,
     output: &Output<K, V>,
-    now: Now,
-    cause: Cause,
 ) -> Option<Panic> {
     removed.iter_mut().for_each(|leaving| leaving.item.cancel());
-    first_of(removed.into_iter().filter_map(|leaving| {
-        let cause = leaving.item.cause_at(now, cause);
-        catch_unwind(AssertUnwindSafe(|| output.pass_on(leaving, cause))).err()
-    }))
-}
-
-/// What became of a new item.
-pub(super) enum Inserted<K, V> {
-    /// It is in the map, or its time has come. It has replaced a living item of its key, with this
-    /// value.
-    Yes(Option<V>),
-    /// It is not: a living item has the key.
-    Occupied(K, V),
-}
-
-/// Inserts an item. Removes the living item of its key, unless the new one must not replace it. If
-/// there is none, and the shard is full, removes another item, or the new one if it is dead
-/// already.
-///
-/// Returns the key and the value if a call or a handler has reserved the key.
-///
-/// If a key's `Eq` panics, the new item ends, and the table is unchanged.
-pub(super) fn insert<K: Eq, V>(
-    shard: &Arc<Shard<K, V>>,
-    timer: &HashedWheelTimer,
-    new: Item<K, V>,
-    replaces: bool,
-) -> Result<Inserted<K, V>, (K, V)> {
-    let hash = new.hash;
-    let has_key = |other: &Item<K, V>| other.has_key(&new.entry.key);
-    let Ok(mut items) = shard.try_lock_key(hash, timer, has_key) else {
-        return Err(new.into_pair());
-    };
-    if !replaces && items.table.find(hash, has_key).is_some() {
-        drop(items);
-        let (key, value) = new.into_pair();
-        return Ok(Inserted::Occupied(key, value));
-    }
-    let replaced = items.table.remove_living(hash, has_key);
-    let replaced = replaced.map(|old| shard.leave(&mut items, old));
-    let end_replaced = || replaced.and_then(|old| shard.output.end_replaced(old));
-    match put(shard, items, new, end_replaced) {
-        Ok(replaced) => Ok(Inserted::Yes(replaced)),
-        Err(panic) => resume_unwind(panic),
-    }
+    first_of(
+        removed
+            .into_iter()
+            .filter_map(|leaving| catch_unwind(AssertUnwindSafe(|| output.pass_on(leaving))).err()),
+    )
 }
 
 /// Puts an item into the table. Releases the lock, calls `then`, and passes on the items for which
@@ -120,14 +78,14 @@ pub(super) fn put<K, V, R>(
     item: Item<K, V>,
     then: impl FnOnce() -> R,
 ) -> Result<R, Panic> {
-    let (hash, now) = (item.hash, items.table.now());
+    let hash = item.hash;
     // The task that does not find the item has locked the shard before. Then this is true.
     let ended = item.has_ended().then(|| item.timeout().clone());
     let removed = items.table.insert(item);
-    let removed = shard.leave_all(&mut items, removed);
+    let removed = shard.leave_all(&mut items, removed, Cause::Evicted);
     drop(items);
     let result = catch_unwind(AssertUnwindSafe(then));
-    let evicted = end_all(removed, &shard.output, now, Cause::Evicted);
+    let evicted = end_all(removed, &shard.output);
     let expire = || ended.map(|own| shard.expire(hash, own));
     let ended = catch_unwind(AssertUnwindSafe(expire)).err();
     match (result, first_of(evicted.into_iter().chain(ended))) {
@@ -189,14 +147,12 @@ impl<K, V> Shard<K, V> {
         own: &Timeout,
         cause: Cause,
     ) {
-        let now = items.table.now();
         let item = items.table.remove(hash, |item| item.is_of(own));
-        let leaving = item.map(|item| self.leave(&mut items, item));
+        let leaving = item.map(|item| self.leave(&mut items, item, cause));
         // Release the lock first, because the handler, the key and the value are user code.
         drop(items);
         if let Some(leaving) = leaving {
-            let cause = leaving.item.cause_at(now, cause);
-            self.output.pass_on(leaving, cause);
+            self.output.pass_on(leaving);
         }
     }
 

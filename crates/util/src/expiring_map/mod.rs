@@ -19,7 +19,7 @@ mod whole;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::panic::AssertUnwindSafe;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use foldhash::fast::SeedableRandomState;
 use hashed_wheel::HashedWheelTimer;
@@ -29,7 +29,8 @@ use self::items::end_all;
 use self::output::Output;
 use self::panics::drop_panic;
 use self::shard::{Leaving, Shard};
-use self::time::{Now, Time, When};
+use self::time::{Now, Time};
+use crate::deadlines::nanos;
 use crate::sync::Arc;
 
 pub use self::builder::ExpiringMapBuilder;
@@ -369,38 +370,59 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
 }
 
 impl<K, V> Owner<K, V> {
-    fn time(&self, now: Now, when: When) -> Time {
-        Time::new(when, now, self.time_to_idle)
+    fn time(&self, now: Now, end: u64) -> Time {
+        Time::new(end, now, self.time_to_idle)
     }
 
-    /// Makes an item that is not in the table yet. If the timer rejects it, the entry comes back.
-    fn new_item(
-        &self,
-        shard: &Arc<Shard<K, V>>,
-        hash: u64,
-        now: Now,
-        (key, value): (K, V),
-        when: When,
-    ) -> Result<Item<K, V>, InsertError<K, V>> {
-        let time = self.time(now, when);
+    /// Returns the time of the clock at `instant`. This calls the clock.
+    fn time_at(&self, instant: Instant) -> u64 {
+        nanos(self.timer.clock().time_at(instant))
+    }
+
+    /// Makes an item that has no time yet.
+    fn new_item(&self, hash: u64, key: K, value: V) -> Item<K, V> {
         let weight = self.weigher.as_ref().map_or(0, |weigh| weigh(&key, &value));
-        let arm = |()| (self.output.arm)(shard, &self.timer, hash, now.until(time.deadline));
-        let timeout = match self.output.check().and_then(arm) {
-            Ok(timeout) => Armed(Some(timeout)),
-            Err(error) => return Err(InsertError { key, value, error }),
-        };
         let cause = Cause::Removed;
-        Ok(Item {
+        Item {
             hash,
-            deadline: time.deadline,
-            end: time.end,
+            deadline: 0,
+            end: 0,
             weight,
             is_used: true,
             is_moved: false,
             number: 0,
-            timeout,
+            timeout: Armed(None),
             entry: Removed { key, value, cause },
-        })
+        }
+    }
+
+    /// Gives a new item a time and a timeout. If the timer rejects it, the entry comes back. Must be
+    /// called without a lock held.
+    fn arm(
+        &self,
+        shard: &Arc<Shard<K, V>>,
+        mut item: Item<K, V>,
+        end: impl FnOnce(Now) -> u64,
+    ) -> Result<Item<K, V>, InsertError<K, V>> {
+        let now = Now::of(&self.timer);
+        let time = self.time(now, end(now));
+        let rest = now.until(time.deadline);
+        let arm = |()| (self.output.arm)(shard, &self.timer, item.hash, rest);
+        match self.output.check().and_then(arm) {
+            Ok(timeout) => item.timeout = Armed(Some(timeout)),
+            Err(error) => {
+                let (key, value) = item.into_pair();
+                return Err(InsertError { key, value, error });
+            }
+        }
+        item.set_time(&time);
+        item.is_moved = false;
+        Ok(item)
+    }
+
+    /// Whether a new deadline of the item need only be stored, without a word to the timer.
+    fn can_store(&self, item: &Item<K, V>, time: &Time) -> bool {
+        time.deadline >= item.deadline && !self.is_limited
     }
 
     /// The item is used. With a time to idle, that moves its deadline, at most to its end.
@@ -418,19 +440,17 @@ impl<K, V> Owner<K, V> {
 impl<K, V> Drop for Owner<K, V> {
     fn drop(&mut self) {
         let now = Now::of(&self.timer);
-        let all: Vec<_> = self
-            .shards
-            .iter()
-            .flat_map(|shard| shard.lock_at(now).table.take_all())
-            .map(|item| Leaving {
-                item,
+        let mut all = Vec::new();
+        for shard in &self.shards {
+            for mut item in shard.lock_at(now).table.take_all() {
+                item.set_cause(now, Cause::Stopped);
                 // No other call can use the map.
-                reservation: None,
-            })
-            .collect();
-        let panic = end_all(all, &self.output, now, Cause::Stopped);
+                let reservation = None;
+                all.push(Leaving { item, reservation });
+            }
+        }
         // The panic hook has reported it. This may be dropped during another panic.
-        if let Some(panic) = panic {
+        if let Some(panic) = end_all(all, &self.output) {
             drop_panic(panic);
         }
     }
@@ -557,21 +577,14 @@ mod tests {
 
     #[test]
     fn a_delay_of_zero_is_over_at_once() {
-        let clock = ManualClock::new();
-        let builder = HashedWheelTimer::builder().clock(clock.clone());
-        let (timer, _driver) = builder.build_driven().expect("a driven timer");
-        let start = clock.instant();
-        clock.advance(Duration::from_nanos(10_000));
         let now = Now {
             earliest: 9_500,
             latest: 10_500,
         };
-        let deadline = |when, idle| Time::new(when, now, idle).deadline;
-        let zero = When::After(Duration::ZERO);
+        let (zero, second) = (Duration::ZERO, Duration::from_secs(1));
+        let deadline = |delay, idle| Time::new(now.after(delay), now, idle).deadline;
         assert_eq!(deadline(zero, None), now.earliest);
-        assert_eq!(deadline(When::at(start, &timer), None), now.earliest);
-        let second = When::After(Duration::from_secs(1));
-        assert_eq!(deadline(second, Some(Duration::ZERO)), now.earliest);
+        assert_eq!(deadline(second, Some(zero)), now.earliest);
         assert_eq!(deadline(second, None), 1_000_010_500);
     }
 }

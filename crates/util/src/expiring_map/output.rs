@@ -22,11 +22,9 @@ pub(super) struct Output<K, V> {
     /// Whether the key of an entry stays reserved until the output has done with it.
     pub(super) reserves_keys: bool,
     pub(super) causes: Causes,
-    bound: Option<Bound>,
+    /// The receiver, and how many entries it takes.
+    bound: Option<(Arc<Sender<K, V>>, usize)>,
 }
-
-/// Returns the capacity of the receiver if that is full.
-type Bound = AssertUnwindSafe<Box<dyn Fn() -> Option<usize> + Send + Sync>>;
 
 type Take<K, V> = dyn Fn(Leaving<K, V>) + Send + Sync;
 
@@ -57,9 +55,7 @@ impl<K: Send + 'static, V: Send + 'static> Output<K, V> {
         let queue = Arc::clone(&sender);
         let mut output = Self::new(move |leaving| sender.send(leaving.item.entry));
         output.arm = arm::<K, V, true>;
-        output.bound = capacity.map(|most| -> Bound {
-            AssertUnwindSafe(Box::new(move || (queue.len() >= most).then_some(most)))
-        });
+        output.bound = capacity.map(|most| (queue, most));
         output
     }
 
@@ -95,17 +91,18 @@ impl<K: Send + 'static, V: Send + 'static> Output<K, V> {
 impl<K, V> Output<K, V> {
     /// Returns the error of an insertion if the receiver is full.
     pub(super) fn check(&self) -> Result<(), NewTimeoutError> {
-        match self.bound.as_ref().and_then(|bound| (bound.0)()) {
-            Some(limit) => Err(NewTimeoutError::TooManyPending { limit }),
-            None => Ok(()),
+        match &self.bound {
+            &Some((ref queue, limit)) if queue.len() >= limit => {
+                Err(NewTimeoutError::TooManyPending { limit })
+            }
+            _ => Ok(()),
         }
     }
 
     /// Passes on an entry that has left the map. Drops it if its cause was not chosen.
-    pub(super) fn pass_on(&self, mut leaving: Leaving<K, V>, cause: Cause) {
+    pub(super) fn pass_on(&self, mut leaving: Leaving<K, V>) {
         leaving.item.cancel();
-        leaving.item.entry.cause = cause;
-        if self.causes.contains(cause) {
+        if self.causes.contains(leaving.item.entry.cause) {
             (self.take)(leaving);
         }
     }
@@ -115,7 +112,7 @@ impl<K, V> Output<K, V> {
         if !self.causes.contains(Cause::Replaced) {
             return Some(leaving.item.into_value());
         }
-        self.pass_on(leaving, Cause::Replaced);
+        self.pass_on(leaving);
         None
     }
 }

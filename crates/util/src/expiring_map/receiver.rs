@@ -187,29 +187,14 @@ impl<K, V> RemovedEntries<K, V> {
     /// or when the map is gone.
     pub fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<Option<Removed<K, V>>> {
         // Cloned and dropped without the lock, because a waker is user code.
-        let mut waker = None;
-        loop {
-            let mut state = self.queue.lock();
-            if let Some(entry) = state.pop() {
-                return Poll::Ready(Some(entry));
-            }
-            if state.is_closed {
-                return Poll::Ready(None);
-            }
-            if state
-                .waker
-                .as_ref()
-                .is_some_and(|known| known.will_wake(context.waker()))
-            {
-                return Poll::Pending;
-            }
-            if waker.is_some() {
-                mem::swap(&mut state.waker, &mut waker);
-                return Poll::Pending;
-            }
-            drop(state);
-            waker = Some(context.waker().clone());
+        let mut waker = Some(context.waker().clone());
+        let mut state = self.queue.lock();
+        let entry = state.pop();
+        if entry.is_some() || state.is_closed {
+            return Poll::Ready(entry);
         }
+        mem::swap(&mut state.waker, &mut waker);
+        Poll::Pending
     }
 
     /// Returns how many entries have left the map and were not received.

@@ -85,24 +85,9 @@ impl<K, V> Shard<K, V> {
             let Some(dead) = items.table.remove(hash, is_dead) else {
                 return Ok(items);
             };
-            let dead = self.leave(&mut items, dead);
+            let dead = self.leave(&mut items, dead, Cause::Expired);
             drop(items);
-            self.output.pass_on(dead, Cause::Expired);
-        }
-    }
-
-    /// The same, but waits for a reserved key.
-    pub(super) fn lock_key(
-        self: &Arc<Self>,
-        hash: u64,
-        timer: &HashedWheelTimer,
-        has_key: impl Fn(&Item<K, V>) -> bool,
-    ) -> MutexGuard<'_, Items<K, V>> {
-        loop {
-            if let Ok(items) = self.try_lock_key(hash, timer, &has_key) {
-                return items;
-            }
-            self.wait_for_key(hash);
+            self.output.pass_on(dead);
         }
     }
 
@@ -117,12 +102,15 @@ impl<K, V> Shard<K, V> {
         }
     }
 
-    /// An item was removed for the output. Its key stays reserved if the output demands it.
+    /// An item was removed for the output: for this cause, if it is alive. Its key stays reserved if
+    /// the output demands it.
     pub(super) fn leave(
         self: &Arc<Self>,
         items: &mut Items<K, V>,
-        item: Item<K, V>,
+        mut item: Item<K, V>,
+        cause: Cause,
     ) -> Leaving<K, V> {
+        item.set_cause(items.table.now(), cause);
         let reserves = self.output.reserves_keys;
         let reservation = reserves.then(|| items.reserved.add(self, item.hash));
         Leaving { item, reservation }
@@ -133,9 +121,10 @@ impl<K, V> Shard<K, V> {
         self: &Arc<Self>,
         items: &mut Items<K, V>,
         removed: Vec<Item<K, V>>,
+        cause: Cause,
     ) -> Vec<Leaving<K, V>> {
         let removed = removed.into_iter();
-        removed.map(|item| self.leave(items, item)).collect()
+        removed.map(|item| self.leave(items, item, cause)).collect()
     }
 }
 

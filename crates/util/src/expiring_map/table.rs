@@ -97,7 +97,7 @@ impl<K, V> Table<K, V> {
         self.items.len()
     }
 
-    fn has_limit(&self) -> bool {
+    pub(super) fn has_limit(&self) -> bool {
         self.limit.entries.is_some() || self.limit.weight.is_some()
     }
 

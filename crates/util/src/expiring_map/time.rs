@@ -1,25 +1,10 @@
 //! The time of an entry.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hashed_wheel::HashedWheelTimer;
 
 use crate::deadlines::{NEVER, after, nanos};
-
-/// When an entry expires, as a call says it.
-#[derive(Clone, Copy)]
-pub(super) enum When {
-    After(Duration),
-    /// A time of the timer's clock.
-    At(u64),
-}
-
-impl When {
-    /// This calls the clock.
-    pub(super) fn at(instant: Instant, timer: &HashedWheelTimer) -> Self {
-        Self::At(nanos(timer.clock().time_at(instant)))
-    }
-}
 
 /// The present, by a timer's clock.
 #[derive(Clone, Copy, Default)]
@@ -77,11 +62,7 @@ pub(super) struct Time {
 }
 
 impl Time {
-    pub(super) fn new(when: When, now: Now, idle: Option<Duration>) -> Self {
-        let end = match when {
-            When::After(delay) => now.after(delay),
-            When::At(time) => time.max(now.earliest),
-        };
+    pub(super) fn new(end: u64, now: Now, idle: Option<Duration>) -> Self {
         let deadline = idle.map_or(end, |idle| now.after(idle).min(end));
         Self { deadline, end }
     }

@@ -107,10 +107,9 @@ impl<K, V> ExpiringMap<K, V> {
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
     pub fn clear(&self) -> usize {
-        let now = Now::of(&self.owner.timer);
-        let all = self.take_living(now);
+        let all = self.take_living();
         let count = all.len();
-        if let Some(panic) = end_all(all, &self.owner.output, now, Cause::Removed) {
+        if let Some(panic) = end_all(all, &self.owner.output) {
             resume_unwind(panic);
         }
         count
@@ -137,7 +136,7 @@ impl<K, V> ExpiringMap<K, V> {
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
     pub fn drain(&self) -> Vec<(K, V)> {
-        let mut all = self.take_living(Now::of(&self.owner.timer));
+        let mut all = self.take_living();
         // All before the first one is dropped, because dropping a key may panic.
         all.iter_mut().for_each(|leaving| leaving.item.cancel());
         all.into_iter()
@@ -176,23 +175,24 @@ impl<K, V> ExpiringMap<K, V> {
                 let Removed { key, value, .. } = &mut item.entry;
                 !keep(key, value)
             });
-            let removed = shard.leave_all(&mut items, removed);
+            let removed = shard.leave_all(&mut items, removed, Cause::Removed);
             // Release the lock first, because the handler and the drop of keys and values are user
             // code.
             drop(items);
-            end_all(removed, &self.owner.output, now, Cause::Removed)
+            end_all(removed, &self.owner.output)
         });
         if let Some(panic) = first_of(panics) {
             resume_unwind(panic);
         }
     }
 
-    fn take_living(&self, now: Now) -> Vec<Leaving<K, V>> {
+    fn take_living(&self) -> Vec<Leaving<K, V>> {
+        let now = Now::of(&self.owner.timer);
         let mut all = Vec::new();
         for shard in &self.owner.shards {
             let mut items = shard.lock_at(now);
             let living = items.table.take_living(|_| true);
-            all.extend(shard.leave_all(&mut items, living));
+            all.extend(shard.leave_all(&mut items, living, Cause::Removed));
         }
         all
     }

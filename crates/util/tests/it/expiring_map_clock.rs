@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use common::{Driven, TICK, accepts_all, ends, ms};
 use hashed_wheel::{Clock, ExpiredTask, HashedWheelTimer, ManualClock, NewTimeoutError};
-use hashed_wheel_util::{Cause, ExpiringMap, Removed};
+use hashed_wheel_util::{Cause, Entry, ExpiringMap, Removed};
 
 const FAR: Duration = ms(123_456);
 
@@ -287,8 +287,11 @@ fn a_touch_to_a_deadline_before_that_of_the_timeout_calls_no_waker_under_the_loc
                 .build_driven()
                 .unwrap();
             let map = ExpiringMap::new(&timer);
+            let Entry::Vacant(vacant) = map.entry(7) else {
+                panic!("there is none");
+            };
             clock.by.store(5, SeqCst);
-            map.insert(7, 1, S * 10).unwrap();
+            drop(vacant.insert(1, S * 10).unwrap());
             driver.turn();
             assert!(driver.next_turn().is_some(), "it sleeps");
             let map = own.get_or_init(|| map);

@@ -311,7 +311,8 @@ fn put_and_renew_use_the_default_time_to_live() {
     assert_eq!(map.remaining(&7), Some(TICK * 3));
     assert_eq!(map.insert(8, "own delay", TICK).unwrap(), None);
     assert_eq!((t.pass(TICK), map.put(7, "new").unwrap()), (1, Some("old")));
-    assert_eq!((t.pass(TICK * 2), t.pass(TICK), map.len()), (0, 1, 0));
+    t.pass(TICK * 2);
+    assert_eq!((map.len(), t.pass(TICK), map.len()), (1, 1, 0));
     t.timer.stop();
     assert_eq!(map.put(7, "late").unwrap_err().value, "late");
 }

@@ -855,7 +855,7 @@ fn an_entry_is_replaced_before_a_touch_or_after_it() {
         assert!(clock.call.lock().unwrap().is_none());
         clock.clock.advance(TICK);
         let is_after = replacements == 2;
-        assert_eq!(driver.turn(), usize::from(!is_after));
+        driver.turn();
         let value = u32::from(replacements > 0);
         assert_eq!(expired.try_recv().ok(), (!is_after).then_some(value));
         assert_eq!(map.remove(&7), is_after.then_some(value));

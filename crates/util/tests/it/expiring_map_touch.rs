@@ -226,3 +226,24 @@ fn no_lock_is_held_while_an_entry_gets_another_timeout() {
     });
     assert_eq!(calls, 1);
 }
+
+#[test]
+fn an_entry_that_replaces_another_takes_over_its_timeout() {
+    let mut t = Driven::new();
+    let (map, ends) = with_channel(ExpiringMap::builder(&t.timer));
+    for value in 0..9 {
+        let old = map.insert(7, value, TICK * 3).unwrap();
+        assert_eq!(old, value.checked_sub(1));
+    }
+    assert_eq!((t.timer.stats().scheduled, map.len()), (1, 1));
+    t.pass(TICK);
+    assert_eq!(map.insert(7, 9, TICK * 4).unwrap(), Some(8));
+    t.pass(TICK * 2);
+    let scheduled = t.timer.stats().scheduled;
+    assert_eq!((scheduled, t.timer.pending_timeouts()), (2, 1));
+    t.pass(TICK * 2 - Duration::from_nanos(1));
+    assert_eq!((map.get(&7), all(&ends)), (Some(9), vec![]));
+    assert_eq!(t.pass(Duration::from_nanos(1)), 1);
+    assert_eq!(all(&ends), [(9, Cause::Expired)]);
+    assert_eq!((map.len(), t.timer.pending_timeouts()), (0, 0));
+}
