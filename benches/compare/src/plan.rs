@@ -284,7 +284,7 @@ impl Row {
 
 /// The rows without a number of threads. docs/benchmarks.md says what each one measures.
 pub(crate) const ROWS: [Row; 9] = [
-    row("schedule", "ns", "schedule", "ns").in_readme(),
+    row("schedule", "ns", "schedule", "ns"),
     row(
         "first-million",
         "ns",

@@ -218,7 +218,7 @@ pub(crate) fn readme(measurements: &Measurements, environment: &Environment) -> 
     let versions = versions(measurements, COLUMNS.map(|(peer, _)| peer));
     let environment = format!("{}; `{}`.", environment.text(), environment.get("command"));
     format!(
-        "{environment} {versions}.\n{}{}",
+        "{environment} {versions}. {}{}",
         table(summary, &rows),
         failures(summary)
     )
