@@ -35,12 +35,6 @@ const RUN_NOW: &str = "
     SELECT id, handler, now, now, 'waiting', true, priority FROM named, clock_timestamp() AS now
     RETURNING id";
 
-const LIST: &str = concat!(
-    "SELECT ",
-    job_columns!(),
-    " FROM @job WHERE id > $1 ORDER BY id LIMIT $2"
-);
-
 const GET: &str = concat!("SELECT ", job_columns!(), " FROM @job WHERE id = $1");
 
 const FIND: &str = "SELECT id FROM @job WHERE key = $1";
@@ -295,40 +289,6 @@ impl Jobs {
         let parameters = [(&job as _, Type::INT8)];
         self.row(client, RUN_NOW, &parameters, |row| row.try_get(0))
             .await
-    }
-
-    /// Returns at most `limit` jobs whose number is greater than `after`, in the order of numbers.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Database`].
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// use hashed_wheel_job_scheduler::Jobs;
-    ///
-    /// # async fn example(client: tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
-    /// let jobs = Jobs::new("jobs")?;
-    /// let mut last = 0;
-    /// loop {
-    ///     let page = jobs.list(&client, last, 100).await?;
-    ///     let Some(end) = page.last() else { break };
-    ///     last = end.id;
-    ///     page.iter().for_each(|job| println!("{} {} {:?}", job.id, job.schedule, job.next_run));
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub async fn list(
-        &self,
-        client: &impl GenericClient,
-        after: i64,
-        limit: u32,
-    ) -> Result<Vec<Job>, Error> {
-        let limit = i64::from(limit);
-        let parameters = [(&after as _, Type::INT8), (&limit as _, Type::INT8)];
-        self.rows(client, LIST, &parameters, job).await
     }
 
     /// Returns a job.

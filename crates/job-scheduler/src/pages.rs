@@ -1,12 +1,14 @@
 //! Pages of jobs and runs, for views of tables of any size.
 
+use std::fmt;
+
 use jiff::Timestamp;
 use tokio_postgres::types::Type;
 use tokio_postgres::{GenericClient, Row};
 
 use crate::error::Error;
 use crate::jobs::Jobs;
-use crate::records::{RunInfo, RunState, run_columns, run_info};
+use crate::records::{Job, RunInfo, RunState, run_columns, run_info};
 
 /// The number of jobs that a search with a filter reads at most. There is no index for the filters,
 /// because each index makes each new job slower.
@@ -70,13 +72,16 @@ pub enum JobState {
 /// ```
 /// use hashed_wheel_job_scheduler::{JobFilter, JobState};
 ///
-/// let filter = JobFilter::new().handler("report").state(JobState::Paused);
-/// assert_ne!(filter, JobFilter::new());
+/// let mut filter = JobFilter::default();
+/// filter.state = Some(JobState::Paused);
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct JobFilter {
-    handler: Option<String>,
-    state: Option<JobState>,
+    /// Only jobs with this handler.
+    pub handler: Option<String>,
+    /// Only jobs in this state.
+    pub state: Option<JobState>,
 }
 
 /// A part of the jobs. See [`Jobs::search`].
@@ -146,43 +151,34 @@ pub struct RunSummary {
     pub key: Option<String>,
 }
 
-impl JobState {
-    fn name(self) -> &'static str {
-        match self {
+/// Its name in English: `no next run`.
+impl fmt::Display for JobState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
             Self::Scheduled => "scheduled",
             Self::NoNextRun => "no next run",
             Self::Paused => "paused",
             Self::Disabled => "disabled",
-        }
+        })
     }
 }
 
-impl JobFilter {
-    /// Returns a filter for all jobs.
+impl Job {
+    /// Whether it has further due times.
     #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Only jobs with this handler.
-    #[must_use]
-    pub fn handler(mut self, name: impl Into<String>) -> Self {
-        self.handler = Some(name.into());
-        self
-    }
-
-    /// Only jobs in this state.
-    #[must_use]
-    pub fn state(mut self, state: JobState) -> Self {
-        self.state = Some(state);
-        self
+    pub fn state(&self) -> JobState {
+        match (self.enabled, &self.disabled_reason, self.next_run) {
+            (false, None, _) => JobState::Paused,
+            (false, Some(_), _) => JobState::Disabled,
+            (true, _, None) => JobState::NoNextRun,
+            (true, ..) => JobState::Scheduled,
+        }
     }
 }
 
 impl Jobs {
     /// Returns at most `limit` jobs that match the filter, and whose number is greater than
-    /// `after`, in the order of numbers. They have no payloads, unlike those of
-    /// [`list`](Self::list).
+    /// `after`, in the order of numbers. They have no payloads, unlike that of [`get`](Self::get).
     ///
     /// A call reads at most 10 000 jobs. With a filter, a page may therefore have fewer jobs than
     /// `limit`, even none, and not be the last one: [`JobPage::next`] says where the next call
@@ -198,7 +194,8 @@ impl Jobs {
     /// use hashed_wheel_job_scheduler::{JobFilter, JobState, Jobs};
     ///
     /// # async fn example(client: tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
-    /// let (jobs, paused) = (Jobs::new("jobs")?, JobFilter::new().state(JobState::Paused));
+    /// let (jobs, mut paused) = (Jobs::new("jobs")?, JobFilter::default());
+    /// paused.state = Some(JobState::Paused);
     /// let mut after = Some(0);
     /// while let Some(start) = after {
     ///     let page = jobs.search(&client, &paused, start, 100).await?;
@@ -218,7 +215,10 @@ impl Jobs {
         let limit = limit.min(EXAMINED);
         let has_filter = *filter != JobFilter::default();
         let examined = i64::from(if has_filter { EXAMINED } else { limit });
-        let (state, returned) = (filter.state.map(JobState::name), i64::from(limit));
+        let (state, returned) = (
+            filter.state.map(|state| state.to_string()),
+            i64::from(limit),
+        );
         let parameters = [
             (&after as _, Type::INT8),
             (&examined as _, Type::INT8),

@@ -12,7 +12,7 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 use hashed_wheel_job_scheduler::jiff::Timestamp;
 use hashed_wheel_job_scheduler::{
-    Cancellation, Error, Job, Jobs, KindLimits, RunChange, RunFilter, RunInfo,
+    Cancellation, Error, JobFilter, JobSummary, Jobs, KindLimits, RunChange, RunFilter, RunInfo,
 };
 use tokio_postgres::{Client, Config};
 
@@ -180,16 +180,15 @@ async fn run(options: Options) -> Result<Found, Failure> {
     match options.command {
         Command::List { after, limit } => {
             print_line!(
-                "{:>8}  {:8}  {:30}  {:24}  NEXT RUN",
+                "{:>8}  {:11}  {:30}  {:24}  NEXT RUN",
                 "JOB",
                 "STATE",
                 "SCHEDULE",
                 "HANDLER"
             );
-            jobs.list(&client, after, limit)
-                .await?
-                .iter()
-                .for_each(line);
+            let all = JobFilter::default();
+            let page = jobs.search(&client, &all, after, limit).await?;
+            page.jobs.iter().for_each(line);
             Ok(Found::Yes)
         }
         Command::Show { job } => Ok(Found::job(show(&jobs, &client, job).await?)),
@@ -395,30 +394,18 @@ fn rate(text: &str) -> Result<(u32, Duration), String> {
     Ok((count, period))
 }
 
-fn state(job: &Job) -> &'static str {
-    match job {
-        Job { enabled: true, .. } => "enabled",
-        Job {
-            disabled_reason: Some(_),
-            ..
-        } => "invalid",
-        _ => "paused",
-    }
+fn next_run(time: Option<Timestamp>) -> String {
+    time.map_or_else(|| "none".into(), |time| time.to_string())
 }
 
-fn next_run(job: &Job) -> String {
-    job.next_run
-        .map_or_else(|| "none".into(), |time| time.to_string())
-}
-
-fn line(job: &Job) {
+fn line(job: &JobSummary) {
     print_line!(
-        "{:>8}  {:8}  {:30}  {:24}  {}",
+        "{:>8}  {:11}  {:30}  {:24}  {}",
         job.id,
-        state(job),
+        job.state,
         job.schedule,
         job.handler,
-        next_run(job)
+        next_run(job.next_run)
     );
 }
 
@@ -428,13 +415,13 @@ async fn show(jobs: &Jobs, client: &Client, id: i64) -> Result<bool, Error> {
     };
     print_line!("job        {}", job.id);
     print_line!("key        {}", job.key.as_deref().unwrap_or("none"));
-    print_line!("state      {}", state(&job));
+    print_line!("state      {}", job.state());
     if let Some(reason) = &job.disabled_reason {
         print_line!("disabled   {reason}");
     }
     print_line!("schedule   {}", job.schedule);
     print_line!("time zone  {}", job.time_zone);
-    print_line!("next run   {}", next_run(&job));
+    print_line!("next run   {}", next_run(job.next_run));
     print_line!("handler    {}", job.handler);
     print_line!("priority   {}", job.priority);
     print_line!("overlap    {:?}", job.overlap);

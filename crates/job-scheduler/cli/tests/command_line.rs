@@ -61,7 +61,7 @@ fn jobs_are_listed_shown_run_and_changed() {
         ("retry 2", 3, "there is no such run"),
         ("cancel 2", 3, "there is no such run"),
         ("enable 1", 0, ""),
-        ("list", 0, "enabled"),
+        ("list", 0, "scheduled"),
         ("limit-kind report --running 5", 0, ""),
         ("limits", 0, "       5           any       1  report"),
         ("limit-kind report --rate 100/1s --burst 10", 0, ""),

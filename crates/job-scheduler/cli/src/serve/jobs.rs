@@ -17,23 +17,22 @@ use crate::filter::in_range;
 /// The jobs, or the runs of a job, of a page.
 const ROWS: u32 = 50;
 
-const STATES: [(&str, JobState); 4] = [
-    ("scheduled", JobState::Scheduled),
-    ("no next run", JobState::NoNextRun),
-    ("paused", JobState::Paused),
-    ("disabled", JobState::Disabled),
+const STATES: [JobState; 4] = [
+    JobState::Scheduled,
+    JobState::NoNextRun,
+    JobState::Paused,
+    JobState::Disabled,
 ];
 
 /// The choice of the page of all jobs.
 #[derive(Debug, Default)]
-struct View<'a> {
-    kind: Option<&'a str>,
-    state: Option<(&'static str, JobState)>,
+struct View {
+    filter: JobFilter,
     after: i64,
 }
 
-impl<'a> View<'a> {
-    fn parse(query: &'a HashMap<String, String>) -> Result<Self, Problem> {
+impl View {
+    fn parse(query: &HashMap<String, String>) -> Result<Self, Problem> {
         let get = |name| {
             query
                 .get(name)
@@ -41,7 +40,7 @@ impl<'a> View<'a> {
                 .filter(|value| !value.is_empty())
         };
         let state = |text: &str| {
-            let known = STATES.into_iter().find(|(name, _)| *name == text);
+            let known = STATES.into_iter().find(|state| state.to_string() == text);
             known.ok_or_else(|| {
                 Problem::bad("'state' must be 'scheduled', 'no next run', 'paused' or 'disabled'.")
             })
@@ -50,27 +49,24 @@ impl<'a> View<'a> {
             text.parse()
                 .map_err(|_| Problem::bad("'after' must be the number of a job."))
         };
+        let mut filter = JobFilter::default();
+        filter.handler = get("kind").map(str::to_owned);
+        filter.state = get("state").map(state).transpose()?;
         Ok(Self {
-            kind: get("kind"),
-            state: get("state").map(state).transpose()?,
+            filter,
             after: get("after").map(after).transpose()?.unwrap_or(0),
         })
     }
 
-    fn filter(&self) -> JobFilter {
-        let filter = self
-            .kind
-            .into_iter()
-            .fold(JobFilter::new(), JobFilter::handler);
-        self.state
-            .into_iter()
-            .fold(filter, |filter, (_, state)| filter.state(state))
+    fn kind(&self) -> &str {
+        self.filter.handler.as_deref().unwrap_or_default()
     }
 
     /// Appends the address of another page of this view.
     fn put_address(&self, html: &mut Html, after: i64) {
-        put!(html, "/jobs?kind=" {InQuery(self.kind.unwrap_or_default())}
-            "&amp;state=" {InQuery(self.state.map_or("", |(name, _)| name))});
+        let state = self.filter.state.map(|state| state.to_string());
+        put!(html, "/jobs?kind=" {InQuery(self.kind())}
+            "&amp;state=" {InQuery(&state.unwrap_or_default())});
         if after > 0 {
             put!(html, "&amp;after=" {after});
         }
@@ -85,7 +81,7 @@ pub(crate) async fn all(app: &App, query: &HashMap<String, String>) -> Result<Pa
     let now = now(&reader).await?;
     let page = app
         .jobs
-        .search(&reader, &view.filter(), view.after, ROWS)
+        .search(&reader, &view.filter, view.after, ROWS)
         .await?;
     reader.rollback().await.map_err(Error::from)?;
     lease.keep();
@@ -102,7 +98,7 @@ pub(crate) async fn all(app: &App, query: &HashMap<String, String>) -> Result<Pa
     put!(body, "</section>");
     put_pages(&mut body, &view, &page);
     // A search reads up to 10 000 jobs, so it is not repeated again and again.
-    let refresh = view.filter() == JobFilter::new();
+    let refresh = view.filter == JobFilter::default();
     Ok(Page {
         title: "Jobs".into(),
         tab: Tab::Jobs,
@@ -111,17 +107,16 @@ pub(crate) async fn all(app: &App, query: &HashMap<String, String>) -> Result<Pa
     })
 }
 
-fn put_forms(html: &mut Html, view: &View<'_>) {
+fn put_forms(html: &mut Html, view: &View) {
     put!(html, "<div class=\"forms\"><form action=\"/jobs\"><label>Kind <input name=\"kind\" value=\""
-        {view.kind.unwrap_or_default()} "\"></label>"
+        {view.kind()} "\"></label>"
         "<label>State <select name=\"state\"><option value=\"\">any</option>");
-    for (name, state) in STATES {
-        let is_chosen = view.state.is_some_and(|(_, chosen)| chosen == state);
+    for state in STATES {
         put!(html, "<option");
-        if is_chosen {
+        if view.filter.state == Some(state) {
             put!(html, " selected");
         }
-        put!(html, ">" {name} "</option>");
+        put!(html, ">" {state} "</option>");
     }
     put!(html, "</select></label><button>Filter</button></form>"
         "<form action=\"/find\"><label>Number or key <input name=\"job\" required></label>"
@@ -148,7 +143,7 @@ fn put_table(html: &mut Html, page: &JobPage, now: Timestamp) {
     put!(html, "</tbody></table>");
 }
 
-fn put_pages(html: &mut Html, view: &View<'_>, page: &JobPage) {
+fn put_pages(html: &mut Html, view: &View, page: &JobPage) {
     put!(html, "<nav class=\"pages\">");
     if view.after > 0 {
         put!(html, "<a href=\"");
@@ -204,7 +199,7 @@ pub(crate) async fn one(
     let mut body = Html::default();
     put_notice(&mut body, query);
     put!(body, "<section><h1>Job " {job.id} " ");
-    put_state(&mut body, state(&job), None);
+    put_state(&mut body, job.state(), None);
     put!(body, "</h1>");
     put_actions(app, &mut body, &job);
     put_properties(&mut body, &job, now);
@@ -288,25 +283,11 @@ fn put_schedule(html: &mut Html, schedule: &str, time_zone: &str) {
 }
 
 fn put_state(html: &mut Html, state: JobState, reason: Option<&str>) {
-    match state {
-        JobState::Scheduled => put!(html, "<b class=\"badge good\">scheduled</b>"),
-        JobState::Paused => put!(html, "<b class=\"badge warn\">paused</b>"),
-        JobState::Disabled => {
-            put!(html, "<b class=\"badge bad\" title=\"" {reason.unwrap_or_default()} "\">disabled</b>");
-        }
-        _ => put!(html, "<b class=\"badge\">no next run</b>"),
-    }
-}
-
-fn state(job: &Job) -> JobState {
-    match job {
-        Job {
-            enabled: false,
-            disabled_reason: None,
-            ..
-        } => JobState::Paused,
-        Job { enabled: false, .. } => JobState::Disabled,
-        Job { next_run: None, .. } => JobState::NoNextRun,
-        _ => JobState::Scheduled,
-    }
+    let class = match state {
+        JobState::Scheduled => " good",
+        JobState::Paused => " warn",
+        JobState::Disabled => " bad",
+        _ => "",
+    };
+    put!(html, "<b class=\"badge" {class} "\" title=\"" {reason.unwrap_or_default()} "\">" {state} "</b>");
 }

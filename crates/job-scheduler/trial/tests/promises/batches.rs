@@ -85,14 +85,7 @@ async fn batch_is_stored_completely_or_not_at_all() {
         error.to_string().contains("must be at most 67108864"),
         "{error}"
     );
-    assert!(
-        fixture
-            .jobs
-            .list(&fixture.client, 0, 9)
-            .await
-            .unwrap()
-            .is_empty()
-    );
+    assert!(fixture.all_jobs().await.is_empty());
     let enqueued = fixture
         .jobs
         .enqueue_all(&fixture.client, many())

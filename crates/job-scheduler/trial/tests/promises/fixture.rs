@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use hashed_wheel_job_scheduler::{
-    Context, Job, Jobs, NewJob, Payload, RunError, RunInfo, RunState, Scheduler, SchedulerBuilder,
+    Context, Job, JobFilter, JobSummary, Jobs, NewJob, Payload, RunError, RunInfo, RunState,
+    Scheduler, SchedulerBuilder,
 };
 use hashed_wheel_trial::testing::server_or_skip;
 use job_scheduler_trial::{Database, rewrite};
@@ -273,6 +274,14 @@ impl Fixture {
             .history(&self.client, job, 1_000)
             .await
             .expect("a history")
+    }
+
+    pub(crate) async fn all_jobs(&self) -> Vec<JobSummary> {
+        let page = self
+            .jobs
+            .search(&self.client, &JobFilter::default(), 0, 2_000)
+            .await;
+        page.expect("an answer").jobs
     }
 
     pub(crate) async fn job(&self, job: i64) -> Job {

@@ -103,15 +103,7 @@ async fn of_concurrent_jobs_with_one_key_one_is_stored() {
         added += task.await.unwrap();
     }
     assert_eq!(added, 20);
-    assert_eq!(
-        fixture
-            .jobs
-            .list(&fixture.client, 0, 100)
-            .await
-            .unwrap()
-            .len(),
-        20
-    );
+    assert_eq!(fixture.all_jobs().await.len(), 20);
     shut_down(node).await;
 }
 

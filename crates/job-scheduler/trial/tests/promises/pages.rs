@@ -28,6 +28,12 @@ impl Fixture {
     }
 }
 
+fn filter(handler: Option<&str>, state: Option<JobState>) -> JobFilter {
+    let mut filter = JobFilter::default();
+    (filter.handler, filter.state) = (handler.map(str::to_owned), state);
+    filter
+}
+
 #[tokio::test]
 async fn search_finds_all_jobs_that_match() {
     let Some(mut fixture) = Fixture::new().await else {
@@ -50,36 +56,26 @@ async fn search_finds_all_jobs_that_match() {
     );
     fixture.client.batch_execute(&disable).await.unwrap();
 
-    let all = JobFilter::new;
-    assert_eq!(fixture.search(all()).await, [&[ended], &ids[..]].concat());
-    assert_eq!(
-        fixture.search(all().handler("a")).await,
-        [ids[0], ids[2], ids[4]]
-    );
-    assert_eq!(
-        fixture
-            .search(all().handler("a").state(JobState::Scheduled))
-            .await,
-        [ids[2], ids[4]]
-    );
-    assert_eq!(
-        fixture.search(all().state(JobState::Paused)).await,
-        [ids[0]]
-    );
-    assert_eq!(
-        fixture.search(all().state(JobState::Disabled)).await,
-        [ids[1]]
-    );
-    assert_eq!(
-        fixture.search(all().state(JobState::NoNextRun)).await,
-        [ended]
-    );
-    assert_eq!(
-        fixture.search(all().handler("none")).await,
-        Vec::<i64>::new()
-    );
+    let [a, none] = ["a", "none"].map(Some);
+    for (handler, state, expected) in [
+        (None, None, [&[ended], &ids[..]].concat()),
+        (a, None, vec![ids[0], ids[2], ids[4]]),
+        (a, Some(JobState::Scheduled), vec![ids[2], ids[4]]),
+        (None, Some(JobState::Paused), vec![ids[0]]),
+        (None, Some(JobState::Disabled), vec![ids[1]]),
+        (None, Some(JobState::NoNextRun), vec![ended]),
+        (none, None, vec![]),
+    ] {
+        let found = fixture.search(filter(handler, state)).await;
+        assert_eq!(found, expected, "{handler:?} {state:?}");
+        for id in found {
+            let known = fixture.job(id).await.state();
+            assert!(state.is_none_or(|state| state == known), "{known}");
+        }
+    }
+    let disabled = filter(None, Some(JobState::Disabled));
     let page = jobs
-        .search(&fixture.client, &all().state(JobState::Disabled), 0, 10)
+        .search(&fixture.client, &disabled, 0, 10)
         .await
         .unwrap();
     assert_eq!(
@@ -87,7 +83,7 @@ async fn search_finds_all_jobs_that_match() {
         (Some("why"), None)
     );
     let none = jobs
-        .search(&fixture.client, &all(), i64::MAX, 10)
+        .search(&fixture.client, &JobFilter::default(), i64::MAX, 10)
         .await
         .unwrap();
     assert!(none.jobs.is_empty() && none.next.is_none(), "{none:?}");
@@ -113,7 +109,7 @@ async fn search_with_a_filter_reads_at_most_10_000_jobs_at_once() {
     let last = fixture
         .enqueue(NewJob::named("rare", Value::Null).after(LATER))
         .await;
-    let rare = JobFilter::new().handler("rare");
+    let rare = filter(Some("rare"), None);
     let (mut pages, mut after) = (Vec::new(), Some(first - 1));
     while let Some(start) = after {
         let page = fixture

@@ -117,6 +117,15 @@ async fn execute(fixture: &Fixture, statements: &str) {
     fixture.client.batch_execute(&statements).await.unwrap();
 }
 
+/// `Jobs::nodes` would read runs, too.
+async fn has_node(fixture: &Fixture, condition: &str) -> bool {
+    let text = format!(
+        "SELECT FROM {}.node WHERE {condition} LIMIT 1",
+        fixture.schema
+    );
+    !fixture.client.query(&text, &[]).await.unwrap().is_empty()
+}
+
 /// Runs nodes, of which one is lost.
 async fn assert_nodes_read_only_indexes(
     fixture: &Fixture,
@@ -148,15 +157,7 @@ async fn assert_nodes_read_only_indexes(
     assert_only_indexes(fixture, &before).await;
     // It starts again, and keeps what it executes.
     fixture.close_connections().await;
-    let is_second = async || {
-        fixture
-            .jobs
-            .nodes(&fixture.client)
-            .await
-            .unwrap()
-            .iter()
-            .any(|node| node.id > 2)
-    };
+    let is_second = async || has_node(fixture, "id > 2").await;
     eventually(is_second).await;
     // A node is lost, and another one takes over.
     let slow = fixture.enqueue(NewJob::new(&Task::Sleep(2_000))).await;
@@ -292,15 +293,7 @@ async fn plans_for_empty_tables_are_right_for_large_ones() {
         fixture
             .lose_only(fixture.start(fixture.builder().name("lost")).await, "lost")
             .await;
-        let is_gone = async || {
-            fixture
-                .jobs
-                .nodes(&fixture.client)
-                .await
-                .unwrap()
-                .iter()
-                .all(|node| node.name != "lost")
-        };
+        let is_gone = async || !has_node(&fixture, "name = 'lost'").await;
         eventually(is_gone).await;
     };
     let plain = || NewJob::new(&Task::Succeed);
@@ -362,7 +355,8 @@ async fn nodes_and_applications_read_only_indexes() {
     // The calls of an application, on its own connection with the default settings.
     let before = scans(&fixture).await;
     let middle = Timestamp::now() - Duration::from_secs(100);
-    let paused = JobFilter::new().state(JobState::Paused);
+    let mut paused = JobFilter::default();
+    paused.state = Some(JobState::Paused);
     let begin = Instant::now();
     for number in 0..20 {
         let jobs = fixture.jobs.clone();
@@ -380,10 +374,6 @@ async fn nodes_and_applications_read_only_indexes() {
         assert!(jobs.resume(&mut fixture.client, id).await.unwrap());
         assert_eq!(
             jobs.history(&fixture.client, 1, 10).await.unwrap().len(),
-            10
-        );
-        assert_eq!(
-            jobs.list(&fixture.client, 1_000, 10).await.unwrap().len(),
             10
         );
         assert!(jobs.get(&fixture.client, id).await.unwrap().is_some());

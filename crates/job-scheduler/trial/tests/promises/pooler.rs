@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hashed_wheel_job_scheduler::{
-    Cancellation, Error, NewJob, Overlap, RunInfo, RunState, SchedulerBuilder,
+    Cancellation, Error, JobFilter, NewJob, Overlap, RunInfo, RunState, SchedulerBuilder,
 };
 use hashed_wheel_trial::server::{self, Missing, Scratch, Server};
 use hashed_wheel_trial::testing::server_or_skip;
@@ -145,7 +145,9 @@ async fn applications_may_use_a_pooler() {
                 })
                 .await;
             assert!(!jobs.history(&client, job, 10).await.unwrap().is_empty());
-            assert!(!jobs.list(&client, 0, 10).await.unwrap().is_empty());
+            let all = JobFilter::default();
+            let page = jobs.search(&client, &all, 0, 10).await.unwrap();
+            assert!(!page.jobs.is_empty());
             assert_eq!(jobs.nodes(&client).await.unwrap().len(), 1);
             assert_eq!(jobs.overview(&client, 10).await.unwrap().nodes.len(), 1);
             assert!(jobs.delete(&client, job).await.unwrap());
