@@ -267,7 +267,8 @@ impl Jobs {
         })
     }
 
-    /// Returns the nodes, among them lost ones whose runs are not taken over yet.
+    /// Returns the nodes, among them lost ones whose runs are not taken over yet. Reads at most the
+    /// last 10 000 runs that have ended, by an index.
     ///
     /// # Errors
     ///

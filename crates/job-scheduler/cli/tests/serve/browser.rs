@@ -244,7 +244,7 @@ fn operator_repeats_the_failed_runs_of_a_tenant() {
     // Another user repeats one of them meanwhile, so nothing is done.
     let text = browser.follow("//a[starts-with(., 'retry all')]");
     assert!(text.contains("retry 2 runs?"), "{text}");
-    fixture.execute("UPDATE @run SET finished = finished + interval '1 s' WHERE job = 1");
+    fixture.execute("UPDATE @run SET finished = finished + interval '1 h' WHERE job = 1");
     let text = browser.follow("//button[.='retry 2 runs']");
     assert!(
         text.contains("These are not the runs that were confirmed"),
