@@ -55,8 +55,6 @@ impl Driver {
     ///
     /// A turn drains at most 100 000 messages. Messages of all kinds count: new timeouts,
     /// cancellations, resets. If more are waiting, [`next_turn`](Self::next_turn) returns zero.
-    /// (The next turn of a [hosted](crate::Builder::build_hosted) timer then drains as many as take
-    /// about a quarter of a tick, a portion of each thread's.)
     ///
     /// An event loop should turn as soon as it wakes. Until then the timer takes the loop to be
     /// asleep, and what the loop itself schedules may call the [`waker`](crate::Builder::waker).

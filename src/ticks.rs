@@ -14,7 +14,7 @@
 //! | reset to later, in time | an earlier tick | the worker compares the deadline at that tick, and inserts the node again at the new one; the reset needed no message |
 //! | reset to earlier | a later tick | a message moves it. If the wheel gives it out before: immediately if it is due, otherwise it is left to the message |
 //! | pushed after its tick was processed | the next tick | at the next tick: no earlier one could have known of it |
-//! | pushed before, but after as many messages as a turn takes | the tick that the wheel has reached (the message is *carried over*) | in the turn that takes it, and the next turns are due immediately: in the order of ticks, before anything later |
+//! | pushed before, but after as many messages as a turn takes | the tick that the wheel has reached (the message is *carried over*) | in the turn that takes it, in the order of the ticks of that turn; the next turns are due immediately |
 //! | reset to later, and back to earlier | as above, by the state | the worker inserts it by the deadline that it has when the message arrives |
 //!
 //! A node would be late if it were `IN_WHEEL` at a tick later than both its deadline's tick and the

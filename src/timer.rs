@@ -54,8 +54,8 @@ use crate::task::{TimerTask, schedule_closure, schedule_task, try_schedule_task}
 ///
 /// After a delay (a slow task, a suspended machine) the worker catches up with everything that is
 /// due, in tick order. It drains at most 100 000 messages (new timeouts, cancellations, resets) at
-/// a time. If more are waiting, the order holds within each batch, and each of the next batches
-/// takes a portion of every thread's, in about a quarter of a tick: a flood delays nothing else.
+/// a time. If more are waiting, the order holds within each batch, and the worker thread's next
+/// batches take a portion of each thread's messages, in about a quarter of a tick.
 ///
 /// # After `fork`
 ///

@@ -38,7 +38,7 @@ impl NewLanes {
 pub(crate) struct TimeoutsQueue {
     /// In the order of the next scan. If more messages wait than may be taken at a time, each lane
     /// gets its turn.
-    lanes: Vec<Consumer>,
+    pub(super) lanes: Vec<Consumer>,
     /// Messages were carried over when the wheel left this tick. Some of them may have been taken.
     carried_over_from: Option<u64>,
 }
@@ -93,12 +93,6 @@ impl TimeoutsQueue {
     /// Whether no message waits.
     pub(crate) fn is_empty(&self, new: &NewLanes) -> bool {
         new.lanes.is_empty() && self.lanes.iter().all(|lane| lane.waiting().0 == 0)
-    }
-
-    /// How many lanes the worker has adopted, and in how many of them messages wait.
-    pub(crate) fn busy_lanes(&self) -> (usize, usize) {
-        let busy = self.lanes.iter().filter(|lane| lane.waiting().0 > 0);
-        (self.lanes.len(), busy.count())
     }
 }
 
@@ -275,7 +269,6 @@ mod tests {
         let mut q = Queue::with_lanes(3);
         q.push(&[5, 1, 3]);
         assert_eq!(q.take_portions(9, 2), (vec![2, 1, 2], (5, true)));
-        assert_eq!(q.queue.busy_lanes(), (3, 2));
         assert_eq!(q.take_portions(3, 2), (vec![2, 1], (3, true)));
         assert_eq!(q.take_portions(9, 2), (vec![1], (1, false)));
     }

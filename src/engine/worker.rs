@@ -19,7 +19,7 @@ use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 use super::counters::LatenessSampler;
-use super::inner::{Execute, Inner, Kind, Timeout};
+use super::inner::{Execute, Inner, Timeout};
 use super::return_timer::ReturnTimer;
 use super::sleep_policy::SleepPolicy;
 use super::timeouts::TimeoutsQueue;
@@ -40,7 +40,7 @@ const MAX_MESSAGES_PER_TURN: usize = if cfg!(hashed_wheel_loom) { 2 } else { 100
 const NANOS_PER_MESSAGE: u64 = 100;
 
 /// The least portion of a lane: as many messages as are fetched into the cache together.
-const MIN_PORTION: usize = if cfg!(hashed_wheel_loom) { 1 } else { 16 };
+const MIN_PORTION: u64 = if cfg!(hashed_wheel_loom) { 1 } else { 16 };
 
 /// By how many steps a driver's turn returns memory to the operating system: about half a
 /// millisecond.
@@ -354,9 +354,8 @@ impl Receiver {
     fn drain(&mut self, inner: &Inner, nodes: &mut WheelOf<'_, Inner>, most: usize) {
         let has_retired = inner.idle_nodes.retire(inner);
         self.has_reclaimed = nodes.collect_remote_frees() || has_retired;
-        // (The turns of a driver that is not hosted are up to the user.)
-        let is_behind = self.has_backlog && inner.options.kind != Kind::Driven;
-        let portion = if is_behind { self.portion(inner) } else { most };
+        let portion = self.has_backlog.then(|| self.portion(inner, nodes));
+        let portion = portion.flatten().unwrap_or(most);
         let mut scan = self.queue.scan(&inner.new_lanes, most, portion);
         while let Some(lane) = scan.next_lane() {
             let (new, has_reclaimed) = take_in(inner, nodes.reborrow(), lane, self.refuses_new);
@@ -368,15 +367,23 @@ impl Receiver {
     }
 
     /// How many messages of each lane a turn takes if it begins with a backlog: all together take
-    /// about a quarter of a tick. So a timeout that is due, or that another thread schedules, does
-    /// not wait for callers that are faster than the worker.
+    /// about a quarter of a tick, if that is enough for [`MIN_PORTION`] of each. So a timeout that
+    /// is due, or that another thread schedules, does not wait for callers that are faster than the
+    /// worker.
+    ///
+    /// `None` is no limit: the turns of a driver may be too rare for portions. And a turn that was
+    /// cut short has left a ready list, which each turn that takes what is carried over sorts.
     #[cold]
-    fn portion(&self, inner: &Inner) -> usize {
+    fn portion(&self, inner: &Inner, nodes: &WheelOf<'_, Inner>) -> Option<usize> {
+        if inner.options.kind.is_driven() || nodes.next_deadline() == Some(nodes.tick()) {
+            return None;
+        }
         let messages = inner.ticks.nanos() / 4 / NANOS_PER_MESSAGE;
         let messages = messages.min(MAX_MESSAGES_PER_TURN as u64) as usize;
         // The look at all lanes takes no longer than the messages.
-        let (lanes, busy) = self.queue.busy_lanes();
-        (messages.max(lanes) / busy.max(1)).max(MIN_PORTION)
+        let lanes = &self.queue.lanes;
+        let busy = lanes.iter().filter(|lane| lane.waiting().0 > MIN_PORTION);
+        Some((messages.max(lanes.len()) / busy.count().max(1)).max(MIN_PORTION as usize))
     }
 }
 

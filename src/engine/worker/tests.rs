@@ -98,44 +98,61 @@ fn a_backlog_holds_up_neither_what_is_due_nor_other_threads() {
 
     let clock = ManualClock::new();
     let builder = HashedWheelTimer::builder().tick(TICK).clock(clock.clone());
-    let (timer, mut driver) = builder.build_hosted(|| ()).unwrap();
+    let timer = builder.build().unwrap();
+    // This thread is the worker.
+    timer.inner.state.set_started();
+    let turn = || timer.inner.turn(usize::MAX);
     let schedule = |ticks| drop(timer.new_timeout(|_| (), TICK * ticks).unwrap());
     (0..2 * MOST).for_each(|number| schedule(if number == 0 { 1 } else { 9 }));
-    assert_eq!(driver.turn(), 0);
+    assert_eq!(turn(), 0);
     let taken = || timer.inner.worker.lock().receiver.taken as usize;
     assert_eq!(taken(), MOST, "a stall is made up for in one turn");
     thread::scope(|scope| {
         scope.spawn(|| (0..MOST).for_each(|number| schedule(if number == 0 { 1 } else { 9 })));
     });
     clock.advance(TICK);
-    assert_eq!(driver.turn(), 2);
+    assert_eq!(turn(), 2);
     let quarter = (TICK.as_nanos() as u64 / 4 / NANOS_PER_MESSAGE) as usize;
     assert_eq!(taken(), MOST + 2 * quarter, "one lane was known");
-    assert_eq!(driver.turn(), 0);
+    assert_eq!(turn(), 0);
     assert_eq!(taken(), MOST + 3 * quarter, "two lanes were busy");
-    while driver.next_turn() == Some(Duration::ZERO) {
-        assert_eq!(driver.turn(), 0);
+    while timer.inner.worker.lock().receiver.has_backlog {
+        assert_eq!(turn(), 0);
     }
     assert_eq!(taken(), 3 * MOST);
 }
 
+/// Not of a driver, whose turns may be rare, nor while the wheel has a ready list to sort.
 #[test]
 fn portions_are_as_large_as_a_look_at_many_lanes_needs() {
-    let timer = |tick| {
-        let builder = HashedWheelTimer::builder().tick(tick);
-        builder.build_hosted(|| ()).unwrap()
-    };
     let portion = |timer: &HashedWheelTimer| {
-        let mut worker = timer.inner.worker.lock();
-        worker.drain_messages(&timer.inner);
-        worker.receiver.portion(&timer.inner)
+        let (inner, mut worker) = (&timer.inner, timer.inner.worker.lock());
+        let Worker {
+            receiver, nodes, ..
+        } = &mut *worker;
+        receiver.portion(inner, &nodes.of(inner))
     };
-    let (shortest, longest) = (Duration::from_micros(1), Duration::from_secs(1));
-    let (short, _driver) = timer(shortest);
-    assert_eq!(portion(&short), MIN_PORTION);
+    let builder = HashedWheelTimer::builder().tick(Duration::from_micros(1));
+    let short = builder.build().unwrap();
+    assert_eq!(portion(&short), Some(MIN_PORTION as usize));
     let lanes: Vec<_> = (0..100).map(|_| short.inner.new_lanes.open()).collect();
-    assert_eq!(portion(&short), lanes.len());
-    assert_eq!(portion(&timer(longest).0), MAX_MESSAGES_PER_TURN);
+    short.inner.worker.lock().drain_messages(&short.inner);
+    assert_eq!(portion(&short), Some(lanes.len()));
+    let second = Duration::from_secs(1);
+    let clock = ManualClock::new();
+    let builder = HashedWheelTimer::builder().tick(second);
+    let long = builder.clock(clock.clone()).build().unwrap();
+    assert_eq!(portion(&long), Some(MAX_MESSAGES_PER_TURN));
+
+    // This thread is the worker.
+    long.inner.state.set_started();
+    (0..2).for_each(|_| drop(long.new_timeout(|_| (), second).unwrap()));
+    clock.advance(second);
+    assert_eq!(long.inner.turn(1), 1);
+    assert_eq!(portion(&long), None, "one is in the ready list");
+    assert_eq!(long.inner.turn(1), 1);
+    assert_eq!(portion(&long), Some(MAX_MESSAGES_PER_TURN));
+    assert_eq!(portion(&Driven::new().timer), None);
 }
 
 /// In each case one message is left over from a turn.
