@@ -17,6 +17,9 @@ use crate::sync::{Arc, MutexGuard};
 
 pub(super) type Locked<'a, K, V> = (&'a Arc<Shard<K, V>>, u64, MutexGuard<'a, Items<K, V>>);
 
+/// The value that a new entry has replaced, or the new entry, which must not replace another.
+type Inserted<K, V> = Result<Option<V>, (K, V)>;
+
 impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     /// Inserts an entry that expires `delay` from now. Returns the value that was under the key,
     /// unless its time has come: then it goes to the handler or the receiver. If the key is reserved,
@@ -184,11 +187,13 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
         value: V,
         end: impl Fn(Now) -> u64,
         replaces: bool,
-    ) -> Result<Result<Option<V>, (K, V)>, InsertError<K, V>> {
+    ) -> Result<Inserted<K, V>, InsertError<K, V>> {
         let (shard, hash) = self.place(&key);
         let owner = &self.owner;
         let mut new = owner.new_item(hash, key, value);
         loop {
+            // Without the lock, because it may drop the entries of a receiver.
+            let is_full = owner.output.check().is_err();
             let has_key = |other: &Item<K, V>| other.has_key(&new.entry.key);
             let Ok(mut items) = shard.try_lock_key(hash, &owner.timer, has_key) else {
                 // A timer that rejects the entry does so at once. Its delay begins when the key is
@@ -208,11 +213,7 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
                 }
                 _ if new.timeout.0.is_some() => {}
                 // It takes over the timeout of the old one, as if that was touched.
-                Some(old)
-                    if !has_limit
-                        && owner.can_store(old, &time)
-                        && owner.output.check().is_ok() =>
-                {
+                Some(old) if !has_limit && !is_full && owner.can_store(old, &time) => {
                     mem::swap(&mut new.timeout, &mut old.timeout);
                     new.set_time(&time);
                     mem::swap(&mut new, old);

@@ -51,6 +51,7 @@ use super::output::Output;
 use super::panics::{Panic, drop_panic, first_of};
 use super::shard::{Items, Leaving, Shard};
 use super::time::{Now, Time};
+use crate::deadlines::after;
 use crate::sync::{Arc, MutexGuard};
 
 /// Cancels the timeouts of removed items, and passes the items on. If one panics, the others are
@@ -80,15 +81,25 @@ pub(super) fn put<K, V, R>(
 ) -> Result<R, Panic> {
     let hash = item.hash;
     // The task that does not find the item has locked the shard before. Then this is true.
-    let ended = item.has_ended().then(|| item.timeout().clone());
+    let has_ended = item.has_ended();
+    // A touch that has not found the item could not tell the timer its deadline.
+    let own = (has_ended || item.is_moved).then(|| item.timeout().clone());
     let removed = items.table.insert(item);
     let removed = shard.leave_all(&mut items, removed, Cause::Evicted);
     drop(items);
     let result = catch_unwind(AssertUnwindSafe(then));
     let evicted = end_all(removed, &shard.output);
-    let expire = || ended.map(|own| shard.expire(hash, own));
-    let ended = catch_unwind(AssertUnwindSafe(expire)).err();
-    match (result, first_of(evicted.into_iter().chain(ended))) {
+    let follow = || match own {
+        Some(own) if has_ended => shard.expire(hash, own),
+        Some(own) => {
+            let (timer, rest) = (own.timer(), own.remaining());
+            let told = after(Now::of(&timer).latest, rest);
+            shard.settle(hash, &own, told, &timer);
+        }
+        None => {}
+    };
+    let second = catch_unwind(AssertUnwindSafe(follow)).err();
+    match (result, first_of(evicted.into_iter().chain(second))) {
         (result, None) => result,
         (Ok(_), Some(panic)) => Err(panic),
         (Err(panic), Some(second)) => {
@@ -113,6 +124,8 @@ impl<K, V> Shard<K, V> {
             };
             let deadline = item.deadline;
             if is_rejected || own.is_cancelled() || !item.is_alive(now) {
+                // First, because the handler may run for long.
+                drop(timer);
                 return self.end_own(hash, items, &own, Cause::Stopped);
             }
             drop(items);
@@ -160,7 +173,7 @@ impl<K, V> Shard<K, V> {
     /// Must be called without a lock held.
     pub(super) fn settle(&self, hash: u64, own: &Timeout, mut told: u64, timer: &HashedWheelTimer) {
         loop {
-            let mut items = self.lock();
+            let mut items = self.lock_at(Now::of(timer));
             let now = items.table.now();
             match items.table.find_own(hash, own) {
                 Some(item) if item.deadline < told => told = item.deadline,

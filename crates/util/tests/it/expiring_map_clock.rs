@@ -308,3 +308,43 @@ fn a_touch_to_a_deadline_before_that_of_the_timeout_calls_no_waker_under_the_loc
         assert_eq!(counts, (wakes, 0));
     }
 }
+
+/// A call takes the entry before the touch tells the timer its deadline.
+#[test]
+fn an_earlier_touch_of_an_entry_that_a_call_has_counts_when_it_goes_back() {
+    let clock = Arc::new(Meanwhile::default());
+    let builder = HashedWheelTimer::builder()
+        .tick(TICK)
+        .clock(Arc::clone(&clock));
+    let (timer, mut driver) = builder.build_driven().unwrap();
+    let (map, handled) = with_channel(&timer);
+    map.insert(7, 1, FAR).unwrap();
+    let (taken, is_taken) = channel();
+    let (release, is_released) = channel::<()>();
+    let (dropped, holder) = channel();
+    let other = map.clone();
+    let take = move || {
+        let holds = thread::spawn(move || {
+            let entry = other.entry(7);
+            taken.send(()).unwrap();
+            is_released.recv().unwrap();
+            drop(entry);
+            dropped.send(()).unwrap();
+        });
+        is_taken.recv().unwrap();
+        drop(holds);
+    };
+    // The touch reads the clock once before it stores the deadline.
+    let again = Arc::clone(&clock);
+    *clock.run.lock().unwrap() = Some(Box::new(move || {
+        *again.run.lock().unwrap() = Some(Box::new(take));
+    }));
+    assert!(map.touch(&7, TICK));
+    release.send(()).unwrap();
+    holder.recv().unwrap();
+    assert_eq!(map.remaining(&7), Some(TICK));
+    clock.clock.advance(TICK);
+    driver.turn();
+    assert_eq!(handled.try_recv(), Ok((1, Cause::Expired)));
+    assert_eq!((map.len(), timer.pending_timeouts()), (0, 0));
+}
