@@ -386,8 +386,8 @@ pub const MUTANTS: &[Mutant] = &[
     // The other timeout of an item has ended before the item has it, and the item stays.
     mutant("EndedTimeoutIsKept", "util/expiring_map/items.rs expire", "item.has_ended()", "false"),
     // An item gets another timeout, and an earlier deadline meanwhile, which the timer is not told.
-    mutant("SecondTimeoutIsLate", "util/expiring_map/items.rs expire", "self.settle(…)", "()"),
-    // Of two calls that tell the timer earlier deadlines, the one with the later deadline is the last.
+    mutant("SecondTimeoutIsLate", "util/expiring_map/items.rs expire", "self.settle(…)", "drop(new)"),
+    // Of two calls that tell the timer earlier deadlines, the one with the later one is the last.
     mutant("TouchOverwritesAnother", "util/expiring_map/items.rs settle",
         "if «!own.reset(Now::of(timer).until(told))» {",
         "{ let _ = own.reset(Now::of(timer).until(told)); true }"),

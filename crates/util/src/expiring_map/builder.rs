@@ -8,6 +8,7 @@ use foldhash::{SharedSeed, fast::SeedableRandomState};
 use hashed_wheel::HashedWheelTimer;
 
 use super::cause::Causes;
+use super::items::arm;
 use super::output::{BoxFuture, Output};
 use super::shard::Shard;
 use super::table::Limit;
@@ -194,8 +195,8 @@ impl<K: Send + 'static, V: Send + 'static> ExpiringMapBuilder<K, V> {
     /// `maximumWeight` and `weigher`.
     ///
     /// It works as [`max_entries`](Self::max_entries) does, and the two can be combined. An entry
-    /// is weighed when it is inserted, without a lock held, and not when its value changes. One that
-    /// is heavier than the limit is evicted at once.
+    /// is weighed when it is inserted, without a lock held, and not when its value changes. One
+    /// that is heavier than the limit is evicted at once.
     ///
     /// From 2 097 152 on the limit is divided among several locks, and an entry may have at most
     /// the weight of one part, which is at least 1 048 576.
@@ -461,7 +462,11 @@ impl<K: Send + 'static, V: Send + 'static> ExpiringMapBuilder<K, V> {
             entries: limit.entries.map(|entries| entries / count),
             weight: limit.weight.map(|weight| weight / count as u64),
         };
-        let shard = |_| Arc::new(Shard::new(Arc::clone(&output), limit));
+        let arm = match output.runs_on_worker {
+            true => arm::<K, V, true>,
+            false => arm::<K, V, false>,
+        };
+        let shard = |_| Arc::new(Shard::new(Arc::clone(&output), arm, limit));
         let owner = Owner {
             is_limited: self.timer.max_pending_timeouts().is_some(),
             timer: self.timer,

@@ -22,8 +22,8 @@ type Inserted<K, V> = Result<Option<V>, (K, V)>;
 
 impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     /// Inserts an entry that expires `delay` from now. Returns the value that was under the key,
-    /// unless its time has come: then it goes to the handler or the receiver. If the key is reserved,
-    /// the delay begins when it is free.
+    /// unless its time has come: then it goes to the handler or the receiver. If the key is
+    /// reserved, the delay begins when it is free.
     ///
     /// The new key replaces the old one, unlike in `HashMap::insert`. To keep the old entry:
     /// [`insert_if_absent`](Self::insert_if_absent).
@@ -403,8 +403,8 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
         true
     }
 
-    /// Takes the lock for a call for this key. Returns the shard and the hash too. The error is that
-    /// a call or a handler has reserved the key.
+    /// Takes the lock for a call for this key. Returns the shard and the hash too. The error is
+    /// that a call or a handler has reserved the key.
     pub(super) fn try_lock_key<Q>(&self, key: &Q) -> Result<Locked<'_, K, V>, BeingWritten>
     where
         Q: Hash + Equivalent<K> + ?Sized,

@@ -40,7 +40,6 @@
 //! items are passed on, and dropped, after the lock is released.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use std::time::Duration;
 
 use hashed_wheel::{HashedWheelTimer, NewTimeoutError, Timeout, TimerTask};
@@ -131,7 +130,7 @@ impl<K, V> Shard<K, V> {
             drop(items);
             // The clock is read again, because this may have waited for the lock.
             let rest = Now::of(&timer).until(deadline);
-            let Ok(new) = (self.output.arm)(self, &timer, hash, rest) else {
+            let Ok(new) = (self.arm)(self, &timer, hash, rest) else {
                 is_rejected = true;
                 continue;
             };
@@ -194,10 +193,7 @@ impl<K, V> Shard<K, V> {
     }
 }
 
-/// Schedules the timeout of an item.
-pub(super) type Arm<K, V> =
-    fn(&Arc<Shard<K, V>>, &HashedWheelTimer, u64, Duration) -> Result<Timeout, NewTimeoutError>;
-
+/// Schedules the timeout of an item: [`Arm`](super::shard::Arm).
 pub(super) fn arm<K, V, const ON_WORKER: bool>(
     shard: &Arc<Shard<K, V>>,
     timer: &HashedWheelTimer,

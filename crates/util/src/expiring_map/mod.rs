@@ -407,7 +407,7 @@ impl<K, V> Owner<K, V> {
         let now = Now::of(&self.timer);
         let time = self.time(now, end(now));
         let rest = now.until(time.deadline);
-        let arm = |()| (self.output.arm)(shard, &self.timer, item.hash, rest);
+        let arm = |()| (shard.arm)(shard, &self.timer, item.hash, rest);
         match self.output.check().and_then(arm) {
             Ok(timeout) => item.timeout = Armed(Some(timeout)),
             Err(error) => {

@@ -6,7 +6,6 @@ use std::pin::Pin;
 use hashed_wheel::NewTimeoutError;
 
 use super::cause::{Cause, Causes, Removed};
-use super::items::{Arm, arm};
 use super::receiver::Sender;
 use super::shard::Leaving;
 use crate::sync::Arc;
@@ -17,8 +16,8 @@ use crate::sync::Arc;
 // panic on when it has done its work.
 pub(super) struct Output<K, V> {
     take: AssertUnwindSafe<Box<Take<K, V>>>,
-    /// Schedules the timeout of an item.
-    pub(super) arm: Arm<K, V>,
+    /// Whether entries expire on the worker, even if there is a task executor.
+    pub(super) runs_on_worker: bool,
     /// Whether the key of an entry stays reserved until the output has done with it.
     pub(super) reserves_keys: bool,
     pub(super) causes: Causes,
@@ -32,7 +31,7 @@ impl<K: Send + 'static, V: Send + 'static> Output<K, V> {
     fn new(take: impl Fn(Leaving<K, V>) + Send + Sync + 'static) -> Self {
         Self {
             take: AssertUnwindSafe(Box::new(take)),
-            arm: arm::<K, V, false>,
+            runs_on_worker: false,
             reserves_keys: false,
             causes: Causes::UNRETURNED,
             bound: None,
@@ -49,12 +48,11 @@ impl<K: Send + 'static, V: Send + 'static> Output<K, V> {
         Self::new(move |leaving| handler(leaving.item.entry))
     }
 
-    /// Entries expire on the worker, even if there is a task executor.
     pub(super) fn sender(sender: Sender<K, V>, capacity: Option<usize>) -> Self {
         let sender = Arc::new(sender);
         let queue = Arc::clone(&sender);
         let mut output = Self::new(move |leaving| sender.send(leaving.item.entry));
-        output.arm = arm::<K, V, true>;
+        output.runs_on_worker = true;
         output.bound = capacity.map(|most| (queue, most));
         output
     }

@@ -6,8 +6,9 @@
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
+use std::time::Duration;
 
-use hashed_wheel::HashedWheelTimer;
+use hashed_wheel::{HashedWheelTimer, NewTimeoutError, Timeout};
 
 use super::cause::Cause;
 use super::error::BeingWritten;
@@ -25,7 +26,12 @@ pub(super) struct Shard<K, V> {
     items: Mutex<Items<K, V>>,
     /// Here, because the task of an item has its shard anyway.
     pub(super) output: Arc<Output<K, V>>,
+    pub(super) arm: Arm<K, V>,
 }
+
+/// Schedules the timeout of an item.
+pub(super) type Arm<K, V> =
+    fn(&Arc<Shard<K, V>>, &HashedWheelTimer, u64, Duration) -> Result<Timeout, NewTimeoutError>;
 
 /// What the lock of a shard guards.
 pub(super) struct Items<K, V> {
@@ -41,7 +47,7 @@ pub(super) struct Leaving<K, V> {
 }
 
 impl<K, V> Shard<K, V> {
-    pub(super) fn new(output: Arc<Output<K, V>>, limit: Limit) -> Self {
+    pub(super) fn new(output: Arc<Output<K, V>>, arm: Arm<K, V>, limit: Limit) -> Self {
         let items = Items {
             table: Table::new(limit),
             reserved: ReservedKeys::default(),
@@ -49,6 +55,7 @@ impl<K, V> Shard<K, V> {
         Self {
             items: Mutex::new(items),
             output,
+            arm,
         }
     }
 
