@@ -354,7 +354,7 @@ impl TimerClock {
 
     /// Returns whether `deadline` has been reached.
     #[cfg(feature = "async")]
-    #[inline]
+    #[inline(always)]
     pub(crate) fn has_reached(&self, deadline: u64) -> bool {
         // `deadline_base` is cheap and never behind, so it rules out most cases. `now` is exact.
         self.deadline_base() >= deadline && self.now() >= deadline

@@ -71,8 +71,9 @@ pub(super) const PAGE_SIZE: usize = 4_096;
 /// (The operating system provides memory when it is first used.)
 pub(super) const FIRST_CHUNK: usize = if cfg!(hashed_wheel_loom) { 2 } else { 1_024 };
 
-/// This many chunks use up all node numbers.
-const CHUNKS: usize = (u32::BITS - FIRST_CHUNK.trailing_zeros()) as usize;
+/// One more than use up all node numbers. So each number names one of them, and no look-up checks
+/// the bound.
+const CHUNKS: usize = (u32::BITS - FIRST_CHUNK.trailing_zeros()) as usize + 1;
 
 /// How many nodes ahead of the one that is filled are fetched into the cache.
 const NODES_AHEAD: usize = 6;
@@ -157,10 +158,10 @@ pub(super) struct Arena<S: TaskContext> {
 /// Returns the chunk of the node with this number, and its place there.
 fn location(number: u32) -> (usize, usize) {
     let number = number as usize + FIRST_CHUNK;
-    // The highest bit names the chunk, and the bits below it the place.
-    let bit = number.ilog2();
-    let chunk = bit - FIRST_CHUNK.ilog2();
-    (chunk as usize, number ^ (1 << bit))
+    // The highest bit names the chunk, and the bits below it the place. (`ilog2` would be two
+    // subtractions more where a processor finds the highest bit.)
+    let bit = (number.leading_zeros() ^ (usize::BITS - 1)) as usize;
+    (bit - FIRST_CHUNK.ilog2() as usize, number ^ (1 << bit))
 }
 
 /// The alignment of a chunk whose nodes have this size: its pages can be returned.
@@ -512,7 +513,7 @@ mod tests {
                 expected = (expected.0 + 1, 0);
             }
         }
-        assert_eq!(location(u32::MAX - FIRST_CHUNK as u32).0, CHUNKS - 1);
+        assert_eq!(location(u32::MAX - FIRST_CHUNK as u32).0, CHUNKS - 2);
     }
 
     /// All numbers that have a location are used, except those of the last page.
