@@ -573,23 +573,31 @@ END $$;
 -- run. Its transaction is the only one that does so: if two removed the last two results of a job,
 -- neither would know that there are no more. A search for such jobs would read all jobs whose
 -- results are kept.
-CREATE FUNCTION @delete_runs(the_runs bigint[]) RETURNS bigint
+--
+-- For the same reason, the results of a finished job remain if another transaction has locked it,
+-- for example to repeat one of them. If `waits`, the jobs are locked first, in the order of their
+-- keys, as `put_jobs` does.
+CREATE FUNCTION @delete_runs(the_runs bigint[], waits boolean) RETURNS bigint
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
     removed bigint;
     jobs bigint[];
+    finished_jobs bigint[];
+    locked_jobs bigint[];
 BEGIN
     PERFORM pg_advisory_xact_lock(hashtextextended('hashed-wheel-job-scheduler clean @channel', 0));
-    WITH old AS (
-        DELETE FROM @run WHERE id = ANY (the_runs) AND finished IS NOT NULL RETURNING job
-    )
-    SELECT count(*), array_agg(DISTINCT old.job) INTO removed, jobs FROM old;
-    -- Locked first: a caller may be about to request another run.
-    SELECT array_agg(ended.id) INTO jobs FROM (
-        SELECT job.id FROM @job job WHERE job.id = ANY (jobs) AND job.next_run IS NULL
-        ORDER BY job.id FOR UPDATE SKIP LOCKED
-    ) AS ended;
-    DELETE FROM @job job WHERE job.id = ANY (jobs)
+    jobs := ARRAY(SELECT DISTINCT run.job FROM @run run WHERE run.id = ANY (the_runs));
+    IF waits THEN
+        PERFORM FROM @job job WHERE job.id = ANY (jobs) ORDER BY job.key, job.id FOR KEY SHARE;
+    END IF;
+    finished_jobs := ARRAY(SELECT job.id FROM @job job WHERE job.id = ANY (jobs) AND job.next_run IS NULL
+        FOR UPDATE SKIP LOCKED);
+    locked_jobs := ARRAY(SELECT job.id FROM @job job WHERE job.id = ANY (jobs) AND job.next_run IS NULL
+        EXCEPT SELECT unnest(finished_jobs));
+    DELETE FROM @run run
+    WHERE run.id = ANY (the_runs) AND run.finished IS NOT NULL AND run.job <> ALL (locked_jobs);
+    GET DIAGNOSTICS removed = ROW_COUNT;
+    DELETE FROM @job job WHERE job.id = ANY (finished_jobs)
         AND COALESCE((SELECT false FROM @run run WHERE run.job = job.id LIMIT 1), true);
     RETURN removed;
 END $$;
@@ -607,5 +615,5 @@ BEGIN
         RETURN 0;
     END IF;
     RETURN @delete_runs(ARRAY(SELECT run.id FROM @run run WHERE run.finished < oldest
-        ORDER BY run.finished LIMIT the_limit FOR UPDATE SKIP LOCKED));
+        ORDER BY run.finished LIMIT the_limit FOR UPDATE SKIP LOCKED), false);
 END $$;

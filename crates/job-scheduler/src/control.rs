@@ -9,14 +9,15 @@ use crate::records::count;
 
 const CANCEL: &str = "SELECT @cancel_run($1)";
 
-/// In the order of numbers, as other functions lock them.
+/// Locks the job first, because a deletion locks its runs in another order.
 const CANCEL_ALL: &str = "
+    WITH locked AS MATERIALIZED (SELECT job.id FROM @job job WHERE job.id = $1 FOR KEY SHARE)
     SELECT count(*) FROM (
         SELECT @cancel_run(unfinished.id) AS outcome FROM (
             SELECT run.id FROM @run run
             WHERE run.job = $1 AND run.state IN ('waiting', 'claimed', 'running', 'blocked')
             ORDER BY run.id
-        ) AS unfinished
+        ) AS unfinished WHERE (SELECT count(*) FROM locked) > 0
     ) AS called WHERE outcome IN ('cancelled', 'requested')";
 
 const RETRY: &str = "SELECT @retry_run($1)";

@@ -273,7 +273,8 @@ impl Jobs {
     }
 
     /// Changes all these runs, and returns how many it has changed. The others do not exist, or
-    /// their states do not allow it. In a transaction, a caller can roll back if there are any.
+    /// their states do not allow it, or they should be deleted while another transaction has locked
+    /// their finished job. In a transaction, a caller can roll back if there are any.
     ///
     /// # Errors
     ///
@@ -306,7 +307,7 @@ impl Jobs {
             RunChange::Cancel => {
                 CHANGE.replace("{call}", "@cancel_run(id) IN ('cancelled', 'requested')")
             }
-            RunChange::Delete => "SELECT @delete_runs($1)".into(),
+            RunChange::Delete => "SELECT @delete_runs($1, true)".into(),
         };
         let parameters = [(&runs as _, Type::INT8_ARRAY)];
         let count = self

@@ -202,6 +202,101 @@ async fn changes_of_many_runs_and_replacements_do_not_wait_for_each_other_foreve
     }
 }
 
+/// A transaction deletes a job, and locks its runs by their due times: the last one first. While it
+/// waits for the second one, another transaction deletes or cancels these runs. Returns whether there
+/// is a deadlock.
+async fn deletion_deadlocks(deletes: bool, sabotage: Option<(&str, &str)>) -> Option<bool> {
+    let mut fixture = Fixture::sabotaged(&sabotage).await?;
+    fixture.migrate().await;
+    let jobs = fixture.jobs.clone();
+    let [changing, deleting, watching] = [
+        connect(&fixture.config).await,
+        connect(&fixture.config).await,
+        connect(&fixture.config).await,
+    ];
+    let id = fixture.enqueue(job().after(LATER)).await;
+    let mut runs = Vec::new();
+    for _ in 0..3 {
+        let run = jobs.run_now(&fixture.client, id).await.unwrap();
+        runs.push(run.unwrap());
+    }
+    if deletes {
+        assert_eq!(jobs.cancel_all(&fixture.client, id).await.unwrap(), 3);
+    }
+    let table = format!("\"{}\".run", fixture.schema);
+    for run in runs.iter().rev() {
+        let text = format!("UPDATE {table} SET due = due - id * interval '1 hour' WHERE id = $1");
+        fixture.client.execute(&text, &[run]).await.unwrap();
+    }
+    let waits = format!(
+        "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND strpos(query, '\"{}\".') > 0",
+        fixture.schema
+    );
+    let until_waiting = async |count| {
+        eventually(async || watching.query(&waits, &[]).await.unwrap().len() == count).await;
+    };
+    let lock = fixture.client.transaction().await.unwrap();
+    let text = format!("SELECT FROM {table} WHERE id = $1 FOR UPDATE");
+    lock.query(&text, &[&runs[1]]).await.unwrap();
+    let change = async {
+        until_waiting(1).await;
+        match deletes {
+            true => jobs.change_runs(&changing, RunChange::Delete, &runs).await,
+            false => jobs.cancel_all(&changing, id).await,
+        }
+    };
+    let unlock = async {
+        until_waiting(2).await;
+        lock.rollback().await.unwrap();
+    };
+    let (deleted, changed, ()) = tokio::join!(jobs.delete(&deleting, id), change, unlock);
+    let has_deadlock = is_deadlock(&deleted) || is_deadlock(&changed);
+    assert!(has_deadlock || deleted.unwrap() && changed.unwrap() == 0);
+    Some(has_deadlock)
+}
+
+#[tokio::test]
+async fn changes_of_many_runs_and_deletions_of_jobs_do_not_wait_for_each_other_forever() {
+    let no_locks = ("WHERE (SELECT count(*) FROM locked) > 0", "");
+    for (deletes, sabotage) in [
+        (true, ("IF waits THEN", "IF false THEN")),
+        (false, no_locks),
+    ] {
+        let Some(has_deadlock) = deletion_deadlocks(deletes, None).await else {
+            return;
+        };
+        assert!(!has_deadlock, "{deletes}");
+        assert_eq!(
+            deletion_deadlocks(deletes, Some(sabotage)).await,
+            Some(true)
+        );
+    }
+}
+
+/// Otherwise nothing would find the job later: it has no result.
+#[tokio::test]
+async fn result_remains_while_another_transaction_has_locked_its_finished_job() {
+    let Some(mut fixture) = Fixture::new().await else {
+        return;
+    };
+    let jobs = fixture.jobs.clone();
+    let other = connect(&fixture.config).await;
+    let node = fixture.node().await;
+    let id = fixture.enqueue(job()).await;
+    let run = fixture.until_done(id, 1).await[0].id;
+    shut_down(node).await;
+    let clean = format!("SELECT {}.clean('0 s', 100)", fixture.schema);
+    let clean = async || other.query_one(&clean, &[]).await.unwrap().get::<_, i64>(0);
+    let transaction = fixture.client.transaction().await.unwrap();
+    assert!(!jobs.retry(&transaction, run).await.unwrap());
+    assert_eq!(clean().await, 0);
+    let deleted = jobs.change_runs(&other, RunChange::Delete, &[run]).await;
+    assert_eq!(deleted.unwrap(), 0);
+    transaction.rollback().await.unwrap();
+    assert_eq!(clean().await, 1);
+    assert!(jobs.get(&other, id).await.unwrap().is_none());
+}
+
 #[tokio::test]
 async fn job_exists_if_the_transaction_of_sqlx_commits() {
     let Some(fixture) = Fixture::new().await else {
