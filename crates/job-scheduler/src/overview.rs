@@ -268,7 +268,7 @@ impl Jobs {
     }
 
     /// Returns the nodes, among them lost ones whose runs are not taken over yet. Reads at most the
-    /// last 10 000 runs that have ended, by an index.
+    /// last 10 000 runs that have ended, by an index. The role needs `SELECT` on `node` and `run`.
     ///
     /// # Errors
     ///

@@ -17,7 +17,7 @@ use hashed_wheel_job_scheduler::{
 use tokio_postgres::{Client, Config};
 
 use self::connect::Connector;
-use self::text::{escaped, print_line};
+use self::text::{Runs, escaped, print_line};
 use self::time::Rounded;
 
 /// Shows and changes the jobs of hashed-wheel-job-scheduler in a PostgreSQL database
@@ -120,8 +120,8 @@ enum Command {
     },
     /// Show the nodes, and what they have done in the last hour
     ///
-    /// MEDIAN is that of the durations, LATE the 99th percentile of how much later than they should
-    /// runs have started.
+    /// ENDED, FAILED, MEDIAN (duration) and LATE (99th percentile of the delay of starts) are of the
+    /// last hour, among the last 10000 runs of all nodes.
     Nodes,
     /// Serve a page that shows nodes, jobs, runs, lateness and failures
     ///
@@ -374,7 +374,10 @@ async fn change_runs(
     let transaction = client.transaction().await?;
     let runs = jobs.select_runs(&transaction, filter, None).await?;
     if runs.len() != count {
-        return Err(format!("{} runs match, not {count}: nothing is changed", runs.len()).into());
+        let matching = Runs(runs.len() as u64);
+        return Err(
+            format!("the filter matches {matching}, not {count}: nothing is changed").into(),
+        );
     }
     let changed = jobs.change_runs(&transaction, change, &runs).await?;
     if changed != count as u64 {

@@ -1,4 +1,6 @@
-//! Text of users for a terminal.
+//! Text for a terminal: that of users, and counts.
+
+use std::fmt::{self, Display};
 
 /// Returns the text with escapes instead of the characters that a terminal may obey, or that would
 /// look like the next line: all control characters, and those that change the direction of text.
@@ -16,6 +18,15 @@ pub(crate) fn escaped(text: &str) -> String {
         }
     }
     escaped
+}
+
+/// A number of runs.
+pub(crate) struct Runs(pub(crate) u64);
+
+impl Display for Runs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} run{}", self.0, if self.0 == 1 { "" } else { "s" })
+    }
 }
 
 /// Prints a line.

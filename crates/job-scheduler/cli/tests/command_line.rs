@@ -273,7 +273,7 @@ fn failed_runs_of_a_tenant_are_found_and_repeated() {
         (
             "runs key=tenant-7/ --retry 3",
             1,
-            "2 runs match, not 3: nothing is changed",
+            "the filter matches 2 runs, not 3: nothing is changed",
         ),
         (
             "runs key=tenant-7/ --cancel 2",

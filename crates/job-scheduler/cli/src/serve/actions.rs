@@ -10,10 +10,11 @@ use tokio_postgres::Transaction;
 use super::app::{App, Posted, Shared, number};
 use super::database::now;
 use super::guard::Caller;
-use super::html::{Html, Runs, put};
+use super::html::{Html, put};
 use super::problem::Problem;
 use super::runs::{Address, cursor, expectation};
 use crate::filter::{changes, filter};
+use crate::text::Runs;
 
 /// Changes a job or a run, at addresses such as `/jobs/7/pause`. Then the browser goes to its page.
 pub(crate) async fn act(

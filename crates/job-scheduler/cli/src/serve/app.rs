@@ -41,7 +41,10 @@ impl FromRequest<Shared> for Posted {
             Ok(Form(fields)) if fields.values().any(|text| text.contains('\0')) => Problem::nul(),
             Ok(Form(fields)) => return Ok(Self(fields)),
             Err(FormRejection::InvalidFormContentType(_)) => return Ok(Self(HashMap::new())),
-            Err(error) => Problem::bad(error.to_string()),
+            Err(error) => Problem {
+                status: error.status(),
+                ..Problem::bad(error.to_string())
+            },
         };
         Err(app.problem(&problem))
     }

@@ -58,15 +58,6 @@ impl Write for Escape<'_> {
     }
 }
 
-/// A number of runs.
-pub(crate) struct Runs(pub(crate) u64);
-
-impl Display for Runs {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} run{}", self.0, if self.0 == 1 { "" } else { "s" })
-    }
-}
-
 /// A value in the query of a URL.
 pub(crate) struct InQuery<'a>(pub(crate) &'a str);
 

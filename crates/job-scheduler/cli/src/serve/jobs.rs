@@ -103,6 +103,7 @@ pub(crate) async fn all(app: &App, query: &HashMap<String, String>) -> Result<Pa
         title: "Jobs".into(),
         tab: Tab::Jobs,
         refresh,
+        has_fields: true,
         body,
     })
 }
@@ -163,11 +164,11 @@ fn put_pages(html: &mut Html, view: &View, page: &JobPage) {
 
 /// Returns the number of the job with this number or this key.
 pub(crate) async fn find(app: &App, query: &HashMap<String, String>) -> Result<i64, Problem> {
-    let text = query.get("job").map(|text| text.trim()).unwrap_or_default();
+    let text = query.get("job").map(String::as_str).unwrap_or_default();
     let mut lease = app.database.lease().await?;
     let reader = lease.read().await?;
     let mut found = app.jobs.find(&reader, text).await?;
-    if let (None, Ok(number)) = (found, text.parse()) {
+    if let (None, Ok(number)) = (found, text.trim().parse()) {
         found = app.jobs.get(&reader, number).await?.map(|job| job.id);
     }
     reader.rollback().await.map_err(Error::from)?;
@@ -219,6 +220,7 @@ pub(crate) async fn one(
         title: format!("Job {}", job.id),
         tab: Tab::Jobs,
         refresh: before.is_none(),
+        has_fields: false,
         body,
     })
 }

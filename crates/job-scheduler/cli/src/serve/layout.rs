@@ -14,6 +14,9 @@ pub(crate) struct Page {
     pub(crate) tab: Tab,
     /// Whether a browser loads it again every few seconds.
     pub(crate) refresh: bool,
+    /// Whether users type something on it. Without scripts, it is not loaded again, because that
+    /// would discard what they have typed.
+    pub(crate) has_fields: bool,
     pub(crate) body: Html,
 }
 
@@ -47,8 +50,7 @@ impl App {
             "<title>" {&page.title} " · job-scheduler</title>"
             "<link rel=\"stylesheet\" href=\"/style.css\"><link rel=\"icon\" href=\"/icon.svg\">"
             "<script src=\"/script.js\" defer></script>");
-        // It would discard the limits that a user is typing.
-        if page.refresh && page.tab != Tab::Limits {
+        if page.refresh && !page.has_fields {
             put!(
                 html,
                 "<noscript><meta http-equiv=\"refresh\" content=\"10\"></noscript>"
@@ -82,6 +84,7 @@ impl App {
             title: problem.title.into(),
             tab: Tab::None,
             refresh: problem.status.is_server_error(),
+            has_fields: false,
             body,
         };
         (problem.status, self.page(&page)).into_response()

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use axum::extract::{Extension, State};
+use axum::extract::{Extension, Query, State};
 use axum::response::{IntoResponse, Redirect, Response};
 use hashed_wheel_job_scheduler::{BlockedOn, Error, KindLimits, Queue};
 
@@ -76,6 +76,7 @@ pub(crate) async fn page(app: &App, query: &Fields) -> Result<Page, Problem> {
         title: "Limits".into(),
         tab: Tab::Limits,
         refresh: true,
+        has_fields: app.guard.allows_changes(),
         body,
     })
 }
@@ -128,31 +129,40 @@ fn put_row(app: &App, html: &mut Html, fields: &[(&'static str, String)]) {
         }
         put!(html, ">");
     }
-    put!(html, "<td><form id=\"" {&form} "\" method=\"post\" action=\"/limits\"><input type=\"hidden\" name=\"form\" value=\""
-        {app.guard.form()} "\"><button>Set</button></form></tr>");
+    put!(html, "<td><form id=\"" {&form} "\" method=\"post\" action=\"/limits");
+    // A field has no line breaks, and the name may have some.
+    let (what, name) = &fields[0];
+    if !name.is_empty() {
+        put!(html, "?" {what} "=" {InQuery(name)});
+    }
+    put!(html, "\"><input type=\"hidden\" name=\"form\" value=\"" {app.guard.form()} "\"><button>Set</button></form></tr>");
 }
 
-/// Sets the limits of a kind or of a name. Empty fields: no limit.
+/// Sets the limits of a kind or of a name, which may be in the address. Empty fields: no limit.
 pub(crate) async fn set(
     State(app): State<Shared>,
     Extension(caller): Extension<Caller>,
-    Posted(fields): Posted,
+    Query(address): Query<Fields>,
+    Posted(mut fields): Posted,
 ) -> Response {
+    fields.extend(address);
     let set = app.limited(async {
         // Names as they are written: a space may be a part of them.
         let field = |name| fields.get(name).filter(|text| !text.is_empty());
-        let trimmed = |name| field(name).map(|text| text.trim());
+        let trimmed = |name| {
+            let text = field(name).map(|text| text.trim());
+            text.filter(|text| !text.is_empty())
+        };
         app.guard.check_form(caller, trimmed("form"))?;
         let number = |name| {
             let bad = |_| Problem::bad(format!("'{name}' must be a whole number."));
             trimmed(name)
-                .filter(|text| !text.is_empty())
                 .map(|text| text.parse::<u32>().map_err(bad))
                 .transpose()
         };
         let mut limits = KindLimits::new().burst(number("burst")?.unwrap_or(1));
         limits.running = number("running")?;
-        if let Some(text) = trimmed("rate").filter(|text| !text.is_empty()) {
+        if let Some(text) = trimmed("rate") {
             let (count, period) =
                 rate(text).map_err(|why| Problem::bad(format!("The rate {why}.")))?;
             limits = limits.rate(count, period);

@@ -28,6 +28,7 @@ pub(crate) fn form(app: &App, to: &str, error: &'static str) -> Response {
         title: "Log in".into(),
         tab: Tab::Login,
         refresh: false,
+        has_fields: true,
         body: html,
     };
     (StatusCode::UNAUTHORIZED, app.page(&page)).into_response()

@@ -48,6 +48,7 @@ pub(crate) async fn page(app: &App) -> Result<Page, Problem> {
         title: "Overview".into(),
         tab: Tab::Overview,
         refresh: true,
+        has_fields: false,
         body,
     })
 }

@@ -10,10 +10,11 @@ use hashed_wheel_job_scheduler::{Error, RunFilter, RunInfo, RunState, RunSummary
 use super::actions::put_notice;
 use super::app::App;
 use super::database::now;
-use super::html::{Cut, Html, InQuery, Runs, put, put_exact_time, put_run_state, put_time};
+use super::html::{Cut, Html, InQuery, put, put_exact_time, put_run_state, put_time};
 use super::layout::{Page, Tab};
 use super::problem::Problem;
 use crate::filter::{NAMES, STATES, changes, filter, in_range};
+use crate::text::Runs;
 use crate::time::{Rounded, time_between};
 
 type Fields = HashMap<String, String>;
@@ -104,6 +105,7 @@ pub(crate) async fn all(app: &App, query: &Fields) -> Result<Page, Problem> {
         title: "Runs".into(),
         tab: Tab::Runs,
         refresh,
+        has_fields: true,
         body,
     })
 }
@@ -163,7 +165,7 @@ fn put_question(
     } = question;
     let (time, id) = before_which(first);
     put!(html, "<form class=\"question\" method=\"post\" action=\"/runs\"><p>" {change} " " {Runs(*count as u64)}
-        "? Later ones are not among them. If any of them has changed meanwhile, nothing is done.</p>");
+        "? Later runs are not changed. If one has changed meanwhile, nothing is done.</p>");
     let mut hidden = vec![
         ("form", app.guard.form().to_owned()),
         ("change", (*change).to_owned()),
@@ -261,6 +263,7 @@ pub(crate) async fn one(app: &App, run: i64, query: &Fields) -> Result<Page, Pro
         title: format!("Run {}", run.id),
         tab: Tab::Jobs,
         refresh,
+        has_fields: false,
         body,
     })
 }

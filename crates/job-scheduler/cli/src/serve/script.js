@@ -1,17 +1,18 @@
 // Shows the page again every few seconds, without what a reload would disturb: scrolling, a selected
-// text, a form with values that are not sent yet, a button that is pressed. Without scripts, the page
-// reloads itself.
+// text, a form with values that are not sent yet, a button that is pressed. Without scripts, a page
+// that has no fields reloads itself.
 "use strict";
 
 // A list whose choice is not the one of the page, or a text.
 const isChanged = ({ options, selectedIndex, value, defaultValue }) =>
   options ? selectedIndex > 0 && !options[selectedIndex].defaultSelected : value !== defaultValue;
 
+const hasChanges = (main) => [...main.querySelectorAll("input, select")].some(isChanged);
+
 const isInUse = (main) =>
   document.hidden ||
   main.querySelector("details[open], :active") ||
   main.contains(document.activeElement) ||
-  [...main.querySelectorAll("input, select")].some(isChanged) ||
   !document.getSelection().isCollapsed;
 
 // Says that what is shown may be old.
@@ -28,6 +29,7 @@ const showStale = (main, why) => {
 const refresh = async () => {
   const main = document.querySelector("main");
   if (isInUse(main)) return;
+  if (hasChanges(main)) return showStale(main, "a form has values that are not sent");
   try {
     const response = await fetch(location.href, { signal: AbortSignal.timeout(15000) });
     if (response.status === 401) return location.reload();
@@ -37,7 +39,7 @@ const refresh = async () => {
     const next = page.querySelector("main[data-page]");
     // For example the page of a proxy that does not reach this program.
     if (!next) throw new Error("not a page of this program");
-    if (!isInUse(main)) main.replaceWith(next);
+    if (!isInUse(main) && !hasChanges(main)) main.replaceWith(next);
   } catch (error) {
     showStale(main, error.name === "TimeoutError" ? "no answer" : "job-scheduler serve cannot be reached");
   }

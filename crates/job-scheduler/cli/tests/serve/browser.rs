@@ -300,6 +300,11 @@ fn operator_repeats_the_failed_runs_of_a_tenant() {
     let typed =
         "return [...document.querySelectorAll('input')].some((input) => input.value === '37')";
     assert_eq!(browser.script(typed), true);
+    let text = browser.text();
+    assert!(
+        text.contains("a form has values that are not sent"),
+        "{text}"
+    );
     browser.follow("//nav/a[.='Limits']");
     fixture.execute(
         "INSERT INTO @run (job, handler, due, start_at, state, blocked_on)

@@ -112,12 +112,26 @@ fn jobs_are_filtered_found_and_shown_page_by_page() {
         "{kind}"
     );
 
-    for query in ["report%207", &other.to_string(), "report+7"] {
+    // A space may be a part of a key.
+    let spaced = fixture.enqueue(NewJob::named("report", json!(8)).after(LATER).key(" 8 "));
+    for (query, found) in [
+        ("report%207", other),
+        (&other.to_string(), other),
+        (&format!("+{other}+"), other),
+        ("report+7", other),
+        ("+8+", spaced),
+    ] {
         let reply = page.get(&format!("/find?job={query}"));
         assert_eq!(
             (reply.status, reply.header("location")),
-            (303, &*format!("/jobs/{other}"))
+            (303, &*format!("/jobs/{found}"))
         );
+    }
+    // Without scripts, a reload would discard what a user is typing.
+    for (path, reloads) in [("/", true), ("/jobs", false), ("/runs", false)] {
+        let shown = page.get(path).body;
+        assert_eq!(shown.contains("<noscript>"), reloads, "{path}: {shown}");
+        assert!(shown.contains("data-refresh"), "{path}: {shown}");
     }
     let shown = page.get(&format!("/jobs/{other}")).body;
     assert!(
@@ -391,11 +405,26 @@ fn limits_are_set_as_they_are_written() {
         (&*kinds[0].handler, kinds[0].limits.running),
         (" mail ", Some(3))
     );
-    let limits = fixture.wait(fixture.jobs.limits(&fixture.client)).unwrap();
+    let limits = || fixture.wait(fixture.jobs.limits(&fixture.client)).unwrap();
     assert_eq!(
-        limits.into_iter().collect::<Vec<_>>(),
+        limits().into_iter().collect::<Vec<_>>(),
         [(" bank".into(), 4)]
     );
+    // No field of a browser has a line break, so the name is in the address.
+    let lines = fixture.jobs.set_limit(&fixture.client, "a\r\nb", Some(1));
+    fixture.wait(lines).unwrap();
+    let action = "/limits?name=a%0D%0Ab";
+    assert!(
+        page.get("/limits")
+            .body
+            .contains(&format!("action=\"{action}\""))
+    );
+    let reply = page.post(action, &format!("{form}&name=ab&running=5"));
+    assert_eq!(reply.status, 303);
+    let names = limits().into_iter().collect::<Vec<_>>();
+    assert_eq!(names, [(" bank".into(), 4), ("a\r\nb".into(), 5)]);
+    let reply = page.post("/limits", &format!("{form}&name={}", "a".repeat(16 << 10)));
+    assert_eq!(reply.status, 413, "{reply:?}");
     for (fields, why) in [
         ("name=a%00&running=1", "the character NUL"),
         ("name=a&running=%00", "the character NUL"),
