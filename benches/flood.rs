@@ -8,6 +8,7 @@
 //! The last two columns are what the operating system adds if there are more threads than cores: a
 //! thread in place of the worker only reads the time, beside as many threads that compute.
 
+use std::hint;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
@@ -62,7 +63,11 @@ fn other_threads_only(threads: usize, time: Duration) -> Vec<Duration> {
     let (is_over, mut late) = (AtomicBool::new(false), Vec::new());
     thread::scope(|scope| {
         for _ in 0..threads {
-            scope.spawn(|| while !is_over.load(Ordering::Relaxed) {});
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    hint::spin_loop();
+                }
+            });
         }
         let begin = Instant::now();
         let mut next = begin;
