@@ -379,18 +379,17 @@ pub const MUTANTS: &[Mutant] = &[
     // A touched item ends with its first timeout.
     mutant("MovedItemEnds", "util/expiring_map/items.rs", "own.is_expired() && «!item.is_moved»", "true"),
     // A touched item gets no other timeout if the timer is stopped meanwhile, and stays.
-    mutant("RejectedItemStays", "util/expiring_map/items.rs expire", "is_rejected = true;", "return;"),
+    mutant("RejectedItemStays", "util/expiring_map/items.rs try_expire", "is_rejected = true;", "return;"),
     // The other timeout of an item that was removed meanwhile stays.
-    mutant("TimeoutOfRemovedItemStays", "util/expiring_map/items.rs expire", "drop(Armed(Some(new)))",
+    mutant("TimeoutOfRemovedItemStays", "util/expiring_map/items.rs try_expire", "drop(Armed(Some(new)))",
         "drop(new)"),
     // The other timeout of an item has ended before the item has it, and the item stays.
-    mutant("EndedTimeoutIsKept", "util/expiring_map/items.rs expire", "item.has_ended()", "false"),
+    mutant("EndedTimeoutIsKept", "util/expiring_map/items.rs try_expire", "item.has_ended()", "false"),
     // An item gets another timeout, and an earlier deadline meanwhile, which the timer is not told.
-    mutant("SecondTimeoutIsLate", "util/expiring_map/items.rs expire", "self.settle(…)", "drop(new)"),
+    mutant("SecondTimeoutIsLate", "util/expiring_map/items.rs try_expire", "self.settle(…)", "drop(new)"),
     // Of two calls that tell the timer earlier deadlines, the one with the later one is the last.
     mutant("TouchOverwritesAnother", "util/expiring_map/items.rs settle",
-        "if «!own.reset(Now::of(timer).until(told))» {",
-        "{ let _ = own.reset(Now::of(timer).until(told)); true }"),
+        "Ok(true) => «told = deadline»,", "return"),
     // With a limit of the timer, a call that tells it an earlier deadline is later than one with a
     // later deadline.
     mutant("LimitedTouchOverwritesAnother", "util/expiring_map/items.rs settle", "item.deadline > told",

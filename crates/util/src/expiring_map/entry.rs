@@ -414,7 +414,7 @@ impl<K, V> Drop for OccupiedEntry<'_, K, V> {
             return;
         };
         let shard = Arc::clone(&reservation.shard);
-        let items = shard.lock_at(Now::of(&self.map.owner.timer));
+        let items = shard.lock_at(Now::of_or_past(&self.map.owner.timer));
         // First, because the handler may use the key.
         let free_key = || drop(reservation);
         // The panic hook has reported it. This may be dropped during another panic.

@@ -25,6 +25,8 @@ pub(super) struct Item<K, V> {
     pub(super) is_used: bool,
     /// Whether the deadline was changed since the timeout was scheduled.
     pub(super) is_moved: bool,
+    /// Whether a call schedules another timeout for it. If that panics, the call ends it.
+    pub(super) is_arming: bool,
     /// The cause is set when it leaves the map.
     pub(super) entry: Removed<K, V>,
     pub(super) timeout: Armed,

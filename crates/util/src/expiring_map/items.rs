@@ -39,7 +39,9 @@
 //! Otherwise the timer, which calls the clock and the waker, is called without a lock. Removed
 //! items are passed on, and dropped, after the lock is released.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::iter;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::thread;
 use std::time::Duration;
 
 use hashed_wheel::{HashedWheelTimer, NewTimeoutError, Timeout, TimerTask};
@@ -112,21 +114,36 @@ impl<K, V> Shard<K, V> {
     /// A timeout has ended. Passes its item on, if that is still there. But if the item was touched
     /// and is alive, and the timeout was not cancelled, gives it another one. Must be called without
     /// a lock held.
+    ///
+    /// If the clock panics, no timeout is left that would look for the item. So that ends, by the
+    /// present that the table has seen last.
     pub(super) fn expire(self: &Arc<Self>, hash: u64, mut own: Timeout) {
+        let expire = || self.try_expire(hash, &mut own);
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(expire)) {
+            let end = || self.end_own(hash, self.lock(), &own, Cause::Stopped);
+            if let Err(second) = catch_unwind(AssertUnwindSafe(end)) {
+                drop_panic(second);
+            }
+            resume_unwind(panic);
+        }
+    }
+
+    fn try_expire(self: &Arc<Self>, hash: u64, own: &mut Timeout) {
         let timer = own.timer();
         let mut is_rejected = false;
         loop {
             let mut items = self.lock_at(Now::exactly(&timer));
             let now = items.table.now();
-            let Some(item) = items.table.find_own(hash, &own) else {
+            let Some(item) = items.table.find_own(hash, own) else {
                 return;
             };
             let deadline = item.deadline;
             if is_rejected || own.is_cancelled() || !item.is_alive(now) {
                 // First, because the handler may run for long.
                 drop(timer);
-                return self.end_own(hash, items, &own, Cause::Stopped);
+                return self.end_own(hash, items, own, Cause::Stopped);
             }
+            item.is_arming = true;
             drop(items);
             // The clock is read again, because this may have waited for the lock.
             let rest = Now::of(&timer).until(deadline);
@@ -135,10 +152,11 @@ impl<K, V> Shard<K, V> {
                 continue;
             };
             let mut items = self.lock();
-            let Some(item) = items.table.find_own(hash, &own) else {
+            let Some(item) = items.table.find_own(hash, own) else {
                 drop(items);
                 return drop(Armed(Some(new)));
             };
+            item.is_arming = false;
             let old = item.timeout.0.replace(new.clone());
             // The task that does not find the item has locked the shard before.
             let has_ended = item.has_ended();
@@ -147,7 +165,7 @@ impl<K, V> Shard<K, V> {
             if !has_ended {
                 return self.settle(hash, &new, deadline, &timer);
             }
-            own = new;
+            *own = new;
         }
     }
 
@@ -169,13 +187,14 @@ impl<K, V> Shard<K, V> {
     }
 
     /// Tells the timer the deadline of an item, if that is earlier than the one that it was told.
-    /// Must be called without a lock held.
+    /// If the clock panics, the item keeps the deadline that it was told. Must be called without a
+    /// lock held.
     pub(super) fn settle(&self, hash: u64, own: &Timeout, mut told: u64, timer: &HashedWheelTimer) {
         loop {
-            let mut items = self.lock_at(Now::of(timer));
+            let mut items = self.lock_at(Now::of_or_past(timer));
             let now = items.table.now();
-            match items.table.find_own(hash, own) {
-                Some(item) if item.deadline < told => told = item.deadline,
+            let deadline = match items.table.find_own(hash, own) {
+                Some(item) if item.deadline < told => item.deadline,
                 // A later touch has reset the timeout before this call did.
                 Some(item) if item.deadline > told && timer.max_pending_timeouts().is_some() => {
                     let (deadline, end) = (item.deadline, item.end);
@@ -183,11 +202,28 @@ impl<K, V> Shard<K, V> {
                     return;
                 }
                 _ => return,
-            }
+            };
             drop(items);
-            // Otherwise its task finds the deadline.
-            if !own.reset(Now::of(timer).until(told)) {
-                return;
+            let reset = || own.reset(Now::of(timer).until(deadline));
+            match catch_unwind(AssertUnwindSafe(reset)) {
+                Ok(true) => told = deadline,
+                // Its task finds the deadline.
+                Ok(false) => return,
+                Err(panic) => {
+                    let mut items = self.lock();
+                    if let Some(item) = items.table.find_own(hash, own)
+                        // A call that has stored an earlier one tells the timer that.
+                        && (deadline..told).contains(&item.deadline)
+                    {
+                        let end = item.end.max(told);
+                        item.set_time(&Time {
+                            deadline: told,
+                            end,
+                        });
+                    }
+                    drop(items);
+                    resume_unwind(panic);
+                }
             }
         }
     }
@@ -259,16 +295,21 @@ where
     }
 }
 
-/// The executor has dropped the task. Which item is its own is unknown, so this looks for all items
-/// with this hash whose timeouts have ended.
+/// The executor has dropped the task, or the clock has panicked before the timer had it. Which item
+/// is its own is unknown, so this looks for all items with this hash whose timeouts have ended.
 impl<K, V, const ON_WORKER: bool> Drop for Expire<K, V, ON_WORKER> {
     fn drop(&mut self) {
         let Some(shard) = self.shard.take() else {
             return;
         };
         let ended = || shard.lock().table.ended(self.hash);
-        while let Some(own) = ended() {
-            shard.expire(self.hash, own);
+        let expire = |own| catch_unwind(AssertUnwindSafe(|| shard.expire(self.hash, own))).err();
+        let panic = first_of(iter::from_fn(ended).filter_map(expire));
+        match panic {
+            // The panic hook has reported it.
+            Some(panic) if thread::panicking() => drop_panic(panic),
+            Some(panic) => resume_unwind(panic),
+            None => {}
         }
     }
 }

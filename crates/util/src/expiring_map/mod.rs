@@ -390,6 +390,7 @@ impl<K, V> Owner<K, V> {
             weight,
             is_used: true,
             is_moved: false,
+            is_arming: false,
             number: 0,
             timeout: Armed(None),
             entry: Removed { key, value, cause },
@@ -439,10 +440,12 @@ impl<K, V> Owner<K, V> {
 
 impl<K, V> Drop for Owner<K, V> {
     fn drop(&mut self) {
-        let now = Now::of(&self.timer);
+        let now = Now::of_or_past(&self.timer);
         let mut all = Vec::new();
         for shard in &self.shards {
-            for mut item in shard.lock_at(now).table.take_all() {
+            let mut items = shard.lock_at(now);
+            let now = items.table.now();
+            for mut item in items.table.take_all() {
                 item.set_cause(now, Cause::Stopped);
                 // No other call can use the map.
                 let reservation = None;

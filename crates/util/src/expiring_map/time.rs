@@ -1,9 +1,11 @@
 //! The time of an entry.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use hashed_wheel::HashedWheelTimer;
 
+use super::panics::drop_panic;
 use crate::deadlines::{NEVER, after, nanos};
 
 /// The present, by a timer's clock.
@@ -19,6 +21,15 @@ impl Now {
     pub(super) fn of(timer: &HashedWheelTimer) -> Self {
         let (earliest, latest) = timer.now_bounds();
         Self { earliest, latest }
+    }
+
+    /// The same for a call that must not panic. If the clock does, which the panic hook reports, this
+    /// is the past: a table keeps the present that it has seen last.
+    pub(super) fn of_or_past(timer: &HashedWheelTimer) -> Self {
+        catch_unwind(AssertUnwindSafe(|| Self::of(timer))).unwrap_or_else(|panic| {
+            drop_panic(panic);
+            Self::default()
+        })
     }
 
     /// The time of the clock, which takes longer to read.

@@ -2,12 +2,14 @@
 
 use crate::common;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use common::{Driven, TICK, accepts_all, ends, ms};
-use hashed_wheel::{ExpiredTask, HashedWheelTimer, ManualClock, NewTimeoutError};
+use common::{Driven, TICK, accepts_all, ends, ms, quietly};
+use hashed_wheel::{Clock, Driver, ExpiredTask, HashedWheelTimer, ManualClock, NewTimeoutError};
 use hashed_wheel_util::{Cause, Entry, ExpiringMap, ExpiringMapBuilder, Removed};
 
 const FAR: Duration = ms(123_456);
@@ -246,4 +248,163 @@ fn an_entry_that_replaces_another_takes_over_its_timeout() {
     assert_eq!(t.pass(Duration::from_nanos(1)), 1);
     assert_eq!(all(&ends), [(9, Cause::Expired)]);
     assert_eq!((map.len(), t.timer.pending_timeouts()), (0, 0));
+}
+
+/// A clock of which some readings panic.
+#[derive(Clone, Default)]
+struct Panicking {
+    clock: ManualClock,
+    /// How many readings come before the first one that panics, and before the one after the last.
+    range: Arc<[AtomicU32; 2]>,
+}
+
+impl Panicking {
+    fn set(&self, first: u32, end: u32) {
+        self.range[0].store(first, SeqCst);
+        self.range[1].store(end, SeqCst);
+    }
+}
+
+impl Clock for Panicking {
+    fn now(&self) -> Duration {
+        let next = |left: u32| Some(left.saturating_sub(1));
+        let [first, end] = [0, 1].map(|at| self.range[at].fetch_update(SeqCst, SeqCst, next));
+        assert!(first.unwrap() > 0 || end.unwrap() == 0, "a reading panics");
+        self.clock.now()
+    }
+}
+
+/// A touched entry, and the tasks that wait in an executor's queue.
+struct Touched {
+    clock: Panicking,
+    timer: HashedWheelTimer,
+    driver: Driver,
+    map: Option<ExpiringMap<u8, u32>>,
+    ends: Ends,
+    tasks: Receiver<ExpiredTask>,
+}
+
+impl Touched {
+    fn new() -> Self {
+        let (queue, tasks) = channel();
+        let clock = Panicking::default();
+        let (timer, driver) = HashedWheelTimer::builder()
+            .tick(TICK)
+            .clock(clock.clone())
+            .task_executor(accepts_all(move |task| drop(queue.send(task))))
+            .build_driven()
+            .unwrap();
+        let (map, ends) = with_channel(ExpiringMap::builder(&timer));
+        map.insert(7, 1, TICK * 2).unwrap();
+        assert!(map.touch(&7, TICK * 5));
+        let map = Some(map);
+        Self {
+            clock,
+            timer,
+            driver,
+            map,
+            ends,
+            tasks,
+        }
+    }
+
+    fn map(&self) -> &ExpiringMap<u8, u32> {
+        self.map.as_ref().unwrap()
+    }
+
+    /// The timer fires.
+    fn pass(&mut self, time: Duration) {
+        self.clock.clock.advance(time);
+        self.driver.turn();
+    }
+
+    /// Makes a call during which the clock panics.
+    fn call<R>(
+        &mut self,
+        (first, end): (u32, u32),
+        call: impl FnOnce(&mut Self) -> R,
+    ) -> Option<R> {
+        self.clock.set(first, end);
+        let result = quietly(|| catch_unwind(AssertUnwindSafe(|| call(self))));
+        self.clock.set(0, 0);
+        result.ok()
+    }
+}
+
+/// Neither does the process abort, nor does an entry stay or end twice.
+#[test]
+fn a_clock_that_panics_ends_each_touched_entry_once() {
+    type Case = fn(&mut Touched, (u32, u32)) -> Option<u32>;
+    let cases: [(&str, Case); 8] = [
+        ("the task runs", |t, panics| {
+            t.pass(TICK * 2);
+            let task = t.tasks.try_recv().unwrap();
+            t.call(panics, |_| task.run());
+            None
+        }),
+        ("the task is dropped", |t, panics| {
+            t.pass(TICK * 2);
+            let task = t.tasks.try_recv().unwrap();
+            t.call(panics, |_| drop(task));
+            None
+        }),
+        ("put back", |t, panics| {
+            let map = t.map().clone();
+            let entry = map.entry(7);
+            t.pass(TICK * 2);
+            t.tasks.try_recv().unwrap().run();
+            t.call(panics, |_| drop(entry));
+            None
+        }),
+        ("put back before", |t, panics| {
+            let map = t.map().clone();
+            let entry = map.entry(7);
+            t.call(panics, |_| drop(entry));
+            None
+        }),
+        ("an earlier deadline", |t, panics| {
+            t.call(panics, |t| t.map().touch(&7, TICK));
+            t.pass(TICK * 2);
+            let is_found = t.map().contains_key(&7);
+            let count = t.tasks.try_iter().map(ExpiredTask::run).count();
+            assert_eq!(count, 1);
+            assert_eq!(t.map().len(), usize::from(is_found), "no dead entry stays");
+            None
+        }),
+        ("cancelled", |t, panics| {
+            t.call(panics, |t| t.timer.cancel_all());
+            None
+        }),
+        ("replaced", |t, panics| {
+            t.pass(TICK * 2);
+            let inserted = t.call(panics, |t| t.map().insert(7, 2, TICK));
+            inserted.and_then(Result::unwrap)
+        }),
+        ("the map is dropped", |t, panics| {
+            t.call(panics, |t| t.map = None);
+            None
+        }),
+    ];
+    for (name, case) in cases {
+        for first in 0..10 {
+            // One reading panics, or all do.
+            for end in [first + 1, u32::MAX] {
+                let mut t = Touched::new();
+                let returned = case(&mut t, (first, end));
+                for _ in 0..9 {
+                    t.pass(TICK);
+                    t.tasks.try_iter().for_each(ExpiredTask::run);
+                }
+                let mut out: Vec<_> = all(&t.ends).into_iter().map(|(value, _)| value).collect();
+                out.extend(returned);
+                out.sort_unstable();
+                assert!(
+                    out == [1] || name == "replaced" && out == [1, 2],
+                    "{name}: {out:?}"
+                );
+                let left = t.map.as_ref().map_or(0, ExpiringMap::len);
+                assert_eq!((left, t.timer.pending_timeouts()), (0, 0), "{name}");
+            }
+        }
+    }
 }
