@@ -566,9 +566,13 @@ fn a_key_is_reserved_until_its_future_has_ended() {
 fn a_thread_waits_for_a_write_in_progress() {
     let (timer, rows) = (HashedWheelTimer::new(ms(1), 64), Rows::default());
     let (table, (sender, begun)) = (Arc::clone(&rows), channel());
+    let (go_on, may_go_on) = channel();
+    let may_go_on = Mutex::new(may_go_on);
     let map = ExpiringMap::builder(&timer).build_with_write_back(
         move |Removed { key, value, .. }: Removed<u8, u64>| {
             sender.send(()).unwrap();
+            may_go_on.lock().unwrap().recv().unwrap();
+            // Most likely the other thread waits by now.
             thread::sleep(ms(20));
             table.lock().unwrap().insert(key, value);
         },
@@ -576,6 +580,7 @@ fn a_thread_waits_for_a_write_in_progress() {
     map.insert(7, 1, ms(1)).unwrap();
     begun.recv().unwrap();
     assert_eq!(map.try_get(&7), Err(BeingWritten));
+    go_on.send(()).unwrap();
     assert_eq!(map.get(&7), None);
     assert_eq!(rows.lock().unwrap()[&7], 1);
 }
