@@ -370,6 +370,9 @@ pub const MUTANTS: &[Mutant] = &[
         "drop(items); items = shard.lock();"),
     // An item goes into the table although its timeout has ended, and stays there.
     mutant("EndedItemIsInserted", "util/expiring_map/items.rs put", "item.has_ended()", "false"),
+    // An item goes back to the table, and a touch meanwhile could not tell the timer its deadline.
+    mutant("ReturnedItemIsLate", "util/expiring_map/items.rs put", "has_ended || «item.is_moved»",
+        "false"),
     // The value of an item whose timeout has ended is dropped.
     mutant("EndedValueIsLost", "util/expiring_map/items.rs end_own", "self.output.pass_on(…);",
         "{ _ = cause; drop(leaving); }"),

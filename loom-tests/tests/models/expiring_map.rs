@@ -145,6 +145,45 @@ fn touch_to_an_earlier_deadline_or_another_timeout_is_first() {
     });
 }
 
+/// The touch has stored its deadline, and does not find the item when it tells the timer.
+#[test]
+fn earlier_touch_of_an_item_that_a_call_has_is_not_late() {
+    explore(Some(3), [mutant("ReturnedItemIsLate")], || {
+        let mut driven = Driven::new();
+        let map = tasks(&driven.timer);
+        let (_, item) = Item::schedule(&map, 5);
+        driven.driver.turn();
+        let other = map.clone();
+        let hold = thread::spawn(move || drop(other.entry(7)));
+        assert!(map.touch(&7, TICK * 2));
+        hold.join().unwrap();
+        driven.clock.advance(map.remaining(&7).unwrap());
+        driven.driver.turn();
+        item.assert(true);
+        assert_eq!((map.len(), driven.timer.pending_timeouts()), (0, 0));
+    });
+}
+
+/// The timeout that the new item takes over ends meanwhile.
+#[test]
+fn replacement_of_a_touched_item_has_one_timeout() {
+    explore(Some(3), [mutant("TakenTimeoutEndsEntry")], || {
+        let (driven, map, old) = with_touched_item();
+        let turn = pass_tick(&driven.clock, driven.driver);
+        let (replaced, new) = Item::schedule(&map, 12);
+        let (_, mut driver) = turn.join().unwrap();
+        assert!(replaced && !new.ran());
+        old.assert(false);
+        assert_eq!(driven.timer.pending_timeouts(), 1);
+        while !map.is_empty() {
+            driven.clock.advance(TICK * 6);
+            driver.turn();
+        }
+        new.assert(true);
+        assert_eq!(driven.timer.pending_timeouts(), 0);
+    });
+}
+
 #[test]
 fn removed_item_gets_no_other_timeout() {
     explore(Some(4), [mutant("TimeoutOfRemovedItemStays")], || {

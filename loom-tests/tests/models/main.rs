@@ -118,6 +118,9 @@
 //! | map: remove, touch | expiry | `expiring_map::cancel_or_expiry_wins`, `expiring_map::touch_in_time_moves_the_deadline` |
 //! | map: touch | expiry by the clock, touch | `expiring_map::touch_does_not_renew_what_another_call_has_found_dead`, `expiring_map::two_touches_to_earlier_deadlines_leave_the_last_one`; with a limit of the timer `expiring_map::touches_in_both_directions_keep_the_place_of_the_item` |
 //! | map: another timeout of a touched entry | earlier touch, remove, expiry, stop | `expiring_map::touch_to_an_earlier_deadline_or_another_timeout_is_first`, `expiring_map::removed_item_gets_no_other_timeout`, `expiring_map::second_timeout_that_ends_at_once_ends_its_item`, `expiring_map::touched_value_comes_out_once_when_the_timer_stops` |
+//! | map: insert that takes over a timeout | expiry, another timeout, touch, stop | `expiring_map::replacement_or_expiry_wins`, `expiring_map::replacement_of_a_touched_item_has_one_timeout`, `expiring_map::touch_moves_the_deadline_of_an_entry_or_of_its_replacement`, `expiring_map::replacement_during_stop_leaves_nothing` |
+//! | | all others | –: the same as a touch, under the same lock |
+//! | map: earlier touch | entry that goes back | `expiring_map::earlier_touch_of_an_item_that_a_call_has_is_not_late` |
 //! | map: insert, touch, remove | expiry | `expiring_map::value_goes_to_insert_or_to_the_handler`, `expiring_map::insert_returns_the_value_that_its_early_expiry_has_replaced`, `expiring_map::value_goes_to_remove_or_to_the_handler` |
 //! | map: touch | insert | `expiring_map::touch_moves_the_deadline_of_an_entry_or_of_its_replacement` |
 //! | map: insert | stop | `expiring_map::each_value_comes_out_once_when_the_timer_stops` |
