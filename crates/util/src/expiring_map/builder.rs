@@ -107,6 +107,8 @@ impl<K: Send + 'static, V: Send + 'static> ExpiringMapBuilder<K, V> {
     /// inserted or touched with: it expires when it was idle for this time, and at the latest after
     /// that one.
     ///
+    /// For the timer, a use is a [`touch`](crate::ExpiringMap::touch).
+    ///
     /// # Examples
     ///
     /// ```
@@ -468,7 +470,6 @@ impl<K: Send + 'static, V: Send + 'static> ExpiringMapBuilder<K, V> {
         };
         let shard = |_| Arc::new(Shard::new(Arc::clone(&output), arm, limit));
         let owner = Owner {
-            is_limited: self.timer.max_pending_timeouts().is_some(),
             timer: self.timer,
             time_to_live: self.time_to_live,
             time_to_idle: self.time_to_idle,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use equivalent::Equivalent;
 
-use super::item::Item;
+use super::item::{Item, may_reject};
 use super::items::put;
 use super::shard::{Items, Shard};
 use super::time::Now;
@@ -309,10 +309,16 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     ///
     /// A later deadline is only stored in the entry. When the old one has come, the entry gets
     /// another timeout for the rest, so [`stats`](hashed_wheel::HashedWheelTimer::stats) counts a
-    /// timeout more. If the timer [shuts down](hashed_wheel::HashedWheelTimer::shutdown) by then,
-    /// the entry leaves the map, as [`Stopped`](crate::Cause::Stopped). With a
-    /// [limit](hashed_wheel::Builder::max_pending_timeouts) of the timer, the timeout is
+    /// timeout more. With a [limit](hashed_wheel::Builder::max_pending_timeouts) of the timer, and
+    /// during its [shutdown](hashed_wheel::HashedWheelTimer::shutdown), the timeout is
     /// [reset](hashed_wheel::Timeout::reset) instead, as for an earlier deadline.
+    ///
+    /// If a shutdown begins after the touch, the timer rejects the other timeout. Then the entry
+    /// leaves the map at the old deadline, as [`Stopped`](crate::Cause::Stopped).
+    ///
+    /// With an executor, the entry has no timeout while the task of the old one waits there. A
+    /// `cancel_all` leaves the entry in the map. A `stop` leaves it there until the executor runs
+    /// or drops the task.
     ///
     /// # Examples
     ///
@@ -393,7 +399,7 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
         };
         item.set_used();
         if time.deadline >= item.deadline {
-            return item.set_later(&time, now, owner.is_limited);
+            return item.set_later(&time, now, may_reject(&owner.timer));
         }
         let (own, number, told) = (item.timeout().clone(), item.number, item.deadline);
         item.set_time(&time);

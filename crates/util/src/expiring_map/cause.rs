@@ -56,7 +56,8 @@ pub enum Cause {
     /// `retain` or `clear` has removed it. (`remove` and `drain` return values.)
     Removed,
     /// The last handle of the map was dropped, the timer was stopped, or its `cancel_all` was
-    /// called, before its time.
+    /// called, before its time. For a touched entry, see
+    /// [`touch`](crate::ExpiringMap::touch).
     Stopped,
 }
 

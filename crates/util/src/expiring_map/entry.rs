@@ -10,7 +10,7 @@ use std::time::Duration;
 use equivalent::Equivalent;
 
 use super::by_key::Locked;
-use super::item::Item;
+use super::item::{Item, may_reject};
 use super::items::put;
 use super::panics::drop_panic;
 use super::shard::Reservation;
@@ -366,10 +366,11 @@ impl<K, V> OccupiedEntry<'_, K, V> {
         if !item.is_alive(now) || item.timeout().is_cancelled() {
             return false;
         }
-        let is_told = time.deadline < item.deadline || owner.is_limited;
+        let may_reject = may_reject(&owner.timer);
+        let is_told = time.deadline < item.deadline || may_reject;
         let is_reset = !is_told || item.timeout().reset(now.until(time.deadline));
         // If the timeout has ended, the drop of this finds the deadline.
-        let is_set = is_reset || !owner.is_limited;
+        let is_set = is_reset || !may_reject;
         if is_set {
             item.set_time(&time);
         }

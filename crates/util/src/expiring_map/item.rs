@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use equivalent::Equivalent;
-use hashed_wheel::{Cancel, Timeout};
+use hashed_wheel::{Cancel, HashedWheelTimer, Timeout};
 
 use super::cause::{Cause, Removed};
 use super::time::{Now, Time};
@@ -49,6 +49,11 @@ impl Drop for Armed {
     }
 }
 
+/// Whether the timer could reject another timeout of an item.
+pub(super) fn may_reject(timer: &HashedWheelTimer) -> bool {
+    timer.max_pending_timeouts().is_some() || timer.is_shutting_down()
+}
+
 impl<K, V> Item<K, V> {
     pub(super) fn is_alive(&self, now: Now) -> bool {
         now.earliest < self.deadline
@@ -66,13 +71,13 @@ impl<K, V> Item<K, V> {
     }
 
     /// Moves the deadline to a later one. The timer gets no word: the task of the timeout finds the
-    /// deadline, and schedules another timeout. If the timer could reject that, because `is_limited`,
-    /// this resets the timeout. Returns false if it has ended already.
-    pub(super) fn set_later(&mut self, time: &Time, now: Now, is_limited: bool) -> bool {
+    /// deadline, and schedules another timeout. If the timer [may reject](may_reject)
+    /// that, this resets the timeout. Returns false if it has ended already.
+    pub(super) fn set_later(&mut self, time: &Time, now: Now, may_reject: bool) -> bool {
         let rest = now.until(time.deadline);
         // The timeout may be later than the item, because the timer has read the clock later. A
         // reset to an earlier deadline would call the waker of the timer, under the lock.
-        let is_reset = !is_limited
+        let is_reset = !may_reject
             || self.timeout().remaining().saturating_add(PRECISION) > rest
             || self.timeout().reset(rest);
         if is_reset {

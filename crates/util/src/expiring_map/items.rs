@@ -47,7 +47,7 @@ use std::time::Duration;
 use hashed_wheel::{HashedWheelTimer, NewTimeoutError, Timeout, TimerTask};
 
 use super::cause::Cause;
-use super::item::{Armed, Item};
+use super::item::{Armed, Item, may_reject};
 use super::output::Output;
 use super::panics::{Panic, drop_panic, first_of};
 use super::shard::{Items, Leaving, Shard};
@@ -196,7 +196,7 @@ impl<K, V> Shard<K, V> {
             let deadline = match items.table.find_own(hash, own) {
                 Some(item) if item.deadline < told => item.deadline,
                 // A later touch has reset the timeout before this call did.
-                Some(item) if item.deadline > told && timer.max_pending_timeouts().is_some() => {
+                Some(item) if item.deadline > told && may_reject(timer) => {
                     let (deadline, end) = (item.deadline, item.end);
                     item.set_later(&Time { deadline, end }, now, true);
                     return;

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use foldhash::fast::SeedableRandomState;
 use hashed_wheel::HashedWheelTimer;
 
-use self::item::{Armed, Item};
+use self::item::{Armed, Item, may_reject};
 use self::items::end_all;
 use self::output::Output;
 use self::panics::drop_panic;
@@ -65,7 +65,8 @@ pub use self::receiver::RemovedEntries;
 /// Each value comes out once, by value. `remove` and `drain` return it, and `insert` returns one
 /// that it replaces. All others go to the handler or the receiver, with a [`Cause`]: entries that
 /// expire or are evicted, that `retain` and `clear` remove, and that are left at the end: when the
-/// last handle of the map is dropped, or at `stop`, `shutdown` and `cancel_all` of the timer.
+/// last handle of the map is dropped, or at `stop`, `shutdown` and `cancel_all` of the timer. With
+/// an executor, a touched entry may stay [for longer](Self::touch).
 ///
 /// When `insert` or `remove` has returned a value, the handler does not get it any more. This goes
 /// further than [`Timeout::cancel`](hashed_wheel::Timeout::cancel). When they have returned `None`,
@@ -233,8 +234,6 @@ pub struct ExpiringMap<K, V> {
 /// it.
 struct Owner<K, V> {
     timer: HashedWheelTimer,
-    /// Whether the timer has a limit of its pending timeouts.
-    is_limited: bool,
     /// The time to live of entries of `put` and `renew`.
     time_to_live: Duration,
     time_to_idle: Option<Duration>,
@@ -423,7 +422,7 @@ impl<K, V> Owner<K, V> {
 
     /// Whether a new deadline of the item need only be stored, without a word to the timer.
     fn can_store(&self, item: &Item<K, V>, time: &Time) -> bool {
-        time.deadline >= item.deadline && !self.is_limited
+        time.deadline >= item.deadline && !may_reject(&self.timer)
     }
 
     /// The item is used. With a time to idle, that moves its deadline, at most to its end.
@@ -432,7 +431,7 @@ impl<K, V> Owner<K, V> {
         if let Some(idle) = self.time_to_idle {
             let (deadline, end) = (now.after(idle).min(item.end), item.end);
             if deadline > item.deadline {
-                item.set_later(&Time { deadline, end }, now, self.is_limited);
+                item.set_later(&Time { deadline, end }, now, may_reject(&self.timer));
             }
         }
     }

@@ -191,6 +191,54 @@ fn with_a_limit_of_the_timer_a_touched_entry_keeps_its_place() {
     }
 }
 
+/// The timer rejects another timeout, but not a reset.
+#[test]
+fn a_touch_during_a_shutdown_counts_within_the_grace() {
+    type Touch = fn(&ExpiringMap<u8, u32>);
+    let touches: [Touch; 3] = [
+        |map| assert!(map.touch(&7, TICK * 5)),
+        |map| match map.entry(7) {
+            Entry::Occupied(mut entry) => assert!(entry.touch(TICK * 5)),
+            Entry::Vacant(_) => panic!("it is there"),
+        },
+        |map| assert_eq!(map.get(&7), Some(1)),
+    ];
+    for touch in touches {
+        let mut t = Driven::new();
+        let builder = ExpiringMap::builder(&t.timer).time_to_idle(TICK * 5);
+        let (map, ends) = with_channel(builder);
+        map.insert(7, 1, FAR).unwrap();
+        t.pass(TICK);
+        let end = t.timer.begin_shutdown(TICK * 9);
+        touch(&map);
+        assert!(map.insert(7, 2, FAR).is_err(), "the timer rejects it");
+        t.pass(TICK * 5 - Duration::from_nanos(1));
+        assert_eq!((map.get(&8), map.len(), all(&ends)), (None, 1, vec![]));
+        t.pass(Duration::from_nanos(1));
+        assert_eq!(all(&ends), [(1, Cause::Expired)]);
+        assert_eq!((map.len(), t.timer.pending_timeouts()), (0, 0));
+        t.timer.stop();
+        drop(end);
+    }
+}
+
+/// A later deadline of an entry whose task waits in an executor's queue: see the rustdoc of `touch`.
+#[test]
+fn a_touched_entry_in_an_executor_stays_until_its_task_runs() {
+    for stops in [false, true] {
+        let mut t = Touched::new();
+        t.pass(TICK * 2);
+        match stops {
+            true => drop(t.timer.stop()),
+            false => assert_eq!(t.timer.cancel_all(), 0),
+        }
+        assert_eq!((t.map().get(&7), all(&t.ends)), (Some(1), vec![]));
+        t.tasks.try_recv().unwrap().run();
+        let out: &[_] = if stops { &[(1, Cause::Stopped)] } else { &[] };
+        assert_eq!((all(&t.ends), t.map().len()), (out.to_vec(), 1 - out.len()));
+    }
+}
+
 /// The next timeout of an entry wakes the driver, which uses the map. Under the lock that would
 /// hang.
 #[test]
