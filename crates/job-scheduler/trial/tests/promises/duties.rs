@@ -10,11 +10,17 @@ use hashed_wheel_job_scheduler::{
 use hashed_wheel_trial::testing::is_deep;
 use tokio_postgres::NoTls;
 
-use crate::fixture::{Fixture, MS, Task, eventually, shut_down};
+use crate::fixture::{Fixture, MS, Task, begun, eventually, shut_down};
 use crate::network::Relay;
 
 /// A short lease, which is lost if anything delays it.
 const LEASE: Duration = Duration::from_secs(3);
+
+/// How long one duty is slow. About 150 ticks begin in this time, if nothing delays them.
+const PERIOD: Duration = Duration::from_millis(7_500);
+
+/// At least this many begin, even on a busy machine.
+const TICKS: usize = 75;
 
 /// How long a node without a safeguard may take until it has lost its lease.
 const LOSES: Duration = Duration::from_secs(20);
@@ -35,20 +41,10 @@ fn tick() -> NewJob {
         .misfire(Misfire::Skip)
 }
 
-/// The number of the last one that has ended. (Their results may be removed.)
-async fn ticks(fixture: &Fixture) -> i64 {
-    let text = format!(
-        "SELECT COALESCE(1 + max(round(extract(epoch FROM run.due - job.first_run) * 20)), 0)::bigint
-        FROM {0}.run JOIN {0}.job ON job.id = run.job WHERE run.handler = 'task' AND run.state = 'done'",
-        fixture.schema
-    );
-    fixture.client.query_one(&text, &[]).await.unwrap().get(0)
-}
-
-/// Waits until more runs have ended.
-async fn until_more_ticks(fixture: &Fixture, more: i64) {
-    let before = ticks(fixture).await;
-    eventually(async || ticks(fixture).await >= before + more).await;
+/// Waits until more of them have begun.
+async fn until_more_ticks(more: usize) {
+    let before = begun();
+    eventually(async || begun() >= before + more).await;
 }
 
 /// Why the node has lost its connections or its lease.
@@ -83,9 +79,9 @@ async fn plan_many(delay: Duration, count: i64) {
         .await
         .unwrap();
     fixture.enqueue(tick()).await;
-    until_more_ticks(&fixture, 5).await;
+    until_more_ticks(5).await;
     add_cron_jobs(&fixture, count).await;
-    until_more_ticks(&fixture, 10).await;
+    until_more_ticks(10).await;
     let unplanned = format!(
         "SELECT count(*) FROM {}.job WHERE enabled AND NOT is_planned",
         fixture.schema
@@ -95,7 +91,7 @@ async fn plan_many(delay: Duration, count: i64) {
         row.get::<_, i64>(0) == 0
     })
     .await;
-    until_more_ticks(&fixture, 5).await;
+    until_more_ticks(5).await;
     let disabled = format!(
         "SELECT count(*) FROM {}.job WHERE disabled_reason LIKE '%has no due time%'",
         fixture.schema
@@ -166,10 +162,12 @@ const SLOW_LEASE: Slow = (
     WHERE id",
 );
 
-/// Starts a node that has something to do for each duty.
-async fn busy(fixture: &Fixture) -> Scheduler {
+/// Starts a node that has something to do for each duty. It reads less ahead than a slow duty takes.
+async fn busy(fixture: &Fixture, lease: Duration) -> Scheduler {
     let node = builder(fixture)
+        .lease(lease)
         .retention(MS * 1_000)
+        .prefetch(MS * 1_000)
         .start(fixture.config.clone(), NoTls)
         .await
         .unwrap();
@@ -198,11 +196,8 @@ async fn others_go_on(slow: Slow) {
     let Some(fixture) = Fixture::sabotaged(&[slow]).await else {
         return;
     };
-    let node = busy(&fixture).await;
-    let begin = Instant::now();
-    if ![SLOW_LOOK, SLOW_READ].contains(&slow) {
-        until_more_ticks(&fixture, 20).await;
-    }
+    let node = busy(&fixture, LEASE).await;
+    let (begin, before) = (Instant::now(), begun());
     request(&fixture).await;
     if ![SLOW_LOOK, SLOW_CLAIM].contains(&slow) {
         let done = format!(
@@ -215,9 +210,13 @@ async fn others_go_on(slow: Slow) {
         })
         .await;
     }
-    let rest = (LEASE * 5 / 2).saturating_sub(begin.elapsed());
+    let rest = PERIOD.checked_sub(begin.elapsed());
+    let rest = rest.expect("the requested run is not delayed");
     assert_eq!(fails(&node, rest).await, None, "{slow:?}");
     assert_eq!(node.health().last_error, None, "{slow:?}");
+    let ticks = begun() - before;
+    let needs_slow = [SLOW_LOOK, SLOW_READ, SLOW_START].contains(&slow);
+    assert!(needs_slow || ticks >= TICKS, "{ticks}: {slow:?}");
     drop(node);
 }
 
@@ -261,6 +260,22 @@ async fn slow_cleaning_does_not_delay_others() {
     others_go_on(SLOW_CLEAN).await;
 }
 
+/// These have the same connection as the reads. With a longer lease, the node does not end before.
+#[tokio::test]
+async fn slow_duties_without_limits_delay_others() {
+    for slow in [SLOW_SETTLE, SLOW_CLEAN] {
+        let Some(fixture) = Fixture::sabotaged(&[slow, UNLIMITED]).await else {
+            return;
+        };
+        let node = busy(&fixture, LEASE * 20).await;
+        let before = begun();
+        tokio::time::sleep(PERIOD).await;
+        let ticks = begun() - before;
+        assert!(ticks < TICKS, "{ticks}: {slow:?}");
+        drop(node);
+    }
+}
+
 /// What a look reads: runs of a lost node whose handler is not here. And what is cleaned: results.
 const LARGE: &str = "
     WITH lost AS (
@@ -268,7 +283,7 @@ const LARGE: &str = "
         VALUES ('lost', clock_timestamp() - interval '1 hour', '{other}') RETURNING id
     )
     INSERT INTO @run (job, due, start_at, handler, state, owner)
-        SELECT (SELECT min(id) FROM @job), now() + n * interval '1 us', now(), 'other', 'claimed', lost.id
+        SELECT (SELECT min(id) FROM @job), now() + interval '1 day' + n * interval '1 us', now(), 'other', 'claimed', lost.id
         FROM lost, generate_series(1, $n) AS n;
     INSERT INTO @run (job, due, start_at, handler, state, started, finished, output)
         SELECT (SELECT min(id) FROM @job), time, time, 'report', 'done', time, time, to_jsonb(repeat('x', 4000))
@@ -280,7 +295,7 @@ async fn large_look_and_cleaning_do_not_delay_others() {
     let Some(fixture) = Fixture::new().await else {
         return;
     };
-    let node = busy(&fixture).await;
+    let node = busy(&fixture, LEASE).await;
     let count = if is_deep() { "200000" } else { "20000" };
     let complete = |text: &str| {
         text.replace("$n", count)
@@ -294,7 +309,8 @@ async fn large_look_and_cleaning_do_not_delay_others() {
     let begin = Instant::now();
     let old = complete("SELECT count(*) FROM @run WHERE finished < now() - interval '1 hour'");
     eventually(async || {
-        until_more_ticks(&fixture, 5).await;
+        let more = tokio::time::timeout(LEASE * 2, until_more_ticks(5)).await;
+        more.expect("runs begin meanwhile");
         fixture
             .client
             .query_one(&old, &[])
@@ -304,7 +320,7 @@ async fn large_look_and_cleaning_do_not_delay_others() {
             == 0
     })
     .await;
-    let rest = (LEASE * 5 / 2).saturating_sub(begin.elapsed());
+    let rest = PERIOD.saturating_sub(begin.elapsed());
     assert_eq!(fails(&node, rest).await, None);
     drop(node);
 }
@@ -312,7 +328,7 @@ async fn large_look_and_cleaning_do_not_delay_others() {
 /// Returns whether a node with these changes fails.
 async fn fails_with(changes: &[Slow]) -> Option<bool> {
     let fixture = Fixture::sabotaged(changes).await?;
-    let node = busy(&fixture).await;
+    let node = busy(&fixture, LEASE).await;
     Some(fails(&node, LOSES).await.is_some())
 }
 
@@ -344,10 +360,10 @@ async fn execute_far_away(delay: Duration) {
         .await
         .unwrap();
     fixture.enqueue(tick()).await;
-    until_more_ticks(&fixture, 50).await;
+    until_more_ticks(50).await;
     add_cron_jobs(&fixture, 100).await;
     let begin = Instant::now();
-    until_more_ticks(&fixture, 50).await;
+    until_more_ticks(50).await;
     let rest = (LEASE * 2).saturating_sub(begin.elapsed());
     assert_eq!(fails(&node, rest).await, None, "{delay:?}");
     drop(node);
@@ -483,10 +499,10 @@ async fn limit_that_grows_does_not_delay_the_lease() {
     eventually(async || count("blocked").await == 799).await;
     for running in [200, 10, 800] {
         set(running).await;
-        until_more_ticks(&fixture, 10).await;
+        until_more_ticks(10).await;
     }
     eventually(async || count("running").await == 800).await;
-    until_more_ticks(&fixture, 10).await;
+    until_more_ticks(10).await;
     assert_eq!(node.health().last_error, None);
     drop(node);
 }
