@@ -6,7 +6,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use common::{Driven, TICK, accepts_all, ends, ms, quietly};
 use hashed_wheel::{Clock, Driver, ExpiredTask, HashedWheelTimer, ManualClock, NewTimeoutError};
@@ -194,32 +195,26 @@ fn with_a_limit_of_the_timer_a_touched_entry_keeps_its_place() {
 /// The timer rejects another timeout, but not a reset.
 #[test]
 fn a_touch_during_a_shutdown_counts_within_the_grace() {
-    type Touch = fn(&ExpiringMap<u8, u32>);
-    let touches: [Touch; 3] = [
-        |map| assert!(map.touch(&7, TICK * 5)),
-        |map| match map.entry(7) {
-            Entry::Occupied(mut entry) => assert!(entry.touch(TICK * 5)),
-            Entry::Vacant(_) => panic!("it is there"),
-        },
-        |map| assert_eq!(map.get(&7), Some(1)),
-    ];
-    for touch in touches {
-        let mut t = Driven::new();
-        let builder = ExpiringMap::builder(&t.timer).time_to_idle(TICK * 5);
-        let (map, ends) = with_channel(builder);
-        map.insert(7, 1, FAR).unwrap();
-        t.pass(TICK);
-        let end = t.timer.begin_shutdown(TICK * 9);
-        touch(&map);
-        assert!(map.insert(7, 2, FAR).is_err(), "the timer rejects it");
-        t.pass(TICK * 5 - Duration::from_nanos(1));
-        assert_eq!((map.get(&8), map.len(), all(&ends)), (None, 1, vec![]));
-        t.pass(Duration::from_nanos(1));
-        assert_eq!(all(&ends), [(1, Cause::Expired)]);
-        assert_eq!((map.len(), t.timer.pending_timeouts()), (0, 0));
-        t.timer.stop();
-        drop(end);
+    let timer = HashedWheelTimer::new(ms(1), 64);
+    let builder = ExpiringMap::builder(&timer).time_to_idle(ms(1_000));
+    let (map, ends) = with_channel(builder);
+    (0..3).for_each(|key| _ = map.insert(key, 1, FAR).unwrap());
+    let _end = timer.begin_shutdown(FAR);
+    // The old deadline is a hundred ticks earlier.
+    thread::sleep(ms(100));
+    let touched = Instant::now();
+    assert!(map.touch(&0, FAR));
+    match map.entry(1) {
+        Entry::Occupied(mut entry) => assert!(entry.touch(FAR)),
+        Entry::Vacant(_) => panic!("it is there"),
     }
+    assert_eq!(map.get(&2), Some(1));
+    assert!(map.insert(0, 2, FAR).is_err(), "the timer rejects it");
+    for _ in 0..3 {
+        assert_eq!(ends.recv(), Ok((1, Cause::Expired)));
+        assert!(touched.elapsed() >= ms(1_000));
+    }
+    assert!(map.is_empty());
 }
 
 /// A later deadline of an entry whose task waits in an executor's queue: see the rustdoc of `touch`.
