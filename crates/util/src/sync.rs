@@ -8,6 +8,7 @@ use std::thread::{self, Thread};
 #[cfg(any(feature = "client", feature = "tokio"))]
 pub(crate) use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) use std::sync::{Arc, MutexGuard, OnceLock, Weak};
+pub(crate) use std::thread::panicking;
 
 /// A mutex without poisoning. The guarded value is consistent whenever user code can panic, so a
 /// panic need not poison it.

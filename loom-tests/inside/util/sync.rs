@@ -5,6 +5,7 @@ use std::task::Waker;
 pub(crate) use super::super::sync::{Arc, Mutex, MutexGuard, Weak};
 /// For the timer of the module `time`, which no model uses.
 pub(crate) use std::sync::OnceLock;
+pub(crate) use std::thread::panicking;
 
 /// Returns a number that it has not returned before. loom does not see it.
 pub(crate) fn next_id() -> u64 {

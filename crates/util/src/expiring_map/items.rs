@@ -41,7 +41,6 @@
 
 use std::iter;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::thread;
 use std::time::Duration;
 
 use hashed_wheel::{HashedWheelTimer, NewTimeoutError, Timeout, TimerTask};
@@ -53,7 +52,7 @@ use super::panics::{Panic, drop_panic, first_of};
 use super::shard::{Items, Leaving, Shard};
 use super::time::{Now, Time};
 use crate::deadlines::after;
-use crate::sync::{Arc, MutexGuard};
+use crate::sync::{Arc, MutexGuard, panicking};
 
 /// Cancels the timeouts of removed items, and passes the items on. If one panics, the others are
 /// passed on first. Must be called without a lock held.
@@ -111,9 +110,9 @@ pub(super) fn put<K, V, R>(
 }
 
 impl<K, V> Shard<K, V> {
-    /// A timeout has ended. Passes its item on, if that is still there. But if the item was touched
-    /// and is alive, and the timeout was not cancelled, gives it another one. Must be called without
-    /// a lock held.
+    /// A timeout has ended. Passes its item on, if that is still there. But if the item was
+    /// touched and is alive, and the timeout was not cancelled, gives it another one. Must be
+    /// called without a lock held.
     ///
     /// If the clock panics, no timeout is left that would look for the item. So that ends, by the
     /// present that the table has seen last.
@@ -245,7 +244,8 @@ where
     timer
         .try_new_timeout_task(task, delay)
         .map_err(|mut rejected| {
-            // It ends no item: the caller may have reserved the key, for which a handler could wait.
+            // It ends no item: the caller may have reserved the key, for which a handler could
+            // wait.
             rejected.task.shard = None;
             rejected.error
         })
@@ -307,7 +307,7 @@ impl<K, V, const ON_WORKER: bool> Drop for Expire<K, V, ON_WORKER> {
         let panic = first_of(iter::from_fn(ended).filter_map(expire));
         match panic {
             // The panic hook has reported it.
-            Some(panic) if thread::panicking() => drop_panic(panic),
+            Some(panic) if panicking() => drop_panic(panic),
             Some(panic) => resume_unwind(panic),
             None => {}
         }

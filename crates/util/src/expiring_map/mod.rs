@@ -396,8 +396,8 @@ impl<K, V> Owner<K, V> {
         }
     }
 
-    /// Gives a new item a time and a timeout. If the timer rejects it, the entry comes back. Must be
-    /// called without a lock held.
+    /// Gives a new item a time and a timeout. If the timer rejects it, the entry comes back. Must
+    /// be called without a lock held.
     fn arm(
         &self,
         shard: &Arc<Shard<K, V>>,

@@ -109,8 +109,8 @@ impl<K, V> Shard<K, V> {
         }
     }
 
-    /// An item was removed for the output: for this cause, if it is alive. Its key stays reserved if
-    /// the output demands it.
+    /// An item was removed for the output: for this cause, if it is alive. Its key stays reserved
+    /// if the output demands it.
     pub(super) fn leave(
         self: &Arc<Self>,
         items: &mut Items<K, V>,

@@ -23,8 +23,8 @@ impl Now {
         Self { earliest, latest }
     }
 
-    /// The same for a call that must not panic. If the clock does, which the panic hook reports, this
-    /// is the past: a table keeps the present that it has seen last.
+    /// The same for a call that must not panic. If the clock does, which the panic hook reports,
+    /// this is the past: a table keeps the present that it has seen last.
     pub(super) fn of_or_past(timer: &HashedWheelTimer) -> Self {
         catch_unwind(AssertUnwindSafe(|| Self::of(timer))).unwrap_or_else(|panic| {
             drop_panic(panic);

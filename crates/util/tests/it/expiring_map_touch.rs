@@ -217,7 +217,7 @@ fn a_touch_during_a_shutdown_counts_within_the_grace() {
     assert!(map.is_empty());
 }
 
-/// A later deadline of an entry whose task waits in an executor's queue: see the rustdoc of `touch`.
+/// A later deadline of an entry whose task waits in an executor's queue: see `touch`.
 #[test]
 fn a_touched_entry_in_an_executor_stays_until_its_task_runs() {
     for stops in [false, true] {
