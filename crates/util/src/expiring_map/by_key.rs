@@ -213,7 +213,7 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
                 }
                 _ if new.timeout.0.is_some() => {}
                 // It takes over the timeout of the old one, as if that was touched.
-                Some(old) if !has_limit && !is_full && owner.can_store(old, &time) => {
+                Some(old) if !has_limit && !is_full && owner.can_take_over(old, &time) => {
                     mem::swap(&mut new.timeout, &mut old.timeout);
                     new.set_time(&time);
                     mem::swap(&mut new, old);

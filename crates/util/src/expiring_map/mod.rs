@@ -420,9 +420,11 @@ impl<K, V> Owner<K, V> {
         Ok(item)
     }
 
-    /// Whether a new deadline of the item need only be stored, without a word to the timer.
-    fn can_store(&self, item: &Item<K, V>, time: &Time) -> bool {
-        time.deadline >= item.deadline && !may_reject(&self.timer)
+    /// Whether a new item with this time can take over the timeout of the item. One that was
+    /// cancelled would end the new item too.
+    fn can_take_over(&self, item: &Item<K, V>, time: &Time) -> bool {
+        let is_later = time.deadline >= item.deadline && !may_reject(&self.timer);
+        is_later && !item.timeout().is_cancelled()
     }
 
     /// The item is used. With a time to idle, that moves its deadline, at most to its end.

@@ -451,3 +451,23 @@ fn a_clock_that_panics_ends_each_touched_entry_once() {
         }
     }
 }
+
+/// `cancel_all` has ended both timeouts before the first handler runs.
+#[test]
+fn a_new_entry_does_not_take_over_a_cancelled_timeout() {
+    let t = Driven::new();
+    let map = Arc::new(OnceLock::<ExpiringMap<u8, u32>>::new());
+    let inside = Arc::downgrade(&map);
+    let handler = move |removed: Removed<u8, u32>| {
+        if removed.cause == Cause::Stopped && removed.key == 1 {
+            let map = inside.upgrade().unwrap();
+            map.get().unwrap().insert(2, 3, FAR).unwrap();
+        }
+    };
+    let made = ExpiringMap::builder(&t.timer).build_with_handler(handler);
+    let map = map.get_or_init(|| made);
+    map.insert(1, 1, TICK).unwrap();
+    map.insert(2, 2, TICK).unwrap();
+    assert_eq!(t.timer.cancel_all(), 2);
+    assert_eq!((map.get(&1), map.get(&2)), (None, Some(3)));
+}
