@@ -381,11 +381,8 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
         self.touch(key, self.owner.time_to_live)
     }
 
-    /// The deadline in the item follows that of its timeout.
-    ///
-    /// To a later deadline, the timeout is reset under the lock. The timer does not call its waker
-    /// for that. To an earlier one, it is reset without the lock. If another call changes the item
-    /// meanwhile, the order of the resets is unknown, so this one comes again.
+    /// A later deadline is stored: see [`Item::set_later`]. An earlier one is stored too, and then
+    /// the timer is told without the lock: see [`Shard::settle`].
     fn touch_by<Q>(&self, key: &Q, end: impl FnOnce(Now) -> u64) -> bool
     where
         Q: Hash + Equivalent<K> + ?Sized,

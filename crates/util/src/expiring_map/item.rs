@@ -71,8 +71,8 @@ impl<K, V> Item<K, V> {
     }
 
     /// Moves the deadline to a later one. The timer gets no word: the task of the timeout finds the
-    /// deadline, and schedules another timeout. If the timer [may reject](may_reject)
-    /// that, this resets the timeout. Returns false if it has ended already.
+    /// deadline, and schedules another timeout. If the timer [may reject](may_reject) that, this
+    /// resets the timeout. Returns false if it has ended already.
     pub(super) fn set_later(&mut self, time: &Time, now: Now, may_reject: bool) -> bool {
         let rest = now.until(time.deadline);
         // The timeout may be later than the item, because the timer has read the clock later. A
@@ -106,7 +106,7 @@ impl<K, V> Item<K, V> {
         self.timeout().is_expired() || self.timeout().is_cancelled()
     }
 
-    /// It leaves the map, for this cause if it is alive.
+    /// Sets why it leaves the map: the cause if it is alive, or else that it has expired.
     pub(super) fn set_cause(&mut self, now: Now, cause: Cause) {
         self.entry.cause = match self.is_alive(now) {
             true => cause,

@@ -33,9 +33,10 @@
 //! another timeout, as it may miss one that is inserted.
 //!
 //! With a lock held, no user code runs except the keys' `Eq` or `Equivalent`, `Clone` of keys in
-//! `keys` and of values in `get` and `try_get`, the closures of `with` and `retain`, and with a
-//! limit of the timer, where an item gets a later deadline, the clock. Each of these may panic. The
-//! items stay where they are until it has returned, so its panic drops no item under the lock.
+//! `keys` and of values in `get` and `try_get`, the closures of `with` and `retain`, and where an
+//! item gets a later deadline, the clock, if the timer [may reject](may_reject) another timeout.
+//! Each of these may panic. The items stay where they are until it has returned, so its panic drops
+//! no item under the lock.
 //! Otherwise the timer, which calls the clock and the waker, is called without a lock. Removed
 //! items are passed on, and dropped, after the lock is released.
 

@@ -152,8 +152,9 @@ pub use self::receiver::RemovedEntries;
 ///   [`try_get`](Self::try_get);
 /// - the closures of [`with`](Self::with) and [`retain`](Self::retain), and the `Drop` of values
 ///   that they replace, or that the closure of `with` has captured;
-/// - a [clock](hashed_wheel::Builder::clock), if the timer has a limit of its pending timeouts: in
-///   `touch`, `touch_at` and `renew`, and with a time to idle in `get`, `try_get` and `with`.
+/// - a [clock](hashed_wheel::Builder::clock), if the timer has a limit of its pending timeouts or
+///   shuts down: in `touch`, `touch_at` and `renew`, and with a time to idle in `get`, `try_get`
+///   and `with`.
 ///
 /// Everything else may use the map: handlers, wakers, the `Hash` of keys, the closures of entries
 /// and of `get_or_insert_with` (but not for their own key), and the `Drop` of keys and values that
