@@ -1,10 +1,11 @@
-//! Panics as errors.
+//! Panics as errors, and locks that no panic has left.
 
 use std::any::Any;
 use std::future::{Future, poll_fn};
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 
 /// Returns the output of a future, or what its panic says: "panicked", or "panicked: why".
@@ -20,6 +21,11 @@ pub(crate) async fn caught<T>(future: impl Future<Output = T>) -> Result<T, Stri
         })
     })
     .await
+}
+
+/// Locks a mutex. No code of this crate panics while it holds one.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn message(panic: &(dyn Any + Send)) -> String {

@@ -7,13 +7,14 @@
 
 use std::collections::HashMap;
 use std::mem;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::{AbortHandle, JoinSet};
 
 use crate::cancel::{self, Canceller};
+use crate::caught::lock;
 use crate::handler::Kind;
 use crate::json::{LARGE, MAX_BYTES};
 use crate::observe::{self, End};
@@ -112,7 +113,7 @@ impl Executions {
     pub(crate) fn spawn(&self, run: Run, started: Started, runner: Runner) -> bool {
         let id = run.id;
         let (canceller, cancelled) = cancel::pair();
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         while state.handlers.try_join_next().is_some() {}
         state.last += 1;
         let number = state.last;
@@ -126,29 +127,22 @@ impl Executions {
             results: self.results.clone(),
         };
         let handler = state.handlers.spawn(execution.execute(started));
-        match state.runs.insert(
-            id,
-            Active {
-                number,
-                handler,
-                canceller,
-            },
-        ) {
-            Some(earlier) => {
-                earlier.handler.abort();
-                false
-            }
-            None => true,
+        let active = Active {
+            number,
+            handler,
+            canceller,
+        };
+        let earlier = state.runs.insert(id, active);
+        if let Some(earlier) = &earlier {
+            earlier.handler.abort();
         }
+        earlier.is_none()
     }
 
     /// Waits until the execution of this run has ended.
     pub(crate) async fn ended(&self, run: i64) {
-        let canceller = self
-            .lock()
-            .runs
-            .get(&run)
-            .map(|active| active.canceller.clone());
+        let canceller = |active: &Active| active.canceller.clone();
+        let canceller = lock(&self.state).runs.get(&run).map(canceller);
         if let Some(canceller) = canceller {
             canceller.unused().await;
         }
@@ -156,17 +150,17 @@ impl Executions {
 
     /// Returns the runs that are executing, or whose results are not written.
     pub(crate) fn runs(&self) -> Vec<i64> {
-        self.lock().runs.keys().copied().collect()
+        lock(&self.state).runs.keys().copied().collect()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.lock().runs.is_empty()
+        lock(&self.state).runs.is_empty()
     }
 
     /// Ends all executions. Returns false if a handler blocks its thread for longer than a lease.
     pub(crate) async fn end(&self) -> bool {
         let mut handlers = {
-            let mut state = self.lock();
+            let mut state = lock(&self.state);
             state.runs.clear();
             mem::take(&mut state.handlers)
         };
@@ -182,26 +176,26 @@ impl Executions {
     pub(crate) async fn end_excused(&self) -> bool {
         let (mut runs, watched) = (self.runs(), self.watched());
         runs.retain(|&run| watched.is_none_or(|watched| watched == run));
-        self.lock().excused.extend(runs);
+        lock(&self.state).excused.extend(runs);
         self.end().await
     }
 
     /// From now on the node watches this suspect, or none.
     pub(crate) fn watch(&self, suspect: Option<i64>) {
-        self.lock().watched = suspect;
+        lock(&self.state).watched = suspect;
     }
 
     pub(crate) fn watched(&self) -> Option<i64> {
-        self.lock().watched
+        lock(&self.state).watched
     }
 
     pub(crate) fn excused(&self) -> Vec<i64> {
-        self.lock().excused.clone()
+        lock(&self.state).excused.clone()
     }
 
     /// Returns the maximum number of runs that the next statement starts.
     pub(crate) fn start_limit(&self) -> usize {
-        if self.lock().suspects > 0 {
+        if lock(&self.state).suspects > 0 {
             1
         } else {
             MAX_BATCH
@@ -210,18 +204,18 @@ impl Executions {
 
     /// A statement starts these runs. Then call [`started`](Self::started).
     pub(crate) fn starting(&self, runs: &[i64]) {
-        self.lock().starting = Some((Instant::now(), runs.to_vec()));
+        lock(&self.state).starting = Some((Instant::now(), runs.to_vec()));
     }
 
     pub(crate) fn started(&self) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         let count = state.starting.take().map_or(0, |(_, runs)| runs.len());
         state.suspects = state.suspects.saturating_sub(count);
     }
 
     /// A session has ended by an error.
     pub(crate) fn failed(&self) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         let Some((since, runs)) = state.starting.take() else {
             return;
         };
@@ -233,12 +227,12 @@ impl Executions {
     }
 
     pub(crate) fn culprit(&self) -> Option<i64> {
-        self.lock().culprit
+        lock(&self.state).culprit
     }
 
     /// A session begins. It has these runs of the last one. The others end.
     pub(crate) fn resume(&self, kept: &[i64]) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         state.culprit = None;
         state.excused.clear();
         state.runs.retain(|id, active| {
@@ -252,7 +246,7 @@ impl Executions {
 
     /// Whether this is the last execution of the run on this node, and is not given up.
     fn is_current(&self, execution: &Execution) -> bool {
-        self.lock()
+        lock(&self.state)
             .runs
             .get(&execution.run.id)
             .is_some_and(|active| active.number == execution.number)
@@ -260,15 +254,10 @@ impl Executions {
 
     /// These runs were cancelled. Those that are not executing yet are in the next call again.
     pub(crate) fn cancel(&self, runs: &[i64]) {
-        let state = self.lock();
+        let state = lock(&self.state);
         runs.iter()
             .filter_map(|run| state.runs.get(run))
             .for_each(|active| active.canceller.cancel());
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // No code panics while it holds this lock.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -357,7 +346,7 @@ impl Results {
         self.locked
             .extend(waiting.into_iter().map(|(execution, _)| execution));
         for (execution, _) in &written {
-            executions.lock().runs.remove(&execution.run.id);
+            lock(&executions.state).runs.remove(&execution.run.id);
         }
         // Last, because a recorder of metrics may panic.
         for (execution, result) in &written {
@@ -381,36 +370,32 @@ impl Execution {
     }
 
     fn finished(&self) -> Finished {
-        let run = self.run.id;
-        match &self.result {
-            Ok(output) => Finished {
-                run,
-                state: "done",
-                result: Ok(output.clone()),
-                retry: None,
-            },
+        let verdict = self.started.verdict;
+        let (state, result, retry) = match &self.result {
+            Ok(output) => ("done", Ok(output.clone()), None),
             Err(error) => {
                 let failures = (self.run.attempt - self.run.interrupted).unsigned_abs();
                 let (state, retry) = match error.kind {
                     Kind::Snooze(pause) => (SNOOZED, Some(pause)),
-                    Kind::Failure if failures <= self.retries => {
-                        ("failed", Some(backoff(self.backoff, failures)))
+                    Kind::Failure if failures <= self.started.retries => {
+                        ("failed", Some(backoff(self.started.backoff, failures)))
                     }
-                    _ => (self.verdict.map_or("failed", Verdict::as_str), None),
+                    _ => (verdict.map_or("failed", Verdict::as_str), None),
                 };
-                Finished {
-                    run,
-                    state,
-                    result: Err(error.text.clone()),
-                    retry,
-                }
+                (state, Err(error.text.clone()), retry)
             }
+        };
+        Finished {
+            run: self.run.id,
+            state,
+            result,
+            retry,
         }
     }
 
     fn report(&self, finished: &Finished, finishes: &Finishes) {
         let is_completed = finishes.completed.contains(&self.run.id);
-        let end = match (&finished.result, finished.retry, self.verdict) {
+        let end = match (&finished.result, finished.retry, self.started.verdict) {
             _ if finishes.cancelled.contains(&self.run.id) => End::Cancelled,
             _ if is_completed => End::Done,
             (Ok(_), ..) => End::Done,

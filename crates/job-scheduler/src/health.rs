@@ -1,11 +1,12 @@
 //! The health of a node, for a probe and a supervisor.
 
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
+use crate::caught::lock;
 use crate::error::Error;
 
 /// A node that shows no sign of life for this many leases is stuck. The steps of its task have time
@@ -134,24 +135,20 @@ impl Vitals {
     /// The lease was renewed until this time.
     pub(crate) fn beat(&self, until: Instant) {
         let now = Instant::now();
-        let mut state = self.lock();
-        (
-            state.has_session,
-            state.until,
-            state.last_beat,
-            state.last_sign,
-        ) = (true, until, now, now);
+        let mut state = lock(&self.state);
+        (state.has_session, state.until) = (true, until);
+        (state.last_beat, state.last_sign) = (now, now);
     }
 
     /// The node has no connections now.
     pub(crate) fn failed(&self, error: &Error) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         (state.has_session, state.last_sign) = (false, Instant::now());
         state.last_error = Some(error.to_string());
     }
 
     fn health(&self, has_ended: bool) -> Health {
-        let state = self.lock();
+        let state = lock(&self.state);
         let is_alive = !has_ended && state.last_sign.elapsed() < self.lease * SILENCE;
         Health {
             is_alive,
@@ -159,11 +156,6 @@ impl Vitals {
             last_beat: state.last_beat.elapsed(),
             last_error: state.last_error.clone(),
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // No code panics while it holds this lock.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -71,7 +71,8 @@ pub(crate) async fn run(
             {
                 elapsed?;
                 let have_ended = executions.end_excused().await;
-                previous = previous.filter(|_| have_ended).map(Previous::without_executions);
+                previous = previous.filter(|_| have_ended);
+                previous = previous.map(|previous| Previous { until: None, ..previous });
                 Err(Error::LeaseLost)
             }
             // It has no runs now. Those of the previous session are taken over after its lease.

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hashed_wheel::TimeoutError;
-use jiff::Timestamp;
 use serde_json::value::RawValue;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
@@ -26,11 +25,9 @@ pub(crate) struct Execution {
     pub(crate) run: Run,
     /// Not that of the run or of its attempt: the same attempt may be executed again.
     pub(crate) number: u64,
+    /// Without the payload.
+    pub(crate) started: Started,
     pub(crate) result: Result<Box<RawValue>, Failure>,
-    /// It was not executed.
-    pub(crate) verdict: Option<Verdict>,
-    pub(crate) retries: u32,
-    pub(crate) backoff: (Duration, Duration),
     pub(crate) took: Duration,
     /// How often it was written alone.
     pub(crate) writes: u32,
@@ -100,29 +97,17 @@ pub(crate) struct Executing {
 
 impl Executing {
     /// Executes a run that has started.
-    pub(crate) async fn execute(self, started: Started) {
+    pub(crate) async fn execute(self, mut started: Started) {
         let began = Instant::now();
-        let Started {
-            payload,
-            timeout,
-            retries,
-            backoff,
-            at,
-            verdict,
-            ..
-        } = started;
-        let late = at
-            .duration_since(self.run.start_at)
-            .try_into()
-            .unwrap_or_default();
-        let result = match verdict {
-            None => self.perform(payload, timeout, at, late).await,
+        let interrupted = self.run.interrupted;
+        let result = match started.verdict {
+            None => self.perform(&mut started).await,
             Some(Verdict::Cancelled) => Err(Failure::permanent("cancelled".into())),
             Some(Verdict::Paused) => Err(Failure::permanent("the job is paused".into())),
-            Some(Verdict::Abandoned) => Err(Failure::permanent(format!(
-                "interrupted {} times",
-                self.run.interrupted
-            ))),
+            Some(Verdict::Abandoned) => {
+                let text = format!("interrupted {interrupted} times");
+                Err(Failure::permanent(text))
+            }
         };
         let took = began.elapsed();
         let Self {
@@ -142,31 +127,22 @@ impl Executing {
         // Another run may start, although this result is not written.
         drop(runner);
         run.place = None;
-        let (writes, _place) = (0, place);
         // If it fails, the node has ended.
         let _ = results.send(Execution {
             run,
             number,
+            started,
             result,
-            verdict,
-            retries,
-            backoff,
             took,
-            writes,
-            _place,
+            writes: 0,
+            _place: place,
         });
     }
 
     /// Calls the handler. Every panic of the user's code is caught, also that of a recorder of
     /// metrics: otherwise the run would have no result while its node is alive, and no node would
     /// repeat it.
-    async fn perform(
-        &self,
-        payload: Box<RawValue>,
-        timeout: Option<Duration>,
-        started: Timestamp,
-        late: Duration,
-    ) -> Result<Box<RawValue>, Failure> {
+    async fn perform(&self, started: &mut Started) -> Result<Box<RawValue>, Failure> {
         let Shared {
             handlers,
             timer,
@@ -179,8 +155,11 @@ impl Executing {
             names: names.clone(),
             run: self.run.id,
             attempt: self.run.attempt,
-            started,
+            started: started.at,
         };
+        let payload = mem::take(&mut started.payload);
+        let late = started.at.duration_since(self.run.start_at);
+        let late = late.try_into().unwrap_or_default();
         let mut handler = handlers.execute(&self.run, payload, link);
         let execution = caught(async {
             observe::started(&self.run, late);
@@ -188,7 +167,7 @@ impl Executing {
             handler.as_mut().await.map_err(Failure::from)
         });
         let execution = async {
-            match timeout {
+            match started.timeout {
                 None => Ok(execution.await),
                 Some(limit) => timer.timeout(limit, execution).await,
             }
@@ -199,7 +178,7 @@ impl Executing {
             result = execution => match result {
                 Ok(result) => result.unwrap_or_else(|message| Err(Failure::panicked(&message))),
                 Err(TimeoutError::Timer(error)) => Err(RunError::from(error).into()),
-                Err(_) => Err(Failure::timed_out(timeout.unwrap_or_default())),
+                Err(_) => Err(Failure::timed_out(started.timeout.unwrap_or_default())),
             },
             () = self.cancelled.grace_ended(timer, grace) => {
                 Err(Failure::not_ended_within(grace))

@@ -39,8 +39,8 @@ mod read;
 mod work;
 
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use tokio::sync::{Notify, watch};
@@ -67,18 +67,9 @@ pub(crate) enum Stop {
 /// The last session of this process, which has ended by an error.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Previous {
-    number: i64,
+    pub(crate) number: i64,
     /// The end of its lease, until which its executions continue. `None`: they have ended.
     pub(crate) until: Option<Instant>,
-}
-
-impl Previous {
-    pub(crate) fn without_executions(self) -> Self {
-        Self {
-            until: None,
-            ..self
-        }
-    }
 }
 
 pub(crate) struct Session {
@@ -206,43 +197,23 @@ impl Session {
         let result = caught(session)
             .await
             .unwrap_or_else(|message| Err(Error::Panic(message)));
-        let (lease, number) = (self.shared.settings.lease, self.lease.node);
-        if result.is_err() {
-            executions.failed();
-            results.failed(executions);
-            portions.failed();
+        let number = self.lease.node;
+        if result.is_ok() {
+            let have_ended = executions.end().await;
+            let leave = async { Ok(stores.read.leave(number, have_ended).await?) };
+            return (self.within(leave).await, None);
         }
-        match result {
-            Ok(()) => {
-                let have_ended = executions.end().await;
-                let leave = async { Ok(stores.read.leave(number, have_ended).await?) };
-                (within(&self.shared.timer, lease, leave).await, None)
+        executions.failed();
+        results.failed(executions);
+        portions.failed();
+        let (until, is_known) = match result {
+            Err(Error::LeaseLost) if self.lease.is_excused() => {
+                (None, executions.end_excused().await)
             }
-            Err(Error::LeaseLost) => {
-                let have_ended = if self.lease.is_excused() {
-                    executions.end_excused().await
-                } else {
-                    executions.end().await
-                };
-                (
-                    result,
-                    have_ended.then_some(Previous {
-                        number,
-                        until: None,
-                    }),
-                )
-            }
-            Err(_) => {
-                let until = self.lease.until();
-                (
-                    result,
-                    Some(Previous {
-                        number,
-                        until: Some(until),
-                    }),
-                )
-            }
-        }
+            Err(Error::LeaseLost) => (None, executions.end().await),
+            _ => (Some(self.lease.until()), true),
+        };
+        (result, is_known.then_some(Previous { number, until }))
     }
 
     /// Detects the end of a connection that may not be used for long. The next run would be late.
@@ -252,16 +223,13 @@ impl Session {
             // The connection that listens may be busy, and is checked by a look.
             self.signals.wake.notify_one();
             for store in [&stores.lease, &stores.start, &stores.finish] {
-                within(&self.shared.timer, self.shared.settings.lease, async {
-                    Ok(store.check().await?)
-                })
-                .await?;
+                self.within(async { Ok(store.check().await?) }).await?;
             }
         }
     }
-}
 
-/// No code panics while it holds one of the locks of a session.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    /// A call of the database, which fails if it takes longer than a lease.
+    async fn within<T>(&self, call: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        within(&self.shared.timer, self.shared.settings.lease, call).await
+    }
 }

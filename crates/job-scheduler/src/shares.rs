@@ -1,7 +1,9 @@
 //! What each handler of a node has, so that none of them takes everything.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
+
+use crate::caught::lock;
 
 /// A handler takes one more place if it has less than this many times the free ones. So one handler
 /// takes at most seven eighths, and the next one at most seven eighths of the rest. A few with
@@ -18,13 +20,12 @@ pub(crate) struct Shares(Mutex<HashMap<String, Arc<()>>>);
 
 impl Shares {
     pub(crate) fn take(&self, handler: &str) -> Place {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        Place(all.entry(handler.to_owned()).or_default().clone())
+        Place(lock(&self.0).entry(handler.to_owned()).or_default().clone())
     }
 
     pub(crate) fn count(&self, handler: &str) -> usize {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.get(handler)
+        lock(&self.0)
+            .get(handler)
             .map_or(0, |place| Arc::strong_count(place) - 1)
     }
 

@@ -1,9 +1,10 @@
 //! The lease of a node: it is renewed on a connection of its own, so that no other duty delays it.
 
 use std::convert::Infallible;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::Instant;
 
+use crate::caught::lock;
 use crate::clock::{Clock, Reading};
 use crate::connect::within;
 use crate::error::Error;
@@ -43,12 +44,12 @@ impl Lease {
         let settings = &shared.settings;
         loop {
             let asked = Instant::now();
-            self.lock().asked = asked;
+            lock(&self.state).asked = asked;
             let renew = async { store.renew(self.node).await?.ok_or(Error::LeaseLost) };
             let reading = within(&shared.timer, settings.lease, renew).await?;
             let until = reading.sent() + settings.lease;
             {
-                let mut state = self.lock();
+                let mut state = lock(&self.state);
                 state.until = until;
                 state.clock.learn(reading);
             }
@@ -60,22 +61,17 @@ impl Lease {
 
     /// The end of the lease.
     pub(super) fn until(&self) -> Instant {
-        self.lock().until
+        lock(&self.state).until
     }
 
     /// Whether the node has asked in time for a renewal, and the database was slow.
     pub(super) fn is_excused(&self) -> bool {
-        let state = self.lock();
+        let state = lock(&self.state);
         state.asked < state.until
     }
 
     /// The time of this process at which the database's clock shows `time`.
     pub(super) fn instant(&self, time: jiff::Timestamp) -> Instant {
-        self.lock().clock.instant(time)
-    }
-
-    /// No code panics while it holds this lock.
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state).clock.instant(time)
     }
 }

@@ -9,7 +9,8 @@ use hashed_wheel::{NewTimeoutError, TimeoutError};
 use hashed_wheel_util::delay_queue::DelayQueue;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
-use super::{Session, Stop, lock};
+use super::{Session, Stop};
+use crate::caught::lock;
 use crate::error::Error;
 use crate::job::PRIORITIES;
 use crate::observe;

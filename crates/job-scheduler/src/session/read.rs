@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-use super::{Session, Stop, lock};
-use crate::connect::within;
+use super::{Session, Stop};
+use crate::caught::lock;
 use crate::error::Error;
 use crate::execution::Executions;
 use crate::job::PRIORITIES;
@@ -235,11 +235,6 @@ impl Session {
             }
             return Ok(false);
         }
-    }
-
-    /// A call of the database, which fails if it takes longer than a lease.
-    async fn within<T>(&self, call: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-        within(&self.shared.timer, self.shared.settings.lease, call).await
     }
 
     /// Attempts a duty. `None`: the server has ended it, because it has taken too long.

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::{Session, lock};
-use crate::connect::within;
+use super::Session;
+use crate::caught::lock;
 use crate::error::Error;
 use crate::execution::{Executions, Results};
 use crate::perform::Runner;
@@ -82,7 +82,7 @@ impl Session {
                 }
                 Ok(starts)
             };
-            let starts = within(&self.shared.timer, self.shared.settings.lease, start).await?;
+            let starts = self.within(start).await?;
             executions.started();
             if starts.is_lease_lost {
                 return Err(Error::LeaseLost);
@@ -187,9 +187,7 @@ impl Session {
             while results.has_ready() {
                 let batch = results.next_batch();
                 let finish = async { Ok(store.finish(self.lease.node, prefetch, &batch).await?) };
-                let finishes =
-                    within(&self.shared.timer, self.shared.settings.lease, finish).await?;
-                let finishes = finishes.ok_or(Error::LeaseLost)?;
+                let finishes = self.within(finish).await?.ok_or(Error::LeaseLost)?;
                 let written = results.written(executions, &batch, &finishes);
                 self.load.parked.fetch_sub(written, Relaxed);
                 self.enqueue(finishes.claimed)?;
