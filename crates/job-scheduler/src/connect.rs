@@ -12,11 +12,11 @@ use tokio::sync::Notify;
 use tokio_postgres::config::{Host, LoadBalanceHosts};
 use tokio_postgres::error::{DbError, SqlState};
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
-use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{AsyncMessage, Client, Config, Connection, Socket};
 
 use crate::caught::caught;
 use crate::error::Error;
+use crate::sql::{Parameter, Typed};
 
 type Messages = Box<
     dyn FnMut(&mut Context<'_>) -> Poll<Option<Result<AsyncMessage, tokio_postgres::Error>>> + Send,
@@ -86,12 +86,38 @@ impl Connector {
             }
             lost.notify_one();
         });
-        let check = if self.has_session {
-            check(&client, &settings).await
+        self.check(&client, &settings).await.map(|()| client)
+    }
+
+    /// Fails if the settings of the start-up message have no effect. A pooler has dropped them:
+    /// then it would also drop `LISTEN`, or give it to the connections of others.
+    ///
+    /// Without a session, it fails if statements outside of a transaction would have another
+    /// effect. The functions of a node need that each of their statements sees what was committed
+    /// before it.
+    async fn check(&self, client: &Client, settings: &[(&str, String)]) -> Result<(), Error> {
+        let needed = settings
+            .iter()
+            .filter(|(name, _)| self.has_session || name.starts_with("default_"));
+        let (names, values): (Vec<_>, Vec<_>) = needed.cloned().unzip();
+        let parameters: [Parameter<'_>; 2] = [&names, &values];
+        let text = "
+            SELECT name, current.setting, wanted.setting
+            FROM pg_settings AS current JOIN unnest($1, $2) AS wanted (name, setting) USING (name)
+            WHERE current.setting <> wanted.setting LIMIT 1";
+        let wrong = client
+            .query_typed_opt(text, &parameters.map(Typed::typed))
+            .await?;
+        let Some(row) = wrong else { return Ok(()) };
+        let (name, found, expected): (&str, &str, &str) =
+            (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+        Err(if self.has_session {
+            Error::Pooler(format!("the setting {name} has no effect"))
         } else {
-            check_defaults(&client, &settings).await
-        };
-        check.map(|()| client)
+            Error::Invalid(format!(
+                "{name} of '{found}': must be '{expected}' for a node without notifications"
+            ))
+        })
     }
 
     /// Tries one host after the other. A host that accepts a connection and does not answer, such
@@ -249,27 +275,6 @@ fn options(user: &str, settings: &[(&str, String)]) -> String {
         })
 }
 
-/// Fails if the settings of the start-up message have no effect. A pooler has dropped them: then it
-/// would also drop `LISTEN`, or give it to the connections of others.
-async fn check(client: &Client, settings: &[(&str, String)]) -> Result<(), Error> {
-    let names: Vec<_> = settings.iter().map(|(name, _)| *name).collect();
-    let values: Vec<_> = settings.iter().map(|(_, value)| value).collect();
-    let text = "
-        SELECT pg_settings.name FROM pg_settings JOIN unnest($1, $2) AS wanted (name, value) USING (name)
-        WHERE pg_settings.setting <> wanted.value LIMIT 1";
-    let types = [
-        (&names as &(dyn ToSql + Sync), Type::TEXT_ARRAY),
-        (&values, Type::TEXT_ARRAY),
-    ];
-    match client.query_typed_opt(text, &types).await? {
-        Some(row) => Err(Error::Pooler(format!(
-            "the setting {} has no effect",
-            row.try_get::<_, &str>(0)?
-        ))),
-        None => Ok(()),
-    }
-}
-
 /// Returns the same settings for one transaction.
 pub(crate) fn local_settings(lease: Duration) -> String {
     let settings = settings(lease);
@@ -279,25 +284,6 @@ pub(crate) fn local_settings(lease: Duration) -> String {
     local.fold(String::new(), |text, (name, value)| {
         format!("{text}SET LOCAL {name} = '{value}';")
     })
-}
-
-/// Fails if statements outside of a transaction would have another effect. The functions of a node
-/// need that each of their statements sees what was committed before it.
-async fn check_defaults(client: &Client, settings: &[(&str, String)]) -> Result<(), Error> {
-    for (name, expected) in settings
-        .iter()
-        .filter(|(name, _)| name.starts_with("default_"))
-    {
-        let text = format!("SELECT current_setting('{name}')");
-        let row = client.query_typed_one(&text, &[]).await?;
-        let found: &str = row.try_get(0)?;
-        if found != expected {
-            return Err(Error::Invalid(format!(
-                "{name} of '{found}': must be '{expected}' for a node without notifications"
-            )));
-        }
-    }
-    Ok(())
 }
 
 /// Whether a server or a pooler has rejected the options. PostgreSQL 12 has all of them.

@@ -1,6 +1,5 @@
 //! Users cancel and retry single runs.
 
-use tokio_postgres::types::Type;
 use tokio_postgres::{GenericClient, Row};
 
 use crate::error::Error;
@@ -100,11 +99,8 @@ impl Jobs {
                 _ => Cancellation::Ended,
             }))
         };
-        let parameters = [(&run as _, Type::INT8)];
-        Ok(self
-            .row(client, CANCEL, &parameters, outcome)
-            .await?
-            .flatten())
+        let cancelled = self.row(client, CANCEL, [&run], outcome).await?;
+        Ok(cancelled.flatten())
     }
 
     /// Cancels all runs of a job that have not ended, as [`cancel`](Self::cancel) does. Returns
@@ -133,9 +129,8 @@ impl Jobs {
     /// # }
     /// ```
     pub async fn cancel_all(&self, client: &impl GenericClient, job: i64) -> Result<u64, Error> {
-        let parameters = [(&job as _, Type::INT8)];
         let count = self
-            .row(client, CANCEL_ALL, &parameters, |row| count(row, 0))
+            .row(client, CANCEL_ALL, [&job], |row| count(row, 0))
             .await?;
         Ok(count.unwrap_or_default())
     }
@@ -176,9 +171,8 @@ impl Jobs {
     /// # }
     /// ```
     pub async fn retry(&self, client: &impl GenericClient, run: i64) -> Result<bool, Error> {
-        let parameters = [(&run as _, Type::INT8)];
         let is_repeated = self
-            .row(client, RETRY, &parameters, |row| row.try_get(0))
+            .row(client, RETRY, [&run], |row| row.try_get(0))
             .await?;
         Ok(is_repeated.unwrap_or_default())
     }

@@ -1,10 +1,9 @@
 //! Enqueues jobs, by a function in the database that SQL programs call too.
 
 use jiff::Timestamp;
-use serde_json::json;
 
 use crate::client::JobClient;
-use crate::error::Error;
+use crate::error::{Error, ensure};
 use crate::job::{Checked, NewJob};
 use crate::jobs::{Enqueued, Jobs, Outcome};
 use crate::schedule::Schedule;
@@ -71,11 +70,11 @@ impl Jobs {
             return Ok(Vec::new());
         }
         let bytes: usize = jobs.iter().map(|job| job.payload.get().len()).sum();
-        if bytes > MAX_BYTES {
-            return Err(Error::Invalid(format!(
+        ensure(bytes <= MAX_BYTES, || {
+            format!(
                 "the payloads of a call have {bytes} bytes of JSON: must be at most {MAX_BYTES}"
-            )));
-        }
+            )
+        })?;
         let needs_now =
             |job: &Checked| matches!(job.schedule, Schedule::Cron(..)) && job.start.is_none();
         let now = match jobs.iter().any(needs_now) {
@@ -87,9 +86,7 @@ impl Jobs {
                 .unwrap_or_default(),
             false => 0,
         };
-        let entries = (1..)
-            .zip(&jobs)
-            .map(|(number, job)| entry(number, job, now));
+        let entries = (1..).zip(jobs).map(|(number, job)| entry(number, job, now));
         let entries = entries.collect::<Result<Vec<_>, _>>()?.join(",");
         let rows = client
             .rows(&self.names.complete(PUT), &format!("[{entries}]"))
@@ -106,37 +103,15 @@ impl Jobs {
     }
 }
 
-/// Returns a job as the database reads it: an object with the columns of the table. `now` is the
-/// database's present in microseconds.
-fn entry(number: u64, job: &Checked, now: i64) -> Result<String, Error> {
+/// Returns a job as the database reads it. `now` is the database's present in microseconds.
+fn entry(number: u64, mut job: Checked, now: i64) -> Result<String, Error> {
     let first_run = match job.schedule {
-        Schedule::Cron(..) => Some(first_match(job, now)?),
+        Schedule::Cron(..) => Some(first_match(&job, now)?),
         _ => job.start,
     };
-    let columns = json!({
-        "number": number,
-        "key": job.key,
-        "handler": job.handler,
-        "schedule": job.schedule.to_string(),
-        "time_zone": job.time_zone,
-        "jitter_us": job.jitter,
-        "misfire": job.misfire,
-        "overlap": job.overlap,
-        "retries": job.retries,
-        "retry_first_us": job.retry_first,
-        "retry_max_us": job.retry_max,
-        "timeout_us": job.timeout,
-        "max_interruptions": job.max_interruptions,
-        "delay_us": job.delay,
-        "given_start": job.start.map(|time| time.to_string()),
-        "first_run": first_run.map(|time| time.to_string()),
-        "is_planned": true,
-        "notifies": job.notifies,
-        "limits": job.limits,
-        "priority": job.priority,
-        "replaces": job.replaces,
-    });
-    let mut text = columns.to_string();
+    job.columns["number"] = number.into();
+    job.columns["first_run"] = first_run.map(|time| time.to_string()).into();
+    let mut text = job.columns.to_string();
     // As it is: a `Value` has other numbers.
     text.truncate(text.len() - 1);
     Ok(text + ",\"payload\":" + job.payload.get() + "}")

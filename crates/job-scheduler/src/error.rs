@@ -71,6 +71,13 @@ pub enum Error {
     Timer(NewTimeoutError),
 }
 
+/// Returns what is wrong with a setting, unless it is valid.
+pub(crate) fn ensure(is_valid: bool, wrong: impl FnOnce() -> String) -> Result<(), Error> {
+    is_valid
+        .then_some(())
+        .ok_or_else(|| Error::Invalid(wrong()))
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

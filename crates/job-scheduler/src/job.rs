@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::misfire::Misfire;
+use crate::sql::Named;
 
 pub(crate) use check::{
     A_CENTURY, Checked, PRIORITIES, check_count, check_handler, check_limits, micros,
@@ -84,23 +85,12 @@ pub enum Overlap {
     Wait,
 }
 
-impl Overlap {
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Allow => "allow",
-            Self::Skip => "skip",
-            Self::Wait => "wait",
-        }
-    }
-
-    pub(crate) fn parse(text: &str) -> Self {
-        match text {
-            "skip" => Self::Skip,
-            "wait" => Self::Wait,
-            // The table has no other.
-            _ => Self::Allow,
-        }
-    }
+impl Named for Overlap {
+    const NAMES: &'static [(&'static str, Self)] = &[
+        ("allow", Self::Allow),
+        ("skip", Self::Skip),
+        ("wait", Self::Wait),
+    ];
 }
 
 /// A job to be enqueued.
@@ -137,7 +127,7 @@ impl Overlap {
 #[derive(Debug)]
 #[must_use = "a job is stored by `Jobs::enqueue`"]
 pub struct NewJob {
-    handler: String,
+    pub(crate) handler: String,
     payload: Result<Value, serde_json::Error>,
     kind: Kind,
     start: Start,
@@ -147,13 +137,13 @@ pub struct NewJob {
     jitter: Duration,
     misfire: Misfire,
     overlap: Overlap,
-    retries: u32,
-    backoff: (Duration, Duration),
-    timeout: Option<Duration>,
+    pub(crate) retries: u32,
+    pub(crate) backoff: (Duration, Duration),
+    pub(crate) timeout: Option<Duration>,
     max_interruptions: u32,
     notifies: bool,
     limits: BTreeMap<String, u32>,
-    priority: i16,
+    pub(crate) priority: i16,
 }
 
 /// The default of [`NewJob::max_interruptions`].

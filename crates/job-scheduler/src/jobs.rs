@@ -1,13 +1,12 @@
 //! Users enqueue, change and inspect jobs.
 
 use jiff::Timestamp;
-use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{GenericClient, Row};
 
 use crate::error::Error;
 use crate::records::{Job, RunInfo, job, job_columns, run_columns, run_info};
 use crate::schedule::Schedule;
-use crate::sql::Names;
+use crate::sql::{Names, Parameter, Typed};
 
 const PAUSE: &str = "
     WITH paused AS (UPDATE @job SET enabled = false, disabled_reason = NULL WHERE id = $1 RETURNING id)
@@ -143,24 +142,25 @@ impl Jobs {
     }
 
     /// Returns what `read` reads from the rows of a statement.
-    pub(crate) async fn rows<T>(
+    pub(crate) async fn rows<T, const N: usize>(
         &self,
         client: &impl GenericClient,
         text: &str,
-        parameters: &[(&(dyn ToSql + Sync), Type)],
+        parameters: [Parameter<'_>; N],
         read: impl FnMut(&Row) -> Result<T, tokio_postgres::Error>,
     ) -> Result<Vec<T>, Error> {
         let text = self.names.complete(text);
-        let rows = client.query_typed(&text, parameters).await?;
+        let parameters = parameters.map(Typed::typed);
+        let rows = client.query_typed(&text, &parameters).await?;
         Ok(rows.iter().map(read).collect::<Result<_, _>>()?)
     }
 
     /// The same for a statement that has one row, or none.
-    pub(crate) async fn row<T>(
+    pub(crate) async fn row<T, const N: usize>(
         &self,
         client: &impl GenericClient,
         text: &str,
-        parameters: &[(&(dyn ToSql + Sync), Type)],
+        parameters: [Parameter<'_>; N],
         read: impl FnMut(&Row) -> Result<T, tokio_postgres::Error>,
     ) -> Result<Option<T>, Error> {
         Ok(self.rows(client, text, parameters, read).await?.pop())
@@ -193,13 +193,9 @@ impl Jobs {
     /// ```
     pub async fn pause(&self, client: &mut impl GenericClient, job: i64) -> Result<bool, Error> {
         let transaction = client.transaction().await?;
-        let parameters = [(&job as _, Type::INT8)];
-        let found = self
-            .row(&transaction, PAUSE, &parameters, |_| Ok(()))
-            .await?;
+        let found = self.row(&transaction, PAUSE, [&job], ignore).await?;
         if found.is_some() {
-            self.row(&transaction, CANCEL, &parameters, |_| Ok(()))
-                .await?;
+            self.row(&transaction, CANCEL, [&job], ignore).await?;
         }
         transaction.commit().await?;
         Ok(found.is_some())
@@ -215,7 +211,7 @@ impl Jobs {
     pub async fn resume(&self, client: &mut impl GenericClient, job: i64) -> Result<bool, Error> {
         let transaction = client.transaction().await?;
         let Some(row) = transaction
-            .query_typed_opt(&self.names.complete(LOCK), &[(&job, Type::INT8)])
+            .query_typed_opt(&self.names.complete(LOCK), &[job.typed()])
             .await?
         else {
             return Ok(false);
@@ -236,13 +232,8 @@ impl Jobs {
             Schedule::Once => Some(now),
             _ => schedule.next(next_run, first_run, now),
         });
-        let parameters = [
-            (&job as _, Type::INT8),
-            (&next_run as _, Type::TIMESTAMPTZ),
-            (&first_run as _, Type::TIMESTAMPTZ),
-        ];
-        self.row(&transaction, RESUME, &parameters, |_| Ok(()))
-            .await?;
+        let resume = [&job as Parameter<'_>, &next_run, &first_run];
+        self.row(&transaction, RESUME, resume, ignore).await?;
         transaction.commit().await?;
         Ok(true)
     }
@@ -254,8 +245,7 @@ impl Jobs {
     ///
     /// [`Error::Database`].
     pub async fn delete(&self, client: &impl GenericClient, job: i64) -> Result<bool, Error> {
-        let parameters = [(&job as _, Type::INT8)];
-        let found = self.row(client, DELETE, &parameters, |_| Ok(())).await?;
+        let found = self.row(client, DELETE, [&job], ignore).await?;
         Ok(found.is_some())
     }
 
@@ -286,8 +276,7 @@ impl Jobs {
         client: &impl GenericClient,
         job: i64,
     ) -> Result<Option<i64>, Error> {
-        let parameters = [(&job as _, Type::INT8)];
-        self.row(client, RUN_NOW, &parameters, |row| row.try_get(0))
+        self.row(client, RUN_NOW, [&job], |row| row.try_get(0))
             .await
     }
 
@@ -297,7 +286,7 @@ impl Jobs {
     ///
     /// [`Error::Database`].
     pub async fn get(&self, client: &impl GenericClient, id: i64) -> Result<Option<Job>, Error> {
-        self.row(client, GET, &[(&id, Type::INT8)], job).await
+        self.row(client, GET, [&id], job).await
     }
 
     /// Returns the number of the job with this key. It may be finished.
@@ -306,8 +295,7 @@ impl Jobs {
     ///
     /// [`Error::Database`].
     pub async fn find(&self, client: &impl GenericClient, key: &str) -> Result<Option<i64>, Error> {
-        self.row(client, FIND, &[(&key, Type::TEXT)], |row| row.try_get(0))
-            .await
+        self.row(client, FIND, [&key], |row| row.try_get(0)).await
     }
 
     /// Returns the last runs of a job, at most `limit`, the latest due time first. Results are
@@ -323,7 +311,11 @@ impl Jobs {
         limit: u32,
     ) -> Result<Vec<RunInfo>, Error> {
         let limit = i64::from(limit);
-        let parameters = [(&job as _, Type::INT8), (&limit as _, Type::INT8)];
-        self.rows(client, HISTORY, &parameters, run_info).await
+        self.rows(client, HISTORY, [&job, &limit], run_info).await
     }
+}
+
+/// Reads a row of which only its existence counts.
+pub(crate) fn ignore(_: &Row) -> Result<(), tokio_postgres::Error> {
+    Ok(())
 }

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tokio_postgres::types::Type;
 use tokio_postgres::{GenericClient, Row};
 
-use crate::error::Error;
+use crate::error::{Error, ensure};
 use crate::job::{A_CENTURY, check_count, check_handler, check_limits, micros};
-use crate::jobs::Jobs;
+use crate::jobs::{Jobs, ignore};
+use crate::sql::Parameter;
 
 /// Without limits, the row is removed.
 const SET_KIND: &str = "
@@ -126,27 +126,17 @@ impl KindLimits {
         if let Some(count) = self.running {
             check_count("running runs", count)?;
         }
+        let burst = self.burst;
+        ensure((1..=MAX_BURST).contains(&burst), || {
+            format!("a burst of {burst}: must be from 1 to {MAX_BURST}")
+        })?;
         if let Some(interval) = self.interval {
-            if micros("an interval", interval)? == 0 {
-                return Err(Error::Invalid(
-                    "an interval of a rate must be at least 1us".into(),
-                ));
-            }
-        }
-        if self.burst == 0 || self.burst > MAX_BURST {
-            return Err(Error::Invalid(format!(
-                "a burst of {}: must be from 1 to {MAX_BURST}",
-                self.burst
-            )));
-        }
-        let intervals = self
-            .interval
-            .map(|interval| interval.checked_mul(self.burst));
-        if intervals.is_some_and(|time| time.is_none_or(|time| time > A_CENTURY)) {
-            let burst = self.burst;
-            return Err(Error::Invalid(format!(
-                "a burst of {burst}: its intervals must be at most a century"
-            )));
+            ensure(micros("an interval", interval)? > 0, || {
+                "an interval of a rate must be at least 1us".into()
+            })?;
+            ensure(interval <= A_CENTURY / burst, || {
+                format!("a burst of {burst}: its intervals must be at most a century")
+            })?;
         }
         Ok(self)
     }
@@ -190,15 +180,9 @@ impl Jobs {
         let running = limits.running.map(|count| count as i32);
         let interval = limits.interval.map(|interval| interval.as_micros() as i64);
         let burst = limits.burst as i32;
-        let parameters = [
-            (&handler as _, Type::TEXT),
-            (&running as _, Type::INT4),
-            (&interval as _, Type::INT8),
-            (&burst as _, Type::INT4),
-        ];
-        self.rows(client, SET_KIND, &parameters, |_| Ok(()))
-            .await
-            .map(drop)
+        let parameters: [Parameter<'_>; 4] = [&handler, &running, &interval, &burst];
+        self.row(client, SET_KIND, parameters, ignore).await?;
+        Ok(())
     }
 
     /// Sets how many runs with a [`limit`](crate::NewJob::limit) of this name may be running, for
@@ -234,10 +218,9 @@ impl Jobs {
     ) -> Result<(), Error> {
         check_limits(&BTreeMap::from([(name.to_owned(), running.unwrap_or(1))]))?;
         let running = running.map(|count| count as i32);
-        let parameters = [(&name as _, Type::TEXT), (&running as _, Type::INT4)];
-        self.rows(client, SET_LIMIT, &parameters, |_| Ok(()))
-            .await
-            .map(drop)
+        let parameters: [Parameter<'_>; 2] = [&name, &running];
+        self.row(client, SET_LIMIT, parameters, ignore).await?;
+        Ok(())
     }
 
     /// Returns all limits that were set by [`set_limit`](Self::set_limit), by their names. The
@@ -251,7 +234,7 @@ impl Jobs {
         client: &impl GenericClient,
     ) -> Result<BTreeMap<String, u32>, Error> {
         let limit = |row: &Row| Ok((row.try_get(0)?, row.try_get::<_, i32>(1)?.unsigned_abs()));
-        let limits = self.rows(client, LIMITS, &[], limit).await?;
+        let limits = self.rows(client, LIMITS, [], limit).await?;
         Ok(limits.into_iter().collect())
     }
 
@@ -274,7 +257,7 @@ impl Jobs {
     /// # }
     /// ```
     pub async fn kinds(&self, client: &impl GenericClient) -> Result<Vec<KindInfo>, Error> {
-        self.rows(client, KINDS, &[], kind_info).await
+        self.rows(client, KINDS, [], kind_info).await
     }
 }
 

@@ -1,11 +1,10 @@
 //! Creates and updates the tables.
 
-use tokio_postgres::types::Type;
 use tokio_postgres::{Client, IsolationLevel};
 
 use crate::error::{Error, OLDEST_SERVER};
 use crate::jobs::Jobs;
-use crate::sql::Names;
+use crate::sql::{Names, Typed};
 
 /// Each version changes the tables of the version before it. Its files never change after a
 /// release.
@@ -45,96 +44,29 @@ const APPLIED: &str = "
 const LOCK: &str =
     "SELECT pg_advisory_xact_lock(hashtextextended('hashed-wheel-job-scheduler ' || $1, 0))";
 
-/// Brings the tables to the newest version. All in one transaction: after an error, nothing has
-/// changed.
-pub(crate) async fn migrate(client: &mut Client, names: &Names) -> Result<(), Error> {
-    // Whatever the defaults of the role are.
-    let transaction = client
-        .build_transaction()
-        .isolation_level(IsolationLevel::ReadCommitted)
-        .read_only(false)
-        .start()
-        .await?;
-    let row = transaction.query_typed_one(SERVER, &[]).await?;
-    if row.try_get::<_, i32>(0)? / 10_000 < OLDEST_SERVER {
-        let version: &str = row.try_get(1)?;
-        return Err(Error::ServerTooOld(format!(
-            "the server has version {version}"
-        )));
-    }
-    transaction
-        .query_typed(LOCK, &[(&names.schema(), Type::TEXT)])
-        .await?;
-    create(&transaction, names).await?;
-    let applied = transaction
-        .query_typed(&names.complete(APPLIED), &[])
-        .await?;
-    let known = MIGRATIONS.len() as i32;
-    let mut version = 0;
-    for row in applied {
-        version = row.try_get(0)?;
-        let found: Option<&str> = row.try_get(1)?;
-        let expected = usize::try_from(version - 1)
-            .ok()
-            .and_then(|index| CHECKSUMS.get(index));
-        if expected.is_some_and(|expected| found != Some(&hexadecimal(*expected))) {
-            return Err(Error::SchemaDiffers { version });
-        }
-    }
-    if version > known {
-        return Err(Error::SchemaTooNew {
-            found: version,
-            known,
-        });
-    }
-    for (migration, number) in MIGRATIONS.iter().zip(1_i32..).skip(version as usize) {
-        transaction
-            .batch_execute(&names.complete(migration))
-            .await?;
-        let insert = names.complete("INSERT INTO @migration (version, checksum) VALUES ($1, $2)");
-        let checksum = hexadecimal(checksum(migration));
-        transaction
-            .query_typed(&insert, &[(&number, Type::INT4), (&checksum, Type::TEXT)])
-            .await?;
-    }
-    Ok(transaction.commit().await?)
-}
-
 fn hexadecimal(checksum: u64) -> String {
     format!("{checksum:016x}")
 }
 
 /// Creates the schema and the table of its migrations, if there is none.
 async fn create(transaction: &tokio_postgres::Transaction<'_>, names: &Names) -> Result<(), Error> {
+    let exists = async |what: &str, name: &str| -> Result<bool, Error> {
+        let text = format!("SELECT {what}($1) IS NOT NULL");
+        let row = transaction.query_typed_one(&text, &[name.typed()]).await?;
+        Ok(row.try_get(0)?)
+    };
     // A separate question, because CREATE TABLE IF NOT EXISTS needs a right that a node may lack.
-    let table = names.complete("@migration");
-    let exists = transaction
-        .query_typed_one(
-            "SELECT to_regclass($1) IS NOT NULL",
-            &[(&table, Type::TEXT)],
-        )
-        .await?;
-    if !exists.try_get::<_, bool>(0)? {
-        // CREATE SCHEMA IF NOT EXISTS needs a right on the database, even if the schema exists.
-        let exists = transaction
-            .query_typed_one(
-                "SELECT to_regnamespace($1) IS NOT NULL",
-                &[(&names.schema(), Type::TEXT)],
-            )
-            .await?;
-        if !exists.try_get::<_, bool>(0)? {
-            transaction
-                .batch_execute(&format!(
-                    "CREATE SCHEMA IF NOT EXISTS \"{}\"",
-                    names.schema()
-                ))
-                .await?;
-        }
-        let create = "CREATE TABLE @migration \
-            (version integer PRIMARY KEY, checksum text, applied timestamptz NOT NULL DEFAULT clock_timestamp())";
-        transaction.batch_execute(&names.complete(create)).await?;
+    if exists("to_regclass", &names.complete("@migration")).await? {
+        return Ok(());
     }
-    Ok(())
+    // CREATE SCHEMA IF NOT EXISTS needs a right on the database, even if the schema exists.
+    if !exists("to_regnamespace", names.schema()).await? {
+        let create = format!("CREATE SCHEMA IF NOT EXISTS \"{}\"", names.schema());
+        transaction.batch_execute(&create).await?;
+    }
+    let create = "CREATE TABLE @migration \
+        (version integer PRIMARY KEY, checksum text, applied timestamptz NOT NULL DEFAULT clock_timestamp())";
+    Ok(transaction.batch_execute(&names.complete(create)).await?)
 }
 
 impl Jobs {
@@ -162,7 +94,58 @@ impl Jobs {
     /// # }
     /// ```
     pub async fn migrate(&self, client: &mut Client) -> Result<(), Error> {
-        migrate(client, &self.names).await
+        let names = &self.names;
+        // Whatever the defaults of the role are.
+        let transaction = client
+            .build_transaction()
+            .isolation_level(IsolationLevel::ReadCommitted)
+            .read_only(false)
+            .start()
+            .await?;
+        let row = transaction.query_typed_one(SERVER, &[]).await?;
+        if row.try_get::<_, i32>(0)? / 10_000 < OLDEST_SERVER {
+            let version: &str = row.try_get(1)?;
+            return Err(Error::ServerTooOld(format!(
+                "the server has version {version}"
+            )));
+        }
+        transaction
+            .query_typed(LOCK, &[names.schema().typed()])
+            .await?;
+        create(&transaction, names).await?;
+        let applied = transaction
+            .query_typed(&names.complete(APPLIED), &[])
+            .await?;
+        let known = MIGRATIONS.len() as i32;
+        let mut version = 0;
+        for row in applied {
+            version = row.try_get(0)?;
+            let found: Option<&str> = row.try_get(1)?;
+            let expected = usize::try_from(version - 1)
+                .ok()
+                .and_then(|index| CHECKSUMS.get(index));
+            if expected.is_some_and(|expected| found != Some(&hexadecimal(*expected))) {
+                return Err(Error::SchemaDiffers { version });
+            }
+        }
+        if version > known {
+            return Err(Error::SchemaTooNew {
+                found: version,
+                known,
+            });
+        }
+        for (migration, number) in MIGRATIONS.iter().zip(1_i32..).skip(version as usize) {
+            transaction
+                .batch_execute(&names.complete(migration))
+                .await?;
+            let insert =
+                names.complete("INSERT INTO @migration (version, checksum) VALUES ($1, $2)");
+            let checksum = hexadecimal(checksum(migration));
+            transaction
+                .query_typed(&insert, &[number.typed(), checksum.typed()])
+                .await?;
+        }
+        Ok(transaction.commit().await?)
     }
 }
 

@@ -1,10 +1,9 @@
 //! Due times that had no node for too long, and the runs that they get. Only arithmetic.
 
-use std::str::FromStr;
-
 use jiff::Timestamp;
 
 use crate::schedule::Schedule;
+use crate::sql::Named;
 
 /// The treatment of due times that no node could read for longer than
 /// [`misfire_after`](crate::SchedulerBuilder::misfire_after).
@@ -93,25 +92,12 @@ impl Schedule {
     }
 }
 
-impl Misfire {
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Skip => "skip",
-            Self::RunOnce => "run once",
-            Self::RunAll => "run all",
-        }
-    }
-}
-
-impl FromStr for Misfire {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let all = [Self::Skip, Self::RunOnce, Self::RunAll];
-        all.into_iter()
-            .find(|misfire| misfire.as_str() == text)
-            .ok_or_else(|| format!("misfire policy '{text}'"))
-    }
+impl Named for Misfire {
+    const NAMES: &'static [(&'static str, Self)] = &[
+        ("skip", Self::Skip),
+        ("run once", Self::RunOnce),
+        ("run all", Self::RunAll),
+    ];
 }
 
 #[cfg(test)]

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tokio_postgres::types::Type;
 use tokio_postgres::{GenericClient, Row};
 
 use crate::error::Error;
 use crate::jobs::Jobs;
 use crate::records::{BlockedOn, RunState, count};
+use crate::sql::Named;
 
 /// Each part reads by an index, and no more rows than its limit. `$1`: the length of the lists.
 const COUNTS: &str = "
@@ -251,7 +251,7 @@ impl Jobs {
         client: &impl GenericClient,
         limit: u32,
     ) -> Result<Overview, Error> {
-        let limit = [(&i64::from(limit) as _, Type::INT8)];
+        let limit = i64::from(limit);
         let counts = client
             .query_typed_one(&self.names.complete(COUNTS), &[])
             .await?;
@@ -261,9 +261,9 @@ impl Jobs {
             waiting: count(&counts, 2)?,
             blocked: count(&counts, 3)?,
             nodes: self.nodes(client).await?,
-            hour: self.rows(client, HOUR, &[], minute).await?,
-            running: self.rows(client, RUNNING, &limit, active_run).await?,
-            next: self.rows(client, NEXT, &limit, active_run).await?,
+            hour: self.rows(client, HOUR, [], minute).await?,
+            running: self.rows(client, RUNNING, [&limit], active_run).await?,
+            next: self.rows(client, NEXT, [&limit], active_run).await?,
         })
     }
 
@@ -287,7 +287,7 @@ impl Jobs {
     /// # }
     /// ```
     pub async fn nodes(&self, client: &impl GenericClient) -> Result<Vec<NodeInfo>, Error> {
-        self.rows(client, NODES, &[], node_info).await
+        self.rows(client, NODES, [], node_info).await
     }
 
     /// Returns what waits: for a node, a limit, a rate, or another run. At most 100 handlers, and
@@ -310,7 +310,7 @@ impl Jobs {
     /// # }
     /// ```
     pub async fn queues(&self, client: &impl GenericClient) -> Result<Vec<Queue>, Error> {
-        self.rows(client, QUEUES, &[], queue).await
+        self.rows(client, QUEUES, [], queue).await
     }
 }
 

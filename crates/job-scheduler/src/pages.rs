@@ -3,12 +3,12 @@
 use std::fmt;
 
 use jiff::Timestamp;
-use tokio_postgres::types::Type;
 use tokio_postgres::{GenericClient, Row};
 
 use crate::error::Error;
 use crate::jobs::Jobs;
 use crate::records::{Job, RunInfo, RunState, run_columns, run_info};
+use crate::sql::{Named, Parameter};
 
 /// The number of jobs that a search with a filter reads at most. There is no index for the filters,
 /// because each index makes each new job slower.
@@ -151,15 +151,20 @@ pub struct RunSummary {
     pub key: Option<String>,
 }
 
+/// The names that [`SEARCH`] returns.
+impl Named for JobState {
+    const NAMES: &'static [(&'static str, Self)] = &[
+        ("scheduled", Self::Scheduled),
+        ("no next run", Self::NoNextRun),
+        ("paused", Self::Paused),
+        ("disabled", Self::Disabled),
+    ];
+}
+
 /// Its name in English: `no next run`.
 impl fmt::Display for JobState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Scheduled => "scheduled",
-            Self::NoNextRun => "no next run",
-            Self::Paused => "paused",
-            Self::Disabled => "disabled",
-        })
+        f.pad(self.name())
     }
 }
 
@@ -215,17 +220,10 @@ impl Jobs {
         let limit = limit.min(EXAMINED);
         let has_filter = *filter != JobFilter::default();
         let examined = i64::from(if has_filter { EXAMINED } else { limit });
-        let (state, returned) = (
-            filter.state.map(|state| state.to_string()),
-            i64::from(limit),
-        );
-        let parameters = [
-            (&after as _, Type::INT8),
-            (&examined as _, Type::INT8),
-            (&filter.handler as _, Type::TEXT),
-            (&state as _, Type::TEXT),
-            (&returned as _, Type::INT8),
-        ];
+        let returned = i64::from(limit);
+        let state = filter.state.map(Named::name);
+        let parameters: [Parameter<'_>; 5] =
+            [&after, &examined, &filter.handler, &state, &returned];
         let mut page = JobPage {
             jobs: Vec::new(),
             next: None,
@@ -240,7 +238,7 @@ impl Jobs {
             }
             Ok(())
         };
-        self.rows(client, SEARCH, &parameters, put).await?;
+        self.rows(client, SEARCH, parameters, put).await?;
         // Runs that it has read after the last job are read again.
         if page.jobs.len() == limit as usize {
             page.next = page.jobs.last().map(|job| job.id);
@@ -276,12 +274,8 @@ impl Jobs {
         limit: u32,
     ) -> Result<Vec<RunSummary>, Error> {
         let limit = i64::from(limit);
-        let parameters = [
-            (&job as _, Type::INT8),
-            (&before as _, Type::TIMESTAMPTZ),
-            (&limit as _, Type::INT8),
-        ];
-        self.rows(client, RUNS, &parameters, run_summary).await
+        let parameters: [Parameter<'_>; 3] = [&job, &before, &limit];
+        self.rows(client, RUNS, parameters, run_summary).await
     }
 
     /// Returns a run.
@@ -307,7 +301,7 @@ impl Jobs {
         client: &impl GenericClient,
         run: i64,
     ) -> Result<Option<RunInfo>, Error> {
-        self.row(client, RUN, &[(&run, Type::INT8)], run_info).await
+        self.row(client, RUN, [&run], run_info).await
     }
 }
 
@@ -320,12 +314,7 @@ fn job_summary(row: &Row) -> Result<JobSummary, tokio_postgres::Error> {
         time_zone: row.try_get(4)?,
         next_run: row.try_get(5)?,
         disabled_reason: row.try_get(6)?,
-        state: match row.try_get(7)? {
-            "scheduled" => JobState::Scheduled,
-            "paused" => JobState::Paused,
-            "disabled" => JobState::Disabled,
-            _ => JobState::NoNextRun,
-        },
+        state: JobState::parse(row.try_get(7)?),
         last_result: row.try_get::<_, Option<_>>(10)?.map(RunState::parse),
     })
 }

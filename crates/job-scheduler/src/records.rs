@@ -13,6 +13,7 @@ use tokio_postgres::types::Json;
 use crate::job::Overlap;
 use crate::json::decode_or_text;
 use crate::misfire::Misfire;
+use crate::sql::Named;
 
 /// The columns that [`job`] reads.
 macro_rules! job_columns {
@@ -99,36 +100,24 @@ pub enum RunState {
     Abandoned,
 }
 
-/// The states, and their names in the table.
-const STATES: [(&str, RunState); 9] = [
-    ("waiting", RunState::Waiting),
-    ("claimed", RunState::Claimed),
-    ("running", RunState::Running),
-    ("blocked", RunState::Blocked),
-    ("done", RunState::Done),
-    ("failed", RunState::Failed),
-    ("skipped", RunState::Skipped),
-    ("cancelled", RunState::Cancelled),
-    ("abandoned", RunState::Abandoned),
-];
-
-impl RunState {
-    /// Reads the name of a state.
-    pub(crate) fn parse(name: &str) -> Self {
-        let known = STATES.into_iter().find(|(known, _)| *known == name);
-        // The table has no other.
-        known.map_or(Self::Cancelled, |(_, state)| state)
-    }
+impl Named for RunState {
+    const NAMES: &'static [(&'static str, Self)] = &[
+        ("waiting", Self::Waiting),
+        ("claimed", Self::Claimed),
+        ("running", Self::Running),
+        ("blocked", Self::Blocked),
+        ("done", Self::Done),
+        ("failed", Self::Failed),
+        ("skipped", Self::Skipped),
+        ("cancelled", Self::Cancelled),
+        ("abandoned", Self::Abandoned),
+    ];
 }
 
 /// Its name in English, as in the table: `waiting`.
 impl fmt::Display for RunState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut names = STATES.into_iter();
-        let (name, _) = names
-            .find(|(_, state)| state == self)
-            .expect("all are there");
-        f.pad(name)
+        f.pad(self.name())
     }
 }
 
@@ -250,11 +239,7 @@ pub(crate) fn job(row: &Row) -> Result<Job, tokio_postgres::Error> {
         priority: row.try_get("priority")?,
         overlap: Overlap::parse(row.try_get("overlap")?),
         limits: limits.map_or_else(BTreeMap::new, |Json(limits)| limits),
-        // The table has no other than those that it parses.
-        misfire: row
-            .try_get::<_, &str>("misfire")?
-            .parse()
-            .unwrap_or_default(),
+        misfire: Misfire::parse(row.try_get("misfire")?),
         retries: row.try_get::<_, i32>("retries")?.unsigned_abs(),
         timeout: timeout.map(|micros| Duration::from_micros(micros.unsigned_abs())),
     })

@@ -1,13 +1,13 @@
 //! Runs that match a filter, and changes of all of them.
 
 use jiff::Timestamp;
-use tokio_postgres::types::Type;
 use tokio_postgres::{GenericClient, Row};
 
 use crate::error::Error;
 use crate::jobs::Jobs;
 use crate::pages::{RunSummary, run_summary, summary_columns};
 use crate::records::{RunState, count};
+use crate::sql::{Named, Parameter};
 
 /// The number of runs that a call examines at most.
 const EXAMINED: i64 = 10_000;
@@ -165,22 +165,22 @@ impl RunFilter {
         let (time, id) = until.into_iter().chain(before).min().unzip();
         let id = id.unwrap_or(i64::MAX);
         let states = match self.state {
-            Some(state) => vec![state.to_string()],
-            None => vec!["failed".into(), "abandoned".into()],
+            Some(state) => vec![state.name()],
+            None => vec!["failed", "abandoned"],
         };
-        let parameters = [
-            (&time as _, Type::TIMESTAMPTZ),
-            (&id as _, Type::INT8),
-            (&self.since as _, Type::TIMESTAMPTZ),
-            (&states as _, Type::TEXT_ARRAY),
-            (&self.handler as _, Type::TEXT),
-            (&self.node as _, Type::INT8),
-            (&self.key as _, Type::TEXT),
-            (&self.limit as _, Type::TEXT),
-            (&self.error as _, Type::TEXT),
-            (&limit as _, Type::INT8),
+        let parameters: [Parameter<'_>; 10] = [
+            &time,
+            &id,
+            &self.since,
+            &states,
+            &self.handler,
+            &self.node,
+            &self.key,
+            &self.limit,
+            &self.error,
+            &limit,
         ];
-        jobs.rows(client, &self.text(select), &parameters, read)
+        jobs.rows(client, &self.text(select), parameters, read)
             .await
     }
 }
@@ -309,9 +309,8 @@ impl Jobs {
             }
             RunChange::Delete => "SELECT @delete_runs($1, true)".into(),
         };
-        let parameters = [(&runs as _, Type::INT8_ARRAY)];
         let count = self
-            .row(client, &text, &parameters, |row| count(row, 0))
+            .row(client, &text, [&runs], |row| count(row, 0))
             .await?;
         Ok(count.unwrap_or_default())
     }

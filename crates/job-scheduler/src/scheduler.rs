@@ -19,7 +19,6 @@ use crate::handler::{Context, Handlers, RunError};
 use crate::health::{self, Ended, Health, Monitor, Vitals};
 use crate::job::Payload;
 use crate::jobs::Jobs;
-use crate::migrate::migrate;
 use crate::node;
 use crate::session::{Session, Stop};
 use crate::settings::{Settings, Shared};
@@ -295,7 +294,7 @@ impl SchedulerBuilder {
     {
         self.check()?;
         let jobs = Jobs::new(&self.schema)?;
-        let names = Names::new(&self.schema)?;
+        let names = jobs.names.clone();
         let own_timer = self.timer.is_none();
         // All of its timeouts are due within a minute.
         let timer = self
@@ -306,7 +305,7 @@ impl SchedulerBuilder {
             let mut client = connector
                 .connect(MIGRATION_TIMEOUT, |_, _| {}, Arc::default())
                 .await?;
-            migrate(&mut client, &names).await?;
+            jobs.migrate(&mut client).await?;
             self.settings.check_network(round_trip(&client).await?)
         };
         within(&timer, MIGRATION_TIMEOUT, migration).await?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use hashed_wheel::HashedWheelTimer;
 
 use crate::connect::Connector;
-use crate::error::Error;
+use crate::error::{Error, ensure};
 use crate::handler::Handlers;
 use crate::health::Vitals;
 use crate::shares::Shares;
@@ -101,46 +101,44 @@ impl Settings {
             capacity,
             runners,
             retention,
+            cancel_grace,
             ..
         } = *self;
         let heartbeat = self.heartbeat();
-        let wrong = |text: String| Err(Error::Invalid(text));
-        if lease < Duration::from_millis(500) || lease > A_MINUTE {
-            return wrong(format!(
-                "lease of {lease:?}: must be from 500ms to one minute"
-            ));
-        }
-        if heartbeat < Duration::from_millis(50) || heartbeat > lease / 2 {
-            return wrong(format!(
-                "heartbeat of {heartbeat:?}: must be from 50ms to half of the lease of {lease:?}"
-            ));
-        }
-        if prefetch < heartbeat || prefetch > A_MINUTE {
-            return wrong(format!(
+        ensure(
+            (Duration::from_millis(500)..=A_MINUTE).contains(&lease),
+            || format!("lease of {lease:?}: must be from 500ms to one minute"),
+        )?;
+        ensure(
+            (Duration::from_millis(50)..=lease / 2).contains(&heartbeat),
+            || {
+                format!(
+                    "heartbeat of {heartbeat:?}: must be from 50ms to half of the lease of {lease:?}"
+                )
+            },
+        )?;
+        ensure((heartbeat..=A_MINUTE).contains(&prefetch), || {
+            format!(
                 "prefetch of {prefetch:?}: must be from the heartbeat of {heartbeat:?} to one minute, because runs that are \
                  due between two reads would be late"
-            ));
-        }
-        if misfire_after < lease {
-            return wrong(format!(
+            )
+        })?;
+        ensure(misfire_after >= lease, || {
+            format!(
                 "misfire_after of {misfire_after:?}: must be at least the lease of {lease:?}, because runs of a lost node \
                  would misfire"
-            ));
-        }
-        if [batch, capacity, runners].contains(&0)
-            || [batch, capacity, runners].iter().any(|&n| n > 1 << 20)
-        {
-            return wrong("batch, capacity and runners must be from 1 to 2^20".into());
-        }
-        if retention < Duration::from_secs(1) {
-            return wrong(format!("retention of {retention:?}: must be at least 1s"));
-        }
-        if self.cancel_grace > AN_HOUR {
-            return wrong(format!(
-                "cancel_grace of {:?}: must be at most one hour",
-                self.cancel_grace
-            ));
-        }
+            )
+        })?;
+        let counts = [batch, capacity, runners];
+        ensure(counts.iter().all(|n| (1..=1 << 20).contains(n)), || {
+            "batch, capacity and runners must be from 1 to 2^20".into()
+        })?;
+        ensure(retention >= Duration::from_secs(1), || {
+            format!("retention of {retention:?}: must be at least 1s")
+        })?;
+        ensure(cancel_grace <= AN_HOUR, || {
+            format!("cancel_grace of {cancel_grace:?}: must be at most one hour")
+        })?;
         crate::job::micros("misfire_after", misfire_after)?;
         crate::job::micros("retention", retention).map(drop)
     }
@@ -154,13 +152,12 @@ impl Settings {
     /// Returns what is wrong with the lease on a network with this round trip.
     pub(crate) fn check_network(&self, round_trip: Duration) -> Result<(), Error> {
         let lease = self.lease;
-        if round_trip > lease / ROUND_TRIPS {
-            return Err(Error::Invalid(format!(
+        ensure(round_trip <= lease / ROUND_TRIPS, || {
+            format!(
                 "lease of {lease:?}: must be at least {ROUND_TRIPS} times the round trip to the database, which takes \
                  {round_trip:?}"
-            )));
-        }
-        Ok(())
+            )
+        })
     }
 }
 

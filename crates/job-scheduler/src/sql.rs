@@ -1,6 +1,62 @@
-//! SQL texts for one schema.
+//! SQL texts for one schema, and the parameters of statements.
 
-use crate::error::Error;
+use jiff::Timestamp;
+use serde_json::value::RawValue;
+use tokio_postgres::types::{Json, ToSql, Type};
+
+use crate::error::{Error, ensure};
+
+/// A parameter of a statement. It knows its type, because a pooler may execute each statement on
+/// another connection, and so none is prepared to learn the types.
+pub(crate) trait Typed: Sync {
+    /// The value and its type, as `query_typed` takes them.
+    fn typed(&self) -> (&(dyn ToSql + Sync), Type);
+}
+
+pub(crate) type Parameter<'a> = &'a dyn Typed;
+
+macro_rules! typed {
+    ($($name:ident: $($rust:ty),+;)+) => {$($(
+        impl Typed for $rust {
+            fn typed(&self) -> (&(dyn ToSql + Sync), Type) {
+                (self, Type::$name)
+            }
+        }
+    )+)+};
+}
+
+typed! {
+    BOOL: bool;
+    BOOL_ARRAY: Vec<bool>;
+    INT2_ARRAY: Vec<i16>;
+    INT4: i32, Option<i32>;
+    INT8: i64, Option<i64>;
+    INT8_ARRAY: &[i64], Vec<i64>, Option<Vec<i64>>, Vec<Option<i64>>;
+    FLOAT8: f64;
+    TEXT: &str, Option<&str>, String, Option<String>;
+    TEXT_ARRAY: &[String], Vec<String>, Vec<&str>, Vec<Option<String>>;
+    TIMESTAMPTZ: Timestamp, Option<Timestamp>;
+    TIMESTAMPTZ_ARRAY: Vec<Timestamp>, Vec<Option<Timestamp>>;
+    JSONB_ARRAY: Vec<Option<Json<&RawValue>>>;
+}
+
+/// A value with a name in the tables.
+pub(crate) trait Named: Copy + PartialEq + 'static {
+    const NAMES: &'static [(&'static str, Self)];
+
+    fn name(self) -> &'static str {
+        let mut names = Self::NAMES.iter();
+        let named = names.find(|(_, value)| *value == self);
+        named.expect("each value has a name").0
+    }
+
+    /// The constraints of the tables allow no other names.
+    fn parse(name: &str) -> Self {
+        let mut names = Self::NAMES.iter();
+        let named = names.find(|(known, _)| *known == name);
+        named.unwrap_or(&Self::NAMES[0]).1
+    }
+}
 
 /// The longest name of a schema in bytes. PostgreSQL cuts names after 63 bytes, and the name of a
 /// channel is longer than that of the schema.
@@ -22,12 +78,12 @@ impl Names {
             && schema.bytes().next().is_some_and(is_letter)
             && schema.len() <= MAX_NAME
             && !schema.starts_with("pg_");
-        if !is_valid {
-            return Err(Error::Invalid(format!(
+        ensure(is_valid, || {
+            format!(
                 "'{schema}' is no name for a schema: it must have 1 to {MAX_NAME} lower-case letters, digits \
                  and underscores, must not start with a digit and not with 'pg_'"
-            )));
-        }
+            )
+        })?;
         Ok(Self {
             schema: schema.to_owned(),
         })

@@ -50,10 +50,10 @@ use serde_json::{Value, json};
 use crate::cancel;
 use crate::caught::caught;
 use crate::client::JobClient;
-use crate::error::Error;
+use crate::error::{Error, ensure};
 use crate::execution::backoff;
 use crate::handler::{Handlers, Kind, Link};
-use crate::job::{NewJob, Payload};
+use crate::job::{Checked, NewJob, Payload};
 use crate::jobs::Jobs;
 use crate::json::decode_or_text;
 use crate::perform::Failure;
@@ -175,27 +175,26 @@ impl<'a> Inline<'a> {
     /// If the job has a [`timeout`](NewJob::timeout) or is [cancelled](Self::cancel_after), and the
     /// runtime has no time enabled.
     pub async fn run(self, job: NewJob) -> Result<Ended, Error> {
-        let job = job.check()?;
+        let Checked {
+            job,
+            payload,
+            start,
+            ..
+        } = job.check()?;
         let names = self.handlers.names();
-        if !names.contains(&job.handler) {
-            return Err(Error::Invalid(format!(
-                "there is no handler '{}', only {names:?}",
-                job.handler
-            )));
-        }
+        ensure(names.contains(&job.handler), || {
+            format!("there is no handler '{}', only {names:?}", job.handler)
+        })?;
         let [attempt, interrupted] = [self.attempt, self.interrupted].map(i32::try_from);
         let (Ok(attempt @ 1..), Ok(interrupted)) = (attempt, interrupted) else {
             return Err(Error::Invalid("attempt: must be from 1 to 2^31 - 1".into()));
         };
-        if interrupted >= attempt {
-            return Err(Error::Invalid(format!(
+        ensure(interrupted < attempt, || {
+            format!(
                 "interrupted: must be less than the attempt {attempt}, because each interruption is one"
-            )));
-        }
-        let due = self
-            .due
-            .or(job.start)
-            .unwrap_or(Timestamp::constant(DUE, 0));
+            )
+        })?;
+        let due = self.due.or(start).unwrap_or(Timestamp::constant(DUE, 0));
         let run = Run {
             id: 1,
             job: 1,
@@ -218,12 +217,9 @@ impl<'a> Inline<'a> {
             attempt,
             started: due,
         };
-        let execution = caught(self.handlers.execute(&run, job.payload, link));
+        let execution = caught(self.handlers.execute(&run, payload, link));
         let execution = async {
-            match job
-                .timeout
-                .map(|micros| Duration::from_micros(micros.unsigned_abs()))
-            {
+            match job.timeout {
                 None => Ok(execution.await),
                 Some(limit) => tokio::time::timeout(limit, execution)
                     .await
@@ -257,15 +253,13 @@ impl<'a> Inline<'a> {
             Ok(output) => return Ok(Ended::Done(decode_or_text(&output))),
             Err(failure) => failure,
         };
-        let [first, max] = [job.retry_first, job.retry_max]
-            .map(|micros| Duration::from_micros(micros.unsigned_abs()));
         let failures = (attempt - interrupted).unsigned_abs();
         let error = failure.text;
         Ok(match failure.kind {
             Kind::Snooze(pause) => Ended::Snoozed { pause },
-            Kind::Failure if failures <= job.retries.unsigned_abs() => Ended::Retried {
+            Kind::Failure if failures <= job.retries => Ended::Retried {
                 error,
-                pause: backoff((first, max), failures),
+                pause: backoff(job.backoff, failures),
             },
             _ => Ended::Failed { error },
         })
@@ -396,12 +390,8 @@ impl Wanted {
         match self.rows(jobs, &mut client, SHOW).await {
             Ok(rows) if rows.is_empty() => "There are no jobs.".into(),
             Ok(rows) => {
-                let lines = rows.into_iter().map(|(_, line)| line);
-                ["There are:".to_owned()]
-                    .into_iter()
-                    .chain(lines)
-                    .collect::<Vec<_>>()
-                    .join("\n")
+                let text = "There are:".to_owned();
+                rows.iter().fold(text, |text, (_, line)| text + "\n" + line)
             }
             Err(error) => format!("The jobs cannot be listed: {error}"),
         }

@@ -1,18 +1,20 @@
 //! Checks the settings of a job, and converts them to the units of the database.
 
 use std::collections::BTreeMap;
+use std::mem;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use jiff::{Timestamp, TimestampRound, Unit};
-use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 use super::{Kind, NewJob, Start};
 use crate::cron::quartz;
-use crate::error::Error;
-use crate::json;
+use crate::error::{Error, ensure};
+use crate::json::encode;
 use crate::schedule::Schedule;
+use crate::sql::Named;
 
 /// The priorities that a job may have. There are few, because a node reads each of them on its own.
 pub(crate) const PRIORITIES: RangeInclusive<i16> = -5..=5;
@@ -33,42 +35,27 @@ const MAX_LIMIT_NAME: usize = 255;
 /// The largest number of limits of a job.
 const MAX_LIMITS: usize = 8;
 
-/// The parts of a valid job, in the units of the database.
+/// A valid job.
 pub(crate) struct Checked {
-    pub(crate) handler: String,
+    /// Without its payload.
+    pub(crate) job: NewJob,
     pub(crate) payload: Box<RawValue>,
     pub(crate) schedule: Schedule,
-    pub(crate) time_zone: String,
-    /// Not earlier than this. `None`: the database's present, and the delay.
+    /// Not earlier than this. `None`: the database's present, and the delay in microseconds.
     pub(crate) start: Option<Timestamp>,
     pub(crate) delay: Option<i64>,
-    pub(crate) key: Option<String>,
-    pub(crate) replaces: bool,
-    pub(crate) jitter: i64,
-    pub(crate) misfire: &'static str,
-    pub(crate) overlap: &'static str,
-    pub(crate) retries: i32,
-    pub(crate) retry_first: i64,
-    pub(crate) retry_max: i64,
-    pub(crate) timeout: Option<i64>,
-    pub(crate) max_interruptions: i32,
-    pub(crate) notifies: bool,
-    /// An object with the numbers by name. `None`: there are none.
-    pub(crate) limits: Option<Value>,
-    pub(crate) priority: i16,
+    /// As the database reads it: an object with the columns of the table.
+    pub(crate) columns: Value,
 }
 
 impl NewJob {
-    pub(crate) fn check(self) -> Result<Checked, Error> {
+    pub(crate) fn check(mut self) -> Result<Checked, Error> {
         check_handler(&self.handler)?;
         check_key(self.key.as_deref())?;
         check_limits(&self.limits)?;
-        if !PRIORITIES.contains(&self.priority) {
-            return Err(Error::Invalid(format!(
-                "priority {}: must be from -5 to 5",
-                self.priority
-            )));
-        }
+        ensure(PRIORITIES.contains(&self.priority), || {
+            format!("priority {}: must be from -5 to 5", self.priority)
+        })?;
         let schedule = match &self.kind {
             Kind::Once => Ok(Schedule::Once),
             Kind::Every(period) => Schedule::every(*period),
@@ -80,37 +67,43 @@ impl NewJob {
             Start::At(time) => (Some(whole_micros(time)?), None),
             Start::After(delay) => (None, Some(micros("a delay", delay)?)),
         };
-        if self
-            .timeout
-            .is_some_and(|timeout| timeout < Duration::from_millis(1))
-        {
-            return Err(Error::Invalid("a timeout must be at least 1ms".into()));
-        }
-        let payload = self.payload.map_err(Error::Payload)?;
+        let is_short = |timeout| timeout < Duration::from_millis(1);
+        ensure(!self.timeout.is_some_and(is_short), || {
+            "a timeout must be at least 1ms".into()
+        })?;
+        let timeout = self.timeout.map(|timeout| micros("a timeout", timeout));
+        let payload = mem::replace(&mut self.payload, Ok(Value::Null)).map_err(Error::Payload)?;
+        let payload =
+            encode(&payload).map_err(|why| Error::Invalid(format!("the payload {why}")))?;
+        let schedule = schedule.map_err(Error::Invalid)?;
+        let columns = json!({
+            "key": self.key,
+            "handler": self.handler,
+            "schedule": schedule.to_string(),
+            "time_zone": self.time_zone,
+            "jitter_us": micros("a jitter", self.jitter)?,
+            "misfire": self.misfire.name(),
+            "overlap": self.overlap.name(),
+            "retries": count("retries", self.retries)?,
+            "retry_first_us": micros("a pause", self.backoff.0)?,
+            "retry_max_us": micros("a pause", self.backoff.1)?,
+            "timeout_us": timeout.transpose()?,
+            "max_interruptions": count("interruptions", self.max_interruptions)?,
+            "delay_us": delay,
+            "given_start": start.map(|time| time.to_string()),
+            "is_planned": true,
+            "notifies": self.notifies,
+            "limits": (!self.limits.is_empty()).then_some(&self.limits),
+            "priority": self.priority,
+            "replaces": self.replaces,
+        });
         Ok(Checked {
-            handler: self.handler,
-            payload: json::encode(&payload)
-                .map_err(|why| Error::Invalid(format!("the payload {why}")))?,
-            schedule: schedule.map_err(Error::Invalid)?,
-            time_zone: self.time_zone,
+            job: self,
+            payload,
+            schedule,
             start,
             delay,
-            key: self.key,
-            replaces: self.replaces,
-            jitter: micros("a jitter", self.jitter)?,
-            misfire: self.misfire.as_str(),
-            overlap: self.overlap.as_str(),
-            retries: count("retries", self.retries)?,
-            retry_first: micros("a pause", self.backoff.0)?,
-            retry_max: micros("a pause", self.backoff.1)?,
-            timeout: self
-                .timeout
-                .map(|timeout| micros("a timeout", timeout))
-                .transpose()?,
-            max_interruptions: count("interruptions", self.max_interruptions)?,
-            notifies: self.notifies,
-            priority: self.priority,
-            limits: (!self.limits.is_empty()).then(|| serde_json::json!(self.limits)),
+            columns,
         })
     }
 }
@@ -121,60 +114,44 @@ fn is_storable(text: &str, lengths: RangeInclusive<usize>) -> bool {
 }
 
 pub(crate) fn check_handler(name: &str) -> Result<(), Error> {
-    if !is_storable(name, 1..=MAX_HANDLER) {
-        return Err(Error::Invalid(format!(
-            "the name of a handler must have from 1 to {MAX_HANDLER} bytes, and no NUL"
-        )));
-    }
-    Ok(())
+    ensure(is_storable(name, 1..=MAX_HANDLER), || {
+        format!("the name of a handler must have from 1 to {MAX_HANDLER} bytes, and no NUL")
+    })
 }
 
 fn check_key(key: Option<&str>) -> Result<(), Error> {
-    if key.is_some_and(|key| !is_storable(key, 0..=MAX_KEY)) {
-        return Err(Error::Invalid(format!(
-            "a key must have at most {MAX_KEY} bytes, and no NUL"
-        )));
-    }
-    Ok(())
+    ensure(key.is_none_or(|key| is_storable(key, 0..=MAX_KEY)), || {
+        format!("a key must have at most {MAX_KEY} bytes, and no NUL")
+    })
 }
 
 /// Returns which of the limits of a job is invalid.
 pub(crate) fn check_limits(limits: &BTreeMap<String, u32>) -> Result<(), Error> {
-    if limits.len() > MAX_LIMITS {
-        return Err(Error::Invalid(format!(
-            "{} limits: a job has at most {MAX_LIMITS}",
-            limits.len()
-        )));
-    }
+    ensure(limits.len() <= MAX_LIMITS, || {
+        format!("{} limits: a job has at most {MAX_LIMITS}", limits.len())
+    })?;
     for (name, &count) in limits {
-        if !is_storable(name, 1..=MAX_LIMIT_NAME) {
-            return Err(Error::Invalid(format!(
-                "the name of a limit must have from 1 to {MAX_LIMIT_NAME} bytes, and no NUL"
-            )));
-        }
+        ensure(is_storable(name, 1..=MAX_LIMIT_NAME), || {
+            format!("the name of a limit must have from 1 to {MAX_LIMIT_NAME} bytes, and no NUL")
+        })?;
         check_count(&format!("limit '{name}'"), count)?;
     }
     Ok(())
 }
 
 pub(crate) fn check_count(what: &str, count: u32) -> Result<(), Error> {
-    if count == 0 || count > MAX_RUNNING {
-        return Err(Error::Invalid(format!(
-            "{what} of {count}: must be from 1 to {MAX_RUNNING}"
-        )));
-    }
-    Ok(())
+    ensure((1..=MAX_RUNNING).contains(&count), || {
+        format!("{what} of {count}: must be from 1 to {MAX_RUNNING}")
+    })
 }
 
 /// The longest duration in the database, so that its sums with times stay in range.
 pub(crate) const A_CENTURY: Duration = Duration::from_secs(100 * 366 * 86_400);
 
 pub(crate) fn micros(what: &str, time: Duration) -> Result<i64, Error> {
-    if time > A_CENTURY {
-        return Err(Error::Invalid(format!(
-            "{what} of {time:?}: must be at most a century"
-        )));
-    }
+    ensure(time <= A_CENTURY, || {
+        format!("{what} of {time:?}: must be at most a century")
+    })?;
     Ok(time.as_micros() as i64)
 }
 
@@ -191,11 +168,9 @@ const MAX_SECOND: i64 = 127_174_492_800;
 /// Rounds down, because the database would round to the nearest microsecond, and the run would have
 /// two due times.
 fn whole_micros(time: Timestamp) -> Result<Timestamp, Error> {
-    if !(MIN_SECOND..MAX_SECOND).contains(&time.as_second()) {
-        return Err(Error::Invalid(format!(
-            "{time}: must be from the year 1 to the year 5999"
-        )));
-    }
+    ensure((MIN_SECOND..MAX_SECOND).contains(&time.as_second()), || {
+        format!("{time}: must be from the year 1 to the year 5999")
+    })?;
     let round = TimestampRound::new()
         .smallest(Unit::Microsecond)
         .mode(jiff::RoundMode::Floor);

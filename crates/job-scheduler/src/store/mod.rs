@@ -32,16 +32,16 @@ use std::slice;
 use std::time::{Duration, Instant};
 
 use tokio_postgres::error::SqlState;
-use tokio_postgres::types::{Json, ToSql, Type};
+use tokio_postgres::types::Json;
 use tokio_postgres::{Client, Error, Row};
 
 use crate::clock::Reading;
 use crate::connect::local_settings;
 use crate::json::{LARGE, MAX_BYTES};
-use crate::sql::Names;
+use crate::sql::{Names, Parameter};
 
 use rows::{look, reading, run, started};
-use statements::{Parameter, Statements};
+use statements::Statements;
 
 pub(crate) use read::{Portion, Read, Wanted};
 pub(crate) use rows::{
@@ -271,11 +271,11 @@ impl Store {
     }
 
     /// Executes one statement, which takes `limit` at most.
-    async fn query_limited(
+    async fn query_limited<const N: usize>(
         &self,
         limit: Duration,
         text: &str,
-        parameters: &[Parameter<'_>],
+        parameters: [Parameter<'_>; N],
     ) -> Result<Vec<Row>, Error> {
         let (begun, rows, committed) = tokio::join!(
             self.begin(limit),
@@ -287,7 +287,11 @@ impl Store {
         committed.map(|()| rows)
     }
 
-    async fn query(&self, text: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, Error> {
+    async fn query<const N: usize>(
+        &self,
+        text: &str,
+        parameters: [Parameter<'_>; N],
+    ) -> Result<Vec<Row>, Error> {
         self.statements.query(&self.client, text, parameters).await
     }
 
@@ -308,36 +312,23 @@ impl Store {
         } = previous;
         let sent = Instant::now();
         let (lease, heartbeat) = (self.lease.as_secs_f64(), heartbeat.as_micros() as i64);
-        let old: Parameter<'_> = (&number, Type::INT8);
-        let register: [Parameter<'_>; 5] = [
-            (&name, Type::TEXT),
-            (&lease, Type::FLOAT8),
-            (&heartbeat, Type::INT8),
-            (&self.has_session, Type::BOOL),
-            (&handlers, Type::TEXT_ARRAY),
-        ];
         // The old number first: that waits until an old connection claims nothing.
-        let leave = slice::from_ref(&old);
         let ((), _, rows) = tokio::try_join!(
             self.begin(self.lease),
-            self.query(LEAVE, leave),
-            self.query(REGISTER, &register)
+            self.query(LEAVE, [&number]),
+            self.query(
+                REGISTER,
+                [&name, &lease, &heartbeat, &self.has_session, &handlers]
+            )
         )?;
         let (id, reading): (i64, _) = (rows[0].try_get(0)?, reading(&rows[0], 1, sent)?);
         let mut kept = Vec::new();
-        let list: Parameter<'_> = (&executing, Type::INT8_ARRAY);
         if executing.is_some() {
             let pause = (self.lease / (4 * WAITS)).as_secs_f64();
-            let adopt = [
-                (&id as &(dyn ToSql + Sync), Type::INT8),
-                old.clone(),
-                list.clone(),
-            ];
-            let wait = [old.clone(), list.clone(), (&pause, Type::FLOAT8)];
             for _ in 0..WAITS {
                 let (adopted, locked) = tokio::try_join!(
-                    self.query(ADOPT, &adopt),
-                    self.query(WAIT_FOR_LOCKED, &wait)
+                    self.query(ADOPT, [&id, &number, &executing]),
+                    self.query(WAIT_FOR_LOCKED, [&number, &executing, &pause])
                 )?;
                 for row in adopted {
                     kept.push(row.try_get(0)?);
@@ -347,17 +338,10 @@ impl Store {
                 }
             }
         }
-        let large = LARGE as i32;
-        let blame = [old.clone(), (&culprit, Type::INT8), (&large, Type::INT4)];
-        let excuse = [
-            (&excused as &(dyn ToSql + Sync), Type::INT8_ARRAY),
-            old.clone(),
-        ];
-        let release = [old, list];
         tokio::try_join!(
-            self.query(BLAME, &blame),
-            self.query(RELEASE, &release),
-            self.query(EXCUSE, &excuse),
+            self.query(BLAME, [&number, &culprit, &(LARGE as i32)]),
+            self.query(RELEASE, [&number, &executing]),
+            self.query(EXCUSE, [&excused, &number]),
             self.commit()
         )?;
         Ok(Registered { id, reading, kept })
@@ -367,8 +351,7 @@ impl Store {
     pub(crate) async fn renew(&self, node: i64) -> Result<Option<Reading>, Error> {
         let sent = Instant::now();
         let lease = self.lease.as_secs_f64();
-        let renew: [Parameter<'_>; 2] = [(&node, Type::INT8), (&lease, Type::FLOAT8)];
-        let renewed = self.query(RENEW, &renew).await?;
+        let renewed = self.query(RENEW, [&node, &lease]).await?;
         renewed.first().map(|row| reading(row, 0, sent)).transpose()
     }
 
@@ -383,12 +366,8 @@ impl Store {
         limit: Duration,
     ) -> Result<String, Error> {
         let (ahead, count) = (ahead.as_secs_f64(), count as i64);
-        let settle: [Parameter<'_>; 3] = [
-            (&ahead, Type::FLOAT8),
-            (&after, Type::TEXT),
-            (&count, Type::INT8),
-        ];
-        self.query_limited(limit, SETTLE, &settle).await?[0].try_get(0)
+        let settle = self.query_limited(limit, SETTLE, [&ahead, &after, &count]);
+        settle.await?[0].try_get(0)
     }
 
     /// Looks what there is to do. It writes nothing.
@@ -400,30 +379,19 @@ impl Store {
         limit: Duration,
     ) -> Result<Look, Error> {
         let prefetch = prefetch.as_micros() as i64;
-        let parameters: [Parameter<'_>; 3] = [
-            (&node, Type::INT8),
-            (&handlers, Type::TEXT_ARRAY),
-            (&prefetch, Type::INT8),
-        ];
-        look(&self.query_limited(limit, LOOK, &parameters).await?[0])
+        let rows = self.query_limited(limit, LOOK, [&node, &handlers, &prefetch]);
+        look(&rows.await?[0])
     }
 
     /// From now on the node watches this suspect, or none.
     pub(crate) async fn watch(&self, node: i64, suspect: Option<i64>) -> Result<(), Error> {
-        self.query(WATCH, &[(&node, Type::INT8), (&suspect, Type::INT8)])
-            .await
-            .map(drop)
+        self.query(WATCH, [&node, &suspect]).await.map(drop)
     }
 
     /// Starts runs that are due, as many as have payloads of [`MAX_BYTES`] together, and at least
     /// one.
     pub(crate) async fn start(&self, node: i64, runs: &[i64]) -> Result<Starts, Error> {
-        let start = [
-            (&node as &(dyn ToSql + Sync), Type::INT8),
-            (&runs, Type::INT8_ARRAY),
-            (&(MAX_BYTES as i64), Type::INT8),
-        ];
-        let rows = match self.query(START, &start).await {
+        let rows = match self.query(START, [&node, &runs, &(MAX_BYTES as i64)]).await {
             Err(error) if is_locked(&error) => {
                 return Ok(Starts {
                     locked: runs.to_vec(),
@@ -446,10 +414,7 @@ impl Store {
             }
         }
         if !missing.is_empty() {
-            starts.is_lease_lost = self
-                .query(IS_ALIVE, &[(&node, Type::INT8)])
-                .await?
-                .is_empty();
+            starts.is_lease_lost = self.query(IS_ALIVE, [&node]).await?.is_empty();
         }
         Ok(starts)
     }
@@ -508,33 +473,20 @@ impl Store {
         let states: Vec<_> = results.iter().map(|finished| finished.state).collect();
         let outputs: Vec<_> = results
             .iter()
-            .map(|finished| finished.result.as_ref().ok().map(Json))
+            .map(|finished| finished.result.as_deref().ok().map(Json))
             .collect();
-        let error = |finished: &'_ Finished| {
-            finished
-                .result
-                .as_ref()
-                .err()
-                .filter(|_| finished.state != SNOOZED)
-                .cloned()
+        let error = |finished: &Finished| {
+            let error = finished.result.as_ref().err();
+            error.filter(|_| finished.state != SNOOZED).cloned()
         };
         let errors: Vec<_> = results.iter().map(error).collect();
-        let retries = results
-            .iter()
-            .map(|finished| finished.retry.map(|pause| pause.as_micros() as i64));
-        let retries: Vec<_> = retries.collect();
+        let retry = |finished: &Finished| finished.retry.map(|pause| pause.as_micros() as i64);
+        let retries: Vec<_> = results.iter().map(retry).collect();
         let prefetch = prefetch.as_micros() as i64;
-        let finish = [
-            (&node as &(dyn ToSql + Sync), Type::INT8),
-            (&prefetch, Type::INT8),
-            (&runs, Type::INT8_ARRAY),
-            (&states, Type::TEXT_ARRAY),
-            (&outputs, Type::JSONB_ARRAY),
-            (&errors, Type::TEXT_ARRAY),
-            (&retries, Type::INT8_ARRAY),
+        let finish: [Parameter<'_>; 7] = [
+            &node, &prefetch, &runs, &states, &outputs, &errors, &retries,
         ];
-        let rows = self.query(FINISH, &finish).await;
-        let rows = match rows {
+        let rows = match self.query(FINISH, finish).await {
             Err(error) if is_locked(&error) => {
                 return Ok(Some(Finishes {
                     locked: runs,
@@ -548,56 +500,44 @@ impl Store {
         for row in rows {
             let id: i64 = row.try_get(0)?;
             match row.try_get(1)? {
-                "written" => missing.retain(|&run| run != id),
-                "cancelled" => {
-                    missing.retain(|&run| run != id);
-                    finishes.cancelled.push(id);
+                "written" => {}
+                "cancelled" => finishes.cancelled.push(id),
+                "completed" => finishes.completed.push(id),
+                "locked" => finishes.locked.push(id),
+                _ => {
+                    finishes.claimed.push(run(&row)?);
+                    continue;
                 }
-                "completed" => {
-                    missing.retain(|&run| run != id);
-                    finishes.completed.push(id);
-                }
-                "locked" => {
-                    missing.retain(|&run| run != id);
-                    finishes.locked.push(id);
-                }
-                _ => finishes.claimed.push(run(&row)?),
             }
+            missing.retain(|&run| run != id);
         }
-        let taken_over = [
-            (&missing as &(dyn ToSql + Sync), Type::INT8_ARRAY),
-            (&node, Type::INT8),
-        ];
-        let is_lost = !missing.is_empty() && !self.query(TAKEN_OVER, &taken_over).await?.is_empty();
+        let is_lost =
+            !missing.is_empty() && !self.query(TAKEN_OVER, [&missing, &node]).await?.is_empty();
         Ok((!is_lost).then_some(finishes))
     }
 
     /// From now on no run keeps a place because this node has its handler.
     pub(crate) async fn stop_serving(&self, node: i64) -> Result<(), Error> {
-        self.query(STOP_SERVING, &[(&node, Type::INT8)])
-            .await
-            .map(drop)
+        self.query(STOP_SERVING, [&node]).await.map(drop)
     }
 
     /// Gives back the runs that have not started.
     pub(crate) async fn release(&self, node: i64) -> Result<(), Error> {
         let none: Option<Vec<i64>> = None;
-        self.query(RELEASE, &[(&node, Type::INT8), (&none, Type::INT8_ARRAY)])
-            .await
-            .map(drop)
+        self.query(RELEASE, [&node, &none]).await.map(drop)
     }
 
     /// Returns whether there are other nodes that are alive.
     pub(crate) async fn has_others(&self, node: i64) -> Result<bool, Error> {
-        self.query(HAS_OTHERS, &[(&node, Type::INT8)]).await?[0].try_get(0)
+        self.query(HAS_OTHERS, [&node]).await?[0].try_get(0)
     }
 
     /// Ends a node that shuts down. The interruption of what it was executing does not count. Other
     /// nodes take it over now, if the executions `have_ended`, and otherwise after the lease.
     pub(crate) async fn leave(&self, node: i64, have_ended: bool) -> Result<(), Error> {
-        self.query(EXCUSE_ALL, &[(&node, Type::INT8)]).await?;
+        self.query(EXCUSE_ALL, [&node]).await?;
         if have_ended {
-            self.query(LEAVE, &[(&node, Type::INT8)]).await?;
+            self.query(LEAVE, [&node]).await?;
         }
         Ok(())
     }
@@ -611,8 +551,7 @@ impl Store {
         limit: Duration,
     ) -> Result<bool, Error> {
         let (age, count) = (retention.as_secs_f64(), count as i64);
-        let clean: [Parameter<'_>; 2] = [(&age, Type::FLOAT8), (&count, Type::INT8)];
-        let rows = self.query_limited(limit, CLEAN, &clean).await?;
+        let rows = self.query_limited(limit, CLEAN, [&age, &count]).await?;
         let removed: i64 = rows[0].try_get(0)?;
         Ok(removed >= count)
     }

@@ -7,13 +7,12 @@ use std::time::{Duration, Instant};
 use jiff::{SignedDuration, Timestamp};
 use tokio::task::yield_now;
 use tokio_postgres::Error;
-use tokio_postgres::types::Type;
 
 use super::Store;
 use super::rows::{Run, run};
-use super::statements::Parameter;
 use crate::misfire::{Misfire, Window};
 use crate::schedule::Schedule;
+use crate::sql::{Named, Parameter};
 
 /// Claims runs without an owner, and takes over. Its locks last as long as the server executes it.
 pub(super) const CLAIM_RUNS: &str = "SELECT * FROM @claim_runs($1, $2, $3, $4, $5, $6)";
@@ -191,15 +190,11 @@ impl Store {
     ) -> Result<(usize, Vec<Run>), Error> {
         let (ahead, room) = (wanted.ahead.as_micros() as i64, wanted.room as i64);
         let min_priority = i32::from(wanted.min_priority);
-        let claim: [Parameter<'_>; 6] = [
-            (&node, Type::INT8),
-            (&wanted.handlers, Type::TEXT_ARRAY),
-            (&ahead, Type::INT8),
-            (&room, Type::INT8),
-            (&min_priority, Type::INT4),
-            (&wanted.rooms, Type::INT8_ARRAY),
-        ];
-        let rows = self.query_limited(wanted.limit, CLAIM_RUNS, &claim).await?;
+        let Wanted {
+            handlers, rooms, ..
+        } = wanted;
+        let claim: [Parameter<'_>; 6] = [&node, &handlers, &ahead, &room, &min_priority, &rooms];
+        let rows = self.query_limited(wanted.limit, CLAIM_RUNS, claim).await?;
         let (mut taken_over, mut runs) = (0, Vec::new());
         for row in &rows {
             taken_over += usize::from(row.try_get::<_, bool>("is_taken_over")?);
@@ -208,22 +203,6 @@ impl Store {
             }
         }
         Ok((taken_over, runs))
-    }
-
-    /// Claims the first due times that are not claimed. `None`: the lease has ended.
-    pub(crate) async fn read_ahead(
-        &self,
-        node: i64,
-        wanted: Wanted<'_>,
-    ) -> Result<Option<Read>, Error> {
-        self.or_roll_back(self.try_read_ahead(node, wanted)).await
-    }
-
-    /// Computes the first due times of jobs that SQL has added with a cron pattern, of at most this
-    /// many, and in a small part of the limit, because that takes the time of a thread. Returns
-    /// whether some jobs were planned, and there was time for all.
-    pub(crate) async fn plan(&self, wanted: Wanted<'_>) -> Result<bool, Error> {
-        self.or_roll_back(self.try_plan(wanted)).await
     }
 
     async fn or_roll_back<T>(
@@ -237,23 +216,26 @@ impl Store {
         result
     }
 
+    /// Claims the first due times that are not claimed. `None`: the lease has ended.
+    pub(crate) async fn read_ahead(
+        &self,
+        node: i64,
+        wanted: Wanted<'_>,
+    ) -> Result<Option<Read>, Error> {
+        self.or_roll_back(self.try_read_ahead(node, wanted)).await
+    }
+
     async fn try_read_ahead(&self, node: i64, wanted: Wanted<'_>) -> Result<Option<Read>, Error> {
-        let room = wanted.room;
-        let (ahead, room_in_sql) = (wanted.ahead.as_micros() as i64, room as i64);
+        let Wanted {
+            handlers, rooms, ..
+        } = wanted;
+        let (ahead, room) = (wanted.ahead.as_micros() as i64, wanted.room as i64);
         let min_priority = i32::from(wanted.min_priority);
-        let lock: [Parameter<'_>; 5] = [
-            (&ahead, Type::INT8),
-            (&room_in_sql, Type::INT8),
-            (&wanted.handlers, Type::TEXT_ARRAY),
-            (&min_priority, Type::INT4),
-            (&wanted.rooms, Type::INT8_ARRAY),
-        ];
-        let mine: [Parameter<'_>; 1] = [(&node, Type::INT8)];
         let began = Instant::now();
         let ((), mine, rows) = tokio::try_join!(
             self.begin(wanted.limit),
-            self.query(IS_MINE, &mine),
-            self.query(LOCK_DUE, &lock)
+            self.query(IS_MINE, [&node]),
+            self.query(LOCK_DUE, [&ahead, &room, &handlers, &min_priority, &rooms])
         )?;
         if mine.is_empty() {
             return Ok(None);
@@ -275,20 +257,20 @@ impl Store {
         let rank = |due: Timestamp, priority: i16| if due <= now { -priority } else { i16::MAX };
         for row in &rows {
             let (id, due, priority) = (row.try_get(0)?, row.try_get(6)?, row.try_get(8)?);
-            match read(row.try_get(2)?, row.try_get(3)?, row.try_get(4)?) {
-                Ok((schedule, misfire)) => {
+            match Schedule::parse(row.try_get(2)?, row.try_get(3)?) {
+                Ok(schedule) => {
                     next.push(Reverse((rank(due, priority), due, jobs.len())));
-                    jobs.push((row, schedule, misfire));
+                    jobs.push((row, schedule, Misfire::parse(row.try_get(4)?)));
                 }
                 Err(reason) => moves.disable(id, reason),
             }
         }
-        let names = wanted.handlers.iter().map(String::as_str);
-        let mut rooms: BTreeMap<_, _> = names.zip(wanted.rooms.iter().copied()).collect();
+        let names = handlers.iter().map(String::as_str);
+        let mut rooms: BTreeMap<_, _> = names.zip(rooms.iter().copied()).collect();
         let mut plans = Plans::default();
         let mut is_cut = false;
         while let (false, Some(Reverse((_, due, index)))) =
-            (is_cut || plans.jobs.len() == room, next.pop())
+            (is_cut || plans.jobs.len() == wanted.room, next.pop())
         {
             let (row, schedule, misfire) = &jobs[index];
             match rooms.get_mut(row.try_get::<_, &str>(1)?) {
@@ -313,20 +295,20 @@ impl Store {
             is_cut = budget.is_spent().await;
         }
         let columns: [Parameter<'_>; 9] = [
-            (&node, Type::INT8),
-            (&plans.jobs, Type::INT8_ARRAY),
-            (&plans.handlers, Type::TEXT_ARRAY),
-            (&plans.due, Type::TIMESTAMPTZ_ARRAY),
-            (&plans.start_at, Type::TIMESTAMPTZ_ARRAY),
-            (&plans.is_skipped, Type::BOOL_ARRAY),
-            (&plans.misses_until, Type::TIMESTAMPTZ_ARRAY),
-            (&window.horizon, Type::TIMESTAMPTZ),
-            (&plans.priorities, Type::INT2_ARRAY),
+            &node,
+            &plans.jobs,
+            &plans.handlers,
+            &plans.due,
+            &plans.start_at,
+            &plans.is_skipped,
+            &plans.misses_until,
+            &window.horizon,
+            &plans.priorities,
         ];
         let left = wanted.limit.saturating_sub(began.elapsed());
         let ((), claimed, ()) = tokio::try_join!(
             self.limit(left),
-            self.query(CLAIM, &columns),
+            self.query(CLAIM, columns),
             self.move_on(moves)
         )?;
         Ok(Some(Read {
@@ -336,15 +318,19 @@ impl Store {
         }))
     }
 
+    /// Computes the first due times of jobs that SQL has added with a cron pattern, of at most this
+    /// many, and in a small part of the limit, because that takes the time of a thread. Returns
+    /// whether some jobs were planned, and there was time for all.
+    pub(crate) async fn plan(&self, wanted: Wanted<'_>) -> Result<bool, Error> {
+        self.or_roll_back(self.try_plan(wanted)).await
+    }
+
     async fn try_plan(&self, wanted: Wanted<'_>) -> Result<bool, Error> {
         let (ahead, room) = (wanted.ahead.as_micros() as i64, wanted.room as i64);
-        let lock: [Parameter<'_>; 3] = [
-            (&ahead, Type::INT8),
-            (&wanted.handlers, Type::TEXT_ARRAY),
-            (&room, Type::INT8),
-        ];
-        let ((), rows) =
-            tokio::try_join!(self.begin(wanted.limit), self.query(LOCK_UNPLANNED, &lock))?;
+        let ((), rows) = tokio::try_join!(
+            self.begin(wanted.limit),
+            self.query(LOCK_UNPLANNED, [&ahead, &wanted.handlers, &room])
+        )?;
         let mut budget = Budget::new(wanted.limit / 10);
         let mut moves = Moves::default();
         let mut is_cut = false;
@@ -369,22 +355,14 @@ impl Store {
     async fn move_on(&self, moves: Moves) -> Result<(), Error> {
         let jobs: Vec<_> = moves.moved.keys().copied().collect();
         let (first, next): (Vec<_>, Vec<_>) = moves.moved.into_values().unzip();
-        let moved: [Parameter<'_>; 3] = [
-            (&jobs, Type::INT8_ARRAY),
-            (&first, Type::TIMESTAMPTZ_ARRAY),
-            (&next, Type::TIMESTAMPTZ_ARRAY),
-        ];
-        let disabled: [Parameter<'_>; 2] = [
-            (&moves.disabled, Type::INT8_ARRAY),
-            (&moves.reasons, Type::TEXT_ARRAY),
-        ];
         let disable = async {
             match moves.disabled[..] {
                 [] => Ok(Vec::new()),
-                _ => self.query(DISABLE, &disabled).await,
+                _ => self.query(DISABLE, [&moves.disabled, &moves.reasons]).await,
             }
         };
-        tokio::try_join!(self.query(MOVE_ON, &moved), disable, self.commit()).map(drop)
+        let move_on = self.query(MOVE_ON, [&jobs, &first, &next]);
+        tokio::try_join!(move_on, disable, self.commit()).map(drop)
     }
 }
 
@@ -411,11 +389,6 @@ impl Budget {
         }
         Instant::now() >= self.end
     }
-}
-
-/// Reads a schedule and a misfire policy.
-fn read(schedule: &str, time_zone: &str, misfire: &str) -> Result<(Schedule, Misfire), String> {
-    Ok((Schedule::parse(schedule, time_zone)?, misfire.parse()?))
 }
 
 /// Returns a random duration below the limit.

@@ -4,13 +4,9 @@ use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
 use std::task::Poll;
 
-use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error, Row, Statement};
 
-use crate::sql::Names;
-
-/// A parameter with its type, as in `query_typed`.
-pub(super) type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
+use crate::sql::{Names, Parameter, Typed};
 
 /// How the statements of a connection are executed: those that are executed often, as prepared
 /// statements. Without a session, there are none, because a pooler may execute each transaction on
@@ -65,22 +61,20 @@ impl Statements {
     }
 
     /// Executes a statement, in which `@` stands for the schema.
-    pub(super) async fn query(
+    pub(super) async fn query<const N: usize>(
         &self,
         client: &Client,
         text: &str,
-        parameters: &[Parameter<'_>],
+        parameters: [Parameter<'_>; N],
     ) -> Result<Vec<Row>, Error> {
+        let typed = parameters.map(Typed::typed);
         match self.prepared.get(text) {
             Some(statement) => {
-                let values: Vec<_> = parameters.iter().map(|(value, _)| *value).collect();
-                client.query(statement, &values).await
-            }
-            None => {
                 client
-                    .query_typed(&self.names.complete(text), parameters)
+                    .query(statement, &typed.map(|(value, _)| value))
                     .await
             }
+            None => client.query_typed(&self.names.complete(text), &typed).await,
         }
     }
 }
