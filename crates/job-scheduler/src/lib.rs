@@ -186,7 +186,7 @@ pub use crate::handler::{Context, RunError};
 pub use crate::health::{Ended, Health, Monitor};
 pub use crate::job::{NewJob, Overlap, Payload};
 pub use crate::jobs::{Enqueued, Jobs, Outcome};
-pub use crate::limits::{KindInfo, KindLimits};
+pub use crate::limits::KindLimits;
 pub use crate::misfire::Misfire;
 pub use crate::overview::{ActiveRun, Minute, NodeInfo, Overview, Queue};
 pub use crate::pages::{JobFilter, JobPage, JobState, JobSummary, RunSummary};

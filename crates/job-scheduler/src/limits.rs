@@ -66,16 +66,6 @@ impl Default for KindLimits {
     }
 }
 
-/// A handler that has limits.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct KindInfo {
-    /// The name of the handler.
-    pub handler: String,
-    /// Its limits.
-    pub limits: KindLimits,
-}
-
 impl KindLimits {
     /// No limits.
     pub fn new() -> Self {
@@ -238,7 +228,7 @@ impl Jobs {
         Ok(limits.into_iter().collect())
     }
 
-    /// Returns the handlers that have limits, in the order of their names.
+    /// Returns the limits that were set by [`set_kind`](Self::set_kind), by handler.
     ///
     /// # Errors
     ///
@@ -250,28 +240,29 @@ impl Jobs {
     /// use hashed_wheel_job_scheduler::Jobs;
     ///
     /// # async fn example(client: tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
-    /// for kind in Jobs::new("jobs")?.kinds(&client).await? {
-    ///     println!("{}: {:?}", kind.handler, kind.limits);
+    /// for (handler, limits) in Jobs::new("jobs")?.kinds(&client).await? {
+    ///     println!("{handler}: {limits:?}");
     /// }
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn kinds(&self, client: &impl GenericClient) -> Result<Vec<KindInfo>, Error> {
-        self.rows(client, KINDS, [], kind_info).await
+    pub async fn kinds(
+        &self,
+        client: &impl GenericClient,
+    ) -> Result<BTreeMap<String, KindLimits>, Error> {
+        let kinds = self.rows(client, KINDS, [], kind).await?;
+        Ok(kinds.into_iter().collect())
     }
 }
 
-fn kind_info(row: &Row) -> Result<KindInfo, tokio_postgres::Error> {
+fn kind(row: &Row) -> Result<(String, KindLimits), tokio_postgres::Error> {
     let (running, interval): (Option<i32>, Option<i64>) = (row.try_get(1)?, row.try_get(2)?);
     let limits = KindLimits {
         running: running.map(i32::unsigned_abs),
         interval: interval.map(|micros| Duration::from_micros(micros.unsigned_abs())),
         burst: row.try_get::<_, i32>(3)?.unsigned_abs(),
     };
-    Ok(KindInfo {
-        handler: row.try_get(0)?,
-        limits,
-    })
+    Ok((row.try_get(0)?, limits))
 }
 
 #[cfg(test)]

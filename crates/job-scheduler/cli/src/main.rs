@@ -252,20 +252,15 @@ async fn run(options: Options) -> Result<Found, Failure> {
                 "INTERVAL",
                 "BURST"
             );
-            for kind in jobs.kinds(&client).await? {
-                let running = kind
-                    .limits
+            for (handler, limits) in jobs.kinds(&client).await? {
+                let running = limits
                     .running
                     .map_or_else(|| "any".into(), |count| count.to_string());
-                let interval = kind
-                    .limits
+                let interval = limits
                     .interval
                     .map_or_else(|| "any".into(), |time| format!("{time:?}"));
-                print_line!(
-                    "{running:>8}  {interval:>12}  {:>6}  {}",
-                    kind.limits.burst,
-                    kind.handler
-                );
+                let burst = limits.burst;
+                print_line!("{running:>8}  {interval:>12}  {burst:>6}  {handler}");
             }
             print_line!("{:>8}  NAME", "RUNNING");
             jobs.limits(&client)

@@ -34,8 +34,7 @@ pub(crate) async fn page(app: &App, query: &Fields) -> Result<Page, Problem> {
         "<section><h1>Limits of kinds</h1><table><thead><tr><th>Kind<th>Running<th>Rate<th>Burst</tr></thead><tbody>"
     );
     let none = (String::new(), KindLimits::new());
-    let kinds = kinds.into_iter().map(|kind| (kind.handler, kind.limits));
-    for (kind, limits) in kinds.chain([none]) {
+    for (kind, limits) in kinds.into_iter().chain([none]) {
         let rate = limits
             .interval
             .map(|time| format!("1/{}", humantime::format_duration(time)));

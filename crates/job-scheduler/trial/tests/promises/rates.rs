@@ -61,12 +61,8 @@ async fn start_a_backlog(burst: u32, sabotage: Option<(&str, &str)>) -> Option<b
         .set_kind(&fixture.client, "rated", limits)
         .await
         .unwrap();
-    assert_eq!(
-        fixture.jobs.kinds(&fixture.client).await.unwrap()[0]
-            .limits
-            .interval,
-        Some(INTERVAL)
-    );
+    let kinds = fixture.jobs.kinds(&fixture.client).await.unwrap();
+    assert_eq!(kinds["rated"].interval, Some(INTERVAL));
     for _ in 0..60 {
         fixture.enqueue(job()).await;
     }
