@@ -289,40 +289,93 @@ const LARGE: &str = "
         SELECT (SELECT min(id) FROM @job), time, time, 'report', 'done', time, time, to_jsonb(repeat('x', 4000))
         FROM (SELECT now() - interval '1 hour' - n * interval '1 us' AS time FROM generate_series(1, $n) AS n) AS old";
 
+/// A result is removed so slowly that 10 000 of them take longer than a duty may.
+const SLOW_RESULTS: Slow = (
+    "AND run.job <> ALL (locked_jobs)",
+    "AND run.job <> ALL (locked_jobs) AND pg_sleep(0.0001) IS NOT NULL",
+);
+
+/// All old results are removed by one statement.
+const NO_PORTION: Slow = (
+    "ORDER BY run.finished LIMIT the_limit",
+    "ORDER BY run.finished",
+);
+
+/// A run of a lost node is read so slowly that 10 000 of them take longer than a lease.
+const SLOW_LOST: Slow = (
+    "SELECT bool_or(",
+    "SELECT bool_or(pg_sleep(0.0005) IS NULL OR ",
+);
+
+/// Starts a node, and then adds this many runs of a lost node and old results.
+async fn with_much(fixture: &Fixture, count: &str) -> Scheduler {
+    let node = busy(fixture, LEASE).await;
+    let text = LARGE
+        .replace("$n", count)
+        .replace('@', &format!("{}.", fixture.schema));
+    fixture.client.batch_execute(&text).await.unwrap();
+    node
+}
+
+async fn has_old_results(fixture: &Fixture) -> bool {
+    let text = format!(
+        "SELECT FROM {}.run WHERE finished < now() - interval '1 hour' LIMIT 1",
+        fixture.schema
+    );
+    let rows = fixture.client.query(&text, &[]).await.unwrap();
+    !rows.is_empty()
+}
+
 /// The runs of a handler go on, the old results are removed, and the node keeps its lease.
 #[tokio::test]
 async fn large_look_and_cleaning_do_not_delay_others() {
     let Some(fixture) = Fixture::new().await else {
         return;
     };
-    let node = busy(&fixture, LEASE).await;
     let count = if is_deep() { "200000" } else { "20000" };
-    let complete = |text: &str| {
-        text.replace("$n", count)
-            .replace('@', &format!("{}.", fixture.schema))
-    };
-    fixture
-        .client
-        .batch_execute(&complete(LARGE))
-        .await
-        .unwrap();
+    let node = with_much(&fixture, count).await;
     let begin = Instant::now();
-    let old = complete("SELECT count(*) FROM @run WHERE finished < now() - interval '1 hour'");
     eventually(async || {
         let more = tokio::time::timeout(LEASE * 2, until_more_ticks(5)).await;
         more.expect("runs begin meanwhile");
-        fixture
-            .client
-            .query_one(&old, &[])
-            .await
-            .unwrap()
-            .get::<_, i64>(0)
-            == 0
+        !has_old_results(&fixture).await
     })
     .await;
     let rest = PERIOD.saturating_sub(begin.elapsed());
     assert_eq!(fails(&node, rest).await, None);
     drop(node);
+}
+
+/// Returns whether a node with these changes removes 10 000 old results.
+async fn removes(changes: &[Slow], within: Duration) -> Option<bool> {
+    let fixture = Fixture::sabotaged(changes).await?;
+    let node = with_much(&fixture, "10000").await;
+    let begin = Instant::now();
+    while begin.elapsed() < within && has_old_results(&fixture).await {
+        tokio::time::sleep(MS * 100).await;
+    }
+    drop(node);
+    Some(!has_old_results(&fixture).await)
+}
+
+/// Returns whether a node with these changes fails because of 10 000 runs of a lost node.
+async fn fails_with_lost(changes: &[Slow]) -> Option<bool> {
+    let fixture = Fixture::sabotaged(changes).await?;
+    let node = with_much(&fixture, "10000").await;
+    Some(fails(&node, LOSES).await.is_some())
+}
+
+#[tokio::test]
+async fn large_cleaning_needs_portions_and_a_large_look_its_limit() {
+    let found = tokio::join!(
+        removes(&[SLOW_RESULTS], LOSES * 5),
+        removes(&[SLOW_RESULTS, NO_PORTION], LOSES),
+        fails_with_lost(&[SLOW_LOST]),
+        fails_with_lost(&[SLOW_LOST, UNLIMITED]),
+    );
+    let found: [_; 4] = found.into();
+    let expected = [true, false, false, true].map(Some);
+    assert!(found == expected || found == [None; 4], "{found:?}");
 }
 
 /// Returns whether a node with these changes fails.
