@@ -1,6 +1,5 @@
 //! Connections, with TLS of any kind.
 
-use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -301,14 +300,6 @@ fn rejection(error: tokio_postgres::Error, settings: &[(&str, String)]) -> Error
             Error::Pooler(why.message().into())
         }
         _ => error.into(),
-    }
-}
-
-impl fmt::Debug for Connector {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connector")
-            .field("hosts", &self.hosts)
-            .finish_non_exhaustive()
     }
 }
 

@@ -296,13 +296,15 @@ impl<E: Into<Box<dyn StdError + Send + Sync>>> From<E> for RunError {
 type Execution = Pin<Box<dyn Future<Output = Result<Box<RawValue>, RunError>> + Send>>;
 type Handler = Arc<dyn Fn(Context, Box<RawValue>) -> Execution + Send + Sync>;
 
-/// The handlers by name.
 #[derive(Clone, Default)]
-pub(crate) struct Handlers(BTreeMap<String, Handler>);
+pub(crate) struct Handlers {
+    by_name: BTreeMap<String, Handler>,
+    /// A name that has two of them.
+    pub(crate) duplicate: Option<String>,
+}
 
 impl Handlers {
-    /// Returns false if there is a handler with this name.
-    pub(crate) fn add<P, F, Fut, R>(&mut self, name: String, function: F) -> bool
+    pub(crate) fn add<P, F, Fut, R>(&mut self, name: String, function: F)
     where
         P: DeserializeOwned + Send + 'static,
         F: Fn(Context, P) -> Fut + Send + Sync + 'static,
@@ -321,11 +323,17 @@ impl Handlers {
                 encode(&output).map_err(|why| RunError::permanent(format!("the output {why}")))
             }) as Execution
         };
-        self.0.insert(name, Arc::new(handler)).is_none()
+        if self
+            .by_name
+            .insert(name.clone(), Arc::new(handler))
+            .is_some()
+        {
+            self.duplicate = Some(name);
+        }
     }
 
     pub(crate) fn names(&self) -> Vec<String> {
-        self.0.keys().cloned().collect()
+        self.by_name.keys().cloned().collect()
     }
 
     /// Executes a run. Its job has a handler here, because a node reads no other jobs.
@@ -339,7 +347,7 @@ impl Handlers {
             misses_until: run.misses_until,
             link: Arc::new(link),
         };
-        match self.0.get(&run.handler) {
+        match self.by_name.get(&run.handler) {
             Some(handler) => handler(context, payload),
             None => {
                 let error = format!("this node has no handler '{}'", run.handler);
@@ -351,7 +359,7 @@ impl Handlers {
 
 impl fmt::Debug for Handlers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.0.keys()).finish()
+        f.debug_set().entries(self.by_name.keys()).finish()
     }
 }
 

@@ -42,18 +42,12 @@ pub(crate) struct Failure {
 
 impl Failure {
     pub(crate) fn permanent(text: String) -> Self {
-        Self {
-            text,
-            kind: Kind::Permanent,
-        }
+        RunError::permanent(text).into()
     }
 
     /// The execution has exceeded the timeout of its job.
     pub(crate) fn timed_out(limit: Duration) -> Self {
-        Self {
-            text: format!("timed out after {limit:?}"),
-            kind: Kind::Failure,
-        }
+        RunError::from(format!("timed out after {limit:?}")).into()
     }
 
     /// The run was cancelled, and its handler has not ended.
@@ -62,10 +56,7 @@ impl Failure {
     }
 
     pub(crate) fn panicked(message: &str) -> Self {
-        Self {
-            text: error_text(&format!("the handler {message}")),
-            kind: Kind::Failure,
-        }
+        RunError::from(format!("the handler {message}")).into()
     }
 }
 

@@ -64,8 +64,6 @@ pub struct SchedulerBuilder {
     settings: Settings,
     schema: String,
     handlers: Handlers,
-    /// A name that has two handlers.
-    duplicate: Option<String>,
     timer: Option<HashedWheelTimer>,
 }
 
@@ -98,36 +96,25 @@ impl SchedulerBuilder {
     ///
     /// A job runs at least once for each due time. It runs more than once if a node is lost, if
     /// that is after the effect and before the result is written. See [`Context::interrupted`].
-    pub fn handler<P, F, Fut, R>(self, function: F) -> Self
+    pub fn handler<P, F, Fut, R>(mut self, function: F) -> Self
     where
         P: Payload,
         F: Fn(Context, P) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<R, RunError>> + Send + 'static,
         R: Serialize,
     {
-        self.add(P::HANDLER.to_owned(), function)
+        self.handlers.add(P::HANDLER.to_owned(), function);
+        self
     }
 
     /// Like [`handler`](Self::handler), for jobs of [`NewJob::named`](crate::NewJob::named).
-    pub fn handler_named<F, Fut, R>(self, name: impl Into<String>, function: F) -> Self
+    pub fn handler_named<F, Fut, R>(mut self, name: impl Into<String>, function: F) -> Self
     where
         F: Fn(Context, serde_json::Value) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<R, RunError>> + Send + 'static,
         R: Serialize,
     {
-        self.add(name.into(), function)
-    }
-
-    fn add<P, F, Fut, R>(mut self, name: String, function: F) -> Self
-    where
-        P: serde::de::DeserializeOwned + Send + 'static,
-        F: Fn(Context, P) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<R, RunError>> + Send + 'static,
-        R: Serialize,
-    {
-        if !self.handlers.add(name.clone(), function) {
-            self.duplicate = Some(name);
-        }
+        self.handlers.add(name.into(), function);
         self
     }
 
@@ -253,7 +240,7 @@ impl SchedulerBuilder {
     /// [`Error::Invalid`] says which setting is invalid, and what is valid.
     pub fn check(&self) -> Result<(), Error> {
         Names::new(&self.schema)?;
-        if let Some(name) = &self.duplicate {
+        if let Some(name) = &self.handlers.duplicate {
             return Err(Error::Invalid(format!(
                 "there are two handlers for '{name}'"
             )));
@@ -388,7 +375,6 @@ impl Scheduler {
             settings: Settings::default(),
             schema: "job_scheduler".into(),
             handlers: Handlers::default(),
-            duplicate: None,
             timer: None,
         }
     }

@@ -30,7 +30,6 @@ pub(crate) struct Settings {
 }
 
 /// The state that the sessions of a node share.
-#[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) settings: Settings,
     pub(crate) names: Names,
