@@ -129,7 +129,7 @@ struct Options {
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
-    /// How long runs that are not done are awaited at the end
+    /// For how long the end may wait without a further run that is done, before the others are missing
     #[arg(long, value_name = "TIME", default_value = "20s", value_parser = positive_duration)]
     patience: Duration,
 

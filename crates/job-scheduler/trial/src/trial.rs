@@ -38,7 +38,7 @@ const LEAD_TIME: Duration = Duration::from_secs(2);
 /// The time after the restart until the end.
 const REMAINING_TIME: Duration = Duration::from_secs(2);
 
-/// The time limit for pending runs, in addition to takeovers.
+/// The time limit for the first tables, and for the first claim while a job is locked.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The events of the trial and their times.
@@ -151,18 +151,18 @@ pub(crate) fn run(
     thread::sleep(REMAINING_TIME);
     outcome.end = now(&mut client)?;
 
-    let timeout = options.patience + options.lease * 3;
+    let patience = options.patience + options.lease * 3;
     let end = Timestamp::from_microsecond(outcome.end)?;
     wait_for_none(
         &mut client,
-        timeout,
+        patience,
         "SELECT FROM job WHERE enabled AND next_run <= $1",
         &[&end],
     )?;
     client.execute("UPDATE job SET next_run = NULL", &[])?;
     outcome.last_misfire = now(&mut client)? - micros(options.misfire_after);
     let unfinished = "SELECT FROM run WHERE state IN ('waiting', 'claimed', 'running', 'blocked')";
-    wait_for_none(&mut client, timeout + options.prefetch, unfinished, &[])?;
+    wait_for_none(&mut client, patience + options.prefetch, unfinished, &[])?;
     for mut node in nodes {
         // Waiting closes its standard input, which makes it end.
         outcome.ended_regularly += u64::from(node.wait()?.success());
@@ -286,16 +286,20 @@ fn lock_one(client: &mut Client, lease: Duration) -> Result<bool, postgres::Erro
     Ok(true)
 }
 
-/// Waits until the query returns no rows. If it takes too long, the results will show what is
-/// missing.
+/// Waits until the query returns no rows. A busy machine may need long for a backlog, so it gives up
+/// only if their number has not changed for this time. The results will show what is missing.
 fn wait_for_none(
     client: &mut Client,
-    timeout: Duration,
+    patience: Duration,
     query: &str,
     parameters: &[&(dyn postgres::types::ToSql + Sync)],
 ) -> Result<(), postgres::Error> {
-    let begin = Instant::now();
-    while begin.elapsed() < timeout && !client.query(query, parameters)?.is_empty() {
+    let (mut count, mut changed) = (usize::MAX, Instant::now());
+    while count > 0 && changed.elapsed() < patience {
+        let rows = client.query(query, parameters)?.len();
+        if rows != count {
+            (count, changed) = (rows, Instant::now());
+        }
         thread::sleep(Duration::from_millis(50));
     }
     Ok(())
