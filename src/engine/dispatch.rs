@@ -1,7 +1,7 @@
 //! From an expired timeout to its task: on the worker, or through the task executor.
 //!
-//! Tasks, hooks, executors and wakers run only through [`Counters::guard`], which catches their
-//! panics, reports and counts them. A clock does not: its panic reaches the caller, or ends the
+//! Tasks, hooks, executors and wakers run only through [`Counters::guard`] or [`guard`], which catch
+//! their panics, report and count them. A clock does not: its panic reaches the caller, or ends the
 //! timer on the worker thread.
 //!
 //! # The end of a run
@@ -195,18 +195,24 @@ impl Inner {
 #[inline]
 pub(super) fn call_cancelled(timeout: &Timeout, claim: TaskClaim<'_, Inner>) {
     if !claim.is_plain() {
-        let Timeout { handle } = timeout;
-        let call = || claim.cancelled(timeout);
-        let counters = &handle.timer().counters;
-        counters.guard("in cancelled", || handle.name(), call);
+        guard(|| "in cancelled", timeout, || claim.cancelled(timeout));
     }
 }
 
 /// Drops a task that does not run. A panic is reported and counted.
 pub(super) fn drop_claimed(timeout: &Timeout, claim: TaskClaim<'_, Inner>) {
-    let Timeout { handle } = timeout;
-    let counters = &handle.timer().counters;
-    counters.guard_drop(|| handle.name(), || claim.drop_task());
+    guard(|| "when it was dropped", timeout, || claim.drop_task());
+}
+
+/// The same as [`Counters::guard`](super::counters::Counters::guard), for the task of a timeout.
+// Only `timeout` is stored for a panic: this is in the worker's loop.
+#[inline]
+fn guard(doing: impl FnOnce() -> &'static str, timeout: &Timeout, code: impl FnOnce()) {
+    report::guard(code, |panic| {
+        let Timeout { handle } = timeout;
+        handle.timer().counters.panics.add(1);
+        report::task_panicked(doing(), handle.name(), panic);
+    });
 }
 
 /// Runs the task of an executor on this thread. A periodic task that makes up for missed runs runs
@@ -240,13 +246,7 @@ fn with_own(claimed: ClaimedTask<Inner>, work: impl FnOnce(ClaimedTask<Inner>)) 
 /// Runs the task of an expired timeout.
 #[inline]
 fn run_claimed(claimed: ClaimedTask<Inner>) -> Timeout {
-    claimed.with(|claim, timeout| {
-        let handle = &timeout.handle;
-        handle
-            .timer()
-            .counters
-            .guard("in run", || handle.name(), || claim.run(timeout));
-    })
+    claimed.with(|claim, timeout| guard(|| "in run", timeout, || claim.run(timeout)))
 }
 
 /// Drops the task of a timeout that has ended, which the executor had.

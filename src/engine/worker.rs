@@ -277,18 +277,19 @@ fn expire_tick(
     // until then.
     nodes.advance(tick);
     let last_deadline = inner.ticks.last_deadline_of(tick);
-    // One comparison for both ends, because it is in the worker's loop.
-    let mut pause = lateness.sample_end().min(turn_end);
+    let counters = &inner.counters.worker;
+    // One count for both ends, because it is in the worker's loop.
+    let mut left = lateness.sample_end().min(turn_end) - counters.handed_over();
     loop {
         if inner.state.snapshot().is_stopped() {
             // The rest is for `stop` to return.
-            lateness.count(&inner.counters.worker, tick);
+            lateness.count(counters, tick);
             return false;
         }
         let Some(node) = nodes.next_due() else { break };
         match node.expire(|deadline| deadline <= last_deadline) {
             Expiry::Once(claimed) => {
-                inner.counters.worker.expired.add_single_writer(1);
+                counters.expired.add_single_writer(1);
                 // Before the task runs: a task that schedules another one finds its place free.
                 inner.pending_counts.release_places(1);
                 let timeout = match executor {
@@ -300,7 +301,7 @@ fn expire_tick(
                 }
             }
             Expiry::Run(run) => {
-                inner.counters.worker.runs.add_single_writer(1);
+                counters.runs.add_single_writer(1);
                 match executor {
                     None => run_once(inner, run),
                     Some(executor) => {
@@ -315,16 +316,17 @@ fn expire_tick(
             }
             Expiry::LeftToMessage => continue,
         }
-        if inner.counters.worker.handed_over() >= pause {
-            lateness.count(&inner.counters.worker, tick);
-            if inner.counters.worker.handed_over() >= turn_end {
+        left -= 1;
+        if left == 0 {
+            lateness.count(counters, tick);
+            if counters.handed_over() >= turn_end {
                 return false;
             }
             begin_sample(inner, lateness);
-            pause = lateness.sample_end().min(turn_end);
+            left = lateness.sample_end().min(turn_end) - counters.handed_over();
         }
     }
-    lateness.count(&inner.counters.worker, tick);
+    lateness.count(counters, tick);
     true
 }
 

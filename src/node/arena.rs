@@ -418,13 +418,6 @@ impl<S: TaskContext> Arena<S> {
         // `&mut Node`.
         unsafe { self.at(number).as_ref() }
     }
-
-    /// Fetches the cache line of a node that is needed soon. Does nothing on platforms without such
-    /// an instruction.
-    #[inline]
-    pub(super) fn prefetch(&self, number: u32) {
-        prefetch(self.at(number).as_ptr());
-    }
 }
 
 impl<S: TaskContext> Drop for Arena<S> {

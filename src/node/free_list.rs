@@ -91,12 +91,12 @@ impl FreeList {
     /// Holds `count` more nodes of a page. Returns how many of that page are held.
     #[inline]
     fn hold(&mut self, page: usize, free: u64, count: u32) -> u32 {
-        if page >= self.held.len() {
+        let Some(held) = self.held.get_mut(page) else {
             self.held
                 .resize((page + 1).next_power_of_two(), Held::default());
-        }
+            return self.hold(page, free, count);
+        };
         self.count += u64::from(count);
-        let held = &mut self.held[page];
         held.free |= free;
         held.count += count;
         held.count

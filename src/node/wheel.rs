@@ -21,6 +21,7 @@ use super::timer_ref::{LocalCount, TimerRef};
 use super::transitions::{ClaimedTask, Kind, RunOutcome, Stopped, TaskClaim};
 use super::word::End;
 use crate::either_wheel::EitherWheel;
+use crate::platform::prefetch;
 use crate::sync::{Arc, Ordering};
 use crate::ticks::Ticks;
 
@@ -95,7 +96,13 @@ impl<S: TaskContext> Entries for Nodes<'_, S> {
 
     #[inline]
     fn prefetch(&self, entry: u32) {
-        self.0.prefetch(entry);
+        prefetch(self.0.at(entry).as_ptr());
+    }
+
+    #[inline]
+    fn prefetch_target(&self, entry: u32) {
+        // SAFETY: there is a counted reference to the node.
+        unsafe { self.node(entry).task.prefetch_target() };
     }
 }
 
@@ -254,7 +261,7 @@ impl<S: Owner> WheelOf<'_, S> {
         let arena = &self.timer.pool().arena;
         let message = lane.next(self.timer.pool().id(), |message| {
             if message != 0 {
-                arena.prefetch(Kind::decode(message).1);
+                prefetch(arena.at(Kind::decode(message).1).as_ptr());
             }
         })?;
         // SAFETY: this message was just taken out of a lane of this pool, which gives it out once.

@@ -21,6 +21,8 @@
 
 #![allow(unsafe_code)]
 
+use std::mem::MaybeUninit;
+
 #[cfg(all(target_os = "linux", not(miri), not(hashed_wheel_loom)))]
 mod linux;
 #[cfg(all(target_os = "linux", not(miri), not(hashed_wheel_loom)))]
@@ -47,15 +49,20 @@ pub(crate) const HAS_CLOCK: bool = cfg!(not(all(target_family = "wasm", target_o
 /// Prefetches the cache line at `place`. This is a hint.
 #[inline]
 pub(crate) fn prefetch<T>(place: *const T) {
+    prefetch_word(MaybeUninit::new(place.addr()));
+}
+
+/// Prefetches the cache line at the address in `word`, which may be anything. This is a hint.
+#[inline]
+pub(crate) fn prefetch_word(word: MaybeUninit<usize>) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: every x86-64 processor has the instruction. It is a hint: it never faults, also for
-    // an invalid address, and changes no memory.
+    // an invalid address, and changes no memory. `asm!` takes a word that is not initialised.
     unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(place.cast());
+        std::arch::asm!("prefetcht0 [{0:r}]", in(reg) word, options(nomem, nostack, preserves_flags));
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = place;
+    let _ = word;
 }
 
 /// The processor's counter (the TSC on x86-64), in nanoseconds.

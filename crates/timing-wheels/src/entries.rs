@@ -14,6 +14,10 @@ pub trait Entries {
 
     /// Prefetches the entry, because the wheel reads it soon.
     fn prefetch(&self, _entry: u32) {}
+
+    /// Prefetches what the entry refers to, because its owner reads that soon. The entry itself was
+    /// prefetched before.
+    fn prefetch_target(&self, _entry: u32) {}
 }
 
 /// Entries for the tests of one part of a wheel. They record what the wheel prefetches.
@@ -23,6 +27,7 @@ pub(super) struct TestEntries {
     deadlines: Vec<u64>,
     positions: Vec<u32>,
     pub(super) prefetched: core::cell::RefCell<Vec<u32>>,
+    pub(super) targets: core::cell::RefCell<Vec<u32>>,
 }
 
 #[cfg(test)]
@@ -54,5 +59,9 @@ impl Entries for TestEntries {
 
     fn prefetch(&self, entry: u32) {
         self.prefetched.borrow_mut().push(entry);
+    }
+
+    fn prefetch_target(&self, entry: u32) {
+        self.targets.borrow_mut().push(entry);
     }
 }

@@ -3,9 +3,13 @@
 use super::entries::Entries;
 use super::tombstone_vec::{Item, TombstoneVec};
 
-/// The number of positions that [`ReadyList::pop`] prefetches ahead, so that the cache misses of
-/// the entries overlap.
-const POP_PREFETCH_DISTANCE: usize = 32;
+/// How many positions ahead [`ReadyList::pop`] prefetches an entry, so that the cache misses of the
+/// entries overlap.
+const ENTRIES_AHEAD: usize = 64;
+
+/// How many positions ahead it prefetches what an entry refers to. The entry, which says where that
+/// is, has arrived by then.
+const TARGETS_AHEAD: usize = 16;
 
 /// The entries whose deadline has been reached, in the order in which they leave the wheel.
 ///
@@ -69,8 +73,9 @@ impl<T: Item> ReadyList<T> {
         let is_empty = self.items.is_empty();
         if is_empty {
             core::mem::swap(&mut self.items, items);
-            let first = self.items.position_count().min(POP_PREFETCH_DISTANCE);
-            (0..first).for_each(|position| self.items.prefetch(position, entries));
+            let first = self.items.items().iter().take(ENTRIES_AHEAD);
+            let first = first.filter(|item| item.entry() != T::TOMBSTONE.entry());
+            first.for_each(|item| entries.prefetch(item.entry()));
         }
         is_empty
     }
@@ -133,20 +138,19 @@ impl<T: Item> ReadyList<T> {
     /// tombstones; if all entries are popped, the list is cleared instead.
     #[inline]
     pub(super) fn pop(&mut self, entries: &impl Entries) -> Option<u32> {
-        if self.items.is_empty() {
-            return None;
-        }
-        loop {
-            let position = self.front;
+        // (An empty list has no tombstones either.)
+        while let Some(item) = self.items.items().get(self.front) {
+            let (position, entry) = (self.front, item.entry());
             self.front += 1;
+            self.items.prefetch(position + ENTRIES_AHEAD, entries);
             self.items
-                .prefetch(position + POP_PREFETCH_DISTANCE, entries);
-            let entry = self.items.get(position);
-            if entry.is_some() {
+                .prefetch_target(position + TARGETS_AHEAD, entries);
+            if entry != T::TOMBSTONE.entry() {
                 self.leave_tombstone(position);
-                return entry;
+                return Some(entry);
             }
         }
+        None
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = u32> + '_ {
@@ -204,12 +208,13 @@ mod tests {
     }
 
     #[test]
-    fn pop_prefetches_a_later_entry() {
-        const FIRST: u32 = POP_PREFETCH_DISTANCE as u32;
-        let (mut list, entries) = list(FIRST + 4);
+    fn pop_prefetches_a_later_entry_and_then_what_it_refers_to() {
+        let [later, soon] = [ENTRIES_AHEAD as u32, TARGETS_AHEAD as u32];
+        let (mut list, entries) = list(later + 4);
         list.pop(&entries);
         list.pop(&entries);
-        assert_eq!(*entries.prefetched.borrow(), [FIRST, FIRST + 1]);
+        assert_eq!(*entries.prefetched.borrow(), [later, later + 1]);
+        assert_eq!(*entries.targets.borrow(), [soon, soon + 1]);
     }
 
     #[test]

@@ -111,6 +111,13 @@ impl<T: Item> TombstoneVec<T> {
         }
     }
 
+    /// Prefetches what the entry at `position` refers to, if there is one.
+    pub(super) fn prefetch_target(&self, position: usize, entries: &impl Entries) {
+        if let Some(entry) = self.get(position) {
+            entries.prefetch_target(entry);
+        }
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         self.items.iter().copied().filter_map(entry)
     }
