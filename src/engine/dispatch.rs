@@ -1,8 +1,8 @@
 //! From an expired timeout to its task: on the worker, or through the task executor.
 //!
-//! Tasks, hooks, executors and wakers run only through [`Counters::guard`] or [`guard`], which catch
-//! their panics, report and count them. A clock does not: its panic reaches the caller, or ends the
-//! timer on the worker thread.
+//! Tasks, hooks, executors and wakers run only in [`Counters::guard`] and [`guard`], which catch their
+//! panics, report and count them. A clock does not: its panic reaches the caller, or ends the timer
+//! on the worker thread.
 //!
 //! # The end of a run
 //!
