@@ -1,6 +1,6 @@
 //! From an expired timeout to its task: on the worker, or through the task executor.
 //!
-//! Tasks, hooks, executors and wakers run only in [`Counters::guard`] and [`guard`], which catch their
+//! Tasks, hooks, executors and wakers run only in [`Counters::guard`] and [`guard`], which catch
 //! panics, report and count them. A clock does not: its panic reaches the caller, or ends the timer
 //! on the worker thread.
 //!
