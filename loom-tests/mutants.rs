@@ -230,7 +230,7 @@ pub const MUTANTS: &[Mutant] = &[
     // A thread that waits for a run gives up when another one ends.
     mutant("AnotherRunEndsTheWait", "sync/mod.rs wait_until", "«parker.park();» } }", "parker.park(); return;"),
     // --- node/word.rs ----------------------------------------------------------------------------
-    // The end of a run gives a periodic task its next deadline even if the timeout was cancelled.
+    // The end of a run gives the task its next deadline even if the timeout was cancelled.
     mutant("RunRevivesCancelled", "node/word.rs", "seen.is_in_wheel() && seen.is_running()", "true"),
     // The state word changes by a load and a store, with a gap in between.
     mutant("ChangeWithoutCompare", "node/word.rs change_seen", "«»match",
@@ -240,13 +240,18 @@ pub const MUTANTS: &[Mutant] = &[
         "if self.0.load(Ordering::SeqCst) == seen.0 { self.0.store(cancelled, Ordering::SeqCst); return true; }"),
     // A reset to the same deadline only reads the word.
     mutant("EqualResetWithoutChange", "node/word.rs", "«»self.change(Ordering::Release,",
-        "let seen = SeenWord(self.0.load(Ordering::Acquire)); if !seen.has_ended() && seen.deadline() == to { return Some(seen); }"),
+        "let seen = SeenWord(self.0.load(Ordering::Acquire)); if !seen.has_ended() && seen.deadline() == to { return Ok(seen); }"),
     // A reset to the same deadline takes the node out of the wheel as an earlier one does, and
     // sends no message.
     mutant("EqualResetTakesNode", "node/word.rs reset", "to < seen.deadline()", "to <= seen.deadline()"),
     // --- node/transitions.rs ---------------------------------------------------------------------
     // A `reset` moves the deadline of a periodic task.
-    mutant("PeriodicIsReset", "node/transitions.rs reset", "self.is_periodic()", "false"),
+    mutant("PeriodicIsReset", "node/transitions.rs reset_staying", "self.is_periodic()", "false"),
+    // A `reset` moves the deadline of a task while the worker asks it.
+    mutant("AskedIsReset", "node/word.rs reset", "«is_asked» && seen.is_running()", "false"),
+    // A `reset` of a task that is asked has no effect.
+    mutant("ResetOfAskedIsRefused", "engine/caller.rs reset", "Reset::Stays => return «self.reset_staying(…)»", "false"),
+    mutant("ResetOfAskedIsRefused", "engine/group.rs reset_group", "!self.reset_staying(&timeout.handle, deadline)", "true"),
     // A `cancel` or `stop` during a run takes the task of a periodic timeout too.
     mutant("CancelTakesRunningTask", "node/local.rs", "(«!before.is_running()»)", "true"),
     mutant("CancelTakesRunningTask", "node/transitions.rs stop", "before.is_running()", "false"),
@@ -259,7 +264,10 @@ pub const MUTANTS: &[Mutant] = &[
     // The worker meets an ended timeout in the wheel, and releases the reference that belongs to
     // the message under way.
     mutant("ReleaseLeftReference", "node/wheel.rs", "Err(_) => «Expiry::LeftToMessage»",
-        "Self { wheel, node }.release(); Expiry::LeftToMessage"),
+        "{ Self { wheel, node }.release(); Expiry::LeftToMessage }"),
+    // The same for a task that is asked.
+    mutant("ReleaseLeftReference", "node/wheel.rs begin_run", "Err(_) => «Err(None)»",
+        "{ self.release(); Err(None) }"),
     // The worker does not release the reference of a handle that comes with a message.
     mutant("DiscardKeepsReference", "node/wheel.rs", "if «kind == Kind::DISCARDED» {", "false"),
     // --- node/local.rs ---------------------------------------------------------------------------
@@ -371,38 +379,25 @@ pub const MUTANTS: &[Mutant] = &[
     // An item goes into the table although its timeout has ended, and stays there.
     mutant("EndedItemIsInserted", "util/expiring_map/items.rs put", "item.has_ended()", "false"),
     // An item goes back to the table, and a touch meanwhile could not tell the timer its deadline.
-    mutant("ReturnedItemIsLate", "util/expiring_map/items.rs put", "has_ended || «item.is_moved»",
-        "false"),
+    mutant("ReturnedItemIsLate", "util/expiring_map/entry.rs drop", "shard.settle(…)", "_ = (hash, deadline, &own)"),
     // The value of an item whose timeout has ended is dropped.
-    mutant("EndedValueIsLost", "util/expiring_map/items.rs end_own", "self.output.pass_on(…);",
+    mutant("EndedValueIsLost", "util/expiring_map/items.rs end", "self.output.pass_on(…);",
         "{ _ = cause; drop(leaving); }"),
     // The task of an item takes another one with the same key.
     mutant("RemovedItemStarts", "util/expiring_map/item.rs is_of", "self.timeout() == own",
         "{ _ = own; true }"),
-    // A touched item ends with its first timeout.
-    mutant("MovedItemEnds", "util/expiring_map/items.rs", "own.is_expired() && «!item.is_moved»", "true"),
-    // A touched item gets no other timeout if the timer is stopped meanwhile, and stays.
-    mutant("RejectedItemStays", "util/expiring_map/items.rs try_expire", "is_rejected = true;", "return;"),
-    // The other timeout of an item that was removed meanwhile stays.
-    mutant("TimeoutOfRemovedItemStays", "util/expiring_map/items.rs try_expire", "drop(Armed(Some(new)))",
-        "drop(new)"),
-    // The other timeout of an item has ended before the item has it, and the item stays.
-    mutant("EndedTimeoutIsKept", "util/expiring_map/items.rs try_expire", "item.has_ended()", "false"),
-    // An item gets another timeout, and an earlier deadline meanwhile, which the timer is not told.
-    mutant("SecondTimeoutIsLate", "util/expiring_map/items.rs try_expire", "self.settle(…)", "drop(new)"),
+    // A touched item ends at its old deadline.
+    mutant("MovedItemEnds", "util/expiring_map/items.rs postpone", "item.is_alive(now)", "false"),
+    // The same, if a call has the item at that moment.
+    mutant("HeldItemEnds", "util/expiring_map/items.rs postpone", "reserved.contains(self.hash)", "false"),
+    // An earlier deadline is stored, and the timer is not told.
+    mutant("EarlierTouchIsNotTold", "util/expiring_map/by_key.rs touch_by", "shard.settle(…)", "_ = own"),
     // Of two calls that tell the timer earlier deadlines, the one with the later one is the last.
     mutant("TouchOverwritesAnother", "util/expiring_map/items.rs settle",
-        "Ok(true) => «told = deadline»,", "return"),
-    // With a limit of the timer, a call that tells it an earlier deadline is later than one with a
-    // later deadline.
-    mutant("LimitedTouchOverwritesAnother", "util/expiring_map/items.rs settle", "item.deadline > told",
-        "false"),
+        "«deadline = item.deadline»", "return"),
     // A new entry replaces a living one although it must not.
     mutant("PresentEntryIsReplaced", "util/expiring_map/by_key.rs insert_by",
         "Some(_) if «!replaces» => {", "false"),
-    // An entry that takes over a timeout ends with that.
-    mutant("TakenTimeoutEndsEntry", "util/expiring_map/by_key.rs insert_by", "new.set_time(&time);",
-        "(new.deadline, new.end) = (time.deadline, time.end);"),
     // An item is found after its time.
     mutant("DeadItemIsFound", "util/expiring_map/table.rs find", "item.is_alive(now)", "true"),
     // Another call gets a reserved key.
@@ -552,6 +547,7 @@ pub const MUTANTS: &[Mutant] = &[
     always("node/task.rs put", "«»let", "self.observed.put();"),
     always("node/task.rs run", "«»unsafe {", "self.observed.take();"),
     always("node/task.rs repeat", "«»unsafe {", "self.observed.use_task();"),
+    always("node/task.rs", "«»unsafe { ((*self.operations.get()).postpone)(", "self.observed.use_task();"),
     always("node/task.rs cancelled", "«»unsafe {", "self.observed.take();"),
     always("node/task.rs", "«»unsafe { ((*self.operations.get()).drop_task)(", "self.observed.take();"),
     always("node/task.rs detach", "«»unsafe {", "self.observed.take();"),

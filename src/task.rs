@@ -3,11 +3,13 @@
 use std::any::type_name;
 use std::fmt;
 use std::mem::needs_drop;
+use std::time::Duration;
 
 use crate::engine::{ExpiredTask, Inner, Timeout, drop_or_skip, run_dispatched};
 use crate::error::{NewTimeoutError, TryNewTimeoutError};
 use crate::node::{ClaimedTask, OnCancel, Task};
 use crate::sync::Arc;
+use crate::ticks;
 
 /// A task with a type of its own: Netty's `TimerTask`.
 ///
@@ -71,6 +73,75 @@ pub trait TimerTask: Send + Sized + 'static {
     /// `false`.
     const IS_AWAITED: bool = false;
 
+    /// Whether the worker asks [`postpone`](Self::postpone) before it runs the task. Default:
+    /// `false`.
+    const POSTPONES: bool = false;
+
+    /// Returns how long the task still has to wait, if its delay is not over: the timeout is
+    /// re-armed by that, and neither expires nor counts as another one. hrtimer's
+    /// `HRTIMER_RESTART`.
+    ///
+    /// For a task whose deadline often becomes later, such as that of an idle connection: each use
+    /// stores the new deadline beside the data that it touches anyway, and not in the timeout. The
+    /// task compares them when the timeout is due. A timer that shuts down re-arms such a timeout
+    /// too, and one with a limit needs no room for it.
+    ///
+    /// Called if [`POSTPONES`](Self::POSTPONES) is true, on the worker, even if there is a [task
+    /// executor](TaskExecutor). It should be short, because nothing else expires meanwhile. A
+    /// [`reset`](Timeout::reset) of this timeout by another thread waits until it has returned; by
+    /// this call itself, it returns false. If the timeout is cancelled meanwhile,
+    /// [`cancelled`](Self::cancelled) is called on the worker.
+    ///
+    /// A panic is reported and counted, and the task runs.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use hashed_wheel::{Clock, HashedWheelTimer, ManualClock, Timeout, TimerTask};
+    /// use std::sync::Arc;
+    /// use std::sync::atomic::{AtomicU64, Ordering};
+    /// use std::time::Duration;
+    ///
+    /// /// The second of the last packet.
+    /// #[derive(Default)]
+    /// struct Connection(AtomicU64);
+    ///
+    /// const SILENCE: Duration = Duration::from_secs(30);
+    ///
+    /// struct Idle(Arc<Connection>);
+    ///
+    /// impl TimerTask for Idle {
+    ///     const POSTPONES: bool = true;
+    ///
+    ///     fn postpone(&self, timeout: &Timeout) -> Option<Duration> {
+    ///         let last = Duration::from_secs(self.0.0.load(Ordering::Relaxed));
+    ///         let rest = (last + SILENCE).saturating_sub(timeout.timer().clock().now());
+    ///         (!rest.is_zero()).then_some(rest)
+    ///     }
+    ///
+    ///     fn run(self, _: &Timeout) {
+    ///         println!("idle");
+    ///     }
+    /// }
+    ///
+    /// let clock = ManualClock::new();
+    /// let (timer, mut driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven()?;
+    /// let connection = Arc::new(Connection::default());
+    /// let idle = timer.new_timeout_task(Idle(Arc::clone(&connection)), SILENCE)?;
+    /// clock.advance(Duration::from_secs(20));
+    /// connection.0.store(20, Ordering::Relaxed);
+    /// clock.advance(Duration::from_secs(29));
+    /// assert_eq!(driver.turn(), 0);
+    /// clock.advance(Duration::from_secs(1));
+    /// assert_eq!(driver.turn(), 1);
+    /// assert!(idle.is_expired());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    fn postpone(&self, timeout: &Timeout) -> Option<Duration> {
+        let _ = timeout;
+        None
+    }
+
     /// Runs the task: its delay is over.
     ///
     /// Called once, on the worker, or where the [task executor](TaskExecutor) calls
@@ -98,8 +169,8 @@ pub trait TimerTask: Send + Sized + 'static {
 /// different types can be kept in one collection and scheduled later, as Java's `TimerTask` objects
 /// can.
 ///
-/// Every `TimerTask` implements it. Do not implement it yourself. The two constants of the task do
-/// not hold for the object: it runs in the task executor if there is one.
+/// Every `TimerTask` implements it. Do not implement it yourself. The constants of the task do not
+/// hold for the object: it runs in the task executor if there is one, and is not asked.
 ///
 /// # Examples
 ///
@@ -221,6 +292,7 @@ impl<T: TimerTask> Task<Inner> for TypedTask<T> {
     const ON_CANCEL: OnCancel = OnCancel::CallHook;
     const RUNS_ON_WORKER: bool = T::RUNS_ON_WORKER;
     const IS_AWAITED: bool = T::IS_AWAITED;
+    const POSTPONES: bool = T::POSTPONES;
 
     fn run(self, timeout: &Timeout) {
         self.0.run(timeout);
@@ -228,6 +300,10 @@ impl<T: TimerTask> Task<Inner> for TypedTask<T> {
 
     fn cancelled(self, timeout: &Timeout) {
         self.0.cancelled(timeout);
+    }
+
+    fn postpone(&self, timeout: &Timeout) -> Option<u64> {
+        postpone(&self.0, timeout)
     }
 
     fn name() -> &'static str {
@@ -240,6 +316,7 @@ impl<T: TimerTask> Task<Inner> for Box<TypedTask<T>> {
     const ON_CANCEL: OnCancel = OnCancel::CallHook;
     const RUNS_ON_WORKER: bool = T::RUNS_ON_WORKER;
     const IS_AWAITED: bool = T::IS_AWAITED;
+    const POSTPONES: bool = T::POSTPONES;
 
     fn run(self, timeout: &Timeout) {
         self.0.run(timeout);
@@ -249,9 +326,25 @@ impl<T: TimerTask> Task<Inner> for Box<TypedTask<T>> {
         self.0.cancelled(timeout);
     }
 
+    fn postpone(&self, timeout: &Timeout) -> Option<u64> {
+        postpone(&self.0, timeout)
+    }
+
     fn name() -> &'static str {
         type_name::<T>()
     }
+}
+
+/// Asks a task whether it postpones itself.
+fn postpone<T: TimerTask>(task: &T, timeout: &Timeout) -> Option<u64> {
+    let (timer, mut next) = (timeout.handle.timer(), None);
+    let ask = || {
+        let rest = task.postpone(timeout);
+        next = rest.map(|rest| ticks::deadline(timer.clock.now(), rest));
+    };
+    let name = type_name::<T>();
+    timer.watch(name, || timer.counters.guard("in postpone", || name, ask));
+    next
 }
 
 /// Schedules a [`TimerTask`], as [`schedule_closure`] does a closure.

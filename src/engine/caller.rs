@@ -6,8 +6,11 @@ use super::inner::{Inner, Timeout};
 use super::state::StateSnapshot;
 use super::thread_cache;
 use crate::error::NewTimeoutError;
-use crate::node::{ClaimedTask, DetachedTask, OnCancel, Owner, Released, Reset, Task, TaskClaim};
+use crate::node::{
+    ClaimedTask, DetachedTask, Handle, OnCancel, Owner, Released, Reset, Task, TaskClaim,
+};
 use crate::report;
+use crate::sync::Backoff;
 
 /// The callers' side: schedule, cancel, reset, replace, and the number of pending timeouts.
 impl Inner {
@@ -233,6 +236,7 @@ impl Inner {
         let reset = handle.reset(deadline);
         changed();
         match reset {
+            Reset::Stays => return self.reset_staying(handle, deadline),
             Reset::Refused => return false,
             Reset::Later => {}
             // Without a message: the worker finds the deadline in the node.
@@ -242,6 +246,29 @@ impl Inner {
                 self.wake_for_pushed(state, handle);
             }
         }
+        true
+    }
+
+    /// A task that is asked gives its answer first. That is not for long, unless it is this thread
+    /// that asks, or none (in a forked process).
+    #[cold]
+    pub(super) fn reset_staying(&self, handle: &Handle<Self>, deadline: u64) -> bool {
+        let backoff = Backoff::new();
+        let state = loop {
+            match handle.reset_staying(deadline) {
+                Reset::Later => return true,
+                Reset::Earlier => break self.state.fence_after_push(),
+                Reset::EarlierInWheel(message) => break thread_cache::push(message),
+                Reset::Stays
+                    if !self.worker.is_held_by_this_thread()
+                        && !self.thread.is_in_parent_process() =>
+                {
+                    backoff.snooze();
+                }
+                _ => return false,
+            }
+        };
+        self.wake_for_pushed(state, handle);
         true
     }
 }

@@ -73,9 +73,26 @@ fn end_run(timeout: &Timeout) {
 
 /// User code: tasks, hooks and the clock, whose panics are caught.
 impl Inner {
+    /// A timeout has expired: runs its task on this thread, which is the worker, or hands it to the
+    /// executor. Returns the timeout if the task ran here.
+    #[inline(always)]
+    pub(super) fn run_or_dispatch(
+        &self,
+        claimed: ClaimedTask<Inner>,
+        executor: Option<&Execute>,
+    ) -> Option<Timeout> {
+        self.counters.worker.expired.add_single_writer(1);
+        // Before the task runs: a task that schedules another one finds its place free.
+        self.pending_counts.release_places(1);
+        match executor {
+            None => Some(self.run(claimed)),
+            Some(executor) => self.dispatch(executor, claimed),
+        }
+    }
+
     /// Runs the task of an expired timeout on this thread, which is the worker.
-    #[inline]
-    pub(super) fn run(&self, claimed: ClaimedTask<Inner>) -> Timeout {
+    #[inline(always)]
+    fn run(&self, claimed: ClaimedTask<Inner>) -> Timeout {
         // Not through `watch`: to ask for the name is a call, of which most tasks have no need.
         let Some(threshold) = self.options.slow_task_threshold else {
             return run_claimed(claimed);
@@ -109,6 +126,11 @@ impl Inner {
         };
         self.watch(name, || while_current(node + HANDED_OVER, execute));
         None
+    }
+
+    /// Calls the hook of a cancelled task that this thread has.
+    pub(super) fn call_hook(&self, claimed: ClaimedTask<Inner>) -> Timeout {
+        claimed.with(|claim, timeout| call_cancelled(timeout, claim))
     }
 
     /// Waits until the task of a timeout that has ended is over. Waits for nothing if this thread
@@ -244,7 +266,7 @@ fn with_own(claimed: ClaimedTask<Inner>, work: impl FnOnce(ClaimedTask<Inner>)) 
 }
 
 /// Runs the task of an expired timeout.
-#[inline]
+#[inline(always)]
 fn run_claimed(claimed: ClaimedTask<Inner>) -> Timeout {
     claimed.with(|claim, timeout| guard(|| "in run", timeout, || claim.run(timeout)))
 }

@@ -78,7 +78,6 @@
 
 use std::time::{Duration, Instant};
 
-use super::dispatch::call_cancelled;
 use super::inner::{Execute, Inner, Kind, LIVE_TIMERS, Timeout};
 use super::state::{CLOSING, ENDED, STOPPED, StateSnapshot, TimerState, fence_after_change};
 use super::thread_cache;
@@ -383,7 +382,7 @@ impl Worker {
         inner.state.set_ended();
         inner.worker.set_calling_hooks();
         let cancelled = |stopped: Stopped<Inner>| match stopped {
-            Ok(claimed) => claimed.with(|claim, timeout| call_cancelled(timeout, claim)),
+            Ok(claimed) => inner.call_hook(claimed),
             Err(timeout) => timeout,
         };
         let all = all.into_iter().map(cancelled).collect();

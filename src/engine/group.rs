@@ -150,7 +150,8 @@ impl Inner {
         for (timeout, message) in group.iter().zip(&mut messages) {
             match timeout.handle.reset(deadline) {
                 Reset::Refused => continue,
-                Reset::Later => {}
+                Reset::Stays if !self.reset_staying(&timeout.handle, deadline) => continue,
+                Reset::Stays | Reset::Later => {}
                 Reset::Earlier => is_earlier = true,
                 Reset::EarlierInWheel(moved) => *message = Some(moved),
             }

@@ -289,25 +289,13 @@ fn expire_tick(
         let Some(node) = nodes.next_due() else { break };
         match node.expire(|deadline| deadline <= last_deadline) {
             Expiry::Once(claimed) => {
-                counters.expired.add_single_writer(1);
-                // Before the task runs: a task that schedules another one finds its place free.
-                inner.pending_counts.release_places(1);
-                let timeout = match executor {
-                    None => Some(inner.run(claimed)),
-                    Some(executor) => inner.dispatch(executor, claimed),
-                };
-                if let Some(timeout) = timeout {
+                if let Some(timeout) = inner.run_or_dispatch(claimed, executor) {
                     nodes.recycle(timeout.handle);
                 }
             }
-            Expiry::Run(run) => {
-                counters.runs.add_single_writer(1);
-                match executor {
-                    None => run_once(inner, run),
-                    Some(executor) => {
-                        let claimed = run.hand_over(inner.ticks.of(DEADLINE_RUNNING));
-                        inner.dispatch(executor, claimed);
-                    }
+            Expiry::Stays(node) => {
+                if !begin_run(inner, node, executor) {
+                    continue;
                 }
             }
             Expiry::Later(node, deadline) => {
@@ -449,9 +437,45 @@ fn insert_again(node: HeldRef<'_, Inner>, tick: u64) {
     node.insert(tick);
 }
 
-/// Runs a periodic task once, on the worker.
+/// A task that stays in its node is due. Returns whether it was handed over.
 // Not in the loop.
 #[inline(never)]
+fn begin_run(inner: &Inner, node: HeldRef<'_, Inner>, executor: Option<&Execute>) -> bool {
+    let tick = node.wheel_tick();
+    let run = match node.begin_run(|deadline| inner.ticks.of(deadline) <= tick) {
+        Ok(run) => run,
+        Err(moved) => {
+            if let Some((node, deadline)) = moved {
+                insert_again(node, inner.ticks.of(deadline));
+            }
+            return false;
+        }
+    };
+    if run.is_periodic() {
+        inner.counters.worker.runs.add_single_writer(1);
+        match executor {
+            None => run_once(inner, run),
+            Some(executor) => {
+                let claimed = run.hand_over(inner.ticks.of(DEADLINE_RUNNING));
+                inner.dispatch(executor, claimed);
+            }
+        }
+        return true;
+    }
+    match run.ask() {
+        RunOutcome::Again((node, deadline)) => {
+            insert_again(node, inner.ticks.of(deadline).max(tick + 1));
+        }
+        RunOutcome::LastRun(claimed) => {
+            inner.run_or_dispatch(claimed, executor);
+            return true;
+        }
+        RunOutcome::Cancelled(claimed) => _ = inner.call_hook(claimed),
+    }
+    false
+}
+
+/// Runs a periodic task once, on the worker.
 fn run_once(inner: &Inner, mut run: HeldRun<'_, Inner>) {
     let name = run.name();
     let next = inner.watch(name, || run.repeat(inner));

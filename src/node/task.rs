@@ -82,6 +82,14 @@ impl<S: TaskContext> Node<S> {
         unsafe { (self.task.operations().name)() }
     }
 
+    /// Whether the task stays in the node when it is due: a periodic one, or one that is asked.
+    #[inline]
+    pub(super) fn stays(&self) -> bool {
+        // SAFETY: a `&Node` outside `fill` comes from a counted reference. A task is put only into
+        // a node without one.
+        unsafe { self.task.operations().stays }
+    }
+
     /// Whether the task is a periodic one.
     #[inline]
     pub(crate) fn is_periodic(&self) -> bool {
@@ -126,6 +134,16 @@ pub(crate) trait Task<S: TaskContext>: Send + Sized + 'static {
         None
     }
 
+    /// Whether the worker asks [`postpone`](Self::postpone) before the timeout expires.
+    const POSTPONES: bool = false;
+
+    /// Returns the deadline to which the task postpones itself, or `None` if it is due. Does not
+    /// panic.
+    fn postpone(&self, timeout: &S::Timeout) -> Option<u64> {
+        let _ = timeout;
+        None
+    }
+
     /// The name of the type, for reports.
     fn name() -> &'static str;
 }
@@ -151,7 +169,7 @@ pub(crate) struct NextRun {
 /// The rest of a cache line: tasks of up to three words.
 type Space = [usize; 3];
 
-/// The operations on a task of an erased type. Each but `repeat` moves the task out.
+/// The operations on a task of an erased type. Each but `repeat` and `postpone` moves the task out.
 ///
 /// # Safety
 ///
@@ -161,6 +179,8 @@ pub(super) struct Operations<S: TaskContext> {
     run: unsafe fn(*mut Space, &S::Timeout),
     /// `None` if the task is not periodic.
     pub(super) repeat: Option<Repeat<S>>,
+    postpone: unsafe fn(*mut Space, &S::Timeout) -> Option<u64>,
+    stays: bool,
     cancelled: unsafe fn(*mut Space, &S::Timeout),
     drop_task: unsafe fn(*mut Space),
     pub(super) name: fn() -> &'static str,
@@ -196,6 +216,9 @@ impl<S: TaskContext, T: Task<S>> Typed<S, T> {
             true => Some(|space, timer, runs| unsafe { Self::borrow(space) }.repeat(timer, runs)),
             false => None,
         },
+        // SAFETY: the caller of `postpone` promises what `borrow` requires.
+        postpone: |space, timeout| unsafe { Self::borrow(space) }.postpone(timeout),
+        stays: T::IS_PERIODIC || T::POSTPONES,
         // SAFETY: the caller of `cancelled` promises what `move_out` requires.
         cancelled: |space, timeout| unsafe { Self::move_out(space) }.cancelled(timeout),
         // SAFETY: the caller of `drop_task` promises what `move_out` requires.
@@ -233,6 +256,8 @@ impl<S: TaskContext> Operations<S> {
     const NONE: &'static Self = &Self {
         run: |_, _| (),
         repeat: None,
+        postpone: |_, _| None,
+        stays: false,
         cancelled: |_, _| (),
         drop_task: |_| (),
         name: || "(none)",
@@ -290,6 +315,16 @@ impl<S: TaskContext> TaskCell<S> {
     pub(super) unsafe fn repeat(&self, timer: &S, runs: bool) -> Option<NextRun> {
         // SAFETY: the operations are those of the type of the task, which the caller owns.
         unsafe { ((*self.operations.get()).repeat?)(self.space.get().cast(), timer, runs) }
+    }
+
+    /// Asks a task whether it postpones itself: see [`Task::postpone`]. It stays in the cell.
+    ///
+    /// # Safety
+    ///
+    /// A task is in the cell, and the caller owns it.
+    pub(super) unsafe fn postpone(&self, timeout: &S::Timeout) -> Option<u64> {
+        // SAFETY: the operations are those of the type of the task, which the caller owns.
+        unsafe { ((*self.operations.get()).postpone)(self.space.get().cast(), timeout) }
     }
 
     /// Calls the task's hook for a cancellation. The task leaves the cell.

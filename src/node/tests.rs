@@ -451,7 +451,10 @@ fn periodic_task_has_its_name_and_is_dropped_after_its_last_run() {
     let mut nodes = both.timer.nodes.lock().unwrap();
     let mut nodes = nodes.of(&both.timer);
     nodes.advance(1);
-    let Expiry::Run(mut run) = nodes.next_due().unwrap().expire(|_| true) else {
+    let Expiry::Stays(node) = nodes.next_due().unwrap().expire(|_| true) else {
+        panic!("the task stays in the node");
+    };
+    let Ok(mut run) = node.begin_run(|_| true) else {
         panic!("it is periodic")
     };
     assert_eq!(run.name(), "runs once");

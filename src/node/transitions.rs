@@ -14,6 +14,7 @@
 use super::refs::{Handle, Owner, WheelRef};
 use super::task::{NextRun, Node, OnCancel, Task, TaskContext};
 use super::timer_ref::TimerRef;
+use crate::ticks::DEADLINE_RUNNING;
 
 /// The content of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -179,6 +180,12 @@ impl<S: Owner> ClaimedTask<S> {
         unsafe { self.node().task.repeat(timer, runs) }
     }
 
+    /// Asks the task whether it postpones itself: see [`Task::postpone`].
+    pub(super) fn postpone(&self) -> Option<u64> {
+        // SAFETY: this value is the right to the task, which stays in the node.
+        unsafe { self.node().task.postpone(&self.timeout) }
+    }
+
     /// Ends a run on another thread than the worker. `push` pushes the message about it, unless the
     /// timeout was cancelled. If the task runs again, returns what `push` has returned.
     pub(crate) fn finish_run<P>(
@@ -186,7 +193,7 @@ impl<S: Owner> ClaimedTask<S> {
         next: Option<u64>,
         push: impl FnOnce(Message<'_, S>) -> P,
     ) -> RunOutcome<(S::Timeout, P), Self> {
-        if !self.node().word.finish_run(next, false) {
+        if !self.node().word.finish_run(next, false, DEADLINE_RUNNING) {
             return RunOutcome::Cancelled(self);
         }
         // SAFETY: `finish_run` says that the node is in flight again; or it has ended the timeout,
@@ -219,6 +226,9 @@ pub(crate) enum Reset<'a, S: Owner> {
     EarlierInWheel(Message<'a, S>),
     /// Nothing has changed: the timeout has ended, or its task is periodic.
     Refused,
+    /// Nothing has changed: the task stays in the node when it is due. See
+    /// [`reset_staying`](Handle::reset_staying).
+    Stays,
 }
 
 impl<S: Owner> Handle<S> {
@@ -226,17 +236,33 @@ impl<S: Owner> Handle<S> {
     /// ends of its runs only: its task knows when it is due, and would not learn of a reset.
     #[inline]
     pub(crate) fn reset(&self, deadline: u64) -> Reset<'_, S> {
-        if self.is_periodic() {
-            return Reset::Refused;
+        match self.stays() {
+            false => self.reset_word(deadline, false),
+            true => Reset::Stays,
         }
-        match self.word.reset(deadline) {
-            None => Reset::Refused,
-            Some(before) if deadline >= before.deadline() => Reset::Later,
-            Some(before) if before.is_in_wheel() => {
+    }
+
+    /// [`reset`](Self::reset) of a timeout whose task stays in the node. While the worker asks the
+    /// task, nothing changes, and this returns [`Stays`](Reset::Stays).
+    pub(crate) fn reset_staying(&self, deadline: u64) -> Reset<'_, S> {
+        match self.is_periodic() {
+            false => self.reset_word(deadline, true),
+            true => Reset::Refused,
+        }
+    }
+
+    /// `is_asked`: see [`StateWord::reset`](super::word::StateWord::reset).
+    #[inline(always)]
+    fn reset_word(&self, deadline: u64, is_asked: bool) -> Reset<'_, S> {
+        match self.word.reset(deadline, is_asked) {
+            Ok(before) if deadline >= before.deadline() => Reset::Later,
+            Ok(before) if before.is_in_wheel() => {
                 // SAFETY: `reset` has taken the node, which was in the wheel, to `IN_FLIGHT`.
                 Reset::EarlierInWheel(unsafe { Message::new(self, Kind::CHANGED) })
             }
-            Some(_) => Reset::Earlier,
+            Ok(_) => Reset::Earlier,
+            Err(seen) if is_asked && !seen.has_ended() => Reset::Stays,
+            Err(_) => Reset::Refused,
         }
     }
 }

@@ -23,7 +23,7 @@ use super::word::End;
 use crate::either_wheel::EitherWheel;
 use crate::platform::prefetch;
 use crate::sync::{Arc, Ordering};
-use crate::ticks::Ticks;
+use crate::ticks::{DEADLINE_RUNNING, Ticks};
 
 /// The wheel of one pool, and what else the worker has of its nodes.
 pub(crate) struct NodeWheel<S: Owner> {
@@ -420,11 +420,8 @@ impl<'w, S: Owner> HeldRef<'w, S> {
     #[inline]
     pub(crate) fn expire(self, is_due: impl Fn(u64) -> bool) -> Expiry<'w, S> {
         let Self { wheel, node } = self;
-        if node.is_periodic() {
-            return match node.word.begin_run() {
-                true => Expiry::Run(HeldRun(Self { wheel, node })),
-                false => Expiry::LeftToMessage,
-            };
+        if node.stays() {
+            return Expiry::Stays(Self { wheel, node });
         }
         match node.word.expire(node.is_last_reference(), is_due) {
             Ok(before) => {
@@ -443,6 +440,19 @@ impl<'w, S: Owner> HeldRef<'w, S> {
             }
             Err(seen) if seen.is_in_wheel() => Expiry::Later(Self { wheel, node }, seen.deadline()),
             Err(_) => Expiry::LeftToMessage,
+        }
+    }
+
+    /// [`expire`](Self::expire) for a task that stays in the node, which is the worker's then.
+    /// Otherwise, if a `reset` moved the deadline, returns that too.
+    pub(crate) fn begin_run(
+        self,
+        is_due: impl Fn(u64) -> bool,
+    ) -> Result<HeldRun<'w, S>, Option<(Self, u64)>> {
+        match self.node.word.begin_run(is_due) {
+            Ok(before) => Ok(HeldRun(self, before.deadline())),
+            Err(seen) if seen.is_in_wheel() => Err(Some((self, seen.deadline()))),
+            Err(_) => Err(None),
         }
     }
 
@@ -496,22 +506,47 @@ impl<S: Owner> ArrivedRef<'_, S> {
 pub(crate) enum Expiry<'w, S: Owner> {
     /// The timeout is expired, and its task is the worker's.
     Once(ClaimedTask<S>),
-    /// A periodic task is the worker's for one run.
-    Run(HeldRun<'w, S>),
+    /// The task stays in the node: see [`begin_run`](HeldRef::begin_run).
+    Stays(HeldRef<'w, S>),
     /// A `reset` moved the deadline. The node belongs back into the wheel at this one.
     Later(HeldRef<'w, S>, u64),
     /// The timeout ended before, or was reset to an earlier deadline, and a message says so.
     LeftToMessage,
 }
 
-/// A periodic timeout whose task is the worker's for one run.
+/// A timeout whose task stays in the node, and is the worker's: that of a periodic one for one run,
+/// another one until it has answered. And the deadline.
 #[must_use = "a run that is not finished is never followed by another"]
-pub(crate) struct HeldRun<'w, S: Owner>(HeldRef<'w, S>);
+pub(crate) struct HeldRun<'w, S: Owner>(HeldRef<'w, S>, u64);
 
 impl<'w, S: Owner> HeldRun<'w, S> {
     /// The name of the task's type.
     pub(crate) fn name(&self) -> &'static str {
         self.0.node.name()
+    }
+
+    pub(crate) fn is_periodic(&self) -> bool {
+        self.0.node.is_periodic()
+    }
+
+    /// Asks the task whether it postpones itself. If it is not the last run, the node belongs back
+    /// into the wheel at the deadline. Otherwise the task is the worker's.
+    pub(crate) fn ask(self) -> RunOutcome<(HeldRef<'w, S>, u64), ClaimedTask<S>> {
+        let Self(HeldRef { wheel, node }, deadline) = self;
+        // SAFETY: the node is one of this pool, and so is the worker's reserve of references. This
+        // value was the right to the task, which passes to the new one.
+        let asked = unsafe { ClaimedTask::new(node.another_handle(wheel.own.count.take())) };
+        let next = asked.postpone();
+        let held = HeldRef { wheel, node };
+        match (held.node.word.finish_run(next, true, deadline), next) {
+            (false, _) => RunOutcome::Cancelled(asked),
+            // The task stays in the node.
+            (true, Some(deadline)) => RunOutcome::Again((held, deadline)),
+            (true, None) => {
+                held.release();
+                RunOutcome::LastRun(asked)
+            }
+        }
     }
 
     /// Runs the task once. Returns when the next run is due, or `None` after a panic.
@@ -534,7 +569,10 @@ impl<'w, S: Owner> HeldRun<'w, S> {
     /// Ends the run. `next` is the deadline of the next one, at which the node belongs into the
     /// wheel. Otherwise the caller [drops](Self::drop_task) the task.
     pub(crate) fn finish(self, next: Option<u64>) -> RunOutcome<(HeldRef<'w, S>, u64), Self> {
-        match (self.0.node.word.finish_run(next, true), next) {
+        match (
+            self.0.node.word.finish_run(next, true, DEADLINE_RUNNING),
+            next,
+        ) {
             (false, _) => RunOutcome::Cancelled(self),
             (true, None) => RunOutcome::LastRun(self),
             (true, Some(deadline)) => RunOutcome::Again((self.0, deadline)),
@@ -544,7 +582,7 @@ impl<'w, S: Owner> HeldRun<'w, S> {
     /// Passes the task to `drop_task`, which drops it. Then gives up the wheel's reference after
     /// the last run, or leaves it to the message about the cancellation.
     pub(crate) fn drop_task(self, drop_task: impl FnOnce(TaskClaim<'_, S>)) {
-        let Self(held) = self;
+        let Self(held, _) = self;
         // SAFETY: this value was the right to the task, and ends here.
         drop_task(unsafe { TaskClaim::new(&held.node) });
         // While the worker had the run, it alone could make the timeout `EXPIRED`. That sends no

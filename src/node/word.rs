@@ -14,9 +14,10 @@
 //! | `IN_WHEEL` | `CANCELLED` | a cancel that gives up its handle, and pushes a message ([`cancel_unchanged`](StateWord::cancel_unchanged)) | `Release`: the fence after the push acquires before the task is dropped. Until then only the bytes of the node are copied, and no thread writes these: a periodic task is in a box |
 //! | `IN_FLIGHT` | – | the same, which has taken the message back and has the only handle: the node is free, and no thread reads its word | not changed |
 //! | `IN_FLIGHT`, `IN_WHEEL` | `EXPIRED` | the worker, once the deadline is reached ([`expire`](StateWord::expire)) | `AcqRel`; plain if no handle is left |
-//! | `IN_WHEEL` | `IN_WHEEL`, `DEADLINE_RUNNING` | the worker, for a periodic task ([`begin_run`](StateWord::begin_run)) | `Relaxed`: no thread learns anything from it |
+//! | `IN_WHEEL` | `IN_WHEEL`, `DEADLINE_RUNNING` | the worker, once the deadline is reached, for a periodic task, or one that it asks ([`begin_run`](StateWord::begin_run)) | `Acquire` |
 //! | `IN_WHEEL`, `DEADLINE_RUNNING` | `IN_WHEEL` or `IN_FLIGHT`, next deadline | the thread that ran the task ([`finish_run`](StateWord::finish_run)): `IN_WHEEL` on the worker, which has the wheel's reference; `IN_FLIGHT` on another thread, which then pushes a message | `AcqRel` |
 //! | `IN_WHEEL`, `DEADLINE_RUNNING` | `EXPIRED`, `DEADLINE_RUNNING` | the same, after the last run; another thread pushes a message | `AcqRel` |
+//! | `IN_WHEEL`, `DEADLINE_RUNNING` | `IN_WHEEL`, next deadline; or `EXPIRED`, the old one | the same, with the answer of a task that was asked | `AcqRel` |
 //!
 //! **The states.** `IN_FLIGHT`: one message is in a lane. Or the thread that made this change is
 //! about to push it; or a thread that cancels the timeout has just taken it back. `IN_WHEEL`: the
@@ -30,6 +31,11 @@
 //! While the task runs on another thread than the worker, the node stays in the wheel at a tick
 //! that never comes. A task executor has the `Timeout` of a periodic task, and may clone it. A
 //! `reset` through it is refused before it reaches the word ([`Handle::reset`](super::Handle)).
+//!
+//! **Tasks that are asked.** The worker asks a task that [may postpone
+//! itself](super::task::Task::POSTPONES) before the timeout expires. Until it has the answer, the
+//! word is that of a periodic task that runs on the worker. A `reset` meanwhile waits. A `cancel`
+//! does not get the task: the worker finds `CANCELLED` and calls the hook.
 //!
 //! **At most one message.** A transition into `IN_FLIGHT` pushes a message, and so does one from
 //! `IN_WHEEL` into a final state by another thread than the worker. No other does. So at most one
@@ -60,11 +66,11 @@
 //! **What the orders are for.** The word publishes nothing but the deadline. The node itself
 //! reaches the worker through a lane, and the task belongs to one thread. The orders serve user
 //! code. What a thread did before a `reset` that returned true is visible to the task at the new
-//! deadline (`Release` in `reset`, `Acquire` in `expire`). What was done before the end of a
-//! timeout is visible to a thread that learns of that end (`Release` in `cancel` and `expire`;
-//! `Acquire` in [`end`](StateWord::end), and in a `cancel` or `reset` that comes too late). Each
-//! order has a model in `loom-tests/tests/models/orders.rs`. Where no handle is left, the reference
-//! count orders what was done through the handles.
+//! deadline (`Release` in `reset`, `Acquire` in `expire` and `begin_run`). What was done before the
+//! end of a timeout is visible to a thread that learns of that end (`Release` in `cancel` and
+//! `expire`; `Acquire` in [`end`](StateWord::end), and in a `cancel` or `reset` that comes too
+//! late). Each order has a model in `loom-tests/tests/models/orders.rs`. Where no handle is left,
+//! the reference count orders what was done through the handles.
 
 #![allow(unsafe_code)]
 
@@ -198,16 +204,17 @@ impl StateWord {
             .is_ok()
     }
 
-    /// Moves the deadline, unless the timeout has ended. Returns the word before. The task is not a
-    /// periodic one.
+    /// Moves the deadline, unless the timeout has ended. Returns the word before. `is_asked`: the
+    /// task may be one that is asked. While it is, the deadline stays. The error is the word that
+    /// forbids it.
     #[inline]
-    pub(super) fn reset(&self, to: u64) -> Option<SeenWord> {
+    pub(super) fn reset(&self, to: u64, is_asked: bool) -> Result<SeenWord, SeenWord> {
         self.change(Ordering::Release, |seen| {
             let is_earlier = to < seen.deadline();
             let state = if is_earlier { IN_FLIGHT } else { seen.state() };
-            (!seen.has_ended()).then_some((state, to))
+            let stays = seen.has_ended() || is_asked && seen.is_running();
+            (!stays).then_some((state, to))
         })
-        .ok()
     }
 
     /// The worker has the message: returns the deadline at which the node belongs into the wheel,
@@ -252,21 +259,22 @@ impl StateWord {
         Ok(before)
     }
 
-    /// [`expire`](Self::expire) for a periodic task, which is due, because no thread moves its
-    /// deadline while it is in the wheel. Returns whether the run may begin.
-    pub(super) fn begin_run(&self) -> bool {
-        let run = |seen: SeenWord| {
-            (seen.is_in_wheel() && !seen.is_running()).then_some((IN_WHEEL, DEADLINE_RUNNING))
-        };
-        self.change(Ordering::Relaxed, run).is_ok()
+    /// [`expire`](Self::expire) for a task that stays in the node: a periodic one, or one that is
+    /// asked. Returns the word before. The error is the word that forbids it.
+    pub(super) fn begin_run(&self, is_due: impl Fn(u64) -> bool) -> Result<SeenWord, SeenWord> {
+        self.change(Ordering::Acquire, |seen| {
+            let may_run = seen.is_in_wheel() && !seen.is_running() && is_due(seen.deadline());
+            may_run.then_some((IN_WHEEL, DEADLINE_RUNNING))
+        })
     }
 
     /// A run of a periodic task is over. `next` is the deadline of the next run, `None` after the
-    /// last one. `on_worker`: the caller has the wheel's reference; otherwise it pushes a message.
-    /// Returns false if the timeout was cancelled during the run.
-    pub(super) fn finish_run(&self, next: Option<u64>, on_worker: bool) -> bool {
+    /// last one, which leaves the deadline `last`. The same for a task that was asked. `on_worker`:
+    /// the caller has the wheel's reference; otherwise it pushes a message. Returns false if the
+    /// timeout was cancelled during the run.
+    pub(super) fn finish_run(&self, next: Option<u64>, on_worker: bool, last: u64) -> bool {
         let state = if on_worker { IN_WHEEL } else { IN_FLIGHT };
-        let to = next.map_or((EXPIRED, DEADLINE_RUNNING), |deadline| (state, deadline));
+        let to = next.map_or((EXPIRED, last), |deadline| (state, deadline));
         let is_running = |seen: SeenWord| (seen.is_in_wheel() && seen.is_running()).then_some(to);
         self.change(Ordering::AcqRel, is_running).is_ok()
     }
@@ -335,7 +343,7 @@ mod tests {
 
     fn running() -> StateWord {
         let word = in_wheel();
-        assert!(word.begin_run());
+        assert!(word.begin_run(|_| true).is_ok());
         word
     }
 
@@ -343,19 +351,27 @@ mod tests {
     fn reset_to_the_same_deadline_leaves_the_word() {
         for word in [in_flight(), in_wheel()] {
             let before = word.relaxed().0;
-            assert_eq!(word.reset(DEADLINE).map(|seen| seen.0), Some(before));
+            assert_eq!(
+                word.reset(DEADLINE, true).ok().map(|seen| seen.0),
+                Some(before)
+            );
             assert_eq!(word.relaxed().0, before);
         }
     }
 
     #[test]
     fn run_begins_only_in_the_wheel_and_once() {
-        assert!(in_wheel().begin_run());
+        assert!(in_wheel().begin_run(|_| true).is_ok());
         for word in [in_flight(), cancelled(), running()] {
             let before = word.relaxed().0;
-            assert!(!word.begin_run());
+            assert!(word.begin_run(|_| true).is_err());
             assert_eq!(word.relaxed().0, before);
         }
+        assert!(
+            in_wheel()
+                .begin_run(|deadline| deadline != DEADLINE)
+                .is_err()
+        );
     }
 
     #[test]

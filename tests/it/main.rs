@@ -18,6 +18,7 @@ mod occupancy;
 mod peers;
 mod periodic;
 mod portions;
+mod postpone;
 mod races;
 mod reentry;
 mod reports;

@@ -1,10 +1,8 @@
 //! An expiring map. The lock of the shard decides how an item ends, and loom sees that lock.
 
 use std::sync::Mutex;
-use std::sync::mpsc::channel;
 use std::task::{Context, Poll, Wake, Waker};
 
-use hashed_wheel::ExpiredTask;
 use hashed_wheel::util::{Cause, Entry, ExpiringMap, Removed, RemovedEntries};
 
 use super::*;
@@ -81,7 +79,7 @@ fn cancel_or_expiry_wins() {
 
 #[test]
 fn replacement_or_expiry_wins() {
-    explore(Some(4), [mutant("TakenTimeoutEndsEntry")], || {
+    explore(Some(4), [mutant("MovedItemEnds")], || {
         let (driven, map, old) = with_item();
         let turn = pass_tick(&driven.clock, driven.driver);
         let (replaced, new) = Item::schedule(&map, 5);
@@ -128,10 +126,10 @@ fn with_touched_item() -> (Driven, Tasks, Item) {
     (driven, map, item)
 }
 
-/// The item gets another timeout meanwhile. That is not later than the touch demands.
+/// The timer asks the item for its deadline meanwhile.
 #[test]
-fn touch_to_an_earlier_deadline_or_another_timeout_is_first() {
-    explore(Some(4), [mutant("SecondTimeoutIsLate")], || {
+fn earlier_touch_of_a_touched_item_is_not_late() {
+    explore(Some(4), [mutant("EarlierTouchIsNotTold")], || {
         let (driven, map, item) = with_touched_item();
         let turn = pass_tick(&driven.clock, driven.driver);
         assert!(map.touch(&7, TICK * 3));
@@ -145,7 +143,27 @@ fn touch_to_an_earlier_deadline_or_another_timeout_is_first() {
     });
 }
 
-/// The touch has stored its deadline, and does not find the item when it tells the timer.
+/// The timer does not find the item, which gets a later deadline.
+#[test]
+fn touched_entry_that_a_call_has_does_not_expire() {
+    explore(Some(4), [mutant("HeldItemEnds")], || {
+        let (driven, map, item) = with_item();
+        let turn = pass_tick(&driven.clock, driven.driver);
+        let is_touched = match map.entry(7) {
+            Entry::Occupied(mut entry) => entry.touch(TICK * 3),
+            Entry::Vacant(_) => false,
+        };
+        let (_, mut driver) = turn.join().unwrap();
+        assert_eq!(map.contains_key(&7), is_touched);
+        assert!(!(is_touched && item.ran()));
+        driven.clock.advance(TICK * 3);
+        driver.turn();
+        item.assert(true);
+        assert_eq!((map.len(), driven.timer.pending_timeouts()), (0, 0));
+    });
+}
+
+/// Of two earlier deadlines, the timer is told that of the item, although one of the calls has it.
 #[test]
 fn earlier_touch_of_an_item_that_a_call_has_is_not_late() {
     explore(Some(3), [mutant("ReturnedItemIsLate")], || {
@@ -154,8 +172,11 @@ fn earlier_touch_of_an_item_that_a_call_has_is_not_late() {
         let (_, item) = Item::schedule(&map, 5);
         driven.driver.turn();
         let other = map.clone();
-        let hold = thread::spawn(move || drop(other.entry(7)));
-        assert!(map.touch(&7, TICK * 2));
+        let hold = thread::spawn(move || match other.entry(7) {
+            Entry::Occupied(mut entry) => assert!(entry.touch(TICK * 2)),
+            Entry::Vacant(_) => panic!("it is there"),
+        });
+        assert!(map.touch(&7, TICK * 3));
         hold.join().unwrap();
         driven.clock.advance(map.remaining(&7).unwrap());
         driven.driver.turn();
@@ -167,7 +188,7 @@ fn earlier_touch_of_an_item_that_a_call_has_is_not_late() {
 /// The timeout that the new item takes over ends meanwhile.
 #[test]
 fn replacement_of_a_touched_item_has_one_timeout() {
-    explore(Some(3), [mutant("TakenTimeoutEndsEntry")], || {
+    explore(Some(3), [mutant("MovedItemEnds")], || {
         let (driven, map, old) = with_touched_item();
         let turn = pass_tick(&driven.clock, driven.driver);
         let (replaced, new) = Item::schedule(&map, 12);
@@ -181,48 +202,6 @@ fn replacement_of_a_touched_item_has_one_timeout() {
         }
         new.assert(true);
         assert_eq!(driven.timer.pending_timeouts(), 0);
-    });
-}
-
-#[test]
-fn removed_item_gets_no_other_timeout() {
-    explore(Some(4), [mutant("TimeoutOfRemovedItemStays")], || {
-        let (driven, map, item) = with_touched_item();
-        let turn = pass_tick(&driven.clock, driven.driver);
-        assert!(map.remove(&7).is_some());
-        let (_, _driver) = turn.join().unwrap();
-        item.assert(false);
-        assert_eq!((map.len(), driven.timer.pending_timeouts()), (0, 0));
-    });
-}
-
-/// The task of the first timeout runs on an executor. That of the second one may run on the worker
-/// before the item has its timeout.
-#[test]
-fn second_timeout_that_ends_at_once_ends_its_item() {
-    explore(Some(3), [mutant("EndedTimeoutIsKept")], || {
-        let (queue, tasks_of_executor) = channel();
-        let count = AtomicUsize::new(0);
-        let executor = executor::from_fn(move |task: ExpiredTask| {
-            match count.fetch_add(1, Relaxed) {
-                0 => queue.send(task).unwrap(),
-                _ => task.run(),
-            }
-            Ok(())
-        });
-        let mut driven = Driven::build(|builder| builder.task_executor(executor));
-        let map = tasks(&driven.timer);
-        let (_, item) = Item::schedule(&map, 1);
-        assert!(map.touch(&7, TICK * 2));
-        driven.clock.advance(TICK);
-        assert_eq!(driven.driver.turn(), 1);
-        let turn = pass_tick(&driven.clock, driven.driver);
-        tasks_of_executor.recv().unwrap().run();
-        let (_, mut driver) = turn.join().unwrap();
-        driven.clock.advance(TICK);
-        driver.turn();
-        item.assert(true);
-        assert_eq!((map.len(), driven.timer.pending_timeouts()), (0, 0));
     });
 }
 
@@ -268,27 +247,6 @@ fn two_touches_to_earlier_deadlines_leave_the_last_one() {
         assert_eq!(item.ran(), is_early);
         driven.clock.advance(TICK);
         driven.driver.turn();
-        item.assert(true);
-    });
-}
-
-/// With a limit, the timeout of a living item does not end: the timer might reject another one.
-#[test]
-fn touches_in_both_directions_keep_the_place_of_the_item() {
-    explore(Some(3), [mutant("LimitedTouchOverwritesAnother")], || {
-        let mut driven = Driven::with_limit(1);
-        let map = tasks(&driven.timer);
-        let (_, item) = Item::schedule(&map, 5);
-        driven.driver.turn();
-        let other = map.clone();
-        let touch = thread::spawn(move || assert!(other.touch(&7, TICK * 9)));
-        assert!(map.touch(&7, TICK * 2));
-        touch.join().unwrap();
-        let is_early = map.remaining(&7).unwrap() == TICK * 2;
-        driven.clock.advance(TICK * 2);
-        assert_eq!(driven.driver.turn(), usize::from(is_early));
-        driven.clock.advance(TICK * 7);
-        assert_eq!(driven.driver.turn(), usize::from(!is_early));
         item.assert(true);
     });
 }
@@ -580,7 +538,7 @@ fn value_goes_to_remove_or_to_the_handler() {
 
 #[test]
 fn value_goes_to_insert_or_to_the_handler() {
-    explore(bound(3, Some(4)), [mutant("TakenTimeoutEndsEntry")], || {
+    explore(bound(3, Some(4)), [mutant("MovedItemEnds")], || {
         let Values {
             driven,
             map,
@@ -691,10 +649,10 @@ fn each_value_comes_out_once_when_the_timer_stops() {
     }
 }
 
-/// The timer stops while a touched item gets another timeout.
+/// The timer stops while it asks a touched item for its deadline.
 #[test]
 fn touched_value_comes_out_once_when_the_timer_stops() {
-    explore(Some(3), [mutant("RejectedItemStays")], || {
+    explore(Some(3), [mutant("MovedItemEnds")], || {
         let Values {
             driven,
             map,

@@ -88,6 +88,9 @@
 //! | | stop | `periodic::stop_during_a_turn_ends_the_task_once`, `periodic::stop_ends_a_task_that_runs_on_executor`; if it ends itself: `periodic::stop_or_break_ends_the_task` |
 //! | | shutdown | `periodic::shutdown_returns_a_task_that_does_not_continue` |
 //! | | falling asleep | –: the same as a reset to an earlier deadline |
+//! | a task is asked whether it postpones itself | cancel | `postpone::cancel_of_a_task_that_is_asked_is_final`, `postpone::cancel_or_answer_wins` |
+//! | | reset, either; reset_each | `postpone::reset_waits_for_the_answer`, `orders::task_that_is_asked_sees_writes_before_reset` |
+//! | | all others | –: a turn has the worker's lock; otherwise as the run of a periodic task |
 //! | shutdown | new timeout | `shutdown::accepted_due_timeout_runs_before_shutdown_returns`, `shutdown::accepted_later_timeout_is_returned_by_shutdown`; the clock: `shutdown::accepted_caller_reads_the_clock_before_shutdown` |
 //! | | cancel | `shutdown::cancel_or_shutdown_wins` |
 //! | | reset, earlier | `shutdown::reset_keeps_nothing_from_shutdown`; –: later, it is one compare-exchange with the turn |
@@ -116,9 +119,10 @@
 //! | map: insert | schedule, expiry, stop | `expiring_map::one_of_two_schedules_of_a_key_remains`, `expiring_map::replacement_or_expiry_wins`, `expiring_map::task_that_starts_before_schedule_returns_runs_once`, `expiring_map::task_that_starts_before_schedule_returns_replaces_the_current_item`, `expiring_map::schedule_during_stop_leaves_nothing`, `expiring_map::replacement_during_stop_leaves_nothing` |
 //! | map: insert if absent | the same, expiry | `expiring_map::one_of_two_insertions_finds_no_entry`, `expiring_map::insertion_leaves_a_dead_entry_to_its_task`, `expiring_map::insertion_that_expires_at_once_finds_an_entry` |
 //! | map: remove, touch | expiry | `expiring_map::cancel_or_expiry_wins`, `expiring_map::touch_in_time_moves_the_deadline` |
-//! | map: touch | expiry by the clock, touch | `expiring_map::touch_does_not_renew_what_another_call_has_found_dead`, `expiring_map::two_touches_to_earlier_deadlines_leave_the_last_one`; with a limit of the timer `expiring_map::touches_in_both_directions_keep_the_place_of_the_item` |
-//! | map: another timeout of a touched entry | earlier touch, remove, expiry, stop | `expiring_map::touch_to_an_earlier_deadline_or_another_timeout_is_first`, `expiring_map::removed_item_gets_no_other_timeout`, `expiring_map::second_timeout_that_ends_at_once_ends_its_item`, `expiring_map::touched_value_comes_out_once_when_the_timer_stops` |
-//! | map: insert that takes over a timeout | expiry, another timeout, touch, stop | `expiring_map::replacement_or_expiry_wins`, `expiring_map::replacement_of_a_touched_item_has_one_timeout`, `expiring_map::touch_moves_the_deadline_of_an_entry_or_of_its_replacement`, `expiring_map::replacement_during_stop_leaves_nothing` |
+//! | map: touch | expiry by the clock, touch | `expiring_map::touch_does_not_renew_what_another_call_has_found_dead`, `expiring_map::two_touches_to_earlier_deadlines_leave_the_last_one` |
+//! | map: a touched entry is asked | earlier touch, entry, stop | `expiring_map::earlier_touch_of_a_touched_item_is_not_late`, `expiring_map::touched_entry_that_a_call_has_does_not_expire`, `expiring_map::touched_value_comes_out_once_when_the_timer_stops` |
+//! | | all others | –: the task that is asked takes the same lock |
+//! | map: insert that takes over a timeout | expiry, touch, stop | `expiring_map::replacement_or_expiry_wins`, `expiring_map::replacement_of_a_touched_item_has_one_timeout`, `expiring_map::touch_moves_the_deadline_of_an_entry_or_of_its_replacement`, `expiring_map::replacement_during_stop_leaves_nothing` |
 //! | | all others | –: the same as a touch, under the same lock |
 //! | map: earlier touch | entry that goes back | `expiring_map::earlier_touch_of_an_item_that_a_call_has_is_not_late` |
 //! | map: insert, touch, remove | expiry | `expiring_map::value_goes_to_insert_or_to_the_handler`, `expiring_map::insert_returns_the_value_that_its_early_expiry_has_replaced`, `expiring_map::value_goes_to_remove_or_to_the_handler` |
@@ -202,6 +206,7 @@ mod pages;
 mod pending;
 mod periodic;
 mod portions;
+mod postpone;
 mod refs;
 mod reset;
 mod shutdown;

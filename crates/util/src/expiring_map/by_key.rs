@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use equivalent::Equivalent;
 
-use super::item::{Item, may_reject};
+use super::item::Item;
 use super::items::put;
 use super::shard::{Items, Shard};
 use super::time::Now;
@@ -29,10 +29,10 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     /// [`insert_if_absent`](Self::insert_if_absent).
     ///
     /// The new entry takes over the timeout of the replaced one, as if that was touched, unless it
-    /// expires earlier, or the map or the timer has a limit. Then the old timeout is cancelled, but
-    /// only when the new one exists, so both count for a moment. Under a
-    /// [limit](hashed_wheel::Builder::max_pending_timeouts) there must be room for one more.
-    /// ([`touch`](Self::touch) needs no room.)
+    /// expires earlier, or the map has a limit. Then the old timeout is cancelled, but only when
+    /// the new one exists, so both count for a moment. Under a
+    /// [limit](hashed_wheel::Builder::max_pending_timeouts) of the timer there must be room for one
+    /// more. ([`touch`](Self::touch) needs no room.)
     ///
     /// If the map has a limit of its own and is full, a new key evicts another entry: see
     /// [`max_entries`](crate::ExpiringMapBuilder::max_entries).
@@ -212,8 +212,14 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
                     return Ok(Err(new.into_pair()));
                 }
                 _ if new.timeout.0.is_some() => {}
-                // It takes over the timeout of the old one, as if that was touched.
-                Some(old) if !has_limit && !is_full && owner.can_take_over(old, &time) => {
+                // It takes over the timeout of the old one, as if that was touched. One that has
+                // ended would end the new one too.
+                Some(old)
+                    if !has_limit
+                        && !is_full
+                        && time.deadline >= old.deadline
+                        && !old.has_ended() =>
+                {
                     mem::swap(&mut new.timeout, &mut old.timeout);
                     new.set_time(&time);
                     mem::swap(&mut new, old);
@@ -307,18 +313,8 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     ///
     /// # Cost
     ///
-    /// A later deadline is only stored in the entry. When the old one has come, the entry gets
-    /// another timeout for the rest, so [`stats`](hashed_wheel::HashedWheelTimer::stats) counts a
-    /// timeout more. With a [limit](hashed_wheel::Builder::max_pending_timeouts) of the timer, and
-    /// during its [shutdown](hashed_wheel::HashedWheelTimer::shutdown), the timeout is
-    /// [reset](hashed_wheel::Timeout::reset) instead, as for an earlier deadline.
-    ///
-    /// If a shutdown begins after the touch, the timer rejects the other timeout. Then the entry
-    /// leaves the map at the old deadline, as [`Stopped`](crate::Cause::Stopped).
-    ///
-    /// With an executor, the entry has no timeout while the task of the old one waits there. A
-    /// `cancel_all` leaves the entry in the map. A `stop` leaves it there until the executor runs
-    /// or drops the task.
+    /// A later deadline is only stored in the entry. When the old one has come, the timer
+    /// [asks](hashed_wheel::TimerTask::postpone) for it. An earlier one re-arms the timeout.
     ///
     /// # Examples
     ///
@@ -381,8 +377,8 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
         self.touch(key, self.owner.time_to_live)
     }
 
-    /// A later deadline is stored: see [`Item::set_later`]. An earlier one is stored too, and then
-    /// the timer is told without the lock: see [`Shard::settle`].
+    /// The deadline is stored. If it is an earlier one, the timer is told without the lock: see
+    /// [`Shard::settle`].
     fn touch_by<Q>(&self, key: &Q, end: impl FnOnce(Now) -> u64) -> bool
     where
         Q: Hash + Equivalent<K> + ?Sized,
@@ -390,19 +386,19 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
         let (shard, hash, mut items) = self.lock_key(key);
         // From now, and not from before a wait for the key.
         let now = items.table.now();
-        let (owner, time) = (&self.owner, self.owner.time(now, end(now)));
+        let time = self.owner.time(now, end(now));
         let Some(item) = items.table.find(hash, |item| item.has_key(key)) else {
             return false;
         };
         item.set_used();
-        if time.deadline >= item.deadline {
-            return item.set_later(&time, now, may_reject(&owner.timer));
-        }
-        let (own, number, told) = (item.timeout().clone(), item.number, item.deadline);
+        let is_earlier = time.deadline < item.deadline;
         item.set_time(&time);
-        items.table.hasten(hash, number, time.deadline);
-        drop(items);
-        shard.settle(hash, &own, told, &owner.timer);
+        if is_earlier {
+            let (own, number) = (item.timeout().clone(), item.number);
+            items.table.hasten(hash, number, time.deadline);
+            drop(items);
+            shard.settle(hash, &own, time.deadline);
+        }
         true
     }
 

@@ -4,13 +4,14 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::hash::Hash;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Poll;
 use std::time::Duration;
 
 use equivalent::Equivalent;
 
 use super::by_key::Locked;
-use super::item::{Item, may_reject};
+use super::item::Item;
 use super::items::put;
 use super::panics::drop_panic;
 use super::shard::Reservation;
@@ -363,15 +364,9 @@ impl<K, V> OccupiedEntry<'_, K, V> {
         let now = Now::of(&owner.timer);
         let time = owner.time(now, now.after(delay));
         let item = self.item_mut();
-        if !item.is_alive(now) || item.timeout().is_cancelled() {
-            return false;
-        }
-        let may_reject = may_reject(&owner.timer);
-        let is_told = time.deadline < item.deadline || may_reject;
-        let is_reset = !is_told || item.timeout().reset(now.until(time.deadline));
-        // If the timeout has ended, the drop of this finds the deadline.
-        let is_set = is_reset || !may_reject;
+        let is_set = item.is_alive(now) && !item.has_ended();
         if is_set {
+            // The drop of this tells the timer.
             item.set_time(&time);
         }
         is_set
@@ -415,13 +410,24 @@ impl<K, V> Drop for OccupiedEntry<'_, K, V> {
             return;
         };
         let shard = Arc::clone(&reservation.shard);
+        let (hash, own, deadline) = (item.hash, item.timeout().clone(), item.deadline);
         let items = shard.lock_at(Now::of_or_past(&self.map.owner.timer));
+        let is_alive = item.is_alive(items.table.now());
         // First, because the handler may use the key.
         let free_key = || drop(reservation);
-        // The panic hook has reported it. This may be dropped during another panic.
-        if let Err(panic) = put(&shard, items, item, free_key) {
-            drop_panic(panic);
-        }
+        let put = put(&shard, items, item, free_key);
+        let settle = || match is_alive {
+            // A touch, of this or of the item before, has not told the timer.
+            true => shard.settle(hash, &own, deadline),
+            // The timer has not found it, or is late.
+            false => shard.end(hash, &own),
+        };
+        let settled = catch_unwind(AssertUnwindSafe(settle));
+        // The panic hook has reported them. This may be dropped during another panic.
+        [put.err(), settled.err()]
+            .into_iter()
+            .flatten()
+            .for_each(drop_panic);
     }
 }
 

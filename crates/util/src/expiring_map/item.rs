@@ -1,15 +1,10 @@
 //! One item: a key, a value, and their time.
 
-use std::time::Duration;
-
 use equivalent::Equivalent;
-use hashed_wheel::{Cancel, HashedWheelTimer, Timeout};
+use hashed_wheel::{Cancel, Timeout};
 
 use super::cause::{Cause, Removed};
 use super::time::{Now, Time};
-
-/// That of [`Timeout::remaining`].
-const PRECISION: Duration = Duration::from_micros(1);
 
 /// A key, its value, and its time.
 ///
@@ -17,16 +12,11 @@ const PRECISION: Duration = Duration::from_micros(1);
 // In this order, so that what a look-up needs is together.
 #[repr(C)]
 pub(super) struct Item<K, V> {
-    /// Not later than that of the timeout, which has read the clock later, or else `is_moved`.
     pub(super) deadline: u64,
     pub(super) weight: u32,
     /// Since it was inserted, or since an eviction has passed it over. Without a limit, always, so
     /// that a look-up writes to no memory.
     pub(super) is_used: bool,
-    /// Whether the deadline was changed since the timeout was scheduled.
-    pub(super) is_moved: bool,
-    /// Whether a call schedules another timeout for it. If that panics, the call ends it.
-    pub(super) is_arming: bool,
     /// The cause is set when it leaves the map.
     pub(super) entry: Removed<K, V>,
     pub(super) timeout: Armed,
@@ -49,11 +39,6 @@ impl Drop for Armed {
     }
 }
 
-/// Whether the timer could reject another timeout of an item.
-pub(super) fn may_reject(timer: &HashedWheelTimer) -> bool {
-    timer.max_pending_timeouts().is_some() || timer.is_shutting_down()
-}
-
 impl<K, V> Item<K, V> {
     pub(super) fn is_alive(&self, now: Now) -> bool {
         now.earliest < self.deadline
@@ -67,23 +52,6 @@ impl<K, V> Item<K, V> {
 
     pub(super) fn set_time(&mut self, time: &Time) {
         (self.deadline, self.end) = (time.deadline, time.end);
-        self.is_moved = true;
-    }
-
-    /// Moves the deadline to a later one. The timer gets no word: the task of the timeout finds the
-    /// deadline, and schedules another timeout. If the timer [may reject](may_reject) that, this
-    /// resets the timeout. Returns false if it has ended already.
-    pub(super) fn set_later(&mut self, time: &Time, now: Now, may_reject: bool) -> bool {
-        let rest = now.until(time.deadline);
-        // The timeout may be later than the item, because the timer has read the clock later. A
-        // reset to an earlier deadline would call the waker of the timer, under the lock.
-        let is_reset = !may_reject
-            || self.timeout().remaining().saturating_add(PRECISION) > rest
-            || self.timeout().reset(rest);
-        if is_reset {
-            self.set_time(time);
-        }
-        is_reset
     }
 
     /// Whether the item is under this key.

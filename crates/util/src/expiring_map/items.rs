@@ -11,7 +11,6 @@
 //! | – | returned | `insert`, if a living item has the key and must not be replaced |
 //! | table, dead | passed on | the timeout, whose task is run or dropped |
 //! | table, alive | passed on | the timeout, cancelled by `stop` or `cancel_all`; or the drop of the map |
-//! | table, alive | table, with another timeout | the timeout, whose task is run or dropped, if the item was touched |
 //! | table, dead | passed on | `insert`, if the shard is full |
 //! | table, alive | replaced, removed | `insert`, `remove`, `retain`, `clear`, `drain` |
 //! | table, alive | evicted | `insert` of another key, if the shard is full |
@@ -22,23 +21,20 @@
 //! A timeout that expires and does not find its item does nothing. So each item ends once. It makes
 //! no difference whether the timeout can still be cancelled or waits in an executor's queue
 //! already. And no item is left behind: however the timeout ends, it runs, cancels or drops the
-//! [`Expire`], and that [looks for the item](Shard::expire). If it was too early to find the item,
-//! the thread that puts the item into the table sees under the lock that the timeout has ended, and
+//! [`Expire`], and that [looks for the item](Shard::end). If it was too early to find the item, the
+//! thread that puts the item into the table sees under the lock that the timeout has ended, and
 //! looks for it then.
 //!
-//! A later deadline is only stored in the item. An earlier one is stored, and then the timer is
-//! told, without the lock. If the timeout has ended meanwhile, its task finds the deadline. If
-//! another call has stored a still earlier one, the timer is [told again](Shard::settle). So in the
-//! end no timeout is later than its item. A `cancel_all` meanwhile may miss an item that gets
-//! another timeout, as it may miss one that is inserted.
+//! A later deadline is only stored in the item. When the timeout is due, the timer asks for it
+//! ([`postpone`](TimerTask::postpone)). An earlier one is stored, and then the timer is told,
+//! without the lock. If another call has stored a still earlier one, the timer is [told
+//! again](Shard::settle). So in the end no timeout is later than its item.
 //!
 //! With a lock held, no user code runs except the keys' `Eq` or `Equivalent`, `Clone` of keys in
-//! `keys` and of values in `get` and `try_get`, the closures of `with` and `retain`, and where an
-//! item gets a later deadline, the clock, if the timer [may reject](may_reject) another timeout.
-//! Each of these may panic. The items stay where they are until it has returned, so its panic drops
-//! no item under the lock.
-//! Otherwise the timer, which calls the clock and the waker, is called without a lock. Removed
-//! items are passed on, and dropped, after the lock is released.
+//! `keys` and of values in `get` and `try_get`, and the closures of `with` and `retain`. Each of
+//! these may panic. The items stay where they are until it has returned, so its panic drops no item
+//! under the lock. The timer, which calls the clock and the waker, is called without a lock.
+//! Removed items are passed on, and dropped, after the lock is released.
 
 use std::iter;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -47,12 +43,11 @@ use std::time::Duration;
 use hashed_wheel::{HashedWheelTimer, NewTimeoutError, Timeout, TimerTask};
 
 use super::cause::Cause;
-use super::item::{Armed, Item, may_reject};
+use super::item::Item;
 use super::output::Output;
 use super::panics::{Panic, drop_panic, first_of};
 use super::shard::{Items, Leaving, Shard};
-use super::time::{Now, Time};
-use crate::deadlines::after;
+use super::time::Now;
 use crate::sync::{Arc, MutexGuard, panicking};
 
 /// Cancels the timeouts of removed items, and passes the items on. If one panics, the others are
@@ -82,24 +77,14 @@ pub(super) fn put<K, V, R>(
 ) -> Result<R, Panic> {
     let hash = item.hash;
     // The task that does not find the item has locked the shard before. Then this is true.
-    let has_ended = item.has_ended();
-    // A touch that has not found the item could not tell the timer its deadline.
-    let own = (has_ended || item.is_moved).then(|| item.timeout().clone());
+    let ended = item.has_ended().then(|| item.timeout().clone());
     let removed = items.table.insert(item);
     let removed = shard.leave_all(&mut items, removed, Cause::Evicted);
     drop(items);
     let result = catch_unwind(AssertUnwindSafe(then));
     let evicted = end_all(removed, &shard.output);
-    let follow = || match own {
-        Some(own) if has_ended => shard.expire(hash, own),
-        Some(own) => {
-            let (timer, rest) = (own.timer(), own.remaining());
-            let told = after(Now::of(&timer).latest, rest);
-            shard.settle(hash, &own, told, &timer);
-        }
-        None => {}
-    };
-    let second = catch_unwind(AssertUnwindSafe(follow)).err();
+    let end = || ended.map(|own| shard.end(hash, &own));
+    let second = catch_unwind(AssertUnwindSafe(end)).err();
     match (result, first_of(evicted.into_iter().chain(second))) {
         (result, None) => result,
         (Ok(_), Some(panic)) => Err(panic),
@@ -111,72 +96,13 @@ pub(super) fn put<K, V, R>(
 }
 
 impl<K, V> Shard<K, V> {
-    /// A timeout has ended. Passes its item on, if that is still there. But if the item was
-    /// touched and is alive, and the timeout was not cancelled, gives it another one. Must be
-    /// called without a lock held.
-    ///
-    /// If the clock panics, no timeout is left that would look for the item. So that ends, by the
-    /// present that the table has seen last.
-    pub(super) fn expire(self: &Arc<Self>, hash: u64, mut own: Timeout) {
-        let expire = || self.try_expire(hash, &mut own);
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(expire)) {
-            let end = || self.end_own(hash, self.lock(), &own, Cause::Stopped);
-            if let Err(second) = catch_unwind(AssertUnwindSafe(end)) {
-                drop_panic(second);
-            }
-            resume_unwind(panic);
-        }
-    }
-
-    fn try_expire(self: &Arc<Self>, hash: u64, own: &mut Timeout) {
-        let timer = own.timer();
-        let mut is_rejected = false;
-        loop {
-            let mut items = self.lock_at(Now::exactly(&timer));
-            let now = items.table.now();
-            let Some(item) = items.table.find_own(hash, own) else {
-                return;
-            };
-            let deadline = item.deadline;
-            if is_rejected || own.is_cancelled() || !item.is_alive(now) {
-                // First, because the handler may run for long.
-                drop(timer);
-                return self.end_own(hash, items, own, Cause::Stopped);
-            }
-            item.is_arming = true;
-            drop(items);
-            // The clock is read again, because this may have waited for the lock.
-            let rest = Now::of(&timer).until(deadline);
-            let Ok(new) = (self.arm)(self, &timer, hash, rest) else {
-                is_rejected = true;
-                continue;
-            };
-            let mut items = self.lock();
-            let Some(item) = items.table.find_own(hash, own) else {
-                drop(items);
-                return drop(Armed(Some(new)));
-            };
-            item.is_arming = false;
-            let old = item.timeout.0.replace(new.clone());
-            // The task that does not find the item has locked the shard before.
-            let has_ended = item.has_ended();
-            drop(items);
-            drop(old);
-            if !has_ended {
-                return self.settle(hash, &new, deadline, &timer);
-            }
-            *own = new;
-        }
-    }
-
-    /// Removes the item of a timeout, and passes it on: if it is alive, with this cause.
-    fn end_own(
-        self: &Arc<Self>,
-        hash: u64,
-        mut items: MutexGuard<'_, Items<K, V>>,
-        own: &Timeout,
-        cause: Cause,
-    ) {
+    /// A timeout has ended. Passes its item on, if that is still there. Must be called without a
+    /// lock held.
+    pub(super) fn end(self: &Arc<Self>, hash: u64, own: &Timeout) {
+        let (mut items, cause) = match own.is_expired() {
+            true => (self.lock(), Cause::Expired),
+            false => (self.lock_at(Now::of_or_past(&own.timer())), Cause::Stopped),
+        };
         let item = items.table.remove(hash, |item| item.is_of(own));
         let leaving = item.map(|item| self.leave(&mut items, item, cause));
         // Release the lock first, because the handler, the key and the value are user code.
@@ -186,44 +112,15 @@ impl<K, V> Shard<K, V> {
         }
     }
 
-    /// Tells the timer the deadline of an item, if that is earlier than the one that it was told.
-    /// If the clock panics, the item keeps the deadline that it was told. Must be called without a
-    /// lock held.
-    pub(super) fn settle(&self, hash: u64, own: &Timeout, mut told: u64, timer: &HashedWheelTimer) {
-        loop {
-            let mut items = self.lock_at(Now::of_or_past(timer));
-            let now = items.table.now();
-            let deadline = match items.table.find_own(hash, own) {
-                Some(item) if item.deadline < told => item.deadline,
-                // A later touch has reset the timeout before this call did.
-                Some(item) if item.deadline > told && may_reject(timer) => {
-                    let (deadline, end) = (item.deadline, item.end);
-                    item.set_later(&Time { deadline, end }, now, true);
-                    return;
-                }
+    /// Tells the timer the deadline that a call has stored in an item, until it is not later than
+    /// that of the item. If the timeout has ended, so does the item. Must be called without a lock
+    /// held.
+    pub(super) fn settle(&self, hash: u64, own: &Timeout, mut deadline: u64) {
+        while own.reset(Now::of(&own.timer()).until(deadline)) {
+            // Another call may have stored an earlier one, and told the timer before this one.
+            match self.lock().table.find_own(hash, own) {
+                Some(item) if item.deadline < deadline => deadline = item.deadline,
                 _ => return,
-            };
-            drop(items);
-            let reset = || own.reset(Now::of(timer).until(deadline));
-            match catch_unwind(AssertUnwindSafe(reset)) {
-                Ok(true) => told = deadline,
-                // Its task finds the deadline.
-                Ok(false) => return,
-                Err(panic) => {
-                    let mut items = self.lock();
-                    if let Some(item) = items.table.find_own(hash, own)
-                        // A call that has stored an earlier one tells the timer that.
-                        && (deadline..told).contains(&item.deadline)
-                    {
-                        let end = item.end.max(told);
-                        item.set_time(&Time {
-                            deadline: told,
-                            end,
-                        });
-                    }
-                    drop(items);
-                    resume_unwind(panic);
-                }
             }
         }
     }
@@ -262,20 +159,8 @@ struct Expire<K, V, const ON_WORKER: bool> {
 impl<K, V, const ON_WORKER: bool> Expire<K, V, ON_WORKER> {
     /// The timeout has ended. A call that has removed its item has cancelled it.
     fn end(&mut self, own: &Timeout) {
-        let Some(shard) = self.shard.take() else {
-            return;
-        };
-        let mut items = shard.lock();
-        match items.table.find_own(self.hash, own) {
-            None => {}
-            // This needs no clock.
-            Some(item) if own.is_expired() && !item.is_moved => {
-                shard.end_own(self.hash, items, own, Cause::Expired);
-            }
-            Some(_) => {
-                drop(items);
-                shard.expire(self.hash, own.clone());
-            }
+        if let Some(shard) = self.shard.take() {
+            shard.end(self.hash, own);
         }
     }
 }
@@ -286,6 +171,22 @@ where
     V: Send + 'static,
 {
     const RUNS_ON_WORKER: bool = ON_WORKER;
+    const POSTPONES: bool = true;
+
+    /// Whatever this returns, each call agrees: the present of the table does not go back.
+    fn postpone(&self, own: &Timeout) -> Option<Duration> {
+        let timer = own.timer();
+        let now = Now::exactly(&timer);
+        let mut items = self.shard.as_ref()?.lock_at(now);
+        let Items { table, reserved } = &mut *items;
+        let now = table.now();
+        match table.find_own(self.hash, own) {
+            Some(item) => item.is_alive(now).then(|| now.until(item.deadline)),
+            // A call may have it as an entry, and touch it.
+            None if reserved.contains(self.hash) => Some(timer.tick_duration()),
+            None => None,
+        }
+    }
 
     fn run(mut self, own: &Timeout) {
         self.end(own);
@@ -304,8 +205,8 @@ impl<K, V, const ON_WORKER: bool> Drop for Expire<K, V, ON_WORKER> {
             return;
         };
         let ended = || shard.lock().table.ended(self.hash);
-        let expire = |own| catch_unwind(AssertUnwindSafe(|| shard.expire(self.hash, own))).err();
-        let panic = first_of(iter::from_fn(ended).filter_map(expire));
+        let end = |own| catch_unwind(AssertUnwindSafe(|| shard.end(self.hash, &own))).err();
+        let panic = first_of(iter::from_fn(ended).filter_map(end));
         match panic {
             // The panic hook has reported it.
             Some(panic) if panicking() => drop_panic(panic),

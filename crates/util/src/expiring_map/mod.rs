@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use foldhash::fast::SeedableRandomState;
 use hashed_wheel::HashedWheelTimer;
 
-use self::item::{Armed, Item, may_reject};
+use self::item::{Armed, Item};
 use self::items::end_all;
 use self::output::Output;
 use self::panics::drop_panic;
@@ -65,8 +65,7 @@ pub use self::receiver::RemovedEntries;
 /// Each value comes out once, by value. `remove` and `drain` return it, and `insert` returns one
 /// that it replaces. All others go to the handler or the receiver, with a [`Cause`]: entries that
 /// expire or are evicted, that `retain` and `clear` remove, and that are left at the end: when the
-/// last handle of the map is dropped, or at `stop`, `shutdown` and `cancel_all` of the timer. With
-/// an executor, a touched entry may stay [for longer](Self::touch).
+/// last handle of the map is dropped, or at `stop`, `shutdown` and `cancel_all` of the timer.
 ///
 /// When `insert` or `remove` has returned a value, the handler does not get it any more. This goes
 /// further than [`Timeout::cancel`](hashed_wheel::Timeout::cancel). When they have returned `None`,
@@ -151,10 +150,7 @@ pub use self::receiver::RemovedEntries;
 /// - the keys' `Clone` in [`keys`](Self::keys), and the values' `Clone` in [`get`](Self::get) and
 ///   [`try_get`](Self::try_get);
 /// - the closures of [`with`](Self::with) and [`retain`](Self::retain), and the `Drop` of values
-///   that they replace, or that the closure of `with` has captured;
-/// - a [clock](hashed_wheel::Builder::clock), if the timer has a limit of its pending timeouts or
-///   shuts down: in `touch`, `touch_at` and `renew`, and with a time to idle in `get`, `try_get`
-///   and `with`.
+///   that they replace, or that the closure of `with` has captured.
 ///
 /// Everything else may use the map: handlers, wakers, the `Hash` of keys, the closures of entries
 /// and of `get_or_insert_with` (but not for their own key), and the `Drop` of keys and values that
@@ -389,8 +385,6 @@ impl<K, V> Owner<K, V> {
             end: 0,
             weight,
             is_used: true,
-            is_moved: false,
-            is_arming: false,
             number: 0,
             timeout: Armed(None),
             entry: Removed { key, value, cause },
@@ -417,15 +411,7 @@ impl<K, V> Owner<K, V> {
             }
         }
         item.set_time(&time);
-        item.is_moved = false;
         Ok(item)
-    }
-
-    /// Whether a new item with this time can take over the timeout of the item. One that was
-    /// cancelled would end the new item too.
-    fn can_take_over(&self, item: &Item<K, V>, time: &Time) -> bool {
-        let is_later = time.deadline >= item.deadline && !may_reject(&self.timer);
-        is_later && !item.timeout().is_cancelled()
     }
 
     /// The item is used. With a time to idle, that moves its deadline, at most to its end.
@@ -434,7 +420,7 @@ impl<K, V> Owner<K, V> {
         if let Some(idle) = self.time_to_idle {
             let (deadline, end) = (now.after(idle).min(item.end), item.end);
             if deadline > item.deadline {
-                item.set_later(&Time { deadline, end }, now, may_reject(&self.timer));
+                item.set_time(&Time { deadline, end });
             }
         }
     }

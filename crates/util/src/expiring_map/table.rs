@@ -117,10 +117,9 @@ impl<K, V> Table<K, V> {
         self.items.find_mut(hash, |item| item.is_of(own))
     }
 
-    /// Returns the timeout of an item with this hash, if it has ended and no call replaces it.
+    /// Returns the timeout of an item with this hash, if it has ended.
     pub(super) fn ended(&self, hash: u64) -> Option<Timeout> {
-        let ended = |item: &Item<K, V>| !item.is_arming && item.has_ended();
-        let ended = self.items.find(hash, ended);
+        let ended = self.items.find(hash, Item::has_ended);
         ended.map(|item| item.timeout().clone())
     }
 

@@ -575,7 +575,8 @@ fn no_lock_is_held_while_keys_and_values_are_dropped() {
             insert(1, FAR)
                 && insert(2, FAR)
                 && insert(3, FAR)
-                && !insert(3, FAR)
+                && insert(3, FAR)
+                && !insert(3, TICK)
                 && !insert(4, FAR)
         );
         assert!(own.remove(&value(1)).is_some());

@@ -6,7 +6,7 @@ use crate::support;
 use std::cell::Cell;
 use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread::{self, sleep};
@@ -482,6 +482,7 @@ fn a_task_that_is_dropped_before_schedule_returns_leaves_nothing() {
 struct CallsBack {
     map: Arc<Mutex<Option<Tasks<CallsBack>>>>,
     calls: Arc<AtomicUsize>,
+    now: Arc<AtomicU64>,
 }
 
 impl CallsBack {
@@ -517,7 +518,7 @@ impl Drop for CallsBack {
 impl Clock for CallsBack {
     fn now(&self) -> Duration {
         self.call_back();
-        Duration::ZERO
+        Duration::from_nanos(self.now.load(SeqCst))
     }
 }
 
@@ -528,10 +529,11 @@ fn no_lock_is_held_while_user_code_runs() {
         let calls_back = CallsBack {
             map: Arc::clone(&slot),
             calls: Arc::clone(&calls),
+            now: Arc::default(),
         };
         let (clock, waker) = (calls_back.clone(), calls_back.clone());
         let builder = HashedWheelTimer::builder().max_pending_timeouts(Some(2));
-        let (timer, driver) = builder
+        let (timer, mut driver) = builder
             .clock(clock)
             .waker(move || waker.call_back())
             .build_driven()
@@ -543,7 +545,6 @@ fn no_lock_is_held_while_user_code_runs() {
             move |_| calls_back.call_back()
         };
         let calls_of = |operation: &str, code: &mut dyn FnMut()| {
-            let _ = driver.next_turn();
             let before = calls.load(SeqCst);
             code();
             assert!(calls.load(SeqCst) > before, "{operation} calls back");
@@ -557,13 +558,16 @@ fn no_lock_is_held_while_user_code_runs() {
         calls_of("reset", &mut || assert!(map.touch(&calls_back, TICK / 2)));
         let other = timer.new_timeout(|_| (), FAR).unwrap();
         calls_of("rejected schedule", &mut || {
-            assert!(map.schedule(calls_back.clone(), task(), FAR).is_err());
+            assert!(map.schedule(calls_back.clone(), task(), TICK / 4).is_err());
         });
         other.cancel();
         calls_of("cancel", &mut || assert!(map.cancel(&calls_back)));
         assert!(!map.schedule(calls_back.clone(), task(), FAR).unwrap());
         calls_of("clear", &mut || assert_eq!(map.clear(), 1));
-        assert!(!map.schedule(calls_back.clone(), task(), FAR).unwrap());
+        assert!(!map.schedule(calls_back.clone(), task(), TICK).unwrap());
+        assert!(map.touch(&calls_back, FAR));
+        calls_back.now.store(TICK.as_nanos() as u64, SeqCst);
+        assert_eq!(driver.turn(), 0, "it is asked");
         calls_of("stop", &mut || assert_eq!(timer.stop().len(), 1));
         assert!(map.is_empty());
         *slot.lock().unwrap() = None;

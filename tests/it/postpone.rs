@@ -1,0 +1,200 @@
+//! Tasks that postpone themselves.
+
+use crate::common;
+
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use common::{Driven, TICK, quietly};
+use hashed_wheel::{ExpiredTask, Timeout, TimerTask, executor};
+
+type Answer = dyn Fn(&Timeout) -> Option<Duration> + Send;
+
+/// Answers what the function returns, and reports what happens to it.
+struct Postponing {
+    answer: Box<Answer>,
+    log: Sender<&'static str>,
+}
+
+impl TimerTask for Postponing {
+    const POSTPONES: bool = true;
+
+    fn postpone(&self, timeout: &Timeout) -> Option<Duration> {
+        assert!(timeout.timer().is_worker_thread());
+        self.log.send("asked").unwrap();
+        (self.answer)(timeout)
+    }
+
+    fn run(self, timeout: &Timeout) {
+        assert!(timeout.is_expired());
+        self.log.send("run").unwrap();
+    }
+
+    fn cancelled(self, timeout: &Timeout) {
+        assert!(timeout.is_cancelled());
+        self.log.send("cancelled").unwrap();
+    }
+}
+
+fn postponing(
+    answer: impl Fn(&Timeout) -> Option<Duration> + Send + 'static,
+) -> (Postponing, Receiver<&'static str>) {
+    let (log, events) = channel();
+    let answer = Box::new(answer);
+    (Postponing { answer, log }, events)
+}
+
+/// Answers with each of these delays, and then that the task is due.
+fn answers<const N: usize>(delays: [Duration; N]) -> (Postponing, Receiver<&'static str>) {
+    let left = Mutex::new(delays.into_iter());
+    postponing(move |_| left.lock().unwrap().next())
+}
+
+fn all(events: &Receiver<&'static str>) -> Vec<&'static str> {
+    events.try_iter().collect()
+}
+
+#[test]
+fn a_task_that_postpones_itself_keeps_its_timeout_and_its_place() {
+    let mut t = Driven::with(|builder| builder.max_pending_timeouts(Some(1)));
+    let (task, events) = answers([TICK * 5, TICK]);
+    let timeout = t.timer.new_timeout_task(task, TICK).unwrap();
+    assert_eq!((t.pass(TICK), all(&events)), (0, vec!["asked"]));
+    assert_eq!(timeout.remaining(), TICK * 5);
+    assert!(t.timer.new_timeout(|_| (), TICK).is_err());
+    assert_eq!((t.pass(TICK * 4), all(&events)), (0, vec![]));
+    assert_eq!((t.pass(TICK), all(&events)), (0, vec!["asked"]));
+    assert_eq!((t.pass(TICK), all(&events)), (1, vec!["asked", "run"]));
+    assert!(timeout.is_expired());
+    let stats = t.timer.stats();
+    assert_eq!((stats.scheduled, stats.expired, stats.pending), (1, 1, 0));
+}
+
+/// Otherwise a turn would not end.
+#[test]
+fn a_task_that_postpones_itself_by_nothing_is_asked_once_per_tick() {
+    let mut t = Driven::new();
+    let (task, events) = answers([Duration::ZERO; 2]);
+    t.timer.new_timeout_task(task, TICK).unwrap();
+    for _ in 0..2 {
+        assert_eq!((t.pass(TICK), all(&events)), (0, vec!["asked"]));
+        assert_eq!((t.driver.turn(), all(&events)), (0, vec![]));
+    }
+    assert_eq!((t.pass(TICK), all(&events)), (1, vec!["asked", "run"]));
+}
+
+#[test]
+fn a_reset_moves_the_deadline_at_which_the_task_is_asked() {
+    let mut t = Driven::new();
+    let (task, events) = answers([TICK * 9]);
+    let timeout = t.timer.new_timeout_task(task, TICK).unwrap();
+    t.driver.turn();
+    assert!(timeout.reset(TICK * 3));
+    assert_eq!((t.pass(TICK * 2), all(&events)), (0, vec![]));
+    assert_eq!((t.pass(TICK), all(&events)), (0, vec!["asked"]));
+    assert_eq!(Timeout::reset_each([&timeout], t.timer.now() + TICK), 1);
+    assert_eq!((t.pass(TICK), all(&events)), (1, vec!["asked", "run"]));
+    assert!(!timeout.reset(TICK));
+}
+
+/// The thread that asks has the task. It would wait for itself.
+#[test]
+fn a_task_that_is_asked_resets_nothing_and_cancels_itself() {
+    let mut t = Driven::new();
+    let (task, events) = postponing(|own| {
+        assert!(!own.reset(TICK * 5));
+        assert_eq!(Timeout::reset_each([own], own.timer().now()), 0);
+        assert!(own.cancel() && !own.cancel() && !own.cancel_and_wait());
+        Some(TICK)
+    });
+    let timeout = t.timer.new_timeout_task(task, TICK).unwrap();
+    assert_eq!(
+        (t.pass(TICK), all(&events)),
+        (0, vec!["asked", "cancelled"])
+    );
+    assert!(timeout.is_cancelled());
+    assert_eq!((t.pass(TICK * 5), t.timer.pending_timeouts()), (0, 0));
+    assert_eq!(t.timer.stats().panics, 0);
+}
+
+#[test]
+fn a_task_that_panics_when_it_is_asked_runs() {
+    let mut t = Driven::new();
+    let (task, events) = postponing(|_| panic!("no answer"));
+    t.timer.new_timeout_task(task, TICK).unwrap();
+    assert_eq!(quietly(|| t.pass(TICK)), 1);
+    assert_eq!(all(&events), ["asked", "run"]);
+    assert_eq!(t.timer.stats().panics, 1);
+}
+
+/// The worker asks. Only a task that is due goes to the executor.
+#[test]
+fn a_task_that_postpones_itself_does_not_go_to_the_executor() {
+    let (queue, tasks) = channel();
+    let executor =
+        executor::from_fn(move |task: ExpiredTask| queue.send(task).map_err(|task| task.0));
+    let mut t = Driven::with(|builder| builder.task_executor(executor));
+    let (task, events) = answers([TICK]);
+    t.timer.new_timeout_task(task, TICK).unwrap();
+    assert_eq!((t.pass(TICK), all(&events)), (0, vec!["asked"]));
+    assert!(tasks.try_recv().is_err());
+    assert_eq!((t.pass(TICK), all(&events)), (1, vec!["asked"]));
+    tasks.try_recv().unwrap().run();
+    assert_eq!(all(&events), ["run"]);
+}
+
+#[test]
+fn the_end_of_the_timer_cancels_a_task_that_has_postponed_itself() {
+    let mut t = Driven::new();
+    let (task, events) = answers([TICK]);
+    let timeout = t.timer.new_timeout_task(task, TICK).unwrap();
+    t.pass(TICK);
+    assert_eq!(t.timer.stop(), [timeout]);
+    assert_eq!(all(&events), ["asked", "cancelled"]);
+}
+
+/// It is asked within the grace, and later deadlines are not waited for.
+#[test]
+fn a_timer_that_shuts_down_lets_a_task_postpone_itself() {
+    let t = Driven::new();
+    let count = Arc::new(AtomicUsize::new(0));
+    let asked = Arc::clone(&count);
+    let (task, events) = postponing(move |_| {
+        asked.fetch_add(1, SeqCst);
+        Some(TICK)
+    });
+    let timeout = t.timer.new_timeout_task(task, TICK).unwrap();
+    t.clock.advance(TICK);
+    assert_eq!(t.timer.shutdown(TICK), [timeout]);
+    assert_eq!(count.load(SeqCst), 1);
+    assert_eq!(all(&events), ["asked", "cancelled"]);
+}
+
+/// A task that does not fit into a node is asked in its box.
+#[test]
+fn a_large_task_postpones_itself() {
+    struct Large(Postponing, [u64; 99]);
+
+    impl TimerTask for Large {
+        const POSTPONES: bool = true;
+
+        fn postpone(&self, timeout: &Timeout) -> Option<Duration> {
+            self.0.postpone(timeout)
+        }
+
+        fn run(self, timeout: &Timeout) {
+            assert_eq!(self.1, [7; 99]);
+            self.0.run(timeout);
+        }
+    }
+
+    let mut t = Driven::new();
+    let (task, events) = answers([TICK]);
+    t.timer
+        .new_timeout_task(Large(task, [7; 99]), TICK)
+        .unwrap();
+    assert_eq!((t.pass(TICK), t.pass(TICK)), (0, 1));
+    assert_eq!(all(&events), ["asked", "asked", "run"]);
+}
