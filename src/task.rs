@@ -16,8 +16,8 @@ use crate::ticks;
 /// Closures need no such type: [`new_timeout`](crate::HashedWheelTimer::new_timeout) takes them as
 /// they are.
 ///
-/// Both methods take the task by value, because each timeout ends once, and the thread that ends it
-/// owns the task. So a task can schedule itself again.
+/// `run` and `cancelled` take the task by value, because each timeout ends once, and the thread that
+/// ends it owns the task. So a task can schedule itself again.
 ///
 /// By value also means that the task is moved to the stack of that thread, which is 2 MiB for the
 /// worker by [default](crate::Builder::thread_stack_size). Box the large fields of a task. (A
@@ -78,8 +78,8 @@ pub trait TimerTask: Send + Sized + 'static {
     const POSTPONES: bool = false;
 
     /// Returns how long the task still has to wait, if its delay is not over: the timeout is
-    /// re-armed by that, and neither expires nor counts as another one. hrtimer's
-    /// `HRTIMER_RESTART`.
+    /// re-armed by that, and neither expires nor counts as another one. `HRTIMER_RESTART` of
+    /// Linux's `hrtimer`.
     ///
     /// For a task whose deadline often becomes later, such as that of an idle connection: each use
     /// stores the new deadline beside the data that it touches anyway, and not in the timeout. The
@@ -87,12 +87,19 @@ pub trait TimerTask: Send + Sized + 'static {
     /// too, and one with a limit needs no room for it.
     ///
     /// Called if [`POSTPONES`](Self::POSTPONES) is true, on the worker, even if there is a [task
-    /// executor](TaskExecutor). It should be short, because nothing else expires meanwhile. A
-    /// [`reset`](Timeout::reset) of this timeout by another thread waits until it has returned; by
-    /// this call itself, it returns false. If the timeout is cancelled meanwhile,
-    /// [`cancelled`](Self::cancelled) is called on the worker.
+    /// executor](TaskExecutor). It should be short, because nothing else expires meanwhile. It does
+    /// not count for [`turn_at_most`](crate::Driver::turn_at_most).
+    ///
+    /// Until it has returned, the deadline of the timeout is the present. If the timeout is
+    /// cancelled meanwhile, that stays so, and the hook is called [on the
+    /// worker](Self::cancelled). A [`reset`](Timeout::reset) of its own timeout returns false.
     ///
     /// A panic is reported and counted, and the task runs.
+    ///
+    /// # Blocking
+    ///
+    /// A `reset` of the timeout by another thread waits until this has returned. So it must not
+    /// wait for such a thread: it must not take a lock that is held during a `reset`.
     ///
     /// # Examples
     ///
@@ -155,7 +162,8 @@ pub trait TimerTask: Send + Sized + 'static {
     /// Called on the thread whose [`cancel`](Timeout::cancel) or
     /// [`stop`](crate::HashedWheelTimer::stop) ended the timeout, before that call returns. If a
     /// task on the worker dropped the last handle of the timer, it is called on the worker. If the
-    /// timer [ends on a thread of its own](crate::Ending), it is called there.
+    /// timer [ends on a thread of its own](crate::Ending), it is called there. If the worker
+    /// [asks](Self::postpone) the task at that moment, it is called there, after the answer.
     ///
     /// Netty calls `TimerTask.cancelled` on its worker, up to one tick later.
     ///

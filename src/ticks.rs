@@ -32,8 +32,8 @@ use std::time::Duration;
 /// nanoseconds.
 pub(crate) const DEADLINE_NEVER: u64 = (1 << 62) - 1;
 
-/// The sentinel deadline of a node whose periodic task runs at the moment. No timeout has this
-/// deadline.
+/// The sentinel deadline of a node whose periodic task runs at the moment, or whose task is asked
+/// whether it postpones itself. No timeout has this deadline.
 pub(crate) const DEADLINE_RUNNING: u64 = DEADLINE_NEVER - 1;
 
 /// Returns `nanos` as a deadline; `DEADLINE_NEVER` if it is too large for one.

@@ -95,8 +95,9 @@ impl Timeout {
     /// will not run. This thread sees everything that the task did. So the data that `run` uses may
     /// be freed.
     ///
-    /// If the timeout can be cancelled, this call behaves like `cancel` and does not wait. If
-    /// another thread has cancelled it, this does not wait for that thread's `cancelled` hook.
+    /// If the timeout can be cancelled, this call behaves like `cancel` and does not wait, unless the
+    /// worker [asks](crate::TimerTask::postpone) the task at that moment. If another thread has
+    /// cancelled it, this does not wait for that thread's `cancelled` hook.
     ///
     /// # Blocking
     ///
@@ -218,6 +219,12 @@ impl Timeout {
     /// A later deadline costs one clock read and one compare-exchange, and takes no lock. An
     /// earlier deadline goes to the worker as a new timeout does: it may wake the worker thread, or
     /// call the waker of a driven timer.
+    ///
+    /// # Blocking
+    ///
+    /// Does not wait, unless the worker asks the task at that moment whether it [postpones
+    /// itself](crate::TimerTask::postpone). Then it waits for the answer: do not hold a lock that
+    /// the task takes for that.
     ///
     /// Netty has no such method: `IdleStateHandler` lets the timeout fire and schedules the rest.
     ///

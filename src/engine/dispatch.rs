@@ -137,8 +137,10 @@ impl Inner {
     /// runs that task; on the worker, only for tasks that were handed to an executor.
     pub(crate) fn wait_for_run(&self, timeout: &Timeout) {
         let handle = &timeout.handle;
-        // A cancelled timeout has a run only if it is periodic and was cancelled during that run.
-        if handle.end() != Some(End::Expired) && handle.deadline() != DEADLINE_RUNNING {
+        // A cancelled timeout has a run only if it was cancelled during that: its task is periodic,
+        // or was asked whether it postpones itself.
+        let is_expired = handle.end() == Some(End::Expired);
+        if !is_expired && handle.deadline() != DEADLINE_RUNNING {
             return;
         }
         if self.thread.is_in_parent_process() {
@@ -148,7 +150,8 @@ impl Inner {
         if is_current(handle.as_ptr().addr()) {
             return;
         }
-        if self.has_executor {
+        // The worker itself asks.
+        if self.has_executor && (is_expired || handle.is_periodic()) {
             self.run_waiters.wait_until(|| {
                 let is_over = !handle.await_run();
                 assert!(

@@ -216,8 +216,8 @@ impl<S: TaskContext, T: Task<S>> Typed<S, T> {
             true => Some(|space, timer, runs| unsafe { Self::borrow(space) }.repeat(timer, runs)),
             false => None,
         },
-        // SAFETY: the caller of `postpone` promises what `borrow` requires.
-        postpone: |space, timeout| unsafe { Self::borrow(space) }.postpone(timeout),
+        // SAFETY: the caller of `postpone` promises that a `T` is there, and that it has it.
+        postpone: |space, timeout| unsafe { &*space.cast::<T>() }.postpone(timeout),
         stays: T::IS_PERIODIC || T::POSTPONES,
         // SAFETY: the caller of `cancelled` promises what `move_out` requires.
         cancelled: |space, timeout| unsafe { Self::move_out(space) }.cancelled(timeout),

@@ -11,7 +11,7 @@
 //! | `IN_FLIGHT` | `IN_FLIGHT`, earlier deadline | `reset` | `Release` |
 //! | `IN_WHEEL` | `IN_FLIGHT`, earlier deadline | `reset`, which then pushes a message | `Release` |
 //! | `IN_FLIGHT`, `IN_WHEEL` | `CANCELLED` | `cancel`, which pushes a message if the node was `IN_WHEEL` ([`cancel_seen`](StateWord::cancel_seen)); `stop` ([`cancel`](StateWord::cancel)); `new_timeout`, if the timer closes ([`withdraw`](StateWord::withdraw)) | `AcqRel` |
-//! | `IN_WHEEL` | `CANCELLED` | a cancel that gives up its handle, and pushes a message ([`cancel_unchanged`](StateWord::cancel_unchanged)) | `Release`: the fence after the push acquires before the task is dropped. Until then only the bytes of the node are copied, and no thread writes these: a periodic task is in a box |
+//! | `IN_WHEEL` | `CANCELLED` | a cancel that gives up its handle, and pushes a message ([`cancel_unchanged`](StateWord::cancel_unchanged)) | `Release`: the fence after the push acquires before the task is dropped. Until then only the bytes of the node are copied, and no thread writes these: a periodic task is in a box, and one that is asked has a hook, with which no handle is given up |
 //! | `IN_FLIGHT` | – | the same, which has taken the message back and has the only handle: the node is free, and no thread reads its word | not changed |
 //! | `IN_FLIGHT`, `IN_WHEEL` | `EXPIRED` | the worker, once the deadline is reached ([`expire`](StateWord::expire)) | `AcqRel`; plain if no handle is left |
 //! | `IN_WHEEL` | `IN_WHEEL`, `DEADLINE_RUNNING` | the worker, once the deadline is reached, for a periodic task, or one that it asks ([`begin_run`](StateWord::begin_run)) | `Acquire` |
@@ -55,7 +55,7 @@
 //! | cancel, `stop` | `stop` leaves it alone; the count makes `stop` wait for A | A finds `CANCELLED`, returns false |
 //! | expiry, `stop` | `stop` does not return it | the turn reads the stop bit before each expiry, and leaves the rest to `stop`. Both hold the worker lock |
 //! | reset to later, expiry | the worker reads the new deadline: not due, back into the wheel | A finds `EXPIRED`, returns false |
-//! | reset to earlier, expiry | the node is `IN_FLIGHT`. If it is due, it expires, and its wheel's reference is left to the message; otherwise all is left to the message | A finds `EXPIRED`, returns false |
+//! | reset to earlier, expiry | the node is `IN_FLIGHT`. If it is due, and its task is not asked, it expires, and its wheel's reference is left to the message; otherwise all is left to the message | A finds `EXPIRED`, returns false |
 //! | reset to earlier, entering the wheel | `IN_FLIGHT` throughout: the worker inserts the node by the deadline that it finds | it is `IN_WHEEL`: A makes it `IN_FLIGHT`, and pushes |
 //! | reset, cancel or `stop` | the deadline moves, then the timeout ends | A finds `CANCELLED`, returns false: nothing is revived |
 //! | reset, reset | the second change holds; one of them makes `IN_FLIGHT` of `IN_WHEEL`, and that one pushes | the same |
@@ -123,7 +123,7 @@ impl SeenWord {
         !matches!(self.state(), IN_FLIGHT | IN_WHEEL)
     }
 
-    /// Whether the task of a periodic timeout was running.
+    /// Whether a periodic task was running, or a task was asked.
     #[inline]
     pub(super) fn is_running(self) -> bool {
         self.deadline() == DEADLINE_RUNNING
@@ -212,8 +212,8 @@ impl StateWord {
         self.change(Ordering::Release, |seen| {
             let is_earlier = to < seen.deadline();
             let state = if is_earlier { IN_FLIGHT } else { seen.state() };
-            let stays = seen.has_ended() || is_asked && seen.is_running();
-            (!stays).then_some((state, to))
+            let is_fixed = seen.has_ended() || is_asked && seen.is_running();
+            (!is_fixed).then_some((state, to))
         })
     }
 

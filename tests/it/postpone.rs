@@ -5,9 +5,10 @@ use crate::common;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::Duration;
 
-use common::{Driven, TICK, quietly};
+use common::{Driven, TICK, accepts_all, ends, eventually, quietly};
 use hashed_wheel::{ExpiredTask, Timeout, TimerTask, executor};
 
 type Answer = dyn Fn(&Timeout) -> Option<Duration> + Send;
@@ -102,21 +103,57 @@ fn a_reset_moves_the_deadline_at_which_the_task_is_asked() {
 /// The thread that asks has the task. It would wait for itself.
 #[test]
 fn a_task_that_is_asked_resets_nothing_and_cancels_itself() {
-    let mut t = Driven::new();
-    let (task, events) = postponing(|own| {
-        assert!(!own.reset(TICK * 5));
-        assert_eq!(Timeout::reset_each([own], own.timer().now()), 0);
-        assert!(own.cancel() && !own.cancel() && !own.cancel_and_wait());
-        Some(TICK)
-    });
-    let timeout = t.timer.new_timeout_task(task, TICK).unwrap();
-    assert_eq!(
-        (t.pass(TICK), all(&events)),
-        (0, vec!["asked", "cancelled"])
-    );
-    assert!(timeout.is_cancelled());
-    assert_eq!((t.pass(TICK * 5), t.timer.pending_timeouts()), (0, 0));
-    assert_eq!(t.timer.stats().panics, 0);
+    for mut t in with_and_without_executor() {
+        let (task, events) = postponing(|own| {
+            assert!(!own.reset(TICK * 5));
+            assert_eq!(Timeout::reset_each([own], own.timer().now()), 0);
+            assert!(own.cancel() && !own.cancel() && !own.cancel_and_wait());
+            Some(TICK)
+        });
+        let timeout = t.timer.new_timeout_task(task, TICK).unwrap();
+        assert_eq!(t.pass(TICK), 0);
+        assert_eq!(all(&events), ["asked", "cancelled"]);
+        assert!(timeout.is_cancelled());
+        assert_eq!((t.pass(TICK * 5), t.timer.pending_timeouts()), (0, 0));
+        assert_eq!(t.timer.stats().panics, 0);
+    }
+}
+
+/// If the wait did not end, this would hang.
+#[test]
+fn cancel_and_wait_waits_for_the_hook_of_a_task_that_is_asked() {
+    for mut t in with_and_without_executor() {
+        let (asked, is_asked) = channel();
+        let (release, is_released) = channel();
+        let is_released = Mutex::new(is_released);
+        let (task, events) = postponing(move |_| {
+            asked.send(()).unwrap();
+            is_released.lock().unwrap().recv().unwrap();
+            Some(TICK)
+        });
+        let timeout = t.timer.new_timeout_task(task, TICK).unwrap();
+        let events = ends(move || {
+            thread::scope(|scope| {
+                let waiting = timeout.clone();
+                let turn = scope.spawn(move || t.pass(TICK));
+                is_asked.recv().unwrap();
+                let wait = scope.spawn(move || (waiting.cancel_and_wait(), all(&events)));
+                eventually("it is cancelled", || timeout.is_cancelled());
+                release.send(()).unwrap();
+                assert_eq!(turn.join().unwrap(), 0);
+                wait.join().unwrap()
+            })
+        });
+        assert_eq!(events, (true, vec!["asked", "cancelled"]));
+    }
+}
+
+fn with_and_without_executor() -> [Driven; 2] {
+    let runs = accepts_all(ExpiredTask::run);
+    [
+        Driven::new(),
+        Driven::with(|builder| builder.task_executor(runs)),
+    ]
 }
 
 #[test]

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use hashed_wheel::{Timeout, TimerTask};
 use tracing::Span;
 
@@ -58,6 +60,11 @@ impl<T> InSpan<T> {
 impl<T: TimerTask> TimerTask for InSpan<T> {
     const RUNS_ON_WORKER: bool = T::RUNS_ON_WORKER;
     const IS_AWAITED: bool = T::IS_AWAITED;
+    const POSTPONES: bool = T::POSTPONES;
+
+    fn postpone(&self, timeout: &Timeout) -> Option<Duration> {
+        self.span.in_scope(|| self.task.postpone(timeout))
+    }
 
     fn run(self, timeout: &Timeout) {
         let Self { task, span } = self;

@@ -367,6 +367,7 @@ impl<K, V> OccupiedEntry<'_, K, V> {
         let is_set = item.is_alive(now) && !item.has_ended();
         if is_set {
             // The drop of this tells the timer.
+            item.is_hastened |= time.deadline < item.deadline;
             item.set_time(&time);
         }
         is_set
@@ -410,17 +411,18 @@ impl<K, V> Drop for OccupiedEntry<'_, K, V> {
             return;
         };
         let shard = Arc::clone(&reservation.shard);
-        let (hash, own, deadline) = (item.hash, item.timeout().clone(), item.deadline);
         let items = shard.lock_at(Now::of_or_past(&self.map.owner.timer));
+        let (hash, deadline) = (item.hash, item.deadline);
         let is_alive = item.is_alive(items.table.now());
+        // A touch may not have told the timer. Or it has not found the item, or is late.
+        let own = (item.is_hastened || !is_alive).then(|| item.timeout().clone());
         // First, because the handler may use the key.
         let free_key = || drop(reservation);
         let put = put(&shard, items, item, free_key);
-        let settle = || match is_alive {
-            // A touch, of this or of the item before, has not told the timer.
-            true => shard.settle(hash, &own, deadline),
-            // The timer has not found it, or is late.
-            false => shard.end(hash, &own),
+        let settle = || match own {
+            Some(own) if is_alive => shard.settle(hash, &own, deadline),
+            Some(own) => shard.end(hash, &own),
+            None => {}
         };
         let settled = catch_unwind(AssertUnwindSafe(settle));
         // The panic hook has reported them. This may be dropped during another panic.

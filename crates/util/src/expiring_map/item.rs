@@ -17,6 +17,8 @@ pub(super) struct Item<K, V> {
     /// Since it was inserted, or since an eviction has passed it over. Without a limit, always, so
     /// that a look-up writes to no memory.
     pub(super) is_used: bool,
+    /// Whether its deadline was ever made earlier than that of its timeout.
+    pub(super) is_hastened: bool,
     /// The cause is set when it leaves the map.
     pub(super) entry: Removed<K, V>,
     pub(super) timeout: Armed,

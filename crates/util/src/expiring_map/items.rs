@@ -28,7 +28,7 @@
 //! A later deadline is only stored in the item. When the timeout is due, the timer asks for it
 //! ([`postpone`](TimerTask::postpone)). An earlier one is stored, and then the timer is told,
 //! without the lock. If another call has stored a still earlier one, the timer is [told
-//! again](Shard::settle). So in the end no timeout is later than its item.
+//! again](Shard::settle). So in the end no timeout is later than its item, unless the clock panics.
 //!
 //! With a lock held, no user code runs except the keys' `Eq` or `Equivalent`, `Clone` of keys in
 //! `keys` and of values in `get` and `try_get`, and the closures of `with` and `retain`. Each of
@@ -99,12 +99,14 @@ impl<K, V> Shard<K, V> {
     /// A timeout has ended. Passes its item on, if that is still there. Must be called without a
     /// lock held.
     pub(super) fn end(self: &Arc<Self>, hash: u64, own: &Timeout) {
-        let (mut items, cause) = match own.is_expired() {
-            true => (self.lock(), Cause::Expired),
-            false => (self.lock_at(Now::of_or_past(&own.timer())), Cause::Stopped),
+        // The timeout of a living item expires only if the clock has panicked.
+        let now = match own.is_expired() {
+            true => Now::default(),
+            false => Now::of_or_past(&own.timer()),
         };
+        let mut items = self.lock_at(now);
         let item = items.table.remove(hash, |item| item.is_of(own));
-        let leaving = item.map(|item| self.leave(&mut items, item, cause));
+        let leaving = item.map(|item| self.leave(&mut items, item, Cause::Stopped));
         // Release the lock first, because the handler, the key and the value are user code.
         drop(items);
         if let Some(leaving) = leaving {
@@ -173,19 +175,22 @@ where
     const RUNS_ON_WORKER: bool = ON_WORKER;
     const POSTPONES: bool = true;
 
-    /// Whatever this returns, each call agrees: the present of the table does not go back.
+    /// If this returns `None`, no call finds the item alive: the present of the table does not go
+    /// back.
     fn postpone(&self, own: &Timeout) -> Option<Duration> {
         let timer = own.timer();
-        let now = Now::exactly(&timer);
-        let mut items = self.shard.as_ref()?.lock_at(now);
+        let mut items = self.shard.as_ref()?.lock_at(Now::exactly_or_past(&timer));
         let Items { table, reserved } = &mut *items;
         let now = table.now();
-        match table.find_own(self.hash, own) {
-            Some(item) => item.is_alive(now).then(|| now.until(item.deadline)),
+        let deadline = match table.find_own(self.hash, own) {
+            Some(item) => item.is_alive(now).then_some(item.deadline)?,
             // A call may have it as an entry, and touch it.
-            None if reserved.contains(self.hash) => Some(timer.tick_duration()),
-            None => None,
-        }
+            None if reserved.contains(self.hash) => return Some(timer.tick_duration()),
+            None => return None,
+        };
+        drop(items);
+        // The clock is read again, because this may have waited for the lock.
+        Some(Now::of(&timer).until(deadline))
     }
 
     fn run(mut self, own: &Timeout) {

@@ -138,7 +138,8 @@ pub use self::receiver::RemovedEntries;
 /// # Locks
 ///
 /// Each call takes a lock, for as long as one access to a `HashMap` takes. The keys are divided
-/// among several locks for each processor.
+/// among several locks for each processor. The worker of the timer takes it too, for an entry whose
+/// time has come.
 ///
 /// An [`entry`](Self::entry) does not hold a lock: it reserves its key. Other calls for that key
 /// wait, and calls for other keys do not.
@@ -277,7 +278,7 @@ impl<K: Send + 'static, V: Send + 'static> ExpiringMap<K, V> {
     /// executor](hashed_wheel::Builder::task_executor). It may run on several threads at a time. A
     /// panic is reported and counted. The insertion calls it instead if the entry expires before
     /// that returns, and in a map with a [limit](ExpiringMapBuilder::max_entries) if it needs the
-    /// place.
+    /// place; and the drop of an [`Entry`](crate::Entry) whose time has come.
     ///
     /// Otherwise, and at the end of the map or the timer, it runs on the thread that has called the
     /// map, that ends the timer, or on which the executor drops a task. A panic goes to the caller
@@ -385,6 +386,7 @@ impl<K, V> Owner<K, V> {
             end: 0,
             weight,
             is_used: true,
+            is_hastened: false,
             number: 0,
             timeout: Armed(None),
             entry: Removed { key, value, cause },

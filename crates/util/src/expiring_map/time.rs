@@ -26,17 +26,23 @@ impl Now {
     /// The same for a call that must not panic. If the clock does, which the panic hook reports,
     /// this is the past: a table keeps the present that it has seen last.
     pub(super) fn of_or_past(timer: &HashedWheelTimer) -> Self {
-        catch_unwind(AssertUnwindSafe(|| Self::of(timer))).unwrap_or_else(|panic| {
-            drop_panic(panic);
-            Self::default()
+        Self::or_past(|| Self::of(timer))
+    }
+
+    /// The time of the clock, which takes longer to read; or the past, as above.
+    pub(super) fn exactly_or_past(timer: &HashedWheelTimer) -> Self {
+        Self::or_past(|| {
+            let now = nanos(timer.clock().now());
+            let (earliest, latest) = (now, now);
+            Self { earliest, latest }
         })
     }
 
-    /// The time of the clock, which takes longer to read.
-    pub(super) fn exactly(timer: &HashedWheelTimer) -> Self {
-        let now = nanos(timer.clock().now());
-        let (earliest, latest) = (now, now);
-        Self { earliest, latest }
+    fn or_past(now: impl FnOnce() -> Self) -> Self {
+        catch_unwind(AssertUnwindSafe(now)).unwrap_or_else(|panic| {
+            drop_panic(panic);
+            Self::default()
+        })
     }
 
     /// Returns the deadline `delay` from now. If that is zero, the time has come.

@@ -257,6 +257,30 @@ fn a_use_that_is_too_late_for_the_timeout_finds_nothing() {
     assert_eq!((map.len(), timer.pending_timeouts()), (0, 0));
 }
 
+/// The task is suspended between its look at the clock and the lock.
+#[test]
+fn a_touched_entry_is_not_late_if_its_task_waits_for_the_lock() {
+    let clock = Arc::new(Meanwhile::default());
+    let (timer, mut driver) = HashedWheelTimer::builder()
+        .tick(TICK)
+        .clock(Arc::clone(&clock))
+        .build_driven()
+        .unwrap();
+    let map = ExpiringMap::new(&timer);
+    map.insert(7, 1, TICK).unwrap();
+    assert!(map.touch(&7, TICK * 5));
+    clock.clock.advance(TICK);
+    // The first look is that of the turn.
+    let second = Arc::clone(&clock);
+    *clock.run.lock().unwrap() = Some(Box::new(move || {
+        let meanwhile = second.clock.clone();
+        *second.run.lock().unwrap() = Some(Box::new(move || meanwhile.advance(TICK * 2)));
+    }));
+    assert_eq!((driver.turn(), map.remaining(&7)), (0, Some(TICK * 2)));
+    clock.clock.advance(TICK * 2);
+    assert_eq!((driver.turn(), map.len()), (1, 0));
+}
+
 /// The timeout is later than the entry. If a lock were held, the waker would hang.
 #[test]
 fn a_touch_to_a_deadline_before_that_of_the_timeout_calls_no_waker_under_the_lock() {

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
 use common::{Driven, TEST_TIMEOUT, TICK, accepts_all, quietly};
 use hashed_wheel::{ExpiredTask, Timeout, TimerTask};
@@ -198,6 +199,32 @@ fn task_in_a_span_runs_on_the_worker_if_it_has_to() {
         assert_eq!(t.timer.cancel_all(), 0);
         t.pass(TICK);
         assert_eq!(log.take(), ["wake"]);
+    });
+}
+
+/// A task that postpones itself does so in its span.
+#[test]
+fn task_in_a_span_is_asked_in_its_span() {
+    struct Asked(Log);
+
+    impl TimerTask for Asked {
+        const POSTPONES: bool = true;
+
+        fn postpone(&self, timeout: &Timeout) -> Option<Duration> {
+            self.0.note();
+            (timeout.timer().clock().now() < TICK * 3).then_some(TICK * 2)
+        }
+
+        fn run(self, _: &Timeout) {}
+    }
+
+    with_default(Spans::default(), || {
+        let mut t = Driven::new();
+        let log = Log::default();
+        let task = Asked(log.clone());
+        info_span!("idle").in_scope(|| t.timer.new_timeout_task(InSpan::new(task), TICK).unwrap());
+        assert_eq!((t.pass(TICK), t.pass(TICK * 2)), (0, 1));
+        assert_eq!(log.take(), ["idle", "idle"]);
     });
 }
 
