@@ -382,7 +382,7 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("ReturnedItemIsLate", "util/expiring_map/entry.rs drop", "shard.settle(…)", "_ = (hash, deadline, &own)"),
     // The value of an item whose timeout has ended is dropped.
     mutant("EndedValueIsLost", "util/expiring_map/items.rs end", "self.output.pass_on(…);",
-        "{ _ = cause; drop(leaving); }"),
+        "drop(leaving)"),
     // The task of an item takes another one with the same key.
     mutant("RemovedItemStarts", "util/expiring_map/item.rs is_of", "self.timeout() == own",
         "{ _ = own; true }"),

@@ -652,7 +652,7 @@ fn each_value_comes_out_once_when_the_timer_stops() {
 /// The timer stops while it asks a touched item for its deadline.
 #[test]
 fn touched_value_comes_out_once_when_the_timer_stops() {
-    explore(Some(3), [mutant("MovedItemEnds")], || {
+    explore(Some(3), [mutant("EndedValueIsLost")], || {
         let Values {
             driven,
             map,
