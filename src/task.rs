@@ -16,8 +16,8 @@ use crate::ticks;
 /// Closures need no such type: [`new_timeout`](crate::HashedWheelTimer::new_timeout) takes them as
 /// they are.
 ///
-/// `run` and `cancelled` take the task by value, because each timeout ends once, and the thread that
-/// ends it owns the task. So a task can schedule itself again.
+/// `run` and `cancelled` take the task by value, because each timeout ends once, and the thread
+/// that ends it owns the task. So a task can schedule itself again.
 ///
 /// By value also means that the task is moved to the stack of that thread, which is 2 MiB for the
 /// worker by [default](crate::Builder::thread_stack_size). Box the large fields of a task. (A

@@ -95,8 +95,8 @@ impl Timeout {
     /// will not run. This thread sees everything that the task did. So the data that `run` uses may
     /// be freed.
     ///
-    /// If the timeout can be cancelled, this call behaves like `cancel` and does not wait, unless the
-    /// worker [asks](crate::TimerTask::postpone) the task at that moment. If another thread has
+    /// If the timeout can be cancelled, this call behaves like `cancel` and does not wait, unless
+    /// the worker [asks](crate::TimerTask::postpone) the task at that moment. If another thread has
     /// cancelled it, this does not wait for that thread's `cancelled` hook.
     ///
     /// # Blocking

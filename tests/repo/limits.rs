@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use crate::files::{pages, root, sources};
 
 /// All lines of these folders that are neither blank nor comments nor tests.
-const CODE_LINES: [(&str, usize); 2] = [("src", 8_732), ("crates/job-scheduler/src", 6_494)];
+const CODE_LINES: [(&str, usize); 2] = [("src", 8_733), ("crates/job-scheduler/src", 6_494)];
 
 /// The lines of a file, with its comments and tests.
 const FILE_LINES: usize = 600;
