@@ -554,6 +554,30 @@ mod tests {
     }
 
     #[test]
+    fn cancelled_timeouts_wake_a_worker_that_reclaims_them() {
+        let mut t = Driven::new();
+        let dropped = Arc::new(());
+        for is_plain in [false, true] {
+            let schedule = |()| match is_plain {
+                true => t.schedule(TICK),
+                false => {
+                    let dropped = Arc::clone(&dropped);
+                    let timeout = t.timer.new_timeout(move |_| drop(dropped), TICK);
+                    timeout.unwrap()
+                }
+            };
+            let mut timeouts: Vec<_> = [(); 3].into_iter().map(schedule).collect();
+            t.turn();
+            t.set_asleep(0);
+            assert!(timeouts.pop().is_some_and(Inner::discard));
+            assert!(t.is_asleep(), "it wakes for something else");
+            t.set_asleep(WAKE_TO_RECLAIM);
+            assert_eq!(Timeout::cancel_each(timeouts), 2);
+            assert!(!t.is_asleep());
+        }
+    }
+
+    #[test]
     fn freed_nodes_that_a_thread_does_not_need_wake_the_worker() {
         let mut t = Driven::new();
         let timeouts: Vec<_> = (0..400).map(|_| t.schedule(TICK)).collect();

@@ -706,6 +706,15 @@ impl PanickingWaker {
 }
 
 #[test]
+fn a_future_that_another_thread_drops_does_not_wake_its_task() {
+    let (t, task) = (Driven::new(), AsyncTask::new());
+    let mut sleep = t.timer.sleep(TICK);
+    assert!(poll(&mut sleep, &task).is_pending());
+    std::thread::spawn(move || drop(sleep)).join().unwrap();
+    assert_eq!((task.wakes(), t.timer.pending_timeouts()), (0, 0));
+}
+
+#[test]
 fn a_panic_in_the_clone_of_a_waker_changes_nothing() {
     let (mut t, task, panicking) = (Driven::new(), AsyncTask::new(), PanickingWaker::new());
     let waker = panicking.waker();

@@ -133,6 +133,9 @@ fn a_manual_clock_converts_an_instant_exactly() {
 fn a_manual_clock_takes_an_instant_of_the_machine_by_its_distance() {
     let mut t = Driven::new();
     t.pass(HOUR);
+    let nanos = HOUR.as_nanos() as u64;
+    assert_eq!(t.timer.clock().now(), HOUR);
+    assert_eq!(t.timer.now_bounds(), (nanos, nanos));
     let timeout = t
         .timer
         .new_timeout_at(|_| (), Instant::now() + HOUR)
@@ -145,6 +148,8 @@ fn a_manual_clock_takes_an_instant_of_the_machine_by_its_distance() {
 
 #[test]
 fn the_clock_of_the_machine_is_the_default_clock() {
+    let builder = HashedWheelTimer::builder();
+    assert!(!builder.has_clock() && builder.clock(ManualClock::new()).has_clock());
     let clock = MonotonicClock::new();
     let (earlier, before) = (clock.now(), Instant::now());
     assert!(clock.now() >= earlier);

@@ -295,7 +295,9 @@ fn a_stopped_timer_has_no_wheel() {
     t.after(3);
     t.driver.turn();
     assert_eq!(t.timer.stop().len(), 1);
-    assert_eq!(t.timer.occupancy(), Err(Unavailable::Stopped));
+    let error = t.timer.occupancy().unwrap_err();
+    assert_eq!(error, Unavailable::Stopped);
+    assert_eq!(error.to_string(), "the timer is stopped");
 
     let t = Driven::new();
     drop(t.driver);

@@ -559,6 +559,22 @@ fn a_cancel_is_final_at_any_moment() {
     }
 }
 
+/// The worker has taken both out of the wheel.
+#[test]
+fn a_task_can_cancel_a_periodic_one_of_the_same_tick() {
+    let mut t = Driven::new();
+    let periodic = Arc::new(OnceLock::<Periodic>::new());
+    let other = Arc::clone(&periodic);
+    t.timer
+        .new_timeout(move |_| assert!(other.get().unwrap().cancel()), PERIOD)
+        .unwrap();
+    let scheduled = t.timer.schedule_at_fixed_rate(|| (), PERIOD, PERIOD);
+    periodic.set(scheduled.unwrap()).unwrap();
+    t.driver.turn();
+    assert_eq!((t.pass(PERIOD), t.pass(PERIOD)), (1, 0));
+    assert_eq!(t.timer.stats().panics, 0);
+}
+
 #[test]
 fn a_task_can_cancel_itself() {
     let mut t = Driven::new();

@@ -16,7 +16,8 @@ type Answer = dyn Fn(&Timeout) -> Option<Duration> + Send;
 /// Answers what the function returns, and reports what happens to it.
 struct Postponing {
     answer: Box<Answer>,
-    log: Sender<&'static str>,
+    /// In a box, so that the task fits into a node.
+    log: Box<Sender<&'static str>>,
 }
 
 impl TimerTask for Postponing {
@@ -43,7 +44,7 @@ fn postponing(
     answer: impl Fn(&Timeout) -> Option<Duration> + Send + 'static,
 ) -> (Postponing, Receiver<&'static str>) {
     let (log, events) = channel();
-    let answer = Box::new(answer);
+    let (answer, log) = (Box::new(answer), Box::new(log));
     (Postponing { answer, log }, events)
 }
 
@@ -90,7 +91,8 @@ fn a_task_that_postpones_itself_by_nothing_is_asked_once_per_tick() {
 fn a_reset_moves_the_deadline_at_which_the_task_is_asked() {
     let mut t = Driven::new();
     let (task, events) = answers([TICK * 9]);
-    let timeout = t.timer.new_timeout_task(task, TICK).unwrap();
+    let timeout = t.timer.new_timeout_task(task, TICK * 9).unwrap();
+    assert!(timeout.reset(TICK));
     t.driver.turn();
     assert!(timeout.reset(TICK * 3));
     assert_eq!((t.pass(TICK * 2), all(&events)), (0, vec![]));
@@ -207,6 +209,21 @@ fn a_timer_that_shuts_down_lets_a_task_postpone_itself() {
     assert_eq!(t.timer.shutdown(TICK), [timeout]);
     assert_eq!(count.load(SeqCst), 1);
     assert_eq!(all(&events), ["asked", "cancelled"]);
+}
+
+#[test]
+fn a_task_that_gives_no_answer_is_due() {
+    struct Silent;
+
+    impl TimerTask for Silent {
+        const POSTPONES: bool = true;
+
+        fn run(self, _: &Timeout) {}
+    }
+
+    let mut t = Driven::new();
+    t.timer.new_timeout_task(Silent, TICK).unwrap();
+    assert_eq!(t.pass(TICK), 1);
 }
 
 /// A task that does not fit into a node is asked in its box.

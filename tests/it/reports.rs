@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use common::subscriber::Reports;
 use common::{Driven, TICK, accepts_all, ms, quietly};
-use hashed_wheel::{ExpiredTask, HashedWheelTimer};
+use hashed_wheel::{ExpiredTask, HashedWheelTimer, Timeout, TimerTask};
 use tracing::Level;
 
 fn reports_of(test: impl FnOnce()) -> Vec<String> {
@@ -47,6 +47,66 @@ fn a_panic_is_reported_with_its_task_and_its_message() {
         &reports[0],
         &["a timer task panicked in run", "out of luck", test],
     );
+}
+
+#[test]
+fn each_kind_of_task_is_reported_by_its_name() {
+    struct Panics<T>(T);
+
+    impl<T: Send + 'static> TimerTask for Panics<T> {
+        fn run(self, _: &Timeout) {
+            let _task = self.0;
+            panic!("in a task");
+        }
+    }
+
+    let reports = reports_of(|| {
+        let mut t = Driven::new();
+        t.timer.new_timeout_task(Panics([1_u8]), TICK).unwrap();
+        t.timer.new_timeout_task(Panics([1_u64; 99]), TICK).unwrap();
+        let large = [1_u64; 99];
+        let closure = move |_: &Timeout| panic!("{}", large[0]);
+        t.timer.new_timeout(closure, TICK).unwrap();
+        let alarm = t.timer.new_alarm(|_| panic!("in an alarm"));
+        alarm.arm(TICK).unwrap();
+        t.pass(TICK);
+    });
+    let test = "each_kind_of_task_is_reported_by_its_name";
+    let names = ["Panics<[u8; 1]>", "Panics<[u64; 99]>", test, test];
+    assert_eq!(reports.len(), names.len(), "{reports:?}");
+    for (report, name) in reports.iter().zip(names) {
+        assert_contains(report, &[name]);
+    }
+}
+
+#[cfg(feature = "async")]
+#[test]
+fn a_waker_that_panics_is_reported_as_that_of_a_future() {
+    use std::pin::pin;
+    use std::task::{Context, Wake};
+
+    struct Panics;
+
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            panic!("in a waker");
+        }
+    }
+
+    let reports = reports_of(|| {
+        let mut t = Driven::new();
+        let mut sleep = pin!(t.timer.sleep(TICK));
+        let waker = Arc::new(Panics).into();
+        assert!(
+            sleep
+                .as_mut()
+                .poll(&mut Context::from_waker(&waker))
+                .is_pending()
+        );
+        t.pass(TICK);
+    });
+    assert_eq!(reports.len(), 1, "{reports:?}");
+    assert_contains(&reports[0], &["in a waker", "(the waker of a future)"]);
 }
 
 #[test]

@@ -585,12 +585,17 @@ fn shutdown_ends_with_a_clock_that_stands_still() {
 #[test]
 fn shutdown_with_a_zero_delay_ends_with_a_clock_that_stands_still() {
     let timer = HashedWheelTimer::builder()
-        .tick(ms(10))
+        .tick(ms(1))
         .clock(ManualClock::new())
         .build()
         .unwrap();
     let timeout = timer.new_timeout(|_| (), Duration::ZERO).unwrap();
+    let begin = Instant::now();
     assert_eq!(timer.shutdown(Duration::ZERO), [timeout]);
+    assert!(
+        begin.elapsed() >= ms(11),
+        "its tick has the real time that it should take, and 10 ms"
+    );
 }
 
 /// All tasks are due by a clock that then stands still. They take longer than the grace in real

@@ -354,9 +354,11 @@ mod tests {
         // In one slot, and less than eight times the ticks of the first one late.
         let mut entries = TestEntries::new([100, 92]);
         let mut wheel = Hashed::try_new(8).expect("memory");
+        assert!(wheel.is_empty());
         (0..2).for_each(|entry| {
             entries.set_position(entry, wheel.insert(entries.deadline(entry), entry));
         });
+        assert!(!wheel.is_empty());
         wheel.advance(&mut entries, 200);
         assert_eq!(
             [(); 3].map(|()| wheel.pop_due(&entries)),
