@@ -313,9 +313,9 @@ impl Script {
         // Some calls that drop values do not catch their panics.
         let (delay, behaviour) = (model.delay(), model.bytes.up_to(255) & !1);
         let deadline = model.deadline(delay);
-        // The entry would take over the timeout, and get another one later.
+        // The entry would take over the timeout, and have no record of its own.
         let is_later = |id: usize| deadline >= model.records[id].deadline;
-        if model.limit == 0 && replaced.is_some_and(is_later) {
+        if replaced.is_some_and(is_later) {
             return;
         }
         let id = model.schedule(Kind::Value { key, is_silent }, deadline);
@@ -355,8 +355,8 @@ impl Script {
         let id = model.living(key);
         if let Some(id) = id {
             let deadline = model.deadline(delay);
-            // The entry would get another timeout later, which this model does not know.
-            if model.limit == 0 && deadline > model.records[id].deadline {
+            // The timer would ask for it when the old one comes, which this model does not know.
+            if deadline > model.records[id].deadline {
                 return;
             }
             model.reset_record(id, deadline);

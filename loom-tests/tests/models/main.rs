@@ -89,7 +89,7 @@
 //! | | shutdown | `periodic::shutdown_returns_a_task_that_does_not_continue` |
 //! | | falling asleep | –: the same as a reset to an earlier deadline |
 //! | a task is asked whether it postpones itself | cancel | `postpone::cancel_of_a_task_that_is_asked_is_final`, `postpone::cancel_or_answer_wins` |
-//! | | reset, either; reset_each | `postpone::reset_waits_for_the_answer`, `orders::task_that_is_asked_sees_writes_before_reset` |
+//! | | reset, either; reset_each | `postpone::reset_waits_for_the_answer` |
 //! | | all others | –: a turn has the worker's lock; otherwise as the run of a periodic task |
 //! | shutdown | new timeout | `shutdown::accepted_due_timeout_runs_before_shutdown_returns`, `shutdown::accepted_later_timeout_is_returned_by_shutdown`; the clock: `shutdown::accepted_caller_reads_the_clock_before_shutdown` |
 //! | | cancel | `shutdown::cancel_or_shutdown_wins` |

@@ -53,8 +53,8 @@ pub enum Entry<'a, K, V> {
 
 /// An entry of a map: part of [`Entry`].
 ///
-/// Its time runs on. If that comes meanwhile, the entry leaves the map when this is dropped. Until
-/// then, calls that concern all entries leave it out.
+/// Its time runs on. If that comes meanwhile, the entry leaves the map at the timer's next tick
+/// after this was dropped. Until then, calls that concern all entries leave it out.
 pub struct OccupiedEntry<'a, K, V> {
     map: &'a ExpiringMap<K, V>,
     /// `None` once it was removed.
@@ -413,17 +413,12 @@ impl<K, V> Drop for OccupiedEntry<'_, K, V> {
         let shard = Arc::clone(&reservation.shard);
         let items = shard.lock_at(Now::of_or_past(&self.map.owner.timer));
         let (hash, deadline) = (item.hash, item.deadline);
-        let is_alive = item.is_alive(items.table.now());
-        // A touch may not have told the timer. Or it has not found the item, or is late.
-        let own = (item.is_hastened || !is_alive).then(|| item.timeout().clone());
+        // A touch may not have told the timer.
+        let own = item.is_hastened.then(|| item.timeout().clone());
         // First, because the handler may use the key.
         let free_key = || drop(reservation);
         let put = put(&shard, items, item, free_key);
-        let settle = || match own {
-            Some(own) if is_alive => shard.settle(hash, &own, deadline),
-            Some(own) => shard.end(hash, &own),
-            None => {}
-        };
+        let settle = || own.map(|own| shard.settle(hash, &own, deadline));
         let settled = catch_unwind(AssertUnwindSafe(settle));
         // The panic hook has reported them. This may be dropped during another panic.
         [put.err(), settled.err()]

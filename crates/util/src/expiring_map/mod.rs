@@ -278,7 +278,7 @@ impl<K: Send + 'static, V: Send + 'static> ExpiringMap<K, V> {
     /// executor](hashed_wheel::Builder::task_executor). It may run on several threads at a time. A
     /// panic is reported and counted. The insertion calls it instead if the entry expires before
     /// that returns, and in a map with a [limit](ExpiringMapBuilder::max_entries) if it needs the
-    /// place; and the drop of an [`Entry`](crate::Entry) whose time has come.
+    /// place.
     ///
     /// Otherwise, and at the end of the map or the timer, it runs on the thread that has called the
     /// map, that ends the timer, or on which the executor drops a task. A panic goes to the caller
