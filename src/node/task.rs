@@ -394,8 +394,8 @@ impl<S: TaskContext> TaskCell<S> {
     #[inline]
     pub(super) unsafe fn prefetch_target(&self) {
         let words = self.space.get().cast::<[MaybeUninit<usize>; 2]>();
-        // SAFETY: the words may be uninitialised. They are only copied, and no thread writes them
-        // while there is a reference: a periodic task is in a box.
+        // SAFETY: the words may be uninitialised. They are only copied, and no other thread writes
+        // them while there is a reference: a periodic task is in a box, and the worker asks.
         unsafe { words.read() }.into_iter().for_each(prefetch_word);
     }
 
