@@ -220,13 +220,13 @@ impl Timeout {
     /// earlier deadline goes to the worker as a new timeout does: it may wake the worker thread, or
     /// call the waker of a driven timer.
     ///
+    /// Netty has no such method: `IdleStateHandler` lets the timeout fire and schedules the rest.
+    ///
     /// # Blocking
     ///
     /// Does not wait, unless the worker asks the task at that moment whether it [postpones
     /// itself](crate::TimerTask::postpone). Then it waits for the answer: do not hold a lock that
     /// the task takes for that.
-    ///
-    /// Netty has no such method: `IdleStateHandler` lets the timeout fire and schedules the rest.
     ///
     /// # Examples
     ///
