@@ -394,7 +394,6 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
         let is_earlier = time.deadline < item.deadline;
         item.set_time(&time);
         if is_earlier {
-            item.is_hastened = true;
             let (own, number) = (item.timeout().clone(), item.number);
             items.table.hasten(hash, number, time.deadline);
             drop(items);

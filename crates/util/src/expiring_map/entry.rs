@@ -367,7 +367,6 @@ impl<K, V> OccupiedEntry<'_, K, V> {
         let is_set = item.is_alive(now) && !item.has_ended();
         if is_set {
             // The drop of this tells the timer.
-            item.is_hastened |= time.deadline < item.deadline;
             item.set_time(&time);
         }
         is_set

@@ -53,6 +53,7 @@ impl<K, V> Item<K, V> {
     }
 
     pub(super) fn set_time(&mut self, time: &Time) {
+        self.is_hastened |= time.deadline < self.deadline;
         (self.deadline, self.end) = (time.deadline, time.end);
     }
 

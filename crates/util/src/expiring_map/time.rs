@@ -6,7 +6,7 @@ use std::time::Duration;
 use hashed_wheel::HashedWheelTimer;
 
 use super::panics::drop_panic;
-use crate::deadlines::{NEVER, after, nanos};
+use crate::deadlines::{Deadlines, NEVER, after};
 
 /// The present, by a timer's clock.
 #[derive(Clone, Copy, Default)]
@@ -32,7 +32,7 @@ impl Now {
     /// The time of the clock, which takes longer to read; or the past, as above.
     pub(super) fn exactly_or_past(timer: &HashedWheelTimer) -> Self {
         Self::or_past(|| {
-            let now = nanos(timer.clock().now());
+            let now = timer.now_nanos();
             let (earliest, latest) = (now, now);
             Self { earliest, latest }
         })
