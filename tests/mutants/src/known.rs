@@ -28,6 +28,10 @@ impl Known {
         Self(known)
     }
 
+    pub fn has(&self, mutant: &Mutant) -> bool {
+        self.0.contains_key(&mutant.name)
+    }
+
     /// Whether the mutant is a hang that was inspected.
     pub fn is_hang(&self, mutant: &Mutant) -> bool {
         self.0
@@ -41,10 +45,8 @@ impl Known {
     pub fn expects(&self, mutant: &Mutant, outcome: &Outcome) -> bool {
         match outcome {
             Outcome::Killed(_) => true,
-            Outcome::Hang(_) => self.0.contains_key(&mutant.name),
-            Outcome::Survived | Outcome::Unreached => {
-                self.0.contains_key(&mutant.name) && !self.is_hang(mutant)
-            }
+            Outcome::Hang(_) => self.has(mutant),
+            Outcome::Survived | Outcome::Unreached => self.has(mutant) && !self.is_hang(mutant),
         }
     }
 
@@ -61,7 +63,7 @@ impl Known {
         }
         for (mutant, outcome) in mutants.iter().zip(outcomes) {
             match outcome {
-                Outcome::Killed(test) if self.0.contains_key(&mutant.name) => {
+                Outcome::Killed(test) if self.has(mutant) => {
                     println!("in survivors.txt, but killed by {test}: {}", mutant.name)
                 }
                 _ if self.expects(mutant, outcome) => {}

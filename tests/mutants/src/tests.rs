@@ -29,6 +29,10 @@ struct Limits {
 const HANGS: usize = 6;
 const PATIENCE: Duration = Duration::from_secs(15);
 
+/// Mutants that `survivors.txt` lists were inspected, and would take most of the time: none of their
+/// tests fails. They get so much less of it.
+const LISTED: u32 = 4;
+
 /// Longer than the limit of the tests themselves, 30 s, which tells a failure from a hang.
 const PATIENCE_ALONE: Duration = Duration::from_secs(45);
 
@@ -42,18 +46,20 @@ pub fn run_all(
     let kills = Kills::default();
     let budget = Duration::from_secs_f64(seconds);
     let mut outcomes = in_parallel(mutants.len(), coverage::threads(), |index| {
-        let hangs = if known.is_hang(mutants[index]) {
-            1
-        } else {
-            HANGS
-        };
-        let limits = Limits {
+        let mutant = mutants[index];
+        let mut limits = Limits {
             budget,
-            hangs,
+            hangs: HANGS,
             patience: PATIENCE,
         };
-        let outcome = run(build, coverage, mutants[index], limits, &kills);
-        println!("{} {outcome:?}", mutants[index].name);
+        if known.is_hang(mutant) {
+            limits.hangs = 1;
+            limits.patience /= LISTED;
+        } else if known.has(mutant) {
+            limits.budget /= LISTED;
+        }
+        let outcome = run(build, coverage, mutant, limits, &kills);
+        println!("{} {outcome:?}", mutant.name);
         outcome
     });
     // A test that kills a mutant may have been beyond the budget, or too slow beside others.
