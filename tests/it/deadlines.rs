@@ -160,6 +160,9 @@ fn the_clock_of_the_machine_is_the_default_clock() {
         let (timer, _driver) = builder.build_driven().unwrap();
         let now = timer.now();
         assert!(before <= now && now <= Instant::now());
+        let time = timer.clock().time_at(now + HOUR);
+        assert!(time >= HOUR);
+        assert_eq!(timer.clock().instant_at(time), now + HOUR);
         let timeout = timer.new_timeout_at(|_| (), now + HOUR).unwrap();
         assert_eq!(timeout.deadline(), now + HOUR);
         assert!(timeout.reset_at(now + HOUR * 2));

@@ -713,3 +713,11 @@ fn debug_output_is_readable() {
         assert!(text.contains(part), "{part:?} is not in {text}");
     }
 }
+
+#[test]
+fn debug_output_of_a_guard_names_what_it_cancels() {
+    let t = Driven::new();
+    let guard = t.timer.new_timeout(|_| (), TICK).unwrap().cancel_on_drop();
+    let text = format!("{guard:?}");
+    assert_eq!(text, format!("CancelOnDrop({:?})", *guard));
+}

@@ -385,6 +385,13 @@ mod tests {
     }
 
     #[test]
+    fn a_chunk_without_entries_is_removed() {
+        let (mut bucket, mut entries) = bucket(1..2 + ENTRIES_PER_CHUNK as u64);
+        assert!(!bucket.remove_at(ENTRIES_PER_CHUNK, &mut entries));
+        assert_eq!(bucket.chunk_minima, [1]);
+    }
+
+    #[test]
     fn cleared_bucket_has_no_entries() {
         let (mut bucket, mut entries) = bucket([1, 2]);
         assert!(!bucket.remove_at(0, &mut entries));
