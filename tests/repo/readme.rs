@@ -54,6 +54,18 @@ fn run(name: &str, dependencies: &str, program: &str) {
     );
 }
 
+/// Tables and pictures cannot be wrapped.
+#[test]
+fn lines_of_the_readme_end_at_column_100() {
+    let readme = read("README.md");
+    let too_long: Vec<_> = readme
+        .lines()
+        .filter(|line| !line.starts_with('|') && !line.starts_with("!["))
+        .filter(|line| line.chars().count() > 100)
+        .collect();
+    assert!(too_long.is_empty(), "{too_long:#?}");
+}
+
 /// Doc tests compile the pages that a `#[doc = include_str!(…)]` names.
 #[test]
 fn rust_in_pages_is_a_complete_program_and_a_doc_test() {

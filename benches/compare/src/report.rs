@@ -102,7 +102,7 @@ fn table(summary: &Summary<'_>, rows: &[Row]) -> String {
         table += &line(cells.into_iter().chain(ratios));
     }
     let rates = if rows.iter().any(Row::is_rate) {
-        "M/s are millions per second: more is better. Otherwise less is. "
+        "M/s: millions per second, more is better. "
     } else {
         ""
     };
@@ -112,7 +112,7 @@ fn table(summary: &Summary<'_>, rows: &[Row]) -> String {
         ", or of as many as the number in parentheses says"
     };
     format!(
-        "Each number is the median of {usual} repetitions{others}. {rates}*×* is hashed-wheel's cost as a multiple of the other's, the median of as many pairs: below 1, hashed-wheel is better.\n\n{table}"
+        "Medians of {usual} repetitions{others}. {rates}*×*: our cost divided by the other's; below 1 is better.\n\n{table}"
     )
 }
 
@@ -217,11 +217,28 @@ pub(crate) fn readme(measurements: &Measurements, environment: &Environment) -> 
         .collect();
     let versions = versions(measurements, COLUMNS.map(|(peer, _)| peer));
     let environment = format!("{}; `{}`.", environment.text(), environment.get("command"));
-    format!(
-        "{environment} {versions}. {}{}",
-        table(summary, &rows),
-        failures(summary)
-    )
+    let table = table(summary, &rows);
+    let (numbers, table) = table.split_once("\n\n").expect("the table follows");
+    let text = wrapped(&format!("{environment} {versions}. {numbers}"));
+    format!("{text}\n{table}{}", failures(summary))
+}
+
+/// Returns the text in lines of at most 100 columns, each with its end.
+fn wrapped(text: &str) -> String {
+    const COLUMNS: usize = 100;
+
+    let (mut lines, mut column) = (String::new(), 0);
+    for word in text.split(' ') {
+        let length = word.chars().count();
+        if column > 0 {
+            let fits = column + 1 + length <= COLUMNS;
+            lines.push(if fits { ' ' } else { '\n' });
+            column = if fits { column + 1 } else { 0 };
+        }
+        lines += word;
+        column += length;
+    }
+    lines + "\n"
 }
 
 /// Returns the generated part of the page.
@@ -291,6 +308,17 @@ mod tests {
         );
     }
 
+    #[test]
+    fn lines_have_at_most_100_columns() {
+        let word = |length| "×".repeat(length);
+        let text = [word(60), word(39), word(1), word(101), word(2)].join(" ");
+        let lengths: Vec<_> = wrapped(&text)
+            .lines()
+            .map(|line| line.chars().count())
+            .collect();
+        assert_eq!(lengths, [100, 1, 101, 2]);
+    }
+
     /// Twice Netty's time is 2, and twice its rate is a half.
     #[test]
     fn ratio_below_one_is_better_in_each_row() {
@@ -352,7 +380,7 @@ mod tests {
         measurements.repetitions.remove(2);
         let equal = text(&measurements);
         assert!(
-            equal.starts_with("Each number is the median of 2 repetitions. "),
+            equal.starts_with("Medians of 2 repetitions. "),
             "{equal}"
         );
         assert!(
