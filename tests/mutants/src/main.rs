@@ -16,9 +16,9 @@
 //! A mutant *survives* if no test fails among those that take S seconds together (default 20; 4 S
 //! in step 3). It is a *hang* if no test fails, but some do not end in many times their usual time;
 //! after six groups of tests with such a test, no others run. A hang has to be inspected before it
-//! counts as killed. A process that ends without a result, also for lack of memory, counts as a test
-//! that fails. `survivors.txt` lists the survivors and hangs that are known, each with the reason;
-//! they get less time. The program fails if there is another one.
+//! counts as killed. A process that ends without a result, also for lack of memory, counts as a
+//! test that fails. `survivors.txt` lists the survivors and hangs that are known, each with the
+//! reason; they get less time. The program fails if there is another one.
 //!
 //! TEXT: only the mutants whose names contain one of these texts, such as `src/engine/`.
 //! `--part K/N`: only each N-th mutant. `--seconds S`: see above. `--test NAME`, any number of
