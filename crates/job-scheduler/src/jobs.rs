@@ -115,7 +115,7 @@ pub struct Enqueued {
     pub outcome: Outcome,
 }
 
-/// Whether a job was stored.
+/// Whether a job was stored. See [`Enqueued`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {

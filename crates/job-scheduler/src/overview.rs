@@ -172,6 +172,7 @@ pub struct NodeInfo {
 }
 
 /// What has ended in a minute. If these are more than 1 000 runs, it is estimated by the last ones.
+/// See [`Jobs::overview`].
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Minute {
@@ -199,7 +200,7 @@ pub struct Queue {
     pub running: u64,
 }
 
-/// A run that is executing or due soon.
+/// A run that is executing or due soon. See [`Jobs::overview`].
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ActiveRun {

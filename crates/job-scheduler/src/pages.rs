@@ -51,7 +51,7 @@ const RUNS: &str = concat!(
 
 const RUN: &str = concat!("SELECT ", run_columns!(), " FROM @run WHERE id = $1");
 
-/// Whether a job has further due times, and if not, why.
+/// Whether a job has further due times, and if not, why. See [`JobFilter`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum JobState {
@@ -94,7 +94,7 @@ pub struct JobPage {
     pub next: Option<i64>,
 }
 
-/// A stored job without its payload, which may be large.
+/// A stored job without its payload, which may be large. See [`Jobs::search`].
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct JobSummary {
@@ -118,7 +118,7 @@ pub struct JobSummary {
     pub last_result: Option<RunState>,
 }
 
-/// A run without its output, which may be large.
+/// A run without its output, which may be large. See [`Jobs::runs`] and [`Jobs::search_runs`].
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct RunSummary {

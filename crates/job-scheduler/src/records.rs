@@ -37,6 +37,23 @@ macro_rules! run_columns {
 pub(crate) use {job_columns, run_columns};
 
 /// A stored job.
+///
+/// # Examples
+///
+/// ```no_run
+/// use hashed_wheel_job_scheduler::Jobs;
+///
+/// # async fn example(client: tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// let jobs = Jobs::new("jobs")?;
+/// if let Some(job) = jobs.get(&client, 7).await? {
+///     println!("{}: {}", job.handler, job.state());
+///     for run in jobs.history(&client, job.id, 20).await? {
+///         println!("{}: {} attempts have failed", run.state, run.failures.len());
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Job {
@@ -75,7 +92,7 @@ pub struct Job {
     pub timeout: Option<Duration>,
 }
 
-/// The state of a run.
+/// The state of a run. See [`RunFilter`](crate::RunFilter).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RunState {
@@ -159,7 +176,7 @@ impl fmt::Display for BlockedOn {
     }
 }
 
-/// A run of a job.
+/// A run of a job. See [`Job`].
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct RunInfo {
@@ -201,7 +218,7 @@ pub struct RunInfo {
     pub failures: Vec<FailedAttempt>,
 }
 
-/// An execution that has failed.
+/// An execution that has failed. See [`RunInfo::failures`].
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct FailedAttempt {

@@ -77,7 +77,7 @@ const SHOW: &str = "
         COALESCE(job.key, 'none'), job.schedule, COALESCE(job.next_run::text, 'never'), left(job.payload::text, 200))
     FROM @job job ORDER BY job.handler <> ($1::jsonb ->> 'handler'), job.id DESC LIMIT ($1::jsonb ->> 'shown')::bigint";
 
-/// How an execution has ended: what a node would store.
+/// How an execution has ended: what a node would store. See the [module](self).
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Ended {

@@ -131,7 +131,7 @@ impl fmt::Debug for Instant {
 }
 
 /// What happens to ticks that were missed: `tokio::time::MissedTickBehavior`, which this is with
-/// feature `tokio`.
+/// feature `tokio`. See [`set_missed_tick_behavior`](super::Interval::set_missed_tick_behavior).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum MissedTickBehavior {
     /// They come one after the other, until the interval has caught up.
