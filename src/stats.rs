@@ -304,21 +304,6 @@ impl HashedWheelTimer {
         timer.pending_counts.pending(&timer.counters, is_ended) as usize
     }
 
-    /// Returns how many timeouts may be pending, if the builder was given a
-    /// [limit](crate::Builder::max_pending_timeouts).
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// let timer = hashed_wheel::HashedWheelTimer::builder().max_pending_timeouts(1_000).build()?;
-    /// assert_eq!(timer.max_pending_timeouts(), Some(1_000));
-    /// # Ok::<(), hashed_wheel::BuildError>(())
-    /// ```
-    #[must_use]
-    pub fn max_pending_timeouts(&self) -> Option<usize> {
-        self.inner.pending_counts.limit()
-    }
-
     /// Returns what the timer has done since it was built: counters, the worker's load, lateness.
     ///
     /// # Examples

@@ -325,39 +325,6 @@ impl HashedWheelTimer {
         try_schedule_task(&self.inner, task, self.inner.clock.deadline_after(delay))
     }
 
-    /// Schedules a [`TimerTask`] to run once, at `deadline`, or gives it back.
-    ///
-    /// This is [`try_new_timeout_task`](Self::try_new_timeout_task) with a deadline instead of a
-    /// delay. The deadline is converted as by [`new_timeout_at`](Self::new_timeout_at).
-    ///
-    /// # Errors
-    ///
-    /// As for [`try_new_timeout_task`](Self::try_new_timeout_task).
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # use hashed_wheel::{HashedWheelTimer, Timeout, TimerTask};
-    /// # use std::time::Duration;
-    /// # struct Resend(String);
-    /// # impl TimerTask for Resend {
-    /// #     fn run(self, _: &Timeout) {}
-    /// # }
-    /// let timer = HashedWheelTimer::default();
-    /// let message = Resend("hello".to_owned());
-    /// if let Err(rejected) = timer.try_new_timeout_task_at(message, timer.now()) {
-    ///     println!("cannot send {} again: {}", rejected.task.0, rejected.error);
-    /// }
-    /// ```
-    #[inline]
-    pub fn try_new_timeout_task_at<T: TimerTask>(
-        &self,
-        task: T,
-        deadline: Instant,
-    ) -> Result<Timeout, TryNewTimeoutError<T>> {
-        try_schedule_task(&self.inner, task, self.inner.clock.at(deadline))
-    }
-
     /// Returns the time of the timer's clock as an `Instant`. `tokio::time::Instant::now`.
     ///
     /// With the default clock this is [`Instant::now`]. With another one, such as a
@@ -506,24 +473,6 @@ impl HashedWheelTimer {
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.inner.state.snapshot().is_stopped()
-    }
-
-    /// Returns whether the timer rejects new timeouts: it is [being shut down](Self::shutdown), or
-    /// [stopped](Self::is_stopped). `ExecutorService.isShutdown`.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # use hashed_wheel::HashedWheelTimer;
-    /// # use std::time::Duration;
-    /// let timer = HashedWheelTimer::default();
-    /// assert!(!timer.is_shutting_down());
-    /// timer.shutdown(Duration::ZERO);
-    /// assert!(timer.is_shutting_down());
-    /// ```
-    #[must_use]
-    pub fn is_shutting_down(&self) -> bool {
-        self.inner.state.snapshot().is_closing()
     }
 
     /// Returns the length of a tick.

@@ -162,8 +162,7 @@ fn a_shutdown_lets_it_run_and_move() {
     let (t, alarm, runs) = counted();
     let (moved, clock) = (alarm.clone(), t.clock.clone());
     let other = t.timer.new_alarm(|_| ());
-    let task = move |timeout: &_| {
-        assert!(hashed_wheel::Timeout::timer(timeout).is_shutting_down());
+    let task = move |_: &_| {
         moved.arm(TICK).unwrap();
         assert_eq!(other.arm(TICK), Err(NewTimeoutError::Stopped));
         clock.advance(TICK);

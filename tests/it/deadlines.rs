@@ -358,14 +358,6 @@ fn by_each_method(timer: &HashedWheelTimer, deadline: Instant) -> Vec<Method> {
             "new_timeout_task_at",
             has_expired(timer.new_timeout_task_at(ends.task(), deadline).unwrap()),
         ),
-        (
-            "try_new_timeout_task_at",
-            has_expired(
-                timer
-                    .try_new_timeout_task_at(ends.task(), deadline)
-                    .unwrap(),
-            ),
-        ),
         ("Timeout::reset_at", has_expired(reset)),
         ("Schedule::start_at", Box::new(move || periodic.runs() > 0)),
     ];

@@ -33,27 +33,6 @@ fn busy(builder: Builder) -> (HashedWheelTimer, Gate, Timeout) {
     (timer, gate, later)
 }
 
-// --- is_shutting_down ----------------------------------------------------------------------------
-
-#[test]
-fn timer_is_shutting_down_from_the_beginning_of_its_end() {
-    let (timer, gate, later) = busy(HashedWheelTimer::builder());
-    assert!(!timer.is_shutting_down());
-    let ending = timer
-        .begin_shutdown(Duration::ZERO)
-        .wait_timeout(Duration::ZERO)
-        .unwrap_err();
-    assert!(timer.is_shutting_down());
-    assert!(!timer.is_stopped());
-    assert!(matches!(
-        timer.new_timeout(|_| (), HOUR),
-        Err(NewTimeoutError::Stopped)
-    ));
-    gate.open();
-    assert_eq!(ending.wait(), [later]);
-    assert!(timer.is_shutting_down() && timer.is_stopped());
-}
-
 // --- cancel_all ----------------------------------------------------------------------------------
 
 #[test]
@@ -651,7 +630,8 @@ mod with_futures {
     fn begin_stop_does_not_block_and_wakes_its_future() {
         let (timer, gate, later) = busy(HashedWheelTimer::builder());
         let mut ending = timer.begin_stop();
-        assert!(timer.is_shutting_down(), "it begins before the first poll");
+        let rejected = timer.new_timeout(|_| (), HOUR).unwrap_err();
+        assert!(matches!(rejected, NewTimeoutError::Stopped), "{rejected}");
         let (first, last) = (AsyncTask::new(), AsyncTask::new());
         assert!(poll(&mut ending, &first).is_pending());
         assert!(poll(&mut ending, &last).is_pending());
@@ -799,12 +779,8 @@ fn accepted_task_runs() {
     t.timer
         .try_new_timeout_task(Carrier(Arc::clone(&task_ends), 7), TICK)
         .unwrap();
-    let at = t.timer.now() + TICK;
-    t.timer
-        .try_new_timeout_task_at(Carrier(Arc::clone(&task_ends), 7), at)
-        .unwrap();
-    assert_eq!(t.pass(TICK), 2);
-    assert_eq!(task_ends.runs(), 2);
+    assert_eq!(t.pass(TICK), 1);
+    assert_eq!(task_ends.runs(), 1);
 }
 
 #[test]
@@ -824,17 +800,12 @@ fn rejected_task_comes_back() {
     t.timer.stop();
     let rejected = t.timer.try_new_timeout_task(carrier(2), TICK).unwrap_err();
     assert_eq!(rejected.task.1, 2);
-    let rejected = t
-        .timer
-        .try_new_timeout_task_at(carrier(3), t.timer.now())
-        .unwrap_err();
-    assert_eq!(rejected.task.1, 3);
     assert!(matches!(
         NewTimeoutError::from(rejected),
         NewTimeoutError::Stopped
     ));
     assert_eq!((task_ends.runs(), task_ends.hooks()), (0, 0));
-    assert_eq!(t.timer.stats().rejected, 3);
+    assert_eq!(t.timer.stats().rejected, 2);
 }
 
 /// Also if the timer is closed after the task was sent to the worker. (In a model: each execution.)

@@ -10,7 +10,7 @@ use crate::files::{Source, pages, root, rust_files, sources};
 
 /// All lines of these folders that are neither blank nor comments nor tests.
 const CODE_LINES: [(&str, usize); 5] = [
-    ("src", 8_733),
+    ("src", 8_717),
     ("crates/timing-wheels/src", 2_488),
     ("crates/util/src", 4_927),
     ("crates/redis-lock/src", 3_429),
@@ -42,7 +42,7 @@ const PUBLIC_TYPES: [(&str, usize); 2] = [
 ];
 
 /// Methods of `HashedWheelTimer` itself. The goal is 32.
-const TIMER_METHODS: usize = 40;
+const TIMER_METHODS: usize = 37;
 
 /// How a transition of a node may end, as the engine sees it.
 const NODE_OUTCOMES: usize = 6;
