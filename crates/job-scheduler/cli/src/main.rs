@@ -121,7 +121,8 @@ enum Command {
     /// Show the nodes, and what they have done in the last hour
     ///
     /// ENDED, FAILED, MEDIAN (duration) and LATE (99th percentile of the delay of starts) are of the
-    /// last hour, among the last 10000 runs of all nodes.
+    /// last hour, among the last 10000 runs of all nodes. KINDS are those whose runs the node
+    /// executes; none: it is ending, or lost.
     Nodes,
     /// Serve a page that shows nodes, jobs, runs, lateness and failures
     ///
@@ -289,7 +290,7 @@ async fn run(options: Options) -> Result<Found, Failure> {
         }
         Command::Nodes => {
             print_line!(
-                "{:>8}  {:5}  {:20}  {:>7}  {:>7}  {:>6}  {:>6}  {:>6}  NAME",
+                "{:>8}  {:5}  {:20}  {:>7}  {:>7}  {:>6}  {:>6}  {:>6}  NAME  KINDS",
                 "NODE",
                 "LEASE",
                 "UNTIL",
@@ -301,7 +302,7 @@ async fn run(options: Options) -> Result<Found, Failure> {
             );
             for node in jobs.nodes(&client).await? {
                 print_line!(
-                    "{:>8}  {:5}  {:.0}  {:>7}  {:>7}  {:>6}  {:>6}  {:>6}  {}",
+                    "{:>8}  {:5}  {:.0}  {:>7}  {:>7}  {:>6}  {:>6}  {:>6}  {}  {}",
                     node.id,
                     if node.is_alive { "alive" } else { "lost" },
                     node.alive_until,
@@ -310,7 +311,8 @@ async fn run(options: Options) -> Result<Found, Failure> {
                     node.failed,
                     Rounded(node.duration).to_string(),
                     Rounded(node.lateness).to_string(),
-                    node.name
+                    node.name,
+                    node.handlers.join(", ")
                 );
             }
             Ok(Found::Yes)

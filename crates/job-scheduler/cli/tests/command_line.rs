@@ -100,6 +100,25 @@ fn jobs_are_listed_shown_run_and_changed() {
     }
 }
 
+#[test]
+fn nodes_are_listed_with_their_kinds() {
+    let Some(database) = server_or_skip(Database::start()) else {
+        return;
+    };
+    let config: Config = database.url.parse().unwrap();
+    let handler = |_, _: Value| async { Ok::<_, RunError>(()) };
+    let builder = Scheduler::builder().name("printer");
+    let builder = builder
+        .handler_named("mail", handler)
+        .handler_named("print", handler);
+    let runtime = runtime();
+    let node = runtime.block_on(builder.start(config, NoTls)).unwrap();
+    let RunResult { text, .. } = run(&database, "nodes");
+    assert!(text.contains("  NAME  KINDS\n"), "{text}");
+    assert!(text.ends_with("  printer  mail, print\n"), "{text}");
+    runtime.block_on(node.shutdown(Duration::ZERO)).unwrap();
+}
+
 /// Text in the database, which another user may have written.
 #[test]
 fn nothing_in_the_database_controls_the_terminal() {
