@@ -291,6 +291,7 @@ fn queue_is_a_stream() {
     use std::pin::Pin;
 
     let mut task = Task::new();
+    assert_eq!(task.queue.size_hint(), (0, Some(0)));
     task.insert(1, 5);
     let waker = Waker::from(task.wakes.clone());
     let mut context = Context::from_waker(&waker);
