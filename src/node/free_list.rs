@@ -282,6 +282,10 @@ mod tests {
         // SAFETY: the list is used with one arena.
         unsafe { list.refill(&arena) };
         assert!(!list.keeps && arena.pages.len() > MIN_AVAILABLE);
+        // What was given out is counted no more.
+        let held = || list.held.iter().map(|held| held.count);
+        assert_eq!(list.whole, held().filter(|&count| count == WHOLE).count());
+        assert_eq!(list.count, held().map(u64::from).sum::<u64>());
     }
 
     #[test]

@@ -300,6 +300,13 @@ mod tests {
     }
 
     #[test]
+    fn slot_zero_keeps_its_bucket_when_unused_ones_are_freed() {
+        let mut ring = ring_with_unused_buckets(MAX_FREE_BUCKETS + 2, 0);
+        (1..MAX_FREE_BUCKETS + 2).for_each(|slot| ring.clear_slot(slot));
+        assert_eq!((ring.buckets.len(), ring.bucket_of_slot[0]), (2, 1));
+    }
+
+    #[test]
     fn cleared_ring_is_as_new() {
         let mut ring = ring_with_unused_buckets(8, 3);
         // Slot 1 has the bucket that slot 2 had.

@@ -264,23 +264,26 @@ fn shrunk_wheel_keeps_keys_deadlines_and_order() {
 
 #[test]
 fn reserved_memory_is_kept_by_clear() {
-    let mut wheel = Wheel::with_capacity(64, 5_000);
-    let capacity = wheel.capacity();
-    let keys = insert_all(&mut wheel, &(0..5_000).collect::<Vec<_>>());
-    wheel.advance(100, |_| ());
-    wheel.clear();
-    assert_eq!(
-        (
-            wheel.len(),
-            wheel.tick(),
-            wheel.next_deadline(),
-            wheel.capacity()
-        ),
-        (0, 100, None, capacity)
-    );
-    assert!(keys.iter().all(|&key| wheel.get(key).is_none()));
-    insert_all(&mut wheel, &[105, 103]);
-    assert_eq!(fired(&mut wheel, 200), [1, 0]);
+    // The lowest level of the larger one stays.
+    for slots in [64, 1 << 17] {
+        let mut wheel = Wheel::with_capacity(slots, 5_000);
+        let capacity = wheel.capacity();
+        let keys = insert_all(&mut wheel, &(0..5_000).collect::<Vec<_>>());
+        wheel.advance(100, |_| ());
+        wheel.clear();
+        assert_eq!(
+            (
+                wheel.len(),
+                wheel.tick(),
+                wheel.next_deadline(),
+                wheel.capacity()
+            ),
+            (0, 100, None, capacity)
+        );
+        assert!(keys.iter().all(|&key| wheel.get(key).is_none()));
+        insert_all(&mut wheel, &[105, 103]);
+        assert_eq!(fired(&mut wheel, 200), [1, 0]);
+    }
 }
 
 /// The wheel has no entries any more when `clear` drops the values.
