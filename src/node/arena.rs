@@ -481,6 +481,11 @@ impl<S: TaskContext> Pool<S> {
         self.id
     }
 
+    #[cfg(test)]
+    pub(crate) fn made(&self) -> u64 {
+        self.arena.made()
+    }
+
     /// The timer that has this pool.
     ///
     /// # Panics

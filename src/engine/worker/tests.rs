@@ -1,10 +1,13 @@
 //! Turns of a driven timer, and the memory that they return.
 
+use std::ops::ControlFlow;
+
 use super::*;
 use crate::engine::return_timer::{RETURN_INTERVAL, SURPLUS_TIME, SURPLUS_TIME_IF_BUSY};
 use crate::engine::tests::{Driven, Nothing, TICK};
-use crate::sync::thread;
-use crate::{HashedWheelTimer, ManualClock};
+use crate::node::Owner;
+use crate::sync::{Arc, Mutex, thread};
+use crate::{HashedWheelTimer, ManualClock, Periodic, PeriodicRun, Schedule};
 
 #[test]
 fn what_comes_between_two_sleeps_adds_up() {
@@ -285,4 +288,38 @@ fn a_busy_worker_returns_memory_in_single_steps() {
     assert_eq!(surplus(&t).0, Some(RETURN_INTERVAL));
     t.timer.stop();
     assert_eq!(surplus(&t).0, None, "the memory goes with the timer");
+}
+
+/// After the last run, and after a cancellation during a run. Each node is used by one timeout at a
+/// time, so all of the timeouts fire.
+#[test]
+fn node_of_a_periodic_task_that_has_ended_is_used_again() {
+    const COUNT: usize = if cfg!(miri) { 200 } else { 1_000 };
+
+    for cancels in [false, true] {
+        let mut t = Driven::new();
+        let fire_all = |t: &mut Driven, count| {
+            let timeouts: Vec<_> = (0..count).map(|_| t.schedule(TICK)).collect();
+            assert_eq!(t.pass(TICK), timeouts.len());
+            drop(timeouts);
+            t.inner().pool().made()
+        };
+        let made = fire_all(&mut t, COUNT / 4);
+        for _ in 0..COUNT {
+            let own = Arc::new(Mutex::new(None::<Periodic>));
+            let place = Arc::clone(&own);
+            let task = move |_: &PeriodicRun<'_>| {
+                let own = place.lock().take();
+                assert!(own.is_some_and(|own| !cancels || own.cancel()));
+                ControlFlow::Break(())
+            };
+            let schedule = Schedule::with_fixed_delay(TICK);
+            let periodic = t.timer.schedule_periodic(schedule, task).unwrap();
+            *own.lock() = Some(periodic);
+            assert_eq!(t.pass(TICK), 1);
+            t.turn();
+        }
+        let more = fire_all(&mut t, COUNT / 4) - made;
+        assert!(more < COUNT as u64 / 2, "{more} more nodes were made");
+    }
 }
