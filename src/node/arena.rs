@@ -481,11 +481,6 @@ impl<S: TaskContext> Pool<S> {
         self.id
     }
 
-    #[cfg(test)]
-    pub(crate) fn made(&self) -> u64 {
-        self.arena.made()
-    }
-
     /// The timer that has this pool.
     ///
     /// # Panics

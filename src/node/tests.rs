@@ -19,6 +19,13 @@ impl TaskContext for NoTasks {
     type Timeout = ();
 }
 
+impl<S: TaskContext> Pool<S> {
+    /// How many nodes were made.
+    pub(crate) fn made(&self) -> u64 {
+        self.arena.made()
+    }
+}
+
 /// A timer without anything but nodes.
 struct Timer {
     nodes: Mutex<NodeWheel<Timer>>,
