@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
 
 use hashed_wheel_trial::testing::{self, RunResult};
-use job_scheduler_trial::{Database, rewrite};
+use job_scheduler_trial::Database;
+use job_scheduler_trial::rewrite::Relay;
 use tokio_postgres::Config;
 
 /// Settings for a short run with a large misfire limit, because the machine may be busy.
@@ -184,11 +185,12 @@ const AT_A_TIME: usize = 4;
 /// on the moment at which a node is killed or stopped, so there are several. `promises/` has tests
 /// of the same safeguards that do not depend on it.
 fn detect(reason: &str, changes: &[(&str, &str)], server: &Config) {
-    let url = rewrite::start(server, changes.iter().copied()).expect("a relay");
+    let relay = Relay::start(server, changes.iter().copied()).expect("a relay");
     let mut others = String::new();
     for seed in 1..=20 {
         let RunResult { status, text } = run(&format!(
-            "{SHORTEST} --jobs 150 --seed {seed} --patience 1ms --url {url}"
+            "{SHORTEST} --jobs 150 --seed {seed} --patience 1ms --url {}",
+            relay.url
         ));
         let failures = text
             .split_once("\nFAIL\n")

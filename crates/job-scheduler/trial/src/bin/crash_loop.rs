@@ -20,7 +20,8 @@ use hashed_wheel_job_scheduler::{
 };
 use hashed_wheel_trial::process::Process;
 use hashed_wheel_trial::{exit_code, when_parent_ends};
-use job_scheduler_trial::{Database, rewrite};
+use job_scheduler_trial::Database;
+use job_scheduler_trial::rewrite::Relay;
 use serde_json::{Value, json};
 use tokio_postgres::{Client, Config, NoTls};
 
@@ -51,7 +52,7 @@ fn main() -> ExitCode {
             let faster = ("interval '4 s'", "interval '1 s'");
             let omitted = ("SELECT node.suspect = the_run", "SELECT true");
             let changes = [faster].into_iter().chain(is_sabotaged.then_some(omitted));
-            crash(&rewrite::start(&database.url.parse()?, changes)?)
+            crash(&Relay::start(&database.url.parse()?, changes)?.url)
         }),
     };
     exit_code(result)

@@ -1,6 +1,6 @@
 //! `docs/database.md`: its statements, roles with time limits, and a database that is restored.
 
-use hashed_wheel_job_scheduler::{Jobs, NewJob, RunState};
+use hashed_wheel_job_scheduler::{NewJob, RunState};
 use hashed_wheel_trial::testing::server_or_skip;
 use job_scheduler_trial::Database;
 use serde_json::Value;
@@ -140,16 +140,7 @@ async fn restored_database_continues_with_what_was_executing() {
     };
     let Some(database) = start() else { return };
     let config: tokio_postgres::Config = database.url.parse().unwrap();
-    let fixture = async |config: tokio_postgres::Config| {
-        let (client, schema) = (connect(&config).await, "jobs".to_owned());
-        Fixture {
-            jobs: Jobs::new(&schema).unwrap(),
-            client,
-            config,
-            schema,
-        }
-    };
-    let original = fixture(config.clone()).await;
+    let original = Fixture::at(config.clone(), "jobs").await;
     let node = original.start(original.mortal()).await;
     let done = original.enqueue(NewJob::new(&Task::Succeed)).await;
     original.until_done(done, 1).await;
@@ -167,7 +158,7 @@ async fn restored_database_continues_with_what_was_executing() {
         .await
         .unwrap();
     let mut config = config;
-    let restored = fixture(config.dbname("restored").clone()).await;
+    let restored = Fixture::at(config.dbname("restored").clone(), "jobs").await;
     connect(&config).await.batch_execute(&dump).await.unwrap();
     let node = restored.node().await;
     let run = restored.until_done(executing, 1).await.remove(0);

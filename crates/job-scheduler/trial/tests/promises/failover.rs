@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use hashed_wheel_job_scheduler::{Jobs, Misfire, NewJob, RunInfo, RunState, Scheduler};
+use hashed_wheel_job_scheduler::{Misfire, NewJob, RunInfo, RunState, Scheduler};
 use hashed_wheel_trial::testing::server_or_skip;
 use job_scheduler_trial::Database;
 use tokio_postgres::config::TargetSessionAttrs;
 use tokio_postgres::{Config, NoTls};
 
-use crate::fixture::{Fixture, MS, Task, connect, eventually, shut_down};
+use crate::fixture::{Fixture, MS, Task, eventually, shut_down};
 use crate::network::{Link, Relay};
 
 /// A primary, and a standby without which the primary commits nothing. So no commit is lost.
@@ -55,14 +55,7 @@ impl Pair {
 }
 
 async fn fixture(url: &str) -> Fixture {
-    let config: Config = url.parse().unwrap();
-    let (schema, client) = ("jobs".to_owned(), connect(&config).await);
-    Fixture {
-        jobs: Jobs::new(&schema).unwrap(),
-        client,
-        config,
-        schema,
-    }
+    Fixture::at(url.parse().unwrap(), "jobs").await
 }
 
 /// As an application writes it:

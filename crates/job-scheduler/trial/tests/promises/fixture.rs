@@ -10,7 +10,8 @@ use hashed_wheel_job_scheduler::{
     Scheduler, SchedulerBuilder,
 };
 use hashed_wheel_trial::testing::server_or_skip;
-use job_scheduler_trial::{Database, rewrite};
+use job_scheduler_trial::Database;
+use job_scheduler_trial::rewrite::Relay;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 use tokio_postgres::{Client, Config, GenericClient, NoTls};
@@ -80,24 +81,31 @@ pub(crate) struct Fixture {
     pub(crate) config: Config,
     pub(crate) schema: String,
     pub(crate) jobs: Jobs,
+    /// Between `config` and the server, if there are changes of statements.
+    _relay: Option<Relay>,
 }
 
 impl Fixture {
     /// `None`: there is no server. Then it prints how to install it.
     pub(crate) async fn new() -> Option<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        let config: Config = url()?.parse().expect("a valid URL");
-        let client = connect(&config).await;
+        let config = url()?.parse().expect("a valid URL");
         let schema = format!("test_{}", COUNT.fetch_add(1, Relaxed));
-        Some(Self {
-            client,
-            config,
-            jobs: Jobs::new(&schema).expect("a valid name"),
-            schema,
-        })
+        Some(Self::at(config, &schema).await)
     }
 
-    /// What connects later makes these changes of statements. Each leaves a safeguard out.
+    pub(crate) async fn at(config: Config, schema: &str) -> Self {
+        Self {
+            client: connect(&config).await,
+            config,
+            jobs: Jobs::new(schema).expect("a valid name"),
+            schema: schema.to_owned(),
+            _relay: None,
+        }
+    }
+
+    /// What connects later makes these changes of statements. Each leaves a safeguard out. If one of
+    /// them has changed nothing at the end, that is a panic.
     pub(crate) async fn sabotaged<'a>(
         changes: impl IntoIterator<Item = &'a (&'a str, &'a str)>,
     ) -> Option<Self> {
@@ -109,8 +117,9 @@ impl Fixture {
         };
         let changes = changes.into_iter();
         let changes = changes.map(|(from, to)| (complete(from), complete(to)));
-        let url = rewrite::start(&fixture.config, changes).expect("a relay");
-        fixture.config = url.parse().expect("a valid URL");
+        let relay = Relay::start(&fixture.config, changes).expect("a relay");
+        fixture.config = relay.url.parse().expect("a valid URL");
+        fixture._relay = Some(relay);
         Some(fixture)
     }
 
