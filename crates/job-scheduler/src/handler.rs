@@ -17,7 +17,7 @@ use serde_json::value::RawValue;
 use crate::cancel::Cancelled;
 use crate::client::JobClient;
 use crate::error::Error;
-use crate::job::A_CENTURY;
+use crate::job::{A_CENTURY, truncated};
 use crate::json;
 use crate::sql::Names;
 use crate::store::Run;
@@ -243,7 +243,8 @@ impl RunError {
     }
 
     /// No error: the handler cannot do its work yet, and the same run should be executed again
-    /// after this pause, on any node. A pause of more than a century is one of a century.
+    /// after this pause, on any node. A pause of more than a century is one of a century, and
+    /// fractions of a microsecond are dropped.
     ///
     /// This counts neither as a failure nor as one of the [`retries`](crate::NewJob::retries), and
     /// [`Context::attempt`] remains the same. So it may be repeated without a limit: to give up,
@@ -269,7 +270,7 @@ impl RunError {
     /// ```
     #[must_use]
     pub fn snooze(pause: Duration) -> Self {
-        let pause = pause.min(A_CENTURY);
+        let pause = truncated(pause.min(A_CENTURY));
         Self {
             error: format!("again in {pause:?}").into(),
             kind: Kind::Snooze(pause),

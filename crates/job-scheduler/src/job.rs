@@ -14,7 +14,7 @@ use crate::misfire::Misfire;
 use crate::sql::Named;
 
 pub(crate) use check::{
-    A_CENTURY, Checked, PRIORITIES, check_count, check_handler, check_limits, micros,
+    A_CENTURY, Checked, PRIORITIES, check_count, check_handler, check_limits, micros, truncated,
 };
 
 /// A payload: the data of a job, and thereby what it does.
@@ -396,20 +396,21 @@ impl NewJob {
     }
 
     /// Repeats a failed run at most `limit` times. The first pause is `first`, each further one is
-    /// twice as long, and none is longer than `max`. The default is no retry.
+    /// twice as long, and none is longer than `max`. The default is no retry. Fractions of a
+    /// microsecond are dropped, here and of a [`timeout`](Self::timeout).
     ///
     /// Errors, panics, and timeouts are failures. A loss of the node is not: such a run is repeated
     /// up to [`max_interruptions`](Self::max_interruptions), and that does not count here.
     pub fn retries(mut self, limit: u32, first: Duration, max: Duration) -> Self {
         self.retries = limit;
-        self.backoff = (first, max);
+        self.backoff = (truncated(first), truncated(max));
         self
     }
 
     /// Ends each execution that takes longer than this, as a failure. The future of the handler is
     /// dropped at its next `.await`. The default is no limit.
     pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = Some(timeout);
+        self.timeout = Some(truncated(timeout));
         self
     }
 

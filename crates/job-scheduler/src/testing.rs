@@ -2,7 +2,8 @@
 //!
 //! [`SchedulerBuilder::inline`](crate::SchedulerBuilder::inline) calls a handler without a database
 //! and without nodes, as a node would: with the payload as JSON, and with the timeout and the
-//! retries of the job. With tokio's paused clock, waiting takes no time.
+//! retries of the job, whose times are whole microseconds as in the database. With tokio's paused
+//! clock, waiting takes no time.
 //!
 //! ```
 //! use hashed_wheel_job_scheduler::jiff::Timestamp;
@@ -419,7 +420,7 @@ mod tests {
         Scheduler::builder().handler_named("echo", |context: Context, payload: Value| async move {
             match payload.as_str() {
                 Some("fail") => Err("failed".into()),
-                Some("later") => Err(RunError::snooze(Duration::from_secs(5))),
+                Some("later") => Err(RunError::snooze(Duration::new(5, 999))),
                 Some("never") => Err(RunError::permanent("failed for ever")),
                 Some("panic") => panic!("at the disco"),
                 Some("until cancelled") => {
@@ -509,6 +510,25 @@ mod tests {
             matches!(&ended, Ended::Failed { error } if error.contains("at the disco")),
             "{ended:?}"
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn times_are_whole_microseconds_as_in_the_database() {
+        let builder = builder();
+        let [first, max, timeout] = [1_999, 3_001, 1_234_567].map(Duration::from_nanos);
+        let job = |payload| job(payload).retries(3, first, max).timeout(timeout);
+        for (attempt, payload, error, micros) in [
+            (1, "fail", "failed", 1),
+            (2, "fail", "failed", 2),
+            (3, "fail", "failed", 3),
+            (1, "for ever", "timed out after 1.234ms", 1),
+        ] {
+            let inline = builder.inline().attempt(attempt);
+            let pause = Duration::from_micros(micros);
+            let error = error.into();
+            let ended = inline.run(job(payload)).await.unwrap();
+            assert_eq!(ended, Ended::Retried { error, pause });
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -155,6 +155,12 @@ pub(crate) fn micros(what: &str, time: Duration) -> Result<i64, Error> {
     Ok(time.as_micros() as i64)
 }
 
+/// Without the nanoseconds, which the database does not store: so an execution without the database
+/// has the same times as on a node.
+pub(crate) fn truncated(time: Duration) -> Duration {
+    time - Duration::from_nanos(u64::from(time.subsec_nanos() % 1_000))
+}
+
 fn count(what: &str, number: u32) -> Result<i32, Error> {
     i32::try_from(number)
         .map_err(|_| Error::Invalid(format!("the number of {what} must be at most {}", i32::MAX)))
