@@ -129,7 +129,8 @@ struct Options {
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
-    /// For how long the end may wait without a further run that is done, before the others are missing
+    /// For how long the end may wait while the number of runs that are left does not fall, before
+    /// these are missing; in all, ten times as long
     #[arg(long, value_name = "TIME", default_value = "20s", value_parser = positive_duration)]
     patience: Duration,
 

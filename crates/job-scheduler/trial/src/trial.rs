@@ -153,16 +153,14 @@ pub(crate) fn run(
 
     let patience = options.patience + options.lease * 3;
     let end = Timestamp::from_microsecond(outcome.end)?;
-    wait_for_none(
-        &mut client,
-        patience,
-        "SELECT FROM job WHERE enabled AND next_run <= $1",
-        &[&end],
-    )?;
+    let due = "SELECT FROM job WHERE enabled AND next_run <= $1";
+    wait_for_none(patience, || Ok(client.query(due, &[&end])?.len()))?;
     client.execute("UPDATE job SET next_run = NULL", &[])?;
     outcome.last_misfire = now(&mut client)? - micros(options.misfire_after);
     let unfinished = "SELECT FROM run WHERE state IN ('waiting', 'claimed', 'running', 'blocked')";
-    wait_for_none(&mut client, patience + options.prefetch, unfinished, &[])?;
+    wait_for_none(patience + options.prefetch, || {
+        Ok(client.query(unfinished, &[])?.len())
+    })?;
     for mut node in nodes {
         // Waiting closes its standard input, which makes it end.
         outcome.ended_regularly += u64::from(node.wait()?.success());
@@ -286,19 +284,19 @@ fn lock_one(client: &mut Client, lease: Duration) -> Result<bool, postgres::Erro
     Ok(true)
 }
 
-/// Waits until the query returns no rows. A busy machine may need long for a backlog, so it gives up
-/// only if their number has not changed for this time. The results will show what is missing.
+/// Waits until nothing is left. A busy machine may need long for a backlog, so it gives up only if
+/// their number has not fallen below the smallest one for this time; and in any case after ten times
+/// this time. The results will show what is missing.
 fn wait_for_none(
-    client: &mut Client,
     patience: Duration,
-    query: &str,
-    parameters: &[&(dyn postgres::types::ToSql + Sync)],
+    mut left: impl FnMut() -> Result<usize, postgres::Error>,
 ) -> Result<(), postgres::Error> {
-    let (mut count, mut changed) = (usize::MAX, Instant::now());
-    while count > 0 && changed.elapsed() < patience {
-        let rows = client.query(query, parameters)?.len();
-        if rows != count {
-            (count, changed) = (rows, Instant::now());
+    let (begin, limit) = (Instant::now(), patience.saturating_mul(10));
+    let (mut fewest, mut fell) = (usize::MAX, begin);
+    while fewest > 0 && fell.elapsed() < patience && begin.elapsed() < limit {
+        let left = left()?;
+        if left < fewest {
+            (fewest, fell) = (left, Instant::now());
         }
         thread::sleep(Duration::from_millis(50));
     }
@@ -307,4 +305,31 @@ fn wait_for_none(
 
 pub(crate) fn micros(duration: Duration) -> Time {
     duration.as_micros() as Time
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Waits while these are left. Returns how often it has looked.
+    fn looks(patience: Duration, left: impl Fn(usize) -> usize) -> usize {
+        let mut looks = 0;
+        let look = || {
+            looks += 1;
+            assert!(looks < 1_000, "it does not give up");
+            Ok(left(looks))
+        };
+        wait_for_none(patience, look).unwrap();
+        looks
+    }
+
+    #[test]
+    fn the_end_waits_only_while_fewer_are_left() {
+        let [short, long] = [1, 1_000].map(|ms| Duration::from_millis(200) * ms);
+        assert_eq!(looks(long, |look| 5 - look), 5);
+        // Others come as fast as these go.
+        looks(short, |look| 7 + look % 2);
+        // They would go at last.
+        looks(short, |look| 10_000 - look);
+    }
 }
