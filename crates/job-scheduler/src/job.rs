@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::misfire::Misfire;
-use crate::sql::Named;
+use crate::sql::named;
 
 pub(crate) use check::{
     A_CENTURY, Checked, PRIORITIES, check_count, check_handler, check_limits, micros, truncated,
@@ -85,13 +85,7 @@ pub enum Overlap {
     Wait,
 }
 
-impl Named for Overlap {
-    const NAMES: &'static [(&'static str, Self)] = &[
-        ("allow", Self::Allow),
-        ("skip", Self::Skip),
-        ("wait", Self::Wait),
-    ];
-}
+named!(Overlap, "overlap": Allow = "allow", Skip = "skip", Wait = "wait");
 
 /// A job to be enqueued.
 ///

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use crate::schedule::Schedule;
-use crate::sql::Named;
+use crate::sql::named;
 
 /// The treatment of due times that no node could read for longer than
 /// [`misfire_after`](crate::SchedulerBuilder::misfire_after).
@@ -92,13 +92,7 @@ impl Schedule {
     }
 }
 
-impl Named for Misfire {
-    const NAMES: &'static [(&'static str, Self)] = &[
-        ("skip", Self::Skip),
-        ("run once", Self::RunOnce),
-        ("run all", Self::RunAll),
-    ];
-}
+named!(Misfire, "misfire": Skip = "skip", RunOnce = "run once", RunAll = "run all");
 
 #[cfg(test)]
 mod tests {

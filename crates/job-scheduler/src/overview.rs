@@ -8,7 +8,7 @@ use tokio_postgres::{GenericClient, Row};
 use crate::error::Error;
 use crate::jobs::Jobs;
 use crate::records::{BlockedOn, RunState, count};
-use crate::sql::Named;
+use crate::sql::Parsed;
 
 /// Each part reads by an index, and no more rows than its limit. `$1`: the length of the lists.
 const COUNTS: &str = "
@@ -351,7 +351,7 @@ fn queue(row: &Row) -> Result<Queue, tokio_postgres::Error> {
         None => row.try_get(1)?,
     };
     Ok(Queue {
-        waits_for: place.map(BlockedOn::parse),
+        waits_for: row.try_get::<_, Option<Parsed<_>>>(0)?.map(|read| read.0),
         name: name.into(),
         waiting: count(row, 2)?,
         first: row.try_get(3)?,
@@ -364,7 +364,7 @@ fn active_run(row: &Row) -> Result<ActiveRun, tokio_postgres::Error> {
         run: row.try_get(0)?,
         job: row.try_get(1)?,
         handler: row.try_get(2)?,
-        state: row.try_get::<_, Option<&str>>(3)?.map(RunState::parse),
+        state: row.try_get::<_, Option<Parsed<_>>>(3)?.map(|read| read.0),
         start_at: row.try_get(4)?,
         started: row.try_get(5)?,
         attempt: row.try_get(6)?,

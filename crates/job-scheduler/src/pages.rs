@@ -8,7 +8,7 @@ use tokio_postgres::{GenericClient, Row};
 use crate::error::Error;
 use crate::jobs::Jobs;
 use crate::records::{Job, RunInfo, RunState, run_columns, run_info};
-use crate::sql::{Named, Parameter};
+use crate::sql::{Named, Parameter, Parsed, named};
 
 /// The number of jobs that a search with a filter reads at most. There is no index for the filters,
 /// because each index makes each new job slower.
@@ -151,15 +151,9 @@ pub struct RunSummary {
     pub key: Option<String>,
 }
 
-/// The names that [`SEARCH`] returns.
-impl Named for JobState {
-    const NAMES: &'static [(&'static str, Self)] = &[
-        ("scheduled", Self::Scheduled),
-        ("no next run", Self::NoNextRun),
-        ("paused", Self::Paused),
-        ("disabled", Self::Disabled),
-    ];
-}
+// The names that `SEARCH` returns.
+named!(JobState, "state of a job": Scheduled = "scheduled", NoNextRun = "no next run", Paused = "paused",
+    Disabled = "disabled");
 
 /// Its name in English: `no next run`.
 impl fmt::Display for JobState {
@@ -314,8 +308,8 @@ fn job_summary(row: &Row) -> Result<JobSummary, tokio_postgres::Error> {
         time_zone: row.try_get(4)?,
         next_run: row.try_get(5)?,
         disabled_reason: row.try_get(6)?,
-        state: JobState::parse(row.try_get(7)?),
-        last_result: row.try_get::<_, Option<_>>(10)?.map(RunState::parse),
+        state: row.try_get::<_, Parsed<_>>(7)?.0,
+        last_result: row.try_get::<_, Option<Parsed<_>>>(10)?.map(|read| read.0),
     })
 }
 
@@ -326,7 +320,7 @@ pub(crate) fn run_summary(row: &Row) -> Result<RunSummary, tokio_postgres::Error
         handler: row.try_get(2)?,
         due: row.try_get(3)?,
         start_at: row.try_get(4)?,
-        state: RunState::parse(row.try_get(5)?),
+        state: row.try_get::<_, Parsed<_>>(5)?.0,
         attempt: row.try_get(6)?,
         interrupted: row.try_get(7)?,
         node: row.try_get(8)?,

@@ -13,7 +13,7 @@ use tokio_postgres::types::Json;
 use crate::job::Overlap;
 use crate::json::decode_or_text;
 use crate::misfire::Misfire;
-use crate::sql::Named;
+use crate::sql::{Named, Parse, Parsed, named};
 
 /// The columns that [`job`] reads.
 macro_rules! job_columns {
@@ -117,19 +117,9 @@ pub enum RunState {
     Abandoned,
 }
 
-impl Named for RunState {
-    const NAMES: &'static [(&'static str, Self)] = &[
-        ("waiting", Self::Waiting),
-        ("claimed", Self::Claimed),
-        ("running", Self::Running),
-        ("blocked", Self::Blocked),
-        ("done", Self::Done),
-        ("failed", Self::Failed),
-        ("skipped", Self::Skipped),
-        ("cancelled", Self::Cancelled),
-        ("abandoned", Self::Abandoned),
-    ];
-}
+named!(RunState, "state of a run": Waiting = "waiting", Claimed = "claimed", Running = "running",
+    Blocked = "blocked", Done = "done", Failed = "failed", Skipped = "skipped", Cancelled = "cancelled",
+    Abandoned = "abandoned");
 
 /// Its name in English, as in the table: `waiting`.
 impl fmt::Display for RunState {
@@ -152,15 +142,15 @@ pub enum BlockedOn {
     Rate,
 }
 
-impl BlockedOn {
-    /// Reads the name of a place.
-    pub(crate) fn parse(name: &str) -> Self {
+/// Reads the name of a place.
+impl Parse for BlockedOn {
+    fn parse(name: &str) -> Result<Self, String> {
         match name.split_once(' ') {
-            Some(("job", _)) => Self::Job,
-            Some(("kind", _)) => Self::Kind,
-            Some(("key", name)) => Self::Limit(name.to_owned()),
-            // There is no other.
-            _ => Self::Rate,
+            Some(("job", _)) => Ok(Self::Job),
+            Some(("kind", _)) => Ok(Self::Kind),
+            Some(("key", name)) => Ok(Self::Limit(name.to_owned())),
+            Some(("rate", _)) => Ok(Self::Rate),
+            _ => Err(format!("'{name}' is no job, kind, key or rate")),
         }
     }
 }
@@ -254,9 +244,9 @@ pub(crate) fn job(row: &Row) -> Result<Job, tokio_postgres::Error> {
         enabled: row.try_get("enabled")?,
         disabled_reason: row.try_get("disabled_reason")?,
         priority: row.try_get("priority")?,
-        overlap: Overlap::parse(row.try_get("overlap")?),
+        overlap: row.try_get::<_, Parsed<_>>("overlap")?.0,
         limits: limits.map_or_else(BTreeMap::new, |Json(limits)| limits),
-        misfire: Misfire::parse(row.try_get("misfire")?),
+        misfire: row.try_get::<_, Parsed<_>>("misfire")?.0,
         retries: row.try_get::<_, i32>("retries")?.unsigned_abs(),
         timeout: timeout.map(|micros| Duration::from_micros(micros.unsigned_abs())),
     })
@@ -268,7 +258,7 @@ pub(crate) fn run_info(row: &Row) -> Result<RunInfo, tokio_postgres::Error> {
         id: row.try_get("id")?,
         job: row.try_get("job")?,
         due: row.try_get("due")?,
-        state: RunState::parse(row.try_get("state")?),
+        state: row.try_get::<_, Parsed<_>>("state")?.0,
         attempt: row.try_get("attempt")?,
         interrupted: row.try_get("interrupted")?,
         taken_over: row.try_get("taken_over")?,
@@ -281,8 +271,8 @@ pub(crate) fn run_info(row: &Row) -> Result<RunInfo, tokio_postgres::Error> {
         error: row.try_get("error")?,
         is_cancelled: row.try_get("is_cancelled")?,
         blocked_on: row
-            .try_get::<_, Option<&str>>("blocked_on")?
-            .map(BlockedOn::parse),
+            .try_get::<_, Option<Parsed<_>>>("blocked_on")?
+            .map(|read| read.0),
         failures: row
             .try_get::<_, Option<Json<Vec<Value>>>>("failures")?
             .map_or_else(Vec::new, |Json(entries)| {
@@ -322,10 +312,10 @@ mod tests {
             ),
             ("rate send mail", BlockedOn::Rate, "the rate of the handler"),
         ] {
-            assert_eq!(
-                (BlockedOn::parse(name), BlockedOn::parse(name).to_string()),
-                (blocked_on, text.into())
-            );
+            let read = BlockedOn::parse(name).unwrap();
+            assert_eq!((read.to_string(), read), (text.into(), blocked_on));
         }
+        let error = BlockedOn::parse("node 17").unwrap_err();
+        assert!(error.starts_with("'node 17' is no job"), "{error}");
     }
 }

@@ -1,8 +1,10 @@
 //! SQL texts for one schema, and the parameters of statements.
 
+use std::error::Error as StdError;
+
 use jiff::Timestamp;
 use serde_json::value::RawValue;
-use tokio_postgres::types::{Json, ToSql, Type};
+use tokio_postgres::types::{FromSql, Json, ToSql, Type};
 
 use crate::error::{Error, ensure};
 
@@ -40,23 +42,52 @@ typed! {
     JSONB_ARRAY: Vec<Option<Json<&RawValue>>>;
 }
 
-/// A value with a name in the tables.
-pub(crate) trait Named: Copy + PartialEq + 'static {
-    const NAMES: &'static [(&'static str, Self)];
-
-    fn name(self) -> &'static str {
-        let mut names = Self::NAMES.iter();
-        let named = names.find(|(_, value)| *value == self);
-        named.expect("each value has a name").0
-    }
-
-    /// The constraints of the tables allow no other names.
-    fn parse(name: &str) -> Self {
-        let mut names = Self::NAMES.iter();
-        let named = names.find(|(known, _)| *known == name);
-        named.unwrap_or(&Self::NAMES[0]).1
-    }
+/// A value that is a text in the tables.
+pub(crate) trait Parse: Sized {
+    /// The error says what the text is and must be. The constraints of the tables allow no other
+    /// texts.
+    fn parse(text: &str) -> Result<Self, String>;
 }
+
+/// A column with such a value.
+pub(crate) struct Parsed<T>(pub(crate) T);
+
+impl<'a, T: Parse> FromSql<'a> for Parsed<T> {
+    fn from_sql(sql_type: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn StdError + Sync + Send>> {
+        Ok(Self(T::parse(<&str>::from_sql(sql_type, raw)?)?))
+    }
+
+    tokio_postgres::types::accepts!(TEXT);
+}
+
+/// A value with a name in the tables.
+pub(crate) trait Named {
+    fn name(self) -> &'static str;
+}
+
+/// Names the values of a type.
+macro_rules! named {
+    ($type:ident, $what:literal: $($variant:ident = $name:literal),+) => {
+        impl $crate::sql::Named for $type {
+            fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name),+
+                }
+            }
+        }
+
+        impl $crate::sql::Parse for $type {
+            fn parse(text: &str) -> Result<Self, String> {
+                match text {
+                    $($name => Ok(Self::$variant),)+
+                    _ => Err(format!("{} '{text}': must be one of {}", $what, [$($name),+].join(", "))),
+                }
+            }
+        }
+    };
+}
+
+pub(crate) use named;
 
 /// The longest name of a schema in bytes. PostgreSQL cuts names after 63 bytes, and the name of a
 /// channel is longer than that of the schema.
@@ -120,6 +151,23 @@ mod tests {
         let names = Names::new("my_jobs").unwrap();
         let text = names.complete("SELECT FROM @run; NOTIFY \"@channel\"");
         assert_eq!(text, "SELECT FROM \"my_jobs\".run; NOTIFY \"my_jobs_jobs\"");
+    }
+
+    #[derive(Debug, Clone, Copy, PartialEq)]
+    enum Side {
+        Left,
+        Right,
+    }
+
+    named!(Side, "side": Left = "left", Right = "on the right");
+
+    #[test]
+    fn names_of_values_are_read_and_others_are_an_error() {
+        for side in [Side::Left, Side::Right] {
+            assert_eq!(Side::parse(side.name()), Ok(side));
+        }
+        let error = Side::parse("Left").unwrap_err();
+        assert_eq!(error, "side 'Left': must be one of left, on the right");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::Store;
 use super::rows::{Run, run};
 use crate::misfire::{Misfire, Window};
 use crate::schedule::Schedule;
-use crate::sql::{Named, Parameter};
+use crate::sql::{Parameter, Parse};
 
 /// Claims runs without an owner, and takes over. Its locks last as long as the server executes it.
 pub(super) const CLAIM_RUNS: &str = "SELECT * FROM @claim_runs($1, $2, $3, $4, $5, $6)";
@@ -257,10 +257,12 @@ impl Store {
         let rank = |due: Timestamp, priority: i16| if due <= now { -priority } else { i16::MAX };
         for row in &rows {
             let (id, due, priority) = (row.try_get(0)?, row.try_get(6)?, row.try_get(8)?);
-            match Schedule::parse(row.try_get(2)?, row.try_get(3)?) {
-                Ok(schedule) => {
+            let schedule = Schedule::parse(row.try_get(2)?, row.try_get(3)?);
+            let misfire = Misfire::parse(row.try_get(4)?);
+            match schedule.and_then(|schedule| Ok((schedule, misfire?))) {
+                Ok((schedule, misfire)) => {
                     next.push(Reverse((rank(due, priority), due, jobs.len())));
-                    jobs.push((row, schedule, Misfire::parse(row.try_get(4)?)));
+                    jobs.push((row, schedule, misfire));
                 }
                 Err(reason) => moves.disable(id, reason),
             }

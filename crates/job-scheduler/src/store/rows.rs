@@ -9,6 +9,7 @@ use tokio_postgres::{Error, Row};
 
 use crate::clock::Reading;
 use crate::shares::Place;
+use crate::sql::{Parsed, named};
 
 /// The longest time in which a node starts no other run, because one of its runs is a suspect.
 const MAX_WATCH: Duration = Duration::from_secs(60);
@@ -66,16 +67,9 @@ pub(crate) enum Verdict {
     Abandoned,
 }
 
-impl Verdict {
-    fn parse(text: &str) -> Self {
-        match text {
-            "cancelled" => Self::Cancelled,
-            "paused" => Self::Paused,
-            // There is no other.
-            _ => Self::Abandoned,
-        }
-    }
+named!(Verdict, "verdict": Cancelled = "cancelled", Paused = "paused", Abandoned = "abandoned");
 
+impl Verdict {
     /// The state of the run in the table.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
@@ -171,7 +165,7 @@ pub(crate) struct Registered {
 pub(super) fn started(row: &Row) -> Result<Started, Error> {
     let duration = |column| Ok(Duration::from_micros(row.try_get::<_, i64>(column)? as u64));
     let timeout: Option<i64> = row.try_get(3)?;
-    let verdict: Option<&str> = row.try_get(8)?;
+    let verdict: Option<Parsed<_>> = row.try_get(8)?;
     Ok(Started {
         id: row.try_get(0)?,
         payload: row.try_get::<_, Json<_>>(2)?.0,
@@ -179,7 +173,7 @@ pub(super) fn started(row: &Row) -> Result<Started, Error> {
         retries: row.try_get::<_, i32>(4)? as u32,
         backoff: (duration(5)?, duration(6)?),
         at: row.try_get(7)?,
-        verdict: verdict.map(Verdict::parse),
+        verdict: verdict.map(|read| read.0),
     })
 }
 

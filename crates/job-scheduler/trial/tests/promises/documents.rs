@@ -6,7 +6,7 @@ use hashed_wheel_job_scheduler::jiff::Timestamp;
 use hashed_wheel_job_scheduler::{Context, Error, NewJob, RunError, RunState, Scheduler};
 use serde_json::{Value, json};
 
-use crate::fixture::{Fixture, LATER, MS, Task, shut_down};
+use crate::fixture::{Fixture, LATER, MS, Task, eventually, shut_down};
 
 fn nested(levels: usize) -> Value {
     (0..levels).fold(Value::Null, |inner, _| Value::Array(vec![inner]))
@@ -119,6 +119,37 @@ async fn times_that_cannot_be_read_are_not_stored() {
         .execute_sql("UPDATE @run SET started = '9999-12-29 23:59:59+00'")
         .await;
     assert!(fixture.history(job).await[0].started.is_some());
+}
+
+/// The constraints of the tables allow only names that the node knows. Without one of them, a node
+/// that reads another name disables the job and goes on.
+#[tokio::test]
+async fn name_that_is_not_known_is_an_error() {
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
+    fixture.migrate().await;
+    let later = NewJob::new(&Task::Succeed).after(LATER);
+    let job = fixture.enqueue(later).await;
+    let update = "UPDATE @job SET misfire = 'perhaps'";
+    let refused = update.replace('@', &format!("{}.", fixture.schema));
+    let error = fixture.client.batch_execute(&refused).await.unwrap_err();
+    assert_eq!(error.code().map(|code| code.code()), Some("23514"));
+    let drop = "ALTER TABLE @job DROP CONSTRAINT job_misfire_check; ";
+    fixture.execute_sql(&format!("{drop}{update}")).await;
+    let reason = "misfire 'perhaps': must be one of skip, run once, run all";
+    let error = fixture.jobs.get(&fixture.client, job).await.unwrap_err();
+    assert!(error.to_string().ends_with(reason), "{error}");
+    fixture.make_due(job).await;
+    let node = fixture.node().await;
+    let disabled = async || {
+        let jobs = fixture.all_jobs().await;
+        jobs[0].disabled_reason.as_deref() == Some(reason)
+    };
+    eventually(disabled).await;
+    let neighbour = fixture.enqueue(NewJob::new(&Task::Succeed)).await;
+    fixture.until_done(neighbour, 1).await;
+    shut_down(node).await;
 }
 
 /// Otherwise the node could not store the next due time, nor anything else in the same transaction.
