@@ -327,3 +327,6 @@ impl Timer {
         filled.collect()
     }
 }
+
+#[cfg(test)]
+mod tests;
