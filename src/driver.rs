@@ -96,8 +96,9 @@ impl Driver {
     ///
     /// With a [task executor](crate::Builder::task_executor), `n` limits how many tasks are handed
     /// to it. A timeout that was [reset](crate::Timeout::reset) to a later deadline does not count
-    /// when it is moved, and a turn drains as many messages as `turn` does. With `n` of zero the
-    /// turn only drains messages.
+    /// when it is moved, nor does a question whether a task
+    /// [postpones](crate::TimerTask::postpone) itself. A turn drains as many messages as `turn`
+    /// does. With `n` of zero the turn only drains messages.
     ///
     /// # Examples
     ///

@@ -88,7 +88,8 @@ pub trait TimerTask: Send + Sized + 'static {
     ///
     /// Called if [`POSTPONES`](Self::POSTPONES) is true, on the worker, even if there is a [task
     /// executor](TaskExecutor). It should be short, because nothing else expires meanwhile. It does
-    /// not count for [`turn_at_most`](crate::Driver::turn_at_most).
+    /// not count for [`turn_at_most`](crate::Driver::turn_at_most) and
+    /// [`max_tasks_per_turn`](crate::Builder::max_tasks_per_turn).
     ///
     /// Until it has returned, the deadline of the timeout is the present. If the timeout is
     /// cancelled meanwhile, that stays so, and the hook is called [on the

@@ -257,7 +257,8 @@ impl Builder {
     /// Timeouts fire in the same order with any limit, except those that were reset, and those that
     /// tasks schedule meanwhile. A task that is handed to a [task executor](Self::task_executor)
     /// counts as one that runs. A timeout that was [reset](crate::Timeout::reset) to a later
-    /// deadline does not count when it is moved.
+    /// deadline does not count when it is moved, nor does a question whether a task
+    /// [postpones](crate::TimerTask::postpone) itself.
     ///
     /// Not for a [driven timer](Self::build_driven), which has [`Driver::turn_at_most`]; but for a
     /// [hosted](Self::build_hosted) one.
