@@ -86,7 +86,7 @@ impl Timeout {
     /// ```
     #[doc(alias("clearTimeout", "Stop", "abort"))]
     pub fn cancel(&self) -> bool {
-        self.handle.timer().cancel(self, false)
+        self.handle.timer().cancel(self)
     }
 
     /// Cancels the timeout, or waits until its task is over. Linux's `timer_delete_sync`.

@@ -101,17 +101,11 @@ impl Inner {
         }
     }
 
-    /// Cancels a timeout, if it has not ended. `skips_hook`: the task's hook is not called.
-    pub(crate) fn cancel(&self, timeout: &Timeout, skips_hook: bool) -> bool {
-        let Some(task) = self.end_by_cancel(timeout) else {
-            return false;
-        };
-        match task {
-            Some(claim) if skips_hook => drop_claimed(timeout, claim),
-            Some(claim) => call_cancelled(timeout, claim),
-            None => {}
-        }
-        true
+    /// Cancels a timeout, if it has not ended, and calls the task's hook.
+    pub(crate) fn cancel(&self, timeout: &Timeout) -> bool {
+        let task = self.end_by_cancel(timeout);
+        task.map(|task| task.map(|claim| call_cancelled(timeout, claim)))
+            .is_some()
     }
 
     /// [`cancel`](Self::cancel), and drops the handle. Most often this takes one pass through what
@@ -128,7 +122,7 @@ impl Inner {
             }
             Err(handle) => {
                 let timeout = Timeout { handle };
-                timeout.handle.timer().cancel(&timeout, false)
+                timeout.handle.timer().cancel(&timeout)
             }
         }
     }
@@ -140,7 +134,12 @@ impl Inner {
         match thread_cache::discard(timeout.handle, OnCancel::CallHook, true) {
             Ok(None) => {}
             Ok(Some((task, _))) => self.drop_detached(task),
-            Err(handle) => _ = self.cancel(&Timeout { handle }, true),
+            Err(handle) => {
+                let timeout = Timeout { handle };
+                if let Some(claim) = self.end_by_cancel(&timeout).flatten() {
+                    drop_claimed(&timeout, claim);
+                }
+            }
         }
     }
 
