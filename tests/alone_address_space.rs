@@ -51,6 +51,11 @@ fn a_wheel_for_which_there_is_no_memory_is_an_error() {
                 panic!("{error:?}")
             };
             assert!(bytes >= 4 << 30, "{error}");
+            // What no machine accepts comes first.
+            let largest = builder().ticks_per_wheel(MAX_TICKS_PER_WHEEL);
+            let error = largest.tick(Duration::MAX).build().map(|_| ()).unwrap_err();
+            let max = Duration::from_nanos(((1 << 62) - 3) / MAX_TICKS_PER_WHEEL as u64);
+            assert_eq!(error, BuildError::TickTooLong { max });
             // The next smaller one that fits.
             let timer = builder()
                 .ticks_per_wheel(MAX_TICKS_PER_WHEEL / 8)

@@ -195,21 +195,21 @@ impl Builder {
         if settings.tick.is_zero() {
             return Err(BuildError::ZeroTick);
         }
+        // One round of the wheel must be a representable time, as in Netty, and shorter than the
+        // longest time that a timer can count. This is checked first, because whether there is
+        // memory depends on the machine.
+        let (least, most) = (1 + usize::from(settings.hierarchical), MAX_TICKS_PER_WHEEL);
+        let slots = settings.ticks_per_wheel.clamp(least, most);
+        let max = Duration::from_nanos((DEADLINE_RUNNING - 1) / slots.next_power_of_two() as u64);
+        if settings.tick > max {
+            return Err(BuildError::TickTooLong { max });
+        }
         let wheel = EitherWheel::try_new(settings.hierarchical, settings.ticks_per_wheel);
         let wheel = wheel.map_err(|error| match error {
             SizeError::NoMemory { bytes } => BuildError::NoMemory { bytes },
             _ if settings.ticks_per_wheel == 0 => BuildError::ZeroTicksPerWheel,
-            _ => BuildError::TooManyTicksPerWheel {
-                max: MAX_TICKS_PER_WHEEL,
-            },
+            _ => BuildError::TooManyTicksPerWheel { max: most },
         })?;
-        // One round of the wheel must be a representable time, as in Netty, and shorter than the
-        // longest time that a timer can count.
-        let longest_tick =
-            Duration::from_nanos((DEADLINE_RUNNING - 1) / wheel.ticks_per_wheel() as u64);
-        if settings.tick > longest_tick {
-            return Err(BuildError::TickTooLong { max: longest_tick });
-        }
         if settings.tick < SHORTEST_TICK {
             report::tick_raised(settings.tick, SHORTEST_TICK);
             settings.tick = SHORTEST_TICK;

@@ -1406,6 +1406,10 @@ fn invalid_settings_are_rejected_with_a_reason() {
         Duration::from_nanos((1 << 62) - 3),
         "the longest time that a timer can count"
     );
+    let levels = HashedWheelTimer::builder().hierarchical(true);
+    let built = levels.tick(max).ticks_per_wheel(1).build().map(|_| ());
+    let half = BuildError::TickTooLong { max: max / 2 };
+    assert_eq!(built, Err(half), "a level has at least two slots");
     let mut longest = Driven::with(|builder| builder.tick(max).ticks_per_wheel(1));
     longest.timer.new_timeout(|_| (), Duration::ZERO).unwrap();
     assert_eq!(longest.pass(max), 1, "the first boundary is reached");
