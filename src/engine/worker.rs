@@ -273,13 +273,13 @@ fn expire_tick(
     turn_end: u64,
 ) -> bool {
     // First the wheel collects the whole tick in its ready list, so that no task runs meanwhile.
-    // Then the nodes are taken out and decided one by one, so that each timeout can be cancelled
-    // until then.
+    // Then the nodes are taken out one by one, so that each timeout can be cancelled until then.
     nodes.advance(tick);
     let last_deadline = inner.ticks.last_deadline_of(tick);
     let counters = &inner.counters.worker;
     // One count for both ends, because it is in the worker's loop.
     let mut left = lateness.sample_end().min(turn_end) - counters.handed_over();
+    debug_assert!(left > 0, "it is counted down to zero");
     loop {
         if inner.state.snapshot().is_stopped() {
             // The rest is for `stop` to return.
