@@ -264,7 +264,7 @@ fn documents_that_are_large_or_cannot_be_read_are_shown_in_part() {
         return;
     };
     let page = fixture.serve(&[]);
-    let id = fixture.enqueue(job(json!("ä".repeat(1 << 20))));
+    let id = fixture.enqueue(job(json!("ä".repeat(1 << 16))));
     page.until(&format!("/jobs/{id}"), &["done"]);
     let run = fixture
         .wait(fixture.jobs.history(&fixture.client, id, 1))
