@@ -70,16 +70,19 @@ pub(crate) const HOUSE: &str = r"
     local holders, tokens, queue, seen = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
     -- The number of waiting owners that are examined. Those behind them are told by these.
     local MANY = 64
+    -- Returns whether there were any.
+    local function remove(set, hash, ...)
+        return redis.call('zrem', set, ...) > 0 and redis.call('hdel', hash, ...)
+    end
     -- The number of holders, the one whose lease ends first, the end of that, and whether it is alone.
     local held, holder, ends, is_closed
     local function look()
         holder, ends = unpack(redis.call('zrange', holders, 0, 0, 'withscores'))
-        while holder and tonumber(ends) <= clock() do
+        if holder and tonumber(ends) <= clock() then
             -- Lua limits the number of arguments.
             local ended = redis.call('zrangebyscore', holders, '-inf', clock(), 'limit', 0, 1000)
-            redis.call('zrem', holders, unpack(ended))
-            redis.call('hdel', tokens, unpack(ended))
-            holder, ends = unpack(redis.call('zrange', holders, 0, 0, 'withscores'))
+            remove(holders, tokens, unpack(ended))
+            return look()
         end
         is_closed = holder and is_alone(holder)
         held = is_closed and 1 or holder and redis.call('zcard', holders) or 0
@@ -96,17 +99,13 @@ pub(crate) const HOUSE: &str = r"
     local function kept(owner)
         local expires = tonumber(redis.call('hget', seen, owner) or 0)
         if expires > clock() then return expires end
-        redis.call('zrem', queue, owner)
-        redis.call('hdel', seen, owner)
+        remove(queue, seen, owner)
     end
-    -- The first waiting owner that the queue keeps. Not removed: the caller.
+    -- The first waiting owner that the queue keeps, and until when. Not removed: the caller.
     local function first()
-        local head, expires
-        repeat
-            head = redis.call('zrange', queue, 0, 0)[1]
-            if not head or head == ARGV[1] then return head end
-            expires = kept(head)
-        until expires
+        local head = redis.call('zrange', queue, 0, 0)[1]
+        local expires = not head or head == ARGV[1] or kept(head)
+        if not expires then return first() end
         return head, expires
     end
     local function client(owner)
@@ -137,13 +136,9 @@ pub(crate) const HOUSE: &str = r"
         end
         -- Tells the next one when the time of these ends, which may have died. All owners of a client
         -- die together, so it tells the first one of another client, if there is one among the next.
-        local warned = waiting[count + 1]
-        for i = count + 1, #waiting do
-            if client(waiting[i]) ~= client(head) then
-                warned = waiting[i]
-                break
-            end
-        end
+        local behind = count + 1
+        while waiting[behind] and client(waiting[behind]) == client(head) do behind = behind + 1 end
+        local warned = waiting[behind] or waiting[count + 1]
         -- Not after each release: a message wakes the waiting caller. The field with an empty name has
         -- the last owner that was told, and the time at which it tries. It is removed with the queue.
         local told, at = string.match(kept[1] or '', '^(.*) (%d+)$')
@@ -206,7 +201,7 @@ pub(crate) const ENTER: &str = r"
         local behind = math.floor((token - now) / 1000000)
         redis.call('pexpire', tokens, (86400 + behind) * 1000)
         if head then
-            if redis.call('zrem', queue, owner) == 1 then redis.call('hdel', seen, owner) end
+            remove(queue, seen, owner)
             held, is_closed, ends = held + (is_in and 0 or 1), is_alone(owner), math.min(ends or till, till)
             wake(claim, false)
         end
@@ -250,13 +245,8 @@ pub(crate) const ENTER: &str = r"
 /// holder, 0: it was none, -1: it was none, and others hold so much that it does not fit.
 pub(crate) const LEAVE: &str = r"
     local owner, claim = ARGV[1], tonumber(ARGV[2])
-    local was_in = redis.call('zrem', holders, owner) == 1
-    if was_in then
-        redis.call('hdel', tokens, owner)
-    else
-        redis.call('zrem', queue, owner)
-        redis.call('hdel', seen, owner)
-    end
+    local was_in = remove(holders, tokens, owner)
+    if not was_in then remove(queue, seen, owner) end
     look()
     wake(claim, was_in)
     return was_in and 1 or fits(owner) and 0 or -1
@@ -281,8 +271,7 @@ pub(crate) const STATE: &str = r"
         end
     end
     if wanted ~= '' and found[1] then
-        redis.call('zrem', holders, found[1][1])
-        redis.call('hdel', tokens, found[1][1])
+        remove(holders, tokens, found[1][1])
         look()
         wake(claim, true)
     end
