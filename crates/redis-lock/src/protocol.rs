@@ -120,7 +120,8 @@ pub(crate) const HOUSE: &str = r"
     -- those that were told before.
     local function wake(claim, again)
         local head = first()
-        if not head then return redis.call('hdel', seen, '') end
+        -- Nothing is kept for a queue that is empty, or that Redis has lost.
+        if not head then return redis.call('pexpire', seen, 0) end
         if not fits(head) then return tell(head, wait(head)) end
         local waiting, count = redis.call('zrange', queue, 0, 2 * MANY - 1), 1
         while count < MANY and not is_alone(head) and waiting[count + 1]

@@ -118,6 +118,8 @@ pub const ROWS: &[Row] = &[
         "return not is_closed and held <= limit(owner)", "return not is_closed"),
     row("TokensOfEndedLeasesStay", "state::the_state_of_a_semaphore_has_each_holder_and_its_token", LUA,
         "remove(holders, tokens, unpack(ended))", "redis.call('zrem', holders, unpack(ended))"),
+    row("TimesOfALostQueueStay", "remains::the_times_of_a_lost_queue_are_forgotten", LUA,
+        "redis.call('pexpire', seen, 0)", "redis.call('hdel', seen, '')"),
     row("TokensOfExpiredHoldersStay", "state::tokens_of_holders_that_expired_with_their_key_are_forgotten", LUA,
         "if held == 0 then redis.call('pexpire', tokens, 0) end", ""),
     row("PermitsHaveNoEnd", "shared::the_permit_of_a_dead_holder_is_free_after_its_lease", LUA,

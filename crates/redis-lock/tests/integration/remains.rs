@@ -167,6 +167,19 @@ async fn names_that_are_used_once_leave_only_their_tokens() {
     }
 }
 
+/// Redis has evicted a queue, without the times until when its callers keep their places.
+#[tokio::test]
+async fn the_times_of_a_lost_queue_are_forgotten() {
+    let Some(mut setup) = Setup::new("lock-lost-queue") else {
+        return;
+    };
+    setup.add_dead_caller("{lock:a}", "a dead client:0/w");
+    let () = setup.redis.del("{lock:a}:queue").unwrap();
+    let guard = setup.locks.lock("a").lock().await.unwrap();
+    guard.unlock().await.unwrap();
+    assert_eq!(setup.redis.exists("{lock:a}:seen"), Ok(false));
+}
+
 #[tokio::test]
 async fn clients_that_are_dropped_leave_nothing() {
     let Some(mut setup) = Setup::new("lock-clients") else {
