@@ -5,9 +5,8 @@
 //! | held | the last release; a loss. The first of them decides, under the mutex of the hold |
 //! | released, lost | nothing |
 //!
-//! A timeout on the wheel is at the end of the lease by the local clock. Each renewal moves it. If
-//! it expires while a renewal moves it, the task finds the later end and schedules itself again: so
-//! there is always exactly one timeout.
+//! A timeout on the wheel is at the end of the lease by the local clock. A renewal only records the
+//! later end. When the timeout is due, its task is asked and postpones it until then.
 
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -79,9 +78,17 @@ pub(crate) struct NewHold {
 struct LeaseEnd(Weak<Hold>);
 
 impl TimerTask for LeaseEnd {
-    fn run(self, timeout: &Timeout) {
+    const POSTPONES: bool = true;
+
+    fn postpone(&self, _: &Timeout) -> Option<Duration> {
+        self.0.upgrade()?.rest()
+    }
+
+    fn run(self, _: &Timeout) {
         if let Some(hold) = self.0.upgrade() {
-            hold.lease_may_have_ended(&timeout.timer());
+            // A renewal that was answered since then is too late.
+            let loss = hold.reason_of_the_end(&hold.state());
+            hold.lose(loss);
         }
     }
 
@@ -168,11 +175,6 @@ impl Hold {
             // The answers to two renewals may be processed in the other order.
             state.until = state.until.max(until);
             state.error_text = None;
-            // If this returns false, the timeout has expired. Its task waits for the mutex, finds
-            // the new end, and schedules itself again.
-            if let Some(lease_end) = &state.lease_end {
-                _ = lease_end.reset_at(state.until);
-            }
         }
     }
 
@@ -181,21 +183,10 @@ impl Hold {
         self.state().error_text = Some(error.to_string());
     }
 
-    fn lease_may_have_ended(self: &Arc<Self>, timer: &HashedWheelTimer) {
-        let mut state = self.state();
-        if matches!(state.phase, Phase::Held) && Instant::now() < state.until {
-            match timer.new_timeout_task_at(LeaseEnd(Arc::downgrade(self)), state.until) {
-                Ok(lease_end) => state.lease_end = Some(lease_end),
-                Err(_) => {
-                    drop(state);
-                    self.lose(Loss::Timer);
-                }
-            }
-            return;
-        }
-        let loss = self.reason_of_the_end(&state);
-        drop(state);
-        self.lose(loss);
+    /// Returns the rest of the lease, if there is one.
+    fn rest(&self) -> Option<Duration> {
+        let rest = self.state().until.checked_duration_since(Instant::now());
+        rest.filter(|rest| !rest.is_zero())
     }
 
     fn reason_of_the_end(&self, state: &State) -> Loss {
