@@ -20,10 +20,12 @@ use crate::error::{LockError, Loss};
 use crate::observe;
 use crate::options::LockOptions;
 use crate::scripts::Keys;
-use crate::watchdog::GroupKey;
 
 /// A function that is called when the lock is lost.
 type Callback = Box<dyn FnOnce(Loss) + Send>;
+
+/// The locks that one call can renew: the slot on a cluster, otherwise 0; and the lease.
+pub(crate) type GroupKey = (u16, Duration);
 
 /// One hold of a lock.
 pub(crate) struct Hold {
@@ -31,7 +33,6 @@ pub(crate) struct Hold {
     pub(crate) owner: Arc<str>,
     /// The part of the owner that is a number.
     pub(crate) id: u64,
-    /// The locks that one call can renew.
     pub(crate) group: GroupKey,
     pub(crate) token: u64,
     pub(crate) options: Arc<LockOptions>,

@@ -14,7 +14,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use hashed_wheel::{HashedWheelTimer, NewTimeoutError};
 use hashed_wheel_util::{Cause, ExpiringMap, RemovedEntries};
@@ -22,7 +22,7 @@ use tokio::runtime::Handle;
 
 use crate::calls::Calls;
 use crate::error::{LockError, Loss};
-use crate::hold::Hold;
+use crate::hold::{GroupKey, Hold};
 use crate::observe;
 use crate::scripts::Found;
 
@@ -36,9 +36,6 @@ pub(crate) struct Watchdog {
     calls: Arc<Calls>,
     runtime: Handle,
 }
-
-/// The slot on a cluster, otherwise 0; and the lease.
-pub(crate) type GroupKey = (u16, Duration);
 
 /// The locks that one call can renew.
 #[derive(Default)]
