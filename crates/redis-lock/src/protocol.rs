@@ -117,9 +117,9 @@ pub(crate) const HOUSE: &str = r"
         redis.pcall('publish', channel, owner .. ' ' .. milliseconds)
     end
     -- Tells the first waiting owners that fit together, and limits their time to enter. `again`: also
-    -- those that were told before.
-    local function wake(claim, again)
-        local head = first()
+    -- those that were told before. `head`: the first one, if it is known.
+    local function wake(claim, again, head)
+        head = head or first()
         -- Nothing is kept for a queue that is empty, or that Redis has lost.
         if not head then return redis.call('pexpire', seen, 0) end
         if not fits(head) then return tell(head, wait(head)) end
@@ -174,6 +174,7 @@ pub(crate) const ENTER: &str = r"
         if not fits(owner) then return false end
         if not head or head == owner then return true end
         if fair == '0' then return limit(owner) <= limit(head) end
+        if held >= limit(owner) then return false end
         local waiting, others = redis.call('zrange', queue, 0, MANY - 1), held
         for _, before in ipairs(waiting) do
             if before == owner then return others <= limit(owner) end
@@ -193,8 +194,7 @@ pub(crate) const ENTER: &str = r"
         -- First: Redis without memory refuses it, and nothing after it.
         local till = clock() + 1 + lease
         redis.call('zadd', holders, string.format('%.0f', till), owner)
-        local rest = held > 0 and redis.call('pttl', holders) or 0
-        redis.call('pexpire', holders, math.max(rest, lease + 1))
+        redis.call('pexpire', holders, math.max(held > 0 and redis.call('pttl', holders) or 0, lease + 1))
         -- The last holders may have expired with their key, before a script took their tokens.
         if held == 0 then redis.call('pexpire', tokens, 0) end
         redis.call('hset', tokens, '', text, owner, text)
@@ -210,21 +210,22 @@ pub(crate) const ENTER: &str = r"
     end
     local place = 0
     if keep > 0 then
-        clock()
-        redis.call('zadd', queue, 'nx', string.format('%.0f', time[1] * 1000000 + time[2]), owner)
         redis.call('hset', seen, owner, string.format('%.0f', clock() + keep))
+        place = redis.call('zrank', queue, owner)
+        local is_clean = not place
+        local arrival = string.format('%.0f', time[1] * 1000000 + time[2])
+        place = place or redis.call('zadd', queue, arrival, owner) and redis.call('zrank', queue, owner)
         if redis.call('pttl', queue) < keep then
             redis.call('pexpire', queue, keep * 2)
             redis.call('pexpire', seen, keep * 2)
         end
-        place = redis.call('zrank', queue, owner)
-        -- Owners that have died behind others may never be the first. So each caller removes those
-        -- right before it, and the first one those at the end.
-        repeat
+        -- Owners that have died behind others may never be the first. So each caller that asks again
+        -- removes those right before it, and the first one those at the end.
+        while not is_clean do
             local other = redis.call('zrange', queue, place - 1, place - 1)[1]
-            local is_dead = other ~= owner and not kept(other)
-            if is_dead and place > 0 then place = place - 1 end
-        until not is_dead
+            is_clean = other == owner or kept(other)
+            if not is_clean and place > 0 then place = place - 1 end
+        end
     end
     if not (head or is_closed) then head, reserved = first() end
     if not head or not fits(head) then
@@ -235,7 +236,8 @@ pub(crate) const ENTER: &str = r"
     end
     -- The first waiting owner may not know that it may enter: leases ended, Redis deleted them, or a
     -- release told an owner that has lost its place since.
-    wake(claim, false)
+    -- One that was told is the only one that fits if it is alone.
+    if reserved > clock() + claim or not is_alone(head) then wake(claim, false, head) end
     return {0, math.min(reserved, clock() + claim) - clock(), 0}
 ";
 
@@ -248,7 +250,8 @@ pub(crate) const LEAVE: &str = r"
     local owner, claim = ARGV[1], tonumber(ARGV[2])
     local was_in = remove(holders, tokens, owner)
     if not was_in then remove(queue, seen, owner) end
-    look()
+    -- Nobody else was in with an owner that is alone.
+    if was_in and is_alone(owner) then held = 0 else look() end
     wake(claim, was_in)
     return was_in and 1 or fits(owner) and 0 or -1
 ";
