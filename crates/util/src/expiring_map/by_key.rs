@@ -191,16 +191,19 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
         let (shard, hash) = self.place(&key);
         let owner = &self.owner;
         let mut new = owner.new_item(hash, key, value);
+        // Once, because the clock is a good part of an insertion. The timer reads it again.
+        let mut begin = Now::of(&owner.timer);
         loop {
             // Without the lock, because it may drop the entries of a receiver.
             let is_full = owner.output.check().is_err();
-            let has_key = |other: &Item<K, V>| other.has_key(&new.entry.key);
-            let Ok(mut items) = shard.try_lock_key(hash, &owner.timer, has_key) else {
+            let has_key = |other: &Item<K, V>| other.has_key(&new.key);
+            let Ok(mut items) = shard.try_lock_key(hash, &owner.timer, begin, has_key) else {
                 // A timer that rejects the entry does so at once. Its delay begins when the key is
                 // free.
-                new = owner.arm(shard, new, &end)?;
+                new = owner.arm(shard, new, begin, &end)?;
                 new.cancel();
                 shard.wait_for_key(hash);
+                begin = Now::of(&owner.timer);
                 continue;
             };
             let now = items.table.now();
@@ -229,11 +232,11 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
                 }
                 _ => {
                     drop(items);
-                    new = owner.arm(shard, new, &end)?;
+                    new = owner.arm(shard, new, begin, &end)?;
                     continue;
                 }
             }
-            let has_key = |other: &Item<K, V>| other.has_key(&new.entry.key);
+            let has_key = |other: &Item<K, V>| other.has_key(&new.key);
             let replaced = items.table.remove_living(hash, has_key);
             let replaced = replaced.map(|old| shard.leave(&mut items, old, Cause::Replaced));
             let end_replaced = || replaced.and_then(|old| shard.output.end_replaced(old));
@@ -299,7 +302,7 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     {
         self.with_item(self.lock_key(key), key, |item, now| {
             self.owner.use_item(item, now);
-            access(&mut item.entry.value)
+            access(&mut item.value)
         })
     }
 
@@ -410,7 +413,8 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     {
         let (shard, hash) = self.place(key);
         let has_key = |item: &Item<K, V>| item.has_key(key);
-        let items = shard.try_lock_key(hash, &self.owner.timer, has_key)?;
+        let timer = &self.owner.timer;
+        let items = shard.try_lock_key(hash, timer, Now::of(timer), has_key)?;
         Ok((shard, hash, items))
     }
 

@@ -194,7 +194,7 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
         let locked = self.try_lock_key(key)?;
         Ok(self.with_item(locked, key, |item, now| {
             self.owner.use_item(item, now);
-            item.entry.value.clone()
+            item.value.clone()
         }))
     }
 
@@ -337,19 +337,19 @@ impl<K, V> OccupiedEntry<'_, K, V> {
     /// Returns the key.
     #[must_use]
     pub fn key(&self) -> &K {
-        &self.item().entry.key
+        &self.item().key
     }
 
     /// Returns the value.
     #[must_use]
     pub fn get(&self) -> &V {
-        &self.item().entry.value
+        &self.item().value
     }
 
     /// Returns the value, to change it.
     #[must_use]
     pub fn get_mut(&mut self) -> &mut V {
-        &mut self.item_mut().entry.value
+        &mut self.item_mut().value
     }
 
     /// Replaces the value, and returns the old one. The time stays, and the weight.
@@ -472,7 +472,8 @@ impl<'a, K, V> VacantEntry<'a, K, V> {
         let owner = &map.owner;
         let Reservation { shard, hash } = &reservation;
         let item = owner.new_item(*hash, key, value);
-        let item = owner.arm(shard, item, |now| now.after(delay))?;
+        let now = Now::of(&owner.timer);
+        let item = owner.arm(shard, item, now, |now| now.after(delay))?;
         let held = Some((item, reservation));
         Ok(OccupiedEntry { map, held })
     }

@@ -9,24 +9,25 @@ use super::time::{Now, Time};
 /// A key, its value, and its time.
 ///
 /// Keys and values are the user's. Whatever drops one must be called without a lock held.
-// In this order, so that what a look-up needs is together.
+// In this order, so that what a look-up needs is together. A map waits for memory, so each byte
+// counts: with a key and a value of 8 bytes each, an item has 64.
 #[repr(C)]
 pub(super) struct Item<K, V> {
     pub(super) deadline: u64,
     pub(super) weight: u32,
+    /// In a table with a limit.
+    pub(super) number: u16,
     /// Since it was inserted, or since an eviction has passed it over. Without a limit, always, so
     /// that a look-up writes to no memory.
     pub(super) is_used: bool,
     /// Whether its deadline was ever made earlier than that of its timeout.
     pub(super) is_hastened: bool,
-    /// The cause is set when it leaves the map.
-    pub(super) entry: Removed<K, V>,
+    pub(super) key: K,
+    pub(super) value: V,
     pub(super) timeout: Armed,
     pub(super) hash: u64,
     /// The latest deadline, whatever the use of the item.
     pub(super) end: u64,
-    /// In a table with a limit.
-    pub(super) number: u32,
 }
 
 /// The timeout of an item; `None` once it was cancelled. Its drop cancels it, and must happen
@@ -59,7 +60,7 @@ impl<K, V> Item<K, V> {
 
     /// Whether the item is under this key.
     pub(super) fn has_key(&self, key: &(impl Equivalent<K> + ?Sized)) -> bool {
-        key.equivalent(&self.entry.key)
+        key.equivalent(&self.key)
     }
 
     pub(super) fn timeout(&self) -> &Timeout {
@@ -75,14 +76,6 @@ impl<K, V> Item<K, V> {
 
     pub(super) fn has_ended(&self) -> bool {
         self.timeout().is_expired() || self.timeout().is_cancelled()
-    }
-
-    /// Sets why it leaves the map: the cause if it is alive, or else that it has expired.
-    pub(super) fn set_cause(&mut self, now: Now, cause: Cause) {
-        self.entry.cause = match self.is_alive(now) {
-            true => cause,
-            false => Cause::Expired,
-        };
     }
 
     /// Cancels the timeout of an item that was removed. Must be called without a lock held.
@@ -101,7 +94,22 @@ impl<K, V> Item<K, V> {
     /// Cancels the timeout, and returns the key and the value.
     pub(super) fn into_pair(mut self) -> (K, V) {
         self.cancel();
-        let Removed { key, value, .. } = self.entry;
-        (key, value)
+        (self.key, self.value)
+    }
+
+    /// Cancels the timeout, and returns the entry, for the output.
+    pub(super) fn into_removed(self, cause: Cause) -> Removed<K, V> {
+        let (key, value) = self.into_pair();
+        Removed { key, value, cause }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_item_with_a_small_key_and_value_is_as_large_as_a_cache_line() {
+        assert!(size_of::<Item<u64, u64>>() <= 64);
     }
 }

@@ -28,7 +28,7 @@ use self::item::{Armed, Item};
 use self::items::end_all;
 use self::output::Output;
 use self::panics::drop_panic;
-use self::shard::{Leaving, Shard};
+use self::shard::Shard;
 use self::time::{Now, Time};
 use crate::deadlines::nanos;
 use crate::sync::Arc;
@@ -379,17 +379,17 @@ impl<K, V> Owner<K, V> {
     /// Makes an item that has no time yet.
     fn new_item(&self, hash: u64, key: K, value: V) -> Item<K, V> {
         let weight = self.weigher.as_ref().map_or(0, |weigh| weigh(&key, &value));
-        let cause = Cause::Removed;
         Item {
-            hash,
             deadline: 0,
-            end: 0,
             weight,
+            number: 0,
             is_used: true,
             is_hastened: false,
-            number: 0,
+            key,
+            value,
             timeout: Armed(None),
-            entry: Removed { key, value, cause },
+            hash,
+            end: 0,
         }
     }
 
@@ -399,9 +399,9 @@ impl<K, V> Owner<K, V> {
         &self,
         shard: &Arc<Shard<K, V>>,
         mut item: Item<K, V>,
+        now: Now,
         end: impl FnOnce(Now) -> u64,
     ) -> Result<Item<K, V>, InsertError<K, V>> {
-        let now = Now::of(&self.timer);
         let time = self.time(now, end(now));
         let rest = now.until(time.deadline);
         let arm = |()| (shard.arm)(shard, &self.timer, item.hash, rest);
@@ -434,13 +434,8 @@ impl<K, V> Drop for Owner<K, V> {
         let mut all = Vec::new();
         for shard in &self.shards {
             let mut items = shard.lock_at(now);
-            let now = items.table.now();
-            for mut item in items.table.take_all() {
-                item.set_cause(now, Cause::Stopped);
-                // No other call can use the map.
-                let reservation = None;
-                all.push(Leaving { item, reservation });
-            }
+            let left = items.table.take_all();
+            all.extend(shard.leave_all(&mut items, left, Cause::Stopped));
         }
         // The panic hook has reported it. This may be dropped during another panic.
         if let Some(panic) = end_all(all, &self.output) {

@@ -45,13 +45,17 @@ impl<K: Send + 'static, V: Send + 'static> Output<K, V> {
 
     pub(super) fn handler(handler: impl Fn(Removed<K, V>) + Send + Sync + 'static) -> Self {
         // The entry is moved to the stack for that.
-        Self::new(move |leaving| handler(leaving.item.entry))
+        Self::new(move |leaving| {
+            let _reservation = leaving.reservation;
+            handler(leaving.item.into_removed(leaving.cause));
+        })
     }
 
     pub(super) fn sender(sender: Sender<K, V>, capacity: Option<usize>) -> Self {
         let sender = Arc::new(sender);
         let queue = Arc::clone(&sender);
-        let mut output = Self::new(move |leaving| sender.send(leaving.item.entry));
+        let mut output =
+            Self::new(move |leaving| sender.send(leaving.item.into_removed(leaving.cause)));
         output.runs_on_worker = true;
         output.bound = capacity.map(|most| (queue, most));
         output
@@ -72,9 +76,10 @@ impl<K: Send + 'static, V: Send + 'static> Output<K, V> {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let take = move |Leaving { item, reservation }| {
+        let take = move |leaving: Leaving<K, V>| {
             // The key is free when the future has ended, or was dropped.
-            let write = (handler(item.entry), reservation);
+            let entry = leaving.item.into_removed(leaving.cause);
+            let write = (handler(entry), leaving.reservation);
             spawn(Box::pin(async move {
                 let (write, _reservation) = write;
                 write.await;
@@ -100,7 +105,7 @@ impl<K, V> Output<K, V> {
     /// Passes on an entry that has left the map. Drops it if its cause was not chosen.
     pub(super) fn pass_on(&self, mut leaving: Leaving<K, V>) {
         leaving.item.cancel();
-        if self.causes.contains(leaving.item.entry.cause) {
+        if self.causes.contains(leaving.cause) {
             (self.take)(leaving);
         }
     }

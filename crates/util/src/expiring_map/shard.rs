@@ -43,6 +43,7 @@ pub(super) struct Items<K, V> {
 /// the item.
 pub(super) struct Leaving<K, V> {
     pub(super) item: Item<K, V>,
+    pub(super) cause: Cause,
     pub(super) reservation: Option<Reservation<K, V>>,
 }
 
@@ -77,17 +78,18 @@ impl<K, V> Shard<K, V> {
         self: &Arc<Self>,
         hash: u64,
         timer: &HashedWheelTimer,
+        mut now: Now,
         has_key: impl Fn(&Item<K, V>) -> bool,
     ) -> Result<MutexGuard<'_, Items<K, V>>, BeingWritten> {
         loop {
-            let mut items = self.lock_at(Now::of(timer));
+            let mut items = self.lock_at(now);
             if items.reserved.contains(hash) {
                 return Err(BeingWritten);
             }
             if !self.output.reserves_keys {
                 return Ok(items);
             }
-            let now = items.table.now();
+            now = items.table.now();
             let is_dead = |item: &Item<K, V>| !item.is_alive(now) && has_key(item);
             let Some(dead) = items.table.remove(hash, is_dead) else {
                 return Ok(items);
@@ -95,6 +97,7 @@ impl<K, V> Shard<K, V> {
             let dead = self.leave(&mut items, dead, Cause::Expired);
             drop(items);
             self.output.pass_on(dead);
+            now = Now::of(timer);
         }
     }
 
@@ -114,13 +117,20 @@ impl<K, V> Shard<K, V> {
     pub(super) fn leave(
         self: &Arc<Self>,
         items: &mut Items<K, V>,
-        mut item: Item<K, V>,
+        item: Item<K, V>,
         cause: Cause,
     ) -> Leaving<K, V> {
-        item.set_cause(items.table.now(), cause);
+        let cause = match item.is_alive(items.table.now()) {
+            true => cause,
+            false => Cause::Expired,
+        };
         let reserves = self.output.reserves_keys;
         let reservation = reserves.then(|| items.reserved.add(self, item.hash));
-        Leaving { item, reservation }
+        Leaving {
+            item,
+            cause,
+            reservation,
+        }
     }
 
     /// The same for several.

@@ -34,7 +34,7 @@ pub(super) struct Table<K, V> {
     /// The weight of all items.
     weight: u64,
     /// The number of the next item.
-    next: u32,
+    next: u16,
     /// The order of eviction. That of a table without a limit is empty.
     order: VecDeque<Place>,
     /// At least one for each item, not later than its deadline. Without a limit there are none.
@@ -50,11 +50,11 @@ pub(super) struct Limit {
 
 /// Where an item is. An item that has left the table leaves its places behind in the order of
 /// eviction and in the deadlines. (Another item is taken for it only if it has the same hash, and
-/// 2^32 items came in between.)
+/// 2^16 items came in between. Then that one may be evicted early.)
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     hash: u64,
-    number: u32,
+    number: u16,
 }
 
 impl Place {
@@ -166,7 +166,7 @@ impl<K, V> Table<K, V> {
     }
 
     /// An item has a new deadline, perhaps an earlier one.
-    pub(super) fn hasten(&mut self, hash: u64, number: u32, deadline: u64) {
+    pub(super) fn hasten(&mut self, hash: u64, number: u16, deadline: u64) {
         if self.has_limit() {
             let place = Place { hash, number };
             self.deadlines.push(Reverse((deadline, place)));

@@ -2,11 +2,12 @@
 
 use std::panic::resume_unwind;
 
+use super::item::Item;
 use super::items::end_all;
 use super::panics::first_of;
 use super::shard::Leaving;
 use super::time::Now;
-use super::{Cause, ExpiringMap, Removed};
+use super::{Cause, ExpiringMap};
 
 impl<K, V> ExpiringMap<K, V> {
     /// Returns how many entries there are. Those whose time has come count until the timer's next
@@ -79,7 +80,7 @@ impl<K, V> ExpiringMap<K, V> {
         let mut keys = Vec::new();
         for shard in &self.owner.shards {
             let items = shard.lock_at(now);
-            keys.extend(items.table.living().map(|item| item.entry.key.clone()));
+            keys.extend(items.table.living().map(|item| item.key.clone()));
         }
         keys
     }
@@ -172,7 +173,7 @@ impl<K, V> ExpiringMap<K, V> {
         let panics = self.owner.shards.iter().filter_map(|shard| {
             let mut items = shard.lock_at(now);
             let removed = items.table.take_living(|item| {
-                let Removed { key, value, .. } = &mut item.entry;
+                let Item { key, value, .. } = item;
                 !keep(key, value)
             });
             let removed = shard.leave_all(&mut items, removed, Cause::Removed);
