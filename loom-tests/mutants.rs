@@ -404,8 +404,8 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("ReservedKeyIsGivenOut", "util/expiring_map/shard.rs try_lock_key",
         "items.reserved.contains(hash)", "false"),
     // The key of an entry that is written back is free before that.
-    mutant("KeyIsFreeBeforeTheWrite", "util/expiring_map/output.rs write_back",
-        "output.reserves_keys = true;", ""),
+    mutant("KeyIsFreeBeforeTheWrite", "util/expiring_map/output.rs handler",
+        "output.reserves_keys = reserves_keys;", "_ = reserves_keys;"),
     // A call finds no entry, because its time has come, although it was not written back.
     mutant("DeadEntryIsNotWritten", "util/expiring_map/shard.rs try_lock_key",
         "!self.output.reserves_keys", "true"),

@@ -292,7 +292,7 @@ impl<K: Send + 'static, V: Send + 'static> ExpiringMapBuilder<K, V> {
     where
         F: Fn(Removed<K, V>) + Send + Sync + 'static,
     {
-        self.build_with(Output::handler(handler))
+        self.build_with(Output::handler(false, handler))
     }
 
     /// Makes an empty map. `write` gets the entries that leave it, and until it has returned, their
@@ -337,7 +337,7 @@ impl<K: Send + 'static, V: Send + 'static> ExpiringMapBuilder<K, V> {
     where
         F: Fn(Removed<K, V>) + Send + Sync + 'static,
     {
-        self.build_with(Output::write_back(write))
+        self.build_with(Output::handler(true, write))
     }
 
     /// The same with an async function. `spawn` gets its futures, and runs them on a runtime. A key

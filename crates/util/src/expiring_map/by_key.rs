@@ -267,9 +267,8 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
     #[must_use]
-    pub fn get<Q>(&self, key: &Q) -> Option<V>
+    pub fn get<Q: Hash + Equivalent<K> + ?Sized>(&self, key: &Q) -> Option<V>
     where
-        Q: Hash + Equivalent<K> + ?Sized,
         V: Clone,
     {
         self.with(key, |value| value.clone())
@@ -296,10 +295,11 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     /// assert_eq!(packets.with("grace", |count| *count), None);
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
-    pub fn with<Q, R>(&self, key: &Q, access: impl FnOnce(&mut V) -> R) -> Option<R>
-    where
-        Q: Hash + Equivalent<K> + ?Sized,
-    {
+    pub fn with<Q: Hash + Equivalent<K> + ?Sized, R>(
+        &self,
+        key: &Q,
+        access: impl FnOnce(&mut V) -> R,
+    ) -> Option<R> {
         self.with_item(self.lock_key(key), key, |item, now| {
             self.owner.use_item(item, now);
             access(&mut item.value)
@@ -333,10 +333,7 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
     #[doc(alias("keepalive", "reset", "refresh"))]
-    pub fn touch<Q>(&self, key: &Q, delay: Duration) -> bool
-    where
-        Q: Hash + Equivalent<K> + ?Sized,
-    {
+    pub fn touch<Q: Hash + Equivalent<K> + ?Sized>(&self, key: &Q, delay: Duration) -> bool {
         self.touch_by(key, |now| now.after(delay))
     }
 
@@ -359,10 +356,7 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     /// assert!(!sessions.touch_at("bob", timer.now()));
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
-    pub fn touch_at<Q>(&self, key: &Q, deadline: Instant) -> bool
-    where
-        Q: Hash + Equivalent<K> + ?Sized,
-    {
+    pub fn touch_at<Q: Hash + Equivalent<K> + ?Sized>(&self, key: &Q, deadline: Instant) -> bool {
         let end = self.owner.time_at(deadline);
         self.touch_by(key, |_| end)
     }
@@ -373,19 +367,17 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     /// # Examples
     ///
     /// See [`put`](Self::put).
-    pub fn renew<Q>(&self, key: &Q) -> bool
-    where
-        Q: Hash + Equivalent<K> + ?Sized,
-    {
+    pub fn renew<Q: Hash + Equivalent<K> + ?Sized>(&self, key: &Q) -> bool {
         self.touch(key, self.owner.time_to_live)
     }
 
     /// The deadline is stored. If it is an earlier one, the timer is told without the lock: see
     /// [`Shard::settle`].
-    fn touch_by<Q>(&self, key: &Q, end: impl FnOnce(Now) -> u64) -> bool
-    where
-        Q: Hash + Equivalent<K> + ?Sized,
-    {
+    fn touch_by<Q: Hash + Equivalent<K> + ?Sized>(
+        &self,
+        key: &Q,
+        end: impl FnOnce(Now) -> u64,
+    ) -> bool {
         let (shard, hash, mut items) = self.lock_key(key);
         // From now, and not from before a wait for the key.
         let now = items.table.now();
@@ -407,10 +399,10 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
 
     /// Takes the lock for a call for this key. Returns the shard and the hash too. The error is
     /// that a call or a handler has reserved the key.
-    pub(super) fn try_lock_key<Q>(&self, key: &Q) -> Result<Locked<'_, K, V>, BeingWritten>
-    where
-        Q: Hash + Equivalent<K> + ?Sized,
-    {
+    pub(super) fn try_lock_key<Q: Hash + Equivalent<K> + ?Sized>(
+        &self,
+        key: &Q,
+    ) -> Result<Locked<'_, K, V>, BeingWritten> {
         let (shard, hash) = self.place(key);
         let has_key = |item: &Item<K, V>| item.has_key(key);
         let timer = &self.owner.timer;
@@ -419,10 +411,7 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     }
 
     /// The same, but waits for a reserved key.
-    pub(super) fn lock_key<Q>(&self, key: &Q) -> Locked<'_, K, V>
-    where
-        Q: Hash + Equivalent<K> + ?Sized,
-    {
+    pub(super) fn lock_key<Q: Hash + Equivalent<K> + ?Sized>(&self, key: &Q) -> Locked<'_, K, V> {
         loop {
             if let Ok(locked) = self.try_lock_key(key) {
                 return locked;
@@ -434,15 +423,12 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
 
     /// Calls `access` under the lock with the item under `key`, if there is one and it is alive,
     /// and with the present.
-    pub(super) fn with_item<Q, R>(
+    pub(super) fn with_item<Q: Hash + Equivalent<K> + ?Sized, R>(
         &self,
         (_, hash, mut items): Locked<'_, K, V>,
         key: &Q,
         access: impl FnOnce(&mut Item<K, V>, Now) -> R,
-    ) -> Option<R>
-    where
-        Q: Hash + Equivalent<K> + ?Sized,
-    {
+    ) -> Option<R> {
         let now = items.table.now();
         let item = items.table.find(hash, |item| item.has_key(key))?;
         Some(access(item, now))
@@ -467,10 +453,7 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
     #[doc(alias("invalidate"))]
-    pub fn remove<Q>(&self, key: &Q) -> Option<V>
-    where
-        Q: Hash + Equivalent<K> + ?Sized,
-    {
+    pub fn remove<Q: Hash + Equivalent<K> + ?Sized>(&self, key: &Q) -> Option<V> {
         let (_, hash, mut items) = self.lock_key(key);
         let removed = items.table.remove_living(hash, |item| item.has_key(key));
         drop(items);
@@ -493,10 +476,7 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
     #[must_use]
-    pub fn remaining<Q>(&self, key: &Q) -> Option<Duration>
-    where
-        Q: Hash + Equivalent<K> + ?Sized,
-    {
+    pub fn remaining<Q: Hash + Equivalent<K> + ?Sized>(&self, key: &Q) -> Option<Duration> {
         let deadline = self.with_item(self.lock_key(key), key, |item, _| item.deadline)?;
         Some(self.owner.timer.until(deadline))
     }
@@ -515,10 +495,7 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
     #[must_use]
-    pub fn contains_key<Q>(&self, key: &Q) -> bool
-    where
-        Q: Hash + Equivalent<K> + ?Sized,
-    {
+    pub fn contains_key<Q: Hash + Equivalent<K> + ?Sized>(&self, key: &Q) -> bool {
         self.with_item(self.lock_key(key), key, |_, _| ()).is_some()
     }
 }

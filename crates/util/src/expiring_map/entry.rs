@@ -186,9 +186,11 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     /// # Examples
     ///
     /// See [`build_with_async_write_back`](crate::ExpiringMapBuilder::build_with_async_write_back).
-    pub fn try_get<Q>(&self, key: &Q) -> Result<Option<V>, BeingWritten>
+    pub fn try_get<Q: Hash + Equivalent<K> + ?Sized>(
+        &self,
+        key: &Q,
+    ) -> Result<Option<V>, BeingWritten>
     where
-        Q: Hash + Equivalent<K> + ?Sized,
         V: Clone,
     {
         let locked = self.try_lock_key(key)?;
@@ -220,10 +222,7 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     ///     }
     /// }
     /// ```
-    pub async fn written<Q>(&self, key: &Q)
-    where
-        Q: Hash + Equivalent<K> + ?Sized,
-    {
+    pub async fn written<Q: Hash + Equivalent<K> + ?Sized>(&self, key: &Q) {
         let (shard, hash) = self.place(key);
         poll_fn(|context| {
             // Cloned and dropped without the lock, because a waker is user code.
@@ -321,17 +320,13 @@ impl<'a, K, V> Entry<'a, K, V> {
 
 impl<K, V> OccupiedEntry<'_, K, V> {
     fn item(&self) -> &Item<K, V> {
-        match &self.held {
-            Some((item, _)) => item,
-            None => unreachable!("it is taken by value"),
-        }
+        let held = self.held.as_ref();
+        &held.expect("it is taken by value").0
     }
 
     fn item_mut(&mut self) -> &mut Item<K, V> {
-        match &mut self.held {
-            Some((item, _)) => item,
-            None => unreachable!("it is taken by value"),
-        }
+        let held = self.held.as_mut();
+        &mut held.expect("it is taken by value").0
     }
 
     /// Returns the key.
@@ -392,14 +387,12 @@ impl<K, V> OccupiedEntry<'_, K, V> {
     /// ```
     #[must_use]
     pub fn remove(mut self) -> V {
-        match self.held.take() {
-            Some((item, reservation)) => {
-                // First, because the end of the timeout can call the handler for a dead item.
-                drop(reservation);
-                item.into_value()
-            }
-            None => unreachable!("it is taken by value"),
-        }
+        let Some((item, reservation)) = self.held.take() else {
+            unreachable!("it is taken by value");
+        };
+        // First, because the end of the timeout can call the handler for a dead item.
+        drop(reservation);
+        item.into_value()
     }
 }
 

@@ -64,10 +64,8 @@ impl<K, V> Item<K, V> {
     }
 
     pub(super) fn timeout(&self) -> &Timeout {
-        match &self.timeout.0 {
-            Some(timeout) => timeout,
-            None => unreachable!("an item that was not removed has a timeout"),
-        }
+        let timeout = self.timeout.0.as_ref();
+        timeout.expect("an item that was not removed has a timeout")
     }
 
     pub(super) fn is_of(&self, own: &Timeout) -> bool {

@@ -28,7 +28,7 @@ use self::item::{Armed, Item};
 use self::items::end_all;
 use self::output::Output;
 use self::panics::drop_panic;
-use self::shard::Shard;
+use self::shard::{Leaving, Shard};
 use self::time::{Now, Time};
 use crate::deadlines::nanos;
 use crate::sync::Arc;
@@ -416,6 +416,22 @@ impl<K, V> Owner<K, V> {
         Ok(item)
     }
 
+    /// Removes the items that pass the test, which gets the present too.
+    fn take(
+        &self,
+        now: Now,
+        cause: Cause,
+        test: impl Fn(&mut Item<K, V>, Now) -> bool,
+    ) -> Vec<Leaving<K, V>> {
+        let mut all = Vec::new();
+        for shard in &self.shards {
+            let mut items = shard.lock_at(now);
+            let taken = items.table.take(&test);
+            all.extend(shard.leave_all(&mut items, taken, cause));
+        }
+        all
+    }
+
     /// The item is used. With a time to idle, that moves its deadline, at most to its end.
     fn use_item(&self, item: &mut Item<K, V>, now: Now) {
         item.set_used();
@@ -431,12 +447,7 @@ impl<K, V> Owner<K, V> {
 impl<K, V> Drop for Owner<K, V> {
     fn drop(&mut self) {
         let now = Now::of_or_past(&self.timer);
-        let mut all = Vec::new();
-        for shard in &self.shards {
-            let mut items = shard.lock_at(now);
-            let left = items.table.take_all();
-            all.extend(shard.leave_all(&mut items, left, Cause::Stopped));
-        }
+        let all = self.take(now, Cause::Stopped, |_, _| true);
         // The panic hook has reported it. This may be dropped during another panic.
         if let Some(panic) = end_all(all, &self.output) {
             drop_panic(panic);

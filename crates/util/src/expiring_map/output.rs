@@ -43,12 +43,18 @@ impl<K: Send + 'static, V: Send + 'static> Output<K, V> {
         Self::new(|_| ())
     }
 
-    pub(super) fn handler(handler: impl Fn(Removed<K, V>) + Send + Sync + 'static) -> Self {
+    /// `reserves_keys`: the keys stay reserved until `handler` has returned.
+    pub(super) fn handler(
+        reserves_keys: bool,
+        handler: impl Fn(Removed<K, V>) + Send + Sync + 'static,
+    ) -> Self {
         // The entry is moved to the stack for that.
-        Self::new(move |leaving| {
+        let mut output = Self::new(move |leaving| {
             let _reservation = leaving.reservation;
             handler(leaving.item.into_removed(leaving.cause));
-        })
+        });
+        output.reserves_keys = reserves_keys;
+        output
     }
 
     pub(super) fn sender(sender: Sender<K, V>, capacity: Option<usize>) -> Self {
@@ -58,13 +64,6 @@ impl<K: Send + 'static, V: Send + 'static> Output<K, V> {
             Self::new(move |leaving| sender.send(leaving.item.into_removed(leaving.cause)));
         output.runs_on_worker = true;
         output.bound = capacity.map(|most| (queue, most));
-        output
-    }
-
-    /// The same, and the keys stay reserved until `handler` has returned.
-    pub(super) fn write_back(handler: impl Fn(Removed<K, V>) + Send + Sync + 'static) -> Self {
-        let mut output = Self::handler(handler);
-        output.reserves_keys = true;
         output
     }
 

@@ -183,7 +183,7 @@ impl<K, V> Table<K, V> {
                 continue;
             };
             if chances == 0 || !mem::take(&mut found.is_used) {
-                return self.take(place);
+                return self.remove(place.hash, |item| place.has(item));
             }
             chances -= 1;
             self.order.push_back(place);
@@ -204,18 +204,11 @@ impl<K, V> Table<K, V> {
                 found => {
                     PeekMut::pop(first);
                     if found.is_some() {
-                        return self.take(place);
+                        return self.remove(place.hash, |item| place.has(item));
                     }
                 }
             }
         }
-    }
-
-    fn take(&mut self, place: Place) -> Option<Item<K, V>> {
-        let found = self.items.find_entry(place.hash, |item| place.has(item));
-        let (item, _) = found.ok()?.remove();
-        self.weight -= u64::from(item.weight);
-        Some(item)
     }
 
     /// Removes the living item with this hash that passes the test.
@@ -272,15 +265,14 @@ impl<K, V> Table<K, V> {
         self.items.iter().filter(|item| item.is_alive(self.now))
     }
 
-    /// Removes the living items that pass the test.
-    pub(super) fn take_living(
+    /// Removes the items that pass the test, which gets the present too.
+    pub(super) fn take(
         &mut self,
-        mut test: impl FnMut(&mut Item<K, V>) -> bool,
+        mut test: impl FnMut(&mut Item<K, V>, Now) -> bool,
     ) -> Vec<Item<K, V>> {
         // First all tests, because one may panic.
-        let now = self.now;
         let items = self.items.iter_mut();
-        let passed: Vec<_> = items.map(|item| item.is_alive(now) && test(item)).collect();
+        let passed: Vec<_> = items.map(|item| test(item, self.now)).collect();
         let mut passed = passed.into_iter();
         let taken = self.items.extract_if(|_| passed.next() == Some(true));
         let taken: Vec<_> = taken.collect();
@@ -290,11 +282,6 @@ impl<K, V> Table<K, V> {
             self.drop_places();
         }
         taken
-    }
-
-    /// Removes all items, alive and dead.
-    pub(super) fn take_all(&mut self) -> Vec<Item<K, V>> {
-        mem::take(&mut self.items).into_iter().collect()
     }
 
     /// Returns for how many items there is room.

@@ -2,7 +2,6 @@
 
 use std::panic::resume_unwind;
 
-use super::item::Item;
 use super::items::end_all;
 use super::panics::first_of;
 use super::shard::Leaving;
@@ -172,9 +171,9 @@ impl<K, V> ExpiringMap<K, V> {
         let now = Now::of(&self.owner.timer);
         let panics = self.owner.shards.iter().filter_map(|shard| {
             let mut items = shard.lock_at(now);
-            let removed = items.table.take_living(|item| {
-                let Item { key, value, .. } = item;
-                !keep(key, value)
+            let removed = items.table.take(|item, now| {
+                let is_alive = item.is_alive(now);
+                is_alive && !keep(&item.key, &mut item.value)
             });
             let removed = shard.leave_all(&mut items, removed, Cause::Removed);
             // Release the lock first, because the handler and the drop of keys and values are user
@@ -189,12 +188,7 @@ impl<K, V> ExpiringMap<K, V> {
 
     fn take_living(&self) -> Vec<Leaving<K, V>> {
         let now = Now::of(&self.owner.timer);
-        let mut all = Vec::new();
-        for shard in &self.owner.shards {
-            let mut items = shard.lock_at(now);
-            let living = items.table.take_living(|_| true);
-            all.extend(shard.leave_all(&mut items, living, Cause::Removed));
-        }
-        all
+        self.owner
+            .take(now, Cause::Removed, |item, now| item.is_alive(now))
     }
 }
