@@ -379,10 +379,7 @@ mod tests {
         );
         measurements.repetitions.remove(2);
         let equal = text(&measurements);
-        assert!(
-            equal.starts_with("Medians of 2 repetitions. "),
-            "{equal}"
-        );
+        assert!(equal.starts_with("Medians of 2 repetitions. "), "{equal}");
         assert!(
             equal.ends_with("| schedule, ns | 7.00 | – | – | – | – |\n"),
             "{equal}"
