@@ -1,6 +1,8 @@
 //! The callers' side: schedule, cancel, reset, replace.
 
-use super::dispatch::{call_cancelled, drop_claimed};
+use super::dispatch::call_cancelled;
+#[cfg(feature = "async")]
+use super::dispatch::drop_claimed;
 use super::group::cancel_each;
 use super::inner::{Inner, Timeout};
 use super::state::StateSnapshot;
