@@ -174,7 +174,7 @@ pub(crate) const ENTER: &str = r"
         if not fits(owner) then return false end
         if not head or head == owner then return true end
         if fair == '0' then return limit(owner) <= limit(head) end
-        if held >= limit(owner) then return false end
+        if limit(owner) == 0 then return false end
         local waiting, others = redis.call('zrange', queue, 0, MANY - 1), held
         for _, before in ipairs(waiting) do
             if before == owner then return others <= limit(owner) end
