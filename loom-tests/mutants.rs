@@ -433,7 +433,7 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("RepollKeepsOldWaker", "future/sleep.rs", "*id == WakerId::of(waker)", "true"),
     // A reset to a time that has passed does not wake the task that waits.
     mutant("ResetToPastWithoutWake", "future/sleep.rs reset_to", "timeout.cancel()",
-        "self.timer().cancel(timeout, true)"),
+        "{ self.timer().discard_without_hook(timeout.clone()); true }"),
     // --- periodic/ -------------------------------------------------------------------------------
     // A task that ends itself runs again.
     mutant("BreakRunsAgain", "periodic/mod.rs step", "(self.task)(&run).ends_task()",
