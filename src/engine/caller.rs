@@ -1,8 +1,6 @@
 //! The callers' side: schedule, cancel, reset, replace.
 
-use super::dispatch::call_cancelled;
-#[cfg(feature = "async")]
-use super::dispatch::drop_claimed;
+use super::dispatch::{self, call_cancelled};
 use super::group::cancel_each;
 use super::inner::{Inner, Timeout};
 use super::state::StateSnapshot;
@@ -139,7 +137,7 @@ impl Inner {
             Err(handle) => {
                 let timeout = Timeout { handle };
                 if let Some(claim) = self.end_by_cancel(&timeout).flatten() {
-                    drop_claimed(&timeout, claim);
+                    dispatch::drop_claimed(&timeout, claim);
                 }
             }
         }
@@ -224,7 +222,7 @@ impl Inner {
         // and not the new one.
         self.wake_for_pushed(state, &new.handle);
         if let Some(claim) = old.task {
-            drop_claimed(timeout, claim);
+            dispatch::drop_claimed(timeout, claim);
         }
         Some(new)
     }
