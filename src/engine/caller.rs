@@ -1,6 +1,6 @@
 //! The callers' side: schedule, cancel, reset, replace.
 
-use super::dispatch::{self, call_cancelled};
+use super::dispatch::call_cancelled;
 use super::group::cancel_each;
 use super::inner::{Inner, Timeout};
 use super::state::StateSnapshot;
@@ -137,7 +137,7 @@ impl Inner {
             Err(handle) => {
                 let timeout = Timeout { handle };
                 if let Some(claim) = self.end_by_cancel(&timeout).flatten() {
-                    dispatch::drop_claimed(&timeout, claim);
+                    super::dispatch::drop_claimed(&timeout, claim);
                 }
             }
         }
@@ -222,7 +222,7 @@ impl Inner {
         // and not the new one.
         self.wake_for_pushed(state, &new.handle);
         if let Some(claim) = old.task {
-            dispatch::drop_claimed(timeout, claim);
+            super::dispatch::drop_claimed(timeout, claim);
         }
         Some(new)
     }
