@@ -1,6 +1,6 @@
 //! The callers' side: schedule, cancel, reset, replace.
 
-use super::dispatch::call_cancelled;
+use super::dispatch;
 use super::group::cancel_each;
 use super::inner::{Inner, Timeout};
 use super::state::StateSnapshot;
@@ -104,7 +104,7 @@ impl Inner {
     /// Cancels a timeout, if it has not ended, and calls the task's hook.
     pub(crate) fn cancel(&self, timeout: &Timeout) -> bool {
         let task = self.end_by_cancel(timeout);
-        task.map(|task| task.map(|claim| call_cancelled(timeout, claim)))
+        task.map(|task| task.map(|claim| dispatch::call_cancelled(timeout, claim)))
             .is_some()
     }
 
@@ -137,7 +137,7 @@ impl Inner {
             Err(handle) => {
                 let timeout = Timeout { handle };
                 if let Some(claim) = self.end_by_cancel(&timeout).flatten() {
-                    super::dispatch::drop_claimed(&timeout, claim);
+                    dispatch::drop_claimed(&timeout, claim);
                 }
             }
         }
@@ -222,7 +222,7 @@ impl Inner {
         // and not the new one.
         self.wake_for_pushed(state, &new.handle);
         if let Some(claim) = old.task {
-            super::dispatch::drop_claimed(timeout, claim);
+            dispatch::drop_claimed(timeout, claim);
         }
         Some(new)
     }
