@@ -380,7 +380,7 @@ impl Execution {
                     Kind::Failure if failures <= self.started.retries => {
                         ("failed", Some(backoff(self.started.backoff, failures)))
                     }
-                    _ => (verdict.map_or("failed", Verdict::as_str), None),
+                    _ => (verdict.map_or("failed", Verdict::state), None),
                 };
                 (state, Err(error.text.clone()), retry)
             }

@@ -71,7 +71,7 @@ named!(Verdict, "verdict": Cancelled = "cancelled", Paused = "paused", Abandoned
 
 impl Verdict {
     /// The state of the run in the table.
-    pub(crate) fn as_str(self) -> &'static str {
+    pub(crate) fn state(self) -> &'static str {
         match self {
             Self::Cancelled | Self::Paused => "cancelled",
             Self::Abandoned => "abandoned",
