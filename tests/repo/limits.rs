@@ -10,11 +10,11 @@ use crate::files::{Source, pages, root, rust_files, sources};
 
 /// All lines of these folders that are neither blank nor comments nor tests.
 const CODE_LINES: [(&str, usize); 5] = [
-    ("src", 8_717),
+    ("src", 8_716),
     ("crates/timing-wheels/src", 2_488),
-    ("crates/util/src", 4_927),
-    ("crates/redis-lock/src", 3_429),
-    ("crates/job-scheduler/src", 6_494),
+    ("crates/util/src", 4_902),
+    ("crates/redis-lock/src", 3_411),
+    ("crates/job-scheduler/src", 6_488),
 ];
 
 /// The lines of a file of these folders, with its comments and tests.
