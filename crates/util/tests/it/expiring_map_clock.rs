@@ -293,9 +293,8 @@ fn a_touch_to_a_deadline_before_that_of_the_timeout_calls_no_waker_under_the_loc
             let own = Arc::<OnceLock<ExpiringMap<u8, u32>>>::default();
             let (map, count) = (Arc::downgrade(&own), Arc::clone(&wakes));
             let waker = move || {
-                if let Some(own) = map.upgrade()
-                    && let Some(map) = own.get()
-                {
+                let own = map.upgrade();
+                if let Some(map) = own.as_deref().and_then(OnceLock::get) {
                     assert_eq!(map.get(&7), Some(1));
                     count.fetch_add(1, SeqCst);
                 }
