@@ -310,19 +310,8 @@ impl Results {
     /// Returns the results that the next statement writes. Then call [`written`](Self::written).
     pub(crate) fn next_batch(&mut self) -> Vec<Finished> {
         let limit = if self.suspects > 0 { 1 } else { MAX_BATCH };
-        let mut bytes = 0;
-        let fits = |execution: &&Execution| {
-            bytes += execution.bytes();
-            bytes <= MAX_BYTES
-        };
-        self.writing = self
-            .ready
-            .iter()
-            .take(limit)
-            .take_while(fits)
-            .count()
-            .max(1)
-            .min(self.ready.len());
+        let sizes = self.ready.iter().take(limit).map(Execution::bytes);
+        self.writing = batch_len(sizes).min(self.ready.len());
         self.since = Instant::now();
         self.ready[..self.writing]
             .iter()
@@ -428,9 +417,31 @@ pub(crate) fn backoff((first, max): (Duration, Duration), failures: u32) -> Dura
     first.saturating_mul(factor).min(max)
 }
 
+/// Returns how many results of these sizes a statement writes: at least one.
+fn batch_len(sizes: impl Iterator<Item = usize>) -> usize {
+    let mut bytes = 0;
+    let fits = |size: &usize| {
+        bytes += size;
+        bytes <= MAX_BYTES
+    };
+    sizes.take_while(fits).count().max(1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_statement_writes_results_of_a_limited_size() {
+        for (size, len) in [
+            (1, 9),
+            (MAX_BYTES / 4, 4),
+            (MAX_BYTES / 2 + 1, 1),
+            (MAX_BYTES + 1, 1),
+        ] {
+            assert_eq!(batch_len([size; 9].into_iter()), len, "{size}");
+        }
+    }
 
     #[test]
     fn pauses_double_up_to_the_maximum() {

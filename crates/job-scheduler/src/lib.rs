@@ -135,8 +135,8 @@
 //! | `job_scheduler_taken_over_total` | | counter of runs that the node has taken over |
 //! | `job_scheduler_session_up` | | gauge: 1 if the node has connections and a lease, 0 while it has none |
 //! | `job_scheduler_last_beat_timestamp_seconds` | | gauge: when the node has renewed its lease, in seconds since 1970 by its clock |
-//! | `job_scheduler_duty_seconds` | `duty` | histogram of the times of `lease` (its renewal), `look`, `claim`, `read ahead`, `plan`, `settle` and `clean` |
-//! | `job_scheduler_duty_timeouts_total` | `duty` | counter: the server has ended one of them after a quarter of the lease, and the next attempt does less |
+//! | `job_scheduler_duty_seconds` | `duty` | histogram of the times of `lease` (its renewal), `look`, `claim`, `read ahead`, `plan`, `settle`, `clean`, `start` and `finish` |
+//! | `job_scheduler_duty_timeouts_total` | `duty` | counter: the server has ended one of them after a quarter of the lease, and the next attempt does less. A `lease`, `start` or `finish` that takes a lease ends the session: `job_scheduler_restarts_total` |
 //! | `job_scheduler_restarts_total` | | counter: the node has lost its lease or its connections, or has panicked, and starts again |
 
 mod cancel;

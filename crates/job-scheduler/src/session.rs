@@ -203,6 +203,8 @@ impl Session {
             let leave = async { Ok(stores.read.leave(number, have_ended).await?) };
             return (self.within(leave).await, None);
         }
+        // A transaction may be open, whose locks others would wait for.
+        drop(stores);
         executions.failed();
         results.failed(executions);
         portions.failed();

@@ -38,7 +38,11 @@ impl Session {
             let names = self.shared.handlers.names();
             let limit = settings.duty_limit();
             let look = store.look(self.lease.node, &names, settings.prefetch, limit);
+            // After one that was ended, the others look for themselves, each within its limit.
             let look = self.attempt("look", look).await?.unwrap_or(Look {
+                has_runs: true,
+                has_due: true,
+                has_unplanned: true,
                 is_settled: true,
                 ..Look::default()
             });

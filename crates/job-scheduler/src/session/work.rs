@@ -11,6 +11,7 @@ use super::Session;
 use crate::caught::lock;
 use crate::error::Error;
 use crate::execution::{Executions, Results};
+use crate::observe;
 use crate::perform::Runner;
 use crate::ready::Queued;
 use crate::store::{Run, Store};
@@ -82,7 +83,9 @@ impl Session {
                 }
                 Ok(starts)
             };
+            let began = Instant::now();
             let starts = self.within(start).await?;
+            let took = began.elapsed();
             executions.started();
             if starts.is_lease_lost {
                 return Err(Error::LeaseLost);
@@ -112,6 +115,8 @@ impl Session {
                 self.insert(run, start)?;
             }
             self.forget(ids.len() - kept);
+            // Last, because a recorder of metrics may panic.
+            observe::duty("start", took, false);
             if let (Some(limit), Some(suspect)) = (watch, executions.watched()) {
                 next_suspect = self.watch_suspect(limit, executions.ended(suspect)).await?;
             }
@@ -187,11 +192,14 @@ impl Session {
             while results.has_ready() {
                 let batch = results.next_batch();
                 let finish = async { Ok(store.finish(self.lease.node, prefetch, &batch).await?) };
+                let began = Instant::now();
                 let finishes = self.within(finish).await?.ok_or(Error::LeaseLost)?;
+                let took = began.elapsed();
                 let written = results.written(executions, &batch, &finishes);
                 self.load.parked.fetch_sub(written, Relaxed);
                 self.enqueue(finishes.claimed)?;
                 self.forget(written);
+                observe::duty("finish", took, false);
             }
             if !results.has_locked() {
                 pause = LOCKED_PAUSE.0;

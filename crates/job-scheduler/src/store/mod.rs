@@ -18,7 +18,9 @@
 //! Why statements join by `id = ANY (ARRAY[other.id])` is said at the beginning of
 //! `migrations/1.sql`.
 //!
-//! Statements that belong together are sent together, so that they take one round trip.
+//! Statements that belong together are sent together, so that they take one round trip. After an
+//! error the server rejects the rest of a transaction. So where the code of an error decides, all
+//! answers are awaited, and the first error in the order of the statements counts.
 //!
 //! If the answer to a statement is lost, it is unknown whether it was executed. There is no need to
 //! find out. The node registers again under another number, and takes the executions that continue

@@ -232,16 +232,16 @@ impl Store {
         let (ahead, room) = (wanted.ahead.as_micros() as i64, wanted.room as i64);
         let min_priority = i32::from(wanted.min_priority);
         let began = Instant::now();
-        let ((), mine, rows) = tokio::try_join!(
+        let (begun, mine, rows) = tokio::join!(
             self.begin(wanted.limit),
             self.query(IS_MINE, [&node]),
             self.query(LOCK_DUE, [&ahead, &room, &handlers, &min_priority, &rooms])
-        )?;
-        if mine.is_empty() {
-            return Ok(None);
-        }
-        let Some(first) = rows.first() else {
-            return self.commit().await.map(|()| Some(Read::default()));
+        );
+        begun?;
+        let (mine, rows) = (mine?, rows?);
+        let (false, Some(first)) = (mine.is_empty(), rows.first()) else {
+            self.commit().await?;
+            return Ok((!mine.is_empty()).then(Read::default));
         };
         let now: Timestamp = first.try_get("now")?;
         let window = Window {
@@ -307,12 +307,16 @@ impl Store {
             &window.horizon,
             &plans.priorities,
         ];
+        // Not less than a part, because a smaller portion does not make the round trip shorter.
         let left = wanted.limit.saturating_sub(began.elapsed());
-        let ((), claimed, ()) = tokio::try_join!(
-            self.limit(left),
+        let (limited, claimed, moved) = tokio::join!(
+            self.limit(left.max(wanted.limit / 4)),
             self.query(CLAIM, columns),
             self.move_on(moves)
-        )?;
+        );
+        limited?;
+        let claimed = claimed?;
+        moved?;
         Ok(Some(Read {
             runs: claimed.iter().map(run).collect::<Result<_, _>>()?,
             count: plans.jobs.len(),
@@ -329,10 +333,12 @@ impl Store {
 
     async fn try_plan(&self, wanted: Wanted<'_>) -> Result<bool, Error> {
         let (ahead, room) = (wanted.ahead.as_micros() as i64, wanted.room as i64);
-        let ((), rows) = tokio::try_join!(
+        let (begun, rows) = tokio::join!(
             self.begin(wanted.limit),
             self.query(LOCK_UNPLANNED, [&ahead, &wanted.handlers, &room])
-        )?;
+        );
+        begun?;
+        let rows = rows?;
         let mut budget = Budget::new(wanted.limit / 10);
         let mut moves = Moves::default();
         let mut is_cut = false;
@@ -364,7 +370,8 @@ impl Store {
             }
         };
         let move_on = self.query(MOVE_ON, [&jobs, &first, &next]);
-        tokio::try_join!(move_on, disable, self.commit()).map(drop)
+        let (moved, disabled, committed) = tokio::join!(move_on, disable, self.commit());
+        moved.and(disabled).and(committed)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Each duty of a node is slow or has much to do, or the network is slow: the others go on, and the
 //! node keeps its lease. Without a safeguard it loses the lease.
 
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use hashed_wheel_job_scheduler::serde_json::Value;
@@ -25,6 +26,11 @@ const TICKS: usize = 75;
 /// How long a node without a safeguard may take until it has lost its lease.
 const LOSES: Duration = Duration::from_secs(20);
 
+thread_local! {
+    static ECHOED: Cell<usize> = const { Cell::new(0) };
+}
+
+/// `echo` returns its payload, and counts.
 fn builder(fixture: &Fixture) -> SchedulerBuilder {
     fixture
         .builder()
@@ -32,6 +38,10 @@ fn builder(fixture: &Fixture) -> SchedulerBuilder {
         .heartbeat(MS * 500)
         .handler_named("report", |_: Context, _: Value| async {
             Ok::<_, RunError>(())
+        })
+        .handler_named("echo", |_: Context, payload: Value| async {
+            ECHOED.set(ECHOED.get() + 1);
+            Ok::<_, RunError>(payload)
         })
 }
 
@@ -199,7 +209,7 @@ async fn others_go_on(slow: Slow) {
     let node = busy(&fixture, LEASE).await;
     let (begin, before) = (Instant::now(), begun());
     request(&fixture).await;
-    if ![SLOW_LOOK, SLOW_CLAIM].contains(&slow) {
+    if slow != SLOW_CLAIM {
         let done = format!(
             "SELECT count(*) FROM {}.run WHERE handler = 'report' AND state = 'done'",
             fixture.schema
@@ -215,13 +225,13 @@ async fn others_go_on(slow: Slow) {
     assert_eq!(fails(&node, rest).await, None, "{slow:?}");
     assert_eq!(node.health().last_error, None, "{slow:?}");
     let ticks = begun() - before;
-    let needs_slow = [SLOW_LOOK, SLOW_READ, SLOW_START].contains(&slow);
+    let needs_slow = [SLOW_READ, SLOW_START].contains(&slow);
     assert!(needs_slow || ticks >= TICKS, "{ticks}: {slow:?}");
     drop(node);
 }
 
 #[tokio::test]
-async fn slow_look_does_not_delay_the_lease() {
+async fn slow_look_does_not_delay_others() {
     others_go_on(SLOW_LOOK).await;
 }
 
@@ -307,10 +317,10 @@ const SLOW_LOST: Slow = (
     "SELECT bool_or(pg_sleep(0.0005) IS NULL OR ",
 );
 
-/// Starts a node, and then adds this many runs of a lost node and old results.
-async fn with_much(fixture: &Fixture, count: &str) -> Scheduler {
+/// Starts a node, and then adds this many of what the statements insert.
+async fn with_much(fixture: &Fixture, statements: &str, count: &str) -> Scheduler {
     let node = busy(fixture, LEASE).await;
-    let text = LARGE
+    let text = statements
         .replace("$n", count)
         .replace('@', &format!("{}.", fixture.schema));
     fixture.client.batch_execute(&text).await.unwrap();
@@ -333,7 +343,7 @@ async fn large_look_and_cleaning_do_not_delay_others() {
         return;
     };
     let count = if is_deep() { "200000" } else { "20000" };
-    let node = with_much(&fixture, count).await;
+    let node = with_much(&fixture, LARGE, count).await;
     let begin = Instant::now();
     eventually(async || {
         let more = tokio::time::timeout(LEASE * 2, until_more_ticks(5)).await;
@@ -351,7 +361,7 @@ async fn large_look_and_cleaning_do_not_delay_others() {
 /// missing, however slow this machine is.
 async fn removes(changes: &[Slow], within: Duration) -> Option<(bool, i64)> {
     let fixture = Fixture::sabotaged(changes).await?;
-    let node = with_much(&fixture, "10000").await;
+    let node = with_much(&fixture, LARGE, "10000").await;
     let begin = Instant::now();
     while begin.elapsed() < within && old_results(&fixture).await == 10_000 {
         tokio::time::sleep(MS * 100).await;
@@ -370,10 +380,10 @@ async fn removes(changes: &[Slow], within: Duration) -> Option<(bool, i64)> {
     Some((has_removed, removed))
 }
 
-/// Returns whether a node with these changes fails because of 10 000 runs of a lost node.
-async fn fails_with_lost(changes: &[Slow]) -> Option<bool> {
+/// Returns whether a node with these changes fails because of what the statements insert.
+async fn fails_with_much(statements: &str, count: &str, changes: &[Slow]) -> Option<bool> {
     let fixture = Fixture::sabotaged(changes).await?;
-    let node = with_much(&fixture, "10000").await;
+    let node = with_much(&fixture, statements, count).await;
     Some(fails(&node, LOSES).await.is_some())
 }
 
@@ -382,8 +392,8 @@ async fn large_cleaning_needs_portions_and_a_large_look_its_limit() {
     let found = tokio::join!(
         removes(&[SLOW_RESULTS], LOSES * 5),
         removes(&[SLOW_RESULTS, NO_PORTION], PERIOD),
-        fails_with_lost(&[SLOW_LOST]),
-        fails_with_lost(&[SLOW_LOST, UNLIMITED]),
+        fails_with_much(LARGE, "10000", &[SLOW_LOST]),
+        fails_with_much(LARGE, "10000", &[SLOW_LOST, UNLIMITED]),
     );
     let expected = (
         Some((true, 1)),
@@ -393,6 +403,97 @@ async fn large_cleaning_needs_portions_and_a_large_look_its_limit() {
     );
     let skipped = (None, None, None, None);
     assert!(found == expected || found == skipped, "{found:?}");
+}
+
+/// What a claim takes: runs that were given back.
+const WAITING: &str = "
+    SELECT @add_job('echo', delay => '1 hour');
+    INSERT INTO @run (job, due, start_at, handler, state)
+        SELECT (SELECT max(id) FROM @job), now() + interval '1 day' + n * interval '1 us', now(), 'echo', 'waiting'
+        FROM generate_series(1, $n) AS n";
+
+/// What is read ahead: jobs that are due.
+const DUE: &str = "SELECT @add_job('echo', to_jsonb(n)) FROM generate_series(1, $n) AS n";
+
+/// What is started and written: payloads, which are the results too.
+const PAYLOADS: &str =
+    "SELECT @add_job('echo', to_jsonb(repeat('x', 10000))) FROM generate_series(1, $n)";
+
+/// A run is claimed so slowly that a batch of them takes longer than a lease.
+const SLOW_CLAIMED: Slow = (
+    "SELECT * FROM @claim_runs($1, $2, $3, $4, $5, $6)",
+    "SELECT claimed.* FROM @claim_runs($1, $2, $3, $4, $5, $6) AS claimed WHERE pg_sleep(0.01) IS NOT NULL",
+);
+
+/// As slow for a due time.
+const SLOW_DUE: Slow = (
+    "start_at, CASE WHEN is_skipped THEN 'skipped'",
+    "start_at, CASE WHEN pg_sleep(0.01) IS NULL OR is_skipped THEN 'skipped'",
+);
+
+/// All payloads of 600 kB together take two leases.
+const SLOW_PAYLOADS: Slow = (
+    SLOW_START.0,
+    "SELECT started.* FROM @start_runs($1, $2, $3) AS started
+    WHERE pg_sleep(COALESCE(octet_length(payload::text), 0) / 1e5) IS NOT NULL",
+);
+
+/// A start has at most 100 kB of them.
+const FEW_BYTES: Slow = (
+    "@start_runs($1, $2, $3)",
+    "@start_runs($1, $2, $3::bigint / 40)",
+);
+
+/// Runs that are many or large do not delay others. Each is executed once.
+async fn all_are_executed(statements: &str, count: usize) {
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
+    let node = with_much(&fixture, statements, &count.to_string()).await;
+    let begin = Instant::now();
+    while ECHOED.get() < count {
+        let more = tokio::time::timeout(LEASE * 2, until_more_ticks(5)).await;
+        more.expect("runs begin meanwhile");
+        let echoed = ECHOED.get();
+        assert!(
+            begin.elapsed() < LOSES * 6,
+            "{echoed} of {count} are executed"
+        );
+    }
+    let rest = PERIOD.saturating_sub(begin.elapsed());
+    assert_eq!(fails(&node, rest).await, None);
+    assert_eq!(ECHOED.get(), count);
+    drop(node);
+}
+
+#[tokio::test]
+async fn large_claim_does_not_delay_others() {
+    all_are_executed(WAITING, if is_deep() { 20_000 } else { 5_000 }).await;
+}
+
+#[tokio::test]
+async fn many_due_jobs_do_not_delay_others() {
+    all_are_executed(DUE, if is_deep() { 20_000 } else { 5_000 }).await;
+}
+
+#[tokio::test]
+async fn payloads_and_results_do_not_delay_others() {
+    all_are_executed(PAYLOADS, if is_deep() { 2_000 } else { 200 }).await;
+}
+
+#[tokio::test]
+async fn many_and_large_runs_need_their_bounds() {
+    let found = tokio::join!(
+        fails_with_much(WAITING, "1000", &[SLOW_CLAIMED]),
+        fails_with_much(WAITING, "1000", &[SLOW_CLAIMED, UNLIMITED]),
+        fails_with_much(DUE, "1000", &[SLOW_DUE]),
+        fails_with_much(DUE, "1000", &[SLOW_DUE, UNLIMITED]),
+        fails_with_much(PAYLOADS, "60", &[SLOW_PAYLOADS, FEW_BYTES]),
+        fails_with_much(PAYLOADS, "60", &[SLOW_PAYLOADS]),
+    );
+    let found: [_; 6] = found.into();
+    let expected = [false, true, false, true, false, true].map(Some);
+    assert!(found == expected || found == [None; 6], "{found:?}");
 }
 
 /// Returns whether a node with these changes fails.
