@@ -18,13 +18,21 @@
 //! Why statements join by `id = ANY (ARRAY[other.id])` is said at the beginning of
 //! `migrations/1.sql`.
 //!
-//! Statements that belong together are sent together, so that they take one round trip. After an
-//! error the server rejects the rest of a transaction. So where the code of an error decides, all
-//! answers are awaited, and the first error in the order of the statements counts.
+//! Statements that belong together are sent together (`in_order!`), so that they take one round
+//! trip.
 //!
 //! If the answer to a statement is lost, it is unknown whether it was executed. There is no need to
 //! find out. The node registers again under another number, and takes the executions that continue
 //! with it. The other runs of the old number are given back.
+
+/// Sends statements at once, and awaits all answers. The error that is returned is the first one in
+/// the order of the statements: after it, the server rejects the rest of the transaction.
+macro_rules! in_order {
+    ($($answer:ident = $statement:expr),+ $(,)?) => {{
+        let ($($answer,)+) = tokio::join!($($statement),+);
+        ($($answer?,)+)
+    }};
+}
 
 mod read;
 mod rows;
@@ -262,9 +270,7 @@ impl Store {
 
     /// Limits each of the next statements of the transaction.
     async fn limit(&self, limit: Duration) -> Result<(), Error> {
-        // Zero would be none.
-        let millis = limit.as_millis().max(1);
-        let limit = format!("SET LOCAL statement_timeout = {millis}");
+        let limit = format!("SET LOCAL statement_timeout = {}", limit.as_millis());
         self.client.batch_execute(&limit).await
     }
 
@@ -279,14 +285,12 @@ impl Store {
         text: &str,
         parameters: [Parameter<'_>; N],
     ) -> Result<Vec<Row>, Error> {
-        let (begun, rows, committed) = tokio::join!(
-            self.begin(limit),
-            self.query(text, parameters),
-            self.commit()
+        let ((), rows, ()) = in_order!(
+            begun = self.begin(limit),
+            rows = self.query(text, parameters),
+            committed = self.commit()
         );
-        begun?;
-        let rows = rows?;
-        committed.map(|()| rows)
+        Ok(rows)
     }
 
     async fn query<const N: usize>(
@@ -315,23 +319,23 @@ impl Store {
         let sent = Instant::now();
         let (lease, heartbeat) = (self.lease.as_secs_f64(), heartbeat.as_micros() as i64);
         // The old number first: that waits until an old connection claims nothing.
-        let ((), _, rows) = tokio::try_join!(
-            self.begin(self.lease),
-            self.query(LEAVE, [&number]),
-            self.query(
+        let ((), _, rows) = in_order!(
+            begun = self.begin(self.lease),
+            left = self.query(LEAVE, [&number]),
+            rows = self.query(
                 REGISTER,
                 [&name, &lease, &heartbeat, &self.has_session, &handlers]
             )
-        )?;
+        );
         let (id, reading): (i64, _) = (rows[0].try_get(0)?, reading(&rows[0], 1, sent)?);
         let mut kept = Vec::new();
         if executing.is_some() {
             let pause = (self.lease / (4 * WAITS)).as_secs_f64();
             for _ in 0..WAITS {
-                let (adopted, locked) = tokio::try_join!(
-                    self.query(ADOPT, [&id, &number, &executing]),
-                    self.query(WAIT_FOR_LOCKED, [&number, &executing, &pause])
-                )?;
+                let (adopted, locked) = in_order!(
+                    adopted = self.query(ADOPT, [&id, &number, &executing]),
+                    locked = self.query(WAIT_FOR_LOCKED, [&number, &executing, &pause])
+                );
                 for row in adopted {
                     kept.push(row.try_get(0)?);
                 }
@@ -340,12 +344,12 @@ impl Store {
                 }
             }
         }
-        tokio::try_join!(
-            self.query(BLAME, [&number, &culprit, &(LARGE as i32)]),
-            self.query(RELEASE, [&number, &executing]),
-            self.query(EXCUSE, [&excused, &number]),
-            self.commit()
-        )?;
+        in_order!(
+            blamed = self.query(BLAME, [&number, &culprit, &(LARGE as i32)]),
+            released = self.query(RELEASE, [&number, &executing]),
+            excused = self.query(EXCUSE, [&excused, &number]),
+            committed = self.commit()
+        );
         Ok(Registered { id, reading, kept })
     }
 

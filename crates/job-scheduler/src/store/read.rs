@@ -232,13 +232,11 @@ impl Store {
         let (ahead, room) = (wanted.ahead.as_micros() as i64, wanted.room as i64);
         let min_priority = i32::from(wanted.min_priority);
         let began = Instant::now();
-        let (begun, mine, rows) = tokio::join!(
-            self.begin(wanted.limit),
-            self.query(IS_MINE, [&node]),
-            self.query(LOCK_DUE, [&ahead, &room, &handlers, &min_priority, &rooms])
+        let ((), mine, rows) = in_order!(
+            begun = self.begin(wanted.limit),
+            mine = self.query(IS_MINE, [&node]),
+            rows = self.query(LOCK_DUE, [&ahead, &room, &handlers, &min_priority, &rooms])
         );
-        begun?;
-        let (mine, rows) = (mine?, rows?);
         let (false, Some(first)) = (mine.is_empty(), rows.first()) else {
             self.commit().await?;
             return Ok((!mine.is_empty()).then(Read::default));
@@ -309,14 +307,11 @@ impl Store {
         ];
         // Not less than a part, because a smaller portion does not make the round trip shorter.
         let left = wanted.limit.saturating_sub(began.elapsed());
-        let (limited, claimed, moved) = tokio::join!(
-            self.limit(left.max(wanted.limit / 4)),
-            self.query(CLAIM, columns),
-            self.move_on(moves)
+        let ((), claimed, ()) = in_order!(
+            limited = self.limit(left.max(wanted.limit / 4)),
+            claimed = self.query(CLAIM, columns),
+            moved = self.move_on(moves)
         );
-        limited?;
-        let claimed = claimed?;
-        moved?;
         Ok(Some(Read {
             runs: claimed.iter().map(run).collect::<Result<_, _>>()?,
             count: plans.jobs.len(),
@@ -333,12 +328,10 @@ impl Store {
 
     async fn try_plan(&self, wanted: Wanted<'_>) -> Result<bool, Error> {
         let (ahead, room) = (wanted.ahead.as_micros() as i64, wanted.room as i64);
-        let (begun, rows) = tokio::join!(
-            self.begin(wanted.limit),
-            self.query(LOCK_UNPLANNED, [&ahead, &wanted.handlers, &room])
+        let ((), rows) = in_order!(
+            begun = self.begin(wanted.limit),
+            rows = self.query(LOCK_UNPLANNED, [&ahead, &wanted.handlers, &room])
         );
-        begun?;
-        let rows = rows?;
         let mut budget = Budget::new(wanted.limit / 10);
         let mut moves = Moves::default();
         let mut is_cut = false;
@@ -370,8 +363,12 @@ impl Store {
             }
         };
         let move_on = self.query(MOVE_ON, [&jobs, &first, &next]);
-        let (moved, disabled, committed) = tokio::join!(move_on, disable, self.commit());
-        moved.and(disabled).and(committed)
+        in_order!(
+            moved = move_on,
+            disabled = disable,
+            committed = self.commit()
+        );
+        Ok(())
     }
 }
 
