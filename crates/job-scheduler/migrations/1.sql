@@ -305,7 +305,8 @@ BEGIN
                 ) AS found
                 WINDOW each AS (PARTITION BY known.handler ORDER BY found.priority DESC, found.start_at)
                 ORDER BY row_number() OVER each > known.most, found.priority DESC, found.start_at LIMIT 4 * room
-            ) AS first JOIN @run run ON run.id = ANY (ARRAY[first.id]) AND run.state = 'waiting'
+            -- No `=`: there is an index of those that wait.
+            ) AS first JOIN @run run ON run.id = ANY (ARRAY[first.id]) AND run.state IS NOT DISTINCT FROM 'waiting'
             ORDER BY first.number > first.most, first.priority DESC, first.start_at LIMIT room
             FOR UPDATE OF run SKIP LOCKED
         ) AS locked
