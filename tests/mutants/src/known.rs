@@ -1,9 +1,9 @@
-//! `survivors.txt`: the survivors and hangs that are known.
+//! `survivors.txt`: the survivors that are known, and hangs.
 
 use crate::{Outcome, list::Mutant};
 use std::{collections::HashMap, fs, path::Path};
 
-/// How the reason of a hang begins that was inspected.
+/// How the reason of a hang begins.
 const HANG: &str = "a hang:";
 
 /// The reason of each known survivor and hang, by the name of the mutant.
@@ -32,16 +32,16 @@ impl Known {
         self.0.contains_key(&mutant.name)
     }
 
-    /// Whether the mutant is a hang that was inspected.
+    /// Whether the list has the mutant as a hang.
     pub fn is_hang(&self, mutant: &Mutant) -> bool {
         self.0
             .get(&mutant.name)
             .is_some_and(|reason| reason.starts_with(HANG))
     }
 
-    /// Whether the list permits the outcome. Each mutant may be killed. On a busy machine a mutant
-    /// that only makes the timer slower may look like a hang, so a hang may have any reason. A
-    /// survivor must not have the reason of a hang.
+    /// Whether the mutant need not run again. Each mutant may be killed. On a busy machine one that
+    /// only makes the timer slower may look like a hang, so a hang may have any reason. A survivor
+    /// must not have the reason of a hang.
     pub fn expects(&self, mutant: &Mutant, outcome: &Outcome) -> bool {
         match outcome {
             Outcome::Killed(_) => true,
@@ -50,7 +50,8 @@ impl Known {
         }
     }
 
-    /// Compares outcomes with the list, prints the differences, and returns whether all are known.
+    /// Compares outcomes with the list, prints the differences, and returns whether all survivors
+    /// are known.
     pub fn check(&self, all: &[Mutant], mutants: &[&Mutant], outcomes: &[Outcome]) -> bool {
         let mut all_known = true;
         for name in self
@@ -67,6 +68,12 @@ impl Known {
                     println!("in survivors.txt, but killed by {test}: {}", mutant.name)
                 }
                 _ if self.expects(mutant, outcome) => {}
+                Outcome::Hang(test) => {
+                    println!(
+                        "a hang that is not in survivors.txt, in {test}: {}",
+                        mutant.name
+                    )
+                }
                 _ => {
                     all_known = false;
                     println!("not in survivors.txt as that: {} {outcome:?}", mutant.name);

@@ -15,10 +15,11 @@
 //!
 //! A mutant *survives* if no test fails among those that take S seconds together (default 20; 4 S
 //! in step 3). It is a *hang* if no test fails, but some do not end in many times their usual time;
-//! after six groups of tests with such a test, no others run. A hang has to be inspected before it
-//! counts as killed. A process that ends without a result, also for lack of memory, counts as a
-//! test that fails. `survivors.txt` lists the survivors and hangs that are known, each with the
-//! reason; they get less time. The program fails if there is another one.
+//! after six groups of tests with such a test, no others run. Whether a mutant is killed or hangs
+//! depends on which tests run first, so a hang counts as killed, if it hangs in step 3 too. A
+//! process that ends without a result, also for lack of memory, counts as a test that fails.
+//! `survivors.txt` lists the survivors that are known, each with the reason, and hangs, which get
+//! less time and do not run again. The program fails if there is another survivor.
 //!
 //! TEXT: only the mutants whose names contain one of these texts, such as `src/engine/`.
 //! `--part K/N`: only each N-th mutant. `--seconds S`: see above. `--test NAME`, any number of
@@ -136,7 +137,7 @@ fn main() -> ExitCode {
     println!("{} mutants are tested", selected.len());
     let known = Known::read(&root);
     let outcomes = tests::run_all(&build, &tests, &known, &selected, options.seconds);
-    report(&known, &selected, &outcomes);
+    report(&selected, &outcomes);
     if known.check(&mutants, &selected, &outcomes) {
         ExitCode::SUCCESS
     } else {
@@ -144,26 +145,25 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints how many mutants were killed in each part of the source. Hangs that were inspected count.
-fn report(known: &Known, selected: &[&Mutant], outcomes: &[Outcome]) {
-    let mut parts: BTreeMap<&str, [usize; 4]> = BTreeMap::new();
+/// Prints how many mutants were killed in each part of the source. Hangs count.
+fn report(selected: &[&Mutant], outcomes: &[Outcome]) {
+    let mut parts: BTreeMap<&str, [usize; 3]> = BTreeMap::new();
     for (mutant, outcome) in selected.iter().zip(outcomes) {
         let column = match outcome {
             Outcome::Killed(_) => 0,
-            Outcome::Hang(_) if known.is_hang(mutant) => 1,
-            Outcome::Hang(_) => 2,
-            Outcome::Survived | Outcome::Unreached => 3,
+            Outcome::Hang(_) => 1,
+            Outcome::Survived | Outcome::Unreached => 2,
         };
         parts.entry(mutant.part()).or_default()[column] += 1;
     }
     println!(
-        "{:<24} {:>7} {:>7} {:>7} {:>11} {:>9} {:>8}",
-        "part", "mutants", "killed", "hangs", "other hangs", "survived", "killed %"
+        "{:<24} {:>7} {:>7} {:>7} {:>9} {:>8}",
+        "part", "mutants", "killed", "hangs", "survived", "killed %"
     );
-    for (part, [killed, hangs, other_hangs, survived]) in parts {
-        let all = killed + hangs + other_hangs + survived;
+    for (part, [killed, hangs, survived]) in parts {
+        let all = killed + hangs + survived;
         println!(
-            "{part:<24} {all:>7} {killed:>7} {hangs:>7} {other_hangs:>11} {survived:>9} {:>8.1}",
+            "{part:<24} {all:>7} {killed:>7} {hangs:>7} {survived:>9} {:>8.1}",
             100.0 * (killed + hangs) as f64 / all as f64
         );
     }
