@@ -29,7 +29,7 @@ pub(crate) async fn run(
     let _stop_timer = own_timer.then(|| StopTimer(shared.timer.clone()));
     let mut portions = Portions::new(&shared.settings);
     let mut opened = Ok(first);
-    let mut previous: Option<Previous> = None;
+    let mut previous = Previous::default();
     loop {
         let result = match opened {
             Ok((session, stores)) => {
@@ -50,7 +50,7 @@ pub(crate) async fn run(
         // A recorder of metrics may panic, and did so perhaps.
         let _ = caught(async { observe::restarted(&error) }).await;
         let _ = caught(async { observe::disconnected() }).await;
-        let until = previous.and_then(|previous| previous.until);
+        let until = previous.until;
         let open = async {
             if !matches!(error, Error::LeaseLost) {
                 // The time of several nodes differs, so that they do not all connect at once. It is
@@ -61,7 +61,7 @@ pub(crate) async fn run(
                     .sleep(pause.mul_f64(fastrand::f64().mul_add(0.5, 0.5)))
                     .await?;
             }
-            let open = caught(Session::open(shared.clone(), &executions, previous)).await;
+            let open = caught(Session::open(shared.clone(), &executions, &mut previous)).await;
             open.unwrap_or_else(|message| Err(Error::Panic(message)))
         };
         opened = tokio::select! {
@@ -70,9 +70,9 @@ pub(crate) async fn run(
                 if until.is_some() && !executions.is_empty() =>
             {
                 elapsed?;
+                previous.until = None;
                 let have_ended = executions.end_excused().await;
-                previous = previous.filter(|_| have_ended);
-                previous = previous.map(|previous| Previous { until: None, ..previous });
+                previous.numbers.retain(|_| have_ended);
                 Err(Error::LeaseLost)
             }
             // It has no runs now. Those of the previous session are taken over after its lease.

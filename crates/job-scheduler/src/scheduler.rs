@@ -20,7 +20,7 @@ use crate::health::{self, Ended, Health, Monitor, Vitals};
 use crate::job::Payload;
 use crate::jobs::Jobs;
 use crate::node;
-use crate::session::{Session, Stop};
+use crate::session::{Previous, Session, Stop};
 use crate::settings::{Settings, Shared};
 use crate::shares::Shares;
 use crate::sql::Names;
@@ -310,7 +310,7 @@ impl SchedulerBuilder {
             executing: Shares::default(),
         });
         let (executions, results) = Executions::new(shared.clone());
-        let first = Session::open(shared.clone(), &executions, None).await?;
+        let first = Session::open(shared.clone(), &executions, &mut Previous::default()).await?;
         let (stop, stopped) = watch::channel(Stop::No);
         let task = tokio::spawn(async move {
             let node = caught(node::run(

@@ -24,8 +24,8 @@
 //! | start | start | when runs are due | 1 | payloads | 256 runs, 4 MiB |
 //! | finish | finish | when executions end | 1 | outputs | 256 results, 4 MiB |
 //!
-//! The server ends a duty of the connection `read` after a quarter of a lease. Then the next attempt
-//! has half of the rows, and the session goes on, or the next one. A start or a result that takes longer than a lease
+//! The server ends a statement of the connection `read` after a quarter of a lease. Then the next
+//! attempt has half of the rows, and the session goes on, or the next one. A start or a result that takes longer than a lease
 //! ends the session, and the next one sends them one by one.
 //!
 //! An error of the database or the loss of the lease ends the session. The scheduler opens another
@@ -64,10 +64,12 @@ pub(crate) enum Stop {
     At(Instant),
 }
 
-/// The last session of this process, which has ended by an error.
-#[derive(Debug, Clone, Copy)]
+/// What this process is in the database since its last session has ended by an error.
+#[derive(Debug, Default)]
 pub(crate) struct Previous {
-    pub(crate) number: i64,
+    /// The number of that session, and those of later registrations that were not answered: the
+    /// last one that exists has the executions.
+    pub(crate) numbers: Vec<i64>,
     /// The end of its lease, until which its executions continue. `None`: they have ended.
     pub(crate) until: Option<Instant>,
 }
@@ -104,7 +106,7 @@ impl Session {
     pub(crate) async fn open(
         shared: Arc<Shared>,
         executions: &Executions,
-        previous: Option<Previous>,
+        previous: &mut Previous,
     ) -> Result<(Self, Stores), Error> {
         let signals = Signals::default();
         let lease = shared.settings.lease;
@@ -144,12 +146,9 @@ impl Session {
             if shared.settings.listens {
                 stores.read.listen(&shared.names).await?;
             }
-            let executing = previous
-                .and_then(|previous| previous.until)
-                .map(|_| executions.runs());
             let previous = store::Previous {
-                number: previous.map(|previous| previous.number),
-                executing,
+                numbers: &mut previous.numbers,
+                executing: previous.until.map(|_| executions.runs()),
                 excused: executions.excused(),
                 culprit: executions.culprit(),
             };
@@ -184,7 +183,7 @@ impl Session {
         results: &mut Results,
         portions: &mut Portions,
         stop: &mut watch::Receiver<Stop>,
-    ) -> (Result<(), Error>, Option<Previous>) {
+    ) -> (Result<(), Error>, Previous) {
         let session = async {
             tokio::select! {
                 Err(error) = self.lease.keep(&stores.lease, &self.shared) => Err(error),
@@ -197,11 +196,10 @@ impl Session {
         let result = caught(session)
             .await
             .unwrap_or_else(|message| Err(Error::Panic(message)));
-        let number = self.lease.node;
         if result.is_ok() {
             let have_ended = executions.end().await;
-            let leave = async { Ok(stores.read.leave(number, have_ended).await?) };
-            return (self.within(leave).await, None);
+            let leave = async { Ok(stores.read.leave(self.lease.node, have_ended).await?) };
+            return (self.within(leave).await, Previous::default());
         }
         // A transaction may be open, whose locks others would wait for.
         drop(stores);
@@ -215,7 +213,8 @@ impl Session {
             Err(Error::LeaseLost) => (None, executions.end().await),
             _ => (Some(self.lease.until()), true),
         };
-        (result, is_known.then_some(Previous { number, until }))
+        let numbers = is_known.then_some(self.lease.node).into_iter().collect();
+        (result, Previous { numbers, until })
     }
 
     /// Detects the end of a connection that may not be used for long. The next run would be late.

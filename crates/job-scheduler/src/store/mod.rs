@@ -23,7 +23,8 @@
 //!
 //! If the answer to a statement is lost, it is unknown whether it was executed. There is no need to
 //! find out. The node registers again under another number, and takes the executions that continue
-//! with it. The other runs of the old number are given back.
+//! with it. The other runs of the old number are given back. If the answer to a registration is
+//! lost, its number is one more old number.
 
 /// Sends statements at once, and awaits all answers. The error that is returned is the first one in
 /// the order of the statements: after it, the server rejects the rest of the transaction.
@@ -72,11 +73,11 @@ const RENEW: &str = "
     WHERE id = $1 AND alive_until > clock_timestamp()
     RETURNING clock_timestamp()";
 
-/// The node does nothing any more. Its runs can be taken over immediately. Waits until it claims
-/// nothing.
+/// A node with these numbers does nothing any more. Its runs can be taken over immediately. Waits
+/// until it claims nothing.
 const LEAVE: &str = "
     WITH mine AS (
-        SELECT id FROM @node WHERE id = $1 FOR UPDATE
+        SELECT id FROM @node WHERE id = ANY ($1) ORDER BY id FOR UPDATE
     ), left_over AS (
         UPDATE @node node SET alive_until = LEAST(node.alive_until, clock_timestamp())
         FROM mine WHERE node.id = ANY (ARRAY[mine.id])
@@ -96,7 +97,7 @@ const EXCUSE_ALL: &str = "
 /// has sent may still arrive. It changes nothing, because the runs have another owner.)
 const ADOPT: &str = "
     WITH unlocked AS (
-        SELECT id FROM @run WHERE owner = $2 AND state = 'running' AND id = ANY ($3)
+        SELECT id FROM @run WHERE owner = ANY ($2) AND state = 'running' AND id = ANY ($3)
         FOR UPDATE SKIP LOCKED
     ), kept AS (
         UPDATE @slot slot SET node = $1 FROM unlocked WHERE slot.run = ANY (ARRAY[unlocked.id])
@@ -108,7 +109,7 @@ const ADOPT: &str = "
 /// of an application.
 const WAIT_FOR_LOCKED: &str = "
     SELECT pg_sleep($3) FROM (
-        SELECT FROM @run WHERE owner = $1 AND state = 'running' AND id = ANY ($2) LIMIT 1
+        SELECT FROM @run WHERE owner = ANY ($1) AND state = 'running' AND id = ANY ($2) LIMIT 1
     ) AS locked";
 
 /// How often a new number of a node waits for them, altogether for a quarter of a lease. Then other
@@ -121,7 +122,7 @@ const BLAME: &str = "
     UPDATE @run run SET interrupted = run.interrupted + 1, attempt = run.attempt + 1
     FROM (
         SELECT run.id FROM @run run JOIN @job job ON job.id = ANY (ARRAY[run.job])
-        WHERE run.id = $2 AND run.owner = $1 AND run.state IN ('claimed', 'running')
+        WHERE run.id = $2 AND run.owner = ANY ($1) AND run.state IN ('claimed', 'running')
             AND COALESCE(run.payload_bytes, job.payload_bytes) > $3
         FOR UPDATE OF run SKIP LOCKED
     ) AS unlocked
@@ -133,7 +134,7 @@ const EXCUSE: &str = "
     WITH unlocked AS (
         SELECT id FROM @run
         WHERE id = ANY ($1) AND finished IS NULL
-            AND excused < interrupted + CASE WHEN owner = $2 AND state = 'running' THEN 1 ELSE 0 END
+            AND excused < interrupted + CASE WHEN owner = ANY ($2) AND state = 'running' THEN 1 ELSE 0 END
         FOR UPDATE SKIP LOCKED
     )
     UPDATE @run run SET excused = run.excused + 1 FROM unlocked WHERE run.id = ANY (ARRAY[unlocked.id])";
@@ -144,7 +145,7 @@ const EXCUSE: &str = "
 const RELEASE: &str = "
     WITH unlocked AS (
         SELECT id FROM @run
-        WHERE owner = $1 AND state IN ('claimed', 'running') AND (state = 'claimed' OR id <> ALL ($2))
+        WHERE owner = ANY ($1) AND state IN ('claimed', 'running') AND (state = 'claimed' OR id <> ALL ($2))
         FOR UPDATE SKIP LOCKED
     ), unused AS (
         UPDATE @slot slot SET node = NULL FROM unlocked WHERE slot.run = ANY (ARRAY[unlocked.id])
@@ -301,27 +302,27 @@ impl Store {
         self.statements.query(&self.client, text, parameters).await
     }
 
-    /// Registers a new node. Ends its previous number: executions that continue get the new number,
-    /// and what has not started is given back.
+    /// Registers a new node. Ends its previous numbers: executions that continue get the new number,
+    /// and what has not started is given back. Before it commits, it adds the new number to them.
     pub(crate) async fn register(
         &self,
         name: &str,
         handlers: &[String],
         heartbeat: Duration,
-        previous: Previous,
+        previous: Previous<'_>,
     ) -> Result<Registered, Error> {
         let Previous {
-            number,
+            numbers,
             executing,
             excused,
             culprit,
         } = previous;
         let sent = Instant::now();
         let (lease, heartbeat) = (self.lease.as_secs_f64(), heartbeat.as_micros() as i64);
-        // The old number first: that waits until an old connection claims nothing.
+        // The old numbers first: that waits until an old connection claims nothing.
         let ((), _, rows) = in_order!(
             begun = self.begin(self.lease),
-            left = self.query(LEAVE, [&number]),
+            left = self.query(LEAVE, [&*numbers]),
             rows = self.query(
                 REGISTER,
                 [&name, &lease, &heartbeat, &self.has_session, &handlers]
@@ -333,8 +334,8 @@ impl Store {
             let pause = (self.lease / (4 * WAITS)).as_secs_f64();
             for _ in 0..WAITS {
                 let (adopted, locked) = in_order!(
-                    adopted = self.query(ADOPT, [&id, &number, &executing]),
-                    locked = self.query(WAIT_FOR_LOCKED, [&number, &executing, &pause])
+                    adopted = self.query(ADOPT, [&id, &*numbers, &executing]),
+                    locked = self.query(WAIT_FOR_LOCKED, [&*numbers, &executing, &pause])
                 );
                 for row in adopted {
                     kept.push(row.try_get(0)?);
@@ -344,10 +345,12 @@ impl Store {
                 }
             }
         }
+        // The answer may be lost. (The new number has no other runs.)
+        numbers.push(id);
         in_order!(
-            blamed = self.query(BLAME, [&number, &culprit, &(LARGE as i32)]),
-            released = self.query(RELEASE, [&number, &executing]),
-            excused = self.query(EXCUSE, [&excused, &number]),
+            blamed = self.query(BLAME, [&*numbers, &culprit, &(LARGE as i32)]),
+            released = self.query(RELEASE, [&*numbers, &executing]),
+            excused = self.query(EXCUSE, [&excused, &*numbers]),
             committed = self.commit()
         );
         Ok(Registered { id, reading, kept })
@@ -530,7 +533,9 @@ impl Store {
     /// Gives back the runs that have not started.
     pub(crate) async fn release(&self, node: i64) -> Result<(), Error> {
         let none: Option<Vec<i64>> = None;
-        self.query(RELEASE, [&node, &none]).await.map(drop)
+        self.query(RELEASE, [&[node].as_slice(), &none])
+            .await
+            .map(drop)
     }
 
     /// Returns whether there are other nodes that are alive.
@@ -543,7 +548,7 @@ impl Store {
     pub(crate) async fn leave(&self, node: i64, have_ended: bool) -> Result<(), Error> {
         self.query(EXCUSE_ALL, [&node]).await?;
         if have_ended {
-            self.query(LEAVE, [&node]).await?;
+            self.query(LEAVE, [&[node].as_slice()]).await?;
         }
         Ok(())
     }

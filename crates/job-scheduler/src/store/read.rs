@@ -211,7 +211,8 @@ impl Store {
     ) -> Result<T, Error> {
         let result = duty.await;
         if result.is_err() {
-            self.client.batch_execute("ROLLBACK").await?;
+            // If that fails, so does the next statement. The reason is the first error.
+            let _ = self.client.batch_execute("ROLLBACK").await;
         }
         result
     }

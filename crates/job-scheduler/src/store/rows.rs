@@ -143,9 +143,9 @@ pub(crate) struct Look {
 
 /// The session of a node before this one.
 #[derive(Debug)]
-pub(crate) struct Previous {
-    pub(crate) number: Option<i64>,
-    /// The runs whose executions continue. `None`: those of this number have ended.
+pub(crate) struct Previous<'a> {
+    pub(crate) numbers: &'a mut Vec<i64>,
+    /// The runs whose executions continue. `None`: those of these numbers have ended.
     pub(crate) executing: Option<Vec<i64>>,
     /// The runs that have ended because the lease could not be renewed.
     pub(crate) excused: Vec<i64>,

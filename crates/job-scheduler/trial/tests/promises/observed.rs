@@ -99,6 +99,10 @@ async fn metrics_have_the_documented_names_and_labels() {
             .iter()
             .any(|&took| (0.3..30.0).contains(&took))
     );
+    for duty in ["lease", "look", "claim", "read ahead", "start", "finish"] {
+        let times = values(&format!("job_scheduler_duty_seconds{{duty={duty}}}"));
+        assert!(!times.is_empty(), "{duty}");
+    }
     assert!(matches!(
         found.get("job_scheduler_runs_held{}"),
         Some(DebugValue::Gauge(_))

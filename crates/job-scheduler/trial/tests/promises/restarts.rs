@@ -60,13 +60,60 @@ async fn connections_that_are_closed_again_and_again_interrupt_nothing() {
         (RunState::Done, 1, 0, 0)
     );
     let no_adoption = (
-        "WHERE owner = $2 AND state = 'running'",
-        "WHERE false AND owner = $2 AND state = 'running'",
+        "WHERE owner = ANY ($2) AND state = 'running'",
+        "WHERE false AND owner = ANY ($2) AND state = 'running'",
     );
     let run = close_connections_again_and_again(Some(no_adoption))
         .await
         .unwrap();
     assert_eq!(run.state, RunState::Abandoned);
+}
+
+/// The server commits the second and the third registration of a process, and closes their
+/// connections. Returns the end of the run that is executing meanwhile, and the number of the node.
+async fn lose_the_answers_to_registrations(
+    sabotage: Option<(&str, &str)>,
+) -> Option<(RunInfo, i64)> {
+    let close = "COMMIT; DO $$ BEGIN
+            IF (SELECT max(id) IN (2, 3) FROM @node) THEN
+                PERFORM pg_terminate_backend(pg_backend_pid());
+            END IF;
+        END $$\0";
+    let changes = [Some(("COMMIT\0", close)), sabotage];
+    let fixture = Fixture::sabotaged(changes.iter().flatten()).await?;
+    let gate = Arc::new(Semaphore::new(0));
+    let node = fixture
+        .start(with_gate(fixture.builder().lease(LEASE), &gate))
+        .await;
+    let job = fixture.enqueue(gate_job().max_interruptions(0)).await;
+    fixture.until_state(job, RunState::Running).await;
+    fixture.close_connections().await;
+    eventually(async || fixture.last_node().await == 4).await;
+    gate.close();
+    let run = fixture.end_of(job).await;
+    shut_down(node).await;
+    Some((run, fixture.last_node().await))
+}
+
+#[tokio::test]
+async fn registrations_that_are_not_answered_interrupt_nothing() {
+    let only_the_first = (
+        "WHERE owner = ANY ($2) AND state = 'running' AND id = ANY ($3)",
+        "WHERE owner = ($2::bigint[])[1] AND state = 'running' AND id = ANY ($3)",
+    );
+    let (end, sabotaged) = tokio::join!(
+        lose_the_answers_to_registrations(None),
+        lose_the_answers_to_registrations(Some(only_the_first)),
+    );
+    let (Some((run, node)), Some((sabotaged, _))) = (end, sabotaged) else {
+        return;
+    };
+    assert_eq!(
+        (run.state, run.attempt, run.interrupted, run.taken_over),
+        (RunState::Done, 1, 0, 0)
+    );
+    assert_eq!(node, 4);
+    assert_eq!(sabotaged.state, RunState::Abandoned);
 }
 
 /// Counts its end, also if it is dropped.
