@@ -66,7 +66,7 @@ fn pass_tick(clock: &ManualClock, mut driver: Driver) -> thread::JoinHandle<(usi
 
 #[test]
 fn cancel_or_expiry_wins() {
-    explore(None, [mutant("RemoveInTwoSteps")], || {
+    explore(bound(5, None), [mutant("RemoveInTwoSteps")], || {
         let (driven, map, item) = with_item();
         let turn = pass_tick(&driven.clock, driven.driver);
         let cancelled = map.remove(&7).is_some();
@@ -400,7 +400,7 @@ fn one_of_two_schedules_of_a_key_remains() {
 /// The item is dropped, whether `stop` finds its timeout or `schedule` is rejected.
 #[test]
 fn schedule_during_stop_leaves_nothing() {
-    explore(bound(5, None), [mutant("EndedItemIsInserted")], || {
+    explore(bound(4, None), [mutant("EndedItemIsInserted")], || {
         let Driven {
             timer,
             driver: _driver,

@@ -140,7 +140,9 @@ fn task_that_is_asked_sees_writes_before_reset() {
         no_release("node/word.rs reset"),
         no_acquire("node/word.rs begin_run"),
     ];
-    explore(None, mutants, || sees_writes_before_reset(AskedTask));
+    explore(bound(5, None), mutants, || {
+        sees_writes_before_reset(AskedTask)
+    });
 }
 
 #[test]
