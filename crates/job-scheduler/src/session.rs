@@ -43,6 +43,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::time::Instant;
 
+use jiff::Timestamp;
 use tokio::sync::{Notify, watch};
 
 use crate::caught::caught;
@@ -67,9 +68,9 @@ pub(crate) enum Stop {
 /// What this process is in the database since its last session has ended by an error.
 #[derive(Debug, Default)]
 pub(crate) struct Previous {
-    /// The number of that session, and those of later registrations that were not answered: the
-    /// last one that exists has the executions.
-    pub(crate) numbers: Vec<i64>,
+    /// The number of that session, and those of later registrations that were not answered, each
+    /// with the end of its lease. They may exist, and have executions.
+    pub(crate) numbers: Vec<(i64, Option<Timestamp>)>,
     /// The end of its lease, until which its executions continue. `None`: they have ended.
     pub(crate) until: Option<Instant>,
 }
@@ -213,7 +214,10 @@ impl Session {
             Err(Error::LeaseLost) => (None, executions.end().await),
             _ => (Some(self.lease.until()), true),
         };
-        let numbers = is_known.then_some(self.lease.node).into_iter().collect();
+        let numbers = is_known
+            .then_some((self.lease.node, None))
+            .into_iter()
+            .collect();
         (result, Previous { numbers, until })
     }
 

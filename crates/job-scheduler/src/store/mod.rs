@@ -42,6 +42,7 @@ mod statements;
 use std::slice;
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Json;
 use tokio_postgres::{Client, Error, Row};
@@ -51,7 +52,7 @@ use crate::connect::local_settings;
 use crate::json::{LARGE, MAX_BYTES};
 use crate::sql::{Names, Parameter};
 
-use rows::{look, reading, run, started};
+use rows::{ids, look, reading, run, started};
 use statements::Statements;
 
 pub(crate) use read::{Portion, Read, Wanted};
@@ -64,7 +65,7 @@ const LISTEN: &str = "LISTEN \"@channel\"; LISTEN \"@channel_cancel\"";
 const REGISTER: &str = "
     INSERT INTO @node (name, alive_until, heartbeat_us, listens, handlers)
     VALUES ($1, clock_timestamp() + make_interval(secs => $2), $3, $4, $5)
-    RETURNING id, clock_timestamp()";
+    RETURNING id, clock_timestamp(), alive_until";
 
 /// Fails after the lease has ended, because another node may be about to take over. It reads and
 /// locks nothing but this row.
@@ -74,15 +75,19 @@ const RENEW: &str = "
     RETURNING clock_timestamp()";
 
 /// A node with these numbers does nothing any more. Its runs can be taken over immediately. Waits
-/// until it claims nothing.
+/// until it claims nothing. Returns the numbers that exist. A lease that ends later than the time
+/// that is known is another node's: a server that crashes may give out a number again.
 const LEAVE: &str = "
     WITH mine AS (
-        SELECT id FROM @node WHERE id = ANY ($1) ORDER BY id FOR UPDATE
+        SELECT node.id FROM unnest($1::bigint[], $2::timestamptz[]) AS known (id, alive_until)
+        JOIN @node node ON node.id = ANY (ARRAY[known.id])
+        WHERE (node.alive_until <= known.alive_until) IS NOT FALSE
+        ORDER BY node.id FOR UPDATE OF node
     ), left_over AS (
         UPDATE @node node SET alive_until = LEAST(node.alive_until, clock_timestamp())
         FROM mine WHERE node.id = ANY (ARRAY[mine.id])
     )
-    SELECT @notify('') FROM mine";
+    SELECT id, @notify('') FROM mine";
 
 /// The node has shut down, and this has interrupted its runs. If it watches one, the takeover excuses
 /// the others.
@@ -319,38 +324,41 @@ impl Store {
         } = previous;
         let sent = Instant::now();
         let (lease, heartbeat) = (self.lease.as_secs_f64(), heartbeat.as_micros() as i64);
-        // The old numbers first: that waits until an old connection claims nothing.
-        let ((), _, rows) = in_order!(
+        let (known, untils): (Vec<_>, Vec<_>) = numbers.iter().copied().unzip();
+        // The old numbers first: that waits until an old connection claims nothing. Twice, because it
+        // may have registered meanwhile.
+        let ((), _, old, rows) = in_order!(
             begun = self.begin(self.lease),
-            left = self.query(LEAVE, [&*numbers]),
+            waited = self.query(LEAVE, [&known, &untils]),
+            old = self.query(LEAVE, [&known, &untils]),
             rows = self.query(
                 REGISTER,
                 [&name, &lease, &heartbeat, &self.has_session, &handlers]
             )
         );
         let (id, reading): (i64, _) = (rows[0].try_get(0)?, reading(&rows[0], 1, sent)?);
+        let old = ids(&old)?;
         let mut kept = Vec::new();
         if executing.is_some() {
             let pause = (self.lease / (4 * WAITS)).as_secs_f64();
             for _ in 0..WAITS {
                 let (adopted, locked) = in_order!(
-                    adopted = self.query(ADOPT, [&id, &*numbers, &executing]),
-                    locked = self.query(WAIT_FOR_LOCKED, [&*numbers, &executing, &pause])
+                    adopted = self.query(ADOPT, [&id, &old, &executing]),
+                    locked = self.query(WAIT_FOR_LOCKED, [&old, &executing, &pause])
                 );
-                for row in adopted {
-                    kept.push(row.try_get(0)?);
-                }
+                kept.extend(ids(&adopted)?);
                 if locked.is_empty() {
                     break;
                 }
             }
         }
-        // The answer may be lost. (The new number has no other runs.)
-        numbers.push(id);
+        // The answer may be lost.
+        numbers.retain(|(id, _)| old.contains(id));
+        numbers.push((id, Some(rows[0].try_get(2)?)));
         in_order!(
-            blamed = self.query(BLAME, [&*numbers, &culprit, &(LARGE as i32)]),
-            released = self.query(RELEASE, [&*numbers, &executing]),
-            excused = self.query(EXCUSE, [&excused, &*numbers]),
+            blamed = self.query(BLAME, [&old, &culprit, &(LARGE as i32)]),
+            released = self.query(RELEASE, [&old, &executing]),
+            excused = self.query(EXCUSE, [&excused, &old]),
             committed = self.commit()
         );
         Ok(Registered { id, reading, kept })
@@ -548,7 +556,8 @@ impl Store {
     pub(crate) async fn leave(&self, node: i64, have_ended: bool) -> Result<(), Error> {
         self.query(EXCUSE_ALL, [&node]).await?;
         if have_ended {
-            self.query(LEAVE, [&[node].as_slice()]).await?;
+            let any: Vec<Option<Timestamp>> = vec![None];
+            self.query(LEAVE, [&[node].as_slice(), &any]).await?;
         }
         Ok(())
     }

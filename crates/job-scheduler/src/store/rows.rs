@@ -141,10 +141,11 @@ pub(crate) struct Look {
     pub(crate) cancelled: Vec<i64>,
 }
 
-/// The session of a node before this one.
+/// What a node was before this session.
 #[derive(Debug)]
 pub(crate) struct Previous<'a> {
-    pub(crate) numbers: &'a mut Vec<i64>,
+    /// Each with the end of its lease, if that is known and was never renewed.
+    pub(crate) numbers: &'a mut Vec<(i64, Option<Timestamp>)>,
     /// The runs whose executions continue. `None`: those of these numbers have ended.
     pub(crate) executing: Option<Vec<i64>>,
     /// The runs that have ended because the lease could not be renewed.
@@ -158,8 +159,12 @@ pub(crate) struct Previous<'a> {
 pub(crate) struct Registered {
     pub(crate) id: i64,
     pub(crate) reading: Reading,
-    /// The executions that it has got from the previous number of this node.
+    /// The executions that it has got from the previous numbers of this node.
     pub(crate) kept: Vec<i64>,
+}
+
+pub(super) fn ids(rows: &[Row]) -> Result<Vec<i64>, Error> {
+    rows.iter().map(|row| row.try_get(0)).collect()
 }
 
 pub(super) fn started(row: &Row) -> Result<Started, Error> {

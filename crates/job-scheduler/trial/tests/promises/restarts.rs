@@ -79,7 +79,9 @@ async fn lose_the_answers_to_registrations(
                 PERFORM pg_terminate_backend(pg_backend_pid());
             END IF;
         END $$\0";
-    let changes = [Some(("COMMIT\0", close)), sabotage];
+    // Otherwise the registrations of the changed form take most of the lease.
+    let pause = ("pg_sleep($3)", "pg_sleep(0 * $3)");
+    let changes = [Some(("COMMIT\0", close)), Some(pause), sabotage];
     let fixture = Fixture::sabotaged(changes.iter().flatten()).await?;
     let gate = Arc::new(Semaphore::new(0));
     let node = fixture
@@ -114,6 +116,42 @@ async fn registrations_that_are_not_answered_interrupt_nothing() {
     );
     assert_eq!(node, 4);
     assert_eq!(sabotaged.state, RunState::Abandoned);
+}
+
+/// The number of a registration that was not answered is then the number of another node, whose
+/// lease ends later. Returns whether that node is alive after the next registration.
+async fn register_beside_the_same_number(sabotage: Option<(&str, &str)>) -> Option<bool> {
+    let other = "UPDATE @node SET name = 'other', alive_until = alive_until + interval '1 hour'
+            WHERE id = 2 AND name <> 'other';
+        COMMIT; DO $$ BEGIN
+            IF (SELECT max(id) = 2 FROM @node) THEN
+                PERFORM pg_terminate_backend(pg_backend_pid());
+            END IF;
+        END $$\0";
+    let changes = [Some(("COMMIT\0", other)), sabotage];
+    let fixture = Fixture::sabotaged(changes.iter().flatten()).await?;
+    let node = fixture.node().await;
+    fixture.close_connections().await;
+    eventually(async || fixture.last_node().await == 3).await;
+    let nodes = fixture.jobs.nodes(&fixture.client).await.unwrap();
+    shut_down(node).await;
+    Some(nodes.iter().any(|node| node.id == 2 && node.is_alive))
+}
+
+#[tokio::test]
+async fn registration_does_not_end_another_node_with_the_same_number() {
+    let Some(is_alive) = register_beside_the_same_number(None).await else {
+        return;
+    };
+    assert!(is_alive);
+    let any_time = (
+        "known.alive_until) IS NOT FALSE",
+        "known.alive_until) IS NOT NULL OR true",
+    );
+    assert_eq!(
+        register_beside_the_same_number(Some(any_time)).await,
+        Some(false)
+    );
 }
 
 /// Counts its end, also if it is dropped.
