@@ -390,6 +390,9 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("MovedItemEnds", "util/expiring_map/items.rs postpone", "item.is_alive(now)", "false"),
     // The same, if a call has the item at that moment.
     mutant("HeldItemEnds", "util/expiring_map/items.rs postpone", "reserved.contains(self.hash)", "false"),
+    // An item that takes over a timeout does not know that a touch may not have told the timer.
+    mutant("ReplacementForgetsTouch", "util/expiring_map/by_key.rs insert_by",
+        "new.is_hastened = old.is_hastened;", ""),
     // An earlier deadline is stored, and the timer is not told.
     mutant("EarlierTouchIsNotTold", "util/expiring_map/by_key.rs touch_by", "shard.settle(…)", "_ = own"),
     // Of two calls that tell the timer earlier deadlines, the one with the later one is the last.

@@ -185,6 +185,29 @@ fn earlier_touch_of_an_item_that_a_call_has_is_not_late() {
     });
 }
 
+/// The touch tells the timer its deadline when the item was replaced, and a call has the new one.
+#[test]
+fn replacement_of_a_touched_item_that_a_call_has_is_not_late() {
+    explore(Some(3), [mutant("ReplacementForgetsTouch")], || {
+        let mut driven = Driven::new();
+        let map = tasks(&driven.timer);
+        let (_, old) = Item::schedule(&map, 9);
+        driven.driver.turn();
+        let other = map.clone();
+        let touch = thread::spawn(move || other.touch(&7, TICK * 5));
+        assert!(map.touch(&7, TICK));
+        let (replaced, new) = Item::schedule(&map, 2);
+        drop(map.entry(7));
+        touch.join().unwrap();
+        assert!(replaced && !new.ran());
+        old.assert(false);
+        driven.clock.advance(map.remaining(&7).unwrap());
+        driven.driver.turn();
+        new.assert(true);
+        assert_eq!((map.len(), driven.timer.pending_timeouts()), (0, 0));
+    });
+}
+
 /// The timeout that the new item takes over ends meanwhile.
 #[test]
 fn replacement_of_a_touched_item_has_one_timeout() {

@@ -122,7 +122,7 @@
 //! | map: touch | expiry by the clock, touch | `expiring_map::touch_does_not_renew_what_another_call_has_found_dead`, `expiring_map::two_touches_to_earlier_deadlines_leave_the_last_one` |
 //! | map: a touched entry is asked | earlier touch, entry, stop | `expiring_map::earlier_touch_of_a_touched_item_is_not_late`, `expiring_map::touched_entry_that_a_call_has_does_not_expire`, `expiring_map::touched_value_comes_out_once_when_the_timer_stops` |
 //! | | all others | –: the task that is asked takes the same lock |
-//! | map: insert that takes over a timeout | expiry, touch, stop | `expiring_map::replacement_or_expiry_wins`, `expiring_map::replacement_of_a_touched_item_has_one_timeout`, `expiring_map::touch_moves_the_deadline_of_an_entry_or_of_its_replacement`, `expiring_map::replacement_during_stop_leaves_nothing` |
+//! | map: insert that takes over a timeout | expiry, touch, stop | `expiring_map::replacement_or_expiry_wins`, `expiring_map::replacement_of_a_touched_item_has_one_timeout`, `expiring_map::replacement_of_a_touched_item_that_a_call_has_is_not_late`, `expiring_map::touch_moves_the_deadline_of_an_entry_or_of_its_replacement`, `expiring_map::replacement_during_stop_leaves_nothing` |
 //! | | all others | –: the same as a touch, under the same lock |
 //! | map: earlier touch | entry that goes back | `expiring_map::earlier_touch_of_an_item_that_a_call_has_is_not_late` |
 //! | map: insert, touch, remove | expiry | `expiring_map::value_goes_to_insert_or_to_the_handler`, `expiring_map::insert_returns_the_value_that_its_early_expiry_has_replaced`, `expiring_map::value_goes_to_remove_or_to_the_handler` |

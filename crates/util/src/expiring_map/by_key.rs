@@ -197,7 +197,7 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
             // Without the lock, because it may drop the entries of a receiver.
             let is_full = owner.output.check().is_err();
             let has_key = |other: &Item<K, V>| other.has_key(&new.key);
-            let Ok(mut items) = shard.try_lock_key(hash, &owner.timer, begin, has_key) else {
+            let Ok(mut items) = shard.try_lock_key(hash, &owner.timer, &mut begin, has_key) else {
                 // A timer that rejects the entry does so at once. Its delay begins when the key is
                 // free.
                 new = owner.arm(shard, new, begin, &end)?;
@@ -225,6 +225,8 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
                 {
                     mem::swap(&mut new.timeout, &mut old.timeout);
                     new.set_time(&time);
+                    // Another call may still have to tell the timer an earlier deadline.
+                    new.is_hastened = old.is_hastened;
                     mem::swap(&mut new, old);
                     let old = shard.leave(&mut items, new, Cause::Replaced);
                     drop(items);
@@ -406,7 +408,7 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
         let (shard, hash) = self.place(key);
         let has_key = |item: &Item<K, V>| item.has_key(key);
         let timer = &self.owner.timer;
-        let items = shard.try_lock_key(hash, timer, Now::of(timer), has_key)?;
+        let items = shard.try_lock_key(hash, timer, &mut Now::of(timer), has_key)?;
         Ok((shard, hash, items))
     }
 

@@ -178,15 +178,18 @@ where
     /// If this returns `None`, no call finds the item alive: the present of the table does not go
     /// back.
     fn postpone(&self, own: &Timeout) -> Option<Duration> {
-        let timer = own.timer();
-        let mut items = self.shard.as_ref()?.lock_at(Now::exactly_or_past(&timer));
+        let (timer, shard) = (own.timer(), self.shard.as_ref()?);
+        let mut items = shard.lock_at(Now::exactly_or_past(&timer));
         let Items { table, reserved } = &mut *items;
-        let now = table.now();
+        let (now, is_reserved) = (table.now(), reserved.contains(self.hash));
         let deadline = match table.find_own(self.hash, own) {
-            Some(item) => item.is_alive(now).then_some(item.deadline)?,
-            // A call may have it as an entry, and touch it.
-            None if reserved.contains(self.hash) => return Some(timer.tick_duration()),
-            None => return None,
+            Some(item) if item.is_alive(now) => item.deadline,
+            // It has replaced one that is being written, and is written after that. Or a call has it
+            // as an entry, and may touch it.
+            found if is_reserved && (found.is_none() || shard.output.reserves_keys) => {
+                return Some(timer.tick_duration());
+            }
+            _ => return None,
         };
         drop(items);
         // The clock is read again, because this may have waited for the lock.

@@ -28,7 +28,7 @@ use self::item::{Armed, Item};
 use self::items::end_all;
 use self::output::Output;
 use self::panics::drop_panic;
-use self::shard::{Leaving, Shard};
+use self::shard::{Items, Leaving, ReservedKeys, Shard};
 use self::time::{Now, Time};
 use crate::deadlines::nanos;
 use crate::sync::Arc;
@@ -416,17 +416,18 @@ impl<K, V> Owner<K, V> {
         Ok(item)
     }
 
-    /// Removes the items that pass the test, which gets the present too.
+    /// Removes the items that pass the test, which gets the present and the reserved keys too.
     fn take(
         &self,
         now: Now,
         cause: Cause,
-        test: impl Fn(&mut Item<K, V>, Now) -> bool,
+        test: impl Fn(&mut Item<K, V>, Now, &ReservedKeys) -> bool,
     ) -> Vec<Leaving<K, V>> {
         let mut all = Vec::new();
         for shard in &self.shards {
             let mut items = shard.lock_at(now);
-            let taken = items.table.take(&test);
+            let Items { table, reserved } = &mut *items;
+            let taken = table.take(|item, now| test(item, now, reserved));
             all.extend(shard.leave_all(&mut items, taken, cause));
         }
         all
@@ -447,7 +448,7 @@ impl<K, V> Owner<K, V> {
 impl<K, V> Drop for Owner<K, V> {
     fn drop(&mut self) {
         let now = Now::of_or_past(&self.timer);
-        let all = self.take(now, Cause::Stopped, |_, _| true);
+        let all = self.take(now, Cause::Stopped, |_, _, _| true);
         // The panic hook has reported it. This may be dropped during another panic.
         if let Some(panic) = end_all(all, &self.output) {
             drop_panic(panic);

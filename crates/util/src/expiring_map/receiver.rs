@@ -14,8 +14,9 @@ use crate::sync::{Arc, Mutex, Weak};
 ///
 /// It is the receiver of an unbounded channel, as tokio's `mpsc::UnboundedReceiver`, and works on
 /// any runtime. With [a bound](crate::ExpiringMapBuilder::build_with_bounded_receiver), insertions
-/// fail while it is full. Entries come in the order in which they left the map. With feature
-/// `stream` it is a `Stream` of [`Removed`].
+/// fail while it is full. Entries that leave the map by calls of one thread come in the order of
+/// these calls; two entries of one key that leave it by two threads may come in either order. With
+/// feature `stream` it is a `Stream` of [`Removed`].
 ///
 /// If it is dropped, entries that leave the map later are dropped.
 #[must_use = "entries that leave the map after this was dropped are dropped"]

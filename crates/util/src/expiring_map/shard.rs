@@ -73,31 +73,31 @@ impl<K, V> Shard<K, V> {
 
     /// The same for a call for one key, which fails if a call or a handler has reserved the key. If
     /// the output reserves keys, and the item of the key is dead, that one goes to the output
-    /// first.
+    /// first. Then it is a later `now`.
     pub(super) fn try_lock_key(
         self: &Arc<Self>,
         hash: u64,
         timer: &HashedWheelTimer,
-        mut now: Now,
+        now: &mut Now,
         has_key: impl Fn(&Item<K, V>) -> bool,
     ) -> Result<MutexGuard<'_, Items<K, V>>, BeingWritten> {
         loop {
-            let mut items = self.lock_at(now);
+            let mut items = self.lock_at(*now);
             if items.reserved.contains(hash) {
                 return Err(BeingWritten);
             }
             if !self.output.reserves_keys {
                 return Ok(items);
             }
-            now = items.table.now();
-            let is_dead = |item: &Item<K, V>| !item.is_alive(now) && has_key(item);
+            let present = items.table.now();
+            let is_dead = |item: &Item<K, V>| !item.is_alive(present) && has_key(item);
             let Some(dead) = items.table.remove(hash, is_dead) else {
                 return Ok(items);
             };
             let dead = self.leave(&mut items, dead, Cause::Expired);
             drop(items);
             self.output.pass_on(dead);
-            now = Now::of(timer);
+            *now = Now::of(timer);
         }
     }
 
@@ -113,7 +113,7 @@ impl<K, V> Shard<K, V> {
     }
 
     /// An item was removed for the output: for this cause, if it is alive. Its key stays reserved
-    /// if the output demands it.
+    /// if the output demands it, and gets the item.
     pub(super) fn leave(
         self: &Arc<Self>,
         items: &mut Items<K, V>,
@@ -124,7 +124,7 @@ impl<K, V> Shard<K, V> {
             true => cause,
             false => Cause::Expired,
         };
-        let reserves = self.output.reserves_keys;
+        let reserves = self.output.reserves_keys && self.output.causes.contains(cause);
         let reservation = reserves.then(|| items.reserved.add(self, item.hash));
         Leaving {
             item,

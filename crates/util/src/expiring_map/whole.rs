@@ -4,7 +4,7 @@ use std::panic::resume_unwind;
 
 use super::items::end_all;
 use super::panics::first_of;
-use super::shard::Leaving;
+use super::shard::{Items, Leaving};
 use super::time::Now;
 use super::{Cause, ExpiringMap};
 
@@ -168,12 +168,13 @@ impl<K, V> ExpiringMap<K, V> {
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
     pub fn retain(&self, mut keep: impl FnMut(&K, &mut V) -> bool) {
-        let now = Now::of(&self.owner.timer);
         let panics = self.owner.shards.iter().filter_map(|shard| {
-            let mut items = shard.lock_at(now);
-            let removed = items.table.take(|item, now| {
-                let is_alive = item.is_alive(now);
-                is_alive && !keep(&item.key, &mut item.value)
+            // Each time, because a handler takes long, perhaps.
+            let mut items = shard.lock_at(Now::of(&self.owner.timer));
+            let Items { table, reserved } = &mut *items;
+            let removed = table.take(|item, now| {
+                let is_found = item.is_alive(now) && !reserved.contains(item.hash);
+                is_found && !keep(&item.key, &mut item.value)
             });
             let removed = shard.leave_all(&mut items, removed, Cause::Removed);
             // Release the lock first, because the handler and the drop of keys and values are user
@@ -188,7 +189,8 @@ impl<K, V> ExpiringMap<K, V> {
 
     fn take_living(&self) -> Vec<Leaving<K, V>> {
         let now = Now::of(&self.owner.timer);
-        self.owner
-            .take(now, Cause::Removed, |item, now| item.is_alive(now))
+        self.owner.take(now, Cause::Removed, |item, now, reserved| {
+            item.is_alive(now) && !reserved.contains(item.hash)
+        })
     }
 }

@@ -38,6 +38,17 @@ fn assert_dead(t: &Driven, map: &ExpiringMap<u8, u32>) {
     map.retain(|_, _| panic!("a dead entry is not shown"));
 }
 
+/// A handler takes longer than the entries live that are behind other locks.
+#[test]
+fn retain_shows_no_entry_whose_time_has_come_meanwhile() {
+    let t = Driven::new();
+    let clock = t.clock.clone();
+    let map = ExpiringMap::with_handler(&t.timer, move |_: Removed<u8, u64>| clock.advance(TICK));
+    (0..64).for_each(|key| assert_eq!(map.insert(key, 0, TICK).unwrap(), None));
+    map.retain(|_, _| false);
+    assert!((1..64).contains(&map.len()), "{} are left", map.len());
+}
+
 #[test]
 fn no_method_finds_an_entry_whose_time_has_come() {
     let mut t = Driven::new();

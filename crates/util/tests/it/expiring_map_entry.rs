@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Barrier, Mutex, OnceLock};
+use std::sync::{Arc, Barrier, Mutex, OnceLock, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
@@ -585,6 +585,68 @@ fn a_thread_waits_for_a_write_in_progress() {
     go_on.send(()).unwrap();
     assert_eq!(map.get(&7), None);
     assert_eq!(rows.lock().unwrap()[&7], 1);
+}
+
+/// An insertion that writes a dead entry first begins its delay after that.
+#[test]
+fn a_delay_begins_after_the_write_of_a_dead_entry() {
+    let mut t = Driven::new();
+    let clock = t.clock.clone();
+    let map = ExpiringMap::builder(&t.timer)
+        .build_with_write_back(move |_: Removed<u8, u64>| clock.advance(TICK * 5));
+    map.insert(7, 1, TICK).unwrap();
+    t.clock.advance(TICK);
+    map.insert(7, 2, TICK * 3).unwrap();
+    assert_eq!(map.remaining(&7), Some(TICK * 3));
+    assert_eq!(t.pass(TICK * 3), 1);
+}
+
+/// The entry that has replaced another one is written after that one, whatever removes it.
+#[test]
+fn entries_of_a_key_are_written_in_the_order_in_which_they_leave() {
+    let mut t = Driven::new();
+    let (sender, futures) = channel::<BoxFuture>();
+    let map = ExpiringMap::builder(&t.timer)
+        .causes([Cause::Replaced, Cause::Expired, Cause::Removed])
+        .build_with_async_write_back(
+            move |write| sender.send(write).unwrap(),
+            |_: Removed<u8, u64>| async {},
+        );
+    map.insert(7, 1, FAR).unwrap();
+    assert_eq!(map.insert(7, 2, TICK).unwrap(), None);
+    let first = futures.try_recv().unwrap();
+    map.insert(8, 3, FAR).unwrap();
+    assert_eq!((map.clear(), futures.try_iter().count()), (1, 1));
+    map.retain(|_, _| false);
+    assert_eq!((map.drain(), futures.try_iter().count()), (vec![], 0));
+    // The timer asks again at the next tick.
+    assert_eq!((t.pass(TICK), map.len()), (0, 1));
+    drop(first);
+    assert_eq!((t.pass(TICK), futures.try_iter().count()), (1, 1));
+}
+
+/// What is dropped may use the map, also for the key of another entry that is dropped.
+#[test]
+fn only_keys_of_entries_that_are_written_are_reserved() {
+    struct Asks(Weak<OnceLock<ExpiringMap<u8, Self>>>, u8);
+    impl Drop for Asks {
+        fn drop(&mut self) {
+            if let Some(map) = self.0.upgrade() {
+                assert!(map.get().unwrap().try_entry(self.1).is_ok());
+            }
+        }
+    }
+    let t = Driven::new();
+    let cell = Arc::new(OnceLock::new());
+    let asks = |key| Asks(Arc::downgrade(&cell), key);
+    let map = ExpiringMap::builder(&t.timer)
+        .causes([Cause::Expired])
+        .build_with_write_back(|_| panic!("nothing expires"));
+    let map = cell.get_or_init(|| map);
+    map.insert(1, asks(2), FAR).unwrap();
+    map.insert(2, asks(1), FAR).unwrap();
+    drop(map.insert(1, asks(1), FAR).unwrap());
+    assert_eq!(map.clear(), 2);
 }
 
 /// Each cause reserves the key.
