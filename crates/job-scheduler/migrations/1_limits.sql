@@ -400,9 +400,9 @@ BEGIN
     IF names IS NOT NULL THEN
         PERFORM @pass_on(names, NULL, '{}');
     END IF;
-    IF count < the_limit THEN
+    IF after = '' THEN
+        -- With the first part, whatever the others take.
         PERFORM @give_turns(ahead);
-        RETURN '';
     END IF;
-    RETURN last;
+    RETURN CASE WHEN count < the_limit THEN '' ELSE last END;
 END $$;

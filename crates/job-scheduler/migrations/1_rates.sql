@@ -86,6 +86,7 @@ DECLARE
     paced record;
     step interval;
     first timestamptz;
+    latest timestamptz;
     base timestamptz;
     count bigint;
     given bigint;
@@ -103,8 +104,16 @@ BEGIN
             first := paced.now;
         ELSE
             step := paced.interval_us * interval '1 microsecond';
-            base := GREATEST(LEAST(paced.planned, paced.now + ahead + paced.burst * step),
-                LEAST(paced.started, paced.now + paced.burst * step), paced.now);
+            -- They are never further ahead, unless the rate was lower before, or the clock was set back.
+            -- This is stored: otherwise it would move on with the clock, and no run would get a turn.
+            latest := paced.now + paced.burst * step;
+            IF paced.planned > latest + ahead OR paced.started > latest THEN
+                paced.planned := LEAST(paced.planned, latest + ahead);
+                paced.started := LEAST(paced.started, latest);
+                UPDATE @pace pace SET planned = paced.planned, started = paced.started
+                WHERE pace.handler = paced.handler;
+            END IF;
+            base := GREATEST(paced.planned, paced.started, paced.now);
             first := base - (paced.burst - 1) * step;
             count := LEAST(2000, GREATEST(0, 1 + floor(extract(epoch FROM paced.now + ahead - first)
                 / extract(epoch FROM step))));

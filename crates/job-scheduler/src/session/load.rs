@@ -1,5 +1,6 @@
 //! The runs that a session has read and that have not started, and how many more it may read.
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -192,16 +193,24 @@ impl Session {
         Ok(Instant::now() + began.elapsed())
     }
 
-    /// Gives back what has not started, so that other nodes start it.
+    /// Gives back what has not started, so that other nodes start it. What an application has locked
+    /// stays, unless the node stops: then it is taken over.
     pub(super) async fn give_back(&self, store: &Store) -> Result<(), Error> {
         let entries: Vec<_> = self
             .ready()
             .drain()
             .chain(self.load.queue.drain())
             .collect();
-        let runs: Vec<_> = entries.into_iter().map(|entry| self.taken(entry)).collect();
-        self.forget(runs.len());
-        Ok(store.release(self.lease.node).await?)
+        let mut runs: Vec<_> = entries.into_iter().map(|entry| self.taken(entry)).collect();
+        let count = runs.len();
+        let released: BTreeSet<_> = store.release(self.lease.node).await?.into_iter().collect();
+        runs.retain(|run| !released.contains(&run.id) && !self.load.is_stopping.load(Relaxed));
+        self.forget(count - runs.len());
+        for run in runs {
+            let start = self.lease.instant(run.start_at);
+            self.insert(run, start)?;
+        }
+        Ok(())
     }
 
     /// Reduces the number of runs that this node has.

@@ -43,6 +43,7 @@ impl Session {
                 has_runs: true,
                 has_due: true,
                 has_unplanned: true,
+                must_settle: true,
                 is_settled: true,
                 ..Look::default()
             });
@@ -76,7 +77,8 @@ impl Session {
                 let settle = store.settle(ahead, &after, rows, settings.duty_limit());
                 let last = self.attempt("settle", settle).await?;
                 portions.settle.learn(last.is_none());
-                after = last.unwrap_or_default();
+                // One that was ended is repeated with less, unless it was the smallest one.
+                after = last.unwrap_or(if rows > 1 { after } else { String::new() });
                 has_more |= !after.is_empty();
             }
             if cleaned.elapsed() >= settings.cleaning_interval() {

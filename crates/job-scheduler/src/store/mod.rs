@@ -158,7 +158,7 @@ const RELEASE: &str = "
         UPDATE @run run SET state = 'waiting', owner = NULL FROM unlocked WHERE run.id = ANY (ARRAY[unlocked.id])
         RETURNING run.id
     )
-    SELECT @notify('') FROM (SELECT count(*) AS n FROM released) AS counted WHERE n > 0";
+    SELECT array_agg(id), @notify('') FROM released HAVING count(*) > 0";
 
 /// The node is ending: no run keeps a place for it.
 const STOP_SERVING: &str = "UPDATE @node SET handlers = '{}' WHERE id = $1";
@@ -538,12 +538,11 @@ impl Store {
         self.query(STOP_SERVING, [&node]).await.map(drop)
     }
 
-    /// Gives back the runs that have not started.
-    pub(crate) async fn release(&self, node: i64) -> Result<(), Error> {
+    /// Gives back the runs that have not started, and are not locked. Returns their ids.
+    pub(crate) async fn release(&self, node: i64) -> Result<Vec<i64>, Error> {
         let none: Option<Vec<i64>> = None;
-        self.query(RELEASE, [&[node].as_slice(), &none])
-            .await
-            .map(drop)
+        let rows = self.query(RELEASE, [&[node].as_slice(), &none]).await?;
+        rows.first().map_or(Ok(Vec::new()), |row| row.try_get(0))
     }
 
     /// Returns whether there are other nodes that are alive.

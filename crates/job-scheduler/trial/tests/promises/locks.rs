@@ -193,6 +193,34 @@ async fn runs_that_are_locked_keep_no_runner_and_no_capacity() {
     shut_down(node).await;
 }
 
+/// A node whose runners are all busy gives back what has not started, except what is locked.
+#[tokio::test]
+async fn run_that_is_locked_when_it_is_given_back_starts_later() {
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
+    let (gate, lease) = (Arc::new(Semaphore::new(0)), MS * 3_000);
+    let busy = with_gate(fixture.builder().lease(lease).runners(1), &gate);
+    let busy = fixture.start(busy).await;
+    fixture.enqueue_until(gate_job(), RunState::Running).await;
+    let waiting = NewJob::new(&Task::Succeed);
+    let waiting = fixture.enqueue_until(waiting, RunState::Claimed).await;
+    let other = fixture.node().await;
+    let mut client = connect(&fixture.config).await;
+    let transaction = client.transaction().await.unwrap();
+    let lock = format!(
+        "SELECT FROM {}.run WHERE job = $1 FOR UPDATE",
+        fixture.schema
+    );
+    assert_eq!(transaction.execute(&lock, &[&waiting]).await.unwrap(), 1);
+    tokio::time::sleep(lease * 2).await;
+    transaction.rollback().await.unwrap();
+    fixture.until_done(waiting, 1).await;
+    gate.close();
+    shut_down(busy).await;
+    shut_down(other).await;
+}
+
 #[tokio::test]
 async fn job_with_a_place_that_is_locked_does_not_stop_the_others() {
     let Some(mut fixture) = Fixture::new().await else {

@@ -95,6 +95,28 @@ async fn backlog_starts_no_faster_than_its_rate_although_a_node_is_lost() {
     assert_eq!(start_a_backlog(1, Some(no_turns)).await, Some(false));
 }
 
+/// The next time under the old rate is in an hour.
+#[tokio::test]
+async fn rate_that_is_raised_applies_to_runs_that_wait() {
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
+    let node = node(&fixture).await;
+    let set_rate = async |time| {
+        let limits = KindLimits::new().rate(25, time);
+        let set = fixture.jobs.set_kind(&fixture.client, "rated", limits);
+        set.await.unwrap();
+    };
+    set_rate(Duration::from_secs(90_000)).await;
+    for _ in 0..5 {
+        fixture.enqueue(job()).await;
+    }
+    starts(&fixture, 1).await;
+    set_rate(Duration::from_secs(1)).await;
+    assert!(conform(&starts(&fixture, 5).await, 1));
+    shut_down(node).await;
+}
+
 /// Runs that have got turns, and are late, so that all of them could start at once. Returns whether
 /// their starts conform.
 async fn start_late_turns(sabotage: Option<(&str, &str)>) -> Option<bool> {
