@@ -1,9 +1,8 @@
 //! An idle timeout for a stream of bytes: feature `tokio`.
 
 use std::io::{self, IoSlice};
-use std::mem;
 use std::pin::{Pin, pin};
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, Wake, Waker, ready};
 use std::time::{Duration, Instant};
 
 use pin_project_lite::pin_project;
@@ -11,6 +10,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::yield_now;
 
 use hashed_wheel::{HashedWheelTimer, Sleep, TimeoutError};
+
+use crate::sync::{Arc, AtomicBool, Ordering};
 
 pin_project! {
     /// A connection that fails with [`TimedOut`](io::ErrorKind::TimedOut) after a time without
@@ -128,7 +129,7 @@ impl<T> IdleIo<T> {
             deadlines: [None; 2],
             sleeps: [of_reader, of_writer],
             unlimited: [None, None],
-            is_last_poll: [false; 2],
+            last_polls: [None, None],
         };
         idle.rearm();
         Self { io, idle }
@@ -287,7 +288,21 @@ struct Idle {
     /// Wakes an operation that waits without a limit, so that it gets the limit that is set.
     unlimited: [Option<Waker>; 2],
     /// The time is over, and the operation gets one more poll.
-    is_last_poll: [bool; 2],
+    last_polls: [Option<Arc<LastPoll>>; 2],
+}
+
+/// The waker of an operation that gets one more poll. It may be polled several times before.
+#[derive(Debug)]
+struct LastPoll {
+    was_woken: AtomicBool,
+    task: Waker,
+}
+
+impl Wake for LastPoll {
+    fn wake(self: Arc<Self>) {
+        self.was_woken.store(true, Ordering::Release);
+        self.task.wake_by_ref();
+    }
 }
 
 /// Indices of the arrays of [`Idle`].
@@ -322,7 +337,7 @@ impl Idle {
             let deadline = ends.into_iter().flatten().min();
             if self.deadlines[direction] != deadline {
                 self.deadlines[direction] = deadline;
-                self.is_last_poll[direction] = false;
+                self.last_polls[direction] = None;
                 if let Some(deadline) = deadline {
                     self.sleeps[direction].reset_at(deadline);
                 }
@@ -352,7 +367,7 @@ impl Idle {
         context: &mut Context<'_>,
         result: Poll<io::Result<R>>,
     ) -> Poll<io::Result<R>> {
-        let is_last_poll = mem::take(&mut self.is_last_poll[direction]);
+        let last_poll = self.last_polls[direction].take();
         if result.is_ready() {
             self.begin[direction] = None;
             return result;
@@ -373,12 +388,18 @@ impl Idle {
             end = sleep.poll(context);
         }
         let end = ready!(end);
+        let is_last_poll = last_poll.is_some_and(|last| last.was_woken.load(Ordering::Acquire));
         if end.is_ok() && !is_last_poll {
             // The timer may have woken this task before the runtime, which was busy, has looked at
             // its connections; or the task has used up its budget. `yield_now` wakes the task after
             // that look, with a new budget.
-            self.is_last_poll[direction] = true;
-            let _ = pin!(yield_now()).poll(context);
+            let last_poll = Arc::new(LastPoll {
+                was_woken: AtomicBool::new(false),
+                task: context.waker().clone(),
+            });
+            self.last_polls[direction] = Some(Arc::clone(&last_poll));
+            let waker = Waker::from(last_poll);
+            let _ = pin!(yield_now()).poll(&mut Context::from_waker(&waker));
             return Poll::Pending;
         }
         Poll::Ready(Err(end

@@ -5,6 +5,8 @@ use std::sync::PoisonError;
 use std::task::{Wake, Waker};
 use std::thread::{self, Thread};
 
+#[cfg(feature = "tokio")]
+pub(crate) use std::sync::atomic::AtomicBool;
 #[cfg(any(feature = "client", feature = "tokio"))]
 pub(crate) use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) use std::sync::{Arc, MutexGuard, OnceLock, Weak};

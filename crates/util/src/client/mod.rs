@@ -341,16 +341,18 @@ impl<R> Client<R> {
                 Err(TimeoutError::Elapsed) => CallError::AttemptTimeout,
                 Err(TimeoutError::Timer(error)) => return Err(CallError::Timer(error)),
             };
+            let Some(pause) = pauses.next() else {
+                return Err(failure);
+            };
             // Here too, because attempts that fail without waiting never let the deadline end the
             // call.
             let left = self.until(deadline);
             if left.is_zero() {
                 return Err(CallError::Deadline);
             }
-            let pause = pauses.next().filter(|&pause| pause < left && self.spend());
-            let Some(pause) = pause else {
+            if pause >= left || !self.spend() {
                 return Err(failure);
-            };
+            }
             self.timer.sleep(pause).await.map_err(CallError::Timer)?;
             // The timer may be late: then the deadline ends the call after this poll.
             if self.until(deadline).is_zero() {

@@ -184,8 +184,8 @@ where
         let (now, is_reserved) = (table.now(), reserved.contains(self.hash));
         let deadline = match table.find_own(self.hash, own) {
             Some(item) if item.is_alive(now) => item.deadline,
-            // It has replaced one that is being written, and is written after that. Or a call has it
-            // as an entry, and may touch it.
+            // It has replaced one that is being written, and is written after that. Or a call has
+            // it as an entry, and may touch it.
             found if is_reserved && (found.is_none() || shard.output.reserves_keys) => {
                 return Some(timer.tick_duration());
             }

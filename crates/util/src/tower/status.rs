@@ -1,18 +1,19 @@
 //! What a server answers to an error.
 
 use std::error::Error;
-use std::iter;
+use std::{io, iter};
 
 use http::StatusCode;
 
-use hashed_wheel::TimeoutError;
+use hashed_wheel::{NewTimeoutError, TimeoutError};
 
 use crate::time::error::Elapsed;
 
 /// Returns the HTTP status for an error of a service: 504 if the time was over, 503 if the timer is
 /// stopped or full, and otherwise 500. With the feature `http`.
 ///
-/// It looks at the sources of the error too.
+/// It looks at the sources of the error too, and into an [`io::Error`]. A
+/// [`CallError`](crate::client::CallError) is generic: see its example.
 ///
 /// # Examples
 ///
@@ -58,13 +59,22 @@ enum Cause {
 }
 
 fn cause(error: &(dyn Error + 'static)) -> Cause {
-    let causes = iter::successors(Some(error), |&error| error.source());
+    let causes = iter::successors(Some(error), |&error| source(error));
     let known = causes.filter_map(|error| match error.downcast_ref() {
         Some(TimeoutError::Elapsed) => Some(Cause::Elapsed),
         Some(TimeoutError::Timer(_)) => Some(Cause::Timer),
+        None if error.is::<NewTimeoutError>() => Some(Cause::Timer),
         None => error.is::<Elapsed>().then_some(Cause::Elapsed),
     });
     { known }.next().unwrap_or(Cause::Other)
+}
+
+/// An `io::Error` does not name the error that it contains as its source.
+fn source<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
+    match error.downcast_ref().and_then(io::Error::get_ref) {
+        Some(contained) => Some(contained),
+        None => error.source(),
+    }
 }
 
 /// 504: a handler that returns `Result<_, StatusCode>` may use `?` on a

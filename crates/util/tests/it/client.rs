@@ -215,6 +215,18 @@ fn budget_limits_requests_to_a_failing_server() {
     assert_eq!(more, 100 + calls / 10);
 }
 
+/// The answer comes after the deadline, and before the tick that would end the call.
+#[test]
+fn failure_of_the_last_attempt_is_returned_after_the_deadline_too() {
+    let mut test = Test::new(Policy::new(ms(20)).retries(0));
+    let clock = test.clock.clone();
+    let (end, _) = test.call(|_, _| {
+        clock.advance(ms(30));
+        async { Err("no") }
+    });
+    assert_eq!(end, Err(CallError::Failed("no")));
+}
+
 /// Attempts that fail without waiting, in a single poll.
 #[test]
 fn deadline_ends_retries_that_never_wait() {

@@ -2,6 +2,7 @@
 #![cfg(all(feature = "client", feature = "http", feature = "tokio", not(miri)))]
 
 use std::future::{pending, ready};
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -335,7 +336,18 @@ async fn a_server_knows_what_to_answer() {
         (http_status(&*other), grpc_status(&*other)),
         (StatusCode::INTERNAL_SERVER_ERROR, 2)
     );
+    // That of a connection, and that of a sleep.
+    let idle: BoxError = io::Error::from(TimeoutError::Elapsed).into();
+    assert_eq!(
+        (http_status(&*idle), grpc_status(&*idle)),
+        (StatusCode::GATEWAY_TIMEOUT, 4)
+    );
     timer.stop();
+    let error = timer.sleep(ms(9)).await.unwrap_err();
+    assert_eq!(
+        (http_status(&error), grpc_status(&error)),
+        (StatusCode::SERVICE_UNAVAILABLE, 14)
+    );
     let stopped = DeadlineLayer::new(&timer, ms(9))
         .layer(silent())
         .oneshot(Request::new(()))

@@ -3,6 +3,7 @@
 
 use crate::common;
 
+use std::future::poll_fn;
 use std::io::{self, ErrorKind, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -258,6 +259,35 @@ fn both_halves_of_a_split_connection_time_out() {
     );
     assert_timed_out(writer.write(&mut write, b"5"));
     assert_timed_out(reader.read(&mut read));
+}
+
+/// As `tokio::io::copy` does. The last poll is the next one of the task.
+#[test]
+fn a_task_may_poll_twice_before_its_last_poll() {
+    let mut t = Driven::new();
+    let (near, _far) = duplex(8);
+    let mut io = IdleIo::new(near, &t.timer, IDLE);
+    let mut polls = 0;
+    let poll = poll_fn(|context| {
+        let mut read = || {
+            let mut bytes = [0; 8];
+            Pin::new(&mut io).poll_read(context, &mut ReadBuf::new(&mut bytes))
+        };
+        polls += 1;
+        if polls == 2 {
+            assert!(read().is_pending());
+        }
+        match read() {
+            Poll::Pending if polls == 1 => {
+                t.pass(IDLE + TICK);
+                Poll::Pending
+            }
+            end => end,
+        }
+    });
+    let runtime = runtime::Builder::new_current_thread().build().unwrap();
+    let error = runtime.block_on(poll).unwrap_err();
+    assert_eq!((error.kind(), polls), (ErrorKind::TimedOut, 3));
 }
 
 /// The timer's thread wakes the reader before the runtime, which was busy, has looked at the
