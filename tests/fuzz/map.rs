@@ -299,7 +299,9 @@ impl Script {
                 return self.remove_living(|item| item.key <= key, Cause::Removed);
             }
             15 if key == 0 => {
-                let living = self.items.iter().filter(|item| self.is_alive(item)).count();
+                let is_found =
+                    |item: &&Item| self.is_alive(item) && !self.reserved.contains(&item.key);
+                let living = self.items.iter().filter(is_found).count();
                 assert_eq!(map.clear(), living);
                 return self.remove_living(|_| true, Cause::Removed);
             }
@@ -307,7 +309,7 @@ impl Script {
                 let mut drained: Vec<_> =
                     map.drain().into_iter().map(|(_, value)| value.id).collect();
                 let mut living: Vec<_> = self
-                    .take_living(|_| true)
+                    .take_living(true, |_| true)
                     .iter()
                     .map(|item| item.id)
                     .collect();
@@ -345,7 +347,12 @@ impl Script {
         // Otherwise the receiver stays full.
         if self.bound.is_none() || self.bytes.up_to(1) == 0 {
             self.settle(Vec::new(), None);
-            let due = |item: &Item| item.deadline.as_nanos().div_ceil(TICK.as_nanos()) <= reached;
+            // One that has replaced another waits until that is written, and is late then.
+            let may_wait = self.output == Output::AsyncWriteBack && self.replaced_go_out;
+            let due = |item: &Item| {
+                let due = item.deadline.as_nanos().div_ceil(TICK.as_nanos());
+                !may_wait && due <= reached
+            };
             assert!(
                 !has_turned || !self.items.iter().any(due),
                 "an entry is late"
@@ -490,16 +497,21 @@ impl Script {
         self.check(key);
     }
 
-    fn take_living(&mut self, test: impl Fn(&Item) -> bool) -> Vec<Item> {
+    /// `spares`: those whose keys are reserved stay.
+    fn take_living(&mut self, spares: bool, test: impl Fn(&Item) -> bool) -> Vec<Item> {
         let items = mem::take(&mut self.items).into_iter();
-        let (taken, kept) = items.partition(|item| self.is_alive(item) && test(item));
+        let (taken, kept) = items.partition(|item| {
+            let is_spared = spares && self.reserved.contains(&item.key);
+            self.is_alive(item) && !is_spared && test(item)
+        });
         self.items = kept;
         taken
     }
 
     /// The living items that pass the test have left.
     fn remove_living(&mut self, test: impl Fn(&Item) -> bool, cause: Cause) {
-        let removed = self.take_living(test).into_iter();
+        let spares = cause == Cause::Removed;
+        let removed = self.take_living(spares, test).into_iter();
         self.settle(
             removed
                 .map(|Item { key, id, .. }| (key, id, cause))
