@@ -28,7 +28,7 @@ use self::item::{Armed, Item};
 use self::items::end_all;
 use self::output::Output;
 use self::panics::drop_panic;
-use self::shard::{Items, Leaving, ReservedKeys, Shard};
+use self::shard::Shard;
 use self::time::{Now, Time};
 use crate::deadlines::nanos;
 use crate::sync::Arc;
@@ -416,23 +416,6 @@ impl<K, V> Owner<K, V> {
         Ok(item)
     }
 
-    /// Removes the items that pass the test, which gets the present and the reserved keys too.
-    fn take(
-        &self,
-        now: Now,
-        cause: Cause,
-        test: impl Fn(&mut Item<K, V>, Now, &ReservedKeys) -> bool,
-    ) -> Vec<Leaving<K, V>> {
-        let mut all = Vec::new();
-        for shard in &self.shards {
-            let mut items = shard.lock_at(now);
-            let Items { table, reserved } = &mut *items;
-            let taken = table.take(|item, now| test(item, now, reserved));
-            all.extend(shard.leave_all(&mut items, taken, cause));
-        }
-        all
-    }
-
     /// The item is used. With a time to idle, that moves its deadline, at most to its end.
     fn use_item(&self, item: &mut Item<K, V>, now: Now) {
         item.set_used();
@@ -448,7 +431,12 @@ impl<K, V> Owner<K, V> {
 impl<K, V> Drop for Owner<K, V> {
     fn drop(&mut self) {
         let now = Now::of_or_past(&self.timer);
-        let all = self.take(now, Cause::Stopped, |_, _, _| true);
+        let all = self.shards.iter().flat_map(|shard| {
+            let mut items = shard.lock_at(now);
+            let removed = items.table.take(|_, _| true);
+            shard.leave_all(&mut items, removed, Cause::Stopped)
+        });
+        let all: Vec<_> = all.collect();
         // The panic hook has reported it. This may be dropped during another panic.
         if let Some(panic) = end_all(all, &self.output) {
             drop_panic(panic);

@@ -133,7 +133,21 @@ impl<K, V> Shard<K, V> {
         }
     }
 
-    /// The same for several.
+    /// Removes the living items that pass the test, except those whose keys are reserved. The test
+    /// is user code, and runs under the lock.
+    pub(super) fn remove_living(
+        self: &Arc<Self>,
+        now: Now,
+        mut test: impl FnMut(&mut Item<K, V>) -> bool,
+    ) -> Vec<Leaving<K, V>> {
+        let mut items = self.lock_at(now);
+        let Items { table, reserved } = &mut *items;
+        let removed = table
+            .take(|item, now| item.is_alive(now) && !reserved.contains(item.hash) && test(item));
+        self.leave_all(&mut items, removed, Cause::Removed)
+    }
+
+    /// [`leave`](Self::leave) for several.
     pub(super) fn leave_all(
         self: &Arc<Self>,
         items: &mut Items<K, V>,

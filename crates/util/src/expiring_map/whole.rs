@@ -2,11 +2,11 @@
 
 use std::panic::resume_unwind;
 
+use super::ExpiringMap;
 use super::items::end_all;
 use super::panics::first_of;
-use super::shard::{Items, Leaving};
+use super::shard::Leaving;
 use super::time::Now;
-use super::{Cause, ExpiringMap};
 
 impl<K, V> ExpiringMap<K, V> {
     /// Returns how many entries there are. Those whose time has come count until the timer's next
@@ -85,7 +85,7 @@ impl<K, V> ExpiringMap<K, V> {
     }
 
     /// Removes all entries, and cancels their timeouts. Returns how many there were. Their values
-    /// go to the handler or the receiver, as [`Removed`](Cause::Removed).
+    /// go to the handler or the receiver, as [`Removed`](crate::Cause::Removed).
     ///
     /// Entries whose time has come stay for the timer, and count in [`len`](Self::len).
     ///
@@ -146,7 +146,7 @@ impl<K, V> ExpiringMap<K, V> {
 
     /// Keeps the entries for which `keep` returns true. Removes the others, and cancels their
     /// timeouts. Their values go to the handler or the receiver, as
-    /// [`Removed`](Cause::Removed). `HashMap::retain`.
+    /// [`Removed`](crate::Cause::Removed). `HashMap::retain`.
     ///
     /// It takes one lock after the other. `keep` runs under the lock: it should be short and must
     /// not use the map, which can deadlock.
@@ -170,16 +170,8 @@ impl<K, V> ExpiringMap<K, V> {
     pub fn retain(&self, mut keep: impl FnMut(&K, &mut V) -> bool) {
         let panics = self.owner.shards.iter().filter_map(|shard| {
             // Each time, because a handler takes long, perhaps.
-            let mut items = shard.lock_at(Now::of(&self.owner.timer));
-            let Items { table, reserved } = &mut *items;
-            let removed = table.take(|item, now| {
-                let is_found = item.is_alive(now) && !reserved.contains(item.hash);
-                is_found && !keep(&item.key, &mut item.value)
-            });
-            let removed = shard.leave_all(&mut items, removed, Cause::Removed);
-            // Release the lock first, because the handler and the drop of keys and values are user
-            // code.
-            drop(items);
+            let now = Now::of(&self.owner.timer);
+            let removed = shard.remove_living(now, |item| !keep(&item.key, &mut item.value));
             end_all(removed, &self.owner.output)
         });
         if let Some(panic) = first_of(panics) {
@@ -189,8 +181,9 @@ impl<K, V> ExpiringMap<K, V> {
 
     fn take_living(&self) -> Vec<Leaving<K, V>> {
         let now = Now::of(&self.owner.timer);
-        self.owner.take(now, Cause::Removed, |item, now, reserved| {
-            item.is_alive(now) && !reserved.contains(item.hash)
-        })
+        let shards = self.owner.shards.iter();
+        shards
+            .flat_map(|shard| shard.remove_living(now, |_| true))
+            .collect()
     }
 }
