@@ -6,7 +6,7 @@
 //! eviction, and with write-back when a call looks for its key. It predicts all else, also which
 //! entry is evicted. `values.rs` has the calls by handlers, executors, and the ends of the timer.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::future::poll_fn;
 use std::mem;
 use std::sync::{Arc, Mutex};
@@ -81,6 +81,8 @@ struct Script {
     items: Vec<Item>,
     /// The keys whose futures have not ended, in their order.
     reserved: VecDeque<u8>,
+    /// When the last future of a key has ended.
+    written: BTreeMap<u8, Duration>,
     ids: usize,
 }
 
@@ -199,6 +201,7 @@ impl Script {
             turned: 0,
             items: Vec::new(),
             reserved: VecDeque::new(),
+            written: BTreeMap::new(),
             ids: 0,
         }
     }
@@ -347,11 +350,14 @@ impl Script {
         // Otherwise the receiver stays full.
         if self.bound.is_none() || self.bytes.up_to(1) == 0 {
             self.settle(Vec::new(), None);
-            // One that has replaced another waits until that is written, and is late then.
-            let may_wait = self.output == Output::AsyncWriteBack && self.replaced_go_out;
+            // One that has replaced another waits until that is written. The timer asks again at
+            // the second tick at the latest.
             let due = |item: &Item| {
-                let due = item.deadline.as_nanos().div_ceil(TICK.as_nanos());
-                !may_wait && due <= reached
+                let written = self.written.get(&item.key);
+                let asked = written.map_or(Duration::ZERO, |&written| written + 2 * TICK);
+                let due = item.deadline.max(asked);
+                due.as_nanos().div_ceil(TICK.as_nanos()) <= reached
+                    && !self.reserved.contains(&item.key)
             };
             assert!(
                 !has_turned || !self.items.iter().any(due),
@@ -532,7 +538,8 @@ impl Script {
             assert!(future.as_mut().poll(&mut context).is_ready());
         }
         drop(future);
-        self.reserved.pop_front();
+        let key = self.reserved.pop_front().expect("there was a future");
+        self.written.insert(key, self.now);
     }
 
     /// Returns what has left the map.
