@@ -25,8 +25,8 @@
 //! | finish | finish | when executions end | 1 | outputs | 256 results, 4 MiB |
 //!
 //! The server ends a statement of the connection `read` after a quarter of a lease. Then the next
-//! attempt has half of the rows, and the session goes on, or the next one. A start or a result that takes longer than a lease
-//! ends the session, and the next one sends them one by one.
+//! attempt has half of the rows, and the session goes on, or the next one. A start or a result that
+//! takes longer than a lease ends the session, and the next one sends them one by one.
 //!
 //! An error of the database or the loss of the lease ends the session. The scheduler opens another
 //! one with another number. So all errors have the same recovery: that of a killed process. Only

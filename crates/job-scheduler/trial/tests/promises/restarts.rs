@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-use hashed_wheel_job_scheduler::{Context, NewJob, RunError, RunInfo, RunState};
+use hashed_wheel_job_scheduler::{Context, NewJob, RunError, RunInfo, RunState, Scheduler};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio_postgres::NoTls;
@@ -21,6 +21,17 @@ impl Fixture {
     async fn last_node(&self) -> i64 {
         let nodes = self.jobs.nodes(&self.client).await.unwrap();
         nodes.iter().map(|node| node.id).max().unwrap_or(0)
+    }
+
+    /// Starts a node with a lease that may end, and a run that must not be interrupted, until the
+    /// gate is closed.
+    async fn execute_until_closed(&self) -> (Arc<Semaphore>, Scheduler, i64) {
+        let gate = Arc::new(Semaphore::new(0));
+        let builder = self.builder().lease(LEASE);
+        let node = self.start(with_gate(builder, &gate)).await;
+        let job = gate_job().max_interruptions(0);
+        let job = self.enqueue_until(job, RunState::Running).await;
+        (gate, node, job)
     }
 
     /// Waits for the end of the only run of a job, which must be done or abandoned.
@@ -69,26 +80,28 @@ async fn connections_that_are_closed_again_and_again_interrupt_nothing() {
     assert_eq!(run.state, RunState::Abandoned);
 }
 
+/// Commits, and closes the connection if the last registration has one of these numbers.
+fn commit_and_close(numbers: &str) -> String {
+    format!(
+        "COMMIT; DO $$ BEGIN
+            IF (SELECT max(id) IN ({numbers}) FROM @node) THEN
+                PERFORM pg_terminate_backend(pg_backend_pid());
+            END IF;
+        END $$\0"
+    )
+}
+
 /// The server commits the second and the third registration of a process, and closes their
 /// connections. Returns the end of the run that is executing meanwhile, and the number of the node.
 async fn lose_the_answers_to_registrations(
     sabotage: Option<(&str, &str)>,
 ) -> Option<(RunInfo, i64)> {
-    let close = "COMMIT; DO $$ BEGIN
-            IF (SELECT max(id) IN (2, 3) FROM @node) THEN
-                PERFORM pg_terminate_backend(pg_backend_pid());
-            END IF;
-        END $$\0";
+    let close = commit_and_close("2, 3");
     // Otherwise the registrations of the changed form take most of the lease.
     let pause = ("pg_sleep($3)", "pg_sleep(0 * $3)");
-    let changes = [Some(("COMMIT\0", close)), Some(pause), sabotage];
+    let changes = [Some(("COMMIT\0", &*close)), Some(pause), sabotage];
     let fixture = Fixture::sabotaged(changes.iter().flatten()).await?;
-    let gate = Arc::new(Semaphore::new(0));
-    let node = fixture
-        .start(with_gate(fixture.builder().lease(LEASE), &gate))
-        .await;
-    let job = fixture.enqueue(gate_job().max_interruptions(0)).await;
-    fixture.until_state(job, RunState::Running).await;
+    let (gate, node, job) = fixture.execute_until_closed().await;
     fixture.close_connections().await;
     eventually(async || fixture.last_node().await == 4).await;
     gate.close();
@@ -122,13 +135,9 @@ async fn registrations_that_are_not_answered_interrupt_nothing() {
 /// lease ends later. Returns whether that node is alive after the next registration.
 async fn register_beside_the_same_number(sabotage: Option<(&str, &str)>) -> Option<bool> {
     let other = "UPDATE @node SET name = 'other', alive_until = alive_until + interval '1 hour'
-            WHERE id = 2 AND name <> 'other';
-        COMMIT; DO $$ BEGIN
-            IF (SELECT max(id) = 2 FROM @node) THEN
-                PERFORM pg_terminate_backend(pg_backend_pid());
-            END IF;
-        END $$\0";
-    let changes = [Some(("COMMIT\0", other)), sabotage];
+            WHERE id = 2 AND name <> 'other';";
+    let other = other.to_owned() + &commit_and_close("2");
+    let changes = [Some(("COMMIT\0", &*other)), sabotage];
     let fixture = Fixture::sabotaged(changes.iter().flatten()).await?;
     let node = fixture.node().await;
     fixture.close_connections().await;
@@ -354,12 +363,7 @@ async fn lease_that_a_slow_database_has_not_renewed_abandons_no_run() {
     let Some(mut fixture) = Fixture::new().await else {
         return;
     };
-    let gate = Arc::new(Semaphore::new(0));
-    let node = fixture
-        .start(with_gate(fixture.builder().lease(LEASE), &gate))
-        .await;
-    let job = fixture.enqueue(gate_job().max_interruptions(0)).await;
-    fixture.until_state(job, RunState::Running).await;
+    let (gate, node, job) = fixture.execute_until_closed().await;
     let leases = format!(
         "UPDATE {}.node SET alive_until = alive_until RETURNING (clock_timestamp() < alive_until)",
         fixture.schema
