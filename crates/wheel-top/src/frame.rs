@@ -10,6 +10,9 @@ use serde::{Deserialize, Serialize};
 /// The interval between two frames.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(100);
 
+/// The maximum number of timers in a frame.
+pub(crate) const MAX_TIMERS: usize = 256;
+
 /// The state of a program and its timers at one time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Frame {
@@ -23,6 +26,8 @@ pub(crate) struct Frame {
 /// [`Occupancy`](hashed_wheel::Occupancy).
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Snapshot {
+    /// Differs between the timers of a program, whose names need not.
+    pub(crate) number: u64,
     pub(crate) name: String,
     /// The timer is stopped and all of its timeouts have ended.
     pub(crate) is_stopped: bool,
@@ -85,11 +90,12 @@ const TRIES: usize = 5;
 impl Snapshot {
     /// Returns the state of the timer, or `None` if it has ended. Holds a handle only while it
     /// reads.
-    pub(crate) fn of(name: &str, weak: &WeakTimer) -> Option<Self> {
+    pub(crate) fn of(number: u64, name: &str, weak: &WeakTimer) -> Option<Self> {
         let timer = weak.upgrade()?;
         let is_closed = timer.is_stopped();
         let stats = timer.stats();
         let mut seen = Self {
+            number,
             name: name.to_owned(),
             // `stop` may still be ending the last timeouts.
             is_stopped: is_closed && stats.pending == 0,

@@ -24,9 +24,9 @@
 //!
 //! A watched timer ends as it would without the view, which holds a
 //! [`WeakTimer`](hashed_wheel::WeakTimer). One thing can differ: if the last handle is dropped
-//! while the view reads the timer, the timer ends on the view's thread, and the drop returns at
-//! once. If your service must wait for the end, [stop](hashed_wheel::HashedWheelTimer::stop) the
-//! timer instead.
+//! while the view reads the timer, the timer ends on the view's thread, or on the thread of another
+//! call of [`watch()`], and the drop returns at once. If your service must wait for the end,
+//! [stop](hashed_wheel::HashedWheelTimer::stop) the timer instead.
 //!
 //! # Features
 //!

@@ -10,13 +10,14 @@ use std::io::{self, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use hashed_wheel::{HashedWheelTimer, WeakTimer};
 
-use crate::frame::{Frame, INTERVAL, Snapshot};
+use crate::frame::{Frame, INTERVAL, MAX_TIMERS, Snapshot};
 
 /// The environment variable with the address of the process.
 const VARIABLE: &str = "WHEEL_TOP";
@@ -103,7 +104,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 ///
 /// A timer leaves the view when its last handle was dropped. A stopped timer stays as long as the
 /// service has a handle. A timer whose [`Clock`](hashed_wheel::Clock) panics while it is read
-/// leaves the view too.
+/// leaves the view too. If there are more than 256 timers, the first 256 are shown.
 ///
 /// # Examples
 ///
@@ -125,17 +126,21 @@ pub struct Show {
 }
 
 struct Watched {
+    number: u64,
     name: String,
     timer: WeakTimer,
 }
+
+/// The number of the next timer.
+static NEXT_NUMBER: AtomicU64 = AtomicU64::new(0);
 
 impl Show {
     /// Listens on the address and starts the thread. With port 0 the system chooses a free port.
     ///
     /// The view has no password and no encryption. Everybody who can reach the address sees the
-    /// names and counters of the timers, and can change nothing. So the address should be of this
-    /// machine only, which [`watch()`] requires. This function does not: in a container, it may
-    /// have to be another one.
+    /// name of the program, since when it has shown timers, and the names, counters and slots of
+    /// the timers, and can change nothing. So the address should be of this machine only, which
+    /// [`watch()`] requires. This function does not: in a container, it may have to be another one.
     ///
     /// # Errors
     ///
@@ -167,8 +172,10 @@ impl Show {
         self.address
     }
 
-    /// Adds the timer to the view, after those that are there. It never waits for a viewer or a
-    /// timer.
+    /// Adds the timer to the view, after those that are there. It never waits for a viewer.
+    ///
+    /// It looks which of the other timers have ended. If the last handle of one is dropped
+    /// meanwhile, that timer ends on this thread, and the call waits for it as the drop would.
     ///
     /// # Examples
     ///
@@ -182,6 +189,7 @@ impl Show {
             .collect();
         self.remove(&ended);
         lock(&self.timers).push(Arc::new(Watched {
+            number: NEXT_NUMBER.fetch_add(1, Relaxed),
             name: name.to_owned(),
             timer: timer.downgrade(),
         }));
@@ -230,7 +238,11 @@ impl Show {
         let mut viewers = vec![Viewer::new(first)?];
         listener.set_nonblocking(true)?;
         while !viewers.is_empty() {
-            while let Ok((stream, _)) = listener.accept() {
+            // Bounded, because clients may connect faster than they are accepted.
+            for _ in 0..MAX_VIEWERS {
+                let Ok((stream, _)) = listener.accept() else {
+                    break;
+                };
                 // One too many is closed.
                 if viewers.len() < MAX_VIEWERS {
                     viewers.extend(Viewer::new(stream));
@@ -243,7 +255,8 @@ impl Show {
             };
             let mut line = serde_json::to_vec(&frame).expect("a frame can be serialised");
             line.push(b'\n');
-            viewers.retain_mut(|viewer| viewer.send(&line).is_ok());
+            let now = Instant::now();
+            viewers.retain_mut(|viewer| viewer.send(&line, now).is_ok());
             thread::sleep(INTERVAL);
         }
         listener.set_nonblocking(false)
@@ -252,8 +265,11 @@ impl Show {
     fn snapshots(&self) -> Vec<Snapshot> {
         let (mut snapshots, mut ended) = (Vec::new(), Vec::new());
         for watched in self.timers() {
+            if snapshots.len() == MAX_TIMERS {
+                break;
+            }
             // The clock of the timer and the drop of its last handle may panic.
-            let read = || Snapshot::of(&watched.name, &watched.timer);
+            let read = || Snapshot::of(watched.number, &watched.name, &watched.timer);
             match panic::catch_unwind(AssertUnwindSafe(read)) {
                 Ok(Some(snapshot)) => snapshots.push(snapshot),
                 Ok(None) | Err(_) => ended.push(watched),
@@ -278,11 +294,17 @@ impl fmt::Debug for Show {
 /// The maximum number of viewers. Each needs an open file and memory for a frame.
 const MAX_VIEWERS: usize = 32;
 
+/// A viewer that has received nothing for this long is disconnected. Otherwise viewers that are
+/// stopped would hold all places.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// A connected `wheel-top`. The thread never blocks on it.
 struct Viewer {
     stream: TcpStream,
     /// The rest of a line that the socket's buffer had no space for.
     unsent: Vec<u8>,
+    /// When the buffer had space last.
+    progress: Instant,
 }
 
 impl Viewer {
@@ -291,20 +313,29 @@ impl Viewer {
         Ok(Self {
             stream,
             unsent: Vec::new(),
+            progress: Instant::now(),
         })
     }
 
     /// Sends as much as the buffer has space for. A client that has not received the previous line
     /// completely misses this one.
-    fn send(&mut self, line: &[u8]) -> io::Result<()> {
+    fn send(&mut self, line: &[u8], now: Instant) -> io::Result<()> {
         if self.unsent.is_empty() {
             self.unsent.extend(line);
         }
         while !self.unsent.is_empty() {
             match self.stream.write(&self.unsent) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(sent) => drop(self.unsent.drain(..sent)),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Ok(sent) => {
+                    self.unsent.drain(..sent);
+                    self.progress = now;
+                }
+                Err(error)
+                    if error.kind() == io::ErrorKind::WouldBlock
+                        && now.saturating_duration_since(self.progress) < PATIENCE =>
+                {
+                    break;
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }

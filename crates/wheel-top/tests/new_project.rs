@@ -32,12 +32,19 @@ fn readme_is_complete() {
         program,
     );
 
-    let tree = project.cargo("tree --package wheel-top --edges normal --depth 1 --prefix none");
-    let names: Vec<_> = tree
+    let tree =
+        project.cargo("tree --package wheel-top --edges normal,features --depth 1 --prefix none");
+    let mut names: Vec<_> = tree
         .lines()
         .skip(1)
         .filter_map(|line| line.split(' ').next())
         .collect();
+    // A dependency has a line per feature.
+    names.dedup();
     assert_eq!(names, ["hashed-wheel", "serde", "serde_json"]);
+    assert!(
+        !tree.contains("hashed-wheel feature"),
+        "the features of the timer are not left to the service:\n{tree}"
+    );
     project.cargo("check --quiet");
 }

@@ -1,12 +1,12 @@
 //! Receives frames from a program, and from the next one after it has ended.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread;
 use std::time::Duration;
 
-use crate::frame::{Frame, Level, MAX_SENT_SLOTS, Snapshot};
+use crate::frame::{Frame, Level, MAX_SENT_SLOTS, MAX_TIMERS, Snapshot};
 
 /// A frame, or the end of a connection.
 pub(crate) enum Message {
@@ -21,8 +21,10 @@ pub(crate) enum Why {
     Ended,
     /// No program listens on the address.
     NotListening,
-    /// The program has sent nothing.
+    /// The program has sent nothing, or nothing for a long time.
     Silent,
+    /// The program has sent a frame that is too long.
+    TooLong,
     /// The program has sent something else.
     Invalid,
 }
@@ -30,18 +32,25 @@ pub(crate) enum Why {
 /// The time until the next attempt.
 const RETRY_DELAY: Duration = Duration::from_millis(300);
 
+/// The time limit for a connection.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The capacity of the channel. If it is full, the receiving thread waits.
-pub(crate) const CAPACITY: usize = 64;
+/// The connection to a program that has sent nothing for this long is replaced by another one: the
+/// end of a program may not be reported, such as that of a whole machine.
+const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The maximum length of a frame in bytes.
-const MAX_LENGTH: u64 = 1 << 20;
+/// The capacity of the channel. If it is full, the receiving thread waits.
+pub(crate) const CAPACITY: usize = 8;
+
+/// The maximum length of a frame in bytes. The maximum number of timers fits, unless their names
+/// are very long.
+pub(crate) const MAX_LENGTH: u64 = 1 << 22;
 
 pub(crate) fn to(address: SocketAddr) -> Receiver<Message> {
     let (sender, messages) = mpsc::sync_channel(CAPACITY);
     thread::spawn(move || {
-        while listen(address, &sender).is_ok_and(|why| sender.send(Message::Gone(why)).is_ok()) {
+        let listen = || listen(address, PATIENCE, &sender);
+        while listen().is_ok_and(|why| sender.send(Message::Gone(why)).is_ok()) {
             thread::sleep(RETRY_DELAY);
         }
     });
@@ -52,9 +61,10 @@ pub(crate) fn to(address: SocketAddr) -> Receiver<Message> {
 /// the channel was dropped.
 fn listen(
     address: SocketAddr,
+    patience: Duration,
     sender: &SyncSender<Message>,
 ) -> Result<Why, mpsc::SendError<Message>> {
-    let Ok(stream) = TcpStream::connect_timeout(&address, TIMEOUT) else {
+    let Ok(stream) = connect(address, patience) else {
         return Ok(Why::NotListening);
     };
     let mut stream = BufReader::new(stream);
@@ -62,18 +72,38 @@ fn listen(
     sender.send(Message::Gone(end))?;
     loop {
         let mut line = Vec::new();
-        // An error counts as the end: the connection of a killed program is reset.
-        let _ = stream
+        let read = stream
             .by_ref()
             .take(MAX_LENGTH)
             .read_until(b'\n', &mut line);
+        // Another error counts as the end: the connection of a killed program is reset.
+        if read.is_err_and(|error| is_timeout(error.kind())) {
+            return Ok(Why::Silent);
+        }
         match serde_json::from_slice(&line) {
             Ok(frame) if is_valid(&frame) => sender.send(Message::Frame(frame))?,
             Err(error) if error.is_eof() && (line.len() as u64) < MAX_LENGTH => return Ok(end),
+            Err(error) if error.is_eof() => return Ok(Why::TooLong),
             _ => return Ok(Why::Invalid),
         }
         end = Why::Ended;
     }
+}
+
+fn connect(address: SocketAddr, patience: Duration) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
+    // While no program listens, the system may choose the port of the address for this end too.
+    // Then the stream is connected to itself.
+    if stream.local_addr()? == stream.peer_addr()? {
+        return Err(io::ErrorKind::ConnectionRefused.into());
+    }
+    stream.set_read_timeout(Some(patience))?;
+    Ok(stream)
+}
+
+/// Whether a read has ended because of its time limit. The kind depends on the system.
+fn is_timeout(kind: io::ErrorKind) -> bool {
+    matches!(kind, io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
 /// Whether the frame can be drawn: its numbers must not cause overflows, and there must not be too
@@ -97,5 +127,8 @@ pub(crate) fn is_valid(frame: &Frame) -> bool {
             && levels.len() <= MAX_ROWS
             && levels.iter().all(is_level_valid)
     };
-    frame.timers.iter().all(is_valid)
+    frame.timers.len() <= MAX_TIMERS && frame.timers.iter().all(is_valid)
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::frame::MAX_TIMERS;
 use indicatif::HumanCount;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -79,7 +80,13 @@ fn header(state: &State, area: Rect, buf: &mut Buffer) {
     if let Some(timer) = state.shown() {
         left.push(format!(": {}", escaped(&timer.now.name)).into());
         if let (place, count @ 2..) = state.position_of_shown() {
-            left.push(format!(" ({place} of {count}, Tab: the next)").fg(DIM));
+            // A frame contains no more.
+            let first = if count == MAX_TIMERS {
+                "the first "
+            } else {
+                ""
+            };
+            left.push(format!(" ({place} of {first}{count}, Tab: the next)").fg(DIM));
         }
     }
     let status = match state.shown() {
@@ -99,17 +106,41 @@ fn header(state: &State, area: Rect, buf: &mut Buffer) {
     right.render(end, buf);
 }
 
-/// Returns a name from another program with escapes instead of control characters.
+/// Returns the beginning of a name from another program, with escapes instead of characters that
+/// control the terminal, cannot be seen, or reverse the text after them.
 fn escaped(name: &str) -> String {
-    let mut escaped = String::with_capacity(name.len());
-    for character in name.chars() {
-        if character.is_control() {
+    /// Of characters. A column may have any number of them: accents, for example.
+    const MAX_LENGTH: usize = 64;
+
+    let mut escaped = String::new();
+    for (position, character) in name.chars().enumerate() {
+        if position == MAX_LENGTH {
+            escaped.push('…');
+            break;
+        }
+        if character.is_control() || is_format(character) {
             escaped.extend(character.escape_default());
         } else {
             escaped.push(character);
         }
     }
     escaped
+}
+
+/// Whether a character has an effect on other characters but no shape of its own.
+fn is_format(character: char) -> bool {
+    matches!(
+        character,
+        '\u{ad}'
+            | '\u{61c}'
+            | '\u{180e}'
+            | '\u{200b}'..='\u{200f}'
+            | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}'
+            | '\u{feff}'
+            | '\u{fff9}'..='\u{fffb}'
+            | '\u{e0000}'..='\u{e0fff}'
+    )
 }
 
 fn in_a_turn(time: Duration) -> String {
@@ -119,16 +150,16 @@ fn in_a_turn(time: Duration) -> String {
 /// Draws as many panels as fit, in order of importance.
 fn numbers(timer: &Timer, area: Rect, buf: &mut Buffer) {
     type Panel = fn(&Timer, Rect, &mut Buffer);
+
     // The minimum height of each panel, and its share of the remaining rows.
-    const PANELS: [(u16, u16, Panel); 4] = [
+    let panels: [(u16, u16, Panel); 4] = [
         (4, 1, pending),
-        (6, 0, rates),
+        (2 + counters(timer).len() as u16, 0, rates),
         (6, 0, worker),
         (6, 1, lateness),
     ];
-
     let mut left = area.height;
-    let fitting = PANELS.iter().take_while(|(height, ..)| {
+    let fitting = panels.iter().take_while(|(height, ..)| {
         let fits = left >= *height;
         left = left.saturating_sub(*height);
         fits
@@ -172,10 +203,10 @@ fn pending(timer: &Timer, area: Rect, buf: &mut Buffer) {
         .render(history, buf);
 }
 
-fn rates(timer: &Timer, area: Rect, buf: &mut Buffer) {
-    let inner = panel("timeouts", area, buf);
+/// Returns the name of each counter of timeouts, its value, and its increase per second.
+fn counters(timer: &Timer) -> Vec<(&'static str, u64, f64)> {
     let now = &timer.now;
-    let counters = [
+    let mut counters = vec![
         (
             "scheduled",
             now.scheduled,
@@ -189,7 +220,17 @@ fn rates(timer: &Timer, area: Rect, buf: &mut Buffer) {
         ),
         ("rejected", now.refused, timer.rate(|timer| timer.refused)),
     ];
-    let lines = counters.into_iter().map(|(name, all, rate)| {
+    // Many timers have no periodic tasks.
+    if now.periodic_runs > 0 {
+        let rate = timer.rate(|timer| timer.periodic_runs);
+        counters.insert(2, ("periodic", now.periodic_runs, rate));
+    }
+    counters
+}
+
+fn rates(timer: &Timer, area: Rect, buf: &mut Buffer) {
+    let inner = panel("timeouts", area, buf);
+    let lines = counters(timer).into_iter().map(|(name, all, rate)| {
         let line = format!(
             "{name:<10}{:>11}/s{:>15}",
             per_second(rate),

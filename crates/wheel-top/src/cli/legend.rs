@@ -58,6 +58,10 @@ fn lines() -> Vec<Line<'static>> {
             vec!["new timeouts that the worker has not seen yet".into()],
         ),
         entry(
+            "periodic",
+            vec!["runs of periodic tasks, which are not in expired".into()],
+        ),
+        entry(
             "rejected",
             vec!["calls of new_timeout that returned an error".into()],
         ),
@@ -80,8 +84,12 @@ fn lines() -> Vec<Line<'static>> {
         ),
         entry(
             "lateness",
+            vec!["of timeouts and periodic runs, from the beginning of the tick at".into()],
+        ),
+        entry(
+            "",
             vec![
-                "from a deadline to its task: ".into(),
+                "which they are due: ".into(),
                 colored("within a tick", GOOD),
                 ", ".into(),
                 colored("four ticks", FAIR),

@@ -120,7 +120,8 @@ pub fn main() -> ExitCode {
 }
 
 fn fail(why: &str) -> ExitCode {
-    eprintln!("error: {why}");
+    // Unlike `eprintln!`, without a panic if the reader has closed the pipe.
+    let _ = writeln!(io::stderr(), "error: {why}");
     ExitCode::FAILURE
 }
 

@@ -1,19 +1,16 @@
 //! The received frames, and the values derived from them.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use crate::frame::{Frame, INTERVAL, Snapshot, Wheel};
 
-use super::attach::{CAPACITY, Message, Why};
+use super::attach::{CAPACITY, MAX_LENGTH, Message, Why};
 
-/// The period that is kept.
+/// The period of the pending timeouts that are shown.
 pub(crate) const PAST: Duration = Duration::from_secs(60);
-
-/// The maximum number of frames that are kept: twice the expected number.
-pub(crate) const MAX_FRAMES: usize = 2 * (PAST.as_millis() / INTERVAL.as_millis()) as usize;
 
 /// A turn that has taken at least this long is shown as in progress.
 const LONG_TURN: Duration = Duration::from_secs(1);
@@ -43,13 +40,17 @@ pub(crate) struct State {
 }
 
 /// The current and the earlier states of a timer.
+#[derive(Default)]
 pub(crate) struct Timer {
     pub(crate) now: Snapshot,
     /// The last known state of its wheel.
     pub(crate) wheel: Option<Wheel>,
-    /// The earlier states with their times since the start of the program, without names and
+    /// The numbers of pending timeouts in [`PAST`], with their times since the start of the
+    /// program.
+    past: VecDeque<(Duration, u64)>,
+    /// The states in [`LATENESS`], the longest period of the other values, without names and
     /// wheels.
-    pub(crate) past: VecDeque<(Duration, Snapshot)>,
+    recent: VecDeque<(Duration, Snapshot)>,
     /// When it was last between two turns, or in another turn.
     turn: Duration,
 }
@@ -98,41 +99,45 @@ impl State {
             (Message::Gone(Why::NotListening), Some(Why::Ended)) => {}
             // Each attempt starts with this message. The result of the previous attempt is more
             // informative.
-            (Message::Gone(Why::Silent), Some(Why::Ended | Why::Invalid)) => {}
+            (Message::Gone(Why::Silent), Some(Why::Ended | Why::TooLong | Why::Invalid)) => {}
             (Message::Gone(why), _) => self.gone = Some(why),
         }
     }
 
     fn take(&mut self, frame: Frame) {
-        let shown = self.shown().map(|timer| timer.now.name.clone());
+        let shown = self.shown().map(|timer| timer.now.clone());
         self.program = frame.program;
-        let mut before = std::mem::take(&mut self.timers);
+        let before = self.timers.drain(..);
+        let mut before: HashMap<_, _> = before.map(|timer| (timer.now.number, timer)).collect();
         for snapshot in frame.timers {
-            // Matches timers of the same name in their order.
-            let known = before
-                .iter()
-                .position(|timer| timer.now.name == snapshot.name);
-            let mut timer = match known.map(|position| before.remove(position)) {
-                Some(timer) if timer.can_become(&snapshot) => timer,
-                _ => Timer {
-                    now: Snapshot::default(),
-                    wheel: None,
-                    past: VecDeque::new(),
-                    turn: frame.age,
-                },
-            };
+            let known = before.remove(&snapshot.number);
+            let mut timer = known.unwrap_or_else(|| Timer {
+                turn: frame.age,
+                ..Timer::default()
+            });
             timer.take(frame.age, snapshot);
             self.timers.push(timer);
         }
-        let is = |name: &String| self.timers.iter().position(|timer| timer.now.name == *name);
-        let wanted = self.wanted.as_ref().and_then(is);
+        let position = |is: &dyn Fn(&Snapshot) -> bool| {
+            let mut timers = self.timers.iter();
+            timers.position(|timer| is(&timer.now))
+        };
+        let wanted = self.wanted.as_ref();
+        let wanted = wanted.and_then(|name| position(&|timer| timer.name == *name));
+        // Names need not differ. After the end of the timer, another one may have its name.
+        let shown = shown.and_then(|shown| {
+            position(&|timer| timer.number == shown.number)
+                .or_else(|| position(&|timer| timer.name == shown.name))
+        });
         if wanted.is_some() {
             self.wanted = None;
         }
-        self.shown = wanted.or(shown.as_ref().and_then(is)).unwrap_or(0);
+        self.shown = wanted.or(shown).unwrap_or(0);
     }
 
     pub(crate) fn show_next(&mut self) {
+        // The user has chosen another one.
+        self.wanted = None;
         self.shown = (self.shown + 1) % self.timers.len().max(1);
     }
 
@@ -195,6 +200,10 @@ impl State {
                 )
             }
             (Some(Why::Silent), _) => format!("the program at {address} sends nothing"),
+            (Some(Why::TooLong), _) => {
+                let max = MAX_LENGTH >> 20;
+                format!("the program at {address} sends too much: above {max} MiB at a time")
+            }
             (Some(Why::Invalid), _) => {
                 format!("the program at {address} does not send timer states")
             }
@@ -203,16 +212,6 @@ impl State {
 }
 
 impl Timer {
-    /// Whether `next` may be a later state of the same timer. Another timer of the same name starts
-    /// from zero.
-    fn can_become(&self, next: &Snapshot) -> bool {
-        let now = &self.now;
-        now.is_stopped <= next.is_stopped
-            && now.scheduled <= next.scheduled
-            && now.expired <= next.expired
-            && now.turns <= next.turns
-    }
-
     fn take(&mut self, age: Duration, mut snapshot: Snapshot) {
         if snapshot.wheel.is_some()
             || snapshot.has_too_many_slots()
@@ -226,25 +225,21 @@ impl Timer {
         } else if snapshot.is_stopped {
             self.wheel = None;
         }
-        let is_over = |(then, _): &(Duration, _)| age.saturating_sub(*then) > PAST;
-        while self.past.len() >= MAX_FRAMES || self.past.front().is_some_and(is_over) {
-            self.past.pop_front();
-        }
-        self.past.push_back((
-            age,
-            Snapshot {
-                name: String::new(),
-                ..snapshot.clone()
-            },
-        ));
+        keep(&mut self.past, PAST, age, snapshot.pending);
+        let nameless = Snapshot {
+            name: String::new(),
+            ..snapshot.clone()
+        };
+        keep(&mut self.recent, LATENESS, age, nameless);
         self.now = snapshot;
     }
 
     /// Returns the latest state that is at least this old, or the first one, and its age.
     fn since(&self, time: Duration) -> (Duration, &Snapshot) {
-        let now = self.past.back().map_or(Duration::ZERO, |(now, _)| *now);
+        let now = self.recent.back().map_or(Duration::ZERO, |(now, _)| *now);
         let is_old = |(then, _): &&(Duration, _)| now.saturating_sub(*then) >= time;
-        let then = self.past.iter().rev().find(is_old).or(self.past.front());
+        let then = self.recent.iter().rev().find(is_old);
+        let then = then.or(self.recent.front());
         then.map_or((Duration::ZERO, &self.now), |(then, snapshot)| {
             (now.saturating_sub(*then), snapshot)
         })
@@ -310,12 +305,12 @@ impl Timer {
     pub(crate) fn pending(&self, parts: usize) -> Vec<u64> {
         let now = self.past.back().map_or(Duration::ZERO, |(now, _)| *now);
         let mut max = vec![None; parts];
-        for (then, snapshot) in &self.past {
+        for (then, pending) in &self.past {
             let ago = now.saturating_sub(*then).as_secs_f64() / PAST.as_secs_f64();
-            let Some(part) = parts.checked_sub(1 + (ago * parts as f64) as usize) else {
+            let Some(part) = parts.checked_sub(1 + (ago.min(1.0) * parts as f64) as usize) else {
                 continue;
             };
-            max[part] = max[part].max(Some(snapshot.pending));
+            max[part] = max[part].max(Some(*pending));
         }
         // A part without frames has the value of the previous part.
         let begin = max.iter().position(Option::is_some).unwrap_or(parts);
@@ -326,6 +321,21 @@ impl Timer {
         });
         filled.collect()
     }
+}
+
+/// The maximum number of values that are kept of a period: twice the expected number.
+const fn max_kept(period: Duration) -> usize {
+    2 * (period.as_millis() / INTERVAL.as_millis()) as usize
+}
+
+/// Adds a value, and removes those before the period that ends now. The last of these stays: it is
+/// the value at the beginning of the period.
+fn keep<T>(values: &mut VecDeque<(Duration, T)>, period: Duration, now: Duration, value: T) {
+    let is_before = |(then, _): &(Duration, T)| now.saturating_sub(*then) >= period;
+    while values.len() >= max_kept(period) || values.get(1).is_some_and(is_before) {
+        values.pop_front();
+    }
+    values.push_back((now, value));
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
-use crate::frame::{Frame, Level, MAX_SENT_SLOTS, Snapshot, Wheel};
+use crate::frame::{Frame, Level, MAX_SENT_SLOTS, MAX_TIMERS, Snapshot, Wheel};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Color;
@@ -109,11 +109,9 @@ pub(super) fn assert_shows(picture: &str, texts: &[&str]) {
     }
 }
 
-/// They come from another program.
-#[test]
-fn names_do_not_control_the_terminal() {
+/// Returns the picture of a program with one timer, both of which have this name.
+fn draw_named(name: &str) -> String {
     let mut state = state();
-    let name = "a\u{1b}[2Jb\u{7}\r\nc\u{9b}d";
     let frame = Frame {
         program: name.into(),
         age: Duration::from_secs(1),
@@ -123,11 +121,27 @@ fn names_do_not_control_the_terminal() {
         }],
     };
     state.receive(Message::Frame(frame), Instant::now());
-    let picture = draw(&state, 120, 32);
+    draw(&state, 120, 32)
+}
+
+/// They come from another program.
+#[test]
+fn names_do_not_control_the_terminal() {
+    let picture = draw_named("a\u{1b}[2Jb\u{7}\r\nc\u{9b}d");
     assert_shows(
         &picture,
         &[r" a\u{1b}[2Jb\u{7}\r\nc\u{9b}d", r": a\u{1b}[2Jb\u{7}\r\nc"],
     );
+    // Characters that reverse the text after them, or cannot be seen.
+    assert_shows(
+        &draw_named("a\u{202e}b\u{2066}c\u{200b}d\u{feff}é"),
+        &[r" a\u{202e}b\u{2066}c\u{200b}d\u{feff}é: a\u{202e}b"],
+    );
+    // Any number of accents fit in a column.
+    let flood = draw_named(&format!("a{}", "\u{301}".repeat(10_000)));
+    let accents = flood.chars().filter(|char| *char == '\u{301}').count();
+    assert_eq!(accents, 2 * 63);
+    assert_shows(&flood, &["…: a"]);
     let is_control = |character: char| character.is_control() && character != '\n';
     assert!(!picture.contains(is_control), "{picture:?}");
 }
@@ -153,6 +167,7 @@ fn every_state_can_be_drawn_in_every_size() {
         tick: Duration::from_secs(most),
         pending: most,
         scheduled: u64::MAX,
+        periodic_runs: u64::MAX,
         turns: u64::MAX,
         longest_turn: Duration::MAX,
         busy: Duration::MAX,
@@ -371,6 +386,28 @@ fn only_existing_problems_are_shown() {
 }
 
 #[test]
+fn only_existing_periodic_runs_are_shown() {
+    assert!(!draw(&hashed(), 80, 24).contains("periodic"));
+    let mut state = state();
+    for seconds in 1..=3 {
+        let periodic = Snapshot {
+            periodic_runs: 1_000 * seconds,
+            ..snapshot(seconds, None)
+        };
+        receive(&mut state, seconds, vec![periodic]);
+    }
+    assert_shows(
+        &draw(&state, 80, 24),
+        &[
+            "expired           100/s            300",
+            "periodic        1,000/s          3,000",
+            "rejected            0/s              0",
+            "median ≤",
+        ],
+    );
+}
+
+#[test]
 fn times_have_three_digits() {
     for (nanos, text) in [
         (0, "0"),
@@ -425,6 +462,10 @@ fn invalid_frames_are_rejected() {
         of_level(level(1, vec![0; MAX_SENT_SLOTS + 1], 3)),
         of_level(level(1, vec![most], 0)),
         frame(snapshot(1, wheel(vec![few; 65]))),
+        Frame {
+            timers: vec![snapshot(1, None); MAX_TIMERS + 1],
+            ..frame(snapshot(1, None))
+        },
         frame(Snapshot {
             pending: 1 << 48,
             ..snapshot(1, None)

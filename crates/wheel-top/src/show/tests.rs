@@ -1,5 +1,5 @@
 use std::io::{BufRead, BufReader};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use hashed_wheel::{Clock, HashedWheelTimer};
 
-use super::{DEFAULT_ADDRESS, MAX_VIEWERS, OsStr, Show, address_of_process, io};
-use crate::frame::Frame;
+use super::{DEFAULT_ADDRESS, MAX_VIEWERS, OsStr, PATIENCE, Show, Viewer, address_of_process, io};
+use crate::frame::{Frame, MAX_TIMERS};
 
 const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
@@ -93,6 +93,43 @@ fn every_viewer_sees_all_timers() {
         assert!(next_frame(&mut viewer).age > frame.age);
     }
     timer.stop();
+}
+
+#[test]
+fn timers_of_the_same_name_have_different_numbers() {
+    let show = Show::at(ANY).unwrap();
+    let timers = [0; 2].map(|_| HashedWheelTimer::default());
+    timers.iter().for_each(|timer| show.watch("it", timer));
+    let mut viewer = look(&show);
+    let mut numbers = || {
+        let timers = next_frame(&mut viewer).timers.into_iter();
+        timers.map(|timer| timer.number).collect::<Vec<_>>()
+    };
+    let both = numbers();
+    assert_ne!(both[0], both[1]);
+    let [first, _second] = timers;
+    drop(first);
+    wait_until(
+        || numbers() == both[1..],
+        "the timer is still in the view, or the other one has another number",
+    );
+}
+
+#[test]
+fn number_of_shown_timers_is_limited() {
+    let show = Show::at(ANY).unwrap();
+    let (first, _driver) = HashedWheelTimer::builder().build_driven().unwrap();
+    show.watch("0", &first);
+    let timer = HashedWheelTimer::default();
+    (1..=MAX_TIMERS).for_each(|number| show.watch(&number.to_string(), &timer));
+    let mut viewer = look(&show);
+    let expected = |from: usize| (from..from + MAX_TIMERS).map(|number| number.to_string());
+    assert!(names(&mut viewer).into_iter().eq(expected(0)));
+    drop(first);
+    wait_until(
+        || names(&mut viewer).into_iter().eq(expected(1)),
+        "the next timer is not in the view",
+    );
 }
 
 /// The clock lives as long as any part of its timer.
@@ -228,15 +265,33 @@ fn stalled_or_closed_viewer_does_not_affect_others() {
     let mut stalled = look(&show);
     drop(look(&show));
     let mut viewer = look(&show);
-    let ages: Vec<_> = (0..40).map(|_| next_frame(&mut viewer).age).collect();
+    // More than the buffers have space for, in less than the time limit of a stalled viewer.
+    let ages: Vec<_> = (0..20).map(|_| next_frame(&mut viewer).age).collect();
     assert!(ages.is_sorted());
     // The viewer has missed some frames but received no partial line, and continues to receive.
     let last = *ages.last().unwrap();
-    let ages: Vec<_> = (0..40).map(|_| next_frame(&mut stalled).age).collect();
+    let ages: Vec<_> = (0..20).map(|_| next_frame(&mut stalled).age).collect();
     assert!(
         ages.is_sorted() && *ages.last().unwrap() > last,
         "{ages:?}, {last:?}"
     );
+}
+
+/// Otherwise viewers that are stopped would hold all places.
+#[test]
+fn viewer_that_receives_nothing_is_disconnected() {
+    let listener = TcpListener::bind(ANY).unwrap();
+    let _stalled = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let mut viewer = Viewer::new(listener.accept().unwrap().0).unwrap();
+    let (line, began) = (vec![b'a'; 1 << 20], Instant::now());
+    // After a while, the buffers are full.
+    for _ in 0..50 {
+        viewer.send(&line, began).unwrap();
+        thread::sleep(Duration::from_millis(10));
+    }
+    let almost = began + PATIENCE - Duration::from_millis(1);
+    viewer.send(&line, almost).unwrap();
+    assert!(viewer.send(&line, began + PATIENCE).is_err());
 }
 
 #[test]

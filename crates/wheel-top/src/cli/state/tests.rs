@@ -22,6 +22,12 @@ fn status_describes_the_connection() {
     state.receive(Message::Gone(Why::Invalid), now);
     state.receive(Message::Gone(Why::Silent), now);
     assert_shows(&draw(&state, 80, 24), &["does not send timer states"]);
+    state.receive(Message::Gone(Why::TooLong), now);
+    state.receive(Message::Gone(Why::Silent), now);
+    assert_shows(
+        &draw(&state, 80, 24),
+        &["sends too much: above 4 MiB at a time"],
+    );
     receive(&mut state, 1, vec![snapshot(1, None)]);
     assert_shows(&draw(&state, 80, 24), &["● live"]);
     state.receive(Message::Gone(Why::Ended), now);
@@ -55,6 +61,7 @@ fn new_program_starts_from_zero() {
     );
     // A selected timer is shown as soon as it exists again.
     let other = |seconds| Snapshot {
+        number: 1,
         name: "other".into(),
         ..snapshot(seconds, None)
     };
@@ -64,60 +71,38 @@ fn new_program_starts_from_zero() {
     receive(&mut state, 1, vec![snapshot(501, None)]);
     receive(&mut state, 2, vec![snapshot(502, None), other(1)]);
     assert_eq!(state.shown().unwrap().now.name, "other");
-    state.show_next();
-    // The same for another timer of the same name.
-    receive(&mut state, 3, vec![snapshot(1, None)]);
-    assert_eq!(state.shown().unwrap().pending(10), [2_001]);
 }
 
 #[test]
-fn new_timer_of_the_same_name_starts_from_zero() {
-    let before = snapshot(5, None);
-    for (now, is_another) in [
-        (snapshot(6, None), false),
-        (
-            Snapshot {
-                scheduled: before.scheduled - 1,
-                ..snapshot(6, None)
-            },
-            true,
-        ),
-        (
-            Snapshot {
-                expired: before.expired - 1,
-                ..snapshot(6, None)
-            },
-            true,
-        ),
-        (
-            Snapshot {
-                turns: before.turns - 1,
-                ..snapshot(6, None)
-            },
-            true,
-        ),
-    ] {
-        let mut state = state();
-        receive(&mut state, 5, vec![before.clone()]);
-        receive(&mut state, 6, vec![now]);
-        let past = if is_another {
-            vec![2_006]
-        } else {
-            vec![2_005, 2_006]
-        };
-        assert_eq!(state.shown().unwrap().past.len(), past.len());
-    }
-    // A stopped timer cannot continue.
+fn timers_of_the_same_name_are_distinguished() {
     let mut state = state();
-    receive(
-        &mut state,
-        5,
-        vec![Snapshot {
-            is_stopped: true,
-            ..before
-        }],
-    );
-    receive(&mut state, 6, vec![snapshot(6, None)]);
+    let timers = |numbers: &[u64]| {
+        let numbered = |number: &u64| Snapshot {
+            number: *number,
+            pending: *number,
+            ..snapshot(1, None)
+        };
+        numbers.iter().map(numbered).collect::<Vec<_>>()
+    };
+    receive(&mut state, 1, timers(&[1, 2, 3]));
+    for (age, place) in [(2, 2), (3, 3), (4, 1), (5, 2)] {
+        state.show_next();
+        receive(&mut state, age, timers(&[1, 2, 3]));
+        assert_eq!(state.position_of_shown(), (place, 3));
+    }
+    // The first one ends. The others keep their histories.
+    receive(&mut state, 6, timers(&[2, 3]));
+    assert_eq!(state.position_of_shown(), (1, 2));
+    let past: Vec<_> = state
+        .shown()
+        .unwrap()
+        .past
+        .iter()
+        .map(|one| one.1)
+        .collect();
+    assert_eq!(past, [2; 6]);
+    // A new one has none.
+    receive(&mut state, 7, timers(&[4]));
     assert_eq!(state.shown().unwrap().past.len(), 1);
 }
 
@@ -188,11 +173,26 @@ fn too_large_wheel_is_not_shown() {
 }
 
 #[test]
-fn number_of_kept_frames_is_limited() {
-    let mut state = state();
+fn number_of_kept_states_is_limited() {
+    let kept = |state: &State| {
+        let timer = state.shown().unwrap();
+        (timer.past.len(), timer.recent.len())
+    };
+    let mut one = state();
     // Its age does not grow.
-    (0..5_000).for_each(|_| receive(&mut state, 1, vec![snapshot(1, None)]));
-    assert_eq!(state.shown().unwrap().past.len(), MAX_FRAMES);
+    (0..5_000).for_each(|_| receive(&mut one, 1, vec![snapshot(1, None)]));
+    assert_eq!(kept(&one), (max_kept(PAST), max_kept(LATENESS)));
+    let mut one = state();
+    for frames in 0..1_000 {
+        let frame = Frame {
+            program: "server".into(),
+            age: INTERVAL * frames,
+            timers: vec![snapshot(1, None)],
+        };
+        one.receive(Message::Frame(frame), Instant::now());
+    }
+    // The last ten seconds suffice for everything but the pending timeouts.
+    assert_eq!(kept(&one), (601, 101));
 }
 
 #[test]
@@ -212,13 +212,20 @@ fn last_wheel_stays_during_a_turn() {
     assert!(state.shown().unwrap().wheel.is_none());
 }
 
-#[test]
-fn shown_timer_is_selected_by_name() {
-    let named = |name: &str| Snapshot {
+fn named(name: &str) -> Snapshot {
+    Snapshot {
+        number: name.as_bytes()[0].into(),
         name: name.into(),
         ..snapshot(1, None)
-    };
-    let shown = |state: &State| state.shown().unwrap().now.name.clone();
+    }
+}
+
+fn shown(state: &State) -> String {
+    state.shown().unwrap().now.name.clone()
+}
+
+#[test]
+fn shown_timer_is_selected_by_name() {
     let mut state = State::new((Ipv4Addr::LOCALHOST, 1).into(), Some("c".into()));
     receive(&mut state, 1, vec![named("a"), named("b")]);
     assert_eq!(shown(&state), "a");
@@ -232,11 +239,26 @@ fn shown_timer_is_selected_by_name() {
     assert_eq!(shown(&state), "b");
     receive(&mut state, 3, vec![named("b"), named("c")]);
     assert_eq!(shown(&state), "b");
+    let next = Snapshot {
+        number: 1,
+        ..named("b")
+    };
+    receive(&mut state, 3, vec![named("c"), next]);
+    assert_eq!(shown(&state), "b");
     receive(&mut state, 4, vec![named("d")]);
     assert_eq!(shown(&state), "d");
     receive(&mut state, 5, vec![]);
     assert!(state.shown().is_none());
     state.show_next();
+}
+
+#[test]
+fn tab_replaces_an_earlier_choice() {
+    let mut state = State::new((Ipv4Addr::LOCALHOST, 1).into(), Some("c".into()));
+    receive(&mut state, 1, vec![named("a"), named("b")]);
+    state.show_next();
+    receive(&mut state, 2, vec![named("a"), named("b"), named("c")]);
+    assert_eq!(shown(&state), "b");
 }
 
 #[test]
