@@ -92,8 +92,8 @@ pub const MUTANTS: &[Mutant] = &[
     // either.
     mutant("ResetWithoutPush", "engine/caller.rs reset",
         "let state = thread_cache::with(self, |cache| cache.push(message)); self.wake_for_pushed(state, handle);", ""),
-    mutant("ResetWithoutPush", "engine/dispatch.rs finish_run", "thread_cache::push",
-        "|message: crate::node::Message<'_, Inner>| message.handle().timer().state.snapshot()"),
+    mutant("ResetWithoutPush", "engine/dispatch.rs finish_run", "cache.push(message)",
+        "{ _ = message; timer.state.snapshot() }"),
     // The end of the last run on another thread is counted before it.
     mutant("LastRunCountedFirst", "engine/dispatch.rs finish_run", "«»match",
         "_ = next.is_none().then(|| claimed.timeout().handle.timer().counters.ended_on_executor.add(1));"),
@@ -112,8 +112,8 @@ pub const MUTANTS: &[Mutant] = &[
     // A group of resets does not tell the worker; or does not look whether it sleeps, after a
     // message or without one; or looks at its own deadline alone.
     mutant("ResetsWithoutPush", "engine/group.rs reset_group", "cache.nodes.push(message)", "_ = message"),
-    mutant("ResetsWithoutLook", "engine/group.rs reset_group", "if «state.is_asleep()» {", "false"),
-    mutant("EarlierResetsWithoutLook", "engine/group.rs reset_group", "«is_earlier» {", "false"),
+    mutant("ResetsWithoutLook", "engine/group.rs reset_group", "«state.is_asleep()»", "{ _ = state; false }"),
+    mutant("EarlierResetsWithoutLook", "engine/group.rs reset_group", "«is_earlier».then", "false"),
     mutant("ResetsTrustTheirDeadline", "engine/group.rs reset_group", "self.wake_if_needed(…)",
         "{ _ = first; self.wake_if_needed(state, deadline) }"),
     // --- engine/sleep.rs -------------------------------------------------------------------------
@@ -251,7 +251,7 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("AskedIsReset", "node/word.rs reset", "«is_asked» && seen.is_running()", "false"),
     // A `reset` of a task that is asked has no effect.
     mutant("ResetOfAskedIsRefused", "engine/caller.rs reset", "Reset::Stays => return «self.reset_staying(…)»", "false"),
-    mutant("ResetOfAskedIsRefused", "engine/group.rs reset_group", "!self.reset_staying(&timeout.handle, deadline)", "true"),
+    mutant("ResetOfAskedIsRefused", "engine/group.rs reset_group", "self.reset_staying(handle, deadline)", "true"),
     // A `cancel` or `stop` during a run takes the task of a periodic timeout too.
     mutant("CancelTakesRunningTask", "node/local.rs", "(«!before.is_running()»)", "true"),
     mutant("CancelTakesRunningTask", "node/transitions.rs stop", "before.is_running()", "false"),

@@ -234,8 +234,8 @@ impl HashedWheelTimer {
     ///
     /// Each timeout ends once, whatever races. A timeout that another thread schedules meanwhile
     /// may or may not be cancelled. If that call has returned before this one began, it is, unless
-    /// another thread ends it. A timeout that another thread cancels meanwhile may still be pending
-    /// when this call returns: until that `cancel` returns.
+    /// another thread ends it. A timeout that another thread cancels or re-arms meanwhile may still
+    /// be pending when this call returns: a cancelled one until that `cancel` returns.
     ///
     /// # Blocking
     ///

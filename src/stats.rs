@@ -36,7 +36,7 @@ pub struct Stats {
     /// Timeouts that `new_timeout` accepted. A periodic task is one timeout.
     pub scheduled: u64,
     /// Timeouts whose task was handed to the executor. A periodic task counts here once it has
-    /// panicked.
+    /// ended by itself, or has panicked.
     pub expired: u64,
     /// Runs of periodic tasks.
     pub periodic_runs: u64,
@@ -50,8 +50,8 @@ pub struct Stats {
     pub cancelled_not_reclaimed: u64,
     /// Calls of `new_timeout` that returned an error.
     pub rejected: u64,
-    /// Panics caught: in `run`, in `cancelled`, in the drop of a task, in the executor, and of the
-    /// clock in a turn.
+    /// Panics caught: in `run`, `cancelled` and `postpone`, in the drop of a task, in the executor
+    /// and its drop, in the waker and the hooks of the thread, and of the clock in a turn.
     pub panics: u64,
     /// Tasks that the executor refused, or dropped without running them.
     pub dropped_tasks: u64,
@@ -81,7 +81,8 @@ pub struct Stats {
 /// less than a tick, is not included.
 ///
 /// The worker reads the clock once per turn, and again after every 64 tasks. So the time that fewer
-/// than 64 tasks take shows only in the next tick.
+/// than 64 tasks take shows only in the next tick. If more messages have waited than a turn takes,
+/// those that have become due meanwhile all count from the first tick that was due.
 ///
 /// # Examples
 ///

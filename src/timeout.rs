@@ -48,7 +48,8 @@ impl Timeout {
     /// # When it returns true
     ///
     /// - The task has been dropped on this thread, and its
-    ///   [`cancelled`](crate::TimerTask::cancelled) hook called.
+    ///   [`cancelled`](crate::TimerTask::cancelled) hook called: unless the worker is asking it
+    ///   whether it [postpones](crate::TimerTask::postpone) itself, and does that afterwards.
     /// - [`pending_timeouts`](crate::HashedWheelTimer::pending_timeouts) has fallen.
     /// - The place under the [limit](crate::Builder::max_pending_timeouts) is free.
     ///

@@ -72,7 +72,8 @@ use crate::task::{TimerTask, schedule_closure, schedule_task, try_schedule_task}
 /// A timer whose thread was not started, or a [driven](crate::Builder::build_driven) one, works in
 /// the child as in the parent. As for every library with locks, another thread of the parent must
 /// not be within a call of this library at the moment of the fork: the child could wait for it
-/// forever. The worker thread may be anywhere.
+/// forever. The worker thread may be anywhere but in the few nanoseconds in which it gives back
+/// nodes to all threads, or falls asleep.
 #[doc(alias("Timer", "TimerWheel", "TimingWheel"))]
 pub struct HashedWheelTimer {
     pub(crate) inner: Arc<Inner>,

@@ -120,6 +120,9 @@ pub(crate) struct LatenessSampler {
     now: u64,
     /// How many tasks were ever counted.
     counted: u64,
+    /// The tick from which those that are due may have been due before, because they were carried
+    /// over.
+    first: Option<u64>,
 }
 
 /// The clock is read again after this many tasks.
@@ -131,11 +134,17 @@ impl LatenessSampler {
             ticks,
             now: 0,
             counted: 0,
+            first: None,
         }
     }
 
     pub(super) fn set_now(&mut self, now: u64) {
         self.now = now;
+    }
+
+    /// Those that are counted next count as due at this tick, or else at their own.
+    pub(super) fn set_first(&mut self, tick: Option<u64>) {
+        self.first = tick;
     }
 
     /// The sample ends when this many tasks were handed over.
@@ -150,7 +159,7 @@ impl LatenessSampler {
     pub(super) fn count(&mut self, counters: &WorkerCounters, tick: u64) {
         let handed_over = counters.handed_over();
         if handed_over > self.counted {
-            let late = self.ticks.since(tick, self.now);
+            let late = self.ticks.since(self.first.unwrap_or(tick), self.now);
             counters.lateness.add_single_writer(
                 late,
                 self.ticks.nanos(),

@@ -35,7 +35,7 @@ use std::time::Duration;
 use super::counters::Running;
 use super::inner::{Execute, ExpiredTask, Inner, Timeout};
 use super::thread_cache;
-use crate::node::{ClaimedTask, End, NextRun, RunOutcome, TaskClaim};
+use crate::node::{ClaimedTask, End, Message, NextRun, RunOutcome, TaskClaim};
 use crate::report;
 use crate::sync::local;
 use crate::ticks::DEADLINE_RUNNING;
@@ -319,7 +319,19 @@ fn skip_run(mut claimed: ClaimedTask<Inner>) {
 }
 
 fn finish_run(claimed: ClaimedTask<Inner>, next: Option<NextRun>) {
-    match claimed.finish_run(next.map(|next| next.deadline), thread_cache::push) {
+    let is_last = next.is_none();
+    let push = |message: Message<'_, Inner>| {
+        let timer = message.handle().timer();
+        thread_cache::with(timer, |cache| {
+            let state = cache.push(message);
+            if is_last {
+                // As in `cancel`: `stop` waits for the count, which the end of this pass may call.
+                timer.counters.ended_on_executor.add(1);
+            }
+            state
+        })
+    };
+    match claimed.finish_run(next.map(|next| next.deadline), push) {
         RunOutcome::Again((timeout, state)) => {
             timeout
                 .handle
@@ -328,8 +340,6 @@ fn finish_run(claimed: ClaimedTask<Inner>, next: Option<NextRun>) {
         }
         RunOutcome::LastRun(claimed) => {
             let timer = claimed.timeout().handle.timer();
-            // After the push, as in `cancel`: `stop` waits for the count.
-            timer.counters.ended_on_executor.add(1);
             timer.pending_counts.release_places(1);
             timer.wake_to_reclaim();
             drop_dispatched(claimed);

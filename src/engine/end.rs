@@ -42,7 +42,11 @@
 //! | `cancel` | perhaps taken the message back, perhaps made the timeout `CANCELLED` | make it so, unless another thread ends it; push, if it was in the wheel; count |
 //! | a cancel that gives up its handle | perhaps taken the message back, which leaves nothing of the timeout; or made it `CANCELLED` | push, if it was in the wheel; count |
 //! | the end of the last run on an executor's thread | made it `EXPIRED` | push; count |
+//! | `reset` to an earlier deadline, the end of another run on an executor's thread | made it `IN_FLIGHT` | push |
 //! | a future that is polled with another waker | made the old timeout `CANCELLED`, and not counted that | register and push the new one; then count the old one: one of them is in the sum at all times. The new one is never withdrawn |
+//!
+//! It runs no user code before it arrives: that could call `stop`, which would wait for its own
+//! thread.
 //!
 //! A turn that is cut short, by a `stop` or because it has run as many tasks as it may, leaves the
 //! other nodes that are due in the wheel. So a thread that takes the lock before `stop` does (a

@@ -229,7 +229,6 @@ pub(super) fn set_stopped(timer: &Inner) {
     STOPS.fetch_add(1, Ordering::Release);
 }
 
-/// What the thread caches at the index of this timer.
 #[inline]
 fn cached<'a>(caches: &'a ThreadCaches, timer: &Inner) -> Option<RefMut<'a, ThreadCache>> {
     RefMut::filter_map(caches.try_borrow_mut().ok()?, |caches| caches.at(timer)).ok()
@@ -241,7 +240,8 @@ fn ready<'a>(caches: &'a ThreadCaches, timer: &Inner) -> Option<RefMut<'a, Threa
     cached(caches, timer).filter(|cache| cache.is_ready_for(timer))
 }
 
-/// Does `work`, which does not run user code, with the thread's cache of this timer.
+/// Does `work`, which runs no user code, with the thread's cache of this timer. After it, user code
+/// may run, and stop the timer: so `work` pushes and counts what was changed before.
 #[inline(always)]
 pub(super) fn with<R>(timer: &Inner, work: impl FnOnce(&mut CacheGuard<'_>) -> R) -> R {
     with_caches(|caches| match ready(caches, timer) {
@@ -258,37 +258,40 @@ fn with_prepared<R>(
     timer: &Inner,
     work: impl FnOnce(&mut CacheGuard<'_>) -> R,
 ) -> R {
-    tidy(caches, timer);
-    let (mut borrowed, mut apart);
-    let cache = match caches.try_borrow_mut() {
-        Ok(caches) if THREAD_END.try_with(|_| ()).is_ok() => {
-            borrowed = caches;
-            borrowed.of_or_open(timer)
-        }
-        // The thread is ending, or uses its caches already.
-        _ => {
-            apart = ThreadCache::open(timer);
-            &mut apart
-        }
+    let (removed, has_batch) = tidy(caches, timer);
+    let result = {
+        let (mut borrowed, mut apart);
+        let cache = match caches.try_borrow_mut() {
+            Ok(caches) if THREAD_END.try_with(|_| ()).is_ok() => {
+                borrowed = caches;
+                borrowed.of_or_open(timer)
+            }
+            // The thread is ending, or uses its caches already.
+            _ => {
+                apart = ThreadCache::open(timer);
+                &mut apart
+            }
+        };
+        cache.parts().0.make_room();
+        work(&mut cache.borrow(timer))
     };
-    cache.parts().0.make_room();
-    work(&mut cache.borrow(timer))
-}
-
-/// Does what is not worth a check in each operation.
-fn tidy(caches: &ThreadCaches, timer: &Inner) {
-    let Ok(mut borrowed) = caches.try_borrow_mut() else {
-        return;
-    };
-    let removed = borrowed.remove_stopped();
-    let cache = borrowed.at(timer);
-    let has_batch = cache.is_some_and(|cache| cache.parts().0.take_full_batch());
-    drop(borrowed);
-    // Now, because both may run user code: what goes with the caches, and a driver's waker.
+    // Both may run user code: what goes with the caches, and a driver's waker.
     drop(removed);
     if has_batch {
         timer.wake_for_batch();
     }
+    result
+}
+
+/// Returns the caches of stopped timers, and whether this thread has pushed a batch of messages.
+fn tidy(caches: &ThreadCaches, timer: &Inner) -> (Vec<ThreadCache>, bool) {
+    let Ok(mut caches) = caches.try_borrow_mut() else {
+        return (Vec::new(), false);
+    };
+    let removed = caches.remove_stopped();
+    let cache = caches.at(timer);
+    let has_batch = cache.is_some_and(|cache| cache.parts().0.take_full_batch());
+    (removed, has_batch)
 }
 
 /// A thread's cache of a timer, borrowed by a caller that has the timer.

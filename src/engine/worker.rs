@@ -35,15 +35,13 @@ use timing_wheels::order::SlotCounts;
 /// timeouts of a tick: a caller in a tight loop cannot hold up the wheel.
 const MAX_MESSAGES_PER_TURN: usize = if cfg!(hashed_wheel_loom) { 2 } else { 100_000 };
 
-/// The time that a message may take the worker. Most take less: it is for those that wait for
-/// several cache lines.
+/// The time that a message may take the worker: one that waits for several cache lines.
 const NANOS_PER_MESSAGE: u64 = 100;
 
 /// The least portion of a lane: as many messages as are fetched into the cache together.
 const MIN_PORTION: u64 = if cfg!(hashed_wheel_loom) { 1 } else { 16 };
 
-/// By how many steps a driver's turn returns memory to the operating system: about half a
-/// millisecond.
+/// By how many steps a driver's turn returns memory to the system: about half a millisecond.
 const RETURN_STEPS: usize = 16;
 
 /// The state of the worker, which the [`WorkerLock`] guards.
@@ -53,6 +51,8 @@ pub(crate) struct Worker {
     pub(super) executor: Option<Execute>,
     pub(super) nodes: NodeWheel<Inner>,
     pub(super) receiver: Receiver,
+    /// What was carried over, and may come out in this turn, waits since the wheel left this tick.
+    owed_from: Option<u64>,
     lateness: LatenessSampler,
     pub(super) sleep_policy: SleepPolicy,
     return_timer: ReturnTimer,
@@ -66,6 +66,7 @@ impl Worker {
             executor,
             nodes,
             receiver: Receiver::default(),
+            owed_from: None,
             lateness: LatenessSampler::new(ticks),
             sleep_policy: SleepPolicy::new(),
             return_timer: ReturnTimer::default(),
@@ -88,12 +89,13 @@ impl Worker {
         self.lateness.set_now(now);
         let now = inner.ticks.reached(now);
         if self.receiver.has_backlog && now > nodes.tick() {
-            // Messages left over from a capped turn must not fire a tick late, so they are carried
-            // over. (Without a backlog, all messages that were carried over have been taken.)
+            // Messages left over from a capped turn must not fire a tick late.
             self.receiver
                 .queue
                 .carry_over(&inner.new_lanes, nodes.tick());
         }
+        let has_backlog = self.receiver.has_backlog;
+        self.owed_from = self.receiver.queue.carried_over_from(has_backlog);
         if let Some(tick) = nodes.next_deadline().filter(|&tick| tick <= now) {
             self.expire_due(inner, tick, now, turn_end);
             return true;
@@ -109,14 +111,14 @@ impl Worker {
     #[inline(never)]
     fn expire_due(&mut self, inner: &Inner, mut tick: u64, now: u64, turn_end: u64) {
         let mut nodes = self.nodes.of(inner);
+        if let Some(from) = self.owed_from.filter(|_| tick == nodes.tick()) {
+            // In the order in which they would have fired, also what an earlier turn has left here.
+            let first = nodes.sort_due(inner.ticks, from + 1);
+            self.lateness.set_first(Some(first));
+        }
         loop {
-            if tick == nodes.tick() {
-                let has_backlog = self.receiver.has_backlog;
-                if let Some(from) = self.receiver.queue.carried_over_from(has_backlog) {
-                    // In the order in which they would have fired. (An earlier turn that was cut
-                    // short may have left others at this tick, which are sorted with them.)
-                    nodes.sort_due(inner.ticks, from + 1);
-                }
+            if tick > nodes.tick() {
+                self.lateness.set_first(None);
             }
             let (due, executor) = (nodes.reborrow(), self.executor.as_ref());
             if !expire_tick(inner, due, executor, &mut self.lateness, tick, turn_end) {
@@ -155,12 +157,10 @@ impl Worker {
         self.nodes.tick()
     }
 
-    /// Takes in messages, unless more of them wait than a turn may take: then the next turn is due
-    /// immediately, and takes them in.
+    /// Takes in messages, unless more wait than a turn may take: then the next turn is due at once.
     ///
     /// For a look at the wheel between two turns. It keeps no wake-up from the worker: a caller
-    /// pushes, and then looks whether it has to wake the worker, whichever thread takes the
-    /// message.
+    /// that has pushed looks whether it has to wake it, whichever thread takes the message.
     pub(super) fn drain_messages_unless_behind(&mut self, inner: &Inner) {
         if !self.receiver.has_backlog {
             self.drain_messages(inner);
@@ -462,7 +462,7 @@ fn begin_run(inner: &Inner, node: HeldRef<'_, Inner>, executor: Option<&Execute>
         }
         return true;
     }
-    match run.ask() {
+    match run.ask(|| inner.state.snapshot().is_stopped()) {
         RunOutcome::Again((node, deadline)) => {
             insert_again(node, inner.ticks.of(deadline).max(tick + 1));
         }

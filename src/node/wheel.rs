@@ -1,12 +1,12 @@
 //! The wheel of a timer, whose entries are nodes.
 //!
 //! This is the worker's side of the unsafe boundary. The wheel keeps nodes by number and gives each
-//! out once, as a [`HeldRef`]: the wheel's reference to a node, in the worker's hands, which
-//! borrows the wheel that it came from. So a node cannot be put into the wheel of another timer,
-//! nor twice.
+//! out once, as a [`HeldRef`]: the wheel's reference to a node, which borrows the wheel. So a node
+//! cannot be put into the wheel of another timer, nor twice.
 
 #![allow(unsafe_code)]
 
+use std::cell::Cell;
 use std::ops::Deref;
 
 use timing_wheels::order::Entries;
@@ -201,19 +201,22 @@ impl<S: Owner> WheelOf<'_, S> {
         Some(unsafe { self.hold(node) })
     }
 
-    /// Sorts the nodes that are due by the ticks of their deadlines, and those of earlier ticks as
-    /// of the tick `first`: the order in which [`next_due`](Self::next_due) gives them out. Each
-    /// deadline is read once, because a `reset` may change it.
-    pub(crate) fn sort_due(&mut self, ticks: Ticks, first: u64) {
+    /// Sorts the nodes that are due, for [`next_due`](Self::next_due), by the ticks of their
+    /// deadlines, earlier ones as `first`. Returns the first tick. Each deadline is read once,
+    /// because a `reset` may change it.
+    pub(crate) fn sort_due(&mut self, ticks: Ticks, first: u64) -> u64 {
         let arena = &self.timer.pool().arena;
         // SAFETY: only nodes of this pool are put into its wheel.
         let (nodes, mut entries) = unsafe { (Nodes::new(arena), Nodes::new(arena)) };
+        let earliest = Cell::new(self.tick());
         let tick = |number| {
-            ticks
-                .of(nodes.node(number).word.relaxed().deadline())
-                .max(first)
+            let deadline = nodes.node(number).word.relaxed().deadline();
+            let tick = ticks.of(deadline).max(first);
+            earliest.set(tick.min(earliest.get()));
+            tick
         };
         self.own.wheel.sort_due_by_key(tick, &mut entries);
+        earliest.get()
     }
 
     /// Takes in the nodes that threads have freed. Returns whether there were any.
@@ -514,8 +517,7 @@ pub(crate) enum Expiry<'w, S: Owner> {
     LeftToMessage,
 }
 
-/// A timeout whose task stays in the node, and is the worker's: that of a periodic one for one run,
-/// another one until it has answered. And the deadline.
+/// A timeout whose task stays in the node, and is the worker's for one run or answer; its deadline.
 #[must_use = "a run that is not finished is never followed by another"]
 pub(crate) struct HeldRun<'w, S: Owner>(HeldRef<'w, S>, u64);
 
@@ -529,14 +531,18 @@ impl<'w, S: Owner> HeldRun<'w, S> {
         self.0.node.is_periodic()
     }
 
-    /// Asks the task whether it postpones itself. If it is not the last run, the node belongs back
-    /// into the wheel at the deadline. Otherwise the task is the worker's.
-    pub(crate) fn ask(self) -> RunOutcome<(HeldRef<'w, S>, u64), ClaimedTask<S>> {
+    /// Asks the task whether it postpones itself. If so, or if the timer was stopped meanwhile, the
+    /// node belongs back into the wheel at the deadline. Otherwise the task is the worker's.
+    pub(crate) fn ask(
+        self,
+        is_stopped: impl FnOnce() -> bool,
+    ) -> RunOutcome<(HeldRef<'w, S>, u64), ClaimedTask<S>> {
         let Self(HeldRef { wheel, node }, deadline) = self;
         // SAFETY: the node is one of this pool, and so is the worker's reserve of references. This
         // value was the right to the task, which passes to the new one.
         let asked = unsafe { ClaimedTask::new(node.another_handle(wheel.own.count.take())) };
         let next = asked.postpone();
+        let next = next.or_else(|| is_stopped().then_some(deadline));
         let held = HeldRef { wheel, node };
         match (held.node.word.finish_run(next, true, deadline), next) {
             (false, _) => RunOutcome::Cancelled(asked),

@@ -277,6 +277,54 @@ fn owed_timeout_of_the_past_does_not_overtake() {
     }
 }
 
+/// Once nothing that was carried over is left, a deadline that has passed counts again as one of
+/// the tick in which it is scheduled.
+#[test]
+#[cfg_attr(miri, ignore = "too many timeouts")]
+fn timeout_of_the_past_does_not_overtake_after_a_backlog() {
+    for mut recorder in both() {
+        let begin = recorder.t.timer.now();
+        (0..=MAX_MESSAGES).for_each(|number| _ = recorder.schedule(number, 100_000));
+        recorder.advance(1);
+        (0..2).for_each(|_| assert_eq!(recorder.t.driver.turn(), 0));
+        recorder.advance(9);
+        assert_eq!(recorder.t.driver.turn(), 0);
+        recorder.schedule(1, 1);
+        recorder.schedule(2, 1);
+        let past = recorder.log.task(3);
+        recorder.t.timer.new_timeout_at(past, begin).unwrap();
+        recorder.t.driver.turn();
+        recorder.advance(1);
+        for _ in 0..3 {
+            recorder.t.driver.turn_at_most(1);
+        }
+        assert_eq!(recorder.log.take(), [1, 2, 3]);
+    }
+}
+
+/// The lateness of a timeout that has waited in a backlog counts from its own tick.
+#[test]
+#[cfg_attr(miri, ignore = "too many timeouts")]
+fn owed_timeout_counts_as_late_as_it_is() {
+    for most in [1, usize::MAX] {
+        for mut recorder in both() {
+            (0..MAX_MESSAGES).for_each(|number| _ = recorder.schedule(number, 100_000));
+            recorder.schedule(MAX_MESSAGES, 1);
+            recorder.schedule(MAX_MESSAGES + 1, 3);
+            recorder.advance(10);
+            assert_eq!(recorder.t.driver.turn(), 0);
+            while recorder.t.driver.turn_at_most(most) > 0 {}
+            let lateness = recorder.t.timer.stats().lateness;
+            assert_eq!(lateness.max, TICK * 9);
+            recorder.schedule(0, 1);
+            recorder.advance(1);
+            assert_eq!(recorder.t.driver.turn(), 1);
+            let on_time = recorder.t.timer.stats().lateness.buckets().next();
+            assert_eq!(on_time.map(|(_, count)| count), Some(1));
+        }
+    }
+}
+
 #[test]
 fn worker_thread_looks_at_its_queue_between_portions() {
     let builder = HashedWheelTimer::builder().tick(ms(1));

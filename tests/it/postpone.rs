@@ -74,6 +74,29 @@ fn a_task_that_postpones_itself_keeps_its_timeout_and_its_place() {
     assert_eq!((stats.scheduled, stats.expired, stats.pending), (1, 1, 0));
 }
 
+/// A timer that is stopped runs nothing more: also a task whose answer is that it is due.
+#[test]
+fn a_task_whose_timer_is_stopped_while_it_is_asked_does_not_run() {
+    let Driven {
+        timer,
+        mut driver,
+        clock,
+    } = Driven::new();
+    let last = Arc::new(Mutex::new(Some(timer.clone())));
+    let (task, events) = postponing(move |_| {
+        drop(last.lock().unwrap().take());
+        None
+    });
+    let timeout = timer.new_timeout_task(task, TICK).unwrap();
+    drop(timer);
+    clock.advance(TICK);
+    assert_eq!(
+        (driver.turn(), all(&events)),
+        (0, vec!["asked", "cancelled"])
+    );
+    assert!(timeout.is_cancelled() && driver.is_stopped());
+}
+
 /// Otherwise a turn would not end.
 #[test]
 fn a_task_that_postpones_itself_by_nothing_is_asked_once_per_tick() {

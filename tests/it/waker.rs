@@ -3,6 +3,7 @@
 
 use crate::common;
 
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex};
@@ -10,7 +11,7 @@ use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use common::{Driven, Ends, TICK, ends, ms, quietly};
-use hashed_wheel::{Alarm, Clock, Driver, ExpiredTask, HashedWheelTimer, TaskExecutor};
+use hashed_wheel::{Alarm, Clock, Driver, ExpiredTask, HashedWheelTimer, Schedule, TaskExecutor};
 
 /// Returns a driven timer and the number of calls of its waker.
 fn counted() -> (Driven, Arc<AtomicUsize>) {
@@ -281,6 +282,54 @@ fn a_waker_may_use_the_timer() {
     });
     // The waker's own handle would keep the waker alive, and the leak sanitizer would report it.
     *own.lock().unwrap() = None;
+}
+
+/// Keeps the tasks that it is given.
+struct Queue(Sender<ExpiredTask>);
+
+impl TaskExecutor for Queue {
+    fn execute(&self, task: ExpiredTask) -> Result<(), ExpiredTask> {
+        self.0.send(task).unwrap();
+        Ok(())
+    }
+}
+
+/// The message about the end of a last run is the last one of a batch, for which the waker is
+/// called. The waker stops the timer.
+#[test]
+#[cfg_attr(miri, ignore = "too many timeouts")]
+fn a_waker_may_stop_the_timer_at_the_end_of_a_last_run() {
+    let mut stops = 0;
+    // Eight blocks of 512 messages, and those around.
+    for count in 4_094..4_099 {
+        let own: Arc<Mutex<Option<HashedWheelTimer>>> = Arc::default();
+        let in_waker = Arc::clone(&own);
+        let (send, tasks) = channel();
+        let mut t = Driven::with(|builder| {
+            builder.task_executor(Queue(send)).waker(move || {
+                let timer = in_waker.lock().unwrap().take();
+                timer.inspect(|timer| drop(timer.stop()));
+            })
+        });
+        stops += ends(move || {
+            let schedule = Schedule::at_fixed_rate(TICK);
+            let periodic = t
+                .timer
+                .schedule_periodic(schedule, |_| ControlFlow::Break(()))
+                .unwrap();
+            t.pass(TICK * 2);
+            for _ in 0..count {
+                t.timer.new_timeout(|_| (), TICK * 99).unwrap();
+            }
+            assert!(t.driver.next_turn().is_some());
+            *own.lock().unwrap() = Some(t.timer.clone());
+            tasks.recv().unwrap().run();
+            *own.lock().unwrap() = None;
+            drop(periodic);
+            usize::from(t.timer.is_stopped())
+        });
+    }
+    assert_eq!(stops, 1);
 }
 
 /// No lock of the alarm is held while the waker, or the clock, is called.
