@@ -215,9 +215,10 @@ impl<T, S: QueueSleep> DelayQueue<T, S> {
 
     /// Removes all values, and drops them.
     pub fn clear(&mut self) {
-        // A panic while values are dropped leaves an empty queue, whose task is woken later.
-        self.timer.clear();
+        let values = self.timer.wheel.drain();
+        // First, because the drop of a value may panic.
         self.wake_if_empty();
+        drop(values);
     }
 
     /// Removes the next value that is due. Returns `Ready(None)` if the queue is empty.

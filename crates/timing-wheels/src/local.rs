@@ -102,8 +102,8 @@ impl<T, I: TimePoint> LocalTimer<T, I> {
         }
     }
 
-    /// Inserts a value that is due at `at`. Returns its key. A value whose time has passed is due
-    /// at once.
+    /// Inserts a value that is due at `at`. Returns its key. A value whose tick has begun is due at
+    /// once.
     ///
     /// A time 146 years after the origin never comes; see [`Ticks`](Ticks#never).
     ///

@@ -474,7 +474,9 @@ wheel! {
     /// The cost depends on the number of entries that expire and on the number of slots that
     /// contain them; each such slot is visited once. It does not depend on the number of ticks
     /// since the last call, except that the expired entries are sorted if this is more than one
-    /// round.
+    /// round. A visit also reads the deadlines of all entries that it leaves, if all of these are
+    /// billions of rounds ahead: for many entries that never expire, use a
+    /// [`HierarchicalWheel`](super::HierarchicalWheel).
     fn advance
 
     /// The result is the earliest deadline itself, unless entries were removed, `expired` has

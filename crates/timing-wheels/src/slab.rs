@@ -12,7 +12,8 @@ use super::ring::{SizeError, try_array};
 /// The end of the free list. All indices are less.
 const NO_INDEX: u32 = u32::MAX;
 
-/// A slab frees no memory unless it has more cells than this.
+/// A slab frees no memory unless it has more cells than this, and keeps the first ones then: those
+/// that few entries use again and again, so that their generations are no others'.
 const MAX_IDLE_CELLS: usize = 1_024;
 
 /// A slab tries to free memory while fewer than one in this many of its cells are used.
@@ -29,7 +30,8 @@ fn trim_below(cells: usize, reserved: usize) -> usize {
 }
 
 /// The highest generation with which new cells may start. It leaves them many generations, because
-/// a cell without generations is never reused and its memory never freed.
+/// a cell without generations is never reused. A cell with a higher one, which was used two billion
+/// times, is not freed.
 const MAX_FIRST_GENERATION: u32 = u32::MAX / 2;
 
 #[derive(Debug)]
@@ -43,6 +45,10 @@ struct Cell<T> {
 }
 
 impl<T> Cell<T> {
+    fn is_kept(&self) -> bool {
+        self.value.is_some() || self.generation.get() > MAX_FIRST_GENERATION
+    }
+
     fn entry(&self, index: u32) -> Option<(Key, u64, &T)> {
         let generation = self.generation;
         let key = Key { index, generation };
@@ -78,13 +84,11 @@ pub(crate) struct Slab<T> {
     trim_below: usize,
     /// How many cells may be looked at in the search for the last one that is used.
     paid: usize,
-    /// The last cell that was in use in the last search.
+    /// The last cell that had to stay in the last search.
     last_used: usize,
-    /// The generation with which new cells start. It is higher than all generations of cells that
-    /// were freed.
+    /// The generation with which new cells start. It is higher than all generations that keys of
+    /// freed cells had.
     first_generation: NonZeroU32,
-    /// Higher than all generations of keys that have become stale.
-    next_generation: NonZeroU32,
 }
 
 impl<T> Slab<T> {
@@ -98,7 +102,6 @@ impl<T> Slab<T> {
             paid: 0,
             last_used: usize::MAX,
             first_generation: NonZeroU32::MIN,
-            next_generation: NonZeroU32::MIN,
         }
     }
 
@@ -204,7 +207,6 @@ impl<T> Slab<T> {
         // A cell with the last generation is not reused: a later key would equal an earlier one.
         if let Some(next) = cell.generation.checked_add(1) {
             cell.generation = next;
-            self.next_generation = self.next_generation.max(next);
             cell.position = self.free;
             self.free = index;
         }
@@ -224,20 +226,18 @@ impl<T> Slab<T> {
         (Key { index, generation }, deadline, self.remove(index))
     }
 
-    /// Returns the number of cells up to the last one that is used.
+    /// Returns the number of cells up to the last one that has to stay.
     fn used(&self) -> usize {
         self.cells
             .iter()
-            .rposition(|cell| cell.value.is_some())
+            .rposition(Cell::is_kept)
             .map_or(0, |last| last + 1)
     }
 
     /// Frees the cells after the last one that is used, and gives up what was reserved.
     pub(crate) fn shrink_to_fit(&mut self) {
         self.reserved = 0;
-        if self.next_generation.get() <= MAX_FIRST_GENERATION {
-            self.truncate(self.used());
-        }
+        self.truncate(self.used());
     }
 
     /// Frees the cells after the last one that is used, if they are at least half of all.
@@ -247,41 +247,34 @@ impl<T> Slab<T> {
     /// constant.
     #[cold]
     fn trim(&mut self) {
-        if self.next_generation.get() > MAX_FIRST_GENERATION {
-            return;
-        }
         let half = self.cells.len() / 2;
         self.paid = (self.paid + CELLS_PER_REMOVAL).min(4 * half);
-        let is_used = |cell: &Cell<T>| cell.value.is_some();
         // While this cell is in use, fewer than half of the cells are behind the last used one. The
         // array may have grown since the last search: then the cell may be in its first half.
-        let is_in_vain =
-            || self.last_used >= half && self.cells.get(self.last_used).is_some_and(is_used);
-        let used = if self.len == 0 {
-            0
-        } else if self.paid < half || is_in_vain() {
+        let last_used = self.cells.get(self.last_used);
+        let is_in_vain = self.last_used >= half && last_used.is_some_and(Cell::is_kept);
+        if is_in_vain || self.len > 0 && self.paid < half {
             return;
-        } else {
-            self.used()
-        };
+        }
+        let used = self.used();
         if used > half {
             self.paid = self.paid.saturating_sub(self.cells.len() - used);
             self.last_used = used.saturating_sub(1);
             return;
         }
-        self.truncate(used);
+        self.truncate(used.max(MAX_IDLE_CELLS));
     }
 
-    /// Frees all cells but the first `used` ones. No later one is used, and
-    /// [`MAX_FIRST_GENERATION`] allows it.
+    /// Frees all cells but the first `used` ones. No later one has to stay.
     fn truncate(&mut self, used: usize) {
+        // New cells have the same indices, so they start after all generations that the old cells
+        // had.
+        let freed = self.cells[used..].iter().map(|cell| cell.generation);
+        self.first_generation = freed.fold(self.first_generation, Ord::max);
         self.cells.truncate(used);
         self.cells.shrink_to(self.reserved);
         self.trim_below = trim_below(used, self.reserved);
         self.paid = 0;
-        // New cells have the same indices, so they start after all generations that the old cells
-        // had.
-        self.first_generation = self.next_generation;
         self.free = NO_INDEX;
         for (index, cell) in (0..used as u32).zip(&mut self.cells).rev() {
             if cell.value.is_none() {
@@ -347,7 +340,7 @@ mod tests {
         for key in &keys {
             slab.remove(key.index);
         }
-        assert_eq!(slab.cells.capacity(), 0);
+        assert_eq!(slab.cells.capacity(), MAX_IDLE_CELLS);
         (0..=MAX_IDLE_CELLS).for_each(|value| _ = slab.insert(0, value));
         assert!(keys.iter().all(|key| slab.get(*key).is_none()));
     }
@@ -422,20 +415,41 @@ mod tests {
     }
 
     #[test]
-    fn slab_without_generations_for_new_cells_keeps_its_memory() {
+    fn cell_that_was_used_too_often_is_not_freed() {
         // So few that memory is freed only once all entries are removed.
         const CELLS: usize = MAX_IDLE_CELLS + MIN_USED;
 
         let mut slab = slab(0);
         let keys: Vec<_> = (0..CELLS).map(|_| slab.insert(0, ())).collect();
         // As if this cell had been used this many times.
-        slab.cells[0].generation = NonZeroU32::new(MAX_FIRST_GENERATION).unwrap();
+        slab.cells[CELLS - 1].generation = NonZeroU32::new(MAX_FIRST_GENERATION).unwrap();
         for key in &keys {
             slab.remove(key.index);
         }
         assert_eq!(slab.cells.len(), CELLS);
         (0..CELLS).for_each(|_| _ = slab.insert(0, ()));
         assert!(keys.iter().all(|key| slab.get(*key).is_none()));
+    }
+
+    #[test]
+    fn memory_of_others_is_freed_after_a_cell_was_used_too_often() {
+        let mut slab = slab(0);
+        slab.insert(0, ());
+        slab.cells[0].generation = NonZeroU32::new(MAX_FIRST_GENERATION).unwrap();
+        slab.remove(0);
+        for _ in 0..3 {
+            let keys: Vec<_> = (0..4 * MAX_IDLE_CELLS)
+                .map(|_| slab.insert(0, ()))
+                .collect();
+            for key in &keys {
+                slab.remove(key.index);
+            }
+            assert_eq!(slab.cells.capacity(), MAX_IDLE_CELLS);
+            assert!(keys.iter().all(|key| slab.get(*key).is_none()));
+        }
+        assert_eq!(slab.first_generation.get(), 4);
+        slab.shrink_to_fit();
+        assert_eq!(slab.cells.len(), 1);
     }
 
     #[test]
@@ -516,13 +530,13 @@ mod tests {
 
         let mut slab = slab(0);
         let keys: Vec<_> = (0..CELLS).map(|_| slab.insert(0, ())).collect();
-        slab.cells[0].generation = NonZeroU32::new(MAX_FIRST_GENERATION - 1).unwrap();
+        slab.cells[CELLS - 1].generation = NonZeroU32::new(MAX_FIRST_GENERATION - 1).unwrap();
         for key in &keys {
             slab.remove(key.index);
         }
         assert_eq!(
             (slab.cells.len(), slab.first_generation.get()),
-            (0, MAX_FIRST_GENERATION)
+            (MAX_IDLE_CELLS, MAX_FIRST_GENERATION)
         );
     }
 
@@ -534,7 +548,7 @@ mod tests {
             .collect();
         slab.remove(keys[MAX_IDLE_CELLS].index);
         assert!(slab.take().into_iter().eq(0..MAX_IDLE_CELLS));
-        assert_eq!(slab.cells.len(), 0);
+        assert_eq!(slab.cells.len(), MAX_IDLE_CELLS);
     }
 
     #[test]

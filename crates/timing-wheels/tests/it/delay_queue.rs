@@ -242,6 +242,30 @@ fn value_that_is_never_due_sets_no_sleep() {
 }
 
 #[test]
+fn clear_wakes_the_task_although_a_drop_panics() {
+    struct Panics;
+
+    impl Drop for Panics {
+        fn drop(&mut self) {
+            panic!("a drop");
+        }
+    }
+
+    let mut queue = DelayQueue::new(Sleep::default(), TICK);
+    queue.insert(Panics, Duration::MAX);
+    let wakes = Arc::<Wakes>::default();
+    let waker = Waker::from(wakes.clone());
+    let mut context = Context::from_waker(&waker);
+    assert!(queue.poll_expired(&mut context).is_pending());
+    assert!(catch_unwind(AssertUnwindSafe(|| queue.clear())).is_err());
+    assert_eq!(wakes.take(), 1);
+    assert!(matches!(
+        queue.poll_expired(&mut context),
+        Poll::Ready(None)
+    ));
+}
+
+#[test]
 fn queue_does_what_a_map_does() {
     let mut random = fastrand::Rng::with_seed(1);
     for _ in 0..if cfg!(miri) { 1 } else { 50 } {
