@@ -1,6 +1,7 @@
 //! Three services in a chain have the deadline of one request. The last one hangs, and each of them
 //! answers in time; 4 is `DEADLINE_EXCEEDED`. Only the header `grpc-timeout` connects them.
-//! hashed-wheel-util needs `features = ["http", "tokio"]`.
+//! hashed-wheel-util needs `features = ["http", "tokio"]`, tower `["util"]`, and tokio
+//! `["macros", "rt-multi-thread", "time"]`.
 //!
 //! ```text
 //! orders: 504 Gateway Timeout, in gRPC 4

@@ -1,6 +1,7 @@
 //! An axum server with three times: for a handler, for a connection without traffic, and for the
 //! head of a request. The idle time is longer than that of a handler, during which nothing is sent.
-//! hashed-wheel-util needs `features = ["http", "hyper", "tokio"]`.
+//! hashed-wheel-util needs `features = ["http", "hyper", "tokio"]`, hyper `["http1", "server"]`,
+//! hyper-util `["service", "tokio"]`, tokio `["io-util", "macros", "net", "rt-multi-thread"]`.
 //!
 //! ```text
 //! a slow handler: HTTP/1.1 504 Gateway Timeout

@@ -1,5 +1,5 @@
 //! A call with a deadline and retries: the server refuses twice, and then answers.
-//! hashed-wheel-util needs `features = ["client"]`.
+//! hashed-wheel-util needs `features = ["client"]`, and tokio `["macros", "rt"]`.
 //!
 //! ```text
 //! First: refused

@@ -14,6 +14,9 @@
 //! polled. So it needs no runtime, and a spawned task has none, unless it is made with [`inherit`],
 //! or its executor, such as a `LocalSet`, runs in the future itself.
 //!
+//! A deadline is a moment of the machine's clock, or of a paused one in a test. A client or a layer
+//! compares it with the present of its timer: give it a timer on the same clock.
+//!
 //! # Examples
 //!
 //! ```

@@ -59,7 +59,11 @@ impl Deadlines for HashedWheelTimer {
 
     fn time_at(&self, instant: Instant) -> i64 {
         match nanos(self.clock().time_at(instant)) {
-            0 => -to_i64(nanos(self.instant_of(0).saturating_duration_since(instant))),
+            0 => match nanos(self.instant_of(0).saturating_duration_since(instant)) {
+                // An `Instant` of the machine, from which those of a manual clock are far away.
+                NEVER => to_i64(self.now_nanos()) - to_i64(nanos(instant.elapsed())),
+                before => -to_i64(before),
+            },
             time => to_i64(time),
         }
     }

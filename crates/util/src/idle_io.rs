@@ -30,7 +30,9 @@ pin_project! {
     /// A time does not begin before the operation waits: one that begins after a rest has its full
     /// time. If an operation is given up, for example in `select!`, it counts as waiting until one
     /// of its direction is ready. Before the next one after a rest, call
-    /// [`set_times`](Self::set_times). An operation that need not wait succeeds, whatever the time.
+    /// [`set_times`](Self::set_times). A flush that is ready ends the wait of a write, as in
+    /// tokio-io-timeout: do not flush before each poll of a write that waits. An operation that
+    /// need not wait succeeds, whatever the time.
     /// After the failure an operation that has to wait fails again, until there is traffic or
     /// [`set_times`](Self::set_times) is called.
     ///

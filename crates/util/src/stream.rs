@@ -8,7 +8,7 @@ use futures_core::{FusedStream, Stream};
 use hashed_wheel::{Interval, NewTimeoutError};
 
 use crate::delay_queue::{DelayQueue, Expired};
-use crate::{Removed, RemovedEntries};
+use crate::{Removed, RemovedEntries, time};
 
 /// A `Stream` of the ticks of an [`Interval`], with feature `stream`: tokio-stream's
 /// `IntervalStream`.
@@ -76,6 +76,15 @@ impl Stream for IntervalStream {
 impl FusedStream for IntervalStream {
     fn is_terminated(&self) -> bool {
         self.has_ended
+    }
+}
+
+/// The stream never ends. tokio-stream's `IntervalStream`.
+impl Stream for time::Interval {
+    type Item = time::Instant;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<time::Instant>> {
+        self.get_mut().poll_tick(context).map(Some)
     }
 }
 

@@ -41,7 +41,7 @@ impl<E> fmt::Display for CallError<E> {
             Self::Deadline => f.write_str("the deadline of the call has passed"),
             Self::AttemptTimeout => f.write_str("the last attempt has timed out"),
             Self::Failed(_) => f.write_str("the last attempt has failed"),
-            Self::Timer(error) => write!(f, "the timer cannot watch the deadline: {error}"),
+            Self::Timer(_) => f.write_str("the timer cannot watch the deadline"),
         }
     }
 }
@@ -50,8 +50,8 @@ impl<E: error::Error + 'static> error::Error for CallError<E> {
     fn source(&self) -> Option<&(dyn error::Error + 'static)> {
         match self {
             Self::Failed(error) => Some(error),
-            // The text contains the timer's reason.
-            Self::Deadline | Self::AttemptTimeout | Self::Timer(_) => None,
+            Self::Deadline | Self::AttemptTimeout => Some(&TimeoutError::Elapsed),
+            Self::Timer(error) => Some(error),
         }
     }
 }

@@ -155,9 +155,9 @@ pub use self::expired::{Expired, Key};
 /// An operation on a value takes amortised constant time: the values are in a
 /// [`HierarchicalWheel`](hashed_wheel::wheel::HierarchicalWheel) whose tick is a nanosecond. Only a
 /// value with an earlier deadline than one that has come out, or that [`peek`](Self::peek) has
-/// found, is in `BTreeMap`s too. With one thread, each operation takes at most 0.7 of the time of
-/// tokio-util's queue, which has one owner and returns values of the same millisecond in any order
-/// (`cargo bench -p hashed-wheel-benches --bench delay_queue`).
+/// found, is in `BTreeMap`s too. With one thread, and with clocks that stand still, each operation
+/// takes at most 0.7 of the time of tokio-util's queue, which has one owner and returns values of
+/// the same millisecond in any order (`cargo bench -p hashed-wheel-benches --bench delay_queue`).
 ///
 /// A call reads the clock once. One that waits reads it up to four times.
 ///

@@ -75,8 +75,9 @@ impl<T: Send + 'static> DelayQueue<T> {
     /// - [`Stopped`](NewTimeoutError::Stopped): the timer is stopped, or is being [shut
     ///   down](hashed_wheel::HashedWheelTimer::shutdown), even if it is stopped while this call
     ///   waits.
-    /// - [`TooManyPending`](NewTimeoutError::TooManyPending) or [`Spawn`](NewTimeoutError::Spawn):
-    ///   as for [`new_timeout`](hashed_wheel::HashedWheelTimer::new_timeout).
+    /// - [`TooManyPending`](NewTimeoutError::TooManyPending), [`Spawn`](NewTimeoutError::Spawn) or
+    ///   [`Forked`](NewTimeoutError::Forked): as for
+    ///   [`new_timeout`](hashed_wheel::HashedWheelTimer::new_timeout).
     ///
     /// # Panics
     ///

@@ -28,7 +28,7 @@ pub struct Elapsed(pub(super) ());
 
 impl fmt::Display for Elapsed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("deadline has elapsed")
+        f.pad("deadline has elapsed")
     }
 }
 

@@ -9,7 +9,7 @@ use super::sleep::{LONGEST, Sleep, sleep_until};
 use super::types::{Instant, MissedTickBehavior};
 
 /// A tick that comes later than this was missed, as in tokio.
-const LATE: Duration = Duration::from_millis(5);
+pub(super) const LATE: Duration = Duration::from_millis(5);
 
 /// Returns an interval that ticks now, and then once per `period`: `tokio::time::interval`.
 ///
@@ -56,7 +56,7 @@ pub fn interval(period: Duration) -> Interval {
 /// ```
 #[track_caller]
 pub fn interval_at(start: Instant, period: Duration) -> Interval {
-    Interval::new(sleep_until(start), period)
+    Interval::new(sleep_until(start), period, LATE)
 }
 
 /// Periodic ticks: `tokio::time::Interval`.
@@ -69,16 +69,19 @@ pub struct Interval {
     /// Ends at the next tick.
     sleep: Sleep,
     period: Duration,
+    /// A tick that comes later than this was missed.
+    late: Duration,
     missed_tick_behavior: MissedTickBehavior,
 }
 
 impl Interval {
     #[track_caller]
-    pub(super) fn new(sleep: Sleep, period: Duration) -> Self {
+    pub(super) fn new(sleep: Sleep, period: Duration, late: Duration) -> Self {
         assert!(!period.is_zero(), "`period` must be non-zero.");
         Self {
             sleep,
             period: period.min(LONGEST),
+            late,
             missed_tick_behavior: MissedTickBehavior::default(),
         }
     }
@@ -102,8 +105,8 @@ impl Interval {
     fn next(&self, due: Instant, now: Instant) -> Instant {
         let behavior = self.missed_tick_behavior;
         match behavior {
-            MissedTickBehavior::Delay if now > due + LATE => now + self.period,
-            MissedTickBehavior::Skip if now > due + LATE => {
+            MissedTickBehavior::Delay if now > due + self.late => now + self.period,
+            MissedTickBehavior::Skip if now > due + self.late => {
                 let over = (now - due).as_nanos() % self.period.as_nanos();
                 let over = u64::try_from(over).expect("a late tick is late by less than 584 years");
                 now + self.period - Duration::from_nanos(over)
@@ -149,7 +152,8 @@ impl Interval {
         self.missed_tick_behavior
     }
 
-    /// Sets what happens to ticks that were missed: those that are requested more than 5 ms late.
+    /// Sets what happens to ticks that were missed: those that are requested more than 5 ms late,
+    /// or on a [`Timer`](super::Timer) 5 ms and one of its ticks.
     pub fn set_missed_tick_behavior(&mut self, behavior: MissedTickBehavior) {
         self.missed_tick_behavior = behavior;
     }

@@ -72,15 +72,17 @@
 //! | `Unpin` | a [`Sleep`] has to be pinned | is [`Unpin`]. Pinning it works too |
 //! | `Send`, `Sync` | all types, a [`Timeout`] if its future is | the same |
 //! | budget of a task (`coop`) | each poll uses it | used by the first poll, and the first after a reset, if it is ready at once, with feature `tokio`. A `timeout` also ends if its future has used up the budget |
-//! | [`Sleep::is_elapsed`] after a [`reset`](Sleep::reset) without a poll | as the clock says | false until it is polled |
+//! | [`Sleep::is_elapsed`] without a poll | as the clock says | false before the first poll; then as the last poll or [`reset`](Sleep::reset) has found |
 //! | [`Instant`], [`MissedTickBehavior`] | | tokio's own with feature `tokio`. Without it, types with the same methods |
-//! | [`error::Elapsed`] | | a type of its own, with the same traits |
+//! | [`Sleep`], [`Interval`], [`Timeout`], [`error::Elapsed`] | | types of their own, with the same methods and traits: code of others that asks for tokio's does not take them. With feature `stream`, an [`Interval`] is a stream itself, in place of tokio-stream's `IntervalStream` |
+//! | a [`Timeout`] that has returned the output, and is polled again | still has its limit | has none: its timeout left the timer with the output |
 //! | no thread can be started | the runtime cannot be built | the first poll panics |
 //! | `fork` | the runtime does not work in the child | on Linux the child gets a timer of its own, for futures first polled there; those that waited at the fork wait for ever in it |
-//! | the runtime of a [`Sleep`] | that in which it is made | that of its first poll |
+//! | the runtime of a [`Sleep`] | that in which it is made | that of its first poll; of an [`Interval`], that of the poll that begins to wait for a tick |
 //!
-//! On a current-thread runtime of a build with `test-util`, all of it is as in tokio, except
-//! `Unpin`, `Elapsed`, `is_elapsed` and the budget.
+//! On a current-thread runtime with `enable_time`, of a build with `test-util`, all of it is as in
+//! tokio, except the types, `Unpin`, `is_elapsed`, a `Timeout` after its output and the budget. On
+//! one without `enable_time`, a future panics at the first poll that would wait.
 
 pub mod error;
 mod interval;

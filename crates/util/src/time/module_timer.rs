@@ -1,4 +1,4 @@
-//! The timer of the module.
+//! The timer of the module. Threads meet in std's `OnceLock` alone, so no model of loom uses it.
 
 use std::time::{Duration, Instant};
 

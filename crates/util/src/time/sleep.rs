@@ -126,7 +126,8 @@ impl Sleep {
         self.deadline
     }
 
-    /// Returns whether the deadline has passed. False before the first poll.
+    /// Returns whether the deadline had passed at the last poll or [`reset`](Self::reset). False
+    /// before the first poll of one that was not made by a [`Timer`](super::Timer).
     #[must_use]
     pub fn is_elapsed(&self) -> bool {
         match &self.kind {

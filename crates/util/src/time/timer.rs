@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hashed_wheel::HashedWheelTimer;
 
-use super::interval::Interval;
+use super::interval::{Interval, LATE};
 use super::sleep::{LONGEST, Sleep};
 use super::timeout::Timeout;
 use super::types::Instant;
@@ -96,6 +96,8 @@ impl Timer {
     /// If `period` is zero.
     #[track_caller]
     pub fn interval_at(&self, start: Instant, period: Duration) -> Interval {
-        Interval::new(self.sleep_until(start), period)
+        // A timer may be a tick late, by which no tick is missed.
+        let late = LATE.saturating_add(self.0.tick_duration());
+        Interval::new(self.sleep_until(start), period, late)
     }
 }

@@ -94,7 +94,8 @@ pub struct DeadlineLayer {
 
 impl DeadlineLayer {
     /// Makes a layer that limits each request to `timeout`, or to less if the request says so, on
-    /// `timer`. `Duration::MAX` is no limit.
+    /// `timer`. `Duration::MAX` is no limit. Such a request still has a timeout in `timer`, which
+    /// ends it if the timer is stopped.
     #[must_use]
     pub fn new(timer: &HashedWheelTimer, timeout: Duration) -> Self {
         Self {

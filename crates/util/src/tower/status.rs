@@ -12,8 +12,9 @@ use crate::time::error::Elapsed;
 /// Returns the HTTP status for an error of a service: 504 if the time was over, 503 if the timer is
 /// stopped or full, and otherwise 500. With the feature `http`.
 ///
-/// It looks at the sources of the error too, and into an [`io::Error`]. A
-/// [`CallError`](crate::client::CallError) is generic: see its example.
+/// It looks at the sources of the error too, and into an [`io::Error`]. An `io::Error` of kind
+/// [`TimedOut`](io::ErrorKind::TimedOut) that contains no other error is what an [`Elapsed`]
+/// converts into.
 ///
 /// # Examples
 ///
@@ -64,9 +65,18 @@ fn cause(error: &(dyn Error + 'static)) -> Cause {
         Some(TimeoutError::Elapsed) => Some(Cause::Elapsed),
         Some(TimeoutError::Timer(_)) => Some(Cause::Timer),
         None if error.is::<NewTimeoutError>() => Some(Cause::Timer),
-        None => error.is::<Elapsed>().then_some(Cause::Elapsed),
+        None => is_elapsed(error).then_some(Cause::Elapsed),
     });
     { known }.next().unwrap_or(Cause::Other)
+}
+
+fn is_elapsed(error: &(dyn Error + 'static)) -> bool {
+    let was_elapsed = |error: &io::Error| {
+        error.kind() == io::ErrorKind::TimedOut
+            && error.get_ref().is_none()
+            && error.raw_os_error().is_none()
+    };
+    error.is::<Elapsed>() || error.downcast_ref().is_some_and(was_elapsed)
 }
 
 /// An `io::Error` does not name the error that it contains as its source.

@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use common::{ends, ms};
-use hashed_wheel::{Clock, Driver, HashedWheelTimer, ManualClock, NewTimeoutError};
+use hashed_wheel::{Clock, Driver, HashedWheelTimer, ManualClock, NewTimeoutError, TimeoutError};
 use hashed_wheel_util::client::{Budget, CallError, Client, ClientStats, Policy, Reason};
 use hashed_wheel_util::{Backoff, Jitter};
 
@@ -653,16 +653,18 @@ fn percentile_that_is_none_is_refused() {
 
 #[test]
 fn error_says_why_and_has_its_source() {
+    let over = TimeoutError::Elapsed.to_string();
+    let over = &*over;
     let errors = [
         (
             CallError::Deadline,
             "the deadline of the call has passed",
-            None,
+            Some(over),
         ),
         (
             CallError::AttemptTimeout,
             "the last attempt has timed out",
-            None,
+            Some(over),
         ),
         (
             CallError::Failed(std::io::Error::other("reset")),
@@ -671,8 +673,8 @@ fn error_says_why_and_has_its_source() {
         ),
         (
             CallError::Timer(NewTimeoutError::Stopped),
-            "the timer cannot watch the deadline: the timer is stopped",
-            None,
+            "the timer cannot watch the deadline",
+            Some("the timer is stopped"),
         ),
     ];
     for (error, text, source) in errors {

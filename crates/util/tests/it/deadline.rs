@@ -8,7 +8,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use hashed_wheel::{HashedWheelTimer, TimeoutError};
+use hashed_wheel::{HashedWheelTimer, NewTimeoutError, TimeoutError};
 use hashed_wheel_util::client::{CallError, Client, Policy};
 use hashed_wheel_util::time::{self, error::Elapsed};
 use hashed_wheel_util::tower::{
@@ -336,12 +336,25 @@ async fn a_server_knows_what_to_answer() {
         (http_status(&*other), grpc_status(&*other)),
         (StatusCode::INTERNAL_SERVER_ERROR, 2)
     );
-    // That of a connection, and that of a sleep.
-    let idle: BoxError = io::Error::from(TimeoutError::Elapsed).into();
-    assert_eq!(
-        (http_status(&*idle), grpc_status(&*idle)),
-        (StatusCode::GATEWAY_TIMEOUT, 4)
-    );
+    // That of a connection, of a handler that does I/O, and of a call; then that of a sleep.
+    let over = time::timeout(ms(1), pending::<()>()).await.unwrap_err();
+    let late: [BoxError; 4] = [
+        io::Error::from(TimeoutError::Elapsed).into(),
+        io::Error::from(over).into(),
+        CallError::<io::Error>::Deadline.into(),
+        CallError::<io::Error>::AttemptTimeout.into(),
+    ];
+    for late in late {
+        assert_eq!(
+            (http_status(&*late), grpc_status(&*late)),
+            (StatusCode::GATEWAY_TIMEOUT, 4),
+            "{late:?}"
+        );
+    }
+    let full = CallError::<io::Error>::Timer(NewTimeoutError::Stopped);
+    assert_eq!(http_status(&full), StatusCode::SERVICE_UNAVAILABLE);
+    let reset = io::Error::from(io::ErrorKind::ConnectionReset);
+    assert_eq!(http_status(&reset), StatusCode::INTERNAL_SERVER_ERROR);
     timer.stop();
     let error = timer.sleep(ms(9)).await.unwrap_err();
     assert_eq!(

@@ -644,6 +644,26 @@ fn deadline_is_that_of_the_insertion() {
 }
 
 /// A queue that was stored is loaded again. Some deadlines are before the timer was built.
+/// A manual clock takes an `Instant` of the machine as so long before or after its own present.
+#[test]
+fn moments_of_the_machine_that_have_passed_keep_their_order_on_a_manual_clock() {
+    let driven = Driven::new();
+    let queue = driven.queue();
+    let Some(past) = Instant::now().checked_sub(ms(60_000)) else {
+        return;
+    };
+    let deadlines = [past + ms(2_000), past, past + ms(1_000)];
+    for deadline in deadlines {
+        queue.insert_at(deadline, deadline).unwrap();
+    }
+    queue.insert(past + ms(60_000), Duration::ZERO).unwrap();
+    let received: Vec<_> = std::iter::from_fn(|| queue.try_recv())
+        .map(Expired::into_inner)
+        .collect();
+    assert!(received.is_sorted(), "{received:?}");
+    assert_eq!(received.len(), 4);
+}
+
 #[test]
 fn deadlines_that_have_passed_keep_their_order() {
     let driven = Driven::new();

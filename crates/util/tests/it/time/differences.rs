@@ -179,6 +179,73 @@ fn a_reset_without_a_poll_leaves_a_sleep_not_elapsed() {
         }
         assert!(!sleep.is_elapsed());
         assert!(Task::new().poll(sleep.as_mut()).is_ready() && sleep.is_elapsed());
+        // One that waits is reset at once, and so is one of a `Timer`.
+        sleep.as_mut().reset(now + ms(60_000));
+        assert!(Task::new().poll(sleep.as_mut()).is_pending() && !sleep.is_elapsed());
+        sleep.as_mut().reset(now);
+        assert!(sleep.is_elapsed());
+        let timer = HashedWheelTimer::new(ms(1), 64);
+        let mut own = pin!(Timer::new(&timer).sleep(ms(60_000)));
+        own.as_mut().reset(now);
+        assert!(own.is_elapsed());
+    });
+}
+
+/// A future that may be polled again after its output.
+struct ReadyOnce(bool);
+
+impl Future for ReadyOnce {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+        match std::mem::replace(&mut self.0, true) {
+            false => Poll::Ready(()),
+            true => Poll::Pending,
+        }
+    }
+}
+
+#[test]
+fn a_limit_is_gone_with_the_output() {
+    let task = Task::new();
+    let mut limited = pin!(time::timeout(ms(1), ReadyOnce(false)));
+    assert!(task.poll(limited.as_mut()).is_ready());
+    thread::sleep(ms(5));
+    assert!(task.poll(limited).is_pending());
+    let mut paused = Builder::new_current_thread();
+    let paused = paused.enable_time().start_paused(true).build().unwrap();
+    paused.block_on(async {
+        let mut limited = pin!(tokio::time::timeout(ms(1), ReadyOnce(false)));
+        assert!(task.poll(limited.as_mut()).is_ready());
+        tokio::time::advance(ms(5)).await;
+        assert!(matches!(task.poll(limited), Poll::Ready(Err(_))));
+    });
+}
+
+#[test]
+#[cfg(feature = "stream")]
+fn an_interval_is_a_stream() {
+    use futures_core::Stream;
+    let mut ticks = time::interval(ms(1));
+    let next = |interval: &mut Interval| {
+        smol::block_on(std::future::poll_fn(|context| {
+            Pin::new(&mut *interval).poll_next(context)
+        }))
+    };
+    let first = next(&mut ticks).unwrap();
+    assert_eq!(next(&mut ticks), Some(first + ms(1)));
+}
+
+/// Where no timer of the runtime could be paused, none is asked for before something waits.
+#[test]
+fn a_runtime_without_time_panics_where_a_future_waits() {
+    let without_time = Builder::new_current_thread().build().unwrap();
+    without_time.block_on(async {
+        let ready = time::timeout(ms(60_000), std::future::ready(7));
+        assert_eq!(ready.await, Ok(7));
+        let mut sleep = pin!(time::sleep(ms(60_000)));
+        let poll = AssertUnwindSafe(|| Task::new().poll(sleep.as_mut()));
+        assert!(catch_unwind(poll).is_err());
     });
 }
 

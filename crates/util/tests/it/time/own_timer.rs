@@ -7,7 +7,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use hashed_wheel::HashedWheelTimer;
-use hashed_wheel_util::time::{MissedTickBehavior, Timer};
+use hashed_wheel_util::time::{Instant, Interval, MissedTickBehavior, Timer};
 
 use super::Task;
 use crate::common::{Driven, ms};
@@ -80,6 +80,111 @@ fn an_interval_ticks_by_the_clock_of_its_timer() {
     let mut later = time.interval_at(start + ms(100), ms(10));
     assert!(task.with(|context| later.poll_tick(context)).is_pending());
     assert!(catch_unwind(|| time.interval(Duration::ZERO)).is_err());
+}
+
+fn polls(interval: &mut Interval) -> Poll<Instant> {
+    Task::new().with(|context| interval.poll_tick(context))
+}
+
+/// Returns the ticks of an interval of 10 ms that is first polled again after 37 ms, and then each
+/// 5 ms.
+fn ticks(behavior: MissedTickBehavior) -> Vec<Duration> {
+    let (mut t, time) = driven();
+    let start = time.now();
+    let mut interval = time.interval(ms(10));
+    interval.set_missed_tick_behavior(behavior);
+    assert_eq!(interval.missed_tick_behavior(), behavior);
+    assert_eq!(polls(&mut interval), Poll::Ready(start));
+    assert!(polls(&mut interval).is_pending());
+    t.pass(ms(37));
+    let mut ticks = Vec::new();
+    for _ in 0..6 {
+        while let Poll::Ready(tick) = polls(&mut interval) {
+            ticks.push(tick - start);
+        }
+        t.pass(ms(5));
+    }
+    ticks
+}
+
+#[test]
+fn missed_ticks_come_at_once_or_later_or_not_at_all() {
+    let [burst, delay, skip] = [
+        MissedTickBehavior::Burst,
+        MissedTickBehavior::Delay,
+        MissedTickBehavior::Skip,
+    ]
+    .map(ticks);
+    assert_eq!(burst, [10, 20, 30, 40, 50, 60].map(ms));
+    assert_eq!(delay, [10, 47, 57].map(ms));
+    assert_eq!(skip, [10, 40, 50, 60].map(ms));
+}
+
+/// The tick of this timer is longer than the time after which a tick is missed.
+#[test]
+fn a_timer_that_is_late_by_its_tick_misses_no_tick() {
+    let mut t = Driven::with(|builder| builder.tick(ms(100)));
+    let time = Timer::new(&t.timer);
+    let start = time.now();
+    let mut interval = time.interval(ms(250));
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut ticks = Vec::new();
+    for _ in 0..100 {
+        while let Poll::Ready(tick) = polls(&mut interval) {
+            ticks.push(tick - start);
+        }
+        t.pass(ms(10));
+    }
+    assert_eq!(ticks, [0, 250, 500, 750].map(ms));
+}
+
+#[test]
+fn an_interval_is_reset_to_any_time() {
+    let (mut t, time) = driven();
+    let start = time.now();
+    let mut interval = time.interval_at(start + ms(100), ms(10));
+    assert!(polls(&mut interval).is_pending());
+    interval.reset_immediately();
+    assert_eq!(polls(&mut interval), Poll::Ready(start));
+    assert!(polls(&mut interval).is_pending());
+    t.pass(ms(4));
+    interval.reset();
+    assert!(polls(&mut interval).is_pending());
+    interval.reset_at(start + ms(5));
+    t.pass(ms(1));
+    assert_eq!(polls(&mut interval), Poll::Ready(start + ms(5)));
+    interval.reset_at(start);
+    assert_eq!(polls(&mut interval), Poll::Ready(start));
+    assert_eq!(interval.period(), ms(10));
+}
+
+#[test]
+fn the_task_of_the_last_poll_is_woken() {
+    let (mut t, time) = driven();
+    let (first, last) = (Task::new(), Task::new());
+    let mut sleep = pin!(time.sleep(ms(10)));
+    let mut limited = pin!(time.timeout(ms(10), pending::<()>()));
+    for task in [&first, &last] {
+        assert!(task.poll(sleep.as_mut()).is_pending());
+        assert!(task.poll(limited.as_mut()).is_pending());
+    }
+    t.pass(ms(10));
+    assert_eq!((first.wakes(), last.wakes()), (0, 2));
+    assert!(last.poll(sleep).is_ready() && last.poll(limited).is_ready());
+}
+
+#[test]
+fn a_sleep_that_waits_is_moved_both_ways() {
+    let (mut t, time) = driven();
+    let (start, task) = (time.now(), Task::new());
+    let mut sleep = pin!(time.sleep(ms(20)));
+    assert!(task.poll(sleep.as_mut()).is_pending());
+    sleep.as_mut().reset(start + ms(40));
+    t.pass(ms(20));
+    assert!(task.wakes() == 0 && task.poll(sleep.as_mut()).is_pending());
+    sleep.as_mut().reset(start + ms(30));
+    t.pass(ms(10));
+    assert!(task.wakes() == 1 && task.poll(sleep.as_mut()).is_ready());
 }
 
 #[test]
