@@ -212,7 +212,8 @@ impl Guard {
     ///
     /// - [`Lost`](LockError::Lost): the lock was not held to the end. Another owner of it keeps it.
     ///   If the loss was known before, this is returned at once, and the release goes on in the
-    ///   background.
+    ///   background. On a cluster, this may also mean that the answer was lost: the client of a
+    ///   cluster repeats the call, which then finds no owner.
     /// - [`Redis`](LockError::Redis): the call failed. It is repeated in the background until the
     ///   lease has ended.
     /// - [`Timer`](LockError::Timer): the timer accepts no timeout for the call. The release goes

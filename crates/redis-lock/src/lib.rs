@@ -47,7 +47,8 @@
 //! As long as Redis keeps its data, and its clock runs evenly:
 //!
 //! - **One owner at a time.** A lock that is granted is granted to no other owner before it is
-//!   released or its lease has ended.
+//!   released or its lease has ended. If a replica takes over, leases end by its clock: one that is
+//!   ahead ends them earlier by that.
 //! - **Tokens increase.** Each hold has a [token](Guard::token) that is greater than those of all
 //!   earlier holds of the lock. This holds even after Redis has lost its data, unless its clock is
 //!   also set back. If a replica takes over without the last token, its clock must not be behind

@@ -218,7 +218,8 @@ impl Lock {
     }
 
     /// Takes the lock. Waits for at most `timeout` while another owner holds it, and returns `None`
-    /// after that. It may take longer by the time of one call to Redis.
+    /// after that. It may take longer by the time of one call to Redis, and with
+    /// [replicas](LockOptions::replicas) by that of the release.
     ///
     /// # Errors
     ///

@@ -91,7 +91,7 @@ impl LockOptions {
     }
 
     /// Sets whether the lease is renewed after each third of it, until the lock is released. If
-    /// not, the lock is lost when its lease ends.
+    /// not, the lock is lost when its lease ends. Entering again begins a new lease in any case.
     ///
     /// # Examples
     ///
@@ -176,8 +176,8 @@ impl LockOptions {
     /// other callers find it held. Entering again does not wait for replicas.
     ///
     /// The option makes a lost lock less likely if the master fails. If one of the replicas that
-    /// have it takes over, the lock is still held, and tokens still increase. It does not promise
-    /// more than that:
+    /// have it takes over, the lock is still held for the rest of its lease by the clock of that
+    /// replica, and tokens still increase. It does not promise more than that:
     ///
     /// - Another replica may take over, which does not have the lock. Demand all replicas to
     ///   exclude that; then no lock can be taken while one of them is down.

@@ -166,7 +166,8 @@ impl Semaphore {
     }
 
     /// Takes a permit. Waits for at most `timeout` while all are held, and returns `None` after
-    /// that. It may take longer by the time of one call to Redis.
+    /// that. It may take longer by the time of one call to Redis, and with
+    /// [replicas](LockOptions::replicas) by that of the release.
     ///
     /// # Errors
     ///
