@@ -12,9 +12,9 @@ use crate::files::{Source, pages, root, rust_files, sources};
 const CODE_LINES: [(&str, usize); 5] = [
     ("src", 8_751),
     ("crates/timing-wheels/src", 2_481),
-    ("crates/util/src", 4_935),
+    ("crates/util/src", 4_952),
     ("crates/redis-lock/src", 3_411),
-    ("crates/job-scheduler/src", 6_524),
+    ("crates/job-scheduler/src", 6_500),
 ];
 
 /// The lines of a file of these folders, with its comments and tests.

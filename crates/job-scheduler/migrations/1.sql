@@ -175,7 +175,8 @@ CREATE TABLE @run (
     CHECK (owner IS NOT NULL OR state NOT IN ('claimed', 'running')),
     CHECK ((blocked_on IS NOT NULL) = (state = 'blocked'))
 );
-CREATE INDEX run_owned ON @run (owner) WHERE state IN ('claimed', 'running');
+-- With the handler: a node does not read those of lost nodes that it cannot execute.
+CREATE INDEX run_owned ON @run (owner, handler) WHERE state IN ('claimed', 'running');
 CREATE INDEX run_cancelled ON @run (owner) WHERE state = 'running' AND is_cancelled;
 -- As `job_due`.
 CREATE INDEX run_waiting ON @run (handler, priority, start_at) WHERE state = 'waiting';
@@ -260,11 +261,17 @@ BEGIN
                 FROM (
                     SELECT run.id, run.job, run.state, run.interrupted, run.excused,
                         run.state <> 'running' OR @counts(run.id, run.owner) AS counts
-                    FROM @run run
-                    WHERE run.owner = ANY (lost) AND run.state IN ('claimed', 'running')
-                        AND run.handler = ANY (the_handlers)
+                    FROM (
+                        SELECT found.* FROM unnest(lost) AS dead (id), unnest(the_handlers) AS known (handler), LATERAL (
+                            SELECT run.id, run.owner, run.state FROM @run run
+                            WHERE run.owner = dead.id AND run.handler = known.handler
+                                AND run.state IN ('claimed', 'running') OFFSET 0
+                        ) AS found
+                    -- No `=`: there is an index of owners, of which only these handlers are read.
+                    ) AS found JOIN @run run ON run.id = ANY (ARRAY[found.id])
+                        AND (run.owner, run.state) IS NOT DISTINCT FROM (found.owner, found.state)
                     ORDER BY run.priority DESC, run.start_at LIMIT room
-                    FOR UPDATE SKIP LOCKED
+                    FOR UPDATE OF run SKIP LOCKED
                 ) AS owned
             ) AS left_over
             WHERE run.id = ANY (ARRAY[left_over.id])
@@ -286,29 +293,65 @@ BEGIN
     -- more of them are found than needed, because other clients lock the first ones. First as many
     -- as each handler may have, and then the others. If these are locked instead of the first ones,
     -- only as many remain.
+    --
+    -- An application may lock all that are found of a handler. Then this handler is searched again
+    -- for runs that are not locked, however many there are before. Only then, because this locks as
+    -- many as the handler may have.
     RETURN QUERY
+    WITH found AS MATERIALIZED (
+        SELECT sorted.*, row_number() OVER () AS rank
+        FROM (
+            SELECT found.*, known.*, row_number() OVER each AS number
+            FROM unnest(the_handlers, the_rooms) AS known (handler, most), LATERAL (
+                SELECT found.* FROM generate_series(5, the_priority, -1) AS level (priority), LATERAL (
+                    SELECT run.id, run.priority, run.start_at FROM @run run
+                    WHERE run.state = 'waiting' AND run.handler = known.handler
+                        AND run.priority = level.priority AND run.start_at <= horizon
+                    ORDER BY run.start_at LIMIT 4 * LEAST(room, known.most)
+                ) AS found
+                LIMIT 4 * LEAST(room, known.most)
+            ) AS found
+            WINDOW each AS (PARTITION BY known.handler ORDER BY found.priority DESC, found.start_at)
+            ORDER BY row_number() OVER each > known.most, found.priority DESC, found.start_at LIMIT 4 * room
+        ) AS sorted
+    ), first AS MATERIALIZED (
+        -- No `=`: there is an index of those that wait.
+        SELECT found.* FROM found JOIN @run run
+            ON run.id = ANY (ARRAY[found.id]) AND run.state IS NOT DISTINCT FROM 'waiting'
+        ORDER BY found.rank LIMIT room
+        FOR UPDATE OF run SKIP LOCKED
+    ), hidden AS MATERIALIZED (
+        -- The first one of these, if it was found, precedes some that were locked; or there was room
+        -- for more.
+        SELECT known.handler, known.most FROM unnest(the_handlers, the_rooms) AS known (handler, most)
+        WHERE NOT EXISTS (SELECT FROM first WHERE first.handler = known.handler)
+            AND COALESCE((SELECT min(found.rank) FROM found WHERE found.handler = known.handler),
+                    (SELECT max(found.rank) + 1 FROM found HAVING count(*) >= 4 * room))
+                <= COALESCE((SELECT max(first.rank) FROM first HAVING count(*) >= room), 4 * room + 1)
+    ), behind AS MATERIALIZED (
+        SELECT again.*, hidden.*, row_number() OVER (PARTITION BY hidden.handler
+            ORDER BY again.priority DESC, again.start_at) AS number
+        FROM hidden, LATERAL (
+            SELECT again.* FROM generate_series(5, the_priority, -1) AS level (priority), LATERAL (
+                SELECT run.id, run.priority, run.start_at FROM @run run
+                WHERE run.state = 'waiting' AND run.handler = hidden.handler
+                    AND run.priority = level.priority AND run.start_at <= horizon
+                ORDER BY run.start_at LIMIT LEAST(room, hidden.most)
+                FOR UPDATE SKIP LOCKED
+            ) AS again
+            LIMIT LEAST(room, hidden.most)
+        ) AS again
+    )
     UPDATE @run run SET owner = the_node, state = 'claimed'
     FROM (
         SELECT locked.id, locked.most, row_number() OVER (PARTITION BY locked.handler ORDER BY locked.number) AS number
         FROM (
-            SELECT run.id, run.handler, first.number, first.most
-            FROM (
-                SELECT found.*, known.most, row_number() OVER each AS number
-                FROM unnest(the_handlers, the_rooms) AS known (handler, most), LATERAL (
-                    SELECT found.* FROM generate_series(5, the_priority, -1) AS level (priority), LATERAL (
-                        SELECT run.id, run.priority, run.start_at FROM @run run
-                        WHERE run.state = 'waiting' AND run.handler = known.handler
-                            AND run.priority = level.priority AND run.start_at <= horizon
-                        ORDER BY run.start_at LIMIT 4 * LEAST(room, known.most)
-                    ) AS found
-                    LIMIT 4 * LEAST(room, known.most)
-                ) AS found
-                WINDOW each AS (PARTITION BY known.handler ORDER BY found.priority DESC, found.start_at)
-                ORDER BY row_number() OVER each > known.most, found.priority DESC, found.start_at LIMIT 4 * room
-            -- No `=`: there is an index of those that wait.
-            ) AS first JOIN @run run ON run.id = ANY (ARRAY[first.id]) AND run.state IS NOT DISTINCT FROM 'waiting'
-            ORDER BY first.number > first.most, first.priority DESC, first.start_at LIMIT room
-            FOR UPDATE OF run SKIP LOCKED
+            SELECT locked.* FROM (
+                SELECT first.id, first.handler, first.most, first.number, first.priority, first.start_at FROM first
+                UNION ALL
+                SELECT behind.id, behind.handler, behind.most, behind.number, behind.priority, behind.start_at FROM behind
+            ) AS locked
+            ORDER BY locked.number > locked.most, locked.priority DESC, locked.start_at LIMIT room
         ) AS locked
     ) AS waiting
     WHERE run.id = ANY (ARRAY[waiting.id]) AND waiting.number <= waiting.most
@@ -603,18 +646,30 @@ BEGIN
     RETURN removed;
 END $$;
 
--- Removes at most `the_limit` results that are older than `age`, and jobs that are finished and
--- have lost their last one. Returns the number of these results.
+-- Removes results that are older than `age`, and jobs that are finished and have lost their last
+-- one: `the_limit` results, or up to half more if other transactions have locked jobs. Returns their
+-- number.
 CREATE FUNCTION @clean(age interval, the_limit bigint) RETURNS bigint
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
     -- An index is not searched for a time that may change from row to row.
     oldest timestamptz := clock_timestamp() - age;
+    old bigint[];
+    removed bigint := 0;
+    hiding_jobs bigint[] := '{}';
 BEGIN
     -- One node at a time: see `delete_runs`.
     IF NOT pg_try_advisory_xact_lock(hashtextextended('hashed-wheel-job-scheduler clean @channel', 0)) THEN
         RETURN 0;
     END IF;
-    RETURN @delete_runs(ARRAY(SELECT run.id FROM @run run WHERE run.finished < oldest
-        ORDER BY run.finished LIMIT the_limit FOR UPDATE SKIP LOCKED), false);
+    FOR round IN 1 .. 10 LOOP
+        old := ARRAY(SELECT run.id FROM @run run WHERE run.finished < oldest AND run.job <> ALL (hiding_jobs)
+            ORDER BY run.finished LIMIT the_limit FOR UPDATE SKIP LOCKED);
+        EXIT WHEN old = '{}';
+        removed := removed + @delete_runs(old, false);
+        EXIT WHEN removed * 2 >= the_limit;
+        -- Another transaction has locked jobs, whose results hide the others.
+        hiding_jobs := hiding_jobs || ARRAY(SELECT DISTINCT run.job FROM @run run WHERE run.id = ANY (old));
+    END LOOP;
+    RETURN removed;
 END $$;

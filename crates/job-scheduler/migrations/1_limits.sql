@@ -327,7 +327,7 @@ END $$;
 -- Hands on the places that no node hands on, and gives turns to runs that wait for them, until
 -- `ahead`. One node calls it at each heartbeat, if there are places or rates. Each call reads about
 -- `the_limit` places, of the names that follow `after`, and returns the last one. An empty one: there
--- are no more.
+-- are no more. With a limit of zero it only returns the next name, which is passed over.
 CREATE FUNCTION @settle(ahead interval, after text DEFAULT '', the_limit bigint DEFAULT 1000) RETURNS text
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
@@ -339,8 +339,11 @@ DECLARE
     last text;
 BEGIN
     SELECT count(*), COALESCE(max(part.name), '') INTO count, last FROM (
-        SELECT slot.name FROM @slot slot WHERE slot.name > after ORDER BY slot.name, slot.place LIMIT the_limit
+        SELECT slot.name FROM @slot slot WHERE slot.name > after ORDER BY slot.name, slot.place LIMIT GREATEST(the_limit, 1)
     ) AS part;
+    IF the_limit = 0 THEN
+        RETURN last;
+    END IF;
     -- A node that is renewing its lease, or taking over, has locked its row.
     SELECT COALESCE(array_agg(dead.id), '{}') INTO lost FROM (
         SELECT node.id FROM @node node WHERE node.alive_until <= clock_timestamp() FOR UPDATE SKIP LOCKED

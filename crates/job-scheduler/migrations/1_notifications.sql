@@ -92,12 +92,14 @@ BEGIN
                     AND run.priority = level.priority
                 ORDER BY run.start_at LIMIT 1
             ) AS waiting)
+        OR EXISTS (SELECT FROM @node node, unnest(the_handlers) AS known (handler), LATERAL (
+            SELECT FROM @run run
+            WHERE run.owner = node.id AND run.handler = known.handler AND run.state IN ('claimed', 'running') LIMIT 1
+        ) AS left_over
+        WHERE node.alive_until <= clock_timestamp())
         -- A lost node without runs is deleted.
-        OR EXISTS (SELECT FROM @node node LEFT JOIN LATERAL (
-            SELECT bool_or(run.handler = ANY (the_handlers)) AS is_known FROM @run run
-            WHERE run.owner = node.id AND run.state IN ('claimed', 'running')
-        ) AS left_over ON true
-        WHERE node.alive_until <= clock_timestamp() AND COALESCE(left_over.is_known, true));
+        OR EXISTS (SELECT FROM @node node WHERE node.alive_until <= clock_timestamp() AND COALESCE((
+            SELECT false FROM @run run WHERE run.owner = node.id AND run.state IN ('claimed', 'running') LIMIT 1), true));
     must_settle := (EXISTS (SELECT FROM @slot) OR EXISTS (SELECT FROM @pace))
         AND NOT EXISTS (SELECT FROM @node other
             WHERE other.id < the_node AND other.alive_until > clock_timestamp());

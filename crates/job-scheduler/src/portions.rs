@@ -6,7 +6,7 @@ use crate::store::Portion;
 /// The maximum number of results that are removed at a time.
 const CLEANING_BATCH: usize = 2_000;
 
-/// The number of places that are settled at a time.
+/// The number of places that are settled at a time. With zero, a name is passed over.
 const SETTLING_BATCH: usize = 1_000;
 
 /// How much each of these duties does at a time. It outlives a session.
@@ -22,24 +22,23 @@ pub(crate) struct Portions {
 impl Portions {
     pub(crate) fn new(settings: &Settings) -> Self {
         Self {
-            claim: Portion::new(settings.batch),
-            read: Portion::new(settings.batch),
-            plan: Portion::new(settings.batch),
-            settle: Portion::new(SETTLING_BATCH),
-            clean: Portion::new(CLEANING_BATCH),
+            claim: Portion::new(1, settings.batch),
+            read: Portion::new(1, settings.batch),
+            plan: Portion::new(1, settings.batch),
+            settle: Portion::new(0, SETTLING_BATCH),
+            clean: Portion::new(1, CLEANING_BATCH),
         }
     }
 
     /// A session has failed, perhaps because of one of them. The next one begins with less.
     pub(crate) fn failed(&mut self) {
-        let Self {
-            claim,
-            read,
-            plan,
-            settle,
-            clean,
-        } = self;
-        for portion in [claim, read, plan, settle, clean] {
+        for portion in [
+            &mut self.claim,
+            &mut self.read,
+            &mut self.plan,
+            &mut self.settle,
+            &mut self.clean,
+        ] {
             portion.learn(true);
         }
     }

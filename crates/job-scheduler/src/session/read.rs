@@ -77,8 +77,9 @@ impl Session {
                 let settle = store.settle(ahead, &after, rows, settings.duty_limit());
                 let last = self.attempt("settle", settle).await?;
                 portions.settle.learn(last.is_none());
-                // One that was ended is repeated with less, unless it was the smallest one.
-                after = last.unwrap_or(if rows > 1 { after } else { String::new() });
+                // One that was ended is repeated with less: after the smallest one, the name is passed
+                // over.
+                after = last.unwrap_or(after);
                 has_more |= !after.is_empty();
             }
             if cleaned.elapsed() >= settings.cleaning_interval() {

@@ -105,17 +105,22 @@ pub(super) const LOCK_UNPLANNED: &str = "
 #[derive(Debug)]
 pub(crate) struct Portion {
     pub(crate) rows: usize,
+    least: usize,
     most: usize,
 }
 
 impl Portion {
-    pub(crate) fn new(most: usize) -> Self {
-        Self { rows: most, most }
+    pub(crate) fn new(least: usize, most: usize) -> Self {
+        Self {
+            rows: most,
+            least,
+            most,
+        }
     }
 
     pub(crate) fn learn(&mut self, was_ended: bool) {
         self.rows = if was_ended {
-            (self.rows / 2).max(1)
+            (self.rows / 2).max(self.least)
         } else {
             self.most.min(self.rows + self.rows / 8 + 1)
         };

@@ -350,39 +350,75 @@ async fn no_caller_waits_for_a_transaction_that_has_enqueued() {
     shut_down(node).await;
 }
 
-/// A client locks the first runs of a handler, more than a node has room for.
+/// A client locks the first runs of a handler, more than a node has room for: so many that the
+/// search finds others behind them, and so many that it finds only these.
 #[tokio::test]
 async fn locked_runs_do_not_delay_those_behind_them() {
+    for locked in [20, 100] {
+        let Some(fixture) = Fixture::new().await else {
+            return;
+        };
+        fixture.migrate().await;
+        let (mut runs, gate) = (Vec::new(), Arc::new(Semaphore::new(0)));
+        for number in 0..locked + 8 {
+            // The last ones have another handler.
+            let job = match number < locked + 4 {
+                true => NewJob::new(&Task::Succeed),
+                false => gate_job(),
+            };
+            let job = fixture.enqueue(job.after(AN_HOUR)).await;
+            fixture.jobs.run_now(&fixture.client, job).await.unwrap();
+            runs.push(job);
+        }
+        let first = format!(
+            "SELECT FROM {}.run WHERE job = ANY ($1) FOR UPDATE",
+            fixture.schema
+        );
+        let mut other = connect(&fixture.config).await;
+        let locks = other.transaction().await.unwrap();
+        let rows = locks.query(&first, &[&&runs[..locked]]).await.unwrap();
+        assert_eq!(rows.len(), locked);
+        let builder = fixture.builder().runners(8).capacity(16);
+        let node = fixture.start(with_gate(builder, &gate)).await;
+        gate.close();
+        for &job in &runs[locked..] {
+            fixture.until_done(job, 1).await;
+        }
+        locks.rollback().await.unwrap();
+        for job in runs {
+            fixture.until_done(job, 1).await;
+        }
+        shut_down(node).await;
+    }
+}
+
+/// A client locks a finished job whose results are the oldest, as many as are removed at a time.
+#[tokio::test]
+async fn results_of_a_locked_job_do_not_stay_before_others() {
     let Some(fixture) = Fixture::new().await else {
         return;
     };
-    fixture.migrate().await;
-    let mut runs = Vec::new();
-    for _ in 0..24 {
-        let job = NewJob::new(&Task::Succeed).after(AN_HOUR);
-        let job = fixture.enqueue(job).await;
-        fixture.jobs.run_now(&fixture.client, job).await.unwrap();
-        runs.push(job);
-    }
-    let first = format!(
-        "SELECT FROM {}.run WHERE job = ANY ($1) FOR UPDATE",
-        fixture.schema
-    );
-    let mut other = connect(&fixture.config).await;
-    let locks = other.transaction().await.unwrap();
-    assert_eq!(
-        locks.query(&first, &[&&runs[..20]]).await.unwrap().len(),
-        20
-    );
-    let gate = Arc::new(Semaphore::new(0));
-    let builder = fixture.builder().runners(8).capacity(16);
-    let node = fixture.start(with_gate(builder, &gate)).await;
-    for &job in &runs[20..] {
-        fixture.until_done(job, 1).await;
-    }
-    locks.rollback().await.unwrap();
-    for job in runs {
-        fixture.until_done(job, 1).await;
+    let node = fixture.node().await;
+    let mut jobs = Vec::new();
+    for _ in 0..2 {
+        jobs.push(fixture.enqueue(NewJob::new(&Task::Succeed)).await);
+        fixture.until_done(jobs[jobs.len() - 1], 1).await;
     }
     shut_down(node).await;
+    let mut other = connect(&fixture.config).await;
+    let locks = other.transaction().await.unwrap();
+    let lock = format!(
+        "SELECT FROM {}.job WHERE id = $1 FOR UPDATE",
+        fixture.schema
+    );
+    assert_eq!(locks.execute(&lock, &[&jobs[0]]).await.unwrap(), 1);
+    let clean = format!("SELECT {}.clean('0', 1)", fixture.schema);
+    let removed: i64 = fixture.client.query_one(&clean, &[]).await.unwrap().get(0);
+    assert_eq!(removed, 1);
+    let left = |job| fixture.jobs.history(&fixture.client, job, 9);
+    assert_eq!(left(jobs[0]).await.unwrap().len(), 1);
+    assert!(left(jobs[1]).await.unwrap().is_empty());
+    locks.rollback().await.unwrap();
+    let removed: i64 = fixture.client.query_one(&clean, &[]).await.unwrap().get(0);
+    assert_eq!(removed, 1);
 }
