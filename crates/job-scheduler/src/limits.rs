@@ -23,9 +23,10 @@ const SET_LIMIT: &str = "
     INSERT INTO @named_limit (name, running) SELECT $1, $2 WHERE $2 IS NOT NULL
     ON CONFLICT (name) DO UPDATE SET running = excluded.running";
 
-const LIMITS: &str = "SELECT name, running FROM @named_limit ORDER BY name";
+const LIMITS: &str =
+    "SELECT name, running FROM @named_limit WHERE name > $1 ORDER BY name LIMIT $2";
 
-const KINDS: &str = "SELECT handler, running, interval_us, burst FROM @kind ORDER BY handler";
+const KINDS: &str = "SELECT handler, running, interval_us, burst FROM @kind WHERE handler > $1 ORDER BY handler LIMIT $2";
 
 /// The largest burst of a rate.
 const MAX_BURST: u32 = 100_000;
@@ -44,7 +45,7 @@ const MAX_BURST: u32 = 100_000;
 /// let hundred_per_second = KindLimits::new().rate(100, Duration::from_secs(1)).burst(10);
 /// # let _ = (five_at_a_time, hundred_per_second);
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[must_use = "limits are stored by `Jobs::set_kind`"]
 #[non_exhaustive]
 pub struct KindLimits {
@@ -52,18 +53,9 @@ pub struct KindLimits {
     pub running: Option<u32>,
     /// In each of these intervals a run starts, on all nodes together. `None`: no limit.
     pub interval: Option<Duration>,
-    /// How many runs start at once, if fewer than the interval allows have started before.
-    pub burst: u32,
-}
-
-impl Default for KindLimits {
-    fn default() -> Self {
-        Self {
-            running: None,
-            interval: None,
-            burst: 1,
-        }
-    }
+    /// How many runs start at once, if fewer than the interval allows have started before. `None`:
+    /// one.
+    pub burst: Option<u32>,
 }
 
 impl KindLimits {
@@ -106,9 +98,9 @@ impl KindLimits {
     }
 
     /// How many runs may start at once, after a time without starts: from 1 to 100 000. The default
-    /// is 1. This many intervals of the rate must be at most a century.
+    /// is 1. This many intervals of the rate must be at most a century. Without a rate there is none.
     pub fn burst(mut self, count: u32) -> Self {
-        self.burst = count;
+        self.burst = Some(count);
         self
     }
 
@@ -116,9 +108,12 @@ impl KindLimits {
         if let Some(count) = self.running {
             check_count("running runs", count)?;
         }
-        let burst = self.burst;
+        let burst = self.burst.unwrap_or(1);
         ensure((1..=MAX_BURST).contains(&burst), || {
             format!("a burst of {burst}: must be from 1 to {MAX_BURST}")
+        })?;
+        ensure(self.burst.is_none() || self.interval.is_some(), || {
+            format!("a burst of {burst} without a rate: set both, or none of them")
         })?;
         if let Some(interval) = self.interval {
             ensure(micros("an interval", interval)? > 0, || {
@@ -169,7 +164,7 @@ impl Jobs {
         let limits = limits.check()?;
         let running = limits.running.map(|count| count as i32);
         let interval = limits.interval.map(|interval| interval.as_micros() as i64);
-        let burst = limits.burst as i32;
+        let burst = limits.burst.unwrap_or(1) as i32;
         let parameters: [Parameter<'_>; 4] = [&handler, &running, &interval, &burst];
         self.row(client, SET_KIND, parameters, ignore).await?;
         Ok(())
@@ -196,7 +191,7 @@ impl Jobs {
     /// let jobs = Jobs::new("jobs")?;
     /// // The bank allows more calls. The jobs that wait for it say 5.
     /// jobs.set_limit(&client, "bank", Some(10)).await?;
-    /// assert_eq!(jobs.limits(&client).await?["bank"], 10);
+    /// assert_eq!(jobs.limits(&client, "", 100).await?, [("bank".to_owned(), 10)]);
     /// # Ok(())
     /// # }
     /// ```
@@ -213,22 +208,9 @@ impl Jobs {
         Ok(())
     }
 
-    /// Returns all limits that were set by [`set_limit`](Self::set_limit), by their names. The
-    /// limits of a job are in [`Job::limits`](crate::Job::limits).
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Database`].
-    pub async fn limits(
-        &self,
-        client: &impl GenericClient,
-    ) -> Result<BTreeMap<String, u32>, Error> {
-        let limit = |row: &Row| Ok((row.try_get(0)?, row.try_get::<_, i32>(1)?.unsigned_abs()));
-        let limits = self.rows(client, LIMITS, [], limit).await?;
-        Ok(limits.into_iter().collect())
-    }
-
-    /// Returns the limits that were set by [`set_kind`](Self::set_kind), by handler.
+    /// Returns at most `limit` limits that were set by [`set_limit`](Self::set_limit), in the order
+    /// of names, as the database sorts them: those whose names follow `after`. The first names
+    /// follow an empty one. The limits of a job are in [`Job::limits`](crate::Job::limits).
     ///
     /// # Errors
     ///
@@ -240,7 +222,42 @@ impl Jobs {
     /// use hashed_wheel_job_scheduler::Jobs;
     ///
     /// # async fn example(client: tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
-    /// for (handler, limits) in Jobs::new("jobs")?.kinds(&client).await? {
+    /// let jobs = Jobs::new("jobs")?;
+    /// let first = jobs.limits(&client, "", 100).await?;
+    /// if let Some((last, _)) = first.last() {
+    ///     let second = jobs.limits(&client, last, 100).await?;
+    ///     # let _ = second;
+    /// }
+    /// let all = jobs.limits(&client, "", u32::MAX).await?;
+    /// # let _ = all;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn limits(
+        &self,
+        client: &impl GenericClient,
+        after: &str,
+        limit: u32,
+    ) -> Result<Vec<(String, u32)>, Error> {
+        let read = |row: &Row| Ok((row.try_get(0)?, row.try_get::<_, i32>(1)?.unsigned_abs()));
+        let parameters: [Parameter<'_>; 2] = [&after, &i64::from(limit)];
+        self.rows(client, LIMITS, parameters, read).await
+    }
+
+    /// Returns at most `limit` handlers with the limits that were set by
+    /// [`set_kind`](Self::set_kind), as [`limits`](Self::limits) returns names.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Database`].
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use hashed_wheel_job_scheduler::Jobs;
+    ///
+    /// # async fn example(client: tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// for (handler, limits) in Jobs::new("jobs")?.kinds(&client, "", 100).await? {
     ///     println!("{handler}: {limits:?}");
     /// }
     /// # Ok(())
@@ -249,9 +266,11 @@ impl Jobs {
     pub async fn kinds(
         &self,
         client: &impl GenericClient,
-    ) -> Result<BTreeMap<String, KindLimits>, Error> {
-        let kinds = self.rows(client, KINDS, [], kind).await?;
-        Ok(kinds.into_iter().collect())
+        after: &str,
+        limit: u32,
+    ) -> Result<Vec<(String, KindLimits)>, Error> {
+        let parameters: [Parameter<'_>; 2] = [&after, &i64::from(limit)];
+        self.rows(client, KINDS, parameters, kind).await
     }
 }
 
@@ -260,7 +279,7 @@ fn kind(row: &Row) -> Result<(String, KindLimits), tokio_postgres::Error> {
     let limits = KindLimits {
         running: running.map(i32::unsigned_abs),
         interval: interval.map(|micros| Duration::from_micros(micros.unsigned_abs())),
-        burst: row.try_get::<_, i32>(3)?.unsigned_abs(),
+        burst: interval.and(Some(row.try_get::<_, i32>(3)?.unsigned_abs())),
     };
     Ok((row.try_get(0)?, limits))
 }
@@ -309,6 +328,10 @@ mod tests {
             (
                 KindLimits::new().burst(0),
                 "a burst of 0: must be from 1 to 100000",
+            ),
+            (
+                KindLimits::new().running(5).burst(1),
+                "a burst of 1 without a rate",
             ),
             (
                 KindLimits::new().running(1_001),

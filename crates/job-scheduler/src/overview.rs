@@ -10,12 +10,13 @@ use crate::jobs::Jobs;
 use crate::records::{BlockedOn, RunState, count};
 use crate::sql::Parsed;
 
-/// Each part reads by an index, and no more rows than its limit. `$1`: the length of the lists.
+/// Each part reads by an index, and no more rows than its limit. So it has the order of the index:
+/// for a limit without an order, PostgreSQL may read the table.
 const COUNTS: &str = "
     SELECT clock_timestamp(),
-        (SELECT count(*) FROM (SELECT FROM @job LIMIT 10000) AS counted),
-        (SELECT count(*) FROM (SELECT FROM @run WHERE state = 'waiting' LIMIT 10000) AS counted),
-        (SELECT count(*) FROM (SELECT FROM @run WHERE state = 'blocked' LIMIT 10000) AS counted)";
+        (SELECT count(*) FROM (SELECT FROM @job ORDER BY id LIMIT 10000) AS counted),
+        (SELECT count(*) FROM (SELECT FROM @run WHERE state = 'waiting' ORDER BY handler LIMIT 10000) AS counted),
+        (SELECT count(*) FROM (SELECT FROM @run WHERE state = 'blocked' ORDER BY blocked_on LIMIT 10000) AS counted)";
 
 /// With what the last 10 000 runs of the last hour tell about each node.
 const NODES: &str = "
@@ -37,47 +38,48 @@ const NODES: &str = "
         FROM ended WHERE ended.owner = node.id
     ) AS past ORDER BY node.id";
 
-/// The last 60 minutes: at most 1 000 runs of each are read, and stand for all of them.
+/// The last 60 minutes: the last 2 000 runs of each. Nothing is estimated, because some thousand runs
+/// may have ended within milliseconds.
 const HOUR: &str = "
-    SELECT round(past.done * scale)::bigint, round(past.failed * scale)::bigint, past.late::double precision
-    FROM generate_series(59, 0, -1) AS ago, LATERAL (
-        SELECT count(*) FILTER (WHERE state = 'done') AS done, count(*) AS count, min(finished) AS first,
-            count(*) FILTER (WHERE state IN ('failed', 'abandoned')) AS failed,
-            COALESCE(percentile_disc(0.99) WITHIN GROUP (ORDER BY late), 0) AS late
+    SELECT past.* FROM generate_series(59, 0, -1) AS ago, LATERAL (
+        SELECT count(*) FILTER (WHERE state = 'done'), count(*) FILTER (WHERE state IN ('failed', 'abandoned')),
+            COALESCE(percentile_disc(0.99) WITHIN GROUP (ORDER BY late), 0)::double precision, count(*) = 2000
         FROM (
-            SELECT state, finished, CASE WHEN state IN ('done', 'failed') THEN
+            SELECT state, CASE WHEN state IN ('done', 'failed') THEN
                 GREATEST(extract(epoch FROM started - start_at), 0) END AS late
             FROM @run WHERE finished <= statement_timestamp() - ago * interval '1 minute'
                 AND finished > statement_timestamp() - (ago + 1) * interval '1 minute'
-            ORDER BY finished DESC LIMIT 1000
+            ORDER BY finished DESC LIMIT 2000
         ) AS ended
-    ) AS past, LATERAL (SELECT CASE WHEN past.count < 1000 THEN 1 ELSE 60 / GREATEST(0.001, extract(epoch FROM
-        statement_timestamp() - ago * interval '1 minute' - past.first)) END AS scale) AS scaled
-    ORDER BY ago DESC";
+    ) AS past ORDER BY ago DESC";
 
-/// What waits, at most 100 handlers and 100 names, and at most 1 000 runs of each.
+/// What waits, at most 100 names of each sort, and at most 1 000 runs of each name. The names begin
+/// with their sort. Those of jobs are the last ones, because there may be more of them.
 const QUEUES: &str = "
     WITH RECURSIVE waiting (name) AS (
         SELECT min(handler) FROM @run WHERE state = 'waiting'
         UNION ALL
         SELECT (SELECT min(run.handler) FROM @run run WHERE run.state = 'waiting' AND run.handler > waiting.name)
         FROM waiting WHERE waiting.name IS NOT NULL
-    ), blocked (name) AS (
-        SELECT min(blocked_on) FROM @run WHERE state = 'blocked'
+    ), blocked (sort, name, number) AS (
+        SELECT sort, (SELECT min(run.blocked_on) FROM @run run WHERE run.state = 'blocked' AND run.blocked_on >= sort), 1
+        FROM unnest(ARRAY['key ', 'kind ', 'rate ', 'job ']) AS sort
         UNION ALL
-        SELECT (SELECT min(run.blocked_on) FROM @run run WHERE run.state = 'blocked' AND run.blocked_on > blocked.name)
-        FROM blocked WHERE blocked.name IS NOT NULL
+        SELECT sort, (SELECT min(run.blocked_on) FROM @run run WHERE run.state = 'blocked' AND run.blocked_on > blocked.name),
+            number + 1
+        FROM blocked WHERE starts_with(name, sort) AND number < 100
     )
-    (SELECT NULL, waiting.name, counted.count, counted.first, 0::bigint
+    (SELECT NULL, waiting.name, counted.*, 0::bigint
     FROM (SELECT name FROM waiting WHERE name IS NOT NULL LIMIT 100) AS waiting, LATERAL (
-        SELECT count(*), min(start_at) AS first FROM (SELECT start_at FROM @run run
-            WHERE run.state = 'waiting' AND run.handler = waiting.name LIMIT 1000) AS first) AS counted)
+        SELECT count(*), min(start_at) FROM (SELECT start_at FROM @run run WHERE run.state = 'waiting'
+            AND run.handler = waiting.name ORDER BY run.priority LIMIT 1000) AS first) AS counted)
     UNION ALL
-    (SELECT blocked.name, split_part(blocked.name, ' ', 1), counted.count, counted.first,
+    (SELECT blocked.name, substr(blocked.name, length(sort) + 1), counted.*,
         (SELECT count(*) FROM @slot slot WHERE slot.name = blocked.name AND slot.run IS NOT NULL)
-    FROM (SELECT name FROM blocked WHERE name IS NOT NULL LIMIT 100) AS blocked, LATERAL (
-        SELECT count(*), min(due) AS first FROM (SELECT due FROM @run run
-            WHERE run.state = 'blocked' AND run.blocked_on = blocked.name LIMIT 1000) AS first) AS counted)";
+    FROM blocked, LATERAL (
+        SELECT count(*), min(due) FROM (SELECT due FROM @run run WHERE run.state = 'blocked'
+            AND run.blocked_on = blocked.name ORDER BY run.handler LIMIT 1000) AS first) AS counted
+    WHERE starts_with(blocked.name, sort) ORDER BY sort = 'job ', blocked.name)";
 
 const RUNNING: &str = "
     SELECT id, job, handler, state, start_at, started, attempt, interrupted, owner FROM @run
@@ -96,29 +98,27 @@ const NEXT: &str = "
     ), waiting (handler) AS (
         SELECT min(handler) FROM @run WHERE state = 'waiting'
         UNION ALL
-        SELECT (SELECT min(run.handler) FROM @run run
-            WHERE run.state = 'waiting' AND run.handler > waiting.handler)
+        SELECT (SELECT min(run.handler) FROM @run run WHERE run.state = 'waiting' AND run.handler > waiting.handler)
         FROM waiting WHERE waiting.handler IS NOT NULL
     )
-    SELECT * FROM (
-        (SELECT id, job, handler, state, start_at, started, attempt, interrupted, owner FROM @run
-        WHERE state IN ('claimed', 'running') AND owner IN (SELECT id FROM @node) AND state = 'claimed'
-        ORDER BY start_at LIMIT $1)
-        UNION ALL
-        (SELECT next.* FROM waiting, generate_series(-5, 5) AS level (priority), LATERAL (
-            SELECT id, job, handler, state, start_at, started, attempt, interrupted, owner FROM @run run
-            WHERE state = 'waiting' AND run.handler = waiting.handler AND run.priority = level.priority
-            ORDER BY start_at LIMIT $1
-        ) AS next)
-        UNION ALL
-        (SELECT NULL, due.id, due.handler, NULL, due.next_run, NULL, 1, 0, NULL
-        FROM known, generate_series(-5, 5) AS level (priority), LATERAL (
-            SELECT job.id, job.handler, job.next_run FROM @job job
-            WHERE job.handler = known.handler AND job.priority = level.priority AND job.enabled AND job.next_run IS NOT NULL
-                AND job.is_planned
-            ORDER BY job.next_run LIMIT $1
-        ) AS due)
-    ) AS next ORDER BY start_at LIMIT $1";
+    (SELECT id, job, handler, state, start_at, started, attempt, interrupted, owner FROM @run
+    WHERE state IN ('claimed', 'running') AND owner IN (SELECT id FROM @node) AND state = 'claimed'
+    ORDER BY start_at LIMIT $1)
+    UNION ALL
+    (SELECT next.* FROM waiting, generate_series(-5, 5) AS level (priority), LATERAL (
+        SELECT id, job, handler, state, start_at, started, attempt, interrupted, owner FROM @run run
+        WHERE state = 'waiting' AND run.handler = waiting.handler AND run.priority = level.priority
+        ORDER BY start_at LIMIT $1
+    ) AS next)
+    UNION ALL
+    (SELECT NULL, due.id, due.handler, NULL, due.next_run, NULL, 1, 0, NULL
+    FROM known, generate_series(-5, 5) AS level (priority), LATERAL (
+        SELECT job.id, job.handler, job.next_run FROM @job job
+        WHERE job.handler = known.handler AND job.priority = level.priority AND job.enabled AND job.next_run IS NOT NULL
+            AND job.is_planned
+        ORDER BY job.next_run LIMIT $1
+    ) AS due)
+    ORDER BY start_at LIMIT $1";
 
 /// The present work of all nodes. See [`Jobs::overview`].
 #[derive(Debug, Clone)]
@@ -171,8 +171,7 @@ pub struct NodeInfo {
     pub lateness: Duration,
 }
 
-/// What has ended in a minute. If these are more than 1 000 runs, it is estimated by the last ones.
-/// See [`Jobs::overview`].
+/// What has ended in a minute: among its last 2 000 runs. See [`Jobs::overview`].
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Minute {
@@ -182,6 +181,8 @@ pub struct Minute {
     pub failed: u64,
     /// The 99th percentile of how much later than they should they have started. Zero: none has.
     pub lateness: Duration,
+    /// Whether 2 000 runs have ended, or more, which are not counted.
+    pub has_more: bool,
 }
 
 /// Runs that wait for the same. See [`Jobs::queues`].
@@ -291,8 +292,8 @@ impl Jobs {
         self.rows(client, NODES, [], node_info).await
     }
 
-    /// Returns what waits: for a node, a limit, a rate, or another run. At most 100 handlers, and
-    /// 100 limits, rates and jobs.
+    /// Returns what waits, by what it waits for: for a node, at most 100 handlers; and at most 100
+    /// limits of names, 100 limits of handlers, 100 rates, and 100 jobs.
     ///
     /// # Errors
     ///
@@ -341,18 +342,14 @@ fn minute(row: &Row) -> Result<Minute, tokio_postgres::Error> {
         done: count(row, 0)?,
         failed: count(row, 1)?,
         lateness: seconds(row, 2)?,
+        has_more: row.try_get(3)?,
     })
 }
 
 fn queue(row: &Row) -> Result<Queue, tokio_postgres::Error> {
-    let place: Option<&str> = row.try_get(0)?;
-    let name = match place {
-        Some(place) => place.split_once(' ').map_or(place, |(_, name)| name),
-        None => row.try_get(1)?,
-    };
     Ok(Queue {
         waits_for: row.try_get::<_, Option<Parsed<_>>>(0)?.map(|read| read.0),
-        name: name.into(),
+        name: row.try_get(1)?,
         waiting: count(row, 2)?,
         first: row.try_get(3)?,
         running: count(row, 4)?,

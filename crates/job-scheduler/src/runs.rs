@@ -13,13 +13,16 @@ use crate::sql::{Named, Parameter};
 const EXAMINED: i64 = 10_000;
 
 /// `$1`, `$2`: before the run with this time and number. `$3`: since this time. `$4`: the states.
-/// `$5` to `$9`: the rest of the filter. `$10`: how many to return. The
-/// state decides which index is read.
-const EXAMINE: &str = "
-    WITH examined AS MATERIALIZED (
+/// `$5` to `$9`: the rest of the filter. `$10`: how many to return. The state decides which index
+/// is read. Of runs that have not ended, only those with the state and the handler count as
+/// examined: no page continues behind the others. One row if there is none, so that the end of what
+/// was read is known.
+const SEARCH: &str = concat!(
+    "WITH examined AS MATERIALIZED (
         SELECT id, job, handler, due, start_at, state, attempt, interrupted, owner, started, finished, error,
             {time} AS moment FROM @run
-        WHERE {states} AND ({time}, id) < (COALESCE($1, 'infinity'), $2) AND {time} >= COALESCE($3, '-infinity') ORDER BY {order} LIMIT {examined}
+        WHERE {states} AND ({has_ended} OR $5::text IS NULL OR handler = $5)
+            AND ({time}, id) < (COALESCE($1, 'infinity'), $2) AND {time} >= COALESCE($3, '-infinity') ORDER BY {order} LIMIT {examined}
     ), found AS (
         SELECT * FROM examined WHERE state = ANY ($4)
             AND ($5::text IS NULL OR handler = $5) AND ($6::bigint IS NULL OR owner = $6)
@@ -29,11 +32,8 @@ const EXAMINE: &str = "
                 WHERE job.id = examined.job), false))
             AND ($9::text IS NULL OR strpos(lower(error), lower($9)) > 0)
         ORDER BY moment DESC, id DESC LIMIT $10
-    )";
-
-/// One row if there is none, so that the end of what was read is known.
-const PAGE: &str = concat!(
-    "SELECT ",
+    )
+    SELECT ",
     summary_columns!(),
     ", run.moment, examined.count, examined.last, examined.last_id
     FROM (SELECT count(*), min(moment) AS last, (array_agg(id ORDER BY moment, id))[1] AS last_id FROM examined) AS examined
@@ -94,6 +94,9 @@ pub struct RunPage {
     pub runs: Vec<RunSummary>,
     /// The `before` of the next page. `None`: this is the last one.
     pub next: Option<(Timestamp, i64)>,
+    /// 10 000 runs that have not ended were examined, and others may match that no page has. A
+    /// filter with their handler or their time finds them.
+    pub is_cut: bool,
 }
 
 /// What [`Jobs::change_runs`] does.
@@ -111,8 +114,15 @@ pub enum RunChange {
 }
 
 impl RunFilter {
-    /// Returns a statement about the runs that match. Each reads 10 000 rows of one index at most.
-    fn text(&self, select: &str) -> String {
+    fn has_ended(&self) -> bool {
+        !matches!(
+            self.state,
+            Some(RunState::Waiting | RunState::Claimed | RunState::Running | RunState::Blocked)
+        )
+    }
+
+    /// Returns the statement. It examines at most 10 000 runs, by one index.
+    fn search(&self) -> String {
         let (time, states, order) = match self.state {
             Some(RunState::Waiting) => (
                 "start_at",
@@ -124,9 +134,11 @@ impl RunFilter {
                 "state = 'blocked'",
                 "blocked_on, handler, priority DESC, due, id",
             ),
+            // The first of these conditions is that of the index.
             Some(RunState::Claimed | RunState::Running) => (
                 "start_at",
-                "state IN ('claimed', 'running') AND owner IN (SELECT id FROM @node)",
+                "state IN ('claimed', 'running') AND owner IN (SELECT id FROM @node)
+                    AND state = ANY ($4) AND ($6::bigint IS NULL OR owner = $6)",
                 "owner",
             ),
             None | Some(RunState::Failed | RunState::Abandoned) => (
@@ -143,45 +155,12 @@ impl RunFilter {
                 until: self.until,
                 ..Self::default()
             };
-        let examined = if is_simple { "$10" } else { "10000" };
-        let examine = EXAMINE
-            .replace("{examined}", examined)
+        SEARCH
+            .replace("{examined}", if is_simple { "$10" } else { "10000" })
+            .replace("{has_ended}", &self.has_ended().to_string())
             .replace("{time}", time)
             .replace("{states}", states)
-            .replace("{order}", order);
-        examine + select
-    }
-
-    async fn query<T>(
-        &self,
-        jobs: &Jobs,
-        client: &impl GenericClient,
-        before: Option<(Timestamp, i64)>,
-        limit: i64,
-        select: &str,
-        read: impl FnMut(&Row) -> Result<T, tokio_postgres::Error>,
-    ) -> Result<Vec<T>, Error> {
-        let until = self.until.map(|until| (until, i64::MIN));
-        let (time, id) = until.into_iter().chain(before).min().unzip();
-        let id = id.unwrap_or(i64::MAX);
-        let states = match self.state {
-            Some(state) => vec![state.name()],
-            None => vec!["failed", "abandoned"],
-        };
-        let parameters: [Parameter<'_>; 10] = [
-            &time,
-            &id,
-            &self.since,
-            &states,
-            &self.handler,
-            &self.node,
-            &self.key,
-            &self.limit,
-            &self.error,
-            &limit,
-        ];
-        jobs.rows(client, &self.text(select), parameters, read)
-            .await
+            .replace("{order}", order)
     }
 }
 
@@ -190,10 +169,12 @@ impl Jobs {
     /// those that have not ended by their start. `before`: only those that come after this one in
     /// this order.
     ///
-    /// A call examines at most 10 000 runs. A page of ended runs may therefore have fewer than
-    /// `limit`, even none, and not be the last one: [`RunPage::next`] says where the next call
-    /// continues. Of runs that have not ended, there is no more than these 10 000. Results are
-    /// removed after the [`retention`](crate::SchedulerBuilder::retention).
+    /// A call examines at most 10 000 runs. Of those that have ended, these are the latest ones. A
+    /// page may therefore have fewer than `limit`, even none, and not be the last one:
+    /// [`RunPage::next`] says where the next call continues. Of those that have not ended, these
+    /// are some with the state, the handler and the time of the filter, and for claimed and running
+    /// ones its node. If there may be more, [`RunPage::is_cut`] is true. Results are removed after
+    /// the [`retention`](crate::SchedulerBuilder::retention).
     ///
     /// # Errors
     ///
@@ -225,51 +206,47 @@ impl Jobs {
         before: Option<(Timestamp, i64)>,
         limit: u32,
     ) -> Result<RunPage, Error> {
+        let until = filter.until.map(|until| (until, i64::MIN));
+        let (time, id) = until.into_iter().chain(before).min().unzip();
+        let (id, most) = (id.unwrap_or(i64::MAX), i64::from(limit));
+        let states = match filter.state {
+            Some(state) => vec![state.name()],
+            None => vec!["failed", "abandoned"],
+        };
+        let parameters: [Parameter<'_>; 10] = [
+            &time,
+            &id,
+            &filter.since,
+            &states,
+            &filter.handler,
+            &filter.node,
+            &filter.key,
+            &filter.limit,
+            &filter.error,
+            &most,
+        ];
         let mut page = RunPage {
             runs: Vec::new(),
             next: None,
+            is_cut: false,
         };
-        let has_ended = !matches!(
-            filter.state,
-            Some(RunState::Waiting | RunState::Claimed | RunState::Running | RunState::Blocked)
-        );
         let put = |row: &Row| {
             if let Some(id) = row.try_get(0)? {
                 page.runs.push(run_summary(row)?);
                 page.next = Some((row.try_get("moment")?, id));
             }
+            let has_more = row.try_get::<_, i64>("count")? == EXAMINED;
+            page.is_cut = has_more && !filter.has_ended();
             if page.runs.len() < limit as usize {
-                let is_cut = row.try_get::<_, i64>("count")? == EXAMINED && has_ended;
-                page.next = match is_cut {
+                page.next = match has_more && !page.is_cut {
                     true => Some((row.try_get("last")?, row.try_get("last_id")?)),
                     false => None,
                 };
             }
             Ok(())
         };
-        filter
-            .query(self, client, before, limit.into(), PAGE, put)
-            .await?;
+        self.rows(client, &filter.search(), parameters, put).await?;
         Ok(page)
-    }
-
-    /// Returns the numbers of the runs that match the filter, among the 10 000 that a
-    /// [search](Self::search_runs) examines.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Database`].
-    pub async fn select_runs(
-        &self,
-        client: &impl GenericClient,
-        filter: &RunFilter,
-        before: Option<(Timestamp, i64)>,
-    ) -> Result<Vec<i64>, Error> {
-        let select = "SELECT id FROM found ORDER BY id";
-        let id = |row: &Row| row.try_get(0);
-        filter
-            .query(self, client, before, EXAMINED, select, id)
-            .await
     }
 
     /// Changes all these runs, and returns how many it has changed. The others do not exist, or
@@ -290,7 +267,8 @@ impl Jobs {
     /// let mut filter = RunFilter::default();
     /// filter.limit = Some("bank".into());
     /// let transaction = client.transaction().await?;
-    /// let runs = jobs.select_runs(&transaction, &filter, None).await?;
+    /// let page = jobs.search_runs(&transaction, &filter, None, 10_000).await?;
+    /// let runs: Vec<_> = page.runs.iter().map(|run| run.id).collect();
     /// jobs.change_runs(&transaction, RunChange::Retry, &runs).await?;
     /// transaction.commit().await?;
     /// # Ok(())

@@ -2,37 +2,46 @@
 
 mod connect;
 mod filter;
+mod hosts;
 mod serve;
 mod text;
 mod time;
 
+use std::collections::HashMap;
+use std::error::Error as _;
+use std::mem::discriminant;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use hashed_wheel_job_scheduler::jiff::Timestamp;
 use hashed_wheel_job_scheduler::{
-    Cancellation, Error, JobFilter, JobSummary, Jobs, KindLimits, RunChange, RunFilter, RunInfo,
+    BlockedOn, Cancellation, Error, JobFilter, JobSummary, Jobs, KindLimits, Queue, RunChange,
+    RunFilter, RunInfo, RunSummary,
 };
-use tokio_postgres::{Client, Config};
+use tokio_postgres::{Client, Config, GenericClient};
 
-use self::connect::Connector;
 use self::text::{Runs, escaped, print_line};
-use self::time::Rounded;
+use self::time::{Rounded, time_between};
 
 /// Shows and changes the jobs of hashed-wheel-job-scheduler in a PostgreSQL database
 #[derive(Debug, Parser)]
 #[command(
     name = "job-scheduler",
-    after_help = "Exit status: 0 is success, 1 an error, 2 bad options, 3 that there is no such job or run."
+    after_help = "Exit status: 0 is success, 1 an error, 2 bad options, 3 that there is no such job or run, \
+        or that the run has ended or is in another state that does not allow the command."
 )]
 struct Options {
     /// The URL of the server: `postgresql://user:password@host/database`
     ///
     /// With `?sslmode=require` the connection uses TLS, and the certificate of the server must be
     /// valid: signed by an authority of the system, or instead by one in the file `SSL_CERT_FILE`.
+    ///
+    /// Each of several hosts (`one,two`) has an equal share of 30 seconds to accept a connection, at
+    /// most `connect_timeout`. A statement may take 120 seconds, and wait 5 seconds for a lock.
     #[arg(long, env = "DATABASE_URL", value_name = "URL", hide_env_values = true)]
-    url: Config,
+    // Not read by clap, whose error would contain the password.
+    url: String,
 
     /// The schema of the jobs
     #[arg(long, value_name = "NAME", default_value = "job_scheduler")]
@@ -72,23 +81,24 @@ enum Command {
     },
     /// List the runs that have failed, or those of another state, the latest first
     ///
-    /// With a count, all runs of the filter are changed, if they are exactly as many: up to 10000.
-    /// They may be others than those that were listed before: `until=` keeps later ones out.
+    /// The last line says how many match. With this count, all of them are changed, up to 10000,
+    /// also those that are not listed. If it is another number when the command begins, nothing is
+    /// changed. They may be others than those that were listed: `until=` keeps later ones out.
     Runs {
-        /// `state=`, `kind=`, `node=`, `key=` (its beginning), `limit=` (a name), `since=`, `until=`
-        /// (`2026-01-31`, `2026-01-31T12:00+01:00`, or `8h` ago) and `error=` (a part of it)
+        /// `state=`, `kind=`, `node=`, `key=` (its beginning), `limit=` (a name), `error=` (a part),
+        /// `since=` and `until=` (`2026-01-31` in UTC, `2026-01-31T12:00+01:00`, or `8h` ago)
         #[arg(value_name = "NAME=TEXT", value_parser = field)]
         filter: Vec<(String, String)>,
-        /// At most this many
+        /// List at most this many
         #[arg(long, value_name = "N", default_value_t = 50)]
         limit: u32,
         /// Retry all of them
         #[arg(long, value_name = "COUNT", group = "change")]
         retry: Option<usize>,
-        /// Cancel all of them
+        /// Cancel all of them, except those that have ended meanwhile
         #[arg(long, value_name = "COUNT", group = "change")]
         cancel: Option<usize>,
-        /// Delete all of them
+        /// Delete all of them, and their jobs that have no further due time and no other run
         #[arg(long, value_name = "COUNT", group = "change")]
         delete: Option<usize>,
     },
@@ -96,7 +106,10 @@ enum Command {
     Cancel { run: i64 },
     /// Repeat a run that has failed, or was cancelled or abandoned
     Retry { run: i64 },
-    /// Show the limits of handlers, and those of names
+    /// Show the limits of handlers, those of names, and what waits
+    ///
+    /// WAITING and FIRST (the earliest time) are of at most 1000 runs that wait for the same. RUNNING
+    /// runs have a place of the limit.
     Limits,
     /// Set how many runs with a limit of this name may be running, for all jobs
     LimitName {
@@ -115,8 +128,8 @@ enum Command {
         #[arg(long, value_name = "N/PERIOD", value_parser = rate)]
         rate: Option<(u32, Duration)>,
         /// How many of them may start at once
-        #[arg(long, value_name = "N", default_value_t = 1)]
-        burst: u32,
+        #[arg(long, value_name = "N", requires = "rate")]
+        burst: Option<u32>,
     },
     /// Show the nodes, and what they have done in the last hour
     ///
@@ -170,26 +183,28 @@ impl Found {
 
 async fn run(options: Options) -> Result<Found, Failure> {
     let jobs = Jobs::new(&options.schema)?;
+    let config = server(&options.url)?;
     if let Command::Serve(page) = options.command {
-        serve::run(jobs, &options.schema, options.url, page).await?;
+        serve::run(jobs, &options.schema, config, page).await?;
         return Ok(Found::Yes);
     }
-    let (mut client, _) = Connector::new(options.url)?
-        .connect()
-        .await
-        .map_err(Error::from)?;
-    match options.command {
+    let client = connect::connect(config).await?;
+    connect::limited(execute(jobs, client, options.command)).await
+}
+
+async fn execute(jobs: Jobs, mut client: Client, command: Command) -> Result<Found, Failure> {
+    match command {
         Command::List { after, limit } => {
             print_line!(
-                "{:>8}  {:11}  {:30}  {:24}  NEXT RUN",
+                "{:>8}  {:11}  {:30}  {:24}  {:9}  {:20}  KEY",
                 "JOB",
                 "STATE",
                 "SCHEDULE",
-                "HANDLER"
+                "HANDLER",
+                "RESULT",
+                "NEXT RUN"
             );
-            let all = JobFilter::default();
-            let page = jobs.search(&client, &all, after, limit).await?;
-            page.jobs.iter().for_each(line);
+            list_jobs(&jobs, &client, after, limit).await?;
             Ok(Found::Yes)
         }
         Command::Show { job } => Ok(Found::job(show(&jobs, &client, job).await?)),
@@ -216,7 +231,7 @@ async fn run(options: Options) -> Result<Found, Failure> {
             delete,
         } => {
             let now = Timestamp::now();
-            let filter = filter::filter(&filter.into_iter().collect(), now)?;
+            let filter = filter::filter(&fields(filter)?, now)?;
             let changes = [
                 (RunChange::Retry, retry),
                 (RunChange::Cancel, cancel),
@@ -253,21 +268,32 @@ async fn run(options: Options) -> Result<Found, Failure> {
                 "INTERVAL",
                 "BURST"
             );
-            for (handler, limits) in jobs.kinds(&client).await? {
+            for (handler, limits) in jobs.kinds(&client, "", u32::MAX).await? {
                 let running = limits
                     .running
                     .map_or_else(|| "any".into(), |count| count.to_string());
                 let interval = limits
                     .interval
                     .map_or_else(|| "any".into(), |time| format!("{time:?}"));
-                let burst = limits.burst;
+                let burst = limits.burst.unwrap_or(1);
                 print_line!("{running:>8}  {interval:>12}  {burst:>6}  {handler}");
             }
             print_line!("{:>8}  NAME", "RUNNING");
-            jobs.limits(&client)
+            jobs.limits(&client, "", u32::MAX)
                 .await?
                 .iter()
                 .for_each(|(name, running)| print_line!("{running:>8}  {name}"));
+            print_line!(
+                "{:>8}  {:>8}  {:20}  WAITING FOR",
+                "WAITING",
+                "RUNNING",
+                "FIRST"
+            );
+            let queues = jobs.queues(&client).await?;
+            queues.iter().for_each(queue_line);
+            if may_be_cut(&queues) {
+                eprintln!("there may be more: 100 names at most are shown of each sort");
+            }
             Ok(Found::Yes)
         }
         Command::LimitName { name, running } => {
@@ -280,8 +306,8 @@ async fn run(options: Options) -> Result<Found, Failure> {
             rate,
             burst,
         } => {
-            let mut limits = KindLimits::new().burst(burst);
-            limits.running = running;
+            let mut limits = KindLimits::new();
+            (limits.running, limits.burst) = (running, burst);
             if let Some((count, period)) = rate {
                 limits = limits.rate(count, period);
             }
@@ -322,45 +348,128 @@ async fn run(options: Options) -> Result<Found, Failure> {
     }
 }
 
+/// Reads the URL of the server. The error contains no part of it, because any part may be one of
+/// the password.
+fn server(url: &str) -> Result<Config, String> {
+    url.parse().map_err(|error: tokio_postgres::Error| {
+        let why = error.source().map(ToString::to_string);
+        // This has only the name of an option. Others quote the text that they do not know.
+        let why = why.filter(|why| why.starts_with("invalid value for option"));
+        format!(
+            "the URL of the server: {}. It must be like postgresql://user:password@host/database, \
+             with special characters of the password as in %40 for @, and may end with ?sslmode=MODE: \
+             disable, prefer or require",
+            why.as_deref()
+                .unwrap_or("it cannot be read, or has an unknown option")
+        )
+    })
+}
+
 fn field(text: &str) -> Result<(String, String), String> {
-    text.split_once('=')
+    let (name, text) = text
+        .split_once('=')
         .filter(|(name, _)| filter::NAMES.contains(name))
-        .map(|(name, text)| (name.into(), text.into()))
-        .ok_or_else(|| format!("must be like 'kind=mail', with one of {:?}", filter::NAMES))
+        .ok_or_else(|| format!("must be like 'kind=mail', with one of {:?}", filter::NAMES))?;
+    if text.is_empty() {
+        return Err(format!("must have a text after '{name}='"));
+    }
+    Ok((name.into(), text.into()))
+}
+
+/// Returns the fields of a filter by their names.
+fn fields(given: Vec<(String, String)>) -> Result<HashMap<String, String>, String> {
+    let mut fields = HashMap::new();
+    for (name, text) in given {
+        if fields.contains_key(&name) {
+            return Err(format!("'{name}=' is given twice: must be given once"));
+        }
+        fields.insert(name, text);
+    }
+    Ok(fields)
+}
+
+/// How many runs a command changes at most.
+const MOST: u32 = 10_000;
+
+/// Returns the runs that match, the latest first, and why these may not be all of them.
+async fn matching(
+    jobs: &Jobs,
+    client: &impl GenericClient,
+    filter: &RunFilter,
+) -> Result<(Vec<RunSummary>, Option<&'static str>), Error> {
+    let (mut runs, mut next) = (Vec::new(), None);
+    loop {
+        let page = jobs.search_runs(client, filter, next, MOST + 1).await?;
+        runs.extend(page.runs);
+        next = page.next;
+        let why = match page.is_cut {
+            _ if runs.len() > MOST as usize => {
+                Some("more than 10000 runs match: narrow the filter, as by since= or until=")
+            }
+            true => Some(
+                "only 10000 runs were examined, and others may match: narrow the filter by kind=, \
+                 since= or until=",
+            ),
+            false => None,
+        };
+        if why.is_some() || next.is_none() {
+            return Ok((runs, why));
+        }
+    }
+}
+
+async fn list_jobs(
+    jobs: &Jobs,
+    client: &Client,
+    mut after: i64,
+    mut limit: u32,
+) -> Result<(), Error> {
+    let all = JobFilter::default();
+    while limit > 0 {
+        let page = jobs.search(client, &all, after, limit).await?;
+        page.jobs.iter().for_each(line);
+        limit -= page.jobs.len() as u32;
+        let Some(next) = page.next else {
+            return Ok(());
+        };
+        after = next;
+    }
+    if !jobs.search(client, &all, after, 1).await?.jobs.is_empty() {
+        eprintln!("there are more jobs: --after {after}");
+    }
+    Ok(())
 }
 
 async fn list_runs(
     jobs: &Jobs,
     client: &Client,
     filter: &RunFilter,
-    mut limit: u32,
+    limit: u32,
 ) -> Result<(), Error> {
-    let mut next = None;
-    loop {
-        let page = jobs.search_runs(client, filter, next, limit).await?;
-        for run in &page.runs {
-            let time = run.finished.unwrap_or(run.start_at);
-            let state = run.state;
-            print_line!(
-                "{:>8}  job {}  {time:.0}  {state:9}  node {}  attempt {}  {}  {}  {}",
-                run.id,
-                run.job,
-                run.node.unwrap_or(0),
-                run.attempt,
-                run.handler,
-                run.key.as_deref().unwrap_or("-"),
-                run.error.as_deref().unwrap_or_default()
-            );
-        }
-        limit -= page.runs.len() as u32;
-        next = page.next;
-        if limit == 0 || next.is_none() {
-            return Ok(());
-        }
+    let (runs, why) = matching(jobs, client, filter).await?;
+    for run in runs.iter().take(limit as usize) {
+        let time = run.finished.unwrap_or(run.start_at);
+        let state = run.state;
+        print_line!(
+            "{:>8}  job {}  {time:.0}  {state:9}  node {}  attempt {}  {}  {}  {}",
+            run.id,
+            run.job,
+            run.node.unwrap_or(0),
+            run.attempt,
+            run.handler,
+            run.key.as_deref().unwrap_or("-"),
+            run.error.as_deref().unwrap_or_default()
+        );
     }
+    match why {
+        None => print_line!("matching: {}", Runs(runs.len() as u64)),
+        Some(why) => print_line!("{why}"),
+    }
+    Ok(())
 }
 
-/// Changes exactly this many runs, or none.
+/// Changes exactly this many runs, or none. Those that should be cancelled may have ended before,
+/// because a queue does not stand still.
 async fn change_runs(
     jobs: &Jobs,
     client: &mut Client,
@@ -369,18 +478,25 @@ async fn change_runs(
     count: usize,
 ) -> Result<(), Failure> {
     let transaction = client.transaction().await?;
-    let runs = jobs.select_runs(&transaction, filter, None).await?;
+    let (runs, why) = matching(jobs, &transaction, filter).await?;
+    if let Some(why) = why {
+        return Err(format!("{why}. Nothing is changed").into());
+    }
     if runs.len() != count {
         let matching = Runs(runs.len() as u64);
         return Err(
             format!("the filter matches {matching}, not {count}: nothing is changed").into(),
         );
     }
+    let runs: Vec<_> = runs.iter().map(|run| run.id).collect();
     let changed = jobs.change_runs(&transaction, change, &runs).await?;
-    if changed != count as u64 {
+    let may_be_less = change == RunChange::Cancel && changed > 0;
+    if changed != count as u64 && !may_be_less {
         return Err(format!("only {changed} of them can be changed: nothing is changed").into());
     }
-    Ok(transaction.commit().await?)
+    transaction.commit().await?;
+    print_line!("changed: {} of {count}", Runs(changed));
+    Ok(())
 }
 
 /// Reads a number of runs and a duration.
@@ -399,14 +515,39 @@ fn next_run(time: Option<Timestamp>) -> String {
 }
 
 fn line(job: &JobSummary) {
+    let last = job.last_result.map(|state| state.to_string());
     print_line!(
-        "{:>8}  {:11}  {:30}  {:24}  {}",
+        "{:>8}  {:11}  {:30}  {:24}  {:9}  {:20}  {}",
         job.id,
         job.state,
         job.schedule,
         job.handler,
-        next_run(job.next_run)
+        last.as_deref().unwrap_or("-"),
+        next_run(job.next_run),
+        job.key.as_deref().unwrap_or("-")
     );
+}
+
+/// Whether there may be more: the library returns at most 100 names that wait for the same sort of
+/// thing.
+fn may_be_cut(queues: &[Queue]) -> bool {
+    let sort = |queue: &Queue| queue.waits_for.as_ref().map(discriminant);
+    let mut sorts = queues.chunk_by(|one, next| sort(one) == sort(next));
+    sorts.any(|queues| queues.len() == 100)
+}
+
+fn queue_line(queue: &Queue) {
+    let Queue { waiting, name, .. } = queue;
+    let what = match &queue.waits_for {
+        None => format!("a node with the handler {name}"),
+        Some(what @ BlockedOn::Limit(_)) => what.to_string(),
+        Some(what) => format!("{what} {name}"),
+    };
+    // The library counts no more.
+    let more = if *waiting == 1_000 { "+" } else { "" };
+    let waiting = format!("{waiting}{more}");
+    let (running, first) = (queue.running, queue.first);
+    print_line!("{waiting:>8}  {running:>8}  {first:.0}  {what}");
 }
 
 async fn show(jobs: &Jobs, client: &Client, id: i64) -> Result<bool, Error> {
@@ -457,4 +598,15 @@ fn run_line(run: &RunInfo) {
     print_line!(
         "{id:>8}  {due}  {state:9}  attempt {attempt}, interrupted {interrupted}  {result}"
     );
+    for failure in &run.failures {
+        print_line!(
+            "{:>8}  {:.0}  attempt {} failed on node {} after {}: {}",
+            "",
+            failure.ended,
+            failure.attempt,
+            failure.node,
+            Rounded(time_between(failure.started, failure.ended)),
+            failure.error
+        );
+    }
 }

@@ -1,6 +1,8 @@
 //! Text for a terminal: that of users, and counts.
 
 use std::fmt::{self, Display};
+use std::io::{self, ErrorKind, Write};
+use std::process;
 
 /// Returns the text with escapes instead of the characters that a terminal may obey, or that would
 /// look like the next line: all control characters, and those that change the direction of text.
@@ -29,10 +31,23 @@ impl Display for Runs {
     }
 }
 
+/// Prints a line. If nobody reads it, as in `job-scheduler runs | head -1`, the program ends: what
+/// it had to change is changed before it prints.
+pub(crate) fn print(line: &str) {
+    let Err(error) = writeln!(io::stdout(), "{}", escaped(line)) else {
+        return;
+    };
+    if error.kind() == ErrorKind::BrokenPipe {
+        process::exit(0);
+    }
+    let _ = writeln!(io::stderr(), "cannot write the output: {error}");
+    process::exit(1)
+}
+
 /// Prints a line.
 macro_rules! print_line {
     ($($argument:tt)*) => {
-        println!("{}", $crate::text::escaped(&format!($($argument)*)))
+        $crate::text::print(&format!($($argument)*))
     };
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use axum::extract::{Extension, Path, State};
 use axum::response::{IntoResponse, Redirect, Response};
-use hashed_wheel_job_scheduler::{Cancellation, Error};
+use hashed_wheel_job_scheduler::{Cancellation, Error, RunChange};
 use tokio_postgres::Transaction;
 
 use super::app::{App, Posted, Shared, number};
@@ -12,7 +12,7 @@ use super::database::now;
 use super::guard::Caller;
 use super::html::{Html, put};
 use super::problem::Problem;
-use super::runs::{Address, cursor, expectation};
+use super::runs::{Address, MOST, cursor, numbers};
 use crate::filter::{changes, filter};
 use crate::text::Runs;
 
@@ -44,7 +44,8 @@ pub(crate) async fn act(
     }
 }
 
-/// Changes exactly the runs that were confirmed, or none.
+/// Changes exactly the runs that were confirmed, or none. Of those that should be cancelled, it
+/// leaves out the ones that have ended or changed meanwhile, because a queue does not stand still.
 pub(crate) async fn act_on_all(
     State(app): State<Shared>,
     Extension(caller): Extension<Caller>,
@@ -61,12 +62,18 @@ pub(crate) async fn act_on_all(
             .iter()
             .find(|(name, _)| field("change") == Some(*name))
             .ok_or_else(|| Problem::bad("The state of these runs allows no such 'change'."))?;
-        let runs = app.jobs.select_runs(&transaction, &filter, before).await?;
+        let confirmed = confirmed(field("runs").unwrap_or_default())?;
+        let page = app.jobs.search_runs(&transaction, &filter, before, MOST);
+        let mut runs = numbers(&page.await?);
+        let may_be_less = *change == RunChange::Cancel;
+        if may_be_less {
+            runs.retain(|run| confirmed.binary_search(run).is_ok());
+        }
         let mut count = 0;
-        if field("expect") == Some(&*expectation(&runs)) {
+        if may_be_less || runs == confirmed {
             count = app.jobs.change_runs(&transaction, *change, &runs).await?;
         }
-        if count == 0 || count != runs.len() as u64 {
+        if count == 0 || (count != runs.len() as u64 && !may_be_less) {
             return Err(Problem::conflict(
                 "These are not the runs that were confirmed: some of them have changed meanwhile. \
                  Nothing was done.",
@@ -75,14 +82,31 @@ pub(crate) async fn act_on_all(
         transaction.commit().await.map_err(Error::from)?;
         lease.keep();
         Ok(format!(
-            "/runs?{}done={name}&count={count}",
-            Address(&fields)
+            "/runs?{}done={name}&count={count}&of={}",
+            Address(&fields),
+            confirmed.len()
         ))
     });
     match changed.await {
         Ok(target) => Redirect::to(&target).into_response(),
         Err(problem) => app.problem(&problem),
     }
+}
+
+/// Reads the numbers of the runs that a user has confirmed.
+fn confirmed(text: &str) -> Result<Vec<i64>, Problem> {
+    let mut runs = Vec::new();
+    for number in text.split_ascii_whitespace() {
+        let run = number.parse();
+        runs.push(run.map_err(|_| {
+            Problem::bad(format!(
+                "'runs' has '{number}', and must be the numbers of the confirmed runs, with spaces \
+                 between them."
+            ))
+        })?);
+    }
+    runs.sort_unstable();
+    Ok(runs)
 }
 
 async fn change(
@@ -139,12 +163,13 @@ pub(crate) fn put_notice(html: &mut Html, query: &HashMap<String, String>) {
         _ => return,
     };
     put!(html, "<p class=\"notice\" role=\"status\">");
-    match query
-        .get("count")
-        .and_then(|count| count.parse::<u64>().ok())
-    {
-        Some(count) => put!(html, "Done: " {Runs(count)} "."),
-        None => put!(html, { notice }),
+    let number = |name| query.get(name)?.parse::<u64>().ok();
+    match (number("count"), number("of")) {
+        (Some(count), Some(of)) if count != of => {
+            put!(html, "Done: " {Runs(count)} " of " {of} ". The others had ended or changed before.");
+        }
+        (Some(count), _) => put!(html, "Done: " {Runs(count)} "."),
+        _ => put!(html, { notice }),
     }
     put!(html, "</p>");
 }

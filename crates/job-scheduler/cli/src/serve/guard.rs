@@ -193,10 +193,13 @@ impl Guard {
         if self.token.is_none() || PUBLIC.contains(&path) {
             return Ok(Caller::Browser);
         }
-        if let Some(value) = headers.get(header::AUTHORIZATION) {
-            let value = value.to_str().ok().and_then(|value| value.split_once(' '));
-            let bearer = value.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
-            let token = bearer.map_or("", |(_, token)| token);
+        // A proxy passes on what it has asked for itself, such as `Basic`.
+        let mut values = headers.get_all(header::AUTHORIZATION).iter();
+        let bearer = values.find_map(|value| {
+            let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
+            scheme.eq_ignore_ascii_case("bearer").then_some(token)
+        });
+        if let Some(token) = bearer {
             if self.is_token(address, token).map_err(Denied::Refused)? {
                 return Ok(Caller::Program);
             }

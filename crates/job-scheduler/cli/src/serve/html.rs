@@ -72,15 +72,40 @@ impl Display for InQuery<'_> {
     }
 }
 
-/// At most `length` characters of a text, with a mark where it is cut.
-pub(crate) struct Cut<'a>(pub(crate) &'a str, pub(crate) usize);
+/// At most `length` characters of a text, with a mark where it is cut. The rest is not even written:
+/// a document of some megabytes may need a hundred times as much with its indentation.
+pub(crate) struct Cut<T>(pub(crate) T, pub(crate) usize);
 
-impl Display for Cut<'_> {
+impl<T: Display> Display for Cut<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0.char_indices().nth(self.1) {
-            Some((end, _)) => write!(f, "{}…", &self.0[..end]),
-            None => f.write_str(self.0),
+        let mut cutter = Cutter {
+            target: f,
+            left: self.1,
+            is_cut: false,
+        };
+        match write!(cutter, "{}", self.0) {
+            Err(_) if cutter.is_cut => f.write_char('…'),
+            result => result,
         }
+    }
+}
+
+/// Fails at the first character that is too much.
+struct Cutter<'a, 'b> {
+    target: &'a mut fmt::Formatter<'b>,
+    left: usize,
+    is_cut: bool,
+}
+
+impl Write for Cutter<'_, '_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        if let Some((end, _)) = text.char_indices().nth(self.left) {
+            self.is_cut = true;
+            self.target.write_str(&text[..end])?;
+            return Err(fmt::Error);
+        }
+        self.left -= text.chars().count();
+        self.target.write_str(text)
     }
 }
 
@@ -149,5 +174,22 @@ mod tests {
     fn text_is_cut_at_a_character() {
         assert_eq!(Cut("äöü", 2).to_string(), "äö…");
         assert_eq!(Cut("äö", 2).to_string(), "äö");
+    }
+
+    /// It has no end.
+    struct Endless;
+
+    impl Display for Endless {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            loop {
+                f.write_str("äö")?;
+            }
+        }
+    }
+
+    #[test]
+    fn text_is_not_written_after_its_cut() {
+        assert_eq!(Cut(Endless, 3).to_string(), "äöä…");
+        assert_eq!(Cut(Endless, 4).to_string(), "äöäö…");
     }
 }

@@ -205,7 +205,7 @@ pub(crate) async fn one(
     put_actions(app, &mut body, &job);
     put_properties(&mut body, &job, now);
     put_options(&mut body, &job);
-    put!(body, "<h2>Payload</h2><pre>" {Cut(&format!("{:#}", job.payload), MAX_TEXT)} "</pre></section>"
+    put!(body, "<h2>Payload</h2><pre>" {Cut(format_args!("{:#}", job.payload), MAX_TEXT)} "</pre></section>"
         "<section><h2>Runs</h2>");
     put_runs(&mut body, &runs, now);
     put!(body, "</section><nav class=\"pages\">");

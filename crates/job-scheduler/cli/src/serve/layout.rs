@@ -37,7 +37,7 @@ impl App {
     pub(crate) async fn show(&self, page: impl Future<Output = Result<Page, Problem>>) -> Response {
         match self.limited(page).await {
             Ok(page) => self.page(&page),
-            Err(problem) => self.problem(&problem),
+            Err(problem) => self.no_page(&problem),
         }
     }
 
@@ -72,8 +72,19 @@ impl App {
             .into_response()
     }
 
-    /// Returns the response with a reason. A browser asks again if that may help.
+    /// Returns the response with the reason why there is no page. A browser asks again if that may
+    /// help.
+    pub(crate) fn no_page(&self, problem: &Problem) -> Response {
+        self.reason(problem, problem.status.is_server_error())
+    }
+
+    /// Returns the response with the reason why something was refused. A browser does not ask
+    /// again: that would not repeat a change, and there may be no page at its address.
     pub(crate) fn problem(&self, problem: &Problem) -> Response {
+        self.reason(problem, false)
+    }
+
+    fn reason(&self, problem: &Problem, refresh: bool) -> Response {
         let mut body = Html::default();
         put!(body, "<section class=\"problem\"><h1>" {problem.title} "</h1><p>" {&problem.text} "</p>");
         if !problem.hint.is_empty() {
@@ -83,7 +94,7 @@ impl App {
         let page = Page {
             title: problem.title.into(),
             tab: Tab::None,
-            refresh: problem.status.is_server_error(),
+            refresh,
             has_fields: false,
             body,
         };

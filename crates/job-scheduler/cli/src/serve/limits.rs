@@ -13,16 +13,22 @@ use super::guard::Caller;
 use super::html::{Html, InQuery, put, put_time};
 use super::layout::{Page, Tab};
 use super::problem::Problem;
-use crate::rate;
+use crate::{may_be_cut, rate};
 
 type Fields = HashMap<String, String>;
 
+/// The kinds, and the names, of a page.
+const ROWS: usize = 100;
+
+/// The page of limits. The query may have `after`: a name, after which the kinds and the names begin.
 pub(crate) async fn page(app: &App, query: &Fields) -> Result<Page, Problem> {
+    let after = query.get("after").map_or("", String::as_str);
+    let more = ROWS as u32 + 1;
     let mut lease = app.database.lease().await?;
     let reader = lease.read().await?;
     let now = now(&reader).await?;
-    let kinds = app.jobs.kinds(&reader).await?;
-    let limits = app.jobs.limits(&reader).await?;
+    let mut kinds = app.jobs.kinds(&reader, after, more).await?;
+    let mut limits = app.jobs.limits(&reader, after, more).await?;
     let queues = app.jobs.queues(&reader).await?;
     reader.rollback().await.map_err(Error::from)?;
     lease.keep();
@@ -33,24 +39,29 @@ pub(crate) async fn page(app: &App, query: &Fields) -> Result<Page, Problem> {
         body,
         "<section><h1>Limits of kinds</h1><table><thead><tr><th>Kind<th>Running<th>Rate<th>Burst</tr></thead><tbody>"
     );
+    let next_kind = next(&mut kinds);
     let none = (String::new(), KindLimits::new());
     for (kind, limits) in kinds.into_iter().chain([none]) {
         let rate = limits
             .interval
             .map(|time| format!("1/{}", humantime::format_duration(time)));
         let running = limits.running.map(|count| count.to_string());
+        let burst = limits.burst.map(|count| count.to_string());
         let fields = [
             ("kind", kind),
             ("running", running.unwrap_or_default()),
             ("rate", rate.unwrap_or_default()),
-            ("burst", limits.burst.to_string()),
+            ("burst", burst.unwrap_or_default()),
         ];
         put_row(app, &mut body, &fields);
     }
+    put!(body, "</tbody></table>");
+    put_next(&mut body, after, next_kind.as_deref());
     put!(
         body,
-        "</tbody></table></section><section><h2>Limits of names</h2><table><thead><tr><th>Name<th>Running</tr></thead><tbody>"
+        "</section><section><h2>Limits of names</h2><table><thead><tr><th>Name<th>Running</tr></thead><tbody>"
     );
+    let next_name = next(&mut limits);
     let none = (String::new(), String::new());
     let limits = limits
         .into_iter()
@@ -58,7 +69,9 @@ pub(crate) async fn page(app: &App, query: &Fields) -> Result<Page, Problem> {
     for (name, running) in limits.chain([none]) {
         put_row(app, &mut body, &[("name", name), ("running", running)]);
     }
-    put!(body, "</tbody></table></section><section><h2>Waiting</h2>");
+    put!(body, "</tbody></table>");
+    put_next(&mut body, after, next_name.as_deref());
+    put!(body, "</section><section><h2>Waiting</h2>");
     if queues.is_empty() {
         put!(body, "<p class=\"none\">Nothing waits.</p></section>");
     } else {
@@ -69,7 +82,17 @@ pub(crate) async fn page(app: &App, query: &Fields) -> Result<Page, Problem> {
             put_time(&mut body, queue.first, now);
             put!(body, "</tr>");
         }
-        put!(body, "</tbody></table></section>");
+        put!(body, "</tbody></table><p class=\"faint\">");
+        if may_be_cut(&queues) {
+            put!(
+                body,
+                "There may be more: at most 100 names of each sort are shown. "
+            );
+        }
+        put!(
+            body,
+            "First: the earliest time of at most 1000 runs of each name.</p></section>"
+        );
     }
     Ok(Page {
         title: "Limits".into(),
@@ -78,6 +101,27 @@ pub(crate) async fn page(app: &App, query: &Fields) -> Result<Page, Problem> {
         has_fields: app.guard.allows_changes(),
         body,
     })
+}
+
+/// Leaves what the next page has out. Returns the name after which that page begins.
+fn next<T>(rows: &mut Vec<(String, T)>) -> Option<String> {
+    let has_more = rows.len() > ROWS;
+    rows.truncate(ROWS);
+    rows.last()
+        .filter(|_| has_more)
+        .map(|(name, _)| name.clone())
+}
+
+fn put_next(html: &mut Html, after: &str, next: Option<&str>) {
+    put!(html, "<nav class=\"pages\">");
+    if !after.is_empty() {
+        put!(html, "<a href=\"/limits\">First</a>");
+    }
+    if let Some(next) = next {
+        put!(html, "<span>There are more than these " {ROWS} ".</span>"
+            "<a href=\"/limits?after=" {InQuery(next)} "\">Next</a>");
+    }
+    put!(html, "</nav>");
 }
 
 fn put_queue(html: &mut Html, queue: &Queue) {
@@ -159,8 +203,8 @@ pub(crate) async fn set(
                 .map(|text| text.parse::<u32>().map_err(bad))
                 .transpose()
         };
-        let mut limits = KindLimits::new().burst(number("burst")?.unwrap_or(1));
-        limits.running = number("running")?;
+        let mut limits = KindLimits::new();
+        (limits.running, limits.burst) = (number("running")?, number("burst")?);
         if let Some(text) = trimmed("rate") {
             let (count, period) =
                 rate(text).map_err(|why| Problem::bad(format!("The rate {why}.")))?;

@@ -14,6 +14,7 @@ mod overview;
 mod problem;
 mod runs;
 
+use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,6 +29,7 @@ use clap::Args;
 use hashed_wheel_job_scheduler::Jobs;
 use tokio::net::TcpListener;
 use tokio_postgres::Config;
+use tokio_postgres::config::Host;
 
 use self::app::{App, Fields, Shared, number};
 use self::database::Database;
@@ -40,6 +42,9 @@ const SHUTDOWN_LIMIT: Duration = Duration::from_secs(3);
 
 /// The forms here have some hundred bytes, and a filter in them some thousand.
 const MAX_BODY: usize = 16 << 10;
+
+/// The form of a bulk change also has the numbers of the runs: 10 000, each with at most 19 digits.
+const MAX_BULK_BODY: usize = MAX_BODY + (200 << 10);
 
 /// The options of the page.
 #[derive(Debug, Args)]
@@ -94,7 +99,8 @@ pub(crate) async fn run(
         guard,
         place,
     });
-    println!("listening at http://{address} ({mode})");
+    // Not `println`: who has started the program need not read what it prints.
+    let _ = writeln!(io::stdout(), "listening at http://{address} ({mode})");
 
     let (ended, end) = tokio::sync::oneshot::channel();
     let server = serve(
@@ -129,19 +135,22 @@ fn check(listen: SocketAddr, token: Option<&str>) -> Result<(), String> {
     }
 }
 
-/// Returns the schema, the host and the database, without user and password.
+/// Returns the schema, the database and all hosts of which one is used, without user and password.
 fn place(config: &Config, schema: &str) -> String {
-    let host = match config.get_hosts().first() {
-        Some(tokio_postgres::config::Host::Tcp(host)) => host.clone(),
+    let hosts = config.get_hosts().iter().map(|host| match host {
+        Host::Tcp(host) => host.clone(),
         #[cfg(unix)]
-        Some(tokio_postgres::config::Host::Unix(path)) => path.display().to_string(),
-        _ => "localhost".into(),
-    };
+        Host::Unix(path) => path.display().to_string(),
+    });
+    let mut hosts: Vec<_> = hosts.collect();
+    if hosts.is_empty() {
+        hosts.extend(config.get_hostaddrs().iter().map(ToString::to_string));
+    }
     let database = config
         .get_dbname()
         .or(config.get_user())
         .unwrap_or_default();
-    format!("{schema} · {database} · {host}")
+    format!("{schema} · {database} · {}", hosts.join(", "))
 }
 
 fn router(app: Shared) -> Router {
@@ -175,7 +184,8 @@ fn router(app: Shared) -> Router {
             get(|State(app): State<Shared>, Query(query): Fields| async move {
                 app.show(runs::all(&app, &query)).await
             })
-            .post(actions::act_on_all),
+            .post(actions::act_on_all)
+            .layer(DefaultBodyLimit::max(MAX_BULK_BODY)),
         )
         .route(
             "/limits",
@@ -203,7 +213,7 @@ fn router(app: Shared) -> Router {
 async fn find(State(app): State<Shared>, Query(query): Fields) -> Response {
     match app.limited(jobs::find(&app, &query)).await {
         Ok(job) => Redirect::to(&format!("/jobs/{job}")).into_response(),
-        Err(problem) => app.problem(&problem),
+        Err(problem) => app.no_page(&problem),
     }
 }
 
@@ -270,5 +280,20 @@ mod tests {
     fn place_has_no_password() {
         let config: Config = "postgresql://user:secret@db.example/shop".parse().unwrap();
         assert_eq!(place(&config, "jobs"), "jobs · shop · db.example");
+    }
+
+    #[test]
+    fn place_has_all_hosts() {
+        for (config, expected) in [
+            ("host=one,/two dbname=shop", "one, /two"),
+            (
+                "hostaddr=10.0.0.1,10.0.0.2 dbname=shop",
+                "10.0.0.1, 10.0.0.2",
+            ),
+            ("host=one hostaddr=10.0.0.1 dbname=shop", "one"),
+        ] {
+            let place = place(&config.parse().unwrap(), "jobs");
+            assert_eq!(place, format!("jobs · shop · {expected}"));
+        }
     }
 }

@@ -86,13 +86,15 @@ fn put_chart(html: &mut Html, hour: &[Minute]) {
         .max()
         .unwrap_or_default();
     let failed: u64 = hour.iter().map(|minute| minute.failed).sum();
+    let at_least = |has_more| if has_more { "at least " } else { "" };
+    let is_cut = hour.iter().any(|minute| minute.has_more);
     put!(html, "<section><h2>Last hour</h2><svg viewBox=\"0 0 600 130\" role=\"img\" aria-label=\""
-        {failed} " runs have failed\">");
+        {at_least(is_cut)} {failed} " runs have failed\">");
     let mut line = String::new();
     for (index, minute) in hour.iter().enumerate() {
         let height = |count: u64| 80.0 * count as f64 / most.max(1) as f64;
         let (done, failed) = (height(minute.done), height(minute.failed));
-        put!(html, "<g><title>" {59 - index} " minutes ago: " {minute.done} " done, " {minute.failed}
+        put!(html, "<g><title>" {59 - index} " minutes ago: " {at_least(minute.has_more)} {minute.done} " done, " {minute.failed}
             " failed, lateness p99 " {Rounded(minute.lateness)} "</title>");
         for (class, from, height) in [("done", failed, done), ("failed", 0.0, failed)] {
             put!(html, "<rect class=\"" {class} "\" width=\"8\" x=\"" {index * 10} "\" y=\"" {format_args!("{:.1}", 80.0 - from - height)}
@@ -103,7 +105,11 @@ fn put_chart(html: &mut Html, hour: &[Minute]) {
         line += &format!("{},{:.1} ", index * 10 + 4, 128.0 - 40.0 * share);
     }
     put!(html, "<polyline class=\"" {if latest > LATE { "late" } else { "" }} "\" points=\"" {line} "\"/></svg><p class=\"faint\">"
-        "Bars: done and failed per minute, at most " {most} ". Line: lateness (p99), at most " {Rounded(latest)} ".</p></section>");
+        "Bars: done and failed per minute, at most " {most} ". ");
+    if is_cut {
+        put!(html, "Only the last 2000 runs of each minute are counted. ");
+    }
+    put!(html, "Line: lateness (p99), at most " {Rounded(latest)} ".</p></section>");
 }
 
 fn at_most_10_000(count: u64) -> String {

@@ -2,10 +2,9 @@
 
 use std::collections::HashMap;
 use std::fmt::{self, Display};
-use std::hash::{DefaultHasher, Hash, Hasher};
 
 use hashed_wheel_job_scheduler::jiff::Timestamp;
-use hashed_wheel_job_scheduler::{Error, RunFilter, RunInfo, RunState, RunSummary};
+use hashed_wheel_job_scheduler::{Error, RunFilter, RunInfo, RunPage, RunState, RunSummary};
 
 use super::actions::put_notice;
 use super::app::App;
@@ -25,12 +24,17 @@ pub(crate) const ROWS: u32 = 50;
 /// The characters of a document that a page shows.
 pub(crate) const MAX_TEXT: usize = 20_000;
 
+/// The runs that one change may have.
+pub(crate) const MOST: u32 = 10_000;
+
 /// What a user has asked to change: all runs of a filter, and a confirmation is missing.
 struct Question {
     change: &'static str,
-    /// See [`expectation`].
-    expect: String,
-    count: usize,
+    runs: Vec<i64>,
+    /// There are later runs on the pages before this one.
+    is_later_page: bool,
+    /// There may be more that match.
+    is_cut: bool,
 }
 
 /// The page of the runs that match a filter. The query may have `before`, the time and the number
@@ -52,12 +56,13 @@ pub(crate) async fn all(app: &App, query: &Fields) -> Result<Page, Problem> {
     let question = match (asked, page.runs.first()) {
         (Some(change), Some(first)) => {
             let from = Some(before_which(first));
-            let runs = app.jobs.select_runs(&reader, &filter, from).await?;
-            let (expect, count) = (expectation(&runs), runs.len());
+            let all = app.jobs.search_runs(&reader, &filter, from, MOST);
+            let all = all.await?;
             Some(Question {
                 change,
-                expect,
-                count,
+                runs: numbers(&all),
+                is_later_page: before.is_some(),
+                is_cut: all.next.is_some() || all.is_cut,
             })
         }
         _ => None,
@@ -78,7 +83,12 @@ pub(crate) async fn all(app: &App, query: &Fields) -> Result<Page, Problem> {
             if let Some(before) = query.get("before") {
                 put!(body, "before=" {InQuery(before)} "&amp;");
             }
-            put!(body, "change=" {change} "\">" {change} " all…</a>");
+            let which = if before.is_some() {
+                "all from here on…"
+            } else {
+                "all…"
+            };
+            put!(body, "change=" {change} "\">" {change} " " {which} "</a>");
         }
         put!(body, "</div>");
     }
@@ -87,8 +97,14 @@ pub(crate) async fn all(app: &App, query: &Fields) -> Result<Page, Problem> {
             body,
             "<p class=\"none\">None of these 10 000 runs matches. There are older ones.</p>"
         );
-    } else {
+    } else if !page.is_cut || !page.runs.is_empty() {
         put_runs_of_all_jobs(app, &mut body, &page.runs, now);
+    }
+    if page.is_cut {
+        put!(
+            body,
+            "<p class=\"none\">Only 10 000 runs were examined. Others may match: filter by Kind, Since or Until.</p>"
+        );
     }
     put!(body, "</section><nav class=\"pages\">");
     if before.is_some() {
@@ -158,18 +174,28 @@ fn put_question(
     question: &Question,
     first: &RunSummary,
 ) {
-    let Question {
-        change,
-        expect,
-        count,
-    } = question;
+    let Question { change, runs, .. } = question;
     let (time, id) = before_which(first);
-    put!(html, "<form class=\"question\" method=\"post\" action=\"/runs\"><p>" {change} " " {Runs(*count as u64)}
-        "? Later runs are not changed. If one has changed meanwhile, nothing is done.</p>");
+    let count = Runs(runs.len() as u64);
+    put!(html, "<form class=\"question\" method=\"post\" action=\"/runs\"><p>" {change} " " {&count} "? ");
+    if question.is_later_page {
+        put!(html, "Those of the pages before this one are not changed. ");
+    }
+    if question.is_cut {
+        put!(html, "More may match: at most 10 000 runs are examined. ");
+    }
+    put!(html, "Later runs are not changed. ");
+    put!(html, {match *change {
+        "cancel" => "Those that have ended or changed meanwhile are left out.",
+        "delete" => "Their jobs are deleted, too, if they have no further due time and no other run. \
+            If one has changed meanwhile, nothing is done.",
+        _ => "If one has changed meanwhile, nothing is done.",
+    }} "</p>");
+    let runs: Vec<_> = runs.iter().map(ToString::to_string).collect();
     let mut hidden = vec![
         ("form", app.guard.form().to_owned()),
         ("change", (*change).to_owned()),
-        ("expect", expect.clone()),
+        ("runs", runs.join(" ")),
         ("before", format!("{time}_{id}")),
     ];
     for name in NAMES {
@@ -184,7 +210,7 @@ fn put_question(
     for (name, value) in hidden {
         put!(html, "<input type=\"hidden\" name=\"" {name} "\" value=\"" {value} "\">");
     }
-    put!(html, "<button>" {change} " " {Runs(*count as u64)} "</button></form>");
+    put!(html, "<button>" {change} " " {count} "</button></form>");
 }
 
 /// The fields of a filter in an address, each with `&` after it.
@@ -201,11 +227,11 @@ impl Display for Address<'_> {
     }
 }
 
-/// What a confirmation contains: how many runs, and a hash of their numbers.
-pub(crate) fn expectation(runs: &[i64]) -> String {
-    let mut hasher = DefaultHasher::new();
-    runs.hash(&mut hasher);
-    format!("{} {:x}", runs.len(), hasher.finish())
+/// The numbers of the runs, in their order. A confirmation contains them.
+pub(crate) fn numbers(page: &RunPage) -> Vec<i64> {
+    let mut runs: Vec<_> = page.runs.iter().map(|run| run.id).collect();
+    runs.sort_unstable();
+    runs
 }
 
 /// The page of a run.
@@ -255,7 +281,7 @@ pub(crate) async fn one(app: &App, run: i64, query: &Fields) -> Result<Page, Pro
         put!(body, "</tbody></table>");
     }
     if let Some(output) = &run.output {
-        put!(body, "<h2>Output</h2><pre>" {Cut(&format!("{output:#}"), MAX_TEXT)} "</pre>");
+        put!(body, "<h2>Output</h2><pre>" {Cut(format_args!("{output:#}"), MAX_TEXT)} "</pre>");
     }
     put!(body, "</section>");
     let refresh = run.finished.is_none();

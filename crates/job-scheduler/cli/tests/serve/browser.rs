@@ -124,6 +124,21 @@ fn page_works_in_a_browser() {
         browser.script("return location.pathname"),
         format!("/jobs/{id}")
     );
+    // The reason why a change has failed remains.
+    fixture.execute(&format!(
+        "BEGIN; SELECT FROM @job WHERE id = {id} FOR UPDATE"
+    ));
+    let text = browser.follow("//button[.='Pause']");
+    assert!(text.contains("Nothing was changed here."), "{text}");
+    thread::sleep(Duration::from_secs(5));
+    assert_eq!(browser.text(), text);
+    fixture.execute("COMMIT");
+    let messages = browser.messages();
+    assert!(
+        messages.len() == 1 && messages[0]["message"].to_string().contains("503"),
+        "{messages:?}"
+    );
+    browser.open(&url(&format!("/jobs/{id}")));
     let text = browser.follow("//button[.='Pause']");
     assert!(text.contains("The job is paused."), "{text}");
     let found = || fixture.wait(fixture.jobs.get(&fixture.client, id)).unwrap();
@@ -288,8 +303,9 @@ fn operator_repeats_the_failed_runs_of_a_tenant() {
     browser.type_into("//tr[td/input[@name='burst']]//input[@name='running']", "3");
     let text = browser.follow("//tr[td/input[@name='burst']]//button");
     assert!(text.contains("The limit is set."), "{text}");
-    let kinds = fixture.wait(fixture.jobs.kinds(&fixture.client)).unwrap();
-    assert_eq!(kinds["work"].running, Some(3));
+    let kinds = fixture.wait(fixture.jobs.kinds(&fixture.client, "", 9));
+    let (kind, limits) = kinds.unwrap().remove(0);
+    assert_eq!((&*kind, limits.running), ("work", Some(3)));
     // What is typed is not discarded when the page is shown again.
     browser.type_into("//tr[td/input[@name='burst']]//input[@name='running']", "7");
     browser.script("document.activeElement.blur(); return 0");

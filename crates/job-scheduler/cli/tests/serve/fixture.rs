@@ -121,7 +121,7 @@ pub(crate) struct Page {
     pub(crate) address: String,
     /// Whether changes are allowed, as it has printed it.
     pub(crate) mode: String,
-    _process: Process,
+    process: Process,
 }
 
 /// A response.
@@ -153,7 +153,7 @@ impl Page {
         Self {
             address: address.into(),
             mode: mode.into(),
-            _process: process,
+            process,
         }
     }
 
@@ -197,6 +197,32 @@ impl Page {
             .split_once("name=\"form\" value=\"")
             .unwrap_or_else(|| panic!("{body}"));
         format!("form={}", rest.split_once('"').unwrap().0)
+    }
+
+    /// Returns the most memory that the program has used, in MiB. `None`: the system does not tell.
+    pub(crate) fn peak_memory(&self) -> Option<u64> {
+        let path = format!("/proc/{}/status", self.process.id());
+        let status = std::fs::read_to_string(path).ok()?;
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmHWM:"))?;
+        Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? >> 10)
+    }
+
+    /// Returns the form of the question on a page, as a browser sends it.
+    pub(crate) fn question(&self, path: &str) -> String {
+        let Reply { body, .. } = self.get(path);
+        let (_, form) = body
+            .split_once("<form class=\"question\"")
+            .unwrap_or_else(|| panic!("{body}"));
+        let (form, _) = form.split_once("</form>").unwrap();
+        let fields = form.split("<input type=\"hidden\" name=\"").skip(1);
+        let fields = fields.map(|field| {
+            let (name, value) = field.split_once("\" value=\"").unwrap();
+            let (value, _) = value.split_once('"').unwrap();
+            format!("{name}={}", value.replace(' ', "+"))
+        });
+        fields.collect::<Vec<_>>().join("&")
     }
 
     /// Waits until a page contains these texts.

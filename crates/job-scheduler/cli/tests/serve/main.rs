@@ -1,5 +1,6 @@
 //! `job-scheduler serve`, as browsers and programs use it.
 
+mod bounds;
 mod browser;
 mod fixture;
 mod pages;

@@ -1,7 +1,9 @@
 //! The contents of the pages, and the effects of their buttons.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
+use hashed_wheel_job_scheduler::jiff::Timestamp;
 use hashed_wheel_job_scheduler::{BlockedOn, Job, NewJob, Overlap, RunInfo, RunState};
 use serde_json::{Value, json};
 
@@ -400,13 +402,17 @@ fn limits_are_set_as_they_are_written() {
     ] {
         assert_eq!(set(fields).status, 303, "{fields}");
     }
-    let kinds = fixture.wait(fixture.jobs.kinds(&fixture.client)).unwrap();
-    assert_eq!(kinds[" mail "].running, Some(3));
-    let limits = || fixture.wait(fixture.jobs.limits(&fixture.client)).unwrap();
-    assert_eq!(
-        limits().into_iter().collect::<Vec<_>>(),
-        [(" bank".into(), 4)]
-    );
+    let kinds = || {
+        let kinds = fixture.jobs.kinds(&fixture.client, "", 9);
+        fixture.wait(kinds).unwrap()
+    };
+    let (kind, stored) = kinds().remove(0);
+    assert_eq!((&*kind, stored.running), (" mail ", Some(3)));
+    let limits = || {
+        let limits = fixture.jobs.limits(&fixture.client, "", 9);
+        fixture.wait(limits).unwrap()
+    };
+    assert_eq!(limits(), [(" bank".into(), 4)]);
     // No field of a browser has a line break, so the name is in the address.
     let lines = fixture.jobs.set_limit(&fixture.client, "a\r\nb", Some(1));
     fixture.wait(lines).unwrap();
@@ -418,8 +424,9 @@ fn limits_are_set_as_they_are_written() {
     );
     let reply = page.post(action, &format!("{form}&name=ab&running=5"));
     assert_eq!(reply.status, 303);
-    let names = limits().into_iter().collect::<Vec<_>>();
-    assert_eq!(names, [(" bank".into(), 4), ("a\r\nb".into(), 5)]);
+    let names: BTreeSet<_> = limits().into_iter().collect();
+    let expected = [(" bank".into(), 4), ("a\r\nb".into(), 5)];
+    assert_eq!(names, BTreeSet::from(expected));
     let reply = page.post("/limits", &format!("{form}&name={}", "a".repeat(16 << 10)));
     assert_eq!(reply.status, 413, "{reply:?}");
     for (fields, why) in [
@@ -428,6 +435,11 @@ fn limits_are_set_as_they_are_written() {
         ("name=&running=1", "The name is missing."),
         ("name=a&running=x", "must be a whole number"),
         ("kind=a&rate=x", "must be like"),
+        ("kind=+mail+&burst=5", "a burst of 5 without a rate"),
+        (
+            "kind=+mail+&running=3&burst=1",
+            "a burst of 1 without a rate",
+        ),
     ] {
         let reply = set(fields);
         assert!(
@@ -435,6 +447,10 @@ fn limits_are_set_as_they_are_written() {
             "{fields}: {reply:?}"
         );
     }
+    assert_eq!(kinds().len(), 1);
+    // Without any limit, it is removed. A field with spaces is empty.
+    assert_eq!(set("kind=+mail+&burst=+").status, 303);
+    assert!(kinds().is_empty());
     let reply = page.post("/runs", &format!("{form}&change=retry&key=%00"));
     assert!(
         reply.status == 400 && reply.body.contains("the character NUL"),
@@ -515,5 +531,150 @@ fn buttons_cancel_and_repeat_runs() {
             reply.status == 404 && reply.body.contains("There is no run 999999."),
             "{reply:?}"
         );
+    }
+}
+
+#[test]
+fn all_runs_of_a_filter_are_cancelled_or_deleted() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let page = fixture.serve(&["--allow-changes"]);
+    // No node has this handler, so its runs wait.
+    let jobs: Vec<_> = (0..3)
+        .map(|_| fixture.enqueue(NewJob::named("other", Value::Null).after(LATER)))
+        .collect();
+    let run_now = |job| {
+        let run = fixture.wait(fixture.jobs.run_now(&fixture.client, job));
+        run.unwrap().unwrap()
+    };
+    let runs: Vec<_> = jobs.iter().map(|job| run_now(*job)).collect();
+    let state = |run| {
+        let run = fixture.wait(fixture.jobs.get_run(&fixture.client, run));
+        run.unwrap().map(|run| run.state)
+    };
+    let path = "/runs?state=waiting&kind=other&change=cancel";
+    let shown = page.get(path).body;
+    assert!(
+        shown.contains("cancel 3 runs?") && shown.contains("meanwhile are left out."),
+        "{shown}"
+    );
+    let form = page.question(path);
+    // Before the user confirms it, one has ended, and there is another one.
+    let ended = runs[0];
+    let added = run_now(jobs[0]);
+    fixture.execute(&format!(
+        "UPDATE @run SET state = 'done', finished = now() WHERE id = {ended};
+        UPDATE @run SET start_at = now() - interval '1 hour' WHERE id = {added}"
+    ));
+    let reply = page.post("/runs", &form);
+    let target = "/runs?state=waiting&kind=other&done=cancel&count=2&of=3";
+    assert_eq!((reply.status, reply.header("location")), (303, target));
+    let shown = page.get(target).body;
+    assert!(shown.contains("Done: 2 runs of 3. The others"), "{shown}");
+    let states = [runs[0], runs[1], runs[2], added].map(state);
+    let [done, cancelled] = [RunState::Done, RunState::Cancelled].map(Some);
+    let waiting = Some(RunState::Waiting);
+    assert_eq!(states, [done, cancelled, cancelled, waiting]);
+    let reply = page.post("/runs", &form);
+    assert!(
+        reply.status == 409 && reply.body.contains("Nothing was done."),
+        "{reply:?}"
+    );
+
+    let path = "/runs?state=cancelled&change=delete";
+    let shown = page.get(path).body;
+    assert!(
+        shown.contains("delete 2 runs?") && shown.contains("and no other run."),
+        "{shown}"
+    );
+    // Another user repeats one of them.
+    let form = page.question(path);
+    let retry = format!("/runs/{}/retry", runs[2]);
+    assert_eq!(page.post(&retry, &form).status, 303);
+    assert_eq!(page.post("/runs", &form).status, 409);
+    assert_eq!([runs[1], runs[2]].map(state), [cancelled, waiting]);
+    let (finished, other) = (jobs[1], jobs[2]);
+    fixture.execute(&format!(
+        "UPDATE @job SET next_run = NULL WHERE id = {finished}"
+    ));
+    let reply = page.post("/runs", &page.question(path));
+    let target = "/runs?state=cancelled&done=delete&count=1&of=1";
+    assert_eq!((reply.status, reply.header("location")), (303, target));
+    assert!(page.get(target).body.contains("Done: 1 run."));
+    assert_eq!([runs[1], runs[2]].map(state), [None, waiting]);
+    let exists = |job| fixture.wait(fixture.jobs.get(&fixture.client, job));
+    assert!(exists(finished).unwrap().is_none() && exists(other).unwrap().is_some());
+
+    let reply = page.post("/runs", &format!("{form}&runs=1+x"));
+    assert!(
+        reply.status == 400
+            && reply
+                .body
+                .contains("must be the numbers of the confirmed runs"),
+        "{reply:?}"
+    );
+}
+
+#[test]
+fn bulk_changes_say_which_runs_they_have() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let page = fixture.serve(&["--allow-changes"]);
+    let id = fixture.enqueue(NewJob::named("other", Value::Null).after(LATER));
+    let now = Timestamp::from_second(Timestamp::now().as_second()).unwrap();
+    fixture.execute(&format!(
+        "INSERT INTO @run (job, handler, due, start_at, state, finished)
+        SELECT {id}, 'other', time, time, CASE WHEN n > 10060 THEN 'waiting' ELSE 'failed' END,
+            CASE WHEN n <= 10060 THEN time END
+        FROM generate_series(1, 20060) AS n, LATERAL (SELECT '{now}'::timestamptz - n * interval '1 second' AS time) AS x"
+    ));
+    let shown = page.get("/runs").body;
+    assert!(shown.contains("delete all…</a>"), "{shown}");
+    let older = shown
+        .split("<a href=\"")
+        .find_map(|link| link.split_once("\">Older"));
+    let older = older.unwrap().0;
+    let shown = page.get(older).body;
+    assert!(shown.contains("delete all from here on…</a>"), "{shown}");
+    let cut = "More may match: at most 10 000 runs are examined.";
+    let page_two = "Those of the pages before this one are not changed.";
+    let [some, most] = [119, 10_040].map(|seconds| now - Duration::from_secs(seconds));
+    let rest = format!("{older}&since={most}&change=retry");
+    for (path, count, is_cut, is_page_two) in [
+        ("/runs?change=retry", 10_000, true, false),
+        (
+            &format!("/runs?since={some}&change=retry"),
+            119,
+            false,
+            false,
+        ),
+        (&*rest, 9_990, false, true),
+    ] {
+        let shown = page.get(path).body;
+        let has_count = shown.contains(&format!("retry {count} runs?"));
+        let found = (has_count, shown.contains(cut), shown.contains(page_two));
+        assert_eq!(found, (true, is_cut, is_page_two), "{path}");
+    }
+
+    // The form of so many runs is not too large.
+    let path = "/runs?change=delete";
+    let reply = page.post("/runs", &page.question(path));
+    let target = "/runs?done=delete&count=10000&of=10000";
+    assert_eq!((reply.status, reply.header("location")), (303, target));
+    let shown = page.get(path).body;
+    assert!(shown.contains("delete 60 runs?"), "{shown}");
+
+    // Of runs that have not ended, no page has more than those that were examined.
+    let examined = "Only 10 000 runs were examined. Others may match";
+    for (path, is_cut, is_empty) in [
+        ("/runs?state=waiting&key=other", true, false),
+        ("/runs?state=waiting&kind=work", false, true),
+        ("/runs?state=waiting", true, false),
+    ] {
+        let shown = page.get(path).body;
+        let found = (shown.contains(examined), shown.contains("No run matches."));
+        assert_eq!(found, (is_cut, is_empty), "{path}: {shown}");
     }
 }

@@ -218,6 +218,32 @@ fn wrong_tokens_are_limited() {
     assert_eq!(page.get("/jobs").status, 401);
 }
 
+/// A proxy passes on what it has asked for itself.
+#[test]
+fn credentials_of_other_schemes_are_no_wrong_tokens() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let page = fixture.serve(&["--token", TOKEN]);
+    let log_in = || page.request("POST", "/login", &[], &format!("token={TOKEN}"));
+    let reply = log_in();
+    let (cookie, _) = reply.header("set-cookie").split_once("; ").unwrap();
+    let basic = ("Authorization", "Basic dXNlcjpwYXNzd29yZA==");
+    for _ in 0..30 {
+        let reply = page.request("GET", "/jobs", &[basic, ("Cookie", cookie)], "");
+        assert_eq!(reply.status, 200);
+        let reply = page.request("GET", "/jobs", &[basic], "");
+        assert!(
+            reply.status == 401 && reply.body.contains("type=\"password\""),
+            "{reply:?}"
+        );
+    }
+    assert_eq!(log_in().status, 303);
+    let bearer = format!("Bearer {TOKEN}");
+    let both = [basic, ("Authorization", &bearer)];
+    assert_eq!(page.request("GET", "/jobs", &both, "").status, 200);
+}
+
 /// All of them are admitted before the first one has sent its form.
 #[test]
 fn logins_at_the_same_time_have_no_more_attempts() {

@@ -151,24 +151,15 @@ async fn limit_of_a_name_can_be_changed_while_runs_wait() {
     }
     eventually(async || are_running(&fixture, 2, 4).await).await;
     set(Some(4)).await;
-    assert_eq!(
-        fixture.jobs.limits(&fixture.client).await.unwrap()["bank"],
-        4
-    );
+    let limits = async || fixture.jobs.limits(&fixture.client, "", 10).await.unwrap();
+    assert_eq!(limits().await, [("bank".to_owned(), 4)]);
     eventually(async || are_running(&fixture, 4, 2).await).await;
     // A new job with a larger number does not overtake them.
     fixture.enqueue(gate_job().limit("bank", 9)).await;
     eventually(async || are_running(&fixture, 4, 3).await).await;
     // The numbers of the jobs hold again: the first of the old ones waits, and so do all behind it.
     set(None).await;
-    assert!(
-        fixture
-            .jobs
-            .limits(&fixture.client)
-            .await
-            .unwrap()
-            .is_empty()
-    );
+    assert!(limits().await.is_empty());
     gate.add_permits(1);
     eventually(async || are_running(&fixture, 3, 3).await).await;
     tokio::time::sleep(UNEXPECTED).await;
@@ -236,8 +227,9 @@ async fn limit_of_a_kind_can_be_changed_while_runs_wait() {
             .unwrap()
     };
     set(KindLimits::new().running(2)).await;
-    let kinds = fixture.jobs.kinds(&fixture.client).await.unwrap();
-    assert_eq!(kinds["gate"].running, Some(2));
+    let kinds = async || fixture.jobs.kinds(&fixture.client, "", 10).await.unwrap();
+    let (kind, limits) = kinds().await.remove(0);
+    assert_eq!((&*kind, limits.running), ("gate", Some(2)));
     for _ in 0..8 {
         fixture.enqueue(gate_job()).await;
     }
@@ -253,14 +245,7 @@ async fn limit_of_a_kind_can_be_changed_while_runs_wait() {
     tokio::time::sleep(UNEXPECTED).await;
     assert!(are_running(&fixture, 1, 3).await);
     set(KindLimits::new()).await;
-    assert!(
-        fixture
-            .jobs
-            .kinds(&fixture.client)
-            .await
-            .unwrap()
-            .is_empty()
-    );
+    assert!(kinds().await.is_empty());
     eventually(async || are_running(&fixture, 4, 0).await).await;
     gate.close();
     eventually(async || count(&fixture, "state = 'done'").await == 8).await;

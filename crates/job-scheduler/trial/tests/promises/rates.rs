@@ -61,8 +61,9 @@ async fn start_a_backlog(burst: u32, sabotage: Option<(&str, &str)>) -> Option<b
         .set_kind(&fixture.client, "rated", limits)
         .await
         .unwrap();
-    let kinds = fixture.jobs.kinds(&fixture.client).await.unwrap();
-    assert_eq!(kinds["rated"].interval, Some(INTERVAL));
+    let kinds = fixture.jobs.kinds(&fixture.client, "", 10).await.unwrap();
+    let expected = [("rated".to_owned(), limits)];
+    assert_eq!(kinds, expected);
     for _ in 0..60 {
         fixture.enqueue(job()).await;
     }
