@@ -82,7 +82,8 @@ pub struct Stats {
 ///
 /// The worker reads the clock once per turn, and again after every 64 tasks. So the time that fewer
 /// than 64 tasks take shows only in the next tick. If more messages have waited than a turn takes,
-/// those that have become due meanwhile all count from the first tick that was due.
+/// those that have become due meanwhile all count from the first tick that was due, or from the
+/// beginning of the backlog if one was scheduled with a deadline that had passed.
 ///
 /// # Examples
 ///

@@ -95,7 +95,8 @@ pub trait TimerTask: Send + Sized + 'static {
     /// cancelled meanwhile, that stays so, and the hook is called [on the
     /// worker](Self::cancelled). A [`reset`](Timeout::reset) of its own timeout returns false.
     ///
-    /// A panic is reported and counted, and the task runs.
+    /// A panic is reported and counted, and the task runs. If the timer is stopped meanwhile, the
+    /// task does not run, whatever it answers: it is cancelled.
     ///
     /// # Blocking
     ///

@@ -174,8 +174,8 @@ impl Inner {
             // Memory for which the worker has to be woken.
             cancelled.leaves_memory =
                 cancelled.leaves_memory && cache.look_after_push().wakes_to_reclaim();
-            // After the push: `stop` waits for the count, and then finds the message. Before the
-            // cache is given back: that may call a driver's waker, which may call `stop`.
+            // After the push: `stop` waits for the count, and then finds the message. In the pass,
+            // at whose end a driver's waker may call `stop`.
             cache.counts.cancel(1);
             Some(cancelled)
         })?;

@@ -144,7 +144,7 @@ impl LatenessSampler {
 
     /// Those that are counted next count as due at this tick, or else at their own.
     pub(super) fn set_first(&mut self, tick: Option<u64>) {
-        self.first = tick;
+        self.first = tick.map(|tick| tick.min(self.first.unwrap_or(tick)));
     }
 
     /// The sample ends when this many tasks were handed over.

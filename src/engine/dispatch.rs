@@ -325,7 +325,7 @@ fn finish_run(claimed: ClaimedTask<Inner>, next: Option<NextRun>) {
         thread_cache::with(timer, |cache| {
             let state = cache.push(message);
             if is_last {
-                // As in `cancel`: `stop` waits for the count, which the end of this pass may call.
+                // As in `cancel`: the end of this pass may call `stop`, which waits for the count.
                 timer.counters.ended_on_executor.add(1);
             }
             state

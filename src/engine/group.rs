@@ -107,7 +107,7 @@ impl Inner {
         let (count, wakes) = thread_cache::with(self, |cache| {
             let (count, leaves_memory) = cancel(&mut cache.nodes);
             let wakes = leaves_memory && cache.look_after_push().wakes_to_reclaim();
-            // After all pushes, and before the cache is given back, as for one timeout.
+            // After all pushes, and in the pass, as for one timeout.
             cache.counts.cancel(count);
             (count, wakes)
         });

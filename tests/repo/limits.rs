@@ -12,7 +12,7 @@ use crate::files::{Source, pages, root, rust_files, sources};
 const CODE_LINES: [(&str, usize); 5] = [
     ("src", 8_751),
     ("crates/timing-wheels/src", 2_481),
-    ("crates/util/src", 4_952),
+    ("crates/util/src", 4_969),
     ("crates/redis-lock/src", 3_411),
     ("crates/job-scheduler/src", 6_500),
 ];
@@ -58,7 +58,7 @@ const PAGE_LINES: [(&str, usize); 4] = [
 ];
 
 /// The words of all pages, the CHANGELOGs included.
-const WORDS: usize = 29_800;
+const WORDS: usize = 29_900;
 
 /// The lines that are neither blank nor comments.
 fn lines(text: &str) -> usize {

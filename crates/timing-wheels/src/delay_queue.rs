@@ -73,7 +73,7 @@ pub trait QueueSleep {
 /// | delays | over two years: a panic | of 146 years and more: never end |
 /// | a tick | 1 ms | what you choose |
 /// | runtime | tokio, with its time enabled | that of the [`QueueSleep`] |
-/// | memory | `compact`, `reserve` | is freed as values leave, except for [`with_capacity`](Self::with_capacity) |
+/// | memory | `compact`, `reserve` | is freed as values leave, except for 1 024 values and [`with_capacity`](Self::with_capacity) |
 ///
 /// `tests/it/both_queues.rs`, in the repository, has the tests that both queues pass, and those of
 /// the differences. `cargo bench -p hashed-wheel-benches --bench delay_queue` compares their speed.

@@ -4,11 +4,16 @@ use std::time::{Duration, Instant};
 
 use hashed_wheel::HashedWheelTimer;
 
+use crate::sync::OnceLock;
+
 /// The deadline that is never reached.
 pub(crate) const NEVER: u64 = (1 << 62) - 1;
 
 /// The latest time of a timer's clock, which stops there after 146 years.
 const LAST: u64 = NEVER - 2;
+
+/// In nanoseconds.
+const CENTURY: i64 = 100 * 365 * 86_400 * 1_000_000_000;
 
 /// Returns `nanos` as a deadline: [`NEVER`] if it is not reached.
 fn or_never(nanos: u64) -> u64 {
@@ -60,8 +65,15 @@ impl Deadlines for HashedWheelTimer {
     fn time_at(&self, instant: Instant) -> i64 {
         match nanos(self.clock().time_at(instant)) {
             0 => match nanos(self.instant_of(0).saturating_duration_since(instant)) {
-                // An `Instant` of the machine, from which those of a manual clock are far away.
-                NEVER => to_i64(self.now_nanos()) - to_i64(nanos(instant.elapsed())),
+                // An `Instant` of the machine, from which those of a manual clock are far away. It
+                // counts as long ago, in the order of the machine's clock.
+                NEVER => {
+                    static BEGIN: OnceLock<Instant> = OnceLock::new();
+                    let begin = *BEGIN.get_or_init(Instant::now);
+                    let before = to_i64(nanos(begin.saturating_duration_since(instant)));
+                    let after = to_i64(nanos(instant.saturating_duration_since(begin)));
+                    (after - before - CENTURY).min(-1)
+                }
                 before => -to_i64(before),
             },
             time => to_i64(time),

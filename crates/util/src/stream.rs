@@ -86,6 +86,16 @@ impl Stream for time::Interval {
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<time::Instant>> {
         self.get_mut().poll_tick(context).map(Some)
     }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (usize::MAX, None)
+    }
+}
+
+impl FusedStream for time::Interval {
+    fn is_terminated(&self) -> bool {
+        false
+    }
 }
 
 /// The stream waits while the queue is empty. It ends when the timer is stopped and no value is

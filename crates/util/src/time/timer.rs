@@ -96,8 +96,9 @@ impl Timer {
     /// If `period` is zero.
     #[track_caller]
     pub fn interval_at(&self, start: Instant, period: Duration) -> Interval {
-        // A timer may be a tick late, by which no tick is missed.
-        let late = LATE.saturating_add(self.0.tick_duration());
+        // A timer may be a tick late, by which no tick is missed, unless it is as long as a period.
+        let tick = Some(self.0.tick_duration()).filter(|&tick| tick < period);
+        let late = LATE.saturating_add(tick.unwrap_or_default());
         Interval::new(self.sleep_until(start), period, late)
     }
 }

@@ -136,6 +136,12 @@ fn a_timer_that_is_late_by_its_tick_misses_no_tick() {
         t.pass(ms(10));
     }
     assert_eq!(ticks, [0, 250, 500, 750].map(ms));
+    // One that is as long as a period does.
+    let mut interval = time.interval(ms(50));
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    assert!(polls(&mut interval).is_ready() && polls(&mut interval).is_pending());
+    t.pass(ms(100));
+    assert!(polls(&mut interval).is_ready() && polls(&mut interval).is_pending());
 }
 
 #[test]

@@ -1,0 +1,294 @@
+use super::*;
+
+fn slab<T>(reserved: usize) -> Slab<T> {
+    Slab::try_with_capacity(reserved).expect("memory")
+}
+
+#[test]
+fn cell_without_generations_is_not_reused() {
+    let mut slab = slab(0);
+    let first = slab.insert(0, 'a');
+    slab.cells[0].generation = NonZeroU32::MAX;
+    let last = Key {
+        generation: NonZeroU32::MAX,
+        ..first
+    };
+    assert_eq!(slab.remove(0), 'a');
+    assert!(slab.get(last).is_none());
+    let next = slab.insert(0, 'b');
+    assert_eq!(next.index, 1, "another cell");
+    assert!(slab.get(last).is_none());
+    // Nor after memory was freed.
+    let keys: Vec<_> = (0..4 * MAX_IDLE_CELLS)
+        .map(|_| slab.insert(0, 'c'))
+        .collect();
+    keys.iter().for_each(|key| _ = slab.remove(key.index));
+    for _ in 0..2 {
+        (0..MAX_IDLE_CELLS).for_each(|_| _ = slab.insert(0, 'd'));
+        assert!(slab.get(last).is_none());
+        slab.take();
+        slab.shrink_to_fit();
+    }
+}
+
+#[test]
+fn old_keys_are_stale_after_the_memory_is_freed() {
+    let mut slab = slab(0);
+    let keys: Vec<_> = (0..=MAX_IDLE_CELLS)
+        .map(|value| slab.insert(0, value))
+        .collect();
+    for key in &keys {
+        slab.remove(key.index);
+    }
+    assert_eq!(slab.cells.capacity(), MAX_IDLE_CELLS);
+    (0..=MAX_IDLE_CELLS).for_each(|value| _ = slab.insert(0, value));
+    assert!(keys.iter().all(|key| slab.get(*key).is_none()));
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
+fn cells_after_the_last_used_one_are_freed() {
+    ["fifo", "lifo", "random"]
+        .into_iter()
+        .for_each(check_cells_are_freed);
+}
+
+fn check_cells_are_freed(order_of: &str) {
+    const CELLS: usize = 4 * MAX_IDLE_CELLS;
+
+    let mut slab = slab(0);
+    let keys: Vec<_> = (0..CELLS).map(|value| slab.insert(0, value)).collect();
+    // Three entries stay. One of them has a free cell before it.
+    let stay = [0, 1, 3];
+    let mut order: Vec<_> = (0..CELLS).filter(|at| !stay.contains(at)).collect();
+    match order_of {
+        "fifo" => {}
+        "lifo" => order.reverse(),
+        _ => fastrand::Rng::with_seed(1).shuffle(&mut order),
+    }
+    for at in order {
+        assert_eq!(slab.remove(keys[at].index), at);
+    }
+    assert!(
+        slab.cells.capacity() <= MAX_IDLE_CELLS,
+        "{order_of}: {} cells",
+        slab.cells.capacity()
+    );
+    let more: Vec<_> = (CELLS..2 * CELLS)
+        .map(|value| slab.insert(0, value))
+        .collect();
+    for (at, &key) in keys.iter().enumerate() {
+        assert_eq!(slab.get(key), stay.contains(&at).then_some(&at));
+    }
+    for (value, &key) in (CELLS..).zip(&more) {
+        assert_eq!(slab.get(key), Some(&value));
+    }
+    assert_eq!(slab.take().len(), CELLS + stay.len());
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
+fn slab_that_grew_after_a_search_is_trimmed() {
+    const CELLS: usize = 4 * MAX_IDLE_CELLS;
+
+    let mut slab = slab(0);
+    let stays = CELLS * 3 / 4;
+    (0..CELLS).for_each(|_| _ = slab.insert(0, ()));
+    for index in (0..CELLS).filter(|&index| index != stays) {
+        slab.remove(index as u32);
+    }
+    assert_eq!(
+        (slab.last_used, slab.cells.len()),
+        (stays, CELLS),
+        "nothing could be freed"
+    );
+    let keys: Vec<_> = (0..2 * CELLS).map(|_| slab.insert(0, ())).collect();
+    for key in keys {
+        slab.remove(key.index);
+    }
+    assert!(
+        slab.cells.capacity() <= CELLS,
+        "{} cells for one entry",
+        slab.cells.capacity()
+    );
+    assert_eq!(slab.take().len(), 1);
+}
+
+#[test]
+fn cell_that_was_used_too_often_is_not_freed() {
+    // So few that memory is freed only once all entries are removed.
+    const CELLS: usize = MAX_IDLE_CELLS + MIN_USED;
+
+    let mut slab = slab(0);
+    let keys: Vec<_> = (0..CELLS).map(|_| slab.insert(0, ())).collect();
+    // As if this cell had been used this many times.
+    slab.cells[CELLS - 1].generation = NonZeroU32::new(MAX_FIRST_GENERATION).unwrap();
+    for key in &keys {
+        slab.remove(key.index);
+    }
+    assert_eq!(slab.cells.len(), CELLS);
+    (0..CELLS).for_each(|_| _ = slab.insert(0, ()));
+    assert!(keys.iter().all(|key| slab.get(*key).is_none()));
+}
+
+#[test]
+fn memory_of_others_is_freed_after_a_cell_was_used_too_often() {
+    let mut slab = slab(0);
+    slab.insert(0, ());
+    slab.cells[0].generation = NonZeroU32::new(MAX_FIRST_GENERATION).unwrap();
+    slab.remove(0);
+    for _ in 0..3 {
+        let keys: Vec<_> = (0..4 * MAX_IDLE_CELLS)
+            .map(|_| slab.insert(0, ()))
+            .collect();
+        for key in &keys {
+            slab.remove(key.index);
+        }
+        assert_eq!(slab.cells.capacity(), MAX_IDLE_CELLS);
+        assert!(keys.iter().all(|key| slab.get(*key).is_none()));
+    }
+    assert_eq!(slab.first_generation.get(), 4);
+    slab.shrink_to_fit();
+    assert_eq!(slab.cells.len(), 1);
+}
+
+#[test]
+fn old_keys_are_stale_after_take() {
+    let mut slab = slab(0);
+    let key = slab.insert(0, 'a');
+    assert_eq!(slab.take(), ['a']);
+    slab.insert(0, 'b');
+    assert!(slab.get(key).is_none());
+}
+
+#[test]
+fn only_a_slab_with_many_cells_frees_memory() {
+    let below = [0, 1, MAX_IDLE_CELLS].map(|cells| trim_below(cells, 0));
+    assert_eq!(below, [0; 3]);
+    let below = [1, MIN_USED, MIN_USED + 1, 3 * MAX_IDLE_CELLS]
+        .map(|more| trim_below(MAX_IDLE_CELLS + more, 0));
+    assert_eq!(
+        below,
+        [1, 1, 2, 3 * MAX_IDLE_CELLS / MIN_USED],
+        "a quarter of the cells above the bound"
+    );
+}
+
+#[test]
+fn search_waits_until_half_of_the_cells_are_paid_for() {
+    const CELLS: usize = 4 * MAX_IDLE_CELLS;
+    const LAST: usize = CELLS - 100;
+    const REMOVALS_PER_SEARCH: usize = CELLS / 2 / CELLS_PER_REMOVAL;
+
+    let mut slab = slab(0);
+    (0..CELLS).for_each(|_| _ = slab.insert(0, ()));
+    let mut order = (0..CELLS as u32)
+        .rev()
+        .filter(|&index| index as usize != LAST);
+    let mut remove = |count| {
+        order
+            .by_ref()
+            .take(count)
+            .for_each(|index| slab.remove(index));
+    };
+    remove(CELLS - trim_below(CELLS, 0) + REMOVALS_PER_SEARCH - 1);
+    let (paid, last_used) = (CELLS / 2 - CELLS_PER_REMOVAL, usize::MAX);
+    assert_eq!(
+        (slab.paid, slab.last_used),
+        (paid, last_used),
+        "no search so far"
+    );
+    slab.remove(0);
+    let (paid, last_used) = (CELLS / 2 - (CELLS - LAST - 1), LAST);
+    assert_eq!(
+        (slab.paid, slab.last_used),
+        (paid, last_used),
+        "has searched the last cells"
+    );
+    assert_eq!(
+        slab.cells.len(),
+        CELLS,
+        "fewer than half of the cells are after the last used one"
+    );
+}
+
+#[test]
+fn half_of_the_cells_are_freed() {
+    const CELLS: usize = 4 * MAX_IDLE_CELLS;
+
+    let mut slab = slab(0);
+    (0..CELLS).for_each(|_| _ = slab.insert(0, ()));
+    for index in (0..CELLS).filter(|&index| index != CELLS / 2 - 1) {
+        slab.remove(index as u32);
+    }
+    assert_eq!((slab.cells.len(), slab.len), (CELLS / 2, 1));
+}
+
+#[test]
+fn slab_with_the_highest_first_generation_frees_memory() {
+    const CELLS: usize = MAX_IDLE_CELLS + MIN_USED;
+
+    let mut slab = slab(0);
+    let keys: Vec<_> = (0..CELLS).map(|_| slab.insert(0, ())).collect();
+    slab.cells[CELLS - 1].generation = NonZeroU32::new(MAX_FIRST_GENERATION - 1).unwrap();
+    for key in &keys {
+        slab.remove(key.index);
+    }
+    assert_eq!(
+        (slab.cells.len(), slab.first_generation.get()),
+        (MAX_IDLE_CELLS, MAX_FIRST_GENERATION)
+    );
+}
+
+#[test]
+fn take_stops_when_the_cells_are_freed() {
+    let mut slab = slab(0);
+    let keys: Vec<_> = (0..=MAX_IDLE_CELLS)
+        .map(|value| slab.insert(0, value))
+        .collect();
+    slab.remove(keys[MAX_IDLE_CELLS].index);
+    assert!(slab.take().into_iter().eq(0..MAX_IDLE_CELLS));
+    assert_eq!(slab.cells.len(), MAX_IDLE_CELLS);
+}
+
+#[test]
+fn reserved_cells_are_kept_until_the_slab_is_shrunk() {
+    const CELLS: usize = 4 * MAX_IDLE_CELLS;
+
+    let mut slab = slab(CELLS);
+    let keys: Vec<_> = (0..CELLS).map(|value| slab.insert(0, value)).collect();
+    for key in &keys[1..] {
+        slab.remove(key.index);
+    }
+    assert_eq!((slab.cells.len(), slab.capacity()), (CELLS, CELLS));
+    slab.shrink_to_fit();
+    assert_eq!((slab.cells.len(), slab.capacity()), (1, 1));
+    let more: Vec<_> = (0..CELLS).map(|value| slab.insert(0, value)).collect();
+    assert!(keys.iter().map(|key| key.index).eq(0..CELLS as u32));
+    assert!(
+        more.iter()
+            .all(|key| keys.get(key.index as usize) != Some(key)),
+        "no key is used again"
+    );
+    for key in more {
+        slab.remove(key.index);
+    }
+    assert!(
+        slab.capacity() <= MAX_IDLE_CELLS,
+        "nothing is reserved any more"
+    );
+    assert_eq!(slab.get(keys[0]), Some(&0));
+}
+
+#[test]
+fn slab_without_generations_for_new_cells_is_not_shrunk() {
+    let mut slab = slab(8);
+    let key = slab.insert(0, 'a');
+    slab.cells[0].generation = NonZeroU32::new(MAX_FIRST_GENERATION).unwrap();
+    slab.remove(key.index);
+    slab.shrink_to_fit();
+    assert_eq!(
+        (slab.cells.len(), slab.insert(0, 'b').generation.get()),
+        (1, MAX_FIRST_GENERATION + 1)
+    );
+}
