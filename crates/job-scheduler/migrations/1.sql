@@ -294,9 +294,9 @@ BEGIN
     -- as each handler may have, and then the others. If these are locked instead of the first ones,
     -- only as many remain.
     --
-    -- An application may lock all that are found of a handler. Then this handler is searched again
-    -- for runs that are not locked, however many there are before. Only then, because this locks as
-    -- many as the handler may have.
+    -- An application may lock many of those that are found of a handler. Then this handler is searched
+    -- again for runs that are not locked, however many there are before. Only then, because this locks
+    -- as many as the handler may have.
     RETURN QUERY
     WITH found AS MATERIALIZED (
         SELECT sorted.*, row_number() OVER () AS rank
@@ -321,40 +321,44 @@ BEGIN
         ORDER BY found.rank LIMIT room
         FOR UPDATE OF run SKIP LOCKED
     ), hidden AS MATERIALIZED (
-        -- The first one of these, if it was found, precedes some that were locked; or there was room
-        -- for more.
-        SELECT known.handler, known.most FROM unnest(the_handlers, the_rooms) AS known (handler, most)
-        WHERE NOT EXISTS (SELECT FROM first WHERE first.handler = known.handler)
-            AND COALESCE((SELECT min(found.rank) FROM found WHERE found.handler = known.handler),
-                    (SELECT max(found.rank) + 1 FROM found HAVING count(*) >= 4 * room))
-                <= COALESCE((SELECT max(first.rank) FROM first HAVING count(*) >= room), 4 * room + 1)
+        -- All that were found of these have been tried, and there may be more: the search of the
+        -- handler found as many as it may, or those of others have left no place for them.
+        SELECT known.*, LEAST(room, known.most)
+            - (SELECT count(*) FROM first WHERE first.handler = known.handler) AS missing
+        FROM unnest(the_handlers, the_rooms) AS known (handler, most), LATERAL (
+            SELECT count(*) AS count, max(found.rank) AS last FROM found WHERE found.handler = known.handler
+        ) AS own, (
+            SELECT count(*) >= room AS is_full, max(first.rank) AS last FROM first
+        ) AS tried
+        WHERE CASE WHEN own.count >= 4 * LEAST(room, known.most) THEN NOT tried.is_full OR own.last <= tried.last
+            ELSE NOT tried.is_full AND (SELECT count(*) FROM found) >= 4 * room END
     ), behind AS MATERIALIZED (
-        SELECT again.*, hidden.*, row_number() OVER (PARTITION BY hidden.handler
-            ORDER BY again.priority DESC, again.start_at) AS number
-        FROM hidden, LATERAL (
+        SELECT again.*, hidden.handler, hidden.most FROM hidden, LATERAL (
             SELECT again.* FROM generate_series(5, the_priority, -1) AS level (priority), LATERAL (
                 SELECT run.id, run.priority, run.start_at FROM @run run
                 WHERE run.state = 'waiting' AND run.handler = hidden.handler
                     AND run.priority = level.priority AND run.start_at <= horizon
-                ORDER BY run.start_at LIMIT LEAST(room, hidden.most)
+                    AND run.id <> ALL (ARRAY(SELECT first.id FROM first))
+                ORDER BY run.start_at LIMIT hidden.missing
                 FOR UPDATE SKIP LOCKED
             ) AS again
-            LIMIT LEAST(room, hidden.most)
+            LIMIT hidden.missing
         ) AS again
     )
     UPDATE @run run SET owner = the_node, state = 'claimed'
     FROM (
-        SELECT locked.id, locked.most, row_number() OVER (PARTITION BY locked.handler ORDER BY locked.number) AS number
-        FROM (
-            SELECT locked.* FROM (
-                SELECT first.id, first.handler, first.most, first.number, first.priority, first.start_at FROM first
-                UNION ALL
-                SELECT behind.id, behind.handler, behind.most, behind.number, behind.priority, behind.start_at FROM behind
+        SELECT placed.id FROM (
+            SELECT locked.*, row_number() OVER (PARTITION BY locked.handler
+                ORDER BY locked.priority DESC, locked.start_at) AS place
+            FROM (
+                SELECT first.id, first.priority, first.start_at, first.handler, first.most FROM first
+                UNION ALL SELECT * FROM behind
             ) AS locked
-            ORDER BY locked.number > locked.most, locked.priority DESC, locked.start_at LIMIT room
-        ) AS locked
+        ) AS placed
+        WHERE placed.place <= placed.most
+        ORDER BY placed.priority DESC, placed.start_at LIMIT room
     ) AS waiting
-    WHERE run.id = ANY (ARRAY[waiting.id]) AND waiting.number <= waiting.most
+    WHERE run.id = ANY (ARRAY[waiting.id])
     RETURNING run.id, run.job, run.handler, run.due, run.start_at, run.attempt, run.interrupted,
         run.excused, run.misses_until, run.priority, false, true;
 END $$;
@@ -647,8 +651,8 @@ BEGIN
 END $$;
 
 -- Removes results that are older than `age`, and jobs that are finished and have lost their last
--- one: `the_limit` results, or up to half more if other transactions have locked jobs. Returns their
--- number.
+-- one: `the_limit` results, or up to twice as many if other transactions have locked jobs. None, if
+-- ten times as many older ones have such jobs. Returns the number of results.
 CREATE FUNCTION @clean(age interval, the_limit bigint) RETURNS bigint
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
@@ -667,7 +671,7 @@ BEGIN
             ORDER BY run.finished LIMIT the_limit FOR UPDATE SKIP LOCKED);
         EXIT WHEN old = '{}';
         removed := removed + @delete_runs(old, false);
-        EXIT WHEN removed * 2 >= the_limit;
+        EXIT WHEN removed >= the_limit;
         -- Another transaction has locked jobs, whose results hide the others.
         hiding_jobs := hiding_jobs || ARRAY(SELECT DISTINCT run.job FROM @run run WHERE run.id = ANY (old));
     END LOOP;

@@ -29,8 +29,8 @@
 //! takes longer than a lease ends the session, and the next one sends them one by one.
 //!
 //! Jobs and runs that an application has locked are passed over, which takes about a microsecond for
-//! each, in each call. A transaction that has locked as many due jobs as that takes a quarter of a
-//! lease keeps this node from reading ahead until it ends.
+//! each, in each call. A transaction that has locked so many that this takes a quarter of a lease
+//! keeps the nodes from claiming, or from reading ahead, until it ends.
 //!
 //! An error of the database or the loss of the lease ends the session. The scheduler opens another
 //! one with another number. So all errors have the same recovery: that of a killed process. Only
