@@ -112,7 +112,7 @@ fn table(summary: &Summary<'_>, rows: &[Row]) -> String {
         ", or of as many as the number in parentheses says"
     };
     format!(
-        "Medians of {usual} repetitions{others}. {rates}*×*: our cost divided by the other's; below 1 is better.\n\n{table}"
+        "Medians of {usual} repetitions{others}. {rates}*×*: our cost divided by the other's in the same repetition; below 1 is better.\n\n{table}"
     )
 }
 
