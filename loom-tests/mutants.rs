@@ -111,10 +111,10 @@ pub const MUTANTS: &[Mutant] = &[
         "count.min(1)"),
     // A group of resets does not tell the worker; or does not look whether it sleeps, after a
     // message or without one; or looks at its own deadline alone.
-    mutant("ResetsWithoutPush", "engine/group.rs reset_group", "cache.nodes.push(message)", "_ = message"),
-    mutant("ResetsWithoutLook", "engine/group.rs reset_group", "«state.is_asleep()»", "{ _ = state; false }"),
-    mutant("EarlierResetsWithoutLook", "engine/group.rs reset_group", "«is_earlier».then", "false"),
-    mutant("ResetsTrustTheirDeadline", "engine/group.rs reset_group", "self.wake_if_needed(…)",
+    mutant("ResetsWithoutPush", "engine/group.rs reset_plain", "cache.nodes.push(message)", "_ = message"),
+    mutant("ResetsWithoutLook", "engine/group.rs reset_plain", "if «state.is_asleep()» {", "false"),
+    mutant("EarlierResetsWithoutLook", "engine/group.rs reset_plain", "«is_earlier» {", "false"),
+    mutant("ResetsTrustTheirDeadline", "engine/group.rs reset_plain", "self.wake_if_needed(…)",
         "{ _ = first; self.wake_if_needed(state, deadline) }"),
     // --- engine/sleep.rs -------------------------------------------------------------------------
     // A caller that has pushed a new timeout does not look whether the worker sleeps.
@@ -251,7 +251,7 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("AskedIsReset", "node/word.rs reset", "«is_asked» && seen.is_running()", "false"),
     // A `reset` of a task that is asked has no effect.
     mutant("ResetOfAskedIsRefused", "engine/caller.rs reset", "Reset::Stays => return «self.reset_staying(…)»", "false"),
-    mutant("ResetOfAskedIsRefused", "engine/group.rs reset_group", "self.reset_staying(handle, deadline)", "true"),
+    mutant("ResetOfAskedIsRefused", "engine/group.rs reset_group", "self.reset_staying(&timeout.handle, deadline)", "true"),
     // A `cancel` or `stop` during a run takes the task of a periodic timeout too.
     mutant("CancelTakesRunningTask", "node/local.rs", "(«!before.is_running()»)", "true"),
     mutant("CancelTakesRunningTask", "node/transitions.rs stop", "before.is_running()", "false"),

@@ -146,18 +146,26 @@ impl Inner {
 
     /// Re-arms timeouts of this timer, which are at most a group. Returns how many.
     fn reset_group(&self, group: &[&Timeout], deadline: u64) -> usize {
-        let (mut count, mut is_earlier) = (0, false);
-        let (mut messages, mut staying) = ([const { None }; GROUP], [None; GROUP]);
-        for (index, timeout) in group.iter().enumerate() {
+        let mut count = self.reset_plain(group, deadline);
+        if count < group.len() {
+            // After the pushes, because it waits for the task, and may call a waker: both may stop
+            // the timer, and `stop` waits for the messages.
+            let staying = group.iter().filter(|timeout| timeout.handle.stays());
+            let reset = staying.filter(|timeout| self.reset_staying(&timeout.handle, deadline));
+            count += reset.count();
+        }
+        count
+    }
+
+    /// Re-arms those whose tasks leave their nodes when they are due. Returns how many.
+    fn reset_plain(&self, group: &[&Timeout], deadline: u64) -> usize {
+        let (mut count, mut is_earlier, mut messages) = (0, false, [const { None }; GROUP]);
+        for (timeout, message) in group.iter().zip(&mut messages) {
             match timeout.handle.reset(deadline) {
-                Reset::Refused => continue,
-                Reset::Stays => {
-                    staying[index] = Some(&timeout.handle);
-                    continue;
-                }
+                Reset::Refused | Reset::Stays => continue,
                 Reset::Later => {}
                 Reset::Earlier => is_earlier = true,
-                Reset::EarlierInWheel(message) => messages[index] = Some(message),
+                Reset::EarlierInWheel(moved) => *message = Some(moved),
             }
             count += 1;
         }
@@ -165,22 +173,20 @@ impl Inner {
         let state = if messages.peek().is_some() {
             thread_cache::with(self, |cache| {
                 messages.for_each(|message| cache.nodes.push(message));
-                Some(cache.look_after_push())
+                cache.look_after_push()
             })
+        } else if is_earlier {
+            self.state.fence_after_push()
         } else {
-            is_earlier.then(|| self.state.fence_after_push())
+            return count;
         };
-        if let Some(state) = state.filter(|state| state.is_asleep()) {
+        if state.is_asleep() {
             // The deadlines as they are now, as for a single reset.
             let pending = group.iter().map(|timeout| &timeout.handle);
             let pending = pending.filter(|handle| handle.end().is_none());
             let first = pending.map(|handle| handle.deadline()).min();
             first.inspect(|&first| self.wake_if_needed(state, first));
         }
-        // After the pushes, because it waits for the task, and may call a waker: both may stop the
-        // timer, and `stop` waits for the messages.
-        let staying = staying.into_iter().flatten();
-        let reset = staying.filter(|handle| self.reset_staying(handle, deadline));
-        count + reset.count()
+        count
     }
 }

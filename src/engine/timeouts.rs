@@ -41,6 +41,8 @@ pub(crate) struct TimeoutsQueue {
     pub(super) lanes: Vec<Consumer>,
     /// Messages were carried over when the wheel left this tick. Some of them may have been taken.
     carried_over_from: Option<u64>,
+    /// The tick of the wheel when messages were last taken of which some were left before.
+    pub(super) taken_at: u64,
 }
 
 impl TimeoutsQueue {
@@ -78,16 +80,21 @@ impl TimeoutsQueue {
     #[cold]
     pub(crate) fn carry_over(&mut self, new: &NewLanes, tick: u64) {
         self.adopt_new_lanes(new);
+        if self.taken_at != tick {
+            // Nothing was left before.
+            self.carried_over_from = None;
+        }
         self.carried_over_from.get_or_insert(tick);
         self.lanes.iter_mut().for_each(Consumer::carry_over);
     }
 
-    /// If messages that are carried over may have been taken since the last call, returns the tick
-    /// that the wheel had left. `has_backlog`: more may be taken later.
-    pub(crate) fn carried_over_from(&mut self, has_backlog: bool) -> Option<u64> {
+    /// If messages that are carried over may have been taken since the last call, and while the
+    /// wheel was at `tick`, returns the tick that the wheel had left. `has_backlog`: more may be
+    /// taken later.
+    pub(crate) fn carried_over_from(&mut self, has_backlog: bool, tick: u64) -> Option<u64> {
         let from = self.carried_over_from;
         self.carried_over_from = from.filter(|_| has_backlog);
-        from
+        from.filter(|_| self.taken_at == tick)
     }
 
     /// Whether no message waits.
@@ -308,17 +315,19 @@ mod tests {
         let mut q = Queue::with_lanes(2);
         q.push(&[3, 1]);
         assert_eq!(q.take(1).1, (1, true));
-        assert_eq!(q.queue.carried_over_from(true), None);
+        assert_eq!(q.queue.carried_over_from(true, 0), None);
         q.queue.carry_over(&q.new, 7);
+        q.queue.taken_at = 8;
         q.push(&[1, 0]);
         // (The first lane was cut short, so the second one is first now.)
         assert_eq!(q.take_carried_over(2), [true, true]);
-        assert_eq!(q.queue.carried_over_from(true), Some(7));
+        assert_eq!(q.queue.carried_over_from(true, 9), None, "at a later tick");
+        assert_eq!(q.queue.carried_over_from(true, 8), Some(7));
         assert_eq!(q.take_carried_over(9), [true, false]);
-        assert_eq!(q.queue.carried_over_from(false), Some(7), "in this turn");
-        assert_eq!(q.queue.carried_over_from(false), None);
+        assert_eq!(q.queue.carried_over_from(false, 8), Some(7), "in this turn");
+        assert_eq!(q.queue.carried_over_from(false, 8), None);
         q.push(&[2, 0]);
         assert_eq!(q.take_carried_over(9), [false, false]);
-        assert_eq!(q.queue.carried_over_from(false), None);
+        assert_eq!(q.queue.carried_over_from(false, 8), None);
     }
 }

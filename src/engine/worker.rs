@@ -51,8 +51,6 @@ pub(crate) struct Worker {
     pub(super) executor: Option<Execute>,
     pub(super) nodes: NodeWheel<Inner>,
     pub(super) receiver: Receiver,
-    /// What was carried over, and may come out in this turn, waits since the wheel left this tick.
-    owed_from: Option<u64>,
     lateness: LatenessSampler,
     pub(super) sleep_policy: SleepPolicy,
     return_timer: ReturnTimer,
@@ -66,7 +64,6 @@ impl Worker {
             executor,
             nodes,
             receiver: Receiver::default(),
-            owed_from: None,
             lateness: LatenessSampler::new(ticks),
             sleep_policy: SleepPolicy::new(),
             return_timer: ReturnTimer::default(),
@@ -94,8 +91,6 @@ impl Worker {
                 .queue
                 .carry_over(&inner.new_lanes, nodes.tick());
         }
-        let has_backlog = self.receiver.has_backlog;
-        self.owed_from = self.receiver.queue.carried_over_from(has_backlog);
         if let Some(tick) = nodes.next_deadline().filter(|&tick| tick <= now) {
             self.expire_due(inner, tick, now, turn_end);
             return true;
@@ -111,7 +106,12 @@ impl Worker {
     #[inline(never)]
     fn expire_due(&mut self, inner: &Inner, mut tick: u64, now: u64, turn_end: u64) {
         let mut nodes = self.nodes.of(inner);
-        if let Some(from) = self.owed_from.filter(|_| tick == nodes.tick()) {
+        let has_backlog = self.receiver.has_backlog;
+        let owed_from = self
+            .receiver
+            .queue
+            .carried_over_from(has_backlog, nodes.tick());
+        if let Some(from) = owed_from.filter(|_| tick == nodes.tick()) {
             // In the order in which they would have fired, also what an earlier turn has left here.
             let first = nodes.sort_due(inner.ticks, from + 1);
             self.lateness.set_first(Some(first));
@@ -157,10 +157,9 @@ impl Worker {
         self.nodes.tick()
     }
 
-    /// Takes in messages, unless more wait than a turn may take: then the next turn is due at once.
-    ///
-    /// For a look at the wheel between two turns. It keeps no wake-up from the worker: a caller
-    /// that has pushed looks whether it has to wake it, whichever thread takes the message.
+    /// Takes in messages between two turns, unless more wait than a turn may take: then the next
+    /// is due at once. It keeps no wake-up from the worker: a caller that has pushed looks whether
+    /// it has to wake it, whichever thread takes the message.
     pub(super) fn drain_messages_unless_behind(&mut self, inner: &Inner) {
         if !self.receiver.has_backlog {
             self.drain_messages(inner);
@@ -364,7 +363,8 @@ impl Receiver {
     /// `None` is no limit: the turns of a driver may be too rare for portions. And a turn that was
     /// cut short has left a ready list, which each turn that takes what is carried over sorts.
     #[cold]
-    fn portion(&self, inner: &Inner, nodes: &WheelOf<'_, Inner>) -> Option<usize> {
+    fn portion(&mut self, inner: &Inner, nodes: &WheelOf<'_, Inner>) -> Option<usize> {
+        self.queue.taken_at = nodes.tick();
         if inner.options.kind.is_driven() || nodes.next_deadline() == Some(nodes.tick()) {
             return None;
         }

@@ -84,7 +84,7 @@ impl<S: TaskContext> Node<S> {
 
     /// Whether the task stays in the node when it is due: a periodic one, or one that is asked.
     #[inline]
-    pub(super) fn stays(&self) -> bool {
+    pub(crate) fn stays(&self) -> bool {
         // SAFETY: a `&Node` outside `fill` comes from a counted reference. A task is put only into
         // a node without one.
         unsafe { self.task.operations().stays }

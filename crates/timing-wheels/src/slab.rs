@@ -45,8 +45,13 @@ struct Cell<T> {
 }
 
 impl<T> Cell<T> {
-    fn is_kept(&self) -> bool {
-        self.value.is_some() || self.generation.get() > MAX_FIRST_GENERATION
+    fn is_used(&self) -> bool {
+        self.value.is_some()
+    }
+
+    /// Whether it was used so often that it is not freed.
+    fn is_worn(&self) -> bool {
+        self.generation.get() > MAX_FIRST_GENERATION
     }
 
     fn entry(&self, index: u32) -> Option<(Key, u64, &T)> {
@@ -84,7 +89,7 @@ pub(crate) struct Slab<T> {
     trim_below: usize,
     /// How many cells may be looked at in the search for the last one that is used.
     paid: usize,
-    /// The last cell that had to stay in the last search.
+    /// The last cell that was in use, or had to stay, in the last search.
     last_used: usize,
     /// The generation with which new cells start. It is higher than all generations that keys of
     /// freed cells had.
@@ -226,18 +231,16 @@ impl<T> Slab<T> {
         (Key { index, generation }, deadline, self.remove(index))
     }
 
-    /// Returns the number of cells up to the last one that has to stay.
-    fn used(&self) -> usize {
-        self.cells
-            .iter()
-            .rposition(Cell::is_kept)
-            .map_or(0, |last| last + 1)
+    /// Returns the number of cells up to the last one of this kind.
+    fn up_to(&self, is_last: impl Fn(&Cell<T>) -> bool) -> usize {
+        let last = self.cells.iter().rposition(is_last);
+        last.map_or(0, |last| last + 1)
     }
 
     /// Frees the cells after the last one that is used, and gives up what was reserved.
     pub(crate) fn shrink_to_fit(&mut self) {
         self.reserved = 0;
-        self.truncate(self.used());
+        self.truncate(self.up_to(Cell::is_used));
     }
 
     /// Frees the cells after the last one that is used, if they are at least half of all, but for
@@ -250,14 +253,21 @@ impl<T> Slab<T> {
     fn trim(&mut self) {
         let half = self.cells.len() / 2;
         self.paid = (self.paid + CELLS_PER_REMOVAL).min(4 * half);
+        if self.paid < half && self.len > 0 {
+            return;
+        }
         // While this cell is in use, fewer than half of the cells are behind the last used one. The
         // array may have grown since the last search: then the cell may be in its first half.
         let last_used = self.cells.get(self.last_used);
-        let is_in_vain = self.last_used >= half && last_used.is_some_and(Cell::is_kept);
-        if is_in_vain || self.len > 0 && self.paid < half {
+        if self.last_used >= half && last_used.is_some_and(|cell| cell.is_used() || cell.is_worn())
+        {
             return;
         }
-        let used = self.used();
+        let used = if self.len == 0 {
+            0
+        } else {
+            self.up_to(Cell::is_used)
+        };
         if used > half {
             self.paid = self.paid.saturating_sub(self.cells.len() - used);
             self.last_used = used.saturating_sub(1);
@@ -266,12 +276,22 @@ impl<T> Slab<T> {
         self.truncate(used.max(MAX_IDLE_CELLS));
     }
 
-    /// Frees all cells but the first `used` ones. No later one has to stay.
-    fn truncate(&mut self, used: usize) {
+    /// Frees all cells but the first `used` ones, none of which is used later, and those up to the
+    /// last one whose generation is too high.
+    fn truncate(&mut self, mut used: usize) {
         // New cells have the same indices, so they start after all generations that the old cells
         // had.
-        let freed = self.cells[used..].iter().map(|cell| cell.generation);
-        self.first_generation = freed.fold(self.first_generation, Ord::max);
+        let last_generation = |used: usize| {
+            let freed = self.cells[used..].iter().map(|cell| cell.generation);
+            freed.fold(self.first_generation, Ord::max)
+        };
+        let mut first_generation = last_generation(used);
+        if first_generation.get() > MAX_FIRST_GENERATION {
+            used = used.max(self.up_to(Cell::is_worn));
+            self.last_used = used - 1;
+            first_generation = last_generation(used);
+        }
+        self.first_generation = first_generation;
         self.cells.truncate(used);
         self.cells.shrink_to(self.reserved);
         self.trim_below = trim_below(used, self.reserved);
