@@ -9,14 +9,14 @@ use crate::pages::{RunSummary, run_summary, summary_columns};
 use crate::records::{RunState, count};
 use crate::sql::{Named, Parameter};
 
-/// The number of runs that a call examines at most.
+/// The number of runs that a call examines at most, among those of which `SEARCH` speaks.
 const EXAMINED: i64 = 10_000;
 
 /// `$1`, `$2`: before the run with this time and number. `$3`: since this time. `$4`: the states.
 /// `$5` to `$9`: the rest of the filter. `$10`: how many to return. The state decides which index
-/// is read. Of runs that have not ended, only those with the state and the handler count as
-/// examined: no page continues behind the others. One row if there is none, so that the end of what
-/// was read is known.
+/// is read. Of runs that have not ended, only those with the state, the handler and the time count
+/// as examined: no page continues behind the others. One row if there is none, so that the end of
+/// what was read is known.
 const SEARCH: &str = concat!(
     "WITH examined AS MATERIALIZED (
         SELECT id, job, handler, due, start_at, state, attempt, interrupted, owner, started, finished, error,
@@ -42,16 +42,17 @@ const SEARCH: &str = concat!(
 );
 
 /// Locks the jobs first, in the order of their keys, and then the runs in the order of numbers, as
-/// `put_jobs` does.
+/// `put_jobs` does. Those whose state is another one when they are locked are left out.
 const CHANGE: &str = "
     WITH locked AS MATERIALIZED (
         SELECT job.id FROM @job job WHERE job.id = ANY (ARRAY(SELECT run.job FROM @run run WHERE run.id = ANY ($1)))
         ORDER BY job.key, job.id FOR KEY SHARE
+    ), listed AS MATERIALIZED (
+        SELECT run.id FROM @run run
+        WHERE (SELECT count(*) FROM locked) > 0 AND run.id = ANY ($1) {state}
+        ORDER BY run.id FOR UPDATE
     )
-    SELECT count(*) FROM (
-        SELECT {call} AS changed FROM (SELECT id FROM unnest($1) AS listed (id) ORDER BY id) AS listed
-        WHERE (SELECT count(*) FROM locked) > 0
-    ) AS called WHERE changed";
+    SELECT count(*) FROM (SELECT {call} AS changed FROM listed) AS called WHERE changed";
 
 /// Which runs [`Jobs::search_runs`] returns. The default: those that have failed or were abandoned.
 ///
@@ -105,8 +106,9 @@ pub struct RunPage {
 pub enum RunChange {
     /// See [`Jobs::retry`].
     Retry,
-    /// See [`Jobs::cancel`]. It changes runs that have not ended.
-    Cancel,
+    /// See [`Jobs::cancel`]. It changes only those that are in this state when it locks them.
+    /// `None`: all that have not ended.
+    Cancel(Option<RunState>),
     /// Removes runs that have ended, and their jobs that have no further due time and no other run.
     /// If a job is paused while an earlier due time has not started, a due time whose run was
     /// removed may run again.
@@ -121,7 +123,7 @@ impl RunFilter {
         )
     }
 
-    /// Returns the statement. It examines at most 10 000 runs, by one index.
+    /// Returns the statement, which reads one index.
     fn search(&self) -> String {
         let (time, states, order) = match self.state {
             Some(RunState::Waiting) => (
@@ -169,12 +171,13 @@ impl Jobs {
     /// those that have not ended by their start. `before`: only those that come after this one in
     /// this order.
     ///
-    /// A call examines at most 10 000 runs. Of those that have ended, these are the latest ones. A
-    /// page may therefore have fewer than `limit`, even none, and not be the last one:
-    /// [`RunPage::next`] says where the next call continues. Of those that have not ended, these
-    /// are some with the state, the handler and the time of the filter, and for claimed and running
-    /// ones its node. If there may be more, [`RunPage::is_cut`] is true. Results are removed after
-    /// the [`retention`](crate::SchedulerBuilder::retention).
+    /// A call examines at most 10 000 runs. Of those that have ended, these are the latest ones of
+    /// the time of the filter. A page may therefore have fewer than `limit`, even none, and not be
+    /// the last one: [`RunPage::next`] says where the next call continues. Of those that have not
+    /// ended, these are some that match the state, the handler and the time of the filter, and for
+    /// claimed and running ones its node: a call may read past others in an index. If there may be
+    /// more, [`RunPage::is_cut`] is true. Results are removed after the
+    /// [`retention`](crate::SchedulerBuilder::retention).
     ///
     /// # Errors
     ///
@@ -280,13 +283,17 @@ impl Jobs {
         change: RunChange,
         runs: &[i64],
     ) -> Result<u64, Error> {
+        let mut condition = String::new();
         let text = match change {
             RunChange::Retry => CHANGE.replace("{call}", "@retry_run(id)"),
-            RunChange::Cancel => {
+            RunChange::Cancel(state) => {
+                let is = |state: RunState| format!("AND run.state = '{}'", state.name());
+                condition = state.map(is).unwrap_or_default();
                 CHANGE.replace("{call}", "@cancel_run(id) IN ('cancelled', 'requested')")
             }
             RunChange::Delete => "SELECT @delete_runs($1, true)".into(),
         };
+        let text = text.replace("{state}", &condition);
         let count = self
             .row(client, &text, [&runs], |row| count(row, 0))
             .await?;

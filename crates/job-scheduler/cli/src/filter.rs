@@ -79,14 +79,14 @@ fn state(text: &str) -> Result<RunState, String> {
 }
 
 /// The changes that the state of these runs allows.
-pub(crate) fn changes(filter: &RunFilter) -> &'static [(&'static str, RunChange)] {
+pub(crate) fn changes(filter: &RunFilter) -> Vec<(&'static str, RunChange)> {
     use RunState::*;
     const RETRY: (&str, RunChange) = ("retry", RunChange::Retry);
     const DELETE: (&str, RunChange) = ("delete", RunChange::Delete);
     match filter.state {
-        None | Some(Failed | Abandoned | Cancelled) => &[RETRY, DELETE],
-        Some(Done | Skipped) => &[DELETE],
-        _ => &[("cancel", RunChange::Cancel)],
+        None | Some(Failed | Abandoned | Cancelled) => vec![RETRY, DELETE],
+        Some(Done | Skipped) => vec![DELETE],
+        state => vec![("cancel", RunChange::Cancel(state))],
     }
 }
 

@@ -1,8 +1,9 @@
-//! The hosts of a configuration, one by one.
+//! The hosts of a configuration, and the addresses of a host, one by one.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 
+use tokio::net::lookup_host;
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, LoadBalanceHosts};
 
@@ -17,13 +18,37 @@ pub(crate) fn hosts(config: &Config) -> Vec<Config> {
     if count < 2 || !is_valid {
         return vec![config.clone()];
     }
-    let mut hosts: Vec<_> = (0..count).map(|index| with_host(config, index)).collect();
-    if config.get_load_balance_hosts() == LoadBalanceHosts::Random {
+    in_order((0..count).map(|index| with_host(config, index)).collect())
+}
+
+/// Returns a configuration for each address of a host, in the order in which they are tried. It has
+/// the name too, which the certificate of the server must have. Without an address, the error is
+/// that of tokio-postgres.
+pub(crate) async fn addresses(host: Config) -> Vec<Config> {
+    let ([Host::Tcp(name)], []) = (host.get_hosts(), host.get_hostaddrs()) else {
+        return vec![host];
+    };
+    let port = host.get_ports().first().copied().unwrap_or_default();
+    let Ok(found) = lookup_host((name.as_str(), port)).await else {
+        return vec![host];
+    };
+    in_order(
+        found
+            .map(|address| host.clone().hostaddr(address.ip()).clone())
+            .collect(),
+    )
+}
+
+/// Begins with a random one, if that is wanted.
+fn in_order(mut configs: Vec<Config>) -> Vec<Config> {
+    let is_random = |config: &Config| config.get_load_balance_hosts() == LoadBalanceHosts::Random;
+    if configs.first().is_some_and(is_random) {
         // Its keys are random.
         let random = RandomState::new().build_hasher().finish();
-        hosts.rotate_left((random % count as u64) as usize);
+        let count = configs.len() as u64;
+        configs.rotate_left((random % count) as usize);
     }
-    hosts
+    configs
 }
 
 /// Returns a configuration with one of the hosts, without the options of TCP, which are set later.
@@ -52,12 +77,15 @@ fn with_host(config: &Config, index: usize) -> Config {
         .ssl_negotiation(config.get_ssl_negotiation())
         .channel_binding(config.get_channel_binding())
         .keepalives(config.get_keepalives())
+        .load_balance_hosts(config.get_load_balance_hosts())
         .target_session_attrs(config.get_target_session_attrs());
     one
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::ToSocketAddrs;
+
     use super::*;
 
     #[test]
@@ -85,10 +113,35 @@ mod tests {
             assert_eq!(hosts(&with(unchanged)), [with(unchanged)]);
         }
 
-        let random = with("host=one,two load_balance_hosts=random");
-        let firsts: Vec<_> = (0..100).map(|_| hosts(&random).remove(0)).collect();
+        let random = |hosts: &str| with(&format!("{hosts} load_balance_hosts=random"));
+        let both = random("host=one,two");
+        let firsts: Vec<_> = (0..100).map(|_| hosts(&both).remove(0)).collect();
         for host in ["host=one", "host=two"] {
-            assert!(firsts.contains(&with(host)), "{host}: {firsts:?}");
+            assert!(firsts.contains(&random(host)), "{host}: {firsts:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn names_are_resolved_and_kept() {
+        let with = |host: &str| {
+            format!("{host} port=5433 user=u")
+                .parse::<Config>()
+                .unwrap()
+        };
+        let found = ("localhost", 5433).to_socket_addrs().unwrap();
+        let expected: Vec<_> = found
+            .map(|address| with(&format!("host=localhost hostaddr={}", address.ip())))
+            .collect();
+        assert_eq!(addresses(with("host=localhost")).await, expected);
+        let both = with("host=127.0.0.1 hostaddr=127.0.0.1");
+        assert_eq!(addresses(with("host=127.0.0.1")).await, [both]);
+        for unchanged in [
+            "host=/run",
+            "hostaddr=10.0.0.1",
+            "host=one hostaddr=10.0.0.1",
+            "host=no-such-name.invalid",
+        ] {
+            assert_eq!(addresses(with(unchanged)).await, [with(unchanged)]);
         }
     }
 }

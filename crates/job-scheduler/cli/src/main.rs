@@ -37,8 +37,10 @@ struct Options {
     /// With `?sslmode=require` the connection uses TLS, and the certificate of the server must be
     /// valid: signed by an authority of the system, or instead by one in the file `SSL_CERT_FILE`.
     ///
-    /// Each of several hosts (`one,two`) has an equal share of 30 seconds to accept a connection, at
-    /// most `connect_timeout`. A statement may take 120 seconds, and wait 5 seconds for a lock.
+    /// Each of several hosts (`one,two`) has an equal share of 30 seconds to accept a connection,
+    /// and each address of a host an equal part of that, at most `connect_timeout`. A statement may
+    /// take 120 seconds, and wait 5 seconds for a lock. A pooler may drop these two settings: then
+    /// a command ends when the database has been silent for 125 seconds.
     #[arg(long, env = "DATABASE_URL", value_name = "URL", hide_env_values = true)]
     // Not read by clap, whose error would contain the password.
     url: String,
@@ -95,7 +97,7 @@ enum Command {
         /// Retry all of them
         #[arg(long, value_name = "COUNT", group = "change")]
         retry: Option<usize>,
-        /// Cancel all of them, except those that have ended meanwhile
+        /// Cancel all of them, except those that have ended or changed meanwhile
         #[arg(long, value_name = "COUNT", group = "change")]
         cancel: Option<usize>,
         /// Delete all of them, and their jobs that have no further due time and no other run
@@ -145,6 +147,23 @@ enum Command {
     Serve(serve::Options),
 }
 
+impl Command {
+    /// Whether it changes something in the database.
+    fn changes(&self) -> bool {
+        match self {
+            Self::Runs {
+                retry,
+                cancel,
+                delete,
+                ..
+            } => retry.or(*cancel).or(*delete).is_some(),
+            Self::List { .. } | Self::Show { .. } | Self::History { .. } => false,
+            Self::Limits | Self::Nodes | Self::Serve(_) => false,
+            _ => true,
+        }
+    }
+}
+
 /// Why a command failed.
 type Failure = Box<dyn std::error::Error>;
 
@@ -189,7 +208,8 @@ async fn run(options: Options) -> Result<Found, Failure> {
         return Ok(Found::Yes);
     }
     let client = connect::connect(config).await?;
-    connect::limited(execute(jobs, client, options.command)).await
+    let changes = options.command.changes();
+    connect::limited(changes, execute(jobs, client, options.command)).await
 }
 
 async fn execute(jobs: Jobs, mut client: Client, command: Command) -> Result<Found, Failure> {
@@ -234,7 +254,7 @@ async fn execute(jobs: Jobs, mut client: Client, command: Command) -> Result<Fou
             let filter = filter::filter(&fields(filter)?, now)?;
             let changes = [
                 (RunChange::Retry, retry),
-                (RunChange::Cancel, cancel),
+                (RunChange::Cancel(filter.state), cancel),
                 (RunChange::Delete, delete),
             ];
             let asked = |(change, count): (_, Option<usize>)| Some((change, count?));
@@ -468,8 +488,8 @@ async fn list_runs(
     Ok(())
 }
 
-/// Changes exactly this many runs, or none. Those that should be cancelled may have ended before,
-/// because a queue does not stand still.
+/// Changes exactly this many runs, or none. Those that should be cancelled may have ended, or have
+/// started, before: a queue does not stand still.
 async fn change_runs(
     jobs: &Jobs,
     client: &mut Client,
@@ -490,7 +510,7 @@ async fn change_runs(
     }
     let runs: Vec<_> = runs.iter().map(|run| run.id).collect();
     let changed = jobs.change_runs(&transaction, change, &runs).await?;
-    let may_be_less = change == RunChange::Cancel && changed > 0;
+    let may_be_less = matches!(change, RunChange::Cancel(_)) && changed > 0;
     if changed != count as u64 && !may_be_less {
         return Err(format!("only {changed} of them can be changed: nothing is changed").into());
     }
@@ -608,5 +628,37 @@ fn run_line(run: &RunInfo) {
             Rounded(time_between(failure.started, failure.ended)),
             failure.error
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_that_change_something_are_known() {
+        for (arguments, expected) in [
+            ("list", false),
+            ("show 1", false),
+            ("history 1", false),
+            ("runs state=waiting", false),
+            ("limits", false),
+            ("nodes", false),
+            ("runs state=waiting --cancel 1", true),
+            ("runs --retry 1", true),
+            ("runs --delete 0", true),
+            ("run 1", true),
+            ("disable 1", true),
+            ("enable 1", true),
+            ("delete 1", true),
+            ("cancel 1", true),
+            ("retry 1", true),
+            ("limit-name bank", true),
+            ("limit-kind mail", true),
+        ] {
+            let program = ["job-scheduler", "--url", "host=localhost"].into_iter();
+            let options = Options::parse_from(program.chain(arguments.split(' ')));
+            assert_eq!(options.command.changes(), expected, "{arguments}");
+        }
     }
 }

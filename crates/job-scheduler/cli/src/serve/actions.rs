@@ -23,7 +23,7 @@ pub(crate) async fn act(
     Path((kind, id, action)): Path<(String, String, String)>,
     Posted(fields): Posted,
 ) -> Response {
-    let changed = app.limited(async {
+    let changed = app.limited_change(async {
         let form = fields.get("form").map(String::as_str);
         app.guard.check_form(caller, form)?;
         let id = number(&id)?;
@@ -51,7 +51,7 @@ pub(crate) async fn act_on_all(
     Extension(caller): Extension<Caller>,
     Posted(fields): Posted,
 ) -> Response {
-    let changed = app.limited(async {
+    let changed = app.limited_change(async {
         let field = |name| fields.get(name).map(String::as_str);
         app.guard.check_form(caller, field("form"))?;
         let mut lease = app.database.lease().await?;
@@ -59,21 +59,24 @@ pub(crate) async fn act_on_all(
         let filter = filter(&fields, now(&transaction).await?).map_err(Problem::bad)?;
         let before = field("before").map(cursor).transpose()?;
         let (name, change) = changes(&filter)
-            .iter()
+            .into_iter()
             .find(|(name, _)| field("change") == Some(*name))
             .ok_or_else(|| Problem::bad("The state of these runs allows no such 'change'."))?;
         let confirmed = confirmed(field("runs").unwrap_or_default())?;
-        let page = app.jobs.search_runs(&transaction, &filter, before, MOST);
-        let mut runs = numbers(&page.await?);
-        let may_be_less = *change == RunChange::Cancel;
-        if may_be_less {
-            runs.retain(|run| confirmed.binary_search(run).is_ok());
-        }
+        // A second search would not find all of them: other runs may come first by now.
+        let is_cancellation = matches!(change, RunChange::Cancel(_));
+        let is_confirmed = is_cancellation || {
+            let page = app.jobs.search_runs(&transaction, &filter, before, MOST);
+            numbers(&page.await?) == confirmed
+        };
         let mut count = 0;
-        if may_be_less || runs == confirmed {
-            count = app.jobs.change_runs(&transaction, *change, &runs).await?;
+        if is_confirmed {
+            count = app
+                .jobs
+                .change_runs(&transaction, change, &confirmed)
+                .await?;
         }
-        if count == 0 || (count != runs.len() as u64 && !may_be_less) {
+        if count == 0 || (count != confirmed.len() as u64 && !is_cancellation) {
             return Err(Problem::conflict(
                 "These are not the runs that were confirmed: some of them have changed meanwhile. \
                  Nothing was done.",
@@ -106,6 +109,12 @@ fn confirmed(text: &str) -> Result<Vec<i64>, Problem> {
         })?);
     }
     runs.sort_unstable();
+    runs.dedup();
+    if runs.len() > MOST as usize {
+        return Err(Problem::bad(format!(
+            "'runs' has more than {MOST} numbers."
+        )));
+    }
     Ok(runs)
 }
 

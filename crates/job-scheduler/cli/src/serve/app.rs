@@ -9,13 +9,11 @@ use axum::extract::rejection::FormRejection;
 use axum::extract::{FromRequest, Query, Request};
 use axum::response::Response;
 use hashed_wheel_job_scheduler::Jobs;
+use tokio::time::timeout;
 
-use super::database::Database;
+use super::database::{Database, REQUEST_LIMIT, WAITING_LIMIT};
 use super::guard::Guard;
 use super::problem::Problem;
-
-/// How long a request may take.
-const TIME_LIMIT: Duration = Duration::from_secs(10);
 
 /// The parts of the program that requests use.
 pub(crate) struct App {
@@ -51,25 +49,60 @@ impl FromRequest<Shared> for Posted {
 }
 
 impl App {
-    /// Limits the time of a request. Its connection is closed then.
+    /// Limits the time of a request that only reads.
     pub(crate) async fn limited<T>(
         &self,
         work: impl Future<Output = Result<T, Problem>>,
     ) -> Result<T, Problem> {
-        tokio::time::timeout(TIME_LIMIT, work)
-            .await
-            .unwrap_or_else(|_| {
-                let seconds = TIME_LIMIT.as_secs();
-                Err(Problem::unavailable(
-                    format!("The database did not answer within {seconds} seconds."),
-                    "A change that was requested may still take effect.",
-                ))
-            })
+        within(REQUEST_LIMIT, work, "").await
     }
+
+    /// Limits the time of a request that changes something.
+    pub(crate) async fn limited_change<T>(
+        &self,
+        work: impl Future<Output = Result<T, Problem>>,
+    ) -> Result<T, Problem> {
+        let consequence = "A change that was requested may still take effect.";
+        within(REQUEST_LIMIT, work, consequence).await
+    }
+}
+
+async fn within<T>(
+    limit: Duration,
+    work: impl Future<Output = Result<T, Problem>>,
+    consequence: &'static str,
+) -> Result<T, Problem> {
+    timeout(limit, work).await.unwrap_or_else(|_| {
+        let [all, waiting] = [limit, WAITING_LIMIT].map(|limit| limit.as_secs());
+        let text = format!(
+            "This was not finished within {all} seconds, of which it has waited for other requests \
+             for at most {waiting}."
+        );
+        Err(Problem::unavailable(text, consequence))
+    })
 }
 
 /// Parses the number of a job or a run in an address.
 pub(crate) fn number(text: &str) -> Result<i64, Problem> {
     text.parse()
         .map_err(|_| Problem::not_found(format!("'{text}' is not the number of a job or a run.")))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn end_of_a_request_says_what_may_still_happen() {
+        for consequence in ["", "It may still take effect."] {
+            let work = pending::<Result<(), Problem>>();
+            let problem = within(Duration::from_secs(1), work, consequence).await;
+            let problem = problem.unwrap_err();
+            assert_eq!(problem.hint, consequence);
+            let text = "not finished within 1 seconds, of which it has waited for other requests";
+            assert!(problem.text.contains(text), "{problem:?}");
+        }
+    }
 }

@@ -1,37 +1,45 @@
 //! The connections to the database. Each is replaced after an error.
 
-use std::sync::{Mutex, PoisonError};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use hashed_wheel_job_scheduler::Error;
 use hashed_wheel_job_scheduler::jiff::Timestamp;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Config, IsolationLevel, Transaction};
 
 use super::problem::Problem;
-use crate::connect::Connector;
-
-/// How long the database may take for a statement: less than a request may take, so that the page
-/// shows the reason. Without statistics, or with old ones, a plan would read a table from end to end
-/// although there is an index for each statement of this page.
-const SETTINGS: &str = "SET LOCAL statement_timeout = '8s'; SET LOCAL lock_timeout = '3s';
-    SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL jit = off";
+use crate::connect::{Connector, Unconnected, or_less};
 
 /// How many requests use the database at a time, so that a slow one does not keep the others waiting.
 const CONNECTIONS: usize = 4;
 
-/// How long a request waits for one of them, and then for all hosts of the database. Together, these
-/// are less than a request may take.
-const WAITING_LIMIT: Duration = Duration::from_secs(4);
+/// How long a request waits for one of them, then for all hosts of the database, and then for a
+/// statement.
+pub(crate) const WAITING_LIMIT: Duration = Duration::from_secs(4);
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+const STATEMENT_LIMIT: Duration = Duration::from_secs(8);
+
+/// How long a request may take: more than all of these, so that the page shows which one has ended
+/// it. The script of the page waits for longer.
+pub(crate) const REQUEST_LIMIT: Duration = WAITING_LIMIT
+    .saturating_add(CONNECT_LIMIT)
+    .saturating_add(STATEMENT_LIMIT)
+    .saturating_add(Duration::from_secs(1));
+
+/// How long a statement that nobody waits for may go on before it is cancelled, and how long that
+/// may take.
+const ABANDONED_LIMIT: Duration = Duration::from_millis(100);
+const CANCEL_LIMIT: Duration = Duration::from_secs(2);
 
 /// Opens connections when they are needed.
 pub(crate) struct Database {
-    connector: Connector,
-    permits: Semaphore,
+    connector: Arc<Connector>,
+    permits: Arc<Semaphore>,
     idle: Mutex<Vec<Connection>>,
 }
 
@@ -43,11 +51,10 @@ struct Connection {
 
 /// A connection for one request. If it is dropped before [`keep`](Self::keep), after an error or
 /// because the browser has gone, the connection is closed.
-#[derive(Debug)]
 pub(crate) struct Lease<'a> {
-    idle: &'a Mutex<Vec<Connection>>,
-    connection: Connection,
-    _permit: SemaphorePermit<'a>,
+    database: &'a Database,
+    /// `None`: it was kept.
+    held: Option<(Connection, OwnedSemaphorePermit)>,
 }
 
 impl Database {
@@ -56,15 +63,16 @@ impl Database {
             config.application_name("job-scheduler serve");
         }
         Ok(Self {
-            connector: Connector::new(config, CONNECT_LIMIT)?,
-            permits: Semaphore::new(CONNECTIONS),
+            connector: Arc::new(Connector::new(config, CONNECT_LIMIT)?),
+            permits: Arc::new(Semaphore::new(CONNECTIONS)),
             idle: Mutex::default(),
         })
     }
 
     /// Returns a connection. Waits until fewer than [`CONNECTIONS`] other requests have one.
     pub(crate) async fn lease(&self) -> Result<Lease<'_>, Problem> {
-        let Ok(Ok(permit)) = timeout(WAITING_LIMIT, self.permits.acquire()).await else {
+        let permit = self.permits.clone().acquire_owned();
+        let Ok(Ok(permit)) = timeout(WAITING_LIMIT, permit).await else {
             let seconds = WAITING_LIMIT.as_secs();
             return Err(Problem::unavailable(
                 format!(
@@ -81,9 +89,8 @@ impl Database {
             }
         };
         Ok(Lease {
-            idle: &self.idle,
-            connection,
-            _permit: permit,
+            database: self,
+            held: Some((connection, permit)),
         })
     }
 
@@ -95,9 +102,16 @@ impl Database {
 }
 
 impl Lease<'_> {
+    fn client(&mut self) -> &mut Client {
+        match &mut self.held {
+            Some((connection, _)) => &mut connection.client,
+            None => unreachable!("`keep` consumes the lease"),
+        }
+    }
+
     /// Begins a transaction that sees one state of the database, and cannot change it.
     pub(crate) async fn read(&mut self) -> Result<Transaction<'_>, Problem> {
-        let builder = self.connection.client.build_transaction();
+        let builder = self.client().build_transaction();
         limited(
             builder
                 .read_only(true)
@@ -110,24 +124,61 @@ impl Lease<'_> {
 
     /// Begins a transaction that may change the database.
     pub(crate) async fn change(&mut self) -> Result<Transaction<'_>, Problem> {
-        limited(self.connection.client.transaction().await).await
+        limited(self.client().transaction().await).await
     }
 
     /// Keeps the connection for the next request.
-    pub(crate) fn keep(self) {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        idle.push(self.connection);
+    pub(crate) fn keep(mut self) {
+        if let Some((connection, _permit)) = self.held.take() {
+            let idle = self.database.idle.lock();
+            idle.unwrap_or_else(PoisonError::into_inner)
+                .push(connection);
+        }
+    }
+}
+
+impl Drop for Lease<'_> {
+    /// The server goes on with a statement although nobody waits for it. So it is cancelled, and
+    /// counts until it has ended: otherwise a user who loads a slow page again and again would add a
+    /// statement each time.
+    fn drop(&mut self) {
+        if let Some((connection, permit)) = self.held.take() {
+            let connector = self.database.connector.clone();
+            tokio::spawn(async move {
+                end(&connector, &connection.client).await;
+                drop((connection, permit));
+            });
+        }
+    }
+}
+
+/// Waits until the server has ended what it does on a connection. Tells it to, if that takes long.
+async fn end(connector: &Connector, client: &Client) {
+    let mut has_ended = pin!(client.batch_execute(""));
+    if timeout(ABANDONED_LIMIT, &mut has_ended).await.is_err() {
+        let cancelled = async {
+            // If that fails, the statement may end by itself.
+            let _ = connector.cancel(client).await;
+            let _ = has_ended.await;
+        };
+        let _ = timeout(CANCEL_LIMIT, cancelled).await;
     }
 }
 
 /// Sets what holds for the statements of the transaction. Not of the connection, because a pooler
-/// would refuse that.
+/// would refuse that. Without statistics, or with old ones, a plan would read a table from end to
+/// end although there is an index for each statement of this page.
 async fn limited(
     begun: Result<Transaction<'_>, tokio_postgres::Error>,
 ) -> Result<Transaction<'_>, Problem> {
+    let settings = format!(
+        "SET LOCAL statement_timeout = {}; SET LOCAL lock_timeout = '3s';
+        SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL jit = off",
+        STATEMENT_LIMIT.as_millis()
+    );
     let limited = async {
         let transaction = begun?;
-        transaction.batch_execute(SETTINGS).await?;
+        transaction.batch_execute(&settings).await?;
         Ok::<_, Error>(transaction)
     };
     Ok(limited.await?)
@@ -149,20 +200,29 @@ impl Drop for Connection {
     }
 }
 
-impl From<Error> for Problem {
-    fn from(error: Error) -> Self {
-        let away = "The database may be away. This page connects again with the next request.";
-        let why = match &error {
-            Error::Database(why) => why,
-            Error::NoAnswer => {
-                let seconds = CONNECT_LIMIT.as_secs();
+/// For an error without a code, which is one of the connection.
+const AWAY: &str = "The database may be away. This page connects again with the next request.";
+
+impl From<Unconnected> for Problem {
+    fn from(why: Unconnected) -> Self {
+        match why {
+            Unconnected::Silent { is_limited } => {
+                let (seconds, or_less) = (CONNECT_LIMIT.as_secs(), or_less(is_limited));
                 let text = format!(
                     "No host of the database has accepted a connection within its share of {seconds} \
-                     seconds. Nothing was changed."
+                     seconds{or_less}. Nothing was changed."
                 );
-                return Self::unavailable(text, away);
+                Self::unavailable(text, AWAY)
             }
-            _ => return Self::bad(error.to_string()),
+            Unconnected::Refused(error) => error.into(),
+        }
+    }
+}
+
+impl From<Error> for Problem {
+    fn from(error: Error) -> Self {
+        let Error::Database(why) = &error else {
+            return Self::bad(error.to_string());
         };
         let hint = match why.code() {
             Some(&SqlState::UNDEFINED_TABLE | &SqlState::INVALID_SCHEMA_NAME) => {
@@ -172,7 +232,7 @@ impl From<Error> for Problem {
                 "Another transaction has changed this and has not ended. Nothing was changed here."
             }
             Some(_) => "",
-            None => away,
+            None => AWAY,
         };
         Self::unavailable(error.to_string(), hint)
     }

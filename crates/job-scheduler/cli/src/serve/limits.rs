@@ -1,6 +1,7 @@
 //! The page of limits and rates, and of the runs that wait.
 
 use std::collections::HashMap;
+use std::fmt::{self, Display};
 
 use axum::extract::{Extension, Query, State};
 use axum::response::{IntoResponse, Redirect, Response};
@@ -20,15 +21,42 @@ type Fields = HashMap<String, String>;
 /// The kinds, and the names, of a page.
 const ROWS: usize = 100;
 
-/// The page of limits. The query may have `after`: a name, after which the kinds and the names begin.
+/// The kind after which the list of kinds begins, and the name after which that of names begins.
+/// Empty: at the beginning.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    kind: &'a str,
+    name: &'a str,
+}
+
+impl<'a> Place<'a> {
+    fn of(fields: &'a Fields) -> Self {
+        let field = |name| fields.get(name).map_or("", String::as_str);
+        Self {
+            kind: field("after_kind"),
+            name: field("after_name"),
+        }
+    }
+}
+
+/// The fields of an address, each with `&` after it.
+impl Display for Place<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let fields = [("after_kind", self.kind), ("after_name", self.name)];
+        let mut fields = fields.iter().filter(|(_, after)| !after.is_empty());
+        fields.try_for_each(|(name, after)| write!(f, "{name}={}&", InQuery(after)))
+    }
+}
+
+/// The page of limits. The query may have a [`Place`].
 pub(crate) async fn page(app: &App, query: &Fields) -> Result<Page, Problem> {
-    let after = query.get("after").map_or("", String::as_str);
+    let place = Place::of(query);
     let more = ROWS as u32 + 1;
     let mut lease = app.database.lease().await?;
     let reader = lease.read().await?;
     let now = now(&reader).await?;
-    let mut kinds = app.jobs.kinds(&reader, after, more).await?;
-    let mut limits = app.jobs.limits(&reader, after, more).await?;
+    let mut kinds = app.jobs.kinds(&reader, place.kind, more).await?;
+    let mut limits = app.jobs.limits(&reader, place.name, more).await?;
     let queues = app.jobs.queues(&reader).await?;
     reader.rollback().await.map_err(Error::from)?;
     lease.keep();
@@ -53,10 +81,11 @@ pub(crate) async fn page(app: &App, query: &Fields) -> Result<Page, Problem> {
             ("rate", rate.unwrap_or_default()),
             ("burst", burst.unwrap_or_default()),
         ];
-        put_row(app, &mut body, &fields);
+        put_row(app, &mut body, place, &fields);
     }
     put!(body, "</tbody></table>");
-    put_next(&mut body, after, next_kind.as_deref());
+    let with_kind = |kind| Place { kind, ..place };
+    put_next(&mut body, place.kind, next_kind.as_deref(), with_kind);
     put!(
         body,
         "</section><section><h2>Limits of names</h2><table><thead><tr><th>Name<th>Running</tr></thead><tbody>"
@@ -67,10 +96,12 @@ pub(crate) async fn page(app: &App, query: &Fields) -> Result<Page, Problem> {
         .into_iter()
         .map(|(name, count)| (name, count.to_string()));
     for (name, running) in limits.chain([none]) {
-        put_row(app, &mut body, &[("name", name), ("running", running)]);
+        let fields = [("name", name), ("running", running)];
+        put_row(app, &mut body, place, &fields);
     }
     put!(body, "</tbody></table>");
-    put_next(&mut body, after, next_name.as_deref());
+    let with_name = |name| Place { name, ..place };
+    put_next(&mut body, place.name, next_name.as_deref(), with_name);
     put!(body, "</section><section><h2>Waiting</h2>");
     if queues.is_empty() {
         put!(body, "<p class=\"none\">Nothing waits.</p></section>");
@@ -112,14 +143,20 @@ fn next<T>(rows: &mut Vec<(String, T)>) -> Option<String> {
         .map(|(name, _)| name.clone())
 }
 
-fn put_next(html: &mut Html, after: &str, next: Option<&str>) {
+/// Appends the links to other pages of one list. The other list remains where it is.
+fn put_next<'a>(
+    html: &mut Html,
+    after: &str,
+    next: Option<&'a str>,
+    to: impl Fn(&'a str) -> Place<'a>,
+) {
     put!(html, "<nav class=\"pages\">");
     if !after.is_empty() {
-        put!(html, "<a href=\"/limits\">First</a>");
+        put!(html, "<a href=\"/limits?" {to("")} "\">First</a>");
     }
     if let Some(next) = next {
         put!(html, "<span>There are more than these " {ROWS} ".</span>"
-            "<a href=\"/limits?after=" {InQuery(next)} "\">Next</a>");
+            "<a href=\"/limits?" {to(next)} "\">Next</a>");
     }
     put!(html, "</nav>");
 }
@@ -151,7 +188,7 @@ fn put_queue(html: &mut Html, queue: &Queue) {
 }
 
 /// Appends limits, as a form if changes are allowed: the last row is for new ones.
-fn put_row(app: &App, html: &mut Html, fields: &[(&'static str, String)]) {
+fn put_row(app: &App, html: &mut Html, place: Place<'_>, fields: &[(&'static str, String)]) {
     if !app.guard.allows_changes() {
         if !fields[0].1.is_empty() {
             put!(html, "<tr>");
@@ -172,16 +209,17 @@ fn put_row(app: &App, html: &mut Html, fields: &[(&'static str, String)]) {
         }
         put!(html, ">");
     }
-    put!(html, "<td><form id=\"" {&form} "\" method=\"post\" action=\"/limits");
+    put!(html, "<td><form id=\"" {&form} "\" method=\"post\" action=\"/limits?" {place});
     // A field has no line breaks, and the name may have some.
     let (what, name) = &fields[0];
     if !name.is_empty() {
-        put!(html, "?" {what} "=" {InQuery(name)});
+        put!(html, {what} "=" {InQuery(name)});
     }
     put!(html, "\"><input type=\"hidden\" name=\"form\" value=\"" {app.guard.form()} "\"><button>Set</button></form></tr>");
 }
 
-/// Sets the limits of a kind or of a name, which may be in the address. Empty fields: no limit.
+/// Sets the limits of a kind or of a name, which may be in the address. Empty fields: no limit. The
+/// browser goes back to the same place.
 pub(crate) async fn set(
     State(app): State<Shared>,
     Extension(caller): Extension<Caller>,
@@ -189,7 +227,7 @@ pub(crate) async fn set(
     Posted(mut fields): Posted,
 ) -> Response {
     fields.extend(address);
-    let set = app.limited(async {
+    let set = app.limited_change(async {
         // Names as they are written: a space may be a part of them.
         let field = |name| fields.get(name).filter(|text| !text.is_empty());
         let trimmed = |name| {
@@ -225,7 +263,10 @@ pub(crate) async fn set(
         Ok(())
     });
     match set.await {
-        Ok(()) => Redirect::to("/limits?done=limit").into_response(),
+        Ok(()) => {
+            let target = format!("/limits?{}done=limit", Place::of(&fields));
+            Redirect::to(&target).into_response()
+        }
         Err(problem) => app.problem(&problem),
     }
 }

@@ -52,7 +52,7 @@ pub(crate) async fn all(app: &App, query: &Fields) -> Result<Page, Problem> {
         let known = changes.iter().find(|(name, _)| name == change);
         known.map(|(name, _)| *name)
     });
-    // From the first run on, as the confirmation does: a call examines a limited number of runs.
+    // From the first run on, as the change does: a call examines a limited number of runs.
     let question = match (asked, page.runs.first()) {
         (Some(change), Some(first)) => {
             let from = Some(before_which(first));
@@ -78,7 +78,7 @@ pub(crate) async fn all(app: &App, query: &Fields) -> Result<Page, Problem> {
         put_question(app, &mut body, query, &filter, question, first);
     } else if app.guard.allows_changes() && !page.runs.is_empty() {
         put!(body, "<div class=\"actions\">");
-        for (change, _) in changes {
+        for (change, _) in &changes {
             put!(body, "<a href=\"/runs?" {Address(query)});
             if let Some(before) = query.get("before") {
                 put!(body, "before=" {InQuery(before)} "&amp;");

@@ -31,7 +31,7 @@ const refresh = async () => {
   if (isInUse(main)) return;
   if (hasChanges(main)) return showStale(main, "a form has values that are not sent");
   try {
-    const response = await fetch(location.href, { signal: AbortSignal.timeout(15000) });
+    const response = await fetch(location.href, { signal: AbortSignal.timeout(25000) });
     if (response.status === 401) return location.reload();
     const page = new DOMParser().parseFromString(await response.text(), "text/html");
     // The notice of the last action has been read by then.

@@ -98,11 +98,12 @@ fn limits_are_shown_page_by_page() {
             let rows: Vec<_> = rows.map(str::to_owned).collect();
             assert_eq!(rows.len(), length, "{path}: {shown}");
             names.extend(rows);
-            let next = shown.rsplit("<a href=\"").find_map(|link| {
+            let (_, names_only) = shown.split_once("<h2>Limits of names").unwrap();
+            let next = names_only.split("<a href=\"").find_map(|link| {
                 let (address, _) = link.split_once("\">Next</a>")?;
-                address.contains("tenant").then_some(address)
+                Some(address.replace("&amp;", "&"))
             });
-            path = next.unwrap_or_default().to_owned();
+            path = next.unwrap_or_default();
         }
         assert_eq!(path, "", "there is a page after the last one");
         names.dedup();
@@ -112,9 +113,45 @@ fn limits_are_shown_page_by_page() {
             shown.contains("kind 200") && !shown.contains("kind 201"),
             "{shown}"
         );
-        let shown = page.get("/limits?after=kind%20200").body;
+        // The other list remains where it is.
+        let second = "/limits?after_kind=kind%20200&after_name=tenant%20200&";
+        let shown = page.get(second).body;
+        let has = |text: &str| {
+            shown.contains(&format!("{text}<")) || shown.contains(&format!("{text}\""))
+        };
+        for (text, expected) in [
+            ("kind 200", false),
+            ("kind 201", true),
+            ("tenant 200", false),
+            ("tenant 201", true),
+            ("tenant 300", true),
+            ("tenant 301", false),
+        ] {
+            assert_eq!(has(text), expected, "{text}: {shown}");
+        }
+        for link in [
+            "/limits?after_name=tenant%20200&amp;\">First",
+            "/limits?after_kind=kind%20200&amp;\">First",
+            "/limits?after_kind=kind%20200&amp;after_name=tenant%20300&amp;\">Next",
+        ] {
+            assert!(shown.contains(link), "{link}: {shown}");
+        }
+        if options.is_empty() {
+            continue;
+        }
+        let form = page.form(second);
+        let action = format!("{second}name=tenant%20300");
+        let shown_action = action.replace('&', "&amp;");
         assert!(
-            shown.contains("kind 201") && !shown.contains("kind 200\""),
+            shown.contains(&format!("action=\"{shown_action}\"")),
+            "{shown}"
+        );
+        let reply = page.post(&action, &format!("{form}&running=7"));
+        let target = format!("{second}done=limit");
+        assert_eq!((reply.status, reply.header("location")), (303, &*target));
+        let shown = page.get(&target).body;
+        assert!(
+            shown.contains("The limit is set.") && !shown.contains("kind 200"),
             "{shown}"
         );
     }

@@ -606,6 +606,12 @@ fn all_runs_of_a_filter_are_cancelled_or_deleted() {
     let exists = |job| fixture.wait(fixture.jobs.get(&fixture.client, job));
     assert!(exists(finished).unwrap().is_none() && exists(other).unwrap().is_some());
 
+    let many: Vec<_> = (0..10_001).map(|run: u32| run.to_string()).collect();
+    let reply = page.post("/runs", &format!("{form}&runs={}", many.join("+")));
+    assert!(
+        reply.status == 400 && reply.body.contains("more than 10000 numbers"),
+        "{reply:?}"
+    );
     let reply = page.post("/runs", &format!("{form}&runs=1+x"));
     assert!(
         reply.status == 400
@@ -677,4 +683,49 @@ fn bulk_changes_say_which_runs_they_have() {
         let found = (shown.contains(examined), shown.contains("No run matches."));
         assert_eq!(found, (is_cut, is_empty), "{path}: {shown}");
     }
+}
+
+/// After the question, runs are added that come first in the index, so that a search would not find
+/// those that were confirmed.
+#[test]
+fn confirmed_runs_are_cancelled_although_others_come_first() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let page = fixture.serve(&["--allow-changes"]);
+    let other = fixture.enqueue(NewJob::named("first", Value::Null).after(LATER));
+    let confirmed = fixture.enqueue(NewJob::named("later", Value::Null).after(LATER).key("mine"));
+    let add = |job: i64, handler: &str, from: u32, to: u32| {
+        fixture.execute(&format!(
+            "INSERT INTO @run (job, handler, due, start_at, state)
+            SELECT {job}, '{handler}', time, time, 'waiting' FROM generate_series({from}, {to}) AS n,
+                LATERAL (SELECT now() - n * interval '1 second' AS time) AS x"
+        ));
+    };
+    add(other, "first", 1, 9_997);
+    add(confirmed, "later", 1, 3);
+    let path = "/runs?state=waiting&key=mine&change=cancel";
+    let shown = page.get(path).body;
+    assert!(shown.contains("cancel 3 runs?"), "{shown}");
+    let form = page.question(path);
+    add(other, "first", 20_001, 20_002);
+    let reply = page.post("/runs", &form);
+    let target = "/runs?state=waiting&key=mine&done=cancel&count=3&of=3";
+    assert_eq!((reply.status, reply.header("location")), (303, target));
+    let runs = fixture.wait(fixture.jobs.runs(&fixture.client, confirmed, None, 9));
+    let states: Vec<_> = runs.unwrap().iter().map(|run| run.state).collect();
+    assert_eq!(states, [RunState::Cancelled; 3]);
+    // A run that has started after the question is not cancelled.
+    add(confirmed, "later", 30_001, 30_002);
+    fixture.execute(&format!(
+        "UPDATE @run SET state = 'done', finished = now() WHERE job = {other}"
+    ));
+    let form = page.question(path);
+    fixture.execute(&format!(
+        "UPDATE @run SET state = 'running', owner = 0 WHERE id = (SELECT max(id) FROM @run WHERE job = {confirmed})"
+    ));
+    let reply = page.post("/runs", &form);
+    let target = "/runs?state=waiting&key=mine&done=cancel&count=1&of=2";
+    assert_eq!((reply.status, reply.header("location")), (303, target));
+    fixture.execute("DO $$ BEGIN ASSERT NOT EXISTS (SELECT FROM @run WHERE is_cancelled); END $$");
 }

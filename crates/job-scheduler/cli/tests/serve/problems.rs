@@ -1,5 +1,6 @@
 //! A database that is away, locked, or silent.
 
+use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::thread;
@@ -102,6 +103,12 @@ fn silent_database_is_given_up() {
         "{reply:?}"
     );
     assert!(took >= Duration::from_secs(5), "{took:?}");
+    let url = format!("postgresql://nobody@{address}/none?connect_timeout=1");
+    let shown = Page::start(&url, &["serve"]).get("/").body;
+    assert!(
+        shown.contains("share of 5 seconds, at most connect_timeout. Nothing was changed."),
+        "{shown}"
+    );
 
     let Some(fixture) = Fixture::new() else {
         return;
@@ -139,6 +146,86 @@ fn request_without_a_connection_says_that_nothing_was_sent() {
     assert!(unsent > 0 && locked > 3, "{replies:?}");
     assert_eq!(unsent + locked, 12, "{replies:?}");
     assert_eq!(pause().status, 303);
+}
+
+/// Lets each cancellation of a run take as many tenths of a second as its number.
+fn slow_down(fixture: &Fixture) {
+    fixture.execute(
+        "CREATE SEQUENCE @calls;
+        CREATE OR REPLACE FUNCTION @cancel_run(the_run bigint) RETURNS text LANGUAGE plpgsql AS $$ BEGIN
+            PERFORM nextval('@calls'), pg_sleep(the_run / 10.0);
+            RETURN 'cancelled';
+        END $$",
+    );
+}
+
+/// A user loads a slow page again and again.
+#[test]
+fn requests_that_nobody_waits_for_are_ended() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let page = fixture.serve(&["--allow-changes"]);
+    let id = fixture.enqueue(job(Value::Null).after(Duration::from_secs(7_200)));
+    let form = page.form(&format!("/jobs/{id}"));
+    slow_down(&fixture);
+    let number = |text: &str| -> i64 {
+        let text = text.replace('@', &format!("{}.", fixture.schema));
+        let row = fixture.wait(fixture.client.query_one(&text, &[]));
+        row.unwrap().try_get(0).unwrap()
+    };
+    let calls = || number("SELECT last_value + CASE WHEN is_called THEN 0 ELSE -1 END FROM @calls");
+    let active = || {
+        let text = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE '%\"@%cancel_run%'
+            AND pid <> pg_backend_pid()";
+        let schema = format!("\"{}\".", fixture.schema);
+        number(&text.replace("\"@", &schema))
+    };
+    let request = format!(
+        "POST /runs/70/cancel HTTP/1.1\r\nHost: {}\r\nSec-Fetch-Site: same-origin\r\n\
+         Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {}\r\n\r\n{form}",
+        page.address,
+        form.len()
+    );
+    let begin = Instant::now();
+    for count in 1..=7 {
+        let mut stream = TcpStream::connect(&page.address).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        eventually(|| calls() >= count, "the statement begins");
+        drop(stream);
+        assert!(active() <= 4, "{} statements at a time", active());
+    }
+    eventually(|| active() == 0, "the last one is ended");
+    // The first ones would have ended by themselves after seven seconds.
+    assert!(
+        begin.elapsed() < Duration::from_secs(6),
+        "{:?}",
+        begin.elapsed()
+    );
+    assert_eq!(page.get("/").status, 200);
+}
+
+/// It waits for others for as long as it may, and then for its statement.
+#[test]
+fn request_that_has_waited_for_others_has_the_whole_time_of_a_statement() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let page = fixture.serve(&["--allow-changes"]);
+    let id = fixture.enqueue(job(Value::Null).after(Duration::from_secs(7_200)));
+    let form = page.form(&format!("/jobs/{id}"));
+    slow_down(&fixture);
+    let cancel = |run: u32| page.post(&format!("/runs/{run}/cancel"), &form);
+    let (reply, took) = thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| assert_eq!(cancel(35).status, 303));
+        }
+        thread::sleep(Duration::from_millis(300));
+        let begin = Instant::now();
+        (cancel(74), begin.elapsed())
+    });
+    assert_eq!(reply.status, 303, "{reply:?}");
+    assert!(took > Duration::from_secs(10), "{took:?}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Many jobs in one call, and jobs in transactions of sqlx.
 
-use hashed_wheel_job_scheduler::{Error, Jobs, NewJob, Outcome, RunChange};
+use hashed_wheel_job_scheduler::{Error, Jobs, NewJob, Outcome, RunChange, RunState};
 use sqlx::Connection;
 use tokio_postgres::error::SqlState;
 
@@ -189,17 +189,69 @@ async fn bulk_change_deadlocks(change: RunChange, sabotage: Option<(&str, &str)>
 
 #[tokio::test]
 async fn changes_of_many_runs_and_replacements_do_not_wait_for_each_other_forever() {
-    for change in [RunChange::Retry, RunChange::Cancel] {
+    for change in [RunChange::Retry, RunChange::Cancel(None)] {
         let Some(has_deadlock) = bulk_change_deadlocks(change, None).await else {
             return;
         };
         assert!(!has_deadlock, "{change:?}");
-        let no_locks = ("WHERE (SELECT count(*) FROM locked) > 0", "");
+        let no_locks = ("(SELECT count(*) FROM locked) > 0 AND", "");
         assert_eq!(
             bulk_change_deadlocks(change, Some(no_locks)).await,
             Some(true)
         );
     }
+}
+
+/// Three runs wait, and two of them should be cancelled because they do. While the first one is
+/// locked, the second one starts. Returns how many were cancelled, and whether the second one was.
+async fn cancelled_while_one_starts(sabotage: Option<(&str, &str)>) -> Option<(u64, bool)> {
+    let mut fixture = Fixture::sabotaged(&sabotage).await?;
+    fixture.migrate().await;
+    let jobs = fixture.jobs.clone();
+    let [cancelling, watching] = [
+        connect(&fixture.config).await,
+        connect(&fixture.config).await,
+    ];
+    let mut runs = Vec::new();
+    for _ in 0..3 {
+        let id = fixture.enqueue(job().after(LATER)).await;
+        runs.push(jobs.run_now(&fixture.client, id).await.unwrap().unwrap());
+    }
+    let schema = &fixture.schema;
+    let start = format!(
+        "SELECT FROM {schema}.run WHERE id = {} FOR UPDATE;
+        UPDATE {schema}.run SET state = 'running', owner = 1, started = now() WHERE id = {}",
+        runs[0], runs[1]
+    );
+    let transaction = fixture.client.transaction().await.unwrap();
+    transaction.batch_execute(&start).await.unwrap();
+    let waits = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE $1";
+    let query = format!("%\"{schema}\".%called WHERE changed%");
+    let commit = async {
+        eventually(async || !watching.query(waits, &[&query]).await.unwrap().is_empty()).await;
+        transaction.commit().await.unwrap();
+    };
+    let change = RunChange::Cancel(Some(RunState::Waiting));
+    let cancelled = jobs.change_runs(&cancelling, change, &runs[..2]);
+    let (cancelled, ()) = tokio::join!(cancelled, commit);
+    let mut is_cancelled = Vec::new();
+    for run in &runs {
+        let run = jobs.get_run(&watching, *run).await.unwrap().unwrap();
+        is_cancelled.push(run.is_cancelled || run.state == RunState::Cancelled);
+    }
+    assert!(is_cancelled[0] && !is_cancelled[2], "{is_cancelled:?}");
+    Some((cancelled.unwrap(), is_cancelled[1]))
+}
+
+#[tokio::test]
+async fn runs_that_start_meanwhile_are_not_cancelled_with_those_that_wait() {
+    let Some(cancelled) = cancelled_while_one_starts(None).await else {
+        return;
+    };
+    assert_eq!(cancelled, (1, false));
+    let no_state = ("AND run.state = 'waiting'", "");
+    let cancelled = cancelled_while_one_starts(Some(no_state)).await;
+    assert_eq!(cancelled, Some((2, true)));
 }
 
 /// A transaction deletes a job, and locks its runs by their due times: the last one first. While it

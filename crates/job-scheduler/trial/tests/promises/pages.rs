@@ -296,11 +296,13 @@ async fn runs_are_found_by_each_field_and_changed_together() {
     let mut runs: Vec<_> = page.runs.iter().map(|run| run.id).collect();
     runs.sort_unstable();
     let change = async |change, runs: &[i64]| jobs.change_runs(client, change, runs).await.unwrap();
-    assert_eq!(change(RunChange::Cancel, &runs).await, 0);
+    assert_eq!(change(RunChange::Cancel(None), &runs).await, 0);
     assert_eq!(change(RunChange::Retry, &runs[..1]).await, 1);
     assert_eq!(change(RunChange::Retry, &runs).await, 1);
     assert_eq!(change(RunChange::Delete, &runs).await, 0);
-    assert_eq!(change(RunChange::Cancel, &runs[1..]).await, 1);
+    let running = RunChange::Cancel(Some(RunState::Running));
+    assert_eq!(change(running, &runs).await, 0);
+    assert_eq!(change(RunChange::Cancel(None), &runs[1..]).await, 1);
     assert_eq!(change(RunChange::Delete, &runs).await, 1);
     // The last run of a job that has ended takes the job with it.
     assert!(jobs.get(client, first).await.unwrap().is_some());
