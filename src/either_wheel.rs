@@ -51,6 +51,10 @@ impl EitherWheel {
         either!(self, wheel => wheel.pop_due(entries))
     }
 
+    pub(crate) fn first_due(&mut self) -> Option<u32> {
+        either!(self, wheel => wheel.first_due())
+    }
+
     pub(crate) fn sort_due_by_key(&mut self, key: impl Fn(u32) -> u64, entries: &mut impl Entries) {
         either!(self, wheel => wheel.sort_due_by_key(key, entries));
     }

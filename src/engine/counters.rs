@@ -120,9 +120,9 @@ pub(crate) struct LatenessSampler {
     now: u64,
     /// How many tasks were ever counted.
     counted: u64,
-    /// The tick from which those that are due may have been due before, because they were carried
-    /// over.
-    first: Option<u64>,
+    /// A tick of the wheel, and the tick from which those that come out at it may have been due,
+    /// because they were carried over.
+    first: Option<(u64, u64)>,
 }
 
 /// The clock is read again after this many tasks.
@@ -142,9 +142,17 @@ impl LatenessSampler {
         self.now = now;
     }
 
-    /// Those that are counted next count as due at this tick, or else at their own.
-    pub(super) fn set_first(&mut self, tick: Option<u64>) {
-        self.first = tick.map(|tick| tick.min(self.first.unwrap_or(tick)));
+    /// Those that are counted at the tick `at` count as due at `first`, or at an earlier one that
+    /// was set before.
+    pub(super) fn set_first(&mut self, at: u64, first: u64) {
+        self.first = Some((at, first.min(self.first_at(at))));
+    }
+
+    fn first_at(&self, tick: u64) -> u64 {
+        match self.first {
+            Some((at, first)) if at == tick => first,
+            _ => tick,
+        }
     }
 
     /// The sample ends when this many tasks were handed over.
@@ -159,7 +167,7 @@ impl LatenessSampler {
     pub(super) fn count(&mut self, counters: &WorkerCounters, tick: u64) {
         let handed_over = counters.handed_over();
         if handed_over > self.counted {
-            let late = self.ticks.since(self.first.unwrap_or(tick), self.now);
+            let late = self.ticks.since(self.first_at(tick), self.now);
             counters.lateness.add_single_writer(
                 late,
                 self.ticks.nanos(),

@@ -88,9 +88,9 @@ impl TimeoutsQueue {
         self.lanes.iter_mut().for_each(Consumer::carry_over);
     }
 
-    /// If messages that are carried over may have been taken since the last call, and while the
-    /// wheel was at `tick`, returns the tick that the wheel had left. `has_backlog`: more may be
-    /// taken later.
+    /// If messages that are carried over may have been taken since the last call, and come out at
+    /// `tick`, where the wheel was then, returns the tick that the wheel had left. `has_backlog`:
+    /// more may be taken later.
     pub(crate) fn carried_over_from(&mut self, has_backlog: bool, tick: u64) -> Option<u64> {
         let from = self.carried_over_from;
         self.carried_over_from = from.filter(|_| has_backlog);

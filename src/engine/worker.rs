@@ -107,19 +107,12 @@ impl Worker {
     fn expire_due(&mut self, inner: &Inner, mut tick: u64, now: u64, turn_end: u64) {
         let mut nodes = self.nodes.of(inner);
         let has_backlog = self.receiver.has_backlog;
-        let owed_from = self
-            .receiver
-            .queue
-            .carried_over_from(has_backlog, nodes.tick());
-        if let Some(from) = owed_from.filter(|_| tick == nodes.tick()) {
+        if let Some(from) = self.receiver.queue.carried_over_from(has_backlog, tick) {
             // In the order in which they would have fired, also what an earlier turn has left here.
             let first = nodes.sort_due(inner.ticks, from + 1);
-            self.lateness.set_first(Some(first));
+            self.lateness.set_first(tick, first);
         }
         loop {
-            if tick > nodes.tick() {
-                self.lateness.set_first(None);
-            }
             let (due, executor) = (nodes.reborrow(), self.executor.as_ref());
             if !expire_tick(inner, due, executor, &mut self.lateness, tick, turn_end) {
                 return;
@@ -362,6 +355,8 @@ impl Receiver {
     ///
     /// `None` is no limit: the turns of a driver may be too rare for portions. And a turn that was
     /// cut short has left a ready list, which each turn that takes what is carried over sorts.
+    ///
+    /// Notes the tick for [`carried_over_from`](TimeoutsQueue::carried_over_from).
     #[cold]
     fn portion(&mut self, inner: &Inner, nodes: &WheelOf<'_, Inner>) -> Option<usize> {
         self.queue.taken_at = nodes.tick();

@@ -6,7 +6,6 @@
 
 #![allow(unsafe_code)]
 
-use std::cell::Cell;
 use std::ops::Deref;
 
 use timing_wheels::order::Entries;
@@ -208,15 +207,12 @@ impl<S: Owner> WheelOf<'_, S> {
         let arena = &self.timer.pool().arena;
         // SAFETY: only nodes of this pool are put into its wheel.
         let (nodes, mut entries) = unsafe { (Nodes::new(arena), Nodes::new(arena)) };
-        let earliest = Cell::new(self.tick());
         let tick = |number| {
             let deadline = nodes.node(number).word.relaxed().deadline();
-            let tick = ticks.of(deadline).max(first);
-            earliest.set(tick.min(earliest.get()));
-            tick
+            ticks.of(deadline).max(first)
         };
         self.own.wheel.sort_due_by_key(tick, &mut entries);
-        earliest.get()
+        self.own.wheel.first_due().map_or(first, tick)
     }
 
     /// Takes in the nodes that threads have freed. Returns whether there were any.

@@ -325,6 +325,23 @@ fn owed_timeout_counts_as_late_as_it_is() {
     }
 }
 
+/// The lateness of one that was owed in an earlier turn is not that of a later one.
+#[test]
+#[cfg_attr(miri, ignore = "too many timeouts")]
+fn owed_timeouts_of_a_lasting_backlog_count_as_late_as_they_are() {
+    for mut recorder in both() {
+        (0..MAX_MESSAGES).for_each(|number| _ = recorder.schedule(number, 100_000));
+        recorder.schedule(0, 1);
+        (1..MAX_MESSAGES).for_each(|number| _ = recorder.schedule(number, 100_000));
+        recorder.schedule(0, 115);
+        for (ticks, ran) in [(10, 0), (10, 1), (100, 1)] {
+            recorder.advance(ticks);
+            assert_eq!(recorder.t.driver.turn(), ran);
+        }
+        assert_eq!(recorder.t.timer.stats().lateness.max, TICK * 19);
+    }
+}
+
 #[test]
 fn worker_thread_looks_at_its_queue_between_portions() {
     let builder = HashedWheelTimer::builder().tick(ms(1));

@@ -323,14 +323,16 @@ BEGIN
     ), hidden AS MATERIALIZED (
         -- All that were found of these have been tried, and there may be more: the search of the
         -- handler found as many as it may, or those of others have left no place for them.
-        SELECT known.*, LEAST(room, known.most)
-            - (SELECT count(*) FROM first WHERE first.handler = known.handler) AS missing
+        SELECT known.*, locked.missing
         FROM unnest(the_handlers, the_rooms) AS known (handler, most), LATERAL (
             SELECT count(*) AS count, max(found.rank) AS last FROM found WHERE found.handler = known.handler
-        ) AS own, (
+        ) AS own, LATERAL (
+            -- More may be locked than the handler may have.
+            SELECT LEAST(room, known.most) - count(*) AS missing FROM first WHERE first.handler = known.handler
+        ) AS locked, (
             SELECT count(*) >= room AS is_full, max(first.rank) AS last FROM first
         ) AS tried
-        WHERE CASE WHEN own.count >= 4 * LEAST(room, known.most) THEN NOT tried.is_full OR own.last <= tried.last
+        WHERE locked.missing > 0 AND CASE WHEN own.count >= 4 * LEAST(room, known.most) THEN NOT tried.is_full OR own.last <= tried.last
             ELSE NOT tried.is_full AND (SELECT count(*) FROM found) >= 4 * room END
     ), behind AS MATERIALIZED (
         SELECT again.*, hidden.handler, hidden.most FROM hidden, LATERAL (

@@ -287,7 +287,9 @@ impl Jobs {
         let text = match change {
             RunChange::Retry => CHANGE.replace("{call}", "@retry_run(id)"),
             RunChange::Cancel(state) => {
-                let is = |state: RunState| format!("AND run.state = '{}'", state.name());
+                let is = |state: RunState| {
+                    format!("AND run.state IS NOT DISTINCT FROM '{}'", state.name())
+                };
                 condition = state.map(is).unwrap_or_default();
                 CHANGE.replace("{call}", "@cancel_run(id) IN ('cancelled', 'requested')")
             }

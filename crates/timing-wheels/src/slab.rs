@@ -231,16 +231,16 @@ impl<T> Slab<T> {
         (Key { index, generation }, deadline, self.remove(index))
     }
 
-    /// Returns the number of cells up to the last one of this kind.
-    fn up_to(&self, is_last: impl Fn(&Cell<T>) -> bool) -> usize {
-        let last = self.cells.iter().rposition(is_last);
+    /// Returns the number of cells up to the last one that is used.
+    fn used(&self) -> usize {
+        let last = self.cells.iter().rposition(Cell::is_used);
         last.map_or(0, |last| last + 1)
     }
 
     /// Frees the cells after the last one that is used, and gives up what was reserved.
     pub(crate) fn shrink_to_fit(&mut self) {
         self.reserved = 0;
-        self.truncate(self.up_to(Cell::is_used));
+        self.truncate(self.used());
     }
 
     /// Frees the cells after the last one that is used, if they are at least half of all, but for
@@ -263,11 +263,7 @@ impl<T> Slab<T> {
         {
             return;
         }
-        let used = if self.len == 0 {
-            0
-        } else {
-            self.up_to(Cell::is_used)
-        };
+        let used = if self.len == 0 { 0 } else { self.used() };
         if used > half {
             self.paid = self.paid.saturating_sub(self.cells.len() - used);
             self.last_used = used.saturating_sub(1);
@@ -279,17 +275,13 @@ impl<T> Slab<T> {
     /// Frees all cells but the first `used` ones, none of which is used later, and those up to the
     /// last one whose generation is too high.
     fn truncate(&mut self, mut used: usize) {
-        // New cells have the same indices, so they start after all generations that the old cells
-        // had.
-        let last_generation = |used: usize| {
-            let freed = self.cells[used..].iter().map(|cell| cell.generation);
-            freed.fold(self.first_generation, Ord::max)
-        };
-        let mut first_generation = last_generation(used);
+        // One search in the usual case.
+        let mut first_generation = self.last_generation(used);
         if first_generation.get() > MAX_FIRST_GENERATION {
-            used = used.max(self.up_to(Cell::is_worn));
+            let worn = self.cells.iter().rposition(Cell::is_worn);
+            used = worn.map_or(used, |last| last + 1);
             self.last_used = used - 1;
-            first_generation = last_generation(used);
+            first_generation = self.last_generation(used);
         }
         self.first_generation = first_generation;
         self.cells.truncate(used);
@@ -304,6 +296,13 @@ impl<T> Slab<T> {
                 self.free = index;
             }
         }
+    }
+
+    /// Returns the highest generation of the cells from this one on, and of those that were freed.
+    /// New cells have the same indices, so they start with it.
+    fn last_generation(&self, from: usize) -> NonZeroU32 {
+        let generations = self.cells[from..].iter().map(|cell| cell.generation);
+        generations.fold(self.first_generation, Ord::max)
     }
 
     /// Removes all entries and returns their values, in no particular order.

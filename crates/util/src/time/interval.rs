@@ -153,7 +153,8 @@ impl Interval {
     }
 
     /// Sets what happens to ticks that were missed: those that are requested more than 5 ms late,
-    /// or on a [`Timer`](super::Timer) 5 ms and one of its ticks.
+    /// or on a [`Timer`](super::Timer) 5 ms and one of its ticks, if a period is longer than that
+    /// tick.
     pub fn set_missed_tick_behavior(&mut self, behavior: MissedTickBehavior) {
         self.missed_tick_behavior = behavior;
     }

@@ -52,7 +52,7 @@ pub(crate) async fn all(app: &App, query: &Fields) -> Result<Page, Problem> {
         let known = changes.iter().find(|(name, _)| name == change);
         known.map(|(name, _)| *name)
     });
-    // From the first run on, as the change does: a call examines a limited number of runs.
+    // From the first run on, as a retry and a deletion do: a call examines a limited number of runs.
     let question = match (asked, page.runs.first()) {
         (Some(change), Some(first)) => {
             let from = Some(before_which(first));

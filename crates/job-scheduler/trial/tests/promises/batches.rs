@@ -249,7 +249,7 @@ async fn runs_that_start_meanwhile_are_not_cancelled_with_those_that_wait() {
         return;
     };
     assert_eq!(cancelled, (1, false));
-    let no_state = ("AND run.state = 'waiting'", "");
+    let no_state = ("AND run.state IS NOT DISTINCT FROM 'waiting'", "");
     let cancelled = cancelled_while_one_starts(Some(no_state)).await;
     assert_eq!(cancelled, Some((2, true)));
 }

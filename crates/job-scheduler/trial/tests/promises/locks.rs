@@ -422,3 +422,28 @@ async fn results_of_a_locked_job_do_not_stay_before_others() {
     let removed: i64 = fixture.client.query_one(&clean, &[]).await.unwrap().get(0);
     assert_eq!(removed, 1);
 }
+
+/// A handler may have fewer runs than are locked for it while there is room.
+#[tokio::test]
+async fn claim_has_as_many_runs_of_a_handler_as_there_are_places() {
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
+    fixture.migrate().await;
+    let text = "
+        INSERT INTO @node (name, alive_until, handlers) VALUES ('n', now() + interval '1 hour', '{a,b}');
+        SELECT @add_job('a', delay => '1 hour');
+        INSERT INTO @run (job, due, start_at, handler, state)
+            SELECT job.id, now() + interval '1 day' + n * interval '1 us', now(), 'a', 'waiting'
+            FROM @job job, generate_series(1, 500) AS n";
+    let text = text.replace('@', &format!("{}.", fixture.schema));
+    fixture.client.batch_execute(&text).await.unwrap();
+    for (room, of_a) in [(144_i64, 16_i64), (16, 3), (20, 2), (8, 2), (8, 8)] {
+        let claim = "SELECT run.handler, count(*) FROM @node node, LATERAL
+            @claim_runs(node.id, '{a,b}', 1000000, $1, -5, ARRAY[$2::bigint, 7]) AS run GROUP BY run.handler";
+        let claim = claim.replace('@', &format!("{}.", fixture.schema));
+        let rows = fixture.client.query(&claim, &[&room, &of_a]).await.unwrap();
+        let counts: Vec<(String, i64)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+        assert_eq!(counts, [("a".to_owned(), of_a)], "{room}");
+    }
+}
