@@ -330,10 +330,15 @@ BEGIN
             -- More may be locked than the handler may have.
             SELECT LEAST(room, known.most) - count(*) AS missing FROM first WHERE first.handler = known.handler
         ) AS locked, (
-            SELECT count(*) >= room AS is_full, max(first.rank) AS last FROM first
+            -- Those that are more than a handler may have are not claimed.
+            SELECT COALESCE(sum(LEAST(taken.count, taken.most)), 0) >= room AS is_full,
+                COALESCE(sum(taken.count), 0) >= room AS is_cut, max(taken.last) AS last
+            FROM (
+                SELECT first.most, count(*) AS count, max(first.rank) AS last FROM first GROUP BY first.handler, first.most
+            ) AS taken
         ) AS tried
         WHERE locked.missing > 0 AND CASE WHEN own.count >= 4 * LEAST(room, known.most) THEN NOT tried.is_full OR own.last <= tried.last
-            ELSE NOT tried.is_full AND (SELECT count(*) FROM found) >= 4 * room END
+            ELSE NOT tried.is_full AND (tried.is_cut OR (SELECT count(*) FROM found) >= 4 * room) END
     ), behind AS MATERIALIZED (
         SELECT again.*, hidden.handler, hidden.most FROM hidden, LATERAL (
             SELECT again.* FROM generate_series(5, the_priority, -1) AS level (priority), LATERAL (

@@ -423,6 +423,38 @@ async fn results_of_a_locked_job_do_not_stay_before_others() {
     assert_eq!(removed, 1);
 }
 
+/// Runs of a handler that are more than it may have leave room for another one, whose first runs an
+/// application has locked.
+#[tokio::test]
+async fn runs_that_are_too_many_leave_room_for_others_behind_locked_ones() {
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
+    fixture.migrate().await;
+    let complete = |text: &str| text.replace('@', &format!("{}.", fixture.schema));
+    let text = "
+        INSERT INTO @node (name, alive_until, handlers) VALUES ('n', now() + interval '1 hour', '{a,b}');
+        SELECT @add_job('a', delay => '1 hour');
+        INSERT INTO @run (job, due, start_at, handler, state, priority)
+            SELECT job.id, now() + n * interval '1 day', now(), run.handler, 'waiting', run.priority
+            FROM @job job, (VALUES (1, 'a', 1), (2, 'a', 1), (3, 'b', 0), (4, 'b', 0), (5, 'b', 0))
+                AS run (n, handler, priority)";
+    fixture.client.batch_execute(&complete(text)).await.unwrap();
+    let mut other = connect(&fixture.config).await;
+    let locks = other.transaction().await.unwrap();
+    let first = "SELECT FROM @run WHERE handler = 'b' ORDER BY due LIMIT 2 FOR UPDATE";
+    assert_eq!(locks.execute(&complete(first), &[]).await.unwrap(), 2);
+    let claim = "SELECT array_agg(run.handler ORDER BY run.handler) FROM @node node, LATERAL
+        @claim_runs(node.id, '{a,b}', 10000000, 2, -5, '{1,2}') AS run";
+    let row = fixture
+        .client
+        .query_one(&complete(claim), &[])
+        .await
+        .unwrap();
+    assert_eq!(row.get::<_, Vec<String>>(0), ["a", "b"]);
+    locks.rollback().await.unwrap();
+}
+
 /// A handler may have fewer runs than are locked for it while there is room.
 #[tokio::test]
 async fn claim_has_as_many_runs_of_a_handler_as_there_are_places() {
