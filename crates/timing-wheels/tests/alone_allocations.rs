@@ -277,8 +277,10 @@ fn the_slots_of_a_hashed_wheel_are_allocated_when_an_entry_needs_one() {
 #[test]
 fn a_level_is_allocated_when_an_entry_needs_it() {
     const SLOTS: usize = 1 << 16;
-    /// Four bytes per slot, and the bitmap: a bit per slot, and the words above them.
-    const LEVEL: isize = (SLOTS * 4 + SLOTS / 8 + 65 * 8) as isize;
+    /// The words of the bitmap above those that have a bit per slot.
+    const WORDS: usize = if usize::BITS < 64 { 1_057 } else { 65 };
+    /// Four bytes per slot, and the bitmap.
+    const LEVEL: isize = (SLOTS * 4 + SLOTS / 8 + WORDS * usize::BITS as usize / 8) as isize;
 
     let mut wheel = HierarchicalWheel::new(SLOTS);
     assert!(bytes_of(|| wheel = HierarchicalWheel::try_new(SLOTS).expect("memory")) < 1_024);
