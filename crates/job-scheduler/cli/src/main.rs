@@ -3,11 +3,11 @@
 mod connect;
 mod filter;
 mod hosts;
+mod runs;
 mod serve;
 mod text;
 mod time;
 
-use std::collections::HashMap;
 use std::error::Error as _;
 use std::mem::discriminant;
 use std::process::ExitCode;
@@ -17,11 +17,11 @@ use clap::{Parser, Subcommand};
 use hashed_wheel_job_scheduler::jiff::Timestamp;
 use hashed_wheel_job_scheduler::{
     BlockedOn, Cancellation, Error, JobFilter, JobSummary, Jobs, KindLimits, Queue, RunChange,
-    RunFilter, RunInfo, RunSummary,
+    RunInfo,
 };
-use tokio_postgres::{Client, Config, GenericClient};
+use tokio_postgres::{Client, Config};
 
-use self::text::{Runs, escaped, print_line};
+use self::text::{escaped, print_line};
 use self::time::{Rounded, time_between};
 
 /// Shows and changes the jobs of hashed-wheel-job-scheduler in a PostgreSQL database
@@ -89,7 +89,7 @@ enum Command {
     Runs {
         /// `state=`, `kind=`, `node=`, `key=` (its beginning), `limit=` (a name), `error=` (a part),
         /// `since=` and `until=` (`2026-01-31` in UTC, `2026-01-31T12:00+01:00`, or `8h` ago)
-        #[arg(value_name = "NAME=TEXT", value_parser = field)]
+        #[arg(value_name = "NAME=TEXT", value_parser = runs::field)]
         filter: Vec<(String, String)>,
         /// List at most this many
         #[arg(long, value_name = "N", default_value_t = 50)]
@@ -251,7 +251,7 @@ async fn execute(jobs: Jobs, mut client: Client, command: Command) -> Result<Fou
             delete,
         } => {
             let now = Timestamp::now();
-            let filter = filter::filter(&fields(filter)?, now)?;
+            let filter = filter::filter(&runs::fields(filter)?, now)?;
             let changes = [
                 (RunChange::Retry, retry),
                 (RunChange::Cancel(filter.state), cancel),
@@ -260,9 +260,9 @@ async fn execute(jobs: Jobs, mut client: Client, command: Command) -> Result<Fou
             let asked = |(change, count): (_, Option<usize>)| Some((change, count?));
             match changes.into_iter().find_map(asked) {
                 Some((change, count)) => {
-                    change_runs(&jobs, &mut client, &filter, change, count).await?;
+                    runs::change(&jobs, &mut client, &filter, change, count).await?;
                 }
-                None => list_runs(&jobs, &client, &filter, limit).await?,
+                None => runs::list(&jobs, &client, &filter, limit).await?,
             }
             Ok(Found::Yes)
         }
@@ -385,59 +385,6 @@ fn server(url: &str) -> Result<Config, String> {
     })
 }
 
-fn field(text: &str) -> Result<(String, String), String> {
-    let (name, text) = text
-        .split_once('=')
-        .filter(|(name, _)| filter::NAMES.contains(name))
-        .ok_or_else(|| format!("must be like 'kind=mail', with one of {:?}", filter::NAMES))?;
-    if text.is_empty() {
-        return Err(format!("must have a text after '{name}='"));
-    }
-    Ok((name.into(), text.into()))
-}
-
-/// Returns the fields of a filter by their names.
-fn fields(given: Vec<(String, String)>) -> Result<HashMap<String, String>, String> {
-    let mut fields = HashMap::new();
-    for (name, text) in given {
-        if fields.contains_key(&name) {
-            return Err(format!("'{name}=' is given twice: must be given once"));
-        }
-        fields.insert(name, text);
-    }
-    Ok(fields)
-}
-
-/// How many runs a command changes at most.
-const MOST: u32 = 10_000;
-
-/// Returns the runs that match, the latest first, and why these may not be all of them.
-async fn matching(
-    jobs: &Jobs,
-    client: &impl GenericClient,
-    filter: &RunFilter,
-) -> Result<(Vec<RunSummary>, Option<&'static str>), Error> {
-    let (mut runs, mut next) = (Vec::new(), None);
-    loop {
-        let page = jobs.search_runs(client, filter, next, MOST + 1).await?;
-        runs.extend(page.runs);
-        next = page.next;
-        let why = match page.is_cut {
-            _ if runs.len() > MOST as usize => {
-                Some("more than 10000 runs match: narrow the filter, as by since= or until=")
-            }
-            true => Some(
-                "only 10000 runs were examined, and others may match: narrow the filter by kind=, \
-                 since= or until=",
-            ),
-            false => None,
-        };
-        if why.is_some() || next.is_none() {
-            return Ok((runs, why));
-        }
-    }
-}
-
 async fn list_jobs(
     jobs: &Jobs,
     client: &Client,
@@ -457,65 +404,6 @@ async fn list_jobs(
     if !jobs.search(client, &all, after, 1).await?.jobs.is_empty() {
         eprintln!("there are more jobs: --after {after}");
     }
-    Ok(())
-}
-
-async fn list_runs(
-    jobs: &Jobs,
-    client: &Client,
-    filter: &RunFilter,
-    limit: u32,
-) -> Result<(), Error> {
-    let (runs, why) = matching(jobs, client, filter).await?;
-    for run in runs.iter().take(limit as usize) {
-        let time = run.finished.unwrap_or(run.start_at);
-        let state = run.state;
-        print_line!(
-            "{:>8}  job {}  {time:.0}  {state:9}  node {}  attempt {}  {}  {}  {}",
-            run.id,
-            run.job,
-            run.node.unwrap_or(0),
-            run.attempt,
-            run.handler,
-            run.key.as_deref().unwrap_or("-"),
-            run.error.as_deref().unwrap_or_default()
-        );
-    }
-    match why {
-        None => print_line!("matching: {}", Runs(runs.len() as u64)),
-        Some(why) => print_line!("{why}"),
-    }
-    Ok(())
-}
-
-/// Changes exactly this many runs, or none. Those that should be cancelled may have ended, or have
-/// started, before: a queue does not stand still.
-async fn change_runs(
-    jobs: &Jobs,
-    client: &mut Client,
-    filter: &RunFilter,
-    change: RunChange,
-    count: usize,
-) -> Result<(), Failure> {
-    let transaction = client.transaction().await?;
-    let (runs, why) = matching(jobs, &transaction, filter).await?;
-    if let Some(why) = why {
-        return Err(format!("{why}. Nothing is changed").into());
-    }
-    if runs.len() != count {
-        let matching = Runs(runs.len() as u64);
-        return Err(
-            format!("the filter matches {matching}, not {count}: nothing is changed").into(),
-        );
-    }
-    let runs: Vec<_> = runs.iter().map(|run| run.id).collect();
-    let changed = jobs.change_runs(&transaction, change, &runs).await?;
-    let may_be_less = matches!(change, RunChange::Cancel(_)) && changed > 0;
-    if changed != count as u64 && !may_be_less {
-        return Err(format!("only {changed} of them can be changed: nothing is changed").into());
-    }
-    transaction.commit().await?;
-    print_line!("changed: {} of {count}", Runs(changed));
     Ok(())
 }
 

@@ -31,7 +31,7 @@ impl Display for Runs {
     }
 }
 
-/// Prints a line. If nobody reads it, as in `job-scheduler runs | head -1`, the program ends: what
+/// Prints a line. If the reader has ended, as in `job-scheduler runs | head -1`, so does this: what
 /// it had to change is changed before it prints.
 pub(crate) fn print(line: &str) {
     let Err(error) = writeln!(io::stdout(), "{}", escaped(line)) else {

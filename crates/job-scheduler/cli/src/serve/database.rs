@@ -31,8 +31,8 @@ pub(crate) const REQUEST_LIMIT: Duration = WAITING_LIMIT
     .saturating_add(STATEMENT_LIMIT)
     .saturating_add(Duration::from_secs(1));
 
-/// How long a statement that nobody waits for may go on before it is cancelled, and how long that
-/// may take.
+/// How long the statement of an abandoned request may go on before it is cancelled, and how long
+/// that may take.
 const ABANDONED_LIMIT: Duration = Duration::from_millis(100);
 const CANCEL_LIMIT: Duration = Duration::from_secs(2);
 
@@ -138,7 +138,7 @@ impl Lease<'_> {
 }
 
 impl Drop for Lease<'_> {
-    /// The server goes on with a statement although nobody waits for it. So it is cancelled, and
+    /// The server goes on with the statement of an abandoned request. So it is cancelled, and
     /// counts until it has ended: otherwise a user who loads a slow page again and again would add a
     /// statement each time.
     fn drop(&mut self) {
