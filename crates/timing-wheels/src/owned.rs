@@ -441,8 +441,8 @@ wheel! {
     ///
     /// [`insert`](Self::insert) and [`remove`](Self::remove) take amortised constant time. If the
     /// earliest deadline of a slot changes, they take additional O(log₈ *slots*) time. Memory use
-    /// is at most proportional to the largest number of entries since the wheel was last empty, but
-    /// for 1 024 entries. Most of it is freed earlier, unless one of the entries that are left was
+    /// is at most proportional to the largest number of entries since the wheel was last empty, or
+    /// to 1 024. Most of it is freed earlier, unless one of the entries that are left was
     /// inserted when the wheel was fullest. An empty slot costs five bytes.
     ///
     /// # Examples
@@ -514,7 +514,7 @@ wheel! {
     ///
     /// [`insert`](Self::insert) and [`remove`](Self::remove) take amortised constant time. Memory
     /// use is at most proportional to the largest number of entries since the wheel was last empty,
-    /// but for 1 024 entries. Most of it is freed earlier, unless one of the entries that are left
+    /// or to 1 024. Most of it is freed earlier, unless one of the entries that are left
     /// was inserted when the wheel was fullest. An empty slot costs four bytes once its level is
     /// allocated.
     ///

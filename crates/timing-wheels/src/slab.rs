@@ -243,8 +243,8 @@ impl<T> Slab<T> {
         self.truncate(self.used());
     }
 
-    /// Frees the cells after the last one that is used, if they are at least half of all, but for
-    /// the first [`MAX_IDLE_CELLS`].
+    /// Frees the cells after the last one that is used, if they are at least half of all. The
+    /// first [`MAX_IDLE_CELLS`] stay.
     ///
     /// Keys name cells, so a cell cannot move. Each call pays for a few cells, and a search for the
     /// last one that is used waits until half of all are paid for. So the cost per removal is

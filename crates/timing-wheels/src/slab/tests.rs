@@ -18,7 +18,7 @@ fn cell_without_generations_is_not_reused() {
     let next = slab.insert(0, 'b');
     assert_eq!(next.index, 1, "another cell");
     assert!(slab.get(last).is_none());
-    // Nor after memory was freed.
+    // The same after memory was freed.
     let keys: Vec<_> = (0..4 * MAX_IDLE_CELLS)
         .map(|_| slab.insert(0, 'c'))
         .collect();

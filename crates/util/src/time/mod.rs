@@ -77,7 +77,7 @@
 //! | [`Sleep`], [`Interval`], [`Timeout`], [`error::Elapsed`] | | types of their own, with the same methods and traits: code of others that asks for tokio's does not take them. With feature `stream`, an [`Interval`] is a stream itself, in place of tokio-stream's `IntervalStream` |
 //! | a [`Timeout`] that has returned the output, and is polled again | still has its limit | has none: its timeout left the timer with the output |
 //! | no thread can be started | the runtime cannot be built | the first poll panics |
-//! | `fork` | the runtime does not work in the child | on Linux the child gets a timer of its own, for futures first polled there; those that waited at the fork wait for ever in it |
+//! | `fork` | the runtime does not work in the child | on Linux the child gets a timer of its own, for futures first polled there; those that waited at the fork wait forever in it |
 //! | the runtime of a [`Sleep`] | that in which it is made | that of its first poll; of an [`Interval`], that of the poll that begins to wait for a tick |
 //!
 //! On a current-thread runtime with `enable_time`, of a build with `test-util`, all of it is as in
