@@ -2,6 +2,7 @@
 
 use std::any::type_name;
 use std::fmt;
+use std::marker::PhantomData;
 use std::mem::needs_drop;
 use std::time::Duration;
 
@@ -239,10 +240,10 @@ impl TimerTask for Box<dyn DynTimerTask> {
     }
 }
 
-/// A closure.
-pub(crate) struct Closure<F>(pub(crate) F);
+/// A closure. Reports name it by the type `N`, which is the user's.
+pub(crate) struct Closure<F, N>(pub(crate) F, pub(crate) PhantomData<fn() -> N>);
 
-impl<F: FnOnce(&Timeout) + Send + 'static> Task<Inner> for Closure<F> {
+impl<F: FnOnce(&Timeout) + Send + 'static, N: 'static> Task<Inner> for Closure<F, N> {
     const ON_CANCEL: OnCancel = if needs_drop::<F>() {
         OnCancel::Drop
     } else {
@@ -256,27 +257,7 @@ impl<F: FnOnce(&Timeout) + Send + 'static> Task<Inner> for Closure<F> {
     fn cancelled(self, _: &Timeout) {}
 
     fn name() -> &'static str {
-        type_name::<F>()
-    }
-}
-
-/// A closure that does not fit into a node.
-struct BoxedClosure<F>(Box<F>);
-
-impl<F: FnOnce(&Timeout) + Send + 'static> Task<Inner> for BoxedClosure<F> {
-    const ON_CANCEL: OnCancel = OnCancel::Drop;
-
-    fn run(self, timeout: &Timeout) {
-        // A call through `dyn` runs the closure in its box. `(*self.0)(timeout)` would move it to
-        // the stack first.
-        let task: Box<dyn FnOnce(&Timeout)> = self.0;
-        task(timeout);
-    }
-
-    fn cancelled(self, _: &Timeout) {}
-
-    fn name() -> &'static str {
-        type_name::<F>()
+        type_name::<N>()
     }
 }
 
@@ -288,10 +269,14 @@ pub(crate) fn schedule_closure<F: FnOnce(&Timeout) + Send + 'static>(
     task: F,
     deadline: u64,
 ) -> Result<Timeout, NewTimeoutError> {
-    if Closure::<F>::FITS {
-        timer.schedule_by(Closure(task), deadline)
+    let name = PhantomData::<fn() -> F>;
+    if Closure::<F, F>::FITS {
+        timer.schedule_by(Closure(task, name), deadline)
     } else {
-        timer.schedule_by(BoxedClosure(Box::new(task)), deadline)
+        // A call through `dyn` runs the closure in its box. A call of the `F` in there would move
+        // it to the stack first.
+        let task: Box<dyn FnOnce(&Timeout) + Send> = Box::new(task);
+        timer.schedule_by(Closure(task, name), deadline)
     }
 }
 

@@ -33,8 +33,9 @@ use std::time::{Duration, Instant};
 use crate::cancel::Cancel;
 use crate::engine::{Inner, Timeout};
 use crate::error::NewTimeoutError;
-use crate::node::{OnCancel, Reset, Task};
+use crate::node::Reset;
 use crate::sync::{Arc, AtomicUsize, Mutex, TaskLock, unmodelled};
+use crate::task::Closure;
 use crate::timer::HashedWheelTimer;
 
 mod runs;
@@ -211,10 +212,9 @@ impl HashedWheelTimer {
             timer: Arc::clone(&self.inner),
             last: Mutex::new(None),
             schedule: |alarm, deadline| {
-                alarm
-                    .0
-                    .timer
-                    .schedule_by(Arming(alarm.clone(), PhantomData::<fn() -> F>), deadline)
+                let (timer, alarm) = (&alarm.0.timer, alarm.clone());
+                let arming = move |_: &Timeout| alarm.use_task();
+                timer.schedule_by(Closure(arming, PhantomData::<fn() -> F>), deadline)
             },
             state: AtomicUsize::new(0),
             runner: unmodelled::AtomicUsize::new(0),
@@ -435,23 +435,6 @@ impl Alarm {
 fn live(last: &Option<Timeout>) -> Option<&Timeout> {
     last.as_ref()
         .filter(|timeout| timeout.handle.end().is_none())
-}
-
-/// The task of a timeout: an arming of an alarm whose closure is of type `F`.
-struct Arming<F>(Alarm, PhantomData<fn() -> F>);
-
-impl<F: 'static> Task<Inner> for Arming<F> {
-    const ON_CANCEL: OnCancel = OnCancel::Drop;
-
-    fn run(self, _: &Timeout) {
-        self.0.use_task();
-    }
-
-    fn cancelled(self, _: &Timeout) {}
-
-    fn name() -> &'static str {
-        type_name::<F>()
-    }
 }
 
 impl fmt::Debug for Alarm {
