@@ -439,10 +439,10 @@ pub const MUTANTS: &[Mutant] = &[
         "{ self.timer().discard_without_hook(timeout.clone()); true }"),
     // --- periodic/ -------------------------------------------------------------------------------
     // A task that ends itself runs again.
-    mutant("BreakRunsAgain", "periodic/mod.rs step", "(self.task)(&run).ends_task()",
+    mutant("BreakRunsAgain", "periodic/mod.rs step", "(self.task)(&run)",
         "{ _ = (self.task)(&run); false }"),
     // A task that does not continue after shutdown ends, and is not left to `stop`.
-    mutant("ShutdownForgetsTask", "periodic/mod.rs repeat", "Some(…)", "None"),
+    mutant("ShutdownForgetsTask", "periodic/mod.rs repeat", "return «Some(…)»", "None"),
     // --- util/delay_queue/ -----------------------------------------------------------------------
     // A producer does not wake the consumer that waits for a later deadline.
     mutant("InsertWithoutNotify", "util/delay_queue/change.rs insert_by", "state.waiters.notify_of(…)",

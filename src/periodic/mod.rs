@@ -92,6 +92,7 @@ pub struct Periodic {
 
 /// The progress of a periodic task, also after its last run. The loads and stores order nothing
 /// else, so all of them are `Relaxed`.
+#[derive(Default)]
 struct Progress {
     runs: AtomicU64,
     has_panicked: AtomicBool,
@@ -334,10 +335,8 @@ impl HashedWheelTimer {
     where
         F: FnMut() + Send + 'static,
     {
-        self.schedule_runs::<F, _>(
-            Schedule::at_fixed_rate(period).initial_delay(initial_delay),
-            without_run(task),
-        )
+        let schedule = Schedule::at_fixed_rate(period).initial_delay(initial_delay);
+        self.schedule_runs::<F, _>(schedule, without_run(task))
     }
 
     /// Runs `task` periodically, with a fixed delay between runs.
@@ -372,10 +371,8 @@ impl HashedWheelTimer {
     where
         F: FnMut() + Send + 'static,
     {
-        self.schedule_runs::<F, _>(
-            Schedule::with_fixed_delay(delay).initial_delay(initial_delay),
-            without_run(task),
-        )
+        let schedule = Schedule::with_fixed_delay(delay).initial_delay(initial_delay);
+        self.schedule_runs::<F, _>(schedule, without_run(task))
     }
 
     /// Runs `task` periodically, according to `schedule`.
@@ -452,32 +449,26 @@ impl HashedWheelTimer {
     fn schedule_runs<N: 'static, R: PeriodicOutput>(
         &self,
         schedule: Schedule,
-        task: impl FnMut(&PeriodicRun<'_>) -> R + Send + 'static,
+        mut task: impl FnMut(&PeriodicRun<'_>) -> R + Send + 'static,
     ) -> Result<Periodic, NewTimeoutError> {
-        let time = &self.inner.clock;
+        let (time, counters) = (&self.inner.clock, &self.inner.counters);
         let now = time.deadline_base();
         let recurrence = match schedule.begin(now, |start| time.at(start)) {
             Ok(recurrence) => recurrence,
             Err(error) => {
-                self.inner
-                    .counters
-                    .guard_drop(type_name::<N>, || drop(task));
+                counters.guard_drop(type_name::<N>, || drop(task));
                 return Err(error);
             }
         };
-        let progress = Arc::new(Progress {
-            runs: AtomicU64::new(0),
-            has_panicked: AtomicBool::new(false),
-        });
+        let progress = Arc::<Progress>::default();
         // A start time may have passed.
         let deadline = recurrence.deadline().max(now);
         let task = Box::new(PeriodicTask {
-            task,
+            task: move |run: &PeriodicRun<'_>| task(run).ends_task(),
             recurrence,
-            last_due: None,
             continues_after_shutdown: schedule.continues_after_shutdown,
             progress: Arc::clone(&progress),
-            types: PhantomData::<fn() -> (N, R)>,
+            name: PhantomData::<fn() -> N>,
         });
         let timeout = self.inner.schedule_by(task, deadline)?;
         Ok(Periodic { timeout, progress })
@@ -490,58 +481,46 @@ fn without_run(mut task: impl FnMut()) -> impl FnMut(&PeriodicRun<'_>) {
 }
 
 /// The task as its node holds it, in a box: it does not fit into the node.
-struct PeriodicTask<F, N, R> {
+struct PeriodicTask<F, N> {
+    /// Returns whether the task ends.
     task: F,
     recurrence: Recurrence,
-    /// When the last run was due that was not left out.
-    last_due: Option<u64>,
     continues_after_shutdown: bool,
     progress: Arc<Progress>,
-    /// The type that reports name, and what a run returns.
-    types: PhantomData<fn() -> (N, R)>,
+    /// The type that reports name: the user's closure.
+    name: PhantomData<fn() -> N>,
 }
 
-impl<F, N, R> PeriodicTask<F, N, R>
-where
-    F: FnMut(&PeriodicRun<'_>) -> R,
-    R: PeriodicOutput,
-{
+impl<F: FnMut(&PeriodicRun<'_>) -> bool, N> PeriodicTask<F, N> {
     /// Runs the task once, or leaves out this run. Returns when the next run is due, unless the
     /// task has ended itself.
     fn step(&mut self, timer: &Inner, runs: bool) -> Option<NextRun> {
         if runs {
             let number = self.progress.runs.fetch_add(1, Ordering::Relaxed) + 1;
             timer.counters.periodic_runs.add(1);
-            let Self {
-                recurrence,
-                last_due,
-                ..
-            } = self;
             let run = PeriodicRun {
                 clock: &timer.clock,
-                recurrence,
+                recurrence: &self.recurrence,
                 number,
-                last_due: *last_due,
             };
-            if (self.task)(&run).ends_task() {
+            if (self.task)(&run) {
                 return None;
             }
-            self.last_due = Some(self.recurrence.due());
+            self.recurrence.set_run();
         }
         let now = timer.clock.now();
-        let deadline = self.recurrence.advance(now, timer.ticks);
+        let tick_began = timer.ticks.begun(now);
         Some(NextRun {
-            deadline,
-            tick_began: timer.ticks.begun(now),
+            deadline: self.recurrence.advance(now, tick_began),
+            tick_began,
         })
     }
 }
 
-impl<F, N, R> Task<Inner> for Box<PeriodicTask<F, N, R>>
+impl<F, N> Task<Inner> for Box<PeriodicTask<F, N>>
 where
-    F: FnMut(&PeriodicRun<'_>) -> R + Send + 'static,
+    F: FnMut(&PeriodicRun<'_>) -> bool + Send + 'static,
     N: 'static,
-    R: PeriodicOutput,
 {
     const ON_CANCEL: OnCancel = OnCancel::Drop;
     const IS_PERIODIC: bool = true;
@@ -558,18 +537,13 @@ where
                 tick_began: 0,
             });
         }
-        let mut next = None;
-        let mut has_panicked = true;
-        timer
-            .counters
-            .guard("in run, and runs no more", Self::name, || {
-                next = self.step(timer, runs);
-                has_panicked = false;
-            });
-        if has_panicked {
+        let (counters, mut next) = (&timer.counters, None);
+        let step = || next = Some(self.step(timer, runs));
+        counters.guard("in run, and runs no more", Self::name, step);
+        if next.is_none() {
             self.progress.has_panicked.store(true, Ordering::Relaxed);
         }
-        next
+        next.flatten()
     }
 
     fn name() -> &'static str {

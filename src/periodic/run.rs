@@ -41,8 +41,6 @@ pub struct PeriodicRun<'a> {
     pub(super) clock: &'a TimerClock,
     pub(super) recurrence: &'a Recurrence,
     pub(super) number: u64,
-    /// When the run before was due.
-    pub(super) last_due: Option<u64>,
 }
 
 impl PeriodicRun<'_> {
@@ -93,8 +91,7 @@ impl PeriodicRun<'_> {
     /// ```
     #[must_use]
     pub fn missed(&self) -> u64 {
-        self.last_due
-            .map_or(0, |last_due| self.recurrence.missed_since(last_due))
+        self.recurrence.missed()
     }
 }
 

@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 
 use crate::error::NewTimeoutError;
-use crate::ticks::{self, Ticks};
+use crate::ticks;
 
 /// The policy for missed runs of a task at a fixed rate. A run is missed if it should have begun by
 /// the time the previous run ends: that run took longer than the period, or the machine was
@@ -327,6 +327,7 @@ impl Schedule {
                 FirstRun::After(delay) => ticks::deadline(now, delay),
                 FirstRun::At(start) => time_at(start),
             },
+            last_run: None,
             period: ticks::nanos(self.period),
             missed_tick: self.missed_tick,
             jitter: ticks::nanos(self.jitter),
@@ -340,6 +341,8 @@ impl Schedule {
 pub(crate) struct Recurrence {
     /// The time at which the next run is due, without jitter.
     due: u64,
+    /// The same of the last run that was not left out.
+    last_run: Option<u64>,
     period: u64,
     missed_tick: Option<MissedTick>,
     jitter: u64,
@@ -358,18 +361,18 @@ impl Recurrence {
         }
     }
 
-    /// Returns when the next run is due, without jitter.
-    pub(super) fn due(&self) -> u64 {
-        self.due
+    /// Returns how many runs of a fixed rate were due after the last one that was not left out, and
+    /// before the next one.
+    pub(super) fn missed(&self) -> u64 {
+        match (self.missed_tick, self.last_run) {
+            (Some(_), Some(last)) => ((self.due - last) / self.period).saturating_sub(1),
+            _ => 0,
+        }
     }
 
-    /// Returns how many runs of a fixed rate were due after `last_due`, which is an earlier value
-    /// of [`due`](Self::due), and before the next one.
-    pub(super) fn missed_since(&self, last_due: u64) -> u64 {
-        match self.missed_tick {
-            Some(_) => ((self.due - last_due) / self.period).saturating_sub(1),
-            None => 0,
-        }
+    /// Records that the run that is due is not left out.
+    pub(super) fn set_run(&mut self) {
+        self.last_run = Some(self.due);
     }
 
     /// Returns whether the next run is due a fixed delay after the end of the previous one.
@@ -395,11 +398,10 @@ impl Recurrence {
         }
     }
 
-    /// Records that the run that was due has ended at `now`, on a timer with these ticks. Returns
-    /// the time at which the next run is due.
-    pub(crate) fn advance(&mut self, now: u64, ticks: Ticks) -> u64 {
+    /// Records that the run that was due has ended at `now`, in a tick that has begun at `begun`.
+    /// Returns the time at which the next run is due.
+    pub(crate) fn advance(&mut self, now: u64, begun: u64) -> u64 {
         let next = self.due + self.period;
-        let begun = ticks.begun(now);
         let next = match self.missed_tick {
             Some(MissedTick::Burst) => next,
             // Not missed, because its tick has not begun.
@@ -417,7 +419,7 @@ impl Recurrence {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ticks::DEADLINE_NEVER;
+    use crate::ticks::{DEADLINE_NEVER, Ticks};
 
     const SECOND: u64 = 1_000_000_000;
 
@@ -425,8 +427,9 @@ mod tests {
         unreachable!("the schedule has no start time")
     }
 
-    fn fine() -> Ticks {
-        Ticks::new(Duration::from_nanos(1))
+    /// A run has ended, in a tick of a nanosecond.
+    fn advance(recurrence: &mut Recurrence, end: u64) -> u64 {
+        recurrence.advance(end, end)
     }
 
     /// Returns the seconds at which runs are due if they end at the seconds `ends`. The first is
@@ -436,7 +439,7 @@ mod tests {
         let mut dues = vec![recurrence.deadline()];
         dues.extend(
             ends.iter()
-                .map(|end| recurrence.advance(end * SECOND, fine())),
+                .map(|end| advance(&mut recurrence, end * SECOND)),
         );
         dues.into_iter().map(|due| due / SECOND).collect()
     }
@@ -476,12 +479,13 @@ mod tests {
             let rate = Schedule::at_fixed_rate(Duration::from_secs(10)).missed_tick(policy);
             let mut recurrence = rate.begin(5 * SECOND, no_start).unwrap();
             // The runs are due at 15, 25, ... and expire at 20, 30, ... Each ends late in its tick.
-            assert_eq!(
-                [29, 39, 49].map(|end| recurrence.advance(end * SECOND, coarse) / SECOND),
-                [25, 35, 45]
-            );
+            let mut advance = |end: u64| {
+                let end = end * SECOND;
+                recurrence.advance(end, coarse.begun(end)) / SECOND
+            };
+            assert_eq!([29, 39, 49].map(&mut advance), [25, 35, 45]);
             let next = if policy == MissedTick::Skip { 65 } else { 70 };
-            assert_eq!(recurrence.advance(60 * SECOND, coarse) / SECOND, next);
+            assert_eq!(advance(60), next);
         }
     }
 
@@ -519,7 +523,7 @@ mod tests {
             let late = deadline - run * 10 * SECOND;
             assert!(late <= 4 * SECOND);
             seen[(late / SECOND).min(3) as usize] = true;
-            recurrence.advance(deadline, fine());
+            advance(&mut recurrence, deadline);
         }
         assert_eq!(seen, [true; 4]);
     }
@@ -532,21 +536,15 @@ mod tests {
                 .jitter(Duration::MAX);
             let mut recurrence = rate.begin(DEADLINE_NEVER - 1, no_start).unwrap();
             assert_eq!(recurrence.deadline(), DEADLINE_NEVER);
-            assert_eq!(
-                recurrence.advance(DEADLINE_NEVER - 1, fine()),
-                DEADLINE_NEVER
-            );
+            assert_eq!(advance(&mut recurrence, DEADLINE_NEVER - 1), DEADLINE_NEVER);
             let mut recurrence = rate
                 .initial_delay(Duration::ZERO)
                 .begin(DEADLINE_NEVER - 1, no_start)
                 .unwrap();
-            assert_eq!(
-                recurrence.advance(DEADLINE_NEVER - 1, fine()),
-                DEADLINE_NEVER
-            );
+            assert_eq!(advance(&mut recurrence, DEADLINE_NEVER - 1), DEADLINE_NEVER);
             let often = Schedule::at_fixed_rate(Duration::from_nanos(1)).missed_tick(policy);
             let mut recurrence = often.begin(0, no_start).unwrap();
-            assert!(recurrence.advance(DEADLINE_NEVER - 1, fine()) <= DEADLINE_NEVER);
+            assert!(advance(&mut recurrence, DEADLINE_NEVER - 1) <= DEADLINE_NEVER);
         }
     }
 
@@ -567,8 +565,8 @@ mod tests {
         let mut offsets = std::collections::BTreeSet::new();
         // Each of the three is left out with a probability of less than 2^-100.
         for run in 1..200 {
-            let deadline = recurrence.advance(run * 10 * SECOND, fine());
-            offsets.insert(deadline.checked_sub(recurrence.due()));
+            let deadline = advance(&mut recurrence, run * 10 * SECOND);
+            offsets.insert(deadline.checked_sub(recurrence.due));
         }
         assert!(offsets.into_iter().eq([0, 1, 2].map(Some)));
     }
