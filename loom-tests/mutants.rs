@@ -433,7 +433,7 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("ClosedMapDoesNotWake", "util/expiring_map/receiver.rs drop", "self.update(…);",
         "if let Some(queue) = self.0.upgrade() { queue.lock().is_closed = true; }"),
     // A future that is polled again keeps the waker of the first poll.
-    mutant("RepollKeepsOldWaker", "future/sleep.rs", "*id == WakerId::of(waker)", "true"),
+    mutant("RepollKeepsOldWaker", "future/sleep.rs", "*id == waker_id(waker)", "true"),
     // A reset to a time that has passed does not wake the task that waits.
     mutant("ResetToPastWithoutWake", "future/sleep.rs reset_to", "timeout.cancel()",
         "{ self.timer().discard_without_hook(timeout.clone()); true }"),

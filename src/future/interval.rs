@@ -10,7 +10,6 @@ use super::sleep::{self, Sleep};
 use crate::engine::Inner;
 use crate::error::NewTimeoutError;
 use crate::periodic::{Recurrence, Schedule};
-use crate::ticks::Ticks;
 
 /// Periodic ticks for async code:
 /// [`HashedWheelTimer::interval`](crate::HashedWheelTimer::interval).
@@ -42,8 +41,8 @@ use crate::ticks::Ticks;
 /// }
 /// ```
 pub struct Interval {
-    /// `None` if the period was zero.
-    recurrence: Option<Recurrence>,
+    /// The error if the period was zero.
+    recurrence: Result<Recurrence, NewTimeoutError>,
     /// Ends when the next tick is due. Elapsed if that tick has been delivered.
     sleep: Sleep,
     /// When the last tick was delivered, if the deadline of the next one is not computed yet.
@@ -53,9 +52,7 @@ pub struct Interval {
 impl Interval {
     pub(super) fn new(inner: &Inner, schedule: Schedule) -> Self {
         let time = &inner.clock;
-        let recurrence = schedule
-            .begin(time.deadline_base(), |start| time.at(start))
-            .ok();
+        let recurrence = schedule.begin(time.deadline_base(), |start| time.at(start));
         let first = recurrence.as_ref().map_or(0, Recurrence::deadline);
         Self {
             recurrence,
@@ -88,9 +85,7 @@ impl Interval {
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Result<Instant, NewTimeoutError>> {
-        let Some(recurrence) = &mut self.recurrence else {
-            return Poll::Ready(Err(NewTimeoutError::ZeroPeriod));
-        };
+        let recurrence = self.recurrence.as_mut().map_err(|error| error.clone())?;
         if let Some(delivered) = self.delivered.take() {
             // A fixed delay counts from now, when the work after the last tick is done.
             let now = if recurrence.is_fixed_delay() {
@@ -98,10 +93,10 @@ impl Interval {
             } else {
                 delivered
             };
-            // Ticks of a nanosecond: a late request did not wait for a tick of the timer, so the
-            // timer's ticks do not decide whether a tick of the interval was missed.
-            self.sleep
-                .set_deadline(recurrence.advance(now, Ticks::new(Duration::from_nanos(1))));
+            // A late request did not wait for a tick of the timer, so the timer's ticks do not
+            // decide whether a tick of the interval was missed. The next poll of the sleep decides
+            // whether the time has passed.
+            self.sleep.reset_to(recurrence.advance(now, now), false);
         }
         ready!(Pin::new(&mut self.sleep).poll(context))?;
         self.delivered = Some(self.sleep.time().deadline_base());
@@ -198,7 +193,7 @@ impl Interval {
     }
 
     fn reset_to(&mut self, due: u64) {
-        if let Some(recurrence) = &mut self.recurrence {
+        if let Ok(recurrence) = &mut self.recurrence {
             self.delivered = None;
             let deadline = recurrence.restart(due);
             self.sleep

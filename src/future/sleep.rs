@@ -200,13 +200,6 @@ impl Sleep {
         self.state = if is_over { State::Elapsed } else { State::Idle };
     }
 
-    /// Sets the next deadline of a future that does not wait. The next poll decides whether it has
-    /// passed.
-    pub(super) fn set_deadline(&mut self, deadline: u64) {
-        self.deadline = deadline;
-        self.state = State::Idle;
-    }
-
     /// Returns when the future is due. `tokio::time::Sleep::deadline`.
     ///
     /// The future is ready up to one tick later. A deadline before the timer was built is returned
@@ -264,9 +257,8 @@ impl Sleep {
 
     /// Cancels the timeout. The waker is dropped, and not called.
     pub(super) fn disarm(&mut self) {
-        match mem::replace(&mut self.state, State::Idle) {
-            State::Waiting(timeout, _) => self.timer().discard_without_hook(timeout),
-            other => self.state = other,
+        if let State::Waiting(timeout, _) = mem::replace(&mut self.state, State::Idle) {
+            self.timer().discard_without_hook(timeout);
         }
     }
 
@@ -291,13 +283,9 @@ impl Sleep {
             return Poll::Ready(Ok(()));
         }
         let (wake, id) = Wake::with(waker);
-        match self.timer().schedule_by(wake, self.deadline) {
-            Ok(timeout) => {
-                self.state = State::Waiting(timeout, id);
-                Poll::Pending
-            }
-            Err(error) => Poll::Ready(Err(error)),
-        }
+        let timeout = self.timer().schedule_by(wake, self.deadline)?;
+        self.state = State::Waiting(timeout, id);
+        Poll::Pending
     }
 }
 
@@ -349,19 +337,15 @@ impl Future for Sleep {
             // Check this first: the id identifies the waker only as long as the timeout has not
             // ended.
             Some(end) => end,
-            None if *id == WakerId::of(waker) => {
-                return Poll::Pending;
-            }
+            None if *id == waker_id(waker) => return Poll::Pending,
             None => {
                 let (wake, id) = Wake::with(waker);
                 if let Some(replaced) = this.timer().replace(timeout, wake) {
                     this.state = State::Waiting(replaced, id);
                     return Poll::Pending;
                 }
-                timeout
-                    .handle
-                    .end()
-                    .expect("a timeout that cannot be replaced has ended")
+                let end = timeout.handle.end();
+                end.expect("a timeout that cannot be replaced has ended")
             }
         };
         match end {
@@ -410,7 +394,7 @@ impl Wake {
     /// panic.
     fn with(waker: &Waker) -> (Self, WakerId) {
         let clone = waker.clone();
-        let id = WakerId::of(&clone);
+        let id = waker_id(&clone);
         (Self(clone), id)
     }
 }
@@ -441,19 +425,11 @@ impl Task<Inner> for Wake {
 /// timeout has not ended, its waker exists, and so does the object at that address: another waker
 /// of the same kind with the same address is a clone. A thread that could see a reused address also
 /// sees that the timeout has ended, because a timeout ends before its waker is dropped.
-#[derive(PartialEq)]
-struct WakerId {
-    data: usize,
-    /// Compared by its contents: one kind of waker may have several tables, and a clone another one
-    /// than its original.
-    vtable: &'static RawWakerVTable,
-}
+///
+/// The table is compared by its contents: one kind of waker may have several tables, and a clone
+/// another one than its original.
+type WakerId = (usize, &'static RawWakerVTable);
 
-impl WakerId {
-    fn of(waker: &Waker) -> Self {
-        Self {
-            data: waker.data().addr(),
-            vtable: waker.vtable(),
-        }
-    }
+fn waker_id(waker: &Waker) -> WakerId {
+    (waker.data().addr(), waker.vtable())
 }

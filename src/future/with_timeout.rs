@@ -71,10 +71,8 @@ impl<F: Future> Future for WithTimeout<F> {
             this.sleep.disarm();
             return Poll::Ready(Ok(output));
         }
-        let end = ready!(Pin::new(this.sleep).poll(context));
-        Poll::Ready(Err(
-            end.map_or_else(TimeoutError::Timer, |()| TimeoutError::Elapsed)
-        ))
+        ready!(Pin::new(this.sleep).poll(context))?;
+        Poll::Ready(Err(TimeoutError::Elapsed))
     }
 }
 
