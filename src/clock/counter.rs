@@ -98,14 +98,12 @@ impl CounterClock {
 
     /// `counter` is called only if the counter is used, because this may take long.
     fn with_counter(is_used: bool, counter: impl FnOnce() -> Counter) -> Self {
-        let [offset, valid_until, floor] = [(); 3].map(|()| AtomicU64::new(0));
-        let counter = is_used.then(counter);
         Self {
             clock: MonotonicClock::new(),
-            counter,
-            offset,
-            valid_until,
-            floor,
+            counter: is_used.then(counter),
+            offset: AtomicU64::new(0),
+            valid_until: AtomicU64::new(0),
+            floor: AtomicU64::new(0),
         }
     }
 

@@ -122,30 +122,25 @@ impl ManualClock {
     pub fn advance(&self, by: Duration) {
         let by = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
         let step = |nanos: u64| Some(nanos.saturating_add(by));
-        // Release pairs with the Acquire load in `nanos`: a thread that reads the new time sees
+        // Release pairs with the Acquire load in `now`: a thread that reads the new time sees
         // everything that happened before this call.
         let _ = self
             .nanos
             .fetch_update(Ordering::Release, Ordering::Relaxed, step);
     }
 
-    fn nanos(&self) -> u64 {
-        self.nanos.load(Ordering::Acquire)
-    }
-
     /// Returns time zero as an `Instant`, and as a time of this clock.
     fn zero(&self) -> (Instant, Duration) {
-        (
-            self.origin
-                .expect("this platform has no clock, so it has no `Instant`"),
-            Duration::ZERO,
-        )
+        let origin = self
+            .origin
+            .expect("this platform has no clock, so it has no `Instant`");
+        (origin, Duration::ZERO)
     }
 }
 
 impl Clock for ManualClock {
     fn now(&self) -> Duration {
-        Duration::from_nanos(self.nanos())
+        Duration::from_nanos(self.nanos.load(Ordering::Acquire))
     }
 
     fn time_at(&self, instant: Instant) -> Duration {

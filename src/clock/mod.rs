@@ -363,12 +363,10 @@ impl TimerClock {
     /// Returns the deadline at `instant`, never early. It may have passed. It is zero if `instant`
     /// is before the timer was built.
     pub(crate) fn at(&self, instant: Instant) -> u64 {
-        match self {
-            Self::Counter(counter) => ticks::nanos(counter.clock.time_at(instant)),
-            Self::Given { clock, origin } => {
-                ticks::nanos(clock.time_at(instant).saturating_sub(*origin))
-            }
-        }
+        ticks::nanos(match self {
+            Self::Counter(counter) => counter.clock.time_at(instant),
+            Self::Given { clock, origin } => clock.time_at(instant).saturating_sub(*origin),
+        })
     }
 
     /// Returns the `Instant` of a deadline.
@@ -406,17 +404,10 @@ impl Clock for TimerClock {
 
 impl Drop for TimerClock {
     fn drop(&mut self) {
-        /// A placeholder for a clock that was taken out.
-        struct NoClock;
-
-        impl Clock for NoClock {
-            fn now(&self) -> Duration {
-                Duration::ZERO
-            }
-        }
-
         if let Self::Given { clock, .. } = self {
-            report::guard_drop("(the clock)", mem::replace(clock, Box::new(NoClock)));
+            // Nothing reads the clock that takes its place.
+            let clock = mem::replace(clock, Box::new(ManualClock::new()));
+            report::guard_drop("(the clock)", clock);
         }
     }
 }

@@ -104,7 +104,7 @@ fn manual_time_carries_what_was_done_before() {
         None,
         [
             no_release("clock/manual.rs advance"),
-            no_acquire("clock/manual.rs nanos"),
+            no_acquire("clock/manual.rs now"),
         ],
         || {
             let clock = manual_clock();
