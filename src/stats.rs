@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::engine::{Inner, LATENESS_BUCKETS, LatenessCounters, lateness_bound};
+use crate::engine::{Inner, LATENESS_BUCKETS, lateness_bound};
 use crate::error::Unavailable;
 use crate::timer::HashedWheelTimer;
 use timing_wheels::order::SlotCounts;
@@ -117,15 +117,6 @@ pub struct Lateness {
 }
 
 impl Lateness {
-    fn of(counters: &LatenessCounters, tick: u64) -> Self {
-        let counts = std::array::from_fn(|bucket| counters.buckets[bucket].get());
-        Self {
-            max: Duration::from_nanos(counters.max.get()),
-            tick,
-            counts,
-        }
-    }
-
     /// Returns the buckets of a histogram, each with its upper bound and its count.
     ///
     /// A bucket counts the timeouts whose lateness is above the bound before it (or zero) and at
@@ -246,6 +237,7 @@ impl Stats {
     fn of(timer: &Inner) -> Self {
         let counters = &timer.counters;
         let worker = &counters.worker;
+        let lateness = &worker.lateness;
         let is_ended = timer.state.snapshot().is_ended();
         let (balance, cancelled_not_reclaimed) = timer
             .pending_counts
@@ -266,7 +258,11 @@ impl Stats {
             long_turns: worker.long_turns.get(),
             longest_turn: Duration::from_nanos(worker.longest_turn.get()),
             busy_time: Duration::from_nanos(worker.busy_time.get()),
-            lateness: Lateness::of(&worker.lateness, timer.ticks.nanos()),
+            lateness: Lateness {
+                max: Duration::from_nanos(lateness.max.get()),
+                tick: timer.ticks.nanos(),
+                counts: lateness.buckets.each_ref().map(|bucket| bucket.get()),
+            },
         }
     }
 }

@@ -87,7 +87,7 @@ mod thread_cache;
 mod timeouts;
 mod worker;
 
-pub(crate) use counters::{LATENESS_BUCKETS, LatenessCounters, lateness_bound};
+pub(crate) use counters::{LATENESS_BUCKETS, lateness_bound};
 pub(crate) use dispatch::{drop_or_skip, run_dispatched};
 pub(crate) use end::Grace;
 pub(crate) use group::{cancel_each, reset_each};
