@@ -26,10 +26,10 @@ pub const MUTANTS: &[Mutant] = &[
         "match (shared.schedule)(self, deadline) { Ok(timeout) => timeout, Err(_) => return Ok(()) }"),
     // Two threads run the task of an alarm at the same time.
     mutant("AlarmRunsOverlap", "alarm/runs.rs", "if «before >= RUN» {",
-        "before >= RUN && { task.try_lock().unwrap().run(self); state.fetch_sub(RUN, Ordering::AcqRel); true }"),
+        "before >= RUN && { shared.task.try_lock().unwrap().run(self); shared.state.fetch_sub(RUN, Ordering::AcqRel); true }"),
     // The thread that runs the task does not run it for another arming.
     mutant("AlarmForgetsRun", "alarm/runs.rs", "if «before < 2 * RUN» {",
-        "{ state.store(before & (RUN - 1), Ordering::Release); true }"),
+        "{ shared.state.store(before & (RUN - 1), Ordering::Release); true }"),
     // The lock of the task is given back after the next run may have begun.
     mutant("TaskLockGivenBackLate", "alarm/runs.rs use_task", "drop(…);", ""),
     // An arming during a cancel of the alarm stays.
@@ -45,7 +45,7 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("CancelKeepsTask", "alarm/runs.rs cancel", "self.use_task();", ""),
     // A thread that waits for the run of an alarm is not woken, or does not wait.
     mutant("AlarmRunEndWithoutWake", "alarm/runs.rs", "if «before & AWAITED != 0» {", "false"),
-    mutant("AlarmWaitsForNoRun", "alarm/runs.rs cancel_and_wait", "timer.run_waiters.wait_until(…);",
+    mutant("AlarmWaitsForNoRun", "alarm/runs.rs cancel_and_wait", "shared.timer.run_waiters.wait_until(…);",
         "_ = is_over;"),
     // --- clock/counter.rs ------------------------------------------------------------------------
     // A thread that finds the new offset does not see the floor that belongs to it.

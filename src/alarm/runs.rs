@@ -1,6 +1,6 @@
 //! The runs of an alarm's task, and their end: `cancel`.
 
-use super::{Alarm, Shared};
+use super::Alarm;
 use crate::cancel::{Cancel, CancelOnDrop, forward_cancel};
 use crate::sync::{Ordering, thread_number};
 
@@ -111,17 +111,12 @@ impl Alarm {
     #[inline]
     pub fn cancel_and_wait(&self) -> bool {
         let is_first = self.cancel();
-        let Shared {
-            timer,
-            state,
-            runner,
-            ..
-        } = &*self.0;
+        let shared = &*self.0;
+        let is_mine = shared.runner.load(Ordering::Relaxed) == thread_number();
         // (No task runs in a child process.)
-        let is_mine = runner.load(Ordering::Relaxed) == thread_number();
-        if !is_mine && !timer.thread.is_in_parent_process() {
-            let is_over = || state.fetch_or(AWAITED, Ordering::AcqRel) < RUN;
-            timer.run_waiters.wait_until(is_over);
+        if !is_mine && !shared.timer.thread.is_in_parent_process() {
+            let is_over = || shared.state.fetch_or(AWAITED, Ordering::AcqRel) < RUN;
+            shared.timer.run_waiters.wait_until(is_over);
         }
         is_first
     }
@@ -178,35 +173,30 @@ impl Alarm {
     /// the thread that does so at present.
     #[inline]
     pub(super) fn use_task(&self) {
-        let Shared {
-            timer,
-            state,
-            runner,
-            task,
-            ..
-        } = &*self.0;
-        let mut before = state.fetch_add(RUN, Ordering::AcqRel);
+        let shared = &*self.0;
+        let counters = &shared.timer.counters;
+        let mut before = shared.state.fetch_add(RUN, Ordering::AcqRel);
         if before >= RUN {
             return;
         }
         loop {
-            let mut task = task.try_lock().expect("runs do not overlap");
+            let mut task = shared.task.try_lock().expect("runs do not overlap");
             let name = task.name();
-            runner.store(thread_number(), Ordering::Relaxed);
+            shared.runner.store(thread_number(), Ordering::Relaxed);
             match before & CANCELLED {
-                0 => timer.counters.guard("in run", || name, || task.run(self)),
-                _ => timer.counters.guard_drop(|| name, || task.drop_task()),
+                0 => counters.guard("in run", || name, || task.run(self)),
+                _ => counters.guard_drop(|| name, || task.drop_task()),
             }
-            runner.store(0, Ordering::Relaxed);
+            shared.runner.store(0, Ordering::Relaxed);
             // Before the next run may begin.
             drop(task);
-            before = state.fetch_sub(RUN, Ordering::AcqRel);
+            before = shared.state.fetch_sub(RUN, Ordering::AcqRel);
             if before < 2 * RUN {
                 break;
             }
         }
         if before & AWAITED != 0 {
-            timer.run_waiters.wake_all();
+            shared.timer.run_waiters.wake_all();
         }
     }
 }
