@@ -3,6 +3,23 @@
 use std::time::Duration;
 use std::{error, fmt, io};
 
+/// Implements `Display`, by a text for each kind of error, and `Error`.
+macro_rules! error_texts {
+    ($error:ty { $($kind:pat => $text:literal $(, $argument:expr)?;)* }) => {
+        impl std::fmt::Display for $error {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                match self {
+                    $($kind => write!(f, $text $(, $argument)?),)*
+                }
+            }
+        }
+
+        impl std::error::Error for $error {}
+    };
+}
+#[cfg(feature = "async")]
+pub(crate) use error_texts;
+
 /// The reason why [`Builder::build`](crate::Builder::build) or
 /// [`build_driven`](crate::Builder::build_driven) failed.
 ///
@@ -58,40 +75,19 @@ pub enum BuildError {
     },
 }
 
-impl fmt::Display for BuildError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::ZeroTick => f.write_str("tick is zero, but must be at least 1 µs"),
-            Self::ZeroTicksPerWheel => {
-                f.write_str("ticks_per_wheel is zero, but must be at least 1")
-            }
-            Self::TooManyTicksPerWheel { max } => {
-                write!(f, "ticks_per_wheel must be at most {max}")
-            }
-            Self::TickTooLong { max } => {
-                write!(f, "tick must be at most {max:?} with this ticks_per_wheel")
-            }
-            Self::NoMemory { bytes } => {
-                write!(
-                    f,
-                    "no memory for {bytes} bytes: ticks_per_wheel must shrink"
-                )
-            }
-            Self::NulInThreadName => f.write_str("thread_name must not contain a NUL byte"),
-            Self::NoClock => {
-                f.write_str("this platform has no clock, so the builder's must be set")
-            }
-            Self::ZeroLimit { option } => {
-                write!(f, "{option} must be at least 1; None is no limit")
-            }
-            Self::UnusedOption { option, timer } => {
-                write!(f, "{option} is set, which {timer} cannot use")
-            }
-        }
+error_texts! {
+    BuildError {
+        Self::ZeroTick => "tick is zero, but must be at least 1 µs";
+        Self::ZeroTicksPerWheel => "ticks_per_wheel is zero, but must be at least 1";
+        Self::TooManyTicksPerWheel { max } => "ticks_per_wheel must be at most {max}";
+        Self::TickTooLong { max } => "tick must be at most {max:?} with this ticks_per_wheel";
+        Self::NoMemory { bytes } => "no memory for {bytes} bytes: ticks_per_wheel must shrink";
+        Self::NulInThreadName => "thread_name must not contain a NUL byte";
+        Self::NoClock => "this platform has no clock, so the builder's must be set";
+        Self::ZeroLimit { option } => "{option} must be at least 1; None is no limit";
+        Self::UnusedOption { option, timer } => "{option} is set, which {timer} cannot use";
     }
 }
-
-impl error::Error for BuildError {}
 
 /// The kind is [`InvalidInput`](io::ErrorKind::InvalidInput), except for `NoMemory`
 /// ([`OutOfMemory`](io::ErrorKind::OutOfMemory)) and `NoClock`
@@ -158,29 +154,19 @@ pub enum NewTimeoutError {
     ZeroPeriod,
 }
 
-impl fmt::Display for NewTimeoutError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Stopped => f.write_str("the timer is stopped"),
-            Self::TooManyPending { limit } => {
-                write!(f, "too many timeouts are pending: the limit is {limit}")
-            }
-            Self::Spawn { .. } => {
-                let error = io::Error::from(self.clone());
-                write!(f, "the worker thread could not be started: {error}")
-            }
-            Self::Forked => f.write_str(
-                "the timer's thread is in the parent process, from which this one was forked",
-            ),
-            Self::Cancelled => f.write_str("the alarm was cancelled"),
-            Self::ZeroPeriod => f.write_str(
-                "period is zero, but must be positive; a task runs at most once per tick",
-            ),
-        }
+error_texts! {
+    NewTimeoutError {
+        Self::Stopped => "the timer is stopped";
+        Self::TooManyPending { limit } => "too many timeouts are pending: the limit is {limit}";
+        error @ Self::Spawn { .. } =>
+            "the worker thread could not be started: {}", io::Error::from(error.clone());
+        Self::Forked =>
+            "the timer's thread is in the parent process, from which this one was forked";
+        Self::Cancelled => "the alarm was cancelled";
+        Self::ZeroPeriod =>
+            "period is zero, but must be positive; a task runs at most once per tick";
     }
 }
-
-impl error::Error for NewTimeoutError {}
 
 /// The error that `spawn` returned, or one of the kind
 /// [`QuotaExceeded`](io::ErrorKind::QuotaExceeded) at the limit,
@@ -189,23 +175,17 @@ impl error::Error for NewTimeoutError {}
 /// of zero.
 impl From<NewTimeoutError> for io::Error {
     fn from(error: NewTimeoutError) -> Self {
-        match error {
-            NewTimeoutError::Spawn {
-                os_error: Some(code),
-                ..
-            } => Self::from_raw_os_error(code),
-            NewTimeoutError::Spawn {
-                kind,
-                os_error: None,
-            } => kind.into(),
-            NewTimeoutError::TooManyPending { .. } => {
-                Self::new(io::ErrorKind::QuotaExceeded, error)
+        let kind = match error {
+            NewTimeoutError::Spawn { kind, os_error } => {
+                return os_error.map_or(kind.into(), Self::from_raw_os_error);
             }
+            NewTimeoutError::TooManyPending { .. } => io::ErrorKind::QuotaExceeded,
             NewTimeoutError::Stopped | NewTimeoutError::Forked | NewTimeoutError::Cancelled => {
-                Self::new(io::ErrorKind::NotConnected, error)
+                io::ErrorKind::NotConnected
             }
-            NewTimeoutError::ZeroPeriod => Self::new(io::ErrorKind::InvalidInput, error),
-        }
+            NewTimeoutError::ZeroPeriod => io::ErrorKind::InvalidInput,
+        };
+        Self::new(kind, error)
     }
 }
 
@@ -283,16 +263,11 @@ pub enum Unavailable {
     NoMemory,
 }
 
-impl fmt::Display for Unavailable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Busy => {
-                "the wheel is in use by the worker or by another look at it: try again later"
-            }
-            Self::Stopped => "the timer is stopped",
-            Self::NoMemory => "there is no memory for the numbers of all slots of the wheel",
-        })
+error_texts! {
+    Unavailable {
+        Self::Busy =>
+            "the wheel is in use by the worker or by another look at it: try again later";
+        Self::Stopped => "the timer is stopped";
+        Self::NoMemory => "there is no memory for the numbers of all slots of the wheel";
     }
 }
-
-impl error::Error for Unavailable {}

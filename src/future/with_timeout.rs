@@ -1,13 +1,13 @@
 //! A future with a deadline.
 
+use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::{error, fmt, io};
 
 use pin_project_lite::pin_project;
 
 use super::sleep::Sleep;
-use crate::error::NewTimeoutError;
+use crate::error::{NewTimeoutError, error_texts};
 
 pin_project! {
     /// A future with a time limit: [`HashedWheelTimer::timeout`](crate::HashedWheelTimer::timeout).
@@ -107,16 +107,12 @@ pub enum TimeoutError {
     Timer(NewTimeoutError),
 }
 
-impl fmt::Display for TimeoutError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Elapsed => f.write_str("the deadline has elapsed"),
-            Self::Timer(error) => write!(f, "the timer cannot limit the time: {error}"),
-        }
+error_texts! {
+    TimeoutError {
+        Self::Elapsed => "the deadline has elapsed";
+        Self::Timer(error) => "the timer cannot limit the time: {error}";
     }
 }
-
-impl error::Error for TimeoutError {}
 
 /// Lets `?` serve in a function that both sleeps and limits times.
 impl From<NewTimeoutError> for TimeoutError {
