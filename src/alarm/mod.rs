@@ -125,8 +125,6 @@ trait AlarmTask: Send {
     fn run(&mut self, alarm: &Alarm);
 
     fn drop_task(&mut self);
-
-    fn name(&self) -> &'static str;
 }
 
 impl<F: FnMut(&Alarm) + Send> AlarmTask for Option<F> {
@@ -139,10 +137,6 @@ impl<F: FnMut(&Alarm) + Send> AlarmTask for Option<F> {
     fn drop_task(&mut self) {
         *self = None;
     }
-
-    fn name(&self) -> &'static str {
-        type_name::<F>()
-    }
 }
 
 /// The state that the handles of an alarm, and its timeout, share.
@@ -152,6 +146,8 @@ struct Shared<F: ?Sized> {
     last: Mutex<Option<Timeout>>,
     /// Schedules a timeout whose task has the type of this alarm's.
     schedule: fn(&Alarm, u64) -> Result<Timeout, NewTimeoutError>,
+    /// The name of that type, for reports.
+    name: fn() -> &'static str,
     /// How many runs have begun or wait for another one, and two flags. The drop of the task by
     /// `cancel` counts as a run.
     ///
@@ -216,6 +212,7 @@ impl HashedWheelTimer {
                 let arming = move |_: &Timeout| alarm.use_task();
                 timer.schedule_by(Closure(arming, PhantomData::<fn() -> F>), deadline)
             },
+            name: type_name::<F>,
             state: AtomicUsize::new(0),
             runner: unmodelled::AtomicUsize::new(0),
             task: TaskLock::new(Some(task)),

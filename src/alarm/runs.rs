@@ -181,11 +181,10 @@ impl Alarm {
         }
         loop {
             let mut task = shared.task.try_lock().expect("runs do not overlap");
-            let name = task.name();
             shared.runner.store(thread_number(), Ordering::Relaxed);
             match before & CANCELLED {
-                0 => counters.guard("in run", || name, || task.run(self)),
-                _ => counters.guard_drop(|| name, || task.drop_task()),
+                0 => counters.guard("in run", shared.name, || task.run(self)),
+                _ => counters.guard_drop(shared.name, || task.drop_task()),
             }
             shared.runner.store(0, Ordering::Relaxed);
             // Before the next run may begin.
