@@ -135,12 +135,8 @@ impl Lateness {
     /// ```
     pub fn buckets(&self) -> impl Iterator<Item = (Option<Duration>, u64)> + use<> {
         let Self { tick, counts, .. } = *self;
-        (0..LATENESS_BUCKETS).map(move |bucket| {
-            (
-                lateness_bound(tick, bucket).map(Duration::from_nanos),
-                counts[bucket],
-            )
-        })
+        let bound = move |bucket| lateness_bound(tick, bucket).map(Duration::from_nanos);
+        (0..LATENESS_BUCKETS).map(move |bucket| (bound(bucket), counts[bucket]))
     }
 
     /// Returns an upper bound of the lateness of this fraction of the timeouts.
