@@ -365,14 +365,11 @@ pub(crate) fn try_schedule_task<T: TimerTask>(
 ) -> Result<Timeout, TryNewTimeoutError<T>> {
     let rejected = |(TypedTask(task), error)| TryNewTimeoutError { task, error };
     if TypedTask::<T>::FITS {
-        timer
-            .try_schedule_by(TypedTask(task), deadline)
-            .map_err(rejected)
+        let scheduled = timer.try_schedule_by(TypedTask(task), deadline);
+        scheduled.map_err(rejected)
     } else {
-        let task = Box::new(TypedTask(task));
-        timer
-            .try_schedule_by(task, deadline)
-            .map_err(|(task, error)| rejected((*task, error)))
+        let scheduled = timer.try_schedule_by(Box::new(TypedTask(task)), deadline);
+        scheduled.map_err(|(task, error)| rejected((*task, error)))
     }
 }
 
@@ -495,13 +492,10 @@ impl ExpiredTask {
     /// ```
     #[must_use]
     pub fn timeout(&self) -> &Timeout {
-        self.waiting().timeout()
-    }
-
-    fn waiting(&self) -> &ClaimedTask<Inner> {
-        self.claimed
-            .as_ref()
-            .expect("only `run` and the drop take the task, and both end this value")
+        match &self.claimed {
+            Some(claimed) => claimed.timeout(),
+            None => unreachable!("only `run` and the drop take the task: both end this value"),
+        }
     }
 }
 
