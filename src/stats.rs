@@ -255,9 +255,10 @@ impl Stats {
             longest_turn: Duration::from_nanos(worker.longest_turn.get()),
             busy_time: Duration::from_nanos(worker.busy_time.get()),
             lateness: Lateness {
+                // Before the maximum, which is then at least that of all that is counted.
+                counts: lateness.buckets.each_ref().map(|bucket| bucket.get()),
                 max: Duration::from_nanos(lateness.max.get()),
                 tick: timer.ticks.nanos(),
-                counts: lateness.buckets.each_ref().map(|bucket| bucket.get()),
             },
         }
     }

@@ -492,10 +492,8 @@ impl ExpiredTask {
     /// ```
     #[must_use]
     pub fn timeout(&self) -> &Timeout {
-        match &self.claimed {
-            Some(claimed) => claimed.timeout(),
-            None => unreachable!("only `run` and the drop take the task: both end this value"),
-        }
+        let ended = "only `run` and the drop take the task, and both end this value";
+        self.claimed.as_ref().expect(ended).timeout()
     }
 }
 

@@ -99,8 +99,9 @@ impl CounterClock {
     /// `counter` is called only if the counter is used, because this may take long.
     fn with_counter(is_used: bool, counter: impl FnOnce() -> Counter) -> Self {
         Self {
-            clock: MonotonicClock::new(),
+            // Before the clock, whose time is zero when the timer is built.
             counter: is_used.then(counter),
+            clock: MonotonicClock::new(),
             offset: AtomicU64::new(0),
             valid_until: AtomicU64::new(0),
             floor: AtomicU64::new(0),

@@ -404,10 +404,17 @@ impl Clock for TimerClock {
 
 impl Drop for TimerClock {
     fn drop(&mut self) {
+        /// Takes the place of a clock, without an allocation.
+        struct NoClock;
+
+        impl Clock for NoClock {
+            fn now(&self) -> Duration {
+                Duration::ZERO
+            }
+        }
+
         if let Self::Given { clock, .. } = self {
-            // Nothing reads the clock that takes its place.
-            let clock = mem::replace(clock, Box::new(ManualClock::new()));
-            report::guard_drop("(the clock)", clock);
+            report::guard_drop("(the clock)", mem::replace(clock, Box::new(NoClock)));
         }
     }
 }

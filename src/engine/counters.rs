@@ -108,8 +108,9 @@ impl LatenessCounters {
         let bucket = (0..LATENESS_BUCKETS)
             .find(is_within)
             .expect("the last bucket has no bound");
-        self.buckets[bucket].add_single_writer(count);
+        // In this order: a thread that sees the count sees the maximum.
         self.max.raise(late);
+        self.buckets[bucket].add_single_writer(count);
     }
 }
 

@@ -225,7 +225,7 @@ impl Interval {
 impl fmt::Debug for Interval {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Interval")
-            .field("recurrence", &self.recurrence)
+            .field("recurrence", &self.recurrence.as_ref().ok())
             .field("sleep", &self.sleep)
             .finish_non_exhaustive()
     }

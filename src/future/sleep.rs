@@ -257,8 +257,9 @@ impl Sleep {
 
     /// Cancels the timeout. The waker is dropped, and not called.
     pub(super) fn disarm(&mut self) {
-        if let State::Waiting(timeout, _) = mem::replace(&mut self.state, State::Idle) {
-            self.timer().discard_without_hook(timeout);
+        match mem::replace(&mut self.state, State::Idle) {
+            State::Waiting(timeout, _) => self.timer().discard_without_hook(timeout),
+            other => self.state = other,
         }
     }
 

@@ -541,6 +541,7 @@ where
         let step = || next = Some(self.step(timer, runs));
         counters.guard("in run, and runs no more", Self::name, step);
         if next.is_none() {
+            // The step has not returned.
             self.progress.has_panicked.store(true, Ordering::Relaxed);
         }
         next.flatten()

@@ -341,7 +341,7 @@ impl Schedule {
 pub(crate) struct Recurrence {
     /// The time at which the next run is due, without jitter.
     due: u64,
-    /// The same of the last run that was not left out.
+    /// What `due` was at the last run that was not left out. An interval does not set it.
     last_run: Option<u64>,
     period: u64,
     missed_tick: Option<MissedTick>,
