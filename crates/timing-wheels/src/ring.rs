@@ -4,7 +4,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
 use core::hint::black_box;
-use core::mem::size_of;
+use core::mem::{self, size_of};
 use core::ops::Range;
 
 /// The largest number of slots that a wheel, or the lowest level of a hierarchical wheel, can have.
@@ -15,7 +15,7 @@ pub const MAX_TICKS_PER_WHEEL: usize = if usize::BITS < 64 { 1 << 28 } else { 1 
 
 /// A ring frees its unused buckets if it has more of them than this, and three times as many as
 /// used ones.
-const MAX_FREE_BUCKETS: usize = 1_024;
+const MAX_UNUSED_BUCKETS: usize = 1_024;
 
 /// The reason why `try_new` or `try_with_capacity` of a wheel failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,10 +127,11 @@ pub(super) struct Ring<B> {
     /// A new array is all zeros, so the operating system need not provide its memory until a slot
     /// is used.
     bucket_of_slot: Vec<u32>,
-    /// Bucket 0 represents all empty slots. It never contains an entry.
+    /// Bucket 0 represents all empty slots. It never contains an entry. Then come the buckets of
+    /// the occupied slots, and at the end those that are unused. An unused bucket keeps its memory.
     buckets: Vec<BucketOfSlot<B>>,
-    /// The indices of unused buckets. An unused bucket keeps its memory.
-    free: Vec<u32>,
+    /// The index of the first unused bucket.
+    unused: usize,
 }
 
 impl<B: Bucket> Ring<B> {
@@ -138,7 +139,7 @@ impl<B: Bucket> Ring<B> {
     pub(super) const NONE: Self = Self {
         bucket_of_slot: Vec::new(),
         buckets: Vec::new(),
-        free: Vec::new(),
+        unused: 0,
     };
 
     /// Makes a ring of `slots` empty slots.
@@ -146,7 +147,7 @@ impl<B: Bucket> Ring<B> {
         Self {
             bucket_of_slot: vec![0; slots],
             buckets: vec![BucketOfSlot::default()],
-            free: Vec::new(),
+            unused: 1,
         }
     }
 
@@ -162,8 +163,7 @@ impl<B: Bucket> Ring<B> {
 
     /// Returns the number of entries in each slot; `None` if there is no memory for the numbers.
     pub(super) fn counts(&self, count: impl Fn(&B) -> usize) -> Option<Vec<usize>> {
-        let mut counts = Vec::new();
-        counts.try_reserve_exact(self.slot_count()).ok()?;
+        let mut counts = try_array(self.slot_count()).ok()?;
         counts.extend(self.range(0..self.slot_count()).map(count));
         Some(counts)
     }
@@ -204,61 +204,49 @@ impl<B: Bucket> Ring<B> {
     /// Gives an empty slot a bucket. Returns its index.
     #[inline]
     fn occupy(&mut self, slot: usize, init: impl FnOnce(&mut B)) -> u32 {
-        let index = self.free.pop().unwrap_or_else(|| {
+        let index = self.unused;
+        if index == self.buckets.len() {
             self.buckets.push(BucketOfSlot::default());
-            self.buckets.len() as u32 - 1
-        });
-        self.bucket_of_slot[slot] = index;
-        let bucket = &mut self.buckets[index as usize];
+        }
+        self.unused += 1;
+        self.bucket_of_slot[slot] = index as u32;
+        let bucket = &mut self.buckets[index];
         bucket.slot = slot as u32;
         init(&mut bucket.bucket);
-        index
+        index as u32
     }
 
     /// Clears the bucket of an occupied slot and keeps it for another slot. The slot is empty
     /// afterwards.
+    ///
+    /// Frees the unused buckets if they are many. Three quarters of all buckets have been cleared
+    /// since they were made or since the last time, so the cost per call is constant.
     pub(super) fn clear_slot(&mut self, slot: usize) {
-        let index = self.bucket_of_slot[slot];
+        let index = mem::take(&mut self.bucket_of_slot[slot]);
         self.buckets[index as usize].bucket.clear();
-        self.free.push(index);
-        self.bucket_of_slot[slot] = 0;
-        if self.free.len() > MAX_FREE_BUCKETS && self.free.len() > self.buckets.len() / 4 * 3 {
-            self.free_unused_buckets();
+        self.unused -= 1;
+        let (used, unused) = self.buckets.split_at_mut(self.unused);
+        // The last bucket of an occupied slot takes its place. (Not with `<[_]>::swap`: that is
+        // a call of `memmove` on a small processor.)
+        if let Some(bucket) = used.get_mut(index as usize) {
+            mem::swap(bucket, &mut unused[0]);
+            self.bucket_of_slot[bucket.slot as usize] = index;
+        }
+        let unused = self.buckets.len() - self.unused;
+        if unused > MAX_UNUSED_BUCKETS && unused > self.buckets.len() / 4 * 3 {
+            self.buckets.truncate(self.unused);
+            self.buckets.shrink_to_fit();
         }
     }
 
     /// Removes all entries, and frees all buckets. Calls `cleared` with each occupied slot.
     pub(super) fn clear(&mut self, mut cleared: impl FnMut(usize)) {
-        self.free = Vec::new();
-        for (index, bucket) in (1..).zip(self.buckets.drain(1..)) {
-            let slot = bucket.slot as usize;
-            if self.bucket_of_slot[slot] == index {
-                self.bucket_of_slot[slot] = 0;
-                cleared(slot);
-            }
+        for bucket in &self.buckets[1..self.unused] {
+            self.bucket_of_slot[bucket.slot as usize] = 0;
+            cleared(bucket.slot as usize);
         }
-        self.buckets.shrink_to_fit();
-    }
-
-    /// Frees all unused buckets, and renumbers the others. Three quarters of the buckets have been
-    /// cleared since they were made or since the last call, so the cost per call of `clear_slot` is
-    /// constant.
-    #[cold]
-    fn free_unused_buckets(&mut self) {
-        self.free = Vec::new();
-        let (mut old, mut new) = (0, 0);
-        self.buckets.retain(|bucket| {
-            let index = &mut self.bucket_of_slot[bucket.slot as usize];
-            let is_used = old == 0 || *index == old;
-            if is_used {
-                if old > 0 {
-                    *index = new;
-                }
-                new += 1;
-            }
-            old += 1;
-            is_used
-        });
+        self.unused = 1;
+        self.buckets.truncate(1);
         self.buckets.shrink_to_fit();
     }
 }
@@ -286,37 +274,37 @@ mod tests {
 
     #[test]
     fn few_unused_buckets_are_kept() {
-        let mut ring = ring_with_unused_buckets(MAX_FREE_BUCKETS + 1, MAX_FREE_BUCKETS);
+        let mut ring = ring_with_unused_buckets(MAX_UNUSED_BUCKETS + 1, MAX_UNUSED_BUCKETS);
         assert_eq!(
-            (ring.buckets.len(), ring.free.len()),
-            (MAX_FREE_BUCKETS + 2, MAX_FREE_BUCKETS)
+            (ring.buckets.len(), ring.unused),
+            (MAX_UNUSED_BUCKETS + 2, 2)
         );
-        ring.clear_slot(MAX_FREE_BUCKETS);
+        ring.clear_slot(MAX_UNUSED_BUCKETS);
         assert_eq!(
-            (ring.buckets.len(), ring.free.len()),
-            (1, 0),
+            (ring.buckets.len(), ring.unused),
+            (1, 1),
             "bucket 0 is left"
         );
     }
 
     #[test]
     fn slot_zero_keeps_its_bucket_when_unused_ones_are_freed() {
-        let mut ring = ring_with_unused_buckets(MAX_FREE_BUCKETS + 2, 0);
-        (1..MAX_FREE_BUCKETS + 2).for_each(|slot| ring.clear_slot(slot));
+        let mut ring = ring_with_unused_buckets(MAX_UNUSED_BUCKETS + 2, 0);
+        (1..MAX_UNUSED_BUCKETS + 2).for_each(|slot| ring.clear_slot(slot));
         assert_eq!((ring.buckets.len(), ring.bucket_of_slot[0]), (2, 1));
     }
 
     #[test]
     fn cleared_ring_is_as_new() {
         let mut ring = ring_with_unused_buckets(8, 3);
-        // Slot 1 has the bucket that slot 2 had.
+        // Slot 1 has another bucket than before.
         ring.bucket_or_insert(1, |_| ());
         let mut cleared = Vec::new();
         ring.clear(|slot| cleared.push(slot));
         cleared.sort_unstable();
         assert_eq!(cleared, [1, 3, 4, 5, 6, 7]);
         assert_eq!(ring.bucket_of_slot, [0; 8]);
-        assert_eq!((ring.buckets.capacity(), ring.free.capacity()), (1, 0));
+        assert_eq!((ring.buckets.capacity(), ring.unused), (1, 1));
     }
 
     #[test]
@@ -338,9 +326,9 @@ mod tests {
     #[test]
     fn unused_buckets_are_freed_if_they_are_more_than_three_quarters() {
         let mut ring = ring_with_unused_buckets(1_599, 1_200);
-        assert_eq!((ring.buckets.len(), ring.free.len()), (1_600, 1_200));
+        assert_eq!((ring.buckets.len(), ring.unused), (1_600, 400));
         ring.clear_slot(1_200);
-        assert_eq!((ring.buckets.len(), ring.free.len()), (399, 0));
+        assert_eq!((ring.buckets.len(), ring.unused), (399, 399));
         assert_eq!(
             ring.buckets.capacity(),
             399,
