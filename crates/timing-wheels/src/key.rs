@@ -29,9 +29,3 @@ pub struct Key {
     pub(super) index: u32,
     pub(super) generation: NonZeroU32,
 }
-
-impl Key {
-    pub(crate) fn index(self) -> u32 {
-        self.index
-    }
-}

@@ -300,16 +300,11 @@ impl<T, I: TimePoint> LocalTimer<T, I> {
 
 impl<T, I: fmt::Debug> fmt::Debug for LocalTimer<T, I> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            wheel,
-            ticks,
-            origin,
-        } = self;
-        let mut debug = f.debug_struct("LocalTimer");
-        debug
-            .field("len", &wheel.len())
-            .field("tick", &ticks.duration());
-        debug.field("origin", origin).finish_non_exhaustive()
+        f.debug_struct("LocalTimer")
+            .field("len", &self.wheel.len())
+            .field("tick", &self.ticks.duration())
+            .field("origin", &self.origin)
+            .finish_non_exhaustive()
     }
 }
 

@@ -134,7 +134,7 @@ macro_rules! wheel {
             /// If the wheel contains 2^32 − 1 entries already.
             pub fn insert(&mut self, deadline: u64, value: T) -> Key {
                 let key = self.entries.insert(deadline, value);
-                self.link(deadline, key.index());
+                self.link(deadline, key.index);
                 key
             }
 
@@ -142,8 +142,8 @@ macro_rules! wheel {
             /// is stale: the entry has expired, was removed or was drained.
             pub fn remove(&mut self, key: Key) -> Option<T> {
                 self.entries.get(key)?;
-                self.unlink(key.index());
-                Some(self.entries.remove(key.index()))
+                self.unlink(key.index);
+                Some(self.entries.remove(key.index))
             }
 
             /// Returns the value of an entry. Returns `None` if the key is stale: the entry has
@@ -184,7 +184,7 @@ macro_rules! wheel {
             #[must_use]
             pub fn deadline(&self, key: Key) -> Option<u64> {
                 self.entries.get(key)?;
-                Some(self.entries.deadline(key.index()))
+                Some(self.entries.deadline(key.index))
             }
 
             /// Moves an entry to the absolute tick `deadline`, which may be earlier or later than
@@ -217,9 +217,9 @@ macro_rules! wheel {
                     return false;
                 };
                 if before != deadline || before <= self.tick() {
-                    self.unlink(key.index());
-                    self.entries.set_deadline(key.index(), deadline);
-                    self.link(deadline, key.index());
+                    self.unlink(key.index);
+                    self.entries.set_deadline(key.index, deadline);
+                    self.link(deadline, key.index);
                 }
                 true
             }
