@@ -110,7 +110,8 @@ impl Hashed {
         let bucket = self
             .slots
             .bucket_or_insert(slot, |bucket| bucket.init(tick >> shift));
-        if bucket.lower_min_deadline(deadline) {
+        if deadline < bucket.min_deadline {
+            bucket.min_deadline = deadline;
             self.min_deadlines.decrease(slot, deadline);
         }
         bucket.push(round, entry)
@@ -184,8 +185,8 @@ impl Hashed {
             return self.ready.first();
         }
         for bucket in iter::once(self.slots.bucket(self.slot(next))).chain(self.slots.buckets()) {
-            if first.map_or(true, |(deadline, _)| bucket.min_deadline() < deadline) {
-                let in_bucket = bucket.iter().map(|entry| (entries.deadline(entry), entry));
+            if first.map_or(true, |(deadline, _)| bucket.min_deadline < deadline) {
+                let in_bucket = bucket.items.iter().map(|entry| (entries.deadline(entry), entry));
                 // The first one of several with the same deadline.
                 first = first
                     .into_iter()
@@ -223,7 +224,7 @@ impl Hashed {
     /// Returns the number of entries in each slot; `None` if there is no memory for the numbers.
     /// The current slot is that of the tick `now`.
     pub fn levels(&self, now: u64) -> Option<Vec<SlotCounts>> {
-        let mut slots = self.slots.counts(RoundsBucket::len)?;
+        let mut slots = self.slots.counts(|bucket| bucket.items.len())?;
         slots
             .try_reserve_exact(self.slot_count - slots.len())
             .ok()?;
@@ -237,7 +238,7 @@ impl Hashed {
 
     /// Calls `visit` with each entry, in no particular order.
     pub fn for_each(&self, visit: impl FnMut(u32)) {
-        let in_slots = self.slots.buckets().flat_map(|bucket| bucket.iter());
+        let in_slots = self.slots.buckets().flat_map(|bucket| bucket.items.iter());
         self.ready.iter().chain(in_slots).for_each(visit);
     }
 
@@ -294,8 +295,8 @@ impl Hashed {
             // The usual case: within one round a slot has one deadline, so without entries of later
             // rounds the whole bucket is due. Then swap the arrays: no entry moves.
             if !spans_rounds
-                && bucket.max_round() <= round
-                && self.ready.swap_if_empty(bucket.items(), entries)
+                && bucket.max_round <= round
+                && self.ready.swap_if_empty(&mut bucket.items, entries)
             {
                 self.slots.clear_slot(slot);
             } else {
@@ -310,7 +311,7 @@ impl Hashed {
                 // of each entry.
                 let exact = || {
                     bucket
-                        .items()
+                        .items
                         .iter()
                         .map(|entry| entries.deadline(entry))
                         .min()
@@ -318,7 +319,7 @@ impl Hashed {
                 let next = next_round
                     .map(|round| round << shift | slot as u64)
                     .or_else(exact);
-                bucket.set_min_deadline(next.unwrap_or(u64::MAX));
+                bucket.min_deadline = next.unwrap_or(u64::MAX);
                 if bucket.compact(entries) {
                     self.slots.clear_slot(slot);
                 }
@@ -338,7 +339,7 @@ impl Hashed {
         let in_group = self
             .slots
             .range(self.min_deadlines.group(slot))
-            .map(RoundsBucket::min_deadline);
+            .map(|bucket| bucket.min_deadline);
         let group_min = in_group.fold(u64::MAX, u64::min);
         self.min_deadlines.increase(slot, group_min);
     }

@@ -57,15 +57,17 @@ impl Item for RoundsItem {
 /// it reads the minimum of each chunk, and then only those chunks in which an entry may be due.
 #[derive(Debug)]
 pub(super) struct RoundsBucket {
-    items: TombstoneVec<RoundsItem>,
+    /// A caller that takes entries out of it must take all, and then clear the slot.
+    pub(super) items: TombstoneVec<RoundsItem>,
     /// For each chunk, the minimum of its `remaining_rounds`. A removal may leave it too low.
     chunk_minima: Vec<u32>,
     /// The round of the wheel from which `remaining_rounds` count.
     base_round: u64,
-    /// No entry has an earlier deadline. A removal may leave it too low.
-    min_deadline: u64,
+    /// No entry has an earlier deadline; `u64::MAX` if there is no entry. A removal may leave it too
+    /// low. The owner sets it.
+    pub(super) min_deadline: u64,
     /// No entry is due in a later round. A removal may leave it too high.
-    max_round: u64,
+    pub(super) max_round: u64,
 }
 
 impl Default for RoundsBucket {
@@ -93,46 +95,6 @@ impl RoundsBucket {
         self.base_round = current_round;
         self.min_deadline = u64::MAX;
         self.max_round = 0;
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.items.len()
-    }
-
-    pub(super) fn iter(&self) -> impl Iterator<Item = u32> + '_ {
-        self.items.iter()
-    }
-
-    /// Returns the array of entries. A caller that takes entries out of it must take all, and then
-    /// clear the slot.
-    pub(super) fn items(&mut self) -> &mut TombstoneVec<RoundsItem> {
-        &mut self.items
-    }
-
-    /// Returns a tick no later than the earliest deadline; `u64::MAX` if there is no entry.
-    pub(super) fn min_deadline(&self) -> u64 {
-        self.min_deadline
-    }
-
-    /// Lowers [`min_deadline`](Self::min_deadline) to that of an entry that is about to be pushed.
-    /// Returns whether it was later.
-    #[inline]
-    pub(super) fn lower_min_deadline(&mut self, deadline: u64) -> bool {
-        let is_lower = deadline < self.min_deadline;
-        if is_lower {
-            self.min_deadline = deadline;
-        }
-        is_lower
-    }
-
-    /// Sets the value of [`min_deadline`](Self::min_deadline) after a visit.
-    pub(super) fn set_min_deadline(&mut self, deadline: u64) {
-        self.min_deadline = deadline;
-    }
-
-    /// Returns a round after which no entry is due.
-    pub(super) fn max_round(&self) -> u64 {
-        self.max_round
     }
 
     /// Appends an entry that is due in `round`. Returns its position.
@@ -301,7 +263,6 @@ mod tests {
         bucket.init(0);
         let rounds: Vec<_> = rounds.into_iter().collect();
         for (entry, &round) in (0..).zip(&rounds) {
-            bucket.lower_min_deadline(round);
             bucket.push(round, entry);
         }
         (bucket, TestEntries::new(rounds))
@@ -372,7 +333,7 @@ mod tests {
         let (mut bucket, mut entries) = bucket(100..100 + LEN as u64);
         (0..=LEN / 2).for_each(|position| assert!(!bucket.remove_at(position, &mut entries)));
         assert_eq!(
-            (bucket.items.position_count(), bucket.len()),
+            (bucket.items.position_count(), bucket.items.len()),
             (LEN / 2 - 1, LEN / 2 - 1)
         );
         assert_eq!(
