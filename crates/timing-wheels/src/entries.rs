@@ -20,48 +20,7 @@ pub trait Entries {
     fn prefetch_target(&self, _entry: u32) {}
 }
 
-/// Entries for the tests of one part of a wheel. They record what the wheel prefetches.
 #[cfg(test)]
-#[derive(Debug, Default)]
-pub(super) struct TestEntries {
-    deadlines: Vec<u64>,
-    positions: Vec<u32>,
-    pub(super) prefetched: core::cell::RefCell<Vec<u32>>,
-    pub(super) targets: core::cell::RefCell<Vec<u32>>,
-}
-
+mod tests;
 #[cfg(test)]
-impl TestEntries {
-    /// Makes entries with these deadlines. They are numbered from 0.
-    pub(super) fn new(deadlines: impl IntoIterator<Item = u64>) -> Self {
-        let deadlines: Vec<_> = deadlines.into_iter().collect();
-        Self {
-            positions: vec![0; deadlines.len()],
-            deadlines,
-            ..Self::default()
-        }
-    }
-
-    pub(super) fn position(&self, entry: u32) -> u32 {
-        self.positions[entry as usize]
-    }
-}
-
-#[cfg(test)]
-impl Entries for TestEntries {
-    fn deadline(&self, entry: u32) -> u64 {
-        self.deadlines[entry as usize]
-    }
-
-    fn set_position(&mut self, entry: u32, position: u32) {
-        self.positions[entry as usize] = position;
-    }
-
-    fn prefetch(&self, entry: u32) {
-        self.prefetched.borrow_mut().push(entry);
-    }
-
-    fn prefetch_target(&self, entry: u32) {
-        self.targets.borrow_mut().push(entry);
-    }
-}
+pub(super) use tests::TestEntries;
