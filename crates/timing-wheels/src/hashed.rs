@@ -245,9 +245,7 @@ impl Hashed {
     /// Removes all entries. The time does not change. The slots stay, because there may be no
     /// memory for new ones.
     pub fn clear(&mut self) {
-        if self.slots.slot_count() > 0 {
-            self.slots.clear(|slot| self.min_deadlines.clear(slot));
-        }
+        self.slots.clear(|slot| self.min_deadlines.clear(slot));
         self.ready = ReadyList::new();
         self.len = 0;
     }

@@ -42,7 +42,8 @@ pub struct Hierarchical {
     /// From the lowest level up. A level has no slots until an entry needs it. Then it keeps them,
     /// until all entries are [cleared](Self::clear), or permanently if it is large.
     levels: Vec<Level>,
-    digits: Digits,
+    /// The number of bits in the lowest digit. The lowest level has as many slots as it has values.
+    lowest_bits: u32,
     /// The time of the levels, which is not after `tick`: that of the last entry that left them.
     levels_tick: u64,
     /// The least `min_deadline` in the levels, which is that of the first occupied slot. `None` if
@@ -57,44 +58,6 @@ pub struct Hierarchical {
     tick: u64,
 }
 
-/// The digits of a deadline, one per level.
-#[derive(Clone, Copy, Debug)]
-struct Digits {
-    /// The number of bits in the lowest digit. The lowest level has `1 << lowest` slots.
-    lowest: u32,
-    /// The number of bits in each other digit: as many, or [`MAX_UPPER_BITS`].
-    upper: u32,
-}
-
-impl Digits {
-    /// Returns the number of bits in the digit of a level. The highest one may have fewer.
-    #[inline]
-    fn bits(self, level: usize) -> u32 {
-        if level == 0 { self.lowest } else { self.upper }
-    }
-
-    /// Returns the number of bits below the digit of a level.
-    #[inline]
-    fn shift(self, level: usize) -> u32 {
-        if level == 0 {
-            0
-        } else {
-            self.lowest + (level as u32 - 1) * self.upper
-        }
-    }
-
-    /// Whether the lowest level needs more memory than any other level may.
-    fn has_large_level(self) -> bool {
-        self.lowest > MAX_UPPER_BITS
-    }
-
-    /// Returns the number of slots of a level. The digit of the highest level has only those bits
-    /// that are left of the 64.
-    fn slot_count(self, level: usize) -> usize {
-        1 << self.bits(level).min(u64::BITS - self.shift(level))
-    }
-}
-
 impl Hierarchical {
     /// Makes an empty wheel at tick 0. Allocates nothing: a level gets its slots when an entry
     /// first needs them. Without memory for them the process ends then, as with a `Vec` that grows.
@@ -105,19 +68,13 @@ impl Hierarchical {
     /// [`MAX_TICKS_PER_WHEEL`](crate::MAX_TICKS_PER_WHEEL).
     #[must_use]
     pub const fn new(ticks_per_wheel: usize) -> Self {
-        // With one slot per level a digit would have no bits.
-        let lowest = match slot_count(ticks_per_wheel) {
-            1 => 1,
-            slots => slots.trailing_zeros(),
-        };
-        let upper = if lowest < MAX_UPPER_BITS {
-            lowest
-        } else {
-            MAX_UPPER_BITS
-        };
         Self {
             levels: Vec::new(),
-            digits: Digits { lowest, upper },
+            // With one slot per level a digit would have no bits.
+            lowest_bits: match slot_count(ticks_per_wheel) {
+                1 => 1,
+                slots => slots.trailing_zeros(),
+            },
             levels_tick: 0,
             first_in_levels: None,
             list: ShortList::new(),
@@ -138,7 +95,7 @@ impl Hierarchical {
     pub fn try_new(ticks_per_wheel: usize) -> Result<Self, SizeError> {
         check_slots(ticks_per_wheel)?;
         let mut wheel = Self::new(ticks_per_wheel);
-        if wheel.digits.has_large_level() {
+        if wheel.has_large_level() {
             // There may be no memory for it later.
             try_memory::<u32>(wheel.ticks_per_wheel())?;
             wheel.make_level(0);
@@ -184,14 +141,12 @@ impl Hierarchical {
         } else {
             let (level, slot) = self.slot(deadline, self.levels_tick);
             let level = &mut self.levels[level];
-            let LevelBucket {
-                items,
-                min_deadline,
-            } = level.slots.bucket_mut(slot);
-            if items.remove_at(position as usize) {
-                items.compact(|entry, position| entries.set_position(entry, position));
-                if items.is_empty() {
-                    let was_first = Some(*min_deadline) == self.first_in_levels;
+            let bucket = level.slots.bucket_mut(slot);
+            if bucket.items.remove_at(position as usize) {
+                let moved = |entry, position| entries.set_position(entry, position);
+                bucket.items.compact(moved);
+                if bucket.items.is_empty() {
+                    let was_first = Some(bucket.min_deadline) == self.first_in_levels;
                     level.clear_slot(slot);
                     if was_first {
                         self.find_first_in_levels();
@@ -311,7 +266,7 @@ impl Hierarchical {
     /// `now`.
     pub fn levels(&self, now: u64) -> Option<Vec<SlotCounts>> {
         let mut levels = Vec::new();
-        for index in (0..).take_while(|&index| self.digits.shift(index) < u64::BITS) {
+        for index in (0..).take_while(|&index| self.shift(index) < u64::BITS) {
             let mut slots = Vec::new();
             if let Some(level) = self.levels.get(index) {
                 slots = level.slots.counts(|bucket| bucket.items.len())?;
@@ -323,13 +278,13 @@ impl Hierarchical {
                 .map(|(deadline, _)| self.slot(deadline, self.tick));
             for (_, slot) in in_list.filter(|&(level, _)| level == index) {
                 if slots.is_empty() {
-                    slots = try_array(self.digits.slot_count(index)).ok()?;
-                    slots.resize(self.digits.slot_count(index), 0);
+                    slots = try_array(self.slot_count(index)).ok()?;
+                    slots.resize(self.slot_count(index), 0);
                 }
                 slots[slot] += 1;
             }
             if !slots.is_empty() {
-                let shift = self.digits.shift(index);
+                let shift = self.shift(index);
                 levels.push(SlotCounts {
                     ticks_per_slot: 1 << shift,
                     current_slot: (now >> shift) as usize & (slots.len() - 1),
@@ -342,7 +297,9 @@ impl Hierarchical {
 
     /// Calls `visit` with each entry, in no particular order.
     pub fn for_each(&self, visit: impl FnMut(u32)) {
-        let in_levels = self.buckets().flat_map(|bucket| bucket.items.iter());
+        // Unused buckets are among them; they have no entries.
+        let buckets = self.levels.iter().flat_map(|level| level.slots.buckets());
+        let in_levels = buckets.flat_map(|bucket| bucket.items.iter());
         let in_list = self.list.iter().map(|(_, entry)| entry);
         self.ready
             .iter()
@@ -351,22 +308,11 @@ impl Hierarchical {
             .for_each(visit);
     }
 
-    /// Returns all buckets in no particular order. Unused buckets are among them; they have no
-    /// entries.
-    fn buckets(&self) -> impl Iterator<Item = &LevelBucket> + '_ {
-        self.levels.iter().flat_map(|level| level.slots.buckets())
-    }
-
     /// Removes all entries. The time does not change.
     pub fn clear(&mut self) {
-        let is_kept = |index| index == 0 && self.digits.has_large_level();
-        for (index, level) in self.levels.iter_mut().enumerate() {
-            if is_kept(index) {
-                level.clear();
-            } else {
-                *level = Level::default();
-            }
-        }
+        // There may be no memory for another large level.
+        self.levels.truncate(self.has_large_level().into());
+        self.levels.iter_mut().for_each(Level::clear);
         self.first_in_levels = None;
         self.list = ShortList::new();
         self.ready = ReadyList::new();
@@ -376,7 +322,37 @@ impl Hierarchical {
     /// Returns the number of slots of the lowest level, which is a power of two and at least two.
     #[inline]
     pub fn ticks_per_wheel(&self) -> usize {
-        1 << self.digits.lowest
+        1 << self.lowest_bits
+    }
+
+    /// Whether the lowest level needs more memory than any other level may.
+    fn has_large_level(&self) -> bool {
+        self.lowest_bits > MAX_UPPER_BITS
+    }
+
+    /// Returns the number of bits in the digit of a level. The highest one may have fewer.
+    #[inline]
+    fn bits(&self, level: usize) -> u32 {
+        if level == 0 {
+            self.lowest_bits
+        } else {
+            self.lowest_bits.min(MAX_UPPER_BITS)
+        }
+    }
+
+    /// Returns the number of bits below the digit of a level.
+    #[inline]
+    fn shift(&self, level: usize) -> u32 {
+        match level {
+            0 => 0,
+            _ => self.lowest_bits + (level as u32 - 1) * self.bits(level),
+        }
+    }
+
+    /// Returns the number of slots of a level. The digit of the highest level has only those bits
+    /// that are left of the 64.
+    fn slot_count(&self, level: usize) -> usize {
+        1 << self.bits(level).min(u64::BITS - self.shift(level))
     }
 
     /// Returns the level and the slot of a deadline after `tick`.
@@ -387,15 +363,12 @@ impl Hierarchical {
     fn slot(&self, deadline: u64, tick: u64) -> (usize, usize) {
         // They differ. The bit does not matter, and saves a check for that.
         let highest_bit = ((deadline ^ tick) | 1).ilog2();
-        if highest_bit < self.digits.lowest {
-            return (0, deadline as usize & (self.ticks_per_wheel() - 1));
-        }
-        let upper = (highest_bit - self.digits.lowest) / self.digits.upper;
-        let digit = deadline >> (self.digits.lowest + upper * self.digits.upper);
-        (
-            1 + upper as usize,
-            digit as usize & ((1 << self.digits.upper) - 1),
-        )
+        let level = match highest_bit.checked_sub(self.lowest_bits) {
+            None => 0,
+            Some(bit) => 1 + (bit / self.bits(1)) as usize,
+        };
+        let digit = deadline >> self.shift(level);
+        (level, digit as usize & ((1 << self.bits(level)) - 1))
     }
 
     /// Returns the slot of the earliest entry that is not due.
@@ -429,7 +402,7 @@ impl Hierarchical {
         while self.levels.len() <= level {
             self.levels.push(Level::default());
         }
-        self.levels[level] = Level::new(self.digits.slot_count(level));
+        self.levels[level] = Level::new(self.slot_count(level));
     }
 
     /// Adds an entry to its slot. Returns its position.
@@ -472,15 +445,12 @@ impl Hierarchical {
         let Some((level, slot)) = self.first_occupied_slot() else {
             return;
         };
-        let LevelBucket {
-            items,
-            min_deadline,
-        } = self.levels[level].slots.bucket_mut(slot);
-        self.levels_tick = *min_deadline;
+        let bucket = self.levels[level].slots.bucket_mut(slot);
+        self.levels_tick = bucket.min_deadline;
         // In the lowest level all entries of a slot have the same deadline, so the whole bucket is
         // due.
-        if level > 0 || !self.ready.swap_if_empty(items, entries) {
-            let items = core::mem::take(items);
+        if level > 0 || !self.ready.swap_if_empty(&mut bucket.items, entries) {
+            let items = core::mem::take(&mut bucket.items);
             let fits_list = self.list.len() + items.len() <= MAX_LEN;
             let mut batch = [(0, 0); CASCADE_BATCH];
             for start in (0..items.position_count()).step_by(CASCADE_BATCH) {

@@ -241,12 +241,12 @@ impl<B: Bucket> Ring<B> {
 
     /// Removes all entries, and frees all buckets. Calls `cleared` with each occupied slot.
     pub(super) fn clear(&mut self, mut cleared: impl FnMut(usize)) {
-        for bucket in &self.buckets[1..self.unused] {
+        for bucket in self.buckets.iter().take(self.unused).skip(1) {
             self.bucket_of_slot[bucket.slot as usize] = 0;
             cleared(bucket.slot as usize);
         }
-        self.unused = 1;
         self.buckets.truncate(1);
+        self.unused = self.buckets.len();
         self.buckets.shrink_to_fit();
     }
 }
