@@ -24,16 +24,14 @@ pub(super) struct ReadyList<T = u32> {
     front: usize,
 }
 
-impl<T> ReadyList<T> {
+impl<T: Item> ReadyList<T> {
     pub(super) const fn new() -> Self {
         Self {
             items: TombstoneVec::new(),
             front: 0,
         }
     }
-}
 
-impl<T: Item> ReadyList<T> {
     pub(super) fn len(&self) -> usize {
         self.items.len()
     }

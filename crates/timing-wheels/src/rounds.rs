@@ -73,7 +73,7 @@ pub(super) struct RoundsBucket {
 impl Default for RoundsBucket {
     fn default() -> Self {
         Self {
-            items: TombstoneVec::default(),
+            items: TombstoneVec::new(),
             chunk_minima: Vec::new(),
             base_round: 0,
             min_deadline: u64::MAX,

@@ -44,28 +44,20 @@ impl Item for u32 {
 /// A removal leaves a tombstone, so that the order and the positions of the other entries do not
 /// change. [`compact`](Self::compact) removes the tombstones once they are more than half of the
 /// array.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct TombstoneVec<T = u32> {
     items: Vec<T>,
     tombstones: usize,
 }
 
-impl<T> TombstoneVec<T> {
+impl<T: Item> TombstoneVec<T> {
     pub(super) const fn new() -> Self {
         Self {
             items: Vec::new(),
             tombstones: 0,
         }
     }
-}
 
-impl<T> Default for TombstoneVec<T> {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl<T: Item> TombstoneVec<T> {
     pub(super) fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -180,18 +172,18 @@ impl<T: Item> TombstoneVec<T> {
     // Not in `compact`, which is called more often.
     #[inline(never)]
     pub(super) fn remove_tombstones(&mut self, mut moved: impl FnMut(u32, u32)) {
-        let (mut from, mut to) = (0, 0);
-        self.items.retain(|&item| {
-            let entry = entry(item);
-            if let Some(entry) = entry {
+        let mut to = 0;
+        for from in 0..self.items.len() {
+            let item = self.items[from];
+            if let Some(entry) = entry(item) {
                 if from != to {
-                    moved(entry, to);
+                    self.items[to] = item;
+                    moved(entry, to as u32);
                 }
                 to += 1;
             }
-            from += 1;
-            entry.is_some()
-        });
+        }
+        self.items.truncate(to);
         self.tombstones = 0;
     }
 }
