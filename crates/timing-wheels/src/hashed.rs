@@ -186,12 +186,11 @@ impl Hashed {
         }
         for bucket in iter::once(self.slots.bucket(self.slot(next))).chain(self.slots.buckets()) {
             if first.map_or(true, |(deadline, _)| bucket.min_deadline < deadline) {
-                let in_bucket = bucket.items.iter().map(|entry| (entries.deadline(entry), entry));
+                let in_bucket = bucket.items.iter();
+                let in_bucket = in_bucket.map(|entry| (entries.deadline(entry), entry));
                 // The first one of several with the same deadline.
-                first = first
-                    .into_iter()
-                    .chain(in_bucket)
-                    .min_by_key(|&(deadline, _)| deadline);
+                let all = first.into_iter().chain(in_bucket);
+                first = all.min_by_key(|&(deadline, _)| deadline);
             }
             if first.is_some_and(|(deadline, _)| deadline == next) {
                 break;
@@ -224,11 +223,9 @@ impl Hashed {
     /// Returns the number of entries in each slot; `None` if there is no memory for the numbers.
     /// The current slot is that of the tick `now`.
     pub fn levels(&self, now: u64) -> Option<Vec<SlotCounts>> {
-        let mut slots = self.slots.counts(|bucket| bucket.items.len())?;
-        slots
-            .try_reserve_exact(self.slot_count - slots.len())
-            .ok()?;
-        slots.resize(self.slot_count, 0);
+        let slots = self
+            .slots
+            .counts(self.slot_count, |bucket| bucket.items.len())?;
         Some(vec![SlotCounts {
             ticks_per_slot: 1,
             slots,
@@ -276,10 +273,8 @@ impl Hashed {
 
     /// Moves all entries that are due at `now` from the slots to the ready list.
     fn collect_ready(&mut self, now: u64, entries: &mut impl Entries) {
-        let (mask, shift) = (
-            self.slots.slot_count() as u64 - 1,
-            self.slots.slot_count().trailing_zeros(),
-        );
+        let slots = self.slots.slot_count();
+        let (mask, shift) = (slots as u64 - 1, slots.trailing_zeros());
         let old_end = self.ready.position_count();
         // Whether a slot can contain due entries of more than one round, and so of several
         // deadlines.
@@ -307,17 +302,13 @@ impl Hashed {
                 });
                 // A round and a slot make a deadline. If the round is not known, read the deadline
                 // of each entry.
-                let exact = || {
-                    bucket
-                        .items
-                        .iter()
-                        .map(|entry| entries.deadline(entry))
-                        .min()
+                bucket.min_deadline = match next_round {
+                    Some(round) => round << shift | slot as u64,
+                    None => {
+                        let deadlines = bucket.items.iter().map(|entry| entries.deadline(entry));
+                        deadlines.min().unwrap_or(u64::MAX)
+                    }
                 };
-                let next = next_round
-                    .map(|round| round << shift | slot as u64)
-                    .or_else(exact);
-                bucket.min_deadline = next.unwrap_or(u64::MAX);
                 if bucket.compact(entries) {
                     self.slots.clear_slot(slot);
                 }

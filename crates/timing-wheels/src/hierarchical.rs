@@ -269,7 +269,8 @@ impl Hierarchical {
         for index in (0..).take_while(|&index| self.shift(index) < u64::BITS) {
             let mut slots = Vec::new();
             if let Some(level) = self.levels.get(index) {
-                slots = level.slots.counts(|bucket| bucket.items.len())?;
+                let count = level.slots.slot_count();
+                slots = level.slots.counts(count, |bucket| bucket.items.len())?;
             }
             // An entry of the list counts for the slot that it would have.
             let in_list = self
