@@ -364,12 +364,13 @@ impl Hierarchical {
     fn slot(&self, deadline: u64, tick: u64) -> (usize, usize) {
         // They differ. The bit does not matter, and saves a check for that.
         let highest_bit = ((deadline ^ tick) | 1).ilog2();
-        let level = match highest_bit.checked_sub(self.lowest_bits) {
-            None => 0,
-            Some(bit) => 1 + (bit / self.bits(1)) as usize,
-        };
-        let digit = deadline >> self.shift(level);
-        (level, digit as usize & ((1 << self.bits(level)) - 1))
+        if highest_bit < self.lowest_bits {
+            return (0, deadline as usize & (self.ticks_per_wheel() - 1));
+        }
+        let upper_bits = self.bits(1);
+        let upper = (highest_bit - self.lowest_bits) / upper_bits;
+        let digit = deadline >> (self.lowest_bits + upper * upper_bits);
+        (1 + upper as usize, digit as usize & ((1 << upper_bits) - 1))
     }
 
     /// Returns the slot of the earliest entry that is not due.

@@ -190,10 +190,8 @@ impl<T> Slab<T> {
 
     /// Returns the deadline of the entry at `index`, and the position that the wheel has stored.
     pub(crate) fn place(&self, index: u32) -> (u64, u32) {
-        let Cell {
-            deadline, position, ..
-        } = self.cells[index as usize];
-        (deadline, position)
+        let cell = &self.cells[index as usize];
+        (cell.deadline, cell.position)
     }
 
     /// Changes the deadline of the entry at `index`, which is not in the wheel.
@@ -223,11 +221,8 @@ impl<T> Slab<T> {
 
     /// Removes the entry at `index`, and returns its key and deadline too. Panics if there is none.
     pub(crate) fn remove_entry(&mut self, index: u32) -> (Key, u64, T) {
-        let Cell {
-            deadline,
-            generation,
-            ..
-        } = self.cells[index as usize];
+        let cell = &self.cells[index as usize];
+        let (deadline, generation) = (cell.deadline, cell.generation);
         (Key { index, generation }, deadline, self.remove(index))
     }
 
