@@ -19,9 +19,6 @@ const MAX_IDLE_CELLS: usize = 1_024;
 /// A slab tries to free memory while fewer than one in this many of its cells are used.
 const MIN_USED: usize = 4;
 
-/// Each removal pays for this many cells then: see [`Slab::trim`].
-const CELLS_PER_REMOVAL: usize = 16;
-
 /// Returns the number of entries below which a slab with this many cells tries to free memory. It
 /// keeps the cells that the user has `reserved`.
 #[inline]
@@ -36,6 +33,7 @@ const MAX_FIRST_GENERATION: u32 = u32::MAX / 2;
 
 #[derive(Debug)]
 struct Cell<T> {
+    /// In a free cell but the first, the index of the free cell before it.
     deadline: u64,
     generation: NonZeroU32,
     /// The position that the wheel stores; in a free cell, the index of the next free cell.
@@ -87,10 +85,6 @@ pub(crate) struct Slab<T> {
     reserved: usize,
     /// While fewer entries than this are left, memory may be freed.
     trim_below: usize,
-    /// How many cells may be looked at in the search for the last one that is used.
-    paid: usize,
-    /// The last cell that was in use, or had to stay, in the last search.
-    last_used: usize,
     /// The generation with which new cells start. It is higher than all generations that keys of
     /// freed cells had.
     first_generation: NonZeroU32,
@@ -104,8 +98,6 @@ impl<T> Slab<T> {
             len: 0,
             reserved: 0,
             trim_below: 0,
-            paid: 0,
-            last_used: usize::MAX,
             first_generation: NonZeroU32::MIN,
         }
     }
@@ -211,10 +203,13 @@ impl<T> Slab<T> {
         if let Some(next) = cell.generation.checked_add(1) {
             cell.generation = next;
             cell.position = self.free;
+            if let Some(second) = self.cells.get_mut(self.free as usize) {
+                second.deadline = index.into();
+            }
             self.free = index;
         }
         if self.len < self.trim_below {
-            self.trim();
+            self.trim(self.reserved.max(MAX_IDLE_CELLS));
         }
         value
     }
@@ -226,78 +221,45 @@ impl<T> Slab<T> {
         (Key { index, generation }, deadline, self.remove(index))
     }
 
-    /// Returns the number of cells up to the last one that is used.
-    fn used(&self) -> usize {
-        let last = self.cells.iter().rposition(Cell::is_used);
-        last.map_or(0, |last| last + 1)
-    }
-
     /// Frees the cells after the last one that is used, and gives up what was reserved.
     pub(crate) fn shrink_to_fit(&mut self) {
         self.reserved = 0;
-        self.truncate(self.used());
+        self.trim(0);
+        self.trim_below = trim_below(self.cells.len(), 0);
+        self.cells.shrink_to_fit();
     }
 
-    /// Frees the cells after the last one that is used, if they are at least half of all. The
-    /// first [`MAX_IDLE_CELLS`] stay.
-    ///
-    /// Keys name cells, so a cell cannot move. Each call pays for a few cells, and a search for the
-    /// last one that is used waits until half of all are paid for. So the cost per removal is
-    /// constant.
+    /// Frees the cells after the last one that is used, or was used too often. Keys name cells, so a
+    /// cell cannot move. The first `kept` cells stay.
     #[cold]
-    fn trim(&mut self) {
-        let half = self.cells.len() / 2;
-        self.paid = (self.paid + CELLS_PER_REMOVAL).min(4 * half);
-        if self.paid < half && self.len > 0 {
-            return;
-        }
-        // While this cell is in use, fewer than half of the cells are behind the last used one. The
-        // array may have grown since the last search: then the cell may be in its first half.
-        let last_used = self.cells.get(self.last_used);
-        if self.last_used >= half && last_used.is_some_and(|cell| cell.is_used() || cell.is_worn())
-        {
-            return;
-        }
-        let used = if self.len == 0 { 0 } else { self.used() };
-        if used > half {
-            self.paid = self.paid.saturating_sub(self.cells.len() - used);
-            self.last_used = used.saturating_sub(1);
-            return;
-        }
-        self.truncate(used.max(MAX_IDLE_CELLS));
-    }
-
-    /// Frees all cells but the first `used` ones, none of which is used later, and those up to the
-    /// last one whose generation is too high.
-    fn truncate(&mut self, mut used: usize) {
-        // One search in the usual case.
-        let mut first_generation = self.last_generation(used);
-        if first_generation.get() > MAX_FIRST_GENERATION {
-            let worn = self.cells.iter().rposition(Cell::is_worn);
-            used = worn.map_or(used, |last| last + 1);
-            self.last_used = used - 1;
-            first_generation = self.last_generation(used);
-        }
-        self.first_generation = first_generation;
-        self.cells.truncate(used);
-        self.cells.shrink_to(self.reserved);
-        self.trim_below = trim_below(used, self.reserved);
-        self.paid = 0;
-        self.free = NO_INDEX;
-        for (index, cell) in (0..used as u32).zip(&mut self.cells).rev() {
-            // As in `remove`: a cell with the last generation is not reused.
-            if cell.value.is_none() && cell.generation != NonZeroU32::MAX {
-                cell.position = self.free;
-                self.free = index;
+    fn trim(&mut self, kept: usize) {
+        let (mut len, mut generation) = (self.cells.len(), self.first_generation);
+        while len > kept {
+            let last = &self.cells[len - 1];
+            if last.is_used() || last.is_worn() {
+                break;
+            }
+            len -= 1;
+            generation = generation.max(last.generation);
+            let (before, next) = (last.deadline, last.position);
+            if self.free as usize == len {
+                self.free = next;
+            } else {
+                self.cells[before as usize].position = next;
+                if let Some(next) = self.cells.get_mut(next as usize) {
+                    next.deadline = before;
+                }
             }
         }
-    }
-
-    /// Returns the highest generation of the cells from this one on, and of those that were freed.
-    /// New cells have the same indices, so they start with it.
-    fn last_generation(&self, from: usize) -> NonZeroU32 {
-        let generations = self.cells[from..].iter().map(|cell| cell.generation);
-        generations.fold(self.first_generation, Ord::max)
+        if len == self.cells.len() {
+            return;
+        }
+        self.first_generation = generation;
+        self.cells.truncate(len);
+        self.trim_below = trim_below(self.cells.len(), self.reserved);
+        if self.cells.len() <= self.cells.capacity() / 2 {
+            self.cells.shrink_to(self.reserved);
+        }
     }
 
     /// Removes all entries and returns their values, in no particular order.

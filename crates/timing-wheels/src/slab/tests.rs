@@ -88,7 +88,7 @@ fn check_cells_are_freed(order_of: &str) {
 
 #[test]
 #[cfg_attr(miri, ignore = "takes minutes")]
-fn slab_that_grew_after_a_search_is_trimmed() {
+fn slab_that_grew_again_is_trimmed() {
     const CELLS: usize = 4 * MAX_IDLE_CELLS;
 
     let mut slab = slab(0);
@@ -97,11 +97,7 @@ fn slab_that_grew_after_a_search_is_trimmed() {
     for index in (0..CELLS).filter(|&index| index != stays) {
         slab.remove(index as u32);
     }
-    assert_eq!(
-        (slab.last_used, slab.cells.len()),
-        (stays, CELLS),
-        "nothing could be freed"
-    );
+    assert_eq!(slab.cells.len(), stays + 1, "the entry is in the last cell");
     let keys: Vec<_> = (0..2 * CELLS).map(|_| slab.insert(0, ())).collect();
     for key in keys {
         slab.remove(key.index);
@@ -175,41 +171,40 @@ fn only_a_slab_with_many_cells_frees_memory() {
 }
 
 #[test]
-fn search_waits_until_half_of_the_cells_are_paid_for() {
-    const CELLS: usize = 4 * MAX_IDLE_CELLS;
-    const LAST: usize = CELLS - 100;
-    const REMOVALS_PER_SEARCH: usize = CELLS / 2 / CELLS_PER_REMOVAL;
-
+#[cfg_attr(miri, ignore = "takes minutes")]
+fn free_list_has_each_free_cell_once() {
+    let mut random = fastrand::Rng::with_seed(1);
     let mut slab = slab(0);
-    (0..CELLS).for_each(|_| _ = slab.insert(0, ()));
-    let mut order = (0..CELLS as u32)
-        .rev()
-        .filter(|&index| index as usize != LAST);
-    let mut remove = |count| {
-        order
-            .by_ref()
-            .take(count)
-            .for_each(|index| slab.remove(index));
-    };
-    remove(CELLS - trim_below(CELLS, 0) + REMOVALS_PER_SEARCH - 1);
-    let (paid, last_used) = (CELLS / 2 - CELLS_PER_REMOVAL, usize::MAX);
-    assert_eq!(
-        (slab.paid, slab.last_used),
-        (paid, last_used),
-        "no search so far"
-    );
-    slab.remove(0);
-    let (paid, last_used) = (CELLS / 2 - (CELLS - LAST - 1), LAST);
-    assert_eq!(
-        (slab.paid, slab.last_used),
-        (paid, last_used),
-        "has searched the last cells"
-    );
-    assert_eq!(
-        slab.cells.len(),
-        CELLS,
-        "fewer than half of the cells are after the last used one"
-    );
+    let mut keys = Vec::new();
+    let mut freed = 0;
+    for step in 0..20_000 {
+        // Waves of few and many entries.
+        if random.u32(..100) < if step / 2_500 % 2 == 0 { 90 } else { 5 } {
+            keys.push(slab.insert(step, ()));
+        } else if !keys.is_empty() {
+            let cells = slab.cells.len();
+            slab.remove(keys.swap_remove(random.usize(..keys.len())).index);
+            freed += cells - slab.cells.len();
+        }
+        if step % 50 == 0 {
+            let (mut free, mut listed) = (slab.free, 0);
+            while let Some(cell) = slab.cells.get(free as usize) {
+                assert!(!cell.is_used());
+                (free, listed) = (cell.position, listed + 1);
+            }
+            assert_eq!(
+                (listed, keys.len()),
+                (slab.cells.len() - slab.len, slab.len)
+            );
+        }
+        assert!(
+            keys.iter()
+                .rev()
+                .take(3)
+                .all(|&key| slab.get(key).is_some())
+        );
+    }
+    assert!(freed > 1_000, "{freed} cells were freed");
 }
 
 #[test]
