@@ -42,8 +42,10 @@ pub struct Hierarchical {
     /// From the lowest level up. A level has no slots until an entry needs it. Then it keeps them,
     /// until all entries are [cleared](Self::clear), or permanently if it is large.
     levels: Vec<Level>,
-    /// The number of bits in the lowest digit. The lowest level has as many slots as it has values.
+    /// The number of bits in the lowest digit. The lowest level has `1 << lowest_bits` slots.
     lowest_bits: u32,
+    /// The number of bits in each other digit: as many, or [`MAX_UPPER_BITS`].
+    upper_bits: u32,
     /// The time of the levels, which is not after `tick`: that of the last entry that left them.
     levels_tick: u64,
     /// The least `min_deadline` in the levels, which is that of the first occupied slot. `None` if
@@ -68,12 +70,17 @@ impl Hierarchical {
     /// [`MAX_TICKS_PER_WHEEL`](crate::MAX_TICKS_PER_WHEEL).
     #[must_use]
     pub const fn new(ticks_per_wheel: usize) -> Self {
+        // With one slot per level a digit would have no bits.
+        let lowest_bits = match slot_count(ticks_per_wheel) {
+            1 => 1,
+            slots => slots.trailing_zeros(),
+        };
         Self {
             levels: Vec::new(),
-            // With one slot per level a digit would have no bits.
-            lowest_bits: match slot_count(ticks_per_wheel) {
-                1 => 1,
-                slots => slots.trailing_zeros(),
+            lowest_bits,
+            upper_bits: match lowest_bits {
+                0..=MAX_UPPER_BITS => lowest_bits,
+                _ => MAX_UPPER_BITS,
             },
             levels_tick: 0,
             first_in_levels: None,
@@ -107,6 +114,12 @@ impl Hierarchical {
     #[inline]
     pub fn insert(&mut self, deadline: u64, entry: u32) -> u32 {
         self.len += 1;
+        self.place(deadline, entry)
+    }
+
+    /// Adds an entry to the ready list, to the list or to a slot. Returns its position.
+    #[inline]
+    fn place(&mut self, deadline: u64, entry: u32) -> u32 {
         if deadline <= self.tick {
             return self.ready.push(entry);
         }
@@ -117,7 +130,14 @@ impl Hierarchical {
             }
             self.lower_first_in_levels(deadline);
         }
-        self.link(deadline, entry)
+        let (level, slot) = self.slot(deadline, self.levels_tick);
+        let level = match self.levels.get_mut(level) {
+            Some(level) if slot < level.slots.slot_count() => level,
+            _ => self.make_level(level),
+        };
+        let bucket = level.bucket_or_insert(slot);
+        bucket.min_deadline = bucket.min_deadline.min(deadline);
+        bucket.items.push(entry)
     }
 
     /// Prepares the levels for an entry that is due before all others in them.
@@ -147,7 +167,8 @@ impl Hierarchical {
                 bucket.items.compact(moved);
                 if bucket.items.is_empty() {
                     let was_first = Some(bucket.min_deadline) == self.first_in_levels;
-                    level.clear_slot(slot);
+                    level.slots.clear_slot(slot);
+                    level.occupied.clear(slot);
                     if was_first {
                         self.find_first_in_levels();
                     }
@@ -162,19 +183,19 @@ impl Hierarchical {
     pub fn advance(&mut self, entries: &mut impl Entries, now: u64) {
         // There are tombstones if the caller has not popped all entries of an earlier `advance`.
         self.ready.compact(entries);
-        // Never back: a deadline would be looked for in the slots although it is in the ready list.
-        self.tick = self.tick.max(now);
         loop {
             // Those of the list come before those of a slot that have the same deadline.
             let until = self.first_in_levels.map_or(now, |first| first.min(now));
             if let Some(entry) = self.list.pop(until) {
                 entries.set_position(entry, self.ready.push(entry));
-            } else if self.first_in_levels.is_some_and(|first| first <= now) {
-                self.cascade(entries);
+            } else if let Some(first) = self.first_in_levels.filter(|&first| first <= now) {
+                self.cascade(first, entries);
             } else {
-                return;
+                break;
             }
         }
+        // Never back: a deadline would be looked for in the slots although it is in the ready list.
+        self.tick = self.tick.max(now);
     }
 
     /// Does the same as [`advance`](Self::advance) and [`pop_due`](Self::pop_due).
@@ -337,7 +358,7 @@ impl Hierarchical {
         if level == 0 {
             self.lowest_bits
         } else {
-            self.lowest_bits.min(MAX_UPPER_BITS)
+            self.upper_bits
         }
     }
 
@@ -346,7 +367,7 @@ impl Hierarchical {
     fn shift(&self, level: usize) -> u32 {
         match level {
             0 => 0,
-            _ => self.lowest_bits + (level as u32 - 1) * self.bits(level),
+            _ => self.lowest_bits + (level as u32 - 1) * self.upper_bits,
         }
     }
 
@@ -367,29 +388,22 @@ impl Hierarchical {
         if highest_bit < self.lowest_bits {
             return (0, deadline as usize & (self.ticks_per_wheel() - 1));
         }
-        let upper_bits = self.bits(1);
-        let upper = (highest_bit - self.lowest_bits) / upper_bits;
-        let digit = deadline >> (self.lowest_bits + upper * upper_bits);
-        (1 + upper as usize, digit as usize & ((1 << upper_bits) - 1))
+        let upper = (highest_bit - self.lowest_bits) / self.upper_bits;
+        let digit = deadline >> (self.lowest_bits + upper * self.upper_bits);
+        (
+            1 + upper as usize,
+            digit as usize & ((1 << self.upper_bits) - 1),
+        )
     }
 
-    /// Returns the slot of the earliest entry that is not due.
+    /// Returns the first occupied slot's bucket, which has the earliest entry of the levels.
     ///
     /// All entries of a level are due before those of the next level, and the slots up to that of
     /// the current tick are empty.
     #[inline]
-    fn first_occupied_slot(&self) -> Option<(usize, usize)> {
-        let slots = self.levels.iter().map(|level| level.occupied.first());
-        slots
-            .enumerate()
-            .find_map(|(level, slot)| Some((level, slot?)))
-    }
-
-    /// Returns the bucket of that slot.
-    #[inline]
     fn first_bucket(&self) -> Option<&LevelBucket> {
-        let (level, slot) = self.first_occupied_slot()?;
-        Some(self.levels[level].slots.bucket(slot))
+        let mut levels = self.levels.iter();
+        levels.find_map(|level| Some(level.slots.bucket(level.occupied.first()?)))
     }
 
     /// Sets `first_in_levels` after the first occupied slot has changed.
@@ -400,60 +414,31 @@ impl Hierarchical {
     /// Gives a level its slots. That takes at most 265 KiB, except in the lowest level.
     #[cold]
     #[inline(never)]
-    fn make_level(&mut self, level: usize) {
+    fn make_level(&mut self, level: usize) -> &mut Level {
         while self.levels.len() <= level {
             self.levels.push(Level::default());
         }
         self.levels[level] = Level::new(self.slot_count(level));
+        &mut self.levels[level]
     }
 
-    /// Adds an entry to its slot. Returns its position.
-    #[inline]
-    fn link(&mut self, deadline: u64, entry: u32) -> u32 {
-        let (level, slot) = self.slot(deadline, self.levels_tick);
-        let exists = |level: &Level| slot < level.slots.slot_count();
-        if !self.levels.get(level).is_some_and(exists) {
-            self.make_level(level);
-        }
-        let bucket = self.levels[level].bucket_or_insert(slot);
-        bucket.min_deadline = bucket.min_deadline.min(deadline);
-        bucket.items.push(entry)
-    }
-
-    /// Adds an entry that leaves its slot to the ready list, to the list or to another slot,
-    /// depending on the time of the levels. Returns its position.
-    // Not inlined: keeps register spills out of the cascade's loop.
-    #[inline(never)]
-    fn link_again(&mut self, deadline: u64, entry: u32, fits_list: bool) -> u32 {
-        if deadline <= self.levels_tick {
-            self.ready.push(entry)
-        } else if fits_list {
-            self.list.insert(deadline, entry)
-        } else {
-            self.link_lower(deadline, entry)
-        }
-    }
-
-    #[inline(never)] // Keeps register spills out of `link_again`.
-    fn link_lower(&mut self, deadline: u64, entry: u32) -> u32 {
-        self.link(deadline, entry)
-    }
-
-    /// Advances the time of the levels to the earliest deadline of the first occupied slot. Moves
-    /// the slot's entries to the ready list, and the others to the list or to lower levels.
+    /// Advances the time to `first`, the earliest deadline of the first occupied slot, and places the
+    /// entries of that slot again: in the ready list, in the list or in lower levels.
     // Not inlined: keeps its registers out of calls that move no entry of a slot.
     #[inline(never)]
-    fn cascade(&mut self, entries: &mut impl Entries) {
-        let Some((level, slot)) = self.first_occupied_slot() else {
-            return;
-        };
-        let bucket = self.levels[level].slots.bucket_mut(slot);
-        self.levels_tick = bucket.min_deadline;
+    fn cascade(&mut self, first: u64, entries: &mut impl Entries) {
+        let (level, slot) = self.slot(first, self.levels_tick);
+        self.levels_tick = first;
+        self.tick = first;
+        let items = &mut self.levels[level].slots.bucket_mut(slot).items;
         // In the lowest level all entries of a slot have the same deadline, so the whole bucket is
         // due.
-        if level > 0 || !self.ready.swap_if_empty(&mut bucket.items, entries) {
-            let items = core::mem::take(&mut bucket.items);
-            let fits_list = self.list.len() + items.len() <= MAX_LEN;
+        if level > 0 || !self.ready.swap_if_empty(items, entries) {
+            let items = core::mem::take(items);
+            // While the levels seem to have an earlier entry, none goes into the list.
+            if self.list.len() + items.len() <= MAX_LEN {
+                self.first_in_levels = None;
+            }
             let mut batch = [(0, 0); CASCADE_BATCH];
             for start in (0..items.position_count()).step_by(CASCADE_BATCH) {
                 let mut count = 0;
@@ -465,13 +450,14 @@ impl Hierarchical {
                     }
                 }
                 for &(deadline, entry) in &batch[..count] {
-                    entries.set_position(entry, self.link_again(deadline, entry, fits_list));
+                    entries.set_position(entry, self.place(deadline, entry));
                 }
             }
             // Put the array back, so that the bucket keeps its capacity.
             self.levels[level].slots.bucket_mut(slot).items = items;
         }
-        self.levels[level].clear_slot(slot);
+        self.levels[level].slots.clear_slot(slot);
+        self.levels[level].occupied.clear(slot);
         self.find_first_in_levels();
     }
 }
@@ -531,6 +517,16 @@ mod tests {
             wheel.advance(&mut entries, deadline);
             assert_eq!(wheel.pop_due(&entries), Some(entry));
         }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "too much memory")]
+    fn a_large_lowest_level_without_slots_is_cleared() {
+        let mut wheel = Hierarchical::new(1 << 20);
+        // The first ones fill the list.
+        (0..=MAX_LEN as u32).for_each(|entry| _ = wheel.insert(1 << 40, entry));
+        wheel.clear();
+        assert!(wheel.is_empty() && wheel.next_deadline().is_none());
     }
 
     #[test]

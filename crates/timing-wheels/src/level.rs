@@ -13,18 +13,28 @@ pub(super) struct Level {
 }
 
 /// The entries of a slot.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct LevelBucket {
     pub(super) items: TombstoneVec,
-    /// No entry has an earlier deadline. A removal may leave it too low, but never before the
-    /// slot's first tick.
+    /// No entry has an earlier deadline; `u64::MAX` if there is no entry. A removal may leave it too
+    /// low, but never before the slot's first tick.
     pub(super) min_deadline: u64,
+}
+
+impl Default for LevelBucket {
+    fn default() -> Self {
+        Self {
+            items: TombstoneVec::new(),
+            min_deadline: u64::MAX,
+        }
+    }
 }
 
 impl Bucket for LevelBucket {
     #[inline]
     fn clear(&mut self) {
         self.items.clear();
+        self.min_deadline = u64::MAX;
     }
 }
 
@@ -42,16 +52,8 @@ impl Level {
     pub(super) fn bucket_or_insert(&mut self, slot: usize) -> &mut LevelBucket {
         self.slots.bucket_or_insert(slot, |bucket| {
             bucket.items.prepare();
-            bucket.min_deadline = u64::MAX;
             self.occupied.set(slot);
         })
-    }
-
-    /// Removes all entries of an occupied slot.
-    #[inline]
-    pub(super) fn clear_slot(&mut self, slot: usize) {
-        self.slots.clear_slot(slot);
-        self.occupied.clear(slot);
     }
 
     /// Removes all entries.
