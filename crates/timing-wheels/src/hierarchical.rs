@@ -163,8 +163,7 @@ impl Hierarchical {
             let level = &mut self.levels[level];
             let bucket = level.slots.bucket_mut(slot);
             if bucket.items.remove_at(position as usize) {
-                let moved = |entry, position| entries.set_position(entry, position);
-                bucket.items.compact(moved);
+                bucket.items.compact(entries);
                 if bucket.items.is_empty() {
                     let was_first = Some(bucket.min_deadline) == self.first_in_levels;
                     level.slots.clear_slot(slot);
@@ -352,16 +351,6 @@ impl Hierarchical {
         self.lowest_bits > MAX_UPPER_BITS
     }
 
-    /// Returns the number of bits in the digit of a level. The highest one may have fewer.
-    #[inline]
-    fn bits(&self, level: usize) -> u32 {
-        if level == 0 {
-            self.lowest_bits
-        } else {
-            self.upper_bits
-        }
-    }
-
     /// Returns the number of bits below the digit of a level.
     #[inline]
     fn shift(&self, level: usize) -> u32 {
@@ -374,7 +363,11 @@ impl Hierarchical {
     /// Returns the number of slots of a level. The digit of the highest level has only those bits
     /// that are left of the 64.
     fn slot_count(&self, level: usize) -> usize {
-        1 << self.bits(level).min(u64::BITS - self.shift(level))
+        let bits = match level {
+            0 => self.lowest_bits,
+            _ => self.upper_bits,
+        };
+        1 << bits.min(u64::BITS - self.shift(level))
     }
 
     /// Returns the level and the slot of a deadline after `tick`.

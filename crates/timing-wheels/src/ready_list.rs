@@ -94,7 +94,7 @@ impl<T: Item> ReadyList<T> {
 
     /// Sorts all entries by a key, which is read once per entry. The sort is stable.
     pub(super) fn sort_by_key(&mut self, key: impl Fn(u32) -> u64, entries: &mut impl Entries) {
-        self.items.remove_tombstones(|_, _| ());
+        self.items.remove_tombstones(entries);
         self.front = 0;
         self.items
             .items_mut()
@@ -121,11 +121,7 @@ impl<T: Item> ReadyList<T> {
     /// Removes tombstones as [`TombstoneVec::compact`] does.
     #[inline]
     pub(super) fn compact(&mut self, entries: &mut impl Entries) {
-        if self.items.position_count() > 0
-            && self
-                .items
-                .compact(|entry, position| entries.set_position(entry, position))
-        {
+        if self.items.position_count() > 0 && self.items.compact(entries) {
             self.front = 0;
         }
     }

@@ -238,10 +238,7 @@ impl RoundsBucket {
         if self.items.is_empty() {
             return true;
         }
-        if self
-            .items
-            .compact(|entry, position| entries.set_position(entry, position))
-        {
+        if self.items.compact(entries) {
             self.compute_chunk_minima();
         }
         self.chunk_minima

@@ -152,33 +152,32 @@ impl<T: Item> TombstoneVec<T> {
     }
 
     /// Removes the tombstones at the end, and all others if they are more than half of the array.
-    /// Calls `moved` with each entry that moves and its new position. Returns whether it removed
-    /// tombstones from the middle.
+    /// Returns whether it removed tombstones from the middle.
     #[inline]
-    pub(super) fn compact(&mut self, moved: impl FnMut(u32, u32)) -> bool {
+    pub(super) fn compact(&mut self, entries: &mut impl Entries) -> bool {
         while self.items.last().is_some_and(|&last| entry(last).is_none()) {
             self.items.pop();
             self.tombstones -= 1;
         }
         let removes_all = self.tombstones > self.items.len() / 2;
         if removes_all {
-            self.remove_tombstones(moved);
+            self.remove_tombstones(entries);
         }
         shrink_if_sparse(&mut self.items);
         removes_all
     }
 
-    /// Removes all tombstones. Calls `moved` with each entry that moves and its new position.
+    /// Removes all tombstones.
     // Not in `compact`, which is called more often.
     #[inline(never)]
-    pub(super) fn remove_tombstones(&mut self, mut moved: impl FnMut(u32, u32)) {
+    pub(super) fn remove_tombstones(&mut self, entries: &mut impl Entries) {
         let mut to = 0;
         for from in 0..self.items.len() {
             let item = self.items[from];
             if let Some(entry) = entry(item) {
                 if from != to {
                     self.items[to] = item;
-                    moved(entry, to as u32);
+                    entries.set_position(entry, to as u32);
                 }
                 to += 1;
             }
@@ -224,18 +223,24 @@ mod tests {
         vec
     }
 
+    /// They panic if an entry gets another position.
+    fn no_entry_moves() -> TestEntries {
+        TestEntries::new([])
+    }
+
     #[test]
     fn compact_removes_tombstones_from_the_middle_if_they_are_more_than_half() {
         for len in [4, 5, 64] {
             let half = len / 2;
             let mut vec = vec_with_tombstones(len, half);
-            assert!(!vec.compact(|_, _| panic!("an entry moved")));
+            assert!(!vec.compact(&mut no_entry_moves()));
             assert_eq!((vec.position_count(), vec.len()), (len, len - half));
             assert!(vec.remove_at(half));
-            let mut moved = Vec::new();
-            assert!(vec.compact(|entry, position| moved.push((entry, position))));
+            let mut entries = TestEntries::new(0..len as u64);
+            assert!(vec.compact(&mut entries));
             let left: Vec<_> = (half as u32 + 1..len as u32).collect();
-            assert_eq!(moved, left.iter().copied().zip(0..).collect::<Vec<_>>());
+            let positions = left.iter().map(|&entry| entries.position(entry));
+            assert!(positions.eq(0..left.len() as u32));
             assert_eq!(
                 (vec.position_count(), vec.iter().collect::<Vec<_>>()),
                 (left.len(), left)
@@ -248,7 +253,7 @@ mod tests {
         let mut vec = vec_with_tombstones(8, 0);
         assert!(!vec.remove_at(6));
         assert!(vec.remove_at(7));
-        assert!(!vec.compact(|_, _| panic!("an entry moved")));
+        assert!(!vec.compact(&mut no_entry_moves()));
         assert_eq!((vec.position_count(), vec.len()), (6, 6));
     }
 
