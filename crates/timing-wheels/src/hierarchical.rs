@@ -411,8 +411,10 @@ impl Hierarchical {
         while self.levels.len() <= level {
             self.levels.push(Level::default());
         }
-        self.levels[level] = Level::new(self.slot_count(level));
-        &mut self.levels[level]
+        let slots = self.slot_count(level);
+        let level = &mut self.levels[level];
+        level.allocate(slots);
+        level
     }
 
     /// Advances the time to `first`, the earliest deadline of the first occupied slot, and places the

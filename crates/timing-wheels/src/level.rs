@@ -39,12 +39,10 @@ impl Bucket for LevelBucket {
 }
 
 impl Level {
-    /// Makes an empty level.
-    pub(super) fn new(slots: usize) -> Self {
-        Self {
-            slots: Ring::new(slots),
-            occupied: Bitmap::new(slots),
-        }
+    /// Gives a level without slots as many empty ones.
+    pub(super) fn allocate(&mut self, slots: usize) {
+        self.slots.allocate(slots);
+        self.occupied = Bitmap::new(slots);
     }
 
     /// Returns the slot's bucket, and marks the slot as occupied.

@@ -142,19 +142,19 @@ impl<B: Bucket> Ring<B> {
         unused: 0,
     };
 
-    /// Makes a ring of `slots` empty slots.
-    pub(super) fn new(slots: usize) -> Self {
-        Self {
-            bucket_of_slot: vec![0; slots],
-            buckets: vec![BucketOfSlot::default()],
-            unused: 1,
-        }
-    }
-
-    /// Makes the same ring as [`new`](Self::new), or returns an error if there is no memory for it.
+    /// Makes a ring of `slots` empty slots, or returns an error if there is no memory for it.
     pub(super) fn try_new(slots: usize) -> Result<Self, SizeError> {
         try_memory::<u32>(slots)?;
-        Ok(Self::new(slots))
+        let mut ring = Self::NONE;
+        ring.allocate(slots);
+        Ok(ring)
+    }
+
+    /// Gives a ring without slots as many empty ones.
+    pub(super) fn allocate(&mut self, slots: usize) {
+        self.bucket_of_slot = vec![0; slots];
+        self.buckets.push(BucketOfSlot::default());
+        self.unused = 1;
     }
 
     pub(super) fn slot_count(&self) -> usize {
