@@ -165,10 +165,10 @@ impl Hierarchical {
             if bucket.items.remove_at(position as usize) {
                 bucket.items.compact(entries);
                 if bucket.items.is_empty() {
-                    let was_first = Some(bucket.min_deadline) == self.first_in_levels;
+                    let min_deadline = bucket.min_deadline;
                     level.slots.clear_slot(slot);
                     level.occupied.clear(slot);
-                    if was_first {
+                    if self.first_in_levels == Some(min_deadline) {
                         self.find_first_in_levels();
                     }
                 }
