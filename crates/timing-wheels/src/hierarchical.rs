@@ -184,10 +184,10 @@ impl Hierarchical {
         self.ready.compact(entries);
         loop {
             // Those of the list come before those of a slot that have the same deadline.
-            let until = self.first_in_levels.map_or(now, |first| first.min(now));
-            if let Some(entry) = self.list.pop(until) {
+            let first = self.first_in_levels.filter(|&first| first <= now);
+            if let Some(entry) = self.list.pop(first.unwrap_or(now)) {
                 entries.set_position(entry, self.ready.push(entry));
-            } else if let Some(first) = self.first_in_levels.filter(|&first| first <= now) {
+            } else if let Some(first) = first {
                 self.cascade(first, entries);
             } else {
                 break;
