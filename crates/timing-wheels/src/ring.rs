@@ -153,7 +153,7 @@ impl<B: Bucket> Ring<B> {
     /// Gives a ring without slots as many empty ones.
     pub(super) fn allocate(&mut self, slots: usize) {
         self.bucket_of_slot = vec![0; slots];
-        self.buckets.push(BucketOfSlot::default());
+        self.add_bucket();
         self.unused = 1;
     }
 
@@ -208,7 +208,7 @@ impl<B: Bucket> Ring<B> {
     fn occupy(&mut self, slot: usize, init: impl FnOnce(&mut B)) -> u32 {
         let index = self.unused;
         if index == self.buckets.len() {
-            self.buckets.push(BucketOfSlot::default());
+            self.add_bucket();
         }
         self.unused += 1;
         self.bucket_of_slot[slot] = index as u32;
@@ -216,6 +216,13 @@ impl<B: Bucket> Ring<B> {
         bucket.slot = slot as u32;
         init(&mut bucket.bucket);
         index as u32
+    }
+
+    // Apart, so that the other insertions save no registers for the call.
+    #[cold]
+    #[inline(never)]
+    fn add_bucket(&mut self) {
+        self.buckets.push(BucketOfSlot::default());
     }
 
     /// Clears the bucket of an occupied slot and keeps it for another slot. The slot is empty
