@@ -417,8 +417,8 @@ impl Hierarchical {
         level
     }
 
-    /// Advances the time to `first`, the earliest deadline of the first occupied slot, and places the
-    /// entries of that slot again: in the ready list, in the list or in lower levels.
+    /// Advances the time to `first`, the earliest deadline of the first occupied slot, and places
+    /// the entries of that slot again: in the ready list, in the list or in lower levels.
     // Not inlined: keeps its registers out of calls that move no entry of a slot.
     #[inline(never)]
     fn cascade(&mut self, first: u64, entries: &mut impl Entries) {

@@ -16,8 +16,8 @@ pub(super) struct Level {
 #[derive(Debug)]
 pub(super) struct LevelBucket {
     pub(super) items: TombstoneVec,
-    /// No entry has an earlier deadline; `u64::MAX` if there is no entry. A removal may leave it too
-    /// low, but never before the slot's first tick.
+    /// No entry has an earlier deadline; `u64::MAX` if there is no entry. A removal may leave it
+    /// too low, but never before the slot's first tick.
     pub(super) min_deadline: u64,
 }
 

@@ -326,7 +326,7 @@ macro_rules! wheel {
             /// wheel.advance(12, |number| portion.push(number));
             /// assert_eq!(portion, [0, 1, 2, 3, 4]);
             /// ```
-            // Inlined: many calls find nothing, and then the registers of a call are most of the cost.
+            // Inlined: many calls find nothing, so the registers of a call are most of the cost.
             #[inline]
             pub fn pop_expired(&mut self, now: u64) -> Option<(Key, u64, T)> {
                 let entry = self.pop_first(now)?;

@@ -161,8 +161,8 @@ impl<B: Bucket> Ring<B> {
         self.bucket_of_slot.len()
     }
 
-    /// Returns the number of entries in each of `slots` slots, those that the ring has and then empty
-    /// ones; `None` if there is no memory for the numbers.
+    /// Returns the number of entries in each of `slots` slots, those that the ring has and then
+    /// empty ones; `None` if there is no memory for the numbers.
     pub(super) fn counts(&self, slots: usize, count: impl Fn(&B) -> usize) -> Option<Vec<usize>> {
         let mut counts = try_array(slots).ok()?;
         counts.extend(self.range(0..self.slot_count()).map(count));

@@ -63,8 +63,8 @@ pub(super) struct RoundsBucket {
     chunk_minima: Vec<u32>,
     /// The round of the wheel from which `remaining_rounds` count.
     base_round: u64,
-    /// No entry has an earlier deadline; `u64::MAX` if there is no entry. A removal may leave it too
-    /// low. The owner sets it.
+    /// No entry has an earlier deadline; `u64::MAX` if there is no entry. A removal may leave it
+    /// too low. The owner sets it.
     pub(super) min_deadline: u64,
     /// No entry is due in a later round. A removal may leave it too high.
     pub(super) max_round: u64,

@@ -229,8 +229,10 @@ impl<T> Slab<T> {
         self.cells.shrink_to_fit();
     }
 
-    /// Frees the cells after the last one that is used, or was used too often. Keys name cells, so a
-    /// cell cannot move. The first `kept` cells stay.
+    /// Frees the cells after the last one that is used, or was used too often. The first `kept`
+    /// ones stay. Keys name cells, so a cell cannot move.
+    ///
+    /// The insertion of each cell pays for this, so the cost per removal is constant.
     #[cold]
     fn trim(&mut self, kept: usize) {
         let (mut len, mut generation) = (self.cells.len(), self.first_generation);
@@ -242,6 +244,7 @@ impl<T> Slab<T> {
             len -= 1;
             generation = generation.max(last.generation);
             let (before, next) = (last.deadline, last.position);
+            // It leaves the list of free cells.
             if self.free as usize == len {
                 self.free = next;
             } else {
