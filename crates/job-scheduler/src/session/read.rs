@@ -15,7 +15,7 @@ use crate::looks::{Looks, MIN_PAUSE};
 use crate::observe;
 use crate::portions::Portions;
 use crate::settings::Settings;
-use crate::store::{Look, Read, Run, Store, Wanted, was_ended};
+use crate::store::{Look, Run, Store, Wanted, was_ended};
 
 impl Session {
     /// Reads until `stop`. Then it ends when all runs have ended.
@@ -142,13 +142,11 @@ impl Session {
         if look.has_runs && wanted.room > 0 {
             let portion = &mut portions.claim;
             let most = wanted.room.min(portion.rows);
-            let claim = store.claim(
-                self.lease.node,
-                Wanted {
-                    room: most,
-                    ..wanted
-                },
-            );
+            let part = Wanted {
+                room: most,
+                ..wanted
+            };
+            let claim = store.claim(self.lease.node, part);
             let claimed = self.attempt("claim", claim).await?;
             portion.learn(claimed.is_none());
             if let Some((taken_over, runs)) = claimed {
@@ -165,27 +163,21 @@ impl Session {
         if look.has_due && wanted.room > 0 {
             let portion = &mut portions.read;
             let most = wanted.room.min(portion.rows);
-            let read = store.read_ahead(
-                self.lease.node,
-                Wanted {
-                    room: most,
-                    rooms: &left,
-                    ..wanted
-                },
-            );
+            let part = Wanted {
+                room: most,
+                rooms: &left,
+                ..wanted
+            };
+            let read = store.read_ahead(self.lease.node, part);
             let read = self.attempt("read ahead", read).await?;
             portion.learn(read.is_none());
             if let Some(read) = read {
-                let Read {
-                    runs,
-                    count: read,
-                    is_cut,
-                } = read.ok_or(Error::LeaseLost)?;
-                has_more |= is_cut || read == most;
-                taken += read;
-                count += runs.len();
-                subtract(&mut left, &runs);
-                self.enqueue(runs)?;
+                let read = read.ok_or(Error::LeaseLost)?;
+                has_more |= read.is_cut || read.count == most;
+                taken += read.count;
+                count += read.runs.len();
+                subtract(&mut left, &read.runs);
+                self.enqueue(read.runs)?;
             }
         }
         if look.has_unplanned && limit > 0 {

@@ -55,7 +55,7 @@ use crate::sql::{Names, Parameter};
 use rows::{ids, look, reading, run, started};
 use statements::Statements;
 
-pub(crate) use read::{Portion, Read, Wanted};
+pub(crate) use read::{Portion, Wanted};
 pub(crate) use rows::{
     Finished, Finishes, Look, Previous, Registered, Run, SNOOZED, Started, Starts, Verdict,
 };
@@ -220,25 +220,23 @@ impl Store {
         has_session: bool,
         role: Role,
     ) -> Result<Self, Error> {
-        let mut statements = Statements::new(names);
-        if has_session {
-            let texts = match role {
-                Role::Lease => &[RENEW][..],
-                Role::Read => &[
-                    LOOK,
-                    read::CLAIM_RUNS,
-                    read::IS_MINE,
-                    read::LOCK_DUE,
-                    read::CLAIM,
-                    read::MOVE_ON,
-                    read::LOCK_UNPLANNED,
-                    SETTLE,
-                ],
-                Role::Start => &[WATCH, START],
-                Role::Finish => &[FINISH],
-            };
-            statements.prepare(&client, texts).await?;
-        }
+        let texts = match role {
+            _ if !has_session => &[][..],
+            Role::Lease => &[RENEW],
+            Role::Read => &[
+                LOOK,
+                read::CLAIM_RUNS,
+                read::IS_MINE,
+                read::LOCK_DUE,
+                read::CLAIM,
+                read::MOVE_ON,
+                read::LOCK_UNPLANNED,
+                SETTLE,
+            ],
+            Role::Start => &[WATCH, START],
+            Role::Finish => &[FINISH],
+        };
+        let statements = Statements::new(names, &client, texts).await?;
         let local_settings = if has_session {
             String::new()
         } else {
@@ -452,10 +450,8 @@ impl Store {
         }
         let mut all = Finishes::default();
         for result in results {
-            let finishes = match self
-                .finish_all(node, prefetch, slice::from_ref(result))
-                .await
-            {
+            let finish = self.finish_all(node, prefetch, slice::from_ref(result));
+            let finishes = match finish.await {
                 Err(error) if is_rejected(&error) => {
                     let code = error.code().map_or("", SqlState::code);
                     let why = format!("the database rejects the result, with SQLSTATE {code}");
@@ -583,11 +579,8 @@ pub(crate) fn was_ended(error: &Error) -> bool {
 
 /// Whether a value in a statement is invalid, or exceeds a limit (the classes 22 and 54).
 fn is_rejected(error: &Error) -> bool {
-    error.code().is_some_and(|state| {
-        ["22", "54"]
-            .iter()
-            .any(|class| state.code().starts_with(class))
-    })
+    let class = error.code().and_then(|state| state.code().get(..2));
+    matches!(class, Some("22" | "54"))
 }
 
 /// Whether a statement has waited for a lock as long as it may. Then it has changed nothing.

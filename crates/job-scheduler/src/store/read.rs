@@ -289,9 +289,8 @@ impl Store {
             plans.jobs.push(job);
             plans.handlers.push(row.try_get(1)?);
             plans.due.push(planned.due);
-            plans
-                .start_at
-                .push(due.saturating_add(jitter(row.try_get(5)?)).unwrap_or(due));
+            let start_at = due.saturating_add(jitter(row.try_get(5)?));
+            plans.start_at.push(start_at.unwrap_or(due));
             plans.is_skipped.push(planned.is_skipped);
             plans.misses_until.push(planned.misses_until);
             plans.priorities.push(priority);

@@ -18,46 +18,37 @@ pub(super) struct Statements {
 }
 
 impl Statements {
-    pub(super) fn new(names: &Names) -> Self {
-        Self {
-            names: names.clone(),
-            prepared: BTreeMap::new(),
-        }
-    }
-
-    /// Prepares all of them in one round trip.
-    pub(super) async fn prepare(
-        &mut self,
+    /// Prepares these statements in one round trip.
+    pub(super) async fn new(
+        names: &Names,
         client: &Client,
         texts: &[&'static str],
-    ) -> Result<(), Error> {
-        let mut pending = Vec::new();
-        for &text in texts {
-            let complete = self.names.complete(text);
-            pending.push(Box::pin(async move {
-                Ok::<_, Error>((text, client.prepare(&complete).await?))
-            }));
-        }
+    ) -> Result<Self, Error> {
+        let prepare = |&text: &&'static str| {
+            let complete = names.complete(text);
+            Box::pin(async move { Ok((text, client.prepare(&complete).await?)) })
+        };
+        let mut pending: Vec<_> = texts.iter().map(prepare).collect();
+        let mut prepared = Vec::new();
         // All of them are sent before the first answer is awaited.
-        let prepared = poll_fn(|context| {
-            let mut result = Poll::Pending;
+        poll_fn(|context| {
             pending.retain_mut(|prepare| match prepare.as_mut().poll(context) {
                 Poll::Pending => true,
-                Poll::Ready(Ok((text, statement))) => {
-                    self.prepared.insert(text, statement);
-                    false
-                }
-                Poll::Ready(Err(error)) => {
-                    result = Poll::Ready(Err(error));
+                Poll::Ready(result) => {
+                    prepared.push(result);
                     false
                 }
             });
-            if pending.is_empty() && result.is_pending() {
-                result = Poll::Ready(Ok(()));
+            match pending[..] {
+                [] => Poll::Ready(()),
+                _ => Poll::Pending,
             }
-            result
-        });
-        prepared.await
+        })
+        .await;
+        Ok(Self {
+            names: names.clone(),
+            prepared: prepared.into_iter().collect::<Result<_, Error>>()?,
+        })
     }
 
     /// Executes a statement, in which `@` stands for the schema.
