@@ -78,12 +78,7 @@ impl Jobs {
         let needs_now =
             |job: &Checked| matches!(job.schedule, Schedule::Cron(..)) && job.start.is_none();
         let now = match jobs.iter().any(needs_now) {
-            true => client
-                .rows(NOW, "")
-                .await?
-                .first()
-                .map(|&(micros, _)| micros)
-                .unwrap_or_default(),
+            true => client.rows(NOW, "").await?[0].0,
             false => 0,
         };
         let entries = (1..).zip(jobs).map(|(number, job)| entry(number, job, now));

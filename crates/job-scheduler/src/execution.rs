@@ -164,11 +164,8 @@ impl Executions {
             state.runs.clear();
             mem::take(&mut state.handlers)
         };
-        self.shared
-            .timer
-            .timeout(self.shared.settings.lease, handlers.shutdown())
-            .await
-            .is_ok()
+        let (timer, limit) = (&self.shared.timer, self.shared.settings.lease);
+        timer.timeout(limit, handlers.shutdown()).await.is_ok()
     }
 
     /// Ends all executions, because the lease could not be renewed. That is not their fault. If the
@@ -394,13 +391,8 @@ impl Execution {
             (_, Some(_), None) => End::Retried,
             (_, None, None) => End::Failed,
         };
-        let error = finished
-            .result
-            .as_ref()
-            .err()
-            .map(String::as_str)
-            .filter(|_| !is_completed);
-        observe::ended(&self.run, end, self.took, error);
+        let error = finished.result.as_ref().err().filter(|_| !is_completed);
+        observe::ended(&self.run, end, self.took, error.map(String::as_str));
     }
 }
 

@@ -190,11 +190,8 @@ impl Context {
             output.get()
         );
         let rows = transaction.rows(&names.complete(COMPLETE), &call).await?;
-        if rows.iter().any(|(_, is_done)| is_done == "true") {
-            Ok(())
-        } else {
-            Err(Error::RunLost)
-        }
+        let is_done = rows.iter().any(|(_, is_done)| is_done == "true");
+        is_done.then_some(()).ok_or(Error::RunLost)
     }
 }
 
@@ -324,11 +321,8 @@ impl Handlers {
                 encode(&output).map_err(|why| RunError::permanent(format!("the output {why}")))
             }) as Execution
         };
-        if self
-            .by_name
-            .insert(name.clone(), Arc::new(handler))
-            .is_some()
-        {
+        let earlier = self.by_name.insert(name.clone(), Arc::new(handler));
+        if earlier.is_some() {
             self.duplicate = Some(name);
         }
     }
@@ -393,15 +387,11 @@ fn text_without_nul(text: &str) -> String {
 fn without_nul(value: Value) -> Value {
     match value {
         Value::String(text) => Value::String(text_without_nul(&text)),
-        Value::Array(values) => Value::Array(values.into_iter().map(without_nul).collect()),
-        Value::Object(fields) => {
-            let fields = fields.into_iter();
-            Value::Object(
-                fields
-                    .map(|(name, value)| (text_without_nul(&name), without_nul(value)))
-                    .collect(),
-            )
-        }
+        Value::Array(values) => values.into_iter().map(without_nul).collect(),
+        Value::Object(fields) => fields
+            .into_iter()
+            .map(|(name, value)| (text_without_nul(&name), without_nul(value)))
+            .collect(),
         other => other,
     }
 }

@@ -111,10 +111,8 @@ impl Executing {
         } = self;
         // Less than all places: outputs and texts of errors are limited.
         let size = (bytes(&result) + OVERHEAD) as u32;
-        let place = places
-            .acquire_many_owned(size)
-            .await
-            .expect("it is never closed");
+        let place = places.acquire_many_owned(size).await;
+        let place = place.expect("it is never closed");
         // Another run may start, although this result is not written.
         drop(runner);
         run.place = None;

@@ -254,6 +254,8 @@ pub(crate) fn job(row: &Row) -> Result<Job, tokio_postgres::Error> {
 
 pub(crate) fn run_info(row: &Row) -> Result<RunInfo, tokio_postgres::Error> {
     let output: Option<Json<&RawValue>> = row.try_get("output")?;
+    let failures: Option<Json<Vec<Value>>> = row.try_get("failures")?;
+    let failures = failures.iter().flat_map(|Json(entries)| entries);
     Ok(RunInfo {
         id: row.try_get("id")?,
         job: row.try_get("job")?,
@@ -273,11 +275,7 @@ pub(crate) fn run_info(row: &Row) -> Result<RunInfo, tokio_postgres::Error> {
         blocked_on: row
             .try_get::<_, Option<Parsed<_>>>("blocked_on")?
             .map(|read| read.0),
-        failures: row
-            .try_get::<_, Option<Json<Vec<Value>>>>("failures")?
-            .map_or_else(Vec::new, |Json(entries)| {
-                entries.iter().filter_map(failed_attempt).collect()
-            }),
+        failures: failures.filter_map(failed_attempt).collect(),
     })
 }
 

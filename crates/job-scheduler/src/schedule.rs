@@ -83,16 +83,8 @@ impl Schedule {
     ) -> Result<(Timestamp, Option<Timestamp>), String> {
         let none = || format!("'{self}' has no due time after {first_run}");
         let first = self.first(first_run).ok_or_else(none)?;
-        Ok((
-            first,
-            next_run.map(|next_run| {
-                if next_run < first_run {
-                    next_run
-                } else {
-                    first
-                }
-            }),
-        ))
+        let next_run = next_run.map(|next| if next < first_run { next } else { first });
+        Ok((first, next_run))
     }
 
     /// Returns the first due time that is after `due` and not before `earliest`. `due` is a due

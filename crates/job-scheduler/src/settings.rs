@@ -96,9 +96,6 @@ impl Settings {
             prefetch,
             lease,
             misfire_after,
-            batch,
-            capacity,
-            runners,
             retention,
             cancel_grace,
             ..
@@ -128,7 +125,7 @@ impl Settings {
                  would misfire"
             )
         })?;
-        let counts = [batch, capacity, runners];
+        let counts = [self.batch, self.capacity, self.runners];
         ensure(counts.iter().all(|n| (1..=1 << 20).contains(n)), || {
             "batch, capacity and runners must be from 1 to 2^20".into()
         })?;

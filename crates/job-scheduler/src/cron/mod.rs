@@ -64,10 +64,7 @@ impl Pattern {
         let before_last = fields.get(DAY).and_then(|field| BeforeLast::parse(field));
         if before_last.is_some() {
             fields[DAY] = "L";
-            if !fields
-                .get(WEEKDAY)
-                .is_some_and(|field| ["*", "?"].contains(field))
-            {
+            if !matches!(fields.get(WEEKDAY), Some(&("*" | "?"))) {
                 return Err(
                     "days before the last day of the month cannot be combined with weekdays".into(),
                 );

@@ -203,8 +203,7 @@ fn item_to_cron(item: &str, field: usize) -> String {
         max.to_string()
     };
     match start {
-        "" => format!("*/{step}"),
-        "SUN" => format!("*/{step}"),
+        "" | "SUN" => format!("*/{step}"),
         start if start == min.to_string() => format!("*/{step}"),
         start if start.contains(['*', '-']) => item.to_owned(),
         start => format!("{start}-{max}/{step}"),

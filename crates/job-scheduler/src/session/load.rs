@@ -145,13 +145,10 @@ impl Session {
     /// Returns how many runs of each handler the node may claim.
     pub(super) fn rooms(&self, handlers: &[String], free: usize) -> Vec<i64> {
         let room = |handler: &String| match handlers.len() {
-            1 => free,
-            _ => self.shared.held.room(handler, free),
+            1 => free as i64,
+            _ => self.shared.held.room(handler, free) as i64,
         };
-        handlers
-            .iter()
-            .map(|handler| room(handler) as i64)
-            .collect()
+        handlers.iter().map(room).collect()
     }
 
     /// Waits for a runner.
@@ -236,10 +233,8 @@ impl Session {
 
     /// Returns the number of runs that count for the capacity.
     pub(super) fn count(&self) -> usize {
-        self.load
-            .held
-            .load(Relaxed)
-            .saturating_sub(self.load.parked.load(Relaxed))
+        let Load { held, parked, .. } = &self.load;
+        held.load(Relaxed).saturating_sub(parked.load(Relaxed))
     }
 
     /// A run is taken from the queue.

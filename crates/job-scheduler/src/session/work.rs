@@ -90,10 +90,6 @@ impl Session {
             if starts.is_lease_lost {
                 return Err(Error::LeaseLost);
             }
-            let kept = starts.running.len()
-                + starts.locked.len()
-                + starts.postponed.len()
-                + starts.later.len();
             for started in starts.running {
                 let (run, permit) = due.remove(&started.id).expect("only these are started");
                 if !executions.spawn(run, started, permit) {
@@ -114,7 +110,7 @@ impl Session {
                 let start = self.lease.instant(time);
                 self.insert(run, start)?;
             }
-            self.forget(ids.len() - kept);
+            self.forget(due.len());
             // Last, because a recorder of metrics may panic.
             observe::duty("start", took, false);
             if let (Some(limit), Some(suspect)) = (watch, executions.watched()) {
