@@ -6,15 +6,15 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use hashed_wheel::{HashedWheelTimer, TimeoutError};
+use hashed_wheel::HashedWheelTimer;
 use tokio::sync::Notify;
-use tokio_postgres::config::{Host, LoadBalanceHosts};
 use tokio_postgres::error::{DbError, SqlState};
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
-use tokio_postgres::{AsyncMessage, Client, Config, Connection, Socket};
+use tokio_postgres::{AsyncMessage, Client, Config, Socket};
 
 use crate::caught::caught;
 use crate::error::Error;
+use crate::hosts::{self, within};
 use crate::sql::{Parameter, Typed};
 
 type Messages = Box<
@@ -27,8 +27,7 @@ type Connecting =
 /// parameter.
 #[derive(Clone)]
 pub(crate) struct Connector {
-    /// One for each host.
-    hosts: Vec<Config>,
+    config: Config,
     timer: HashedWheelTimer,
     /// Whether connections have settings. Otherwise they may be those of a pooler.
     has_session: bool,
@@ -36,12 +35,7 @@ pub(crate) struct Connector {
 }
 
 impl Connector {
-    pub(crate) fn new<T>(
-        config: &Config,
-        tls: T,
-        has_session: bool,
-        timer: HashedWheelTimer,
-    ) -> Self
+    pub(crate) fn new<T>(config: Config, tls: T, has_session: bool, timer: HashedWheelTimer) -> Self
     where
         T: MakeTlsConnect<Socket> + Clone + Send + Sync + 'static,
         T::Stream: Send + 'static,
@@ -51,12 +45,13 @@ impl Connector {
         let connect = move |config: Config| {
             let tls = tls.clone();
             Box::pin(async move {
-                let (client, connection) = config.connect(tls).await?;
-                Ok((client, messages(connection)))
+                let (client, mut connection) = config.connect(tls).await?;
+                let messages = move |context: &mut Context<'_>| connection.poll_message(context);
+                Ok((client, Box::new(messages) as Messages))
             }) as Connecting
         };
         Self {
-            hosts: hosts(config),
+            config,
             timer,
             has_session,
             connect: Arc::new(connect),
@@ -75,7 +70,8 @@ impl Connector {
         lost: Arc<Notify>,
     ) -> Result<Client, Error> {
         let settings = settings(lease);
-        let (client, mut messages) = self.connect_to_any(lease, &settings).await?;
+        let open = |config| self.open(config, lease, &settings);
+        let (client, mut messages) = hosts::connect(&self.config, lease, &self.timer, open).await?;
         tokio::spawn(async move {
             // An error or a panic closes the connection. The next call of the client reports that.
             while let Ok(Some(Ok(message))) = caught(poll_fn(&mut messages)).await {
@@ -85,7 +81,8 @@ impl Connector {
             }
             lost.notify_one();
         });
-        self.check(&client, &settings).await.map(|()| client)
+        within(&self.timer, lease, self.check(&client, &settings)).await?;
+        Ok(client)
     }
 
     /// Fails if the settings of the start-up message have no effect. A pooler has dropped them:
@@ -119,62 +116,24 @@ impl Connector {
         })
     }
 
-    /// Tries one host after the other. A host that accepts a connection and does not answer, such
-    /// as a machine whose disk hangs, takes only its part of the lease: tokio-postgres would wait
-    /// for it without an end, and never try the next one.
-    async fn connect_to_any(
+    async fn open(
         &self,
+        mut config: Config,
         lease: Duration,
         settings: &[(&str, String)],
     ) -> Result<(Client, Messages), Error> {
-        let mut hosts = self.hosts.clone();
-        if hosts
-            .iter()
-            .any(|config| config.get_load_balance_hosts() == LoadBalanceHosts::Random)
-        {
-            fastrand::shuffle(&mut hosts);
+        // TCP options are in whole seconds. Zero would be rejected.
+        let [idle, interval] = [lease, lease / 3].map(|time| time.max(Duration::from_secs(1)));
+        config
+            .tcp_user_timeout(lease)
+            .keepalives_idle(idle)
+            .keepalives_interval(interval)
+            .keepalives_retries(2);
+        if self.has_session {
+            config.options(options(config.get_options().unwrap_or_default(), settings));
         }
-        let share = lease / hosts.len() as u32;
-        let mut result = Err(Error::NoAnswer);
-        for mut config in hosts {
-            // TCP options are in whole seconds. Zero would be rejected.
-            let [idle, interval] = [lease, lease / 3].map(|time| time.max(Duration::from_secs(1)));
-            let limit = config
-                .get_connect_timeout()
-                .map_or(share, |limit| share.min(*limit));
-            config.connect_timeout(limit).tcp_user_timeout(lease);
-            config
-                .keepalives_idle(idle)
-                .keepalives_interval(interval)
-                .keepalives_retries(2);
-            if self.has_session {
-                config.options(options(config.get_options().unwrap_or_default(), settings));
-            }
-            let connecting = async {
-                (self.connect)(config)
-                    .await
-                    .map_err(|error| rejection(error, settings))
-            };
-            result = within(&self.timer, limit, connecting).await;
-            if matches!(result, Ok(_) | Err(Error::Timer(_))) {
-                break;
-            }
-        }
-        result
-    }
-}
-
-/// Ends a call of the database that takes too long: a stopped server may still have a working
-/// kernel, which keeps the connection alive.
-pub(crate) async fn within<T>(
-    timer: &HashedWheelTimer,
-    limit: Duration,
-    call: impl Future<Output = Result<T, Error>>,
-) -> Result<T, Error> {
-    match timer.timeout(limit, call).await {
-        Ok(result) => result,
-        Err(TimeoutError::Timer(error)) => Err(error.into()),
-        Err(_) => Err(Error::NoAnswer),
+        let connected = (self.connect)(config).await;
+        connected.map_err(|error| rejection(error, settings))
     }
 }
 
@@ -187,57 +146,6 @@ pub(crate) async fn round_trip(client: &Client) -> Result<Duration, Error> {
         shortest = shortest.min(sent.elapsed());
     }
     Ok(shortest)
-}
-
-/// Returns a configuration for each host. If their numbers are invalid, the error is that of
-/// tokio-postgres.
-fn hosts(config: &Config) -> Vec<Config> {
-    let (names, addresses) = (config.get_hosts().len(), config.get_hostaddrs().len());
-    let count = names.max(addresses);
-    let is_valid = (names == addresses || names == 0 || addresses == 0)
-        && [0, 1, count].contains(&config.get_ports().len());
-    if count > 1 && is_valid {
-        (0..count).map(|index| with_host(config, index)).collect()
-    } else {
-        vec![config.clone()]
-    }
-}
-
-/// Returns a configuration with one of the hosts, without the options of TCP, which are set later.
-fn with_host(config: &Config, index: usize) -> Config {
-    let mut one = Config::new();
-    match config.get_hosts().get(index) {
-        Some(Host::Tcp(name)) => drop(one.host(name)),
-        #[cfg(unix)]
-        Some(Host::Unix(path)) => drop(one.host_path(path)),
-        None => {}
-    }
-    config
-        .get_hostaddrs()
-        .get(index)
-        .map(|&address| one.hostaddr(address));
-    let ports = config.get_ports();
-    ports
-        .get(index)
-        .or(ports.first())
-        .map(|&port| one.port(port));
-    config.get_user().map(|user| one.user(user));
-    config.get_password().map(|password| one.password(password));
-    config.get_dbname().map(|name| one.dbname(name));
-    config.get_options().map(|options| one.options(options));
-    config
-        .get_application_name()
-        .map(|name| one.application_name(name));
-    config
-        .get_connect_timeout()
-        .map(|&limit| one.connect_timeout(limit));
-    one.ssl_mode(config.get_ssl_mode())
-        .ssl_negotiation(config.get_ssl_negotiation());
-    one.channel_binding(config.get_channel_binding())
-        .keepalives(config.get_keepalives());
-    one.target_session_attrs(config.get_target_session_attrs());
-    one.load_balance_hosts(config.get_load_balance_hosts());
-    one
 }
 
 /// Returns the settings of a connection that are not the defaults.
@@ -300,45 +208,5 @@ fn rejection(error: tokio_postgres::Error, settings: &[(&str, String)]) -> Error
             Error::Pooler(why.message().into())
         }
         _ => error.into(),
-    }
-}
-
-fn messages<S>(mut connection: Connection<Socket, S>) -> Messages
-where
-    S: tokio_postgres::tls::TlsStream + Unpin + Send + 'static,
-{
-    Box::new(move |context| connection.poll_message(context))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_host_has_all_settings() {
-        let settings = "user=u password=p dbname=d options='-c jit=off' application_name=a sslmode=require \
-            sslnegotiation=direct connect_timeout=7 keepalives=0 target_session_attrs=read-write \
-            channel_binding=require load_balance_hosts=random";
-        let with = |hosts: &str| format!("{hosts} {settings}").parse::<Config>().unwrap();
-        let split = hosts(&with(
-            "host=one,/two hostaddr=10.0.0.1,10.0.0.2 port=5433,5434",
-        ));
-        let first = with("host=one hostaddr=10.0.0.1 port=5433");
-        assert_eq!(
-            split,
-            [first, with("host=/two hostaddr=10.0.0.2 port=5434")]
-        );
-        let split = hosts(&with("host=one,two port=5433"));
-        assert_eq!(
-            split,
-            [with("host=one port=5433"), with("host=two port=5433")]
-        );
-        for unchanged in [
-            "host=one",
-            "host=one,two,three port=1,2",
-            "host=one,two hostaddr=10.0.0.1",
-        ] {
-            assert_eq!(hosts(&with(unchanged)), [with(unchanged)]);
-        }
     }
 }

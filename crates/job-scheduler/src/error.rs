@@ -1,6 +1,7 @@
 //! Errors.
 
 use std::fmt;
+use std::time::Duration;
 
 use hashed_wheel::NewTimeoutError;
 
@@ -37,9 +38,13 @@ pub enum Error {
     /// sqlx reported an error of the database or of the connection.
     #[cfg(feature = "sqlx")]
     Sqlx(sqlx::Error),
-    /// The database did not answer within the lease. When the tables are created or updated:
-    /// within a minute.
-    NoAnswer,
+    /// The database did not answer within this time: a lease, a part of it for one of several
+    /// hosts, or a minute when the tables are created or updated.
+    NoAnswer(Duration),
+    /// No host of the database can be used: each address that was tried, or name whose addresses
+    /// were not found in time, and why it failed. If there is only one, the error is that of its
+    /// attempt. See [`hosts::connect`](crate::hosts::connect).
+    Unconnected(Vec<(String, Error)>),
     /// A node is not connected to PostgreSQL itself, but to a pooler that does not keep the
     /// settings of a session. The text says how that was noticed. See
     /// [`without_notifications`](crate::SchedulerBuilder::without_notifications).
@@ -90,7 +95,14 @@ impl fmt::Display for Error {
             }
             #[cfg(feature = "sqlx")]
             Self::Sqlx(error) => write!(f, "database error: {error}"),
-            Self::NoAnswer => f.write_str("the database did not answer within the lease"),
+            Self::NoAnswer(limit) => write!(f, "the database did not answer within {limit:.1?}"),
+            Self::Unconnected(failures) => {
+                let reasons = failures
+                    .iter()
+                    .map(|(place, why)| format!("{place}: {why}"));
+                let reasons = reasons.collect::<Vec<_>>().join("; ");
+                write!(f, "no host of the database can be used: {reasons}")
+            }
             Self::Pooler(why) => {
                 write!(
                     f,

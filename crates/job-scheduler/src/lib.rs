@@ -151,6 +151,7 @@ mod error;
 mod execution;
 mod handler;
 mod health;
+pub mod hosts;
 mod job;
 mod jobs;
 mod json;

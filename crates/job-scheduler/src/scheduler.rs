@@ -12,11 +12,12 @@ use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
 use tokio_postgres::{Config, Socket};
 
 use crate::caught::caught;
-use crate::connect::{Connector, round_trip, within};
+use crate::connect::{Connector, round_trip};
 use crate::error::Error;
 use crate::execution::Executions;
 use crate::handler::{Context, Handlers, RunError};
 use crate::health::{self, Ended, Health, Monitor, Vitals};
+use crate::hosts::within;
 use crate::job::Payload;
 use crate::jobs::Jobs;
 use crate::node;
@@ -260,14 +261,16 @@ impl SchedulerBuilder {
     /// `config` may have several hosts, of which one is the primary: with
     /// `target_session_attrs=read-write`, the node uses the one that accepts writes, and finds the
     /// other one after a failover. It tries them in their order. Each of them gets an equal part of
-    /// the lease to answer (of a minute for the first connection), or less by `connect_timeout`.
+    /// the lease to answer (of a minute for the first connection), and each address of its name an
+    /// equal part of that, or less by `connect_timeout`: see [`hosts`](crate::hosts).
     ///
     /// # Errors
     ///
     /// If a setting is invalid, if a round trip to the database takes longer than a sixth of the
-    /// lease ([`Error::Invalid`]), if the database cannot be reached, is behind a pooler
-    /// ([`Error::Pooler`]) or older than PostgreSQL 12 ([`Error::ServerTooOld`]), if it does not
-    /// allow to create the tables, or if they belong to another version of this crate.
+    /// lease ([`Error::Invalid`]), if the database cannot be reached ([`Error::Unconnected`] if it
+    /// has several addresses), is behind a pooler ([`Error::Pooler`]) or older than PostgreSQL 12
+    /// ([`Error::ServerTooOld`]), if it does not allow to create the tables, or if they belong to
+    /// another version of this crate.
     ///
     /// # Panics
     ///
@@ -287,11 +290,10 @@ impl SchedulerBuilder {
         let timer = self
             .timer
             .unwrap_or_else(|| HashedWheelTimer::new(Duration::from_millis(1), 8_192));
-        let connector = Connector::new(&config, tls, self.settings.listens, timer.clone());
+        let connector = Connector::new(config, tls, self.settings.listens, timer.clone());
+        let connected = connector.connect(MIGRATION_TIMEOUT, |_, _| {}, Arc::default());
+        let mut client = connected.await?;
         let migration = async {
-            let mut client = connector
-                .connect(MIGRATION_TIMEOUT, |_, _| {}, Arc::default())
-                .await?;
             jobs.migrate(&mut client).await?;
             self.settings.check_network(round_trip(&client).await?)
         };

@@ -51,9 +51,9 @@ use jiff::Timestamp;
 use tokio::sync::{Notify, watch};
 
 use crate::caught::caught;
-use crate::connect::within;
 use crate::error::Error;
 use crate::execution::{Executions, Results};
+use crate::hosts::within;
 use crate::portions::Portions;
 use crate::settings::Shared;
 use crate::store::{self, Registered, Role, Store};

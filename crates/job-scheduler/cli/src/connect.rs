@@ -5,16 +5,16 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use hashed_wheel_job_scheduler::Error;
+use hashed_wheel::HashedWheelTimer;
+use hashed_wheel_job_scheduler::{Error, hosts};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, sleep};
 use tokio_postgres::config::SslMode;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Config, NoTls};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::Failure;
-use crate::hosts::{addresses, hosts};
 
 /// How long a command tries to connect.
 const CONNECT_LIMIT: Duration = Duration::from_secs(30);
@@ -30,42 +30,6 @@ const SILENCE_LIMIT: Duration = Duration::from_secs(125);
 /// A connection is tested after this time without an answer, and given up after as much again.
 const IDLE_LIMIT: Duration = Duration::from_secs(10);
 
-/// Why there is no connection.
-#[derive(Debug)]
-pub(crate) enum Unconnected {
-    /// No host has answered within its share of the time.
-    Silent {
-        /// The share of one of them was longer than `connect_timeout`.
-        is_limited: bool,
-    },
-    Refused(Error),
-}
-
-impl Unconnected {
-    /// Adds the reason of the next host. The first refusal says more than the silence of others,
-    /// and a later one may be that of a host that is only there for the case that it fails.
-    fn and(self, next: Self) -> Self {
-        match (self, next) {
-            (Self::Silent { is_limited: first }, Self::Silent { is_limited: next }) => {
-                Self::Silent {
-                    is_limited: first || next,
-                }
-            }
-            (Self::Silent { .. }, refused) => refused,
-            (refused, _) => refused,
-        }
-    }
-}
-
-/// What [`Unconnected::Silent`] has to add to the length of the share.
-pub(crate) fn or_less(is_limited: bool) -> &'static str {
-    if is_limited {
-        ", at most connect_timeout"
-    } else {
-        ""
-    }
-}
-
 /// A connection, and its task.
 pub(crate) type Connected = (Client, JoinHandle<Result<(), tokio_postgres::Error>>);
 
@@ -76,6 +40,7 @@ pub(crate) struct Connector {
     tls: Option<MakeRustlsConnect>,
     /// For all hosts together.
     limit: Duration,
+    timer: HashedWheelTimer,
     /// Options of the server.
     settings: &'static str,
 }
@@ -93,51 +58,14 @@ impl Connector {
             config,
             tls,
             limit,
+            timer: HashedWheelTimer::new(Duration::from_millis(10), 512),
             settings: "",
         })
     }
 
-    /// Tries one host after the other. A host that accepts a connection and does not answer takes
-    /// only its part of the time: tokio-postgres would wait for it without an end, and never try the
-    /// next one.
-    pub(crate) async fn connect(&self) -> Result<Connected, Unconnected> {
-        let hosts = hosts(&self.config);
-        let share = self.limit / hosts.len() as u32;
-        let mut why = Unconnected::Silent { is_limited: false };
-        for host in hosts {
-            let end = Instant::now() + share;
-            let addresses = timeout_at(end, addresses(host)).await.unwrap_or_default();
-            match self.connect_to_any(addresses, end).await {
-                Ok(connected) => return Ok(connected),
-                Err(next) => why = why.and(next),
-            }
-        }
-        Err(why)
-    }
-
-    /// Tries one address after the other. Each of them has an equal part of the time that is left.
-    async fn connect_to_any(
-        &self,
-        addresses: Vec<Config>,
-        end: Instant,
-    ) -> Result<Connected, Unconnected> {
-        let mut why = Unconnected::Silent { is_limited: false };
-        let count = addresses.len() as u32;
-        for (config, left) in addresses.into_iter().zip((1..=count).rev()) {
-            let share = end.saturating_duration_since(Instant::now()) / left;
-            let given = config.get_connect_timeout().copied();
-            let limit = given.map_or(share, |given| share.min(given));
-            match timeout(limit, self.connect_to(config)).await {
-                Ok(Ok(connected)) => return Ok(connected),
-                Ok(Err(error)) => why = why.and(Unconnected::Refused(error)),
-                Err(_) => {
-                    why = why.and(Unconnected::Silent {
-                        is_limited: limit < share,
-                    });
-                }
-            }
-        }
-        Err(why)
+    pub(crate) async fn connect(&self) -> Result<Connected, Error> {
+        let open = |config| self.connect_to(config);
+        hosts::connect(&self.config, self.limit, &self.timer, open).await
     }
 
     /// Ends what the server does on a connection.
@@ -151,8 +79,6 @@ impl Connector {
 
     async fn connect_to(&self, mut config: Config) -> Result<Connected, Error> {
         config
-            // Longer than the limit here, which also holds for the time after the TCP connection.
-            .connect_timeout(self.limit * 2)
             .keepalives_idle(IDLE_LIMIT)
             .keepalives_interval(IDLE_LIMIT / 3)
             .keepalives_retries(3)
@@ -196,16 +122,8 @@ pub(crate) async fn connect(config: Config) -> Result<Client, Failure> {
         settings: SETTINGS,
         ..Connector::new(config, CONNECT_LIMIT)?
     };
-    match connector.connect().await {
-        Ok((client, _)) => Ok(client),
-        Err(Unconnected::Silent { is_limited }) => Err(format!(
-            "no host of the database has answered within its share of {} seconds{}",
-            CONNECT_LIMIT.as_secs(),
-            or_less(is_limited)
-        )
-        .into()),
-        Err(Unconnected::Refused(error)) => Err(error.into()),
-    }
+    let (client, _) = connector.connect().await?;
+    Ok(client)
 }
 
 /// Limits the time of a command, except that in which it prints, and says what its end by the
@@ -287,9 +205,6 @@ fn tls() -> Result<MakeRustlsConnect, String> {
 mod tests {
     use std::future::pending;
 
-    use tokio::io::AsyncWriteExt;
-    use tokio::net::TcpListener;
-
     use super::*;
 
     const LIMIT: Duration = Duration::from_millis(500);
@@ -315,67 +230,5 @@ mod tests {
             Ok(7)
         };
         assert_eq!(answered(LIMIT, "", work).await.unwrap(), 7);
-    }
-
-    /// The address of a server that says this, not at once, and then nothing.
-    async fn server(says: &'static [u8]) -> Config {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let port = listener.local_addr().unwrap().port();
-        tokio::spawn(async move {
-            let mut streams = Vec::new();
-            while let Ok((mut stream, _)) = listener.accept().await {
-                sleep(LIMIT / 10).await;
-                stream.write_all(says).await.unwrap();
-                streams.push(stream);
-            }
-        });
-        let config = format!("host=localhost hostaddr=127.0.0.1 port={port} user=u");
-        config.parse().unwrap()
-    }
-
-    /// The user is known, and the server is ready.
-    const WELCOME: &[u8] = b"R\0\0\0\x08\0\0\0\0Z\0\0\0\x05I";
-    const REFUSAL: &[u8] = b"E\0\0\0\x1cSFATAL\0C28000\0Mnot you\0\0";
-
-    fn connector(config: Config) -> Connector {
-        Connector::new(config, LIMIT * 4).unwrap()
-    }
-
-    #[tokio::test]
-    async fn silent_address_of_a_name_leaves_time_for_the_next_one() {
-        let (silent, mut limited) = (server(b"").await, server(b"").await);
-        limited.connect_timeout(LIMIT / 5);
-        let connector = connector(silent.clone());
-        for first in [silent, limited] {
-            let (begin, addresses) = (Instant::now(), vec![first, server(WELCOME).await]);
-            let connected = connector.connect_to_any(addresses, begin + LIMIT * 4).await;
-            assert!(connected.is_ok(), "{connected:?}");
-        }
-    }
-
-    #[tokio::test]
-    async fn first_refusal_is_reported_and_otherwise_what_ended_the_silence() {
-        let (silent, refusing) = (server(b"").await, server(REFUSAL).await);
-        let closed = "hostaddr=127.0.0.1 port=1 user=u"
-            .parse::<Config>()
-            .unwrap();
-        let connector = connector(silent.clone());
-        let why = async |addresses: &[&Config]| {
-            let addresses = addresses.iter().map(|&address| address.clone()).collect();
-            let end = Instant::now() + LIMIT * 2;
-            connector.connect_to_any(addresses, end).await.unwrap_err()
-        };
-        let refused = why(&[&silent, &refusing, &closed]).await;
-        let text = format!("{refused:?}");
-        assert!(text.contains("not you"), "{text}");
-        let mut limited = silent.clone();
-        limited.connect_timeout(LIMIT / 5);
-        for (address, expected) in [(&silent, false), (&limited, true)] {
-            let silent = why(&[address]).await;
-            assert!(
-                matches!(silent, Unconnected::Silent { is_limited } if is_limited == expected),
-                "{silent:?}"
-            );
-        }
     }
 }

@@ -2,7 +2,6 @@
 
 mod connect;
 mod filter;
-mod hosts;
 mod runs;
 mod serve;
 mod text;

@@ -650,8 +650,15 @@ fn silent_host_is_given_up_for_the_next_one() {
     let RunResult { status, text } = list(&format!("{silent},127.0.0.1:{port}"));
     assert!(status == Some(0) && text.contains("report"), "{text}");
     let RunResult { status, text } = list(&silent.to_string());
-    let why = "no host of the database has answered within its share of 30 seconds, at most connect_timeout\n";
-    assert!(status == Some(1) && text.contains(why), "{text}");
+    let why = "the database did not answer within 1.0s";
+    assert!(
+        status == Some(1) && text.contains(&format!("{why}\n")),
+        "{text}"
+    );
+    let RunResult { status, text } = list(&format!("{silent},{silent}"));
+    let one = format!("127.0.0.1 port {}: {why}", silent.port());
+    let all = format!("no host of the database can be used: {one}; {one}\n");
+    assert!(status == Some(1) && text.contains(&all), "{text}");
 }
 
 /// It refuses options of the server, as `PgBouncer` does.

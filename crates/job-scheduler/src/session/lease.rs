@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use crate::caught::lock;
 use crate::clock::{Clock, Reading};
-use crate::connect::within;
 use crate::error::Error;
+use crate::hosts::within;
 use crate::observe;
 use crate::settings::Shared;
 use crate::store::Store;

@@ -13,7 +13,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Config, IsolationLevel, Transaction};
 
 use super::problem::Problem;
-use crate::connect::{Connector, Unconnected, or_less};
+use crate::connect::Connector;
 
 /// How many requests use the database at a time, so that a slow one does not keep the others waiting.
 const CONNECTIONS: usize = 4;
@@ -200,39 +200,25 @@ impl Drop for Connection {
     }
 }
 
-/// For an error without a code, which is one of the connection.
-const AWAY: &str = "The database may be away. This page connects again with the next request.";
-
-impl From<Unconnected> for Problem {
-    fn from(why: Unconnected) -> Self {
-        match why {
-            Unconnected::Silent { is_limited } => {
-                let (seconds, or_less) = (CONNECT_LIMIT.as_secs(), or_less(is_limited));
-                let text = format!(
-                    "No host of the database has accepted a connection within its share of {seconds} \
-                     seconds{or_less}. Nothing was changed."
-                );
-                Self::unavailable(text, AWAY)
-            }
-            Unconnected::Refused(error) => error.into(),
-        }
-    }
-}
-
 impl From<Error> for Problem {
     fn from(error: Error) -> Self {
-        let Error::Database(why) = &error else {
-            return Self::bad(error.to_string());
-        };
-        let hint = match why.code() {
-            Some(&SqlState::UNDEFINED_TABLE | &SqlState::INVALID_SCHEMA_NAME) => {
-                "No node has created the tables of this schema yet, or its name is another one."
+        let hint = match &error {
+            Error::Database(why) => match why.code() {
+                Some(&SqlState::UNDEFINED_TABLE | &SqlState::INVALID_SCHEMA_NAME) => {
+                    "No node has created the tables of this schema yet, or its name is another one."
+                }
+                Some(&SqlState::LOCK_NOT_AVAILABLE) => {
+                    "Another transaction has changed this and has not ended. Nothing was changed here."
+                }
+                Some(_) => "",
+                // An error of the connection.
+                None => "The database may be away. This page connects again with the next request.",
+            },
+            // There is no connection.
+            Error::NoAnswer(_) | Error::Unconnected(_) => {
+                "Nothing was changed. This page connects again with the next request."
             }
-            Some(&SqlState::LOCK_NOT_AVAILABLE) => {
-                "Another transaction has changed this and has not ended. Nothing was changed here."
-            }
-            Some(_) => "",
-            None => AWAY,
+            _ => return Self::bad(error.to_string()),
         };
         Self::unavailable(error.to_string(), hint)
     }
