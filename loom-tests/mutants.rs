@@ -375,11 +375,11 @@ pub const MUTANTS: &[Mutant] = &[
         "let state = self.state.snapshot(); let worker = self.worker.try_look()?; return (!state.is_stopped()).then_some(worker);"),
     // A new item does not take the key in the step in which the old one leaves it.
     mutant("ReplaceInTwoSteps", "util/expiring_map/by_key.rs insert_by", "«»let replaced = replaced",
-        "drop(items); items = shard.lock();"),
+        "drop(table); table = shard.lock();"),
     // An item goes into the table although its timeout has ended, and stays there.
     mutant("EndedItemIsInserted", "util/expiring_map/items.rs put", "item.has_ended()", "false"),
     // An item goes back to the table, and a touch meanwhile could not tell the timer its deadline.
-    mutant("ReturnedItemIsLate", "util/expiring_map/entry.rs drop", "shard.settle(…)", "_ = (hash, deadline, &own)"),
+    mutant("ReturnedItemIsLate", "util/expiring_map/items.rs settle", "table.wait(…);", ""),
     // The value of an item whose timeout has ended is dropped.
     mutant("EndedValueIsLost", "util/expiring_map/items.rs end", "self.output.pass_on(…);",
         "drop(leaving)"),
@@ -389,10 +389,9 @@ pub const MUTANTS: &[Mutant] = &[
     // A touched item ends at its old deadline.
     mutant("MovedItemEnds", "util/expiring_map/items.rs postpone", "item.is_alive(now)", "false"),
     // The same, if a call has the item at that moment.
-    mutant("HeldItemEnds", "util/expiring_map/items.rs postpone", "reserved.contains(self.hash)", "false"),
-    // An item that takes over a timeout does not know that a touch may not have told the timer.
-    mutant("ReplacementForgetsTouch", "util/expiring_map/by_key.rs insert_by",
-        "new.is_hastened = old.is_hastened;", ""),
+    mutant("HeldItemEnds", "util/expiring_map/items.rs postpone", "table.reserved.contains_key(…)", "false"),
+    // The timer does not ask again for an item that a call gives back.
+    mutant("ReturnedItemStays", "util/expiring_map/items.rs postpone", "table.wait(…);", ""),
     // An earlier deadline is stored, and the timer is not told.
     mutant("EarlierTouchIsNotTold", "util/expiring_map/by_key.rs touch_by", "shard.settle(…)", "_ = own"),
     // Of two calls that tell the timer earlier deadlines, the one with the later one is the last.
@@ -405,10 +404,10 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("DeadItemIsFound", "util/expiring_map/table.rs find", "item.is_alive(now)", "true"),
     // Another call gets a reserved key.
     mutant("ReservedKeyIsGivenOut", "util/expiring_map/shard.rs try_lock_key",
-        "items.reserved.contains(hash)", "false"),
+        "table.reserved.contains_key(…)", "false"),
     // The key of an entry that is written back is free before that.
-    mutant("KeyIsFreeBeforeTheWrite", "util/expiring_map/output.rs handler",
-        "output.reserves_keys = reserves_keys;", "_ = reserves_keys;"),
+    mutant("KeyIsFreeBeforeTheWrite", "util/expiring_map/output.rs new", "«reserves_keys», causes",
+        "reserves_keys: reserves_keys && false"),
     // A call finds no entry, because its time has come, although it was not written back.
     mutant("DeadEntryIsNotWritten", "util/expiring_map/shard.rs try_lock_key",
         "!self.output.reserves_keys", "true"),
@@ -416,13 +415,13 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("FreedKeyDoesNotWake", "util/expiring_map/shard.rs drop",
         "waker.wake()", "drop(waker)"),
     // The drop of the last handle drops the values.
-    mutant("LastDropLosesValues", "util/expiring_map/mod.rs drop", "end_all(…)", "drop(all); None"),
+    mutant("LastDropLosesValues", "util/expiring_map/mod.rs drop", "self.output.pass_on_all(…);", "drop(all);"),
     // A call that has read the clock before another one, and got the lock after it, finds an entry
     // alive that the other one has found dead.
-    mutant("MapClockGoesBack", "util/expiring_map/table.rs see", "self.now.max(…)", "now"),
+    mutant("MapClockGoesBack", "util/expiring_map/shard.rs lock_at", "table.now.max(…)", "now"),
     // `remove` looks whether there is an entry, and then removes it.
     mutant("RemoveInTwoSteps", "util/expiring_map/by_key.rs remove", "«»let removed",
-        "let is_there = items.table.find(hash, |item| item.has_key(key)).is_some(); drop(items); items = self.lock_key(key).2; assert!(!is_there || items.table.find(hash, |item| item.has_key(key)).is_some());"),
+        "let is_there = table.find(hash, |item| key.equivalent(&item.key)).is_some(); drop(table); table = self.lock_key(key).2; assert!(!is_there || table.find(hash, |item| key.equivalent(&item.key)).is_some());"),
     // A poll for an expired entry finds none, and then leaves its waker without a second look.
     mutant("PollWithoutSecondLook", "util/expiring_map/receiver.rs poll_recv",
         "«»mem::swap", "drop(state); state = self.queue.lock();"),

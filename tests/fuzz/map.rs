@@ -81,6 +81,9 @@ struct Script {
     items: Vec<Item>,
     /// The keys whose futures have not ended, in their order.
     reserved: VecDeque<u8>,
+    /// The entries of these keys that have left the map. They go to the handler when an older one
+    /// was written.
+    waiting: Vec<Left>,
     /// When the last future of a key has ended.
     written: BTreeMap<u8, Duration>,
     ids: usize,
@@ -109,12 +112,6 @@ impl Script {
         let (timer, driver) = builder.build_driven().unwrap();
         let has = bytes.up_to(63);
         let idle = if has & 1 > 0 { 3 * TICK } else { Duration::MAX };
-        let max_entries = if has & 2 > 0 {
-            1 + bytes.below(5)
-        } else {
-            usize::MAX
-        };
-        let max_weight = if has & 4 > 0 { 12 } else { u32::MAX };
         let outputs = [
             Output::Handler,
             Output::Receiver,
@@ -123,6 +120,15 @@ impl Script {
         ];
         let output = bytes.one_of(&outputs);
         let bound = (has & 16 > 0 && output == Output::Receiver).then_some(2);
+        // An eviction may remove a dead entry that waits for its key, which the model does not see.
+        let may_wait = has & 8 > 0 && output == Output::AsyncWriteBack;
+        let has = if may_wait { has & !6 } else { has };
+        let max_entries = if has & 2 > 0 {
+            1 + bytes.below(5)
+        } else {
+            usize::MAX
+        };
+        let max_weight = if has & 4 > 0 { 12 } else { u32::MAX };
 
         let mut builder = ExpiringMap::builder(&timer).time_to_live(TIME_TO_LIVE);
         if has & 1 > 0 {
@@ -201,6 +207,7 @@ impl Script {
             turned: 0,
             items: Vec::new(),
             reserved: VecDeque::new(),
+            waiting: Vec::new(),
             written: BTreeMap::new(),
             ids: 0,
         }
@@ -320,7 +327,10 @@ impl Script {
                 living.sort_unstable();
                 assert_eq!(drained, living);
             }
-            17 | 18 => self.end_future(call == 17),
+            17 | 18 => {
+                let next = self.end_future(call == 17);
+                self.settle(next.into_iter().collect(), None);
+            }
             19 if key == 0 => {
                 let len = map.len();
                 assert_eq!(self.timer.cancel_all(), len);
@@ -518,18 +528,23 @@ impl Script {
     fn remove_living(&mut self, test: impl Fn(&Item) -> bool, cause: Cause) {
         let spares = cause == Cause::Removed;
         let removed = self.take_living(spares, test).into_iter();
-        self.settle(
-            removed
-                .map(|Item { key, id, .. }| (key, id, cause))
-                .collect(),
-            None,
-        );
+        let left = removed.map(|Item { key, id, .. }| (key, id, cause));
+        let (waiting, left): (Vec<_>, _) = left.partition(|(key, ..)| self.reserved.contains(key));
+        self.waiting.extend(waiting);
+        if !spares {
+            // The dead ones too, which otherwise the timer leaves in the map.
+            let items = mem::take(&mut self.items).into_iter();
+            let (dead, rest): (Vec<_>, _) = items.partition(|item| self.reserved.contains(&item.key));
+            self.items = rest;
+            let dead = dead.iter().map(|Item { key, id, .. }| (*key, *id, Cause::Expired));
+            self.waiting.extend(dead);
+        }
+        self.settle(left, None);
     }
 
-    fn end_future(&mut self, runs: bool) {
-        let Some(mut future) = self.futures.lock().unwrap().pop_front() else {
-            return;
-        };
+    /// Returns the entry that is written next under the same key.
+    fn end_future(&mut self, runs: bool) -> Option<Left> {
+        let mut future = self.futures.lock().unwrap().pop_front()?;
         if runs {
             let mut context = Context::from_waker(Waker::noop());
             assert!(future.as_mut().poll(&mut context).is_pending());
@@ -540,6 +555,8 @@ impl Script {
         drop(future);
         let key = self.reserved.pop_front().expect("there was a future");
         self.written.insert(key, self.now);
+        let next = self.waiting.iter().position(|(own, ..)| *own == key)?;
+        Some(self.waiting.remove(next))
     }
 
     /// Returns what has left the map.
@@ -573,6 +590,9 @@ impl Script {
     fn settle(&mut self, mut expected: Vec<Left>, new: Option<usize>) {
         let mut left = self.take_output();
         left.retain(|&(key, id, cause)| {
+            if expected.contains(&(key, id, cause)) {
+                return true;
+            }
             let at = self.items.iter().position(|item| item.id == id);
             let is_dead = at.is_some_and(|at| !self.is_alive(&self.items[at]));
             if cause == Cause::Expired {
@@ -594,7 +614,7 @@ impl Script {
         left.sort_unstable_by_key(|(_, id, _)| *id);
         expected.sort_unstable_by_key(|(_, id, _)| *id);
         assert_eq!(left, expected);
-        let live = 1 + self.items.len() + self.reserved.len();
+        let live = 1 + self.items.len() + self.reserved.len() + self.waiting.len();
         assert_eq!(Arc::strong_count(&self.live), live, "values");
         assert_eq!(self.timer.pending_timeouts(), self.items.len());
         let Some(map) = &self.map else { return };
@@ -676,7 +696,8 @@ impl Script {
             assert!(matches!(polled, Poll::Ready(None)));
         }
         while !self.reserved.is_empty() {
-            self.end_future(self.ids % 2 == 0);
+            let next = self.end_future(self.ids % 2 == 0);
+            self.settle(next.into_iter().collect(), None);
         }
         assert_eq!(Arc::strong_count(&self.live), 1, "a value was leaked");
         assert_eq!(self.timer.stats().panics, 0);

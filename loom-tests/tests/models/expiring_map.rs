@@ -146,7 +146,8 @@ fn earlier_touch_of_a_touched_item_is_not_late() {
 /// The timer does not find the item, which gets a later deadline.
 #[test]
 fn touched_entry_that_a_call_has_does_not_expire() {
-    explore(Some(4), [mutant("HeldItemEnds")], || {
+    let mutants = [mutant("HeldItemEnds"), mutant("ReturnedItemStays")];
+    explore(Some(4), mutants, || {
         let (driven, map, item) = with_item();
         let turn = pass_tick(&driven.clock, driven.driver);
         let is_touched = match map.entry(7) {
@@ -188,7 +189,7 @@ fn earlier_touch_of_an_item_that_a_call_has_is_not_late() {
 /// The touch tells the timer its deadline when the item was replaced, and a call has the new one.
 #[test]
 fn replacement_of_a_touched_item_that_a_call_has_is_not_late() {
-    explore(Some(3), [mutant("ReplacementForgetsTouch")], || {
+    explore(Some(3), [mutant("ReturnedItemIsLate")], || {
         let mut driven = Driven::new();
         let map = tasks(&driven.timer);
         let (_, old) = Item::schedule(&map, 9);

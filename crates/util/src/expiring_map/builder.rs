@@ -7,7 +7,7 @@ use std::time::Duration;
 use foldhash::{SharedSeed, fast::SeedableRandomState};
 use hashed_wheel::HashedWheelTimer;
 
-use super::cause::Causes;
+use super::cause::UNRETURNED;
 use super::items::arm;
 use super::output::{BoxFuture, Output};
 use super::shard::Shard;
@@ -18,7 +18,7 @@ use crate::sync::{self, Arc, OnceLock};
 
 /// A map with a limit divides it among at most this many shards, so that each has room for at least
 /// this many entries. Then random keys fill the shards about equally.
-const LEAST_OF_SHARD: usize = 1_024;
+const LEAST_OF_SHARD: u64 = 1_024;
 
 /// The same with a limit of their weight.
 const LEAST_WEIGHT_OF_SHARD: u64 = 1 << 20;
@@ -66,9 +66,10 @@ pub struct ExpiringMapBuilder<K, V> {
     timer: HashedWheelTimer,
     time_to_live: Duration,
     time_to_idle: Option<Duration>,
-    limit: Limit,
+    max_entries: Option<usize>,
+    max_weight: u64,
     weigher: Option<Weigher<K, V>>,
-    causes: Causes,
+    causes: Vec<Cause>,
 }
 
 impl<K: Send + 'static, V: Send + 'static> ExpiringMapBuilder<K, V> {
@@ -77,12 +78,10 @@ impl<K: Send + 'static, V: Send + 'static> ExpiringMapBuilder<K, V> {
             timer: timer.clone(),
             time_to_live: Duration::MAX,
             time_to_idle: None,
-            limit: Limit {
-                entries: None,
-                weight: None,
-            },
+            max_entries: None,
+            max_weight: u64::MAX,
             weigher: None,
-            causes: Causes::UNRETURNED,
+            causes: UNRETURNED.to_vec(),
         }
     }
 
@@ -185,9 +184,9 @@ impl<K: Send + 'static, V: Send + 'static> ExpiringMapBuilder<K, V> {
     #[doc(alias("max_capacity", "maximum_size", "evict"))]
     #[track_caller]
     pub fn max_entries(mut self, max_entries: impl Into<Option<usize>>) -> Self {
-        self.limit.entries = max_entries.into();
+        self.max_entries = max_entries.into();
         assert!(
-            self.limit.entries != Some(0),
+            self.max_entries != Some(0),
             "max_entries is zero, but must be at least 1"
         );
         self
@@ -224,7 +223,7 @@ impl<K: Send + 'static, V: Send + 'static> ExpiringMapBuilder<K, V> {
         max_weight: u64,
         weigher: impl Fn(&K, &V) -> u32 + Send + Sync + 'static,
     ) -> Self {
-        self.limit.weight = Some(max_weight);
+        self.max_weight = max_weight;
         self.weigher = Some(AssertUnwindSafe(Box::new(weigher)));
         self
     }
@@ -267,8 +266,8 @@ impl<K: Send + 'static, V: Send + 'static> ExpiringMapBuilder<K, V> {
     /// See [`ExpiringMapBuilder`].
     #[must_use]
     pub fn build(mut self) -> ExpiringMap<K, V> {
-        self.causes = Causes::UNRETURNED;
-        self.build_with(Output::none())
+        self.causes = UNRETURNED.to_vec();
+        self.build_with_handler(drop)
     }
 
     /// Makes an empty map. `handler` gets the entries that leave it. See
@@ -292,7 +291,8 @@ impl<K: Send + 'static, V: Send + 'static> ExpiringMapBuilder<K, V> {
     where
         F: Fn(Removed<K, V>) + Send + Sync + 'static,
     {
-        self.build_with(Output::handler(false, handler))
+        let take = move |entry, _| handler(entry);
+        self.build_with(Output::new(arm::<K, V, false>, false, take))
     }
 
     /// Makes an empty map. `write` gets the entries that leave it, and until it has returned, their
@@ -337,7 +337,9 @@ impl<K: Send + 'static, V: Send + 'static> ExpiringMapBuilder<K, V> {
     where
         F: Fn(Removed<K, V>) + Send + Sync + 'static,
     {
-        self.build_with(Output::handler(true, write))
+        // The reservation is dropped when `write` has returned.
+        let take = move |entry, _reservation| write(entry);
+        self.build_with(Output::new(arm::<K, V, false>, true, take))
     }
 
     /// The same with an async function. `spawn` gets its futures, and runs them on a runtime. A key
@@ -378,7 +380,15 @@ impl<K: Send + 'static, V: Send + 'static> ExpiringMapBuilder<K, V> {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        self.build_with(Output::async_write_back(spawn, write))
+        let take = move |entry, reservation| {
+            // The key is free when the future has ended, or was dropped.
+            let write = (write(entry), reservation);
+            spawn(Box::pin(async move {
+                let (write, _reservation) = write;
+                write.await;
+            }));
+        };
+        self.build_with(Output::new(arm::<K, V, false>, true, take))
     }
 
     /// Makes an empty map, and the receiver of the entries that leave it, for async code. See
@@ -401,8 +411,7 @@ impl<K: Send + 'static, V: Send + 'static> ExpiringMapBuilder<K, V> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn build_with_receiver(self) -> (ExpiringMap<K, V>, RemovedEntries<K, V>) {
-        let (sender, removed) = receiver::channel();
-        (self.build_with(Output::sender(sender, None)), removed)
+        self.build_with_channel(None)
     }
 
     /// The same with a bound: while this many entries were not received, insertions fail with
@@ -439,36 +448,36 @@ impl<K: Send + 'static, V: Send + 'static> ExpiringMapBuilder<K, V> {
         capacity: usize,
     ) -> (ExpiringMap<K, V>, RemovedEntries<K, V>) {
         assert!(capacity > 0, "capacity is zero, but must be at least 1");
+        self.build_with_channel(Some(capacity))
+    }
+
+    fn build_with_channel(
+        self,
+        capacity: Option<usize>,
+    ) -> (ExpiringMap<K, V>, RemovedEntries<K, V>) {
         let (sender, removed) = receiver::channel();
-        let output = Output::sender(sender, Some(capacity));
+        let sender = Arc::new(sender);
+        let queue = Arc::clone(&sender);
+        let take = move |entry, _| sender.send(entry);
+        let mut output = Output::new(arm::<K, V, true>, false, take);
+        output.bound = capacity.map(|most| (queue, most));
         (self.build_with(output), removed)
     }
 
     fn build_with(self, mut output: Output<K, V>) -> ExpiringMap<K, V> {
-        let Self { limit, .. } = self;
         output.causes = self.causes;
         let output = Arc::new(output);
         // Each shard has its part of the limit. Then random keys fill the shards about equally.
-        let entries = limit.entries.map(|entries| entries / LEAST_OF_SHARD);
-        let weight = limit
-            .weight
-            .map(|weight| (weight / LEAST_WEIGHT_OF_SHARD) as usize);
-        let least = entries
-            .into_iter()
-            .chain(weight)
-            .min()
-            .unwrap_or(usize::MAX);
+        let (entries, weight) = (self.max_entries.unwrap_or(usize::MAX), self.max_weight);
+        let least = (entries as u64 / LEAST_OF_SHARD).min(weight / LEAST_WEIGHT_OF_SHARD);
         // The greatest power of two up to this.
-        let count = 1 << least.clamp(1, sync::shards()).ilog2();
-        let limit = Limit {
-            entries: limit.entries.map(|entries| entries / count),
-            weight: limit.weight.map(|weight| weight / count as u64),
-        };
-        let arm = match output.runs_on_worker {
-            true => arm::<K, V, true>,
-            false => arm::<K, V, false>,
-        };
-        let shard = |_| Arc::new(Shard::new(Arc::clone(&output), arm, limit));
+        let count = 1 << least.clamp(1, sync::shards() as u64).ilog2();
+        let has_limit = self.max_entries.is_some() || self.weigher.is_some();
+        let limit = has_limit.then(|| Limit {
+            entries: entries / count,
+            weight: weight / count as u64,
+        });
+        let shard = |_| Arc::new(Shard::new(Arc::clone(&output), limit));
         let owner = Owner {
             timer: self.timer,
             time_to_live: self.time_to_live,
@@ -478,9 +487,8 @@ impl<K: Send + 'static, V: Send + 'static> ExpiringMapBuilder<K, V> {
             shards: (0..count).map(shard).collect(),
             output,
         };
-        ExpiringMap {
-            owner: Arc::new(owner),
-        }
+        let owner = Arc::new(owner);
+        ExpiringMap { owner }
     }
 }
 
@@ -495,7 +503,7 @@ impl<K, V> fmt::Debug for ExpiringMapBuilder<K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ExpiringMapBuilder")
             .field("time_to_live", &self.time_to_live)
-            .field("max_entries", &self.limit.entries)
+            .field("max_entries", &self.max_entries)
             .finish_non_exhaustive()
     }
 }

@@ -1,21 +1,20 @@
 //! Calls that concern the entry under one key.
 
-use std::hash::Hash;
+use std::hash::{BuildHasher, Hash};
 use std::mem;
-use std::panic::resume_unwind;
 use std::time::{Duration, Instant};
 
 use equivalent::Equivalent;
 
 use super::item::Item;
-use super::items::put;
-use super::shard::{Items, Shard};
+use super::shard::Shard;
+use super::table::{Place, Table};
 use super::time::Now;
-use super::{BeingWritten, Cause, ExpiringMap, InsertError};
-use crate::deadlines::Deadlines;
+use super::{BeingWritten, Cause, ExpiringMap, InsertError, Owner};
+use crate::deadlines::{Deadlines, nanos};
 use crate::sync::{Arc, MutexGuard};
 
-pub(super) type Locked<'a, K, V> = (&'a Arc<Shard<K, V>>, u64, MutexGuard<'a, Items<K, V>>);
+pub(super) type Locked<'a, K, V> = (&'a Arc<Shard<K, V>>, u64, MutexGuard<'a, Table<K, V>>);
 
 /// The value that a new entry has replaced, or the new entry, which must not replace another.
 type Inserted<K, V> = Result<Option<V>, (K, V)>;
@@ -61,7 +60,9 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
         value: V,
         delay: Duration,
     ) -> Result<Option<V>, InsertError<K, V>> {
-        self.replace_by(key, value, |now| now.after(delay))
+        let inserted = self.insert_by(key, value, |now| now.after(delay), true)?;
+        // It does not come back: it replaces the other entry.
+        Ok(inserted.ok().flatten())
     }
 
     /// Inserts an entry that expires `delay` from now, unless the key has an entry. Then it returns
@@ -100,9 +101,8 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
         value: V,
         delay: Duration,
     ) -> Result<Option<(K, V)>, InsertError<K, V>> {
-        Ok(self
-            .insert_by(key, value, |now| now.after(delay), false)?
-            .err())
+        let inserted = self.insert_by(key, value, |now| now.after(delay), false)?;
+        Ok(inserted.err())
     }
 
     /// Inserts an entry that expires at `deadline`. Returns the value that was under the key.
@@ -136,8 +136,9 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
         value: V,
         deadline: Instant,
     ) -> Result<Option<V>, InsertError<K, V>> {
-        let end = self.owner.time_at(deadline);
-        self.replace_by(key, value, |_| end)
+        let end = nanos(self.owner.timer.clock().time_at(deadline));
+        let inserted = self.insert_by(key, value, |_| end, true)?;
+        Ok(inserted.ok().flatten())
     }
 
     /// Inserts an entry with the default [time to live](crate::ExpiringMapBuilder::time_to_live).
@@ -165,17 +166,6 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
         self.insert(key, value, self.owner.time_to_live)
     }
 
-    fn replace_by(
-        &self,
-        key: K,
-        value: V,
-        end: impl Fn(Now) -> u64,
-    ) -> Result<Option<V>, InsertError<K, V>> {
-        let inserted = self.insert_by(key, value, end, true)?;
-        // It cannot come back: it replaces the other entry.
-        Ok(inserted.ok().flatten())
-    }
-
     /// Inserts an entry. Returns the living one of its key, which it replaces unless it must not:
     /// then it comes back. If there is none, and the shard is full, removes another entry, or the
     /// new one if it is dead already.
@@ -196,8 +186,8 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
         loop {
             // Without the lock, because it may drop the entries of a receiver.
             let is_full = owner.output.check().is_err();
-            let has_key = |other: &Item<K, V>| other.has_key(&new.key);
-            let Ok(mut items) = shard.try_lock_key(hash, &owner.timer, &mut begin, has_key) else {
+            let has_key = |other: &Item<K, V>| other.key == new.key;
+            let Ok(mut table) = shard.try_lock_key(hash, &owner.timer, begin, has_key) else {
                 // A timer that rejects the entry does so at once. Its delay begins when the key is
                 // free.
                 new = owner.arm(shard, new, begin, &end)?;
@@ -206,46 +196,40 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
                 begin = Now::of(&owner.timer);
                 continue;
             };
-            let now = items.table.now();
-            let time = owner.time(now, end(now));
-            let has_limit = items.table.has_limit();
-            match items.table.find(hash, has_key) {
+            begin = table.now;
+            let can_take_over = new.timeout.0.is_none() && !is_full && table.limit.is_none();
+            let replaced = match table.find(hash, has_key) {
                 Some(_) if !replaces => {
-                    drop(items);
+                    drop(table);
                     return Ok(Err(new.into_pair()));
                 }
-                _ if new.timeout.0.is_some() => {}
                 // It takes over the timeout of the old one, as if that was touched. One that has
                 // ended would end the new one too.
                 Some(old)
-                    if !has_limit
-                        && !is_full
-                        && time.deadline >= old.deadline
+                    if can_take_over
+                        && owner.deadline(begin, end(begin)) >= old.deadline
                         && !old.has_ended() =>
                 {
+                    owner.set_time(&mut new, begin, end(begin));
                     mem::swap(&mut new.timeout, &mut old.timeout);
-                    new.set_time(&time);
-                    // Another call may still have to tell the timer an earlier deadline.
-                    new.is_hastened = old.is_hastened;
                     mem::swap(&mut new, old);
-                    let old = shard.leave(&mut items, new, Cause::Replaced);
-                    drop(items);
+                    let old = shard.leave(&mut table, new, Cause::Replaced);
+                    drop(table);
                     return Ok(Ok(shard.output.end_replaced(old)));
                 }
-                _ => {
-                    drop(items);
+                _ if new.timeout.0.is_none() => {
+                    drop(table);
                     new = owner.arm(shard, new, begin, &end)?;
                     continue;
                 }
-            }
-            let has_key = |other: &Item<K, V>| other.has_key(&new.key);
-            let replaced = items.table.remove_living(hash, has_key);
-            let replaced = replaced.map(|old| shard.leave(&mut items, old, Cause::Replaced));
-            let end_replaced = || replaced.and_then(|old| shard.output.end_replaced(old));
-            return match put(shard, items, new, end_replaced) {
-                Ok(replaced) => Ok(Ok(replaced)),
-                Err(panic) => resume_unwind(panic),
+                None => None,
+                Some(_) => table.remove_living(hash, has_key),
             };
+            let replaced = replaced.map(|old| shard.leave(&mut table, old, Cause::Replaced));
+            let end_replaced = || replaced.and_then(|old| shard.output.end_replaced(old));
+            let (replaced, panics) = shard.put(table, new, end_replaced);
+            panics.resume();
+            return Ok(Ok(replaced.flatten()));
         }
     }
 
@@ -302,10 +286,7 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
         key: &Q,
         access: impl FnOnce(&mut V) -> R,
     ) -> Option<R> {
-        self.with_item(self.lock_key(key), key, |item, now| {
-            self.owner.use_item(item, now);
-            access(&mut item.value)
-        })
+        self.with_value(self.lock_key(key), key, access)
     }
 
     /// Re-arms the entry under `key`: it now expires `delay` from now, earlier or later than
@@ -359,7 +340,7 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
     pub fn touch_at<Q: Hash + Equivalent<K> + ?Sized>(&self, key: &Q, deadline: Instant) -> bool {
-        let end = self.owner.time_at(deadline);
+        let end = nanos(self.owner.timer.clock().time_at(deadline));
         self.touch_by(key, |_| end)
     }
 
@@ -380,23 +361,27 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
         key: &Q,
         end: impl FnOnce(Now) -> u64,
     ) -> bool {
-        let (shard, hash, mut items) = self.lock_key(key);
+        let (shard, hash, mut table) = self.lock_key(key);
         // From now, and not from before a wait for the key.
-        let now = items.table.now();
-        let time = self.owner.time(now, end(now));
-        let Some(item) = items.table.find(hash, |item| item.has_key(key)) else {
+        let now = table.now;
+        let Some(item) = table.find(hash, |item| key.equivalent(&item.key)) else {
             return false;
         };
-        item.set_used();
-        let is_earlier = time.deadline < item.deadline;
-        item.set_time(&time);
-        if is_earlier {
-            let (own, number) = (item.timeout().clone(), item.number);
-            items.table.hasten(hash, number, time.deadline);
-            drop(items);
-            shard.settle(hash, &own, time.deadline);
+        if self.owner.set_time(item, now, end(now)) {
+            let (own, place, deadline) = (item.timeout().clone(), Place::of(item), item.deadline);
+            table.hasten(place, deadline);
+            drop(table);
+            shard.settle(hash, &own, deadline);
         }
         true
+    }
+
+    /// Returns the shard of a key, and its hash.
+    pub(super) fn place<Q: Hash + ?Sized>(&self, key: &Q) -> (&Arc<Shard<K, V>>, u64) {
+        let Owner { hasher, shards, .. } = &*self.owner;
+        let hash = hasher.hash_one(key);
+        // A hash table uses the lowest and the highest bits for its own places.
+        (&shards[(hash >> 32) as usize & (shards.len() - 1)], hash)
     }
 
     /// Takes the lock for a call for this key. Returns the shard and the hash too. The error is
@@ -406,10 +391,11 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
         key: &Q,
     ) -> Result<Locked<'_, K, V>, BeingWritten> {
         let (shard, hash) = self.place(key);
-        let has_key = |item: &Item<K, V>| item.has_key(key);
         let timer = &self.owner.timer;
-        let items = shard.try_lock_key(hash, timer, &mut Now::of(timer), has_key)?;
-        Ok((shard, hash, items))
+        let table = shard.try_lock_key(hash, timer, Now::of(timer), |item| {
+            key.equivalent(&item.key)
+        })?;
+        Ok((shard, hash, table))
     }
 
     /// The same, but waits for a reserved key.
@@ -423,17 +409,18 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
         }
     }
 
-    /// Calls `access` under the lock with the item under `key`, if there is one and it is alive,
-    /// and with the present.
-    pub(super) fn with_item<Q: Hash + Equivalent<K> + ?Sized, R>(
+    /// Calls `access` under the lock with the value under `key`, if there is one. That is a use of
+    /// the entry.
+    pub(super) fn with_value<Q: Equivalent<K> + ?Sized, R>(
         &self,
-        (_, hash, mut items): Locked<'_, K, V>,
+        (_, hash, mut table): Locked<'_, K, V>,
         key: &Q,
-        access: impl FnOnce(&mut Item<K, V>, Now) -> R,
+        access: impl FnOnce(&mut V) -> R,
     ) -> Option<R> {
-        let now = items.table.now();
-        let item = items.table.find(hash, |item| item.has_key(key))?;
-        Some(access(item, now))
+        let now = table.now;
+        let item = table.find(hash, |item| key.equivalent(&item.key))?;
+        self.owner.use_item(item, now);
+        Some(access(&mut item.value))
     }
 
     /// Removes the entry under `key`, cancels its timeout, and returns its value. moka's and
@@ -456,9 +443,9 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     /// ```
     #[doc(alias("invalidate"))]
     pub fn remove<Q: Hash + Equivalent<K> + ?Sized>(&self, key: &Q) -> Option<V> {
-        let (_, hash, mut items) = self.lock_key(key);
-        let removed = items.table.remove_living(hash, |item| item.has_key(key));
-        drop(items);
+        let (_, hash, mut table) = self.lock_key(key);
+        let removed = table.remove_living(hash, |item| key.equivalent(&item.key));
+        drop(table);
         Some(removed?.into_value())
     }
 
@@ -479,7 +466,10 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     /// ```
     #[must_use]
     pub fn remaining<Q: Hash + Equivalent<K> + ?Sized>(&self, key: &Q) -> Option<Duration> {
-        let deadline = self.with_item(self.lock_key(key), key, |item, _| item.deadline)?;
+        let (_, hash, mut table) = self.lock_key(key);
+        let item = table.find(hash, |item| key.equivalent(&item.key))?;
+        let deadline = item.deadline;
+        drop(table);
         Some(self.owner.timer.until(deadline))
     }
 
@@ -498,6 +488,8 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     /// ```
     #[must_use]
     pub fn contains_key<Q: Hash + Equivalent<K> + ?Sized>(&self, key: &Q) -> bool {
-        self.with_item(self.lock_key(key), key, |_, _| ()).is_some()
+        let (_, hash, mut table) = self.lock_key(key);
+        let found = table.find(hash, |item| key.equivalent(&item.key));
+        found.is_some()
     }
 }

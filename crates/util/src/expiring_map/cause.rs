@@ -61,25 +61,10 @@ pub enum Cause {
     Stopped,
 }
 
-/// A set of causes.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Causes(u8);
-
-impl Causes {
-    /// The causes of entries that no call returns.
-    pub(super) const UNRETURNED: Self = Self(!(1 << Cause::Replaced as u8));
-
-    pub(super) fn contains(self, cause: Cause) -> bool {
-        self.0 & (1 << cause as u8) != 0
-    }
-}
-
-impl FromIterator<Cause> for Causes {
-    fn from_iter<I: IntoIterator<Item = Cause>>(causes: I) -> Self {
-        Self(
-            causes
-                .into_iter()
-                .fold(0, |set, cause| set | 1 << cause as u8),
-        )
-    }
-}
+/// The causes of entries that no call returns.
+pub(super) const UNRETURNED: [Cause; 4] = [
+    Cause::Expired,
+    Cause::Evicted,
+    Cause::Removed,
+    Cause::Stopped,
+];

@@ -4,7 +4,6 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::hash::Hash;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -12,11 +11,9 @@ use equivalent::Equivalent;
 
 use super::by_key::Locked;
 use super::item::Item;
-use super::items::put;
-use super::panics::drop_panic;
 use super::shard::Reservation;
 use super::time::Now;
-use super::{BeingWritten, ExpiringMap, InsertError};
+use super::{BeingWritten, ExpiringMap, InsertError, Owner};
 use crate::sync::Arc;
 
 /// What is under a key, from [`ExpiringMap::entry`]. `Entry` of `HashMap`.
@@ -56,7 +53,7 @@ pub enum Entry<'a, K, V> {
 /// Its time runs on. If that comes meanwhile, the entry leaves the map at the timer's next tick
 /// after this was dropped. Until then, calls that concern all entries leave it out.
 pub struct OccupiedEntry<'a, K, V> {
-    map: &'a ExpiringMap<K, V>,
+    owner: &'a Owner<K, V>,
     /// `None` once it was removed.
     held: Option<Held<K, V>>,
 }
@@ -65,7 +62,7 @@ type Held<K, V> = (Item<K, V>, Reservation<K, V>);
 
 /// A key without an entry: part of [`Entry`].
 pub struct VacantEntry<'a, K, V> {
-    map: &'a ExpiringMap<K, V>,
+    owner: &'a Owner<K, V>,
     key: K,
     reservation: Reservation<K, V>,
 }
@@ -113,25 +110,24 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     }
 
     // In this order: if `Eq` panics, the key is dropped after the lock is released.
-    fn entry_in(&self, key: K, (shard, hash, mut items): Locked<'_, K, V>) -> Entry<'_, K, V> {
-        let map = self;
-        let item = items.table.remove_living(hash, |item| item.has_key(&key));
-        let reservation = items.reserved.add(shard, hash);
-        let now = items.table.now();
-        drop(items);
-        let Some(item) = item else {
-            return Entry::Vacant(VacantEntry {
-                map,
+    fn entry_in(&self, key: K, (shard, hash, mut table): Locked<'_, K, V>) -> Entry<'_, K, V> {
+        let owner = &*self.owner;
+        let item = table.remove_living(hash, |item| item.key == key);
+        let reservation = shard.reserve(&mut table, hash);
+        let now = table.now;
+        drop(table);
+        match item {
+            Some(mut item) => {
+                owner.use_item(&mut item, now);
+                let held = Some((item, reservation));
+                Entry::Occupied(OccupiedEntry { owner, held })
+            }
+            None => Entry::Vacant(VacantEntry {
+                owner,
                 key,
                 reservation,
-            });
-        };
-        let mut occupied = OccupiedEntry {
-            map,
-            held: Some((item, reservation)),
-        };
-        self.owner.use_item(occupied.item_mut(), now);
-        Entry::Occupied(occupied)
+            }),
+        }
     }
 
     /// Returns a clone of the value under `key`. If there is none, `make` makes it, and it is
@@ -194,10 +190,7 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
         V: Clone,
     {
         let locked = self.try_lock_key(key)?;
-        Ok(self.with_item(locked, key, |item, now| {
-            self.owner.use_item(item, now);
-            item.value.clone()
-        }))
+        Ok(self.with_value(locked, key, |value| value.clone()))
     }
 
     /// Waits until `key` is not reserved: no call has an [`entry`](Self::entry) of it, and its
@@ -229,7 +222,7 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
             let mut waker = Some(context.waker().clone());
             // A dead entry is written first.
             drop(self.try_lock_key(key));
-            match shard.lock().reserved.wait(hash, &mut waker) {
+            match shard.lock().wait(hash, &mut waker) {
                 true => Poll::Pending,
                 false => Poll::Ready(()),
             }
@@ -320,13 +313,11 @@ impl<'a, K, V> Entry<'a, K, V> {
 
 impl<K, V> OccupiedEntry<'_, K, V> {
     fn item(&self) -> &Item<K, V> {
-        let held = self.held.as_ref();
-        &held.expect("it is taken by value").0
+        &self.held.as_ref().expect("it is taken by value").0
     }
 
     fn item_mut(&mut self) -> &mut Item<K, V> {
-        let held = self.held.as_mut();
-        &mut held.expect("it is taken by value").0
+        &mut self.held.as_mut().expect("it is taken by value").0
     }
 
     /// Returns the key.
@@ -355,16 +346,14 @@ impl<K, V> OccupiedEntry<'_, K, V> {
     /// Re-arms the entry: it now expires `delay` from now. Returns false if its time has come, or
     /// its timeout was cancelled. See [`ExpiringMap::touch`].
     pub fn touch(&mut self, delay: Duration) -> bool {
-        let owner = &self.map.owner;
+        let owner = self.owner;
         let now = Now::of(&owner.timer);
-        let time = owner.time(now, now.after(delay));
         let item = self.item_mut();
-        let is_set = item.is_alive(now) && !item.has_ended();
-        if is_set {
-            // The drop of this tells the timer.
-            item.set_time(&time);
+        if !item.is_alive(now) || item.has_ended() {
+            return false;
         }
-        is_set
+        let is_earlier = owner.set_time(item, now, now.after(delay));
+        !is_earlier || item.timeout().reset(now.until(item.deadline))
     }
 
     /// Removes the entry, cancels its timeout, and returns its value.
@@ -387,9 +376,7 @@ impl<K, V> OccupiedEntry<'_, K, V> {
     /// ```
     #[must_use]
     pub fn remove(mut self) -> V {
-        let Some((item, reservation)) = self.held.take() else {
-            unreachable!("it is taken by value");
-        };
+        let (item, reservation) = self.held.take().expect("it is taken by value");
         // First, because the end of the timeout can call the handler for a dead item.
         drop(reservation);
         item.into_value()
@@ -403,20 +390,10 @@ impl<K, V> Drop for OccupiedEntry<'_, K, V> {
             return;
         };
         let shard = Arc::clone(&reservation.shard);
-        let items = shard.lock_at(Now::of_or_past(&self.map.owner.timer));
-        let (hash, deadline) = (item.hash, item.deadline);
-        // A touch may not have told the timer.
-        let own = item.is_hastened.then(|| item.timeout().clone());
-        // First, because the handler may use the key.
-        let free_key = || drop(reservation);
-        let put = put(&shard, items, item, free_key);
-        let settle = || own.map(|own| shard.settle(hash, &own, deadline));
-        let settled = catch_unwind(AssertUnwindSafe(settle));
-        // The panic hook has reported them. This may be dropped during another panic.
-        [put.err(), settled.err()]
-            .into_iter()
-            .flatten()
-            .for_each(drop_panic);
+        let table = shard.lock_at(Now::of_or_past(&self.owner.timer));
+        // The key is free first, because the handler may use it. Panics end here: this may be
+        // dropped during another one.
+        shard.put(table, item, || drop(reservation));
     }
 }
 
@@ -457,18 +434,13 @@ impl<'a, K, V> VacantEntry<'a, K, V> {
         value: V,
         delay: Duration,
     ) -> Result<OccupiedEntry<'a, K, V>, InsertError<K, V>> {
-        let Self {
-            map,
-            key,
-            reservation,
-        } = self;
-        let owner = &map.owner;
-        let Reservation { shard, hash } = &reservation;
-        let item = owner.new_item(*hash, key, value);
+        let owner = self.owner;
+        let Reservation { shard, hash } = &self.reservation;
+        let item = owner.new_item(*hash, self.key, value);
         let now = Now::of(&owner.timer);
         let item = owner.arm(shard, item, now, |now| now.after(delay))?;
-        let held = Some((item, reservation));
-        Ok(OccupiedEntry { map, held })
+        let held = Some((item, self.reservation));
+        Ok(OccupiedEntry { owner, held })
     }
 }
 

@@ -1,10 +1,8 @@
 //! One item: a key, a value, and their time.
 
-use equivalent::Equivalent;
 use hashed_wheel::{Cancel, Timeout};
 
-use super::cause::{Cause, Removed};
-use super::time::{Now, Time};
+use super::time::Now;
 
 /// A key, its value, and its time.
 ///
@@ -20,8 +18,6 @@ pub(super) struct Item<K, V> {
     /// Since it was inserted, or since an eviction has passed it over. Without a limit, always, so
     /// that a look-up writes to no memory.
     pub(super) is_used: bool,
-    /// Whether its deadline was ever made earlier than that of its timeout.
-    pub(super) is_hastened: bool,
     pub(super) key: K,
     pub(super) value: V,
     pub(super) timeout: Armed,
@@ -51,16 +47,6 @@ impl<K, V> Item<K, V> {
         if !self.is_used {
             self.is_used = true;
         }
-    }
-
-    pub(super) fn set_time(&mut self, time: &Time) {
-        self.is_hastened |= time.deadline < self.deadline;
-        (self.deadline, self.end) = (time.deadline, time.end);
-    }
-
-    /// Whether the item is under this key.
-    pub(super) fn has_key(&self, key: &(impl Equivalent<K> + ?Sized)) -> bool {
-        key.equivalent(&self.key)
     }
 
     pub(super) fn timeout(&self) -> &Timeout {
@@ -93,12 +79,6 @@ impl<K, V> Item<K, V> {
     pub(super) fn into_pair(mut self) -> (K, V) {
         self.cancel();
         (self.key, self.value)
-    }
-
-    /// Cancels the timeout, and returns the entry, for the output.
-    pub(super) fn into_removed(self, cause: Cause) -> Removed<K, V> {
-        let (key, value) = self.into_pair();
-        Removed { key, value, cause }
     }
 }
 

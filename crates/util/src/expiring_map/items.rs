@@ -28,7 +28,9 @@
 //! A later deadline is only stored in the item. When the timeout is due, the timer asks for it
 //! ([`postpone`](TimerTask::postpone)). An earlier one is stored, and then the timer is told,
 //! without the lock. If another call has stored a still earlier one, the timer is [told
-//! again](Shard::settle). So in the end no timeout is later than its item, unless the clock panics.
+//! again](Shard::settle). While a call has the item, neither finds it. Then the timer [asks
+//! again](AskAgain) when the call gives it back. So in the end no timeout is later than its item,
+//! unless the clock panics.
 //!
 //! With a lock held, no user code runs except the keys' `Eq` or `Equivalent`, `Clone` of keys in
 //! `keys` and of values in `get` and `try_get`, and the closures of `with` and `retain`. Each of
@@ -36,79 +38,58 @@
 //! under the lock. The timer, which calls the clock and the waker, is called without a lock.
 //! Removed items are passed on, and dropped, after the lock is released.
 
-use std::iter;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::task::{Wake, Waker};
 use std::time::Duration;
 
 use hashed_wheel::{HashedWheelTimer, NewTimeoutError, Timeout, TimerTask};
 
 use super::cause::Cause;
 use super::item::Item;
-use super::output::Output;
-use super::panics::{Panic, drop_panic, first_of};
-use super::shard::{Items, Leaving, Shard};
+use super::panics::Panics;
+use super::shard::Shard;
+use super::table::Table;
 use super::time::Now;
+use crate::deadlines::Deadlines;
 use crate::sync::{Arc, MutexGuard, panicking};
 
-/// Cancels the timeouts of removed items, and passes the items on. If one panics, the others are
-/// passed on first. Must be called without a lock held.
-///
-/// All timeouts are cancelled before the first item is dropped, because dropping a key may panic.
-pub(super) fn end_all<K, V>(
-    mut removed: Vec<Leaving<K, V>>,
-    output: &Output<K, V>,
-) -> Option<Panic> {
-    removed.iter_mut().for_each(|leaving| leaving.item.cancel());
-    first_of(
-        removed
-            .into_iter()
-            .filter_map(|leaving| catch_unwind(AssertUnwindSafe(|| output.pass_on(leaving))).err()),
-    )
-}
-
-/// Puts an item into the table. Releases the lock, calls `then`, and passes on the items for which
-/// there is no room. If the timeout of the item has ended meanwhile, its task has not found the
-/// item. So this does what the task would have done. The error is the first panic.
-pub(super) fn put<K, V, R>(
-    shard: &Arc<Shard<K, V>>,
-    mut items: MutexGuard<'_, Items<K, V>>,
-    item: Item<K, V>,
-    then: impl FnOnce() -> R,
-) -> Result<R, Panic> {
-    let hash = item.hash;
-    // The task that does not find the item has locked the shard before. Then this is true.
-    let ended = item.has_ended().then(|| item.timeout().clone());
-    let removed = items.table.insert(item);
-    let removed = shard.leave_all(&mut items, removed, Cause::Evicted);
-    drop(items);
-    let result = catch_unwind(AssertUnwindSafe(then));
-    let evicted = end_all(removed, &shard.output);
-    let end = || ended.map(|own| shard.end(hash, &own));
-    let second = catch_unwind(AssertUnwindSafe(end)).err();
-    match (result, first_of(evicted.into_iter().chain(second))) {
-        (result, None) => result,
-        (Ok(_), Some(panic)) => Err(panic),
-        (Err(panic), Some(second)) => {
-            drop_panic(second);
-            Err(panic)
-        }
-    }
-}
-
 impl<K, V> Shard<K, V> {
+    /// Puts an item into the table. Releases the lock, calls `then`, and passes on the items for
+    /// which there is no room. If the timeout of the item has ended meanwhile, its task has not
+    /// found the item. So this does what the task would have done.
+    pub(super) fn put<R>(
+        self: &Arc<Self>,
+        mut table: MutexGuard<'_, Table<K, V>>,
+        item: Item<K, V>,
+        then: impl FnOnce() -> R,
+    ) -> (Option<R>, Panics) {
+        let hash = item.hash;
+        // The task that does not find the item has locked the shard before. Then this is true.
+        let ended = item.has_ended().then(|| item.timeout().clone());
+        let removed = table.insert(item);
+        let removed = self.leave_all(&mut table, removed, Cause::Evicted);
+        drop(table);
+        let mut panics = Panics::default();
+        let result = panics.catch(then);
+        self.output.pass_on_all(removed, &mut panics);
+        if let Some(own) = ended {
+            panics.catch(|| self.end(hash, &own));
+        }
+        (result, panics)
+    }
+
     /// A timeout has ended. Passes its item on, if that is still there. Must be called without a
     /// lock held.
-    pub(super) fn end(self: &Arc<Self>, hash: u64, own: &Timeout) {
+    fn end(self: &Arc<Self>, hash: u64, own: &Timeout) {
         // The timeout of a living item expires only if the clock has panicked.
         let now = match own.is_expired() {
             true => Now::default(),
             false => Now::of_or_past(&own.timer()),
         };
-        let mut items = self.lock_at(now);
-        let item = items.table.remove(hash, |item| item.is_of(own));
-        let leaving = item.map(|item| self.leave(&mut items, item, Cause::Stopped));
+        let mut table = self.lock_at(now);
+        let item = table.remove(hash, |item| item.is_of(own));
+        let leaving = item.map(|item| self.leave(&mut table, item, Cause::Stopped));
         // Release the lock first, because the handler, the key and the value are user code.
-        drop(items);
+        drop(table);
         if let Some(leaving) = leaving {
             self.output.pass_on(leaving);
         }
@@ -119,36 +100,54 @@ impl<K, V> Shard<K, V> {
     /// held.
     pub(super) fn settle(&self, hash: u64, own: &Timeout, mut deadline: u64) {
         while own.reset(Now::of(&own.timer()).until(deadline)) {
-            // Another call may have stored an earlier one, and told the timer before this one.
-            match self.lock().table.find_own(hash, own) {
+            let mut table = self.lock();
+            match table.find_own(hash, own) {
+                // Another call may have stored an earlier one, and told the timer before this one.
                 Some(item) if item.deadline < deadline => deadline = item.deadline,
-                _ => return,
+                Some(_) => return,
+                // The same, and a third call has the item.
+                None => {
+                    table.wait(hash, &mut ask_again(own));
+                    return;
+                }
             }
         }
     }
 }
 
-/// Schedules the timeout of an item: [`Arm`](super::shard::Arm).
-pub(super) fn arm<K, V, const ON_WORKER: bool>(
+/// Makes the timer ask for the deadline of an item again, when a call that has the item gives it
+/// back, or when an older entry of its key was written.
+struct AskAgain(Timeout);
+
+fn ask_again(own: &Timeout) -> Option<Waker> {
+    Some(Waker::from(Arc::new(AskAgain(own.clone()))))
+}
+
+impl Wake for AskAgain {
+    fn wake(self: Arc<Self>) {
+        let is_asked = Panics::default().catch(|| self.0.reset(Duration::ZERO));
+        // If the clock panics, the item ends.
+        if is_asked.is_none() {
+            self.0.cancel();
+        }
+    }
+}
+
+/// Schedules the timeout of an item.
+pub(super) fn arm<K: Send + 'static, V: Send + 'static, const ON_WORKER: bool>(
     shard: &Arc<Shard<K, V>>,
     timer: &HashedWheelTimer,
     hash: u64,
     delay: Duration,
-) -> Result<Timeout, NewTimeoutError>
-where
-    K: Send + 'static,
-    V: Send + 'static,
-{
+) -> Result<Timeout, NewTimeoutError> {
     let shard = Some(Arc::clone(shard));
     let task = Expire::<K, V, ON_WORKER> { shard, hash };
-    timer
-        .try_new_timeout_task(task, delay)
-        .map_err(|mut rejected| {
-            // It ends no item: the caller may have reserved the key, for which a handler could
-            // wait.
-            rejected.task.shard = None;
-            rejected.error
-        })
+    let result = timer.try_new_timeout_task(task, delay);
+    result.map_err(|mut rejected| {
+        // It ends no item: the caller may have reserved the key, for which a handler could wait.
+        rejected.task.shard = None;
+        rejected.error
+    })
 }
 
 /// The timer's task of an item.
@@ -158,19 +157,8 @@ struct Expire<K, V, const ON_WORKER: bool> {
     hash: u64,
 }
 
-impl<K, V, const ON_WORKER: bool> Expire<K, V, ON_WORKER> {
-    /// The timeout has ended. A call that has removed its item has cancelled it.
-    fn end(&mut self, own: &Timeout) {
-        if let Some(shard) = self.shard.take() {
-            shard.end(self.hash, own);
-        }
-    }
-}
-
-impl<K, V, const ON_WORKER: bool> TimerTask for Expire<K, V, ON_WORKER>
-where
-    K: Send + 'static,
-    V: Send + 'static,
+impl<K: Send + 'static, V: Send + 'static, const ON_WORKER: bool> TimerTask
+    for Expire<K, V, ON_WORKER>
 {
     const RUNS_ON_WORKER: bool = ON_WORKER;
     const POSTPONES: bool = true;
@@ -179,29 +167,35 @@ where
     /// back.
     fn postpone(&self, own: &Timeout) -> Option<Duration> {
         let (timer, shard) = (own.timer(), self.shard.as_ref()?);
-        let mut items = shard.lock_at(Now::exactly_or_past(&timer));
-        let Items { table, reserved } = &mut *items;
-        let (now, is_reserved) = (table.now(), reserved.contains(self.hash));
+        // The time itself, which takes longer to read than its bounds.
+        let now = timer.now_nanos();
+        let (earliest, latest) = (now, now);
+        let mut table = shard.lock_at(Now { earliest, latest });
+        let (now, is_reserved) = (table.now, table.reserved.contains_key(&self.hash));
         let deadline = match table.find_own(self.hash, own) {
             Some(item) if item.is_alive(now) => item.deadline,
             // It has replaced one that is being written, and is written after that. Or a call has
             // it as an entry, and may touch it.
             found if is_reserved && (found.is_none() || shard.output.reserves_keys) => {
-                return Some(timer.tick_duration());
+                table.wait(self.hash, &mut ask_again(own));
+                return Some(Duration::MAX);
             }
             _ => return None,
         };
-        drop(items);
+        drop(table);
         // The clock is read again, because this may have waited for the lock.
         Some(Now::of(&timer).until(deadline))
     }
 
     fn run(mut self, own: &Timeout) {
-        self.end(own);
+        if let Some(shard) = self.shard.take() {
+            shard.end(self.hash, own);
+        }
     }
 
-    fn cancelled(mut self, own: &Timeout) {
-        self.end(own);
+    /// A call that has removed the item has cancelled the timeout, or the timer does.
+    fn cancelled(self, own: &Timeout) {
+        self.run(own);
     }
 }
 
@@ -212,14 +206,13 @@ impl<K, V, const ON_WORKER: bool> Drop for Expire<K, V, ON_WORKER> {
         let Some(shard) = self.shard.take() else {
             return;
         };
-        let ended = || shard.lock().table.ended(self.hash);
-        let end = |own| catch_unwind(AssertUnwindSafe(|| shard.end(self.hash, &own))).err();
-        let panic = first_of(iter::from_fn(ended).filter_map(end));
-        match panic {
-            // The panic hook has reported it.
-            Some(panic) if panicking() => drop_panic(panic),
-            Some(panic) => resume_unwind(panic),
-            None => {}
+        let mut panics = Panics::default();
+        let ended = || shard.lock().ended(self.hash);
+        while let Some(own) = ended() {
+            panics.catch(|| shard.end(self.hash, &own));
+        }
+        if !panicking() {
+            panics.resume();
         }
     }
 }

@@ -17,20 +17,17 @@ mod time;
 mod whole;
 
 use std::fmt;
-use std::hash::{BuildHasher, Hash};
 use std::panic::AssertUnwindSafe;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use foldhash::fast::SeedableRandomState;
 use hashed_wheel::HashedWheelTimer;
 
 use self::item::{Armed, Item};
-use self::items::end_all;
 use self::output::Output;
-use self::panics::drop_panic;
+use self::panics::Panics;
 use self::shard::Shard;
-use self::time::{Now, Time};
-use crate::deadlines::nanos;
+use self::time::Now;
 use crate::sync::Arc;
 
 pub use self::builder::ExpiringMapBuilder;
@@ -214,16 +211,8 @@ pub use self::receiver::RemovedEntries;
 /// assert_eq!(ended.try_recv()?, ("grace", 0, Cause::Stopped));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[doc(alias(
-    "cache",
-    "session",
-    "lease",
-    "rate limit",
-    "throttle",
-    "debounce",
-    "watchdog",
-    "ttl"
-))]
+#[doc(alias("cache", "session", "lease", "ttl", "rate limit"))]
+#[doc(alias("throttle", "debounce", "watchdog"))]
 pub struct ExpiringMap<K, V> {
     owner: Arc<Owner<K, V>>,
 }
@@ -356,24 +345,19 @@ impl<K: Send + 'static, V: Send + 'static> ExpiringMap<K, V> {
     }
 }
 
-impl<K: Hash + Eq, V> ExpiringMap<K, V> {
-    /// Returns the shard of a key, and its hash.
-    fn place<Q: Hash + ?Sized>(&self, key: &Q) -> (&Arc<Shard<K, V>>, u64) {
-        let Owner { hasher, shards, .. } = &*self.owner;
-        let hash = hasher.hash_one(key);
-        // A hash table uses the lowest and the highest bits for its own places.
-        (&shards[(hash >> 32) as usize & (shards.len() - 1)], hash)
-    }
-}
-
 impl<K, V> Owner<K, V> {
-    fn time(&self, now: Now, end: u64) -> Time {
-        Time::new(end, now, self.time_to_idle)
+    /// Returns the deadline of an entry that is used now, and ends at `end` at the latest.
+    fn deadline(&self, now: Now, end: u64) -> u64 {
+        self.time_to_idle
+            .map_or(end, |idle| now.after(idle).min(end))
     }
 
-    /// Returns the time of the clock at `instant`. This calls the clock.
-    fn time_at(&self, instant: Instant) -> u64 {
-        nanos(self.timer.clock().time_at(instant))
+    /// Gives an item a time. Returns whether it has had a later deadline.
+    fn set_time(&self, item: &mut Item<K, V>, now: Now, end: u64) -> bool {
+        item.set_used();
+        let before = item.deadline;
+        (item.deadline, item.end) = (self.deadline(now, end), end);
+        item.deadline < before
     }
 
     /// Makes an item that has no time yet.
@@ -384,7 +368,6 @@ impl<K, V> Owner<K, V> {
             weight,
             number: 0,
             is_used: true,
-            is_hastened: false,
             key,
             value,
             timeout: Armed(None),
@@ -402,9 +385,9 @@ impl<K, V> Owner<K, V> {
         now: Now,
         end: impl FnOnce(Now) -> u64,
     ) -> Result<Item<K, V>, InsertError<K, V>> {
-        let time = self.time(now, end(now));
-        let rest = now.until(time.deadline);
-        let arm = |()| (shard.arm)(shard, &self.timer, item.hash, rest);
+        self.set_time(&mut item, now, end(now));
+        let rest = now.until(item.deadline);
+        let arm = |()| (self.output.arm)(shard, &self.timer, item.hash, rest);
         match self.output.check().and_then(arm) {
             Ok(timeout) => item.timeout = Armed(Some(timeout)),
             Err(error) => {
@@ -412,18 +395,14 @@ impl<K, V> Owner<K, V> {
                 return Err(InsertError { key, value, error });
             }
         }
-        item.set_time(&time);
         Ok(item)
     }
 
     /// The item is used. With a time to idle, that moves its deadline, at most to its end.
     fn use_item(&self, item: &mut Item<K, V>, now: Now) {
         item.set_used();
-        if let Some(idle) = self.time_to_idle {
-            let (deadline, end) = (now.after(idle).min(item.end), item.end);
-            if deadline > item.deadline {
-                item.set_time(&Time { deadline, end });
-            }
+        if self.time_to_idle.is_some() {
+            item.deadline = item.deadline.max(self.deadline(now, item.end));
         }
     }
 }
@@ -431,24 +410,19 @@ impl<K, V> Owner<K, V> {
 impl<K, V> Drop for Owner<K, V> {
     fn drop(&mut self) {
         let now = Now::of_or_past(&self.timer);
-        let all = self.shards.iter().flat_map(|shard| {
-            let mut items = shard.lock_at(now);
-            let removed = items.table.take(|_, _| true);
-            shard.leave_all(&mut items, removed, Cause::Stopped)
-        });
-        let all: Vec<_> = all.collect();
-        // The panic hook has reported it. This may be dropped during another panic.
-        if let Some(panic) = end_all(all, &self.output) {
-            drop_panic(panic);
-        }
+        let shards = self.shards.iter();
+        let all: Vec<_> = shards
+            .flat_map(|shard| shard.take(now, Cause::Stopped, |_, _| true))
+            .collect();
+        // They end here: this may be dropped during another panic.
+        self.output.pass_on_all(all, &mut Panics::default());
     }
 }
 
 impl<K, V> Clone for ExpiringMap<K, V> {
     fn clone(&self) -> Self {
-        Self {
-            owner: Arc::clone(&self.owner),
-        }
+        let owner = Arc::clone(&self.owner);
+        Self { owner }
     }
 }
 
@@ -483,7 +457,7 @@ mod tests {
             map.owner
                 .shards
                 .iter()
-                .map(|shard| shard.lock().table.room())
+                .map(|shard| shard.lock().room())
                 .sum::<usize>()
         };
         for expire in [false, true] {
@@ -517,7 +491,7 @@ mod tests {
             map.owner
                 .shards
                 .iter()
-                .map(|shard| shard.lock().table.places())
+                .map(|shard| shard.lock().places())
                 .sum::<usize>()
         };
         for key in (0..KEYS).chain(0..KEYS).chain(0..KEYS) {
@@ -554,10 +528,10 @@ mod tests {
             latest: 10_500,
         };
         let (shard, hash) = map.place(&7);
-        let mut items = shard.lock();
-        let item = items.table.find(hash, |_| true).expect("it is alive");
+        let mut table = shard.lock();
+        let item = table.find(hash, |_| true).expect("it is alive");
         map.owner.use_item(item, now);
-        drop(items);
+        drop(table);
         clock.advance(Duration::from_secs(1));
         assert_eq!(driver.turn(), 1);
         assert_eq!(map.len(), 0);
@@ -569,10 +543,16 @@ mod tests {
             earliest: 9_500,
             latest: 10_500,
         };
+        let timer = HashedWheelTimer::default();
         let (zero, second) = (Duration::ZERO, Duration::from_secs(1));
-        let deadline = |delay, idle| Time::new(now.after(delay), now, idle).deadline;
-        assert_eq!(deadline(zero, None), now.earliest);
-        assert_eq!(deadline(second, Some(zero)), now.earliest);
-        assert_eq!(deadline(second, None), 1_000_010_500);
+        let deadline = |delay, idle| {
+            let map = ExpiringMap::<u8, u8>::builder(&timer)
+                .time_to_idle(idle)
+                .build();
+            map.owner.deadline(now, now.after(delay))
+        };
+        assert_eq!(deadline(zero, second), now.earliest);
+        assert_eq!(deadline(second, zero), now.earliest);
+        assert_eq!(deadline(second, second), 1_000_010_500);
     }
 }

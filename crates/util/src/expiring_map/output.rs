@@ -2,12 +2,15 @@
 
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
+use std::time::Duration;
 
-use hashed_wheel::NewTimeoutError;
+use hashed_wheel::{HashedWheelTimer, NewTimeoutError, Timeout};
 
-use super::cause::{Cause, Causes, Removed};
+use super::cause::{Cause, Removed};
+use super::item::Armed;
+use super::panics::Panics;
 use super::receiver::Sender;
-use super::shard::Leaving;
+use super::shard::{Leaving, Reservation, Shard};
 use crate::sync::Arc;
 
 /// The destination of entries that leave a map, chosen by its constructor. Each method must be
@@ -15,82 +18,37 @@ use crate::sync::Arc;
 // `AssertUnwindSafe`: the engine catches the panics of a task, and a call on the map passes its
 // panic on when it has done its work.
 pub(super) struct Output<K, V> {
+    /// Takes an entry, and what keeps its key reserved until the output has done with it.
     take: AssertUnwindSafe<Box<Take<K, V>>>,
-    /// Whether entries expire on the worker, even if there is a task executor.
-    pub(super) runs_on_worker: bool,
+    pub(super) arm: Arm<K, V>,
     /// Whether the key of an entry stays reserved until the output has done with it.
     pub(super) reserves_keys: bool,
-    pub(super) causes: Causes,
+    pub(super) causes: Vec<Cause>,
     /// The receiver, and how many entries it takes.
-    bound: Option<(Arc<Sender<K, V>>, usize)>,
+    pub(super) bound: Option<(Arc<Sender<K, V>>, usize)>,
 }
 
-type Take<K, V> = dyn Fn(Leaving<K, V>) + Send + Sync;
+type Take<K, V> = dyn Fn(Removed<K, V>, Option<Reservation<K, V>>) + Send + Sync;
 
-impl<K: Send + 'static, V: Send + 'static> Output<K, V> {
-    fn new(take: impl Fn(Leaving<K, V>) + Send + Sync + 'static) -> Self {
+/// Schedules the timeout of an item, whose task runs where the output needs it.
+type Arm<K, V> =
+    fn(&Arc<Shard<K, V>>, &HashedWheelTimer, u64, Duration) -> Result<Timeout, NewTimeoutError>;
+
+impl<K, V> Output<K, V> {
+    pub(super) fn new(
+        arm: Arm<K, V>,
+        reserves_keys: bool,
+        take: impl Fn(Removed<K, V>, Option<Reservation<K, V>>) + Send + Sync + 'static,
+    ) -> Self {
         Self {
             take: AssertUnwindSafe(Box::new(take)),
-            runs_on_worker: false,
-            reserves_keys: false,
-            causes: Causes::UNRETURNED,
+            arm,
+            reserves_keys,
+            causes: Vec::new(),
             bound: None,
         }
     }
 
-    /// Drops the entries.
-    pub(super) fn none() -> Self {
-        Self::new(|_| ())
-    }
-
-    /// `reserves_keys`: the keys stay reserved until `handler` has returned.
-    pub(super) fn handler(
-        reserves_keys: bool,
-        handler: impl Fn(Removed<K, V>) + Send + Sync + 'static,
-    ) -> Self {
-        // The entry is moved to the stack for that.
-        let mut output = Self::new(move |leaving| {
-            let _reservation = leaving.reservation;
-            handler(leaving.item.into_removed(leaving.cause));
-        });
-        output.reserves_keys = reserves_keys;
-        output
-    }
-
-    pub(super) fn sender(sender: Sender<K, V>, capacity: Option<usize>) -> Self {
-        let sender = Arc::new(sender);
-        let queue = Arc::clone(&sender);
-        let mut output =
-            Self::new(move |leaving| sender.send(leaving.item.into_removed(leaving.cause)));
-        output.runs_on_worker = true;
-        output.bound = capacity.map(|most| (queue, most));
-        output
-    }
-
-    /// The keys stay reserved until the futures have ended, which `spawn` runs.
-    pub(super) fn async_write_back<F>(
-        spawn: impl Fn(BoxFuture) + Send + Sync + 'static,
-        handler: impl Fn(Removed<K, V>) -> F + Send + Sync + 'static,
-    ) -> Self
-    where
-        F: Future<Output = ()> + Send + 'static,
-    {
-        let take = move |leaving: Leaving<K, V>| {
-            // The key is free when the future has ended, or was dropped.
-            let entry = leaving.item.into_removed(leaving.cause);
-            let write = (handler(entry), leaving.reservation);
-            spawn(Box::pin(async move {
-                let (write, _reservation) = write;
-                write.await;
-            }));
-        };
-        let mut output = Self::new(take);
-        output.reserves_keys = true;
-        output
-    }
-}
-
-impl<K, V> Output<K, V> {
     /// Returns the error of an insertion if the receiver is full.
     pub(super) fn check(&self) -> Result<(), NewTimeoutError> {
         match &self.bound {
@@ -102,20 +60,38 @@ impl<K, V> Output<K, V> {
     }
 
     /// Passes on an entry that has left the map. Drops it if its cause was not chosen.
-    pub(super) fn pass_on(&self, mut leaving: Leaving<K, V>) {
-        leaving.item.cancel();
-        if self.causes.contains(leaving.cause) {
-            (self.take)(leaving);
+    pub(super) fn pass_on(&self, leaving: Leaving<K, V>) {
+        drop(leaving.timeout);
+        let is_chosen = |entry: &Removed<K, V>| self.causes.contains(&entry.cause);
+        if let Some(entry) = leaving.entry.filter(is_chosen) {
+            (self.take)(entry, leaving.reservation);
+        }
+    }
+
+    /// The same for several. If one panics, the others are passed on all the same.
+    ///
+    /// All timeouts are cancelled first, so the timer has room for what the handlers insert.
+    pub(super) fn pass_on_all(&self, mut removed: Vec<Leaving<K, V>>, panics: &mut Panics) {
+        for leaving in &mut removed {
+            leaving.timeout = Armed(None);
+        }
+        for leaving in removed {
+            panics.catch(|| self.pass_on(leaving));
         }
     }
 
     /// Ends a replaced entry. Returns its value, unless it is passed on.
     pub(super) fn end_replaced(&self, leaving: Leaving<K, V>) -> Option<V> {
-        if !self.causes.contains(Cause::Replaced) {
-            return Some(leaving.item.into_value());
+        if self.causes.contains(&Cause::Replaced) {
+            self.pass_on(leaving);
+            return None;
         }
-        self.pass_on(leaving);
-        None
+        drop(leaving.timeout);
+        leaving.entry.map(|Removed { key, value, .. }| {
+            // First: if it panics, the value is dropped too.
+            drop(key);
+            value
+        })
     }
 }
 

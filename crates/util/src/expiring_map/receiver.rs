@@ -37,26 +37,14 @@ struct State<K, V> {
 }
 
 impl<K, V> State<K, V> {
-    /// Removes the first entry.
-    fn pop(&mut self) -> Option<Removed<K, V>> {
-        let entry = self.entries.pop_front()?;
-        self.free_room();
-        Some(entry)
-    }
-
-    /// Removes the first entries, at most `limit`.
-    fn pop_many(&mut self, limit: usize) -> Vec<Removed<K, V>> {
-        let count = self.entries.len().min(limit);
-        let entries = self.entries.drain(..count).collect();
-        self.free_room();
-        entries
-    }
-
-    /// Frees room that is not needed. After a burst it would stay for as long as the receiver.
-    fn free_room(&mut self) {
+    /// Takes entries out. Frees room that is not needed: after a burst it would stay for as long as
+    /// the receiver.
+    fn take<R>(&mut self, take: impl FnOnce(&mut VecDeque<Removed<K, V>>) -> R) -> R {
+        let taken = take(&mut self.entries);
         if let Some(room) = smaller_room(self.entries.len(), self.entries.capacity()) {
             self.entries.shrink_to(room);
         }
+        taken
     }
 }
 
@@ -175,7 +163,10 @@ impl<K, V> RemovedEntries<K, V> {
         };
         buffer.push(first);
         // `buffer` may have to grow: without the lock, which the worker may want.
-        let more = self.queue.lock().pop_many(limit - 1);
+        let more: Vec<_> = self.queue.lock().take(|entries| {
+            let count = entries.len().min(limit - 1);
+            entries.drain(..count).collect()
+        });
         let count = 1 + more.len();
         buffer.extend(more);
         Poll::Ready(count)
@@ -190,7 +181,7 @@ impl<K, V> RemovedEntries<K, V> {
         // Cloned and dropped without the lock, because a waker is user code.
         let mut waker = Some(context.waker().clone());
         let mut state = self.queue.lock();
-        let entry = state.pop();
+        let entry = state.take(VecDeque::pop_front);
         if entry.is_some() || state.is_closed {
             return Poll::Ready(entry);
         }

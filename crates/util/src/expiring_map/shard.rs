@@ -3,19 +3,16 @@
 //! A call or a handler reserves a key by its hash, so the key need not be cloned. Another key with
 //! the same hash waits too, which is rare and harmless.
 
-use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::task::Waker;
-use std::time::Duration;
+use std::collections::VecDeque;
 
-use hashed_wheel::{HashedWheelTimer, NewTimeoutError, Timeout};
+use hashed_wheel::HashedWheelTimer;
 
-use super::cause::Cause;
+use super::cause::{Cause, Removed};
 use super::error::BeingWritten;
-use super::item::Item;
+use super::item::{Armed, Item};
 use super::output::Output;
-use super::panics::drop_panic;
-use super::table::{Limit, Table};
+use super::panics::Panics;
+use super::table::{Limit, Reserved, Table};
 use super::time::Now;
 use crate::sync::{Arc, Mutex, MutexGuard, Parker};
 
@@ -23,81 +20,67 @@ use crate::sync::{Arc, Mutex, MutexGuard, Parker};
 /// them.
 #[repr(align(128))]
 pub(super) struct Shard<K, V> {
-    items: Mutex<Items<K, V>>,
+    table: Mutex<Table<K, V>>,
     /// Here, because the task of an item has its shard anyway.
     pub(super) output: Arc<Output<K, V>>,
-    pub(super) arm: Arm<K, V>,
 }
 
-/// Schedules the timeout of an item.
-pub(super) type Arm<K, V> =
-    fn(&Arc<Shard<K, V>>, &HashedWheelTimer, u64, Duration) -> Result<Timeout, NewTimeoutError>;
-
-/// What the lock of a shard guards.
-pub(super) struct Items<K, V> {
-    pub(super) table: Table<K, V>,
-    pub(super) reserved: ReservedKeys,
-}
-
-/// An item that leaves the map for the output. If its key is reserved meanwhile, that ends after
-/// the item.
+/// An item that leaves the map for the output.
 pub(super) struct Leaving<K, V> {
-    pub(super) item: Item<K, V>,
-    pub(super) cause: Cause,
+    pub(super) timeout: Armed,
+    /// `None` if its key was reserved: then it leaves when that is free.
+    pub(super) entry: Option<Removed<K, V>>,
+    /// If its key is reserved meanwhile, that ends after the entry.
     pub(super) reservation: Option<Reservation<K, V>>,
 }
 
 impl<K, V> Shard<K, V> {
-    pub(super) fn new(output: Arc<Output<K, V>>, arm: Arm<K, V>, limit: Limit) -> Self {
-        let items = Items {
-            table: Table::new(limit),
-            reserved: ReservedKeys::default(),
-        };
-        Self {
-            items: Mutex::new(items),
-            output,
-            arm,
-        }
+    pub(super) fn new(output: Arc<Output<K, V>>, limit: Option<Limit>) -> Self {
+        let table = Mutex::new(Table::new(limit));
+        Self { table, output }
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, Items<K, V>> {
-        self.items.lock()
+    pub(super) fn lock(&self) -> MutexGuard<'_, Table<K, V>> {
+        self.table.lock()
     }
 
     /// Takes the lock for a call that has read the clock before.
-    pub(super) fn lock_at(&self, now: Now) -> MutexGuard<'_, Items<K, V>> {
-        let mut items = self.items.lock();
-        items.table.see(now);
-        items
+    ///
+    /// The present does not go back: otherwise a call that has waited for the lock could still find
+    /// an item alive that another call has found dead.
+    pub(super) fn lock_at(&self, now: Now) -> MutexGuard<'_, Table<K, V>> {
+        let mut table = self.lock();
+        table.now = table.now.max(now);
+        table
     }
 
     /// The same for a call for one key, which fails if a call or a handler has reserved the key. If
     /// the output reserves keys, and the item of the key is dead, that one goes to the output
-    /// first. Then it is a later `now`.
+    /// first. Then the present is later.
     pub(super) fn try_lock_key(
         self: &Arc<Self>,
         hash: u64,
         timer: &HashedWheelTimer,
-        now: &mut Now,
+        mut now: Now,
         has_key: impl Fn(&Item<K, V>) -> bool,
-    ) -> Result<MutexGuard<'_, Items<K, V>>, BeingWritten> {
+    ) -> Result<MutexGuard<'_, Table<K, V>>, BeingWritten> {
         loop {
-            let mut items = self.lock_at(*now);
-            if items.reserved.contains(hash) {
+            let mut table = self.lock_at(now);
+            if table.reserved.contains_key(&hash) {
                 return Err(BeingWritten);
             }
             if !self.output.reserves_keys {
-                return Ok(items);
+                return Ok(table);
             }
-            let present = items.table.now();
+            let present = table.now;
             let is_dead = |item: &Item<K, V>| !item.is_alive(present) && has_key(item);
-            let Some(dead) = items.table.remove(hash, is_dead) else {
-                return Ok(items);
+            let Some(dead) = table.remove(hash, is_dead) else {
+                return Ok(table);
             };
-            let dead = self.leave(&mut items, dead, Cause::Expired);
-            drop(items);
+            let dead = self.leave(&mut table, dead, Cause::Expired);
+            drop(table);
             self.output.pass_on(dead);
-            *now = Now::of(timer);
+            now = Now::of(timer);
         }
     }
 
@@ -106,109 +89,82 @@ impl<K, V> Shard<K, V> {
     pub(super) fn wait_for_key(&self, hash: u64) {
         let parker = Parker::new();
         let mut waker = Some(parker.waker());
-        let is_reserved = self.lock().reserved.wait(hash, &mut waker);
+        let is_reserved = self.lock().wait(hash, &mut waker);
         if is_reserved {
             parker.park();
         }
     }
 
-    /// An item was removed for the output: for this cause, if it is alive. Its key stays reserved
-    /// if the output demands it, and gets the item.
+    /// Reserves a key that is not reserved.
+    pub(super) fn reserve(
+        self: &Arc<Self>,
+        table: &mut Table<K, V>,
+        hash: u64,
+    ) -> Reservation<K, V> {
+        let reserved = Reserved {
+            next: VecDeque::new(),
+            waiters: Vec::new(),
+        };
+        table.reserved.insert(hash, reserved);
+        let shard = Arc::clone(self);
+        Reservation { shard, hash }
+    }
+
+    /// An item was removed for the output: for this cause, if it is alive. If the output demands
+    /// it, its key is reserved until the output has done with it. If the key is reserved already,
+    /// it leaves after that: otherwise an older value of the key could be written after it.
     pub(super) fn leave(
         self: &Arc<Self>,
-        items: &mut Items<K, V>,
+        table: &mut Table<K, V>,
         item: Item<K, V>,
         cause: Cause,
     ) -> Leaving<K, V> {
-        let cause = match item.is_alive(items.table.now()) {
+        let cause = match item.is_alive(table.now) {
             true => cause,
             false => Cause::Expired,
         };
-        let reserves = self.output.reserves_keys && self.output.causes.contains(cause);
-        let reservation = reserves.then(|| items.reserved.add(self, item.hash));
-        Leaving {
-            item,
-            cause,
-            reservation,
+        let (key, value, hash) = (item.key, item.value, item.hash);
+        let mut leaving = Leaving {
+            timeout: item.timeout,
+            entry: Some(Removed { key, value, cause }),
+            reservation: None,
+        };
+        if self.output.reserves_keys && self.output.causes.contains(&cause) {
+            match table.reserved.get_mut(&hash) {
+                Some(reserved) => reserved.next.extend(leaving.entry.take()),
+                None => leaving.reservation = Some(self.reserve(table, hash)),
+            }
         }
-    }
-
-    /// Removes the living items that pass the test, except those whose keys are reserved. The test
-    /// is user code, and runs under the lock.
-    pub(super) fn remove_living(
-        self: &Arc<Self>,
-        now: Now,
-        mut test: impl FnMut(&mut Item<K, V>) -> bool,
-    ) -> Vec<Leaving<K, V>> {
-        let mut items = self.lock_at(now);
-        let Items { table, reserved } = &mut *items;
-        let removed = table
-            .take(|item, now| item.is_alive(now) && !reserved.contains(item.hash) && test(item));
-        self.leave_all(&mut items, removed, Cause::Removed)
+        leaving
     }
 
     /// [`leave`](Self::leave) for several.
     pub(super) fn leave_all(
         self: &Arc<Self>,
-        items: &mut Items<K, V>,
+        table: &mut Table<K, V>,
         removed: Vec<Item<K, V>>,
         cause: Cause,
     ) -> Vec<Leaving<K, V>> {
         let removed = removed.into_iter();
-        removed.map(|item| self.leave(items, item, cause)).collect()
+        removed.map(|item| self.leave(table, item, cause)).collect()
+    }
+
+    /// Removes the items that pass the test for the output: see [`Table::take`].
+    pub(super) fn take(
+        self: &Arc<Self>,
+        now: Now,
+        cause: Cause,
+        test: impl FnMut(&mut Item<K, V>, bool) -> bool,
+    ) -> Vec<Leaving<K, V>> {
+        let mut table = self.lock_at(now);
+        let taken = table.take(test);
+        self.leave_all(&mut table, taken, cause)
     }
 }
 
-/// The reserved keys of a shard.
-#[derive(Default)]
-pub(super) struct ReservedKeys(BTreeMap<u64, Reserved>);
-
-#[derive(Default)]
-struct Reserved {
-    /// How many have reserved keys with this hash.
-    count: usize,
-    /// Those of the calls that wait.
-    waiters: Vec<Waker>,
-}
-
-impl ReservedKeys {
-    /// Reserves the keys with this hash for one more.
-    pub(super) fn add<K, V>(&mut self, shard: &Arc<Shard<K, V>>, hash: u64) -> Reservation<K, V> {
-        self.0.entry(hash).or_default().count += 1;
-        let shard = Arc::clone(shard);
-        Reservation { shard, hash }
-    }
-
-    pub(super) fn contains(&self, hash: u64) -> bool {
-        !self.0.is_empty() && self.0.contains_key(&hash)
-    }
-
-    /// If the key is reserved, leaves a waker that is called when it is free.
-    pub(super) fn wait(&mut self, hash: u64, waker: &mut Option<Waker>) -> bool {
-        let Some(reserved) = self.0.get_mut(&hash) else {
-            return false;
-        };
-        let is_known = |known: &Waker| waker.as_ref().is_some_and(|new| new.will_wake(known));
-        if !reserved.waiters.iter().any(is_known) {
-            reserved.waiters.extend(waker.take());
-        }
-        true
-    }
-
-    /// Ends one reservation. Returns the wakers to call.
-    fn remove(&mut self, hash: u64) -> Vec<Waker> {
-        let Some(reserved) = self.0.get_mut(&hash) else {
-            return Vec::new();
-        };
-        reserved.count -= 1;
-        match reserved.count {
-            0 => self.0.remove(&hash).map_or(Vec::new(), |all| all.waiters),
-            _ => Vec::new(),
-        }
-    }
-}
-
-/// A reserved key. Its drop frees the key, and must happen without a lock held.
+/// A reserved key. Its drop frees the key, or passes on the next entry that waits for it. That must
+/// happen without a lock held, because it is user code. If that panics, which the panic hook
+/// reports, the rest is done all the same.
 pub(super) struct Reservation<K, V> {
     pub(super) shard: Arc<Shard<K, V>>,
     pub(super) hash: u64,
@@ -216,13 +172,28 @@ pub(super) struct Reservation<K, V> {
 
 impl<K, V> Drop for Reservation<K, V> {
     fn drop(&mut self) {
-        let waiters = self.shard.lock().reserved.remove(self.hash);
-        // Without the lock, because a waker is user code. If one panics, which the panic hook
-        // reports, it wakes the others all the same.
-        for waker in waiters {
-            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
-                drop_panic(panic);
-            }
+        let Self { ref shard, hash } = *self;
+        let mut panics = Panics::default();
+        let mut table = shard.lock();
+        let reserved = table.reserved.get_mut(&hash);
+        if let Some(entry) = reserved.and_then(|reserved| reserved.next.pop_front()) {
+            drop(table);
+            let shard = Arc::clone(shard);
+            let next = Leaving {
+                timeout: Armed(None),
+                entry: Some(entry),
+                reservation: Some(Self { shard, hash }),
+            };
+            panics.catch(|| self.shard.output.pass_on(next));
+            return;
+        }
+        let waiters = table
+            .reserved
+            .remove(&hash)
+            .map(|reserved| reserved.waiters);
+        drop(table);
+        for waker in waiters.into_iter().flatten() {
+            panics.catch(|| waker.wake());
         }
     }
 }

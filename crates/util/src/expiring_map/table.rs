@@ -12,13 +12,14 @@
 //! before the table changes.
 
 use std::cmp::Reverse;
-use std::collections::binary_heap::PeekMut;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::mem;
+use std::task::Waker;
 
 use hashbrown::HashTable;
 use hashed_wheel::Timeout;
 
+use super::cause::Removed;
 use super::item::Item;
 use super::room::{MAX_IDLE, smaller_room};
 use super::time::Now;
@@ -28,9 +29,11 @@ const MAX_CHANCES: usize = 64;
 
 pub(super) struct Table<K, V> {
     items: HashTable<Item<K, V>>,
-    /// The present. See [`see`](Self::see).
-    now: Now,
-    limit: Limit,
+    /// The reserved keys, by their hashes.
+    pub(super) reserved: BTreeMap<u64, Reserved<K, V>>,
+    /// The present, as the last call has seen it.
+    pub(super) now: Now,
+    pub(super) limit: Option<Limit>,
     /// The weight of all items.
     weight: u64,
     /// The number of the next item.
@@ -41,24 +44,32 @@ pub(super) struct Table<K, V> {
     deadlines: BinaryHeap<Reverse<(u64, Place)>>,
 }
 
+/// What waits for a reserved key.
+pub(super) struct Reserved<K, V> {
+    /// The entries that leave the map when it is free, in their order.
+    pub(super) next: VecDeque<Removed<K, V>>,
+    /// Those of the calls that wait.
+    pub(super) waiters: Vec<Waker>,
+}
+
 /// How many items there may be, and how much they may weigh together.
 #[derive(Clone, Copy)]
 pub(super) struct Limit {
-    pub(super) entries: Option<usize>,
-    pub(super) weight: Option<u64>,
+    pub(super) entries: usize,
+    pub(super) weight: u64,
 }
 
 /// Where an item is. An item that has left the table leaves its places behind in the order of
 /// eviction and in the deadlines. (Another item is taken for it only if it has the same hash, and
 /// 2^16 items came in between. Then that one may be evicted early.)
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
+pub(super) struct Place {
     hash: u64,
     number: u16,
 }
 
 impl Place {
-    fn of<K, V>(item: &Item<K, V>) -> Self {
+    pub(super) fn of<K, V>(item: &Item<K, V>) -> Self {
         let Item { hash, number, .. } = *item;
         Self { hash, number }
     }
@@ -69,9 +80,10 @@ impl Place {
 }
 
 impl<K, V> Table<K, V> {
-    pub(super) fn new(limit: Limit) -> Self {
+    pub(super) fn new(limit: Option<Limit>) -> Self {
         Self {
             items: HashTable::new(),
+            reserved: BTreeMap::new(),
             now: Now::default(),
             limit,
             weight: 0,
@@ -81,24 +93,8 @@ impl<K, V> Table<K, V> {
         }
     }
 
-    /// Sets the present to the time that a call has read before it took the lock. It does not go
-    /// back: otherwise a call that has waited for the lock could still find an item alive that
-    /// another call has found dead.
-    pub(super) fn see(&mut self, now: Now) {
-        self.now = self.now.max(now);
-    }
-
-    /// The present, as the last call has seen it.
-    pub(super) fn now(&self) -> Now {
-        self.now
-    }
-
     pub(super) fn len(&self) -> usize {
         self.items.len()
-    }
-
-    pub(super) fn has_limit(&self) -> bool {
-        self.limit.entries.is_some() || self.limit.weight.is_some()
     }
 
     /// Finds the living item with this hash that passes the test.
@@ -126,14 +122,11 @@ impl<K, V> Table<K, V> {
     /// Inserts an item whose key is free. Returns items for which there is no room.
     pub(super) fn insert(&mut self, mut item: Item<K, V>) -> Vec<Item<K, V>> {
         let mut removed = Vec::new();
-        if self.has_limit() {
+        if let Some(limit) = self.limit {
+            let weight = u64::from(item.weight);
             // First, so that it does not evict the new item.
-            while self.is_full(u64::from(item.weight)) {
-                let fits = self
-                    .limit
-                    .weight
-                    .is_none_or(|most| u64::from(item.weight) <= most);
-                let is_useful = item.is_alive(self.now) && fits;
+            while self.len() >= limit.entries || self.weight + weight > limit.weight {
+                let is_useful = item.is_alive(self.now) && weight <= limit.weight;
                 let other = self.take_dead();
                 match other.or_else(|| is_useful.then(|| self.evict())?) {
                     Some(other) => removed.push(other),
@@ -146,29 +139,18 @@ impl<K, V> Table<K, V> {
             item.is_used = false;
             item.number = self.next;
             self.next = self.next.wrapping_add(1);
-            self.weight += u64::from(item.weight);
+            self.weight += weight;
             self.order.push_back(Place::of(&item));
         }
         let (place, deadline) = (Place::of(&item), item.deadline);
         self.items.insert_unique(place.hash, item, |item| item.hash);
-        self.hasten(place.hash, place.number, deadline);
+        self.hasten(place, deadline);
         removed
     }
 
-    /// Whether there is no room for an item of this weight.
-    fn is_full(&self, weight: u64) -> bool {
-        let Limit {
-            entries,
-            weight: most,
-        } = self.limit;
-        entries.is_some_and(|most| self.len() >= most)
-            || most.is_some_and(|most| self.weight + weight > most)
-    }
-
     /// An item has a new deadline, perhaps an earlier one.
-    pub(super) fn hasten(&mut self, hash: u64, number: u16, deadline: u64) {
-        if self.has_limit() {
-            let place = Place { hash, number };
+    pub(super) fn hasten(&mut self, place: Place, deadline: u64) {
+        if self.limit.is_some() {
             self.deadlines.push(Reverse((deadline, place)));
             self.trim();
         }
@@ -179,34 +161,33 @@ impl<K, V> Table<K, V> {
         let mut chances = MAX_CHANCES;
         loop {
             let place = self.order.pop_front()?;
-            let Some(found) = self.items.find_mut(place.hash, |item| place.has(item)) else {
-                continue;
-            };
-            if chances == 0 || !mem::take(&mut found.is_used) {
-                return self.remove(place.hash, |item| place.has(item));
+            let found = self.items.find_mut(place.hash, |item| place.has(item));
+            match found.map(|item| mem::take(&mut item.is_used)) {
+                None => {}
+                Some(true) if chances > 0 => {
+                    chances -= 1;
+                    self.order.push_back(place);
+                }
+                Some(_) => return self.remove(place.hash, |item| place.has(item)),
             }
-            chances -= 1;
-            self.order.push_back(place);
         }
     }
 
     /// Removes a dead item.
     fn take_dead(&mut self) -> Option<Item<K, V>> {
         loop {
-            let mut first = self.deadlines.peek_mut()?;
-            let Reverse((deadline, place)) = *first;
+            let &Reverse((deadline, place)) = self.deadlines.peek()?;
             if deadline > self.now.earliest {
                 return None;
             }
+            self.deadlines.pop();
             match self.items.find(place.hash, |item| place.has(item)) {
+                None => {}
                 // It was touched.
-                Some(found) if found.is_alive(self.now) => first.0.0 = found.deadline,
-                found => {
-                    PeekMut::pop(first);
-                    if found.is_some() {
-                        return self.remove(place.hash, |item| place.has(item));
-                    }
+                Some(item) if item.is_alive(self.now) => {
+                    self.deadlines.push(Reverse((item.deadline, place)));
                 }
+                Some(_) => return self.remove(place.hash, |item| place.has(item)),
             }
         }
     }
@@ -265,23 +246,39 @@ impl<K, V> Table<K, V> {
         self.items.iter().filter(|item| item.is_alive(self.now))
     }
 
-    /// Removes the items that pass the test, which gets the present too.
+    /// Removes the items that pass the test. It also gets whether the item is alive and its key is
+    /// not reserved, and it may be user code.
     pub(super) fn take(
         &mut self,
-        mut test: impl FnMut(&mut Item<K, V>, Now) -> bool,
+        mut test: impl FnMut(&mut Item<K, V>, bool) -> bool,
     ) -> Vec<Item<K, V>> {
+        let passes = |item: &mut Item<K, V>| {
+            let is_free = item.is_alive(self.now) && !self.reserved.contains_key(&item.hash);
+            test(item, is_free)
+        };
         // First all tests, because one may panic.
-        let items = self.items.iter_mut();
-        let passed: Vec<_> = items.map(|item| test(item, self.now)).collect();
+        let passed: Vec<_> = self.items.iter_mut().map(passes).collect();
         let mut passed = passed.into_iter();
         let taken = self.items.extract_if(|_| passed.next() == Some(true));
         let taken: Vec<_> = taken.collect();
         self.weight -= taken.iter().map(|item| u64::from(item.weight)).sum::<u64>();
         self.free_room();
-        if self.has_limit() {
+        if self.limit.is_some() {
             self.drop_places();
         }
         taken
+    }
+
+    /// If the key is reserved, leaves a waker that is called when it is free.
+    pub(super) fn wait(&mut self, hash: u64, waker: &mut Option<Waker>) -> bool {
+        let Some(reserved) = self.reserved.get_mut(&hash) else {
+            return false;
+        };
+        let is_known = |known: &Waker| waker.as_ref().is_some_and(|new| new.will_wake(known));
+        if !reserved.waiters.iter().any(is_known) {
+            reserved.waiters.extend(waker.take());
+        }
+        true
     }
 
     /// Returns for how many items there is room.

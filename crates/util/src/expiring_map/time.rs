@@ -1,12 +1,11 @@
 //! The time of an entry.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use hashed_wheel::HashedWheelTimer;
 
-use super::panics::drop_panic;
-use crate::deadlines::{Deadlines, NEVER, after};
+use super::panics::Panics;
+use crate::deadlines::{NEVER, after};
 
 /// The present, by a timer's clock.
 #[derive(Clone, Copy, Default)]
@@ -23,26 +22,11 @@ impl Now {
         Self { earliest, latest }
     }
 
-    /// The same for a call that must not panic. If the clock does, which the panic hook reports,
-    /// this is the past: a table keeps the present that it has seen last.
+    /// The same for a call that must not panic. If the clock does, this is the past: a table keeps
+    /// the present that it has seen last.
     pub(super) fn of_or_past(timer: &HashedWheelTimer) -> Self {
-        Self::or_past(|| Self::of(timer))
-    }
-
-    /// The time of the clock, which takes longer to read; or the past, as above.
-    pub(super) fn exactly_or_past(timer: &HashedWheelTimer) -> Self {
-        Self::or_past(|| {
-            let now = timer.now_nanos();
-            let (earliest, latest) = (now, now);
-            Self { earliest, latest }
-        })
-    }
-
-    fn or_past(now: impl FnOnce() -> Self) -> Self {
-        catch_unwind(AssertUnwindSafe(now)).unwrap_or_else(|panic| {
-            drop_panic(panic);
-            Self::default()
-        })
+        let now = Panics::default().catch(|| Self::of(timer));
+        now.unwrap_or_default()
     }
 
     /// Returns the deadline `delay` from now. If that is zero, the time has come.
@@ -68,19 +52,5 @@ impl Now {
             earliest: self.earliest.max(other.earliest),
             latest: self.latest.max(other.latest),
         }
-    }
-}
-
-/// The time of an entry that is not used.
-pub(super) struct Time {
-    pub(super) deadline: u64,
-    /// Its latest deadline. It is later if there is a time to idle.
-    pub(super) end: u64,
-}
-
-impl Time {
-    pub(super) fn new(end: u64, now: Now, idle: Option<Duration>) -> Self {
-        let deadline = idle.map_or(end, |idle| now.after(idle).min(end));
-        Self { deadline, end }
     }
 }

@@ -1,12 +1,9 @@
 //! Calls that concern all entries of a map.
 
-use std::panic::resume_unwind;
-
-use super::ExpiringMap;
-use super::items::end_all;
-use super::panics::first_of;
-use super::shard::Leaving;
+use super::item::Item;
+use super::panics::Panics;
 use super::time::Now;
+use super::{Cause, ExpiringMap};
 
 impl<K, V> ExpiringMap<K, V> {
     /// Returns how many entries there are. Those whose time has come count until the timer's next
@@ -28,11 +25,8 @@ impl<K, V> ExpiringMap<K, V> {
     /// ```
     #[must_use]
     pub fn len(&self) -> usize {
-        self.owner
-            .shards
-            .iter()
-            .map(|shard| shard.lock().table.len())
-            .sum()
+        let shards = self.owner.shards.iter();
+        shards.map(|shard| shard.lock().len()).sum()
     }
 
     /// Returns whether there is no entry. See [`len`](Self::len).
@@ -78,8 +72,7 @@ impl<K, V> ExpiringMap<K, V> {
         let now = Now::of(&self.owner.timer);
         let mut keys = Vec::new();
         for shard in &self.owner.shards {
-            let items = shard.lock_at(now);
-            keys.extend(items.table.living().map(|item| item.key.clone()));
+            keys.extend(shard.lock_at(now).living().map(|item| item.key.clone()));
         }
         keys
     }
@@ -107,11 +100,14 @@ impl<K, V> ExpiringMap<K, V> {
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
     pub fn clear(&self) -> usize {
-        let all = self.take_living();
-        let count = all.len();
-        if let Some(panic) = end_all(all, &self.owner.output) {
-            resume_unwind(panic);
-        }
+        let now = Now::of(&self.owner.timer);
+        let shards = self.owner.shards.iter();
+        let all: Vec<_> = shards
+            .flat_map(|shard| shard.take(now, Cause::Removed, |_, is_free| is_free))
+            .collect();
+        let (count, mut panics) = (all.len(), Panics::default());
+        self.owner.output.pass_on_all(all, &mut panics);
+        panics.resume();
         count
     }
 
@@ -136,12 +132,14 @@ impl<K, V> ExpiringMap<K, V> {
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
     pub fn drain(&self) -> Vec<(K, V)> {
-        let mut all = self.take_living();
+        let now = Now::of(&self.owner.timer);
+        let shards = self.owner.shards.iter();
+        let mut all: Vec<_> = shards
+            .flat_map(|shard| shard.lock_at(now).take(|_, is_free| is_free))
+            .collect();
         // All before the first one is dropped, because dropping a key may panic.
-        all.iter_mut().for_each(|leaving| leaving.item.cancel());
-        all.into_iter()
-            .map(|leaving| leaving.item.into_pair())
-            .collect()
+        all.iter_mut().for_each(Item::cancel);
+        all.into_iter().map(Item::into_pair).collect()
     }
 
     /// Keeps the entries for which `keep` returns true. Removes the others, and cancels their
@@ -168,22 +166,15 @@ impl<K, V> ExpiringMap<K, V> {
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
     pub fn retain(&self, mut keep: impl FnMut(&K, &mut V) -> bool) {
-        let panics = self.owner.shards.iter().filter_map(|shard| {
+        let mut panics = Panics::default();
+        for shard in &self.owner.shards {
             // Each time, because a handler takes long, perhaps.
             let now = Now::of(&self.owner.timer);
-            let removed = shard.remove_living(now, |item| !keep(&item.key, &mut item.value));
-            end_all(removed, &self.owner.output)
-        });
-        if let Some(panic) = first_of(panics) {
-            resume_unwind(panic);
+            let removed = shard.take(now, Cause::Removed, |item, is_free| {
+                is_free && !keep(&item.key, &mut item.value)
+            });
+            self.owner.output.pass_on_all(removed, &mut panics);
         }
-    }
-
-    fn take_living(&self) -> Vec<Leaving<K, V>> {
-        let now = Now::of(&self.owner.timer);
-        let shards = self.owner.shards.iter();
-        shards
-            .flat_map(|shard| shard.remove_living(now, |_| true))
-            .collect()
+        panics.resume();
     }
 }

@@ -227,6 +227,19 @@ fn the_handler_of_an_entry_may_insert_it_again() {
     assert_eq!(keys, [(7, 2)]);
 }
 
+/// The timer asks for its deadline once, and again when it is back.
+#[test]
+fn the_timer_sleeps_while_a_call_has_a_dead_entry() {
+    let mut t = Driven::new();
+    let (map, ends) = with_handler(ExpiringMap::builder(&t.timer));
+    map.insert(7, 1, TICK).unwrap();
+    let entry = map.entry(7);
+    assert_eq!((t.pass(TICK), t.driver.next_turn()), (0, None));
+    drop(entry);
+    assert_eq!((t.driver.next_turn(), t.pass(TICK)), (Some(TICK), 1));
+    assert_eq!(all(&ends), [(7, 1, Cause::Expired)]);
+}
+
 /// The worker is late.
 #[test]
 fn a_dead_entry_of_a_call_is_not_touched() {
@@ -623,6 +636,72 @@ fn entries_of_a_key_are_written_in_the_order_in_which_they_leave() {
     assert_eq!((t.pass(TICK), map.len()), (0, 1));
     drop(first);
     assert_eq!((t.pass(TICK), futures.try_iter().count()), (1, 1));
+}
+
+/// The same for an entry that is evicted, and for those that are left at the end. It is the last
+/// that was inserted, so its value must be the last that is written.
+#[test]
+fn an_entry_that_must_leave_waits_for_the_write_of_an_older_one() {
+    type End = fn(&HashedWheelTimer, ExpiringMap<u8, u64>) -> Option<ExpiringMap<u8, u64>>;
+    let ends: [(End, Cause); 4] = [
+        (
+            |_, map| {
+                map.insert(8, 0, FAR).unwrap();
+                Some(map)
+            },
+            Cause::Evicted,
+        ),
+        (
+            |timer, map| {
+                timer.stop();
+                Some(map)
+            },
+            Cause::Stopped,
+        ),
+        (
+            |timer, map| {
+                timer.cancel_all();
+                Some(map)
+            },
+            Cause::Stopped,
+        ),
+        (
+            |_, map| {
+                drop(map);
+                None
+            },
+            Cause::Stopped,
+        ),
+    ];
+    for (end, cause) in ends {
+        let t = Driven::new();
+        let ((sender, futures), (begin, begun)) = (channel::<BoxFuture>(), channel());
+        let map = ExpiringMap::builder(&t.timer)
+            .max_entries(1)
+            .causes([Cause::Replaced, Cause::Evicted, Cause::Stopped])
+            .build_with_async_write_back(
+                move |write| sender.send(write).unwrap(),
+                move |Removed { key, value, cause }: Removed<u8, u64>| {
+                    begin.send((key, value, cause)).unwrap();
+                    async {}
+                },
+            );
+        map.insert(7, 1, FAR).unwrap();
+        map.insert(7, 2, FAR).unwrap();
+        let map = end(&t.timer, map);
+        assert_eq!(all(&begun), [(7, 1, Cause::Replaced)]);
+        let others = usize::from(cause == Cause::Evicted);
+        assert_eq!(t.timer.pending_timeouts(), others);
+        if let Some(map) = &map {
+            assert_eq!((map.try_get(&7), map.len()), (Err(BeingWritten), others));
+        }
+        smol::future::block_on(futures.try_recv().unwrap());
+        assert_eq!(all(&begun), [(7, 2, cause)]);
+        drop(futures.try_recv().unwrap());
+        if let Some(map) = &map {
+            assert_eq!(map.try_get(&7), Ok(None));
+        }
+    }
 }
 
 /// What is dropped may use the map, also for the key of another entry that is dropped.
