@@ -406,8 +406,7 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("ReservedKeyIsGivenOut", "util/expiring_map/shard.rs try_lock_key",
         "table.reserved.contains_key(…)", "false"),
     // The key of an entry that is written back is free before that.
-    mutant("KeyIsFreeBeforeTheWrite", "util/expiring_map/output.rs new", "«reserves_keys», causes",
-        "reserves_keys: reserves_keys && false"),
+    mutant("KeyIsFreeBeforeTheWrite", "util/expiring_map/shard.rs leave", "«self.output.reserves_keys» &&", "false"),
     // A call finds no entry, because its time has come, although it was not written back.
     mutant("DeadEntryIsNotWritten", "util/expiring_map/shard.rs try_lock_key",
         "!self.output.reserves_keys", "true"),
@@ -421,7 +420,7 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("MapClockGoesBack", "util/expiring_map/shard.rs lock_at", "table.now.max(…)", "now"),
     // `remove` looks whether there is an entry, and then removes it.
     mutant("RemoveInTwoSteps", "util/expiring_map/by_key.rs remove", "«»let removed",
-        "let is_there = table.find(hash, |item| key.equivalent(&item.key)).is_some(); drop(table); table = self.lock_key(key).2; assert!(!is_there || table.find(hash, |item| key.equivalent(&item.key)).is_some());"),
+        "let is_there = table.find(hash, key).is_some(); drop(table); table = self.lock_key(key).2; assert!(!is_there || table.find(hash, key).is_some());"),
     // A poll for an expired entry finds none, and then leaves its waker without a second look.
     mutant("PollWithoutSecondLook", "util/expiring_map/receiver.rs poll_recv",
         "«»mem::swap", "drop(state); state = self.queue.lock();"),

@@ -534,9 +534,12 @@ impl Script {
         if !spares {
             // The dead ones too, which otherwise the timer leaves in the map.
             let items = mem::take(&mut self.items).into_iter();
-            let (dead, rest): (Vec<_>, _) = items.partition(|item| self.reserved.contains(&item.key));
+            let (dead, rest): (Vec<_>, _) =
+                items.partition(|item| self.reserved.contains(&item.key));
             self.items = rest;
-            let dead = dead.iter().map(|Item { key, id, .. }| (*key, *id, Cause::Expired));
+            let dead = dead
+                .iter()
+                .map(|Item { key, id, .. }| (*key, *id, Cause::Expired));
             self.waiting.extend(dead);
         }
         self.settle(left, None);

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use equivalent::Equivalent;
 
-use super::item::Item;
 use super::shard::Shard;
 use super::table::{Place, Table};
 use super::time::Now;
@@ -186,8 +185,7 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
         loop {
             // Without the lock, because it may drop the entries of a receiver.
             let is_full = owner.output.check().is_err();
-            let has_key = |other: &Item<K, V>| other.key == new.key;
-            let Ok(mut table) = shard.try_lock_key(hash, &owner.timer, begin, has_key) else {
+            let Ok(mut table) = shard.try_lock_key(hash, &owner.timer, begin, &new.key) else {
                 // A timer that rejects the entry does so at once. Its delay begins when the key is
                 // free.
                 new = owner.arm(shard, new, begin, &end)?;
@@ -198,7 +196,7 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
             };
             begin = table.now;
             let can_take_over = new.timeout.0.is_none() && !is_full && table.limit.is_none();
-            let replaced = match table.find(hash, has_key) {
+            let replaced = match table.find(hash, &new.key) {
                 Some(_) if !replaces => {
                     drop(table);
                     return Ok(Err(new.into_pair()));
@@ -223,7 +221,7 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
                     continue;
                 }
                 None => None,
-                Some(_) => table.remove_living(hash, has_key),
+                Some(_) => table.remove_living(hash, &new.key),
             };
             let replaced = replaced.map(|old| shard.leave(&mut table, old, Cause::Replaced));
             let end_replaced = || replaced.and_then(|old| shard.output.end_replaced(old));
@@ -364,7 +362,7 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
         let (shard, hash, mut table) = self.lock_key(key);
         // From now, and not from before a wait for the key.
         let now = table.now;
-        let Some(item) = table.find(hash, |item| key.equivalent(&item.key)) else {
+        let Some(item) = table.find(hash, key) else {
             return false;
         };
         if self.owner.set_time(item, now, end(now)) {
@@ -392,9 +390,7 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     ) -> Result<Locked<'_, K, V>, BeingWritten> {
         let (shard, hash) = self.place(key);
         let timer = &self.owner.timer;
-        let table = shard.try_lock_key(hash, timer, Now::of(timer), |item| {
-            key.equivalent(&item.key)
-        })?;
+        let table = shard.try_lock_key(hash, timer, Now::of(timer), key)?;
         Ok((shard, hash, table))
     }
 
@@ -418,7 +414,7 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
         access: impl FnOnce(&mut V) -> R,
     ) -> Option<R> {
         let now = table.now;
-        let item = table.find(hash, |item| key.equivalent(&item.key))?;
+        let item = table.find(hash, key)?;
         self.owner.use_item(item, now);
         Some(access(&mut item.value))
     }
@@ -444,7 +440,7 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     #[doc(alias("invalidate"))]
     pub fn remove<Q: Hash + Equivalent<K> + ?Sized>(&self, key: &Q) -> Option<V> {
         let (_, hash, mut table) = self.lock_key(key);
-        let removed = table.remove_living(hash, |item| key.equivalent(&item.key));
+        let removed = table.remove_living(hash, key);
         drop(table);
         Some(removed?.into_value())
     }
@@ -467,7 +463,7 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     #[must_use]
     pub fn remaining<Q: Hash + Equivalent<K> + ?Sized>(&self, key: &Q) -> Option<Duration> {
         let (_, hash, mut table) = self.lock_key(key);
-        let item = table.find(hash, |item| key.equivalent(&item.key))?;
+        let item = table.find(hash, key)?;
         let deadline = item.deadline;
         drop(table);
         Some(self.owner.timer.until(deadline))
@@ -489,7 +485,7 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     #[must_use]
     pub fn contains_key<Q: Hash + Equivalent<K> + ?Sized>(&self, key: &Q) -> bool {
         let (_, hash, mut table) = self.lock_key(key);
-        let found = table.find(hash, |item| key.equivalent(&item.key));
+        let found = table.find(hash, key);
         found.is_some()
     }
 }

@@ -112,7 +112,7 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
     // In this order: if `Eq` panics, the key is dropped after the lock is released.
     fn entry_in(&self, key: K, (shard, hash, mut table): Locked<'_, K, V>) -> Entry<'_, K, V> {
         let owner = &*self.owner;
-        let item = table.remove_living(hash, |item| item.key == key);
+        let item = table.remove_living(hash, &key);
         let reservation = shard.reserve(&mut table, hash);
         let now = table.now;
         drop(table);
@@ -376,7 +376,9 @@ impl<K, V> OccupiedEntry<'_, K, V> {
     /// ```
     #[must_use]
     pub fn remove(mut self) -> V {
-        let (item, reservation) = self.held.take().expect("it is taken by value");
+        let Some((item, reservation)) = self.held.take() else {
+            unreachable!("it is taken by value");
+        };
         // First, because the end of the timeout can call the handler for a dead item.
         drop(reservation);
         item.into_value()

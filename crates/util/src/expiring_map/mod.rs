@@ -529,7 +529,7 @@ mod tests {
         };
         let (shard, hash) = map.place(&7);
         let mut table = shard.lock();
-        let item = table.find(hash, |_| true).expect("it is alive");
+        let item = table.find(hash, &7).expect("it is alive");
         map.owner.use_item(item, now);
         drop(table);
         clock.advance(Duration::from_secs(1));

@@ -19,7 +19,7 @@ use crate::sync::Arc;
 // panic on when it has done its work.
 pub(super) struct Output<K, V> {
     /// Takes an entry, and what keeps its key reserved until the output has done with it.
-    take: AssertUnwindSafe<Box<Take<K, V>>>,
+    pub(super) take: AssertUnwindSafe<Box<Take<K, V>>>,
     pub(super) arm: Arm<K, V>,
     /// Whether the key of an entry stays reserved until the output has done with it.
     pub(super) reserves_keys: bool,

@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 
+use equivalent::Equivalent;
 use hashed_wheel::HashedWheelTimer;
 
 use super::cause::{Cause, Removed};
@@ -62,7 +63,7 @@ impl<K, V> Shard<K, V> {
         hash: u64,
         timer: &HashedWheelTimer,
         mut now: Now,
-        has_key: impl Fn(&Item<K, V>) -> bool,
+        key: &(impl Equivalent<K> + ?Sized),
     ) -> Result<MutexGuard<'_, Table<K, V>>, BeingWritten> {
         loop {
             let mut table = self.lock_at(now);
@@ -73,7 +74,7 @@ impl<K, V> Shard<K, V> {
                 return Ok(table);
             }
             let present = table.now;
-            let is_dead = |item: &Item<K, V>| !item.is_alive(present) && has_key(item);
+            let is_dead = |item: &Item<K, V>| !item.is_alive(present) && key.equivalent(&item.key);
             let Some(dead) = table.remove(hash, is_dead) else {
                 return Ok(table);
             };
@@ -179,12 +180,8 @@ impl<K, V> Drop for Reservation<K, V> {
         if let Some(entry) = reserved.and_then(|reserved| reserved.next.pop_front()) {
             drop(table);
             let shard = Arc::clone(shard);
-            let next = Leaving {
-                timeout: Armed(None),
-                entry: Some(entry),
-                reservation: Some(Self { shard, hash }),
-            };
-            panics.catch(|| self.shard.output.pass_on(next));
+            let next = Some(Self { shard, hash });
+            panics.catch(|| (self.shard.output.take)(entry, next));
             return;
         }
         let waiters = table

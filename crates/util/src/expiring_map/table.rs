@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::mem;
 use std::task::Waker;
 
+use equivalent::Equivalent;
 use hashbrown::HashTable;
 use hashed_wheel::Timeout;
 
@@ -97,15 +98,15 @@ impl<K, V> Table<K, V> {
         self.items.len()
     }
 
-    /// Finds the living item with this hash that passes the test.
+    /// Finds the living item under this key.
     pub(super) fn find(
         &mut self,
         hash: u64,
-        test: impl Fn(&Item<K, V>) -> bool,
+        key: &(impl Equivalent<K> + ?Sized),
     ) -> Option<&mut Item<K, V>> {
         let now = self.now;
-        self.items
-            .find_mut(hash, |item| item.is_alive(now) && test(item))
+        let test = |item: &Item<K, V>| item.is_alive(now) && key.equivalent(&item.key);
+        self.items.find_mut(hash, test)
     }
 
     /// Finds the item of a timeout, alive or dead.
@@ -192,14 +193,14 @@ impl<K, V> Table<K, V> {
         }
     }
 
-    /// Removes the living item with this hash that passes the test.
+    /// Removes the living item under this key.
     pub(super) fn remove_living(
         &mut self,
         hash: u64,
-        test: impl Fn(&Item<K, V>) -> bool,
+        key: &(impl Equivalent<K> + ?Sized),
     ) -> Option<Item<K, V>> {
         let now = self.now;
-        self.remove(hash, |item| item.is_alive(now) && test(item))
+        self.remove(hash, |item| item.is_alive(now) && key.equivalent(&item.key))
     }
 
     /// Removes the item with this hash that passes the test, alive or dead. Frees room that is not

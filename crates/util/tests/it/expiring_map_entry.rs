@@ -227,17 +227,22 @@ fn the_handler_of_an_entry_may_insert_it_again() {
     assert_eq!(keys, [(7, 2)]);
 }
 
-/// The timer asks for its deadline once, and again when it is back.
+/// The timer asks for its deadline once, and again when it is back, also within the grace of a
+/// shutdown.
 #[test]
 fn the_timer_sleeps_while_a_call_has_a_dead_entry() {
-    let mut t = Driven::new();
-    let (map, ends) = with_handler(ExpiringMap::builder(&t.timer));
-    map.insert(7, 1, TICK).unwrap();
-    let entry = map.entry(7);
-    assert_eq!((t.pass(TICK), t.driver.next_turn()), (0, None));
-    drop(entry);
-    assert_eq!((t.driver.next_turn(), t.pass(TICK)), (Some(TICK), 1));
-    assert_eq!(all(&ends), [(7, 1, Cause::Expired)]);
+    for shuts_down in [false, true] {
+        let mut t = Driven::new();
+        let (map, ends) = with_handler(ExpiringMap::builder(&t.timer));
+        map.insert(7, 1, TICK).unwrap();
+        let entry = map.entry(7);
+        assert_eq!((t.pass(TICK), t.driver.next_turn()), (0, None));
+        let _ending = shuts_down.then(|| t.timer.begin_shutdown(FAR));
+        drop(entry);
+        assert!(t.driver.next_turn().is_some_and(|wait| wait <= TICK));
+        assert_eq!(t.pass(TICK), 1);
+        assert_eq!(all(&ends), [(7, 1, Cause::Expired)]);
+    }
 }
 
 /// The worker is late.
