@@ -195,6 +195,7 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
                 continue;
             };
             begin = table.now;
+            let latest = end(begin);
             let can_take_over = new.timeout.0.is_none() && !is_full && table.limit.is_none();
             let replaced = match table.find(hash, &new.key) {
                 Some(_) if !replaces => {
@@ -205,10 +206,10 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
                 // ended would end the new one too.
                 Some(old)
                     if can_take_over
-                        && owner.deadline(begin, end(begin)) >= old.deadline
+                        && owner.deadline(begin, latest) >= old.deadline
                         && !old.has_ended() =>
                 {
-                    owner.set_time(&mut new, begin, end(begin));
+                    owner.set_time(&mut new, begin, latest);
                     mem::swap(&mut new.timeout, &mut old.timeout);
                     mem::swap(&mut new, old);
                     let old = shard.leave(&mut table, new, Cause::Replaced);

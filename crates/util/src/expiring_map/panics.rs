@@ -32,7 +32,8 @@ impl Panics {
 /// this could go on.
 impl Drop for Panics {
     fn drop(&mut self) {
-        let panic = self.0.take();
-        mem::forget(catch_unwind(AssertUnwindSafe(|| drop(panic))));
+        if let Some(panic) = self.0.take() {
+            mem::forget(catch_unwind(AssertUnwindSafe(|| drop(panic))));
+        }
     }
 }

@@ -146,8 +146,14 @@ impl<K, V> Shard<K, V> {
         removed: Vec<Item<K, V>>,
         cause: Cause,
     ) -> Vec<Leaving<K, V>> {
-        let removed = removed.into_iter();
-        removed.map(|item| self.leave(table, item, cause)).collect()
+        // `collect` would shrink the allocation of `removed`.
+        let mut all = Vec::with_capacity(removed.len());
+        all.extend(
+            removed
+                .into_iter()
+                .map(|item| self.leave(table, item, cause)),
+        );
+        all
     }
 
     /// Removes the items that pass the test for the output: see [`Table::take`].
@@ -173,23 +179,21 @@ pub(super) struct Reservation<K, V> {
 
 impl<K, V> Drop for Reservation<K, V> {
     fn drop(&mut self) {
-        let Self { ref shard, hash } = *self;
         let mut panics = Panics::default();
-        let mut table = shard.lock();
-        let reserved = table.reserved.get_mut(&hash);
-        if let Some(entry) = reserved.and_then(|reserved| reserved.next.pop_front()) {
+        let mut table = self.shard.lock();
+        let Some(mut reserved) = table.reserved.remove(&self.hash) else {
+            return;
+        };
+        if let Some(entry) = reserved.next.pop_front() {
+            table.reserved.insert(self.hash, reserved);
             drop(table);
-            let shard = Arc::clone(shard);
+            let (shard, hash) = (Arc::clone(&self.shard), self.hash);
             let next = Some(Self { shard, hash });
             panics.catch(|| (self.shard.output.take)(entry, next));
             return;
         }
-        let waiters = table
-            .reserved
-            .remove(&hash)
-            .map(|reserved| reserved.waiters);
         drop(table);
-        for waker in waiters.into_iter().flatten() {
+        for waker in reserved.waiters {
             panics.catch(|| waker.wake());
         }
     }
