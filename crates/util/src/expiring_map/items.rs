@@ -16,7 +16,8 @@
 //! | table, alive | evicted | `insert` of another key, if the shard is full |
 //!
 //! Otherwise a dead item stays in the table for its timeout, although another item gets its key. No
-//! call finds it.
+//! call finds it. If an older entry of its key is being written back, an item that leaves is passed
+//! on after that.
 //!
 //! A timeout that expires and does not find its item does nothing. So each item ends once. It makes
 //! no difference whether the timeout can still be cancelled or waits in an executor's queue

@@ -211,8 +211,16 @@ pub use self::receiver::RemovedEntries;
 /// assert_eq!(ended.try_recv()?, ("grace", 0, Cause::Stopped));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[doc(alias("cache", "session", "lease", "ttl", "rate limit"))]
-#[doc(alias("throttle", "debounce", "watchdog"))]
+#[doc(alias(
+    "cache",
+    "session",
+    "lease",
+    "rate limit",
+    "throttle",
+    "debounce",
+    "watchdog",
+    "ttl"
+))]
 pub struct ExpiringMap<K, V> {
     owner: Arc<Owner<K, V>>,
 }

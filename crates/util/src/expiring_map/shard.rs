@@ -148,11 +148,9 @@ impl<K, V> Shard<K, V> {
     ) -> Vec<Leaving<K, V>> {
         // `collect` would shrink the allocation of `removed`.
         let mut all = Vec::with_capacity(removed.len());
-        all.extend(
-            removed
-                .into_iter()
-                .map(|item| self.leave(table, item, cause)),
-        );
+        for item in removed {
+            all.push(self.leave(table, item, cause));
+        }
         all
     }
 
