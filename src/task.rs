@@ -492,8 +492,10 @@ impl ExpiredTask {
     /// ```
     #[must_use]
     pub fn timeout(&self) -> &Timeout {
-        let ended = "only `run` and the drop take the task, and both end this value";
-        self.claimed.as_ref().expect(ended).timeout()
+        match &self.claimed {
+            Some(claimed) => claimed.timeout(),
+            None => unreachable!("only `run` and the drop take the task: both end this value"),
+        }
     }
 }
 
