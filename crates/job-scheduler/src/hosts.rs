@@ -1,5 +1,5 @@
-//! Connections to a database with several hosts, or with a name that has several addresses. They
-//! are what a node uses, for applications and tools.
+//! Connections to a database with several hosts, or with a name that has several addresses. A node
+//! connects with them, and applications and tools can.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -20,7 +20,8 @@ use crate::error::Error;
 /// that: at most [`connect_timeout`](Config::connect_timeout). They are tried in their order, or in a
 /// random one if [`load_balance_hosts`](Config::load_balance_hosts) says so.
 ///
-/// `open` gets a configuration with one host and one address, and all other settings.
+/// `open` gets a configuration with one host, one of the addresses if it has a name that was found,
+/// and all other settings.
 ///
 /// # Errors
 ///
@@ -30,7 +31,7 @@ use crate::error::Error;
 ///
 /// # Panics
 ///
-/// If it is not called in a tokio runtime with I/O enabled.
+/// If it is not called in a tokio runtime with I/O and time enabled.
 ///
 /// # Examples
 ///
@@ -116,7 +117,8 @@ fn unconnected(mut failures: Vec<(String, Error)>) -> Error {
 /// Returns the name of a host, its address and its port.
 fn place(config: &Config) -> String {
     let hosts = config.get_hosts().iter().map(|host| match host {
-        Host::Tcp(name) => name.clone(),
+        // If a password in a URL has an `@` that is not escaped, its rest is part of this name.
+        Host::Tcp(name) => name.rsplit('@').next().unwrap_or_default().to_owned(),
         #[cfg(unix)]
         Host::Unix(path) => path.display().to_string(),
     });
@@ -162,11 +164,10 @@ async fn addresses(host: Config) -> Vec<Config> {
     let ([Host::Tcp(name)], []) = (host.get_hosts(), host.get_hostaddrs()) else {
         return vec![host];
     };
-    let Ok(found) = lookup_host((name.as_str(), 0)).await else {
-        return vec![host];
-    };
+    let found = lookup_host((name.as_str(), 0)).await;
     let with = |address: SocketAddr| host.clone().hostaddr(address.ip()).clone();
-    in_order(found.map(with).collect())
+    let all: Vec<_> = found.into_iter().flatten().map(with).collect();
+    in_order(if all.is_empty() { vec![host] } else { all })
 }
 
 fn in_order(mut configs: Vec<Config>) -> Vec<Config> {
@@ -369,6 +370,12 @@ mod tests {
 
         let only = connect_to(&[&refusing]).await.unwrap_err();
         assert!(matches!(only, Error::Database(_)), "{only}");
+    }
+
+    #[test]
+    fn place_has_no_part_of_a_password() {
+        let config = "postgresql://u:pass@word@one:5433/d".parse().unwrap();
+        assert_eq!(place(&config), "one port 5433");
     }
 
     #[test]

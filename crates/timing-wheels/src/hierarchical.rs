@@ -549,6 +549,17 @@ mod tests {
     }
 
     #[test]
+    fn entries_of_a_slot_go_to_the_list_only_if_all_fit() {
+        for (in_slot, in_list) in [(MAX_LEN, MAX_LEN - 1), (MAX_LEN + 1, 0)] {
+            // The first ones fill the list. One of the slot is due when the others move.
+            let first = [8; MAX_LEN].into_iter().chain([9]);
+            let (mut wheel, mut entries) = wheel(first.chain((1..in_slot).map(|_| 10)));
+            wheel.advance(&mut entries, 9);
+            assert_eq!(wheel.list.len(), in_list);
+        }
+    }
+
+    #[test]
     fn cascade_prefetches_the_next_batch() {
         const ENTRIES: u32 = 2 * CASCADE_BATCH as u32 + 3;
 

@@ -39,7 +39,7 @@ impl Bucket for LevelBucket {
 }
 
 impl Level {
-    /// Gives a level without slots as many empty ones.
+    /// Gives a level without slots `slots` empty ones.
     pub(super) fn allocate(&mut self, slots: usize) {
         self.slots.allocate(slots);
         self.occupied = Bitmap::new(slots);

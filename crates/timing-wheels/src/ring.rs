@@ -150,7 +150,7 @@ impl<B: Bucket> Ring<B> {
         Ok(ring)
     }
 
-    /// Gives a ring without slots as many empty ones.
+    /// Gives a ring without slots `slots` empty ones.
     pub(super) fn allocate(&mut self, slots: usize) {
         self.bucket_of_slot = vec![0; slots];
         self.add_bucket();

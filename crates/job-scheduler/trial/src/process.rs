@@ -76,7 +76,12 @@ pub(crate) fn main(
         let scheduler = loop {
             match builder.clone().start(through.clone(), NoTls).await {
                 // The trial restarts the database, or the machine is busy.
-                Err(error @ (Error::Database(_) | Error::NoAnswer(_) | Error::Invalid(_))) => {
+                Err(
+                    error @ (Error::Database(_)
+                    | Error::NoAnswer(_)
+                    | Error::Unconnected(_)
+                    | Error::Invalid(_)),
+                ) => {
                     eprintln!("a node cannot start yet: {error}");
                     tokio::time::sleep(PAUSE * 5).await;
                 }
@@ -87,7 +92,9 @@ pub(crate) fn main(
         match scheduler.shutdown(grace).await {
             // The trial has stopped this process for longer than its lease, or the machine is so
             // busy that an answer took as long.
-            Err(Error::LeaseLost | Error::NoAnswer(_) | Error::Database(_)) => Ok(()),
+            Err(
+                Error::LeaseLost | Error::NoAnswer(_) | Error::Unconnected(_) | Error::Database(_),
+            ) => Ok(()),
             ended => ended,
         }
     });

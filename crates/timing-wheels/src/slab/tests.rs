@@ -98,6 +98,7 @@ fn slab_that_grew_again_is_trimmed() {
         slab.remove(index as u32);
     }
     assert_eq!(slab.cells.len(), stays + 1, "the entry is in the last cell");
+    assert_eq!(slab.capacity(), CELLS, "no copy for few cells");
     let keys: Vec<_> = (0..2 * CELLS).map(|_| slab.insert(0, ())).collect();
     for key in keys {
         slab.remove(key.index);
@@ -205,6 +206,21 @@ fn free_list_has_each_free_cell_once() {
         );
     }
     assert!(freed > 1_000, "{freed} cells were freed");
+}
+
+#[test]
+fn cells_are_freed_once_fewer_than_a_quarter_are_used() {
+    const CELLS: usize = 4 * MAX_IDLE_CELLS;
+
+    let mut slab = slab(0);
+    (0..CELLS).for_each(|_| _ = slab.insert(0, ()));
+    let used = trim_below(CELLS, 0);
+    (used..CELLS)
+        .rev()
+        .for_each(|index| slab.remove(index as u32));
+    assert_eq!(slab.cells.len(), CELLS);
+    slab.remove(used as u32 - 1);
+    assert_eq!(slab.cells.len(), MAX_IDLE_CELLS);
 }
 
 #[test]
