@@ -379,7 +379,7 @@ pub const MUTANTS: &[Mutant] = &[
     // An item goes into the table although its timeout has ended, and stays there.
     mutant("EndedItemIsInserted", "util/expiring_map/items.rs put", "item.has_ended()", "false"),
     // An item goes back to the table, and a touch meanwhile could not tell the timer its deadline.
-    mutant("ReturnedItemIsLate", "util/expiring_map/items.rs settle", "table.wait(…);", ""),
+    mutant("ReturnedItemIsLate", "util/expiring_map/items.rs settle", "table.ask_later(…);", ""),
     // The value of an item whose timeout has ended is dropped.
     mutant("EndedValueIsLost", "util/expiring_map/items.rs end", "self.output.pass_on(…);",
         "drop(leaving)"),
@@ -391,7 +391,7 @@ pub const MUTANTS: &[Mutant] = &[
     // The same, if a call has the item at that moment.
     mutant("HeldItemEnds", "util/expiring_map/items.rs postpone", "table.reserved.contains_key(…)", "false"),
     // The timer does not ask again for an item that a call gives back.
-    mutant("ReturnedItemStays", "util/expiring_map/items.rs postpone", "table.wait(…);", ""),
+    mutant("ReturnedItemStays", "util/expiring_map/items.rs postpone", "table.ask_later(…);", ""),
     // An earlier deadline is stored, and the timer is not told.
     mutant("EarlierTouchIsNotTold", "util/expiring_map/by_key.rs touch_by", "shard.settle(…)", "_ = own"),
     // Of two calls that tell the timer earlier deadlines, the one with the later one is the last.
@@ -407,6 +407,9 @@ pub const MUTANTS: &[Mutant] = &[
         "table.reserved.contains_key(…)", "false"),
     // The key of an entry that is written back is free before that.
     mutant("KeyIsFreeBeforeTheWrite", "util/expiring_map/shard.rs leave", "«self.output.reserves_keys» &&", "false"),
+    // An entry is written while an older one of its key is.
+    mutant("NewerEntryDoesNotWait", "util/expiring_map/shard.rs leave",
+        "reserved.next.extend(leaving.entry.take())", "_ = reserved"),
     // A call finds no entry, because its time has come, although it was not written back.
     mutant("DeadEntryIsNotWritten", "util/expiring_map/shard.rs try_lock_key",
         "!self.output.reserves_keys", "true"),

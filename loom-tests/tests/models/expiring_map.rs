@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::task::{Context, Poll, Wake, Waker};
 
-use hashed_wheel::util::{Cause, Entry, ExpiringMap, Removed, RemovedEntries};
+use hashed_wheel::util::{BoxFuture, Cause, Entry, ExpiringMap, Removed, RemovedEntries};
 
 use super::*;
 
@@ -817,6 +817,74 @@ fn get_waits_until_the_entry_is_written() {
         }
         let _driver = turn.join().unwrap();
         assert_eq!((rows.load(Relaxed), map.len()), (1, 0));
+    });
+}
+
+/// The newer of two entries of a key leaves while the older one is being written.
+fn newer_entry_is_written_after_the_older_one(stops: bool) {
+    let Driven {
+        timer,
+        clock,
+        mut driver,
+    } = Driven::new();
+    let writes = Arc::new(Mutex::new(Vec::<BoxFuture>::new()));
+    let events = Arc::new(Mutex::new(Vec::new()));
+    let (spawned, began) = (Arc::clone(&writes), Arc::clone(&events));
+    let map = ExpiringMap::builder(&timer)
+        .causes([Cause::Replaced, Cause::Expired, Cause::Stopped])
+        .build_with_async_write_back(
+            move |write| spawned.lock().unwrap().push(write),
+            move |Removed { value, .. }: Removed<u8, u8>| {
+                began.lock().unwrap().push(("begin", value));
+                let ended = Arc::clone(&began);
+                async move {
+                    // loom does not see the events, and otherwise no other thread runs here.
+                    thread::yield_now();
+                    ended.lock().unwrap().push(("end", value));
+                }
+            },
+        );
+    map.insert(7, OLD, TICK).unwrap();
+    driver.turn();
+    map.insert(7, NEW, TICK).unwrap();
+    let end_write = || {
+        let mut write = writes.lock().unwrap().remove(0);
+        // Its end begins the write of the newer entry, if that waits.
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(write.as_mut().poll(&mut context).is_ready());
+    };
+    let (other, others_clock) = (timer.clone(), clock.clone());
+    let end = thread::spawn(move || {
+        if stops {
+            other.stop();
+        } else {
+            others_clock.advance(TICK);
+            driver.turn();
+        }
+        driver
+    });
+    end_write();
+    let mut driver = end.join().unwrap();
+    clock.advance(TICK);
+    driver.turn();
+    end_write();
+    let expected = [("begin", OLD), ("end", OLD), ("begin", NEW), ("end", NEW)];
+    assert_eq!(*events.lock().unwrap(), expected);
+    assert_eq!(map.try_get(&7), Ok(None));
+    assert_eq!((map.len(), timer.pending_timeouts()), (0, 0));
+}
+
+#[test]
+fn expired_entry_is_written_after_an_older_one() {
+    explore(Some(3), [mutant("ReturnedItemStays")], || {
+        newer_entry_is_written_after_the_older_one(false);
+    });
+}
+
+#[test]
+fn stopped_entry_is_written_after_an_older_one() {
+    explore(Some(3), [mutant("NewerEntryDoesNotWait")], || {
+        newer_entry_is_written_after_the_older_one(true);
     });
 }
 

@@ -131,6 +131,7 @@
 //! | map: evicting insert | remove | `expiring_map::eviction_or_remove_wins` |
 //! | map: entry | entry; expiry, stop | `expiring_map::two_entries_of_a_key_change_it_one_after_the_other`; `expiring_map::entry_that_a_call_has_ends_once` |
 //! | map: get | write-back | `expiring_map::get_waits_until_the_entry_is_written` |
+//! | map: the end of a write | expiry, stop | `expiring_map::expired_entry_is_written_after_an_older_one`, `expiring_map::stopped_entry_is_written_after_an_older_one` |
 //! | map: last drop | expiry | `expiring_map::value_goes_to_the_handler_once_at_the_end_of_the_map` |
 //! | poll of the receiver of a map | expiry, last drop of the map | `expiring_map::receiver_has_the_entry_or_is_woken`, `expiring_map::receiver_sees_the_end_of_the_map_or_is_woken` |
 //! | map: clear, retain, eviction | expiry | –: the same as a remove, under the same lock |

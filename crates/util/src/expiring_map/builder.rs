@@ -304,10 +304,14 @@ impl<K: Send + 'static, V: Send + 'static> ExpiringMapBuilder<K, V> {
     /// its own or another, which can wait forever: `clear`, for example, reserves all its keys
     /// first. [`try_get`](ExpiringMap::try_get) does not wait.
     ///
+    /// An entry that leaves the map while an older one of its key is being written is written after
+    /// that, by the thread on which the older write ends. If its own write panics, only the panic
+    /// hook reports that.
+    ///
     /// Calls for a reserved key wait, on their thread. On the worker that delays other timeouts.
     /// [`try_get`](ExpiringMap::try_get) answers [`BeingWritten`](crate::BeingWritten) instead, and
-    /// async code can wait with [`written`](ExpiringMap::written). Calls that concern all entries
-    /// do not wait, and leave reserved keys out.
+    /// async code can wait with [`written`](ExpiringMap::written). `clear`, `retain` and `drain` do
+    /// not wait, and leave reserved keys out.
     ///
     /// # Examples
     ///

@@ -56,8 +56,7 @@ pub enum Cause {
     /// `retain` or `clear` has removed it. (`remove` and `drain` return values.)
     Removed,
     /// The last handle of the map was dropped, the timer was stopped, or its `cancel_all` was
-    /// called, before its time. For a touched entry, see
-    /// [`touch`](crate::ExpiringMap::touch).
+    /// called, before its time.
     Stopped,
 }
 

@@ -12,6 +12,8 @@
 //! | table, dead | passed on | the timeout, whose task is run or dropped |
 //! | table, alive | passed on | the timeout, cancelled by `stop` or `cancel_all`; or the drop of the map |
 //! | table, dead | passed on | `insert`, if the shard is full |
+//! | table, dead | passed on | any call for its key, if the output reserves keys |
+//! | table | table, or as by `insert` | `entry`, which takes it out and puts it back |
 //! | table, alive | replaced, removed | `insert`, `remove`, `retain`, `clear`, `drain` |
 //! | table, alive | evicted | `insert` of another key, if the shard is full |
 //!
@@ -30,7 +32,7 @@
 //! ([`postpone`](TimerTask::postpone)). An earlier one is stored, and then the timer is told,
 //! without the lock. If another call has stored a still earlier one, the timer is [told
 //! again](Shard::settle). While a call has the item, neither finds it. Then the timer [asks
-//! again](AskAgain) when the call gives it back. So in the end no timeout is later than its item,
+//! again](ask_again) when the call gives it back. So in the end no timeout is later than its item,
 //! unless the clock panics.
 //!
 //! With a lock held, no user code runs except the keys' `Eq` or `Equivalent`, `Clone` of keys in
@@ -39,7 +41,6 @@
 //! under the lock. The timer, which calls the clock and the waker, is called without a lock.
 //! Removed items are passed on, and dropped, after the lock is released.
 
-use std::task::{Wake, Waker};
 use std::time::Duration;
 
 use hashed_wheel::{HashedWheelTimer, NewTimeoutError, Timeout, TimerTask};
@@ -108,7 +109,7 @@ impl<K, V> Shard<K, V> {
                 Some(_) => return,
                 // The same, and a third call has the item.
                 None => {
-                    table.wait(hash, &mut ask_again(own));
+                    table.ask_later(hash, own);
                     return;
                 }
             }
@@ -116,21 +117,17 @@ impl<K, V> Shard<K, V> {
     }
 }
 
+/// The timer asks for an item whose key is reserved when the key is free, and after this time. So a
+/// shutdown waits for such an item within its grace, as for others that are due.
+const ASK_AGAIN: Duration = Duration::from_millis(100);
+
 /// Makes the timer ask for the deadline of an item again, when a call that has the item gives it
 /// back, or when an older entry of its key was written.
-struct AskAgain(Timeout);
-
-fn ask_again(own: &Timeout) -> Option<Waker> {
-    Some(Waker::from(Arc::new(AskAgain(own.clone()))))
-}
-
-impl Wake for AskAgain {
-    fn wake(self: Arc<Self>) {
-        let is_asked = Panics::default().catch(|| self.0.reset(Duration::ZERO));
-        // If the clock panics, the item ends.
-        if is_asked.is_none() {
-            self.0.cancel();
-        }
+pub(super) fn ask_again(own: &Timeout) {
+    let is_asked = Panics::default().catch(|| own.reset(Duration::ZERO));
+    // If the clock panics, the item ends.
+    if is_asked.is_none() {
+        own.cancel();
     }
 }
 
@@ -178,8 +175,8 @@ impl<K: Send + 'static, V: Send + 'static, const ON_WORKER: bool> TimerTask
             // It has replaced one that is being written, and is written after that. Or a call has
             // it as an entry, and may touch it.
             found if is_reserved && (found.is_none() || shard.output.reserves_keys) => {
-                table.wait(self.hash, &mut ask_again(own));
-                return Some(Duration::MAX);
+                table.ask_later(self.hash, own);
+                return Some(ASK_AGAIN);
             }
             _ => return None,
         };

@@ -4,6 +4,8 @@
 //! the same hash waits too, which is rare and harmless.
 
 use std::collections::VecDeque;
+use std::collections::btree_map::Entry as Slot;
+use std::mem;
 
 use equivalent::Equivalent;
 use hashed_wheel::HashedWheelTimer;
@@ -11,6 +13,7 @@ use hashed_wheel::HashedWheelTimer;
 use super::cause::{Cause, Removed};
 use super::error::BeingWritten;
 use super::item::{Armed, Item};
+use super::items::ask_again;
 use super::output::Output;
 use super::panics::Panics;
 use super::table::{Limit, Reserved, Table};
@@ -105,6 +108,9 @@ impl<K, V> Shard<K, V> {
         let reserved = Reserved {
             next: VecDeque::new(),
             waiters: Vec::new(),
+            timeouts: Vec::new(),
+            is_passing_on: false,
+            has_ended: false,
         };
         table.reserved.insert(hash, reserved);
         let shard = Arc::clone(self);
@@ -178,19 +184,39 @@ pub(super) struct Reservation<K, V> {
 impl<K, V> Drop for Reservation<K, V> {
     fn drop(&mut self) {
         let mut panics = Panics::default();
-        let mut table = self.shard.lock();
-        let Some(mut reserved) = table.reserved.remove(&self.hash) else {
-            return;
-        };
-        if let Some(entry) = reserved.next.pop_front() {
-            table.reserved.insert(self.hash, reserved);
+        let reserved = loop {
+            let mut table = self.shard.lock();
+            let Slot::Occupied(mut slot) = table.reserved.entry(self.hash) else {
+                return;
+            };
+            let reserved = slot.get_mut();
+            // In a loop, because several entries may wait: for keys with the same hash. The thread
+            // that gives one to the output goes on, be it this one, further up its stack.
+            if reserved.is_passing_on {
+                reserved.has_ended = true;
+                return;
+            }
+            let Some(entry) = reserved.next.pop_front() else {
+                break slot.remove();
+            };
+            reserved.is_passing_on = true;
             drop(table);
             let (shard, hash) = (Arc::clone(&self.shard), self.hash);
             let next = Some(Self { shard, hash });
             panics.catch(|| (self.shard.output.take)(entry, next));
-            return;
+            let mut table = self.shard.lock();
+            let Some(reserved) = table.reserved.get_mut(&self.hash) else {
+                return;
+            };
+            reserved.is_passing_on = false;
+            if !mem::take(&mut reserved.has_ended) {
+                return;
+            }
+        };
+        // First the timer, because a waker is user code, which may take long.
+        for own in &reserved.timeouts {
+            panics.catch(|| ask_again(own));
         }
-        drop(table);
         for waker in reserved.waiters {
             panics.catch(|| waker.wake());
         }

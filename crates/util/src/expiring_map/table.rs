@@ -51,6 +51,12 @@ pub(super) struct Reserved<K, V> {
     pub(super) next: VecDeque<Removed<K, V>>,
     /// Those of the calls that wait.
     pub(super) waiters: Vec<Waker>,
+    /// The timer asks again for the items of these.
+    pub(super) timeouts: Vec<Timeout>,
+    /// A thread is giving one of the entries to the output.
+    pub(super) is_passing_on: bool,
+    /// Meanwhile the output has done with that entry.
+    pub(super) has_ended: bool,
 }
 
 /// How many items there may be, and how much they may weigh together.
@@ -280,6 +286,14 @@ impl<K, V> Table<K, V> {
             reserved.waiters.extend(waker.take());
         }
         true
+    }
+
+    /// If the key is reserved, the timer asks for the item of this timeout when it is free.
+    pub(super) fn ask_later(&mut self, hash: u64, own: &Timeout) {
+        let reserved = self.reserved.get_mut(&hash);
+        if let Some(reserved) = reserved.filter(|reserved| !reserved.timeouts.contains(own)) {
+            reserved.timeouts.push(own.clone());
+        }
     }
 
     /// Returns for how many items there is room.
