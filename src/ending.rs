@@ -528,12 +528,9 @@ impl Ending {
 
 /// Ends the timer on this thread.
 fn end(timer: &Inner, grace: Option<Grace>) -> Vec<Timeout> {
-    let mut timeouts = None;
-    if let Some(grace) = grace {
-        // A shutdown reads the user's clock.
-        report::guard(|| timeouts = Some(grace.end(timer)), report::clock_panicked);
-    }
-    timeouts.unwrap_or_else(|| timer.stop())
+    // A shutdown reads the user's clock.
+    let left = grace.and_then(|grace| report::guard(|| grace.end(timer), report::clock_panicked));
+    left.unwrap_or_else(|| timer.stop())
 }
 
 /// [`end`] on the thread of the caller, because no other thread could be started.

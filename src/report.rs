@@ -3,17 +3,18 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs user code and catches its panic. Calls `panicked` with the panic's message.
+/// Runs user code and returns its result. Catches its panic, and calls `panicked` with the panic's
+/// message.
 ///
 /// A panic in the `Drop` of the payload is caught too, and ignored.
 ///
 /// `AssertUnwindSafe` is correct because the timer calls user code only while its own state is
 /// consistent. A panic cannot leave that state half changed.
 #[inline]
-pub(crate) fn guard(code: impl FnOnce(), panicked: impl FnOnce(&str)) {
-    if let Err(payload) = catch_unwind(AssertUnwindSafe(code)) {
-        handle_panic(payload, panicked);
-    }
+pub(crate) fn guard<R>(code: impl FnOnce() -> R, panicked: impl FnOnce(&str)) -> Option<R> {
+    catch_unwind(AssertUnwindSafe(code))
+        .map_err(|payload| handle_panic(payload, panicked))
+        .ok()
 }
 
 /// Drops a part of a timer that the user has provided, after the timer's end. A panic is reported.

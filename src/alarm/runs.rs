@@ -183,7 +183,7 @@ impl Alarm {
             let mut task = shared.task.try_lock().expect("runs do not overlap");
             shared.runner.store(thread_number(), Ordering::Relaxed);
             match before & CANCELLED {
-                0 => counters.guard("in run", shared.name, || task.run(self)),
+                0 => _ = counters.guard("in run", shared.name, || task.run(self)),
                 _ => counters.guard_drop(shared.name, || task.drop_task()),
             }
             shared.runner.store(0, Ordering::Relaxed);

@@ -40,18 +40,18 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    /// Runs user code for a task. A panic is reported and counted.
+    /// Runs user code for a task, and returns its result. A panic is reported and counted.
     #[inline]
-    pub(crate) fn guard<'a>(
+    pub(crate) fn guard<'a, R>(
         &self,
         doing: &str,
         task: impl FnOnce() -> &'a str,
-        code: impl FnOnce(),
-    ) {
+        code: impl FnOnce() -> R,
+    ) -> Option<R> {
         report::guard(code, |panic| {
             self.panics.add(1);
             report::task_panicked(doing, task(), panic);
-        });
+        })
     }
 
     /// Drops what a user has given. `name` returns the name of its type.

@@ -194,11 +194,8 @@ impl Inner {
     /// Reads the time for statistics. The clock is user code: if it panics here, that is reported,
     /// and the turn goes on. (A panic at the beginning of a turn ends it.)
     pub(super) fn try_now(&self) -> Option<u64> {
-        let mut now = None;
-        let read = || now = Some(self.clock.now());
-        self.counters
-            .guard("when it was asked for the time", || "(the clock)", read);
-        now
+        let (doing, clock) = ("when it was asked for the time", || "(the clock)");
+        self.counters.guard(doing, clock, || self.clock.now())
     }
 
     /// Counts a turn that had something to do, and the time that it took. Called without any lock.

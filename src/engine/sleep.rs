@@ -153,14 +153,8 @@ impl Inner {
         let Some(waker) = &self.waker else {
             return self.thread.unpark();
         };
-        let mut has_panicked = true;
-        let wake = || {
-            waker.wake();
-            has_panicked = false;
-        };
-        self.counters
-            .guard("when it was called", || "(the waker)", wake);
-        if has_panicked {
+        let (doing, name) = ("when it was called", || "(the waker)");
+        if self.counters.guard(doing, name, || waker.wake()).is_none() {
             // The loop sleeps on: the next caller that needs it tries again.
             self.state.sleep_on();
         }
