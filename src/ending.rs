@@ -282,8 +282,9 @@ impl HashedWheelTimer {
         if !self.inner.is_worker() {
             return end(&self.inner);
         }
+        // A timer whose timeouts have ended runs nothing but the hooks under the worker lock.
         assert!(
-            self.inner.worker.is_calling_hooks(),
+            self.inner.state.snapshot().is_ended(),
             "HashedWheelTimer::{method} was called by a task on the timer's own worker, and would wait for that task to \
              end: call it from another thread, or drop the last handle"
         );

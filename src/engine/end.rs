@@ -7,7 +7,7 @@
 //! |---|---|---|---|
 //! | [`close`](TimerState::close) (then the fence) | sets `CLOSING` | `Relaxed` | the fence of a caller, and its look |
 //! | [`stop`](TimerState::stop) (then the fence) | sets `STOPPED` and `CLOSING` | `Release` | `snapshot`: a thread that sees the timer stopped sees what was done before |
-//! | [`set_ended`](TimerState::set_ended) | sets `ENDED` | `Relaxed` | nothing: the pending count is zero from then on |
+//! | [`set_ended`](TimerState::set_ended), under the worker lock | sets `ENDED` | `Relaxed` | nothing: the pending count is zero from then on, and the only user code that the worker still runs is the hooks |
 //!
 //! # Nothing is lost
 //!
@@ -384,7 +384,6 @@ impl Worker {
         // Every accepted timeout has ended. Messages that are left in lanes were taken back, or are
         // about timeouts that have ended since; their nodes are freed with the timer.
         inner.state.set_ended();
-        inner.worker.set_calling_hooks();
         let cancelled = |stopped: Stopped<Inner>| match stopped {
             Ok(claimed) => inner.call_hook(claimed),
             Err(timeout) => timeout,

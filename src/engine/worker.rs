@@ -502,17 +502,14 @@ fn run_once(inner: &Inner, mut run: HeldRun<'_, Inner>) {
 /// | word | written | read | why `Relaxed` is enough |
 /// |---|---|---|---|
 /// | `holder` | own number while the lock is held, 0 before it is released | by any thread, to compare with its own number | a thread sees its own writes in order; no other thread writes its number |
-/// | `calling_hooks` | true by `end_all`, false before the lock is released | by a thread that has found itself to be the holder | the same thread wrote it |
 /// | `stopped_by_worker` | set, once, by the worker in its turn, or by the worker thread when the clock panics | by the worker at the end of its turn, or after that panic | the same thread wrote it, or did so before it released the lock |
 ///
-/// The lock itself orders everything else. loom need not know these three, because nothing between
+/// The lock itself orders everything else. loom need not know these two, because nothing between
 /// threads depends on their values.
 pub(crate) struct WorkerLock {
     worker: Mutex<Worker>,
     /// The number of the thread that holds the lock; 0 is none.
     holder: AtomicUsize,
-    /// Whether the holder calls the hooks of a stopped timer.
-    calling_hooks: AtomicBool,
     /// The worker itself has stopped the timer, so that it has to end what is left.
     stopped_by_worker: AtomicBool,
 }
@@ -527,7 +524,6 @@ impl WorkerLock {
         Self {
             worker: Mutex::new(worker),
             holder: AtomicUsize::new(0),
-            calling_hooks: AtomicBool::new(false),
             stopped_by_worker: AtomicBool::new(false),
         }
     }
@@ -558,21 +554,10 @@ impl WorkerLock {
     pub(crate) fn is_stopped_by_worker(&self) -> bool {
         self.stopped_by_worker.load(Ordering::Relaxed)
     }
-
-    /// The worker begins to call the hooks of a stopped timer.
-    pub(super) fn set_calling_hooks(&self) {
-        self.calling_hooks.store(true, Ordering::Relaxed);
-    }
-
-    /// For the worker: whether it is calling the hooks of a stopped timer.
-    pub(crate) fn is_calling_hooks(&self) -> bool {
-        self.calling_hooks.load(Ordering::Relaxed)
-    }
 }
 
 impl Drop for WorkerGuard<'_> {
     fn drop(&mut self) {
-        self.lock.calling_hooks.store(false, Ordering::Relaxed);
         self.lock.holder.store(0, Ordering::Relaxed);
     }
 }
