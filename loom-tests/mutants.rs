@@ -160,7 +160,7 @@ pub const MUTANTS: &[Mutant] = &[
     // The worker counts the message of a `reset` as a new timeout.
     mutant("ResetTakenForNew", "engine/worker.rs apply", "(node, false)", "(node, true)"),
     // `cancel_all` takes in no messages.
-    mutant("CancelAllIgnoresLanes", "engine/worker.rs pending", "usize::MAX", "0"),
+    mutant("CancelAllIgnoresLanes", "engine/worker.rs pending", "self.receiver.drain_all(…);", ""),
     // --- ending.rs -------------------------------------------------------------------------------
     // The thread that has ended the timer does not wake the thread that waits for it.
     mutant("EndWithoutWake", "ending.rs finish", "waker.wake();", "drop(waker);"),
@@ -185,7 +185,6 @@ pub const MUTANTS: &[Mutant] = &[
     // `shutdown` waits for nothing: it stops immediately.
     mutant("ShutdownWithoutGrace", "engine/end.rs next_due", "self.state.snapshot().is_stopped()", "true"),
     // A timer that closes takes new timeouts in after those that it has accepted.
-    mutant("ClosedTimerTakesNew", "engine/end.rs end_all", "if «receiver.refuses_new»", "false"),
     mutant("ClosedTimerTakesNew", "engine/worker.rs apply", "if «refuses_new»", "false"),
     // `stop` leaves out the nodes that a step which was cut short had taken out of the wheel.
     mutant("StopIgnoresUnfinishedTurn", "engine/end.rs", "«»nodes.stop_all(",
@@ -256,8 +255,9 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("CancelTakesRunningTask", "node/local.rs", "(«!before.is_running()»)", "true"),
     mutant("CancelTakesRunningTask", "node/transitions.rs stop", "before.is_running()", "false"),
     // `stop` takes the reference that belongs to the message under way.
-    mutant("StopTakesLeftReference", "node/transitions.rs", "if «is_told» {", "true"),
-    mutant("StopTakesLeftReference", "node/transitions.rs", "before.is_in_wheel() || is_told", "true"),
+    mutant("StopTakesLeftReference", "node/transitions.rs stop", "self.word.cancel()?",
+        "match self.word.cancel() { Some(before) => before, None => { let _ = self.release(); return None; } }"),
+    mutant("StopTakesLeftReference", "node/transitions.rs stop", "if «before.is_in_wheel()» {", "true"),
     // --- node/wheel.rs ---------------------------------------------------------------------------
     // The worker expires a timeout with the reference that belongs to the message under way.
     mutant("ExpiryTakesLeftReference", "node/wheel.rs", "if «before.is_in_wheel()» {", "true"),

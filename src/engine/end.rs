@@ -13,7 +13,7 @@
 //!
 //! `new_timeout` finds the timer open, registers the timeout, pushes it, executes the fence and
 //! looks again. The first `stop` sets its bit, executes the fence and takes the worker's lock. It
-//! cancels what is in the wheel and what is in the lanes. It looks at the lanes again until the
+//! takes in what is in the lanes, and cancels what is in the wheel, again and again until the
 //! number of pending timeouts is zero ([`end_all`](Worker::end_all)). Every thread that ends
 //! a timeout counts that after it has pushed what it has to push.
 //!
@@ -86,7 +86,7 @@ use super::inner::{Execute, Inner, Kind, LIVE_TIMERS, Timeout};
 use super::state::{CLOSING, ENDED, STOPPED, StateSnapshot, TimerState, fence_after_change};
 use super::thread_cache;
 use super::worker::{Worker, WorkerGuard};
-use crate::node::{Arrival, Stopped};
+use crate::node::Stopped;
 use crate::sync::{Backoff, Ordering, Parker, is_current};
 use crate::ticks::{self, DEADLINE_NEVER};
 
@@ -350,39 +350,24 @@ impl Worker {
     pub(super) fn end_all(&mut self, inner: &Inner) -> (Vec<Timeout>, Option<Execute>) {
         let mut all = Vec::new();
         let backoff = Backoff::new();
-        let Self {
-            nodes, receiver, ..
-        } = self;
-        let mut nodes = nodes.of(inner);
-        let mut end = |stopped| {
-            inner.pending_counts.count_stopped();
-            inner.pending_counts.release_places(1);
-            all.push(stopped);
-        };
-        nodes.stop_all(&mut end);
+        let mut nodes = self.nodes.of(inner);
         loop {
-            let most = usize::MAX;
-            let mut scan = receiver.queue.scan(&inner.new_lanes, most, most);
-            while let Some(mut lane) = scan.next_lane() {
-                while let Some(arrival) = nodes.next_arrival(&mut lane) {
-                    match arrival {
-                        Arrival::TakenBack => {}
-                        Arrival::New(node) if receiver.refuses_new => node.refuse(),
-                        Arrival::New(node) | Arrival::Replacement(node) | Arrival::Update(node) => {
-                            node.stop().map(&mut end);
-                        }
-                    }
-                }
-            }
-            scan.end(&inner.new_lanes);
-            receiver.refuses_new = true;
+            self.receiver.drain_all(inner, &mut nodes);
+            nodes.stop_all(|stopped| {
+                inner.pending_counts.count_stopped();
+                inner.pending_counts.release_places(1);
+                all.push(stopped);
+            });
+            self.receiver.refuses_new = true;
             if inner.pending_counts.at_most(&inner.counters) == 0 {
                 break;
             }
             backoff.snooze();
         }
-        // Every accepted timeout has ended. Messages that are left in lanes were taken back, or are
-        // about timeouts that have ended since; their nodes are freed with the timer.
+        // Every accepted timeout has ended. This releases the nodes of those that other threads
+        // have ended, who push before they count. What comes later is about timeouts that are
+        // withdrawn; their nodes are freed with the timer.
+        self.receiver.drain_all(inner, &mut nodes);
         inner.state.set_ended();
         let cancelled = |stopped: Stopped<Inner>| match stopped {
             Ok(claimed) => inner.call_hook(claimed),

@@ -79,9 +79,11 @@ impl Worker {
     pub(crate) fn turn(&mut self, inner: &Inner, now: u64, turn_end: u64) -> bool {
         inner.counters.worker.turns.add_single_writer(1);
         let mut nodes = self.nodes.of(inner);
+        // After the end nothing is lost in lanes. Without this question an empty turn takes 9
+        // instructions more.
         if !self.has_ended {
-            self.receiver
-                .drain(inner, &mut nodes, MAX_MESSAGES_PER_TURN);
+            let most = MAX_MESSAGES_PER_TURN;
+            self.receiver.drain(inner, &mut nodes, most);
         }
         self.lateness.set_now(now);
         let now = inner.ticks.reached(now);
@@ -161,20 +163,15 @@ impl Worker {
 
     /// Does a turn that hands over nothing.
     pub(super) fn drain_messages(&mut self, inner: &Inner) {
-        if !self.has_ended {
-            self.receiver
-                .drain(inner, &mut self.nodes.of(inner), MAX_MESSAGES_PER_TURN);
-        }
+        let (nodes, most) = (&mut self.nodes.of(inner), MAX_MESSAGES_PER_TURN);
+        self.receiver.drain(inner, nodes, most);
     }
 
     /// Takes in all messages that wait, and returns the timeouts that have not ended, except those
     /// that futures wait for.
     pub(super) fn pending(&mut self, inner: &Inner) -> Vec<Timeout> {
         let mut nodes = self.nodes.of(inner);
-        if !self.has_ended {
-            self.receiver.has_backlog = false;
-            self.receiver.drain(inner, &mut nodes, usize::MAX);
-        }
+        self.receiver.drain_all(inner, &mut nodes);
         nodes.pending()
     }
 
@@ -346,6 +343,12 @@ impl Receiver {
         }
         (self.taken_last, self.has_backlog) = scan.end(&inner.new_lanes);
         self.taken_since_plan += self.taken_last;
+    }
+
+    /// Takes in all messages that wait.
+    pub(super) fn drain_all(&mut self, inner: &Inner, nodes: &mut WheelOf<'_, Inner>) {
+        self.has_backlog = false;
+        self.drain(inner, nodes, usize::MAX);
     }
 
     /// How many messages of each lane a turn takes if it begins with a backlog: all together take

@@ -273,24 +273,14 @@ pub(crate) type Stopped<S> = Result<ClaimedTask<S>, <S as TaskContext>::Timeout>
 
 impl<S: Owner> WheelRef<S> {
     /// Cancels the timeout on behalf of `stop`, unless it has ended. `timer` returns a reference
-    /// for its handle. `is_told`: the message about it has arrived, so its reference is this one.
+    /// for its handle.
     ///
     /// # Safety
     ///
     /// The node belongs to the pool of `timer`.
-    pub(super) unsafe fn stop(
-        self,
-        timer: impl FnOnce() -> TimerRef<S>,
-        is_told: bool,
-    ) -> Option<Stopped<S>> {
-        let Some(before) = self.word.cancel() else {
-            if is_told {
-                // The timer is stopped, so the node is not recycled.
-                let _ = self.release();
-            }
-            return None;
-        };
-        let handle = if before.is_in_wheel() || is_told {
+    pub(super) unsafe fn stop(self, timer: impl FnOnce() -> TimerRef<S>) -> Option<Stopped<S>> {
+        let before = self.word.cancel()?;
+        let handle = if before.is_in_wheel() {
             // SAFETY: the caller promises that `timer` is of the pool of this node.
             unsafe { self.into_handle(timer()) }
         } else {

@@ -383,7 +383,7 @@ impl<S: Owner> WheelOf<'_, S> {
         });
         for node in all {
             // SAFETY: the node is one of this pool.
-            unsafe { node.stop(|| TimerRef::new(&timer), false) }.map(&mut stopped);
+            unsafe { node.stop(|| TimerRef::new(&timer)) }.map(&mut stopped);
         }
     }
 
@@ -491,13 +491,6 @@ impl<S: Owner> ArrivedRef<'_, S> {
     pub(crate) fn refuse(self) {
         let Self(held) = self;
         held.release();
-    }
-
-    /// Cancels the timeout on behalf of `stop`, unless it has ended.
-    pub(crate) fn stop(self) -> Option<Stopped<S>> {
-        let HeldRef { wheel, node } = self.0;
-        // SAFETY: the node is one of this pool.
-        unsafe { node.stop(|| TimerRef::new(&wheel.timer.pool().timer()), true) }
     }
 }
 
