@@ -183,13 +183,9 @@ impl Worker {
         now: u64,
     ) -> Option<(u64, Vec<SlotCounts>, usize)> {
         let tick = now.max(self.nodes.tick());
-        let queued = (inner.pending_counts.ever_registered() - self.receiver.taken) as usize;
+        let taken = inner.counters.worker.taken.get();
+        let queued = (inner.pending_counts.ever_registered() - taken) as usize;
         Some((tick, self.nodes.levels(tick)?, queued))
-    }
-
-    /// Whether the last call of [`Receiver::drain`] took any messages.
-    pub(crate) fn has_traffic(&self) -> bool {
-        self.receiver.taken_last > 0
     }
 }
 
@@ -220,7 +216,7 @@ impl Inner {
         } else {
             worker.drain_messages(self);
         }
-        had_work |= worker.has_traffic();
+        had_work |= worker.receiver.taken_last > 0;
         let expired = self.counters.worker.handed_over() - before;
         if self.worker.is_stopped_by_worker() {
             self.end_on_worker(worker);
@@ -311,10 +307,8 @@ fn expire_tick(
 #[derive(Default)]
 pub(super) struct Receiver {
     pub(super) queue: TimeoutsQueue,
-    /// How many new timeouts were ever taken in.
-    pub(super) taken: u64,
     /// How many messages the last call of [`drain`](Self::drain) took.
-    pub(super) taken_last: usize,
+    taken_last: usize,
     /// Whether that call found anything but new timeouts that have not ended: then there may be
     /// more to reclaim soon.
     pub(super) has_reclaimed: bool,
@@ -337,9 +331,7 @@ impl Receiver {
         let portion = portion.flatten().unwrap_or(most);
         let mut scan = self.queue.scan(&inner.new_lanes, most, portion);
         while let Some(lane) = scan.next_lane() {
-            let (new, has_reclaimed) = take_in(inner, nodes.reborrow(), lane, self.refuses_new);
-            self.taken += new;
-            self.has_reclaimed |= has_reclaimed;
+            self.has_reclaimed |= take_in(inner, nodes.reborrow(), lane, self.refuses_new);
         }
         (self.taken_last, self.has_backlog) = scan.end(&inner.new_lanes);
         self.taken_since_plan += self.taken_last;
@@ -375,8 +367,8 @@ impl Receiver {
     }
 }
 
-/// Takes in the messages of a lane. Returns how many were about new timeouts, and whether there was
-/// anything but new timeouts that have not ended.
+/// Takes in the messages of a lane. Returns whether there was anything but new timeouts that have
+/// not ended.
 // Not inlined: keeps register spills out of turns that take in nothing.
 #[inline(never)]
 fn take_in(
@@ -384,7 +376,7 @@ fn take_in(
     mut nodes: WheelOf<'_, Inner>,
     mut lane: Waiting<'_>,
     refuses_new: bool,
-) -> (u64, bool) {
+) -> bool {
     let (mut messages, mut new, entries, tick) = (0, 0, nodes.len(), nodes.tick());
     while let Some(arrival) = nodes.next_arrival(&mut lane) {
         messages += 1;
@@ -399,7 +391,7 @@ fn take_in(
         .set_single_writer(nodes.len() as u64 + counters.expired.get());
     counters.taken.add_single_writer(new);
     nodes.refill();
-    (new, nodes.len() != entries + messages)
+    nodes.len() != entries + messages
 }
 
 /// Does what a message says. Returns whether it was about a new timeout. A node enters the wheel at

@@ -25,8 +25,8 @@ impl TimerMemory {
 /// Queries of the models.
 impl Inner {
     pub(crate) fn could_sleep(&self) -> bool {
-        let worker = self.worker.lock();
-        self.pending_counts.ever_registered() == worker.receiver.taken
+        let _worker = self.worker.lock();
+        self.pending_counts.ever_registered() == self.counters.worker.taken.get()
     }
 
     pub(crate) fn falls_asleep(self: &Arc<Self>) -> bool {
