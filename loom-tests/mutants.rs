@@ -372,7 +372,7 @@ pub const MUTANTS: &[Mutant] = &[
     // --- the others ------------------------------------------------------------------------------
     // `occupancy` reads the state before it takes the worker's lock, and not again.
     mutant("StateReadBeforeLock", "engine/worker.rs look_at_wheel", "«»let",
-        "let state = self.state.snapshot(); let worker = self.worker.try_look()?; return (!state.is_stopped()).then_some(worker);"),
+        "let state = self.state.snapshot(); let worker = self.worker.worker.try_lock()?; return (!state.is_stopped()).then_some(worker);"),
     // A new item does not take the key in the step in which the old one leaves it.
     mutant("ReplaceInTwoSteps", "util/expiring_map/by_key.rs insert_by", "«»let replaced = replaced",
         "drop(table); table = shard.lock();"),

@@ -236,10 +236,11 @@ impl Inner {
 
 /// A look at the wheel from another thread.
 impl Inner {
-    /// Locks the worker's state for a look at the wheel, which runs no user code. Returns `None` if
-    /// another thread has the lock, or the timer is stopped.
+    /// Locks the worker's state for a look at the wheel, which runs no user code, so this thread
+    /// does not become the holder. Returns `None` if another thread has the lock, or the timer is
+    /// stopped. Nothing but `occupancy` depends on the result.
     pub(crate) fn look_at_wheel(&self) -> Option<MutexGuard<'_, Worker>> {
-        let worker = self.worker.try_look()?;
+        let worker = self.worker.worker.try_lock()?;
         // After the lock: a thread that stops the timer sets the bit, then empties the wheel under
         // it.
         (!self.state.snapshot().is_stopped()).then_some(worker)
@@ -528,12 +529,6 @@ impl WorkerLock {
         let worker = self.worker.lock();
         self.holder.store(thread_number(), Ordering::Relaxed);
         WorkerGuard { lock: self, worker }
-    }
-
-    /// For a look that runs no user code. The caller does not become the holder. For
-    /// `occupancy`, which fails while a turn runs; nothing else depends on the result.
-    pub(crate) fn try_look(&self) -> Option<MutexGuard<'_, Worker>> {
-        self.worker.try_lock()
     }
 
     pub(crate) fn is_held_by_this_thread(&self) -> bool {
