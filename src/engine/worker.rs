@@ -106,7 +106,7 @@ impl Worker {
     /// Expires what is due, from `tick`, the next deadline of the wheel, up to the tick `now`.
     // Not inlined: keeps register spills out of turns that expire nothing.
     #[inline(never)]
-    fn expire_due(&mut self, inner: &Inner, mut tick: u64, now: u64, turn_end: u64) {
+    fn expire_due(&mut self, inner: &Inner, tick: u64, now: u64, turn_end: u64) {
         let mut nodes = self.nodes.of(inner);
         let has_backlog = self.receiver.has_backlog;
         if let Some(from) = self.receiver.queue.carried_over_from(has_backlog, tick) {
@@ -114,15 +114,13 @@ impl Worker {
             let first = nodes.sort_due(inner.ticks, from + 1);
             self.lateness.set_first(tick, first);
         }
-        loop {
+        let mut next = Some(tick);
+        while let Some(tick) = next {
             let (due, executor) = (nodes.reborrow(), self.executor.as_ref());
             if !expire_tick(inner, due, executor, &mut self.lateness, tick, turn_end) {
                 return;
             }
-            match nodes.next_deadline() {
-                Some(next) if next <= now => tick = next,
-                _ => break,
-            }
+            next = nodes.next_deadline().filter(|&next| next <= now);
         }
         if now > nodes.tick() {
             nodes.advance(now);
@@ -266,13 +264,14 @@ fn expire_tick(
     // One count for both ends, because it is in the worker's loop.
     let mut left = lateness.sample_end().min(turn_end) - counters.handed_over();
     debug_assert!(left > 0, "it is counted down to zero");
-    loop {
+    let is_whole = loop {
         if inner.state.snapshot().is_stopped() {
             // The rest is for `stop` to return.
-            lateness.count(counters, tick);
-            return false;
+            break false;
         }
-        let Some(node) = nodes.next_due() else { break };
+        let Some(node) = nodes.next_due() else {
+            break true;
+        };
         match node.expire(|deadline| deadline <= last_deadline) {
             Expiry::Once(claimed) => {
                 if let Some(timeout) = inner.run_or_dispatch(claimed, executor) {
@@ -292,16 +291,16 @@ fn expire_tick(
         }
         left -= 1;
         if left == 0 {
-            lateness.count(counters, tick);
             if counters.handed_over() >= turn_end {
-                return false;
+                break false;
             }
+            lateness.count(counters, tick);
             begin_sample(inner, lateness);
             left = lateness.sample_end().min(turn_end) - counters.handed_over();
         }
-    }
+    };
     lateness.count(counters, tick);
-    true
+    is_whole
 }
 
 /// The worker's end of the callers' messages.
