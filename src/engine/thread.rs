@@ -87,21 +87,13 @@ impl Thread {
         process != 0 && process != std::process::id()
     }
 
-    /// Whether the thread that was started is in this process.
-    #[cold]
-    fn check_process(&self) -> Result<(), NewTimeoutError> {
-        match self.is_in_parent_process() {
-            true => Err(NewTimeoutError::Forked),
-            false => Ok(()),
-        }
-    }
-
-    /// Why a timer that closes rejects a timeout.
+    /// Why a timer that closes, or whose thread is in the parent process, rejects a timeout.
     #[cold]
     pub(crate) fn closed_error(&self) -> NewTimeoutError {
-        self.check_process()
-            .err()
-            .unwrap_or(NewTimeoutError::Stopped)
+        match self.is_in_parent_process() {
+            true => NewTimeoutError::Forked,
+            false => NewTimeoutError::Stopped,
+        }
     }
 
     /// Takes the handle, to join the thread or to let it go.
@@ -122,21 +114,14 @@ impl Inner {
         if let Some(known) = self.start_result() {
             return known;
         }
-        let (inner, settings) = (self.pool.timer(), &self.thread.settings);
-        let thread = spawn(
-            self.thread.name().to_owned(),
-            settings.stack_size,
-            move || {
-                run_worker(&inner);
-            },
-        );
-        *handle = Some(thread.map_err(|error| NewTimeoutError::Spawn {
+        let (inner, thread) = (self.pool.timer(), &self.thread);
+        let (name, stack_size) = (thread.name().to_owned(), thread.settings.stack_size);
+        let spawned = spawn(name, stack_size, move || run_worker(&inner));
+        *handle = Some(spawned.map_err(|error| NewTimeoutError::Spawn {
             kind: error.kind(),
             os_error: error.raw_os_error(),
         })?);
-        self.thread
-            .process
-            .store(std::process::id(), Ordering::Relaxed);
+        thread.process.store(std::process::id(), Ordering::Relaxed);
         self.state.set_started();
         Ok(())
     }
@@ -144,10 +129,10 @@ impl Inner {
     /// The result of `start` if it has nothing to do.
     fn start_result(&self) -> Option<Result<(), NewTimeoutError>> {
         let state = self.state.snapshot();
-        match state.is_closing() {
-            true => Some(Err(self.thread.closed_error())),
-            false => state.is_started().then(|| self.thread.check_process()),
+        if state.is_closing() || self.thread.is_in_parent_process() {
+            return Some(Err(self.thread.closed_error()));
         }
+        state.is_started().then_some(Ok(()))
     }
 }
 
