@@ -163,15 +163,13 @@ impl Inner {
 
 /// The worker thread's side of sleep and wake-up.
 impl Inner {
-    /// Decides what the worker thread does after a turn.
-    pub(crate) fn after_turn(&self) -> Sleep {
+    /// Decides how the worker thread sleeps after a turn. Returns `None` if the timer is stopped.
+    pub(crate) fn after_turn(&self) -> Option<Sleep> {
         let now = self.clock.now();
-        let Some(plan) = self.worker.lock().plan_sleep(self, now) else {
-            return Sleep::Ended;
-        };
+        let plan = self.worker.lock().plan_sleep(self, now)?;
         // Read the time again, because `plan_sleep` may have taken some; without the lock, because
         // the clock is user code.
-        self.resolve(plan, self.clock.now())
+        Some(self.resolve(plan, self.clock.now()))
     }
 
     fn resolve(&self, plan: Plan, now: u64) -> Sleep {

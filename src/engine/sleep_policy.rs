@@ -91,8 +91,6 @@ pub(crate) enum Sleep {
     UntilNextTick(Duration),
     /// Sleep for this time. `ASLEEP` is set, so a caller that needs the worker wakes it.
     Parked(Duration),
-    /// The timer is stopped.
-    Ended,
 }
 
 /// How the worker thread sleeps, in ticks.

@@ -155,10 +155,10 @@ fn run_worker(inner: &Inner) {
         loop {
             inner.turn(inner.max_tasks_per_turn);
             match inner.after_turn() {
-                Sleep::Ended => return,
-                Sleep::UntilNextTick(time) if time.is_zero() => continue,
-                Sleep::UntilNextTick(time) => parker.nap(time),
-                Sleep::Parked(time) => {
+                None => return,
+                Some(Sleep::UntilNextTick(time)) if time.is_zero() => continue,
+                Some(Sleep::UntilNextTick(time)) => parker.nap(time),
+                Some(Sleep::Parked(time)) => {
                     parker.park_timeout(time);
                     inner.state.wake();
                 }

@@ -30,7 +30,7 @@ impl Inner {
     }
 
     pub(crate) fn falls_asleep(self: &Arc<Self>) -> bool {
-        matches!(self.after_turn(), Sleep::Parked(_))
+        matches!(self.after_turn(), Some(Sleep::Parked(_)))
     }
 
     pub(crate) fn sleeps_past(&self, tick: u64) -> bool {
