@@ -118,7 +118,7 @@ pub const MUTANTS: &[Mutant] = &[
         "{ _ = first; self.wake_if_needed(state, deadline) }"),
     // --- engine/sleep.rs -------------------------------------------------------------------------
     // A caller that has pushed a new timeout does not look whether the worker sleeps.
-    mutant("PushWithoutLook", "engine/sleep.rs wake_for_new", "self.wake_if_needed(…);", ""),
+    mutant("PushWithoutLook", "engine/caller.rs try_schedule_by", "self.wake_if_needed(…);", ""),
     // `cancel` does not wake the worker.
     mutant("CancelWithoutWake", "engine/caller.rs end_by_cancel", "if «cancelled.leaves_memory»", "false"),
     // A caller calls the waker even if another caller has cleared ASLEEP.

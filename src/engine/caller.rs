@@ -60,7 +60,7 @@ impl Inner {
             }
         });
         let handle = scheduled.map_err(|withdrawn| self.reject_withdrawn(withdrawn))?;
-        self.wake_for_new(deadline);
+        self.wake_if_needed(self.state.snapshot(), deadline);
         Ok(Timeout { handle })
     }
 

@@ -98,12 +98,6 @@ impl TimerState {
 
 /// The callers' side of sleep and wake-up.
 impl Inner {
-    /// A new timeout with this deadline was pushed, and the fence after the push was executed.
-    #[inline]
-    pub(super) fn wake_for_new(&self, deadline: u64) {
-        self.wake_if_needed(self.state.snapshot(), deadline);
-    }
-
     /// The deadline of a node has become earlier, and a message about it was pushed. `state` is
     /// that after the push.
     pub(super) fn wake_for_pushed(&self, state: StateSnapshot, handle: &Handle) {
@@ -112,7 +106,8 @@ impl Inner {
         self.wake_if_needed(state, handle.deadline());
     }
 
-    /// Wakes the worker if it sleeps and would miss this deadline.
+    /// Wakes the worker if it sleeps and would miss this deadline. `state` is that after the fence,
+    /// or a later one.
     #[inline]
     pub(super) fn wake_if_needed(&self, state: StateSnapshot, deadline: u64) {
         if state.is_asleep() && self.state.is_needed_for(deadline) {
