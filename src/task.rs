@@ -337,8 +337,8 @@ fn postpone<T: TimerTask>(task: &T, timeout: &Timeout) -> Option<u64> {
         let rest = task.postpone(timeout);
         next = rest.map(|rest| ticks::deadline(timer.clock.now(), rest));
     };
-    let name = type_name::<T>();
-    timer.watch(name, || timer.counters.guard("in postpone", || name, ask));
+    let guarded = || timer.counters.guard("in postpone", type_name::<T>, ask);
+    timer.watch(type_name::<T>, guarded);
     next
 }
 

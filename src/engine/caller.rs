@@ -104,7 +104,7 @@ impl Inner {
     /// Cancels a timeout, if it has not ended, and calls the task's hook.
     pub(crate) fn cancel(&self, timeout: &Timeout) -> bool {
         let task = self.end_by_cancel(timeout);
-        task.map(|task| task.map(|claim| dispatch::call_cancelled(timeout, claim)))
+        task.map(|task| task.map(|claim| dispatch::call_cancelled(claim, timeout)))
             .is_some()
     }
 
@@ -137,7 +137,7 @@ impl Inner {
             Err(handle) => {
                 let timeout = Timeout { handle };
                 if let Some(claim) = self.end_by_cancel(&timeout).flatten() {
-                    dispatch::drop_claimed(&timeout, claim);
+                    dispatch::drop_claimed(claim, &timeout);
                 }
             }
         }
@@ -222,7 +222,7 @@ impl Inner {
         // and not the new one.
         self.wake_for_pushed(state, &new.handle);
         if let Some(claim) = old.task {
-            dispatch::drop_claimed(timeout, claim);
+            dispatch::drop_claimed(claim, timeout);
         }
         Some(new)
     }

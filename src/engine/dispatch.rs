@@ -93,12 +93,9 @@ impl Inner {
     /// Runs the task of an expired timeout on this thread, which is the worker.
     #[inline(always)]
     fn run(&self, claimed: ClaimedTask<Inner>) -> Timeout {
-        // Not through `watch`: to ask for the name is a call, of which most tasks have no need.
-        let Some(threshold) = self.options.slow_task_threshold else {
-            return run_claimed(claimed);
-        };
-        let name = claimed.timeout().handle.name();
-        self.time_task(name, threshold, || run_claimed(claimed))
+        claimed.with(|claim, timeout| {
+            self.watch(|| timeout.handle.name(), || run_claimed(claim, timeout));
+        })
     }
 
     /// Hands a task to the executor; or runs it here, if it must not be refused. Returns the
@@ -124,13 +121,13 @@ impl Inner {
             self.counters
                 .guard("in the executor", || name, || execute(task));
         };
-        self.watch(name, || while_current(node + HANDED_OVER, execute));
+        self.watch(|| name, || while_current(node + HANDED_OVER, execute));
         None
     }
 
     /// Calls the hook of a cancelled task that this thread has.
     pub(super) fn call_hook(&self, claimed: ClaimedTask<Inner>) -> Timeout {
-        claimed.with(|claim, timeout| call_cancelled(timeout, claim))
+        claimed.with(call_cancelled)
     }
 
     /// Waits until the task of a timeout that has ended is over. Waits for nothing if this thread
@@ -166,13 +163,17 @@ impl Inner {
         }
     }
 
-    /// Runs a task on the worker, and reports it if it is slow. The clock is read only if there is
-    /// a threshold.
+    /// Runs a task on the worker, and reports it if it is slow. The clock is read, and the task's
+    /// name asked for, only if there is a threshold.
     #[inline]
-    pub(crate) fn watch<R>(&self, task: &'static str, run: impl FnOnce() -> R) -> R {
+    pub(crate) fn watch<R>(
+        &self,
+        task: impl FnOnce() -> &'static str,
+        run: impl FnOnce() -> R,
+    ) -> R {
         match self.options.slow_task_threshold {
             None => run(),
-            Some(threshold) => self.time_task(task, threshold, run),
+            Some(threshold) => self.time_task(task(), threshold, run),
         }
     }
 
@@ -215,14 +216,14 @@ impl Inner {
 
 /// Calls the hook of a cancelled task, which drops it.
 #[inline]
-pub(super) fn call_cancelled(timeout: &Timeout, claim: TaskClaim<'_, Inner>) {
+pub(super) fn call_cancelled(claim: TaskClaim<'_, Inner>, timeout: &Timeout) {
     if !claim.is_plain() {
         guard(|| "in cancelled", timeout, || claim.cancelled(timeout));
     }
 }
 
 /// Drops a task that does not run. A panic is reported and counted.
-pub(super) fn drop_claimed(timeout: &Timeout, claim: TaskClaim<'_, Inner>) {
+pub(super) fn drop_claimed(claim: TaskClaim<'_, Inner>, timeout: &Timeout) {
     guard(|| "when it was dropped", timeout, || claim.drop_task());
 }
 
@@ -240,40 +241,49 @@ fn guard(doing: impl FnOnce() -> &'static str, timeout: &Timeout, code: impl FnO
 /// Runs the task of an executor on this thread. A periodic task that makes up for missed runs runs
 /// again for those that were due by the end of the first one.
 pub(crate) fn run_dispatched(claimed: ClaimedTask<Inner>) {
-    with_own(claimed, |claimed| {
-        match claimed.timeout().handle.is_periodic() {
-            true => run_periodic(claimed),
-            false => end_run(&run_claimed(claimed)),
-        }
-    });
+    let run = |claimed: ClaimedTask<Inner>| end_run(&claimed.with(run_claimed));
+    end_dispatched(claimed, run, run_periodic);
 }
 
 /// Drops the task of an executor, or leaves out this run of a periodic one.
 pub(crate) fn drop_or_skip(claimed: ClaimedTask<Inner>) {
-    with_own(claimed, |claimed| {
-        if claimed.timeout().handle.is_periodic() {
-            skip_run(claimed);
-        } else {
-            count_dropped(claimed.timeout());
-            drop_dispatched(claimed);
-        }
-    });
+    let drop = |claimed: ClaimedTask<Inner>| {
+        count_dropped(claimed.timeout());
+        drop_dispatched(claimed);
+    };
+    let skip = |mut claimed: ClaimedTask<Inner>| {
+        count_dropped(claimed.timeout());
+        let next = claimed.repeat(false);
+        finish_run(claimed, next);
+    };
+    end_dispatched(claimed, drop, skip);
 }
 
-/// The task, which may wait for its own end when it runs or is dropped, is this thread's.
-fn with_own(claimed: ClaimedTask<Inner>, work: impl FnOnce(ClaimedTask<Inner>)) {
-    while_current(claimed.timeout().handle.as_ptr().addr(), || work(claimed));
+/// Ends what an executor had, by `once` or `periodic`. A run that was cancelled meanwhile does not
+/// begin, so nothing is lost. The task may wait for its own end here, because it is this thread's.
+fn end_dispatched(
+    claimed: ClaimedTask<Inner>,
+    once: impl FnOnce(ClaimedTask<Inner>),
+    periodic: impl FnOnce(ClaimedTask<Inner>),
+) {
+    let handle = &claimed.timeout().handle;
+    let (is_periodic, has_ended) = (handle.is_periodic(), handle.end().is_some());
+    while_current(handle.as_ptr().addr(), || match is_periodic {
+        false => once(claimed),
+        true if has_ended => drop_dispatched(claimed),
+        true => periodic(claimed),
+    });
 }
 
 /// Runs the task of an expired timeout.
 #[inline(always)]
-fn run_claimed(claimed: ClaimedTask<Inner>) -> Timeout {
-    claimed.with(|claim, timeout| guard(|| "in run", timeout, || claim.run(timeout)))
+fn run_claimed(claim: TaskClaim<'_, Inner>, timeout: &Timeout) {
+    guard(|| "in run", timeout, || claim.run(timeout));
 }
 
 /// Drops the task of a timeout that has ended, which the executor had.
 fn drop_dispatched(claimed: ClaimedTask<Inner>) {
-    end_run(&claimed.with(|claim, timeout| drop_claimed(timeout, claim)));
+    end_run(&claimed.with(drop_claimed));
 }
 
 fn count_dropped(timeout: &Timeout) {
@@ -284,34 +294,17 @@ fn count_dropped(timeout: &Timeout) {
 /// Runs a periodic task on a thread of the executor: once, or as often as it is behind. Runs that
 /// fall due meanwhile do not follow, because other tasks wait for the thread.
 fn run_periodic(mut claimed: ClaimedTask<Inner>) {
-    if claimed.timeout().handle.end().is_some() {
-        // It was cancelled while it waited for the executor, so the run does not begin.
-        return drop_dispatched(claimed);
-    }
     let mut next = claimed.repeat(true);
-    if let Some(NextRun { tick_began, .. }) = next {
-        let is_behind =
-            |next: Option<NextRun>| next.is_some_and(|next| next.deadline <= tick_began);
-        let goes_on = |timeout: &Timeout| {
-            let handle = &timeout.handle;
-            // A `stop` cannot end the timeout while the worker runs it for the executor.
-            handle.end().is_none() && !handle.timer().state.snapshot().is_stopped()
-        };
-        while is_behind(next) && goes_on(claimed.timeout()) {
-            next = claimed.repeat(true);
-        }
+    let first_ended = next.map_or(0, |next| next.tick_began);
+    let is_behind = |next: NextRun| next.deadline <= first_ended;
+    let goes_on = |timeout: &Timeout| {
+        let handle = &timeout.handle;
+        // A `stop` cannot end the timeout while the worker runs it for the executor.
+        handle.end().is_none() && !handle.timer().state.snapshot().is_stopped()
+    };
+    while next.is_some_and(is_behind) && goes_on(claimed.timeout()) {
+        next = claimed.repeat(true);
     }
-    finish_run(claimed, next);
-}
-
-/// Leaves out a run of a periodic task that the executor has dropped.
-fn skip_run(mut claimed: ClaimedTask<Inner>) {
-    if claimed.timeout().handle.end().is_some() {
-        // The run was cancelled, so nothing is lost.
-        return drop_dispatched(claimed);
-    }
-    count_dropped(claimed.timeout());
-    let next = claimed.repeat(false);
     finish_run(claimed, next);
 }
 

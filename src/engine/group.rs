@@ -139,7 +139,7 @@ impl Inner {
         for (timeout, claim) in group.iter().zip(claims) {
             claim
                 .into_iter()
-                .for_each(|claim| call_cancelled(timeout, claim));
+                .for_each(|claim| call_cancelled(claim, timeout));
         }
         count
     }

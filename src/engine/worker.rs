@@ -468,7 +468,7 @@ fn begin_run(inner: &Inner, node: HeldRef<'_, Inner>, executor: Option<&Execute>
 /// Runs a periodic task once, on the worker.
 fn run_once(inner: &Inner, mut run: HeldRun<'_, Inner>) {
     let name = run.name();
-    let next = inner.watch(name, || run.repeat(inner));
+    let next = inner.watch(|| name, || run.repeat(inner));
     let drop_task = |claim: TaskClaim<'_, Inner>| {
         inner.counters.guard_drop(|| name, || claim.drop_task());
     };
