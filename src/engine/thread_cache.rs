@@ -258,12 +258,13 @@ fn with_prepared<R>(
     timer: &Inner,
     work: impl FnOnce(&mut CacheGuard<'_>) -> R,
 ) -> R {
-    let (removed, has_batch) = tidy(caches, timer);
-    let result = {
+    let mut removed = Vec::new();
+    let (result, has_batch) = {
         let (mut borrowed, mut apart);
         let cache = match caches.try_borrow_mut() {
             Ok(caches) if THREAD_END.try_with(|_| ()).is_ok() => {
                 borrowed = caches;
+                removed = borrowed.remove_stopped();
                 borrowed.of_or_open(timer)
             }
             // The thread is ending, or uses its caches already.
@@ -272,8 +273,10 @@ fn with_prepared<R>(
                 &mut apart
             }
         };
-        cache.parts().0.make_room();
-        work(&mut cache.borrow(timer))
+        let (nodes, _) = cache.parts();
+        let has_batch = nodes.take_full_batch();
+        nodes.make_room();
+        (work(&mut cache.borrow(timer)), has_batch)
     };
     // Both may run user code: what goes with the caches, and a driver's waker.
     drop(removed);
@@ -281,17 +284,6 @@ fn with_prepared<R>(
         timer.wake_for_batch();
     }
     result
-}
-
-/// Returns the caches of stopped timers, and whether this thread has pushed a batch of messages.
-fn tidy(caches: &ThreadCaches, timer: &Inner) -> (Vec<ThreadCache>, bool) {
-    let Ok(mut caches) = caches.try_borrow_mut() else {
-        return (Vec::new(), false);
-    };
-    let removed = caches.remove_stopped();
-    let cache = caches.at(timer);
-    let has_batch = cache.is_some_and(|cache| cache.parts().0.take_full_batch());
-    (removed, has_batch)
 }
 
 /// A thread's cache of a timer, borrowed by a caller that has the timer.
