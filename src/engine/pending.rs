@@ -51,16 +51,14 @@ const ATTEMPTS: usize = 4;
 /// The counts of one thread.
 #[derive(Default)]
 pub(super) struct ThreadCounts {
-    counts: CachePadded<Counts>,
-    next: OnceLock<Arc<ThreadCounts>>,
-}
-
-#[derive(Default)]
-struct Counts {
     registered: AtomicU64,
     cancelled: AtomicU64,
     withdrawn: AtomicU64,
+    next: OnceLock<Listed>,
 }
+
+/// The counts of one thread in the list of all.
+type Listed = Arc<CachePadded<ThreadCounts>>;
 
 impl Drop for ThreadCounts {
     fn drop(&mut self) {
@@ -71,7 +69,7 @@ impl Drop for ThreadCounts {
 /// The counts of a thread, with that thread.
 #[derive(Clone)]
 pub(super) struct OwnCounts {
-    inner: Arc<ThreadCounts>,
+    inner: Listed,
     registered: u64,
     cancelled: u64,
     withdrawn: u64,
@@ -82,7 +80,7 @@ impl OwnCounts {
     #[inline]
     pub(super) fn register(&mut self) {
         self.registered += 1;
-        let count = &self.inner.counts.registered;
+        let count = &self.inner.registered;
         count.store(self.registered, Ordering::Relaxed);
     }
 
@@ -90,14 +88,14 @@ impl OwnCounts {
     #[inline]
     pub(super) fn cancel(&mut self, count: u64) {
         self.cancelled += count;
-        let count = &self.inner.counts.cancelled;
+        let count = &self.inner.cancelled;
         count.store(self.cancelled, Ordering::Release);
     }
 
     /// Counts a new timeout that was taken back, because the timer closes.
     pub(super) fn withdraw(&mut self) {
         self.withdrawn += 1;
-        let count = &self.inner.counts.withdrawn;
+        let count = &self.inner.withdrawn;
         count.store(self.withdrawn, Ordering::Release);
     }
 }
@@ -106,7 +104,7 @@ impl OwnCounts {
 /// its counts back, and the next thread goes on counting there.
 pub(crate) struct PendingCounts {
     /// The first counts, their `next` and so on are all. None ever leaves this list.
-    first: OnceLock<Arc<ThreadCounts>>,
+    first: OnceLock<Listed>,
     /// Those that no thread has.
     free: SegQueue<OwnCounts>,
     /// Timeouts that the end of the timer has cancelled.
@@ -162,7 +160,7 @@ impl PendingCounts {
     /// Takes counts, which no other thread writes until they are given back.
     pub(super) fn take(&self) -> OwnCounts {
         self.free.pop().unwrap_or_else(|| {
-            let counts = Arc::<ThreadCounts>::default();
+            let counts = Listed::default();
             let mut place = &self.first;
             while place.set(Arc::clone(&counts)).is_err() {
                 place = &place.get().expect("another thread has set it").next;
@@ -186,9 +184,8 @@ impl PendingCounts {
         self.stopped.fetch_add(1, Ordering::Release);
     }
 
-    fn all(&self) -> impl Iterator<Item = &Counts> {
+    fn all(&self) -> impl Iterator<Item = &Listed> {
         std::iter::successors(self.first.get(), |counts| counts.next.get())
-            .map(|counts| &*counts.counts)
     }
 
     /// All timeouts that were ever registered, those that were withdrawn included.
@@ -387,12 +384,11 @@ mod tests {
     /// Each of them has the next one.
     #[test]
     fn any_number_of_counts_can_be_dropped() {
-        let mut first = Arc::new(ThreadCounts::default());
+        let mut first = Listed::default();
         for _ in 0..if cfg!(miri) { 1_000 } else { 100_000 } {
-            first = Arc::new(ThreadCounts {
-                counts: CachePadded::default(),
-                next: OnceLock::from(first),
-            });
+            let counts = Listed::default();
+            assert!(counts.next.set(first).is_ok());
+            first = counts;
         }
         drop(first);
     }
