@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::engine::{Inner, time_until};
+use crate::engine::Inner;
 use crate::sync::Arc;
 
 /// The worker of a timer that has no thread:
@@ -174,19 +174,7 @@ impl Driver {
     /// ```
     #[must_use]
     pub fn next_turn(&self) -> Option<Duration> {
-        if self.inner.cannot_turn() {
-            return None;
-        }
-        let mut worker = self.inner.worker.lock();
-        let next = worker.next_turn(&self.inner);
-        let tick = worker.tick();
-        // A turn returns some of the memory that is not needed any more.
-        let surplus = worker.surplus_wait(&self.inner);
-        drop(worker);
-        // Read the time now, because draining the messages may have taken some.
-        let wait =
-            next.map(|next| time_until(self.inner.ticks, next, tick, self.inner.clock.now()));
-        wait.into_iter().chain(surplus).min()
+        self.inner.next_turn()
     }
 
     /// Returns whether the timer is stopped. An event loop checks this to end. See

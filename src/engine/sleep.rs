@@ -60,9 +60,10 @@
 //! [`sleep_policy`]: super::sleep_policy
 
 use std::mem;
+use std::time::Duration;
 
 use super::inner::{Handle, Inner};
-use super::sleep_policy::{AfterTurn, Plan, Sleep, wakes_driver};
+use super::sleep_policy::{AfterTurn, Plan, Sleep, time_until, wakes_driver};
 use super::state::{ASLEEP, HOW_ASLEEP, StateSnapshot, TimerState, fence_after_change};
 use super::worker::Worker;
 use crate::sync::Ordering;
@@ -176,6 +177,24 @@ impl Inner {
     }
 }
 
+/// The side of a driver's loop.
+impl Inner {
+    /// How long it is until the driver's next turn has work; `None` if it has none, or cannot turn.
+    pub(crate) fn next_turn(&self) -> Option<Duration> {
+        if self.cannot_turn() {
+            return None;
+        }
+        let mut worker = self.worker.lock();
+        let (next, tick) = (worker.next_turn(self), worker.nodes.tick());
+        // A turn returns some of the memory that is not needed any more.
+        let surplus = worker.surplus_wait(self);
+        drop(worker);
+        // Read the time now, because draining the messages may have taken some.
+        let wait = next.map(|next| time_until(self.ticks, next, tick, self.clock.now()));
+        wait.into_iter().chain(surplus).min()
+    }
+}
+
 /// The worker's side.
 impl Worker {
     /// Decides how the worker thread sleeps after a turn, and announces the sleep if it has to.
@@ -210,7 +229,7 @@ impl Worker {
     }
 
     /// Returns the tick at which the driver's next turn has work, and announces a sleep until then.
-    pub(crate) fn next_turn(&mut self, inner: &Inner) -> Option<u64> {
+    fn next_turn(&mut self, inner: &Inner) -> Option<u64> {
         // A timeout that is never due needs no turn, and no caller has to wake the loop for it.
         let never = inner.ticks.of(DEADLINE_NEVER);
         let mut next = self.next_tick(inner).min(never);
@@ -264,7 +283,6 @@ mod tests {
     use super::*;
     use crate::engine::state::{WAKE_FOR_BATCH, WAKE_TO_RECLAIM};
     use crate::engine::tests::{Driven, TICK};
-    use std::time::Duration;
 
     fn plan(t: &Driven) -> Plan {
         t.inner()

@@ -242,7 +242,7 @@ pub(super) fn wakes_driver(ticks: Ticks, next: u64, tick: u64) -> u64 {
 ///
 /// The clock has reached the wheel's tick before. If it reads an earlier time now, it has stepped
 /// back, perhaps for a moment only: then the worker looks again soon, if anything is pending.
-pub(crate) fn time_until(ticks: Ticks, next: u64, tick: u64, now: u64) -> Duration {
+pub(super) fn time_until(ticks: Ticks, next: u64, tick: u64, now: u64) -> Duration {
     let time = ticks.until(next, now);
     let is_pending = next < ticks.of(DEADLINE_NEVER);
     if time > HEAVY_TRAFFIC_INTERVAL && tick > ticks.reached(now) && is_pending {

@@ -130,7 +130,7 @@ impl Worker {
     /// Returns memory to the operating system that was not needed for some time, by at most this
     /// many steps: see [`ReturnTimer::step`].
     #[inline]
-    pub(crate) fn return_memory(&mut self, inner: &Inner, now: u64, steps: usize) {
+    pub(super) fn return_memory(&mut self, inner: &Inner, now: u64, steps: usize) {
         let mut nodes = self.nodes.of(inner);
         if self.return_timer.has_work(&mut nodes) && !self.has_ended {
             self.return_timer.step(&mut nodes, inner.ticks, now, steps);
@@ -138,16 +138,11 @@ impl Worker {
     }
 
     /// After this time there is memory to return, as far as it is known now.
-    pub(crate) fn surplus_wait(&mut self, inner: &Inner) -> Option<Duration> {
+    pub(super) fn surplus_wait(&mut self, inner: &Inner) -> Option<Duration> {
         if self.has_ended {
             return None;
         }
         self.return_timer.wait(&mut self.nodes.of(inner))
-    }
-
-    /// Returns the tick of the wheel.
-    pub(crate) fn tick(&self) -> u64 {
-        self.nodes.tick()
     }
 
     /// Takes in messages between two turns, unless more wait than a turn may take: then the next
@@ -192,7 +187,7 @@ impl Inner {
     /// Whether a turn has nothing to do, or this thread is in a turn already and would wait for
     /// itself: in a hook that `stop` calls, or in a task that `shutdown` runs and that has the
     /// driver.
-    pub(crate) fn cannot_turn(&self) -> bool {
+    pub(super) fn cannot_turn(&self) -> bool {
         let state = self.state.snapshot();
         state.is_closing() && (state.is_stopped() || self.worker.is_held_by_this_thread())
     }
