@@ -115,8 +115,8 @@ impl LatenessCounters {
 }
 
 /// Measures how late a turn is with what it expires.
+#[derive(Default)]
 pub(crate) struct LatenessSampler {
-    ticks: Ticks,
     /// The time when the clock was read last.
     now: u64,
     /// How many tasks were ever counted.
@@ -130,15 +130,6 @@ pub(crate) struct LatenessSampler {
 const TASKS_PER_SAMPLE: u64 = 64;
 
 impl LatenessSampler {
-    pub(super) fn new(ticks: Ticks) -> Self {
-        Self {
-            ticks,
-            now: 0,
-            counted: 0,
-            first: None,
-        }
-    }
-
     pub(super) fn set_now(&mut self, now: u64) {
         self.now = now;
     }
@@ -165,15 +156,13 @@ impl LatenessSampler {
     /// Counts the tasks that were handed over and are not counted yet, all of them at this tick.
     // Not in the worker's loop, which needs its registers.
     #[inline(never)]
-    pub(super) fn count(&mut self, counters: &WorkerCounters, tick: u64) {
+    pub(super) fn count(&mut self, counters: &WorkerCounters, ticks: Ticks, tick: u64) {
         let handed_over = counters.handed_over();
-        if handed_over > self.counted {
-            let late = self.ticks.since(self.first_at(tick), self.now);
-            counters.lateness.add_single_writer(
-                late,
-                self.ticks.nanos(),
-                handed_over - self.counted,
-            );
+        let count = handed_over - self.counted;
+        if count > 0 {
+            let late = ticks.since(self.first_at(tick), self.now);
+            let lateness = &counters.lateness;
+            lateness.add_single_writer(late, ticks.nanos(), count);
             self.counted = handed_over;
         }
     }
@@ -231,12 +220,13 @@ mod tests {
     #[test]
     fn a_turn_that_hands_over_nothing_is_not_late() {
         let counters = WorkerCounters::default();
-        let mut sampler = LatenessSampler::new(Ticks::new(Duration::from_millis(10)));
+        let mut sampler = LatenessSampler::default();
+        let ticks = Ticks::new(Duration::from_millis(10));
         sampler.set_now(90_000_000);
-        sampler.count(&counters, 1);
+        sampler.count(&counters, ticks, 1);
         assert_eq!(counters.lateness.max.get(), 0);
         counters.expired.add_single_writer(1);
-        sampler.count(&counters, 1);
+        sampler.count(&counters, ticks, 1);
         assert_eq!(counters.lateness.max.get(), 80_000_000);
     }
 

@@ -202,11 +202,7 @@ impl Inner {
             ticks_per_wheel,
             wheel: name,
             has_executor: settings.executor.is_some(),
-            worker: CachePadded::new(WorkerLock::new(Worker::new(
-                nodes,
-                settings.executor,
-                ticks,
-            ))),
+            worker: CachePadded::new(WorkerLock::new(Worker::new(nodes, settings.executor))),
             thread: Thread::new(settings.thread),
             waker: settings.waker,
             handles: HandleCount::default(),

@@ -28,7 +28,7 @@ use crate::node::{
 };
 use crate::sync::unmodelled::{AtomicBool, AtomicUsize};
 use crate::sync::{Mutex, MutexGuard, Ordering, thread_number};
-use crate::ticks::{DEADLINE_RUNNING, Ticks};
+use crate::ticks::DEADLINE_RUNNING;
 use timing_wheels::order::SlotCounts;
 
 /// The most messages of all kinds that a turn takes. It is 100 000, Netty's number for the new
@@ -59,12 +59,12 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    pub(super) fn new(nodes: NodeWheel<Inner>, executor: Option<Execute>, ticks: Ticks) -> Self {
+    pub(super) fn new(nodes: NodeWheel<Inner>, executor: Option<Execute>) -> Self {
         Self {
             executor,
             nodes,
             receiver: Receiver::default(),
-            lateness: LatenessSampler::new(ticks),
+            lateness: LatenessSampler::default(),
             sleep_policy: SleepPolicy::new(),
             return_timer: ReturnTimer::default(),
             has_ended: false,
@@ -289,12 +289,12 @@ fn expire_tick(
             if counters.handed_over() >= turn_end {
                 break false;
             }
-            lateness.count(counters, tick);
+            lateness.count(counters, inner.ticks, tick);
             begin_sample(inner, lateness);
             left = lateness.sample_end().min(turn_end) - counters.handed_over();
         }
     };
-    lateness.count(counters, tick);
+    lateness.count(counters, inner.ticks, tick);
     is_whole
 }
 
