@@ -157,11 +157,8 @@ impl Inner {
         let (timeouts, executor) = self.worker.lock().end_all(self);
         self.notify_worker();
         // The worker thread itself gets here if the user's clock, which it runs, calls `stop`.
-        if let Some(thread) = self
-            .thread
-            .take_handle()
-            .filter(|thread| !is_current(thread))
-        {
+        let thread = self.thread.take_handle();
+        if let Some(thread) = thread.filter(|thread| !is_current(thread)) {
             // The thread catches all panics.
             let _ = thread.join();
         }
@@ -298,15 +295,9 @@ impl Grace {
                 inner.wake();
             }
             let pending = inner.pending_counts.at_most(&inner.counters);
-            let shortest =
-                Duration::from_nanos(pending * LOOK_INTERVAL_PER_PENDING) + MIN_LOOK_INTERVAL;
-            parker.park_timeout(
-                inner
-                    .ticks
-                    .until(next, now)
-                    .min(LOOK_INTERVAL)
-                    .max(shortest),
-            );
+            let for_looks = Duration::from_nanos(pending * LOOK_INTERVAL_PER_PENDING);
+            let wait = inner.ticks.until(next, now).min(LOOK_INTERVAL);
+            parker.park_timeout(wait.max(MIN_LOOK_INTERVAL + for_looks));
         }
     }
 
