@@ -369,19 +369,15 @@ impl Ending {
     /// the last handle leaves the end to that thread.
     pub(crate) fn begin(timer: &Arc<Inner>, grace: Option<Grace>) -> Self {
         timer.has_ending_thread.store(true, Ordering::Relaxed);
-        let timer = Arc::clone(timer);
         let outcome = Arc::new(Mutex::new(Outcome::Awaited(None)));
-        let thread = {
-            let (timer, outcome) = (Arc::clone(&timer), Arc::clone(&outcome));
-            spawn(THREAD.to_owned(), None, move || {
-                finish(&outcome, end(&timer, grace));
-            })
-        };
+        let (ended, result) = (Arc::clone(timer), Arc::clone(&outcome));
+        let body = move || finish(&result, end(&ended, grace));
+        let thread = spawn(THREAD.to_owned(), None, body);
         if thread.is_err() {
-            finish(&outcome, end_here(&timer, grace));
+            finish(&outcome, end_here(timer, grace));
         }
         Self {
-            timer,
+            timer: Arc::clone(timer),
             outcome,
             thread: thread.ok().map(AssertUnwindSafe),
         }
@@ -504,15 +500,11 @@ impl Ending {
                 "the end of a HashedWheelTimer was awaited by a task on the timer's own worker, or on the thread that \
                  ends the timer, and would wait for itself: wait on another thread"
             );
-            let Some(limit) = limit else {
-                parker.park();
-                continue;
-            };
-            let left = limit.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return None;
+            match limit.map(|limit| limit.saturating_duration_since(Instant::now())) {
+                None => parker.park(),
+                Some(Duration::ZERO) => return None,
+                Some(left) => parker.park_timeout(left),
             }
-            parker.park_timeout(left);
         }
     }
 
