@@ -50,8 +50,9 @@ impl Builder {
     /// assert!(matches!(result, Err(BuildError::ZeroTicksPerWheel)));
     /// ```
     pub fn build(self) -> Result<HashedWheelTimer, BuildError> {
-        self.build_shared(Kind::Threaded)
-            .map(HashedWheelTimer::from_shared)
+        self.check_options(Kind::Threaded)?;
+        let inner = self.build_shared(Kind::Threaded)?;
+        Ok(HashedWheelTimer::from_shared(inner))
     }
 
     /// Builds a timer without a thread. Nothing happens except when the [`Driver`] is turned.
@@ -79,6 +80,7 @@ impl Builder {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn build_driven(self) -> Result<(HashedWheelTimer, Driver), BuildError> {
+        self.check_options(Kind::Driven)?;
         self.build_driven_as(Kind::Driven)
     }
 
@@ -138,12 +140,7 @@ impl Builder {
         self,
         waker: impl Fn() + Send + Sync + 'static,
     ) -> Result<(HashedWheelTimer, Driver), BuildError> {
-        if self.0.waker.is_some() {
-            return Err(BuildError::UnusedOption {
-                option: "waker",
-                timer: Kind::Hosted.text(),
-            });
-        }
+        self.check_options(Kind::Hosted)?;
         self.waker(waker).build_driven_as(Kind::Hosted)
     }
 
@@ -159,30 +156,28 @@ impl Builder {
     fn check_options(&self, kind: Kind) -> Result<(), BuildError> {
         let Self(settings) = self;
         let thread = &settings.thread;
-        let (is_driven, of_driver) = (kind.is_driven(), kind == Kind::Driven);
+        let (has_thread, of_driver) = (!kind.is_driven(), kind == Kind::Driven);
         let limits_tasks = settings.max_tasks_per_turn.is_some();
+        // In each row, whether the timer has a use for the option.
         let options = [
-            (is_driven, "thread_name", thread.name.is_some()),
-            (is_driven, "thread_stack_size", thread.stack_size.is_some()),
-            (is_driven, "on_thread_start", thread.on_start.is_some()),
-            (is_driven, "on_thread_stop", thread.on_stop.is_some()),
-            (of_driver, "max_tasks_per_turn", limits_tasks),
-            (!is_driven, "waker", settings.waker.is_some()),
+            (has_thread, "thread_name", thread.name.is_some()),
+            (has_thread, "thread_stack_size", thread.stack_size.is_some()),
+            (has_thread, "on_thread_start", thread.on_start.is_some()),
+            (has_thread, "on_thread_stop", thread.on_stop.is_some()),
+            (!of_driver, "max_tasks_per_turn", limits_tasks),
+            (of_driver, "waker", settings.waker.is_some()),
         ];
-        let is_unused = |&(is_useless, _, is_set): &(bool, _, bool)| is_useless && is_set;
-        match options.into_iter().find(is_unused) {
-            Some((_, option, _)) => Err(BuildError::UnusedOption {
-                option,
-                timer: kind.text(),
-            }),
+        let timer = kind.text();
+        match options.iter().find(|(used, _, set)| *set && !used) {
+            Some(&(_, option, _)) => Err(BuildError::UnusedOption { option, timer }),
             None => Ok(()),
         }
     }
 
+    /// Builds a timer whose options were checked.
     fn build_shared(self, kind: Kind) -> Result<Arc<Inner>, BuildError> {
         static NUMBER: AtomicUsize = AtomicUsize::new(1);
 
-        self.check_options(kind)?;
         let Self(mut settings) = self;
         settings.options.kind = kind;
         let limits = [
@@ -258,11 +253,8 @@ impl HashedWheelTimer {
     #[must_use]
     #[track_caller]
     pub fn new(tick: Duration, ticks_per_wheel: usize) -> Self {
-        match Self::builder()
-            .tick(tick)
-            .ticks_per_wheel(ticks_per_wheel)
-            .build()
-        {
+        let builder = Self::builder().tick(tick);
+        match builder.ticks_per_wheel(ticks_per_wheel).build() {
             Ok(timer) => timer,
             Err(error) => panic!("cannot build this timer: {error}"),
         }
