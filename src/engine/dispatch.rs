@@ -117,10 +117,8 @@ impl Inner {
         let task = ExpiredTask {
             claimed: Some(claimed),
         };
-        let execute = || {
-            self.counters
-                .guard("in the executor", || name, || execute(task));
-        };
+        let doing = "in the executor";
+        let execute = || self.counters.guard(doing, || name, || execute(task));
         self.watch(|| name, || while_current(node + HANDED_OVER, execute));
         None
     }
@@ -140,11 +138,8 @@ impl Inner {
         if !is_expired && handle.deadline() != DEADLINE_RUNNING {
             return;
         }
-        if self.thread.is_in_parent_process() {
-            // No task runs here, and the worker's lock may never be released.
-            return;
-        }
-        if is_current(handle.as_ptr().addr()) {
+        // In a child process no task runs, and the worker's lock may never be released.
+        if self.thread.is_in_parent_process() || is_current(handle.as_ptr().addr()) {
             return;
         }
         // The worker itself asks.
