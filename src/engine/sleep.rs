@@ -248,16 +248,13 @@ impl Worker {
     fn announce(&mut self, inner: &Inner, next: u64, how: u64) -> u64 {
         // No timeout that comes from now on fires before the wheel's next tick.
         let earliest = self.nodes.tick() + 1;
-        let needed_before = if next <= earliest {
-            0
-        } else {
-            inner.ticks.first_deadline_of(next)
+        let needed_before = match next <= earliest {
+            true => 0,
+            false => inner.ticks.first_deadline_of(next),
         };
-        inner
-            .state
-            .announced
-            .store(needed_before, Ordering::Relaxed);
-        inner.state.fall_asleep(how);
+        let state = &inner.state;
+        state.announced.store(needed_before, Ordering::Relaxed);
+        state.fall_asleep(how);
         fence_after_change();
         // Look again: a caller may have looked before `fall_asleep`. The answer is not later than
         // announced, because another caller may have relied on that:
