@@ -229,6 +229,8 @@ struct Indices {
     free: BinaryHeap<Reverse<usize>>,
 }
 
+const NEVER_POISONED: &str = "nothing panics under this lock";
+
 static INDICES: unmodelled::Mutex<Indices> = unmodelled::Mutex::new(Indices {
     count: 0,
     free: BinaryHeap::new(),
@@ -236,9 +238,7 @@ static INDICES: unmodelled::Mutex<Indices> = unmodelled::Mutex::new(Indices {
 
 impl TimerIndex {
     pub(super) fn take() -> Self {
-        let mut indices = INDICES
-            .lock()
-            .unwrap_or_else(unmodelled::PoisonError::into_inner);
+        let mut indices = INDICES.lock().expect(NEVER_POISONED);
         let Reverse(index) = indices.free.pop().unwrap_or_else(|| {
             indices.count += 1;
             Reverse(indices.count - 1)
@@ -255,11 +255,8 @@ impl TimerIndex {
 /// Gives the index back.
 impl Drop for TimerIndex {
     fn drop(&mut self) {
-        INDICES
-            .lock()
-            .unwrap_or_else(unmodelled::PoisonError::into_inner)
-            .free
-            .push(Reverse(self.0));
+        let mut indices = INDICES.lock().expect(NEVER_POISONED);
+        indices.free.push(Reverse(self.0));
     }
 }
 

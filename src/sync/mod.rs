@@ -22,7 +22,7 @@ pub(crate) use std::sync::{Arc, Weak};
 /// `src/clock/` the words of the clocks.
 pub(crate) mod unmodelled {
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
-    pub(crate) use std::sync::{Mutex, OnceLock, PoisonError};
+    pub(crate) use std::sync::{Mutex, OnceLock};
 }
 
 /// Drops the items of a linked list one after the other, up to the first one that has another
