@@ -147,7 +147,7 @@ impl Inner {
     /// Ends the sleep of the thread, or of the driver's loop.
     pub(crate) fn notify_worker(&self) {
         let Some(waker) = &self.waker else {
-            return self.thread.unpark();
+            return self.thread.unparker.unpark();
         };
         let (doing, name) = ("when it was called", || "(the waker)");
         if self.counters.guard(doing, name, || waker.wake()).is_none() {

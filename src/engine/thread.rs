@@ -50,7 +50,7 @@ pub(crate) struct Thread {
     handle: Mutex<Option<JoinHandle<()>>>,
     /// Locked by the thread as long as it runs, and by no other.
     parker: unmodelled::Mutex<Parker>,
-    unparker: Unparker,
+    pub(super) unparker: Unparker,
 }
 
 impl Thread {
@@ -68,10 +68,6 @@ impl Thread {
 
     pub(crate) fn name(&self) -> &str {
         self.settings.name.as_deref().unwrap_or_default()
-    }
-
-    pub(super) fn unpark(&self) {
-        self.unparker.unpark();
     }
 
     /// Whether the thread was started, and no `stop` has taken its handle. (A driven timer has no
