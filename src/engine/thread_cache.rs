@@ -86,11 +86,10 @@ extern "C" fn after_fork() {
 }
 
 /// Takes all that the thread caches, unless it is being used.
-fn take_all() -> Vec<Option<Box<ThreadCache>>> {
+fn take_all() -> Option<Vec<Option<Box<ThreadCache>>>> {
     with_caches(|caches| {
-        caches
-            .try_borrow_mut()
-            .map_or_else(|_| Vec::new(), |mut caches| mem::take(&mut caches.by_index))
+        let mut caches = caches.try_borrow_mut().ok()?;
+        Some(mem::take(&mut caches.by_index))
     })
 }
 
@@ -162,9 +161,7 @@ impl ThreadCache {
 /// the thread is woken to reclaim.)
 #[cold]
 fn wake_to_reclaim(nodes: &LocalNodes<Inner>) {
-    if let Some(timer) = nodes.timer() {
-        timer.wake_to_reclaim();
-    }
+    nodes.timer().inspect(|timer| timer.wake_to_reclaim());
 }
 
 /// Gives back what the thread has of the timer.
@@ -426,9 +423,7 @@ impl Owner for Inner {
             }
             Ok(())
         });
-        if let Err(released) = recycled {
-            free_remotely(released);
-        }
+        recycled.unwrap_or_else(free_remotely);
     }
 }
 
