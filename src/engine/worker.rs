@@ -290,7 +290,9 @@ fn expire_tick(
                 break false;
             }
             lateness.count(counters, inner.ticks, tick);
-            begin_sample(inner, lateness);
+            if let Some(now) = inner.try_now() {
+                lateness.set_now(now);
+            }
             left = lateness.sample_end().min(turn_end) - counters.handed_over();
         }
     };
@@ -405,14 +407,6 @@ fn apply(inner: &Inner, arrival: Arrival<'_, Inner>, earliest: u64, refuses_new:
     };
     node.accept(|deadline| inner.ticks.of(deadline).max(earliest));
     is_new
-}
-
-/// Reads the clock again.
-#[cold]
-fn begin_sample(inner: &Inner, lateness: &mut LatenessSampler) {
-    if let Some(now) = inner.try_now() {
-        lateness.set_now(now);
-    }
 }
 
 /// Puts a node that was due back into the wheel.
