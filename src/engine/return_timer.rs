@@ -56,17 +56,13 @@ impl ReturnTimer {
     ) {
         let next = nodes.next_deadline().unwrap_or(u64::MAX);
         let is_due_soon = ticks.until(next, now) <= RETURN_TIME;
-        let time = match is_due_soon {
-            true => SURPLUS_TIME_IF_BUSY,
-            false => SURPLUS_TIME,
+        let (time, mut left) = match is_due_soon {
+            true => (SURPLUS_TIME_IF_BUSY, 1),
+            false => (SURPLUS_TIME, steps),
         };
         self.state = self.state.after_turn(nodes.has_surplus(), time, now);
-        let mut left = steps;
-        if is_due_soon {
-            if !has_passed(RETURN_INTERVAL, self.last_return, now) {
-                return;
-            }
-            left = 1;
+        if is_due_soon && !has_passed(RETURN_INTERVAL, self.last_return, now) {
+            return;
         }
         self.last_return = now;
         while left > 0 && self.state == State::Returning {
