@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::engine::Inner;
-use crate::sync::Arc;
+use crate::sync::{Arc, Ordering};
 
 /// The worker of a timer that has no thread:
 /// [`Builder::build_driven`](crate::Builder::build_driven).
@@ -187,10 +187,7 @@ impl Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        if let Some(waker) = &self.inner.waker {
-            // The loop has ended: there is nothing to wake.
-            waker.set_unused();
-        }
+        self.inner.is_driver_gone.store(true, Ordering::Relaxed);
         self.inner.stop_on_any_thread();
     }
 }

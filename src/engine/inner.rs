@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::counters::{Counters, Running};
 use super::pending::PendingCounts;
 use super::state::{HandleCount, TimerState};
-use super::thread::{Thread, ThreadSettings, Waker};
+use super::thread::{Hook, Thread, ThreadSettings};
 use super::timeouts::NewLanes;
 use super::worker::{Worker, WorkerLock};
 use crate::clock::{Clock, TimerClock};
@@ -92,7 +92,10 @@ pub(crate) struct Inner {
     pub(crate) worker: CachePadded<WorkerLock>,
     pub(crate) thread: Thread,
     /// Ends the sleep of a driver's loop.
-    pub(crate) waker: Option<Waker>,
+    pub(crate) waker: Option<Hook>,
+    /// The driver was dropped, so there is no loop to wake. `Relaxed`: a call of the waker at that
+    /// moment is as good as one before it.
+    pub(crate) is_driver_gone: unmodelled::AtomicBool,
     /// The drop of the last one stops the timer.
     pub(crate) handles: HandleCount,
     /// The threads that wait for the end of a run on the task executor.
@@ -168,7 +171,7 @@ pub(crate) struct Settings {
     pub(crate) thread: ThreadSettings,
     pub(crate) options: Options,
     pub(crate) executor: Option<Execute>,
-    pub(crate) waker: Option<Waker>,
+    pub(crate) waker: Option<Hook>,
     /// `None` is the operating system's.
     pub(crate) clock: Option<Box<dyn Clock>>,
 }
@@ -205,6 +208,7 @@ impl Inner {
             worker: CachePadded::new(WorkerLock::new(Worker::new(nodes, settings.executor))),
             thread: Thread::new(settings.thread),
             waker: settings.waker,
+            is_driver_gone: unmodelled::AtomicBool::new(false),
             handles: HandleCount::default(),
             run_waiters: WaitList::default(),
             running: Mutex::default(),

@@ -149,8 +149,7 @@ impl Inner {
         let Some(waker) = &self.waker else {
             return self.thread.unparker.unpark();
         };
-        let (doing, name) = ("when it was called", || "(the waker)");
-        if self.counters.guard(doing, name, || waker.wake()).is_none() {
+        if !self.is_driver_gone.load(Ordering::Relaxed) && !waker.call(self) {
             // The loop sleeps on: the next caller that needs it tries again.
             self.state.sleep_on();
         }

@@ -1,5 +1,5 @@
-//! The worker thread: lazily started, once; parked until there is work; ended by `stop`. What wakes
-//! a driver's loop in its place.
+//! The worker thread: lazily started, once; parked until there is work; ended by `stop`. The user's
+//! functions that it calls, or that wake a driver's loop in its place.
 
 use std::mem;
 
@@ -20,17 +20,8 @@ pub(crate) struct ThreadSettings {
     pub(crate) name: Option<String>,
     /// In bytes; `None` is the default of std.
     pub(crate) stack_size: Option<usize>,
-    pub(crate) on_start: Option<ThreadHook>,
-    pub(crate) on_stop: Option<ThreadHook>,
-}
-
-pub(crate) type ThreadHook = Box<dyn Fn() + Send + Sync>;
-
-impl Drop for ThreadSettings {
-    fn drop(&mut self) {
-        report::guard_drop("(on_thread_start)", self.on_start.take());
-        report::guard_drop("(on_thread_stop)", self.on_stop.take());
-    }
+    pub(crate) on_start: Option<Hook>,
+    pub(crate) on_stop: Option<Hook>,
 }
 
 pub(crate) struct Thread {
@@ -132,19 +123,14 @@ impl Inner {
     }
 }
 
-/// Calls a hook of the worker thread, on this thread.
-fn call_hook(inner: &Inner, name: &str, hook: Option<&ThreadHook>) {
-    if let Some(hook) = hook {
-        inner.counters.guard("when it was called", || name, hook);
-    }
-}
-
 /// The worker thread.
 fn run_worker(inner: &Inner) {
     report::thread_started(inner.thread.name());
     limit_timer_slack(inner.ticks.nanos() / SLACKS_PER_TICK);
     let settings = &inner.thread.settings;
-    call_hook(inner, "(on_thread_start)", settings.on_start.as_ref());
+    if let Some(hook) = &settings.on_start {
+        hook.call(inner);
+    }
     let turns = || {
         let parker = inner.thread.parker.try_lock();
         let parker = parker.expect("the thread is started once");
@@ -172,41 +158,39 @@ fn run_worker(inner: &Inner) {
         }
         report::clock_panicked(panic);
     });
-    call_hook(inner, "(on_thread_stop)", settings.on_stop.as_ref());
+    if let Some(hook) = &settings.on_stop {
+        hook.call(inner);
+    }
     report::thread_ended(inner.thread.name());
 }
 
-/// The user's function that wakes the loop which turns a driver.
-pub(crate) struct Waker {
-    wake: Box<dyn Fn() + Send + Sync>,
-    /// Set once, when the driver is dropped. `Relaxed`: a call at that moment is as good as one
-    /// before it.
-    is_unused: unmodelled::AtomicBool,
+/// A function that the user has given to the builder: what the worker thread calls, or what wakes
+/// the loop that turns a driver.
+pub(crate) struct Hook {
+    name: &'static str,
+    function: Box<dyn Fn() + Send + Sync>,
 }
 
-impl Waker {
-    pub(crate) fn new(wake: impl Fn() + Send + Sync + 'static) -> Self {
+impl Hook {
+    /// `name` is for reports.
+    pub(crate) fn new(name: &'static str, function: impl Fn() + Send + Sync + 'static) -> Self {
         Self {
-            wake: Box::new(wake),
-            is_unused: unmodelled::AtomicBool::new(false),
+            name,
+            function: Box::new(function),
         }
     }
 
-    /// There is no loop any more.
-    pub(crate) fn set_unused(&self) {
-        self.is_unused.store(true, Ordering::Relaxed);
-    }
-
-    pub(super) fn wake(&self) {
-        if !self.is_unused.load(Ordering::Relaxed) {
-            (self.wake)();
-        }
+    /// Calls it. Returns whether it has returned: a panic is reported and counted.
+    pub(super) fn call(&self, timer: &Inner) -> bool {
+        let (counters, doing) = (&timer.counters, "when it was called");
+        let returned = counters.guard(doing, || self.name, &self.function);
+        returned.is_some()
     }
 }
 
-impl Drop for Waker {
+impl Drop for Hook {
     fn drop(&mut self) {
-        report::guard_drop("(the waker)", mem::replace(&mut self.wake, Box::new(|| ())));
+        report::guard_drop(self.name, mem::replace(&mut self.function, Box::new(|| ())));
     }
 }
 
@@ -217,7 +201,7 @@ mod tests {
     use crate::sync::mpsc;
     use std::time::Duration;
 
-    fn settings(on_start: Option<ThreadHook>) -> ThreadSettings {
+    fn settings(on_start: Option<Hook>) -> ThreadSettings {
         ThreadSettings {
             name: None,
             stack_size: None,
@@ -237,7 +221,8 @@ mod tests {
         }
 
         let panics = Panics;
-        drop(settings(Some(Box::new(move || _ = &panics))));
+        let hook = Hook::new("(a hook)", move || _ = &panics);
+        drop(settings(Some(hook)));
     }
 
     #[test]
