@@ -530,7 +530,6 @@ pub const MUTANTS: &[Mutant] = &[
         "use crate::sync::inside::OnceLock;"),
     // Loads of a value that no thread loads before it changes it: inside/sync/mod.rs.
     always("engine/pending.rs ever_registered", "load", "load_of_another"),
-    always("engine/pending.rs ended_by_threads", "load", "load_of_another"),
     always("engine/pending.rs ended", "load", "load_of_another"),
     always("node/lane.rs waiting", "load", "load_of_another"),
     always("node/refs.rs release", "mark.«load»", "load_of_another"),

@@ -9,7 +9,7 @@
 //! |---|---|---|---|---|
 //! | `first`, `next`: the list of all counts | the thread that makes counts | before it uses them | that of [`OnceLock`] | `get` in `all`: a thread that finds counts sees them as they were made |
 //! | `registered` | its thread | before the push of a new timeout | `Relaxed` | the push and the fence after it publish it |
-//! | `cancelled` | its thread | after the compare-exchange that cancels a timeout or takes its message back, and after the push of what the worker has to know | `Release` | the `Acquire` of [`ended_by_threads`](PendingCounts::ended_by_threads): a thread that sees the end sees the registration |
+//! | `cancelled` | its thread | after the compare-exchange that cancels a timeout or takes its message back, and after the push of what the worker has to know | `Release` | the `Acquire` of [`ended`](PendingCounts::ended): a thread that sees the end sees the registration |
 //! | `withdrawn` | its thread | after it has taken a new timeout back, because the timer closes | `Release` | the same |
 //! | `stopped` | the worker, for `stop` | after the change of the timeout's word | `Release` | the `Acquire` of [`ended`](PendingCounts::ended) |
 //! | `expired` (`counters.rs`) | the worker | after the change of the timeout's word | `Release` | the `Acquire` of `Counter::get`: a thread that sees the end sees the registration |
@@ -194,15 +194,6 @@ impl PendingCounts {
             .map(|counts| counts.registered.load(Ordering::Relaxed))
             .sum()
     }
-
-    /// The timeouts that threads have cancelled, and those that they have withdrawn.
-    fn ended_by_threads(&self) -> (u64, u64) {
-        let counts = self.all().map(|counts| {
-            let of = |count: &AtomicU64| count.load(Ordering::Acquire);
-            (of(&counts.cancelled), of(&counts.withdrawn))
-        });
-        counts.fold((0, 0), |sum, counts| (sum.0 + counts.0, sum.1 + counts.1))
-    }
 }
 
 /// The places under a limit.
@@ -294,15 +285,17 @@ impl PendingCounts {
 
     /// The ends, without what is pending.
     fn ended(&self, counters: &Counters) -> Balance {
-        let expired = counters.worker.expired.get() + counters.ended_on_executor.get();
-        let (cancelled, withdrawn) = self.ended_by_threads();
-        let cancelled = cancelled + self.stopped.load(Ordering::Acquire);
-        Balance {
-            expired,
-            cancelled,
-            withdrawn,
+        let of = |count: &AtomicU64| count.load(Ordering::Acquire);
+        let mut ended = Balance {
+            expired: counters.worker.expired.get() + counters.ended_on_executor.get(),
+            cancelled: of(&self.stopped),
             ..Balance::default()
+        };
+        for counts in self.all() {
+            ended.cancelled += of(&counts.cancelled);
+            ended.withdrawn += of(&counts.withdrawn);
         }
+        ended
     }
 }
 

@@ -14,7 +14,7 @@ fn count_is_never_negative() {
         None,
         [
             mutant("RegistrationsReadFirst"),
-            no_acquire("engine/pending.rs ended_by_threads"),
+            no_acquire("engine/pending.rs ended"),
         ],
         || {
             let driven = Driven::new();
