@@ -46,13 +46,9 @@ fn drop_payload(payload: Box<dyn Any + Send>) {
 }
 
 fn message(payload: &(dyn Any + Send)) -> &str {
-    if let Some(message) = payload.downcast_ref::<&str>() {
-        message
-    } else if let Some(message) = payload.downcast_ref::<String>() {
-        message
-    } else {
-        "(no message)"
-    }
+    let literal = payload.downcast_ref::<&str>().copied();
+    let made = || payload.downcast_ref::<String>().map(String::as_str);
+    literal.or_else(made).unwrap_or("(no message)")
 }
 
 /// Logs a message, if the feature `tracing` is enabled. A subscriber is user code, and its panic
