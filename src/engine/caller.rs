@@ -257,7 +257,9 @@ impl Inner {
             match handle.reset_staying(deadline) {
                 Reset::Later => return true,
                 Reset::Earlier => break self.state.fence_after_push(),
-                Reset::EarlierInWheel(message) => break thread_cache::push(message),
+                Reset::EarlierInWheel(message) => {
+                    break thread_cache::with(self, |cache| cache.push(message));
+                }
                 Reset::Stays
                     if !self.worker.is_held_by_this_thread()
                         && !self.thread.is_in_parent_process() =>

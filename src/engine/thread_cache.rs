@@ -314,11 +314,6 @@ impl CacheGuard<'_> {
     }
 }
 
-/// Pushes a message to the thread's lane. Returns the state after that.
-pub(super) fn push(message: Message<'_, Inner>) -> StateSnapshot {
-    with(message.handle().timer(), |cache| cache.push(message))
-}
-
 /// A task to drop, and its handle's reference to the timer, unless the thread has it back.
 type Discarded = (DetachedTask<Inner>, Option<TimerRef<Inner>>);
 
@@ -363,9 +358,8 @@ pub(super) fn discard(
 
 #[cold]
 fn free_remotely(released: Released<Inner>) {
-    if let Some(timer) = released.free_remotely() {
-        timer.get().wake_to_reclaim();
-    }
+    let timer = released.free_remotely();
+    timer.inspect(|timer| timer.get().wake_to_reclaim());
 }
 
 /// Drops what the thread caches of a stopped timer, which the caller keeps.
