@@ -86,7 +86,6 @@ use super::inner::{Execute, Inner, Kind, LIVE_TIMERS, Timeout};
 use super::state::{CLOSING, ENDED, STOPPED, StateSnapshot, TimerState, fence_after_change};
 use super::thread_cache;
 use super::worker::{Worker, WorkerGuard};
-use crate::node::Stopped;
 use crate::sync::{Backoff, Ordering, Parker, is_current};
 use crate::ticks::{self, DEADLINE_NEVER};
 
@@ -360,11 +359,11 @@ impl Worker {
         // withdrawn; their nodes are freed with the timer.
         self.receiver.drain_all(inner, &mut nodes);
         inner.state.set_ended();
-        let cancelled = |stopped: Stopped<Inner>| match stopped {
+        let all = all.into_iter().map(|stopped| match stopped {
             Ok(claimed) => inner.call_hook(claimed),
             Err(timeout) => timeout,
-        };
-        let all = all.into_iter().map(cancelled).collect();
+        });
+        let all = all.collect();
         self.nodes.of(inner).empty_reserve();
         self.has_ended = true;
         (all, self.executor.take())

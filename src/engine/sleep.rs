@@ -207,14 +207,12 @@ impl Worker {
             return Some(Plan::until(0, tick));
         }
         self.return_memory(inner, now, 1);
+        let requested = &inner.state.requested;
         let turn = AfterTurn {
             now,
             messages: mem::take(&mut self.receiver.taken_since_plan) as u64,
             has_reclaimed: self.receiver.has_reclaimed,
-            requested: inner
-                .state
-                .requested
-                .swap(DEADLINE_NEVER, Ordering::Relaxed),
+            requested: requested.swap(DEADLINE_NEVER, Ordering::Relaxed),
             tick,
             next: self.nodes.next_deadline().unwrap_or(u64::MAX),
         };

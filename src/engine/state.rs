@@ -108,14 +108,13 @@ impl StateSnapshot {
 
 impl fmt::Debug for StateSnapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(
-            match (self.is_stopped(), self.is_closing(), self.is_started()) {
-                (true, _, _) => "Stopped",
-                (_, true, _) => "Closing",
-                (_, _, true) => "Started",
-                _ => "New",
-            },
-        )
+        let life = match (self.is_stopped(), self.is_closing(), self.is_started()) {
+            (true, _, _) => "Stopped",
+            (_, true, _) => "Closing",
+            (_, _, true) => "Started",
+            _ => "New",
+        };
+        f.write_str(life)
     }
 }
 

@@ -45,6 +45,6 @@ pub(crate) use refs::TimerHandle;
 pub(crate) use refs::{Handle, Owner, Released};
 pub(crate) use task::{DetachedTask, NextRun, OnCancel, Task, TaskContext};
 pub(crate) use timer_ref::TimerRef;
-pub(crate) use transitions::{ClaimedTask, Message, Reset, RunOutcome, Stopped, TaskClaim};
+pub(crate) use transitions::{ClaimedTask, Message, Reset, RunOutcome, TaskClaim};
 pub(crate) use wheel::{Arrival, Expiry, HeldRef, HeldRun, NodeWheel, WheelOf, new_timer};
 pub(crate) use word::End;

@@ -269,7 +269,7 @@ impl<S: Owner> Handle<S> {
 
 /// A timeout that the end of the timer has cancelled: with its task, or without it, if that runs.
 /// Then the thread that runs it drops it.
-pub(crate) type Stopped<S> = Result<ClaimedTask<S>, <S as TaskContext>::Timeout>;
+pub(super) type Stopped<S> = Result<ClaimedTask<S>, <S as TaskContext>::Timeout>;
 
 impl<S: Owner> WheelRef<S> {
     /// Cancels the timeout on behalf of `stop`, unless it has ended. `timer` returns a reference
