@@ -12,9 +12,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// consistent. A panic cannot leave that state half changed.
 #[inline]
 pub(crate) fn guard<R>(code: impl FnOnce() -> R, panicked: impl FnOnce(&str)) -> Option<R> {
-    catch_unwind(AssertUnwindSafe(code))
-        .map_err(|payload| handle_panic(payload, panicked))
-        .ok()
+    match catch_unwind(AssertUnwindSafe(code)) {
+        Ok(result) => Some(result),
+        Err(payload) => {
+            handle_panic(payload, panicked);
+            None
+        }
+    }
 }
 
 /// Drops a part of a timer that the user has provided, after the timer's end. A panic is reported.

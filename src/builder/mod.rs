@@ -13,7 +13,7 @@ use std::time::Duration;
 use crate::clock::{Clock, MonotonicClock};
 #[cfg(doc)]
 use crate::driver::Driver;
-use crate::engine::{Hook, Settings};
+use crate::engine::{Callback, Settings};
 use crate::task::TaskExecutor;
 use crate::ticks;
 #[cfg(doc)]
@@ -361,7 +361,7 @@ impl Builder {
     /// ```
     #[doc(alias("threadFactory"))]
     pub fn on_thread_start(mut self, f: impl Fn() + Send + Sync + 'static) -> Self {
-        self.0.thread.on_start = Some(Hook::new("(on_thread_start)", f));
+        self.0.thread.on_start = Some(Callback::new("(on_thread_start)", f));
         self
     }
 
@@ -376,7 +376,7 @@ impl Builder {
     /// Panics, captured handles and later calls: as for
     /// [`on_thread_start`](Self::on_thread_start), which also has an example.
     pub fn on_thread_stop(mut self, f: impl Fn() + Send + Sync + 'static) -> Self {
-        self.0.thread.on_stop = Some(Hook::new("(on_thread_stop)", f));
+        self.0.thread.on_stop = Some(Callback::new("(on_thread_stop)", f));
         self
     }
 
@@ -440,7 +440,7 @@ impl Builder {
     /// # Ok::<(), hashed_wheel::BuildError>(())
     /// ```
     pub fn waker(mut self, waker: impl Fn() + Send + Sync + 'static) -> Self {
-        self.0.waker = Some(Hook::new("(the waker)", waker));
+        self.0.waker = Some(Callback::new("(the waker)", waker));
         self
     }
 

@@ -60,6 +60,7 @@ impl Inner {
             }
         });
         let handle = scheduled.map_err(|withdrawn| self.reject_withdrawn(withdrawn))?;
+        // A later state than that after the fence is as good.
         self.wake_if_needed(self.state.snapshot(), deadline);
         Ok(Timeout { handle })
     }

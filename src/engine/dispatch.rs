@@ -172,6 +172,8 @@ impl Inner {
         }
     }
 
+    // Not in the worker's loop, because most timers have no threshold.
+    #[inline(never)]
     fn time_task<R>(&self, task: &'static str, threshold: u64, run: impl FnOnce() -> R) -> R {
         let began = self.try_now();
         *self.running.lock() = began.map(|began| Running { task, began });
@@ -242,7 +244,7 @@ pub(crate) fn run_dispatched(claimed: ClaimedTask<Inner>) {
 
 /// Drops the task of an executor, or leaves out this run of a periodic one.
 pub(crate) fn drop_or_skip(claimed: ClaimedTask<Inner>) {
-    let drop = |claimed: ClaimedTask<Inner>| {
+    let drop_task = |claimed: ClaimedTask<Inner>| {
         count_dropped(claimed.timeout());
         drop_dispatched(claimed);
     };
@@ -251,7 +253,7 @@ pub(crate) fn drop_or_skip(claimed: ClaimedTask<Inner>) {
         let next = claimed.repeat(false);
         finish_run(claimed, next);
     };
-    end_dispatched(claimed, drop, skip);
+    end_dispatched(claimed, drop_task, skip);
 }
 
 /// Ends what an executor had, by `once` or `periodic`. A run that was cancelled meanwhile does not

@@ -356,7 +356,8 @@ impl Worker {
         }
         // Every accepted timeout has ended. This releases the nodes of those that other threads
         // have ended, who push before they count. What comes later is about timeouts that are
-        // withdrawn; their nodes are freed with the timer.
+        // withdrawn, or whose deadline was moved before they ended: those are not counted. Their
+        // nodes are freed with the timer, unless a later look at the lanes releases them.
         self.receiver.drain_all(inner, &mut nodes);
         inner.state.set_ended();
         let all = all.into_iter().map(|stopped| match stopped {
@@ -364,7 +365,7 @@ impl Worker {
             Err(timeout) => timeout,
         });
         let all = all.collect();
-        self.nodes.of(inner).empty_reserve();
+        nodes.empty_reserve();
         self.has_ended = true;
         (all, self.executor.take())
     }

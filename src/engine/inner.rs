@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::counters::{Counters, Running};
 use super::pending::PendingCounts;
 use super::state::{HandleCount, TimerState};
-use super::thread::{Hook, Thread, ThreadSettings};
+use super::thread::{Callback, Thread, ThreadSettings};
 use super::timeouts::NewLanes;
 use super::worker::{Worker, WorkerLock};
 use crate::clock::{Clock, TimerClock};
@@ -92,7 +92,7 @@ pub(crate) struct Inner {
     pub(crate) worker: CachePadded<WorkerLock>,
     pub(crate) thread: Thread,
     /// Ends the sleep of a driver's loop.
-    pub(crate) waker: Option<Hook>,
+    pub(crate) waker: Option<Callback>,
     /// The driver was dropped, so there is no loop to wake. `Relaxed`: a call of the waker at that
     /// moment is as good as one before it.
     pub(crate) is_driver_gone: unmodelled::AtomicBool,
@@ -171,7 +171,7 @@ pub(crate) struct Settings {
     pub(crate) thread: ThreadSettings,
     pub(crate) options: Options,
     pub(crate) executor: Option<Execute>,
-    pub(crate) waker: Option<Hook>,
+    pub(crate) waker: Option<Callback>,
     /// `None` is the operating system's.
     pub(crate) clock: Option<Box<dyn Clock>>,
 }

@@ -93,7 +93,7 @@ pub(crate) use end::Grace;
 pub(crate) use group::{cancel_each, reset_each};
 pub use inner::{ExpiredTask, Timeout};
 pub(crate) use inner::{Inner, Kind, Settings};
-pub(crate) use thread::Hook;
+pub(crate) use thread::Callback;
 pub(crate) use thread_cache::{forks, watch_forks};
 
 #[cfg(test)]

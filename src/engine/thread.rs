@@ -20,8 +20,8 @@ pub(crate) struct ThreadSettings {
     pub(crate) name: Option<String>,
     /// In bytes; `None` is the default of std.
     pub(crate) stack_size: Option<usize>,
-    pub(crate) on_start: Option<Hook>,
-    pub(crate) on_stop: Option<Hook>,
+    pub(crate) on_start: Option<Callback>,
+    pub(crate) on_stop: Option<Callback>,
 }
 
 pub(crate) struct Thread {
@@ -166,12 +166,12 @@ fn run_worker(inner: &Inner) {
 
 /// A function that the user has given to the builder: what the worker thread calls, or what wakes
 /// the loop that turns a driver.
-pub(crate) struct Hook {
+pub(crate) struct Callback {
     name: &'static str,
     function: Box<dyn Fn() + Send + Sync>,
 }
 
-impl Hook {
+impl Callback {
     /// `name` is for reports.
     pub(crate) fn new(name: &'static str, function: impl Fn() + Send + Sync + 'static) -> Self {
         Self {
@@ -188,7 +188,7 @@ impl Hook {
     }
 }
 
-impl Drop for Hook {
+impl Drop for Callback {
     fn drop(&mut self) {
         report::guard_drop(self.name, mem::replace(&mut self.function, Box::new(|| ())));
     }
@@ -201,7 +201,7 @@ mod tests {
     use crate::sync::mpsc;
     use std::time::Duration;
 
-    fn settings(on_start: Option<Hook>) -> ThreadSettings {
+    fn settings(on_start: Option<Callback>) -> ThreadSettings {
         ThreadSettings {
             name: None,
             stack_size: None,
@@ -221,7 +221,7 @@ mod tests {
         }
 
         let panics = Panics;
-        let hook = Hook::new("(a hook)", move || _ = &panics);
+        let hook = Callback::new("(a hook)", move || _ = &panics);
         drop(settings(Some(hook)));
     }
 

@@ -161,7 +161,9 @@ impl ThreadCache {
 /// the thread is woken to reclaim.)
 #[cold]
 fn wake_to_reclaim(nodes: &LocalNodes<Inner>) {
-    nodes.timer().inspect(|timer| timer.wake_to_reclaim());
+    if let Some(timer) = nodes.timer() {
+        timer.wake_to_reclaim();
+    }
 }
 
 /// Gives back what the thread has of the timer.
@@ -358,8 +360,9 @@ pub(super) fn discard(
 
 #[cold]
 fn free_remotely(released: Released<Inner>) {
-    let timer = released.free_remotely();
-    timer.inspect(|timer| timer.get().wake_to_reclaim());
+    if let Some(timer) = released.free_remotely() {
+        timer.get().wake_to_reclaim();
+    }
 }
 
 /// Drops what the thread caches of a stopped timer, which the caller keeps.
