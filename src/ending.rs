@@ -485,7 +485,7 @@ impl Ending {
 
     fn wait_until(&mut self, limit: Option<Instant>) -> Option<Vec<Timeout>> {
         let parker = Parker::default();
-        let waker = Waker::from(Arc::new(Unpark(parker.unparker())));
+        let waker = Waker::from(Arc::new(Unpark(parker.unparker().clone())));
         loop {
             if let Poll::Ready(timeouts) = self.poll_with(&waker) {
                 // The thread has nothing left to do. (If a waker waits, this is that thread.)

@@ -8,7 +8,7 @@ use super::sleep_policy::Sleep;
 use crate::error::NewTimeoutError;
 use crate::platform::limit_timer_slack;
 use crate::report;
-use crate::sync::{JoinHandle, Mutex, Ordering, Parker, Unparker, spawn, unmodelled};
+use crate::sync::{JoinHandle, Mutex, Ordering, Parker, Unparker, nap, spawn, unmodelled};
 
 /// The thread's timer slack is at most a tick divided by this. By default Linux may wake it 50 µs
 /// late, which matters for a tick of 1 ms, and not for a long one.
@@ -47,7 +47,7 @@ pub(crate) struct Thread {
 impl Thread {
     pub(super) fn new(settings: ThreadSettings) -> Self {
         let parker = Parker::default();
-        let unparker = parker.unparker();
+        let unparker = parker.unparker().clone();
         Self {
             settings,
             process: unmodelled::AtomicU32::new(0),
@@ -139,7 +139,7 @@ fn run_worker(inner: &Inner) {
             match inner.after_turn() {
                 None => return,
                 Some(Sleep::UntilNextTick(time)) if time.is_zero() => continue,
-                Some(Sleep::UntilNextTick(time)) => parker.nap(time),
+                Some(Sleep::UntilNextTick(time)) => nap(&parker, time),
                 Some(Sleep::Parked(time)) => {
                     parker.park_timeout(time);
                     inner.state.wake();

@@ -4,6 +4,7 @@ use std::sync::{PoisonError, TryLockError};
 use std::time::Duration;
 
 pub(crate) use crossbeam_queue::SegQueue;
+pub(crate) use crossbeam_utils::sync::{Parker, Unparker};
 pub(crate) use crossbeam_utils::{Backoff, CachePadded};
 pub(crate) use std::sync::MutexGuard;
 pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, fence};
@@ -42,40 +43,10 @@ impl<T: ?Sized> Mutex<T> {
     }
 }
 
-/// Puts a thread to sleep.
-#[derive(Debug, Default)]
-pub(crate) struct Parker(crossbeam_utils::sync::Parker);
-
-/// Ends the current sleep of its [`Parker`]; if it does not sleep, its next sleep ends immediately.
-#[derive(Debug, Clone)]
-pub(crate) struct Unparker(crossbeam_utils::sync::Unparker);
-
-impl Parker {
-    pub(crate) fn unparker(&self) -> Unparker {
-        Unparker(self.0.unparker().clone())
-    }
-
-    /// Sleeps until unparked.
-    pub(crate) fn park(&self) {
-        self.0.park();
-    }
-
-    /// Sleeps until unparked, but at most for `time`.
-    pub(crate) fn park_timeout(&self, time: Duration) {
-        self.0.park_timeout(time);
-    }
-
-    /// Sleeps as [`park_timeout`](Self::park_timeout) does. The models treat it as a sleep that
-    /// always ends by itself.
-    pub(crate) fn nap(&self, time: Duration) {
-        self.0.park_timeout(time);
-    }
-}
-
-impl Unparker {
-    pub(crate) fn unpark(&self) {
-        self.0.unpark();
-    }
+/// Sleeps as [`Parker::park_timeout`] does. The models treat it as a sleep that always ends by
+/// itself.
+pub(crate) fn nap(parker: &Parker, time: Duration) {
+    parker.park_timeout(time);
 }
 
 /// Declares a thread-local static.
@@ -127,7 +98,7 @@ mod tests {
     #[test]
     fn nap_lasts_until_its_end() {
         let (parker, began) = (Parker::default(), Instant::now());
-        parker.nap(Duration::from_millis(2));
+        nap(&parker, Duration::from_millis(2));
         assert!(began.elapsed() >= Duration::from_millis(2));
     }
 

@@ -58,7 +58,7 @@ impl WaitList {
         // Unique among the waiters.
         let itself = std::ptr::from_ref(&parker).addr();
         loop {
-            self.0.lock().push((itself, parker.unparker()));
+            self.0.lock().push((itself, parker.unparker().clone()));
             if is_over() {
                 self.0.lock().retain(|&(waiter, _)| waiter != itself);
                 return;
@@ -90,7 +90,7 @@ mod tests {
     #[test]
     fn a_waiter_that_waits_no_more_unlists_only_itself() {
         let (list, another) = (WaitList::default(), Parker::default());
-        list.0.lock().push((1, another.unparker()));
+        list.0.lock().push((1, another.unparker().clone()));
         list.wait_until(|| true);
         assert!(list.0.lock().iter().map(|(waiter, _)| *waiter).eq([1]));
     }

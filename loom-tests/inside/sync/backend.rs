@@ -260,8 +260,8 @@ impl Default for Parker {
 }
 
 impl Parker {
-    pub(crate) fn unparker(&self) -> Unparker {
-        self.0.clone()
+    pub(crate) fn unparker(&self) -> &Unparker {
+        &self.0
     }
 
     /// Sleeps until unparked. If the wake-up is missing, the model deadlocks, which loom reports.
@@ -278,16 +278,16 @@ impl Parker {
     /// itself.
     pub(crate) fn park_timeout(&self, time: Duration) {
         if time < Duration::from_secs(3_600) {
-            self.nap(time);
+            nap(self, time);
         } else {
             self.park();
         }
     }
+}
 
-    /// Yields: an arbitrary time passes.
-    pub(crate) fn nap(&self, _: Duration) {
-        loom::thread::yield_now();
-    }
+/// Yields: an arbitrary time passes.
+pub(crate) fn nap(_: &Parker, _: Duration) {
+    loom::thread::yield_now();
 }
 
 impl Unparker {
