@@ -557,7 +557,6 @@ pub const MUTANTS: &[Mutant] = &[
     always("node/task.rs take", "«»unsafe { Typed::<S,", "self.observed.take();"),
     always("node/task.rs operations", "«»unsafe {", "self.observed.look();"),
     // The return of memory in these models: inside/node/surplus.rs.
-    always("node/arena.rs take_page", "match if «»", "super::surplus::inside::returns_memory() ||"),
     always("node/arena.rs write_page", "«»let number", "super::surplus::inside::write_page(page);"),
     always("node/arena.rs write_page", "ALL_FREE", "super::surplus::inside::given_out(ALL_FREE)"),
     always("node/surplus.rs is_possible", "«»CAN_RETURN_MEMORY", "inside::returns_memory() ||"),

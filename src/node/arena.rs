@@ -52,9 +52,7 @@ use std::ptr::NonNull;
 
 use super::task::{Node, TaskContext};
 use super::timer_ref::SharedCount;
-use crate::platform::{
-    CAN_RETURN_MEMORY, LARGE_PAGE, memory_page_size, prefer_large_pages, prefetch,
-};
+use crate::platform::{LARGE_PAGE, allow_large_pages, memory_page_size, prefetch};
 use crate::sync::unmodelled::{AtomicPtr, AtomicU64};
 use crate::sync::{Arc, Ordering, SegQueue, Weak, unmodelled};
 
@@ -228,11 +226,7 @@ impl<S: TaskContext> Arena<S> {
                 free,
             };
         }
-        match if CAN_RETURN_MEMORY {
-            self.returned.pop()
-        } else {
-            None
-        } {
+        match self.returned.pop() {
             // SAFETY: the worker has put the page there, of which it had all nodes, and no other
             // thread has popped it.
             Some(page) => unsafe { self.write_page(page) },
@@ -377,7 +371,10 @@ impl<S: TaskContext> Arena<S> {
         let Some(new) = NonNull::new(new) else {
             handle_alloc_error(layout)
         };
-        prefer_large_pages(new, nodes);
+        if nodes.align() >= LARGE_PAGE {
+            // SAFETY: the allocation begins with the nodes.
+            unsafe { allow_large_pages(new, nodes.size(), true) };
+        }
         let new = new.cast::<Node<S>>();
         let null = ptr::null_mut();
         match self.chunks[chunk].compare_exchange(

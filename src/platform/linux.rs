@@ -1,29 +1,11 @@
 //! Linux.
 
-use std::alloc::Layout;
 use std::ptr::NonNull;
 
 use super::LARGE_PAGE;
 
 /// Whether [`return_memory`] can return anything.
 pub(crate) const CAN_RETURN_MEMORY: bool = true;
-
-/// Asks the operating system to use large pages for an allocation, if its alignment permits them.
-/// This is a hint, and its failure is ignored.
-pub(crate) fn prefer_large_pages(allocated: NonNull<u8>, layout: Layout) {
-    if layout.align() >= LARGE_PAGE {
-        // SAFETY: `MADV_HUGEPAGE` only changes which page size the kernel prefers for the range. It
-        // neither reads nor writes the memory and does not unmap it. For a range that is not
-        // mapped, `madvise` returns an error.
-        unsafe {
-            libc::madvise(
-                allocated.as_ptr().cast(),
-                layout.size(),
-                libc::MADV_HUGEPAGE,
-            )
-        };
-    }
-}
 
 /// Calls `child` after each `fork`, in the child process, on its only thread. (A library that is
 /// unloaded takes its handlers with it: both C libraries see to that.) If there is no memory for
@@ -40,12 +22,11 @@ pub(crate) fn call_after_fork(child: extern "C" fn()) {
 pub(crate) fn limit_timer_slack(nanos: u64) {
     // (The slack of a thread with a real-time policy is zero. To set zero would set the default, so
     // at least one is set.)
-    if let Some(nanos) = Some(nanos.max(1))
-        .filter(|&nanos| nanos < timer_slack())
-        .and_then(|nanos| libc::c_ulong::try_from(nanos).ok())
-    {
+    let nanos = nanos.max(1);
+    // A slack is not longer than the largest `int`.
+    if nanos < timer_slack() {
         // SAFETY: this changes a number of the calling thread and takes no pointer.
-        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, nanos, 0, 0, 0) };
+        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, nanos as libc::c_ulong, 0, 0, 0) };
     }
 }
 
@@ -56,7 +37,7 @@ fn timer_slack() -> u64 {
     u64::try_from(slack).unwrap_or(0)
 }
 
-/// Whether the range of the allocation may use large pages again, or must use small ones only:
+/// Asks the operating system to use large pages for a range of an allocation, or small ones only:
 /// then a part of a large page can be returned, and the operating system does not merge the rest
 /// into a large page later. This is a hint, and its failure is ignored.
 ///

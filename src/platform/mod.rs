@@ -36,7 +36,7 @@ use other as os;
 pub(crate) use os::lock_memory;
 pub(crate) use os::{
     CAN_RETURN_MEMORY, allow_large_pages, call_after_fork, counters_agree, limit_timer_slack,
-    memory_page_size, prefer_large_pages, return_memory,
+    memory_page_size, return_memory,
 };
 
 /// The size of a large page in bytes, on platforms that have them. (Under Miri it is smaller, so

@@ -1,12 +1,9 @@
 //! The platforms other than Linux, Miri, and the models. `linux.rs` says what each function is for.
 
-use std::alloc::Layout;
 use std::ptr::NonNull;
 
 /// Miri simulates it.
 pub(crate) const CAN_RETURN_MEMORY: bool = cfg!(miri);
-
-pub(crate) fn prefer_large_pages(_allocated: NonNull<u8>, _layout: Layout) {}
 
 pub(crate) fn limit_timer_slack(_nanos: u64) {}
 
