@@ -213,7 +213,7 @@ impl StateWord {
             let is_earlier = to < seen.deadline();
             let state = if is_earlier { IN_FLIGHT } else { seen.state() };
             let is_fixed = seen.has_ended() || is_asked && seen.is_running();
-            (!is_fixed).then_some((state, to))
+            (!is_fixed).then_some(pack(to, state))
         })
     }
 
@@ -232,7 +232,7 @@ impl StateWord {
             return before.is_in_flight().then(|| before.deadline());
         }
         self.change(Ordering::Acquire, |seen| {
-            seen.is_in_flight().then(|| (IN_WHEEL, seen.deadline()))
+            seen.is_in_flight().then(|| pack(seen.deadline(), IN_WHEEL))
         })
         .ok()
         .map(SeenWord::deadline)
@@ -248,14 +248,13 @@ impl StateWord {
         is_due: impl Fn(u64) -> bool,
     ) -> Result<SeenWord, SeenWord> {
         let to = |seen: SeenWord| {
-            (!seen.has_ended() && is_due(seen.deadline())).then(|| (EXPIRED, seen.deadline()))
+            (!seen.has_ended() && is_due(seen.deadline())).then(|| pack(seen.deadline(), EXPIRED))
         };
         if !is_last_reference {
             return self.change(Ordering::AcqRel, to);
         }
         let before = self.relaxed();
-        let (state, deadline) = to(before).ok_or(before)?;
-        self.0.store(pack(deadline, state), Ordering::Relaxed);
+        self.0.store(to(before).ok_or(before)?, Ordering::Relaxed);
         Ok(before)
     }
 
@@ -264,7 +263,7 @@ impl StateWord {
     pub(super) fn begin_run(&self, is_due: impl Fn(u64) -> bool) -> Result<SeenWord, SeenWord> {
         self.change(Ordering::Acquire, |seen| {
             let may_run = seen.is_in_wheel() && !seen.is_running() && is_due(seen.deadline());
-            may_run.then_some((IN_WHEEL, DEADLINE_RUNNING))
+            may_run.then_some(pack(DEADLINE_RUNNING, IN_WHEEL))
         })
     }
 
@@ -274,18 +273,18 @@ impl StateWord {
     /// timeout was cancelled during the run.
     pub(super) fn finish_run(&self, next: Option<u64>, on_worker: bool, last: u64) -> bool {
         let state = if on_worker { IN_WHEEL } else { IN_FLIGHT };
-        let to = next.map_or((EXPIRED, last), |deadline| (state, deadline));
+        let to = next.map_or(pack(last, EXPIRED), |deadline| pack(deadline, state));
         let is_running = |seen: SeenWord| (seen.is_in_wheel() && seen.is_running()).then_some(to);
         self.change(Ordering::AcqRel, is_running).is_ok()
     }
 
-    /// Changes state and deadline to what `to` returns. Returns the word before. If `to` returns
+    /// Changes the word to what `to` returns. Returns the word before. If `to` returns
     /// nothing, the error is the word that it was given, as for the standard `fetch_update`.
     #[inline]
     fn change(
         &self,
         order: Ordering,
-        to: impl FnMut(SeenWord) -> Option<(u64, u64)>,
+        to: impl FnMut(SeenWord) -> Option<u64>,
     ) -> Result<SeenWord, SeenWord> {
         self.change_seen(SeenWord(self.0.load(Ordering::Acquire)), order, to)
     }
@@ -295,11 +294,10 @@ impl StateWord {
         &self,
         mut seen: SeenWord,
         order: Ordering,
-        mut to: impl FnMut(SeenWord) -> Option<(u64, u64)>,
+        mut to: impl FnMut(SeenWord) -> Option<u64>,
     ) -> Result<SeenWord, SeenWord> {
         loop {
-            let (state, deadline) = to(seen).ok_or(seen)?;
-            let after = pack(deadline, state);
+            let after = to(seen).ok_or(seen)?;
             match self
                 .0
                 .compare_exchange_weak(seen.0, after, order, Ordering::Acquire)
@@ -312,8 +310,8 @@ impl StateWord {
 }
 
 #[inline]
-fn to_cancelled(seen: SeenWord) -> Option<(u64, u64)> {
-    (!seen.has_ended()).then(|| (CANCELLED, seen.deadline()))
+fn to_cancelled(seen: SeenWord) -> Option<u64> {
+    (!seen.has_ended()).then(|| pack(seen.deadline(), CANCELLED))
 }
 
 #[cfg(test)]
