@@ -260,7 +260,7 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("StopTakesLeftReference", "node/transitions.rs stop", "if «before.is_in_wheel()» {", "true"),
     // --- node/wheel.rs ---------------------------------------------------------------------------
     // The worker expires a timeout with the reference that belongs to the message under way.
-    mutant("ExpiryTakesLeftReference", "node/wheel.rs", "if «before.is_in_wheel()» {", "true"),
+    mutant("ExpiryTakesLeftReference", "node/wheel.rs expire", "before.is_in_wheel()", "true"),
     // The worker meets an ended timeout in the wheel, and releases the reference that belongs to
     // the message under way.
     mutant("ReleaseLeftReference", "node/wheel.rs", "Err(_) => «Expiry::LeftToMessage»",

@@ -412,7 +412,7 @@ impl<S: Owner> NodesGuard<'_, S> {
         let before = handle.word.cancel_seen(seen)?;
         if before.is_in_wheel() {
             // SAFETY: `cancel_seen` has found the node in the wheel and changed its word.
-            self.push(unsafe { Message::new(handle, Kind::CHANGED) });
+            self.push(unsafe { Message::new(handle) });
         }
         Some(cancelled(before, true))
     }
@@ -435,7 +435,7 @@ impl<S: Owner> NodesGuard<'_, S> {
             unsafe { handle.merge_wheel_ref() };
         } else if before.is_in_wheel() {
             // SAFETY: `withdraw` has found the node in the wheel and changed its word.
-            self.push(unsafe { Message::new(&handle, Kind::CHANGED) });
+            self.push(unsafe { Message::new(&handle) });
         }
         // SAFETY: `withdraw` has changed the word, and the task was not running, so this thread
         // owns it.

@@ -261,13 +261,17 @@ impl<S: Owner> WheelRef<S> {
         }
     }
 
-    /// Makes this reference a handle.
+    /// Makes this reference a handle if `is_own`. Otherwise it belongs to a message, and the handle
+    /// is one more.
     ///
     /// # Safety
     ///
     /// The node belongs to the pool of `timer`.
     #[inline]
-    pub(super) unsafe fn into_handle(self, timer: TimerRef<S>) -> Handle<S> {
+    pub(super) unsafe fn into_handle(self, is_own: bool, timer: TimerRef<S>) -> Handle<S> {
+        if !is_own {
+            self.references.fetch_add(1, Ordering::Relaxed);
+        }
         Handle {
             node: self.0,
             timer: ManuallyDrop::new(timer),
@@ -280,11 +284,8 @@ impl<S: Owner> WheelRef<S> {
     ///
     /// The node belongs to the pool of `timer`.
     pub(super) unsafe fn another_handle(&self, timer: TimerRef<S>) -> Handle<S> {
-        self.references.fetch_add(1, Ordering::Relaxed);
-        Handle {
-            node: self.0,
-            timer: ManuallyDrop::new(timer),
-        }
+        // SAFETY: the caller vouches for it.
+        unsafe { Self(self.0).into_handle(false, timer) }
     }
 }
 

@@ -43,12 +43,9 @@ impl Kind {
     }
 }
 
-/// A message that has to be pushed, about the node of a handle.
+/// A message that has to be pushed: the node of a handle has [changed](Kind::CHANGED).
 #[must_use = "the worker waits for this message"]
-pub(crate) struct Message<'a, S: Owner> {
-    handle: &'a Handle<S>,
-    kind: Kind,
-}
+pub(crate) struct Message<'a, S: Owner>(&'a Handle<S>);
 
 impl<'a, S: Owner> Message<'a, S> {
     /// # Safety
@@ -56,19 +53,19 @@ impl<'a, S: Owner> Message<'a, S> {
     /// The caller has just made a transition of the node's word that requires this message, and
     /// makes no other one about it.
     #[inline]
-    pub(super) unsafe fn new(handle: &'a Handle<S>, kind: Kind) -> Self {
-        Self { handle, kind }
+    pub(super) unsafe fn new(handle: &'a Handle<S>) -> Self {
+        Self(handle)
     }
 
     /// The message as a lane has it.
     #[inline]
     pub(super) fn encode(&self) -> u64 {
-        self.kind.encode(self.handle.number)
+        Kind::CHANGED.encode(self.0.number)
     }
 
     #[inline]
     pub(crate) fn handle(&self) -> &'a Handle<S> {
-        self.handle
+        self.0
     }
 }
 
@@ -105,13 +102,6 @@ impl<'a, S: TaskContext> TaskClaim<'a, S> {
         unsafe { self.0.task.drop_task() }
     }
 
-    /// Runs a periodic task once, or leaves this run out. Returns when the next run is due, or
-    /// `None` after a panic.
-    pub(crate) fn repeat(&mut self, timer: &S, runs: bool) -> Option<NextRun> {
-        // SAFETY: a claim is the right to the task, which stays in the node.
-        unsafe { self.0.task.repeat(timer, runs) }
-    }
-
     /// Whether a cancellation of the task has nothing to do.
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
@@ -122,9 +112,7 @@ impl<'a, S: TaskContext> TaskClaim<'a, S> {
 
 /// An expired or stopped timeout whose task the owner of this value owns.
 #[must_use = "a task that is not taken out is never dropped"]
-pub(crate) struct ClaimedTask<S: Owner> {
-    timeout: S::Timeout,
-}
+pub(crate) struct ClaimedTask<S: Owner>(S::Timeout);
 
 impl<S: Owner> ClaimedTask<S> {
     /// # Safety
@@ -132,24 +120,22 @@ impl<S: Owner> ClaimedTask<S> {
     /// The caller owns the task in the node of `handle`, and gives it to this value.
     #[inline]
     pub(super) unsafe fn new(handle: Handle<S>) -> Self {
-        Self {
-            timeout: S::timeout(handle),
-        }
+        Self(S::timeout(handle))
     }
 
     #[inline]
     pub(crate) fn timeout(&self) -> &S::Timeout {
-        &self.timeout
+        &self.0
     }
 
     #[inline]
     fn node(&self) -> &Node<S> {
-        S::handle(&self.timeout)
+        S::handle(&self.0)
     }
 
     /// Whether the worker itself runs the task.
     pub(crate) fn runs_on_worker(&self) -> bool {
-        // SAFETY: `timeout` keeps the node, so it is not free and no task is put in.
+        // SAFETY: the timeout keeps the node, so it is not free and no task is put in.
         unsafe { self.node().task.operations().runs_on_worker }
     }
 
@@ -166,7 +152,7 @@ impl<S: Owner> ClaimedTask<S> {
     /// Passes the claim to `work`, and returns the timeout.
     #[inline]
     pub(crate) fn with(self, work: impl FnOnce(TaskClaim<'_, S>, &S::Timeout)) -> S::Timeout {
-        let Self { timeout } = self;
+        let Self(timeout) = self;
         // SAFETY: this value is the right to the task, and does not pass it on again.
         work(unsafe { TaskClaim::new(S::handle(&timeout)) }, &timeout);
         timeout
@@ -175,7 +161,7 @@ impl<S: Owner> ClaimedTask<S> {
     /// Runs a periodic task once, or leaves this run out. Returns when the next run is due, or
     /// `None` after a panic.
     pub(crate) fn repeat(&mut self, runs: bool) -> Option<NextRun> {
-        let timer = S::handle(&self.timeout).timer();
+        let timer = S::handle(&self.0).timer();
         // SAFETY: this value is the right to the task, which stays in the node.
         unsafe { self.node().task.repeat(timer, runs) }
     }
@@ -183,7 +169,7 @@ impl<S: Owner> ClaimedTask<S> {
     /// Asks the task whether it postpones itself: see [`Task::postpone`].
     pub(super) fn postpone(&self) -> Option<u64> {
         // SAFETY: this value is the right to the task, which stays in the node.
-        unsafe { self.node().task.postpone(&self.timeout) }
+        unsafe { self.node().task.postpone(&self.0) }
     }
 
     /// Ends a run on another thread than the worker. `push` pushes the message about it, unless the
@@ -198,9 +184,9 @@ impl<S: Owner> ClaimedTask<S> {
         }
         // SAFETY: `finish_run` says that the node is in flight again; or it has ended the timeout,
         // whose node is in the wheel.
-        let pushed = push(unsafe { Message::new(S::handle(&self.timeout), Kind::CHANGED) });
+        let pushed = push(unsafe { Message::new(S::handle(&self.0)) });
         match next {
-            Some(_) => RunOutcome::Again((self.timeout, pushed)),
+            Some(_) => RunOutcome::Again((self.0, pushed)),
             None => RunOutcome::LastRun(self),
         }
     }
@@ -258,7 +244,7 @@ impl<S: Owner> Handle<S> {
             Ok(before) if deadline >= before.deadline() => Reset::Later,
             Ok(before) if before.is_in_wheel() => {
                 // SAFETY: `reset` has taken the node, which was in the wheel, to `IN_FLIGHT`.
-                Reset::EarlierInWheel(unsafe { Message::new(self, Kind::CHANGED) })
+                Reset::EarlierInWheel(unsafe { Message::new(self) })
             }
             Ok(_) => Reset::Earlier,
             Err(seen) if is_asked && !seen.has_ended() => Reset::Stays,
@@ -280,14 +266,10 @@ impl<S: Owner> WheelRef<S> {
     /// The node belongs to the pool of `timer`.
     pub(super) unsafe fn stop(self, timer: impl FnOnce() -> TimerRef<S>) -> Option<Stopped<S>> {
         let before = self.word.cancel()?;
-        let handle = if before.is_in_wheel() {
-            // SAFETY: the caller promises that `timer` is of the pool of this node.
-            unsafe { self.into_handle(timer()) }
-        } else {
-            // The reference is left to the message that is under way. SAFETY: the caller promises
-            // that `timer` is of the pool of this node.
-            unsafe { self.another_handle(timer()) }
-        };
+        // Otherwise the reference is left to the message that is under way.
+        let is_own = before.is_in_wheel();
+        // SAFETY: the caller promises that `timer` is of the pool of this node.
+        let handle = unsafe { self.into_handle(is_own, timer()) };
         Some(match before.is_running() {
             true => Err(S::timeout(handle)),
             // SAFETY: this thread has changed the word to `CANCELLED`, and the task was not

@@ -425,15 +425,11 @@ impl<'w, S: Owner> HeldRef<'w, S> {
         match node.word.expire(node.is_last_reference(), is_due) {
             Ok(before) => {
                 let timer = wheel.own.count.take();
-                let handle = if before.is_in_wheel() {
-                    // SAFETY: the node is one of this pool, and so is the worker's reserve.
-                    unsafe { node.into_handle(timer) }
-                } else {
-                    // The message that is under way finds the timeout expired, and has this
-                    // reference. SAFETY: the node is one of this pool, and so is the worker's
-                    // reserve.
-                    unsafe { node.another_handle(timer) }
-                };
+                // Otherwise the message that is under way finds the timeout expired, and has this
+                // reference.
+                let is_own = before.is_in_wheel();
+                // SAFETY: the node is one of this pool, and so is the worker's reserve.
+                let handle = unsafe { node.into_handle(is_own, timer) };
                 // SAFETY: this thread has changed the word to `EXPIRED`, so it owns the task.
                 Expiry::Once(unsafe { ClaimedTask::new(handle) })
             }
@@ -453,6 +449,18 @@ impl<'w, S: Owner> HeldRef<'w, S> {
             Err(seen) if seen.is_in_wheel() => Err(Some((self, seen.deadline()))),
             Err(_) => Err(None),
         }
+    }
+
+    /// Makes a handle that has the right to the task.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns the task, and gives it to the result.
+    unsafe fn claim(&mut self) -> ClaimedTask<S> {
+        let timer = self.wheel.own.count.take();
+        // SAFETY: the node is one of this pool, and so is the worker's reserve of references. The
+        // caller gives the task to this value.
+        unsafe { ClaimedTask::new(self.node.another_handle(timer)) }
     }
 
     /// Gives the reference up, and recycles the node if it was the last one.
@@ -526,13 +534,11 @@ impl<'w, S: Owner> HeldRun<'w, S> {
         self,
         is_stopped: impl FnOnce() -> bool,
     ) -> RunOutcome<(HeldRef<'w, S>, u64), ClaimedTask<S>> {
-        let Self(HeldRef { wheel, node }, deadline) = self;
-        // SAFETY: the node is one of this pool, and so is the worker's reserve of references. This
-        // value was the right to the task, which passes to the new one.
-        let asked = unsafe { ClaimedTask::new(node.another_handle(wheel.own.count.take())) };
+        let Self(mut held, deadline) = self;
+        // SAFETY: this value was the right to the task, which passes to the new one.
+        let asked = unsafe { held.claim() };
         let next = asked.postpone();
         let next = next.or_else(|| is_stopped().then_some(deadline));
-        let held = HeldRef { wheel, node };
         match (held.node.word.finish_run(next, true, deadline), next) {
             (false, _) => RunOutcome::Cancelled(asked),
             // The task stays in the node.
@@ -547,18 +553,17 @@ impl<'w, S: Owner> HeldRun<'w, S> {
     /// Runs the task once. Returns when the next run is due, or `None` after a panic.
     pub(crate) fn repeat(&mut self, timer: &S) -> Option<NextRun> {
         // SAFETY: this value is the right to the task, which stays in the node.
-        unsafe { TaskClaim::new(&self.0.node) }.repeat(timer, true)
+        unsafe { self.0.node.task.repeat(timer, true) }
     }
 
     /// Hands the run over to another thread. Until a message comes at its end, the node is in the
     /// wheel, where `stop` finds it.
     pub(crate) fn hand_over(self, tick: u64) -> ClaimedTask<S> {
-        let HeldRef { wheel, node } = self.0;
-        // SAFETY: the node is one of this pool, and so is the worker's reserve of references.
-        let handle = unsafe { node.another_handle(wheel.own.count.take()) };
-        HeldRef { wheel, node }.insert(tick);
+        let Self(mut held, _) = self;
         // SAFETY: this value was the right to the task, which passes to the new one.
-        unsafe { ClaimedTask::new(handle) }
+        let claimed = unsafe { held.claim() };
+        held.insert(tick);
+        claimed
     }
 
     /// Ends the run. `next` is the deadline of the next one, at which the node belongs into the
