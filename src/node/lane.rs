@@ -8,11 +8,11 @@
 //!
 //! | word | written by | how | order | pairs with |
 //! |---|---|---|---|---|
-//! | slot | the producer, [`push`](Producer::push) | a message, before it is counted in `pushed` | `Relaxed` | – |
+//! | slot | the producer, [`push`](Producer::push) | a message, before it is counted | `Relaxed` | – |
 //! | slot | the producer, [`take_back`](Producer::take_back) | message → 0, by compare-exchange | `Relaxed` | –: a thread takes back only what it has pushed itself, or what was pushed before it got the lane |
 //! | slot | the worker, [`next`](Waiting::next), in the last two blocks that it has seen counted | message → 0, by a swap | `Relaxed` | –: it has seen the message counted |
 //! | slot | the worker, in an earlier block | only read: the thread takes no message back from there any more | `Relaxed` | the same |
-//! | `pushed` | the producer | + 1; `RETIRED` when the thread retires the lane | `Release` | the `Acquire` of [`waiting`](Consumer::waiting): a worker that sees the count sees the messages |
+//! | `shared`, which counts what was pushed | the producer | + 1; `RETIRED` when the thread retires the lane | `Release` | the `Acquire` of [`waiting`](Consumer::waiting): a worker that sees the count sees the messages |
 //!
 //! The memory of a block is freed when both ends have passed it.
 
@@ -32,7 +32,7 @@ const BLOCK: u64 = if cfg!(hashed_wheel_loom) {
     512
 };
 
-/// Set in `pushed` when no more messages will come.
+/// Set in the shared word when no more messages will come.
 const RETIRED: u64 = 1 << 63;
 
 /// For how many messages at a time the nodes are fetched into the cache, so that the cache misses
@@ -44,13 +44,6 @@ const GROUP: u64 = 16;
 #[inline]
 fn first_takeable(pushed: u64) -> u64 {
     (pushed.saturating_sub(1) / BLOCK).saturating_sub(1) * BLOCK
-}
-
-/// The state that both ends of a lane share.
-struct Lane {
-    pushed: AtomicU64,
-    /// The messages are about nodes of this pool.
-    pool: PoolId,
 }
 
 struct Block {
@@ -76,7 +69,10 @@ impl Drop for Block {
 
 /// The thread's end of a lane.
 pub(crate) struct Producer {
-    lane: Arc<CachePadded<Lane>>,
+    /// The messages are about nodes of this pool.
+    pub(super) pool: PoolId,
+    /// The word that both ends share.
+    shared: Arc<CachePadded<AtomicU64>>,
     /// The block of the last message, and the block before it.
     block: Arc<Block>,
     before: Option<Arc<Block>>,
@@ -85,7 +81,8 @@ pub(crate) struct Producer {
 
 /// The worker's end of a lane.
 pub(crate) struct Consumer {
-    lane: Arc<CachePadded<Lane>>,
+    pool: PoolId,
+    shared: Arc<CachePadded<AtomicU64>>,
     block: Arc<Block>,
     taken: u64,
     /// How many messages were pushed, as far as this end has seen.
@@ -96,20 +93,19 @@ pub(crate) struct Consumer {
 
 /// Makes a lane for messages about the nodes of one pool.
 pub(crate) fn lane(pool: PoolId) -> (Producer, Consumer) {
-    let lane = Arc::new(CachePadded::new(Lane {
-        pushed: AtomicU64::new(0),
-        pool,
-    }));
+    let shared = Arc::new(CachePadded::new(AtomicU64::new(0)));
     let block = Block::new();
     let consumer = Consumer {
-        lane: Arc::clone(&lane),
+        pool,
+        shared: Arc::clone(&shared),
         block: Arc::clone(&block),
         taken: 0,
         seen: 0,
         carried_over: 0,
     };
     let producer = Producer {
-        lane,
+        pool,
+        shared,
         block,
         before: None,
         pushed: 0,
@@ -118,10 +114,6 @@ pub(crate) fn lane(pool: PoolId) -> (Producer, Consumer) {
 }
 
 impl Producer {
-    pub(super) fn pool(&self) -> PoolId {
-        self.lane.pool
-    }
-
     /// The ticket of the next message, by which it can be taken back.
     #[inline]
     pub(crate) fn ticket(&self) -> u64 {
@@ -149,7 +141,7 @@ impl Producer {
         self.block.slots[place as usize].store(message, Ordering::Relaxed);
         self.pushed += 1;
         // Release: pairs with the `Acquire` in `waiting`.
-        self.lane.pushed.store(self.pushed, Ordering::Release);
+        self.shared.store(self.pushed, Ordering::Release);
     }
 
     #[cold]
@@ -190,9 +182,7 @@ impl Producer {
 
     /// Retires the lane: no more messages will come.
     pub(crate) fn retire(&self) {
-        self.lane
-            .pushed
-            .store(self.pushed | RETIRED, Ordering::Release);
+        self.shared.store(self.pushed | RETIRED, Ordering::Release);
     }
 }
 
@@ -207,7 +197,7 @@ impl Consumer {
     #[inline]
     pub(crate) fn waiting(&self) -> (u64, bool) {
         // Acquire: pairs with the `Release` in `push`.
-        let pushed = self.lane.pushed.load(Ordering::Acquire);
+        let pushed = self.shared.load(Ordering::Acquire);
         ((pushed & !RETIRED) - self.taken, pushed & RETIRED != 0)
     }
 
@@ -223,7 +213,7 @@ impl Consumer {
     #[inline]
     pub(crate) fn take(&mut self, most: u64) -> Waiting<'_> {
         Waiting {
-            pool: self.lane.pool,
+            pool: self.pool,
             first_takeable: first_takeable(self.seen),
             group_end: self.taken,
             end: self.seen.min(self.taken.saturating_add(most)),
@@ -241,7 +231,6 @@ impl Consumer {
 /// Messages that wait in a lane, and that the worker takes.
 pub(crate) struct Waiting<'a> {
     lane: &'a mut Consumer,
-    /// The pool of the lane, copied from a cache line that the producer writes.
     pub(super) pool: PoolId,
     /// No message below this count is taken back any more.
     first_takeable: u64,

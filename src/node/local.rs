@@ -82,7 +82,7 @@ impl<S: Owner> LocalNodes<S> {
     /// If the lane is that of another pool.
     pub(crate) fn new(timer: &S, producer: Producer) -> Self {
         assert_eq!(
-            producer.pool(),
+            producer.pool,
             timer.pool().id(),
             "the lane leads to the worker of this timer"
         );
