@@ -218,7 +218,7 @@ impl<S: Owner> LocalNodes<S> {
         let Some(seen) = handle.not_ended() else {
             return Err(handle);
         };
-        // SAFETY: the handle keeps the node, so no task is put in.
+        // SAFETY: the handle keeps the node, so a task was put in, and none is now.
         let on_cancel = unsafe { handle.task.operations().on_cancel };
         if on_cancel > most || seen.is_running() {
             return Err(handle);

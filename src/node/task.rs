@@ -77,24 +77,24 @@ impl<S: TaskContext> Node<S> {
 
     /// Returns the name of the task's type, for reports.
     pub(crate) fn name(&self) -> &'static str {
-        // SAFETY: a `&Node` outside `fill` comes from a counted reference. A task is put only into
-        // a node without one.
+        // SAFETY: a `&Node` outside `fill` comes from a counted reference. A task is put into a node
+        // before it has one, and not while it has.
         unsafe { (self.task.operations().name)() }
     }
 
     /// Whether the task stays in the node when it is due: a periodic one, or one that is asked.
     #[inline]
     pub(crate) fn stays(&self) -> bool {
-        // SAFETY: a `&Node` outside `fill` comes from a counted reference. A task is put only into
-        // a node without one.
+        // SAFETY: a `&Node` outside `fill` comes from a counted reference. A task is put into a node
+        // before it has one, and not while it has.
         unsafe { self.task.operations().stays }
     }
 
     /// Whether the task is a periodic one.
     #[inline]
     pub(crate) fn is_periodic(&self) -> bool {
-        // SAFETY: a `&Node` outside `fill` comes from a counted reference. A task is put only into
-        // a node without one.
+        // SAFETY: a `&Node` outside `fill` comes from a counted reference. A task is put into a node
+        // before it has one, and not while it has.
         unsafe { self.task.operations().repeat.is_some() }
     }
 }
@@ -192,9 +192,9 @@ pub(super) struct Operations<S: TaskContext> {
 
 type Repeat<S> = unsafe fn(*mut Space, &S, bool) -> Option<NextRun>;
 
-/// Holds a task, or the bytes of one that was moved out.
+/// Holds a task, or the bytes of one that was moved out; nothing before the first one.
 pub(super) struct TaskCell<S: TaskContext> {
-    operations: UnsafeCell<&'static Operations<S>>,
+    operations: UnsafeCell<MaybeUninit<&'static Operations<S>>>,
     space: UnsafeCell<MaybeUninit<Space>>,
 }
 
@@ -251,27 +251,10 @@ impl<S: TaskContext, T: Task<S>> Typed<S, T> {
     }
 }
 
-impl<S: TaskContext> Operations<S> {
-    /// Those of a cell that has never held a task.
-    const NONE: &'static Self = &Self {
-        run: |_, _| (),
-        repeat: None,
-        postpone: |_, _| None,
-        stays: false,
-        cancelled: |_, _| (),
-        drop_task: |_| (),
-        name: || "(none)",
-        type_id: TypeId::of::<()>,
-        on_cancel: OnCancel::Nothing,
-        runs_on_worker: false,
-        is_awaited: false,
-    };
-}
-
 impl<S: TaskContext> TaskCell<S> {
     pub(super) fn empty() -> Self {
         Self {
-            operations: UnsafeCell::new(Operations::NONE),
+            operations: UnsafeCell::new(MaybeUninit::uninit()),
             space: UnsafeCell::new(MaybeUninit::uninit()),
         }
     }
@@ -291,7 +274,7 @@ impl<S: TaskContext> TaskCell<S> {
         let space = self.space.get().cast::<Space>();
         // SAFETY: the caller has the cell alone, and a `T` has room and alignment there.
         unsafe {
-            *self.operations.get() = Typed::<S, T>::OPERATIONS;
+            *self.operations.get() = MaybeUninit::new(Typed::<S, T>::OPERATIONS);
             ptr::write(space.cast::<T>(), task);
         }
     }
@@ -303,7 +286,7 @@ impl<S: TaskContext> TaskCell<S> {
     /// A task is in the cell, and the caller owns it.
     pub(super) unsafe fn run(&self, timeout: &S::Timeout) {
         // SAFETY: the operations are those of the type of the task, which the caller owns.
-        unsafe { ((*self.operations.get()).run)(self.space.get().cast(), timeout) }
+        unsafe { (self.operations().run)(self.space.get().cast(), timeout) }
     }
 
     /// Runs a periodic task once, or leaves out a run. The task stays in the cell. Returns when the
@@ -314,7 +297,7 @@ impl<S: TaskContext> TaskCell<S> {
     /// A task is in the cell, and the caller owns it.
     pub(super) unsafe fn repeat(&self, timer: &S, runs: bool) -> Option<NextRun> {
         // SAFETY: the operations are those of the type of the task, which the caller owns.
-        unsafe { ((*self.operations.get()).repeat?)(self.space.get().cast(), timer, runs) }
+        unsafe { (self.operations().repeat?)(self.space.get().cast(), timer, runs) }
     }
 
     /// Asks a task whether it postpones itself: see [`Task::postpone`]. It stays in the cell.
@@ -324,7 +307,7 @@ impl<S: TaskContext> TaskCell<S> {
     /// A task is in the cell, and the caller owns it.
     pub(super) unsafe fn postpone(&self, timeout: &S::Timeout) -> Option<u64> {
         // SAFETY: the operations are those of the type of the task, which the caller owns.
-        unsafe { ((*self.operations.get()).postpone)(self.space.get().cast(), timeout) }
+        unsafe { (self.operations().postpone)(self.space.get().cast(), timeout) }
     }
 
     /// Calls the task's hook for a cancellation. The task leaves the cell.
@@ -334,7 +317,7 @@ impl<S: TaskContext> TaskCell<S> {
     /// A task is in the cell, and the caller owns it.
     pub(super) unsafe fn cancelled(&self, timeout: &S::Timeout) {
         // SAFETY: the operations are those of the type of the task, which the caller owns.
-        unsafe { ((*self.operations.get()).cancelled)(self.space.get().cast(), timeout) }
+        unsafe { (self.operations().cancelled)(self.space.get().cast(), timeout) }
     }
 
     /// Drops the task.
@@ -344,7 +327,7 @@ impl<S: TaskContext> TaskCell<S> {
     /// A task is in the cell, and the caller owns it.
     pub(super) unsafe fn drop_task(&self) {
         // SAFETY: the operations are those of the type of the task, which the caller owns.
-        unsafe { ((*self.operations.get()).drop_task)(self.space.get().cast()) }
+        unsafe { (self.operations().drop_task)(self.space.get().cast()) }
     }
 
     /// Takes the task out.
@@ -358,7 +341,7 @@ impl<S: TaskContext> TaskCell<S> {
     /// A task is in the cell, and the caller owns it.
     pub(super) unsafe fn take<T: Task<S>>(&self) -> T {
         // SAFETY: only `put` writes the operations, which the owner of the task excludes.
-        let type_id = unsafe { ((*self.operations.get()).type_id)() };
+        let type_id = unsafe { (self.operations().type_id)() };
         assert_eq!(
             type_id,
             TypeId::of::<T>(),
@@ -379,7 +362,7 @@ impl<S: TaskContext> TaskCell<S> {
         // moved, and not used here any more.
         unsafe {
             DetachedTask {
-                operations: *self.operations.get(),
+                operations: self.operations(),
                 space: *self.space.get(),
             }
         }
@@ -403,11 +386,11 @@ impl<S: TaskContext> TaskCell<S> {
     ///
     /// # Safety
     ///
-    /// No thread puts a task in while the cell is borrowed.
+    /// A task was put in, and no thread puts one in while the cell is borrowed.
     #[inline]
     pub(super) unsafe fn operations(&self) -> &'static Operations<S> {
-        // SAFETY: only `put` writes the operations, and no thread calls it now.
-        unsafe { *self.operations.get() }
+        // SAFETY: only `put` writes the operations. It has, and no thread calls it now.
+        unsafe { (*self.operations.get()).assume_init() }
     }
 }
 

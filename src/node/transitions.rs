@@ -105,7 +105,7 @@ impl<'a, S: TaskContext> TaskClaim<'a, S> {
     /// Whether a cancellation of the task has nothing to do.
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
-        // SAFETY: the node is borrowed, so it is not free and no task is put in.
+        // SAFETY: the node of a task is borrowed, so a task was put in, and none is now.
         unsafe { self.0.task.operations().on_cancel == OnCancel::Nothing }
     }
 }
@@ -135,7 +135,7 @@ impl<S: Owner> ClaimedTask<S> {
 
     /// Whether the worker itself runs the task.
     pub(crate) fn runs_on_worker(&self) -> bool {
-        // SAFETY: the timeout keeps the node, so it is not free and no task is put in.
+        // SAFETY: the timeout keeps the node, so a task was put in, and none is now.
         unsafe { self.node().task.operations().runs_on_worker }
     }
 

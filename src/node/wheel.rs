@@ -355,7 +355,7 @@ impl<S: Owner> WheelOf<'_, S> {
             // SAFETY: the number stands for the wheel's reference, which stays in the wheel: to
             // drop a `WheelRef` does not count it down.
             let node = unsafe { WheelRef::<S>::from_number(arena, number) };
-            // SAFETY: the wheel's reference keeps the node, so no task is put in.
+            // SAFETY: the wheel's reference keeps the node, so a task was put in, and none is now.
             if node.word.relaxed().has_ended() || unsafe { node.task.operations().is_awaited } {
                 return;
             }
