@@ -361,7 +361,7 @@ pub const MUTANTS: &[Mutant] = &[
         "self.made.store(end, Ordering::Relaxed); true"),
     // The worker returns the memory of a page of which it has some nodes.
     mutant("PageInUseReturned", "node/surplus.rs return_whole",
-        "«list.held(page_at(place)) == WHOLE»", "list.held(page_at(place)) > 0"),
+        "«self.list.held(page_at(place)) == WHOLE»", "self.list.held(page_at(place)) > 0"),
     // A page is in the queue of returned ones before its memory is returned.
     mutant("ReturnedBeforeItsMemory", "node/surplus.rs return_run", "«»let is_returned =",
         "{ run.clone().for_each(|place| arena.returned.push(page_at(place) as u32)); inside::return_pages(page_at(run.start), run.len()); return; }"),

@@ -63,7 +63,9 @@ enum Phase {
     Return(usize),
 }
 
+/// The free nodes, and how far the return of their memory is.
 pub(super) struct Reclaimer {
+    pub(super) list: FreeList,
     phase: Phase,
     /// This many available pages stay.
     reserve: usize,
@@ -99,6 +101,7 @@ fn page_at(place: usize) -> usize {
 impl Reclaimer {
     pub(super) fn new() -> Self {
         Self {
+            list: FreeList::default(),
             phase: Phase::Idle,
             reserve: 0,
             unit: memory_page_size().div_ceil(PAGE_SIZE),
@@ -108,20 +111,16 @@ impl Reclaimer {
 
     /// Whether there is memory to return. Most turns find that nothing was freed.
     #[inline]
-    pub(super) fn has_surplus<S: TaskContext>(
-        &self,
-        list: &mut FreeList,
-        arena: &Arena<S>,
-    ) -> bool {
-        if list.has_news {
-            list.has_news = self.has_many_pages(list, arena);
+    pub(super) fn has_surplus<S: TaskContext>(&mut self, arena: &Arena<S>) -> bool {
+        if self.list.has_news {
+            self.list.has_news = self.has_many_pages(arena);
         }
-        list.has_news
+        self.list.has_news
     }
 
     #[cold]
-    fn has_many_pages<S: TaskContext>(&self, list: &FreeList, arena: &Arena<S>) -> bool {
-        let (free, reserve) = free_and_reserve(list, arena);
+    fn has_many_pages<S: TaskContext>(&self, arena: &Arena<S>) -> bool {
+        let (free, reserve) = free_and_reserve(&self.list, arena);
         free > 2 * reserve && !self.is_refused && is_possible::<S>()
     }
 
@@ -129,35 +128,32 @@ impl Reclaimer {
     ///
     /// # Safety
     ///
-    /// The list and this value are used with no other arena.
-    pub(super) unsafe fn return_memory<S: TaskContext>(
-        &mut self,
-        list: &mut FreeList,
-        arena: &Arena<S>,
-    ) -> bool {
-        self.phase = match self.phase {
-            Phase::Idle if !self.has_surplus(list, arena) => Phase::Idle,
+    /// This value is used with no other arena.
+    pub(super) unsafe fn return_memory<S: TaskContext>(&mut self, arena: &Arena<S>) -> bool {
+        let phase = self.phase;
+        self.phase = match phase {
+            Phase::Idle if !self.has_surplus(arena) => Phase::Idle,
             Phase::Idle => {
-                self.reserve = free_and_reserve(list, arena).1;
-                list.has_news = false;
+                self.reserve = free_and_reserve(&self.list, arena).1;
+                self.list.has_news = false;
                 return_rest_of_region(arena);
                 Phase::Take
             }
             Phase::Take if arena.pages.len() > 2 * PAGES_PER_STEP => {
-                // SAFETY: the caller uses both with no other arena.
-                unsafe { list.keep(arena, PAGES_PER_STEP) };
+                // SAFETY: the caller uses this value with no other arena.
+                unsafe { self.list.keep(arena, PAGES_PER_STEP) };
                 Phase::Take
             }
             Phase::Take => {
                 // In the same step, so that callers find pages after it. SAFETY: the caller uses
-                // both with no other arena.
+                // this value with no other arena.
                 unsafe {
-                    list.keep(arena, usize::MAX);
-                    self.return_whole(list, arena, FIRST_PLACE)
+                    self.list.keep(arena, usize::MAX);
+                    self.return_whole(arena, FIRST_PLACE)
                 }
             }
-            // SAFETY: the caller uses both with no other arena.
-            Phase::Return(place) => unsafe { self.return_whole(list, arena, place) },
+            // SAFETY: the caller uses this value with no other arena.
+            Phase::Return(place) => unsafe { self.return_whole(arena, place) },
         };
         self.phase != Phase::Idle
     }
@@ -166,30 +162,25 @@ impl Reclaimer {
     ///
     /// # Safety
     ///
-    /// The list and this value are used with no other arena.
-    unsafe fn return_whole<S: TaskContext>(
-        &mut self,
-        list: &mut FreeList,
-        arena: &Arena<S>,
-        mut place: usize,
-    ) -> Phase {
-        let end = FIRST_PLACE + list.pages();
+    /// This value is used with no other arena.
+    unsafe fn return_whole<S: TaskContext>(&mut self, arena: &Arena<S>, from: usize) -> Phase {
+        let (mut place, end) = (from, FIRST_PLACE + self.list.pages());
         let mut cost = 0;
         while cost < COST_PER_STEP {
-            if place >= end || !list.keeps {
+            if place >= end || !self.list.keeps {
                 return Phase::Idle;
             }
-            let is_whole = |&place: &usize| list.held(page_at(place)) == WHOLE;
+            let is_whole = |&place: &usize| self.list.held(page_at(place)) == WHOLE;
             let mut count = (place..end_of_region(place)).take_while(is_whole).count();
-            let is_half = list.held(page_at(place)) >= MIN_FREE_PER_PAGE;
+            let is_half = self.list.held(page_at(place)) >= MIN_FREE_PER_PAGE;
             if is_half && arena.pages.len() < self.reserve {
                 count = 1;
                 // SAFETY: nodes of this page are held, and the list is used with no other arena.
-                unsafe { list.give_out(arena, page_at(place)) };
+                unsafe { self.list.give_out(arena, page_at(place)) };
             } else if count > 0 {
                 // SAFETY: all nodes of these pages are held. They lie in one region, which is part
                 // of one chunk.
-                unsafe { self.return_run(list, arena, place, count) };
+                unsafe { self.return_run(arena, place, count) };
                 cost += COST_OF_CALL;
             }
             place += count.max(1);
@@ -205,19 +196,13 @@ impl Reclaimer {
     ///
     /// All nodes of these pages are held by the list, which is used with no other arena. They lie
     /// in one region and in one chunk.
-    unsafe fn return_run<S: TaskContext>(
-        &mut self,
-        list: &mut FreeList,
-        arena: &Arena<S>,
-        place: usize,
-        count: usize,
-    ) {
+    unsafe fn return_run<S: TaskContext>(&mut self, arena: &Arena<S>, place: usize, count: usize) {
         let run = place.next_multiple_of(self.unit)..(place + count) / self.unit * self.unit;
         if run.is_empty() {
             return;
         }
         run.clone()
-            .for_each(|place| _ = list.take_held(page_at(place)));
+            .for_each(|place| _ = self.list.take_held(page_at(place)));
         let large = (place >= REGION).then(|| address(arena, page_at(place / REGION * REGION)));
         if let Some(large) = large {
             // SAFETY: a region is as large as a large page and aligned like one, so it is part of
@@ -231,7 +216,7 @@ impl Reclaimer {
             unsafe { return_memory(address(arena, page_at(run.start)), run.len() * PAGE_SIZE) };
         run.for_each(|place| arena.returned.push(page_at(place) as u32));
         self.is_refused |= !is_returned;
-        list.keeps &= is_returned;
+        self.list.keeps &= is_returned;
     }
 }
 

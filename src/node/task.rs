@@ -77,24 +77,24 @@ impl<S: TaskContext> Node<S> {
 
     /// Returns the name of the task's type, for reports.
     pub(crate) fn name(&self) -> &'static str {
-        // SAFETY: a `&Node` outside `fill` comes from a counted reference. A task is put into a node
-        // before it has one, and not while it has.
+        // SAFETY: a `&Node` outside `fill` comes from a counted reference. A task is put into a
+        // node before it has one, and not while it has.
         unsafe { (self.task.operations().name)() }
     }
 
     /// Whether the task stays in the node when it is due: a periodic one, or one that is asked.
     #[inline]
     pub(crate) fn stays(&self) -> bool {
-        // SAFETY: a `&Node` outside `fill` comes from a counted reference. A task is put into a node
-        // before it has one, and not while it has.
+        // SAFETY: a `&Node` outside `fill` comes from a counted reference. A task is put into a
+        // node before it has one, and not while it has.
         unsafe { self.task.operations().stays }
     }
 
     /// Whether the task is a periodic one.
     #[inline]
     pub(crate) fn is_periodic(&self) -> bool {
-        // SAFETY: a `&Node` outside `fill` comes from a counted reference. A task is put into a node
-        // before it has one, and not while it has.
+        // SAFETY: a `&Node` outside `fill` comes from a counted reference. A task is put into a
+        // node before it has one, and not while it has.
         unsafe { self.task.operations().repeat.is_some() }
     }
 }

@@ -11,7 +11,6 @@ use std::ops::Deref;
 use timing_wheels::order::Entries;
 
 use super::arena::{Arena, Pool, PoolId};
-use super::free_list::FreeList;
 use super::lane::Waiting;
 use super::refs::{Handle, Owner, Released, WheelRef};
 use super::surplus::Reclaimer;
@@ -27,7 +26,6 @@ use crate::ticks::{DEADLINE_RUNNING, Ticks};
 /// The wheel of one pool, and what else the worker has of its nodes.
 pub(crate) struct NodeWheel<S: Owner> {
     wheel: EitherWheel,
-    free: FreeList,
     reclaimer: Reclaimer,
     count: LocalCount<S>,
 }
@@ -45,17 +43,12 @@ pub(crate) fn new_timer<S: Owner>(
     assert_eq!(wheel.len(), 0, "the wheel of a new timer is empty");
     let id = PoolId::new();
     Arc::new_cyclic(|timer| {
-        let count = LocalCount::new(timer.clone());
-        let (free, reclaimer) = (FreeList::default(), Reclaimer::new());
-        let timer = make(
-            NodeWheel {
-                wheel,
-                free,
-                reclaimer,
-                count,
-            },
-            Pool::new(id, timer.clone()),
-        );
+        let nodes = NodeWheel {
+            wheel,
+            reclaimer: Reclaimer::new(),
+            count: LocalCount::new(timer.clone()),
+        };
+        let timer = make(nodes, Pool::new(id, timer.clone()));
         assert_eq!(timer.pool().id(), id, "the timer has the pool of its wheel");
         timer
     })
@@ -218,14 +211,18 @@ impl<S: Owner> WheelOf<'_, S> {
     /// Takes in the nodes that threads have freed. Returns whether there were any.
     pub(crate) fn collect_remote_frees(&mut self) -> bool {
         // SAFETY: the free list is used with the arena of its own pool alone.
-        unsafe { self.own.free.collect_remote_frees(&self.timer.pool().arena) }
+        unsafe {
+            self.own
+                .reclaimer
+                .list
+                .collect_remote_frees(&self.timer.pool().arena)
+        }
     }
 
     /// Whether there may be memory that [`return_memory`](Self::return_memory) would return.
     #[inline]
     pub(crate) fn has_surplus(&mut self) -> bool {
-        let arena = &self.timer.pool().arena;
-        self.own.reclaimer.has_surplus(&mut self.own.free, arena)
+        self.own.reclaimer.has_surplus(&self.timer.pool().arena)
     }
 
     /// Messages of a lane were taken in: callers may need nodes that are kept for the operating
@@ -233,7 +230,7 @@ impl<S: Owner> WheelOf<'_, S> {
     #[inline]
     pub(crate) fn refill(&mut self) {
         // SAFETY: the free list is used with the arena of its own pool alone.
-        unsafe { self.own.free.refill(&self.timer.pool().arena) };
+        unsafe { self.own.reclaimer.list.refill(&self.timer.pool().arena) };
     }
 
     /// Returns memory that is not needed to the operating system. Each call does a bounded amount
@@ -241,12 +238,8 @@ impl<S: Owner> WheelOf<'_, S> {
     ///
     /// The rows of the wheel shrink when entries leave them, so they are not looked at here.
     pub(crate) fn return_memory(&mut self) -> bool {
-        // SAFETY: the free list and the reclaimer are used with the arena of their own pool alone.
-        unsafe {
-            self.own
-                .reclaimer
-                .return_memory(&mut self.own.free, &self.timer.pool().arena)
-        }
+        // SAFETY: the reclaimer is used with the arena of its own pool alone.
+        unsafe { self.own.reclaimer.return_memory(&self.timer.pool().arena) }
     }
 
     /// Takes the next message that waits in a lane.
@@ -315,7 +308,7 @@ impl<S: Owner> WheelOf<'_, S> {
         let is_of_this_pool = self.own.count.put(timer);
         if let Some(node) = node.filter(|_| is_of_this_pool) {
             // SAFETY: the handle was one of this pool, whose arena is the only one of this list.
-            unsafe { self.own.free.put(&self.timer.pool().arena, node) };
+            unsafe { self.own.reclaimer.list.put(&self.timer.pool().arena, node) };
         }
     }
 
@@ -466,13 +459,15 @@ impl<'w, S: Owner> HeldRef<'w, S> {
     /// Gives the reference up, and recycles the node if it was the last one.
     #[inline(always)]
     fn release(self) {
-        if let Some(node) = self.node.release() {
+        let Self { wheel, node } = self;
+        if let Some(node) = node.release() {
             // SAFETY: the node is one of this pool, whose arena is the only one of this list.
             unsafe {
-                self.wheel
+                wheel
                     .own
-                    .free
-                    .put(&self.wheel.timer.pool().arena, node);
+                    .reclaimer
+                    .list
+                    .put(&wheel.timer.pool().arena, node)
             };
         }
     }

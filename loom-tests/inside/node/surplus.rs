@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use super::{Phase, Reclaimer};
 use crate::node::arena::inside::forget_chunks;
 use crate::node::arena::{Arena, FreeNode, PAGE};
-use crate::node::free_list::FreeList;
 use crate::node::task::TaskContext;
 use crate::sync::Arc;
 use crate::sync::inside::{Access, model_chunks, model_page_words};
@@ -103,7 +102,7 @@ pub(crate) fn return_pages(page: usize, count: usize) -> bool {
 /// An arena, and what the worker has of it.
 pub struct Pages {
     arena: Arena<NoTasks>,
-    worker: Mutex<(FreeList, Reclaimer)>,
+    worker: Mutex<Reclaimer>,
     observed: AllObserved,
 }
 
@@ -130,7 +129,7 @@ impl Pages {
         model_page_words(true);
         Self {
             arena,
-            worker: Mutex::new((FreeList::default(), Reclaimer::new())),
+            worker: Mutex::new(Reclaimer::new()),
             observed,
         }
     }
@@ -173,27 +172,27 @@ impl Pages {
 
     /// Gives nodes up, as the worker does.
     pub fn recycle(&self, UsedNodes(nodes): UsedNodes) {
-        let (list, _) = &mut *self.worker.try_lock().expect("there is one worker");
+        let mut worker = self.worker.try_lock().expect("there is one worker");
         for node in nodes {
             self.use_node(&node, false);
             // SAFETY: the node is of the only arena of this list.
-            unsafe { list.put(&self.arena, node) };
+            unsafe { worker.list.put(&self.arena, node) };
         }
     }
 
     /// The worker takes in what threads have freed.
     pub fn collect(&self) {
-        let (list, _) = &mut *self.worker.try_lock().expect("there is one worker");
+        let mut worker = self.worker.try_lock().expect("there is one worker");
         // SAFETY: the list is used with one arena.
-        unsafe { list.collect_remote_frees(&self.arena) };
+        unsafe { worker.list.collect_remote_frees(&self.arena) };
     }
 
     /// The worker returns the memory of all pages that are free, without a reserve.
     pub fn return_memory(&self) {
-        let (list, reclaimer) = &mut *self.worker.try_lock().expect("there is one worker");
+        let mut reclaimer = self.worker.try_lock().expect("there is one worker");
         (reclaimer.reserve, reclaimer.phase) = (0, Phase::Take);
         // SAFETY: the list is used with one arena.
-        while unsafe { reclaimer.return_memory(list, &self.arena) } {}
+        while unsafe { reclaimer.return_memory(&self.arena) } {}
         assert_eq!(reclaimer.phase, Phase::Idle);
     }
 
@@ -222,9 +221,9 @@ impl Pages {
     /// Takes all nodes that no thread has, without making any. Returns how many.
     pub fn take_all(&self) -> usize {
         self.collect();
-        let (list, _) = &mut *self.worker.try_lock().expect("there is one worker");
+        let mut worker = self.worker.try_lock().expect("there is one worker");
         // SAFETY: the list is used with one arena.
-        unsafe { list.refill(&self.arena) };
+        unsafe { worker.list.refill(&self.arena) };
         let mut count = 0;
         while self.arena.pages.len() + self.arena.returned.len() > 0 {
             count += self.take().count();

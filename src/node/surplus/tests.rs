@@ -11,7 +11,6 @@ use crate::platform::lock_memory;
 /// An arena, and what the worker has of it.
 struct Memory {
     arena: Arena<NoTasks>,
-    list: FreeList,
     reclaimer: Reclaimer,
 }
 
@@ -19,17 +18,16 @@ impl Memory {
     fn new() -> Self {
         Self {
             arena: Arena::new(),
-            list: FreeList::default(),
             reclaimer: Reclaimer::new(),
         }
     }
 
     /// Takes nodes as a thread does.
     fn take(&mut self, count: usize) -> Vec<FreeNode<NoTasks>> {
-        let Self { arena, list, .. } = self;
+        let Self { arena, reclaimer } = self;
         let pages = std::iter::repeat_with(|| {
             // SAFETY: the list is used with one arena.
-            unsafe { list.refill(arena) };
+            unsafe { reclaimer.list.refill(arena) };
             arena.take_page()
         });
         let nodes = pages.flat_map(|mut page| std::iter::from_fn(move || page.next()));
@@ -39,14 +37,14 @@ impl Memory {
     fn put(&mut self, nodes: impl IntoIterator<Item = FreeNode<NoTasks>>) {
         for node in nodes {
             // SAFETY: the node is one of the only arena of this list.
-            unsafe { self.list.put(&self.arena, node) };
+            unsafe { self.reclaimer.list.put(&self.arena, node) };
         }
     }
 
     /// Does one step.
     fn step(&mut self) -> bool {
         // SAFETY: the list is used with one arena.
-        unsafe { self.reclaimer.return_memory(&mut self.list, &self.arena) }
+        unsafe { self.reclaimer.return_memory(&self.arena) }
     }
 
     /// Returns all memory that is not needed. Returns in how many steps.
@@ -244,11 +242,7 @@ fn threads_never_get_the_same_node() {
     let threads = if cfg!(miri) { 2 } else { 3 };
     let rounds = if cfg!(miri) { 2 } else { 60 };
     let mut memory = Memory::new();
-    let Memory {
-        arena,
-        list,
-        reclaimer,
-    } = &mut memory;
+    let Memory { arena, reclaimer } = &mut memory;
     let arena = &*arena;
     thread::scope(|scope| {
         let running: Vec<_> = (1..=threads)
@@ -283,19 +277,19 @@ fn threads_never_get_the_same_node() {
             .collect();
         while running.iter().any(|thread| !thread.is_finished()) {
             // SAFETY: the list is used with one arena.
-            unsafe { list.collect_remote_frees(arena) };
+            unsafe { reclaimer.list.collect_remote_frees(arena) };
             // SAFETY: the list is used with one arena.
-            unsafe { reclaimer.return_memory(list, arena) };
+            unsafe { reclaimer.return_memory(arena) };
         }
     });
     // SAFETY: the list is used with one arena.
-    unsafe { memory.list.collect_remote_frees(&memory.arena) };
+    unsafe { memory.reclaimer.list.collect_remote_frees(&memory.arena) };
     while memory.reclaimer.phase != Phase::Idle {
         memory.step();
     }
     let pages = memory.pages();
     for page in 0..pages {
-        let free = memory.list.take_held(page);
+        let free = memory.reclaimer.list.take_held(page);
         if free != 0 {
             // SAFETY: these nodes were held.
             unsafe { memory.arena.give_out(page as u32, free) };
@@ -317,9 +311,7 @@ fn memory_with(pages: usize, free: usize) -> (Memory, Vec<FreeNode<NoTasks>>) {
 }
 
 fn has_surplus(memory: &mut Memory) -> bool {
-    memory
-        .reclaimer
-        .has_surplus(&mut memory.list, &memory.arena)
+    memory.reclaimer.has_surplus(&memory.arena)
 }
 
 #[test]
@@ -353,7 +345,7 @@ fn whole_pages_count_as_surplus_until_the_operating_system_refuses() {
     let pages = 2 * MIN_RESERVE + 8;
     let (mut memory, _used) = memory_with(pages, pages);
     // SAFETY: the list is used with one arena.
-    unsafe { memory.list.keep(&memory.arena, pages) };
+    unsafe { memory.reclaimer.list.keep(&memory.arena, pages) };
     assert!(memory.arena.pages.is_empty() && has_surplus(&mut memory));
     memory.reclaimer.is_refused = true;
     assert!(!has_surplus(&mut memory));
