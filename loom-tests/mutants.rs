@@ -152,7 +152,7 @@ pub const MUTANTS: &[Mutant] = &[
         "self.free.pop().map(|counts| OwnCounts { registered: 0, cancelled: 0, withdrawn: 0, ..counts })"),
     // --- engine/worker.rs ------------------------------------------------------------------------
     // A message about a node that is in the wheel does not take it out.
-    mutant("KnownNodeStaysInWheel", "node/wheel.rs arrival", "self.own.wheel.remove(…);", "_ = &mut nodes;"),
+    mutant("KnownNodeStaysInWheel", "node/wheel.rs next_arrival", "self.own.wheel.remove(…);", "_ = &mut nodes;"),
     // A node that the wheel moves, as a sort of those that are due does, keeps its old position.
     mutant("MoveWithoutPosition", "node/wheel.rs set_position",
         "self.node(entry).position.store(position, Ordering::Relaxed);",

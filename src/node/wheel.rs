@@ -256,48 +256,35 @@ impl<S: Owner> WheelOf<'_, S> {
                 prefetch(arena.at(Kind::decode(message).1).as_ptr());
             }
         })?;
-        // SAFETY: this message was just taken out of a lane of this pool, which gives it out once.
-        // `local` pushes only messages about nodes of the pool there.
-        Some(unsafe { self.arrival(message) })
-    }
-
-    /// # Safety
-    ///
-    /// `message` comes from a lane of this pool, and is given up here.
-    #[inline(always)]
-    unsafe fn arrival(&mut self, message: u64) -> Arrival<'_, S> {
         if message == 0 {
-            return Arrival::TakenBack;
+            return Some(Arrival::TakenBack);
         }
         let (kind, number) = Kind::decode(message);
-        let arena = &self.timer.pool().arena;
-        // SAFETY: the message of a new timeout owns the wheel's reference. Any other message owns
-        // it too, or the number is in the wheel: then it is taken out below.
+        // SAFETY: the lane gives out each message once. That of a new timeout owns the wheel's
+        // reference. Any other one owns it too, or the number is in the wheel: then it is taken out
+        // below.
         let node = unsafe { WheelRef::from_number(arena, number) };
-        if kind == Kind::NEW || kind == Kind::REPLACEMENT {
-            // SAFETY: a message from a lane of this pool is about a node of this pool.
-            let node = ArrivedRef(unsafe { self.hold(node) });
-            return if kind == Kind::NEW {
-                Arrival::New(node)
-            } else {
-                Arrival::Replacement(node)
-            };
+        if !matches!(kind, Kind::NEW | Kind::REPLACEMENT) {
+            let position = node.position.load(Ordering::Relaxed);
+            if position != NOT_IN_WHEEL {
+                // SAFETY: only nodes of this pool are put into its wheel.
+                let mut nodes = unsafe { Nodes::new(arena) };
+                let tick = node.tick.load(Ordering::Relaxed);
+                self.own.wheel.remove(tick, position, &mut nodes);
+                node.position.store(NOT_IN_WHEEL, Ordering::Relaxed);
+            }
+            if kind == Kind::DISCARDED {
+                // SAFETY: this message owns the reference of a handle, which is given up here.
+                unsafe { node.release_handle() };
+            }
         }
-        let position = node.position.load(Ordering::Relaxed);
-        if position != NOT_IN_WHEEL {
-            // SAFETY: only nodes of this pool are put into its wheel.
-            let mut nodes = unsafe { Nodes::new(arena) };
-            self.own
-                .wheel
-                .remove(node.tick.load(Ordering::Relaxed), position, &mut nodes);
-            node.position.store(NOT_IN_WHEEL, Ordering::Relaxed);
-        }
-        if kind == Kind::DISCARDED {
-            // SAFETY: this message owns the reference of a handle, which is given up here.
-            unsafe { node.release_handle() };
-        }
-        // SAFETY: a message from a lane of this pool is about a node of this pool.
-        Arrival::Update(ArrivedRef(unsafe { self.hold(node) }))
+        // SAFETY: `local` pushes only messages about nodes of this pool to its lanes.
+        let node = ArrivedRef(unsafe { self.hold(node) });
+        Some(match kind {
+            Kind::NEW => Arrival::New(node),
+            Kind::REPLACEMENT => Arrival::Replacement(node),
+            _ => Arrival::Update(node),
+        })
     }
 
     /// Takes back the handle of a timeout whose task has run. (A handle of another timer is
@@ -366,18 +353,14 @@ impl<S: Owner> WheelOf<'_, S> {
         // The memory of the wheel is freed at the end of this function.
         let one_slot = EitherWheel::try_new(false, 1).expect("memory for one slot");
         let wheel = std::mem::replace(&mut self.own.wheel, one_slot);
-        let mut all = Vec::with_capacity(wheel.len());
         wheel.for_each(|number| {
             // SAFETY: the number stood for the wheel's reference. The wheel that had it is out of
             // use, and names each number once.
             let node = unsafe { WheelRef::from_number(arena, number) };
             node.position.store(NOT_IN_WHEEL, Ordering::Relaxed);
-            all.push(node);
-        });
-        for node in all {
             // SAFETY: the node is one of this pool.
             unsafe { node.stop(|| TimerRef::new(&timer)) }.map(&mut stopped);
-        }
+        });
     }
 
     /// Gives back the references to the timer that the worker has in reserve.
