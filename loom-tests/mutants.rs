@@ -346,15 +346,16 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("AvailableTakenInTwoSteps", "node/arena.rs take_available", "available.swap(…)",
         "let nodes = available.load(Ordering::Acquire); available.store(0, Ordering::Relaxed); nodes"),
     // The pointer to a chunk is read and written, with a gap in between.
-    mutant("ChunkSetWithoutCompare", "node/arena.rs chunk",
-        "self.chunks[chunk].compare_exchange(null, new.as_ptr(), Ordering::AcqRel, Ordering::Acquire)",
-        "self.chunks[chunk].store(new.as_ptr(), Ordering::Release); Ok::<_, *mut _>(null)"),
+    mutant("ChunkSetWithoutCompare", "node/arena.rs allocate",
+        "self.chunks[chunk].compare_exchange(null, first, Ordering::Release, Ordering::Relaxed)",
+        "self.chunks[chunk].store(first, Ordering::Release); Ok::<_, *mut _>(null)"),
     // The second of two threads that allocate a chunk goes on with its own.
-    mutant("SecondChunkUsed", "node/arena.rs", "NonNull::new(other).expect(\"another thread has set it\")",
-        "_ = other; new"),
+    mutant("SecondChunkUsed", "node/arena.rs allocate",
+        "self.chunks[chunk].compare_exchange(null, first, Ordering::Release, Ordering::Relaxed)",
+        "self.chunks[chunk].compare_exchange(null, first, Ordering::Release, Ordering::Relaxed).or_else(|_| { self.chunks[chunk].store(first, Ordering::Release); Ok::<_, *mut _>(null) })"),
     // The nodes of a page are not written after its memory was returned.
-    mutant("ReturnedPageNotWritten", "node/arena.rs take_page", "unsafe { self.write_page(page) }",
-        "Page { first: self.at(page * PAGE as u32), free: ALL_FREE }"),
+    mutant("ReturnedPageNotWritten", "node/arena.rs take_page", "«»let page = self",
+        "if let Some(page) = self.returned.pop() { return Page { first: self.at(page * PAGE as u32), free: ALL_FREE }; }"),
     // The worker makes pages that another thread has made meanwhile.
     mutant("MadeWithoutCompare", "node/arena.rs",
         "«self.made.compare_exchange(made, end, Ordering::Relaxed, Ordering::Relaxed).is_ok()»",
@@ -494,11 +495,9 @@ pub const MUTANTS: &[Mutant] = &[
     always("engine/counters.rs", "use crate::sync::unmodelled::AtomicU64;",
         "use self::inside::CounterWord as AtomicU64;"),
     // The memory of chunks in these models: inside/node/arena.rs.
-    always("node/arena.rs", "«»let new = new.cast::<Node<S>>();", "inside::allocated(new, layout);"),
-    always("node/arena.rs chunk", "«»unsafe { std::alloc::dealloc(new.as_ptr().cast(),",
-        "inside::freed(new);"),
+    always("node/arena.rs allocate", "«»let words", "inside::allocated(new, layout);"),
+    always("node/arena.rs allocate", "«»unsafe { std::alloc::dealloc(new.as_ptr(),", "inside::freed(new);"),
     always("node/arena.rs available", "«»unsafe {", "inside::used(words);"),
-    always("node/arena.rs make_word", "«»unsafe {", "inside::used(words);"),
     always("node/arena.rs write_page", "«»for", "inside::used(first.as_ptr());"),
     // Threads that begin and end in their models: inside/sync/mod.rs. In all other models what a
     // thread caches is dropped at its end, and what it uses is there from the beginning:

@@ -25,7 +25,7 @@
 //!
 //! | `available` | to | by | order | pairs with |
 //! |---|---|---|---|---|
-//! | – | 0 | `make_word` | plain write: no other thread knows the page | – |
+//! | – | 0 | a thread that allocates the chunk, `allocate` | plain write: no other thread knows the chunk | – |
 //! | 0 | bits | the worker, `give_out`, which then pushes the page to `pages` | `Release` | the swap |
 //! | bits | more bits | the worker, `give_out`; the page is in `pages`, or was popped and not swapped yet | `Release` | the swap |
 //! | bits | 0 | a thread that has popped the page, `take_available` | `Acquire`: what was done with the nodes is over | `give_out` |
@@ -36,15 +36,15 @@
 //! compare-exchange, `make_unwritten`. Both are `Relaxed`, because the number publishes nothing.
 //!
 //! The pointer to a chunk is changed once, from null to the address. If two threads allocate the
-//! same chunk, one compare-exchange fails, and that thread goes on with the chunk of the other.
+//! same chunk, one compare-exchange fails, and that thread frees its own.
 //!
 //! | pointer to a chunk | to | by | order | pairs with |
 //! |---|---|---|---|---|
-//! | null | address | a thread that needs the chunk, `chunk` | `AcqRel` | the `Acquire` of a thread that reads the pointer: the memory was allocated before |
+//! | null | address | a thread that needs the chunk, `allocate` | `Release` | the `Acquire` of a thread that reads the pointer: the memory was allocated before |
 
 #![allow(unsafe_code)]
 
-use std::alloc::{Layout, handle_alloc_error};
+use std::alloc::{Layout, LayoutError, handle_alloc_error};
 use std::marker::PhantomData;
 use std::mem::needs_drop;
 use std::ptr;
@@ -162,25 +162,16 @@ fn location(number: u32) -> (usize, usize) {
     (bit - FIRST_CHUNK.ilog2() as usize, number ^ (1 << bit))
 }
 
-/// The alignment of a chunk whose nodes have this size: its pages can be returned.
-fn chunk_align(size: usize) -> usize {
-    if size < LARGE_PAGE {
-        memory_page_size()
-    } else {
-        LARGE_PAGE
-    }
-}
-
-/// Returns the layout of a chunk, and that of the nodes at its beginning. The words `available` of
-/// its pages follow.
-fn chunk_layout<S: TaskContext>(chunk: usize) -> (Layout, Layout) {
-    let nodes = Layout::array::<Node<S>>(FIRST_CHUNK << chunk);
-    let nodes = nodes
-        .and_then(|nodes| nodes.align_to(chunk_align(nodes.size())))
-        .unwrap_or_else(|_| out_of_nodes());
-    let words = Layout::array::<AtomicU64>((FIRST_CHUNK << chunk) / PAGE);
-    let all = words.and_then(|words| nodes.extend(words));
-    (all.unwrap_or_else(|_| out_of_nodes()).0, nodes)
+/// Returns the layout of a chunk, and that of the nodes at its beginning, aligned so that their
+/// memory can be returned. The words `available` of the pages follow.
+fn chunk_layout<S: TaskContext>(chunk: usize) -> Result<(Layout, Layout), LayoutError> {
+    let nodes = Layout::array::<Node<S>>(FIRST_CHUNK << chunk)?;
+    let nodes = nodes.align_to(match nodes.size() < LARGE_PAGE {
+        true => memory_page_size(),
+        false => LARGE_PAGE,
+    })?;
+    let words = Layout::array::<AtomicU64>((FIRST_CHUNK << chunk) / PAGE)?;
+    Ok((nodes.extend(words)?.0, nodes))
 }
 
 /// Returns the number of the first node of the next page after this many nodes, if there is room:
@@ -221,17 +212,13 @@ impl<S: TaskContext> Arena<S> {
     /// Takes a page with free nodes: a recycled one if there is any.
     pub(super) fn take_page(&self) -> Page<S> {
         if let Some((page, free)) = self.take_available() {
-            return Page {
-                first: self.at(page * PAGE as u32),
-                free,
-            };
+            let first = self.at(page * PAGE as u32);
+            return Page { first, free };
         }
-        match self.returned.pop() {
-            // SAFETY: the worker has put the page there, of which it had all nodes, and no other
-            // thread has popped it.
-            Some(page) => unsafe { self.write_page(page) },
-            None => self.make_page(),
-        }
+        let page = self.returned.pop().unwrap_or_else(|| self.make_page());
+        // SAFETY: this thread has just made the page. Or the worker, which had all nodes of it, has
+        // put it into `returned`, and no other thread has popped it.
+        unsafe { self.write_page(page) }
     }
 
     /// Takes the available nodes of a page. Returns its number, and one bit per node.
@@ -268,8 +255,7 @@ impl<S: TaskContext> Arena<S> {
         let words = self.chunks[chunk]
             .load(Ordering::Acquire)
             .wrapping_add(FIRST_CHUNK << chunk);
-        // SAFETY: the chunk was allocated with a word for each of its pages behind the nodes, and
-        // `make_page` has written that of this page.
+        // SAFETY: `allocate` has written a word for each page of the chunk behind the nodes.
         unsafe { &*words.cast::<AtomicU64>().add(place / PAGE) }
     }
 
@@ -296,48 +282,26 @@ impl<S: TaskContext> Arena<S> {
         self.single_remote_frees.push(unsafe { node.number() });
     }
 
-    fn make_page(&self) -> Page<S> {
+    /// Makes a page, whose nodes are not written. Returns its number.
+    fn make_page(&self) -> u32 {
         let made = self.made.fetch_add(PAGE as u64, Ordering::Relaxed);
         let number = next_number(made).unwrap_or_else(|| out_of_nodes());
-        // SAFETY: no other thread has got this page, or knows of it.
-        unsafe { self.make_word(number) };
-        // SAFETY: the chunk was allocated, and no other thread has got these numbers.
-        unsafe { self.write_page(number / PAGE as u32) }
+        self.allocate(location(number).0);
+        number / PAGE as u32
     }
 
-    /// Makes the nodes from number `made` up to `end`, without writing them. The caller owns them.
-    /// Returns false if another thread has made a page since `made` nodes were made.
+    /// Makes the nodes from number `made` up to `end`, which are of one chunk, without writing
+    /// them. The caller owns them. Returns false if another thread has made a page since `made`
+    /// nodes were made.
     pub(super) fn make_unwritten(&self, made: u64, end: u64) -> bool {
         let is_made = self
             .made
             .compare_exchange(made, end, Ordering::Relaxed, Ordering::Relaxed)
             .is_ok();
-        for number in (made..if is_made { end } else { made }).step_by(PAGE) {
-            // SAFETY: no other thread has got this page, or knows of it.
-            unsafe { self.make_word(number as u32) };
+        if is_made {
+            self.allocate(location(made as u32).0);
         }
         is_made
-    }
-
-    /// Allocates the chunk of a new page, unless another thread has, and writes the page's word.
-    ///
-    /// # Safety
-    ///
-    /// No other thread knows of the page, whose first node has this number.
-    unsafe fn make_word(&self, number: u32) {
-        let (chunk, place) = location(number);
-        let words = self
-            .chunk(chunk)
-            .as_ptr()
-            .wrapping_add(FIRST_CHUNK << chunk);
-        // SAFETY: the chunk was allocated with a word for each of its pages behind the nodes. No
-        // other thread uses this one.
-        unsafe {
-            words
-                .cast::<AtomicU64>()
-                .add(place / PAGE)
-                .write(AtomicU64::new(0));
-        };
     }
 
     /// Writes all nodes of a page, which are free then.
@@ -360,12 +324,13 @@ impl<S: TaskContext> Arena<S> {
         }
     }
 
-    fn chunk(&self, chunk: usize) -> NonNull<Node<S>> {
-        // Acquire, here and below: pairs with the release by the thread that has allocated it.
-        if let Some(known) = NonNull::new(self.chunks[chunk].load(Ordering::Acquire)) {
-            return known;
+    /// Allocates a chunk, unless a thread has. Its nodes are not written.
+    fn allocate(&self, chunk: usize) {
+        // Relaxed: whoever uses the chunk reads the pointer again.
+        if !self.chunks[chunk].load(Ordering::Relaxed).is_null() {
+            return;
         }
-        let (layout, nodes) = chunk_layout::<S>(chunk);
+        let (layout, nodes) = chunk_layout::<S>(chunk).unwrap_or_else(|_| out_of_nodes());
         // SAFETY: the layout is not of size zero.
         let new = unsafe { std::alloc::alloc(layout) };
         let Some(new) = NonNull::new(new) else {
@@ -375,20 +340,19 @@ impl<S: TaskContext> Arena<S> {
             // SAFETY: the allocation begins with the nodes.
             unsafe { allow_large_pages(new, nodes.size(), true) };
         }
-        let new = new.cast::<Node<S>>();
-        let null = ptr::null_mut();
-        match self.chunks[chunk].compare_exchange(
-            null,
-            new.as_ptr(),
-            Ordering::AcqRel,
-            Ordering::Acquire,
-        ) {
-            Ok(_) => new,
-            Err(other) => {
-                // SAFETY: allocated above with this layout, and no other thread has seen it.
-                unsafe { std::alloc::dealloc(new.as_ptr().cast(), layout) };
-                NonNull::new(other).expect("another thread has set it")
-            }
+        let words = new.as_ptr().wrapping_add(nodes.size()).cast::<AtomicU64>();
+        for page in 0..(FIRST_CHUNK << chunk) / PAGE {
+            // SAFETY: the layout has a word for each page behind the nodes.
+            unsafe { words.add(page).write(AtomicU64::new(0)) };
+        }
+        let (null, first) = (ptr::null_mut(), new.as_ptr().cast());
+        // Release: pairs with the acquire of a thread that reads the pointer.
+        if self.chunks[chunk]
+            .compare_exchange(null, first, Ordering::Release, Ordering::Relaxed)
+            .is_err()
+        {
+            // SAFETY: allocated above with this layout, and no other thread has seen it.
+            unsafe { std::alloc::dealloc(new.as_ptr(), layout) };
         }
     }
 
@@ -397,6 +361,7 @@ impl<S: TaskContext> Arena<S> {
     #[inline]
     pub(super) fn at(&self, number: u32) -> NonNull<Node<S>> {
         let (chunk, place) = location(number);
+        // Acquire: pairs with the release in `allocate`.
         let node = self.chunks[chunk]
             .load(Ordering::Acquire)
             .wrapping_add(place);
@@ -430,11 +395,10 @@ impl<S: TaskContext> Drop for Arena<S> {
         }
         for (chunk, first) in self.chunks.iter_mut().enumerate() {
             if !first.get_mut().is_null() {
+                let (layout, _) = chunk_layout::<S>(chunk).expect("it was allocated");
                 // SAFETY: the chunk was allocated with this layout, and none of its nodes is used
                 // any more.
-                unsafe {
-                    std::alloc::dealloc((*first.get_mut()).cast(), chunk_layout::<S>(chunk).0);
-                };
+                unsafe { std::alloc::dealloc((*first.get_mut()).cast(), layout) };
             }
         }
     }
@@ -524,7 +488,7 @@ mod tests {
     fn chunk_has_its_nodes_and_a_word_for_each_page() {
         for chunk in 0..10 {
             let count = FIRST_CHUNK << chunk;
-            let (all, nodes) = chunk_layout::<NoTasks>(chunk);
+            let (all, nodes) = chunk_layout::<NoTasks>(chunk).unwrap();
             assert_eq!(nodes.size(), count * size_of::<Node<NoTasks>>());
             let align = if nodes.size() < LARGE_PAGE {
                 memory_page_size()

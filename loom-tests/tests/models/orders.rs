@@ -426,12 +426,8 @@ const NEEDED_BY_NO_MODEL: &[(&str, &str)] = &[
         "a caller uses of the thread only what was there before",
     ),
     (
-        "node/arena.rs at acquire",
-        "a thread that has a node's number learnt it from a thread that had the chunk, or from a lane",
-    ),
-    (
         "node/arena.rs available acquire",
-        "a thread that knows a page learnt of it as in `at`",
+        "a thread that knows a page learnt of it from a thread that had the chunk, or from a lane",
     ),
     (
         "node/word.rs withdraw acquire",

@@ -122,8 +122,8 @@ fn chunk_is_allocated_by_one_of_two() {
     explore(
         bound(5, None),
         [
-            no_release("node/arena.rs chunk"),
-            no_acquire("node/arena.rs chunk"),
+            no_release("node/arena.rs allocate"),
+            no_acquire("node/arena.rs at"),
             mutant("ChunkSetWithoutCompare"),
             mutant("SecondChunkUsed"),
         ],
