@@ -1,5 +1,6 @@
 //! Linux.
 
+use std::path::Path;
 use std::ptr::NonNull;
 
 use super::LARGE_PAGE;
@@ -95,17 +96,12 @@ pub(crate) fn memory_page_size() -> usize {
 ///
 /// If it cannot be found out what the kernel uses, the answer is no. This reads a file.
 pub(crate) fn counters_agree() -> bool {
-    #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
-    return kernel_uses_counter(std::path::Path::new(
-        "/sys/devices/system/clocksource/clocksource0",
-    ));
-    #[cfg(not(any(target_arch = "x86", target_arch = "x86_64")))]
-    true
+    let folder = Path::new("/sys/devices/system/clocksource/clocksource0");
+    cfg!(not(any(target_arch = "x86", target_arch = "x86_64"))) || kernel_uses_counter(folder)
 }
 
 /// Whether the files in this folder name the counter as the kernel's source of time.
-#[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
-fn kernel_uses_counter(folder: &std::path::Path) -> bool {
+fn kernel_uses_counter(folder: &Path) -> bool {
     let read = |name| std::fs::read_to_string(folder.join(name)).unwrap_or_default();
     is_counter(
         read("current_clocksource").trim_end(),
@@ -116,7 +112,6 @@ fn kernel_uses_counter(folder: &std::path::Path) -> bool {
 /// Whether this clock source of Linux is the counter, or is computed from it by a virtual machine
 /// that has the counter itself among its `available` ones. Linux removes a counter that is unstable
 /// from these, and then uses one that corrects it for each core.
-#[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
 fn is_counter(source: &str, available: &str) -> bool {
     matches!(
         source,

@@ -1,6 +1,7 @@
 //! The platforms other than Linux, Miri, and the models. `linux.rs` says what each function is for.
 
-use std::ptr::NonNull;
+use std::mem::MaybeUninit;
+use std::ptr::{self, NonNull};
 
 /// Miri simulates it.
 pub(crate) const CAN_RETURN_MEMORY: bool = cfg!(miri);
@@ -18,28 +19,16 @@ pub(crate) unsafe fn allow_large_pages(_start: NonNull<u8>, _size: usize, _allow
 ///
 /// The `size` bytes at `start` are part of one allocation, and both are multiples of
 /// [`memory_page_size`]. The contents are not read before they are written again, by no thread.
-#[cfg(not(miri))]
-pub(crate) unsafe fn return_memory(_start: NonNull<u8>, _size: usize) -> bool {
-    false
-}
-
-/// Miri reports each read of memory that is not initialised.
-///
-/// # Safety
-///
-/// The `size` bytes at `start` are part of one allocation, and both are multiples of
-/// [`memory_page_size`]. The contents are not read before they are written again, by no thread.
-#[cfg(miri)]
 pub(crate) unsafe fn return_memory(start: NonNull<u8>, size: usize) -> bool {
-    for at in (0..size).step_by(4_096) {
-        let page = start
-            .as_ptr()
-            .wrapping_add(at)
-            .cast::<std::mem::MaybeUninit<[u8; 4_096]>>();
-        // SAFETY: the page is part of an allocation whose contents the caller does not need.
-        unsafe { page.write(std::mem::MaybeUninit::uninit()) };
+    // Miri reports each read of memory that is not initialised.
+    if cfg!(miri) {
+        for at in (0..size).step_by(4_096) {
+            let page = start.as_ptr().wrapping_add(at).cast();
+            // SAFETY: the page is part of an allocation whose contents the caller does not need.
+            unsafe { ptr::write(page, MaybeUninit::<[u8; 4_096]>::uninit()) };
+        }
     }
-    true
+    cfg!(miri)
 }
 
 /// # Safety
