@@ -382,7 +382,7 @@ impl Inner {
     pub(crate) fn handle(&self) -> TimerHandle<Self> {
         match self.is_stopped_hint() {
             // Nothing is cached of a stopped timer.
-            true => TimerHandle::new(&self.pool.timer()),
+            true => TimerHandle::of(TimerRef::new(&self.pool.timer())),
             false => with(self, |cache| cache.nodes.timer_handle()),
         }
     }

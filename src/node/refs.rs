@@ -296,13 +296,8 @@ pub(crate) struct TimerHandle<S: Owner>(ManuallyDrop<TimerRef<S>>);
 
 #[cfg(feature = "async")]
 impl<S: Owner> TimerHandle<S> {
-    /// A reference that comes from no reserve.
-    pub(crate) fn new(timer: &Arc<S>) -> Self {
-        Self::of(TimerRef::new(timer))
-    }
-
     #[inline]
-    pub(super) fn of(timer: TimerRef<S>) -> Self {
+    pub(crate) fn of(timer: TimerRef<S>) -> Self {
         Self(ManuallyDrop::new(timer))
     }
 }

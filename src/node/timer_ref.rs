@@ -95,18 +95,13 @@ impl<T: Counted> TimerRef<T> {
     /// A reference that comes from no [`LocalCount`].
     pub(crate) fn new(value: &Arc<T>) -> Self {
         SharedCount::add(value, 1);
-        Self(as_non_null(value))
+        Self(NonNull::new(Arc::as_ptr(value).cast_mut()).expect("an Arc is not null"))
     }
 
     #[inline]
     pub(crate) fn get(&self) -> &T {
         // SAFETY: this reference is counted, so the value is there.
         unsafe { self.0.as_ref() }
-    }
-
-    #[inline]
-    pub(crate) fn as_ptr(&self) -> *const T {
-        self.0.as_ptr()
     }
 }
 
@@ -192,7 +187,7 @@ impl<T: Counted> LocalCount<T> {
     /// value.
     #[inline]
     pub(crate) fn put(&mut self, reference: TimerRef<T>) -> bool {
-        if !self.is_of(reference.as_ptr()) {
+        if reference.0 != self.address {
             return false;
         }
         std::mem::forget(reference);
@@ -226,10 +221,6 @@ impl<T: Counted> Drop for LocalCount<T> {
     }
 }
 
-fn as_non_null<T>(value: &Arc<T>) -> NonNull<T> {
-    NonNull::new(Arc::as_ptr(value).cast_mut()).expect("an Arc is not null")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -257,8 +248,8 @@ mod tests {
         assert!(local.is_of(Arc::as_ptr(&value)) && !local.is_of(Arc::as_ptr(&other)));
         let (own, foreign) = (TimerRef::new(&value), TimerRef::new(&other));
         assert_eq!(
-            (own.as_ptr(), foreign.as_ptr()),
-            (Arc::as_ptr(&value), Arc::as_ptr(&other))
+            [own.0, foreign.0].map(|own| own.as_ptr().cast_const()),
+            [&value, &other].map(Arc::as_ptr)
         );
         assert!(!local.put(foreign));
         assert_eq!(
