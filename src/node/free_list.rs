@@ -216,16 +216,12 @@ impl FreeList {
     /// The list is used with no other arena.
     #[cold]
     unsafe fn collect_all<S: TaskContext>(&mut self, arena: &Arena<S>) {
-        while let Some(numbers) = arena.remote_frees.pop() {
-            for number in numbers {
-                // SAFETY: `free_remotely` has put the number of a free node of this arena there.
-                unsafe { self.put_number(arena, number) };
-            }
-        }
-        while let Some(number) = arena.single_remote_frees.pop() {
-            // SAFETY: `free_one_remotely` has put the number of a free node of this arena there.
+        let lots = std::iter::from_fn(|| arena.remote_frees.pop());
+        let single = std::iter::from_fn(|| arena.single_remote_frees.pop());
+        lots.flatten().chain(single).for_each(|number| {
+            // SAFETY: threads have put only numbers of free nodes of this arena there.
             unsafe { self.put_number(arena, number) };
-        }
+        });
     }
 }
 
