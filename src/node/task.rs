@@ -212,8 +212,10 @@ impl<S: TaskContext, T: Task<S>> Typed<S, T> {
         // SAFETY: the caller of `run` promises what `move_out` requires.
         run: |space, timeout| unsafe { Self::move_out(space) }.run(timeout),
         repeat: match T::IS_PERIODIC {
-            // SAFETY: the caller of `repeat` promises what `borrow` requires.
-            true => Some(|space, timer, runs| unsafe { Self::borrow(space) }.repeat(timer, runs)),
+            true => Some(|space, timer, runs| {
+                // SAFETY: the caller of `repeat` promises that a `T` is there, and that it has it.
+                unsafe { &mut *space.cast::<T>() }.repeat(timer, runs)
+            }),
             false => None,
         },
         // SAFETY: the caller of `postpone` promises that a `T` is there, and that it has it.
@@ -238,16 +240,6 @@ impl<S: TaskContext, T: Task<S>> Typed<S, T> {
     unsafe fn move_out(space: *mut Space) -> T {
         // SAFETY: a `T` lies in the space, and the caller owns it.
         unsafe { space.cast::<T>().read() }
-    }
-
-    /// Leaves the task where it is.
-    ///
-    /// # Safety
-    ///
-    /// `put` has written a `T` there, and no other call uses it until the reference is gone.
-    unsafe fn borrow<'a>(space: *mut Space) -> &'a mut T {
-        // SAFETY: a `T` lies in the space, and the caller has it alone.
-        unsafe { &mut *space.cast::<T>() }
     }
 }
 

@@ -159,17 +159,6 @@ impl<S: Owner> WheelOf<'_, S> {
         }
     }
 
-    /// # Safety
-    ///
-    /// The node is one of this pool.
-    #[inline]
-    unsafe fn hold(&mut self, node: WheelRef<S>) -> HeldRef<'_, S> {
-        HeldRef {
-            wheel: self.reborrow(),
-            node,
-        }
-    }
-
     /// Moves the time on. [`next_due`](Self::next_due) then gives out the nodes that are due.
     #[inline]
     pub(crate) fn advance(&mut self, tick: u64) {
@@ -189,8 +178,8 @@ impl<S: Owner> WheelOf<'_, S> {
         // the wheel gives it out once.
         let node = unsafe { WheelRef::from_number(arena, number) };
         node.position.store(NOT_IN_WHEEL, Ordering::Relaxed);
-        // SAFETY: the node comes from the wheel of this pool.
-        Some(unsafe { self.hold(node) })
+        let wheel = self.reborrow();
+        Some(HeldRef { wheel, node })
     }
 
     /// Sorts the nodes that are due, for [`next_due`](Self::next_due), by the ticks of their
@@ -260,9 +249,9 @@ impl<S: Owner> WheelOf<'_, S> {
             return Some(Arrival::TakenBack);
         }
         let (kind, number) = Kind::decode(message);
-        // SAFETY: the lane gives out each message once. That of a new timeout owns the wheel's
-        // reference. Any other one owns it too, or the number is in the wheel: then it is taken out
-        // below.
+        // SAFETY: the lane gives out each message once, and `local` pushes only messages about
+        // nodes of this pool there. That of a new timeout owns the wheel's reference. Any other one
+        // owns it too, or the number is in the wheel: then it is taken out below.
         let node = unsafe { WheelRef::from_number(arena, number) };
         if !matches!(kind, Kind::NEW | Kind::REPLACEMENT) {
             let position = node.position.load(Ordering::Relaxed);
@@ -278,8 +267,8 @@ impl<S: Owner> WheelOf<'_, S> {
                 unsafe { node.release_handle() };
             }
         }
-        // SAFETY: `local` pushes only messages about nodes of this pool to its lanes.
-        let node = ArrivedRef(unsafe { self.hold(node) });
+        let wheel = self.reborrow();
+        let node = ArrivedRef(HeldRef { wheel, node });
         Some(match kind {
             Kind::NEW => Arrival::New(node),
             Kind::REPLACEMENT => Arrival::Replacement(node),
@@ -369,7 +358,7 @@ impl<S: Owner> WheelOf<'_, S> {
     }
 }
 
-/// The wheel's reference to a node, in the worker's hands.
+/// The wheel's reference to a node of its pool, in the worker's hands.
 #[must_use = "a reference that is dropped is left to the message about its node"]
 pub(crate) struct HeldRef<'w, S: Owner> {
     wheel: WheelOf<'w, S>,
