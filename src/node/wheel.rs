@@ -199,13 +199,9 @@ impl<S: Owner> WheelOf<'_, S> {
 
     /// Takes in the nodes that threads have freed. Returns whether there were any.
     pub(crate) fn collect_remote_frees(&mut self) -> bool {
+        let arena = &self.timer.pool().arena;
         // SAFETY: the free list is used with the arena of its own pool alone.
-        unsafe {
-            self.own
-                .reclaimer
-                .list
-                .collect_remote_frees(&self.timer.pool().arena)
-        }
+        unsafe { self.own.reclaimer.list.collect_remote_frees(arena) }
     }
 
     /// Whether there may be memory that [`return_memory`](Self::return_memory) would return.
@@ -433,14 +429,9 @@ impl<'w, S: Owner> HeldRef<'w, S> {
     fn release(self) {
         let Self { wheel, node } = self;
         if let Some(node) = node.release() {
+            let arena = &wheel.timer.pool().arena;
             // SAFETY: the node is one of this pool, whose arena is the only one of this list.
-            unsafe {
-                wheel
-                    .own
-                    .reclaimer
-                    .list
-                    .put(&wheel.timer.pool().arena, node)
-            };
+            unsafe { wheel.own.reclaimer.list.put(arena, node) };
         }
     }
 }
