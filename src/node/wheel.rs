@@ -249,27 +249,28 @@ impl<S: Owner> WheelOf<'_, S> {
         // nodes of this pool there. That of a new timeout owns the wheel's reference. Any other one
         // owns it too, or the number is in the wheel: then it is taken out below.
         let node = unsafe { WheelRef::from_number(arena, number) };
-        if !matches!(kind, Kind::NEW | Kind::REPLACEMENT) {
-            let position = node.position.load(Ordering::Relaxed);
-            if position != NOT_IN_WHEEL {
-                // SAFETY: only nodes of this pool are put into its wheel.
-                let mut nodes = unsafe { Nodes::new(arena) };
-                let tick = node.tick.load(Ordering::Relaxed);
-                self.own.wheel.remove(tick, position, &mut nodes);
-                node.position.store(NOT_IN_WHEEL, Ordering::Relaxed);
-            }
-            if kind == Kind::DISCARDED {
-                // SAFETY: this message owns the reference of a handle, which is given up here.
-                unsafe { node.release_handle() };
-            }
+        if kind == Kind::NEW || kind == Kind::REPLACEMENT {
+            let wheel = self.reborrow();
+            let node = ArrivedRef(HeldRef { wheel, node });
+            return Some(match kind {
+                Kind::NEW => Arrival::New(node),
+                _ => Arrival::Replacement(node),
+            });
+        }
+        let position = node.position.load(Ordering::Relaxed);
+        if position != NOT_IN_WHEEL {
+            // SAFETY: only nodes of this pool are put into its wheel.
+            let mut nodes = unsafe { Nodes::new(arena) };
+            let tick = node.tick.load(Ordering::Relaxed);
+            self.own.wheel.remove(tick, position, &mut nodes);
+            node.position.store(NOT_IN_WHEEL, Ordering::Relaxed);
+        }
+        if kind == Kind::DISCARDED {
+            // SAFETY: this message owns the reference of a handle, which is given up here.
+            unsafe { node.release_handle() };
         }
         let wheel = self.reborrow();
-        let node = ArrivedRef(HeldRef { wheel, node });
-        Some(match kind {
-            Kind::NEW => Arrival::New(node),
-            Kind::REPLACEMENT => Arrival::Replacement(node),
-            _ => Arrival::Update(node),
-        })
+        Some(Arrival::Update(ArrivedRef(HeldRef { wheel, node })))
     }
 
     /// Takes back the handle of a timeout whose task has run. (A handle of another timer is
