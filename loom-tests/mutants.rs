@@ -257,7 +257,7 @@ pub const MUTANTS: &[Mutant] = &[
     // `stop` takes the reference that belongs to the message under way.
     mutant("StopTakesLeftReference", "node/transitions.rs stop", "self.word.cancel()?",
         "match self.word.cancel() { Some(before) => before, None => { let _ = self.release(); return None; } }"),
-    mutant("StopTakesLeftReference", "node/transitions.rs stop", "if «before.is_in_wheel()» {", "true"),
+    mutant("StopTakesLeftReference", "node/transitions.rs stop", "before.is_in_wheel()", "true"),
     // --- node/wheel.rs ---------------------------------------------------------------------------
     // The worker expires a timeout with the reference that belongs to the message under way.
     mutant("ExpiryTakesLeftReference", "node/wheel.rs expire", "before.is_in_wheel()", "true"),
@@ -349,10 +349,6 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("ChunkSetWithoutCompare", "node/arena.rs allocate",
         "self.chunks[chunk].compare_exchange(null, first, Ordering::Release, Ordering::Relaxed)",
         "self.chunks[chunk].store(first, Ordering::Release); Ok::<_, *mut _>(null)"),
-    // The second of two threads that allocate a chunk goes on with its own.
-    mutant("SecondChunkUsed", "node/arena.rs allocate",
-        "self.chunks[chunk].compare_exchange(null, first, Ordering::Release, Ordering::Relaxed)",
-        "self.chunks[chunk].compare_exchange(null, first, Ordering::Release, Ordering::Relaxed).or_else(|_| { self.chunks[chunk].store(first, Ordering::Release); Ok::<_, *mut _>(null) })"),
     // The nodes of a page are not written after its memory was returned.
     mutant("ReturnedPageNotWritten", "node/arena.rs take_page", "«»let page = self",
         "if let Some(page) = self.returned.pop() { return Page { first: self.at(page * PAGE as u32), free: ALL_FREE }; }"),

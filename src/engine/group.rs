@@ -137,9 +137,9 @@ impl Inner {
             (count, leaves_memory)
         });
         for (timeout, claim) in group.iter().zip(claims) {
-            claim
-                .into_iter()
-                .for_each(|claim| call_cancelled(claim, timeout));
+            if let Some(claim) = claim {
+                call_cancelled(claim, timeout);
+            }
         }
         count
     }

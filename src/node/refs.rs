@@ -10,7 +10,7 @@
 //! | `references` | to | changed by | order |
 //! |---|---|---|---|
 //! | free | 2 | [`FreeNode::fill`]: a handle and the wheel's reference | plain store: no other thread has the node; the lane publishes it |
-//! | n | n + 1 | [`Handle::clone`], [`WheelRef::another_handle`] | `Relaxed`: the caller has a reference |
+//! | n | n + 1 | [`Handle::clone`], [`WheelRef::into_handle`] | `Relaxed`: the caller has a reference |
 //! | n > 1 | n − 1 | [`release`], by compare-exchange | `AcqRel`: `Release`, and `Acquire` in a chain of releases |
 //! | 1 | free | [`release`] | `Acquire`: all that other threads did with the node is over |
 //! | 2, `MERGED` | free | [`release`] | the same: the wheel's reference was given up without counting down ([`Handle::merge_wheel_ref`]) |

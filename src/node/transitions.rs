@@ -266,7 +266,7 @@ impl<S: Owner> WheelRef<S> {
     /// The node belongs to the pool of `timer`.
     pub(super) unsafe fn stop(self, timer: impl FnOnce() -> TimerRef<S>) -> Option<Stopped<S>> {
         let before = self.word.cancel()?;
-        // Otherwise the reference is left to the message that is under way.
+        // A message that is under way has the reference.
         let is_own = before.is_in_wheel();
         // SAFETY: the caller promises that `timer` is of the pool of this node.
         let handle = unsafe { self.into_handle(is_own, timer()) };

@@ -387,8 +387,7 @@ impl<'w, S: Owner> HeldRef<'w, S> {
         match node.word.expire(node.is_last_reference(), is_due) {
             Ok(before) => {
                 let timer = wheel.own.count.take();
-                // Otherwise the message that is under way finds the timeout expired, and has this
-                // reference.
+                // A message that is under way finds the timeout expired, and has this reference.
                 let is_own = before.is_in_wheel();
                 // SAFETY: the node is one of this pool, and so is the worker's reserve.
                 let handle = unsafe { node.into_handle(is_own, timer) };

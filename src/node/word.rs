@@ -278,8 +278,8 @@ impl StateWord {
         self.change(Ordering::AcqRel, is_running).is_ok()
     }
 
-    /// Changes the word to what `to` returns. Returns the word before. If `to` returns
-    /// nothing, the error is the word that it was given, as for the standard `fetch_update`.
+    /// Changes the word to what `to` returns. Returns the word before. If `to` returns nothing, the
+    /// error is the word that it was given, as for the standard `fetch_update`.
     #[inline]
     fn change(
         &self,

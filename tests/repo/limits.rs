@@ -10,11 +10,11 @@ use crate::files::{Source, pages, root, rust_files, sources};
 
 /// All lines of these folders that are neither blank nor comments nor tests.
 const CODE_LINES: [(&str, usize); 5] = [
-    ("src", 8_761),
+    ("src", 8_265),
     ("crates/timing-wheels/src", 2_330),
-    ("crates/util/src", 4_969),
+    ("crates/util/src", 4_849),
     ("crates/redis-lock/src", 3_411),
-    ("crates/job-scheduler/src", 6_507),
+    ("crates/job-scheduler/src", 6_505),
 ];
 
 /// The lines of a file of these folders, with its comments and tests.

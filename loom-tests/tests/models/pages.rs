@@ -125,7 +125,6 @@ fn chunk_is_allocated_by_one_of_two() {
             no_release("node/arena.rs allocate"),
             no_acquire("node/arena.rs at"),
             mutant("ChunkSetWithoutCompare"),
-            mutant("SecondChunkUsed"),
         ],
         || {
             let pages = Arc::new(Pages::with_chunks());
