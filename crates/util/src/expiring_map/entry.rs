@@ -20,8 +20,8 @@ use crate::sync::Arc;
 ///
 /// It works as a lock of its key: other calls for this key wait until it is dropped, on their
 /// threads. Calls for other keys do not wait, unless they have the same hash. A thread that has it
-/// must make no other call for the same key, which would wait forever. In async code, drop it before
-/// an `await`: otherwise another task on the same thread can make that call.
+/// must make no other call for the same key, which would wait forever. In async code, drop it
+/// before an `await`: otherwise another task on the same thread can make that call.
 /// [`try_get`](ExpiringMap::try_get) does not wait.
 ///
 /// # Examples

@@ -32,7 +32,7 @@
 //! ([`postpone`](TimerTask::postpone)). An earlier one is stored, and then the timer is told,
 //! without the lock. If another call has stored a still earlier one, the timer is [told
 //! again](Shard::settle). While a call has the item, neither finds it. Then the timer [asks
-//! again](ask_again) when the call gives it back. So in the end no timeout is later than its item,
+//! again](super::shard::ask_again) when the call gives it back. So in the end no timeout is later than its item,
 //! unless the clock panics.
 //!
 //! With a lock held, no user code runs except the keys' `Eq` or `Equivalent`, `Clone` of keys in
@@ -120,16 +120,6 @@ impl<K, V> Shard<K, V> {
 /// The timer asks for an item whose key is reserved when the key is free, and after this time. So a
 /// shutdown waits for such an item within its grace, as for others that are due.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
-
-/// Makes the timer ask for the deadline of an item again, when a call that has the item gives it
-/// back, or when an older entry of its key was written.
-pub(super) fn ask_again(own: &Timeout) {
-    let is_asked = Panics::default().catch(|| own.reset(Duration::ZERO));
-    // If the clock panics, the item ends.
-    if is_asked.is_none() {
-        own.cancel();
-    }
-}
 
 /// Schedules the timeout of an item.
 pub(super) fn arm<K: Send + 'static, V: Send + 'static, const ON_WORKER: bool>(

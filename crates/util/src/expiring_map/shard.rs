@@ -6,14 +6,14 @@
 use std::collections::VecDeque;
 use std::collections::btree_map::Entry as Slot;
 use std::mem;
+use std::time::Duration;
 
 use equivalent::Equivalent;
-use hashed_wheel::HashedWheelTimer;
+use hashed_wheel::{HashedWheelTimer, Timeout};
 
 use super::cause::{Cause, Removed};
 use super::error::BeingWritten;
 use super::item::{Armed, Item};
-use super::items::ask_again;
 use super::output::Output;
 use super::panics::Panics;
 use super::table::{Limit, Reserved, Table};
@@ -220,5 +220,15 @@ impl<K, V> Drop for Reservation<K, V> {
         for waker in reserved.waiters {
             panics.catch(|| waker.wake());
         }
+    }
+}
+
+/// Makes the timer ask for the deadline of an item again, when a call that has the item gives it
+/// back, or when an older entry of its key was written.
+fn ask_again(own: &Timeout) {
+    let is_asked = Panics::default().catch(|| own.reset(Duration::ZERO));
+    // If the clock panics, the item ends.
+    if is_asked.is_none() {
+        own.cancel();
     }
 }
