@@ -3,21 +3,27 @@
 
 pub mod subscriber;
 
+use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
-use std::task::Wake;
+use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use hashed_wheel::{
-    Builder, Clock, Driver, ExpiredTask, HashedWheelTimer, ManualClock, TaskExecutor, Timeout,
-    TimerTask, executor,
+    Builder, Clock, Driver, ExpiredTask, HashedWheelTimer, ManualClock, NewTimeoutError, Periodic,
+    PeriodicOutput, PeriodicRun, Schedule, Stats, TaskExecutor, Timeout, TimerTask, executor,
 };
 
 /// The limit for events that should come immediately. It is long because the machine may be busy,
 /// and longer under Miri, which executes everything hundreds of times as slowly.
 pub const TEST_TIMEOUT: Duration = Duration::from_secs(if cfg!(miri) { 300 } else { 30 });
+
+pub const STOPPED: NewTimeoutError = NewTimeoutError::Stopped;
+
+/// The error of a timer that accepts one timeout.
+pub const FULL: NewTimeoutError = NewTimeoutError::TooManyPending { limit: 1 };
 
 /// An executor that accepts every task.
 pub fn accepts_all(execute: impl Fn(ExpiredTask) + Send + Sync + 'static) -> impl TaskExecutor {
@@ -50,11 +56,22 @@ pub fn wait_until_idle(timer: &HashedWheelTimer) {
         thread::sleep(ms(300));
         timer.stats().wake_ups != before
     } {
-        assert!(
-            begin.elapsed() < TEST_TIMEOUT,
-            "the idle worker wakes again and again"
-        );
+        assert!(begin.elapsed() < TEST_TIMEOUT, "the idle worker wakes");
     }
+}
+
+/// A timer with a thread.
+#[track_caller]
+pub fn built(settings: impl FnOnce(Builder) -> Builder) -> HashedWheelTimer {
+    settings(HashedWheelTimer::builder()).build().unwrap()
+}
+
+/// A driven timer on any clock.
+#[track_caller]
+pub fn built_driven(settings: impl FnOnce(Builder) -> Builder) -> (HashedWheelTimer, Driver) {
+    settings(HashedWheelTimer::builder())
+        .build_driven()
+        .unwrap()
 }
 
 /// A driven timer with a tick of 10 ms and 8 slots. Its clock moves only when the test moves it.
@@ -73,11 +90,10 @@ impl Driven {
 
     pub fn with(settings: impl FnOnce(Builder) -> Builder) -> Self {
         let clock = ManualClock::new();
-        let builder = HashedWheelTimer::builder()
-            .tick(TICK)
-            .ticks_per_wheel(8)
-            .clock(clock.clone());
-        let (timer, driver) = settings(builder).build_driven().unwrap();
+        let (timer, driver) = built_driven(|builder| {
+            let builder = builder.tick(TICK).ticks_per_wheel(8);
+            settings(builder.clock(clock.clone()))
+        });
         Self {
             timer,
             driver,
@@ -91,6 +107,22 @@ impl Driven {
         self.driver.turn()
     }
 
+    pub fn turn(&mut self) -> usize {
+        self.driver.turn()
+    }
+
+    pub fn next_turn(&self) -> Option<Duration> {
+        self.driver.next_turn()
+    }
+
+    pub fn stats(&self) -> Stats {
+        self.timer.stats()
+    }
+
+    pub fn pending(&self) -> usize {
+        self.timer.pending_timeouts()
+    }
+
     /// Makes a turn as long as the next one is due immediately.
     pub fn turn_until_quiet(&mut self) -> usize {
         let mut expired = self.driver.turn();
@@ -99,6 +131,85 @@ impl Driven {
         }
         expired
     }
+}
+
+/// Schedules what the timer must accept.
+pub trait Schedules {
+    fn handle(&self) -> &HashedWheelTimer;
+
+    #[track_caller]
+    fn schedule<F>(&self, task: F, delay: Duration) -> Timeout
+    where
+        F: FnOnce(&Timeout) + Send + 'static,
+    {
+        self.handle().new_timeout(task, delay).unwrap()
+    }
+
+    #[track_caller]
+    fn schedule_at<F>(&self, task: F, deadline: Instant) -> Timeout
+    where
+        F: FnOnce(&Timeout) + Send + 'static,
+    {
+        self.handle().new_timeout_at(task, deadline).unwrap()
+    }
+
+    #[track_caller]
+    fn schedule_task(&self, task: impl TimerTask, delay: Duration) -> Timeout {
+        self.handle().new_timeout_task(task, delay).unwrap()
+    }
+
+    #[track_caller]
+    fn periodic<F, R>(&self, schedule: Schedule, task: F) -> Periodic
+    where
+        F: FnMut(&PeriodicRun<'_>) -> R + Send + 'static,
+        R: PeriodicOutput,
+    {
+        self.handle().schedule_periodic(schedule, task).unwrap()
+    }
+
+    #[track_caller]
+    fn fixed_rate<F>(&self, task: F, initial_delay: Duration, period: Duration) -> Periodic
+    where
+        F: FnMut() + Send + 'static,
+    {
+        let timer = self.handle();
+        timer
+            .schedule_at_fixed_rate(task, initial_delay, period)
+            .unwrap()
+    }
+
+    #[track_caller]
+    fn fixed_delay<F>(&self, task: F, initial_delay: Duration, delay: Duration) -> Periodic
+    where
+        F: FnMut() + Send + 'static,
+    {
+        let timer = self.handle();
+        timer
+            .schedule_with_fixed_delay(task, initial_delay, delay)
+            .unwrap()
+    }
+}
+
+impl Schedules for HashedWheelTimer {
+    fn handle(&self) -> &HashedWheelTimer {
+        self
+    }
+}
+
+impl Schedules for Driven {
+    fn handle(&self) -> &HashedWheelTimer {
+        &self.timer
+    }
+}
+
+/// How many timeouts were scheduled, have expired, were cancelled, and are pending.
+pub fn basics(stats: &Stats) -> (u64, u64, u64, u64) {
+    (
+        stats.scheduled,
+        stats.expired,
+        stats.cancelled,
+        stats.pending,
+    )
 }
 
 /// A task of some executor: the part of it that a waker can see.
@@ -129,6 +240,10 @@ impl AsyncTask {
     }
 }
 
+pub fn poll<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output> {
+    Pin::new(future).poll(&mut Context::from_waker(waker))
+}
+
 /// Counts each kind of end, for any number of tasks.
 #[derive(Default, Debug)]
 pub struct Ends {
@@ -140,6 +255,11 @@ pub struct Ends {
 impl Ends {
     pub fn new() -> Arc<Self> {
         Arc::default()
+    }
+
+    /// Returns the numbers of runs, hooks and drops.
+    pub fn counts(&self) -> (usize, usize, usize) {
+        (self.runs(), self.hooks(), self.drops())
     }
 
     pub fn task(self: &Arc<Self>) -> Task {
