@@ -1,15 +1,16 @@
 //! Periodic tasks. The clock moves only when the test moves it, except in the tests that need
 //! threads.
 
-use crate::common;
-
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Driven, RewindableClock, TEST_TIMEOUT, TICK, accepts_all, ms, quietly};
+use crate::common::{
+    Driven, FULL, RewindableClock, Schedules, TEST_TIMEOUT, TICK, accepts_all, built_driven, ms,
+    quietly,
+};
 use hashed_wheel::{
     Clock, ExpiredTask, HashedWheelTimer, ManualClock, MissedTick, NewTimeoutError, Periodic,
     PeriodicRun, Schedule, Timeout,
@@ -75,10 +76,7 @@ fn a_fixed_rate_does_not_drift() {
             }
         });
         let starts = StartTimes::default();
-        let periodic = t
-            .timer
-            .schedule_at_fixed_rate(starts.task(&t.clock), ms(30), PERIOD)
-            .unwrap();
+        let periodic = t.fixed_rate(starts.task(&t.clock), ms(30), PERIOD);
         let expected = if cfg!(miri) { 7 } else { 70 };
         for _ in 0..expected * 100 / 7 {
             // Each step is late by a different amount.
@@ -97,19 +95,9 @@ fn a_fixed_rate_does_not_drift() {
 #[test]
 fn the_first_run_is_after_the_initial_delay() {
     let mut t = Driven::new();
-    let now = t
-        .timer
-        .schedule_at_fixed_rate(|| (), Duration::ZERO, PERIOD)
-        .unwrap();
-    let later = t
-        .timer
-        .schedule_with_fixed_delay(|| (), ms(50), PERIOD)
-        .unwrap();
-    assert_eq!(
-        t.driver.turn(),
-        0,
-        "zero delay means the next tick, as for a timeout"
-    );
+    let now = t.fixed_rate(|| (), Duration::ZERO, PERIOD);
+    let later = t.fixed_delay(|| (), ms(50), PERIOD);
+    assert_eq!(t.turn(), 0, "zero delay means the next tick");
     assert_eq!(t.pass(TICK), 1);
     assert_eq!((now.runs(), later.runs()), (1, 0));
     assert_eq!(t.pass(ms(39)), 0);
@@ -128,13 +116,9 @@ fn a_start_time_fixes_the_multiples_of_the_period() {
     let start = t.timer.now() + ms(250);
     let schedule = Schedule::at_fixed_rate(PERIOD).start_at(start);
     let (first, second) = (StartTimes::default(), StartTimes::default());
-    t.timer
-        .schedule_periodic(schedule, without_run(first.task(&t.clock)))
-        .unwrap();
+    t.periodic(schedule, without_run(first.task(&t.clock)));
     t.pass(ms(123));
-    t.timer
-        .schedule_periodic(schedule, without_run(second.task(&t.clock)))
-        .unwrap();
+    t.periodic(schedule, without_run(second.task(&t.clock)));
     for _ in 0..60 {
         t.pass(ms(10));
     }
@@ -165,10 +149,8 @@ fn runs_since_a_start_that_has_passed_are_missed() {
         let schedule = Schedule::at_fixed_rate(PERIOD)
             .missed_tick(policy)
             .start_at(t.timer.now() - ms(260));
-        t.timer
-            .schedule_periodic(schedule, without_run(starts.task(&t.clock)))
-            .unwrap();
-        assert_eq!(t.driver.turn(), 0, "the first run is due at the next tick");
+        t.periodic(schedule, without_run(starts.task(&t.clock)));
+        assert_eq!(t.turn(), 0, "the first run is due at the next tick");
         for _ in 0..18 {
             t.pass(TICK);
         }
@@ -179,16 +161,10 @@ fn runs_since_a_start_that_has_passed_are_missed() {
     let clock = ManualClock::new();
     let before = clock.instant();
     clock.advance(ms(1_030));
-    let (timer, mut driver) = HashedWheelTimer::builder()
-        .tick(TICK)
-        .clock(clock.clone())
-        .build_driven()
-        .unwrap();
+    let (timer, mut driver) = built_driven(|builder| builder.tick(TICK).clock(clock.clone()));
     let starts = StartTimes::default();
     let schedule = Schedule::at_fixed_rate(PERIOD).start_at(before);
-    timer
-        .schedule_periodic(schedule, without_run(starts.task(&clock)))
-        .unwrap();
+    timer.periodic(schedule, without_run(starts.task(&clock)));
     for _ in 0..12 {
         clock.advance(TICK);
         driver.turn();
@@ -204,17 +180,15 @@ fn missed_runs_are_made_up_for_in_one_turn_and_in_order() {
         let order = Arc::clone(&order);
         move || order.lock().unwrap().push(name)
     };
-    t.timer
-        .schedule_at_fixed_rate(log("periodic"), PERIOD, PERIOD)
-        .unwrap();
+    t.fixed_rate(log("periodic"), PERIOD, PERIOD);
     let between = log("between");
-    t.timer.new_timeout(move |_| between(), ms(250)).unwrap();
+    t.schedule(move |_| between(), ms(250));
     assert_eq!(t.pass(ms(450)), 5);
     assert_eq!(
         *order.lock().unwrap(),
         ["periodic", "periodic", "between", "periodic", "periodic"]
     );
-    assert_eq!(t.driver.next_turn(), Some(ms(50)));
+    assert_eq!(t.next_turn(), Some(ms(50)));
 }
 
 #[test]
@@ -226,9 +200,7 @@ fn missed_runs_are_skipped_or_delayed() {
         let mut t = Driven::new();
         let starts = StartTimes::default();
         let schedule = Schedule::at_fixed_rate(PERIOD).missed_tick(policy);
-        t.timer
-            .schedule_periodic(schedule, without_run(starts.task(&t.clock)))
-            .unwrap();
+        t.periodic(schedule, without_run(starts.task(&t.clock)));
         t.pass(ms(100));
         t.pass(ms(630));
         for _ in 0..20 {
@@ -247,9 +219,7 @@ fn a_fixed_delay_is_a_pause_between_two_runs() {
         task();
         clock.advance(ms(35));
     };
-    t.timer
-        .schedule_with_fixed_delay(takes_long, Duration::ZERO, PERIOD)
-        .unwrap();
+    t.fixed_delay(takes_long, Duration::ZERO, PERIOD);
     for _ in 0..100 {
         t.pass(ms(5));
     }
@@ -279,11 +249,7 @@ fn a_clock_that_steps_back_does_not_extend_a_turn() {
             }
         }
     };
-    let periodic = handle.get_or_init(|| {
-        timer
-            .schedule_with_fixed_delay(task, PERIOD * 9, PERIOD)
-            .unwrap()
-    });
+    let periodic = handle.get_or_init(|| timer.fixed_delay(task, PERIOD * 9, PERIOD));
     on.advance(PERIOD * 10);
     driver.turn();
     assert_eq!(periodic.runs(), 2, "at 900 and at 1 000 ms");
@@ -296,9 +262,9 @@ fn a_clock_that_steps_back_does_not_extend_a_turn() {
 #[test]
 fn a_period_below_a_tick_keeps_its_rate() {
     let mut t = Driven::new();
-    let burst = t.timer.schedule_at_fixed_rate(|| (), ms(1), ms(1)).unwrap();
+    let burst = t.fixed_rate(|| (), ms(1), ms(1));
     let skip = Schedule::at_fixed_rate(ms(1)).missed_tick(MissedTick::Skip);
-    let skip = t.timer.schedule_periodic(skip, |_| ()).unwrap();
+    let skip = t.periodic(skip, |_| ());
     for _ in 0..10 {
         t.pass(TICK);
     }
@@ -337,7 +303,7 @@ fn runs_agree_with_a_naive_model() {
                     }
                 };
                 let schedule = schedule.initial_delay(Duration::from_nanos(initial));
-                let periodic = t.timer.schedule_periodic(schedule, |_| ()).unwrap();
+                let periodic = t.periodic(schedule, |_| ());
                 // The first run is at tick 1 or later, never at the tick of the timer's creation.
                 (periodic, policy, period, initial, tick.max(initial), 0_u64)
             })
@@ -373,7 +339,7 @@ fn runs_agree_with_a_naive_model() {
                 assert_eq!(periodic.runs(), *runs, "seed {seed}, at {now}");
             }
         }
-        assert_eq!(t.timer.pending_timeouts(), models.len());
+        assert_eq!(t.pending(), models.len());
     }
 }
 
@@ -382,9 +348,7 @@ fn jitter_makes_runs_later_and_keeps_the_rate() {
     let mut t = Driven::new();
     let starts = StartTimes::default();
     let schedule = Schedule::at_fixed_rate(PERIOD).jitter(ms(50));
-    t.timer
-        .schedule_periodic(schedule, without_run(starts.task(&t.clock)))
-        .unwrap();
+    t.periodic(schedule, without_run(starts.task(&t.clock)));
     // With 20, one time in a hundred no run would be within the first 20 ms.
     let runs = if cfg!(miri) { 50 } else { 100 };
     let step = if cfg!(miri) { 5 } else { 1 };
@@ -404,19 +368,13 @@ fn jitter_makes_runs_later_and_keeps_the_rate() {
 #[test]
 fn an_infinite_period_runs_once() {
     let mut t = Driven::new();
-    let once = t
-        .timer
-        .schedule_at_fixed_rate(|| (), ms(10), Duration::MAX)
-        .unwrap();
-    let never = t
-        .timer
-        .schedule_at_fixed_rate(|| (), Duration::MAX, ms(10))
-        .unwrap();
+    let once = t.fixed_rate(|| (), ms(10), Duration::MAX);
+    let never = t.fixed_rate(|| (), Duration::MAX, ms(10));
     t.pass(ms(10));
     t.pass(Duration::from_secs(1 << 40));
     assert_eq!((once.runs(), never.runs()), (1, 0));
     assert!(once.cancel() && never.cancel());
-    assert_eq!(t.timer.pending_timeouts(), 0);
+    assert_eq!(t.pending(), 0);
 }
 
 // --- invalid input -------------------------------------------------------------------------------
@@ -446,27 +404,21 @@ fn a_period_of_zero_is_rejected() {
         .schedule_with_fixed_delay(|| (), PERIOD, Duration::ZERO)
         .unwrap_err();
     assert!(matches!(rejected, NewTimeoutError::ZeroPeriod));
-    assert_eq!(t.timer.pending_timeouts(), 0);
+    assert_eq!(t.pending(), 0);
     let guard = PanicsWhenDropped;
     let task = move || {
         let _guard = &guard;
     };
     assert!(quietly(|| t.timer.schedule_at_fixed_rate(task, PERIOD, Duration::ZERO)).is_err());
-    assert_eq!(t.timer.stats().panics, 1);
+    assert_eq!(t.stats().panics, 1);
 }
 
 #[test]
 fn a_periodic_task_is_rejected_like_a_timeout() {
     let t = Driven::with(|builder| builder.max_pending_timeouts(Some(1)));
-    let first = t
-        .timer
-        .schedule_at_fixed_rate(|| (), PERIOD, PERIOD)
-        .unwrap();
+    let first = t.fixed_rate(|| (), PERIOD, PERIOD);
     let full = t.timer.schedule_at_fixed_rate(|| (), PERIOD, PERIOD);
-    assert!(matches!(
-        full,
-        Err(NewTimeoutError::TooManyPending { limit: 1 })
-    ));
+    assert_eq!(full.err(), Some(FULL));
     assert!(first.cancel());
     t.timer.stop();
     let stopped = t.timer.schedule_at_fixed_rate(|| (), PERIOD, PERIOD);
@@ -487,23 +439,18 @@ fn a_periodic_task_is_pending_once() {
             .unwrap()
             .push((timer.pending_timeouts(), full.is_err()));
     };
-    let periodic = t
-        .timer
-        .schedule_at_fixed_rate(task, PERIOD, PERIOD)
-        .unwrap();
+    let periodic = t.fixed_rate(task, PERIOD, PERIOD);
     for _ in 0..3 {
-        assert_eq!(t.timer.pending_timeouts(), 1);
+        assert_eq!(t.pending(), 1);
         t.pass(PERIOD);
-        assert_eq!(t.timer.pending_timeouts(), 1);
-        assert!(
-            t.timer.new_timeout(|_| (), PERIOD).is_err(),
-            "the task keeps its place at all times"
-        );
+        assert_eq!(t.pending(), 1);
+        let other = t.timer.new_timeout(|_| (), PERIOD);
+        assert!(other.is_err(), "the task keeps its place at all times");
     }
     assert_eq!(*in_run.lock().unwrap(), [(1, true); 3]);
     assert!(periodic.cancel());
-    assert_eq!(t.timer.pending_timeouts(), 0);
-    let stats = t.timer.stats();
+    assert_eq!(t.pending(), 0);
+    let stats = t.stats();
     assert_eq!((stats.scheduled, stats.expired, stats.cancelled), (1, 0, 1));
     assert_eq!((stats.periodic_runs, stats.pending), (3, 0));
 }
@@ -512,11 +459,7 @@ fn a_periodic_task_is_pending_once() {
 fn the_drop_of_a_handle_does_not_cancel() {
     let mut t = Driven::new();
     let starts = StartTimes::default();
-    drop(
-        t.timer
-            .schedule_at_fixed_rate(starts.task(&t.clock), PERIOD, PERIOD)
-            .unwrap(),
-    );
+    drop(t.fixed_rate(starts.task(&t.clock), PERIOD, PERIOD));
     t.pass(PERIOD * 3);
     assert_eq!(starts.take().len(), 3);
     assert_eq!(t.timer.stop().len(), 1);
@@ -536,10 +479,7 @@ fn a_cancel_is_final_at_any_moment() {
             let _held = &held;
             task();
         };
-        let periodic = t
-            .timer
-            .schedule_at_fixed_rate(task, PERIOD, PERIOD)
-            .unwrap();
+        let periodic = t.fixed_rate(task, PERIOD, PERIOD);
         let clone = periodic.clone();
         for turn in 0..turns {
             t.pass(if turn == 0 { Duration::ZERO } else { PERIOD });
@@ -549,12 +489,10 @@ fn a_cancel_is_final_at_any_moment() {
         assert!(clone.cancel());
         assert!(!periodic.cancel() && periodic.is_cancelled() && !periodic.has_panicked());
         assert!(dropped.load(SeqCst), "cancel drops the task immediately");
-        assert_eq!(t.timer.pending_timeouts(), 0);
+        assert_eq!(t.pending(), 0);
         t.pass(PERIOD * 10);
-        assert_eq!(
-            (periodic.runs(), starts.take().len() as u64),
-            (before, before)
-        );
+        let runs = (periodic.runs(), starts.take().len() as u64);
+        assert_eq!(runs, (before, before));
         assert!(t.timer.stop().is_empty());
     }
 }
@@ -565,14 +503,12 @@ fn a_task_can_cancel_a_periodic_one_of_the_same_tick() {
     let mut t = Driven::new();
     let periodic = Arc::new(OnceLock::<Periodic>::new());
     let other = Arc::clone(&periodic);
-    t.timer
-        .new_timeout(move |_| assert!(other.get().unwrap().cancel()), PERIOD)
-        .unwrap();
+    t.schedule(move |_| assert!(other.get().unwrap().cancel()), PERIOD);
     let scheduled = t.timer.schedule_at_fixed_rate(|| (), PERIOD, PERIOD);
     periodic.set(scheduled.unwrap()).unwrap();
-    t.driver.turn();
+    t.turn();
     assert_eq!((t.pass(PERIOD), t.pass(PERIOD)), (1, 0));
-    assert_eq!(t.timer.stats().panics, 0);
+    assert_eq!(t.stats().panics, 0);
 }
 
 #[test]
@@ -588,23 +524,14 @@ fn a_task_can_cancel_itself() {
             assert!(!dropped.load(SeqCst), "a running task is not dropped");
         }
     };
-    handle
-        .set(
-            t.timer
-                .schedule_at_fixed_rate(task, PERIOD, PERIOD)
-                .unwrap(),
-        )
-        .unwrap();
+    handle.set(t.fixed_rate(task, PERIOD, PERIOD)).unwrap();
     t.pass(PERIOD * 5);
     assert_eq!(handle.get().unwrap().runs(), 1);
     assert!(dropped.load(SeqCst), "the task is dropped after the run");
-    assert_eq!((t.timer.pending_timeouts(), t.timer.stats().panics), (0, 0));
+    assert_eq!((t.pending(), t.stats().panics), (0, 0));
     t.pass(PERIOD * 5);
     // The node is recycled.
-    let next = t
-        .timer
-        .schedule_at_fixed_rate(|| (), PERIOD, PERIOD)
-        .unwrap();
+    let next = t.fixed_rate(|| (), PERIOD, PERIOD);
     t.pass(PERIOD * 5);
     assert_eq!(next.runs(), 5);
 }
@@ -620,24 +547,16 @@ fn a_panic_ends_only_its_own_task() {
             left -= 1;
             assert!(left > 0, "the second run panics");
         };
-        let panicking = t
-            .timer
-            .schedule_at_fixed_rate(task, PERIOD, PERIOD)
-            .unwrap();
-        let other = t
-            .timer
-            .schedule_at_fixed_rate(|| (), PERIOD, PERIOD)
-            .unwrap();
+        let panicking = t.fixed_rate(task, PERIOD, PERIOD);
+        let other = t.fixed_rate(|| (), PERIOD, PERIOD);
         t.pass(PERIOD * 5);
         assert_eq!((panicking.runs(), other.runs()), (2, 5));
         assert!(panicking.has_panicked() && !panicking.is_cancelled() && !panicking.cancel());
         assert!(!other.has_panicked());
         assert!(dropped.load(SeqCst));
-        let stats = t.timer.stats();
-        assert_eq!(
-            (stats.panics, stats.pending, stats.expired, stats.cancelled),
-            (1, 1, 1, 0)
-        );
+        let stats = t.stats();
+        let counts = (stats.panics, stats.pending, stats.expired, stats.cancelled);
+        assert_eq!(counts, (1, 1, 1, 0));
         assert!(
             format!("{panicking:?}").contains("has_panicked: true"),
             "{panicking:?}"
@@ -652,9 +571,7 @@ fn panics_in_drops_of_a_task_are_caught() {
         let mut t = Driven::new();
         let schedule = |task: Box<dyn FnMut(&PanicsWhenDropped) + Send>| {
             let (guard, mut task) = (PanicsWhenDropped, task);
-            t.timer
-                .schedule_at_fixed_rate(move || task(&guard), PERIOD, PERIOD)
-                .unwrap()
+            t.fixed_rate(move || task(&guard), PERIOD, PERIOD)
         };
         let cancelled = schedule(Box::new(|_| ()));
         let panics = schedule(Box::new(|_| panic!("in run")));
@@ -664,7 +581,7 @@ fn panics_in_drops_of_a_task_are_caught() {
         assert!(panics.has_panicked());
         assert_eq!(t.timer.stop().len(), 1);
         assert!(stopped.is_cancelled());
-        assert_eq!((t.timer.stats().panics, t.timer.pending_timeouts()), (4, 0));
+        assert_eq!((t.stats().panics, t.pending()), (4, 0));
     });
 }
 
@@ -686,9 +603,7 @@ fn a_clock_that_panics_after_a_run_ends_the_task() {
             .clock(BreakableClock(clock.clone(), Arc::clone(&is_broken)));
         let (timer, mut driver) = builder.tick(TICK).build_driven().unwrap();
         let break_clock = Arc::clone(&is_broken);
-        let periodic = timer
-            .schedule_at_fixed_rate(move || break_clock.store(true, SeqCst), PERIOD, PERIOD)
-            .unwrap();
+        let periodic = timer.fixed_rate(move || break_clock.store(true, SeqCst), PERIOD, PERIOD);
         clock.advance(PERIOD);
         assert_eq!(driver.turn(), 1);
         is_broken.store(false, SeqCst);
@@ -706,17 +621,14 @@ fn stop_returns_a_periodic_task() {
         let task = move || {
             let _held = &held;
         };
-        let periodic = t
-            .timer
-            .schedule_at_fixed_rate(task, PERIOD, PERIOD)
-            .unwrap();
+        let periodic = t.fixed_rate(task, PERIOD, PERIOD);
         for _ in 0..turns {
             t.pass(PERIOD);
         }
         let rest = t.timer.stop();
         assert!(rest.len() == 1 && rest[0].is_cancelled() && periodic.is_cancelled());
         assert!(dropped.load(SeqCst));
-        assert_eq!(t.timer.pending_timeouts(), 0);
+        assert_eq!(t.pending(), 0);
         assert!(!periodic.cancel());
     }
 }
@@ -726,28 +638,20 @@ fn shutdown_does_not_wait_for_a_periodic_task_and_returns_it() {
     let timer = HashedWheelTimer::new(ms(1), 64);
     // Missed runs are skipped. On a slow machine, making up for them might never end.
     let often = Schedule::at_fixed_rate(ms(1)).missed_tick(MissedTick::Skip);
-    let periodic = timer.schedule_periodic(often, |_| ()).unwrap();
-    let last = timer.new_timeout(|_| (), ms(20)).unwrap();
+    let periodic = timer.periodic(often, |_| ());
+    let last = timer.schedule(|_| (), ms(20));
     let rest = timer.shutdown(Duration::from_secs(3_600));
     assert!(rest.len() == 1 && rest[0].is_cancelled() && last.is_expired());
-    assert!(
-        periodic.is_cancelled() && periodic.runs() > 0,
-        "the task runs during the shutdown"
-    );
+    assert!(periodic.is_cancelled() && periodic.runs() > 0, "it ran");
 }
 
 #[test]
 fn a_task_that_drops_the_last_handle_does_not_run_again() {
     let clock = ManualClock::new();
-    let (timer, mut driver) = HashedWheelTimer::builder()
-        .clock(clock.clone())
-        .build_driven()
-        .unwrap();
+    let (timer, mut driver) = built_driven(|builder| builder.clock(clock.clone()));
     let last = Arc::new(Mutex::new(None));
     let taken = Arc::clone(&last);
-    let periodic = timer
-        .schedule_at_fixed_rate(move || drop(taken.lock().unwrap().take()), PERIOD, PERIOD)
-        .unwrap();
+    let periodic = timer.fixed_rate(move || drop(taken.lock().unwrap().take()), PERIOD, PERIOD);
     *last.lock().unwrap() = Some(timer);
     clock.advance(PERIOD * 5);
     assert_eq!(driver.turn(), 1);
@@ -774,18 +678,14 @@ fn held(
 fn an_executor_has_one_run_at_a_time() {
     let (mut t, tasks) = held(|builder| builder);
     let skip = Schedule::at_fixed_rate(PERIOD).missed_tick(MissedTick::Skip);
-    let periodic = t.timer.schedule_periodic(skip, |_| ()).unwrap();
+    let periodic = t.periodic(skip, |_| ());
     assert_eq!(t.pass(PERIOD), 1);
     assert_eq!(t.pass(PERIOD * 3), 0, "the first run has not happened yet");
-    assert_eq!((t.timer.pending_timeouts(), periodic.runs()), (1, 0));
+    assert_eq!((t.pending(), periodic.runs()), (1, 0));
     tasks.try_recv().unwrap().run();
     assert!(tasks.try_recv().is_err());
-    assert_eq!((t.timer.pending_timeouts(), periodic.runs()), (1, 1));
-    assert_eq!(
-        t.driver.next_turn(),
-        Some(PERIOD),
-        "the next multiple of the period"
-    );
+    assert_eq!((t.pending(), periodic.runs()), (1, 1));
+    assert_eq!(t.next_turn(), Some(PERIOD), "a multiple of the period");
     assert_eq!(t.pass(PERIOD), 1);
     tasks.try_recv().unwrap().run();
     assert_eq!(periodic.runs(), 2);
@@ -794,30 +694,21 @@ fn an_executor_has_one_run_at_a_time() {
 #[test]
 fn an_executor_makes_up_for_missed_runs() {
     let (mut t, tasks) = held(|builder| builder);
-    let periodic = t
-        .timer
-        .schedule_at_fixed_rate(|| (), PERIOD, PERIOD)
-        .unwrap();
+    let periodic = t.fixed_rate(|| (), PERIOD, PERIOD);
     t.pass(PERIOD * 5);
     tasks.try_recv().unwrap().run();
     assert_eq!(periodic.runs(), 5);
-    assert_eq!(t.driver.next_turn(), Some(PERIOD));
+    assert_eq!(t.next_turn(), Some(PERIOD));
     // The task ends immediately when it is cancelled during the runs that it makes up for.
     let handle = Arc::new(OnceLock::<Periodic>::new());
     let own_handle = Arc::clone(&handle);
     let task = move || assert!(own_handle.get().unwrap().cancel());
-    handle
-        .set(
-            t.timer
-                .schedule_at_fixed_rate(task, PERIOD, PERIOD)
-                .unwrap(),
-        )
-        .unwrap();
+    handle.set(t.fixed_rate(task, PERIOD, PERIOD)).unwrap();
     assert!(periodic.cancel());
     t.pass(PERIOD * 5);
     tasks.try_recv().unwrap().run();
     assert_eq!(handle.get().unwrap().runs(), 1);
-    assert_eq!(t.timer.pending_timeouts(), 0);
+    assert_eq!(t.pending(), 0);
 }
 
 #[test]
@@ -831,22 +722,13 @@ fn an_executor_that_drops_a_task_skips_one_run() {
             }
         }))
     });
-    let periodic = t
-        .timer
-        .schedule_at_fixed_rate(|| (), PERIOD, PERIOD)
-        .unwrap();
+    let periodic = t.fixed_rate(|| (), PERIOD, PERIOD);
     quietly(|| assert_eq!(t.pass(PERIOD), 1));
-    assert_eq!(
-        (
-            periodic.runs(),
-            t.timer.stats().dropped_tasks,
-            t.timer.pending_timeouts()
-        ),
-        (0, 1, 1)
-    );
+    let counts = (periodic.runs(), t.stats().dropped_tasks, t.pending());
+    assert_eq!(counts, (0, 1, 1));
     rejects.store(false, SeqCst);
     t.pass(PERIOD);
-    assert_eq!((periodic.runs(), t.timer.stats().dropped_tasks), (1, 1));
+    assert_eq!((periodic.runs(), t.stats().dropped_tasks), (1, 1));
 }
 
 #[test]
@@ -870,10 +752,7 @@ fn a_run_in_an_executor_can_be_cancelled_and_stopped() {
                     assert!(!panics, "in a run that was cancelled");
                 }
             };
-            let periodic = t
-                .timer
-                .schedule_at_fixed_rate(task, PERIOD, PERIOD)
-                .unwrap();
+            let periodic = t.fixed_rate(task, PERIOD, PERIOD);
             t.pass(PERIOD);
             let task = tasks.try_recv().unwrap();
             let run = thread::spawn(move || quietly(|| task.run()));
@@ -887,7 +766,7 @@ fn a_run_in_an_executor_can_be_cancelled_and_stopped() {
                 assert!(periodic.cancel());
             }
             assert!(periodic.is_cancelled() && !dropped.load(SeqCst));
-            assert_eq!(t.timer.pending_timeouts(), 0);
+            assert_eq!(t.pending(), 0);
             leave.store(true, SeqCst);
             run.join().unwrap();
             assert!(dropped.load(SeqCst));
@@ -907,29 +786,20 @@ fn a_cancelled_task_in_an_executor_does_not_begin() {
         let task = move || {
             let _held = &held;
         };
-        let periodic = t
-            .timer
-            .schedule_at_fixed_rate(task, PERIOD, PERIOD)
-            .unwrap();
+        let periodic = t.fixed_rate(task, PERIOD, PERIOD);
         t.pass(PERIOD);
         assert!(periodic.cancel());
         end(tasks.try_recv().unwrap());
         assert_eq!(periodic.runs(), 0);
         assert!(dropped.load(SeqCst));
-        assert_eq!(
-            (t.timer.pending_timeouts(), t.timer.stats().dropped_tasks),
-            (0, 0)
-        );
+        assert_eq!((t.pending(), t.stats().dropped_tasks), (0, 0));
     }
 }
 
 #[test]
 fn the_timeout_that_an_executor_has_is_not_reset() {
     let (mut t, tasks) = held(|builder| builder);
-    let periodic = t
-        .timer
-        .schedule_at_fixed_rate(|| (), PERIOD, PERIOD)
-        .unwrap();
+    let periodic = t.fixed_rate(|| (), PERIOD, PERIOD);
     t.pass(PERIOD);
     let run = tasks.try_recv().unwrap();
     let timeout = run.timeout().clone();
@@ -955,27 +825,22 @@ fn the_timeout_that_an_executor_has_is_not_reset() {
     // It is the same timeout as that of the other handle.
     assert!(timeout.cancel() && periodic.is_cancelled() && !periodic.cancel());
     assert!(!timeout.reset(TICK));
-    assert_eq!((t.pass(PERIOD * 3), t.timer.pending_timeouts()), (0, 0));
+    assert_eq!((t.pass(PERIOD * 3), t.pending()), (0, 0));
 }
 
 #[test]
 fn a_panic_in_an_executor_ends_the_task() {
     let (mut t, tasks) = held(|builder| builder);
-    let periodic = t
-        .timer
-        .schedule_at_fixed_rate(|| panic!("in run"), PERIOD, PERIOD)
-        .unwrap();
+    let periodic = t.fixed_rate(|| panic!("in run"), PERIOD, PERIOD);
     t.pass(PERIOD);
     quietly(|| tasks.try_recv().unwrap().run());
     assert!(periodic.has_panicked() && !periodic.is_cancelled() && !periodic.cancel());
-    let stats = t.timer.stats();
-    assert_eq!(
-        (stats.pending, stats.expired, stats.cancelled, stats.panics),
-        (0, 1, 0, 1)
-    );
+    let stats = t.stats();
+    let counts = (stats.pending, stats.expired, stats.cancelled, stats.panics);
+    assert_eq!(counts, (0, 1, 0, 1));
     // The worker reads the message about the end and recycles the node.
-    t.driver.turn();
-    assert_eq!(t.driver.next_turn(), None);
+    t.turn();
+    assert_eq!(t.next_turn(), None);
     assert!(t.timer.stop().is_empty());
 }
 
@@ -1036,7 +901,7 @@ fn a_task_sees_when_its_run_was_due_and_what_was_missed() {
     ] {
         let mut t = Driven::new();
         let (runs, task) = recorder(&t.timer);
-        let periodic = t.timer.schedule_periodic(schedule, task).unwrap();
+        let periodic = t.periodic(schedule, task);
         t.pass(PERIOD);
         t.pass(PERIOD);
         assert_eq!(take(&runs), [(1, 100, 0), (2, 200, 0)]);
@@ -1053,9 +918,7 @@ fn a_task_sees_when_its_run_was_due_and_what_was_missed() {
 fn a_run_that_an_executor_has_dropped_is_missed() {
     let (mut t, tasks) = held(|builder| builder);
     let (runs, task) = recorder(&t.timer);
-    t.timer
-        .schedule_periodic(Schedule::at_fixed_rate(PERIOD), task)
-        .unwrap();
+    t.periodic(Schedule::at_fixed_rate(PERIOD), task);
     for drops in [false, true, true, false, false] {
         t.pass(PERIOD);
         let task = tasks.try_recv().unwrap();
@@ -1071,9 +934,7 @@ fn a_start_that_has_passed_is_the_first_deadline() {
     t.clock.advance(ms(350));
     let start = t.timer.now() - ms(250);
     let skip = Schedule::at_fixed_rate(PERIOD).missed_tick(MissedTick::Skip);
-    t.timer
-        .schedule_periodic(skip.start_at(start), task)
-        .unwrap();
+    t.periodic(skip.start_at(start), task);
     t.pass(TICK);
     t.pass(PERIOD);
     assert_eq!(take(&runs), [(1, 100, 0), (2, 400, 2)]);
@@ -1085,7 +946,7 @@ fn the_deadline_of_a_run_is_the_next_run_before_it_with_its_jitter() {
     let built = t.timer.now();
     let (runs, task) = recorder(&t.timer);
     let jittered = Schedule::at_fixed_rate(PERIOD).jitter(ms(60));
-    let periodic = t.timer.schedule_periodic(jittered, task).unwrap();
+    let periodic = t.periodic(jittered, task);
     for number in 1..=if cfg!(miri) { 15 } else { 50 } {
         let next = (periodic.next_run().unwrap() - built).as_millis();
         let earliest = u128::from(number) * 100;
@@ -1110,10 +971,7 @@ fn a_task_can_end_itself() {
                 ControlFlow::Break(())
             }
         };
-        let periodic = t
-            .timer
-            .schedule_periodic(Schedule::at_fixed_rate(PERIOD), task)
-            .unwrap();
+        let periodic = t.periodic(Schedule::at_fixed_rate(PERIOD), task);
         for runs in 1..=3 {
             assert!(!periodic.is_finished() && !dropped.load(SeqCst));
             t.pass(PERIOD);
@@ -1122,10 +980,10 @@ fn a_task_can_end_itself() {
         }
         assert!(periodic.is_finished() && dropped.load(SeqCst));
         assert!(!periodic.is_cancelled() && !periodic.has_panicked() && !periodic.cancel());
-        assert_eq!((periodic.next_run(), t.timer.pending_timeouts()), (None, 0));
+        assert_eq!((periodic.next_run(), t.pending()), (None, 0));
         t.pass(PERIOD * 5);
         assert!(tasks.try_recv().is_err());
-        assert_eq!((periodic.runs(), t.timer.stats().panics), (3, 0));
+        assert_eq!((periodic.runs(), t.stats().panics), (3, 0));
         assert!(t.timer.stop().is_empty());
     }
 }
@@ -1139,35 +997,26 @@ fn a_cancel_in_the_last_run_counts() {
         assert!(own_handle.get().unwrap().cancel());
         ControlFlow::Break(())
     };
-    let periodic = t
-        .timer
-        .schedule_periodic(Schedule::at_fixed_rate(PERIOD), task)
-        .unwrap();
+    let periodic = t.periodic(Schedule::at_fixed_rate(PERIOD), task);
     handle.set(periodic.clone()).unwrap();
     t.pass(PERIOD * 5);
     assert!(periodic.is_cancelled() && periodic.is_finished());
-    assert_eq!((periodic.runs(), t.timer.pending_timeouts()), (1, 0));
+    assert_eq!((periodic.runs(), t.pending()), (1, 0));
 }
 
 #[test]
 fn a_task_that_panics_is_finished_too() {
     let mut t = Driven::new();
     // (A closure that diverges has no return type of its own.)
-    let plain = t
-        .timer
-        .schedule_at_fixed_rate(|| panic!("plain"), PERIOD, PERIOD)
-        .unwrap();
+    let plain = t.fixed_rate(|| panic!("plain"), PERIOD, PERIOD);
     let rate = Schedule::at_fixed_rate(PERIOD);
-    let sees_run = t
-        .timer
-        .schedule_periodic(rate, |_| -> () { panic!("with a run") })
-        .unwrap();
+    let sees_run = t.periodic(rate, |_| -> () { panic!("with a run") });
     quietly(|| t.pass(PERIOD * 2));
     for periodic in [plain, sees_run] {
         assert!(periodic.is_finished() && periodic.has_panicked() && !periodic.is_cancelled());
         assert_eq!((periodic.runs(), periodic.next_run()), (1, None));
     }
-    assert_eq!((t.timer.stats().panics, t.timer.pending_timeouts()), (2, 0));
+    assert_eq!((t.stats().panics, t.pending()), (2, 0));
 }
 
 #[test]
@@ -1175,10 +1024,8 @@ fn reports_name_the_closure_of_the_user() {
     let t = Driven::new();
     let rate = Schedule::at_fixed_rate(PERIOD);
     for periodic in [
-        t.timer.schedule_periodic(rate, |_| ()).unwrap(),
-        t.timer
-            .schedule_periodic(rate, |_| ControlFlow::Continue(()))
-            .unwrap(),
+        t.periodic(rate, |_| ()),
+        t.periodic(rate, |_| ControlFlow::Continue(())),
     ] {
         let shown = format!("{periodic:?}");
         assert!(
@@ -1198,46 +1045,32 @@ fn the_next_run_is_known_between_runs() {
     let handle = Arc::new(OnceLock::<Periodic>::new());
     let own_handle = Arc::clone(&handle);
     let task = move || assert_eq!(own_handle.get().unwrap().next_run(), None, "during a run");
-    let periodic = t
-        .timer
-        .schedule_periodic(skip.initial_delay(ms(5)), without_run(task))
-        .unwrap();
+    let periodic = t.periodic(skip.initial_delay(ms(5)), without_run(task));
     handle.set(periodic.clone()).unwrap();
-    assert_eq!(
-        periodic.next_run(),
-        Some(begin + ms(5)),
-        "the deadline, and not its tick"
-    );
+    assert_eq!(periodic.next_run(), Some(begin + ms(5)), "not its tick");
     t.pass(TICK);
     assert_eq!(periodic.next_run(), None, "the run is with the executor");
     t.clock.advance(PERIOD * 3);
     tasks.try_recv().unwrap().run();
     assert_eq!(periodic.next_run(), Some(begin + ms(405)));
-    assert_eq!(t.timer.stats().panics, 0);
+    assert_eq!(t.stats().panics, 0);
     periodic.cancel();
     assert_eq!(periodic.next_run(), None);
-    let never = t
-        .timer
-        .schedule_periodic(Schedule::at_fixed_rate(Duration::MAX), |_| ())
-        .unwrap();
+    let never = t.periodic(Schedule::at_fixed_rate(Duration::MAX), |_| ());
     assert_eq!((never.next_run(), never.is_finished()), (None, false));
 }
 
 #[test]
 fn a_guard_cancels_its_task() {
     let mut t = Driven::new();
-    let guard = t
-        .timer
-        .schedule_at_fixed_rate(|| (), PERIOD, PERIOD)
-        .unwrap()
-        .cancel_on_drop();
+    let guard = t.fixed_rate(|| (), PERIOD, PERIOD).cancel_on_drop();
     t.pass(PERIOD);
     let periodic = (*guard).clone();
     assert_eq!(guard.runs(), 1);
     drop(guard);
     assert!(periodic.is_cancelled());
     t.pass(PERIOD);
-    assert_eq!((periodic.runs(), t.timer.pending_timeouts()), (1, 0));
+    assert_eq!((periodic.runs(), t.pending()), (1, 0));
 }
 
 // --- shutdown ------------------------------------------------------------------------------------
@@ -1246,10 +1079,8 @@ fn a_guard_cancels_its_task() {
 fn a_schedule_says_whether_its_task_continues_after_shutdown() {
     let timer = HashedWheelTimer::new(ms(1), 64);
     let often = Schedule::at_fixed_rate(ms(1)).missed_tick(MissedTick::Skip);
-    let continues = timer.schedule_periodic(often, |_| ()).unwrap();
-    let ends = timer
-        .schedule_periodic(often.continue_after_shutdown(false), |_| ())
-        .unwrap();
+    let continues = timer.periodic(often, |_| ());
+    let ends = timer.periodic(often.continue_after_shutdown(false), |_| ());
     let (begins, has_begun) = mpsc::channel();
     let waits_for_shutdown = move |timeout: &Timeout| {
         begins.send(()).unwrap();
@@ -1258,11 +1089,11 @@ fn a_schedule_says_whether_its_task_continues_after_shutdown() {
             thread::sleep(ms(1));
         }
     };
-    timer.new_timeout(waits_for_shutdown, ms(0)).unwrap();
+    timer.schedule(waits_for_shutdown, ms(0));
     has_begun.recv().unwrap();
     // The worker is in a task until the shutdown begins.
     let before = [&continues, &ends].map(Periodic::runs);
-    let last = timer.new_timeout(|_| (), ms(20)).unwrap();
+    let last = timer.schedule(|_| (), ms(20));
     let rest = timer.shutdown(Duration::from_secs(3_600));
     assert!(last.is_expired() && rest.len() == 2);
     assert!(rest.iter().all(Timeout::is_cancelled));
@@ -1275,24 +1106,18 @@ fn a_schedule_says_whether_its_task_continues_after_shutdown() {
 fn a_task_that_ends_at_shutdown_ends_in_a_driven_timer_too() {
     let mut t = Driven::new();
     let rate = Schedule::at_fixed_rate(PERIOD);
-    let continues = t
-        .timer
-        .schedule_periodic(rate.continue_after_shutdown(true), |_| ())
-        .unwrap();
+    let continues = t.periodic(rate.continue_after_shutdown(true), |_| ());
     let (held, dropped) = Dropped::new();
     let task = move || _ = &held;
-    let ends = t
-        .timer
-        .schedule_periodic(rate.continue_after_shutdown(false), without_run(task))
-        .unwrap();
+    let ends = t.periodic(rate.continue_after_shutdown(false), without_run(task));
     t.pass(PERIOD);
     // Without it, nothing would be due that the shutdown waits for.
-    t.timer.new_timeout(|_| (), PERIOD).unwrap();
+    t.schedule(|_| (), PERIOD);
     t.clock.advance(PERIOD);
     let rest = t.timer.shutdown(Duration::ZERO);
     assert_eq!((rest.len(), continues.runs(), ends.runs()), (2, 2, 1));
     assert!(dropped.load(SeqCst) && ends.is_cancelled());
-    assert_eq!((t.timer.pending_timeouts(), t.timer.stats().panics), (0, 0));
+    assert_eq!((t.pending(), t.stats().panics), (0, 0));
 }
 
 // --- threads -------------------------------------------------------------------------------------
@@ -1302,16 +1127,10 @@ fn runs_in_real_time_are_never_early_and_none_is_missing() {
     let timer = HashedWheelTimer::new(ms(1), 64);
     let (log, runs) = mpsc::channel();
     let begin = Instant::now();
-    let periodic = timer
-        .schedule_at_fixed_rate(move || log.send(Instant::now()).unwrap_or(()), ms(5), ms(5))
-        .unwrap();
+    let periodic = timer.fixed_rate(move || log.send(Instant::now()).unwrap_or(()), ms(5), ms(5));
     for run in 1..=20 {
         let at = runs.recv_timeout(TEST_TIMEOUT).unwrap();
-        assert!(
-            at - begin >= ms(5) * run,
-            "run {run} after {:?}",
-            at - begin
-        );
+        assert!(at - begin >= ms(5) * run, "run {run}: {:?}", at - begin);
     }
     assert!(periodic.cancel());
     assert_eq!(timer.pending_timeouts(), 0);
@@ -1355,7 +1174,7 @@ fn two_runs_never_overlap_and_none_begins_after_a_cancel() {
                 // Missed runs are skipped, because on a slow machine making up for them might never
                 // end.
                 let often = Schedule::at_fixed_rate(period).missed_tick(MissedTick::Skip);
-                timer.schedule_periodic(often, without_run(task)).unwrap()
+                timer.periodic(often, without_run(task))
             })
             .collect();
         let until = Instant::now() + TEST_TIMEOUT;
@@ -1373,10 +1192,7 @@ fn two_runs_never_overlap_and_none_begins_after_a_cancel() {
         drop(timer);
         pool.into_iter().for_each(|thread| thread.join().unwrap());
         for ((chain, &before), &at_the_end) in chains.iter().zip(&runs).zip(&at_the_end) {
-            assert!(
-                chain.runs() <= at_the_end + 1,
-                "at most one run had begun before the end"
-            );
+            assert!(chain.runs() <= at_the_end + 1, "at most one had begun");
             assert!(before >= min_runs && !chain.has_panicked(), "{before} runs");
         }
     }
@@ -1390,9 +1206,7 @@ fn debug_output_of_a_run_shows_what_is_known_of_it() {
         send.send(format!("{run:?}")).unwrap();
         ControlFlow::Continue(())
     };
-    t.timer
-        .schedule_periodic(Schedule::at_fixed_rate(PERIOD), task)
-        .unwrap();
+    t.periodic(Schedule::at_fixed_rate(PERIOD), task);
     t.pass(PERIOD);
     let text = texts.try_recv().unwrap();
     assert!(
