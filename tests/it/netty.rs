@@ -14,13 +14,11 @@
 //! * Errors are values: `Stopped` for `IllegalStateException`, `TooManyPending` for
 //!   `RejectedExecutionException`.
 
-use crate::common;
-
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
-use common::{TEST_TIMEOUT, accepts_all, ends, ms};
+use crate::common::{Schedules, TEST_TIMEOUT, accepts_all, built_driven, ends, ms};
 use hashed_wheel::{
     Driver, ExpiredTask, HashedWheelTimer, ManualClock, NewTimeoutError, Timeout, TimerTask,
 };
@@ -38,10 +36,7 @@ fn running() -> HashedWheelTimer {
 /// A driven timer with a manual clock, and Netty's defaults otherwise.
 fn driven() -> (HashedWheelTimer, Driver, ManualClock) {
     let clock = ManualClock::new();
-    let (timer, driver) = HashedWheelTimer::builder()
-        .clock(clock.clone())
-        .build_driven()
-        .unwrap();
+    let (timer, driver) = built_driven(|builder| builder.clock(clock.clone()));
     (timer, driver, clock)
 }
 
@@ -108,7 +103,7 @@ impl TimerTask for Reporting {
 #[test]
 fn a_task_does_not_run_before_its_delay() {
     let (timer, mut driver, clock) = driven();
-    let timeout = timer.new_timeout(|_| (), Duration::from_secs(10)).unwrap();
+    let timeout = timer.schedule(|_| (), Duration::from_secs(10));
     clock.advance(Duration::from_secs(3));
     assert_eq!(driver.turn(), 0);
     clock.advance(Duration::from_secs(7) - NANOSECOND);
@@ -124,9 +119,7 @@ fn a_task_does_not_run_before_its_delay() {
 fn the_thread_does_not_run_a_task_before_its_delay() {
     let timer = running();
     let (ran, events) = mpsc::channel();
-    let timeout = timer
-        .new_timeout(move |_| ran.send(()).unwrap(), FAR)
-        .unwrap();
+    let timeout = timer.schedule(move |_| ran.send(()).unwrap(), FAR);
     assert!(no_event_within(&events, ms(300)));
     assert!(!timeout.is_expired());
     assert_eq!(stop(&timer), [timeout]);
@@ -139,12 +132,10 @@ fn the_thread_does_not_run_a_task_before_its_delay() {
 fn a_task_runs_at_the_first_tick_after_its_delay() {
     let (timer, mut driver, clock) = driven();
     let (ran, events) = mpsc::channel();
-    let on_a_tick = timer.new_timeout(|_| (), Duration::from_secs(2)).unwrap();
+    let on_a_tick = timer.schedule(|_| (), Duration::from_secs(2));
     clock.advance(ms(30));
     // The deadline is 2.03 s, so the task runs at the tick at 2.1 s.
-    let between = timer
-        .new_timeout(move |_| ran.send(()).unwrap(), Duration::from_secs(2))
-        .unwrap();
+    let between = timer.schedule(move |_| ran.send(()).unwrap(), Duration::from_secs(2));
 
     clock.advance(ms(1_970));
     assert_eq!(driver.turn(), 1);
@@ -165,9 +156,7 @@ fn the_thread_runs_a_task_after_its_delay() {
     let timer = running();
     let (ran, events) = mpsc::channel();
     let before = Instant::now();
-    let timeout = timer
-        .new_timeout(move |_| ran.send(Instant::now()).unwrap(), ms(200))
-        .unwrap();
+    let timeout = timer.schedule(move |_| ran.send(Instant::now()).unwrap(), ms(200));
     let after = events.recv_timeout(TEST_TIMEOUT).unwrap() - before;
     assert!(after >= ms(200), "{after:?}");
     assert!(timeout.is_expired());
@@ -184,9 +173,7 @@ fn stop_returns_all_timeouts_that_have_not_run() {
     let (ran, events) = mpsc::channel();
     for _ in 0..3 {
         let ran = ran.clone();
-        processed
-            .new_timeout(move |_| ran.send(()).unwrap(), ms(1))
-            .unwrap();
+        processed.schedule(move |_| ran.send(()).unwrap(), ms(1));
     }
     for _ in 0..3 {
         events.recv_timeout(TEST_TIMEOUT).unwrap();
@@ -194,19 +181,14 @@ fn stop_returns_all_timeouts_that_have_not_run() {
     assert!(stop(&processed).is_empty());
 
     let unprocessed = running();
-    let mut timeouts: Vec<_> = (0..5)
-        .map(|_| unprocessed.new_timeout(|_| (), FAR).unwrap())
-        .collect();
+    let mut timeouts: Vec<_> = (0..5).map(|_| unprocessed.schedule(|_| (), FAR)).collect();
     // Five are in the wheel, and one is most likely still in the lane.
     thread::sleep(ms(100));
-    timeouts.push(unprocessed.new_timeout(|_| (), FAR).unwrap());
+    timeouts.push(unprocessed.schedule(|_| (), FAR));
     let rest = stop(&unprocessed);
     assert_eq!(rest.len(), timeouts.len());
     assert!(timeouts.iter().all(|timeout| rest.contains(timeout)));
-    assert!(
-        stop(&unprocessed).is_empty(),
-        "each timeout is returned once"
-    );
+    assert!(stop(&unprocessed).is_empty(), "each is returned once");
     for timer in [processed, unprocessed] {
         assert!(timer.is_stopped());
         assert_eq!(timer.pending_timeouts(), 0);
@@ -222,9 +204,7 @@ fn a_stopped_timer_rejects_new_timeouts() {
     let (ran, events) = mpsc::channel();
     for _ in 0..3 {
         let ran = ran.clone();
-        timer
-            .new_timeout(move |_| ran.send(()).unwrap(), ms(1))
-            .unwrap();
+        timer.schedule(move |_| ran.send(()).unwrap(), ms(1));
     }
     for _ in 0..3 {
         events.recv_timeout(TEST_TIMEOUT).unwrap();
@@ -254,7 +234,7 @@ impl TimerTask for Rescheduling {
     fn run(mut self, timeout: &Timeout) {
         let ran = self.ran.clone();
         if let Some(delay) = self.delays.pop() {
-            timeout.timer().new_timeout_task(self, delay).unwrap();
+            timeout.timer().schedule_task(self, delay);
         }
         ran.send(()).unwrap();
     }
@@ -266,15 +246,13 @@ fn a_task_schedules_itself_again_on_the_thread() {
     let timer = HashedWheelTimer::new(ms(10), 32);
     let (ran, events) = mpsc::channel();
     // The last delay is long, so that the task does not run before the timer is stopped.
-    timer
-        .new_timeout_task(
-            Rescheduling {
-                ran,
-                delays: vec![FAR, ms(10), ms(10)],
-            },
-            ms(10),
-        )
-        .unwrap();
+    timer.schedule_task(
+        Rescheduling {
+            ran,
+            delays: vec![FAR, ms(10), ms(10)],
+        },
+        ms(10),
+    );
     for _ in 0..3 {
         events.recv_timeout(TEST_TIMEOUT).unwrap();
     }
@@ -287,24 +265,19 @@ fn a_task_schedules_itself_again_on_the_thread() {
 #[test]
 fn delays_of_many_rounds_are_exact() {
     let clock = ManualClock::new();
-    let (timer, mut driver) = HashedWheelTimer::builder()
-        .ticks_per_wheel(32)
-        .clock(clock.clone())
-        .build_driven()
-        .unwrap();
+    let (timer, mut driver) =
+        built_driven(|builder| builder.ticks_per_wheel(32).clock(clock.clone()));
     let (ran, events) = mpsc::channel();
     // One tick, one tick less than a round of the wheel, a round, one tick more, and a thousand
     // rounds.
     let delays_in_rounds = [31, 32, 33, 32_000].map(|ticks| ms(100) * ticks);
-    timer
-        .new_timeout_task(
-            Rescheduling {
-                ran,
-                delays: delays_in_rounds.iter().rev().copied().collect(),
-            },
-            ms(100),
-        )
-        .unwrap();
+    timer.schedule_task(
+        Rescheduling {
+            ran,
+            delays: delays_in_rounds.iter().rev().copied().collect(),
+        },
+        ms(100),
+    );
     for delay in [ms(100)].into_iter().chain(delays_in_rounds) {
         clock.advance(delay - NANOSECOND);
         assert_eq!(driver.turn(), 0, "before {delay:?}");
@@ -323,27 +296,17 @@ fn delays_of_many_rounds_are_exact() {
 fn each_task_runs_at_the_first_tick_after_its_deadline() {
     let (tick, delay) = (ms(200), ms(125));
     let clock = ManualClock::new();
-    let (timer, mut driver) = HashedWheelTimer::builder()
-        .tick(tick)
-        .clock(clock.clone())
-        .build_driven()
-        .unwrap();
+    let (timer, mut driver) = built_driven(|builder| builder.tick(tick).clock(clock.clone()));
     let (ran, events) = mpsc::channel::<u64>();
     let scheduled = if cfg!(miri) { 100 } else { 1_000 };
     for now in 0..scheduled + 400 {
         driver.turn();
         for start in events.try_iter() {
-            assert_eq!(
-                now,
-                (start + 125).next_multiple_of(200),
-                "scheduled at {start} ms"
-            );
+            assert_eq!(now, (start + 125).next_multiple_of(200), "begun at {start}");
         }
         if now < scheduled {
             let ran = ran.clone();
-            timer
-                .new_timeout(move |_| ran.send(now).unwrap(), delay)
-                .unwrap();
+            timer.schedule(move |_| ran.send(now).unwrap(), delay);
         }
         clock.advance(ms(1));
     }
@@ -362,9 +325,7 @@ fn a_hundred_thousand_tasks_run_on_time() {
     for _ in 0..scheduled {
         let ran = ran.clone();
         let start = Instant::now();
-        timer
-            .new_timeout(move |_| ran.send(start.elapsed()).unwrap(), delay)
-            .unwrap();
+        timer.schedule(move |_| ran.send(start.elapsed()).unwrap(), delay);
     }
     for _ in 0..scheduled {
         let after = events.recv_timeout(TEST_TIMEOUT).unwrap();
@@ -392,19 +353,17 @@ fn tasks_go_through_the_executor() {
         .build()
         .unwrap();
     let (end, events) = mpsc::channel();
-    timer.new_timeout_task(Reporting { end }, ms(10)).unwrap();
+    timer.schedule_task(Reporting { end }, ms(10));
     let worker = executions.recv_timeout(TEST_TIMEOUT).unwrap();
+    let event = events.recv_timeout(TEST_TIMEOUT);
     assert_eq!(
-        events.recv_timeout(TEST_TIMEOUT),
+        event,
         Ok(("run", worker)),
         "an executor that runs the task directly runs it on the worker"
     );
     assert_ne!(worker, thread::current().id());
     assert!(stop(&timer).is_empty());
-    assert!(
-        is_disconnected(&executions),
-        "the executor was called once and is dropped"
-    );
+    assert!(is_disconnected(&executions), "called once, then dropped");
     assert_no_panics(&timer);
 }
 
@@ -420,7 +379,7 @@ fn the_executor_may_run_tasks_later_and_on_another_thread() {
         .build_driven()
         .unwrap();
     let (end, events) = mpsc::channel();
-    let timeout = timer.new_timeout_task(Reporting { end }, ms(10)).unwrap();
+    let timeout = timer.schedule_task(Reporting { end }, ms(10));
     clock.advance(ms(100));
     assert_eq!(driver.turn(), 1);
     assert!(timeout.is_expired() && !timeout.cancel());
@@ -441,21 +400,14 @@ fn the_executor_may_run_tasks_later_and_on_another_thread() {
 #[test]
 fn a_timeout_above_the_limit_is_rejected() {
     let timer = limited(ms(100), 32, 2);
-    let kept = [(); 2].map(|()| timer.new_timeout(|_| (), FAR).unwrap());
+    let kept = [(); 2].map(|()| timer.schedule(|_| (), FAR));
     let (end, events) = mpsc::channel();
     assert!(is_full(
         &timer.new_timeout_task(Reporting { end }, ms(1)),
         2
     ));
-    assert!(
-        is_disconnected(&events),
-        "the task is dropped, and its hook is not called"
-    );
-    assert_eq!(
-        timer.pending_timeouts(),
-        2,
-        "a rejection does not change the count"
-    );
+    assert!(is_disconnected(&events), "it is dropped without its hook");
+    assert_eq!(timer.pending_timeouts(), 2, "a rejection does not count");
     assert_eq!(timer.stats().rejected, 1);
     assert_eq!(stop(&timer).len(), kept.len());
     assert_no_panics(&timer);
@@ -467,9 +419,9 @@ fn a_timeout_above_the_limit_is_rejected() {
 #[test]
 fn a_cancelled_timeout_frees_its_place_immediately() {
     let timer = limited(ms(10), 32, 2);
-    timer.new_timeout(|_| (), FAR).unwrap();
+    timer.schedule(|_| (), FAR);
     for in_wheel in [false, true] {
-        let timeout = timer.new_timeout(|_| (), FAR).unwrap();
+        let timeout = timer.schedule(|_| (), FAR);
         assert!(is_full(&timer.new_timeout(|_| (), ms(1)), 2));
         if in_wheel {
             // The timeout is in the wheel by now, not in the lane. The result is the same.
@@ -478,7 +430,7 @@ fn a_cancelled_timeout_frees_its_place_immediately() {
         assert!(timeout.cancel());
     }
     let (end, events) = mpsc::channel();
-    timer.new_timeout_task(Reporting { end }, ms(90)).unwrap();
+    timer.schedule_task(Reporting { end }, ms(90));
     assert_eq!(events.recv_timeout(TEST_TIMEOUT).unwrap().0, "run");
     assert_eq!(stop(&timer).len(), 1);
     assert_no_panics(&timer);
@@ -496,16 +448,14 @@ fn an_expired_timeout_frees_its_place_before_it_runs() {
         .max_pending_timeouts(Some(2));
     let (timer, mut driver) = builder.clock(clock.clone()).build_driven().unwrap();
     let (ran, events) = mpsc::channel();
-    timer.new_timeout(|_| (), FAR).unwrap();
-    timer
-        .new_timeout_task(
-            Rescheduling {
-                ran,
-                delays: vec![ms(90)],
-            },
-            ms(90),
-        )
-        .unwrap();
+    timer.schedule(|_| (), FAR);
+    timer.schedule_task(
+        Rescheduling {
+            ran,
+            delays: vec![ms(90)],
+        },
+        ms(90),
+    );
     assert!(is_full(&timer.new_timeout(|_| (), ms(90)), 2));
     for _ in 0..2 {
         assert_eq!(timer.pending_timeouts(), 2);
@@ -514,7 +464,7 @@ fn an_expired_timeout_frees_its_place_before_it_runs() {
         assert_eq!(events.try_recv(), Ok(()));
     }
     assert_eq!(timer.pending_timeouts(), 1);
-    timer.new_timeout(|_| (), ms(90)).unwrap();
+    timer.schedule(|_| (), ms(90));
     assert_no_panics(&timer);
 }
 
@@ -524,12 +474,10 @@ fn an_expired_timeout_frees_its_place_before_it_runs() {
 #[test]
 fn the_thread_frees_the_place_of_an_expired_timeout() {
     let timer = limited(ms(25), 4, 2);
-    timer.new_timeout(|_| (), FAR).unwrap();
+    timer.schedule(|_| (), FAR);
     for _ in 0..2 {
         let (ran, events) = mpsc::channel();
-        timer
-            .new_timeout(move |_| ran.send(()).unwrap(), ms(90))
-            .unwrap();
+        timer.schedule(move |_| ran.send(()).unwrap(), ms(90));
         events.recv_timeout(TEST_TIMEOUT).unwrap();
     }
     assert_eq!(stop(&timer).len(), 1);
@@ -542,15 +490,13 @@ fn the_thread_frees_the_place_of_an_expired_timeout() {
 fn the_pending_count_falls_immediately_at_each_end() {
     let (timer, mut driver, clock) = driven();
     let hundred_minutes = Duration::from_secs(100 * 60);
-    let first = timer.new_timeout(|_| (), hundred_minutes).unwrap();
-    let second = timer.new_timeout(|_| (), hundred_minutes).unwrap();
+    let first = timer.schedule(|_| (), hundred_minutes);
+    let second = timer.schedule(|_| (), hundred_minutes);
     let (counted, counts) = mpsc::channel();
-    timer
-        .new_timeout(
-            move |timeout| counted.send(timeout.timer().pending_timeouts()).unwrap(),
-            ms(90),
-        )
-        .unwrap();
+    timer.schedule(
+        move |timeout| counted.send(timeout.timer().pending_timeouts()).unwrap(),
+        ms(90),
+    );
 
     assert_eq!(timer.pending_timeouts(), 3);
     assert!(first.cancel());
@@ -559,11 +505,7 @@ fn the_pending_count_falls_immediately_at_each_end() {
     assert_eq!(timer.pending_timeouts(), 1);
     clock.advance(ms(100));
     assert_eq!(driver.turn(), 1);
-    assert_eq!(
-        counts.try_recv(),
-        Ok(0),
-        "the timeout ends before its task runs"
-    );
+    assert_eq!(counts.try_recv(), Ok(0), "it ends before its task runs");
     assert_eq!(timer.pending_timeouts(), 0);
     assert_no_panics(&timer);
 }
@@ -572,11 +514,9 @@ fn the_pending_count_falls_immediately_at_each_end() {
 #[test]
 fn the_pending_count_is_zero_after_the_thread_ran_the_last_task() {
     let timer = running();
-    let cancelled = [(); 2].map(|()| timer.new_timeout(|_| (), FAR).unwrap());
+    let cancelled = [(); 2].map(|()| timer.schedule(|_| (), FAR));
     let (ran, events) = mpsc::channel();
-    timer
-        .new_timeout(move |_| ran.send(()).unwrap(), ms(90))
-        .unwrap();
+    timer.schedule(move |_| ran.send(()).unwrap(), ms(90));
     for timeout in cancelled {
         assert!(timeout.cancel());
     }
@@ -603,7 +543,7 @@ fn an_infinite_delay_never_ends() {
     // With a clock at zero, an overflow of the addition would not show.
     clock.advance(ms(12_345));
     driver.turn();
-    let timeouts = infinite_delays().map(|delay| timer.new_timeout(|_| (), delay).unwrap());
+    let timeouts = infinite_delays().map(|delay| timer.schedule(|_| (), delay));
     for by in [
         Duration::ZERO,
         ms(100),
@@ -628,9 +568,7 @@ fn the_thread_does_not_run_a_task_with_an_infinite_delay() {
     let (ran, events) = mpsc::channel();
     let timeouts = infinite_delays().map(|delay| {
         let ran = ran.clone();
-        timer
-            .new_timeout(move |_| ran.send(()).unwrap(), delay)
-            .unwrap()
+        timer.schedule(move |_| ran.send(()).unwrap(), delay)
     });
     assert!(no_event_within(&events, ms(300)));
     for timeout in timeouts {
@@ -645,11 +583,7 @@ fn the_thread_does_not_run_a_task_with_an_infinite_delay() {
 fn stop_cancels_the_timeouts_it_returns() {
     let timer = running();
     let (end, events) = mpsc::channel();
-    let timeouts = [(); 5].map(|()| {
-        timer
-            .new_timeout_task(Reporting { end: end.clone() }, FAR)
-            .unwrap()
-    });
+    let timeouts = [(); 5].map(|()| timer.schedule_task(Reporting { end: end.clone() }, FAR));
     drop(end);
     thread::sleep(ms(100));
 
@@ -657,10 +591,7 @@ fn stop_cancels_the_timeouts_it_returns() {
     assert_eq!(rest.len(), 5);
     for timeout in rest {
         assert!(timeout.is_cancelled() && !timeout.is_expired());
-        assert!(
-            !timeout.cancel() && !timeout.reset(FAR),
-            "the timeout has ended"
-        );
+        assert!(!timeout.cancel() && !timeout.reset(FAR), "it has ended");
         assert!(timeouts.contains(&timeout));
     }
     assert!(events.try_iter().map(|(end, _)| end).eq(["cancelled"; 5]));
@@ -672,11 +603,11 @@ fn stop_cancels_the_timeouts_it_returns() {
 #[test]
 fn stop_of_a_driven_timer_cancels_the_timeouts_it_returns() {
     let (timer, mut driver, clock) = driven();
-    let expired = timer.new_timeout(|_| (), ms(100)).unwrap();
-    let in_the_wheel = timer.new_timeout(|_| (), ms(200)).unwrap();
+    let expired = timer.schedule(|_| (), ms(100));
+    let in_the_wheel = timer.schedule(|_| (), ms(200));
     clock.advance(ms(100));
     assert_eq!(driver.turn(), 1);
-    let due = timer.new_timeout(|_| (), ms(50)).unwrap();
+    let due = timer.schedule(|_| (), ms(50));
     clock.advance(ms(100));
 
     let rest = timer.stop();
@@ -698,7 +629,7 @@ fn cancel_calls_the_hook() {
     let (timer, mut driver, clock) = driven();
     for in_wheel in [false, true] {
         let (end, events) = mpsc::channel();
-        let timeout = timer.new_timeout_task(Reporting { end }, ms(90)).unwrap();
+        let timeout = timer.schedule_task(Reporting { end }, ms(90));
         assert_eq!(timer.pending_timeouts(), 1);
         if in_wheel {
             driver.turn();
@@ -707,10 +638,7 @@ fn cancel_calls_the_hook() {
         assert_eq!(events.try_recv(), Ok(("cancelled", thread::current().id())));
         clock.advance(ms(1_000));
         assert_eq!(driver.turn(), 0);
-        assert!(
-            is_disconnected(&events),
-            "the task neither runs nor is cancelled again"
-        );
+        assert!(is_disconnected(&events), "it neither runs nor ends again");
     }
     assert_no_panics(&timer);
 }
@@ -733,13 +661,9 @@ fn a_due_timeout_can_be_cancelled_until_it_expires() {
             .send((cancelled, timeout.timer().pending_timeouts()))
             .unwrap();
     };
-    timer.new_timeout(first, ms(200)).unwrap();
+    timer.schedule(first, ms(200));
     let (end, ends) = mpsc::channel();
-    let others = [(); 10].map(|()| {
-        timer
-            .new_timeout_task(Reporting { end: end.clone() }, ms(200))
-            .unwrap()
-    });
+    let others = [(); 10].map(|()| timer.schedule_task(Reporting { end: end.clone() }, ms(200)));
     drop(end);
     hand_over.send(others.to_vec()).unwrap();
     assert_eq!(timer.pending_timeouts(), 11);
@@ -767,14 +691,10 @@ fn a_cancel_counts_immediately_while_the_thread_is_blocked() {
         entered.send(()).unwrap();
         released.recv_timeout(TEST_TIMEOUT).unwrap();
     };
-    timer.new_timeout(first, ms(100)).unwrap();
+    timer.schedule(first, ms(100));
     // These are due behind the first one, in its tick or the next.
     let (end, ends) = mpsc::channel();
-    let others = [(); 10].map(|()| {
-        timer
-            .new_timeout_task(Reporting { end: end.clone() }, ms(100))
-            .unwrap()
-    });
+    let others = [(); 10].map(|()| timer.schedule_task(Reporting { end: end.clone() }, ms(100)));
     blocked.recv_timeout(TEST_TIMEOUT).unwrap();
     assert_eq!(timer.pending_timeouts(), 10);
     for (other, left) in others.iter().zip((0..10).rev()) {
@@ -788,7 +708,7 @@ fn a_cancel_counts_immediately_while_the_thread_is_blocked() {
     release.send(()).unwrap();
 
     // The count does not change when the worker continues.
-    timer.new_timeout_task(Reporting { end }, ms(1)).unwrap();
+    timer.schedule_task(Reporting { end }, ms(1));
     assert_eq!(ends.recv_timeout(TEST_TIMEOUT).unwrap().0, "run");
     assert_eq!(timer.pending_timeouts(), 0);
     assert!(stop(&timer).is_empty());

@@ -25,7 +25,6 @@
 // Miri would take hours.
 #![cfg(not(miri))]
 
-use crate::common;
 #[path = "../netty-oracle/history.rs"]
 mod history;
 #[path = "../netty-oracle/real.rs"]
@@ -38,7 +37,7 @@ mod trace;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use common::ends;
+use crate::common::{Schedules, ends};
 use hashed_wheel::{BuildError, Clock, HashedWheelTimer, NewTimeoutError, Timeout};
 
 use history::{History, Ticks};
@@ -148,10 +147,7 @@ fn move_late_timeouts(script: &Script, history: &History, results: &mut Results)
             let events = &mut results[earlier].0;
             let place = events.partition_point(|event| key(event) < (tick, id));
             events.insert(place, Event::Fired { tick, id });
-            assert!(
-                events.is_sorted_by_key(key),
-                "timeouts of one tick are in the order of scheduling"
-            );
+            assert!(events.is_sorted_by_key(key), "in the order of scheduling");
         }
     }
     moved
@@ -473,15 +469,10 @@ fn stop_within_add() {
     let clock = Stopper::default();
     let builder = replay::build(script.asked, HashedWheelTimer::builder()).clock(clock.clone());
     let (timer, _driver) = builder.build_driven().unwrap();
-    let first = timer
-        .new_timeout(|_| (), Duration::from_millis(10))
-        .unwrap();
+    let first = timer.schedule(|_| (), Duration::from_millis(10));
     *clock.0.lock().unwrap() = Some(timer.clone());
     let second = timer.new_timeout(|_| (), Duration::from_millis(10));
-    assert!(
-        clock.0.lock().unwrap().is_none(),
-        "the clock has stopped the timer"
-    );
+    assert!(clock.0.lock().unwrap().is_none(), "the clock stopped it");
     let mut returned = std::mem::take(&mut *clock.1.lock().unwrap());
     returned.extend(timer.stop());
     match second {

@@ -6,13 +6,11 @@
 // Miri would take hours.
 #![cfg(not(miri))]
 
-use crate::common;
-
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::time::Duration;
 
-use common::{Driven, Ends, Gate, TICK, accepts_all, ends, ms, quietly};
+use crate::common::{Driven, Ends, Gate, STOPPED, Schedules, TICK, accepts_all, ends, ms, quietly};
 use hashed_wheel::{
     BuildError, Clock, ExpiredTask, HashedWheelTimer, ManualClock, NewTimeoutError, Periodic,
     Timeout,
@@ -94,10 +92,7 @@ mod jsr166 {
     fn a_task_runs_after_its_delay_and_sends_its_result() {
         for mut t in timers() {
             let (sender, result) = mpsc::channel();
-            let timeout = t
-                .timer
-                .new_timeout(move |_| sender.send(true).unwrap(), ms(12))
-                .unwrap();
+            let timeout = t.schedule(move |_| sender.send(true).unwrap(), ms(12));
             t.run_for(11);
             assert!(result.try_recv().is_err() && !timeout.is_expired());
             t.run_for(1);
@@ -115,11 +110,9 @@ mod jsr166 {
                     let (log, delay) = (fired.clone(), ms(delay));
                     let task = move || log.add(0);
                     let periodic = if with_fixed_delay {
-                        t.timer
-                            .schedule_with_fixed_delay(task, delay, delay)
-                            .unwrap()
+                        t.fixed_delay(task, delay, delay)
                     } else {
-                        t.timer.schedule_at_fixed_rate(task, delay, delay).unwrap()
+                        t.fixed_rate(task, delay, delay)
                     };
                     t.run_for(8 * delay.as_millis() as u64);
                     assert!(periodic.cancel());
@@ -138,23 +131,23 @@ mod jsr166 {
         let mut t = Driven::new();
         let (sender, counts) = mpsc::channel();
         let task = move |timeout: &Timeout| sender.send(timeout.timer().stats()).unwrap();
-        t.timer.new_timeout(task, TICK).unwrap();
-        t.timer.new_timeout(|_| (), TICK * 2).unwrap();
-        assert_eq!((t.timer.stats().scheduled, t.timer.stats().expired), (2, 0));
+        t.schedule(task, TICK);
+        t.schedule(|_| (), TICK * 2);
+        assert_eq!((t.stats().scheduled, t.stats().expired), (2, 0));
         t.pass(TICK);
         let within = counts.try_recv().unwrap();
         assert_eq!((within.scheduled, within.expired), (2, 1));
         t.pass(TICK);
-        assert_eq!((t.timer.stats().scheduled, t.timer.stats().expired), (2, 2));
+        assert_eq!((t.stats().scheduled, t.stats().expired), (2, 2));
     }
 
     /// `testPurge`: a cancelled task leaves the count at once, without a purge.
     #[test]
     fn a_cancelled_task_is_not_counted() {
         let t = Driven::new();
-        let tasks = [(); 5].map(|()| t.timer.new_timeout(|_| (), SECOND).unwrap());
+        let tasks = [(); 5].map(|()| t.schedule(|_| (), SECOND));
         assert!(tasks[4].cancel() && tasks[3].cancel());
-        assert_eq!(t.timer.pending_timeouts(), 3);
+        assert_eq!(t.pending(), 3);
     }
 
     /// `testShutdownNow_delayedTasks`: the tasks are returned, and here they are cancelled. A
@@ -165,20 +158,14 @@ mod jsr166 {
         let delay = SECOND * 9;
         let (timeouts, periodics): (Vec<Timeout>, Vec<[Periodic; 2]>) = (0..3)
             .map(|_| {
-                let at_rate = t.timer.schedule_at_fixed_rate(|| (), delay, delay).unwrap();
-                let with_delay = t
-                    .timer
-                    .schedule_with_fixed_delay(|| (), delay, delay)
-                    .unwrap();
-                (
-                    t.timer.new_timeout(|_| (), delay).unwrap(),
-                    [at_rate, with_delay],
-                )
+                let at_rate = t.fixed_rate(|| (), delay, delay);
+                let with_delay = t.fixed_delay(|| (), delay, delay);
+                (t.schedule(|_| (), delay), [at_rate, with_delay])
             })
             .unzip();
-        assert_eq!(t.timer.pending_timeouts(), 9);
+        assert_eq!(t.pending(), 9);
         let rest = t.timer.stop();
-        assert_eq!((rest.len(), t.timer.pending_timeouts()), (9, 0));
+        assert_eq!((rest.len(), t.pending()), (9, 0));
         assert!(timeouts.iter().all(|timeout| rest.contains(timeout)));
         assert!(
             rest.iter()
@@ -195,9 +182,9 @@ mod jsr166 {
     fn stop_waits_for_a_running_task_and_rejects_meanwhile() {
         let timer = HashedWheelTimer::new(ms(1), 64);
         let (gate, wait) = Gate::new();
-        let running = timer.new_timeout(move |_| wait(), ms(1)).unwrap();
+        let running = timer.schedule(move |_| wait(), ms(1));
         gate.wait_for_arrival();
-        let waiting = timer.new_timeout(|_| (), Duration::ZERO).unwrap();
+        let waiting = timer.schedule(|_| (), Duration::ZERO);
         let other = timer.clone();
         let stop = std::thread::spawn(move || other.stop());
         let timer = ends(move || {
@@ -206,18 +193,12 @@ mod jsr166 {
             }
             timer
         });
-        assert!(matches!(
-            timer.new_timeout(|_| (), SECOND),
-            Err(NewTimeoutError::Stopped)
-        ));
+        assert_eq!(timer.new_timeout(|_| (), SECOND), Err(STOPPED));
         assert!(!stop.is_finished());
         gate.open();
         assert_eq!(ends(move || stop.join().unwrap()), [waiting]);
         assert!(timer.is_stopped() && running.is_expired());
-        assert!(matches!(
-            timer.new_timeout(|_| (), SECOND),
-            Err(NewTimeoutError::Stopped)
-        ));
+        assert_eq!(timer.new_timeout(|_| (), SECOND), Err(STOPPED));
     }
 
     /// `testScheduleWithFixedDelay_overflow`.
@@ -228,11 +209,9 @@ mod jsr166 {
             let (log, at_once, timer) = (delayed.clone(), immediate.clone(), t.timer.clone());
             let task = move || {
                 log.add(0);
-                timer.new_timeout(at_once.task(0), Duration::ZERO).unwrap();
+                timer.schedule(at_once.task(0), Duration::ZERO);
             };
-            t.timer
-                .schedule_with_fixed_delay(task, Duration::ZERO, Duration::MAX)
-                .unwrap();
+            t.fixed_delay(task, Duration::ZERO, Duration::MAX);
             t.run_for(2);
             assert_eq!(
                 (delayed.take(), immediate.take()),
@@ -251,17 +230,15 @@ mod jsr166 {
             let [_, _, fourth, fifth] = others.get().unwrap();
             assert!(!timeout.cancel() && timeout.is_expired());
             assert!(!fourth.is_expired() && !fifth.is_expired());
-            assert_eq!(
-                [fifth.cancel(), fifth.cancel(), fourth.cancel()],
-                [true, false, true]
-            );
+            let cancelled = [fifth.cancel(), fifth.cancel(), fourth.cancel()];
+            assert_eq!(cancelled, [true, false, true]);
         };
-        t.timer.new_timeout(first, TICK).unwrap();
+        t.schedule(first, TICK);
         waiting
-            .set([(); 4].map(|()| t.timer.new_timeout(|_| (), TICK).unwrap()))
+            .set([(); 4].map(|()| t.schedule(|_| (), TICK)))
             .unwrap();
         assert_eq!(t.pass(TICK), 3);
-        assert_eq!(t.timer.stats().panics, 0);
+        assert_eq!(t.stats().panics, 0);
     }
 }
 
@@ -278,12 +255,10 @@ mod kafka {
         let fired = Fired::on(&t);
         t.pass(ms(1_000));
         for (name, early) in (0..5).map(|name| (name, ms(name))) {
-            t.timer
-                .new_timeout_at(fired.task(name), t.timer.now() - early)
-                .unwrap();
+            t.schedule_at(fired.task(name), t.timer.now() - early);
         }
-        t.timer.new_timeout(fired.task(5), ms(5)).unwrap();
-        assert_eq!((t.driver.turn(), t.timer.pending_timeouts()), (0, 6));
+        t.schedule(fired.task(5), ms(5));
+        assert_eq!((t.turn(), t.pending()), (0, 6));
         assert_eq!(t.pass(TICK), 6);
         assert_eq!(fired.take(), [0, 1, 2, 3, 4, 5].map(|name| (name, 1_010)));
     }
@@ -296,7 +271,7 @@ mod kafka {
             let twice = (10..100).flat_map(|delay| [delay, delay]);
             let delays: Vec<_> = (0..5).chain(twice).chain(100..500).collect();
             for &delay in &delays {
-                t.timer.new_timeout(fired.task(delay), ms(delay)).unwrap();
+                t.schedule(fired.task(delay), ms(delay));
             }
             assert_eq!(t.pass(ms(2_000)), delays.len());
             assert!(fired.take().into_iter().map(|(delay, _)| delay).eq(delays));
@@ -324,7 +299,7 @@ mod kafka {
     #[test]
     fn time_within_a_tick_does_not_move_the_wheel() {
         let mut t = Driven::new();
-        t.timer.new_timeout(|_| (), TICK * 9).unwrap();
+        t.schedule(|_| (), TICK * 9);
         let tick = |t: &Driven| t.timer.occupancy().unwrap().tick;
         t.pass(ms(5));
         assert_eq!(tick(&t), 0);
@@ -347,13 +322,13 @@ mod kafka {
         };
         // The first 32 are in a list instead, until their time has come.
         for _ in 0..33 {
-            t.timer.new_timeout(|_| (), TICK).unwrap();
+            t.schedule(|_| (), TICK);
         }
-        t.driver.turn();
+        t.turn();
         assert_eq!(levels(&t), [(1, 0)]);
         for delay in [9, 10] {
-            t.timer.new_timeout(|_| (), TICK * delay).unwrap();
-            t.driver.turn();
+            t.schedule(|_| (), TICK * delay);
+            t.turn();
             assert_eq!(levels(&t), [(1, 0), (8, 0)]);
         }
         assert_eq!(t.pass(TICK * 8), 33);
@@ -365,17 +340,17 @@ mod kafka {
     #[test]
     fn a_reset_changes_no_count_and_a_cancel_does() {
         let mut t = Driven::new();
-        let timeouts = [(); 10].map(|()| t.timer.new_timeout(|_| (), SECOND * 10).unwrap());
+        let timeouts = [(); 10].map(|()| t.schedule(|_| (), SECOND * 10));
         for timeout in &timeouts {
             assert!(timeout.reset(SECOND * 10));
-            assert_eq!(t.timer.pending_timeouts(), 10);
+            assert_eq!(t.pending(), 10);
         }
         t.pass(SECOND * 5);
         assert_eq!(timeouts[0].remaining(), SECOND * 5);
-        assert_eq!(t.driver.next_turn(), Some(SECOND * 5));
+        assert_eq!(t.next_turn(), Some(SECOND * 5));
         for (timeout, left) in timeouts.iter().zip((0..10).rev()) {
             assert!(timeout.cancel() && !timeout.reset(SECOND));
-            assert_eq!(t.timer.pending_timeouts(), left);
+            assert_eq!(t.pending(), left);
         }
         assert_eq!(t.pass(SECOND * 20), 0);
     }
@@ -386,12 +361,12 @@ mod kafka {
         let mut t = Driven::new();
         let fired = Fired::on(&t);
         let first = t.timer.clone();
-        first.new_timeout(fired.task(1), ms(100)).unwrap();
-        t.timer.new_timeout(fired.task(2), ms(200)).unwrap();
+        first.schedule(fired.task(1), ms(100));
+        t.schedule(fired.task(2), ms(200));
         t.run_for(100);
         drop(first);
         t.run_for(100);
-        t.timer.new_timeout(fired.task(3), ms(100)).unwrap();
+        t.schedule(fired.task(3), ms(100));
         t.run_for(100);
         assert_eq!(fired.take(), [(1, 100), (2, 200), (3, 300)]);
     }
@@ -400,7 +375,7 @@ mod kafka {
     #[test]
     fn a_task_runs_when_the_clock_shows_its_deadline() {
         for mut t in timers() {
-            t.timer.new_timeout(|_| (), ms(100)).unwrap();
+            t.schedule(|_| (), ms(100));
             assert_eq!((t.pass(ms(99)), t.pass(ms(1))), (0, 1));
         }
     }
@@ -422,14 +397,8 @@ mod dubbo {
                 .map(drop)
         };
         assert!(build(ms(100), 8).is_ok());
-        assert!(matches!(
-            build(Duration::ZERO, 8),
-            Err(BuildError::ZeroTick)
-        ));
-        assert!(matches!(
-            build(ms(100), 0),
-            Err(BuildError::ZeroTicksPerWheel)
-        ));
+        assert_eq!(build(Duration::ZERO, 8), Err(BuildError::ZeroTick));
+        assert_eq!(build(ms(100), 0), Err(BuildError::ZeroTicksPerWheel));
         assert!(matches!(
             build(ms(u64::MAX), 8),
             Err(BuildError::TickTooLong { .. })
@@ -446,21 +415,18 @@ mod dubbo {
     #[test]
     fn a_task_that_panics_has_expired_and_the_limit_rejects_the_ninth() {
         let mut t = Driven::with(|builder| builder.max_pending_timeouts(Some(8)));
-        let timeout = t.timer.new_timeout(|_| panic!("a test"), TICK).unwrap();
+        let timeout = t.schedule(|_| panic!("a test"), TICK);
         assert_eq!(quietly(|| t.pass(TICK)), 1);
         assert!(!timeout.cancel() && !timeout.is_cancelled());
         assert!(!format!("{timeout:?}").is_empty());
 
-        let far = t.timer.new_timeout(|_| (), SECOND * 1_000).unwrap();
+        let far = t.schedule(|_| (), SECOND * 1_000);
         assert!(far.cancel() && far.is_cancelled());
 
-        let due = [(); 8].map(|()| t.timer.new_timeout(|_| (), Duration::ZERO).unwrap());
-        assert_eq!(t.timer.pending_timeouts(), 8);
+        let due = [(); 8].map(|()| t.schedule(|_| (), Duration::ZERO));
+        assert_eq!(t.pending(), 8);
         let rejected = t.timer.new_timeout(|_| (), ms(1));
-        assert!(matches!(
-            rejected,
-            Err(NewTimeoutError::TooManyPending { limit: 8 })
-        ));
+        assert_eq!(rejected, Err(NewTimeoutError::TooManyPending { limit: 8 }));
         t.pass(TICK);
         assert!(due[2].is_expired());
         assert!(t.timer.stop().is_empty());
@@ -471,18 +437,15 @@ mod dubbo {
     fn a_task_cannot_stop_its_timer_and_a_stopped_timer_rejects() {
         let mut t = Driven::new();
         let stop = |timeout: &Timeout| drop(timeout.timer().stop());
-        t.timer.new_timeout(stop, TICK).unwrap();
+        t.schedule(stop, TICK);
         assert_eq!(quietly(|| t.pass(TICK)), 1);
-        assert!(t.timer.stats().panics == 1 && !t.timer.is_stopped());
+        assert!(t.stats().panics == 1 && !t.timer.is_stopped());
         for _ in 0..8 {
-            t.timer.new_timeout(|_| (), Duration::ZERO).unwrap();
+            t.schedule(|_| (), Duration::ZERO);
         }
         assert_eq!(t.timer.stop().len(), 8);
         assert!(t.timer.is_stopped());
-        assert!(matches!(
-            t.timer.new_timeout(|_| (), SECOND),
-            Err(NewTimeoutError::Stopped)
-        ));
+        assert_eq!(t.timer.new_timeout(|_| (), SECOND), Err(STOPPED));
     }
 }
 
@@ -512,10 +475,8 @@ mod agrona {
                 .ticks_per_wheel(10)
                 .tick(Duration::from_nanos(17_001))
         });
-        assert_eq!(
-            (t.timer.ticks_per_wheel(), t.timer.tick_duration()),
-            (16, Duration::from_nanos(17_001))
-        );
+        let sizes = (t.timer.ticks_per_wheel(), t.timer.tick_duration());
+        assert_eq!(sizes, (16, Duration::from_nanos(17_001)));
         on_both_wheels!(|Wheel| {
             let mut wheel = Wheel::new(10);
             wheel.insert(11, 0);
@@ -555,9 +516,7 @@ mod agrona {
     fn a_deadline_between_two_ticks_fires_at_the_second() {
         for mut t in timers() {
             let fired = Fired::on(&t);
-            t.timer
-                .new_timeout(fired.task(0), ms(5) + Duration::from_nanos(1))
-                .unwrap();
+            t.schedule(fired.task(0), ms(5) + Duration::from_nanos(1));
             t.run_for(10);
             assert_eq!(fired.take(), [(0, 6)]);
         }
@@ -636,10 +595,10 @@ mod agrona {
         });
         for mut t in timers() {
             let fired = Fired::on(&t);
-            t.timer.new_timeout(|_| panic!("a test"), ms(15)).unwrap();
-            t.timer.new_timeout(fired.task(2), ms(15)).unwrap();
+            t.schedule(|_| panic!("a test"), ms(15));
+            t.schedule(fired.task(2), ms(15));
             assert_eq!(quietly(|| t.pass(ms(15))), 2);
-            assert_eq!((fired.take(), t.timer.stats().panics), (vec![(2, 15)], 1));
+            assert_eq!((fired.take(), t.stats().panics), (vec![(2, 15)], 1));
         }
     }
 }
@@ -801,10 +760,8 @@ mod caffeine {
                 quietly(|| std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics))).is_err()
             );
             assert_eq!(wheel.tick(), 9);
-            assert_eq!(
-                keys.map(|key| wheel.get(key).copied()),
-                [None, None, Some(3)]
-            );
+            let values = keys.map(|key| wheel.get(key).copied());
+            assert_eq!(values, [None, None, Some(3)]);
         });
     }
 
@@ -814,10 +771,8 @@ mod caffeine {
         on_both_wheels!(|Wheel| {
             let mut wheel = Wheel::new(64);
             let key = wheel.insert(100, ());
-            assert_eq!(
-                (wheel.remove(key), wheel.remove(key), wheel.len()),
-                (Some(()), None, 0)
-            );
+            let seen = (wheel.remove(key), wheel.remove(key), wheel.len());
+            assert_eq!(seen, (Some(()), None, 0));
         });
     }
 
@@ -826,15 +781,12 @@ mod caffeine {
     fn a_reset_replaces_the_deadline_either_way() {
         for mut t in timers() {
             let fired = Fired::on(&t);
-            let timeout = t
-                .timer
-                .new_timeout(fired.task(0), SECOND * 15 * 60)
-                .unwrap();
+            let timeout = t.schedule(fired.task(0), SECOND * 15 * 60);
             for minutes in [120, 1, 2] {
                 assert!(timeout.reset(SECOND * 60 * minutes));
                 assert_eq!(timeout.remaining(), SECOND * 60 * minutes);
             }
-            assert_eq!(t.timer.pending_timeouts(), 1);
+            assert_eq!(t.pending(), 1);
             t.run();
             assert_eq!(fired.take(), [(0, 120_000)]);
             assert!(!timeout.cancel() && !timeout.reset(SECOND));
@@ -849,11 +801,11 @@ mod caffeine {
             let (first, next) = (fired.task(1), fired.task(2));
             let task = move |timeout: &Timeout| {
                 first(timeout);
-                timeout.timer().new_timeout(next, ms(100)).unwrap();
+                timeout.timer().schedule(next, ms(100));
             };
-            let timeout = t.timer.new_timeout(task, ms(100)).unwrap();
+            let timeout = t.schedule(task, ms(100));
             t.run_for(150);
-            assert!(timeout.is_expired() && t.timer.pending_timeouts() == 1);
+            assert!(timeout.is_expired() && t.pending() == 1);
             t.run_for(50);
             assert_eq!(fired.take(), [(1, 100), (2, 200)]);
         }
@@ -874,8 +826,8 @@ mod caffeine {
             };
             [1, 64].map(|width| wide(width).flat_map(|level| &level.slots).sum::<usize>())
         };
-        t.timer.new_timeout(|_| (), TICK * 100).unwrap();
-        t.driver.turn();
+        t.schedule(|_| (), TICK * 100);
+        t.turn();
         assert_eq!(entries(&t), [0, 1]);
         assert_eq!(t.pass(TICK * 70), 0);
         assert_eq!(entries(&t), [1, 0]);
@@ -888,23 +840,16 @@ mod caffeine {
     fn the_executor_gets_the_task_and_its_panic_is_counted() {
         let ran = Ends::new();
         let mut t = Driven::with(|builder| builder.task_executor(accepts_all(ExpiredTask::run)));
-        t.timer
-            .new_timeout_task(ran.task(), Duration::from_nanos(1))
-            .unwrap();
+        t.schedule_task(ran.task(), Duration::from_nanos(1));
         assert_eq!((t.pass(TICK), ran.runs()), (1, 1));
         t.timer.stop();
-        assert!(matches!(
-            t.timer.new_timeout(|_| (), SECOND),
-            Err(NewTimeoutError::Stopped)
-        ));
+        assert_eq!(t.timer.new_timeout(|_| (), SECOND), Err(STOPPED));
 
         let refuses = |_: ExpiredTask| panic!("a test");
         let mut t = Driven::with(|builder| builder.task_executor(accepts_all(refuses)));
-        t.timer
-            .new_timeout_task(ran.task(), Duration::from_nanos(1))
-            .unwrap();
+        t.schedule_task(ran.task(), Duration::from_nanos(1));
         quietly(|| t.pass(TICK));
-        assert_eq!((ran.runs(), ran.drops(), t.timer.stats().panics), (1, 2, 1));
+        assert_eq!((ran.runs(), ran.drops(), t.stats().panics), (1, 2, 1));
     }
 }
 
@@ -921,13 +866,13 @@ mod folly {
             let fired = Fired::on(&t);
             let delays = [20, 20, 40, 10, 5, 500, 605, 300, 605 * 256, 300 * 256];
             for (delay, name) in delays.into_iter().zip(0..) {
-                t.timer.new_timeout(fired.task(name), ms(delay)).unwrap();
+                t.schedule(fired.task(name), ms(delay));
             }
-            assert_eq!(t.timer.pending_timeouts(), delays.len());
+            assert_eq!(t.pending(), delays.len());
             t.run();
             let mut expected: Vec<_> = (0..).zip(delays).collect();
             expected.sort_by_key(|&(_, delay)| delay);
-            assert_eq!((fired.take(), t.timer.pending_timeouts()), (expected, 0));
+            assert_eq!((fired.take(), t.pending()), (expected, 0));
         }
     }
 
@@ -936,10 +881,10 @@ mod folly {
     fn a_timeout_that_is_reset_fires_once() {
         for mut t in timers() {
             let fired = Fired::on(&t);
-            let timeout = t.timer.new_timeout(fired.task(0), ms(20)).unwrap();
+            let timeout = t.schedule(fired.task(0), ms(20));
             t.run_for(5);
             assert!(timeout.reset(ms(20)));
-            assert_eq!(t.timer.pending_timeouts(), 1);
+            assert_eq!(t.pending(), 1);
             t.run_for(100);
             assert_eq!(fired.take(), [(0, 25)]);
         }
@@ -950,12 +895,8 @@ mod folly {
     fn what_a_task_holds_is_dropped_with_its_guard() {
         let t = Driven::new();
         let (first, second) = (Ends::new(), Ends::new());
-        let guard = t
-            .timer
-            .new_timeout_task(first.task(), TICK)
-            .unwrap()
-            .cancel_on_drop();
-        let _other = t.timer.new_timeout_task(second.task(), TICK).unwrap();
+        let guard = t.schedule_task(first.task(), TICK).cancel_on_drop();
+        let _other = t.schedule_task(second.task(), TICK);
         assert_eq!((first.drops(), second.drops()), (0, 0));
         drop(guard);
         assert_eq!((first.drops(), second.drops()), (1, 0));
@@ -970,9 +911,9 @@ mod folly {
                 let (one, two) = (fired.task(1), fired.task(2));
                 let task = move |timeout: &Timeout| {
                     one(timeout);
-                    timeout.timer().new_timeout(two, ms(second)).unwrap();
+                    timeout.timer().schedule(two, ms(second));
                 };
-                t.timer.new_timeout(task, ms(first)).unwrap();
+                t.schedule(task, ms(first));
                 t.run();
                 assert_eq!(fired.take(), [(1, first), (2, first + second)]);
             }
@@ -1002,13 +943,13 @@ mod folly {
             let third = move |timeout: &Timeout| {
                 third(timeout);
                 assert!(cancel_four());
-                timeout.timer().new_timeout(third_again, ms(5)).unwrap();
+                timeout.timer().schedule(third_again, ms(5));
             };
             let add = |name, task: Box<dyn FnOnce(&Timeout) + Send>, delay| {
                 others
                     .lock()
                     .unwrap()
-                    .insert(name, t.timer.new_timeout(task, ms(delay)).unwrap());
+                    .insert(name, t.schedule(task, ms(delay)));
             };
             add(51, Box::new(first), 5);
             add(52, Box::new(fired.task(52)), 5);
@@ -1029,7 +970,7 @@ mod folly {
                 fired.take(),
                 [(51, 5), (53, 5), (101, 10), (103, 10), (53, 10)]
             );
-            assert_eq!((t.timer.pending_timeouts(), t.timer.stats().panics), (0, 0));
+            assert_eq!((t.pending(), t.stats().panics), (0, 0));
         }
     }
 
@@ -1038,19 +979,16 @@ mod folly {
     fn a_task_may_drop_the_last_handle() {
         for mut t in timers() {
             let fired = Fired::on(&t);
-            t.timer.new_timeout(fired.task(1), ms(5)).unwrap();
+            t.schedule(fired.task(1), ms(5));
             let (last, second) = (t.timer.clone(), fired.task(2));
-            t.timer
-                .new_timeout(
-                    move |timeout: &Timeout| {
-                        second(timeout);
-                        drop(last);
-                    },
-                    ms(5),
-                )
-                .unwrap();
-            let others =
-                [5, 10].map(|delay| t.timer.new_timeout(fired.task(3), ms(delay)).unwrap());
+            t.schedule(
+                move |timeout: &Timeout| {
+                    second(timeout);
+                    drop(last);
+                },
+                ms(5),
+            );
+            let others = [5, 10].map(|delay| t.schedule(fired.task(3), ms(delay)));
             drop(t.timer);
             for _ in 0..20 {
                 t.clock.advance(ms(1));
@@ -1067,8 +1005,8 @@ mod folly {
         for mut t in timers() {
             let fired = Fired::on(&t);
             let first = t.timer.clone();
-            first.new_timeout(fired.task(1), ms(5)).unwrap();
-            t.timer.new_timeout(fired.task(2), ms(10)).unwrap();
+            first.schedule(fired.task(1), ms(5));
+            t.schedule(fired.task(2), ms(10));
             drop(first);
             t.run_for(10);
             assert_eq!(fired.take(), [(1, 5), (2, 10)]);
@@ -1079,8 +1017,8 @@ mod folly {
     #[test]
     fn a_panic_of_a_task_is_caught() {
         for mut t in timers() {
-            t.timer.new_timeout(|_| panic!("a test"), ms(1)).unwrap();
-            assert_eq!((quietly(|| t.pass(ms(1))), t.timer.stats().panics), (1, 1));
+            t.schedule(|_| panic!("a test"), ms(1));
+            assert_eq!((quietly(|| t.pass(ms(1))), t.stats().panics), (1, 1));
         }
     }
 
@@ -1088,7 +1026,7 @@ mod folly {
     #[test]
     fn the_time_that_remains_ends_at_zero() {
         for mut t in timers() {
-            let timeout = t.timer.new_timeout(|_| (), ms(10)).unwrap();
+            let timeout = t.schedule(|_| (), ms(10));
             for left in (1..=10).rev() {
                 assert_eq!(timeout.remaining(), ms(left));
                 t.run_for(1);
@@ -1104,11 +1042,11 @@ mod folly {
             let settings = |builder: hashed_wheel::Builder| builder.ticks_per_wheel(256);
             let mut t = Driven::with(|b| settings(b).hierarchical(hierarchical));
             let fired = Fired::on(&t);
-            t.timer.new_timeout(fired.task(1), ms(1)).unwrap();
+            t.schedule(fired.task(1), ms(1));
             // Past the tick of the first timeout, and no turn was made.
             t.clock.advance(ms(10));
-            t.timer.new_timeout(fired.task(2), ms(2_555)).unwrap();
-            t.driver.turn();
+            t.schedule(fired.task(2), ms(2_555));
+            t.turn();
             t.run();
             assert_eq!(fired.take(), [(1, 10), (2, 2_570)]);
         }
@@ -1120,10 +1058,8 @@ mod folly {
         for mut t in timers() {
             let fired = Fired::on(&t);
             t.run_for(10);
-            t.timer.new_timeout(fired.task(1), ms(1)).unwrap();
-            t.timer
-                .new_timeout_at(fired.task(2), t.timer.now() - ms(9))
-                .unwrap();
+            t.schedule(fired.task(1), ms(1));
+            t.schedule_at(fired.task(2), t.timer.now() - ms(9));
             t.run_for(1);
             assert_eq!(fired.take(), [(1, 11), (2, 11)]);
         }
@@ -1135,7 +1071,7 @@ mod folly {
         let mut t = Driven::with(|builder| builder.tick(ms(3)));
         let fired = Fired::on(&t);
         for name in 0..60 {
-            t.timer.new_timeout(fired.task(name), ms(10)).unwrap();
+            t.schedule(fired.task(name), ms(10));
             t.run_for(1);
         }
         t.run_for(20);
@@ -1162,17 +1098,14 @@ mod folly {
             for _ in 0..COUNT {
                 let delay = random.u64(1..LONGEST);
                 if random.bool() {
-                    let timeout = t
-                        .timer
-                        .new_timeout_task(ends.task(), ms(delay + 256))
-                        .unwrap();
+                    let timeout = t.schedule_task(ends.task(), ms(delay + 256));
                     to_cancel.entry(delay).or_default().push(timeout);
                 } else {
                     let (task, next) = (twice.task(), random.u64(1..LONGEST));
                     let again = move |timeout: &Timeout| {
-                        timeout.timer().new_timeout_task(task, ms(next)).unwrap();
+                        timeout.timer().schedule_task(task, ms(next));
                     };
-                    t.timer.new_timeout(again, ms(delay)).unwrap();
+                    t.schedule(again, ms(delay));
                 }
             }
             let cancelled: u64 = to_cancel
@@ -1189,7 +1122,7 @@ mod folly {
                         .all(|timeout| timeout.cancel())
                 );
             }
-            let (stats, again) = (t.timer.stats(), COUNT - cancelled);
+            let (stats, again) = (t.stats(), COUNT - cancelled);
             assert_eq!((ends.runs(), ends.hooks() as u64), (0, cancelled));
             assert_eq!((twice.runs() as u64, stats.expired), (again, 2 * again));
             assert_eq!((stats.pending, stats.cancelled), (0, cancelled));
@@ -1213,17 +1146,16 @@ mod seastar {
             let task = move |timeout: &Timeout| {
                 first(timeout);
                 assert!(to_cancel.get().unwrap().iter().all(Timeout::cancel));
-                timeout.timer().new_timeout(again, ms(1_100)).unwrap();
+                timeout.timer().schedule(again, ms(1_100));
             };
-            t.timer.new_timeout(task, ms(500)).unwrap();
-            t.timer.new_timeout(fired.task(2), ms(900)).unwrap();
-            t.timer.new_timeout(fired.task(3), ms(1_000)).unwrap();
-            let cancelled =
-                [700, 800].map(|delay| t.timer.new_timeout(fired.task(4), ms(delay)).unwrap());
+            t.schedule(task, ms(500));
+            t.schedule(fired.task(2), ms(900));
+            t.schedule(fired.task(3), ms(1_000));
+            let cancelled = [700, 800].map(|delay| t.schedule(fired.task(4), ms(delay)));
             others.set(cancelled).unwrap();
             t.run();
             assert_eq!(fired.take(), [(1, 500), (2, 900), (3, 1_000), (5, 1_600)]);
-            assert_eq!(t.timer.stats().panics, 0);
+            assert_eq!(t.stats().panics, 0);
         }
     }
 
@@ -1234,10 +1166,10 @@ mod seastar {
         for mut t in timers() {
             let fired = Fired::on(&t);
             for name in [1, 2] {
-                let timeout = t.timer.new_timeout(fired.task(name), ms(100)).unwrap();
+                let timeout = t.schedule(fired.task(name), ms(100));
                 assert!(timeout.cancel() && !timeout.reset(ms(100)));
             }
-            t.timer.new_timeout(fired.task(3), ms(100)).unwrap();
+            t.schedule(fired.task(3), ms(100));
             t.run();
             assert_eq!(fired.take(), [(3, 100)]);
         }
@@ -1254,16 +1186,12 @@ mod seastar {
             let task = move || {
                 log.add(1);
                 assert!(own.get().unwrap().cancel());
-                timer.new_timeout(next.task(2), ms(10)).unwrap();
+                timer.schedule(next.task(2), ms(10));
             };
-            assert!(
-                handle
-                    .set(t.timer.schedule_at_fixed_rate(task, ms(5), ms(5)).unwrap())
-                    .is_ok()
-            );
+            assert!(handle.set(t.fixed_rate(task, ms(5), ms(5))).is_ok());
             t.run_for(1_000);
             assert_eq!(fired.take(), [(1, 5), (2, 15)]);
-            assert_eq!((t.timer.pending_timeouts(), t.timer.stats().panics), (0, 0));
+            assert_eq!((t.pending(), t.stats().panics), (0, 0));
         }
     }
 }
@@ -1279,8 +1207,8 @@ mod pingora {
 
     use hashed_wheel::TimeoutError;
 
-    use super::common::AsyncTask;
     use super::*;
+    use crate::common::AsyncTask;
 
     /// Polls the future, and moves the clock to the next turn as long as it is pending.
     fn block_on<T>(t: &mut Driven, future: impl Future<Output = T>) -> T {
@@ -1292,7 +1220,7 @@ mod pingora {
             {
                 return output;
             }
-            t.pass(t.driver.next_turn().unwrap());
+            t.pass(t.next_turn().unwrap());
         }
     }
 
@@ -1304,10 +1232,8 @@ mod pingora {
         let elapsed = block_on(&mut t, timer.timeout(SECOND, pending::<()>()));
         assert!(matches!(elapsed, Err(TimeoutError::Elapsed)));
         assert_eq!(t.clock.now(), SECOND);
-        assert_eq!(
-            block_on(&mut t, timer.timeout(SECOND, async { 1 })).unwrap(),
-            1
-        );
+        let output = block_on(&mut t, timer.timeout(SECOND, async { 1 })).unwrap();
+        assert_eq!(output, 1);
         assert_eq!(t.clock.now(), SECOND);
         for limit in [60, 1_000] {
             let before = t.clock.now();
@@ -1315,10 +1241,8 @@ mod pingora {
                 timer.sleep(SECOND).await.unwrap();
                 1
             };
-            assert_eq!(
-                block_on(&mut t, timer.timeout(SECOND * limit, delayed)).unwrap(),
-                1
-            );
+            let output = block_on(&mut t, timer.timeout(SECOND * limit, delayed)).unwrap();
+            assert_eq!(output, 1);
             assert_eq!(t.clock.now() - before, SECOND);
         }
     }
