@@ -2,8 +2,6 @@
 //! smol. These tests use real time, so lower bounds are strict and upper bounds generous.
 #![cfg(feature = "async")]
 
-use crate::common;
-
 use std::future::{pending, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::task::Poll;
 use std::time::Instant;
 
-use common::{TEST_TIMEOUT, ends, ms};
+use crate::common::{TEST_TIMEOUT, built_driven, ends, ms};
 use hashed_wheel::{HashedWheelTimer, MissedTick, NewTimeoutError, Schedule, TimeoutError};
 
 /// The number of tasks that sleep at the same time.
@@ -202,8 +200,9 @@ fn one_task_waits_for_many_sleeps() {
             waiting
         });
         let stats = timer.stats();
+        let counts = (stats.scheduled, stats.expired, stats.pending);
         assert_eq!(
-            (stats.scheduled, stats.expired, stats.pending),
+            counts,
             (waiting, waiting, 0),
             "each sleep is scheduled once"
         );
@@ -231,11 +230,7 @@ fn a_sleep_that_loses_a_select_is_cancelled() {
                     }
                     never = timer.sleep(TEST_TIMEOUT) => panic!("{never:?}"),
                 }
-                assert_eq!(
-                    timer.pending_timeouts(),
-                    1,
-                    "only the idle timeout is pending"
-                );
+                assert_eq!(timer.pending_timeouts(), 1, "only the idle one is pending");
             }
             let (first, second) =
                 tokio::join!(timer.sleep(ms(5)), timer.timeout(ms(5), async { 5 }));
@@ -350,10 +345,7 @@ fn an_interval_keeps_its_period_in_real_time() {
 #[cfg_attr(miri, ignore = "smol uses system calls that Miri does not know")]
 fn one_thread_turns_the_driver_and_runs_the_tasks() {
     ends(|| {
-        let (timer, mut driver) = HashedWheelTimer::builder()
-            .tick(ms(1))
-            .build_driven()
-            .unwrap();
+        let (timer, mut driver) = built_driven(|builder| builder.tick(ms(1)));
         let executor = smol::LocalExecutor::new();
         let done = Arc::new(AtomicUsize::new(0));
         for number in 0..40 {

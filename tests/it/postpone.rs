@@ -1,14 +1,12 @@
 //! Tasks that postpone themselves.
 
-use crate::common;
-
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use common::{Driven, TICK, accepts_all, ends, eventually, quietly};
+use crate::common::{Driven, Schedules, TICK, accepts_all, ends, eventually, quietly};
 use hashed_wheel::{ExpiredTask, Timeout, TimerTask, executor};
 
 type Answer = dyn Fn(&Timeout) -> Option<Duration> + Send;
@@ -62,7 +60,7 @@ fn all(events: &Receiver<&'static str>) -> Vec<&'static str> {
 fn a_task_that_postpones_itself_keeps_its_timeout_and_its_place() {
     let mut t = Driven::with(|builder| builder.max_pending_timeouts(Some(1)));
     let (task, events) = answers([TICK * 5, TICK]);
-    let timeout = t.timer.new_timeout_task(task, TICK).unwrap();
+    let timeout = t.schedule_task(task, TICK);
     assert_eq!((t.pass(TICK), all(&events)), (0, vec!["asked"]));
     assert_eq!(timeout.remaining(), TICK * 5);
     assert!(t.timer.new_timeout(|_| (), TICK).is_err());
@@ -70,7 +68,7 @@ fn a_task_that_postpones_itself_keeps_its_timeout_and_its_place() {
     assert_eq!((t.pass(TICK), all(&events)), (0, vec!["asked"]));
     assert_eq!((t.pass(TICK), all(&events)), (1, vec!["asked", "run"]));
     assert!(timeout.is_expired());
-    let stats = t.timer.stats();
+    let stats = t.stats();
     assert_eq!((stats.scheduled, stats.expired, stats.pending), (1, 1, 0));
 }
 
@@ -87,7 +85,7 @@ fn a_task_whose_timer_is_stopped_while_it_is_asked_does_not_run() {
         drop(last.lock().unwrap().take());
         None
     });
-    let timeout = timer.new_timeout_task(task, TICK).unwrap();
+    let timeout = timer.schedule_task(task, TICK);
     drop(timer);
     clock.advance(TICK);
     assert_eq!(
@@ -102,10 +100,10 @@ fn a_task_whose_timer_is_stopped_while_it_is_asked_does_not_run() {
 fn a_task_that_postpones_itself_by_nothing_is_asked_once_per_tick() {
     let mut t = Driven::new();
     let (task, events) = answers([Duration::ZERO; 2]);
-    t.timer.new_timeout_task(task, TICK).unwrap();
+    t.schedule_task(task, TICK);
     for _ in 0..2 {
         assert_eq!((t.pass(TICK), all(&events)), (0, vec!["asked"]));
-        assert_eq!((t.driver.turn(), all(&events)), (0, vec![]));
+        assert_eq!((t.turn(), all(&events)), (0, vec![]));
     }
     assert_eq!((t.pass(TICK), all(&events)), (1, vec!["asked", "run"]));
 }
@@ -114,9 +112,9 @@ fn a_task_that_postpones_itself_by_nothing_is_asked_once_per_tick() {
 fn a_reset_moves_the_deadline_at_which_the_task_is_asked() {
     let mut t = Driven::new();
     let (task, events) = answers([TICK * 9]);
-    let timeout = t.timer.new_timeout_task(task, TICK * 9).unwrap();
+    let timeout = t.schedule_task(task, TICK * 9);
     assert!(timeout.reset(TICK));
-    t.driver.turn();
+    t.turn();
     assert!(timeout.reset(TICK * 3));
     assert_eq!((t.pass(TICK * 2), all(&events)), (0, vec![]));
     assert_eq!((t.pass(TICK), all(&events)), (0, vec!["asked"]));
@@ -135,12 +133,12 @@ fn a_task_that_is_asked_resets_nothing_and_cancels_itself() {
             assert!(own.cancel() && !own.cancel() && !own.cancel_and_wait());
             Some(TICK)
         });
-        let timeout = t.timer.new_timeout_task(task, TICK).unwrap();
+        let timeout = t.schedule_task(task, TICK);
         assert_eq!(t.pass(TICK), 0);
         assert_eq!(all(&events), ["asked", "cancelled"]);
         assert!(timeout.is_cancelled());
-        assert_eq!((t.pass(TICK * 5), t.timer.pending_timeouts()), (0, 0));
-        assert_eq!(t.timer.stats().panics, 0);
+        assert_eq!((t.pass(TICK * 5), t.pending()), (0, 0));
+        assert_eq!(t.stats().panics, 0);
     }
 }
 
@@ -156,7 +154,7 @@ fn cancel_and_wait_waits_for_the_hook_of_a_task_that_is_asked() {
             is_released.lock().unwrap().recv().unwrap();
             Some(TICK)
         });
-        let timeout = t.timer.new_timeout_task(task, TICK).unwrap();
+        let timeout = t.schedule_task(task, TICK);
         let events = ends(move || {
             thread::scope(|scope| {
                 let waiting = timeout.clone();
@@ -185,10 +183,10 @@ fn with_and_without_executor() -> [Driven; 2] {
 fn a_task_that_panics_when_it_is_asked_runs() {
     let mut t = Driven::new();
     let (task, events) = postponing(|_| panic!("no answer"));
-    t.timer.new_timeout_task(task, TICK).unwrap();
+    t.schedule_task(task, TICK);
     assert_eq!(quietly(|| t.pass(TICK)), 1);
     assert_eq!(all(&events), ["asked", "run"]);
-    assert_eq!(t.timer.stats().panics, 1);
+    assert_eq!(t.stats().panics, 1);
 }
 
 /// The worker asks. Only a task that is due goes to the executor.
@@ -199,7 +197,7 @@ fn a_task_that_postpones_itself_does_not_go_to_the_executor() {
         executor::from_fn(move |task: ExpiredTask| queue.send(task).map_err(|task| task.0));
     let mut t = Driven::with(|builder| builder.task_executor(executor));
     let (task, events) = answers([TICK]);
-    t.timer.new_timeout_task(task, TICK).unwrap();
+    t.schedule_task(task, TICK);
     assert_eq!((t.pass(TICK), all(&events)), (0, vec!["asked"]));
     assert!(tasks.try_recv().is_err());
     assert_eq!((t.pass(TICK), all(&events)), (1, vec!["asked"]));
@@ -211,7 +209,7 @@ fn a_task_that_postpones_itself_does_not_go_to_the_executor() {
 fn the_end_of_the_timer_cancels_a_task_that_has_postponed_itself() {
     let mut t = Driven::new();
     let (task, events) = answers([TICK]);
-    let timeout = t.timer.new_timeout_task(task, TICK).unwrap();
+    let timeout = t.schedule_task(task, TICK);
     t.pass(TICK);
     assert_eq!(t.timer.stop(), [timeout]);
     assert_eq!(all(&events), ["asked", "cancelled"]);
@@ -227,7 +225,7 @@ fn a_timer_that_shuts_down_lets_a_task_postpone_itself() {
         asked.fetch_add(1, SeqCst);
         Some(TICK)
     });
-    let timeout = t.timer.new_timeout_task(task, TICK).unwrap();
+    let timeout = t.schedule_task(task, TICK);
     t.clock.advance(TICK);
     assert_eq!(t.timer.shutdown(TICK), [timeout]);
     assert_eq!(count.load(SeqCst), 1);
@@ -245,7 +243,7 @@ fn a_task_that_gives_no_answer_is_due() {
     }
 
     let mut t = Driven::new();
-    t.timer.new_timeout_task(Silent, TICK).unwrap();
+    t.schedule_task(Silent, TICK);
     assert_eq!(t.pass(TICK), 1);
 }
 
@@ -269,9 +267,7 @@ fn a_large_task_postpones_itself() {
 
     let mut t = Driven::new();
     let (task, events) = answers([TICK]);
-    t.timer
-        .new_timeout_task(Large(task, [7; 99]), TICK)
-        .unwrap();
+    t.schedule_task(Large(task, [7; 99]), TICK);
     assert_eq!((t.pass(TICK), t.pass(TICK)), (0, 1));
     assert_eq!(all(&events), ["asked", "asked", "run"]);
 }

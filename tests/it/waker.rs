@@ -1,8 +1,6 @@
 //! The sleep that a driver announces, and the operations that wake the loop earlier. The tests use
 //! a clock that stands still, and a loop that really sleeps.
 
-use crate::common;
-
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::{Sender, channel};
@@ -10,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
-use common::{Driven, Ends, TICK, ends, ms, quietly};
+use crate::common::{Driven, Ends, Schedules, TICK, built_driven, ends, ms, quietly};
 use hashed_wheel::{Alarm, Clock, Driver, ExpiredTask, HashedWheelTimer, Schedule, TaskExecutor};
 
 /// Returns a driven timer and the number of calls of its waker.
@@ -26,51 +24,46 @@ fn counted() -> (Driven, Arc<AtomicUsize>) {
 #[test]
 fn an_earlier_timeout_wakes_the_loop_once_and_a_later_one_does_not() {
     let (t, wakes) = counted();
-    t.timer.new_timeout(|_| (), TICK * 10).unwrap();
-    assert_eq!(t.driver.next_turn(), Some(TICK * 10));
+    t.schedule(|_| (), TICK * 10);
+    assert_eq!(t.next_turn(), Some(TICK * 10));
     for ticks in [10, 11, 1_000] {
-        t.timer.new_timeout(|_| (), TICK * ticks).unwrap();
+        t.schedule(|_| (), TICK * ticks);
         assert_eq!(wakes.load(SeqCst), 0, "{ticks}");
     }
     // The deadline is earlier than the announced turn, but its tick is the same.
-    t.timer.new_timeout(|_| (), TICK * 9 + ms(1)).unwrap();
+    t.schedule(|_| (), TICK * 9 + ms(1));
     assert_eq!(wakes.load(SeqCst), 0);
-    t.timer.new_timeout(|_| (), TICK * 9).unwrap();
+    t.schedule(|_| (), TICK * 9);
     assert_eq!(wakes.load(SeqCst), 1);
-    t.timer.new_timeout(|_| (), TICK).unwrap();
+    t.schedule(|_| (), TICK);
     assert_eq!(wakes.load(SeqCst), 1, "the loop has already been woken");
-    assert_eq!(t.driver.next_turn(), Some(TICK));
+    assert_eq!(t.next_turn(), Some(TICK));
 }
 
 #[test]
 fn any_timeout_wakes_a_loop_that_sleeps_without_a_limit() {
     for delay in [Duration::ZERO, TICK, TICK * 1_000_000] {
         let (mut t, wakes) = counted();
-        assert_eq!(t.driver.next_turn(), None);
-        t.timer.new_timeout(|_| (), delay).unwrap();
+        assert_eq!(t.next_turn(), None);
+        t.schedule(|_| (), delay);
         assert_eq!(wakes.load(SeqCst), 1, "{delay:?}");
         assert_eq!(t.pass(delay + TICK), 1);
-        assert_eq!(t.driver.next_turn(), None);
+        assert_eq!(t.next_turn(), None);
     }
 }
 
 #[test]
 fn a_loop_without_an_announced_sleep_is_not_woken() {
     let (mut t, wakes) = counted();
-    t.timer.new_timeout(|_| (), TICK * 5).unwrap();
-    assert_eq!(t.driver.next_turn(), Some(TICK * 5));
+    t.schedule(|_| (), TICK * 5);
+    assert_eq!(t.next_turn(), Some(TICK * 5));
     // The turn has another cause. From now on the loop is awake, also while its tasks run.
     let handle = t.timer.clone();
-    t.timer
-        .new_timeout(
-            move |_| drop(handle.new_timeout(|_| (), TICK).unwrap()),
-            TICK * 5,
-        )
-        .unwrap();
+    t.schedule(move |_| drop(handle.schedule(|_| (), TICK)), TICK * 5);
     assert_eq!(t.pass(TICK), 0);
-    t.timer.new_timeout(|_| (), TICK).unwrap();
+    t.schedule(|_| (), TICK);
     assert_eq!(t.pass(TICK * 4), 3);
-    t.timer.new_timeout(|_| (), Duration::ZERO).unwrap();
+    t.schedule(|_| (), Duration::ZERO);
     assert_eq!(wakes.load(SeqCst), 0);
 }
 
@@ -78,9 +71,9 @@ fn a_loop_without_an_announced_sleep_is_not_woken() {
 fn a_loop_that_wakes_for_the_next_tick_is_not_woken_earlier() {
     let (mut t, wakes) = counted();
     t.pass(TICK * 3);
-    t.timer.new_timeout(|_| (), TICK).unwrap();
-    assert_eq!(t.driver.next_turn(), Some(TICK));
-    t.timer.new_timeout(|_| (), Duration::ZERO).unwrap();
+    t.schedule(|_| (), TICK);
+    assert_eq!(t.next_turn(), Some(TICK));
+    t.schedule(|_| (), Duration::ZERO);
     assert_eq!(wakes.load(SeqCst), 0, "both timeouts are for the next tick");
     assert_eq!(t.pass(TICK), 2);
 }
@@ -88,28 +81,28 @@ fn a_loop_that_wakes_for_the_next_tick_is_not_woken_earlier() {
 #[test]
 fn a_reset_to_before_the_announced_turn_wakes_the_loop() {
     let (mut t, wakes) = counted();
-    let near = t.timer.new_timeout(|_| (), TICK * 10).unwrap();
-    let far = t.timer.new_timeout(|_| (), TICK * 100).unwrap();
-    t.driver.turn();
-    assert_eq!(t.driver.next_turn(), Some(TICK * 10));
+    let near = t.schedule(|_| (), TICK * 10);
+    let far = t.schedule(|_| (), TICK * 100);
+    t.turn();
+    assert_eq!(t.next_turn(), Some(TICK * 10));
     assert!(near.reset(TICK * 20) && far.reset(TICK * 200) && far.reset(TICK * 15));
     assert_eq!(wakes.load(SeqCst), 0);
     assert!(far.reset(TICK * 5));
     assert_eq!(wakes.load(SeqCst), 1);
-    assert_eq!(t.driver.next_turn(), Some(TICK * 5));
+    assert_eq!(t.next_turn(), Some(TICK * 5));
 }
 
 #[test]
 fn a_cancel_does_not_wake_the_loop() {
     let (mut t, wakes) = counted();
     let timeouts: Vec<_> = (10..20)
-        .map(|ticks| t.timer.new_timeout(|_| (), TICK * ticks).unwrap())
+        .map(|ticks| t.schedule(|_| (), TICK * ticks))
         .collect();
-    t.driver.turn();
-    assert_eq!(t.driver.next_turn(), Some(TICK * 10));
+    t.turn();
+    assert_eq!(t.next_turn(), Some(TICK * 10));
     assert!(timeouts.iter().all(|timeout| timeout.cancel()));
     assert_eq!(wakes.load(SeqCst), 0);
-    assert_eq!(t.driver.next_turn(), None);
+    assert_eq!(t.next_turn(), None);
 }
 
 /// A loop with a long sleep is woken after a number of messages. Otherwise the messages of a whole
@@ -118,22 +111,22 @@ fn a_cancel_does_not_wake_the_loop() {
 #[cfg_attr(miri, ignore = "too many timeouts")]
 fn messages_do_not_accumulate_during_an_announced_sleep() {
     let (t, wakes) = counted();
-    t.timer.new_timeout(|_| (), TICK).unwrap();
-    assert_eq!(t.driver.next_turn(), Some(TICK));
+    t.schedule(|_| (), TICK);
+    assert_eq!(t.next_turn(), Some(TICK));
     for _ in 0..10_000 {
-        t.timer.new_timeout(|_| (), TICK * 100).unwrap().cancel();
+        t.schedule(|_| (), TICK * 100).cancel();
     }
     assert_eq!(wakes.load(SeqCst), 0, "the loop makes a turn soon");
 
     let (t, wakes) = counted();
-    t.timer.new_timeout(|_| (), TICK * 10).unwrap();
+    t.schedule(|_| (), TICK * 10);
     let mut expected = 0;
     for index in 0..100_000 {
         if wakes.load(SeqCst) == expected {
             expected += 1;
-            assert_eq!(t.driver.next_turn(), Some(TICK * 10), "{index}");
+            assert_eq!(t.next_turn(), Some(TICK * 10), "{index}");
         }
-        t.timer.new_timeout(|_| (), TICK * 100).unwrap().cancel();
+        t.schedule(|_| (), TICK * 100).cancel();
     }
     assert!((10..100).contains(&wakes.load(SeqCst)), "{wakes:?}");
 }
@@ -149,12 +142,12 @@ fn a_stop_wakes_the_loop_once_and_the_drop_of_the_driver_does_not() {
     assert_eq!(wakes.load(SeqCst), 1);
 
     let (t, wakes) = counted();
-    assert_eq!(t.driver.next_turn(), None);
+    assert_eq!(t.next_turn(), None);
     drop(t.timer);
     assert_eq!(wakes.load(SeqCst), 1, "the last handle stops the timer too");
 
     let (t, wakes) = counted();
-    assert_eq!(t.driver.next_turn(), None);
+    assert_eq!(t.next_turn(), None);
     drop(t.driver);
     drop(t.timer.stop());
     assert_eq!(wakes.load(SeqCst), 0, "there is no loop to wake");
@@ -165,12 +158,12 @@ fn a_waker_that_panics_affects_no_timeout() {
     let mut t = Driven::with(|builder| builder.waker(|| panic!("the waker")));
     let ends = Ends::new();
     quietly(|| {
-        assert_eq!(t.driver.next_turn(), None);
-        t.timer.new_timeout_task(ends.task(), TICK).unwrap();
-        assert_eq!(t.timer.stats().panics, 1);
+        assert_eq!(t.next_turn(), None);
+        t.schedule_task(ends.task(), TICK);
+        assert_eq!(t.stats().panics, 1);
         assert_eq!(t.pass(TICK), 1);
         assert!(t.timer.stop().is_empty());
-        assert_eq!(t.timer.stats().panics, 2);
+        assert_eq!(t.stats().panics, 2);
     });
     assert_eq!((ends.runs(), ends.drops()), (1, 1));
 }
@@ -184,9 +177,9 @@ fn after_a_panic_of_the_waker_the_next_timeout_wakes_the_loop() {
         builder.waker(move || assert_ne!(counter.fetch_add(1, SeqCst), 0, "the first call panics"))
     });
     quietly(|| {
-        assert_eq!(t.driver.next_turn(), None);
+        assert_eq!(t.next_turn(), None);
         for expected in [1, 2, 2] {
-            t.timer.new_timeout(|_| (), TICK).unwrap();
+            t.schedule(|_| (), TICK);
             assert_eq!(wakes.load(SeqCst), expected);
         }
     });
@@ -195,9 +188,9 @@ fn after_a_panic_of_the_waker_the_next_timeout_wakes_the_loop() {
 #[test]
 fn a_loop_that_sleeps_for_two_ticks_is_woken_for_the_next_one() {
     let (t, wakes) = counted();
-    t.timer.new_timeout(|_| (), TICK * 2).unwrap();
-    assert_eq!(t.driver.next_turn(), Some(TICK * 2));
-    t.timer.new_timeout(|_| (), TICK).unwrap();
+    t.schedule(|_| (), TICK * 2);
+    assert_eq!(t.next_turn(), Some(TICK * 2));
+    t.schedule(|_| (), TICK);
     assert_eq!(wakes.load(SeqCst), 1);
 }
 
@@ -207,11 +200,8 @@ fn a_loop_that_ends_takes_no_timeout_from_the_stop() {
     for _ in 0..if cfg!(miri) { 3 } else { 200 } {
         let wake_up = Arc::new(WakeUp::default());
         let wake = Arc::clone(&wake_up);
-        let (timer, driver) = HashedWheelTimer::builder()
-            .waker(move || wake.wake())
-            .build_driven()
-            .unwrap();
-        let timeout = timer.new_timeout(|_| (), ms(60_000)).unwrap();
+        let (timer, driver) = built_driven(|builder| builder.waker(move || wake.wake()));
+        let timeout = timer.schedule(|_| (), ms(60_000));
         let sleeper = sleeper(driver, wake_up);
         assert_eq!(timer.stop(), [timeout]);
         sleeper.join().unwrap();
@@ -274,11 +264,11 @@ fn a_waker_may_use_the_timer() {
     });
     *own.lock().unwrap() = Some(t.timer.clone());
     ends(move || {
-        assert_eq!(t.driver.next_turn(), None);
-        let timeout = t.timer.new_timeout(|_| (), TICK * 3).unwrap();
+        assert_eq!(t.next_turn(), None);
+        let timeout = t.schedule(|_| (), TICK * 3);
         assert!(timeout.is_cancelled());
-        assert_eq!(t.driver.next_turn(), None);
-        assert_eq!(t.timer.stats().panics, 0);
+        assert_eq!(t.next_turn(), None);
+        assert_eq!(t.stats().panics, 0);
     });
     // The waker's own handle would keep the waker alive, and the leak sanitizer would report it.
     *own.lock().unwrap() = None;
@@ -313,15 +303,12 @@ fn a_waker_may_stop_the_timer_at_the_end_of_a_last_run() {
         });
         stops += ends(move || {
             let schedule = Schedule::at_fixed_rate(TICK);
-            let periodic = t
-                .timer
-                .schedule_periodic(schedule, |_| ControlFlow::Break(()))
-                .unwrap();
+            let periodic = t.periodic(schedule, |_| ControlFlow::Break(()));
             t.pass(TICK * 2);
             for _ in 0..count {
-                t.timer.new_timeout(|_| (), TICK * 99).unwrap();
+                t.schedule(|_| (), TICK * 99);
             }
-            assert!(t.driver.next_turn().is_some());
+            assert!(t.next_turn().is_some());
             *own.lock().unwrap() = Some(t.timer.clone());
             tasks.recv().unwrap().run();
             *own.lock().unwrap() = None;
@@ -481,18 +468,14 @@ fn no_wake_up_is_lost_between_four_producers_and_a_loop() {
                         // immediately.
                         match random.u32(..4) {
                             0 => {
-                                let far =
-                                    timer.new_timeout(task, Duration::from_secs(3_600)).unwrap();
+                                let far = timer.schedule(task, Duration::from_secs(3_600));
                                 assert!(far.reset(delay));
                             }
                             1 => {
-                                timer
-                                    .new_timeout(|_| unreachable!(), delay + ms(100))
-                                    .unwrap()
-                                    .cancel();
-                                timer.new_timeout(task, delay).unwrap();
+                                timer.schedule(|_| unreachable!(), delay + ms(100)).cancel();
+                                timer.schedule(task, delay);
                             }
-                            _ => drop(timer.new_timeout(task, delay).unwrap()),
+                            _ => drop(timer.schedule(task, delay)),
                         }
                         assert!(wait.recv().unwrap() >= delay, "early");
                     }
@@ -510,10 +493,7 @@ fn no_wake_up_is_lost_between_four_producers_and_a_loop() {
 fn a_loop_with_nothing_to_do_sleeps_until_the_timer_is_stopped() {
     let wake_up = Arc::new(WakeUp::default());
     let wake = Arc::clone(&wake_up);
-    let (timer, driver) = HashedWheelTimer::builder()
-        .waker(move || wake.wake())
-        .build_driven()
-        .unwrap();
+    let (timer, driver) = built_driven(|builder| builder.waker(move || wake.wake()));
     let sleeper = sleeper(driver, wake_up);
     thread::sleep(ms(50));
     let sleeps = ends(move || {
