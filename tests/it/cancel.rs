@@ -1,14 +1,12 @@
 //! Every way to end a timeout without running it: each calls the task's hook, and each lets the
 //! worker reclaim memory.
 
-use crate::common;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
-use common::{Driven, TICK};
+use crate::common::{Driven, Schedules, TICK};
 use hashed_wheel::{Cancel, CancelOnDrop, HashedWheelTimer, Timeout, TimerTask};
 
 const FAR: Duration = Duration::from_secs(3_600);
@@ -46,12 +44,12 @@ type Schedule = fn(&HashedWheelTimer, &Arc<Hook>) -> Timeout;
 
 fn schedule<const N: usize>(timer: &HashedWheelTimer, hook: &Arc<Hook>) -> Timeout {
     let task = Hooked(Arc::clone(hook), [0; N]);
-    timer.new_timeout_task(task, FAR).unwrap()
+    timer.schedule_task(task, FAR)
 }
 
 fn schedule_boxed(timer: &HashedWheelTimer, hook: &Arc<Hook>) -> Timeout {
     let task: Box<dyn hashed_wheel::DynTimerTask> = Box::new(Hooked(Arc::clone(hook), []));
-    timer.new_timeout_task(task, FAR).unwrap()
+    timer.schedule_task(task, FAR)
 }
 
 /// A name, and a call that ends the timeout.
@@ -108,7 +106,7 @@ fn every_way_to_end_a_timeout_calls_its_hook_once_on_this_thread() {
                 let hook = Arc::new(Hook::default());
                 let timeout = schedule(&t.timer, &hook);
                 if is_in_wheel {
-                    assert_eq!(t.driver.turn(), 0);
+                    assert_eq!(t.turn(), 0);
                 }
                 let stats = t.timer.downgrade();
                 let Driven { timer, driver, .. } = t;
@@ -155,16 +153,16 @@ fn assert_wakes_the_loop_once<T>(
     let counter = Arc::clone(&wakes);
     let mut t = Driven::with(|builder| builder.waker(move || _ = counter.fetch_add(1, SeqCst)));
     let made: Vec<T> = (0..40_000).map(|_| make(&t.timer)).collect();
-    assert_eq!(t.driver.turn(), 0, "{way}");
-    assert!(t.driver.next_turn() > Some(TICK * 2), "{way}");
+    assert_eq!(t.turn(), 0, "{way}");
+    assert!(t.next_turn() > Some(TICK * 2), "{way}");
     wakes.store(0, SeqCst);
     made.into_iter().for_each(end);
-    assert_eq!(t.timer.pending_timeouts(), 0, "{way}");
+    assert_eq!(t.pending(), 0, "{way}");
     assert_eq!(wakes.load(SeqCst), 1, "{way}");
 }
 
 fn nothing(timer: &HashedWheelTimer) -> Timeout {
-    timer.new_timeout(|_| (), FAR).unwrap()
+    timer.schedule(|_| (), FAR)
 }
 
 #[test]
@@ -187,7 +185,7 @@ fn cancelled_timeouts_wake_the_loop() {
     for (way, end) in ways {
         assert_wakes_the_loop_once(way, nothing, end);
         let task = || Hooked(Arc::new(Hook::default()), []);
-        let make = |timer: &HashedWheelTimer| timer.new_timeout_task(task(), FAR).unwrap();
+        let make = |timer: &HashedWheelTimer| timer.schedule_task(task(), FAR);
         assert_wakes_the_loop_once(way, make, end);
     }
     // All at once, by the timer.
@@ -195,7 +193,7 @@ fn cancelled_timeouts_wake_the_loop() {
     let counter = Arc::clone(&wakes);
     let t = Driven::with(|builder| builder.waker(move || _ = counter.fetch_add(1, SeqCst)));
     (0..40_000).for_each(|_| drop(nothing(&t.timer)));
-    assert!(t.driver.next_turn() > Some(TICK * 2));
+    assert!(t.next_turn() > Some(TICK * 2));
     wakes.store(0, SeqCst);
     assert_eq!(t.timer.cancel_all(), 40_000);
     assert_eq!(wakes.load(SeqCst), 1);
@@ -218,7 +216,7 @@ fn disarmed_and_cancelled_alarms_wake_the_loop() {
 #[test]
 #[cfg_attr(miri, ignore = "too many timeouts")]
 fn cancelled_periodic_tasks_wake_the_loop() {
-    let make = |timer: &HashedWheelTimer| timer.schedule_at_fixed_rate(|| (), FAR, FAR).unwrap();
+    let make = |timer: &HashedWheelTimer| timer.fixed_rate(|| (), FAR, FAR);
     assert_wakes_the_loop_once("cancel", make, |task| assert!(task.cancel()));
     assert_wakes_the_loop_once("and drop", make, |task| assert!(task.cancel_and_drop()));
     assert_wakes_the_loop_once("and wait", make, |task| assert!(task.cancel_and_wait()));

@@ -1,14 +1,12 @@
 //! Many timeouts at once: each ends, or moves, as by a call of its own.
 
-use crate::common;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::{self, Sender};
 use std::thread;
 use std::time::Duration;
 
-use common::{Driven, TICK, quietly};
+use crate::common::{Driven, Schedules, TICK, quietly};
 use hashed_wheel::{HashedWheelTimer, ManualClock, Timeout, TimerTask};
 
 const FAR: Duration = Duration::from_secs(3_600);
@@ -59,10 +57,8 @@ fn any_mix_of_timers_states_and_tasks_is_cancelled() {
     let all = timeouts.into_iter().chain(ended);
     assert_eq!(Timeout::cancel_each(all), 5 * MANY as usize - 10);
     assert!(clones.iter().all(Timeout::is_cancelled));
-    assert_eq!(
-        called.try_iter().count() + hooks_before,
-        5 * MANY as usize / 3
-    );
+    let hooks = called.try_iter().count() + hooks_before;
+    assert_eq!(hooks, 5 * MANY as usize / 3);
     assert_eq!(Arc::strong_count(&shared), 1);
     for driven in [&mut first, &mut second] {
         assert_eq!(driven.timer.pending_timeouts(), 0);
@@ -102,12 +98,12 @@ fn a_hook_that_panics_and_one_that_cancels_others_harm_no_other() {
     }
     let driven = Driven::new();
     let timer = &driven.timer;
-    let [other, member] = [0, 1].map(|_| timer.new_timeout(|_| (), FAR).unwrap());
+    let [other, member] = [0, 1].map(|_| timer.schedule(|_| (), FAR));
     let others = vec![other, member.clone()];
-    let mut timeouts = vec![timer.new_timeout_task(Panics, FAR).unwrap()];
-    timeouts.push(timer.new_timeout_task(CancelsOthers(others), FAR).unwrap());
+    let mut timeouts = vec![timer.schedule_task(Panics, FAR)];
+    timeouts.push(timer.schedule_task(CancelsOthers(others), FAR));
     timeouts.push(member);
-    timeouts.push(timer.new_timeout_task(Panics, FAR).unwrap());
+    timeouts.push(timer.schedule_task(Panics, FAR));
     assert_eq!(quietly(|| Timeout::cancel_each(timeouts)), 4);
     assert_eq!(timer.stats().panics, 2);
     assert_eq!(timer.pending_timeouts(), 0);
@@ -116,7 +112,7 @@ fn a_hook_that_panics_and_one_that_cancels_others_harm_no_other() {
 #[test]
 fn what_an_iterator_has_given_before_its_panic_is_not_left_out() {
     let driven = Driven::new();
-    let timeouts = [0, 1, 2].map(|_| driven.timer.new_timeout(|_| (), FAR).unwrap());
+    let timeouts = [0, 1, 2].map(|_| driven.timer.schedule(|_| (), FAR));
     let begin = driven.timer.now();
     let panics_at = |panics: usize| {
         let numbered = timeouts.iter().enumerate();
@@ -133,10 +129,8 @@ fn what_an_iterator_has_given_before_its_panic_is_not_left_out() {
     assert_eq!(is_moved, [true, true, false]);
     let cancel = || Timeout::cancel_each(panics_at(2).cloned());
     quietly(|| thread::scope(|scope| scope.spawn(cancel).join().unwrap_err()));
-    assert_eq!(
-        timeouts.map(|timeout| timeout.is_cancelled()),
-        [true, true, false]
-    );
+    let cancelled = timeouts.map(|timeout| timeout.is_cancelled());
+    assert_eq!(cancelled, [true, true, false]);
 }
 
 #[test]
@@ -197,9 +191,7 @@ fn each_timeout_fires_at_the_new_deadline() {
         let fired = Arc::new(AtomicUsize::new(0));
         let timeout = |timer: &HashedWheelTimer| {
             let fired = Arc::clone(&fired);
-            timer
-                .new_timeout(move |_| _ = fired.fetch_add(1, SeqCst), TICK * before)
-                .unwrap()
+            timer.schedule(move |_| _ = fired.fetch_add(1, SeqCst), TICK * before)
         };
         let mut timeouts: Vec<_> = (0..MANY).map(|_| timeout(&first.timer)).collect();
         first.driver.turn();
@@ -241,7 +233,7 @@ fn a_loop_that_sleeps_is_woken_once_for_earlier_deadlines() {
             assert_eq!(driver.next_turn(), None);
         }
         let timeouts: Vec<_> = (0..MANY)
-            .map(|_| timer.new_timeout(|_| (), Duration::MAX).unwrap())
+            .map(|_| timer.schedule(|_| (), Duration::MAX))
             .collect();
         if is_in_wheel {
             driver.turn();
@@ -249,17 +241,13 @@ fn a_loop_that_sleeps_is_woken_once_for_earlier_deadlines() {
         }
         assert_eq!(woken.load(SeqCst), 0);
         let begin = timer.now();
-        assert_eq!(
-            Timeout::reset_each(&timeouts, begin + TICK * 5),
-            MANY as usize
-        );
+        let count = Timeout::reset_each(&timeouts, begin + TICK * 5);
+        assert_eq!(count, MANY as usize);
         assert_eq!(woken.load(SeqCst), 1);
         assert_eq!(driver.next_turn(), Some(TICK * 5));
         // A later deadline needs no turn.
-        assert_eq!(
-            Timeout::reset_each(&timeouts, begin + TICK * 9),
-            MANY as usize
-        );
+        let count = Timeout::reset_each(&timeouts, begin + TICK * 9);
+        assert_eq!(count, MANY as usize);
         assert_eq!(woken.load(SeqCst), 1);
     }
 }

@@ -3,15 +3,13 @@
 
 #![allow(clippy::mutable_key_type, reason = "a timeout is hashed by identity")]
 
-use crate::common;
-
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread::{self, sleep};
 use std::time::Duration;
 
-use common::{Ends, accepts_all, ms};
+use crate::common::{Ends, Schedules, accepts_all, built_driven, ms};
 use hashed_wheel::{
     ExpiredTask, HashedWheelTimer, ManualClock, NewTimeoutError, Timeout, TimerTask,
 };
@@ -208,14 +206,10 @@ fn wait_for(flag: &AtomicBool) {
 fn two_threads_can_share_one_handle() {
     // No thread turns this timer. A scheduled timeout stays where its thread can take its message
     // back.
-    let (timer, _driver) = HashedWheelTimer::builder()
-        .tick(ms(1))
-        .clock(ManualClock::new())
-        .build_driven()
-        .unwrap();
+    let (timer, _driver) = built_driven(|builder| builder.tick(ms(1)).clock(ManualClock::new()));
     for iteration in 0..if cfg!(miri) { 50 } else { 4_000 } {
         let (ends, ready, go) = (Ends::new(), AtomicBool::new(false), AtomicBool::new(false));
-        let timeout = timer.new_timeout_task(ends.task(), ms(60_000)).unwrap();
+        let timeout = timer.schedule_task(ends.task(), ms(60_000));
         let (cancelled, others, clone) = thread::scope(|scope| {
             let other = scope.spawn(|| {
                 ready.store(true, SeqCst);
@@ -231,14 +225,11 @@ fn two_threads_can_share_one_handle() {
             let (others, clone) = other.join().unwrap();
             (cancelled, others, clone)
         });
-        assert_eq!(
-            usize::from(cancelled) + usize::from(others),
-            1,
-            "exactly one cancel returns true"
-        );
+        let winners = usize::from(cancelled) + usize::from(others);
+        assert_eq!(winners, 1, "exactly one cancel returns true");
         assert_eq!((ends.hooks(), ends.drops()), (1, 1), "exactly one end");
         drop(timeout);
-        let next = timer.new_timeout(|_| (), ms(60_000)).unwrap();
+        let next = timer.schedule(|_| (), ms(60_000));
         assert_ne!(clone, next, "a node that has a handle is not used again");
         assert!(clone.is_cancelled() && next.cancel());
     }

@@ -1,18 +1,18 @@
 //! User code that calls back into the timer, from every place where a timer calls user code:
 //! nothing hangs, and nothing leaks.
 
-use crate::common;
-
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Driven, Ends, Gate, TEST_TIMEOUT, TICK, accepts_all, ends, eventually, ms};
+use crate::common::{
+    Driven, Ends, Gate, STOPPED, Schedules, TEST_TIMEOUT, TICK, accepts_all, built, ends,
+    eventually, ms,
+};
 use hashed_wheel::{
-    Clock, Driver, ExpiredTask, HashedWheelTimer, ManualClock, NewTimeoutError, TaskExecutor,
-    Timeout, TimerTask,
+    Clock, Driver, ExpiredTask, HashedWheelTimer, ManualClock, TaskExecutor, Timeout, TimerTask,
 };
 
 /// Calls its closure when it is cancelled.
@@ -31,7 +31,7 @@ impl<F: FnOnce(&Timeout) + Send + 'static> TimerTask for OnCancel<F> {
 #[test]
 fn a_handle_from_a_timeout_is_an_ordinary_handle() {
     let t = Driven::new();
-    let timeout = t.timer.new_timeout(|_| (), TICK).unwrap();
+    let timeout = t.schedule(|_| (), TICK);
     let other = timeout.timer();
     drop(t.timer);
     assert!(!other.is_stopped());
@@ -45,20 +45,15 @@ fn a_handle_from_a_timeout_is_an_ordinary_handle() {
 fn a_task_that_keeps_a_handle_after_the_last_one_does_not_keep_the_timer_running() {
     let mut t = Driven::new();
     let (task_ends, kept) = (Ends::new(), Arc::new(Mutex::new(None)));
-    let far = t
-        .timer
-        .new_timeout_task(task_ends.task(), ms(100_000))
-        .unwrap();
+    let far = t.schedule_task(task_ends.task(), ms(100_000));
     let (last, keep) = (t.timer.clone(), kept.clone());
-    t.timer
-        .new_timeout(
-            move |timeout| {
-                drop(last);
-                *keep.lock().unwrap() = Some(timeout.timer());
-            },
-            TICK,
-        )
-        .unwrap();
+    t.schedule(
+        move |timeout| {
+            drop(last);
+            *keep.lock().unwrap() = Some(timeout.timer());
+        },
+        TICK,
+    );
     drop(t.timer);
     t.clock.advance(TICK);
     assert_eq!(t.driver.turn(), 1);
@@ -99,9 +94,9 @@ fn a_task_in_a_full_pool_gets_its_timer_while_the_last_handle_is_dropped() {
                 .send(timeout.timer().new_timeout(|_| (), ms(1)).is_err())
                 .unwrap();
         };
-        let first = timer.new_timeout(again, ms(1)).unwrap();
+        let first = timer.schedule(again, ms(1));
         // The worker blocks until the pool accepts this task.
-        timer.new_timeout(|_| (), ms(1)).unwrap();
+        timer.schedule(|_| (), ms(1));
         gate.wait_for_arrival();
         let dropper = thread::spawn(move || drop(timer));
         wait_until_stopped(&first);
@@ -119,9 +114,9 @@ fn a_task_in_a_full_pool_gets_its_timer_while_the_last_handle_is_dropped() {
 fn cancel_with_a_hook_that_uses_the_timer_does_not_wait_for_the_worker() {
     let timer = HashedWheelTimer::new(ms(1), 8);
     let hook = OnCancel(|timeout: &Timeout| assert!(timeout.timer().is_stopped()));
-    let far = timer.new_timeout_task(hook, ms(100_000)).unwrap();
+    let far = timer.schedule_task(hook, ms(100_000));
     let (gate, wait) = Gate::new();
-    timer.new_timeout(move |_| wait(), ms(1)).unwrap();
+    timer.schedule(move |_| wait(), ms(1));
     gate.wait_for_arrival();
     let dropper = thread::spawn(move || drop(timer));
     wait_until_stopped(&far);
@@ -143,7 +138,7 @@ fn a_driver_is_turned_and_dropped_in_a_hook_of_stop() {
             let mut driver = own_driver.lock().unwrap().take().unwrap();
             assert_eq!((driver.turn(), driver.next_turn()), (0, None));
         });
-        t.timer.new_timeout_task(hook, TICK).unwrap();
+        t.timer.schedule_task(hook, TICK);
         assert_eq!(t.timer.stop().len(), 1);
         assert_eq!(t.timer.stats().panics, 0);
     });
@@ -154,7 +149,7 @@ fn a_driver_that_its_own_task_holds_is_dropped_with_it() {
     ends(|| {
         let t = Driven::new();
         let driver = t.driver;
-        let timeout = t.timer.new_timeout(move |_| drop(driver), TICK).unwrap();
+        let timeout = t.timer.schedule(move |_| drop(driver), TICK);
         assert!(timeout.cancel());
         assert!(t.timer.is_stopped());
     });
@@ -163,19 +158,19 @@ fn a_driver_that_its_own_task_holds_is_dropped_with_it() {
 #[test]
 fn a_turn_of_a_stopped_timer_does_nothing() {
     let mut t = Driven::new();
-    t.timer.new_timeout(|_| (), TICK).unwrap();
+    t.schedule(|_| (), TICK);
     t.timer.stop();
-    let before = t.timer.stats();
-    assert_eq!((t.pass(TICK), t.driver.next_turn()), (0, None));
-    assert_eq!(t.timer.stats(), before);
+    let before = t.stats();
+    assert_eq!((t.pass(TICK), t.next_turn()), (0, None));
+    assert_eq!(t.stats(), before);
 }
 
 #[test]
 fn stop_waits_for_a_turn_that_is_in_progress() {
     let t = Driven::new();
     let (gate, wait) = Gate::new();
-    t.timer.new_timeout(move |_| wait(), TICK).unwrap();
-    let behind = t.timer.new_timeout(|_| (), TICK).unwrap();
+    t.schedule(move |_| wait(), TICK);
+    let behind = t.schedule(|_| (), TICK);
     t.clock.advance(TICK);
     let mut driver = t.driver;
     let turner = thread::spawn(move || (driver.turn(), driver));
@@ -196,25 +191,16 @@ fn one_driver_turns_another() {
     let mut outer = Driven::new();
     let mut inner = Driven::new();
     let (ran, runs) = channel();
-    inner
-        .timer
-        .new_timeout(move |_| ran.send(()).unwrap(), TICK)
-        .unwrap();
+    inner.timer.schedule(move |_| ran.send(()).unwrap(), TICK);
     let outer_timer = outer.timer.clone();
-    outer
-        .timer
-        .new_timeout(
-            move |_| {
-                assert_eq!(inner.pass(TICK), 1);
-                assert!(
-                    inner.timer.stop().is_empty(),
-                    "the task belongs to another timer"
-                );
-                assert!(!outer_timer.is_stopped());
-            },
-            TICK,
-        )
-        .unwrap();
+    outer.timer.schedule(
+        move |_| {
+            assert_eq!(inner.pass(TICK), 1);
+            assert!(inner.timer.stop().is_empty(), "it is another timer's task");
+            assert!(!outer_timer.is_stopped());
+        },
+        TICK,
+    );
     assert_eq!((outer.pass(TICK), outer.timer.stats().panics), (1, 0));
     runs.try_recv().unwrap();
 }
@@ -224,7 +210,7 @@ fn one_driver_turns_another() {
 #[test]
 fn a_task_may_call_any_method_of_its_timer() {
     let mut t = Driven::with(|builder| builder.max_pending_timeouts(Some(3)));
-    let other = t.timer.new_timeout(|_| (), ms(100_000)).unwrap();
+    let other = t.schedule(|_| (), ms(100_000));
     let task = move |timeout: &Timeout| {
         let timer = timeout.timer();
         timer.start().unwrap();
@@ -232,13 +218,13 @@ fn a_task_may_call_any_method_of_its_timer() {
         assert!(format!("{timer:?} {timeout:?}").contains("expired"));
         assert!(!timeout.cancel() && !timeout.reset(TICK));
         assert_eq!(timeout.remaining(), Duration::ZERO);
-        let later = timer.new_timeout(|_| (), TICK).unwrap();
+        let later = timer.schedule(|_| (), TICK);
         assert!(later.reset(TICK * 2) && later.cancel());
         assert!(other.cancel());
-        timer.new_timeout(|_| (), TICK).unwrap();
+        timer.schedule(|_| (), TICK);
     };
-    t.timer.new_timeout(task, TICK).unwrap();
-    assert_eq!((t.pass(TICK), t.timer.stats().panics), (1, 0));
+    t.schedule(task, TICK);
+    assert_eq!((t.pass(TICK), t.stats().panics), (1, 0));
     assert_eq!(t.pass(TICK), 1);
 }
 
@@ -247,14 +233,11 @@ fn a_new_timeout_in_a_hook_of_stop_is_rejected() {
     let t = Driven::new();
     let hook = OnCancel(|timeout: &Timeout| {
         let timer = timeout.timer();
-        assert!(matches!(
-            timer.new_timeout(|_| (), TICK),
-            Err(NewTimeoutError::Stopped)
-        ));
+        assert_eq!(timer.new_timeout(|_| (), TICK), Err(STOPPED));
         assert_eq!(timer.pending_timeouts(), 0);
     });
-    t.timer.new_timeout_task(hook, TICK).unwrap();
-    assert_eq!((t.timer.stop().len(), t.timer.stats().panics), (1, 0));
+    t.schedule_task(hook, TICK);
+    assert_eq!((t.timer.stop().len(), t.stats().panics), (1, 0));
 }
 
 #[test]
@@ -269,7 +252,7 @@ fn a_task_that_cancels_itself_when_it_is_dropped_is_too_late() {
     for cancels in [false, true] {
         let itself = Arc::new(Mutex::new(None));
         let guard = Guard(itself.clone());
-        let timeout = t.timer.new_timeout(move |_| drop(guard), TICK).unwrap();
+        let timeout = t.schedule(move |_| drop(guard), TICK);
         *itself.lock().unwrap() = Some(timeout.clone());
         assert_eq!(
             if cancels {
@@ -280,7 +263,7 @@ fn a_task_that_cancels_itself_when_it_is_dropped_is_too_late() {
             1
         );
     }
-    assert_eq!(t.timer.stats().panics, 0);
+    assert_eq!(t.stats().panics, 0);
 }
 
 #[test]
@@ -295,15 +278,13 @@ fn a_timeout_in_a_thread_local_of_the_worker_can_return_its_timer() {
     ends(|| {
         let timer = HashedWheelTimer::new(ms(1), 8);
         let (ran, wait) = channel();
-        timer
-            .new_timeout(
-                move |timeout| {
-                    LAST.set(Some(Last(timeout.clone())));
-                    ran.send(()).unwrap();
-                },
-                ms(1),
-            )
-            .unwrap();
+        timer.schedule(
+            move |timeout| {
+                LAST.set(Some(Last(timeout.clone())));
+                ran.send(()).unwrap();
+            },
+            ms(1),
+        );
         wait.recv_timeout(TEST_TIMEOUT).unwrap();
         drop(timer);
     });
@@ -319,7 +300,7 @@ fn stop_drops_the_executor() {
         .task_executor(accepts_all(move |task| pool.send(task).unwrap()))
         .build()
         .unwrap();
-    let timeout = timer.new_timeout(|_| (), ms(60_000)).unwrap();
+    let timeout = timer.schedule(|_| (), ms(60_000));
     assert_eq!(timer.stop(), [timeout]);
     // A pool that takes tasks until its channel closes therefore ends, although handles still
     // exist.
@@ -342,7 +323,7 @@ fn an_executor_that_keeps_a_task_does_not_keep_itself_alive() {
             executor_queue.lock().unwrap().push(task);
         }))
     });
-    t.timer.new_timeout(|_| (), TICK).unwrap();
+    t.schedule(|_| (), TICK);
     assert_eq!(t.pass(TICK), 1);
     drop(t);
     drop(queue);
@@ -365,7 +346,7 @@ fn a_turn_in_which_a_task_drops_the_last_handle_drops_the_executor() {
         .build_driven()
         .unwrap();
     let last = timer.clone();
-    timer.new_timeout(move |_| drop(last), TICK).unwrap();
+    timer.schedule(move |_| drop(last), TICK);
     drop(timer);
     clock.advance(TICK);
     assert_eq!(driver.turn(), 1);
@@ -430,8 +411,8 @@ fn a_pool_that_waits_for_a_task_that_stops_the_timer_is_dropped_by_another_threa
                 .build()
                 .unwrap();
             let (gate, wait_for_stop, task) = task_that_stops();
-            let timeout = timer.new_timeout(task, ms(1)).unwrap();
-            let far = timer.new_timeout(|_| (), ms(60_000)).unwrap();
+            let timeout = timer.schedule(task, ms(1));
+            let far = timer.schedule(|_| (), ms(60_000));
             gate.wait_for_arrival();
             let stopper = thread::spawn(move || {
                 if explicitly {
@@ -464,16 +445,12 @@ fn a_pool_that_waits_for_a_task_that_stops_the_timer_is_dropped_by_the_worker() 
             }
             drop(taken.lock().unwrap().take());
         });
-        let timer = HashedWheelTimer::builder()
-            .tick(ms(1))
-            .task_executor(pool)
-            .build()
-            .unwrap();
+        let timer = built(|builder| builder.tick(ms(1)).task_executor(pool));
         let (gate, wait_for_stop, task) = task_that_stops();
         let first = timer.clone();
         *last.lock().unwrap() = Some(timer);
-        first.new_timeout(task, ms(1)).unwrap();
-        let far = first.new_timeout(|_| (), ms(60_000)).unwrap();
+        first.schedule(task, ms(1));
+        let far = first.schedule(|_| (), ms(60_000));
         drop(first);
         is_last.store(true, SeqCst);
         gate.wait_for_arrival();
@@ -508,7 +485,7 @@ fn a_pool_that_waits_for_a_task_that_stops_the_timer_is_dropped_because_of_the_c
             .clock(clock);
         let timer = builder.task_executor(pool).build().unwrap();
         let (gate, wait_for_stop, task) = task_that_stops();
-        timer.new_timeout(task, ms(1)).unwrap();
+        timer.schedule(task, ms(1));
         gate.wait_for_arrival();
         while !timer.is_stopped() {
             thread::yield_now();

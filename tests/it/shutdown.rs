@@ -1,16 +1,15 @@
 //! `shutdown` runs what falls due within the grace and returns the rest. It waits no longer than
 //! necessary.
 
-use crate::common;
-
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{
-    Driven, Ends, Gate, Log, TEST_TIMEOUT, TICK, accepts_all, ends, eventually, ms, quietly,
+use crate::common::{
+    Driven, Ends, Gate, Log, Schedules, TEST_TIMEOUT, TICK, accepts_all, built, built_driven, ends,
+    eventually, ms, quietly,
 };
 use hashed_wheel::{
     Builder, Clock, ExpiredTask, HashedWheelTimer, ManualClock, NewTimeoutError, Timeout, TimerTask,
@@ -41,21 +40,18 @@ fn is_rejected(rejected: Result<Timeout, NewTimeoutError>) -> bool {
 fn shutdown_of_a_driven_timer_runs_due_tasks_and_does_not_wait() {
     let t = Driven::new();
     let (task_ends, log) = (Ends::new(), Log::default());
-    let later = t.timer.new_timeout_task(task_ends.task(), ms(21)).unwrap();
-    t.timer.new_timeout(log.task(2), ms(20)).unwrap();
-    t.timer.new_timeout(log.task(1), ms(10)).unwrap();
+    let later = t.schedule_task(task_ends.task(), ms(21));
+    t.schedule(log.task(2), ms(20));
+    t.schedule(log.task(1), ms(10));
     t.clock.advance(ms(20));
 
     let rest = t.timer.shutdown(HOUR);
     assert_eq!(rest, [later]);
     assert_eq!(log.take(), [1, 2]);
     assert!(rest[0].is_cancelled());
-    assert_eq!(
-        (task_ends.runs(), task_ends.hooks(), task_ends.drops()),
-        (0, 1, 1)
-    );
+    assert_eq!(task_ends.counts(), (0, 1, 1));
     assert!(t.timer.is_stopped() && t.driver.is_stopped());
-    assert_eq!(t.timer.pending_timeouts(), 0);
+    assert_eq!(t.pending(), 0);
     assert!(is_rejected(t.timer.new_timeout(|_| (), TICK)));
     assert!(
         t.timer.shutdown(HOUR).is_empty() && t.timer.stop().is_empty(),
@@ -70,9 +66,9 @@ fn any_number_of_due_tasks_runs() {
     let task_ends = Ends::new();
     // More messages than one turn reads.
     for _ in 0..100_001 {
-        t.timer.new_timeout_task(task_ends.task(), TICK).unwrap();
+        t.schedule_task(task_ends.task(), TICK);
     }
-    let later = t.timer.new_timeout(|_| (), TICK * 2).unwrap();
+    let later = t.schedule(|_| (), TICK * 2);
     t.clock.advance(TICK);
     assert_eq!(t.timer.shutdown(Duration::ZERO), [later]);
     assert_eq!(task_ends.runs(), 100_001);
@@ -92,13 +88,13 @@ fn a_timer_that_is_shutting_down_is_not_stopped_and_rejects() {
             format!("{timer:?}"),
         ));
     };
-    t.timer.new_timeout(task, TICK).unwrap();
+    t.schedule(task, TICK);
     t.clock.advance(TICK);
     assert!(t.timer.shutdown(Duration::ZERO).is_empty());
     let (is_stopped, rejects, debug) = seen.lock().unwrap().take().unwrap();
     assert!(!is_stopped && rejects);
     assert!(debug.contains("life: Closing"), "{debug}");
-    assert_eq!(t.timer.stats().rejected, 1);
+    assert_eq!(t.stats().rejected, 1);
     assert!(format!("{:?}", t.timer).contains("life: Stopped"));
 }
 
@@ -108,13 +104,13 @@ fn tasks_may_cancel_and_reset_during_a_shutdown() {
     let mut t = Driven::new();
     let log = Log::default();
     let [due, later, cancelled] = [(2, TICK * 2), (3, TICK * 5), (4, TICK * 2)]
-        .map(|(name, delay)| t.timer.new_timeout(log.task(name), delay).unwrap());
+        .map(|(name, delay)| t.schedule(log.task(name), delay));
     let [due_handle, later_handle] = [due.clone(), later.clone()];
     let task = move |_: &Timeout| {
         assert!(due_handle.reset(TICK) && later_handle.reset(Duration::ZERO) && cancelled.cancel());
     };
-    t.timer.new_timeout(task, TICK).unwrap();
-    t.driver.turn();
+    t.schedule(task, TICK);
+    t.turn();
     // The deadlines count from now, so both are for ticks after this one.
     t.clock.advance(TICK * 2);
     let mut rest = t.timer.shutdown(Duration::ZERO);
@@ -147,18 +143,11 @@ fn shutdown_ends_with_a_clock_that_steps_back() {
             readings: AtomicUsize::new(0),
             after,
         };
-        let (timer, _driver) = HashedWheelTimer::builder()
-            .tick(TICK)
-            .clock(clock)
-            .build_driven()
-            .unwrap();
-        let timeout = timer.new_timeout(|_| (), Duration::ZERO).unwrap();
+        let (timer, _driver) = built_driven(|builder| builder.tick(TICK).clock(clock));
+        let timeout = timer.schedule(|_| (), Duration::ZERO);
         let rest = ends(move || timer.shutdown(HOUR));
-        assert_eq!(
-            rest.len() + usize::from(timeout.is_expired()),
-            1,
-            "the timeout ends once"
-        );
+        let count = rest.len() + usize::from(timeout.is_expired());
+        assert_eq!(count, 1, "the timeout ends once");
     }
 }
 
@@ -167,10 +156,10 @@ fn shutdown_of_a_driven_timer_waits_for_the_turn_in_progress() {
     let t = Driven::new();
     let (gate, wait) = Gate::new();
     let log = Log::default();
-    t.timer.new_timeout(move |_| wait(), TICK).unwrap();
+    t.schedule(move |_| wait(), TICK);
     let (first, second) = (log.task(1), log.task(2));
-    t.timer.new_timeout(first, TICK).unwrap();
-    t.timer.new_timeout(second, TICK * 2).unwrap();
+    t.schedule(first, TICK);
+    t.schedule(second, TICK * 2);
     t.clock.advance(TICK);
     let mut driver = t.driver;
     let turn = thread::spawn(move || (driver.turn(), driver));
@@ -182,11 +171,7 @@ fn shutdown_of_a_driven_timer_waits_for_the_turn_in_progress() {
     assert!(shutdown.join().unwrap().is_empty());
     let (expired, _driver) = turn.join().unwrap();
     assert_eq!(expired, 2, "the turn completes");
-    assert_eq!(
-        log.take(),
-        [1, 2],
-        "a task that has become due meanwhile runs after the turn"
-    );
+    assert_eq!(log.take(), [1, 2], "what became due meanwhile runs too");
 }
 
 #[test]
@@ -194,10 +179,10 @@ fn shutdown_calls_the_waker_at_its_end() {
     let woken = Arc::new(AtomicBool::new(false));
     let wake = woken.clone();
     let t = Driven::with(|builder| builder.waker(move || wake.store(true, SeqCst)));
-    let timeout = t.timer.new_timeout(|_| (), HOUR).unwrap();
-    assert!(t.driver.next_turn().is_some());
+    let timeout = t.schedule(|_| (), HOUR);
+    assert!(t.next_turn().is_some());
     assert_eq!(t.timer.shutdown(HOUR), [timeout]);
-    assert!(woken.load(SeqCst) && t.driver.next_turn().is_none());
+    assert!(woken.load(SeqCst) && t.next_turn().is_none());
 }
 
 // --- called where it would wait for itself -------------------------------------------------------
@@ -206,11 +191,9 @@ fn shutdown_calls_the_waker_at_its_end() {
 fn shutdown_in_a_task_on_the_worker_panics() {
     let mut t = Driven::new();
     let (other, task_ends) = (t.timer.clone(), Ends::new());
-    t.timer
-        .new_timeout(move |_| drop(other.shutdown(HOUR)), TICK)
-        .unwrap();
+    t.schedule(move |_| drop(other.shutdown(HOUR)), TICK);
     quietly(|| assert_eq!(t.pass(TICK), 1));
-    assert_eq!(t.timer.stats().panics, 1);
+    assert_eq!(t.stats().panics, 1);
     t.timer
         .new_timeout_task(task_ends.task(), TICK)
         .expect("the panic changes nothing");
@@ -222,17 +205,15 @@ fn shutdown_in_a_task_on_the_worker_panics() {
 fn the_panic_message_of_shutdown_names_the_remedy() {
     let mut t = Driven::new();
     let (message, messages) = channel();
-    t.timer
-        .new_timeout(
-            move |timeout| {
-                let timer = timeout.timer();
-                let shutdown = std::panic::AssertUnwindSafe(|| timer.shutdown(HOUR));
-                let panic = std::panic::catch_unwind(shutdown).unwrap_err();
-                message.send(*panic.downcast::<String>().unwrap()).unwrap();
-            },
-            TICK,
-        )
-        .unwrap();
+    t.schedule(
+        move |timeout| {
+            let timer = timeout.timer();
+            let shutdown = std::panic::AssertUnwindSafe(|| timer.shutdown(HOUR));
+            let panic = std::panic::catch_unwind(shutdown).unwrap_err();
+            message.send(*panic.downcast::<String>().unwrap()).unwrap();
+        },
+        TICK,
+    );
     quietly(|| t.pass(TICK));
     let message = messages.recv().unwrap();
     assert!(
@@ -259,10 +240,7 @@ fn a_hook_of_a_shutdown_may_call_it_again() {
 
     let returned = Arc::new(Mutex::new(None));
     let t = Driven::new();
-    let timeout = t
-        .timer
-        .new_timeout_task(ShutsDownInHook(returned.clone()), TICK)
-        .unwrap();
+    let timeout = t.schedule_task(ShutsDownInHook(returned.clone()), TICK);
     assert_eq!(t.timer.shutdown(Duration::ZERO), [timeout]);
     assert_eq!(*returned.lock().unwrap(), Some(0));
 }
@@ -280,17 +258,14 @@ fn shutdown_runs_a_task_that_owns_the_driver() {
             }))
         });
         let (far_ends, mut driver) = (Ends::new(), t.driver);
-        let far = t.timer.new_timeout_task(far_ends.task(), HOUR).unwrap();
+        let far = t.timer.schedule_task(far_ends.task(), HOUR);
         let task = move |_: &Timeout| {
             assert!(!driver.is_stopped());
-            assert_eq!(
-                (driver.next_turn(), driver.turn()),
-                (None, 0),
-                "a turn is already in progress"
-            );
+            let inner = (driver.next_turn(), driver.turn());
+            assert_eq!(inner, (None, 0), "a turn is already in progress");
             drop(driver);
         };
-        t.timer.new_timeout(task, TICK).unwrap();
+        t.timer.schedule(task, TICK);
         t.clock.advance(TICK);
         // The drop of the driver has stopped the timer and taken all timeouts.
         assert!(t.timer.shutdown(HOUR).is_empty());
@@ -303,15 +278,13 @@ fn shutdown_runs_a_task_that_owns_the_driver() {
 // --- a timer with a thread -----------------------------------------------------------------------
 
 fn check_due_tasks_run(settings: impl FnOnce(Builder) -> Builder) {
-    let timer = settings(HashedWheelTimer::builder().tick(ms(1)).ticks_per_wheel(16))
-        .build()
-        .unwrap();
+    let timer = built(|builder| settings(builder.tick(ms(1)).ticks_per_wheel(16)));
     let log = Log::default();
     let begin = Instant::now();
     for name in 1..=20 {
-        timer.new_timeout(log.task(name), ms(name * 10)).unwrap();
+        timer.schedule(log.task(name), ms(name * 10));
     }
-    let far = timer.new_timeout(|_| (), HOUR).unwrap();
+    let far = timer.schedule(|_| (), HOUR);
     // The shutdown does not use up its whole grace.
     let rest = timer.shutdown(HOUR / 2);
     assert_eq!(rest, [far]);
@@ -338,28 +311,18 @@ fn tasks_due_within_the_grace_run_on_the_hierarchical_wheel() {
 #[test]
 fn shutdown_with_nothing_due_does_not_wait() {
     ends(|| {
-        assert!(
-            timer().shutdown(Duration::MAX).is_empty(),
-            "the worker was never started"
-        );
+        assert!(timer().shutdown(Duration::MAX).is_empty(), "it never began");
     });
     ends(|| {
         let timer = timer();
         timer.start().unwrap();
-        assert!(
-            timer.shutdown(Duration::MAX).is_empty(),
-            "nothing is pending"
-        );
+        assert!(timer.shutdown(Duration::MAX).is_empty(), "none is pending");
     });
     ends(|| {
         let timer = timer();
-        timer.new_timeout(|_| (), HOUR).unwrap().cancel();
-        let far = timer.new_timeout(|_| (), HOUR * 2).unwrap();
-        assert_eq!(
-            timer.shutdown(HOUR),
-            [far],
-            "nothing is due within the grace"
-        );
+        timer.schedule(|_| (), HOUR).cancel();
+        let far = timer.schedule(|_| (), HOUR * 2);
+        assert_eq!(timer.shutdown(HOUR), [far], "none is due in the grace");
         assert!(
             timer.shutdown(HOUR).is_empty(),
             "only the first call returns timeouts"
@@ -371,8 +334,8 @@ fn shutdown_with_nothing_due_does_not_wait() {
 fn shutdown_does_not_wait_for_a_timeout_that_never_fires() {
     let rest = ends(|| {
         let timer = timer();
-        let never = timer.new_timeout(|_| (), Duration::MAX).unwrap();
-        let soon = timer.new_timeout(|_| (), ms(30)).unwrap();
+        let never = timer.schedule(|_| (), Duration::MAX);
+        let soon = timer.schedule(|_| (), ms(30));
         let rest = timer.shutdown(Duration::MAX);
         assert!(soon.is_expired());
         rest == [never]
@@ -386,7 +349,7 @@ fn the_grace_includes_its_end() {
     for part in 0..10 {
         let timer = HashedWheelTimer::new(ms(20), 8);
         thread::sleep(ms(part * 2));
-        let timeout = timer.new_timeout(|_| (), ms(50)).unwrap();
+        let timeout = timer.schedule(|_| (), ms(50));
         assert!(timer.shutdown(ms(50)).is_empty());
         assert!(timeout.is_expired());
     }
@@ -395,8 +358,8 @@ fn the_grace_includes_its_end() {
 #[test]
 fn a_task_due_now_runs_with_zero_grace() {
     let timer = HashedWheelTimer::new(ms(20), 8);
-    let now = timer.new_timeout(|_| (), Duration::ZERO).unwrap();
-    let later = timer.new_timeout(|_| (), HOUR).unwrap();
+    let now = timer.schedule(|_| (), Duration::ZERO);
+    let later = timer.schedule(|_| (), HOUR);
     assert_eq!(timer.shutdown(Duration::ZERO), [later]);
     // Zero delay means the next tick. The current tick may have changed before the shutdown.
     assert!(now.is_expired());
@@ -407,10 +370,10 @@ fn a_task_due_now_runs_with_zero_grace() {
 fn shutdown_does_not_wait_for_a_deadline_that_was_moved_past_the_grace() {
     let timer = timer();
     let begin = Instant::now();
-    let idle = timer.new_timeout(|_| (), TEST_TIMEOUT).unwrap();
+    let idle = timer.schedule(|_| (), TEST_TIMEOUT);
     thread::sleep(ms(50));
     assert!(idle.reset(HOUR));
-    let other = timer.new_timeout(|_| (), TEST_TIMEOUT + HOUR).unwrap();
+    let other = timer.schedule(|_| (), TEST_TIMEOUT + HOUR);
     let rest = timer.shutdown(HOUR / 2);
     assert!(begin.elapsed() < TEST_TIMEOUT);
     assert!(rest.len() == 2 && rest.contains(&idle) && rest.contains(&other));
@@ -421,8 +384,7 @@ fn a_waiting_shutdown_sees_a_cancel_and_a_reset() {
     for moved in [false, true] {
         let timer = timer();
         let begin = Instant::now();
-        let [in_time, late] =
-            [TEST_TIMEOUT, HOUR].map(|delay| timer.new_timeout(|_| (), delay).unwrap());
+        let [in_time, late] = [TEST_TIMEOUT, HOUR].map(|delay| timer.schedule(|_| (), delay));
         let shutdown = begin_shutdown(&timer, HOUR / 2);
         thread::sleep(ms(50));
         assert!(!timer.is_stopped(), "the shutdown waits");
@@ -433,18 +395,15 @@ fn a_waiting_shutdown_sees_a_cancel_and_a_reset() {
         });
         let rest = shutdown.join().unwrap();
         assert!(begin.elapsed() < TEST_TIMEOUT);
-        assert_eq!(
-            (rest.len(), rest.contains(&in_time), rest.contains(&late)),
-            (1 + usize::from(moved), moved, true)
-        );
+        let seen = (rest.len(), rest.contains(&in_time), rest.contains(&late));
+        assert_eq!(seen, (1 + usize::from(moved), moved, true));
     }
 }
 
 #[test]
 fn a_deadline_that_is_moved_into_the_grace_runs() {
     let timer = timer();
-    let [in_time, late] =
-        [TEST_TIMEOUT, HOUR * 2].map(|delay| timer.new_timeout(|_| (), delay).unwrap());
+    let [in_time, late] = [TEST_TIMEOUT, HOUR * 2].map(|delay| timer.schedule(|_| (), delay));
     let shutdown = begin_shutdown(&timer, HOUR);
     assert!(late.reset(ms(20)));
     eventually("the task runs", || late.is_expired());
@@ -458,16 +417,14 @@ fn shutdown_waits_for_a_running_task() {
     let (gate, wait) = Gate::new();
     let over = Arc::new(AtomicBool::new(false));
     let is_over = over.clone();
-    timer
-        .new_timeout(
-            move |_| {
-                wait();
-                thread::sleep(ms(20));
-                is_over.store(true, SeqCst);
-            },
-            ms(1),
-        )
-        .unwrap();
+    timer.schedule(
+        move |_| {
+            wait();
+            thread::sleep(ms(20));
+            is_over.store(true, SeqCst);
+        },
+        ms(1),
+    );
     gate.wait_for_arrival();
     let shutdown = begin_shutdown(&timer, Duration::ZERO);
     thread::sleep(ms(20));
@@ -486,7 +443,7 @@ fn shutdown_does_not_wait_for_tasks_in_the_executor() {
         .build()
         .unwrap();
     let task_ends = Ends::new();
-    timer.new_timeout_task(task_ends.task(), ms(10)).unwrap();
+    timer.schedule_task(task_ends.task(), ms(10));
     assert!(timer.shutdown(HOUR).is_empty());
     assert_eq!(task_ends.runs(), 0);
     tasks.into_iter().for_each(ExpiredTask::run);
@@ -501,10 +458,8 @@ fn check_concurrent_end(end: impl FnOnce(&HashedWheelTimer) -> usize) {
     let timer = timer();
     let begin = Instant::now();
     let task_ends = Ends::new();
-    timer
-        .new_timeout_task(task_ends.task(), TEST_TIMEOUT)
-        .unwrap();
-    timer.new_timeout_task(task_ends.task(), HOUR * 2).unwrap();
+    timer.schedule_task(task_ends.task(), TEST_TIMEOUT);
+    timer.schedule_task(task_ends.task(), HOUR * 2);
     let shutdown = begin_shutdown(&timer, HOUR);
     assert_eq!(
         end(&timer),
@@ -517,10 +472,7 @@ fn check_concurrent_end(end: impl FnOnce(&HashedWheelTimer) -> usize) {
         "the waiting shutdown returns none"
     );
     assert!(begin.elapsed() < TEST_TIMEOUT);
-    assert_eq!(
-        (task_ends.runs(), task_ends.hooks(), task_ends.drops()),
-        (0, 2, 2)
-    );
+    assert_eq!(task_ends.counts(), (0, 2, 2));
 }
 
 #[test]
@@ -553,7 +505,7 @@ fn a_timer_that_stops_by_itself_ends_a_shutdown() {
         .clock(clock)
         .build()
         .unwrap();
-    let far = timer.new_timeout(|_| (), TEST_TIMEOUT).unwrap();
+    let far = timer.schedule(|_| (), TEST_TIMEOUT);
     let shutdown = begin_shutdown(&timer, HOUR);
     is_broken.store(true, SeqCst);
     assert!(far.reset(ms(5)), "the reset wakes the worker");
@@ -567,29 +519,18 @@ fn a_timer_that_stops_by_itself_ends_a_shutdown() {
 #[test]
 fn shutdown_ends_with_a_clock_that_stands_still() {
     let clock = ManualClock::new();
-    let timer = HashedWheelTimer::builder()
-        .tick(ms(10))
-        .clock(clock.clone())
-        .build()
-        .unwrap();
-    let timeout = timer.new_timeout(|_| (), ms(50)).unwrap();
+    let timer = built(|builder| builder.tick(ms(10)).clock(clock.clone()));
+    let timeout = timer.schedule(|_| (), ms(50));
     let begin = Instant::now();
     assert_eq!(timer.shutdown(ms(100)), [timeout]);
-    assert!(
-        begin.elapsed() >= ms(100),
-        "the shutdown waited in real time instead"
-    );
+    assert!(begin.elapsed() >= ms(100), "it waited in real time");
 }
 
 /// A timeout that is due now fires at the next tick, which never comes.
 #[test]
 fn shutdown_with_a_zero_delay_ends_with_a_clock_that_stands_still() {
-    let timer = HashedWheelTimer::builder()
-        .tick(ms(1))
-        .clock(ManualClock::new())
-        .build()
-        .unwrap();
-    let timeout = timer.new_timeout(|_| (), Duration::ZERO).unwrap();
+    let timer = built(|builder| builder.tick(ms(1)).clock(ManualClock::new()));
+    let timeout = timer.schedule(|_| (), Duration::ZERO);
     let begin = Instant::now();
     assert_eq!(timer.shutdown(Duration::ZERO), [timeout]);
     assert!(
@@ -603,11 +544,7 @@ fn shutdown_with_a_zero_delay_ends_with_a_clock_that_stands_still() {
 #[test]
 fn due_tasks_run_although_the_clock_stands_still() {
     let clock = ManualClock::new();
-    let timer = HashedWheelTimer::builder()
-        .tick(ms(1))
-        .clock(clock.clone())
-        .build()
-        .unwrap();
+    let timer = built(|builder| builder.tick(ms(1)).clock(clock.clone()));
     let runs = Arc::new(AtomicUsize::new(0));
     for _ in 0..4 {
         let runs = Arc::clone(&runs);
@@ -615,7 +552,7 @@ fn due_tasks_run_although_the_clock_stands_still() {
             thread::sleep(ms(20));
             runs.fetch_add(1, SeqCst);
         };
-        timer.new_timeout(slow, ms(1)).unwrap();
+        timer.schedule(slow, ms(1));
     }
     clock.advance(ms(1));
     assert_eq!(timer.shutdown(Duration::ZERO), []);
@@ -626,15 +563,11 @@ fn due_tasks_run_although_the_clock_stands_still() {
 #[test]
 fn shutdown_follows_a_clock_that_runs_ahead() {
     let clock = ManualClock::new();
-    let timer = HashedWheelTimer::builder()
-        .tick(ms(10))
-        .clock(clock.clone())
-        .build()
-        .unwrap();
+    let timer = built(|builder| builder.tick(ms(10)).clock(clock.clone()));
     let log = Log::default();
     let begin = Instant::now();
-    timer.new_timeout(log.task(1), TEST_TIMEOUT).unwrap();
-    let far = timer.new_timeout(log.task(2), TEST_TIMEOUT * 2).unwrap();
+    timer.schedule(log.task(1), TEST_TIMEOUT);
+    let far = timer.schedule(log.task(2), TEST_TIMEOUT * 2);
     let shutdown = begin_shutdown(&timer, TEST_TIMEOUT + ms(10));
     clock.advance(TEST_TIMEOUT);
     // The worker sleeps in real time, and this message wakes it.
@@ -649,15 +582,9 @@ fn shutdown_follows_a_clock_that_runs_ahead() {
 fn a_task_that_the_clock_jumped_over_runs() {
     for grace in [Duration::ZERO, ms(100)] {
         let clock = ManualClock::new();
-        let timer = HashedWheelTimer::builder()
-            .tick(ms(10))
-            .clock(clock.clone())
-            .build()
-            .unwrap();
+        let timer = built(|builder| builder.tick(ms(10)).clock(clock.clone()));
         let log = Log::default();
-        timer
-            .new_timeout(log.task(1), Duration::from_secs(3_600))
-            .unwrap();
+        timer.schedule(log.task(1), Duration::from_secs(3_600));
         thread::sleep(ms(50));
         clock.advance(Duration::from_secs(3_601));
         assert_eq!(timer.shutdown(grace), []);
@@ -697,22 +624,17 @@ fn nothing_is_lost_between_new_timeouts_and_a_shutdown() {
         let accepted = producers.map(|producer| producer.join().unwrap());
         let [due, far] = [accepted.map(|(due, _)| due), accepted.map(|(_, far)| far)]
             .map(|all| all.iter().sum());
+        let due_counts = (due_ends.runs(), due_ends.hooks());
         assert_eq!(
-            (due_ends.runs(), due_ends.hooks()),
+            due_counts,
             (due, 0),
             "every task that is due in time has run"
         );
-        assert_eq!(
-            (far_ends.runs(), far_ends.hooks(), rest.len()),
-            (0, far, far),
-            "the rest is returned"
-        );
+        let far_counts = (far_ends.runs(), far_ends.hooks(), rest.len());
+        assert_eq!(far_counts, (0, far, far), "the rest is returned");
         let rejected = 3;
-        assert_eq!(
-            due_ends.drops() + far_ends.drops(),
-            due + far + rejected,
-            "each task is dropped once"
-        );
+        let drops = due_ends.drops() + far_ends.drops();
+        assert_eq!(drops, due + far + rejected, "each task is dropped once");
         assert_eq!(timer.pending_timeouts(), 0);
     }
 }
@@ -738,8 +660,8 @@ fn a_hosted_timer_is_turned_by_its_loop_alone() {
     let timer = timers.recv().unwrap();
     let (ran, runs) = channel();
     let near = move |_: &Timeout| ran.send(thread::current().id()).unwrap();
-    timer.new_timeout(near, ms(20)).unwrap();
-    let far = timer.new_timeout(|_| (), HOUR).unwrap();
+    timer.schedule(near, ms(20));
+    let far = timer.schedule(|_| (), HOUR);
     assert_eq!(timer.shutdown(TEST_TIMEOUT), [far]);
     assert_eq!(runs.try_recv(), Ok(host.thread().id()));
     host.join().unwrap();
