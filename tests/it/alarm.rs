@@ -1,15 +1,15 @@
 //! Timeouts that are armed again after they have fired. The clock moves only when the test moves
 //! it, except in those of threads.
 
-use crate::common;
-
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::Duration;
 
-use common::{Driven, Gate, TEST_TIMEOUT, TICK, accepts_all, ends, ms, quietly};
+use crate::common::{
+    self, Driven, Gate, Schedules, TEST_TIMEOUT, TICK, accepts_all, ends, ms, quietly,
+};
 use hashed_wheel::{
     Alarm, Cancel, CancelOnDrop, ExpiredTask, HashedWheelTimer, NewTimeoutError, executor,
 };
@@ -40,10 +40,10 @@ fn it_runs_once_per_arming() {
     let (mut t, alarm, runs) = counted();
     for arming in 1..=5 {
         assert!(!alarm.is_armed());
-        assert_eq!(t.timer.pending_timeouts(), 0);
+        assert_eq!(t.pending(), 0);
         alarm.arm(TICK * 2).unwrap();
         assert!(alarm.is_armed());
-        assert_eq!(t.timer.pending_timeouts(), 1);
+        assert_eq!(t.pending(), 1);
         assert_eq!((t.pass(TICK), t.pass(TICK), t.pass(TICK * 20)), (0, 1, 0));
         assert_eq!(runs.get(), arming);
     }
@@ -60,7 +60,7 @@ fn an_armed_alarm_moves_to_later_and_to_earlier() {
     alarm.arm(TICK * 90).unwrap();
     t.turn_until_quiet();
     alarm.arm(TICK * 2).unwrap();
-    assert_eq!(t.timer.pending_timeouts(), 1);
+    assert_eq!(t.pending(), 1);
     assert_eq!((t.pass(TICK), t.pass(TICK), t.pass(TICK * 100)), (0, 1, 0));
     assert_eq!(runs.get(), 1);
 }
@@ -94,7 +94,7 @@ fn a_disarmed_alarm_does_not_run_and_can_be_armed() {
         let other = alarm.clone();
         assert!(other.disarm());
         assert!(!alarm.disarm() && !alarm.is_armed());
-        assert_eq!(t.timer.pending_timeouts(), 0);
+        assert_eq!(t.pending(), 0);
         assert_eq!(t.pass(TICK * 2), 0);
     }
     alarm.arm(TICK).unwrap();
@@ -131,7 +131,7 @@ fn a_panic_leaves_the_alarm_usable() {
         assert_eq!(quietly(|| t.pass(TICK)), 1);
         assert!(!alarm.is_armed());
     }
-    assert_eq!(t.timer.stats().panics, 2);
+    assert_eq!(t.stats().panics, 2);
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn stop_disarms_it_once_and_for_all() {
     assert!(!alarm.is_armed() && !alarm.disarm());
     assert_eq!(alarm.arm(TICK), Err(NewTimeoutError::Stopped));
     assert!(!alarm.is_armed());
-    assert_eq!((runs.get(), t.timer.pending_timeouts()), (0, 0));
+    assert_eq!((runs.get(), t.pending()), (0, 0));
 }
 
 #[test]
@@ -167,11 +167,11 @@ fn a_shutdown_lets_it_run_and_move() {
         assert_eq!(other.arm(TICK), Err(NewTimeoutError::Stopped));
         clock.advance(TICK);
     };
-    t.timer.new_timeout(task, TICK).unwrap();
+    t.schedule(task, TICK);
     alarm.arm(TICK * 90).unwrap();
     t.clock.advance(TICK);
     assert_eq!(t.timer.shutdown(TEST_TIMEOUT), []);
-    assert_eq!((runs.get(), t.timer.stats().panics), (1, 0));
+    assert_eq!((runs.get(), t.stats().panics), (1, 0));
 }
 
 /// A task that arms its alarm at the end of each run; and code that runs before that.
@@ -213,12 +213,10 @@ fn assert_cancelled(t: &mut Driven, alarm: &Alarm) {
     assert_eq!(alarm.arm(TICK), Err(NewTimeoutError::Cancelled));
     assert_eq!(alarm.arm_at(t.timer.now()), Err(NewTimeoutError::Cancelled));
     assert_eq!((alarm.deadline(), alarm.remaining()), (None, None));
-    assert_eq!((t.timer.pending_timeouts(), t.pass(TICK * 9)), (0, 0));
-    let stats = t.timer.stats();
-    assert_eq!(
-        (stats.panics, stats.rejected, stats.dropped_tasks),
-        (0, 0, 0)
-    );
+    assert_eq!((t.pending(), t.pass(TICK * 9)), (0, 0));
+    let stats = t.stats();
+    let counts = (stats.panics, stats.rejected, stats.dropped_tasks);
+    assert_eq!(counts, (0, 0, 0));
 }
 
 #[test]
@@ -356,7 +354,7 @@ fn a_task_may_use_its_alarm_when_it_is_dropped() {
         alarm.arm(TICK).unwrap();
         assert!(quietly(|| alarm.cancel()));
         assert_eq!(Arc::strong_count(&own), 1);
-        assert_eq!(t.timer.stats().panics, 1, "that of the drop");
+        assert_eq!(t.stats().panics, 1, "that of the drop");
     });
 }
 
@@ -434,10 +432,8 @@ fn a_handle_does_not_keep_the_timer_from_ending() {
 #[test]
 fn reports_name_the_closure() {
     let (_t, alarm, _) = counted();
-    assert_eq!(
-        format!("{alarm:?}"),
-        "Alarm { last: None, is_cancelled: false, .. }"
-    );
+    let text = format!("{alarm:?}");
+    assert_eq!(text, "Alarm { last: None, is_cancelled: false, .. }");
     alarm.arm(TICK).unwrap();
     let text = format!("{alarm:?}");
     assert!(
@@ -499,7 +495,7 @@ fn a_run_that_the_executor_drops_is_lost_and_the_alarm_usable() {
         assert_eq!(t.pass(TICK), 1);
         assert!(!alarm.is_armed());
     }
-    assert_eq!((runs.get(), t.timer.stats().dropped_tasks), (0, 2));
+    assert_eq!((runs.get(), t.stats().dropped_tasks), (0, 2));
 }
 
 #[test]
@@ -553,9 +549,7 @@ fn threads_that_arm_one_alarm_leave_it_armed_once() {
     let before = runs.get();
     let (rang, rings) = channel();
     alarm.arm(ms(1)).unwrap();
-    let last = timer
-        .new_timeout(move |_| rang.send(()).unwrap(), ms(20))
-        .unwrap();
+    let last = timer.schedule(move |_| rang.send(()).unwrap(), ms(20));
     rings.recv_timeout(TEST_TIMEOUT).unwrap();
     assert!(last.is_expired() && !alarm.is_armed());
     assert_eq!(runs.get(), before + 1);
@@ -627,9 +621,7 @@ fn no_watchdog_survives_the_drop_of_its_owner() {
     }
     common::eventually("each of them has ended", || timer.pending_timeouts() == 0);
     let (rang, rings) = channel();
-    timer
-        .new_timeout(move |_| rang.send(()).unwrap(), ms(1))
-        .unwrap();
+    timer.schedule(move |_| rang.send(()).unwrap(), ms(1));
     // After this one, the run of the last watchdog is over.
     rings.recv_timeout(TEST_TIMEOUT).unwrap();
     let before = runs.get();

@@ -1,13 +1,11 @@
 //! Absolute deadlines, and how a clock converts an `Instant`.
 
-use crate::common;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use common::{Driven, Ends, Log, TEST_TIMEOUT, TICK, ms};
+use crate::common::{Driven, Ends, Log, Schedules, TEST_TIMEOUT, TICK, built_driven, ms};
 use hashed_wheel::{
     Builder, Clock, HashedWheelTimer, ManualClock, MonotonicClock, NewTimeoutError, Schedule,
     Timeout,
@@ -31,7 +29,7 @@ fn a_deadline_is_never_early_by_the_default_clock() {
     for &deadline in &deadlines {
         let fired = fired.clone();
         let send_deadline = move |_: &_| fired.send((deadline, Instant::now())).unwrap();
-        timer.new_timeout_at(send_deadline, deadline).unwrap();
+        timer.schedule_at(send_deadline, deadline);
     }
     for _ in &deadlines {
         let (deadline, now) = wait.recv_timeout(TEST_TIMEOUT).unwrap();
@@ -44,9 +42,9 @@ fn a_deadline_is_never_early_by_the_default_clock() {
 fn a_deadline_is_the_same_whenever_the_call_is_made() {
     let (timer, _driver) = HashedWheelTimer::builder().build_driven().unwrap();
     let deadline = Instant::now() + HOUR;
-    let first = timer.new_timeout_at(|_| (), deadline).unwrap();
+    let first = timer.schedule_at(|_| (), deadline);
     std::thread::sleep(ms(20));
-    let second = timer.new_timeout_at(|_| (), deadline).unwrap();
+    let second = timer.schedule_at(|_| (), deadline);
     // Read in this order, because time passes between the two calls.
     let (first, second) = (first.remaining(), second.remaining());
     assert!(
@@ -71,7 +69,7 @@ fn a_clock_converts_an_instant_by_the_present() {
     let builder = HashedWheelTimer::builder().clock(NoInstants(clock.clone()));
     let (timer, mut driver) = builder.build_driven().unwrap();
     clock.advance(HOUR);
-    let timeout = timer.new_timeout_at(|_| (), Instant::now() + HOUR).unwrap();
+    let timeout = timer.schedule_at(|_| (), Instant::now() + HOUR);
     let left = timeout.remaining();
     assert!(left <= HOUR && left > HOUR / 2, "{left:?}");
     clock.advance(HOUR / 2);
@@ -103,28 +101,22 @@ fn a_manual_clock_converts_an_instant_exactly() {
     assert_eq!(timer.now(), origin + HOUR);
 
     let deadline = timer.now() + TICK * 3;
-    let first = timer.new_timeout_at(|_| (), deadline).unwrap();
+    let first = timer.schedule_at(|_| (), deadline);
     clock.advance(TICK * 2);
-    let second = timer.new_timeout_at(|_| (), deadline).unwrap();
-    let third = timer.new_timeout(|_| (), TICK).unwrap();
+    let second = timer.schedule_at(|_| (), deadline);
+    let third = timer.schedule(|_| (), TICK);
     for timeout in [&first, &second, &third] {
         assert_eq!((timeout.remaining(), timeout.deadline()), (TICK, deadline));
     }
     assert_eq!(driver.turn(), 0);
     clock.advance(TICK);
-    assert_eq!(
-        (clock.instant(), clock.clone().instant(), timer.now()),
-        (deadline, deadline, deadline)
-    );
+    let instants = (clock.instant(), clock.clone().instant(), timer.now());
+    assert_eq!(instants, (deadline, deadline, deadline));
     assert_eq!(driver.turn(), 3, "the same tick");
-    assert_eq!(
-        first.deadline(),
-        deadline,
-        "an ended timeout keeps its deadline"
-    );
+    assert_eq!(first.deadline(), deadline, "it keeps its deadline");
 
     // An instant from before the timer was built.
-    let past = timer.new_timeout_at(|_| (), origin).unwrap();
+    let past = timer.schedule_at(|_| (), origin);
     assert_eq!(past.deadline(), origin + HOUR, "no deadline is before that");
 }
 
@@ -136,10 +128,7 @@ fn a_manual_clock_takes_an_instant_of_the_machine_by_its_distance() {
     let nanos = HOUR.as_nanos() as u64;
     assert_eq!(t.timer.clock().now(), HOUR);
     assert_eq!(t.timer.now_bounds(), (nanos, nanos));
-    let timeout = t
-        .timer
-        .new_timeout_at(|_| (), Instant::now() + HOUR)
-        .unwrap();
+    let timeout = t.schedule_at(|_| (), Instant::now() + HOUR);
     let left = timeout.remaining();
     assert!(left <= HOUR && left > HOUR / 2, "{left:?}");
     assert_eq!(t.pass(HOUR / 2), 0, "real time does not count");
@@ -163,7 +152,7 @@ fn the_clock_of_the_machine_is_the_default_clock() {
         let time = timer.clock().time_at(now + HOUR);
         assert!(time >= HOUR);
         assert_eq!(timer.clock().instant_at(time), now + HOUR);
-        let timeout = timer.new_timeout_at(|_| (), now + HOUR).unwrap();
+        let timeout = timer.schedule_at(|_| (), now + HOUR);
         assert_eq!(timeout.deadline(), now + HOUR);
         assert!(timeout.reset_at(now + HOUR * 2));
         assert_eq!(timeout.deadline(), now + HOUR * 2);
@@ -172,33 +161,28 @@ fn the_clock_of_the_machine_is_the_default_clock() {
     let builder = HashedWheelTimer::builder().clock(Arc::new(clock));
     let (timer, _driver) = builder.build_driven().unwrap();
     let deadline = Instant::now() + HOUR;
-    assert_eq!(
-        timer.new_timeout_at(|_| (), deadline).unwrap().deadline(),
-        deadline
-    );
+    assert_eq!(timer.schedule_at(|_| (), deadline).deadline(), deadline);
 }
 
 #[test]
 fn reset_at_moves_a_deadline_to_an_instant() {
     let mut t = Driven::new();
     let begin = t.timer.now();
-    let timeout = t.timer.new_timeout(|_| (), TICK * 5).unwrap();
+    let timeout = t.schedule(|_| (), TICK * 5);
     for ticks in [8, 2, 6, 3] {
         assert!(timeout.reset_at(begin + TICK * ticks));
         assert_eq!(timeout.deadline(), begin + TICK * ticks);
-        t.driver.turn();
+        t.turn();
     }
     assert_eq!((t.pass(TICK * 2), t.pass(TICK)), (0, 1));
     assert!(!timeout.reset_at(begin + HOUR), "the timeout has expired");
 
     // A deadline that has passed is the next boundary.
-    let timeout = t.timer.new_timeout(|_| (), TICK * 5).unwrap();
+    let timeout = t.schedule(|_| (), TICK * 5);
     assert!(timeout.reset_at(begin));
-    assert_eq!(
-        (timeout.deadline(), timeout.remaining()),
-        (begin, Duration::ZERO)
-    );
-    assert_eq!((t.driver.turn(), t.pass(TICK)), (0, 1));
+    let seen = (timeout.deadline(), timeout.remaining());
+    assert_eq!(seen, (begin, Duration::ZERO));
+    assert_eq!((t.turn(), t.pass(TICK)), (0, 1));
 }
 
 #[test]
@@ -209,7 +193,7 @@ fn a_task_is_scheduled_at_an_instant() {
     let cancelled = t.timer.new_timeout_task_at(ends.task(), deadline).unwrap();
     assert!(cancelled.cancel());
     assert_eq!(t.pass(TICK), 1);
-    assert_eq!((ends.runs(), ends.hooks(), ends.drops()), (1, 1, 2));
+    assert_eq!(ends.counts(), (1, 1, 2));
     t.timer.stop();
     let rejected = t
         .timer
@@ -242,13 +226,10 @@ fn time_that_passes_while_a_user_clock_is_read_makes_the_timeout_later() {
         origin: Instant::now(),
         delay_next: Arc::clone(&delay_next),
     };
-    let (timer, _driver) = HashedWheelTimer::builder()
-        .clock(clock)
-        .build_driven()
-        .unwrap();
+    let (timer, _driver) = built_driven(|builder| builder.clock(clock));
     let deadline = Instant::now() + HOUR;
     delay_next.store(true, SeqCst);
-    let left = timer.new_timeout_at(|_| (), deadline).unwrap().remaining();
+    let left = timer.schedule_at(|_| (), deadline).remaining();
     assert!(!delay_next.load(SeqCst), "the clock was read");
     assert!(Instant::now() + left >= deadline, "{left:?}");
 }
@@ -259,30 +240,23 @@ fn a_deadline_that_has_passed_is_no_delay() {
     t.pass(HOUR);
     let log = Log::default();
     let before = Instant::now();
-    t.timer.new_timeout(log.task(1), Duration::ZERO).unwrap();
-    t.timer.new_timeout_at(log.task(2), before).unwrap();
-    t.timer
-        .new_timeout_at(log.task(3), before.checked_sub(HOUR).unwrap_or(before))
-        .unwrap();
-    t.timer.new_timeout(log.task(4), Duration::ZERO).unwrap();
+    t.schedule(log.task(1), Duration::ZERO);
+    t.schedule_at(log.task(2), before);
+    t.schedule_at(log.task(3), before.checked_sub(HOUR).unwrap_or(before));
+    t.schedule(log.task(4), Duration::ZERO);
     assert_eq!(t.pass(TICK), 4, "at the next boundary");
     assert_eq!(log.take(), [1, 2, 3, 4], "in the order of scheduling");
 }
 
 #[test]
 fn a_deadline_that_has_passed_is_no_delay_by_the_default_clock() {
-    let (timer, mut driver) = HashedWheelTimer::builder()
-        .tick(ms(1))
-        .build_driven()
-        .unwrap();
+    let (timer, mut driver) = built_driven(|builder| builder.tick(ms(1)));
     let log = Log::default();
     let before = Instant::now();
-    timer.new_timeout(log.task(1), Duration::ZERO).unwrap();
+    timer.schedule(log.task(1), Duration::ZERO);
     // A deadline before the creation of the timer is no delay either.
-    timer
-        .new_timeout_at(log.task(2), before.checked_sub(HOUR).unwrap_or(before))
-        .unwrap();
-    let late = timer.new_timeout_at(log.task(3), before).unwrap();
+    timer.schedule_at(log.task(2), before.checked_sub(HOUR).unwrap_or(before));
+    let late = timer.schedule_at(log.task(3), before);
     assert_eq!(late.remaining(), Duration::ZERO);
     let begin = Instant::now();
     while timer.pending_timeouts() > 0 {
@@ -304,13 +278,13 @@ fn a_deadline_too_far_to_represent_never_comes() {
         return;
     };
     let (timer, mut driver) = HashedWheelTimer::builder().build_driven().unwrap();
-    let never = timer.new_timeout_at(|_| (), far).unwrap();
+    let never = timer.schedule_at(|_| (), far);
     assert_eq!(never.remaining(), Duration::MAX);
     assert_eq!(driver.turn(), 0);
     assert_eq!(driver.next_turn(), None, "the same as for a delay");
 
     let mut t = Driven::new();
-    let never = t.timer.new_timeout_at(|_| (), far).unwrap();
+    let never = t.schedule_at(|_| (), far);
     assert_eq!(never.remaining(), Duration::MAX);
     // Its deadline is an `Instant` that is too far to represent, too.
     assert!(never.reset_at(never.deadline()));
@@ -322,7 +296,7 @@ fn a_deadline_too_far_to_represent_never_comes() {
 fn new_timeout_at_is_rejected_like_new_timeout() {
     let t = Driven::with(|builder| builder.max_pending_timeouts(Some(1)));
     let deadline = Instant::now() + HOUR;
-    t.timer.new_timeout_at(|_| (), deadline).unwrap();
+    t.schedule_at(|_| (), deadline);
     let rejected = t.timer.new_timeout_at(|_| (), deadline).unwrap_err();
     assert!(
         matches!(rejected, NewTimeoutError::TooManyPending { limit: 1 }),
@@ -344,15 +318,15 @@ fn by_each_method(timer: &HashedWheelTimer, deadline: Instant) -> Vec<Method> {
     }
 
     let ends = Ends::new();
-    let reset = timer.new_timeout(|_| (), Duration::MAX).unwrap();
+    let reset = timer.schedule(|_| (), Duration::MAX);
     assert!(reset.reset_at(deadline));
     let periodic = Schedule::at_fixed_rate(HOUR).start_at(deadline);
-    let periodic = timer.schedule_periodic(periodic, |_| ()).unwrap();
+    let periodic = timer.periodic(periodic, |_| ());
 
     let mut methods: Vec<Method> = vec![
         (
             "new_timeout_at",
-            has_expired(timer.new_timeout_at(|_| (), deadline).unwrap()),
+            has_expired(timer.schedule_at(|_| (), deadline)),
         ),
         (
             "new_timeout_task_at",
@@ -430,11 +404,7 @@ fn names_of(methods: &[Method]) -> Vec<&'static str> {
 fn assert_due_after(t: &mut Driven, deadline: Instant, limit: Duration) {
     let mut methods = by_each_method(&t.timer, deadline);
     if limit > TICK {
-        assert_eq!(
-            take_due(&mut methods),
-            [""; 0],
-            "before any time has passed"
-        );
+        assert_eq!(take_due(&mut methods), [""; 0], "before any time passed");
         // The machine's time passes meanwhile.
         t.pass(limit - HOUR);
         assert_eq!(take_due(&mut methods), [""; 0], "an hour before");
@@ -465,7 +435,7 @@ fn an_instant_that_has_passed_is_due_at_once() {
         ];
         for deadline in passed.into_iter().flatten() {
             assert_due_after(&mut t, deadline, TICK);
-            let timeout = t.timer.new_timeout_at(|_| (), deadline).unwrap();
+            let timeout = t.schedule_at(|_| (), deadline);
             assert_eq!(timeout.remaining(), Duration::ZERO);
             assert!(timeout.deadline() <= t.timer.now());
         }
@@ -520,8 +490,7 @@ fn an_instant_of_another_manual_clock_is_taken_for_one_of_the_same_time() {
         let (timer, _driver) = builder.build_driven().unwrap();
         clocks[other].advance(HOUR * 2);
         let left = timer
-            .new_timeout_at(|_| (), clocks[other].instant() - HOUR)
-            .unwrap()
+            .schedule_at(|_| (), clocks[other].instant() - HOUR)
             .remaining();
         assert!(left > HOUR / 2 && left < HOUR * 3 / 2, "{left:?}");
         clocks[of_timer].advance(HOUR * 2);
@@ -550,7 +519,7 @@ fn an_instant_too_far_away_never_comes() {
             .collect();
         for _ in 0..2 {
             assert_eq!(take_due(&mut methods), [""; 0]);
-            assert_eq!(t.driver.next_turn(), None);
+            assert_eq!(t.next_turn(), None);
             t.pass(YEAR * 72);
         }
     }

@@ -1,15 +1,13 @@
 //! The global timer of the process, which cannot be ended.
 
-use crate::common;
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
+use crate::common::{Schedules, TEST_TIMEOUT, ms, quietly};
 #[cfg(all(target_os = "linux", not(miri)))]
 use crate::worker_thread::fork::in_child;
-use common::{TEST_TIMEOUT, ms, quietly};
 use hashed_wheel::HashedWheelTimer;
 
 /// A call, and the start of its name.
@@ -52,16 +50,14 @@ fn the_global_timer_has_the_defaults_and_cannot_be_ended() {
             .send(thread::current().name().map(str::to_owned))
             .unwrap();
     };
-    global.new_timeout(send_thread_name, ms(1)).unwrap();
+    global.schedule(send_thread_name, ms(1));
     assert_eq!(
         wait.recv_timeout(TEST_TIMEOUT).unwrap().as_deref(),
         Some("hashed-wheel")
     );
     assert!(!global.is_stopped());
 
-    let left = global
-        .new_timeout(|_| (), Duration::from_secs(3_600))
-        .unwrap();
+    let left = global.schedule(|_| (), Duration::from_secs(3_600));
     for (name, end) in ENDS {
         for timer in [
             global,
@@ -72,7 +68,7 @@ fn the_global_timer_has_the_defaults_and_cannot_be_ended() {
             let text = panic.downcast_ref::<String>().unwrap();
             assert!(text.contains(name) && text.contains("global"), "{text}");
             assert!(!global.is_stopped());
-            assert!(global.new_timeout(|_| (), TEST_TIMEOUT).unwrap().cancel());
+            assert!(global.schedule(|_| (), TEST_TIMEOUT).cancel());
         }
     }
     assert!(!left.is_cancelled() && left.cancel());
@@ -82,14 +78,11 @@ fn the_global_timer_has_the_defaults_and_cannot_be_ended() {
         let (fired, wait) = channel();
         let anew = HashedWheelTimer::global();
         assert!(!std::ptr::eq(anew, global) && std::ptr::eq(anew, HashedWheelTimer::global()));
-        anew.new_timeout(move |_| fired.send(()).unwrap(), ms(1))
-            .unwrap();
+        anew.schedule(move |_| fired.send(()).unwrap(), ms(1));
         wait.recv_timeout(TEST_TIMEOUT).unwrap();
         in_child(|| {
             let (fired, wait) = channel();
-            HashedWheelTimer::global()
-                .new_timeout(move |_| fired.send(()).unwrap(), ms(1))
-                .unwrap();
+            HashedWheelTimer::global().schedule(move |_| fired.send(()).unwrap(), ms(1));
             wait.recv_timeout(TEST_TIMEOUT).unwrap();
         });
         assert!(!anew.is_stopped());

@@ -1,13 +1,11 @@
 //! Timeouts that may be late share wake-ups: `HashedWheelTimer::deadline_within`.
 
-use crate::common;
-
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Driven, eventually, ms};
+use crate::common::{Driven, Schedules, eventually, ms};
 use hashed_wheel::HashedWheelTimer;
 
 const SLACK: Duration = ms(50);
@@ -33,23 +31,18 @@ fn thousand_timeouts_per_second_share_at_most_25_wake_ups() {
                 .unwrap()
                 .push(hashed_wheel::Clock::now(&clock) - due);
         };
-        t.timer
-            .new_timeout_at(task, t.timer.deadline_within(due - now, SLACK))
-            .unwrap();
+        t.schedule_at(task, t.timer.deadline_within(due - now, SLACK));
         if asleep_until.is_some_and(|until| until <= now) {
-            t.driver.turn();
+            t.turn();
             wake_ups += 1;
         }
-        asleep_until = t.driver.next_turn().map(|wait| now + wait);
+        asleep_until = t.next_turn().map(|wait| now + wait);
         t.clock.advance(ms(1));
     }
     let lateness = lateness.lock().unwrap();
     assert!(lateness.len() > 6_000);
     assert!(*lateness.iter().max().unwrap() < SLACK);
-    assert!(
-        wake_ups <= MOST_PER_SECOND * SECONDS,
-        "{wake_ups} wake-ups in {SECONDS} s"
-    );
+    assert!(wake_ups <= MOST_PER_SECOND * SECONDS, "{wake_ups} wake-ups");
 }
 
 #[test]
@@ -64,9 +57,7 @@ fn worker_thread_sleeps_between_the_shared_wake_ups() {
     for i in 0..TIMEOUTS {
         let fired = Arc::clone(&fired);
         let task = move |_: &_| _ = fired.fetch_add(1, SeqCst);
-        timer
-            .new_timeout_at(task, timer.deadline_within(ms(100), SLACK))
-            .unwrap();
+        timer.schedule_at(task, timer.deadline_within(ms(100), SLACK));
         thread::sleep((begin + ms(i + 1)).saturating_duration_since(Instant::now()));
     }
     eventually("all have fired", || fired.load(SeqCst) == TIMEOUTS as usize);
@@ -96,10 +87,7 @@ fn deadline_is_never_early_and_at_most_the_slack_late() {
                 exact <= within && within <= exact + slack,
                 "{delay:?} within {slack:?}"
             );
-            assert!(
-                slack >= tick || within == exact,
-                "a slack below a tick changes nothing"
-            );
+            assert!(slack >= tick || within == exact, "exact below a tick");
         }
     }
 }
@@ -107,14 +95,12 @@ fn deadline_is_never_early_and_at_most_the_slack_late() {
 #[test]
 fn slack_of_a_deadline_that_never_comes_changes_nothing() {
     let mut t = Driven::new();
-    assert_eq!(
-        t.timer.deadline_within(ms(5), Duration::ZERO),
-        t.timer.now() + ms(5)
-    );
+    let exact = t.timer.deadline_within(ms(5), Duration::ZERO);
+    assert_eq!(exact, t.timer.now() + ms(5));
     let never = t.timer.deadline_within(Duration::MAX, Duration::MAX);
-    let timeout = t.timer.new_timeout_at(|_| (), never).unwrap();
-    assert_eq!(t.driver.next_turn(), None);
+    let timeout = t.schedule_at(|_| (), never);
+    assert_eq!(t.next_turn(), None);
     t.clock.advance(Duration::MAX);
-    assert_eq!(t.driver.turn(), 0);
+    assert_eq!(t.turn(), 0);
     assert!(timeout.cancel());
 }

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use crate::common::{Schedules, built_driven};
 use hashed_wheel::{Clock, Driver, HashedWheelTimer, Schedule, Timeout};
 
 const LATER: Duration = Duration::from_secs(60);
@@ -32,10 +33,7 @@ impl Clock for SharedClock {
 fn timer() -> (HashedWheelTimer, Driver, Weak<()>) {
     let lifetime = Arc::new(());
     let memory = Arc::downgrade(&lifetime);
-    let (timer, driver) = HashedWheelTimer::builder()
-        .clock(SharedClock(lifetime))
-        .build_driven()
-        .unwrap();
+    let (timer, driver) = built_driven(|builder| builder.clock(SharedClock(lifetime)));
     (timer, driver, memory)
 }
 
@@ -76,7 +74,7 @@ impl Helper {
 }
 
 fn use_timer(timer: &HashedWheelTimer) -> Timeout {
-    timer.new_timeout(|_| (), LATER).unwrap()
+    timer.schedule(|_| (), LATER)
 }
 
 #[test]
@@ -110,10 +108,7 @@ fn a_thread_that_uses_another_timer_releases_all_stopped_ones() {
     helper.call(move || its_timers.iter().for_each(|timer| drop(use_timer(timer))));
     let memories = timers.map(|(.., memory)| memory);
     helper.call(|| {
-        let (other, _driver) = HashedWheelTimer::builder()
-            .clock(StoppedClock)
-            .build_driven()
-            .unwrap();
+        let (other, _driver) = built_driven(|builder| builder.clock(StoppedClock));
         use_timer(&other);
     });
     assert!(memories.iter().all(is_freed));
@@ -182,10 +177,7 @@ fn that_has_only_reset() -> Helper {
 fn a_thread_that_has_only_reset_keeps_nothing_of_a_stopped_timer() {
     let helper = that_has_only_reset();
     helper.call(|| {
-        let (other, _driver) = HashedWheelTimer::builder()
-            .clock(StoppedClock)
-            .build_driven()
-            .unwrap();
+        let (other, _driver) = built_driven(|builder| builder.clock(StoppedClock));
         assert!(use_timer(&other).cancel());
     });
     helper.end();
@@ -208,12 +200,7 @@ fn a_thread_resets_by_the_lane_of_the_timer_of_the_timeout() {
 #[test]
 fn a_thread_uses_many_timers_alternately() {
     let timers: Vec<_> = (0..10)
-        .map(|_| {
-            HashedWheelTimer::builder()
-                .clock(StoppedClock)
-                .build_driven()
-                .unwrap()
-        })
+        .map(|_| built_driven(|builder| builder.clock(StoppedClock)))
         .collect();
     for _ in 0..3 {
         let timeouts: Vec<_> = timers.iter().map(|(timer, _)| use_timer(timer)).collect();
@@ -242,10 +229,7 @@ fn a_thread_can_use_a_timer_while_it_ends() {
 
     thread_local!(static LAST: RefCell<Vec<AtTheEnd>> = const { RefCell::new(Vec::new()) });
 
-    let (timer, mut driver) = HashedWheelTimer::builder()
-        .clock(StoppedClock)
-        .build_driven()
-        .unwrap();
+    let (timer, mut driver) = built_driven(|builder| builder.clock(StoppedClock));
     for uses_it_before in [false, true] {
         let (send, receive) = channel();
         let its_timer = timer.clone();
@@ -282,7 +266,7 @@ fn a_thread_can_build_and_stop_a_timer_while_it_ends() {
             let timer = HashedWheelTimer::new(Duration::from_millis(1), 8);
             use_timer(&timer);
             let each_second = Schedule::at_fixed_rate(Duration::from_secs(1)).jitter(LATER);
-            timer.schedule_periodic(each_second, |_| ()).unwrap();
+            timer.periodic(each_second, |_| ());
             assert!(use_timer(&timer).cancel_and_wait());
             assert_ne!(format!("{timer:?}"), "");
             let other = HashedWheelTimer::default();
@@ -324,10 +308,7 @@ fn a_thread_can_reset_a_timeout_while_it_ends() {
 
     thread_local!(static LAST: RefCell<Vec<ResetsAtTheEnd>> = const { RefCell::new(Vec::new()) });
 
-    let (timer, mut driver) = HashedWheelTimer::builder()
-        .clock(StoppedClock)
-        .build_driven()
-        .unwrap();
+    let (timer, mut driver) = built_driven(|builder| builder.clock(StoppedClock));
     for uses_it_before in [false, true] {
         let timeouts = [use_timer(&timer), use_timer(&timer)];
         driver.turn();
@@ -370,27 +351,15 @@ fn a_clock_may_use_another_timer_when_it_is_dropped() {
         }
     }
 
-    let (other, _driver) = HashedWheelTimer::builder()
-        .clock(StoppedClock)
-        .build_driven()
-        .unwrap();
-    let (timer, driver) = HashedWheelTimer::builder()
-        .clock(UsesTimerWhenDropped(other.clone()))
-        .build_driven()
-        .unwrap();
+    let (other, _driver) = built_driven(|builder| builder.clock(StoppedClock));
+    let (timer, driver) =
+        built_driven(|builder| builder.clock(UsesTimerWhenDropped(other.clone())));
     let helper = Helper::new();
     let its_timer = timer.clone();
     helper.call(move || drop(use_timer(&its_timer)));
     drop((timer, driver));
-    assert_eq!(
-        other.pending_timeouts(),
-        0,
-        "the helper's cache keeps the first timer"
-    );
-    let third = HashedWheelTimer::builder()
-        .clock(StoppedClock)
-        .build_driven()
-        .unwrap();
+    assert_eq!(other.pending_timeouts(), 0, "its cache keeps the first");
+    let third = built_driven(|builder| builder.clock(StoppedClock));
     // The cache releases the first timer to store the third. The first timer's clock then uses the
     // second timer.
     helper.call(move || drop(use_timer(&third.0)));
@@ -435,11 +404,7 @@ fn a_clock_and_a_waker_may_panic_when_they_are_dropped() {
     drop((timer, driver));
     drop(memory);
     assert!(timeout.is_cancelled());
-    assert_eq!(
-        drops.load(Ordering::Relaxed),
-        0,
-        "the timeout keeps the clock and the waker"
-    );
+    assert_eq!(drops.load(Ordering::Relaxed), 0, "kept by the timeout");
     drop(timeout);
     assert_eq!(drops.load(Ordering::Relaxed), 2);
 }
@@ -451,14 +416,8 @@ fn another_timers_clock_does_not_break_a_cancel() {
     let clock = PanicsWhenDropped {
         drops: Arc::default(),
     };
-    let (stopped, driver) = HashedWheelTimer::builder()
-        .clock(clock)
-        .build_driven()
-        .unwrap();
-    let (timer, _driver) = HashedWheelTimer::builder()
-        .clock(StoppedClock)
-        .build_driven()
-        .unwrap();
+    let (stopped, driver) = built_driven(|builder| builder.clock(clock));
+    let (timer, _driver) = built_driven(|builder| builder.clock(StoppedClock));
     let helper = Helper::new();
     let its_timer = stopped.clone();
     helper.call(move || drop(use_timer(&its_timer)));
@@ -490,15 +449,9 @@ fn another_timers_clock_may_stop_the_timer_of_a_cancel() {
         }
     }
 
-    let (timer, driver) = HashedWheelTimer::builder()
-        .clock(StoppedClock)
-        .build_driven()
-        .unwrap();
+    let (timer, driver) = built_driven(|builder| builder.clock(StoppedClock));
     let clock = StopsWhenDropped(Arc::new(Mutex::new(Some(timer.clone()))));
-    let (stopped, its_driver) = HashedWheelTimer::builder()
-        .clock(clock)
-        .build_driven()
-        .unwrap();
+    let (stopped, its_driver) = built_driven(|builder| builder.clock(clock));
     let timeout = use_timer(&timer);
     let helper = Helper::new();
     let its_timer = stopped.clone();

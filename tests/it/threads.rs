@@ -1,8 +1,6 @@
 //! Tests that need the real worker thread and the real clock. Lower bounds are strict. Upper bounds
 //! allow for a busy machine.
 
-use crate::common;
-
 use std::cell::RefCell;
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -11,7 +9,10 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
-use common::{Ends, Gate, TEST_TIMEOUT, ends, eventually, ms, quietly, wait_until_idle};
+use crate::common::{
+    Ends, Gate, STOPPED, Schedules, TEST_TIMEOUT, built, ends, eventually, ms, quietly,
+    wait_until_idle,
+};
 use hashed_wheel::{Clock, HashedWheelTimer, ManualClock, NewTimeoutError, Timeout};
 
 /// Reads the state of a thread of this process by its name. (Miri has no `/proc`.)
@@ -54,11 +55,7 @@ mod linux {
 }
 
 fn timer(name: &str, tick: Duration) -> HashedWheelTimer {
-    HashedWheelTimer::builder()
-        .tick(tick)
-        .thread_name(name)
-        .build()
-        .unwrap()
+    built(|builder| builder.tick(tick).thread_name(name))
 }
 
 /// Checks that a test in a child process passed, and that the name matched exactly one test.
@@ -78,7 +75,7 @@ fn assert_passed(output: &Output) {
 fn the_thread_starts_with_the_first_timeout_and_ends_with_stop() {
     let timer = timer("hw-lazy", ms(1));
     assert_eq!(linux::find("hw-lazy"), None);
-    timer.new_timeout(|_| (), ms(1)).unwrap();
+    timer.schedule(|_| (), ms(1));
     eventually("the thread has its name", || {
         linux::find("hw-lazy").is_some()
     });
@@ -107,15 +104,13 @@ fn start_starts_the_thread_once() {
 fn threads_have_names_by_default() {
     let timer = HashedWheelTimer::new(ms(1), 8);
     let (name, names) = channel();
-    timer
-        .new_timeout(
-            move |_| {
-                name.send(thread::current().name().map(str::to_owned))
-                    .unwrap();
-            },
-            ms(0),
-        )
-        .unwrap();
+    timer.schedule(
+        move |_| {
+            name.send(thread::current().name().map(str::to_owned))
+                .unwrap();
+        },
+        ms(0),
+    );
     let name = names.recv_timeout(TEST_TIMEOUT).unwrap().unwrap();
     assert!(
         name.strip_prefix("hashed-wheel-")
@@ -150,8 +145,8 @@ fn the_worker_sleeps_more_exactly_if_its_tick_is_short() {
 #[cfg(all(target_os = "linux", not(miri)))]
 fn a_timer_with_nothing_pending_does_not_wake() {
     let timer = timer("hw-idle", ms(1));
-    timer.new_timeout(|_| (), ms(5)).unwrap();
-    timer.new_timeout(|_| (), ms(500)).unwrap().cancel();
+    timer.schedule(|_| (), ms(5));
+    timer.schedule(|_| (), ms(500)).cancel();
     eventually("the timeout fired", || timer.pending_timeouts() == 0);
     // If this thread was interrupted before the cancel, the worker has received the timeout.
     eventually("the other one is reclaimed", || {
@@ -161,11 +156,7 @@ fn a_timer_with_nothing_pending_does_not_wake() {
     sleep(ms(1_500));
     let before = linux::asleep("hw-idle");
     sleep(ms(2_000));
-    assert_eq!(
-        linux::sleeps("hw-idle") - before,
-        0,
-        "wake-ups in 2 s at a tick of 1 ms"
-    );
+    assert_eq!(linux::sleeps("hw-idle") - before, 0, "wake-ups in 2 s");
 }
 
 #[test]
@@ -175,34 +166,22 @@ fn a_thread_that_was_only_started_does_not_wake() {
     timer.start().unwrap();
     let before = linux::asleep("hw-started");
     sleep(ms(2_000));
-    assert_eq!(
-        linux::sleeps("hw-started") - before,
-        0,
-        "wake-ups in 2 s at a tick of 1 ms"
-    );
+    assert_eq!(linux::sleeps("hw-started") - before, 0, "wake-ups in 2 s");
 }
 
 #[test]
 #[cfg(all(target_os = "linux", not(miri)))]
 fn a_timer_with_one_far_timeout_wakes_only_for_work() {
     let timer = timer("hw-far", ms(1));
-    let far = timer
-        .new_timeout(|_| (), Duration::from_secs(3_600))
-        .unwrap();
+    let far = timer.schedule(|_| (), Duration::from_secs(3_600));
     let before = linux::asleep("hw-far");
     // Four rounds of the wheel.
     sleep(ms(2_048));
-    assert_eq!(
-        linux::sleeps("hw-far") - before,
-        0,
-        "wake-ups in 2 s at a tick of 1 ms"
-    );
+    assert_eq!(linux::sleeps("hw-far") - before, 0, "wake-ups in 2 s");
 
     // The worker does wake for an earlier timeout.
     let (fired, wait) = channel();
-    timer
-        .new_timeout(move |_| fired.send(()).unwrap(), ms(20))
-        .unwrap();
+    timer.schedule(move |_| fired.send(()).unwrap(), ms(20));
     wait.recv_timeout(TEST_TIMEOUT).unwrap();
     assert!(far.cancel());
 }
@@ -223,8 +202,8 @@ fn steady_traffic_with_far_deadlines_wakes_the_worker_rarely() {
         while begin.elapsed() < ms(500) {
             for _ in 0..3 {
                 // Some messages are taken back, others come too late for that.
-                timer.new_timeout(|_| (), ms(5_000)).unwrap().cancel();
-                let timeout = timer.new_timeout(|_| (), ms(60_000)).unwrap();
+                timer.schedule(|_| (), ms(5_000)).cancel();
+                let timeout = timer.schedule(|_| (), ms(60_000));
                 if let Some(previous) = previous.replace(timeout) {
                     assert!(previous.cancel());
                 }
@@ -250,7 +229,7 @@ fn earlier_and_earlier_deadlines_wake_the_worker_twice_per_tick_at_most() {
     let timer = timer("hw-earlier", ms(20));
     let begin = Instant::now();
     for earlier in 0..400 {
-        timer.new_timeout(|_| (), ms(60_000 - earlier)).unwrap();
+        timer.schedule(|_| (), ms(60_000 - earlier));
         while begin.elapsed() < Duration::from_micros(250) * earlier as u32 {
             thread::yield_now();
         }
@@ -260,10 +239,7 @@ fn earlier_and_earlier_deadlines_wake_the_worker_twice_per_tick_at_most() {
         begin.elapsed().as_millis() as u64 / 20,
     );
     // A nap to the next tick counts too.
-    assert!(
-        wake_ups <= 3 * (ticks + 2),
-        "{wake_ups} wake-ups in {ticks} ticks"
-    );
+    assert!(wake_ups <= 3 * (ticks + 2), "{wake_ups} in {ticks} ticks");
 }
 
 /// A timeout that was cancelled in the wheel is reclaimed soon, although the next tick is far away.
@@ -273,11 +249,7 @@ fn the_worker_reclaims_what_was_cancelled_within_seconds() {
     timer.start().unwrap();
     for _ in 0..3 {
         let timeouts: Vec<_> = (0..100)
-            .map(|_| {
-                timer
-                    .new_timeout(|_| (), Duration::from_secs(7_200))
-                    .unwrap()
-            })
+            .map(|_| timer.schedule(|_| (), Duration::from_secs(7_200)))
             .collect();
         sleep(ms(20));
         // On another thread, which cannot take messages back.
@@ -328,8 +300,9 @@ fn a_thread_that_cannot_be_started_is_an_error_each_time() {
             std::io::Error::from(error).kind(),
             std::io::ErrorKind::Other
         );
+        let counts = (timer.pending_timeouts(), task_ends.drops());
         assert_eq!(
-            (timer.pending_timeouts(), task_ends.drops()),
+            counts,
             (0, attempt),
             "a rejection leaves the timer unchanged"
         );
@@ -358,18 +331,13 @@ fn a_clock_that_panics_stops_the_timer() {
             .clock(clock)
             .build()
             .unwrap();
-        let never = timer
-            .new_timeout(|_| (), Duration::from_secs(3_600))
-            .unwrap();
+        let never = timer.schedule(|_| (), Duration::from_secs(3_600));
         is_broken.store(true, SeqCst);
         // Wakes the worker, unless it has read the clock and stopped the timer already.
         _ = timer.new_timeout(|_| (), ms(1));
         eventually("the timer is stopped", || timer.is_stopped());
         eventually("the rest is cancelled", || never.is_cancelled());
-        assert!(matches!(
-            timer.new_timeout(|_| (), ms(1)),
-            Err(NewTimeoutError::Stopped)
-        ));
+        assert_eq!(timer.new_timeout(|_| (), ms(1)), Err(STOPPED));
         assert!(timer.stop().is_empty());
         assert!(timer.stats().panics > 0);
     });
@@ -386,12 +354,10 @@ fn timeouts_are_never_early_by_the_real_clock() {
     for _ in 0..MANY {
         let (delay, fired) = (Duration::from_micros(random.u64(0..300_000)), fired.clone());
         let begin = Instant::now();
-        timer
-            .new_timeout(
-                move |_| fired.send((delay, begin.elapsed())).unwrap_or(()),
-                delay,
-            )
-            .unwrap();
+        timer.schedule(
+            move |_| fired.send((delay, begin.elapsed())).unwrap_or(()),
+            delay,
+        );
     }
     for _ in 0..MANY {
         let (delay, took) = lateness.recv_timeout(TEST_TIMEOUT).unwrap();
@@ -405,12 +371,10 @@ fn a_reset_timeout_is_never_early_by_the_real_clock() {
     let (fired, lateness) = channel();
     let last = Arc::new(Mutex::new(Instant::now()));
     let seen = last.clone();
-    let timeout = timer
-        .new_timeout(
-            move |_| fired.send(seen.lock().unwrap().elapsed()).unwrap(),
-            ms(20),
-        )
-        .unwrap();
+    let timeout = timer.schedule(
+        move |_| fired.send(seen.lock().unwrap().elapsed()).unwrap(),
+        ms(20),
+    );
     // Resets to later and to earlier deadlines, in no particular order.
     for delay in [25, 30, 10, 40, 5, 35, 30, 20].map(ms) {
         // Under the lock, because the timeout may fire before `last` is written.
@@ -434,12 +398,10 @@ fn a_tick_of_one_microsecond_works() {
     let (fired, lateness) = channel();
     for delay in (0..COUNT).map(|n| Duration::from_micros(n * 7)) {
         let (fired, begin) = (fired.clone(), Instant::now());
-        timer
-            .new_timeout(
-                move |_| fired.send((delay, begin.elapsed())).unwrap(),
-                delay,
-            )
-            .unwrap();
+        timer.schedule(
+            move |_| fired.send((delay, begin.elapsed())).unwrap(),
+            delay,
+        );
     }
     for _ in 0..COUNT {
         let (delay, took) = lateness.recv_timeout(TEST_TIMEOUT).unwrap();
@@ -458,7 +420,7 @@ fn the_worker_sleeps_when_the_clock_is_at_its_maximum() {
         .clock(clock.clone());
     let timer = builder.build().unwrap();
     clock.advance(Duration::MAX);
-    let late = timer.new_timeout(|_| (), ms(5)).unwrap();
+    let late = timer.schedule(|_| (), ms(5));
     sleep(ms(200));
     assert!(timer.stats().wake_ups < 100, "{:?}", timer.stats());
     assert_eq!(ends(move || timer.stop()), [late]);
@@ -473,14 +435,12 @@ fn many_timeouts_due_at_once_all_fire() {
     for _ in 0..MANY {
         let fired = fired.clone();
         let delay = ms(500).saturating_sub(begin.elapsed());
-        timer
-            .new_timeout(
-                move |_| {
-                    fired.fetch_add(1, SeqCst);
-                },
-                delay,
-            )
-            .unwrap();
+        timer.schedule(
+            move |_| {
+                fired.fetch_add(1, SeqCst);
+            },
+            delay,
+        );
     }
     eventually("all timeouts fire", || fired.load(SeqCst) == MANY);
     assert!(begin.elapsed() >= ms(500));
@@ -490,22 +450,16 @@ fn many_timeouts_due_at_once_all_fire() {
 #[test]
 fn the_worker_catches_up_after_a_slow_task() {
     let clock = ManualClock::new();
-    let timer = HashedWheelTimer::builder()
-        .tick(ms(1))
-        .clock(clock.clone())
-        .build()
-        .unwrap();
+    let timer = built(|builder| builder.tick(ms(1)).clock(clock.clone()));
     let (fired, order) = channel();
     let (gate, wait) = Gate::new();
-    timer.new_timeout(move |_| wait(), Duration::ZERO).unwrap();
+    timer.schedule(move |_| wait(), Duration::ZERO);
     // Its tick has to come.
     clock.advance(ms(1));
     gate.wait_for_arrival();
     for name in (1..20).rev() {
         let fired = fired.clone();
-        timer
-            .new_timeout(move |_| fired.send(name).unwrap(), ms(4 * name))
-            .unwrap();
+        timer.schedule(move |_| fired.send(name).unwrap(), ms(4 * name));
     }
     // All of them become due while the task runs.
     clock.advance(ms(100));
@@ -520,36 +474,22 @@ fn the_worker_catches_up_after_a_slow_task() {
 
 #[test]
 fn cancel_does_not_wait_for_the_worker() {
-    let timer = HashedWheelTimer::builder()
-        .tick(ms(1))
-        .max_pending_timeouts(Some(2))
-        .build()
-        .unwrap();
+    let timer = built(|builder| builder.tick(ms(1)).max_pending_timeouts(Some(2)));
     let (gate, wait) = Gate::new();
-    timer.new_timeout(move |_| wait(), ms(0)).unwrap();
+    timer.schedule(move |_| wait(), ms(0));
     let in_wheel = Ends::new();
-    let timeout = timer
-        .new_timeout_task(in_wheel.task(), ms(3_600_000))
-        .unwrap();
+    let timeout = timer.schedule_task(in_wheel.task(), ms(3_600_000));
     gate.wait_for_arrival();
     let in_lane = Ends::new();
-    let other = timer
-        .new_timeout_task(in_lane.task(), ms(3_600_000))
-        .unwrap();
-    assert!(
-        timer.new_timeout(|_| (), ms(1)).is_err(),
-        "the limit is reached"
-    );
+    let other = timer.schedule_task(in_lane.task(), ms(3_600_000));
+    assert!(timer.new_timeout(|_| (), ms(1)).is_err(), "limit reached");
 
     for (timeout, task_ends) in [(timeout, in_wheel), (other, in_lane)] {
         let before = timer.pending_timeouts();
         assert!(timeout.cancel());
         assert_eq!(timer.pending_timeouts(), before - 1);
-        assert_eq!(
-            (task_ends.hooks(), task_ends.drops()),
-            (1, 1),
-            "the task is dropped"
-        );
+        let counts = (task_ends.hooks(), task_ends.drops());
+        assert_eq!(counts, (1, 1), "the task is dropped");
         assert!(
             timer.new_timeout(|_| (), ms(3_600_000)).is_ok(),
             "the cancel frees its place"
@@ -565,8 +505,8 @@ fn a_timeout_due_in_a_blocked_tick_can_still_be_cancelled() {
     let task_ends = Ends::new();
     // Both are scheduled within microseconds. If a tick boundary falls between them, the second is
     // due later and the test still holds.
-    timer.new_timeout(move |_| wait(), ms(100)).unwrap();
-    let second = timer.new_timeout_task(task_ends.task(), ms(100)).unwrap();
+    timer.schedule(move |_| wait(), ms(100));
+    let second = timer.schedule_task(task_ends.task(), ms(100));
     gate.wait_for_arrival();
     assert!(second.cancel());
     gate.open();
@@ -580,20 +520,16 @@ fn stop_waits_for_the_task_that_is_running_and_returns_the_rest() {
     let (gate, wait) = Gate::new();
     let finished = Arc::new(AtomicBool::new(false));
     let done = finished.clone();
-    timer
-        .new_timeout(
-            move |_| {
-                wait();
-                sleep(ms(50));
-                done.store(true, SeqCst);
-            },
-            ms(0),
-        )
-        .unwrap();
+    timer.schedule(
+        move |_| {
+            wait();
+            sleep(ms(50));
+            done.store(true, SeqCst);
+        },
+        ms(0),
+    );
     gate.wait_for_arrival();
-    let due: Vec<_> = (0..10)
-        .map(|_| timer.new_timeout(|_| (), ms(0)).unwrap())
-        .collect();
+    let due: Vec<_> = (0..10).map(|_| timer.schedule(|_| (), ms(0))).collect();
     sleep(ms(5));
     gate.open();
     let rest = timer.stop();
@@ -609,10 +545,10 @@ fn stop_waits_for_the_task_that_is_running_and_returns_the_rest() {
 fn stop_returns_timeouts_due_behind_the_running_task() {
     let timer = timer("hw-behind", ms(50));
     let (gate, wait) = Gate::new();
-    timer.new_timeout(move |_| wait(), ms(100)).unwrap();
+    timer.schedule(move |_| wait(), ms(100));
     let task_ends = Ends::new();
     let behind: Vec<_> = (0..10)
-        .map(|_| timer.new_timeout_task(task_ends.task(), ms(100)).unwrap())
+        .map(|_| timer.schedule_task(task_ends.task(), ms(100)))
         .collect();
     gate.wait_for_arrival();
     let stopper = {
@@ -622,8 +558,9 @@ fn stop_returns_timeouts_due_behind_the_running_task() {
     eventually("stop was called in time", || timer.is_stopped());
     gate.open();
     assert_eq!(stopper.join().unwrap().len(), behind.len());
+    let counts = (task_ends.runs(), task_ends.hooks());
     assert_eq!(
-        (task_ends.runs(), task_ends.hooks()),
+        counts,
         (0, 10),
         "stop took effect between two tasks of one tick"
     );
@@ -636,7 +573,7 @@ fn one_of_two_concurrent_stops_returns_all_and_the_other_waits() {
     for _ in 0..if cfg!(miri) { 3 } else { 50 } {
         let timer = timer("hw-two", ms(1));
         let timeouts: Vec<_> = (0..if cfg!(miri) { 10 } else { 100 })
-            .map(|_| timer.new_timeout(|_| (), ms(60_000)).unwrap())
+            .map(|_| timer.schedule(|_| (), ms(60_000)))
             .collect();
         let stoppers: Vec<_> = (0..2)
             .map(|_| {
@@ -669,10 +606,7 @@ fn a_thread_local_of_the_worker_may_stop_the_timer() {
 
     impl Drop for Leftover {
         fn drop(&mut self) {
-            assert!(
-                self.0.stop().is_empty(),
-                "the first stop has returned all timeouts"
-            );
+            assert!(self.0.stop().is_empty(), "the first has returned all");
             assert_eq!(self.0.pending_timeouts(), 0, "the timer has ended");
             // On Windows a thread cannot begin while another one drops its thread-locals.
             if cfg!(windows) {
@@ -700,9 +634,9 @@ fn a_thread_local_of_the_worker_may_stop_the_timer() {
             LEFTOVER.set(Some(Leftover(handle)));
             stored.send(()).unwrap();
         };
-        timer.new_timeout(task, ms(1)).unwrap();
+        timer.schedule(task, ms(1));
         is_stored.recv().unwrap();
-        let far = timer.new_timeout(|_| (), ms(60_000)).unwrap();
+        let far = timer.schedule(|_| (), ms(60_000));
         assert_eq!(timer.stop(), [far]);
     });
 }
@@ -750,7 +684,7 @@ fn a_timeout_does_not_keep_the_worker_that_a_task_has_stopped() {
         .map(|_| {
             let timer = timer("hw-kept", ms(1));
             let handle = timer.clone();
-            let timeout = timer.new_timeout(move |_| drop(handle), ms(1)).unwrap();
+            let timeout = timer.schedule(move |_| drop(handle), ms(1));
             drop(timer);
             timeout
         })
@@ -775,12 +709,12 @@ fn an_idle_timer_with_a_long_tick_stops_immediately() {
 
         // A worker that has processed messages and therefore sleeps until the next tick.
         let busy = timer("hw-60s-busy", Duration::from_secs(60));
-        busy.new_timeout(|_| (), ms(1)).unwrap();
+        busy.schedule(|_| (), ms(1));
         sleep(ms(20));
         assert_eq!(busy.stop().len(), 1);
 
         let dropped = timer("hw-60s-drop", Duration::from_secs(60));
-        dropped.new_timeout(|_| (), ms(1)).unwrap();
+        dropped.schedule(|_| (), ms(1));
         drop(dropped);
     });
 }
@@ -790,22 +724,18 @@ fn stop_inside_a_task_panics_and_the_worker_continues() {
     let timer = timer("hw-inside", ms(1));
     quietly(|| {
         let (panicked, wait) = channel();
-        timer
-            .new_timeout(
-                move |timeout| {
-                    let timer = timeout.timer();
-                    let outcome = quietly(|| std::panic::catch_unwind(|| timer.stop()));
-                    panicked.send(outcome.is_err()).unwrap();
-                },
-                ms(1),
-            )
-            .unwrap();
+        timer.schedule(
+            move |timeout| {
+                let timer = timeout.timer();
+                let outcome = quietly(|| std::panic::catch_unwind(|| timer.stop()));
+                panicked.send(outcome.is_err()).unwrap();
+            },
+            ms(1),
+        );
         assert!(wait.recv_timeout(TEST_TIMEOUT).unwrap());
     });
     let (fired, wait) = channel();
-    timer
-        .new_timeout(move |_| fired.send(()).unwrap(), ms(1))
-        .unwrap();
+    timer.schedule(move |_| fired.send(()).unwrap(), ms(1));
     wait.recv_timeout(TEST_TIMEOUT).unwrap();
     assert!(!timer.is_stopped());
 }
@@ -815,20 +745,16 @@ fn stop_inside_a_task_panics_and_the_worker_continues() {
 fn the_last_handle_dropped_inside_a_task_ends_the_thread() {
     let timer = timer("hw-last", ms(1));
     let task_ends = Ends::new();
-    let far = timer
-        .new_timeout_task(task_ends.task(), ms(3_600_000))
-        .unwrap();
+    let far = timer.schedule_task(task_ends.task(), ms(3_600_000));
     let last = timer.clone();
     let (dropped, wait) = channel();
-    timer
-        .new_timeout(
-            move |_| {
-                drop(last);
-                dropped.send(()).unwrap();
-            },
-            ms(5),
-        )
-        .unwrap();
+    timer.schedule(
+        move |_| {
+            drop(last);
+            dropped.send(()).unwrap();
+        },
+        ms(5),
+    );
     drop(timer);
     wait.recv_timeout(TEST_TIMEOUT)
         .expect("the drop does not wait for the worker itself");
@@ -841,9 +767,7 @@ fn the_last_handle_dropped_inside_a_task_ends_the_thread() {
 
 #[test]
 fn a_timeout_outlives_its_timer() {
-    let timeout = timer("hw-outlived", ms(1))
-        .new_timeout(|_| (), ms(60_000))
-        .unwrap();
+    let timeout = timer("hw-outlived", ms(1)).schedule(|_| (), ms(60_000));
     assert!(timeout.is_cancelled());
     assert!(!timeout.cancel() && !timeout.reset(ms(1)));
     assert!(timeout.timer().stop().is_empty());

@@ -1,7 +1,5 @@
 //! Settings of the worker thread, large tasks, clocks that step back, and `fork`.
 
-use crate::common;
-
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::mpsc::{Sender, channel};
@@ -9,9 +7,9 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
-use common::{
-    Driven, Ends, RewindableClock, TEST_TIMEOUT, TICK, ends, eventually, ms, quietly,
-    wait_until_idle,
+use crate::common::{
+    self, Driven, Ends, RewindableClock, Schedules, TEST_TIMEOUT, TICK, ends, eventually, ms,
+    quietly, wait_until_idle,
 };
 use hashed_wheel::{
     Builder, Clock, HashedWheelTimer, ManualClock, NewTimeoutError, Timeout, TimerTask,
@@ -43,7 +41,7 @@ fn hooks_run_on_the_worker_thread_before_and_after_all_tasks() {
         .build()
         .unwrap();
     let task = entry("task");
-    timer.new_timeout(move |_| task(), ms(0)).unwrap();
+    timer.schedule(move |_| task(), ms(0));
     let next = || entries.recv_timeout(TEST_TIMEOUT).unwrap();
     let (start, worker) = next();
     assert_eq!((start, next()), ("start", ("task", worker)));
@@ -64,7 +62,7 @@ fn a_task_that_drops_the_last_handle_is_followed_by_the_stop_hook() {
         .build()
         .unwrap();
     let last = timer.clone();
-    timer.new_timeout(move |_| drop(last), ms(1)).unwrap();
+    timer.schedule(move |_| drop(last), ms(1));
     drop(timer);
     wait.recv_timeout(TEST_TIMEOUT).unwrap();
 }
@@ -78,9 +76,7 @@ fn panics_of_hooks_are_counted_and_harm_nothing() {
             .on_thread_stop(|| std::panic::resume_unwind(Box::new("stop")))
             .build()
             .unwrap();
-        timer
-            .new_timeout(move |_| fired.send(()).unwrap(), ms(1))
-            .unwrap();
+        timer.schedule(move |_| fired.send(()).unwrap(), ms(1));
         wait.recv_timeout(TEST_TIMEOUT).unwrap();
         assert_eq!(timer.stats().panics, 1);
         timer.stop();
@@ -156,7 +152,7 @@ fn the_stack_of_the_worker_has_the_size_that_was_set() {
         use_stack::<LARGE>();
         fired.send(()).unwrap();
     };
-    timer.new_timeout(task, ms(0)).unwrap();
+    timer.schedule(task, ms(0));
     wait.recv_timeout(TEST_TIMEOUT).unwrap();
 }
 
@@ -200,19 +196,15 @@ impl<const SIZE: usize> Large<SIZE> {
         delay: Duration,
     ) -> Timeout {
         let bytes = [1_u8; SIZE];
-        timer
-            .new_timeout(
-                move |_| result.send(black_box(&bytes).len()).unwrap(),
-                delay,
-            )
-            .unwrap()
+        timer.schedule(
+            move |_| result.send(black_box(&bytes).len()).unwrap(),
+            delay,
+        )
     }
 
     #[inline(never)]
     fn schedule_task(timer: &HashedWheelTimer, result: Sender<usize>, delay: Duration) -> Timeout {
-        timer
-            .new_timeout_task(Self([1; SIZE], result), delay)
-            .unwrap()
+        timer.schedule_task(Self([1; SIZE], result), delay)
     }
 
     fn send(&self, sign: usize) {
@@ -272,7 +264,7 @@ fn a_large_task_can_be_periodic_or_cancelled_on_a_small_stack() {
 
         let bytes = [1_u8; 16 * MIB];
         let task = move || result.send(black_box(&bytes).len()).unwrap();
-        timer.schedule_at_fixed_rate(task, ms(1), ms(1)).unwrap();
+        timer.fixed_rate(task, ms(1), ms(1));
         assert_eq!(results.recv_timeout(TEST_TIMEOUT), Ok(16 * MIB));
     });
 }
@@ -281,17 +273,14 @@ fn a_large_task_can_be_periodic_or_cancelled_on_a_small_stack() {
 fn a_boxed_closure_is_reported_under_its_own_name() {
     let mut t = Driven::new();
     let words = [1_usize; 4];
-    let timeout = t
-        .timer
-        .new_timeout(move |_| assert_eq!(words, [1; 4]), TICK)
-        .unwrap();
+    let timeout = t.schedule(move |_| assert_eq!(words, [1; 4]), TICK);
     let name = format!("{timeout:?}");
     assert!(
         name.contains("a_boxed_closure_is_reported_under_its_own_name::{{closure}}"),
         "{name}"
     );
     assert_eq!(t.pass(TICK), 1);
-    assert_eq!(t.timer.stats().panics, 0);
+    assert_eq!(t.stats().panics, 0);
 }
 
 #[test]
@@ -316,20 +305,17 @@ fn large_tasks_end_once_each() {
     new(&t).unwrap();
     assert!(new(&t).unwrap().cancel());
     assert_eq!(t.pass(TICK), 1);
-    assert_eq!(
-        (task_ends.runs(), task_ends.hooks(), task_ends.drops()),
-        (1, 1, 2)
-    );
+    assert_eq!(task_ends.counts(), (1, 1, 2));
     // A closure: dropped with what it owns.
     let owned = Arc::new(());
     let closure = || {
         let (owned, padding) = (Arc::clone(&owned), [7_usize; 8]);
         move |_: &Timeout| assert_eq!((&*owned, padding), (&(), [7; 8]))
     };
-    t.timer.new_timeout(closure(), TICK).unwrap();
-    t.timer.new_timeout(closure(), HOUR).unwrap().cancel();
+    t.schedule(closure(), TICK);
+    t.schedule(closure(), HOUR).cancel();
     assert_eq!((t.pass(TICK), Arc::strong_count(&owned)), (1, 1));
-    let [one, two] = [(); 2].map(|()| t.timer.new_timeout(closure(), HOUR).unwrap());
+    let [one, two] = [(); 2].map(|()| t.schedule(closure(), HOUR));
     let three = new(&t).unwrap();
     assert!(matches!(
         t.timer.new_timeout(closure(), TICK),
@@ -346,7 +332,7 @@ fn large_tasks_end_once_each() {
         ),
         (1, 2, 3)
     );
-    assert_eq!(t.timer.stats().panics, 0);
+    assert_eq!(t.stats().panics, 0);
 }
 
 // --- a clock that steps back ---------------------------------------------------------------------
@@ -393,12 +379,8 @@ fn does_not_sleep_for_the_step_of_its_clock(tick: Duration) {
     let (fired, wait) = channel();
     // In a task: the next reading of the worker, before it sleeps, is an hour back.
     let in_task = clock.clone();
-    timer
-        .new_timeout(move |_| in_task.set_hours(1), ms(100))
-        .unwrap();
-    timer
-        .new_timeout(move |_| fired.send(()).unwrap(), ms(2_500))
-        .unwrap();
+    timer.schedule(move |_| in_task.set_hours(1), ms(100));
+    timer.schedule(move |_| fired.send(()).unwrap(), ms(2_500));
     eventually("the clock steps back", || clock.hours() == 1);
     let (before, begin) = (timer.stats().wake_ups, Instant::now());
     sleep(ms(200));
@@ -416,15 +398,13 @@ fn does_not_sleep_for_the_step_of_its_clock(tick: Duration) {
 #[test]
 fn the_worker_does_not_wake_for_a_clock_that_has_stepped_back_if_nothing_is_pending() {
     let (clock, timer) = FallingClock::with_timer(ms(1));
-    let last = timer
-        .new_timeout(move |_| clock.set_hours(1), ms(5))
-        .unwrap();
+    let last = timer.schedule(move |_| clock.set_hours(1), ms(5));
     eventually("the timeout expires", || last.is_expired());
     // It wakes to reclaim what has ended, and then no more.
     wait_until_idle(&timer);
     let before = timer.stats().wake_ups;
     // With a far deadline it looks.
-    timer.new_timeout(|_| (), HOUR).unwrap();
+    timer.schedule(|_| (), HOUR);
     sleep(ms(300));
     assert!(timer.stats().wake_ups > before + 1);
 }
@@ -436,7 +416,7 @@ fn the_loop_of_a_driver_does_not_sleep_for_that_time_either() {
     let clock = RewindableClock(on.clone(), back.clone());
     let (timer, mut driver) = builder().tick(TICK).clock(clock).build_driven().unwrap();
     on.advance(HOUR);
-    timer.new_timeout(|_| (), ms(200)).unwrap();
+    timer.schedule(|_| (), ms(200));
     driver.turn();
     assert_eq!(driver.next_turn(), Some(ms(200)));
     back.advance(HOUR);
@@ -476,10 +456,7 @@ pub(crate) mod fork {
         // SAFETY: the pointer is valid, and `process` is a child of this process.
         let waited = unsafe { libc::waitpid(process, &raw mut status, 0) };
         assert_eq!(waited, process);
-        assert!(
-            libc::WIFEXITED(status),
-            "the child hangs or crashes: {status:#x}"
-        );
+        assert!(libc::WIFEXITED(status), "it hangs or crashes: {status:#x}");
         assert_eq!(libc::WEXITSTATUS(status), 0, "the child panics");
     }
 
@@ -487,7 +464,7 @@ pub(crate) mod fork {
     fn stop_and_drop_in_a_child_process_return() {
         let timer = builder().build().unwrap();
         let task_ends = Ends::new();
-        let pending = timer.new_timeout_task(task_ends.task(), HOUR).unwrap();
+        let pending = timer.schedule_task(task_ends.task(), HOUR);
         in_child(|| {
             assert!(timer.stop().is_empty());
             assert!(timer.is_stopped());
@@ -512,17 +489,12 @@ pub(crate) mod fork {
     fn a_copy_of_a_timer_rejects_what_it_cannot_run() {
         let timer = builder().build().unwrap();
         let task_ends = Ends::new();
-        let (near, far) = (
-            ms(50),
-            timer.new_timeout_task(task_ends.task(), HOUR).unwrap(),
-        );
-        timer.new_timeout(|_| (), near).unwrap();
+        let (near, far) = (ms(50), timer.schedule_task(task_ends.task(), HOUR));
+        timer.schedule(|_| (), near);
         in_child(|| {
             for delay in [ms(0), near, HOUR, HOUR * 9] {
-                assert_eq!(
-                    timer.new_timeout(|_| (), delay).unwrap_err(),
-                    NewTimeoutError::Forked
-                );
+                let error = timer.new_timeout(|_| (), delay).unwrap_err();
+                assert_eq!(error, NewTimeoutError::Forked);
             }
             assert!(timer.is_stopped());
             assert_eq!(timer.start(), Err(NewTimeoutError::Forked));
@@ -540,15 +512,10 @@ pub(crate) mod fork {
             // One that is made here works.
             let timer = builder().build().unwrap();
             let (fired, wait) = channel();
-            timer
-                .new_timeout(move |_| fired.send(()).unwrap(), ms(1))
-                .unwrap();
+            timer.schedule(move |_| fired.send(()).unwrap(), ms(1));
             wait.recv_timeout(TEST_TIMEOUT).unwrap();
         });
-        assert!(
-            !timer.is_stopped() && far.cancel(),
-            "the parent's timer goes on"
-        );
+        assert!(!timer.is_stopped() && far.cancel(), "the parent's goes on");
     }
 
     #[cfg(feature = "async")]
@@ -558,7 +525,7 @@ pub(crate) mod fork {
         use std::task::{Context, Poll, Waker};
 
         let timer = builder().build().unwrap();
-        timer.new_timeout(|_| (), HOUR).unwrap();
+        timer.schedule(|_| (), HOUR);
         in_child(|| {
             let polled = pin!(timer.sleep(HOUR)).poll(&mut Context::from_waker(Waker::noop()));
             assert_eq!(polled, Poll::Ready(Err(NewTimeoutError::Forked)));
@@ -570,7 +537,7 @@ pub(crate) mod fork {
     fn stop_in_a_child_process_returns_although_a_task_was_running() {
         let timer = builder().build().unwrap();
         let (gate, wait) = Gate::new();
-        let running = timer.new_timeout(move |_| wait(), ms(0)).unwrap();
+        let running = timer.schedule(move |_| wait(), ms(0));
         gate.wait_for_arrival();
         in_child(|| {
             assert!(timer.shutdown(HOUR).is_empty());
@@ -594,15 +561,13 @@ pub(crate) mod fork {
     fn a_timer_without_a_thread_works_in_a_child_process() {
         let timer = builder().build().unwrap();
         let mut driven = Driven::new();
-        driven.timer.new_timeout(|_| (), TICK).unwrap();
+        driven.timer.schedule(|_| (), TICK);
         in_child(|| {
             assert_eq!(driven.pass(TICK), 1);
             let (fired, wait) = channel();
-            timer
-                .new_timeout(move |_| fired.send(()).unwrap(), ms(1))
-                .unwrap();
+            timer.schedule(move |_| fired.send(()).unwrap(), ms(1));
             wait.recv_timeout(TEST_TIMEOUT).unwrap();
-            let pending = timer.new_timeout(|_| (), HOUR).unwrap();
+            let pending = timer.schedule(|_| (), HOUR);
             assert_eq!(timer.stop(), [pending]);
         });
     }
