@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::common::Schedules;
 use fastrand::Rng;
 use hashed_wheel::{Clock, Driver, HashedWheelTimer, ManualClock, Timeout};
 
@@ -44,11 +45,8 @@ impl Record {
 
     fn schedule(&mut self, record: &SharedRecord, delay: Duration) {
         let (id, record) = (self.timeouts.len(), Arc::clone(record));
-        self.timeouts.push(
-            self.timer
-                .new_timeout(move |_| fire(&record, id), delay)
-                .unwrap(),
-        );
+        self.timeouts
+            .push(self.timer.schedule(move |_| fire(&record, id), delay));
         self.pending.insert(id, self.deadline(delay));
     }
 
@@ -260,10 +258,8 @@ fn run(slots: usize, seed: u64, steps: usize) {
             .map(|side| side.with(|record| std::mem::take(&mut record.events)));
         assert_eq!(hashed, hierarchical);
         for side in &sides {
-            assert_eq!(
-                side.timer.pending_timeouts(),
-                side.with(|record| record.pending.len())
-            );
+            let pending = side.timer.pending_timeouts();
+            assert_eq!(pending, side.with(|record| record.pending.len()));
         }
     }
     let [hashed, hierarchical] = sides.map(Side::stop);

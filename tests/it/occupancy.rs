@@ -1,19 +1,17 @@
 //! The occupancy of the slots, on both wheels, with a clock that moves only when the test moves it.
 
-use crate::common;
-
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
-use common::{Driven, TICK, ms};
+use crate::common::{self, Driven, Schedules, TICK, ms};
 use hashed_wheel::wheel::order::SlotCounts;
-use hashed_wheel::{Occupancy, Timeout, Unavailable};
+use hashed_wheel::{Builder, Occupancy, Timeout, Unavailable};
 
 impl Driven {
     fn after(&self, ticks: u32) -> Timeout {
-        self.timer.new_timeout(|_| (), TICK * ticks).unwrap()
+        self.timer.schedule(|_| (), TICK * ticks)
     }
 
     #[track_caller]
@@ -26,37 +24,25 @@ impl Driven {
 
 /// Returns the slots that are not empty, with their counts.
 fn occupied(level: &SlotCounts) -> Vec<(usize, usize)> {
-    level
-        .slots
-        .iter()
-        .copied()
-        .enumerate()
-        .filter(|(_, count)| *count > 0)
-        .collect()
+    let counts = level.slots.iter().copied().enumerate();
+    counts.filter(|(_, count)| *count > 0).collect()
+}
+
+/// Returns the number of ticks per slot, for each level.
+fn widths(levels: &[SlotCounts]) -> Vec<u64> {
+    levels.iter().map(|level| level.ticks_per_slot).collect()
 }
 
 #[test]
 fn a_new_timer_is_empty() {
     let t = Driven::new();
-    let Occupancy {
-        tick,
-        levels,
-        queued,
-        ..
-    } = t.occupancy();
-    assert_eq!((tick, queued), (0, 0));
-    let [
-        SlotCounts {
-            ticks_per_slot: 1,
-            current_slot: 0,
-            slots,
-            ..
-        },
-    ] = &levels[..]
-    else {
-        panic!("{levels:?}");
+    let wheel = t.occupancy();
+    assert_eq!((wheel.tick, wheel.queued), (0, 0));
+    let [level] = &wheel.levels[..] else {
+        panic!("{wheel:?}");
     };
-    assert_eq!(slots[..], [0; 8]);
+    assert_eq!((level.ticks_per_slot, level.current_slot), (1, 0));
+    assert_eq!(level.slots[..], [0; 8]);
 
     let t = Driven::with(|builder| builder.hierarchical(true));
     assert_eq!(t.occupancy().levels, [], "no level has been needed");
@@ -66,19 +52,14 @@ fn a_new_timer_is_empty() {
 fn each_timeout_is_in_the_slot_of_its_tick() {
     let mut t = Driven::new();
     // Slots 1, 3, 7, 0, and slot 3 twice more in later rounds.
-    [1, 3, 7, 8, 11, 8 * 1_000 + 3]
-        .into_iter()
-        .for_each(|ticks| drop(t.after(ticks)));
+    _ = [1, 3, 7, 8, 11, 8 * 1_000 + 3].map(|ticks| t.after(ticks));
     let cancelled = t.after(2);
     cancelled.cancel();
     let before = t.occupancy();
-    assert_eq!(
-        (occupied(&before.levels[0]), before.queued),
-        (vec![], 7),
-        "the worker has not read the messages yet"
-    );
+    assert_eq!(occupied(&before.levels[0]), []);
+    assert_eq!(before.queued, 7, "the worker has not read the messages");
 
-    t.driver.turn();
+    t.turn();
     let after = t.occupancy();
     assert_eq!(occupied(&after.levels[0]), [(0, 1), (1, 1), (3, 3), (7, 1)]);
     assert_eq!(after.queued, 0);
@@ -87,9 +68,7 @@ fn each_timeout_is_in_the_slot_of_its_tick() {
 #[test]
 fn an_expired_timeout_leaves_its_slot() {
     let mut t = Driven::new();
-    [1, 3, 11]
-        .into_iter()
-        .for_each(|ticks| drop(t.after(ticks)));
+    _ = [1, 3, 11].map(|ticks| t.after(ticks));
     assert_eq!(t.pass(TICK * 3), 2);
     let wheel = t.occupancy();
     assert_eq!((wheel.tick, wheel.levels[0].current_slot), (3, 3));
@@ -102,11 +81,11 @@ fn an_expired_timeout_leaves_its_slot() {
 fn a_cancelled_timeout_occupies_its_slot_until_the_next_turn() {
     let mut t = Driven::new();
     let timeout = t.after(5);
-    t.driver.turn();
+    t.turn();
     timeout.cancel();
     assert_eq!(occupied(&t.occupancy().levels[0]), [(5, 1)]);
-    assert_eq!(t.timer.pending_timeouts(), 0);
-    t.driver.turn();
+    assert_eq!(t.pending(), 0);
+    t.turn();
     assert_eq!(occupied(&t.occupancy().levels[0]), []);
 }
 
@@ -114,9 +93,9 @@ fn a_cancelled_timeout_occupies_its_slot_until_the_next_turn() {
 fn a_timeout_reset_to_later_stays_in_its_slot_until_the_worker_reaches_it() {
     let mut t = Driven::new();
     let timeout = t.after(2);
-    t.driver.turn();
+    t.turn();
     assert!(timeout.reset(TICK * 6));
-    t.driver.turn();
+    t.turn();
     assert_eq!(occupied(&t.occupancy().levels[0]), [(2, 1)]);
     assert_eq!(t.pass(TICK * 2), 0);
     assert_eq!(occupied(&t.occupancy().levels[0]), [(6, 1)]);
@@ -126,7 +105,7 @@ fn a_timeout_reset_to_later_stays_in_its_slot_until_the_worker_reaches_it() {
 fn the_current_slot_follows_the_clock() {
     let mut t = Driven::new();
     t.after(100);
-    t.driver.turn();
+    t.turn();
     for (passes, tick, present) in [
         (ms(9), 0, 0),
         (ms(1), 1, 1),
@@ -149,18 +128,16 @@ fn unread_messages_are_counted_as_queued() {
     (0..100_003).for_each(|_| drop(t.after(1)));
     assert_eq!(t.pass(TICK), 100_000);
     assert_eq!(t.occupancy().queued, 3);
-    assert_eq!(t.driver.turn(), 3);
+    assert_eq!(t.turn(), 3);
     assert_eq!(t.occupancy().queued, 0);
 
     // `next_turn` reads the messages.
     t.after(1);
     assert_eq!(t.occupancy().queued, 1);
-    assert_eq!(t.driver.next_turn(), Some(TICK));
+    assert_eq!(t.next_turn(), Some(TICK));
     let wheel = t.occupancy();
-    assert_eq!(
-        (wheel.queued, occupied(&wheel.levels[0])),
-        (0, vec![(2, 1)])
-    );
+    assert_eq!(wheel.queued, 0);
+    assert_eq!(occupied(&wheel.levels[0]), [(2, 1)]);
 }
 
 #[test]
@@ -168,35 +145,17 @@ fn the_hierarchical_wheel_has_the_levels_that_were_needed() {
     let mut t = Driven::with(|builder| builder.hierarchical(true));
     // In the third level: 2 · 64 + 1 · 8 + 5 ticks.
     t.after(2 * 64 + 8 + 5);
-    t.driver.turn();
+    t.turn();
     let levels = t.occupancy().levels;
-    assert_eq!(
-        levels
-            .iter()
-            .map(|level| level.ticks_per_slot)
-            .collect::<Vec<_>>(),
-        [64]
-    );
-    assert_eq!(
-        (
-            occupied(&levels[0]),
-            levels[0].current_slot,
-            levels[0].slots.len()
-        ),
-        (vec![(2, 1)], 0, 8)
-    );
+    assert_eq!(widths(&levels), [64]);
+    assert_eq!(occupied(&levels[0]), [(2, 1)]);
+    assert_eq!((levels[0].current_slot, levels[0].slots.len()), (0, 8));
 
     // One more, in the lowest level.
     t.after(3);
-    t.driver.turn();
+    t.turn();
     let levels = t.occupancy().levels;
-    assert_eq!(
-        levels
-            .iter()
-            .map(|level| level.ticks_per_slot)
-            .collect::<Vec<_>>(),
-        [1, 64]
-    );
+    assert_eq!(widths(&levels), [1, 64]);
     assert_eq!(occupied(&levels[0]), [(3, 1)]);
 
     // So few entries are in no level. Each counts for the slot that it would have at the current
@@ -213,12 +172,8 @@ fn the_hierarchical_wheel_has_the_levels_that_were_needed() {
     let full: usize = wheel.levels.iter().flat_map(|level| &level.slots).sum();
     assert_eq!(full, 1);
     assert_eq!(t.pass(TICK), 1);
-    assert!(
-        t.occupancy()
-            .levels
-            .iter()
-            .all(|level| occupied(level).is_empty())
-    );
+    let levels = t.occupancy().levels;
+    assert!(levels.iter().all(|level| occupied(level).is_empty()));
 }
 
 /// The uppermost level ends with the 64 bits of a tick. A timeout that never fires is in that level
@@ -227,28 +182,16 @@ fn the_hierarchical_wheel_has_the_levels_that_were_needed() {
 fn a_timeout_that_never_fires_has_a_slot() {
     for slots in [1, 2, 8, 512, 1 << 12] {
         for hierarchical in [false, true] {
-            let mut t = Driven::with(|builder| {
-                let builder = builder
-                    .tick(Duration::from_micros(1))
-                    .ticks_per_wheel(slots);
-                builder.hierarchical(hierarchical)
-            });
-            t.timer.new_timeout(|_| (), Duration::MAX).unwrap();
+            let tick = Duration::from_micros(1);
+            let with_wheel = |builder: Builder| builder.ticks_per_wheel(slots).tick(tick);
+            let mut t = Driven::with(|builder| with_wheel(builder).hierarchical(hierarchical));
+            t.schedule(|_| (), Duration::MAX);
             t.pass(Duration::from_secs(1 << 30));
             let levels = t.occupancy().levels;
-            assert_eq!(
-                levels
-                    .iter()
-                    .flat_map(occupied)
-                    .map(|(_, count)| count)
-                    .sum::<usize>(),
-                1
-            );
-            assert!(
-                levels
-                    .iter()
-                    .all(|level| level.current_slot < level.slots.len())
-            );
+            let counts = levels.iter().flat_map(occupied).map(|(_, count)| count);
+            assert_eq!(counts.sum::<usize>(), 1);
+            let mut levels = levels.iter();
+            assert!(levels.all(|level| level.current_slot < level.slots.len()));
         }
     }
 }
@@ -262,9 +205,9 @@ fn occupancy_is_not_available_to_a_task_on_the_worker() {
         assert_eq!(timer.occupancy(), Err(Unavailable::Busy));
         count.fetch_add(1, SeqCst);
     };
-    t.timer.new_timeout(task, TICK).unwrap();
+    t.schedule(task, TICK);
     assert_eq!(t.pass(TICK), 1);
-    assert_eq!((seen.load(SeqCst), t.timer.stats().panics), (1, 0));
+    assert_eq!((seen.load(SeqCst), t.stats().panics), (1, 0));
     t.occupancy();
 }
 
@@ -278,7 +221,7 @@ fn occupancy_does_not_wait_for_a_turn() {
         // Until the other thread has read the occupancy.
         task.wait();
     };
-    t.timer.new_timeout(blocks, TICK).unwrap();
+    t.schedule(blocks, TICK);
     t.clock.advance(TICK);
     let turn = thread::spawn(move || (t.driver.turn(), t.driver));
     in_turn.wait();
@@ -293,7 +236,7 @@ fn occupancy_does_not_wait_for_a_turn() {
 fn a_stopped_timer_has_no_wheel() {
     let mut t = Driven::new();
     t.after(3);
-    t.driver.turn();
+    t.turn();
     assert_eq!(t.timer.stop().len(), 1);
     let error = t.timer.occupancy().unwrap_err();
     assert_eq!(error, Unavailable::Stopped);
@@ -322,9 +265,7 @@ fn reading_the_occupancy_does_not_delay_the_timer() {
     });
     for delay in 0..COUNT {
         let fired = Arc::clone(&fired);
-        timer
-            .new_timeout(move |_| _ = fired.fetch_add(1, SeqCst), ms(delay))
-            .unwrap();
+        timer.schedule(move |_| _ = fired.fetch_add(1, SeqCst), ms(delay));
     }
     assert!(timer.shutdown(common::TEST_TIMEOUT).is_empty());
     assert_eq!(fired.load(SeqCst), COUNT as usize);

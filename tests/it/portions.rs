@@ -1,13 +1,11 @@
 //! Turns that run a limited number of tasks: `Driver::turn_at_most` and
 //! `Builder::max_tasks_per_turn`.
 
-use crate::common;
-
 use std::collections::BTreeMap;
 use std::sync::{Mutex, mpsc};
 use std::time::Duration;
 
-use common::{Driven, Log, TICK, accepts_all, ms};
+use crate::common::{Driven, Log, Schedules, TICK, accepts_all, built, ms};
 use hashed_wheel::{Builder, HashedWheelTimer, ManualClock, MissedTick, Schedule, Timeout};
 
 /// A turn drains at most so many messages.
@@ -28,10 +26,7 @@ impl Recorder {
     }
 
     fn schedule(&self, number: u64, ticks: u64) -> Timeout {
-        self.t
-            .timer
-            .new_timeout(self.log.task(number), TICK * ticks as u32)
-            .unwrap()
+        self.t.schedule(self.log.task(number), TICK * ticks as u32)
     }
 
     fn advance(&self, ticks: u64) {
@@ -45,7 +40,7 @@ impl Recorder {
     /// Makes turns of `n` tasks while something is due. Returns how many tasks each ran.
     fn turn_until_quiet(&mut self, n: usize) -> Vec<usize> {
         let mut turns = Vec::new();
-        while self.t.driver.next_turn() == Some(Duration::ZERO) {
+        while self.t.next_turn() == Some(Duration::ZERO) {
             turns.push(self.turn(n));
         }
         turns
@@ -78,7 +73,7 @@ fn portions_run_in_the_order_of_one_turn() {
             let mut expected: Vec<_> = (0..COUNT).collect();
             expected.sort_by_key(|&number| ticks(number));
             assert_eq!(recorder.log.take(), expected, "{n} at a time");
-            assert_eq!(recorder.t.driver.next_turn(), None);
+            assert_eq!(recorder.t.next_turn(), None);
         }
     }
 }
@@ -90,10 +85,10 @@ fn next_turn_is_zero_until_everything_due_has_run() {
         recorder.schedule(5, 3);
         recorder.advance(1);
         assert_eq!(recorder.turn(2), 2);
-        assert_eq!(recorder.t.driver.next_turn(), Some(Duration::ZERO));
-        assert_eq!(recorder.t.timer.pending_timeouts(), 4);
+        assert_eq!(recorder.t.next_turn(), Some(Duration::ZERO));
+        assert_eq!(recorder.t.pending(), 4);
         assert_eq!(recorder.turn(3), 3);
-        assert_eq!(recorder.t.driver.next_turn(), Some(TICK * 2));
+        assert_eq!(recorder.t.next_turn(), Some(TICK * 2));
         assert_eq!(recorder.turn(3), 0);
     }
 }
@@ -105,8 +100,8 @@ fn portion_of_zero_only_drains_messages() {
         recorder.advance(1);
         assert_eq!(recorder.turn(0), 0);
         assert_eq!(recorder.t.timer.occupancy().unwrap().queued, 0);
-        assert_eq!(recorder.t.driver.next_turn(), Some(Duration::ZERO));
-        assert_eq!(recorder.t.driver.turn(), 1);
+        assert_eq!(recorder.t.next_turn(), Some(Duration::ZERO));
+        assert_eq!(recorder.t.turn(), 1);
     }
 }
 
@@ -120,14 +115,14 @@ fn due_timeouts_can_be_cancelled_and_reset_between_portions() {
         assert!(timeouts[1].cancel());
         assert!(timeouts[2].reset(TICK * 5));
         assert!(timeouts[4].reset(Duration::ZERO));
-        assert_eq!(recorder.t.timer.pending_timeouts(), 4);
+        assert_eq!(recorder.t.pending(), 4);
         // The turn takes in these messages, although the tick is not finished.
         assert_eq!(recorder.turn(1), 1);
-        assert_eq!(recorder.t.timer.stats().cancelled_not_reclaimed, 0);
+        assert_eq!(recorder.t.stats().cancelled_not_reclaimed, 0);
         assert_eq!(recorder.turn_until_quiet(1), [1, 1]);
         assert_eq!(recorder.log.take(), [0, 3, 5, 4]);
         recorder.advance(5);
-        assert_eq!(recorder.t.driver.turn(), 1);
+        assert_eq!(recorder.t.turn(), 1);
         assert_eq!(recorder.log.take(), [2]);
     }
 }
@@ -165,7 +160,7 @@ fn stop_between_portions_returns_the_rest() {
                 .all(|timeout| timeout.is_cancelled() && rest.contains(timeout))
         );
         assert_eq!(recorder.turn(9), 0);
-        assert_eq!(recorder.t.driver.next_turn(), None);
+        assert_eq!(recorder.t.next_turn(), None);
     }
 }
 
@@ -200,11 +195,7 @@ fn periodic_task_that_is_behind_takes_turns_with_the_others() {
     for mut recorder in both() {
         let log = recorder.log.clone();
         let schedule = Schedule::at_fixed_rate(TICK).missed_tick(MissedTick::Burst);
-        let _periodic = recorder
-            .t
-            .timer
-            .schedule_periodic(schedule, move |_| log.push(100))
-            .unwrap();
+        let _periodic = recorder.t.periodic(schedule, move |_| log.push(100));
         (0..3).for_each(|number| _ = recorder.schedule(number, 1));
         recorder.advance(4);
         assert_eq!(recorder.turn_until_quiet(2), [2, 2, 2, 1]);
@@ -221,7 +212,7 @@ fn a_portion_keeps_the_order_of_its_tick() {
             recorder.schedule(number, ticks);
         }
         recorder.advance(1);
-        assert_eq!((recorder.turn(1), recorder.t.driver.turn()), (1, 2));
+        assert_eq!((recorder.turn(1), recorder.t.turn()), (1, 2));
         assert_eq!(recorder.log.take(), [0, 1, 2]);
     }
 }
@@ -264,16 +255,12 @@ fn owed_timeout_of_the_past_does_not_overtake() {
         recorder.schedule(MAX_MESSAGES, 1);
         recorder
             .t
-            .timer
-            .new_timeout_at(recorder.log.task(MAX_MESSAGES + 1), begin)
-            .unwrap();
+            .schedule_at(recorder.log.task(MAX_MESSAGES + 1), begin);
         recorder.schedule(MAX_MESSAGES + 2, 2);
         recorder.advance(10);
-        (0..3).for_each(|_| _ = recorder.t.driver.turn());
-        assert_eq!(
-            recorder.log.take(),
-            [0, 1, 2].map(|number| MAX_MESSAGES + number)
-        );
+        (0..3).for_each(|_| _ = recorder.t.turn());
+        let order = recorder.log.take();
+        assert_eq!(order, [0, 1, 2].map(|number| MAX_MESSAGES + number));
     }
 }
 
@@ -286,14 +273,14 @@ fn timeout_of_the_past_does_not_overtake_after_a_backlog() {
         let begin = recorder.t.timer.now();
         (0..=MAX_MESSAGES).for_each(|number| _ = recorder.schedule(number, 100_000));
         recorder.advance(1);
-        (0..2).for_each(|_| assert_eq!(recorder.t.driver.turn(), 0));
+        (0..2).for_each(|_| assert_eq!(recorder.t.turn(), 0));
         recorder.advance(9);
-        assert_eq!(recorder.t.driver.turn(), 0);
+        assert_eq!(recorder.t.turn(), 0);
         recorder.schedule(1, 1);
         recorder.schedule(2, 1);
         let past = recorder.log.task(3);
-        recorder.t.timer.new_timeout_at(past, begin).unwrap();
-        recorder.t.driver.turn();
+        recorder.t.schedule_at(past, begin);
+        recorder.t.turn();
         recorder.advance(1);
         for _ in 0..3 {
             recorder.t.driver.turn_at_most(1);
@@ -312,14 +299,14 @@ fn owed_timeout_counts_as_late_as_it_is() {
             recorder.schedule(MAX_MESSAGES, 1);
             recorder.schedule(MAX_MESSAGES + 1, 3);
             recorder.advance(10);
-            assert_eq!(recorder.t.driver.turn(), 0);
+            assert_eq!(recorder.t.turn(), 0);
             while recorder.t.driver.turn_at_most(most) > 0 {}
-            let lateness = recorder.t.timer.stats().lateness;
+            let lateness = recorder.t.stats().lateness;
             assert_eq!(lateness.max, TICK * 9);
             recorder.schedule(0, 1);
             recorder.advance(1);
-            assert_eq!(recorder.t.driver.turn(), 1);
-            let on_time = recorder.t.timer.stats().lateness.buckets().next();
+            assert_eq!(recorder.t.turn(), 1);
+            let on_time = recorder.t.stats().lateness.buckets().next();
             assert_eq!(on_time.map(|(_, count)| count), Some(1));
         }
     }
@@ -336,9 +323,9 @@ fn owed_timeouts_of_a_lasting_backlog_count_as_late_as_they_are() {
         recorder.schedule(0, 115);
         for (ticks, ran) in [(10, 0), (10, 1), (100, 1)] {
             recorder.advance(ticks);
-            assert_eq!(recorder.t.driver.turn(), ran);
+            assert_eq!(recorder.t.turn(), ran);
         }
-        assert_eq!(recorder.t.timer.stats().lateness.max, TICK * 19);
+        assert_eq!(recorder.t.stats().lateness.max, TICK * 19);
     }
 }
 
@@ -356,7 +343,7 @@ fn worker_thread_looks_at_its_queue_between_portions() {
     for _ in 0..20 {
         let send = send.clone();
         let task = move |timeout: &Timeout| send.send(timeout.timer().stats().turns).unwrap();
-        timer.new_timeout(task, ms(10)).unwrap();
+        timer.schedule(task, ms(10));
     }
     drop(send);
     let mut tasks_by_turn = BTreeMap::new();
@@ -376,17 +363,13 @@ fn calls_that_wait_for_a_turn_need_not_wait_for_a_storm() {
     const STORM: usize = 2_000;
 
     let (began, begins) = mpsc::channel();
-    let timer = HashedWheelTimer::builder()
-        .tick(ms(1))
-        .max_tasks_per_turn(Some(1))
-        .build()
-        .unwrap();
+    let timer = built(|builder| builder.tick(ms(1)).max_tasks_per_turn(Some(1)));
     let task = move |_: &Timeout| {
         _ = began.send(());
         std::thread::sleep(ms(1));
     };
     let timeouts: Vec<_> = (0..STORM)
-        .map(|_| timer.new_timeout(task.clone(), Duration::ZERO).unwrap())
+        .map(|_| timer.schedule(task.clone(), Duration::ZERO))
         .collect();
     begins.recv().unwrap();
 
@@ -407,7 +390,7 @@ fn the_limit_is_that_of_each_turn_of_a_hosted_timer() {
         .max_tasks_per_turn(Some(2));
     let (timer, mut driver) = builder.build_hosted(|| ()).unwrap();
     for _ in 0..3 {
-        timer.new_timeout(|_| (), ms(1)).unwrap();
+        timer.schedule(|_| (), ms(1));
     }
     clock.advance(ms(100));
     assert_eq!([driver.turn(), driver.turn(), driver.turn()], [2, 1, 0]);

@@ -3,13 +3,11 @@
 
 #![cfg(feature = "tracing")]
 
-use crate::common;
-
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use common::subscriber::Reports;
-use common::{Driven, TICK, accepts_all, ms, quietly};
+use crate::common::subscriber::Reports;
+use crate::common::{Driven, Schedules, TICK, accepts_all, ms, quietly};
 use hashed_wheel::{ExpiredTask, HashedWheelTimer, Timeout, TimerTask};
 use tracing::Level;
 
@@ -36,9 +34,7 @@ fn with_level(level: Level, report: &str, parts: &[&str]) {
 fn a_panic_is_reported_with_its_task_and_its_message() {
     let reports = reports_of(|| {
         let mut t = Driven::new();
-        t.timer
-            .new_timeout(|_| panic!("out of {}", "luck"), TICK)
-            .unwrap();
+        t.schedule(|_| panic!("out of {}", "luck"), TICK);
         t.pass(TICK);
     });
     assert_eq!(reports.len(), 1, "{reports:?}");
@@ -62,11 +58,11 @@ fn each_kind_of_task_is_reported_by_its_name() {
 
     let reports = reports_of(|| {
         let mut t = Driven::new();
-        t.timer.new_timeout_task(Panics([1_u8]), TICK).unwrap();
-        t.timer.new_timeout_task(Panics([1_u64; 99]), TICK).unwrap();
+        t.schedule_task(Panics([1_u8]), TICK);
+        t.schedule_task(Panics([1_u64; 99]), TICK);
         let large = [1_u64; 99];
         let closure = move |_: &Timeout| panic!("{}", large[0]);
-        t.timer.new_timeout(closure, TICK).unwrap();
+        t.schedule(closure, TICK);
         let alarm = t.timer.new_alarm(|_| panic!("in an alarm"));
         alarm.arm(TICK).unwrap();
         t.pass(TICK);
@@ -83,7 +79,7 @@ fn each_kind_of_task_is_reported_by_its_name() {
 #[test]
 fn a_waker_that_panics_is_reported_as_that_of_a_future() {
     use std::pin::pin;
-    use std::task::{Context, Wake};
+    use std::task::Wake;
 
     struct Panics;
 
@@ -97,12 +93,7 @@ fn a_waker_that_panics_is_reported_as_that_of_a_future() {
         let mut t = Driven::new();
         let mut sleep = pin!(t.timer.sleep(TICK));
         let waker = Arc::new(Panics).into();
-        assert!(
-            sleep
-                .as_mut()
-                .poll(&mut Context::from_waker(&waker))
-                .is_pending()
-        );
+        assert!(crate::common::poll(&mut sleep, &waker).is_pending());
         t.pass(TICK);
     });
     assert_eq!(reports.len(), 1, "{reports:?}");
@@ -113,9 +104,7 @@ fn a_waker_that_panics_is_reported_as_that_of_a_future() {
 fn a_periodic_task_that_panics_is_reported_once_and_does_not_run_again() {
     let reports = reports_of(|| {
         let mut t = Driven::new();
-        t.timer
-            .schedule_at_fixed_rate(|| panic!("out of order"), TICK, TICK)
-            .unwrap();
+        t.fixed_rate(|| panic!("out of order"), TICK, TICK);
         t.pass(TICK * 5);
     });
     assert_eq!(reports.len(), 1, "{reports:?}");
@@ -136,7 +125,7 @@ fn a_task_that_the_executor_drops_is_reported() {
         let mut t = Driven::with(|builder| {
             builder.task_executor(accepts_all(|task: ExpiredTask| drop(task)))
         });
-        t.timer.new_timeout(|_| (), TICK).unwrap();
+        t.schedule(|_| (), TICK);
         t.pass(TICK);
     });
     assert_eq!(reports.len(), 1, "{reports:?}");
@@ -155,7 +144,7 @@ fn an_executor_that_panics_is_reported_and_so_is_the_task() {
         let mut t = Driven::with(|builder| {
             builder.task_executor(accepts_all(|_: ExpiredTask| panic!("no pool")))
         });
-        t.timer.new_timeout(|_| (), TICK).unwrap();
+        t.schedule(|_| (), TICK);
         t.pass(TICK);
     });
     assert_eq!(reports.len(), 2, "{reports:?}");
@@ -173,10 +162,10 @@ fn a_subscriber_that_panics_has_no_effect() {
             let mut t = Driven::with(|builder| {
                 builder.task_executor(accepts_all(|task: ExpiredTask| drop(task)))
             });
-            t.timer.new_timeout(|_| (), TICK).unwrap();
-            t.timer.new_timeout(|_| (), TICK).unwrap();
+            t.schedule(|_| (), TICK);
+            t.schedule(|_| (), TICK);
             assert_eq!(t.pass(TICK), 2);
-            assert_eq!(t.timer.stats().dropped_tasks, 2);
+            assert_eq!(t.stats().dropped_tasks, 2);
             drop(HashedWheelTimer::new(Duration::from_nanos(7), 8));
         });
     });
@@ -201,9 +190,7 @@ fn a_slow_task_is_reported_with_its_type_and_its_duration() {
         let mut t = Driven::with(|builder| builder.slow_task_threshold(Some(ms(5))));
         for takes in [1, 7] {
             let clock = t.clock.clone();
-            t.timer
-                .new_timeout(move |_| clock.advance(ms(takes)), TICK)
-                .unwrap();
+            t.schedule(move |_| clock.advance(ms(takes)), TICK);
         }
         t.pass(TICK);
     });
@@ -272,12 +259,10 @@ fn long_turns_are_reported_less_and_less_often() {
         let mut t = Driven::new();
         for takes in [10, 11, 11, 11, 11, 10] {
             let clock = t.clock.clone();
-            t.timer
-                .new_timeout(move |_| clock.advance(ms(takes)), TICK)
-                .unwrap();
+            t.schedule(move |_| clock.advance(ms(takes)), TICK);
             t.pass(TICK * 2);
         }
-        assert_eq!(t.timer.stats().long_turns, 4);
+        assert_eq!(t.stats().long_turns, 4);
     });
     assert_eq!(numbers(&reports, "long_turns"), [1, 2, 4]);
     let parts = [
@@ -306,9 +291,7 @@ fn a_subscriber_may_stop_the_timer_that_reports() {
         };
         tracing::subscriber::with_default(Reports(Arc::default(), Arc::new(stops)), || {
             let clock = t.clock.clone();
-            t.timer
-                .new_timeout(move |_| clock.advance(TICK * 2), TICK)
-                .unwrap();
+            t.schedule(move |_| clock.advance(TICK * 2), TICK);
             if event_text == "rejects timeouts" {
                 assert!(t.timer.new_timeout(|_| (), TICK).is_err());
             }
