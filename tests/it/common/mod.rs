@@ -3,6 +3,7 @@
 
 pub mod subscriber;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -109,6 +110,13 @@ impl Driven {
 
     pub fn turn(&mut self) -> usize {
         self.driver.turn()
+    }
+
+    /// Makes a turn, so that what was scheduled is in the wheel, or does not.
+    pub fn turn_if(&mut self, is_made: bool) {
+        if is_made {
+            self.turn();
+        }
     }
 
     pub fn next_turn(&self) -> Option<Duration> {
@@ -381,6 +389,11 @@ pub fn quietly<T>(test: impl FnOnce() -> T) -> T {
     let outcome = test();
     QUIET.set(false);
     outcome
+}
+
+/// Returns whether this panics, without a report.
+pub fn panics<T>(test: impl FnOnce() -> T) -> bool {
+    quietly(|| catch_unwind(AssertUnwindSafe(test)).is_err())
 }
 
 /// A clock that can step back: its time is that of the first clock minus that of the second.
