@@ -446,55 +446,52 @@ fn completed_future_past_deadline() {
 }
 
 /// A future that is ready once it is told so: tokio's tests use a channel.
-fn gate() -> (Arc<AtomicUsize>, impl Future<Output = ()> + Unpin) {
+type Gate = Box<dyn Future<Output = ()> + Unpin>;
+
+fn gate() -> (Arc<AtomicUsize>, Gate) {
     let open = Arc::new(AtomicUsize::new(0));
     let is_open = Arc::clone(&open);
-    (
-        open,
-        poll_fn(move |_| {
-            if is_open.load(SeqCst) > 0 {
-                Poll::Ready(())
-            } else {
-                Poll::Pending
-            }
-        }),
-    )
+    let future = poll_fn(move |_| match is_open.load(SeqCst) {
+        0 => Poll::Pending,
+        _ => Poll::Ready(()),
+    });
+    (open, Box::new(future))
+}
+
+/// The future becomes ready at this time, which is before the deadline.
+fn is_ready_in_time<F>(limit: impl FnOnce(&Paused, Gate) -> F, at: Duration)
+where
+    F: Future<Output = Result<(), TimeoutError>> + Unpin,
+{
+    let mut t = Paused::new();
+    let (open, future) = gate();
+    let mut future = limit(&t, future);
+    assert!(t.poll(&mut future).is_pending());
+    t.advance(at);
+    assert!(t.poll(&mut future).is_pending());
+    open.store(1, SeqCst);
+    assert_eq!(t.poll(&mut future), Poll::Ready(Ok(())));
 }
 
 #[test]
 fn future_and_deadline_in_future() {
-    let mut t = Paused::new();
-    let (open, future) = gate();
-    let mut future = t.timer().timeout_at(t.now() + ms(100), future);
-    assert!(t.poll(&mut future).is_pending());
-    t.advance(ms(90));
-    assert!(t.poll(&mut future).is_pending());
-    open.store(1, SeqCst);
-    assert!(matches!(t.poll(&mut future), Poll::Ready(Ok(()))));
+    is_ready_in_time(
+        |t, future| t.timer().timeout_at(t.now() + ms(100), future),
+        ms(90),
+    );
 }
 
 #[test]
 fn future_and_timeout_in_future() {
-    let mut t = Paused::new();
-    let (open, future) = gate();
-    let mut future = t.timer().timeout(ms(100), future);
-    assert!(t.poll(&mut future).is_pending());
-    t.advance(ms(90));
-    assert!(t.poll(&mut future).is_pending());
-    open.store(1, SeqCst);
-    assert!(matches!(t.poll(&mut future), Poll::Ready(Ok(()))));
+    is_ready_in_time(|t, future| t.timer().timeout(ms(100), future), ms(90));
 }
 
 #[test]
 fn very_large_timeout() {
-    let mut t = Paused::new();
-    let (open, future) = gate();
-    let mut future = t.timer().timeout(Duration::MAX, future);
-    assert!(t.poll(&mut future).is_pending());
-    t.advance(YEAR * 10);
-    assert!(t.poll(&mut future).is_pending());
-    open.store(1, SeqCst);
-    assert!(matches!(t.poll(&mut future), Poll::Ready(Ok(()))));
+    is_ready_in_time(
+        |t, future| t.timer().timeout(Duration::MAX, future),
+        YEAR * 10,
+    );
 }
 
 #[test]
