@@ -175,26 +175,13 @@ fn a_sleep_wakes_the_task_that_polled_last() {
             assert_eq!(t.pending(), 1);
         }
         let counts = [&first, &second, &third].map(Arc::strong_count);
-        assert_eq!(
-            counts,
-            [1, 1, 2],
-            "the wakers of the earlier tasks are dropped"
-        );
+        assert_eq!(counts, [1, 1, 2], "the earlier wakers are dropped");
         assert_eq!(t.pass(TICK), 0);
         assert_eq!(t.pass(TICK), 1, "the deadline has not changed");
         let wakes = [&first, &second, &third].map(|task| task.wakes());
         assert_eq!(wakes, [0, 0, 1]);
         assert!(is_ok(&poll(&mut sleep, &first)));
-        let stats = t.stats();
-        assert_eq!(
-            (
-                stats.scheduled,
-                stats.cancelled,
-                stats.expired,
-                stats.pending
-            ),
-            (3, 2, 1, 0)
-        );
+        assert_eq!(common::basics(&t.stats()), (3, 1, 2, 0));
         assert_eq!(t.next_turn(), None, "no entry of a cancelled one is left");
     }
 }
@@ -304,9 +291,7 @@ fn a_reset_to_a_time_that_has_passed_ends_a_sleep() {
         let [mut waits, mut idle, mut elapsed] = [9, 9, 0].map(|ticks| t.timer.sleep(TICK * ticks));
         assert!(is_ok(&poll(&mut elapsed, &task)));
         assert!(poll(&mut waits, &task).is_pending());
-        if in_wheel {
-            t.turn();
-        }
+        t.turn_if(in_wheel);
         t.clock.advance(TICK / 2);
         for sleep in [&mut waits, &mut idle, &mut elapsed] {
             reset(sleep, begin);
@@ -350,12 +335,8 @@ fn a_reset_to_a_time_that_has_passed_on_a_timer_that_ends() {
 
 #[test]
 fn a_sleep_serves_a_queue_of_one_owner() {
-    let Driven {
-        timer,
-        mut driver,
-        clock,
-        ..
-    } = Driven::new();
+    let t = Driven::new();
+    let (timer, mut driver, clock) = (t.timer, t.driver, t.clock);
     let begin = timer.now();
     let mut queue = DelayQueue::new(timer.sleep(Duration::ZERO), ms(1));
     for millis in [35, 5, 20] {
@@ -386,8 +367,7 @@ fn a_queue_panics_if_its_timer_is_stopped() {
     assert!(poll().is_pending());
     t.timer.stop();
     assert_eq!(task.wakes(), 1);
-    let panic = quietly(|| std::panic::catch_unwind(std::panic::AssertUnwindSafe(poll)));
-    assert!(panic.is_err());
+    assert!(common::panics(poll));
 }
 
 #[test]
@@ -477,11 +457,7 @@ fn a_stop_wakes_waiting_sleeps_with_an_error() {
         in_lane.reset(TICK);
         assert!(poll(&mut in_lane, &task).is_pending());
         assert_eq!(task.wakes(), 1);
-        let Driven {
-            timer,
-            driver,
-            clock,
-        } = t;
+        let (timer, driver, clock) = (t.timer, t.driver, t.clock);
         // The interval has no handle that could keep the timer running.
         let mut interval = later(&timer, TICK);
         stop(timer, driver);
@@ -864,11 +840,8 @@ fn the_error_of_a_sleep_converts_to_the_error_of_a_timeout() {
 
 /// Returns the times of the ticks in ms. The task works this long after each tick.
 fn ticks_of(schedule: Schedule, work: &[u64]) -> Vec<u64> {
-    let Driven {
-        timer,
-        mut driver,
-        clock,
-    } = Driven::with(|builder| builder.tick(ms(1)));
+    let t = Driven::with(|builder| builder.tick(ms(1)));
+    let (timer, mut driver, clock) = (t.timer, t.driver, t.clock);
     let mut interval = timer.interval_on(schedule);
     let begin = hashed_wheel::Clock::now(&clock);
     let time = clock.clone();
@@ -949,12 +922,8 @@ fn a_due_tick_is_returned_at_the_next_poll() {
         }
         t.pass(TICK * 5 / 2);
         assert!(is_ok(&tick(&mut interval, &task)), "{policy:?}: it is late");
-        let ticks_again = is_ok(&tick(&mut interval, &task));
-        assert_eq!(
-            ticks_again,
-            policy == MissedTick::Burst,
-            "{policy:?}: the missed tick"
-        );
+        let again = is_ok(&tick(&mut interval, &task));
+        assert_eq!(again, policy == MissedTick::Burst, "{policy:?}: missed");
     }
 }
 
@@ -1141,10 +1110,8 @@ fn a_sleep_wakes_an_executor_that_parks_its_thread() {
             let late = timer.timeout(ms(10), pending::<()>()).await;
             assert!(matches!(late, Err(TimeoutError::Elapsed)));
             let stopper = timer.clone();
-            timer.schedule(
-                move |_| drop(std::thread::spawn(move || stopper.stop())),
-                ms(10),
-            );
+            let task = move |_: &_| drop(std::thread::spawn(move || stopper.stop()));
+            timer.schedule(task, ms(10));
             let stopped = timer.sleep(TEST_TIMEOUT * 2).await;
             assert!(matches!(stopped, Err(NewTimeoutError::Stopped)));
         });

@@ -201,11 +201,7 @@ fn one_task_waits_for_many_sleeps() {
         });
         let stats = timer.stats();
         let counts = (stats.scheduled, stats.expired, stats.pending);
-        assert_eq!(
-            counts,
-            (waiting, waiting, 0),
-            "each sleep is scheduled once"
-        );
+        assert_eq!(counts, (waiting, waiting, 0), "each is scheduled once");
     });
 }
 

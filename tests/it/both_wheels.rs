@@ -283,11 +283,9 @@ fn random_scripts_have_the_same_results_on_both_wheels() {
 #[test]
 fn a_level_has_at_least_two_slots() {
     for (requested, slots) in [(1, 2), (2, 2), (3, 4), (512, 512)] {
-        let (timer, _driver) = HashedWheelTimer::builder()
-            .hierarchical(true)
-            .ticks_per_wheel(requested)
-            .build_driven()
-            .unwrap();
+        let builder = HashedWheelTimer::builder().hierarchical(true);
+        let builder = builder.ticks_per_wheel(requested);
+        let (timer, _driver) = builder.build_driven().unwrap();
         assert_eq!(timer.ticks_per_wheel(), slots);
     }
 }

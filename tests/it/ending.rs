@@ -557,10 +557,8 @@ fn drop_of_the_last_handle_does_not_wait_for_an_end_that_goes_on() {
 #[test]
 fn wait_for_the_end_panics_on_the_worker() {
     let mut t = Driven::new();
-    t.schedule(
-        |timeout| _ = timeout.timer().begin_stop().wait_timeout(HOUR),
-        TICK,
-    );
+    let task = |timeout: &Timeout| _ = timeout.timer().begin_stop().wait_timeout(HOUR);
+    t.schedule(task, TICK);
     quietly(|| t.pass(TICK));
     assert_eq!(t.stats().panics, 1);
     eventually("the end goes on", || t.timer.is_stopped());

@@ -212,10 +212,7 @@ fn a_stopped_timer_rejects_new_timeouts() {
     stop(&timer);
 
     let rejected = timer.new_timeout(move |_| ran.send(()).unwrap(), ms(1));
-    assert!(
-        matches!(rejected, Err(NewTimeoutError::Stopped)),
-        "{rejected:?}"
-    );
+    assert_eq!(rejected, Err(NewTimeoutError::Stopped));
     assert!(is_disconnected(&events), "the task is dropped");
     assert!(matches!(timer.start(), Err(NewTimeoutError::Stopped)));
     assert_eq!(timer.pending_timeouts(), 0);
@@ -246,13 +243,11 @@ fn a_task_schedules_itself_again_on_the_thread() {
     let timer = HashedWheelTimer::new(ms(10), 32);
     let (ran, events) = mpsc::channel();
     // The last delay is long, so that the task does not run before the timer is stopped.
-    timer.schedule_task(
-        Rescheduling {
-            ran,
-            delays: vec![FAR, ms(10), ms(10)],
-        },
-        ms(10),
-    );
+    let task = Rescheduling {
+        ran,
+        delays: vec![FAR, ms(10), ms(10)],
+    };
+    timer.schedule_task(task, ms(10));
     for _ in 0..3 {
         events.recv_timeout(TEST_TIMEOUT).unwrap();
     }
@@ -271,13 +266,11 @@ fn delays_of_many_rounds_are_exact() {
     // One tick, one tick less than a round of the wheel, a round, one tick more, and a thousand
     // rounds.
     let delays_in_rounds = [31, 32, 33, 32_000].map(|ticks| ms(100) * ticks);
-    timer.schedule_task(
-        Rescheduling {
-            ran,
-            delays: delays_in_rounds.iter().rev().copied().collect(),
-        },
-        ms(100),
-    );
+    let task = Rescheduling {
+        ran,
+        delays: delays_in_rounds.iter().rev().copied().collect(),
+    };
+    timer.schedule_task(task, ms(100));
     for delay in [ms(100)].into_iter().chain(delays_in_rounds) {
         clock.advance(delay - NANOSECOND);
         assert_eq!(driver.turn(), 0, "before {delay:?}");
@@ -356,11 +349,7 @@ fn tasks_go_through_the_executor() {
     timer.schedule_task(Reporting { end }, ms(10));
     let worker = executions.recv_timeout(TEST_TIMEOUT).unwrap();
     let event = events.recv_timeout(TEST_TIMEOUT);
-    assert_eq!(
-        event,
-        Ok(("run", worker)),
-        "an executor that runs the task directly runs it on the worker"
-    );
+    assert_eq!(event, Ok(("run", worker)), "it runs on the worker");
     assert_ne!(worker, thread::current().id());
     assert!(stop(&timer).is_empty());
     assert!(is_disconnected(&executions), "called once, then dropped");
@@ -449,13 +438,11 @@ fn an_expired_timeout_frees_its_place_before_it_runs() {
     let (timer, mut driver) = builder.clock(clock.clone()).build_driven().unwrap();
     let (ran, events) = mpsc::channel();
     timer.schedule(|_| (), FAR);
-    timer.schedule_task(
-        Rescheduling {
-            ran,
-            delays: vec![ms(90)],
-        },
-        ms(90),
-    );
+    let task = Rescheduling {
+        ran,
+        delays: vec![ms(90)],
+    };
+    timer.schedule_task(task, ms(90));
     assert!(is_full(&timer.new_timeout(|_| (), ms(90)), 2));
     for _ in 0..2 {
         assert_eq!(timer.pending_timeouts(), 2);
@@ -493,10 +480,8 @@ fn the_pending_count_falls_immediately_at_each_end() {
     let first = timer.schedule(|_| (), hundred_minutes);
     let second = timer.schedule(|_| (), hundred_minutes);
     let (counted, counts) = mpsc::channel();
-    timer.schedule(
-        move |timeout| counted.send(timeout.timer().pending_timeouts()).unwrap(),
-        ms(90),
-    );
+    let task = move |timeout: &Timeout| counted.send(timeout.timer().pending_timeouts()).unwrap();
+    timer.schedule(task, ms(90));
 
     assert_eq!(timer.pending_timeouts(), 3);
     assert!(first.cancel());

@@ -10,7 +10,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::time::Duration;
 
-use crate::common::{Driven, Ends, Gate, STOPPED, Schedules, TICK, accepts_all, ends, ms, quietly};
+use crate::common::{
+    Driven, Ends, Gate, STOPPED, Schedules, TICK, accepts_all, ends, ms, panics, quietly,
+};
 use hashed_wheel::{
     BuildError, Clock, ExpiredTask, HashedWheelTimer, ManualClock, NewTimeoutError, Periodic,
     Timeout,
@@ -167,10 +169,8 @@ mod jsr166 {
         let rest = t.timer.stop();
         assert_eq!((rest.len(), t.pending()), (9, 0));
         assert!(timeouts.iter().all(|timeout| rest.contains(timeout)));
-        assert!(
-            rest.iter()
-                .all(|timeout| timeout.is_cancelled() && !timeout.is_expired())
-        );
+        assert!(rest.iter().all(Timeout::is_cancelled));
+        assert!(!rest.iter().any(Timeout::is_expired));
         assert!(periodics.iter().flatten().all(Periodic::is_cancelled));
         assert_eq!(t.pass(delay), 0);
     }
@@ -213,10 +213,7 @@ mod jsr166 {
             };
             t.fixed_delay(task, Duration::ZERO, Duration::MAX);
             t.run_for(2);
-            assert_eq!(
-                (delayed.take(), immediate.take()),
-                (vec![(0, 1)], vec![(0, 2)])
-            );
+            assert_eq!([delayed.take(), immediate.take()], [[(0, 1)], [(0, 2)]]);
         }
     }
 
@@ -503,10 +500,8 @@ mod agrona {
                 for (name, deadline) in deadlines.into_iter().enumerate() {
                     wheel.insert(deadline, name);
                 }
-                assert_eq!(
-                    fired!(wheel, start..200),
-                    [(0, deadlines[0]), (1, deadlines[1])]
-                );
+                let expected = [(0, deadlines[0]), (1, deadlines[1])];
+                assert_eq!(fired!(wheel, start..200), expected);
             }
         });
     }
@@ -548,10 +543,9 @@ mod agrona {
             wheel.insert(29, 1);
             assert_eq!(fired!(wheel, [32]), [(1, 32)]);
             let keys = [1, 2, 3, 4, 5].map(|name| wheel.insert(32 + name, name));
-            assert!(
-                keys.iter()
-                    .zip(1..)
-                    .all(|(&key, name)| wheel.get(key) == Some(&name))
+            assert_eq!(
+                keys.map(|key| wheel.get(key).copied()),
+                [1, 2, 3, 4, 5].map(Some)
             );
             assert_eq!(fired!(wheel, [38]), [1, 2, 3, 4, 5].map(|name| (name, 38)));
         });
@@ -586,10 +580,8 @@ mod agrona {
             let mut wheel = Wheel::new(8);
             wheel.insert(15, 1);
             wheel.insert(15, 2);
-            let panics = || wheel.advance(15, |name| assert_ne!(name, 1));
-            assert!(
-                quietly(|| std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics))).is_err()
-            );
+            let advance = || wheel.advance(15, |name| assert_ne!(name, 1));
+            assert!(panics(advance));
             assert_eq!(wheel.len(), 1);
             assert_eq!(fired!(wheel, [15]), [(2, 15)]);
         });
@@ -755,10 +747,8 @@ mod caffeine {
         on_both_wheels!(|Wheel| {
             let mut wheel = Wheel::new(64);
             let keys = [1, 2, 3].map(|name| wheel.insert(5, name));
-            let panics = || wheel.advance(9, |name| assert_ne!(name, 2));
-            assert!(
-                quietly(|| std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics))).is_err()
-            );
+            let advance = || wheel.advance(9, |name| assert_ne!(name, 2));
+            assert!(panics(advance));
             assert_eq!(wheel.tick(), 9);
             let values = keys.map(|key| wheel.get(key).copied());
             assert_eq!(values, [None, None, Some(3)]);
@@ -966,10 +956,8 @@ mod folly {
                 add(name, Box::new(fired.task(name)), delay);
             }
             t.run_for(30);
-            assert_eq!(
-                fired.take(),
-                [(51, 5), (53, 5), (101, 10), (103, 10), (53, 10)]
-            );
+            let expected = [(51, 5), (53, 5), (101, 10), (103, 10), (53, 10)];
+            assert_eq!(fired.take(), expected);
             assert_eq!((t.pending(), t.stats().panics), (0, 0));
         }
     }
@@ -981,13 +969,11 @@ mod folly {
             let fired = Fired::on(&t);
             t.schedule(fired.task(1), ms(5));
             let (last, second) = (t.timer.clone(), fired.task(2));
-            t.schedule(
-                move |timeout: &Timeout| {
-                    second(timeout);
-                    drop(last);
-                },
-                ms(5),
-            );
+            let task = move |timeout: &Timeout| {
+                second(timeout);
+                drop(last);
+            };
+            t.schedule(task, ms(5));
             let others = [5, 10].map(|delay| t.schedule(fired.task(3), ms(delay)));
             drop(t.timer);
             for _ in 0..20 {

@@ -75,11 +75,8 @@ fn a_task_that_postpones_itself_keeps_its_timeout_and_its_place() {
 /// A timer that is stopped runs nothing more: also a task whose answer is that it is due.
 #[test]
 fn a_task_whose_timer_is_stopped_while_it_is_asked_does_not_run() {
-    let Driven {
-        timer,
-        mut driver,
-        clock,
-    } = Driven::new();
+    let t = Driven::new();
+    let (timer, mut driver, clock) = (t.timer, t.driver, t.clock);
     let last = Arc::new(Mutex::new(Some(timer.clone())));
     let (task, events) = postponing(move |_| {
         drop(last.lock().unwrap().take());

@@ -47,13 +47,11 @@ fn a_task_that_keeps_a_handle_after_the_last_one_does_not_keep_the_timer_running
     let (task_ends, kept) = (Ends::new(), Arc::new(Mutex::new(None)));
     let far = t.schedule_task(task_ends.task(), ms(100_000));
     let (last, keep) = (t.timer.clone(), kept.clone());
-    t.schedule(
-        move |timeout| {
-            drop(last);
-            *keep.lock().unwrap() = Some(timeout.timer());
-        },
-        TICK,
-    );
+    let task = move |timeout: &Timeout| {
+        drop(last);
+        *keep.lock().unwrap() = Some(timeout.timer());
+    };
+    t.schedule(task, TICK);
     drop(t.timer);
     t.clock.advance(TICK);
     assert_eq!(t.driver.turn(), 1);
@@ -193,14 +191,12 @@ fn one_driver_turns_another() {
     let (ran, runs) = channel();
     inner.timer.schedule(move |_| ran.send(()).unwrap(), TICK);
     let outer_timer = outer.timer.clone();
-    outer.timer.schedule(
-        move |_| {
-            assert_eq!(inner.pass(TICK), 1);
-            assert!(inner.timer.stop().is_empty(), "it is another timer's task");
-            assert!(!outer_timer.is_stopped());
-        },
-        TICK,
-    );
+    let task = move |_: &Timeout| {
+        assert_eq!(inner.pass(TICK), 1);
+        assert!(inner.timer.stop().is_empty(), "it is another timer's task");
+        assert!(!outer_timer.is_stopped());
+    };
+    outer.timer.schedule(task, TICK);
     assert_eq!((outer.pass(TICK), outer.timer.stats().panics), (1, 0));
     runs.try_recv().unwrap();
 }
@@ -278,13 +274,11 @@ fn a_timeout_in_a_thread_local_of_the_worker_can_return_its_timer() {
     ends(|| {
         let timer = HashedWheelTimer::new(ms(1), 8);
         let (ran, wait) = channel();
-        timer.schedule(
-            move |timeout| {
-                LAST.set(Some(Last(timeout.clone())));
-                ran.send(()).unwrap();
-            },
-            ms(1),
-        );
+        let task = move |timeout: &Timeout| {
+            LAST.set(Some(Last(timeout.clone())));
+            ran.send(()).unwrap();
+        };
+        timer.schedule(task, ms(1));
         wait.recv_timeout(TEST_TIMEOUT).unwrap();
         drop(timer);
     });

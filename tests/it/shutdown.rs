@@ -205,23 +205,17 @@ fn shutdown_in_a_task_on_the_worker_panics() {
 fn the_panic_message_of_shutdown_names_the_remedy() {
     let mut t = Driven::new();
     let (message, messages) = channel();
-    t.schedule(
-        move |timeout| {
-            let timer = timeout.timer();
-            let shutdown = std::panic::AssertUnwindSafe(|| timer.shutdown(HOUR));
-            let panic = std::panic::catch_unwind(shutdown).unwrap_err();
-            message.send(*panic.downcast::<String>().unwrap()).unwrap();
-        },
-        TICK,
-    );
+    let task = move |timeout: &Timeout| {
+        let timer = timeout.timer();
+        let shutdown = std::panic::AssertUnwindSafe(|| timer.shutdown(HOUR));
+        let panic = std::panic::catch_unwind(shutdown).unwrap_err();
+        message.send(*panic.downcast::<String>().unwrap()).unwrap();
+    };
+    t.schedule(task, TICK);
     quietly(|| t.pass(TICK));
     let message = messages.recv().unwrap();
-    assert!(
-        message.starts_with(
-            "HashedWheelTimer::shutdown was called by a task on the timer's own worker"
-        ),
-        "{message}"
-    );
+    let text = "HashedWheelTimer::shutdown was called by a task on the timer's own worker";
+    assert!(message.starts_with(text), "{message}");
     assert!(message.contains("call it from another thread"), "{message}");
 }
 
@@ -417,14 +411,12 @@ fn shutdown_waits_for_a_running_task() {
     let (gate, wait) = Gate::new();
     let over = Arc::new(AtomicBool::new(false));
     let is_over = over.clone();
-    timer.schedule(
-        move |_| {
-            wait();
-            thread::sleep(ms(20));
-            is_over.store(true, SeqCst);
-        },
-        ms(1),
-    );
+    let task = move |_: &Timeout| {
+        wait();
+        thread::sleep(ms(20));
+        is_over.store(true, SeqCst);
+    };
+    timer.schedule(task, ms(1));
     gate.wait_for_arrival();
     let shutdown = begin_shutdown(&timer, Duration::ZERO);
     thread::sleep(ms(20));

@@ -104,13 +104,11 @@ fn start_starts_the_thread_once() {
 fn threads_have_names_by_default() {
     let timer = HashedWheelTimer::new(ms(1), 8);
     let (name, names) = channel();
-    timer.schedule(
-        move |_| {
-            name.send(thread::current().name().map(str::to_owned))
-                .unwrap();
-        },
-        ms(0),
-    );
+    let task = move |_: &Timeout| {
+        name.send(thread::current().name().map(str::to_owned))
+            .unwrap();
+    };
+    timer.schedule(task, ms(0));
     let name = names.recv_timeout(TEST_TIMEOUT).unwrap().unwrap();
     assert!(
         name.strip_prefix("hashed-wheel-")
@@ -301,11 +299,7 @@ fn a_thread_that_cannot_be_started_is_an_error_each_time() {
             std::io::ErrorKind::Other
         );
         let counts = (timer.pending_timeouts(), task_ends.drops());
-        assert_eq!(
-            counts,
-            (0, attempt),
-            "a rejection leaves the timer unchanged"
-        );
+        assert_eq!(counts, (0, attempt), "a rejection changes nothing");
         assert!(matches!(timer.start(), Err(NewTimeoutError::Spawn { .. })));
     }
     assert!(timer.stop().is_empty(), "stop does not hang");
@@ -354,10 +348,8 @@ fn timeouts_are_never_early_by_the_real_clock() {
     for _ in 0..MANY {
         let (delay, fired) = (Duration::from_micros(random.u64(0..300_000)), fired.clone());
         let begin = Instant::now();
-        timer.schedule(
-            move |_| fired.send((delay, begin.elapsed())).unwrap_or(()),
-            delay,
-        );
+        let task = move |_: &Timeout| fired.send((delay, begin.elapsed())).unwrap_or(());
+        timer.schedule(task, delay);
     }
     for _ in 0..MANY {
         let (delay, took) = lateness.recv_timeout(TEST_TIMEOUT).unwrap();
@@ -371,10 +363,8 @@ fn a_reset_timeout_is_never_early_by_the_real_clock() {
     let (fired, lateness) = channel();
     let last = Arc::new(Mutex::new(Instant::now()));
     let seen = last.clone();
-    let timeout = timer.schedule(
-        move |_| fired.send(seen.lock().unwrap().elapsed()).unwrap(),
-        ms(20),
-    );
+    let task = move |_: &Timeout| fired.send(seen.lock().unwrap().elapsed()).unwrap();
+    let timeout = timer.schedule(task, ms(20));
     // Resets to later and to earlier deadlines, in no particular order.
     for delay in [25, 30, 10, 40, 5, 35, 30, 20].map(ms) {
         // Under the lock, because the timeout may fire before `last` is written.
@@ -398,10 +388,8 @@ fn a_tick_of_one_microsecond_works() {
     let (fired, lateness) = channel();
     for delay in (0..COUNT).map(|n| Duration::from_micros(n * 7)) {
         let (fired, begin) = (fired.clone(), Instant::now());
-        timer.schedule(
-            move |_| fired.send((delay, begin.elapsed())).unwrap(),
-            delay,
-        );
+        let task = move |_: &Timeout| fired.send((delay, begin.elapsed())).unwrap();
+        timer.schedule(task, delay);
     }
     for _ in 0..COUNT {
         let (delay, took) = lateness.recv_timeout(TEST_TIMEOUT).unwrap();
@@ -435,12 +423,10 @@ fn many_timeouts_due_at_once_all_fire() {
     for _ in 0..MANY {
         let fired = fired.clone();
         let delay = ms(500).saturating_sub(begin.elapsed());
-        timer.schedule(
-            move |_| {
-                fired.fetch_add(1, SeqCst);
-            },
-            delay,
-        );
+        let task = move |_: &Timeout| {
+            fired.fetch_add(1, SeqCst);
+        };
+        timer.schedule(task, delay);
     }
     eventually("all timeouts fire", || fired.load(SeqCst) == MANY);
     assert!(begin.elapsed() >= ms(500));
@@ -520,14 +506,12 @@ fn stop_waits_for_the_task_that_is_running_and_returns_the_rest() {
     let (gate, wait) = Gate::new();
     let finished = Arc::new(AtomicBool::new(false));
     let done = finished.clone();
-    timer.schedule(
-        move |_| {
-            wait();
-            sleep(ms(50));
-            done.store(true, SeqCst);
-        },
-        ms(0),
-    );
+    let task = move |_: &Timeout| {
+        wait();
+        sleep(ms(50));
+        done.store(true, SeqCst);
+    };
+    timer.schedule(task, ms(0));
     gate.wait_for_arrival();
     let due: Vec<_> = (0..10).map(|_| timer.schedule(|_| (), ms(0))).collect();
     sleep(ms(5));
@@ -559,11 +543,7 @@ fn stop_returns_timeouts_due_behind_the_running_task() {
     gate.open();
     assert_eq!(stopper.join().unwrap().len(), behind.len());
     let counts = (task_ends.runs(), task_ends.hooks());
-    assert_eq!(
-        counts,
-        (0, 10),
-        "stop took effect between two tasks of one tick"
-    );
+    assert_eq!(counts, (0, 10), "stop took effect within a tick");
 }
 
 // --- stop and drop -------------------------------------------------------------------------------
@@ -724,14 +704,12 @@ fn stop_inside_a_task_panics_and_the_worker_continues() {
     let timer = timer("hw-inside", ms(1));
     quietly(|| {
         let (panicked, wait) = channel();
-        timer.schedule(
-            move |timeout| {
-                let timer = timeout.timer();
-                let outcome = quietly(|| std::panic::catch_unwind(|| timer.stop()));
-                panicked.send(outcome.is_err()).unwrap();
-            },
-            ms(1),
-        );
+        let task = move |timeout: &Timeout| {
+            let timer = timeout.timer();
+            let outcome = quietly(|| std::panic::catch_unwind(|| timer.stop()));
+            panicked.send(outcome.is_err()).unwrap();
+        };
+        timer.schedule(task, ms(1));
         assert!(wait.recv_timeout(TEST_TIMEOUT).unwrap());
     });
     let (fired, wait) = channel();
@@ -748,13 +726,11 @@ fn the_last_handle_dropped_inside_a_task_ends_the_thread() {
     let far = timer.schedule_task(task_ends.task(), ms(3_600_000));
     let last = timer.clone();
     let (dropped, wait) = channel();
-    timer.schedule(
-        move |_| {
-            drop(last);
-            dropped.send(()).unwrap();
-        },
-        ms(5),
-    );
+    let task = move |_: &Timeout| {
+        drop(last);
+        dropped.send(()).unwrap();
+    };
+    timer.schedule(task, ms(5));
     drop(timer);
     wait.recv_timeout(TEST_TIMEOUT)
         .expect("the drop does not wait for the worker itself");
