@@ -32,8 +32,8 @@
 //! ([`postpone`](TimerTask::postpone)). An earlier one is stored, and then the timer is told,
 //! without the lock. If another call has stored a still earlier one, the timer is [told
 //! again](Shard::settle). While a call has the item, neither finds it. Then the timer [asks
-//! again](super::shard::ask_again) when the call gives it back. So in the end no timeout is later than its item,
-//! unless the clock panics.
+//! again](super::shard::ask_again) when the call gives it back. So in the end no timeout is later
+//! than its item, unless the clock panics.
 //!
 //! With a lock held, no user code runs except the keys' `Eq` or `Equivalent`, `Clone` of keys in
 //! `keys` and of values in `get` and `try_get`, and the closures of `with` and `retain`. Each of
