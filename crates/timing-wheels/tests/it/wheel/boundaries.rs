@@ -26,60 +26,9 @@ fn wheels() -> impl Iterator<Item = (usize, u64)> {
 }
 
 #[test]
-fn a_single_entry_comes_out_at_its_tick_and_not_before() {
+fn rounds_and_powers_of_two_fire_exactly() {
     for (slots, tick) in wheels() {
-        for deadline in deadlines(slots) {
-            let mut wheel = wheel_at(slots, tick);
-            wheel.insert(deadline, ());
-            assert_eq!(wheel.next_deadline(), Some(deadline.max(tick)));
-            if deadline > tick {
-                assert_eq!(
-                    fired(&mut wheel, deadline - 1),
-                    [],
-                    "{deadline} from {tick}"
-                );
-                assert_eq!(wheel.next_deadline(), Some(deadline));
-            }
-            assert_eq!(
-                fired(&mut wheel, deadline.max(tick)),
-                [()],
-                "{deadline} from {tick}"
-            );
-            assert_eq!(wheel.next_deadline(), None);
-        }
-    }
-}
-
-#[test]
-fn all_deadlines_come_out_in_order_in_single_steps() {
-    for (slots, tick) in wheels() {
-        let mut wheel = wheel_at(slots, tick);
-        let deadlines = deadlines(slots);
-        insert_all(&mut wheel, &deadlines);
-        let order = in_order(tick, &deadlines);
-        let mut left = &order[..];
-        while let Some(&first) = left.first() {
-            let now = deadlines[first].max(tick);
-            if now > wheel.tick() {
-                assert_eq!(fired(&mut wheel, now - 1), [], "{wheel:?}");
-            }
-            let (due, later) =
-                left.split_at(left.partition_point(|&index| deadlines[index] <= now));
-            assert_eq!(fired(&mut wheel, now), due, "{wheel:?}");
-            left = later;
-        }
-        assert!(wheel.is_empty());
-    }
-}
-
-#[test]
-fn all_deadlines_come_out_in_order_in_one_jump() {
-    for (slots, tick) in wheels() {
-        let mut wheel = wheel_at(slots, tick);
-        let deadlines = deadlines(slots);
-        insert_all(&mut wheel, &deadlines);
-        assert_eq!(fired(&mut wheel, u64::MAX), in_order(tick, &deadlines));
-        assert!(wheel.is_empty());
+        check_all(slots, tick, &deadlines(slots));
     }
 }
 
@@ -154,10 +103,8 @@ fn entries_expire_one_at_a_time() {
         let keys = insert_all(&mut wheel, &[20, 10, 10, 30, 10, 11]);
         assert_eq!(wheel.pop_expired(9), None);
         assert_eq!(wheel.pop_expired(20), Some((keys[1], 10, 1)));
-        assert_eq!(
-            (wheel.tick(), wheel.next_deadline(), wheel.len()),
-            (20, Some(20), 5)
-        );
+        let state = (wheel.tick(), wheel.next_deadline(), wheel.len());
+        assert_eq!(state, (20, Some(20), 5));
         // Entries that are due can be looked up, removed and reset.
         assert_eq!(wheel.peek(), Some((keys[2], 10, &2)));
         assert_eq!(wheel.deadline(keys[4]), Some(10));
@@ -179,10 +126,8 @@ fn overdue_entries_inserted_and_popped_in_turn_use_bounded_memory() {
     wheel.insert(0, 0);
     for number in 1..100_000 {
         wheel.insert(0, number);
-        assert_eq!(
-            wheel.pop_expired(10).map(|(_, _, number)| number),
-            Some(number - 1)
-        );
+        let popped = wheel.pop_expired(10).map(|(_, _, number)| number);
+        assert_eq!(popped, Some(number - 1));
         assert_eq!(wheel.peek().map(|(_, _, value)| *value), Some(number));
     }
 }
@@ -203,10 +148,8 @@ fn entries_that_are_due_are_reset_one_by_one_under_their_keys() {
         assert!(wheel.reset(key, 9));
     }
     assert!(seen.into_iter().eq(0..COUNT));
-    assert_eq!(
-        (wheel.len(), wheel.tick(), wheel.next_deadline()),
-        (COUNT, 7, Some(9))
-    );
+    let state = (wheel.len(), wheel.tick(), wheel.next_deadline());
+    assert_eq!(state, (COUNT, 7, Some(9)));
     assert_eq!(wheel.peek_expired(6), None, "the time does not step back");
     assert!(fired(&mut wheel, 9).into_iter().eq(COUNT..2 * COUNT));
 }
@@ -216,10 +159,8 @@ fn entry_that_is_reset_to_now_is_due_again_after_the_others() {
     let mut wheel = wheel_at(8, 10);
     let keys = insert_all(&mut wheel, &[10, 3, 10]);
     for index in [0, 1, 2, 0] {
-        assert_eq!(
-            wheel.peek_expired(10).map(|(key, _, _)| key),
-            Some(keys[index])
-        );
+        let first = wheel.peek_expired(10).map(|(key, _, _)| key);
+        assert_eq!(first, Some(keys[index]));
         assert!(wheel.reset(keys[index], 10));
     }
     assert_eq!(fired(&mut wheel, 10), [1, 2, 0]);
@@ -235,10 +176,8 @@ fn shrunk_wheel_keeps_keys_deadlines_and_order() {
         // Some of the overdue entries leave, and some of the others.
         let mut left = in_order(1_000, &deadlines);
         for index in left.drain(..20) {
-            assert_eq!(
-                wheel.pop_expired(1_000),
-                Some((keys[index], deadlines[index], index))
-            );
+            let popped = wheel.pop_expired(1_000);
+            assert_eq!(popped, Some((keys[index], deadlines[index], index)));
         }
         left.retain(|&index| {
             let is_removed = index % 3 == 0 || index > 3_000;
@@ -246,15 +185,11 @@ fn shrunk_wheel_keeps_keys_deadlines_and_order() {
             !is_removed
         });
         wheel.shrink_to_fit();
-        assert!(
-            wheel.capacity() <= 3_001 && wheel.len() == left.len(),
-            "{wheel:?}"
-        );
+        let is_small = wheel.capacity() <= 3_001 && wheel.len() == left.len();
+        assert!(is_small, "{wheel:?}");
         for &index in &left {
-            assert_eq!(
-                (wheel.get(keys[index]), wheel.deadline(keys[index])),
-                (Some(&index), Some(deadlines[index]))
-            );
+            let entry = (wheel.get(keys[index]), wheel.deadline(keys[index]));
+            assert_eq!(entry, (Some(&index), Some(deadlines[index])));
         }
         assert_eq!(fired(&mut wheel, u64::MAX), left);
         wheel.shrink_to_fit();
@@ -271,15 +206,13 @@ fn reserved_memory_is_kept_by_clear() {
         let keys = insert_all(&mut wheel, &(0..5_000).collect::<Vec<_>>());
         wheel.advance(100, |_| ());
         wheel.clear();
-        assert_eq!(
-            (
-                wheel.len(),
-                wheel.tick(),
-                wheel.next_deadline(),
-                wheel.capacity()
-            ),
-            (0, 100, None, capacity)
+        let state = (
+            wheel.len(),
+            wheel.tick(),
+            wheel.next_deadline(),
+            wheel.capacity(),
         );
+        assert_eq!(state, (0, 100, None, capacity));
         assert!(keys.iter().all(|&key| wheel.get(key).is_none()));
         // So many that some are in the levels.
         insert_all(&mut wheel, &(101..=150).rev().collect::<Vec<_>>());
@@ -319,20 +252,16 @@ fn iterator_returns_each_entry_once() {
     let mut entries = (&wheel).into_iter();
     for _ in 0..3 {
         let (key, deadline, value) = entries.next().unwrap();
-        assert_eq!(
-            (wheel.deadline(key), wheel.get(key)),
-            (Some(deadline), Some(value))
-        );
+        let entry = (wheel.deadline(key), wheel.get(key));
+        assert_eq!(entry, (Some(deadline), Some(value)));
     }
     assert!(entries.next().is_none() && entries.next().is_none());
 }
 
 #[test]
 fn option_of_a_key_is_as_large_as_a_key() {
-    assert_eq!(
-        (mem::size_of::<Key>(), mem::size_of::<Option<Key>>()),
-        (8, 8)
-    );
+    let sizes = (mem::size_of::<Key>(), mem::size_of::<Option<Key>>());
+    assert_eq!(sizes, (8, 8));
 }
 
 #[test]
@@ -373,19 +302,16 @@ fn reset_entry_keeps_its_key_and_expires_after_those_of_its_deadline() {
         assert!(wheel.reset(keys[0], 50));
         assert!(wheel.reset(keys[1], 50)); // the deadline that it has
         assert!(wheel.reset(keys[3], 100));
-        assert_eq!(
-            keys.iter()
-                .map(|&key| wheel.deadline(key))
-                .collect::<Vec<_>>(),
-            [50, 50, 100, 100].map(Some)
-        );
+        let deadlines = keys
+            .iter()
+            .map(|&key| wheel.deadline(key))
+            .collect::<Vec<_>>();
+        assert_eq!(deadlines, [50, 50, 100, 100].map(Some));
         *wheel.get_mut(keys[2]).unwrap() = 7;
         assert_eq!(fired(&mut wheel, 50), [1, 0]);
         assert!(!wheel.reset(keys[0], 60));
-        assert_eq!(
-            (wheel.deadline(keys[0]), wheel.get_mut(keys[0])),
-            (None, None)
-        );
+        let stale = (wheel.deadline(keys[0]), wheel.get_mut(keys[0]));
+        assert_eq!(stale, (None, None));
         assert_eq!(fired(&mut wheel, 100), [7, 3]);
     }
 }
@@ -464,28 +390,21 @@ fn an_entry_beyond_32_bits_of_rounds_can_be_removed_at_any_time() {
 fn check_alone(slots: usize, tick: u64, deadline: u64) {
     let mut wheel = wheel_at(slots, tick);
     wheel.insert(deadline, ());
-    assert_eq!(
-        wheel.next_deadline(),
-        Some(deadline.max(tick)),
-        "{deadline} from {tick}"
-    );
+    let next = wheel.next_deadline();
+    assert_eq!(next, Some(deadline.max(tick)), "{deadline} from {tick}");
     let (_, wakes) = advance_until_empty(&mut wheel, 1);
     assert_eq!((wakes, wheel.tick()), (1, deadline.max(tick)));
 
     let mut wheel = wheel_at(slots, tick);
     wheel.insert(deadline, ());
     if deadline > tick {
-        assert_eq!(
-            fired(&mut wheel, deadline - 1),
-            [],
-            "{deadline} from {tick}"
-        );
+        let early = fired(&mut wheel, deadline - 1);
+        assert_eq!(early, [], "{deadline} from {tick}");
+        assert_eq!(wheel.next_deadline(), Some(deadline));
     }
-    assert_eq!(
-        fired(&mut wheel, deadline.max(tick)),
-        [()],
-        "{deadline} from {tick}"
-    );
+    let due = fired(&mut wheel, deadline.max(tick));
+    assert_eq!(due, [()], "{deadline} from {tick}");
+    assert_eq!(wheel.next_deadline(), None);
 }
 
 /// All entries in one wheel at `tick`: in one jump, and from one deadline to the next.
@@ -493,11 +412,8 @@ fn check_together(slots: usize, tick: u64, deadlines: &[u64]) {
     let order = in_order(tick, deadlines);
     let mut wheel = wheel_at(slots, tick);
     insert_all(&mut wheel, deadlines);
-    assert_eq!(
-        fired(&mut wheel, u64::MAX),
-        order,
-        "{slots} slots, from {tick}"
-    );
+    let all = fired(&mut wheel, u64::MAX);
+    assert_eq!(all, order, "{slots} slots, from {tick}");
 
     let mut wheel = wheel_at(slots, tick);
     insert_all(&mut wheel, deadlines);
@@ -519,6 +435,15 @@ fn check_together(slots: usize, tick: u64, deadlines: &[u64]) {
         }
         assert_eq!(fired(&mut wheel, now), due, "{slots} slots, from {tick}");
     }
+    assert!(wheel.is_empty());
+}
+
+/// All of these deadlines, each in a wheel of its own and together.
+fn check_all(slots: usize, tick: u64, deadlines: &[u64]) {
+    for &deadline in deadlines {
+        check_alone(slots, tick, deadline);
+    }
+    check_together(slots, tick, deadlines);
 }
 
 /// All powers of the number of slots, and their neighbours.
@@ -534,25 +459,16 @@ fn powers(slots: usize) -> Vec<u64> {
 #[test]
 fn powers_of_the_number_of_slots_fire_exactly() {
     for (slots, tick) in wheels() {
-        for power in powers(slots) {
-            check_alone(slots, tick, power);
-        }
-        check_together(slots, tick, &powers(slots));
+        check_all(slots, tick, &powers(slots));
     }
 }
 
 #[test]
 fn powers_of_the_number_of_slots_from_now_fire_exactly() {
     for (slots, tick) in wheels() {
-        let deadlines: Vec<_> = powers(slots)
-            .into_iter()
-            .rev()
-            .map(|power| tick + power)
-            .collect();
-        for &deadline in &deadlines {
-            check_alone(slots, tick, deadline);
-        }
-        check_together(slots, tick, &deadlines);
+        let powers = powers(slots).into_iter().rev();
+        let deadlines: Vec<_> = powers.map(|power| tick + power).collect();
+        check_all(slots, tick, &deadlines);
     }
 }
 
@@ -569,24 +485,11 @@ fn short_timeouts_at_powers_of_the_number_of_slots_fire_exactly() {
 /// Short timeouts from `tick` on.
 fn check_short(slots: usize, tick: u64) {
     let size = slots as u64;
-    let short = [
-        1,
-        2,
-        size - 1,
-        size,
-        size + 1,
-        2 * size - 1,
-        2 * size,
-        3 * size + 1,
-        size * size + 1,
-        0,
-        1,
-    ];
-    let deadlines = short.map(|ticks| tick.saturating_add(ticks));
-    for deadline in deadlines {
-        check_alone(slots, tick, deadline);
-    }
-    check_together(slots, tick, &deadlines);
+    let (one, two, three) = (size, 2 * size, 3 * size);
+    let near = [0, 1, 1, 2, one - 1, one, one + 1, two - 1, two, three + 1];
+    let short = near.into_iter().chain([size * size + 1]);
+    let deadlines: Vec<_> = short.map(|ticks| tick.saturating_add(ticks)).collect();
+    check_all(slots, tick, &deadlines);
 }
 
 /// Short timeouts while the time passes `edge` tick by tick.
@@ -602,41 +505,21 @@ fn check_passage(slots: usize, edge: u64) {
             expected.entry(deadline).or_default().push(inserted);
             inserted += 1;
         }
-        assert_eq!(
-            Some(fired(&mut wheel, now)),
-            expected.remove(&now),
-            "{slots} slots, at {now}"
-        );
+        let due = Some(fired(&mut wheel, now));
+        assert_eq!(due, expected.remove(&now), "{slots} slots, at {now}");
     }
-    assert!(
-        fired(&mut wheel, u64::MAX)
-            .into_iter()
-            .eq(expected.into_values().flatten())
-    );
+    let rest = fired(&mut wheel, u64::MAX);
+    assert!(rest.into_iter().eq(expected.into_values().flatten()));
 }
 
 /// `edge` as a far deadline, and as the current time.
 fn check_time(edge: u64) {
     for slots in SIZES {
         let neighbours = [edge - 1, edge, edge + 1];
-        let ticks = [
-            0,
-            1,
-            slots as u64 - 1,
-            slots as u64,
-            slots as u64 + 1,
-            edge / 3,
-            edge - 2,
-        ];
-        for tick in ticks {
-            for deadline in neighbours {
-                check_alone(slots, tick, deadline);
-            }
-            check_together(
-                slots,
-                tick,
-                &[edge + 1, edge, edge - 1, edge, tick + 1, edge + 1],
-            );
+        let size = slots as u64;
+        for tick in [0, 1, size - 1, size, size + 1, edge / 3, edge - 2] {
+            let deadlines = [edge + 1, edge, edge - 1, edge, tick + 1, edge + 1];
+            check_all(slots, tick, &deadlines);
         }
         for tick in neighbours {
             check_short(slots, tick);
@@ -645,43 +528,20 @@ fn check_time(edge: u64) {
     }
 }
 
+/// In milliseconds.
 const DAY: u64 = 24 * 60 * 60 * 1_000;
 
-#[test]
-fn a_time_of_12_days_in_milliseconds_works() {
-    check_time(12 * DAY);
-}
-
-/// The limit of an `i32`.
-#[test]
-fn a_time_of_24_8_days_in_milliseconds_works() {
-    check_time(1 << 31);
-}
-
-/// The limit of a `u32`.
-#[test]
-fn a_time_of_49_7_days_in_milliseconds_works() {
-    assert_eq!((1 << 32) / (DAY / 10), 497);
-    check_time(1 << 32);
-}
+const TIMES: [u64; 7] = [
+    12 * DAY,
+    1 << 31, // 24.8 days in milliseconds, the limit of an `i32`.
+    1 << 32, // 49.7 days, the limit of a `u32`.
+    1 << 36,
+    1 << 53,      // The limit of integers in a double.
+    36_525 * DAY, // A century.
+    1 << 63,
+];
 
 #[test]
-fn a_time_of_2_to_the_36_works() {
-    check_time(1 << 36);
-}
-
-/// The limit of integers in a double.
-#[test]
-fn a_time_of_2_to_the_53_works() {
-    check_time(1 << 53);
-}
-
-#[test]
-fn a_time_of_a_century_in_milliseconds_works() {
-    check_time(36_525 * DAY);
-}
-
-#[test]
-fn a_time_of_2_to_the_63_works() {
-    check_time(1 << 63);
+fn long_times_work() {
+    TIMES.into_iter().for_each(check_time);
 }
