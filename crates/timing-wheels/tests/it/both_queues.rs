@@ -116,10 +116,8 @@ macro_rules! queue_tests {
                 task.pass(4);
                 assert_eq!((task.is_woken(), task.poll()), (false, Waits));
                 task.pass(2);
-                assert_eq!(
-                    (task.is_woken(), task.poll(), task.poll()),
-                    (true, Value(1), Empty)
-                );
+                let seen = (task.is_woken(), task.poll(), task.poll());
+                assert_eq!(seen, (true, Value(1), Empty));
             }
 
             #[test]
@@ -210,10 +208,8 @@ macro_rules! queue_tests {
                 task.pass(22);
                 assert_eq!(task.poll(), Waits);
                 task.pass(1);
-                assert_eq!(
-                    (task.is_woken(), task.due(), task.poll()),
-                    (true, vec![1], Empty)
-                );
+                let seen = (task.is_woken(), task.due(), task.poll());
+                assert_eq!(seen, (true, vec![1], Empty));
             }
 
             #[test]
@@ -224,10 +220,8 @@ macro_rules! queue_tests {
                 task.pass(50);
                 assert!(!task.is_woken());
                 task.queue.reset_at(&key, task.at(10));
-                assert_eq!(
-                    (task.is_woken(), task.due(), task.poll()),
-                    (true, vec![1], Empty)
-                );
+                let seen = (task.is_woken(), task.due(), task.poll());
+                assert_eq!(seen, (true, vec![1], Empty));
             }
 
             #[test]

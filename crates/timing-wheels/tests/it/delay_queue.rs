@@ -320,11 +320,10 @@ fn queue_is_a_stream() {
     let waker = Waker::from(task.wakes.clone());
     let mut context = Context::from_waker(&waker);
     assert_eq!(task.queue.size_hint(), (0, Some(1)));
-    assert!(
-        Pin::new(&mut task.queue)
-            .poll_next(&mut context)
-            .is_pending()
-    );
+    let polled = Pin::new(&mut task.queue)
+        .poll_next(&mut context)
+        .is_pending();
+    assert!(polled);
     task.pass(10);
     let next = Pin::new(&mut task.queue).poll_next(&mut context);
     assert!(matches!(next, Poll::Ready(Some(expired)) if **expired.get_ref() == 1));
@@ -360,10 +359,9 @@ fn queue_sleeps_by_the_clock_of_tokio() {
             let late = begin.elapsed() - ms(millis);
             assert!(late <= ms(1), "{late:?} late");
         }
-        assert!(
-            poll_fn(|context| queue.poll_expired(context))
-                .await
-                .is_none()
-        );
+        let last = poll_fn(|context| queue.poll_expired(context))
+            .await
+            .is_none();
+        assert!(last);
     });
 }

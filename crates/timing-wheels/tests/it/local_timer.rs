@@ -64,10 +64,8 @@ impl<I: TimePoint + PartialOrd + Debug> Model<I> {
         self.insertions += 1;
         // A value whose time has passed comes after those that are due already.
         let reached = nanos(self.now) / self.tick;
-        (
-            ((nanos(time) + self.tick - 1) / self.tick).max(reached),
-            self.insertions,
-        )
+        let tick = (nanos(time) + self.tick - 1) / self.tick;
+        (tick.max(reached), self.insertions)
     }
 
     fn insert(&mut self, time: Duration) {
@@ -77,10 +75,8 @@ impl<I: TimePoint + PartialOrd + Debug> Model<I> {
     }
 
     fn take_any(&mut self, random: &mut fastrand::Rng) -> Option<(Rank, (Key, u64))> {
-        let rank = *self
-            .values
-            .keys()
-            .nth(random.usize(0..self.values.len().max(1)))?;
+        let at = random.usize(0..self.values.len().max(1));
+        let rank = *self.values.keys().nth(at)?;
         self.early += 1;
         Some((rank, self.values.remove(&rank)?))
     }
@@ -89,13 +85,11 @@ impl<I: TimePoint + PartialOrd + Debug> Model<I> {
         let Some((before, (key, number))) = self.take_any(random) else {
             return;
         };
-        let rank = self.rank(time);
+        let mut rank = self.rank(time);
         let is_due = before.0 <= nanos(self.now) / self.tick;
-        let rank = if before.0 == rank.0 && !is_due {
-            before
-        } else {
-            rank
-        };
+        if before.0 == rank.0 && !is_due {
+            rank = before;
+        }
         assert!(self.timer.reset(key, self.at(time)));
         self.values.insert(rank, (key, number));
     }
@@ -105,11 +99,8 @@ impl<I: TimePoint + PartialOrd + Debug> Model<I> {
             return;
         };
         assert_eq!(self.timer.get(key).map(|value| **value), Some(number));
-        assert!(
-            self.timer
-                .iter()
-                .any(|(other, value)| other == key && **value == number)
-        );
+        let is_it = |(other, value): (Key, &Rc<u64>)| other == key && **value == number;
+        assert!(self.timer.iter().any(is_it));
         assert_eq!(self.timer.remove(key), Some(Rc::new(number)));
         assert!(self.timer.get_mut(key).is_none() && !self.timer.reset(key, self.origin));
     }
@@ -121,11 +112,8 @@ impl<I: TimePoint + PartialOrd + Debug> Model<I> {
         let later = self.values.split_off(&(reached + 1, 0));
         let due = std::mem::replace(&mut self.values, later);
         for &(key, number) in due.values() {
-            assert_eq!(
-                self.timer.poll(self.at(now)),
-                Some((key, Rc::new(number))),
-                "at {now:?}"
-            );
+            let polled = self.timer.poll(self.at(now));
+            assert_eq!(polled, Some((key, Rc::new(number))), "at {now:?}");
         }
         assert_eq!(self.timer.poll(self.at(now)), None, "at {now:?}");
         assert_eq!(self.timer.len(), self.values.len());
@@ -140,23 +128,17 @@ impl<I: TimePoint + PartialOrd + Debug> Model<I> {
         };
         let first = self.values.keys().next().expect("`next` returns a time").0 * self.tick;
         let next = next.since(self.origin);
-        assert!(
-            next <= Duration::from_nanos(first),
-            "{next:?} is too late for {first}"
-        );
+        let is_in_time = next <= Duration::from_nanos(first);
+        assert!(is_in_time, "{next:?} is too late for {first}");
         assert!(next >= self.now || nanos(next) / self.tick == nanos(self.now) / self.tick);
-        if let Some(before) = next
-            .checked_sub(Duration::from_nanos(1))
-            .filter(|&time| time > self.now)
-        {
+        let before = next.checked_sub(Duration::from_nanos(1));
+        if let Some(before) = before.filter(|&time| time > self.now) {
             assert_eq!(self.poll(before), 0, "nothing is due before `next`");
         }
         let count = self.poll(next.max(self.now));
         if count == 0 {
-            self.early = self
-                .early
-                .checked_sub(1)
-                .unwrap_or_else(|| panic!("nothing is due at {next:?}, as `next` said"));
+            assert!(self.early > 0, "nothing is due at {next:?}");
+            self.early -= 1;
         }
     }
 }
@@ -167,12 +149,12 @@ fn run_model<I: TimePoint + PartialOrd + Debug>(origin: I, tick: Duration, seed:
     for _ in 0..if cfg!(miri) { 60 } else { 600 } {
         // From less than a tick to more than three levels, sometimes exactly now or in the past.
         let range = (model.tick << random.u32(0..28)).max(2);
+        let mut distance = || Duration::from_nanos(random.u64(0..range));
+        let [back, forth] = [distance(), distance()];
         let time = match random.u32(0..8) {
             0 => model.now,
-            1 => model
-                .now
-                .saturating_sub(Duration::from_nanos(random.u64(0..range))),
-            _ => model.now + Duration::from_nanos(random.u64(0..range)),
+            1 => model.now.saturating_sub(back),
+            _ => model.now + forth,
         };
         match random.u32(0..10) {
             0..=4 => model.insert(time),
@@ -209,14 +191,10 @@ fn value_at_exactly_now_is_due_at_next() {
             assert_eq!(timer.poll(now), None);
             let key = timer.insert(now, ());
             let next = timer.next().unwrap();
-            assert!(
-                next >= now && next - now < tick,
-                "{now:?} is {next:?} with ticks of {tick:?}"
-            );
-            assert_eq!(
-                next == now,
-                offset.is_zero() || tick == Duration::from_nanos(1)
-            );
+            let is_within = next >= now && next - now < tick;
+            assert!(is_within, "{now:?} is {next:?} with ticks of {tick:?}");
+            let is_at_tick = offset.is_zero() || tick == Duration::from_nanos(1);
+            assert_eq!(next == now, is_at_tick);
             assert_eq!(timer.poll(next), Some((key, ())));
             timer = LocalTimer::new(Duration::ZERO, tick);
         }
@@ -233,11 +211,8 @@ fn value_that_is_inserted_at_now_is_due_in_the_same_loop_only_if_a_tick_begins_n
             assert!(timer.poll(now).is_some());
             timer.insert(now, ());
             let begins_now = nanos(now) % nanos(tick) == 0;
-            assert_eq!(
-                timer.poll(now).is_some(),
-                begins_now,
-                "{offset:?} after a tick of {tick:?}"
-            );
+            let is_due = timer.poll(now).is_some();
+            assert_eq!(is_due, begins_now, "{offset:?} after a tick of {tick:?}");
         }
     }
 }
@@ -285,10 +260,8 @@ fn poll_does_not_go_back() {
 fn debug_shows_the_tick_and_the_number_of_values() {
     let mut timer = LocalTimer::new(Duration::from_secs(5), Duration::from_millis(1));
     timer.insert(Duration::from_secs(6), ());
-    assert_eq!(
-        format!("{timer:?}"),
-        "LocalTimer { len: 1, tick: 1ms, origin: 5s, .. }"
-    );
+    let text = format!("{timer:?}");
+    assert_eq!(text, "LocalTimer { len: 1, tick: 1ms, origin: 5s, .. }");
 }
 
 #[test]
@@ -334,10 +307,8 @@ fn value_that_is_due_lives_on_under_its_key() {
     *timer.get_mut(keys[0]).expect("it is in the timer") += 1;
     assert_eq!(keys.map(|key| timer.get(key)), [Some(&3), Some(&2)]);
     timer.clear();
-    assert_eq!(
-        (timer.len(), timer.iter().count(), timer.next()),
-        (0, 0, None)
-    );
+    let left = (timer.len(), timer.iter().count(), timer.next());
+    assert_eq!(left, (0, 0, None));
     assert_eq!(timer.poll(ms(14)), None, "the time does not step back");
     timer.insert(ms(1), 7);
     assert_eq!(timer.next(), Some(ms(15)));

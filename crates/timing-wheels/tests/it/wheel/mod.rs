@@ -74,10 +74,8 @@ mod order {
     /// In a wheel at `tick`: inserts and removes twice. Then all entries come out in the order of
     /// insertion.
     fn check(tick: u64, deadline: impl Fn(usize) -> u64) {
-        for (removed, backwards) in PATTERNS
-            .iter()
-            .flat_map(|pattern| [(pattern, false), (pattern, true)])
-        {
+        let cases = |pattern| [(pattern, false), (pattern, true)];
+        for (removed, backwards) in PATTERNS.iter().flat_map(cases) {
             let mut wheel = wheel_at(8, tick);
             let deadlines: Vec<_> = (0..2 * COUNT).map(&deadline).collect();
             let mut keys = insert_all(&mut wheel, &deadlines[..COUNT]);
@@ -139,12 +137,12 @@ mod order {
         }
         let last = fired(&mut wheel, 403);
         let expected = (0..deadlines.len()).filter(|&index| deadlines[index] == 403);
-        assert!(
-            last.iter()
-                .copied()
-                .filter(|&index| deadlines[index] == 403)
-                .eq(expected)
-        );
+        let of_last = last
+            .iter()
+            .copied()
+            .filter(|&index| deadlines[index] == 403)
+            .eq(expected);
+        assert!(of_last);
     }
 }
 
@@ -182,31 +180,26 @@ mod stale_keys {
         (wheel, keys)
     }
 
-    #[test]
-    fn never_find_another_entry_after_a_removal() {
-        for count in [1, 10, MANY] {
-            let (mut wheel, keys) = filled(count);
-            for (index, &key) in keys.iter().enumerate() {
-                assert_eq!(wheel.remove(key), Some(index));
-            }
-            check(&mut wheel, &keys);
-        }
-    }
+    /// Lets all entries leave. Returns how many have.
+    type End = fn(&mut Wheel<usize>, &[Key]) -> usize;
+
+    /// Removal, expiry and a drain.
+    const ENDS: [End; 3] = [
+        |wheel, keys| {
+            let removed = keys.iter().map(|&key| wheel.remove(key));
+            let right = (0..).zip(removed).filter(|&(index, it)| it == Some(index));
+            right.count()
+        },
+        |wheel, _| fired(wheel, 200).len(),
+        |wheel, _| wheel.drain().count(),
+    ];
 
     #[test]
-    fn never_find_another_entry_after_expiry() {
-        for count in [1, 10, MANY] {
+    fn never_find_another_entry() {
+        let counts = |end| [1, 10, MANY].map(|count| (end, count));
+        for (end, count) in ENDS.iter().flat_map(counts) {
             let (mut wheel, keys) = filled(count);
-            assert_eq!(fired(&mut wheel, 200).len(), count);
-            check(&mut wheel, &keys);
-        }
-    }
-
-    #[test]
-    fn never_find_another_entry_after_a_drain() {
-        for count in [1, 10, MANY] {
-            let (mut wheel, keys) = filled(count);
-            assert_eq!(wheel.drain().count(), count);
+            assert_eq!(end(&mut wheel, &keys), count);
             check(&mut wheel, &keys);
         }
     }
@@ -218,11 +211,10 @@ mod stale_keys {
         let mut stale = Vec::new();
         for value in 1..200 {
             let key = wheel.insert(value as u64 % 7, value);
-            assert!(
-                stale
-                    .iter()
-                    .all(|&old| old != key && wheel.get(old).is_none())
-            );
+            let is_new = stale
+                .iter()
+                .all(|&old| old != key && wheel.get(old).is_none());
+            assert!(is_new);
             assert!(stale.iter().all(|&old| wheel.remove(old).is_none()));
             assert_eq!(wheel.remove(key), Some(value));
             stale.push(key);
@@ -241,22 +233,7 @@ mod panics {
     /// Overdue entries, ticks with several entries, slots with several ticks, and entries due after
     /// `NOW`.
     const DEADLINES: [u64; 16] = [
-        20,
-        3,
-        28,
-        20,
-        10,
-        46,
-        20,
-        21,
-        12,
-        45,
-        5,
-        36,
-        20 + 8 * 1_000,
-        20,
-        45,
-        12,
+        20, 3, 28, 20, 10, 46, 20, 21, 12, 45, 5, 36, 8_020, 20, 45, 12,
     ];
 
     /// The operation between the panic and the next `advance`.
@@ -300,10 +277,7 @@ mod panics {
         let mut keys = insert_all(&mut wheel, &DEADLINES);
         // The order is that of the deadline or, if that had passed, of the tick at insertion.
         // Entries with the same key are in the order of insertion.
-        let mut due_ticks: Vec<_> = DEADLINES
-            .iter()
-            .map(|&deadline| deadline.max(TICK))
-            .collect();
+        let mut due_ticks = DEADLINES.map(|deadline| deadline.max(TICK)).to_vec();
         let mut deadlines = DEADLINES.to_vec();
         let order = in_order(TICK, &DEADLINES);
 
@@ -313,10 +287,10 @@ mod panics {
         assert_eq!(wheel.len(), left.len());
         assert!((TICK..=NOW).contains(&wheel.tick()));
         assert!(fired.iter().all(|&index| wheel.get(keys[index]).is_none()));
-        assert!(
-            left.iter()
-                .all(|&index| wheel.get(keys[index]) == Some(&index))
-        );
+        let are_left = left
+            .iter()
+            .all(|&index| wheel.get(keys[index]) == Some(&index));
+        assert!(are_left);
 
         match between {
             Between::Nothing => {}
@@ -348,10 +322,10 @@ mod panics {
             assert_eq!(fired_until_panic(&mut wheel, now, calls), left[..due]);
             left.drain(..due);
             check_next(&wheel, left.iter().map(|&index| deadlines[index]).min());
-            assert!(
-                left.iter()
-                    .all(|&index| wheel.get(keys[index]) == Some(&index))
-            );
+            let are_left = left
+                .iter()
+                .all(|&index| wheel.get(keys[index]) == Some(&index));
+            assert!(are_left);
         }
         assert_eq!(left, []);
         assert!(wheel.is_empty());
@@ -359,41 +333,37 @@ mod panics {
 
     /// The positions of the due entries, in the order in which they come out.
     fn positions() -> impl Iterator<Item = usize> {
-        let due = DEADLINES
-            .iter()
-            .filter(|&&deadline| deadline <= NOW)
-            .count();
-        0..due
+        let due = DEADLINES.iter().filter(|&&deadline| deadline <= NOW);
+        0..due.count()
+    }
+
+    /// A panic at each position, with each operation after it.
+    fn cases() -> impl Iterator<Item = (usize, Between)> {
+        positions().flat_map(|position| BETWEEN.map(|between| (position, between)))
     }
 
     #[test]
     fn lose_no_other_entry_at_any_position() {
-        for position in positions() {
-            for between in BETWEEN {
-                check(position, between, usize::MAX, &[u64::MAX]);
-                check(position, between, usize::MAX, &[NOW, u64::MAX]);
-            }
+        for (position, between) in cases() {
+            check(position, between, usize::MAX, &[u64::MAX]);
+            check(position, between, usize::MAX, &[NOW, u64::MAX]);
         }
     }
 
     #[test]
     fn leave_a_wheel_that_continues_tick_by_tick() {
         let ticks: Vec<u64> = (0..=NOW + 20).chain([u64::MAX / 2, u64::MAX]).collect();
-        for position in positions() {
-            for between in BETWEEN {
-                check(position, between, usize::MAX, &ticks);
-            }
+        for (position, between) in cases() {
+            check(position, between, usize::MAX, &ticks);
         }
     }
 
     #[test]
     fn lose_no_other_entry_when_a_second_panic_follows() {
-        for position in positions() {
-            for between in BETWEEN {
-                for second_panic in 0..25 {
-                    check(position, between, second_panic, &[NOW, NOW, u64::MAX]);
-                    check(position, between, second_panic, &[u64::MAX, u64::MAX]);
-                }
+        for (position, between) in cases() {
+            for second_panic in 0..25 {
+                check(position, between, second_panic, &[NOW, NOW, u64::MAX]);
+                check(position, between, second_panic, &[u64::MAX, u64::MAX]);
             }
         }
     }
@@ -454,17 +424,10 @@ mod cost {
     fn a_jump_depends_only_on_the_entries() {
         for slots in [1, 2, 512, 1 << 20] {
             let mut wheel = Wheel::new(slots);
-            let deadlines = [
-                5,
-                6,
-                1 << 20,
-                1 << 40,
-                u64::MAX / 2,
-                u64::MAX / 2 + 1,
-                u64::MAX,
-            ];
+            let half = u64::MAX / 2;
+            let deadlines = [5, 6, 1 << 20, 1 << 40, half, half + 1, u64::MAX];
             insert_all(&mut wheel, &deadlines);
-            assert_eq!(fired(&mut wheel, u64::MAX / 2), [0, 1, 2, 3, 4]);
+            assert_eq!(fired(&mut wheel, half), [0, 1, 2, 3, 4]);
             assert_eq!(fired(&mut wheel, u64::MAX), [5, 6]);
         }
     }
@@ -560,42 +523,24 @@ mod size {
     fn can_be_the_maximum() {
         for slots in [1 << 30, (1 << 29) + 1] {
             let mut wheel = Wheel::new(slots);
-            let deadlines = [
-                1 << 29,
-                1,
-                (1 << 30) - 1,
-                1 << 30,
-                5 << 30,
-                (1 << 30) + 1,
-                u64::MAX,
-            ];
+            let (end, max) = (1 << 30, u64::MAX);
+            let deadlines = [end / 2, 1, end - 1, end, 5 * end, end + 1, max];
             let keys = insert_all(&mut wheel, &deadlines);
             assert_eq!(wheel.remove(keys[3]), Some(3));
-            assert_eq!(fired(&mut wheel, 1 << 30), [1, 0, 2]);
-            assert_eq!(wheel.next_deadline(), Some((1 << 30) + 1));
+            assert_eq!(fired(&mut wheel, end), [1, 0, 2]);
+            assert_eq!(wheel.next_deadline(), Some(end + 1));
             assert_eq!(fired(&mut wheel, u64::MAX), [5, 4, 6]);
         }
     }
 
     #[test]
     fn is_rounded_up_to_a_power_of_two() {
-        let sizes = [
-            (1, 1),
-            (2, 2),
-            (3, 4),
-            (5, 8),
-            (63, 64),
-            (64, 64),
-            (65, 128),
-            (1_000, 1_024),
-        ];
-        for (requested, slots) in sizes {
-            let slots = slots.max(MIN_SLOTS);
-            let mut wheel = Wheel::new(requested);
-            assert!(
-                format!("{wheel:?}").contains(&format!("ticks_per_wheel: {slots},")),
-                "{wheel:?}"
-            );
+        for requested in [1_u64, 2, 3, 5, 63, 64, 65, 1_000] {
+            let slots = requested.next_power_of_two().max(MIN_SLOTS);
+            let mut wheel = Wheel::new(requested as usize);
+            let text = format!("{wheel:?}");
+            let is_rounded = text.contains(&format!("ticks_per_wheel: {slots},"));
+            assert!(is_rounded, "{text}");
 
             // With a mask that does not match the number of slots, some of these would share a
             // slot.

@@ -96,9 +96,7 @@ impl Script {
             9..=12 => tick
                 .saturating_add((bytes.up_to(7) + 1) * slots + bytes.up_to(2))
                 .saturating_sub(1),
-            13 => (tick / slots)
-                .saturating_add(bytes.up_to(3))
-                .saturating_mul(slots),
+            13 => slots.saturating_mul((tick / slots).saturating_add(bytes.up_to(3))),
             14..=16 => self.last_deadline,
             17 => bytes.up_to(tick),
             18 => u64::MAX - bytes.up_to(3 * slots),
@@ -190,10 +188,8 @@ impl Script {
         if self.keys.is_empty() {
             return;
         }
-        let (from, count) = (
-            self.bytes.below(self.keys.len()),
-            self.bytes.up_to(MAX_BATCH) as usize,
-        );
+        let from = self.bytes.below(self.keys.len());
+        let count = self.bytes.up_to(MAX_BATCH) as usize;
         let (step, skip) = (self.bytes.below(3) + 1, self.bytes.below(16) + 2);
         for at in (from..self.keys.len()).take(count).step_by(step) {
             if at % skip > 0 {
@@ -204,10 +200,8 @@ impl Script {
 
     fn target(&mut self) -> u64 {
         let (tick, slots) = (self.tick, self.slots);
-        let (next, first) = (
-            self.wheel.next_deadline().unwrap_or(tick),
-            self.first_deadline().unwrap_or(tick),
-        );
+        let [next, first] =
+            [self.wheel.next_deadline(), self.first_deadline()].map(|next| next.unwrap_or(tick));
         let bytes = &mut self.bytes;
         match bytes.up_to(79) {
             0..=24 => tick.saturating_add(bytes.up_to(2) + 1),
@@ -227,19 +221,17 @@ impl Script {
         self.entries.first_key_value().map(|(rank, _)| rank.0)
     }
 
-    /// Returns the entries that should come out when the time advances to `now`, in order.
+    /// Returns the entries that should come out when the time advances to `now`, in order. None if
+    /// that would be a step back.
     fn due(&self, now: u64) -> Vec<Rank> {
-        self.entries
-            .range(..=(now, u64::MAX))
-            .map(|(&rank, _)| rank)
-            .collect()
+        let due = self.entries.range(..=(now, u64::MAX));
+        let due = due.filter(|_| now >= self.tick);
+        due.map(|(&rank, _)| rank).collect()
     }
 
     fn take(&mut self, due: &[Rank], fired: &[u64]) {
-        assert!(
-            due.iter().map(|rank| &rank.1).eq(fired),
-            "{fired:?} instead of {due:?}"
-        );
+        let agrees = due.iter().map(|rank| &rank.1).eq(fired);
+        assert!(agrees, "{fired:?} instead of {due:?}");
         for rank in due {
             self.entries.remove(rank);
         }
@@ -260,18 +252,12 @@ impl Script {
     /// Advances and takes some of the entries that are due, one by one.
     fn pop_some(&mut self) {
         let (now, limit) = (self.target(), self.bytes.up_to(MAX_BATCH) as usize);
-        let mut due = if now >= self.tick {
-            self.due(now)
-        } else {
-            Vec::new()
-        };
+        let mut due = self.due(now);
         let has_room = due.len() < limit;
         due.truncate(limit);
-        self.tick = if limit > 0 {
-            self.tick.max(now)
-        } else {
-            self.tick
-        };
+        if limit > 0 {
+            self.tick = self.tick.max(now);
+        }
         for rank in due {
             let (deadline, key) = self.entries.remove(&rank).unwrap();
             assert_eq!(self.wheel.pop_expired(now), Some((key, deadline, rank.1)));
@@ -287,17 +273,13 @@ impl Script {
     fn peek_some(&mut self) {
         let now = self.target();
         for _ in 0..=self.bytes.up_to(MAX_BATCH) {
-            let first = self.due(now).first().copied().filter(|_| now >= self.tick);
+            let first = self.due(now).first().copied();
             let first = first.map(|rank| (rank, self.entries[&rank]));
             self.tick = self.tick.max(now);
-            let found = self
-                .wheel
-                .peek_expired(now)
-                .map(|(key, deadline, value)| (key, deadline, *value));
-            assert_eq!(
-                found,
-                first.map(|(rank, (deadline, key))| (key, deadline, rank.1))
-            );
+            let found = self.wheel.peek_expired(now);
+            let found = found.map(|(key, deadline, value)| (key, deadline, *value));
+            let expected = first.map(|(rank, (deadline, key))| (key, deadline, rank.1));
+            assert_eq!(found, expected);
             let Some((rank, (_, key))) = first else { break };
             self.entries.remove(&rank);
             if self.bytes.one_of(&[true, true, true, false]) {
@@ -305,11 +287,8 @@ impl Script {
                 assert!(self.wheel.reset(key, deadline));
                 let renewed = self.record(deadline, key);
                 *self.wheel.get_mut(key).expect("the key is still valid") = renewed.1;
-                self.keys
-                    .iter_mut()
-                    .find(|(other, _)| *other == key)
-                    .unwrap()
-                    .1 = renewed;
+                let mut keys = self.keys.iter_mut();
+                keys.find(|(other, _)| *other == key).unwrap().1 = renewed;
             } else {
                 assert_eq!(self.wheel.remove(key), Some(rank.1));
             }
@@ -323,11 +302,7 @@ impl Script {
 
     fn advance_and_panic(&mut self) {
         let now = self.target();
-        let due = if now >= self.tick {
-            self.due(now)
-        } else {
-            Vec::new()
-        };
+        let due = self.due(now);
         if due.is_empty() {
             return;
         }
@@ -350,11 +325,8 @@ impl Script {
         assert_eq!(drained.len(), part);
         let mut left: Vec<_> = self.entries.keys().map(|rank| rank.1).collect();
         left.sort_unstable();
-        assert!(
-            drained
-                .iter()
-                .all(|number| left.binary_search(number).is_ok())
-        );
+        let is_left = |number: &u64| left.binary_search(number).is_ok();
+        assert!(drained.iter().all(is_left));
         self.entries.clear();
     }
 
@@ -363,33 +335,21 @@ impl Script {
         assert_eq!(self.wheel.len(), self.entries.len());
         assert_eq!(self.wheel.is_empty(), self.entries.is_empty());
         check_next(&self.wheel, self.first_deadline());
-        let first = self
-            .entries
-            .first_key_value()
-            .map(|(rank, &(deadline, key))| (key, deadline, &rank.1));
+        let first = self.entries.first_key_value();
+        let first = first.map(|(rank, &(deadline, key))| (key, deadline, &rank.1));
         assert_eq!(self.wheel.peek(), first);
     }
 
     /// Checks the whole contents.
     fn check_all(&self) {
-        let mut all: Vec<_> = self
-            .wheel
-            .iter()
-            .map(|(key, deadline, value)| (*value, (deadline, key)))
-            .collect();
-        all.sort_unstable_by_key(|entry| entry.0);
-        let mut expected: Vec<_> = self
-            .entries
-            .iter()
-            .map(|(rank, entry)| (rank.1, *entry))
-            .collect();
-        expected.sort_unstable_by_key(|entry| entry.0);
-        assert_eq!(all, expected);
+        let all = self.wheel.iter();
+        let all = all.map(|(key, deadline, value)| (*value, (deadline, key)));
+        let expected = self.entries.iter().map(|(rank, entry)| (rank.1, *entry));
+        let [all, expected]: [BTreeMap<_, _>; 2] = [all.collect(), expected.collect()];
+        assert_eq!((all.len(), all), (self.wheel.len(), expected));
         for (key, deadline, value) in self.wheel.iter() {
-            assert_eq!(
-                (self.wheel.get(key), self.wheel.deadline(key)),
-                (Some(value), Some(deadline))
-            );
+            let entry = (self.wheel.get(key), self.wheel.deadline(key));
+            assert_eq!(entry, (Some(value), Some(deadline)));
         }
     }
 }
