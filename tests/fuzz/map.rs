@@ -89,6 +89,17 @@ struct Script {
     ids: usize,
 }
 
+fn unused(item: Item) -> Item {
+    let is_used = false;
+    Item { is_used, ..item }
+}
+
+fn sorted<T: Ord>(all: impl IntoIterator<Item = T>) -> Vec<T> {
+    let mut all: Vec<T> = all.into_iter().collect();
+    all.sort_unstable();
+    all
+}
+
 /// Whether a call for this key would wait. It is no use of the entry.
 fn is_reserved(map: &Map, key: u8) -> bool {
     let mut written = std::pin::pin!(map.written(&key));
@@ -112,21 +123,15 @@ impl Script {
         let (timer, driver) = builder.build_driven().unwrap();
         let has = bytes.up_to(63);
         let idle = if has & 1 > 0 { 3 * TICK } else { Duration::MAX };
-        let outputs = [
-            Output::Handler,
-            Output::Receiver,
-            Output::WriteBack,
-            Output::AsyncWriteBack,
-        ];
-        let output = bytes.one_of(&outputs);
+        use Output::{AsyncWriteBack, Handler, Receiver, WriteBack};
+        let output = bytes.one_of(&[Handler, Receiver, WriteBack, AsyncWriteBack]);
         let bound = (has & 16 > 0 && output == Output::Receiver).then_some(2);
         // An eviction may remove a dead entry that waits for its key, which the model does not see.
         let may_wait = has & 8 > 0 && output == Output::AsyncWriteBack;
         let has = if may_wait { has & !6 } else { has };
-        let max_entries = if has & 2 > 0 {
-            1 + bytes.below(5)
-        } else {
-            usize::MAX
+        let max_entries = match has & 2 {
+            0 => usize::MAX,
+            _ => 1 + bytes.below(5),
         };
         let max_weight = if has & 4 > 0 { 12 } else { u32::MAX };
 
@@ -151,9 +156,8 @@ impl Script {
         let handle = move |Removed { key, value, cause }: &Removed<u8, Value>| {
             let map = probe.lock().unwrap().clone();
             let is_reserved = map.is_some_and(|map| is_reserved(&map, *key));
-            log.lock()
-                .unwrap()
-                .push(((*key, value.id, *cause), is_reserved));
+            let left = (*key, value.id, *cause);
+            log.lock().unwrap().push((left, is_reserved));
         };
         let mut receiver = None;
         let map = match output {
@@ -220,11 +224,8 @@ impl Script {
     fn value(&mut self) -> Value {
         self.ids += 1;
         let weight = self.bytes.up_to(14) as u32;
-        Value {
-            id: self.ids,
-            weight,
-            _live: Arc::clone(&self.live),
-        }
+        let (id, _live) = (self.ids, Arc::clone(&self.live));
+        Value { id, weight, _live }
     }
 
     fn delay(&mut self) -> Duration {
@@ -240,15 +241,13 @@ impl Script {
 
     /// Returns the place of the living item of a key.
     fn find(&self, key: u8) -> Option<usize> {
-        self.items
-            .iter()
-            .position(|item| item.key == key && self.is_alive(item))
+        let mut items = self.items.iter();
+        items.position(|item| item.key == key && self.is_alive(item))
     }
 
     fn has_dead(&self, key: u8) -> bool {
-        self.items
-            .iter()
-            .any(|item| item.key == key && !self.is_alive(item))
+        let mut items = self.items.iter();
+        items.any(|item| item.key == key && !self.is_alive(item))
     }
 
     /// Whether a call for this key waits for a future.
@@ -259,10 +258,7 @@ impl Script {
 
     /// Sets the time of an item that was inserted or touched.
     fn set_time(&mut self, at: usize, delay: Duration) {
-        let (end, idle) = (
-            self.now.saturating_add(delay),
-            self.now.saturating_add(self.idle),
-        );
+        let [end, idle] = [delay, self.idle].map(|time| self.now.saturating_add(time));
         (self.items[at].deadline, self.items[at].end) = (end.min(idle), end);
         self.items[at].is_used = true;
     }
@@ -278,11 +274,8 @@ impl Script {
     }
 
     fn step(&mut self) {
-        let (map, key, call) = (
-            self.map(),
-            self.bytes.up_to(KEYS - 1) as u8,
-            self.bytes.up_to(23),
-        );
+        let (map, key) = (self.map(), self.bytes.up_to(KEYS - 1) as u8);
+        let call = self.bytes.up_to(23);
         match call {
             ..=13 | 20 if self.waits(key) => {
                 assert!(map.try_get(&key).is_err() && map.try_entry(key).is_err());
@@ -316,16 +309,9 @@ impl Script {
                 return self.remove_living(|_| true, Cause::Removed);
             }
             16 if key == 0 => {
-                let mut drained: Vec<_> =
-                    map.drain().into_iter().map(|(_, value)| value.id).collect();
-                let mut living: Vec<_> = self
-                    .take_living(true, |_| true)
-                    .iter()
-                    .map(|item| item.id)
-                    .collect();
-                drained.sort_unstable();
-                living.sort_unstable();
-                assert_eq!(drained, living);
+                let drained = map.drain().into_iter().map(|(_, value)| value.id);
+                let living = self.take_living(true, |_| true).into_iter();
+                assert_eq!(sorted(drained), sorted(living.map(|item| item.id)));
             }
             17 | 18 => {
                 let next = self.end_future(call == 17);
@@ -369,10 +355,8 @@ impl Script {
                 due.as_nanos().div_ceil(TICK.as_nanos()) <= reached
                     && !self.reserved.contains(&item.key)
             };
-            assert!(
-                !has_turned || !self.items.iter().any(due),
-                "an entry is late"
-            );
+            let is_in_time = !has_turned || !self.items.iter().any(due);
+            assert!(is_in_time, "an entry is late");
         }
     }
 
@@ -404,10 +388,8 @@ impl Script {
         match inserted {
             Ok(old) => self.inserted(new, delay, old.map(|old| old.id), found),
             Err(rejected) => {
-                assert!(
-                    is_full
-                        && matches!(rejected.error, NewTimeoutError::TooManyPending { limit: 2 })
-                );
+                let limit = NewTimeoutError::TooManyPending { limit: 2 };
+                assert!(is_full && rejected.error == limit);
                 assert_eq!(rejected.value.id, new.id);
             }
         }
@@ -473,10 +455,7 @@ impl Script {
                 // It comes back as the last one.
                 let at = self.find(key).expect("it is there");
                 let item = self.items.remove(at);
-                self.items.push(Item {
-                    is_used: false,
-                    ..item
-                });
+                self.items.push(unused(item));
                 match choice {
                     0 => {
                         let removed = self.items.pop().map(|item| item.id);
@@ -534,12 +513,10 @@ impl Script {
         if !spares {
             // The dead ones too, which otherwise the timer leaves in the map.
             let items = mem::take(&mut self.items).into_iter();
-            let (dead, rest): (Vec<_>, _) =
-                items.partition(|item| self.reserved.contains(&item.key));
+            let is_reserved = |item: &Item| self.reserved.contains(&item.key);
+            let (dead, rest): (Vec<_>, _) = items.partition(is_reserved);
             self.items = rest;
-            let dead = dead
-                .iter()
-                .map(|Item { key, id, .. }| (*key, *id, Cause::Expired));
+            let dead = dead.iter().map(|item| (item.key, item.id, Cause::Expired));
             self.waiting.extend(dead);
         }
         self.settle(left, None);
@@ -567,10 +544,8 @@ impl Script {
         let mut left = Vec::new();
         let is_reserved = matches!(self.output, Output::WriteBack | Output::AsyncWriteBack);
         for (entry, was_reserved) in self.handled.lock().unwrap().drain(..) {
-            assert!(
-                was_reserved == is_reserved || self.map.is_none(),
-                "{entry:?} is not reserved"
-            );
+            let is_expected = was_reserved == is_reserved || self.map.is_none();
+            assert!(is_expected, "{entry:?} is not reserved");
             left.push(entry);
         }
         if self.output == Output::AsyncWriteBack {
@@ -580,10 +555,8 @@ impl Script {
             return left;
         };
         let mut context = Context::from_waker(Waker::noop());
-        while let Poll::Ready(Some(Removed { key, value, cause })) =
-            receiver.poll_recv(&mut context)
-        {
-            left.push((key, value.id, cause));
+        while let Poll::Ready(Some(removed)) = receiver.poll_recv(&mut context) {
+            left.push((removed.key, removed.value.id, removed.cause));
         }
         left
     }
@@ -608,10 +581,7 @@ impl Script {
             let new = self.items.pop().expect("there is a last one");
             expected.extend(self.evict(&new));
             if new.weight <= self.max_weight {
-                self.items.push(Item {
-                    is_used: false,
-                    ..new
-                });
+                self.items.push(unused(new));
             }
         }
         left.sort_unstable_by_key(|(_, id, _)| *id);
@@ -622,12 +592,8 @@ impl Script {
         assert_eq!(self.timer.pending_timeouts(), self.items.len());
         let Some(map) = &self.map else { return };
         assert_eq!(map.len(), self.items.len());
-        let mut keys = map.keys();
-        keys.sort_unstable();
         let living = self.items.iter().filter(|item| self.is_alive(item));
-        let mut living: Vec<_> = living.map(|item| item.key).collect();
-        living.sort_unstable();
-        assert_eq!(keys, living);
+        assert_eq!(sorted(map.keys()), sorted(living.map(|item| item.key)));
     }
 
     /// Makes room for a new item. Returns what that evicts, perhaps the item itself.
@@ -639,20 +605,15 @@ impl Script {
         };
         while is_full(&self.items) {
             let is_dead = |item: &Item| item.deadline <= self.now;
-            assert!(
-                !is_dead(new) && !self.items.iter().any(is_dead),
-                "the dead leave first"
-            );
+            let are_alive = !is_dead(new) && !self.items.iter().any(is_dead);
+            assert!(are_alive, "the dead leave first");
             if new.weight > self.max_weight {
                 evicted.push((new.key, new.id, Cause::Evicted));
                 break;
             }
             let first = self.items.remove(0);
             match first.is_used {
-                true => self.items.push(Item {
-                    is_used: false,
-                    ..first
-                }),
+                true => self.items.push(unused(first)),
                 false => evicted.push((first.key, first.id, Cause::Evicted)),
             }
         }
@@ -674,10 +635,7 @@ impl Script {
         assert_eq!((remaining, map.contains_key(&key)), (left, left.is_some()));
         self.settle(Vec::new(), None);
         let was_written = self.output != Output::WriteBack || !self.has_dead(key);
-        assert!(
-            was_written,
-            "a dead entry is written before its key is free"
-        );
+        assert!(was_written, "the key of an unwritten entry is free");
     }
 
     /// Ends the timer or the map: the rest comes out.

@@ -31,22 +31,14 @@ impl Model {
     /// years of runs.
     pub(super) fn advance(&mut self, nanos: u64) {
         let now = self.now();
-        let max = self
-            .pending
-            .iter()
-            .filter_map(|&id| match &self.records[id] {
-                Record {
-                    kind:
-                        Kind::Periodic(PeriodicModel {
-                            is_rate: true,
-                            period,
-                            ..
-                        }),
-                    deadline,
-                    ..
-                } => Some(later(*deadline, *period * MAX_MISSED).saturating_sub(now)),
-                _ => None,
-            });
+        let max = self.pending.iter().filter_map(|&id| {
+            let Record { kind, deadline, .. } = &self.records[id];
+            let Kind::Periodic(periodic) = kind else {
+                return None;
+            };
+            let max = || later(*deadline, periodic.period * MAX_MISSED).saturating_sub(now);
+            periodic.is_rate.then(max)
+        });
         let nanos = max.min().map_or(nanos, |max| max.min(nanos));
         self.clock.advance(Duration::from_nanos(nanos));
     }
@@ -66,13 +58,10 @@ impl Model {
         let (now, tick) = (self.now(), self.tick);
         let record = &mut self.records[id];
         let (state, before) = (record.state, record.deadline);
-        let periodic_model = record.periodic_model().expect("the task is periodic");
+        let periodic_model = record.periodic();
         periodic_model.has_panicked |= has_panicked;
-        let from = if periodic_model.is_rate {
-            before
-        } else {
-            before.max(now)
-        };
+        let after = if periodic_model.is_rate { 0 } else { now };
+        let from = before.max(after);
         let deadline = later(from, periodic_model.period);
         if state != State::HandedOver {
             return; // It was cancelled meanwhile.
@@ -103,18 +92,14 @@ impl Model {
     pub(super) fn schedule_next_run(&mut self, id: usize) {
         let record = &mut self.records[id];
         let (state, deadline) = (record.state, record.deadline);
-        let Some(until) = record
-            .periodic_model()
-            .and_then(|periodic_model| periodic_model.catch_up_until.take())
-        else {
+        let periodic = record.periodic_model();
+        let Some(until) = periodic.and_then(|periodic| periodic.catch_up_until.take()) else {
             return;
         };
         if state == State::HandedOver {
             // On a stopped timer it does not make up for them.
-            assert!(
-                deadline > until || self.is_stopped,
-                "task {id} has not made up for all missed runs"
-            );
+            let has_caught_up = deadline > until || self.is_stopped;
+            assert!(has_caught_up, "task {id} has left missed runs");
             let due = self.due(deadline);
             let record = &mut self.records[id];
             (record.state, record.due) = (State::Pending, due);
@@ -133,10 +118,7 @@ impl Model {
         } else if state == State::HandedOver {
             self.finish_run(id, false);
             // A dropped run is not made up for.
-            self.records[id]
-                .periodic_model()
-                .expect("the task is periodic")
-                .catch_up_until = Some(0);
+            self.records[id].periodic().catch_up_until = Some(0);
         } else if is_periodic {
             return; // It was cancelled before.
         }
@@ -183,12 +165,7 @@ impl Script {
         match outcome {
             Err(NewTimeoutError::ZeroPeriod) => return assert!(is_zero),
             Err(error) => model.expect_rejection(&error),
-            Ok(periodic) => {
-                model.records[id]
-                    .periodic_model()
-                    .expect("the task is periodic")
-                    .handle = Some(periodic);
-            }
+            Ok(periodic) => model.records[id].periodic().handle = Some(periodic),
         }
         let record = &model.records[id];
         assert_eq!(record.is_dropped(), record.state == State::Rejected);
@@ -199,24 +176,15 @@ impl Script {
         let mut model = self.model();
         let record = &mut model.records[id];
         let is_never = record.deadline == NEVER;
-        let (state, periodic_model) = (
-            record.state,
-            record.periodic_model().expect("the task is periodic"),
-        );
+        let (state, periodic_model) = (record.state, record.periodic());
         let is_over = matches!(state, State::Cancelled | State::Ran | State::Rejected);
-        assert_eq!(
-            (periodic.is_cancelled(), periodic.is_finished()),
-            (state == State::Cancelled, is_over)
-        );
+        let state_seen = (periodic.is_cancelled(), periodic.is_finished());
+        assert_eq!(state_seen, (state == State::Cancelled, is_over));
         // A run that waits or is in progress decides about the next one.
-        assert_eq!(
-            periodic.next_run().is_some(),
-            state == State::Pending && !is_never
-        );
-        assert_eq!(
-            (periodic.runs(), periodic.has_panicked()),
-            (periodic_model.runs, periodic_model.has_panicked)
-        );
+        let has_next = periodic.next_run().is_some();
+        assert_eq!(has_next, state == State::Pending && !is_never);
+        let seen = (periodic.runs(), periodic.has_panicked());
+        assert_eq!(seen, (periodic_model.runs, periodic_model.has_panicked));
         if model.bytes.up_to(3) == 3 {
             drop(model);
             self.cancel_one_periodic(id, periodic);
@@ -264,14 +232,10 @@ impl Task {
             let record = &mut model.records[self.id];
             assert_eq!(record.state, State::HandedOver);
             let deadline = record.deadline;
-            let periodic_model = record.periodic_model().expect("the task is periodic");
-            assert!(
-                periodic_model
-                    .catch_up_until
-                    .is_none_or(|until| deadline <= until),
-                "task {} is early",
-                self.id
-            );
+            let periodic_model = record.periodic();
+            let until = periodic_model.catch_up_until;
+            let is_due = until.is_none_or(|until| deadline <= until);
+            assert!(is_due, "task {} is early", self.id);
             periodic_model.runs += 1;
             model.expected.periodic_runs += 1;
         }

@@ -78,10 +78,8 @@ impl QueueModel {
     }
 
     fn first_deadline(&self) -> u64 {
-        self.values
-            .keys()
-            .next()
-            .map_or(NEVER, |&(deadline, _)| deadline)
+        let first = self.values.keys().next();
+        first.map_or(NEVER, |&(deadline, _)| deadline)
     }
 
     /// Removes the first value if it is due.
@@ -117,18 +115,16 @@ impl QueueModel {
     /// The call in progress wakes the first consumer, if that one has a waker.
     fn notify_first(&self) {
         if let Some((_, first)) = self.places.first_key_value() {
-            first
-                .is_notified
-                .store(first.is_waiting.swap(false, SeqCst), SeqCst);
+            let was_waiting = first.is_waiting.swap(false, SeqCst);
+            first.is_notified.store(was_waiting, SeqCst);
         }
     }
 }
 
 impl Model {
     fn queue(&mut self) -> &mut QueueModel {
-        self.delay_queue
-            .as_mut()
-            .expect("no call in progress drops the queue")
+        let queue = self.delay_queue.as_mut();
+        queue.expect("no call in progress drops the queue")
     }
 
     /// The expected result of a poll.
@@ -145,12 +141,9 @@ impl Model {
         });
         queue.places.insert(place, Arc::clone(&consumer.task));
         let is_first = queue.places.keys().next() == Some(&place);
-        let deadline = if is_first {
-            queue.first_deadline()
-        } else {
-            NEVER
-        };
+        let mut deadline = NEVER;
         if is_first {
+            deadline = queue.first_deadline();
             queue.awaited = deadline;
         }
         if let Some(id) = consumer.alarm.filter(|id| self.pending.contains(id)) {
@@ -255,17 +248,12 @@ impl Script {
     fn remove_value(&self, number: usize) {
         let mut model = self.model();
         let queue = model.queue();
-        let (handle, (key, _), is_there) = (
-            queue.queue.clone(),
-            queue.keys[number],
-            queue.remove(number),
-        );
+        let (handle, (key, _)) = (queue.queue.clone(), queue.keys[number]);
+        let is_there = queue.remove(number);
         drop(model);
         let removed = handle.remove(key);
-        assert_eq!(
-            removed.map(|(removed, _)| removed),
-            is_there.then_some(number as u64)
-        );
+        let removed = removed.map(|(removed, _)| removed);
+        assert_eq!(removed, is_there.then_some(number as u64));
     }
 
     fn reset_value(&self, number: usize) {
@@ -273,17 +261,13 @@ impl Script {
         let delay = model.delay();
         let deadline = model.deadline(delay);
         let queue = model.queue();
-        let (handle, (key, before), is_there) = (
-            queue.queue.clone(),
-            queue.keys[number],
-            queue.remove(number),
-        );
+        let (handle, (key, before)) = (queue.queue.clone(), queue.keys[number]);
+        let is_there = queue.remove(number);
         if is_there {
             // The same deadline keeps its place.
-            let rank = if deadline == before.0 {
-                before
-            } else {
-                queue.rank(deadline)
+            let rank = match deadline == before.0 {
+                true => before,
+                false => queue.rank(deadline),
             };
             queue.keys[number].1 = rank;
             queue.values.insert(rank, number as u64);
@@ -306,10 +290,8 @@ impl Script {
                 .expect("the call does not wait"),
             false => handle.try_recv(),
         };
-        assert_eq!(
-            received.as_ref().map(|received| received.get_ref().0),
-            expected
-        );
+        let value = received.as_ref().map(|received| received.get_ref().0);
+        assert_eq!(value, expected);
         received.inspect(|received| self.check_received(received));
     }
 
@@ -318,11 +300,8 @@ impl Script {
         let mut model = self.model();
         let queue = model.queue();
         let key = queue.keys[received.get_ref().0 as usize].0;
-        assert_eq!(
-            (received.key(), queue.queue.deadline(key)),
-            (key, None),
-            "the key is stale"
-        );
+        let stale = (received.key(), queue.queue.deadline(key));
+        assert_eq!(stale, (key, None), "the key is stale");
     }
 
     fn poll_any_consumer(&self) {
@@ -409,10 +388,8 @@ impl Script {
         let mut model = self.model();
         let (is_for_all, drains) = (model.bytes.up_to(3) == 0, model.bytes.up_to(1) == 0);
         let queue = model.queue();
-        assert_eq!(
-            (queue.queue.len(), queue.queue.is_empty()),
-            (queue.values.len(), queue.values.is_empty())
-        );
+        let len = (queue.queue.len(), queue.queue.is_empty());
+        assert_eq!(len, (queue.values.len(), queue.values.is_empty()));
         let first = queue.values.values().next();
         let first = first.map(|&number| queue.keys[number as usize].0);
         assert_eq!(queue.queue.peek(), first);
@@ -445,11 +422,8 @@ impl Script {
             let held = Arc::strong_count(task) - 1 - usize::from(place.is_some());
             assert_eq!(held, usize::from(is_waiting), "wakers");
         }
-        assert_eq!(
-            Arc::strong_count(&model.live_values),
-            1 + queue.values.len(),
-            "values"
-        );
+        let live = Arc::strong_count(&model.live_values);
+        assert_eq!(live, 1 + queue.values.len(), "values");
     }
 
     /// Drops the queue, its consumers, and its values.
@@ -504,10 +478,8 @@ impl Wake for ConsumerTask {
         if self.is_notified.swap(false, SeqCst) {
             return;
         }
-        assert!(
-            self.is_waiting.swap(false, SeqCst),
-            "a consumer was woken for no reason"
-        );
+        let was_waiting = self.is_waiting.swap(false, SeqCst);
+        assert!(was_waiting, "a consumer was woken for no reason");
         // Its alarm was cancelled with the timer, or expires.
         let id = self.alarm.swap(usize::MAX, SeqCst);
         let mut model = self.script.model();

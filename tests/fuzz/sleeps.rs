@@ -47,10 +47,8 @@ impl IntervalModel {
             Some(MissedTick::Delay) if is_missed => later(self.due.max(delivered), self.period),
             Some(MissedTick::Skip) if is_missed => {
                 let period = self.period.as_nanos() as u64;
-                later(
-                    next,
-                    Duration::from_nanos((delivered - next) / period * period + period),
-                )
+                let missed = (delivered - next) / period + 1;
+                later(next, Duration::from_nanos(missed * period))
             }
             Some(_) => next,
         };
@@ -165,11 +163,8 @@ impl Model {
         let waits = matches!(sleeper.state, SleepState::Waiting(id) if self.pending.contains(&id));
         let held = Arc::strong_count(&sleeper.task) - 1;
         // A waker holds a reference to itself while it runs.
-        assert!(
-            held == usize::from(waits) || self.depth > 0,
-            "{held} wakers, {:?}",
-            sleeper.state
-        );
+        let is_right = held == usize::from(waits) || self.depth > 0;
+        assert!(is_right, "{held} wakers, {:?}", sleeper.state);
     }
 
     /// Cancels the timeout of a sleep. No task is woken.
@@ -191,14 +186,11 @@ impl Script {
         if model.sleepers.is_empty() {
             return;
         }
-        let (last, at) = (
-            model.sleepers.len() - 1,
-            if new {
-                0
-            } else {
-                model.bytes.up_to(255) as usize
-            },
-        );
+        let last = model.sleepers.len() - 1;
+        let at = match new {
+            true => 0,
+            false => model.bytes.up_to(255) as usize,
+        };
         let mut sleeper = model.sleepers.swap_remove(last - at % (last + 1));
         drop(model);
         // No user code runs meanwhile, so the model does not need this sleep.
@@ -314,13 +306,9 @@ impl Script {
         let sleep = match &sleeper.subject {
             Subject::Sleep(sleep) => sleep,
             Subject::Interval(interval, model) => {
-                let is_never = model.period.as_nanos() > u128::from(LAST);
-                let period = if is_never {
-                    Duration::MAX
-                } else {
-                    model.period
-                };
-                return assert_eq!(interval.period(), period);
+                let last = Duration::from_nanos(LAST);
+                let period = Some(model.period).filter(|period| *period <= last);
+                return assert_eq!(interval.period(), period.unwrap_or(Duration::MAX));
             }
         };
         let model = self.model();
@@ -345,9 +333,9 @@ impl Script {
 
     pub(super) fn drop_sleepers(&self) {
         let sleepers = std::mem::take(&mut self.model().sleepers);
-        sleepers
-            .into_iter()
-            .for_each(|sleeper| self.drop_sleeper(sleeper));
+        for sleeper in sleepers {
+            self.drop_sleeper(sleeper);
+        }
     }
 }
 
@@ -375,11 +363,8 @@ impl Wake for PollingTask {
             } else if expires {
                 model.fire(id);
             }
-            model.records[id].end(if expires {
-                State::Ran
-            } else {
-                State::Cancelled
-            });
+            use State::{Cancelled, Ran};
+            model.records[id].end(if expires { Ran } else { Cancelled });
             expires
         };
         if self.behaviour >= 128 {

@@ -74,13 +74,9 @@ pub(crate) fn run(input: &[u8]) {
         script.step(driver);
         script.check();
     }
-    timers.into_iter().for_each(
-        |Timer {
-             script,
-             driver,
-             end,
-         }| script.end(end, driver),
-    );
+    for timer in timers {
+        timer.script.end(timer.end, timer.driver);
+    }
 }
 
 /// A driven timer.
@@ -162,26 +158,17 @@ fn build(has: u64, bytes: &SharedBytes) -> (Script, Driver) {
         depth: 0,
     })));
 
-    let builder = HashedWheelTimer::builder();
-    let builder = builder
+    let mut builder = HashedWheelTimer::builder()
         .tick(Duration::from_nanos(tick))
         .ticks_per_wheel(slots)
-        .max_pending_timeouts((limit > 0).then_some(limit));
-    let builder = if is_hierarchical {
-        builder.hierarchical(true)
-    } else {
-        builder
-    };
-    let builder = match has_executor {
-        true => policy.set_executor(builder, &script),
-        false => builder,
-    };
-    let builder = match has_waker {
-        true => builder.waker(move || {
-            wakes.fetch_add(1, SeqCst);
-        }),
-        false => builder,
-    };
+        .max_pending_timeouts((limit > 0).then_some(limit))
+        .hierarchical(is_hierarchical);
+    if has_executor {
+        builder = policy.set_executor(builder, &script);
+    }
+    if has_waker {
+        builder = builder.waker(move || _ = wakes.fetch_add(1, SeqCst));
+    }
     let (timer, driver) = builder.clock(clock).build_driven().unwrap();
     {
         let mut model = script.model();
@@ -285,6 +272,10 @@ impl Record {
             Kind::Periodic(periodic_model) => Some(periodic_model),
             _ => None,
         }
+    }
+
+    fn periodic(&mut self) -> &mut PeriodicModel {
+        self.periodic_model().expect("the task is periodic")
     }
 
     fn is_periodic(&self) -> bool {
@@ -485,12 +476,9 @@ impl Model {
         if is_rejected {
             ticket.count(Count::Rejected);
         }
+        use State::{Pending, Rejected};
         self.records.push(Record {
-            state: if is_rejected {
-                State::Rejected
-            } else {
-                State::Pending
-            },
+            state: if is_rejected { Rejected } else { Pending },
             kind,
             deadline,
             due: self.due(deadline),
@@ -612,11 +600,8 @@ impl Model {
 
     /// The same, after all that have expired before it.
     fn fire_next(&mut self, id: usize) {
-        assert_eq!(
-            self.phase,
-            Phase::Turning,
-            "timeout {id} fires between turns"
-        );
+        let phase = self.phase;
+        assert_eq!(phase, Phase::Turning, "timeout {id} fires between turns");
         assert!(!self.is_stopped, "timeout {id} fires after the end");
         assert!(self.pending.contains(&id));
         if self.closing.is_some() {
@@ -630,14 +615,10 @@ impl Model {
             self.pending.remove(&id);
             record.ticket.count(Count::Expired);
         }
-        assert!(
-            record.deadline.div_ceil(self.tick) <= self.turned,
-            "timeout {id} is early"
-        );
-        assert!(
-            record.due <= self.turned || record.may_fire_now,
-            "timeout {id} is early"
-        );
+        let is_reached = record.deadline.div_ceil(self.tick) <= self.turned;
+        assert!(is_reached, "timeout {id} is early");
+        let is_due = record.due <= self.turned || record.may_fire_now;
+        assert!(is_due, "timeout {id} is early");
 
         // Timeouts fire tick by tick, and within a tick in the order of scheduling.
         let fired = &mut self.fired;
@@ -755,10 +736,8 @@ impl Model {
         if self.closing.is_some() {
             let reached = self.now() / self.tick;
             for &id in &self.pending {
-                assert!(
-                    !self.delays_shutdown(id, reached),
-                    "timeout {id} is due within the grace"
-                );
+                let is_late = self.delays_shutdown(id, reached);
+                assert!(!is_late, "timeout {id} is due within the grace");
             }
         }
         self.is_stopped = true;
@@ -788,6 +767,20 @@ impl Model {
         self.stopping.remove(&id)
     }
 
+    /// A `shutdown` has returned.
+    fn finish_shutdown(&mut self) {
+        self.closing_handle = None;
+        if self.phase == Phase::Turning {
+            self.start_drain();
+        }
+        self.announced = None;
+        // Tasks during the shutdown may have called the waker as well. The timer cannot know that
+        // these tasks do not run in the loop.
+        let wakes = self.wakes.load(SeqCst) - usize::from(self.has_waker);
+        assert!(wakes >= self.expected.wakes);
+        self.expected.wakes = wakes;
+    }
+
     /// The first stop of the timer, from outside a turn.
     fn start_stop(&mut self) {
         self.announced = None;
@@ -814,25 +807,16 @@ impl WayToEnd {
         }
     }
 
-    fn stop(self, timer: &HashedWheelTimer) -> Vec<Timeout> {
+    /// Stops the timer, or shuts it down with some grace.
+    fn end(self, timer: &HashedWheelTimer, grace: Option<Duration>) -> Vec<Timeout> {
+        let begin = || match grace {
+            Some(grace) => timer.begin_shutdown(grace),
+            None => timer.begin_stop(),
+        };
         match self {
-            Self::Here => timer.stop(),
-            Self::WithLimit => timer
-                .begin_stop()
-                .wait_timeout(TEST_TIMEOUT)
-                .expect("no task blocks"),
-            Self::Later => wait_for(timer.begin_stop().wait_timeout(Duration::ZERO)),
-        }
-    }
-
-    fn shutdown(self, timer: &HashedWheelTimer, grace: Duration) -> Vec<Timeout> {
-        match self {
-            Self::Here => timer.shutdown(grace),
-            Self::WithLimit => timer
-                .begin_shutdown(grace)
-                .wait_timeout(TEST_TIMEOUT)
-                .expect("no task blocks"),
-            Self::Later => wait_for(timer.begin_shutdown(grace).wait_timeout(Duration::ZERO)),
+            Self::Here => grace.map_or_else(|| timer.stop(), |grace| timer.shutdown(grace)),
+            Self::WithLimit => begin().wait_timeout(TEST_TIMEOUT).expect("no task blocks"),
+            Self::Later => wait_for(begin().wait_timeout(Duration::ZERO)),
         }
     }
 }
@@ -850,11 +834,8 @@ fn later(deadline: u64, delay: Duration) -> u64 {
     let delay = u64::try_from(delay.as_nanos())
         .unwrap_or(u64::MAX)
         .min(NEVER);
-    if deadline + delay <= LAST {
-        deadline + delay
-    } else {
-        NEVER
-    }
+    let at = deadline + delay;
+    if at <= LAST { at } else { NEVER }
 }
 
 #[derive(Clone)]
@@ -1035,10 +1016,8 @@ impl Script {
         let mut model = self.model();
         let id = model.pick()?;
         let record = &mut model.records[id];
-        if let Some(periodic) = record
-            .periodic_model()
-            .and_then(|periodic_model| periodic_model.handle.clone())
-        {
+        let periodic = record.periodic_model();
+        if let Some(periodic) = periodic.and_then(|periodic| periodic.handle.clone()) {
             drop(model);
             self.check_periodic(id, &periodic);
             return None;
@@ -1096,8 +1075,9 @@ impl Script {
             timeout.is_cancelled(),
             matches!(record.state, Cancelling | Stopping | Cancelled)
         );
+        let is_expired = timeout.is_expired();
         assert_eq!(
-            timeout.is_expired(),
+            is_expired,
             matches!(record.state, HandedOver | Ran | Dropped)
         );
         let remaining = model.remaining(id);
@@ -1153,13 +1133,9 @@ impl Script {
 
     fn clone_handle(&self) {
         let mut model = self.model();
-        if let Some(timer) = model
-            .handles
-            .first()
-            .filter(|_| model.handles.len() < 4)
-            .cloned()
-        {
-            model.handles.push(timer);
+        if model.handles.len() < 4 {
+            let another = model.handles.first().cloned();
+            model.handles.extend(another);
         }
     }
 
@@ -1189,67 +1165,45 @@ impl Script {
     }
 
     fn stop(&self) {
-        let mut model = self.model();
-        let Some(timer) = model.timer() else { return };
-        match model.phase {
-            Phase::Turning => {
-                drop(model);
-                let outcome = quietly(|| catch_unwind(AssertUnwindSafe(|| timer.stop())));
-                assert!(outcome.is_err(), "the call would wait for itself");
-            }
-            Phase::Idle if !model.is_stopped => {
-                let way = WayToEnd::of(&model.bytes);
-                model.is_on_another_thread = way != WayToEnd::Here;
-                model.start_stop();
-                drop(model);
-                let returned = way.stop(&timer);
-                self.finish_stop_with(returned);
-            }
-            _ => {
-                drop(model);
-                assert!(timer.stop().is_empty(), "the timer was stopped before");
-            }
-        }
+        self.end_timer(false);
     }
 
     fn shutdown(&self) {
+        self.end_timer(true);
+    }
+
+    /// Stops the timer or, if it is `graceful`, shuts it down.
+    fn end_timer(&self, graceful: bool) {
         let mut model = self.model();
         let Some(timer) = model.timer() else { return };
-        let grace = model.delay();
+        let grace = graceful.then(|| model.delay());
+        let end_here = || WayToEnd::Here.end(&timer, grace);
         match model.phase {
             Phase::Turning => {
                 drop(model);
-                let outcome = quietly(|| catch_unwind(AssertUnwindSafe(|| timer.shutdown(grace))));
+                let outcome = quietly(|| catch_unwind(AssertUnwindSafe(end_here)));
                 assert!(outcome.is_err(), "the call would wait for itself");
             }
             Phase::Idle if !model.is_stopped => {
                 let way = WayToEnd::of(&model.bytes);
                 model.is_on_another_thread = way != WayToEnd::Here;
-                model.closing = Some(model.deadline(grace).div_ceil(model.tick));
-                (model.phase, model.turns) = (Phase::Turning, timer.stats().turns);
-                model.closing_handle = Some(timer.clone());
-                drop(model);
-                let returned = way.shutdown(&timer, grace);
-                let mut model = self.model();
-                model.closing_handle = None;
-                if model.phase == Phase::Turning {
-                    model.start_drain();
+                if let Some(grace) = grace {
+                    model.closing = Some(model.deadline(grace).div_ceil(model.tick));
+                    (model.phase, model.turns) = (Phase::Turning, timer.stats().turns);
+                    model.closing_handle = Some(timer.clone());
+                } else {
+                    model.start_stop();
                 }
-                model.announced = None;
-                // Tasks during the shutdown may have called the waker as well. The timer cannot
-                // know that these tasks do not run in the loop.
-                let wakes = model.wakes.load(SeqCst) - usize::from(model.has_waker);
-                assert!(wakes >= model.expected.wakes);
-                model.expected.wakes = wakes;
                 drop(model);
+                let returned = way.end(&timer, grace);
+                if graceful {
+                    self.model().finish_shutdown();
+                }
                 self.finish_stop_with(returned);
             }
             _ => {
                 drop(model);
-                assert!(
-                    timer.shutdown(grace).is_empty(),
-                    "the timer was stopped before"
-                );
+                assert!(end_here().is_empty(), "the timer was stopped before");
             }
         }
     }
@@ -1264,10 +1218,8 @@ impl Script {
             expected.len() + hidden,
             "a timeout was returned twice"
         );
-        assert!(
-            returned.is_superset(&expected),
-            "{returned:?} instead of {expected:?}"
-        );
+        let has_all = returned.is_superset(&expected);
+        assert!(has_all, "{returned:?} instead of {expected:?}");
     }
 
     /// A stop is complete. Returns the timeouts that it has ended, and the number of those without
@@ -1366,11 +1318,8 @@ impl Script {
             Some(0) => model.first_possible(),
             Some(next) => {
                 let at = model.now() + next;
-                assert_eq!(
-                    at % model.tick,
-                    0,
-                    "the turn is not at the beginning of a tick"
-                );
+                let within = at % model.tick;
+                assert_eq!(within, 0, "the turn is not at the beginning of a tick");
                 at / model.tick
             }
         };
@@ -1383,10 +1332,8 @@ impl Script {
             announced <= first,
             "the turn of tick {announced} is too late for {first}"
         );
-        assert!(
-            announced == never || !model.pending.is_empty(),
-            "nothing is pending"
-        );
+        let has_reason = announced == never || !model.pending.is_empty();
+        assert!(has_reason, "nothing is pending");
         let is_exact = !model.has_removed && !model.has_far;
         if is_exact && next == Some(Duration::ZERO) {
             assert!(
@@ -1420,26 +1367,14 @@ impl Script {
             model.settle_values();
             let is_expired =
                 |id: usize| model.records[id].handle().is_some_and(Timeout::is_expired);
-            let mut expired: Vec<_> = model
-                .pending
-                .iter()
-                .copied()
-                .filter(|&id| is_expired(id))
-                .collect();
+            let pending = || model.pending.iter().copied();
+            let mut expired: Vec<_> = pending().filter(|&id| is_expired(id)).collect();
             if expired.is_empty() {
                 // At most one is pending, because several could not be told apart.
-                expired.extend(
-                    model
-                        .pending
-                        .iter()
-                        .filter(|&&id| model.records[id].is_hidden()),
-                );
+                expired.extend(pending().filter(|&id| model.records[id].is_hidden()));
             }
-            assert_eq!(
-                expired.len(),
-                1,
-                "tasks are handed over one after the other"
-            );
+            let count = expired.len();
+            assert_eq!(count, 1, "tasks are handed over one after the other");
             model.fire(expired[0]);
             (model.offered(expired[0]), model.bytes.up_to(15))
         };
@@ -1485,10 +1420,8 @@ impl Script {
         assert_eq!(stats.expired, of(Count::Expired));
         assert_eq!(stats.cancelled, of(Count::Cancelled) + of(Count::Left));
         assert_eq!(stats.rejected, of(Count::Rejected));
-        assert_eq!(
-            stats.scheduled,
-            stats.pending + stats.expired + stats.cancelled
-        );
+        let accepted = stats.pending + stats.expired + stats.cancelled;
+        assert_eq!(stats.scheduled, accepted);
         assert_eq!(stats.panics, expected.panicked);
         // A stop in progress drops the tasks that wait to be offered again one by one.
         assert!(stats.dropped_tasks == expected.dropped || model.phase == Phase::Draining);
@@ -1536,30 +1469,20 @@ impl Script {
         self.end_values();
         self.drop_queue();
         self.drop_sleepers();
-        let (handles, any, records) = {
-            let mut model = self.model();
-            (
-                std::mem::take(&mut model.handles),
-                model.any.take(),
-                std::mem::take(&mut model.records),
-            )
-        };
+        let mut model = self.model();
+        let handles = std::mem::take(&mut model.handles);
+        let (any, records) = (model.any.take(), std::mem::take(&mut model.records));
+        drop(model);
         drop((handles, any));
         let kept = records.iter().position(|record| !record.is_dropped());
         assert_eq!(kept, None, "a task was not dropped");
         drop(records);
         let (faults, _) = self.model().ledger.errors();
         assert!(faults.is_empty(), "{faults:#?}");
-        assert_eq!(
-            Arc::strong_count(&self.model().live_values),
-            1,
-            "a value was leaked"
-        );
-        assert_eq!(
-            Arc::strong_count(&self.0),
-            1,
-            "a task or the executor was leaked"
-        );
+        let live = Arc::strong_count(&self.model().live_values);
+        assert_eq!(live, 1, "a value was leaked");
+        let scripts = Arc::strong_count(&self.0);
+        assert_eq!(scripts, 1, "a task or the executor was leaked");
     }
 
     fn pop_queue(&self) -> Option<(usize, ExpiredTask)> {
@@ -1587,10 +1510,8 @@ impl TimerTask for Task {
         }
         assert!(timeout.is_expired() && !timeout.is_cancelled());
         if self.behaviour % 4 == 1 {
-            assert!(
-                !timeout.cancel_and_wait(),
-                "a task does not wait for itself"
-            );
+            let waits = timeout.cancel_and_wait();
+            assert!(!waits, "a task does not wait for itself");
         }
         self.act();
     }
@@ -1602,11 +1523,8 @@ impl TimerTask for Task {
             model.end_by_cancel_all(self.id);
             let record = &mut model.records[self.id];
             record.ticket.call_hook();
-            let expected = if by_stop {
-                State::Stopping
-            } else {
-                State::Cancelling
-            };
+            use State::{Cancelling, Stopping};
+            let expected = if by_stop { Stopping } else { Cancelling };
             assert_eq!(record.state, expected, "{}", self.id);
             record.state = State::Cancelled;
             if by_stop {

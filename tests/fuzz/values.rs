@@ -77,10 +77,10 @@ impl ValuesModel {
         };
         let builder = ExpiringMap::builder(timer).causes([Cause::Expired]);
         match choice {
-            1 => Some(model(
-                builder.build_with_handler(Task::run_value),
-                Output::Handler,
-            )),
+            1 => {
+                let map = builder.build_with_handler(Task::run_value);
+                Some(model(map, Output::Handler))
+            }
             2 | 3 => {
                 let (map, entries) = builder.build_with_receiver();
                 let receiver = Receiver {
@@ -135,9 +135,8 @@ impl Model {
             return;
         }
         let mut context = Context::from_waker(Waker::noop());
-        let polled = receiver
-            .entries
-            .poll_recv_many(&mut context, &mut arrived, count);
+        let entries = &mut receiver.entries;
+        let polled = entries.poll_recv_many(&mut context, &mut arrived, count);
         assert_eq!(polled, Poll::Ready(count));
         let mut is_tick_uncertain = false;
         for Removed { key, value, cause } in arrived {
@@ -175,10 +174,8 @@ impl Model {
             }
             state => state != State::HandedOver,
         };
-        assert!(
-            !was_dead || self.remaining(id).is_zero(),
-            "entry {id} is alive"
-        );
+        let is_dead = !was_dead || self.remaining(id).is_zero();
+        assert!(is_dead, "entry {id} is alive");
         was_dead
     }
 
@@ -187,9 +184,8 @@ impl Model {
         let Kind::Value { key, .. } = self.records[id].kind else {
             return false;
         };
-        self.values
-            .as_mut()
-            .is_some_and(|values| values.free_key(key, id))
+        let values = self.values.as_mut();
+        values.is_some_and(|values| values.free_key(key, id))
     }
 
     fn values(&mut self) -> &mut ValuesModel {
@@ -208,15 +204,11 @@ impl Model {
     /// have expired.
     fn deliver(&mut self, id: usize, key: u8) {
         let expired = &self.values.as_ref().expect("there is a map").expired;
-        let at = expired
-            .iter()
-            .position(|&expired| expired == id)
-            .expect("the entry has expired");
+        let at = expired.iter().position(|&expired| expired == id);
+        let at = at.expect("the entry has expired");
         let is_first = expired[..at].iter().all(|&id| self.records[id].was_reset);
-        assert!(
-            is_first || self.records[id].was_reset,
-            "entry {id} is not in order"
-        );
+        let is_in_order = is_first || self.records[id].was_reset;
+        assert!(is_in_order, "entry {id} is not in order");
         self.values().expired.remove(at);
         let record = &mut self.records[id];
         assert!(matches!(record.kind, Kind::Value { key: own, .. } if own == key));
@@ -243,14 +235,11 @@ impl Model {
     /// The same for all keys. Returns how many there were. The dead entries are set aside.
     fn remove_all_values(&mut self) -> usize {
         let keys: Vec<_> = self.values().keys.keys().copied().collect();
-        let removed = keys
-            .iter()
-            .filter_map(|key| self.remove_value(*key))
-            .count();
+        let removed = keys.iter().filter_map(|key| self.remove_value(*key));
+        let removed = removed.count();
         let values = self.values();
-        values
-            .aside
-            .extend(std::mem::take(&mut values.keys).into_values());
+        let dead = std::mem::take(&mut values.keys).into_values();
+        values.aside.extend(dead);
         removed
     }
 
@@ -340,11 +329,8 @@ impl Script {
             Ok(old) => assert_eq!((old.map(|old| old.id), is_rejected), (replaced, false)),
             Err(rejected) => {
                 self.model().expect_rejection(&rejected.error);
-                assert_eq!(
-                    (rejected.key, rejected.value.id),
-                    (key, id),
-                    "the value comes back"
-                );
+                let returned = (rejected.key, rejected.value.id);
+                assert_eq!(returned, (key, id), "the value comes back");
             }
         }
     }
@@ -392,15 +378,11 @@ impl Script {
         let keys: BTreeSet<_> = model.values().keys.keys().copied().collect();
         let len = keys.len() + model.values().aside.len();
         assert_eq!((map.len(), map.is_empty()), (len, len == 0));
-        let living: BTreeSet<_> = keys
-            .into_iter()
-            .filter(|key| model.living(*key).is_some())
-            .collect();
+        let mut living = keys;
+        living.retain(|key| model.living(*key).is_some());
         assert_eq!(map.keys().into_iter().collect::<BTreeSet<_>>(), living);
-        assert_eq!(
-            (map.contains_key(&key), map.with(&key, |task| task.id)),
-            (id.is_some(), id)
-        );
+        let found = (map.contains_key(&key), map.with(&key, |task| task.id));
+        assert_eq!(found, (id.is_some(), id));
         let remaining = id.map(|id| model.remaining(id));
         assert_eq!(map.remaining(&key), remaining);
     }
@@ -477,12 +459,8 @@ impl Script {
     /// Drops the map, and receives what is left.
     pub(super) fn end_values(&self) {
         self.drop_values();
-        while self
-            .model()
-            .values
-            .as_ref()
-            .is_some_and(|values| !values.expired.is_empty())
-        {
+        let is_expected = |values: &ValuesModel| !values.expired.is_empty();
+        while self.model().values.as_ref().is_some_and(is_expected) {
             self.receive();
         }
         let values = self.model().values.take();
@@ -496,11 +474,8 @@ impl Script {
 impl Receiver {
     /// The receiver has the waker of a task that waits, and has woken it once if an entry came.
     fn check(&self) {
-        assert_eq!(
-            self.task.0.load(SeqCst),
-            self.wakes,
-            "wakes of the receiver"
-        );
+        let wakes = self.task.0.load(SeqCst);
+        assert_eq!(wakes, self.wakes, "wakes of the receiver");
         let held = Arc::strong_count(&self.task) - 1;
         assert_eq!(held, usize::from(self.is_waiting), "wakers of the receiver");
     }
@@ -508,11 +483,8 @@ impl Receiver {
 
 impl Task {
     /// The handler of entries.
-    fn run_value(
-        Removed {
-            key, value: task, ..
-        }: Removed<u8, Self>,
-    ) {
+    fn run_value(removed: Removed<u8, Self>) {
+        let (key, task) = (removed.key, removed.value);
         {
             let mut model = task.script.model();
             if model.was_dead(task.id) {
@@ -522,11 +494,7 @@ impl Task {
             if !model.has_executor {
                 model.fire(task.id);
             }
-            assert!(
-                model.free_key(task.id),
-                "entry {} is delivered although it was removed",
-                task.id
-            );
+            assert!(model.free_key(task.id), "entry {} was removed", task.id);
             model.values().expired.push(task.id);
             model.deliver(task.id, key);
         }

@@ -134,10 +134,8 @@ impl Script {
             .pop()
             .map(|cancelled| cancelled + silent.len());
         assert_eq!(Some(count), cancelled);
-        assert!(
-            !all.iter().any(|id| model.pending.contains(id)),
-            "a timeout was left"
-        );
+        let are_left = all.iter().any(|id| model.pending.contains(id));
+        assert!(!are_left, "a timeout was left");
         // A hook may have dropped all other handles.
         let stops =
             model.handles.is_empty() && model.cancelled_by_all.is_empty() && !model.is_closed();
