@@ -51,10 +51,8 @@ impl History {
             let mut in_time = processed_ticks;
             match step.op {
                 Op::Add { delay, ref task } => history.add(now, delay, processed_ticks, task),
-                Op::Fill { count, delay } => {
-                    (0..count)
-                        .for_each(|_| history.add(now, delay, processed_ticks, &Task::default()));
-                }
+                Op::Fill { count, delay } => (0..count)
+                    .for_each(|_| history.add(now, delay, processed_ticks, &Task::default())),
                 Op::Stall(by) => now += by,
                 Op::Turn(by) => {
                     now += by;
@@ -78,10 +76,9 @@ impl History {
                 match *event {
                     Event::Fired { tick: at, id } => {
                         running = Some((at, id));
-                        let now = if matches!(step.op, Op::Run(_)) {
-                            at.max(in_time) * tick
-                        } else {
-                            now
+                        let now = match step.op {
+                            Op::Run(_) => at.max(in_time) * tick,
+                            _ => now,
                         };
                         if let Some((delay, next)) = history.timeouts[id].task.next.clone() {
                             history.add(now, delay, at, &next);
@@ -93,10 +90,10 @@ impl History {
                     } => {
                         let (processed, in_current_slot) = match running {
                             None => (before + 1, false),
-                            Some((at, canceller)) => (
-                                at + 1,
-                                history.is_in_current_slot(script, id, at, canceller),
-                            ),
+                            Some(running) => {
+                                let is_here = history.is_in_current_slot(script, id, running);
+                                (running.0 + 1, is_here)
+                            }
                         };
                         history.cancels.push(Cancelled {
                             step: index,
@@ -126,14 +123,12 @@ impl History {
         &self,
         script: &Script,
         target: usize,
-        tick: u64,
-        canceller: usize,
+        (tick, canceller): (u64, usize),
     ) -> bool {
         // Netty's tick n, counted from zero, ends where our tick n + 1 begins.
         let slot = |tick: u64| tick & (script.netty.slots as u64 - 1);
-        let Known {
-            deadline, after, ..
-        } = self.timeouts[target];
+        let target_known = &self.timeouts[target];
+        let (deadline, after) = (target_known.deadline, target_known.after);
         let its_tick = (deadline / i128::from(script.netty.tick)).max(after.into()) as u64;
         slot(its_tick) == slot(tick - 1) && after < tick && target > canceller
     }

@@ -22,13 +22,11 @@ pub(crate) struct Script {
 /// The scripts, which have the same results with each version of Netty.
 pub(crate) fn scripts() -> Vec<Script> {
     let [first, others @ ..] = trace::VERSIONS;
-    assert!(
-        others
-            .iter()
-            .all(|&netty| trace::lines(netty, "real") == trace::lines(first, "real"))
-    );
+    let lines = trace::lines(first, "real");
+    let is_same = |&netty: &_| trace::lines(netty, "real") == lines;
+    assert!(others.iter().all(is_same));
     let mut scripts: Vec<Script> = Vec::new();
-    for line in trace::lines(first, "real") {
+    for line in lines {
         if let Some(head) = line.strip_prefix("script ") {
             let (name, size) = head.split_once(' ').unwrap();
             let size = trace::size(&size.split(' ').collect::<Vec<_>>());
@@ -39,11 +37,8 @@ pub(crate) fn scripts() -> Vec<Script> {
             });
         } else {
             let (operation, result) = trace::halves(&line);
-            scripts
-                .last_mut()
-                .unwrap()
-                .steps
-                .push((operation.to_owned(), result.to_owned()));
+            let step = (operation.to_owned(), result.to_owned());
+            scripts.last_mut().unwrap().steps.push(step);
         }
     }
     scripts
@@ -97,34 +92,25 @@ impl Script {
             assert_eq!(&ours, netty, "script {}, {operation}", self.name);
         }
         self.check(&real, &ran, &ran_in_netty);
-        assert!(
-            real.receiver.try_recv().is_err(),
-            "script {}: another task has run",
-            self.name
-        );
+        let other = real.receiver.try_recv().is_err();
+        assert!(other, "script {}: another task has run", self.name);
     }
 
     pub(crate) fn interrupts_in_netty(&self) -> bool {
-        self.steps
-            .iter()
-            .any(|(_, netty)| netty.contains("interrupted"))
+        let mut steps = self.steps.iter();
+        steps.any(|(_, netty)| netty.contains("interrupted"))
     }
 
     fn check(&self, real: &Real, ran: &[Ran], ran_in_netty: &[String]) {
-        let mut ours: Vec<_> = ran
-            .iter()
-            .map(|ran| format!("{}{}", ran.id, ran.outcome))
-            .collect();
+        let ours = ran.iter().map(|ran| format!("{}{}", ran.id, ran.outcome));
+        let mut ours: Vec<_> = ours.collect();
         let mut netty = ran_in_netty.to_vec();
         ours.sort_unstable();
         netty.sort_unstable();
         assert_eq!(ours, netty, "script {}", self.name);
         for (index, later) in ran.iter().enumerate() {
-            assert!(
-                later.at >= real.timeouts[later.id].deadline.0,
-                "script {}: early",
-                self.name
-            );
+            let is_due = later.at >= real.timeouts[later.id].deadline.0;
+            assert!(is_due, "script {}: early", self.name);
             // If this thread was delayed, the deadlines may be closer together.
             let certainly_later = |earlier: &&Ran| {
                 let tick = Duration::from_nanos(self.size.tick);
@@ -143,9 +129,8 @@ fn expected_here(netty: &str) -> String {
 
 impl Real {
     fn new(size: Size, settings: Settings) -> Self {
-        let timer = settings(replay::build(size, HashedWheelTimer::builder()))
-            .build()
-            .unwrap();
+        let builder = replay::build(size, HashedWheelTimer::builder());
+        let timer = settings(builder).build().unwrap();
         let (sender, receiver) = channel();
         let (asleep_sender, asleep) = channel();
         Self {
@@ -161,21 +146,15 @@ impl Real {
 
     fn add(&mut self, delay: Duration, kind: &str) -> String {
         let id = self.timeouts.len();
-        let (sender, asleep_sender, kind) = (
-            self.sender.clone(),
-            self.asleep_sender.clone(),
-            kind.to_owned(),
-        );
+        let (sender, asleep_sender) = (self.sender.clone(), self.asleep_sender.clone());
+        let kind = kind.to_owned();
         let task = move |timeout: &Timeout| {
             let at = Instant::now();
             let outcome = match &*kind {
                 "stop" => {
                     let stop = AssertUnwindSafe(|| timeout.timer().stop());
-                    if quietly(|| catch_unwind(stop)).is_err() {
-                        "refused"
-                    } else {
-                        "stopped"
-                    }
+                    let stopped = quietly(|| catch_unwind(stop));
+                    stopped.map_or("refused", |_| "stopped")
                 }
                 "sleep" => {
                     asleep_sender.send(()).unwrap();
@@ -197,10 +176,8 @@ impl Real {
             Err(NewTimeoutError::Stopped) => "stopped",
             Err(other) => panic!("{other}"),
         };
-        self.timeouts.push(Known {
-            timeout: result.ok(),
-            deadline,
-        });
+        let timeout = result.ok();
+        self.timeouts.push(Known { timeout, deadline });
         text.to_owned()
     }
 
@@ -213,27 +190,20 @@ impl Real {
         self.is_stopped = true;
         let rest = self.timer.stop();
         let is_returned = |id: &usize| {
-            self.timeouts[*id]
-                .timeout
-                .as_ref()
-                .is_some_and(|timeout| rest.contains(timeout))
+            let timeout = self.timeouts[*id].timeout.as_ref();
+            timeout.is_some_and(|timeout| rest.contains(timeout))
         };
         let ids: Vec<_> = (0..self.timeouts.len()).filter(is_returned).collect();
         assert_eq!(ids.len(), rest.len());
-        ids.iter()
-            .map(usize::to_string)
-            .collect::<Vec<_>>()
-            .join(" ")
+        let ids: Vec<_> = ids.iter().map(usize::to_string).collect();
+        ids.join(" ")
     }
 
     /// Receives the next task that has run. A stopped timer has already waited for it.
     fn wait(&self) -> Ran {
-        self.receiver
-            .recv_timeout(if self.is_stopped {
-                Duration::ZERO
-            } else {
-                TEST_TIMEOUT
-            })
-            .unwrap()
+        match self.is_stopped {
+            true => self.receiver.try_recv().unwrap(),
+            false => self.receiver.recv_timeout(TEST_TIMEOUT).unwrap(),
+        }
     }
 }

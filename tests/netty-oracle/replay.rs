@@ -31,18 +31,11 @@ pub(crate) fn on_plain_wheels(script: &Script) -> Option<[Results; 2]> {
             Op::Add { task, .. } => task.cancels.is_empty() && task.next.is_none(),
             _ => true,
         });
-    is_plain.then(|| {
-        [
-            replay(
-                script,
-                &mut OnWheel::new(script, HashedWheel::new(script.asked.slots)),
-            ),
-            replay(
-                script,
-                &mut OnWheel::new(script, HierarchicalWheel::new(script.asked.slots)),
-            ),
-        ]
-    })
+    let slots = script.asked.slots;
+    let hashed = || replay(script, &mut OnWheel::new(script, HashedWheel::new(slots)));
+    let hierarchical = HierarchicalWheel::new;
+    let hierarchical = || replay(script, &mut OnWheel::new(script, hierarchical(slots)));
+    is_plain.then(|| [hashed(), hierarchical()])
 }
 
 trait Subject {
@@ -120,10 +113,8 @@ impl OnTimer {
         let clock = ManualClock::new();
         let builder = build(script.asked, HashedWheelTimer::builder())
             .max_pending_timeouts((script.limit > 0).then_some(script.limit));
-        let (timer, driver) = settings(builder)
-            .clock(clock.clone())
-            .build_driven()
-            .unwrap();
+        let builder = settings(builder).clock(clock.clone());
+        let (timer, driver) = builder.build_driven().unwrap();
         Self {
             timer,
             driver,
@@ -163,10 +154,8 @@ impl Subject for OnTimer {
         assert!(rest.iter().all(Timeout::is_cancelled));
         let mut log = self.log.lock().unwrap();
         let id = |rest: &Timeout| {
-            log.timeouts
-                .iter()
-                .position(|it| it.as_ref() == Some(rest))
-                .unwrap()
+            let mut timeouts = log.timeouts.iter();
+            timeouts.position(|it| it.as_ref() == Some(rest)).unwrap()
         };
         let mut ids: Vec<_> = rest.iter().map(id).collect();
         ids.sort_unstable();
@@ -209,10 +198,8 @@ fn cancel(log: &Mutex<Log>, id: usize) {
     // Without the lock, because `cancel` drops the task.
     let timeout = log.lock().unwrap().timeouts[id].clone().unwrap();
     let succeeded = timeout.cancel();
-    log.lock()
-        .unwrap()
-        .events
-        .push(Event::Cancel { id, succeeded });
+    let event = Event::Cancel { id, succeeded };
+    log.lock().unwrap().events.push(event);
 }
 
 /// A plain wheel with the time as a number, and without tasks.

@@ -127,11 +127,12 @@ pub(crate) fn lines(netty: Netty, family: &str) -> Vec<String> {
     let mut lines: Vec<_> = text.lines().map(String::from).collect();
     if let Some(file) = netty.differences {
         let text = fs::read_to_string(folder.join(file)).unwrap();
-        for (at, line) in text.lines().filter_map(|line| {
-            line.strip_prefix(family)?
-                .strip_prefix(':')?
-                .split_once(':')
-        }) {
+        for line in text.lines() {
+            let own = line.strip_prefix(family);
+            let Some(own) = own.and_then(|own| own.strip_prefix(':')) else {
+                continue;
+            };
+            let (at, line) = own.split_once(':').expect(line);
             lines[number::<usize>(at) - 1] = line.to_owned();
         }
     }
@@ -141,9 +142,8 @@ pub(crate) fn lines(netty: Netty, family: &str) -> Vec<String> {
 
 /// Splits a line into the operation and the result.
 pub(crate) fn halves(line: &str) -> (&str, &str) {
-    line.split_once(" =")
-        .map(|(asked, answer)| (asked, answer.trim_start()))
-        .expect(line)
+    let (asked, answer) = line.split_once(" =").expect(line);
+    (asked, answer.trim_start())
 }
 
 pub(crate) fn number<T: std::str::FromStr>(word: &str) -> T {
@@ -194,11 +194,7 @@ fn step(line: &str) -> Step {
         ["+!", _] => Op::StopWithinAdd,
         _ => panic!("{line}"),
     };
-    let events = events
-        .split(' ')
-        .filter(|word| !word.is_empty())
-        .map(event)
-        .collect();
+    let events = events.split_whitespace().map(event).collect();
     Step {
         op,
         events,
