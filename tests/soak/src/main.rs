@@ -140,10 +140,9 @@ const VISITOR_WORK: usize = 200;
 /// The permanent timers. Bursts come on those with plain timeouts.
 fn permanent(sabotage: Option<Sabotage>) -> [Plan; 5] {
     // In mixed timers, other kinds of use would wait for a lost task.
-    let pool = if sabotage == Some(Sabotage::LostTask) {
-        Executor::None
-    } else {
-        Executor::Pool
+    let pool = match sabotage {
+        Some(Sabotage::LostTask) => Executor::None,
+        _ => Executor::Pool,
     };
     let mixed = Plan {
         is_mixed: true,
@@ -226,10 +225,9 @@ fn run(options: &Options) -> Outcome<'_> {
     let phase = Arc::new(Phase::default());
     let permanent = permanent(sabotage).map(|plan| plan.start(max_late, sabotage));
     let timers = permanent.each_ref().map(|running| running.shared.clone());
-    let crowd = if sabotage == Some(Sabotage::Threads) {
-        MAX_OTHER_THREADS
-    } else {
-        0
+    let crowd = match sabotage {
+        Some(Sabotage::Threads) => MAX_OTHER_THREADS,
+        _ => 0,
     };
     let idle = |_| {
         let phase = Arc::clone(&phase);
@@ -242,9 +240,8 @@ fn run(options: &Options) -> Outcome<'_> {
     let idle: Vec<_> = (0..=crowd).skip(1).map(idle).collect();
     let busy = (sabotage == Some(Sabotage::Busy)).then(|| {
         let period = Duration::from_millis(1);
-        let busy = timers[2]
-            .timer
-            .schedule_at_fixed_rate(|| (), period, period);
+        let timer = &timers[2].timer;
+        let busy = timer.schedule_at_fixed_rate(|| (), period, period);
         busy.expect("the timer is not stopped").cancel_on_drop()
     });
     let producers: Vec<_> = (0..options.producers)
@@ -277,15 +274,13 @@ fn run(options: &Options) -> Outcome<'_> {
     let mut left: [Vec<Loads>; 5] = Default::default();
     for producer in producers {
         let loads: [Loads; 5] = producer.join().expect("a producer does not panic");
-        left.iter_mut()
-            .zip(loads)
-            .for_each(|(all, loads)| all.push(loads));
+        for (all, loads) in left.iter_mut().zip(loads) {
+            all.push(loads);
+        }
     }
-    let visitors = visitors
-        .join()
-        .expect("a short-lived thread does not panic");
-    let (temporary, number, mut ended) =
-        temporary.join().expect("the temporary timers do not panic");
+    let visitors = visitors.join().expect("a visitor does not panic");
+    let temporary = temporary.join().expect("the timers do not panic");
+    let (temporary, number, mut ended) = temporary;
     // The errors of the permanent timers come first: those of the temporary ones would hide them.
     let total = Tally::new(String::new(), max_late, None);
     for (running, left) in permanent.into_iter().zip(left) {
@@ -301,10 +296,8 @@ fn run(options: &Options) -> Outcome<'_> {
     }
     // A joined thread is listed for a short time after the join.
     let live = || {
-        ended
-            .iter()
-            .filter(|tally| tally.is_in_use())
-            .map(|tally| &tally.name)
+        let live = ended.iter().filter(|tally| tally.is_in_use());
+        live.map(|tally| &tally.name)
     };
     let is_free = || machine::threads() <= threads && live().next().is_none();
     wait_until(Duration::from_secs(5), is_free);
@@ -339,21 +332,17 @@ impl Outcome<'_> {
             ..
         } = &self.observer;
         println!("\n{timers} timers, {visitors} threads that ended soon");
-        KINDS
-            .iter()
-            .for_each(|kind| println!("{}", total.line(*kind)));
+        for kind in KINDS {
+            println!("{}", total.line(kind));
+        }
         let (resets, panics) = (total.total(Count::Reset), total.panics.load(SeqCst));
         let registered = total.get(Kind::Plain, Count::Registered) as f64;
-        println!(
-            "{:.0} plain timeouts per second",
-            registered / time.as_secs_f64()
-        );
+        let rate = registered / time.as_secs_f64();
+        println!("{rate:.0} plain timeouts per second");
         println!("{resets} resets; {panics} panics, all caught");
         println!("plain timeouts at most {:.1?} late", total.lateness());
-        println!(
-            "{:.1} wake-ups per second in the last pause",
-            wake_ups.unwrap_or(f64::NAN)
-        );
+        let wake_ups = wake_ups.unwrap_or(f64::NAN);
+        println!("{wake_ups:.1} wake-ups per second in the last pause");
         println!("memory: {memory}");
         println!("threads: {before:?} before, {max_threads:?} at most, {after:?} after");
     }
@@ -374,10 +363,8 @@ impl Outcome<'_> {
         let mut verdict = Verdict::default();
         let (errors, count) = total.errors();
         errors.iter().for_each(|error| verdict.expect(false, error));
-        verdict.expect(
-            count <= errors.len() as u64,
-            format!("{count} errors in total"),
-        );
+        let all_are_named = count <= errors.len() as u64;
+        verdict.expect(all_are_named, format!("{count} errors in total"));
         let plain = |count| total.get(Kind::Plain, count);
         let accepted = plain(Count::Registered) - plain(Count::Rejected);
         let share = plain(Count::Cancelled) as f64 / accepted as f64;
@@ -386,10 +373,8 @@ impl Outcome<'_> {
             is_usual,
             format!("a share of {share:.2} of the timeouts was cancelled"),
         );
-        verdict.expect(
-            total.total(Count::Reset) > 0 && total.panics.load(SeqCst) > 0,
-            "nothing was reset, or panicked",
-        );
+        let is_used = total.total(Count::Reset) > 0 && total.panics.load(SeqCst) > 0;
+        verdict.expect(is_used, "nothing was reset, or panicked");
         let ends = [Count::Expired, Count::Cancelled];
         let is_unused = |kind: &Kind| ends.iter().any(|end| total.get(*kind, *end) == 0);
         let unused: Vec<_> = KINDS.into_iter().filter(is_unused).collect();
@@ -468,10 +453,8 @@ fn visit(timers: &[Shared; 5], phase: &Arc<Phase>) -> JoinHandle<u64> {
         let mut visitors = 0;
         // In a pause, cancels what such threads have left.
         while phase.goes_on(|| timers.iter().for_each(|timer| timer.loads().rest())) {
-            let (loads, mut random) = (
-                timers.each_ref().map(Shared::loads),
-                Rng::with_seed(visitors),
-            );
+            let loads = timers.each_ref().map(Shared::loads);
+            let mut random = Rng::with_seed(visitors);
             let visitor = thread::spawn(move || {
                 for mut loads in loads {
                     loads.work(VISITOR_WORK, &mut random);

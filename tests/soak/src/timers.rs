@@ -100,11 +100,8 @@ impl Plan {
         }
         if !is_mixed {
             // Other kinds of use have handles. The last handle may be lost with a task.
-            endings.extend([LastHandle, LastHandleInATask].into_iter().take(if loses {
-                1
-            } else {
-                2
-            }));
+            let of_handles = [LastHandle, LastHandleInATask].into_iter();
+            endings.extend(of_handles.take(if loses { 1 } else { 2 }));
         }
         Self {
             tick: Duration::from_micros(1 << random.u32(6..14)),
@@ -205,10 +202,8 @@ struct DriverThread {
 
 impl DriverThread {
     fn start(builder: Builder) -> (HashedWheelTimer, Self) {
-        let (is_over, unparks) = (
-            Arc::new(AtomicBool::new(false)),
-            Arc::new(Mutex::new(None::<thread::Thread>)),
-        );
+        let is_over = Arc::new(AtomicBool::new(false));
+        let unparks = Arc::new(Mutex::new(None::<thread::Thread>));
         let (over, its_unparks) = (Arc::clone(&is_over), Arc::clone(&unparks));
         let wake = move || lock(&unparks).iter().for_each(thread::Thread::unpark);
         let (timer, mut driver): (_, Driver) = builder
@@ -219,21 +214,13 @@ impl DriverThread {
             *lock(&its_unparks) = Some(thread::current());
             while !over.load(SeqCst) && !driver.is_stopped() {
                 driver.turn();
-                driver
-                    .next_turn()
-                    .map_or_else(thread::park, thread::park_timeout);
+                let next = driver.next_turn();
+                next.map_or_else(thread::park, thread::park_timeout);
             }
         };
-        let thread = thread::Builder::new()
-            .name(format!("{WORKERS}-loop"))
-            .spawn(turn);
-        (
-            timer,
-            Self {
-                is_over,
-                thread: thread.expect("the thread starts"),
-            },
-        )
+        let thread = thread::Builder::new().name(format!("{WORKERS}-loop"));
+        let thread = thread.spawn(turn).expect("the thread starts");
+        (timer, Self { is_over, thread })
     }
 
     fn end(self) {
@@ -280,15 +267,8 @@ pub(crate) struct Running {
 
 impl Ending {
     /// Begins the end. Returns the result of `stop`, if it was called.
-    fn begin(
-        self,
-        Shared {
-            timer,
-            tally,
-            plains,
-            ..
-        }: &Shared,
-    ) -> Option<Vec<Timeout>> {
+    fn begin(self, shared: &Shared) -> Option<Vec<Timeout>> {
+        let (timer, tally, plains) = (&shared.timer, &shared.tally, &shared.plains);
         tally.begin_end();
         match self {
             Self::Stop => Some(timer.stop()),
@@ -297,9 +277,7 @@ impl Ending {
                 let stop = thread::spawn(move || other.stop());
                 let mut all = timer.stop();
                 let pending = timer.pending_timeouts();
-                tally.expect(pending == 0, || {
-                    "timeouts are pending after stop has returned".into()
-                });
+                tally.expect(pending == 0, || "stop has left timeouts".into());
                 all.extend(stop.join().expect("stop does not panic"));
                 Some(all)
             }

@@ -92,10 +92,8 @@ impl Futures {
             let policies = [MissedTick::Burst, MissedTick::Delay, MissedTick::Skip];
             let (recurring, schedule) = Recurring::new(&policies, random, &self.tally);
             let deadline = recurring.first();
-            (
-                Subject::Ticks(self.timer.interval_on(schedule), recurring),
-                deadline,
-            )
+            let interval = self.timer.interval_on(schedule);
+            (Subject::Ticks(interval, recurring), deadline)
         } else {
             let delay = delay(random);
             let deadline = self.tally.after(delay);
@@ -145,17 +143,10 @@ impl Futures {
     }
 
     /// Drops one that waits. One that was ready before counts as cancelled too.
-    fn drop_one(
-        &self,
-        Waiting {
-            subject,
-            ticket,
-            task,
-            ..
-        }: Waiting,
-    ) {
-        ticket.cancel_at(lock(&task.woken).unwrap_or_else(now));
-        drop(subject);
+    fn drop_one(&self, one: Waiting) {
+        let task = one.task;
+        one.ticket.cancel_at(lock(&task.woken).unwrap_or_else(now));
+        drop(one.subject);
         // The worker may be about to call the waker.
         let is_free = comes(|| Arc::strong_count(&task) == 1);
         self.tally

@@ -169,11 +169,8 @@ impl Keys {
         if pending.len() < MAX_ONCE {
             drop(pending);
             let recorded = short_delay(random);
-            let delay = if tally.does(Sabotage::Late) {
-                A_DAY
-            } else {
-                recorded
-            };
+            let is_late = tally.does(Sabotage::Late);
+            let delay = if is_late { A_DAY } else { recorded };
             let ticket = self.insert(next_key.fetch_add(1, SeqCst), recorded, delay);
             lock(once).push(ticket);
         }
@@ -199,10 +196,9 @@ impl Load for Keys {
                 self.insert(key, delay, delay);
             }
             5 | 6 => {
-                let delay = if key % ANY_DEADLINE == 0 {
-                    delay(random)
-                } else {
-                    short_delay(random)
+                let delay = match key % ANY_DEADLINE {
+                    0 => delay(random),
+                    _ => short_delay(random),
                 };
                 let due = Some(now() + delay);
                 {
@@ -228,11 +224,9 @@ impl Load for Keys {
                 ticket.get(Count::TaskDrop) > 0
             });
         }
-        self.0
-            .entries
-            .drain()
-            .into_iter()
-            .for_each(|(_, entry)| entry.cancel());
+        for (_, entry) in self.0.entries.drain() {
+            entry.cancel();
+        }
         // No thread receives during the pause, in which an entry would become late. The last thread
         // that rests waits for all entries. `settle` reports those that never arrive.
         comes(|| self.has_arrived());

@@ -67,10 +67,8 @@ impl Shared {
             loads.push(Box::new(futures::Futures::new(Kind::Sleep, self)));
             loads.push(Box::new(futures::Futures::new(Kind::Interval, self)));
             loads.push(Box::new(periodic::PeriodicTasks::new(self)));
-            loads.extend(
-                maps.iter()
-                    .map(|keys| Box::new(keys.clone()) as Box<dyn Load>),
-            );
+            let maps = maps.iter().cloned();
+            loads.extend(maps.map(|keys| Box::new(keys) as Box<dyn Load>));
             loads.push(Box::new(queue.clone()));
         }
         Loads(loads)
@@ -80,10 +78,8 @@ impl Shared {
     pub(crate) fn settle(self, mut loads: Vec<Loads>) {
         // There may be no thread.
         loads.push(self.loads());
-        loads
-            .iter_mut()
-            .flat_map(|loads| &mut loads.0)
-            .for_each(|load| load.settle());
+        let all = loads.iter_mut().flat_map(|loads| &mut loads.0);
+        all.for_each(|load| load.settle());
     }
 }
 
@@ -95,12 +91,8 @@ impl Loads {
     /// thread has to come back soon to what expires.
     pub(crate) fn work(&mut self, most: usize, random: &mut Rng) {
         let (plain, others) = self.0.split_first_mut().expect("there are plain timeouts");
-        let most = if others.is_empty() {
-            most
-        } else {
-            most.min(1_000)
-        };
-        (0..random.usize(..=most)).for_each(|_| plain.work(random));
+        let max = if others.is_empty() { most } else { 1_000 };
+        (0..random.usize(..=most.min(max))).for_each(|_| plain.work(random));
         if !others.is_empty() {
             for _ in 0..random.usize(1..200) {
                 let at = random.usize(0..others.len());
@@ -154,28 +146,20 @@ impl Recurring {
     fn new(policies: &[MissedTick], random: &mut Rng, tally: &Tally) -> (Self, Schedule) {
         let period = Duration::from_micros(random.u64(1_000..100_000));
         // Correct in the first run, so that the check of the others is tested.
-        let scheduled = if tally.does(Sabotage::Half) {
-            period / 2
-        } else {
-            period
-        };
-        let first = if tally.does(Sabotage::Late) {
-            A_DAY
-        } else {
-            period
-        };
+        let [is_half, is_late] = [Sabotage::Half, Sabotage::Late].map(|it| tally.does(it));
+        let scheduled = if is_half { period / 2 } else { period };
+        let first = if is_late { A_DAY } else { period };
         let policy = policies.get(random.usize(0..=policies.len()));
         let schedule = match policy {
             Some(policy) => Schedule::at_fixed_rate(scheduled).missed_tick(*policy),
             None => Schedule::with_fixed_delay(scheduled),
         };
-        (
-            Self {
-                period,
-                has_fixed_delay: policy.is_none(),
-            },
-            schedule.initial_delay(first),
-        )
+        let has_fixed_delay = policy.is_none();
+        let recurring = Self {
+            period,
+            has_fixed_delay,
+        };
+        (recurring, schedule.initial_delay(first))
     }
 
     /// Returns when the first run is due, if the schedule begins now.

@@ -30,10 +30,8 @@ struct Runs {
 impl Runs {
     fn run(&self, run: &PeriodicRun<'_>, overlaps: bool) {
         // When the timer says that it is due, and when it must be.
-        for deadline in [
-            Deadline::at(since_start(run.deadline())),
-            self.ticket.deadline(),
-        ] {
+        let reported = Deadline::at(since_start(run.deadline()));
+        for deadline in [reported, self.ticket.deadline()] {
             self.ticket.expect_on_time(deadline, now());
         }
         self.count.fetch_add(1, SeqCst);
@@ -42,13 +40,13 @@ impl Runs {
             // Gives another run the time to begin.
             false => thread::yield_now(),
         });
-        self.ticket
-            .set_deadline(self.recurring.next(self.ticket.deadline()));
+        let next = self.recurring.next(self.ticket.deadline());
+        self.ticket.set_deadline(next);
     }
 
     fn while_running(&self, work: impl FnOnce()) {
-        self.overlaps
-            .fetch_add(self.is_running.swap(true, SeqCst).into(), SeqCst);
+        let overlaps = self.is_running.swap(true, SeqCst);
+        self.overlaps.fetch_add(overlaps.into(), SeqCst);
         work();
         self.is_running.store(false, SeqCst);
     }
@@ -88,19 +86,15 @@ impl PeriodicTasks {
             overlaps: AtomicU64::new(0),
         });
         // Half of the tasks end themselves soon.
-        let max_runs = if random.bool() {
-            random.u64(1..10)
-        } else {
-            random.u64(1..200)
-        };
+        let limit = if random.bool() { 10 } else { 200 };
+        let max_runs = random.u64(1..limit);
         let last = max_runs + u64::from(self.tally.does(Sabotage::ExtraRun));
         let (its_runs, overlaps) = (Arc::clone(&runs), self.tally.does(Sabotage::Overlap));
         let task = move |run: &PeriodicRun<'_>| {
             its_runs.run(run, overlaps);
-            if run.number() < last {
-                ControlFlow::Continue(())
-            } else {
-                ControlFlow::Break(())
+            match run.number() < last {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
             }
         };
         match self.timer.schedule_periodic(schedule, task) {
@@ -114,19 +108,11 @@ impl PeriodicTasks {
     }
 
     /// Ends a task. `waits`: for the end of a run that is in progress.
-    fn cancel(
-        &self,
-        Task {
-            periodic,
-            runs,
-            max_runs,
-        }: Task,
-        waits: bool,
-    ) {
-        let is_cancelled = if waits {
-            periodic.cancel_and_wait()
-        } else {
-            periodic.cancel()
+    fn cancel(&self, task: Task, waits: bool) {
+        let (periodic, runs, max_runs) = (task.periodic, task.runs, task.max_runs);
+        let is_cancelled = match waits {
+            true => periodic.cancel_and_wait(),
+            false => periodic.cancel(),
         };
         let is_running = waits && runs.is_running.load(SeqCst);
         self.tally.expect(!is_running, || {
@@ -171,9 +157,9 @@ impl Load for PeriodicTasks {
                     .for_each(|task| self.cancel(task, random.bool())),
             },
             4..8 => {
-                let (ended, running): (Vec<_>, Vec<_>) = mem::take(&mut self.tasks)
-                    .into_iter()
-                    .partition(|task| task.periodic.is_finished());
+                let tasks = mem::take(&mut self.tasks).into_iter();
+                let (ended, running): (Vec<_>, Vec<_>) =
+                    tasks.partition(|task| task.periodic.is_finished());
                 self.tasks = running;
                 ended.into_iter().for_each(|task| self.cancel(task, false));
             }

@@ -91,22 +91,18 @@ impl Plains {
     ) {
         let mut entries = Vec::with_capacity(size as usize);
         entries.extend((0..size).map(|n| {
-            let delay = if cancels(n) {
-                A_DAY
-            } else {
-                MAX_DELAY * n / size
+            let delay = match cancels(n) {
+                true => A_DAY,
+                false => MAX_DELAY * n / size,
             };
             schedule(timer, self, delay, Action::Nothing)
                 .expect("the timer has no limit, and is not stopped")
         }));
-        (0..)
-            .zip(&entries)
-            .filter(|(n, _)| cancels(*n))
-            .for_each(|(_, entry)| self.cancel(entry));
-        let (timeouts, tickets): (Vec<_>, Vec<_>) = entries
-            .into_iter()
-            .map(|Entry { timeout, ticket }| (timeout, ticket))
-            .unzip();
+        let cancelled = (0..).zip(&entries).filter(|(n, _)| cancels(*n));
+        cancelled.for_each(|(_, entry)| self.cancel(entry));
+        let entries = entries.into_iter();
+        let (timeouts, tickets): (Vec<_>, Vec<_>) =
+            entries.map(|entry| (entry.timeout, entry.ticket)).unzip();
         if self.tally.does(Sabotage::Hoard) {
             mem::forget(timeouts);
         } else {
@@ -149,12 +145,9 @@ impl TimerTask for Task {
             Action::Stall(time) => thread::sleep(time),
             Action::PanicInRun => tally.panic_intentionally(),
             Action::Schedule(delay) => {
-                self.plains.share(schedule(
-                    &timeout.timer(),
-                    &self.plains,
-                    delay,
-                    Action::Nothing,
-                ));
+                let timer = timeout.timer();
+                let next = schedule(&timer, &self.plains, delay, Action::Nothing);
+                self.plains.share(next);
             }
             action => self.action = action,
         }
@@ -284,10 +277,9 @@ impl Producer {
 
     /// Resets a timeout to a delay after which it does fire.
     fn reset_one(&self, random: &mut Rng) {
-        let list = if random.bool() {
-            &self.to_cancel
-        } else {
-            &self.waiting
+        let list = match random.bool() {
+            true => &self.to_cancel,
+            false => &self.waiting,
         };
         let Some(Entry { timeout, ticket }) = random.choice(list) else {
             return;
@@ -332,12 +324,8 @@ impl Load for Producer {
         }
         let will_cancel = random.u8(0..10) != 0;
         let action = self.action(will_cancel, random);
-        let scheduled = schedule(
-            &self.timer,
-            &self.plains,
-            delay(will_cancel, random),
-            action,
-        );
+        let delay = delay(will_cancel, random);
+        let scheduled = schedule(&self.timer, &self.plains, delay, action);
         if let Some(limit) = self.plains.limit {
             let pending = self.timer.pending_timeouts();
             self.plains.tally.expect(pending <= limit, || {
@@ -372,27 +360,22 @@ impl Load for Producer {
     fn leave(&mut self) {
         let first = self.to_cancel.len().saturating_sub(MAX_LEFT);
         let left = self.to_cancel.split_off(first);
-        mem::take(&mut self.to_cancel)
-            .iter()
-            .for_each(|entry| self.plains.cancel(entry));
+        for entry in mem::take(&mut self.to_cancel) {
+            self.plains.cancel(&entry);
+        }
         lock(&self.plains.shared).extend(left.into_iter().chain(mem::take(&mut self.waiting)));
     }
 
     /// Those that are due fire first, so that a lost one is noticed.
     fn rest(&mut self) {
         let waiting = mem::take(&mut self.waiting);
-        waiting
-            .iter()
-            .for_each(|entry| await_if_due(&entry.ticket, || entry.has_ended()));
-        let lists = [
-            waiting,
-            self.plains.take_shared(),
-            mem::take(&mut self.to_cancel),
-        ];
-        lists
-            .iter()
-            .flatten()
-            .for_each(|entry| self.plains.cancel(entry));
+        for entry in &waiting {
+            await_if_due(&entry.ticket, || entry.has_ended());
+        }
+        let (shared, to_cancel) = (self.plains.take_shared(), mem::take(&mut self.to_cancel));
+        for entry in [waiting, shared, to_cancel].iter().flatten() {
+            self.plains.cancel(entry);
+        }
     }
 
     fn settle(&mut self) {

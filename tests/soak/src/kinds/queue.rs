@@ -115,23 +115,23 @@ impl Load for Queue {
                     self.keep(key, ticket);
                 }
             }
-            11 => match self
-                .queue
-                .recv_timeout(Duration::from_micros(random.u64(0..2_000)))
-            {
-                Ok(value) => value.into_iter().for_each(|value| value.get_ref().expire()),
-                // The timer is at its limit, or is stopped: the value stays.
-                Err(NewTimeoutError::Stopped | NewTimeoutError::TooManyPending { .. }) => {}
-                Err(error) => self.tally.expect(false, || format!("a queue: {error}")),
-            },
+            11 => {
+                let limit = Duration::from_micros(random.u64(0..2_000));
+                match self.queue.recv_timeout(limit) {
+                    Ok(value) => value.into_iter().for_each(|value| value.get_ref().expire()),
+                    // The timer is at its limit, or is stopped: the value stays.
+                    Err(NewTimeoutError::Stopped | NewTimeoutError::TooManyPending { .. }) => {}
+                    Err(error) => self.tally.expect(false, || format!("a queue: {error}")),
+                }
+            }
             _ => drop((0..MAX_RECEIVED).take_while(|_| self.try_recv()).count()),
         }
     }
 
     fn leave(&mut self) {
-        mem::take(&mut self.own)
-            .iter()
-            .for_each(|(key, ticket)| self.give_up(*key, ticket));
+        for (key, ticket) in mem::take(&mut self.own) {
+            self.give_up(key, &ticket);
+        }
     }
 
     fn rest(&mut self) {
@@ -140,10 +140,8 @@ impl Load for Queue {
         while self.try_recv() {}
         // A receiver compares deadlines with the clock, so none of these may have been due.
         let drained = self.queue.drain();
-        let due = drained
-            .iter()
-            .filter(|value| value.deadline().is_before(now))
-            .count();
+        let due = drained.iter().map(|value| value.deadline().is_before(now));
+        let due = due.filter(|is_due| *is_due).count();
         self.tally.expect(due == 0, || {
             format!("Queue: {due} due values were not received")
         });
@@ -153,10 +151,9 @@ impl Load for Queue {
     /// The first thread finds everything.
     fn settle(&mut self) {
         self.own.clear();
-        self.queue
-            .drain()
-            .iter()
-            .for_each(|value| value.count(Count::Left));
+        for value in self.queue.drain() {
+            value.count(Count::Left);
+        }
         let is_stopped = matches!(self.queue.recv(), Err(NewTimeoutError::Stopped));
         self.tally.expect(is_stopped, || {
             "a queue of a stopped timer does not say so".into()
