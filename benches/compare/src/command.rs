@@ -117,10 +117,8 @@ mod tests {
     #[test]
     fn command_has_a_name_and_numbers() {
         let command: Command = "schedule count=1000 tick_us=1000".parse().unwrap();
-        assert_eq!(
-            (&*command.workload, command.get("count")),
-            ("schedule", Ok(1_000))
-        );
+        let parsed = (&*command.workload, command.get("count"));
+        assert_eq!(parsed, ("schedule", Ok(1_000)));
         assert_eq!(command.setup().tick, Duration::from_millis(1));
         assert!(command.get("threads").is_err());
         for invalid in ["", "schedule count", "schedule count=many"] {
@@ -138,10 +136,8 @@ mod tests {
             matches!(Answer::parse(r#"{"unsupported":"why"}"#), Answer::Unsupported { unsupported } if unsupported == "why")
         );
         for failed in [r#"{"error":"out of memory"}"#, "", "Worker shutdown", "7"] {
-            assert!(
-                matches!(Answer::parse(failed), Answer::Failed { .. }),
-                "{failed}"
-            );
+            let answer = Answer::parse(failed);
+            assert!(matches!(answer, Answer::Failed { .. }), "{failed}");
         }
     }
 }

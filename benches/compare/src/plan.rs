@@ -95,36 +95,26 @@ impl Size {
             repetitions: self.repetitions,
             asks: |peer| !peer.is_map(),
         };
-        let mut plan = vec![
-            workload(
-                "schedule",
-                format!("schedule count={count} {coarse} warm=1"),
-            ),
-            workload(
-                "random-cancel",
-                format!("random-cancel count={count} {coarse}"),
-            ),
-            workload(
-                "rearm count=1",
-                format!("rearm count=1 resets={count} {coarse}"),
-            ),
-            workload(
-                "rearm",
-                format!("rearm count={count} resets={count} {coarse}"),
-            ),
-            workload("expire", format!("expire count={count} {coarse}")),
-        ];
-        plan.push(workload("memory", format!("memory count={count} {coarse}")));
-        plan.push(workload("idle", format!("idle seconds={seconds} {fine}")));
-        plan.push(workload(
-            "lateness",
+        // Each is called as its command, except those with a name of their own.
+        let commands = [
+            format!("schedule count={count} {coarse} warm=1"),
+            format!("random-cancel count={count} {coarse}"),
+            format!("rearm count={count} resets={count} {coarse}"),
+            format!("expire count={count} {coarse}"),
+            format!("memory count={count} {coarse}"),
+            format!("idle seconds={seconds} {fine}"),
             format!("lateness rate={rate} seconds={} {fine}", 5 * seconds),
-        ));
+        ];
+        let named = |command: String| {
+            let (name, _) = command.split_once(' ').expect("it has parameters");
+            workload(name, command.clone())
+        };
+        let mut plan: Vec<_> = commands.map(named).into();
+        let one = format!("rearm count=1 resets={count} {coarse}");
+        plan.insert(2, workload("rearm count=1", one));
         // Netty's JVM cannot be new: it touches its heap when it starts. Only its timer is new.
-        plan.push(workload(
-            "first-million",
-            format!("schedule count={count} {coarse}"),
-        ));
+        let first = format!("schedule count={count} {coarse}");
+        plan.push(workload("first-million", first));
         for cancel in [0, 1] {
             let command =
                 format!("burst count={most} seconds={seconds_after} cancel={cancel} {coarse}");
@@ -162,11 +152,8 @@ impl Size {
                     format!("count={}", self.count)
                 };
                 let keys = format!("{keys} millis={} tick_us=1000", self.millis);
-                plan.push(workload(
-                    format!("{} threads={threads}", operation.name),
-                    asks,
-                    keys,
-                ));
+                let name = format!("{} threads={threads}", operation.name);
+                plan.push(workload(name, asks, keys));
             }
         }
         let keys = format!("count={}", self.count);

@@ -69,11 +69,9 @@ impl<'a> Summary<'a> {
     }
 
     pub(crate) fn spread(&self, workload: &str, key: &str, peer: &str) -> Option<Spread> {
-        Spread::of(
-            self.repetitions(workload, peer)
-                .filter_map(|repetition| figure(repetition, key))
-                .collect(),
-        )
+        let repetitions = self.repetitions(workload, peer);
+        let values = repetitions.filter_map(|repetition| figure(repetition, key));
+        Spread::of(values.collect())
     }
 
     /// Returns the ratios of one value to another. Each ratio compares repetitions with the same
@@ -85,27 +83,22 @@ impl<'a> Summary<'a> {
         other: (&str, &str),
     ) -> Option<Spread> {
         let pair = |repetition: &Repetition| {
-            let theirs = self
-                .repetitions(workload, other.0)
-                .find(|theirs| theirs.number == repetition.number)?;
+            let mut theirs = self.repetitions(workload, other.0);
+            let theirs = theirs.find(|theirs| theirs.number == repetition.number)?;
             Some(figure(repetition, this.1)? / figure(theirs, other.1)?)
         };
         // Excludes negative ratios: a timer that fires early has no lateness to compare.
         let is_ratio = |ratio: &f64| ratio.is_finite() && *ratio >= 0.0;
-        let ratios = self
-            .repetitions(workload, this.0)
-            .filter_map(pair)
-            .filter(is_ratio);
-        Spread::of(ratios.collect())
+        let ratios = self.repetitions(workload, this.0).filter_map(pair);
+        Spread::of(ratios.filter(is_ratio).collect())
     }
 
     /// Returns the measured numbers of threads.
     pub(crate) fn threads(&self) -> BTreeSet<usize> {
         let repetitions = self.measurements.repetitions.iter();
         let threads = repetitions.filter_map(|one| one.workload.split_once(" threads="));
-        threads
-            .filter_map(|(_, number)| number.parse().ok())
-            .collect()
+        let threads = threads.filter_map(|(_, number)| number.parse().ok());
+        threads.collect()
     }
 
     /// Whether the peer supports the workload and has answered.
@@ -116,25 +109,14 @@ impl<'a> Summary<'a> {
 
     /// Says who did not answer, and why. A workload that a peer does not support is none of these.
     pub(crate) fn failures(&self) -> impl Iterator<Item = String> {
-        let missing = self
-            .measurements
-            .missing
-            .iter()
-            .map(|(peer, why)| format!("{peer}: {why}"));
-        missing.chain(
-            self.measurements
-                .repetitions
-                .iter()
-                .filter_map(|repetition| {
-                    let Answer::Failed { error: why } = &repetition.answer else {
-                        return None;
-                    };
-                    Some(format!(
-                        "{}, {}: {why}",
-                        repetition.peer, repetition.command
-                    ))
-                }),
-        )
+        let Measurements { missing, .. } = self.measurements;
+        let missing = missing.iter().map(|(peer, why)| format!("{peer}: {why}"));
+        missing.chain(self.measurements.repetitions.iter().filter_map(|one| {
+            let Answer::Failed { error: why } = &one.answer else {
+                return None;
+            };
+            Some(format!("{}, {}: {why}", one.peer, one.command))
+        }))
     }
 }
 
@@ -159,24 +141,10 @@ mod tests {
     #[test]
     fn spread_has_median_minimum_and_maximum() {
         assert_eq!(Spread::of(vec![]), None);
-        assert_eq!(
-            Spread::of(vec![3.0, 1.0, 2.0]),
-            Some(Spread {
-                median: 2.0,
-                min: 1.0,
-                max: 3.0,
-                count: 3
-            })
-        );
-        assert_eq!(
-            Spread::of(vec![4.0, 1.0]),
-            Some(Spread {
-                median: 2.5,
-                min: 1.0,
-                max: 4.0,
-                count: 2
-            })
-        );
+        let parts = |one: Spread| (one.median, one.min, one.max, one.count);
+        let of = |values: &[f64]| Spread::of(values.to_vec()).map(parts);
+        assert_eq!(of(&[3.0, 1.0, 2.0]), Some((2.0, 1.0, 3.0, 3)));
+        assert_eq!(of(&[4.0, 1.0]), Some((2.5, 1.0, 4.0, 2)));
     }
 
     /// A disturbance affects both timers in the second repetition. The ratio of the medians would
@@ -195,13 +163,10 @@ mod tests {
         let summary = Summary {
             measurements: &measurements,
         };
-        let ratio = summary
-            .ratio("schedule", ("ours", "ns"), ("netty", "ns"))
-            .unwrap();
+        let ratio = summary.ratio("schedule", ("ours", "ns"), ("netty", "ns"));
+        let ratio = ratio.unwrap();
         assert_eq!((ratio.median, ratio.min, ratio.max), (0.5, 1.0 / 3.0, 0.5));
-        assert_eq!(
-            summary.ratio("schedule", ("ours", "ns"), ("tokio", "ns")),
-            None
-        );
+        let missing = summary.ratio("schedule", ("ours", "ns"), ("tokio", "ns"));
+        assert_eq!(missing, None);
     }
 }

@@ -33,35 +33,25 @@ fn points(summary: &Summary<'_>, peer: &Peer) -> Vec<Point> {
         let points = figures.get("cdf")?.as_array()?.iter();
         let points =
             points.filter_map(|pair| Some((pair.get(1)?.as_f64()?, pair.get(0)?.as_f64()?)));
-        let points = points
-            .filter(|(fraction, _)| *fraction <= LAST)
-            .collect::<Vec<_>>();
-        Some((figures.get("p50")?.as_f64()?, points))
+        let points = points.filter(|(fraction, _)| *fraction <= LAST);
+        Some((figures.get("p50")?.as_f64()?, points.collect()))
     };
-    let mut all: Vec<_> = summary
-        .repetitions("lateness", peer.name)
-        .filter_map(distribution)
-        .collect();
+    let all = summary.repetitions("lateness", peer.name);
+    let mut all: Vec<(f64, Vec<_>)> = all.filter_map(distribution).collect();
     all.sort_by(|(a, _), (b, _)| a.total_cmp(b));
     let middle = all.len() / 2;
-    all.into_iter()
-        .nth(middle)
-        .map_or(Vec::new(), |(_, points)| points)
+    let median = all.into_iter().nth(middle);
+    median.map_or(Vec::new(), |(_, points)| points)
 }
 
 pub(super) fn draw(summary: &Summary<'_>) -> String {
     const TITLE: &str = "Lateness, by the share of timeouts that are at most that late";
     const NOTE: &str = "Milliseconds from the deadline to the task, at a tick of 1 ms. Lower is better; below zero is too early.";
 
-    let all: Vec<_> = PEERS
-        .iter()
-        .map(|peer| (peer, points(summary, peer)))
-        .collect();
+    let all = PEERS.each_ref().map(|peer| (peer, points(summary, peer)));
     let values = || all.iter().flat_map(|(_, points)| points).map(|(_, ms)| *ms);
-    let (first, last) = (
-        values().fold(0.0, f64::min).floor(),
-        values().fold(1.0, f64::max).ceil(),
-    );
+    let first = values().fold(0.0, f64::min).floor();
+    let last = values().fold(1.0, f64::max).ceil();
     let y = |ms: f64| (ms - first) / (last - first);
     let chart = Chart {
         left: 56.0,
@@ -72,21 +62,16 @@ pub(super) fn draw(summary: &Summary<'_>) -> String {
     let mut svg = Svg::new(TITLE, 440.0);
     svg.text((16.0, 26.0), Anchor::Start, "title", TITLE);
     svg.text((16.0, 48.0), Anchor::Start, "note", NOTE);
-    let milliseconds: Vec<_> = (first as i32..=last as i32)
-        .map(|ms| (y(f64::from(ms)), ms.to_string()))
-        .collect();
+    let milliseconds = first as i32..=last as i32;
+    let milliseconds = milliseconds.map(|ms| (y(f64::from(ms)), ms.to_string()));
     let percentiles = NAMES.map(|(fraction, name)| (position(fraction), name.to_owned()));
-    chart.grid(&mut svg, &percentiles, &milliseconds);
-    let series = all
-        .iter()
-        .filter(|(_, points)| !points.is_empty())
-        .map(|(peer, points)| {
-            let points = points
-                .iter()
-                .map(|&(fraction, ms)| (position(fraction), y(ms)))
-                .collect();
-            (name(summary, peer), index(peer), points)
-        });
+    chart.grid(&mut svg, &percentiles, &milliseconds.collect::<Vec<_>>());
+    let series = all.iter().filter(|(_, points)| !points.is_empty());
+    let series = series.map(|(peer, points)| {
+        let points = points.iter();
+        let points = points.map(|&(fraction, ms)| (position(fraction), y(ms)));
+        (name(summary, peer), index(peer), points.collect())
+    });
     chart.lines(&mut svg, &series.collect::<Vec<_>>());
     svg.end()
 }

@@ -49,13 +49,8 @@ impl Svg {
             format!(".s{number}{{fill:#{colour};stroke:#{colour}}}text.s{number}{{stroke:none}}")
         };
         let rules = |colour: fn(&(&'static str, &'static str)) -> &'static str| {
-            COLOURS
-                .iter()
-                .map(colour)
-                .enumerate()
-                .map(rule)
-                .collect::<Vec<_>>()
-                .join("\n")
+            let rules = COLOURS.iter().map(colour).enumerate().map(rule);
+            rules.collect::<Vec<_>>().join("\n")
         };
         text += &rules(|(light, _)| light);
         text += "\n@media (prefers-color-scheme:dark){\ntext{fill:#e6edf3}.page{fill:#0d1117}.note{fill:#9aa4af}.grid{stroke:#30363d}.axis{stroke:#9aa4af}\n";
@@ -92,13 +87,11 @@ impl Svg {
     }
 
     pub(crate) fn path(&mut self, points: &[Point], class: &str) {
-        let points: Vec<_> = points
-            .iter()
-            .map(|(x, y)| format!("{x:.1},{y:.1}"))
-            .collect();
+        let points = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}"));
+        let points: Vec<_> = points.collect();
+        let points = points.join(" ");
         self.line_of_text(format_args!(
-            "<polyline points=\"{}\" class=\"{class}\"/>",
-            points.join(" ")
+            "<polyline points=\"{points}\" class=\"{class}\"/>"
         ));
     }
 
@@ -122,10 +115,8 @@ pub(crate) struct Chart {
 
 impl Chart {
     pub(crate) fn at(&self, x: f64, y: f64) -> Point {
-        (
-            self.left + x * self.width,
-            self.top + (1.0 - y) * self.height,
-        )
+        let y = self.top + (1.0 - y) * self.height;
+        (self.left + x * self.width, y)
     }
 
     /// Draws the grid. Each line has a position and a name.
@@ -163,13 +154,9 @@ impl Chart {
         let left = self.left + self.width + LEADER;
         for ((end, name, number), y) in ends.into_iter().zip(heights) {
             svg.path(&[end, (left, y)], "grid");
-            svg.dot(end, &format!("s{number}"));
-            svg.text(
-                (left + 4.0, y + 4.0),
-                Anchor::Start,
-                &format!("s{number}"),
-                name,
-            );
+            let class = format!("s{number}");
+            svg.dot(end, &class);
+            svg.text((left + 4.0, y + 4.0), Anchor::Start, &class, name);
         }
     }
 }
@@ -194,18 +181,12 @@ mod tests {
 
     #[test]
     fn labels_do_not_overlap() {
-        assert_eq!(
-            spread_out(vec![10.0, 40.0, 70.0], 15.0, 90.0),
-            [10.0, 40.0, 70.0]
-        );
-        assert_eq!(
-            spread_out(vec![10.0, 11.0, 12.0], 15.0, 90.0),
-            [10.0, 25.0, 40.0]
-        );
-        assert_eq!(
-            spread_out(vec![10.0, 88.0, 89.0], 15.0, 90.0),
-            [10.0, 75.0, 90.0]
-        );
+        let apart = spread_out(vec![10.0, 40.0, 70.0], 15.0, 90.0);
+        assert_eq!(apart, [10.0, 40.0, 70.0]);
+        let near = spread_out(vec![10.0, 11.0, 12.0], 15.0, 90.0);
+        assert_eq!(near, [10.0, 25.0, 40.0]);
+        let at_the_end = spread_out(vec![10.0, 88.0, 89.0], 15.0, 90.0);
+        assert_eq!(at_the_end, [10.0, 75.0, 90.0]);
         assert!(spread_out(vec![], 15.0, 90.0).is_empty());
     }
 }
