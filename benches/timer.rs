@@ -115,11 +115,10 @@ fn sleep(criterion: &mut Criterion) {
     let minute = Duration::from_secs(60);
     let wakers = [(); 2].map(|()| Waker::from(Arc::new(Task)));
     let poll = |sleep: &mut Sleep, waker: &Waker| {
-        assert!(
-            Pin::new(sleep)
-                .poll(&mut Context::from_waker(waker))
-                .is_pending()
-        );
+        let polled = Pin::new(sleep)
+            .poll(&mut Context::from_waker(waker))
+            .is_pending();
+        assert!(polled);
     };
     let mut group = criterion.benchmark_group("sleep");
     group.bench_function("poll_and_drop", |bencher| {

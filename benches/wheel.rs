@@ -6,7 +6,8 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use criterion::{
-    BatchSize, BenchmarkId, Criterion, SamplingMode, Throughput, criterion_group, criterion_main,
+    BatchSize, Bencher, BenchmarkId, Criterion, SamplingMode, Throughput, criterion_group,
+    criterion_main,
 };
 use hashed_wheel_benches::wheel::Wheel;
 use hashed_wheel_benches::{BTreeQueue, HeapQueue, SortedQueue};
@@ -43,19 +44,25 @@ fn wheel_with_late_entries<W: Wheel>(size: usize) -> W {
     wheel
 }
 
+/// Runs a benchmark for each number of entries.
+fn each_size<W: Wheel>(criterion: &mut Criterion, group: &str, run: fn(&mut Bencher, usize)) {
+    let mut group = criterion.benchmark_group(group);
+    for size in sizes() {
+        let id = BenchmarkId::new(W::NAME, size);
+        group.bench_function(id, |bencher| run(bencher, size));
+    }
+}
+
 /// Measures inserting an entry and removing it immediately.
 fn insert_remove<W: Wheel>(criterion: &mut Criterion) {
-    let mut group = criterion.benchmark_group("wheel/insert_remove");
-    for size in sizes() {
-        group.bench_function(BenchmarkId::new(W::NAME, size), |bencher| {
-            let (mut wheel, _) = wheel_with_entries::<W>(size);
-            let mut deadlines = deadlines();
-            bencher.iter(|| {
-                let key = wheel.insert(deadlines.next().unwrap(), 0);
-                wheel.remove(key)
-            });
+    each_size::<W>(criterion, "wheel/insert_remove", |bencher, size| {
+        let (mut wheel, _) = wheel_with_entries::<W>(size);
+        let mut deadlines = deadlines();
+        bencher.iter(|| {
+            let key = wheel.insert(deadlines.next().unwrap(), 0);
+            wheel.remove(key)
         });
-    }
+    });
 }
 
 /// Measures removing a random entry and inserting another one, so that gaps appear and are filled.
@@ -84,51 +91,41 @@ fn replace<W: Wheel>(criterion: &mut Criterion) {
 fn insert<W: Wheel>(criterion: &mut Criterion) {
     const BATCH: u64 = 1_000;
 
-    let mut group = criterion.benchmark_group("wheel/insert");
-    for size in sizes() {
-        group.bench_function(BenchmarkId::new(W::NAME, size), |bencher| {
-            let (mut wheel, _) = wheel_with_entries::<W>(size);
-            let mut deadlines = deadlines();
-            let mut keys = Vec::with_capacity(BATCH as usize);
-            bencher.iter_custom(|iters| {
-                let mut elapsed = Duration::ZERO;
-                let mut left = iters;
-                while left > 0 {
-                    let batch = left.min(BATCH);
-                    let start = Instant::now();
-                    keys.extend(
-                        deadlines
-                            .by_ref()
-                            .take(batch as usize)
-                            .map(|deadline| wheel.insert(deadline, 0)),
-                    );
-                    elapsed += start.elapsed();
-                    // In reverse order, which leaves no gaps.
-                    for key in keys.drain(..).rev() {
-                        wheel.remove(key);
-                    }
-                    left -= batch;
+    each_size::<W>(criterion, "wheel/insert", |bencher, size| {
+        let (mut wheel, _) = wheel_with_entries::<W>(size);
+        let mut deadlines = deadlines();
+        let mut keys = Vec::with_capacity(BATCH as usize);
+        bencher.iter_custom(|iters| {
+            let mut elapsed = Duration::ZERO;
+            let mut left = iters;
+            while left > 0 {
+                let batch = left.min(BATCH);
+                let start = Instant::now();
+                let deadlines = deadlines.by_ref().take(batch as usize);
+                keys.extend(deadlines.map(|deadline| wheel.insert(deadline, 0)));
+                elapsed += start.elapsed();
+                // In reverse order, which leaves no gaps.
+                for key in keys.drain(..).rev() {
+                    wheel.remove(key);
                 }
-                elapsed
-            });
+                left -= batch;
+            }
+            elapsed
         });
-    }
+    });
 }
 
 /// Measures a tick in which no entry is due and no entry moves.
 fn advance_idle<W: Wheel>(criterion: &mut Criterion) {
-    let mut group = criterion.benchmark_group("wheel/advance_idle");
-    for size in sizes() {
-        group.bench_function(BenchmarkId::new(W::NAME, size), |bencher| {
-            let mut wheel = wheel_with_late_entries::<W>(size);
-            let (mut now, mut expired) = (0, 0);
-            bencher.iter(|| {
-                now += 1;
-                wheel.advance(now, |value| expired += value);
-                expired
-            });
+    each_size::<W>(criterion, "wheel/advance_idle", |bencher, size| {
+        let mut wheel = wheel_with_late_entries::<W>(size);
+        let (mut now, mut expired) = (0, 0);
+        bencher.iter(|| {
+            now += 1;
+            wheel.advance(now, |value| expired += value);
+            expired
         });
-    }
+    });
 }
 
 /// Measures a tick in which one entry is due and no other entry moves.
@@ -136,19 +133,16 @@ fn advance_idle<W: Wheel>(criterion: &mut Criterion) {
 /// The measured time includes the insertion of that entry. Each tick visits a slot and has to find
 /// the next used slot.
 fn advance_busy<W: Wheel>(criterion: &mut Criterion) {
-    let mut group = criterion.benchmark_group("wheel/advance_busy");
-    for size in sizes() {
-        group.bench_function(BenchmarkId::new(W::NAME, size), |bencher| {
-            let mut wheel = wheel_with_late_entries::<W>(size);
-            let (mut now, mut expired) = (0, 0);
-            bencher.iter(|| {
-                now += 1;
-                wheel.insert(now, 1);
-                wheel.advance(now, |value| expired += value);
-                expired
-            });
+    each_size::<W>(criterion, "wheel/advance_busy", |bencher, size| {
+        let mut wheel = wheel_with_late_entries::<W>(size);
+        let (mut now, mut expired) = (0, 0);
+        bencher.iter(|| {
+            now += 1;
+            wheel.insert(now, 1);
+            wheel.advance(now, |value| expired += value);
+            expired
         });
-    }
+    });
 }
 
 /// Measures expiring an entry.
@@ -166,24 +160,18 @@ fn expire<W: Wheel>(criterion: &mut Criterion) {
                 assert_eq!(count, size);
                 wheel
             };
-            bencher.iter_batched(
-                || wheel_with_entries::<W>(size).0,
-                expire_all,
-                BatchSize::PerIteration,
-            );
+            let wheel = || wheel_with_entries::<W>(size).0;
+            bencher.iter_batched(wheel, expire_all, BatchSize::PerIteration);
         });
     }
 }
 
 /// Measures the query for the next deadline.
 fn next_deadline<W: Wheel>(criterion: &mut Criterion) {
-    let mut group = criterion.benchmark_group("wheel/next_deadline");
-    for size in sizes() {
-        group.bench_function(BenchmarkId::new(W::NAME, size), |bencher| {
-            let (wheel, _) = wheel_with_entries::<W>(size);
-            bencher.iter(|| black_box(&wheel).next_deadline());
-        });
-    }
+    each_size::<W>(criterion, "wheel/next_deadline", |bencher, size| {
+        let (wheel, _) = wheel_with_entries::<W>(size);
+        bencher.iter(|| black_box(&wheel).next_deadline());
+    });
 }
 
 /// Measures a sleep of a microsecond timer: each task sleeps for 1 ms to 1 s, again and again.

@@ -267,11 +267,10 @@ fn sleep_polled_dropped(n: usize) {
     let delays = delays();
     call(n, Driven::used(hashed(), &delays), (), |driven, (), i| {
         let sleep = pin!(driven.timer.sleep(delays[i]));
-        assert!(
-            sleep
-                .poll(&mut Context::from_waker(Waker::noop()))
-                .is_pending()
-        );
+        let polled = sleep
+            .poll(&mut Context::from_waker(Waker::noop()))
+            .is_pending();
+        assert!(polled);
     });
 }
 

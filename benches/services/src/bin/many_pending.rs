@@ -116,10 +116,8 @@ fn measure(options: &Options, timer: &HashedWheelTimer) -> Verdict {
         "new_timeout, cancel   {:>7.1}ns each",
         nanos(began.elapsed(), CANCELLED.into())
     );
-    verdict.expect(
-        cancelled == CANCELLED as usize,
-        format!("{cancelled} timeouts were cancelled"),
-    );
+    let all = cancelled == CANCELLED as usize;
+    verdict.expect(all, format!("{cancelled} timeouts were cancelled"));
 
     let began = Instant::now();
     (0..READ).for_each(|_| _ = std::hint::black_box(timer.stats()));

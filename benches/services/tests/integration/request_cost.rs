@@ -63,10 +63,8 @@ fn killed_service_is_reported() {
         if let [first, _] = services.split_whitespace().collect::<Vec<_>>()[..] {
             break first.parse().unwrap();
         }
-        assert!(
-            begin.elapsed() < Duration::from_secs(60),
-            "the services are {services:?}"
-        );
+        let is_soon = begin.elapsed() < Duration::from_secs(60);
+        assert!(is_soon, "the services are {services:?}");
         thread::sleep(Duration::from_millis(10));
     };
     signal(service, "KILL").unwrap();
