@@ -13,10 +13,8 @@ fn values_come_out_in_the_order_of_their_deadlines() {
     }
     assert_eq!(queue.try_recv(), None);
     t.pass(SECOND * 2);
-    assert_eq!(
-        (queue.recv(), queue.recv(), queue.try_recv()),
-        (Some('a'), Some('b'), None)
-    );
+    let received = (queue.recv(), queue.recv(), queue.try_recv());
+    assert_eq!(received, (Some('a'), Some('b'), None));
     t.pass(SECOND);
     assert_eq!(queue.recv(), Some('c'));
     assert_eq!(t.timer.pending_timeouts(), 0);
@@ -27,10 +25,8 @@ fn value_can_be_removed_or_moved_until_it_is_due() {
     let mut t = Driven::new();
     let queue = Queue::new(&t.timer);
     let [removed, moved] = ["removed", "moved"].map(|value| queue.insert(value, SECOND).unwrap());
-    assert_eq!(
-        (queue.remove(removed), queue.remove(removed)),
-        (Some("removed"), None)
-    );
+    let taken = (queue.remove(removed), queue.remove(removed));
+    assert_eq!(taken, (Some("removed"), None));
     assert!(queue.reset(moved, SECOND * 5) && !queue.reset(removed, SECOND));
     t.pass(SECOND * 4);
     assert_eq!(queue.try_recv(), None);

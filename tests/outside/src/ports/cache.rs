@@ -98,25 +98,18 @@ fn entry_expires_a_time_after_it_was_written_or_read() {
         assert_eq!(cache.get(now, "read"), Some(2), "read in time");
     }
     assert_eq!((cache.get(9_999, "idle"), cache.lens()), (None, (1, 1)));
-    assert_eq!(
-        (cache.get(10_000, "read"), cache.lens()),
-        (None, (0, 0)),
-        "10 s after it was written"
-    );
+    let state = (cache.get(10_000, "read"), cache.lens());
+    assert_eq!(state, (None, (0, 0)), "10 s after it was written");
 }
 
 #[test]
 fn write_begins_a_new_life() {
     let cache = Cache::new(1_000, 1_000);
-    assert_eq!(
-        (cache.insert(0, "a", 1), cache.insert(999, "a", 2)),
-        (None, Some(1))
-    );
+    let inserted = (cache.insert(0, "a", 1), cache.insert(999, "a", 2));
+    assert_eq!(inserted, (None, Some(1)));
     assert_eq!((cache.get(1_998, "a"), cache.lens()), (Some(2), (1, 1)));
-    assert_eq!(
-        (cache.remove(1_998, "a"), cache.remove(1_998, "a")),
-        (Some(2), None)
-    );
+    let removed = (cache.remove(1_998, "a"), cache.remove(1_998, "a"));
+    assert_eq!(removed, (Some(2), None));
     assert_eq!(cache.lens(), (0, 0), "nothing is left in the wheel");
 }
 
@@ -125,9 +118,6 @@ fn any_call_removes_all_that_is_due() {
     let cache = Cache::new(5, 5);
     (0..1_000).for_each(|n| assert_eq!(cache.insert(n, &n.to_string(), n), None));
     assert_eq!(cache.lens(), (5, 5));
-    assert_eq!(
-        (cache.get(1_000_000_000, "999"), cache.lens()),
-        (None, (0, 0)),
-        "after a long pause"
-    );
+    let state = (cache.get(1_000_000_000, "999"), cache.lens());
+    assert_eq!(state, (None, (0, 0)), "after a long pause");
 }

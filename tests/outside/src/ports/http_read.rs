@@ -92,10 +92,8 @@ fn read_that_waits_for_too_long_fails() {
     assert_eq!(parts.recv().unwrap().unwrap(), b"HTTP/1.1 200 OK\r\n");
     wait_for_read(&t, 2);
     assert_eq!((t.pass(SECOND), t.pass(SECOND)), (0, 1));
-    assert_eq!(
-        parts.recv().unwrap().unwrap_err().kind(),
-        ErrorKind::TimedOut
-    );
+    let error = parts.recv().unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
     client.join().unwrap();
     assert_eq!(t.timer.pending_timeouts(), 0);
 }
@@ -112,10 +110,8 @@ fn response_that_trickles_fails_at_its_deadline() {
     }
     wait_for_read(&t, 5);
     assert_eq!(t.pass(SECOND), 1, "the deadline of the whole response");
-    assert_eq!(
-        parts.recv().unwrap().unwrap_err().kind(),
-        ErrorKind::TimedOut
-    );
+    let error = parts.recv().unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
     client.join().unwrap();
 }
 
@@ -128,8 +124,6 @@ fn response_that_ends_leaves_no_timeout() {
     let bytes: Vec<u8> = parts.iter().flat_map(|part| part.unwrap()).collect();
     assert_eq!(bytes, b"HTTP/1.1 204 No Content\r\n\r\n");
     client.join().unwrap();
-    assert_eq!(
-        (t.timer.pending_timeouts(), t.timer.stats().expired),
-        (0, 0)
-    );
+    let counts = (t.timer.pending_timeouts(), t.timer.stats().expired);
+    assert_eq!(counts, (0, 0));
 }

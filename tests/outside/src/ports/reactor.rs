@@ -91,20 +91,17 @@ fn reactor_waits_until_the_next_timer_and_wakes_its_task() {
     let (begin, waker) = (reactor.timer.now(), Waker::from(Arc::clone(&task)));
     let context = &mut Context::from_waker(&waker);
     let mut timers = [1, 2].map(|n| Timer::at(&reactor.timer, begin + SECOND * n).unwrap());
-    assert!(
-        timers
-            .iter_mut()
-            .all(|timer| Pin::new(timer).poll(context).is_pending())
-    );
+    let all_wait = timers
+        .iter_mut()
+        .all(|timer| Pin::new(timer).poll(context).is_pending());
+    assert!(all_wait);
     for (before, timer) in timers.iter_mut().enumerate() {
         reactor.react(|limit| {
             assert_eq!((limit, task.0.load(SeqCst)), (Some(SECOND), before));
             clock.advance(SECOND);
         });
-        assert_eq!(
-            (Pin::new(timer).poll(context), task.0.load(SeqCst)),
-            (Poll::Ready(()), before + 1)
-        );
+        let polled = (Pin::new(timer).poll(context), task.0.load(SeqCst));
+        assert_eq!(polled, (Poll::Ready(()), before + 1));
     }
     reactor.react(|limit| assert_eq!(limit, None, "there is no timer left"));
 }
@@ -123,11 +120,8 @@ fn earlier_timer_of_another_thread_ends_the_wait() {
             assert_eq!(longest, limit.map(|seconds| SECOND * seconds));
             std::thread::spawn(add).join().unwrap()
         }));
-        assert_eq!(
-            notified.0.load(SeqCst),
-            notifications,
-            "a timer after {seconds} s"
-        );
+        let count = notified.0.load(SeqCst);
+        assert_eq!(count, notifications, "a timer after {seconds} s");
     }
     kept.drain(1..);
     reactor.react(|_| ());

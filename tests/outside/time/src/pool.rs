@@ -281,11 +281,8 @@ mod tests {
             time::sleep(ms(6_000)).await;
             drop(pool.get().await.unwrap());
         }
-        assert_eq!(
-            *pool.get().await.unwrap(),
-            2,
-            "the first has reached its age"
-        );
+        let number = *pool.get().await.unwrap();
+        assert_eq!(number, 2, "the first has reached its age");
     }
 
     #[tokio::test(start_paused = true)]

@@ -263,10 +263,8 @@ mod tests {
         assert!((ms(19_000)..=ms(20_002)).contains(&begin.elapsed()));
         time::resume();
         let real = std::time::Instant::now();
-        assert_eq!(
-            client.call("0", ms(9_000)).answer().await,
-            Status::Ok("after 0 ms".into())
-        );
+        let status = client.call("0", ms(9_000)).answer().await;
+        assert_eq!(status, Status::Ok("after 0 ms".into()));
         assert!(real.elapsed() < ms(9_000));
     }
 
@@ -277,20 +275,16 @@ mod tests {
         let server = tokio::spawn(server.serve(handler));
         for _ in 0..3 {
             time::sleep(ms(9_000)).await;
-            assert_eq!(
-                client.call("0", ms(100)).answer().await,
-                Status::Ok("after 0 ms".into())
-            );
+            let status = client.call("0", ms(100)).answer().await;
+            assert_eq!(status, Status::Ok("after 0 ms".into()));
         }
         let slow = client.call("20000", ms(30_000)).answer().await;
         assert_eq!(slow, Status::Ok("after 20000 ms".into()));
         assert!(!server.is_finished());
         time::sleep(ms(10_001)).await;
         assert_eq!(server.await.unwrap(), 0);
-        assert_eq!(
-            client.call("0", ms(100)).answer().await,
-            Status::Unavailable
-        );
+        let status = client.call("0", ms(100)).answer().await;
+        assert_eq!(status, Status::Unavailable);
     }
 
     #[tokio::test(start_paused = true)]
