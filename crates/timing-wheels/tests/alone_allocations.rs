@@ -184,7 +184,7 @@ macro_rules! both {
                 }
             }
 
-            /// An entry in every slot, of which none or few stay: the first ones that were inserted.
+            /// An entry in every slot, of which none or few stay: the first ones.
             #[test]
             fn of_many_slots_is_freed_while_some_are_in_use() {
                 for stay in [0, 10] {
