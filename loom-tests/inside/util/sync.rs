@@ -28,7 +28,9 @@ impl Parker {
     }
 
     pub(crate) fn waker(&self) -> Waker {
-        Waker::from(Arc::new(super::super::sync::Unpark(self.0.unparker().clone())))
+        Waker::from(Arc::new(super::super::sync::Unpark(
+            self.0.unparker().clone(),
+        )))
     }
 
     pub(crate) fn park(&self) {
