@@ -201,7 +201,7 @@ fn models() -> Program {
     let mut command = if cfg!(unix) {
         let mut command = Command::new("nice");
         command
-            .args(["-n", "10", env!("CARGO")])
+            .args(["-n", "19", env!("CARGO")])
             .current_dir(root());
         command
     } else {

@@ -52,17 +52,12 @@ async fn hold_locks(sabotage: &[(&str, &str)], delay: Duration) -> Option<i64> {
     }
     let jobs = fixture.jobs.clone();
     let mut transaction = fixture.client.transaction().await.unwrap();
-    assert!(jobs.pause(&mut transaction, paused).await.unwrap());
-    let outcome = jobs
-        .enqueue(&transaction, soon("b").after(AN_HOUR).replace_existing())
-        .await
-        .unwrap();
-    assert_eq!(
-        (outcome.job, outcome.outcome),
-        (replaced, Outcome::Replaced)
-    );
+    let mut found = vec![jobs.pause(&mut transaction, paused).await.unwrap()];
+    let later = soon("b").after(AN_HOUR).replace_existing();
+    let outcome = jobs.enqueue(&transaction, later).await.unwrap();
+    found.push(outcome.job == replaced && outcome.outcome == Outcome::Replaced);
     for job in [deleted, running, slow] {
-        assert!(jobs.delete(&transaction, job).await.unwrap());
+        found.push(jobs.delete(&transaction, job).await.unwrap());
     }
     let now: jiff::Timestamp = transaction
         .query_one("SELECT clock_timestamp()", &[])
@@ -72,6 +67,7 @@ async fn hold_locks(sabotage: &[(&str, &str)], delay: Duration) -> Option<i64> {
     if now >= first.due {
         return None;
     }
+    assert_eq!(found, [true; 5]);
     gate.close();
     tokio::time::sleep(delay + HOLD).await;
     transaction.rollback().await.unwrap();
